@@ -1,0 +1,40 @@
+//! [`ChainConfig`]: the rules of a chain, fixed by its genesis.
+
+use serde::{Deserialize, Serialize};
+
+/// The Ethereum hard fork whose rules the EVM follows.
+///
+/// Older forks are left to tests on mainnet blocks: before Cancun, SELFDESTRUCT deletes all slots of an account, which a
+/// state without per-account enumeration cannot express as a delta.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Fork {
+    /// March 2024: transient storage, MCOPY.
+    Cancun,
+    /// May 2025: EIP-7702, BLS precompiles, block hashes in state (EIP-2935).
+    #[default]
+    Prague,
+    /// December 2025: gas cap per transaction (EIP-7825), CLZ.
+    Osaka,
+}
+
+/// The rules that every batch of a chain is executed under.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ChainConfig {
+    /// EIP-155 chain id.
+    pub chain_id: u64,
+    /// EVM rules.
+    #[serde(default)]
+    pub fork: Fork,
+    /// Most gas that one batch may use.
+    pub gas_limit: u64,
+    /// Base fee of every batch, in wei per gas. Fixed, so that a node which joins from a snapshot knows it without history.
+    pub base_fee_wei: u64,
+}
+
+impl Default for ChainConfig {
+    fn default() -> Self {
+        Self { chain_id: 7_357, fork: Fork::default(), gas_limit: 300_000_000, base_fee_wei: 10_000_000 }
+    }
+}

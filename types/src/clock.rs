@@ -1,0 +1,7 @@
+//! Time from outside, so that a test or a simulation owns it.
+
+/// Wall-clock time in milliseconds since 1970. `node` has the real one.
+pub trait Clock: Send + Sync + 'static {
+    /// Now.
+    fn now_ms(&self) -> u64;
+}

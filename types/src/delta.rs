@@ -1,0 +1,95 @@
+//! [`Delta`]: the net effect of a batch on the state.
+
+use serde::{Deserialize, Serialize};
+
+use crate::{
+    blob::{Blob, BlobKind},
+    bounded::{BoundedBytes, BoundedVec},
+    codec::{self, CodecError},
+    limits,
+    state::{Path, StateKey, StateValue},
+};
+
+/// One contract's code; its Keccak-256 is its name.
+pub type Code = BoundedBytes<{ limits::CODE_BYTES_MAX }>;
+
+/// One key's last value, or its deletion.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct DeltaEntry {
+    /// The row.
+    pub key: StateKey,
+    /// Its new value; none deletes the row.
+    pub value: Option<StateValue>,
+}
+
+/// Each key once, sorted by path, and the code of the contracts that the batch created, sorted by hash.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub struct Delta {
+    entries: BoundedVec<DeltaEntry, { limits::DELTA_ENTRIES_MAX }>,
+    codes: BoundedVec<Code, { limits::DELTA_CODES_MAX }>,
+}
+
+impl Delta {
+    /// Sorts entries by path and codes by hash, and drops repeated codes.
+    ///
+    /// # Errors
+    /// If a key stands twice, a value does not fit its key, or a limit is passed.
+    pub fn new(entries: Vec<DeltaEntry>, codes: Vec<Vec<u8>>) -> Result<Delta, CodecError> {
+        let mut entries: Vec<_> = entries.into_iter().map(|entry| (entry.key.path(), entry)).collect();
+        entries.sort_unstable_by_key(|(path, _)| *path);
+        let mut codes = codes.into_iter().map(Code::new).collect::<Result<Vec<_>, _>>()?;
+        codes.sort_by_cached_key(|code| alloy_primitives::keccak256(&code[..]));
+        codes.dedup();
+        let entries = entries.into_iter().map(|(_, entry)| entry).collect();
+        let delta = Delta { entries: BoundedVec::new(entries)?, codes: BoundedVec::new(codes)? };
+        delta.check()?;
+        Ok(delta)
+    }
+
+    /// Opens a delta's blob and checks order and values, which decoding alone does not.
+    pub fn open(blob: &Blob) -> Result<Delta, CodecError> {
+        Self::decode(&blob.content(BlobKind::Delta)?)
+    }
+
+    /// Decodes a delta's content; see [`Delta::open`].
+    pub fn decode(content: &[u8]) -> Result<Delta, CodecError> {
+        let delta: Delta = codec::decode("delta", content, limits::DELTA_BYTES_MAX)?;
+        delta.check()?;
+        Ok(delta)
+    }
+
+    /// The canonical content that a header's `delta_digest` commits to.
+    pub fn content(&self) -> Result<Vec<u8>, CodecError> {
+        codec::encode("delta", self)
+    }
+
+    /// The changes, sorted by path.
+    pub fn entries(&self) -> &[DeltaEntry] {
+        &self.entries
+    }
+
+    /// New contract code, sorted by its hash.
+    pub fn codes(&self) -> &[Code] {
+        &self.codes
+    }
+
+    fn check(&self) -> Result<(), CodecError> {
+        let invalid = |rule| Err(CodecError::Invalid { what: "delta", rule });
+        let mut last: Option<Path> = None;
+        for entry in &self.entries {
+            let path = entry.key.path();
+            if last.is_some_and(|last| last >= path) {
+                return invalid("entries must be sorted by path, each key once");
+            }
+            if entry.value.is_some_and(|value| !value.fits(&entry.key)) {
+                return invalid("a value must be of its key's table and not be empty");
+            }
+            last = Some(path);
+        }
+        let hashes: Vec<_> = self.codes.iter().map(|code| alloy_primitives::keccak256(&code[..])).collect();
+        if !hashes.is_sorted_by(|a, b| a < b) {
+            return invalid("codes must be sorted by hash, each once");
+        }
+        Ok(())
+    }
+}

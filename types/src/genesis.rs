@@ -1,0 +1,155 @@
+//! [`Genesis`]: a chain's identity and first state.
+
+use std::collections::BTreeMap;
+
+use alloy_primitives::{Address, B256, U256, keccak256};
+use serde::{Deserialize, Serialize};
+
+use crate::{
+    accumulator::Accumulator,
+    batch::{BatchHeader, BatchNumber, Epoch, content_digest},
+    blob::BlobKind,
+    bounded::BoundedVec,
+    certificate::{LedgerInfo, Validator, ValidatorSet},
+    chain::ChainConfig,
+    codec::{self, CodecError},
+    delta::{Code, Delta, DeltaEntry},
+    digest::Digest,
+    limits,
+    receipt::Receipts,
+    state::{AccountValue, StateKey, StateValue},
+    tree,
+};
+
+/// Everything that batch 0 fixes. JSON as a file, BCS as batch 0's body.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Genesis {
+    /// The rules.
+    pub chain: ChainConfig,
+    /// Milliseconds since 1970.
+    pub timestamp_ms: u64,
+    /// The validators of epoch 0.
+    pub validators: BoundedVec<Validator, { limits::VALIDATORS_MAX }>,
+    /// The first state.
+    pub accounts: BTreeMap<Address, GenesisAccount>,
+}
+
+/// One account of the first state.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct GenesisAccount {
+    /// Wei.
+    #[serde(default)]
+    pub balance: U256,
+    /// Its nonce.
+    #[serde(default)]
+    pub nonce: u64,
+    /// Its code, empty for none.
+    #[serde(default)]
+    pub code: Code,
+    /// Its storage; zero values are left out.
+    #[serde(default)]
+    pub storage: BTreeMap<B256, U256>,
+}
+
+impl Genesis {
+    /// Decodes batch 0's body.
+    pub fn decode(content: &[u8]) -> Result<Genesis, CodecError> {
+        let genesis: Genesis = codec::decode("genesis", content, limits::GENESIS_BYTES_MAX)?;
+        genesis.check()?;
+        Ok(genesis)
+    }
+
+    /// The rules that parsing alone does not check.
+    pub fn check(&self) -> Result<(), CodecError> {
+        let invalid = |rule| Err(CodecError::Invalid { what: "genesis", rule });
+        let mut keys: Vec<_> = self.validators.iter().map(|validator| validator.public_key).collect();
+        keys.sort_unstable();
+        if keys.is_empty() || !keys.is_sorted_by(|a, b| a < b) {
+            return invalid("there must be at least one validator, and no key twice");
+        }
+        if self.accounts.len() > limits::GENESIS_ACCOUNTS_MAX {
+            return invalid("too many accounts");
+        }
+        if self.chain.chain_id == 0 || self.chain.gas_limit < 21_000 {
+            return invalid("chain_id must not be 0, and gas_limit at least 21,000");
+        }
+        Ok(())
+    }
+
+    /// The canonical content of batch 0's body.
+    pub fn content(&self) -> Result<Vec<u8>, CodecError> {
+        codec::encode("genesis", self)
+    }
+
+    /// The first state as a delta on the empty state.
+    pub fn delta(&self) -> Result<Delta, CodecError> {
+        let mut entries = Vec::new();
+        let mut codes = Vec::new();
+        for (address, account) in &self.accounts {
+            let code_hash = (!account.code.is_empty()).then(|| Digest::from(keccak256(&account.code[..])));
+            let value = AccountValue { nonce: account.nonce, balance: account.balance, code_hash };
+            let value = Some(StateValue::Account(value));
+            entries.push(DeltaEntry { key: StateKey::Account(*address), value });
+            if code_hash.is_some() {
+                codes.push(account.code.to_vec());
+            }
+            for (slot, value) in account.storage.iter().filter(|(_, value)| !value.is_zero()) {
+                let value = Some(StateValue::Slot(*value));
+                entries.push(DeltaEntry { key: StateKey::Slot(*address, *slot), value });
+            }
+        }
+        entries.retain(|entry| entry.value.is_some_and(|value| value.fits(&entry.key)));
+        Delta::new(entries, codes)
+    }
+
+    /// The header of batch 0; its digest is the chain's identity.
+    pub fn header(&self) -> Result<BatchHeader, CodecError> {
+        let delta = self.delta()?;
+        let delta_content = delta.content()?;
+        let leaves = delta.entries().iter().filter_map(|entry| {
+            let value = entry.value?;
+            Some(tree::Leaf { path: entry.key.path(), value_hash: value.hash(&entry.key) })
+        });
+        let content = self.content()?;
+        Ok(BatchHeader {
+            number: BatchNumber(0),
+            parent: Digest::ZERO,
+            epoch: Epoch(0),
+            timestamp_ms: self.timestamp_ms,
+            proposer: Address::ZERO,
+            tx_count: 0,
+            tx_bytes: content.len() as u32,
+            gas_used: 0,
+            delta_bytes: delta_content.len() as u32,
+            transactions_root: content_digest(BlobKind::Genesis, &content),
+            receipts_root: content_digest(
+                BlobKind::Receipts,
+                &codec::encode("receipts", &Receipts::default())?,
+            ),
+            delta_digest: content_digest(BlobKind::Delta, &delta_content),
+            state_root: tree::root(&leaves.collect::<Vec<_>>()),
+        })
+    }
+
+    /// The ledger that holds nothing but genesis. Nobody signs it: it is trusted as it is.
+    pub fn ledger_info(&self) -> Result<LedgerInfo, CodecError> {
+        let header = self.header()?;
+        let mut accumulator = Accumulator::default();
+        accumulator.append(header.digest());
+        Ok(LedgerInfo {
+            epoch: Epoch(0),
+            number: BatchNumber(0),
+            accumulator_root: accumulator.root(),
+            state_root: header.state_root,
+            timestamp_ms: self.timestamp_ms,
+            next_validators: Some(self.validator_set()),
+        })
+    }
+
+    /// The validators of epoch 0.
+    pub fn validator_set(&self) -> ValidatorSet {
+        ValidatorSet { epoch: Epoch(0), validators: self.validators.clone() }
+    }
+}

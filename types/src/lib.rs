@@ -1,0 +1,61 @@
+//! The vocabulary that every crate of Slipstream shares: pure data and pure functions over it, no I/O, no clock.
+//!
+//! ```text
+//!  Genesis ──▶ BatchHeader 0           Body ─┐
+//!                  │ leaf             Receipts ├─ digests ─▶ BatchHeader n ─ leaf ─▶ Accumulator ─ root ─▶ LedgerInfo
+//!                  ▼                    Delta ─┘                                                            │ signed by a quorum
+//!             Accumulator                                                                                   ▼
+//!                                                                                                      Certificate
+//! ```
+//!
+//! * [`batch`]: headers and bodies; [`receipt`], [`delta`], [`hints`]: what execution makes of a body.
+//! * [`accumulator`]: the append-only Merkle tree over headers, and range proofs in it.
+//! * [`certificate`]: who may sign what; [`waypoint`]: where trust starts when it does not start at genesis.
+//! * [`state`] and [`tree`]: keys, values and paths of the EVM state, and the canonical Merkle tree over them.
+//! * [`blob`], [`bounded`], [`codec`]: canonical BCS with explicit limits; [`limits`] has all numbers in one place.
+//!
+//! Invariants: every decoder refuses more than its limit before it allocates, refuses trailing bytes, and accepts
+//! exactly one encoding of a value. Nothing here trusts its input.
+//!
+//! ```
+//! use slipstream_types::{blob::{Blob, BlobKind}, batch::Body};
+//!
+//! let body = Body::new(vec![vec![2, 3, 4]]).unwrap();
+//! let blob = Blob::seal(BlobKind::Body, &body).unwrap();
+//! assert_eq!(blob.open::<Body>(BlobKind::Body).unwrap(), body);
+//! ```
+
+pub mod accumulator;
+pub mod batch;
+pub mod blob;
+pub mod bounded;
+pub mod certificate;
+pub mod chain;
+pub mod clock;
+pub mod codec;
+pub mod delta;
+pub mod digest;
+pub mod genesis;
+pub mod hints;
+pub mod keys;
+pub mod limits;
+pub mod receipt;
+pub mod state;
+pub mod tree;
+pub mod waypoint;
+
+pub use alloy_primitives::{Address, B256, Bloom, Bytes, U256, keccak256};
+pub use batch::{BatchHeader, BatchNumber, Body, Epoch};
+pub use blob::{Blob, BlobKind};
+pub use certificate::{Certificate, LedgerInfo, Validator, ValidatorSet};
+pub use chain::ChainConfig;
+pub use clock::Clock;
+pub use codec::CodecError;
+pub use delta::Delta;
+pub use digest::Digest;
+pub use genesis::Genesis;
+pub use hints::Hints;
+pub use keys::{PublicKey, SecretKey, Signature};
+pub use receipt::{Log, Receipt, Receipts};
+pub use state::{AccountValue, Path, StateKey, StateValue};
+pub use waypoint::Waypoint;

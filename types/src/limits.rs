@@ -1,0 +1,38 @@
+//! Every limit on data that comes from outside, in one place. Each names the failure that it prevents.
+
+/// Bytes of one EIP-2718 transaction envelope; keeps one sender from filling a batch's memory. Same as other clients' pools.
+pub const TRANSACTION_BYTES_MAX: usize = 128 * 1024;
+/// Transactions in one batch; bounds the vectors that are allocated per transaction.
+pub const BATCH_TRANSACTIONS_MAX: usize = 65_536;
+/// Uncompressed bytes of a body; bounds what a peer's body can make a node allocate.
+pub const BODY_BYTES_MAX: usize = 16 << 20;
+/// Uncompressed bytes of a batch's receipts.
+pub const RECEIPTS_BYTES_MAX: usize = 32 << 20;
+/// Uncompressed bytes of a batch's delta.
+pub const DELTA_BYTES_MAX: usize = 32 << 20;
+/// Uncompressed bytes of a batch's hints; hints are advice and are dropped by their maker when they do not fit.
+pub const HINTS_BYTES_MAX: usize = 8 << 20;
+/// Uncompressed bytes of a genesis file's canonical form.
+pub const GENESIS_BYTES_MAX: usize = 32 << 20;
+/// Keys in one delta; implied by [`DELTA_BYTES_MAX`] and checked before the vector grows.
+pub const DELTA_ENTRIES_MAX: usize = 1 << 20;
+/// Contracts created in one batch.
+pub const DELTA_CODES_MAX: usize = 65_536;
+/// Bytes of one contract's code. EIP-170 says 24,576; mainnet holds none above it, and EIP-7907 proposes 64 KiB.
+pub const CODE_BYTES_MAX: usize = 64 * 1024;
+/// Accounts, and slots of one account, in one batch's hints.
+pub const HINT_KEYS_MAX: usize = 1 << 20;
+/// Logs of one transaction, and topics of one log (the EVM has LOG0 to LOG4).
+pub const LOGS_MAX: usize = 65_536;
+/// See [`LOGS_MAX`].
+pub const TOPICS_MAX: usize = 4;
+/// Validators in one set; bounds signatures of a certificate.
+pub const VALIDATORS_MAX: usize = 128;
+/// Siblings in one side of a proof: no path is deeper than its bits.
+pub const PROOF_SIDE_MAX: usize = 256;
+/// Headers in one range proof.
+pub const HEADERS_MAX: usize = 4_096;
+/// Rows of one state chunk.
+pub const STATE_CHUNK_ROWS_MAX: usize = 65_536;
+/// Accounts in a genesis file.
+pub const GENESIS_ACCOUNTS_MAX: usize = 1 << 20;

@@ -1,0 +1,64 @@
+//! What each transaction of a batch did.
+
+use alloy_primitives::{Address, B256, Bloom, BloomInput};
+use serde::{Deserialize, Serialize};
+
+use crate::{
+    bounded::{BoundedBytes, BoundedVec},
+    codec::raw,
+    digest::Digest,
+    limits,
+};
+
+/// One event of a contract.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Log {
+    /// The contract.
+    #[serde(with = "raw")]
+    pub address: Address,
+    /// Indexed arguments, the event's signature first.
+    pub topics: BoundedVec<Digest, { limits::TOPICS_MAX }>,
+    /// The other arguments.
+    pub data: BoundedBytes<{ limits::RECEIPTS_BYTES_MAX }>,
+}
+
+/// The outcome of one transaction.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Receipt {
+    /// EIP-2718 type of the transaction; 0 is legacy.
+    pub tx_type: u8,
+    /// False if it was reverted or ran out of gas; its fee is paid all the same.
+    pub success: bool,
+    /// Gas used by this transaction alone.
+    pub gas_used: u64,
+    /// Events, in order; none if it failed.
+    pub logs: BoundedVec<Log, { limits::LOGS_MAX }>,
+}
+
+impl Receipt {
+    /// Ethereum's bloom filter over the logs.
+    pub fn bloom(&self) -> Bloom {
+        let mut bloom = Bloom::ZERO;
+        for log in &self.logs {
+            bloom.accrue(BloomInput::Raw(log.address.as_slice()));
+            for topic in &log.topics {
+                bloom.accrue(BloomInput::Raw(topic.as_bytes()));
+            }
+        }
+        bloom
+    }
+}
+
+impl From<&Log> for alloy_primitives::Log {
+    fn from(log: &Log) -> Self {
+        let topics = log.topics.iter().map(|topic| B256::from(*topic)).collect();
+        alloy_primitives::Log::new_unchecked(log.address, topics, log.data.to_vec().into())
+    }
+}
+
+/// The receipts of a batch, one per transaction, in order.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub struct Receipts {
+    /// One per transaction.
+    pub receipts: BoundedVec<Receipt, { limits::BATCH_TRANSACTIONS_MAX }>,
+}

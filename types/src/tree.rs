@@ -1,0 +1,230 @@
+//! The canonical Merkle tree over the state, as a definition: hashes, the root of a set of leaves, and range proofs.
+//! How it is kept up to date is `storage`'s concern.
+//!
+//! The tree is binary over the 256 bits of a path. A subtree with no leaf is [`Digest::ZERO`], with one leaf it is that
+//! leaf's hash, otherwise it joins its two children; so the root depends on the content alone. A leaf and a join are each
+//! one SHA-256 compression of exactly 64 bytes under an initial value of their own (precedent: the note commitment tree of
+//! Zcash Sprout): the input has a fixed length, and the initial value separates the two domains.
+
+use std::sync::LazyLock;
+
+use serde::{Deserialize, Serialize};
+use sha2::block_api::compress256;
+
+use crate::{bounded::BoundedVec, digest::Digest, limits, state::Path};
+
+/// A row as the tree sees it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Leaf {
+    /// Its position.
+    pub path: Path,
+    /// [`crate::StateValue::hash`] of the row.
+    pub value_hash: Digest,
+}
+
+fn initial_value(tag: &str) -> [u32; 8] {
+    let digest = Digest::tagged(tag, &[]);
+    std::array::from_fn(|i| u32::from_be_bytes(std::array::from_fn(|j| digest.0[4 * i + j])))
+}
+
+fn compress(mut state: [u32; 8], left: &[u8; 32], right: &[u8; 32]) -> Digest {
+    let mut block = [0; 64];
+    block[..32].copy_from_slice(left);
+    block[32..].copy_from_slice(right);
+    compress256(&mut state, &[block]);
+    let mut bytes = [0; 32];
+    for (chunk, word) in bytes.chunks_exact_mut(4).zip(state) {
+        chunk.copy_from_slice(&word.to_be_bytes());
+    }
+    Digest(bytes)
+}
+
+impl Leaf {
+    /// The hash of the subtree that holds this leaf alone.
+    pub fn hash(&self) -> Digest {
+        static IV: LazyLock<[u32; 8]> = LazyLock::new(|| initial_value("slipstream/state-leaf/1"));
+        compress(*IV, &self.path.0, &self.value_hash.0)
+    }
+}
+
+fn join(left: Digest, right: Digest) -> Digest {
+    static IV: LazyLock<[u32; 8]> = LazyLock::new(|| initial_value("slipstream/state-join/1"));
+    compress(*IV, &left.0, &right.0)
+}
+
+/// A subtree, as far as its parent must know it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Subtree {
+    /// No leaf.
+    #[default]
+    Empty,
+    /// One leaf, with its hash.
+    Leaf(Digest),
+    /// Two leaves or more.
+    Inner(Digest),
+}
+
+impl Subtree {
+    /// The parent of two siblings: a lone leaf moves up, everything else is joined.
+    pub fn parent(left: Subtree, right: Subtree) -> Subtree {
+        match (left, right) {
+            (Subtree::Empty, Subtree::Empty) => Subtree::Empty,
+            (Subtree::Leaf(leaf), Subtree::Empty) | (Subtree::Empty, Subtree::Leaf(leaf)) => {
+                Subtree::Leaf(leaf)
+            }
+            (left, right) => Subtree::Inner(join(left.hash(), right.hash())),
+        }
+    }
+
+    /// Its hash; [`Digest::ZERO`] if it is empty.
+    pub fn hash(self) -> Digest {
+        match self {
+            Subtree::Empty => Digest::ZERO,
+            Subtree::Leaf(hash) | Subtree::Inner(hash) => hash,
+        }
+    }
+}
+
+/// The root of a whole tree, by the definition. The leaves are sorted by path, each path once.
+pub fn root(leaves: &[Leaf]) -> Digest {
+    subtree(leaves, 0).hash()
+}
+
+/// The subtree of leaves that agree in their first `depth` bits.
+pub fn subtree(leaves: &[Leaf], depth: usize) -> Subtree {
+    match leaves {
+        [] => Subtree::Empty,
+        [leaf] => Subtree::Leaf(leaf.hash()),
+        _ => {
+            let half = leaves.partition_point(|leaf| !leaf.path.bit(depth));
+            Subtree::parent(subtree(&leaves[..half], depth + 1), subtree(&leaves[half..], depth + 1))
+        }
+    }
+}
+
+/// A subtree beside a range, on the way from the root to one of its ends. Empty ones are left out.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Sibling {
+    /// The bit that separates it from the range's end.
+    pub depth: u8,
+    /// What it is.
+    pub node: SiblingNode,
+}
+
+/// A lone leaf shows its preimage: an inner node passed off as a leaf could hide rows of the range.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub enum SiblingNode {
+    /// One leaf.
+    Leaf(Leaf),
+    /// The hash of two leaves or more.
+    Inner(Digest),
+}
+
+/// Proves that a run of leaves is everything that a tree holds between two paths, both included.
+/// A range of one path proves membership or absence.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub struct StateRangeProof {
+    /// Beside the first path, by ascending depth.
+    pub left: BoundedVec<Sibling, { limits::PROOF_SIDE_MAX }>,
+    /// Beside the last path, by ascending depth.
+    pub right: BoundedVec<Sibling, { limits::PROOF_SIDE_MAX }>,
+}
+
+/// Why a state range was refused.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum StateRangeError {
+    /// Paths descend, repeat or leave the range, or its ends are swapped.
+    #[error("rows are out of order, repeated or outside of their range")]
+    BadOrder,
+    /// Siblings are out of order, on the wrong side, or stand in for another path.
+    #[error("a sibling of the range proof is out of place")]
+    BadSibling,
+    /// Rows and siblings do not give the expected root: a row is missing, surplus or altered.
+    #[error("rows and range proof give the state root {found}, certified is {expected}")]
+    WrongRoot {
+        /// What they give.
+        found: Digest,
+        /// What is certified.
+        expected: Digest,
+    },
+}
+
+impl StateRangeProof {
+    /// Checks that `leaves` are exactly the tree's leaves from `first` to `last`, both included.
+    pub fn verify(
+        &self,
+        root: Digest,
+        first: Path,
+        last: Path,
+        leaves: &[Leaf],
+    ) -> Result<(), StateRangeError> {
+        let inside = |leaf: &Leaf| first <= leaf.path && leaf.path <= last;
+        if first > last || !leaves.is_sorted_by(|a, b| a.path < b.path) || !leaves.iter().all(inside) {
+            return Err(StateRangeError::BadOrder);
+        }
+        let mut fold = Fold { first, last, left: &self.left, right: &self.right };
+        let found = fold.node(0, leaves, true, true)?.hash();
+        if !fold.left.is_empty() || !fold.right.is_empty() {
+            return Err(StateRangeError::BadSibling);
+        }
+        if found == root { Ok(()) } else { Err(StateRangeError::WrongRoot { found, expected: root }) }
+    }
+}
+
+struct Fold<'a> {
+    first: Path,
+    last: Path,
+    left: &'a [Sibling],
+    right: &'a [Sibling],
+}
+
+impl Fold<'_> {
+    /// The subtree at `depth` whose prefix is that of `first` (`at_first`), of `last` (`at_last`), or of both.
+    fn node(
+        &mut self,
+        depth: usize,
+        leaves: &[Leaf],
+        at_first: bool,
+        at_last: bool,
+    ) -> Result<Subtree, StateRangeError> {
+        if depth == 256 || !(at_first || at_last) {
+            return Ok(subtree(leaves, depth));
+        }
+        let half = leaves.partition_point(|leaf| !leaf.path.bit(depth));
+        // Taken before the recursion below, so that both sides are listed by ascending depth.
+        let outside_right = match at_last && !self.last.bit(depth) {
+            true => Some(take(&mut self.right, depth, &self.last)?),
+            false => None,
+        };
+        let left = if at_first && self.first.bit(depth) {
+            take(&mut self.left, depth, &self.first)?
+        } else {
+            self.node(depth + 1, &leaves[..half], at_first, at_last && !self.last.bit(depth))?
+        };
+        let right = match outside_right {
+            Some(sibling) => sibling,
+            None => self.node(depth + 1, &leaves[half..], at_first && self.first.bit(depth), at_last)?,
+        };
+        Ok(Subtree::parent(left, right))
+    }
+}
+
+/// The subtree that leaves the way to `end` at bit `depth`.
+fn take(siblings: &mut &[Sibling], depth: usize, end: &Path) -> Result<Subtree, StateRangeError> {
+    let Some((sibling, rest)) =
+        siblings.split_first().filter(|(sibling, _)| usize::from(sibling.depth) == depth)
+    else {
+        return Ok(Subtree::Empty);
+    };
+    *siblings = rest;
+    match &sibling.node {
+        SiblingNode::Inner(hash) => Ok(Subtree::Inner(*hash)),
+        SiblingNode::Leaf(leaf) => {
+            let agrees = (0..depth).all(|bit| leaf.path.bit(bit) == end.bit(bit));
+            if !agrees || leaf.path.bit(depth) == end.bit(depth) {
+                return Err(StateRangeError::BadSibling);
+            }
+            Ok(Subtree::Leaf(leaf.hash()))
+        }
+    }
+}

@@ -1,0 +1,6 @@
+//! Tests of the ledger vocabulary through its public surface.
+#![allow(clippy::unwrap_used)] // a panic is how a test fails
+
+mod common;
+mod properties;
+mod vectors;

@@ -1,0 +1,101 @@
+//! Goal: the formats of docs/formats.md do not change unnoticed. A changed vector is a decision, in a commit of its own:
+//! `SLIPSTREAM_BLESS=1 cargo test -p slipstream-types formats` writes the file anew.
+
+use std::collections::BTreeMap;
+
+use crate::common::*;
+use slipstream_types::{
+    Address, B256, Blob, BlobKind, Body, ChainConfig, Delta, Digest, Genesis, Hints, Path, StateKey,
+    StateValue, U256, Waypoint,
+    batch::content_digest,
+    bounded::BoundedVec,
+    delta::DeltaEntry,
+    genesis::GenesisAccount,
+    state::AccountValue,
+    tree::{Leaf, root},
+};
+
+fn genesis() -> Genesis {
+    let account = GenesisAccount {
+        balance: U256::from(10).pow(U256::from(18)),
+        nonce: 1,
+        code: slipstream_types::delta::Code::new(vec![0x60, 0x00]).unwrap(),
+        storage: [(B256::repeat_byte(1), U256::from(5))].into(),
+    };
+    Genesis {
+        chain: ChainConfig::default(),
+        timestamp_ms: 1_700_000_000_000,
+        validators: BoundedVec::new(validators(&keys(4)).validators.to_vec()).unwrap(),
+        accounts: [(Address::repeat_byte(0xaa), account)].into(),
+    }
+}
+
+fn vectors() -> BTreeMap<&'static str, String> {
+    let hex = |bytes: &[u8]| hex::encode(bytes);
+    let body = Body::new(vec![vec![0x02, 0xc0], vec![]]).unwrap();
+    let account = StateKey::Account(Address::repeat_byte(0x11));
+    let slot = StateKey::Slot(Address::repeat_byte(0x11), B256::repeat_byte(0x22));
+    let value =
+        StateValue::Account(AccountValue { nonce: 7, balance: U256::from(9), code_hash: Some(digest(1)) });
+    let entries = vec![
+        DeltaEntry { key: account, value: Some(value) },
+        DeltaEntry { key: slot, value: Some(StateValue::Slot(U256::from(3))) },
+        DeltaEntry { key: StateKey::Slot(Address::repeat_byte(0x12), B256::ZERO), value: None },
+    ];
+    let delta = Delta::new(entries, vec![vec![0x60, 0x01]]).unwrap();
+    let hints =
+        Hints::new(vec![(Address::repeat_byte(1), vec![B256::repeat_byte(2)])], vec![B256::repeat_byte(3)]);
+    let ledger = Ledger::new(11);
+    let leaf = |byte| Leaf { path: Path([byte; 32]), value_hash: Digest([byte; 32]) };
+    let genesis = genesis();
+    BTreeMap::from([
+        ("body", hex(&body.content().unwrap())),
+        ("body blob", hex(&Blob::seal(BlobKind::Body, &body).unwrap())),
+        ("body digest", content_digest(BlobKind::Body, &body.content().unwrap()).to_string()),
+        ("header", hex(&bcs::to_bytes(&header(5)).unwrap())),
+        ("header digest", header(5).digest().to_string()),
+        ("receipts", hex(&bcs::to_bytes(&receipts()).unwrap())),
+        ("receipt bloom", hex(receipts().receipts[0].bloom().as_slice())),
+        ("delta", hex(&delta.content().unwrap())),
+        ("hints", hex(&bcs::to_bytes(&hints.unwrap()).unwrap())),
+        ("path of an account", format!("{:?}", account.path())),
+        ("path of a slot", format!("{:?}", slot.path())),
+        ("row hash", value.hash(&account).to_string()),
+        ("state root of none", root(&[]).to_string()),
+        ("state root of one", root(&[leaf(1)]).to_string()),
+        ("state root of three", root(&[leaf(1), leaf(2), leaf(0x80)]).to_string()),
+        ("accumulator root of 11", ledger.certificate.info.accumulator_root.to_string()),
+        ("accumulator proof 3..7 of 11", hex(&bcs::to_bytes(&ledger.prove(3, 4)).unwrap())),
+        ("certificate", hex(&bcs::to_bytes(&ledger.certificate).unwrap())),
+        ("waypoint", Waypoint::of(&ledger.certificate.info).to_string()),
+        ("genesis", hex(&genesis.content().unwrap())),
+        ("genesis header digest", genesis.header().unwrap().digest().to_string()),
+        ("genesis file", serde_json::to_string(&genesis).unwrap()),
+    ])
+}
+
+#[test]
+fn formats_are_pinned() {
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/vectors.json");
+    let found = vectors();
+    if std::env::var_os("SLIPSTREAM_BLESS").is_some() {
+        std::fs::write(path, serde_json::to_string_pretty(&found).unwrap() + "\n").unwrap();
+    }
+    let pinned: BTreeMap<String, String> =
+        serde_json::from_str(&std::fs::read_to_string(path).unwrap()).unwrap();
+    assert_eq!(found.len(), pinned.len());
+    for (name, value) in found {
+        assert_eq!(Some(&value), pinned.get(name), "the format of '{name}' changed");
+    }
+}
+
+#[test]
+fn a_genesis_file_reads_back() {
+    let genesis = genesis();
+    let text = serde_json::to_string(&genesis).unwrap();
+    assert_eq!(serde_json::from_str::<Genesis>(&text).unwrap(), genesis);
+    assert_eq!(Genesis::decode(&genesis.content().unwrap()).unwrap(), genesis);
+    let waypoint = Waypoint::of(&genesis.ledger_info().unwrap());
+    assert_eq!(waypoint.to_string().parse::<Waypoint>().unwrap(), waypoint);
+    assert!("12".parse::<Waypoint>().is_err() && "x:0x00".parse::<Waypoint>().is_err());
+}
