@@ -1,0 +1,264 @@
+//! [`StorageError`].
+
+use std::path::PathBuf;
+
+use slipstream_types::{
+    Address, BatchNumber, CodecError, Digest, Path, accumulator::AccumulatorError, limits,
+    tree::StateRangeError,
+};
+
+/// Why the store did not do what was asked. Unless a variant says otherwise, nothing was written.
+#[derive(Debug, thiserror::Error)]
+pub enum StorageError {
+    /// The store holds no genesis yet.
+    #[error("the store is empty: initialize it with a genesis first")]
+    NotInitialized,
+    /// Batches are committed one after the other.
+    #[error("batch {number} cannot be committed: the head is batch {head}, the next is {}", head.next())]
+    NotNext {
+        /// The store's head.
+        head: BatchNumber,
+        /// The batch that was given.
+        number: BatchNumber,
+    },
+    /// The batch continues another ledger.
+    #[error("batch {number} names the parent {found}, the head's digest is {expected}")]
+    WrongParent {
+        /// The batch.
+        number: BatchNumber,
+        /// Digest of the head.
+        expected: Digest,
+        /// The parent that the header names.
+        found: Digest,
+    },
+    /// State rows and header do not belong together.
+    #[error("the state after batch {number} has the root {found}, its header says {expected}")]
+    StateRootMismatch {
+        /// The batch.
+        number: BatchNumber,
+        /// The header's root.
+        expected: Digest,
+        /// The root of the rows.
+        found: Digest,
+    },
+    /// An account's code is neither in the delta nor in the store.
+    #[error(
+        "batch {number} gives account {address} the code {hash}, which is neither in its delta nor stored"
+    )]
+    UnknownCode {
+        /// The batch.
+        number: BatchNumber,
+        /// The account.
+        address: Address,
+        /// Hash of its code.
+        hash: Digest,
+    },
+    /// A certificate that certifies something else than what is stored.
+    #[error("certificate of batch {number} refused: {reason}")]
+    WrongCertificate {
+        /// The batch that it names.
+        number: BatchNumber,
+        /// What does not fit.
+        reason: &'static str,
+    },
+    /// The directory belongs to another chain.
+    #[error(
+        "the store holds the chain with genesis {stored}, the given genesis is {given}: use another data directory, or \
+         the genesis that this one was made with"
+    )]
+    WrongGenesis {
+        /// Digest of the stored genesis header.
+        stored: Digest,
+        /// Digest of the given one's.
+        given: Digest,
+    },
+    /// Written by a later release.
+    #[error(
+        "the store in {} has format {found}, this program reads up to format {supported}: run it with the newer program \
+         that wrote it",
+        dir.display()
+    )]
+    NewerFormat {
+        /// The directory.
+        dir: PathBuf,
+        /// The format found.
+        found: u32,
+        /// The newest that this program knows.
+        supported: u32,
+    },
+    /// What is stored contradicts itself.
+    #[error(
+        "the store is damaged: {what}. Stop the node, move its data directory away, and start it anew: it restores the \
+         state from a snapshot of its peers"
+    )]
+    Corrupt {
+        /// What was found where.
+        what: String,
+    },
+    /// Another process has the directory open.
+    #[error("the store in {} is in use by another process: stop that one, or use another data directory", dir.display())]
+    Locked {
+        /// The directory.
+        dir: PathBuf,
+    },
+    /// An earlier write failed, so that memory and disk may differ.
+    #[error(
+        "the store refuses further work since a write to it failed: check the disk, then restart the node"
+    )]
+    Poisoned,
+    /// A named record over its limits.
+    #[error("record {key:?} of {len} bytes is above the limit of {max} bytes")]
+    RecordTooLong {
+        /// Its name.
+        key: String,
+        /// Bytes of name or value.
+        len: usize,
+        /// The limit.
+        max: usize,
+    },
+    /// A restore was refused or cannot go on.
+    #[error(transparent)]
+    Restore(#[from] RestoreError),
+    /// Something given or stored is not of its type.
+    #[error(transparent)]
+    Codec(#[from] CodecError),
+    /// Headers could not be proved or did not verify.
+    #[error(transparent)]
+    Accumulator(#[from] AccumulatorError),
+    /// The file system failed.
+    #[error("cannot {action} {}: {source}", path.display())]
+    Io {
+        /// What was tried.
+        action: &'static str,
+        /// On what.
+        path: PathBuf,
+        /// Why not.
+        source: std::io::Error,
+    },
+    /// RocksDB failed.
+    #[error("the database failed: {0}; check the disk's space and health, then restart the node")]
+    Database(#[source] rocksdb::Error),
+}
+
+impl From<rocksdb::Error> for StorageError {
+    fn from(error: rocksdb::Error) -> Self {
+        match error.kind() {
+            rocksdb::ErrorKind::Corruption => StorageError::corrupt(error.to_string()),
+            _ => StorageError::Database(error),
+        }
+    }
+}
+
+/// Why a restore was refused or cannot go on. Nothing of what was refused is stored.
+#[derive(Debug, thiserror::Error)]
+pub enum RestoreError {
+    /// A restore moves the head forward only.
+    #[error("cannot restore batch {target}: the store's head is already at batch {head}")]
+    NotAhead {
+        /// The store's head.
+        head: BatchNumber,
+        /// The restore's target.
+        target: BatchNumber,
+    },
+    /// A later [`crate::Store::restore`] took over.
+    #[error("this restore of batch {target} was replaced by a later one")]
+    Superseded {
+        /// This one's target.
+        target: BatchNumber,
+    },
+    /// Chunks follow each other without gap.
+    #[error("the next state chunk must start at path {expected:?}, this one starts at {found:?}")]
+    WrongStart {
+        /// Where the next chunk starts; none if all rows are in.
+        expected: Option<Path>,
+        /// Where this one starts.
+        found: Path,
+    },
+    /// A chunk that is not what the target's state holds.
+    #[error("state chunk refused: {0}")]
+    Chunk(#[from] ChunkError),
+    /// Code that nobody asked for: no restored account has it, or it is stored already.
+    #[error("code {hash} is not one that is missing")]
+    UnwantedCode {
+        /// Its Keccak-256.
+        hash: Digest,
+    },
+    /// Finished too early: rows are missing.
+    #[error("the restore of batch {target} is not complete: rows from path {next:?} on are missing")]
+    RowsMissing {
+        /// The target.
+        target: BatchNumber,
+        /// Where the next chunk starts.
+        next: Path,
+    },
+    /// Finished too early: code is missing.
+    #[error("the restore of batch {target} is not complete: code {hash} is missing")]
+    CodeMissing {
+        /// The target.
+        target: BatchNumber,
+        /// One of the missing hashes.
+        hash: Digest,
+    },
+    /// The headers that go with the state.
+    #[error("the headers up to batch {target} were refused: {reason}")]
+    BadHeaders {
+        /// The target.
+        target: BatchNumber,
+        /// What is wrong.
+        reason: &'static str,
+    },
+}
+
+/// Why a [`crate::StateChunk`] was refused.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum ChunkError {
+    /// A value that its key cannot have.
+    #[error("row {index} has a value that is empty or not of its key's table")]
+    BadValue {
+        /// Position of the row.
+        index: usize,
+    },
+    /// The rows are not what the root commits to.
+    #[error(transparent)]
+    Range(#[from] StateRangeError),
+}
+
+impl StorageError {
+    /// Whether the same call may succeed later with nothing repaired in between.
+    pub fn is_retryable(&self) -> bool {
+        matches!(self, StorageError::Locked { .. })
+    }
+
+    /// Whether what the caller gave was refused (so that the peer it came from is at fault), rather than the store failing.
+    pub fn is_bad_supply(&self) -> bool {
+        match self {
+            StorageError::WrongParent { .. }
+            | StorageError::StateRootMismatch { .. }
+            | StorageError::UnknownCode { .. }
+            | StorageError::WrongCertificate { .. }
+            | StorageError::Codec(_)
+            | StorageError::Accumulator(_) => true,
+            StorageError::Restore(error) => matches!(
+                error,
+                RestoreError::WrongStart { .. }
+                    | RestoreError::Chunk(_)
+                    | RestoreError::UnwantedCode { .. }
+                    | RestoreError::BadHeaders { .. }
+            ),
+            _ => false,
+        }
+    }
+
+    pub(crate) fn corrupt(what: impl Into<String>) -> StorageError {
+        StorageError::Corrupt { what: what.into() }
+    }
+
+    pub(crate) fn io(action: &'static str, path: &std::path::Path, source: std::io::Error) -> StorageError {
+        StorageError::Io { action, path: path.to_owned(), source }
+    }
+}
+
+/// Most bytes of a [`crate::Store::put_record`] value: a proposal with its body and hints, and some room.
+pub const RECORD_BYTES_MAX: usize = limits::BODY_BYTES_MAX + limits::HINTS_BYTES_MAX + (8 << 20);
+/// Most bytes of a record's name.
+pub const RECORD_KEY_BYTES_MAX: usize = 256;

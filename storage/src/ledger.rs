@@ -1,0 +1,180 @@
+//! What a [`Store`] tells about the ledger: headers, blobs, certificates, proofs, indexes; and the named records.
+
+use std::ops::ControlFlow;
+
+use serde::de::DeserializeOwned;
+use slipstream_types::{
+    B256, BatchHeader, BatchNumber, Blob, BlobKind, Certificate, Digest, Genesis,
+    accumulator::{self, AccumulatorRangeProof, NodePosition},
+    limits,
+};
+
+use crate::{
+    backend::{Column, Direction, WriteBatch},
+    commit::check_certificate,
+    error::{RECORD_BYTES_MAX, RECORD_KEY_BYTES_MAX, StorageError},
+    schema::{self, KINDS},
+    store::{Store, load_accumulator, read_node, with_nodes},
+};
+
+impl Store {
+    /// The genesis, decoded from batch 0's body.
+    ///
+    /// # Errors
+    /// [`StorageError::NotInitialized`].
+    pub fn genesis(&self) -> Result<Genesis, StorageError> {
+        let blob = self.blob(BlobKind::Genesis, BatchNumber(0))?.ok_or(StorageError::NotInitialized)?;
+        let damaged = |error: slipstream_types::CodecError| StorageError::corrupt(error.to_string());
+        Genesis::decode(&blob.content(BlobKind::Genesis).map_err(damaged)?).map_err(damaged)
+    }
+
+    /// The chain's identity.
+    pub(crate) fn genesis_digest(&self) -> Result<Digest, StorageError> {
+        read_node(&*self.0.backend, NodePosition { level: 0, index: 0 })?.ok_or(StorageError::NotInitialized)
+    }
+
+    /// A batch's header; none beyond the head, and in the gap that a restore leaves.
+    pub fn header(&self, number: BatchNumber) -> Result<Option<BatchHeader>, StorageError> {
+        self.decoded("header", Column::Headers, &schema::number_key(number))
+    }
+
+    /// Headers from `first` on without a gap: at most `count`, and at most [`limits::HEADERS_MAX`]. Stops at the first
+    /// that is missing.
+    pub fn headers(&self, first: BatchNumber, count: usize) -> Result<Vec<BatchHeader>, StorageError> {
+        let count = count.min(limits::HEADERS_MAX);
+        let mut headers: Vec<BatchHeader> = Vec::new();
+        if count == 0 {
+            return Ok(headers);
+        }
+        self.0.backend.scan(
+            Column::Headers,
+            &schema::number_key(first),
+            Direction::Up,
+            &mut |key, value| {
+                if schema::decode_number(key)?.0 != first.0 + headers.len() as u64 {
+                    return Ok(ControlFlow::Break(()));
+                }
+                headers.push(schema::decode("header", value)?);
+                Ok(if headers.len() == count { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
+            },
+        )?;
+        Ok(headers)
+    }
+
+    /// A part of a batch, as it was made. The genesis is batch 0's body.
+    pub fn blob(&self, kind: BlobKind, number: BatchNumber) -> Result<Option<Blob>, StorageError> {
+        let Some(column) = schema::blob_column(kind) else { return Ok(None) };
+        let bytes = self.0.backend.get(column, &schema::number_key(number))?;
+        bytes
+            .map(|bytes| Blob::from_bytes(bytes).map_err(|error| StorageError::corrupt(error.to_string())))
+            .transpose()
+    }
+
+    /// The lowest batch above 0 from which on all blobs of a kind are stored, up to the head; none if the head's is not.
+    pub fn lowest(&self, kind: BlobKind) -> Result<Option<BatchNumber>, StorageError> {
+        let record = self.current()?.record;
+        let lowest = KINDS.iter().position(|known| *known == kind).map(|index| record.lowest[index]);
+        Ok(lowest.filter(|lowest| *lowest <= record.number))
+    }
+
+    /// The certificate of exactly this batch.
+    pub fn certificate(&self, number: BatchNumber) -> Result<Option<Certificate>, StorageError> {
+        self.decoded("certificate", Column::Certificates, &schema::number_key(number))
+    }
+
+    /// The certificate of the highest certified batch.
+    pub fn latest_certificate(&self) -> Result<Option<Certificate>, StorageError> {
+        self.certificate_at_or_before(BatchNumber(u64::MAX))
+    }
+
+    /// The certificate of the highest certified batch up to this one.
+    pub fn certificate_at_or_before(&self, number: BatchNumber) -> Result<Option<Certificate>, StorageError> {
+        let mut found = None;
+        let key = schema::number_key(number);
+        self.0.backend.scan(Column::Certificates, &key, Direction::Down, &mut |_, value| {
+            found = Some(schema::decode("certificate", value)?);
+            Ok(ControlFlow::Break(()))
+        })?;
+        Ok(found)
+    }
+
+    /// Adds a certificate for a stored batch. The caller has verified its signatures.
+    ///
+    /// # Errors
+    /// [`StorageError::WrongCertificate`] if it is about another ledger, or about a batch that is not stored.
+    pub fn put_certificate(&self, certificate: &Certificate) -> Result<(), StorageError> {
+        let number = certificate.info.number;
+        let refused = |reason| StorageError::WrongCertificate { number, reason };
+        let _writer = self.0.writer.lock();
+        let current = self.current()?;
+        if number > current.record.number {
+            return Err(refused("its batch is above the head"));
+        }
+        let header = self.header(number)?.ok_or_else(|| refused("its batch is not stored"))?;
+        let accumulator = load_accumulator(&*self.0.backend, number)?
+            .ok_or_else(|| refused("the ledger before its batch is not stored"))?;
+        check_certificate(certificate, &header, accumulator.root())?;
+        let mut writes = WriteBatch::default();
+        writes.put(Column::Certificates, schema::number_key(number), schema::encode(certificate));
+        self.write(writes, true)?;
+        if number == current.record.number {
+            self.make_snapshot(&current, certificate);
+        }
+        Ok(())
+    }
+
+    /// Where a transaction stands: its batch, and its index there. None if it is unknown or the index is off.
+    pub fn find_transaction(&self, hash: &B256) -> Result<Option<(BatchNumber, u32)>, StorageError> {
+        let bytes = self.0.backend.get(Column::TransactionIndex, &hash.0)?;
+        bytes.map(|bytes| schema::decode_position(&bytes)).transpose()
+    }
+
+    /// The batch whose header has this digest.
+    pub fn find_header(&self, digest: &Digest) -> Result<Option<BatchNumber>, StorageError> {
+        let bytes = self.0.backend.get(Column::HeaderIndex, &digest.0)?;
+        bytes.map(|bytes| schema::decode_number(&bytes)).transpose()
+    }
+
+    /// Proves `count` headers from `first` on in the accumulator over the first `leaves` headers.
+    ///
+    /// # Errors
+    /// [`StorageError::Accumulator`] if the range is not inside, or nodes are missing because the store was restored.
+    pub fn header_range_proof(
+        &self,
+        leaves: u64,
+        first: BatchNumber,
+        count: usize,
+    ) -> Result<AccumulatorRangeProof, StorageError> {
+        Ok(with_nodes(&*self.0.backend, |node| accumulator::prove(leaves, first.0, count, &node))??)
+    }
+
+    /// A small named record of another crate.
+    pub fn record(&self, key: &str) -> Result<Option<Vec<u8>>, StorageError> {
+        self.0.backend.get(Column::Records, key.as_bytes())
+    }
+
+    /// Sets a named record. It is on disk when this returns (with `fsync`).
+    ///
+    /// # Errors
+    /// [`StorageError::RecordTooLong`] above [`RECORD_BYTES_MAX`], or [`RECORD_KEY_BYTES_MAX`] for the name.
+    pub fn put_record(&self, key: &str, value: &[u8]) -> Result<(), StorageError> {
+        for (len, max) in [(key.len(), RECORD_KEY_BYTES_MAX), (value.len(), RECORD_BYTES_MAX)] {
+            if len > max {
+                let key = key.chars().take(80).collect();
+                return Err(StorageError::RecordTooLong { key, len, max });
+            }
+        }
+        let mut writes = WriteBatch::default();
+        writes.put(Column::Records, key.as_bytes(), value);
+        self.write(writes, true)
+    }
+
+    fn decoded<T: DeserializeOwned>(
+        &self,
+        what: &'static str,
+        column: Column,
+        key: &[u8],
+    ) -> Result<Option<T>, StorageError> {
+        self.0.backend.get(column, key)?.map(|bytes| schema::decode(what, &bytes)).transpose()
+    }
+}

@@ -1,0 +1,51 @@
+//! The ledger and the state on disk: one atomic write per batch, a Merkle root and proofs over the state, snapshots that
+//! peers restore from, and restores that survive a kill.
+//!
+//! ```text
+//!   commit ──▶ checks ──▶ one write batch ──▶ RocksDB: rows, ledger, head          (or the in-memory twin)
+//!                │                                │
+//!                ▼                                ▼  only after the write
+//!           new tree root                    head, tree, read view ──▶ View, Speculation, Snapshot
+//! ```
+//!
+//! * [`Store`]: the handle: open, commit, certificates, the ledger's parts by number or hash.
+//! * [`View`]: the state as it was at one head; [`Speculation`]: the root that a delta would give.
+//! * [`Snapshot`]: a frozen state that is served in [`StateChunk`]s; [`Restore`]: the receiving side.
+//!
+//! Who signs a certificate, what a delta should contain, and whether a blob's content is what its header says is for the
+//! callers: the store checks that what it is given continues what it holds (number, parent, accumulator, state root).
+//!
+//! Invariants:
+//! * Rows, ledger and head record change in one atomic write; a kill at any moment leaves a whole batch or none of it.
+//! * The tree in memory changes only after that write succeeded; after a failed one the store refuses further work.
+//! * Of the two state columns one is in use; a restore fills the other, and its last write switches them together with
+//!   the head.
+//!
+//! ```
+//! use slipstream_storage::{StorageConfig, Store};
+//!
+//! let store = Store::memory(&StorageConfig::default());
+//! assert!(!store.is_initialized());
+//! ```
+
+mod backend;
+mod commit;
+mod config;
+mod error;
+mod ledger;
+mod restore;
+mod schema;
+mod snapshot;
+mod state;
+mod store;
+#[cfg(test)]
+mod tests;
+mod view;
+
+pub use commit::{CommitBatch, Speculation};
+pub use config::StorageConfig;
+pub use error::{ChunkError, RECORD_BYTES_MAX, RECORD_KEY_BYTES_MAX, RestoreError, StorageError};
+pub use restore::{RESTORE_HEADERS_MAX, Restore, RestoreTarget};
+pub use snapshot::{Snapshot, SnapshotInfo, StateChunk};
+pub use store::{Head, Store};
+pub use view::View;

@@ -1,0 +1,285 @@
+//! [`Store`]: the handle, and how it comes up.
+
+use std::{
+    fmt, fs,
+    ops::ControlFlow,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+    },
+};
+
+use parking_lot::{Mutex, RwLock};
+use rayon::prelude::*;
+use slipstream_types::{
+    BatchHeader, BatchNumber, Blob, BlobKind, Digest, Genesis, Path, Receipts,
+    accumulator::{Accumulator, NodePosition},
+    tree::Leaf,
+};
+use tokio::sync::watch;
+
+use crate::{
+    backend::{Backend, Column, Direction, Reader, WriteBatch, memory::MemoryBackend, rocks::RocksBackend},
+    commit::CommitBatch,
+    config::StorageConfig,
+    error::StorageError,
+    schema::{self, HEAD_KEY, HeadRecord},
+    snapshot::Snapshot,
+    state::Tree,
+    view::View,
+};
+
+/// Rows that are hashed at once when the tree is rebuilt; bounds the memory for their bytes.
+const REBUILD_ROWS: usize = 65_536;
+
+/// The last committed batch.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Head {
+    /// Its header.
+    pub header: BatchHeader,
+    /// The header's digest.
+    pub digest: Digest,
+    /// Over the headers 0 to this one.
+    pub accumulator: Accumulator,
+}
+
+/// The store. A clone is another handle to the same one; all methods may be called from any thread, and block.
+#[derive(Clone)]
+pub struct Store(pub(crate) Arc<Shared>);
+
+pub(crate) struct Shared {
+    pub(crate) backend: Arc<dyn Backend>,
+    pub(crate) config: StorageConfig,
+    /// None before there is a genesis.
+    current: RwLock<Option<Arc<Current>>>,
+    /// Held by whatever moves the head or the restore record.
+    pub(crate) writer: Mutex<()>,
+    poisoned: AtomicBool,
+    head_sender: watch::Sender<BatchNumber>,
+    /// Oldest first.
+    pub(crate) snapshots: Mutex<Vec<Arc<Snapshot>>>,
+    /// Raised by every new restore, so that the handle of an earlier one finds out.
+    pub(crate) restore_generation: AtomicU64,
+}
+
+/// Everything that belongs to one head. Never changed: a commit puts another one in its place.
+pub(crate) struct Current {
+    pub(crate) head: Head,
+    pub(crate) record: HeadRecord,
+    pub(crate) tree: Tree,
+    /// The backend as it was right after the head's write.
+    pub(crate) reader: Arc<dyn Reader>,
+}
+
+impl fmt::Debug for Store {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "Store at batch {:?}",
+            self.0.current.read().as_ref().map(|current| current.record.number.0)
+        )
+    }
+}
+
+impl Store {
+    /// Opens the store in a directory, or makes an empty one there. Rebuilds the state tree from the rows and checks its
+    /// root against the head.
+    ///
+    /// # Errors
+    /// [`StorageError::NewerFormat`], [`StorageError::Locked`], [`StorageError::Corrupt`], or what the disk says.
+    pub fn open(config: &StorageConfig, dir: &std::path::Path) -> Result<Store, StorageError> {
+        fs::create_dir_all(dir).map_err(|error| StorageError::io("create", dir, error))?;
+        schema::check_format(dir)?;
+        Self::with_backend(config, Arc::new(RocksBackend::open(config, dir)?))
+    }
+
+    /// An empty store in memory: the same code over another backend.
+    pub fn memory(config: &StorageConfig) -> Store {
+        Self::with_backend(config, Arc::new(MemoryBackend::default()))
+            .expect("an empty memory backend holds nothing wrong")
+    }
+
+    pub(crate) fn with_backend(
+        config: &StorageConfig,
+        backend: Arc<dyn Backend>,
+    ) -> Result<Store, StorageError> {
+        let current = load_current(backend.snapshot())?;
+        let head = current.as_ref().map(|current| current.record.number);
+        let store = Store(Arc::new(Shared {
+            backend,
+            config: config.clone(),
+            current: RwLock::new(current.map(Arc::new)),
+            writer: Mutex::default(),
+            poisoned: AtomicBool::new(false),
+            head_sender: watch::Sender::new(head.unwrap_or_default()),
+            snapshots: Mutex::default(),
+            restore_generation: AtomicU64::new(0),
+        }));
+        store.load_snapshots(head)?;
+        store.discard_overtaken_restore()?;
+        Ok(store)
+    }
+
+    /// Writes the genesis as batch 0 into an empty store. Does nothing if it is already there.
+    ///
+    /// # Errors
+    /// [`StorageError::WrongGenesis`] if the store has another one.
+    pub fn initialize(&self, genesis: &Genesis) -> Result<(), StorageError> {
+        genesis.check()?;
+        let header = genesis.header()?;
+        let _writer = self.0.writer.lock();
+        if self.is_initialized() {
+            let stored = self.genesis_digest()?;
+            let given = header.digest();
+            return if stored == given { Ok(()) } else { Err(StorageError::WrongGenesis { stored, given }) };
+        }
+        let delta = genesis.delta()?;
+        let body = Blob::compress(BlobKind::Genesis, &genesis.content()?)?;
+        let receipts = Blob::seal(BlobKind::Receipts, &Receipts::default())?;
+        let delta_blob = Blob::seal(BlobKind::Delta, &delta)?;
+        let batch = CommitBatch {
+            body: Some(&body),
+            receipts: Some(&receipts),
+            delta_blob: Some(&delta_blob),
+            ..CommitBatch::new(&header, &delta)
+        };
+        self.commit_locked(None, &batch, None)
+    }
+
+    /// Whether there is a genesis.
+    pub fn is_initialized(&self) -> bool {
+        self.0.current.read().is_some()
+    }
+
+    /// The last committed batch.
+    ///
+    /// # Errors
+    /// [`StorageError::NotInitialized`].
+    pub fn head(&self) -> Result<Head, StorageError> {
+        Ok(self.current()?.head.clone())
+    }
+
+    /// Tells the head's number after every change; 0 before there is a genesis.
+    pub fn watch_head(&self) -> watch::Receiver<BatchNumber> {
+        self.0.head_sender.subscribe()
+    }
+
+    /// The state at the head. It stays as it is when the head moves on.
+    ///
+    /// # Errors
+    /// [`StorageError::NotInitialized`].
+    pub fn view(&self) -> Result<View, StorageError> {
+        Ok(View::new(self.current()?))
+    }
+
+    /// Waits until everything written has reached the disk, even without `fsync`. The last handle closes the files.
+    pub fn close(&self) {
+        if self.check_poison().is_ok()
+            && let Err(error) = self.0.backend.write(WriteBatch::default(), true)
+        {
+            tracing::error!(%error, "the last write of the store may not have reached the disk");
+        }
+    }
+
+    pub(crate) fn current(&self) -> Result<Arc<Current>, StorageError> {
+        self.0.current.read().clone().ok_or(StorageError::NotInitialized)
+    }
+
+    /// Makes a written head the current one. The caller holds the writer's lock.
+    pub(crate) fn install(&self, current: Arc<Current>) {
+        let number = current.record.number;
+        *self.0.current.write() = Some(current);
+        self.0.head_sender.send_replace(number);
+    }
+
+    fn check_poison(&self) -> Result<(), StorageError> {
+        if self.0.poisoned.load(Ordering::Acquire) { Err(StorageError::Poisoned) } else { Ok(()) }
+    }
+
+    /// The one way to the disk. A failure ends the store: nobody knows how much of it arrived.
+    pub(crate) fn write(&self, batch: WriteBatch, durable: bool) -> Result<(), StorageError> {
+        self.check_poison()?;
+        self.0.backend.write(batch, durable && self.0.config.fsync).inspect_err(|error| {
+            self.0.poisoned.store(true, Ordering::Release);
+            tracing::error!(%error, "a write to the store failed; it refuses further work");
+        })
+    }
+}
+
+/// Reads the head and checks that rows, accumulator and header belong together.
+fn load_current(reader: Arc<dyn Reader>) -> Result<Option<Current>, StorageError> {
+    let Some(bytes) = reader.get(Column::Meta, HEAD_KEY)? else { return Ok(None) };
+    let record: HeadRecord = schema::decode("head record", &bytes)?;
+    let number = record.number;
+    let header = reader.get(Column::Headers, &schema::number_key(number))?.ok_or_else(|| {
+        StorageError::corrupt(format!("the header of the head, batch {number}, is missing"))
+    })?;
+    let header: BatchHeader = schema::decode("header", &header)?;
+    let digest = header.digest();
+    if read_node(&*reader, NodePosition { level: 0, index: number.0 })? != Some(digest) {
+        return Err(StorageError::corrupt(format!(
+            "the header of batch {number} is not the one in the accumulator"
+        )));
+    }
+    let accumulator = load_accumulator(&*reader, number)?
+        .ok_or_else(|| StorageError::corrupt(format!("accumulator nodes of batch {number} are missing")))?;
+    let tree = load_tree(&*reader, record.active.column())?;
+    if tree.root() != header.state_root {
+        return Err(StorageError::corrupt(format!(
+            "the state rows have the root {}, the header of batch {number} says {}",
+            tree.root(),
+            header.state_root
+        )));
+    }
+    Ok(Some(Current { head: Head { header, digest, accumulator }, record, tree, reader }))
+}
+
+pub(crate) fn read_node(reader: &dyn Reader, position: NodePosition) -> Result<Option<Digest>, StorageError> {
+    reader
+        .get(Column::Nodes, &schema::node_key(position))?
+        .map(|bytes| schema::decode_digest(&bytes))
+        .transpose()
+}
+
+/// Runs a computation over accumulator nodes, whose lookup cannot fail, with one that can.
+pub(crate) fn with_nodes<T>(
+    reader: &dyn Reader,
+    compute: impl FnOnce(&dyn Fn(NodePosition) -> Option<Digest>) -> T,
+) -> Result<T, StorageError> {
+    let failure = std::cell::RefCell::new(None);
+    let result = compute(&|position| {
+        read_node(reader, position).unwrap_or_else(|error| {
+            failure.replace(Some(error));
+            None
+        })
+    });
+    failure.into_inner().map_or(Ok(result), Err)
+}
+
+/// The accumulator over the headers 0 to `number`, none if nodes of it are missing.
+pub(crate) fn load_accumulator(
+    reader: &dyn Reader,
+    number: BatchNumber,
+) -> Result<Option<Accumulator>, StorageError> {
+    with_nodes(reader, |node| Accumulator::load(number.0 + 1, node))
+}
+
+/// Rebuilds the tree from all rows of a state column.
+pub(crate) fn load_tree(reader: &dyn Reader, column: Column) -> Result<Tree, StorageError> {
+    let mut leaves: Vec<Leaf> = Vec::new();
+    let mut from = Some(Path::MIN);
+    while let Some(start) = from {
+        let mut page: Vec<(Path, Vec<u8>)> = Vec::new();
+        reader.scan(column, &start.0, Direction::Up, &mut |key, row| {
+            page.push((schema::decode_digest(key).map(|digest| Path(digest.0))?, row.to_vec()));
+            Ok(if page.len() == REBUILD_ROWS { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
+        })?;
+        from = page.last().filter(|_| page.len() == REBUILD_ROWS).and_then(|(path, _)| path.successor());
+        let hashed = page.par_iter().map(|(path, row)| {
+            let (key, value) = schema::decode_row(row)?;
+            Ok(Leaf { path: *path, value_hash: value.hash(&key) })
+        });
+        leaves.extend(hashed.collect::<Result<Vec<_>, StorageError>>()?);
+    }
+    Ok(Tree::build(&leaves))
+}

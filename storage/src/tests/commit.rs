@@ -1,0 +1,280 @@
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use slipstream_types::CodecError;
+
+use super::*;
+use crate::{
+    StorageError,
+    backend::{Column, Direction, NumberedReader, Reader, Visit, WriteBatch},
+};
+
+#[test]
+fn genesis_is_batch_0_and_only_one_fits() {
+    let mut fixture = Fixture::new(&config(), true);
+    let store = fixture.store().clone();
+    assert!(!store.is_initialized());
+    assert!(matches!(store.head(), Err(StorageError::NotInitialized)));
+    assert!(matches!(store.view(), Err(StorageError::NotInitialized)));
+    store.initialize(&genesis()).unwrap();
+    drop(store);
+    fixture.reopen();
+    let store = fixture.store();
+    store.initialize(&genesis()).unwrap();
+    let other = Genesis { timestamp_ms: 2_000, ..genesis() };
+    let error = store.initialize(&other).unwrap_err();
+    assert!(
+        matches!(error, StorageError::WrongGenesis { given, .. } if given == other.header().unwrap().digest())
+    );
+    assert_eq!(store.genesis().unwrap(), genesis());
+    assert_eq!(store.head().unwrap().header, genesis().header().unwrap());
+    assert_eq!(store.lowest(BlobKind::Body).unwrap(), None);
+    let view = store.view().unwrap();
+    assert_eq!(view.slot(&address(0xcc), &B256::repeat_byte(1)).unwrap(), U256::from(5));
+    let hash = view.account(&address(0xcc)).unwrap().unwrap().code_hash.unwrap();
+    assert_eq!(view.code(&hash).unwrap().unwrap()[..], [0x60, 0x00]);
+}
+
+#[test]
+fn what_does_not_continue_the_head_leaves_nothing() {
+    on_both(&config(), |fixture| {
+        let store = fixture.store();
+        let mut ledger = Ledger::new();
+        let first = ledger.commit(store, &[(account_key(1), account(1))]);
+        let good = ledger.make(&[(account_key(2), account(2))], Vec::new());
+
+        let refuse = |made: &Made, expected: fn(&StorageError) -> bool| {
+            let error = store.commit(made.batch(), None).unwrap_err();
+            assert!(expected(&error), "{error}");
+            assert_eq!(store.head().unwrap().header, ledger.head);
+            let next = ledger.head.number.next();
+            assert_eq!(store.header(next).unwrap(), None);
+            assert_eq!(store.blob(BlobKind::Body, next).unwrap(), None);
+            assert_eq!(store.view().unwrap().account(&address(2)).unwrap(), None);
+        };
+        refuse(&first, |error| matches!(error, StorageError::NotNext { .. }));
+        let mut skipping = good.clone();
+        skipping.header.number = BatchNumber(3);
+        refuse(&skipping, |error| matches!(error, StorageError::NotNext { .. }));
+        let mut orphan = good.clone();
+        orphan.header.parent = Digest::ZERO;
+        refuse(&orphan, |error| matches!(error, StorageError::WrongParent { .. }));
+        let mut wrong_root = good.clone();
+        wrong_root.header.state_root = Digest::ZERO;
+        refuse(&wrong_root, |error| matches!(error, StorageError::StateRootMismatch { .. }));
+        for wrong in [
+            certify(&good.header, Digest::ZERO),
+            certify(&wrong_root.header, good.certificate.info.accumulator_root),
+            first.certificate.clone(),
+        ] {
+            let made = Made { certificate: wrong, ..good.clone() };
+            refuse(&made, |error| matches!(error, StorageError::WrongCertificate { .. }));
+        }
+        let swapped = Made { body: good.receipts.clone(), ..good.clone() };
+        refuse(&swapped, |error| matches!(error, StorageError::Codec(CodecError::Invalid { .. })));
+        let contract =
+            AccountValue { code_hash: Some(Digest::from(keccak256([1]))), ..AccountValue::default() };
+        let contract = [(account_key(2), Some(StateValue::Account(contract)))];
+        refuse(&ledger.make(&contract, Vec::new()), |error| {
+            matches!(error, StorageError::UnknownCode { .. })
+        });
+
+        store.commit(ledger.make(&contract, vec![vec![1]]).batch(), None).unwrap();
+        let code = store.view().unwrap().code(&Digest::from(keccak256([1]))).unwrap();
+        assert_eq!(code.unwrap()[..], [1]);
+    });
+}
+
+#[test]
+fn speculation_predicts_the_root_and_a_stale_one_is_ignored() {
+    on_both(&config(), |fixture| {
+        let store = fixture.store();
+        let mut ledger = Ledger::new();
+        let stale = store.speculate(&ledger.make(&[(account_key(9), account(9))], Vec::new()).delta).unwrap();
+        for n in 1..5 {
+            let made = ledger
+                .make(&[(account_key(n), account(5)), (slot_key(0xcc, 1), slot(u64::from(n) - 1))], vec![]);
+            let speculation = store.speculate(&made.delta).unwrap();
+            assert_eq!(speculation.root(), made.header.state_root);
+            assert_eq!(store.head().unwrap().header, ledger.head, "speculating writes nothing");
+            store.commit(made.batch(), Some(speculation)).unwrap();
+            ledger.advance(&made);
+        }
+        let made = ledger.make(&[(account_key(1), None)], Vec::new());
+        store.commit(made.batch(), Some(stale)).unwrap();
+        assert_eq!(store.view().unwrap().account(&address(9)).unwrap(), None);
+        assert_eq!(store.view().unwrap().account(&address(1)).unwrap(), None);
+    });
+}
+
+#[test]
+fn parts_are_found_and_the_lowest_without_gap_is_known() {
+    on_both(&config(), |mut fixture| {
+        let mut ledger = Ledger::new();
+        ledger.commit_up_to(fixture.store(), 3);
+        let without_body = ledger.make(&[], Vec::new());
+        let mut batch = without_body.batch();
+        (batch.body, batch.certificate, batch.transaction_hashes) = (None, None, &[]);
+        fixture.store().commit(batch, None).unwrap();
+        ledger.advance(&without_body);
+        assert_eq!(fixture.store().lowest(BlobKind::Body).unwrap(), None);
+        ledger.commit_up_to(fixture.store(), 6);
+        fixture.reopen();
+        let store = fixture.store();
+        assert_eq!(store.lowest(BlobKind::Body).unwrap(), Some(BatchNumber(5)));
+        assert_eq!(store.lowest(BlobKind::Receipts).unwrap(), Some(BatchNumber(1)));
+        assert_eq!(store.blob(BlobKind::Body, BatchNumber(4)).unwrap(), None);
+
+        let headers = store.headers(BatchNumber(2), 3).unwrap();
+        assert_eq!(headers.iter().map(|header| header.number.0).collect::<Vec<_>>(), [2, 3, 4]);
+        assert_eq!(store.headers(BatchNumber(5), 100).unwrap().len(), 2);
+        assert!(store.headers(BatchNumber(7), 100).unwrap().is_empty());
+        assert_eq!(store.find_header(&headers[0].digest()).unwrap(), Some(BatchNumber(2)));
+        assert_eq!(
+            store.find_transaction(&transaction_hash(BatchNumber(3), 1)).unwrap(),
+            Some((BatchNumber(3), 1))
+        );
+        assert_eq!(store.find_transaction(&transaction_hash(BatchNumber(4), 1)).unwrap(), None);
+
+        let digests: Vec<_> = headers.iter().map(BatchHeader::digest).collect();
+        let proof = store.header_range_proof(7, BatchNumber(2), 3).unwrap();
+        proof.verify(ledger.accumulator.root(), 7, 2, &digests).unwrap();
+        assert!(matches!(store.header_range_proof(9, BatchNumber(2), 3), Err(StorageError::Accumulator(_))));
+
+        let number =
+            |certificate: Option<Certificate>| certificate.map(|certificate| certificate.info.number.0);
+        assert_eq!(number(store.certificate(BatchNumber(4)).unwrap()), None);
+        assert_eq!(number(store.certificate_at_or_before(BatchNumber(4)).unwrap()), Some(3));
+        assert_eq!(number(store.latest_certificate().unwrap()), Some(6));
+        store.put_certificate(&without_body.certificate).unwrap();
+        assert_eq!(number(store.certificate(BatchNumber(4)).unwrap()), Some(4));
+        let next = ledger.make(&[], Vec::new());
+        for wrong in [certify(&without_body.header, Digest::ZERO), next.certificate] {
+            assert!(matches!(store.put_certificate(&wrong), Err(StorageError::WrongCertificate { .. })));
+        }
+    });
+}
+
+#[test]
+fn records_last_and_are_bounded() {
+    on_both(&config(), |mut fixture| {
+        assert_eq!(fixture.store().record("consensus/vote").unwrap(), None);
+        fixture.store().put_record("consensus/vote", b"one").unwrap();
+        fixture.store().put_record("consensus/vote", b"two").unwrap();
+        fixture.reopen();
+        assert_eq!(fixture.store().record("consensus/vote").unwrap().unwrap(), b"two");
+        let long = fixture.store().put_record(&"x".repeat(300), b"");
+        assert!(matches!(long, Err(StorageError::RecordTooLong { len: 300, .. })));
+    });
+}
+
+#[test]
+fn the_head_is_watched() {
+    on_both(&config(), |fixture| {
+        let mut head = fixture.store().watch_head();
+        head.mark_unchanged();
+        Ledger::new().commit_up_to(fixture.store(), 2);
+        assert!(head.has_changed().unwrap());
+        assert_eq!(*head.borrow_and_update(), BatchNumber(2));
+    });
+}
+
+#[test]
+fn a_newer_a_foreign_and_a_locked_directory_are_refused() {
+    let mut fixture = Fixture::initialized(&config(), true);
+    let locked = Store::open(&config(), fixture.dir()).err().unwrap();
+    assert!(matches!(locked, StorageError::Locked { .. }), "{locked}");
+    assert!(locked.is_retryable());
+    fixture.store = None;
+    let format = fixture.dir().join("FORMAT");
+    std::fs::write(&format, "slipstream storage format 2\n").unwrap();
+    let newer = Store::open(&config(), fixture.dir()).err().unwrap();
+    assert!(matches!(newer, StorageError::NewerFormat { found: 2, supported: 1, .. }), "{newer}");
+    for damage in ["slipstream storage format x", "something else"] {
+        std::fs::write(&format, damage).unwrap();
+        assert!(matches!(Store::open(&config(), fixture.dir()), Err(StorageError::Corrupt { .. })));
+    }
+    std::fs::remove_file(&format).unwrap();
+    assert!(matches!(Store::open(&config(), fixture.dir()), Err(StorageError::Corrupt { .. })));
+}
+
+#[test]
+fn damaged_rows_are_found_when_the_store_opens() {
+    let backend = MemoryBackend::default();
+    let store = Store::with_backend(&config(), Arc::new(backend.clone())).unwrap();
+    store.initialize(&genesis()).unwrap();
+    Ledger::new().commit_up_to(&store, 3);
+    let mut damage = WriteBatch::default();
+    damage.delete(Column::StateA, account_key(1).path().0);
+    backend.write(damage, true).unwrap();
+    let error = Store::with_backend(&config(), Arc::new(backend)).err().unwrap();
+    assert!(matches!(&error, StorageError::Corrupt { what } if what.contains("state rows")), "{error}");
+}
+
+/// Fails every write while it is told to.
+struct Faulty {
+    inner: MemoryBackend,
+    failing: Arc<AtomicBool>,
+}
+
+impl Reader for Faulty {
+    fn get(&self, column: Column, key: &[u8]) -> Result<Option<Vec<u8>>, StorageError> {
+        self.inner.get(column, key)
+    }
+    fn multi_get(&self, column: Column, keys: &[&[u8]]) -> Result<Vec<Option<Vec<u8>>>, StorageError> {
+        self.inner.multi_get(column, keys)
+    }
+    fn scan(
+        &self,
+        column: Column,
+        from: &[u8],
+        to: Direction,
+        visit: &mut Visit<'_>,
+    ) -> Result<(), StorageError> {
+        self.inner.scan(column, from, to, visit)
+    }
+}
+
+impl Backend for Faulty {
+    fn write(&self, batch: WriteBatch, durable: bool) -> Result<(), StorageError> {
+        match self.failing.load(Ordering::Relaxed) {
+            true => Err(StorageError::io("write", "disk".as_ref(), std::io::ErrorKind::StorageFull.into())),
+            false => self.inner.write(batch, durable),
+        }
+    }
+    fn snapshot(&self) -> Arc<dyn Reader> {
+        self.inner.snapshot()
+    }
+    fn checkpoint(&self, _number: u64) -> Result<Arc<dyn Reader>, StorageError> {
+        Err(StorageError::io("link", "disk".as_ref(), std::io::ErrorKind::StorageFull.into()))
+    }
+    fn checkpoints(&self) -> Result<Vec<NumberedReader>, StorageError> {
+        self.inner.checkpoints()
+    }
+    fn remove_checkpoint(&self, number: u64) -> Result<(), StorageError> {
+        self.inner.remove_checkpoint(number)
+    }
+}
+
+#[test]
+fn a_failed_write_poisons_and_a_failed_snapshot_does_not() {
+    let failing = Arc::new(AtomicBool::new(false));
+    let inner = MemoryBackend::default();
+    let config = StorageConfig { snapshot_interval_batches: 1, ..config() };
+    let faulty = Faulty { inner: inner.clone(), failing: Arc::clone(&failing) };
+    let store = Store::with_backend(&config, Arc::new(faulty)).unwrap();
+    store.initialize(&genesis()).unwrap();
+    let mut ledger = Ledger::new();
+    ledger.commit_up_to(&store, 2);
+    assert!(store.snapshots().is_empty());
+
+    failing.store(true, Ordering::Relaxed);
+    let made = ledger.make(&[(account_key(1), account(100))], Vec::new());
+    assert!(matches!(store.commit(made.batch(), None), Err(StorageError::Io { .. })));
+    failing.store(false, Ordering::Relaxed);
+    assert!(matches!(store.commit(made.batch(), None), Err(StorageError::Poisoned)));
+    assert!(matches!(store.put_record("x", b"y"), Err(StorageError::Poisoned)));
+    assert_eq!(store.head().unwrap().header, ledger.head);
+
+    let reopened = Store::with_backend(&config, Arc::new(inner)).unwrap();
+    reopened.commit(made.batch(), None).unwrap();
+}

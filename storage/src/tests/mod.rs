@@ -1,0 +1,275 @@
+//! One suite for both backends: a small ledger that makes valid batches, and a model of the state beside it.
+
+mod commit;
+mod crash;
+mod model;
+mod restore;
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use slipstream_types::{
+    AccountValue, Address, B256, BatchHeader, BatchNumber, Blob, BlobKind, Body, Certificate, ChainConfig,
+    Delta, Digest, Epoch, Genesis, Hints, LedgerInfo, Receipts, SecretKey, StateKey, StateValue, U256,
+    Validator,
+    accumulator::Accumulator,
+    bounded::BoundedVec,
+    delta::DeltaEntry,
+    genesis::GenesisAccount,
+    keccak256,
+    tree::{self, Leaf},
+};
+
+use crate::{
+    StorageConfig, Store,
+    backend::{Backend, memory::MemoryBackend},
+    commit::CommitBatch,
+};
+
+pub(super) fn key() -> SecretKey {
+    SecretKey::from_seed([7; 32])
+}
+
+pub(super) fn address(i: u8) -> Address {
+    Address::repeat_byte(i)
+}
+
+pub(super) fn account_key(i: u8) -> StateKey {
+    StateKey::Account(address(i))
+}
+
+pub(super) fn slot_key(i: u8, slot: u8) -> StateKey {
+    StateKey::Slot(address(i), B256::repeat_byte(slot))
+}
+
+pub(super) fn account(nonce: u64) -> Option<StateValue> {
+    Some(StateValue::Account(AccountValue {
+        nonce,
+        balance: U256::from(nonce) * U256::from(10),
+        code_hash: None,
+    }))
+}
+
+pub(super) fn slot(value: u64) -> Option<StateValue> {
+    (value != 0).then(|| StateValue::Slot(U256::from(value)))
+}
+
+pub(super) fn genesis() -> Genesis {
+    let rich = GenesisAccount { balance: U256::from(1_000_000), ..GenesisAccount::default() };
+    let code = BoundedBytesCode::new(vec![0x60, 0x00]).unwrap();
+    let storage = BTreeMap::from([(B256::repeat_byte(1), U256::from(5))]);
+    let contract = GenesisAccount { nonce: 1, code, storage, ..GenesisAccount::default() };
+    Genesis {
+        chain: ChainConfig::default(),
+        timestamp_ms: 1_000,
+        validators: BoundedVec::new(vec![Validator {
+            public_key: key().public(),
+            fee_recipient: Address::ZERO,
+        }])
+        .unwrap(),
+        accounts: BTreeMap::from([(address(0xaa), rich), (address(0xcc), contract)]),
+    }
+}
+
+type BoundedBytesCode = slipstream_types::delta::Code;
+
+/// The next batches of a chain, and what the state must be after them.
+#[derive(Clone)]
+pub(super) struct Ledger {
+    pub(super) state: BTreeMap<StateKey, StateValue>,
+    pub(super) head: BatchHeader,
+    pub(super) accumulator: Accumulator,
+}
+
+/// A batch with all its parts.
+#[derive(Clone)]
+pub(super) struct Made {
+    pub(super) header: BatchHeader,
+    pub(super) delta: Delta,
+    pub(super) body: Blob,
+    pub(super) receipts: Blob,
+    pub(super) delta_blob: Blob,
+    pub(super) hints: Blob,
+    pub(super) hashes: Vec<B256>,
+    pub(super) certificate: Certificate,
+}
+
+impl Made {
+    pub(super) fn batch(&self) -> CommitBatch<'_> {
+        CommitBatch {
+            body: Some(&self.body),
+            receipts: Some(&self.receipts),
+            delta_blob: Some(&self.delta_blob),
+            hints: Some(&self.hints),
+            transaction_hashes: &self.hashes,
+            certificate: Some(&self.certificate),
+            ..CommitBatch::new(&self.header, &self.delta)
+        }
+    }
+}
+
+pub(super) fn certify(header: &BatchHeader, accumulator_root: Digest) -> Certificate {
+    let info = LedgerInfo {
+        epoch: header.epoch,
+        number: header.number,
+        accumulator_root,
+        state_root: header.state_root,
+        timestamp_ms: header.timestamp_ms,
+        next_validators: None,
+    };
+    let signature = info.sign(&key());
+    Certificate { info, signatures: BoundedVec::new(vec![(0, signature)]).unwrap() }
+}
+
+pub(super) fn state_root(state: &BTreeMap<StateKey, StateValue>) -> Digest {
+    let mut leaves: Vec<Leaf> =
+        state.iter().map(|(key, value)| Leaf { path: key.path(), value_hash: value.hash(key) }).collect();
+    leaves.sort_unstable_by_key(|leaf| leaf.path);
+    tree::root(&leaves)
+}
+
+pub(super) fn seal(parent: &BatchHeader, accumulator: &Accumulator, delta: Delta, root: Digest) -> Made {
+    let number = parent.number.next();
+    let body = Body::new(vec![number.0.to_be_bytes().to_vec(), vec![1]]).unwrap();
+    let header = BatchHeader {
+        number,
+        parent: parent.digest(),
+        epoch: Epoch(0),
+        timestamp_ms: parent.timestamp_ms + 100,
+        proposer: Address::ZERO,
+        tx_count: 2,
+        tx_bytes: 0,
+        gas_used: 42_000,
+        delta_bytes: 0,
+        transactions_root: Digest::ZERO,
+        receipts_root: Digest::ZERO,
+        delta_digest: Digest::ZERO,
+        state_root: root,
+    };
+    let mut accumulator = accumulator.clone();
+    accumulator.append(header.digest());
+    Made {
+        certificate: certify(&header, accumulator.root()),
+        body: Blob::seal(BlobKind::Body, &body).unwrap(),
+        receipts: Blob::seal(BlobKind::Receipts, &Receipts::default()).unwrap(),
+        delta_blob: Blob::seal(BlobKind::Delta, &delta).unwrap(),
+        hints: Blob::seal(BlobKind::Hints, &Hints::default()).unwrap(),
+        hashes: vec![transaction_hash(number, 0), transaction_hash(number, 1)],
+        header,
+        delta,
+    }
+}
+
+pub(super) fn transaction_hash(number: BatchNumber, index: u64) -> B256 {
+    keccak256([number.0.to_be_bytes(), index.to_be_bytes()].concat())
+}
+
+impl Ledger {
+    pub(super) fn new() -> Ledger {
+        let head = genesis().header().unwrap();
+        let mut accumulator = Accumulator::default();
+        accumulator.append(head.digest());
+        let delta = genesis().delta().unwrap();
+        let state = delta.entries().iter().map(|entry| (entry.key, entry.value.unwrap())).collect();
+        Ledger { state, head, accumulator }
+    }
+
+    /// The next batch with these changes, not yet counted as committed.
+    pub(super) fn make(&self, changes: &[(StateKey, Option<StateValue>)], codes: Vec<Vec<u8>>) -> Made {
+        let mut state = self.state.clone();
+        change(&mut state, changes);
+        let entries = changes.iter().map(|(key, value)| DeltaEntry { key: *key, value: *value }).collect();
+        let delta = Delta::new(entries, codes).unwrap();
+        seal(&self.head, &self.accumulator, delta, state_root(&state))
+    }
+
+    pub(super) fn advance(&mut self, made: &Made) {
+        let changes: Vec<_> = made.delta.entries().iter().map(|entry| (entry.key, entry.value)).collect();
+        change(&mut self.state, &changes);
+        self.accumulator.append(made.header.digest());
+        self.head = made.header.clone();
+    }
+
+    /// Makes and commits the next batch.
+    pub(super) fn commit(&mut self, store: &Store, changes: &[(StateKey, Option<StateValue>)]) -> Made {
+        let made = self.make(changes, Vec::new());
+        store.commit(made.batch(), None).unwrap();
+        self.advance(&made);
+        made
+    }
+
+    /// Commits batches up to a number, each with a few changes of its own.
+    pub(super) fn commit_up_to(&mut self, store: &Store, number: u64) {
+        while self.head.number.0 < number {
+            let n = self.head.number.0 as u8;
+            self.commit(store, &[(account_key(n), account(u64::from(n) + 1)), (slot_key(0xcc, n), slot(77))]);
+        }
+    }
+}
+
+pub(super) fn change(state: &mut BTreeMap<StateKey, StateValue>, changes: &[(StateKey, Option<StateValue>)]) {
+    for (key, value) in changes {
+        match value {
+            Some(value) => state.insert(*key, *value),
+            None => state.remove(key),
+        };
+    }
+}
+
+/// A store that can be closed and opened again.
+pub(super) struct Fixture {
+    pub(super) config: StorageConfig,
+    memory: Option<MemoryBackend>,
+    dir: tempfile::TempDir,
+    store: Option<Store>,
+}
+
+impl Fixture {
+    pub(super) fn new(config: &StorageConfig, on_disk: bool) -> Fixture {
+        let memory = (!on_disk).then(MemoryBackend::default);
+        let dir = tempfile::tempdir().unwrap();
+        let mut fixture = Fixture { config: config.clone(), memory, dir, store: None };
+        fixture.reopen();
+        fixture
+    }
+
+    /// An initialized one.
+    pub(super) fn initialized(config: &StorageConfig, on_disk: bool) -> Fixture {
+        let fixture = Fixture::new(config, on_disk);
+        fixture.store().initialize(&genesis()).unwrap();
+        fixture
+    }
+
+    pub(super) fn store(&self) -> &Store {
+        self.store.as_ref().unwrap()
+    }
+
+    pub(super) fn dir(&self) -> &std::path::Path {
+        self.dir.path()
+    }
+
+    pub(super) fn reopen(&mut self) {
+        self.store = None;
+        self.store = Some(match &self.memory {
+            Some(backend) => {
+                Store::with_backend(&self.config, Arc::new(backend.clone()) as Arc<dyn Backend>).unwrap()
+            }
+            None => Store::open(&self.config, self.dir.path()).unwrap(),
+        });
+    }
+}
+
+/// Small caches, no snapshots, no waiting for the disk: what most tests want.
+pub(super) fn config() -> StorageConfig {
+    StorageConfig {
+        block_cache_mib: 8,
+        snapshot_interval_batches: 0,
+        fsync: false,
+        ..StorageConfig::default()
+    }
+}
+
+/// Runs a test on both backends.
+pub(super) fn on_both(config: &StorageConfig, test: impl Fn(Fixture)) {
+    test(Fixture::initialized(config, false));
+    test(Fixture::initialized(config, true));
+}

@@ -1,0 +1,81 @@
+//! [`View`]: the state at one head.
+
+use std::sync::Arc;
+
+use slipstream_types::{
+    AccountValue, Address, B256, BatchHeader, BatchNumber, Bytes, Digest, Path, StateKey, StateValue, U256,
+    accumulator::NodePosition,
+};
+
+use crate::{
+    backend::Column,
+    error::StorageError,
+    schema,
+    store::{Current, read_node},
+};
+
+/// Consistent reads of the state as it was at one head, from any thread, for as long as it is kept. It keeps old rows from
+/// being freed: drop it when the head has moved on.
+#[derive(Clone)]
+pub struct View(Arc<Current>);
+
+impl View {
+    pub(crate) fn new(current: Arc<Current>) -> View {
+        View(current)
+    }
+
+    /// The batch whose state it shows.
+    pub fn head(&self) -> &BatchHeader {
+        &self.0.head.header
+    }
+
+    /// An account; none if it is empty.
+    pub fn account(&self, address: &Address) -> Result<Option<AccountValue>, StorageError> {
+        match self.row(&StateKey::Account(*address))? {
+            None => Ok(None),
+            Some(StateValue::Account(account)) => Ok(Some(account)),
+            Some(StateValue::Slot(_)) => {
+                Err(StorageError::corrupt(format!("the row of account {address} holds a slot")))
+            }
+        }
+    }
+
+    /// A storage slot; zero if it was never set.
+    pub fn slot(&self, address: &Address, slot: &B256) -> Result<U256, StorageError> {
+        match self.row(&StateKey::Slot(*address, *slot))? {
+            None => Ok(U256::ZERO),
+            Some(StateValue::Slot(value)) => Ok(value),
+            Some(StateValue::Account(_)) => {
+                Err(StorageError::corrupt(format!("the row of slot {slot} of {address} holds an account")))
+            }
+        }
+    }
+
+    /// Many rows at once, in the order of their keys: far cheaper than one by one when they come from disk.
+    pub fn rows(&self, keys: &[StateKey]) -> Result<Vec<Option<StateValue>>, StorageError> {
+        let mut paths: Vec<(Path, usize)> = keys.iter().enumerate().map(|(i, key)| (key.path(), i)).collect();
+        paths.sort_unstable();
+        let sorted: Vec<&[u8]> = paths.iter().map(|(path, _)| &path.0[..]).collect();
+        let found = self.0.reader.multi_get(self.0.record.active.column(), &sorted)?;
+        let mut values = vec![None; keys.len()];
+        for ((_, index), row) in paths.iter().zip(found) {
+            values[*index] = row.map(|row| schema::decode_row(&row)).transpose()?.map(|(_, value)| value);
+        }
+        Ok(values)
+    }
+
+    /// Contract code by its Keccak-256.
+    pub fn code(&self, hash: &Digest) -> Result<Option<Bytes>, StorageError> {
+        Ok(self.0.reader.get(Column::Codes, &hash.0)?.map(Bytes::from))
+    }
+
+    /// The digest of a header up to the head, for BLOCKHASH; none in the gap that a restore leaves.
+    pub fn header_digest(&self, number: BatchNumber) -> Result<Option<Digest>, StorageError> {
+        read_node(&*self.0.reader, NodePosition { level: 0, index: number.0 })
+    }
+
+    fn row(&self, key: &StateKey) -> Result<Option<StateValue>, StorageError> {
+        let row = self.0.reader.get(self.0.record.active.column(), &key.path().0)?;
+        Ok(row.map(|row| schema::decode_row(&row)).transpose()?.map(|(_, value)| value))
+    }
+}
