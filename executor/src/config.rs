@@ -1,0 +1,31 @@
+//! [`ExecutorConfig`].
+
+use serde::{Deserialize, Serialize};
+
+/// Tuning of execution. None of it changes a result.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct ExecutorConfig {
+    /// Threads that read hinted keys ahead of execution; 0 counts as 1. A disk needs about 8 reads in flight before its
+    /// rate stops growing, so this may well be above the number of cores.
+    pub prefetch_threads: usize,
+    /// Which hints are used.
+    pub hints: HintsMode,
+}
+
+impl Default for ExecutorConfig {
+    fn default() -> Self {
+        Self { prefetch_threads: 8, hints: HintsMode::Keys }
+    }
+}
+
+/// What is done with a batch's hints.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum HintsMode {
+    /// Hints are neither asked for nor used: every key is read when execution comes to it.
+    Off,
+    /// The hinted keys are read before the batch is executed.
+    #[default]
+    Keys,
+}

@@ -1,0 +1,86 @@
+//! [`BatchEnv`]: what the EVM sees of the batch that it runs in.
+
+use alloy_primitives::{Address, B256, U256};
+pub use revm::primitives::hardfork::SpecId;
+use slipstream_types::{BatchHeader, ChainConfig, chain::Fork};
+
+/// The block as the EVM sees it. Everything that execution depends on besides the state and the transactions.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct BatchEnv {
+    /// EIP-155 chain id.
+    pub chain_id: u64,
+    /// The rules.
+    pub spec: SpecId,
+    /// NUMBER.
+    pub number: u64,
+    /// TIMESTAMP, in whole seconds.
+    pub timestamp_s: u64,
+    /// COINBASE; receives the tips.
+    pub beneficiary: Address,
+    /// GASLIMIT: most gas that all transactions together may use.
+    pub gas_limit: u64,
+    /// BASEFEE, burnt.
+    pub base_fee_wei: u64,
+    /// DIFFICULTY before the Merge, else zero.
+    pub difficulty: U256,
+    /// PREVRANDAO from the Merge on.
+    pub prev_randao: Option<B256>,
+    /// BLOCKHASH of the batch before; from Prague on it is also written to state (EIP-2935).
+    pub parent_hash: B256,
+    /// Written to state from Cancun on (EIP-4788).
+    pub parent_beacon_root: Option<B256>,
+    /// Sets BLOBBASEFEE from Cancun on.
+    pub excess_blob_gas: Option<u64>,
+}
+
+impl BatchEnv {
+    /// The environment of the batch after `parent`.
+    ///
+    /// The chain has no beacon and no blobs: PREVRANDAO and the parent beacon root are the parent's digest, which the
+    /// proposer of the parent could grind, so contracts must not draw lots with it; BLOBBASEFEE is at its minimum.
+    pub fn new(chain: &ChainConfig, parent: &BatchHeader, timestamp_ms: u64, proposer: Address) -> BatchEnv {
+        let parent_hash = B256::from(parent.digest());
+        BatchEnv {
+            chain_id: chain.chain_id,
+            spec: match chain.fork {
+                Fork::Cancun => SpecId::CANCUN,
+                Fork::Prague => SpecId::PRAGUE,
+                Fork::Osaka => SpecId::OSAKA,
+            },
+            number: parent.number.next().0,
+            timestamp_s: timestamp_ms / 1000,
+            beneficiary: proposer,
+            gas_limit: chain.gas_limit,
+            base_fee_wei: chain.base_fee_wei,
+            difficulty: U256::ZERO,
+            prev_randao: Some(parent_hash),
+            parent_hash,
+            parent_beacon_root: Some(parent_hash),
+            excess_blob_gas: Some(0),
+        }
+    }
+}
+
+/// The rules of Ethereum's mainnet at a block: by number up to the Merge, by time from Shanghai on.
+pub fn mainnet_spec(number: u64, timestamp_s: u64) -> SpecId {
+    const BY_TIME: [(u64, SpecId); 4] = [
+        (1_764_798_551, SpecId::OSAKA),
+        (1_746_612_311, SpecId::PRAGUE),
+        (1_710_338_135, SpecId::CANCUN),
+        (1_681_338_455, SpecId::SHANGHAI),
+    ];
+    const BY_NUMBER: [(u64, SpecId); 9] = [
+        (15_537_394, SpecId::MERGE),
+        (12_965_000, SpecId::LONDON),
+        (12_244_000, SpecId::BERLIN),
+        (9_069_000, SpecId::ISTANBUL),
+        (7_280_000, SpecId::PETERSBURG),
+        (4_370_000, SpecId::BYZANTIUM),
+        (2_675_000, SpecId::SPURIOUS_DRAGON),
+        (2_463_000, SpecId::TANGERINE),
+        (1_150_000, SpecId::HOMESTEAD),
+    ];
+    let by_time = BY_TIME.iter().find(|(first, _)| timestamp_s >= *first);
+    let rules = by_time.or_else(|| BY_NUMBER.iter().find(|(first, _)| number >= *first));
+    rules.map_or(SpecId::FRONTIER, |(_, spec)| *spec)
+}

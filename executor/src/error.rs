@@ -1,0 +1,144 @@
+//! Why a batch was not executed, and why a transaction may not be in one.
+
+use alloy_primitives::{Address, B256, U256};
+use slipstream_storage::StorageError;
+use slipstream_types::{CodecError, Digest};
+
+/// Why a batch (or a call) has no outcome.
+#[derive(Debug, thiserror::Error)]
+pub enum ExecuteError {
+    /// The batch holds a transaction that no batch may hold here: whoever made the batch broke the rules.
+    #[error("transaction {index} ({hash}) is invalid: {reason}")]
+    InvalidTransaction {
+        /// Position in the batch.
+        index: usize,
+        /// The transaction.
+        hash: B256,
+        /// The rule that it breaks.
+        reason: Rejection,
+    },
+    /// The transactions ask for more gas than the batch has.
+    #[error(
+        "transaction {index} ({hash}) may use {gas_limit} gas, but only {left} of the batch's gas are left"
+    )]
+    GasLimit {
+        /// Position in the batch.
+        index: usize,
+        /// The transaction.
+        hash: B256,
+        /// What it may use at most.
+        gas_limit: u64,
+        /// What the batch has left.
+        left: u64,
+    },
+    /// The receipts would pass the limit on a batch's receipts.
+    #[error("transaction {index} ({hash}) makes the receipts longer than {max} bytes")]
+    ReceiptsTooLong {
+        /// Position in the batch.
+        index: usize,
+        /// The transaction.
+        hash: B256,
+        /// The limit, in bytes.
+        max: usize,
+    },
+    /// A call that could not be a transaction.
+    #[error("the call is invalid: {0}")]
+    InvalidCall(Rejection),
+    /// The state could not be read. The batch itself may be good.
+    #[error("reading the state failed: {0}")]
+    State(#[from] StorageError),
+    /// An account names code that the state does not have: the store is damaged.
+    #[error("an account has code {hash}, which the state does not hold; restore the node from a snapshot")]
+    MissingCode {
+        /// Keccak-256 of the code.
+        hash: Digest,
+    },
+    /// An account from before the batch lost storage that this state cannot enumerate. Cannot happen from Cancun on.
+    #[error(
+        "contract {address} from before the batch was destroyed, and a delta cannot name all of its slots"
+    )]
+    StorageWiped {
+        /// The contract.
+        address: Address,
+    },
+    /// The outcome passes a limit of the formats.
+    #[error("the outcome does not fit its format: {0}")]
+    Format(#[from] CodecError),
+    /// The EVM refused to run for a reason that is not the transaction's: a bug or a wrong environment.
+    #[error("the EVM failed: {0}")]
+    Evm(String),
+}
+
+impl ExecuteError {
+    /// Whether the same batch may succeed later on the same state.
+    pub fn is_retryable(&self) -> bool {
+        match self {
+            ExecuteError::State(error) => error.is_retryable(),
+            _ => false,
+        }
+    }
+}
+
+/// The rule that a transaction breaks, on the state and in the environment where it was tried.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Rejection {
+    /// It was executed before, or another one in its place.
+    #[error("nonce too low: the transaction has {found}, the account is at {expected}")]
+    NonceTooLow {
+        /// The sender's next nonce.
+        expected: u64,
+        /// The transaction's.
+        found: u64,
+    },
+    /// Transactions of the same sender are missing before it.
+    #[error("nonce too high: the transaction has {found}, the account is at {expected}")]
+    NonceTooHigh {
+        /// The sender's next nonce.
+        expected: u64,
+        /// The transaction's.
+        found: u64,
+    },
+    /// The sender cannot pay value and fee.
+    #[error("insufficient funds for gas * price + value: needs {needed} wei, has {balance}")]
+    InsufficientFunds {
+        /// Value plus the highest fee.
+        needed: U256,
+        /// What the sender has.
+        balance: U256,
+    },
+    /// The offered fee is below the chain's base fee.
+    #[error("max fee per gas is below the base fee")]
+    FeeBelowBase,
+    /// The gas limit does not even pay for sending the transaction.
+    #[error("intrinsic gas too low: needs {needed}, the limit is {gas_limit}")]
+    IntrinsicGas {
+        /// Gas before the first instruction.
+        needed: u64,
+        /// The transaction's limit.
+        gas_limit: u64,
+    },
+    /// The gas limit is above what a batch or a transaction may use.
+    #[error("gas limit too high: the transaction asks for {gas_limit}, at most {max} are allowed")]
+    GasLimitTooHigh {
+        /// The transaction's limit.
+        gas_limit: u64,
+        /// The chain's.
+        max: u64,
+    },
+    /// The sender is a contract (EIP-3607).
+    #[error("the sender is a contract")]
+    SenderHasCode,
+    /// What it does passes the limits on a whole batch's receipts or delta.
+    #[error("it does too much for any batch: {0}")]
+    TooMuch(CodecError),
+    /// Any other rule of the EVM.
+    #[error("{0}")]
+    Other(String),
+}
+
+impl Rejection {
+    /// Whether the transaction may become valid by what comes before it, so that it is no reason to forget it.
+    pub fn is_premature(&self) -> bool {
+        matches!(self, Rejection::NonceTooHigh { .. })
+    }
+}

@@ -1,0 +1,126 @@
+//! Our vocabulary in revm's and back.
+
+use alloy_consensus::Transaction as _;
+use alloy_primitives::{B256, U256};
+use revm::{
+    context::{BlockEnv, Cfg as _, CfgEnv, TxEnv, either::Either, result::InvalidTransaction},
+    context_interface::block::BlobExcessGasAndPrice,
+    primitives::{KECCAK_EMPTY, TxKind},
+    state::AccountInfo,
+};
+use slipstream_types::{AccountValue, Digest};
+
+use crate::{call::CallRequest, env::BatchEnv, error::Rejection, transaction::Transaction};
+
+pub(super) fn block_env(env: &BatchEnv) -> BlockEnv {
+    BlockEnv {
+        number: U256::from(env.number),
+        beneficiary: env.beneficiary,
+        timestamp: U256::from(env.timestamp_s),
+        gas_limit: env.gas_limit,
+        basefee: env.base_fee_wei,
+        difficulty: env.difficulty,
+        prevrandao: env.prev_randao,
+        blob_excess_gas_and_price: env
+            .excess_blob_gas
+            .map(|excess| BlobExcessGasAndPrice::new_with_spec(excess, env.spec)),
+        slot_num: 0,
+    }
+}
+
+pub(super) fn cfg_env(env: &BatchEnv) -> CfgEnv {
+    CfgEnv::new_with_spec(env.spec).with_chain_id(env.chain_id)
+}
+
+pub(super) fn tx_env(transaction: &Transaction) -> TxEnv {
+    let envelope = &*transaction.envelope;
+    TxEnv {
+        tx_type: transaction.tx_type(),
+        caller: transaction.sender,
+        gas_limit: envelope.gas_limit(),
+        gas_price: envelope.max_fee_per_gas(),
+        kind: envelope.kind(),
+        value: envelope.value(),
+        data: envelope.input().clone(),
+        nonce: envelope.nonce(),
+        chain_id: envelope.chain_id(),
+        access_list: envelope.access_list().cloned().unwrap_or_default(),
+        gas_priority_fee: envelope.max_priority_fee_per_gas(),
+        blob_hashes: envelope.blob_versioned_hashes().unwrap_or_default().to_vec(),
+        max_fee_per_blob_gas: envelope.max_fee_per_blob_gas().unwrap_or_default(),
+        authorization_list: envelope
+            .authorization_list()
+            .unwrap_or_default()
+            .iter()
+            .map(|authorization| Either::Left(authorization.clone()))
+            .collect(),
+    }
+}
+
+pub(super) fn call_env(request: &CallRequest, env: &BatchEnv, gas_limit: u64) -> TxEnv {
+    TxEnv {
+        // An access list is the one thing that a legacy transaction cannot carry.
+        tx_type: u8::from(!request.access_list.0.is_empty()),
+        caller: request.from,
+        gas_limit,
+        gas_price: request.gas_price.unwrap_or_default(),
+        kind: request.to.map_or(TxKind::Create, TxKind::Call),
+        value: request.value,
+        data: request.data.clone(),
+        nonce: request.nonce.unwrap_or_default(),
+        chain_id: Some(env.chain_id),
+        access_list: request.access_list.clone(),
+        gas_priority_fee: None,
+        blob_hashes: Vec::new(),
+        max_fee_per_blob_gas: 0,
+        authorization_list: Vec::new(),
+    }
+}
+
+/// Most gas that one transaction may ask for (EIP-7825 from Osaka on).
+pub(crate) fn transaction_gas_max(env: &BatchEnv) -> u64 {
+    env.gas_limit.min(cfg_env(env).tx_gas_limit_cap())
+}
+
+/// The account for revm. Its code is left out: revm asks for it by its hash when it needs it.
+pub(super) fn account_info(account: &AccountValue) -> AccountInfo {
+    AccountInfo {
+        balance: account.balance,
+        nonce: account.nonce,
+        code_hash: account.code_hash.map_or(KECCAK_EMPTY, B256::from),
+        account_id: None,
+        code: None,
+    }
+}
+
+/// The row for an account of revm's; none for an empty one (EIP-161).
+pub(super) fn account_value(info: &AccountInfo) -> Option<AccountValue> {
+    let code_hash = (info.code_hash != KECCAK_EMPTY).then(|| Digest::from(info.code_hash));
+    Some(AccountValue { nonce: info.nonce, balance: info.balance, code_hash })
+        .filter(|account| *account != AccountValue::default())
+}
+
+/// Names the rule that revm found broken.
+pub(super) fn rejection(error: InvalidTransaction, gas_limit: u64, env: &BatchEnv) -> Rejection {
+    use InvalidTransaction as Invalid;
+    match error {
+        Invalid::NonceTooLow { tx, state } => Rejection::NonceTooLow { expected: state, found: tx },
+        Invalid::NonceTooHigh { tx, state } => Rejection::NonceTooHigh { expected: state, found: tx },
+        Invalid::LackOfFundForMaxFee { fee, balance } => {
+            Rejection::InsufficientFunds { needed: *fee, balance: *balance }
+        }
+        Invalid::GasPriceLessThanBasefee => Rejection::FeeBelowBase,
+        Invalid::CallGasCostMoreThanGasLimit { initial_gas, gas_limit } => {
+            Rejection::IntrinsicGas { needed: initial_gas, gas_limit }
+        }
+        Invalid::GasFloorMoreThanGasLimit { gas_floor, gas_limit } => {
+            Rejection::IntrinsicGas { needed: gas_floor, gas_limit }
+        }
+        Invalid::CallerGasLimitMoreThanBlock => Rejection::GasLimitTooHigh { gas_limit, max: env.gas_limit },
+        Invalid::TxGasLimitGreaterThanCap { gas_limit, cap } => {
+            Rejection::GasLimitTooHigh { gas_limit, max: cap }
+        }
+        Invalid::RejectCallerWithCode => Rejection::SenderHasCode,
+        other => Rejection::Other(other.to_string()),
+    }
+}

@@ -1,0 +1,144 @@
+//! [`Machine`]: revm set up for one batch.
+
+use alloy_primitives::{Bytes, Log as EvmLog};
+use revm::{
+    DatabaseCommit, ExecuteEvm, MainBuilder,
+    context::{
+        TxEnv,
+        result::{EVMError, ExecutionResult},
+    },
+    database::State,
+    database_interface::bal::EvmDatabaseError,
+    handler::{MainnetContext, MainnetEvm},
+    state::EvmState,
+};
+use slipstream_types::{Delta, Hints};
+
+use super::{
+    adapter,
+    changes::{delta_bytes_max, net_delta},
+    recorder::{ReadError, Recorder},
+    system_calls,
+};
+use crate::{
+    call::CallRequest,
+    env::BatchEnv,
+    error::{ExecuteError, Rejection},
+    reader::StateReader,
+    transaction::Transaction,
+};
+
+pub(super) type Database<'a> = State<Recorder<'a>>;
+pub(super) type Evm<'a> = MainnetEvm<MainnetContext<Database<'a>>>;
+type EvmError = EVMError<EvmDatabaseError<ReadError>>;
+
+/// One batch in execution. What a transaction did counts only once it is committed.
+pub(crate) struct Machine<'a> {
+    pub(super) evm: Evm<'a>,
+    env: &'a BatchEnv,
+}
+
+/// What one transaction did.
+pub(crate) struct Executed {
+    pub(crate) success: bool,
+    pub(crate) gas_used: u64,
+    /// Empty if it failed.
+    pub(crate) logs: Vec<EvmLog>,
+    /// What it returned, or why it reverted.
+    pub(crate) output: Bytes,
+    /// Why it stopped, if it neither returned nor reverted.
+    pub(crate) halt: Option<String>,
+    /// An upper bound of what it adds to the batch's delta; see `changes`.
+    pub(crate) delta_bytes_max: usize,
+    state: EvmState,
+}
+
+/// Why a transaction was not run. Nothing has changed.
+pub(crate) enum RunError {
+    /// The transaction's fault.
+    Rejected(Rejection),
+    /// Not the transaction's fault.
+    Failed(ExecuteError),
+}
+
+impl<'a> Machine<'a> {
+    /// A machine for the batch's transactions; makes the system calls that come before them.
+    pub(crate) fn new(state: &'a dyn StateReader, env: &'a BatchEnv) -> Result<Self, ExecuteError> {
+        let mut machine = Self::bare(state, env);
+        system_calls::before_batch(&mut machine.evm, env).map_err(failure)?;
+        Ok(machine)
+    }
+
+    /// A machine for one call that is no transaction: without its checks of nonce and sender, and without a fee if it
+    /// offers none.
+    pub(crate) fn for_call(state: &'a dyn StateReader, env: &'a BatchEnv, request: &CallRequest) -> Self {
+        let mut machine = Self::bare(state, env);
+        let context = &mut machine.evm.ctx;
+        context.cfg.disable_nonce_check = true;
+        context.cfg.disable_eip3607 = true;
+        context.cfg.tx_gas_limit_cap = Some(u64::MAX);
+        if request.gas_price.unwrap_or_default() == 0 {
+            context.block.basefee = 0;
+        }
+        machine
+    }
+
+    fn bare(state: &'a dyn StateReader, env: &'a BatchEnv) -> Self {
+        Self::over(State::builder().with_database(Recorder::new(state, env)).build(), env)
+    }
+
+    pub(super) fn over(database: Database<'a>, env: &'a BatchEnv) -> Self {
+        let context = MainnetContext::new(database, env.spec)
+            .with_cfg(adapter::cfg_env(env))
+            .with_block(adapter::block_env(env));
+        Self { evm: context.build_mainnet(), env }
+    }
+
+    /// Runs a transaction on what was committed so far.
+    pub(crate) fn run(&mut self, transaction: &Transaction) -> Result<Executed, RunError> {
+        self.transact(adapter::tx_env(transaction))
+    }
+
+    /// Runs a call; see [`Machine::for_call`].
+    pub(crate) fn call(&mut self, request: &CallRequest, gas_limit: u64) -> Result<Executed, RunError> {
+        self.transact(adapter::call_env(request, self.env, gas_limit))
+    }
+
+    fn transact(&mut self, tx: TxEnv) -> Result<Executed, RunError> {
+        let gas_limit = tx.gas_limit;
+        let done = self.evm.transact(tx).map_err(|error| match error {
+            EVMError::Transaction(invalid) => {
+                RunError::Rejected(adapter::rejection(invalid, gas_limit, self.env))
+            }
+            error => RunError::Failed(failure(error)),
+        })?;
+        let gas_used = done.result.tx_gas_used();
+        let (success, logs, output, halt) = match done.result {
+            ExecutionResult::Success { logs, output, .. } => (true, logs, output.into_data(), None),
+            ExecutionResult::Revert { output, .. } => (false, Vec::new(), output, None),
+            ExecutionResult::Halt { reason, .. } => {
+                (false, Vec::new(), Bytes::new(), Some(reason.to_string()))
+            }
+        };
+        let delta_bytes_max = delta_bytes_max(&done.state);
+        Ok(Executed { success, gas_used, logs, output, halt, delta_bytes_max, state: done.state })
+    }
+
+    /// Makes what a transaction did part of the batch.
+    pub(crate) fn commit(&mut self, executed: Executed) {
+        self.evm.ctx.journaled_state.database.commit(executed.state);
+    }
+
+    /// What the batch changed, and what it read.
+    pub(crate) fn finish(self) -> Result<(Delta, Hints), ExecuteError> {
+        let database = &self.evm.ctx.journaled_state.database;
+        Ok((net_delta(&database.cache, &database.database, self.env.spec)?, database.database.hints()))
+    }
+}
+
+fn failure(error: EvmError) -> ExecuteError {
+    match error {
+        EVMError::Database(EvmDatabaseError::Database(ReadError(error))) => error,
+        error => ExecuteError::Evm(error.to_string()),
+    }
+}

@@ -1,0 +1,21 @@
+//! The adapter to revm: no other module names its types.
+//!
+//! ```text
+//!  Machine ── runs transactions ──▶ revm State (one cache per batch) ──misses──▶ Recorder ──▶ StateReader
+//!     │                                   │ after                                 │ before
+//!     └── finish ─────────────────────────┴─────────────── changes ───────────────┘──▶ Delta, Hints
+//! ```
+//! revm's `State` asks its database once per key and batch. The recorder below it therefore sees the working set in
+//! first-use order (the hints) and the value of every key before the batch, and comparing these with the cache
+//! after the batch gives the net delta, whatever happened in between.
+
+mod adapter;
+mod changes;
+mod machine;
+mod recorder;
+mod system_calls;
+#[cfg(test)]
+mod tests;
+
+pub(crate) use adapter::transaction_gas_max;
+pub(crate) use machine::{Executed, Machine, RunError};

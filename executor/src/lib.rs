@@ -1,0 +1,64 @@
+//! Executes batches: Ethereum transactions through `revm`, over a view of the state that somebody else owns.
+//!
+//! It decodes and checks transactions, runs them in order, and hands back what a batch did: receipts, the *net* state
+//! delta, the working set as hints, and gas. It keeps no state between calls, does no I/O but reads through
+//! [`StateReader`], knows no clock and starts no task; committing, roots and certificates are left to others.
+//!
+//! ```text
+//!  Body ─ decode_body ─▶ [Transaction] ─┐                                   ┌─▶ Receipts
+//!  pool ─ build ────────────────────────┼─▶ execute ─▶ evm (revm) ─▶ Outcome┼─▶ Delta     ─ seal ─▶ header and blobs
+//!  header ─ BatchEnv ───────────────────┘                 │  ▲              └─▶ Hints
+//!                                                   reads ▼  │
+//!                     StateReader: storage::View │ Warm (prefetched by hints, over a View) │ MemoryState
+//! ```
+//!
+//! * [`transaction`] and [`body`]: what the chain admits; senders are recovered in parallel.
+//! * [`mod@env`]: what the EVM sees of a batch. [`outcome`]: following a batch. [`assemble`]: proposing one.
+//!   [`seal`](mod@seal): its header.
+//! * [`call`](mod@call): JSON-RPC's `eth_call` and `eth_estimateGas`. [`warm`]: prefetching by hints.
+//! * `evm`: the only folder that knows revm, which changes every month.
+//!
+//! Invariants: the outcome is a function of state, environment and transactions alone; hints, warm data and thread counts
+//! change how long it takes, never what it is. [`execute`] accepts every batch that [`build`] made: a proposer's limits are
+//! the same or stricter. The crate trusts its [`StateReader`] and nothing else.
+//!
+//! ```
+//! use slipstream_executor::{BatchEnv, MemoryState, execute};
+//! use slipstream_types::{Address, ChainConfig, Genesis};
+//!
+//! let genesis = Genesis {
+//!     chain: ChainConfig::default(),
+//!     timestamp_ms: 0,
+//!     validators: Default::default(),
+//!     accounts: Default::default(),
+//! };
+//! let state = MemoryState::from_genesis(&genesis).unwrap();
+//! let env = BatchEnv::new(&genesis.chain, &genesis.header().unwrap(), 1_000, Address::ZERO);
+//! let outcome = execute(&state, &env, &[]).unwrap();
+//! assert!(outcome.delta.entries().is_empty());
+//! ```
+
+pub mod assemble;
+pub mod body;
+pub mod call;
+pub mod config;
+pub mod env;
+pub mod error;
+mod evm;
+pub mod outcome;
+pub mod reader;
+pub mod seal;
+pub mod transaction;
+pub mod warm;
+
+pub use assemble::{BuildLimits, Built, build};
+pub use body::{BodyError, decode_body};
+pub use call::{CallOutcome, CallRequest, EstimateError, call, estimate_gas};
+pub use config::{ExecutorConfig, HintsMode};
+pub use env::{BatchEnv, SpecId, mainnet_spec};
+pub use error::{ExecuteError, Rejection};
+pub use outcome::{Outcome, execute};
+pub use reader::{MemoryState, StateReader};
+pub use seal::{Sealed, seal};
+pub use transaction::{Envelope, Transaction, TransactionError};
+pub use warm::{PrefetchStats, Warm, WarmStats, prefetch};

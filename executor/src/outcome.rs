@@ -1,0 +1,186 @@
+//! [`execute`]: what a given batch does.
+
+use slipstream_types::{
+    CodecError, Delta, Hints, Log, Receipt, Receipts,
+    bounded::{BoundedBytes, BoundedVec},
+    limits,
+};
+
+use crate::{
+    env::BatchEnv,
+    error::{ExecuteError, Rejection},
+    evm::{Executed, Machine, RunError},
+    reader::StateReader,
+    transaction::Transaction,
+};
+
+/// What a batch did.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Outcome {
+    /// One per transaction. Contract addresses and fees follow from the transactions.
+    pub receipts: Receipts,
+    /// The net effect on the state.
+    pub delta: Delta,
+    /// The working set, in first-use order; empty if it passes the limits. A proposer's also names what it read for the
+    /// candidates that it left out: their keys may be shared, and surplus hints cost little.
+    pub hints: Hints,
+    /// Gas used by all transactions.
+    pub gas_used: u64,
+}
+
+/// Executes a batch that somebody else made.
+///
+/// # Errors
+/// On the first transaction that may not stand where it stands, or if the state cannot be read.
+pub fn execute(
+    state: &dyn StateReader,
+    env: &BatchEnv,
+    transactions: &[Transaction],
+) -> Result<Outcome, ExecuteError> {
+    let mut batch = Batch::new(state, env)?;
+    for (index, transaction) in transactions.iter().enumerate() {
+        let hash = transaction.hash;
+        batch.push(transaction).map_err(|refusal| match refusal {
+            Refusal::Rejected(reason) => ExecuteError::InvalidTransaction { index, hash, reason },
+            Refusal::Gas { left } => {
+                ExecuteError::GasLimit { index, hash, gas_limit: transaction.gas_limit(), left }
+            }
+            Refusal::Receipts => {
+                ExecuteError::ReceiptsTooLong { index, hash, max: limits::RECEIPTS_BYTES_MAX }
+            }
+            Refusal::Delta => {
+                let (what, len, max) = ("delta", batch.delta_bytes, batch.delta_bytes_max);
+                ExecuteError::Format(CodecError::TooLong { what, len, max })
+            }
+            Refusal::Failed(error) => error,
+        })?;
+    }
+    batch.finish()
+}
+
+/// A batch under construction: the rules that following and proposing share.
+pub(crate) struct Batch<'a> {
+    machine: Machine<'a>,
+    gas_limit: u64,
+    gas_used: u64,
+    receipts: Vec<Receipt>,
+    receipts_bytes: usize,
+    /// An upper bound, and where a proposer stops. A follower checks the delta itself, which is shorter.
+    delta_bytes: usize,
+    delta_bytes_max: usize,
+}
+
+/// Why a transaction was not added. The batch is as before.
+pub(crate) enum Refusal {
+    /// It breaks a rule.
+    Rejected(Rejection),
+    /// It may use more gas than is left.
+    Gas {
+        /// What is left.
+        left: u64,
+    },
+    /// Its receipt does not fit beside those before it.
+    Receipts,
+    /// Its changes might not fit beside those before it.
+    Delta,
+    /// Execution cannot go on, whatever the transaction.
+    Failed(ExecuteError),
+}
+
+impl<'a> Batch<'a> {
+    pub(crate) fn new(state: &'a dyn StateReader, env: &'a BatchEnv) -> Result<Self, ExecuteError> {
+        let machine = Machine::new(state, env)?;
+        Ok(Self {
+            machine,
+            gas_limit: env.gas_limit,
+            gas_used: 0,
+            receipts: Vec::new(),
+            // Their number, as BCS writes it.
+            receipts_bytes: LENGTH_BYTES_MAX,
+            delta_bytes: SYSTEM_DELTA_BYTES,
+            delta_bytes_max: usize::MAX,
+        })
+    }
+
+    /// A batch that refuses what could make its delta too long, however the changes overlap: a proposer must not find out
+    /// when it is too late.
+    pub(crate) fn bounded(state: &'a dyn StateReader, env: &'a BatchEnv) -> Result<Self, ExecuteError> {
+        Ok(Self { delta_bytes_max: limits::DELTA_BYTES_MAX, ..Self::new(state, env)? })
+    }
+
+    pub(crate) fn gas_left(&self) -> u64 {
+        self.gas_limit.saturating_sub(self.gas_used)
+    }
+
+    /// Executes a transaction and makes it part of the batch.
+    pub(crate) fn push(&mut self, transaction: &Transaction) -> Result<(), Refusal> {
+        self.check_gas(transaction.gas_limit())?;
+        let executed = self.machine.run(transaction).map_err(|error| match error {
+            RunError::Rejected(reason) => Refusal::Rejected(reason),
+            RunError::Failed(error) => Refusal::Failed(error),
+        })?;
+        let receipt = receipt(transaction.tx_type(), &executed)
+            .map_err(|error| Refusal::Rejected(Rejection::TooMuch(error)))?;
+        let receipts_bytes = self.receipts_bytes + receipt_bytes(&receipt);
+        let delta_bytes = self.delta_bytes + executed.delta_bytes_max;
+        let receipts_max = limits::RECEIPTS_BYTES_MAX;
+        check_alone("receipt", LENGTH_BYTES_MAX + receipt_bytes(&receipt), receipts_max)?;
+        check_alone("delta", SYSTEM_DELTA_BYTES + executed.delta_bytes_max, self.delta_bytes_max)?;
+        if receipts_bytes > receipts_max {
+            return Err(Refusal::Receipts);
+        }
+        if delta_bytes > self.delta_bytes_max {
+            return Err(Refusal::Delta);
+        }
+        (self.receipts_bytes, self.delta_bytes) = (receipts_bytes, delta_bytes);
+        self.gas_used += executed.gas_used;
+        self.receipts.push(receipt);
+        self.machine.commit(executed);
+        Ok(())
+    }
+
+    fn check_gas(&self, gas_limit: u64) -> Result<(), Refusal> {
+        let left = self.gas_left();
+        if gas_limit > self.gas_limit {
+            let reason = Rejection::GasLimitTooHigh { gas_limit, max: self.gas_limit };
+            return Err(Refusal::Rejected(reason));
+        }
+        if gas_limit > left { Err(Refusal::Gas { left }) } else { Ok(()) }
+    }
+
+    pub(crate) fn finish(self) -> Result<Outcome, ExecuteError> {
+        let (delta, hints) = self.machine.finish()?;
+        let receipts = Receipts { receipts: BoundedVec::new(self.receipts)? };
+        Ok(Outcome { receipts, delta, hints, gas_used: self.gas_used })
+    }
+}
+
+/// Most bytes that BCS takes for the length of a sequence.
+const LENGTH_BYTES_MAX: usize = 5;
+/// More than what the system calls change, and the delta's own lengths.
+const SYSTEM_DELTA_BYTES: usize = 1024;
+
+/// What does not fit a batch of its own will never fit.
+fn check_alone(what: &'static str, len: usize, max: usize) -> Result<(), Refusal> {
+    if len > max {
+        return Err(Refusal::Rejected(Rejection::TooMuch(CodecError::TooLong { what, len, max })));
+    }
+    Ok(())
+}
+
+fn receipt(tx_type: u8, executed: &Executed) -> Result<Receipt, CodecError> {
+    let log = |log: &alloy_primitives::Log| {
+        let topics = log.data.topics().iter().map(|topic| (*topic).into()).collect();
+        let data = BoundedBytes::new(log.data.data.to_vec())?;
+        Ok(Log { address: log.address, topics: BoundedVec::new(topics)?, data })
+    };
+    let logs = executed.logs.iter().map(log).collect::<Result<_, CodecError>>()?;
+    let (success, gas_used) = (executed.success, executed.gas_used);
+    Ok(Receipt { tx_type, success, gas_used, logs: BoundedVec::new(logs)? })
+}
+
+/// An upper bound of a receipt's BCS form that needs no encoding. It is part of the rules: which batches pass depends on it.
+fn receipt_bytes(receipt: &Receipt) -> usize {
+    let log = |log: &Log| 20 + 1 + 32 * log.topics.len() + LENGTH_BYTES_MAX + log.data.len();
+    1 + 1 + 8 + LENGTH_BYTES_MAX + receipt.logs.iter().map(log).sum::<usize>()
+}

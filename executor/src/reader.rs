@@ -1,0 +1,132 @@
+//! [`StateReader`]: the seam between execution and whoever holds the state.
+
+use std::collections::BTreeMap;
+
+use alloy_primitives::{Address, B256, Bytes, U256, keccak256};
+use slipstream_storage::{StorageError, View};
+use slipstream_types::{AccountValue, BatchNumber, CodecError, Delta, Digest, Genesis, StateKey, StateValue};
+
+/// Reads one fixed state. Two reads of a key through one reader give the same answer.
+pub trait StateReader: Send + Sync {
+    /// An account's row; none if it has none.
+    fn account(&self, address: &Address) -> Result<Option<AccountValue>, StorageError>;
+    /// A slot's value; zero if it has no row.
+    fn slot(&self, address: &Address, slot: &B256) -> Result<U256, StorageError>;
+    /// Code by its Keccak-256; none if the state has no such code.
+    fn code(&self, hash: &Digest) -> Result<Option<Bytes>, StorageError>;
+    /// The digest of an earlier batch's header; none if it is not known here.
+    fn header_digest(&self, number: BatchNumber) -> Result<Option<Digest>, StorageError>;
+
+    /// Many rows at once, in the order of the keys. Readers that can do better than one by one override it.
+    fn rows(&self, keys: &[StateKey]) -> Result<Vec<Option<StateValue>>, StorageError> {
+        let row = |key: &StateKey| {
+            Ok(match key {
+                StateKey::Account(address) => self.account(address)?.map(StateValue::Account),
+                StateKey::Slot(address, slot) => {
+                    let value = self.slot(address, slot)?;
+                    (!value.is_zero()).then_some(StateValue::Slot(value))
+                }
+            })
+        };
+        keys.iter().map(row).collect()
+    }
+}
+
+impl StateReader for View {
+    fn account(&self, address: &Address) -> Result<Option<AccountValue>, StorageError> {
+        View::account(self, address)
+    }
+
+    fn slot(&self, address: &Address, slot: &B256) -> Result<U256, StorageError> {
+        View::slot(self, address, slot)
+    }
+
+    fn code(&self, hash: &Digest) -> Result<Option<Bytes>, StorageError> {
+        View::code(self, hash)
+    }
+
+    fn header_digest(&self, number: BatchNumber) -> Result<Option<Digest>, StorageError> {
+        View::header_digest(self, number)
+    }
+
+    fn rows(&self, keys: &[StateKey]) -> Result<Vec<Option<StateValue>>, StorageError> {
+        View::rows(self, keys)
+    }
+}
+
+/// A state in memory, for tests and tools: the obvious model of what the store does.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct MemoryState {
+    rows: BTreeMap<StateKey, StateValue>,
+    codes: BTreeMap<Digest, Bytes>,
+    headers: BTreeMap<BatchNumber, Digest>,
+}
+
+impl MemoryState {
+    /// The state of batch 0.
+    pub fn from_genesis(genesis: &Genesis) -> Result<MemoryState, CodecError> {
+        let mut state = MemoryState::default();
+        state.apply(&genesis.delta()?);
+        state.insert_header(BatchNumber(0), genesis.header()?.digest());
+        Ok(state)
+    }
+
+    /// Makes a batch's changes.
+    pub fn apply(&mut self, delta: &Delta) {
+        for entry in delta.entries() {
+            match entry.value {
+                Some(value) => self.rows.insert(entry.key, value),
+                None => self.rows.remove(&entry.key),
+            };
+        }
+        for code in delta.codes() {
+            self.insert_code(Bytes::copy_from_slice(code));
+        }
+    }
+
+    /// Sets a row. Unlike a delta it takes an empty account, which Ethereum had before EIP-161.
+    pub fn insert(&mut self, key: StateKey, value: StateValue) {
+        self.rows.insert(key, value);
+    }
+
+    /// Adds code and gives its hash.
+    pub fn insert_code(&mut self, code: Bytes) -> Digest {
+        let hash = Digest::from(keccak256(&code));
+        self.codes.insert(hash, code);
+        hash
+    }
+
+    /// Makes a batch known to BLOCKHASH.
+    pub fn insert_header(&mut self, number: BatchNumber, digest: Digest) {
+        self.headers.insert(number, digest);
+    }
+
+    /// Every row.
+    pub fn iter(&self) -> impl Iterator<Item = (&StateKey, &StateValue)> {
+        self.rows.iter()
+    }
+}
+
+impl StateReader for MemoryState {
+    fn account(&self, address: &Address) -> Result<Option<AccountValue>, StorageError> {
+        Ok(match self.rows.get(&StateKey::Account(*address)) {
+            Some(StateValue::Account(account)) => Some(*account),
+            _ => None,
+        })
+    }
+
+    fn slot(&self, address: &Address, slot: &B256) -> Result<U256, StorageError> {
+        Ok(match self.rows.get(&StateKey::Slot(*address, *slot)) {
+            Some(StateValue::Slot(value)) => *value,
+            _ => U256::ZERO,
+        })
+    }
+
+    fn code(&self, hash: &Digest) -> Result<Option<Bytes>, StorageError> {
+        Ok(self.codes.get(hash).cloned())
+    }
+
+    fn header_digest(&self, number: BatchNumber) -> Result<Option<Digest>, StorageError> {
+        Ok(self.headers.get(&number).copied())
+    }
+}

@@ -1,0 +1,163 @@
+//! [`Transaction`]: a decoded, checked envelope with its sender.
+
+use std::sync::Arc;
+
+use alloy_consensus::{
+    EthereumTxEnvelope, Transaction as _, TxEip4844, Typed2718, transaction::SignerRecoverable,
+};
+use alloy_eips::eip2718::{Decodable2718, Eip2718Error, Encodable2718};
+use alloy_primitives::{Address, B256, Bytes, U256, keccak256};
+use slipstream_types::limits::TRANSACTION_BYTES_MAX;
+
+/// Ethereum's envelope, blob transactions without their blobs.
+pub type Envelope = EthereumTxEnvelope<TxEip4844>;
+
+/// A signed transaction and who signed it. Cheap to clone.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Transaction {
+    /// The EIP-2718 envelope as it is sent and stored.
+    pub raw: Bytes,
+    /// Its Keccak-256, the transaction's name.
+    pub hash: B256,
+    /// Who signed it.
+    pub sender: Address,
+    /// The decoded envelope.
+    pub envelope: Arc<Envelope>,
+}
+
+/// Why an envelope is not a transaction of this chain.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum TransactionError {
+    /// Longer than any transaction may be.
+    #[error("the transaction has {len} bytes, at most {max} are allowed")]
+    TooLong {
+        /// Its bytes.
+        len: usize,
+        /// The limit.
+        max: usize,
+    },
+    /// Not an EIP-2718 envelope of a known type, or not its one canonical encoding.
+    #[error("malformed transaction: {0}")]
+    Malformed(String),
+    /// EIP-4844.
+    #[error("blob transactions (EIP-4844) are not supported on this chain: send the data as calldata")]
+    BlobTransaction,
+    /// A legacy transaction from before EIP-155: it would be valid on every chain.
+    #[error(
+        "the transaction names no chain id and could be replayed from another chain: sign it for chain {expected}"
+    )]
+    NoChainId {
+        /// This chain's id.
+        expected: u64,
+    },
+    /// Signed for another chain.
+    #[error("the transaction is signed for chain {found}, this is chain {expected}")]
+    WrongChainId {
+        /// This chain's id.
+        expected: u64,
+        /// The transaction's.
+        found: u64,
+    },
+    /// The signature names no sender, or is the high twin of a valid one (EIP-2).
+    #[error("the signature is invalid")]
+    InvalidSignature,
+}
+
+impl From<Eip2718Error> for TransactionError {
+    fn from(error: Eip2718Error) -> Self {
+        TransactionError::Malformed(error.to_string())
+    }
+}
+
+impl Transaction {
+    /// What the chain admits: at most [`TRANSACTION_BYTES_MAX`] bytes, type 0, 1, 2 or 4, this chain's id, a canonical
+    /// encoding and a low-s signature. Recovers the sender, which is most of the time that it takes.
+    pub fn decode(raw: &[u8], chain_id: u64) -> Result<Transaction, TransactionError> {
+        if raw.len() > TRANSACTION_BYTES_MAX {
+            return Err(TransactionError::TooLong { len: raw.len(), max: TRANSACTION_BYTES_MAX });
+        }
+        // By its first byte, so that the pooled form with blobs gets the same answer.
+        if raw.first() == Some(&alloy_eips::eip2718::EIP4844_TX_TYPE_ID) {
+            return Err(TransactionError::BlobTransaction);
+        }
+        let envelope = Envelope::decode_2718_exact(raw)?;
+        match envelope.chain_id() {
+            None => return Err(TransactionError::NoChainId { expected: chain_id }),
+            Some(found) if found != chain_id => {
+                return Err(TransactionError::WrongChainId { expected: chain_id, found });
+            }
+            Some(_) => {}
+        }
+        Self::checked(Bytes::copy_from_slice(raw), envelope)
+    }
+
+    /// Any transaction that Ethereum's mainnet ever had, on any chain and of any type: for tools that run foreign blocks.
+    pub fn decode_any(raw: &[u8]) -> Result<Transaction, TransactionError> {
+        Self::checked(Bytes::copy_from_slice(raw), Envelope::decode_2718_exact(raw)?)
+    }
+
+    /// An envelope that was decoded elsewhere, with the checks of [`Transaction::decode_any`].
+    pub fn from_envelope(envelope: Envelope) -> Result<Transaction, TransactionError> {
+        Self::checked(envelope.encoded_2718().into(), envelope)
+    }
+
+    fn checked(raw: Bytes, envelope: Envelope) -> Result<Transaction, TransactionError> {
+        let hash = keccak256(&raw);
+        if hash != *envelope.tx_hash() {
+            return Err(TransactionError::Malformed("the encoding is not canonical".into()));
+        }
+        // Frontier accepted high-s signatures, so mainnet's oldest blocks hold some.
+        let recovered = match envelope.chain_id() {
+            None => envelope.recover_signer_unchecked(),
+            Some(_) => envelope.recover_signer(),
+        };
+        let sender = recovered.map_err(|_| TransactionError::InvalidSignature)?;
+        Ok(Transaction { raw, hash, sender, envelope: Arc::new(envelope) })
+    }
+
+    /// The sender's count of transactions before this one.
+    pub fn nonce(&self) -> u64 {
+        self.envelope.nonce()
+    }
+
+    /// Most gas that it may use.
+    pub fn gas_limit(&self) -> u64 {
+        self.envelope.gas_limit()
+    }
+
+    /// Most wei that it pays per gas, base fee and tip together.
+    pub fn max_fee_wei(&self) -> u128 {
+        self.envelope.max_fee_per_gas()
+    }
+
+    /// Wei per gas that the proposer gets at this base fee; none if it does not pay the base fee.
+    pub fn tip_wei(&self, base_fee_wei: u64) -> Option<u128> {
+        self.envelope.effective_tip_per_gas(base_fee_wei)
+    }
+
+    /// Wei that the sender must have: the value and the highest fee. Saturates, so that an absurd one is never payable.
+    pub fn cost_max(&self) -> U256 {
+        let fee = U256::from(self.gas_limit()).saturating_mul(U256::from(self.max_fee_wei()));
+        fee.saturating_add(self.value())
+    }
+
+    /// Wei sent.
+    pub fn value(&self) -> U256 {
+        self.envelope.value()
+    }
+
+    /// The call data, or the code that creates a contract.
+    pub fn input(&self) -> &Bytes {
+        self.envelope.input()
+    }
+
+    /// The account called; none if it creates a contract.
+    pub fn to(&self) -> Option<Address> {
+        self.envelope.to()
+    }
+
+    /// The EIP-2718 type; 0 is legacy.
+    pub fn tx_type(&self) -> u8 {
+        self.envelope.ty()
+    }
+}

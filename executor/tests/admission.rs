@@ -1,0 +1,101 @@
+//! What the chain admits as a transaction.
+#![allow(clippy::unwrap_used)] // a panic is how a test fails
+
+mod support;
+
+use alloy_consensus::{SignableTransaction, TxEip1559, TxLegacy};
+use alloy_eips::eip2718::Encodable2718;
+use alloy_primitives::{Address, Signature, U256, uint};
+use slipstream_executor::{Envelope, Transaction, TransactionError, decode_body};
+use slipstream_types::{Body, limits::TRANSACTION_BYTES_MAX};
+use support::*;
+
+#[test]
+fn admits_every_supported_type_and_recovers_the_sender() {
+    let to = account(2);
+    let raws = [
+        (sign(1, legacy(7, to)), 0),
+        (sign(1, with_access_list(7, to, Default::default())), 1),
+        (sign(1, dynamic(7, to)), 2),
+        (sign(1, delegation(7, to, 3, COUNTER)), 4),
+    ];
+    for (raw, tx_type) in raws {
+        let transaction = Transaction::decode(&raw, CHAIN_ID).unwrap();
+        assert_eq!(transaction.tx_type(), tx_type);
+        assert_eq!(transaction.sender, account(1));
+        assert_eq!((transaction.nonce(), transaction.gas_limit()), (7, 200_000));
+        assert_eq!((transaction.to(), transaction.max_fee_wei()), (Some(to), FEE));
+        assert_eq!(transaction.hash, alloy_primitives::keccak256(&raw));
+        assert_eq!(transaction.cost_max(), U256::from(200_000 * FEE));
+    }
+}
+
+#[test]
+fn tips_follow_the_base_fee() {
+    let (old, new) = (decode(sign(1, legacy(0, account(2)))), decode(sign(1, dynamic(0, account(2)))));
+    assert_eq!((old.tip_wei(10), new.tip_wei(10)), (Some(FEE - 10), Some(TIP)));
+    let base_fee = FEE as u64 - 1;
+    assert_eq!((old.tip_wei(base_fee), new.tip_wei(base_fee)), (Some(1), Some(1)));
+    assert_eq!((old.tip_wei(base_fee + 2), new.tip_wei(base_fee + 2)), (None, None));
+}
+
+#[test]
+fn refuses_blob_transactions_in_both_forms() {
+    let raw = sign(1, blob(0));
+    assert_eq!(Transaction::decode(&raw, CHAIN_ID), Err(TransactionError::BlobTransaction));
+    // The pooled form wraps transaction and blobs in one more list: told the same, not "malformed".
+    assert_eq!(Transaction::decode(&[3, 0xc0], CHAIN_ID), Err(TransactionError::BlobTransaction));
+    assert_eq!(Transaction::decode_any(&raw).unwrap().tx_type(), 3);
+}
+
+#[test]
+fn refuses_other_chains_and_none() {
+    let raw = sign(1, TxEip1559 { chain_id: 1, ..dynamic(0, account(2)) });
+    let wrong = TransactionError::WrongChainId { expected: CHAIN_ID, found: 1 };
+    assert_eq!(Transaction::decode(&raw, CHAIN_ID), Err(wrong));
+    let raw = sign(1, TxLegacy { chain_id: None, ..legacy(0, account(2)) });
+    assert_eq!(Transaction::decode(&raw, CHAIN_ID), Err(TransactionError::NoChainId { expected: CHAIN_ID }));
+}
+
+#[test]
+fn refuses_too_long_and_malformed_envelopes() {
+    let input = vec![0; TRANSACTION_BYTES_MAX].into();
+    let raw = sign(1, TxEip1559 { input, ..dynamic(0, account(2)) });
+    let too_long = TransactionError::TooLong { len: raw.len(), max: TRANSACTION_BYTES_MAX };
+    assert_eq!(Transaction::decode(&raw, CHAIN_ID), Err(too_long));
+
+    let good = sign(1, dynamic(0, account(2)));
+    let mut trailing = good.clone();
+    trailing.push(0);
+    let truncated = &good[..good.len() - 1];
+    for raw in [&[][..], &[5, 0xc0], &[0, 0xc0], &[0x7f], &trailing, truncated] {
+        let refused = Transaction::decode(raw, CHAIN_ID);
+        assert!(matches!(refused, Err(TransactionError::Malformed(_))), "{refused:?}");
+    }
+}
+
+/// Goal: a signature has a twin with n - s that names the same sender; admitting both would give one transaction two hashes.
+#[test]
+fn refuses_high_s_signatures() {
+    const N: U256 = uint!(0xFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFEBAAEDCE6AF48A03BBFD25E8CD0364141_U256);
+    let tx = dynamic(0, account(2));
+    let low = sign_hash(1, tx.signature_hash());
+    let high = Signature::new(low.r(), N - low.s(), !low.v());
+    let raw = Envelope::from(tx.into_signed(high)).encoded_2718();
+    assert_eq!(Transaction::decode(&raw, CHAIN_ID), Err(TransactionError::InvalidSignature));
+}
+
+#[test]
+fn bodies_are_decoded_in_order_and_the_first_bad_envelope_is_named() {
+    let raw = |nonce| sign(1 + (nonce % 5) as u8, dynamic(nonce, Address::ZERO));
+    let raws: Vec<_> = (0..100).map(raw).collect();
+    let decoded = decode_body(&Body::new(raws.clone()).unwrap(), CHAIN_ID).unwrap();
+    assert!(decoded.iter().map(|transaction| transaction.nonce()).eq(0..100));
+    assert!(decoded.iter().zip(&raws).all(|(transaction, raw)| transaction.raw == *raw));
+
+    let mut bad = raws;
+    bad[41] = sign(1, blob(0));
+    bad[97] = vec![1];
+    let error = decode_body(&Body::new(bad).unwrap(), CHAIN_ID).unwrap_err();
+    assert_eq!((error.index, error.source), (41, TransactionError::BlobTransaction));
+}

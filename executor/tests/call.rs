@@ -1,0 +1,137 @@
+//! Calls and gas estimates, checked against transactions that do the same.
+#![allow(clippy::unwrap_used)] // a panic is how a test fails
+
+mod support;
+
+use alloy_consensus::TxEip1559;
+use alloy_primitives::{Address, Bytes, U256};
+use slipstream_executor::{
+    BatchEnv, CallRequest, EstimateError, ExecuteError, MemoryState, Rejection, call, estimate_gas, execute,
+};
+use support::*;
+
+fn request(to: Address, data: &[u8]) -> CallRequest {
+    CallRequest { from: account(1), to: Some(to), data: Bytes::copy_from_slice(data), ..Default::default() }
+}
+
+/// `Error(string)` as Solidity encodes it.
+fn solidity_error(text: &str) -> Vec<u8> {
+    let mut data = bytes("08c379a0");
+    data.extend(word(32));
+    data.extend(word(text.len() as u64));
+    data.extend(text.as_bytes());
+    data.resize(4 + 96, 0);
+    data
+}
+
+/// Whether the same thing succeeds as a transaction with that gas limit.
+fn suffices(state: &MemoryState, env: &BatchEnv, request: &CallRequest, gas_limit: u64) -> bool {
+    let to = request.to.map_or(alloy_primitives::TxKind::Create, alloy_primitives::TxKind::Call);
+    let tx = TxEip1559 {
+        gas_limit,
+        to,
+        value: request.value,
+        input: request.data.clone(),
+        ..dynamic(0, Address::ZERO)
+    };
+    let outcome = execute(state, env, &[decode(sign(1, tx))]);
+    outcome.is_ok_and(|outcome| outcome.receipts.receipts[0].success)
+}
+
+#[test]
+fn a_call_returns_and_changes_nothing() {
+    let (state, _, env) = chain();
+    // SLOAD(0), as code of a contract under creation: return it.
+    let create = CallRequest { to: None, data: bytes("602a5f5260205ff3").into(), ..request(COUNTER, &[]) };
+    let outcome = call(&state, &env, &create).unwrap();
+    assert!(outcome.success && outcome.revert_reason.is_none() && outcome.halt.is_none());
+    assert_eq!(outcome.output.to_vec(), word(0x2a));
+    let before = state.clone();
+    assert!(call(&state, &env, &request(COUNTER, &[])).unwrap().success);
+    assert_eq!(state, before);
+}
+
+#[test]
+fn nobody_needs_money_or_a_nonce_or_to_be_no_contract() {
+    let (state, _, env) = chain();
+    for from in [account(9), COUNTER, Address::ZERO] {
+        let request = CallRequest { from, nonce: Some(77), ..request(COUNTER, &[]) };
+        assert!(call(&state, &env, &request).unwrap().success);
+    }
+    let priced = CallRequest { from: account(9), gas_price: Some(FEE), ..request(COUNTER, &[]) };
+    let error = call(&state, &env, &priced).unwrap_err();
+    assert!(matches!(error, ExecuteError::InvalidCall(Rejection::InsufficientFunds { .. })), "{error}");
+    let cheap = CallRequest { gas_price: Some(1), gas: Some(100_000), ..request(COUNTER, &[]) };
+    let error = call(&state, &env, &cheap).unwrap_err();
+    assert!(matches!(error, ExecuteError::InvalidCall(Rejection::FeeBelowBase)), "{error}");
+}
+
+#[test]
+fn a_revert_keeps_its_data_and_says_why() {
+    let (state, _, env) = chain();
+    let data = solidity_error("not today");
+    let outcome = call(&state, &env, &request(REVERTER, &data)).unwrap();
+    assert!(!outcome.success);
+    assert_eq!(outcome.output.to_vec(), data);
+    assert!(outcome.revert_reason.as_ref().unwrap().contains("not today"), "{outcome:?}");
+    let error = estimate_gas(&state, &env, &request(REVERTER, &data)).unwrap_err();
+    let EstimateError::Reverted { output, reason } = &error else { panic!("{error}") };
+    assert_eq!(output.to_vec(), data);
+    assert!(reason.as_ref().unwrap().contains("not today"));
+    assert!(error.to_string().starts_with("execution reverted"));
+}
+
+#[test]
+fn a_halt_is_named() {
+    let (state, _, env) = chain();
+    // Jumps to itself for ever.
+    let endless =
+        CallRequest { to: None, data: bytes("5b5f56").into(), gas: Some(100_000), ..request(COUNTER, &[]) };
+    let outcome = call(&state, &env, &endless).unwrap();
+    assert!(!outcome.success && outcome.halt.is_some() && outcome.gas_used == 100_000);
+    let error = estimate_gas(&state, &env, &endless).unwrap_err();
+    assert!(matches!(error, EstimateError::Halted { gas_limit: 100_000, .. }), "{error}");
+}
+
+#[test]
+fn estimates_suffice_and_are_tight() {
+    let (mut state, _, env) = chain();
+    state.insert(
+        slipstream_types::StateKey::Slot(WRITER, alloy_primitives::B256::ZERO),
+        slipstream_types::StateValue::Slot(U256::from(1)),
+    );
+    let cases = [
+        ("transfer", request(account(2), &[])),
+        ("call data floor (EIP-7623)", request(account(2), &[1; 2_000])),
+        ("write", request(COUNTER, &[])),
+        ("refund: clears a slot", request(WRITER, &word(0))),
+        ("asks for more gas than it uses", request(GREEDY, &[])),
+        (
+            "create",
+            CallRequest {
+                to: None,
+                data: bytes("64 5f355f5500 5f52 6005 601b f3").into(),
+                ..request(COUNTER, &[])
+            },
+        ),
+    ];
+    for (name, request) in cases {
+        let gas = estimate_gas(&state, &env, &request).unwrap();
+        assert!(suffices(&state, &env, &request, gas), "{name}: {gas} must suffice");
+        assert!(!suffices(&state, &env, &request, gas - gas / 50), "{name}: {gas} is more than 2 % too much");
+    }
+    assert_eq!(estimate_gas(&state, &env, &request(account(2), &[])).unwrap(), 21_000);
+}
+
+#[test]
+fn an_estimate_stays_within_what_the_sender_can_pay() {
+    let (mut state, _, env) = chain();
+    let poor = slipstream_types::AccountValue { balance: U256::from(30_000 * FEE), ..Default::default() };
+    state
+        .insert(slipstream_types::StateKey::Account(account(9)), slipstream_types::StateValue::Account(poor));
+    let base = CallRequest { from: account(9), gas_price: Some(FEE), ..request(account(2), &[]) };
+    assert_eq!(estimate_gas(&state, &env, &base).unwrap(), 21_000);
+    let dear = CallRequest { to: Some(COUNTER), ..base };
+    let error = estimate_gas(&state, &env, &dear).unwrap_err();
+    assert!(matches!(error, EstimateError::Halted { gas_limit: 30_000, .. }), "{error}");
+}

@@ -1,0 +1,262 @@
+//! Real Ethereum blocks, Frontier to Cancun, executed to their known results by the code that executes batches.
+#![allow(clippy::unwrap_used)] // a panic is how a test fails
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fs,
+    io::Read,
+    path::{Path, PathBuf},
+    sync::Mutex,
+};
+
+use alloy_consensus::{
+    Eip658Value, Receipt, ReceiptEnvelope, ReceiptWithBloom, TxType, proofs::calculate_receipt_root,
+};
+use alloy_primitives::{Address, B256, Bloom, Bytes, U256};
+use alloy_rpc_types_eth::Block;
+use slipstream_executor::{
+    BatchEnv, MemoryState, Outcome, SpecId, StateReader, Transaction, execute, mainnet_spec, prefetch,
+};
+use slipstream_storage::StorageError;
+use slipstream_types::{AccountValue, BatchNumber, Digest, Hints, Receipts, StateKey, StateValue};
+
+/// All of them: a block that cannot be loaded is a failure, not one block less.
+const BLOCKS: usize = 45;
+
+#[derive(serde::Deserialize)]
+#[serde(deny_unknown_fields)]
+struct PreAccount {
+    balance: U256,
+    nonce: u64,
+    code_hash: Option<B256>,
+    storage: BTreeMap<U256, U256>,
+}
+
+struct Case {
+    block: Block,
+    /// Of the transactions, as the file has them.
+    hashes: Vec<B256>,
+    state: MemoryState,
+}
+
+/// Goal: gas, bloom and (where receipts hold a status) receipts root of every block are those of mainnet; hints name every
+/// key that was read; and neither complete nor useless warm data changes the outcome.
+#[test]
+fn mainnet_blocks_have_their_known_results() {
+    let Some(data) = data_dir() else { return };
+    let codes = read_codes(&data.join("codes.bin.gz"));
+    let hashes: BTreeMap<u64, B256> =
+        serde_json::from_slice(&fs::read(data.join("block_hashes.json")).unwrap()).unwrap();
+    let mut specs = BTreeSet::new();
+    let mut blocks = 0;
+    for number in block_numbers(&data) {
+        let case = load(&data.join(number.to_string()), &codes, &hashes);
+        specs.insert(check(&case));
+        blocks += 1;
+    }
+    assert_eq!(blocks, BLOCKS);
+    assert_eq!(specs.first(), Some(&SpecId::FRONTIER));
+    assert_eq!(specs.last(), Some(&SpecId::CANCUN));
+    assert_eq!(specs.len(), 12, "every fork from Frontier to Cancun is covered: {specs:?}");
+}
+
+fn check(case: &Case) -> SpecId {
+    let header = &case.block.header.inner;
+    let number = header.number;
+    let env = BatchEnv {
+        chain_id: 1,
+        spec: mainnet_spec(number, header.timestamp),
+        number,
+        timestamp_s: header.timestamp,
+        beneficiary: header.beneficiary,
+        gas_limit: header.gas_limit,
+        base_fee_wei: header.base_fee_per_gas.unwrap_or_default(),
+        difficulty: header.difficulty,
+        prev_randao: Some(header.mix_hash),
+        parent_hash: header.parent_hash,
+        parent_beacon_root: header.parent_beacon_block_root,
+        excess_blob_gas: header.excess_blob_gas,
+    };
+    let transactions = transactions(&case.block);
+    let hashes: Vec<_> = transactions.iter().map(|transaction| transaction.hash).collect();
+    assert_eq!(hashes, case.hashes, "transactions of block {number}");
+    let logged = Logged { inner: &case.state, seen: Mutex::default() };
+    let outcome = execute(&logged, &env, &transactions).unwrap_or_else(|error| panic!("{number}: {error}"));
+
+    assert_eq!(outcome.gas_used, header.gas_used, "gas of block {number}");
+    assert_eq!(bloom(&outcome.receipts), header.logs_bloom, "bloom of block {number}");
+    if env.spec >= SpecId::BYZANTIUM {
+        assert_eq!(receipts_root(&outcome.receipts), header.receipts_root, "receipts of block {number}");
+    }
+    let hinted: BTreeSet<_> = outcome.hints.keys().collect();
+    let seen = logged.seen.into_inner().unwrap();
+    assert_eq!(hinted, seen, "hints of block {number} are exactly what was read");
+    check_net(&case.state, &outcome, number);
+    check_warm(&case.state, &env, &transactions, &outcome);
+    env.spec
+}
+
+/// The delta holds only real changes, and every key that it changes was read before.
+fn check_net(state: &MemoryState, outcome: &Outcome, number: u64) {
+    let keys: Vec<_> = outcome.delta.entries().iter().map(|entry| entry.key).collect();
+    let before = state.rows(&keys).unwrap();
+    for (entry, before) in outcome.delta.entries().iter().zip(before) {
+        assert_ne!(entry.value, before, "block {number} does not change {:?}", entry.key);
+    }
+    assert!(!keys.is_empty(), "block {number} changes something");
+}
+
+fn check_warm(state: &MemoryState, env: &BatchEnv, transactions: &[Transaction], expected: &Outcome) {
+    let (warm, stats) = prefetch(state, &expected.hints, 3).unwrap();
+    assert_eq!(execute(&warm, env, transactions).unwrap(), *expected);
+    assert_eq!(warm.stats().misses, 0, "complete hints leave no misses");
+    assert_eq!(stats.keys, expected.hints.keys().count());
+
+    let (useless, _) = prefetch(state, &garbage(&expected.hints), 3).unwrap();
+    assert_eq!(execute(&useless, env, transactions).unwrap(), *expected);
+}
+
+/// Half of the accounts with half of their slots, keys that do not exist, and everything twice.
+fn garbage(hints: &Hints) -> Hints {
+    let half = hints.accounts.iter().step_by(2).map(|account| {
+        let mut slots: Vec<B256> = account.slots.iter().step_by(2).map(|slot| (*slot).into()).collect();
+        slots.push(B256::repeat_byte(0xee));
+        (account.address, slots)
+    });
+    let mut accounts: Vec<_> = half.collect();
+    accounts.push((Address::repeat_byte(0xdd), vec![B256::ZERO]));
+    accounts.extend(accounts.clone());
+    Hints::new(accounts, vec![B256::repeat_byte(0xcc)]).unwrap()
+}
+
+fn transactions(block: &Block) -> Vec<Transaction> {
+    let decode = |transaction: &alloy_rpc_types_eth::Transaction| {
+        let built = Transaction::from_envelope(transaction.inner.inner().clone().into()).unwrap();
+        assert_eq!(built.sender, transaction.inner.signer(), "sender of {}", built.hash);
+        let decoded = Transaction::decode_any(&built.raw).unwrap();
+        assert_eq!(decoded, built);
+        decoded
+    };
+    block.transactions.txns().map(decode).collect()
+}
+
+fn bloom(receipts: &Receipts) -> Bloom {
+    let mut bloom = Bloom::ZERO;
+    receipts.receipts.iter().for_each(|receipt| bloom |= receipt.bloom());
+    bloom
+}
+
+fn receipts_root(receipts: &Receipts) -> B256 {
+    let mut cumulative_gas_used = 0;
+    let envelope = |receipt: &slipstream_types::Receipt| {
+        cumulative_gas_used += receipt.gas_used;
+        let logs_bloom = receipt.bloom();
+        let logs: Vec<alloy_primitives::Log> = receipt.logs.iter().map(Into::into).collect();
+        let status = Eip658Value::Eip658(receipt.success);
+        let receipt_with_bloom =
+            ReceiptWithBloom { receipt: Receipt { status, cumulative_gas_used, logs }, logs_bloom };
+        match TxType::try_from(receipt.tx_type).unwrap() {
+            TxType::Legacy => ReceiptEnvelope::Legacy(receipt_with_bloom),
+            TxType::Eip2930 => ReceiptEnvelope::Eip2930(receipt_with_bloom),
+            TxType::Eip1559 => ReceiptEnvelope::Eip1559(receipt_with_bloom),
+            TxType::Eip4844 => ReceiptEnvelope::Eip4844(receipt_with_bloom),
+            TxType::Eip7702 => ReceiptEnvelope::Eip7702(receipt_with_bloom),
+        }
+    };
+    let envelopes: Vec<ReceiptEnvelope> = receipts.receipts.iter().map(envelope).collect();
+    calculate_receipt_root(&envelopes)
+}
+
+/// Remembers every row that is asked for, independently of the recorder.
+struct Logged<'a> {
+    inner: &'a MemoryState,
+    seen: Mutex<BTreeSet<StateKey>>,
+}
+
+impl StateReader for Logged<'_> {
+    fn account(&self, address: &Address) -> Result<Option<AccountValue>, StorageError> {
+        self.seen.lock().unwrap().insert(StateKey::Account(*address));
+        self.inner.account(address)
+    }
+
+    fn slot(&self, address: &Address, slot: &B256) -> Result<U256, StorageError> {
+        self.seen.lock().unwrap().insert(StateKey::Slot(*address, *slot));
+        self.inner.slot(address, slot)
+    }
+
+    fn code(&self, hash: &Digest) -> Result<Option<Bytes>, StorageError> {
+        self.inner.code(hash)
+    }
+
+    fn header_digest(&self, number: BatchNumber) -> Result<Option<Digest>, StorageError> {
+        self.inner.header_digest(number)
+    }
+}
+
+/// `$SLIPSTREAM_DATA/mainnet`, or `shared/data/mainnet` beside the workspace. The blocks are too large for the repository.
+fn data_dir() -> Option<PathBuf> {
+    let beside = || Path::new(env!("CARGO_MANIFEST_DIR")).join("../../shared/data");
+    let data = std::env::var_os("SLIPSTREAM_DATA").map_or_else(beside, PathBuf::from).join("mainnet");
+    if data.join("codes.bin.gz").exists() {
+        return Some(data);
+    }
+    let required = std::env::var("SLIPSTREAM_REQUIRE_DATA").is_ok_and(|value| value == "1");
+    assert!(!required, "no mainnet blocks in {}: set SLIPSTREAM_DATA", data.display());
+    eprintln!("SKIPPED: no mainnet blocks in {}; set SLIPSTREAM_DATA to run this test", data.display());
+    None
+}
+
+fn block_numbers(data: &Path) -> Vec<u64> {
+    let entries = fs::read_dir(data).unwrap().map(|entry| entry.unwrap());
+    let folders = entries.filter(|entry| entry.file_type().unwrap().is_dir());
+    let mut numbers: Vec<u64> =
+        folders.map(|entry| entry.file_name().to_str().unwrap().parse().unwrap()).collect();
+    numbers.sort_unstable();
+    numbers
+}
+
+fn load(dir: &Path, codes: &BTreeMap<B256, Bytes>, hashes: &BTreeMap<u64, B256>) -> Case {
+    let json: serde_json::Value = serde_json::from_slice(&gunzip(&dir.join("block.json.gz"))).unwrap();
+    let hash = |transaction: &serde_json::Value| transaction["hash"].as_str().unwrap().parse().unwrap();
+    let hashes_in_file = json["transactions"].as_array().unwrap().iter().map(hash).collect();
+    let block = serde_json::from_value(json).unwrap();
+    let accounts: BTreeMap<Address, PreAccount> =
+        serde_json::from_slice(&gunzip(&dir.join("pre_state.json.gz"))).unwrap();
+    let mut state = MemoryState::default();
+    for (number, hash) in hashes {
+        state.insert_header(BatchNumber(*number), (*hash).into());
+    }
+    for (address, account) in accounts {
+        let code_hash = account.code_hash.map(|hash| {
+            assert_eq!(B256::from(state.insert_code(codes[&hash].clone())), hash);
+            Digest::from(hash)
+        });
+        let value = AccountValue { nonce: account.nonce, balance: account.balance, code_hash };
+        state.insert(StateKey::Account(address), StateValue::Account(value));
+        for (slot, value) in account.storage.into_iter().filter(|(_, value)| !value.is_zero()) {
+            state.insert(StateKey::Slot(address, slot.into()), StateValue::Slot(value));
+        }
+    }
+    Case { block, hashes: hashes_in_file, state }
+}
+
+/// Records of 32 bytes of hash, 4 of length (little-endian), and the code.
+fn read_codes(path: &Path) -> BTreeMap<B256, Bytes> {
+    let bytes = gunzip(path);
+    let mut rest = &bytes[..];
+    let mut codes = BTreeMap::new();
+    while let Some((hash, after)) = rest.split_first_chunk::<32>() {
+        let (len, after) = after.split_first_chunk::<4>().unwrap();
+        let (code, after) = after.split_at(u32::from_le_bytes(*len) as usize);
+        codes.insert(B256::from(*hash), Bytes::copy_from_slice(code));
+        rest = after;
+    }
+    codes
+}
+
+fn gunzip(path: &Path) -> Vec<u8> {
+    let file = fs::File::open(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+    let mut bytes = Vec::new();
+    flate2::read::GzDecoder::new(file).read_to_end(&mut bytes).unwrap();
+    bytes
+}
