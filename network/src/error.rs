@@ -1,0 +1,120 @@
+//! [`NetworkError`].
+
+use std::{io, net::SocketAddr, time::Duration};
+
+use crate::PeerId;
+
+/// Why a request was not answered, or the network did not start.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum NetworkError {
+    /// There is no connection to the peer.
+    #[error("no connection to peer {peer}; ask another one, or this one when it is connected again")]
+    UnknownPeer {
+        /// Whom it was asked of.
+        peer: PeerId,
+    },
+    /// The answer did not come in time.
+    #[error("peer {peer} did not answer within {deadline:?}")]
+    Deadline {
+        /// Whom it was asked of.
+        peer: PeerId,
+        /// The asker's deadline.
+        deadline: Duration,
+    },
+    /// A payload is longer than allowed; for an answer, nothing of it was read.
+    #[error("a payload of {bytes} bytes to or from peer {peer} exceeds the limit of {bytes_max}")]
+    TooLong {
+        /// The other side.
+        peer: PeerId,
+        /// The length as announced.
+        bytes: usize,
+        /// The limit that applies.
+        bytes_max: usize,
+    },
+    /// The peer refused the request and says why.
+    #[error("peer {peer} refused: {text}")]
+    Refused {
+        /// Who refused.
+        peer: PeerId,
+        /// Its text, bounded and without control characters.
+        text: String,
+    },
+    /// The peer holds too many unhandled bytes of this node's requests already.
+    #[error("peer {peer} is busy with earlier requests; ask again later or ask another one")]
+    Busy {
+        /// Who is busy.
+        peer: PeerId,
+    },
+    /// The connection ended while the request was in flight.
+    #[error("the connection to peer {peer} ended before its answer was complete")]
+    Closed {
+        /// The other side.
+        peer: PeerId,
+    },
+    /// The peer is banned by this node.
+    #[error("peer {peer} is banned by this node")]
+    Banned {
+        /// Who is banned.
+        peer: PeerId,
+    },
+    /// The answer breaks the wire format.
+    #[error("the answer of peer {peer} breaks the protocol: {what}")]
+    Malformed {
+        /// Who sent it.
+        peer: PeerId,
+        /// What is wrong with it.
+        what: &'static str,
+    },
+    /// Another process uses the UDP port.
+    #[error(
+        "cannot listen on {address}: another process uses this UDP port; \
+         change network.listen in the configuration or stop the other process"
+    )]
+    AddressInUse {
+        /// The address from the configuration.
+        address: SocketAddr,
+    },
+    /// The socket could not be opened for another reason.
+    #[error("cannot listen on {address}; check network.listen in the configuration")]
+    Bind {
+        /// The address from the configuration.
+        address: SocketAddr,
+        /// What the operating system says.
+        source: io::Error,
+    },
+    /// The configuration cannot work.
+    #[error("{key} {reason}")]
+    Config {
+        /// The key, with its section.
+        key: &'static str,
+        /// The rule.
+        reason: String,
+    },
+    /// The node's key could not be used for TLS.
+    #[error("the node's key cannot be used for TLS")]
+    Tls {
+        /// What rustls says.
+        source: rustls::Error,
+    },
+}
+
+impl NetworkError {
+    /// Whether the same request may succeed later without anybody changing anything.
+    pub fn is_retryable(&self) -> bool {
+        match self {
+            NetworkError::UnknownPeer { .. }
+            | NetworkError::Deadline { .. }
+            | NetworkError::Busy { .. }
+            | NetworkError::Closed { .. } => true,
+            NetworkError::TooLong { .. }
+            | NetworkError::Refused { .. }
+            | NetworkError::Banned { .. }
+            | NetworkError::Malformed { .. }
+            | NetworkError::AddressInUse { .. }
+            | NetworkError::Bind { .. }
+            | NetworkError::Config { .. }
+            | NetworkError::Tls { .. } => false,
+        }
+    }
+}

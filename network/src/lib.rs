@@ -1,0 +1,64 @@
+//! Authenticated peers, requests and broadcast: how nodes talk, and nothing about what they say.
+//!
+//! ```text
+//!   sync  consensus  node                         sync  consensus  node
+//!     │ request / broadcast                         ▲ Handler
+//!     ▼                                             │
+//!  Transport ── Network ──── QUIC, one stream ──── Network ── Transport
+//!     │          a peer *is* its ed25519 key, both sides prove it
+//!     └─────── MemoryTransport ── MemoryHub: the in-process twin for tests
+//! ```
+//!
+//! This crate moves opaque bytes. What a payload means, whether it is true and how a peer scores for it is left to the
+//! crates above; they come back here to [`Transport::ban`] a peer that lied.
+//!
+//! * A **peer** is an ed25519 public key ([`PeerId`]); TLS 1.3 with raw public keys (RFC 7250) proves it on both sides, so
+//!   there are no certificates to issue or to expire. [`PeerAddress`] says where a peer listens.
+//! * A **request** is one bidirectional stream with a deadline and a limit on the answer, both chosen by the asker.
+//! * A **broadcast** goes to every connected peer, best effort: a peer that cannot keep up misses the oldest.
+//!
+//! Wire format, ALPN `slipstream/1`; lengths are 32-bit little-endian and checked before anything is allocated:
+//!
+//! ```text
+//! request    protocol (1 byte)  length (4)  payload      on a bidirectional stream of the asker
+//! response   status (1 byte)    length (4)  payload      0 answer, 1 refusal text, 2 busy (empty)
+//! broadcast  length (4)  payload                         on a unidirectional stream
+//! ```
+//!
+//! Invariants:
+//! * There is at most one connection per peer, whoever dialled; see [`Network`] for how both sides agree which.
+//! * Everything that a peer can fill has a limit: connections, streams, bytes waiting to be handled, handlers that run,
+//!   queues, bans, the text of a refusal. One peer spends only its own share.
+//! * Every task belongs to the [`Network`] and ends at [`Network::shutdown`].
+//!
+//! Trusted: nothing that comes from a peer but its key.
+//!
+//! ```
+//! use slipstream_network::PeerAddress;
+//!
+//! let text = format!("{}@127.0.0.1:7400", "ab".repeat(32));
+//! let peer: PeerAddress = text.parse().unwrap();
+//! assert_eq!(peer.to_string(), text);
+//! ```
+
+mod address;
+mod config;
+mod error;
+mod memory;
+mod peers;
+mod queue;
+mod quic;
+mod transport;
+
+#[cfg(test)]
+mod tests;
+
+pub use address::{ParsePeerAddressError, PeerAddress};
+pub use config::NetworkConfig;
+pub use error::NetworkError;
+pub use memory::{MemoryHub, MemoryTransport};
+pub use quic::Network;
+pub use transport::{
+    BoxFuture, Handler, MESSAGE_BYTES_MAX, PeerId, PeerStats, Protocol, REFUSAL_BYTES_MAX, Refusal,
+    RequestLimits, Transport,
+};

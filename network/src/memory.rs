@@ -1,0 +1,297 @@
+//! [`MemoryHub`]: the network's twin for tests, without sockets, keys or real time.
+//!
+//! A request runs the other side's handler in a task of its own, so that it goes on when the asker gives up, as over QUIC;
+//! a broadcast goes through the same queue as there and is delivered by one task per connection and direction. Under
+//! tokio's paused clock and on one thread a run is deterministic.
+
+use std::{
+    collections::BTreeMap,
+    sync::{
+        Arc, Weak,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+
+use parking_lot::Mutex;
+use tokio::{
+    sync::Semaphore,
+    time::{Instant, timeout},
+};
+use tokio_util::sync::{CancellationToken, DropGuard};
+
+use crate::{
+    BoxFuture, Handler, MESSAGE_BYTES_MAX, NetworkConfig, NetworkError, PeerId, PeerStats, Protocol, Refusal,
+    RequestLimits, Transport,
+    peers::{Direction, Peers},
+    queue::DropOldestQueue,
+};
+
+/// The wires between nodes of one process. Dropping the hub ends its tasks.
+#[derive(Clone, Default)]
+pub struct MemoryHub {
+    nodes: Arc<Mutex<BTreeMap<PeerId, Node>>>,
+}
+
+struct Node {
+    handler: Arc<dyn Handler>,
+    peers: Peers<Arc<End>>,
+}
+
+/// One end of a connection: what its owner sends through.
+struct End {
+    /// The handler on the other side.
+    remote: Arc<dyn Handler>,
+    outbox: Arc<DropOldestQueue<Vec<u8>>>,
+    /// Bounds this end's requests that the other side handles at once, as a real transport does.
+    slots: Arc<Semaphore>,
+    /// Payload bytes in either direction; the other end has the same two the other way round.
+    sent: Arc<AtomicU64>,
+    received: Arc<AtomicU64>,
+    /// Cancelled when the connection ends; shared by both ends.
+    closed: CancellationToken,
+    /// Cancels when both tables have forgotten the connection.
+    _guard: Arc<DropGuard>,
+}
+
+impl MemoryHub {
+    /// A hub without nodes.
+    pub fn new() -> MemoryHub {
+        MemoryHub::default()
+    }
+
+    /// Adds a node, or replaces the one with this id as a restart would: its connections end.
+    pub fn join(&self, id: PeerId, handler: Arc<dyn Handler>) -> Arc<MemoryTransport> {
+        self.leave(id);
+        let peers = Peers::new(id, usize::MAX, [], Duration::ZERO);
+        self.nodes.lock().insert(id, Node { handler, peers });
+        Arc::new(MemoryTransport { local: id, nodes: Arc::downgrade(&self.nodes) })
+    }
+
+    /// Removes a node; its connections end.
+    pub fn leave(&self, id: PeerId) {
+        let mut nodes = self.nodes.lock();
+        let Some(node) = nodes.remove(&id) else { return };
+        for (peer, _, _) in node.peers.iter() {
+            cut(&mut nodes, peer, id);
+        }
+        for (_, _, end) in node.peers.iter() {
+            end.closed.cancel();
+        }
+        // The handler may use its transport, and so this lock, when it is dropped with the node.
+        drop(nodes);
+    }
+
+    /// Connects two nodes. False if one of them does not exist or has banned the other; true if they are connected
+    /// already. Must be called inside a tokio runtime, which delivers the broadcasts.
+    pub fn connect(&self, a: PeerId, b: PeerId) -> bool {
+        let mut nodes = self.nodes.lock();
+        let now = Instant::now();
+        let (Some(first), Some(second)) = (nodes.get(&a), nodes.get(&b)) else { return false };
+        if a == b || first.peers.banned_until(b, now).is_some() || second.peers.banned_until(a, now).is_some()
+        {
+            return false;
+        }
+        if first.peers.get(b).is_some() {
+            return true;
+        }
+        let closed = CancellationToken::new();
+        let guard = Arc::new(closed.clone().drop_guard());
+        let (forth, back) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
+        let ends = [
+            (a, b, second.handler.clone(), (forth.clone(), back.clone())),
+            (b, a, first.handler.clone(), (back, forth)),
+        ];
+        let ends = ends.map(|(from, to, remote, counters)| {
+            let end = Arc::new(End::new(remote, counters, closed.clone(), guard.clone()));
+            deliver(from, &end);
+            (from, to, end)
+        });
+        for (from, to, end) in ends {
+            if let Some(node) = nodes.get_mut(&from) {
+                let admitted = node.peers.admit(to, Direction::Dialled, end, now);
+                debug_assert!(admitted.is_ok(), "bans and identity were checked, and places are unlimited");
+            }
+        }
+        true
+    }
+
+    /// Ends the connection between two nodes; requests in flight end with [`NetworkError::Closed`].
+    pub fn disconnect(&self, a: PeerId, b: PeerId) {
+        let mut nodes = self.nodes.lock();
+        cut(&mut nodes, a, b);
+        cut(&mut nodes, b, a);
+    }
+}
+
+/// Takes the connection to `peer` out of a node's table and ends it.
+fn cut(nodes: &mut BTreeMap<PeerId, Node>, id: PeerId, peer: PeerId) {
+    if let Some(end) = nodes.get_mut(&id).and_then(|node| node.peers.disconnect(peer)) {
+        end.closed.cancel();
+    }
+}
+
+impl End {
+    fn new(
+        remote: Arc<dyn Handler>,
+        (sent, received): (Arc<AtomicU64>, Arc<AtomicU64>),
+        closed: CancellationToken,
+        guard: Arc<DropGuard>,
+    ) -> End {
+        let config = NetworkConfig::default();
+        let outbox = DropOldestQueue::new(config.broadcast_queue_items_max, config.broadcast_queue_bytes_max);
+        End {
+            remote,
+            outbox: Arc::new(outbox),
+            slots: Arc::new(Semaphore::new(config.request_concurrency_max)),
+            sent,
+            received,
+            closed,
+            _guard: guard,
+        }
+    }
+
+    /// The other side's answer, or `None` if the connection ended or the handler panicked.
+    async fn ask(
+        &self,
+        from: PeerId,
+        protocol: Protocol,
+        payload: Vec<u8>,
+    ) -> Option<Result<Vec<u8>, Refusal>> {
+        let slot = self.slots.clone().acquire_owned().await.expect("the semaphore is never closed");
+        let (remote, closed) = (self.remote.clone(), self.closed.clone());
+        let handling = tokio::spawn(async move {
+            let _slot = slot;
+            closed.run_until_cancelled(remote.request(from, protocol, payload)).await
+        });
+        handling.await.ok().flatten()
+    }
+
+    fn count(counter: &AtomicU64, bytes: usize) {
+        counter.fetch_add(bytes as u64, Ordering::Relaxed);
+    }
+}
+
+/// Starts the task that hands this end's broadcasts to the other side. It does not keep the end alive.
+fn deliver(from: PeerId, end: &End) {
+    let (outbox, remote, closed) = (end.outbox.clone(), end.remote.clone(), end.closed.clone());
+    tokio::spawn(async move {
+        let delivering = async {
+            loop {
+                let payload = outbox.pop().await;
+                remote.broadcast(from, payload).await;
+            }
+        };
+        closed.run_until_cancelled(delivering).await
+    });
+}
+
+/// A node's view of a [`MemoryHub`].
+pub struct MemoryTransport {
+    local: PeerId,
+    /// Weak, because the hub owns the handlers and a handler may own its transport.
+    nodes: Weak<Mutex<BTreeMap<PeerId, Node>>>,
+}
+
+impl MemoryTransport {
+    fn with<T>(&self, read: impl FnOnce(&mut BTreeMap<PeerId, Node>) -> T) -> Option<T> {
+        Some(read(&mut self.nodes.upgrade()?.lock()))
+    }
+
+    /// Looks at this node's own entry; `None` if it left.
+    fn with_own<T>(&self, read: impl FnOnce(&mut Node) -> T) -> Option<T> {
+        self.with(|nodes| nodes.get_mut(&self.local).map(read)).flatten()
+    }
+
+    fn end(&self, peer: PeerId) -> Result<Arc<End>, NetworkError> {
+        let found = self.with_own(|node| match node.peers.banned_until(peer, Instant::now()) {
+            Some(_) => Err(NetworkError::Banned { peer }),
+            None => node.peers.get(peer).cloned().ok_or(NetworkError::UnknownPeer { peer }),
+        });
+        found.unwrap_or(Err(NetworkError::UnknownPeer { peer }))
+    }
+}
+
+impl Transport for MemoryTransport {
+    fn local(&self) -> PeerId {
+        self.local
+    }
+
+    fn peers(&self) -> Vec<PeerId> {
+        self.with_own(|node| node.peers.iter().map(|(id, _, _)| id).collect()).unwrap_or_default()
+    }
+
+    fn request<'a>(
+        &'a self,
+        peer: PeerId,
+        protocol: Protocol,
+        payload: Vec<u8>,
+        limits: RequestLimits,
+    ) -> BoxFuture<'a, Result<Vec<u8>, NetworkError>> {
+        Box::pin(async move {
+            let too_long = |bytes, bytes_max| Err(NetworkError::TooLong { peer, bytes, bytes_max });
+            if payload.len() > MESSAGE_BYTES_MAX {
+                return too_long(payload.len(), MESSAGE_BYTES_MAX);
+            }
+            let end = self.end(peer)?;
+            End::count(&end.sent, payload.len());
+            let outcome = tokio::select! {
+                biased;
+                () = end.closed.cancelled() => return Err(NetworkError::Closed { peer }),
+                outcome = timeout(limits.deadline, end.ask(self.local, protocol, payload)) => outcome,
+            };
+            let bytes_max = limits.response_bytes_max.min(MESSAGE_BYTES_MAX);
+            match outcome {
+                Err(_) => Err(NetworkError::Deadline { peer, deadline: limits.deadline }),
+                Ok(None) => Err(NetworkError::Closed { peer }),
+                Ok(Some(Err(refusal))) => Err(refused(peer, &refusal)),
+                Ok(Some(Ok(response))) if response.len() > bytes_max => too_long(response.len(), bytes_max),
+                Ok(Some(Ok(response))) => {
+                    End::count(&end.received, response.len());
+                    Ok(response)
+                }
+            }
+        })
+    }
+
+    fn broadcast(&self, payload: Vec<u8>, except: Option<PeerId>) {
+        if payload.len() > MESSAGE_BYTES_MAX {
+            tracing::error!(bytes = payload.len(), "a broadcast exceeds the limit and is not sent");
+            return;
+        }
+        self.with_own(|node| {
+            for (_, _, end) in node.peers.iter().filter(|(id, _, _)| Some(*id) != except) {
+                End::count(&end.sent, payload.len());
+                end.outbox.push(payload.clone());
+            }
+        });
+    }
+
+    fn ban(&self, peer: PeerId, reason: &str, duration: Duration) {
+        let now = Instant::now();
+        tracing::warn!(%peer, reason, ?duration, "banned a peer");
+        self.with(|nodes| {
+            let banned = nodes.get_mut(&self.local).and_then(|node| node.peers.ban(peer, duration, now));
+            if let Some(end) = banned {
+                end.closed.cancel();
+                cut(nodes, peer, self.local);
+            }
+        });
+    }
+
+    fn peer_stats(&self) -> Vec<PeerStats> {
+        let stats = |(id, since, end): (PeerId, Instant, &Arc<End>)| PeerStats {
+            id,
+            address: None,
+            bytes_sent: end.sent.load(Ordering::Relaxed),
+            bytes_received: end.received.load(Ordering::Relaxed),
+            rtt_ms: 0.0,
+            since,
+        };
+        self.with_own(|node| node.peers.iter().map(stats).collect()).unwrap_or_default()
+    }
+}
+
+fn refused(peer: PeerId, refusal: &Refusal) -> NetworkError {
+    NetworkError::Refused { peer, text: refusal.clipped() }
+}

@@ -1,0 +1,149 @@
+//! [`Link`]: one live connection as its user sees it, and the asking side of a request.
+
+use bytes::Bytes;
+use quinn::{ConnectionError, ReadError, VarInt, WriteError};
+use tokio::time::{Instant, timeout};
+
+use super::frames::{FrameError, Sender, Status, code, read_payload, read_response_head};
+use crate::{
+    MESSAGE_BYTES_MAX, NetworkConfig, NetworkError, PeerId, PeerStats, Protocol, REFUSAL_BYTES_MAX, Refusal,
+    RequestLimits, peers::Unwanted, queue::DropOldestQueue,
+};
+
+/// Why a connection is closed, as an application error code of QUIC.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Goodbye {
+    Shutdown,
+    Duplicate,
+    Banned,
+    Full,
+}
+
+impl Goodbye {
+    fn code(self) -> VarInt {
+        VarInt::from_u32(match self {
+            Goodbye::Shutdown => 0,
+            Goodbye::Duplicate => 1,
+            Goodbye::Banned => 2,
+            Goodbye::Full => 3,
+        })
+    }
+}
+
+impl From<Unwanted> for Goodbye {
+    fn from(unwanted: Unwanted) -> Self {
+        match unwanted {
+            Unwanted::Own | Unwanted::Duplicate => Goodbye::Duplicate,
+            Unwanted::Banned => Goodbye::Banned,
+            Unwanted::Full => Goodbye::Full,
+        }
+    }
+}
+
+/// Closes a connection with a reason that the other side logs.
+pub(crate) fn close(connection: &quinn::Connection, goodbye: Goodbye, text: &str) {
+    connection.close(goodbye.code(), Refusal::from(text).clipped().as_bytes());
+}
+
+/// One connection to one peer.
+pub(crate) struct Link {
+    pub(crate) peer: PeerId,
+    pub(crate) connection: quinn::Connection,
+    /// Broadcasts on their way to the peer.
+    pub(crate) outbox: DropOldestQueue<Bytes>,
+}
+
+impl Link {
+    pub(crate) fn new(peer: PeerId, connection: quinn::Connection, config: &NetworkConfig) -> Link {
+        let outbox = DropOldestQueue::new(config.broadcast_queue_items_max, config.broadcast_queue_bytes_max);
+        Link { peer, connection, outbox }
+    }
+
+    /// Asks the peer, within the limits.
+    pub(crate) async fn request(
+        &self,
+        protocol: Protocol,
+        payload: Vec<u8>,
+        limits: RequestLimits,
+    ) -> Result<Vec<u8>, NetworkError> {
+        let peer = self.peer;
+        let deadline = NetworkError::Deadline { peer, deadline: limits.deadline };
+        match timeout(limits.deadline, self.exchange(protocol, payload, limits.response_bytes_max)).await {
+            Err(_) => Err(deadline),
+            Ok(Err(FrameError::Read(ReadError::Reset(reset)))) if reset == code::TOO_SLOW => Err(deadline),
+            Ok(Err(error)) => Err(self.explain(error)),
+            Ok(Ok((Status::Answer, payload))) => Ok(payload),
+            Ok(Ok((Status::Busy, _))) => Err(NetworkError::Busy { peer }),
+            Ok(Ok((Status::Refusal, text))) => {
+                let text = Refusal(String::from_utf8_lossy(&text).into_owned()).clipped();
+                Err(NetworkError::Refused { peer, text })
+            }
+        }
+    }
+
+    async fn exchange(
+        &self,
+        protocol: Protocol,
+        payload: Vec<u8>,
+        response_bytes_max: usize,
+    ) -> Result<(Status, Vec<u8>), FrameError> {
+        let (send, mut receive) = self.connection.open_bi().await.map_err(ReadError::from)?;
+        let mut sender = Sender::new(send);
+        match sender.request(protocol, Bytes::from(payload)).await {
+            // A peer that stops the request early says why in its response.
+            Ok(()) | Err(WriteError::Stopped(_)) => {}
+            Err(WriteError::ConnectionLost(error)) => return Err(ReadError::from(error).into()),
+            Err(WriteError::ClosedStream | WriteError::ZeroRttRejected) => {
+                return Err(ReadError::ClosedStream.into());
+            }
+        }
+        let bytes_max = |status| match status {
+            Status::Answer => response_bytes_max.min(MESSAGE_BYTES_MAX),
+            Status::Refusal => REFUSAL_BYTES_MAX,
+            Status::Busy => 0,
+        };
+        let (status, length) = read_response_head(&mut receive, bytes_max).await?;
+        let response = read_payload(&mut receive, length).await?;
+        sender.complete();
+        Ok((status, response))
+    }
+
+    fn explain(&self, error: FrameError) -> NetworkError {
+        let peer = self.peer;
+        match error {
+            FrameError::TooLong { bytes, bytes_max } => NetworkError::TooLong { peer, bytes, bytes_max },
+            FrameError::Trailing => NetworkError::Malformed { peer, what: "bytes follow the message" },
+            FrameError::UnknownStatus(_) => NetworkError::Malformed { peer, what: "unknown status" },
+            FrameError::Truncated => {
+                NetworkError::Malformed { peer, what: "the stream ended inside the message" }
+            }
+            FrameError::Read(ReadError::Reset(reset)) if reset == code::MALFORMED => {
+                NetworkError::Malformed { peer, what: "the peer could not read the request" }
+            }
+            FrameError::Read(_) => NetworkError::Closed { peer },
+        }
+    }
+
+    pub(crate) fn stats(&self, since: Instant) -> PeerStats {
+        let stats = self.connection.stats();
+        PeerStats {
+            id: self.peer,
+            address: Some(self.connection.remote_address()),
+            bytes_sent: stats.udp_tx.bytes,
+            bytes_received: stats.udp_rx.bytes,
+            rtt_ms: stats.path.rtt.as_secs_f64() * 1_000.0,
+            since,
+        }
+    }
+}
+
+/// The end of a connection in words for the log; a peer's own text is bounded and cleaned.
+pub(crate) fn describe(error: &ConnectionError) -> String {
+    match error {
+        ConnectionError::ApplicationClosed(close) => {
+            let text = Refusal(String::from_utf8_lossy(&close.reason).into_owned()).clipped();
+            format!("closed by the peer: {text}")
+        }
+        other => other.to_string(),
+    }
+}

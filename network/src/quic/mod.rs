@@ -1,0 +1,388 @@
+//! The transport over QUIC.
+
+mod dial;
+mod frames;
+mod link;
+mod runtime;
+mod serve;
+#[cfg(test)]
+mod tests;
+mod tls;
+
+use std::{io, net::SocketAddr, net::UdpSocket, sync::Arc, time::Duration};
+
+use bytes::Bytes;
+use parking_lot::Mutex;
+use quinn::{Endpoint, EndpointConfig, IdleTimeout, Incoming, TransportConfig, VarInt};
+use slipstream_types::SecretKey;
+use tokio::{
+    sync::Semaphore,
+    time::{Instant, timeout},
+};
+use tokio_util::{sync::CancellationToken, task::TaskTracker};
+use tracing::{debug, error, info, warn};
+
+use self::{
+    link::{Goodbye, Link, close, describe},
+    runtime::TrackedRuntime,
+};
+use crate::{
+    BoxFuture, Handler, MESSAGE_BYTES_MAX, NetworkConfig, NetworkError, PeerId, PeerStats, Protocol,
+    RequestLimits, Transport,
+    peers::{Direction, Peers},
+};
+
+/// Inbound handshakes at once; a flood of connection attempts costs no more memory and CPU than that.
+const HANDSHAKES_MAX: usize = 64;
+/// Above this many, a stranger's address must be proven by a round trip before any work is done for it.
+const HANDSHAKES_UNPROVEN_MAX: usize = HANDSHAKES_MAX / 2;
+/// How long [`Network::shutdown`] waits for tasks and for goodbyes to arrive, and then for quinn to let the socket go.
+const SHUTDOWN_TASKS: Duration = Duration::from_millis(1_500);
+const SHUTDOWN_SOCKET: Duration = Duration::from_millis(400);
+
+/// Receive windows for bulk transfer over 150 ms: 16 MiB a round trip is about 850 Mbit/s on one stream.
+const STREAM_WINDOW_BYTES: u32 = 16 << 20;
+const CONNECTION_WINDOW_BYTES: u32 = 32 << 20;
+/// Broadcast streams that may be open at once, so that one after another does not cost a round trip each.
+const BROADCAST_STREAMS_MAX: u32 = 16;
+/// First guess of the round-trip time; a lost first packet is sent again after three times this.
+const RTT_GUESS: Duration = Duration::from_millis(100);
+/// What is asked of the system for the socket's buffers; it may give less.
+const SOCKET_BUFFER_BYTES: usize = 4 << 20;
+
+/// The network over QUIC.
+///
+/// Configured peers are dialled, and dialled again with growing waits when a connection is lost; anybody else who proves
+/// a key is accepted while there is a free place. Two nodes that dial each other at the same moment end with one
+/// connection: both keep the one that the lower id dialled, without a word about it. Requests in flight on the other one
+/// end with [`NetworkError::Closed`] and can be asked again.
+///
+/// A node that drops the last handle without [`Network::shutdown`] ends its tasks too, but waits for nothing.
+pub struct Network {
+    local: PeerId,
+    local_address: SocketAddr,
+    peers: Arc<Mutex<Peers<Arc<Link>>>>,
+    /// Gone after shutdown, so that the port is free again while somebody still holds this handle.
+    endpoint: Mutex<Option<Endpoint>>,
+    stop: CancellationToken,
+    tasks: TaskTracker,
+    quinn_tasks: TaskTracker,
+}
+
+/// What the tasks share. It holds the handler and not the other way round, and lives only as long as a task: a handler
+/// may own the [`Network`].
+struct Driver {
+    config: NetworkConfig,
+    identity: tls::Identity,
+    quic: Arc<TransportConfig>,
+    endpoint: Endpoint,
+    handler: Arc<dyn Handler>,
+    peers: Arc<Mutex<Peers<Arc<Link>>>>,
+    handshakes: Arc<Semaphore>,
+    stop: CancellationToken,
+    tasks: TaskTracker,
+}
+
+impl Network {
+    /// Listens, accepts and starts to dial. Returns once the socket is open; connections come when they come.
+    pub async fn start(
+        config: &NetworkConfig,
+        key: &SecretKey,
+        handler: Arc<dyn Handler>,
+    ) -> Result<Arc<Network>, NetworkError> {
+        config.check()?;
+        let local = key.public();
+        let tls_error = |source| NetworkError::Tls { source };
+        let identity = tls::Identity::new(key).map_err(tls_error)?;
+        let quic = Arc::new(transport_config(config));
+        let mut server = quinn::ServerConfig::with_crypto(identity.server().map_err(tls_error)?);
+        server.transport_config(quic.clone()).max_incoming(HANDSHAKES_MAX);
+        let quinn_tasks = TaskTracker::new();
+        let endpoint = open(config.listen, server, quinn_tasks.clone())?;
+        let local_address =
+            endpoint.local_addr().map_err(|source| NetworkError::Bind { address: config.listen, source })?;
+        let reserved = config.others(local).map(|peer| peer.id);
+        // A crossing attempt began at most one handshake before the other one ended, on either clock.
+        let peers = Peers::new(local, config.peers_max, reserved, 2 * config.handshake_timeout());
+        let driver = Arc::new(Driver {
+            config: config.clone(),
+            identity,
+            quic,
+            endpoint: endpoint.clone(),
+            handler,
+            peers: Arc::new(Mutex::new(peers)),
+            handshakes: Arc::new(Semaphore::new(HANDSHAKES_MAX)),
+            stop: CancellationToken::new(),
+            tasks: TaskTracker::new(),
+        });
+        driver.spawn(driver.clone().accept());
+        for peer in config.others(local) {
+            driver.spawn(dial::keep_connected(driver.clone(), *peer));
+        }
+        info!(peer = %local, address = %local_address, "listening for peers");
+        Ok(Arc::new(Network {
+            local,
+            local_address,
+            peers: driver.peers.clone(),
+            endpoint: Mutex::new(Some(endpoint)),
+            stop: driver.stop.clone(),
+            tasks: driver.tasks.clone(),
+            quinn_tasks,
+        }))
+    }
+
+    /// The address that it listens on, with the port that was taken.
+    pub fn local_address(&self) -> SocketAddr {
+        self.local_address
+    }
+
+    /// Says goodbye to every peer, ends every task and frees the port, within two seconds.
+    pub async fn shutdown(&self) {
+        self.stop.cancel();
+        self.tasks.close();
+        let Some(endpoint) = self.endpoint.lock().take() else { return };
+        endpoint.close(VarInt::from_u32(0), b"the node shuts down");
+        let (tasks, goodbyes) = tokio::join!(
+            timeout(SHUTDOWN_TASKS, self.tasks.wait()),
+            timeout(SHUTDOWN_TASKS, endpoint.wait_idle())
+        );
+        if tasks.is_err() {
+            warn!(
+                tasks = self.tasks.len(),
+                "tasks of the network did not end in time; a handler blocks its thread"
+            );
+        }
+        if goodbyes.is_err() {
+            debug!("some peers did not confirm the end of their connection");
+        }
+        drop(endpoint);
+        self.quinn_tasks.close();
+        if timeout(SHUTDOWN_SOCKET, self.quinn_tasks.wait()).await.is_err() {
+            warn!(address = %self.local_address, "the UDP port stays in use until the process ends");
+        }
+    }
+
+    fn link(&self, peer: PeerId) -> Result<Arc<Link>, NetworkError> {
+        let peers = self.peers.lock();
+        if peers.banned_until(peer, Instant::now()).is_some() {
+            return Err(NetworkError::Banned { peer });
+        }
+        peers.get(peer).cloned().ok_or(NetworkError::UnknownPeer { peer })
+    }
+}
+
+impl Drop for Network {
+    fn drop(&mut self) {
+        self.stop.cancel();
+    }
+}
+
+impl Transport for Network {
+    fn local(&self) -> PeerId {
+        self.local
+    }
+
+    fn peers(&self) -> Vec<PeerId> {
+        self.peers.lock().iter().map(|(id, _, _)| id).collect()
+    }
+
+    fn request<'a>(
+        &'a self,
+        peer: PeerId,
+        protocol: Protocol,
+        payload: Vec<u8>,
+        limits: RequestLimits,
+    ) -> BoxFuture<'a, Result<Vec<u8>, NetworkError>> {
+        Box::pin(async move {
+            if payload.len() > MESSAGE_BYTES_MAX {
+                return Err(NetworkError::TooLong {
+                    peer,
+                    bytes: payload.len(),
+                    bytes_max: MESSAGE_BYTES_MAX,
+                });
+            }
+            self.link(peer)?.request(protocol, payload, limits).await
+        })
+    }
+
+    fn broadcast(&self, payload: Vec<u8>, except: Option<PeerId>) {
+        if payload.len() > MESSAGE_BYTES_MAX {
+            error!(
+                bytes = payload.len(),
+                "a broadcast exceeds the limit of {MESSAGE_BYTES_MAX} bytes and is not sent"
+            );
+            return;
+        }
+        let payload = Bytes::from(payload);
+        for (id, _, link) in self.peers.lock().iter().filter(|(id, _, _)| Some(*id) != except) {
+            let dropped = link.outbox.push(payload.clone());
+            if dropped > 0 {
+                debug!(peer = %id, dropped, "the peer is slower than broadcasts come; the oldest were dropped");
+            }
+        }
+    }
+
+    fn ban(&self, peer: PeerId, reason: &str, duration: Duration) {
+        let now = Instant::now();
+        warn!(%peer, reason, ?duration, "banned a peer");
+        if let Some(link) = self.peers.lock().ban(peer, duration, now) {
+            close(&link.connection, Goodbye::Banned, &format!("banned: {reason}"));
+        }
+    }
+
+    fn peer_stats(&self) -> Vec<PeerStats> {
+        let links: Vec<_> = self.peers.lock().iter().map(|(_, since, link)| (since, link.clone())).collect();
+        links.into_iter().map(|(since, link)| link.stats(since)).collect()
+    }
+}
+
+impl Driver {
+    /// Runs a task until it ends or the network stops.
+    fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
+        let stop = self.stop.clone();
+        self.tasks.spawn(async move {
+            stop.run_until_cancelled(task).await;
+        });
+    }
+
+    async fn accept(self: Arc<Self>) {
+        while let Some(incoming) = self.endpoint.accept().await {
+            let Ok(place) = self.handshakes.clone().try_acquire_owned() else {
+                incoming.ignore();
+                continue;
+            };
+            let busy = HANDSHAKES_MAX - self.handshakes.available_permits() > HANDSHAKES_UNPROVEN_MAX;
+            if busy && !incoming.remote_address_validated() {
+                // Fails only if the address is validated, which was just ruled out.
+                let _ = incoming.retry();
+                continue;
+            }
+            let driver = self.clone();
+            self.spawn(async move {
+                let from = incoming.remote_address();
+                let shaken = driver.shake_hands(incoming).await;
+                drop(place);
+                match shaken {
+                    Ok((connection, peer)) => {
+                        driver.run(connection, peer, Direction::Accepted).await;
+                    }
+                    Err(error) => debug!(%from, error, "a connection attempt failed"),
+                }
+            });
+        }
+    }
+
+    async fn shake_hands(&self, incoming: Incoming) -> Result<(quinn::Connection, PeerId), String> {
+        let connecting = incoming.accept().map_err(|error| describe(&error))?;
+        let connection = timeout(self.config.handshake_timeout(), connecting)
+            .await
+            .map_err(|_| "the handshake took too long".to_owned())?
+            .map_err(|error| describe(&error))?;
+        let peer = tls::peer_of(&connection).ok_or("the peer presented no key")?;
+        Ok((connection, peer))
+    }
+
+    /// Lets an authenticated connection in or not, and serves it to its end. Returns how it ended.
+    async fn run(
+        self: &Arc<Self>,
+        connection: quinn::Connection,
+        peer: PeerId,
+        direction: Direction,
+    ) -> String {
+        let link = Arc::new(Link::new(peer, connection.clone(), &self.config));
+        let admitted = self.peers.lock().admit(peer, direction, link.clone(), Instant::now());
+        let admitted = match admitted {
+            Ok(admitted) => admitted,
+            Err(unwanted) => {
+                debug!(%peer, ?direction, %unwanted, "refused a connection");
+                close(&connection, unwanted.into(), &unwanted.to_string());
+                return unwanted.to_string();
+            }
+        };
+        let _registration =
+            Registration { driver: self, peer, number: admitted.number, connection: &connection };
+        if let Some(old) = admitted.replaced {
+            debug!(%peer, ?direction, "a newer connection to the same peer stays");
+            close(&old.connection, Goodbye::Duplicate, "another connection between the same two peers stays");
+        } else {
+            info!(%peer, address = %connection.remote_address(), ?direction, "connected");
+        }
+        let end = describe(&serve::serve(link, self.handler.clone(), &self.config, &self.tasks).await);
+        info!(%peer, end, "connection ended");
+        end
+    }
+
+    fn connection(&self, peer: PeerId) -> Option<quinn::Connection> {
+        self.peers.lock().get(peer).map(|link| link.connection.clone())
+    }
+
+    fn banned_until(&self, peer: PeerId) -> Option<Instant> {
+        self.peers.lock().banned_until(peer, Instant::now())
+    }
+
+    fn client_config(&self, peer: PeerId) -> Result<quinn::ClientConfig, rustls::Error> {
+        let mut config = quinn::ClientConfig::new(self.identity.client(peer)?);
+        config.transport_config(self.quic.clone());
+        Ok(config)
+    }
+}
+
+/// A connection's place in the table; given back however the task that serves it ends.
+struct Registration<'a> {
+    driver: &'a Driver,
+    peer: PeerId,
+    number: u64,
+    connection: &'a quinn::Connection,
+}
+
+impl Drop for Registration<'_> {
+    fn drop(&mut self) {
+        self.driver.peers.lock().remove(self.peer, self.number);
+        close(self.connection, Goodbye::Shutdown, "the node ends the connection");
+    }
+}
+
+/// Opens the socket; a busy port is told apart because it is what operators meet.
+fn open(
+    address: SocketAddr,
+    server: quinn::ServerConfig,
+    tasks: TaskTracker,
+) -> Result<Endpoint, NetworkError> {
+    let failed = |source: io::Error| match source.kind() {
+        io::ErrorKind::AddrInUse => NetworkError::AddressInUse { address },
+        _ => NetworkError::Bind { address, source },
+    };
+    let socket = UdpSocket::bind(address).map_err(failed)?;
+    enlarge_buffers(&socket);
+    let runtime = Arc::new(TrackedRuntime { tasks });
+    Endpoint::new(EndpointConfig::default(), Some(server), socket, runtime).map_err(failed)
+}
+
+/// Bursts that the process is too busy to read wait in the socket's buffer. Best effort: a smaller buffer costs
+/// retransmissions only.
+fn enlarge_buffers(socket: &UdpSocket) {
+    let enlarged = quinn::udp::UdpSocketState::new(socket.into()).and_then(|state| {
+        state.set_recv_buffer_size(socket.into(), SOCKET_BUFFER_BYTES)?;
+        state.set_send_buffer_size(socket.into(), SOCKET_BUFFER_BYTES)
+    });
+    if let Err(error) = enlarged {
+        debug!(%error, "the socket keeps the system's buffer sizes");
+    }
+}
+
+fn transport_config(config: &NetworkConfig) -> TransportConfig {
+    let bounded = |n: usize| VarInt::from_u32(u32::try_from(n).expect("NetworkConfig::check bounds it"));
+    let idle = Duration::from_millis(config.idle_timeout_ms);
+    let idle = IdleTimeout::try_from(idle).expect("NetworkConfig::check bounds it");
+    let mut quic = TransportConfig::default();
+    quic.max_concurrent_bidi_streams(bounded(config.request_concurrency_max))
+        .max_concurrent_uni_streams(VarInt::from_u32(BROADCAST_STREAMS_MAX))
+        .stream_receive_window(VarInt::from_u32(STREAM_WINDOW_BYTES))
+        .receive_window(VarInt::from_u32(CONNECTION_WINDOW_BYTES))
+        .send_window(u64::from(CONNECTION_WINDOW_BYTES))
+        .datagram_receive_buffer_size(None)
+        .max_idle_timeout(Some(idle))
+        .keep_alive_interval(Some(Duration::from_millis(config.keep_alive_interval_ms)))
+        .initial_rtt(RTT_GUESS);
+    quic
+}

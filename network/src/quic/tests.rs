@@ -1,0 +1,483 @@
+//! What only a real network can show: keys, sockets, crossing attempts, lost peers, and streams that lie.
+
+use std::{
+    net::{SocketAddr, UdpSocket},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
+
+use quinn::{Endpoint, ReadError, ReadExactError, RecvStream, SendStream};
+use rustls::version::TLS13;
+use tokio::{
+    sync::watch,
+    time::{Instant, sleep},
+};
+
+use super::{Network, frames::code, tls};
+use crate::{
+    NetworkConfig, NetworkError, PeerAddress, PeerId, RequestLimits, Transport,
+    tests::{ECHO, LIMITS, Probe, WAIT, eventually, key, loopback},
+};
+
+async fn start(n: u8, config: &NetworkConfig) -> (Arc<Network>, Arc<Probe>) {
+    let probe = Probe::new();
+    (Network::start(config, &key(n), probe.clone()).await.unwrap(), probe)
+}
+
+fn address_of(network: &Network) -> PeerAddress {
+    PeerAddress { id: network.local(), address: network.local_address() }
+}
+
+fn dialling(peers: Vec<PeerAddress>) -> NetworkConfig {
+    NetworkConfig { peers, ..loopback() }
+}
+
+async fn connected(a: &Network, b: &Network) {
+    eventually("connected", || a.peers().contains(&b.local()) && b.peers().contains(&a.local())).await;
+}
+
+fn open_connections(network: &Network) -> usize {
+    network.endpoint.lock().as_ref().map_or(0, Endpoint::open_connections)
+}
+
+/// A port that nobody uses at the moment.
+fn free_address() -> SocketAddr {
+    UdpSocket::bind("127.0.0.1:0").unwrap().local_addr().unwrap()
+}
+
+/// A UDP relay in front of `target`, one socket per client; while closed it keeps (at first) or drops datagrams.
+struct Relay {
+    address: SocketAddr,
+    open: watch::Sender<bool>,
+    dropping: Arc<AtomicBool>,
+}
+
+impl Relay {
+    async fn start(target: SocketAddr, open: bool) -> Relay {
+        let outside = Arc::new(tokio::net::UdpSocket::bind("127.0.0.1:0").await.unwrap());
+        let inside = Arc::new(tokio::net::UdpSocket::bind("127.0.0.1:0").await.unwrap());
+        inside.connect(target).await.unwrap();
+        let address = outside.local_addr().unwrap();
+        let (open, gate) = watch::channel(open);
+        let dropping = Arc::new(AtomicBool::new(false));
+        let (client, known) = watch::channel(None::<SocketAddr>);
+        tokio::spawn({
+            let (outside, inside, mut gate, dropping) =
+                (outside.clone(), inside.clone(), gate.clone(), dropping.clone());
+            async move {
+                let mut buffer = vec![0; 65_536];
+                loop {
+                    let (length, from) = outside.recv_from(&mut buffer).await.unwrap();
+                    client.send_replace(Some(from));
+                    if !dropping.load(Ordering::SeqCst) && gate.wait_for(|open| *open).await.is_ok() {
+                        let _ = inside.send(&buffer[..length]).await;
+                    }
+                }
+            }
+        });
+        tokio::spawn({
+            let (mut gate, dropping) = (gate, dropping.clone());
+            async move {
+                let mut buffer = vec![0; 65_536];
+                loop {
+                    // A refused datagram (nobody listens at the target) shows up as an error here.
+                    let Ok(length) = inside.recv(&mut buffer).await else { continue };
+                    let to = *known.borrow();
+                    if !dropping.load(Ordering::SeqCst) && gate.wait_for(|open| *open).await.is_ok() {
+                        let _ = outside.send_to(&buffer[..length], to.unwrap()).await;
+                    }
+                }
+            }
+        });
+        Relay { address, open, dropping }
+    }
+}
+
+/// A QUIC client that speaks the handshake properly and then sends what it likes.
+struct Raw {
+    connection: quinn::Connection,
+    _endpoint: Endpoint,
+}
+
+impl Raw {
+    async fn connect(n: u8, target: PeerAddress) -> Raw {
+        let identity = tls::Identity::new(&key(n)).unwrap();
+        let endpoint = Endpoint::client("127.0.0.1:0".parse().unwrap()).unwrap();
+        let config = quinn::ClientConfig::new(identity.client(target.id).unwrap());
+        let connection =
+            endpoint.connect_with(config, target.address, tls::SERVER_NAME).unwrap().await.unwrap();
+        Raw { connection, _endpoint: endpoint }
+    }
+
+    /// Opens a request stream and sends some bytes.
+    async fn send(&self, bytes: &[u8]) -> (SendStream, RecvStream) {
+        let (mut send, receive) = self.connection.open_bi().await.unwrap();
+        send.write_all(bytes).await.unwrap();
+        (send, receive)
+    }
+}
+
+fn request(length: u32, payload: &[u8]) -> Vec<u8> {
+    [&[ECHO.0], length.to_le_bytes().as_slice(), payload].concat()
+}
+
+fn reset_code(error: ReadExactError) -> Option<quinn::VarInt> {
+    match error {
+        ReadExactError::ReadError(ReadError::Reset(code)) => Some(code),
+        _ => None,
+    }
+}
+
+#[tokio::test]
+async fn a_busy_port_is_named_with_what_to_do() {
+    let (a, _) = start(1, &loopback()).await;
+    let config = NetworkConfig { listen: a.local_address(), ..loopback() };
+    match Network::start(&config, &key(2), Probe::new()).await {
+        Err(error @ NetworkError::AddressInUse { .. }) => {
+            let text = error.to_string();
+            assert!(
+                text.contains(&a.local_address().to_string()) && text.contains("network.listen"),
+                "{text}"
+            );
+        }
+        other => panic!("{:?}", other.err()),
+    }
+}
+
+// Goal: whoever listens at a peer's address without its key gets nothing.
+#[tokio::test]
+async fn a_wrong_key_is_not_connected() {
+    let (a, _) = start(1, &loopback()).await;
+    let wrong = PeerAddress { id: key(7).public(), address: a.local_address() };
+    let (b, _) = start(2, &dialling(vec![wrong])).await;
+    let until = Instant::now() + Duration::from_millis(800);
+    while Instant::now() < until {
+        assert!(b.peers().is_empty());
+        sleep(Duration::from_millis(5)).await;
+    }
+    assert!(a.peers().is_empty());
+}
+
+#[tokio::test]
+async fn a_client_without_a_key_is_refused() {
+    #[derive(Debug)]
+    struct AnyServer;
+    impl rustls::client::danger::ServerCertVerifier for AnyServer {
+        fn verify_server_cert(
+            &self,
+            _: &rustls::pki_types::CertificateDer<'_>,
+            _: &[rustls::pki_types::CertificateDer<'_>],
+            _: &rustls::pki_types::ServerName<'_>,
+            _: &[u8],
+            _: rustls::pki_types::UnixTime,
+        ) -> Result<rustls::client::danger::ServerCertVerified, rustls::Error> {
+            Ok(rustls::client::danger::ServerCertVerified::assertion())
+        }
+        fn verify_tls12_signature(
+            &self,
+            _: &[u8],
+            _: &rustls::pki_types::CertificateDer<'_>,
+            _: &rustls::DigitallySignedStruct,
+        ) -> Result<rustls::client::danger::HandshakeSignatureValid, rustls::Error> {
+            Ok(rustls::client::danger::HandshakeSignatureValid::assertion())
+        }
+        fn verify_tls13_signature(
+            &self,
+            _: &[u8],
+            _: &rustls::pki_types::CertificateDer<'_>,
+            _: &rustls::DigitallySignedStruct,
+        ) -> Result<rustls::client::danger::HandshakeSignatureValid, rustls::Error> {
+            Ok(rustls::client::danger::HandshakeSignatureValid::assertion())
+        }
+        fn supported_verify_schemes(&self) -> Vec<rustls::SignatureScheme> {
+            vec![rustls::SignatureScheme::ED25519]
+        }
+        fn requires_raw_public_keys(&self) -> bool {
+            true
+        }
+    }
+
+    let (a, _) = start(1, &loopback()).await;
+    let mut config =
+        rustls::ClientConfig::builder_with_provider(Arc::new(rustls::crypto::ring::default_provider()))
+            .with_protocol_versions(&[&TLS13])
+            .unwrap()
+            .dangerous()
+            .with_custom_certificate_verifier(Arc::new(AnyServer))
+            .with_no_client_auth();
+    config.alpn_protocols = vec![tls::ALPN.to_vec()];
+    let config = quinn::crypto::rustls::QuicClientConfig::try_from(config).unwrap();
+    let endpoint = Endpoint::client("127.0.0.1:0".parse().unwrap()).unwrap();
+    let connecting = endpoint
+        .connect_with(quinn::ClientConfig::new(Arc::new(config)), a.local_address(), tls::SERVER_NAME)
+        .unwrap();
+    // The client may believe for a round trip that it is connected.
+    if let Ok(connection) = connecting.await {
+        let end = connection.closed().await;
+        assert!(matches!(end, quinn::ConnectionError::ConnectionClosed(_)), "{end}");
+    }
+    assert!(a.peers().is_empty());
+}
+
+// Goal: both sides dial, the attempts cross, exactly one connection is left, the same on both sides.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn crossing_attempts_end_with_one_connection() {
+    for round in 0..6u8 {
+        let (address_a, address_b) = (free_address(), free_address());
+        // The relays hold both first packets back until both nodes are up and dialling.
+        let (to_a, to_b) = (Relay::start(address_a, false).await, Relay::start(address_b, false).await);
+        let peer = |n, address| vec![PeerAddress { id: key(n).public(), address }];
+        let config_a =
+            NetworkConfig { listen: address_a, peers: peer(20 + round, to_b.address), ..loopback() };
+        let config_b = NetworkConfig { listen: address_b, peers: peer(10, to_a.address), ..loopback() };
+        let ((a, _), (b, _)) = (start(10, &config_a).await, start(20 + round, &config_b).await);
+        sleep(Duration::from_millis(30)).await;
+        for relay in [&to_a, &to_b] {
+            relay.open.send_replace(true);
+        }
+        connected(&a, &b).await;
+        eventually("one connection each", || open_connections(&a) == 1 && open_connections(&b) == 1).await;
+        sleep(Duration::from_millis(100)).await;
+        assert_eq!((open_connections(&a), open_connections(&b)), (1, 1), "round {round}");
+        for (from, to) in [(&a, &b), (&b, &a)] {
+            let side = from.link(to.local()).unwrap().connection.side();
+            assert_eq!(
+                side.is_client(),
+                from.local() < to.local(),
+                "the lower id's attempt stays, round {round}"
+            );
+            assert_eq!(from.request(to.local(), ECHO, vec![round], LIMITS).await.unwrap(), [round]);
+        }
+        tokio::join!(a.shutdown(), b.shutdown());
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_restarted_peer_is_found_again() {
+    let (a, _) = start(1, &loopback()).await;
+    let (b, _) = start(2, &dialling(vec![address_of(&a)])).await;
+    connected(&a, &b).await;
+    let config = NetworkConfig { listen: a.local_address(), ..loopback() };
+    a.shutdown().await;
+    eventually("b knows", || b.peers().is_empty()).await;
+    assert!(a.peers().is_empty());
+    // The old handle is still there, the port is free nevertheless.
+    let (again, _) = start(1, &config).await;
+    connected(&again, &b).await;
+    assert_eq!(b.request(again.local(), ECHO, vec![1], LIMITS).await.unwrap(), [1]);
+}
+
+// Goal: a peer that vanishes without a goodbye is noticed within the idle timeout, and comes back by itself.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_silent_peer_is_noticed() {
+    let times = NetworkConfig {
+        idle_timeout_ms: 1_000,
+        keep_alive_interval_ms: 200,
+        handshake_timeout_ms: 1_000,
+        ..loopback()
+    };
+    let (a, probe_a) = start(1, &times).await;
+    let relay = Relay::start(a.local_address(), true).await;
+    let peers = vec![PeerAddress { id: a.local(), address: relay.address }];
+    let (b, _) = start(2, &NetworkConfig { peers, ..times }).await;
+    connected(&a, &b).await;
+    sleep(Duration::from_millis(1_500)).await;
+    assert!(!a.peers().is_empty() && !b.peers().is_empty(), "keep-alives keep a quiet connection");
+    let asking = tokio::spawn({
+        let (b, id) = (b.clone(), a.local());
+        async move { b.request(id, WAIT, vec![], LIMITS).await }
+    });
+    eventually("in flight", || probe_a.started() == 1).await;
+    relay.dropping.store(true, Ordering::SeqCst);
+    let cut = Instant::now();
+    eventually("both notice", || a.peers().is_empty() && b.peers().is_empty()).await;
+    assert!(cut.elapsed() < Duration::from_secs(5), "{:?}", cut.elapsed());
+    assert!(matches!(asking.await.unwrap(), Err(NetworkError::Closed { .. })));
+    relay.dropping.store(false, Ordering::SeqCst);
+    connected(&a, &b).await;
+}
+
+#[tokio::test]
+async fn strangers_do_not_take_reserved_places() {
+    let friend = PeerAddress { id: key(2).public(), address: free_address() };
+    let (a, _) = start(1, &NetworkConfig { peers_max: 2, ..dialling(vec![friend]) }).await;
+    let (first, _) = start(3, &dialling(vec![address_of(&a)])).await;
+    connected(&a, &first).await;
+    let second = Raw::connect(4, address_of(&a)).await;
+    let end = second.connection.closed().await.to_string();
+    assert!(end.contains("no free place"), "{end}");
+    let (friend, _) =
+        start(2, &NetworkConfig { listen: friend.address, ..dialling(vec![address_of(&a)]) }).await;
+    connected(&a, &friend).await;
+    assert_eq!(a.peers().len(), 2);
+}
+
+#[tokio::test]
+async fn a_length_that_lies_is_refused_unread() {
+    let (a, probe) = start(1, &loopback()).await;
+    let raw = Raw::connect(2, address_of(&a)).await;
+    let (_send, mut receive) = raw.send(&request(u32::MAX, b"short")).await;
+    let response = receive.read_to_end(2_000).await.unwrap();
+    assert_eq!(response[0], 1);
+    assert!(String::from_utf8_lossy(&response[5..]).contains("4294967295"));
+
+    let (mut send, mut receive) = raw.send(&request(3, b"four")).await;
+    send.finish().unwrap();
+    assert_eq!(reset_code(receive.read_exact(&mut [0]).await.unwrap_err()), Some(code::MALFORMED));
+    let (mut send, mut receive) = raw.send(&request(4, b"two")).await;
+    send.finish().unwrap();
+    assert_eq!(reset_code(receive.read_exact(&mut [0]).await.unwrap_err()), Some(code::MALFORMED));
+    // The same for broadcasts, which stop without an answer, and do not hold up the next one.
+    for bytes in [&u32::MAX.to_le_bytes()[..], &[1, 0, 0, 0, 7, 7], &[2, 0, 0, 0, 7], &[1, 0, 0, 0, 42]] {
+        let mut stream = raw.connection.open_uni().await.unwrap();
+        stream.write_all(bytes).await.unwrap();
+        stream.finish().unwrap();
+    }
+    eventually("the sound one arrives", || !probe.broadcasts.lock().is_empty()).await;
+    assert_eq!(*probe.broadcasts.lock(), [(key(2).public(), vec![42])]);
+    assert_eq!(probe.started(), 0, "nothing unsound reached the handler");
+}
+
+// Goal: a sender of one byte a minute loses its stream, and its slot is free for the next request.
+#[tokio::test]
+async fn a_slow_sender_is_cut() {
+    let config = NetworkConfig { transfer_timeout_ms: 300, request_concurrency_max: 1, ..loopback() };
+    let (a, _) = start(1, &config).await;
+    let raw = Raw::connect(2, address_of(&a)).await;
+    let (_send, mut receive) = raw.send(&request(1_000, b"the first bytes")).await;
+    let started = Instant::now();
+    assert_eq!(reset_code(receive.read_exact(&mut [0]).await.unwrap_err()), Some(code::TOO_SLOW));
+    assert!(started.elapsed() < Duration::from_secs(5));
+    drop((_send, receive));
+    let (mut send, mut receive) = raw.send(&request(2, b"ok")).await;
+    send.finish().unwrap();
+    assert_eq!(receive.read_to_end(100).await.unwrap(), b"\x00\x02\x00\x00\x00ok");
+}
+
+#[tokio::test]
+async fn announced_bytes_are_budgeted_per_peer() {
+    let config = NetworkConfig { request_bytes_in_flight_max: 48 << 20, ..loopback() };
+    let (a, _) = start(1, &config).await;
+    let raw = Raw::connect(2, address_of(&a)).await;
+    let (first, _) = raw.send(&request(40 << 20, b"the first bytes")).await;
+    sleep(Duration::from_millis(100)).await;
+    let (_send, mut receive) = raw.send(&request(10 << 20, b"")).await;
+    assert_eq!(receive.read_to_end(100).await.unwrap(), [2, 0, 0, 0, 0], "busy");
+    // Another peer has a budget of its own; and this one has its budget back when it gives up.
+    let other = Raw::connect(3, address_of(&a)).await;
+    let (mut send, mut receive) = other.send(&request(2, b"ok")).await;
+    send.finish().unwrap();
+    assert_eq!(receive.read_to_end(100).await.unwrap()[0], 0);
+    let mut first = first;
+    first.reset(code::CANCELLED).unwrap();
+    sleep(Duration::from_millis(100)).await;
+    let payload = vec![5; 10 << 20];
+    let (mut send, mut receive) = raw.send(&request(10 << 20, &payload)).await;
+    send.finish().unwrap();
+    assert_eq!(receive.read_to_end(11 << 20).await.unwrap()[5..], payload);
+}
+
+// Goal: more requests than the peer handles at once wait for each other; none is lost.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn requests_beyond_the_limit_wait() {
+    let (a, probe) = start(1, &NetworkConfig { request_concurrency_max: 4, ..loopback() }).await;
+    let (b, _) = start(2, &dialling(vec![address_of(&a)])).await;
+    connected(&a, &b).await;
+    let waiting: Vec<_> = (0..50u8)
+        .map(|n| {
+            let (b, id) = (b.clone(), a.local());
+            tokio::spawn(async move { b.request(id, WAIT, vec![n], LIMITS).await })
+        })
+        .collect();
+    eventually("the first four", || probe.started() == 4).await;
+    sleep(Duration::from_millis(200)).await;
+    assert_eq!(probe.started(), 4);
+    // An asker that gives up does not free a slot whose handler still runs.
+    waiting.iter().take(20).for_each(tokio::task::JoinHandle::abort);
+    sleep(Duration::from_millis(200)).await;
+    assert_eq!(probe.started(), 4);
+    probe.gate.add_permits(100);
+    for (n, request) in waiting.into_iter().enumerate().skip(20) {
+        assert_eq!(request.await.unwrap().unwrap(), [n as u8]);
+    }
+}
+
+/// A server with a proper key that answers every request with the given bytes.
+async fn liar(n: u8, answer: &'static [u8]) -> (PeerAddress, Endpoint) {
+    let identity = tls::Identity::new(&key(n)).unwrap();
+    let config = quinn::ServerConfig::with_crypto(identity.server().unwrap());
+    let endpoint = Endpoint::server(config, "127.0.0.1:0".parse().unwrap()).unwrap();
+    let address = PeerAddress { id: key(n).public(), address: endpoint.local_addr().unwrap() };
+    tokio::spawn({
+        let endpoint = endpoint.clone();
+        async move {
+            let connection = endpoint.accept().await.unwrap().await.unwrap();
+            while let Ok((mut send, mut receive)) = connection.accept_bi().await {
+                let _ = receive.read_to_end(1_000).await;
+                let _ = send.write_all(answer).await;
+                let _ = send.finish();
+            }
+        }
+    });
+    (address, endpoint)
+}
+
+#[tokio::test]
+async fn answers_that_lie_are_told_apart() {
+    type Check = fn(&NetworkError) -> bool;
+    let cases: [(&'static [u8], Check); 5] = [
+        (b"\x00\xff\xff\xff\xff", |e| matches!(e, NetworkError::TooLong { bytes: 0xffff_ffff, .. })),
+        (b"\x07\x00\x00\x00\x00", |e| matches!(e, NetworkError::Malformed { .. })),
+        (b"\x00\x05\x00\x00\x00four", |e| matches!(e, NetworkError::Malformed { .. })),
+        (b"\x00\x01\x00\x00\x00two", |e| matches!(e, NetworkError::Malformed { .. })),
+        (b"\x02\x00\x00\x00\x00", |e| matches!(e, NetworkError::Busy { .. })),
+    ];
+    for (n, (answer, expected)) in cases.into_iter().enumerate() {
+        let (peer, endpoint) = liar(10 + n as u8, answer).await;
+        let (b, _) = start(2, &dialling(vec![peer])).await;
+        eventually("connected", || !b.peers().is_empty()).await;
+        let limits = RequestLimits { response_bytes_max: 1_000, ..LIMITS };
+        let error = b.request(peer.id, ECHO, vec![1], limits).await.unwrap_err();
+        assert!(expected(&error), "{answer:?}: {error}");
+        drop(endpoint);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn large_messages_pass_both_ways() {
+    let (a, probe) = start(1, &loopback()).await;
+    let (b, _) = start(2, &dialling(vec![address_of(&a)])).await;
+    connected(&a, &b).await;
+    let payload: Vec<u8> = (0..crate::MESSAGE_BYTES_MAX).map(|n| (n % 253) as u8).collect();
+    b.broadcast(payload.clone(), None);
+    assert!(b.request(a.local(), ECHO, payload.clone(), LIMITS).await.unwrap() == payload);
+    eventually("the broadcast", || !probe.broadcasts.lock().is_empty()).await;
+    assert!(probe.broadcasts.lock()[0] == (b.local(), payload));
+}
+
+// Goal: shutdown does not wait for handlers, lets go of them, and says goodbye.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn shutdown_ends_everything_in_time() {
+    let (a, probe) = start(1, &loopback()).await;
+    let (b, _) = start(2, &dialling(vec![address_of(&a)])).await;
+    connected(&a, &b).await;
+    let asking = tokio::spawn({
+        let (b, id): (Arc<Network>, PeerId) = (b.clone(), a.local());
+        async move { b.request(id, WAIT, vec![], LIMITS).await }
+    });
+    eventually("in flight", || probe.started() == 1).await;
+    let started = Instant::now();
+    a.shutdown().await;
+    assert!(started.elapsed() < Duration::from_secs(2), "{:?}", started.elapsed());
+    assert!(matches!(asking.await.unwrap(), Err(NetworkError::Closed { .. })));
+    assert_eq!(Arc::strong_count(&probe), 1, "no task is left");
+    assert!(a.tasks.is_empty());
+    assert!(matches!(
+        a.request(b.local(), ECHO, vec![], LIMITS).await,
+        Err(NetworkError::UnknownPeer { .. })
+    ));
+    a.shutdown().await;
+}

@@ -1,0 +1,160 @@
+//! The seam: what the crates above see of the network, with QUIC or memory below.
+
+use std::{fmt, future::Future, net::SocketAddr, pin::Pin, time::Duration};
+
+use slipstream_types::PublicKey;
+use tokio::time::Instant;
+
+use crate::NetworkError;
+
+/// A peer is its ed25519 public key.
+pub type PeerId = PublicKey;
+
+/// A future behind a pointer, so that [`Handler`] and [`Transport`] can be trait objects.
+pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
+
+/// Bytes of one request, response or broadcast. A proposal is the longest honest one: a body of up to 16 MiB, hints of up
+/// to 8 MiB and a few KiB more, before compression. Keeps one message from taking a node's memory.
+pub const MESSAGE_BYTES_MAX: usize = 48 << 20;
+
+/// Bytes of a refusal's text; keeps a peer from filling the log.
+pub const REFUSAL_BYTES_MAX: usize = 1_024;
+
+/// Which part of the peer a request is for.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct Protocol(pub u8);
+
+impl Protocol {
+    /// State sync: ranges, snapshots, genesis.
+    pub const SYNC: Protocol = Protocol(1);
+    /// Proposals, votes and decisions among validators.
+    pub const CONSENSUS: Protocol = Protocol(2);
+    /// Transactions on their way to the proposer.
+    pub const TRANSACTIONS: Protocol = Protocol(3);
+}
+
+impl fmt::Display for Protocol {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match *self {
+            Protocol::SYNC => f.write_str("sync"),
+            Protocol::CONSENSUS => f.write_str("consensus"),
+            Protocol::TRANSACTIONS => f.write_str("transactions"),
+            Protocol(other) => write!(f, "protocol {other}"),
+        }
+    }
+}
+
+/// What the asker grants a request.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct RequestLimits {
+    /// From the call to the last byte of the answer.
+    pub deadline: Duration,
+    /// Bytes of the answer; [`MESSAGE_BYTES_MAX`] applies as well.
+    pub response_bytes_max: usize,
+}
+
+/// A handler's refusal: its text goes to the asker.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[error("{0}")]
+pub struct Refusal(pub String);
+
+impl Refusal {
+    /// The text as it may be sent and logged: bounded, and without control characters that could forge a log line.
+    pub(crate) fn clipped(&self) -> String {
+        let mut text = String::new();
+        for character in self.0.chars().map(|c| if c.is_control() { ' ' } else { c }) {
+            if text.len() + character.len_utf8() > REFUSAL_BYTES_MAX {
+                break;
+            }
+            text.push(character);
+        }
+        text
+    }
+}
+
+impl From<&str> for Refusal {
+    fn from(text: &str) -> Self {
+        Refusal(text.to_owned())
+    }
+}
+
+impl From<String> for Refusal {
+    fn from(text: String) -> Self {
+        Refusal(text)
+    }
+}
+
+/// What a node does with what its peers send. The payload is untrusted; the peer's key is proven.
+pub trait Handler: Send + Sync + 'static {
+    /// Answers one request. Requests of one peer run concurrently, up to `request_concurrency_max`.
+    ///
+    /// The future runs to its end even when the asker has given up, but it is dropped when the connection ends or the
+    /// node shuts down: work that must not be torn apart at an await point belongs into a task of its own.
+    fn request<'a>(
+        &'a self,
+        peer: PeerId,
+        protocol: Protocol,
+        payload: Vec<u8>,
+    ) -> BoxFuture<'a, Result<Vec<u8>, Refusal>>;
+
+    /// Takes one broadcast. Those of one peer come one after another, in the peer's order; while the future runs, later
+    /// ones wait in a bounded queue that drops the oldest. Dropped like the future of [`Handler::request`].
+    fn broadcast<'a>(&'a self, peer: PeerId, payload: Vec<u8>) -> BoxFuture<'a, ()>;
+}
+
+/// One connected peer, as measured.
+#[derive(Clone, PartialEq, Debug)]
+pub struct PeerStats {
+    /// Who.
+    pub id: PeerId,
+    /// From where; a memory transport has none.
+    pub address: Option<SocketAddr>,
+    /// Bytes sent on this connection, headers and retransmissions included.
+    pub bytes_sent: u64,
+    /// Bytes received on this connection.
+    pub bytes_received: u64,
+    /// Smoothed round-trip time in milliseconds.
+    pub rtt_ms: f64,
+    /// When the connection was made.
+    pub since: Instant,
+}
+
+/// The network as the crates above use it.
+pub trait Transport: Send + Sync + 'static {
+    /// This node's own id.
+    fn local(&self) -> PeerId;
+
+    /// The connected peers, sorted by id.
+    fn peers(&self) -> Vec<PeerId>;
+
+    /// Asks one peer and waits for its answer within the limits. Dropping the future gives the request up.
+    fn request<'a>(
+        &'a self,
+        peer: PeerId,
+        protocol: Protocol,
+        payload: Vec<u8>,
+        limits: RequestLimits,
+    ) -> BoxFuture<'a, Result<Vec<u8>, NetworkError>>;
+
+    /// Sends to every connected peer except one. Best effort and never waits: each peer has a bounded queue that drops
+    /// its oldest. A payload above [`MESSAGE_BYTES_MAX`] is not sent, and logged as an error of the caller.
+    fn broadcast(&self, payload: Vec<u8>, except: Option<PeerId>);
+
+    /// Ends the connection to a peer and refuses new ones for the duration. The reason is told to the peer and logged.
+    fn ban(&self, peer: PeerId, reason: &str, duration: Duration);
+
+    /// One entry per connected peer, sorted by id.
+    fn peer_stats(&self) -> Vec<PeerStats>;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn refusal_text_is_bounded_and_cannot_forge_a_log_line() {
+        assert_eq!(Refusal("no\nERROR stolen\r".into()).clipped(), "no ERROR stolen ");
+        let long = Refusal("é".repeat(REFUSAL_BYTES_MAX)).clipped();
+        assert_eq!(long.len(), REFUSAL_BYTES_MAX);
+    }
+}
