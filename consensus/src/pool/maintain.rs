@@ -1,0 +1,108 @@
+//! Keeping the pool's accounts in step with the committed batches.
+
+use std::collections::HashMap;
+
+use slipstream_storage::StorageError;
+use slipstream_types::{Address, BatchNumber, BlobKind, Delta, StateKey, StateValue};
+use tokio_util::sync::CancellationToken;
+
+use super::{Pool, account_queue::AccountState};
+
+/// Batches whose deltas are opened one by one; a pool that is further behind reads its senders' accounts instead.
+const DELTAS_MAX: u64 = 16;
+
+impl Pool {
+    /// Takes the effect of the batch after the one that the pool stands at; says false, and does nothing, if it is another.
+    pub fn on_batch(&self, number: BatchNumber, delta: &Delta) -> bool {
+        let mut state = self.shared.state.lock();
+        if state.head.next() != number {
+            return false;
+        }
+        for (address, account) in accounts(delta) {
+            state.index.advance(&address, account);
+        }
+        state.head = number;
+        true
+    }
+
+    /// Brings the pool up to the store's head: by the deltas in between if they are stored, else by reading every sender's
+    /// account. Blocks on the store; safe to call from several threads.
+    pub fn catch_up(&self) -> Result<(), StorageError> {
+        loop {
+            let from = self.shared.state.lock().head;
+            let head = self.shared.store.head()?.header.number;
+            if head <= from {
+                return Ok(());
+            }
+            if head.0 - from.0 > DELTAS_MAX {
+                return self.refresh();
+            }
+            // Whoever advances the pool first wins; the loop looks again where it stands.
+            let Some(blob) = self.shared.store.blob(BlobKind::Delta, from.next())? else {
+                return self.refresh();
+            };
+            let Ok(delta) = Delta::open(&blob) else {
+                return self.refresh();
+            };
+            self.on_batch(from.next(), &delta);
+        }
+    }
+
+    /// Reads the accounts of all senders at the head.
+    fn refresh(&self) -> Result<(), StorageError> {
+        let senders = self.shared.state.lock().index.senders();
+        let view = self.shared.store.view()?;
+        let keys: Vec<_> = senders.iter().map(|sender| StateKey::Account(*sender)).collect();
+        let rows = view.rows(&keys)?;
+        let number = view.head().number;
+        let mut read: HashMap<Address, AccountState> =
+            senders.into_iter().zip(rows.into_iter().map(|row| account(row.as_ref()))).collect();
+        let mut state = self.shared.state.lock();
+        if number <= state.head {
+            return Ok(());
+        }
+        // A sender that came while the lock was free was read at a head that may be older than this one.
+        for sender in state.index.senders() {
+            let account = match read.remove(&sender) {
+                Some(account) => account,
+                None => view.account(&sender)?.unwrap_or_default().into(),
+            };
+            state.index.advance(&sender, account);
+        }
+        state.head = number;
+        Ok(())
+    }
+}
+
+/// The accounts that a batch changed. A deleted one is an empty one.
+fn accounts(delta: &Delta) -> impl Iterator<Item = (Address, AccountState)> + '_ {
+    delta.entries().iter().filter_map(|entry| match entry.key {
+        StateKey::Account(address) => Some((address, account(entry.value.as_ref()))),
+        StateKey::Slot(..) => None,
+    })
+}
+
+fn account(value: Option<&StateValue>) -> AccountState {
+    match value {
+        Some(StateValue::Account(account)) => (*account).into(),
+        Some(StateValue::Slot(_)) | None => AccountState::default(),
+    }
+}
+
+/// Follows the store's head until shutdown. A node runs one of these, in every role.
+pub async fn maintain(pool: Pool, shutdown: CancellationToken) {
+    let mut head = pool.shared.store.watch_head();
+    loop {
+        let behind = pool.clone();
+        match tokio::task::spawn_blocking(move || behind.catch_up()).await {
+            Ok(Ok(())) => {}
+            // The pool stays behind, which costs rejected candidates but no wrong result; the next batch tries again.
+            Ok(Err(error)) => tracing::warn!(%error, "the transaction pool could not follow the head"),
+            Err(error) => tracing::error!(%error, "the transaction pool's maintenance failed"),
+        }
+        tokio::select! {
+            () = shutdown.cancelled() => return,
+            changed = head.changed() => if changed.is_err() { return },
+        }
+    }
+}

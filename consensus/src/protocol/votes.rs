@@ -1,0 +1,103 @@
+//! Collecting signatures on one ledger info until they are a certificate.
+
+use std::collections::BTreeMap;
+
+use slipstream_types::{Certificate, Digest, LedgerInfo, Signature, ValidatorSet, bounded::BoundedVec};
+
+/// The signatures on one ledger info. Holds at most one per validator, each verified.
+#[derive(Debug)]
+pub(crate) struct Votes {
+    info: LedgerInfo,
+    message: Digest,
+    signatures: BTreeMap<u16, Signature>,
+}
+
+/// What became of a signature.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Verdict {
+    /// It counts.
+    Counted,
+    /// The validator's signature is there already.
+    Repeated,
+    /// It is not that validator's signature on this ledger info.
+    Invalid,
+}
+
+impl Votes {
+    pub(crate) fn new(info: LedgerInfo) -> Votes {
+        let message = info.digest();
+        Votes { info, message, signatures: BTreeMap::new() }
+    }
+
+    pub(crate) fn add(&mut self, set: &ValidatorSet, index: u16, signature: Signature) -> Verdict {
+        let Some(validator) = set.validators.get(usize::from(index)) else {
+            return Verdict::Invalid;
+        };
+        if self.signatures.contains_key(&index) {
+            return Verdict::Repeated;
+        }
+        if !validator.public_key.verify(self.message.as_bytes(), &signature) {
+            return Verdict::Invalid;
+        }
+        self.signatures.insert(index, signature);
+        Verdict::Counted
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.signatures.len()
+    }
+
+    /// The certificate, once a quorum has signed.
+    pub(crate) fn certificate(&self, set: &ValidatorSet) -> Option<Certificate> {
+        if self.signatures.len() < set.quorum() {
+            return None;
+        }
+        let signatures = self.signatures.iter().map(|(index, signature)| (*index, *signature)).collect();
+        let signatures = BoundedVec::new(signatures).expect("no more signatures than validators");
+        Some(Certificate { info: self.info.clone(), signatures })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use slipstream_types::{Address, BatchNumber, Epoch, SecretKey, Validator};
+
+    use super::*;
+
+    fn keys(count: u8) -> (Vec<SecretKey>, ValidatorSet) {
+        let keys: Vec<_> = (0..count).map(|seed| SecretKey::from_seed([seed; 32])).collect();
+        let validators = keys
+            .iter()
+            .map(|key| Validator { public_key: key.public(), fee_recipient: Address::ZERO })
+            .collect();
+        (keys, ValidatorSet { epoch: Epoch(0), validators: BoundedVec::new(validators).unwrap() })
+    }
+
+    fn info(number: u64) -> LedgerInfo {
+        LedgerInfo {
+            epoch: Epoch(0),
+            number: BatchNumber(number),
+            accumulator_root: Digest::ZERO,
+            state_root: Digest::ZERO,
+            timestamp_ms: 0,
+            next_validators: None,
+        }
+    }
+
+    // Only a quorum of different, valid signatures makes a certificate, in whatever order they come, and it verifies.
+    #[test]
+    fn quorum_of_distinct_valid_signatures() {
+        let (keys, set) = keys(4);
+        let mut votes = Votes::new(info(1));
+        assert_eq!(votes.add(&set, 2, info(1).sign(&keys[2])), Verdict::Counted);
+        assert_eq!(votes.add(&set, 2, info(1).sign(&keys[2])), Verdict::Repeated);
+        assert_eq!(votes.add(&set, 1, info(1).sign(&keys[3])), Verdict::Invalid);
+        assert_eq!(votes.add(&set, 1, info(2).sign(&keys[1])), Verdict::Invalid);
+        assert_eq!(votes.add(&set, 4, info(1).sign(&keys[0])), Verdict::Invalid);
+        assert_eq!(votes.add(&set, 0, info(1).sign(&keys[0])), Verdict::Counted);
+        assert_eq!(votes.len(), 2);
+        assert_eq!(votes.certificate(&set), None);
+        assert_eq!(votes.add(&set, 1, info(1).sign(&keys[1])), Verdict::Counted);
+        votes.certificate(&set).unwrap().verify(&set).unwrap();
+    }
+}

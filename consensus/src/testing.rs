@@ -1,0 +1,217 @@
+//! What the tests of this crate share: a chain with funded accounts, signed transactions, validators over memory.
+
+use std::{
+    sync::{
+        Arc, OnceLock,
+        atomic::{AtomicU64, Ordering::Relaxed},
+    },
+    time::Duration,
+};
+
+use alloy_consensus::{SignableTransaction, TxEip1559};
+use alloy_primitives::{Address, Signature, TxKind, U256, keccak256};
+use k256::ecdsa::SigningKey;
+use slipstream_executor::{Envelope, Transaction};
+use slipstream_network::{BoxFuture, Handler, MemoryHub, MemoryTransport, PeerId, Protocol, Refusal};
+use slipstream_storage::{StorageConfig, Store};
+use slipstream_types::{
+    ChainConfig, Clock, Genesis, SecretKey, Validator as Member, bounded::BoundedVec, genesis::GenesisAccount,
+};
+use tokio::{sync::mpsc, task::JoinHandle};
+use tokio_util::sync::CancellationToken;
+
+use crate::{ConsensusConfig, ConsensusError, Decided, Forwarder, Pool, PoolConfig, Validator};
+
+pub(crate) const NOW_MS: u64 = 1_800_000_000_000;
+
+/// A clock that a test sets.
+pub(crate) struct ManualClock(pub(crate) AtomicU64);
+
+impl Clock for ManualClock {
+    fn now_ms(&self) -> u64 {
+        self.0.load(Relaxed)
+    }
+}
+
+pub(crate) fn clock() -> Arc<ManualClock> {
+    Arc::new(ManualClock(AtomicU64::new(NOW_MS)))
+}
+
+pub(crate) fn validator_key(index: usize) -> SecretKey {
+    SecretKey::from_seed([index as u8 + 1; 32])
+}
+
+/// An Ethereum account with money in the genesis.
+pub(crate) struct Account {
+    key: SigningKey,
+    pub(crate) address: Address,
+}
+
+impl Account {
+    pub(crate) fn new(index: u8) -> Account {
+        let key = SigningKey::from_slice(&[index + 1; 32]).unwrap();
+        let point = key.verifying_key().to_encoded_point(false);
+        let address = Address::from_slice(&keccak256(&point.as_bytes()[1..])[12..]);
+        Account { key, address }
+    }
+
+    /// Sends 1 wei to nobody in particular.
+    pub(crate) fn transfer(&self, nonce: u64, tip_wei: u128) -> Transaction {
+        self.call(nonce, tip_wei, &[])
+    }
+
+    /// A transfer with data, for which its gas limit does not pay: only executing it finds that out.
+    pub(crate) fn dud(&self, nonce: u64, tip_wei: u128) -> Transaction {
+        self.call(nonce, tip_wei, b"too much")
+    }
+
+    fn call(&self, nonce: u64, tip_wei: u128, data: &[u8]) -> Transaction {
+        let chain = ChainConfig::default();
+        let transaction = TxEip1559 {
+            chain_id: chain.chain_id,
+            nonce,
+            gas_limit: 21_000,
+            max_fee_per_gas: u128::from(chain.base_fee_wei) + tip_wei,
+            max_priority_fee_per_gas: tip_wei,
+            to: TxKind::Call(Address::repeat_byte(0xee)),
+            value: U256::from(1),
+            input: data.to_vec().into(),
+            ..TxEip1559::default()
+        };
+        let (signature, recovery) =
+            self.key.sign_prehash_recoverable(transaction.signature_hash().as_slice()).unwrap();
+        let signature = Signature::from_bytes_and_parity(&signature.to_bytes(), recovery.is_y_odd());
+        Transaction::from_envelope(Envelope::Eip1559(transaction.into_signed(signature))).unwrap()
+    }
+}
+
+pub(crate) fn genesis(validators: usize) -> Genesis {
+    let validators = (0..validators).map(|index| Member {
+        public_key: validator_key(index).public(),
+        fee_recipient: Address::repeat_byte(0xf0 + index as u8),
+    });
+    let balance = U256::from(10).pow(U256::from(18));
+    let accounts = (0..4)
+        .map(|index| (Account::new(index).address, GenesisAccount { balance, ..GenesisAccount::default() }));
+    Genesis {
+        chain: ChainConfig::default(),
+        timestamp_ms: NOW_MS - 1_000,
+        validators: BoundedVec::new(validators.collect()).unwrap(),
+        accounts: accounts.collect(),
+    }
+}
+
+pub(crate) fn store(genesis: &Genesis) -> Store {
+    let store = Store::memory(&StorageConfig::default());
+    store.initialize(genesis).unwrap();
+    store
+}
+
+pub(crate) fn config() -> ConsensusConfig {
+    ConsensusConfig { batch_interval_ms: 5, empty_batch_interval_ms: 0, ..ConsensusConfig::default() }
+}
+
+/// Gives requests to whatever the node runs.
+#[derive(Default)]
+pub(crate) struct Endpoint {
+    validator: OnceLock<Arc<Validator>>,
+    forwarder: OnceLock<Arc<Forwarder>>,
+}
+
+impl Endpoint {
+    /// Serves as a fullnode does.
+    pub(crate) fn serve(&self, forwarder: Arc<Forwarder>) {
+        self.forwarder.set(forwarder).ok().unwrap();
+    }
+}
+
+impl Handler for Endpoint {
+    fn request<'a>(
+        &'a self,
+        peer: PeerId,
+        protocol: Protocol,
+        payload: Vec<u8>,
+    ) -> BoxFuture<'a, Result<Vec<u8>, Refusal>> {
+        Box::pin(async move {
+            match (protocol, self.validator.get(), self.forwarder.get()) {
+                (Protocol::CONSENSUS, Some(validator), _) => validator.handle(peer, payload).await,
+                (Protocol::TRANSACTIONS, _, Some(forwarder)) => forwarder.handle(peer, payload).await,
+                _ => Err("not served here".into()),
+            }
+        })
+    }
+
+    fn broadcast<'a>(&'a self, _peer: PeerId, _payload: Vec<u8>) -> BoxFuture<'a, ()> {
+        Box::pin(async {})
+    }
+}
+
+/// One node of a test network.
+pub(crate) struct Node {
+    pub(crate) store: Store,
+    pub(crate) pool: Pool,
+    pub(crate) validator: Arc<Validator>,
+    pub(crate) forwarder: Arc<Forwarder>,
+    pub(crate) decided: mpsc::Receiver<Decided>,
+    shutdown: CancellationToken,
+    running: JoinHandle<Result<(), ConsensusError>>,
+}
+
+impl Node {
+    /// Starts validator `index` over the store and joins it to the hub, unconnected.
+    pub(crate) fn start(
+        hub: &MemoryHub,
+        genesis: &Genesis,
+        index: usize,
+        store: Store,
+        clock: Arc<ManualClock>,
+    ) -> Node {
+        let (transport, endpoint) = join(hub, validator_key(index).public());
+        let chain = genesis.chain.clone();
+        let pool = Pool::new(PoolConfig::default(), chain.clone(), store.clone()).unwrap();
+        let (sender, decided) = mpsc::channel(64);
+        let (key, set) = (validator_key(index), genesis.validator_set());
+        let forwarder =
+            Forwarder::new(pool.clone(), chain.chain_id, transport.clone(), set.validators[0].public_key);
+        let validator =
+            Validator::new(config(), chain, store.clone(), pool.clone(), key, set, transport, clock, sender)
+                .unwrap();
+        endpoint.validator.set(validator.clone()).ok().unwrap();
+        endpoint.forwarder.set(forwarder.clone()).ok().unwrap();
+        let shutdown = CancellationToken::new();
+        let running = tokio::spawn(validator.clone().run(shutdown.clone()));
+        Node { store, pool, validator, forwarder, decided, shutdown, running }
+    }
+
+    /// Stops it as a shutdown does, and hands out what is left on disk.
+    pub(crate) async fn stop(self) -> Store {
+        self.shutdown.cancel();
+        self.running.await.unwrap().unwrap();
+        self.store
+    }
+
+    /// Waits until the head is at least `number`.
+    pub(crate) async fn reaches(&self, number: u64) {
+        let mut head = self.store.watch_head();
+        let reached = tokio::time::timeout(PATIENCE, head.wait_for(|head| head.0 >= number)).await;
+        reached.expect("the head does not move").unwrap();
+    }
+}
+
+/// Far longer than anything takes on a slow machine: reached only by a test that fails.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+pub(crate) fn join(hub: &MemoryHub, id: PeerId) -> (Arc<MemoryTransport>, Arc<Endpoint>) {
+    let endpoint = Arc::new(Endpoint::default());
+    (hub.join(id, endpoint.clone()), endpoint)
+}
+
+/// Waits for a condition that nothing announces.
+pub(crate) async fn until(what: &str, condition: impl Fn() -> bool) {
+    let wait = async {
+        while !condition() {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    tokio::time::timeout(PATIENCE, wait).await.unwrap_or_else(|_| panic!("waited in vain until {what}"));
+}

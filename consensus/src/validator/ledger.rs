@@ -1,0 +1,284 @@
+//! Executing the next batch, one's own or a proposed one, and committing it. Everything here blocks.
+
+use slipstream_executor::{
+    self as executor, BatchEnv, BuildLimits, Outcome, Sealed, StateReader, Transaction,
+};
+use slipstream_storage::{CommitBatch, Head, Speculation, StorageError, Store, View};
+use slipstream_types::{
+    B256, BatchHeader, BatchNumber, Blob, BlobKind, Body, Certificate, ChainConfig, CodecError, Delta,
+    Digest, Hints, LedgerInfo, ValidatorSet, batch::content_digest, codec, limits,
+};
+
+use crate::{
+    error::{ConsensusError, ProposalError},
+    pool::{CandidateLimits, Pool},
+};
+
+/// Threads that read hinted keys. They wait for the disk, so there may be more of them than cores.
+const PREFETCH_THREADS: usize = 8;
+/// Below this many transactions a batch is executed sooner than its hints are read.
+const PREFETCH_TRANSACTIONS_MIN: u32 = 32;
+/// Bytes of a body that are left free for the length prefixes.
+const BODY_BYTES_SLACK: usize = 1 << 20;
+
+/// What executing and committing needs.
+pub(super) struct Ledger {
+    pub(super) chain: ChainConfig,
+    pub(super) store: Store,
+    pub(super) set: ValidatorSet,
+}
+
+/// A batch with everything that committing it needs.
+pub(super) struct Executed {
+    pub(super) sealed: Sealed,
+    pub(super) info: LedgerInfo,
+    pub(super) delta: Delta,
+    hashes: Vec<B256>,
+    speculation: Option<Speculation>,
+}
+
+/// The proposer's next batch, and what it found not to be executable.
+pub(super) struct Built {
+    pub(super) executed: Option<Executed>,
+    pub(super) rejected: Vec<B256>,
+}
+
+/// Why an outcome has no header. It means another thing for one's own batch than for a proposed one.
+#[derive(Debug, thiserror::Error)]
+enum SealError {
+    #[error(transparent)]
+    Storage(#[from] StorageError),
+    #[error(transparent)]
+    Codec(#[from] CodecError),
+}
+
+impl SealError {
+    fn of_proposal(self, number: BatchNumber) -> ProposalError {
+        match self {
+            SealError::Storage(source) => ProposalError::Storage(source),
+            SealError::Codec(source) => ProposalError::Body { number, source },
+        }
+    }
+}
+
+impl From<SealError> for ConsensusError {
+    fn from(error: SealError) -> Self {
+        match error {
+            SealError::Storage(source) => ConsensusError::Storage(source),
+            SealError::Codec(source) => ConsensusError::Codec(source),
+        }
+    }
+}
+
+impl Ledger {
+    /// Makes the next batch out of the pool. Without a transaction it makes one only if it may be empty.
+    pub(super) fn build(
+        &self,
+        pool: &Pool,
+        transactions_max: usize,
+        now_ms: u64,
+        may_be_empty: bool,
+    ) -> Result<Option<Built>, ConsensusError> {
+        pool.catch_up()?;
+        let Some((head, view)) = self.head()? else { return Ok(None) };
+        let timestamp_ms = now_ms.max(head.header.timestamp_ms);
+        let env =
+            BatchEnv::new(&self.chain, &head.header, timestamp_ms, self.set.validators[0].fee_recipient);
+        let limits = BuildLimits {
+            gas: self.chain.gas_limit,
+            body_bytes: limits::BODY_BYTES_MAX - BODY_BYTES_SLACK,
+            transactions: transactions_max.min(limits::BATCH_TRANSACTIONS_MAX),
+        };
+        let candidates = pool.candidates(&CandidateLimits::of_batch(&self.chain, limits.transactions));
+        let number = head.header.number.next();
+        let built = executor::build(&view, &env, &mut candidates.into_iter(), &limits)
+            .map_err(|source| ConsensusError::Execute { number, source })?;
+        for (hash, reason) in &built.rejected {
+            tracing::debug!(%number, %hash, %reason, "transaction left out");
+        }
+        let rejected = built.rejected.into_iter().map(|(hash, _)| hash).collect();
+        if built.included.is_empty() && !may_be_empty {
+            return Ok(Some(Built { executed: None, rejected }));
+        }
+        let body = Body::new(built.included.iter().map(|transaction| transaction.raw.to_vec()).collect())?;
+        let executed = self.seal(&head, timestamp_ms, &body, &built.included, built.outcome)?;
+        Ok(Some(Built { executed: Some(executed), rejected }))
+    }
+
+    /// Checks and executes a proposed batch that continues the head. The caller has checked its number.
+    pub(super) fn execute(
+        &self,
+        header: &BatchHeader,
+        blob: &Blob,
+        hints: Option<&Blob>,
+    ) -> Result<Executed, ProposalError> {
+        let number = header.number;
+        let overtaken = || ProposalError::Overtaken { number };
+        let (head, view) =
+            self.head()?.filter(|(head, _)| head.header.number.next() == number).ok_or_else(overtaken)?;
+        self.check(header, &head)?;
+        let body = open_body(header, blob)?;
+        let transactions = executor::decode_body(&body, self.chain.chain_id)
+            .map_err(|source| ProposalError::Transactions { number, source })?;
+        let env = BatchEnv::new(&self.chain, &head.header, header.timestamp_ms, header.proposer);
+        let warm = hints
+            .filter(|_| header.tx_count >= PREFETCH_TRANSACTIONS_MIN)
+            .and_then(|blob| blob.open::<Hints>(BlobKind::Hints).ok())
+            .and_then(|hints| executor::prefetch(&view, &hints, PREFETCH_THREADS).ok());
+        let state: &dyn StateReader = match &warm {
+            Some((warm, _)) => warm,
+            None => &view,
+        };
+        let outcome = executor::execute(state, &env, &transactions)
+            .map_err(|source| ProposalError::Execute { number, source })?;
+        let executed = self
+            .seal(&head, header.timestamp_ms, &body, &transactions, outcome)
+            .map_err(|error| error.of_proposal(number))?;
+        compare(header, &executed.sealed.header)?;
+        Ok(executed)
+    }
+
+    /// The head with a view of its state; none if a batch was committed between the two.
+    fn head(&self) -> Result<Option<(Head, View)>, StorageError> {
+        let head = self.store.head()?;
+        let view = self.store.view()?;
+        Ok((*view.head() == head.header).then_some((head, view)))
+    }
+
+    /// What the header must say before anything is executed.
+    fn check(&self, header: &BatchHeader, head: &Head) -> Result<(), ProposalError> {
+        let number = header.number;
+        if header.parent != head.digest {
+            return Err(ProposalError::WrongParent { number, expected: head.digest, found: header.parent });
+        }
+        let (timestamp_ms, parent_ms) = (header.timestamp_ms, head.header.timestamp_ms);
+        if timestamp_ms < parent_ms {
+            return Err(ProposalError::BeforeParent { number, timestamp_ms, parent_ms });
+        }
+        let differs = |field, expected: String, found: String| {
+            Err(ProposalError::Differs { number, field, expected, found })
+        };
+        if header.epoch != self.set.epoch {
+            return differs("epoch", self.set.epoch.to_string(), header.epoch.to_string());
+        }
+        let proposer = self.set.validators[0].fee_recipient;
+        if header.proposer != proposer {
+            return differs("proposer", proposer.to_string(), header.proposer.to_string());
+        }
+        Ok(())
+    }
+
+    fn seal(
+        &self,
+        head: &Head,
+        timestamp_ms: u64,
+        body: &Body,
+        transactions: &[Transaction],
+        outcome: Outcome,
+    ) -> Result<Executed, SealError> {
+        let speculation = self.store.speculate(&outcome.delta)?;
+        let proposer = self.set.validators[0].fee_recipient;
+        let sealed = executor::seal(
+            &head.header,
+            self.set.epoch,
+            timestamp_ms,
+            proposer,
+            body,
+            &outcome,
+            speculation.root(),
+        )?;
+        let mut accumulator = head.accumulator.clone();
+        accumulator.append(sealed.header.digest());
+        Ok(Executed {
+            info: ledger_info(&sealed.header, accumulator.root()),
+            sealed,
+            delta: outcome.delta,
+            hashes: transactions.iter().map(|transaction| transaction.hash).collect(),
+            speculation: Some(speculation),
+        })
+    }
+
+    /// What validators sign for the batch at the head.
+    pub(super) fn head_info(&self) -> Result<LedgerInfo, StorageError> {
+        let head = self.store.head()?;
+        Ok(ledger_info(&head.header, head.accumulator.root()))
+    }
+
+    /// Commits a certified batch. That somebody else, sync, has committed it meanwhile is fine.
+    pub(super) fn commit(
+        &self,
+        executed: &mut Executed,
+        certificate: &Certificate,
+    ) -> Result<(), StorageError> {
+        let sealed = &executed.sealed;
+        let batch = CommitBatch {
+            header: &sealed.header,
+            delta: &executed.delta,
+            body: Some(&sealed.body),
+            receipts: Some(&sealed.receipts),
+            delta_blob: Some(&sealed.delta),
+            hints: sealed.hints.as_ref(),
+            transaction_hashes: &executed.hashes,
+            certificate: Some(certificate),
+        };
+        match self.store.commit(batch, executed.speculation.take()) {
+            Err(StorageError::NotNext { head, number }) if head >= number => Ok(()),
+            result => result,
+        }
+    }
+
+    /// The number of the last committed batch.
+    pub(super) fn head_number(&self) -> Result<BatchNumber, StorageError> {
+        Ok(self.store.head()?.header.number)
+    }
+}
+
+/// Epochs end by other means than a batch's content, so that no ledger info names next validators yet.
+fn ledger_info(header: &BatchHeader, accumulator_root: Digest) -> LedgerInfo {
+    LedgerInfo {
+        epoch: header.epoch,
+        number: header.number,
+        accumulator_root,
+        state_root: header.state_root,
+        timestamp_ms: header.timestamp_ms,
+        next_validators: None,
+    }
+}
+
+/// The body, if it is the one that the header commits to. Checked before anything of it is decoded.
+fn open_body(header: &BatchHeader, blob: &Blob) -> Result<Body, ProposalError> {
+    let number = header.number;
+    let refuse = |source| ProposalError::Body { number, source };
+    let content = blob.content(BlobKind::Body).map_err(refuse)?;
+    let found = content_digest(BlobKind::Body, &content);
+    if found != header.transactions_root {
+        return Err(ProposalError::Differs {
+            number,
+            field: "transactions_root",
+            expected: found.to_string(),
+            found: header.transactions_root.to_string(),
+        });
+    }
+    codec::decode("body", &content, limits::BODY_BYTES_MAX).map_err(refuse)
+}
+
+/// Names the first field in which the proposed header differs from the one that execution gives.
+fn compare(proposed: &BatchHeader, executed: &BatchHeader) -> Result<(), ProposalError> {
+    let fields: [(&'static str, String, String); 8] = [
+        ("tx_count", executed.tx_count.to_string(), proposed.tx_count.to_string()),
+        ("tx_bytes", executed.tx_bytes.to_string(), proposed.tx_bytes.to_string()),
+        ("gas_used", executed.gas_used.to_string(), proposed.gas_used.to_string()),
+        ("delta_bytes", executed.delta_bytes.to_string(), proposed.delta_bytes.to_string()),
+        ("delta_digest", executed.delta_digest.to_string(), proposed.delta_digest.to_string()),
+        ("receipts_root", executed.receipts_root.to_string(), proposed.receipts_root.to_string()),
+        ("state_root", executed.state_root.to_string(), proposed.state_root.to_string()),
+        // Whatever field a later release adds to the header.
+        ("digest", executed.digest().to_string(), proposed.digest().to_string()),
+    ];
+    match fields.into_iter().find(|(_, expected, found)| expected != found) {
+        None => Ok(()),
+        Some((field, expected, found)) => {
+            Err(ProposalError::Differs { number: proposed.number, field, expected, found })
+        }
+    }
+}

@@ -1,0 +1,180 @@
+//! A validator: it votes on what the proposer proposes, and if it is the proposer, proposes.
+
+mod ledger;
+mod proposer;
+#[cfg(test)]
+mod tests;
+mod voter;
+
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use serde::Serialize;
+use slipstream_network::{PeerId, Refusal, Transport};
+use slipstream_storage::Store;
+use slipstream_types::{
+    BatchHeader, BatchNumber, Blob, Certificate, ChainConfig, Clock, SecretKey, ValidatorSet,
+};
+use tokio::sync::mpsc;
+use tokio_util::sync::CancellationToken;
+
+use self::{ledger::Ledger, voter::Voter};
+use crate::{
+    config::ConsensusConfig,
+    error::{ConsensusError, ProposalError},
+    pool::Pool,
+    protocol::messages::{self, Request, Response},
+};
+
+/// A certified and committed batch, as its proposer hands it to whoever announces it to the fullnodes.
+#[derive(Clone, Debug)]
+pub struct Decided {
+    /// The batch.
+    pub header: BatchHeader,
+    /// Its proof.
+    pub certificate: Certificate,
+    /// Its transactions.
+    pub body: Blob,
+    /// Its working set.
+    pub hints: Option<Blob>,
+}
+
+/// What a validator is doing.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct ConsensusStatus {
+    /// Position in the set.
+    pub index: u16,
+    /// Size of the set.
+    pub validators: usize,
+    /// Signatures that make a certificate.
+    pub quorum: usize,
+    /// Whether this validator proposes.
+    pub proposer: bool,
+    /// The last batch that it voted for.
+    pub voted: Option<BatchNumber>,
+    /// The batch that it collects votes for.
+    pub proposing: Option<BatchNumber>,
+    /// The votes that this batch has.
+    pub votes: usize,
+    /// Proposals and decisions of others that it refused since it started.
+    pub refused: u64,
+}
+
+/// One member of the validator set.
+pub struct Validator {
+    config: ConsensusConfig,
+    ledger: Arc<Ledger>,
+    pool: Pool,
+    index: u16,
+    transport: Arc<dyn Transport>,
+    clock: Arc<dyn Clock>,
+    decided: mpsc::Sender<Decided>,
+    /// Held for the whole of a vote, by the blocking task that executes it, so that proposals are voted on one at a time.
+    voter: Arc<tokio::sync::Mutex<Voter>>,
+    status: Mutex<ConsensusStatus>,
+}
+
+impl Validator {
+    /// A validator of `set` with that key, over an initialised store. Batches that it proposes and that are decided go to
+    /// `decided`; if nobody takes them from there, they are dropped, and fullnodes learn of them through sync.
+    #[allow(clippy::too_many_arguments, reason = "a validator is wired together once, by node")]
+    pub fn new(
+        config: ConsensusConfig,
+        chain: ChainConfig,
+        store: Store,
+        pool: Pool,
+        key: SecretKey,
+        set: ValidatorSet,
+        transport: Arc<dyn Transport>,
+        clock: Arc<dyn Clock>,
+        decided: mpsc::Sender<Decided>,
+    ) -> Result<Arc<Validator>, ConsensusError> {
+        let Some(index) = set.index_of(&key.public()) else {
+            return Err(ConsensusError::NotAValidator {
+                key: key.public(),
+                epoch: set.epoch,
+                validators: set.validators.len(),
+            });
+        };
+        let ledger = Arc::new(Ledger { chain, store, set });
+        let voter = Voter::new(ledger.clone(), clock.clone(), key, index)?;
+        let status = Mutex::new(ConsensusStatus {
+            index,
+            validators: ledger.set.validators.len(),
+            quorum: ledger.set.quorum(),
+            proposer: index == 0,
+            voted: voter.voted(),
+            proposing: None,
+            votes: 0,
+            refused: 0,
+        });
+        let voter = Arc::new(tokio::sync::Mutex::new(voter));
+        Ok(Arc::new(Validator { config, ledger, pool, index, transport, clock, decided, voter, status }))
+    }
+
+    /// Proposes batches until shutdown, if this validator is the proposer; the others only answer ([`Validator::handle`]).
+    ///
+    /// # Errors
+    /// When going on would be useless or unsafe, the store above all; the node should stop.
+    pub async fn run(self: Arc<Self>, shutdown: CancellationToken) -> Result<(), ConsensusError> {
+        if self.index == 0 {
+            return proposer::run(self, shutdown).await;
+        }
+        shutdown.cancelled().await;
+        Ok(())
+    }
+
+    /// Answers a request of the consensus protocol. A refusal names what is wrong.
+    pub async fn handle(&self, peer: PeerId, payload: Vec<u8>) -> Result<Vec<u8>, Refusal> {
+        let answer = match self.answer(peer, payload).await {
+            Ok(response) => messages::encode(&response).map_err(ProposalError::Malformed),
+            Err(error) => Err(error),
+        };
+        answer.map_err(|error| {
+            self.status.lock().refused += 1;
+            tracing::warn!(peer = %peer.short(), %error, "consensus message refused");
+            Refusal(error.to_string())
+        })
+    }
+
+    async fn answer(&self, peer: PeerId, payload: Vec<u8>) -> Result<Response, ProposalError> {
+        let set = &self.ledger.set;
+        let epoch = set.epoch;
+        // Checked before the payload is decoded: strangers cost nothing.
+        if set.index_of(&peer).is_none() {
+            return Err(ProposalError::NotAValidator { peer, epoch });
+        }
+        let request = messages::decode_request(&payload).map_err(ProposalError::Malformed)?;
+        let proposer = set.validators[0].public_key;
+        if matches!(request, Request::Propose(_)) && peer != proposer {
+            return Err(ProposalError::NotProposer { peer, epoch, proposer });
+        }
+        let (response, voted) = self
+            .with_voter(move |voter| {
+                let response = match &request {
+                    Request::Propose(proposal) => voter.vote(proposal),
+                    Request::Decide(certificate) => voter.decide(certificate),
+                };
+                (response, voter.voted())
+            })
+            .await
+            .ok_or(ProposalError::Stopping)?;
+        self.status.lock().voted = voted;
+        response
+    }
+
+    /// Runs on a thread that may block, with the signing right; none if it panicked. The work ends even if the caller's
+    /// future is dropped.
+    async fn with_voter<R: Send + 'static>(
+        &self,
+        work: impl FnOnce(&mut Voter) -> R + Send + 'static,
+    ) -> Option<R> {
+        let mut voter = self.voter.clone().lock_owned().await;
+        tokio::task::spawn_blocking(move || work(&mut voter)).await.ok()
+    }
+
+    /// What it is doing.
+    pub fn status(&self) -> ConsensusStatus {
+        self.status.lock().clone()
+    }
+}

@@ -1,0 +1,394 @@
+//! The proposer's loop: make a batch, record it, collect a quorum of votes on it, commit it, announce it.
+//!
+//! ```text
+//!  run ── Round (request, votes, decision) ──watch──▶ one messenger task per other validator
+//!   ▲ votes (bounded mpsc)                                │ Propose until answered, then Decide
+//!   └─────────────────────────────────────────────────────┘
+//! ```
+//!
+//! A messenger has one request in flight. It finishes that one even if the quorum did without it, and then goes on with the
+//! newest round, so a slow or silent validator costs one request and never holds up the others.
+
+use std::{sync::Arc, time::Duration};
+
+use slipstream_network::{PeerId, Protocol, RequestLimits};
+use slipstream_types::{B256, BatchHeader, BatchNumber, Blob, Certificate, Signature};
+use tokio::{
+    sync::{mpsc, watch},
+    task::JoinSet,
+    time::Instant,
+};
+use tokio_util::sync::CancellationToken;
+
+use super::{
+    Decided, Validator,
+    ledger::{Built, Executed},
+};
+use crate::{
+    error::{ConsensusError, ProposalError},
+    protocol::{
+        messages::{self, Proposal, RESPONSE_BYTES_MAX, Request, Response},
+        votes::{Verdict, Votes},
+    },
+};
+
+/// Pause before a validator that refused, is behind or is unreachable is asked again.
+const RETRY_PAUSE: Duration = Duration::from_millis(100);
+/// Pause before the proposer tries again after a failure that may pass.
+const FAILURE_PAUSE: Duration = Duration::from_secs(1);
+
+/// What the messengers deliver for one batch.
+struct Round {
+    propose: Vec<u8>,
+    /// The encoded decision, once there is one.
+    decide: watch::Receiver<Option<Vec<u8>>>,
+    /// Each messenger sends at most one vote; the channel has room for all.
+    votes: mpsc::Sender<(u16, Signature)>,
+}
+
+type Rounds = watch::Receiver<Option<Arc<Round>>>;
+
+/// Proposes until shutdown.
+pub(super) async fn run(
+    validator: Arc<Validator>,
+    shutdown: CancellationToken,
+) -> Result<(), ConsensusError> {
+    let (rounds, follow) = watch::channel(None);
+    let mut messengers = JoinSet::new();
+    for (index, other) in validator.ledger.set.validators.iter().enumerate().skip(1) {
+        let messenger =
+            Messenger { validator: validator.clone(), index: index as u16, peer: other.public_key };
+        messengers.spawn(messenger.run(follow.clone()));
+    }
+    drop(follow);
+    let mut proposer = Proposer { validator, rounds, parent: None, shutdown };
+    tokio::select! {
+        result = proposer.run() => result,
+        Some(Err(panic)) = messengers.join_next() => {
+            Err(ConsensusError::Task { task: "messenger", reason: panic.to_string() })
+        }
+    }
+}
+
+struct Proposer {
+    validator: Arc<Validator>,
+    rounds: watch::Sender<Option<Arc<Round>>>,
+    /// The last certificate made here.
+    parent: Option<Certificate>,
+    shutdown: CancellationToken,
+}
+
+impl Proposer {
+    async fn run(&mut self) -> Result<(), ConsensusError> {
+        let ledger = &self.validator.ledger;
+        self.parent = ledger.store.certificate(ledger.head_number()?)?;
+        let mut last = Instant::now();
+        while !self.shutdown.is_cancelled() {
+            match self.step(&mut last).await {
+                Ok(()) => {}
+                Err(error) if error.is_retryable() => {
+                    tracing::warn!(%error, "no batch was made; trying again");
+                    self.pause(FAILURE_PAUSE).await;
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+
+    async fn step(&mut self, last: &mut Instant) -> Result<(), ConsensusError> {
+        if let Some((header, body)) = self.unfinished().await? {
+            tracing::info!(number = %header.number, "proposing the open batch again that this validator has voted for");
+            let executed = self.reexecute(header, body).await?;
+            return self.certify(executed, Vec::new()).await;
+        }
+        if self.wait_for_work(*last).await {
+            let started = Instant::now();
+            if self.next_batch(*last).await? {
+                *last = started;
+            }
+        }
+        Ok(())
+    }
+
+    /// The batch that was proposed before a restart or a failure and is not committed. It must be proposed again, and no
+    /// other: others may hold this validator's signature on it.
+    async fn unfinished(&self) -> Result<Option<(BatchHeader, Blob)>, ConsensusError> {
+        let head = self.validator.ledger.head_number()?;
+        let unfinished = self.validator.voter.lock().await.unfinished(head);
+        Ok(unfinished.filter(|(header, _)| header.number == head.next()))
+    }
+
+    async fn reexecute(&self, header: BatchHeader, body: Blob) -> Result<Executed, ConsensusError> {
+        let ledger = self.validator.ledger.clone();
+        let number = header.number;
+        blocking("re-execution", move || ledger.execute(&header, &body, None))
+            .await?
+            .map_err(|source| ConsensusError::Repropose { number, source: Box::new(source) })
+    }
+
+    /// Waits until there is something to propose: false at shutdown.
+    async fn wait_for_work(&self, last: Instant) -> bool {
+        let config = &self.validator.config;
+        let pool = &self.validator.pool;
+        loop {
+            let arrived = pool.arrived();
+            let pending = pool.status().pending;
+            let due = if pending >= config.batch_transactions_max.get() {
+                Some(last)
+            } else if pending > 0 {
+                Some(last + Duration::from_millis(config.batch_interval_ms))
+            } else {
+                empty_due(config.empty_batch_interval_ms, last)
+            };
+            if self.shutdown.is_cancelled() {
+                return false;
+            }
+            if due.is_some_and(|due| due <= Instant::now()) {
+                return true;
+            }
+            tokio::select! {
+                () = self.shutdown.cancelled() => return false,
+                () = arrived => {}
+                () = sleep_until(due) => {}
+            }
+        }
+    }
+
+    /// Makes and certifies one batch: false if there was nothing to put into it.
+    async fn next_batch(&mut self, last: Instant) -> Result<bool, ConsensusError> {
+        let validator = self.validator.clone();
+        let empty = empty_due(validator.config.empty_batch_interval_ms, last)
+            .is_some_and(|due| due <= Instant::now());
+        let build = move || {
+            let (now_ms, max) = (validator.clock.now_ms(), validator.config.batch_transactions_max.get());
+            validator.ledger.build(&validator.pool, max, now_ms, empty)
+        };
+        let Some(Built { executed, rejected }) = blocking("build", build).await?? else {
+            return Ok(false);
+        };
+        let Some(executed) = executed else {
+            self.validator.pool.reject(&rejected);
+            return Ok(false);
+        };
+        self.certify(executed, rejected).await?;
+        Ok(true)
+    }
+
+    /// Brings one batch from its own vote to its commit. Returns early at shutdown: the record of the vote then makes the
+    /// next start propose it again.
+    async fn certify(&mut self, executed: Executed, rejected: Vec<B256>) -> Result<(), ConsensusError> {
+        let number = executed.info.number;
+        let own = self.vote(&executed).await?;
+        let mut votes = Votes::new(executed.info.clone());
+        let set = &self.validator.ledger.set;
+        votes.add(set, self.validator.index, own);
+        let (decide, decided) = watch::channel(None);
+        let (sender, mut received) = mpsc::channel(set.validators.len());
+        if set.validators.len() > 1 {
+            let propose = self.proposal(&executed)?;
+            self.rounds.send_replace(Some(Arc::new(Round { propose, decide: decided, votes: sender })));
+        }
+        self.report(Some(number), votes.len());
+        let Some(certificate) = self.collect(number, &mut votes, &mut received).await? else {
+            self.report(None, 0);
+            return Ok(());
+        };
+        // The others can commit while this one does: should it fail to, it proposes the same batch again, and they say
+        // again what they said.
+        let encoded = messages::encode(&Request::Decide(Box::new(certificate.clone())))?;
+        decide.send_replace(Some(encoded));
+        self.parent = Some(certificate.clone());
+        let committed = self.commit(executed, certificate, rejected).await;
+        self.report(None, 0);
+        self.announce(committed?);
+        Ok(())
+    }
+
+    async fn vote(&self, executed: &Executed) -> Result<Signature, ConsensusError> {
+        let info = executed.info.clone();
+        let proposal = (executed.sealed.header.clone(), executed.sealed.body.clone());
+        let number = info.number;
+        let signed = self.validator.with_voter(move |voter| voter.sign(&info, Some(proposal))).await;
+        self.validator.status.lock().voted = Some(number);
+        match signed {
+            Some(Ok(signature)) => Ok(signature),
+            Some(Err(ProposalError::AlreadyVoted { number, voted })) => {
+                Err(ConsensusError::AlreadyVoted { number, voted })
+            }
+            Some(Err(ProposalError::Record(error))) => Err(error.into()),
+            Some(Err(other)) => Err(ConsensusError::Task { task: "vote", reason: other.to_string() }),
+            None => Err(ConsensusError::Task { task: "vote", reason: "it panicked".into() }),
+        }
+    }
+
+    fn proposal(&self, executed: &Executed) -> Result<Vec<u8>, ConsensusError> {
+        let sealed = &executed.sealed;
+        // A parent that sync committed is certified, too, but its certificate is not worth a read.
+        let parent = self.parent.clone().filter(|parent| parent.info.number.next() == sealed.header.number);
+        let proposal = Proposal {
+            header: sealed.header.clone(),
+            body: sealed.body.clone(),
+            hints: sealed.hints.clone(),
+            parent,
+        };
+        Ok(messages::encode(&Request::Propose(Box::new(proposal)))?)
+    }
+
+    /// Waits for a quorum; none at shutdown, or if sync committed a batch of that number.
+    async fn collect(
+        &self,
+        number: BatchNumber,
+        votes: &mut Votes,
+        received: &mut mpsc::Receiver<(u16, Signature)>,
+    ) -> Result<Option<Certificate>, ConsensusError> {
+        let set = &self.validator.ledger.set;
+        let mut head = self.validator.ledger.store.watch_head();
+        loop {
+            if let Some(certificate) = votes.certificate(set) {
+                return Ok(Some(certificate));
+            }
+            if *head.borrow_and_update() >= number {
+                return Ok(None);
+            }
+            tokio::select! {
+                () = self.shutdown.cancelled() => return Ok(None),
+                Some((index, signature)) = received.recv() => match votes.add(set, index, signature) {
+                    Verdict::Counted => self.report(Some(number), votes.len()),
+                    Verdict::Repeated => {}
+                    Verdict::Invalid => tracing::warn!(%number, index, "a validator's signature does not verify"),
+                },
+                changed = head.changed() => if changed.is_err() { return Ok(None) },
+            }
+        }
+    }
+
+    async fn commit(
+        &self,
+        mut executed: Executed,
+        certificate: Certificate,
+        rejected: Vec<B256>,
+    ) -> Result<Decided, ConsensusError> {
+        let validator = self.validator.clone();
+        let commit = move || {
+            validator.ledger.commit(&mut executed, &certificate)?;
+            if !validator.pool.on_batch(certificate.info.number, &executed.delta) {
+                validator.pool.catch_up()?;
+            }
+            validator.pool.reject(&rejected);
+            let sealed = executed.sealed;
+            Ok(Decided { header: sealed.header, certificate, body: sealed.body, hints: sealed.hints })
+        };
+        blocking("commit", commit).await?
+    }
+
+    /// Hands the batch on without waiting: who is too slow to announce batches must not slow down making them.
+    fn announce(&self, decided: Decided) {
+        let (number, transactions) = (decided.header.number, decided.header.tx_count);
+        tracing::debug!(%number, transactions, "batch certified and committed");
+        if self.validator.decided.try_send(decided).is_err() {
+            tracing::warn!(%number, "nobody took the decided batch for announcing it; fullnodes get it through sync");
+        }
+    }
+
+    fn report(&self, proposing: Option<BatchNumber>, votes: usize) {
+        let mut status = self.validator.status.lock();
+        (status.proposing, status.votes) = (proposing, votes);
+    }
+
+    async fn pause(&self, duration: Duration) {
+        tokio::select! {
+            () = self.shutdown.cancelled() => {}
+            () = tokio::time::sleep(duration) => {}
+        }
+    }
+}
+
+/// Brings the newest round to one other validator.
+struct Messenger {
+    validator: Arc<Validator>,
+    index: u16,
+    peer: PeerId,
+}
+
+impl Messenger {
+    async fn run(self, mut rounds: Rounds) {
+        loop {
+            let round = rounds.borrow_and_update().clone();
+            if let Some(round) = round {
+                self.deliver(&round, rounds.clone()).await;
+            }
+            if rounds.changed().await.is_err() {
+                return;
+            }
+        }
+    }
+
+    /// `newer` changes when another round begins.
+    async fn deliver(&self, round: &Round, mut newer: Rounds) {
+        let mut decide = round.decide.clone();
+        while decide.borrow().is_none() && matches!(newer.has_changed(), Ok(false)) {
+            match self.ask(round.propose.clone()).await {
+                Some(Response::Vote { index, signature }) if index == self.index => {
+                    // Nobody listens once there is a quorum.
+                    _ = round.votes.send((index, signature)).await;
+                    break;
+                }
+                Some(response) => tracing::debug!(validator = self.index, ?response, "no vote"),
+                None => {}
+            }
+            tokio::select! {
+                () = tokio::time::sleep(RETRY_PAUSE) => {}
+                _ = newer.changed() => return,
+            }
+        }
+        let decision = tokio::select! {
+            decision = async { decide.wait_for(Option::is_some).await.ok().and_then(|decision| decision.clone()) } => decision,
+            _ = newer.changed() => return,
+        };
+        // The next proposal carries the certificate, so that a lost decision needs no retry.
+        if let Some(decision) = decision {
+            self.ask(decision).await;
+        }
+    }
+
+    async fn ask(&self, payload: Vec<u8>) -> Option<Response> {
+        let limits = RequestLimits {
+            deadline: Duration::from_millis(self.validator.config.vote_timeout_ms.get()),
+            response_bytes_max: RESPONSE_BYTES_MAX,
+        };
+        let answer = self.validator.transport.request(self.peer, Protocol::CONSENSUS, payload, limits).await;
+        match answer.map(|bytes| messages::decode_response(&bytes)) {
+            Ok(Ok(response)) => Some(response),
+            Ok(Err(error)) => {
+                tracing::warn!(validator = self.index, %error, "a validator's answer is not one");
+                None
+            }
+            Err(error) => {
+                tracing::debug!(validator = self.index, %error, "a validator did not answer");
+                None
+            }
+        }
+    }
+}
+
+/// Heavy work on a thread that may block; it goes on to its end even if the caller is cancelled.
+async fn blocking<R: Send + 'static>(
+    task: &'static str,
+    work: impl FnOnce() -> R + Send + 'static,
+) -> Result<R, ConsensusError> {
+    let joined = tokio::task::spawn_blocking(work).await;
+    joined.map_err(|panic| ConsensusError::Task { task, reason: panic.to_string() })
+}
+
+/// When an empty batch is due; never if the interval is 0.
+fn empty_due(interval_ms: u64, last: Instant) -> Option<Instant> {
+    (interval_ms > 0).then(|| last + Duration::from_millis(interval_ms))
+}
+
+async fn sleep_until(due: Option<Instant>) {
+    match due {
+        Some(due) => tokio::time::sleep_until(due).await,
+        None => std::future::pending().await,
+    }
+}
