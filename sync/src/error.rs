@@ -1,0 +1,90 @@
+//! [`SyncError`], what stops a follower, and [`Fault`], what a peer did.
+
+use slipstream_executor::ExecuteError;
+use slipstream_network::NetworkError;
+use slipstream_storage::StorageError;
+use slipstream_types::{BatchNumber, CodecError, Waypoint};
+
+use crate::verify::Violation;
+
+/// What stops the sync daemon. Faults of peers do not: they cost the peer.
+#[derive(Debug, thiserror::Error)]
+pub enum SyncError {
+    /// The store failed, or holds what it must not.
+    #[error(transparent)]
+    Storage(#[from] StorageError),
+    /// This node's execution differs from what a quorum certified.
+    #[error(
+        "batch {number} is certified, but executing it here gives another {field}: this node's program or state is wrong; \
+         keep the data directory for a report and bootstrap a new one by snapshot"
+    )]
+    Diverged {
+        /// The batch.
+        number: BatchNumber,
+        /// The first header field that differs.
+        field: &'static str,
+    },
+    /// A certified batch cannot be executed at all.
+    #[error("batch {number} is certified, but cannot be executed here: {source}")]
+    Execute {
+        /// The batch.
+        number: BatchNumber,
+        /// Why.
+        source: Box<ExecuteError>,
+    },
+    /// A certified batch holds what its digests allow but this program cannot read.
+    #[error(
+        "batch {number} is certified, but its content is not readable: {reason}; a newer program may be needed"
+    )]
+    Unreadable {
+        /// The batch.
+        number: BatchNumber,
+        /// Why.
+        reason: String,
+    },
+    /// The ledger is not the one that the operator's waypoint names.
+    #[error(
+        "the ledger does not pass through waypoint {waypoint} (here batch {number} is {found}): check the waypoint with a \
+         node that you trust, or start in an empty data directory"
+    )]
+    WrongWaypoint {
+        /// What the operator gave.
+        waypoint: Waypoint,
+        /// Its batch.
+        number: BatchNumber,
+        /// What the ledger has there.
+        found: Waypoint,
+    },
+    /// No peer could show the waypoint's ledger info within the time given.
+    #[error("no peer knows waypoint {waypoint} ({answers}): check the waypoint and network.peers")]
+    UnknownWaypoint {
+        /// What the operator gave.
+        waypoint: Waypoint,
+        /// What each peer said.
+        answers: String,
+    },
+    /// A worker of the follower panicked.
+    #[error("a sync worker stopped: {0}")]
+    Worker(String),
+}
+
+/// Why an answer was not used.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Fault {
+    /// Late, lost, refused: the peer rests a while.
+    #[error(transparent)]
+    Network(#[from] NetworkError),
+    /// Not of the format.
+    #[error(transparent)]
+    Codec(#[from] CodecError),
+    /// Against the rules or the proofs.
+    #[error(transparent)]
+    Violation(#[from] Violation),
+}
+
+impl Fault {
+    /// Whether the answer itself proves that the peer is wrong, whatever the network did.
+    pub(crate) fn is_proof(&self) -> bool {
+        !matches!(self, Fault::Network(_))
+    }
+}

@@ -1,0 +1,294 @@
+//! Committing verified batches, by execution or by their deltas.
+
+use slipstream_executor::{
+    BatchEnv, ExecuteError, ExecutorConfig, HintsMode, Outcome, Transaction, decode_body, execute, prefetch,
+    seal,
+};
+use slipstream_storage::{CommitBatch, Head, StorageError, Store};
+use slipstream_types::{
+    B256, BatchHeader, BatchNumber, BlobKind, Body, Certificate, ChainConfig, Delta, Hints, Waypoint,
+    keccak256,
+};
+use tokio_util::sync::CancellationToken;
+
+use super::Follower;
+use crate::{
+    SyncError,
+    plan::RangeMode,
+    protocol::RangeBatch,
+    verify::{self, VerifiedRange},
+};
+
+/// Commits batches to the store. Blocking: it runs on a worker thread.
+pub(super) struct Applier {
+    store: Store,
+    chain: ChainConfig,
+    executor: ExecutorConfig,
+    history: bool,
+    waypoint: Option<Waypoint>,
+}
+
+/// What one batch cost and gave.
+pub(super) struct Applied {
+    pub(super) transactions: u64,
+    pub(super) replayed: bool,
+    /// Reads of execution that hints had foreseen.
+    pub(super) hinted_reads: u64,
+    /// All reads of execution, where there were hints.
+    pub(super) reads: u64,
+}
+
+/// A body made ready while the batch before it executes.
+struct Prepared {
+    body: Body,
+    transactions: Vec<Transaction>,
+    hints: Option<Hints>,
+}
+
+impl Follower {
+    /// Commits a range on a worker thread, up to the batch during which the node is told to stop.
+    pub(super) async fn apply(
+        &self,
+        range: VerifiedRange,
+        mode: RangeMode,
+        shutdown: &CancellationToken,
+    ) -> Result<(), SyncError> {
+        let (applier, stop, state) = (self.applier.clone(), shutdown.clone(), self.state.clone());
+        let work = tokio::task::spawn_blocking(move || {
+            applier.apply(&range, mode, &stop, &|batch| state.lock().counters.add(&batch))
+        });
+        work.await.map_err(|error| SyncError::Worker(error.to_string()))?
+    }
+}
+
+impl Applier {
+    pub(super) fn new(
+        store: Store,
+        chain: ChainConfig,
+        executor: ExecutorConfig,
+        history: bool,
+        waypoint: Option<Waypoint>,
+    ) -> Applier {
+        Applier { store, chain, executor, history, waypoint }
+    }
+
+    fn apply(
+        &self,
+        range: &VerifiedRange,
+        mode: RangeMode,
+        stop: &CancellationToken,
+        done: &dyn Fn(Applied),
+    ) -> Result<(), SyncError> {
+        let mut batches = range.batches().iter().peekable();
+        let mut next = batches.peek().map(|batch| self.prepare(batch, mode));
+        while let Some(batch) = batches.next() {
+            let prepared = next.take().expect("one was prepared for every batch")?;
+            if stop.is_cancelled() {
+                return Ok(());
+            }
+            let (committed, following) = rayon::join(
+                || self.commit(batch, prepared, mode, range.certificate()),
+                || batches.peek().map(|batch| self.prepare(batch, mode)),
+            );
+            next = following;
+            match committed {
+                Ok(applied) => done(applied),
+                // A validator's consensus was faster: the same batch is there already.
+                Err(SyncError::Storage(StorageError::NotNext { head, .. }))
+                    if head >= batch.header.number => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+
+    /// Decodes a body, recovers its senders and opens its hints; deltas need none of this.
+    fn prepare(&self, batch: &RangeBatch, mode: RangeMode) -> Result<Option<Prepared>, SyncError> {
+        let (RangeMode::Replay, Some(blob)) = (mode, &batch.body) else { return Ok(None) };
+        let unreadable = |reason: String| SyncError::Unreadable { number: batch.header.number, reason };
+        let body: Body = blob.open(BlobKind::Body).map_err(|error| unreadable(error.to_string()))?;
+        let transactions =
+            decode_body(&body, self.chain.chain_id).map_err(|error| unreadable(error.to_string()))?;
+        let hints = match self.executor.hints {
+            HintsMode::Off => None,
+            // Hints are advice: malformed ones are as good as none.
+            HintsMode::Keys => batch.hints.as_ref().and_then(|blob| blob.open(BlobKind::Hints).ok()),
+        };
+        Ok(Some(Prepared { body, transactions, hints }))
+    }
+
+    fn commit(
+        &self,
+        batch: &RangeBatch,
+        prepared: Option<Prepared>,
+        mode: RangeMode,
+        certificate: &Certificate,
+    ) -> Result<Applied, SyncError> {
+        let head = self.store.head()?;
+        if head.header.number.next() != batch.header.number {
+            return Err(
+                StorageError::NotNext { head: head.header.number, number: batch.header.number }.into()
+            );
+        }
+        self.check_waypoint(&head, &batch.header, certificate)?;
+        let certificate = (certificate.info.number == batch.header.number).then_some(certificate);
+        match (mode, prepared) {
+            (RangeMode::Replay, Some(prepared)) => self.replay(batch, prepared, &head, certificate),
+            _ => self.apply_delta(batch, certificate),
+        }
+    }
+
+    fn replay(
+        &self,
+        batch: &RangeBatch,
+        prepared: Prepared,
+        head: &Head,
+        certificate: Option<&Certificate>,
+    ) -> Result<Applied, SyncError> {
+        let header = &batch.header;
+        let env = BatchEnv::new(&self.chain, &head.header, header.timestamp_ms, header.proposer);
+        let view = self.store.view()?;
+        let Prepared { body, transactions, hints } = prepared;
+        let failed = |source| execute_error(header.number, source);
+        let (outcome, reads) = match hints {
+            Some(hints) => {
+                let (warm, _) = prefetch(&view, &hints, self.executor.prefetch_threads)?;
+                let outcome = execute(&warm, &env, &transactions).map_err(failed)?;
+                (outcome, warm.stats())
+            }
+            None => (execute(&view, &env, &transactions).map_err(failed)?, Default::default()),
+        };
+        self.commit_outcome(batch, &head.header, &body, &transactions, &outcome, certificate)?;
+        Ok(Applied {
+            transactions: transactions.len() as u64,
+            replayed: true,
+            hinted_reads: reads.hits,
+            reads: reads.hits + reads.misses,
+        })
+    }
+
+    /// Commits what execution gave, if it is what the certified header says.
+    fn commit_outcome(
+        &self,
+        batch: &RangeBatch,
+        parent: &BatchHeader,
+        body: &Body,
+        transactions: &[Transaction],
+        outcome: &Outcome,
+        certificate: Option<&Certificate>,
+    ) -> Result<(), SyncError> {
+        let header = &batch.header;
+        let speculation = self.store.speculate(&outcome.delta)?;
+        let root = speculation.root();
+        let sealed = seal(parent, header.epoch, header.timestamp_ms, header.proposer, body, outcome, root)
+            .map_err(|error| SyncError::Unreadable { number: header.number, reason: error.to_string() })?;
+        if let Some(field) = difference(header, &sealed.header) {
+            return Err(SyncError::Diverged { number: header.number, field });
+        }
+        let hashes: Vec<B256> = transactions.iter().map(|transaction| transaction.hash).collect();
+        let commit = CommitBatch {
+            header,
+            delta: &outcome.delta,
+            body: batch.body.as_ref(),
+            receipts: Some(&sealed.receipts),
+            delta_blob: Some(&sealed.delta),
+            hints: sealed.hints.as_ref(),
+            transaction_hashes: &hashes,
+            certificate,
+        };
+        Ok(self.store.commit(commit, Some(speculation))?)
+    }
+
+    fn apply_delta(
+        &self,
+        batch: &RangeBatch,
+        certificate: Option<&Certificate>,
+    ) -> Result<Applied, SyncError> {
+        let header = &batch.header;
+        let unreadable = |reason: String| SyncError::Unreadable { number: header.number, reason };
+        let blob = batch.delta.as_ref().ok_or_else(|| unreadable("the delta is missing".into()))?;
+        let delta = Delta::open(blob).map_err(|error| unreadable(error.to_string()))?;
+        let body = batch.body.as_ref().filter(|_| self.history);
+        let hashes: Vec<B256> = match body {
+            Some(body) => {
+                let body: Body = body.open(BlobKind::Body).map_err(|error| unreadable(error.to_string()))?;
+                body.transactions.iter().map(|raw| keccak256(&raw[..])).collect()
+            }
+            None => Vec::new(),
+        };
+        let commit = CommitBatch {
+            header,
+            delta: &delta,
+            body,
+            receipts: batch.receipts.as_ref().filter(|_| self.history),
+            delta_blob: Some(blob),
+            hints: None,
+            transaction_hashes: &hashes,
+            certificate,
+        };
+        match self.store.commit(commit, None) {
+            Err(StorageError::StateRootMismatch { number, .. }) => {
+                Err(SyncError::Diverged { number, field: "state root" })
+            }
+            committed => {
+                committed?;
+                Ok(Applied {
+                    transactions: header.tx_count.into(),
+                    replayed: false,
+                    hinted_reads: 0,
+                    reads: 0,
+                })
+            }
+        }
+    }
+
+    /// The ledger must pass through the operator's waypoint; checked before its batch is committed.
+    fn check_waypoint(
+        &self,
+        head: &Head,
+        header: &BatchHeader,
+        certificate: &Certificate,
+    ) -> Result<(), SyncError> {
+        let Some(waypoint) = self.waypoint.filter(|waypoint| waypoint.number == header.number) else {
+            return Ok(());
+        };
+        let mut accumulator = head.accumulator.clone();
+        accumulator.append(header.digest());
+        expect_waypoint(&waypoint, verify::waypoint_at(header, &accumulator, certificate))
+    }
+}
+
+/// Checks a ledger that is already past the waypoint, as far as its certificate is kept.
+pub(super) fn check_stored_waypoint(store: &Store, waypoint: &Waypoint) -> Result<(), SyncError> {
+    let found = match waypoint.number {
+        BatchNumber(0) => store.genesis()?.ledger_info().ok(),
+        number => store.certificate(number)?.map(|certificate| certificate.info),
+    };
+    found.map_or(Ok(()), |info| expect_waypoint(waypoint, Waypoint::of(&info)))
+}
+
+fn expect_waypoint(waypoint: &Waypoint, found: Waypoint) -> Result<(), SyncError> {
+    if found == *waypoint {
+        return Ok(());
+    }
+    Err(SyncError::WrongWaypoint { waypoint: *waypoint, number: waypoint.number, found })
+}
+
+fn execute_error(number: BatchNumber, source: ExecuteError) -> SyncError {
+    match source {
+        ExecuteError::State(error) => error.into(),
+        source => SyncError::Execute { number, source: Box::new(source) },
+    }
+}
+
+/// The first field in which what was executed differs from what is certified.
+fn difference(certified: &BatchHeader, executed: &BatchHeader) -> Option<&'static str> {
+    let differs = [
+        ("receipts root", certified.receipts_root != executed.receipts_root),
+        ("gas used", certified.gas_used != executed.gas_used),
+        ("delta digest", certified.delta_digest != executed.delta_digest),
+        ("state root", certified.state_root != executed.state_root),
+        ("header", certified != executed),
+    ];
+    differs.into_iter().find(|(_, differs)| *differs).map(|(field, _)| field)
+}

@@ -1,0 +1,166 @@
+//! Asking peers: summaries, and ranges one after another while the one before is applied.
+
+use std::time::Duration;
+
+use serde::de::DeserializeOwned;
+use slipstream_network::{PeerId, Protocol, RequestLimits};
+use slipstream_types::{BatchNumber, Digest, codec};
+use tokio::{sync::mpsc, time::Instant};
+use tokio_util::sync::CancellationToken;
+
+use super::{Follower, RANGES_AHEAD};
+use crate::{
+    SyncError,
+    error::Fault,
+    plan::RangeMode,
+    protocol::{
+        ANSWER_BYTES_MAX, Parts, RANGE_BATCHES_MAX, RANGE_BYTES_MAX, Range, RangeRequest, Request, Summary,
+    },
+    verify::{self, VerifiedRange, Violation},
+};
+
+impl Follower {
+    /// Asks one peer and decodes its answer.
+    pub(super) async fn ask<T: DeserializeOwned>(&self, peer: PeerId, request: &Request) -> Result<T, Fault> {
+        let bytes = self.ask_bytes(peer, request).await?;
+        Ok(codec::decode("sync answer", &bytes, ANSWER_BYTES_MAX)?)
+    }
+
+    /// Asks one peer.
+    pub(super) async fn ask_bytes(&self, peer: PeerId, request: &Request) -> Result<Vec<u8>, Fault> {
+        let payload = codec::encode("sync request", request)?;
+        let deadline = Duration::from_millis(self.config.request_deadline_ms.get());
+        let limits = RequestLimits { deadline, response_bytes_max: ANSWER_BYTES_MAX };
+        Ok(self.transport.request(peer, Protocol::SYNC, payload, limits).await?)
+    }
+
+    /// Asks all peers whose summary is stale, at once.
+    pub(super) async fn refresh_summaries(&self) {
+        let stale = {
+            let mut state = self.state.lock();
+            state.book.retain(&self.transport.peers());
+            state.book.stale(Instant::now(), super::SUMMARY_AGE)
+        };
+        futures::future::join_all(stale.into_iter().map(|peer| self.refresh_summary(peer))).await;
+    }
+
+    async fn refresh_summary(&self, peer: PeerId) {
+        let checked = match self.ask::<Summary>(peer, &Request::Summary).await {
+            Ok(summary) => self.check_summary(summary),
+            Err(fault) => Err(fault),
+        };
+        match checked {
+            Ok(summary) => self.state.lock().book.summarize(peer, Instant::now(), summary),
+            Err(fault) => self.punish(peer, "summary", &fault),
+        }
+    }
+
+    fn check_summary(&self, summary: Summary) -> Result<Summary, Fault> {
+        if summary.genesis != self.genesis {
+            return Err(Violation::WrongChain { found: summary.genesis, expected: self.genesis }.into());
+        }
+        if let Some(certificate) = &summary.head {
+            certificate.verify(&self.set).map_err(Violation::from)?;
+        }
+        Ok(summary)
+    }
+
+    /// Fetches and applies ranges up to `target`. Ends early when nobody can be asked; the next turn plans anew.
+    pub(super) async fn catch_up(
+        &self,
+        mode: RangeMode,
+        target: BatchNumber,
+        shutdown: &CancellationToken,
+    ) -> Result<(), SyncError> {
+        let (sender, mut ranges) = mpsc::channel::<VerifiedRange>(RANGES_AHEAD);
+        let head = self.store.head()?;
+        let fetch = async {
+            tokio::select! {
+                () = shutdown.cancelled() => {}
+                () = self.fetch_ranges(mode, head.header.number.next(), head.digest, target, sender) => {}
+            }
+            Ok(())
+        };
+        let apply = async {
+            while let Some(range) = ranges.recv().await {
+                self.apply(range, mode, shutdown).await?;
+            }
+            Ok(())
+        };
+        tokio::try_join!(fetch, apply).map(|_| ())
+    }
+
+    async fn fetch_ranges(
+        &self,
+        mode: RangeMode,
+        mut first: BatchNumber,
+        mut parent: Digest,
+        target: BatchNumber,
+        sender: mpsc::Sender<VerifiedRange>,
+    ) {
+        while first <= target {
+            let Some((peer, head)) = self.choose(mode, first) else { return };
+            let request = RangeRequest {
+                first,
+                batches_max: self.config.range_batches_max.get().min(RANGE_BATCHES_MAX),
+                bytes_max: self.config.range_bytes_max.get().min(RANGE_BYTES_MAX),
+                parts: self.parts(mode),
+            };
+            match self.fetch_range(peer, head, request, parent).await {
+                Ok(range) => {
+                    let Some(last) = range.batches().last() else { return };
+                    (first, parent) = (last.header.number.next(), last.header.digest());
+                    if sender.send(range).await.is_err() {
+                        return;
+                    }
+                }
+                Err(fault) => self.punish(peer, &format!("batches from {first} on"), &fault),
+            }
+        }
+    }
+
+    /// The best peer that serves a batch in a mode, and its certified head.
+    fn choose(&self, mode: RangeMode, first: BatchNumber) -> Option<(PeerId, BatchNumber)> {
+        let candidates = self.state.lock().book.candidates(Instant::now(), self.config.history);
+        let serves = candidates.into_iter().find(|peer| {
+            let from = match mode {
+                RangeMode::Replay => peer.replay_from,
+                RangeMode::Delta => peer.delta_from,
+            };
+            peer.head >= first && from.is_some_and(|from| from <= first)
+        });
+        serves.map(|peer| (peer.peer, peer.head))
+    }
+
+    fn parts(&self, mode: RangeMode) -> Parts {
+        match mode {
+            RangeMode::Replay if self.hints => Parts::BODY.with(Parts::HINTS),
+            RangeMode::Replay => Parts::BODY,
+            RangeMode::Delta if self.config.history => Parts::DELTA.with(Parts::BODY).with(Parts::RECEIPTS),
+            RangeMode::Delta => Parts::DELTA,
+        }
+    }
+
+    async fn fetch_range(
+        &self,
+        peer: PeerId,
+        head: BatchNumber,
+        request: RangeRequest,
+        parent: Digest,
+    ) -> Result<VerifiedRange, Fault> {
+        let asked = Instant::now();
+        let answer: Range = self.ask(peer, &Request::Range(request)).await?;
+        let took = asked.elapsed();
+        let set = self.set.clone();
+        let due = head.0 - request.first.0 + 1;
+        let checked =
+            tokio::task::spawn_blocking(move || verify::range(answer, &request, parent, due, &set)).await;
+        let range = checked.map_err(|_| Violation::Unrelated("checking it failed"))??;
+        let bytes = range.part_bytes();
+        let mut state = self.state.lock();
+        state.book.credit(&peer, bytes, took);
+        state.book.advance(&peer, range.certificate());
+        state.counters.bytes_received += bytes as u64;
+        Ok(range)
+    }
+}

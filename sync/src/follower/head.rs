@@ -1,0 +1,96 @@
+//! At the head: batches that arrive by broadcast are verified, relayed and executed.
+
+use std::collections::BTreeMap;
+
+use slipstream_network::{MESSAGE_BYTES_MAX, PeerId};
+use slipstream_types::{BatchNumber, codec};
+use tokio_util::sync::CancellationToken;
+
+use super::{ANNOUNCED_MAX, Follower};
+use crate::{
+    SyncError,
+    error::Fault,
+    plan::RangeMode,
+    protocol::Announcement,
+    verify::{self, Violation},
+};
+
+/// An announcement whose certificate was checked, nothing else.
+pub(super) struct Announced {
+    from: PeerId,
+    announcement: Announcement,
+    payload: Vec<u8>,
+}
+
+/// Announcements that wait for the batch before them.
+#[derive(Default)]
+pub(super) struct Pending(BTreeMap<BatchNumber, Announced>);
+
+impl Pending {
+    /// Keeps the lowest few: they are needed first.
+    pub(super) fn add(&mut self, announced: Announced) {
+        self.0.insert(announced.announcement.header.number, announced);
+        while self.0.len() > ANNOUNCED_MAX {
+            self.0.pop_last();
+        }
+    }
+
+    fn take(&mut self, number: BatchNumber) -> Option<Announced> {
+        self.0 = self.0.split_off(&number);
+        self.0.remove(&number)
+    }
+}
+
+impl Follower {
+    /// Takes a broadcast. Its certificate is checked at once; the rest waits for the follower's loop.
+    pub async fn on_broadcast(&self, peer: PeerId, payload: Vec<u8>) {
+        let decoded = codec::decode::<Announcement>("announcement", &payload, MESSAGE_BYTES_MAX);
+        let checked = decoded.map_err(Fault::from).and_then(|announcement| {
+            announcement.certificate.verify(&self.set).map_err(Violation::from)?;
+            Ok(announcement)
+        });
+        let announcement = match checked {
+            Ok(announcement) => announcement,
+            Err(fault) => return self.punish(peer, "announcement", &fault),
+        };
+        let head = self.store.head().map_or(BatchNumber(0), |head| head.header.number);
+        self.state.lock().book.advance(&peer, &announcement.certificate);
+        // A peer whose certificate is good may still attach another batch's header; `verify::announced` tells.
+        if announcement.header.number > head {
+            let announced = Announced { from: peer, announcement, payload };
+            if self.announced.try_send(announced).is_err() {
+                self.wake.notify_one();
+            }
+        }
+    }
+
+    /// Works through pending announcements that continue the head.
+    pub(super) async fn take_pending(
+        &self,
+        pending: &mut Pending,
+        shutdown: &CancellationToken,
+    ) -> Result<(), SyncError> {
+        while !shutdown.is_cancelled() {
+            let head = self.store.head()?;
+            let Some(Announced { from, announcement, payload }) = pending.take(head.header.number.next())
+            else {
+                return Ok(());
+            };
+            let set = self.set.clone();
+            let checked =
+                tokio::task::spawn_blocking(move || verify::announced(announcement, &head, &set)).await;
+            match checked.map_err(|error| SyncError::Worker(error.to_string()))? {
+                Ok(range) => {
+                    self.state.lock().counters.bytes_received += range.part_bytes() as u64;
+                    self.transport.broadcast(payload, Some(from));
+                    if !self.replays_head() {
+                        return Ok(());
+                    }
+                    self.apply(range, RangeMode::Replay, shutdown).await?;
+                }
+                Err(violation) => self.punish(from, "announcement", &violation.into()),
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,40 @@
+//! The state-sync daemon: how a node catches up with its ledger and stays at its head, and how it serves others.
+//!
+//! Left to others: executing (`executor`), keeping (`storage`), moving bytes (`network`), deciding (`consensus`).
+//!
+//! ```text
+//!  peers ─ summaries ─▶ plan ─▶ ranges ─▶ verify ─▶ replay │ apply ─▶ Store::commit
+//!    ▲                   │        ▲                                        │
+//!    │                   └─────▶ snapshot ─ chunks ─▶ Restore ─────────────┤
+//!    └── PeerBook: benched for slowness, banned for proven lies           ▼
+//!                                                     SyncServer ◀── the same Store
+//! ```
+//!
+//! * [`protocol`]: requests and answers, each bounded. [`SyncServer`] answers them from a store.
+//! * [`verify`]: pure checks of an answer against a certificate and the validator set.
+//! * [`plan`]: what to do next, as a pure function of local head, mode and what peers offer.
+//! * [`Follower`]: the driver. It fetches and verifies one chunk while the one before it executes or applies.
+//!
+//! Invariants: nothing reaches the store that a certificate does not cover; an answer that breaks a rule of the protocol
+//! costs its sender a ban with a reason, one that is late or missing costs it a pause; a failed range goes to another peer.
+//!
+//! Trusted: the genesis (or the waypoint), and through it the validators. Not trusted: any peer.
+
+mod config;
+mod error;
+mod follower;
+mod peers;
+pub mod plan;
+pub mod protocol;
+mod server;
+mod status;
+pub mod verify;
+mod waypoint;
+
+pub use config::{Mode, SyncConfig};
+pub use error::SyncError;
+pub use follower::Follower;
+pub use protocol::announcement;
+pub use server::SyncServer;
+pub use status::{PeerStatus, SnapshotStatus, SyncStatus};
+pub use waypoint::fetch_genesis;

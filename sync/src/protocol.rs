@@ -1,0 +1,219 @@
+//! What peers ask each other under [`slipstream_network::Protocol::SYNC`], and what they broadcast.
+//!
+//! A request is one BCS [`Request`]; the answer is the BCS of the type that its doc names. See docs/formats.md.
+
+use serde::{Deserialize, Serialize};
+use slipstream_types::{
+    BatchHeader, BatchNumber, Blob, Certificate, CodecError, Digest, LedgerInfo, Path,
+    accumulator::AccumulatorRangeProof, bounded::BoundedVec, codec, delta::Code, limits,
+};
+
+/// Bytes of a request; the longest asks for [`CODES_MAX`] codes.
+pub const REQUEST_BYTES_MAX: usize = 4096;
+/// Bytes of an answer: one batch of the largest size must fit, whatever the asker's budget.
+pub const ANSWER_BYTES_MAX: usize = slipstream_network::MESSAGE_BYTES_MAX;
+/// Bytes of parts that a server puts into one range answer before it stops, whatever the asker's budget.
+pub const RANGE_BYTES_MAX: u32 = 16 << 20;
+/// Batches in one range answer.
+pub const RANGE_BATCHES_MAX: u32 = 1024;
+/// Uncompressed bytes of a state chunk that a server makes at most.
+pub const CHUNK_BYTES_MAX: u32 = 4 << 20;
+/// Codes asked for at once.
+pub const CODES_MAX: usize = 64;
+/// Snapshots named in a summary.
+pub const SNAPSHOTS_MAX: usize = 8;
+
+/// One question.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub enum Request {
+    /// Answered by [`Summary`].
+    Summary,
+    /// Answered by [`Range`].
+    Range(RangeRequest),
+    /// Headers up to a batch with their proof; answered by [`Headers`].
+    Headers {
+        /// The first header.
+        first: BatchNumber,
+        /// The last header; the proof is against the ledger that ends with it.
+        last: BatchNumber,
+    },
+    /// Answered by [`Offer`]: what a snapshot begins with.
+    Offer {
+        /// The snapshot.
+        number: BatchNumber,
+    },
+    /// Answered by a blob of kind `StateChunk` that holds a [`slipstream_storage::StateChunk`].
+    Chunk {
+        /// The snapshot.
+        number: BatchNumber,
+        /// Where the chunk begins.
+        first: Path,
+        /// Uncompressed bytes after which it ends.
+        bytes_max: u32,
+    },
+    /// Contract code of a snapshot by hash; answered by [`Codes`].
+    Codes {
+        /// The snapshot.
+        number: BatchNumber,
+        /// Keccak-256 of each.
+        hashes: BoundedVec<Digest, CODES_MAX>,
+    },
+    /// The genesis with its proof; answered by [`Origin`].
+    Origin {
+        /// The waypoint's batch.
+        number: BatchNumber,
+    },
+}
+
+/// The parts of a batch, as bits.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Parts(pub u8);
+
+impl Parts {
+    /// Transactions.
+    pub const BODY: Parts = Parts(1);
+    /// Receipts.
+    pub const RECEIPTS: Parts = Parts(2);
+    /// State changes.
+    pub const DELTA: Parts = Parts(4);
+    /// Hints; a batch without them is no error.
+    pub const HINTS: Parts = Parts(8);
+
+    /// Both.
+    pub const fn with(self, other: Parts) -> Parts {
+        Parts(self.0 | other.0)
+    }
+
+    /// Whether all of `other` is in it.
+    pub const fn has(self, other: Parts) -> bool {
+        self.0 & other.0 == other.0
+    }
+}
+
+/// Asks for consecutive batches. The answer ends with `batches_max` batches, at the server's last certified batch, or
+/// as soon as its parts reach `bytes_max`; an answer that ends earlier breaks the protocol.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct RangeRequest {
+    /// The first batch.
+    pub first: BatchNumber,
+    /// At most this many; the server's own limit is [`RANGE_BATCHES_MAX`].
+    pub batches_max: u32,
+    /// Compressed bytes of parts; the server's own limit is [`RANGE_BYTES_MAX`].
+    pub bytes_max: u32,
+    /// What to send of each batch.
+    pub parts: Parts,
+}
+
+/// Consecutive batches under one certificate.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Range {
+    /// Of the last batch, or of a later one.
+    pub certificate: Certificate,
+    /// That the headers stand where they say in the ledger that the certificate signs.
+    pub proof: AccumulatorRangeProof,
+    /// The batches.
+    pub batches: BoundedVec<RangeBatch, { RANGE_BATCHES_MAX as usize }>,
+}
+
+/// One batch with the parts that were asked for.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct RangeBatch {
+    /// Its header.
+    pub header: BatchHeader,
+    /// If asked for.
+    pub body: Option<Blob>,
+    /// If asked for.
+    pub receipts: Option<Blob>,
+    /// If asked for.
+    pub delta: Option<Blob>,
+    /// If asked for and known.
+    pub hints: Option<Blob>,
+}
+
+impl RangeBatch {
+    /// Compressed bytes of its parts.
+    pub fn part_bytes(&self) -> usize {
+        let parts = [&self.body, &self.receipts, &self.delta, &self.hints];
+        parts.into_iter().flatten().map(|blob| blob.len()).sum()
+    }
+}
+
+/// What a node has. Only the certificate can be checked; the rest is a promise that costs its maker when broken.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Summary {
+    /// Digest of batch 0: the chain's identity.
+    pub genesis: Digest,
+    /// Its last certified batch; none if that is genesis.
+    pub head: Option<Certificate>,
+    /// First batch whose body it keeps, if any; from there on it keeps all.
+    pub bodies_from: Option<BatchNumber>,
+    /// The same for receipts.
+    pub receipts_from: Option<BatchNumber>,
+    /// The same for deltas.
+    pub deltas_from: Option<BatchNumber>,
+    /// Snapshots it serves, newest first.
+    pub snapshots: BoundedVec<BatchNumber, SNAPSHOTS_MAX>,
+}
+
+/// Consecutive headers. The asker has the certificate already.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Headers {
+    /// As many as were asked for.
+    pub headers: BoundedVec<BatchHeader, { limits::HEADERS_MAX }>,
+    /// Against the accumulator that ends with the last of them.
+    pub proof: AccumulatorRangeProof,
+}
+
+/// The target of a snapshot.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Offer {
+    /// Of the snapshot's batch.
+    pub certificate: Certificate,
+    /// The batch, with the state root that all chunks prove against.
+    pub header: BatchHeader,
+}
+
+/// Contract code, in the order asked for.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Codes {
+    /// One per hash.
+    pub codes: BoundedVec<Code, CODES_MAX>,
+}
+
+/// What a node needs to start from a waypoint alone.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Origin {
+    /// The ledger info that the waypoint names.
+    pub info: LedgerInfo,
+    /// The genesis, a blob of kind `Genesis`.
+    pub genesis: Blob,
+    /// That the genesis is leaf 0 of the ledger info's accumulator.
+    pub proof: AccumulatorRangeProof,
+}
+
+/// A new batch, broadcast once it is certified.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Announcement {
+    /// Its header.
+    pub header: BatchHeader,
+    /// Its own certificate.
+    pub certificate: Certificate,
+    /// Its transactions.
+    pub body: Blob,
+    /// What executing it reads.
+    pub hints: Option<Blob>,
+}
+
+/// The bytes that announce a decided batch.
+///
+/// # Errors
+/// None for batches within [`limits`].
+pub fn announcement(
+    header: BatchHeader,
+    certificate: Certificate,
+    body: Blob,
+    hints: Option<Blob>,
+) -> Result<Vec<u8>, CodecError> {
+    codec::encode("announcement", &Announcement { header, certificate, body, hints })
+}

@@ -1,0 +1,211 @@
+//! [`SyncServer`]: answers [`Request`]s from a store. Blobs are served as they are stored.
+
+use std::sync::Arc;
+
+use serde::Serialize;
+use slipstream_network::{PeerId, Refusal};
+use slipstream_storage::{Snapshot, StorageError, Store};
+use slipstream_types::{
+    BatchNumber, Blob, BlobKind, Certificate, LedgerInfo, bounded::BoundedVec, codec, delta::Code, limits,
+};
+
+use crate::protocol::{
+    CHUNK_BYTES_MAX, CODES_MAX, Codes, Headers, Offer, Origin, Parts, RANGE_BATCHES_MAX, RANGE_BYTES_MAX,
+    REQUEST_BYTES_MAX, Range, RangeBatch, RangeRequest, Request, SNAPSHOTS_MAX, Summary,
+};
+
+/// The serving side. `network` bounds how many requests of one peer run at once and how long they may take.
+pub struct SyncServer {
+    store: Store,
+}
+
+impl SyncServer {
+    /// Serves what the store has.
+    pub fn new(store: Store) -> SyncServer {
+        SyncServer { store }
+    }
+
+    /// Answers one request.
+    ///
+    /// # Errors
+    /// A text for the asker, if the request is malformed or asks for what is not kept here.
+    pub async fn handle(&self, _peer: PeerId, payload: Vec<u8>) -> Result<Vec<u8>, Refusal> {
+        let request: Request = codec::decode("sync request", &payload, REQUEST_BYTES_MAX)
+            .map_err(|error| Refusal(error.to_string()))?;
+        let store = self.store.clone();
+        let answer = tokio::task::spawn_blocking(move || answer(&store, request)).await;
+        answer.map_err(|_| Refusal("the request failed here".into()))?.map_err(Unserved::into_refusal)
+    }
+}
+
+/// Why a request was not served.
+enum Unserved {
+    Storage(StorageError),
+    NotKept(String),
+}
+
+impl Unserved {
+    fn into_refusal(self) -> Refusal {
+        match self {
+            Unserved::Storage(error) => {
+                tracing::warn!(%error, "cannot serve a sync request");
+                Refusal("the store of this node failed".into())
+            }
+            Unserved::NotKept(text) => Refusal(text),
+        }
+    }
+}
+
+impl From<StorageError> for Unserved {
+    fn from(error: StorageError) -> Self {
+        Unserved::Storage(error)
+    }
+}
+
+fn not_kept(what: &str, number: BatchNumber) -> Unserved {
+    Unserved::NotKept(format!("the {what} of batch {number} is not kept here"))
+}
+
+fn bytes<T: Serialize>(answer: &T) -> Result<Vec<u8>, Unserved> {
+    codec::encode("answer", answer).map_err(|error| Unserved::NotKept(error.to_string()))
+}
+
+fn bounded<T, const MAX: usize>(items: Vec<T>) -> Result<BoundedVec<T, MAX>, Unserved> {
+    BoundedVec::new(items).map_err(|error| Unserved::NotKept(error.to_string()))
+}
+
+fn answer(store: &Store, request: Request) -> Result<Vec<u8>, Unserved> {
+    if !store.is_initialized() {
+        return Err(Unserved::NotKept("this node has no ledger yet".into()));
+    }
+    match request {
+        Request::Summary => bytes(&summary(store)?),
+        Request::Range(request) => bytes(&range(store, &request)?),
+        Request::Headers { first, last } => bytes(&headers(store, first, last)?),
+        Request::Offer { number } => {
+            let certificate = snapshot(store, number)?.info().certificate.clone();
+            let header = store.header(number)?.ok_or_else(|| not_kept("header", number))?;
+            bytes(&Offer { certificate, header })
+        }
+        Request::Chunk { number, first, bytes_max } => {
+            let chunk = snapshot(store, number)?.chunk(first, bytes_max.min(CHUNK_BYTES_MAX) as usize)?;
+            let blob =
+                Blob::seal(BlobKind::StateChunk, &chunk).map_err(|e| Unserved::NotKept(e.to_string()))?;
+            Ok(blob.into_bytes())
+        }
+        Request::Codes { number, hashes } => bytes(&codes(&*snapshot(store, number)?, &hashes)?),
+        Request::Origin { number } => bytes(&origin(store, number)?),
+    }
+}
+
+fn summary(store: &Store) -> Result<Summary, Unserved> {
+    let genesis = store.header(BatchNumber(0))?.ok_or_else(|| not_kept("header", BatchNumber(0)))?;
+    let snapshots = store.snapshots().into_iter().map(|info| info.number).take(SNAPSHOTS_MAX).collect();
+    Ok(Summary {
+        genesis: genesis.digest(),
+        head: store.latest_certificate()?,
+        bodies_from: store.lowest(BlobKind::Body)?,
+        receipts_from: store.lowest(BlobKind::Receipts)?,
+        deltas_from: store.lowest(BlobKind::Delta)?,
+        snapshots: bounded(snapshots)?,
+    })
+}
+
+fn range(store: &Store, request: &RangeRequest) -> Result<Range, Unserved> {
+    let latest = store.latest_certificate()?.filter(|latest| latest.info.number >= request.first);
+    let latest = latest.ok_or_else(|| not_kept("certificate", request.first))?;
+    let due = latest.info.number.0 - request.first.0 + 1;
+    let count = u64::from(request.batches_max.min(RANGE_BATCHES_MAX)).min(due) as usize;
+    let bytes_max = request.bytes_max.min(RANGE_BYTES_MAX) as usize;
+    let mut batches = Vec::new();
+    let mut bytes = 0;
+    for header in store.headers(request.first, count)? {
+        let batch = range_batch(store, header, request.parts)?;
+        bytes += batch.part_bytes();
+        batches.push(batch);
+        if bytes >= bytes_max {
+            break;
+        }
+    }
+    let last = batches.last().ok_or_else(|| not_kept("header", request.first))?.header.number;
+    let certificate = certificate_for(store, last, latest)?;
+    let leaves = certificate.info.number.0 + 1;
+    let proof = store.header_range_proof(leaves, request.first, batches.len())?;
+    Ok(Range { certificate, proof, batches: bounded(batches)? })
+}
+
+/// The batch's own certificate if it is kept, else the latest, which covers it too.
+fn certificate_for(
+    store: &Store,
+    last: BatchNumber,
+    latest: Certificate,
+) -> Result<Certificate, StorageError> {
+    Ok(store.certificate(last)?.unwrap_or(latest))
+}
+
+fn range_batch(
+    store: &Store,
+    header: slipstream_types::BatchHeader,
+    parts: Parts,
+) -> Result<RangeBatch, Unserved> {
+    let number = header.number;
+    let part = |part, kind: BlobKind| match parts.has(part) {
+        true => Ok(store.blob(kind, number)?),
+        false => Ok::<_, StorageError>(None),
+    };
+    let due = |wanted, kind: BlobKind| {
+        let blob = part(wanted, kind)?;
+        if parts.has(wanted) && blob.is_none() { Err(not_kept(kind.name(), number)) } else { Ok(blob) }
+    };
+    Ok(RangeBatch {
+        header,
+        body: due(Parts::BODY, BlobKind::Body)?,
+        receipts: due(Parts::RECEIPTS, BlobKind::Receipts)?,
+        delta: due(Parts::DELTA, BlobKind::Delta)?,
+        hints: part(Parts::HINTS, BlobKind::Hints)?,
+    })
+}
+
+fn headers(store: &Store, first: BatchNumber, last: BatchNumber) -> Result<Headers, Unserved> {
+    let count = last.0.checked_sub(first.0).map_or(0, |n| n.saturating_add(1)) as usize;
+    if count == 0 || count > limits::HEADERS_MAX {
+        return Err(Unserved::NotKept(format!(
+            "headers {first} to {last} are not 1 to {}",
+            limits::HEADERS_MAX
+        )));
+    }
+    let headers = store.headers(first, count)?;
+    if headers.len() != count {
+        return Err(not_kept("header", last));
+    }
+    let proof = store.header_range_proof(last.0 + 1, first, count)?;
+    Ok(Headers { headers: bounded(headers)?, proof })
+}
+
+fn snapshot(store: &Store, number: BatchNumber) -> Result<Arc<Snapshot>, Unserved> {
+    store.snapshot(number)?.ok_or_else(|| not_kept("snapshot", number))
+}
+
+fn codes(snapshot: &Snapshot, hashes: &[slipstream_types::Digest]) -> Result<Codes, Unserved> {
+    let mut codes: Vec<Code> = Vec::with_capacity(hashes.len().min(CODES_MAX));
+    for hash in hashes {
+        let code =
+            snapshot.code(hash)?.ok_or_else(|| Unserved::NotKept(format!("code {hash} is not kept here")))?;
+        codes.push(Code::new(code.to_vec()).map_err(|error| Unserved::NotKept(error.to_string()))?);
+    }
+    Ok(Codes { codes: bounded(codes)? })
+}
+
+fn origin(store: &Store, number: BatchNumber) -> Result<Origin, Unserved> {
+    let genesis = store.blob(BlobKind::Body, BatchNumber(0))?.ok_or_else(|| not_kept("genesis", number))?;
+    let info: LedgerInfo = match store.certificate(number)? {
+        Some(certificate) => certificate.info,
+        None if number.0 == 0 => {
+            let genesis = store.genesis()?;
+            genesis.ledger_info().map_err(|error| Unserved::NotKept(error.to_string()))?
+        }
+        None => return Err(not_kept("certificate", number)),
+    };
+    let proof = store.header_range_proof(number.0 + 1, BatchNumber(0), 1)?;
+    Ok(Origin { info, genesis, proof })
+}

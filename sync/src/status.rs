@@ -1,0 +1,68 @@
+//! [`SyncStatus`]: what the daemon is doing, for operators and metrics.
+
+use serde::Serialize;
+use slipstream_network::PeerId;
+use slipstream_types::BatchNumber;
+
+use crate::config::Mode;
+
+/// What the follower is doing and did since it started.
+#[derive(Clone, Debug, Serialize)]
+pub struct SyncStatus {
+    /// The configured mode.
+    pub mode: Mode,
+    /// `idle`, `waiting for peers`, `snapshot`, `replay`, `delta` or `stuck`.
+    pub phase: &'static str,
+    /// The local head.
+    pub head: BatchNumber,
+    /// The highest certified batch that peers showed.
+    pub target: BatchNumber,
+    /// Batches committed by following, since start.
+    pub batches: u64,
+    /// Of these, executed here.
+    pub batches_replayed: u64,
+    /// Transactions in them.
+    pub transactions: u64,
+    /// Bytes of verified answers and announcements.
+    pub bytes_received: u64,
+    /// Time spent behind the head.
+    pub active_seconds: f64,
+    /// Hinted keys that execution used, over the keys that it read; none before a batch with hints was replayed.
+    pub hint_recall: Option<f64>,
+    /// The running or last restore.
+    pub snapshot: Option<SnapshotStatus>,
+    /// Each peer, the banned ones with their reason.
+    pub peers: Vec<PeerStatus>,
+}
+
+/// Progress of a restore.
+#[derive(Clone, Debug, Serialize)]
+pub struct SnapshotStatus {
+    /// The batch.
+    pub number: BatchNumber,
+    /// Rows restored.
+    pub rows: u64,
+    /// Share of the state's paths that is done, 0 to 1: paths are hashes, so this is the share of the rows too.
+    pub share: f64,
+}
+
+/// One peer.
+#[derive(Clone, Debug, Serialize)]
+pub struct PeerStatus {
+    /// Who.
+    pub id: PeerId,
+    /// Its certified head.
+    pub head: Option<BatchNumber>,
+    /// Bytes of answers that passed their checks.
+    pub verified_bytes: u64,
+    /// Over the time its answers took.
+    pub bytes_per_second: u64,
+    /// Answers that were late, lost or refused.
+    pub failures: u64,
+    /// Not asked for so long.
+    pub pause_ms: u64,
+    /// Proved wrong.
+    pub banned: bool,
+    /// Why it was last paused or banned.
+    pub last_reason: Option<String>,
+}

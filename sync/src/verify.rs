@@ -1,0 +1,290 @@
+//! Pure checks of what a peer sent. What passes here is covered by a quorum's signatures.
+
+use rayon::prelude::*;
+use slipstream_storage::{ChunkError, Head};
+use slipstream_types::{
+    BatchHeader, BatchNumber, Blob, BlobKind, Certificate, CodecError, Digest, ValidatorSet, Waypoint,
+    accumulator::{Accumulator, AccumulatorError},
+    batch::content_digest,
+    certificate::CertificateError,
+};
+
+use crate::protocol::{Announcement, Headers, Offer, Parts, Range, RangeBatch, RangeRequest};
+
+/// A rule that an answer broke.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Violation {
+    /// The certificate is not a quorum's.
+    #[error(transparent)]
+    Certificate(#[from] CertificateError),
+    /// The headers are not in the certified ledger.
+    #[error(transparent)]
+    Accumulator(#[from] AccumulatorError),
+    /// The rows are not in the certified state.
+    #[error(transparent)]
+    Chunk(#[from] ChunkError),
+    /// A blob does not open.
+    #[error(transparent)]
+    Codec(#[from] CodecError),
+    /// A blob is not what its header commits to.
+    #[error("the {part} of batch {number} has digest {found}, its header says {expected}")]
+    WrongDigest {
+        /// The kind of blob.
+        part: &'static str,
+        /// The batch.
+        number: BatchNumber,
+        /// The blob's.
+        found: Digest,
+        /// The header's.
+        expected: Digest,
+    },
+    /// A part that was asked for and promised is not there.
+    #[error("the {part} of batch {number} is missing")]
+    MissingPart {
+        /// The kind of blob.
+        part: &'static str,
+        /// The batch.
+        number: BatchNumber,
+    },
+    /// The answer ends before its limits and before the peer's head.
+    #[error("short range: {found} batches from {first} on, {wanted} were due")]
+    ShortRange {
+        /// The first batch.
+        first: BatchNumber,
+        /// Batches sent.
+        found: usize,
+        /// Batches due.
+        wanted: usize,
+    },
+    /// Batches that were not asked for, or not in order.
+    #[error("batch {found} stands where batch {expected} was due")]
+    WrongNumber {
+        /// What was due.
+        expected: BatchNumber,
+        /// What came.
+        found: BatchNumber,
+    },
+    /// A header does not continue the one before it.
+    #[error("batch {number} does not continue batch {} of this ledger", number.0.saturating_sub(1))]
+    WrongParent {
+        /// The batch.
+        number: BatchNumber,
+    },
+    /// A header and its certificate disagree.
+    #[error("the certificate of batch {number} and its header disagree on the {field}")]
+    Disagreement {
+        /// The batch.
+        number: BatchNumber,
+        /// What they disagree on.
+        field: &'static str,
+    },
+    /// The peer is of another chain.
+    #[error("the peer's chain is {found}, this node's is {expected}")]
+    WrongChain {
+        /// Its genesis digest.
+        found: Digest,
+        /// Ours.
+        expected: Digest,
+    },
+    /// An answer of the right form that does not answer the question.
+    #[error("the answer is not what was asked for: {0}")]
+    Unrelated(&'static str),
+}
+
+/// Batches whose headers, bodies, receipts and deltas are certified. Only [`range`] and [`announced`] make it.
+#[derive(Debug)]
+pub struct VerifiedRange {
+    certificate: Certificate,
+    batches: Vec<RangeBatch>,
+}
+
+impl VerifiedRange {
+    /// Covers all of the batches.
+    pub fn certificate(&self) -> &Certificate {
+        &self.certificate
+    }
+
+    /// In order, at least one.
+    pub fn batches(&self) -> &[RangeBatch] {
+        &self.batches
+    }
+
+    /// Compressed bytes of all parts.
+    pub fn part_bytes(&self) -> usize {
+        self.batches.iter().map(RangeBatch::part_bytes).sum()
+    }
+}
+
+/// Checks a range answer: signatures, accumulator proof, order, parent, length, and the digest of every part.
+///
+/// `parent` is the digest of the batch before, `due` how many batches the peer's head allows.
+pub fn range(
+    answer: Range,
+    request: &RangeRequest,
+    parent: Digest,
+    due: u64,
+    set: &ValidatorSet,
+) -> Result<VerifiedRange, Violation> {
+    let Range { certificate, proof, batches } = answer;
+    let batches = batches.into_inner();
+    certificate.verify(set)?;
+    check_length(&batches, request, due)?;
+    let mut parent = parent;
+    let mut digests = Vec::with_capacity(batches.len());
+    for (batch, number) in batches.iter().zip(request.first.0..) {
+        check_follows(&batch.header, BatchNumber(number), parent)?;
+        parent = batch.header.digest();
+        digests.push(parent);
+    }
+    let leaves = certificate.info.number.0.saturating_add(1);
+    proof.verify(certificate.info.accumulator_root, leaves, request.first.0, &digests)?;
+    if let Some(last) = batches.last().filter(|last| last.header.number == certificate.info.number) {
+        check_agrees(&last.header, &certificate)?;
+    }
+    batches.par_iter().try_for_each(|batch| check_parts(batch, request.parts))?;
+    Ok(VerifiedRange { certificate, batches })
+}
+
+/// Checks an announcement of the batch after `head`.
+pub fn announced(
+    announcement: Announcement,
+    head: &Head,
+    set: &ValidatorSet,
+) -> Result<VerifiedRange, Violation> {
+    let Announcement { header, certificate, body, hints } = announcement;
+    certificate.verify(set)?;
+    check_follows(&header, head.header.number.next(), head.digest)?;
+    if certificate.info.number != header.number {
+        return Err(Violation::WrongNumber { expected: header.number, found: certificate.info.number });
+    }
+    let mut accumulator = head.accumulator.clone();
+    accumulator.append(header.digest());
+    if accumulator.root() != certificate.info.accumulator_root {
+        return Err(Violation::Disagreement { number: header.number, field: "accumulator root" });
+    }
+    check_agrees(&header, &certificate)?;
+    let batch = RangeBatch { header, body: Some(body), receipts: None, delta: None, hints };
+    check_parts(&batch, Parts::BODY)?;
+    Ok(VerifiedRange { certificate, batches: vec![batch] })
+}
+
+/// Checks what a snapshot begins with.
+pub fn offer(offer: &Offer, number: BatchNumber, set: &ValidatorSet) -> Result<(), Violation> {
+    offer.certificate.verify(set)?;
+    if offer.header.number != number || offer.certificate.info.number != number {
+        return Err(Violation::WrongNumber { expected: number, found: offer.header.number });
+    }
+    check_agrees(&offer.header, &offer.certificate)
+}
+
+/// Checks headers that end with the batch of a certificate known to be good.
+pub fn headers(answer: &Headers, first: BatchNumber, certificate: &Certificate) -> Result<(), Violation> {
+    let last = certificate.info.number;
+    if answer.headers.len() as u64 != last.0 - first.0 + 1 {
+        return Err(Violation::Unrelated("another number of headers"));
+    }
+    for (header, number) in answer.headers.iter().zip(first.0..) {
+        if header.number.0 != number {
+            return Err(Violation::WrongNumber { expected: BatchNumber(number), found: header.number });
+        }
+    }
+    let digests: Vec<_> = answer.headers.iter().map(BatchHeader::digest).collect();
+    answer.proof.verify(certificate.info.accumulator_root, last.0 + 1, first.0, &digests)?;
+    Ok(())
+}
+
+/// The waypoint that a ledger has at a batch, given the accumulator that ends with it.
+pub fn waypoint_at(header: &BatchHeader, accumulator: &Accumulator, certificate: &Certificate) -> Waypoint {
+    if certificate.info.number == header.number {
+        return Waypoint::of(&certificate.info);
+    }
+    Waypoint::of(&slipstream_types::LedgerInfo {
+        epoch: header.epoch,
+        number: header.number,
+        accumulator_root: accumulator.root(),
+        state_root: header.state_root,
+        timestamp_ms: header.timestamp_ms,
+        next_validators: None,
+    })
+}
+
+fn check_length(batches: &[RangeBatch], request: &RangeRequest, due: u64) -> Result<(), Violation> {
+    let wanted = u64::from(request.batches_max).min(due) as usize;
+    let bytes: usize = batches.iter().map(RangeBatch::part_bytes).sum();
+    let full = bytes >= request.bytes_max as usize;
+    let short = Violation::ShortRange { first: request.first, found: batches.len(), wanted };
+    if batches.is_empty() || (batches.len() < wanted && !full) {
+        return Err(short);
+    }
+    if batches.len() > request.batches_max as usize {
+        return Err(Violation::Unrelated("more batches than asked for"));
+    }
+    Ok(())
+}
+
+fn check_follows(header: &BatchHeader, number: BatchNumber, parent: Digest) -> Result<(), Violation> {
+    if header.number != number {
+        return Err(Violation::WrongNumber { expected: number, found: header.number });
+    }
+    if header.parent != parent {
+        return Err(Violation::WrongParent { number });
+    }
+    Ok(())
+}
+
+/// The accumulator binds the header; these are the fields that the ledger info repeats.
+fn check_agrees(header: &BatchHeader, certificate: &Certificate) -> Result<(), Violation> {
+    let info = &certificate.info;
+    let field = if info.state_root != header.state_root {
+        "state root"
+    } else if info.epoch != header.epoch {
+        "epoch"
+    } else if info.timestamp_ms != header.timestamp_ms {
+        "timestamp"
+    } else {
+        return Ok(());
+    };
+    Err(Violation::Disagreement { number: header.number, field })
+}
+
+fn check_parts(batch: &RangeBatch, parts: Parts) -> Result<(), Violation> {
+    let header = &batch.header;
+    let checked = [
+        (Parts::BODY, BlobKind::Body, &batch.body, header.transactions_root, Some(header.tx_bytes)),
+        (Parts::RECEIPTS, BlobKind::Receipts, &batch.receipts, header.receipts_root, None),
+        (Parts::DELTA, BlobKind::Delta, &batch.delta, header.delta_digest, Some(header.delta_bytes)),
+    ];
+    for (part, kind, blob, expected, len) in checked {
+        match blob {
+            Some(blob) => check_blob(header.number, kind, blob, expected, len)?,
+            None if parts.has(part) => {
+                return Err(Violation::MissingPart { part: kind.name(), number: header.number });
+            }
+            None => {}
+        }
+    }
+    Ok(())
+}
+
+fn check_blob(
+    number: BatchNumber,
+    kind: BlobKind,
+    blob: &Blob,
+    expected: Digest,
+    len: Option<u32>,
+) -> Result<(), Violation> {
+    // The header's size is certified: a blob that announces another one is refused before it is decompressed.
+    let announced = blob.content_len(kind)?;
+    if len.is_some_and(|len| len as usize != announced) {
+        return Err(CodecError::Invalid {
+            what: kind.name(),
+            rule: "its length must be the one in its header",
+        }
+        .into());
+    }
+    let found = content_digest(kind, &blob.content(kind)?);
+    if found != expected {
+        return Err(Violation::WrongDigest { part: kind.name(), number, found, expected });
+    }
+    Ok(())
+}

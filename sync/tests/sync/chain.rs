@@ -1,0 +1,259 @@
+//! A small certified chain, and nodes that follow it.
+
+use std::{sync::Arc, time::Duration};
+
+use alloy_consensus::{SignableTransaction, TxEip1559, TxEnvelope};
+use alloy_eips::eip2718::Encodable2718;
+use alloy_primitives::{Bytes, Signature, TxKind};
+use k256::ecdsa::SigningKey;
+use slipstream_executor::{BatchEnv, ExecutorConfig, decode_body, execute, seal};
+use slipstream_network::{BoxFuture, Handler, MemoryHub, PeerId, Protocol, Refusal};
+use slipstream_storage::{CommitBatch, StorageConfig, Store};
+use slipstream_sync::{Follower, Mode, SyncConfig, SyncServer, SyncStatus};
+use slipstream_types::{
+    Address, BatchNumber, Body, Certificate, ChainConfig, Digest, Epoch, Genesis, LedgerInfo, PublicKey,
+    SecretKey, U256, Validator, Waypoint, bounded::BoundedVec, genesis::GenesisAccount, keccak256,
+};
+use tokio_util::sync::CancellationToken;
+
+/// Init code of a contract that writes its call's first word into slot 0 and emits it as a log.
+/// Runtime: PUSH0 CALLDATALOAD PUSH0 SSTORE PUSH1 32 PUSH0 LOG0 STOP.
+const INIT_CODE: &str = "685f355f5560205fa0005f5260096017f3";
+
+pub(crate) struct Chain {
+    pub(crate) genesis: Genesis,
+    pub(crate) store: Store,
+    keys: Vec<SecretKey>,
+    sender: SigningKey,
+    nonce: u64,
+}
+
+impl Chain {
+    /// A chain of `batches` batches: transfers, a contract's creation, and calls of it.
+    pub(crate) fn new(batches: u64) -> Chain {
+        let keys: Vec<_> = (1..=4).map(|i| SecretKey::from_seed([i; 32])).collect();
+        let sender = SigningKey::from_slice(&[9; 32]).unwrap();
+        let validators = keys
+            .iter()
+            .map(|key| Validator {
+                public_key: key.public(),
+                fee_recipient: Address::repeat_byte(key.public().0[0]),
+            })
+            .collect();
+        let rich = GenesisAccount { balance: U256::from(10).pow(U256::from(20)), ..Default::default() };
+        let genesis = Genesis {
+            chain: ChainConfig::default(),
+            timestamp_ms: 1_700_000_000_000,
+            validators: BoundedVec::new(validators).unwrap(),
+            accounts: [(address_of(&sender), rich)].into(),
+        };
+        let config = StorageConfig { snapshot_interval_batches: 10, snapshots_kept: 2, ..Default::default() };
+        let store = Store::memory(&config);
+        store.initialize(&genesis).unwrap();
+        let mut chain = Chain { genesis, store, keys, sender, nonce: 0 };
+        for number in 1..=batches {
+            chain.extend(number);
+        }
+        chain
+    }
+
+    /// Appends one batch of a few transactions.
+    pub(crate) fn extend(&mut self, number: u64) -> (slipstream_types::BatchHeader, Certificate) {
+        let contract = address_of(&self.sender).create(0);
+        let mut raw = Vec::new();
+        if number == 1 {
+            raw.push(self.sign(TxKind::Create, 0, hex(INIT_CODE)));
+        } else {
+            raw.push(self.sign(TxKind::Call(contract), 0, U256::from(number).to_be_bytes_vec().into()));
+        }
+        for i in 0..3 {
+            let to = Address::from_slice(&keccak256((number * 10 + i).to_be_bytes())[..20]);
+            raw.push(self.sign(TxKind::Call(to), 1_000 + i, Bytes::new()));
+        }
+        self.append(Body::new(raw).unwrap())
+    }
+
+    fn append(&mut self, body: Body) -> (slipstream_types::BatchHeader, Certificate) {
+        let head = self.store.head().unwrap();
+        let transactions = decode_body(&body, self.genesis.chain.chain_id).unwrap();
+        let timestamp_ms = head.header.timestamp_ms + 100;
+        let proposer = self.genesis.validators[0].fee_recipient;
+        let env = BatchEnv::new(&self.genesis.chain, &head.header, timestamp_ms, proposer);
+        let outcome = execute(&self.store.view().unwrap(), &env, &transactions).unwrap();
+        assert!(outcome.receipts.receipts.iter().all(|receipt| receipt.success));
+        let speculation = self.store.speculate(&outcome.delta).unwrap();
+        let root = speculation.root();
+        let sealed = seal(&head.header, Epoch(0), timestamp_ms, proposer, &body, &outcome, root).unwrap();
+        let mut accumulator = head.accumulator.clone();
+        accumulator.append(sealed.header.digest());
+        let info = LedgerInfo {
+            epoch: Epoch(0),
+            number: sealed.header.number,
+            accumulator_root: accumulator.root(),
+            state_root: root,
+            timestamp_ms,
+            next_validators: None,
+        };
+        let signatures = (0..3).map(|i| (i, info.sign(&self.keys[usize::from(i)]))).collect();
+        let certificate = Certificate { info, signatures: BoundedVec::new(signatures).unwrap() };
+        let hashes: Vec<_> = transactions.iter().map(|transaction| transaction.hash).collect();
+        let commit = CommitBatch {
+            header: &sealed.header,
+            delta: &outcome.delta,
+            body: Some(&sealed.body),
+            receipts: Some(&sealed.receipts),
+            delta_blob: Some(&sealed.delta),
+            hints: sealed.hints.as_ref(),
+            transaction_hashes: &hashes,
+            certificate: Some(&certificate),
+        };
+        self.store.commit(commit, Some(speculation)).unwrap();
+        (sealed.header, certificate)
+    }
+
+    fn sign(&mut self, to: TxKind, value: u64, input: Bytes) -> Vec<u8> {
+        let tx = TxEip1559 {
+            chain_id: self.genesis.chain.chain_id,
+            nonce: self.nonce,
+            gas_limit: 200_000,
+            max_fee_per_gas: 1_000_000_000,
+            max_priority_fee_per_gas: 1,
+            to,
+            value: U256::from(value),
+            input,
+            access_list: Default::default(),
+        };
+        self.nonce += 1;
+        let (signature, recovery) =
+            self.sender.sign_prehash_recoverable(tx.signature_hash().as_slice()).unwrap();
+        let signature = Signature::from((signature, recovery));
+        TxEnvelope::from(tx.into_signed(signature)).encoded_2718()
+    }
+
+    pub(crate) fn head(&self) -> BatchNumber {
+        self.store.head().unwrap().header.number
+    }
+
+    pub(crate) fn root(&self) -> Digest {
+        self.store.head().unwrap().header.state_root
+    }
+
+    pub(crate) fn waypoint(&self, number: u64) -> Waypoint {
+        Waypoint::of(&self.store.certificate(BatchNumber(number)).unwrap().unwrap().info)
+    }
+}
+
+fn address_of(key: &SigningKey) -> Address {
+    Address::from_public_key(key.verifying_key())
+}
+
+fn hex(text: &str) -> Bytes {
+    text.parse().unwrap()
+}
+
+/// An honest peer.
+pub(crate) struct Honest(pub(crate) SyncServer);
+
+impl Handler for Honest {
+    fn request<'a>(
+        &'a self,
+        peer: PeerId,
+        _protocol: Protocol,
+        payload: Vec<u8>,
+    ) -> BoxFuture<'a, Result<Vec<u8>, Refusal>> {
+        Box::pin(self.0.handle(peer, payload))
+    }
+
+    fn broadcast<'a>(&'a self, _peer: PeerId, _payload: Vec<u8>) -> BoxFuture<'a, ()> {
+        Box::pin(async {})
+    }
+}
+
+/// The handler of a following node.
+struct Node {
+    server: SyncServer,
+    follower: std::sync::OnceLock<Arc<Follower>>,
+}
+
+impl Handler for Node {
+    fn request<'a>(
+        &'a self,
+        peer: PeerId,
+        _protocol: Protocol,
+        payload: Vec<u8>,
+    ) -> BoxFuture<'a, Result<Vec<u8>, Refusal>> {
+        Box::pin(self.server.handle(peer, payload))
+    }
+
+    fn broadcast<'a>(&'a self, peer: PeerId, payload: Vec<u8>) -> BoxFuture<'a, ()> {
+        Box::pin(async move {
+            if let Some(follower) = self.follower.get() {
+                follower.on_broadcast(peer, payload).await;
+            }
+        })
+    }
+}
+
+pub(crate) fn peer(id: u8) -> PeerId {
+    PublicKey([id; 32])
+}
+
+/// A follower with a store of its own, running.
+pub(crate) struct Following {
+    pub(crate) store: Store,
+    pub(crate) follower: Arc<Follower>,
+    pub(crate) task: tokio::task::JoinHandle<Result<(), slipstream_sync::SyncError>>,
+    pub(crate) stop: CancellationToken,
+}
+
+impl Following {
+    pub(crate) async fn start(
+        hub: &MemoryHub,
+        id: PeerId,
+        genesis: &Genesis,
+        mode: Mode,
+        peers: &[PeerId],
+    ) -> Following {
+        let config =
+            SyncConfig { mode, request_deadline_ms: 1_000.try_into().unwrap(), ..Default::default() };
+        let store = Store::memory(&StorageConfig { snapshot_interval_batches: 0, ..Default::default() });
+        store.initialize(genesis).unwrap();
+        Self::start_with(hub, id, store, config, None, peers).await
+    }
+
+    pub(crate) async fn start_with(
+        hub: &MemoryHub,
+        id: PeerId,
+        store: Store,
+        config: SyncConfig,
+        waypoint: Option<Waypoint>,
+        peers: &[PeerId],
+    ) -> Following {
+        let node = Arc::new(Node { server: SyncServer::new(store.clone()), follower: Default::default() });
+        let transport = hub.join(id, node.clone());
+        for peer in peers {
+            assert!(hub.connect(id, *peer));
+        }
+        let executor = ExecutorConfig::default();
+        let follower =
+            Follower::new(config, store.clone(), transport, executor, waypoint, Duration::ZERO).unwrap();
+        node.follower.set(follower.clone()).ok().unwrap();
+        let stop = CancellationToken::new();
+        let task = tokio::spawn(follower.clone().run(stop.clone()));
+        Following { store, follower, task, stop }
+    }
+
+    /// Waits until the head is there; fails with the status after a minute.
+    pub(crate) async fn reach(&self, number: BatchNumber) -> SyncStatus {
+        let mut head = self.store.watch_head();
+        let reached =
+            tokio::time::timeout(Duration::from_secs(60), head.wait_for(|head| *head >= number)).await;
+        assert!(reached.is_ok(), "stuck: {:#?}", self.follower.status());
+        self.follower.status()
+    }
+
+    pub(crate) async fn stop(self) -> Result<(), slipstream_sync::SyncError> {
+        self.stop.cancel();
+        self.task.await.unwrap()
+    }
+}

@@ -1,0 +1,215 @@
+//! Goal: a peer that lies is refused by name, nothing of it is stored, and another peer is used.
+
+use std::sync::Arc;
+
+use slipstream_network::{BoxFuture, Handler, MemoryHub, PeerId, Protocol, Refusal};
+use slipstream_storage::StateChunk;
+use slipstream_sync::{
+    Mode, SyncServer,
+    protocol::{Offer, Range, Request, Summary},
+};
+use slipstream_types::{BatchNumber, Blob, BlobKind, Delta, StateValue, U256, bounded::BoundedVec, codec};
+
+use crate::chain::{Chain, Following, Honest, peer};
+
+const MAX: usize = 64 << 20;
+
+/// Changes an honest answer into a lie; none drops the request.
+type Lie = fn(&Request, Vec<u8>) -> Option<Vec<u8>>;
+
+struct Liar {
+    server: SyncServer,
+    lie: Lie,
+}
+
+impl Handler for Liar {
+    fn request<'a>(
+        &'a self,
+        peer: PeerId,
+        _protocol: Protocol,
+        payload: Vec<u8>,
+    ) -> BoxFuture<'a, Result<Vec<u8>, Refusal>> {
+        Box::pin(async move {
+            let request: Request = codec::decode("request", &payload, MAX).unwrap();
+            let answer = self.server.handle(peer, payload).await?;
+            match (self.lie)(&request, answer) {
+                Some(answer) => Ok(answer),
+                None => std::future::pending().await,
+            }
+        })
+    }
+
+    fn broadcast<'a>(&'a self, _peer: PeerId, _payload: Vec<u8>) -> BoxFuture<'a, ()> {
+        Box::pin(async {})
+    }
+}
+
+fn change_range(request: &Request, answer: Vec<u8>, change: fn(&mut Range)) -> Option<Vec<u8>> {
+    if !matches!(request, Request::Range(_)) {
+        return Some(answer);
+    }
+    let mut range: Range = codec::decode("range", &answer, MAX).unwrap();
+    change(&mut range);
+    Some(codec::encode("range", &range).unwrap())
+}
+
+fn change_batch(range: &mut Range, at: usize, change: impl Fn(&mut slipstream_sync::protocol::RangeBatch)) {
+    let mut batches = range.batches.to_vec();
+    change(&mut batches[at]);
+    range.batches = BoundedVec::new(batches).unwrap();
+}
+
+fn corrupted_blob(request: &Request, answer: Vec<u8>) -> Option<Vec<u8>> {
+    change_range(request, answer, |range| {
+        change_batch(range, 2, |batch| {
+            let mut bytes = batch.body.take().unwrap().into_bytes();
+            let at = bytes.len() / 2;
+            bytes[at] ^= 0x10;
+            batch.body = Some(Blob::from_bytes(bytes).unwrap());
+        });
+    })
+}
+
+fn wrong_delta(request: &Request, answer: Vec<u8>) -> Option<Vec<u8>> {
+    change_range(request, answer, |range| {
+        change_batch(range, 1, |batch| {
+            let delta = Delta::open(batch.delta.as_ref().unwrap()).unwrap();
+            let mut entries = delta.entries().to_vec();
+            for entry in &mut entries {
+                if let Some(StateValue::Account(account)) = &mut entry.value {
+                    account.balance += U256::from(1);
+                }
+            }
+            let codes = delta.codes().iter().map(|code| code.to_vec()).collect();
+            batch.delta = Some(Blob::seal(BlobKind::Delta, &Delta::new(entries, codes).unwrap()).unwrap());
+        });
+    })
+}
+
+fn short_range(request: &Request, answer: Vec<u8>) -> Option<Vec<u8>> {
+    change_range(request, answer, |range| {
+        range.batches = BoundedVec::new(range.batches[..3].to_vec()).unwrap();
+    })
+}
+
+fn no_range(request: &Request, answer: Vec<u8>) -> Option<Vec<u8>> {
+    change_range(request, answer, |range| range.batches = BoundedVec::default())
+}
+
+fn few_signatures(request: &Request, answer: Vec<u8>) -> Option<Vec<u8>> {
+    change_range(request, answer, |range| {
+        range.certificate.signatures = BoundedVec::new(range.certificate.signatures[..2].to_vec()).unwrap();
+    })
+}
+
+fn forged_header(request: &Request, answer: Vec<u8>) -> Option<Vec<u8>> {
+    change_range(request, answer, |range| {
+        let last = range.batches.len() - 1;
+        change_batch(range, last, |batch| batch.header.gas_used += 1);
+    })
+}
+
+fn missing_part(request: &Request, answer: Vec<u8>) -> Option<Vec<u8>> {
+    change_range(request, answer, |range| {
+        change_batch(range, 0, |batch| (batch.body, batch.delta) = (None, None))
+    })
+}
+
+fn summary_without_quorum(request: &Request, answer: Vec<u8>) -> Option<Vec<u8>> {
+    if !matches!(request, Request::Summary) {
+        return Some(answer);
+    }
+    let mut summary: Summary = codec::decode("summary", &answer, MAX).unwrap();
+    let mut head = summary.head.take().unwrap();
+    head.info.number = BatchNumber(1_000_000);
+    summary.head = Some(head);
+    Some(codec::encode("summary", &summary).unwrap())
+}
+
+fn garbage(_: &Request, answer: Vec<u8>) -> Option<Vec<u8>> {
+    Some(answer.iter().map(|byte| byte ^ 0x5a).collect())
+}
+
+fn silence(request: &Request, answer: Vec<u8>) -> Option<Vec<u8>> {
+    matches!(request, Request::Summary).then_some(answer)
+}
+
+fn hidden_row(request: &Request, answer: Vec<u8>) -> Option<Vec<u8>> {
+    if !matches!(request, Request::Chunk { .. }) {
+        return Some(answer);
+    }
+    let mut chunk: StateChunk = Blob::from_bytes(answer).unwrap().open(BlobKind::StateChunk).unwrap();
+    let mut rows = chunk.rows.to_vec();
+    rows.remove(rows.len() / 2);
+    chunk.rows = BoundedVec::new(rows).unwrap();
+    Some(Blob::seal(BlobKind::StateChunk, &chunk).unwrap().into_bytes())
+}
+
+fn wrong_offer(request: &Request, answer: Vec<u8>) -> Option<Vec<u8>> {
+    if !matches!(request, Request::Offer { .. }) {
+        return Some(answer);
+    }
+    let mut offer: Offer = codec::decode("offer", &answer, MAX).unwrap();
+    offer.header.state_root.0[0] ^= 1;
+    Some(codec::encode("offer", &offer).unwrap())
+}
+
+fn wrong_code(request: &Request, mut answer: Vec<u8>) -> Option<Vec<u8>> {
+    if matches!(request, Request::Codes { .. }) {
+        *answer.last_mut().unwrap() ^= 1;
+    }
+    Some(answer)
+}
+
+/// Follows a chain with the liar asked first (the lower id) and one honest peer.
+async fn follow_beside(lie: Lie, mode: Mode, banned: bool, reason: &str) {
+    let chain = Chain::new(25);
+    let hub = MemoryHub::new();
+    let (liar, honest) = (peer(1), peer(2));
+    let _liar = hub.join(liar, Arc::new(Liar { server: SyncServer::new(chain.store.clone()), lie }));
+    let _honest = hub.join(honest, Arc::new(Honest(SyncServer::new(chain.store.clone()))));
+    let node = Following::start(&hub, peer(9), &chain.genesis, mode, &[liar, honest]).await;
+    let status = node.reach(chain.head()).await;
+    let named = status.peers.iter().find(|peer| peer.id == liar);
+    let text = named.and_then(|peer| peer.last_reason.clone()).unwrap_or_default();
+    assert!(text.contains(reason), "reason {text:?} should contain {reason:?}; {status:#?}");
+    assert_eq!(named.is_some_and(|peer| peer.banned), banned, "{status:#?}");
+
+    // Nothing that was stored differs from the honest chain.
+    assert_eq!(node.store.head().unwrap().digest, chain.store.head().unwrap().digest);
+    let first = node.store.lowest(BlobKind::Delta).unwrap().unwrap();
+    for number in (first.0..=chain.head().0).map(BatchNumber) {
+        for kind in [BlobKind::Body, BlobKind::Receipts, BlobKind::Delta] {
+            let content = |store: &slipstream_storage::Store| {
+                store.blob(kind, number).unwrap().map(|blob| blob.content(kind).unwrap())
+            };
+            assert_eq!(content(&node.store), content(&chain.store), "{kind:?} {number}");
+        }
+    }
+    node.stop().await.unwrap();
+}
+
+macro_rules! liars {
+    ($($name:ident: $lie:ident, $mode:ident, $banned:literal, $reason:literal;)*) => {
+        $(#[tokio::test(flavor = "multi_thread")]
+        async fn $name() {
+            follow_beside($lie, Mode::$mode, $banned, $reason).await;
+        })*
+    };
+}
+
+liars! {
+    a_corrupted_body_is_refused: corrupted_blob, Replay, true, "body";
+    a_wrong_delta_is_refused: wrong_delta, Delta, true, "the delta of batch 2 has digest";
+    a_short_range_is_refused: short_range, Replay, true, "short range: 3 batches from 1 on, 25 were due";
+    an_empty_range_is_refused: no_range, Delta, true, "short range: 0 batches";
+    too_few_signatures_are_refused: few_signatures, Replay, true, "has 2 signatures, a quorum is 3";
+    a_forged_header_is_refused: forged_header, Delta, true, "accumulator root";
+    a_missing_part_is_refused: missing_part, Delta, true, "batch 1 is missing";
+    an_invented_head_is_refused: summary_without_quorum, Replay, true, "does not verify";
+    garbage_is_refused: garbage, Replay, true, "summary: ";
+    a_silent_peer_only_pauses: silence, Replay, false, "batches from 1 on";
+    a_hidden_row_is_refused: hidden_row, Snapshot, true, "state root";
+    a_wrong_offer_is_refused: wrong_offer, Snapshot, true, "disagree on the state root";
+    wrong_code_is_refused: wrong_code, Snapshot, true, "hash asked for";
+}

@@ -1,0 +1,135 @@
+//! Goal: the same chain followed in every mode ends in the same state, and a node that followed can serve in turn.
+
+use std::{sync::Arc, time::Duration};
+
+use slipstream_network::{MemoryHub, Transport};
+use slipstream_storage::{StorageConfig, Store};
+use slipstream_sync::{Mode, SyncConfig, SyncError, SyncServer, announcement, fetch_genesis};
+use slipstream_types::{BatchNumber, BlobKind, Digest, Waypoint};
+
+use crate::chain::{Chain, Following, Honest, peer};
+
+fn hub_with(chain: &Chain) -> (MemoryHub, Arc<dyn Transport>) {
+    let hub = MemoryHub::new();
+    let transport = hub.join(peer(1), Arc::new(Honest(SyncServer::new(chain.store.clone()))));
+    (hub, transport)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn every_mode_ends_in_the_same_state() {
+    let chain = Chain::new(27);
+    let (hub, _server) = hub_with(&chain);
+    for (id, mode) in [(11, Mode::Replay), (12, Mode::Delta), (13, Mode::Snapshot), (14, Mode::Auto)] {
+        let node = Following::start(&hub, peer(id), &chain.genesis, mode, &[peer(1)]).await;
+        node.reach(chain.head()).await;
+        assert_eq!(node.store.head().unwrap().header.state_root, chain.root(), "{mode:?}");
+        let kinds = [BlobKind::Body, BlobKind::Receipts, BlobKind::Delta];
+        let first = if mode == Mode::Snapshot { 21 } else { 1 };
+        for number in (first..=27).map(BatchNumber) {
+            for kind in kinds {
+                let content =
+                    |store: &Store| store.blob(kind, number).unwrap().unwrap().content(kind).unwrap();
+                assert_eq!(content(&node.store), content(&chain.store), "{mode:?} {kind:?} {number}");
+            }
+        }
+        // Counters follow the commit: they are complete when the node has stopped.
+        let follower = node.follower.clone();
+        node.stop().await.unwrap();
+        let status = follower.status();
+        match mode {
+            Mode::Snapshot => {
+                assert_eq!((status.batches, status.snapshot.unwrap().number), (7, BatchNumber(20)))
+            }
+            Mode::Replay => assert!(status.hint_recall.is_some_and(|recall| recall > 0.9), "{status:?}"),
+            Mode::Delta => assert_eq!(status.batches_replayed, 0),
+            Mode::Auto => {}
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_follower_serves_the_next_one() {
+    let chain = Chain::new(15);
+    let (hub, _server) = hub_with(&chain);
+    let first = Following::start(&hub, peer(2), &chain.genesis, Mode::Delta, &[peer(1)]).await;
+    first.reach(chain.head()).await;
+    hub.leave(peer(1));
+    let second = Following::start(&hub, peer(3), &chain.genesis, Mode::Replay, &[peer(2)]).await;
+    second.reach(chain.head()).await;
+    assert_eq!(second.store.head().unwrap().digest, chain.store.head().unwrap().digest);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn new_batches_arrive_by_broadcast_and_are_relayed() {
+    let mut chain = Chain::new(3);
+    let (hub, server) = hub_with(&chain);
+    let near = Following::start(&hub, peer(2), &chain.genesis, Mode::Auto, &[peer(1)]).await;
+    near.reach(chain.head()).await;
+    let far = Following::start(&hub, peer(3), &chain.genesis, Mode::Auto, &[peer(2)]).await;
+    far.reach(chain.head()).await;
+    for number in 4..8 {
+        let (header, certificate) = chain.extend(number);
+        let blob = |kind| chain.store.blob(kind, BatchNumber(number)).unwrap();
+        let bytes =
+            announcement(header, certificate, blob(BlobKind::Body).unwrap(), blob(BlobKind::Hints)).unwrap();
+        server.broadcast(bytes, None);
+        far.reach(BatchNumber(number)).await;
+    }
+    assert_eq!(far.store.head().unwrap().header.state_root, chain.root());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_node_starts_from_a_waypoint_alone() {
+    let chain = Chain::new(12);
+    let (hub, _server) = hub_with(&chain);
+    let transport = hub.join(peer(2), Arc::new(Honest(SyncServer::new(Store::memory(&Default::default())))));
+    hub.connect(peer(2), peer(1));
+    let waypoint = chain.waypoint(7);
+    let genesis = fetch_genesis(&*transport, &waypoint, Duration::from_secs(10)).await.unwrap();
+    assert_eq!(genesis, chain.genesis);
+
+    let wrong = Waypoint { hash: Digest([1; 32]), ..waypoint };
+    let error = fetch_genesis(&*transport, &wrong, Duration::from_millis(300)).await.unwrap_err().to_string();
+    assert!(error.contains(&wrong.to_string()) && error.contains(&waypoint.to_string()), "{error}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_wrong_waypoint_stops_the_node_before_its_batch_is_stored() {
+    let chain = Chain::new(12);
+    let (hub, _server) = hub_with(&chain);
+    for (id, mode) in [(5, Mode::Replay), (6, Mode::Delta)] {
+        let store = Store::memory(&StorageConfig::default());
+        store.initialize(&chain.genesis).unwrap();
+        let wrong = Waypoint { number: BatchNumber(7), hash: Digest([1; 32]) };
+        let config = SyncConfig { mode, ..Default::default() };
+        let node = Following::start_with(&hub, peer(id), store, config, Some(wrong), &[peer(1)]).await;
+        let error = node.task.await.unwrap().unwrap_err();
+        assert!(matches!(error, SyncError::WrongWaypoint { .. }), "{error}");
+        assert_eq!(node.store.head().unwrap().header.number, BatchNumber(6));
+    }
+    let store = Store::memory(&StorageConfig::default());
+    store.initialize(&chain.genesis).unwrap();
+    let right = Some(chain.waypoint(7));
+    let node = Following::start_with(&hub, peer(8), store, SyncConfig::default(), right, &[peer(1)]).await;
+    node.reach(chain.head()).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_delta_node_without_history_keeps_none_and_says_so() {
+    let chain = Chain::new(8);
+    let (hub, _server) = hub_with(&chain);
+    let store = Store::memory(&StorageConfig::default());
+    store.initialize(&chain.genesis).unwrap();
+    let config = SyncConfig { mode: Mode::Delta, history: false, ..Default::default() };
+    let node = Following::start_with(&hub, peer(2), store, config, None, &[peer(1)]).await;
+    node.reach(chain.head()).await;
+    assert_eq!(node.store.head().unwrap().header.state_root, chain.root());
+    assert_eq!(node.store.blob(BlobKind::Body, BatchNumber(3)).unwrap(), None);
+
+    // A replaying node sees from its summary that it must not be asked.
+    let next = Following::start(&hub, peer(3), &chain.genesis, Mode::Replay, &[peer(2)]).await;
+    tokio::time::sleep(Duration::from_millis(1_500)).await;
+    let status = next.follower.status();
+    assert_eq!((status.phase, status.head), ("stuck", BatchNumber(0)), "{status:?}");
+    assert!(status.peers.iter().all(|peer| !peer.banned && peer.failures == 0), "{status:?}");
+}
