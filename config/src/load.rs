@@ -1,0 +1,131 @@
+//! Reading, parsing and checking.
+
+use std::{
+    fs::File,
+    io::Read,
+    path::{Path, PathBuf},
+};
+
+use serde_saphyr::{Options, SnippetMode};
+use slipstream_types::limits;
+
+use crate::{ConfigError, NodeConfig, Role};
+
+/// Longest configuration file: keeps a wrong path (a database, a log) from being read into memory.
+pub const CONFIG_BYTES_MAX: u64 = 1 << 20;
+
+/// The longest line of the file that an error quotes.
+const SNIPPET_CHARS_MAX: usize = 160;
+
+/// Reads a file and checks it. Relative paths in it are taken from its own directory.
+pub fn load(path: &Path) -> Result<NodeConfig, ConfigError> {
+    let read = |source| ConfigError::Read { path: path.to_owned(), source };
+    let mut text = String::new();
+    let file = File::open(path).map_err(read)?;
+    let len = file.take(CONFIG_BYTES_MAX + 1).read_to_string(&mut text).map_err(read)?;
+    if len as u64 > CONFIG_BYTES_MAX {
+        return Err(ConfigError::TooLong { path: path.to_owned(), max: CONFIG_BYTES_MAX });
+    }
+    parse(&text, path)
+}
+
+/// Checks a text that stands, or would stand, in the file `path`.
+pub fn parse(text: &str, path: &Path) -> Result<NodeConfig, ConfigError> {
+    let mut config = decode(text, path)?;
+    check(&config, path)?;
+    let dir = path.parent().unwrap_or(Path::new(""));
+    for file in [&mut config.data_dir, &mut config.key_file].into_iter().chain(&mut config.genesis) {
+        *file = join(dir, file);
+    }
+    Ok(config)
+}
+
+fn join(dir: &Path, path: &Path) -> PathBuf {
+    // `Path::join` keeps an absolute path as it is.
+    dir.join(path)
+}
+
+fn decode(text: &str, path: &Path) -> Result<NodeConfig, ConfigError> {
+    // The snippet is ours: one line and a caret, the same for every kind of error.
+    let options: Options = serde_saphyr::options! { with_snippet: false };
+    let mut key = String::new();
+    serde_saphyr::with_deserializer_from_str_with_options(text, options, |deserializer| {
+        serde_path_to_error::deserialize(deserializer).map_err(|error| {
+            key = error.path().to_string();
+            error.into_inner()
+        })
+    })
+    .map_err(|error| describe(text, path, &key, &error))
+}
+
+/// Puts the parser's message, the key's full name and the line together.
+fn describe(text: &str, path: &Path, key: &str, error: &serde_saphyr::Error) -> ConfigError {
+    let (line, column) = error.location().map_or((1, 1), |location| (location.line(), location.column()));
+    let rendered = error.render_with_options(serde_saphyr::render_options! { snippets: SnippetMode::Off });
+    let suffix = format!(" at line {line}, column {column}");
+    let mut message = rendered.strip_suffix(&suffix).unwrap_or(&rendered).to_owned();
+    // Advice to programmers who call the parser is of no use to an operator.
+    for advice in [", set DuplicateKeyPolicy", "; use from_str_multiple"] {
+        message.truncate(message.find(advice).unwrap_or(message.len()));
+    }
+    let quoted = text.lines().nth(line.saturating_sub(1) as usize).unwrap_or_default();
+    let place: String = quoted.chars().skip(column.saturating_sub(1) as usize).collect();
+    let token = place.split([' ', '#', ',', ']', '}']).next().unwrap_or_default();
+    // The parser names the types of numbers, not the value that did not fit.
+    if message.starts_with("invalid ") && !message.contains('`') && !token.is_empty() {
+        message = format!("{message}, found `{token}`");
+    }
+    if !matches!(key, "" | "." | "?") {
+        message = format!("{key}: {message}");
+    }
+    let width = token.trim_end_matches(':').chars().count().max(1);
+    let snippet = snippet(quoted, line, column, width);
+    ConfigError::Yaml { path: path.to_owned(), line, column, message, snippet }
+}
+
+fn snippet(quoted: &str, line: u64, column: u64, width: usize) -> String {
+    let number = line.to_string();
+    let indent = " ".repeat(number.len());
+    let quoted: String = quoted.chars().take(SNIPPET_CHARS_MAX).collect();
+    let before = (column.saturating_sub(1) as usize).min(SNIPPET_CHARS_MAX);
+    let carets = "^".repeat(width.min(SNIPPET_CHARS_MAX - before).max(1));
+    format!("{indent} |\n{number} | {quoted}\n{indent} | {}{carets}", " ".repeat(before))
+}
+
+/// The rules that concern several keys.
+fn check(config: &NodeConfig, path: &Path) -> Result<(), ConfigError> {
+    let rule = |key, problem: &str, advice| {
+        Err(ConfigError::Rule { path: path.to_owned(), key, problem: problem.to_owned(), advice })
+    };
+    match config.role {
+        Role::Validator if config.genesis.is_none() => {
+            return rule(
+                "genesis",
+                "a validator needs the chain's genesis file",
+                "set `genesis: FILE` to the file that all validators of the chain share",
+            );
+        }
+        Role::Fullnode if config.genesis.is_none() && config.waypoint.is_none() => {
+            return rule(
+                "genesis",
+                "a fullnode needs a place where its trust starts, and there is neither a genesis file nor a waypoint",
+                "set `genesis: FILE`, or `waypoint: NUMBER:0xHASH` as `slipstream status` prints it on a node that you trust",
+            );
+        }
+        Role::Fullnode if config.network.peers.is_empty() => {
+            return rule(
+                "network.peers",
+                "a fullnode has nobody to follow",
+                "list at least one peer as `ID@IP:PORT`, as `slipstream status` prints it on that peer",
+            );
+        }
+        Role::Validator | Role::Fullnode => {}
+    }
+    config.network.check().map_err(|source| ConfigError::Network { path: path.to_owned(), source })?;
+    let body_bytes_min = 2 * limits::TRANSACTION_BYTES_MAX + 1_024;
+    if config.api.max_body_bytes < body_bytes_min {
+        let problem = format!("{} bytes cannot carry the largest transaction", config.api.max_body_bytes);
+        return rule("api.max_body_bytes", &problem, "set it to 263168 or more");
+    }
+    Ok(())
+}

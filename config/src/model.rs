@@ -1,0 +1,136 @@
+//! [`NodeConfig`] and the sections that no other crate owns.
+
+use std::{
+    net::{Ipv4Addr, SocketAddr},
+    num::NonZeroUsize,
+    path::PathBuf,
+};
+
+use serde::{Deserialize, Serialize};
+use slipstream_consensus::ConsensusConfig;
+use slipstream_executor::ExecutorConfig;
+use slipstream_network::NetworkConfig;
+use slipstream_storage::StorageConfig;
+use slipstream_sync::SyncConfig;
+use slipstream_types::Waypoint;
+
+/// What a node does for its chain.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Role {
+    /// Executes, votes and certifies; its key stands in the chain's validator set.
+    Validator,
+    /// Follows certified batches, serves them and answers clients.
+    Fullnode,
+}
+
+impl Role {
+    /// As it stands in the configuration.
+    pub fn name(self) -> &'static str {
+        match self {
+            Role::Validator => "validator",
+            Role::Fullnode => "fullnode",
+        }
+    }
+}
+
+/// Everything that one node is told.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct NodeConfig {
+    /// Validator or fullnode. There is no default: the two need different things.
+    pub role: Role,
+    /// Where the database and the lock file live. Default: `data`, beside the configuration file.
+    #[serde(default = "default_data_dir")]
+    pub data_dir: PathBuf,
+    /// The chain's genesis file (JSON).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub genesis: Option<PathBuf>,
+    /// A ledger position that the operator trusts, instead of or beside the genesis file.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub waypoint: Option<Waypoint>,
+    /// The node's ed25519 seed in hexadecimal. Default: `node.key`, beside the configuration file.
+    #[serde(default = "default_key_file")]
+    pub key_file: PathBuf,
+    /// Peers and limits towards them.
+    #[serde(default)]
+    pub network: NetworkConfig,
+    /// The database.
+    #[serde(default)]
+    pub storage: StorageConfig,
+    /// The EVM and prefetching.
+    #[serde(default)]
+    pub executor: ExecutorConfig,
+    /// Following the chain.
+    #[serde(default)]
+    pub sync: SyncConfig,
+    /// Batching, voting and the transaction pool.
+    #[serde(default)]
+    pub consensus: ConsensusConfig,
+    /// JSON-RPC, status and metrics.
+    #[serde(default)]
+    pub api: ApiConfig,
+    /// What is written to standard error.
+    #[serde(default)]
+    pub log: LogConfig,
+}
+
+fn default_data_dir() -> PathBuf {
+    "data".into()
+}
+
+fn default_key_file() -> PathBuf {
+    "node.key".into()
+}
+
+/// The HTTP side: JSON-RPC at `POST /`, `/v1/status`, `/metrics` and `/health`, all on one port.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct ApiConfig {
+    /// Where to listen. Default: loopback, because nothing here asks who is calling.
+    pub listen: SocketAddr,
+    /// Longest request body. Default: 2 MiB, a batch of a hundred ordinary transactions or several of the largest.
+    pub max_body_bytes: usize,
+    /// Open connections at a time; more wait in the kernel's queue. Default: 1,024, below the usual limit on open files.
+    pub max_connections: NonZeroUsize,
+    /// Whether web pages of any origin may call. Default: no.
+    pub cors: bool,
+}
+
+impl Default for ApiConfig {
+    fn default() -> Self {
+        Self {
+            listen: (Ipv4Addr::LOCALHOST, 8545).into(),
+            max_body_bytes: 2 << 20,
+            max_connections: NonZeroUsize::new(1_024).expect("1,024 is not zero"),
+            cors: false,
+        }
+    }
+}
+
+/// Logging.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct LogConfig {
+    /// Levels by module, as `tracing-subscriber` reads them. Default: `info`. The environment's `RUST_LOG` overrides it.
+    pub filter: String,
+    /// How lines look. Default: `text`.
+    pub format: LogFormat,
+}
+
+impl Default for LogConfig {
+    fn default() -> Self {
+        Self { filter: "info".into(), format: LogFormat::Text }
+    }
+}
+
+/// How log lines look.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum LogFormat {
+    /// For people.
+    #[default]
+    Text,
+    /// One JSON object a line, for collectors.
+    Json,
+}

@@ -1,0 +1,146 @@
+use std::path::{Path, PathBuf};
+
+use crate::{CONFIG_BYTES_MAX, ConfigError, LogFormat, Role, load, parse};
+
+const PEER: &str = "1111111111111111111111111111111111111111111111111111111111111111@127.0.0.1:7400";
+
+fn fullnode(rest: &str) -> String {
+    format!(
+        "role: fullnode\ngenesis: genesis.json\nnetwork:\n  listen: 127.0.0.1:0\n  peers:\n    - {PEER}\n{rest}"
+    )
+}
+
+fn refused(text: &str) -> String {
+    parse(text, Path::new("conf/node.yaml")).expect_err("must be refused").to_string()
+}
+
+/// Goal: a minimal file is enough, and every path is taken from the file's directory.
+#[test]
+fn defaults_and_paths() {
+    let config = parse(&fullnode("key_file: /keys/a.key\n"), Path::new("conf/node.yaml")).unwrap();
+    assert_eq!(config.role, Role::Fullnode);
+    assert_eq!(config.data_dir, PathBuf::from("conf/data"));
+    assert_eq!(config.genesis, Some(PathBuf::from("conf/genesis.json")));
+    assert_eq!(config.key_file, PathBuf::from("/keys/a.key"));
+    assert_eq!(config.api.listen.to_string(), "127.0.0.1:8545");
+    assert_eq!(config.log.format, LogFormat::Text);
+    assert_eq!(config.network.peers.len(), 1);
+}
+
+#[test]
+fn validator_needs_no_peers() {
+    parse("role: validator\ngenesis: g.json\n", Path::new("node.yaml")).unwrap();
+}
+
+/// Goal: what is printed on a misspelt key, character for character.
+#[test]
+fn unknown_key_at_the_top() {
+    let text = refused("role: fullnode\ngenesys: g.json\n");
+    let (first, snippet) = text.split_once('\n').unwrap();
+    assert!(
+        first.starts_with(
+            "conf/node.yaml:2:1: genesys: unknown field `genesys`, expected one of role, data_dir, genesis,"
+        ),
+        "{first}"
+    );
+    assert_eq!(snippet, "  |\n2 | genesys: g.json\n  | ^^^^^^^");
+}
+
+#[test]
+fn unknown_key_in_a_section() {
+    let text = refused(&fullnode("api:\n  listn: 127.0.0.1:1\n"));
+    assert_eq!(
+        text,
+        "conf/node.yaml:8:3: api.listn: unknown field `listn`, expected one of listen, max_body_bytes, max_connections, \
+         cors\n  |\n8 |   listn: 127.0.0.1:1\n  |   ^^^^^"
+    );
+}
+
+#[test]
+fn wrong_values() {
+    assert_eq!(
+        refused("role: full\n"),
+        "conf/node.yaml:1:7: role: unknown variant `full`, expected one of validator, fullnode\n  |\n1 | role: full\n  |       ^^^^"
+    );
+    assert_eq!(
+        refused(&fullnode("api: { listen: 1.2.3 }\n")),
+        "conf/node.yaml:7:16: api.listen: invalid socket address syntax, found `1.2.3`\n  |\n7 | api: { listen: 1.2.3 }\n  |                ^^^^^"
+    );
+    let text = refused(&fullnode("waypoint: 7\n"));
+    assert!(text.starts_with("conf/node.yaml:7:11: waypoint: a waypoint is NUMBER:0xHASH"), "{text}");
+    assert!(
+        refused(&fullnode("api: { max_connections: 0 }\n"))
+            .contains("api.max_connections: invalid value: integer `0`")
+    );
+    assert!(
+        refused("role: fullnode\nnetwork:\n  peers: [abc]\n")
+            .starts_with("conf/node.yaml:3:11: network.peers[0]: ")
+    );
+}
+
+#[test]
+fn not_one_yaml_mapping() {
+    assert!(
+        refused("role: fullnode\nrole: validator\n")
+            .starts_with("conf/node.yaml:2:1: duplicate mapping key: role\n")
+    );
+    assert!(refused("role: fullnode\n---\nrole: validator\n").contains("multiple YAML documents detected\n"));
+    assert!(refused("").starts_with("conf/node.yaml:1:1: unexpected end of input\n"));
+    assert!(refused("genesis: a\n").starts_with("conf/node.yaml:1:1: missing field `role`\n"));
+    assert!(refused("role: fullnode\nlog:\n   filter: a\n  format: b\n").starts_with("conf/node.yaml:4:3: "));
+}
+
+#[test]
+fn rules_across_sections() {
+    assert_eq!(
+        refused("role: validator\n"),
+        "conf/node.yaml: genesis: a validator needs the chain's genesis file; set `genesis: FILE` to the file that all \
+         validators of the chain share"
+    );
+    let text = refused("role: fullnode\n");
+    assert!(
+        text.contains("neither a genesis file nor a waypoint; set `genesis: FILE`, or `waypoint: "),
+        "{text}"
+    );
+    assert!(
+        refused("role: fullnode\ngenesis: g.json\n")
+            .starts_with("conf/node.yaml: network.peers: a fullnode has nobody")
+    );
+    let text = refused("role: validator\ngenesis: g.json\nnetwork: { peers_max: 0 }\n");
+    assert_eq!(text, "conf/node.yaml: network.peers_max must be from 1 to 4096, not 0");
+    let text = refused(&fullnode("api: { max_body_bytes: 1000 }\n"));
+    assert!(
+        text.contains(
+            "api.max_body_bytes: 1000 bytes cannot carry the largest transaction; set it to 263168"
+        ),
+        "{text}"
+    );
+}
+
+#[test]
+fn waypoint_alone_is_enough_for_a_fullnode() {
+    let zeros = "0".repeat(64);
+    let text = format!("role: fullnode\nwaypoint: 12:0x{zeros}\nnetwork:\n  peers: [\"{PEER}\"]\n");
+    let config = parse(&text, Path::new("node.yaml")).unwrap();
+    assert_eq!(config.waypoint.unwrap().number.0, 12);
+}
+
+/// Goal: what is serialised can be loaded again, so tools may write configurations from the type.
+#[test]
+fn round_trip() {
+    let config = parse(&fullnode(""), Path::new("/conf/node.yaml")).unwrap();
+    let written = serde_saphyr::to_string(&config).unwrap();
+    let again = parse(&written, Path::new("/elsewhere/node.yaml")).unwrap();
+    assert_eq!(serde_saphyr::to_string(&again).unwrap(), written);
+}
+
+#[test]
+fn files() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("node.yaml");
+    assert!(load(&path).unwrap_err().to_string().contains("`slipstream init --dir DIR` writes one"));
+    std::fs::write(&path, vec![b' '; CONFIG_BYTES_MAX as usize + 1]).unwrap();
+    assert!(matches!(load(&path), Err(ConfigError::TooLong { .. })));
+    std::fs::write(&path, fullnode("")).unwrap();
+    assert_eq!(load(&path).unwrap().data_dir, dir.path().join("data"));
+}
