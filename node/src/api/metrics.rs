@@ -1,0 +1,130 @@
+//! Prometheus metrics. The doc line of a field is its help text; the registry belongs to the node, not to the process.
+//!
+//! Counts that other crates keep (sync, pool, peers) are read from their status when somebody scrapes, so nothing is
+//! counted twice; a counter only ever moves up.
+
+use prometheus::{
+    Encoder, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Opts, Registry,
+    TextEncoder, core::Collector,
+};
+
+/// Buckets from half a millisecond to eight seconds: a cached answer to an EVM call at its gas limit.
+const RPC_SECONDS: [f64; 8] = [0.0005, 0.002, 0.008, 0.03, 0.125, 0.5, 2.0, 8.0];
+
+/// How a metric is made from its name, its help and its labels.
+trait Metric: Collector + Clone + 'static {
+    fn make(name: &str, help: &str, labels: &[&str]) -> prometheus::Result<Self>;
+}
+
+macro_rules! metric {
+    ($type:ty, |$name:ident, $help:ident, $labels:pat_param| $make:expr) => {
+        impl Metric for $type {
+            fn make($name: &str, $help: &str, $labels: &[&str]) -> prometheus::Result<Self> {
+                $make
+            }
+        }
+    };
+}
+
+metric!(IntGauge, |name, help, _| IntGauge::new(name, help));
+metric!(IntCounter, |name, help, _| IntCounter::new(name, help));
+metric!(IntGaugeVec, |name, help, labels| IntGaugeVec::new(Opts::new(name, help), labels));
+metric!(IntCounterVec, |name, help, labels| IntCounterVec::new(Opts::new(name, help), labels));
+metric!(HistogramVec, |name, help, labels| {
+    HistogramVec::new(HistogramOpts::new(name, help).buckets(RPC_SECONDS.to_vec()), labels)
+});
+
+macro_rules! metrics {
+    ($(#[doc = $help:literal] $name:literal $field:ident: $type:ty $([$($label:literal),*])?;)*) => {
+        /// The metrics of one node.
+        pub(crate) struct Metrics {
+            registry: Registry,
+            $(#[doc = $help] pub(crate) $field: $type,)*
+        }
+
+        impl Metrics {
+            /// Registers everything in a registry of its own.
+            pub(crate) fn new() -> prometheus::Result<Metrics> {
+                let registry = Registry::new();
+                $(
+                    let $field = <$type as Metric>::make($name, $help.trim(), &[$($($label),*)?])?;
+                    registry.register(Box::new($field.clone()))?;
+                )*
+                Ok(Metrics { registry, $($field,)* })
+            }
+        }
+    };
+}
+
+metrics! {
+    /// Number of the last committed batch.
+    "slipstream_head_number" head_number: IntGauge;
+    /// Number of the batch that the newest stored certificate is for.
+    "slipstream_certificate_number" certificate_number: IntGauge;
+    /// Highest certified batch that peers have shown.
+    "slipstream_sync_target_number" sync_target_number: IntGauge;
+    /// 1 for the phase that the sync daemon is in.
+    "slipstream_sync_phase" sync_phase: IntGaugeVec ["phase"];
+    /// Batches committed by following, since start.
+    "slipstream_sync_batches_total" sync_batches: IntCounter;
+    /// Batches executed by following, since start.
+    "slipstream_sync_batches_replayed_total" sync_batches_replayed: IntCounter;
+    /// Transactions in the batches committed by following, since start.
+    "slipstream_sync_transactions_total" sync_transactions: IntCounter;
+    /// Bytes of verified answers and announcements, since start.
+    "slipstream_sync_received_bytes_total" sync_received_bytes: IntCounter;
+    /// Connected peers.
+    "slipstream_network_peers" network_peers: IntGauge;
+    /// Bytes sent on the connections that are open now.
+    "slipstream_network_open_sent_bytes" network_sent_bytes: IntGauge;
+    /// Bytes received on the connections that are open now.
+    "slipstream_network_open_received_bytes" network_received_bytes: IntGauge;
+    /// Executable transactions in the pool.
+    "slipstream_pool_pending" pool_pending: IntGauge;
+    /// Transactions in the pool that wait for a lower nonce or for funds.
+    "slipstream_pool_queued" pool_queued: IntGauge;
+    /// Bytes of all transactions in the pool.
+    "slipstream_pool_bytes" pool_bytes: IntGauge;
+    /// JSON-RPC calls by method and outcome (ok or error); methods that do not exist count as "unknown".
+    "slipstream_rpc_requests_total" rpc_requests: IntCounterVec ["method", "outcome"];
+    /// Time that JSON-RPC calls took, by method.
+    "slipstream_rpc_seconds" rpc_seconds: HistogramVec ["method"];
+}
+
+impl Metrics {
+    /// All metrics in Prometheus' text format.
+    pub(crate) fn encode(&self) -> prometheus::Result<String> {
+        let mut text = Vec::new();
+        TextEncoder::new().encode(&self.registry.gather(), &mut text)?;
+        Ok(String::from_utf8_lossy(&text).into_owned())
+    }
+}
+
+/// Moves a counter up to a total that is kept elsewhere.
+pub(crate) fn raise(counter: &IntCounter, total: u64) {
+    counter.inc_by(total.saturating_sub(counter.get()));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn text_format_with_help_and_closed_labels() {
+        let metrics = Metrics::new().unwrap();
+        metrics.head_number.set(7);
+        raise(&metrics.sync_batches, 5);
+        raise(&metrics.sync_batches, 3);
+        metrics.rpc_requests.with_label_values(&["eth_call", "ok"]).inc();
+        let text = metrics.encode().unwrap();
+        for line in [
+            "# HELP slipstream_head_number Number of the last committed batch.",
+            "# TYPE slipstream_head_number gauge",
+            "slipstream_head_number 7",
+            "slipstream_sync_batches_total 5",
+            "slipstream_rpc_requests_total{method=\"eth_call\",outcome=\"ok\"} 1",
+        ] {
+            assert!(text.lines().any(|found| found == line), "{line} is not in\n{text}");
+        }
+    }
+}

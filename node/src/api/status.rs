@@ -1,0 +1,152 @@
+//! `/v1/status`: what a node is and does, in one JSON document.
+
+use std::sync::Arc;
+
+use serde::Serialize;
+use slipstream_config::Role;
+use slipstream_consensus::{ConsensusStatus, Pool, PoolStatus, Validator};
+use slipstream_network::{PeerAddress, PeerId, Transport};
+use slipstream_storage::{StorageError, Store};
+use slipstream_sync::{Follower, SyncStatus};
+use slipstream_types::{BatchNumber, Digest, Waypoint};
+
+use super::metrics::{Metrics, raise};
+use crate::rpc::client_version;
+
+/// The document.
+#[derive(Debug, Serialize)]
+pub struct NodeStatus {
+    /// Program and version.
+    pub client: String,
+    /// EIP-155 chain id.
+    pub chain_id: u64,
+    /// Digest of the genesis header: the chain's identity.
+    pub genesis: Digest,
+    /// Validator or fullnode.
+    pub role: Role,
+    /// The node's public key.
+    pub peer_id: PeerId,
+    /// Where it listens for peers.
+    pub network_address: String,
+    /// The same as an entry for another node's `network.peers`.
+    pub peer_address: String,
+    /// The last committed batch.
+    pub head: HeadStatus,
+    /// The newest certified position, as another node's `waypoint`.
+    pub waypoint: Waypoint,
+    /// Following the chain.
+    pub sync: SyncStatus,
+    /// Certifying it; validators only.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub consensus: Option<ConsensusStatus>,
+    /// The transaction pool.
+    pub pool: PoolStatus,
+    /// Connected peers.
+    pub peers: Vec<ConnectedPeer>,
+}
+
+/// The last committed batch.
+#[derive(Debug, Serialize)]
+pub struct HeadStatus {
+    /// Its number.
+    pub number: BatchNumber,
+    /// Its header's digest: the block hash of JSON-RPC.
+    pub digest: Digest,
+    /// Root of the state after it.
+    pub state_root: Digest,
+    /// Milliseconds since 1970.
+    pub timestamp_ms: u64,
+}
+
+/// One open connection.
+#[derive(Debug, Serialize)]
+pub struct ConnectedPeer {
+    /// Who.
+    pub id: PeerId,
+    /// From where.
+    pub address: Option<String>,
+    /// Bytes sent on this connection.
+    pub bytes_sent: u64,
+    /// Bytes received on this connection.
+    pub bytes_received: u64,
+    /// Round-trip time in milliseconds.
+    pub rtt_ms: f64,
+    /// Seconds since it was made.
+    pub connected_seconds: u64,
+}
+
+/// Everything that a status is read from.
+pub(crate) struct StatusSource {
+    pub(crate) role: Role,
+    pub(crate) address: PeerAddress,
+    pub(crate) chain_id: u64,
+    pub(crate) genesis: Digest,
+    /// The genesis as a waypoint, for as long as nothing else is certified here.
+    pub(crate) origin: Waypoint,
+    pub(crate) store: Store,
+    pub(crate) pool: Pool,
+    pub(crate) follower: Arc<Follower>,
+    pub(crate) validator: Option<Arc<Validator>>,
+    pub(crate) transport: Arc<dyn Transport>,
+}
+
+impl StatusSource {
+    /// Reads the status. Blocks on the store for a moment.
+    pub(crate) fn read(&self) -> Result<NodeStatus, StorageError> {
+        let head = self.store.head()?;
+        let certificate = self.store.latest_certificate()?;
+        let peers = self.transport.peer_stats().into_iter().map(|peer| ConnectedPeer {
+            id: peer.id,
+            address: peer.address.map(|address| address.to_string()),
+            bytes_sent: peer.bytes_sent,
+            bytes_received: peer.bytes_received,
+            rtt_ms: peer.rtt_ms,
+            connected_seconds: peer.since.elapsed().as_secs(),
+        });
+        Ok(NodeStatus {
+            client: client_version(),
+            chain_id: self.chain_id,
+            genesis: self.genesis,
+            role: self.role,
+            peer_id: self.address.id,
+            network_address: self.address.address.to_string(),
+            peer_address: self.address.to_string(),
+            head: HeadStatus {
+                number: head.header.number,
+                digest: head.digest,
+                state_root: head.header.state_root,
+                timestamp_ms: head.header.timestamp_ms,
+            },
+            waypoint: certificate.map_or(self.origin, |certificate| Waypoint::of(&certificate.info)),
+            sync: self.follower.status(),
+            consensus: self.validator.as_ref().map(|validator| validator.status()),
+            pool: self.pool.status(),
+            peers: peers.collect(),
+        })
+    }
+
+    /// Brings the sampled metrics up to date.
+    pub(crate) fn sample(&self, metrics: &Metrics) -> Result<(), StorageError> {
+        let status = self.read()?;
+        metrics.head_number.set(gauge(status.head.number.0));
+        metrics.certificate_number.set(gauge(status.waypoint.number.0));
+        metrics.sync_target_number.set(gauge(status.sync.target.0));
+        metrics.sync_phase.reset();
+        metrics.sync_phase.with_label_values(&[status.sync.phase]).set(1);
+        raise(&metrics.sync_batches, status.sync.batches);
+        raise(&metrics.sync_batches_replayed, status.sync.batches_replayed);
+        raise(&metrics.sync_transactions, status.sync.transactions);
+        raise(&metrics.sync_received_bytes, status.sync.bytes_received);
+        metrics.network_peers.set(gauge(status.peers.len() as u64));
+        metrics.network_sent_bytes.set(gauge(status.peers.iter().map(|peer| peer.bytes_sent).sum()));
+        metrics.network_received_bytes.set(gauge(status.peers.iter().map(|peer| peer.bytes_received).sum()));
+        metrics.pool_pending.set(gauge(status.pool.pending as u64));
+        metrics.pool_queued.set(gauge(status.pool.queued as u64));
+        metrics.pool_bytes.set(gauge(status.pool.bytes as u64));
+        Ok(())
+    }
+}
+
+fn gauge(value: u64) -> i64 {
+    i64::try_from(value).unwrap_or(i64::MAX)
+}

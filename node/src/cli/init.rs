@@ -1,0 +1,129 @@
+//! `slipstream init`.
+
+use std::{
+    fmt::Write as _,
+    fs::{self, OpenOptions},
+    io::Write as _,
+    path::{Path, PathBuf},
+};
+
+use clap::{Args, ValueEnum};
+use miette::{Context, IntoDiagnostic, Result, bail, miette};
+use slipstream_network::PeerAddress;
+use slipstream_types::Waypoint;
+
+use super::print;
+use crate::{genesis_file, keys};
+
+const CONFIG: &str = "node.yaml";
+const KEY: &str = "node.key";
+
+#[derive(Debug, Args)]
+pub(super) struct InitArgs {
+    /// Directory to write node.yaml and node.key into; made if it does not exist
+    #[arg(long, value_name = "DIR")]
+    dir: PathBuf,
+    /// What the node does
+    #[arg(long, value_enum, default_value_t = RoleArg::Fullnode)]
+    role: RoleArg,
+    /// The chain's genesis file
+    #[arg(long, value_name = "FILE")]
+    genesis: Option<PathBuf>,
+    /// A position NUMBER:0xHASH that you trust, as `slipstream status` of a trusted node prints it
+    #[arg(long)]
+    waypoint: Option<Waypoint>,
+    /// A peer ID@IP:PORT to connect to, as `slipstream status` of that peer prints it; may be repeated
+    #[arg(long = "peer", value_name = "PEER")]
+    peers: Vec<PeerAddress>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+enum RoleArg {
+    Fullnode,
+    Validator,
+}
+
+pub(super) fn init(args: &InitArgs) -> Result<()> {
+    let (config, key) = (args.dir.join(CONFIG), args.dir.join(KEY));
+    for file in [&config, &key] {
+        if file.exists() {
+            bail!(
+                "{} exists already; nothing was written. Use another --dir, or move the file away",
+                file.display()
+            );
+        }
+    }
+    let text = render(args)?;
+    // What would be refused by `run` is refused here, before anything is written.
+    slipstream_config::parse(&text, &config).into_diagnostic()?;
+    fs::create_dir_all(&args.dir)
+        .map_err(|source| miette!("cannot make the directory {}: {source}", args.dir.display()))?;
+    let peer = keys::create(&key).into_diagnostic()?.public();
+    let written = OpenOptions::new().write(true).create_new(true).open(&config).and_then(|mut file| {
+        file.write_all(text.as_bytes())?;
+        file.sync_all()
+    });
+    written.into_diagnostic().wrap_err_with(|| format!("cannot write {}", config.display()))?;
+    print(&format!("wrote {} and {}\npeer id {peer}", config.display(), key.display()));
+    print(&format!("next: slipstream run --config {}", config.display()));
+    Ok(())
+}
+
+/// The commented configuration.
+fn render(args: &InitArgs) -> Result<String> {
+    let role = match args.role {
+        RoleArg::Fullnode => "fullnode",
+        RoleArg::Validator => "validator",
+    };
+    let mut text = format!(
+        "# Configuration of a Slipstream node; every key with its default stands in docs/configuration.md.\n\
+         # Relative paths start at this file's directory. Check it with: slipstream config check FILE\n\n\
+         # validator: executes and certifies, its key stands in the genesis. fullnode: follows and serves.\n\
+         role: {role}\n\n\
+         # Database and lock.\n\
+         data_dir: data\n\n\
+         # The node's identity; keep it secret and never use it on two nodes.\n\
+         key_file: {KEY}\n\n\
+         # Where trust starts: the chain's genesis file, or a waypoint NUMBER:0xHASH from a node that you trust.\n"
+    );
+    match &args.genesis {
+        Some(path) => {
+            genesis_file::load(path).into_diagnostic()?;
+            let path = fs::canonicalize(path).into_diagnostic()?;
+            writeln!(text, "genesis: {}", quoted(&path)?)
+        }
+        // A validator's key has to be known before a genesis can name it, so the file may still have to come.
+        None if args.role == RoleArg::Validator => writeln!(text, "genesis: genesis.json"),
+        None => writeln!(text, "# genesis: genesis.json"),
+    }
+    .expect("a String takes everything");
+    match &args.waypoint {
+        Some(waypoint) => writeln!(text, "waypoint: \"{waypoint}\""),
+        None => writeln!(text, "# waypoint: \"0:0x...\""),
+    }
+    .expect("a String takes everything");
+    text.push_str("\nnetwork:\n  # UDP port for peers.\n  listen: \"0.0.0.0:7400\"\n");
+    text.push_str("  # Peers that are dialled, and dialled again when they are lost: ID@IP:PORT.\n");
+    if args.peers.is_empty() {
+        text.push_str("  peers: []\n");
+    } else {
+        text.push_str("  peers:\n");
+        for peer in &args.peers {
+            writeln!(text, "    - \"{peer}\"").expect("a String takes everything");
+        }
+    }
+    text.push_str(
+        "\nsync:\n  # auto, replay (execute everything), delta (apply certified changes) or snapshot.\n  mode: auto\n\n\
+         api:\n  # JSON-RPC at POST /, /v1/status, /metrics and /health. Nothing here asks who is calling: keep it on loopback\n  \
+         # or behind a proxy.\n  listen: \"127.0.0.1:8545\"\n\n\
+         log:\n  filter: info\n  # text or json\n  format: text\n",
+    );
+    Ok(text)
+}
+
+/// A path as a YAML string.
+fn quoted(path: &Path) -> Result<String> {
+    let text = path.to_str().ok_or_else(|| miette!("the path {} is not UTF-8", path.display()))?;
+    // A JSON string is a YAML string.
+    serde_json::to_string(text).into_diagnostic()
+}

@@ -1,0 +1,317 @@
+//! A whole node: everything is put together here, and nowhere else.
+//!
+//! Starting goes from what can only be read to what is written: configuration, key, genesis, lock of a directory that is
+//! there, ports; only then the data directory is created or opened. So a node that cannot start has changed nothing.
+//! Stopping goes from the outside to the inside: API, consensus, sync, network, and at last the store.
+
+use std::{net::SocketAddr, path::Path, sync::Arc, time::Duration};
+
+use slipstream_config::{NodeConfig, Role};
+use slipstream_consensus::{Decided, Forwarder, Pool, Validator, maintain};
+use slipstream_network::{Network, PeerAddress, Transport};
+use slipstream_storage::Store;
+use slipstream_sync::{Follower, SyncServer, announcement, fetch_genesis};
+use slipstream_types::{BatchNumber, Clock, Genesis, SecretKey, Waypoint};
+use tokio::{net::TcpListener, sync::mpsc};
+
+use crate::{
+    api::{self, Api, listener, metrics::Metrics, status::StatusSource},
+    clock::SystemClock,
+    error::NodeError,
+    genesis_file, keys,
+    lock::{self, DataLock},
+    router::{Router, Services},
+    rpc::{Batches, RpcContext},
+    tasks::{TaskFailure, Tasks},
+};
+
+/// The database's directory in the data directory.
+const DATABASE: &str = "db";
+/// How long peers are asked for the genesis of a waypoint before the node gives up and says what they answered.
+const GENESIS_PATIENCE: Duration = Duration::from_secs(30);
+/// How long a validator's follower leaves a new batch to consensus; a decision that is later than this was lost.
+const DECISION_PATIENCE: Duration = Duration::from_secs(1);
+/// Decided batches that wait to be announced; when it is full consensus waits, which bounds the memory they take.
+const DECIDED_MAX: usize = 16;
+/// How long each group of tasks may take to end. Five groups stay below what service managers wait before they kill.
+const STOP_PATIENCE: Duration = Duration::from_secs(5);
+/// The order in which tasks are told to stop.
+const STOP_ORDER: [&str; 6] = ["api", "consensus", "announcer", "forwarder", "sync", "pool"];
+
+/// What the configuration names, read and checked; nothing is written yet.
+struct Inputs {
+    key: SecretKey,
+    genesis: Option<Genesis>,
+}
+
+/// A running node.
+pub struct Node {
+    tasks: Tasks,
+    network: Arc<Network>,
+    store: Store,
+    api_address: SocketAddr,
+    peer_address: PeerAddress,
+    /// Held until the store is closed.
+    _lock: DataLock,
+}
+
+impl Node {
+    /// Starts a node; returns when its API and its network answer.
+    pub async fn start(config: &NodeConfig) -> Result<Node, NodeError> {
+        let inputs = read_inputs(config)?;
+        lock::check_free(&config.data_dir)?;
+        let listener = listener::bind(config.api.listen).await?;
+        let router = Arc::new(Router::default());
+        let network = Network::start(&config.network, &inputs.key, router.clone()).await?;
+        let opened = open_store(config, inputs.genesis, &*network).await;
+        let (lock, store) = match opened {
+            Ok(opened) => opened,
+            Err(error) => {
+                network.shutdown().await;
+                return Err(error);
+            }
+        };
+        let node =
+            Self::assemble(config, inputs.key, listener, &router, network.clone(), store.clone(), lock);
+        if node.is_err() {
+            network.shutdown().await;
+            store.close();
+        }
+        node
+    }
+
+    fn assemble(
+        config: &NodeConfig,
+        key: SecretKey,
+        listener: TcpListener,
+        router: &Router,
+        network: Arc<Network>,
+        store: Store,
+        lock: DataLock,
+    ) -> Result<Node, NodeError> {
+        let genesis = store.genesis()?;
+        let chain = genesis.chain.clone();
+        let set = genesis.validator_set();
+        let proposer = set.validators.first().expect("a genesis has at least one validator").public_key;
+        let clock: Arc<dyn Clock> = Arc::new(SystemClock);
+        let transport: Arc<dyn Transport> = network.clone();
+        let peer_address = PeerAddress { id: key.public(), address: network.local_address() };
+        let local = |source| NodeError::Io { action: "read the API's own address", source };
+        let api_address = listener.local_addr().map_err(local)?;
+
+        let pool = Pool::new(config.consensus.pool.clone(), chain.clone(), store.clone())?;
+        let forwarder = Forwarder::new(pool.clone(), chain.chain_id, transport.clone(), proposer);
+        let patience = if config.role == Role::Validator { DECISION_PATIENCE } else { Duration::ZERO };
+        let follower = Follower::new(
+            config.sync.clone(),
+            store.clone(),
+            transport.clone(),
+            config.executor.clone(),
+            config.waypoint,
+            patience,
+        )?;
+        let mut tasks = Tasks::default();
+        let validator = match config.role {
+            Role::Fullnode => None,
+            Role::Validator => {
+                let (decided, announced) = mpsc::channel(DECIDED_MAX);
+                let validator = Validator::new(
+                    config.consensus.clone(),
+                    chain.clone(),
+                    store.clone(),
+                    pool.clone(),
+                    key,
+                    set,
+                    transport.clone(),
+                    clock.clone(),
+                    decided,
+                )?;
+                spawn_validator(&mut tasks, validator.clone(), announced, transport.clone());
+                Some(validator)
+            }
+        };
+        let status = StatusSource {
+            role: config.role,
+            address: peer_address,
+            chain_id: chain.chain_id,
+            genesis: genesis.header()?.digest(),
+            origin: Waypoint::of(&genesis.ledger_info()?),
+            store: store.clone(),
+            pool: pool.clone(),
+            follower: follower.clone(),
+            validator: validator.clone(),
+            transport: transport.clone(),
+        };
+        let context = RpcContext {
+            batches: Batches::new(store.clone()),
+            store: store.clone(),
+            chain,
+            pool: pool.clone(),
+            forwarder: forwarder.clone(),
+            transport,
+            follower: follower.clone(),
+            clock,
+        };
+        let metrics = Metrics::new().map_err(|error| NodeError::Api(error.to_string()))?;
+        let api = Api::new(context, Arc::new(metrics), status)
+            .map_err(|error| NodeError::Api(error.to_string()))?;
+
+        let services = Services {
+            server: SyncServer::new(store.clone()),
+            follower: follower.clone(),
+            forwarder: forwarder.clone(),
+            validator,
+        };
+        router.open(services);
+        tasks.spawn("sync", |shutdown| async move { Ok(follower.run(shutdown).await?) });
+        tasks.spawn("pool", |shutdown| until_shutdown(maintain(pool, shutdown.clone()), shutdown));
+        tasks.spawn("forwarder", |shutdown| until_shutdown(forwarder.run(shutdown.clone()), shutdown));
+        let api_config = config.api.clone();
+        tasks.spawn("api", |shutdown| api::serve(listener, api_config, Arc::new(api), shutdown));
+        Ok(Node { tasks, network, store, api_address, peer_address, _lock: lock })
+    }
+
+    /// Where the API answers.
+    pub fn api_address(&self) -> SocketAddr {
+        self.api_address
+    }
+
+    /// Who the node is and where its peers find it.
+    pub fn peer_address(&self) -> PeerAddress {
+        self.peer_address
+    }
+
+    /// The line that says that the node is up, for people and for whoever started the process.
+    pub fn ready_line(&self) -> String {
+        format!("slipstream ready api=http://{} network={}", self.api_address, self.peer_address)
+    }
+
+    /// Runs until a task fails; a node that has lost one must not go on without it.
+    pub async fn failure(&mut self) -> TaskFailure {
+        self.tasks.failure().await
+    }
+
+    /// Ends every task, then the network, then the store. What is committed stays committed.
+    pub async fn stop(mut self) -> Result<(), NodeError> {
+        let failures = self.tasks.stop(&STOP_ORDER, STOP_PATIENCE).await;
+        self.network.shutdown().await;
+        let store = self.store.clone();
+        // The last fsync may take a while on a slow disk.
+        let _ = tokio::task::spawn_blocking(move || store.close()).await;
+        match failures.into_iter().next() {
+            Some(failure) => Err(failure.into()),
+            None => Ok(()),
+        }
+    }
+}
+
+/// A task that has nothing to report; ending before it was told to is a failure like any other.
+async fn until_shutdown(
+    work: impl Future<Output = ()>,
+    shutdown: tokio_util::sync::CancellationToken,
+) -> Result<(), crate::tasks::TaskError> {
+    work.await;
+    if shutdown.is_cancelled() { Ok(()) } else { Err("it ended by itself".into()) }
+}
+
+fn spawn_validator(
+    tasks: &mut Tasks,
+    validator: Arc<Validator>,
+    mut decided: mpsc::Receiver<Decided>,
+    transport: Arc<dyn Transport>,
+) {
+    tasks.spawn("consensus", |shutdown| async move { Ok(validator.run(shutdown).await?) });
+    tasks.spawn("announcer", |shutdown| async move {
+        loop {
+            let Decided { header, certificate, body, hints } = tokio::select! {
+                () = shutdown.cancelled() => return Ok(()),
+                Some(decided) = decided.recv() => decided,
+            };
+            transport.broadcast(announcement(header, certificate, body, hints)?, None);
+        }
+    });
+}
+
+/// Reads key and genesis and checks them against each other and against the rest of the configuration.
+fn read_inputs(config: &NodeConfig) -> Result<Inputs, NodeError> {
+    let key = keys::load(&config.key_file)?;
+    let Some(path) = &config.genesis else { return Ok(Inputs { key, genesis: None }) };
+    let genesis = genesis_file::load(path)?;
+    let peer = key.public();
+    if config.role == Role::Validator && genesis.validator_set().index_of(&peer).is_none() {
+        return Err(NodeError::NotAValidator { peer, genesis: path.clone() });
+    }
+    let found = Waypoint::of(&genesis.ledger_info()?);
+    match config.waypoint {
+        // A later waypoint is checked when the ledger gets there.
+        Some(waypoint) if waypoint.number == BatchNumber(0) && waypoint != found => {
+            Err(NodeError::WrongWaypoint { waypoint, found, genesis: path.clone() })
+        }
+        _ => Ok(Inputs { key, genesis: Some(genesis) }),
+    }
+}
+
+/// Checks everything that `run` checks before it opens a port or writes anything.
+pub fn check(config: &NodeConfig) -> Result<(), NodeError> {
+    read_inputs(config).map(|_| ())
+}
+
+/// Locks the data directory, opens the store in it and makes sure that it holds the chain.
+async fn open_store(
+    config: &NodeConfig,
+    genesis: Option<Genesis>,
+    transport: &dyn Transport,
+) -> Result<(DataLock, Store), NodeError> {
+    let dir = config.data_dir.join(DATABASE);
+    // A waypoint that no peer knows must leave nothing behind: the genesis comes before the directory.
+    let mut genesis = match genesis {
+        genesis if dir.exists() => genesis,
+        genesis => agree(config, genesis, fetch(config, transport).await?)?,
+    };
+    let lock = lock::acquire(&config.data_dir)?;
+    let store = open_database(config, &dir).await?;
+    if genesis.is_none() && !store.is_initialized() {
+        genesis = fetch(config, transport).await?;
+    }
+    if let Some(genesis) = genesis {
+        store.initialize(&genesis)?;
+    }
+    Ok((lock, store))
+}
+
+/// Asks peers for the genesis of the configured waypoint.
+async fn fetch(config: &NodeConfig, transport: &dyn Transport) -> Result<Option<Genesis>, NodeError> {
+    // Batch 0 is the genesis itself: `read_inputs` compares it without peers where there is a file.
+    let Some(waypoint) = config.waypoint.filter(|it| it.number.0 > 0 || config.genesis.is_none()) else {
+        return Ok(None);
+    };
+    tracing::info!(%waypoint, patience_s = GENESIS_PATIENCE.as_secs(), "asking peers for the genesis");
+    Ok(Some(fetch_genesis(transport, &waypoint, GENESIS_PATIENCE).await?))
+}
+
+/// The genesis of a new node: the file's, the waypoint's, or both if they are the same.
+fn agree(
+    config: &NodeConfig,
+    given: Option<Genesis>,
+    proved: Option<Genesis>,
+) -> Result<Option<Genesis>, NodeError> {
+    if let (Some(given), Some(proved), Some(waypoint), Some(path)) =
+        (&given, &proved, config.waypoint, &config.genesis)
+        && given != proved
+    {
+        let expected = proved.header()?.digest();
+        return Err(NodeError::GenesisNotOfWaypoint { waypoint, expected, genesis: path.clone() });
+    }
+    Ok(given.or(proved))
+}
+
+/// Opening reads the whole state back into the tree: not on a thread that others wait for.
+async fn open_database(config: &NodeConfig, dir: &Path) -> Result<Store, NodeError> {
+    let (storage, dir) = (config.storage.clone(), dir.to_owned());
+    let opened = tokio::task::spawn_blocking(move || Store::open(&storage, &dir)).await;
+    let store = opened.map_err(|error| NodeError::Io {
+        action: "open the store",
+        source: std::io::Error::other(error),
+    })??;
+    Ok(store)
+}

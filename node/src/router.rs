@@ -1,0 +1,58 @@
+//! Where a peer's messages go.
+
+use std::sync::{Arc, OnceLock};
+
+use slipstream_consensus::{Forwarder, Validator};
+use slipstream_network::{BoxFuture, Handler, PeerId, Protocol, Refusal};
+use slipstream_sync::{Follower, SyncServer};
+
+/// Answers for the node's services. The network has to run before there are any (a node that starts from a waypoint fetches
+/// its genesis over it), so they are put in later; until then peers are told to come back.
+#[derive(Default)]
+pub(crate) struct Router {
+    services: OnceLock<Services>,
+}
+
+/// Who answers what.
+pub(crate) struct Services {
+    pub(crate) server: SyncServer,
+    pub(crate) follower: Arc<Follower>,
+    pub(crate) forwarder: Arc<Forwarder>,
+    pub(crate) validator: Option<Arc<Validator>>,
+}
+
+impl Router {
+    /// Opens the services to peers. The second call has no effect.
+    pub(crate) fn open(&self, services: Services) {
+        let _ = self.services.set(services);
+    }
+}
+
+impl Handler for Router {
+    fn request<'a>(
+        &'a self,
+        peer: PeerId,
+        protocol: Protocol,
+        payload: Vec<u8>,
+    ) -> BoxFuture<'a, Result<Vec<u8>, Refusal>> {
+        Box::pin(async move {
+            let services =
+                self.services.get().ok_or(Refusal::from("this node is starting; ask again in a moment"))?;
+            match (protocol, &services.validator) {
+                (Protocol::SYNC, _) => services.server.handle(peer, payload).await,
+                (Protocol::TRANSACTIONS, _) => services.forwarder.handle(peer, payload).await,
+                (Protocol::CONSENSUS, Some(validator)) => validator.handle(peer, payload).await,
+                (Protocol::CONSENSUS, None) => Err("this node is not a validator".into()),
+                (other, _) => Err(format!("this node does not speak {other}").into()),
+            }
+        })
+    }
+
+    fn broadcast<'a>(&'a self, peer: PeerId, payload: Vec<u8>) -> BoxFuture<'a, ()> {
+        Box::pin(async move {
+            if let Some(services) = self.services.get() {
+                services.follower.on_broadcast(peer, payload).await;
+            }
+        })
+    }
+}

@@ -1,0 +1,146 @@
+//! Batches as JSON-RPC needs them: opened once, kept a while, because clients ask for many transactions of one batch.
+
+use std::{collections::VecDeque, sync::Arc};
+
+use alloy_primitives::{B256, keccak256};
+use parking_lot::Mutex;
+use slipstream_executor::Transaction;
+use slipstream_storage::Store;
+use slipstream_types::{BatchHeader, BatchNumber, BlobKind, Body, Receipts};
+
+use super::errors::RpcError;
+
+/// Most batches that are kept open; a client that polls receipts is seldom further behind.
+const CACHED_BATCHES_MAX: usize = 32;
+/// Most uncompressed bytes of bodies and receipts that are kept open; bounds the cache when batches are large.
+const CACHED_BYTES_MAX: usize = 64 << 20;
+
+/// A batch with what is stored of it.
+pub(crate) struct Batch {
+    pub(crate) header: BatchHeader,
+    /// The header's digest.
+    pub(crate) hash: B256,
+    pub(crate) body: Option<Body>,
+    pub(crate) receipts: Option<Receipts>,
+    /// Of each transaction, in order; empty without a body.
+    pub(crate) hashes: Vec<B256>,
+    /// Gas and logs of the transactions before each one; empty without receipts.
+    before: Vec<(u64, u64)>,
+    bytes: usize,
+}
+
+impl Batch {
+    fn open(store: &Store, number: BatchNumber) -> Result<Option<Batch>, RpcError> {
+        let Some(header) = store.header(number)? else { return Ok(None) };
+        // An empty batch needs no blob; batch 0 has the genesis in the place of its body.
+        let (body, receipts) = if header.tx_count == 0 {
+            (Some(Body::default()), Some(Receipts::default()))
+        } else {
+            let body =
+                store.blob(BlobKind::Body, number)?.map(|blob| blob.open(BlobKind::Body)).transpose()?;
+            let receipts = store
+                .blob(BlobKind::Receipts, number)?
+                .map(|blob| blob.open(BlobKind::Receipts))
+                .transpose()?;
+            (body, receipts)
+        };
+        Ok(Some(Batch::new(header, body, receipts)))
+    }
+
+    pub(crate) fn new(header: BatchHeader, body: Option<Body>, receipts: Option<Receipts>) -> Batch {
+        let hashes = body.iter().flat_map(|body| &body.transactions).map(|raw| keccak256(&raw[..])).collect();
+        let mut sum = (0, 0);
+        let before = receipts
+            .iter()
+            .flat_map(|receipts| &receipts.receipts)
+            .map(|receipt| {
+                let before = sum;
+                sum = (sum.0 + receipt.gas_used, sum.1 + receipt.logs.len() as u64);
+                before
+            })
+            .collect();
+        // Receipts hold little beside their logs; what they take in memory is counted as twice their logs' data.
+        let log_bytes = receipts
+            .iter()
+            .flat_map(|all| &all.receipts)
+            .flat_map(|one| &one.logs)
+            .map(|log| 256 + log.data.len());
+        let bytes = header.tx_bytes as usize + 128 * header.tx_count as usize + 2 * log_bytes.sum::<usize>();
+        Batch { hash: header.digest().into(), header, body, receipts, hashes, before, bytes }
+    }
+
+    fn is_complete(&self) -> bool {
+        self.body.is_some() && self.receipts.is_some()
+    }
+
+    pub(crate) fn number(&self) -> BatchNumber {
+        self.header.number
+    }
+
+    pub(crate) fn timestamp_s(&self) -> u64 {
+        self.header.timestamp_ms / 1_000
+    }
+
+    /// The body, or an error that says why there is none.
+    pub(crate) fn body(&self) -> Result<&Body, RpcError> {
+        self.body.as_ref().ok_or(RpcError::NotStored { what: "transactions", number: self.number() })
+    }
+
+    /// The receipts, or an error that says why there are none.
+    pub(crate) fn receipts(&self) -> Result<&Receipts, RpcError> {
+        self.receipts.as_ref().ok_or(RpcError::NotStored { what: "receipts", number: self.number() })
+    }
+
+    /// One transaction, its sender recovered.
+    pub(crate) fn transaction(&self, index: usize, chain_id: u64) -> Result<Option<Transaction>, RpcError> {
+        let raw = self.body()?.transactions.get(index);
+        Ok(raw.map(|raw| Transaction::decode(raw, chain_id)).transpose()?)
+    }
+
+    /// Gas and logs of the transactions before one.
+    pub(crate) fn before(&self, index: usize) -> (u64, u64) {
+        self.before.get(index).copied().unwrap_or_default()
+    }
+}
+
+/// Opens batches of a store and keeps the recent ones.
+pub(crate) struct Batches {
+    store: Store,
+    recent: Mutex<VecDeque<Arc<Batch>>>,
+}
+
+impl Batches {
+    pub(crate) fn new(store: Store) -> Batches {
+        Batches { store, recent: Mutex::default() }
+    }
+
+    /// A batch by number; none beyond the head or below what is stored.
+    pub(crate) fn get(&self, number: BatchNumber) -> Result<Option<Arc<Batch>>, RpcError> {
+        let mut recent = self.recent.lock();
+        if let Some(index) = recent.iter().position(|batch| batch.number() == number) {
+            let batch = recent.remove(index);
+            recent.extend(batch.clone());
+            return Ok(batch);
+        }
+        drop(recent);
+        let Some(batch) = Batch::open(&self.store, number)?.map(Arc::new) else { return Ok(None) };
+        // What lacks a part may get it later.
+        if batch.is_complete() {
+            self.keep(batch.clone());
+        }
+        Ok(Some(batch))
+    }
+
+    fn keep(&self, batch: Arc<Batch>) {
+        let mut recent = self.recent.lock();
+        if recent.iter().any(|kept| kept.number() == batch.number()) {
+            return;
+        }
+        recent.push_back(batch);
+        let mut bytes: usize = recent.iter().map(|batch| batch.bytes).sum();
+        while recent.len() > CACHED_BATCHES_MAX || bytes > CACHED_BYTES_MAX {
+            let Some(oldest) = recent.pop_front() else { break };
+            bytes -= oldest.bytes;
+        }
+    }
+}

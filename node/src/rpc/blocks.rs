@@ -1,0 +1,128 @@
+//! Batches shown as Ethereum blocks.
+//!
+//! Number, hash, parent, timestamp and roots are Slipstream's own; what a batch does not have stands as Ethereum's empty
+//! constant, so that unmodified clients can read the answer. The hash is the header's digest, not Keccak-256 of an RLP form.
+
+use alloy_consensus::constants::{EMPTY_OMMER_ROOT_HASH, EMPTY_WITHDRAWALS};
+use alloy_eips::eip7685::EMPTY_REQUESTS_HASH;
+use alloy_primitives::{Bloom, U64, U256};
+use alloy_rpc_types_eth::{Block, BlockId, BlockNumberOrTag, BlockTransactions, Header, TransactionReceipt};
+use jsonrpsee::types::Params;
+use slipstream_types::{BatchNumber, ChainConfig, chain::Fork};
+
+use super::{
+    RpcContext, RpcTransaction,
+    batches::Batch,
+    errors::{RpcError, RpcResult},
+    transactions,
+};
+
+impl RpcContext {
+    /// The batch that a block id names: none if it does not exist.
+    pub(crate) fn batch_number(&self, id: BlockId) -> Result<Option<BatchNumber>, RpcError> {
+        let head = self.store.head()?.header.number;
+        let number = match id {
+            BlockId::Hash(hash) => return Ok(self.store.find_header(&hash.block_hash.into())?),
+            BlockId::Number(BlockNumberOrTag::Earliest) => BatchNumber(0),
+            BlockId::Number(BlockNumberOrTag::Number(number)) => BatchNumber(number),
+            // A certified batch is final, and there is no block in the making to show.
+            BlockId::Number(_) => head,
+        };
+        Ok((number <= head).then_some(number))
+    }
+
+    fn batch(&self, id: BlockId) -> Result<Option<std::sync::Arc<Batch>>, RpcError> {
+        self.batch_number(id)?.map_or(Ok(None), |number| self.batches.get(number))
+    }
+}
+
+/// `eth_blockNumber`
+pub(super) fn block_number(context: &RpcContext) -> RpcResult<U64> {
+    let head = context.store.head().map_err(RpcError::from)?;
+    Ok(U64::from(head.header.number.0))
+}
+
+/// `eth_getBlockByNumber` and `eth_getBlockByHash`
+pub(super) fn block(context: &RpcContext, params: &Params<'_>) -> RpcResult<Option<Block<RpcTransaction>>> {
+    let mut args = params.sequence();
+    let id: BlockId = args.next()?;
+    let full = args.optional_next::<bool>()?.unwrap_or(false);
+    let Some(batch) = context.batch(id)? else { return Ok(None) };
+    Ok(Some(to_block(&context.chain, &batch, full)?))
+}
+
+/// `eth_getBlockReceipts`
+pub(super) fn receipts(
+    context: &RpcContext,
+    params: &Params<'_>,
+) -> RpcResult<Option<Vec<TransactionReceipt>>> {
+    let Some(batch) = context.batch(params.sequence().next()?)? else { return Ok(None) };
+    let receipts = (0..batch.header.tx_count as usize)
+        .map(|index| transactions::to_receipt(&context.chain, &batch, index))
+        .collect::<Result<Option<Vec<_>>, _>>()?;
+    Ok(receipts)
+}
+
+/// `eth_getBlockTransactionCountByNumber` and `eth_getBlockTransactionCountByHash`
+pub(super) fn transaction_count(context: &RpcContext, params: &Params<'_>) -> RpcResult<Option<U64>> {
+    let number = context.batch_number(params.sequence().next()?)?;
+    let header = number.map_or(Ok(None), |number| context.store.header(number)).map_err(RpcError::from)?;
+    Ok(header.map(|header| U64::from(header.tx_count)))
+}
+
+/// `eth_getUncleCountByBlockNumber` and `eth_getUncleCountByBlockHash`
+pub(super) fn uncle_count(context: &RpcContext, params: &Params<'_>) -> RpcResult<Option<U64>> {
+    Ok(context.batch_number(params.sequence().next()?)?.map(|_| U64::ZERO))
+}
+
+pub(super) fn to_block(
+    chain: &ChainConfig,
+    batch: &Batch,
+    full: bool,
+) -> Result<Block<RpcTransaction>, RpcError> {
+    let count = batch.header.tx_count as usize;
+    let transactions = if full {
+        let all = (0..count).map(|index| transactions::to_transaction(chain, batch, index));
+        BlockTransactions::Full(all.collect::<Result<Option<Vec<RpcTransaction>>, _>>()?.unwrap_or_default())
+    } else {
+        batch.body()?;
+        BlockTransactions::Hashes(batch.hashes.clone())
+    };
+    let block =
+        Block { header: to_header(chain, batch), uncles: Vec::new(), transactions, withdrawals: None };
+    Ok(block.with_withdrawals(Some(Default::default())))
+}
+
+fn to_header(chain: &ChainConfig, batch: &Batch) -> Header {
+    let header = &batch.header;
+    let mut logs_bloom = Bloom::ZERO;
+    match &batch.receipts {
+        Some(receipts) => receipts.receipts.iter().for_each(|receipt| logs_bloom |= receipt.bloom()),
+        // Without receipts nothing can be ruled out.
+        None => logs_bloom = Bloom::repeat_byte(0xff),
+    }
+    let inner = alloy_consensus::Header {
+        parent_hash: header.parent.into(),
+        ommers_hash: EMPTY_OMMER_ROOT_HASH,
+        beneficiary: header.proposer,
+        state_root: header.state_root.into(),
+        transactions_root: header.transactions_root.into(),
+        receipts_root: header.receipts_root.into(),
+        logs_bloom,
+        difficulty: U256::ZERO,
+        number: header.number.0,
+        gas_limit: chain.gas_limit,
+        gas_used: header.gas_used,
+        timestamp: batch.timestamp_s(),
+        // What PREVRANDAO gives.
+        mix_hash: header.parent.into(),
+        base_fee_per_gas: Some(chain.base_fee_wei),
+        withdrawals_root: Some(EMPTY_WITHDRAWALS),
+        blob_gas_used: Some(0),
+        excess_blob_gas: Some(0),
+        parent_beacon_block_root: Some(header.parent.into()),
+        requests_hash: (chain.fork != Fork::Cancun).then_some(EMPTY_REQUESTS_HASH),
+        ..Default::default()
+    };
+    Header { hash: batch.hash, inner, total_difficulty: None, size: Some(U256::from(header.tx_bytes)) }
+}

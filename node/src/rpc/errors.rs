@@ -1,0 +1,147 @@
+//! Errors as Ethereum's clients expect them: codes that tools match on, texts that people read.
+
+use alloy_primitives::Bytes;
+use jsonrpsee::types::{ErrorObjectOwned, error::INTERNAL_ERROR_CODE, error::INVALID_PARAMS_CODE};
+use slipstream_consensus::PoolError;
+use slipstream_executor::{ExecuteError, TransactionError};
+use slipstream_storage::StorageError;
+use slipstream_types::{BatchNumber, CodecError};
+
+/// "Invalid input" in Ethereum's list; geth uses it for everything that a server refuses.
+const SERVER_ERROR_CODE: i32 = -32000;
+/// "Limit exceeded" in EIP-1474.
+const LIMIT_EXCEEDED_CODE: i32 = -32005;
+/// What geth answers for a reverted call, with the revert data.
+const REVERTED_CODE: i32 = 3;
+
+/// What a method returns.
+pub(crate) type RpcResult<T> = Result<T, ErrorObjectOwned>;
+
+/// Why a method has no answer.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum RpcError {
+    #[error("{0}")]
+    InvalidParams(String),
+    #[error("state of batch {asked} is not kept; this node answers for the head batch {head}")]
+    StateNotKept { asked: BatchNumber, head: BatchNumber },
+    #[error("batch {asked} does not exist yet; the head is batch {head}")]
+    BeyondHead { asked: BatchNumber, head: BatchNumber },
+    #[error("unknown block {0}")]
+    UnknownBlock(alloy_primitives::B256),
+    #[error(
+        "the {what} of batch {number} are not stored: this node took the batch as a state change or from a snapshot; ask a node that replayed it"
+    )]
+    NotStored { what: &'static str, number: BatchNumber },
+    #[error("execution reverted{}", reason.as_ref().map(|reason| format!(": {reason}")).unwrap_or_default())]
+    Reverted { reason: Option<String>, output: Bytes },
+    #[error("{0}")]
+    Rejected(String),
+    #[error("{0}")]
+    TooMuch(String),
+    #[error(transparent)]
+    Storage(#[from] StorageError),
+    #[error(transparent)]
+    Codec(#[from] CodecError),
+}
+
+/// The selectors of Solidity's `Error(string)` and `Panic(uint256)`; other data is a contract's own error, or no text at all.
+const KNOWN_REVERTS: [[u8; 4]; 2] = [[0x08, 0xc3, 0x79, 0xa0], [0x4e, 0x48, 0x7b, 0x71]];
+
+impl RpcError {
+    /// A revert, with its reason if it gives one that is meant to be read.
+    pub(crate) fn reverted(reason: Option<String>, output: Bytes) -> RpcError {
+        let known = KNOWN_REVERTS.iter().any(|selector| output.starts_with(selector));
+        // The decoder says "revert: " once more.
+        let reason =
+            reason.filter(|_| known).map(|text| text.strip_prefix("revert: ").unwrap_or(&text).to_owned());
+        RpcError::Reverted { reason, output }
+    }
+}
+
+impl From<RpcError> for ErrorObjectOwned {
+    fn from(error: RpcError) -> Self {
+        let message = error.to_string();
+        let code = match error {
+            RpcError::Reverted { output, .. } => {
+                return ErrorObjectOwned::owned(REVERTED_CODE, message, Some(output));
+            }
+            RpcError::InvalidParams(_) => INVALID_PARAMS_CODE,
+            RpcError::TooMuch(_) => LIMIT_EXCEEDED_CODE,
+            RpcError::Storage(_) | RpcError::Codec(_) => {
+                tracing::error!(%message, "a JSON-RPC call failed");
+                INTERNAL_ERROR_CODE
+            }
+            RpcError::StateNotKept { .. }
+            | RpcError::BeyondHead { .. }
+            | RpcError::UnknownBlock(_)
+            | RpcError::NotStored { .. }
+            | RpcError::Rejected(_) => SERVER_ERROR_CODE,
+        };
+        ErrorObjectOwned::owned(code, message, None::<()>)
+    }
+}
+
+impl From<PoolError> for RpcError {
+    fn from(error: PoolError) -> Self {
+        // The pool's texts begin as geth's do.
+        RpcError::Rejected(error.to_string())
+    }
+}
+
+impl From<TransactionError> for RpcError {
+    fn from(error: TransactionError) -> Self {
+        // What geth says comes first: wallets match on it.
+        let known = match &error {
+            TransactionError::TooLong { .. } => "oversized data",
+            TransactionError::Malformed(_) => "invalid transaction",
+            TransactionError::BlobTransaction => "transaction type not supported",
+            TransactionError::NoChainId { .. } => {
+                "only replay-protected (EIP-155) transactions allowed over RPC"
+            }
+            TransactionError::WrongChainId { .. } => "invalid chain id for signer",
+            TransactionError::InvalidSignature => "invalid sender",
+        };
+        RpcError::Rejected(format!("{known}: {error}"))
+    }
+}
+
+impl From<ExecuteError> for RpcError {
+    fn from(error: ExecuteError) -> Self {
+        match error {
+            ExecuteError::State(error) => RpcError::Storage(error),
+            // The rule alone: wallets look for its first words.
+            ExecuteError::InvalidCall(rejection) => RpcError::Rejected(rejection.to_string()),
+            error => RpcError::Rejected(error.to_string()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use alloy_primitives::hex;
+
+    use super::*;
+
+    #[test]
+    fn revert_reasons_are_shown_only_if_they_are_text() {
+        let text = hex!(
+            "08c379a0"
+            "0000000000000000000000000000000000000000000000000000000000000020"
+            "0000000000000000000000000000000000000000000000000000000000000004"
+            "706f6f7200000000000000000000000000000000000000000000000000000000"
+        );
+        for (output, reason, message) in [
+            (&text[..], Some("revert: poor"), "execution reverted: poor"),
+            (&text[..], Some("poor"), "execution reverted: poor"),
+            (&[][..], Some(""), "execution reverted"),
+            (b"abcd", Some("abcd"), "execution reverted"),
+            (b"\xff", None, "execution reverted"),
+        ] {
+            let error = RpcError::reverted(reason.map(str::to_owned), Bytes::copy_from_slice(output));
+            assert_eq!(error.to_string(), message);
+            let object = ErrorObjectOwned::from(error);
+            assert_eq!(object.code(), 3);
+            assert_eq!(object.data().unwrap().get(), format!("\"0x{}\"", hex::encode(output)));
+        }
+    }
+}

@@ -1,0 +1,145 @@
+//! What a transaction should pay. The base fee of a chain is fixed, so the past only tells about tips.
+
+use alloy_consensus::Transaction as _;
+use alloy_eips::eip2718::Decodable2718;
+use alloy_primitives::{U64, U256};
+use alloy_rpc_types_eth::{BlockId, BlockNumberOrTag, FeeHistory};
+use jsonrpsee::types::Params;
+use slipstream_executor::Envelope;
+use slipstream_types::BatchNumber;
+
+use super::{
+    RpcContext,
+    batches::Batch,
+    errors::{RpcError, RpcResult},
+};
+
+/// Batches in one fee history, as in geth.
+const HISTORY_MAX: u64 = 1_024;
+/// Batches whose transactions are opened to answer for tips; fewer than asked for may be returned.
+const HISTORY_WITH_TIPS_MAX: u64 = 64;
+/// Percentiles in one request, as in geth.
+const PERCENTILES_MAX: usize = 100;
+
+/// The tip that gets a transaction into the next batch unless batches are full: a tenth of the base fee, so that it is
+/// small beside what is paid anyway, and not zero, so that it orders before those that pay nothing.
+fn suggested_tip_wei(context: &RpcContext) -> u64 {
+    (context.chain.base_fee_wei / 10).max(1)
+}
+
+/// `eth_gasPrice`
+pub(super) fn gas_price(context: &RpcContext) -> U256 {
+    U256::from(context.chain.base_fee_wei) + U256::from(suggested_tip_wei(context))
+}
+
+/// `eth_maxPriorityFeePerGas`
+pub(super) fn priority_fee(context: &RpcContext) -> U256 {
+    U256::from(suggested_tip_wei(context))
+}
+
+/// `eth_feeHistory`
+pub(super) fn history(context: &RpcContext, params: &Params<'_>) -> RpcResult<FeeHistory> {
+    let mut args = params.sequence();
+    let count = block_count(args.next()?)?;
+    let newest: BlockNumberOrTag = args.next()?;
+    let percentiles: Vec<f64> = args.optional_next()?.unwrap_or_default();
+    let ascending = percentiles.is_sorted() && percentiles.iter().all(|one| (0.0..=100.0).contains(one));
+    if percentiles.len() > PERCENTILES_MAX || !ascending {
+        let text = format!("percentiles must be at most {PERCENTILES_MAX}, ascending, from 0 to 100");
+        return Err(RpcError::InvalidParams(text).into());
+    }
+    let Some(newest) = context.batch_number(BlockId::Number(newest))? else {
+        return Err(RpcError::InvalidParams("the newest block does not exist yet".into()).into());
+    };
+    let most = if percentiles.is_empty() { HISTORY_MAX } else { HISTORY_WITH_TIPS_MAX };
+    let count = count.min(most).min(newest.0 + 1);
+    let oldest = newest.0 + 1 - count;
+    let mut history = FeeHistory {
+        base_fee_per_gas: vec![context.chain.base_fee_wei.into(); count as usize + 1],
+        base_fee_per_blob_gas: vec![1; count as usize + 1],
+        blob_gas_used_ratio: vec![0.0; count as usize],
+        oldest_block: oldest,
+        ..FeeHistory::default()
+    };
+    let mut rewards = Vec::new();
+    for number in oldest..=newest.0 {
+        let used = if percentiles.is_empty() {
+            context
+                .store
+                .header(BatchNumber(number))
+                .map_err(RpcError::from)?
+                .map_or(0, |header| header.gas_used)
+        } else {
+            let batch = context.batches.get(BatchNumber(number))?;
+            rewards.push(batch.as_ref().map_or_else(
+                || vec![0; percentiles.len()],
+                |batch| tips(batch, &percentiles, context.chain.base_fee_wei),
+            ));
+            batch.map_or(0, |batch| batch.header.gas_used)
+        };
+        history.gas_used_ratio.push(used as f64 / context.chain.gas_limit as f64);
+    }
+    history.reward = (!percentiles.is_empty()).then_some(rewards);
+    Ok(history)
+}
+
+/// A number of blocks, as a quantity or, as old clients send it, as a number.
+fn block_count(value: serde_json::Value) -> Result<u64, RpcError> {
+    let count = match &value {
+        serde_json::Value::Number(number) => number.as_u64(),
+        _ => serde_json::from_value::<U64>(value.clone()).ok().map(|count| count.to()),
+    };
+    count
+        .filter(|count| *count > 0)
+        .ok_or_else(|| RpcError::InvalidParams(format!("{value} is not a number of blocks")))
+}
+
+/// The tip at each percentile of the batch's gas; zeros if nothing is known of its transactions.
+fn tips(batch: &Batch, percentiles: &[f64], base_fee_wei: u64) -> Vec<u128> {
+    let (Some(body), Some(receipts)) = (&batch.body, &batch.receipts) else {
+        return vec![0; percentiles.len()];
+    };
+    let paid = body.transactions.iter().zip(&receipts.receipts).filter_map(|(raw, receipt)| {
+        let envelope = Envelope::decode_2718_exact(&raw[..]).ok()?;
+        Some((envelope.effective_tip_per_gas(base_fee_wei)?, receipt.gas_used))
+    });
+    tips_at(paid.collect(), percentiles)
+}
+
+fn tips_at(mut paid: Vec<(u128, u64)>, percentiles: &[f64]) -> Vec<u128> {
+    paid.sort_unstable();
+    let total: u64 = paid.iter().map(|(_, gas)| gas).sum();
+    let tip_at = |percentile: &f64| {
+        let threshold = (total as f64 * percentile / 100.0) as u64;
+        let mut sum = 0;
+        let found = paid.iter().find(|(_, gas)| {
+            sum += gas;
+            sum >= threshold
+        });
+        found.map_or(0, |(tip, _)| *tip)
+    };
+    percentiles.iter().map(tip_at).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn percentiles_are_weighted_by_gas() {
+        let paid = vec![(9, 10), (1, 80), (5, 10)];
+        assert_eq!(tips_at(paid, &[0.0, 50.0, 80.0, 85.0, 95.0, 100.0]), [1, 1, 1, 5, 9, 9]);
+        assert_eq!(tips_at(Vec::new(), &[50.0]), [0]);
+    }
+
+    #[test]
+    fn block_counts_in_both_forms() {
+        assert_eq!(block_count(json!("0x14")).unwrap(), 20);
+        assert_eq!(block_count(json!(20)).unwrap(), 20);
+        for wrong in [json!("0x0"), json!(0), json!("twenty"), json!(-1), json!(null)] {
+            assert!(block_count(wrong).is_err());
+        }
+    }
+}

@@ -1,0 +1,116 @@
+//! Ethereum's JSON-RPC over the node's store, pool and executor.
+//!
+//! A batch is shown as a block. Every committed batch is certified and final, so `latest`, `safe` and `finalized` are the
+//! same; state is kept for the head alone, and a question about another state is answered by an error that says so.
+
+mod batches;
+mod blocks;
+mod errors;
+mod fees;
+mod state;
+#[cfg(test)]
+mod tests;
+mod transactions;
+
+use std::sync::Arc;
+
+use alloy_primitives::U64;
+use jsonrpsee::{RpcModule, core::RegisterMethodError, types::Params};
+use serde_json::{Value, json};
+use slipstream_consensus::{Forwarder, Pool};
+use slipstream_executor::Envelope;
+use slipstream_network::Transport;
+use slipstream_storage::Store;
+use slipstream_sync::Follower;
+use slipstream_types::{ChainConfig, Clock};
+
+pub(crate) use self::batches::Batches;
+use self::errors::RpcResult;
+
+/// An Ethereum transaction as JSON-RPC shows it.
+pub(crate) type RpcTransaction = alloy_rpc_types_eth::Transaction<Envelope>;
+
+/// A node that is fewer batches behind what its peers have shown follows the head; more, and it says that it is syncing.
+const SYNCING_GAP_BATCHES: u64 = 16;
+
+/// What every method may use.
+pub(crate) struct RpcContext {
+    pub(crate) store: Store,
+    pub(crate) chain: ChainConfig,
+    pub(crate) pool: Pool,
+    pub(crate) forwarder: Arc<Forwarder>,
+    pub(crate) transport: Arc<dyn Transport>,
+    pub(crate) follower: Arc<Follower>,
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) batches: Batches,
+}
+
+/// `slipstream/v0.1.0/linux-x86_64`, as `web3_clientVersion` and `/v1/status` give it.
+pub(crate) fn client_version() -> String {
+    let (os, arch) = (std::env::consts::OS, std::env::consts::ARCH);
+    format!("slipstream/v{}/{os}-{arch}", env!("CARGO_PKG_VERSION"))
+}
+
+/// Builds the table of methods.
+pub(crate) fn module(context: RpcContext) -> Result<RpcModule<RpcContext>, RegisterMethodError> {
+    let mut table = Table(RpcModule::new(context));
+    table.add("web3_clientVersion", |_, _| Ok(client_version()))?;
+    table.add("net_version", |context, _| Ok(context.chain.chain_id.to_string()))?;
+    table.add("net_listening", |_, _| Ok(true))?;
+    table.add("net_peerCount", |context, _| Ok(U64::from(context.transport.peers().len())))?;
+    table.add("eth_chainId", |context, _| Ok(U64::from(context.chain.chain_id)))?;
+    table.add("eth_syncing", |context, _| Ok(syncing(context)))?;
+    table.add("eth_accounts", |_, _| Ok(Vec::<alloy_primitives::Address>::new()))?;
+
+    table.add("eth_getBalance", state::balance)?;
+    table.add("eth_getTransactionCount", state::nonce)?;
+    table.add("eth_getCode", state::code)?;
+    table.add("eth_getStorageAt", state::storage)?;
+    table.add("eth_call", state::call_at_head)?;
+    table.add("eth_estimateGas", state::estimate)?;
+
+    table.add("eth_gasPrice", |context, _| Ok(fees::gas_price(context)))?;
+    table.add("eth_maxPriorityFeePerGas", |context, _| Ok(fees::priority_fee(context)))?;
+    table.add("eth_feeHistory", fees::history)?;
+
+    table.add("eth_blockNumber", |context, _| blocks::block_number(context))?;
+    table.add("eth_getBlockByNumber", blocks::block)?;
+    table.add("eth_getBlockByHash", blocks::block)?;
+    table.add("eth_getBlockReceipts", blocks::receipts)?;
+    table.add("eth_getBlockTransactionCountByNumber", blocks::transaction_count)?;
+    table.add("eth_getBlockTransactionCountByHash", blocks::transaction_count)?;
+    table.add("eth_getUncleCountByBlockNumber", blocks::uncle_count)?;
+    table.add("eth_getUncleCountByBlockHash", blocks::uncle_count)?;
+
+    table.add("eth_sendRawTransaction", transactions::send_raw)?;
+    table.add("eth_getTransactionByHash", transactions::by_hash)?;
+    table.add("eth_getTransactionByBlockNumberAndIndex", transactions::by_index)?;
+    table.add("eth_getTransactionByBlockHashAndIndex", transactions::by_index)?;
+    table.add("eth_getTransactionReceipt", transactions::receipt)?;
+    table.add("eth_getLogs", transactions::logs)?;
+    Ok(table.0)
+}
+
+struct Table(RpcModule<RpcContext>);
+
+impl Table {
+    /// Methods read the store or run the EVM, so each call gets a thread that may block.
+    fn add<T: serde::Serialize + Clone + 'static>(
+        &mut self,
+        name: &'static str,
+        method: impl Fn(&RpcContext, &Params<'_>) -> RpcResult<T> + Clone + Send + Sync + 'static,
+    ) -> Result<(), RegisterMethodError> {
+        self.0.register_blocking_method(name, move |params, context, _| method(&context, &params))?;
+        Ok(())
+    }
+}
+
+/// `eth_syncing`: false at the head, and while following it closely.
+fn syncing(context: &RpcContext) -> Value {
+    let status = context.follower.status();
+    if status.target.0.saturating_sub(status.head.0) < SYNCING_GAP_BATCHES {
+        return json!(false);
+    }
+    let head = U64::from(status.head.0);
+    json!({ "startingBlock": head, "currentBlock": head, "highestBlock": U64::from(status.target.0) })
+}

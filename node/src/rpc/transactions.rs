@@ -1,0 +1,191 @@
+//! Transactions, receipts and logs.
+
+use alloy_consensus::{
+    Eip658Value, Receipt, ReceiptEnvelope, ReceiptWithBloom, TxType, transaction::Recovered,
+};
+use alloy_primitives::{B256, Bytes, U64};
+use alloy_rpc_types_eth::{BlockId, Filter, FilterBlockOption, Log, TransactionReceipt};
+use jsonrpsee::types::Params;
+use slipstream_executor::Transaction as Decoded;
+use slipstream_types::{BatchNumber, ChainConfig};
+
+use super::{
+    RpcContext, RpcTransaction,
+    batches::Batch,
+    errors::{RpcError, RpcResult},
+};
+
+/// Batches that one `eth_getLogs` may look through.
+const LOG_BATCHES_MAX: u64 = 1_000;
+/// Logs that one `eth_getLogs` may return.
+const LOGS_MAX: usize = 10_000;
+
+/// `eth_sendRawTransaction`
+pub(super) fn send_raw(context: &RpcContext, params: &Params<'_>) -> RpcResult<B256> {
+    let raw: Bytes = params.sequence().next()?;
+    let transaction = Decoded::decode(&raw, context.chain.chain_id).map_err(RpcError::from)?;
+    let hash = transaction.hash;
+    context.forwarder.submit(transaction).map_err(RpcError::from)?;
+    Ok(hash)
+}
+
+/// `eth_getTransactionByHash`: committed, or waiting in the pool.
+pub(super) fn by_hash(context: &RpcContext, params: &Params<'_>) -> RpcResult<Option<RpcTransaction>> {
+    let hash: B256 = params.sequence().next()?;
+    if let Some((batch, index)) = find(context, &hash)? {
+        return Ok(to_transaction(&context.chain, &batch, index)?);
+    }
+    Ok(context.pool.get(&hash).map(|transaction| pending(&transaction)))
+}
+
+/// `eth_getTransactionByBlockNumberAndIndex` and `eth_getTransactionByBlockHashAndIndex`
+pub(super) fn by_index(context: &RpcContext, params: &Params<'_>) -> RpcResult<Option<RpcTransaction>> {
+    let mut args = params.sequence();
+    let id: BlockId = args.next()?;
+    let index: U64 = args.next()?;
+    let Some(number) = context.batch_number(id)? else { return Ok(None) };
+    let Some(batch) = context.batches.get(number)? else { return Ok(None) };
+    Ok(to_transaction(&context.chain, &batch, index.to::<u64>() as usize)?)
+}
+
+/// `eth_getTransactionReceipt`
+pub(super) fn receipt(context: &RpcContext, params: &Params<'_>) -> RpcResult<Option<TransactionReceipt>> {
+    let hash: B256 = params.sequence().next()?;
+    match find(context, &hash)? {
+        Some((batch, index)) => Ok(to_receipt(&context.chain, &batch, index)?),
+        None => Ok(None),
+    }
+}
+
+/// `eth_getLogs`
+pub(super) fn logs(context: &RpcContext, params: &Params<'_>) -> RpcResult<Vec<Log>> {
+    let filter: Filter = params.sequence().next()?;
+    let (first, last) = match filter.block_option {
+        FilterBlockOption::AtBlockHash(hash) => {
+            let number = context.batch_number(hash.into())?.ok_or(RpcError::UnknownBlock(hash))?;
+            (number, number)
+        }
+        FilterBlockOption::Range { from_block, to_block } => {
+            let head = context.store.head().map_err(RpcError::from)?.header.number;
+            let resolve = |id: Option<_>| context.batch_number(BlockId::Number(id.unwrap_or_default()));
+            let Some(first) = resolve(from_block)? else { return Ok(Vec::new()) };
+            (first, resolve(to_block)?.unwrap_or(head))
+        }
+    };
+    if last.0.saturating_sub(first.0) >= LOG_BATCHES_MAX {
+        let text = format!(
+            "logs of at most {LOG_BATCHES_MAX} batches are searched at once, asked for {first} to {last}"
+        );
+        return Err(RpcError::TooMuch(text).into());
+    }
+    let mut found = Vec::new();
+    for number in first.0..=last.0 {
+        let batch = context.batches.get(BatchNumber(number))?;
+        let batch = batch.ok_or(RpcError::NotStored { what: "receipts", number: BatchNumber(number) })?;
+        for (index, receipt) in
+            batch.receipts()?.receipts.iter().enumerate().filter(|(_, one)| !one.logs.is_empty())
+        {
+            if filter.matches_bloom(receipt.bloom()) {
+                found.extend(to_logs(&batch, index)?.into_iter().filter(|log| filter.matches(&log.inner)));
+            }
+        }
+        if found.len() > LOGS_MAX {
+            let text = format!(
+                "query returned more than {LOGS_MAX} results; narrow it, batch {number} is the first too many"
+            );
+            return Err(RpcError::TooMuch(text).into());
+        }
+    }
+    Ok(found)
+}
+
+fn find(context: &RpcContext, hash: &B256) -> Result<Option<(std::sync::Arc<Batch>, usize)>, RpcError> {
+    let Some((number, index)) = context.store.find_transaction(hash)? else { return Ok(None) };
+    Ok(context.batches.get(number)?.map(|batch| (batch, index as usize)))
+}
+
+/// A transaction of a batch; none if the batch has fewer.
+pub(super) fn to_transaction(
+    chain: &ChainConfig,
+    batch: &Batch,
+    index: usize,
+) -> Result<Option<RpcTransaction>, RpcError> {
+    let Some(decoded) = batch.transaction(index, chain.chain_id)? else { return Ok(None) };
+    Ok(Some(RpcTransaction {
+        block_hash: Some(batch.hash),
+        block_number: Some(batch.number().0),
+        transaction_index: Some(index as u64),
+        effective_gas_price: Some(effective_gas_price(chain, &decoded)),
+        block_timestamp: Some(batch.timestamp_s()),
+        ..pending(&decoded)
+    }))
+}
+
+/// A transaction that is in no batch yet.
+fn pending(decoded: &Decoded) -> RpcTransaction {
+    RpcTransaction {
+        inner: Recovered::new_unchecked((*decoded.envelope).clone(), decoded.sender),
+        block_hash: None,
+        block_number: None,
+        transaction_index: None,
+        effective_gas_price: Some(decoded.max_fee_wei()),
+        block_timestamp: None,
+    }
+}
+
+fn effective_gas_price(chain: &ChainConfig, decoded: &Decoded) -> u128 {
+    u128::from(chain.base_fee_wei) + decoded.tip_wei(chain.base_fee_wei).unwrap_or(0)
+}
+
+/// The receipt of a transaction of a batch; none if the batch has fewer.
+pub(super) fn to_receipt(
+    chain: &ChainConfig,
+    batch: &Batch,
+    index: usize,
+) -> Result<Option<TransactionReceipt>, RpcError> {
+    let Some(receipt) = batch.receipts()?.receipts.get(index) else { return Ok(None) };
+    let Some(decoded) = batch.transaction(index, chain.chain_id)? else { return Ok(None) };
+    let inner = ReceiptWithBloom {
+        receipt: Receipt {
+            status: Eip658Value::Eip658(receipt.success),
+            cumulative_gas_used: batch.before(index).0 + receipt.gas_used,
+            logs: to_logs(batch, index)?,
+        },
+        logs_bloom: receipt.bloom(),
+    };
+    let created = decoded.to().is_none().then(|| decoded.sender.create(decoded.nonce()));
+    Ok(Some(TransactionReceipt {
+        inner: ReceiptEnvelope::from_typed(
+            TxType::try_from(receipt.tx_type).unwrap_or(TxType::Legacy),
+            inner,
+        ),
+        transaction_hash: decoded.hash,
+        transaction_index: Some(index as u64),
+        block_hash: Some(batch.hash),
+        block_number: Some(batch.number().0),
+        gas_used: receipt.gas_used,
+        effective_gas_price: effective_gas_price(chain, &decoded),
+        blob_gas_used: None,
+        blob_gas_price: None,
+        from: decoded.sender,
+        to: decoded.to(),
+        contract_address: created,
+    }))
+}
+
+/// The logs of one transaction; none if there is no such transaction.
+fn to_logs(batch: &Batch, index: usize) -> Result<Vec<Log>, RpcError> {
+    let Some(receipt) = batch.receipts()?.receipts.get(index) else { return Ok(Vec::new()) };
+    let first = batch.before(index).1;
+    let logs = receipt.logs.iter().zip(first..).map(|(log, log_index)| Log {
+        inner: log.into(),
+        block_hash: Some(batch.hash),
+        block_number: Some(batch.number().0),
+        block_timestamp: Some(batch.timestamp_s()),
+        transaction_hash: batch.hashes.get(index).copied(),
+        transaction_index: Some(index as u64),
+        log_index: Some(log_index),
+        removed: false,
+    });
+    Ok(logs.collect())
+}

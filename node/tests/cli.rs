@@ -1,0 +1,414 @@
+//! The real binary, as an operator meets it.
+#![allow(clippy::unwrap_used)] // a panic is how a test fails
+
+use std::{
+    collections::BTreeMap,
+    fs,
+    io::{BufRead, BufReader, Read, Write},
+    net::{TcpListener, TcpStream, UdpSocket},
+    path::{Path, PathBuf},
+    process::{Child, Command, Output, Stdio},
+    time::{Duration, Instant},
+};
+
+use serde_json::{Value, json};
+use slipstream_node::{genesis_file, keys};
+use slipstream_types::{
+    Address, ChainConfig, Genesis, SecretKey, U256, Validator, Waypoint, bounded::BoundedVec,
+    genesis::GenesisAccount,
+};
+
+const BINARY: &str = env!("CARGO_BIN_EXE_slipstream");
+const PATIENCE: Duration = Duration::from_secs(60);
+
+fn slipstream(args: &[&str]) -> Output {
+    Command::new(BINARY).args(args).env_remove("RUST_LOG").output().unwrap()
+}
+
+/// What was printed, after checking that the exit code is as it should be.
+fn printed(args: &[&str], success: bool) -> String {
+    let output = slipstream(args);
+    let text =
+        format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    assert_eq!(output.status.success(), success, "{args:?}: {text}");
+    text
+}
+
+/// A directory with a chain of one validator: genesis.json, node.key and a node.yaml that listens on free ports.
+struct Chain {
+    dir: tempfile::TempDir,
+    genesis: Genesis,
+}
+
+impl Chain {
+    fn new() -> Chain {
+        let dir = tempfile::tempdir().unwrap();
+        let key = SecretKey::from_seed([7; 32]);
+        let validator = Validator { public_key: key.public(), fee_recipient: Address::repeat_byte(9) };
+        let rich =
+            GenesisAccount { balance: U256::from(10).pow(U256::from(20)), ..GenesisAccount::default() };
+        let genesis = Genesis {
+            chain: ChainConfig::default(),
+            timestamp_ms: 1_700_000_000_000,
+            validators: BoundedVec::new(vec![validator]).unwrap(),
+            accounts: BTreeMap::from([(Address::repeat_byte(1), rich)]),
+        };
+        let chain = Chain { dir, genesis };
+        genesis_file::save(&chain.path("genesis.json"), &chain.genesis).unwrap();
+        keys::save(&chain.path("node.key"), &key).unwrap();
+        chain.configure("");
+        chain
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.dir.path().join(name)
+    }
+
+    /// Writes node.yaml with more lines at its end.
+    fn configure(&self, rest: &str) {
+        let api = if rest.contains("api:") { "" } else { "api: { listen: \"127.0.0.1:0\" }\n" };
+        let network = if rest.contains("network:") { "" } else { "network: { listen: \"127.0.0.1:0\" }\n" };
+        let text = format!("role: validator\ngenesis: genesis.json\n{network}{api}{rest}");
+        fs::write(self.path("node.yaml"), text).unwrap();
+    }
+
+    fn config(&self) -> String {
+        self.path("node.yaml").to_str().unwrap().to_owned()
+    }
+
+    /// `run` must refuse, say why, and leave nothing behind.
+    fn refused(&self, reasons: &[&str]) {
+        let text = printed(&["run", "--config", &self.config()], false);
+        for reason in reasons {
+            assert!(text.contains(reason), "`{reason}` is not in: {text}");
+        }
+        assert!(!self.path("data").exists(), "a node that cannot start writes nothing");
+    }
+}
+
+/// A running node; killed if the test ends before it is stopped.
+struct Running {
+    child: Child,
+    api: String,
+    ready: String,
+}
+
+impl Running {
+    fn start(chain: &Chain) -> Running {
+        let mut child = Command::new(BINARY)
+            .args(["run", "--config", &chain.config()])
+            .stdout(Stdio::piped())
+            .stderr(Stdio::from(fs::File::create(chain.path("log")).unwrap()))
+            .spawn()
+            .unwrap();
+        let mut ready = String::new();
+        BufReader::new(child.stdout.take().unwrap()).read_line(&mut ready).unwrap();
+        let api = ready.split_once("api=http://").and_then(|(_, rest)| rest.split_once(' '));
+        let Some((api, _)) = api else {
+            let _ = child.wait();
+            panic!("no ready line but {ready:?}; log: {}", fs::read_to_string(chain.path("log")).unwrap());
+        };
+        Running { child, api: api.to_owned(), ready: ready.trim().to_owned() }
+    }
+
+    fn http(&self, request: &str, body: &str) -> String {
+        let mut stream = TcpStream::connect(&self.api).unwrap();
+        let length = body.len();
+        write!(
+            stream,
+            "{request} HTTP/1.0\r\nContent-Type: application/json\r\nContent-Length: {length}\r\n\r\n{body}"
+        )
+        .unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).unwrap();
+        answer.split_once("\r\n\r\n").unwrap().1.to_owned()
+    }
+
+    fn rpc(&self, method: &str, params: Value) -> Value {
+        let request = json!({ "jsonrpc": "2.0", "id": 1, "method": method, "params": params });
+        let answer: Value = serde_json::from_str(&self.http("POST /", &request.to_string())).unwrap();
+        assert_eq!(answer["id"], 1);
+        answer
+    }
+
+    fn signal(&self, signal: rustix::process::Signal) {
+        let pid = rustix::process::Pid::from_child(&self.child);
+        rustix::process::kill_process(pid, signal).unwrap();
+    }
+
+    /// SIGTERM; the exit code must be 0, soon.
+    fn stop(mut self) {
+        self.signal(rustix::process::Signal::TERM);
+        let deadline = Instant::now() + Duration::from_secs(10);
+        while Instant::now() < deadline {
+            if let Some(status) = self.child.try_wait().unwrap() {
+                assert_eq!(status.code(), Some(0));
+                return;
+            }
+            wait();
+        }
+        panic!("the node did not stop in time");
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+#[allow(clippy::disallowed_methods)] // a test that polls another process has nothing else to do
+fn wait() {
+    std::thread::sleep(Duration::from_millis(50));
+}
+
+fn quantity(value: &Value) -> u64 {
+    u64::from_str_radix(value.as_str().unwrap().trim_start_matches("0x"), 16).unwrap()
+}
+
+#[test]
+fn init_writes_once_and_what_it_writes_is_valid() {
+    let chain = Chain::new();
+    let dir = chain.path("new");
+    let (dir, genesis) = (dir.to_str().unwrap(), chain.path("genesis.json"));
+    let peer = format!("{}@127.0.0.1:7400", "12".repeat(32));
+    let args = ["init", "--dir", dir, "--genesis", genesis.to_str().unwrap(), "--peer", &peer];
+    let text = printed(&args, true);
+    let key = keys::load(&Path::new(dir).join("node.key")).unwrap();
+    assert!(text.contains(&format!("peer id {}", key.public())), "{text}");
+    let config = format!("{dir}/node.yaml");
+    assert!(printed(&["config", "check", &config], true).contains("node.yaml: ok"));
+
+    let before = fs::read_to_string(&config).unwrap();
+    assert!(printed(&args, false).contains("exists already; nothing was written"));
+    assert_eq!(fs::read_to_string(&config).unwrap(), before);
+}
+
+#[test]
+fn init_refuses_before_it_writes() {
+    let dir = tempfile::tempdir().unwrap();
+    let new = dir.path().join("new");
+    let text = printed(&["init", "--dir", new.to_str().unwrap()], false);
+    assert!(text.contains("neither a genesis file nor a waypoint"), "{text}");
+    assert!(!new.exists());
+    // A validator's key comes before the genesis that names it.
+    printed(&["init", "--dir", new.to_str().unwrap(), "--role", "validator"], true);
+    let text = printed(&["config", "check", new.join("node.yaml").to_str().unwrap()], false);
+    assert!(text.contains("cannot read the genesis file"), "{text}");
+}
+
+#[test]
+fn bad_input_is_refused_with_a_reason_and_nothing_is_written() {
+    let chain = Chain::new();
+    chain.configure("storrage: {}\n");
+    chain.refused(&["node.yaml:5:1: storrage: unknown field `storrage`", "^^^^^^^^"]);
+    chain.configure("log: { filter: \"info,=x=\" }\n");
+    chain.refused(&["log.filter"]);
+
+    chain.configure("key_file: nowhere.key\n");
+    chain.refused(&["cannot read the key file", "nowhere.key", "slipstream init"]);
+    keys::create(&chain.path("other.key")).unwrap();
+    chain.configure("key_file: other.key\n");
+    chain.refused(&["is not in the validator set of", "genesis.json"]);
+
+    let zero = format!("waypoint: 0:0x{}\n", "0".repeat(64));
+    chain.configure(&zero);
+    let found = Waypoint::of(&chain.genesis.ledger_info().unwrap());
+    chain.refused(&["is of another chain", &found.to_string()]);
+    chain.configure("waypoint: 12\n");
+    chain.refused(&["node.yaml:5:11: waypoint: a waypoint is NUMBER:0xHASH"]);
+
+    chain.configure("");
+    fs::write(chain.path("genesis.json"), "{\n  \"chain\": 1 }").unwrap();
+    chain.refused(&["genesis.json:2:", "not a genesis file"]);
+    assert!(
+        printed(&["run", "--config", "/nonexistent/node.yaml"], false).contains("slipstream init --dir DIR")
+    );
+}
+
+#[test]
+fn busy_ports_are_named() {
+    let chain = Chain::new();
+    let tcp = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = tcp.local_addr().unwrap();
+    chain.configure(&format!("api: {{ listen: \"{address}\" }}\n"));
+    chain.refused(&[&format!("cannot listen on {address}"), "TCP port", "api.listen"]);
+
+    let udp = UdpSocket::bind("127.0.0.1:0").unwrap();
+    let address = udp.local_addr().unwrap();
+    chain.configure(&format!("network: {{ listen: \"{address}\" }}\n"));
+    chain.refused(&[&format!("cannot listen on {address}"), "UDP port", "network.listen"]);
+}
+
+/// Goal: one node's whole life, and what a second one on the same directory is told.
+#[test]
+fn a_single_validator_runs_answers_and_stops() {
+    let chain = Chain::new();
+    let node = Running::start(&chain);
+    assert!(node.ready.starts_with("slipstream ready api=http://127.0.0.1:"), "{}", node.ready);
+
+    let deadline = Instant::now() + PATIENCE;
+    while quantity(&node.rpc("eth_blockNumber", json!([]))["result"]) < 2 {
+        assert!(
+            Instant::now() < deadline,
+            "the chain does not move: {}",
+            fs::read_to_string(chain.path("log")).unwrap()
+        );
+        wait();
+    }
+    assert_eq!(node.rpc("eth_chainId", json!([]))["result"], "0x1cbd");
+    assert_eq!(node.rpc("eth_syncing", json!([]))["result"], false);
+    let rich = Address::repeat_byte(1);
+    assert_eq!(node.rpc("eth_getBalance", json!([rich, "latest"]))["result"], "0x56bc75e2d63100000");
+    let block = node.rpc("eth_getBlockByNumber", json!(["0x1", false]));
+    assert_eq!(block["result"]["number"], "0x1", "{block}");
+    let genesis = node.rpc("eth_getBlockByNumber", json!(["earliest", true]));
+    assert_eq!(block["result"]["parentHash"], genesis["result"]["hash"]);
+    let again = node.rpc("eth_getBlockByHash", json!([block["result"]["hash"], false]));
+    assert_eq!(again, block);
+    let old = node.rpc("eth_getBalance", json!([rich, "0x0"]));
+    assert_eq!(old["error"]["code"], -32000);
+    assert!(
+        old["error"]["message"]
+            .as_str()
+            .unwrap()
+            .starts_with("state of batch 0 is not kept; this node answers"),
+        "{old}"
+    );
+    assert_eq!(node.rpc("eth_nothing", json!([]))["error"]["code"], -32601);
+
+    let status: Value = serde_json::from_str(&node.http("GET /v1/status", "")).unwrap();
+    assert_eq!(status["role"], "validator");
+    assert_eq!(status["genesis"], genesis["result"]["hash"]);
+    assert!(node.ready.ends_with(status["peer_address"].as_str().unwrap()));
+    let api = format!("http://{}", node.api);
+    let table = printed(&["status", "--api", &api], true);
+    assert!(table.contains("role         validator"), "{table}");
+    let metrics = node.http("GET /metrics", "");
+    assert!(
+        metrics.contains("slipstream_rpc_requests_total{method=\"eth_chainId\",outcome=\"ok\"} 1"),
+        "{metrics}"
+    );
+    assert!(
+        metrics.contains("slipstream_rpc_requests_total{method=\"unknown\",outcome=\"error\"} 1"),
+        "{metrics}"
+    );
+    assert_eq!(node.http("GET /health", ""), "ok\n");
+
+    let second = printed(&["run", "--config", &chain.config()], false);
+    assert!(second.contains(&format!("in use by pid {} (", node.child.id())), "{second}");
+    assert!(second.contains("LOCK"), "{second}");
+    node.stop();
+
+    // The chain goes on where it stopped, and another genesis is refused.
+    let node = Running::start(&chain);
+    assert!(quantity(&node.rpc("eth_blockNumber", json!([]))["result"]) >= 2);
+    node.stop();
+    fs::remove_file(chain.path("genesis.json")).unwrap();
+    let other = Genesis { timestamp_ms: 1, ..chain.genesis.clone() };
+    genesis_file::save(&chain.path("genesis.json"), &other).unwrap();
+    let text = printed(&["run", "--config", &chain.config()], false);
+    assert!(text.contains("the store holds the chain with genesis"), "{text}");
+}
+
+/// Goal: a waypoint and a peer are enough to start; the genesis comes over the network.
+#[test]
+fn a_fullnode_starts_from_a_waypoint_alone() {
+    let chain = Chain::new();
+    let validator = Running::start(&chain);
+    let status: Value = serde_json::from_str(&validator.http("GET /v1/status", "")).unwrap();
+    let field = |name: &str| status[name].as_str().unwrap().to_owned();
+    let (waypoint, peer) = (field("waypoint"), field("peer_address"));
+
+    let follower = Chain { dir: tempfile::tempdir().unwrap(), genesis: chain.genesis.clone() };
+    keys::create(&follower.path("node.key")).unwrap();
+    let text = format!(
+        "role: fullnode\nwaypoint: {waypoint}\nnetwork: {{ listen: \"127.0.0.1:0\", peers: [\"{peer}\"] }}\napi: {{ listen: \
+         \"127.0.0.1:0\" }}\n"
+    );
+    fs::write(follower.path("node.yaml"), text).unwrap();
+    let node = Running::start(&follower);
+    let deadline = Instant::now() + PATIENCE;
+    let hash = loop {
+        let block = node.rpc("eth_getBlockByNumber", json!(["0x2", false]));
+        if block["result"].is_object() {
+            break block["result"]["hash"].clone();
+        }
+        assert!(
+            Instant::now() < deadline,
+            "it does not follow: {}",
+            fs::read_to_string(follower.path("log")).unwrap()
+        );
+        wait();
+    };
+    assert_eq!(validator.rpc("eth_getBlockByNumber", json!(["0x2", false]))["result"]["hash"], hash);
+    assert_eq!(node.rpc("net_peerCount", json!([]))["result"], "0x1");
+    node.stop();
+    validator.stop();
+}
+
+#[test]
+fn arrays_of_requests_are_answered_in_order_and_bounded() {
+    let chain = Chain::new();
+    let node = Running::start(&chain);
+    let call = |id: usize| json!({ "jsonrpc": "2.0", "id": id, "method": "net_version", "params": [] });
+    let answer: Value =
+        serde_json::from_str(&node.http("POST /", &json!([call(3), call(1)]).to_string())).unwrap();
+    assert_eq!(answer[0]["id"], 3);
+    assert_eq!(answer[1]["result"], "7357");
+    let many: Vec<_> = (0..101).map(call).collect();
+    for (body, code) in [
+        (json!(many).to_string(), -32600),
+        ("[]".into(), -32600),
+        ("{".into(), -32700),
+        ("{}".into(), -32600),
+        ("[1".into(), -32700),
+    ] {
+        let answer: Value = serde_json::from_str(&node.http("POST /", &body)).unwrap();
+        assert_eq!(answer["error"]["code"], code, "{answer}");
+    }
+    node.stop();
+}
+
+#[test]
+fn status_of_nobody_says_what_to_check() {
+    let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let text = printed(&["status", "--api", &format!("http://127.0.0.1:{port}")], false);
+    assert!(text.contains("is it running, and is this its api.listen?"), "{text}");
+}
+
+/// Goal: a waypoint and a genesis that do not fit the peers' ledger are refused by name before anything is written.
+#[test]
+fn a_waypoint_of_another_ledger_is_refused_before_anything_is_written() {
+    let chain = Chain::new();
+    let validator = Running::start(&chain);
+    let deadline = Instant::now() + PATIENCE;
+    let (waypoint, peer) = loop {
+        let status: Value = serde_json::from_str(&validator.http("GET /v1/status", "")).unwrap();
+        if status["head"]["number"].as_u64().unwrap() > 0 {
+            break (status["waypoint"].as_str().unwrap().to_owned(), status["peer_address"].clone());
+        }
+        assert!(Instant::now() < deadline, "the chain does not move: {status}");
+        wait();
+    };
+    let follower = Chain { dir: tempfile::tempdir().unwrap(), genesis: chain.genesis.clone() };
+    keys::create(&follower.path("node.key")).unwrap();
+    let configure = |waypoint: &str| {
+        let network = format!("network: {{ listen: \"127.0.0.1:0\", peers: [{peer}] }}");
+        let text = format!("role: fullnode\ngenesis: genesis.json\nwaypoint: {waypoint}\n{network}\n");
+        fs::write(follower.path("node.yaml"), text + "api: { listen: \"127.0.0.1:0\" }\n").unwrap();
+    };
+    genesis_file::save(&follower.path("genesis.json"), &chain.genesis).unwrap();
+    let (number, _) = waypoint.split_once(':').unwrap();
+    let wrong = format!("{number}:0x{}", "ab".repeat(32));
+    configure(&wrong);
+    follower.refused(&[&format!("no peer knows waypoint {wrong}"), &format!("its ledger has {waypoint}")]);
+
+    fs::remove_file(follower.path("genesis.json")).unwrap();
+    let other = Genesis { timestamp_ms: 1, ..chain.genesis.clone() };
+    genesis_file::save(&follower.path("genesis.json"), &other).unwrap();
+    configure(&waypoint);
+    follower.refused(&["genesis.json is not the genesis of the ledger that waypoint", &waypoint]);
+    validator.stop();
+}
