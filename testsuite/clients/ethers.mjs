@@ -1,0 +1,66 @@
+// An unmodified ethers client against one node: node ethers.mjs API_URL SECRET_KEY ARTIFACTS_JSON
+// Prints what it saw as one JSON object; the test compares it.
+import { readFileSync } from "node:fs";
+import { ContractFactory, JsonRpcProvider, Wallet, parseEther } from "ethers";
+
+const [url, key, artifacts] = process.argv.slice(2);
+const { Token } = JSON.parse(readFileSync(artifacts, "utf8")).contracts;
+// ethers remembers answers for 250 ms; a batch takes 100 ms here, so that a remembered nonce would be an old one.
+const provider = new JsonRpcProvider(url, undefined, { cacheTimeout: -1 });
+provider.pollingInterval = 100;
+const wallet = new Wallet(key, provider);
+const seen = {};
+
+seen.chainId = (await provider.getNetwork()).chainId;
+const receiver = "0x00000000000000000000000000000000000bee01";
+const before = await provider.getBalance(receiver);
+const sent = await wallet.sendTransaction({ to: receiver, value: parseEther("1.5") });
+const transfer = await sent.wait();
+seen.transfer = { status: transfer.status, gasUsed: transfer.gasUsed, type: sent.type, from: transfer.from };
+seen.received = (await provider.getBalance(receiver)) - before;
+
+const legacy = await (await wallet.sendTransaction({ to: receiver, value: 1n, type: 0 })).wait();
+seen.legacy = { status: legacy.status, type: legacy.type };
+
+const block = await provider.getBlock(transfer.blockNumber, true);
+seen.block = {
+  hasTransaction: block.transactions.includes(sent.hash),
+  hash: block.hash === transfer.blockHash,
+  byHash: (await provider.getBlock(block.hash)).number === block.number,
+  prefetchedFrom: block.prefetchedTransactions.find(({ hash }) => hash === sent.hash)?.from,
+};
+seen.transaction = (await provider.getTransaction(sent.hash)).value;
+
+const token = await new ContractFactory(Token.abi, Token.bytecode, wallet).deploy("Ethers Token", "ETT");
+await token.waitForDeployment();
+const address = await token.getAddress();
+seen.deployed = (await token.deploymentTransaction().wait()).contractAddress === address;
+seen.code = (await provider.getCode(address)).length > 1000;
+seen.symbol = await token.symbol();
+
+const minted = await (await token.mint(wallet.address, 1000n)).wait();
+const moved = await (await token.transfer(receiver, 400n)).wait();
+seen.logs = [...minted.logs, ...moved.logs].map((log) => {
+  const { name, args } = token.interface.parseLog(log);
+  return { name, from: args[0], to: args[1], value: args[2], address: log.address === address };
+});
+seen.balances = [await token.balanceOf(wallet.address), await token.balanceOf(receiver)];
+seen.totalSupply = BigInt(await provider.getStorage(address, 2));
+seen.nonce = await provider.getTransactionCount(wallet.address);
+
+// A reverted call must come back with its data, or ethers cannot name the custom error.
+seen.revert = await token.transfer.staticCall(receiver, 10_000n).then(
+  () => "did not revert",
+  (error) => `${error.code} ${error.revert?.name} ${error.revert?.args[1]}`,
+);
+seen.estimateRevert = await token.transfer.estimateGas(receiver, 10_000n).then(
+  () => "did not revert",
+  (error) => `${error.code} ${token.interface.parseError(error.data)?.name}`,
+);
+seen.lowNonce = await wallet.sendTransaction({ to: receiver, nonce: 0, value: 1n }).then(
+  () => "was accepted",
+  (error) => error.code,
+);
+
+console.log(JSON.stringify(seen, (_, value) => (typeof value === "bigint" ? value.toString() : value)));
+provider.destroy();

@@ -1,0 +1,125 @@
+//! The load's contracts: their compiled form (`contracts/artifacts.json`) and their calls.
+
+use std::collections::BTreeMap;
+
+use alloy_primitives::{Address, Bytes, U256, hex};
+use alloy_sol_types::{SolCall, SolValue};
+use serde::Deserialize;
+
+/// Solidity's interfaces, as far as the load calls them.
+#[allow(
+    missing_docs,
+    reason = "the macro's items are documented by contracts/Token.sol and contracts/Amm.sol"
+)]
+mod interface {
+    alloy_sol_types::sol! {
+        interface Token {
+            function transfer(address to, uint256 value) external returns (bool);
+            function approve(address spender, uint256 value) external returns (bool);
+            function mintMany(address[] calldata to, uint256 value) external;
+            function balanceOf(address owner) external view returns (uint256);
+        }
+        interface Amm {
+            function addLiquidity(uint256 amount0, uint256 amount1) external returns (uint256 shares);
+            function swap(address tokenIn, uint256 amountIn, uint256 leastOut) external returns (uint256 amountOut);
+            function reserve0() external view returns (uint256);
+            function reserve1() external view returns (uint256);
+        }
+    }
+}
+pub use interface::{Amm, Token};
+
+/// One compiled contract.
+#[derive(Deserialize)]
+struct Artifact {
+    bytecode: String,
+}
+
+#[derive(Deserialize)]
+struct Artifacts {
+    contracts: BTreeMap<String, Artifact>,
+}
+
+const ARTIFACTS: &str = include_str!("../contracts/artifacts.json");
+
+fn artifacts() -> Artifacts {
+    serde_json::from_str(ARTIFACTS).expect("compile.mjs writes this form")
+}
+
+fn init_code(name: &str, arguments: &[u8]) -> Bytes {
+    let artifacts = artifacts();
+    let artifact = artifacts.contracts.get(name).expect("compile.mjs compiles every contract named here");
+    let mut code = hex::decode(&artifact.bytecode).expect("solc writes hexadecimal");
+    code.extend_from_slice(arguments);
+    code.into()
+}
+
+/// Creates an ERC-20 of this name and symbol. Whoever deploys it is its minter.
+pub fn token_init_code(name: &str, symbol: &str) -> Bytes {
+    init_code("Token", &(name.to_owned(), symbol.to_owned()).abi_encode_params())
+}
+
+/// Creates a pair of the two tokens.
+pub fn amm_init_code(token0: Address, token1: Address) -> Bytes {
+    init_code("Amm", &(token0, token1).abi_encode_params())
+}
+
+/// Call data of [`Token::transferCall`].
+pub fn transfer(to: Address, value: U256) -> Bytes {
+    Token::transferCall { to, value }.abi_encode().into()
+}
+
+/// Call data of [`Token::approveCall`].
+pub fn approve(spender: Address, value: U256) -> Bytes {
+    Token::approveCall { spender, value }.abi_encode().into()
+}
+
+/// Call data of [`Token::mintManyCall`].
+pub fn mint_many(to: Vec<Address>, value: U256) -> Bytes {
+    Token::mintManyCall { to, value }.abi_encode().into()
+}
+
+/// Call data of [`Token::balanceOfCall`].
+pub fn balance_of(owner: Address) -> Bytes {
+    Token::balanceOfCall { owner }.abi_encode().into()
+}
+
+/// Call data of [`Amm::addLiquidityCall`].
+pub fn add_liquidity(amount0: U256, amount1: U256) -> Bytes {
+    Amm::addLiquidityCall { amount0, amount1 }.abi_encode().into()
+}
+
+/// Call data of [`Amm::swapCall`] that takes whatever comes out.
+pub fn swap(token_in: Address, amount_in: U256) -> Bytes {
+    Amm::swapCall { tokenIn: token_in, amountIn: amount_in, leastOut: U256::ZERO }.abi_encode().into()
+}
+
+#[cfg(test)]
+mod tests {
+    use alloy_primitives::keccak256;
+
+    use super::*;
+
+    /// A source that changed without `npm run compile` would keep its old bytecode unnoticed.
+    #[test]
+    fn the_bytecode_is_that_of_the_committed_sources() {
+        let sources = [
+            ("Token", include_str!("../contracts/Token.sol")),
+            ("Amm", include_str!("../contracts/Amm.sol")),
+        ];
+        let artifacts: serde_json::Value = serde_json::from_str(ARTIFACTS).unwrap();
+        assert_eq!(artifacts["contracts"].as_object().unwrap().len(), sources.len());
+        for (name, source) in sources {
+            let expected = keccak256(source).to_string();
+            let found = &artifacts["contracts"][name]["source_keccak256"];
+            assert_eq!(*found, expected, "{name}.sol: run npm run compile");
+        }
+    }
+
+    #[test]
+    fn init_codes_end_with_their_arguments() {
+        let code = amm_init_code(Address::repeat_byte(1), Address::repeat_byte(2));
+        assert_eq!(code[code.len() - 20..], [2; 20]);
+        assert!(token_init_code("Slip", "SLP").len() > 1_000);
+    }
+}

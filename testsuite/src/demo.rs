@@ -1,0 +1,277 @@
+//! The demo: a chain with history, and one fresh fullnode after another that catches up with it, each in its own way.
+
+use std::{
+    fmt,
+    time::{Duration, Instant},
+};
+
+use alloy_primitives::B256;
+use anyhow::{Context, Result, ensure};
+use serde::Serialize;
+use serde_json::{Value, json};
+
+use crate::{
+    devnet::{Devnet, DevnetOptions, SyncMode},
+    load::{self, LoadOptions, Report, Workload},
+    progress::Progress,
+    rpc::Rpc,
+};
+
+/// Few batches, so that even a short demo has snapshots.
+const SNAPSHOT_INTERVAL_BATCHES: u64 = 20;
+/// A fullnode needs seconds; this is for loaded machines.
+const CATCH_UP_DEADLINE: Duration = Duration::from_secs(90);
+const MODES: [SyncMode; 3] = [SyncMode::Snapshot, SyncMode::Delta, SyncMode::Replay];
+
+/// What the demo does.
+#[derive(Clone, Debug)]
+pub struct DemoOptions {
+    /// Seconds of load.
+    pub seconds: u64,
+    /// Transactions per second.
+    pub tps: u32,
+    /// The devnet.
+    pub devnet: DevnetOptions,
+}
+
+impl Default for DemoOptions {
+    fn default() -> Self {
+        let devnet = DevnetOptions {
+            validators: 4,
+            fullnodes: 0,
+            snapshot_interval_batches: SNAPSHOT_INTERVAL_BATCHES,
+            ..DevnetOptions::default()
+        };
+        Self { seconds: 15, tps: 1_000, devnet }
+    }
+}
+
+/// One fullnode's way to the target.
+#[derive(Clone, Debug, Serialize)]
+pub struct Row {
+    /// How it caught up.
+    pub mode: &'static str,
+    /// Batches that it fetched one by one; a snapshot spares those before it.
+    pub batches_fetched: u64,
+    /// Of them, those that it executed itself.
+    pub batches_replayed: u64,
+    /// The snapshot that it began with.
+    pub snapshot_number: Option<u64>,
+    /// State rows that came with it.
+    pub snapshot_rows: u64,
+    /// Transactions of the chain up to the target, per second of the catch-up.
+    pub transactions_per_second: f64,
+    /// Bytes from peers.
+    pub bytes_received: u64,
+    /// From the start of the process until its head was at the target.
+    pub seconds: f64,
+    /// State root after the target batch.
+    pub state_root: B256,
+}
+
+/// The demo's result.
+#[derive(Clone, Debug, Serialize)]
+pub struct DemoReport {
+    /// The load's figures.
+    pub load: Vec<Report>,
+    /// The batch that every fullnode had to reach.
+    pub target: u64,
+    /// Transactions up to it.
+    pub transactions: u64,
+    /// The validator's state root after it.
+    pub state_root: B256,
+    /// One row per mode.
+    pub rows: Vec<Row>,
+    /// The batch at which, in the end, all nodes were compared once more while following.
+    pub followed_to: u64,
+}
+
+/// Runs the demo. Fails if a fullnode ends with another state than the validators.
+pub async fn run(options: &DemoOptions, progress: Progress) -> Result<DemoReport> {
+    let validators = options.devnet.validators;
+    progress.step(&format!("starting {validators} validators"));
+    let mut devnet = Devnet::start(options.devnet.clone()).await?;
+    match steps(&mut devnet, options, progress).await {
+        Ok(report) => {
+            devnet.stop().await?;
+            Ok(report)
+        }
+        Err(error) => {
+            let dir = devnet.keep_directory();
+            Err(error.context(format!("the demo failed; the nodes' files and logs are in {}", dir.display())))
+        }
+    }
+}
+
+async fn steps(devnet: &mut Devnet, options: &DemoOptions, progress: Progress) -> Result<DemoReport> {
+    let manifest = devnet.manifest().await?;
+    let mut load = Vec::new();
+    // A third of the time for plain transfers, the rest for contract calls.
+    let transfers = (options.seconds / 3).max(1);
+    let phases = [
+        (Workload::Transfers, transfers),
+        (Workload::Erc20, options.seconds.saturating_sub(transfers).max(1)),
+    ];
+    for (workload, seconds) in phases {
+        let accounts = devnet.accounts().len();
+        let defaults = LoadOptions::for_manifest(&manifest, accounts)?;
+        let duration = Duration::from_secs(seconds);
+        let report =
+            load::run(&LoadOptions { workload, tps: options.tps, duration, ..defaults }, progress).await?;
+        ensure!(report.committed > 0, "no transaction was committed:\n{report}");
+        load.push(report);
+    }
+    let target = devnet.proposer().status().await?.head.number;
+    let transactions = count_transactions(devnet.proposer().rpc(), target).await?;
+    let state_root = devnet.proposer().state_root(target).await?;
+    progress.step(&format!(
+        "the chain has {transactions} transactions in {target} batches; fresh fullnodes now follow"
+    ));
+
+    let mut rows = Vec::new();
+    for mode in MODES {
+        rows.push(catch_up(devnet, mode, target, transactions, progress).await?);
+    }
+    for row in &rows {
+        ensure!(
+            row.state_root == state_root,
+            "the fullnode that followed by {} has state root {} after batch {target}, the validators have {state_root}",
+            row.mode,
+            row.state_root
+        );
+    }
+    let followed_to = compare_followers(devnet, progress).await?;
+    Ok(DemoReport { load, target, transactions, state_root, rows, followed_to })
+}
+
+/// Starts a fresh fullnode and waits until it is at the target.
+async fn catch_up(
+    devnet: &mut Devnet,
+    mode: SyncMode,
+    target: u64,
+    transactions: u64,
+    progress: Progress,
+) -> Result<Row> {
+    progress.step(&format!("a fresh fullnode bootstraps by {}", mode.name()));
+    let mut task = progress.task(mode.name(), target);
+    let begin = Instant::now();
+    let index = devnet.add_fullnode(&format!("fullnode-{}", mode.name()), mode).await?;
+    let node = devnet.node_mut(index);
+    let status = loop {
+        node.check_alive()?;
+        let status = node.status().await?;
+        let bytes = status.sync.bytes_received;
+        task.update(status.head.number, &format!("batches, {} received", Bytes(bytes)));
+        if status.head.number >= target {
+            break status;
+        }
+        ensure!(
+            begin.elapsed() < CATCH_UP_DEADLINE,
+            "{} is at batch {} of {target} after {} s",
+            node.name(),
+            status.head.number,
+            CATCH_UP_DEADLINE.as_secs()
+        );
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    };
+    let seconds = begin.elapsed().as_secs_f64();
+    Ok(Row {
+        mode: mode.name(),
+        batches_fetched: status.sync.batches,
+        batches_replayed: status.sync.batches_replayed,
+        snapshot_number: status.sync.snapshot.as_ref().map(|snapshot| snapshot.number),
+        snapshot_rows: status.sync.snapshot.as_ref().map_or(0, |snapshot| snapshot.rows),
+        transactions_per_second: transactions as f64 / seconds,
+        bytes_received: status.sync.bytes_received,
+        seconds,
+        state_root: node.state_root(target).await?,
+    })
+}
+
+/// All nodes go on following: compares them at a batch that did not exist when they started.
+async fn compare_followers(devnet: &mut Devnet, progress: Progress) -> Result<u64> {
+    let number = devnet.proposer().status().await?.head.number + 1;
+    progress.step(&format!("all fullnodes follow on to batch {number}"));
+    let deadline = Instant::now() + CATCH_UP_DEADLINE;
+    let mut roots = Vec::new();
+    for index in 0..devnet.nodes().len() {
+        let node = devnet.node_mut(index);
+        node.wait_head(number, deadline).await?;
+        roots.push((node.name().to_owned(), node.state_root(number).await?));
+    }
+    if let Some((name, root)) = roots.iter().find(|(_, root)| *root != roots[0].1) {
+        anyhow::bail!("{name} has state root {root} after batch {number}, {} has {}", roots[0].0, roots[0].1);
+    }
+    Ok(number)
+}
+
+async fn count_transactions(rpc: &Rpc, last: u64) -> Result<u64> {
+    let params: Vec<_> = (0..=last).map(|number| json!([format!("{number:#x}"), false])).collect();
+    let blocks: Vec<Value> = rpc.batch_all("eth_getBlockByNumber", &params).await?;
+    let counts = blocks.iter().map(|block| block["transactions"].as_array().map(|list| list.len() as u64));
+    counts.sum::<Option<u64>>().context("the validator does not have all batches")
+}
+
+/// Bytes for people.
+struct Bytes(u64);
+
+impl fmt::Display for Bytes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            bytes if bytes < 1 << 20 => write!(f, "{:.1} KiB", bytes as f64 / 1024.0),
+            bytes => write!(f, "{:.2} MiB", bytes as f64 / 1024.0 / 1024.0),
+        }
+    }
+}
+
+impl fmt::Display for DemoReport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let committed: u64 = self.load.iter().map(|report| report.committed).sum();
+        writeln!(f, "The load committed {committed} transactions on {} batches.", self.target)?;
+        for report in &self.load {
+            if let Some(latency) = &report.commit_latency_ms {
+                writeln!(
+                    f,
+                    "  {:<9} {:.0} tx/s, commit latency {latency}",
+                    report.workload.name(),
+                    report.effective_tps
+                )?;
+            }
+        }
+        writeln!(
+            f,
+            "\nFresh fullnodes, each from nothing to batch {} ({} transactions):",
+            self.target, self.transactions
+        )?;
+        let head =
+            ["mode", "rows", "batches", "executed", "transactions/s", "received", "seconds", "state root"];
+        let [mode, rows, batches, executed, rate, received, seconds, root] = head;
+        writeln!(
+            f,
+            "  {mode:<9} {rows:>7} {batches:>8} {executed:>8} {rate:>15} {received:>12} {seconds:>8}  {root}"
+        )?;
+        for row in &self.rows {
+            writeln!(
+                f,
+                "  {:<9} {:>7} {:>8} {:>8} {:>15.0} {:>12} {:>8.2}  {}",
+                row.mode,
+                row.snapshot_rows,
+                row.batches_fetched,
+                row.batches_replayed,
+                row.transactions_per_second,
+                Bytes(row.bytes_received).to_string(),
+                row.seconds,
+                row.state_root
+            )?;
+        }
+        writeln!(
+            f,
+            "\nrows: state rows from a snapshot. batches: fetched one by one; executed: of these. seconds: from process start."
+        )?;
+        writeln!(
+            f,
+            "All state roots are equal to the validators', also at batch {} later on.",
+            self.followed_to
+        )
+    }
+}

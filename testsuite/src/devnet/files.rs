@@ -1,0 +1,171 @@
+//! What a devnet writes before its processes start: the genesis, and each node's key and configuration.
+
+use std::{
+    collections::BTreeMap, fmt::Write as _, fs, io::Write as _, os::unix::fs::OpenOptionsExt, path::Path,
+};
+
+use alloy_eips::eip2935::{HISTORY_STORAGE_ADDRESS, HISTORY_STORAGE_CODE};
+use alloy_primitives::{Address, U256, utils::parse_ether};
+use anyhow::{Context, Result, ensure};
+use clap::ValueEnum;
+use slipstream_types::{
+    ChainConfig, Genesis, SecretKey, Validator, bounded::BoundedVec, delta::Code, genesis::GenesisAccount,
+};
+
+use crate::{
+    accounts::{Account, fee_recipient, node_key},
+    manifest::Role,
+};
+
+pub(super) const GENESIS: &str = "genesis.json";
+pub(super) const CONFIG: &str = "node.yaml";
+pub(super) const KEY: &str = "node.key";
+pub(super) const DATA: &str = "data";
+pub(super) const LOG: &str = "log";
+
+/// 1 January 2025. Fixed, so that a seed alone decides the chain's identity.
+const GENESIS_TIMESTAMP_MS: u64 = 1_735_689_600_000;
+/// Small: many nodes share one machine.
+const BLOCK_CACHE_MIB: u64 = 32;
+
+/// How a fullnode catches up: `sync.mode` in node.yaml.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+pub enum SyncMode {
+    /// The node decides.
+    Auto,
+    /// Downloads transactions and executes them, helped by hints.
+    Replay,
+    /// Downloads state changes and applies them.
+    Delta,
+    /// Downloads the state itself, then goes on as `auto` does.
+    Snapshot,
+}
+
+impl SyncMode {
+    /// As node.yaml writes it.
+    pub fn name(self) -> &'static str {
+        match self {
+            SyncMode::Auto => "auto",
+            SyncMode::Replay => "replay",
+            SyncMode::Delta => "delta",
+            SyncMode::Snapshot => "snapshot",
+        }
+    }
+}
+
+/// What differs between nodes beside their identity.
+pub(super) struct Settings<'a> {
+    pub(super) peers: &'a [String],
+    pub(super) mode: SyncMode,
+    pub(super) snapshot_interval_batches: u64,
+    pub(super) log_filter: &'a str,
+}
+
+/// A chain with funded accounts and the contract of EIP-2935, which keeps block hashes in the state.
+pub(super) fn genesis(seed: &str, validators: u32, accounts: &[Account]) -> Genesis {
+    let validator = |index| Validator {
+        public_key: node_key(seed, index).public(),
+        fee_recipient: fee_recipient(seed, index),
+    };
+    let balance = parse_ether("1000000").expect("a constant");
+    let funded = accounts.iter().map(|account| (account.address, funded(balance)));
+    let mut accounts: BTreeMap<Address, GenesisAccount> = funded.collect();
+    let code = Code::new(HISTORY_STORAGE_CODE.to_vec()).expect("83 bytes");
+    accounts.insert(HISTORY_STORAGE_ADDRESS, GenesisAccount { nonce: 1, code, ..GenesisAccount::default() });
+    Genesis {
+        chain: ChainConfig::default(),
+        timestamp_ms: GENESIS_TIMESTAMP_MS,
+        validators: BoundedVec::new((0..validators).map(validator).collect()).unwrap_or_default(),
+        accounts,
+    }
+}
+
+fn funded(balance: U256) -> GenesisAccount {
+    GenesisAccount { balance, ..GenesisAccount::default() }
+}
+
+/// Writes the genesis. A directory that already has one keeps it, and must mean the same chain.
+pub(super) fn write_genesis(genesis: &Genesis, dir: &Path) -> Result<()> {
+    genesis.check().context("such a devnet has no valid genesis")?;
+    let path = dir.join(GENESIS);
+    let text = serde_json::to_string_pretty(genesis)? + "\n";
+    if let Ok(stored) = fs::read_to_string(&path) {
+        ensure!(
+            stored == text,
+            "{} belongs to another devnet (other validators, accounts or seed): use its options, or another --dir",
+            path.display()
+        );
+        return Ok(());
+    }
+    fs::write(&path, text).with_context(|| format!("cannot write {}", path.display()))
+}
+
+pub(super) fn write_node(
+    dir: &Path,
+    role: Role,
+    key: &SecretKey,
+    network_port: u16,
+    api_port: u16,
+    settings: &Settings<'_>,
+) -> Result<()> {
+    let path = dir.join(KEY);
+    let file = fs::File::options().create(true).truncate(true).write(true).mode(0o600).open(&path);
+    let written = file.and_then(|mut file| writeln!(file, "{}", hex::encode(key.seed())));
+    written.with_context(|| format!("cannot write {}", path.display()))?;
+    let path = dir.join(CONFIG);
+    fs::write(&path, node_yaml(role, network_port, api_port, settings))
+        .with_context(|| format!("cannot write {}", path.display()))
+}
+
+fn node_yaml(role: Role, network_port: u16, api_port: u16, settings: &Settings<'_>) -> String {
+    let mut peers = String::from(" []\n");
+    if !settings.peers.is_empty() {
+        peers = String::from("\n");
+        for peer in settings.peers {
+            writeln!(peers, "    - \"{peer}\"").expect("a String takes everything");
+        }
+    }
+    format!(
+        "# Written by slipnet. Relative paths start at this file's directory.\n\
+         role: {role}\n\
+         data_dir: {DATA}\n\
+         genesis: ../{GENESIS}\n\
+         key_file: {KEY}\n\
+         network:\n  listen: \"127.0.0.1:{network_port}\"\n  peers:{peers}\
+         storage:\n  block_cache_mib: {BLOCK_CACHE_MIB}\n  snapshot_interval_batches: {interval}\n\
+         sync:\n  mode: {mode}\n\
+         api:\n  listen: \"127.0.0.1:{api_port}\"\n\
+         log:\n  filter: \"{filter}\"\n",
+        role = role.name(),
+        interval = settings.snapshot_interval_batches,
+        mode = settings.mode.name(),
+        filter = settings.log_filter,
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_seed_decides_the_chain_and_a_directory_belongs_to_one() {
+        let dir = tempfile::tempdir().unwrap();
+        let accounts = Account::derive_many("a", 3);
+        let first = genesis("a", 4, &accounts);
+        write_genesis(&first, dir.path()).unwrap();
+        write_genesis(&genesis("a", 4, &accounts), dir.path()).unwrap();
+        let error = write_genesis(&genesis("a", 3, &accounts), dir.path()).unwrap_err().to_string();
+        assert!(error.contains("another --dir"), "{error}");
+        let stored: Genesis =
+            serde_json::from_str(&fs::read_to_string(dir.path().join(GENESIS)).unwrap()).unwrap();
+        assert_eq!(stored.header().unwrap().digest(), first.header().unwrap().digest());
+        assert_eq!(stored.accounts.len(), 4);
+    }
+
+    #[test]
+    fn a_devnet_of_too_many_validators_is_refused() {
+        let dir = tempfile::tempdir().unwrap();
+        assert!(write_genesis(&genesis("a", 1_000, &[]), dir.path()).is_err());
+        assert!(!dir.path().join(GENESIS).exists());
+    }
+}

@@ -1,0 +1,278 @@
+//! [`Devnet`]: a chain of real `slipstream` processes on loopback.
+//!
+//! ```text
+//!  seed ──▶ genesis.json, node.key, node.yaml ──▶ processes ──▶ ready: /v1/status answers and the head moves
+//!                     (files)                     (process)                    (node)
+//! ```
+//!
+//! Validators are meshed; a fullnode peers with every validator and with the fullnodes that were there before it. All
+//! processes end with the [`Devnet`], whatever happens to the program that owns it.
+
+mod files;
+mod node;
+mod ports;
+mod process;
+
+use std::{
+    path::{Path, PathBuf},
+    time::{Duration, Instant},
+};
+
+use anyhow::{Context, Result, bail, ensure};
+use slipstream_types::Genesis;
+use tempfile::TempDir;
+
+pub use files::SyncMode;
+pub use node::{HeadStatus, Node, SnapshotStatus, Status, SyncStatus};
+pub use process::{binary, exists};
+
+use crate::{
+    accounts::Account,
+    manifest::{self, Manifest, ManifestAccount, Role},
+};
+
+/// How long a devnet may take until every node is ready: far above the second or two it takes, for loaded machines.
+const READY_DEADLINE: Duration = Duration::from_secs(60);
+
+/// What a devnet consists of.
+#[derive(Clone, Debug)]
+pub struct DevnetOptions {
+    /// Nodes that certify; at least one.
+    pub validators: u32,
+    /// Nodes that follow.
+    pub fullnodes: u32,
+    /// Funded accounts.
+    pub accounts: u32,
+    /// All keys come from it.
+    pub seed: String,
+    /// The first port; free ones are searched when it is not given.
+    pub base_port: Option<u16>,
+    /// Where files go; a fresh temporary directory when it is not given.
+    pub dir: Option<PathBuf>,
+    /// Whether a temporary directory stays.
+    pub keep: bool,
+    /// Batches between two snapshots.
+    pub snapshot_interval_batches: u64,
+    /// How the fullnodes that are there from the start follow.
+    pub sync_mode: SyncMode,
+    /// The log filter of all nodes.
+    pub log_filter: String,
+}
+
+impl Default for DevnetOptions {
+    fn default() -> Self {
+        Self {
+            validators: 4,
+            fullnodes: 0,
+            accounts: 200,
+            seed: crate::accounts::DEFAULT_SEED.to_owned(),
+            base_port: None,
+            dir: None,
+            keep: false,
+            snapshot_interval_batches: 100,
+            sync_mode: SyncMode::Auto,
+            log_filter: "info".to_owned(),
+        }
+    }
+}
+
+/// A running devnet.
+pub struct Devnet {
+    // Nodes before the directory: fields drop in order, and a process must be gone before its files are.
+    nodes: Vec<Node>,
+    directory: Directory,
+    options: DevnetOptions,
+    genesis: Genesis,
+    accounts: Vec<Account>,
+    ports: ports::Ports,
+}
+
+impl Devnet {
+    /// Writes the files, starts all nodes and waits until each is ready and its head has moved.
+    pub async fn start(options: DevnetOptions) -> Result<Devnet> {
+        let validators_max = slipstream_types::limits::VALIDATORS_MAX;
+        ensure!(
+            (1..=validators_max).contains(&(options.validators as usize)),
+            "a devnet has 1 to {validators_max} validators, not {}",
+            options.validators
+        );
+        let binary = binary()?;
+        let directory = Directory::open(&options)?;
+        let accounts = Account::derive_many(&options.seed, options.accounts);
+        let genesis = files::genesis(&options.seed, options.validators, &accounts);
+        files::write_genesis(&genesis, &directory.path)?;
+
+        let mut ports = ports::Ports::new(options.base_port);
+        let mut nodes = Vec::new();
+        for index in 0..options.validators + options.fullnodes {
+            let (role, name) = match index.checked_sub(options.validators) {
+                None => (Role::Validator, format!("validator-{index}")),
+                Some(index) => (Role::Fullnode, format!("fullnode-{index}")),
+            };
+            nodes.push(Node::new(&options.seed, index, name, role, &directory.path, &mut ports, &binary)?);
+        }
+        let mut devnet = Devnet { nodes, directory, options, genesis, accounts, ports };
+        if let Err(error) = devnet.start_all().await {
+            let dir = devnet.keep_directory();
+            return Err(error
+                .context(format!("the devnet did not start; its files and logs are in {}", dir.display())));
+        }
+        Ok(devnet)
+    }
+
+    async fn start_all(&mut self) -> Result<()> {
+        for index in 0..self.nodes.len() {
+            self.configure(index, self.options.sync_mode)?;
+            self.nodes[index].start()?;
+        }
+        let deadline = Instant::now() + READY_DEADLINE;
+        for node in &mut self.nodes {
+            node.wait_ready(deadline).await?;
+        }
+        for node in &mut self.nodes {
+            node.wait_head(1, deadline).await?;
+        }
+        self.write_manifest().await
+    }
+
+    /// Writes the node's configuration with the peers that it should know: everybody before it, and all validators.
+    fn configure(&self, index: usize, mode: SyncMode) -> Result<()> {
+        let validators = self.options.validators as usize;
+        let peers = self.nodes.iter().enumerate();
+        let peers = peers.filter(|(other, _)| *other != index && (*other < validators || *other < index));
+        let peers: Vec<_> = peers.map(|(_, node)| node.peer_address()).collect();
+        self.nodes[index].configure(&files::Settings {
+            peers: &peers,
+            mode,
+            snapshot_interval_batches: self.options.snapshot_interval_batches,
+            log_filter: &self.options.log_filter,
+        })
+    }
+
+    /// Starts one more fullnode with an empty data directory, and waits until it answers, not until it has caught up.
+    pub async fn add_fullnode(&mut self, name: &str, mode: SyncMode) -> Result<usize> {
+        let index = self.nodes.len();
+        let node_index = u32::try_from(index).context("too many nodes")?;
+        let name = name.to_owned();
+        let node = Node::new(
+            &self.options.seed,
+            node_index,
+            name,
+            Role::Fullnode,
+            &self.directory.path,
+            &mut self.ports,
+            &binary()?,
+        )?;
+        ensure!(!node.has_data(), "{} already has data: choose another name", node.dir().display());
+        self.nodes.push(node);
+        self.configure(index, mode)?;
+        self.nodes[index].start()?;
+        self.nodes[index].wait_ready(Instant::now() + READY_DEADLINE).await?;
+        Ok(index)
+    }
+
+    /// All nodes, validators first.
+    pub fn nodes(&self) -> &[Node] {
+        &self.nodes
+    }
+
+    /// One node, by its place in [`Devnet::nodes`].
+    pub fn node_mut(&mut self, index: usize) -> &mut Node {
+        &mut self.nodes[index]
+    }
+
+    /// The first validator, which proposes.
+    pub fn proposer(&self) -> &Node {
+        &self.nodes[0]
+    }
+
+    /// The funded accounts.
+    pub fn accounts(&self) -> &[Account] {
+        &self.accounts
+    }
+
+    /// Where files and logs are.
+    pub fn dir(&self) -> &Path {
+        &self.directory.path
+    }
+
+    /// Keeps the files when the devnet ends, and says where they are.
+    pub fn keep_directory(&mut self) -> PathBuf {
+        self.directory.keep();
+        self.directory.path.clone()
+    }
+
+    /// What other tools need.
+    pub async fn manifest(&self) -> Result<Manifest> {
+        let account =
+            |account: &Account| ManifestAccount { address: account.address, key: account.key_hex() };
+        let status = self.proposer().status().await?;
+        Ok(Manifest {
+            chain_id: self.genesis.chain.chain_id,
+            genesis_file: self.directory.path.join(files::GENESIS),
+            accounts: self.accounts.iter().map(account).collect(),
+            nodes: self.nodes.iter().map(Node::manifest).collect(),
+            waypoint: status.waypoint,
+        })
+    }
+
+    async fn write_manifest(&self) -> Result<()> {
+        let path = self.directory.path.join(manifest::FILE);
+        let text = serde_json::to_string_pretty(&self.manifest().await?)?;
+        std::fs::write(&path, text + "\n").with_context(|| format!("cannot write {}", path.display()))
+    }
+
+    /// An error as soon as a process has ended by itself.
+    pub fn check_alive(&mut self) -> Result<()> {
+        self.nodes.iter_mut().try_for_each(Node::check_alive)
+    }
+
+    /// Stops all nodes and waits for them: first politely, then not.
+    pub async fn stop(mut self) -> Result<()> {
+        for node in &mut self.nodes {
+            node.ask_to_stop();
+        }
+        let mut failed = Vec::new();
+        for node in &mut self.nodes {
+            if let Err(error) = node.wait_stopped().await {
+                failed.push(format!("{error:#}"));
+            }
+        }
+        if failed.is_empty() {
+            return Ok(());
+        }
+        let dir = self.keep_directory();
+        bail!("{}; logs are in {}", failed.join("; "), dir.display());
+    }
+}
+
+/// The devnet's directory; removed at the end only if we made it and nobody asked to keep it.
+struct Directory {
+    path: PathBuf,
+    temporary: Option<TempDir>,
+}
+
+impl Directory {
+    fn open(options: &DevnetOptions) -> Result<Directory> {
+        if let Some(dir) = &options.dir {
+            std::fs::create_dir_all(dir)
+                .with_context(|| format!("cannot make the directory {}", dir.display()))?;
+            let path =
+                dir.canonicalize().with_context(|| format!("cannot open the directory {}", dir.display()))?;
+            return Ok(Directory { path, temporary: None });
+        }
+        let temporary = tempfile::Builder::new().prefix("slipnet-").tempdir();
+        let temporary = temporary.context("cannot make a temporary directory; name one with --dir")?;
+        let mut directory = Directory { path: temporary.path().to_owned(), temporary: Some(temporary) };
+        if options.keep {
+            directory.keep();
+        }
+        Ok(directory)
+    }
+
+    fn keep(&mut self) {
+        if let Some(temporary) = self.temporary.take() {
+            let _ = temporary.keep();
+        }
+    }
+}

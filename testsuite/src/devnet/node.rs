@@ -1,0 +1,255 @@
+//! One node of a devnet: its directory, its process and its API.
+
+use std::{
+    path::{Path, PathBuf},
+    time::{Duration, Instant},
+};
+
+use alloy_primitives::B256;
+use anyhow::{Context, Result, bail};
+use rustix::process::Signal;
+use serde::Deserialize;
+use serde_json::{Value, json};
+use slipstream_types::SecretKey;
+
+use super::{
+    files::{self, Settings},
+    ports::Ports,
+    process::Process,
+};
+use crate::{
+    accounts,
+    manifest::{ManifestNode, Role},
+    rpc::Rpc,
+};
+
+const POLL: Duration = Duration::from_millis(25);
+
+/// The part of `/v1/status` that the testsuite reads.
+#[derive(Clone, Debug, Deserialize)]
+pub struct Status {
+    /// The last batch that the node has committed.
+    pub head: HeadStatus,
+    /// The newest certificate as a waypoint.
+    #[serde(default)]
+    pub waypoint: Option<String>,
+    /// What the follower did.
+    #[serde(default)]
+    pub sync: SyncStatus,
+    /// Connected peers.
+    #[serde(default)]
+    pub peers: Vec<Value>,
+}
+
+/// The head in [`Status`].
+#[derive(Clone, Debug, Deserialize)]
+pub struct HeadStatus {
+    /// Its number.
+    pub number: u64,
+    /// The state's root after it.
+    pub state_root: B256,
+}
+
+/// The follower in [`Status`]. Counters start with the process.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct SyncStatus {
+    /// replay, delta or snapshot.
+    pub mode: String,
+    /// Batches that it stored.
+    pub batches: u64,
+    /// Transactions in them.
+    pub transactions: u64,
+    /// Bytes that it took from peers for them.
+    pub bytes_received: u64,
+    /// Of the batches, those that it executed itself.
+    pub batches_replayed: u64,
+    /// The snapshot that it began with.
+    pub snapshot: Option<SnapshotStatus>,
+    /// Seconds in which it was catching up.
+    pub active_seconds: f64,
+}
+
+/// The snapshot in [`SyncStatus`].
+#[derive(Clone, Debug, Deserialize)]
+pub struct SnapshotStatus {
+    /// Its batch.
+    pub number: u64,
+    /// State rows that came with it.
+    pub rows: u64,
+}
+
+/// A node and, while it runs, its process.
+pub struct Node {
+    name: String,
+    role: Role,
+    key: SecretKey,
+    dir: PathBuf,
+    binary: PathBuf,
+    network_port: u16,
+    api_port: u16,
+    rpc: Rpc,
+    process: Option<Process>,
+}
+
+impl Node {
+    pub(super) fn new(
+        seed: &str,
+        index: u32,
+        name: String,
+        role: Role,
+        devnet: &Path,
+        ports: &mut Ports,
+        binary: &Path,
+    ) -> Result<Node> {
+        let dir = devnet.join(&name);
+        std::fs::create_dir_all(&dir)
+            .with_context(|| format!("cannot make the directory {}", dir.display()))?;
+        let (network_port, api_port) = (ports.take()?, ports.take()?);
+        let key = accounts::node_key(seed, index);
+        let rpc = Rpc::new(&format!("http://127.0.0.1:{api_port}"))?;
+        Ok(Node {
+            name,
+            role,
+            key,
+            dir,
+            binary: binary.to_owned(),
+            network_port,
+            api_port,
+            rpc,
+            process: None,
+        })
+    }
+
+    /// Its name, also of its directory.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Its part.
+    pub fn role(&self) -> Role {
+        self.role
+    }
+
+    /// Its configuration, data and log.
+    pub fn dir(&self) -> &Path {
+        &self.dir
+    }
+
+    /// Its API.
+    pub fn rpc(&self) -> &Rpc {
+        &self.rpc
+    }
+
+    /// Its process, while it runs.
+    pub fn pid(&self) -> Option<u32> {
+        self.process.as_ref().map(Process::pid)
+    }
+
+    pub(super) fn peer_address(&self) -> String {
+        format!("{}@127.0.0.1:{}", self.key.public(), self.network_port)
+    }
+
+    pub(super) fn manifest(&self) -> ManifestNode {
+        ManifestNode {
+            name: self.name.clone(),
+            role: self.role,
+            peer_id: self.key.public().to_string(),
+            pid: self.pid().unwrap_or_default(),
+            api: self.rpc.url().to_owned(),
+            network: format!("127.0.0.1:{}", self.network_port),
+            dir: self.dir.clone(),
+        }
+    }
+
+    pub(super) fn has_data(&self) -> bool {
+        self.dir.join(files::DATA).exists()
+    }
+
+    pub(super) fn configure(&self, settings: &Settings<'_>) -> Result<()> {
+        files::write_node(&self.dir, self.role, &self.key, self.network_port, self.api_port, settings)
+    }
+
+    /// Starts the process.
+    pub fn start(&mut self) -> Result<()> {
+        let config = self.dir.join(files::CONFIG);
+        let config = config.to_str().context("the directory's name is not valid UTF-8")?;
+        let process = Process::spawn(&self.binary, &["run", "--config", config], self.dir.join(files::LOG));
+        self.process = Some(process.with_context(|| self.name.clone())?);
+        Ok(())
+    }
+
+    /// `kill -9`. Does nothing when it does not run.
+    pub fn kill(&mut self) {
+        self.process = None;
+    }
+
+    /// Asks the process to stop and waits for it.
+    pub async fn stop(&mut self) -> Result<()> {
+        self.ask_to_stop();
+        self.wait_stopped().await
+    }
+
+    pub(super) fn ask_to_stop(&self) {
+        if let Some(process) = &self.process {
+            process.signal(Signal::TERM);
+        }
+    }
+
+    pub(super) async fn wait_stopped(&mut self) -> Result<()> {
+        let Some(mut process) = self.process.take() else { return Ok(()) };
+        process.wait_stopped().await.with_context(|| self.name.clone())
+    }
+
+    /// An error if the process has ended by itself.
+    pub fn check_alive(&mut self) -> Result<()> {
+        match &mut self.process {
+            Some(process) => process.check_alive().with_context(|| self.name.clone()),
+            None => Ok(()),
+        }
+    }
+
+    /// Its `/v1/status`.
+    pub async fn status(&self) -> Result<Status> {
+        let page = self.rpc.page("/v1/status").await?;
+        serde_json::from_value(page).with_context(|| format!("the /v1/status of {}", self.name))
+    }
+
+    /// The state's root after a batch, as JSON-RPC tells it.
+    pub async fn state_root(&self, number: u64) -> Result<B256> {
+        let block: Value =
+            self.rpc.call("eth_getBlockByNumber", json!([format!("{number:#x}"), false])).await?;
+        let root = block["stateRoot"].as_str().and_then(|root| root.parse().ok());
+        root.with_context(|| format!("{} has no batch {number}", self.name))
+    }
+
+    /// Waits until its API answers.
+    pub async fn wait_ready(&mut self, deadline: Instant) -> Result<()> {
+        self.wait_head(0, deadline).await.map(drop)
+    }
+
+    /// Waits until its head is at least `number`, and returns its status then.
+    pub async fn wait_head(&mut self, number: u64, deadline: Instant) -> Result<Status> {
+        loop {
+            self.check_alive()?;
+            let last = match self.status().await {
+                Ok(status) if status.head.number >= number => return Ok(status),
+                Ok(status) => format!("its head is batch {}", status.head.number),
+                Err(error) => format!("{error:#}"),
+            };
+            if Instant::now() > deadline {
+                bail!(
+                    "{} did not reach batch {number} in time: {last}; its log is {}",
+                    self.name,
+                    self.log().display()
+                );
+            }
+            tokio::time::sleep(POLL).await;
+        }
+    }
+
+    /// What the process printed.
+    pub fn log(&self) -> PathBuf {
+        self.dir.join(files::LOG)
+    }
+}

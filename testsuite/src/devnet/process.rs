@@ -1,0 +1,201 @@
+//! One child process that cannot outlive us.
+
+use std::{
+    fs::File,
+    io,
+    os::unix::process::{CommandExt, ExitStatusExt},
+    path::{Path, PathBuf},
+    process::{Child, Command, ExitStatus, Stdio},
+    time::{Duration, Instant},
+};
+
+use anyhow::{Context, Result, bail};
+use rustix::process::{Pid, Signal, getppid, kill_process, set_parent_process_death_signal};
+
+/// A node flushes its last commit within this time; after it the process is killed.
+const STOP_DEADLINE: Duration = Duration::from_secs(10);
+const POLL: Duration = Duration::from_millis(20);
+
+/// The `slipstream` program: `$SLIPSTREAM_BIN`, or the one that cargo put beside this program.
+pub fn binary() -> Result<PathBuf> {
+    if let Some(path) = std::env::var_os("SLIPSTREAM_BIN") {
+        let path = PathBuf::from(path);
+        if path.is_file() {
+            return Ok(path);
+        }
+        bail!("SLIPSTREAM_BIN names {}, which is no file", path.display());
+    }
+    let program = std::env::current_exe().context("cannot find the path of this program")?;
+    // A test program lies one directory deeper than the programs that cargo builds beside it.
+    let places = program.ancestors().skip(1).take(2).map(|dir| dir.join("slipstream"));
+    if let Some(path) = places.into_iter().find(|path| path.is_file()) {
+        return Ok(path);
+    }
+    bail!(
+        "the program slipstream is not beside {}; build it with `cargo build -p slipstream-node` (and --release \
+         for a release build), or name it with SLIPSTREAM_BIN",
+        program.display()
+    );
+}
+
+/// Whether a process with this id exists.
+pub fn exists(pid: u32) -> bool {
+    // A process that ended but was not waited for still has an entry; its state is Z.
+    match std::fs::read_to_string(format!("/proc/{pid}/stat")) {
+        Ok(stat) => !stat.rsplit(')').next().is_some_and(|rest| rest.trim_start().starts_with('Z')),
+        Err(_) => false,
+    }
+}
+
+/// A running child. Dropping it kills it and waits for its end.
+pub(super) struct Process {
+    child: Child,
+    log: PathBuf,
+}
+
+impl Process {
+    /// Starts the program; what it prints is appended to the log file.
+    ///
+    /// The kernel kills the child when the thread that called this ends, so call it from a thread that lives as long
+    /// as the program: main, a test's own, or a worker of tokio, but not `spawn_blocking`.
+    pub(super) fn spawn(program: &Path, arguments: &[&str], log: PathBuf) -> Result<Process> {
+        let file = File::options().create(true).append(true).open(&log);
+        let file = file.with_context(|| format!("cannot open the log file {}", log.display()))?;
+        let mut command = Command::new(program);
+        command.args(arguments).stdin(Stdio::null()).stdout(file.try_clone()?).stderr(file);
+        // A group of its own: ctrl-c reaches us alone, and we stop the children in order.
+        command.process_group(0);
+        die_with_parent(&mut command);
+        let child = command.spawn().with_context(|| format!("cannot start {}", program.display()))?;
+        Ok(Process { child, log })
+    }
+
+    pub(super) fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// An error with the end of the log if the process has ended.
+    pub(super) fn check_alive(&mut self) -> Result<()> {
+        match self.child.try_wait()? {
+            None => Ok(()),
+            Some(status) => bail!(
+                "the process ended: {}. The end of its log, {}:\n{}",
+                describe(status),
+                self.log.display(),
+                self.log_end()
+            ),
+        }
+    }
+
+    pub(super) fn signal(&self, signal: Signal) {
+        // The child is waited for in this struct alone, so that its id cannot be somebody else's by now.
+        if let Some(pid) = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw) {
+            let _ = kill_process(pid, signal);
+        }
+    }
+
+    /// Waits for the end after [`Signal::TERM`]; kills when it does not come.
+    pub(super) async fn wait_stopped(&mut self) -> Result<()> {
+        let deadline = Instant::now() + STOP_DEADLINE;
+        while Instant::now() < deadline {
+            if let Some(status) = self.child.try_wait()? {
+                if status.success() || status.signal() == Some(Signal::TERM.as_raw()) {
+                    return Ok(());
+                }
+                bail!("it stopped badly: {}. The end of its log:\n{}", describe(status), self.log_end());
+            }
+            tokio::time::sleep(POLL).await;
+        }
+        self.kill();
+        bail!("it did not stop within {} s of SIGTERM and was killed", STOP_DEADLINE.as_secs());
+    }
+
+    /// `kill -9`, and waits for the end.
+    pub(super) fn kill(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+
+    fn log_end(&self) -> String {
+        let text = std::fs::read(&self.log).unwrap_or_default();
+        let text = String::from_utf8_lossy(&text[text.len().saturating_sub(8_192)..]).into_owned();
+        let lines: Vec<_> = text.lines().collect();
+        lines[lines.len().saturating_sub(15)..].join("\n")
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        self.kill();
+    }
+}
+
+fn describe(status: ExitStatus) -> String {
+    match status.signal() {
+        Some(signal) => format!("killed by signal {signal}"),
+        None => format!("exit code {}", status.code().unwrap_or(-1)),
+    }
+}
+
+/// Asks the kernel to kill the child when its parent ends, in whatever way: `kill -9` of slipnet leaves no orphan.
+#[allow(
+    unsafe_code,
+    reason = "the death signal can be set only between fork and exec; see the SAFETY comment"
+)]
+fn die_with_parent(command: &mut Command) {
+    let parent = std::process::id();
+    let before_exec = move || {
+        set_parent_process_death_signal(Some(Signal::KILL))?;
+        // The parent may have ended before the line above took effect.
+        match getppid() {
+            Some(pid) if pid.as_raw_nonzero().get().unsigned_abs() == parent => Ok(()),
+            _ => Err(io::Error::from_raw_os_error(rustix::io::Errno::SRCH.raw_os_error())),
+        }
+    };
+    // SAFETY: between fork and exec only async-signal-safe work is allowed. The closure makes two plain system calls
+    // (prctl and getppid), takes no lock and allocates nothing: an error from an OS code holds no memory.
+    unsafe {
+        command.pre_exec(before_exec);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_child_is_stopped_politely_or_killed_and_its_log_is_kept() {
+        let dir = tempfile::tempdir().unwrap();
+        let log = dir.path().join("log");
+        let script = "echo started; trap 'echo stopping; exit 0' TERM; while :; do sleep 0.05; done";
+        let mut child = Process::spawn(Path::new("/bin/sh"), &["-c", script], log.clone()).unwrap();
+        while !std::fs::read_to_string(&log).unwrap().contains("started") {
+            tokio::time::sleep(POLL).await;
+        }
+        child.check_alive().unwrap();
+        child.signal(Signal::TERM);
+        child.wait_stopped().await.unwrap();
+        assert_eq!(std::fs::read_to_string(&log).unwrap(), "started\nstopping\n");
+
+        let child = Process::spawn(Path::new("/bin/sleep"), &["100"], log).unwrap();
+        let pid = child.pid();
+        assert!(exists(pid));
+        drop(child);
+        assert!(!exists(pid));
+    }
+
+    #[tokio::test]
+    async fn a_child_that_fails_is_reported_with_its_last_words() {
+        let dir = tempfile::tempdir().unwrap();
+        let script = "echo the port is busy >&2; exit 3";
+        let mut child =
+            Process::spawn(Path::new("/bin/sh"), &["-c", script], dir.path().join("log")).unwrap();
+        let error = loop {
+            match child.check_alive() {
+                Ok(()) => tokio::time::sleep(POLL).await,
+                Err(error) => break error.to_string(),
+            }
+        };
+        assert!(error.contains("exit code 3") && error.contains("the port is busy"), "{error}");
+    }
+}

@@ -1,0 +1,36 @@
+//! Everything that drives whole nodes from outside: devnets of real processes, load, the demo, and the end-to-end tests.
+//! The binary `slipnet` is a thin command line over this library.
+//!
+//! It uses nodes as anybody would, through the program `slipstream`, its node.yaml, JSON-RPC and `/v1/status`. What
+//! happens inside a node is tested in the crates themselves.
+//!
+//! ```text
+//!  accounts (keys from a seed) ──▶ devnet (genesis, node.yaml, processes) ──▶ manifest
+//!        │                             ▲                                        │
+//!        ▼                             │ JSON-RPC, /v1/status (rpc)             ▼
+//!     signer ──▶ load (plan, lanes, trackers, report) ◀───────────────── slipnet load
+//!                       ▲
+//!     contracts ────────┘        demo = devnet + load + one fresh fullnode per sync mode
+//! ```
+//!
+//! Invariants:
+//! * No node outlives the program that started it, even if that is killed.
+//! * Equal seeds give equal keys, genesis and transactions.
+//! * A latency counts from the time at which the schedule wanted a transaction to leave.
+//!
+//! ```
+//! use slipnet::accounts::{Account, DEFAULT_SEED};
+//!
+//! // The first account of every default devnet.
+//! assert_eq!(Account::derive(DEFAULT_SEED, 0).address, Account::derive_many(DEFAULT_SEED, 2)[0].address);
+//! ```
+
+pub mod accounts;
+pub mod contracts;
+pub mod demo;
+pub mod devnet;
+pub mod load;
+pub mod manifest;
+pub mod progress;
+pub mod rpc;
+pub mod signer;

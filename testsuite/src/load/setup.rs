@@ -1,0 +1,230 @@
+//! [`Chain`]: what a sender must know of a chain; and what a workload needs on it before the load starts.
+
+use std::time::{Duration, Instant};
+
+use alloy_primitives::{Address, B256, Bytes, TxKind, U256, utils::parse_ether};
+use anyhow::{Context, Result, bail, ensure};
+use serde_json::{Value, json};
+
+use super::Workload;
+use crate::{
+    accounts::Account,
+    contracts,
+    rpc::{BATCH_CALLS_MAX, Rpc, quantity},
+    signer::{Envelope, Fees, Request, Signed, sign},
+};
+
+/// Preparing transactions are committed within seconds; this is for loaded machines.
+const RECEIPT_DEADLINE: Duration = Duration::from_secs(60);
+const POLL: Duration = Duration::from_millis(50);
+/// Accounts per minting transaction: below the gas that EIP-7825 allows one transaction.
+const MINTS_MAX: usize = 200;
+const GAS_PER_MINT: u64 = 40_000;
+const DEPLOY_GAS: u64 = 3_000_000;
+
+/// A chain through one node's API, with what signing needs.
+#[derive(Clone)]
+pub struct Chain {
+    rpc: Rpc,
+    chain_id: u64,
+    fees: Fees,
+}
+
+/// The contracts that a workload calls.
+#[derive(Clone, Debug)]
+pub(super) enum Target {
+    /// None.
+    Accounts,
+    /// One ERC-20.
+    Token(Address),
+    /// A pair and its two tokens.
+    Amm { amm: Address, tokens: [Address; 2] },
+}
+
+impl Chain {
+    /// Asks the node for the chain id and the base fee.
+    pub async fn connect(rpc: Rpc) -> Result<Chain> {
+        let chain_id = quantity(&rpc.call("eth_chainId", json!([])).await?)?;
+        let block: Value = rpc.call("eth_getBlockByNumber", json!(["latest", false])).await?;
+        let base_fee_wei = u128::from(quantity(&block["baseFeePerGas"])?);
+        // The base fee of a chain is fixed; twice of it leaves room for a tip that decides the order.
+        let tip_wei = (base_fee_wei / 10).max(1);
+        Ok(Chain { rpc, chain_id, fees: Fees { max_fee_wei: 2 * base_fee_wei + tip_wei, tip_wei } })
+    }
+
+    /// A chain to sign for, at a node that does not exist.
+    #[cfg(test)]
+    pub(super) fn for_tests() -> Chain {
+        let rpc = Rpc::new("http://127.0.0.1:1").expect("a constant");
+        Chain { rpc, chain_id: 7_357, fees: Fees { max_fee_wei: 20, tip_wei: 1 } }
+    }
+
+    /// The node.
+    pub fn rpc(&self) -> &Rpc {
+        &self.rpc
+    }
+
+    /// The last batch.
+    pub async fn head(&self) -> Result<u64> {
+        quantity(&self.rpc.call("eth_blockNumber", json!([])).await?)
+    }
+
+    /// The next nonce of each account.
+    pub async fn nonces(&self, accounts: &[Account]) -> Result<Vec<u64>> {
+        let params: Vec<_> = accounts.iter().map(|account| json!([account.address, "pending"])).collect();
+        let counts: Vec<Value> = self.rpc.batch_all("eth_getTransactionCount", &params).await?;
+        counts.iter().map(quantity).collect()
+    }
+
+    /// A signed transaction of the account.
+    pub fn sign(&self, account: &Account, nonce: u64, call: Call) -> Signed {
+        let Call { to, value, gas_limit, input, envelope } = call;
+        let (chain_id, fees) = (self.chain_id, self.fees);
+        sign(account, Request { chain_id, nonce, to, value, gas_limit, fees, input, envelope })
+    }
+
+    /// Sends transactions, waits until all are committed, and fails if one of them failed.
+    pub async fn execute(&self, transactions: &[Signed]) -> Result<Vec<Value>> {
+        let params: Vec<_> = transactions.iter().map(|signed| json!([signed.raw])).collect();
+        let _: Vec<B256> = self.rpc.batch_all("eth_sendRawTransaction", &params).await?;
+        let params: Vec<_> = transactions.iter().map(|signed| json!([signed.hash])).collect();
+        let mut receipts = Vec::with_capacity(transactions.len());
+        let deadline = Instant::now() + RECEIPT_DEADLINE;
+        while receipts.len() < params.len() {
+            // Receipts are asked for in order and only from the first missing one on: commits are roughly in order.
+            let rest = &params[receipts.len()..];
+            let answers: Vec<Value> = self
+                .rpc
+                .batch_all("eth_getTransactionReceipt", &rest[..rest.len().min(BATCH_CALLS_MAX)])
+                .await?;
+            let found = answers.into_iter().take_while(|receipt| !receipt.is_null());
+            let before = receipts.len();
+            receipts.extend(found);
+            if receipts.len() == before {
+                let missing = &transactions[before].hash;
+                ensure!(Instant::now() < deadline, "transaction {missing} was not committed within a minute");
+                tokio::time::sleep(POLL).await;
+            }
+        }
+        match receipts.iter().find(|receipt| receipt["status"] != "0x1") {
+            Some(failed) => bail!("transaction {} failed while preparing", failed["transactionHash"]),
+            None => Ok(receipts),
+        }
+    }
+
+    /// Creates a contract and returns its address.
+    pub async fn deploy(&self, account: &Account, init_code: Bytes) -> Result<Address> {
+        let nonce = self.nonces(std::slice::from_ref(account)).await?[0];
+        let call = Call { to: TxKind::Create, gas_limit: DEPLOY_GAS, input: init_code, ..Call::default() };
+        let receipts = self.execute(&[self.sign(account, nonce, call)]).await?;
+        let address = receipts[0]["contractAddress"].as_str().and_then(|address| address.parse().ok());
+        address.context("the receipt of a deployment names no contract")
+    }
+
+    /// Gives ether to accounts that have hardly any, from the first account.
+    pub(super) async fn fund(&self, accounts: &[Account]) -> Result<()> {
+        let params: Vec<_> = accounts.iter().map(|account| json!([account.address, "latest"])).collect();
+        let balances: Vec<U256> = self.rpc.batch_all("eth_getBalance", &params).await?;
+        let (least, gift) = (parse_ether("1")?, parse_ether("10")?);
+        let poor: Vec<_> =
+            accounts.iter().zip(&balances).skip(1).filter(|(_, balance)| **balance < least).collect();
+        if balances[0] < gift * U256::from(poor.len() + 1) {
+            bail!(
+                "account {} has {} wei, too little to fund {} accounts: use the accounts of the chain's genesis \
+                 (--manifest, or the --seed that the devnet was made with)",
+                accounts[0].address,
+                balances[0],
+                poor.len() + 1
+            );
+        }
+        let nonce = self.nonces(&accounts[..1]).await?[0];
+        let gifts = poor.iter().zip(nonce..).map(|((account, _), nonce)| {
+            let call = Call { to: account.address.into(), value: gift, gas_limit: 21_000, ..Call::default() };
+            self.sign(&accounts[0], nonce, call)
+        });
+        self.execute(&gifts.collect::<Vec<_>>()).await?;
+        Ok(())
+    }
+
+    /// Deploys an ERC-20 and gives each account a balance.
+    async fn token(&self, accounts: &[Account], name: &str, symbol: &str) -> Result<Address> {
+        let minter = &accounts[0];
+        let token = self.deploy(minter, contracts::token_init_code(name, symbol)).await?;
+        let nonce = self.nonces(&accounts[..1]).await?[0];
+        let amount = parse_ether("1000000000")?;
+        let mints = accounts.chunks(MINTS_MAX).zip(nonce..).map(|(part, nonce)| {
+            let to: Vec<_> = part.iter().map(|account| account.address).collect();
+            let gas_limit = 100_000 + GAS_PER_MINT * to.len() as u64;
+            let call = Call {
+                to: token.into(),
+                gas_limit,
+                input: contracts::mint_many(to, amount),
+                ..Call::default()
+            };
+            self.sign(minter, nonce, call)
+        });
+        self.execute(&mints.collect::<Vec<_>>()).await?;
+        Ok(token)
+    }
+
+    /// Every account approves the pair for both tokens, and the first one provides the liquidity.
+    async fn pair(&self, accounts: &[Account]) -> Result<Target> {
+        let tokens =
+            [self.token(accounts, "Slip", "SLP").await?, self.token(accounts, "Stream", "STR").await?];
+        let amm = self.deploy(&accounts[0], contracts::amm_init_code(tokens[0], tokens[1])).await?;
+        let nonces = self.nonces(accounts).await?;
+        let approve = |token: Address| Call {
+            to: token.into(),
+            gas_limit: 80_000,
+            input: contracts::approve(amm, U256::MAX),
+            ..Call::default()
+        };
+        let mut transactions = Vec::new();
+        for (account, nonce) in accounts.iter().zip(&nonces) {
+            transactions.push(self.sign(account, *nonce, approve(tokens[0])));
+            transactions.push(self.sign(account, nonce + 1, approve(tokens[1])));
+        }
+        let amount = parse_ether("100000000")?;
+        let input = contracts::add_liquidity(amount, amount);
+        let call = Call { to: amm.into(), gas_limit: 500_000, input, ..Call::default() };
+        transactions.push(self.sign(&accounts[0], nonces[0] + 2, call));
+        self.execute(&transactions).await?;
+        Ok(Target::Amm { amm, tokens })
+    }
+}
+
+/// The part of a transaction that differs from call to call.
+#[derive(Clone, Debug)]
+pub struct Call {
+    /// The receiver, or creation of a contract.
+    pub to: TxKind,
+    /// Wei.
+    pub value: U256,
+    /// Most gas that it may use.
+    pub gas_limit: u64,
+    /// Call data or init code.
+    pub input: Bytes,
+    /// Its envelope.
+    pub envelope: Envelope,
+}
+
+impl Default for Call {
+    fn default() -> Self {
+        Self {
+            to: TxKind::Create,
+            value: U256::ZERO,
+            gas_limit: 21_000,
+            input: Bytes::new(),
+            envelope: Envelope::DynamicFee,
+        }
+    }
+}
+
+/// Deploys and mints what the workload calls.
+pub(super) async fn prepare(chain: &Chain, workload: Workload, accounts: &[Account]) -> Result<Target> {
+    match workload {
+        Workload::Transfers => Ok(Target::Accounts),
+        Workload::Erc20 => Ok(Target::Token(chain.token(accounts, "Slip", "SLP").await?)),
+        Workload::Amm => chain.pair(accounts).await,
+    }
+}

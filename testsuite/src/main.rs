@@ -1,0 +1,294 @@
+//! `slipnet`: devnets, load and the demo of Slipstream, for people and for scripts.
+
+#![allow(clippy::print_stdout, reason = "results of a command go to standard output")]
+
+use std::{
+    path::{Path, PathBuf},
+    process::ExitCode,
+    time::Duration,
+};
+
+use anyhow::{Context, Result, bail, ensure};
+use clap::{Args, Parser, Subcommand};
+use serde::Serialize;
+use slipnet::{
+    accounts::{Account, DEFAULT_SEED},
+    demo::{self, DemoOptions},
+    devnet::{Devnet, DevnetOptions, SyncMode},
+    load::{self, LoadOptions, Workload},
+    manifest::Manifest,
+    progress::Progress,
+    rpc::Rpc,
+};
+use tokio::signal::unix::{SignalKind, signal};
+
+/// Runs devnets of real Slipstream nodes on this machine, and drives load through them.
+#[derive(Parser)]
+#[command(name = "slipnet", version)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Starts validators and fullnodes, and keeps them running until ctrl-c.
+    Up(Up),
+    /// Sends signed transactions at a fixed rate, and tells how long they took to be committed and followed.
+    Load(Load),
+    /// Shows fresh fullnodes that catch up with a chain by snapshot, by delta and by replay.
+    Demo(Demo),
+}
+
+#[derive(Args)]
+struct Up {
+    /// Validators.
+    #[arg(short, long, default_value_t = 4)]
+    validators: u32,
+    /// Fullnodes.
+    #[arg(short, long, default_value_t = 2)]
+    fullnodes: u32,
+    /// Funded accounts.
+    #[arg(long, default_value_t = 1_000)]
+    accounts: u32,
+    /// All keys come from this text.
+    #[arg(long, default_value = DEFAULT_SEED)]
+    seed: String,
+    /// Where files go; kept at the end. Without it: a temporary directory, removed at the end.
+    #[arg(long)]
+    dir: Option<PathBuf>,
+    /// Keep the temporary directory.
+    #[arg(long)]
+    keep: bool,
+    /// First port; two per node. Without it: free ones.
+    #[arg(long)]
+    base_port: Option<u16>,
+    /// How the fullnodes catch up.
+    #[arg(long, value_enum, default_value_t = SyncMode::Auto)]
+    sync_mode: SyncMode,
+    /// Batches between two snapshots.
+    #[arg(long, default_value_t = 100)]
+    snapshot_interval: u64,
+    /// Log filter of the nodes.
+    #[arg(long, default_value = "info")]
+    log: String,
+    /// Print the manifest as JSON once the devnet is ready.
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Args)]
+struct Load {
+    /// What the transactions do.
+    #[arg(long, value_enum, default_value_t = Workload::Transfers)]
+    workload: Workload,
+    /// Transactions per second.
+    #[arg(long, default_value_t = 500)]
+    tps: u32,
+    /// How long: 30s, 5m, or a number of seconds.
+    #[arg(long, default_value = "10s", value_parser = duration)]
+    duration: Duration,
+    /// manifest.json of a devnet, for its nodes and accounts.
+    #[arg(long, conflicts_with = "api")]
+    manifest: Option<PathBuf>,
+    /// API of a node; the first gets the commits read, the last, if there are several, is the follower.
+    #[arg(long)]
+    api: Vec<String>,
+    /// Sending accounts.
+    #[arg(long, default_value_t = 200)]
+    accounts: u32,
+    /// Where accounts come from when there is no manifest.
+    #[arg(long, default_value = DEFAULT_SEED)]
+    seed: String,
+    /// Connections; each has one batch in flight.
+    #[arg(long, default_value_t = 4)]
+    connections: usize,
+    /// Also write the figures to this file.
+    #[arg(long)]
+    json: Option<PathBuf>,
+}
+
+#[derive(Args)]
+struct Demo {
+    /// Seconds of load.
+    #[arg(long, default_value_t = 15)]
+    seconds: u64,
+    /// Transactions per second.
+    #[arg(long, default_value_t = 1_000)]
+    tps: u32,
+    /// Also write the figures to this file.
+    #[arg(long)]
+    json: Option<PathBuf>,
+}
+
+#[tokio::main]
+async fn main() -> ExitCode {
+    let command = Cli::parse().command;
+    let work = async {
+        match command {
+            Command::Up(arguments) => up(arguments).await,
+            Command::Load(arguments) => interruptible(run_load(arguments)).await,
+            Command::Demo(arguments) => interruptible(run_demo(arguments)).await,
+        }
+    };
+    match work.await {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("slipnet: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+async fn up(arguments: Up) -> Result<()> {
+    let progress = Progress::detect();
+    // One listener for the whole time: a signal between two listeners would be lost.
+    let mut stop = std::pin::pin!(interrupted());
+    progress
+        .step(&format!("starting {} validators and {} fullnodes", arguments.validators, arguments.fullnodes));
+    let start = Devnet::start(DevnetOptions {
+        validators: arguments.validators,
+        fullnodes: arguments.fullnodes,
+        accounts: arguments.accounts,
+        seed: arguments.seed,
+        base_port: arguments.base_port,
+        dir: arguments.dir,
+        keep: arguments.keep,
+        snapshot_interval_batches: arguments.snapshot_interval,
+        sync_mode: arguments.sync_mode,
+        log_filter: arguments.log,
+    });
+    let mut devnet = tokio::select! {
+        devnet = start => devnet?,
+        () = &mut stop => bail!("interrupted while starting"),
+    };
+    let manifest = devnet.manifest().await?;
+    if arguments.json {
+        println!("{}", serde_json::to_string_pretty(&manifest)?);
+    } else {
+        print_manifest(&manifest, devnet.dir());
+    }
+    let mut check = tokio::time::interval(Duration::from_millis(500));
+    loop {
+        tokio::select! {
+            () = &mut stop => break,
+            _ = check.tick() => {
+                if let Err(error) = devnet.check_alive() {
+                    devnet.keep_directory();
+                    return Err(error);
+                }
+            }
+        }
+    }
+    progress.step("stopping");
+    devnet.stop().await
+}
+
+fn print_manifest(manifest: &Manifest, dir: &Path) {
+    println!("chain id {}, files in {}\n", manifest.chain_id, dir.display());
+    println!("accounts (keys are known to everybody: never use them elsewhere)");
+    for account in manifest.accounts.iter().take(10) {
+        println!("  {}  {}", account.address, account.key);
+    }
+    if manifest.accounts.len() > 10 {
+        println!("  and {} more in manifest.json", manifest.accounts.len() - 10);
+    }
+    println!("\nnodes");
+    for node in &manifest.nodes {
+        let (name, api, network) = (&node.name, &node.api, &node.network);
+        println!("  {name:<12} api {api}  network {network}  pid {}  {}", node.pid, node.dir.display());
+    }
+    println!("\nready: slipnet load --manifest {}   ctrl-c stops", dir.join("manifest.json").display());
+}
+
+async fn run_load(arguments: Load) -> Result<()> {
+    let defaults = match &arguments.manifest {
+        Some(path) => LoadOptions::for_manifest(&Manifest::load(path)?, arguments.accounts as usize)?,
+        None => {
+            ensure!(!arguments.api.is_empty(), "name the chain with --manifest FILE or --api URL");
+            let apis = arguments.api.iter().map(|url| Rpc::new(url)).collect::<Result<Vec<_>>>()?;
+            let accounts = Account::derive_many(&arguments.seed, arguments.accounts);
+            let follower = apis.last().filter(|_| apis.len() > 1).cloned();
+            LoadOptions { accounts, submit: apis, follower, ..LoadOptions::default() }
+        }
+    };
+    let options = LoadOptions {
+        workload: arguments.workload,
+        tps: arguments.tps,
+        duration: arguments.duration,
+        connections: arguments.connections,
+        ..defaults
+    };
+    let report = load::run(&options, Progress::detect()).await?;
+    print!("{report}");
+    write_json(arguments.json.as_deref(), &report)?;
+    ensure!(report.committed > 0, "nothing was committed");
+    Ok(())
+}
+
+async fn run_demo(arguments: Demo) -> Result<()> {
+    let defaults = DemoOptions::default();
+    let options = DemoOptions { seconds: arguments.seconds, tps: arguments.tps, ..defaults };
+    let report = demo::run(&options, Progress::detect()).await?;
+    print!("\n{report}");
+    write_json(arguments.json.as_deref(), &report)
+}
+
+fn write_json(path: Option<&Path>, report: &impl Serialize) -> Result<()> {
+    let Some(path) = path else { return Ok(()) };
+    let text = serde_json::to_string_pretty(report)? + "\n";
+    std::fs::write(path, text).with_context(|| format!("cannot write {}", path.display()))
+}
+
+/// Ends the work on ctrl-c; what it holds, processes too, is dropped and thereby ended.
+async fn interruptible(work: impl Future<Output = Result<()>>) -> Result<()> {
+    tokio::select! {
+        result = work => result,
+        () = interrupted() => bail!("interrupted"),
+    }
+}
+
+/// Waits for ctrl-c or SIGTERM.
+async fn interrupted() {
+    let mut terminate = signal(SignalKind::terminate()).expect("SIGTERM may be handled");
+    tokio::select! {
+        _ = tokio::signal::ctrl_c() => {}
+        _ = terminate.recv() => {}
+    }
+}
+
+fn duration(text: &str) -> Result<Duration, String> {
+    let split = text.find(|c: char| c.is_ascii_alphabetic()).unwrap_or(text.len());
+    let (number, unit) = text.split_at(split);
+    let number: f64 =
+        number.parse().map_err(|_| format!("{text}: expected a time such as 30s, 500ms or 5m"))?;
+    let seconds = match unit {
+        "ms" => number / 1_000.0,
+        "" | "s" => number,
+        "m" => number * 60.0,
+        "h" => number * 3_600.0,
+        _ => return Err(format!("{unit}: the units are ms, s, m and h")),
+    };
+    Duration::try_from_secs_f64(seconds).map_err(|_| format!("{text} is no time"))
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn durations() {
+        assert_eq!(duration("30s"), Ok(Duration::from_secs(30)));
+        assert_eq!(duration("1.5"), Ok(Duration::from_millis(1_500)));
+        assert_eq!(duration("500ms"), Ok(Duration::from_millis(500)));
+        assert_eq!(duration("2m"), Ok(Duration::from_secs(120)));
+        assert!(duration("-1s").is_err() && duration("s").is_err() && duration("1d").is_err());
+    }
+}

@@ -1,0 +1,98 @@
+//! [`Manifest`]: everything another tool needs to use a running devnet.
+
+use std::path::{Path, PathBuf};
+
+use alloy_primitives::Address;
+use anyhow::{Context, Result};
+use serde::{Deserialize, Serialize};
+
+use crate::accounts::Account;
+
+/// The file name of a manifest in a devnet's directory.
+pub const FILE: &str = "manifest.json";
+
+/// A node's part in its chain.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Role {
+    /// Proposes and certifies batches.
+    Validator,
+    /// Follows them.
+    Fullnode,
+}
+
+impl Role {
+    /// As node.yaml writes it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Role::Validator => "validator",
+            Role::Fullnode => "fullnode",
+        }
+    }
+}
+
+/// A devnet.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Manifest {
+    /// EIP-155 chain id.
+    pub chain_id: u64,
+    /// The chain's genesis file.
+    pub genesis_file: PathBuf,
+    /// Funded accounts.
+    pub accounts: Vec<ManifestAccount>,
+    /// Running nodes.
+    pub nodes: Vec<ManifestNode>,
+    /// Where trust may start instead of at the genesis; see `slipstream init --waypoint`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub waypoint: Option<String>,
+}
+
+/// A funded account.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct ManifestAccount {
+    /// Its address.
+    pub address: Address,
+    /// Its secret key. Anybody who knows the seed knows it: never use it outside tests.
+    pub key: String,
+}
+
+/// A running node.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct ManifestNode {
+    /// Name of the node and of its directory.
+    pub name: String,
+    /// Its part.
+    pub role: Role,
+    /// Its ed25519 public key.
+    pub peer_id: String,
+    /// Its process.
+    pub pid: u32,
+    /// JSON-RPC, `/v1/status` and `/metrics`.
+    pub api: String,
+    /// Where peers reach it.
+    pub network: String,
+    /// Its configuration, data and log.
+    pub dir: PathBuf,
+}
+
+impl Manifest {
+    /// Reads a manifest that `slipnet up` wrote.
+    pub fn load(path: &Path) -> Result<Manifest> {
+        let text = std::fs::read_to_string(path);
+        let text = text.with_context(|| {
+            format!("cannot read the manifest {}; `slipnet up` writes it", path.display())
+        })?;
+        serde_json::from_str(&text)
+            .with_context(|| format!("{} is not a manifest of slipnet up", path.display()))
+    }
+
+    /// The nodes of one role.
+    pub fn of_role(&self, role: Role) -> impl Iterator<Item = &ManifestNode> {
+        self.nodes.iter().filter(move |node| node.role == role)
+    }
+
+    /// The accounts with their keys, at most `count`.
+    pub fn accounts(&self, count: usize) -> Result<Vec<Account>> {
+        self.accounts.iter().take(count).map(|account| Account::from_hex(&account.key)).collect()
+    }
+}

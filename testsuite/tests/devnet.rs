@@ -1,0 +1,121 @@
+//! Devnets: they start, certify, and end without leaving anything behind.
+
+#![allow(clippy::unwrap_used)] // a panic is how a test fails
+
+use std::{
+    process::{Child, Command, Stdio},
+    time::{Duration, Instant},
+};
+
+use rustix::process::{Pid, Signal, kill_process};
+use serde::Deserialize;
+use slipnet::{
+    devnet::{Devnet, DevnetOptions, exists},
+    load::{self, LoadOptions, Workload},
+    manifest::Manifest,
+    progress::Progress,
+};
+
+/// `slipnet up`, and the manifest that it printed.
+fn up(arguments: &[&str]) -> (Child, Manifest) {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_slipnet"));
+    let mut child = command.args(["up", "--json"]).args(arguments).stdout(Stdio::piped()).spawn().unwrap();
+    let stdout = child.stdout.take().unwrap();
+    let mut values = serde_json::Deserializer::from_reader(stdout);
+    let manifest =
+        Manifest::deserialize(&mut values).expect("slipnet up prints its manifest; it said why not above");
+    (child, manifest)
+}
+
+fn signal(child: &Child, signal: Signal) {
+    kill_process(Pid::from_child(child), signal).unwrap();
+}
+
+async fn wait_gone(manifest: &Manifest) {
+    let deadline = Instant::now() + Duration::from_secs(5);
+    while manifest.nodes.iter().any(|node| exists(node.pid)) {
+        assert!(Instant::now() < deadline, "a node outlived slipnet");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}
+
+/// Goal: what `slipnet up` promises, from the ready manifest over committed and followed transfers to a clean end.
+#[tokio::test(flavor = "multi_thread")]
+async fn up_serves_load_and_ctrl_c_leaves_nothing() {
+    let begin = Instant::now();
+    let (mut child, manifest) = up(&["-v", "1", "-f", "1", "--accounts", "20"]);
+    assert!(begin.elapsed() < Duration::from_secs(15), "ready after {:?}", begin.elapsed());
+    assert_eq!(manifest.nodes.len(), 2);
+    assert!(manifest.nodes.iter().all(|node| exists(node.pid)));
+
+    let options = LoadOptions {
+        workload: Workload::Transfers,
+        tps: 100,
+        duration: Duration::from_secs(2),
+        ..LoadOptions::for_manifest(&manifest, 20).unwrap()
+    };
+    let report = load::run(&options, Progress::Quiet).await.unwrap();
+    assert_eq!((report.sent, report.committed, report.followed), (200, 200, Some(200)), "{report}");
+    assert_eq!((report.receipts_checked, report.receipts_failed), (200, 0));
+
+    signal(&child, Signal::INT);
+    assert!(child.wait().unwrap().success());
+    wait_gone(&manifest).await;
+    assert!(!manifest.genesis_file.exists(), "the temporary directory stayed");
+}
+
+/// Goal: no orphans even when slipnet cannot clean up.
+#[tokio::test]
+async fn kill_9_of_slipnet_ends_the_nodes() {
+    let (mut child, manifest) = up(&["-v", "1", "-f", "1", "--accounts", "2"]);
+    signal(&child, Signal::KILL);
+    child.wait().unwrap();
+    wait_gone(&manifest).await;
+    std::fs::remove_dir_all(manifest.genesis_file.parent().unwrap()).unwrap();
+}
+
+/// Goal: four validators certify with three of them, not with two, and go on when a third returns; the contracts of both
+/// contract workloads run without a failed receipt.
+#[tokio::test(flavor = "multi_thread")]
+async fn four_validators_certify_with_three() {
+    let options = DevnetOptions { validators: 4, accounts: 20, ..DevnetOptions::default() };
+    let mut devnet = Devnet::start(options).await.unwrap();
+    let manifest = devnet.manifest().await.unwrap();
+    for workload in [Workload::Erc20, Workload::Amm] {
+        let defaults = LoadOptions::for_manifest(&manifest, 20).unwrap();
+        let options = LoadOptions { workload, tps: 100, duration: Duration::from_secs(2), ..defaults };
+        let report = load::run(&options, Progress::Quiet).await.unwrap();
+        assert_eq!((report.committed, report.receipts_failed), (200, 0), "{report}");
+    }
+
+    let head = |devnet: &Devnet| {
+        let rpc = devnet.proposer().rpc().clone();
+        async move {
+            slipnet::rpc::quantity(&rpc.call("eth_blockNumber", serde_json::json!([])).await.unwrap())
+                .unwrap()
+        }
+    };
+    let soon = || Instant::now() + Duration::from_secs(20);
+    devnet.node_mut(3).kill();
+    let next = head(&devnet).await + 2;
+    devnet.node_mut(0).wait_head(next, soon()).await.expect("three of four are a quorum");
+
+    devnet.node_mut(2).kill();
+    // A batch that was already voted for may still come.
+    tokio::time::sleep(Duration::from_millis(500)).await;
+    let stalled = head(&devnet).await;
+    tokio::time::sleep(Duration::from_secs(3)).await;
+    assert_eq!(head(&devnet).await, stalled, "two of four are no quorum");
+
+    devnet.node_mut(2).start().unwrap();
+    devnet.node_mut(0).wait_head(stalled + 2, soon()).await.expect("the third is back");
+    devnet.node_mut(3).start().unwrap();
+    let mut roots = Vec::new();
+    for index in 0..4 {
+        let node = devnet.node_mut(index);
+        node.wait_head(stalled + 2, soon()).await.unwrap();
+        roots.push(node.state_root(stalled + 2).await.unwrap());
+    }
+    assert!(roots.iter().all(|root| *root == roots[0]), "{roots:?}");
+    devnet.stop().await.unwrap();
+}
