@@ -76,6 +76,13 @@ impl PeerBook {
         }
     }
 
+    /// Notes that a peer probably has more than its summary says.
+    pub(crate) fn expire(&mut self, id: &PeerId) {
+        if let Some(peer) = self.peers.get_mut(id) {
+            peer.summary_at = None;
+        }
+    }
+
     /// Credit, given only after the proofs were checked.
     pub(crate) fn credit(&mut self, id: &PeerId, bytes: usize, took: Duration) {
         if let Some(peer) = self.peers.get_mut(id) {

@@ -58,7 +58,11 @@ impl Unserved {
 
 impl From<StorageError> for Unserved {
     fn from(error: StorageError) -> Self {
-        Unserved::Storage(error)
+        match error {
+            // A node that began from a snapshot lacks the headers before it; a peer may ask beyond the head.
+            StorageError::Accumulator(error) => Unserved::NotKept(error.to_string()),
+            error => Unserved::Storage(error),
+        }
     }
 }
 

@@ -54,7 +54,8 @@ impl Follower {
             Err(fault) => return self.punish(peer, "announcement", &fault),
         };
         let head = self.store.head().map_or(BatchNumber(0), |head| head.header.number);
-        self.state.lock().book.advance(&peer, &announcement.certificate);
+        // A peer relays before it commits: its own head is what its next summary says.
+        self.state.lock().book.expire(&peer);
         // A peer whose certificate is good may still attach another batch's header; `verify::announced` tells.
         if announcement.header.number > head {
             let announced = Announced { from: peer, announcement, payload };
@@ -62,6 +63,13 @@ impl Follower {
                 self.wake.notify_one();
             }
         }
+    }
+
+    /// Gives this process's consensus, if there is one, the time to commit a certified batch that it has executed already.
+    async fn leave_to_consensus(&self, number: BatchNumber) {
+        let mut head = self.store.watch_head();
+        // Too late is no error: `apply` then commits the batch.
+        let _ = tokio::time::timeout(self.patience / 10, head.wait_for(|head| *head >= number)).await;
     }
 
     /// Works through pending announcements that continue the head.
@@ -86,6 +94,7 @@ impl Follower {
                     if !self.replays_head() {
                         return Ok(());
                     }
+                    self.leave_to_consensus(range.certificate().info.number).await;
                     self.apply(range, RangeMode::Replay, shutdown).await?;
                 }
                 Err(violation) => self.punish(from, "announcement", &violation.into()),

@@ -37,6 +37,8 @@ const SUMMARY_AGE: Duration = Duration::from_millis(500);
 const BAN: Duration = Duration::from_secs(3_600);
 /// Announcements that wait for the loop; when full the newest is dropped and its batch is fetched later.
 const ANNOUNCED_MAX: usize = 8;
+/// A node that leaves new batches to consensus does so while it is at most this far behind: further, consensus cannot help it.
+const PATIENCE_BATCHES: u64 = 2;
 /// Verified ranges that wait for execution: one, and one in the making.
 const RANGES_AHEAD: usize = 1;
 
@@ -197,10 +199,11 @@ impl Follower {
             state.last_head = (head, now);
         }
         let mut step = plan::next_step(&self.config, head, head.0 == 0, &candidates);
-        if now.duration_since(state.last_head.1) < self.patience {
+        state.target = candidates.iter().map(|peer| peer.head).max().unwrap_or(state.target);
+        let close = state.target.0.saturating_sub(head.0) <= PATIENCE_BATCHES;
+        if close && now.duration_since(state.last_head.1) < self.patience {
             step = Step::Idle;
         }
-        state.target = candidates.iter().map(|peer| peer.head).max().unwrap_or(state.target);
         let phase = match &step {
             Step::Idle if candidates.is_empty() => "waiting for peers",
             Step::Idle => "idle",
@@ -220,7 +223,7 @@ impl Follower {
 
     /// Whether announced batches are executed as they come.
     fn replays_head(&self) -> bool {
-        self.patience.is_zero() && self.config.mode != Mode::Delta
+        self.config.mode != Mode::Delta
     }
 
     /// Acts on a fault: a proof of wrong bans, anything else pauses.

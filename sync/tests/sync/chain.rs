@@ -221,6 +221,18 @@ impl Following {
         Self::start_with(hub, id, store, config, None, peers).await
     }
 
+    /// As in a validator, whose consensus commits most batches.
+    pub(crate) async fn start_patient(
+        hub: &MemoryHub,
+        id: PeerId,
+        genesis: &Genesis,
+        peers: &[PeerId],
+    ) -> Following {
+        let store = Store::memory(&StorageConfig { snapshot_interval_batches: 0, ..Default::default() });
+        store.initialize(genesis).unwrap();
+        Self::launch(hub, id, store, SyncConfig::default(), None, Duration::from_secs(1), peers).await
+    }
+
     pub(crate) async fn start_with(
         hub: &MemoryHub,
         id: PeerId,
@@ -229,14 +241,25 @@ impl Following {
         waypoint: Option<Waypoint>,
         peers: &[PeerId],
     ) -> Following {
+        Self::launch(hub, id, store, config, waypoint, Duration::ZERO, peers).await
+    }
+
+    async fn launch(
+        hub: &MemoryHub,
+        id: PeerId,
+        store: Store,
+        config: SyncConfig,
+        waypoint: Option<Waypoint>,
+        patience: Duration,
+        peers: &[PeerId],
+    ) -> Following {
         let node = Arc::new(Node { server: SyncServer::new(store.clone()), follower: Default::default() });
         let transport = hub.join(id, node.clone());
         for peer in peers {
             assert!(hub.connect(id, *peer));
         }
         let executor = ExecutorConfig::default();
-        let follower =
-            Follower::new(config, store.clone(), transport, executor, waypoint, Duration::ZERO).unwrap();
+        let follower = Follower::new(config, store.clone(), transport, executor, waypoint, patience).unwrap();
         node.follower.set(follower.clone()).ok().unwrap();
         let stop = CancellationToken::new();
         let task = tokio::spawn(follower.clone().run(stop.clone()));

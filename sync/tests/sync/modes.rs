@@ -133,3 +133,42 @@ async fn a_delta_node_without_history_keeps_none_and_says_so() {
     assert_eq!((status.phase, status.head), ("stuck", BatchNumber(0)), "{status:?}");
     assert!(status.peers.iter().all(|peer| !peer.banned && peer.failures == 0), "{status:?}");
 }
+
+/// Goal: nodes relay batches before they commit them, so an announcement is no promise to serve.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_peer_that_relays_before_it_commits_is_not_banned() {
+    let (behind, ahead) = (Chain::new(3), Chain::new(4));
+    let (hub, server) = hub_with(&behind);
+    let node = Following::start(&hub, peer(2), &behind.genesis, Mode::Delta, &[peer(1)]).await;
+    node.reach(behind.head()).await;
+    let number = ahead.head();
+    let header = ahead.store.header(number).unwrap().unwrap();
+    let certificate = ahead.store.certificate(number).unwrap().unwrap();
+    let body = ahead.store.blob(BlobKind::Body, number).unwrap().unwrap();
+    server.broadcast(announcement(header, certificate, body, None).unwrap(), None);
+    tokio::time::sleep(Duration::from_millis(1_200)).await;
+    let status = node.follower.status();
+    assert!(status.peers.iter().all(|peer| !peer.banned && peer.failures == 0), "{status:#?}");
+    node.stop().await.unwrap();
+}
+
+/// Goal: a validator that fell behind gets to the head of a chain that moves on, although nobody commits for it there.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_patient_node_catches_up_with_a_moving_chain() {
+    let mut chain = Chain::new(40);
+    let (hub, server) = hub_with(&chain);
+    let node = Following::start_patient(&hub, peer(2), &chain.genesis, &[peer(1)]).await;
+    let mut far = 0;
+    for number in 41..=80 {
+        let (header, certificate) = chain.extend(number);
+        let blob = |kind| chain.store.blob(kind, BatchNumber(number)).unwrap();
+        let bytes =
+            announcement(header, certificate, blob(BlobKind::Body).unwrap(), blob(BlobKind::Hints)).unwrap();
+        server.broadcast(bytes, None);
+        tokio::time::sleep(Duration::from_millis(150)).await;
+        far += usize::from(node.store.head().unwrap().header.number.0 + 3 <= number);
+    }
+    // A node that always waits out its patience is far behind most of the time; one on a busy machine now and then.
+    assert!(far <= 15, "far behind {far} of 40 times: {:#?}", node.follower.status());
+    node.stop().await.unwrap();
+}
