@@ -58,12 +58,11 @@ impl PeerBook {
         self.peers.iter().filter(|(_, peer)| peer.asked(now) && stale(peer)).map(|(id, _)| *id).collect()
     }
 
-    /// Stores a checked summary. A peer's certified head never goes back.
+    /// Stores a checked summary. It forgives no failure: a summary costs its maker nothing.
     pub(crate) fn summarize(&mut self, id: PeerId, now: Instant, summary: Summary) {
         if let Some(peer) = self.peers.get_mut(&id) {
             peer.summary = Some(summary);
             peer.summary_at = Some(now);
-            peer.failures_in_row = 0;
         }
     }
 
@@ -184,12 +183,14 @@ fn candidate(peer: PeerId, summary: &Summary, history: bool) -> Candidate {
     };
     let all_kept =
         [summary.bodies_from, summary.receipts_from, summary.deltas_from].iter().all(Option::is_some);
+    let head = summary.head.as_ref().map_or(BatchNumber(0), |certificate| certificate.info.number);
     Candidate {
         peer,
-        head: summary.head.as_ref().map_or(BatchNumber(0), |certificate| certificate.info.number),
+        head,
         replay_from: summary.bodies_from,
         delta_from: delta_from.filter(|_| !history || all_kept),
-        snapshot: summary.snapshots.first().copied(),
+        // A claim beyond the certified head is none.
+        snapshots: summary.snapshots.iter().copied().filter(|number| *number <= head).collect(),
     }
 }
 

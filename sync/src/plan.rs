@@ -16,8 +16,8 @@ pub struct Candidate {
     pub replay_from: Option<BatchNumber>,
     /// From where on it serves deltas (with history, if this node keeps it), if it does.
     pub delta_from: Option<BatchNumber>,
-    /// Its newest snapshot.
-    pub snapshot: Option<BatchNumber>,
+    /// Its snapshots, newest first.
+    pub snapshots: Vec<BatchNumber>,
 }
 
 /// How a range of batches is followed.
@@ -58,18 +58,28 @@ pub enum Step {
 }
 
 /// Decides the next step of a node at `head`. `fresh` says that the node has no batch but genesis: only then `snapshot`
-/// and `auto` take one, because later on the gap is what the node missed while it was off.
-pub fn next_step(config: &SyncConfig, head: BatchNumber, fresh: bool, candidates: &[Candidate]) -> Step {
+/// and `auto` take one, because later on the gap is what the node missed while it was off. `begun` is the snapshot that an
+/// earlier restore did not finish.
+pub fn next_step(
+    config: &SyncConfig,
+    head: BatchNumber,
+    fresh: bool,
+    begun: Option<BatchNumber>,
+    candidates: &[Candidate],
+) -> Step {
     let Some(target) = candidates.iter().map(|peer| peer.head).max().filter(|target| *target > head) else {
         return Step::Idle;
     };
     let gap = target.0 - head.0;
     let wide = config.mode == Mode::Auto && gap > config.snapshot_gap_batches;
     if wide || (config.mode == Mode::Snapshot && fresh) {
-        let ahead = |peer: &Candidate| peer.snapshot.filter(|number| *number > head);
-        if let Some(number) = candidates.iter().filter_map(ahead).max() {
-            let peers = pick(candidates, |peer| peer.snapshot == Some(number));
-            return Step::Snapshot { number, peers };
+        let serves = |number| move |peer: &Candidate| peer.snapshots.contains(&number);
+        // What is begun is finished while somebody serves it. Else the best peer's newest: the highest would let whoever
+        // claims most choose.
+        let begun = begun.filter(|number| candidates.iter().any(serves(*number)));
+        let newest = candidates.iter().find_map(|peer| peer.snapshots.iter().find(|number| **number > head));
+        if let Some(number) = begun.or(newest.copied()) {
+            return Step::Snapshot { number, peers: pick(candidates, serves(number)) };
         }
     }
     let order = match config.mode {
@@ -110,12 +120,12 @@ mod tests {
             head: BatchNumber(head),
             replay_from: from,
             delta_from: from,
-            snapshot: None,
+            snapshots: vec![],
         }
     }
 
     fn step(mode: Mode, head: u64, candidates: &[Candidate]) -> Step {
-        next_step(&SyncConfig { mode, ..Default::default() }, BatchNumber(head), head == 0, candidates)
+        next_step(&SyncConfig { mode, ..Default::default() }, BatchNumber(head), head == 0, None, candidates)
     }
 
     fn mode_of(step: Step) -> Option<RangeMode> {
@@ -140,7 +150,7 @@ mod tests {
     fn auto_goes_by_the_gap() {
         assert_eq!(mode_of(step(Mode::Auto, 10, &[peer(1, 12)])), Some(RangeMode::Replay));
         assert_eq!(mode_of(step(Mode::Auto, 10, &[peer(1, 500)])), Some(RangeMode::Delta));
-        let far = Candidate { snapshot: Some(BatchNumber(20_000)), ..peer(1, 20_050) };
+        let far = Candidate { snapshots: vec![BatchNumber(20_000)], ..peer(1, 20_050) };
         let number = BatchNumber(20_000);
         assert_eq!(
             step(Mode::Auto, 10, std::slice::from_ref(&far)),
@@ -155,7 +165,7 @@ mod tests {
 
     #[test]
     fn a_snapshot_is_only_the_beginning() {
-        let with = Candidate { snapshot: Some(BatchNumber(40)), ..peer(1, 50) };
+        let with = Candidate { snapshots: vec![BatchNumber(40)], ..peer(1, 50) };
         let number = BatchNumber(40);
         let peers = vec![with.peer];
         assert_eq!(step(Mode::Snapshot, 0, &[peer(2, 50), with.clone()]), Step::Snapshot { number, peers });
@@ -164,6 +174,22 @@ mod tests {
             mode_of(step(Mode::Snapshot, 0, &[peer(1, 50)])).is_some(),
             "a chain without snapshots can be followed"
         );
+    }
+
+    #[test]
+    fn a_begun_snapshot_is_finished_while_somebody_serves_it() {
+        let config = SyncConfig { mode: Mode::Snapshot, ..Default::default() };
+        let numbers = |numbers: &[u64]| numbers.iter().copied().map(BatchNumber).collect();
+        let one = Candidate { snapshots: numbers(&[60, 50]), ..peer(1, 65) };
+        let other = Candidate { snapshots: numbers(&[70]), ..peer(2, 75) };
+        let step = |begun: Option<u64>| {
+            let begun = begun.map(BatchNumber);
+            next_step(&config, BatchNumber(0), true, begun, &[one.clone(), other.clone()])
+        };
+        let at = |number, peer| Step::Snapshot { number: BatchNumber(number), peers: vec![peer] };
+        assert_eq!(step(Some(50)), at(50, one.peer));
+        assert_eq!(step(Some(40)), at(60, one.peer), "pruned everywhere");
+        assert_eq!(step(None), at(60, one.peer), "the best peer's, not the highest claim");
     }
 
     #[test]

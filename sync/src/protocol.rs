@@ -92,14 +92,14 @@ impl Parts {
 }
 
 /// Asks for consecutive batches. The answer ends with `batches_max` batches, at the server's last certified batch, or
-/// as soon as its parts reach `bytes_max`; an answer that ends earlier breaks the protocol.
+/// as soon as its certified parts reach `bytes_max`; an answer that ends earlier breaks the protocol.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct RangeRequest {
     /// The first batch.
     pub first: BatchNumber,
     /// At most this many; the server's own limit is [`RANGE_BATCHES_MAX`].
     pub batches_max: u32,
-    /// Compressed bytes of parts; the server's own limit is [`RANGE_BYTES_MAX`].
+    /// Compressed bytes of certified parts; the server's own limit is [`RANGE_BYTES_MAX`].
     pub bytes_max: u32,
     /// What to send of each batch.
     pub parts: Parts,
@@ -132,9 +132,10 @@ pub struct RangeBatch {
 }
 
 impl RangeBatch {
-    /// Compressed bytes of its parts.
-    pub fn part_bytes(&self) -> usize {
-        let parts = [&self.body, &self.receipts, &self.delta, &self.hints];
+    /// Compressed bytes of the parts that its header commits to. Hints do not count: nobody can check them, so they must
+    /// neither fill an answer nor earn credit.
+    pub fn certified_bytes(&self) -> usize {
+        let parts = [&self.body, &self.receipts, &self.delta];
         parts.into_iter().flatten().map(|blob| blob.len()).sum()
     }
 }

@@ -125,7 +125,7 @@ fn range(store: &Store, request: &RangeRequest) -> Result<Range, Unserved> {
     let mut bytes = 0;
     for header in store.headers(request.first, count)? {
         let batch = range_batch(store, header, request.parts)?;
-        bytes += batch.part_bytes();
+        bytes += batch.certified_bytes();
         batches.push(batch);
         if bytes >= bytes_max {
             break;

@@ -109,9 +109,9 @@ impl VerifiedRange {
         &self.batches
     }
 
-    /// Compressed bytes of all parts.
-    pub fn part_bytes(&self) -> usize {
-        self.batches.iter().map(RangeBatch::part_bytes).sum()
+    /// Compressed bytes of what was verified.
+    pub fn certified_bytes(&self) -> usize {
+        self.batches.iter().map(RangeBatch::certified_bytes).sum()
     }
 }
 
@@ -145,24 +145,30 @@ pub fn range(
     Ok(VerifiedRange { certificate, batches })
 }
 
-/// Checks an announcement of the batch after `head`.
+/// Checks of an announcement what needs no ledger: that a quorum signed, and that it is about this header.
+pub fn announcement(announcement: &Announcement, set: &ValidatorSet) -> Result<(), Violation> {
+    let Announcement { header, certificate, .. } = announcement;
+    if certificate.info.number != header.number {
+        return Err(Violation::WrongNumber { expected: header.number, found: certificate.info.number });
+    }
+    check_agrees(header, certificate)?;
+    Ok(certificate.verify(set)?)
+}
+
+/// Checks an announcement of the batch after `head`, wholly.
 pub fn announced(
     announcement: Announcement,
     head: &Head,
     set: &ValidatorSet,
 ) -> Result<VerifiedRange, Violation> {
+    self::announcement(&announcement, set)?;
     let Announcement { header, certificate, body, hints } = announcement;
-    certificate.verify(set)?;
     check_follows(&header, head.header.number.next(), head.digest)?;
-    if certificate.info.number != header.number {
-        return Err(Violation::WrongNumber { expected: header.number, found: certificate.info.number });
-    }
     let mut accumulator = head.accumulator.clone();
     accumulator.append(header.digest());
     if accumulator.root() != certificate.info.accumulator_root {
         return Err(Violation::Disagreement { number: header.number, field: "accumulator root" });
     }
-    check_agrees(&header, &certificate)?;
     let batch = RangeBatch { header, body: Some(body), receipts: None, delta: None, hints };
     check_parts(&batch, Parts::BODY)?;
     Ok(VerifiedRange { certificate, batches: vec![batch] })
@@ -210,7 +216,7 @@ pub fn waypoint_at(header: &BatchHeader, accumulator: &Accumulator, certificate:
 
 fn check_length(batches: &[RangeBatch], request: &RangeRequest, due: u64) -> Result<(), Violation> {
     let wanted = u64::from(request.batches_max).min(due) as usize;
-    let bytes: usize = batches.iter().map(RangeBatch::part_bytes).sum();
+    let bytes: usize = batches.iter().map(RangeBatch::certified_bytes).sum();
     let full = bytes >= request.bytes_max as usize;
     let short = Violation::ShortRange { first: request.first, found: batches.len(), wanted };
     if batches.is_empty() || (batches.len() < wanted && !full) {

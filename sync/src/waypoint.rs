@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use futures::stream::{FuturesUnordered, StreamExt};
 use slipstream_network::{Protocol, RequestLimits, Transport};
 use slipstream_types::{BatchNumber, BlobKind, Genesis, Waypoint, codec};
 use tokio::time::Instant;
@@ -49,8 +50,13 @@ pub async fn fetch_genesis(
             answers.clear();
         }
         let mut contradicted = !peers.is_empty();
-        for peer in peers {
-            match ask(transport, peer, waypoint).await {
+        // All at once: a slow peer must not keep an honest one from answering.
+        let mut asked: FuturesUnordered<_> = peers
+            .into_iter()
+            .map(|peer| async move { (peer, ask(transport, peer, waypoint).await) })
+            .collect();
+        while let Some((peer, answer)) = asked.next().await {
+            match answer {
                 Ok(genesis) => return Ok(genesis),
                 Err(refusal) => {
                     contradicted &= matches!(refusal, Refused::OtherLedger { .. });

@@ -112,7 +112,12 @@ impl Applier {
         let hints = match self.executor.hints {
             HintsMode::Off => None,
             // Hints are advice: malformed ones are as good as none.
-            HintsMode::Keys => batch.hints.as_ref().and_then(|blob| blob.open(BlobKind::Hints).ok()),
+            HintsMode::Keys => {
+                let opened = batch.hints.as_ref().and_then(|blob| blob.open::<Hints>(BlobKind::Hints).ok());
+                opened.filter(|hints| {
+                    hints.keys().count() + hints.codes.len() <= hinted_keys_max(&batch.header)
+                })
+            }
         };
         Ok(Some(Prepared { body, transactions, hints }))
     }
@@ -132,9 +137,19 @@ impl Applier {
         }
         self.check_waypoint(&head, &batch.header, certificate)?;
         let certificate = (certificate.info.number == batch.header.number).then_some(certificate);
-        match (mode, prepared) {
+        let done = match (mode, prepared) {
             (RangeMode::Replay, Some(prepared)) => self.replay(batch, prepared, &head, certificate),
             _ => self.apply_delta(batch, certificate),
+        };
+        match done {
+            // Consensus committed the batch while it was executed here, on a state that was its own result already.
+            Err(SyncError::Execute { .. } | SyncError::Diverged { .. })
+                if self.store.head()?.header.number >= batch.header.number =>
+            {
+                let head = self.store.head()?.header.number;
+                Err(StorageError::NotNext { head, number: batch.header.number }.into())
+            }
+            done => done,
         }
     }
 
@@ -256,6 +271,13 @@ impl Applier {
         accumulator.append(header.digest());
         expect_waypoint(&waypoint, verify::waypoint_at(header, &accumulator, certificate))
     }
+}
+
+/// Most keys that hints of a batch may name: its first read of a key costs a transaction at least 1,900 gas (EIP-2930), and
+/// every transaction reads a few that it pays for with its 21,000. Twice that, and a little for an empty batch, leaves room
+/// for what the proposer read of transactions that it left out.
+fn hinted_keys_max(header: &BatchHeader) -> usize {
+    1_024 + 2 * (header.gas_used / 1_900) as usize
 }
 
 /// Checks a ledger that is already past the waypoint, as far as its certificate is kept.

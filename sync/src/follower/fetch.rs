@@ -1,7 +1,8 @@
 //! Asking peers: summaries, and ranges one after another while the one before is applied.
 
-use std::time::Duration;
+use std::{collections::BTreeSet, time::Duration};
 
+use futures::stream::{FuturesUnordered, StreamExt};
 use serde::de::DeserializeOwned;
 use slipstream_network::{PeerId, Protocol, RequestLimits};
 use slipstream_types::{BatchNumber, Digest, codec};
@@ -34,17 +35,31 @@ impl Follower {
         Ok(self.transport.request(peer, Protocol::SYNC, payload, limits).await?)
     }
 
-    /// Asks all peers whose summary is stale, at once.
-    pub(super) async fn refresh_summaries(&self) {
-        let stale = {
-            let mut state = self.state.lock();
-            state.book.retain(&self.transport.peers());
-            state.book.stale(Instant::now(), super::SUMMARY_AGE)
-        };
-        futures::future::join_all(stale.into_iter().map(|peer| self.refresh_summary(peer))).await;
+    /// Renews the summaries of all peers, each at its own pace, and wakes the loop with every new one.
+    pub(super) async fn keep_summaries(&self) -> std::convert::Infallible {
+        let mut asked = BTreeSet::new();
+        let mut answers = FuturesUnordered::new();
+        loop {
+            let stale = {
+                let mut state = self.state.lock();
+                state.book.retain(&self.transport.peers());
+                state.book.stale(Instant::now(), super::SUMMARY_AGE)
+            };
+            answers.extend(
+                stale.into_iter().filter(|peer| asked.insert(*peer)).map(|peer| self.refresh_summary(peer)),
+            );
+            tokio::select! {
+                Some(peer) = answers.next() => {
+                    asked.remove(&peer);
+                    self.wake.notify_one();
+                }
+                () = self.heard.notified() => {}
+                () = tokio::time::sleep(super::SUMMARY_AGE / 2) => {}
+            }
+        }
     }
 
-    async fn refresh_summary(&self, peer: PeerId) {
+    async fn refresh_summary(&self, peer: PeerId) -> PeerId {
         let checked = match self.ask::<Summary>(peer, &Request::Summary).await {
             Ok(summary) => self.check_summary(summary),
             Err(fault) => Err(fault),
@@ -53,6 +68,7 @@ impl Follower {
             Ok(summary) => self.state.lock().book.summarize(peer, Instant::now(), summary),
             Err(fault) => self.punish(peer, "summary", &fault),
         }
+        peer
     }
 
     fn check_summary(&self, summary: Summary) -> Result<Summary, Fault> {
@@ -156,7 +172,7 @@ impl Follower {
         let checked =
             tokio::task::spawn_blocking(move || verify::range(answer, &request, parent, due, &set)).await;
         let range = checked.map_err(|_| Violation::Unrelated("checking it failed"))??;
-        let bytes = range.part_bytes();
+        let bytes = range.certified_bytes();
         let mut state = self.state.lock();
         state.book.credit(&peer, bytes, took);
         state.book.advance(&peer, range.certificate());

@@ -7,15 +7,9 @@ use slipstream_types::{BatchNumber, codec};
 use tokio_util::sync::CancellationToken;
 
 use super::{ANNOUNCED_MAX, Follower};
-use crate::{
-    SyncError,
-    error::Fault,
-    plan::RangeMode,
-    protocol::Announcement,
-    verify::{self, Violation},
-};
+use crate::{SyncError, error::Fault, plan::RangeMode, protocol::Announcement, verify};
 
-/// An announcement whose certificate was checked, nothing else.
+/// An announcement whose certificate was checked, and that the header is its; body and place in the ledger were not.
 pub(super) struct Announced {
     from: PeerId,
     announcement: Announcement,
@@ -24,20 +18,31 @@ pub(super) struct Announced {
 
 /// Announcements that wait for the batch before them.
 #[derive(Default)]
-pub(super) struct Pending(BTreeMap<BatchNumber, Announced>);
+pub(super) struct Pending {
+    announced: BTreeMap<BatchNumber, Announced>,
+    /// The last batch that was relayed: a node that applies deltas hears of a batch from all its peers before it commits it.
+    relayed: BatchNumber,
+}
 
 impl Pending {
     /// Keeps the lowest few: they are needed first.
     pub(super) fn add(&mut self, announced: Announced) {
-        self.0.insert(announced.announcement.header.number, announced);
-        while self.0.len() > ANNOUNCED_MAX {
-            self.0.pop_last();
+        self.announced.entry(announced.announcement.header.number).or_insert(announced);
+        while self.announced.len() > ANNOUNCED_MAX {
+            self.announced.pop_last();
         }
     }
 
     fn take(&mut self, number: BatchNumber) -> Option<Announced> {
-        self.0 = self.0.split_off(&number);
-        self.0.remove(&number)
+        self.announced = self.announced.split_off(&number);
+        self.announced.remove(&number)
+    }
+
+    /// Whether this is the first time that the batch is relayed.
+    fn relay(&mut self, number: BatchNumber) -> bool {
+        let first = number > self.relayed;
+        self.relayed = self.relayed.max(number);
+        first
     }
 }
 
@@ -45,23 +50,27 @@ impl Follower {
     /// Takes a broadcast. Its certificate is checked at once; the rest waits for the follower's loop.
     pub async fn on_broadcast(&self, peer: PeerId, payload: Vec<u8>) {
         let decoded = codec::decode::<Announcement>("announcement", &payload, MESSAGE_BYTES_MAX);
+        let head = self.store.head().map_or(BatchNumber(0), |head| head.header.number);
         let checked = decoded.map_err(Fault::from).and_then(|announcement| {
-            announcement.certificate.verify(&self.set).map_err(Violation::from)?;
+            // The cheap check first: most announcements are copies of what is here already.
+            if announcement.header.number > head {
+                verify::announcement(&announcement, &self.set)?;
+            }
             Ok(announcement)
         });
         let announcement = match checked {
             Ok(announcement) => announcement,
             Err(fault) => return self.punish(peer, "announcement", &fault),
         };
-        let head = self.store.head().map_or(BatchNumber(0), |head| head.header.number);
+        if announcement.header.number <= head {
+            return;
+        }
         // A peer relays before it commits: its own head is what its next summary says.
         self.state.lock().book.expire(&peer);
-        // A peer whose certificate is good may still attach another batch's header; `verify::announced` tells.
-        if announcement.header.number > head {
-            let announced = Announced { from: peer, announcement, payload };
-            if self.announced.try_send(announced).is_err() {
-                self.wake.notify_one();
-            }
+        self.heard.notify_one();
+        let announced = Announced { from: peer, announcement, payload };
+        if self.announced.try_send(announced).is_err() {
+            self.wake.notify_one();
         }
     }
 
@@ -89,8 +98,10 @@ impl Follower {
                 tokio::task::spawn_blocking(move || verify::announced(announcement, &head, &set)).await;
             match checked.map_err(|error| SyncError::Worker(error.to_string()))? {
                 Ok(range) => {
-                    self.state.lock().counters.bytes_received += range.part_bytes() as u64;
-                    self.transport.broadcast(payload, Some(from));
+                    self.state.lock().counters.bytes_received += range.certified_bytes() as u64;
+                    if pending.relay(range.certificate().info.number) {
+                        self.transport.broadcast(payload, Some(from));
+                    }
                     if !self.replays_head() {
                         return Ok(());
                     }

@@ -1,6 +1,6 @@
 //! [`Follower`]: one task that plans, fetches, verifies and commits until it is told to stop.
 //!
-//! A turn of the loop asks peers for their summaries, plans one step, and takes it. While a range is fetched, the one
+//! A turn of the loop plans one step by the peers' summaries, which are renewed beside it, and takes it. While a range is fetched, the one
 //! before it executes; nothing else overlaps, so every failure has one place where it is handled.
 
 mod apply;
@@ -54,7 +54,10 @@ pub struct Follower {
     patience: Duration,
     hints: bool,
     state: Arc<Mutex<State>>,
+    /// There is something new to plan with.
     wake: Notify,
+    /// A peer probably has more than its summary says.
+    heard: Notify,
     announced: mpsc::Sender<Announced>,
     inbox: tokio::sync::Mutex<mpsc::Receiver<Announced>>,
 }
@@ -124,6 +127,7 @@ impl Follower {
                 last_head: (head.header.number, Instant::now()),
             })),
             wake: Notify::new(),
+            heard: Notify::new(),
             announced,
             inbox: tokio::sync::Mutex::new(inbox),
         }))
@@ -134,13 +138,17 @@ impl Follower {
     /// # Errors
     /// Only what no other peer can mend: a failed store, a divergence, a wrong waypoint.
     pub async fn run(self: Arc<Self>, shutdown: CancellationToken) -> Result<(), SyncError> {
+        tokio::select! {
+            done = self.follow(&shutdown) => done,
+            // Beside the loop: a peer that takes its time with a summary must not hold up the others' batches.
+            never = self.keep_summaries() => match never {},
+        }
+    }
+
+    async fn follow(&self, shutdown: &CancellationToken) -> Result<(), SyncError> {
         let mut inbox = self.inbox.lock().await;
         let mut pending = head::Pending::default();
         while !shutdown.is_cancelled() {
-            tokio::select! {
-                () = shutdown.cancelled() => break,
-                () = self.refresh_summaries() => {}
-            }
             match self.plan()? {
                 Step::Idle | Step::Stuck { .. } => tokio::select! {
                     () = shutdown.cancelled() => break,
@@ -148,13 +156,13 @@ impl Follower {
                     () = self.wake.notified() => {}
                     Some(announced) = inbox.recv() => pending.add(announced),
                 },
-                Step::Range { mode, target, .. } => self.catch_up(mode, target, &shutdown).await?,
-                Step::Snapshot { number, peers } => self.bootstrap(number, peers, &shutdown).await?,
+                Step::Range { mode, target, .. } => self.catch_up(mode, target, shutdown).await?,
+                Step::Snapshot { number, peers } => self.bootstrap(number, peers, shutdown).await?,
             }
             while let Ok(announced) = inbox.try_recv() {
                 pending.add(announced);
             }
-            self.take_pending(&mut pending, &shutdown).await?;
+            self.take_pending(&mut pending, shutdown).await?;
         }
         Ok(())
     }
@@ -186,19 +194,20 @@ impl Follower {
     /// Plans the next step and notes it for the status.
     fn plan(&self) -> Result<Step, SyncError> {
         let head = self.store.head()?.header.number;
+        let begun = self.store.recorded_restore()?.map(|target| target.header.number);
         let now = Instant::now();
         let mut state = self.state.lock();
         let mut candidates = state.book.candidates(now, self.config.history);
         if let Some(waypoint) = self.waypoint {
             // A snapshot below the waypoint would be a ledger that the operator did not vouch for.
             for candidate in &mut candidates {
-                candidate.snapshot = candidate.snapshot.filter(|number| *number >= waypoint.number);
+                candidate.snapshots.retain(|number| *number >= waypoint.number);
             }
         }
         if state.last_head.0 != head {
             state.last_head = (head, now);
         }
-        let mut step = plan::next_step(&self.config, head, head.0 == 0, &candidates);
+        let mut step = plan::next_step(&self.config, head, head.0 == 0, begun, &candidates);
         state.target = candidates.iter().map(|peer| peer.head).max().unwrap_or(state.target);
         let close = state.target.0.saturating_sub(head.0) <= PATIENCE_BATCHES;
         if close && now.duration_since(state.last_head.1) < self.patience {

@@ -161,14 +161,23 @@ fn wrong_code(request: &Request, mut answer: Vec<u8>) -> Option<Vec<u8>> {
     Some(answer)
 }
 
-/// Follows a chain with the liar asked first (the lower id) and one honest peer.
+/// Follows a chain with the liar alone at first, and with an honest peer once the liar has been found out.
 async fn follow_beside(lie: Lie, mode: Mode, banned: bool, reason: &str) {
     let chain = Chain::new(25);
     let hub = MemoryHub::new();
     let (liar, honest) = (peer(1), peer(2));
     let _liar = hub.join(liar, Arc::new(Liar { server: SyncServer::new(chain.store.clone()), lie }));
     let _honest = hub.join(honest, Arc::new(Honest(SyncServer::new(chain.store.clone()))));
-    let node = Following::start(&hub, peer(9), &chain.genesis, mode, &[liar, honest]).await;
+    let node = Following::start(&hub, peer(9), &chain.genesis, mode, &[liar]).await;
+    let found_out = async {
+        while !node.follower.status().peers.iter().any(|peer| peer.id == liar && peer.last_reason.is_some()) {
+            tokio::time::sleep(std::time::Duration::from_millis(10)).await;
+        }
+    };
+    let patience = std::time::Duration::from_secs(60);
+    let found_out = tokio::time::timeout(patience, found_out).await;
+    assert!(found_out.is_ok(), "the liar goes unnoticed: {:#?}", node.follower.status());
+    assert!(hub.connect(peer(9), honest));
     let status = node.reach(chain.head()).await;
     let named = status.peers.iter().find(|peer| peer.id == liar);
     let text = named.and_then(|peer| peer.last_reason.clone()).unwrap_or_default();
@@ -196,6 +205,54 @@ macro_rules! liars {
             follow_beside($lie, Mode::$mode, $banned, $reason).await;
         })*
     };
+}
+
+/// Answers everything, but takes its time with summaries.
+struct Slow(SyncServer);
+
+impl Handler for Slow {
+    fn request<'a>(
+        &'a self,
+        peer: PeerId,
+        _protocol: Protocol,
+        payload: Vec<u8>,
+    ) -> BoxFuture<'a, Result<Vec<u8>, Refusal>> {
+        Box::pin(async move {
+            tokio::time::sleep(std::time::Duration::from_millis(800)).await;
+            self.0.handle(peer, payload).await
+        })
+    }
+
+    fn broadcast<'a>(&'a self, _peer: PeerId, _payload: Vec<u8>) -> BoxFuture<'a, ()> {
+        Box::pin(async {})
+    }
+}
+
+/// Goal: peers that answer just in time do not hold up batches that others announce.
+#[tokio::test(flavor = "multi_thread")]
+async fn slow_peers_do_not_delay_the_head() {
+    let mut chain = Chain::new(3);
+    let hub = MemoryHub::new();
+    let honest = hub.join(peer(5), Arc::new(Honest(SyncServer::new(chain.store.clone()))));
+    let mut slow = Vec::new();
+    for id in 1..=3 {
+        slow.push(hub.join(peer(id), Arc::new(Slow(SyncServer::new(chain.store.clone())))));
+    }
+    let peers: Vec<_> = [1, 2, 3, 5].map(peer).to_vec();
+    let node = Following::start(&hub, peer(9), &chain.genesis, Mode::Auto, &peers).await;
+    node.reach(chain.head()).await;
+    let started = std::time::Instant::now();
+    for number in 4..24 {
+        let (header, certificate) = chain.extend(number);
+        let blob = |kind| chain.store.blob(kind, BatchNumber(number)).unwrap();
+        let body = blob(BlobKind::Body).unwrap();
+        let bytes = slipstream_sync::announcement(header, certificate, body, blob(BlobKind::Hints)).unwrap();
+        slipstream_network::Transport::broadcast(&*honest, bytes, None);
+        node.reach(BatchNumber(number)).await;
+    }
+    // Twenty batches, one after another; a loop that waits for summaries needs 0.8 s for each.
+    assert!(started.elapsed().as_secs() < 8, "took {:?}", started.elapsed());
+    node.stop().await.unwrap();
 }
 
 liars! {
