@@ -8,21 +8,27 @@ use slipstream_storage::{Snapshot, StorageError, Store};
 use slipstream_types::{
     BatchNumber, Blob, BlobKind, Certificate, LedgerInfo, bounded::BoundedVec, codec, delta::Code, limits,
 };
+use tokio::sync::Semaphore;
 
 use crate::protocol::{
     CHUNK_BYTES_MAX, CODES_MAX, Codes, Headers, Offer, Origin, Parts, RANGE_BATCHES_MAX, RANGE_BYTES_MAX,
     REQUEST_BYTES_MAX, Range, RangeBatch, RangeRequest, Request, SNAPSHOTS_MAX, Summary,
 };
 
-/// The serving side. `network` bounds how many requests of one peer run at once and how long they may take.
+/// Requests of all peers that are worked on at once. Each holds an answer of up to 48 MiB and a thread that waits for the
+/// disk; more of them would take memory from the node's own work without serving anybody sooner.
+const ANSWERS_MAX: usize = 16;
+
+/// The serving side. `network` bounds how many requests of one peer wait here, this how many of all peers are worked on.
 pub struct SyncServer {
     store: Store,
+    answers: Arc<Semaphore>,
 }
 
 impl SyncServer {
     /// Serves what the store has.
     pub fn new(store: Store) -> SyncServer {
-        SyncServer { store }
+        SyncServer { store, answers: Arc::new(Semaphore::new(ANSWERS_MAX)) }
     }
 
     /// Answers one request.
@@ -32,8 +38,15 @@ impl SyncServer {
     pub async fn handle(&self, _peer: PeerId, payload: Vec<u8>) -> Result<Vec<u8>, Refusal> {
         let request: Request = codec::decode("sync request", &payload, REQUEST_BYTES_MAX)
             .map_err(|error| Refusal(error.to_string()))?;
+        let answers = self.answers.clone();
+        let permit = answers.acquire_owned().await.map_err(|_| Refusal("this node is stopping".into()))?;
         let store = self.store.clone();
-        let answer = tokio::task::spawn_blocking(move || answer(&store, request)).await;
+        // The permit goes along: the work runs on when the peer disconnects and this future is dropped.
+        let work = move || {
+            let _permit = permit;
+            answer(&store, request)
+        };
+        let answer = tokio::task::spawn_blocking(work).await;
         answer.map_err(|_| Refusal("the request failed here".into()))?.map_err(Unserved::into_refusal)
     }
 }
@@ -212,4 +225,38 @@ fn origin(store: &Store, number: BatchNumber) -> Result<Origin, Unserved> {
     };
     let proof = store.header_range_proof(number.0 + 1, BatchNumber(0), 1)?;
     Ok(Origin { info, genesis, proof })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use slipstream_storage::StorageConfig;
+    use slipstream_types::SecretKey;
+
+    use super::*;
+
+    // A peer that disconnects drops the request, not the work behind it: that goes on to count.
+    #[test]
+    fn a_dropped_request_holds_its_permit_until_its_work_ends() {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_time()
+            .max_blocking_threads(1)
+            .build()
+            .unwrap();
+        runtime.block_on(async {
+            let server = SyncServer::new(Store::memory(&StorageConfig::default()));
+            let (open, gate) = std::sync::mpsc::channel::<()>();
+            // The only thread for such work is taken, so that the request's own work cannot begin.
+            let blocker = tokio::task::spawn_blocking(move || gate.recv());
+            let payload = codec::encode("request", &Request::Summary).unwrap();
+            let request = server.handle(SecretKey::from_seed([1; 32]).public(), payload);
+            assert!(tokio::time::timeout(Duration::from_millis(20), request).await.is_err());
+            assert_eq!(server.answers.available_permits(), ANSWERS_MAX - 1);
+            open.send(()).unwrap();
+            blocker.await.unwrap().unwrap();
+            let done = server.answers.acquire_many(ANSWERS_MAX as u32);
+            assert!(tokio::time::timeout(Duration::from_secs(30), done).await.unwrap().is_ok());
+        });
+    }
 }
