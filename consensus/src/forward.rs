@@ -6,7 +6,7 @@
 //!
 //! A node forwards only what was new to its own pool, and not to whom it has it from, so that a transaction crosses each node
 //! once. What is still in the pool after [`LINGER`] is offered again: the proposer may have been away, or have lost its pool in
-//! a restart.
+//! a restart. What ten minutes of batches leave out is dropped: the proposer must have refused it.
 
 use std::{sync::Arc, time::Duration};
 
@@ -45,6 +45,9 @@ const LINGER: Duration = Duration::from_secs(3);
 /// Transactions that are offered again at a time, so that an overloaded proposer is not loaded further.
 const LINGERING_MAX: usize = 1_024;
 
+/// How often a pool that is not the proposer's is swept of what the proposer does not execute. Ten sweeps find it.
+const SWEEP_INTERVAL: Duration = Duration::from_secs(60);
+
 /// The payload of protocol TRANSACTIONS.
 #[derive(Debug, Default, Serialize, Deserialize)]
 struct Message {
@@ -63,7 +66,7 @@ pub struct Forwarder {
     queue: mpsc::Sender<Item>,
     /// The other end of `queue`, until `run` takes it.
     queued: parking_lot::Mutex<Option<mpsc::Receiver<Item>>>,
-    decoders: Semaphore,
+    decoders: Arc<Semaphore>,
 }
 
 impl Forwarder {
@@ -71,7 +74,7 @@ impl Forwarder {
     pub fn new(pool: Pool, chain_id: u64, transport: Arc<dyn Transport>, proposer: PeerId) -> Arc<Forwarder> {
         let (queue, queued) = mpsc::channel(QUEUE_MAX);
         let queued = parking_lot::Mutex::new(Some(queued));
-        let decoders = Semaphore::new(DECODERS_MAX);
+        let decoders = Arc::new(Semaphore::new(DECODERS_MAX));
         Arc::new(Forwarder { pool, chain_id, transport, proposer, queue, queued, decoders })
     }
 
@@ -80,6 +83,11 @@ impl Forwarder {
         self.pool.add(transaction.clone())?;
         self.enqueue(transaction, None);
         Ok(())
+    }
+
+    /// Bytes of the longest request that [`Forwarder::handle`] takes; what nodes send each other is never longer.
+    pub const fn request_bytes_max() -> usize {
+        MESSAGE_BYTES_MAX + limits::TRANSACTION_BYTES_MAX + MESSAGE_TRANSACTIONS_MAX * 3 + 5
     }
 
     fn enqueue(&self, transaction: Transaction, from: Option<PeerId>) {
@@ -94,10 +102,16 @@ impl Forwarder {
     pub async fn handle(self: &Arc<Self>, peer: PeerId, payload: Vec<u8>) -> Result<Vec<u8>, Refusal> {
         let refuse = |error: codec::CodecError| Refusal(error.to_string());
         let message: Message =
-            codec::decode("transactions", &payload, message_bytes_max()).map_err(refuse)?;
-        let _permit = self.decoders.acquire().await.map_err(|_| Refusal::from("this node is stopping"))?;
+            codec::decode("transactions", &payload, Self::request_bytes_max()).map_err(refuse)?;
+        let decoders = self.decoders.clone();
+        let permit = decoders.acquire_owned().await.map_err(|_| Refusal::from("this node is stopping"))?;
         let forwarder = self.clone();
-        let added = tokio::task::spawn_blocking(move || forwarder.take(peer, &message))
+        // The permit goes along: the work runs on when the peer disconnects and this future is dropped.
+        let take = move || {
+            let _permit = permit;
+            forwarder.take(peer, &message)
+        };
+        let added = tokio::task::spawn_blocking(take)
             .await
             .map_err(|_| Refusal::from("the transactions could not be decoded"))?;
         codec::encode("count", &added?).map_err(refuse)
@@ -132,6 +146,7 @@ impl Forwarder {
         let Some(mut queued) = self.queued.lock().take() else { return };
         let mut sends = JoinSet::new();
         let (mut mark, mut remind) = (self.pool.sequence(), Instant::now() + LINGER);
+        let mut sweep = Instant::now() + SWEEP_INTERVAL;
         while !shutdown.is_cancelled() {
             while sends.len() >= MESSAGES_MAX {
                 sends.join_next().await;
@@ -140,6 +155,10 @@ impl Forwarder {
             let mut items = Vec::new();
             tokio::select! {
                 () = shutdown.cancelled() => return,
+                () = tokio::time::sleep_until(sweep) => {
+                    sweep = Instant::now() + SWEEP_INTERVAL;
+                    self.expire();
+                }
                 () = tokio::time::sleep_until(remind) => {
                     items = self.pool.lingering(mark, LINGERING_MAX).into_iter().map(|item| (item, None)).collect();
                     (mark, remind) = (self.pool.sequence(), Instant::now() + LINGER);
@@ -153,6 +172,14 @@ impl Forwarder {
                 }
             }
             self.send(items, &mut sends);
+        }
+    }
+
+    /// The proposer itself sees what it cannot execute, and drops it at once.
+    fn expire(&self) {
+        let expired = if self.transport.local() == self.proposer { 0 } else { self.pool.expire() };
+        if expired > 0 {
+            tracing::info!(expired, "dropped transactions that the proposer does not execute");
         }
     }
 
@@ -185,11 +212,6 @@ impl Forwarder {
             false => peers.into_iter().take(FANOUT).collect(),
         }
     }
-}
-
-/// What [`messages`] makes is never longer.
-fn message_bytes_max() -> usize {
-    MESSAGE_BYTES_MAX + limits::TRANSACTION_BYTES_MAX + MESSAGE_TRANSACTIONS_MAX * 3 + 5
 }
 
 /// Packs transactions into payloads within the limits.
@@ -235,7 +257,7 @@ mod tests {
         let decoded: Vec<_> = payloads
             .iter()
             .flat_map(|payload| {
-                codec::decode::<Message>("m", payload, message_bytes_max()).unwrap().transactions
+                codec::decode::<Message>("m", payload, Forwarder::request_bytes_max()).unwrap().transactions
             })
             .collect();
         assert_eq!(payloads.len(), 3);
@@ -276,6 +298,34 @@ mod tests {
         let refusal = near.handle(validator_key(2).public(), vec![1, 3, 0xff, 0xff, 0xff]).await.unwrap_err();
         assert!(refusal.0.contains("malformed transaction"), "{}", refusal.0);
         shutdown.cancel();
+    }
+
+    // A peer that disconnects drops the request, not the work behind it: that goes on to count.
+    #[test]
+    fn a_dropped_request_holds_its_permit_until_its_work_ends() {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_time()
+            .max_blocking_threads(1)
+            .build()
+            .unwrap();
+        runtime.block_on(async {
+            let (hub, genesis) = (MemoryHub::new(), genesis(1));
+            let (transport, _) = join(&hub, validator_key(1).public());
+            let pool = Pool::new(Default::default(), genesis.chain.clone(), store(&genesis)).unwrap();
+            let key = validator_key(0).public();
+            let forwarder = Forwarder::new(pool, genesis.chain.chain_id, transport, key);
+            let (open, gate) = std::sync::mpsc::channel::<()>();
+            // The only thread for such work is taken, so that the request's own work cannot begin.
+            let blocker = tokio::task::spawn_blocking(move || gate.recv());
+            let payload = messages([Account::new(0).transfer(0, 1)].iter()).remove(0);
+            let request = forwarder.handle(key, payload);
+            assert!(tokio::time::timeout(Duration::from_millis(20), request).await.is_err());
+            assert_eq!(forwarder.decoders.available_permits(), DECODERS_MAX - 1);
+            open.send(()).unwrap();
+            blocker.await.unwrap().unwrap();
+            until("its work is done", || forwarder.decoders.available_permits() == DECODERS_MAX).await;
+            assert_eq!(forwarder.pool.status().pending, 1);
+        });
     }
 
     // What the proposer lost is offered to it again.

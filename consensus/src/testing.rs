@@ -15,7 +15,8 @@ use slipstream_executor::{Envelope, Transaction};
 use slipstream_network::{BoxFuture, Handler, MemoryHub, MemoryTransport, PeerId, Protocol, Refusal};
 use slipstream_storage::{StorageConfig, Store};
 use slipstream_types::{
-    ChainConfig, Clock, Genesis, SecretKey, Validator as Member, bounded::BoundedVec, genesis::GenesisAccount,
+    ChainConfig, Clock, Genesis, SecretKey, Validator as Member, bounded::BoundedVec, delta::Code,
+    genesis::GenesisAccount,
 };
 use tokio::{sync::mpsc, task::JoinHandle};
 use tokio_util::sync::CancellationToken;
@@ -23,6 +24,9 @@ use tokio_util::sync::CancellationToken;
 use crate::{ConsensusConfig, ConsensusError, Decided, Forwarder, Pool, PoolConfig, Validator};
 
 pub(crate) const NOW_MS: u64 = 1_800_000_000_000;
+
+/// The index of [`Account::contract`]; those below it are ordinary accounts.
+const CONTRACT: u8 = 4;
 
 /// A clock that a test sets.
 pub(crate) struct ManualClock(pub(crate) AtomicU64);
@@ -60,9 +64,14 @@ impl Account {
         self.call(nonce, tip_wei, &[])
     }
 
-    /// A transfer with data, for which its gas limit does not pay: only executing it finds that out.
-    pub(crate) fn dud(&self, nonce: u64, tip_wei: u128) -> Transaction {
-        self.call(nonce, tip_wei, b"too much")
+    /// Has money, but code as well (EIP-3607): only executing its transactions finds that they are invalid.
+    pub(crate) fn contract() -> Account {
+        Account::new(CONTRACT)
+    }
+
+    /// A transfer with data, for which its gas limit does not pay.
+    pub(crate) fn hopeless(&self, nonce: u64) -> Transaction {
+        self.call(nonce, 1, b"too much")
     }
 
     fn call(&self, nonce: u64, tip_wei: u128, data: &[u8]) -> Transaction {
@@ -91,8 +100,13 @@ pub(crate) fn genesis(validators: usize) -> Genesis {
         fee_recipient: Address::repeat_byte(0xf0 + index as u8),
     });
     let balance = U256::from(10).pow(U256::from(18));
-    let accounts = (0..4)
-        .map(|index| (Account::new(index).address, GenesisAccount { balance, ..GenesisAccount::default() }));
+    let code = |index| if index == CONTRACT { vec![0] } else { Vec::new() };
+    let account = |index| GenesisAccount {
+        balance,
+        code: Code::new(code(index)).unwrap(),
+        ..GenesisAccount::default()
+    };
+    let accounts = (0..=CONTRACT).map(|index| (Account::new(index).address, account(index)));
     Genesis {
         chain: ChainConfig::default(),
         timestamp_ms: NOW_MS - 1_000,

@@ -42,11 +42,7 @@ impl BatchEnv {
         let parent_hash = B256::from(parent.digest());
         BatchEnv {
             chain_id: chain.chain_id,
-            spec: match chain.fork {
-                Fork::Cancun => SpecId::CANCUN,
-                Fork::Prague => SpecId::PRAGUE,
-                Fork::Osaka => SpecId::OSAKA,
-            },
+            spec: chain_spec(chain.fork),
             number: parent.number.next().0,
             timestamp_s: timestamp_ms / 1000,
             beneficiary: proposer,
@@ -58,6 +54,15 @@ impl BatchEnv {
             parent_beacon_root: Some(parent_hash),
             excess_blob_gas: Some(0),
         }
+    }
+}
+
+/// The rules of a chain's fork.
+pub fn chain_spec(fork: Fork) -> SpecId {
+    match fork {
+        Fork::Cancun => SpecId::CANCUN,
+        Fork::Prague => SpecId::PRAGUE,
+        Fork::Osaka => SpecId::OSAKA,
     }
 }
 

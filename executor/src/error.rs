@@ -128,6 +128,21 @@ pub enum Rejection {
     /// The sender is a contract (EIP-3607).
     #[error("the sender is a contract")]
     SenderHasCode,
+    /// The tip's cap is above the cap on the whole fee.
+    #[error("max priority fee per gas higher than max fee per gas")]
+    TipAboveFeeCap,
+    /// The code that creates a contract is longer than EIP-3860 allows.
+    #[error("max initcode size exceeded")]
+    InitCodeTooLong,
+    /// A type 4 transaction without authorizations (EIP-7702).
+    #[error("EIP-7702 transaction with empty auth list")]
+    NoAuthorizations,
+    /// A type that the chain's fork does not know.
+    #[error("transaction type not supported")]
+    UnsupportedType,
+    /// No account may get past this nonce (EIP-2681).
+    #[error("nonce has max value")]
+    LastNonce,
     /// What it does passes the limits on a whole batch's receipts or delta.
     #[error("it does too much for any batch: {0}")]
     TooMuch(CodecError),

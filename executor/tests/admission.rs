@@ -3,10 +3,12 @@
 
 mod support;
 
-use alloy_consensus::{SignableTransaction, TxEip1559, TxLegacy};
+use alloy_consensus::{SignableTransaction, TxEip1559, TxEip7702, TxLegacy};
 use alloy_eips::eip2718::Encodable2718;
-use alloy_primitives::{Address, Signature, U256, uint};
-use slipstream_executor::{Envelope, Transaction, TransactionError, decode_body};
+use alloy_primitives::{Address, Signature, TxKind, U256, uint};
+use slipstream_executor::{
+    Envelope, Rejection, SpecId, Transaction, TransactionError, check_static, decode_body,
+};
 use slipstream_types::{Body, limits::TRANSACTION_BYTES_MAX};
 use support::*;
 
@@ -98,4 +100,49 @@ fn bodies_are_decoded_in_order_and_the_first_bad_envelope_is_named() {
     bad[97] = vec![1];
     let error = decode_body(&Body::new(bad).unwrap(), CHAIN_ID).unwrap_err();
     assert_eq!((error.index, error.source), (41, TransactionError::BlobTransaction));
+}
+
+// What no state can make valid is named, and what some state can is let through.
+#[test]
+fn names_what_can_never_execute() {
+    const OSAKA_CAP: u64 = 1 << 24;
+    let to = account(2);
+    let base = || TxEip1559 { gas_limit: 21_000, ..dynamic(0, to) };
+    let create = |len: usize, gas_limit| TxEip1559 {
+        to: TxKind::Create,
+        input: vec![0; len].into(),
+        gas_limit,
+        ..base()
+    };
+    let check = |raw, spec| check_static(&decode(raw), spec);
+    let prague = |tx: TxEip1559| check(sign(1, tx), SpecId::PRAGUE);
+    let intrinsic = |tx| match prague(tx) {
+        Err(Rejection::IntrinsicGas { needed, .. }) => needed,
+        other => panic!("{other:?}"),
+    };
+
+    assert_eq!(prague(base()), Ok(()));
+    assert_eq!(intrinsic(TxEip1559 { gas_limit: 20_999, ..base() }), 21_000);
+    let data = |gas_limit| TxEip1559 { input: vec![1; 100].into(), gas_limit, ..base() };
+    // 16 gas a byte to start with, 40 a byte at least (EIP-7623).
+    assert_eq!(intrinsic(data(22_599)), 22_600);
+    assert_eq!(intrinsic(data(24_999)), 25_000);
+    assert_eq!(prague(data(25_000)), Ok(()));
+    assert_eq!(check(sign(1, data(22_600)), SpecId::CANCUN), Ok(()));
+    assert_eq!(intrinsic(create(0, 52_999)), 53_000);
+    assert_eq!(prague(create(49_152, 1_000_000)), Ok(()));
+    assert_eq!(prague(create(49_153, 1_000_000)), Err(Rejection::InitCodeTooLong));
+    let tip = TxEip1559 { max_priority_fee_per_gas: FEE + 1, ..base() };
+    assert_eq!(prague(tip), Err(Rejection::TipAboveFeeCap));
+    assert_eq!(prague(TxEip1559 { nonce: u64::MAX, ..base() }), Err(Rejection::LastNonce));
+
+    let authorized = delegation(0, to, 3, COUNTER);
+    let none = TxEip7702 { authorization_list: vec![], ..authorized.clone() };
+    assert_eq!(check(sign(1, none), SpecId::PRAGUE), Err(Rejection::NoAuthorizations));
+    assert_eq!(check(sign(1, authorized.clone()), SpecId::CANCUN), Err(Rejection::UnsupportedType));
+    assert_eq!(check(sign(1, authorized), SpecId::PRAGUE), Ok(()));
+    let greedy = || sign(1, TxEip1559 { gas_limit: OSAKA_CAP + 1, ..base() });
+    assert_eq!(check(greedy(), SpecId::PRAGUE), Ok(()));
+    let too_high = Rejection::GasLimitTooHigh { gas_limit: OSAKA_CAP + 1, max: OSAKA_CAP };
+    assert_eq!(check(greedy(), SpecId::OSAKA), Err(too_high));
 }

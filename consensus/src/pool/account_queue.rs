@@ -49,11 +49,19 @@ pub(super) struct AccountQueue<T> {
     entries: BTreeMap<u64, Entry<T>>,
     ready_end: u64,
     ready_cost: U256,
+    /// The index's count of sweeps when the next executable transaction became that.
+    head_since: u64,
 }
 
 impl<T> AccountQueue<T> {
     pub(super) fn new(state: AccountState) -> Self {
-        Self { state, entries: BTreeMap::new(), ready_end: state.nonce, ready_cost: U256::ZERO }
+        Self {
+            state,
+            entries: BTreeMap::new(),
+            ready_end: state.nonce,
+            ready_cost: U256::ZERO,
+            head_since: 0,
+        }
     }
 
     pub(super) fn state(&self) -> AccountState {
@@ -94,6 +102,14 @@ impl<T> AccountQueue<T> {
 
     pub(super) fn head_key(&self) -> Option<HeadKey> {
         self.ready(self.state.nonce).map(Entry::head_key)
+    }
+
+    pub(super) fn head_since(&self) -> u64 {
+        self.head_since
+    }
+
+    pub(super) fn set_head_since(&mut self, sweeps: u64) {
+        self.head_since = sweeps;
     }
 
     pub(super) fn tail_key(&self) -> Option<TailKey> {

@@ -23,6 +23,7 @@ pub(super) struct Index<T> {
     bytes: usize,
     ready: usize,
     sequence: u64,
+    sweeps: u64,
 }
 
 impl<T: Clone> Index<T> {
@@ -36,6 +37,7 @@ impl<T: Clone> Index<T> {
             bytes: 0,
             ready: 0,
             sequence: 0,
+            sweeps: 0,
         }
     }
 
@@ -167,6 +169,20 @@ impl<T: Clone> Index<T> {
         self.take(&sender, nonce).map(|(entry, _)| entry.payload)
     }
 
+    /// Drops the executable transactions of every sender whose next one has been executable, and the same, for `max` sweeps.
+    /// Says how many.
+    pub(super) fn sweep(&mut self, max: u64) -> usize {
+        let limit = self.sweeps.checked_sub(max);
+        self.sweeps += 1;
+        let is_stuck = |queue: &AccountQueue<T>| limit.is_some_and(|limit| queue.head_since() <= limit);
+        let queues = self.heads.iter().filter_map(|(_, _, sender)| self.accounts.get(sender));
+        let stuck = queues.filter(|queue| is_stuck(queue));
+        let ready = stuck.flat_map(|queue| queue.entries().take(queue.ready_len()));
+        let hashes: Vec<B256> = ready.map(|entry| entry.terms.hash).collect();
+        // The last nonce first, so that no rest of them becomes another head in between.
+        hashes.iter().rev().filter(|hash| self.remove(hash).is_some()).count()
+    }
+
     /// Takes a sender's account as a later batch left it, and drops what that batch used up.
     pub(super) fn advance(&mut self, sender: &Address, state: AccountState) {
         if !self.accounts.contains_key(sender) {
@@ -256,6 +272,9 @@ impl<T: Clone> Index<T> {
         let before = (queue.head_key(), queue.tail_key(), queue.ready_len());
         let result = change(queue);
         let after = (queue.head_key(), queue.tail_key(), queue.ready_len());
+        if before.0 != after.0 {
+            queue.set_head_since(self.sweeps);
+        }
         if queue.is_empty() {
             self.accounts.remove(sender);
         }

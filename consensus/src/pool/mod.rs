@@ -15,9 +15,9 @@ use std::sync::Arc;
 use alloy_primitives::{Address, B256, U256};
 use parking_lot::Mutex;
 use serde::Serialize;
-use slipstream_executor::Transaction;
+use slipstream_executor::{Rejection, Transaction, chain_spec, check_static};
 use slipstream_storage::{StorageError, Store};
-use slipstream_types::{AccountValue, BatchNumber, ChainConfig, chain::Fork, limits};
+use slipstream_types::{AccountValue, BatchNumber, ChainConfig, limits};
 use tokio::sync::{Notify, futures::Notified};
 
 use self::{
@@ -28,10 +28,8 @@ use crate::config::PoolConfig;
 
 pub use self::maintain::maintain;
 
-/// Gas of the cheapest transaction there is.
-const TRANSACTION_GAS_MIN: u64 = 21_000;
-/// Most gas of one transaction from Osaka on (EIP-7825).
-const TRANSACTION_GAS_MAX_OSAKA: u64 = 1 << 24;
+/// How many times [`Pool::expire`] finds a transaction executable before it is dropped.
+const SWEEPS_MAX: u64 = 10;
 
 /// So often is a waiting proposer told of arrivals, so that it sees a full batch early and is not woken by every one.
 const ARRIVALS_PER_NOTICE: u64 = 512;
@@ -54,6 +52,8 @@ struct Shared {
 struct State {
     index: Index<Transaction>,
     head: BatchNumber,
+    /// The head at the last [`Pool::expire`].
+    swept: BatchNumber,
 }
 
 /// How much of the pool a proposer wants to look at.
@@ -146,18 +146,17 @@ pub enum PoolError {
         /// The transaction.
         hash: B256,
     },
-    /// No batch can hold it, or it cannot even start.
-    #[error(
-        "gas limit of {gas_limit} is not within {min} and {max}: exceeds block gas limit or intrinsic gas too low"
-    )]
+    /// No batch can hold it.
+    #[error("exceeds block gas limit: the transaction asks for {gas_limit}, a batch has {max}")]
     GasLimit {
         /// The transaction's.
         gas_limit: u64,
-        /// The gas of a plain transfer.
-        min: u64,
-        /// The chain's limit for one batch or transaction.
+        /// The chain's limit for one batch.
         max: u64,
     },
+    /// It breaks a rule whatever the state is, so that it could never be executed.
+    #[error("{0}")]
+    Invalid(#[from] Rejection),
     /// It cannot pay the chain's base fee.
     #[error(
         "max fee per gas less than block base fee: {max_fee_wei} wei offered, the base fee is {base_fee_wei} wei"
@@ -184,7 +183,7 @@ impl Pool {
     /// An empty pool over the state of an initialised store.
     pub fn new(config: PoolConfig, chain: ChainConfig, store: Store) -> Result<Pool, StorageError> {
         let head = store.head()?.header.number;
-        let state = Mutex::new(State { index: Index::new(config), head });
+        let state = Mutex::new(State { index: Index::new(config), head, swept: head });
         Ok(Pool { shared: Arc::new(Shared { chain, store, state, arrived: Notify::new() }) })
     }
 
@@ -231,13 +230,10 @@ impl Pool {
     /// The checks that need no account.
     fn terms(&self, transaction: &Transaction) -> Result<Terms, PoolError> {
         let chain = &self.shared.chain;
-        let max = match chain.fork {
-            Fork::Cancun | Fork::Prague => chain.gas_limit,
-            Fork::Osaka => chain.gas_limit.min(TRANSACTION_GAS_MAX_OSAKA),
-        };
-        let gas_limit = transaction.gas_limit();
-        if gas_limit < TRANSACTION_GAS_MIN || gas_limit > max {
-            return Err(PoolError::GasLimit { gas_limit, min: TRANSACTION_GAS_MIN, max });
+        check_static(transaction, chain_spec(chain.fork))?;
+        let (gas_limit, max) = (transaction.gas_limit(), chain.gas_limit);
+        if gas_limit > max {
+            return Err(PoolError::GasLimit { gas_limit, max });
         }
         let (base_fee_wei, max_fee_wei) = (chain.base_fee_wei, transaction.max_fee_wei());
         let Some(tip_wei) = transaction.tip_wei(base_fee_wei) else {
@@ -289,6 +285,18 @@ impl Pool {
                 state.index.remove(hash);
             }
         }
+    }
+
+    /// Called about once a minute by nodes that do not propose: drops what was executable for [`SWEEPS_MAX`] calls and is
+    /// in no batch, because the proposer must have found it not to be. Time in which the chain stands does not count. Says
+    /// how many went.
+    pub(crate) fn expire(&self) -> usize {
+        let mut state = self.shared.state.lock();
+        if state.head == state.swept {
+            return 0;
+        }
+        state.swept = state.head;
+        state.index.sweep(SWEEPS_MAX)
     }
 
     /// Counts for status and metrics.

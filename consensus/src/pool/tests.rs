@@ -276,3 +276,24 @@ fn candidates_stop_at_the_limits() {
     assert_eq!(pool.candidates(&CandidateLimits { gas: 41_999, ..ALL }), [2]);
     assert_eq!(pool.candidates(&CandidateLimits { bytes: 299, ..ALL }), [2, 3]);
 }
+
+// What could execute for so many sweeps goes, with what follows it; what became executable later, or waits, stays.
+#[test]
+fn what_is_never_executed_expires() {
+    let mut pool = index(10);
+    pool.insert(terms(1, 0, 0, 9), 1, state(0, 100)).unwrap();
+    pool.insert(terms(2, 1, 1, 9), 2, state(0, 100)).unwrap();
+    assert_eq!((pool.sweep(3), pool.sweep(3)), (0, 0));
+    pool.insert(terms(3, 0, 1, 9), 3, state(0, 100)).unwrap();
+    pool.insert(terms(4, 0, 3, 9), 4, state(0, 100)).unwrap();
+    pool.insert(terms(5, 1, 0, 9), 5, state(0, 100)).unwrap();
+    pool.insert(terms(6, 2, 0, 9), 6, state(0, 100)).unwrap();
+    assert_eq!((pool.sweep(3), pool.sweep(3)), (0, 2));
+    assert_eq!(pool.pending_nonce(&sender(0)), Some(0));
+    assert_eq!(pool.status(), PoolStatus { pending: 3, queued: 1, bytes: 400 });
+    // A batch that moves the sender on begins its time anew.
+    pool.advance(&sender(1), state(1, 100));
+    assert_eq!((pool.sweep(3), pool.sweep(3)), (0, 1), "the third sender's");
+    assert_eq!(pool.candidates(&ALL), [2]);
+    assert_eq!((pool.sweep(3), pool.sweep(3)), (0, 1));
+}

@@ -3,9 +3,13 @@
 use alloy_consensus::Transaction as _;
 use alloy_primitives::{B256, U256};
 use revm::{
-    context::{BlockEnv, Cfg as _, CfgEnv, TxEnv, either::Either, result::InvalidTransaction},
+    context::{
+        BlockEnv, Cfg as _, CfgEnv, ContextTr as _, TxEnv, either::Either, result::InvalidTransaction,
+    },
     context_interface::block::BlobExcessGasAndPrice,
-    primitives::{KECCAK_EMPTY, TxKind},
+    database::EmptyDB,
+    handler::{MainnetContext, validation},
+    primitives::{KECCAK_EMPTY, TxKind, hardfork::SpecId},
     state::AccountInfo,
 };
 use slipstream_types::{AccountValue, Digest};
@@ -100,8 +104,28 @@ pub(super) fn account_value(info: &AccountInfo) -> Option<AccountValue> {
         .filter(|account| *account != AccountValue::default())
 }
 
+/// Whether any state and any batch could take the transaction: revm's own checks that need neither.
+///
+/// # Errors
+/// The rule that it breaks wherever it is tried: intrinsic gas and calldata floor, gas cap, type, fees, init code, an empty
+/// list of authorizations, the last nonce.
+pub fn check_static(transaction: &Transaction, spec: SpecId) -> Result<(), Rejection> {
+    // What depends on the batch always passes: base fee, gas limit and chain id are for whoever knows the chain.
+    let block = BlockEnv { basefee: 0, gas_limit: u64::MAX, ..BlockEnv::default() };
+    let mut context = MainnetContext::new(EmptyDB::new(), spec)
+        .with_cfg(CfgEnv::new_with_spec(spec).disable_tx_chain_id_check())
+        .with_block(block)
+        .with_tx(tx_env(transaction));
+    let gas_limit = transaction.gas_limit();
+    let reject = |error| rejection(error, gas_limit, u64::MAX);
+    validation::validate_tx_env(&mut context, spec).map_err(reject)?;
+    let cap = context.cfg().tx_gas_limit_cap();
+    validation::validate_initial_tx_gas(context.tx(), spec, false, false, cap, None).map_err(reject)?;
+    Ok(())
+}
+
 /// Names the rule that revm found broken.
-pub(super) fn rejection(error: InvalidTransaction, gas_limit: u64, env: &BatchEnv) -> Rejection {
+pub(super) fn rejection(error: InvalidTransaction, gas_limit: u64, batch_gas_limit: u64) -> Rejection {
     use InvalidTransaction as Invalid;
     match error {
         Invalid::NonceTooLow { tx, state } => Rejection::NonceTooLow { expected: state, found: tx },
@@ -116,11 +140,18 @@ pub(super) fn rejection(error: InvalidTransaction, gas_limit: u64, env: &BatchEn
         Invalid::GasFloorMoreThanGasLimit { gas_floor, gas_limit } => {
             Rejection::IntrinsicGas { needed: gas_floor, gas_limit }
         }
-        Invalid::CallerGasLimitMoreThanBlock => Rejection::GasLimitTooHigh { gas_limit, max: env.gas_limit },
+        Invalid::CallerGasLimitMoreThanBlock => {
+            Rejection::GasLimitTooHigh { gas_limit, max: batch_gas_limit }
+        }
         Invalid::TxGasLimitGreaterThanCap { gas_limit, cap } => {
             Rejection::GasLimitTooHigh { gas_limit, max: cap }
         }
         Invalid::RejectCallerWithCode => Rejection::SenderHasCode,
+        Invalid::PriorityFeeGreaterThanMaxFee => Rejection::TipAboveFeeCap,
+        Invalid::CreateInitCodeSizeLimit => Rejection::InitCodeTooLong,
+        Invalid::EmptyAuthorizationList => Rejection::NoAuthorizations,
+        Invalid::Eip7702NotSupported => Rejection::UnsupportedType,
+        Invalid::NonceOverflowInTransaction => Rejection::LastNonce,
         other => Rejection::Other(other.to_string()),
     }
 }

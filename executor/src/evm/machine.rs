@@ -108,7 +108,7 @@ impl<'a> Machine<'a> {
         let gas_limit = tx.gas_limit;
         let done = self.evm.transact(tx).map_err(|error| match error {
             EVMError::Transaction(invalid) => {
-                RunError::Rejected(adapter::rejection(invalid, gas_limit, self.env))
+                RunError::Rejected(adapter::rejection(invalid, gas_limit, self.env.gas_limit))
             }
             error => RunError::Failed(failure(error)),
         })?;

@@ -17,5 +17,6 @@ mod system_calls;
 #[cfg(test)]
 mod tests;
 
+pub use adapter::check_static;
 pub(crate) use adapter::transaction_gas_max;
 pub(crate) use machine::{Executed, Machine, RunError};
