@@ -109,7 +109,7 @@ impl MemoryHub {
         });
         for (from, to, end) in ends {
             if let Some(node) = nodes.get_mut(&from) {
-                let admitted = node.peers.admit(to, Direction::Dialled, end, now);
+                let admitted = node.peers.admit(to, Direction::Dialled, None, end, now);
                 debug_assert!(admitted.is_ok(), "bans and identity were checked, and places are unlimited");
             }
         }
@@ -158,6 +158,10 @@ impl End {
         protocol: Protocol,
         payload: Vec<u8>,
     ) -> Option<Result<Vec<u8>, Refusal>> {
+        let bytes_max = self.remote.request_bytes_max(from, protocol);
+        if payload.len() > bytes_max {
+            return Some(Err(Refusal::too_long(payload.len(), bytes_max)));
+        }
         let slot = self.slots.clone().acquire_owned().await.expect("the semaphore is never closed");
         let (remote, closed) = (self.remote.clone(), self.closed.clone());
         let handling = tokio::spawn(async move {

@@ -2,6 +2,7 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
+    net::{IpAddr, Ipv6Addr},
     time::Duration,
 };
 
@@ -15,6 +16,10 @@ const BAN_MAX: Duration = Duration::from_secs(365 * 24 * 3_600);
 /// Bans remembered at once; a peer makes keys for free, so their number must be bounded. When full, the ban that would end
 /// first goes.
 pub(crate) const BANS_MAX: usize = 4_096;
+
+/// Connections of peers that are not configured from one address, so that a single host cannot take all places with keys that
+/// it makes for free.
+pub(crate) const CONNECTIONS_PER_ADDRESS_MAX: usize = 8;
 
 /// Which side opened a connection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -32,6 +37,8 @@ pub(crate) enum Unwanted {
     Banned,
     #[error("no free place for another peer")]
     Full,
+    #[error("no free place for another peer of that address")]
+    Crowded,
     #[error("another connection between the same two peers stays")]
     Duplicate,
 }
@@ -49,6 +56,8 @@ struct Entry<L> {
     number: u64,
     direction: Direction,
     since: Instant,
+    /// Where it comes from; see [`host`].
+    host: Option<IpAddr>,
     link: L,
 }
 
@@ -83,7 +92,7 @@ impl<L> Peers<L> {
         }
     }
 
-    /// Decides on a new connection.
+    /// Decides on a new connection, which comes from an address unless the transport has none.
     ///
     /// When there is one to the same peer already, both sides must come to the same answer without talking:
     /// * Opened by the same side: that side has lost the old one, so the new one stays.
@@ -93,6 +102,7 @@ impl<L> Peers<L> {
         &mut self,
         peer: PeerId,
         direction: Direction,
+        address: Option<IpAddr>,
         link: L,
         now: Instant,
     ) -> Result<Admitted<L>, Unwanted> {
@@ -102,6 +112,7 @@ impl<L> Peers<L> {
         if self.banned_until(peer, now).is_some() {
             return Err(Unwanted::Banned);
         }
+        let host = address.and_then(host);
         match self.links.get(&peer) {
             Some(old) => {
                 let crossed =
@@ -111,11 +122,12 @@ impl<L> Peers<L> {
                 }
             }
             None if !self.has_place_for(peer) => return Err(Unwanted::Full),
+            None if self.is_crowded(peer, host) => return Err(Unwanted::Crowded),
             None => {}
         }
         let number = self.next_number;
         self.next_number += 1;
-        let replaced = self.links.insert(peer, Entry { number, direction, since: now, link });
+        let replaced = self.links.insert(peer, Entry { number, direction, since: now, host, link });
         Ok(Admitted { number, replaced: replaced.map(|entry| entry.link) })
     }
 
@@ -130,6 +142,12 @@ impl<L> Peers<L> {
     fn has_place_for(&self, peer: PeerId) -> bool {
         let others = self.links.keys().filter(|id| !self.reserved.contains(id)).count();
         self.reserved.contains(&peer) || others < self.peers_max.saturating_sub(self.reserved.len())
+    }
+
+    fn is_crowded(&self, peer: PeerId, host: Option<IpAddr>) -> bool {
+        let others =
+            self.links.iter().filter(|(id, entry)| !self.reserved.contains(id) && entry.host == host);
+        host.is_some() && !self.reserved.contains(&peer) && others.count() >= CONNECTIONS_PER_ADDRESS_MAX
     }
 
     /// Forgets a connection that ended; false if another one has taken its place.
@@ -176,6 +194,16 @@ impl<L> Peers<L> {
     }
 }
 
+/// What counts as one host: an IPv4 address or an IPv6 network of 64 bits, which a host chooses its addresses from. None for
+/// loopback, where a whole devnet has one address.
+fn host(address: IpAddr) -> Option<IpAddr> {
+    match address.to_canonical() {
+        address if address.is_loopback() => None,
+        IpAddr::V6(address) => Some(Ipv6Addr::from_bits(address.to_bits() >> 64 << 64).into()),
+        address => Some(address),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use slipstream_types::SecretKey;
@@ -211,7 +239,7 @@ mod tests {
                     let second = if first == "by low" { "by high" } else { "by low" };
                     for link in [first, second] {
                         let dialled = (link == "by low") == (local == low);
-                        let _ = peers.admit(peer, if dialled { Dialled } else { Accepted }, link, now);
+                        let _ = peers.admit(peer, if dialled { Dialled } else { Accepted }, None, link, now);
                     }
                     kept.push(*peers.get(peer).unwrap());
                 }
@@ -224,15 +252,18 @@ mod tests {
     fn a_peer_that_lost_its_connection_gets_in_again() {
         let ((low, high), now) = (pair(), Instant::now());
         let mut peers = table(low, 8, &[]);
-        assert_eq!(peers.admit(high, Direction::Accepted, "1", now).unwrap().replaced, None);
+        assert_eq!(peers.admit(high, Direction::Accepted, None, "1", now).unwrap().replaced, None);
         // It restarted and dials again at once.
-        assert_eq!(peers.admit(high, Direction::Accepted, "2", now).unwrap().replaced, Some("1"));
+        assert_eq!(peers.admit(high, Direction::Accepted, None, "2", now).unwrap().replaced, Some("1"));
         // Later this node's own attempt is not a crossing any more, nor is the peer's.
         let later = now + CROSSING + Duration::from_millis(1);
-        let third = peers.admit(high, Direction::Dialled, "3", later).unwrap();
+        let third = peers.admit(high, Direction::Dialled, None, "3", later).unwrap();
         assert_eq!(third.replaced, Some("2"));
         let much_later = later + CROSSING + Duration::from_millis(1);
-        assert_eq!(peers.admit(high, Direction::Accepted, "4", much_later).unwrap().replaced, Some("3"));
+        assert_eq!(
+            peers.admit(high, Direction::Accepted, None, "4", much_later).unwrap().replaced,
+            Some("3")
+        );
         // The end of a replaced connection does not remove its successor.
         assert!(!peers.remove(high, third.number));
         assert_eq!(peers.get(high), Some(&"4"));
@@ -242,24 +273,53 @@ mod tests {
     fn strangers_share_what_configured_peers_leave() {
         let now = Instant::now();
         let mut peers = table(id(0), 3, &[id(1), id(0), id(2)]);
-        assert!(peers.admit(id(3), Direction::Accepted, "", now).is_ok());
-        assert_eq!(peers.admit(id(4), Direction::Accepted, "", now), Err(Unwanted::Full));
-        assert!(peers.admit(id(1), Direction::Accepted, "", now).is_ok());
-        assert!(peers.admit(id(2), Direction::Dialled, "", now).is_ok());
-        assert!(peers.admit(id(3), Direction::Accepted, "", now).is_ok(), "a reconnection keeps its place");
-        assert_eq!(peers.admit(id(0), Direction::Accepted, "", now), Err(Unwanted::Own));
+        assert!(peers.admit(id(3), Direction::Accepted, None, "", now).is_ok());
+        assert_eq!(peers.admit(id(4), Direction::Accepted, None, "", now), Err(Unwanted::Full));
+        assert!(peers.admit(id(1), Direction::Accepted, None, "", now).is_ok());
+        assert!(peers.admit(id(2), Direction::Dialled, None, "", now).is_ok());
+        assert!(
+            peers.admit(id(3), Direction::Accepted, None, "", now).is_ok(),
+            "a reconnection keeps its place"
+        );
+        assert_eq!(peers.admit(id(0), Direction::Accepted, None, "", now), Err(Unwanted::Own));
+    }
+
+    // One host gets some places and no more, whatever keys it makes; its configured peer and a devnet are let in.
+    #[test]
+    fn one_address_cannot_take_all_places() {
+        let now = Instant::now();
+        let same = |n: u8| [format!("2001:db8::{n}").parse().unwrap(), "203.0.113.7".parse().unwrap()];
+        for version in 0..2 {
+            let mut peers = table(id(0), 64, &[id(1)]);
+            let mut admit = |n: u8, address| {
+                peers
+                    .admit(id(n), Direction::Accepted, Some(address), "", now)
+                    .map(|admitted| admitted.number)
+            };
+            for n in 10..18 {
+                assert!(admit(n, same(n)[version]).is_ok());
+            }
+            assert_eq!(admit(18, same(18)[version]), Err(Unwanted::Crowded));
+            assert!(admit(10, same(10)[version]).is_ok(), "a reconnection keeps its place");
+            assert!(admit(1, same(1)[version]).is_ok(), "a configured peer");
+            assert!(admit(19, "203.0.113.8".parse().unwrap()).is_ok());
+            for n in 20..40 {
+                let loopback = ["127.0.0.1", "::1", "::ffff:127.0.0.1"][usize::from(n % 3)];
+                assert!(admit(n, loopback.parse().unwrap()).is_ok());
+            }
+        }
     }
 
     #[test]
     fn bans_disconnect_expire_and_stay_bounded() {
         let now = Instant::now();
         let mut peers = table(id(0), 8, &[]);
-        peers.admit(id(1), Direction::Accepted, "link", now).unwrap();
+        peers.admit(id(1), Direction::Accepted, None, "link", now).unwrap();
         assert_eq!(peers.ban(id(1), Duration::from_secs(9), now), Some("link"));
         peers.ban(id(1), Duration::from_secs(1), now);
         let early = now + Duration::from_secs(8);
-        assert_eq!(peers.admit(id(1), Direction::Accepted, "", early), Err(Unwanted::Banned));
-        assert!(peers.admit(id(1), Direction::Accepted, "", now + Duration::from_secs(9)).is_ok());
+        assert_eq!(peers.admit(id(1), Direction::Accepted, None, "", early), Err(Unwanted::Banned));
+        assert!(peers.admit(id(1), Direction::Accepted, None, "", now + Duration::from_secs(9)).is_ok());
 
         for n in 0..(BANS_MAX as u32 + 10) {
             let mut key = [7; 32];

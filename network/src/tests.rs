@@ -28,6 +28,11 @@ pub(crate) const WAIT: Protocol = Protocol(3);
 /// Answers with as many zeros as the payload says.
 pub(crate) const ZEROS: Protocol = Protocol(4);
 pub(crate) const PANIC: Protocol = Protocol(5);
+/// Takes [`SHORT_BYTES_MAX`] bytes and echoes them.
+pub(crate) const SHORT: Protocol = Protocol(6);
+pub(crate) const SHORT_BYTES_MAX: usize = 10;
+/// Is not taken at all.
+pub(crate) const NOTHING: Protocol = Protocol(7);
 
 /// A handler that does what the protocol says and remembers what it saw.
 pub(crate) struct Probe {
@@ -68,7 +73,7 @@ impl Handler for Probe {
         Box::pin(async move {
             self.started.fetch_add(1, Ordering::SeqCst);
             let answer = match protocol {
-                ECHO => Ok(payload),
+                ECHO | SHORT => Ok(payload),
                 WAIT => {
                     self.gate.acquire().await.unwrap().forget();
                     Ok(payload)
@@ -80,6 +85,14 @@ impl Handler for Probe {
             self.finished.fetch_add(1, Ordering::SeqCst);
             answer
         })
+    }
+
+    fn request_bytes_max(&self, _peer: PeerId, protocol: Protocol) -> usize {
+        match protocol {
+            SHORT => SHORT_BYTES_MAX,
+            NOTHING => 0,
+            _ => MESSAGE_BYTES_MAX,
+        }
     }
 
     fn broadcast<'a>(&'a self, peer: PeerId, payload: Vec<u8>) -> BoxFuture<'a, ()> {
@@ -227,7 +240,13 @@ async fn lengths_are_limited(pair: Pair) {
     let started = pair.probe_b.started();
     let request = pair.ask_b(ECHO, &vec![0; MESSAGE_BYTES_MAX + 1], LIMITS).await;
     assert!(matches!(request, Err(NetworkError::TooLong { .. })), "{request:?}");
+    // The handler's own limits hold, too.
+    for (protocol, bytes) in [(SHORT, SHORT_BYTES_MAX + 1), (NOTHING, 1)] {
+        let request = pair.ask_b(protocol, &vec![0; bytes], LIMITS).await;
+        assert!(matches!(request, Err(NetworkError::Refused { .. })), "{request:?}");
+    }
     assert_eq!(pair.probe_b.started(), started);
+    assert_eq!(pair.ask_b(SHORT, &[0; SHORT_BYTES_MAX], LIMITS).await.unwrap().len(), SHORT_BYTES_MAX);
     pair.a.broadcast(vec![0; MESSAGE_BYTES_MAX + 1], None);
     pair.a.broadcast(b"after".to_vec(), None);
     eventually("the short one arrives", || pair.probe_b.broadcasts.lock().len() == 1).await;

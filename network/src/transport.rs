@@ -72,6 +72,16 @@ impl Refusal {
     }
 }
 
+impl Refusal {
+    /// Why a request is not read; see [`Handler::request_bytes_max`].
+    pub(crate) fn too_long(bytes: usize, bytes_max: usize) -> Refusal {
+        match bytes_max {
+            0 => "this node takes no such request from this peer".into(),
+            _ => format!("a request of {bytes} bytes exceeds the limit of {bytes_max}").into(),
+        }
+    }
+}
+
 impl From<&str> for Refusal {
     fn from(text: &str) -> Self {
         Refusal(text.to_owned())
@@ -96,6 +106,12 @@ pub trait Handler: Send + Sync + 'static {
         protocol: Protocol,
         payload: Vec<u8>,
     ) -> BoxFuture<'a, Result<Vec<u8>, Refusal>>;
+
+    /// Bytes of the longest request of the protocol that is taken from the peer; 0 if none is. Asked as soon as a request
+    /// announces its length, so that a peer cannot make this node read what it would not look at.
+    fn request_bytes_max(&self, _peer: PeerId, _protocol: Protocol) -> usize {
+        MESSAGE_BYTES_MAX
+    }
 
     /// Takes one broadcast. Those of one peer come one after another, in the peer's order; while the future runs, later
     /// ones wait in a bounded queue that drops the oldest. Dropped like the future of [`Handler::request`].

@@ -35,7 +35,7 @@ impl From<Unwanted> for Goodbye {
         match unwanted {
             Unwanted::Own | Unwanted::Duplicate => Goodbye::Duplicate,
             Unwanted::Banned => Goodbye::Banned,
-            Unwanted::Full => Goodbye::Full,
+            Unwanted::Full | Unwanted::Crowded => Goodbye::Full,
         }
     }
 }

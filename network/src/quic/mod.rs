@@ -16,7 +16,7 @@ use parking_lot::Mutex;
 use quinn::{Endpoint, EndpointConfig, IdleTimeout, Incoming, TransportConfig, VarInt};
 use slipstream_types::SecretKey;
 use tokio::{
-    sync::Semaphore,
+    sync::{Semaphore, watch},
     time::{Instant, timeout},
 };
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
@@ -65,6 +65,8 @@ pub struct Network {
     /// Gone after shutdown, so that the port is free again while somebody still holds this handle.
     endpoint: Mutex<Option<Endpoint>>,
     stop: CancellationToken,
+    /// Why no connection is accepted any more, once that is so.
+    failure: watch::Receiver<Option<String>>,
     tasks: TaskTracker,
     quinn_tasks: TaskTracker,
 }
@@ -80,6 +82,7 @@ struct Driver {
     peers: Arc<Mutex<Peers<Arc<Link>>>>,
     handshakes: Arc<Semaphore>,
     stop: CancellationToken,
+    failure: watch::Sender<Option<String>>,
     tasks: TaskTracker,
 }
 
@@ -104,6 +107,7 @@ impl Network {
         let reserved = config.others(local).map(|peer| peer.id);
         // A crossing attempt began at most one handshake before the other one ended, on either clock.
         let peers = Peers::new(local, config.peers_max, reserved, 2 * config.handshake_timeout());
+        let (failed, failure) = watch::channel(None);
         let driver = Arc::new(Driver {
             config: config.clone(),
             identity,
@@ -113,6 +117,7 @@ impl Network {
             peers: Arc::new(Mutex::new(peers)),
             handshakes: Arc::new(Semaphore::new(HANDSHAKES_MAX)),
             stop: CancellationToken::new(),
+            failure: failed,
             tasks: TaskTracker::new(),
         });
         driver.spawn(driver.clone().accept());
@@ -126,6 +131,7 @@ impl Network {
             peers: driver.peers.clone(),
             endpoint: Mutex::new(Some(endpoint)),
             stop: driver.stop.clone(),
+            failure,
             tasks: driver.tasks.clone(),
             quinn_tasks,
         }))
@@ -134,6 +140,18 @@ impl Network {
     /// The address that it listens on, with the port that was taken.
     pub fn local_address(&self) -> SocketAddr {
         self.local_address
+    }
+
+    /// Resolves, with the reason, when the network has failed by itself: its socket is gone and no peer can connect any more.
+    /// A node should stop then. Never resolves because of [`Network::shutdown`].
+    pub async fn failed(&self) -> String {
+        let mut failure = self.failure.clone();
+        let failed = failure.wait_for(Option::is_some).await.ok().and_then(|reason| reason.clone());
+        match failed {
+            Some(reason) => reason,
+            // Shut down without a failure.
+            None => std::future::pending().await,
+        }
     }
 
     /// Says goodbye to every peer, ends every task and frees the port, within two seconds.
@@ -246,6 +264,7 @@ impl Driver {
     }
 
     async fn accept(self: Arc<Self>) {
+        let _end = AcceptEnd(&self);
         while let Some(incoming) = self.endpoint.accept().await {
             let Ok(place) = self.handshakes.clone().try_acquire_owned() else {
                 incoming.ignore();
@@ -290,7 +309,8 @@ impl Driver {
         direction: Direction,
     ) -> String {
         let link = Arc::new(Link::new(peer, connection.clone(), &self.config));
-        let admitted = self.peers.lock().admit(peer, direction, link.clone(), Instant::now());
+        let address = Some(connection.remote_address().ip());
+        let admitted = self.peers.lock().admit(peer, direction, address, link.clone(), Instant::now());
         let admitted = match admitted {
             Ok(admitted) => admitted,
             Err(unwanted) => {
@@ -324,6 +344,19 @@ impl Driver {
         let mut config = quinn::ClientConfig::new(self.identity.client(peer)?);
         config.transport_config(self.quic.clone());
         Ok(config)
+    }
+}
+
+/// Tells [`Network::failed`] when accepting ends, by a panic too, without having been told to.
+struct AcceptEnd<'a>(&'a Driver);
+
+impl Drop for AcceptEnd<'_> {
+    fn drop(&mut self) {
+        if !self.0.stop.is_cancelled() {
+            let reason = "the network's UDP socket failed, no peer can connect any more; restart the node";
+            error!("{reason}");
+            self.0.failure.send_replace(Some(reason.to_owned()));
+        }
     }
 }
 

@@ -92,8 +92,7 @@ impl Session {
         let (status, payload) = match timeout(self.transfer_timeout, self.read_request(&mut receive)).await {
             Err(_) => return self.give_up(sender, &mut receive, code::TOO_SLOW, "too slow"),
             Ok(Err(FrameError::TooLong { bytes, bytes_max })) => {
-                let text = format!("a request of {bytes} bytes exceeds the limit of {bytes_max}");
-                (Status::Refusal, text.into_bytes())
+                (Status::Refusal, Refusal::too_long(bytes, bytes_max).0.into_bytes())
             }
             Ok(Err(error)) => return self.give_up(sender, &mut receive, code::MALFORMED, &error.to_string()),
             Ok(Ok(None)) => (Status::Busy, Vec::new()),
@@ -119,6 +118,10 @@ impl Session {
         receive: &mut RecvStream,
     ) -> Result<Option<(Protocol, Vec<u8>, OwnedSemaphorePermit)>, FrameError> {
         let (protocol, length) = read_request_head(receive).await?;
+        let bytes_max = self.handler.request_bytes_max(self.link.peer, protocol);
+        if length > bytes_max {
+            return Err(FrameError::TooLong { bytes: length, bytes_max });
+        }
         let permits = u32::try_from(length.div_ceil(PERMIT_BYTES)).expect("a message's length fits 32 bits");
         let Ok(held) = self.budget.clone().try_acquire_many_owned(permits) else { return Ok(None) };
         Ok(Some((protocol, read_payload(receive, length).await?, held)))

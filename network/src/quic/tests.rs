@@ -19,7 +19,7 @@ use tokio::{
 use super::{Network, frames::code, tls};
 use crate::{
     NetworkConfig, NetworkError, PeerAddress, PeerId, RequestLimits, Transport,
-    tests::{ECHO, LIMITS, Probe, WAIT, eventually, key, loopback},
+    tests::{ECHO, LIMITS, NOTHING, Probe, SHORT, SHORT_BYTES_MAX, WAIT, eventually, key, loopback},
 };
 
 async fn start(n: u8, config: &NetworkConfig) -> (Arc<Network>, Arc<Probe>) {
@@ -480,4 +480,36 @@ async fn shutdown_ends_everything_in_time() {
         Err(NetworkError::UnknownPeer { .. })
     ));
     a.shutdown().await;
+}
+
+// What the handler does not take is refused by its head alone.
+#[tokio::test]
+async fn an_unwanted_request_is_refused_unread() {
+    let (a, probe) = start(1, &loopback()).await;
+    let raw = Raw::connect(2, address_of(&a)).await;
+    for (protocol, length, text) in [
+        (SHORT, SHORT_BYTES_MAX + 1, "11 bytes exceeds the limit of 10"),
+        (NOTHING, 1, "takes no such request"),
+    ] {
+        let head = [&[protocol.0], (length as u32).to_le_bytes().as_slice()].concat();
+        let (_send, mut receive) = raw.send(&head).await;
+        let response = receive.read_to_end(2_000).await.unwrap();
+        assert_eq!(response[0], 1);
+        let refusal = String::from_utf8_lossy(&response[5..]).into_owned();
+        assert!(refusal.contains(text), "{refusal}");
+    }
+    assert_eq!(probe.started(), 0);
+}
+
+// A network that stops by itself says so; one that is told to stop does not.
+#[tokio::test]
+async fn a_lost_endpoint_is_a_failure() {
+    let (told, _) = start(1, &loopback()).await;
+    told.shutdown().await;
+    assert!(tokio::time::timeout(Duration::from_millis(50), told.failed()).await.is_err());
+    let (lost, _) = start(2, &loopback()).await;
+    assert!(tokio::time::timeout(Duration::from_millis(50), lost.failed()).await.is_err());
+    lost.endpoint.lock().as_ref().unwrap().close(quinn::VarInt::from_u32(0), b"");
+    let reason = tokio::time::timeout(Duration::from_secs(30), lost.failed()).await.unwrap();
+    assert!(reason.contains("restart the node"), "{reason}");
 }
