@@ -3,8 +3,8 @@
 use std::sync::{Arc, OnceLock};
 
 use slipstream_consensus::{Forwarder, Validator};
-use slipstream_network::{BoxFuture, Handler, PeerId, Protocol, Refusal};
-use slipstream_sync::{Follower, SyncServer};
+use slipstream_network::{BoxFuture, Handler, MESSAGE_BYTES_MAX, PeerId, Protocol, Refusal};
+use slipstream_sync::{Follower, SyncServer, protocol::REQUEST_BYTES_MAX};
 
 /// Answers for the node's services. The network has to run before there are any (a node that starts from a waypoint fetches
 /// its genesis over it), so they are put in later; until then peers are told to come back.
@@ -46,6 +46,16 @@ impl Handler for Router {
                 (other, _) => Err(format!("this node does not speak {other}").into()),
             }
         })
+    }
+
+    fn request_bytes_max(&self, peer: PeerId, protocol: Protocol) -> usize {
+        let validator = self.services.get().and_then(|services| services.validator.as_ref());
+        match protocol {
+            Protocol::SYNC => REQUEST_BYTES_MAX,
+            Protocol::TRANSACTIONS => Forwarder::request_bytes_max(),
+            Protocol::CONSENSUS if validator.is_some_and(|it| it.takes_from(&peer)) => MESSAGE_BYTES_MAX,
+            _ => 0,
+        }
     }
 
     fn broadcast<'a>(&'a self, peer: PeerId, payload: Vec<u8>) -> BoxFuture<'a, ()> {
