@@ -222,3 +222,15 @@ pub enum ProposalError {
     #[error("this validator is stopping")]
     Stopping,
 }
+
+impl ProposalError {
+    /// Whether it says something about a batch or this validator, and not just about who sent the message.
+    pub(crate) fn is_of_the_batch(&self) -> bool {
+        !matches!(
+            self,
+            ProposalError::Malformed(_)
+                | ProposalError::NotProposer { .. }
+                | ProposalError::NotAValidator { .. }
+        )
+    }
+}

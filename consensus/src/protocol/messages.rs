@@ -17,6 +17,19 @@ pub(crate) enum Request {
     Propose(Box<Proposal>),
     /// The batch that you voted for is certified.
     Decide(Box<Certificate>),
+    /// What is your head? Answered by [`Response::Decided`].
+    Head,
+}
+
+impl Request {
+    /// The batch that it is about.
+    pub(crate) fn number(&self) -> Option<BatchNumber> {
+        match self {
+            Request::Propose(proposal) => Some(proposal.header.number),
+            Request::Decide(certificate) => Some(certificate.info.number),
+            Request::Head => None,
+        }
+    }
 }
 
 /// A batch that is to be the next.
@@ -47,7 +60,7 @@ pub(crate) enum Response {
         /// Its head.
         head: BatchNumber,
     },
-    /// It has the decided batch, or leaves it to sync.
+    /// It has the decided batch, or leaves it to sync, or was asked for its head.
     Decided {
         /// Its head.
         head: BatchNumber,

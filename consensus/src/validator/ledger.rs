@@ -21,6 +21,11 @@ const PREFETCH_TRANSACTIONS_MIN: u32 = 32;
 /// Bytes of a body that are left free for the length prefixes.
 const BODY_BYTES_SLACK: usize = 1 << 20;
 
+/// How far a batch's time may be after its parent's. A proposer's clock that is wrong once, by a year say, would be in a batch
+/// that it has signed and that nobody votes for until the year has passed; so it costs ten minutes at most. After a longer
+/// halt the chain's time catches up over several batches.
+const STEP_MS_MAX: u64 = 600_000;
+
 /// What executing and committing needs.
 pub(super) struct Ledger {
     pub(super) chain: ChainConfig,
@@ -81,7 +86,7 @@ impl Ledger {
     ) -> Result<Option<Built>, ConsensusError> {
         pool.catch_up()?;
         let Some((head, view)) = self.head()? else { return Ok(None) };
-        let timestamp_ms = now_ms.max(head.header.timestamp_ms);
+        let timestamp_ms = next_timestamp(&head.header, now_ms);
         let env =
             BatchEnv::new(&self.chain, &head.header, timestamp_ms, self.set.validators[0].fee_recipient);
         let limits = BuildLimits {
@@ -231,6 +236,13 @@ impl Ledger {
     pub(super) fn head_number(&self) -> Result<BatchNumber, StorageError> {
         Ok(self.store.head()?.header.number)
     }
+}
+
+/// The time of the batch after `parent`, which for batch 1 may be long after the genesis was written.
+fn next_timestamp(parent: &BatchHeader, now_ms: u64) -> u64 {
+    let parent_ms = parent.timestamp_ms;
+    let most_ms = if parent.number.0 == 0 { u64::MAX } else { parent_ms.saturating_add(STEP_MS_MAX) };
+    now_ms.clamp(parent_ms, most_ms)
 }
 
 /// Epochs end by other means than a batch's content, so that no ledger info names next validators yet.

@@ -2,6 +2,7 @@
 
 mod ledger;
 mod proposer;
+mod said;
 #[cfg(test)]
 mod tests;
 mod voter;
@@ -18,7 +19,7 @@ use slipstream_types::{
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
-use self::{ledger::Ledger, voter::Voter};
+use self::{ledger::Ledger, said::Said, voter::Voter};
 use crate::{
     config::ConsensusConfig,
     error::{ConsensusError, ProposalError},
@@ -72,6 +73,8 @@ pub struct Validator {
     /// Held for the whole of a vote, by the blocking task that executes it, so that proposals are voted on one at a time.
     voter: Arc<tokio::sync::Mutex<Voter>>,
     status: Mutex<ConsensusStatus>,
+    /// The refusals that were logged.
+    said: Mutex<Said>,
 }
 
 impl Validator {
@@ -109,7 +112,19 @@ impl Validator {
             refused: 0,
         });
         let voter = Arc::new(tokio::sync::Mutex::new(voter));
-        Ok(Arc::new(Validator { config, ledger, pool, index, transport, clock, decided, voter, status }))
+        let said = Mutex::default();
+        Ok(Arc::new(Validator {
+            config,
+            ledger,
+            pool,
+            index,
+            transport,
+            clock,
+            decided,
+            voter,
+            status,
+            said,
+        }))
     }
 
     /// Proposes batches until shutdown, if this validator is the proposer; the others only answer ([`Validator::handle`]).
@@ -126,34 +141,52 @@ impl Validator {
 
     /// Answers a request of the consensus protocol. A refusal names what is wrong.
     pub async fn handle(&self, peer: PeerId, payload: Vec<u8>) -> Result<Vec<u8>, Refusal> {
-        let answer = match self.answer(peer, payload).await {
-            Ok(response) => messages::encode(&response).map_err(ProposalError::Malformed),
-            Err(error) => Err(error),
+        let (number, answer) = match self.open(peer, &payload) {
+            Ok(request) => (request.number(), self.answer(request).await),
+            Err(error) => (None, Err(error)),
         };
-        answer.map_err(|error| {
+        drop(payload);
+        let encoded =
+            answer.and_then(|response| messages::encode(&response).map_err(ProposalError::Malformed));
+        encoded.map_err(|error| {
             self.status.lock().refused += 1;
-            tracing::warn!(peer = %peer.short(), %error, "consensus message refused");
-            Refusal(error.to_string())
+            let (peer, text) = (peer.short(), error.to_string());
+            if !error.is_of_the_batch() || !self.said.lock().is_new(number, &text) {
+                // Strangers must not fill the log, and a proposer asks ten times a second.
+                tracing::debug!(%peer, %error, "consensus message refused");
+            } else {
+                tracing::warn!(%peer, %error, "consensus message refused");
+            }
+            Refusal(text)
         })
     }
 
-    async fn answer(&self, peer: PeerId, payload: Vec<u8>) -> Result<Response, ProposalError> {
-        let set = &self.ledger.set;
-        let epoch = set.epoch;
+    /// Whether the peer's requests are looked at at all.
+    pub fn takes_from(&self, peer: &PeerId) -> bool {
+        self.ledger.set.index_of(peer).is_some()
+    }
+
+    fn open(&self, peer: PeerId, payload: &[u8]) -> Result<Request, ProposalError> {
+        let epoch = self.ledger.set.epoch;
         // Checked before the payload is decoded: strangers cost nothing.
-        if set.index_of(&peer).is_none() {
+        if !self.takes_from(&peer) {
             return Err(ProposalError::NotAValidator { peer, epoch });
         }
-        let request = messages::decode_request(&payload).map_err(ProposalError::Malformed)?;
-        let proposer = set.validators[0].public_key;
+        let request = messages::decode_request(payload).map_err(ProposalError::Malformed)?;
+        let proposer = self.ledger.set.validators[0].public_key;
         if matches!(request, Request::Propose(_)) && peer != proposer {
             return Err(ProposalError::NotProposer { peer, epoch, proposer });
         }
+        Ok(request)
+    }
+
+    async fn answer(&self, request: Request) -> Result<Response, ProposalError> {
         let (response, voted) = self
             .with_voter(move |voter| {
                 let response = match &request {
                     Request::Propose(proposal) => voter.vote(proposal),
                     Request::Decide(certificate) => voter.decide(certificate),
+                    Request::Head => voter.head(),
                 };
                 (response, voter.voted())
             })

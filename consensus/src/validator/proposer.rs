@@ -9,9 +9,9 @@
 //! A messenger has one request in flight. It finishes that one even if the quorum did without it, and then goes on with the
 //! newest round, so a slow or silent validator costs one request and never holds up the others.
 
-use std::{sync::Arc, time::Duration};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
-use slipstream_network::{PeerId, Protocol, RequestLimits};
+use slipstream_network::{NetworkError, PeerId, Protocol, RequestLimits};
 use slipstream_types::{B256, BatchHeader, BatchNumber, Blob, Certificate, Signature};
 use tokio::{
     sync::{mpsc, watch},
@@ -23,6 +23,7 @@ use tokio_util::sync::CancellationToken;
 use super::{
     Decided, Validator,
     ledger::{Built, Executed},
+    said::Said,
 };
 use crate::{
     error::{ConsensusError, ProposalError},
@@ -37,8 +38,16 @@ const RETRY_PAUSE: Duration = Duration::from_millis(100);
 /// Pause before the proposer tries again after a failure that may pass.
 const FAILURE_PAUSE: Duration = Duration::from_secs(1);
 
+/// How often a proposer that gets no quorum says so.
+const COMPLAINT_INTERVAL: Duration = Duration::from_secs(10);
+/// Payload bytes a second of the slowest link that a validator may have. The deadline of a request grows by this, because a
+/// proposal that cannot be sent within its deadline would be sent again from its first byte for ever, and a proposer may not
+/// propose another one. A proposal of 24 MiB then has 25 s, which is within the receiver's transfer timeout.
+const LINK_BYTES_PER_SECOND: u64 = 1_000_000;
+
 /// What the messengers deliver for one batch.
 struct Round {
+    number: BatchNumber,
     propose: Vec<u8>,
     /// The encoded decision, once there is one.
     decide: watch::Receiver<Option<Vec<u8>>>,
@@ -56,8 +65,13 @@ pub(super) async fn run(
     let (rounds, follow) = watch::channel(None);
     let mut messengers = JoinSet::new();
     for (index, other) in validator.ledger.set.validators.iter().enumerate().skip(1) {
-        let messenger =
-            Messenger { validator: validator.clone(), index: index as u16, peer: other.public_key };
+        let messenger = Messenger {
+            validator: validator.clone(),
+            index: index as u16,
+            peer: other.public_key,
+            said: Said::default(),
+            silent: false,
+        };
         messengers.spawn(messenger.run(follow.clone()));
     }
     drop(follow);
@@ -80,6 +94,7 @@ struct Proposer {
 
 impl Proposer {
     async fn run(&mut self) -> Result<(), ConsensusError> {
+        self.find_chain().await?;
         let ledger = &self.validator.ledger;
         self.parent = ledger.store.certificate(ledger.head_number()?)?;
         let mut last = Instant::now();
@@ -94,6 +109,46 @@ impl Proposer {
             }
         }
         Ok(())
+    }
+
+    /// A proposer without a recorded vote is at the beginning of the chain, or has lost its data. Before it signs a batch that
+    /// may not be the first of that number, a quorum must have said how far it is, and sync must have brought everything that
+    /// any of them has. Returns early at shutdown.
+    async fn find_chain(&self) -> Result<(), ConsensusError> {
+        let validator = &self.validator;
+        let (ledger, set) = (&validator.ledger, &validator.ledger.set);
+        let voted = validator.voter.lock().await.voted();
+        if voted.is_some() || set.validators.len() == 1 {
+            return Ok(());
+        }
+        let (sender, mut received) = mpsc::channel(set.validators.len());
+        let mut asking = JoinSet::new();
+        for (index, other) in set.validators.iter().enumerate().skip(1) {
+            asking.spawn(ask_head(validator.clone(), index, other.public_key, sender.clone()));
+        }
+        let mut heads = BTreeMap::new();
+        let mut complaint = tokio::time::interval_at(Instant::now() + COMPLAINT_INTERVAL, COMPLAINT_INTERVAL);
+        loop {
+            let (own, highest) = (ledger.head_number()?, heads.values().max().copied().unwrap_or_default());
+            if heads.len() + 1 >= set.quorum() && highest <= own {
+                return Ok(());
+            }
+            tokio::select! {
+                () = self.shutdown.cancelled() => return Ok(()),
+                Some((index, head)) = received.recv() => {
+                    if heads.insert(index, head) != Some(head) && head > own {
+                        tracing::warn!(
+                            validator = index, %head, %own,
+                            "this proposer has no vote on record, but the chain has gone on; waiting for sync to catch up"
+                        );
+                    }
+                }
+                _ = complaint.tick() => tracing::warn!(
+                    answers = heads.len() + 1, quorum = set.quorum(), %highest, %own,
+                    "not proposing yet: a new proposer waits for a quorum's heads, and for sync to reach the highest"
+                ),
+            }
+        }
     }
 
     async fn step(&mut self, last: &mut Instant) -> Result<(), ConsensusError> {
@@ -187,7 +242,12 @@ impl Proposer {
         let (sender, mut received) = mpsc::channel(set.validators.len());
         if set.validators.len() > 1 {
             let propose = self.proposal(&executed)?;
-            self.rounds.send_replace(Some(Arc::new(Round { propose, decide: decided, votes: sender })));
+            self.rounds.send_replace(Some(Arc::new(Round {
+                number,
+                propose,
+                decide: decided,
+                votes: sender,
+            })));
         }
         self.report(Some(number), votes.len());
         let Some(certificate) = self.collect(number, &mut votes, &mut received).await? else {
@@ -244,6 +304,7 @@ impl Proposer {
     ) -> Result<Option<Certificate>, ConsensusError> {
         let set = &self.validator.ledger.set;
         let mut head = self.validator.ledger.store.watch_head();
+        let mut complaint = tokio::time::interval_at(Instant::now() + COMPLAINT_INTERVAL, COMPLAINT_INTERVAL);
         loop {
             if let Some(certificate) = votes.certificate(set) {
                 return Ok(Some(certificate));
@@ -259,6 +320,10 @@ impl Proposer {
                     Verdict::Invalid => tracing::warn!(%number, index, "a validator's signature does not verify"),
                 },
                 changed = head.changed() => if changed.is_err() { return Ok(None) },
+                _ = complaint.tick() => tracing::warn!(
+                    %number, votes = votes.len(), quorum = set.quorum(),
+                    "no quorum yet: the chain stands until more validators vote"
+                ),
             }
         }
     }
@@ -309,10 +374,14 @@ struct Messenger {
     validator: Arc<Validator>,
     index: u16,
     peer: PeerId,
+    /// The refusals that were logged.
+    said: Said,
+    /// Whether it was logged that the validator does not answer.
+    silent: bool,
 }
 
 impl Messenger {
-    async fn run(self, mut rounds: Rounds) {
+    async fn run(mut self, mut rounds: Rounds) {
         loop {
             let round = rounds.borrow_and_update().clone();
             if let Some(round) = round {
@@ -325,10 +394,10 @@ impl Messenger {
     }
 
     /// `newer` changes when another round begins.
-    async fn deliver(&self, round: &Round, mut newer: Rounds) {
+    async fn deliver(&mut self, round: &Round, mut newer: Rounds) {
         let mut decide = round.decide.clone();
         while decide.borrow().is_none() && matches!(newer.has_changed(), Ok(false)) {
-            match self.ask(round.propose.clone()).await {
+            match self.ask(round.number, round.propose.clone()).await {
                 Some(Response::Vote { index, signature }) if index == self.index => {
                     // Nobody listens once there is a quorum.
                     _ = round.votes.send((index, signature)).await;
@@ -348,28 +417,65 @@ impl Messenger {
         };
         // The next proposal carries the certificate, so that a lost decision needs no retry.
         if let Some(decision) = decision {
-            self.ask(decision).await;
+            self.ask(round.number, decision).await;
         }
     }
 
-    async fn ask(&self, payload: Vec<u8>) -> Option<Response> {
-        let limits = RequestLimits {
-            deadline: Duration::from_millis(self.validator.config.vote_timeout_ms.get()),
-            response_bytes_max: RESPONSE_BYTES_MAX,
-        };
-        let answer = self.validator.transport.request(self.peer, Protocol::CONSENSUS, payload, limits).await;
+    /// What the validator answered. A refusal is logged once per batch, silence once until it ends.
+    async fn ask(&mut self, number: BatchNumber, payload: Vec<u8>) -> Option<Response> {
+        let validator = self.index;
+        let answer = request(&self.validator, self.peer, payload).await;
+        let silent = matches!(&answer, Err(error) if !matches!(error, NetworkError::Refused { .. }));
+        let began = silent && !self.silent;
+        self.silent = silent;
         match answer.map(|bytes| messages::decode_response(&bytes)) {
-            Ok(Ok(response)) => Some(response),
-            Ok(Err(error)) => {
-                tracing::warn!(validator = self.index, %error, "a validator's answer is not one");
-                None
+            Ok(Ok(response)) => return Some(response),
+            Ok(Err(error)) if self.said.is_new(Some(number), &error.to_string()) => {
+                tracing::warn!(validator, %number, %error, "a validator's answer is not one");
             }
-            Err(error) => {
-                tracing::debug!(validator = self.index, %error, "a validator did not answer");
-                None
+            Err(error) if began => tracing::warn!(validator, %number, %error, "a validator does not answer"),
+            Err(error) if !silent && self.said.is_new(Some(number), &error.to_string()) => {
+                tracing::warn!(validator, %number, %error, "a validator refuses the batch");
             }
+            Ok(Err(error)) => tracing::debug!(validator, %error, "a validator's answer is not one"),
+            Err(error) => tracing::debug!(validator, %error, "a validator did not answer"),
         }
+        None
     }
+}
+
+/// Asks one validator for its head again and again, until nobody wants to know.
+async fn ask_head(
+    validator: Arc<Validator>,
+    index: usize,
+    peer: PeerId,
+    heads: mpsc::Sender<(usize, BatchNumber)>,
+) {
+    // An enum without content cannot fail to encode.
+    let Ok(payload) = messages::encode(&Request::Head) else { return };
+    loop {
+        let answer = request(&validator, peer, payload.clone()).await;
+        if let Some(Response::Decided { head }) =
+            answer.ok().and_then(|bytes| messages::decode_response(&bytes).ok())
+            && heads.send((index, head)).await.is_err()
+        {
+            return;
+        }
+        tokio::time::sleep(RETRY_PAUSE).await;
+    }
+}
+
+/// One request to another validator.
+async fn request(validator: &Validator, peer: PeerId, payload: Vec<u8>) -> Result<Vec<u8>, NetworkError> {
+    let deadline = deadline(validator.config.vote_timeout_ms.get(), payload.len());
+    let limits = RequestLimits { deadline, response_bytes_max: RESPONSE_BYTES_MAX };
+    validator.transport.request(peer, Protocol::CONSENSUS, payload, limits).await
+}
+
+/// Time to execute, and time to send so many bytes over the slowest link.
+fn deadline(vote_timeout_ms: u64, payload_bytes: usize) -> Duration {
+    let transfer_ms = payload_bytes as u64 * 1_000 / LINK_BYTES_PER_SECOND;
+    Duration::from_millis(vote_timeout_ms.saturating_add(transfer_ms))
 }
 
 /// Heavy work on a thread that may block; it goes on to its end even if the caller is cancelled.
@@ -390,5 +496,17 @@ async fn sleep_until(due: Option<Instant>) {
     match due {
         Some(due) => tokio::time::sleep_until(due).await,
         None => std::future::pending().await,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    // The largest proposal fits through the slowest link, and a small one is asked again as soon as ever.
+    #[test]
+    fn deadlines_leave_time_for_the_transfer() {
+        assert_eq!(deadline(2_000, 300), Duration::from_millis(2_000));
+        assert_eq!(deadline(2_000, 24 << 20), Duration::from_millis(2_000 + 25_165));
     }
 }

@@ -110,21 +110,80 @@ async fn four_certify_with_one_silent() {
     assert_eq!(nodes[3].validator.status().voted, None);
 }
 
+// A proposer that lost its data does not sign a second batch 1: it waits for a quorum's heads and for sync.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_empty_proposer_waits_for_the_chain() {
+    let (hub, genesis, clock) = (MemoryHub::new(), genesis(4), clock());
+    let ahead = store(&genesis);
+    let mut executed = batch(&genesis, &ahead, 0..1, NOW_MS);
+    let mut votes = Votes::new(executed.info.clone());
+    for index in 0..3 {
+        votes.add(&genesis.validator_set(), index, executed.info.sign(&validator_key(index.into())));
+    }
+    let certificate = votes.certificate(&genesis.validator_set()).unwrap();
+    // Validator 2 has the batch, 1 does not, 3 is away.
+    ledger(&genesis, &ahead).commit(&mut executed, &certificate).unwrap();
+    let empty = store(&genesis);
+    let nodes = [store(&genesis), store(&genesis), ahead];
+    let nodes: Vec<_> = nodes
+        .into_iter()
+        .enumerate()
+        .map(|(index, store)| Node::start(&hub, &genesis, index, store, clock.clone()))
+        .collect();
+    nodes[0].forwarder.submit(Account::new(1).transfer(0, 1)).unwrap();
+    connect_all(&hub, &[0, 1]);
+    tokio::time::sleep(std::time::Duration::from_millis(150)).await;
+    connect_all(&hub, &[0, 1, 2]);
+    // Whoever does not wait has voted long since.
+    tokio::time::sleep(std::time::Duration::from_millis(150)).await;
+    assert_eq!(nodes[0].validator.status().voted, None);
+    // Sync brings the batch to all; the next one is the proposer's.
+    for store in [&nodes[0].store, &nodes[1].store, &empty] {
+        ledger(&genesis, store).commit(&mut executed, &certificate).unwrap();
+    }
+    for node in &nodes {
+        node.reaches(2).await;
+    }
+    assert_eq!(nodes[0].store.header(BatchNumber(1)).unwrap(), empty.header(BatchNumber(1)).unwrap());
+}
+
+// One wrong reading of the proposer's clock costs minutes, not the year that it is wrong by.
+#[test]
+fn time_goes_on_in_bounded_steps() {
+    const YEAR_MS: u64 = 365 * 24 * 3_600_000;
+    let genesis = genesis(1);
+    let store = store(&genesis);
+    let late = batch(&genesis, &store, 0..0, NOW_MS + YEAR_MS);
+    assert_eq!(late.sealed.header.timestamp_ms, NOW_MS + YEAR_MS, "a genesis may be old");
+    let first = batch(&genesis, &store, 0..0, NOW_MS);
+    store.commit(CommitBatch::new(&first.sealed.header, &first.delta), None).unwrap();
+    for (now_ms, expected) in
+        [(NOW_MS + YEAR_MS, NOW_MS + 600_000), (NOW_MS + 7, NOW_MS + 7), (NOW_MS - 7, NOW_MS)]
+    {
+        assert_eq!(batch(&genesis, &store, 0..0, now_ms).sealed.header.timestamp_ms, expected);
+    }
+}
+
 // Two of four are none: nothing is certified. After a restart the proposer proposes the very same batch again, though its
 // clock and its pool are other ones, and once a third one is back it is certified.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn two_silent_halt_and_the_open_batch_survives_a_restart() {
     let (hub, genesis, clock) = (MemoryHub::new(), genesis(4), clock());
     let mut nodes = start_all(&hub, &genesis, &clock);
-    connect_all(&hub, &[0, 1]);
+    connect_all(&hub, &[0, 1, 2]);
     nodes[0].forwarder.submit(Account::new(0).transfer(0, 1)).unwrap();
+    for node in &nodes[..3] {
+        node.reaches(1).await;
+    }
+    hub.disconnect(validator_key(0).public(), validator_key(2).public());
+    nodes[0].forwarder.submit(Account::new(0).transfer(1, 1)).unwrap();
     let proposer = nodes[0].validator.clone();
-    until("two votes are in", || proposer.status().votes == 2).await;
-    assert_eq!(proposer.status().proposing, Some(BatchNumber(1)));
+    let open_votes = || (proposer.status().proposing, proposer.status().votes);
+    until("two votes are in", || open_votes() == (Some(BatchNumber(2)), 2)).await;
     // The refusals to come in would have come: the messengers have asked the silent ones at least once more.
     tokio::time::sleep(std::time::Duration::from_millis(250)).await;
     assert_eq!(proposer.status().votes, 2);
-    assert_eq!(nodes[0].store.head().unwrap().header.number, BatchNumber(0));
+    assert_eq!(nodes[0].store.head().unwrap().header.number, BatchNumber(1));
 
     drop(proposer);
     let disk = nodes.remove(0).stop().await;
@@ -132,15 +191,15 @@ async fn two_silent_halt_and_the_open_batch_survives_a_restart() {
     clock.0.fetch_add(60_000, Relaxed);
     let again = Node::start(&hub, &genesis, 0, disk, clock);
     connect_all(&hub, &[0, 1, 2]);
-    again.reaches(1).await;
-    assert_eq!(again.store.header(BatchNumber(1)).unwrap(), Some(open.clone()));
+    again.reaches(2).await;
+    assert_eq!(again.store.header(BatchNumber(2)).unwrap(), Some(open.clone()));
     for node in &nodes[..2] {
-        node.reaches(1).await;
-        assert_eq!(node.store.header(BatchNumber(1)).unwrap(), Some(open.clone()));
+        node.reaches(2).await;
+        assert_eq!(node.store.header(BatchNumber(2)).unwrap(), Some(open.clone()));
     }
     // And it goes on from there.
-    again.forwarder.submit(Account::new(0).transfer(1, 1)).unwrap();
-    again.reaches(2).await;
+    again.forwarder.submit(Account::new(0).transfer(2, 1)).unwrap();
+    again.reaches(3).await;
 }
 
 // Without transactions the chain's time goes on in empty batches, if it is told to.
@@ -318,14 +377,25 @@ async fn forged_proposals_are_refused_by_name() {
 async fn duds_leave_the_pool() {
     let genesis = genesis(1);
     let node = Node::start(&MemoryHub::new(), &genesis, 0, store(&genesis), clock());
-    node.forwarder.submit(Account::new(0).dud(0, 9)).unwrap();
+    node.forwarder.submit(Account::contract().transfer(0, 9)).unwrap();
     until("the dud is gone", || node.pool.status().bytes == 0).await;
     assert_eq!(node.store.head().unwrap().header.number, BatchNumber(0));
-    node.forwarder.submit(Account::new(0).dud(0, 9)).unwrap();
+    node.forwarder.submit(Account::contract().transfer(0, 9)).unwrap();
     node.forwarder.submit(Account::new(1).transfer(0, 1)).unwrap();
     node.reaches(1).await;
     until("the pool is empty", || node.pool.status().bytes == 0).await;
     node.stop().await;
+}
+
+// What no state can make valid does not even get in.
+#[test]
+fn the_pool_refuses_what_can_never_execute() {
+    let genesis = genesis(1);
+    let pool = Pool::new(PoolConfig::default(), genesis.chain.clone(), store(&genesis)).unwrap();
+    let error = pool.add(Account::new(0).hopeless(0)).unwrap_err();
+    assert!(error.to_string().starts_with("intrinsic gas too low"), "{error}");
+    assert!(!error.is_retryable());
+    assert_eq!(pool.status().bytes, 0);
 }
 
 // A pool follows batches that somebody else commits, by their deltas or, where those are not stored, by reading accounts.

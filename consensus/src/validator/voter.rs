@@ -118,6 +118,11 @@ impl Voter {
         Ok(Response::Vote { index: self.index, signature })
     }
 
+    /// Tells a proposer with an empty store how far the chain is.
+    pub(super) fn head(&self) -> Result<Response, ProposalError> {
+        Ok(Response::Decided { head: self.ledger.head_number()? })
+    }
+
     /// Commits the batch that this validator holds, if it is the certified one. Any other is left to sync.
     pub(super) fn decide(&mut self, certificate: &Certificate) -> Result<Response, ProposalError> {
         if let Some(held) = self.held.as_mut().filter(|held| held.info == certificate.info) {

@@ -1,0 +1,44 @@
+//! [`Said`]: keeps a log from saying the same thing ten times a second.
+
+use slipstream_types::BatchNumber;
+
+/// Texts remembered for one batch; whoever finds still more of them has said enough.
+const TEXTS_MAX: usize = 16;
+
+/// What has been logged about the current batch.
+#[derive(Default)]
+pub(super) struct Said {
+    number: Option<BatchNumber>,
+    texts: Vec<String>,
+}
+
+impl Said {
+    /// Whether to log the text: once per batch. Another batch begins anew.
+    pub(super) fn is_new(&mut self, number: Option<BatchNumber>, text: &str) -> bool {
+        if self.number != number {
+            *self = Said { number, texts: Vec::new() };
+        }
+        if self.texts.len() >= TEXTS_MAX || self.texts.iter().any(|said| said == text) {
+            return false;
+        }
+        self.texts.push(text.to_owned());
+        true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    // Each text once per batch, whatever comes in between, and not without end.
+    #[test]
+    fn each_text_once_per_batch() {
+        let mut said = Said::default();
+        let (one, two) = (Some(BatchNumber(1)), Some(BatchNumber(2)));
+        let heard = [(one, "a"), (one, "b"), (one, "a"), (two, "a"), (two, "a")]
+            .map(|(n, text)| said.is_new(n, text));
+        assert_eq!(heard, [true, true, false, true, false]);
+        let many = (0..100).filter(|n| said.is_new(two, &n.to_string())).count();
+        assert_eq!(many, TEXTS_MAX - 1);
+    }
+}
