@@ -7,6 +7,7 @@ use std::{
 };
 
 use serde_saphyr::{Options, SnippetMode};
+use slipstream_network::PeerAddress;
 use slipstream_types::limits;
 
 use crate::{ConfigError, NodeConfig, Role};
@@ -105,6 +106,14 @@ fn check(config: &NodeConfig, path: &Path) -> Result<(), ConfigError> {
                 "set `genesis: FILE` to the file that all validators of the chain share",
             );
         }
+        Role::Validator if !config.storage.fsync => {
+            return rule(
+                "storage.fsync",
+                "a validator that does not wait for the disk may forget a vote in a power cut, and then sign two different batches \
+                 of one number",
+                "leave `fsync` out or set it to `true`",
+            );
+        }
         Role::Fullnode if config.genesis.is_none() && config.waypoint.is_none() => {
             return rule(
                 "genesis",
@@ -120,6 +129,17 @@ fn check(config: &NodeConfig, path: &Path) -> Result<(), ConfigError> {
             );
         }
         Role::Validator | Role::Fullnode => {}
+    }
+    let unreachable = |peer: &&PeerAddress| peer.address.ip().is_unspecified() || peer.address.port() == 0;
+    if let Some(peer) = config.network.peers.iter().find(unreachable) {
+        let problem = format!(
+            "nobody can be dialled at {peer}: that is where a peer listens, on any address of its machine"
+        );
+        return rule(
+            "network.peers",
+            &problem,
+            "write the IP at which that machine is reached from here, and the peer's UDP port, as `ID@IP:PORT`",
+        );
     }
     config.network.check().map_err(|source| ConfigError::Network { path: path.to_owned(), source })?;
     let body_bytes_min = 2 * limits::TRANSACTION_BYTES_MAX + 1_024;

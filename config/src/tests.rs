@@ -117,6 +117,31 @@ fn rules_across_sections() {
     );
 }
 
+/// Goal: what a listening node calls its address is not taken for one that can be dialled: a node would dial itself.
+#[test]
+fn peers_without_an_address_are_refused() {
+    let id = "11".repeat(32);
+    for address in ["0.0.0.0:7400", "[::]:7400", "192.0.2.7:0"] {
+        let text = refused(&fullnode("").replace(PEER, &format!("\"{id}@{address}\"")));
+        assert!(
+            text.starts_with(&format!(
+                "conf/node.yaml: network.peers: nobody can be dialled at {id}@{address}: "
+            )),
+            "{text}"
+        );
+    }
+}
+
+#[test]
+fn a_validator_waits_for_the_disk() {
+    let text = refused("role: validator\ngenesis: g.json\nstorage: { fsync: false }\n");
+    assert!(
+        text.starts_with("conf/node.yaml: storage.fsync: a validator that does not wait for the disk"),
+        "{text}"
+    );
+    parse(&fullnode("storage: { fsync: false }\n"), Path::new("node.yaml")).unwrap();
+}
+
 #[test]
 fn waypoint_alone_is_enough_for_a_fullnode() {
     let zeros = "0".repeat(64);
