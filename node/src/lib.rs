@@ -22,6 +22,7 @@
 //! and time.
 
 pub mod api;
+mod blocking;
 pub mod cli;
 pub mod clock;
 mod error;

@@ -38,16 +38,38 @@ pub(crate) enum RpcError {
     Rejected(String),
     #[error("{0}")]
     TooMuch(String),
+    #[error("{method} failed: {reason}; this is a bug in slipstream, please report it with the node's log")]
+    Internal { method: &'static str, reason: String },
     #[error(transparent)]
     Storage(#[from] StorageError),
     #[error(transparent)]
     Codec(#[from] CodecError),
 }
 
+/// Bytes that a call may return or revert with; the EVM lets it make more than 10 MB for one request.
+pub(crate) const OUTPUT_BYTES_MAX: usize = 1 << 20;
+
 /// The selectors of Solidity's `Error(string)` and `Panic(uint256)`; other data is a contract's own error, or no text at all.
 const KNOWN_REVERTS: [[u8; 4]; 2] = [[0x08, 0xc3, 0x79, 0xa0], [0x4e, 0x48, 0x7b, 0x71]];
 
 impl RpcError {
+    /// A call that panicked, or an answer that cannot be written.
+    pub(crate) fn internal(method: &'static str, error: &dyn std::error::Error) -> RpcError {
+        RpcError::Internal { method, reason: error.to_string() }
+    }
+
+    /// Refuses what a call returned, or reverted with, if it is too long to be sent.
+    pub(crate) fn check_output(output: &[u8]) -> Result<(), RpcError> {
+        if output.len() <= OUTPUT_BYTES_MAX {
+            return Ok(());
+        }
+        let text = format!(
+            "the call's output has {} bytes, at most {OUTPUT_BYTES_MAX} are answered; ask for less at once",
+            output.len()
+        );
+        Err(RpcError::TooMuch(text))
+    }
+
     /// A revert, with its reason if it gives one that is meant to be read.
     pub(crate) fn reverted(reason: Option<String>, output: Bytes) -> RpcError {
         let known = KNOWN_REVERTS.iter().any(|selector| output.starts_with(selector));
@@ -67,7 +89,7 @@ impl From<RpcError> for ErrorObjectOwned {
             }
             RpcError::InvalidParams(_) => INVALID_PARAMS_CODE,
             RpcError::TooMuch(_) => LIMIT_EXCEEDED_CODE,
-            RpcError::Storage(_) | RpcError::Codec(_) => {
+            RpcError::Storage(_) | RpcError::Codec(_) | RpcError::Internal { .. } => {
                 tracing::error!(%message, "a JSON-RPC call failed");
                 INTERNAL_ERROR_CODE
             }

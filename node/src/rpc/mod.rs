@@ -16,7 +16,7 @@ use std::sync::Arc;
 
 use alloy_primitives::U64;
 use jsonrpsee::{RpcModule, core::RegisterMethodError, types::Params};
-use serde_json::{Value, json};
+use serde_json::{Value, json, value::to_raw_value};
 use slipstream_consensus::{Forwarder, Pool};
 use slipstream_executor::Envelope;
 use slipstream_network::Transport;
@@ -25,13 +25,23 @@ use slipstream_sync::Follower;
 use slipstream_types::{ChainConfig, Clock};
 
 pub(crate) use self::batches::Batches;
-use self::errors::RpcResult;
+use self::errors::{RpcError, RpcResult};
+use crate::blocking::Blocking;
 
 /// An Ethereum transaction as JSON-RPC shows it.
 pub(crate) type RpcTransaction = alloy_rpc_types_eth::Transaction<Envelope>;
 
 /// A node that is fewer batches behind what its peers have shown follows the head; more, and it says that it is syncing.
 const SYNCING_GAP_BATCHES: u64 = 16;
+
+/// Most threads that calls take at once, far below the 512 that tokio has for everybody: consensus and sync never wait for them.
+const THREADS_MAX: usize = 64;
+
+/// Calls read the disk or compute: two a core and some that wait for the disk.
+fn threads() -> usize {
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    (2 * cores + 8).min(THREADS_MAX)
+}
 
 /// What every method may use.
 pub(crate) struct RpcContext {
@@ -53,7 +63,7 @@ pub(crate) fn client_version() -> String {
 
 /// Builds the table of methods.
 pub(crate) fn module(context: RpcContext) -> Result<RpcModule<RpcContext>, RegisterMethodError> {
-    let mut table = Table(RpcModule::new(context));
+    let mut table = Table { module: RpcModule::new(context), blocking: Blocking::new(threads()) };
     table.add("web3_clientVersion", |_, _| Ok(client_version()))?;
     table.add("net_version", |context, _| Ok(context.chain.chain_id.to_string()))?;
     table.add("net_listening", |_, _| Ok(true))?;
@@ -88,19 +98,32 @@ pub(crate) fn module(context: RpcContext) -> Result<RpcModule<RpcContext>, Regis
     table.add("eth_getTransactionByBlockHashAndIndex", transactions::by_index)?;
     table.add("eth_getTransactionReceipt", transactions::receipt)?;
     table.add("eth_getLogs", transactions::logs)?;
-    Ok(table.0)
+    Ok(table.module)
 }
 
-struct Table(RpcModule<RpcContext>);
+struct Table {
+    module: RpcModule<RpcContext>,
+    blocking: Blocking,
+}
 
 impl Table {
-    /// Methods read the store or run the EVM, so each call gets a thread that may block.
-    fn add<T: serde::Serialize + Clone + 'static>(
+    /// Methods read the store or run the EVM, so each call gets a thread that may block, and writes its answer there.
+    fn add<T: serde::Serialize>(
         &mut self,
         name: &'static str,
         method: impl Fn(&RpcContext, &Params<'_>) -> RpcResult<T> + Clone + Send + Sync + 'static,
     ) -> Result<(), RegisterMethodError> {
-        self.0.register_blocking_method(name, move |params, context, _| method(&context, &params))?;
+        let blocking = self.blocking.clone();
+        self.module.register_async_method(name, move |params, context, _| {
+            let (blocking, method) = (blocking.clone(), method.clone());
+            async move {
+                let call = move || -> RpcResult<_> {
+                    let result = method(&context, &params)?;
+                    to_raw_value(&result).map_err(|error| RpcError::internal(name, &error).into())
+                };
+                blocking.run(call).await.unwrap_or_else(|error| Err(RpcError::internal(name, &error).into()))
+            }
+        })?;
         Ok(())
     }
 }

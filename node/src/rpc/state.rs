@@ -91,6 +91,7 @@ pub(super) fn call_at_head(context: &RpcContext, params: &Params<'_>) -> RpcResu
     no_overrides(&mut args)?;
     let env = context.env(&view);
     let outcome = call(&view, &env, &request).map_err(RpcError::from)?;
+    RpcError::check_output(&outcome.output)?;
     if outcome.success {
         return Ok(outcome.output);
     }
@@ -110,7 +111,10 @@ pub(super) fn estimate(context: &RpcContext, params: &Params<'_>) -> RpcResult<U
     let env = context.env(&view);
     match estimate_gas(&view, &env, &request) {
         Ok(gas) => Ok(U64::from(gas)),
-        Err(EstimateError::Reverted { output, reason }) => Err(RpcError::reverted(reason, output).into()),
+        Err(EstimateError::Reverted { output, reason }) => {
+            RpcError::check_output(&output)?;
+            Err(RpcError::reverted(reason, output).into())
+        }
         Err(EstimateError::Execute(error)) => Err(RpcError::from(error).into()),
         Err(error @ EstimateError::Halted { .. }) => Err(RpcError::Rejected(error.to_string()).into()),
     }

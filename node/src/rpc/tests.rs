@@ -18,11 +18,18 @@ use slipstream_types::{
     genesis::GenesisAccount,
 };
 
-use super::{Batches, RpcContext, batches::Batch, blocks, errors::RpcError, module, transactions};
+use super::{
+    Batches, RpcContext,
+    batches::Batch,
+    blocks,
+    errors::{OUTPUT_BYTES_MAX, RpcError},
+    module, transactions,
+};
 use crate::clock::SystemClock;
 
 const CHAIN_ID: u64 = 7_357;
 const CONTRACT: Address = Address::repeat_byte(0xcc);
+const ZEROS: Address = Address::repeat_byte(0xdd);
 
 fn key() -> SigningKey {
     SigningKey::from_slice(&[5; 32]).unwrap()
@@ -217,8 +224,8 @@ impl Handler for Nobody {
     }
 }
 
-/// JSON-RPC over a chain that has only its genesis: one rich account and one contract that answers 0x2a without call
-/// data and reverts with any.
+/// JSON-RPC over a chain that has only its genesis: one rich account, one contract that answers 0x2a without call data and
+/// reverts with any, and one that returns as many zeros as its first word says, or reverts with them if there is a second.
 struct Fixture(RpcModule<RpcContext>);
 
 impl Fixture {
@@ -231,6 +238,9 @@ impl Fixture {
             storage: BTreeMap::from([(B256::with_last_byte(1), U256::from(99))]),
             ..GenesisAccount::default()
         };
+        // PUSH1 32 CALLDATALOAD PUSH1 10 JUMPI  PUSH0 CALLDATALOAD PUSH0 RETURN  JUMPDEST PUSH0 CALLDATALOAD PUSH0 REVERT
+        let code = hex!("602035600a575f355ff35b5f355ffd").to_vec();
+        let zeros = GenesisAccount { code: BoundedBytes::new(code).unwrap(), ..GenesisAccount::default() };
         let rich = GenesisAccount {
             balance: U256::from(10).pow(U256::from(18)),
             nonce: 1,
@@ -244,7 +254,7 @@ impl Fixture {
                 fee_recipient: Address::ZERO,
             }])
             .unwrap(),
-            accounts: BTreeMap::from([(sender(), rich), (CONTRACT, contract)]),
+            accounts: BTreeMap::from([(sender(), rich), (CONTRACT, contract), (ZEROS, zeros)]),
         };
         let store = Store::memory(&StorageConfig::default());
         store.initialize(&genesis).unwrap();
@@ -348,6 +358,28 @@ async fn calls_return_revert_and_are_estimated() {
     let (code, text) =
         rpc.error("eth_call", json!([{ "to": CONTRACT }, "latest", { (CONTRACT.to_string()): {} }])).await;
     assert_eq!((code, &*text), (-32602, "state overrides are not supported"));
+}
+
+/// Goal: a small request does not make an answer of any length.
+#[tokio::test]
+async fn long_outputs_are_refused() {
+    let rpc = Fixture::new();
+    let request = |len: usize, reverts: bool| {
+        let words = [U256::from(len), U256::from(u8::from(reverts))];
+        let data =
+            words[..1 + usize::from(reverts)].iter().flat_map(U256::to_be_bytes::<32>).collect::<Bytes>();
+        json!([{ "to": ZEROS, "data": data }, "latest"])
+    };
+    let most = rpc.result("eth_call", request(OUTPUT_BYTES_MAX, false)).await;
+    assert_eq!(most.as_str().unwrap().len(), 2 + 2 * OUTPUT_BYTES_MAX);
+    for (method, reverts) in [("eth_call", false), ("eth_call", true), ("eth_estimateGas", true)] {
+        let (code, text) = rpc.error(method, request(OUTPUT_BYTES_MAX + 1, reverts)).await;
+        assert_eq!(code, -32005, "{method}: {text}");
+        assert!(
+            text.starts_with("the call's output has 1048577 bytes, at most 1048576 are answered"),
+            "{text}"
+        );
+    }
 }
 
 #[tokio::test]

@@ -19,6 +19,8 @@ use super::{
 const LOG_BATCHES_MAX: u64 = 1_000;
 /// Logs that one `eth_getLogs` may return.
 const LOGS_MAX: usize = 10_000;
+/// Bytes of their data; twice as many in the answer, because it is hexadecimal.
+const LOGS_BYTES_MAX: usize = 4 << 20;
 
 /// `eth_sendRawTransaction`
 pub(super) fn send_raw(context: &RpcContext, params: &Params<'_>) -> RpcResult<B256> {
@@ -79,6 +81,7 @@ pub(super) fn logs(context: &RpcContext, params: &Params<'_>) -> RpcResult<Vec<L
         return Err(RpcError::TooMuch(text).into());
     }
     let mut found = Vec::new();
+    let mut bytes = 0;
     for number in first.0..=last.0 {
         let batch = context.batches.get(BatchNumber(number))?;
         let batch = batch.ok_or(RpcError::NotStored { what: "receipts", number: BatchNumber(number) })?;
@@ -86,14 +89,17 @@ pub(super) fn logs(context: &RpcContext, params: &Params<'_>) -> RpcResult<Vec<L
             batch.receipts()?.receipts.iter().enumerate().filter(|(_, one)| !one.logs.is_empty())
         {
             if filter.matches_bloom(receipt.bloom()) {
+                let known = found.len();
                 found.extend(to_logs(&batch, index)?.into_iter().filter(|log| filter.matches(&log.inner)));
+                bytes += found[known..].iter().map(|log| log.inner.data.data.len()).sum::<usize>();
             }
-        }
-        if found.len() > LOGS_MAX {
-            let text = format!(
-                "query returned more than {LOGS_MAX} results; narrow it, batch {number} is the first too many"
-            );
-            return Err(RpcError::TooMuch(text).into());
+            if found.len() > LOGS_MAX || bytes > LOGS_BYTES_MAX {
+                let text = format!(
+                    "query returned more than {LOGS_MAX} results or {LOGS_BYTES_MAX} bytes of data; narrow it, batch {number} is \
+                     the first too many"
+                );
+                return Err(RpcError::TooMuch(text).into());
+            }
         }
     }
     Ok(found)
