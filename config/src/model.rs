@@ -91,7 +91,8 @@ pub struct ApiConfig {
     pub listen: SocketAddr,
     /// Longest request body. Default: 2 MiB, a batch of a hundred ordinary transactions or several of the largest.
     pub max_body_bytes: usize,
-    /// Open connections at a time; more wait in the kernel's queue. Default: 1,024, below the usual limit on open files.
+    /// Open connections at a time; more wait in the kernel's queue. Default: 256, which bounds the memory of requests that are
+    /// being read to half a gigabyte, and leaves most open files to the database.
     pub max_connections: NonZeroUsize,
     /// Whether web pages of any origin may call. Default: no.
     pub cors: bool,
@@ -102,7 +103,7 @@ impl Default for ApiConfig {
         Self {
             listen: (Ipv4Addr::LOCALHOST, 8545).into(),
             max_body_bytes: 2 << 20,
-            max_connections: NonZeroUsize::new(1_024).expect("1,024 is not zero"),
+            max_connections: NonZeroUsize::new(256).expect("256 is not zero"),
             cors: false,
         }
     }

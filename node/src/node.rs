@@ -60,7 +60,7 @@ impl Node {
     pub async fn start(config: &NodeConfig) -> Result<Node, NodeError> {
         let inputs = read_inputs(config)?;
         lock::check_free(&config.data_dir)?;
-        let listener = listener::bind(config.api.listen).await?;
+        let listener = listener::bind(config.api.listen)?;
         let router = Arc::new(Router::default());
         let network = Network::start(&config.network, &inputs.key, router.clone()).await?;
         let opened = open_store(config, inputs.genesis, &*network).await;

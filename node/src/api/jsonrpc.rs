@@ -2,6 +2,7 @@
 
 use std::{borrow::Cow, collections::HashSet, sync::Arc, time::Instant};
 
+use axum::body::Bytes;
 use jsonrpsee::{
     RpcModule,
     types::error::{INVALID_REQUEST_CODE, PARSE_ERROR_CODE},
@@ -10,17 +11,21 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 use tokio::sync::Semaphore;
 
-use super::metrics::Metrics;
+use super::{metrics::Metrics, outgoing::Outgoing};
 use crate::rpc::{self, RpcContext};
 
 /// Requests in one array; what ethers and viem send is below it.
 const ARRAY_MAX: usize = 100;
 /// Bytes of the answers to one array; what comes after is refused, so that an array of large blocks cannot fill memory.
-const ARRAY_ANSWER_BYTES_MAX: usize = 64 << 20;
-/// HTTP bodies worked on at a time; each holds at most one thread that may block. More wait.
-const CONCURRENCY_MAX: usize = 64;
+const ARRAY_ANSWER_BYTES_MAX: usize = 8 << 20;
+/// HTTP bodies worked on at a time, each with the answers that it has so far. More wait.
+const CONCURRENCY_MAX: usize = 32;
+/// Bytes of long answers that are being sent: a dozen of the largest blocks with their receipts.
+const OUTGOING_BYTES_MAX: usize = 256 << 20;
 /// "Response too large", as geth numbers it.
 const TOO_LARGE_CODE: i32 = -32003;
+/// "Limit exceeded" in EIP-1474.
+const LIMIT_EXCEEDED_CODE: i32 = -32005;
 
 /// The table of methods behind the door.
 pub(super) struct JsonRpc {
@@ -28,6 +33,7 @@ pub(super) struct JsonRpc {
     methods: HashSet<&'static str>,
     metrics: Arc<Metrics>,
     room: Semaphore,
+    outgoing: Outgoing,
 }
 
 /// As much of a request as is needed to count it and to answer one that is malformed.
@@ -44,12 +50,22 @@ impl JsonRpc {
     pub(super) fn new(context: RpcContext, metrics: Arc<Metrics>) -> anyhow::Result<JsonRpc> {
         let module = rpc::module(context)?;
         let methods = module.method_names().collect();
-        Ok(JsonRpc { module, methods, metrics, room: Semaphore::new(CONCURRENCY_MAX) })
+        let (room, outgoing) = (Semaphore::new(CONCURRENCY_MAX), Outgoing::new(OUTGOING_BYTES_MAX));
+        Ok(JsonRpc { module, methods, metrics, room, outgoing })
     }
 
     /// The answer to an HTTP body.
-    pub(super) async fn handle(&self, body: &[u8]) -> String {
+    pub(super) async fn handle(&self, body: &[u8]) -> Bytes {
         let _room = self.room.acquire().await;
+        let answer = self.answer(body).await;
+        self.outgoing.hold(answer).unwrap_or_else(|| {
+            let text =
+                "limit exceeded: too many long answers are being read slowly; ask again, or for less at once";
+            error(None, LIMIT_EXCEEDED_CODE, text).into()
+        })
+    }
+
+    async fn answer(&self, body: &[u8]) -> String {
         let Ok(text) = std::str::from_utf8(body) else {
             return error(None, PARSE_ERROR_CODE, "parse error: the body is not UTF-8");
         };

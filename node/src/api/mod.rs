@@ -3,6 +3,7 @@
 mod jsonrpc;
 pub(crate) mod listener;
 pub(crate) mod metrics;
+mod outgoing;
 pub mod status;
 
 use std::{sync::Arc, time::Duration};
@@ -15,21 +16,27 @@ use axum::{
     routing::{get, post},
 };
 use slipstream_config::ApiConfig;
-use tokio::net::TcpListener;
+use tokio::{net::TcpListener, sync::Mutex};
 use tokio_util::sync::CancellationToken;
 use tower_http::{cors::CorsLayer, timeout::TimeoutLayer};
 
 use self::{jsonrpc::JsonRpc, listener::Limited, metrics::Metrics, status::StatusSource};
-use crate::{rpc::RpcContext, tasks::TaskError};
+use crate::{blocking::Blocking, rpc::RpcContext, tasks::TaskError};
 
 /// Longest time for one HTTP request: above the slowest call, below what a stuck client may hold a connection for.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// Requests of operators that are worked on at a time, apart from callers' so that a busy node can still be looked at.
+const OPERATORS_MAX: usize = 4;
 
 /// What the handlers share.
 pub(crate) struct Api {
     jsonrpc: JsonRpc,
     metrics: Arc<Metrics>,
     status: StatusSource,
+    blocking: Blocking,
+    /// Held from sampling to encoding, or what one scrape has reset another would show.
+    scrape: Arc<Mutex<()>>,
 }
 
 impl Api {
@@ -38,7 +45,9 @@ impl Api {
         metrics: Arc<Metrics>,
         status: StatusSource,
     ) -> anyhow::Result<Api> {
-        Ok(Api { jsonrpc: JsonRpc::new(context, metrics.clone())?, metrics, status })
+        let jsonrpc = JsonRpc::new(context, metrics.clone())?;
+        let blocking = Blocking::new(OPERATORS_MAX);
+        Ok(Api { jsonrpc, metrics, status, blocking, scrape: Arc::default() })
     }
 }
 
@@ -72,7 +81,8 @@ async fn jsonrpc(State(api): State<Arc<Api>>, body: axum::body::Bytes) -> Respon
 }
 
 async fn status(State(api): State<Arc<Api>>) -> Response {
-    match tokio::task::spawn_blocking(move || api.status.read()).await {
+    let shared = api.clone();
+    match api.blocking.run(move || shared.status.read()).await {
         Ok(Ok(status)) => Json(status).into_response(),
         Ok(Err(error)) => failed(&error),
         Err(error) => failed(&error),
@@ -80,11 +90,15 @@ async fn status(State(api): State<Arc<Api>>) -> Response {
 }
 
 async fn metrics(State(api): State<Arc<Api>>) -> Response {
-    let encoded = tokio::task::spawn_blocking(move || {
-        api.status.sample(&api.metrics)?;
-        anyhow::Ok(api.metrics.encode()?)
-    });
-    match encoded.await {
+    // Waited for here: a thread that waits would be one of few.
+    let turn = api.scrape.clone().lock_owned().await;
+    let shared = api.clone();
+    let encode = move || {
+        let _turn = turn;
+        shared.status.sample(&shared.metrics)?;
+        anyhow::Ok(shared.metrics.encode()?)
+    };
+    match api.blocking.run(encode).await {
         Ok(Ok(text)) => ([(CONTENT_TYPE, prometheus::TEXT_FORMAT)], text).into_response(),
         Ok(Err(error)) => failed(&*error),
         Err(error) => failed(&error),
@@ -92,7 +106,8 @@ async fn metrics(State(api): State<Arc<Api>>) -> Response {
 }
 
 async fn health(State(api): State<Arc<Api>>) -> Response {
-    match tokio::task::spawn_blocking(move || api.status.store.head()).await {
+    let shared = api.clone();
+    match api.blocking.run(move || shared.status.store.head()).await {
         Ok(Ok(_)) => "ok\n".into_response(),
         Ok(Err(error)) => failed(&error),
         Err(error) => failed(&error),
