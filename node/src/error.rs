@@ -121,7 +121,7 @@ pub enum NodeError {
         /// What it said.
         source: io::Error,
     },
-    /// Asked to stop before it was up.
-    #[error("stopped by a signal before the node was up")]
+    /// Asked to stop a second time while it stopped.
+    #[error("stopped at once by a second signal; what is committed is kept")]
     Interrupted,
 }

@@ -4,6 +4,7 @@ use std::{io::IsTerminal, path::PathBuf, time::Duration};
 
 use clap::Args;
 use miette::{IntoDiagnostic, Result};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use slipstream_config::{LogConfig, LogFormat, NodeConfig};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tracing_subscriber::EnvFilter;
@@ -24,6 +25,7 @@ pub(super) struct RunArgs {
 pub(super) fn run(args: &RunArgs) -> Result<()> {
     let config = slipstream_config::load(&args.config).into_diagnostic()?;
     start_log(&config.log).into_diagnostic()?;
+    raise_open_files();
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .build()
@@ -40,6 +42,22 @@ pub(super) fn log_filter(log: &LogConfig) -> Result<EnvFilter, NodeError> {
     let filter = std::env::var(EnvFilter::DEFAULT_ENV).ok().filter(|text| !text.is_empty());
     let filter = filter.unwrap_or_else(|| log.filter.clone());
     EnvFilter::try_new(&filter).map_err(|error| NodeError::LogFilter { filter, reason: error.to_string() })
+}
+
+/// Takes as many open files as the system allows: the usual 1,024 are meant for programs that use `select`, and a database
+/// and a few hundred connections need more.
+fn raise_open_files() {
+    let limit = getrlimit(Resource::Nofile);
+    let raised = Rlimit { current: limit.maximum, ..limit };
+    if raised.current == limit.current {
+        return;
+    }
+    match setrlimit(Resource::Nofile, raised) {
+        Ok(()) => tracing::debug!(from = limit.current, to = limit.maximum, "raised the limit on open files"),
+        Err(error) => {
+            tracing::warn!(%error, limit = limit.current, "cannot raise the limit on open files; see `ulimit -n`");
+        }
+    }
 }
 
 fn start_log(log: &LogConfig) -> Result<(), NodeError> {
@@ -61,7 +79,10 @@ async fn until_signal(config: &NodeConfig) -> Result<(), NodeError> {
         Signals { interrupt: listen(SignalKind::interrupt())?, terminate: listen(SignalKind::terminate())? };
     let mut node = tokio::select! {
         started = Node::start(config) => started?,
-        _ = signals.next() => return Err(NodeError::Interrupted),
+        name = signals.next() => {
+            tracing::info!(signal = name, "stopped before the node was up; what is committed is kept");
+            return Ok(());
+        }
     };
     print(&node.ready_line());
     tracing::info!(role = config.role.name(), api = %node.api_address(), network = %node.peer_address(), "ready");
