@@ -91,6 +91,7 @@ fn table(status: &Value) -> String {
     row("genesis", at("/genesis"));
     row("role", at("/role"));
     row("peer", at("/peer_address"));
+    row("", at("/peer_address").and_then(|peer| reach_hint(&peer)));
     row("head", at("/head/number"));
     row("  digest", at("/head/digest"));
     row("  state root", at("/head/state_root"));
@@ -108,6 +109,22 @@ fn table(status: &Value) -> String {
     );
     row("  received", at("/sync/bytes_received").map(|bytes| format!("{bytes} bytes")));
     row(
+        "consensus",
+        at("/consensus/index").zip(at("/consensus/validators")).map(|(index, validators)| {
+            let proposes =
+                if at("/consensus/proposer").as_deref() == Some("true") { ", proposes" } else { "" };
+            format!("validator {index} of {validators}, counted from 0{proposes}")
+        }),
+    );
+    row("  voted", at("/consensus/voted").map(|number| format!("batch {number}")));
+    row(
+        "  collecting",
+        at("/consensus/proposing").zip(at("/consensus/votes").zip(at("/consensus/quorum"))).map(
+            |(number, (votes, quorum))| format!("batch {number}: {votes} votes, {quorum} make a certificate"),
+        ),
+    );
+    row("  refused", at("/consensus/refused").map(|refused| format!("{refused} proposals and decisions")));
+    row(
         "pool",
         at("/pool/pending")
             .zip(at("/pool/queued"))
@@ -121,7 +138,37 @@ fn table(status: &Value) -> String {
         let rtt = peer.get("rtt_ms").and_then(Value::as_f64).unwrap_or_default();
         row("", Some(format!("{id}@{address} {rtt:.1} ms")));
     }
+    let judged =
+        status.pointer("/sync/peers").and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
+    // Peers that do what they should stand above.
+    for peer in judged {
+        row("", judgement(peer));
+    }
     text
+}
+
+/// What to do about an address that means all addresses of the machine.
+fn reach_hint(peer: &str) -> Option<String> {
+    let address: SocketAddr = peer.split_once('@')?.1.parse().ok()?;
+    let ip = address.ip();
+    ip.is_unspecified()
+        .then(|| format!("for network.peers of others, replace {ip} by this machine's reachable IP"))
+}
+
+/// What sync holds against a peer, if anything.
+fn judgement(peer: &Value) -> Option<String> {
+    let field = |name: &str| peer.get(name).and_then(plain);
+    let state = match (field("banned")?.as_str(), field("pause_ms")?.as_str()) {
+        ("true", _) => "banned".to_owned(),
+        (_, "0") => "not paused any more".to_owned(),
+        (_, pause) => format!("paused for {pause} ms"),
+    };
+    let reason = field("last_reason");
+    if reason.is_none() && state.starts_with("not") {
+        return None;
+    }
+    let reason = reason.unwrap_or_else(|| "no reason is known".to_owned());
+    Some(format!("{}: {state}, {} failures: {reason}", field("id")?, field("failures").unwrap_or_default()))
 }
 
 /// A scalar without quotes.
@@ -138,6 +185,34 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+
+    /// Goal: what an operator needs when a node does not follow stands in the table, not only in the JSON.
+    #[test]
+    fn table_names_reasons() {
+        let status = json!({
+            "peer_address": "ab@0.0.0.0:7400",
+            "consensus": { "index": 1, "validators": 4, "quorum": 3, "proposer": true, "voted": 7, "proposing": 8, "votes": 2,
+                "refused": 5 },
+            "sync": { "peers": [
+                { "id": "aa", "banned": false, "pause_ms": 0, "failures": 0, "last_reason": null },
+                { "id": "bb", "banned": false, "pause_ms": 0, "failures": 1, "last_reason": "it was late" },
+                { "id": "cc", "banned": false, "pause_ms": 250, "failures": 2, "last_reason": "it refused" },
+                { "id": "dd", "banned": true, "pause_ms": 9, "failures": 3, "last_reason": "a wrong proof" },
+            ] },
+        });
+        let expected = "peer         ab@0.0.0.0:7400
+             for network.peers of others, replace 0.0.0.0 by this machine's reachable IP
+consensus    validator 1 of 4, counted from 0, proposes
+  voted      batch 7
+  collecting batch 8: 2 votes, 3 make a certificate
+  refused    5 proposals and decisions
+peers        0
+             bb: not paused any more, 1 failures: it was late
+             cc: paused for 250 ms, 2 failures: it refused
+             dd: banned, 3 failures: a wrong proof
+";
+        assert_eq!(table(&status), expected);
+    }
 
     #[test]
     fn table_shows_what_is_there() {
