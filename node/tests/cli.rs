@@ -185,6 +185,52 @@ fn init_writes_once_and_what_it_writes_is_valid() {
     assert_eq!(fs::read_to_string(&config).unwrap(), before);
 }
 
+/// Goal: an address that a node prints for itself cannot be pasted as it is.
+#[test]
+fn init_refuses_a_peer_that_cannot_be_dialled() {
+    let chain = Chain::new();
+    let (dir, genesis) = (chain.path("new"), chain.path("genesis.json"));
+    let peer = format!("{}@0.0.0.0:7400", "12".repeat(32));
+    let args =
+        ["init", "--dir", dir.to_str().unwrap(), "--genesis", genesis.to_str().unwrap(), "--peer", &peer];
+    let text = printed(&args, false);
+    assert!(text.contains(&format!("nobody can be dialled at {peer}")), "{text}");
+    assert!(!dir.exists());
+}
+
+/// Goal: a stop is a stop, also while the node waits for its first peer.
+#[test]
+fn a_signal_during_the_start_is_no_failure() {
+    let dir = tempfile::tempdir().unwrap();
+    let chain = Chain { dir, genesis: Chain::new().genesis };
+    keys::create(&chain.path("node.key")).unwrap();
+    // Nobody listens there.
+    let nobody = UdpSocket::bind("127.0.0.1:0").unwrap();
+    let peer = format!("{}@{}", "12".repeat(32), nobody.local_addr().unwrap());
+    let text = format!(
+        "role: fullnode\nwaypoint: \"7:0x{}\"\nnetwork: {{ listen: \"127.0.0.1:0\", peers: [\"{peer}\"] }}\napi: {{ listen: \
+         \"127.0.0.1:0\" }}\n",
+        "ab".repeat(32)
+    );
+    fs::write(chain.path("node.yaml"), text).unwrap();
+    let child = Command::new(BINARY)
+        .args(["run", "--config", &chain.config()])
+        .env_remove("RUST_LOG")
+        .stdout(Stdio::null())
+        .stderr(Stdio::from(fs::File::create(chain.path("log")).unwrap()))
+        .spawn()
+        .unwrap();
+    let node = Running { child, api: String::new(), ready: String::new() };
+    let log = || fs::read_to_string(chain.path("log")).unwrap();
+    let deadline = Instant::now() + PATIENCE;
+    while !log().contains("asking peers for the genesis") {
+        assert!(Instant::now() < deadline, "it does not start: {}", log());
+        wait();
+    }
+    node.stop();
+    assert!(log().contains("stopped before the node was up"), "{}", log());
+}
+
 #[test]
 fn init_refuses_before_it_writes() {
     let dir = tempfile::tempdir().unwrap();
@@ -295,6 +341,10 @@ fn a_single_validator_runs_answers_and_stops() {
         "{metrics}"
     );
     assert_eq!(node.http("GET /health", ""), "ok\n");
+    let limits = fs::read_to_string(format!("/proc/{}/limits", node.child.id())).unwrap();
+    let files = limits.lines().find_map(|line| line.strip_prefix("Max open files")).unwrap();
+    let (soft, hard) = files.trim().split_once(' ').unwrap();
+    assert!(hard.trim().starts_with(soft), "the soft limit is not at the hard one: {files}");
 
     let second = printed(&["run", "--config", &chain.config()], false);
     assert!(second.contains(&format!("in use by pid {} (", node.child.id())), "{second}");
