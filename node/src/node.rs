@@ -36,7 +36,7 @@ const DECIDED_MAX: usize = 16;
 /// How long each group of tasks may take to end. Five groups stay below what service managers wait before they kill.
 const STOP_PATIENCE: Duration = Duration::from_secs(5);
 /// The order in which tasks are told to stop.
-const STOP_ORDER: [&str; 6] = ["api", "consensus", "announcer", "forwarder", "sync", "pool"];
+const STOP_ORDER: [&str; 7] = ["api", "consensus", "announcer", "forwarder", "sync", "pool", "network"];
 
 /// What the configuration names, read and checked; nothing is written yet.
 struct Inputs {
@@ -166,6 +166,14 @@ impl Node {
         tasks.spawn("sync", |shutdown| async move { Ok(follower.run(shutdown).await?) });
         tasks.spawn("pool", |shutdown| until_shutdown(maintain(pool, shutdown.clone()), shutdown));
         tasks.spawn("forwarder", |shutdown| until_shutdown(forwarder.run(shutdown.clone()), shutdown));
+        let watched = network.clone();
+        tasks.spawn("network", |shutdown| async move {
+            tokio::select! {
+                () = shutdown.cancelled() => Ok(()),
+                // A node that nobody can reach any more must not look alive.
+                reason = watched.failed() => Err(reason.into()),
+            }
+        });
         let api_config = config.api.clone();
         tasks.spawn("api", |shutdown| api::serve(listener, api_config, Arc::new(api), shutdown));
         Ok(Node { tasks, network, store, api_address, peer_address, _lock: lock })
