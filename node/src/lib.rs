@@ -11,7 +11,7 @@
 //! ```
 //!
 //! * [`node`]: what runs, in which order it starts and stops. [`tasks`]: every task has a name, an owner and an end.
-//! * [`cli`]: `slipstream init | run | status | config check`.
+//! * [`cli`]: `slipstream init | run | status | snapshot … | config check`.
 //! * [`keys`], [`genesis_file`], [`lock`]: the files around a node.
 //! * `rpc`: batches as Ethereum blocks. [`api`]: the HTTP side.
 //!

@@ -13,6 +13,7 @@ use slipstream_storage::Store;
 use slipstream_sync::{Follower, SyncServer, announcement, fetch_genesis};
 use slipstream_types::{BatchNumber, Clock, Genesis, SecretKey, Waypoint};
 use tokio::{net::TcpListener, sync::mpsc};
+use tokio_util::sync::CancellationToken;
 
 use crate::{
     api::{self, Api, listener, metrics::Metrics, status::StatusSource},
@@ -22,11 +23,11 @@ use crate::{
     lock::{self, DataLock},
     router::{Router, Services},
     rpc::{Batches, RpcContext},
-    tasks::{TaskFailure, Tasks},
+    tasks::{TaskError, TaskFailure, Tasks},
 };
 
 /// The database's directory in the data directory.
-const DATABASE: &str = "db";
+pub(crate) const DATABASE: &str = "db";
 /// How long peers are asked for the genesis of a waypoint before the node gives up and says what they answered.
 const GENESIS_PATIENCE: Duration = Duration::from_secs(30);
 /// How long a validator's follower leaves a new batch to consensus; a decision that is later than this was lost.
@@ -35,8 +36,11 @@ const DECISION_PATIENCE: Duration = Duration::from_secs(1);
 const DECIDED_MAX: usize = 16;
 /// How long each group of tasks may take to end. Five groups stay below what service managers wait before they kill.
 const STOP_PATIENCE: Duration = Duration::from_secs(5);
+/// Time between two prunings: each costs the commits one small write, and the disk is not filled in seconds.
+const PRUNE_INTERVAL: Duration = Duration::from_secs(5);
 /// The order in which tasks are told to stop.
-const STOP_ORDER: [&str; 7] = ["api", "consensus", "announcer", "forwarder", "sync", "pool", "network"];
+const STOP_ORDER: [&str; 8] =
+    ["api", "consensus", "announcer", "forwarder", "sync", "pool", "pruner", "network"];
 
 /// What the configuration names, read and checked; nothing is written yet.
 struct Inputs {
@@ -166,6 +170,8 @@ impl Node {
         tasks.spawn("sync", |shutdown| async move { Ok(follower.run(shutdown).await?) });
         tasks.spawn("pool", |shutdown| until_shutdown(maintain(pool, shutdown.clone()), shutdown));
         tasks.spawn("forwarder", |shutdown| until_shutdown(forwarder.run(shutdown.clone()), shutdown));
+        let pruned = store.clone();
+        tasks.spawn("pruner", |shutdown| prune(pruned, shutdown));
         let watched = network.clone();
         tasks.spawn("network", |shutdown| async move {
             tokio::select! {
@@ -216,10 +222,31 @@ impl Node {
 /// A task that has nothing to report; ending before it was told to is a failure like any other.
 async fn until_shutdown(
     work: impl Future<Output = ()>,
-    shutdown: tokio_util::sync::CancellationToken,
-) -> Result<(), crate::tasks::TaskError> {
+    shutdown: CancellationToken,
+) -> Result<(), TaskError> {
     work.await;
     if shutdown.is_cancelled() { Ok(()) } else { Err("it ended by itself".into()) }
+}
+
+/// Drops what is beyond the windows of `storage.prune` as the head moves on.
+async fn prune(store: Store, shutdown: CancellationToken) -> Result<(), TaskError> {
+    let mut head = store.watch_head();
+    loop {
+        let pruning = store.clone();
+        for pruned in tokio::task::spawn_blocking(move || pruning.prune()).await?? {
+            if pruned.bytes > 0 {
+                tracing::info!(kind = pruned.kind.name(), lowest = %pruned.lowest, bytes = pruned.bytes, "pruned");
+            }
+        }
+        tokio::select! {
+            () = shutdown.cancelled() => return Ok(()),
+            () = tokio::time::sleep(PRUNE_INTERVAL) => {}
+        }
+        tokio::select! {
+            () = shutdown.cancelled() => return Ok(()),
+            changed = head.changed() => changed?,
+        }
+    }
 }
 
 fn spawn_validator(

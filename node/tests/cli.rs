@@ -462,3 +462,26 @@ fn a_waypoint_of_another_ledger_is_refused_before_anything_is_written() {
     follower.refused(&["genesis.json is not the genesis of the ledger that waypoint", &waypoint]);
     validator.stop();
 }
+
+/// Goal: what `snapshot` writes for an operator starts another node, and nothing touches a directory that is in use.
+#[test]
+fn snapshots_go_from_node_to_node_by_files() {
+    let chain = Chain::new();
+    let running = Running::start(&chain);
+    let locked = printed(&["snapshot", "list", "--config", &chain.config()], false);
+    assert!(locked.contains("is in use by pid"), "{locked}");
+    running.rpc("eth_blockNumber", json!([]));
+    running.stop();
+
+    let uncertified = printed(&["snapshot", "create", "--config", &chain.config()], false);
+    assert!(uncertified.contains("no snapshot can be made of batch 0"), "{uncertified}");
+    let empty = printed(&["snapshot", "list", "--config", &chain.config()], true);
+    assert!(empty.contains("no snapshots"), "{empty}");
+    let dir = chain.path("export");
+    let dir = dir.to_str().unwrap();
+    let none = printed(&["snapshot", "export", "--config", &chain.config(), dir], false);
+    assert!(none.contains("there is no snapshot to export"), "{none}");
+    let missing =
+        printed(&["snapshot", "verify", dir, "--waypoint", &format!("1:0x{}", "00".repeat(32))], false);
+    assert!(missing.contains("MANIFEST"), "{missing}");
+}

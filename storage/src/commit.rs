@@ -8,19 +8,24 @@ use std::{
 use rayon::prelude::*;
 use slipstream_types::{
     Address, B256, BatchHeader, BatchNumber, Blob, BlobKind, Certificate, Delta, Digest, Path, StateKey,
-    StateValue, delta::DeltaEntry, keccak256,
+    StateValue,
+    accumulator::{Accumulator, NodePosition},
+    delta::DeltaEntry,
+    keccak256,
+    state::Paths,
+    tree::Subtree,
 };
 
 use crate::{
-    backend::{Column, WriteBatch},
+    backend::{Column, Rows, WriteBatch},
     error::StorageError,
-    schema::{self, HEAD_KEY, HeadRecord, StateColumn},
+    schema::{self, GENESIS_KEY, HEAD_KEY, HeadRecord, StateColumn},
     state::{Tree, Update},
     store::{Current, Head, Store},
 };
 
-/// Below this many entries one thread prepares a delta faster than two.
-const PARALLEL_ENTRIES_MIN: usize = 256;
+/// Entries that one thread prepares at a time; fewer are not worth another thread.
+const PREPARE_ENTRIES: usize = 512;
 
 /// A batch with the parts of it that are to be stored. Parts that are left out are simply not there to be served.
 #[derive(Clone, Copy, Debug)]
@@ -87,8 +92,8 @@ impl Speculation {
 
 /// A delta as it is written.
 struct Changes {
-    /// Row bytes by path, none for a deletion.
-    rows: Vec<(Path, Option<Vec<u8>>)>,
+    /// In runs, as they were prepared.
+    rows: Vec<Rows>,
     /// New code by its hash.
     codes: BTreeMap<Digest, Vec<u8>>,
     /// Code that accounts of the delta have, with one of them each.
@@ -97,15 +102,18 @@ struct Changes {
 
 impl Changes {
     fn of(delta: &Delta) -> (Changes, Vec<Update>) {
-        let prepare = |entry: &DeltaEntry| {
-            let path = entry.key.path();
-            let row = entry.value.map(|value| schema::encode_row(&entry.key, &value));
-            ((path, row), (path, entry.value.map(|value| value.hash(&entry.key))))
+        let entries = delta.entries();
+        let runs: Vec<_> = if entries.len() <= PREPARE_ENTRIES {
+            entries.chunks(PREPARE_ENTRIES).map(prepare).collect()
+        } else {
+            entries.par_chunks(PREPARE_ENTRIES).map(prepare).collect()
         };
-        let (rows, updates) = match delta.entries() {
-            entries if entries.len() < PARALLEL_ENTRIES_MIN => entries.iter().map(prepare).unzip(),
-            entries => entries.par_iter().map(prepare).unzip(),
-        };
+        let mut updates = Vec::with_capacity(entries.len());
+        let mut rows = Vec::with_capacity(runs.len());
+        for (run_rows, run_updates) in runs {
+            updates.extend(run_updates);
+            rows.push(run_rows);
+        }
         let codes =
             delta.codes().iter().map(|code| (Digest::from(keccak256(&code[..])), code.to_vec())).collect();
         let code_of = |entry: &DeltaEntry| match (entry.key, entry.value) {
@@ -114,21 +122,31 @@ impl Changes {
             }
             _ => None,
         };
-        let referenced = delta.entries().iter().filter_map(code_of).collect();
+        let referenced = entries.iter().filter_map(code_of).collect();
         (Changes { rows, codes, referenced }, updates)
     }
 
     fn apply(self, column: Column, batch: &mut WriteBatch) {
-        for (path, row) in self.rows {
-            match row {
-                Some(row) => batch.put(column, path.0, row),
-                None => batch.delete(column, path.0),
-            }
+        for rows in self.rows {
+            batch.rows(column, rows);
         }
         for (hash, code) in self.codes {
             batch.put(Column::Codes, hash.0, code);
         }
     }
+}
+
+/// Path, bytes and hash of each row, all computed once.
+fn prepare(entries: &[DeltaEntry]) -> (Rows, Vec<Update>) {
+    let mut rows = Rows::with_capacity(entries.len());
+    let mut paths = Paths::default();
+    let update = |entry: &DeltaEntry| {
+        let path = paths.path(&entry.key);
+        let write = entry.value.map(|value| move |row: &mut Vec<u8>| value.append_row(&entry.key, row));
+        (path, rows.push(path, write).map(StateValue::row_hash))
+    };
+    let updates = entries.iter().map(update).collect();
+    (rows, updates)
 }
 
 impl Store {
@@ -137,7 +155,32 @@ impl Store {
     /// # Errors
     /// [`StorageError::NotInitialized`].
     pub fn speculate(&self, delta: &Delta) -> Result<Speculation, StorageError> {
-        Ok(speculate(Some(&*self.current()?), delta))
+        let (current, tree) = self.current_with_tree()?;
+        let (changes, updates) = Changes::of(delta);
+        Ok(Speculation { base: current.head.digest, tree: tree.apply(&updates)?, changes })
+    }
+
+    /// The root that the head's state would have after a run of deltas: they are merged first, so that a node's hash is
+    /// computed once however often it changes. Writes nothing.
+    ///
+    /// # Errors
+    /// [`StorageError::NotInitialized`].
+    pub fn speculate_run(&self, deltas: &[&Delta]) -> Result<Digest, StorageError> {
+        let (_, tree) = self.current_with_tree()?;
+        let mut merged: BTreeMap<Path, Option<Digest>> = BTreeMap::new();
+        for delta in deltas {
+            merged.extend(Changes::of(delta).1);
+        }
+        Ok(tree.apply(&merged.into_iter().collect::<Vec<_>>())?.root())
+    }
+
+    /// The part of the head's state whose paths share the first `bits` bits of `path`: two versions are equal there if
+    /// these are.
+    ///
+    /// # Errors
+    /// [`StorageError::NotInitialized`].
+    pub fn subtree(&self, path: &Path, bits: usize) -> Result<Subtree, StorageError> {
+        self.current_with_tree()?.1.subtree(path, bits.min(256))
     }
 
     /// Makes the next batch the head: checks number, parent, state root, certificate and code, then writes everything at
@@ -172,27 +215,20 @@ impl Store {
         speculation: Option<Speculation>,
     ) -> Result<(), StorageError> {
         let header = batch.header;
-        let number = header.number;
-        let speculation = speculation
-            .filter(|speculation| speculation.base == base_digest(base))
-            .unwrap_or_else(|| speculate(base, batch.delta));
-        let (expected, found) = (header.state_root, speculation.root());
-        if found != expected {
-            return Err(StorageError::StateRootMismatch { number, expected, found });
-        }
-        self.check_codes(number, &speculation.changes)?;
-        for (kind, blob) in batch.blobs() {
-            blob.map(|blob| blob.content_len(kind)).transpose()?;
-        }
-
-        let digest = header.digest();
-        let mut accumulator = base.map(|base| base.head.accumulator.clone()).unwrap_or_default();
-        let nodes = accumulator.append(digest);
-        if let Some(certificate) = batch.certificate {
-            check_certificate(certificate, header, accumulator.root())?;
-        }
+        let base_digest = base.map_or(Digest::ZERO, |base| base.head.digest);
+        let next = match speculation.filter(|speculation| speculation.base == base_digest) {
+            Some(Speculation { tree, changes, .. }) => Next { tree, changes, updates: None },
+            None => Next::of(base, batch.delta)?,
+        };
+        let Appended { digest, accumulator, nodes } = match self.check_next(base, batch, &next) {
+            Ok(checked) => checked,
+            Err(error) => {
+                put_back(base, next.tree, next.updates)?;
+                return Err(error);
+            }
+        };
         let record = next_record(base, batch);
-        let Speculation { tree, changes, .. } = speculation;
+        let Next { tree, changes, updates } = next;
 
         let mut writes = WriteBatch::default();
         changes.apply(record.active.column(), &mut writes);
@@ -202,15 +238,47 @@ impl Store {
         put_header(&mut writes, header, &digest);
         self.put_parts(&mut writes, batch);
         writes.put(Column::Meta, HEAD_KEY, schema::encode(&record));
-        self.write(writes, true)?;
+        if let Err(error) = self.write(writes, true) {
+            if self.check_poison().is_ok() {
+                // Nothing was written, as on a disk that is nearly full: the batch may come again.
+                put_back(base, tree, updates)?;
+            }
+            return Err(error);
+        }
 
         let head = Head { header: header.clone(), digest, accumulator };
-        let current = Arc::new(Current { head, record, tree, reader: self.0.backend.snapshot() });
+        let current = self.current_of(head, record, tree);
         self.install(Arc::clone(&current));
         if let Some(certificate) = batch.certificate {
             self.make_snapshot(&current, certificate);
         }
+        self.prepare_snapshot(header.number);
         Ok(())
+    }
+
+    /// Whether the batch's parts fit each other, its state and the ledger before it.
+    fn check_next(
+        &self,
+        base: Option<&Current>,
+        batch: &CommitBatch<'_>,
+        next: &Next,
+    ) -> Result<Appended, StorageError> {
+        let header = batch.header;
+        let (number, expected, found) = (header.number, header.state_root, next.tree.root());
+        if found != expected {
+            return Err(StorageError::StateRootMismatch { number, expected, found });
+        }
+        self.check_codes(number, &next.changes)?;
+        for (kind, blob) in batch.blobs() {
+            blob.map(|blob| blob.content_len(kind)).transpose()?;
+        }
+        let digest = header.digest();
+        let mut accumulator = base.map(|base| base.head.accumulator.clone()).unwrap_or_default();
+        let nodes = accumulator.append(digest);
+        if let Some(certificate) = batch.certificate {
+            check_certificate(certificate, header, accumulator.root())?;
+        }
+        Ok(Appended { digest, accumulator, nodes })
     }
 
     fn check_codes(&self, number: BatchNumber, changes: &Changes) -> Result<(), StorageError> {
@@ -229,8 +297,10 @@ impl Store {
         let number = batch.header.number;
         let key = schema::number_key(number);
         for (kind, blob) in batch.blobs() {
-            if let (Some(column), Some(blob)) = (schema::blob_column(kind), blob) {
-                writes.put(column, key, blob.as_bytes());
+            match (kind, schema::blob_column(kind), blob) {
+                (BlobKind::Genesis, _, Some(blob)) => writes.put(Column::Meta, GENESIS_KEY, blob.as_bytes()),
+                (_, Some(column), Some(blob)) => writes.put(column, key, blob.as_bytes()),
+                _ => {}
             }
         }
         if let Some(certificate) = batch.certificate {
@@ -244,14 +314,47 @@ impl Store {
     }
 }
 
-fn base_digest(base: Option<&Current>) -> Digest {
-    base.map_or(Digest::ZERO, |base| base.head.digest)
+/// The ledger with one header more.
+struct Appended {
+    digest: Digest,
+    accumulator: Accumulator,
+    nodes: Vec<(NodePosition, Digest)>,
 }
 
-fn speculate(base: Option<&Current>, delta: &Delta) -> Speculation {
-    let (changes, updates) = Changes::of(delta);
-    let tree = base.map(|base| base.tree.clone()).unwrap_or_default().apply(&updates);
-    Speculation { base: base_digest(base), tree, changes }
+/// The state after the batch that is being committed.
+struct Next {
+    tree: Tree,
+    changes: Changes,
+    /// Where the tree is the head's own, changed in place; none where it is a copy.
+    updates: Option<Vec<Update>>,
+}
+
+impl Next {
+    /// Takes the head's tree: a commit that succeeds has no use for the old one, and one that fails at the disk ends the
+    /// store.
+    fn of(base: Option<&Current>, delta: &Delta) -> Result<Next, StorageError> {
+        let (changes, updates) = Changes::of(delta);
+        let tree = match base {
+            Some(base) => base.tree.lock().take().ok_or(StorageError::Poisoned)?,
+            None => Tree::default(),
+        };
+        Ok(Next { tree: tree.apply(&updates)?, changes, updates: Some(updates) })
+    }
+}
+
+/// Makes the head's tree again of the next one, because the batch was refused: the keys that it changed get the hashes of
+/// their rows back.
+fn put_back(base: Option<&Current>, next: Tree, updates: Option<Vec<Update>>) -> Result<(), StorageError> {
+    let (Some(base), Some(updates)) = (base, updates) else { return Ok(()) };
+    let keys: Vec<&[u8]> = updates.iter().map(|(path, _)| &path.0[..]).collect();
+    let rows = base.reader.multi_get(base.record.active.column(), &keys)?;
+    let undo: Vec<Update> = updates
+        .iter()
+        .zip(rows)
+        .map(|((path, _), row)| (*path, row.map(|row| StateValue::row_hash(&row))))
+        .collect();
+    *base.tree.lock() = Some(next.apply(&undo)?);
+    Ok(())
 }
 
 fn next_record(base: Option<&Current>, batch: &CommitBatch<'_>) -> HeadRecord {

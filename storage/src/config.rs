@@ -1,4 +1,4 @@
-//! [`StorageConfig`].
+//! [`StorageConfig`] and [`PruneConfig`].
 
 use serde::{Deserialize, Serialize};
 
@@ -9,6 +9,10 @@ pub struct StorageConfig {
     /// Memory for blocks read from disk, shared by all columns and snapshots. Tuned for the working set of a devnet and of
     /// a machine with 2 GiB.
     pub block_cache_mib: u64,
+    /// Memory for the state tree, about 125 bytes a key; 0 sets no limit. Above it, parts that were not used lately are
+    /// dropped and rebuilt from their rows when they are touched, which costs such an update some tens of microseconds.
+    /// The default holds 17 million keys.
+    pub tree_memory_mib: u64,
     /// A snapshot that peers can restore from is made every so many batches; 0 makes none. One costs a flush of the
     /// memtables, so that rarer is cheaper and more often brings joining nodes closer to the head.
     pub snapshot_interval_batches: u64,
@@ -19,16 +23,50 @@ pub struct StorageConfig {
     pub fsync: bool,
     /// Whether transactions can be found by their hash; about 45 bytes a transaction.
     pub transaction_index: bool,
+    /// How much of the ledger's blobs is kept.
+    pub prune: PruneConfig,
+    /// Nothing is written while the file system has less than this free: a store that runs into a full disk has to be
+    /// restarted, one that stops before does not. Leaves room for what RocksDB writes in the background. 0 asks nothing.
+    pub disk_free_min_mib: u64,
+    /// Whether files are read past the operating system's cache. For machines whose memory belongs to other programs, and
+    /// for measuring the disk; `block_cache_mib` is then all the cache there is.
+    pub direct_reads: bool,
+}
+
+/// How many of the newest batches keep their blobs, per kind; 0 keeps all. Headers, certificates and the state are never
+/// pruned.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct PruneConfig {
+    /// Transactions. Also those that can be found by their hash.
+    pub bodies: u64,
+    /// Receipts.
+    pub receipts: u64,
+    /// State changes; peers that are further behind must execute, or begin from a snapshot.
+    pub deltas: u64,
+    /// Hints.
+    pub hints: u64,
+}
+
+impl PruneConfig {
+    /// The windows in the order of the kinds.
+    pub(crate) fn windows(&self) -> [u64; 4] {
+        [self.bodies, self.receipts, self.deltas, self.hints]
+    }
 }
 
 impl Default for StorageConfig {
     fn default() -> Self {
         Self {
             block_cache_mib: 256,
+            tree_memory_mib: 2_048,
             snapshot_interval_batches: 100,
             snapshots_kept: 2,
             fsync: true,
             transaction_index: true,
+            prune: PruneConfig::default(),
+            disk_free_min_mib: 512,
+            direct_reads: false,
         }
     }
 }

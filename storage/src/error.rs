@@ -86,6 +86,34 @@ pub enum StorageError {
         /// The newest that this program knows.
         supported: u32,
     },
+    /// Written by a program whose formats differ in something that the version does not tell.
+    #[error(
+        "the store in {} was written with other format settings (fingerprint {found}, this program has {expected}): run it with \
+         the program that wrote it, or start with an empty data directory",
+        dir.display()
+    )]
+    OtherFormat {
+        /// The directory.
+        dir: PathBuf,
+        /// The fingerprint found.
+        found: String,
+        /// This program's.
+        expected: String,
+    },
+    /// The file system is nearly full. Nothing was written, and the store goes on once there is room.
+    #[error(
+        "the file system of {} has {free_mib} MiB free, less than the {min_mib} MiB of storage.disk_free_min_mib: nothing more is \
+         written. Make room (`slipstream db prune`, a larger disk), then start the node again",
+        dir.display()
+    )]
+    DiskLow {
+        /// Free now.
+        free_mib: u64,
+        /// What must stay free.
+        min_mib: u64,
+        /// The store's directory.
+        dir: PathBuf,
+    },
     /// What is stored contradicts itself.
     #[error(
         "the store is damaged: {what}. Stop the node, move its data directory away, and start it anew: it restores the \
@@ -116,6 +144,14 @@ pub enum StorageError {
         /// The limit.
         max: usize,
     },
+    /// The head's state cannot be proved to anybody.
+    #[error("no snapshot can be made of batch {number}: {reason}")]
+    NoSnapshot {
+        /// The head.
+        number: BatchNumber,
+        /// Why, and what to do.
+        reason: &'static str,
+    },
     /// A restore was refused or cannot go on.
     #[error(transparent)]
     Restore(#[from] RestoreError),
@@ -135,6 +171,11 @@ pub enum StorageError {
         /// Why not.
         source: std::io::Error,
     },
+    /// A write found no room. It may have arrived in part, so the store refuses further work.
+    #[error(
+        "the disk is full: {0}. Make room, then restart the node: it goes on from its last commit, nothing acknowledged is lost"
+    )]
+    DiskFull(#[source] rocksdb::Error),
     /// RocksDB failed.
     #[error("the database failed: {0}; check the disk's space and health, then restart the node")]
     Database(#[source] rocksdb::Error),
@@ -144,6 +185,10 @@ impl From<rocksdb::Error> for StorageError {
     fn from(error: rocksdb::Error) -> Self {
         match error.kind() {
             rocksdb::ErrorKind::Corruption => StorageError::corrupt(error.to_string()),
+            // RocksDB has a subcode for it, which its binding does not show.
+            rocksdb::ErrorKind::IOError if error.as_ref().contains("No space left on device") => {
+                StorageError::DiskFull(error)
+            }
             _ => StorageError::Database(error),
         }
     }
@@ -166,13 +211,31 @@ pub enum RestoreError {
         /// This one's target.
         target: BatchNumber,
     },
-    /// Chunks follow each other without gap.
-    #[error("the next state chunk must start at path {expected:?}, this one starts at {found:?}")]
+    /// A chunk begins where a range that is asked for begins.
+    #[error(
+        "no state chunk is asked for that starts at path {found:?}; the first that is starts at {expected:?}"
+    )]
     WrongStart {
-        /// Where the next chunk starts; none if all rows are in.
+        /// Where the first chunk starts that is missing; none if all rows are in.
         expected: Option<Path>,
         /// Where this one starts.
         found: Path,
+    },
+    /// A chunk of another state than the target's.
+    #[error("the chunk was checked against the state root {found}, the restore's target has {expected}")]
+    OtherRoot {
+        /// The target's root.
+        expected: Digest,
+        /// The chunk's.
+        found: Digest,
+    },
+    /// Rows that are not there to be checked.
+    #[error("the rows from path {first:?} on are not waiting to be checked against batch {target}")]
+    NotUnchecked {
+        /// The target.
+        target: BatchNumber,
+        /// Where the range starts.
+        first: Path,
     },
     /// A chunk that is not what the target's state holds.
     #[error("state chunk refused: {0}")]
@@ -218,6 +281,15 @@ pub enum ChunkError {
         /// Position of the row.
         index: usize,
     },
+    /// Not the encoding of a chunk.
+    #[error("the chunk is malformed: {reason}")]
+    Malformed {
+        /// What is wrong.
+        reason: &'static str,
+    },
+    /// Its proof is not one.
+    #[error(transparent)]
+    Codec(#[from] CodecError),
     /// The rows are not what the root commits to.
     #[error(transparent)]
     Range(#[from] StateRangeError),
@@ -241,6 +313,7 @@ impl StorageError {
             StorageError::Restore(error) => matches!(
                 error,
                 RestoreError::WrongStart { .. }
+                    | RestoreError::OtherRoot { .. }
                     | RestoreError::Chunk(_)
                     | RestoreError::UnwantedCode { .. }
                     | RestoreError::BadHeaders { .. }

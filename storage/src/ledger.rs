@@ -13,7 +13,7 @@ use crate::{
     backend::{Column, Direction, WriteBatch},
     commit::check_certificate,
     error::{RECORD_BYTES_MAX, RECORD_KEY_BYTES_MAX, StorageError},
-    schema::{self, KINDS},
+    schema::{self, GENESIS_KEY},
     store::{Store, load_accumulator, read_node, with_nodes},
 };
 
@@ -64,16 +64,18 @@ impl Store {
     /// A part of a batch, as it was made. The genesis is batch 0's body.
     pub fn blob(&self, kind: BlobKind, number: BatchNumber) -> Result<Option<Blob>, StorageError> {
         let Some(column) = schema::blob_column(kind) else { return Ok(None) };
-        let bytes = self.0.backend.get(column, &schema::number_key(number))?;
-        bytes
-            .map(|bytes| Blob::from_bytes(bytes).map_err(|error| StorageError::corrupt(error.to_string())))
-            .transpose()
+        let bytes = match column {
+            Column::Bodies if number == BatchNumber(0) => self.0.backend.get(Column::Meta, GENESIS_KEY)?,
+            _ if self.is_pruned(kind, number) => None,
+            _ => self.0.backend.get(column, &schema::number_key(number))?,
+        };
+        bytes.map(decode_blob).transpose()
     }
 
     /// The lowest batch above 0 from which on all blobs of a kind are stored, up to the head; none if the head's is not.
     pub fn lowest(&self, kind: BlobKind) -> Result<Option<BatchNumber>, StorageError> {
         let record = self.current()?.record;
-        let lowest = KINDS.iter().position(|known| *known == kind).map(|index| record.lowest[index]);
+        let lowest = schema::kind_index(kind).map(|index| record.lowest[index].max(self.0.floors.get(index)));
         Ok(lowest.filter(|lowest| *lowest <= record.number))
     }
 
@@ -123,10 +125,12 @@ impl Store {
         Ok(())
     }
 
-    /// Where a transaction stands: its batch, and its index there. None if it is unknown or the index is off.
+    /// Where a transaction stands: its batch, and its index there. None if it is unknown or pruned, or the index is off.
     pub fn find_transaction(&self, hash: &B256) -> Result<Option<(BatchNumber, u32)>, StorageError> {
         let bytes = self.0.backend.get(Column::TransactionIndex, &hash.0)?;
-        bytes.map(|bytes| schema::decode_position(&bytes)).transpose()
+        let position = bytes.map(|bytes| schema::decode_position(&bytes)).transpose()?;
+        // An entry outlives its batch's body until its file is compacted.
+        Ok(position.filter(|(number, _)| !self.is_pruned(BlobKind::Body, *number)))
     }
 
     /// The batch whose header has this digest.
@@ -177,4 +181,9 @@ impl Store {
     ) -> Result<Option<T>, StorageError> {
         self.0.backend.get(column, key)?.map(|bytes| schema::decode(what, &bytes)).transpose()
     }
+}
+
+/// A blob as it was stored. What is in it is for whoever opens it to check.
+pub(crate) fn decode_blob(bytes: Vec<u8>) -> Result<Blob, StorageError> {
+    Blob::from_bytes(bytes).map_err(|error| StorageError::corrupt(error.to_string()))
 }

@@ -10,7 +10,11 @@
 //!
 //! * [`Store`]: the handle: open, commit, certificates, the ledger's parts by number or hash.
 //! * [`View`]: the state as it was at one head; [`Speculation`]: the root that a delta would give.
+//! * [`Blobs`]: a range of the ledger for serving, as stored; [`Store::prune`]: forgets what is beyond the configured windows.
+//! * [`Maintenance`]: a store that no node runs on, for looking at it, checking it and pruning it.
 //! * [`Snapshot`]: a frozen state that is served in [`StateChunk`]s; [`Restore`]: the receiving side.
+//! * [`CrashPoint`]: where a process may die, by name; `slipnet campaign storage` makes it die there.
+//! * [`export_snapshot`], [`verify_export`], [`import_snapshot`]: a snapshot as files.
 //!
 //! Who signs a certificate, what a delta should contain, and whether a blob's content is what its header says is for the
 //! callers: the store checks that what it is given continues what it holds (number, parent, accumulator, state root).
@@ -18,6 +22,7 @@
 //! Invariants:
 //! * Rows, ledger and head record change in one atomic write; a kill at any moment leaves a whole batch or none of it.
 //! * The tree in memory changes only after that write succeeded; after a failed one the store refuses further work.
+//! * What the store says that it keeps, it keeps: the lowest batch of a kind moves up, durably, before a blob is dropped.
 //! * Of the two state columns one is in use; a restore fills the other, and its last write switches them together with
 //!   the head.
 //!
@@ -29,10 +34,19 @@
 //! ```
 
 mod backend;
+mod blobs;
+mod check;
+mod chunk;
 mod commit;
 mod config;
+mod crash;
+mod disk;
 mod error;
+mod export;
+mod format;
 mod ledger;
+mod maintenance;
+mod prune;
 mod restore;
 mod schema;
 mod snapshot;
@@ -42,10 +56,18 @@ mod store;
 mod tests;
 mod view;
 
+pub use backend::rocks::plain_database;
+pub use blobs::Blobs;
+pub use check::{CheckProgress, CheckReport, DAMAGE_MAX};
+pub use chunk::{EncodedChunk, StateChunk, VerifiedChunk};
 pub use commit::{CommitBatch, Speculation};
-pub use config::StorageConfig;
+pub use config::{PruneConfig, StorageConfig};
+pub use crash::{CrashPoint, Faults, Step, UnknownCrashPoint};
 pub use error::{ChunkError, RECORD_BYTES_MAX, RECORD_KEY_BYTES_MAX, RestoreError, StorageError};
-pub use restore::{RESTORE_HEADERS_MAX, Restore, RestoreTarget};
-pub use snapshot::{Snapshot, SnapshotInfo, StateChunk};
+pub use export::{ExportError, ExportSummary, Trust, export_snapshot, import_snapshot, verify_export};
+pub use maintenance::{ColumnStats, KeptRange, Maintenance, StoreStats};
+pub use prune::Pruned;
+pub use restore::{Checked, RESTORE_HEADERS_MAX, Restore, RestoreTarget, Retargeted, Span};
+pub use snapshot::{Snapshot, SnapshotInfo};
 pub use store::{Head, Store};
 pub use view::View;

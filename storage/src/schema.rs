@@ -1,26 +1,26 @@
-//! Keys and values of every column, and the version of the format. docs/formats.md draws them.
+//! Keys and values of every column. docs/formats.md draws them.
 //!
 //! Numbers in keys are big-endian, so that the order of keys is the order of batches. Values are BCS, except blobs and
 //! code, which are stored as they are.
 
-use std::{fs, io::Write as _, path::Path as FilePath};
-
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use slipstream_types::{
-    BatchHeader, BatchNumber, BlobKind, Certificate, Digest, Path, StateKey, StateValue,
-    accumulator::NodePosition, codec,
+    BatchHeader, BatchNumber, BlobKind, Certificate, Digest, StateKey, StateValue, accumulator::NodePosition,
+    codec,
 };
 
-use crate::{backend::Column, error::StorageError};
-
-/// The format that this release writes, and the newest that it reads.
-pub(crate) const FORMAT: u32 = 1;
-const FORMAT_FILE: &str = "FORMAT";
-const FORMAT_PREFIX: &str = "slipstream storage format ";
+use crate::{
+    backend::Column,
+    error::StorageError,
+    restore::{Retargeted, spans::Spans},
+};
 
 /// Keys in [`Column::Meta`].
 pub(crate) const HEAD_KEY: &[u8] = b"head";
 pub(crate) const RESTORE_KEY: &[u8] = b"restore";
+pub(crate) const PRUNED_KEY: &[u8] = b"pruned";
+/// The genesis stands here and not in batch 0's place among the bodies, because those are pruned by whole files.
+pub(crate) const GENESIS_KEY: &[u8] = b"genesis";
 
 /// The kinds of blob that a batch has, in the order of [`HeadRecord::lowest`].
 pub(crate) const KINDS: [BlobKind; 4] =
@@ -33,6 +33,13 @@ pub(crate) struct HeadRecord {
     pub(crate) active: StateColumn,
     /// Per kind of [`KINDS`]: from this batch on all are stored, up to the head. One above the head if none is.
     pub(crate) lowest: [BatchNumber; 4],
+}
+
+/// How far the ledger's blobs were pruned: per kind of [`KINDS`], those of batches below this one are not served, whether
+/// they are still on disk or not. Written, and synced, before anything is dropped.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub(crate) struct PrunedRecord {
+    pub(crate) below: [BatchNumber; 4],
 }
 
 /// Which of the two state columns is meant.
@@ -58,15 +65,20 @@ impl StateColumn {
     }
 }
 
-/// How far a restore is. Written with every chunk.
+/// How far a restore is. Written after the rows that it counts.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub(crate) struct RestoreRecord {
     pub(crate) header: BatchHeader,
     pub(crate) certificate: Certificate,
     pub(crate) column: StateColumn,
-    /// Where the next chunk starts; none if all rows are in.
-    pub(crate) next: Option<Path>,
+    /// Paths whose rows are not stored.
+    pub(crate) todo: Spans,
+    /// Paths whose rows are those of an older target.
+    pub(crate) unchecked: Spans,
+    /// Rows of this target.
     pub(crate) rows: u64,
+    /// Of these, from an older target.
+    pub(crate) kept: Retargeted,
 }
 
 /// The column that holds the blobs of a kind.
@@ -78,6 +90,11 @@ pub(crate) fn blob_column(kind: BlobKind) -> Option<Column> {
         BlobKind::Hints => Some(Column::Hints),
         BlobKind::StateChunk => None,
     }
+}
+
+/// The place of a kind in [`KINDS`].
+pub(crate) fn kind_index(kind: BlobKind) -> Option<usize> {
+    KINDS.iter().position(|known| *known == kind)
 }
 
 pub(crate) fn number_key(number: BatchNumber) -> [u8; 8] {
@@ -132,46 +149,4 @@ pub(crate) fn decode_position(bytes: &[u8]) -> Result<(BatchNumber, u32), Storag
     let (number, index) =
         parts.ok_or_else(|| StorageError::corrupt("a transaction's position is not 12 bytes long"))?;
     Ok((BatchNumber(u64::from_be_bytes(*number)), u32::from_be_bytes(index)))
-}
-
-/// Refuses a directory that a newer release wrote, before the database is touched, and marks a fresh one as ours. A text
-/// file, so that an operator can read it and no database of an unknown layout has to be opened for it.
-pub(crate) fn check_format(dir: &FilePath) -> Result<(), StorageError> {
-    let path = dir.join(FORMAT_FILE);
-    match fs::read_to_string(&path) {
-        Ok(text) => {
-            let version =
-                text.trim_end().strip_prefix(FORMAT_PREFIX).and_then(|version| version.parse().ok());
-            match version {
-                Some(found) if found > FORMAT => {
-                    Err(StorageError::NewerFormat { dir: dir.to_owned(), found, supported: FORMAT })
-                }
-                Some(FORMAT) => Ok(()),
-                _ => Err(StorageError::corrupt(format!(
-                    "{} should read \"{FORMAT_PREFIX}{FORMAT}\"",
-                    path.display()
-                ))),
-            }
-        }
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
-            if dir.join("db").exists() {
-                return Err(StorageError::corrupt(format!(
-                    "{} is missing beside a database",
-                    path.display()
-                )));
-            }
-            write_format(dir).map_err(|error| StorageError::io("write", &path, error))
-        }
-        Err(error) => Err(StorageError::io("read", &path, error)),
-    }
-}
-
-/// Written aside and renamed, so that a kill leaves no half of it.
-fn write_format(dir: &FilePath) -> std::io::Result<()> {
-    let aside = dir.join("FORMAT.new");
-    let mut file = fs::File::create(&aside)?;
-    file.write_all(format!("{FORMAT_PREFIX}{FORMAT}\n").as_bytes())?;
-    file.sync_all()?;
-    fs::rename(&aside, dir.join(FORMAT_FILE))?;
-    fs::File::open(dir)?.sync_all()
 }

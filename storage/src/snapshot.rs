@@ -3,25 +3,20 @@
 use std::{ops::ControlFlow, sync::Arc};
 
 use parking_lot::Mutex;
-use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
-use slipstream_types::{
-    BatchNumber, Bytes, Certificate, Digest, Path, StateKey, StateValue,
-    bounded::BoundedVec,
-    limits,
-    tree::{Leaf, StateRangeProof},
-};
+use slipstream_types::{BatchNumber, Bytes, Certificate, Digest, Path, codec, tree::StateRangeProof};
 
 use crate::{
     backend::{Column, Direction, Reader},
-    error::{ChunkError, StorageError},
+    chunk::{ChunkBuilder, EncodedChunk, StateChunk},
+    error::StorageError,
     schema::{self, HEAD_KEY, HeadRecord},
-    state::Tree,
-    store::{Current, Store, load_tree},
+    state::{
+        Tree,
+        load::{ColumnRows, load_tree},
+    },
+    store::{Current, Store},
 };
-
-/// Most bytes of rows in one chunk: what is asked for by a peer must fit its blob's limit, with room for the proof.
-const CHUNK_BYTES_MAX: usize = limits::DELTA_BYTES_MAX / 2;
 
 /// What a snapshot is of.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -34,43 +29,12 @@ pub struct SnapshotInfo {
     pub certificate: Certificate,
 }
 
-/// A run of state rows with the proof that nothing between its ends is missing.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub struct StateChunk {
-    /// Where it starts.
-    pub first: Path,
-    /// Where it ends, included; [`Path::MAX`] in the final chunk.
-    pub last: Path,
-    /// All rows between, sorted by path.
-    pub rows: BoundedVec<(StateKey, StateValue), { limits::STATE_CHUNK_ROWS_MAX }>,
-    /// The siblings beside both ends.
-    pub proof: StateRangeProof,
-}
-
-impl StateChunk {
-    /// Checks that the rows are exactly what the state with that root holds from `first` to `last`.
-    pub fn verify(&self, root: Digest) -> Result<(), ChunkError> {
-        self.verified_paths(root).map(|_| ())
-    }
-
-    /// As [`StateChunk::verify`]; returns the path of each row.
-    pub(crate) fn verified_paths(&self, root: Digest) -> Result<Vec<Path>, ChunkError> {
-        if let Some(index) = self.rows.iter().position(|(key, value)| !value.fits(key)) {
-            return Err(ChunkError::BadValue { index });
-        }
-        let leaf =
-            |(key, value): &(StateKey, StateValue)| Leaf { path: key.path(), value_hash: value.hash(key) };
-        let leaves: Vec<Leaf> = self.rows.par_iter().map(leaf).collect();
-        self.proof.verify(root, self.first, self.last, &leaves)?;
-        Ok(leaves.into_iter().map(|leaf| leaf.path).collect())
-    }
-}
-
 /// The state at one certified batch, kept while the head moves on.
 pub struct Snapshot {
     info: SnapshotInfo,
     reader: Arc<dyn Reader>,
     column: Column,
+    tree_memory_mib: u64,
     /// None after a restart, until the first chunk is asked for.
     tree: Mutex<Option<Tree>>,
 }
@@ -83,26 +47,65 @@ impl Snapshot {
 
     /// The rows from `first` on: about `bytes_max` bytes of them, at least one.
     pub fn chunk(&self, first: Path, bytes_max: usize) -> Result<StateChunk, StorageError> {
-        let bytes_max = bytes_max.min(CHUNK_BYTES_MAX);
-        let mut rows: Vec<(StateKey, StateValue)> = Vec::new();
-        let mut bytes = 0;
-        let mut last = Path::MIN;
-        let mut more = false;
+        let chunk = self.encoded_chunk(first, Path::MAX, bytes_max)?;
+        Ok(codec::decode("state chunk", &chunk.content, usize::MAX)?)
+    }
+
+    /// As [`Snapshot::chunk`], as it is sent, and ending at `last` at the latest.
+    pub fn encoded_chunk(
+        &self,
+        first: Path,
+        last: Path,
+        bytes_max: usize,
+    ) -> Result<EncodedChunk, StorageError> {
+        let mut found = None;
+        self.chunks(first, last, bytes_max, &mut |chunk| {
+            found = Some(chunk);
+            Ok(ControlFlow::Break(()))
+        })?;
+        found.ok_or_else(|| StorageError::corrupt("a scan of the state ended without a chunk"))
+    }
+
+    /// All chunks from `first` to `last`, in order, in one scan. Nothing is decoded or hashed: rows go out as they are
+    /// stored, and the proofs come from the tree.
+    pub fn chunks(
+        &self,
+        first: Path,
+        last: Path,
+        bytes_max: usize,
+        visit: &mut dyn FnMut(EncodedChunk) -> Result<ControlFlow<()>, StorageError>,
+    ) -> Result<(), StorageError> {
+        let tree = self.tree()?;
+        let prove = |first: &Path, last: &Path| tree.prove(first, last);
+        let mut building = Some(ChunkBuilder::new(first, bytes_max));
         self.reader.scan(self.column, &first.0, Direction::Up, &mut |path, row| {
-            if !rows.is_empty()
-                && (bytes + row.len() > bytes_max || rows.len() == limits::STATE_CHUNK_ROWS_MAX)
-            {
-                more = true;
+            let path = Path(schema::decode_digest(path)?.0);
+            if path > last {
                 return Ok(ControlFlow::Break(()));
             }
-            bytes += row.len();
-            last = Path(schema::decode_digest(path)?.0);
-            rows.push(schema::decode_row(row)?);
+            if let Some(full) = building.take_if(|chunk| chunk.is_full(row.len())) {
+                let end = full.last();
+                if visit(full.finish(end, prove)?)?.is_break() {
+                    return Ok(ControlFlow::Break(()));
+                }
+                let next = end.successor().unwrap_or(Path::MAX);
+                building = Some(ChunkBuilder::new(next, bytes_max));
+            }
+            if let Some(chunk) = &mut building {
+                chunk.push(path, row);
+            }
             Ok(ControlFlow::Continue(()))
         })?;
-        let last = if more { last } else { Path::MAX };
-        let proof = self.tree()?.prove(&first, &last)?;
-        Ok(StateChunk { first, last, rows: BoundedVec::new(rows)?, proof })
+        if let Some(rest) = building {
+            // Whether to go on does not matter at the end.
+            let _ = visit(rest.finish(last, prove)?)?;
+        }
+        Ok(())
+    }
+
+    /// Proves what the state holds from `first` to `last` to somebody who has these rows.
+    pub fn range_proof(&self, first: Path, last: Path) -> Result<StateRangeProof, StorageError> {
+        self.tree()?.prove(&first, &last)
     }
 
     /// Contract code by its Keccak-256.
@@ -110,12 +113,12 @@ impl Snapshot {
         Ok(self.reader.get(Column::Codes, &hash.0)?.map(Bytes::from))
     }
 
-    fn tree(&self) -> Result<Tree, StorageError> {
+    pub(crate) fn tree(&self) -> Result<Tree, StorageError> {
         let mut tree = self.tree.lock();
         if let Some(tree) = &*tree {
             return Ok(tree.clone());
         }
-        let rebuilt = load_tree(&*self.reader, self.column)?;
+        let rebuilt = load_tree(&self.reader, self.column, self.tree_memory_mib)?;
         if rebuilt.root() != self.info.state_root {
             let number = self.info.number;
             return Err(StorageError::corrupt(format!(
@@ -126,7 +129,11 @@ impl Snapshot {
     }
 
     /// What a checkpoint of an earlier run holds, none if it is not a snapshot of that batch.
-    fn load(number: BatchNumber, reader: Arc<dyn Reader>) -> Result<Option<Snapshot>, StorageError> {
+    fn load(
+        number: BatchNumber,
+        reader: Arc<dyn Reader>,
+        tree_memory_mib: u64,
+    ) -> Result<Option<Snapshot>, StorageError> {
         let Some(record) = reader.get(Column::Meta, HEAD_KEY)? else { return Ok(None) };
         let record: HeadRecord = schema::decode("head record", &record)?;
         let Some(certificate) = reader.get(Column::Certificates, &schema::number_key(number))? else {
@@ -135,7 +142,8 @@ impl Snapshot {
         let certificate: Certificate = schema::decode("certificate", &certificate)?;
         let info = SnapshotInfo { number, state_root: certificate.info.state_root, certificate };
         let column = record.active.column();
-        Ok((record.number == number).then_some(Snapshot { info, reader, column, tree: Mutex::new(None) }))
+        let snapshot = Snapshot { info, reader, column, tree_memory_mib, tree: Mutex::new(None) };
+        Ok((record.number == number).then_some(snapshot))
     }
 }
 
@@ -150,33 +158,82 @@ impl Store {
         Ok(self.0.snapshots.lock().iter().find(|snapshot| snapshot.info.number == number).cloned())
     }
 
+    /// Makes a snapshot of the head now, whatever the interval says. Returns the one that is there if there is one.
+    ///
+    /// # Errors
+    /// [`StorageError::NoSnapshot`] if the head has no certificate, or none are kept.
+    pub fn create_snapshot(&self) -> Result<SnapshotInfo, StorageError> {
+        let _writer = self.0.writer.lock();
+        let current = self.current()?;
+        let number = current.record.number;
+        if let Some(made) = self.snapshot(number)? {
+            return Ok(made.info.clone());
+        }
+        let refused = |reason| StorageError::NoSnapshot { number, reason };
+        if self.0.config.snapshots_kept == 0 {
+            return Err(refused("`storage.snapshots_kept` is 0: set it to 1 or more"));
+        }
+        let certificate = self.certificate(number)?.ok_or_else(|| {
+            refused(
+                "it has no certificate of its own: start the node until it is in sync, stop it, try again",
+            )
+        })?;
+        self.take_snapshot(&current, &certificate)
+    }
+
     /// Freezes the head's state if it is that batch's turn, and frees what is beyond the number kept. A snapshot serves
     /// others only, so its failure is logged and does not fail the commit. The caller holds the writer's lock.
     pub(crate) fn make_snapshot(&self, current: &Current, certificate: &Certificate) {
-        let (config, number) = (&self.0.config, current.record.number);
-        let due =
-            config.snapshot_interval_batches > 0 && number.0.is_multiple_of(config.snapshot_interval_batches);
-        if !due || config.snapshots_kept == 0 || matches!(self.snapshot(number), Ok(Some(_))) {
+        let number = current.record.number;
+        if !self.is_snapshot_due(number) || matches!(self.snapshot(number), Ok(Some(_))) {
             return;
         }
-        let reader = match self.0.backend.checkpoint(number.0) {
-            Ok(reader) => reader,
-            Err(error) => {
-                tracing::warn!(%number, %error, "no snapshot was made; peers can still restore from older ones");
-                return;
-            }
-        };
+        if let Err(error) = self.take_snapshot(current, certificate) {
+            tracing::warn!(%number, %error, "no snapshot was made; peers can still restore from older ones");
+        }
+    }
+
+    /// Shortly before a snapshot the memtables are flushed in the background, so that the log that goes along with the
+    /// checkpoint is short.
+    pub(crate) fn prepare_snapshot(&self, committed: BatchNumber) {
+        let ahead = (self.0.config.snapshot_interval_batches / 10).clamp(1, 16);
+        if self.is_snapshot_due(BatchNumber(committed.0.saturating_add(ahead)))
+            && let Err(error) = self.0.backend.prepare_checkpoint()
+        {
+            tracing::warn!(%error, "the next snapshot could not be prepared");
+        }
+    }
+
+    fn is_snapshot_due(&self, number: BatchNumber) -> bool {
+        let config = &self.0.config;
+        let interval = config.snapshot_interval_batches;
+        interval > 0 && config.snapshots_kept > 0 && number.0.is_multiple_of(interval)
+    }
+
+    fn take_snapshot(
+        &self,
+        current: &Current,
+        certificate: &Certificate,
+    ) -> Result<SnapshotInfo, StorageError> {
+        let number = current.record.number;
+        let reader = self.0.backend.checkpoint(number.0)?;
         let state_root = current.head.header.state_root;
         let info = SnapshotInfo { number, state_root, certificate: certificate.clone() };
-        let (column, tree) = (current.record.active.column(), Mutex::new(Some(current.tree.clone())));
-        self.0.snapshots.lock().push(Arc::new(Snapshot { info, reader, column, tree }));
+        let column = current.record.active.column();
+        let tree_memory_mib = self.0.config.tree_memory_mib;
+        // The checkpoint outlives the head's rows, on which the tree's dropped parts stand.
+        let rows = ColumnRows::new(Arc::clone(&reader), column);
+        let tree = Mutex::new(current.tree.lock().clone().map(|tree| tree.read_from(rows)));
+        let snapshot = Snapshot { info: info.clone(), reader, column, tree_memory_mib, tree };
+        self.0.snapshots.lock().push(Arc::new(snapshot));
         self.drop_old_snapshots();
+        Ok(info)
     }
 
     /// Takes over the checkpoints of earlier runs.
     pub(crate) fn load_snapshots(&self, head: Option<BatchNumber>) -> Result<(), StorageError> {
         for (number, reader) in self.0.backend.checkpoints()? {
-            match Snapshot::load(BatchNumber(number), reader) {
+            match Snapshot::load(BatchNumber(number), reader, self.0.config.tree_memory_mib) {
                 Ok(Some(snapshot)) if Some(snapshot.info.number) <= head => {
                     self.0.snapshots.lock().push(Arc::new(snapshot));
                 }

@@ -2,7 +2,6 @@
 
 use std::{
     fmt, fs,
-    ops::ControlFlow,
     sync::{
         Arc,
         atomic::{AtomicBool, AtomicU64, Ordering},
@@ -10,27 +9,32 @@ use std::{
 };
 
 use parking_lot::{Mutex, RwLock};
-use rayon::prelude::*;
 use slipstream_types::{
-    BatchHeader, BatchNumber, Blob, BlobKind, Digest, Genesis, Path, Receipts,
+    BatchHeader, BatchNumber, Blob, BlobKind, Digest, Genesis, Receipts,
     accumulator::{Accumulator, NodePosition},
-    tree::Leaf,
 };
 use tokio::sync::watch;
 
 use crate::{
-    backend::{Backend, Column, Direction, Reader, WriteBatch, memory::MemoryBackend, rocks::RocksBackend},
+    backend::{
+        Backend, Column, Reader, WriteBatch, faulty::FaultyBackend, memory::MemoryBackend,
+        rocks::RocksBackend,
+    },
     commit::CommitBatch,
     config::StorageConfig,
+    crash::{CrashPoint, Faults, Step},
+    disk::DiskGuard,
     error::StorageError,
+    format,
+    prune::Floors,
     schema::{self, HEAD_KEY, HeadRecord},
     snapshot::Snapshot,
-    state::Tree,
+    state::{
+        Tree,
+        load::{ColumnRows, load_tree},
+    },
     view::View,
 };
-
-/// Rows that are hashed at once when the tree is rebuilt; bounds the memory for their bytes.
-const REBUILD_ROWS: usize = 65_536;
 
 /// The last committed batch.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -55,6 +59,9 @@ pub(crate) struct Shared {
     /// Held by whatever moves the head or the restore record.
     pub(crate) writer: Mutex<()>,
     poisoned: AtomicBool,
+    disk: Option<DiskGuard>,
+    /// Blobs below are not served: see [`crate::prune`].
+    pub(crate) floors: Floors,
     head_sender: watch::Sender<BatchNumber>,
     /// Oldest first.
     pub(crate) snapshots: Mutex<Vec<Arc<Snapshot>>>,
@@ -66,7 +73,8 @@ pub(crate) struct Shared {
 pub(crate) struct Current {
     pub(crate) head: Head,
     pub(crate) record: HeadRecord,
-    pub(crate) tree: Tree,
+    /// Of this head, until a commit takes it to make the next head's of it.
+    pub(crate) tree: Mutex<Option<Tree>>,
     /// The backend as it was right after the head's write.
     pub(crate) reader: Arc<dyn Reader>,
 }
@@ -86,11 +94,29 @@ impl Store {
     /// root against the head.
     ///
     /// # Errors
-    /// [`StorageError::NewerFormat`], [`StorageError::Locked`], [`StorageError::Corrupt`], or what the disk says.
+    /// [`StorageError::NewerFormat`], [`StorageError::OtherFormat`], [`StorageError::Locked`], [`StorageError::Corrupt`], or what the disk says.
     pub fn open(config: &StorageConfig, dir: &std::path::Path) -> Result<Store, StorageError> {
+        Self::open_with(config, dir, &Faults::none())
+    }
+
+    /// As [`Store::open`], with a fault to come: for tests and campaigns, which look at what a crash leaves.
+    ///
+    /// # Errors
+    /// Those of [`Store::open`], and the planned one.
+    #[doc(hidden)]
+    pub fn open_with(
+        config: &StorageConfig,
+        dir: &std::path::Path,
+        faults: &Faults,
+    ) -> Result<Store, StorageError> {
         fs::create_dir_all(dir).map_err(|error| StorageError::io("create", dir, error))?;
-        schema::check_format(dir)?;
-        Self::with_backend(config, Arc::new(RocksBackend::open(config, dir)?))
+        format::check(dir)?;
+        faults.pass(CrashPoint::Before(Step::Open))?;
+        let backend = Arc::new(RocksBackend::open(config, dir)?);
+        let disk = DiskGuard::of_directory(config, dir);
+        let store = Self::with_backend_and_disk(config, FaultyBackend::wrap(backend, faults), disk)?;
+        faults.pass(CrashPoint::After(Step::Open))?;
+        Ok(store)
     }
 
     /// An empty store in memory: the same code over another backend.
@@ -103,7 +129,16 @@ impl Store {
         config: &StorageConfig,
         backend: Arc<dyn Backend>,
     ) -> Result<Store, StorageError> {
-        let current = load_current(backend.snapshot())?;
+        Self::with_backend_and_disk(config, backend, None)
+    }
+
+    pub(crate) fn with_backend_and_disk(
+        config: &StorageConfig,
+        backend: Arc<dyn Backend>,
+        disk: Option<DiskGuard>,
+    ) -> Result<Store, StorageError> {
+        let floors = Floors::load(&*backend)?;
+        let current = load_current(backend.snapshot(), config.tree_memory_mib)?;
         let head = current.as_ref().map(|current| current.record.number);
         let store = Store(Arc::new(Shared {
             backend,
@@ -111,6 +146,8 @@ impl Store {
             current: RwLock::new(current.map(Arc::new)),
             writer: Mutex::default(),
             poisoned: AtomicBool::new(false),
+            disk,
+            floors,
             head_sender: watch::Sender::new(head.unwrap_or_default()),
             snapshots: Mutex::default(),
             restore_generation: AtomicU64::new(0),
@@ -181,8 +218,29 @@ impl Store {
         }
     }
 
+    pub(crate) fn has_code(&self, hash: &Digest) -> Result<bool, StorageError> {
+        Ok(self.0.backend.get(Column::Codes, &hash.0)?.is_some())
+    }
+
     pub(crate) fn current(&self) -> Result<Arc<Current>, StorageError> {
         self.0.current.read().clone().ok_or(StorageError::NotInitialized)
+    }
+
+    /// The head with a copy of its tree. Waits for a commit that is on its way.
+    pub(crate) fn current_with_tree(&self) -> Result<(Arc<Current>, Tree), StorageError> {
+        let _writer = self.0.writer.lock();
+        let current = self.current()?;
+        let tree = current.tree.lock().clone();
+        // Taken and not put back: a write failed.
+        Ok((current, tree.ok_or(StorageError::Poisoned)?))
+    }
+
+    /// What was just written, with the rows as they are now. Its tree stays within the budget from here on.
+    pub(crate) fn current_of(&self, head: Head, record: HeadRecord, tree: Tree) -> Arc<Current> {
+        let reader = self.0.backend.snapshot();
+        let mut tree = tree.read_from(ColumnRows::new(Arc::clone(&reader), record.active.column()));
+        tree.shrink(Tree::resident_max(self.0.config.tree_memory_mib));
+        Arc::new(Current { head, record, tree: Mutex::new(Some(tree)), reader })
     }
 
     /// Makes a written head the current one. The caller holds the writer's lock.
@@ -192,14 +250,40 @@ impl Store {
         self.0.head_sender.send_replace(number);
     }
 
-    fn check_poison(&self) -> Result<(), StorageError> {
+    pub(crate) fn check_poison(&self) -> Result<(), StorageError> {
         if self.0.poisoned.load(Ordering::Acquire) { Err(StorageError::Poisoned) } else { Ok(()) }
+    }
+
+    /// Runs what writes past [`Store::write`]; a failure ends the store in the same way.
+    pub(crate) fn guard<T>(
+        &self,
+        work: impl FnOnce(&dyn Backend) -> Result<T, StorageError>,
+    ) -> Result<T, StorageError> {
+        self.check_poison()?;
+        work(&*self.0.backend).inspect_err(|error| {
+            self.0.poisoned.store(true, Ordering::Release);
+            tracing::error!(%error, "a write to the store failed; it refuses further work");
+        })
+    }
+
+    /// Refuses what is about to be written past [`Store::write`] while too little of the disk is free.
+    pub(crate) fn check_room(&self, bytes: u64) -> Result<(), StorageError> {
+        self.0.disk.as_ref().map_or(Ok(()), |disk| disk.check_bytes(bytes))
     }
 
     /// The one way to the disk. A failure ends the store: nobody knows how much of it arrived.
     pub(crate) fn write(&self, batch: WriteBatch, durable: bool) -> Result<(), StorageError> {
         self.check_poison()?;
-        self.0.backend.write(batch, durable && self.0.config.fsync).inspect_err(|error| {
+        if let Some(disk) = &self.0.disk {
+            disk.check(&batch)?;
+        }
+        self.write_unguarded(batch, durable && self.0.config.fsync)
+    }
+
+    /// As [`Store::write`], but on a disk that is nearly full too, and synced if asked for whatever the configuration says.
+    pub(crate) fn write_unguarded(&self, batch: WriteBatch, sync: bool) -> Result<(), StorageError> {
+        self.check_poison()?;
+        self.0.backend.write(batch, sync).inspect_err(|error| {
             self.0.poisoned.store(true, Ordering::Release);
             tracing::error!(%error, "a write to the store failed; it refuses further work");
         })
@@ -207,7 +291,10 @@ impl Store {
 }
 
 /// Reads the head and checks that rows, accumulator and header belong together.
-fn load_current(reader: Arc<dyn Reader>) -> Result<Option<Current>, StorageError> {
+pub(crate) fn load_current(
+    reader: Arc<dyn Reader>,
+    tree_memory_mib: u64,
+) -> Result<Option<Current>, StorageError> {
     let Some(bytes) = reader.get(Column::Meta, HEAD_KEY)? else { return Ok(None) };
     let record: HeadRecord = schema::decode("head record", &bytes)?;
     let number = record.number;
@@ -223,7 +310,7 @@ fn load_current(reader: Arc<dyn Reader>) -> Result<Option<Current>, StorageError
     }
     let accumulator = load_accumulator(&*reader, number)?
         .ok_or_else(|| StorageError::corrupt(format!("accumulator nodes of batch {number} are missing")))?;
-    let tree = load_tree(&*reader, record.active.column())?;
+    let tree = load_tree(&reader, record.active.column(), tree_memory_mib)?;
     if tree.root() != header.state_root {
         return Err(StorageError::corrupt(format!(
             "the state rows have the root {}, the header of batch {number} says {}",
@@ -231,6 +318,7 @@ fn load_current(reader: Arc<dyn Reader>) -> Result<Option<Current>, StorageError
             header.state_root
         )));
     }
+    let tree = Mutex::new(Some(tree));
     Ok(Some(Current { head: Head { header, digest, accumulator }, record, tree, reader }))
 }
 
@@ -262,24 +350,4 @@ pub(crate) fn load_accumulator(
     number: BatchNumber,
 ) -> Result<Option<Accumulator>, StorageError> {
     with_nodes(reader, |node| Accumulator::load(number.0 + 1, node))
-}
-
-/// Rebuilds the tree from all rows of a state column.
-pub(crate) fn load_tree(reader: &dyn Reader, column: Column) -> Result<Tree, StorageError> {
-    let mut leaves: Vec<Leaf> = Vec::new();
-    let mut from = Some(Path::MIN);
-    while let Some(start) = from {
-        let mut page: Vec<(Path, Vec<u8>)> = Vec::new();
-        reader.scan(column, &start.0, Direction::Up, &mut |key, row| {
-            page.push((schema::decode_digest(key).map(|digest| Path(digest.0))?, row.to_vec()));
-            Ok(if page.len() == REBUILD_ROWS { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
-        })?;
-        from = page.last().filter(|_| page.len() == REBUILD_ROWS).and_then(|(path, _)| path.successor());
-        let hashed = page.par_iter().map(|(path, row)| {
-            let (key, value) = schema::decode_row(row)?;
-            Ok(Leaf { path: *path, value_hash: value.hash(&key) })
-        });
-        leaves.extend(hashed.collect::<Result<Vec<_>, StorageError>>()?);
-    }
-    Ok(Tree::build(&leaves))
 }

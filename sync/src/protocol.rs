@@ -48,6 +48,8 @@ pub enum Request {
         number: BatchNumber,
         /// Where the chunk begins.
         first: Path,
+        /// Where it ends at the latest, so that ranges are fetched side by side.
+        last: Path,
         /// Uncompressed bytes after which it ends.
         bytes_max: u32,
     },
@@ -62,6 +64,16 @@ pub enum Request {
     Origin {
         /// The waypoint's batch.
         number: BatchNumber,
+    },
+    /// The siblings beside a range of a snapshot, for who has rows that may be the same; answered by a
+    /// [`slipstream_types::tree::StateRangeProof`].
+    RangeProof {
+        /// The snapshot.
+        number: BatchNumber,
+        /// Where the range begins.
+        first: Path,
+        /// Where it ends, included.
+        last: Path,
     },
 }
 

@@ -4,9 +4,10 @@ use std::sync::Arc;
 
 use serde::Serialize;
 use slipstream_network::{PeerId, Refusal};
-use slipstream_storage::{Snapshot, StorageError, Store};
+use slipstream_storage::{Blobs, Snapshot, StorageError, Store};
 use slipstream_types::{
-    BatchNumber, Blob, BlobKind, Certificate, LedgerInfo, bounded::BoundedVec, codec, delta::Code, limits,
+    BatchHeader, BatchNumber, Blob, BlobKind, Certificate, LedgerInfo, bounded::BoundedVec, codec,
+    delta::Code, limits,
 };
 use tokio::sync::Semaphore;
 
@@ -104,11 +105,18 @@ fn answer(store: &Store, request: Request) -> Result<Vec<u8>, Unserved> {
             let header = store.header(number)?.ok_or_else(|| not_kept("header", number))?;
             bytes(&Offer { certificate, header })
         }
-        Request::Chunk { number, first, bytes_max } => {
-            let chunk = snapshot(store, number)?.chunk(first, bytes_max.min(CHUNK_BYTES_MAX) as usize)?;
-            let blob =
-                Blob::seal(BlobKind::StateChunk, &chunk).map_err(|e| Unserved::NotKept(e.to_string()))?;
+        Request::Chunk { number, first, last, bytes_max } => {
+            if first > last {
+                return Err(Unserved::NotKept("the range of the chunk is empty".into()));
+            }
+            let bytes_max = bytes_max.min(CHUNK_BYTES_MAX) as usize;
+            let chunk = snapshot(store, number)?.encoded_chunk(first, last, bytes_max)?;
+            let blob = Blob::compress(BlobKind::StateChunk, &chunk.content)
+                .map_err(|e| Unserved::NotKept(e.to_string()))?;
             Ok(blob.into_bytes())
+        }
+        Request::RangeProof { number, first, last } => {
+            bytes(&snapshot(store, number)?.range_proof(first, last)?)
         }
         Request::Codes { number, hashes } => bytes(&codes(&*snapshot(store, number)?, &hashes)?),
         Request::Origin { number } => bytes(&origin(store, number)?),
@@ -136,8 +144,9 @@ fn range(store: &Store, request: &RangeRequest) -> Result<Range, Unserved> {
     let bytes_max = request.bytes_max.min(RANGE_BYTES_MAX) as usize;
     let mut batches = Vec::new();
     let mut bytes = 0;
+    let mut parts = RangeParts::new(store, request, count);
     for header in store.headers(request.first, count)? {
-        let batch = range_batch(store, header, request.parts)?;
+        let batch = parts.of(header)?;
         bytes += batch.certified_bytes();
         batches.push(batch);
         if bytes >= bytes_max {
@@ -160,27 +169,40 @@ fn certificate_for(
     Ok(store.certificate(last)?.unwrap_or(latest))
 }
 
-fn range_batch(
-    store: &Store,
-    header: slipstream_types::BatchHeader,
-    parts: Parts,
-) -> Result<RangeBatch, Unserved> {
-    let number = header.number;
-    let part = |part, kind: BlobKind| match parts.has(part) {
-        true => Ok(store.blob(kind, number)?),
-        false => Ok::<_, StorageError>(None),
-    };
-    let due = |wanted, kind: BlobKind| {
-        let blob = part(wanted, kind)?;
-        if parts.has(wanted) && blob.is_none() { Err(not_kept(kind.name(), number)) } else { Ok(blob) }
-    };
-    Ok(RangeBatch {
-        header,
-        body: due(Parts::BODY, BlobKind::Body)?,
-        receipts: due(Parts::RECEIPTS, BlobKind::Receipts)?,
-        delta: due(Parts::DELTA, BlobKind::Delta)?,
-        hints: part(Parts::HINTS, BlobKind::Hints)?,
-    })
+/// The wanted parts of a range, each read in one pass beside the others.
+struct RangeParts<'a> {
+    body: Option<Blobs<'a>>,
+    receipts: Option<Blobs<'a>>,
+    delta: Option<Blobs<'a>>,
+    hints: Option<Blobs<'a>>,
+}
+
+impl<'a> RangeParts<'a> {
+    fn new(store: &'a Store, request: &RangeRequest, count: usize) -> RangeParts<'a> {
+        let wanted = |part, kind| request.parts.has(part).then(|| store.blobs(kind, request.first, count));
+        RangeParts {
+            body: wanted(Parts::BODY, BlobKind::Body),
+            receipts: wanted(Parts::RECEIPTS, BlobKind::Receipts),
+            delta: wanted(Parts::DELTA, BlobKind::Delta),
+            hints: wanted(Parts::HINTS, BlobKind::Hints),
+        }
+    }
+
+    /// A batch with its parts. Hints may be missing, the others are due.
+    fn of(&mut self, header: BatchHeader) -> Result<RangeBatch, Unserved> {
+        let number = header.number;
+        let due = |blobs: &mut Option<Blobs<'_>>, kind: BlobKind| {
+            let Some(blobs) = blobs else { return Ok(None) };
+            blobs.of(number)?.map(Some).ok_or_else(|| not_kept(kind.name(), number))
+        };
+        Ok(RangeBatch {
+            body: due(&mut self.body, BlobKind::Body)?,
+            receipts: due(&mut self.receipts, BlobKind::Receipts)?,
+            delta: due(&mut self.delta, BlobKind::Delta)?,
+            hints: self.hints.as_mut().map(|hints| hints.of(number)).transpose()?.flatten(),
+            header,
+        })
+    }
 }
 
 fn headers(store: &Store, first: BatchNumber, last: BatchNumber) -> Result<Headers, Unserved> {

@@ -44,6 +44,10 @@ pub struct SnapshotStatus {
     pub rows: u64,
     /// Share of the state's paths that is done, 0 to 1: paths are hashes, so this is the share of the rows too.
     pub share: f64,
+    /// Rows that were kept from an older snapshot whose peers stopped serving it.
+    pub rows_kept: u64,
+    /// Bytes of these, which were not fetched again.
+    pub bytes_kept: u64,
 }
 
 /// One peer.

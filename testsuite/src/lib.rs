@@ -26,6 +26,8 @@
 //! ```
 
 pub mod accounts;
+pub mod bench;
+pub mod campaign;
 pub mod contracts;
 pub mod demo;
 pub mod devnet;

@@ -13,6 +13,8 @@ use clap::{Args, Parser, Subcommand};
 use serde::Serialize;
 use slipnet::{
     accounts::{Account, DEFAULT_SEED},
+    bench::{self, Bench, BenchOptions},
+    campaign::storage::{self, StorageCampaign, StorageChild},
     demo::{self, DemoOptions},
     devnet::{Devnet, DevnetOptions, SyncMode},
     load::{self, LoadOptions, Workload},
@@ -21,6 +23,10 @@ use slipnet::{
     rpc::Rpc,
 };
 use tokio::signal::unix::{SignalKind, signal};
+
+/// What a node allocates with is what its storage is measured with.
+#[global_allocator]
+static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
 
 /// Runs devnets of real Slipstream nodes on this machine, and drives load through them.
 #[derive(Parser)]
@@ -38,6 +44,25 @@ enum Command {
     Load(Load),
     /// Shows fresh fullnodes that catch up with a chain by snapshot, by delta and by replay.
     Demo(Demo),
+    /// Measures a part of the node beside its floor and its peers.
+    Bench {
+        /// What to measure.
+        bench: Bench,
+        #[command(flatten)]
+        options: BenchOptions,
+    },
+    /// Searches for a lie, with random faults, for minutes or hours.
+    #[command(subcommand)]
+    Campaign(Campaign),
+    /// What a campaign starts and kills.
+    #[command(subcommand, hide = true)]
+    CampaignChild(StorageChild),
+}
+
+#[derive(Subcommand)]
+enum Campaign {
+    /// Storage: crash points, kills, torn and flipped files, a full disk, and a model.
+    Storage(StorageCampaign),
 }
 
 #[derive(Args)]
@@ -129,6 +154,9 @@ async fn main() -> ExitCode {
             Command::Up(arguments) => up(arguments).await,
             Command::Load(arguments) => interruptible(run_load(arguments)).await,
             Command::Demo(arguments) => interruptible(run_demo(arguments)).await,
+            Command::Bench { bench, options } => run_bench(bench, options).await,
+            Command::Campaign(Campaign::Storage(options)) => run_campaign(options).await,
+            Command::CampaignChild(child) => tokio::task::block_in_place(|| child.run()),
         }
     };
     match work.await {
@@ -270,6 +298,21 @@ fn duration(text: &str) -> Result<Duration, String> {
         _ => return Err(format!("{unit}: the units are ms, s, m and h")),
     };
     Duration::try_from_secs_f64(seconds).map_err(|_| format!("{text} is no time"))
+}
+
+/// A bench keeps its threads busy: it runs beside the runtime, not on it.
+async fn run_bench(bench: Bench, options: BenchOptions) -> Result<()> {
+    let report = tokio::task::spawn_blocking(move || bench::run(bench, &options)).await??;
+    print!("{report}");
+    Ok(())
+}
+
+/// As [`run_bench`]; the processes that it kills are this program.
+async fn run_campaign(options: StorageCampaign) -> Result<()> {
+    let program = std::env::current_exe().context("this program's path is unknown")?;
+    let work = move || storage::run(&options, &program, Progress::detect());
+    println!("{}", tokio::task::spawn_blocking(work).await??);
+    Ok(())
 }
 
 #[cfg(test)]

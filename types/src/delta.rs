@@ -7,7 +7,7 @@ use crate::{
     bounded::{BoundedBytes, BoundedVec},
     codec::{self, CodecError},
     limits,
-    state::{Path, StateKey, StateValue},
+    state::{Path, Paths, StateKey, StateValue},
 };
 
 /// One contract's code; its Keccak-256 is its name.
@@ -76,8 +76,9 @@ impl Delta {
     fn check(&self) -> Result<(), CodecError> {
         let invalid = |rule| Err(CodecError::Invalid { what: "delta", rule });
         let mut last: Option<Path> = None;
+        let mut paths = Paths::default();
         for entry in &self.entries {
-            let path = entry.key.path();
+            let path = paths.path(&entry.key);
             if last.is_some_and(|last| last >= path) {
                 return invalid("entries must be sorted by path, each key once");
             }

@@ -11,6 +11,9 @@ use crate::{codec::raw, digest::Digest};
 /// Bytes of a path that come from the account alone, so that an account and its slots are neighbours on disk.
 pub const PATH_ACCOUNT_BYTES: usize = 8;
 
+/// Most bytes of an encoded row: an account with code.
+pub const ROW_BYTES_MAX: usize = 1 + 20 + 1 + 8 + 32 + 1 + 32;
+
 /// What a row of the state table is about.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
 pub enum StateKey {
@@ -31,8 +34,12 @@ impl StateKey {
     /// Where the row stands in the state table and in the tree:
     /// `SHA-256(0 ‖ address)[..8] ‖ SHA-256(1 ‖ table ‖ address ‖ slot)[..24]`.
     pub fn path(&self) -> Path {
+        self.path_below(account_prefix(self.address()))
+    }
+
+    fn path_below(&self, prefix: [u8; PATH_ACCOUNT_BYTES]) -> Path {
         let mut path = [0; 32];
-        path[..PATH_ACCOUNT_BYTES].copy_from_slice(&account_prefix(self.address()));
+        path[..PATH_ACCOUNT_BYTES].copy_from_slice(&prefix);
         let hasher = Sha256::new_with_prefix([1]);
         let rest = match self {
             StateKey::Account(address) => hasher.chain_update([0]).chain_update(address),
@@ -42,6 +49,23 @@ impl StateKey {
         };
         path[PATH_ACCOUNT_BYTES..].copy_from_slice(&rest.finalize()[..32 - PATH_ACCOUNT_BYTES]);
         Path(path)
+    }
+}
+
+/// Paths of many keys: an account's part is hashed once for neighbours, which sorted keys are.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Paths(Option<(Address, [u8; PATH_ACCOUNT_BYTES])>);
+
+impl Paths {
+    /// [`StateKey::path`].
+    pub fn path(&mut self, key: &StateKey) -> Path {
+        let address = key.address();
+        let prefix = match self.0 {
+            Some((last, prefix)) if last == *address => prefix,
+            _ => account_prefix(address),
+        };
+        self.0 = Some((*address, prefix));
+        key.path_below(prefix)
     }
 }
 
@@ -121,7 +145,72 @@ impl StateValue {
 
     /// What the tree's leaf commits to: key and value under a tag.
     pub fn hash(&self, key: &StateKey) -> Digest {
-        let bytes = bcs::to_bytes(&(key, self)).expect("keys and values are fixed-size");
-        Digest::tagged("slipstream/row/1", &bytes)
+        let mut row = Vec::with_capacity(ROW_BYTES_MAX);
+        self.append_row(key, &mut row);
+        Self::row_hash(&row)
+    }
+
+    /// [`StateValue::hash`] of a row that is encoded already.
+    pub fn row_hash(row: &[u8]) -> Digest {
+        Digest::tagged("slipstream/row/1", row)
+    }
+
+    /// Appends the row: the BCS of key and value, written out because it is done for every changed row of every batch.
+    pub fn append_row(&self, key: &StateKey, row: &mut Vec<u8>) {
+        match key {
+            StateKey::Account(address) => {
+                row.push(0);
+                row.extend_from_slice(&address.0[..]);
+            }
+            StateKey::Slot(address, slot) => {
+                row.push(1);
+                row.extend_from_slice(&address.0[..]);
+                row.extend_from_slice(&slot.0);
+            }
+        }
+        match self {
+            StateValue::Account(account) => {
+                row.push(0);
+                row.extend_from_slice(&account.nonce.to_le_bytes());
+                row.extend_from_slice(&account.balance.to_be_bytes::<32>());
+                match &account.code_hash {
+                    None => row.push(0),
+                    Some(hash) => {
+                        row.push(1);
+                        row.extend_from_slice(&hash.0);
+                    }
+                }
+            }
+            StateValue::Slot(value) => {
+                row.push(1);
+                row.extend_from_slice(&value.to_be_bytes::<32>());
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rows_written_out_are_their_bcs_and_paths_do_not_depend_on_neighbours() {
+        let (address, other) = (Address::repeat_byte(1), Address::repeat_byte(2));
+        let account = AccountValue { nonce: 7, balance: U256::from(1_000_001), code_hash: None };
+        let contract = AccountValue { code_hash: Some(Digest([9; 32])), ..account };
+        let slot = StateKey::Slot(address, B256::repeat_byte(3));
+        let rows = [
+            (StateKey::Account(address), StateValue::Account(account)),
+            (slot, StateValue::Slot(U256::from(5) << 200)),
+            (StateKey::Account(other), StateValue::Account(contract)),
+        ];
+        let mut paths = Paths::default();
+        for (key, value) in rows {
+            let mut row = Vec::new();
+            value.append_row(&key, &mut row);
+            assert_eq!(row, bcs::to_bytes(&(key, value)).unwrap());
+            assert!(row.len() <= ROW_BYTES_MAX);
+            assert_eq!(paths.path(&key), key.path());
+        }
     }
 }

@@ -1,8 +1,10 @@
 //! The command line.
 
 mod config_check;
+mod db;
 mod init;
 mod run;
+mod snapshot;
 mod status;
 
 use std::process::ExitCode;
@@ -26,6 +28,12 @@ enum Command {
     Run(run::RunArgs),
     /// Show what a running node does
     Status(status::StatusArgs),
+    /// Look at, check and prune the database of a node that does not run
+    #[command(subcommand)]
+    Db(db::DbCommand),
+    /// Work with the snapshots of a node that is stopped, and with exports
+    #[command(subcommand)]
+    Snapshot(snapshot::SnapshotCommand),
     /// Work with configuration files
     #[command(subcommand)]
     Config(ConfigCommand),
@@ -52,6 +60,8 @@ pub fn main() -> ExitCode {
         Command::Init(args) => init::init(&args),
         Command::Run(args) => run::run(&args),
         Command::Status(args) => status::status(&args),
+        Command::Db(command) => db::db(&command),
+        Command::Snapshot(command) => snapshot::snapshot(&command),
         Command::Config(ConfigCommand::Check(args)) => config_check::check(&args),
     };
     match result {

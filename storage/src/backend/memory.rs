@@ -8,7 +8,9 @@ use std::{
 
 use parking_lot::{Mutex, RwLock};
 
-use super::{Backend, Column, Direction, NumberedReader, Reader, Visit, Write, WriteBatch};
+use super::{
+    Backend, Column, Direction, Dropped, NumberedReader, Reader, SortedRun, Visit, Write, WriteBatch,
+};
 use crate::error::StorageError;
 
 /// Versions of one key by ascending sequence number; none is a deletion.
@@ -74,8 +76,21 @@ impl Tables {
         match write {
             Write::Put(column, key, value) => self.set(column, key, Some(value.into())),
             Write::Delete(column, key) => self.set(column, key, None),
+            Write::Rows(column, rows) => {
+                for (path, row) in rows.iter() {
+                    self.set(column, path.0.to_vec(), row.map(Arc::from));
+                }
+            }
             Write::Clear(column) => {
                 let keys: Vec<_> = self.columns[column as usize].keys().cloned().collect();
+                for key in keys {
+                    self.set(column, key, None);
+                }
+            }
+            Write::ClearRange(column, first, last) => {
+                let bounds = (Bound::Included(first), Bound::Included(last));
+                let keys: Vec<_> =
+                    self.columns[column as usize].range(bounds).map(|(key, _)| key.clone()).collect();
                 for key in keys {
                     self.set(column, key, None);
                 }
@@ -164,6 +179,28 @@ impl Reader for MemoryBackend {
     }
 }
 
+/// Rows that wait to be written at once.
+struct MemoryRun {
+    backend: MemoryBackend,
+    column: Column,
+    rows: WriteBatch,
+}
+
+impl SortedRun for MemoryRun {
+    fn put(&mut self, key: &[u8], value: &[u8]) -> Result<(), StorageError> {
+        self.rows.put(self.column, key, value);
+        Ok(())
+    }
+
+    fn seal(&mut self) -> Result<(), StorageError> {
+        Ok(())
+    }
+
+    fn ingest(self: Box<Self>) -> Result<(), StorageError> {
+        self.backend.write(self.rows, false)
+    }
+}
+
 impl Backend for MemoryBackend {
     fn write(&self, batch: WriteBatch, _durable: bool) -> Result<(), StorageError> {
         let mut tables = self.0.tables.write();
@@ -177,10 +214,36 @@ impl Backend for MemoryBackend {
         Ok(())
     }
 
+    fn drop_below(&self, column: Column, below: &[u8]) -> Result<Dropped, StorageError> {
+        let mut tables = self.0.tables.write();
+        let table = &mut tables.columns[column as usize];
+        let kept = table.split_off(below);
+        let dropped = std::mem::replace(table, kept);
+        let newest = |versions: &Versions| {
+            versions.last().and_then(|(_, value)| value.as_ref()).map_or(0, |it| it.len())
+        };
+        let bytes = dropped.iter().map(|(key, versions)| (key.len() + newest(versions)) as u64).sum();
+        Ok(Dropped { bytes, bytes_in_snapshots: 0 })
+    }
+
     fn snapshot(&self) -> Arc<dyn Reader> {
         let tables = self.0.tables.read();
         *self.0.live.lock().entry(tables.sequence).or_default() += 1;
         Arc::new(MemorySnapshot { shared: Arc::clone(&self.0), sequence: tables.sequence })
+    }
+
+    fn prepare_checkpoint(&self) -> Result<(), StorageError> {
+        Ok(())
+    }
+
+    fn sorted_run(&self, column: Column) -> Result<Box<dyn SortedRun>, StorageError> {
+        Ok(Box::new(MemoryRun { backend: self.clone(), column, rows: WriteBatch::default() }))
+    }
+
+    fn reclaim(&self, column: Column) -> Result<(), StorageError> {
+        let mut writes = WriteBatch::default();
+        writes.clear(column);
+        self.write(writes, false)
     }
 
     fn checkpoint(&self, _number: u64) -> Result<Arc<dyn Reader>, StorageError> {

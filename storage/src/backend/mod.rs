@@ -1,17 +1,22 @@
 //! The seam below the store: ordered columns of bytes, atomic writes, frozen reads. Two implementations, one behaviour:
-//! [`rocks`] on disk and [`memory`] for tests and simulation. Nothing above knows which one it runs on.
+//! [`rocks`] on disk and [`memory`] for tests and simulation; [`faulty`] wraps either. Nothing above knows which one it
+//! runs on.
 
+pub(crate) mod faulty;
 pub(crate) mod memory;
+mod options;
 pub(crate) mod rocks;
 
 use std::{ops::ControlFlow, sync::Arc};
+
+use slipstream_types::{Path, state::ROW_BYTES_MAX};
 
 use crate::error::StorageError;
 
 /// A column family. Keys and values are described in [`crate::schema`].
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(crate) enum Column {
-    /// Head and restore records.
+    /// Head, restore and pruning records, and the genesis.
     Meta,
     /// Batch number to header.
     Headers,
@@ -21,7 +26,7 @@ pub(crate) enum Column {
     Nodes,
     /// Batch number to certificate.
     Certificates,
-    /// Batch number to body blob; the genesis at 0.
+    /// Batch number to body blob.
     Bodies,
     /// Batch number to receipts blob.
     Receipts,
@@ -92,6 +97,48 @@ pub(crate) enum Write {
     Delete(Column, Vec<u8>),
     /// Deletes every key of the column.
     Clear(Column),
+    /// Deletes the keys from the first to the last, both included.
+    ClearRange(Column, Vec<u8>, Vec<u8>),
+    /// Many rows of a state column.
+    Rows(Column, Rows),
+}
+
+/// Changed state rows, sorted by path: their bytes one after the other, so that a batch of many allocates little.
+#[derive(Debug, Default)]
+pub(crate) struct Rows {
+    bytes: Vec<u8>,
+    /// Path, and where the row's bytes end; none deletes it.
+    ends: Vec<(Path, Option<usize>)>,
+}
+
+impl Rows {
+    pub(crate) fn with_capacity(rows: usize) -> Rows {
+        Rows { bytes: Vec::with_capacity(rows * ROW_BYTES_MAX), ends: Vec::with_capacity(rows) }
+    }
+
+    /// Bytes of all keys and rows.
+    pub(crate) fn byte_len(&self) -> usize {
+        self.bytes.len() + self.ends.len() * size_of::<Path>()
+    }
+
+    /// Appends a row, which `write` appends to the bytes, and returns those. None deletes the row.
+    pub(crate) fn push(&mut self, path: Path, write: Option<impl FnOnce(&mut Vec<u8>)>) -> Option<&[u8]> {
+        let start = self.bytes.len();
+        let end = write.map(|write| {
+            write(&mut self.bytes);
+            self.bytes.len()
+        });
+        self.ends.push((path, end));
+        end.map(|end| &self.bytes[start..end])
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (&Path, Option<&[u8]>)> {
+        let mut start = 0;
+        self.ends.iter().map(move |(path, end)| {
+            let row = end.map(|end| &self.bytes[std::mem::replace(&mut start, end)..end]);
+            (path, row)
+        })
+    }
 }
 
 /// Changes that happen together or not at all, in order.
@@ -107,8 +154,21 @@ impl WriteBatch {
         self.0.push(Write::Delete(column, key.into()));
     }
 
+    pub(crate) fn rows(&mut self, column: Column, rows: Rows) {
+        self.0.push(Write::Rows(column, rows));
+    }
+
     pub(crate) fn clear(&mut self, column: Column) {
         self.0.push(Write::Clear(column));
+    }
+
+    pub(crate) fn clear_range(
+        &mut self,
+        column: Column,
+        first: impl Into<Vec<u8>>,
+        last: impl Into<Vec<u8>>,
+    ) {
+        self.0.push(Write::ClearRange(column, first.into(), last.into()));
     }
 }
 
@@ -138,16 +198,73 @@ pub(crate) trait Reader: Send + Sync {
     ) -> Result<(), StorageError>;
 }
 
+/// Rows in ascending order of their keys, that are put beside the column and moved into it at once: no log, no memtable,
+/// no compaction. Dropping it undoes what was put.
+pub(crate) trait SortedRun: Send {
+    /// The next row; its key is above the one before.
+    fn put(&mut self, key: &[u8], value: &[u8]) -> Result<(), StorageError>;
+
+    /// Ends the rows and makes them durable; they are not visible yet.
+    fn seal(&mut self) -> Result<(), StorageError>;
+
+    /// Makes the sealed rows visible, all of them or none.
+    fn ingest(self: Box<Self>) -> Result<(), StorageError>;
+}
+
 /// A checkpoint under its number.
 pub(crate) type NumberedReader = (u64, Arc<dyn Reader>);
 
-/// Writes and frozen reads.
+/// What a column takes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(crate) struct ColumnSize {
+    /// An estimate: overwritten and deleted keys may still count.
+    pub(crate) keys: u64,
+    pub(crate) bytes: u64,
+}
+
+/// What is freed when files are dropped.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(crate) struct Dropped {
+    pub(crate) bytes: u64,
+    /// The part that checkpoints share, and that is freed only with the last of them.
+    pub(crate) bytes_in_snapshots: u64,
+}
+
+/// Writes and frozen reads. A backend without files has nothing to say about them.
 pub(crate) trait Backend: Reader {
     /// Makes all changes or none. A durable write has reached the disk when this returns, and so have all before it.
     fn write(&self, batch: WriteBatch, durable: bool) -> Result<(), StorageError>;
 
+    /// What a column takes.
+    fn size(&self, _column: Column) -> Result<ColumnSize, StorageError> {
+        Ok(ColumnSize::default())
+    }
+
+    /// What [`Backend::drop_below`] would free now.
+    fn droppable(&self, _column: Column, _below: &[u8]) -> Result<Dropped, StorageError> {
+        Ok(Dropped::default())
+    }
+
+    /// Frees what can be freed at once of the keys below one: they, or some of them, are gone afterwards, also for
+    /// snapshots. The caller sees to it that nobody asks for them any more.
+    fn drop_below(&self, _column: Column, _below: &[u8]) -> Result<Dropped, StorageError> {
+        Ok(Dropped::default())
+    }
+
+    /// Lets entries of [`Column::TransactionIndex`] that name a batch below this one go, sooner or later.
+    fn forget_transactions_below(&self, _number: u64) {}
+
     /// A frozen view, as long as this process lives.
     fn snapshot(&self) -> Arc<dyn Reader>;
+
+    /// Begins in the background what would make the next checkpoint slow.
+    fn prepare_checkpoint(&self) -> Result<(), StorageError>;
+
+    /// Begins a sorted run of a column.
+    fn sorted_run(&self, column: Column) -> Result<Box<dyn SortedRun>, StorageError>;
+
+    /// Empties a column that nobody reads, and frees its space at once.
+    fn reclaim(&self, column: Column) -> Result<(), StorageError>;
 
     /// A frozen view under a number, which also outlives the process if the backend itself does.
     fn checkpoint(&self, number: u64) -> Result<Arc<dyn Reader>, StorageError>;

@@ -3,31 +3,40 @@
 use std::{
     collections::BTreeMap,
     fs,
+    os::unix::fs::MetadataExt as _,
     path::{Path, PathBuf},
     sync::{
-        Arc, Weak,
-        atomic::{AtomicBool, Ordering},
+        Arc, OnceLock, Weak,
+        atomic::{AtomicBool, AtomicU64, Ordering},
     },
 };
 
 use parking_lot::Mutex;
 use rocksdb::{
-    BlockBasedOptions, Cache, ColumnFamily, ColumnFamilyDescriptor, DB, DBCompressionType, Options,
-    ReadOptions, WriteOptions, checkpoint::Checkpoint,
+    Cache, ColumnFamily, CompactOptions, DB, FlushOptions, LiveFile, Options, ReadOptions, WriteOptions,
+    checkpoint::Checkpoint,
 };
 
-use super::{Backend, Column, Direction, NumberedReader, Reader, Visit, Write, WriteBatch};
+use super::{
+    Backend, Column, ColumnSize, Direction, Dropped, NumberedReader, Reader, SortedRun, Visit, Write,
+    WriteBatch,
+    options::{Shape, column_options, columns, is_blobs},
+};
 use crate::{config::StorageConfig, error::StorageError};
+
+mod run;
 
 /// Memory for rows not yet in a file, over all columns; a flush begins above it.
 const WRITE_BUFFERS_BYTES_MAX: usize = 96 << 20;
-/// One column's share before it is flushed.
-const WRITE_BUFFER_BYTES_MAX: usize = 32 << 20;
 /// Log kept before the columns that hold it up are flushed; bounds how long opening replays it.
 const LOG_BYTES_MAX: u64 = 256 << 20;
-/// Open files of the store, and of one checkpoint: below the usual limit of 1,024 a process.
-const OPEN_FILES_MAX: i32 = 512;
+/// Open files of the store: half of what the process may have, within these bounds. A file that has to be opened again
+/// costs a read three more: of its footer, its index and its filter.
+const OPEN_FILES_RANGE: (u64, u64) = (256, 32_768);
+/// Open files of one checkpoint.
 const CHECKPOINT_OPEN_FILES_MAX: i32 = 64;
+/// Read ahead of a scan over blobs, which are served by ranges. Much more reads beyond the range's end what nobody asked for.
+const BLOB_READAHEAD_BYTES: usize = 256 << 10;
 /// A key above every key of any column: paths and hashes, the longest fixed ones, have 32 bytes. Records are never cleared.
 const ABOVE_ALL_KEYS: [u8; 33] = [0xff; 33];
 
@@ -35,25 +44,43 @@ const ABOVE_ALL_KEYS: [u8; 33] = [0xff; 33];
 pub(crate) struct RocksBackend {
     db: Arc<DB>,
     cache: Cache,
+    files_dir: PathBuf,
+    /// See [`Shape::index_floor`].
+    index_floor: Arc<AtomicU64>,
     checkpoints_dir: PathBuf,
     /// Checkpoints that have readers.
     open_checkpoints: Mutex<BTreeMap<u64, Weak<RocksCheckpoint>>>,
+    /// Where sorted runs are written before they move into their column; emptied at every start.
+    runs_dir: PathBuf,
+    runs_made: AtomicU64,
+    /// Shared by all live snapshots.
+    live: Arc<()>,
 }
 
 type SnapshotOf<'a> = rocksdb::Snapshot<'a>;
 
+/// What a snapshot keeps open.
+struct Pinned {
+    db: Arc<DB>,
+    /// Counts the snapshots: see [`RocksBackend::reclaim`].
+    _live: Arc<()>,
+}
+
 self_cell::self_cell!(
     /// A snapshot with the database that it keeps open.
     struct OwnedSnapshot {
-        owner: Arc<DB>,
+        owner: Pinned,
         #[covariant]
         dependent: SnapshotOf,
     }
 );
 
+/// Opened by its first reader: opening costs as much as a thousand commits, and many a checkpoint is never read.
 struct RocksCheckpoint {
-    /// None only while it is dropped.
-    db: Option<DB>,
+    db: OnceLock<DB>,
+    opening: Mutex<()>,
+    cache: Cache,
+    index_floor: Arc<AtomicU64>,
     dir: PathBuf,
     remove_on_drop: AtomicBool,
 }
@@ -75,42 +102,6 @@ fn remove_dir(dir: &Path) {
     }
 }
 
-fn table_options(cache: &Cache) -> BlockBasedOptions {
-    let mut table = BlockBasedOptions::default();
-    table.set_block_cache(cache);
-    // Index and filters count against the cache too, or memory would grow with the table.
-    table.set_cache_index_and_filter_blocks(true);
-    table.set_pin_l0_filter_and_index_blocks_in_cache(true);
-    table
-}
-
-fn column_options(column: Column, cache: &Cache) -> Options {
-    let mut options = Options::default();
-    let mut table = table_options(cache);
-    options.set_write_buffer_size(WRITE_BUFFER_BYTES_MAX);
-    options.set_max_write_buffer_number(3);
-    options.set_compression_type(DBCompressionType::Lz4);
-    match column {
-        // Already compressed by whoever made them.
-        Column::Bodies | Column::Receipts | Column::Deltas | Column::Hints => {
-            options.set_compression_type(DBCompressionType::None);
-        }
-        // Point reads, many of them of absent keys.
-        Column::StateA | Column::StateB | Column::Codes | Column::TransactionIndex | Column::HeaderIndex => {
-            table.set_bloom_filter(10.0, false);
-        }
-        _ => {}
-    }
-    options.set_block_based_table_factory(&table);
-    options
-}
-
-fn columns(cache: &Cache) -> impl Iterator<Item = ColumnFamilyDescriptor> + '_ {
-    Column::ALL
-        .into_iter()
-        .map(|column| ColumnFamilyDescriptor::new(column.name(), column_options(column, cache)))
-}
-
 fn database_options(open_files_max: i32) -> Options {
     let mut options = Options::default();
     options.set_max_open_files(open_files_max);
@@ -119,37 +110,84 @@ fn database_options(open_files_max: i32) -> Options {
     options
 }
 
+/// A database exactly as a store would open it in `dir`, with no store above it: the floor that benchmarks compare with.
+/// Its columns are those of docs/formats.md.
+///
+/// # Errors
+/// [`StorageError::Locked`], or what the disk says.
+pub fn plain_database(config: &StorageConfig, dir: &Path) -> Result<DB, StorageError> {
+    open_database(config, dir, &block_cache(config), &Arc::default())
+}
+
+fn block_cache(config: &StorageConfig) -> Cache {
+    Cache::new_lru_cache((config.block_cache_mib.max(1) << 20) as usize)
+}
+
+fn open_database(
+    config: &StorageConfig,
+    dir: &Path,
+    cache: &Cache,
+    index_floor: &Arc<AtomicU64>,
+) -> Result<DB, StorageError> {
+    let mut options = database_options(open_files_max());
+    options.set_use_direct_reads(config.direct_reads);
+    options.create_if_missing(true);
+    options.create_missing_column_families(true);
+    options.set_db_write_buffer_size(WRITE_BUFFERS_BYTES_MAX);
+    options.set_max_total_wal_size(LOG_BYTES_MAX);
+    options.set_bytes_per_sync(1 << 20);
+    let shape = Shape { cache, pin_indexes: true, index_floor };
+    DB::open_cf_descriptors(&options, dir.join("db"), columns(shape)).map_err(|error| {
+        // RocksDB has no code of its own for this.
+        let locked = ["While lock file", "lock hold by current process"];
+        match locked.iter().any(|text| error.as_ref().contains(text)) {
+            true => StorageError::Locked { dir: dir.to_owned() },
+            false => error.into(),
+        }
+    })
+}
+
+fn open_files_max() -> i32 {
+    let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile).current.unwrap_or(u64::MAX);
+    (limit / 2).clamp(OPEN_FILES_RANGE.0, OPEN_FILES_RANGE.1) as i32
+}
+
 impl RocksBackend {
     /// Opens the database in `dir`, which exists, or makes one there.
     pub(crate) fn open(config: &StorageConfig, dir: &Path) -> Result<RocksBackend, StorageError> {
-        let cache = Cache::new_lru_cache((config.block_cache_mib.max(1) << 20) as usize);
-        let mut options = database_options(OPEN_FILES_MAX);
-        options.create_if_missing(true);
-        options.create_missing_column_families(true);
-        options.set_db_write_buffer_size(WRITE_BUFFERS_BYTES_MAX);
-        options.set_max_total_wal_size(LOG_BYTES_MAX);
-        options.set_bytes_per_sync(1 << 20);
-        let db = DB::open_cf_descriptors(&options, dir.join("db"), columns(&cache)).map_err(|error| {
-            // RocksDB has no code of its own for this.
-            let locked = ["While lock file", "lock hold by current process"];
-            match locked.iter().any(|text| error.as_ref().contains(text)) {
-                true => StorageError::Locked { dir: dir.to_owned() },
-                false => error.into(),
-            }
-        })?;
+        let cache = block_cache(config);
+        let index_floor = Arc::new(AtomicU64::new(0));
+        let files_dir = dir.join("db");
+        let db = open_database(config, dir, &cache, &index_floor)?;
         let checkpoints_dir = dir.join("snapshots");
         fs::create_dir_all(&checkpoints_dir).map_err(|e| StorageError::io("create", &checkpoints_dir, e))?;
-        Ok(RocksBackend { db: Arc::new(db), cache, checkpoints_dir, open_checkpoints: Mutex::default() })
+        let runs_dir = dir.join("runs");
+        remove_dir(&runs_dir);
+        fs::create_dir_all(&runs_dir).map_err(|e| StorageError::io("create", &runs_dir, e))?;
+        Ok(RocksBackend {
+            db: Arc::new(db),
+            cache,
+            files_dir,
+            index_floor,
+            checkpoints_dir,
+            open_checkpoints: Mutex::default(),
+            runs_dir,
+            runs_made: AtomicU64::new(0),
+            live: Arc::default(),
+        })
     }
 
-    fn open_checkpoint(&self, number: u64) -> Result<Arc<RocksCheckpoint>, StorageError> {
-        let dir = self.checkpoints_dir.join(number.to_string());
-        let options = database_options(CHECKPOINT_OPEN_FILES_MAX);
-        let db = DB::open_cf_descriptors_read_only(&options, &dir, columns(&self.cache), false)?;
-        let checkpoint = RocksCheckpoint { db: Some(db), dir, remove_on_drop: AtomicBool::new(false) };
-        let checkpoint = Arc::new(checkpoint);
+    fn take_checkpoint(&self, number: u64) -> Arc<RocksCheckpoint> {
+        let checkpoint = Arc::new(RocksCheckpoint {
+            db: OnceLock::new(),
+            opening: Mutex::default(),
+            cache: self.cache.clone(),
+            index_floor: Arc::clone(&self.index_floor),
+            dir: self.checkpoints_dir.join(number.to_string()),
+            remove_on_drop: AtomicBool::new(false),
+        });
         self.open_checkpoints.lock().insert(number, Arc::downgrade(&checkpoint));
-        Ok(checkpoint)
+        checkpoint
     }
 }
 
@@ -180,7 +218,10 @@ fn scan(
     visit: &mut Visit<'_>,
 ) -> Result<(), StorageError> {
     // A scan of the state passes every row once: it must not push what execution reads out of the cache.
-    options.fill_cache(!matches!(column, Column::StateA | Column::StateB));
+    options.fill_cache(!matches!(column, Column::StateA | Column::StateB) && !is_blobs(column));
+    if is_blobs(column) {
+        options.set_readahead_size(BLOB_READAHEAD_BYTES);
+    }
     let mut rows = db.raw_iterator_cf_opt(family(db, column), options);
     match direction {
         Direction::Up => rows.seek(from),
@@ -203,7 +244,7 @@ macro_rules! reader {
     ($type:ty) => {
         impl Reader for $type {
             fn get(&self, column: Column, key: &[u8]) -> Result<Option<Vec<u8>>, StorageError> {
-                get(self.db(), column, key, &self.read_options())
+                get(self.db()?, column, key, &self.read_options())
             }
 
             fn multi_get(
@@ -211,7 +252,7 @@ macro_rules! reader {
                 column: Column,
                 keys: &[&[u8]],
             ) -> Result<Vec<Option<Vec<u8>>>, StorageError> {
-                multi_get(self.db(), column, keys, &self.read_options())
+                multi_get(self.db()?, column, keys, &self.read_options())
             }
 
             fn scan(
@@ -221,7 +262,7 @@ macro_rules! reader {
                 direction: Direction,
                 visit: &mut Visit<'_>,
             ) -> Result<(), StorageError> {
-                scan(self.db(), column, from, direction, self.read_options(), visit)
+                scan(self.db()?, column, from, direction, self.read_options(), visit)
             }
         }
     };
@@ -232,18 +273,39 @@ reader!(OwnedSnapshot);
 reader!(RocksCheckpoint);
 
 impl RocksBackend {
-    fn db(&self) -> &DB {
-        &self.db
+    fn db(&self) -> Result<&DB, StorageError> {
+        Ok(&self.db)
     }
 
     fn read_options(&self) -> ReadOptions {
         ReadOptions::default()
     }
+
+    /// The column's files that hold keys below this one alone.
+    fn files_below(&self, column: Column, below: &[u8]) -> Result<Vec<LiveFile>, StorageError> {
+        let mut files = self.db.live_files()?;
+        files.retain(|file| {
+            file.column_family_name == column.name() && file.end_key.as_deref().is_some_and(|key| key < below)
+        });
+        Ok(files)
+    }
+
+    fn sum(&self, files: &[LiveFile]) -> Dropped {
+        let mut dropped = Dropped::default();
+        for file in files {
+            let path = self.files_dir.join(file.name.trim_start_matches('/'));
+            // A file that is gone meanwhile is held by nobody.
+            let held = fs::metadata(path).is_ok_and(|found| found.nlink() > 1);
+            dropped.bytes += file.size as u64;
+            dropped.bytes_in_snapshots += if held { file.size as u64 } else { 0 };
+        }
+        dropped
+    }
 }
 
 impl OwnedSnapshot {
-    fn db(&self) -> &DB {
-        self.borrow_owner()
+    fn db(&self) -> Result<&DB, StorageError> {
+        Ok(&self.borrow_owner().db)
     }
 
     fn read_options(&self) -> ReadOptions {
@@ -254,8 +316,18 @@ impl OwnedSnapshot {
 }
 
 impl RocksCheckpoint {
-    fn db(&self) -> &DB {
-        self.db.as_ref().expect("taken by drop alone")
+    fn db(&self) -> Result<&DB, StorageError> {
+        if let Some(db) = self.db.get() {
+            return Ok(db);
+        }
+        let _opening = self.opening.lock();
+        if let Some(db) = self.db.get() {
+            return Ok(db);
+        }
+        let options = database_options(CHECKPOINT_OPEN_FILES_MAX);
+        let shape = Shape { cache: &self.cache, pin_indexes: false, index_floor: &self.index_floor };
+        let db = DB::open_cf_descriptors_read_only(&options, &self.dir, columns(shape), false)?;
+        Ok(self.db.get_or_init(|| db))
     }
 
     fn read_options(&self) -> ReadOptions {
@@ -270,8 +342,22 @@ impl Backend for RocksBackend {
             match write {
                 Write::Put(column, key, value) => writes.put_cf(family(&self.db, column), key, value),
                 Write::Delete(column, key) => writes.delete_cf(family(&self.db, column), key),
+                Write::Rows(column, rows) => {
+                    let family = family(&self.db, column);
+                    for (path, row) in rows.iter() {
+                        match row {
+                            Some(row) => writes.put_cf(family, path.0, row),
+                            None => writes.delete_cf(family, path.0),
+                        }
+                    }
+                }
                 Write::Clear(column) => {
                     writes.delete_range_cf(family(&self.db, column), &[][..], &ABOVE_ALL_KEYS[..]);
+                }
+                Write::ClearRange(column, first, mut end) => {
+                    // The end is not included: the key right above the last is the last and a zero byte.
+                    end.push(0);
+                    writes.delete_range_cf(family(&self.db, column), first, end);
                 }
             }
         }
@@ -280,15 +366,87 @@ impl Backend for RocksBackend {
         Ok(self.db.write_opt(writes, &options)?)
     }
 
+    fn size(&self, column: Column) -> Result<ColumnSize, StorageError> {
+        let family = family(&self.db, column);
+        let property =
+            |name: &str| Ok::<_, StorageError>(self.db.property_int_value_cf(family, name)?.unwrap_or(0));
+        let bytes = property("rocksdb.live-sst-files-size")? + property("rocksdb.cur-size-all-mem-tables")?;
+        Ok(ColumnSize { keys: property("rocksdb.estimate-num-keys")?, bytes })
+    }
+
+    fn droppable(&self, column: Column, below: &[u8]) -> Result<Dropped, StorageError> {
+        Ok(self.sum(&self.files_below(column, below)?))
+    }
+
+    fn drop_below(&self, column: Column, below: &[u8]) -> Result<Dropped, StorageError> {
+        let mut files = self.files_below(column, below)?;
+        if files.iter().any(|file| file.level == 0) {
+            // RocksDB drops no file of level 0. They do not overlap, so this moves them down as they are.
+            let mut options = CompactOptions::default();
+            options.set_exclusive_manual_compaction(false);
+            let family = family(&self.db, column);
+            self.db.compact_range_cf_opt(family, None::<&[u8]>, Some(below), &options);
+            files = self.files_below(column, below)?;
+            files.retain(|file| file.level > 0);
+        }
+        let Some(last) = files.iter().filter_map(|file| file.end_key.as_ref()).max() else {
+            return Ok(Dropped::default());
+        };
+        let dropped = self.sum(&files);
+        self.db.delete_file_in_range_cf(family(&self.db, column), &[][..], &last[..])?;
+        Ok(dropped)
+    }
+
+    fn forget_transactions_below(&self, number: u64) {
+        self.index_floor.store(number, Ordering::Relaxed);
+    }
+
     fn snapshot(&self) -> Arc<dyn Reader> {
-        Arc::new(OwnedSnapshot::new(Arc::clone(&self.db), |db| db.snapshot()))
+        let pinned = Pinned { db: Arc::clone(&self.db), _live: Arc::clone(&self.live) };
+        Arc::new(OwnedSnapshot::new(pinned, |pinned| pinned.db.snapshot()))
+    }
+
+    fn prepare_checkpoint(&self) -> Result<(), StorageError> {
+        let families: Vec<_> = Column::ALL.iter().map(|column| family(&self.db, *column)).collect();
+        let mut options = FlushOptions::default();
+        options.set_wait(false);
+        Ok(self.db.flush_cfs_opt(&families, &options)?)
+    }
+
+    fn sorted_run(&self, column: Column) -> Result<Box<dyn SortedRun>, StorageError> {
+        let name = format!("{}.sst", self.runs_made.fetch_add(1, Ordering::Relaxed));
+        // The rows must lie in their file as they would in any other of the column.
+        let shape = Shape { cache: &self.cache, pin_indexes: true, index_floor: &self.index_floor };
+        let options = column_options(column, &shape);
+        run::begin(Arc::clone(&self.db), column, options, self.runs_dir.join(name))
+    }
+
+    fn reclaim(&self, column: Column) -> Result<(), StorageError> {
+        let (family, all) = (family(&self.db, column), (&[][..], &ABOVE_ALL_KEYS[..]));
+        // Dropping files takes them from older snapshots too. The head's own, which reads the other column, does not count.
+        if Arc::strong_count(&self.live) <= 2 {
+            self.db.delete_file_in_range_cf(family, all.0, all.1)?;
+        }
+        let mut rest = self.db.raw_iterator_cf(family);
+        rest.seek_to_first();
+        let empty = !rest.valid();
+        rest.status()?;
+        drop(rest);
+        if !empty {
+            // What is not in a file of its own yet. The tombstone goes in the compaction, or every run that is
+            // ingested later would have to stay above it.
+            self.db.delete_range_cf(family, all.0, all.1)?;
+        }
+        self.db.compact_range_cf(family, None::<&[u8]>, None::<&[u8]>);
+        Ok(())
     }
 
     fn checkpoint(&self, number: u64) -> Result<Arc<dyn Reader>, StorageError> {
         let dir = self.checkpoints_dir.join(number.to_string());
-        // RocksDB makes it under another name and renames it, so that a directory with a plain number is whole.
-        Checkpoint::new(&self.db)?.create_checkpoint(&dir)?;
-        Ok(self.open_checkpoint(number)?)
+        // RocksDB makes it under another name and renames it, so that a directory with a plain number is whole. The
+        // memtables are not flushed, which would take a quarter of a second: the log goes along instead.
+        Checkpoint::new(&self.db)?.create_checkpoint_with_log_size(&dir, u64::MAX)?;
+        Ok(self.take_checkpoint(number))
     }
 
     fn checkpoints(&self) -> Result<Vec<NumberedReader>, StorageError> {
@@ -297,12 +455,8 @@ impl Backend for RocksBackend {
         for entry in fs::read_dir(dir).map_err(|e| StorageError::io("list", dir, e))? {
             let path = entry.map_err(|e| StorageError::io("list", dir, e))?.path();
             let number = path.file_name().and_then(|name| name.to_str()).and_then(|name| name.parse().ok());
-            match number.map(|number| (number, self.open_checkpoint(number))) {
-                Some((number, Ok(reader))) => found.push((number, reader)),
-                Some((number, Err(error))) => {
-                    tracing::warn!(number, %error, "a snapshot cannot be opened and is removed");
-                    remove_dir(&path);
-                }
+            match number {
+                Some(number) => found.push((number, self.take_checkpoint(number))),
                 // Left by a kill in the middle of making it.
                 None => remove_dir(&path),
             }

@@ -1,6 +1,56 @@
-//! The state tree in memory: kept up to date by copy on write, so that an old root costs only what changed since.
+//! The state tree in memory: the roots that `slipstream_types::tree` defines, kept up to date by sorted batches.
+//!
+//! ```text
+//!   sorted updates ──▶ Tree::apply ──▶ one recursion, forked at the first nibble, each node touched and hashed once
+//!                                        │
+//!    node: 16 slots = 4 bits of the path │  leaf | child node | run (bits that all below share) | stub (rows only)
+//!                                        ▼
+//!                      RowSource ◀── stubs are rebuilt from the rows of the version that the tree belongs to
+//! ```
+//!
+//! * [`node`]: the parts and their hashes; [`tree`]: updates; [`warm`]: fetching ahead; [`proof`]: range proofs; [`budget`]: bounded memory;
+//!   [`load`]: rebuilding from rows.
+//! * A tree is a value: a clone shares all nodes and stays as it is. Nodes that no other version shares are changed in
+//!   place, so that a commit on the only version copies nothing.
 
-pub(crate) mod proof;
-pub(crate) mod tree;
+mod budget;
+pub(crate) mod load;
+mod node;
+mod proof;
+#[cfg(test)]
+mod tests;
+mod tree;
+mod warm;
 
-pub(crate) use tree::{Tree, Update};
+use std::sync::Arc;
+
+use slipstream_types::{Digest, Path, tree::Leaf};
+
+pub(crate) use tree::Tree;
+
+use crate::error::StorageError;
+
+/// What becomes of one leaf: its value hash, none to delete it.
+pub(crate) type Update = (Path, Option<Digest>);
+
+/// The rows of one version of the state: where the stubs of a tree of that version are rebuilt from.
+pub(crate) trait RowSource: Send + Sync {
+    /// The leaves between two paths, both included, sorted.
+    fn leaves(&self, first: &Path, last: &Path) -> Result<Vec<Leaf>, StorageError>;
+}
+
+/// Rows of a tree that has no stubs.
+pub(crate) struct NoRows;
+
+impl RowSource for NoRows {
+    fn leaves(&self, first: &Path, _last: &Path) -> Result<Vec<Leaf>, StorageError> {
+        Err(StorageError::corrupt(format!(
+            "the state tree lacks its nodes below {first:?} and has no rows to rebuild them from"
+        )))
+    }
+}
+
+/// Without rows until [`Tree::read_from`] names some.
+fn no_rows() -> Arc<dyn RowSource> {
+    Arc::new(NoRows)
+}

@@ -1,17 +1,25 @@
 //! Range proofs from a [`Tree`]: the siblings beside the way from the root to each end of a range.
 
 use slipstream_types::{
-    CodecError, Path,
+    Path,
     bounded::BoundedVec,
     limits,
-    tree::{Sibling, SiblingNode, StateRangeProof},
+    tree::{Sibling, SiblingNode, StateRangeProof, Subtree},
 };
 
-use super::tree::{Node, Tree, first_difference};
+use super::{
+    RowSource, Tree,
+    node::{ARITY, Child, Link, Node, SlotRef, first_difference, lift_hash, nibble},
+    tree::resolve,
+};
+use crate::error::StorageError;
 
 impl Tree {
     /// Proves what the tree holds from `first` to `last`, both included.
-    pub(crate) fn prove(&self, first: &Path, last: &Path) -> Result<StateRangeProof, CodecError> {
+    ///
+    /// # Errors
+    /// If the rows of a stub cannot be read.
+    pub(crate) fn prove(&self, first: &Path, last: &Path) -> Result<StateRangeProof, StorageError> {
         Ok(StateRangeProof { left: self.siblings(first, true)?, right: self.siblings(last, false)? })
     }
 
@@ -21,91 +29,77 @@ impl Tree {
         &self,
         end: &Path,
         before: bool,
-    ) -> Result<BoundedVec<Sibling, { limits::PROOF_SIDE_MAX }>, CodecError> {
-        let mut siblings = Vec::new();
-        let mut beside = |depth: usize, node: &Node| {
-            if end.bit(depth) == before {
-                let node = match node.clone().at(depth + 1) {
-                    Node::Leaf(node) => SiblingNode::Leaf(node.leaf),
-                    node => SiblingNode::Inner(node.subtree().hash()),
-                };
-                siblings.push(Sibling { depth: depth as u8, node });
-            }
-        };
-        let mut way = self.root.as_ref();
-        while let Some(node) = way {
-            way = match node {
-                Node::Leaf(leaf) => {
-                    let parting = first_difference(&leaf.leaf.path, end);
-                    if parting < 256 {
-                        beside(parting, node);
-                    }
-                    None
-                }
-                Node::Branch(branch) => {
-                    let parting = first_difference(&branch.path, end);
-                    if parting < branch.bit {
-                        beside(parting, node);
-                        None
-                    } else if end.bit(branch.bit) {
-                        beside(branch.bit, &branch.left);
-                        Some(&branch.right)
-                    } else {
-                        beside(branch.bit, &branch.right);
-                        Some(&branch.left)
-                    }
-                }
-            };
-        }
-        BoundedVec::new(siblings)
+    ) -> Result<BoundedVec<Sibling, { limits::PROOF_SIDE_MAX }>, StorageError> {
+        let mut way = Way { end, before, rows: &*self.rows, siblings: Vec::new() };
+        way.pass(self.root.as_ref(), 0)?;
+        Ok(BoundedVec::new(way.siblings)?)
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use proptest::prelude::*;
-    use slipstream_types::{Digest, tree::Leaf};
+struct Way<'a> {
+    end: &'a Path,
+    before: bool,
+    rows: &'a dyn RowSource,
+    siblings: Vec<Sibling>,
+}
 
-    use super::*;
-    use crate::state::tree::tests::path;
-
-    fn leaf(path: Path) -> Leaf {
-        Leaf { path, value_hash: Digest::tagged("test", &path.0) }
+impl Way<'_> {
+    /// A subtree leaves the way at that bit.
+    fn beside(&mut self, bit: usize, node: impl FnOnce() -> SiblingNode) {
+        if self.end.bit(bit) == self.before {
+            self.siblings.push(Sibling { depth: bit as u8, node: node() });
+        }
     }
 
-    proptest! {
-        #[test]
-        fn ranges_verify_and_altered_ones_do_not(
-            paths in prop::collection::btree_set(path(), 0..60),
-            mut first in path(),
-            mut last in path(),
-            extra in path(),
-        ) {
-            if first > last {
-                std::mem::swap(&mut first, &mut last);
+    fn pass(&mut self, slot: SlotRef<'_>, depth: usize) -> Result<(), StorageError> {
+        match slot {
+            SlotRef::Empty => Ok(()),
+            SlotRef::Leaf(leaf) => {
+                let parting = first_difference(&leaf.path, self.end);
+                if parting < 256 {
+                    self.beside(parting, || SiblingNode::Leaf(*leaf));
+                }
+                Ok(())
             }
-            let leaves: Vec<_> = paths.iter().copied().map(leaf).collect();
-            let tree = Tree::build(&leaves);
-            let proof = tree.prove(&first, &last).unwrap();
-            let inside: Vec<_> = leaves.iter().copied().filter(|l| first <= l.path && l.path <= last).collect();
-            prop_assert_eq!(proof.verify(tree.root(), first, last, &inside), Ok(()));
-
-            for index in 0..inside.len() {
-                let mut short = inside.clone();
-                short.remove(index);
-                prop_assert!(proof.verify(tree.root(), first, last, &short).is_err());
-                let mut altered = inside.clone();
-                altered[index].value_hash = Digest::ZERO;
-                prop_assert!(proof.verify(tree.root(), first, last, &altered).is_err());
-            }
-            if first <= extra && extra <= last && !paths.contains(&extra) {
-                let mut surplus = inside.clone();
-                surplus.insert(surplus.partition_point(|l| l.path < extra), leaf(extra));
-                prop_assert!(proof.verify(tree.root(), first, last, &surplus).is_err());
-            }
-            let whole = tree.prove(&Path::MIN, &Path::MAX).unwrap();
-            prop_assert!(whole.left.is_empty() && whole.right.is_empty());
-            prop_assert_eq!(whole.verify(tree.root(), Path::MIN, Path::MAX, &leaves), Ok(()));
+            SlotRef::Child(child) => self.pass_child(child, depth),
         }
+    }
+
+    fn pass_child(&mut self, child: &Child, depth: usize) -> Result<(), StorageError> {
+        match &child.link {
+            Link::Stub => {
+                let slot = resolve(child, self.end, depth, self.rows, 0)?;
+                self.pass(slot.as_ref(), depth)
+            }
+            Link::Node(node) => self.pass_node(node, depth),
+            Link::Run(run) => {
+                let parting = first_difference(&run.path, self.end);
+                if parting >= 4 * run.depth {
+                    return self.pass_node(&run.node, run.depth);
+                }
+                self.beside(parting, || {
+                    SiblingNode::Inner(lift_hash(run.node.hash(), &run.path, 4 * run.depth, parting + 1))
+                });
+                Ok(())
+            }
+        }
+    }
+
+    fn pass_node(&mut self, node: &Node, depth: usize) -> Result<(), StorageError> {
+        let slot = nibble(self.end, depth);
+        for bit in 0..4 {
+            let len = ARITY >> (bit + 1);
+            let first = ((slot / len) ^ 1) * len;
+            match node.fold(first, len) {
+                Subtree::Empty => {}
+                Subtree::Leaf(_) => {
+                    if let Some(leaf) = node.lone_leaf(first, len) {
+                        self.beside(4 * depth + bit, || SiblingNode::Leaf(*leaf));
+                    }
+                }
+                Subtree::Inner(hash) => self.beside(4 * depth + bit, || SiblingNode::Inner(hash)),
+            }
+        }
+        self.pass(node.slot(slot), depth + 1)
     }
 }

@@ -1,197 +1,286 @@
-//! [`Tree`]: a persistent Merkle tree with the roots that `slipstream_types::tree` defines.
-//!
-//! A node stands where leaves part, so a run of bits that all leaves below share costs no nodes; the hashes of the run are
-//! folded into the node's own (`lift`). Nodes are immutable and shared between versions.
-//!
-//! ```text
-//!          from = 0                     bits 0 and 1 are shared by all leaves: one node, whose hash is lifted
-//!             │  (bits shared)          from bit 2 up to bit 0
-//!          bit = 2
-//!          ╱     ╲      children have from = 3
-//!       Leaf    Branch
-//! ```
+//! [`Tree`]: one version of the state's leaves, and what a sorted batch makes of it.
 
 use std::sync::Arc;
 
+use rayon::prelude::*;
 use slipstream_types::{
     Digest, Path,
     tree::{Leaf, Subtree},
 };
 
-/// What becomes of one leaf: its value hash, none to delete it.
-pub(crate) type Update = (Path, Option<Digest>);
+use super::{
+    RowSource, Update, no_rows,
+    node::{
+        ARITY, Child, Link, Node, Run, Slot, SlotRef, assemble, first_difference, first_nibble, lift_hash,
+        nibble,
+    },
+    warm::warm,
+};
+use crate::error::StorageError;
 
 /// Below this many updates or leaves one thread is faster than two.
 const PARALLEL_MIN: usize = 512;
 
 /// One version of the tree. A clone shares all nodes.
-#[derive(Clone, Default)]
-pub(crate) struct Tree {
-    pub(super) root: Option<Node>,
-}
-
 #[derive(Clone)]
-pub(super) enum Node {
-    Leaf(Arc<LeafNode>),
-    Branch(Arc<Branch>),
+pub(crate) struct Tree {
+    pub(super) root: Slot,
+    /// Of this version.
+    pub(super) rows: Arc<dyn RowSource>,
+    /// Raised by every batch.
+    pub(super) generation: u32,
+    /// The slot of the root where the next search for cold nodes begins.
+    pub(super) hand: usize,
 }
 
-pub(super) struct LeafNode {
-    pub(super) leaf: Leaf,
-    hash: Digest,
-}
-
-/// Two leaves or more, that agree in the bits before `bit` and part there.
-pub(super) struct Branch {
-    /// Some path below it; its bits before `bit` are the branch's prefix.
-    pub(super) path: Path,
-    /// The bit below its parent's.
-    from: usize,
-    pub(super) bit: usize,
-    pub(super) left: Node,
-    pub(super) right: Node,
-    /// Of the subtree at depth `from`.
-    hash: Digest,
-}
-
-impl Node {
-    fn leaf(leaf: Leaf) -> Node {
-        Node::Leaf(Arc::new(LeafNode { leaf, hash: leaf.hash() }))
-    }
-
-    fn branch(from: usize, bit: usize, left: Node, right: Node) -> Node {
-        let path = *left.path();
-        let joined = Subtree::parent(left.subtree(), right.subtree());
-        let hash = lift(joined, &path, bit, from).hash();
-        Node::Branch(Arc::new(Branch { path, from, bit, left, right, hash }))
-    }
-
-    /// A path below it.
-    fn path(&self) -> &Path {
-        match self {
-            Node::Leaf(node) => &node.leaf.path,
-            Node::Branch(node) => &node.path,
-        }
-    }
-
-    /// What its parent joins.
-    pub(super) fn subtree(&self) -> Subtree {
-        match self {
-            Node::Leaf(node) => Subtree::Leaf(node.hash),
-            Node::Branch(node) => Subtree::Inner(node.hash),
-        }
-    }
-
-    /// The same leaves, standing at another depth.
-    pub(super) fn at(self, from: usize) -> Node {
-        match self {
-            Node::Branch(node) if node.from != from => {
-                Node::branch(from, node.bit, node.left.clone(), node.right.clone())
-            }
-            node => node,
-        }
+impl Default for Tree {
+    fn default() -> Self {
+        Tree { root: Slot::Empty, rows: no_rows(), generation: 0, hand: 0 }
     }
 }
 
-/// The subtree at depth `to` of which the one at depth `depth` is all there is.
-fn lift(mut subtree: Subtree, path: &Path, depth: usize, to: usize) -> Subtree {
-    for bit in (to..depth).rev() {
-        subtree = match path.bit(bit) {
-            false => Subtree::parent(subtree, Subtree::Empty),
-            true => Subtree::parent(Subtree::Empty, subtree),
-        };
-    }
-    subtree
-}
-
-/// The first bit in which two paths differ, 256 if they are equal.
-pub(super) fn first_difference(a: &Path, b: &Path) -> usize {
-    match a.0.iter().zip(&b.0).position(|(a, b)| a != b) {
-        Some(byte) => 8 * byte + (a.0[byte] ^ b.0[byte]).leading_zeros() as usize,
-        None => 256,
-    }
+/// What a batch needs on its way down.
+struct Pass<'a> {
+    rows: &'a dyn RowSource,
+    generation: u32,
 }
 
 impl Tree {
     /// The tree of leaves sorted by path, each path once.
+    #[cfg(test)]
     pub(crate) fn build(leaves: &[Leaf]) -> Tree {
-        Tree { root: build(leaves, 0) }
+        Tree { root: build(leaves, 0, 0), ..Tree::default() }
     }
 
     /// Its root, as `slipstream_types::tree::root` defines it.
     pub(crate) fn root(&self) -> Digest {
-        self.root.as_ref().map_or(Digest::ZERO, |root| root.subtree().hash())
+        self.root.as_ref().subtree().hash()
     }
 
-    /// The tree after updates that are sorted by path, each path once. This one stays as it is.
-    pub(crate) fn apply(&self, updates: &[Update]) -> Tree {
+    /// The same tree with the rows that it belongs to. A tree that was changed belongs to the rows after the change, and a
+    /// clone that is kept for a checkpoint to the checkpoint's.
+    pub(crate) fn read_from(self, rows: Arc<dyn RowSource>) -> Tree {
+        Tree { rows, ..self }
+    }
+
+    /// The tree after updates that are sorted by path, each path once. Clones of this one stay as they are; what no clone
+    /// shares is changed in place.
+    ///
+    /// # Errors
+    /// If the rows of a stub cannot be read.
+    pub(crate) fn apply(self, updates: &[Update]) -> Result<Tree, StorageError> {
         debug_assert!(updates.is_sorted_by(|a, b| a.0 < b.0), "updates are sorted, each path once");
-        Tree { root: apply(self.root.as_ref(), updates, 0) }
+        let generation = self.generation.wrapping_add(1);
+        let root = Pass { rows: &*self.rows, generation }.enter(self.root, updates, 0)?;
+        Ok(Tree { root, generation, ..self })
+    }
+
+    /// The subtree of all leaves that share the first `bits` bits of `path`: how two versions are compared part by part.
+    ///
+    /// # Errors
+    /// If the rows of a stub cannot be read.
+    pub(crate) fn subtree(&self, path: &Path, bits: usize) -> Result<Subtree, StorageError> {
+        subtree(self.root.as_ref(), path, bits, 0, &*self.rows)
     }
 }
 
-fn either<T: Send>(
-    parallel: bool,
-    left: impl FnOnce() -> T + Send,
-    right: impl FnOnce() -> T + Send,
-) -> (T, T) {
-    if parallel { rayon::join(left, right) } else { (left(), right()) }
-}
-
-/// The subtree at depth `from` of these leaves.
-fn build(leaves: &[Leaf], from: usize) -> Option<Node> {
-    match leaves {
-        [] => None,
-        [leaf] => Some(Node::leaf(*leaf)),
-        [first, .., last] => {
-            let bit = first_difference(&first.path, &last.path);
-            let (left, right) = leaves.split_at(leaves.partition_point(|leaf| !leaf.path.bit(bit)));
-            let parallel = leaves.len() >= PARALLEL_MIN;
-            let (left, right) = either(parallel, || build(left, bit + 1), || build(right, bit + 1));
-            join(left, right, bit, from)
-        }
-    }
-}
-
-/// Two subtrees that part at `bit`, as one subtree at depth `from`.
-fn join(left: Option<Node>, right: Option<Node>, bit: usize, from: usize) -> Option<Node> {
-    match (left, right) {
-        (Some(left), Some(right)) => Some(Node::branch(from, bit, left, right)),
-        (Some(lone), None) | (None, Some(lone)) => Some(lone.at(from)),
-        (None, None) => None,
-    }
-}
-
-/// The subtree at depth `from` after updates that all fall into it.
-fn apply(node: Option<&Node>, updates: &[Update], from: usize) -> Option<Node> {
-    let ([first, ..], [.., last]) = (updates, updates) else {
-        return node.cloned().map(|node| node.at(from));
+/// The subtree at depth `from` of leaves that share the nibbles before it.
+pub(super) fn build(leaves: &[Leaf], from: usize, generation: u32) -> Slot {
+    let (first, last) = match leaves {
+        [] => return Slot::Empty,
+        [leaf] => return Slot::Leaf(*leaf),
+        [first, .., last] => (first, last),
     };
-    match node {
-        None => build(&inserted(updates), from),
-        Some(Node::Leaf(node)) => build(&merged(node.leaf, updates), from),
-        Some(whole @ Node::Branch(node)) => {
-            // Updates are sorted: whichever leaves the branch's prefix first is at one of their ends.
-            let leaves = [&first.0, &last.0].map(|path| first_difference(path, &node.path));
-            let bit = leaves[0].min(leaves[1]).min(node.bit);
-            let (left_updates, right_updates) =
-                updates.split_at(updates.partition_point(|(path, _)| !path.bit(bit)));
-            let (left, right) = if bit == node.bit {
-                (Some(&node.left), Some(&node.right))
-            } else if node.path.bit(bit) {
-                (None, Some(whole))
+    let depth = first_nibble(&first.path, &last.path);
+    let mut slots = <[Slot; ARITY]>::default();
+    build_slots(&mut slots, 0, leaves, depth, generation);
+    assemble(slots, &first.path, depth, generation).lift(&first.path, depth, from)
+}
+
+/// Fills the slots from `first` on with leaves that part at `depth`.
+fn build_slots(slots: &mut [Slot], first: usize, leaves: &[Leaf], depth: usize, generation: u32) {
+    if let [slot] = slots {
+        *slot = build(leaves, depth + 1, generation);
+        return;
+    }
+    let half = slots.len() / 2;
+    let (left, right) = slots.split_at_mut(half);
+    let (left_leaves, right_leaves) =
+        leaves.split_at(leaves.partition_point(|leaf| nibble(&leaf.path, depth) < first + half));
+    let mut build_left = || build_slots(left, first, left_leaves, depth, generation);
+    let mut build_right = || build_slots(right, first + half, right_leaves, depth, generation);
+    if leaves.len() >= PARALLEL_MIN {
+        rayon::join(build_left, build_right);
+    } else {
+        build_left();
+        build_right();
+    }
+}
+
+/// The leaves of a dropped subtree, as it stood at `depth` on the way to `path`.
+pub(super) fn resolve(
+    stub: &Child,
+    path: &Path,
+    depth: usize,
+    rows: &dyn RowSource,
+    generation: u32,
+) -> Result<Slot, StorageError> {
+    let (mut first, mut last) = (*path, *path);
+    for bit in 4 * depth..256 {
+        first.0[bit / 8] &= !(0x80 >> (bit % 8));
+        last.0[bit / 8] |= 0x80 >> (bit % 8);
+    }
+    let slot = build(&rows.leaves(&first, &last)?, depth, generation);
+    match &slot {
+        Slot::Child(child) if child.hash == stub.hash => Ok(slot),
+        _ => Err(StorageError::corrupt(format!(
+            "the state rows from {first:?} to {last:?} are not those that the state root was computed from"
+        ))),
+    }
+}
+
+fn subtree(
+    slot: SlotRef<'_>,
+    path: &Path,
+    bits: usize,
+    depth: usize,
+    rows: &dyn RowSource,
+) -> Result<Subtree, StorageError> {
+    let child = match slot {
+        SlotRef::Empty => return Ok(Subtree::Empty),
+        SlotRef::Leaf(leaf) => {
+            let inside = first_difference(&leaf.path, path) >= bits;
+            return Ok(if inside { Subtree::Leaf(leaf.hash()) } else { Subtree::Empty });
+        }
+        SlotRef::Child(child) if bits == 4 * depth => return Ok(Subtree::Inner(child.hash)),
+        SlotRef::Child(child) => child,
+    };
+    match &child.link {
+        Link::Stub => subtree(resolve(child, path, depth, rows, 0)?.as_ref(), path, bits, depth, rows),
+        Link::Node(node) => subtree_in(node, path, bits, depth, rows),
+        Link::Run(run) => {
+            let end = 4 * run.depth;
+            if first_difference(&run.path, path) < bits.min(end) {
+                Ok(Subtree::Empty)
+            } else if bits <= end {
+                Ok(Subtree::Inner(lift_hash(run.node.hash(), &run.path, end, bits)))
             } else {
-                (Some(whole), None)
-            };
-            let parallel = updates.len() >= PARALLEL_MIN;
-            let (left, right) = either(
-                parallel,
-                || apply(left, left_updates, bit + 1),
-                || apply(right, right_updates, bit + 1),
-            );
-            join(left, right, bit, from)
+                subtree_in(&run.node, path, bits, run.depth, rows)
+            }
         }
     }
+}
+
+fn subtree_in(
+    node: &Node,
+    path: &Path,
+    bits: usize,
+    depth: usize,
+    rows: &dyn RowSource,
+) -> Result<Subtree, StorageError> {
+    let slot = nibble(path, depth);
+    match bits - 4 * depth {
+        inside @ 0..4 => {
+            let len = ARITY >> inside;
+            Ok(node.fold(slot / len * len, len))
+        }
+        _ => subtree(node.slot(slot), path, bits, depth + 1, rows),
+    }
+}
+
+impl Pass<'_> {
+    /// [`Pass::apply`] where the batch may be small enough for one thread to go on with: there it is fetched first.
+    fn enter(&self, slot: Slot, updates: &[Update], depth: usize) -> Result<Slot, StorageError> {
+        if updates.len() < PARALLEL_MIN {
+            warm(&slot, updates, depth);
+        }
+        self.apply(slot, updates, depth)
+    }
+
+    /// What stands at `depth` after updates that all fall into it.
+    fn apply(&self, slot: Slot, updates: &[Update], depth: usize) -> Result<Slot, StorageError> {
+        let Some((path, _)) = updates.first() else { return Ok(slot) };
+        match slot {
+            Slot::Empty => Ok(build(&inserted(updates), depth, self.generation)),
+            Slot::Leaf(leaf) => match *updates {
+                [(path, Some(value_hash))] if path == leaf.path => Ok(Slot::Leaf(Leaf { path, value_hash })),
+                _ => Ok(build(&merged(leaf, updates), depth, self.generation)),
+            },
+            Slot::Child(child) => match child.link {
+                Link::Node(node) => self.apply_node(node, updates, depth),
+                Link::Run(run) => self.apply_run(run, child.leaves, updates, depth),
+                Link::Stub => {
+                    let slot = resolve(&child, path, depth, self.rows, self.generation)?;
+                    self.apply(slot, updates, depth)
+                }
+            },
+        }
+    }
+
+    fn apply_node(
+        &self,
+        mut node: Arc<Node>,
+        updates: &[Update],
+        depth: usize,
+    ) -> Result<Slot, StorageError> {
+        let inner = Arc::make_mut(&mut node);
+        inner.touched = self.generation;
+        let mut changed = 0;
+        let mut reshaped = Vec::new();
+        if updates.len() >= PARALLEL_MIN {
+            let taken: Vec<_> =
+                groups(updates, depth).map(|(slot, group)| (slot, inner.take(slot), group)).collect();
+            let done = taken
+                .into_par_iter()
+                .map(|(slot, old, group)| Ok((slot, self.enter(old, group, depth + 1)?)))
+                .collect::<Result<Vec<_>, StorageError>>()?;
+            for (slot, new) in done {
+                changed |= 1 << slot;
+                reshaped.extend(inner.put(slot, new).map(|new| (slot, new)));
+            }
+        } else {
+            for (slot, group) in groups(updates, depth) {
+                changed |= 1 << slot;
+                let new = self.apply(inner.take(slot), group, depth + 1)?;
+                reshaped.extend(inner.put(slot, new).map(|new| (slot, new)));
+            }
+        }
+        if reshaped.is_empty() {
+            inner.rehash(changed);
+            return Ok(Slot::Child(Child::of(node)));
+        }
+        Ok(inner.reshaped(reshaped, changed, &updates[0].0, depth))
+    }
+
+    fn apply_run(
+        &self,
+        run: Arc<Run>,
+        leaves: u32,
+        updates: &[Update],
+        depth: usize,
+    ) -> Result<Slot, StorageError> {
+        // Updates are sorted: whichever leaves the run first is at one of their ends.
+        let leaves_at = |update: Option<&Update>| update.map_or(run.depth, |u| first_nibble(&u.0, &run.path));
+        let parting = leaves_at(updates.first()).min(leaves_at(updates.last()));
+        if parting >= run.depth {
+            let Run { path, depth: below, node } = Arc::unwrap_or_clone(run);
+            return Ok(self.apply_node(node, updates, below)?.lift(&path, below, depth));
+        }
+        let path = run.path;
+        let mut slots = <[Slot; ARITY]>::default();
+        slots[nibble(&path, parting)] = Slot::Child(Run::at(run, leaves, parting + 1));
+        for (slot, group) in groups(updates, parting) {
+            slots[slot] = self.apply(std::mem::take(&mut slots[slot]), group, parting + 1)?;
+        }
+        Ok(assemble(slots, &path, parting, self.generation).lift(&path, parting, depth))
+    }
+}
+
+/// The updates by their nibble at `depth`.
+fn groups(updates: &[Update], depth: usize) -> impl Iterator<Item = (usize, &[Update])> {
+    updates
+        .chunk_by(move |a, b| nibble(&a.0, depth) == nibble(&b.0, depth))
+        .map(move |group| (nibble(&group[0].0, depth), group))
 }
 
 fn inserted(updates: &[Update]) -> Vec<Leaf> {
@@ -206,76 +295,4 @@ fn merged(leaf: Leaf, updates: &[Update]) -> Vec<Leaf> {
         leaves.insert(leaves.partition_point(|other| other.path < leaf.path), leaf);
     }
     leaves
-}
-
-#[cfg(test)]
-pub(super) mod tests {
-    use std::collections::BTreeMap;
-
-    use proptest::prelude::*;
-    use slipstream_types::tree;
-
-    use super::*;
-
-    /// Paths that share prefixes of many lengths, as the slots of one account do.
-    pub(crate) fn path() -> impl Strategy<Value = Path> {
-        (0..3u8, 0..3u8, 0..4usize, any::<u8>(), 8..32usize).prop_map(
-            |(first, second, at, value, position)| {
-                let mut path = [0; 32];
-                path[0] = first * 0x55;
-                path[at] ^= second;
-                path[position] = value;
-                Path(path)
-            },
-        )
-    }
-
-    fn leaves(model: &BTreeMap<Path, Digest>) -> Vec<Leaf> {
-        model.iter().map(|(path, value_hash)| Leaf { path: *path, value_hash: *value_hash }).collect()
-    }
-
-    proptest! {
-        #[test]
-        fn every_version_has_the_defined_root(
-            batches in prop::collection::vec(prop::collection::btree_map(path(), any::<Option<u8>>(), 0..40), 1..12)
-        ) {
-            let mut model = BTreeMap::new();
-            let mut tree = Tree::default();
-            let mut versions = vec![(tree.clone(), tree::root(&[]))];
-            for batch in batches {
-                let updates: Vec<Update> =
-                    batch.into_iter().map(|(path, value)| (path, value.map(|value| Digest([value; 32])))).collect();
-                for (path, value) in &updates {
-                    match value {
-                        Some(value) => model.insert(*path, *value),
-                        None => model.remove(path),
-                    };
-                }
-                tree = tree.apply(&updates);
-                prop_assert_eq!(tree.root(), tree::root(&leaves(&model)));
-                prop_assert_eq!(Tree::build(&leaves(&model)).root(), tree.root());
-                versions.push((tree.clone(), tree.root()));
-            }
-            for (version, root) in versions {
-                prop_assert_eq!(version.root(), root);
-            }
-            let deletions: Vec<Update> = model.keys().map(|path| (*path, None)).collect();
-            prop_assert_eq!(tree.apply(&deletions).root(), Digest::ZERO);
-        }
-    }
-
-    #[test]
-    fn large_batches_run_in_parallel_to_the_same_root() {
-        let leaf = |i: u32| {
-            let digest = Digest::tagged("test", &i.to_le_bytes());
-            (Path(digest.0), Some(digest))
-        };
-        let mut all: Vec<Update> = (0..5_000).map(leaf).collect();
-        let (first, second) = all.split_at_mut(3_000);
-        first.sort_unstable();
-        second.sort_unstable();
-        let tree = Tree::default().apply(first).apply(second);
-        all.sort_unstable();
-        assert_eq!(tree.root(), tree::root(&inserted(&all)));
-    }
 }

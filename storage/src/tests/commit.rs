@@ -1,11 +1,11 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use slipstream_types::CodecError;
+use slipstream_types::{CodecError, Path};
 
 use super::*;
 use crate::{
     StorageError,
-    backend::{Column, Direction, NumberedReader, Reader, Visit, WriteBatch},
+    backend::{Column, Direction, NumberedReader, Reader, SortedRun, Visit, WriteBatch},
 };
 
 #[test]
@@ -103,6 +103,58 @@ fn speculation_predicts_the_root_and_a_stale_one_is_ignored() {
         store.commit(made.batch(), Some(stale)).unwrap();
         assert_eq!(store.view().unwrap().account(&address(9)).unwrap(), None);
         assert_eq!(store.view().unwrap().account(&address(1)).unwrap(), None);
+    });
+}
+
+#[test]
+fn a_run_of_deltas_has_the_root_of_its_last() {
+    on_both(&config(), |fixture| {
+        let store = fixture.store();
+        let mut ledger = Ledger::new();
+        let first = ledger.make(&[(account_key(1), account(1)), (slot_key(0xcc, 1), slot(9))], Vec::new());
+        ledger.advance(&first);
+        let second = ledger.make(&[(account_key(1), None), (account_key(2), account(2))], Vec::new());
+        let root = store.speculate_run(&[&first.delta, &second.delta]).unwrap();
+        assert_eq!(root, second.header.state_root);
+        let head = store.head().unwrap().header;
+        assert_eq!(store.speculate_run(&[]).unwrap(), head.state_root, "speculating changes nothing");
+        assert_eq!(store.subtree(&Path::MIN, 0).unwrap().hash(), head.state_root);
+    });
+}
+
+/// A state three times as large as its tree may be, from commit over refusal, speculation and reopening to snapshots of
+/// older versions.
+#[test]
+fn a_small_tree_memory_changes_no_root_and_no_proof() {
+    let config = StorageConfig { tree_memory_mib: 1, snapshot_interval_batches: 2, ..config() };
+    let key = |i: u64| StateKey::Slot(address((i % 200) as u8), B256::from(U256::from(i)));
+    on_both(&config, |mut fixture| {
+        let mut ledger = Ledger::new();
+        ledger.commit(fixture.store(), &(0..25_000).map(|i| (key(i), slot(i + 1))).collect::<Vec<_>>());
+        for round in 0..4 {
+            let changes: Vec<_> =
+                (0..100).map(|i| (key(i * 251 + round * 17), slot(i % 5 * (round + 7)))).collect();
+            let store = fixture.store();
+            let made = ledger.make(&changes, Vec::new());
+            let mut wrong = made.clone();
+            wrong.header.state_root = Digest::ZERO;
+            let error = store.commit(wrong.batch(), None).unwrap_err();
+            assert!(matches!(error, StorageError::StateRootMismatch { .. }), "{error}");
+            assert_eq!(store.speculate(&made.delta).unwrap().root(), made.header.state_root);
+            store.commit(made.batch(), None).unwrap();
+            ledger.advance(&made);
+            if round == 1 {
+                fixture.reopen();
+            }
+        }
+        let snapshots = fixture.store().snapshots();
+        assert!(!snapshots.is_empty());
+        for info in snapshots {
+            let snapshot = fixture.store().snapshot(info.number).unwrap().unwrap();
+            for first in [0, 0x33, 0xfe].map(|byte| Path([byte; 32])) {
+                snapshot.chunk(first, 10_000).unwrap().verify(info.state_root).unwrap();
+            }
+        }
     });
 }
 
@@ -243,6 +295,15 @@ impl Backend for Faulty {
     }
     fn snapshot(&self) -> Arc<dyn Reader> {
         self.inner.snapshot()
+    }
+    fn prepare_checkpoint(&self) -> Result<(), StorageError> {
+        self.inner.prepare_checkpoint()
+    }
+    fn sorted_run(&self, column: Column) -> Result<Box<dyn SortedRun>, StorageError> {
+        self.inner.sorted_run(column)
+    }
+    fn reclaim(&self, column: Column) -> Result<(), StorageError> {
+        self.inner.reclaim(column)
     }
     fn checkpoint(&self, _number: u64) -> Result<Arc<dyn Reader>, StorageError> {
         Err(StorageError::io("link", "disk".as_ref(), std::io::ErrorKind::StorageFull.into()))

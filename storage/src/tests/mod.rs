@@ -1,8 +1,13 @@
 //! One suite for both backends: a small ledger that makes valid batches, and a model of the state beside it.
 
+mod chunk;
 mod commit;
 mod crash;
+mod export;
+mod faults;
 mod model;
+mod prune;
+mod ranges;
 mod restore;
 
 use std::{collections::BTreeMap, sync::Arc};

@@ -10,7 +10,7 @@ fn serving() -> StorageConfig {
 }
 
 /// A ledger of 32 batches with snapshots at 20 and 30 and one contract that genesis does not have.
-fn served(on_disk: bool) -> (Fixture, Ledger) {
+pub(super) fn served(on_disk: bool) -> (Fixture, Ledger) {
     let fixture = Fixture::initialized(&serving(), on_disk);
     let mut ledger = Ledger::new();
     let contract =
@@ -24,7 +24,7 @@ fn served(on_disk: bool) -> (Fixture, Ledger) {
     (fixture, ledger)
 }
 
-fn target(store: &Store, number: u64) -> RestoreTarget {
+pub(super) fn target(store: &Store, number: u64) -> RestoreTarget {
     let number = BatchNumber(number);
     RestoreTarget {
         header: store.header(number).unwrap().unwrap(),
@@ -32,13 +32,13 @@ fn target(store: &Store, number: u64) -> RestoreTarget {
     }
 }
 
-fn headers(store: &Store, number: u64, count: u64) -> (Vec<BatchHeader>, AccumulatorRangeProof) {
+pub(super) fn headers(store: &Store, number: u64, count: u64) -> (Vec<BatchHeader>, AccumulatorRangeProof) {
     let first = BatchNumber(number + 1 - count);
     let proof = store.header_range_proof(number + 1, first, count as usize).unwrap();
     (store.headers(first, count as usize).unwrap(), proof)
 }
 
-fn fetch(restore: &mut Restore, snapshot: &Snapshot, chunks_max: usize) {
+fn fetch(restore: &Restore, snapshot: &Snapshot, chunks_max: usize) {
     for _ in 0..chunks_max {
         let Some(next) = restore.next_path() else { break };
         restore.add_chunk(&snapshot.chunk(next, 300).unwrap()).unwrap();
@@ -48,15 +48,22 @@ fn fetch(restore: &mut Restore, snapshot: &Snapshot, chunks_max: usize) {
     }
 }
 
+/// Has everything checked that an older target left.
+pub(super) fn check_all(restore: &Restore, snapshot: &Snapshot) {
+    while let Some(span) = restore.unchecked(1).unwrap().pop() {
+        restore.check_range(span, &snapshot.range_proof(span.first, span.last).unwrap()).unwrap();
+    }
+}
+
 /// Restores `number`, dropping the handle and reopening the store after every few chunks.
 fn restored(source: &Store, number: u64, on_disk: bool) -> Fixture {
     let mut fixture = Fixture::initialized(&serving(), on_disk);
     let snapshot = source.snapshot(BatchNumber(number)).unwrap().unwrap();
     let mut rows = 0;
     loop {
-        let mut restore = fixture.store().restore(&target(source, number)).unwrap();
+        let restore = fixture.store().restore(&target(source, number)).unwrap();
         assert_eq!(restore.rows(), rows, "goes on where it was");
-        fetch(&mut restore, &snapshot, 3);
+        fetch(&restore, &snapshot, 3);
         rows = restore.rows();
         if restore.next_path().is_none() {
             let (headers, proof) = headers(source, number, 5);
@@ -129,22 +136,24 @@ fn a_restored_disk_store_goes_on() {
 }
 
 #[test]
-fn another_target_starts_anew_and_ends_the_older_handle() {
+fn another_target_ends_the_older_handle() {
     let (source, _) = served(false);
     let source = source.store();
     on_both(&serving(), |fixture| {
         let store = fixture.store();
         let old = source.snapshot(BatchNumber(20)).unwrap().unwrap();
-        let mut older = store.restore(&target(source, 20)).unwrap();
-        fetch(&mut older, &old, 4);
+        let older = store.restore(&target(source, 20)).unwrap();
+        fetch(&older, &old, 4);
         assert!(older.rows() > 0);
-        let mut newer = store.restore(&target(source, 30)).unwrap();
-        assert_eq!((newer.rows(), newer.next_path()), (0, Some(Path::MIN)));
+        let newer = store.restore(&target(source, 30)).unwrap();
+        assert_eq!(newer.rows(), 0);
+        let snapshot = source.snapshot(BatchNumber(30)).unwrap().unwrap();
+        check_all(&newer, &snapshot);
         let chunk = old.chunk(older.next_path().unwrap(), 300).unwrap();
         let superseded = older.add_chunk(&chunk).unwrap_err();
         assert!(matches!(superseded, StorageError::Restore(RestoreError::Superseded { .. })));
 
-        fetch(&mut newer, &source.snapshot(BatchNumber(30)).unwrap().unwrap(), usize::MAX);
+        fetch(&newer, &snapshot, usize::MAX);
         let (headers, proof) = headers(source, 30, 31);
         newer.finish(&headers, &proof).unwrap();
         assert_eq!(store.head().unwrap().header.number, BatchNumber(30));
@@ -160,7 +169,7 @@ fn bad_supply_is_refused_and_nothing_of_it_stored() {
     on_both(&config(), |fixture| {
         let store = fixture.store();
         let snapshot = source.snapshot(BatchNumber(30)).unwrap().unwrap();
-        let mut restore = store.restore(&target(source, 30)).unwrap();
+        let restore = store.restore(&target(source, 30)).unwrap();
         let chunk = snapshot.chunk(Path::MIN, 600).unwrap();
         assert!(chunk.rows.len() >= 3);
         let with_rows = |rows: Vec<(StateKey, StateValue)>| StateChunk {
@@ -217,8 +226,8 @@ fn bad_supply_is_refused_and_nothing_of_it_stored() {
 fn a_restore_that_the_head_overtook_is_freed() {
     let (source, _) = served(false);
     on_both(&config(), |mut fixture| {
-        let mut restore = fixture.store().restore(&target(source.store(), 20)).unwrap();
-        fetch(&mut restore, &source.store().snapshot(BatchNumber(20)).unwrap().unwrap(), usize::MAX);
+        let restore = fixture.store().restore(&target(source.store(), 20)).unwrap();
+        fetch(&restore, &source.store().snapshot(BatchNumber(20)).unwrap().unwrap(), usize::MAX);
         Ledger::new().commit_up_to(fixture.store(), 21);
         let (headers, proof) = headers(source.store(), 20, 3);
         assert!(restore.finish(&headers, &proof).is_err());

@@ -1,8 +1,16 @@
-//! Bootstrap from a snapshot: rows in chunks, each verified alone; then code; then the headers that the EVM can ask for.
+//! Bootstrap from a snapshot: rows in chunks, each verified alone, some at a time from all peers that serve it; then code;
+//! then the headers that the EVM can ask for. When the peers drop a snapshot before it is restored, the next one is a new target for
+//! the same rows: those that are still right stay.
 
+use std::sync::Arc;
+
+use futures::{StreamExt, stream::FuturesUnordered};
+use parking_lot::Mutex;
 use slipstream_network::PeerId;
-use slipstream_storage::{Restore, RestoreTarget, StateChunk, StorageError};
-use slipstream_types::{BatchNumber, Blob, BlobKind, Digest, Path, bounded::BoundedVec, keccak256};
+use slipstream_storage::{Checked, Restore, RestoreTarget, Span, StorageError, VerifiedChunk};
+use slipstream_types::{
+    BatchNumber, Blob, BlobKind, Digest, bounded::BoundedVec, keccak256, tree::StateRangeProof,
+};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
@@ -17,8 +25,12 @@ use crate::{
 
 /// Uncompressed bytes of a chunk: long enough that its proof is below 0.1 %, short enough that a failure costs little.
 const CHUNK_BYTES: u32 = 1 << 20;
+/// Rows of a chunk that does not end its range, at least: no row has more than 128 bytes.
+const CHUNK_ROWS_MIN: usize = CHUNK_BYTES as usize / 128;
 /// Headers fetched with a snapshot: BLOCKHASH reaches back this far.
 const TAIL_HEADERS: u64 = 256;
+/// Ranges fetched at the same time: hides the round trips, and bounds the memory for chunks to some 20 MiB.
+const RANGES_AT_ONCE: usize = 6;
 
 impl Follower {
     /// Restores the state of a snapshot from the peers that serve it. Ends early when none of them can be asked any more;
@@ -29,63 +41,120 @@ impl Follower {
         peers: Vec<PeerId>,
         shutdown: &CancellationToken,
     ) -> Result<(), SyncError> {
-        let mut source = Source { follower: self, peers, shutdown };
-        let Some(offer) = source.fetch("snapshot offer", |this, peer| this.fetch_offer(peer, number)).await
-        else {
-            return Ok(());
-        };
-        let target = RestoreTarget { header: offer.header, certificate: offer.certificate };
-        let store = self.store.clone();
-        let (restore, target) = blocking(move || Ok((store.restore(&target)?, target))).await?;
-        // The restore goes to a worker and back for every step that touches the disk.
-        let Some(restore) = self.restore_rows(&mut source, &target, restore).await? else { return Ok(()) };
-        let Some(restore) = self.restore_codes(&mut source, number, restore).await? else { return Ok(()) };
+        let source = Source { follower: self, peers: Mutex::new(peers), shutdown };
+        let offer = source.fetch("snapshot offer", 0, |this, peer| this.fetch_offer(peer, number)).await;
+        let Some(offer) = offer else { return Ok(()) };
+        let certificate = offer.certificate;
+        // The accumulator proves every field of the header; the certificate alone repeats only a few.
         let first = BatchNumber(number.0.saturating_sub(TAIL_HEADERS - 1));
-        let certificate = &target.certificate;
         let headers =
-            source.fetch("headers", |this, peer| this.fetch_headers(peer, first, certificate)).await;
+            source.fetch("headers", 0, |this, peer| this.fetch_headers(peer, first, &certificate)).await;
         let Some(headers) = headers else { return Ok(()) };
+        let header = headers.headers.last().expect("`verify::headers` counts them").clone();
+        let target = RestoreTarget { header, certificate };
+        let (store, begun) = (self.store.clone(), target);
+        let restore = Arc::new(blocking(move || store.restore(&begun)).await?);
+        let complete = self.check_older_rows(&source, &restore).await?
+            && self.restore_rows(&source, &restore).await?
+            && self.restore_codes(&source, &restore).await?;
+        if !complete {
+            // Its last rows become durable when it is dropped, which takes a while.
+            let put_down = move || {
+                drop(restore);
+                Ok(())
+            };
+            return blocking(put_down).await;
+        }
+        let Some(restore) = Arc::into_inner(restore) else { return Ok(()) };
         blocking(move || restore.finish(&headers.headers, &headers.proof)).await?;
         tracing::info!(batch = number.0, "snapshot restored and its root checked");
         Ok(())
     }
 
-    async fn restore_rows(
-        &self,
-        source: &mut Source<'_>,
-        target: &RestoreTarget,
-        mut restore: Restore,
-    ) -> Result<Option<Restore>, SyncError> {
-        let (number, root) = (target.header.number, target.header.state_root);
+    /// Has the rows checked that an older target left. False when nobody can be asked any more.
+    async fn check_older_rows(&self, source: &Source<'_>, restore: &Arc<Restore>) -> Result<bool, SyncError> {
+        let number = restore.target().header.number;
         loop {
-            let (next, rows) = (restore.next_path(), restore.rows());
-            self.state.lock().snapshot =
-                Some(SnapshotStatus { number, rows, share: next.map_or(1.0, share) });
-            let Some(first) = next else { return Ok(Some(restore)) };
-            let chunk =
-                source.fetch("state chunk", |this, peer| this.fetch_chunk(peer, number, first, root)).await;
-            let Some(chunk) = chunk else { return Ok(None) };
-            restore = blocking(move || restore.add_chunk(&chunk).map(|()| restore)).await?;
+            self.note_progress(restore);
+            let looking = Arc::clone(restore);
+            let spans = blocking(move || looking.unchecked(1)).await?;
+            let Some(&span) = spans.first() else { return Ok(true) };
+            let proof =
+                source.fetch("range proof", 0, |this, peer| this.fetch_range_proof(peer, number, span)).await;
+            let Some(proof) = proof else { return Ok(false) };
+            let checking = Arc::clone(restore);
+            let checked = blocking(move || checking.check_range(span, &proof)).await?;
+            if checked == Checked::Refetch {
+                tracing::debug!(first = ?span.first, "rows of the older snapshot changed and are fetched again");
+            }
         }
     }
 
-    async fn restore_codes(
-        &self,
-        source: &mut Source<'_>,
-        number: BatchNumber,
-        mut restore: Restore,
-    ) -> Result<Option<Restore>, SyncError> {
+    /// Fetches some ranges at a time until no row is missing. False when nobody can be asked any more.
+    async fn restore_rows(&self, source: &Source<'_>, restore: &Arc<Restore>) -> Result<bool, SyncError> {
+        let mut under_way = FuturesUnordered::new();
+        let mut starts = Vec::new();
+        let mut turn = 0;
         loop {
-            let missing = restore.missing_codes(CODES_MAX)?;
+            self.note_progress(restore);
+            for span in restore.next_ranges(RANGES_AT_ONCE) {
+                if starts.len() < RANGES_AT_ONCE && !starts.contains(&span.first) {
+                    starts.push(span.first);
+                    turn += 1;
+                    under_way.push(self.restore_chunk(source, restore, span, turn));
+                }
+            }
+            let Some(done) = under_way.next().await else { return Ok(restore.next_path().is_none()) };
+            let (first, fetched) = done?;
+            starts.retain(|start| *start != first);
+            if !fetched {
+                return Ok(false);
+            }
+        }
+    }
+
+    /// Fetches and adds the chunk that a range begins with. Returns where it began, and whether it came.
+    async fn restore_chunk(
+        &self,
+        source: &Source<'_>,
+        restore: &Arc<Restore>,
+        span: Span,
+        turn: usize,
+    ) -> Result<(slipstream_types::Path, bool), SyncError> {
+        let header = &restore.target().header;
+        let (number, root) = (header.number, header.state_root);
+        let chunk =
+            source.fetch("state chunk", turn, |this, peer| this.fetch_chunk(peer, number, span, root)).await;
+        let Some(chunk) = chunk else { return Ok((span.first, false)) };
+        let adding = Arc::clone(restore);
+        blocking(move || adding.add_verified(&chunk)).await?;
+        Ok((span.first, true))
+    }
+
+    fn note_progress(&self, restore: &Restore) {
+        let kept = restore.retargeted();
+        self.state.lock().snapshot = Some(SnapshotStatus {
+            number: restore.target().header.number,
+            rows: restore.rows(),
+            share: restore.share(),
+            rows_kept: kept.rows,
+            bytes_kept: kept.bytes,
+        });
+    }
+
+    async fn restore_codes(&self, source: &Source<'_>, restore: &Arc<Restore>) -> Result<bool, SyncError> {
+        let number = restore.target().header.number;
+        loop {
+            let looking = Arc::clone(restore);
+            let missing = blocking(move || looking.missing_codes(CODES_MAX)).await?;
             if missing.is_empty() {
-                return Ok(Some(restore));
+                return Ok(true);
             }
             let codes =
-                source.fetch("contract code", |this, peer| this.fetch_codes(peer, number, &missing)).await;
-            let Some(codes) = codes else { return Ok(None) };
-            let add =
-                move || codes.codes.iter().try_for_each(|code| restore.add_code(code)).map(|()| restore);
-            restore = blocking(add).await?;
+                source.fetch("contract code", 0, |this, peer| this.fetch_codes(peer, number, &missing)).await;
+            let Some(codes) = codes else { return Ok(false) };
+            let adding = Arc::clone(restore);
+            blocking(move || codes.codes.iter().try_for_each(|code| adding.add_code(code))).await?;
         }
     }
 
@@ -99,24 +168,40 @@ impl Follower {
         &self,
         peer: PeerId,
         number: BatchNumber,
-        first: Path,
+        span: Span,
         root: Digest,
-    ) -> Result<StateChunk, Fault> {
+    ) -> Result<VerifiedChunk, Fault> {
         let asked = Instant::now();
-        let bytes = self.ask_bytes(peer, &Request::Chunk { number, first, bytes_max: CHUNK_BYTES }).await?;
+        let Span { first, last } = span;
+        let request = Request::Chunk { number, first, last, bytes_max: CHUNK_BYTES };
+        let bytes = self.ask_bytes(peer, &request).await?;
         let (len, took) = (bytes.len(), asked.elapsed());
-        let check = move || -> Result<StateChunk, Violation> {
-            let chunk: StateChunk = Blob::from_bytes(bytes)?.open(BlobKind::StateChunk)?;
-            if chunk.first != first {
-                return Err(Violation::Unrelated("the chunk begins elsewhere"));
+        let check = move || -> Result<VerifiedChunk, Violation> {
+            let content = Blob::from_bytes(bytes)?.content(BlobKind::StateChunk)?;
+            let chunk = VerifiedChunk::open(content, root)?;
+            if chunk.first() != first || chunk.last() > last {
+                return Err(Violation::Unrelated("the chunk begins or ends elsewhere"));
             }
-            chunk.verify(root)?;
+            // Or a liar could serve one path at a time for ever, each with a good proof.
+            if chunk.last() < last && chunk.rows() < CHUNK_ROWS_MIN {
+                return Err(Violation::Unrelated("the chunk ends early"));
+            }
             Ok(chunk)
         };
         let checked = tokio::task::spawn_blocking(check).await;
         let chunk = checked.map_err(|_| Violation::Unrelated("checking it failed"))??;
         self.credit(peer, len, took);
         Ok(chunk)
+    }
+
+    async fn fetch_range_proof(
+        &self,
+        peer: PeerId,
+        number: BatchNumber,
+        span: Span,
+    ) -> Result<StateRangeProof, Fault> {
+        let Span { first, last } = span;
+        self.ask(peer, &Request::RangeProof { number, first, last }).await
     }
 
     async fn fetch_codes(
@@ -155,33 +240,47 @@ impl Follower {
     }
 }
 
-/// The peers that serve one snapshot, tried in turn.
+/// The peers that serve one snapshot, each asked in its turn.
 struct Source<'a> {
     follower: &'a Follower,
-    peers: Vec<PeerId>,
+    peers: Mutex<Vec<PeerId>>,
     shutdown: &'a CancellationToken,
 }
 
 impl<'a> Source<'a> {
-    /// Asks until one answer passes its checks. None when all peers have failed or the node stops.
-    async fn fetch<T, F>(&mut self, what: &str, ask: impl Fn(&'a Follower, PeerId) -> F) -> Option<T>
+    /// Asks until one answer passes its checks, beginning with the peer whose turn it is. None when all peers have failed or
+    /// the node stops.
+    async fn fetch<T, F>(&self, what: &str, turn: usize, ask: impl Fn(&'a Follower, PeerId) -> F) -> Option<T>
     where
         F: Future<Output = Result<T, Fault>>,
     {
-        while let Some(peer) = self.peers.first().copied() {
+        while let Some(peer) = self.peer(turn) {
             let answer = tokio::select! {
                 () = self.shutdown.cancelled() => return None,
                 answer = ask(self.follower, peer) => answer,
             };
             match answer {
                 Ok(value) => return Some(value),
-                Err(fault) => {
-                    self.follower.punish(peer, what, &fault);
-                    self.peers.remove(0);
-                }
+                Err(fault) => self.give_up(peer, what, &fault),
             }
         }
         None
+    }
+
+    fn peer(&self, turn: usize) -> Option<PeerId> {
+        let peers = self.peers.lock();
+        (!peers.is_empty()).then(|| peers[turn % peers.len()])
+    }
+
+    /// Several requests to one peer may fail at once: it pauses once, but a proof of wrong always counts.
+    fn give_up(&self, peer: PeerId, what: &str, fault: &Fault) {
+        let mut peers = self.peers.lock();
+        let was_asked = peers.contains(&peer);
+        peers.retain(|other| *other != peer);
+        drop(peers);
+        if was_asked || fault.is_proof() {
+            self.follower.punish(peer, what, fault);
+        }
     }
 }
 
@@ -190,11 +289,4 @@ async fn blocking<T: Send + 'static>(
 ) -> Result<T, SyncError> {
     let done = tokio::task::spawn_blocking(work).await;
     Ok(done.map_err(|error| SyncError::Worker(error.to_string()))??)
-}
-
-/// How far along all paths this one is.
-fn share(path: Path) -> f64 {
-    let mut first = [0; 8];
-    first.copy_from_slice(&path.0[..8]);
-    u64::from_be_bytes(first) as f64 / u64::MAX as f64
 }

@@ -154,6 +154,14 @@ fn wrong_offer(request: &Request, answer: Vec<u8>) -> Option<Vec<u8>> {
     Some(codec::encode("offer", &offer).unwrap())
 }
 
+/// A header that agrees with its certificate in all that the certificate repeats.
+fn subtly_wrong_offer(request: &Request, answer: Vec<u8>) -> Option<Vec<u8>> {
+    let Request::Offer { .. } = request else { return Some(answer) };
+    let mut offer: Offer = codec::decode("offer", &answer, MAX).unwrap();
+    offer.header.gas_used += 1;
+    Some(codec::encode("offer", &offer).unwrap())
+}
+
 fn wrong_code(request: &Request, mut answer: Vec<u8>) -> Option<Vec<u8>> {
     if matches!(request, Request::Codes { .. }) {
         *answer.last_mut().unwrap() ^= 1;
@@ -252,6 +260,19 @@ async fn slow_peers_do_not_delay_the_head() {
     }
     // Twenty batches, one after another; a loop that waits for summaries needs 0.8 s for each.
     assert!(started.elapsed().as_secs() < 8, "took {:?}", started.elapsed());
+    node.stop().await.unwrap();
+}
+
+/// Goal: a header that nothing proves is not used, so that no offer can make a restore fail at its end.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_subtly_wrong_offer_does_no_harm() {
+    let chain = Chain::new(25);
+    let hub = MemoryHub::new();
+    let liar = Liar { server: SyncServer::new(chain.store.clone()), lie: subtly_wrong_offer };
+    let _liar = hub.join(peer(1), Arc::new(liar));
+    let node = Following::start(&hub, peer(9), &chain.genesis, Mode::Snapshot, &[peer(1)]).await;
+    node.reach(chain.head()).await;
+    assert_eq!(node.store.head().unwrap().digest, chain.store.head().unwrap().digest);
     node.stop().await.unwrap();
 }
 

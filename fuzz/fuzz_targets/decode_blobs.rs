@@ -1,0 +1,45 @@
+//! Blobs of peers: decoding never panics nor passes its limit, and whatever decodes is the one encoding of its value.
+
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+use slipstream_types::{Blob, BlobKind, Body, Delta, Genesis, Hints, Receipts};
+
+const KINDS: [BlobKind; 6] = [
+    BlobKind::Body,
+    BlobKind::Receipts,
+    BlobKind::Delta,
+    BlobKind::Hints,
+    BlobKind::Genesis,
+    BlobKind::StateChunk,
+];
+
+/// What the content encodes to again, if it decodes.
+fn again(kind: BlobKind, content: &[u8]) -> Option<Vec<u8>> {
+    match kind {
+        BlobKind::Body => bcs::to_bytes(&bcs::from_bytes::<Body>(content).ok()?).ok(),
+        BlobKind::Receipts => bcs::to_bytes(&bcs::from_bytes::<Receipts>(content).ok()?).ok(),
+        BlobKind::Hints => bcs::to_bytes(&bcs::from_bytes::<Hints>(content).ok()?).ok(),
+        BlobKind::Delta => Delta::decode(content).ok()?.content().ok(),
+        BlobKind::Genesis => Genesis::decode(content).ok()?.content().ok(),
+        BlobKind::StateChunk => None,
+    }
+}
+
+fuzz_target!(|bytes: &[u8]| {
+    let Some((first, rest)) = bytes.split_first() else { return };
+    let kind = KINDS[usize::from(*first) % KINDS.len()];
+    // As a blob, and as the content of one, which reaches the decoders far more often.
+    if let Ok(blob) = Blob::from_bytes(rest.to_vec())
+        && let Ok(content) = blob.content(kind)
+    {
+        assert!(content.len() <= kind.content_bytes_max());
+        let _ = again(kind, &content);
+    }
+    if let Some(encoded) = again(kind, rest) {
+        assert_eq!(encoded, rest, "two encodings of one value");
+    }
+    if let Ok(blob) = Blob::compress(kind, rest) {
+        assert_eq!(blob.content(kind).ok().as_deref(), Some(rest), "a blob changes its content");
+    }
+});

@@ -1,0 +1,224 @@
+//! `slipstream db`: looking at, checking and pruning the database of a node that does not run.
+
+use std::{
+    fmt::Write as _,
+    path::PathBuf,
+    time::{Duration, Instant},
+};
+
+use clap::{Args, Subcommand};
+use miette::{Context, IntoDiagnostic, Result, bail, miette};
+use slipstream_config::NodeConfig;
+use slipstream_storage::{CheckReport, Maintenance, PruneConfig, Pruned, StoreStats};
+
+use super::print;
+use crate::{lock, node::DATABASE};
+
+/// A line of progress this often: a large store is read for minutes.
+const PROGRESS_INTERVAL: Duration = Duration::from_secs(2);
+
+#[derive(Debug, Subcommand)]
+pub(super) enum DbCommand {
+    /// Show what the database keeps and what each part of it takes
+    Stats(DbArgs),
+    /// Read everything and check that it is whole: checksums, headers, blobs, certificates, state
+    Check(DbArgs),
+    /// Drop the blobs beyond the windows of `storage.prune` now
+    Prune(PruneArgs),
+}
+
+#[derive(Debug, Args)]
+pub(super) struct DbArgs {
+    /// The node's configuration file
+    #[arg(long, value_name = "FILE")]
+    config: PathBuf,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct PruneArgs {
+    #[command(flatten)]
+    db: DbArgs,
+    /// Only tell how many bytes would go
+    #[arg(long)]
+    dry_run: bool,
+}
+
+pub(super) fn db(command: &DbCommand) -> Result<()> {
+    match command {
+        DbCommand::Stats(args) => with_store(args, |store, _| {
+            print(stats_table(&store.stats().into_diagnostic()?).trim_end());
+            Ok(())
+        }),
+        DbCommand::Check(args) => with_store(args, |store, _| check(store)),
+        DbCommand::Prune(args) => with_store(&args.db, |store, config| {
+            let windows = &config.storage.prune;
+            if *windows == PruneConfig::default() {
+                bail!("storage.prune keeps everything: set a window there (see docs/configuration.md)");
+            }
+            let pruned = store.prune(windows, args.dry_run).into_diagnostic()?;
+            print(prune_table(&pruned, args.dry_run).trim_end());
+            Ok(())
+        }),
+    }
+}
+
+/// Opens the store under the directory's lock, which a running node holds. Makes nothing where there is none.
+fn with_store(args: &DbArgs, work: impl FnOnce(&Maintenance, &NodeConfig) -> Result<()>) -> Result<()> {
+    let config = slipstream_config::load(&args.config).into_diagnostic()?;
+    let dir = config.data_dir.join(DATABASE);
+    if !dir.exists() {
+        return Err(miette!(
+            "there is no database in {}: no node has run there yet",
+            config.data_dir.display()
+        ));
+    }
+    let _lock = lock::acquire(&config.data_dir).into_diagnostic()?;
+    let store = Maintenance::open(&config.storage, &dir).into_diagnostic()?;
+    work(&store, &config)
+}
+
+fn stats_table(stats: &StoreStats) -> String {
+    let mut text = match stats.head {
+        Some(head) => format!("head      batch {head}\n"),
+        None => "head      none: the database is empty\n".to_owned(),
+    };
+    if let Some(target) = stats.restoring {
+        write_line(&mut text, format_args!("restoring the state of batch {target}"));
+    }
+    for range in &stats.kept {
+        match range.lowest.zip(stats.head) {
+            Some((lowest, head)) => {
+                write_line(&mut text, format_args!("{:<9} {lowest} to {head}", range.kind.name()));
+            }
+            None => write_line(&mut text, format_args!("{:<9} none at the head", range.kind.name())),
+        }
+    }
+    write_line(&mut text, format_args!("\n{:<18} {:>14} {:>12}", "column", "keys (about)", "MiB"));
+    for column in &stats.columns {
+        write_line(
+            &mut text,
+            format_args!("{:<18} {:>14} {:>12}", column.name, column.keys, mib(column.bytes)),
+        );
+    }
+    let total = stats.columns.iter().map(|column| column.bytes).sum();
+    write_line(&mut text, format_args!("{:<18} {:>14} {:>12}", "all", "", mib(total)));
+    text
+}
+
+fn prune_table(pruned: &[Pruned], dry_run: bool) -> String {
+    let title = if dry_run { "would free MiB" } else { "freed MiB" };
+    let mut text =
+        format!("{:<9} {:>12} {title:>15} {:>22}\n", "kind", "kept from", "of it in snapshots MiB");
+    for Pruned { kind, lowest, bytes, bytes_in_snapshots } in pruned {
+        let (name, lowest) = (kind.name(), lowest.to_string());
+        write_line(
+            &mut text,
+            format_args!("{name:<9} {lowest:>12} {:>15} {:>22}", mib(*bytes), mib(*bytes_in_snapshots)),
+        );
+    }
+    if pruned.iter().any(|it| it.bytes_in_snapshots > 0) {
+        text.push_str("What snapshots share is free once newer snapshots have replaced them.\n");
+    }
+    text
+}
+
+fn check(store: &Maintenance) -> Result<()> {
+    let mut last: Option<Instant> = None;
+    let report = store.check(&mut |progress| {
+        if last.is_none_or(|last| last.elapsed() >= PROGRESS_INTERVAL) {
+            last = Some(Instant::now());
+            eprintln!(
+                "checking {}: {} of about {} rows",
+                progress.column, progress.rows, progress.rows_total
+            );
+        }
+    });
+    verdict(&report.into_diagnostic().wrap_err("the check could not be finished")?)
+}
+
+fn verdict(report: &CheckReport) -> Result<()> {
+    let read = format!("{} rows, {} MiB read", report.rows, mib(report.bytes));
+    if report.damage.is_empty() {
+        print(&format!("the database is whole: {read}"));
+        return Ok(());
+    }
+    let mut text = format!("the database is damaged ({read}):\n");
+    for what in &report.damage {
+        write_line(&mut text, format_args!("  {what}"));
+    }
+    if report.more > 0 {
+        write_line(&mut text, format_args!("  and {} more", report.more));
+    }
+    text.push_str("Move the data directory away and start the node anew with `sync.mode: snapshot`.");
+    Err(miette!("{text}"))
+}
+
+fn write_line(text: &mut String, line: std::fmt::Arguments<'_>) {
+    writeln!(text, "{line}").expect("a String takes everything");
+}
+
+fn mib(bytes: u64) -> String {
+    format!("{:.1}", bytes as f64 / f64::from(1 << 20))
+}
+
+#[cfg(test)]
+mod tests {
+    use slipstream_storage::{ColumnStats, KeptRange, StorageConfig, Store};
+    use slipstream_types::{BatchNumber, BlobKind};
+
+    use super::*;
+
+    #[test]
+    fn tables() {
+        let stats = StoreStats {
+            head: Some(BatchNumber(9)),
+            restoring: None,
+            kept: vec![
+                KeptRange { kind: BlobKind::Body, lowest: Some(BatchNumber(3)) },
+                KeptRange { kind: BlobKind::Hints, lowest: None },
+            ],
+            columns: vec![ColumnStats { name: "bodies", keys: 7, bytes: 3 << 20 }],
+        };
+        let text = stats_table(&stats);
+        assert!(
+            text.contains("body      3 to 9\n") && text.contains("hints     none at the head\n"),
+            "{text}"
+        );
+        assert!(text.contains("3.0") && !text.contains("restoring"), "{text}");
+        let pruned = Pruned {
+            kind: BlobKind::Body,
+            lowest: BatchNumber(3),
+            bytes: 5 << 20,
+            bytes_in_snapshots: 1 << 20,
+        };
+        let text = prune_table(&[pruned], true);
+        assert!(text.contains("would free") && text.contains("newer snapshots"), "{text}");
+    }
+
+    /// Goal: the commands work on a store that a node left, report damage as an error, respect the lock, and make nothing
+    /// where there is no store.
+    #[test]
+    fn commands_work_on_a_stopped_node() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("node.yaml");
+        std::fs::write(&file, "role: validator\ngenesis: genesis.json\nstorage:\n  prune:\n    bodies: 10\n")
+            .unwrap();
+        let args = || DbArgs { config: file.clone() };
+        let prune = |dry_run| DbCommand::Prune(PruneArgs { db: args(), dry_run });
+        let error = db(&DbCommand::Stats(args())).unwrap_err().to_string();
+        assert!(error.contains("no database"), "{error}");
+        assert!(!dir.path().join("data").exists());
+
+        let database = dir.path().join("data").join(DATABASE);
+        drop(Store::open(&StorageConfig::default(), &database).unwrap());
+        db(&DbCommand::Stats(args())).unwrap();
+        db(&DbCommand::Check(args())).unwrap();
+        assert!(db(&prune(true)).unwrap_err().to_string().contains("empty"));
+        let held = lock::acquire(&dir.path().join("data")).unwrap();
+        assert!(db(&prune(false)).unwrap_err().to_string().contains("in use"));
+        drop(held);
+        let damage = vec!["body of batch 3: gone".to_owned()];
+        let error = verdict(&CheckReport { damage, more: 2, ..CheckReport::default() }).unwrap_err();
+        assert!(error.to_string().contains("body of batch 3: gone\n  and 2 more"), "{error}");
+    }
+}

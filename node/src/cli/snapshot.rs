@@ -1,0 +1,158 @@
+//! `slipstream snapshot`: snapshots of a node that does not run, and exports of them.
+
+use std::path::{Path, PathBuf};
+
+use clap::{Args, Subcommand};
+use miette::{IntoDiagnostic, Result, bail};
+use slipstream_config::NodeConfig;
+use slipstream_storage::{ExportSummary, Store, Trust, export_snapshot, import_snapshot, verify_export};
+use slipstream_types::{BatchNumber, Waypoint};
+
+use super::print;
+use crate::{
+    genesis_file,
+    lock::{self, DataLock},
+    node::DATABASE,
+};
+
+#[derive(Debug, Subcommand)]
+pub(super) enum SnapshotCommand {
+    /// Show the snapshots in a data directory
+    List(SnapshotArgs),
+    /// Make a snapshot of the last batch, which must have a certificate
+    Create(SnapshotArgs),
+    /// Write a snapshot into a new directory, from which another node can be started
+    Export(ExportArgs),
+    /// Start an empty data directory from an export, without any peer
+    Import(ImportArgs),
+    /// Check an export against a waypoint or a genesis; no data directory is needed
+    Verify(VerifyArgs),
+}
+
+#[derive(Debug, Args)]
+pub(super) struct SnapshotArgs {
+    /// The node's configuration file
+    #[arg(long, value_name = "FILE")]
+    config: PathBuf,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct ExportArgs {
+    #[command(flatten)]
+    node: SnapshotArgs,
+    /// The batch of the snapshot; the newest if it is left out
+    #[arg(long, value_name = "NUMBER")]
+    batch: Option<u64>,
+    /// A directory that is empty or does not exist
+    dir: PathBuf,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct ImportArgs {
+    #[command(flatten)]
+    node: SnapshotArgs,
+    /// The waypoint NUMBER:0xHASH of the export's batch; otherwise the configuration's waypoint and genesis are trusted
+    #[arg(long)]
+    waypoint: Option<Waypoint>,
+    /// The export
+    dir: PathBuf,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct VerifyArgs {
+    /// The waypoint NUMBER:0xHASH of the export's batch, as `slipstream status` of a trusted node prints it
+    #[arg(long)]
+    waypoint: Option<Waypoint>,
+    /// The ledger's genesis file
+    #[arg(long, value_name = "FILE")]
+    genesis: Option<PathBuf>,
+    /// The export
+    dir: PathBuf,
+}
+
+pub(super) fn snapshot(command: &SnapshotCommand) -> Result<()> {
+    match command {
+        SnapshotCommand::List(args) => list(args),
+        SnapshotCommand::Create(args) => create(args),
+        SnapshotCommand::Export(args) => export(args),
+        SnapshotCommand::Import(args) => import(args),
+        SnapshotCommand::Verify(args) => verify(args),
+    }
+}
+
+fn list(args: &SnapshotArgs) -> Result<()> {
+    let (_config, _lock, store) = open_stopped(args)?;
+    let snapshots = store.snapshots();
+    if snapshots.is_empty() {
+        print("no snapshots; `slipstream snapshot create` makes one of the last batch");
+    }
+    for info in snapshots {
+        let waypoint = Waypoint::of(&info.certificate.info);
+        print(&format!("batch {}  state root {}  waypoint {waypoint}", info.number, info.state_root));
+    }
+    Ok(())
+}
+
+fn create(args: &SnapshotArgs) -> Result<()> {
+    let (_config, _lock, store) = open_stopped(args)?;
+    let info = store.create_snapshot().into_diagnostic()?;
+    store.close();
+    let waypoint = Waypoint::of(&info.certificate.info);
+    print(&format!("snapshot of batch {}  state root {}  waypoint {waypoint}", info.number, info.state_root));
+    Ok(())
+}
+
+fn export(args: &ExportArgs) -> Result<()> {
+    let (_config, _lock, store) = open_stopped(&args.node)?;
+    let newest = store.snapshots().first().map(|info| info.number);
+    let Some(number) = args.batch.map(BatchNumber).or(newest) else {
+        bail!("there is no snapshot to export: make one with `slipstream snapshot create`");
+    };
+    let summary = export_snapshot(&store, number, &args.dir).into_diagnostic()?;
+    print(&described("exported", &summary, &args.dir));
+    Ok(())
+}
+
+fn import(args: &ImportArgs) -> Result<()> {
+    let config = slipstream_config::load(&args.node.config).into_diagnostic()?;
+    let trust = trust(args.waypoint.or(config.waypoint), config.genesis.as_deref())?;
+    let _lock = lock::acquire(&config.data_dir).into_diagnostic()?;
+    let store = Store::open(&config.storage, &config.data_dir.join(DATABASE)).into_diagnostic()?;
+    let summary = import_snapshot(&store, &args.dir, &trust).into_diagnostic()?;
+    store.close();
+    print(&described("imported", &summary, &args.dir));
+    Ok(())
+}
+
+fn verify(args: &VerifyArgs) -> Result<()> {
+    let trust = trust(args.waypoint, args.genesis.as_deref())?;
+    let summary = verify_export(&args.dir, &trust).into_diagnostic()?;
+    print(&described("verified", &summary, &args.dir));
+    Ok(())
+}
+
+fn trust(waypoint: Option<Waypoint>, genesis: Option<&Path>) -> Result<Trust> {
+    let genesis = genesis.map(genesis_file::load).transpose().into_diagnostic()?;
+    Ok(Trust { waypoint, genesis })
+}
+
+fn described(done: &str, summary: &ExportSummary, dir: &Path) -> String {
+    let ExportSummary { number, waypoint, state_root, rows, chunks, codes, bytes } = summary;
+    format!(
+        "{done} {}: batch {number}, {rows} rows in {chunks} chunks, {codes} codes, {bytes} bytes\n\
+         state root {state_root}\nwaypoint {waypoint}",
+        dir.display()
+    )
+}
+
+/// Opens the store of a node that does not run. The lock is held as long as the store is.
+fn open_stopped(args: &SnapshotArgs) -> Result<(NodeConfig, DataLock, Store)> {
+    let config = slipstream_config::load(&args.config).into_diagnostic()?;
+    let dir = config.data_dir.join(DATABASE);
+    if !dir.exists() {
+        bail!("there is no database in {}: start the node once, or import a snapshot", dir.display());
+    }
+    let lock = lock::acquire(&config.data_dir).into_diagnostic()?;
+    let store = Store::open(&config.storage, &dir).into_diagnostic()?;
+    Ok((config, lock, store))
+}

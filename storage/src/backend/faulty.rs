@@ -1,0 +1,175 @@
+//! A backend that passes the crash points of [`crate::crash`] around each change of the one that it wraps.
+//!
+//! It tells the steps apart by what they write, so that production code knows nothing of faults.
+
+use std::sync::Arc;
+
+use super::{
+    Backend, Column, ColumnSize, Direction, Dropped, NumberedReader, Reader, SortedRun, Visit, Write,
+    WriteBatch,
+};
+use crate::{
+    crash::{CrashPoint, Faults, Step},
+    error::StorageError,
+    schema::{self, HEAD_KEY, HeadRecord, PRUNED_KEY, RESTORE_KEY},
+};
+
+pub(crate) struct FaultyBackend {
+    inner: Arc<dyn Backend>,
+    faults: Faults,
+}
+
+impl FaultyBackend {
+    /// The backend itself if there is no fault to make.
+    pub(crate) fn wrap(inner: Arc<dyn Backend>, faults: &Faults) -> Arc<dyn Backend> {
+        if faults.is_none() { inner } else { Arc::new(FaultyBackend { inner, faults: faults.clone() }) }
+    }
+
+    fn around<T>(
+        &self,
+        step: Step,
+        work: impl FnOnce() -> Result<T, StorageError>,
+    ) -> Result<T, StorageError> {
+        around(&self.faults, step, work)
+    }
+}
+
+fn around<T>(
+    faults: &Faults,
+    step: Step,
+    work: impl FnOnce() -> Result<T, StorageError>,
+) -> Result<T, StorageError> {
+    faults.pass(CrashPoint::Before(step))?;
+    let result = work()?;
+    faults.pass(CrashPoint::After(step))?;
+    Ok(result)
+}
+
+/// A run whose rows become visible in a step. Before that it has left nothing that outlives the next start.
+struct FaultyRun {
+    inner: Box<dyn SortedRun>,
+    faults: Faults,
+}
+
+impl SortedRun for FaultyRun {
+    fn put(&mut self, key: &[u8], value: &[u8]) -> Result<(), StorageError> {
+        self.inner.put(key, value)
+    }
+
+    fn seal(&mut self) -> Result<(), StorageError> {
+        self.inner.seal()
+    }
+
+    fn ingest(self: Box<Self>) -> Result<(), StorageError> {
+        let FaultyRun { inner, faults } = *self;
+        around(&faults, Step::RestoreRows, || inner.ingest())
+    }
+}
+
+/// The step that a write makes; none of an empty one, nor of pruning, which has tests of its own.
+///
+/// # Panics
+/// On a write of no known step: a new kind of write needs a name of its own, or no test would crash around it.
+fn step_of(batch: &WriteBatch) -> Option<Step> {
+    let any = |test: &dyn Fn(&Write) -> bool| batch.0.iter().any(test);
+    let puts = |column: Column| any(&|write| matches!(write, Write::Put(at, ..) if *at == column));
+    let head = batch.0.iter().find_map(|write| match write {
+        Write::Put(Column::Meta, key, value) if key == HEAD_KEY => Some(value),
+        _ => None,
+    });
+    let progress = any(&|write| matches!(write, Write::Put(Column::Meta, key, _) if key == RESTORE_KEY));
+    let ends = any(&|write| matches!(write, Write::Delete(Column::Meta, key) if key == RESTORE_KEY));
+    let clears = any(&|write| matches!(write, Write::Clear(_)));
+    Some(match head {
+        Some(_) if ends => Step::RestoreFinish,
+        Some(record) => match schema::decode::<HeadRecord>("head record", record) {
+            Ok(record) if record.number.0 > 0 => Step::Commit,
+            _ => Step::Initialize,
+        },
+        None if progress && clears => Step::RestoreStart,
+        None if progress => Step::RestoreChunk,
+        None if ends => Step::RestoreDiscard,
+        None if puts(Column::Records) => Step::PutRecord,
+        None if puts(Column::Certificates) => Step::PutCertificate,
+        None if puts(Column::Codes) => Step::RestoreCode,
+        None if batch.0.is_empty() => return None,
+        None if any(&|write| matches!(write, Write::Put(Column::Meta, key, _) if key == PRUNED_KEY)) => {
+            return None;
+        }
+        None => panic!("this write makes no step of crash::Step, give it one: {:?}", batch.0),
+    })
+}
+
+impl Reader for FaultyBackend {
+    fn get(&self, column: Column, key: &[u8]) -> Result<Option<Vec<u8>>, StorageError> {
+        self.inner.get(column, key)
+    }
+
+    fn multi_get(&self, column: Column, keys: &[&[u8]]) -> Result<Vec<Option<Vec<u8>>>, StorageError> {
+        self.inner.multi_get(column, keys)
+    }
+
+    fn scan(
+        &self,
+        column: Column,
+        from: &[u8],
+        direction: Direction,
+        visit: &mut Visit<'_>,
+    ) -> Result<(), StorageError> {
+        self.inner.scan(column, from, direction, visit)
+    }
+}
+
+impl Backend for FaultyBackend {
+    fn write(&self, batch: WriteBatch, durable: bool) -> Result<(), StorageError> {
+        match step_of(&batch) {
+            Some(step) => self.around(step, || self.inner.write(batch, durable)),
+            None => self.inner.write(batch, durable),
+        }
+    }
+
+    fn size(&self, column: Column) -> Result<ColumnSize, StorageError> {
+        self.inner.size(column)
+    }
+
+    fn droppable(&self, column: Column, below: &[u8]) -> Result<Dropped, StorageError> {
+        self.inner.droppable(column, below)
+    }
+
+    fn drop_below(&self, column: Column, below: &[u8]) -> Result<Dropped, StorageError> {
+        self.inner.drop_below(column, below)
+    }
+
+    fn forget_transactions_below(&self, number: u64) {
+        self.inner.forget_transactions_below(number);
+    }
+
+    fn snapshot(&self) -> Arc<dyn Reader> {
+        self.inner.snapshot()
+    }
+
+    fn prepare_checkpoint(&self) -> Result<(), StorageError> {
+        self.inner.prepare_checkpoint()
+    }
+
+    fn sorted_run(&self, column: Column) -> Result<Box<dyn SortedRun>, StorageError> {
+        let inner = self.inner.sorted_run(column)?;
+        Ok(Box::new(FaultyRun { inner, faults: self.faults.clone() }))
+    }
+
+    fn reclaim(&self, column: Column) -> Result<(), StorageError> {
+        self.around(Step::Reclaim, || self.inner.reclaim(column))
+    }
+
+    fn checkpoint(&self, number: u64) -> Result<Arc<dyn Reader>, StorageError> {
+        self.around(Step::MakeSnapshot, || self.inner.checkpoint(number))
+    }
+
+    fn checkpoints(&self) -> Result<Vec<NumberedReader>, StorageError> {
+        self.inner.checkpoints()
+    }
+
+    fn remove_checkpoint(&self, number: u64) -> Result<(), StorageError> {
+        self.around(Step::DropSnapshot, || self.inner.remove_checkpoint(number))
+    }
+}

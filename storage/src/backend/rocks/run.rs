@@ -1,0 +1,74 @@
+//! A [`SortedRun`] as one SST file, written beside the database and linked into it.
+
+use std::{fs, path::PathBuf, sync::Arc};
+
+use rocksdb::{DB, IngestExternalFileOptions, Options, SstFileWriter};
+
+use super::family;
+use crate::{
+    backend::{Column, SortedRun},
+    error::StorageError,
+};
+
+type WriterOf<'a> = SstFileWriter<'a>;
+
+self_cell::self_cell!(
+    /// A writer with the options that it borrows.
+    struct OwnedWriter {
+        owner: Box<Options>,
+        #[not_covariant]
+        dependent: WriterOf,
+    }
+);
+
+struct RocksRun {
+    db: Arc<DB>,
+    column: Column,
+    path: PathBuf,
+    writer: OwnedWriter,
+    /// RocksDB refuses a file without rows.
+    is_empty: bool,
+}
+
+impl Drop for RocksRun {
+    fn drop(&mut self) {
+        // Ingesting moves the file: this is what was given up, and what is left over is removed at the next start.
+        let _ = fs::remove_file(&self.path);
+    }
+}
+
+/// Begins a run in a new file.
+pub(super) fn begin(
+    db: Arc<DB>,
+    column: Column,
+    options: Options,
+    path: PathBuf,
+) -> Result<Box<dyn SortedRun>, StorageError> {
+    let writer = OwnedWriter::new(Box::new(options), |options| SstFileWriter::create(options));
+    writer.with_dependent(|_, writer| writer.open(&path))?;
+    Ok(Box::new(RocksRun { db, column, path, writer, is_empty: true }))
+}
+
+impl SortedRun for RocksRun {
+    fn put(&mut self, key: &[u8], value: &[u8]) -> Result<(), StorageError> {
+        self.is_empty = false;
+        Ok(self.writer.with_dependent_mut(|_, writer| writer.put(key, value))?)
+    }
+
+    fn seal(&mut self) -> Result<(), StorageError> {
+        match self.is_empty {
+            true => Ok(()),
+            false => Ok(self.writer.with_dependent_mut(|_, writer| writer.finish())?),
+        }
+    }
+
+    fn ingest(self: Box<Self>) -> Result<(), StorageError> {
+        if self.is_empty {
+            return Ok(());
+        }
+        let mut options = IngestExternalFileOptions::default();
+        options.set_move_files(true);
+        let family = family(&self.db, self.column);
+        Ok(self.db.ingest_external_file_cf_opts(family, &options, vec![&self.path])?)
+    }
+}

@@ -1,0 +1,355 @@
+//! State chunks: runs of rows that prove themselves. [`StateChunk`] is the chunk as a value; making, checking and storing
+//! one works on its encoding, because the rows in it are byte for byte the rows of the state column.
+
+use serde::{Deserialize, Serialize};
+use slipstream_types::{
+    Address, B256, Digest, Path, StateKey, StateValue,
+    bounded::BoundedVec,
+    codec, limits,
+    tree::{Leaf, StateRangeProof},
+};
+
+use crate::{
+    error::{ChunkError, StorageError},
+    schema,
+};
+
+/// Most bytes of rows in one chunk: what is asked for by a peer must fit its blob's limit, with room for the proof.
+const CHUNK_BYTES_MAX: usize = limits::DELTA_BYTES_MAX / 2;
+/// The two paths that a chunk begins with.
+const ENDS_BYTES: usize = 64;
+/// The longest encoding of a number of rows.
+const COUNT_BYTES_MAX: usize = 5;
+/// The domain of a row's hash, as [`StateValue::hash`] has it.
+const ROW_TAG: &str = "slipstream/row/1";
+
+/// A run of state rows with the proof that nothing between its ends is missing.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct StateChunk {
+    /// Where it starts.
+    pub first: Path,
+    /// Where it ends, included; [`Path::MAX`] in the final chunk.
+    pub last: Path,
+    /// All rows between, sorted by path.
+    pub rows: BoundedVec<(StateKey, StateValue), { limits::STATE_CHUNK_ROWS_MAX }>,
+    /// The siblings beside both ends.
+    pub proof: StateRangeProof,
+}
+
+impl StateChunk {
+    /// Checks that the rows are exactly what the state with that root holds from `first` to `last`.
+    pub fn verify(&self, root: Digest) -> Result<(), ChunkError> {
+        VerifiedChunk::open(codec::encode("state chunk", self)?, root).map(|_| ())
+    }
+}
+
+/// A chunk as it is sent and kept in files: the encoding of a [`StateChunk`].
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct EncodedChunk {
+    /// Where it starts.
+    pub first: Path,
+    /// Where it ends, included.
+    pub last: Path,
+    /// Rows in it.
+    pub rows: usize,
+    /// Bytes of the rows alone.
+    pub row_bytes: usize,
+    /// The encoding.
+    pub content: Vec<u8>,
+}
+
+/// Collects rows until a chunk is full.
+pub(crate) struct ChunkBuilder {
+    first: Path,
+    last: Path,
+    rows: Vec<u8>,
+    count: usize,
+    bytes_max: usize,
+}
+
+impl ChunkBuilder {
+    pub(crate) fn new(first: Path, bytes_max: usize) -> ChunkBuilder {
+        let bytes_max = bytes_max.min(CHUNK_BYTES_MAX);
+        ChunkBuilder {
+            first,
+            last: first,
+            rows: Vec::with_capacity(bytes_max.min(1 << 20)),
+            count: 0,
+            bytes_max,
+        }
+    }
+
+    /// Whether a row of so many bytes belongs into the next chunk. The first row always fits.
+    pub(crate) fn is_full(&self, row_len: usize) -> bool {
+        self.count > 0
+            && (self.rows.len() + row_len > self.bytes_max || self.count == limits::STATE_CHUNK_ROWS_MAX)
+    }
+
+    pub(crate) fn push(&mut self, path: Path, row: &[u8]) {
+        self.last = path;
+        self.rows.extend_from_slice(row);
+        self.count += 1;
+    }
+
+    /// The path of its last row.
+    pub(crate) fn last(&self) -> Path {
+        self.last
+    }
+
+    /// The chunk that says that nothing else stands up to `last`.
+    pub(crate) fn finish(
+        self,
+        last: Path,
+        prove: impl FnOnce(&Path, &Path) -> Result<StateRangeProof, StorageError>,
+    ) -> Result<EncodedChunk, StorageError> {
+        let proof = codec::encode("range proof", &prove(&self.first, &last)?)?;
+        let mut content = Vec::with_capacity(ENDS_BYTES + COUNT_BYTES_MAX + self.rows.len() + proof.len());
+        content.extend_from_slice(&self.first.0);
+        content.extend_from_slice(&last.0);
+        put_count(&mut content, self.count);
+        content.extend_from_slice(&self.rows);
+        content.extend_from_slice(&proof);
+        Ok(EncodedChunk { first: self.first, last, rows: self.count, row_bytes: self.rows.len(), content })
+    }
+}
+
+/// A chunk whose rows are exactly what a state root commits to between its ends. Only checking makes one.
+#[derive(Debug)]
+pub struct VerifiedChunk {
+    root: Digest,
+    first: Path,
+    last: Path,
+    content: Vec<u8>,
+    leaves: Vec<Leaf>,
+    /// Where each row begins in the content, and where the last one ends.
+    bounds: Vec<u32>,
+}
+
+impl VerifiedChunk {
+    /// Checks an encoded [`StateChunk`] against a state root.
+    ///
+    /// # Errors
+    /// What is malformed, or does not give that root.
+    pub fn open(content: Vec<u8>, root: Digest) -> Result<VerifiedChunk, ChunkError> {
+        let too_short = ChunkError::Malformed { reason: "it ends early" };
+        let ends = content.first_chunk::<ENDS_BYTES>().ok_or(too_short.clone())?;
+        let (mut first, mut last) = (Path::MIN, Path::MIN);
+        first.0.copy_from_slice(&ends[..32]);
+        last.0.copy_from_slice(&ends[32..]);
+        let (count, count_len) = take_count(&content[ENDS_BYTES..])?;
+        let mut at = ENDS_BYTES + count_len;
+        let mut leaves = Vec::with_capacity(count.min(content.len() / 50));
+        let mut bounds = Vec::with_capacity(leaves.capacity() + 1);
+        for index in 0..count {
+            bounds.push(at as u32);
+            let (leaf, len) = read_row(&content[at..], index)?;
+            leaves.push(leaf);
+            at += len;
+        }
+        bounds.push(at as u32);
+        let proof: StateRangeProof = codec::decode("range proof", &content[at..], usize::MAX)?;
+        proof.verify(root, first, last, &leaves)?;
+        Ok(VerifiedChunk { root, first, last, content, leaves, bounds })
+    }
+
+    /// The root that it was checked against.
+    pub fn root(&self) -> Digest {
+        self.root
+    }
+
+    /// Where it starts.
+    pub fn first(&self) -> Path {
+        self.first
+    }
+
+    /// Where it ends, included.
+    pub fn last(&self) -> Path {
+        self.last
+    }
+
+    /// Number of rows.
+    pub fn rows(&self) -> usize {
+        self.leaves.len()
+    }
+
+    /// Bytes of the proof.
+    pub fn proof_bytes(&self) -> usize {
+        self.content.len() - self.bounds.last().map_or(0, |end| *end as usize)
+    }
+
+    /// The rows as they are stored, with their paths.
+    pub fn stored_rows(&self) -> impl Iterator<Item = (&Path, &[u8])> {
+        let rows = self.bounds.windows(2).map(|ends| &self.content[ends[0] as usize..ends[1] as usize]);
+        self.leaves.iter().map(|leaf| &leaf.path).zip(rows)
+    }
+}
+
+/// The code hash of an encoded account row that is well formed; none for other rows.
+pub(crate) fn code_hash(row: &[u8]) -> Option<Digest> {
+    let has_code = row.first() == Some(&0) && row.len() == ACCOUNT_BYTES + 32;
+    has_code.then(|| row.last_chunk::<32>().copied().map(Digest)).flatten()
+}
+
+/// The code hashes of a chunk that this store made itself.
+pub(crate) fn code_hashes(chunk: &EncodedChunk) -> Result<Vec<Digest>, StorageError> {
+    let (_, count_len) = take_count(&chunk.content[ENDS_BYTES..])?;
+    let mut rows = &chunk.content[ENDS_BYTES + count_len..][..chunk.row_bytes];
+    let mut hashes = Vec::new();
+    while let [table, ..] = rows {
+        let has_code = *table == 0 && rows.get(ACCOUNT_BYTES - 1) == Some(&1);
+        let len = match table {
+            0 => ACCOUNT_BYTES + usize::from(has_code) * 32,
+            _ => SLOT_BYTES,
+        };
+        let (row, rest) =
+            rows.split_at_checked(len).ok_or_else(|| StorageError::corrupt("a state row is cut off"))?;
+        hashes.extend(code_hash(row));
+        rows = rest;
+    }
+    Ok(hashes)
+}
+
+/// Encoded bytes of a slot's row: both tags, address, slot and value.
+const SLOT_BYTES: usize = 1 + 20 + 32 + 1 + 32;
+/// Encoded bytes of an account's row without code hash: both tags, address, nonce, balance, option.
+const ACCOUNT_BYTES: usize = 1 + 20 + 1 + 8 + 32 + 1;
+
+/// The row that some bytes begin with, and its length.
+fn read_row(bytes: &[u8], index: usize) -> Result<(Leaf, usize), ChunkError> {
+    let (key, len) = match bytes.first() {
+        Some(0) if bytes.len() >= ACCOUNT_BYTES => read_account(bytes, index)?,
+        Some(1) if bytes.len() >= SLOT_BYTES => read_slot(bytes, index)?,
+        Some(0 | 1) => return Err(ChunkError::Malformed { reason: "it ends early" }),
+        _ => return Err(ChunkError::BadValue { index }),
+    };
+    let row = bytes.get(..len).ok_or(ChunkError::Malformed { reason: "it ends early" })?;
+    Ok((Leaf { path: key.path(), value_hash: Digest::tagged(ROW_TAG, row) }, len))
+}
+
+fn read_account(bytes: &[u8], index: usize) -> Result<(StateKey, usize), ChunkError> {
+    let key = StateKey::Account(Address::from_slice(&bytes[1..21]));
+    let (table, fields, option) = (bytes[21], &bytes[22..62], bytes[62]);
+    let is_empty = option == 0 && fields.iter().all(|byte| *byte == 0);
+    if table != 0 || option > 1 || is_empty {
+        return Err(ChunkError::BadValue { index });
+    }
+    Ok((key, ACCOUNT_BYTES + usize::from(option) * 32))
+}
+
+fn read_slot(bytes: &[u8], index: usize) -> Result<(StateKey, usize), ChunkError> {
+    let key = StateKey::Slot(Address::from_slice(&bytes[1..21]), B256::from_slice(&bytes[21..53]));
+    if bytes[53] != 1 || bytes[54..86].iter().all(|byte| *byte == 0) {
+        return Err(ChunkError::BadValue { index });
+    }
+    Ok((key, SLOT_BYTES))
+}
+
+/// The path and the row hash of a stored row.
+pub(crate) fn stored_leaf(key: &[u8], row: &[u8]) -> Result<Leaf, StorageError> {
+    Ok(Leaf { path: Path(schema::decode_digest(key)?.0), value_hash: Digest::tagged(ROW_TAG, row) })
+}
+
+/// ULEB128, as BCS has it.
+fn put_count(bytes: &mut Vec<u8>, mut count: usize) {
+    while count >= 0x80 {
+        bytes.push(count as u8 | 0x80);
+        count >>= 7;
+    }
+    bytes.push(count as u8);
+}
+
+/// The number of rows, and how many bytes it takes.
+fn take_count(bytes: &[u8]) -> Result<(usize, usize), ChunkError> {
+    let mut count = 0;
+    for (i, byte) in bytes.iter().take(COUNT_BYTES_MAX).enumerate() {
+        count |= usize::from(byte & 0x7f) << (7 * i);
+        if byte & 0x80 == 0 {
+            let canonical = i == 0 || *byte != 0;
+            return match canonical && count <= limits::STATE_CHUNK_ROWS_MAX {
+                true => Ok((count, i + 1)),
+                false => Err(ChunkError::Malformed { reason: "its number of rows is above the limit" }),
+            };
+        }
+    }
+    Err(ChunkError::Malformed { reason: "its number of rows is not a number" })
+}
+
+#[cfg(test)]
+mod tests {
+    use slipstream_types::{AccountValue, U256};
+
+    use super::*;
+    use crate::state::Tree;
+
+    fn rows() -> Vec<(StateKey, StateValue)> {
+        let account = |i: u8, code: bool| {
+            let code_hash = code.then_some(Digest([i; 32]));
+            let value = AccountValue { nonce: u64::from(i), balance: U256::from(9), code_hash };
+            (StateKey::Account(Address::repeat_byte(i)), StateValue::Account(value))
+        };
+        let slot = |i: u8| {
+            let key = StateKey::Slot(Address::repeat_byte(i), B256::repeat_byte(i));
+            (key, StateValue::Slot(U256::from(i)))
+        };
+        let mut rows: Vec<_> =
+            (1..200u8).map(|i| if i % 3 == 0 { slot(i) } else { account(i, i % 2 == 0) }).collect();
+        rows.sort_unstable_by_key(|(key, _)| key.path());
+        rows
+    }
+
+    fn encoded(first: usize, last: usize) -> (StateChunk, EncodedChunk, Digest) {
+        let rows = rows();
+        let leaf =
+            |(key, value): &(StateKey, StateValue)| Leaf { path: key.path(), value_hash: value.hash(key) };
+        let tree = Tree::build(&rows.iter().map(leaf).collect::<Vec<_>>());
+        let (from, to) = (rows[first].0.path(), rows[last].0.path());
+        let mut builder = ChunkBuilder::new(from, 1 << 20);
+        for (key, value) in &rows[first..=last] {
+            builder.push(key.path(), &schema::encode_row(key, value));
+        }
+        let made = builder.finish(to, |first, last| tree.prove(first, last)).unwrap();
+        let rows = BoundedVec::new(rows[first..=last].to_vec()).unwrap();
+        let proof = tree.prove(&from, &to).unwrap();
+        (StateChunk { first: from, last: to, rows, proof }, made, tree.root())
+    }
+
+    #[test]
+    fn the_encoding_is_that_of_the_type_and_every_row_is_found_in_it() {
+        let (chunk, made, root) = encoded(3, 180);
+        assert_eq!(made.content, codec::encode("chunk", &chunk).unwrap());
+        assert_eq!(made.rows, chunk.rows.len());
+        let verified = VerifiedChunk::open(made.content.clone(), root).unwrap();
+        chunk.verify(root).unwrap();
+        for ((key, value), (path, row)) in chunk.rows.iter().zip(verified.stored_rows()) {
+            assert_eq!((key.path(), schema::encode_row(key, value)), (*path, row.to_vec()));
+            let expected = match value {
+                StateValue::Account(account) => account.code_hash,
+                StateValue::Slot(_) => None,
+            };
+            assert_eq!(code_hash(row), expected);
+        }
+        assert_eq!(verified.stored_rows().count(), chunk.rows.len());
+        assert!(verified.proof_bytes() > 64);
+    }
+
+    #[test]
+    fn no_other_bytes_are_the_same_chunk() {
+        let (_, made, root) = encoded(10, 40);
+        for end in 0..made.content.len() {
+            assert!(VerifiedChunk::open(made.content[..end].to_vec(), root).is_err(), "cut at {end}");
+        }
+        // Other ends may be true as well: a chunk could begin anywhere in the gap before its first row.
+        for at in ENDS_BYTES..made.content.len() {
+            let mut flipped = made.content.clone();
+            flipped[at] ^= 1 << (at % 8);
+            assert!(VerifiedChunk::open(flipped, root).is_err(), "bit flipped at {at}");
+        }
+        let mut longer = made.content.clone();
+        longer.push(0);
+        assert!(VerifiedChunk::open(longer, root).is_err());
+        let mut padded = made.content;
+        padded[ENDS_BYTES] |= 0x80;
+        padded.insert(ENDS_BYTES + 1, 0);
+        assert!(VerifiedChunk::open(padded, root).is_err(), "a second encoding of the count");
+    }
+}

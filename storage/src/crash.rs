@@ -1,0 +1,190 @@
+//! [`CrashPoint`]: the moments at which a process may die, by name; [`Faults`]: makes one of them come true.
+//!
+//! Everything that a store leaves on disk is left by a [`Step`]; a crash point is the moment right before or right after
+//! one. Tests and campaigns (`slipnet campaign storage`) end a process at each of them and look at what it left. A store
+//! that is opened without faults has no wrapper and asks nobody.
+
+use std::{
+    fmt,
+    str::FromStr,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+};
+
+use crate::error::StorageError;
+
+/// What changes a store's directory. Each write is atomic, so that a crash falls before or after it.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub enum Step {
+    /// The database is made or opened and read.
+    Open,
+    /// The genesis becomes the head.
+    Initialize,
+    /// A batch becomes the head.
+    Commit,
+    /// A certificate comes after its batch.
+    PutCertificate,
+    /// A named record is set.
+    PutRecord,
+    /// A state column that is not in use is emptied.
+    Reclaim,
+    /// A restore is recorded: a new one, or one that goes on with a newer target.
+    RestoreStart,
+    /// A run of rows is linked into the unused state column.
+    RestoreRows,
+    /// The progress is recorded, after the rows that it counts.
+    RestoreChunk,
+    /// Missing code is stored.
+    RestoreCode,
+    /// The restored state becomes the head.
+    RestoreFinish,
+    /// A restore that was given up is freed.
+    RestoreDiscard,
+    /// The head's state is frozen.
+    MakeSnapshot,
+    /// An old snapshot is freed.
+    DropSnapshot,
+}
+
+impl Step {
+    /// Every step.
+    pub const ALL: [Step; 14] = [
+        Step::Open,
+        Step::Initialize,
+        Step::Commit,
+        Step::PutCertificate,
+        Step::PutRecord,
+        Step::Reclaim,
+        Step::RestoreStart,
+        Step::RestoreRows,
+        Step::RestoreChunk,
+        Step::RestoreCode,
+        Step::RestoreFinish,
+        Step::RestoreDiscard,
+        Step::MakeSnapshot,
+        Step::DropSnapshot,
+    ];
+
+    fn name(self) -> &'static str {
+        match self {
+            Step::Open => "open",
+            Step::Initialize => "initialize",
+            Step::Commit => "commit",
+            Step::PutCertificate => "put-certificate",
+            Step::PutRecord => "put-record",
+            Step::Reclaim => "reclaim",
+            Step::RestoreStart => "restore-start",
+            Step::RestoreRows => "restore-rows",
+            Step::RestoreChunk => "restore-chunk",
+            Step::RestoreCode => "restore-code",
+            Step::RestoreFinish => "restore-finish",
+            Step::RestoreDiscard => "restore-discard",
+            Step::MakeSnapshot => "make-snapshot",
+            Step::DropSnapshot => "drop-snapshot",
+        }
+    }
+}
+
+/// A moment at which a process may die. As text: `before:commit`.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub enum CrashPoint {
+    /// Nothing of the step is on disk.
+    Before(Step),
+    /// All of the step is on disk, and nobody was told.
+    After(Step),
+}
+
+impl CrashPoint {
+    /// Every crash point.
+    pub fn all() -> impl Iterator<Item = CrashPoint> {
+        Step::ALL.into_iter().flat_map(|step| [CrashPoint::Before(step), CrashPoint::After(step)])
+    }
+}
+
+impl fmt::Display for CrashPoint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            CrashPoint::Before(step) => write!(f, "before:{}", step.name()),
+            CrashPoint::After(step) => write!(f, "after:{}", step.name()),
+        }
+    }
+}
+
+/// Text that names no crash point.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{0:?} is no crash point: they read like before:commit or after:restore-chunk")]
+pub struct UnknownCrashPoint(String);
+
+impl FromStr for CrashPoint {
+    type Err = UnknownCrashPoint;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        CrashPoint::all()
+            .find(|point| point.to_string() == text)
+            .ok_or_else(|| UnknownCrashPoint(text.to_owned()))
+    }
+}
+
+/// What happens when a crash point is passed for the n-th time.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Effect {
+    /// The process ends at once, as if killed: no destructor runs.
+    Abort,
+    /// The step is reported as failed.
+    Fail,
+}
+
+#[derive(Debug)]
+struct Plan {
+    point: CrashPoint,
+    passing: u64,
+    effect: Effect,
+    passed: AtomicU64,
+}
+
+/// At most one fault, for [`crate::Store::open_with`]. Clones share the count, so that it can run over several stores.
+#[derive(Clone, Debug, Default)]
+pub struct Faults(Option<Arc<Plan>>);
+
+impl Faults {
+    /// No fault: what a node runs with.
+    pub fn none() -> Faults {
+        Faults(None)
+    }
+
+    /// Ends the process when a point is passed for the `passing`-th time, counted from 1.
+    pub fn abort_at(point: CrashPoint, passing: u64) -> Faults {
+        Self::plan(point, passing, Effect::Abort)
+    }
+
+    /// Lets a step fail with an I/O error when a point is passed for the `passing`-th time, counted from 1: before it
+    /// nothing is written, after it everything is.
+    pub fn fail_at(point: CrashPoint, passing: u64) -> Faults {
+        Self::plan(point, passing, Effect::Fail)
+    }
+
+    fn plan(point: CrashPoint, passing: u64, effect: Effect) -> Faults {
+        Faults(Some(Arc::new(Plan { point, passing, effect, passed: AtomicU64::new(0) })))
+    }
+
+    pub(crate) fn is_none(&self) -> bool {
+        self.0.is_none()
+    }
+
+    /// Called where a point is.
+    pub(crate) fn pass(&self, point: CrashPoint) -> Result<(), StorageError> {
+        let Some(plan) = self.0.as_deref().filter(|plan| plan.point == point) else { return Ok(()) };
+        if plan.passed.fetch_add(1, Ordering::AcqRel) + 1 != plan.passing {
+            return Ok(());
+        }
+        match plan.effect {
+            Effect::Abort => std::process::abort(),
+            Effect::Fail => {
+                let source = std::io::Error::other(format!("a planned fault at {point}"));
+                Err(StorageError::io("write to", "the store".as_ref(), source))
+            }
+        }
+    }
+}

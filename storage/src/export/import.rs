@@ -1,0 +1,85 @@
+//! Importing an export into an empty store: a restore whose peer is a directory.
+
+use std::{collections::BTreeMap, path::Path as FilePath};
+
+use rayon::prelude::*;
+use slipstream_types::BatchNumber;
+
+use super::{
+    ChunkEntry, ExportError, ExportSummary, MANIFEST, check::Export, check::Trust, codes_path, write::summary,
+};
+use crate::{
+    error::{RestoreError, StorageError},
+    restore::{Restore, Span},
+    store::Store,
+};
+
+/// Checks an export and makes it the state of a store that is empty or holds nothing but the same genesis. One that was
+/// interrupted goes on where it was.
+///
+/// # Errors
+/// [`ExportError::NotFresh`], or the first file that is not accepted; the head has not moved then.
+pub fn import_snapshot(store: &Store, dir: &FilePath, trust: &Trust) -> Result<ExportSummary, ExportError> {
+    if store.is_initialized() {
+        let head = store.head()?.header.number;
+        if head > BatchNumber(0) {
+            return Err(ExportError::NotFresh { head });
+        }
+    }
+    let export = Export::open(dir, trust)?;
+    store.initialize(&export.genesis)?;
+    let restore = store.restore(&export.target()?)?;
+    import_rows(&export, &restore)?;
+    let codes = import_codes(&export, store, &restore, dir)?;
+    let finished = restore.finish(&export.manifest.headers, &export.manifest.headers_proof);
+    finished.map_err(|error| match error {
+        StorageError::Restore(error) => ExportError::damaged(&dir.join(MANIFEST), error),
+        error => error.into(),
+    })?;
+    Ok(summary(&export.manifest, codes))
+}
+
+/// The parts of the paths side by side, each in order, so that its rows become a few large files.
+fn import_rows(export: &Export, restore: &Restore) -> Result<(), ExportError> {
+    // Nothing in an older target's column is of use here: the files have it all.
+    while let Some(span) = restore.unchecked(1)?.pop() {
+        restore.check_range(span, &Default::default())?;
+    }
+    let mut ranges: BTreeMap<u8, Vec<&ChunkEntry>> = BTreeMap::new();
+    for entry in &export.manifest.chunks {
+        ranges.entry(entry.range).or_default().push(entry);
+    }
+    ranges.into_values().collect::<Vec<_>>().into_par_iter().try_for_each(|entries| {
+        entries.into_iter().try_for_each(|entry| {
+            match restore.is_missing(Span { first: entry.first, last: entry.last }) {
+                true => Ok(restore.fill(&export.chunk(entry)?)?),
+                false => Ok(()),
+            }
+        })
+    })
+}
+
+fn import_codes(
+    export: &Export,
+    store: &Store,
+    restore: &Restore,
+    dir: &FilePath,
+) -> Result<u64, ExportError> {
+    let mut codes = 0;
+    for (index, entry) in export.manifest.codes.iter().enumerate() {
+        for code in export.codes(index, entry)?.codes.iter() {
+            codes += 1;
+            match restore.add_code(code) {
+                Err(StorageError::Restore(RestoreError::UnwantedCode { hash })) => {
+                    // The genesis has it too, or an import that was interrupted brought it.
+                    if !store.has_code(&hash)? {
+                        let reason = format!("no account needs its code {hash}");
+                        return Err(ExportError::damaged(&codes_path(dir, index), reason));
+                    }
+                }
+                added => added?,
+            }
+        }
+    }
+    Ok(codes)
+}

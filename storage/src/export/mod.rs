@@ -1,0 +1,208 @@
+//! A snapshot as a directory of files: made from a store, checked with nothing but a waypoint or a genesis, and imported into an
+//! empty store without any peer. docs/formats.md draws the files.
+//!
+//! ```text
+//!   DIR/MANIFEST     written last: a directory without one is not an export
+//!   DIR/genesis      the genesis blob
+//!   DIR/chunks/      RANGE-INDEX.chunk: state chunks, each proved by itself
+//!   DIR/codes/       INDEX.codes: contract code, by ascending hash
+//! ```
+
+mod check;
+mod import;
+mod write;
+
+use std::{
+    fs,
+    io::Read as _,
+    path::{Path as FilePath, PathBuf},
+};
+
+use serde::{Deserialize, Serialize};
+use slipstream_types::{
+    BatchHeader, BatchNumber, Certificate, Digest, Path, Waypoint, accumulator::AccumulatorRangeProof,
+    bounded::BoundedVec, delta::Code,
+};
+
+use crate::{error::StorageError, restore::RESTORE_HEADERS_MAX};
+pub use check::{Trust, verify_export};
+pub use import::import_snapshot;
+pub use write::export_snapshot;
+
+/// The format that this release writes and reads.
+const VERSION: u32 = 1;
+const MANIFEST: &str = "MANIFEST";
+const GENESIS: &str = "genesis";
+/// Files of an export: 16 TiB of state. Bounds the manifest.
+const FILES_MAX: usize = 1 << 22;
+/// Bytes of a manifest: that many files and the rest.
+const MANIFEST_BYTES_MAX: u64 = 1 << 30;
+/// Codes in one file.
+const CODES_MAX: usize = 4_096;
+/// Bytes of one file of codes: more than 4 MiB end it, and one more code may still come.
+const CODES_BYTES_MAX: usize = 5 << 20;
+
+/// What an export consists of.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+struct Manifest {
+    version: u32,
+    certificate: Certificate,
+    /// The headers up to the snapshot's own, as far as BLOCKHASH looks back.
+    headers: BoundedVec<BatchHeader, RESTORE_HEADERS_MAX>,
+    /// That they stand where they say in the certified ledger.
+    headers_proof: AccumulatorRangeProof,
+    genesis: FileEntry,
+    /// That the genesis is the ledger's first batch. A store that was itself restored cannot make it.
+    genesis_proof: Option<AccumulatorRangeProof>,
+    /// By ascending path, without a gap.
+    chunks: BoundedVec<ChunkEntry, FILES_MAX>,
+    codes: BoundedVec<FileEntry, FILES_MAX>,
+}
+
+/// A file as it must be.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+struct FileEntry {
+    len: u32,
+    digest: Digest,
+}
+
+/// A file with one state chunk.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+struct ChunkEntry {
+    /// Which part of the paths it belongs to; parts are written and read side by side.
+    range: u8,
+    /// Its place in the part.
+    index: u32,
+    first: Path,
+    last: Path,
+    rows: u32,
+    file: FileEntry,
+}
+
+/// One file of codes.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+struct CodeFile {
+    codes: BoundedVec<Code, CODES_MAX>,
+}
+
+/// What an export holds.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct ExportSummary {
+    /// The batch.
+    pub number: BatchNumber,
+    /// The waypoint that it satisfies.
+    pub waypoint: Waypoint,
+    /// Root of its state.
+    pub state_root: Digest,
+    /// Rows of the state.
+    pub rows: u64,
+    /// Files of chunks.
+    pub chunks: usize,
+    /// Contract codes.
+    pub codes: u64,
+    /// Bytes of all files but the manifest.
+    pub bytes: u64,
+}
+
+/// Why an export was not made, or not accepted.
+#[derive(Debug, thiserror::Error)]
+pub enum ExportError {
+    /// The file system failed.
+    #[error("cannot {action} {}: {source}", path.display())]
+    Io {
+        /// What was tried.
+        action: &'static str,
+        /// On what.
+        path: PathBuf,
+        /// Why not.
+        source: std::io::Error,
+    },
+    /// A file that is not what it should be.
+    #[error("{} is not accepted: {reason}; copy the export again, or take another one", path.display())]
+    Damaged {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// Files that belong together, but not to what is trusted.
+    #[error("{} is not of the trusted ledger: {reason}", path.display())]
+    Untrusted {
+        /// The file.
+        path: PathBuf,
+        /// What does not fit.
+        reason: String,
+    },
+    /// Neither waypoint nor genesis.
+    #[error(
+        "nothing says which ledger is trusted: give the waypoint NUMBER:0xHASH of the export's batch, or the genesis"
+    )]
+    NoTrust,
+    /// An export begins with an empty directory.
+    #[error("{} is not empty: export into a new directory", dir.display())]
+    NotEmpty {
+        /// The directory.
+        dir: PathBuf,
+    },
+    /// The store has no such snapshot.
+    #[error("there is no snapshot of batch {number}: `slipstream snapshot list` shows those there are")]
+    NoSnapshot {
+        /// The batch.
+        number: BatchNumber,
+    },
+    /// An import begins with an empty store.
+    #[error("the store is already at batch {head}: import into an empty data directory")]
+    NotFresh {
+        /// The store's head.
+        head: BatchNumber,
+    },
+    /// The store.
+    #[error(transparent)]
+    Storage(#[from] StorageError),
+}
+
+impl ExportError {
+    fn io(action: &'static str, path: &FilePath, source: std::io::Error) -> ExportError {
+        ExportError::Io { action, path: path.to_owned(), source }
+    }
+
+    fn damaged(path: &FilePath, reason: impl ToString) -> ExportError {
+        ExportError::Damaged { path: path.to_owned(), reason: reason.to_string() }
+    }
+}
+
+fn chunk_path(dir: &FilePath, range: u8, index: u32) -> PathBuf {
+    dir.join("chunks").join(format!("{range:02x}-{index:06}.chunk"))
+}
+
+fn codes_path(dir: &FilePath, index: usize) -> PathBuf {
+    dir.join("codes").join(format!("{index:06}.codes"))
+}
+
+fn file_digest(bytes: &[u8]) -> Digest {
+    Digest::tagged("slipstream/export-file/1", bytes)
+}
+
+/// Reads a file of at most `bytes_max` bytes.
+fn read_bounded(path: &FilePath, bytes_max: u64) -> Result<Vec<u8>, ExportError> {
+    let failed = |source| ExportError::io("read", path, source);
+    let mut bytes = Vec::new();
+    fs::File::open(path).map_err(failed)?.take(bytes_max + 1).read_to_end(&mut bytes).map_err(failed)?;
+    if bytes.len() as u64 > bytes_max {
+        return Err(ExportError::damaged(path, format!("it is longer than {bytes_max} bytes")));
+    }
+    Ok(bytes)
+}
+
+/// Reads a file that the manifest describes.
+fn read_entry(path: &FilePath, entry: &FileEntry, bytes_max: usize) -> Result<Vec<u8>, ExportError> {
+    if entry.len as usize > bytes_max {
+        let reason = format!("the manifest gives it {} bytes, the limit is {bytes_max}", entry.len);
+        return Err(ExportError::damaged(path, reason));
+    }
+    let bytes = read_bounded(path, u64::from(entry.len))?;
+    if bytes.len() != entry.len as usize || file_digest(&bytes) != entry.digest {
+        return Err(ExportError::damaged(path, "its bytes are not those that the manifest names"));
+    }
+    Ok(bytes)
+}

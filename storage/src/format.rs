@@ -1,0 +1,123 @@
+//! The file `FORMAT`: which formats a directory was written with. A text file, so that an operator can read it and no
+//! database of an unknown layout has to be opened for it.
+//!
+//! The version counts releases that changed a format. The fingerprint is computed from what the code does, so that a format
+//! that was changed without a new version is refused too, rather than read wrongly.
+
+use std::{fs, io::Write as _, path::Path};
+
+use slipstream_types::{
+    AccountValue, Address, B256, BatchNumber, BlobKind, Digest, StateKey, StateValue, U256,
+    accumulator::{Accumulator, NodePosition},
+    batch::content_digest,
+    tree::{self, Leaf},
+};
+
+use crate::{backend::Column, error::StorageError, schema};
+
+/// The format that this release writes, and the newest that it reads.
+const FORMAT: u32 = 1;
+const FILE: &str = "FORMAT";
+const VERSION_PREFIX: &str = "slipstream storage format ";
+const FINGERPRINT_PREFIX: &str = "fingerprint ";
+/// Raised when the meaning of a record changes in a way that [`fingerprint`] cannot see.
+const RECORDS: u32 = 2;
+
+/// Refuses a directory that another format was written to, before the database is touched, and marks a fresh one as ours.
+pub(crate) fn check(dir: &Path) -> Result<(), StorageError> {
+    let path = dir.join(FILE);
+    match fs::read_to_string(&path) {
+        Ok(text) => check_text(dir, &text),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+            if dir.join("db").exists() {
+                let what = format!("{} is missing beside a database", path.display());
+                return Err(StorageError::corrupt(what));
+            }
+            write(dir).map_err(|error| StorageError::io("write", &path, error))
+        }
+        Err(error) => Err(StorageError::io("read", &path, error)),
+    }
+}
+
+/// As [`check`], for what only makes sense where there is a store already.
+pub(crate) fn check_existing(dir: &Path) -> Result<(), StorageError> {
+    let path = dir.join(FILE);
+    let text = fs::read_to_string(&path).map_err(|error| StorageError::io("read", &path, error))?;
+    check_text(dir, &text)
+}
+
+fn check_text(dir: &Path, text: &str) -> Result<(), StorageError> {
+    let mut lines = text.lines();
+    let version =
+        lines.next().and_then(|line| line.strip_prefix(VERSION_PREFIX)).and_then(|it| it.parse().ok());
+    match version {
+        Some(found) if found > FORMAT => {
+            return Err(StorageError::NewerFormat { dir: dir.to_owned(), found, supported: FORMAT });
+        }
+        Some(FORMAT) => {}
+        _ => {
+            let path = dir.join(FILE);
+            let what = format!("{} should read \"{VERSION_PREFIX}{FORMAT}\"", path.display());
+            return Err(StorageError::corrupt(what));
+        }
+    }
+    let found = lines.next().and_then(|line| line.strip_prefix(FINGERPRINT_PREFIX)).unwrap_or("missing");
+    let expected = fingerprint();
+    match found == expected {
+        true => Ok(()),
+        false => Err(StorageError::OtherFormat { dir: dir.to_owned(), found: found.to_owned(), expected }),
+    }
+}
+
+/// Written aside and renamed, so that a kill leaves no half of it.
+fn write(dir: &Path) -> std::io::Result<()> {
+    let aside = dir.join("FORMAT.new");
+    let mut file = fs::File::create(&aside)?;
+    file.write_all(format!("{VERSION_PREFIX}{FORMAT}\n{FINGERPRINT_PREFIX}{}\n", fingerprint()).as_bytes())?;
+    file.sync_all()?;
+    fs::rename(&aside, dir.join(FILE))?;
+    fs::File::open(dir)?.sync_all()
+}
+
+/// A digest over one example of everything that gives the stored bytes their shape: paths, rows, hashes of leaves, inner
+/// nodes, blobs and headers, keys, and the names of the columns.
+fn fingerprint() -> String {
+    let address = Address::repeat_byte(0x11);
+    let account = AccountValue { nonce: 1, balance: U256::from(2), code_hash: Some(Digest([3; 32])) };
+    let rows = [
+        (StateKey::Account(address), StateValue::Account(account)),
+        (StateKey::Slot(address, B256::repeat_byte(0x22)), StateValue::Slot(U256::from(4))),
+    ];
+    let mut leaves = rows.map(|(key, value)| Leaf { path: key.path(), value_hash: value.hash(&key) });
+    leaves.sort_unstable_by_key(|leaf| leaf.path);
+    let mut accumulator = Accumulator::default();
+    let nodes = [5, 6, 7].map(|byte| accumulator.append(Digest([byte; 32])));
+
+    let mut shape = Vec::new();
+    shape.extend(RECORDS.to_le_bytes());
+    for (key, value) in &rows {
+        shape.extend(key.path().0);
+        shape.extend(schema::encode_row(key, value));
+    }
+    shape.extend(tree::root(&leaves).0);
+    shape.extend(accumulator.root().0);
+    for (position, node) in nodes.concat() {
+        shape.extend(schema::node_key(position));
+        shape.extend(node.0);
+    }
+    shape.extend(schema::number_key(BatchNumber(8)));
+    shape.extend(schema::node_key(NodePosition { level: 9, index: 10 }));
+    shape.extend(schema::encode_position(BatchNumber(11), 12));
+    for kind in schema::KINDS {
+        shape.extend(content_digest(kind, b"content").0);
+    }
+    shape.extend(content_digest(BlobKind::Genesis, b"content").0);
+    for column in Column::ALL {
+        shape.extend(column.name().as_bytes());
+        shape.push(b'\n');
+    }
+    Digest::tagged("slipstream/storage-shape/1", &shape).0[..8]
+        .iter()
+        .map(|byte| format!("{byte:02x}"))
+        .collect()
+}

@@ -1,0 +1,119 @@
+//! [`Maintenance`]: a store that no node runs on, opened without its tree, so that it opens at once and also when the state
+//! is damaged.
+
+use std::path::Path;
+
+use slipstream_types::{BatchNumber, BlobKind};
+
+use crate::{
+    backend::{Backend as _, Column, Reader as _, rocks::RocksBackend},
+    check::{self, CheckProgress, CheckReport},
+    config::{PruneConfig, StorageConfig},
+    error::StorageError,
+    format,
+    prune::{self, Pruned, drop_files},
+    schema::{self, HEAD_KEY, HeadRecord, KINDS, PrunedRecord, RESTORE_KEY, RestoreRecord},
+};
+
+/// An opened directory. Only one process can have it: stop the node first.
+pub struct Maintenance {
+    backend: RocksBackend,
+}
+
+/// What a store holds.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct StoreStats {
+    /// The last committed batch; none if there is no genesis.
+    pub head: Option<BatchNumber>,
+    /// The batch whose state is being restored.
+    pub restoring: Option<BatchNumber>,
+    /// Per kind of blob what is kept and served.
+    pub kept: Vec<KeptRange>,
+    /// Per column what it takes.
+    pub columns: Vec<ColumnStats>,
+}
+
+/// The batches whose blobs of one kind are all there, up to the head.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct KeptRange {
+    /// The kind.
+    pub kind: BlobKind,
+    /// The lowest of them above 0; none if not even the head's is kept.
+    pub lowest: Option<BatchNumber>,
+}
+
+/// What a column takes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct ColumnStats {
+    /// As in docs/formats.md.
+    pub name: &'static str,
+    /// An estimate: what was overwritten or deleted may still count.
+    pub keys: u64,
+    /// In files and in memory.
+    pub bytes: u64,
+}
+
+impl Maintenance {
+    /// Opens the store in a directory that has one.
+    ///
+    /// # Errors
+    /// As [`crate::Store::open`], but for what only shows in the state.
+    pub fn open(config: &StorageConfig, dir: &Path) -> Result<Maintenance, StorageError> {
+        format::check_existing(dir)?;
+        Ok(Maintenance { backend: RocksBackend::open(config, dir)? })
+    }
+
+    /// What the store holds. Cheap: sizes are those that RocksDB keeps.
+    pub fn stats(&self) -> Result<StoreStats, StorageError> {
+        let head = self.head()?;
+        let pruned = prune::read_record(&self.backend)?;
+        let restore = self.backend.get(Column::Meta, RESTORE_KEY)?;
+        let restore =
+            restore.map(|bytes| schema::decode::<RestoreRecord>("restore record", &bytes)).transpose()?;
+        let columns = Column::ALL.into_iter().map(|column| {
+            let size = self.backend.size(column)?;
+            Ok(ColumnStats { name: column.name(), keys: size.keys, bytes: size.bytes })
+        });
+        Ok(StoreStats {
+            head: head.map(|head| head.number),
+            restoring: restore.map(|record| record.header.number),
+            kept: head.map(|head| kept_ranges(&head, &pruned)).unwrap_or_default(),
+            columns: columns.collect::<Result<_, StorageError>>()?,
+        })
+    }
+
+    /// Reads everything, whose checksums RocksDB verifies on the way, and checks that it belongs together: headers, their
+    /// accumulator and certificates; blobs against their headers; the state's rows and root; code.
+    ///
+    /// # Errors
+    /// If the check itself cannot go on; what is damaged stands in the report.
+    pub fn check(&self, progress: &mut dyn FnMut(CheckProgress)) -> Result<CheckReport, StorageError> {
+        check::check(&self.backend, progress)
+    }
+
+    /// Applies windows now, or with `dry_run` tells what would go.
+    pub fn prune(&self, windows: &PruneConfig, dry_run: bool) -> Result<Vec<Pruned>, StorageError> {
+        let head = self.head()?.ok_or(StorageError::NotInitialized)?;
+        let pruned = prune::read_record(&self.backend)?;
+        let target = prune::target(&head, &pruned, windows);
+        if !dry_run && target != pruned {
+            self.backend.write(prune::record_write(&target), true)?;
+        }
+        drop_files(&self.backend, &target, dry_run)
+    }
+
+    fn head(&self) -> Result<Option<HeadRecord>, StorageError> {
+        let bytes = self.backend.get(Column::Meta, HEAD_KEY)?;
+        bytes.map(|bytes| schema::decode("head record", &bytes)).transpose()
+    }
+}
+
+/// What is kept of each kind, by the records alone.
+pub(crate) fn kept_ranges(head: &HeadRecord, pruned: &PrunedRecord) -> Vec<KeptRange> {
+    let ranges = KINDS.into_iter().zip(head.lowest).zip(pruned.below);
+    let ranges = ranges.map(|((kind, lowest), floor)| {
+        let lowest = Some(lowest.max(floor)).filter(|lowest| *lowest <= head.number);
+        KeptRange { kind, lowest }
+    });
+    ranges.collect()
+}

@@ -1,0 +1,140 @@
+//! The end of a restore: nothing is missing, the headers fit, and state and head change in one write.
+
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, atomic::Ordering},
+};
+
+use slipstream_types::{
+    BatchHeader, Digest,
+    accumulator::{Accumulator, AccumulatorRangeProof, NodePosition},
+};
+
+use super::{RESTORE_HEADERS_MAX, Restore, check_ahead};
+use crate::{
+    backend::{Column, WriteBatch},
+    commit::put_header,
+    error::{RestoreError, StorageError},
+    schema::{self, HEAD_KEY, HeadRecord, RESTORE_KEY},
+    state::{Tree, load::load_tree},
+    store::{Head, read_node},
+};
+
+impl Restore {
+    /// Makes the target the head: checks that nothing is missing, the whole tree's root, and that the headers (up to
+    /// [`RESTORE_HEADERS_MAX`], the last of them the target's) stand in the certified ledger; then switches state and head
+    /// in one durable write.
+    ///
+    /// # Errors
+    /// What is missing or does not fit. The rows stay, so that the restore can be taken up again with other headers.
+    pub fn finish(self, headers: &[BatchHeader], proof: &AccumulatorRangeProof) -> Result<(), StorageError> {
+        let target = self.target.header.number;
+        self.commit_runs()?;
+        let record = self.progress.lock().record.clone();
+        let missing = record.todo.iter().chain(record.unchecked.iter()).map(|span| span.first).min();
+        if let Some(next) = missing {
+            return Err(RestoreError::RowsMissing { target, next }.into());
+        }
+        if let Some(&hash) = self.missing_codes(1)?.first() {
+            return Err(RestoreError::CodeMissing { target, hash }.into());
+        }
+        let (nodes, accumulator) = self.check_headers(headers, proof)?;
+
+        let store = &self.store;
+        let _writer = store.0.writer.lock();
+        self.check_generation()?;
+        let current = store.current()?;
+        check_ahead(&current, target)?;
+        let tree = self.checked_tree()?;
+        let record = HeadRecord { number: target, active: record.column, lowest: [target.next(); 4] };
+
+        let mut writes = WriteBatch::default();
+        for header in headers {
+            put_header(&mut writes, header, &header.digest());
+        }
+        for (position, node) in nodes {
+            writes.put(Column::Nodes, schema::node_key(position), node.0);
+        }
+        let certificate = &self.target.certificate;
+        writes.put(Column::Certificates, schema::number_key(target), schema::encode(certificate));
+        writes.put(Column::Meta, HEAD_KEY, schema::encode(&record));
+        writes.delete(Column::Meta, RESTORE_KEY);
+        writes.clear(current.record.active.column());
+        store.write(writes, true)?;
+
+        store.0.restore_generation.fetch_add(1, Ordering::AcqRel);
+        let header = self.target.header.clone();
+        let head = Head { digest: header.digest(), header, accumulator };
+        let restored = store.current_of(head, record, tree);
+        store.install(Arc::clone(&restored));
+        store.make_snapshot(&restored, certificate);
+        Ok(())
+    }
+
+    /// Rebuilds the tree from the restored rows. Each chunk was verified, so another root means that the rows were damaged
+    /// since: the record is dropped, and the next restore starts anew.
+    fn checked_tree(&self) -> Result<Tree, StorageError> {
+        let rows = self.store.0.backend.snapshot();
+        let tree = load_tree(&rows, self.column, self.store.0.config.tree_memory_mib)?;
+        let (expected, found) = (self.target.header.state_root, tree.root());
+        if found == expected {
+            return Ok(tree);
+        }
+        let mut writes = WriteBatch::default();
+        writes.delete(Column::Meta, RESTORE_KEY);
+        self.store.write(writes, true)?;
+        let number = self.target.header.number;
+        Err(StorageError::corrupt(format!(
+            "the rows restored for batch {number} have the root {found}, it should be {expected}"
+        )))
+    }
+
+    /// The accumulator up to the target, and the nodes to store for it.
+    fn check_headers(
+        &self,
+        headers: &[BatchHeader],
+        proof: &AccumulatorRangeProof,
+    ) -> Result<(Vec<(NodePosition, Digest)>, Accumulator), StorageError> {
+        let target = self.target.header.number;
+        let refused = |reason| RestoreError::BadHeaders { target, reason };
+        if headers.len() > RESTORE_HEADERS_MAX {
+            return Err(refused("there are more than BLOCKHASH can ask for").into());
+        }
+        let (Some(first), Some(last)) = (headers.first(), headers.last()) else {
+            return Err(refused("there are none").into());
+        };
+        if *last != self.target.header {
+            return Err(refused("the last is not the target's").into());
+        }
+        let digests: Vec<Digest> = headers.iter().map(BatchHeader::digest).collect();
+        let follows = |i: usize| {
+            headers[i].number.0 == first.number.0 + i as u64
+                && (i == 0 || headers[i].parent == digests[i - 1])
+        };
+        if !(0..headers.len()).all(follows) {
+            return Err(refused("they do not follow each other").into());
+        }
+        let leaves = target.0 + 1;
+        let root = self.target.certificate.info.accumulator_root;
+        let nodes = proof.verify(root, leaves, first.number.0, &digests)?;
+        self.check_same_ledger(headers, &digests)?;
+
+        let known: BTreeMap<_, _> = nodes.iter().copied().collect();
+        let accumulator = Accumulator::load(leaves, |position| known.get(&position).copied())
+            .ok_or_else(|| refused("their proof lacks a part of the ledger before them"))?;
+        Ok((nodes, accumulator))
+    }
+
+    /// Where the headers overlap with the ledger that the store already has, they must be the same.
+    fn check_same_ledger(&self, headers: &[BatchHeader], digests: &[Digest]) -> Result<(), StorageError> {
+        let head = self.store.current()?.record.number;
+        for (header, digest) in headers.iter().zip(digests).take_while(|(header, _)| header.number <= head) {
+            let position = NodePosition { level: 0, index: header.number.0 };
+            if read_node(&*self.store.0.backend, position)?.is_some_and(|stored| stored != *digest) {
+                let reason = "they contradict the batches that this store has: it followed another ledger";
+                return Err(RestoreError::BadHeaders { target: self.target.header.number, reason }.into());
+            }
+        }
+        Ok(())
+    }
+}

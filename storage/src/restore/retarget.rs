@@ -1,0 +1,214 @@
+//! A restore whose target is no longer served gets a newer one, and keeps what is still right.
+//!
+//! Most of a state is the same some thousand batches later. So the rows of the older target stay where they are, and each
+//! range of them is checked by a range proof at the newer root: a peer sends the siblings beside the range, the rows in it are
+//! this store's own, and if both together give the root then these rows are exactly what the newer state holds there. A peer that
+//! sends wrong siblings can make this node fetch a range again, but never keep a wrong one.
+
+use std::{collections::BTreeSet, ops::ControlFlow};
+
+use serde::{Deserialize, Serialize};
+use slipstream_types::{
+    Digest, Path,
+    tree::{Leaf, StateRangeProof},
+};
+
+use super::{Restore, RestoreTarget, Span, Spans};
+use crate::{
+    backend::{Column, Direction, Reader, WriteBatch},
+    chunk,
+    error::{RestoreError, StorageError},
+    schema::{self, RESTORE_KEY, RestoreRecord},
+    store::Store,
+};
+
+/// Rows that are checked by one proof at first: bounds the memory for their hashes.
+const CHECK_ROWS_MAX: usize = if cfg!(test) { 64 } else { 65_536 };
+/// Rows of the ranges that a wrong one is divided into: about one chunk, so that fetching anew costs no more than asking on.
+const DIVIDED_ROWS: usize = CHECK_ROWS_MAX / 8;
+/// Ranges that a record may list; above, wrong ranges are fetched anew without being divided. Bounds the record, which is
+/// written with every step.
+const SPANS_MAX: usize = 4_096;
+
+/// What a restore kept when it got another target.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub struct Retargeted {
+    /// Rows that were still right.
+    pub rows: u64,
+    /// Their bytes, paths included: what did not have to be fetched again.
+    pub bytes: u64,
+}
+
+/// What became of a range of unchecked rows.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Checked {
+    /// The rows are right, and count.
+    Kept,
+    /// Something in it changed: it was divided, and its parts wait to be checked.
+    Divided,
+    /// Something in it changed: its rows are gone, and it is fetched again.
+    Refetch,
+}
+
+/// The rows of one range, as far as checking needs them.
+struct Local {
+    leaves: Vec<Leaf>,
+    codes: BTreeSet<Digest>,
+    bytes: u64,
+}
+
+impl Store {
+    /// The record of a restore under a newer target. The caller holds the writer's lock.
+    pub(super) fn retarget(
+        &self,
+        old: RestoreRecord,
+        target: &RestoreTarget,
+    ) -> Result<RestoreRecord, StorageError> {
+        let column = old.column.column();
+        let mut writes = WriteBatch::default();
+        // Rows that were linked in just before a kill are not counted: nothing would ever check them.
+        for span in old.todo.iter() {
+            if !scan_local(&*self.0.backend, column, span, 1)?.leaves.is_empty() {
+                writes.clear_range(column, span.first.0, span.last.0);
+            }
+        }
+        let record = RestoreRecord {
+            header: target.header.clone(),
+            certificate: target.certificate.clone(),
+            column: old.column,
+            unchecked: old.todo.complement(),
+            todo: old.todo,
+            rows: 0,
+            kept: Retargeted::default(),
+        };
+        // Which code is missing is found out again from the rows that are kept.
+        writes.clear(Column::MissingCodes);
+        writes.put(Column::Meta, RESTORE_KEY, schema::encode(&record));
+        self.write(writes, true)?;
+        let (from, to) = (old.header.number, target.header.number);
+        tracing::info!(%from, %to, rows = old.rows, "the restore has a newer target; what is there is checked against it");
+        Ok(record)
+    }
+}
+
+impl Restore {
+    /// Up to `max` ranges of rows that an older target left. For each, [`Restore::check_range`] wants a proof from a peer
+    /// that has this target's state.
+    pub fn unchecked(&self, max: usize) -> Result<Vec<Span>, StorageError> {
+        let spans: Vec<Span> = self.progress.lock().record.unchecked.iter().take(max).collect();
+        // Cut to what one check takes; the rest of a long one comes later.
+        spans.into_iter().map(|span| self.shortened(span)).collect()
+    }
+
+    /// What was kept of an older target's rows so far.
+    pub fn retargeted(&self) -> Retargeted {
+        self.progress.lock().record.kept
+    }
+
+    /// Checks the rows of a range by the siblings beside it at the target's root, and keeps them or not.
+    ///
+    /// # Errors
+    /// [`RestoreError::NotUnchecked`] if the range is not part of one of [`Restore::unchecked`].
+    pub fn check_range(&self, span: Span, proof: &StateRangeProof) -> Result<Checked, StorageError> {
+        let _writer = self.store.0.writer.lock();
+        self.check_generation()?;
+        let mut progress = self.progress.lock();
+        let mut record = progress.record.clone();
+        if !record.unchecked.contains(span) {
+            let target = self.target.header.number;
+            return Err(RestoreError::NotUnchecked { target, first: span.first }.into());
+        }
+        let local = scan_local(&*self.store.0.backend, self.column, span, CHECK_ROWS_MAX + 1)?;
+        let root = self.target.header.state_root;
+        let is_whole = local.leaves.len() <= CHECK_ROWS_MAX;
+        let is_right = is_whole && proof.verify(root, span.first, span.last, &local.leaves).is_ok();
+        let many = local.leaves.len() > DIVIDED_ROWS && record.unchecked.len() < SPANS_MAX;
+
+        record.unchecked.remove(span);
+        let mut writes = WriteBatch::default();
+        let checked = if is_right {
+            record.rows += local.leaves.len() as u64;
+            record.kept.rows += local.leaves.len() as u64;
+            record.kept.bytes += local.bytes;
+            self.put_missing_codes(&local.codes, &mut writes)?;
+            Checked::Kept
+        } else if many {
+            divide(span, &local.leaves, &mut record.unchecked);
+            Checked::Divided
+        } else {
+            writes.clear_range(self.column, span.first.0, span.last.0);
+            record.todo.insert(span);
+            Checked::Refetch
+        };
+        writes.put(Column::Meta, RESTORE_KEY, schema::encode(&record));
+        self.store.write(writes, false)?;
+        if checked == Checked::Refetch {
+            progress.todo.insert(span);
+        }
+        if record.unchecked.is_empty() {
+            let Retargeted { rows, bytes } = record.kept;
+            tracing::info!(batch = %self.target.header.number, rows, bytes, "checked what an older restore left: so much is kept");
+        }
+        progress.record = record;
+        Ok(checked)
+    }
+
+    fn shortened(&self, span: Span) -> Result<Span, StorageError> {
+        let local = scan_keys(&*self.store.0.backend, self.column, span, CHECK_ROWS_MAX)?;
+        Ok(match local {
+            Some(last) => Span { last, ..span },
+            None => span,
+        })
+    }
+}
+
+/// Cuts a span behind every so many rows.
+fn divide(span: Span, leaves: &[Leaf], into: &mut Spans) {
+    let mut first = Some(span.first);
+    for rows in leaves.chunks(DIVIDED_ROWS) {
+        let (Some(start), Some(end)) = (first, rows.last()) else { return };
+        first = end.path.successor().filter(|next| *next <= span.last);
+        into.insert(Span { first: start, last: end.path });
+    }
+    if let Some(first) = first {
+        into.insert(Span { first, last: span.last });
+    }
+}
+
+/// The rows of a span, at most `max`.
+fn scan_local(reader: &dyn Reader, column: Column, span: Span, max: usize) -> Result<Local, StorageError> {
+    let mut local = Local { leaves: Vec::new(), codes: BTreeSet::new(), bytes: 0 };
+    reader.scan(column, &span.first.0, Direction::Up, &mut |key, row| {
+        let leaf = chunk::stored_leaf(key, row)?;
+        if leaf.path > span.last {
+            return Ok(ControlFlow::Break(()));
+        }
+        local.leaves.push(leaf);
+        local.codes.extend(chunk::code_hash(row));
+        local.bytes += (key.len() + row.len()) as u64;
+        Ok(if local.leaves.len() == max { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
+    })?;
+    Ok(local)
+}
+
+/// The path of the `max`-th row of a span, none if it has no more than `max`.
+fn scan_keys(
+    reader: &dyn Reader,
+    column: Column,
+    span: Span,
+    max: usize,
+) -> Result<Option<Path>, StorageError> {
+    let (mut count, mut last) = (0, None);
+    reader.scan(column, &span.first.0, Direction::Up, &mut |key, _| {
+        let path = Path(schema::decode_digest(key)?.0);
+        if path > span.last || count > max {
+            return Ok(ControlFlow::Break(()));
+        }
+        count += 1;
+        if count == max {
+            last = Some(path);
+        }
+        Ok(ControlFlow::Continue(()))
+    })?;
+    Ok(last.filter(|_| count > max))
+}

@@ -1,0 +1,186 @@
+//! [`Spans`]: which paths of a state are meant, as disjoint ranges.
+
+use serde::{Deserialize, Serialize};
+use slipstream_types::Path;
+
+/// The paths from one to another, both included.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
+pub struct Span {
+    /// The first path.
+    pub first: Path,
+    /// The last path.
+    pub last: Path,
+}
+
+impl Span {
+    /// Every path.
+    pub const ALL: Span = Span { first: Path::MIN, last: Path::MAX };
+
+    /// The part that both have.
+    fn both(self, other: Span) -> Option<Span> {
+        let span = Span { first: self.first.max(other.first), last: self.last.min(other.last) };
+        (span.first <= span.last).then_some(span)
+    }
+
+    /// What share of all paths it is.
+    fn share(self) -> f64 {
+        let position = |path: Path| {
+            let mut first = [0; 8];
+            first.copy_from_slice(&path.0[..8]);
+            u64::from_be_bytes(first) as f64 / u64::MAX as f64
+        };
+        position(self.last) - position(self.first)
+    }
+}
+
+fn predecessor(path: Path) -> Option<Path> {
+    let mut previous = path.0;
+    for byte in previous.iter_mut().rev() {
+        let (difference, borrow) = byte.overflowing_sub(1);
+        *byte = difference;
+        if !borrow {
+            return Some(Path(previous));
+        }
+    }
+    None
+}
+
+/// Disjoint spans in ascending order. Neighbours are not joined: each is worked on by somebody of its own.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[serde(transparent)]
+pub(crate) struct Spans(Vec<Span>);
+
+impl Spans {
+    /// All paths, in `2^bits` spans of the same width; `bits` is at most 8.
+    pub(crate) fn divided(bits: u8) -> Spans {
+        let width = 1u16 << (8 - bits);
+        let span = |i: u16| {
+            let (mut first, mut last) = (Path::MIN, Path::MAX);
+            first.0[0] = (i * width) as u8;
+            last.0[0] = ((i + 1) * width - 1) as u8;
+            Span { first, last }
+        };
+        Spans((0..1u16 << bits).map(span).collect())
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = Span> {
+        self.0.iter().copied()
+    }
+
+    pub(crate) fn first(&self) -> Option<Span> {
+        self.0.first().copied()
+    }
+
+    /// The span that starts at exactly this path.
+    pub(crate) fn starting_at(&self, first: Path) -> Option<Span> {
+        self.0.binary_search_by_key(&first, |span| span.first).ok().map(|index| self.0[index])
+    }
+
+    /// Whether all of a span is in one of these.
+    pub(crate) fn contains(&self, span: Span) -> bool {
+        self.within(span) == [span]
+    }
+
+    /// What of a span is in these.
+    pub(crate) fn within(&self, span: Span) -> Vec<Span> {
+        let from = self.0.partition_point(|other| other.last < span.first);
+        self.0[from..].iter().map_while(|other| other.both(span)).collect()
+    }
+
+    pub(crate) fn remove(&mut self, span: Span) {
+        let cut = |other: Span| {
+            let before = predecessor(span.first).and_then(|last| other.both(Span { first: Path::MIN, last }));
+            let after = span.last.successor().and_then(|first| other.both(Span { first, last: Path::MAX }));
+            [before, after]
+        };
+        let from = self.0.partition_point(|other| other.last < span.first);
+        let to = self.0.partition_point(|other| other.first <= span.last).max(from);
+        let rest: Vec<Span> = self.0[from..to].iter().flat_map(|other| cut(*other)).flatten().collect();
+        self.0.splice(from..to, rest);
+    }
+
+    /// Adds a span that none of these overlaps.
+    pub(crate) fn insert(&mut self, span: Span) {
+        let at = self.0.partition_point(|other| other.first < span.first);
+        self.0.insert(at, span);
+    }
+
+    /// All paths that are in none of these.
+    pub(crate) fn complement(&self) -> Spans {
+        let mut spans = Spans(vec![Span::ALL]);
+        self.iter().for_each(|span| spans.remove(span));
+        spans
+    }
+
+    /// What share of all paths these are.
+    pub(crate) fn share(&self) -> f64 {
+        self.iter().map(Span::share).sum()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn path(i: u8) -> Path {
+        let mut path = [0; 32];
+        path[31] = i;
+        Path(path)
+    }
+
+    fn span(a: u8, b: u8) -> Span {
+        Span { first: path(a.min(b)), last: path(a.max(b)) }
+    }
+
+    #[test]
+    fn divided_spans_are_everything() {
+        for bits in 0..=8 {
+            let spans = Spans::divided(bits);
+            assert_eq!(spans.len(), 1 << bits);
+            assert!(spans.complement().is_empty());
+            assert!((spans.share() - 1.0).abs() < 0.02);
+        }
+        assert_eq!(Spans::divided(0).first(), Some(Span::ALL));
+        assert_eq!(Spans::default().complement().first(), Some(Span::ALL));
+    }
+
+    proptest! {
+        #[test]
+        fn spans_behave_like_sets_of_paths(
+            removed in prop::collection::vec((any::<u8>(), any::<u8>()), 0..20),
+            probe in (any::<u8>(), any::<u8>()),
+        ) {
+            let mut spans = Spans::default();
+            spans.insert(span(0, 255));
+            let mut model = [true; 256];
+            for (a, b) in removed {
+                spans.remove(span(a, b));
+                model[usize::from(a.min(b))..=usize::from(a.max(b))].fill(false);
+            }
+            let complement = spans.complement();
+            for i in 0..=255u8 {
+                let one = span(i, i);
+                prop_assert_eq!(spans.contains(one), model[usize::from(i)]);
+                prop_assert_eq!(complement.contains(one), !model[usize::from(i)]);
+            }
+            prop_assert!(spans.0.windows(2).all(|pair| pair[0].last < pair[1].first));
+            for first in spans.iter().map(|span| span.first) {
+                prop_assert!(spans.starting_at(first).is_some());
+            }
+            let probe = span(probe.0, probe.1);
+            let inside: usize = spans.within(probe).iter().map(|s| usize::from(s.last.0[31] - s.first.0[31]) + 1).sum();
+            let (from, to) = (usize::from(probe.first.0[31]), usize::from(probe.last.0[31]));
+            prop_assert_eq!(inside, model[from..=to].iter().filter(|is_in| **is_in).count());
+        }
+    }
+}

@@ -1,0 +1,94 @@
+//! Bounded memory: cold subtrees are dropped to their hash, and come back from their rows when they are touched.
+//!
+//! What is dropped is the largest subtree of at most [`STUB_LEAVES_MAX`] leaves that no recent batch touched, so that a
+//! stub costs half a byte a key and coming back costs one short scan.
+
+use std::sync::Arc;
+
+use super::{
+    Tree,
+    node::{Child, Link, Node, Slot},
+};
+
+/// Leaves of the largest stub; bounds what touching one costs.
+const STUB_LEAVES_MAX: u32 = 256;
+/// What a leaf in memory costs, with its share of the nodes.
+const LEAF_BYTES: u64 = 125;
+/// What is untouched for so many batches goes first; then what is untouched for fewer.
+const COLD_GENERATIONS: [u32; 4] = [256, 32, 4, 0];
+
+impl Tree {
+    /// Leaves that a number of MiB is enough for; 0 means no limit.
+    pub(crate) fn resident_max(mib: u64) -> u64 {
+        if mib == 0 { u64::MAX } else { (mib << 20) / LEAF_BYTES }
+    }
+
+    /// Leaves in memory.
+    pub(crate) fn resident(&self) -> u64 {
+        match &self.root {
+            Slot::Empty => 0,
+            Slot::Leaf(_) => 1,
+            Slot::Child(child) => child.resident.into(),
+        }
+    }
+
+    /// Drops cold subtrees if more than `resident_max` leaves are in memory, and then an eighth more than it must, so that
+    /// not every batch searches. The tree must be that of the rows it reads from.
+    pub(crate) fn shrink(&mut self, resident_max: u64) {
+        if self.resident() <= resident_max {
+            return;
+        }
+        let target = resident_max - resident_max / 8;
+        let Slot::Child(root) = &mut self.root else { return };
+        for age in COLD_GENERATIONS {
+            let cold = Cold { generation: self.generation, age };
+            let Link::Node(node) = &mut root.link else { return cold.drop_below(root) };
+            let count = node.children.len();
+            for _ in 0..count {
+                self.hand = (self.hand + 1) % count;
+                let node = Arc::make_mut(node);
+                cold.drop_below(&mut node.children[self.hand]);
+                root.resident = node.resident();
+                if u64::from(root.resident) <= target {
+                    return;
+                }
+            }
+        }
+    }
+}
+
+/// Drops what it can below a slot, however warm: what is loaded beyond the budget.
+pub(super) fn drop_all(slot: &mut Slot) {
+    if let Slot::Child(child) = slot {
+        Cold { generation: 0, age: 0 }.drop_below(child);
+    }
+}
+
+struct Cold {
+    generation: u32,
+    age: u32,
+}
+
+impl Cold {
+    fn includes(&self, node: &Node) -> bool {
+        self.generation.wrapping_sub(node.touched) >= self.age
+    }
+
+    fn drop_below(&self, child: &mut Child) {
+        if child.resident == 0 {
+            return;
+        }
+        let node = match &mut child.link {
+            Link::Stub => return,
+            Link::Node(node) => node,
+            Link::Run(run) => &mut Arc::make_mut(run).node,
+        };
+        if child.leaves > STUB_LEAVES_MAX {
+            let node = Arc::make_mut(node);
+            node.children.iter_mut().for_each(|child| self.drop_below(child));
+            child.resident = node.resident();
+        } else if self.includes(node) {
+            (child.link, child.resident) = (Link::Stub, 0);
+        }
+    }
+}

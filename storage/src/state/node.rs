@@ -1,0 +1,357 @@
+//! The parts of the tree and their hashes.
+//!
+//! A [`Node`] stands at a depth counted in nibbles and has 16 slots, the 4 binary levels below it. Its arrays hold only
+//! the slots that are taken: about 125 bytes a key in all. Hashes of leaves are not kept, because one compression is
+//! cheaper than 32 bytes more to copy and to fetch; those of a quarter of a full node are, so that a change of one slot
+//! costs 6 joins and not 15.
+
+use std::sync::Arc;
+
+use slipstream_types::{
+    Digest, Path,
+    tree::{Leaf, Subtree},
+};
+
+pub(super) const ARITY: usize = 16;
+/// Taken slots from which a node keeps the hashes of its quarters; below, folding all of them costs about the same.
+const QUARTERS_SLOTS_MIN: u32 = 6;
+
+/// What stands at one of a node's places.
+#[derive(Clone, Default)]
+pub(super) enum Slot {
+    #[default]
+    Empty,
+    Leaf(Leaf),
+    Child(Child),
+}
+
+/// A [`Slot`] where it stands.
+pub(super) enum SlotRef<'a> {
+    Empty,
+    Leaf(&'a Leaf),
+    Child(&'a Child),
+}
+
+/// Two leaves or more below one slot.
+#[derive(Clone)]
+pub(super) struct Child {
+    /// Of the subtree at the slot's depth.
+    pub(super) hash: Digest,
+    pub(super) leaves: u32,
+    /// Leaves that are in memory.
+    pub(super) resident: u32,
+    pub(super) link: Link,
+}
+
+#[derive(Clone)]
+pub(super) enum Link {
+    /// A node at the slot's depth.
+    Node(Arc<Node>),
+    /// A node further down.
+    Run(Arc<Run>),
+    /// Dropped: its leaves are all rows below the slot.
+    Stub,
+}
+
+/// Nibbles that all leaves below share cost no nodes: keys that are ground into one prefix do not deepen memory.
+#[derive(Clone)]
+pub(super) struct Run {
+    /// Its first `depth` nibbles are those of all leaves below.
+    pub(super) path: Path,
+    pub(super) depth: usize,
+    pub(super) node: Arc<Node>,
+}
+
+/// Slots as structure of arrays: a bit per taken slot, and the taken ones in order.
+#[derive(Clone, Default)]
+pub(super) struct Node {
+    leaf_map: u16,
+    child_map: u16,
+    /// The tree's generation when it was last changed.
+    pub(super) touched: u32,
+    quarters: Option<Box<[Digest; 4]>>,
+    pub(super) leaves: Box<[Leaf]>,
+    pub(super) children: Box<[Child]>,
+}
+
+pub(super) fn nibble(path: &Path, depth: usize) -> usize {
+    usize::from(path.0[depth / 2] >> (4 * (1 - depth % 2)) & 0xf)
+}
+
+/// The path with another nibble at `depth`.
+pub(super) fn with_nibble(path: &Path, depth: usize, nibble: usize) -> Path {
+    let mut path = *path;
+    let shift = 4 * (1 - depth % 2);
+    let byte = &mut path.0[depth / 2];
+    *byte = *byte & !(0xf << shift) | (nibble as u8) << shift;
+    path
+}
+
+/// The first bit in which two paths differ, 256 if they are equal.
+pub(super) fn first_difference(a: &Path, b: &Path) -> usize {
+    match a.0.iter().zip(&b.0).position(|(a, b)| a != b) {
+        Some(byte) => 8 * byte + (a.0[byte] ^ b.0[byte]).leading_zeros() as usize,
+        None => 256,
+    }
+}
+
+/// The first nibble in which two paths differ.
+pub(super) fn first_nibble(a: &Path, b: &Path) -> usize {
+    first_difference(a, b) / 4
+}
+
+/// The hash at bit `to` of a subtree of two leaves or more, which at bit `from` is all there is.
+pub(super) fn lift_hash(hash: Digest, path: &Path, from: usize, to: usize) -> Digest {
+    let lifted = (to..from).rev().fold(Subtree::Inner(hash), |subtree, bit| match path.bit(bit) {
+        false => Subtree::parent(subtree, Subtree::Empty),
+        true => Subtree::parent(Subtree::Empty, subtree),
+    });
+    lifted.hash()
+}
+
+impl Slot {
+    pub(super) fn as_ref(&self) -> SlotRef<'_> {
+        match self {
+            Slot::Empty => SlotRef::Empty,
+            Slot::Leaf(leaf) => SlotRef::Leaf(leaf),
+            Slot::Child(child) => SlotRef::Child(child),
+        }
+    }
+
+    /// The same leaves at depth `to`, if at depth `from` they are all there is below `path`.
+    pub(super) fn lift(self, path: &Path, from: usize, to: usize) -> Slot {
+        match self {
+            Slot::Child(child) if from > to => Slot::Child(child.lift(path, from, to)),
+            slot => slot,
+        }
+    }
+}
+
+impl SlotRef<'_> {
+    pub(super) fn subtree(&self) -> Subtree {
+        match self {
+            SlotRef::Empty => Subtree::Empty,
+            SlotRef::Leaf(leaf) => Subtree::Leaf(leaf.hash()),
+            SlotRef::Child(child) => Subtree::Inner(child.hash),
+        }
+    }
+}
+
+impl Child {
+    pub(super) fn of(node: Arc<Node>) -> Child {
+        let direct = node.leaves.len() as u32;
+        let leaves = node.children.iter().map(|child| child.leaves).sum::<u32>();
+        let hash = node.hash();
+        Child { hash, leaves: direct + leaves, resident: node.resident(), link: Link::Node(node) }
+    }
+
+    fn lift(self, path: &Path, from: usize, to: usize) -> Child {
+        let hash = lift_hash(self.hash, path, 4 * from, 4 * to);
+        let link = match self.link {
+            Link::Node(node) => Link::Run(Arc::new(Run { path: *path, depth: from, node })),
+            link => link,
+        };
+        Child { hash, link, ..self }
+    }
+
+    /// Stands in while the real one is being changed.
+    pub(super) fn take(&mut self) -> Child {
+        let empty = Child { hash: Digest::ZERO, leaves: 0, resident: 0, link: Link::Stub };
+        std::mem::replace(self, empty)
+    }
+}
+
+impl Run {
+    /// The run's node, standing at `depth` itself.
+    pub(super) fn at(run: Arc<Run>, leaves: u32, depth: usize) -> Child {
+        let (hash, resident) = (run.node.hash(), run.node.resident());
+        let hash = lift_hash(hash, &run.path, 4 * run.depth, 4 * depth);
+        let link = if run.depth == depth { Link::Node(Arc::clone(&run.node)) } else { Link::Run(run) };
+        Child { hash, leaves, resident, link }
+    }
+}
+
+impl Node {
+    /// Quarters that are not `changed` are taken over.
+    fn new(slots: [Slot; ARITY], quarters: Option<Box<[Digest; 4]>>, changed: u16, touched: u32) -> Node {
+        let (mut leaf_map, mut child_map) = (0, 0);
+        for (i, slot) in slots.iter().enumerate() {
+            match slot {
+                Slot::Empty => {}
+                Slot::Leaf(_) => leaf_map |= 1 << i,
+                Slot::Child(_) => child_map |= 1 << i,
+            }
+        }
+        let mut leaves = Vec::with_capacity(u16::count_ones(leaf_map) as usize);
+        let mut children = Vec::with_capacity(u16::count_ones(child_map) as usize);
+        for slot in slots {
+            match slot {
+                Slot::Empty => {}
+                Slot::Leaf(leaf) => leaves.push(leaf),
+                Slot::Child(child) => children.push(child),
+            }
+        }
+        let (leaves, children) = (leaves.into_boxed_slice(), children.into_boxed_slice());
+        let mut node = Node { leaf_map, child_map, touched, quarters, leaves, children };
+        node.rehash(changed);
+        node
+    }
+
+    fn taken(&self) -> u16 {
+        self.leaf_map | self.child_map
+    }
+
+    fn rank(map: u16, slot: usize) -> usize {
+        (map & ((1 << slot) - 1)).count_ones() as usize
+    }
+
+    pub(super) fn slot(&self, slot: usize) -> SlotRef<'_> {
+        if self.child_map >> slot & 1 == 1 {
+            SlotRef::Child(&self.children[Self::rank(self.child_map, slot)])
+        } else if self.leaf_map >> slot & 1 == 1 {
+            SlotRef::Leaf(&self.leaves[Self::rank(self.leaf_map, slot)])
+        } else {
+            SlotRef::Empty
+        }
+    }
+
+    /// Reads a byte of everything that a change of that slot touches; see [`super::warm`].
+    pub(super) fn peek(&self, slot: usize) -> u8 {
+        let kept = self.quarters.as_ref().map_or(0, |quarters| quarters[slot / 4].0[0]);
+        let taken = match self.slot(slot) {
+            SlotRef::Empty => 0,
+            SlotRef::Leaf(leaf) => leaf.value_hash.0[0],
+            SlotRef::Child(child) => child.hash.0[0] ^ child.leaves as u8,
+        };
+        kept ^ taken
+    }
+
+    /// Moves a slot out, to be changed and put back.
+    pub(super) fn take(&mut self, slot: usize) -> Slot {
+        if self.child_map >> slot & 1 == 1 {
+            Slot::Child(self.children[Self::rank(self.child_map, slot)].take())
+        } else if self.leaf_map >> slot & 1 == 1 {
+            Slot::Leaf(self.leaves[Self::rank(self.leaf_map, slot)])
+        } else {
+            Slot::Empty
+        }
+    }
+
+    /// Puts a slot back, unless it became of another sort: that one is handed back for [`Node::reshaped`].
+    pub(super) fn put(&mut self, slot: usize, changed: Slot) -> Option<Slot> {
+        match changed {
+            Slot::Child(child) if self.child_map >> slot & 1 == 1 => {
+                self.children[Self::rank(self.child_map, slot)] = child;
+                None
+            }
+            Slot::Leaf(leaf) if self.leaf_map >> slot & 1 == 1 => {
+                self.leaves[Self::rank(self.leaf_map, slot)] = leaf;
+                None
+            }
+            Slot::Empty if self.taken() >> slot & 1 == 0 => None,
+            other => Some(other),
+        }
+    }
+
+    /// What stands at `depth` after some slots became of another sort. All leaves below share the nibbles of `path`
+    /// before `depth`.
+    pub(super) fn reshaped(
+        &mut self,
+        reshaped: Vec<(usize, Slot)>,
+        changed: u16,
+        path: &Path,
+        depth: usize,
+    ) -> Slot {
+        let (leaf_map, child_map) = (self.leaf_map, self.child_map);
+        let mut leaves = std::mem::take(&mut self.leaves).into_iter();
+        let mut children = std::mem::take(&mut self.children).into_iter();
+        let mut slots: [Slot; ARITY] = std::array::from_fn(|i| {
+            if child_map >> i & 1 == 1 {
+                children.next().map_or(Slot::Empty, Slot::Child)
+            } else if leaf_map >> i & 1 == 1 {
+                leaves.next().map_or(Slot::Empty, Slot::Leaf)
+            } else {
+                Slot::Empty
+            }
+        });
+        for (i, slot) in reshaped {
+            slots[i] = slot;
+        }
+        assemble_from(slots, self.quarters.take(), changed, path, depth, self.touched)
+    }
+
+    /// Brings the kept hashes up to date after these slots changed.
+    pub(super) fn rehash(&mut self, changed: u16) {
+        if self.taken().count_ones() < QUARTERS_SLOTS_MIN {
+            self.quarters = None;
+            return;
+        }
+        let kept = self.quarters.take();
+        let changed = if kept.is_some() { changed } else { u16::MAX };
+        let mut quarters = kept.unwrap_or_default();
+        for (i, quarter) in quarters.iter_mut().enumerate() {
+            if changed >> (4 * i) & 0xf != 0 {
+                *quarter = self.fold(4 * i, 4).hash();
+            }
+        }
+        self.quarters = Some(quarters);
+    }
+
+    /// The subtree of `len` slots (a power of two) from `first` on.
+    pub(super) fn fold(&self, first: usize, len: usize) -> Subtree {
+        let mask = (((1u32 << len) - 1) << first) as u16;
+        let taken = self.taken() & mask;
+        if taken == 0 {
+            return Subtree::Empty;
+        }
+        let lone_leaf = taken & self.child_map == 0 && taken.count_ones() == 1;
+        match &self.quarters {
+            Some(quarters) if len == 4 && !lone_leaf => Subtree::Inner(quarters[first / 4]),
+            _ if lone_leaf || len == 1 => self.slot(taken.trailing_zeros() as usize).subtree(),
+            _ => Subtree::parent(self.fold(first, len / 2), self.fold(first + len / 2, len / 2)),
+        }
+    }
+
+    /// The only leaf of a fold that is a lone leaf.
+    pub(super) fn lone_leaf(&self, first: usize, len: usize) -> Option<&Leaf> {
+        (first..first + len).find_map(|slot| match self.slot(slot) {
+            SlotRef::Leaf(leaf) => Some(leaf),
+            _ => None,
+        })
+    }
+
+    /// Of the subtree at its own depth.
+    pub(super) fn hash(&self) -> Digest {
+        self.fold(0, ARITY).hash()
+    }
+
+    /// Leaves below it that are in memory.
+    pub(super) fn resident(&self) -> u32 {
+        self.leaves.len() as u32 + self.children.iter().map(|child| child.resident).sum::<u32>()
+    }
+}
+
+/// What stands at `depth` if these are its slots: a lone leaf moves up, a lone child becomes a run, and no node stands
+/// above fewer than two slots.
+pub(super) fn assemble(slots: [Slot; ARITY], path: &Path, depth: usize, touched: u32) -> Slot {
+    assemble_from(slots, None, u16::MAX, path, depth, touched)
+}
+
+fn assemble_from(
+    mut slots: [Slot; ARITY],
+    quarters: Option<Box<[Digest; 4]>>,
+    changed: u16,
+    path: &Path,
+    depth: usize,
+    touched: u32,
+) -> Slot {
+    let mut taken = (0..ARITY).filter(|i| !matches!(slots[*i], Slot::Empty));
+    match (taken.next(), taken.next()) {
+        (None, _) => Slot::Empty,
+        (Some(lone), None) => {
+            let path = with_nibble(path, depth, lone);
+            std::mem::take(&mut slots[lone]).lift(&path, depth + 1, depth)
+        }
+        _ => Slot::Child(Child::of(Arc::new(Node::new(slots, quarters, changed, touched)))),
+    }
+}

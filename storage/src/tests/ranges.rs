@@ -1,0 +1,287 @@
+//! Goal: a restore over many ranges at once gives the same state in whatever order they come, through kills, and when its target
+//! moves.
+
+use std::{
+    io::{BufRead, BufReader, Write},
+    process::{Command, Stdio},
+    time::{Duration, Instant},
+};
+
+use slipstream_types::Path;
+
+use super::{
+    restore::{check_all, headers, target},
+    *,
+};
+use crate::{
+    Checked, EncodedChunk, Restore, RestoreError, Snapshot, StorageError, VerifiedChunk, restore::Span,
+};
+
+const DIR_VARIABLE: &str = "SLIPSTREAM_STORAGE_RESTORE_DIR";
+const CHUNK_BYTES: usize = 600;
+
+fn serving() -> StorageConfig {
+    StorageConfig { snapshot_interval_batches: 5, snapshots_kept: 4, ..config() }
+}
+
+fn wide_slot(i: u16) -> StateKey {
+    let mut slot = [0; 32];
+    slot[..2].copy_from_slice(&i.to_be_bytes());
+    StateKey::Slot(address((i % 61) as u8), B256::from(slot))
+}
+
+/// A ledger of 20 batches, the first of which makes 1,500 rows; snapshots at 5, 10, 15 and 20 that differ little.
+fn served() -> (Fixture, Ledger) {
+    let fixture = Fixture::initialized(&serving(), false);
+    let mut ledger = Ledger::new();
+    let first: Vec<_> = (0..1_500).map(|i| (wide_slot(i), slot(u64::from(i) + 1))).collect();
+    ledger.commit(fixture.store(), &first);
+    for number in 2..=20u16 {
+        ledger.commit(fixture.store(), &[(wide_slot(number), slot(7_000)), (wide_slot(40 * number), None)]);
+    }
+    (fixture, ledger)
+}
+
+fn snapshot(store: &Store, number: u64) -> Arc<Snapshot> {
+    store.snapshot(BatchNumber(number)).unwrap().unwrap()
+}
+
+fn chunk_of(snapshot: &Snapshot, span: Span) -> VerifiedChunk {
+    let EncodedChunk { content, .. } = snapshot.encoded_chunk(span.first, span.last, CHUNK_BYTES).unwrap();
+    VerifiedChunk::open(content, snapshot.info().state_root).unwrap()
+}
+
+/// Adds up to `max` chunks, each at a place that a generator picks; returns how many rows they had.
+fn add_somewhere(restore: &Restore, snapshot: &Snapshot, max: usize, seed: &mut u64) -> usize {
+    let mut rows = 0;
+    for _ in 0..max {
+        let ranges = restore.next_ranges(usize::MAX);
+        if ranges.is_empty() {
+            break;
+        }
+        *seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+        let chunk = chunk_of(snapshot, ranges[(*seed >> 33) as usize % ranges.len()]);
+        restore.add_verified(&chunk).unwrap();
+        rows += chunk.rows();
+    }
+    rows
+}
+
+fn finish(restore: Restore, source: &Store, number: u64) {
+    let code = [0x60, 0x00];
+    assert_eq!(restore.missing_codes(10).unwrap(), [], "genesis has the only code: {code:?}");
+    let (headers, proof) = headers(source, number, 3);
+    restore.finish(&headers, &proof).unwrap();
+}
+
+fn same_state(restored: &Store, source: &Store, number: u64) {
+    assert_eq!(restored.head().unwrap().header, source.header(BatchNumber(number)).unwrap().unwrap());
+    let (ours, theirs) = (restored.create_snapshot().unwrap(), snapshot(source, number));
+    let ours = snapshot(restored, ours.number.0);
+    let all = |snapshot: &Snapshot| snapshot.chunk(Path::MIN, 1 << 20).unwrap();
+    assert_eq!(all(&ours), all(&theirs));
+}
+
+#[test]
+fn ranges_come_in_any_order() {
+    let (source, _) = served();
+    on_both(&serving(), |mut fixture| {
+        let mut seed = 5;
+        let restore = fixture.store().restore(&target(source.store(), 20)).unwrap();
+        assert_eq!(restore.next_ranges(3).len(), 3);
+        add_somewhere(&restore, &snapshot(source.store(), 20), usize::MAX, &mut seed);
+        assert!((restore.share() - 1.0).abs() < 1e-6);
+        finish(restore, source.store(), 20);
+        same_state(fixture.store(), source.store(), 20);
+        fixture.reopen();
+        same_state(fixture.store(), source.store(), 20);
+    });
+}
+
+#[test]
+fn threads_add_ranges_at_the_same_time() {
+    let (source, _) = served();
+    let source = source.store();
+    on_both(&serving(), |fixture| {
+        let restore = fixture.store().restore(&target(source, 15)).unwrap();
+        let ranges = restore.next_ranges(usize::MAX);
+        std::thread::scope(|scope| {
+            for thread in 0..4 {
+                let (restore, ranges) = (&restore, &ranges);
+                scope.spawn(move || {
+                    let snapshot = snapshot(source, 15);
+                    for range in ranges.iter().skip(thread).step_by(4) {
+                        let mut first = Some(range.first).filter(|first| *first <= range.last);
+                        while let Some(start) = first {
+                            let chunk = chunk_of(&snapshot, Span { first: start, last: range.last });
+                            restore.add_verified(&chunk).unwrap();
+                            first = chunk.last().successor().filter(|next| *next <= range.last);
+                        }
+                    }
+                });
+            }
+        });
+        finish(restore, source, 15);
+        same_state(fixture.store(), source, 15);
+    });
+}
+
+#[test]
+fn chunks_of_other_places_and_other_states_are_refused() {
+    let (source, _) = served();
+    let source = source.store();
+    on_both(&serving(), |fixture| {
+        let restore = fixture.store().restore(&target(source, 20)).unwrap();
+        let range = restore.next_ranges(2)[1];
+        let older = chunk_of(&snapshot(source, 15), range);
+        let error = restore.add_verified(&older).unwrap_err();
+        assert!(matches!(error, StorageError::Restore(RestoreError::OtherRoot { .. })), "{error}");
+        assert!(error.is_bad_supply());
+        let chunk = chunk_of(&snapshot(source, 20), range);
+        restore.add_verified(&chunk).unwrap();
+        let error = restore.add_verified(&chunk).unwrap_err();
+        assert!(matches!(error, StorageError::Restore(RestoreError::WrongStart { .. })), "{error}");
+        let unasked = restore.check_range(range, &Default::default()).unwrap_err();
+        assert!(matches!(unasked, StorageError::Restore(RestoreError::NotUnchecked { .. })), "{unasked}");
+        let (headers, proof) = headers(source, 20, 3);
+        assert_eq!(restore.rows(), chunk.rows() as u64);
+        let early = restore.finish(&headers, &proof).unwrap_err();
+        assert!(matches!(early, StorageError::Restore(RestoreError::RowsMissing { .. })), "{early}");
+    });
+}
+
+#[test]
+fn a_newer_target_keeps_what_is_right() {
+    let (source, _) = served();
+    let source = source.store();
+    for complete in [true, false] {
+        on_both(&serving(), |mut fixture| {
+            let mut seed = 77;
+            let restore = fixture.store().restore(&target(source, 5)).unwrap();
+            let chunks = if complete { usize::MAX } else { 90 };
+            let older = add_somewhere(&restore, &snapshot(source, 5), chunks, &mut seed);
+            drop(restore);
+            fixture.reopen();
+
+            let restore = fixture.store().restore(&target(source, 20)).unwrap();
+            assert_eq!(restore.rows(), 0);
+            let newer = snapshot(source, 20);
+            let (mut kept, mut refetched) = (0, 0);
+            while let Some(span) = restore.unchecked(1).unwrap().pop() {
+                let proof = newer.range_proof(span.first, span.last).unwrap();
+                match restore.check_range(span, &proof).unwrap() {
+                    Checked::Kept => kept += 1,
+                    Checked::Refetch => refetched += 1,
+                    Checked::Divided => {}
+                }
+            }
+            assert!(kept > 0 && refetched > 0, "{kept} kept, {refetched} to fetch");
+            let saved = restore.retargeted();
+            assert_eq!(saved.rows, restore.rows());
+            assert!(saved.rows > older as u64 / 2 && saved.rows < older as u64, "{saved:?} of {older}");
+            assert!(saved.bytes > 100 * saved.rows);
+            let fetched = add_somewhere(&restore, &newer, usize::MAX, &mut seed);
+            assert!(!complete || fetched < older / 2, "{fetched} rows fetched again of {older}");
+            finish(restore, source, 20);
+            same_state(fixture.store(), source, 20);
+        });
+    }
+}
+
+#[test]
+fn wrong_siblings_cost_a_fetch_and_never_keep_a_wrong_row() {
+    let (source, _) = served();
+    let source = source.store();
+    on_both(&serving(), |fixture| {
+        let mut seed = 3;
+        let restore = fixture.store().restore(&target(source, 5)).unwrap();
+        add_somewhere(&restore, &snapshot(source, 5), usize::MAX, &mut seed);
+        drop(restore);
+        let restore = fixture.store().restore(&target(source, 10)).unwrap();
+        // Proofs of the older state, under which every row is right.
+        check_all(&restore, &snapshot(source, 5));
+        assert_eq!((restore.rows(), restore.retargeted().rows), (0, 0));
+        add_somewhere(&restore, &snapshot(source, 10), usize::MAX, &mut seed);
+        finish(restore, source, 10);
+        same_state(fixture.store(), source, 10);
+    });
+}
+
+#[test]
+fn a_view_keeps_its_rows_while_their_column_is_filled_anew() {
+    let (source, _) = served();
+    let source = source.store();
+    on_both(&serving(), |fixture| {
+        let store = fixture.store();
+        let before = store.view().unwrap();
+        for number in [5, 10, 15] {
+            let restore = store.restore(&target(source, number)).unwrap();
+            add_somewhere(&restore, &snapshot(source, number), usize::MAX, &mut 1);
+            assert!(before.account(&address(0xaa)).unwrap().is_some());
+            finish(restore, source, number);
+            same_state(store, source, number);
+        }
+        assert_eq!(before.head().number, BatchNumber(0));
+        assert!(before.account(&address(0xaa)).unwrap().is_some());
+        assert_eq!(before.rows(&[wide_slot(3)]).unwrap(), [None]);
+    });
+}
+
+/// The child: does nothing unless a parent set the variable.
+#[test]
+fn restore_until_killed() {
+    let Some(dir) = std::env::var_os(DIR_VARIABLE) else { return };
+    let (source, _) = served();
+    let store = Store::open(&serving(), dir.as_ref()).unwrap();
+    store.initialize(&genesis()).unwrap();
+    let restore = store.restore(&target(source.store(), 20)).unwrap();
+    let mut seed = u64::from(std::process::id());
+    let mut out = std::io::stdout();
+    loop {
+        add_somewhere(&restore, &snapshot(source.store(), 20), 1, &mut seed);
+        writeln!(out, "rows {}", restore.rows()).unwrap();
+        out.flush().unwrap();
+    }
+}
+
+fn run_child(dir: &std::path::Path, lines: usize, moment: Duration) {
+    let mut child = Command::new(std::env::current_exe().unwrap())
+        .args(["tests::ranges::restore_until_killed", "--exact", "--nocapture"])
+        .env(DIR_VARIABLE, dir)
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    let output = BufReader::new(child.stdout.take().unwrap()).lines();
+    output.map(Result::unwrap).filter(|line| line.starts_with("rows ")).nth(lines).unwrap();
+    let start = Instant::now();
+    while start.elapsed() < moment {
+        std::hint::spin_loop();
+    }
+    child.kill().unwrap();
+    child.wait().unwrap();
+}
+
+#[test]
+fn a_restore_goes_on_after_kills_at_any_moment() {
+    let (source, _) = served();
+    let source = source.store();
+    let dir = tempfile::tempdir().unwrap();
+    let mut reached = 0;
+    for round in 0..6u64 {
+        run_child(dir.path(), 20 + 7 * round as usize, Duration::from_micros(310 * round));
+        let store = Store::open(&serving(), dir.path()).unwrap();
+        assert_eq!(store.recorded_restore().unwrap(), Some(target(source, 20)));
+        assert_eq!(store.head().unwrap().header.number, BatchNumber(0));
+        let rows = store.restore(&target(source, 20)).unwrap().rows();
+        assert!(rows >= reached, "{rows} rows after {reached}");
+        reached = rows;
+    }
+    assert!(reached > 0, "something became durable before a kill");
+    let store = Store::open(&serving(), dir.path()).unwrap();
+    let restore = store.restore(&target(source, 20)).unwrap();
+    let fetched = add_somewhere(&restore, &snapshot(source, 20), usize::MAX, &mut 9);
+    assert_eq!(fetched as u64 + reached, restore.rows());
+    finish(restore, source, 20);
+    same_state(&store, source, 20);
+}

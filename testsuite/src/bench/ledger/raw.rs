@@ -1,0 +1,90 @@
+//! RocksDB with nothing around it: the peer of serving, and the layout that the store decided against.
+
+use std::path::Path;
+
+use anyhow::{Context, Result};
+use rocksdb::{DB, DBCompressionType, Options, ReadOptions, WriteOptions};
+
+/// How values lie.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Layout {
+    /// In the table files, as the store has them.
+    Tables,
+    /// In RocksDB's blob files, the tables holding references.
+    BlobFiles,
+}
+
+/// One database of batch number to value.
+pub(super) struct Raw(DB);
+
+impl Raw {
+    pub(super) fn create(path: &Path, layout: Layout) -> Result<Raw> {
+        let mut options = Options::default();
+        options.create_if_missing(true);
+        options.set_write_buffer_size(32 << 20);
+        options.set_compression_type(DBCompressionType::None);
+        if layout == Layout::BlobFiles {
+            options.set_enable_blob_files(true);
+            options.set_min_blob_size(4 << 10);
+            options.set_blob_file_size(32 << 20);
+            options.set_blob_compression_type(DBCompressionType::None);
+        }
+        Ok(Raw(DB::open(&options, path)?))
+    }
+
+    pub(super) fn append(&self, number: u64, value: &[u8]) -> Result<()> {
+        let mut options = WriteOptions::default();
+        options.set_sync(true);
+        Ok(self.0.put_opt(number.to_be_bytes(), value, &options)?)
+    }
+
+    pub(super) fn read_all(&self, run: u64) -> Result<u64> {
+        read_runs(self.0.raw_iterator_opt(uncached()), run)
+    }
+}
+
+/// A store's own database, read by RocksDB alone while no store has it open.
+pub(super) struct Beneath(DB);
+
+impl Beneath {
+    pub(super) fn open(store_dir: &Path) -> Result<Beneath> {
+        let (path, mut options) = (store_dir.join("db"), Options::default());
+        options.set_max_open_files(512);
+        let columns = DB::list_cf(&options, &path)?;
+        Ok(Beneath(DB::open_cf_for_read_only(&options, &path, columns, false)?))
+    }
+
+    /// Reads a column in runs of so many rows; returns the bytes of its values.
+    pub(super) fn read_all(&self, column: &str, run: u64) -> Result<u64> {
+        let family = self.0.cf_handle(column).with_context(|| format!("the store has no column {column}"))?;
+        read_runs(self.0.raw_iterator_cf_opt(family, uncached()), run)
+    }
+}
+
+/// As the store serves: what is read once does not push other blocks out, and as much is read ahead.
+fn uncached() -> ReadOptions {
+    let mut options = ReadOptions::default();
+    options.fill_cache(false);
+    options.set_readahead_size(256 << 10);
+    options
+}
+
+/// Seeks to the start of each run and copies its values into one buffer that is used again.
+fn read_runs(mut rows: rocksdb::DBRawIterator<'_>, run: u64) -> Result<u64> {
+    let (mut bytes, mut buffer) = (0, Vec::new());
+    let mut first = 1u64;
+    loop {
+        rows.seek(first.to_be_bytes());
+        for _ in 0..run {
+            let Some(value) = rows.value() else {
+                rows.status()?;
+                return Ok(bytes);
+            };
+            buffer.clear();
+            buffer.extend_from_slice(value);
+            bytes += buffer.len() as u64;
+            rows.next();
+        }
+        first += run;
+    }
+}
