@@ -1,6 +1,7 @@
 //! A validator: it votes on what the proposer proposes, and if it is the proposer, proposes.
 
 mod ledger;
+mod messenger;
 mod proposer;
 mod said;
 #[cfg(test)]
