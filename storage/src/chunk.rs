@@ -1,17 +1,22 @@
 //! State chunks: runs of rows that prove themselves. [`StateChunk`] is the chunk as a value; making, checking and storing
 //! one works on its encoding, because the rows in it are byte for byte the rows of the state column.
 
+use std::fmt;
+
 use serde::{Deserialize, Serialize};
 use slipstream_types::{
     Address, B256, Digest, Path, StateKey, StateValue,
     bounded::BoundedVec,
     codec, limits,
-    tree::{Leaf, StateRangeProof},
+    state::Paths,
+    tree::{Leaf, StateRangeError, StateRangeProof},
 };
 
 use crate::{
     error::{ChunkError, StorageError},
     schema,
+    spans::Span,
+    state::Tree,
 };
 
 /// Most bytes of rows in one chunk: what is asked for by a peer must fit its blob's limit, with room for the proof.
@@ -20,8 +25,6 @@ const CHUNK_BYTES_MAX: usize = limits::DELTA_BYTES_MAX / 2;
 const ENDS_BYTES: usize = 64;
 /// The longest encoding of a number of rows.
 const COUNT_BYTES_MAX: usize = 5;
-/// The domain of a row's hash, as [`StateValue::hash`] has it.
-const ROW_TAG: &str = "slipstream/row/1";
 
 /// A run of state rows with the proof that nothing between its ends is missing.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -114,15 +117,22 @@ impl ChunkBuilder {
 }
 
 /// A chunk whose rows are exactly what a state root commits to between its ends. Only checking makes one.
-#[derive(Debug)]
 pub struct VerifiedChunk {
     root: Digest,
     first: Path,
     last: Path,
     content: Vec<u8>,
-    leaves: Vec<Leaf>,
+    paths: Vec<Path>,
+    /// Of these rows alone.
+    tree: Tree,
     /// Where each row begins in the content, and where the last one ends.
     bounds: Vec<u32>,
+}
+
+impl fmt::Debug for VerifiedChunk {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} rows from {:?} to {:?}", self.paths.len(), self.first, self.last)
+    }
 }
 
 impl VerifiedChunk {
@@ -138,18 +148,28 @@ impl VerifiedChunk {
         last.0.copy_from_slice(&ends[32..]);
         let (count, count_len) = take_count(&content[ENDS_BYTES..])?;
         let mut at = ENDS_BYTES + count_len;
-        let mut leaves = Vec::with_capacity(count.min(content.len() / 50));
+        let mut leaves = Vec::with_capacity(count.min(content.len() / ACCOUNT_BYTES));
         let mut bounds = Vec::with_capacity(leaves.capacity() + 1);
+        let mut paths = Paths::default();
         for index in 0..count {
             bounds.push(at as u32);
-            let (leaf, len) = read_row(&content[at..], index)?;
+            let (leaf, len) = read_row(&content[at..], index, &mut paths)?;
             leaves.push(leaf);
             at += len;
         }
         bounds.push(at as u32);
         let proof: StateRangeProof = codec::decode("range proof", &content[at..], usize::MAX)?;
-        proof.verify(root, first, last, &leaves)?;
-        Ok(VerifiedChunk { root, first, last, content, leaves, bounds })
+        let inside = |leaf: &Leaf| first <= leaf.path && leaf.path <= last;
+        if !leaves.is_sorted_by(|a, b| a.path < b.path) || !leaves.iter().all(inside) {
+            return Err(StateRangeError::BadOrder.into());
+        }
+        let tree = Tree::build(&leaves);
+        // A tree that was just built has all its nodes: reading it cannot fail.
+        proof.verify_subtrees(root, first, last, |prefix, bits| {
+            tree.subtree(prefix, bits).unwrap_or_default()
+        })?;
+        let paths = leaves.iter().map(|leaf| leaf.path).collect();
+        Ok(VerifiedChunk { root, first, last, content, paths, tree, bounds })
     }
 
     /// The root that it was checked against.
@@ -169,7 +189,21 @@ impl VerifiedChunk {
 
     /// Number of rows.
     pub fn rows(&self) -> usize {
-        self.leaves.len()
+        self.paths.len()
+    }
+
+    pub(crate) fn span(&self) -> Span {
+        Span { first: self.first, last: self.last }
+    }
+
+    /// Bytes of the rows and their paths.
+    pub(crate) fn stored_bytes(&self) -> u64 {
+        (self.content.len() - self.proof_bytes() + size_of::<Path>() * self.paths.len()) as u64
+    }
+
+    /// The tree of its rows alone.
+    pub(crate) fn into_tree(self) -> Tree {
+        self.tree
     }
 
     /// Bytes of the proof.
@@ -180,7 +214,7 @@ impl VerifiedChunk {
     /// The rows as they are stored, with their paths.
     pub fn stored_rows(&self) -> impl Iterator<Item = (&Path, &[u8])> {
         let rows = self.bounds.windows(2).map(|ends| &self.content[ends[0] as usize..ends[1] as usize]);
-        self.leaves.iter().map(|leaf| &leaf.path).zip(rows)
+        self.paths.iter().zip(rows)
     }
 }
 
@@ -215,7 +249,7 @@ const SLOT_BYTES: usize = 1 + 20 + 32 + 1 + 32;
 const ACCOUNT_BYTES: usize = 1 + 20 + 1 + 8 + 32 + 1;
 
 /// The row that some bytes begin with, and its length.
-fn read_row(bytes: &[u8], index: usize) -> Result<(Leaf, usize), ChunkError> {
+fn read_row(bytes: &[u8], index: usize, paths: &mut Paths) -> Result<(Leaf, usize), ChunkError> {
     let (key, len) = match bytes.first() {
         Some(0) if bytes.len() >= ACCOUNT_BYTES => read_account(bytes, index)?,
         Some(1) if bytes.len() >= SLOT_BYTES => read_slot(bytes, index)?,
@@ -223,7 +257,7 @@ fn read_row(bytes: &[u8], index: usize) -> Result<(Leaf, usize), ChunkError> {
         _ => return Err(ChunkError::BadValue { index }),
     };
     let row = bytes.get(..len).ok_or(ChunkError::Malformed { reason: "it ends early" })?;
-    Ok((Leaf { path: key.path(), value_hash: Digest::tagged(ROW_TAG, row) }, len))
+    Ok((Leaf { path: paths.path(&key), value_hash: StateValue::row_hash(row) }, len))
 }
 
 fn read_account(bytes: &[u8], index: usize) -> Result<(StateKey, usize), ChunkError> {
@@ -246,7 +280,7 @@ fn read_slot(bytes: &[u8], index: usize) -> Result<(StateKey, usize), ChunkError
 
 /// The path and the row hash of a stored row.
 pub(crate) fn stored_leaf(key: &[u8], row: &[u8]) -> Result<Leaf, StorageError> {
-    Ok(Leaf { path: Path(schema::decode_digest(key)?.0), value_hash: Digest::tagged(ROW_TAG, row) })
+    Ok(Leaf { path: Path(schema::decode_digest(key)?.0), value_hash: StateValue::row_hash(row) })
 }
 
 /// ULEB128, as BCS has it.

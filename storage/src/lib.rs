@@ -50,6 +50,7 @@ mod prune;
 mod restore;
 mod schema;
 mod snapshot;
+mod spans;
 mod state;
 mod store;
 #[cfg(test)]
@@ -67,7 +68,8 @@ pub use error::{ChunkError, RECORD_BYTES_MAX, RECORD_KEY_BYTES_MAX, RestoreError
 pub use export::{ExportError, ExportSummary, Trust, export_snapshot, import_snapshot, verify_export};
 pub use maintenance::{ColumnStats, KeptRange, Maintenance, StoreStats};
 pub use prune::Pruned;
-pub use restore::{Checked, RESTORE_HEADERS_MAX, Restore, RestoreTarget, Retargeted, Span};
+pub use restore::{Checked, RESTORE_HEADERS_MAX, Restore, RestoreTarget, Retargeted};
 pub use snapshot::{Snapshot, SnapshotInfo};
+pub use spans::Span;
 pub use store::{Head, Store};
 pub use view::View;

@@ -9,11 +9,7 @@ use slipstream_types::{
     codec,
 };
 
-use crate::{
-    backend::Column,
-    error::StorageError,
-    restore::{Retargeted, spans::Spans},
-};
+use crate::{backend::Column, error::StorageError, restore::Retargeted, spans::Spans};
 
 /// Keys in [`Column::Meta`].
 pub(crate) const HEAD_KEY: &[u8] = b"head";

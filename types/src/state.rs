@@ -4,7 +4,6 @@ use std::fmt;
 
 use alloy_primitives::{Address, B256, U256};
 use serde::{Deserialize, Serialize};
-use sha2::{Digest as _, Sha256};
 
 use crate::{codec::raw, digest::Digest};
 
@@ -40,14 +39,11 @@ impl StateKey {
     fn path_below(&self, prefix: [u8; PATH_ACCOUNT_BYTES]) -> Path {
         let mut path = [0; 32];
         path[..PATH_ACCOUNT_BYTES].copy_from_slice(&prefix);
-        let hasher = Sha256::new_with_prefix([1]);
         let rest = match self {
-            StateKey::Account(address) => hasher.chain_update([0]).chain_update(address),
-            StateKey::Slot(address, slot) => {
-                hasher.chain_update([1]).chain_update(address).chain_update(slot)
-            }
+            StateKey::Account(address) => Digest::of(&[&[1, 0], &address.0[..]]),
+            StateKey::Slot(address, slot) => Digest::of(&[&[1, 1], &address.0[..], &slot.0]),
         };
-        path[PATH_ACCOUNT_BYTES..].copy_from_slice(&rest.finalize()[..32 - PATH_ACCOUNT_BYTES]);
+        path[PATH_ACCOUNT_BYTES..].copy_from_slice(&rest.0[..32 - PATH_ACCOUNT_BYTES]);
         Path(path)
     }
 }
@@ -70,9 +66,8 @@ impl Paths {
 }
 
 fn account_prefix(address: &Address) -> [u8; PATH_ACCOUNT_BYTES] {
-    let hash = Sha256::new_with_prefix([0]).chain_update(address).finalize();
     let mut prefix = [0; PATH_ACCOUNT_BYTES];
-    prefix.copy_from_slice(&hash[..PATH_ACCOUNT_BYTES]);
+    prefix.copy_from_slice(&Digest::of(&[&[0], &address.0[..]]).0[..PATH_ACCOUNT_BYTES]);
     prefix
 }
 
@@ -90,6 +85,20 @@ impl Path {
     /// Bit `index`, 0 to 255.
     pub fn bit(&self, index: usize) -> bool {
         self.0[index / 8] >> (7 - index % 8) & 1 == 1
+    }
+
+    /// The same path with bit `index` set.
+    pub fn with_bit(mut self, index: usize) -> Path {
+        self.0[index / 8] |= 0x80 >> (index % 8);
+        self
+    }
+
+    /// How many bits two paths have in common before they part; 256 if they are equal.
+    pub fn common_bits(&self, other: &Path) -> usize {
+        match self.0.iter().zip(&other.0).position(|(a, b)| a != b) {
+            Some(byte) => 8 * byte + (self.0[byte] ^ other.0[byte]).leading_zeros() as usize,
+            None => 256,
+        }
     }
 
     /// The path after this one, none after [`Path::MAX`].

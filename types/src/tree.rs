@@ -32,11 +32,7 @@ fn compress(mut state: [u32; 8], left: &[u8; 32], right: &[u8; 32]) -> Digest {
     block[..32].copy_from_slice(left);
     block[32..].copy_from_slice(right);
     compress256(&mut state, &[block]);
-    let mut bytes = [0; 32];
-    for (chunk, word) in bytes.chunks_exact_mut(4).zip(state) {
-        chunk.copy_from_slice(&word.to_be_bytes());
-    }
-    Digest(bytes)
+    Digest::from_words(state)
 }
 
 impl Leaf {
@@ -159,11 +155,30 @@ impl StateRangeProof {
         leaves: &[Leaf],
     ) -> Result<(), StateRangeError> {
         let inside = |leaf: &Leaf| first <= leaf.path && leaf.path <= last;
-        if first > last || !leaves.is_sorted_by(|a, b| a.path < b.path) || !leaves.iter().all(inside) {
+        if !leaves.is_sorted_by(|a, b| a.path < b.path) || !leaves.iter().all(inside) {
             return Err(StateRangeError::BadOrder);
         }
-        let mut fold = Fold { first, last, left: &self.left, right: &self.right };
-        let found = fold.node(0, leaves, true, true)?.hash();
+        self.verify_subtrees(root, first, last, |prefix, bits| {
+            let below = &leaves[leaves.partition_point(|leaf| leaf.path < *prefix)..];
+            let end = below.partition_point(|leaf| leaf.path.common_bits(prefix) >= bits);
+            subtree(&below[..end], bits)
+        })
+    }
+
+    /// As [`StateRangeProof::verify`], for who has the leaves between `first` and `last` in a tree of their own, without any
+    /// others: `subtree` gives the part of it whose paths share so many first bits with a path, whose other bits are 0.
+    pub fn verify_subtrees(
+        &self,
+        root: Digest,
+        first: Path,
+        last: Path,
+        subtree: impl FnMut(&Path, usize) -> Subtree,
+    ) -> Result<(), StateRangeError> {
+        if first > last {
+            return Err(StateRangeError::BadOrder);
+        }
+        let mut fold = Fold { first, last, left: &self.left, right: &self.right, subtree };
+        let found = fold.node(Path::MIN, 0, true, true)?.hash();
         if !fold.left.is_empty() || !fold.right.is_empty() {
             return Err(StateRangeError::BadSibling);
         }
@@ -171,26 +186,28 @@ impl StateRangeProof {
     }
 }
 
-struct Fold<'a> {
+struct Fold<'a, F> {
     first: Path,
     last: Path,
     left: &'a [Sibling],
     right: &'a [Sibling],
+    /// Of the range's leaves.
+    subtree: F,
 }
 
-impl Fold<'_> {
-    /// The subtree at `depth` whose prefix is that of `first` (`at_first`), of `last` (`at_last`), or of both.
+impl<F: FnMut(&Path, usize) -> Subtree> Fold<'_, F> {
+    /// The subtree at `depth` below the first bits of `prefix`, which are those of `first` (`at_first`), of `last` (`at_last`)
+    /// or of both.
     fn node(
         &mut self,
+        prefix: Path,
         depth: usize,
-        leaves: &[Leaf],
         at_first: bool,
         at_last: bool,
     ) -> Result<Subtree, StateRangeError> {
         if depth == 256 || !(at_first || at_last) {
-            return Ok(subtree(leaves, depth));
+            return Ok((self.subtree)(&prefix, depth));
         }
-        let half = leaves.partition_point(|leaf| !leaf.path.bit(depth));
         // Taken before the recursion below, so that both sides are listed by ascending depth.
         let outside_right = match at_last && !self.last.bit(depth) {
             true => Some(take(&mut self.right, depth, &self.last)?),
@@ -199,11 +216,14 @@ impl Fold<'_> {
         let left = if at_first && self.first.bit(depth) {
             take(&mut self.left, depth, &self.first)?
         } else {
-            self.node(depth + 1, &leaves[..half], at_first, at_last && !self.last.bit(depth))?
+            self.node(prefix, depth + 1, at_first, at_last && !self.last.bit(depth))?
         };
         let right = match outside_right {
             Some(sibling) => sibling,
-            None => self.node(depth + 1, &leaves[half..], at_first && self.first.bit(depth), at_last)?,
+            None => {
+                let prefix = prefix.with_bit(depth);
+                self.node(prefix, depth + 1, at_first && self.first.bit(depth), at_last)?
+            }
         };
         Ok(Subtree::parent(left, right))
     }

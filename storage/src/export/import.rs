@@ -10,7 +10,8 @@ use super::{
 };
 use crate::{
     error::{RestoreError, StorageError},
-    restore::{Restore, Span},
+    restore::Restore,
+    spans::Span,
     store::Store,
 };
 
@@ -52,7 +53,7 @@ fn import_rows(export: &Export, restore: &Restore) -> Result<(), ExportError> {
     ranges.into_values().collect::<Vec<_>>().into_par_iter().try_for_each(|entries| {
         entries.into_iter().try_for_each(|entry| {
             match restore.is_missing(Span { first: entry.first, last: entry.last }) {
-                true => Ok(restore.fill(&export.chunk(entry)?)?),
+                true => Ok(restore.fill(export.chunk(entry)?)?),
                 false => Ok(()),
             }
         })

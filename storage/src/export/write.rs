@@ -15,8 +15,9 @@ use super::{
 use crate::{
     chunk::{EncodedChunk, code_hashes},
     error::StorageError,
-    restore::{RESTORE_HEADERS_MAX, Span, spans::Spans},
+    restore::RESTORE_HEADERS_MAX,
     snapshot::Snapshot,
+    spans::{Span, Spans},
     store::Store,
 };
 

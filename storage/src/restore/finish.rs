@@ -16,7 +16,7 @@ use crate::{
     commit::put_header,
     error::{RestoreError, StorageError},
     schema::{self, HEAD_KEY, HeadRecord, RESTORE_KEY},
-    state::{Tree, load::load_tree},
+    state::{Tree, load::grow_tree},
     store::{Head, read_node},
 };
 
@@ -71,11 +71,16 @@ impl Restore {
         Ok(())
     }
 
-    /// Rebuilds the tree from the restored rows. Each chunk was verified, so another root means that the rows were damaged
-    /// since: the record is dropped, and the next restore starts anew.
+    /// The tree of the chunks that this handle stored, and of the rows that an earlier one did. Each was verified, so another
+    /// root means that rows were damaged since: the record is dropped, and the next restore starts anew.
     fn checked_tree(&self) -> Result<Tree, StorageError> {
         let rows = self.store.0.backend.snapshot();
-        let tree = load_tree(&rows, self.column, self.store.0.config.tree_memory_mib)?;
+        let (tree, not_in_tree) = {
+            let mut progress = self.progress.lock();
+            (std::mem::take(&mut progress.tree), progress.not_in_tree.clone())
+        };
+        let memory_mib = self.store.0.config.tree_memory_mib;
+        let tree = grow_tree(tree, &rows, self.column, memory_mib, &not_in_tree)?;
         let (expected, found) = (self.target.header.state_root, tree.root());
         if found == expected {
             return Ok(tree);

@@ -2,6 +2,7 @@
 //!
 //! ```text
 //!   chunks, any order ─▶ verified alone ─▶ one sorted run per place ─▶ SST file ─▶ linked into the column ─▶ record
+//!                              └─ its nodes ─▶ the run's tree ────────────────────▶ joined into the target's tree
 //! ```
 //!
 //! The record says which paths are still to do. It is written after the rows that it counts have become durable, so a kill
@@ -10,7 +11,6 @@
 
 mod finish;
 mod retarget;
-pub(crate) mod spans;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -26,11 +26,11 @@ use crate::{
     chunk::{self, StateChunk, VerifiedChunk},
     error::{ChunkError, RestoreError, StorageError},
     schema::{self, RESTORE_KEY, RestoreRecord},
+    spans::{Span, Spans},
+    state::Tree,
     store::{Current, Store},
 };
 pub use retarget::{Checked, Retargeted};
-pub use spans::Span;
-use spans::Spans;
 
 /// Most headers that come with a restored state: as far as BLOCKHASH looks back.
 pub const RESTORE_HEADERS_MAX: usize = 256;
@@ -68,6 +68,10 @@ struct Progress {
     runs: BTreeMap<Path, Run>,
     /// Rows in `runs` and in those that are being written to.
     rows_open: u64,
+    /// Of the rows that this handle stored, as their chunks proved it.
+    tree: Tree,
+    /// The paths whose rows the tree lacks: an earlier handle stored them.
+    not_in_tree: Spans,
 }
 
 /// Chunks that follow each other, on their way into one file.
@@ -77,6 +81,9 @@ struct Run {
     rows: u64,
     bytes: usize,
     codes: BTreeSet<Digest>,
+    /// Of the rows from `in_tree`, which are those of whole chunks.
+    tree: Tree,
+    in_tree: Vec<Span>,
 }
 
 impl Store {
@@ -129,6 +136,8 @@ impl Store {
                 record,
                 runs: BTreeMap::new(),
                 rows_open: 0,
+                tree: Tree::default(),
+                not_in_tree: Spans::divided(0),
             }),
         })
     }
@@ -203,7 +212,7 @@ impl Restore {
         let content = slipstream_types::codec::encode("state chunk", chunk)?;
         let root = self.target.header.state_root;
         let verified = VerifiedChunk::open(content, root).map_err(RestoreError::Chunk)?;
-        self.add_verified(&verified)
+        self.add_verified(verified)
     }
 
     /// Adds a chunk that starts where a range of [`Restore::next_ranges`] does. Its rows are durable some chunks later, or
@@ -211,7 +220,7 @@ impl Restore {
     ///
     /// # Errors
     /// [`RestoreError::WrongStart`], [`RestoreError::OtherRoot`]; nothing of the chunk is stored then.
-    pub fn add_verified(&self, chunk: &VerifiedChunk) -> Result<(), StorageError> {
+    pub fn add_verified(&self, chunk: VerifiedChunk) -> Result<(), StorageError> {
         let (expected, found) = {
             let progress = self.progress.lock();
             (progress.todo.first().map(|span| span.first), progress.todo.starting_at(chunk.first()))
@@ -228,14 +237,13 @@ impl Restore {
     }
 
     /// Adds those rows of a chunk that are missing, wherever it starts.
-    pub(crate) fn fill(&self, chunk: &VerifiedChunk) -> Result<(), StorageError> {
+    pub(crate) fn fill(&self, chunk: VerifiedChunk) -> Result<(), StorageError> {
         self.check_generation()?;
         let (expected, found) = (self.target.header.state_root, chunk.root());
         if expected != found {
             return Err(RestoreError::OtherRoot { expected, found }.into());
         }
-        let bytes = chunk.stored_rows().map(|(path, row)| (path.0.len() + row.len()) as u64).sum();
-        self.store.check_room(bytes)?;
+        self.store.check_room(chunk.stored_bytes())?;
         let covered = Span { first: chunk.first(), last: chunk.last() };
         let (spans, run) = {
             let mut progress = self.progress.lock();
@@ -250,6 +258,9 @@ impl Restore {
         let added = self.store.guard(|_| run.append(chunk, spans))?;
 
         let mut progress = self.progress.lock();
+        if progress.resident() + run.tree.resident() > self.resident_max() {
+            run.drop_nodes();
+        }
         progress.rows_open += added;
         let goes_on = covered.last.successor().filter(|next| progress.todo.starting_at(*next).is_some());
         match goes_on.filter(|_| run.bytes < RUN_BYTES_MAX) {
@@ -314,6 +325,8 @@ impl Restore {
         let mut progress = self.progress.lock();
         let mut record = progress.record.clone();
         run.spans.iter().for_each(|span| record.todo.remove(*span));
+        run.in_tree.iter().for_each(|span| progress.not_in_tree.remove(*span));
+        progress.tree.join(run.tree)?;
         record.rows += run.rows;
         writes.put(Column::Meta, RESTORE_KEY, schema::encode(&record));
         // Not refused on a disk that is nearly full: the rows are there already.
@@ -321,6 +334,11 @@ impl Restore {
         progress.record = record;
         progress.rows_open -= run.rows;
         Ok(())
+    }
+
+    /// Leaves whose nodes may be in memory while rows are coming.
+    fn resident_max(&self) -> u64 {
+        Tree::resident_max(self.store.0.config.tree_memory_mib)
     }
 
     fn put_missing_codes(
@@ -345,6 +363,13 @@ impl Restore {
     }
 }
 
+impl Progress {
+    /// Leaves whose nodes are in memory, but for those of runs that are being written to.
+    fn resident(&self) -> u64 {
+        self.tree.resident() + self.runs.values().map(|run| run.tree.resident()).sum::<u64>()
+    }
+}
+
 impl Drop for Restore {
     fn drop(&mut self) {
         let committed = self.commit_runs();
@@ -358,11 +383,19 @@ impl Drop for Restore {
 
 impl Run {
     fn begin(writer: Box<dyn SortedRun>) -> Run {
-        Run { writer, spans: Vec::new(), rows: 0, bytes: 0, codes: BTreeSet::new() }
+        Run {
+            writer,
+            spans: Vec::new(),
+            rows: 0,
+            bytes: 0,
+            codes: BTreeSet::new(),
+            tree: Tree::default(),
+            in_tree: Vec::new(),
+        }
     }
 
     /// Appends those rows of a chunk that are in the spans; returns how many.
-    fn append(&mut self, chunk: &VerifiedChunk, spans: Vec<Span>) -> Result<u64, StorageError> {
+    fn append(&mut self, chunk: VerifiedChunk, spans: Vec<Span>) -> Result<u64, StorageError> {
         let before = self.rows;
         let mut due = spans.iter().copied().peekable();
         for (path, row) in chunk.stored_rows() {
@@ -375,8 +408,20 @@ impl Run {
             self.bytes += row.len() + path.0.len();
             self.codes.extend(chunk::code_hash(row));
         }
+        let covered = chunk.span();
+        if spans == [covered] {
+            self.tree.join(chunk.into_tree())?;
+            self.in_tree.push(covered);
+        }
         self.spans.extend(spans);
         Ok(self.rows - before)
+    }
+
+    /// Drops the tree's nodes but for those at its ends, where neighbours will join it.
+    fn drop_nodes(&mut self) {
+        if let (Some(first), Some(last)) = (self.in_tree.first(), self.in_tree.last()) {
+            self.tree.drop_between(&first.first, &last.last);
+        }
     }
 }
 

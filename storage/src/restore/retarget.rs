@@ -13,12 +13,13 @@ use slipstream_types::{
     tree::{Leaf, StateRangeProof},
 };
 
-use super::{Restore, RestoreTarget, Span, Spans};
+use super::{Restore, RestoreTarget};
 use crate::{
     backend::{Column, Direction, Reader, WriteBatch},
     chunk,
     error::{RestoreError, StorageError},
     schema::{self, RESTORE_KEY, RestoreRecord},
+    spans::{Span, Spans},
     store::Store,
 };
 

@@ -11,20 +11,16 @@ use std::{
 use rayon::prelude::*;
 use slipstream_types::{Path, StateValue, tree::Leaf};
 
-use super::{
-    RowSource, Tree,
-    budget::drop_all,
-    node::{ARITY, Slot, assemble},
-    tree::build,
-};
+use super::{RowSource, Tree};
 use crate::{
     backend::{Column, Direction, Reader},
     error::StorageError,
     schema,
+    spans::{Span, Spans},
 };
 
 /// Parts by their first byte: enough of them to keep all cores busy, and to bound the leaves that wait for their nodes.
-const PARTS: usize = ARITY * ARITY;
+const PARTS_BITS: u8 = 8;
 /// Progress is logged every so many rows, so that small states load in silence.
 const LOG_ROWS: u64 = 1 << 20;
 
@@ -62,32 +58,34 @@ pub(crate) fn load_tree(
     column: Column,
     memory_mib: u64,
 ) -> Result<Tree, StorageError> {
+    grow_tree(Tree::default(), reader, column, memory_mib, &Spans::divided(0))
+}
+
+/// As [`load_tree`], for a tree that has all rows but those of some spans.
+pub(crate) fn grow_tree(
+    mut tree: Tree,
+    reader: &Arc<dyn Reader>,
+    column: Column,
+    memory_mib: u64,
+    spans: &Spans,
+) -> Result<Tree, StorageError> {
     let rows = ColumnRows::new(Arc::clone(reader), column);
-    let (loaded, resident) = (AtomicU64::new(0), AtomicU64::new(0));
+    let (loaded, resident) = (AtomicU64::new(0), AtomicU64::new(tree.resident()));
     let resident_max = Tree::resident_max(memory_mib);
-    let load = |part: usize| {
-        let (mut first, mut last) = (Path::MIN, Path::MAX);
-        (first.0[0], last.0[0]) = (part as u8, part as u8);
-        let leaves = rows.leaves(&first, &last)?;
-        let mut slot = build(&leaves, 2, 0);
+    let load = |span: &Span| {
+        let leaves = rows.leaves(&span.first, &span.last)?;
+        let mut part = Tree::build(&leaves);
         let count = leaves.len() as u64;
         if resident.fetch_add(count, Ordering::Relaxed) + count > resident_max {
-            drop_all(&mut slot);
-            let kept = Tree { root: slot.clone(), ..Tree::default() }.resident();
-            resident.fetch_sub(count - kept, Ordering::Relaxed);
+            part.drop_between(&span.first, &span.last);
+            resident.fetch_sub(count - part.resident(), Ordering::Relaxed);
         }
         log_progress(loaded.fetch_add(count, Ordering::Relaxed), count);
-        Ok(slot)
+        Ok(part)
     };
-    let parts: Vec<Slot> = (0..PARTS).into_par_iter().map(load).collect::<Result<_, StorageError>>()?;
-    let mut parts = parts.into_iter();
-    let halves = std::array::from_fn(|i| {
-        let mut path = Path::MIN;
-        path.0[0] = (ARITY * i) as u8;
-        let slots = std::array::from_fn(|_| parts.next().unwrap_or_default());
-        assemble(slots, &path, 1, 0)
-    });
-    let tree = Tree { root: assemble(halves, &Path::MIN, 0, 0), ..Tree::default() };
+    let spans: Vec<Span> = Spans::divided(PARTS_BITS).iter().flat_map(|part| spans.within(part)).collect();
+    let parts: Vec<Tree> = spans.par_iter().map(load).collect::<Result<_, StorageError>>()?;
+    parts.into_iter().try_for_each(|part| tree.join(part))?;
     Ok(tree.read_from(rows))
 }
 

@@ -8,12 +8,13 @@
 //!                      RowSource ◀── stubs are rebuilt from the rows of the version that the tree belongs to
 //! ```
 //!
-//! * [`node`]: the parts and their hashes; [`tree`]: updates; [`warm`]: fetching ahead; [`proof`]: range proofs; [`budget`]: bounded memory;
-//!   [`load`]: rebuilding from rows.
+//! * [`node`]: the parts and their hashes; [`tree`]: updates; [`warm`]: fetching ahead; [`proof`]: range proofs;
+//!   [`budget`]: bounded memory; [`load`]: rebuilding from rows; [`join`]: growing from parts.
 //! * A tree is a value: a clone shares all nodes and stays as it is. Nodes that no other version shares are changed in
 //!   place, so that a commit on the only version copies nothing.
 
 mod budget;
+mod join;
 pub(crate) mod load;
 mod node;
 mod proof;

@@ -87,17 +87,9 @@ pub(super) fn with_nibble(path: &Path, depth: usize, nibble: usize) -> Path {
     path
 }
 
-/// The first bit in which two paths differ, 256 if they are equal.
-pub(super) fn first_difference(a: &Path, b: &Path) -> usize {
-    match a.0.iter().zip(&b.0).position(|(a, b)| a != b) {
-        Some(byte) => 8 * byte + (a.0[byte] ^ b.0[byte]).leading_zeros() as usize,
-        None => 256,
-    }
-}
-
 /// The first nibble in which two paths differ.
 pub(super) fn first_nibble(a: &Path, b: &Path) -> usize {
-    first_difference(a, b) / 4
+    a.common_bits(b) / 4
 }
 
 /// The hash at bit `to` of a subtree of two leaves or more, which at bit `from` is all there is.
@@ -162,6 +154,10 @@ impl Child {
 }
 
 impl Run {
+    pub(super) fn into_node(self) -> Node {
+        Arc::unwrap_or_clone(self.node)
+    }
+
     /// The run's node, standing at `depth` itself.
     pub(super) fn at(run: Arc<Run>, leaves: u32, depth: usize) -> Child {
         let (hash, resident) = (run.node.hash(), run.node.resident());
@@ -262,22 +258,33 @@ impl Node {
         path: &Path,
         depth: usize,
     ) -> Slot {
-        let (leaf_map, child_map) = (self.leaf_map, self.child_map);
-        let mut leaves = std::mem::take(&mut self.leaves).into_iter();
-        let mut children = std::mem::take(&mut self.children).into_iter();
-        let mut slots: [Slot; ARITY] = std::array::from_fn(|i| {
-            if child_map >> i & 1 == 1 {
+        let mut node = std::mem::take(self);
+        let (kept, touched) = (node.quarters.take(), node.touched);
+        let mut slots = node.into_slots();
+        for (i, slot) in reshaped {
+            slots[i] = slot;
+        }
+        assemble_from(slots, kept, changed, path, depth, touched)
+    }
+
+    pub(super) fn into_slots(self) -> [Slot; ARITY] {
+        let mut leaves = self.leaves.into_iter();
+        let mut children = self.children.into_iter();
+        std::array::from_fn(|i| {
+            if self.child_map >> i & 1 == 1 {
                 children.next().map_or(Slot::Empty, Slot::Child)
-            } else if leaf_map >> i & 1 == 1 {
+            } else if self.leaf_map >> i & 1 == 1 {
                 leaves.next().map_or(Slot::Empty, Slot::Leaf)
             } else {
                 Slot::Empty
             }
-        });
-        for (i, slot) in reshaped {
-            slots[i] = slot;
-        }
-        assemble_from(slots, self.quarters.take(), changed, path, depth, self.touched)
+        })
+    }
+
+    /// Its children with their slots.
+    pub(super) fn children_mut(&mut self) -> impl Iterator<Item = (usize, &mut Child)> {
+        let map = self.child_map;
+        (0..ARITY).filter(move |slot| map >> slot & 1 == 1).zip(&mut self.children)
     }
 
     /// Brings the kept hashes up to date after these slots changed.

@@ -9,7 +9,7 @@ use slipstream_types::{
 
 use super::{
     RowSource, Tree,
-    node::{ARITY, Child, Link, Node, SlotRef, first_difference, lift_hash, nibble},
+    node::{ARITY, Child, Link, Node, SlotRef, lift_hash, nibble},
     tree::resolve,
 };
 use crate::error::StorageError;
@@ -55,7 +55,7 @@ impl Way<'_> {
         match slot {
             SlotRef::Empty => Ok(()),
             SlotRef::Leaf(leaf) => {
-                let parting = first_difference(&leaf.path, self.end);
+                let parting = leaf.path.common_bits(self.end);
                 if parting < 256 {
                     self.beside(parting, || SiblingNode::Leaf(*leaf));
                 }
@@ -73,7 +73,7 @@ impl Way<'_> {
             }
             Link::Node(node) => self.pass_node(node, depth),
             Link::Run(run) => {
-                let parting = first_difference(&run.path, self.end);
+                let parting = run.path.common_bits(self.end);
                 if parting >= 4 * run.depth {
                     return self.pass_node(&run.node, run.depth);
                 }

@@ -119,6 +119,49 @@ proptest! {
     }
 
     #[test]
+    fn parts_join_to_the_whole_in_any_order_and_with_dropped_nodes(
+        paths in prop::collection::btree_set(path(), 1..80),
+        cuts in prop::collection::btree_set(path(), 0..8),
+        order in any::<u64>(),
+        dropped in any::<u8>(),
+    ) {
+        let model: Model = paths.into_iter().map(|path| (path, Digest::tagged("test", &path.0))).collect();
+        let mut firsts: Vec<Path> = cuts.into_iter().collect();
+        firsts.retain(|first| *first != Path::MIN);
+        firsts.insert(0, Path::MIN);
+        let mut spans: Vec<(Path, Path)> = Vec::new();
+        for (index, first) in firsts.iter().enumerate() {
+            let inside = |last: &Path| leaves(&model).into_iter().map(|leaf| leaf.path).rfind(|path| path < last);
+            let last = match firsts.get(index + 1) {
+                // The last path before the next part, as far as leaves are concerned.
+                Some(next) => inside(next).filter(|path| path >= first).unwrap_or(*first),
+                None => Path::MAX,
+            };
+            spans.push((*first, last));
+        }
+        let mut tree = Tree::default();
+        let mut random = order;
+        for index in 0..firsts.len() {
+            random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            let (first, last) = spans.swap_remove((random >> 33) as usize % spans.len());
+            let part: Vec<Leaf> = model
+                .range(first..=last)
+                .map(|(path, value_hash)| Leaf { path: *path, value_hash: *value_hash })
+                .collect();
+            let mut part = Tree::build(&part);
+            if dropped >> index & 1 == 1 {
+                part.drop_between(&first, &last);
+            }
+            tree.join(part).unwrap();
+        }
+        prop_assert_eq!(tree.root(), tree::root(&leaves(&model)));
+        prop_assert!(tree.resident() <= model.len() as u64);
+        let tree = tree.read_from(rows(&model));
+        let deletions: Vec<Update> = model.keys().map(|path| (*path, None)).collect();
+        prop_assert_eq!(tree.apply(&deletions).unwrap().root(), Digest::ZERO);
+    }
+
+    #[test]
     fn ranges_verify_and_altered_ones_do_not(
         paths in prop::collection::btree_set(path(), 0..60),
         mut first in path(),
@@ -156,6 +199,9 @@ fn check_proof(tree: &Tree, model: &Model, first: &Path, last: &Path) -> Vec<Lea
     let inside = rows(model).leaves(first, last).unwrap();
     let proof = tree.prove(first, last).unwrap();
     assert_eq!(proof.verify(tree.root(), *first, *last, &inside), Ok(()));
+    let of_range = Tree::build(&inside);
+    let subtree = |prefix: &Path, bits| of_range.subtree(prefix, bits).unwrap();
+    assert_eq!(proof.verify_subtrees(tree.root(), *first, *last, subtree), Ok(()));
     inside
 }
 

@@ -10,10 +10,7 @@ use slipstream_types::{
 
 use super::{
     RowSource, Update, no_rows,
-    node::{
-        ARITY, Child, Link, Node, Run, Slot, SlotRef, assemble, first_difference, first_nibble, lift_hash,
-        nibble,
-    },
+    node::{ARITY, Child, Link, Node, Run, Slot, SlotRef, assemble, first_nibble, lift_hash, nibble},
     warm::warm,
 };
 use crate::error::StorageError;
@@ -40,14 +37,13 @@ impl Default for Tree {
 }
 
 /// What a batch needs on its way down.
-struct Pass<'a> {
-    rows: &'a dyn RowSource,
-    generation: u32,
+pub(super) struct Pass<'a> {
+    pub(super) rows: &'a dyn RowSource,
+    pub(super) generation: u32,
 }
 
 impl Tree {
     /// The tree of leaves sorted by path, each path once.
-    #[cfg(test)]
     pub(crate) fn build(leaves: &[Leaf]) -> Tree {
         Tree { root: build(leaves, 0, 0), ..Tree::default() }
     }
@@ -149,7 +145,7 @@ fn subtree(
     let child = match slot {
         SlotRef::Empty => return Ok(Subtree::Empty),
         SlotRef::Leaf(leaf) => {
-            let inside = first_difference(&leaf.path, path) >= bits;
+            let inside = leaf.path.common_bits(path) >= bits;
             return Ok(if inside { Subtree::Leaf(leaf.hash()) } else { Subtree::Empty });
         }
         SlotRef::Child(child) if bits == 4 * depth => return Ok(Subtree::Inner(child.hash)),
@@ -160,7 +156,7 @@ fn subtree(
         Link::Node(node) => subtree_in(node, path, bits, depth, rows),
         Link::Run(run) => {
             let end = 4 * run.depth;
-            if first_difference(&run.path, path) < bits.min(end) {
+            if run.path.common_bits(path) < bits.min(end) {
                 Ok(Subtree::Empty)
             } else if bits <= end {
                 Ok(Subtree::Inner(lift_hash(run.node.hash(), &run.path, end, bits)))
@@ -198,7 +194,7 @@ impl Pass<'_> {
     }
 
     /// What stands at `depth` after updates that all fall into it.
-    fn apply(&self, slot: Slot, updates: &[Update], depth: usize) -> Result<Slot, StorageError> {
+    pub(super) fn apply(&self, slot: Slot, updates: &[Update], depth: usize) -> Result<Slot, StorageError> {
         let Some((path, _)) = updates.first() else { return Ok(slot) };
         match slot {
             Slot::Empty => Ok(build(&inserted(updates), depth, self.generation)),

@@ -13,9 +13,7 @@ use super::{
     restore::{check_all, headers, target},
     *,
 };
-use crate::{
-    Checked, EncodedChunk, Restore, RestoreError, Snapshot, StorageError, VerifiedChunk, restore::Span,
-};
+use crate::{Checked, EncodedChunk, Restore, RestoreError, Snapshot, Span, StorageError, VerifiedChunk};
 
 const DIR_VARIABLE: &str = "SLIPSTREAM_STORAGE_RESTORE_DIR";
 const CHUNK_BYTES: usize = 600;
@@ -61,8 +59,8 @@ fn add_somewhere(restore: &Restore, snapshot: &Snapshot, max: usize, seed: &mut 
         }
         *seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
         let chunk = chunk_of(snapshot, ranges[(*seed >> 33) as usize % ranges.len()]);
-        restore.add_verified(&chunk).unwrap();
         rows += chunk.rows();
+        restore.add_verified(chunk).unwrap();
     }
     rows
 }
@@ -114,8 +112,8 @@ fn threads_add_ranges_at_the_same_time() {
                         let mut first = Some(range.first).filter(|first| *first <= range.last);
                         while let Some(start) = first {
                             let chunk = chunk_of(&snapshot, Span { first: start, last: range.last });
-                            restore.add_verified(&chunk).unwrap();
                             first = chunk.last().successor().filter(|next| *next <= range.last);
+                            restore.add_verified(chunk).unwrap();
                         }
                     }
                 });
@@ -134,17 +132,17 @@ fn chunks_of_other_places_and_other_states_are_refused() {
         let restore = fixture.store().restore(&target(source, 20)).unwrap();
         let range = restore.next_ranges(2)[1];
         let older = chunk_of(&snapshot(source, 15), range);
-        let error = restore.add_verified(&older).unwrap_err();
+        let error = restore.add_verified(older).unwrap_err();
         assert!(matches!(error, StorageError::Restore(RestoreError::OtherRoot { .. })), "{error}");
         assert!(error.is_bad_supply());
-        let chunk = chunk_of(&snapshot(source, 20), range);
-        restore.add_verified(&chunk).unwrap();
-        let error = restore.add_verified(&chunk).unwrap_err();
+        let chunk = || chunk_of(&snapshot(source, 20), range);
+        restore.add_verified(chunk()).unwrap();
+        let error = restore.add_verified(chunk()).unwrap_err();
         assert!(matches!(error, StorageError::Restore(RestoreError::WrongStart { .. })), "{error}");
         let unasked = restore.check_range(range, &Default::default()).unwrap_err();
         assert!(matches!(unasked, StorageError::Restore(RestoreError::NotUnchecked { .. })), "{unasked}");
         let (headers, proof) = headers(source, 20, 3);
-        assert_eq!(restore.rows(), chunk.rows() as u64);
+        assert_eq!(restore.rows(), chunk().rows() as u64);
         let early = restore.finish(&headers, &proof).unwrap_err();
         assert!(matches!(early, StorageError::Restore(RestoreError::RowsMissing { .. })), "{early}");
     });

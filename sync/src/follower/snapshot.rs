@@ -127,7 +127,7 @@ impl Follower {
             source.fetch("state chunk", turn, |this, peer| this.fetch_chunk(peer, number, span, root)).await;
         let Some(chunk) = chunk else { return Ok((span.first, false)) };
         let adding = Arc::clone(restore);
-        blocking(move || adding.add_verified(&chunk)).await?;
+        blocking(move || adding.add_verified(chunk)).await?;
         Ok((span.first, true))
     }
 

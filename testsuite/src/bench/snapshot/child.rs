@@ -123,7 +123,7 @@ fn restore_part(restore: &Restore, files: &Path, part: u8) -> Result<()> {
     while let Some(len) = read_length(&mut file)? {
         let mut content = vec![0; len];
         file.read_exact(&mut content)?;
-        restore.add_verified(&VerifiedChunk::open(content, root)?)?;
+        restore.add_verified(VerifiedChunk::open(content, root)?)?;
     }
     Ok(())
 }

@@ -1,0 +1,70 @@
+//! Growing a tree by leaves that stand beside its own: from the chunks of a restore, in any order, and from the parts of a
+//! column that are read side by side.
+//!
+//! Only the nodes on the way to where both meet are made anew, so that joining costs the same however many leaves there are.
+
+use std::sync::Arc;
+
+use slipstream_types::Path;
+
+use super::{
+    NoRows, Tree,
+    node::{ARITY, Child, Link, Run, Slot, assemble, first_nibble, nibble, with_nibble},
+    tree::Pass,
+};
+use crate::error::StorageError;
+
+impl Tree {
+    /// Takes over the leaves of another tree. No leaf of either may stand between two of the other.
+    ///
+    /// # Errors
+    /// If the trees overlap where one of them has dropped its nodes: see [`Tree::drop_between`].
+    pub(crate) fn join(&mut self, other: Tree) -> Result<(), StorageError> {
+        self.root = join(std::mem::take(&mut self.root), other.root, &Path::MIN, 0)?;
+        Ok(())
+    }
+}
+
+/// What stands at `depth` with the leaves of both, which share the nibbles of `path` before it.
+fn join(a: Slot, b: Slot, path: &Path, depth: usize) -> Result<Slot, StorageError> {
+    match (a, b) {
+        (Slot::Empty, slot) | (slot, Slot::Empty) => Ok(slot),
+        (Slot::Leaf(leaf), slot) | (slot, Slot::Leaf(leaf)) => {
+            let pass = Pass { rows: &NoRows, generation: 0 };
+            pass.apply(slot, &[(leaf.path, Some(leaf.value_hash))], depth)
+        }
+        (Slot::Child(a), Slot::Child(b)) => join_children(a, b, path, depth),
+    }
+}
+
+fn join_children(a: Child, b: Child, path: &Path, depth: usize) -> Result<Slot, StorageError> {
+    // Up to which nibble the leaves of a child share its path.
+    let shared = |child: &Child| match &child.link {
+        Link::Run(run) => (run.path, run.depth),
+        Link::Node(_) | Link::Stub => (*path, depth),
+    };
+    let ((a_path, a_depth), (b_path, b_depth)) = (shared(&a), shared(&b));
+    let parting = first_nibble(&a_path, &b_path).min(a_depth).min(b_depth);
+    let path = if a_depth > b_depth { a_path } else { b_path };
+    let (mut slots, others) = (slots_at(a, parting)?, slots_at(b, parting)?);
+    for (i, other) in others.into_iter().enumerate() {
+        let below = with_nibble(&path, parting, i);
+        slots[i] = join(std::mem::take(&mut slots[i]), other, &below, parting + 1)?;
+    }
+    Ok(assemble(slots, &path, parting, 0).lift(&path, parting, depth))
+}
+
+/// What a child has at a depth that is not below its node.
+fn slots_at(child: Child, depth: usize) -> Result<[Slot; ARITY], StorageError> {
+    match child.link {
+        Link::Node(node) => Ok(Arc::unwrap_or_clone(node).into_slots()),
+        Link::Run(run) if run.depth == depth => Ok(Arc::unwrap_or_clone(run).into_node().into_slots()),
+        Link::Run(run) => {
+            let mut slots = <[Slot; ARITY]>::default();
+            let slot = nibble(&run.path, depth);
+            slots[slot] = Slot::Child(Run::at(run, child.leaves, depth + 1));
+            Ok(slots)
+        }
+        Link::Stub => Err(StorageError::corrupt("two parts of the state tree overlap")),
+    }
+}
