@@ -365,5 +365,5 @@ fn check_certificate(backend: &dyn Backend, number: BatchNumber, value: &[u8]) -
     let header: BatchHeader = schema::decode("header", &header)?;
     let accumulator = load_accumulator(backend, number)?
         .ok_or_else(|| StorageError::corrupt("nodes of the accumulator up to it are missing"))?;
-    crate::commit::check_certificate(&certificate, &header, accumulator.root())
+    crate::stage::check_certificate(&certificate, &header, accumulator.root())
 }

@@ -11,9 +11,9 @@ use slipstream_types::{
 
 use crate::{
     backend::{Column, Direction, WriteBatch},
-    commit::check_certificate,
     error::{RECORD_BYTES_MAX, RECORD_KEY_BYTES_MAX, StorageError},
     schema::{self, GENESIS_KEY},
+    stage::check_certificate,
     store::{Store, load_accumulator, read_node, with_nodes},
 };
 

@@ -51,6 +51,7 @@ mod restore;
 mod schema;
 mod snapshot;
 mod spans;
+mod stage;
 mod state;
 mod store;
 #[cfg(test)]

@@ -204,7 +204,7 @@ impl Store {
         }
     }
 
-    fn is_snapshot_due(&self, number: BatchNumber) -> bool {
+    pub(crate) fn is_snapshot_due(&self, number: BatchNumber) -> bool {
         let config = &self.0.config;
         let interval = config.snapshot_interval_batches;
         interval > 0 && config.snapshots_kept > 0 && number.0.is_multiple_of(interval)

@@ -29,6 +29,7 @@ use crate::{
     prune::Floors,
     schema::{self, HEAD_KEY, HeadRecord},
     snapshot::Snapshot,
+    stage::Next,
     state::{
         Tree,
         load::{ColumnRows, load_tree},
@@ -65,6 +66,8 @@ pub(crate) struct Shared {
     head_sender: watch::Sender<BatchNumber>,
     /// Oldest first.
     pub(crate) snapshots: Mutex<Vec<Arc<Snapshot>>>,
+    /// States that there were: see [`Current::version`].
+    versions: AtomicU64,
     /// Raised by every new restore, so that the handle of an earlier one finds out.
     pub(crate) restore_generation: AtomicU64,
 }
@@ -73,6 +76,8 @@ pub(crate) struct Shared {
 pub(crate) struct Current {
     pub(crate) head: Head,
     pub(crate) record: HeadRecord,
+    /// Which state it is: a number of this process, so that a speculation knows what it stands on.
+    pub(crate) version: u64,
     /// Of this head, until a commit takes it to make the next head's of it.
     pub(crate) tree: Mutex<Option<Tree>>,
     /// The backend as it was right after the head's write.
@@ -150,6 +155,7 @@ impl Store {
             floors,
             head_sender: watch::Sender::new(head.unwrap_or_default()),
             snapshots: Mutex::default(),
+            versions: AtomicU64::new(1),
             restore_generation: AtomicU64::new(0),
         }));
         store.load_snapshots(head)?;
@@ -180,7 +186,10 @@ impl Store {
             delta_blob: Some(&delta_blob),
             ..CommitBatch::new(&header, &delta)
         };
-        self.commit_locked(None, &batch, None)
+        match self.stage(None, &batch, Next::of(Tree::default(), &delta)?) {
+            Ok(staged) => self.persist(None, staged, self.new_version(), None),
+            Err(refused) => Err(refused.error),
+        }
     }
 
     /// Whether there is a genesis.
@@ -230,17 +239,42 @@ impl Store {
     pub(crate) fn current_with_tree(&self) -> Result<(Arc<Current>, Tree), StorageError> {
         let _writer = self.0.writer.lock();
         let current = self.current()?;
-        let tree = current.tree.lock().clone();
-        // Taken and not put back: a write failed.
-        Ok((current, tree.ok_or(StorageError::Poisoned)?))
+        let tree = self.take_tree(&current)?;
+        *current.tree.lock() = Some(tree.clone());
+        Ok((current, tree))
+    }
+
+    /// The head's tree, to be changed. The caller holds the writer's lock.
+    pub(crate) fn take_tree(&self, current: &Current) -> Result<Tree, StorageError> {
+        if let Some(tree) = current.tree.lock().take() {
+            return Ok(tree);
+        }
+        // Taken and not put back, because a write or a read failed. After a read the rows are what they were.
+        self.check_poison()?;
+        checked_tree(&current.reader, &current.record, &current.head.header, self.0.config.tree_memory_mib)
+    }
+
+    /// The number of a new state.
+    pub(crate) fn new_version(&self) -> u64 {
+        self.0.versions.fetch_add(1, Ordering::Relaxed)
     }
 
     /// What was just written, with the rows as they are now. Its tree stays within the budget from here on.
-    pub(crate) fn current_of(&self, head: Head, record: HeadRecord, tree: Tree) -> Arc<Current> {
+    pub(crate) fn current_of(
+        &self,
+        head: Head,
+        record: HeadRecord,
+        version: u64,
+        tree: Option<Tree>,
+    ) -> Arc<Current> {
         let reader = self.0.backend.snapshot();
-        let mut tree = tree.read_from(ColumnRows::new(Arc::clone(&reader), record.active.column()));
-        tree.shrink(Tree::resident_max(self.0.config.tree_memory_mib));
-        Arc::new(Current { head, record, tree: Mutex::new(Some(tree)), reader })
+        let current = Current { head, record, version, tree: Mutex::default(), reader };
+        *current.tree.lock() = tree.map(|tree| {
+            let mut tree = tree.read_from(current.rows());
+            tree.shrink(Tree::resident_max(self.0.config.tree_memory_mib));
+            tree
+        });
+        Arc::new(current)
     }
 
     /// Makes a written head the current one. The caller holds the writer's lock.
@@ -290,6 +324,13 @@ impl Store {
     }
 }
 
+impl Current {
+    /// What its tree stands on.
+    pub(crate) fn rows(&self) -> Arc<ColumnRows> {
+        ColumnRows::new(Arc::clone(&self.reader), self.record.active.column())
+    }
+}
+
 /// Reads the head and checks that rows, accumulator and header belong together.
 pub(crate) fn load_current(
     reader: Arc<dyn Reader>,
@@ -310,16 +351,27 @@ pub(crate) fn load_current(
     }
     let accumulator = load_accumulator(&*reader, number)?
         .ok_or_else(|| StorageError::corrupt(format!("accumulator nodes of batch {number} are missing")))?;
-    let tree = load_tree(&reader, record.active.column(), tree_memory_mib)?;
-    if tree.root() != header.state_root {
-        return Err(StorageError::corrupt(format!(
-            "the state rows have the root {}, the header of batch {number} says {}",
-            tree.root(),
-            header.state_root
-        )));
+    let tree = Mutex::new(Some(checked_tree(&reader, &record, &header, tree_memory_mib)?));
+    Ok(Some(Current { head: Head { header, digest, accumulator }, record, version: 0, tree, reader }))
+}
+
+/// Rebuilds the tree of a head from its rows.
+fn checked_tree(
+    reader: &Arc<dyn Reader>,
+    record: &HeadRecord,
+    header: &BatchHeader,
+    tree_memory_mib: u64,
+) -> Result<Tree, StorageError> {
+    let tree = load_tree(reader, record.active.column(), tree_memory_mib)?;
+    if tree.root() == header.state_root {
+        return Ok(tree);
     }
-    let tree = Mutex::new(Some(tree));
-    Ok(Some(Current { head: Head { header, digest, accumulator }, record, tree, reader }))
+    Err(StorageError::corrupt(format!(
+        "the state rows have the root {}, the header of batch {} says {}",
+        tree.root(),
+        header.number,
+        header.state_root
+    )))
 }
 
 pub(crate) fn read_node(reader: &dyn Reader, position: NodePosition) -> Result<Option<Digest>, StorageError> {

@@ -13,9 +13,9 @@ use slipstream_types::{
 use super::{RESTORE_HEADERS_MAX, Restore, check_ahead};
 use crate::{
     backend::{Column, WriteBatch},
-    commit::put_header,
     error::{RestoreError, StorageError},
     schema::{self, HEAD_KEY, HeadRecord, RESTORE_KEY},
+    stage::put_header,
     state::{Tree, load::grow_tree},
     store::{Head, read_node},
 };
@@ -65,7 +65,7 @@ impl Restore {
         store.0.restore_generation.fetch_add(1, Ordering::AcqRel);
         let header = self.target.header.clone();
         let head = Head { digest: header.digest(), header, accumulator };
-        let restored = store.current_of(head, record, tree);
+        let restored = store.current_of(head, record, store.new_version(), Some(tree));
         store.install(Arc::clone(&restored));
         store.make_snapshot(&restored, certificate);
         Ok(())

@@ -27,11 +27,7 @@ impl Tree {
 
     /// Leaves in memory.
     pub(crate) fn resident(&self) -> u64 {
-        match &self.root {
-            Slot::Empty => 0,
-            Slot::Leaf(_) => 1,
-            Slot::Child(child) => child.resident.into(),
-        }
+        self.root.counts().resident.into()
     }
 
     /// Drops cold subtrees if more than `resident_max` leaves are in memory, and then an eighth more than it must, so that
@@ -50,8 +46,8 @@ impl Tree {
                 self.hand = (self.hand + 1) % count;
                 let node = Arc::make_mut(node);
                 cold.drop_below(&mut node.children[self.hand]);
-                root.resident = node.resident();
-                if u64::from(root.resident) <= target {
+                root.counts = node.counts();
+                if u64::from(root.counts.resident) <= target {
                     return;
                 }
             }
@@ -84,7 +80,7 @@ fn drop_between(child: &mut Child, depth: usize, first: Option<&Path>, last: Opt
         let through = |path: &&Path| nibble(path, depth) == slot;
         drop_between(child, depth + 1, first.filter(through), last.filter(through));
     }
-    child.resident = node.resident();
+    child.counts = node.counts();
 }
 
 struct Cold {
@@ -98,7 +94,7 @@ impl Cold {
     }
 
     fn drop_below(&self, child: &mut Child) {
-        if child.resident == 0 {
+        if child.counts.resident == 0 {
             return;
         }
         let node = match &mut child.link {
@@ -106,12 +102,12 @@ impl Cold {
             Link::Node(node) => node,
             Link::Run(run) => &mut Arc::make_mut(run).node,
         };
-        if child.leaves > STUB_LEAVES_MAX {
+        if child.counts.leaves > STUB_LEAVES_MAX {
             let node = Arc::make_mut(node);
             node.children.iter_mut().for_each(|child| self.drop_below(child));
-            child.resident = node.resident();
+            child.counts = node.counts();
         } else if self.includes(node) {
-            (child.link, child.resident) = (Link::Stub, 0);
+            (child.link, child.counts.resident) = (Link::Stub, 0);
         }
     }
 }

@@ -62,7 +62,7 @@ fn slots_at(child: Child, depth: usize) -> Result<[Slot; ARITY], StorageError> {
         Link::Run(run) => {
             let mut slots = <[Slot; ARITY]>::default();
             let slot = nibble(&run.path, depth);
-            slots[slot] = Slot::Child(Run::at(run, child.leaves, depth + 1));
+            slots[slot] = Slot::Child(Run::at(run, child.counts, depth + 1));
             Ok(slots)
         }
         Link::Stub => Err(StorageError::corrupt("two parts of the state tree overlap")),

@@ -5,7 +5,10 @@
 //! cheaper than 32 bytes more to copy and to fetch; those of a quarter of a full node are, so that a change of one slot
 //! costs 6 joins and not 15.
 
-use std::sync::Arc;
+use std::{
+    ops::{Add, Sub},
+    sync::Arc,
+};
 
 use slipstream_types::{
     Digest, Path,
@@ -37,10 +40,32 @@ pub(super) enum SlotRef<'a> {
 pub(super) struct Child {
     /// Of the subtree at the slot's depth.
     pub(super) hash: Digest,
-    pub(super) leaves: u32,
-    /// Leaves that are in memory.
-    pub(super) resident: u32,
+    pub(super) counts: Counts,
     pub(super) link: Link,
+}
+
+/// Leaves below a slot.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(super) struct Counts {
+    pub(super) leaves: u32,
+    /// Those in memory.
+    pub(super) resident: u32,
+}
+
+impl Add for Counts {
+    type Output = Counts;
+
+    fn add(self, other: Counts) -> Counts {
+        Counts { leaves: self.leaves + other.leaves, resident: self.resident + other.resident }
+    }
+}
+
+impl Sub for Counts {
+    type Output = Counts;
+
+    fn sub(self, other: Counts) -> Counts {
+        Counts { leaves: self.leaves - other.leaves, resident: self.resident - other.resident }
+    }
 }
 
 #[derive(Clone)]
@@ -110,6 +135,14 @@ impl Slot {
         }
     }
 
+    pub(super) fn counts(&self) -> Counts {
+        match self {
+            Slot::Empty => Counts::default(),
+            Slot::Leaf(_) => Counts { leaves: 1, resident: 1 },
+            Slot::Child(child) => child.counts,
+        }
+    }
+
     /// The same leaves at depth `to`, if at depth `from` they are all there is below `path`.
     pub(super) fn lift(self, path: &Path, from: usize, to: usize) -> Slot {
         match self {
@@ -131,10 +164,7 @@ impl SlotRef<'_> {
 
 impl Child {
     pub(super) fn of(node: Arc<Node>) -> Child {
-        let direct = node.leaves.len() as u32;
-        let leaves = node.children.iter().map(|child| child.leaves).sum::<u32>();
-        let hash = node.hash();
-        Child { hash, leaves: direct + leaves, resident: node.resident(), link: Link::Node(node) }
+        Child { hash: node.hash(), counts: node.counts(), link: Link::Node(node) }
     }
 
     fn lift(self, path: &Path, from: usize, to: usize) -> Child {
@@ -148,7 +178,7 @@ impl Child {
 
     /// Stands in while the real one is being changed.
     pub(super) fn take(&mut self) -> Child {
-        let empty = Child { hash: Digest::ZERO, leaves: 0, resident: 0, link: Link::Stub };
+        let empty = Child { hash: Digest::ZERO, counts: Counts::default(), link: Link::Stub };
         std::mem::replace(self, empty)
     }
 }
@@ -159,11 +189,10 @@ impl Run {
     }
 
     /// The run's node, standing at `depth` itself.
-    pub(super) fn at(run: Arc<Run>, leaves: u32, depth: usize) -> Child {
-        let (hash, resident) = (run.node.hash(), run.node.resident());
-        let hash = lift_hash(hash, &run.path, 4 * run.depth, 4 * depth);
+    pub(super) fn at(run: Arc<Run>, counts: Counts, depth: usize) -> Child {
+        let hash = lift_hash(run.node.hash(), &run.path, 4 * run.depth, 4 * depth);
         let link = if run.depth == depth { Link::Node(Arc::clone(&run.node)) } else { Link::Run(run) };
-        Child { hash, leaves, resident, link }
+        Child { hash, counts, link }
     }
 }
 
@@ -217,7 +246,7 @@ impl Node {
         let taken = match self.slot(slot) {
             SlotRef::Empty => 0,
             SlotRef::Leaf(leaf) => leaf.value_hash.0[0],
-            SlotRef::Child(child) => child.hash.0[0] ^ child.leaves as u8,
+            SlotRef::Child(child) => child.hash.0[0] ^ child.counts.leaves as u8,
         };
         kept ^ taken
     }
@@ -332,9 +361,10 @@ impl Node {
         self.fold(0, ARITY).hash()
     }
 
-    /// Leaves below it that are in memory.
-    pub(super) fn resident(&self) -> u32 {
-        self.leaves.len() as u32 + self.children.iter().map(|child| child.resident).sum::<u32>()
+    pub(super) fn counts(&self) -> Counts {
+        let own = self.leaves.len() as u32;
+        let own = Counts { leaves: own, resident: own };
+        self.children.iter().fold(own, |sum, child| sum + child.counts)
     }
 }
 

@@ -10,7 +10,7 @@ use slipstream_types::{
 
 use super::{
     RowSource, Update, no_rows,
-    node::{ARITY, Child, Link, Node, Run, Slot, SlotRef, assemble, first_nibble, lift_hash, nibble},
+    node::{ARITY, Child, Counts, Link, Node, Run, Slot, SlotRef, assemble, first_nibble, lift_hash, nibble},
     warm::warm,
 };
 use crate::error::StorageError;
@@ -203,8 +203,8 @@ impl Pass<'_> {
                 _ => Ok(build(&merged(leaf, updates), depth, self.generation)),
             },
             Slot::Child(child) => match child.link {
-                Link::Node(node) => self.apply_node(node, updates, depth),
-                Link::Run(run) => self.apply_run(run, child.leaves, updates, depth),
+                Link::Node(node) => self.apply_node(node, child.counts, updates, depth),
+                Link::Run(run) => self.apply_run(run, child.counts, updates, depth),
                 Link::Stub => {
                     let slot = resolve(&child, path, depth, self.rows, self.generation)?;
                     self.apply(slot, updates, depth)
@@ -213,37 +213,46 @@ impl Pass<'_> {
         }
     }
 
+    /// What becomes of a node with so many leaves.
     fn apply_node(
         &self,
         mut node: Arc<Node>,
+        mut counts: Counts,
         updates: &[Update],
         depth: usize,
     ) -> Result<Slot, StorageError> {
         let inner = Arc::make_mut(&mut node);
         inner.touched = self.generation;
         let mut changed = 0;
-        let mut reshaped = Vec::new();
+        let (mut added, mut reshaped) = (Counts::default(), Vec::new());
+        let mut take = |inner: &mut Node, slot: usize| {
+            let old = inner.take(slot);
+            counts = counts - old.counts();
+            old
+        };
+        let mut put = |inner: &mut Node, slot: usize, new: Slot| {
+            changed |= 1 << slot;
+            added = added + new.counts();
+            reshaped.extend(inner.put(slot, new).map(|new| (slot, new)));
+        };
         if updates.len() >= PARALLEL_MIN {
             let taken: Vec<_> =
-                groups(updates, depth).map(|(slot, group)| (slot, inner.take(slot), group)).collect();
+                groups(updates, depth).map(|(slot, group)| (slot, take(inner, slot), group)).collect();
             let done = taken
                 .into_par_iter()
                 .map(|(slot, old, group)| Ok((slot, self.enter(old, group, depth + 1)?)))
                 .collect::<Result<Vec<_>, StorageError>>()?;
-            for (slot, new) in done {
-                changed |= 1 << slot;
-                reshaped.extend(inner.put(slot, new).map(|new| (slot, new)));
-            }
+            done.into_iter().for_each(|(slot, new)| put(inner, slot, new));
         } else {
             for (slot, group) in groups(updates, depth) {
-                changed |= 1 << slot;
-                let new = self.apply(inner.take(slot), group, depth + 1)?;
-                reshaped.extend(inner.put(slot, new).map(|new| (slot, new)));
+                let new = self.apply(take(inner, slot), group, depth + 1)?;
+                put(inner, slot, new);
             }
         }
         if reshaped.is_empty() {
             inner.rehash(changed);
-            return Ok(Slot::Child(Child::of(node)));
+            let hash = inner.hash();
+            return Ok(Slot::Child(Child { hash, counts: counts + added, link: Link::Node(node) }));
         }
         Ok(inner.reshaped(reshaped, changed, &updates[0].0, depth))
     }
@@ -251,7 +260,7 @@ impl Pass<'_> {
     fn apply_run(
         &self,
         run: Arc<Run>,
-        leaves: u32,
+        counts: Counts,
         updates: &[Update],
         depth: usize,
     ) -> Result<Slot, StorageError> {
@@ -260,11 +269,11 @@ impl Pass<'_> {
         let parting = leaves_at(updates.first()).min(leaves_at(updates.last()));
         if parting >= run.depth {
             let Run { path, depth: below, node } = Arc::unwrap_or_clone(run);
-            return Ok(self.apply_node(node, updates, below)?.lift(&path, below, depth));
+            return Ok(self.apply_node(node, counts, updates, below)?.lift(&path, below, depth));
         }
         let path = run.path;
         let mut slots = <[Slot; ARITY]>::default();
-        slots[nibble(&path, parting)] = Slot::Child(Run::at(run, leaves, parting + 1));
+        slots[nibble(&path, parting)] = Slot::Child(Run::at(run, counts, parting + 1));
         for (slot, group) in groups(updates, parting) {
             slots[slot] = self.apply(std::mem::take(&mut slots[slot]), group, parting + 1)?;
         }

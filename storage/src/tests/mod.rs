@@ -9,6 +9,7 @@ mod model;
 mod prune;
 mod ranges;
 mod restore;
+mod run;
 
 use std::{collections::BTreeMap, sync::Arc};
 

@@ -1,5 +1,6 @@
 //! Committing verified batches, by execution or by their deltas.
 
+use rayon::prelude::*;
 use slipstream_executor::{
     BatchEnv, ExecuteError, ExecutorConfig, HintsMode, Outcome, Transaction, decode_body, execute, prefetch,
     seal,
@@ -19,6 +20,9 @@ use crate::{
     verify::{self, VerifiedRange},
 };
 
+/// Batches of deltas that are opened and committed at a time: bounds their memory, and how long a stop waits.
+const DELTA_BATCHES: usize = 16;
+
 /// Commits batches to the store. Blocking: it runs on a worker thread.
 pub(super) struct Applier {
     store: Store,
@@ -36,6 +40,18 @@ pub(super) struct Applied {
     pub(super) hinted_reads: u64,
     /// All reads of execution, where there were hints.
     pub(super) reads: u64,
+}
+
+impl Applied {
+    fn by_delta(header: &BatchHeader) -> Applied {
+        Applied { transactions: header.tx_count.into(), replayed: false, hinted_reads: 0, reads: 0 }
+    }
+}
+
+/// A delta, and what the index needs of the body beside it.
+struct OpenedDelta {
+    delta: Delta,
+    hashes: Vec<B256>,
 }
 
 /// A body made ready while the batch before it executes.
@@ -79,16 +95,19 @@ impl Applier {
         stop: &CancellationToken,
         done: &dyn Fn(Applied),
     ) -> Result<(), SyncError> {
+        if mode == RangeMode::Delta {
+            return self.apply_deltas(range, stop, done);
+        }
         let mut batches = range.batches().iter().peekable();
-        let mut next = batches.peek().map(|batch| self.prepare(batch, mode));
+        let mut next = batches.peek().map(|batch| self.prepare(batch));
         while let Some(batch) = batches.next() {
             let prepared = next.take().expect("one was prepared for every batch")?;
             if stop.is_cancelled() {
                 return Ok(());
             }
             let (committed, following) = rayon::join(
-                || self.commit(batch, prepared, mode, range.certificate()),
-                || batches.peek().map(|batch| self.prepare(batch, mode)),
+                || self.commit(batch, prepared, range.certificate()),
+                || batches.peek().map(|batch| self.prepare(batch)),
             );
             next = following;
             match committed {
@@ -102,10 +121,10 @@ impl Applier {
         Ok(())
     }
 
-    /// Decodes a body, recovers its senders and opens its hints; deltas need none of this.
-    fn prepare(&self, batch: &RangeBatch, mode: RangeMode) -> Result<Option<Prepared>, SyncError> {
-        let (RangeMode::Replay, Some(blob)) = (mode, &batch.body) else { return Ok(None) };
+    /// Decodes a body, recovers its senders and opens its hints.
+    fn prepare(&self, batch: &RangeBatch) -> Result<Prepared, SyncError> {
         let unreadable = |reason: String| SyncError::Unreadable { number: batch.header.number, reason };
+        let blob = batch.body.as_ref().ok_or_else(|| unreadable("the body is missing".into()))?;
         let body: Body = blob.open(BlobKind::Body).map_err(|error| unreadable(error.to_string()))?;
         let transactions =
             decode_body(&body, self.chain.chain_id).map_err(|error| unreadable(error.to_string()))?;
@@ -119,14 +138,13 @@ impl Applier {
                 })
             }
         };
-        Ok(Some(Prepared { body, transactions, hints }))
+        Ok(Prepared { body, transactions, hints })
     }
 
     fn commit(
         &self,
         batch: &RangeBatch,
-        prepared: Option<Prepared>,
-        mode: RangeMode,
+        prepared: Prepared,
         certificate: &Certificate,
     ) -> Result<Applied, SyncError> {
         let head = self.store.head()?;
@@ -137,11 +155,7 @@ impl Applier {
         }
         self.check_waypoint(&head, &batch.header, certificate)?;
         let certificate = (certificate.info.number == batch.header.number).then_some(certificate);
-        let done = match (mode, prepared) {
-            (RangeMode::Replay, Some(prepared)) => self.replay(batch, prepared, &head, certificate),
-            _ => self.apply_delta(batch, certificate),
-        };
-        match done {
+        match self.replay(batch, prepared, &head, certificate) {
             // Consensus committed the batch while it was executed here, on a state that was its own result already.
             Err(SyncError::Execute { .. } | SyncError::Diverged { .. })
                 if self.store.head()?.header.number >= batch.header.number =>
@@ -214,46 +228,91 @@ impl Applier {
         Ok(self.store.commit(commit, Some(speculation))?)
     }
 
-    fn apply_delta(
+    fn apply_deltas(
         &self,
-        batch: &RangeBatch,
-        certificate: Option<&Certificate>,
-    ) -> Result<Applied, SyncError> {
-        let header = &batch.header;
-        let unreadable = |reason: String| SyncError::Unreadable { number: header.number, reason };
+        range: &VerifiedRange,
+        stop: &CancellationToken,
+        done: &dyn Fn(Applied),
+    ) -> Result<(), SyncError> {
+        // A waypoint is checked on the head right before its batch.
+        let waypoint = self.waypoint.map(|waypoint| waypoint.number);
+        let parts = range.batches().chunk_by(|_, batch| Some(batch.header.number) != waypoint);
+        for batches in parts.flat_map(|part| part.chunks(DELTA_BATCHES)) {
+            if stop.is_cancelled() {
+                return Ok(());
+            }
+            let opened: Vec<OpenedDelta> =
+                batches.par_iter().map(|batch| self.open_delta(batch)).collect::<Result<_, SyncError>>()?;
+            self.commit_deltas(batches, &opened, range.certificate(), done)?;
+        }
+        Ok(())
+    }
+
+    fn commit_deltas(
+        &self,
+        batches: &[RangeBatch],
+        opened: &[OpenedDelta],
+        certificate: &Certificate,
+        done: &dyn Fn(Applied),
+    ) -> Result<(), SyncError> {
+        let mut commits: Vec<CommitBatch<'_>> = batches
+            .iter()
+            .zip(opened)
+            .map(|(batch, opened)| self.delta_commit(batch, opened, certificate))
+            .collect();
+        while let Some(first) = commits.first() {
+            let head = self.store.head()?;
+            if head.header.number.next() == first.header.number {
+                self.check_waypoint(&head, first.header, certificate)?;
+            }
+            let committed = self.store.commit_run(&commits);
+            let head = self.store.head()?.header.number;
+            let passed = commits.iter().take_while(|commit| commit.header.number <= head).count();
+            let passed: Vec<_> = commits.drain(..passed).collect();
+            match committed {
+                // A validator's consensus was faster: these batches are there already.
+                Err(StorageError::NotNext { head, number }) if head >= number => {}
+                Err(StorageError::StateRootMismatch { number, .. }) => {
+                    return Err(SyncError::Diverged { number, field: "state root" });
+                }
+                committed => {
+                    passed.iter().for_each(|commit| done(Applied::by_delta(commit.header)));
+                    committed?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn open_delta(&self, batch: &RangeBatch) -> Result<OpenedDelta, SyncError> {
+        let unreadable = |reason: String| SyncError::Unreadable { number: batch.header.number, reason };
         let blob = batch.delta.as_ref().ok_or_else(|| unreadable("the delta is missing".into()))?;
         let delta = Delta::open(blob).map_err(|error| unreadable(error.to_string()))?;
-        let body = batch.body.as_ref().filter(|_| self.history);
-        let hashes: Vec<B256> = match body {
+        let hashes = match batch.body.as_ref().filter(|_| self.history) {
             Some(body) => {
                 let body: Body = body.open(BlobKind::Body).map_err(|error| unreadable(error.to_string()))?;
                 body.transactions.iter().map(|raw| keccak256(&raw[..])).collect()
             }
             None => Vec::new(),
         };
-        let commit = CommitBatch {
-            header,
-            delta: &delta,
-            body,
+        Ok(OpenedDelta { delta, hashes })
+    }
+
+    fn delta_commit<'a>(
+        &self,
+        batch: &'a RangeBatch,
+        opened: &'a OpenedDelta,
+        certificate: &'a Certificate,
+    ) -> CommitBatch<'a> {
+        CommitBatch {
+            header: &batch.header,
+            delta: &opened.delta,
+            body: batch.body.as_ref().filter(|_| self.history),
             receipts: batch.receipts.as_ref().filter(|_| self.history),
-            delta_blob: Some(blob),
+            delta_blob: batch.delta.as_ref(),
             hints: None,
-            transaction_hashes: &hashes,
-            certificate,
-        };
-        match self.store.commit(commit, None) {
-            Err(StorageError::StateRootMismatch { number, .. }) => {
-                Err(SyncError::Diverged { number, field: "state root" })
-            }
-            committed => {
-                committed?;
-                Ok(Applied {
-                    transactions: header.tx_count.into(),
-                    replayed: false,
-                    hinted_reads: 0,
-                    reads: 0,
-                })
-            }
+            transaction_hashes: &opened.hashes,
+            certificate: (certificate.info.number == batch.header.number).then_some(certificate),
         }
     }
 

@@ -80,12 +80,10 @@ impl Contender for Ours {
     }
 
     fn commit(&mut self, prepared: Self::Prepared) -> Result<Committed> {
-        let mut updates = 0;
-        for (header, delta) in &prepared {
-            self.0.commit(CommitBatch::new(header, delta), None)?;
-            updates += delta.entries().len();
-        }
-        Ok(Committed { updates })
+        let batches: Vec<_> =
+            prepared.iter().map(|(header, delta)| CommitBatch::new(header, delta)).collect();
+        self.0.commit_run(&batches)?;
+        Ok(Committed { updates: prepared.iter().map(|(_, delta)| delta.entries().len()).sum() })
     }
 }
 
