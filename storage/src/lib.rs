@@ -58,7 +58,7 @@ mod store;
 mod tests;
 mod view;
 
-pub use backend::rocks::plain_database;
+pub use backend::rocks::{plain_database, plain_state_options};
 pub use blobs::Blobs;
 pub use check::{CheckProgress, CheckReport, DAMAGE_MAX};
 pub use chunk::{EncodedChunk, StateChunk, VerifiedChunk};

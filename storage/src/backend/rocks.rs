@@ -119,6 +119,14 @@ pub fn plain_database(config: &StorageConfig, dir: &Path) -> Result<DB, StorageE
     open_database(config, dir, &block_cache(config), &Arc::default())
 }
 
+/// The options of a state column's files, for [`plain_database`]'s callers that write some themselves.
+pub fn plain_state_options(config: &StorageConfig) -> Options {
+    let shape = Shape { cache: &block_cache(config), pin_indexes: true, index_floor: &Arc::default() };
+    let mut options = column_options(Column::StateA, &shape);
+    options.create_if_missing(true);
+    options
+}
+
 fn block_cache(config: &StorageConfig) -> Cache {
     Cache::new_lru_cache((config.block_cache_mib.max(1) << 20) as usize)
 }

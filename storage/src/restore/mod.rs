@@ -258,9 +258,6 @@ impl Restore {
         let added = self.store.guard(|_| run.append(chunk, spans))?;
 
         let mut progress = self.progress.lock();
-        if progress.resident() + run.tree.resident() > self.resident_max() {
-            run.drop_nodes();
-        }
         progress.rows_open += added;
         let goes_on = covered.last.successor().filter(|next| progress.todo.starting_at(*next).is_some());
         match goes_on.filter(|_| run.bytes < RUN_BYTES_MAX) {
@@ -336,11 +333,6 @@ impl Restore {
         Ok(())
     }
 
-    /// Leaves whose nodes may be in memory while rows are coming.
-    fn resident_max(&self) -> u64 {
-        Tree::resident_max(self.store.0.config.tree_memory_mib)
-    }
-
     fn put_missing_codes(
         &self,
         hashes: &BTreeSet<Digest>,
@@ -360,13 +352,6 @@ impl Restore {
             true => Ok(()),
             false => Err(RestoreError::Superseded { target: self.target.header.number }),
         }
-    }
-}
-
-impl Progress {
-    /// Leaves whose nodes are in memory, but for those of runs that are being written to.
-    fn resident(&self) -> u64 {
-        self.tree.resident() + self.runs.values().map(|run| run.tree.resident()).sum::<u64>()
     }
 }
 
@@ -409,20 +394,20 @@ impl Run {
             self.codes.extend(chunk::code_hash(row));
         }
         let covered = chunk.span();
-        if spans == [covered] {
+        if covers(&spans, covered) {
             self.tree.join(chunk.into_tree())?;
             self.in_tree.push(covered);
         }
         self.spans.extend(spans);
         Ok(self.rows - before)
     }
+}
 
-    /// Drops the tree's nodes but for those at its ends, where neighbours will join it.
-    fn drop_nodes(&mut self) {
-        if let (Some(first), Some(last)) = (self.in_tree.first(), self.in_tree.last()) {
-            self.tree.drop_between(&first.first, &last.last);
-        }
-    }
+/// Whether parts of a span, in order, are all of it.
+fn covers(parts: &[Span], span: Span) -> bool {
+    let (Some(first), Some(last)) = (parts.first(), parts.last()) else { return false };
+    let gapless = parts.windows(2).all(|pair| pair[0].last.successor() == Some(pair[1].first));
+    gapless && first.first == span.first && last.last == span.last
 }
 
 impl From<ChunkError> for StorageError {

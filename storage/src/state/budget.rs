@@ -5,15 +5,13 @@
 
 use std::sync::Arc;
 
-use slipstream_types::Path;
-
 use super::{
     Tree,
-    node::{Child, Link, Node, Slot, nibble},
+    node::{Child, Link, Node, Slot},
 };
 
 /// Leaves of the largest stub; bounds what touching one costs.
-const STUB_LEAVES_MAX: u32 = 256;
+pub(super) const STUB_LEAVES_MAX: u32 = 256;
 /// What a leaf in memory costs, with its share of the nodes.
 const LEAF_BYTES: u64 = 125;
 /// What is untouched for so many batches goes first; then what is untouched for fewer.
@@ -53,34 +51,6 @@ impl Tree {
             }
         }
     }
-
-    /// Drops, however warm, what lies between two paths and contains neither: of a tree that is still growing at both.
-    pub(crate) fn drop_between(&mut self, first: &Path, last: &Path) {
-        if let Slot::Child(root) = &mut self.root {
-            drop_between(root, 0, Some(first), Some(last));
-        }
-    }
-}
-
-/// The child stands at `depth` on the way to each of the paths that is given.
-fn drop_between(child: &mut Child, depth: usize, first: Option<&Path>, last: Option<&Path>) {
-    if first.is_none() && last.is_none() {
-        return Cold { generation: 0, age: 0 }.drop_below(child);
-    }
-    let (node, depth) = match &mut child.link {
-        Link::Stub => return,
-        Link::Node(node) => (node, depth),
-        Link::Run(run) => {
-            let run = Arc::make_mut(run);
-            (&mut run.node, run.depth)
-        }
-    };
-    let node = Arc::make_mut(node);
-    for (slot, child) in node.children_mut() {
-        let through = |path: &&Path| nibble(path, depth) == slot;
-        drop_between(child, depth + 1, first.filter(through), last.filter(through));
-    }
-    child.counts = node.counts();
 }
 
 struct Cold {

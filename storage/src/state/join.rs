@@ -18,7 +18,7 @@ impl Tree {
     /// Takes over the leaves of another tree. No leaf of either may stand between two of the other.
     ///
     /// # Errors
-    /// If the trees overlap where one of them has dropped its nodes: see [`Tree::drop_between`].
+    /// If the trees overlap where one of them has dropped its nodes: see [`Tree::sketch`].
     pub(crate) fn join(&mut self, other: Tree) -> Result<(), StorageError> {
         self.root = join(std::mem::take(&mut self.root), other.root, &Path::MIN, 0)?;
         Ok(())

@@ -74,12 +74,14 @@ pub(crate) fn grow_tree(
     let resident_max = Tree::resident_max(memory_mib);
     let load = |span: &Span| {
         let leaves = rows.leaves(&span.first, &span.last)?;
-        let mut part = Tree::build(&leaves);
         let count = leaves.len() as u64;
-        if resident.fetch_add(count, Ordering::Relaxed) + count > resident_max {
-            part.drop_between(&span.first, &span.last);
+        let part = if resident.fetch_add(count, Ordering::Relaxed) + count > resident_max {
+            let part = Tree::sketch(&leaves, &span.first, &span.last);
             resident.fetch_sub(count - part.resident(), Ordering::Relaxed);
-        }
+            part
+        } else {
+            Tree::build(&leaves)
+        };
         log_progress(loaded.fetch_add(count, Ordering::Relaxed), count);
         Ok(part)
     };

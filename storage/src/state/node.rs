@@ -310,12 +310,6 @@ impl Node {
         })
     }
 
-    /// Its children with their slots.
-    pub(super) fn children_mut(&mut self) -> impl Iterator<Item = (usize, &mut Child)> {
-        let map = self.child_map;
-        (0..ARITY).filter(move |slot| map >> slot & 1 == 1).zip(&mut self.children)
-    }
-
     /// Brings the kept hashes up to date after these slots changed.
     pub(super) fn rehash(&mut self, changed: u16) {
         if self.taken().count_ones() < QUARTERS_SLOTS_MIN {

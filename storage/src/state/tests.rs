@@ -119,11 +119,11 @@ proptest! {
     }
 
     #[test]
-    fn parts_join_to_the_whole_in_any_order_and_with_dropped_nodes(
+    fn parts_join_to_the_whole_in_any_order_with_and_without_nodes(
         paths in prop::collection::btree_set(path(), 1..80),
         cuts in prop::collection::btree_set(path(), 0..8),
         order in any::<u64>(),
-        dropped in any::<u8>(),
+        sketched in any::<u8>(),
     ) {
         let model: Model = paths.into_iter().map(|path| (path, Digest::tagged("test", &path.0))).collect();
         let mut firsts: Vec<Path> = cuts.into_iter().collect();
@@ -148,10 +148,10 @@ proptest! {
                 .range(first..=last)
                 .map(|(path, value_hash)| Leaf { path: *path, value_hash: *value_hash })
                 .collect();
-            let mut part = Tree::build(&part);
-            if dropped >> index & 1 == 1 {
-                part.drop_between(&first, &last);
-            }
+            let part = match sketched >> index & 1 == 1 {
+                true => Tree::sketch(&part, &first, &last),
+                false => Tree::build(&part),
+            };
             tree.join(part).unwrap();
         }
         prop_assert_eq!(tree.root(), tree::root(&leaves(&model)));
@@ -199,9 +199,10 @@ fn check_proof(tree: &Tree, model: &Model, first: &Path, last: &Path) -> Vec<Lea
     let inside = rows(model).leaves(first, last).unwrap();
     let proof = tree.prove(first, last).unwrap();
     assert_eq!(proof.verify(tree.root(), *first, *last, &inside), Ok(()));
-    let of_range = Tree::build(&inside);
-    let subtree = |prefix: &Path, bits| of_range.subtree(prefix, bits).unwrap();
-    assert_eq!(proof.verify_subtrees(tree.root(), *first, *last, subtree), Ok(()));
+    for of_range in [Tree::build(&inside), Tree::sketch(&inside, first, last)] {
+        let subtree = |prefix: &Path, bits| of_range.subtree(prefix, bits).unwrap();
+        assert_eq!(proof.verify_subtrees(tree.root(), *first, *last, subtree), Ok(()));
+    }
     inside
 }
 

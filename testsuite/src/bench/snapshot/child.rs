@@ -10,14 +10,16 @@ use std::{
 
 use anyhow::{Context, Result};
 use rayon::prelude::*;
-use rocksdb::{BlockBasedOptions, DB, DBCompressionType, IngestExternalFileOptions, Options, SstFileWriter};
+use rocksdb::{DB, IngestExternalFileOptions, Options, SstFileWriter};
 use serde::{Deserialize, Serialize};
-use slipstream_storage::{Restore, StorageConfig, Store, VerifiedChunk};
+use slipstream_storage::{Restore, StorageConfig, Store, VerifiedChunk, plain_state_options};
 
 use super::{PARTS, source};
 
 /// The block cache of the restoring store.
 pub(super) const CACHE_MIB: u64 = 32;
+/// The tree that the restoring store keeps in memory: a small machine's.
+const TREE_MIB: u64 = 64;
 /// Bytes of rows after which the floor begins a new file, as the restore does.
 const FILE_BYTES: usize = 32 << 20;
 const MEASURED: &str = "measured.json";
@@ -101,6 +103,7 @@ pub(super) fn rows_file(dir: &Path, part: u8) -> PathBuf {
 fn restore(work: &Path, files: &Path) -> Result<Measured> {
     let config = StorageConfig {
         block_cache_mib: CACHE_MIB,
+        tree_memory_mib: TREE_MIB,
         snapshot_interval_batches: 0,
         ..StorageConfig::default()
     };
@@ -138,15 +141,9 @@ fn read_length(file: &mut impl Read) -> Result<Option<usize>> {
     }
 }
 
-/// The options of a state column: the same files, but for proofs and hashes.
+/// A column of the same files as the store's.
 fn column_options() -> Options {
-    let mut table = BlockBasedOptions::default();
-    table.set_bloom_filter(10.0, false);
-    let mut options = Options::default();
-    options.create_if_missing(true);
-    options.set_compression_type(DBCompressionType::Lz4);
-    options.set_block_based_table_factory(&table);
-    options
+    plain_state_options(&StorageConfig { block_cache_mib: CACHE_MIB, ..StorageConfig::default() })
 }
 
 fn floor(work: &Path, files: &Path) -> Result<Measured> {

@@ -1,0 +1,79 @@
+//! A tree of stubs: hashes alone, for leaves whose rows are on disk and that nobody has asked for yet.
+//!
+//! What a restore verifies and what is loaded beyond the budget would make millions of nodes, most of them to be dropped at once.
+//! Here only their hashes are computed; a part gets its nodes when it is touched, as after [`Tree::shrink`].
+
+use slipstream_types::{
+    Digest, Path,
+    tree::{Leaf, Subtree},
+};
+
+use super::{
+    Tree,
+    budget::STUB_LEAVES_MAX,
+    node::{ARITY, Child, Counts, Link, Slot, assemble, first_nibble, nibble},
+};
+
+impl Tree {
+    /// The tree of all leaves between two paths, sorted by path, each path once. Only on the ways to both paths there are
+    /// nodes, so that [`Tree::join`] finds what it needs where a neighbour follows.
+    pub(crate) fn sketch(leaves: &[Leaf], first: &Path, last: &Path) -> Tree {
+        // All at once: none waits for another.
+        let hashes: Vec<Digest> = leaves.iter().map(Leaf::hash).collect();
+        let part = Part { leaves, hashes: &hashes };
+        Tree { root: part.slot(0, Some(first), Some(last)), ..Tree::default() }
+    }
+}
+
+/// Leaves with their hashes.
+#[derive(Clone, Copy)]
+struct Part<'a> {
+    leaves: &'a [Leaf],
+    hashes: &'a [Digest],
+}
+
+impl<'a> Part<'a> {
+    fn split_at(self, index: usize) -> (Part<'a>, Part<'a>) {
+        let ((leaves, more_leaves), (hashes, more_hashes)) =
+            (self.leaves.split_at(index), self.hashes.split_at(index));
+        (Part { leaves, hashes }, Part { leaves: more_leaves, hashes: more_hashes })
+    }
+
+    /// What stands at `depth`, on the way to each of the paths that is given.
+    fn slot(self, depth: usize, first: Option<&Path>, last: Option<&Path>) -> Slot {
+        let (start, end) = match self.leaves {
+            [] => return Slot::Empty,
+            [leaf] => return Slot::Leaf(*leaf),
+            [start, .., end] => (&start.path, &end.path),
+        };
+        let count = self.leaves.len() as u32;
+        if first.is_none() && last.is_none() && count <= STUB_LEAVES_MAX {
+            let counts = Counts { leaves: count, resident: 0 };
+            return Slot::Child(Child { hash: self.subtree(4 * depth).hash(), counts, link: Link::Stub });
+        }
+        let parting = first_nibble(start, end);
+        let through = |path: &&Path| first_nibble(path, start) >= parting;
+        let (first, last) = (first.filter(through), last.filter(through));
+        let mut rest = self;
+        let slots = std::array::from_fn::<_, ARITY, _>(|i| {
+            let (slot, after) =
+                rest.split_at(rest.leaves.partition_point(|leaf| nibble(&leaf.path, parting) <= i));
+            rest = after;
+            let at = |path: &&Path| nibble(path, parting) == i;
+            slot.slot(parting + 1, first.filter(at), last.filter(at))
+        });
+        assemble(slots, start, parting, 0).lift(start, parting, depth)
+    }
+
+    /// As [`slipstream_types::tree::subtree`].
+    fn subtree(self, bit: usize) -> Subtree {
+        match self.hashes {
+            [] => Subtree::Empty,
+            [hash] => Subtree::Leaf(*hash),
+            _ => {
+                let (left, right) = self.split_at(self.leaves.partition_point(|leaf| !leaf.path.bit(bit)));
+                Subtree::parent(left.subtree(bit + 1), right.subtree(bit + 1))
+            }
+        }
+    }
+}
