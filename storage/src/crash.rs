@@ -32,6 +32,8 @@ pub enum Step {
     Reclaim,
     /// A restore is recorded: a new one, or one that goes on with a newer target.
     RestoreStart,
+    /// A run of rows is made durable beside the unused state column.
+    RestoreSeal,
     /// A run of rows is linked into the unused state column.
     RestoreRows,
     /// The progress is recorded, after the rows that it counts.
@@ -46,11 +48,15 @@ pub enum Step {
     MakeSnapshot,
     /// An old snapshot is freed.
     DropSnapshot,
+    /// The batches below which no blob of a kind is served any more are recorded.
+    PruneRecord,
+    /// The files of one kind of blob that hold only such batches are dropped.
+    PruneDrop,
 }
 
 impl Step {
     /// Every step.
-    pub const ALL: [Step; 14] = [
+    pub const ALL: [Step; 17] = [
         Step::Open,
         Step::Initialize,
         Step::Commit,
@@ -58,6 +64,7 @@ impl Step {
         Step::PutRecord,
         Step::Reclaim,
         Step::RestoreStart,
+        Step::RestoreSeal,
         Step::RestoreRows,
         Step::RestoreChunk,
         Step::RestoreCode,
@@ -65,6 +72,8 @@ impl Step {
         Step::RestoreDiscard,
         Step::MakeSnapshot,
         Step::DropSnapshot,
+        Step::PruneRecord,
+        Step::PruneDrop,
     ];
 
     fn name(self) -> &'static str {
@@ -76,6 +85,7 @@ impl Step {
             Step::PutRecord => "put-record",
             Step::Reclaim => "reclaim",
             Step::RestoreStart => "restore-start",
+            Step::RestoreSeal => "restore-seal",
             Step::RestoreRows => "restore-rows",
             Step::RestoreChunk => "restore-chunk",
             Step::RestoreCode => "restore-code",
@@ -83,6 +93,8 @@ impl Step {
             Step::RestoreDiscard => "restore-discard",
             Step::MakeSnapshot => "make-snapshot",
             Step::DropSnapshot => "drop-snapshot",
+            Step::PruneRecord => "prune-record",
+            Step::PruneDrop => "prune-drop",
         }
     }
 }

@@ -101,7 +101,7 @@ impl Store {
     /// Returns what went, per kind that was ever pruned.
     ///
     /// # Errors
-    /// What the disk says. Nothing that is still announced was dropped then.
+    /// What the disk says; the store refuses further work then. Nothing that is still announced was dropped.
     pub fn prune(&self) -> Result<Vec<Pruned>, StorageError> {
         let target = {
             let _writer = self.0.writer.lock();
@@ -115,7 +115,7 @@ impl Store {
             }
             target
         };
-        drop_files(&*self.0.backend, &target, false)
+        self.guard(|backend| drop_files(backend, &target, false))
     }
 
     /// Below this batch no blob of the kind is served.

@@ -45,7 +45,8 @@ fn around<T>(
     Ok(result)
 }
 
-/// A run whose rows become visible in a step. Before that it has left nothing that outlives the next start.
+/// A run whose rows become durable in one step and visible in another. Before the second it has left nothing that outlives the
+/// next start.
 struct FaultyRun {
     inner: Box<dyn SortedRun>,
     faults: Faults,
@@ -57,7 +58,7 @@ impl SortedRun for FaultyRun {
     }
 
     fn seal(&mut self) -> Result<(), StorageError> {
-        self.inner.seal()
+        around(&self.faults, Step::RestoreSeal, || self.inner.seal())
     }
 
     fn ingest(self: Box<Self>) -> Result<(), StorageError> {
@@ -66,7 +67,7 @@ impl SortedRun for FaultyRun {
     }
 }
 
-/// The step that a write makes; none of an empty one, nor of pruning, which has tests of its own.
+/// The step that a write makes; none of an empty one.
 ///
 /// # Panics
 /// On a write of no known step: a new kind of write needs a name of its own, or no test would crash around it.
@@ -77,7 +78,8 @@ fn step_of(batch: &WriteBatch) -> Option<Step> {
         Write::Put(Column::Meta, key, value) if key == HEAD_KEY => Some(value),
         _ => None,
     });
-    let progress = any(&|write| matches!(write, Write::Put(Column::Meta, key, _) if key == RESTORE_KEY));
+    let sets = |name: &[u8]| any(&|write| matches!(write, Write::Put(Column::Meta, key, _) if key == name));
+    let progress = sets(RESTORE_KEY);
     let ends = any(&|write| matches!(write, Write::Delete(Column::Meta, key) if key == RESTORE_KEY));
     let clears = any(&|write| matches!(write, Write::Clear(_)));
     Some(match head {
@@ -92,10 +94,8 @@ fn step_of(batch: &WriteBatch) -> Option<Step> {
         None if puts(Column::Records) => Step::PutRecord,
         None if puts(Column::Certificates) => Step::PutCertificate,
         None if puts(Column::Codes) => Step::RestoreCode,
+        None if sets(PRUNED_KEY) => Step::PruneRecord,
         None if batch.0.is_empty() => return None,
-        None if any(&|write| matches!(write, Write::Put(Column::Meta, key, _) if key == PRUNED_KEY)) => {
-            return None;
-        }
         None => panic!("this write makes no step of crash::Step, give it one: {:?}", batch.0),
     })
 }
@@ -137,7 +137,7 @@ impl Backend for FaultyBackend {
     }
 
     fn drop_below(&self, column: Column, below: &[u8]) -> Result<Dropped, StorageError> {
-        self.inner.drop_below(column, below)
+        self.around(Step::PruneDrop, || self.inner.drop_below(column, below))
     }
 
     fn forget_transactions_below(&self, number: u64) {

@@ -1,4 +1,4 @@
-//! Kills a process that commits, and looks at what it left. The process is this test binary, started again.
+//! Kills a process that commits and prunes, and looks at what it left. The process is this test binary, started again.
 
 use std::{
     io::{BufRead, BufReader, Write},
@@ -9,11 +9,17 @@ use std::{
 use slipstream_types::Path;
 
 use super::*;
+use crate::PruneConfig;
 
+const KINDS: [BlobKind; 4] = [BlobKind::Body, BlobKind::Receipts, BlobKind::Delta, BlobKind::Hints];
+/// Per kind of [`KINDS`].
+const WINDOWS: [u64; 4] = [6, 0, 11, 3];
 const DIR_VARIABLE: &str = "SLIPSTREAM_STORAGE_CRASH_DIR";
 
 fn crash_config() -> StorageConfig {
-    StorageConfig { snapshot_interval_batches: 7, fsync: true, ..config() }
+    let [bodies, receipts, deltas, hints] = WINDOWS;
+    let prune = PruneConfig { bodies, receipts, deltas, hints };
+    StorageConfig { snapshot_interval_batches: 7, fsync: true, prune, ..config() }
 }
 
 /// What batch `number` changes: some rows, one of them deleted again by a later batch.
@@ -42,6 +48,9 @@ fn commit_until_killed() {
         let root = store.speculate(&delta).unwrap().root();
         let made = seal(&head.header, &head.accumulator, delta, root);
         store.commit(made.batch(), None).unwrap();
+        if made.header.number.0.is_multiple_of(3) {
+            store.prune().unwrap();
+        }
         let mut out = std::io::stdout();
         writeln!(out, "committed {}", made.header.number).unwrap();
         out.flush().unwrap();
@@ -89,11 +98,15 @@ fn a_kill_at_any_moment_leaves_whole_batches() {
             let mut made = seal(&ledger.head, &ledger.accumulator, delta(number), stored.state_root);
             made.certificate.signatures = certificate.signatures.clone();
             assert_eq!((&stored, &certificate), (&made.header, &made.certificate));
-            for kind in [BlobKind::Body, BlobKind::Receipts, BlobKind::Delta, BlobKind::Hints] {
-                assert!(store.blob(kind, BatchNumber(number)).unwrap().is_some());
+            let kept = |kind: BlobKind| store.lowest(kind).unwrap().unwrap() <= BatchNumber(number);
+            for (kind, window) in KINDS.into_iter().zip(WINDOWS) {
+                let blob = store.blob(kind, BatchNumber(number)).unwrap();
+                assert_eq!(blob.is_some(), kept(kind), "{} {number} at {head}", kind.name());
+                assert!(kept(kind) || (window > 0 && number + window <= head), "{} {number}", kind.name());
             }
             let found = store.find_transaction(&transaction_hash(BatchNumber(number), 1)).unwrap();
-            assert_eq!(found, Some((BatchNumber(number), 1)));
+            let kept = kept(BlobKind::Body);
+            assert_eq!(found, kept.then_some((BatchNumber(number), 1)));
             ledger.accumulator.append(stored.digest());
             ledger.head = stored;
         }

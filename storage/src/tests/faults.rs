@@ -4,7 +4,9 @@ use super::{
     restore::{headers, served, target},
     *,
 };
-use crate::{CrashPoint, Faults, Step, StorageError, backend::faulty::FaultyBackend};
+use crate::{CrashPoint, Faults, PruneConfig, Step, StorageError, backend::faulty::FaultyBackend};
+
+const WINDOWS: PruneConfig = PruneConfig { bodies: 2, receipts: 0, deltas: 3, hints: 0 };
 
 /// One life of a store that passes every step but those of opening and of given up restores.
 fn live(store: &Store, source: &Store) -> Result<(), StorageError> {
@@ -16,6 +18,9 @@ fn live(store: &Store, source: &Store) -> Result<(), StorageError> {
         store.put_certificate(&made.certificate)?;
         store.put_record("vote", &[number])?;
         ledger.advance(&made);
+        if number % 6 == 0 {
+            store.prune()?;
+        }
     }
     restore(store, source)
 }
@@ -50,10 +55,35 @@ fn check_left(store: &Store, source: &Store) {
     assert_eq!(head.header.state_root, expected);
     let vote = store.record("vote").unwrap().map_or(0, |vote| u64::from(vote[0]));
     assert!(vote <= number && number.min(12) <= vote + 1, "record {vote} at batch {number}");
+    if number <= 12 {
+        check_pruned(store, number);
+    }
+}
+
+/// What is announced is served and nothing below it, also after pruning was cut short; and the next pruning goes all the way.
+fn check_pruned(store: &Store, head: u64) {
+    for pruned in [false, true] {
+        if pruned {
+            store.prune().unwrap();
+        }
+        for (kind, window) in [(BlobKind::Body, WINDOWS.bodies), (BlobKind::Delta, WINDOWS.deltas)] {
+            let lowest = store.lowest(kind).unwrap().map_or(head + 1, |lowest| lowest.0);
+            for number in 1..=head {
+                let served = store.blob(kind, BatchNumber(number)).unwrap().is_some();
+                assert_eq!(served, number >= lowest, "{} {number}, announced from {lowest}", kind.name());
+            }
+            assert!(
+                lowest <= (head + 1).saturating_sub(window).max(1),
+                "too much of {} is gone",
+                kind.name()
+            );
+            assert!(!pruned || lowest + window > head, "{} from {lowest} on is left", kind.name());
+        }
+    }
 }
 
 fn fails_and_comes_back(step: Step, on_disk: bool, source: &Store) {
-    let config = StorageConfig { snapshot_interval_batches: 4, ..config() };
+    let config = StorageConfig { snapshot_interval_batches: 4, prune: WINDOWS, ..config() };
     for point in [CrashPoint::Before(step), CrashPoint::After(step)] {
         for passing in [1, 2] {
             let (dir, memory) = (tempfile::tempdir().unwrap(), MemoryBackend::default());

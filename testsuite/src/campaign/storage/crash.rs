@@ -11,12 +11,12 @@ use std::{
 use anyhow::{Context, Result, bail, ensure};
 use rand::Rng;
 use slipstream_storage::{CrashPoint, Step, Store};
-use slipstream_types::{BatchNumber, Path, StateKey};
+use slipstream_types::{BatchNumber, BlobKind, Path, StateKey};
 
 use super::{
     audit::{Demand, audit},
     chain::{Chain, History, State},
-    life::{self, config, follower_dir, leader_dir},
+    life::{self, WINDOWS, config, follower_config, follower_dir, leader_dir},
     naive,
 };
 
@@ -122,7 +122,8 @@ impl Patient {
             head.unwrap_or_default() == told || head == Some(told.next()),
             "the leader is at {head:?}, it had told {told}"
         );
-        let follower = Store::open(&config(true), &follower_dir(self.dir.path())).context("the follower")?;
+        let dir = follower_dir(self.dir.path());
+        let follower = Store::open(&follower_config(), &dir).context("the follower")?;
         let partial = Demand { complete: false, ..strict };
         let followed = audit(&follower, &mut self.history, partial).context("the follower")?.head;
         let told = self.follower;
@@ -132,6 +133,9 @@ impl Patient {
         );
         self.follower = followed.unwrap_or_default();
         self.restore_left(&leader, &follower)?;
+        if let Some(head) = followed {
+            self.prune_left(&follower, head).context("the follower prunes")?;
+        }
         leader.initialize(&self.chain.genesis())?;
         life::settle(&leader, &self.chain)?;
         life::step(&leader, &self.chain).context("the leader cannot go on")?;
@@ -156,6 +160,30 @@ impl Patient {
         ensure!(restore.rows() == expected, "the restore counts {} rows of {expected}", restore.rows());
         Ok(())
     }
+
+    /// Pruning that was cut short comes to its end: of each kind the window is left, as far as it was there, and no more.
+    fn prune_left(&mut self, follower: &Store, head: BatchNumber) -> Result<()> {
+        let kinds = [BlobKind::Body, BlobKind::Receipts, BlobKind::Delta, BlobKind::Hints];
+        let before = kinds.map(|kind| follower.lowest(kind));
+        follower.prune()?;
+        let windows = [WINDOWS.bodies, WINDOWS.receipts, WINDOWS.deltas, WINDOWS.hints];
+        for ((kind, window), before) in kinds.into_iter().zip(windows).zip(before) {
+            let floor = BatchNumber((head.0 + 1).saturating_sub(window));
+            let (lowest, expected) = (follower.lowest(kind)?, before?.map(|lowest| lowest.max(floor)));
+            let name = kind.name();
+            ensure!(lowest == expected, "{name} are announced from {lowest:?} on, not from {expected:?}");
+            for number in (1..=head.0).map(BatchNumber) {
+                let blob = follower.blob(kind, number)?;
+                ensure!(number >= floor || blob.is_none(), "the {name} of batch {number} are still served");
+                if expected.is_some_and(|lowest| lowest <= number) {
+                    let made = self.history.at(number)?.made.as_ref();
+                    let due = made.and_then(|made| made.blobs.iter().find(|(made, _)| *made == kind));
+                    ensure!(blob.as_ref() == due.map(|(_, blob)| blob), "the {name} of {number} are wrong");
+                }
+            }
+        }
+        Ok(())
+    }
 }
 
 /// Which passing of a point to die at: as far in as one life reaches.
@@ -165,9 +193,11 @@ pub(super) fn random_passing(point: CrashPoint, rng: &mut impl Rng) -> u64 {
         Step::RestoreDiscard => 1,
         Step::Initialize | Step::RestoreStart | Step::RestoreFinish | Step::DropSnapshot => 2,
         // The state is small: its rows are one run.
-        Step::RestoreRows | Step::RestoreChunk => 2,
-        Step::Open | Step::Reclaim | Step::RestoreCode | Step::MakeSnapshot => 3,
-        Step::PutCertificate => 8,
+        Step::RestoreSeal | Step::RestoreRows | Step::RestoreChunk => 2,
+        // Not every restore brings code that is new.
+        Step::RestoreCode => 2,
+        Step::Open | Step::Reclaim | Step::MakeSnapshot | Step::PruneRecord => 3,
+        Step::PutCertificate | Step::PruneDrop => 8,
         Step::Commit | Step::PutRecord => 30,
     };
     rng.random_range(1..=max)

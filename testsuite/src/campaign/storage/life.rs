@@ -1,5 +1,5 @@
 //! What a killed process was doing: a leader that commits the chain and makes snapshots, and a follower that restores from
-//! them, gives restores up, follows batch by batch and is reopened. Between them they pass every crash point.
+//! them, gives restores up, follows batch by batch, prunes and is reopened. Between them they pass every crash point.
 //!
 //! Each life goes on with whatever the one before it left, as a restarted node does.
 
@@ -11,7 +11,7 @@ use std::{
 use anyhow::{Context, Result};
 use clap::Args;
 use slipstream_storage::{
-    CommitBatch, CrashPoint, Faults, Restore, RestoreTarget, Snapshot, StorageConfig, Store,
+    CommitBatch, CrashPoint, Faults, PruneConfig, Restore, RestoreTarget, Snapshot, StorageConfig, Store,
 };
 use slipstream_types::{BatchNumber, BlobKind, Delta, Path};
 
@@ -26,8 +26,10 @@ pub(super) const VOTE: &str = "vote";
 /// Small chunks, so that a restore has many.
 const CHUNK_BYTES: usize = 2_000;
 const RESTORE_HEADERS: u64 = 4;
+/// What the follower keeps of the batches that it has: less than it gets in a round, and not the same of every kind.
+pub(super) const WINDOWS: PruneConfig = PruneConfig { bodies: 1, receipts: 3, deltas: 5, hints: 2 };
 
-/// The settings of every store of the campaign.
+/// The settings of every store of the campaign, but for what the follower prunes.
 pub(super) fn config(fsync: bool) -> StorageConfig {
     StorageConfig {
         block_cache_mib: 8,
@@ -38,6 +40,11 @@ pub(super) fn config(fsync: bool) -> StorageConfig {
         disk_free_min_mib: 0,
         ..StorageConfig::default()
     }
+}
+
+/// The follower's settings.
+pub(super) fn follower_config() -> StorageConfig {
+    StorageConfig { prune: WINDOWS, ..config(true) }
 }
 
 /// The leader's directory.
@@ -104,17 +111,18 @@ struct Life {
 impl Life {
     fn open(options: &LifeOptions, faults: Faults) -> Result<Life> {
         let chain = Chain { seed: options.seed, body_bytes: 300 };
-        let open = |dir: PathBuf| -> Result<Store> {
-            let store = Store::open_with(&config(true), &dir, &faults)?;
+        let open = |config: StorageConfig, dir: PathBuf| -> Result<Store> {
+            let store = Store::open_with(&config, &dir, &faults)?;
             store.initialize(&chain.genesis())?;
             Ok(store)
         };
-        let (leader, follower) = (open(leader_dir(&options.dir))?, open(follower_dir(&options.dir))?);
+        let leader = open(config(true), leader_dir(&options.dir))?;
+        let follower = open(follower_config(), follower_dir(&options.dir))?;
         settle(&leader, &chain)?;
         Ok(Life { chain, dir: options.dir.clone(), faults, leader, follower })
     }
 
-    /// A few batches, one of them with a snapshot, then the follower catches up in one of its ways.
+    /// A few batches, one of them with a snapshot, then the follower catches up in one of its ways, and prunes.
     fn round(&mut self) -> Result<()> {
         let head = self.leader.head()?.header.number.0;
         let end = (head / SNAPSHOT_INTERVAL + 1) * SNAPSHOT_INTERVAL + 2;
@@ -129,11 +137,12 @@ impl Life {
             self.restore(info.number, gives_up)?;
         }
         self.follow()?;
+        self.follower.prune()?;
         // Opening frees a restore that was given up.
         let dir = follower_dir(&self.dir);
         let gone = std::mem::replace(&mut self.follower, Store::memory(&config(false)));
         drop(gone);
-        self.follower = Store::open_with(&config(true), &dir, &self.faults)?;
+        self.follower = Store::open_with(&follower_config(), &dir, &self.faults)?;
         Ok(())
     }
 
