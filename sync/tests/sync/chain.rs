@@ -31,6 +31,11 @@ pub(crate) struct Chain {
 impl Chain {
     /// A chain of `batches` batches: transfers, a contract's creation, and calls of it.
     pub(crate) fn new(batches: u64) -> Chain {
+        Self::with_accounts(batches, 0)
+    }
+
+    /// As [`Chain::new`], on a genesis with that many accounts more.
+    pub(crate) fn with_accounts(batches: u64, accounts: u64) -> Chain {
         let keys: Vec<_> = (1..=4).map(|i| SecretKey::from_seed([i; 32])).collect();
         let sender = SigningKey::from_slice(&[9; 32]).unwrap();
         let validators = keys
@@ -45,7 +50,10 @@ impl Chain {
             chain: ChainConfig::default(),
             timestamp_ms: 1_700_000_000_000,
             validators: BoundedVec::new(validators).unwrap(),
-            accounts: [(address_of(&sender), rich)].into(),
+            accounts: (0..accounts)
+                .map(|i| (Address::from_word(keccak256(i.to_be_bytes())), rich.clone()))
+                .chain([(address_of(&sender), rich.clone())])
+                .collect(),
         };
         let config = StorageConfig { snapshot_interval_batches: 10, snapshots_kept: 2, ..Default::default() };
         let store = Store::memory(&config);
@@ -71,6 +79,12 @@ impl Chain {
             raw.push(self.sign(TxKind::Call(to), 1_000 + i, Bytes::new()));
         }
         self.append(Body::new(raw).unwrap())
+    }
+
+    /// Appends one batch that changes few rows, and the same ones every time.
+    pub(crate) fn extend_quietly(&mut self) {
+        let raw = self.sign(TxKind::Call(address_of(&self.sender)), 1, Bytes::new());
+        self.append(Body::new(vec![raw]).unwrap());
     }
 
     fn append(&mut self, body: Body) -> (slipstream_types::BatchHeader, Certificate) {

@@ -4,3 +4,4 @@
 mod chain;
 mod liars;
 mod modes;
+mod retarget;

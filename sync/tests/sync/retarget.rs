@@ -1,0 +1,155 @@
+//! Goal: a restore whose snapshot the peers drop goes on with their next one and keeps what is still right.
+
+use std::{
+    collections::BTreeMap,
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicUsize, Ordering},
+    },
+    time::Duration,
+};
+
+use slipstream_network::{BoxFuture, Handler, MemoryHub, PeerId, Protocol, Refusal};
+use slipstream_storage::{StateChunk, StorageConfig, Store};
+use slipstream_sync::{Mode, SnapshotStatus, SyncConfig, SyncServer, SyncStatus, protocol::Request};
+use slipstream_types::{BatchNumber, Blob, BlobKind, codec};
+use tokio_util::sync::CancellationToken;
+
+use crate::chain::{Chain, Following, peer};
+
+const MAX: usize = 64 << 20;
+/// Enough that what one check covers is a part of them.
+const ACCOUNTS: u64 = 80_000;
+/// The snapshot that a restore begins with, and the one that it ends with.
+const DROPPED: BatchNumber = BatchNumber(30);
+const NEXT: BatchNumber = BatchNumber(50);
+/// Chunks of the first snapshot that are served: most of its 64.
+const CHUNKS: usize = 58;
+
+/// What all peers have in common.
+#[derive(Default)]
+struct Supply {
+    /// Chunks of the first snapshot that were asked for.
+    asked: AtomicUsize,
+    /// Ends the wait of whoever asked for more than [`CHUNKS`].
+    dropped: CancellationToken,
+    /// Rows sent, by snapshot.
+    rows: Mutex<BTreeMap<BatchNumber, u64>>,
+}
+
+impl Supply {
+    fn rows(&self, number: BatchNumber) -> u64 {
+        self.rows.lock().unwrap().get(&number).copied().unwrap_or_default()
+    }
+}
+
+/// Serves all but the last chunks of the first snapshot.
+struct Server {
+    server: SyncServer,
+    supply: Arc<Supply>,
+}
+
+impl Handler for Server {
+    fn request<'a>(
+        &'a self,
+        peer: PeerId,
+        _protocol: Protocol,
+        payload: Vec<u8>,
+    ) -> BoxFuture<'a, Result<Vec<u8>, Refusal>> {
+        Box::pin(async move {
+            let request: Request = codec::decode("request", &payload, MAX).unwrap();
+            if matches!(request, Request::Chunk { number: DROPPED, .. })
+                && self.supply.asked.fetch_add(1, Ordering::AcqRel) >= CHUNKS
+            {
+                self.supply.dropped.cancelled().await;
+            }
+            let answer = self.server.handle(peer, payload).await?;
+            if let Request::Chunk { number, .. } = request {
+                let chunk = Blob::from_bytes(answer.clone()).unwrap();
+                let chunk: StateChunk = chunk.open(BlobKind::StateChunk).unwrap();
+                *self.supply.rows.lock().unwrap().entry(number).or_default() += chunk.rows.len() as u64;
+            }
+            Ok(answer)
+        })
+    }
+
+    fn broadcast<'a>(&'a self, _peer: PeerId, _payload: Vec<u8>) -> BoxFuture<'a, ()> {
+        Box::pin(async {})
+    }
+}
+
+/// A node in the middle of a restore whose peers have dropped the snapshot.
+struct Stranded {
+    chain: Chain,
+    supply: Arc<Supply>,
+    node: Following,
+}
+
+impl Stranded {
+    async fn new(hub: &MemoryHub, peers: &[PeerId]) -> Stranded {
+        let mut chain = Chain::with_accounts(DROPPED.0, ACCOUNTS);
+        let supply = Arc::new(Supply::default());
+        for id in peers {
+            let server = SyncServer::new(chain.store.clone());
+            hub.join(*id, Arc::new(Server { server, supply: supply.clone() }));
+        }
+        let store = Store::memory(&StorageConfig { snapshot_interval_batches: 0, ..Default::default() });
+        store.initialize(&chain.genesis).unwrap();
+        let config = SyncConfig { mode: Mode::Snapshot, ..Default::default() };
+        let node = Following::start_with(hub, peer(9), store, config, None, peers).await;
+        eventually(&node, "all that is served is restored", |status| {
+            let restored = status.snapshot.as_ref().map_or(0, |snapshot| snapshot.rows);
+            supply.asked.load(Ordering::Acquire) > CHUNKS && restored > 0 && restored == supply.rows(DROPPED)
+        })
+        .await;
+
+        for _ in DROPPED.0..NEXT.0 + 5 {
+            chain.extend_quietly();
+        }
+        let served: Vec<_> = chain.store.snapshots().iter().map(|info| info.number).collect();
+        assert_eq!(served, [NEXT, BatchNumber(40)], "the first snapshot was replaced by newer ones");
+        assert_eq!(node.store.head().unwrap().header.number, BatchNumber(0));
+        let target = node.store.recorded_restore().unwrap().unwrap();
+        assert_eq!(target.header.number, DROPPED);
+        supply.dropped.cancel();
+        Stranded { chain, supply, node }
+    }
+
+    /// Waits until the node has the whole chain, and checks the state. Returns what was restored, and the rows that were fetched of
+    /// the second snapshot for it.
+    async fn arrive(&self) -> (SnapshotStatus, u64) {
+        let status = self.node.reach(self.chain.head()).await;
+        let head = self.node.store.head().unwrap();
+        assert_eq!(head.header.state_root, self.chain.root());
+        assert_eq!(head.digest, self.chain.store.head().unwrap().digest);
+        let restored = status.snapshot.unwrap();
+        assert_eq!(restored.number, NEXT);
+        assert!(restored.rows > ACCOUNTS, "{restored:?}");
+        assert!(restored.bytes_kept > 60 * restored.rows_kept, "{restored:?}");
+        let before = self.supply.rows(DROPPED);
+        assert!(restored.rows_kept > before / 2 && restored.rows_kept < before, "{restored:?} of {before}");
+        (restored, self.supply.rows(NEXT))
+    }
+}
+
+async fn eventually(node: &Following, what: &str, is_so: impl Fn(&SyncStatus) -> bool) {
+    let wait = async {
+        while !is_so(&node.follower.status()) {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    };
+    let waited = tokio::time::timeout(Duration::from_secs(60), wait).await;
+    assert!(waited.is_ok(), "{what}: not so with {:#?}", node.follower.status());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_restore_goes_on_with_the_next_snapshot_and_keeps_what_is_right() {
+    let hub = MemoryHub::new();
+    let stranded = Stranded::new(&hub, &[peer(1), peer(2)]).await;
+    let (restored, again) = stranded.arrive().await;
+    assert_eq!(restored.rows_kept + again, restored.rows, "every row was kept or fetched, and none twice");
+    assert!(again < ACCOUNTS / 2, "{again} rows were fetched again");
+    let peers = stranded.node.follower.status().peers;
+    assert!(peers.len() == 2 && peers.iter().all(|peer| !peer.banned), "{peers:#?}");
+    stranded.node.stop().await.unwrap();
+}
