@@ -206,6 +206,12 @@ impl VerifiedChunk {
         self.tree
     }
 
+    /// Whether a proof of the same range is right too. One that is not was made up: with these rows every true one is.
+    pub fn confirms(&self, proof: &StateRangeProof) -> bool {
+        let below = |prefix: &Path, bits| self.tree.subtree(prefix, bits).unwrap_or_default();
+        proof.verify_subtrees(self.root, self.first, self.last, below).is_ok()
+    }
+
     /// Bytes of the proof.
     pub fn proof_bytes(&self) -> usize {
         self.content.len() - self.bounds.last().map_or(0, |end| *end as usize)
@@ -310,7 +316,7 @@ fn take_count(bytes: &[u8]) -> Result<(usize, usize), ChunkError> {
 
 #[cfg(test)]
 mod tests {
-    use slipstream_types::{AccountValue, U256};
+    use slipstream_types::{AccountValue, U256, tree::SiblingNode};
 
     use super::*;
     use crate::state::Tree;
@@ -364,6 +370,11 @@ mod tests {
         }
         assert_eq!(verified.stored_rows().count(), chunk.rows.len());
         assert!(verified.proof_bytes() > 64);
+        assert!(verified.confirms(&chunk.proof));
+        let mut siblings = chunk.proof.left.to_vec();
+        siblings[0].node = SiblingNode::Inner(Digest::ZERO);
+        let proof = StateRangeProof { left: BoundedVec::new(siblings).unwrap(), ..chunk.proof };
+        assert!(!verified.confirms(&proof));
     }
 
     #[test]

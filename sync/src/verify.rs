@@ -7,6 +7,7 @@ use slipstream_types::{
     accumulator::{Accumulator, AccumulatorError},
     batch::content_digest,
     certificate::CertificateError,
+    tree::StateRangeError,
 };
 
 use crate::protocol::{Announcement, Headers, Offer, Parts, Range, RangeBatch, RangeRequest};
@@ -23,6 +24,12 @@ pub enum Violation {
     /// The rows are not in the certified state.
     #[error(transparent)]
     Chunk(#[from] ChunkError),
+    /// Siblings stand where a range has none.
+    #[error(transparent)]
+    Range(#[from] StateRangeError),
+    /// Siblings that the certified state does not have: a chunk of the same range shows it.
+    #[error("the siblings of a range are not those of the certified state")]
+    WrongSiblings,
     /// A blob does not open.
     #[error(transparent)]
     Codec(#[from] CodecError),

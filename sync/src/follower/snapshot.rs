@@ -2,14 +2,17 @@
 //! then the headers that the EVM can ask for. When the peers drop a snapshot before it is restored, the next one is a new target for
 //! the same rows: those that are still right stay.
 
-use std::sync::Arc;
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
 
 use futures::{StreamExt, stream::FuturesUnordered};
 use parking_lot::Mutex;
 use slipstream_network::PeerId;
 use slipstream_storage::{Checked, Restore, RestoreTarget, Span, StorageError, VerifiedChunk};
 use slipstream_types::{
-    BatchNumber, Blob, BlobKind, Digest, bounded::BoundedVec, keccak256, tree::StateRangeProof,
+    BatchNumber, Blob, BlobKind, Digest, Path, bounded::BoundedVec, keccak256, tree::StateRangeProof,
 };
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -31,6 +34,8 @@ const CHUNK_ROWS_MIN: usize = CHUNK_BYTES as usize / 128;
 const TAIL_HEADERS: u64 = 256;
 /// Ranges fetched at the same time: hides the round trips, and bounds the memory for chunks to some 20 MiB.
 const RANGES_AT_ONCE: usize = 6;
+/// Siblings kept until a chunk shows whether they were right; bounds the memory for them to 9 MiB. For further ones nobody is blamed.
+const DOUBTS_MAX: usize = 256;
 
 impl Follower {
     /// Restores the state of a snapshot from the peers that serve it. Ends early when none of them can be asked any more;
@@ -41,7 +46,7 @@ impl Follower {
         peers: Vec<PeerId>,
         shutdown: &CancellationToken,
     ) -> Result<(), SyncError> {
-        let source = Source { follower: self, peers: Mutex::new(peers), shutdown };
+        let source = Source { follower: self, peers: Mutex::new(peers), doubts: Mutex::default(), shutdown };
         let offer = source.fetch("snapshot offer", 0, |this, peer| this.fetch_offer(peer, number)).await;
         let Some(offer) = offer else { return Ok(()) };
         let certificate = offer.certificate;
@@ -72,6 +77,11 @@ impl Follower {
     }
 
     /// Has the rows checked that an older target left. False when nobody can be asked any more.
+    ///
+    /// Siblings that do not fit this node's rows are either a lie, or the rows have changed; a chunk of the same range tells.
+    /// Of a peer none of whose siblings were right so far that chunk is fetched at once, so that lies cost a chunk and not all
+    /// rows; of another the siblings wait until the chunk's turn comes. Lies about a range that is then divided cost no rows, and
+    /// are not looked into.
     async fn check_older_rows(&self, source: &Source<'_>, restore: &Arc<Restore>) -> Result<bool, SyncError> {
         let number = restore.target().header.number;
         loop {
@@ -79,13 +89,21 @@ impl Follower {
             let looking = Arc::clone(restore);
             let spans = blocking(move || looking.unchecked(1)).await?;
             let Some(&span) = spans.first() else { return Ok(true) };
-            let proof =
-                source.fetch("range proof", 0, |this, peer| this.fetch_range_proof(peer, number, span)).await;
-            let Some(proof) = proof else { return Ok(false) };
+            let siblings =
+                source.fetch("range proof", 0, |this, peer| this.fetch_siblings(peer, number, span)).await;
+            let Some(siblings) = siblings else { return Ok(false) };
             let checking = Arc::clone(restore);
-            let checked = blocking(move || checking.check_range(span, &proof)).await?;
-            if checked == Checked::Refetch {
-                tracing::debug!(first = ?span.first, "rows of the older snapshot changed and are fetched again");
+            let check = move || Ok((checking.check_range(span, &siblings.proof)?, siblings));
+            let (checked, siblings) = blocking(check).await?;
+            match checked {
+                Checked::Kept => source.trust(siblings.from),
+                Checked::Divided => {}
+                Checked::Refetch => {
+                    tracing::debug!(first = ?span.first, "rows of the older snapshot do not fit and are fetched again");
+                    if !source.doubt(siblings) && !self.restore_chunk(source, restore, span, 0).await?.1 {
+                        return Ok(false);
+                    }
+                }
             }
         }
     }
@@ -120,14 +138,23 @@ impl Follower {
         restore: &Arc<Restore>,
         span: Span,
         turn: usize,
-    ) -> Result<(slipstream_types::Path, bool), SyncError> {
+    ) -> Result<(Path, bool), SyncError> {
         let header = &restore.target().header;
         let (number, root) = (header.number, header.state_root);
         let chunk =
             source.fetch("state chunk", turn, |this, peer| this.fetch_chunk(peer, number, span, root)).await;
         let Some(chunk) = chunk else { return Ok((span.first, false)) };
-        let adding = Arc::clone(restore);
-        blocking(move || adding.add_verified(chunk)).await?;
+        let (adding, doubted) = (Arc::clone(restore), source.doubted(&chunk));
+        let add = move || {
+            let judged = doubted.map(|siblings| (siblings.from, chunk.confirms(&siblings.proof)));
+            adding.add_verified(chunk)?;
+            Ok(judged)
+        };
+        match blocking(add).await? {
+            Some((peer, true)) => source.trust(peer),
+            Some((peer, false)) => source.give_up(peer, "range proof", &Violation::WrongSiblings.into()),
+            None => {}
+        }
         Ok((span.first, true))
     }
 
@@ -194,14 +221,11 @@ impl Follower {
         Ok(chunk)
     }
 
-    async fn fetch_range_proof(
-        &self,
-        peer: PeerId,
-        number: BatchNumber,
-        span: Span,
-    ) -> Result<StateRangeProof, Fault> {
+    async fn fetch_siblings(&self, from: PeerId, number: BatchNumber, span: Span) -> Result<Siblings, Fault> {
         let Span { first, last } = span;
-        self.ask(peer, &Request::RangeProof { number, first, last }).await
+        let proof: StateRangeProof = self.ask(from, &Request::RangeProof { number, first, last }).await?;
+        proof.check_places(first, last).map_err(Violation::from)?;
+        Ok(Siblings { from, span, proof })
     }
 
     async fn fetch_codes(
@@ -240,10 +264,27 @@ impl Follower {
     }
 }
 
+/// A proof of a range, and who sent it.
+struct Siblings {
+    from: PeerId,
+    span: Span,
+    proof: StateRangeProof,
+}
+
+/// What is known of the siblings that peers sent.
+#[derive(Default)]
+struct Doubts {
+    /// Some of their siblings were right.
+    trusted: BTreeSet<PeerId>,
+    /// Siblings that did not fit this node's rows, by the path at which their range begins.
+    waiting: BTreeMap<Path, Siblings>,
+}
+
 /// The peers that serve one snapshot, each asked in its turn.
 struct Source<'a> {
     follower: &'a Follower,
     peers: Mutex<Vec<PeerId>>,
+    doubts: Mutex<Doubts>,
     shutdown: &'a CancellationToken,
 }
 
@@ -272,8 +313,32 @@ impl<'a> Source<'a> {
         (!peers.is_empty()).then(|| peers[turn % peers.len()])
     }
 
+    /// Notes that siblings of a peer were right.
+    fn trust(&self, peer: PeerId) {
+        self.doubts.lock().trusted.insert(peer);
+    }
+
+    /// Notes siblings that did not fit. False if the chunk that tells why must not wait.
+    fn doubt(&self, siblings: Siblings) -> bool {
+        let mut doubts = self.doubts.lock();
+        let can_wait = doubts.trusted.contains(&siblings.from);
+        if !can_wait || doubts.waiting.len() < DOUBTS_MAX {
+            doubts.waiting.insert(siblings.span.first, siblings);
+        }
+        can_wait
+    }
+
+    /// The siblings that a chunk can tell right from wrong. One that ends before their range cannot.
+    fn doubted(&self, chunk: &VerifiedChunk) -> Option<Siblings> {
+        let siblings = self.doubts.lock().waiting.remove(&chunk.first())?;
+        (siblings.span.last == chunk.last()).then_some(siblings)
+    }
+
     /// Several requests to one peer may fail at once: it pauses once, but a proof of wrong always counts.
     fn give_up(&self, peer: PeerId, what: &str, fault: &Fault) {
+        if fault.is_proof() {
+            self.doubts.lock().waiting.retain(|_, siblings| siblings.from != peer);
+        }
         let mut peers = self.peers.lock();
         let was_asked = peers.contains(&peer);
         peers.retain(|other| *other != peer);

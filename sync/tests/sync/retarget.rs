@@ -1,4 +1,5 @@
-//! Goal: a restore whose snapshot the peers drop goes on with their next one and keeps what is still right.
+//! Goal: a restore whose snapshot the peers drop goes on with their next one and keeps what is still right; and who lies about what
+//! is right is found out, by a lie that is proved, at the cost of a chunk.
 
 use std::{
     collections::BTreeMap,
@@ -12,7 +13,12 @@ use std::{
 use slipstream_network::{BoxFuture, Handler, MemoryHub, PeerId, Protocol, Refusal};
 use slipstream_storage::{StateChunk, StorageConfig, Store};
 use slipstream_sync::{Mode, SnapshotStatus, SyncConfig, SyncServer, SyncStatus, protocol::Request};
-use slipstream_types::{BatchNumber, Blob, BlobKind, codec};
+use slipstream_types::{
+    BatchNumber, Blob, BlobKind,
+    bounded::BoundedVec,
+    codec,
+    tree::{SiblingNode, StateRangeProof},
+};
 use tokio_util::sync::CancellationToken;
 
 use crate::chain::{Chain, Following, peer};
@@ -25,6 +31,8 @@ const DROPPED: BatchNumber = BatchNumber(30);
 const NEXT: BatchNumber = BatchNumber(50);
 /// Chunks of the first snapshot that are served: most of its 64.
 const CHUNKS: usize = 58;
+/// Rows that one wrong proof can make a node fetch again.
+const ROWS_PER_LIE: u64 = 8_192;
 
 /// What all peers have in common.
 #[derive(Default)]
@@ -35,6 +43,8 @@ struct Supply {
     dropped: CancellationToken,
     /// Rows sent, by snapshot.
     rows: Mutex<BTreeMap<BatchNumber, u64>>,
+    /// Proofs of ranges that were sent.
+    proofs: AtomicUsize,
 }
 
 impl Supply {
@@ -43,10 +53,13 @@ impl Supply {
     }
 }
 
-/// Serves all but the last chunks of the first snapshot.
+type Lie = fn(usize, StateRangeProof) -> StateRangeProof;
+
+/// Serves all but the last chunks of the first snapshot, and tells lies about ranges if it is to.
 struct Server {
     server: SyncServer,
     supply: Arc<Supply>,
+    lie: Option<Lie>,
 }
 
 impl Handler for Server {
@@ -64,12 +77,20 @@ impl Handler for Server {
                 self.supply.dropped.cancelled().await;
             }
             let answer = self.server.handle(peer, payload).await?;
-            if let Request::Chunk { number, .. } = request {
-                let chunk = Blob::from_bytes(answer.clone()).unwrap();
-                let chunk: StateChunk = chunk.open(BlobKind::StateChunk).unwrap();
-                *self.supply.rows.lock().unwrap().entry(number).or_default() += chunk.rows.len() as u64;
+            match (request, self.lie) {
+                (Request::Chunk { number, .. }, _) => {
+                    let chunk = Blob::from_bytes(answer.clone()).unwrap();
+                    let chunk: StateChunk = chunk.open(BlobKind::StateChunk).unwrap();
+                    *self.supply.rows.lock().unwrap().entry(number).or_default() += chunk.rows.len() as u64;
+                    Ok(answer)
+                }
+                (Request::RangeProof { .. }, Some(lie)) => {
+                    let told = self.supply.proofs.fetch_add(1, Ordering::AcqRel);
+                    let proof = codec::decode("range proof", &answer, MAX).unwrap();
+                    Ok(codec::encode("range proof", &lie(told, proof)).unwrap())
+                }
+                _ => Ok(answer),
             }
-            Ok(answer)
         })
     }
 
@@ -86,17 +107,19 @@ struct Stranded {
 }
 
 impl Stranded {
-    async fn new(hub: &MemoryHub, peers: &[PeerId]) -> Stranded {
+    /// With one peer for each of the lies, from 1 on; none is an honest one.
+    async fn new(hub: &MemoryHub, lies: &[Option<Lie>]) -> Stranded {
         let mut chain = Chain::with_accounts(DROPPED.0, ACCOUNTS);
         let supply = Arc::new(Supply::default());
-        for id in peers {
-            let server = SyncServer::new(chain.store.clone());
-            hub.join(*id, Arc::new(Server { server, supply: supply.clone() }));
+        let mut peers = Vec::new();
+        for (id, lie) in (1..).zip(lies) {
+            join(hub, id, &chain, &supply, *lie);
+            peers.push(peer(id));
         }
         let store = Store::memory(&StorageConfig { snapshot_interval_batches: 0, ..Default::default() });
         store.initialize(&chain.genesis).unwrap();
         let config = SyncConfig { mode: Mode::Snapshot, ..Default::default() };
-        let node = Following::start_with(hub, peer(9), store, config, None, peers).await;
+        let node = Following::start_with(hub, peer(9), store, config, None, &peers).await;
         eventually(&node, "all that is served is restored", |status| {
             let restored = status.snapshot.as_ref().map_or(0, |snapshot| snapshot.rows);
             supply.asked.load(Ordering::Acquire) > CHUNKS && restored > 0 && restored == supply.rows(DROPPED)
@@ -132,6 +155,11 @@ impl Stranded {
     }
 }
 
+fn join(hub: &MemoryHub, id: u8, chain: &Chain, supply: &Arc<Supply>, lie: Option<Lie>) {
+    let server = SyncServer::new(chain.store.clone());
+    hub.join(peer(id), Arc::new(Server { server, supply: supply.clone(), lie }));
+}
+
 async fn eventually(node: &Following, what: &str, is_so: impl Fn(&SyncStatus) -> bool) {
     let wait = async {
         while !is_so(&node.follower.status()) {
@@ -145,11 +173,62 @@ async fn eventually(node: &Following, what: &str, is_so: impl Fn(&SyncStatus) ->
 #[tokio::test(flavor = "multi_thread")]
 async fn a_restore_goes_on_with_the_next_snapshot_and_keeps_what_is_right() {
     let hub = MemoryHub::new();
-    let stranded = Stranded::new(&hub, &[peer(1), peer(2)]).await;
+    let stranded = Stranded::new(&hub, &[None, None]).await;
     let (restored, again) = stranded.arrive().await;
     assert_eq!(restored.rows_kept + again, restored.rows, "every row was kept or fetched, and none twice");
     assert!(again < ACCOUNTS / 2, "{again} rows were fetched again");
     let peers = stranded.node.follower.status().peers;
     assert!(peers.len() == 2 && peers.iter().all(|peer| !peer.banned), "{peers:#?}");
     stranded.node.stop().await.unwrap();
+}
+
+/// A liar alone is found out and banned for `reason`; an honest peer ends the restore, and little more than without the liar is
+/// fetched again.
+async fn found_out(lie: Lie, reason: &str) {
+    let hub = MemoryHub::new();
+    let stranded = Stranded::new(&hub, &[Some(lie)]).await;
+    let judged = |status: &SyncStatus| {
+        status.peers.iter().find(|known| known.id == peer(1)).filter(|known| known.banned).cloned()
+    };
+    eventually(&stranded.node, "the liar is banned", |status| judged(status).is_some()).await;
+    let liar = judged(&stranded.node.follower.status()).unwrap();
+    let text = liar.last_reason.unwrap();
+    assert!(text.contains(reason), "{text:?} should contain {reason:?}");
+    join(&hub, 2, &stranded.chain, &stranded.supply, None);
+    assert!(hub.connect(peer(9), peer(2)));
+    let (_, again) = stranded.arrive().await;
+    assert!(again < ACCOUNTS / 2 + ROWS_PER_LIE, "{again} rows were fetched again");
+    stranded.node.stop().await.unwrap();
+}
+
+/// Another hash in place of the widest subtree beside the range.
+fn falsify(proof: StateRangeProof) -> StateRangeProof {
+    let mut right = proof.right.to_vec();
+    let widest = right.first_mut().expect("the range ends before the last path");
+    let SiblingNode::Inner(hash) = &mut widest.node else { panic!("half of the rows are not one") };
+    hash.0[7] ^= 1;
+    StateRangeProof { right: BoundedVec::new(right).unwrap(), ..proof }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn siblings_out_of_place_are_refused() {
+    let reversed = |_, proof: StateRangeProof| {
+        let right = proof.right.iter().rev().cloned().collect();
+        StateRangeProof { right: BoundedVec::new(right).unwrap(), ..proof }
+    };
+    found_out(reversed, "range proof: a sibling of the range proof is out of place").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn false_siblings_are_found_out_by_a_chunk() {
+    found_out(|_, proof| falsify(proof), "the siblings of a range are not those of the certified state")
+        .await;
+}
+
+/// Goal: who told the truth first is found out too, when the chunk comes.
+#[tokio::test(flavor = "multi_thread")]
+async fn later_false_siblings_are_found_out_by_a_chunk() {
+    // The first proof is of all rows together, the next ones are of their parts.
+    let lie: Lie = |told, proof| if told == 5 { falsify(proof) } else { proof };
+    found_out(lie, "the siblings of a range are not those of the certified state").await;
 }

@@ -10,7 +10,7 @@ use slipstream_types::{
     bounded::{BoundedBytes, BoundedVec},
     certificate::CertificateError,
     codec,
-    tree::{Leaf, Sibling, SiblingNode, StateRangeProof, Subtree, root, subtree},
+    tree::{Leaf, Sibling, SiblingNode, StateRangeError, StateRangeProof, Subtree, root, subtree},
 };
 
 /// Decoding succeeds for the one encoding only: whatever else decodes must be another value.
@@ -129,6 +129,7 @@ proptest! {
         let proof = prove_range(&leaves, first, last);
         let top = root(&leaves);
         prop_assert_eq!(proof.verify(top, first, last, &inside), Ok(()));
+        prop_assert_eq!(proof.check_places(first, last), Ok(()));
 
         // A missing, surplus, altered, repeated or swapped row.
         if !inside.is_empty() {
@@ -156,12 +157,25 @@ proptest! {
         if !proof.left.is_empty() {
             let mut left = proof.left.to_vec();
             let at = victim % left.len();
-            let removed = left.remove(at);
+            let removed = vec![left.remove(at)];
             let wrong = StateRangeProof { left: BoundedVec::new(left).unwrap(), right: proof.right.clone() };
             prop_assert!(wrong.verify(top, first, last, &inside).is_err());
-            let right = [&proof.right[..], &[removed]].concat();
+            let right = [&proof.right[..], &removed].concat();
             let wrong = StateRangeProof { left: proof.left.clone(), right: BoundedVec::new(right).unwrap() };
             prop_assert!(wrong.verify(top, first, last, &inside).is_err());
+            // Out of its place whatever the leaves are: twice, and on the side where no bit of the end lets it stand.
+            let left = [&proof.left[..], &removed].concat();
+            let twice = StateRangeProof { left: BoundedVec::new(left).unwrap(), right: proof.right.clone() };
+            let can_stand = !last.bit(removed[0].depth.into()) && matches!(removed[0].node, SiblingNode::Inner(_));
+            let right = BoundedVec::new(removed).unwrap();
+            let swapped = StateRangeProof { left: BoundedVec::default(), right };
+            prop_assert_eq!(twice.check_places(first, last), Err(StateRangeError::BadSibling));
+            if !can_stand {
+                prop_assert_eq!(swapped.check_places(first, last), Err(StateRangeError::BadSibling));
+            }
+        }
+        if first < last {
+            prop_assert_eq!(proof.check_places(last, first), Err(StateRangeError::BadOrder));
         }
     }
 
