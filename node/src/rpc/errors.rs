@@ -29,7 +29,7 @@ pub(crate) enum RpcError {
     #[error("unknown block {0}")]
     UnknownBlock(alloy_primitives::B256),
     #[error(
-        "the {what} of batch {number} are not stored: this node took the batch as a state change or from a snapshot; ask a node that replayed it"
+        "the {what} of batch {number} are not stored: this node pruned them, or took the batch as a state change or from a snapshot; ask a node that keeps them"
     )]
     NotStored { what: &'static str, number: BatchNumber },
     #[error("execution reverted{}", reason.as_ref().map(|reason| format!(": {reason}")).unwrap_or_default())]

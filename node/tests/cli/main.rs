@@ -1,171 +1,22 @@
 //! The real binary, as an operator meets it.
 #![allow(clippy::unwrap_used)] // a panic is how a test fails
 
+mod chain;
+mod offline;
+
 use std::{
-    collections::BTreeMap,
     fs,
-    io::{BufRead, BufReader, Read, Write},
-    net::{TcpListener, TcpStream, UdpSocket},
-    path::{Path, PathBuf},
-    process::{Child, Command, Output, Stdio},
-    time::{Duration, Instant},
+    net::{TcpListener, UdpSocket},
+    path::Path,
+    process::{Command, Stdio},
+    time::Instant,
 };
 
 use serde_json::{Value, json};
 use slipstream_node::{genesis_file, keys};
-use slipstream_types::{
-    Address, ChainConfig, Genesis, SecretKey, U256, Validator, Waypoint, bounded::BoundedVec,
-    genesis::GenesisAccount,
-};
+use slipstream_types::{Address, Genesis, Waypoint};
 
-const BINARY: &str = env!("CARGO_BIN_EXE_slipstream");
-const PATIENCE: Duration = Duration::from_secs(60);
-
-fn slipstream(args: &[&str]) -> Output {
-    Command::new(BINARY).args(args).env_remove("RUST_LOG").output().unwrap()
-}
-
-/// What was printed, after checking that the exit code is as it should be.
-fn printed(args: &[&str], success: bool) -> String {
-    let output = slipstream(args);
-    let text =
-        format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
-    assert_eq!(output.status.success(), success, "{args:?}: {text}");
-    text
-}
-
-/// A directory with a chain of one validator: genesis.json, node.key and a node.yaml that listens on free ports.
-struct Chain {
-    dir: tempfile::TempDir,
-    genesis: Genesis,
-}
-
-impl Chain {
-    fn new() -> Chain {
-        let dir = tempfile::tempdir().unwrap();
-        let key = SecretKey::from_seed([7; 32]);
-        let validator = Validator { public_key: key.public(), fee_recipient: Address::repeat_byte(9) };
-        let rich =
-            GenesisAccount { balance: U256::from(10).pow(U256::from(20)), ..GenesisAccount::default() };
-        let genesis = Genesis {
-            chain: ChainConfig::default(),
-            timestamp_ms: 1_700_000_000_000,
-            validators: BoundedVec::new(vec![validator]).unwrap(),
-            accounts: BTreeMap::from([(Address::repeat_byte(1), rich)]),
-        };
-        let chain = Chain { dir, genesis };
-        genesis_file::save(&chain.path("genesis.json"), &chain.genesis).unwrap();
-        keys::save(&chain.path("node.key"), &key).unwrap();
-        chain.configure("");
-        chain
-    }
-
-    fn path(&self, name: &str) -> PathBuf {
-        self.dir.path().join(name)
-    }
-
-    /// Writes node.yaml with more lines at its end.
-    fn configure(&self, rest: &str) {
-        let api = if rest.contains("api:") { "" } else { "api: { listen: \"127.0.0.1:0\" }\n" };
-        let network = if rest.contains("network:") { "" } else { "network: { listen: \"127.0.0.1:0\" }\n" };
-        let text = format!("role: validator\ngenesis: genesis.json\n{network}{api}{rest}");
-        fs::write(self.path("node.yaml"), text).unwrap();
-    }
-
-    fn config(&self) -> String {
-        self.path("node.yaml").to_str().unwrap().to_owned()
-    }
-
-    /// `run` must refuse, say why, and leave nothing behind.
-    fn refused(&self, reasons: &[&str]) {
-        let text = printed(&["run", "--config", &self.config()], false);
-        for reason in reasons {
-            assert!(text.contains(reason), "`{reason}` is not in: {text}");
-        }
-        assert!(!self.path("data").exists(), "a node that cannot start writes nothing");
-    }
-}
-
-/// A running node; killed if the test ends before it is stopped.
-struct Running {
-    child: Child,
-    api: String,
-    ready: String,
-}
-
-impl Running {
-    fn start(chain: &Chain) -> Running {
-        let mut child = Command::new(BINARY)
-            .args(["run", "--config", &chain.config()])
-            .stdout(Stdio::piped())
-            .stderr(Stdio::from(fs::File::create(chain.path("log")).unwrap()))
-            .spawn()
-            .unwrap();
-        let mut ready = String::new();
-        BufReader::new(child.stdout.take().unwrap()).read_line(&mut ready).unwrap();
-        let api = ready.split_once("api=http://").and_then(|(_, rest)| rest.split_once(' '));
-        let Some((api, _)) = api else {
-            let _ = child.wait();
-            panic!("no ready line but {ready:?}; log: {}", fs::read_to_string(chain.path("log")).unwrap());
-        };
-        Running { child, api: api.to_owned(), ready: ready.trim().to_owned() }
-    }
-
-    fn http(&self, request: &str, body: &str) -> String {
-        let mut stream = TcpStream::connect(&self.api).unwrap();
-        let length = body.len();
-        write!(
-            stream,
-            "{request} HTTP/1.0\r\nContent-Type: application/json\r\nContent-Length: {length}\r\n\r\n{body}"
-        )
-        .unwrap();
-        let mut answer = String::new();
-        stream.read_to_string(&mut answer).unwrap();
-        answer.split_once("\r\n\r\n").unwrap().1.to_owned()
-    }
-
-    fn rpc(&self, method: &str, params: Value) -> Value {
-        let request = json!({ "jsonrpc": "2.0", "id": 1, "method": method, "params": params });
-        let answer: Value = serde_json::from_str(&self.http("POST /", &request.to_string())).unwrap();
-        assert_eq!(answer["id"], 1);
-        answer
-    }
-
-    fn signal(&self, signal: rustix::process::Signal) {
-        let pid = rustix::process::Pid::from_child(&self.child);
-        rustix::process::kill_process(pid, signal).unwrap();
-    }
-
-    /// SIGTERM; the exit code must be 0, soon.
-    fn stop(mut self) {
-        self.signal(rustix::process::Signal::TERM);
-        let deadline = Instant::now() + Duration::from_secs(10);
-        while Instant::now() < deadline {
-            if let Some(status) = self.child.try_wait().unwrap() {
-                assert_eq!(status.code(), Some(0));
-                return;
-            }
-            wait();
-        }
-        panic!("the node did not stop in time");
-    }
-}
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
-
-#[allow(clippy::disallowed_methods)] // a test that polls another process has nothing else to do
-fn wait() {
-    std::thread::sleep(Duration::from_millis(50));
-}
-
-fn quantity(value: &Value) -> u64 {
-    u64::from_str_radix(value.as_str().unwrap().trim_start_matches("0x"), 16).unwrap()
-}
+use chain::{BINARY, Chain, PATIENCE, Running, printed, quantity, wait};
 
 #[test]
 fn init_writes_once_and_what_it_writes_is_valid() {
@@ -461,27 +312,4 @@ fn a_waypoint_of_another_ledger_is_refused_before_anything_is_written() {
     configure(&waypoint);
     follower.refused(&["genesis.json is not the genesis of the ledger that waypoint", &waypoint]);
     validator.stop();
-}
-
-/// Goal: what `snapshot` writes for an operator starts another node, and nothing touches a directory that is in use.
-#[test]
-fn snapshots_go_from_node_to_node_by_files() {
-    let chain = Chain::new();
-    let running = Running::start(&chain);
-    let locked = printed(&["snapshot", "list", "--config", &chain.config()], false);
-    assert!(locked.contains("is in use by pid"), "{locked}");
-    running.rpc("eth_blockNumber", json!([]));
-    running.stop();
-
-    let uncertified = printed(&["snapshot", "create", "--config", &chain.config()], false);
-    assert!(uncertified.contains("no snapshot can be made of batch 0"), "{uncertified}");
-    let empty = printed(&["snapshot", "list", "--config", &chain.config()], true);
-    assert!(empty.contains("no snapshots"), "{empty}");
-    let dir = chain.path("export");
-    let dir = dir.to_str().unwrap();
-    let none = printed(&["snapshot", "export", "--config", &chain.config(), dir], false);
-    assert!(none.contains("there is no snapshot to export"), "{none}");
-    let missing =
-        printed(&["snapshot", "verify", dir, "--waypoint", &format!("1:0x{}", "00".repeat(32))], false);
-    assert!(missing.contains("MANIFEST"), "{missing}");
 }

@@ -1,0 +1,172 @@
+//! A chain of one validator, and the binary run on it.
+
+use std::{
+    collections::BTreeMap,
+    fs,
+    io::{BufRead, BufReader, Read, Write},
+    net::TcpStream,
+    path::PathBuf,
+    process::{Child, Command, Output, Stdio},
+    time::{Duration, Instant},
+};
+
+use k256::ecdsa::SigningKey;
+use serde_json::{Value, json};
+use slipstream_node::{genesis_file, keys};
+use slipstream_types::{
+    Address, ChainConfig, Genesis, SecretKey, U256, Validator, bounded::BoundedVec, genesis::GenesisAccount,
+};
+
+pub(crate) const BINARY: &str = env!("CARGO_BIN_EXE_slipstream");
+pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+/// The secret key of an account that can pay for transactions.
+pub(crate) const SENDER: [u8; 32] = [5; 32];
+
+fn slipstream(args: &[&str]) -> Output {
+    Command::new(BINARY).args(args).env_remove("RUST_LOG").output().unwrap()
+}
+
+/// What was printed, after checking that the exit code is as it should be.
+pub(crate) fn printed(args: &[&str], success: bool) -> String {
+    let output = slipstream(args);
+    let text =
+        format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    assert_eq!(output.status.success(), success, "{args:?}: {text}");
+    text
+}
+
+/// A directory with a chain of one validator: genesis.json, node.key and a node.yaml that listens on free ports.
+pub(crate) struct Chain {
+    pub(crate) dir: tempfile::TempDir,
+    pub(crate) genesis: Genesis,
+}
+
+impl Chain {
+    pub(crate) fn new() -> Chain {
+        let dir = tempfile::tempdir().unwrap();
+        let key = SecretKey::from_seed([7; 32]);
+        let validator = Validator { public_key: key.public(), fee_recipient: Address::repeat_byte(9) };
+        let rich =
+            GenesisAccount { balance: U256::from(10).pow(U256::from(20)), ..GenesisAccount::default() };
+        let genesis = Genesis {
+            chain: ChainConfig::default(),
+            timestamp_ms: 1_700_000_000_000,
+            validators: BoundedVec::new(vec![validator]).unwrap(),
+            accounts: BTreeMap::from([
+                (Address::repeat_byte(1), rich.clone()),
+                (Address::from_private_key(&SigningKey::from_slice(&SENDER).unwrap()), rich),
+            ]),
+        };
+        let chain = Chain { dir, genesis };
+        genesis_file::save(&chain.path("genesis.json"), &chain.genesis).unwrap();
+        keys::save(&chain.path("node.key"), &key).unwrap();
+        chain.configure("");
+        chain
+    }
+
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
+        self.dir.path().join(name)
+    }
+
+    /// Writes node.yaml with more lines at its end.
+    pub(crate) fn configure(&self, rest: &str) {
+        let api = if rest.contains("api:") { "" } else { "api: { listen: \"127.0.0.1:0\" }\n" };
+        let network = if rest.contains("network:") { "" } else { "network: { listen: \"127.0.0.1:0\" }\n" };
+        let text = format!("role: validator\ngenesis: genesis.json\n{network}{api}{rest}");
+        fs::write(self.path("node.yaml"), text).unwrap();
+    }
+
+    pub(crate) fn config(&self) -> String {
+        self.path("node.yaml").to_str().unwrap().to_owned()
+    }
+
+    /// `run` must refuse, say why, and leave nothing behind.
+    pub(crate) fn refused(&self, reasons: &[&str]) {
+        let text = printed(&["run", "--config", &self.config()], false);
+        for reason in reasons {
+            assert!(text.contains(reason), "`{reason}` is not in: {text}");
+        }
+        assert!(!self.path("data").exists(), "a node that cannot start writes nothing");
+    }
+}
+
+/// A running node; killed if the test ends before it is stopped.
+pub(crate) struct Running {
+    pub(crate) child: Child,
+    pub(crate) api: String,
+    pub(crate) ready: String,
+}
+
+impl Running {
+    pub(crate) fn start(chain: &Chain) -> Running {
+        let mut child = Command::new(BINARY)
+            .args(["run", "--config", &chain.config()])
+            .stdout(Stdio::piped())
+            .stderr(Stdio::from(fs::File::create(chain.path("log")).unwrap()))
+            .spawn()
+            .unwrap();
+        let mut ready = String::new();
+        BufReader::new(child.stdout.take().unwrap()).read_line(&mut ready).unwrap();
+        let api = ready.split_once("api=http://").and_then(|(_, rest)| rest.split_once(' '));
+        let Some((api, _)) = api else {
+            let _ = child.wait();
+            panic!("no ready line but {ready:?}; log: {}", fs::read_to_string(chain.path("log")).unwrap());
+        };
+        Running { child, api: api.to_owned(), ready: ready.trim().to_owned() }
+    }
+
+    pub(crate) fn http(&self, request: &str, body: &str) -> String {
+        let mut stream = TcpStream::connect(&self.api).unwrap();
+        let length = body.len();
+        write!(
+            stream,
+            "{request} HTTP/1.0\r\nContent-Type: application/json\r\nContent-Length: {length}\r\n\r\n{body}"
+        )
+        .unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).unwrap();
+        answer.split_once("\r\n\r\n").unwrap().1.to_owned()
+    }
+
+    pub(crate) fn rpc(&self, method: &str, params: Value) -> Value {
+        let request = json!({ "jsonrpc": "2.0", "id": 1, "method": method, "params": params });
+        let answer: Value = serde_json::from_str(&self.http("POST /", &request.to_string())).unwrap();
+        assert_eq!(answer["id"], 1);
+        answer
+    }
+
+    pub(crate) fn signal(&self, signal: rustix::process::Signal) {
+        let pid = rustix::process::Pid::from_child(&self.child);
+        rustix::process::kill_process(pid, signal).unwrap();
+    }
+
+    /// SIGTERM; the exit code must be 0, soon.
+    pub(crate) fn stop(mut self) {
+        self.signal(rustix::process::Signal::TERM);
+        let deadline = Instant::now() + Duration::from_secs(10);
+        while Instant::now() < deadline {
+            if let Some(status) = self.child.try_wait().unwrap() {
+                assert_eq!(status.code(), Some(0));
+                return;
+            }
+            wait();
+        }
+        panic!("the node did not stop in time");
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+#[allow(clippy::disallowed_methods)] // a test that polls another process has nothing else to do
+pub(crate) fn wait() {
+    std::thread::sleep(Duration::from_millis(50));
+}
+
+pub(crate) fn quantity(value: &Value) -> u64 {
+    u64::from_str_radix(value.as_str().unwrap().trim_start_matches("0x"), 16).unwrap()
+}
