@@ -121,7 +121,9 @@ fn notes(quick: bool) -> Vec<String> {
         "keys: half accounts, half slots of 64 contracts; a batch has each key once, Zipf ones too; CPU and bytes are the \
          whole process's, RocksDB's background work included"
             .to_owned(),
-        "nomt and commonware-storage's qmdb are not measured here: they were not tried beside this bench yet".to_owned(),
+        "nomt 1.0 and commonware-storage's qmdb are not measured here, because deny.toml admits neither: nomt links imbl \
+         (MPL-2.0), qmdb links aws-lc-rs; docs/benchmarks.md has their figures from a build outside the project"
+            .to_owned(),
     ];
     if quick {
         notes.push("--quick: a look, on smaller trees and with fewer runs".to_owned());
