@@ -1,5 +1,5 @@
 //! What it costs to commit certified state: `Store::commit` beside the same rows written to RocksDB with no tree, and
-//! beside the `jmt` crate over the same RocksDB.
+//! beside other people's trees: the `jmt` crate over the same RocksDB, and `nomt`.
 //!
 //! What is timed is one durable commit after the other: from a decoded, sorted delta in memory to the state root checked,
 //! the rows written and synced. Deltas, headers and the floor's rows are made before the clock starts. Contenders take
@@ -8,6 +8,7 @@
 mod contender;
 mod jmt;
 mod meter;
+mod nomt;
 mod workload;
 
 use std::{path::Path, time::Instant};
@@ -18,6 +19,7 @@ use self::{
     contender::{Committed, Contender, Floor, Ours},
     jmt::Jmt,
     meter::{Cost, Meter},
+    nomt::NomtPeer,
     workload::{Choice, Round, Workload},
 };
 use super::{Aim, BenchOptions, Figure, Report};
@@ -43,6 +45,8 @@ struct Case {
 const MAIN: Case = Case { updates: 10_000, choice: Choice::Uniform, batches: 10 };
 /// `jmt` is slower by an order of magnitude: fewer batches tell as much.
 const JMT_BATCHES: usize = 3;
+/// Names of [`Peers`] in the figures.
+const PEERS: [&str; 2] = ["jmt", "nomt"];
 
 impl Plan {
     fn new(quick: bool) -> Plan {
@@ -84,7 +88,7 @@ pub(super) fn run(options: &BenchOptions, progress: Progress) -> Result<Report> 
     let mut figures = Vec::new();
     let mut main_cpu = Vec::new();
     for (index, &keys) in plan.sizes.iter().enumerate() {
-        let bench = Size { keys, plan: &plan, progress, with_jmt: index == 0 };
+        let bench = Size { keys, plan: &plan, progress, with_peers: index == 0 };
         let (size_figures, cpu_us) = bench.run(&dir.path().join(short(keys)))?;
         figures.extend(size_figures);
         main_cpu.push((keys, cpu_us));
@@ -121,8 +125,11 @@ fn notes(quick: bool) -> Vec<String> {
         "keys: half accounts, half slots of 64 contracts; a batch has each key once, Zipf ones too; CPU and bytes are the \
          whole process's, RocksDB's background work included"
             .to_owned(),
-        "nomt 1.0 and commonware-storage's qmdb are not measured here, because deny.toml admits neither: nomt links imbl \
-         (MPL-2.0), qmdb links aws-lc-rs; docs/benchmarks.md has their figures from a build outside the project"
+        "nomt: pages of its tree and of its values written by io_uring, five files synced per batch; caches that hold all \
+         of it; paths that share 8 bytes, as a contract's slots do, cost it a quarter of its bytes"
+            .to_owned(),
+        "commonware-storage's qmdb is not measured here: it links aws-lc-rs, which deny.toml bans; docs/benchmarks.md has \
+         figures from a build outside the project"
             .to_owned(),
     ];
     if quick {
@@ -136,7 +143,30 @@ struct Size<'a> {
     keys: u64,
     plan: &'a Plan,
     progress: Progress,
-    with_jmt: bool,
+    with_peers: bool,
+}
+
+/// Other people's trees.
+struct Peers {
+    jmt: Jmt,
+    nomt: NomtPeer,
+}
+
+impl Peers {
+    fn fill(dir: &Path, workload: &Workload, progress: Progress) -> Result<Peers> {
+        let say = |name: &str| progress.step(&format!("filling {name} with {} keys", short(workload.keys())));
+        say("jmt");
+        let jmt = Jmt::fill(&dir.join("jmt"), workload, progress)?;
+        say("nomt");
+        let nomt = NomtPeer::fill(&dir.join("nomt"), workload, progress)?;
+        Ok(Peers { jmt, nomt })
+    }
+
+    /// In the order of [`PEERS`].
+    fn measure(&mut self, round: &Round) -> Result<[Cost; PEERS.len()]> {
+        let few = Round { batches: round.batches[..JMT_BATCHES.min(round.batches.len())].to_vec() };
+        Ok([measure(&mut self.jmt, &few)?, measure(&mut self.nomt, round)?])
+    }
 }
 
 /// Samples of one contender.
@@ -164,18 +194,14 @@ impl Size<'_> {
         let open_s = start.elapsed().as_secs_f64();
         self.progress.step(&format!("filling RocksDB with {size} rows"));
         let mut floor = Floor::fill(&dir.join("floor"), &workload)?;
-        let mut jmt = None;
-        if self.with_jmt {
-            self.progress.step(&format!("filling jmt with {size} keys"));
-            jmt = Some(Jmt::fill(&dir.join("jmt"), &workload, self.progress)?);
-        }
+        let mut peers = self.with_peers.then(|| Peers::fill(dir, &workload, self.progress)).transpose()?;
         let mut figures = vec![Figure::new(format!("open_s.{size}"), "s", vec![open_s])];
         let mut main_cpu_us = Vec::new();
         for case in &self.plan.cases {
             let label = case.label(self.keys);
             self.progress.step(&format!("measuring {label}"));
-            let jmt = jmt.as_mut().filter(|_| case.is_main());
-            let [ours, floor, jmt] = self.case(case, &mut workload, &mut ours, &mut floor, jmt)?;
+            let peers = peers.as_mut().filter(|_| case.is_main());
+            let [ours, floor, peers @ ..] = self.case(case, &mut workload, &mut ours, &mut floor, peers)?;
             let ratio = |a: Vec<f64>, b: Vec<f64>| a.iter().zip(b).map(|(a, b)| a / b).collect::<Vec<_>>();
             let mut add = |name: &str, unit, samples: Vec<f64>| {
                 figures.push(aimed(Figure::new(format!("{name}.{label}"), unit, samples)));
@@ -183,11 +209,11 @@ impl Size<'_> {
             add("updates_per_s", "1/s", ours.of(Cost::updates_per_s));
             add("floor_updates_per_s", "1/s", floor.of(Cost::updates_per_s));
             add("time_vs_floor", "ratio", ratio(floor.of(Cost::updates_per_s), ours.of(Cost::updates_per_s)));
-            if !jmt.costs.is_empty() {
-                add("jmt_updates_per_s", "1/s", jmt.of(Cost::updates_per_s));
-                let speeds = (ours.of(Cost::updates_per_s), jmt.of(Cost::updates_per_s));
-                add("speed_vs_jmt", "ratio", ratio(speeds.0, speeds.1));
-                add("jmt_bytes_per_update", "bytes", jmt.of(Cost::bytes_per_update));
+            for (name, peer) in PEERS.iter().zip(&peers).filter(|(_, peer)| !peer.costs.is_empty()) {
+                add(&format!("{name}_updates_per_s"), "1/s", peer.of(Cost::updates_per_s));
+                let speeds = (ours.of(Cost::updates_per_s), peer.of(Cost::updates_per_s));
+                add(&format!("speed_vs_{name}"), "ratio", ratio(speeds.0, speeds.1));
+                add(&format!("{name}_bytes_per_update"), "bytes", peer.of(Cost::bytes_per_update));
             }
             add("cpu_per_update", "us", ours.of(Cost::cpu_us_per_update));
             add("floor_cpu_per_update", "us", floor.of(Cost::cpu_us_per_update));
@@ -207,15 +233,14 @@ impl Size<'_> {
         workload: &mut Workload,
         ours: &mut Ours,
         floor: &mut Floor,
-        mut jmt: Option<&mut Jmt>,
-    ) -> Result<[Samples; 3]> {
-        let mut samples = <[Samples; 3]>::default();
+        mut peers: Option<&mut Peers>,
+    ) -> Result<[Samples; 2 + PEERS.len()]> {
+        let mut samples = <[Samples; 2 + PEERS.len()]>::default();
         for index in 0..=self.plan.rounds {
             let round = workload.round(case.batches, case.updates, case.choice)?;
-            let few = Round { batches: round.batches[..JMT_BATCHES.min(case.batches)].to_vec() };
             let mut costs = vec![measure(ours, &round)?, measure(floor, &round)?];
-            if let Some(jmt) = &mut jmt {
-                costs.push(measure(*jmt, &few)?);
+            if let Some(peers) = &mut peers {
+                costs.extend(peers.measure(&round)?);
             }
             if index > 0 {
                 samples.iter_mut().zip(costs).for_each(|(samples, cost)| samples.costs.push(cost));
