@@ -45,6 +45,8 @@ pub struct CheckReport {
     pub damage: Vec<String>,
     /// Findings beyond those.
     pub more: u64,
+    /// What is damaged and not in use: rows of a restore that is under way or was given up.
+    pub unused: Vec<String>,
     /// Rows read, over all columns.
     pub rows: u64,
     /// Their bytes.
@@ -58,7 +60,7 @@ pub(crate) fn check(
     backend: &dyn Backend,
     progress: &mut dyn FnMut(CheckProgress),
 ) -> Result<CheckReport, StorageError> {
-    let mut check = Check { backend, progress, report: CheckReport::default() };
+    let mut check = Check { backend, progress, unused: None, report: CheckReport::default() };
     let head = match head_record(backend) {
         Ok(head) => head,
         Err(error) => {
@@ -67,6 +69,7 @@ pub(crate) fn check(
         }
     };
     if let Some(head) = &head {
+        check.unused = Some(head.active.other().column());
         check.head();
         check.headers(head);
         for kind in KINDS {
@@ -98,6 +101,8 @@ fn head_record(backend: &dyn Backend) -> Result<Option<HeadRecord>, StorageError
 struct Check<'a> {
     backend: &'a dyn Backend,
     progress: &'a mut dyn FnMut(CheckProgress),
+    /// The state column that no head has.
+    unused: Option<Column>,
     report: CheckReport,
 }
 
@@ -132,7 +137,13 @@ impl Check<'_> {
             let read = self.page(column, &first).and_then(|(page, next)| Ok((find(&page)?, page, next)));
             let (found, page, next) = match read {
                 Ok(read) => read,
-                Err(error) => return self.damaged(format!("column {}: {}", column.name(), reason(&error))),
+                Err(error) => {
+                    let what = format!("column {}: {}", column.name(), reason(&error));
+                    return match self.unused == Some(column) {
+                        true => self.report.unused.push(what),
+                        false => self.damaged(what),
+                    };
+                }
             };
             found.into_iter().for_each(|what| self.damaged(what));
             rows += page.len() as u64;
@@ -276,10 +287,10 @@ impl Check<'_> {
     }
 }
 
-/// Without the advice that stands behind every kind of damage.
+/// Without the words that every kind of damage begins with.
 fn reason(error: &StorageError) -> String {
     match error {
-        StorageError::Corrupt { what } => what.clone(),
+        StorageError::Corrupt { what } => what.to_string(),
         other => other.to_string(),
     }
 }

@@ -114,12 +114,22 @@ pub enum StorageError {
         /// The store's directory.
         dir: PathBuf,
     },
-    /// What is stored contradicts itself.
-    #[error(
-        "the store is damaged: {what}. Stop the node, move its data directory away, and start it anew: it restores the \
-         state from a snapshot of its peers"
-    )]
+    /// What is stored, and in use, contradicts itself. What to do depends on the node's role, which the store does not know:
+    /// whoever tells the operator looks for [`Damage`] among the sources.
+    #[error("the store is damaged: {what}")]
     Corrupt {
+        /// What was found where.
+        #[source]
+        what: Damage,
+    },
+    /// A frozen state contradicts itself. Nothing that the node uses does.
+    #[error(
+        "the snapshot of batch {number} is damaged: {what}. The node itself does not use it: take another one, \
+         `slipstream snapshot create` makes one with the node stopped; and check the disk"
+    )]
+    DamagedSnapshot {
+        /// The snapshot's batch.
+        number: BatchNumber,
         /// What was found where.
         what: String,
     },
@@ -180,6 +190,12 @@ pub enum StorageError {
     #[error("the database failed: {0}; check the disk's space and health, then restart the node")]
     Database(#[source] rocksdb::Error),
 }
+
+/// What was found damaged, and where. Stands among the sources of every error that tells of damage to what a node uses,
+/// however it is wrapped, so that a program can tell it from a failure that passes.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[error("{0}")]
+pub struct Damage(String);
 
 impl From<rocksdb::Error> for StorageError {
     fn from(error: rocksdb::Error) -> Self {
@@ -323,7 +339,7 @@ impl StorageError {
     }
 
     pub(crate) fn corrupt(what: impl Into<String>) -> StorageError {
-        StorageError::Corrupt { what: what.into() }
+        StorageError::Corrupt { what: Damage(what.into()) }
     }
 
     pub(crate) fn io(action: &'static str, path: &std::path::Path, source: std::io::Error) -> StorageError {

@@ -63,12 +63,22 @@ impl Snapshot {
             found = Some(chunk);
             Ok(ControlFlow::Break(()))
         })?;
-        found.ok_or_else(|| StorageError::corrupt("a scan of the state ended without a chunk"))
+        found.ok_or_else(|| self.damaged("a scan of the state ended without a chunk"))
     }
 
     /// All chunks from `first` to `last`, in order, in one scan. Nothing is decoded or hashed: rows go out as they are
     /// stored, and the proofs come from the tree.
     pub fn chunks(
+        &self,
+        first: Path,
+        last: Path,
+        bytes_max: usize,
+        visit: &mut dyn FnMut(EncodedChunk) -> Result<ControlFlow<()>, StorageError>,
+    ) -> Result<(), StorageError> {
+        self.own(self.scan_chunks(first, last, bytes_max, visit))
+    }
+
+    fn scan_chunks(
         &self,
         first: Path,
         last: Path,
@@ -105,12 +115,12 @@ impl Snapshot {
 
     /// Proves what the state holds from `first` to `last` to somebody who has these rows.
     pub fn range_proof(&self, first: Path, last: Path) -> Result<StateRangeProof, StorageError> {
-        self.tree()?.prove(&first, &last)
+        self.own(self.tree()?.prove(&first, &last))
     }
 
     /// Contract code by its Keccak-256.
     pub fn code(&self, hash: &Digest) -> Result<Option<Bytes>, StorageError> {
-        Ok(self.reader.get(Column::Codes, &hash.0)?.map(Bytes::from))
+        Ok(self.own(self.reader.get(Column::Codes, &hash.0))?.map(Bytes::from))
     }
 
     pub(crate) fn tree(&self) -> Result<Tree, StorageError> {
@@ -118,14 +128,24 @@ impl Snapshot {
         if let Some(tree) = &*tree {
             return Ok(tree.clone());
         }
-        let rebuilt = load_tree(&self.reader, self.column, self.tree_memory_mib)?;
+        let rebuilt = self.own(load_tree(&self.reader, self.column, self.tree_memory_mib))?;
         if rebuilt.root() != self.info.state_root {
-            let number = self.info.number;
-            return Err(StorageError::corrupt(format!(
-                "the snapshot of batch {number} has another state root"
-            )));
+            return Err(self.damaged("its rows have another state root"));
         }
         Ok(tree.insert(rebuilt).clone())
+    }
+
+    /// Damage that is the snapshot's alone.
+    pub(crate) fn damaged(&self, what: impl Into<String>) -> StorageError {
+        StorageError::DamagedSnapshot { number: self.info.number, what: what.into() }
+    }
+
+    /// What was read from the snapshot: damage found there is no damage to the store.
+    fn own<T>(&self, read: Result<T, StorageError>) -> Result<T, StorageError> {
+        read.map_err(|error| match error {
+            StorageError::Corrupt { what } => self.damaged(what.to_string()),
+            other => other,
+        })
     }
 
     /// What a checkpoint of an earlier run holds, none if it is not a snapshot of that batch.

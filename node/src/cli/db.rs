@@ -7,11 +7,14 @@ use std::{
 };
 
 use clap::{Args, Subcommand};
-use miette::{Context, IntoDiagnostic, Result, bail, miette};
-use slipstream_config::NodeConfig;
+use miette::{IntoDiagnostic, Result, bail, miette};
+use slipstream_config::{NodeConfig, Role};
 use slipstream_storage::{CheckReport, Maintenance, PruneConfig, Pruned, StoreStats};
 
-use super::print;
+use super::{
+    advice::{advice, advised},
+    print,
+};
 use crate::{lock, node::DATABASE};
 
 /// A line of progress this often: a large store is read for minutes.
@@ -45,17 +48,17 @@ pub(super) struct PruneArgs {
 
 pub(super) fn db(command: &DbCommand) -> Result<()> {
     match command {
-        DbCommand::Stats(args) => with_store(args, |store, _| {
-            print(stats_table(&store.stats().into_diagnostic()?).trim_end());
+        DbCommand::Stats(args) => with_store(args, |store, config| {
+            print(stats_table(&advised(store.stats(), config.role)?).trim_end());
             Ok(())
         }),
-        DbCommand::Check(args) => with_store(args, |store, _| check(store)),
+        DbCommand::Check(args) => with_store(args, |store, config| check(store, config.role)),
         DbCommand::Prune(args) => with_store(&args.db, |store, config| {
             let windows = &config.storage.prune;
             if *windows == PruneConfig::default() {
                 bail!("storage.prune keeps everything: set a window there (see docs/configuration.md)");
             }
-            let pruned = store.prune(windows, args.dry_run).into_diagnostic()?;
+            let pruned = advised(store.prune(windows, args.dry_run), config.role)?;
             print(prune_table(&pruned, args.dry_run).trim_end());
             Ok(())
         }),
@@ -73,7 +76,7 @@ fn with_store(args: &DbArgs, work: impl FnOnce(&Maintenance, &NodeConfig) -> Res
         ));
     }
     let _lock = lock::acquire(&config.data_dir).into_diagnostic()?;
-    let store = Maintenance::open(&config.storage, &dir).into_diagnostic()?;
+    let store = advised(Maintenance::open(&config.storage, &dir), config.role)?;
     work(&store, &config)
 }
 
@@ -122,7 +125,7 @@ fn prune_table(pruned: &[Pruned], dry_run: bool) -> String {
     text
 }
 
-fn check(store: &Maintenance) -> Result<()> {
+fn check(store: &Maintenance, role: Role) -> Result<()> {
     let mut last: Option<Instant> = None;
     let report = store.check(&mut |progress| {
         if last.is_none_or(|last| last.elapsed() >= PROGRESS_INTERVAL) {
@@ -133,24 +136,32 @@ fn check(store: &Maintenance) -> Result<()> {
             );
         }
     });
-    verdict(&report.into_diagnostic().wrap_err("the check could not be finished")?)
+    verdict(&advised(report, role)?, role)
 }
 
-fn verdict(report: &CheckReport) -> Result<()> {
+fn verdict(report: &CheckReport, role: Role) -> Result<()> {
     let read = format!("{} rows, {} MiB read", report.rows, mib(report.bytes));
-    if report.damage.is_empty() {
+    if report.damage.is_empty() && report.unused.is_empty() {
         print(&format!("the database is whole: {read}"));
         return Ok(());
     }
+    if report.damage.is_empty() {
+        let help =
+            "Start the node: it drops them, and fetches again what a restore still needs. Check the disk.";
+        let what = report.unused.join("\n  ");
+        return Err(miette!(
+            help = help,
+            "the database is whole ({read}), but for rows that are not in use:\n  {what}"
+        ));
+    }
     let mut text = format!("the database is damaged ({read}):\n");
-    for what in &report.damage {
+    for what in report.damage.iter().chain(&report.unused) {
         write_line(&mut text, format_args!("  {what}"));
     }
     if report.more > 0 {
         write_line(&mut text, format_args!("  and {} more", report.more));
     }
-    text.push_str("Move the data directory away and start the node anew with `sync.mode: snapshot`.");
-    Err(miette!("{text}"))
+    Err(miette!(help = advice(role), "{}", text.trim_end()))
 }
 
 fn write_line(text: &mut String, line: std::fmt::Arguments<'_>) {
@@ -218,7 +229,14 @@ mod tests {
         assert!(db(&prune(false)).unwrap_err().to_string().contains("in use"));
         drop(held);
         let damage = vec!["body of batch 3: gone".to_owned()];
-        let error = verdict(&CheckReport { damage, more: 2, ..CheckReport::default() }).unwrap_err();
+        let report = CheckReport { damage, more: 2, ..CheckReport::default() };
+        let error = verdict(&report, Role::Validator).unwrap_err();
         assert!(error.to_string().contains("body of batch 3: gone\n  and 2 more"), "{error}");
+        assert_eq!(error.help().unwrap().to_string(), advice(Role::Validator));
+        let unused = vec!["column state_b: a block is damaged".to_owned()];
+        let report = CheckReport { unused, ..CheckReport::default() };
+        let error = verdict(&report, Role::Fullnode).unwrap_err();
+        assert!(error.to_string().contains("not in use:\n  column state_b"), "{error}");
+        assert!(error.help().unwrap().to_string().starts_with("Start the node"));
     }
 }

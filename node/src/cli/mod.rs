@@ -1,5 +1,6 @@
 //! The command line.
 
+mod advice;
 mod config_check;
 mod db;
 mod init;

@@ -9,7 +9,7 @@ use slipstream_config::{LogConfig, LogFormat, NodeConfig};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tracing_subscriber::EnvFilter;
 
-use super::print;
+use super::{advice::advised, print};
 use crate::{Node, NodeError};
 
 /// How long threads that block may take to end when everything else has.
@@ -34,7 +34,7 @@ pub(super) fn run(args: &RunArgs) -> Result<()> {
     let result = runtime.block_on(until_signal(&config));
     // A node that was told twice to stop does not wait for work that is still reading the disk.
     runtime.shutdown_timeout(BLOCKING_PATIENCE);
-    result.into_diagnostic()
+    advised(result, config.role)
 }
 
 /// The filter of the configuration, or of `RUST_LOG` if that is set.

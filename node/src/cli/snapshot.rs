@@ -8,7 +8,7 @@ use slipstream_config::NodeConfig;
 use slipstream_storage::{ExportSummary, Store, Trust, export_snapshot, import_snapshot, verify_export};
 use slipstream_types::{BatchNumber, Waypoint};
 
-use super::print;
+use super::{advice::advised, print};
 use crate::{
     genesis_file,
     lock::{self, DataLock},
@@ -94,8 +94,8 @@ fn list(args: &SnapshotArgs) -> Result<()> {
 }
 
 fn create(args: &SnapshotArgs) -> Result<()> {
-    let (_config, _lock, store) = open_stopped(args)?;
-    let info = store.create_snapshot().into_diagnostic()?;
+    let (config, _lock, store) = open_stopped(args)?;
+    let info = advised(store.create_snapshot(), config.role)?;
     store.close();
     let waypoint = Waypoint::of(&info.certificate.info);
     print(&format!("snapshot of batch {}  state root {}  waypoint {waypoint}", info.number, info.state_root));
@@ -103,12 +103,12 @@ fn create(args: &SnapshotArgs) -> Result<()> {
 }
 
 fn export(args: &ExportArgs) -> Result<()> {
-    let (_config, _lock, store) = open_stopped(&args.node)?;
+    let (config, _lock, store) = open_stopped(&args.node)?;
     let newest = store.snapshots().first().map(|info| info.number);
     let Some(number) = args.batch.map(BatchNumber).or(newest) else {
         bail!("there is no snapshot to export: make one with `slipstream snapshot create`");
     };
-    let summary = export_snapshot(&store, number, &args.dir).into_diagnostic()?;
+    let summary = advised(export_snapshot(&store, number, &args.dir), config.role)?;
     print(&described("exported", &summary, &args.dir));
     Ok(())
 }
@@ -117,8 +117,8 @@ fn import(args: &ImportArgs) -> Result<()> {
     let config = slipstream_config::load(&args.node.config).into_diagnostic()?;
     let trust = trust(args.waypoint.or(config.waypoint), config.genesis.as_deref())?;
     let _lock = lock::acquire(&config.data_dir).into_diagnostic()?;
-    let store = Store::open(&config.storage, &config.data_dir.join(DATABASE)).into_diagnostic()?;
-    let summary = import_snapshot(&store, &args.dir, &trust).into_diagnostic()?;
+    let store = advised(Store::open(&config.storage, &config.data_dir.join(DATABASE)), config.role)?;
+    let summary = advised(import_snapshot(&store, &args.dir, &trust), config.role)?;
     store.close();
     print(&described("imported", &summary, &args.dir));
     Ok(())
@@ -153,6 +153,6 @@ fn open_stopped(args: &SnapshotArgs) -> Result<(NodeConfig, DataLock, Store)> {
         bail!("there is no database in {}: start the node once, or import a snapshot", dir.display());
     }
     let lock = lock::acquire(&config.data_dir).into_diagnostic()?;
-    let store = Store::open(&config.storage, &dir).into_diagnostic()?;
+    let store = advised(Store::open(&config.storage, &dir), config.role)?;
     Ok((config, lock, store))
 }

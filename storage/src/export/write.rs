@@ -125,7 +125,7 @@ fn write_codes(
     for hash in hashes {
         let code = snapshot.code(hash)?;
         let code =
-            code.ok_or_else(|| StorageError::corrupt(format!("the code {hash} of an account is missing")))?;
+            code.ok_or_else(|| snapshot.damaged(format!("the code {hash} of an account is missing")))?;
         bytes += code.len();
         codes.push(Code::new(code.to_vec()).map_err(StorageError::from)?);
         if bytes >= CODE_BYTES || codes.len() == CODES_MAX {

@@ -259,7 +259,10 @@ fn damaged_rows_are_found_when_the_store_opens() {
     damage.delete(Column::StateA, account_key(1).path().0);
     backend.write(damage, true).unwrap();
     let error = Store::with_backend(&config(), Arc::new(backend)).err().unwrap();
-    assert!(matches!(&error, StorageError::Corrupt { what } if what.contains("state rows")), "{error}");
+    assert!(
+        matches!(&error, StorageError::Corrupt { what } if what.to_string().contains("state rows")),
+        "{error}"
+    );
 }
 
 /// Fails every write while it is told to.

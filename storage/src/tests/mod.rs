@@ -3,6 +3,7 @@
 mod chunk;
 mod commit;
 mod crash;
+mod damage;
 mod export;
 mod faults;
 mod model;

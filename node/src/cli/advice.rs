@@ -1,0 +1,73 @@
+//! What the operator of a damaged store is to do. It depends on the node's role, which the store does not know: a fullnode can be
+//! made anew, a validator that begins with an empty directory has forgotten its last vote.
+
+use std::{error::Error, iter};
+
+use miette::{IntoDiagnostic, MietteDiagnostic, Result};
+use slipstream_config::Role;
+use slipstream_storage::Damage;
+
+/// What to do about damage.
+pub(super) fn advice(role: Role) -> &'static str {
+    match role {
+        Role::Fullnode => {
+            "Stop the node, move its data directory away, and start it anew with `sync.mode: snapshot`: it restores the state \
+             from its peers. Check the disk."
+        }
+        Role::Validator => {
+            "Never start this validator with an empty data directory or an older copy of it: it would have forgotten its last \
+             vote, and could sign two batches of one number. Restore the directory itself, or let its key never vote again: see \
+             \"Mend\" in docs/operations.md."
+        }
+    }
+}
+
+/// Adds the advice to an error that comes from damage, however it is wrapped.
+pub(super) fn advised<T, E: Error + Send + Sync + 'static>(result: Result<T, E>, role: Role) -> Result<T> {
+    result.or_else(|error| match is_damage(&error) {
+        true => Err(MietteDiagnostic::new(error.to_string()).with_help(advice(role)).into()),
+        false => Err(error).into_diagnostic(),
+    })
+}
+
+fn is_damage(error: &(dyn Error + 'static)) -> bool {
+    iter::successors(Some(error), |&error| error.source()).any(|error| error.is::<Damage>())
+}
+
+#[cfg(test)]
+mod tests {
+    use slipstream_storage::{StorageConfig, StorageError, Store};
+    use slipstream_sync::SyncError;
+
+    use super::*;
+    use crate::{NodeError, tasks::TaskFailure};
+
+    fn damage() -> StorageError {
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::write(dir.path().join("FORMAT"), "nonsense").unwrap();
+        Store::open(&StorageConfig::default(), dir.path()).err().unwrap()
+    }
+
+    /// Goal: damage is found below every wrapper that a command can meet, and nobody tells a validator to begin anew.
+    #[test]
+    fn damage_gets_the_advice_of_the_role() {
+        let task = |source: SyncError| TaskFailure::Failed { task: "sync", source: source.into() };
+        let errors = [
+            NodeError::Storage(damage()),
+            NodeError::Sync(damage().into()),
+            NodeError::Consensus(damage().into()),
+            NodeError::Task(task(damage().into())),
+        ];
+        for error in errors {
+            assert!(!error.to_string().contains("move its data directory"), "{error}");
+            let report = advised::<(), _>(Err(error), Role::Validator).unwrap_err();
+            let help = report.help().unwrap().to_string();
+            assert!(report.to_string().contains("the store is damaged"), "{report}");
+            assert!(help.contains("Never start this validator with an empty"), "{help}");
+        }
+        let report = advised::<(), _>(Err(damage()), Role::Fullnode).unwrap_err();
+        assert!(report.help().unwrap().to_string().contains("move its data directory away"));
+        let other = NodeError::Storage(StorageError::Poisoned);
+        assert!(advised::<(), _>(Err(other), Role::Fullnode).unwrap_err().help().is_none());
+    }
+}
