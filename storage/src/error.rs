@@ -245,6 +245,17 @@ pub enum RestoreError {
         /// The chunk's.
         found: Digest,
     },
+    /// Rows that were stored for a target were damaged on the disk since. The restore was given up with all its rows, so that
+    /// the next one begins anew.
+    #[error(
+        "the rows restored for batch {target} are damaged: {what}. They are given up and fetched again; check the disk"
+    )]
+    DamagedRows {
+        /// The target.
+        target: BatchNumber,
+        /// What was found where.
+        what: String,
+    },
     /// Rows that are not there to be checked.
     #[error("the rows from path {first:?} on are not waiting to be checked against batch {target}")]
     NotUnchecked {
@@ -314,7 +325,7 @@ pub enum ChunkError {
 impl StorageError {
     /// Whether the same call may succeed later with nothing repaired in between.
     pub fn is_retryable(&self) -> bool {
-        matches!(self, StorageError::Locked { .. })
+        matches!(self, StorageError::Locked { .. } | StorageError::Restore(RestoreError::DamagedRows { .. }))
     }
 
     /// Whether what the caller gave was refused (so that the peer it came from is at fault), rather than the store failing.

@@ -26,7 +26,8 @@ impl Restore {
     /// in one durable write.
     ///
     /// # Errors
-    /// What is missing or does not fit. The rows stay, so that the restore can be taken up again with other headers.
+    /// What is missing or does not fit. The rows stay, so that the restore can be taken up again with other headers; but for
+    /// [`RestoreError::DamagedRows`], after which it begins anew.
     pub fn finish(self, headers: &[BatchHeader], proof: &AccumulatorRangeProof) -> Result<(), StorageError> {
         let target = self.target.header.number;
         self.commit_runs()?;
@@ -72,7 +73,7 @@ impl Restore {
     }
 
     /// The tree of the chunks that this handle stored, and of the rows that an earlier one did. Each was verified, so another
-    /// root means that rows were damaged since: the record is dropped, and the next restore starts anew.
+    /// root means that rows were damaged since.
     fn checked_tree(&self) -> Result<Tree, StorageError> {
         let rows = self.store.0.backend.snapshot();
         let (tree, not_in_tree) = {
@@ -80,18 +81,15 @@ impl Restore {
             (std::mem::take(&mut progress.tree), progress.not_in_tree.clone())
         };
         let memory_mib = self.store.0.config.tree_memory_mib;
-        let tree = grow_tree(tree, &rows, self.column, memory_mib, &not_in_tree)?;
-        let (expected, found) = (self.target.header.state_root, tree.root());
-        if found == expected {
-            return Ok(tree);
-        }
-        let mut writes = WriteBatch::default();
-        writes.delete(Column::Meta, RESTORE_KEY);
-        self.store.write(writes, true)?;
-        let number = self.target.header.number;
-        Err(StorageError::corrupt(format!(
-            "the rows restored for batch {number} have the root {found}, it should be {expected}"
-        )))
+        let grown = grow_tree(tree, &rows, self.column, memory_mib, &not_in_tree);
+        let expected = self.target.header.state_root;
+        let checked = grown.and_then(|tree| match tree.root() {
+            found if found == expected => Ok(tree),
+            found => {
+                Err(StorageError::corrupt(format!("they have the root {found}, it should be {expected}")))
+            }
+        });
+        checked.map_err(|error| self.store.give_up_damaged(self.target.header.number, error))
     }
 
     /// The accumulator up to the target, and the nodes to store for it.

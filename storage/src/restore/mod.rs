@@ -91,7 +91,8 @@ impl Store {
     /// against this one ([`Restore::unchecked`]). Handles from earlier calls end here.
     ///
     /// # Errors
-    /// [`RestoreError::NotAhead`]; [`StorageError::WrongCertificate`] if header and certificate do not belong together.
+    /// [`RestoreError::NotAhead`]; [`StorageError::WrongCertificate`] if header and certificate do not belong together;
+    /// [`RestoreError::DamagedRows`], after which the same call begins anew.
     pub fn restore(&self, target: &RestoreTarget) -> Result<Restore, StorageError> {
         let RestoreTarget { header, certificate } = target;
         let number = certificate.info.number;
@@ -151,6 +152,21 @@ impl Store {
     fn restore_record(&self) -> Result<Option<RestoreRecord>, StorageError> {
         let bytes = self.0.backend.get(Column::Meta, RESTORE_KEY)?;
         bytes.map(|bytes| schema::decode("restore record", &bytes)).transpose()
+    }
+
+    /// Gives a restore up if the error is damage to its rows, with that as the answer: nothing in use depends on them, and the next
+    /// restore drops their files without reading them. The caller holds the writer's lock.
+    fn give_up_damaged(&self, target: BatchNumber, error: StorageError) -> StorageError {
+        let StorageError::Corrupt { what } = error else { return error };
+        let mut writes = WriteBatch::default();
+        writes.clear(Column::MissingCodes);
+        writes.delete(Column::Meta, RESTORE_KEY);
+        if let Err(error) = self.write_unguarded(writes, true) {
+            return error;
+        }
+        // Ends the handle, which would write the record again.
+        self.0.restore_generation.fetch_add(1, Ordering::AcqRel);
+        RestoreError::DamagedRows { target, what: what.to_string() }.into()
     }
 
     /// Frees the rows of a restore that was given up because the node caught up in another way, and those that a finished one

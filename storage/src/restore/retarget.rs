@@ -69,7 +69,9 @@ impl Store {
         let mut writes = WriteBatch::default();
         // Rows that were linked in just before a kill are not counted: nothing would ever check them.
         for span in old.todo.iter() {
-            if !scan_local(&*self.0.backend, column, span, 1)?.leaves.is_empty() {
+            let local = scan_local(&*self.0.backend, column, span, 1)
+                .map_err(|error| self.give_up_damaged(old.header.number, error))?;
+            if !local.leaves.is_empty() {
                 writes.clear_range(column, span.first.0, span.last.0);
             }
         }
@@ -95,10 +97,18 @@ impl Store {
 impl Restore {
     /// Up to `max` ranges of rows that an older target left. For each, [`Restore::check_range`] wants a proof from a peer
     /// that has this target's state.
+    ///
+    /// # Errors
+    /// [`RestoreError::DamagedRows`], after which the restore begins anew.
     pub fn unchecked(&self, max: usize) -> Result<Vec<Span>, StorageError> {
         let spans: Vec<Span> = self.progress.lock().record.unchecked.iter().take(max).collect();
         // Cut to what one check takes; the rest of a long one comes later.
-        spans.into_iter().map(|span| self.shortened(span)).collect()
+        let shortened: Result<_, StorageError> = spans.into_iter().map(|span| self.shortened(span)).collect();
+        shortened.or_else(|error| {
+            let _writer = self.store.0.writer.lock();
+            self.check_generation()?;
+            Err(self.store.give_up_damaged(self.target.header.number, error))
+        })
     }
 
     /// What was kept of an older target's rows so far.
@@ -109,7 +119,8 @@ impl Restore {
     /// Checks the rows of a range by the siblings beside it at the target's root, and keeps them or not.
     ///
     /// # Errors
-    /// [`RestoreError::NotUnchecked`] if the range is not part of one of [`Restore::unchecked`].
+    /// [`RestoreError::NotUnchecked`] if the range is not part of one of [`Restore::unchecked`];
+    /// [`RestoreError::DamagedRows`], after which the restore begins anew.
     pub fn check_range(&self, span: Span, proof: &StateRangeProof) -> Result<Checked, StorageError> {
         let _writer = self.store.0.writer.lock();
         self.check_generation()?;
@@ -119,7 +130,8 @@ impl Restore {
             let target = self.target.header.number;
             return Err(RestoreError::NotUnchecked { target, first: span.first }.into());
         }
-        let local = scan_local(&*self.store.0.backend, self.column, span, CHECK_ROWS_MAX + 1)?;
+        let local = scan_local(&*self.store.0.backend, self.column, span, CHECK_ROWS_MAX + 1)
+            .map_err(|error| self.store.give_up_damaged(self.target.header.number, error))?;
         let root = self.target.header.state_root;
         let is_whole = local.leaves.len() <= CHECK_ROWS_MAX;
         let is_right = is_whole && proof.verify(root, span.first, span.last, &local.leaves).is_ok();

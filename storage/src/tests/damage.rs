@@ -4,8 +4,11 @@ use std::{fs, path::Path as FilePath};
 
 use slipstream_types::Path;
 
-use super::*;
-use crate::{StorageError, backend::Column, plain_database};
+use super::{
+    restore::{headers, served, target},
+    *,
+};
+use crate::{Restore, RestoreError, Snapshot, StorageError, backend::Column, plain_database};
 
 /// Tables of a column of a closed store.
 fn tables(fixture: &Fixture, column: Column) -> Vec<String> {
@@ -45,4 +48,78 @@ fn a_damaged_snapshot_is_named_and_the_store_goes_on() {
         "{error}"
     );
     ledger.commit_up_to(fixture.store(), 13);
+}
+
+fn snapshot(store: &Store, number: u64) -> Arc<Snapshot> {
+    store.snapshot(BatchNumber(number)).unwrap().unwrap()
+}
+
+fn add_rows(restore: &Restore, snapshot: &Snapshot) {
+    while let Some(next) = restore.next_path() {
+        restore.add_chunk(&snapshot.chunk(next, 300).unwrap()).unwrap();
+    }
+}
+
+/// A store with the rows of batch 20, one of whose tables is damaged.
+fn damaged_restore(source: &Store) -> Fixture {
+    let mut fixture = Fixture::initialized(&config(), true);
+    add_rows(&fixture.store().restore(&target(source, 20)).unwrap(), &snapshot(source, 20));
+    fixture.store = None;
+    let tables = tables(&fixture, Column::StateB);
+    damage(&fixture.dir().join("db").join(&tables[0]));
+    fixture.reopen();
+    fixture
+}
+
+/// The error says so, no record is left, and a restore from the beginning comes to its end.
+fn begins_anew(store: &Store, error: &StorageError, source: &Store, number: u64) {
+    assert!(matches!(error, StorageError::Restore(RestoreError::DamagedRows { .. })), "{error}");
+    assert!(error.is_retryable() && !error.is_bad_supply());
+    assert_eq!(store.recorded_restore().unwrap(), None);
+
+    let restore = store.restore(&target(source, number)).unwrap();
+    assert_eq!(restore.rows(), 0);
+    add_rows(&restore, &snapshot(source, number));
+    for hash in restore.missing_codes(10).unwrap() {
+        restore.add_code(&snapshot(source, number).code(&hash).unwrap().unwrap()).unwrap();
+    }
+    let (headers, proof) = headers(source, number, 3);
+    restore.finish(&headers, &proof).unwrap();
+    assert_eq!(store.head().unwrap().header.number, BatchNumber(number));
+}
+
+/// Goal: rows that the disk lost before the restore ended cost the restore, not the node.
+#[test]
+fn a_restore_with_damaged_rows_begins_anew() {
+    let (source, _) = served(false);
+    let source = source.store();
+    let fixture = damaged_restore(source);
+    let store = fixture.store();
+    let restore = store.restore(&target(source, 20)).unwrap();
+    for hash in restore.missing_codes(10).unwrap() {
+        restore.add_code(&snapshot(source, 20).code(&hash).unwrap().unwrap()).unwrap();
+    }
+    let (headers, proof) = headers(source, 20, 3);
+    let error = restore.finish(&headers, &proof).unwrap_err();
+    begins_anew(store, &error, source, 20);
+}
+
+/// Goal: the same when a newer target finds the damage.
+#[test]
+fn a_retargeted_restore_with_damaged_rows_begins_anew() {
+    let (source, _) = served(false);
+    let source = source.store();
+    let fixture = damaged_restore(source);
+    let store = fixture.store();
+    let restore = store.restore(&target(source, 30)).unwrap();
+    let check = |restore: &Restore| -> Result<(), StorageError> {
+        while let Some(span) = restore.unchecked(1)?.pop() {
+            restore.check_range(span, &snapshot(source, 30).range_proof(span.first, span.last)?)?;
+        }
+        Ok(())
+    };
+    let error = check(&restore).unwrap_err();
+    let late = check(&restore).unwrap_err();
+    assert!(matches!(late, StorageError::Restore(RestoreError::Superseded { .. })), "{late}");
+    begins_anew(store, &error, source, 30);
 }

@@ -157,7 +157,13 @@ impl Follower {
                     Some(announced) = inbox.recv() => pending.add(announced),
                 },
                 Step::Range { mode, target, .. } => self.catch_up(mode, target, shutdown).await?,
-                Step::Snapshot { number, peers } => self.bootstrap(number, peers, shutdown).await?,
+                Step::Snapshot { number, peers } => match self.bootstrap(number, peers, shutdown).await {
+                    // The disk lost what was restored, and it was given up: the next turn begins anew.
+                    Err(SyncError::Storage(error)) if error.is_retryable() => {
+                        tracing::warn!(%error, "the restore begins anew");
+                    }
+                    done => done?,
+                },
             }
             while let Ok(announced) = inbox.try_recv() {
                 pending.add(announced);
