@@ -57,9 +57,10 @@ pub enum Step {
     },
 }
 
-/// Decides the next step of a node at `head`. `fresh` says that the node has no batch but genesis: only then `snapshot`
-/// and `auto` take one, because later on the gap is what the node missed while it was off. `begun` is the snapshot that an
-/// earlier restore did not finish.
+/// Decides the next step of a node at `head`. `fresh` says that the node has no batch but genesis: only then `snapshot` begins
+/// from one whatever the gap, because later on the gap is what the node missed while it was off. Where nobody keeps the next
+/// batch, `snapshot` and `auto` take one in any case: there is no other way on. `begun` is the snapshot that an earlier restore
+/// did not finish.
 pub fn next_step(
     config: &SyncConfig,
     head: BatchNumber,
@@ -72,15 +73,10 @@ pub fn next_step(
     };
     let gap = target.0 - head.0;
     let wide = config.mode == Mode::Auto && gap > config.snapshot_gap_batches;
-    if wide || (config.mode == Mode::Snapshot && fresh) {
-        let serves = |number| move |peer: &Candidate| peer.snapshots.contains(&number);
-        // What is begun is finished while somebody serves it. Else the best peer's newest: the highest would let whoever
-        // claims most choose.
-        let begun = begun.filter(|number| candidates.iter().any(serves(*number)));
-        let newest = candidates.iter().find_map(|peer| peer.snapshots.iter().find(|number| **number > head));
-        if let Some(number) = begun.or(newest.copied()) {
-            return Step::Snapshot { number, peers: pick(candidates, serves(number)) };
-        }
+    if (wide || (config.mode == Mode::Snapshot && fresh))
+        && let Some(step) = snapshot_step(head, begun, candidates)
+    {
+        return step;
     }
     let order = match config.mode {
         Mode::Replay => &[RangeMode::Replay][..],
@@ -102,7 +98,21 @@ pub fn next_step(
             return Step::Range { mode, target, peers: pick(candidates, serves) };
         }
     }
-    Step::Stuck { target }
+    let snapshot = match config.mode {
+        Mode::Auto | Mode::Snapshot => snapshot_step(head, begun, candidates),
+        Mode::Replay | Mode::Delta => None,
+    };
+    snapshot.unwrap_or(Step::Stuck { target })
+}
+
+/// Begins from a snapshot above the head, if somebody has one. What is begun is finished while somebody serves it. Else the best
+/// peer's newest: the highest would let whoever claims most choose.
+fn snapshot_step(head: BatchNumber, begun: Option<BatchNumber>, candidates: &[Candidate]) -> Option<Step> {
+    let serves = |number| move |peer: &Candidate| peer.snapshots.contains(&number);
+    let begun = begun.filter(|number| *number > head && candidates.iter().any(serves(*number)));
+    let newest = candidates.iter().find_map(|peer| peer.snapshots.iter().find(|number| **number > head));
+    let number = begun.or(newest.copied())?;
+    Some(Step::Snapshot { number, peers: pick(candidates, serves(number)) })
 }
 
 fn pick(candidates: &[Candidate], wanted: impl Fn(&Candidate) -> bool) -> Vec<PeerId> {
@@ -190,6 +200,43 @@ mod tests {
         assert_eq!(step(Some(50)), at(50, one.peer));
         assert_eq!(step(Some(40)), at(60, one.peer), "pruned everywhere");
         assert_eq!(step(None), at(60, one.peer), "the best peer's, not the highest claim");
+    }
+
+    #[test]
+    fn where_nobody_keeps_the_next_batch_a_snapshot_goes_on() {
+        let from = Some(BatchNumber(4_001));
+        let snapshots = vec![BatchNumber(4_900), BatchNumber(4_800)];
+        let pruned = Candidate { replay_from: from, delta_from: from, snapshots, ..peer(1, 5_000) };
+        let peers = || std::slice::from_ref(&pruned);
+        let at = |number| Step::Snapshot { number: BatchNumber(number), peers: vec![pruned.peer] };
+        for mode in [Mode::Auto, Mode::Snapshot] {
+            for head in [0, 10, 3_999] {
+                assert_eq!(step(mode, head, peers()), at(4_900), "{mode:?} {head}");
+            }
+            assert!(mode_of(step(mode, 4_000, peers())).is_some(), "the next batch is kept");
+        }
+        for mode in [Mode::Replay, Mode::Delta] {
+            assert_eq!(step(mode, 10, peers()), Step::Stuck { target: BatchNumber(5_000) });
+        }
+        let begun = |number| {
+            let config = SyncConfig::default();
+            next_step(&config, BatchNumber(3_000), false, Some(BatchNumber(number)), peers())
+        };
+        assert_eq!(begun(4_800), at(4_800));
+        let late = Candidate { snapshots: vec![BatchNumber(2_900)], ..pruned.clone() };
+        assert_eq!(step(Mode::Auto, 3_000, &[late]), Step::Stuck { target: BatchNumber(5_000) });
+    }
+
+    #[test]
+    fn a_begun_snapshot_that_the_head_has_passed_is_forgotten() {
+        let config = SyncConfig::default();
+        let snapshots = vec![BatchNumber(20_000), BatchNumber(100)];
+        let far = Candidate { snapshots, ..peer(1, 20_050) };
+        let number = BatchNumber(20_000);
+        assert_eq!(
+            next_step(&config, BatchNumber(150), false, Some(BatchNumber(100)), std::slice::from_ref(&far)),
+            Step::Snapshot { number, peers: vec![far.peer] }
+        );
     }
 
     #[test]
