@@ -35,6 +35,9 @@ const LOG_BYTES_MAX: u64 = 256 << 20;
 const OPEN_FILES_RANGE: (u64, u64) = (256, 32_768);
 /// Open files of one checkpoint.
 const CHECKPOINT_OPEN_FILES_MAX: i32 = 64;
+/// Blobs in memory below which they are not flushed before a checkpoint. Their files are never merged, so each flush leaves one
+/// for good; what is not flushed is in the log that goes along, and costs the checkpoint's first reader that much to replay.
+const BLOB_FLUSH_BYTES_MIN: u64 = 8 << 20;
 /// Read ahead of a scan over blobs, which are served by ranges. Much more reads beyond the range's end what nobody asked for.
 const BLOB_READAHEAD_BYTES: usize = 256 << 10;
 /// A key above every key of any column: paths and hashes, the longest fixed ones, have 32 bytes. Records are never cleared.
@@ -415,7 +418,14 @@ impl Backend for RocksBackend {
     }
 
     fn prepare_checkpoint(&self) -> Result<(), StorageError> {
-        let families: Vec<_> = Column::ALL.iter().map(|column| family(&self.db, *column)).collect();
+        let mut families = Vec::new();
+        for column in Column::ALL {
+            let family = family(&self.db, column);
+            let in_memory = self.db.property_int_value_cf(family, "rocksdb.cur-size-active-mem-table")?;
+            if !is_blobs(column) || in_memory.unwrap_or(0) >= BLOB_FLUSH_BYTES_MIN {
+                families.push(family);
+            }
+        }
         let mut options = FlushOptions::default();
         options.set_wait(false);
         Ok(self.db.flush_cfs_opt(&families, &options)?)

@@ -296,6 +296,30 @@ fn a_nearly_full_disk_stops_writing_cleanly() {
     ledger.commit(&store, &[(account_key(2), account(6))]);
 }
 
+/// Goal: snapshots do not cut the ledger's blobs into tiny files, which nothing would ever merge.
+#[test]
+fn snapshots_leave_small_blobs_in_memory() {
+    let config = StorageConfig { snapshot_interval_batches: 5, ..config() };
+    let mut fixture = Fixture::initialized(&config, true);
+    let mut ledger = Ledger::new();
+    ledger.commit_up_to(fixture.store(), 60);
+    assert_eq!(fixture.store().snapshots().len(), 2);
+    fixture.store = None;
+    let database = crate::plain_database(&config, fixture.dir()).unwrap();
+    let of = |column: Column| {
+        let files = database.live_files().unwrap().into_iter();
+        files.filter(|file| file.column_family_name == column.name()).count()
+    };
+    // Opening makes one of what was in memory.
+    let files = [Column::Bodies, Column::Receipts, Column::Deltas, Column::Hints].map(of);
+    assert!(files.iter().all(|files| *files <= 1), "{files:?}");
+    drop(database);
+    fixture.reopen();
+    let snapshot = fixture.store().snapshot(BatchNumber(60)).unwrap().unwrap();
+    let chunk = snapshot.chunk(slipstream_types::Path::MIN, 1 << 20).unwrap();
+    chunk.verify(snapshot.info().state_root).unwrap();
+}
+
 /// Goal: another fingerprint, or none, is refused by name before the database is touched.
 #[test]
 fn another_fingerprint_is_refused() {
