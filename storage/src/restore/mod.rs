@@ -180,7 +180,8 @@ impl Store {
             let mut writes = WriteBatch::default();
             writes.clear(Column::MissingCodes);
             writes.delete(Column::Meta, RESTORE_KEY);
-            self.write(writes, true)?;
+            // On a disk that is nearly full too: this makes room.
+            self.write_unguarded(writes, self.0.config.fsync)?;
         }
         self.guard(|backend| backend.reclaim(current.record.active.other().column()))
     }

@@ -296,6 +296,25 @@ fn a_nearly_full_disk_stops_writing_cleanly() {
     ledger.commit(&store, &[(account_key(2), account(6))]);
 }
 
+/// Goal: a store that has something to free opens on a disk that is nearly full, and frees it.
+#[test]
+fn a_nearly_full_disk_does_not_keep_an_overtaken_restore() {
+    let (source, _) = super::restore::served(false);
+    let target = super::restore::target(source.store(), 20);
+    let backend = MemoryBackend::default();
+    let store = Store::with_backend(&config(), Arc::new(backend.clone())).unwrap();
+    store.initialize(&genesis()).unwrap();
+    drop(store.restore(&target).unwrap());
+    Ledger::new().commit_up_to(&store, 21);
+    assert_eq!(store.recorded_restore().unwrap().as_ref(), Some(&target));
+    drop(store);
+
+    let guard = DiskGuard::new("disk".as_ref(), 512, || Ok(0));
+    let store = Store::with_backend_and_disk(&config(), Arc::new(backend), Some(guard)).unwrap();
+    assert_eq!(store.recorded_restore().unwrap(), None);
+    assert!(matches!(store.put_record("x", b"y"), Err(StorageError::DiskLow { .. })));
+}
+
 /// Goal: snapshots do not cut the ledger's blobs into tiny files, which nothing would ever merge.
 #[test]
 fn snapshots_leave_small_blobs_in_memory() {
