@@ -257,7 +257,23 @@ impl Store {
                 Ok(Some(snapshot)) if Some(snapshot.info.number) <= head => {
                     self.0.snapshots.lock().push(Arc::new(snapshot));
                 }
-                Ok(_) => self.0.backend.remove_checkpoint(number)?,
+                // Perhaps the last there is of some batches: kept until the ledger is there again.
+                Ok(Some(_)) => {
+                    let head = head.map(|head| head.0);
+                    tracing::error!(
+                        snapshot = number,
+                        head,
+                        "the store's head is below a snapshot that it has: the end of its log was lost, and batches with it. The \
+                         snapshot is kept and not served; check the disk, and do not let a validator vote from here"
+                    );
+                }
+                Ok(None) => {
+                    tracing::warn!(
+                        number,
+                        "a snapshot is not of the batch that it should be, and is removed"
+                    );
+                    self.0.backend.remove_checkpoint(number)?;
+                }
                 Err(error) => {
                     tracing::warn!(number, %error, "a snapshot cannot be read and is removed");
                     self.0.backend.remove_checkpoint(number)?;

@@ -461,6 +461,8 @@ impl Backend for RocksBackend {
 
     fn checkpoint(&self, number: u64) -> Result<Arc<dyn Reader>, StorageError> {
         let dir = self.checkpoints_dir.join(number.to_string());
+        // One that was above the head after a start: nothing of it is lost any more.
+        remove_dir(&dir);
         // RocksDB makes it under another name and renames it, so that a directory with a plain number is whole. The
         // memtables are not flushed, which would take a quarter of a second: the log goes along instead.
         Checkpoint::new(&self.db)?.create_checkpoint_with_log_size(&dir, u64::MAX)?;

@@ -123,3 +123,42 @@ fn a_retargeted_restore_with_damaged_rows_begins_anew() {
     assert!(matches!(late, StorageError::Restore(RestoreError::Superseded { .. })), "{late}");
     begins_anew(store, &error, source, 30);
 }
+
+fn copy_dir(from: &FilePath, to: &FilePath) {
+    fs::create_dir_all(to).unwrap();
+    for entry in fs::read_dir(from).unwrap().map(Result::unwrap) {
+        fs::copy(entry.path(), to.join(entry.file_name())).unwrap();
+    }
+}
+
+/// Goal: where the log's end was lost, a snapshot may hold the last there is of some batches. It is kept, not served, until the
+/// ledger is there again.
+#[test]
+fn a_snapshot_above_the_head_is_kept_and_not_served() {
+    let serving = StorageConfig { snapshot_interval_batches: 10, ..config() };
+    let mut fixture = Fixture::initialized(&serving, true);
+    let mut ledger = Ledger::new();
+    ledger.commit_up_to(fixture.store(), 8);
+    fixture.store = None;
+    let (database, older) = (fixture.dir().join("db"), fixture.dir().join("older"));
+    copy_dir(&database, &older);
+    let mut replayed = ledger.clone();
+    fixture.reopen();
+    ledger.commit_up_to(fixture.store(), 12);
+    fixture.store = None;
+    fs::remove_dir_all(&database).unwrap();
+    fs::rename(&older, &database).unwrap();
+
+    let frozen = fixture.dir().join("snapshots/10/CURRENT");
+    for number in [8, 9] {
+        fixture.reopen();
+        assert_eq!(fixture.store().head().unwrap().header.number, BatchNumber(number));
+        assert_eq!(fixture.store().snapshots(), []);
+        assert!(frozen.exists());
+        replayed.commit_up_to(fixture.store(), 9);
+    }
+    replayed.commit_up_to(fixture.store(), 12);
+    let served = snapshot(fixture.store(), 10);
+    let chunk = served.chunk(Path::MIN, 1_000).unwrap();
+    chunk.verify(served.info().state_root).unwrap();
+}
