@@ -148,6 +148,10 @@ impl Backend for FaultyBackend {
         self.inner.snapshot()
     }
 
+    fn has_older_readers(&self) -> bool {
+        self.inner.has_older_readers()
+    }
+
     fn prepare_checkpoint(&self) -> Result<(), StorageError> {
         self.inner.prepare_checkpoint()
     }

@@ -257,6 +257,11 @@ pub(crate) trait Backend: Reader {
     /// A frozen view, as long as this process lives.
     fn snapshot(&self) -> Arc<dyn Reader>;
 
+    /// Whether a snapshot other than the newest is held: what it shows stays on the disk.
+    fn has_older_readers(&self) -> bool {
+        false
+    }
+
     /// Begins in the background what would make the next checkpoint slow.
     fn prepare_checkpoint(&self) -> Result<(), StorageError>;
 

@@ -417,6 +417,11 @@ impl Backend for RocksBackend {
         Arc::new(OwnedSnapshot::new(pinned, |pinned| pinned.db.snapshot()))
     }
 
+    fn has_older_readers(&self) -> bool {
+        // One is this backend's own.
+        Arc::strong_count(&self.live) > 2
+    }
+
     fn prepare_checkpoint(&self) -> Result<(), StorageError> {
         let mut families = Vec::new();
         for column in Column::ALL {
@@ -442,7 +447,7 @@ impl Backend for RocksBackend {
     fn reclaim(&self, column: Column) -> Result<(), StorageError> {
         let (family, all) = (family(&self.db, column), (&[][..], &ABOVE_ALL_KEYS[..]));
         // Dropping files takes them from older snapshots too. The head's own, which reads the other column, does not count.
-        if Arc::strong_count(&self.live) <= 2 {
+        if !self.has_older_readers() {
             self.db.delete_file_in_range_cf(family, all.0, all.1)?;
         }
         let mut rest = self.db.raw_iterator_cf(family);

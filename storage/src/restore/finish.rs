@@ -68,6 +68,12 @@ impl Restore {
         let head = Head { digest: header.digest(), header, accumulator };
         let restored = store.current_of(head, record, store.new_version(), Some(tree));
         store.install(Arc::clone(&restored));
+        let replaced = current.record.active.column();
+        drop(current);
+        // Before the snapshot, which would share the files. What an older view still reads is freed by the next start or restore.
+        if !store.0.backend.has_older_readers() {
+            store.guard(|backend| backend.reclaim(replaced))?;
+        }
         store.make_snapshot(&restored, certificate);
         Ok(())
     }

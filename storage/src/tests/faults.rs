@@ -93,8 +93,7 @@ fn fails_and_comes_back(step: Step, on_disk: bool, source: &Store) {
             };
             let store = open(&Faults::fail_at(point, passing)).unwrap();
             let result = live(&store, source);
-            let once =
-                [Step::Initialize, Step::Reclaim, Step::RestoreStart, Step::RestoreCode, Step::RestoreFinish];
+            let once = [Step::Initialize, Step::RestoreStart, Step::RestoreCode, Step::RestoreFinish];
             let (missed, harmless) = (
                 passing > 1 && once.contains(&step),
                 [Step::MakeSnapshot, Step::DropSnapshot].contains(&step),
