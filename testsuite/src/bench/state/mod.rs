@@ -1,4 +1,4 @@
-//! What it costs to commit certified state: `Store::commit` beside the same rows written to RocksDB with no tree, and
+//! What it costs to commit certified state: `Store::commit_run` beside the same rows written to RocksDB with no tree, and
 //! beside other people's trees: the `jmt` crate over the same RocksDB, and `nomt`.
 //!
 //! What is timed is one durable commit after the other: from a decoded, sorted delta in memory to the state root checked,
@@ -116,7 +116,7 @@ fn aimed(figure: Figure) -> Figure {
 
 fn notes(quick: bool) -> Vec<String> {
     let mut notes = vec![
-        "ours: Store::commit of header and delta, fsync per batch; floor: the same rows, encoded beforehand, as one \
+        "ours: Store::commit_run of headers and deltas, fsync per batch, one batch hashed while the one before is written; floor: the same rows, encoded beforehand, as one \
          synced WriteBatch to the same column of an equally configured RocksDB, no tree, no header"
             .to_owned(),
         "jmt: the crate over an equally configured RocksDB, all its nodes and values written and synced per batch, stale \
