@@ -2,7 +2,7 @@
 //! something else is compared with it. What is found is collected, not returned at the first: an operator wants to know
 //! how much is damaged.
 
-use std::ops::ControlFlow;
+use std::{collections::BTreeMap, ops::ControlFlow};
 
 use rayon::prelude::*;
 use slipstream_types::{
@@ -12,7 +12,7 @@ use slipstream_types::{
 
 use crate::{
     backend::{Backend, Column, Direction},
-    config::StorageConfig,
+    chunk,
     error::StorageError,
     ledger::decode_blob,
     maintenance::kept_ranges,
@@ -26,6 +26,8 @@ pub const DAMAGE_MAX: usize = 32;
 /// Rows that are checked at once, on all cores; and their bytes, which bounds the memory.
 const PAGE_ROWS: usize = 4_096;
 const PAGE_BYTES: usize = 16 << 20;
+/// Codes that are looked up at once; bounds the memory too.
+const CODES_AT_ONCE: usize = 256;
 
 /// How far a check is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -58,6 +60,7 @@ type Page = Vec<(Vec<u8>, Vec<u8>)>;
 
 pub(crate) fn check(
     backend: &dyn Backend,
+    tree_memory_mib: u64,
     progress: &mut dyn FnMut(CheckProgress),
 ) -> Result<CheckReport, StorageError> {
     let mut check = Check { backend, progress, unused: None, report: CheckReport::default() };
@@ -70,7 +73,7 @@ pub(crate) fn check(
     };
     if let Some(head) = &head {
         check.unused = Some(head.active.other().column());
-        check.head();
+        check.head(tree_memory_mib);
         check.headers(head);
         for kind in KINDS {
             check.blobs(kind, head);
@@ -115,8 +118,8 @@ impl Check<'_> {
     }
 
     /// Head, accumulator, tree: what every start checks, the state's root among it.
-    fn head(&mut self) {
-        if let Err(error) = load_current(self.backend.snapshot(), StorageConfig::default().tree_memory_mib) {
+    fn head(&mut self, tree_memory_mib: u64) {
+        if let Err(error) = load_current(self.backend.snapshot(), tree_memory_mib) {
             self.damaged(format!("the head cannot be loaded: {}", reason(&error)));
         }
         let genesis = self.backend.get(Column::Meta, GENESIS_KEY).and_then(|bytes| {
@@ -256,8 +259,9 @@ impl Check<'_> {
         });
     }
 
-    /// Every row under its own path. Their root was compared when the head was loaded.
+    /// Every row under its own path, and its account's code in the store. Their root was compared when the head was loaded.
     fn state(&mut self, column: Column) {
+        let backend = self.backend;
         self.column(column, |page| {
             let check = |(path, row): &(Vec<u8>, Vec<u8>)| {
                 let path = Path(schema::decode_digest(path)?.0);
@@ -268,13 +272,8 @@ impl Check<'_> {
                 };
                 Ok(wrong.map(|what| format!("state row {path:?}: {what}")))
             };
-            Ok(page
-                .par_iter()
-                .map(check)
-                .collect::<Result<Vec<_>, StorageError>>()?
-                .into_iter()
-                .flatten()
-                .collect())
+            let wrong = page.par_iter().map(check).collect::<Result<Vec<_>, StorageError>>()?;
+            Ok(wrong.into_iter().flatten().chain(missing_codes(backend, page)?).collect())
         });
     }
 
@@ -335,6 +334,24 @@ fn check_header(
     {
         Some(indexed) if indexed == number => {}
         _ => found.push(format!("header {number}: the index does not find it by its digest {digest}")),
+    }
+    Ok(found)
+}
+
+/// The code of a page's accounts that is not stored.
+fn missing_codes(backend: &dyn Backend, page: &Page) -> Result<Vec<String>, StorageError> {
+    let codes: BTreeMap<Digest, &[u8]> =
+        page.iter().filter_map(|(path, row)| Some((chunk::code_hash(row)?, &path[..]))).collect();
+    let codes: Vec<(Digest, &[u8])> = codes.into_iter().collect();
+    let mut found = Vec::new();
+    for some in codes.chunks(CODES_AT_ONCE) {
+        let keys: Vec<&[u8]> = some.iter().map(|(hash, _)| &hash.0[..]).collect();
+        let stored = backend.multi_get(Column::Codes, &keys)?;
+        let missing = some.iter().zip(stored).filter(|(_, code)| code.is_none());
+        for ((hash, path), _) in missing {
+            let path = Path(schema::decode_digest(path)?.0);
+            found.push(format!("state row {path:?}: its account has the code {hash}, which is not stored"));
+        }
     }
     Ok(found)
 }

@@ -18,6 +18,7 @@ use crate::{
 /// An opened directory. Only one process can have it: stop the node first.
 pub struct Maintenance {
     backend: RocksBackend,
+    tree_memory_mib: u64,
 }
 
 /// What a store holds.
@@ -60,7 +61,7 @@ impl Maintenance {
     /// As [`crate::Store::open`], but for what only shows in the state.
     pub fn open(config: &StorageConfig, dir: &Path) -> Result<Maintenance, StorageError> {
         format::check_existing(dir)?;
-        Ok(Maintenance { backend: RocksBackend::open(config, dir)? })
+        Ok(Maintenance { backend: RocksBackend::open(config, dir)?, tree_memory_mib: config.tree_memory_mib })
     }
 
     /// What the store holds. Cheap: sizes are those that RocksDB keeps.
@@ -83,12 +84,12 @@ impl Maintenance {
     }
 
     /// Reads everything, whose checksums RocksDB verifies on the way, and checks that it belongs together: headers, their
-    /// accumulator and certificates; blobs against their headers; the state's rows and root; code.
+    /// accumulator and certificates; blobs against their headers; the state's rows and root; code, and that none is missing.
     ///
     /// # Errors
     /// If the check itself cannot go on; what is damaged stands in the report.
     pub fn check(&self, progress: &mut dyn FnMut(CheckProgress)) -> Result<CheckReport, StorageError> {
-        check::check(&self.backend, progress)
+        check::check(&self.backend, self.tree_memory_mib, progress)
     }
 
     /// Applies windows now, or with `dry_run` tells what would go.

@@ -199,6 +199,7 @@ fn check_names_the_damage() {
     let path = |i| account_key(i).path().0.to_vec();
     let swapped = Blob::seal(BlobKind::Body, &Body::default()).unwrap().into_bytes();
     let row = schema::encode_row(&account_key(1), &account(77).unwrap());
+    let code = keccak256([0x60, 0x00]).to_vec();
     let damages = [
         (Column::Bodies, number(3), Some(swapped), "body of batch 3: its digest"),
         (Column::Deltas, number(2), Some(vec![3, 1]), "delta of batch 2"),
@@ -207,6 +208,7 @@ fn check_names_the_damage() {
         (Column::StateA, path(1), Some(row), "the state rows have the root"),
         (Column::StateA, path(2), Some(vec![9]), "state row"),
         (Column::Codes, vec![7; 32], Some(vec![1]), "it has another hash"),
+        (Column::Codes, code, None, "which is not stored"),
     ];
     for (column, key, value, expected) in damages {
         let set = |value: Option<Vec<u8>>| {
