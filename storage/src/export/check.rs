@@ -18,7 +18,7 @@ use super::{
 };
 use crate::{
     chunk::{VerifiedChunk, code_hash},
-    restore::RestoreTarget,
+    restore::{RestoreTarget, follow_each_other},
 };
 
 /// What is trusted of a ledger: one of the two, or both.
@@ -139,11 +139,7 @@ impl Export {
             return Err("its certificate is not about its last header".into());
         }
         let digests: Vec<Digest> = headers.iter().map(BatchHeader::digest).collect();
-        let follows = |i: usize| {
-            headers[i].number.0 == first.number.0 + i as u64
-                && (i == 0 || headers[i].parent == digests[i - 1])
-        };
-        if !(0..headers.len()).all(follows) {
+        if !follow_each_other(headers, &digests) {
             return Err("its headers do not follow each other".into());
         }
         let leaves = info.number.0.saturating_add(1);

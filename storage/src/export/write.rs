@@ -172,14 +172,19 @@ fn manifest(
     })
 }
 
-/// The manifest comes last and under its name only when it is whole.
+/// The manifest comes last and under its name only when it is whole, and when the names of the files are on the disk as they are.
 fn finish(manifest: &Manifest, dir: &FilePath) -> Result<(), ExportError> {
+    let sync = |dir: &FilePath| {
+        let synced = fs::File::open(dir).and_then(|dir| dir.sync_all());
+        synced.map_err(|error| ExportError::io("sync", dir, error))
+    };
+    sync(&dir.join("chunks"))?;
+    sync(&dir.join("codes"))?;
     let content = codec::encode("manifest", manifest).map_err(StorageError::from)?;
     let (aside, path) = (dir.join("MANIFEST.new"), dir.join(MANIFEST));
     write_file(&aside, &content)?;
     fs::rename(&aside, &path).map_err(|error| ExportError::io("rename", &aside, error))?;
-    let synced = fs::File::open(dir).and_then(|dir| dir.sync_all());
-    synced.map_err(|error| ExportError::io("sync", dir, error))
+    sync(dir)
 }
 
 fn write_file(path: &FilePath, bytes: &[u8]) -> Result<FileEntry, ExportError> {

@@ -116,11 +116,7 @@ impl Restore {
             return Err(refused("the last is not the target's").into());
         }
         let digests: Vec<Digest> = headers.iter().map(BatchHeader::digest).collect();
-        let follows = |i: usize| {
-            headers[i].number.0 == first.number.0 + i as u64
-                && (i == 0 || headers[i].parent == digests[i - 1])
-        };
-        if !(0..headers.len()).all(follows) {
+        if !follow_each_other(headers, &digests) {
             return Err(refused("they do not follow each other").into());
         }
         let leaves = target.0 + 1;
@@ -146,4 +142,11 @@ impl Restore {
         }
         Ok(())
     }
+}
+
+/// Whether each header continues the one before it, whose digest is given at the same place.
+pub(crate) fn follow_each_other(headers: &[BatchHeader], digests: &[Digest]) -> bool {
+    headers.windows(2).zip(digests).all(|(pair, digest)| {
+        pair[0].number.0.checked_add(1) == Some(pair[1].number.0) && pair[1].parent == *digest
+    })
 }

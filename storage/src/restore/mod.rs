@@ -30,6 +30,7 @@ use crate::{
     state::Tree,
     store::{Current, Store},
 };
+pub(crate) use finish::follow_each_other;
 pub use retarget::{Checked, Retargeted};
 
 /// Most headers that come with a restored state: as far as BLOCKHASH looks back.

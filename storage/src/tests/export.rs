@@ -163,6 +163,21 @@ fn every_changed_file_is_refused_by_name() {
     verify_export(&exported.dir, &exported.by_waypoint()).unwrap();
 }
 
+/// Goal: numbers at the end of their range are refused like any others that do not follow each other.
+#[test]
+fn headers_that_overflow_are_refused() {
+    let exported = exported();
+    let manifest = exported.dir.join("MANIFEST");
+    let mut bytes = fs::read(&manifest).unwrap();
+    let first = exported.source.store().header(BatchNumber(0)).unwrap().unwrap();
+    let first = slipstream_types::codec::encode("header", &first).unwrap();
+    let at = bytes.windows(first.len()).position(|window| window == first).unwrap();
+    bytes[at..at + 8].fill(0xff);
+    fs::write(&manifest, bytes).unwrap();
+    let error = exported.refused(&manifest);
+    assert!(error.contains("do not follow each other"), "{error}");
+}
+
 #[test]
 fn swapped_chunks_are_refused() {
     let exported = exported();
