@@ -239,14 +239,11 @@ impl Restore {
     /// # Errors
     /// [`RestoreError::WrongStart`], [`RestoreError::OtherRoot`]; nothing of the chunk is stored then.
     pub fn add_verified(&self, chunk: VerifiedChunk) -> Result<(), StorageError> {
-        let (expected, found) = {
-            let progress = self.progress.lock();
-            (progress.todo.first().map(|span| span.first), progress.todo.starting_at(chunk.first()))
-        };
-        match found {
-            Some(_) => self.fill(chunk),
-            None => Err(RestoreError::WrongStart { expected, found: chunk.first() }.into()),
-        }
+        let found = chunk.first();
+        self.add(chunk, |todo| match todo.starting_at(found) {
+            Some(_) => Ok(()),
+            None => Err(RestoreError::WrongStart { expected: todo.first().map(|span| span.first), found }),
+        })
     }
 
     /// Whether rows between two paths are missing.
@@ -256,6 +253,15 @@ impl Restore {
 
     /// Adds those rows of a chunk that are missing, wherever it starts.
     pub(crate) fn fill(&self, chunk: VerifiedChunk) -> Result<(), StorageError> {
+        self.add(chunk, |_| Ok(()))
+    }
+
+    /// Adds what is missing of a chunk if it is admitted by what is to do. From then on the paths are this call's alone.
+    fn add(
+        &self,
+        chunk: VerifiedChunk,
+        admit: impl FnOnce(&Spans) -> Result<(), RestoreError>,
+    ) -> Result<(), StorageError> {
         self.check_generation()?;
         let (expected, found) = (self.target.header.state_root, chunk.root());
         if expected != found {
@@ -265,7 +271,11 @@ impl Restore {
         let covered = Span { first: chunk.first(), last: chunk.last() };
         let (spans, run) = {
             let mut progress = self.progress.lock();
+            admit(&progress.todo)?;
             let spans = progress.todo.within(covered);
+            if spans.is_empty() {
+                return Ok(());
+            }
             progress.todo.remove(covered);
             (spans, progress.runs.remove(&covered.first))
         };

@@ -4,6 +4,7 @@
 use std::{
     io::{BufRead, BufReader, Write},
     process::{Command, Stdio},
+    sync::Barrier,
     time::{Duration, Instant},
 };
 
@@ -15,7 +16,7 @@ use super::{
 };
 use crate::{
     Checked, EncodedChunk, Restore, RestoreError, Snapshot, Span, StorageError, VerifiedChunk,
-    backend::Column,
+    backend::Column, restore::SPANS_MAX, schema::RESTORE_KEY,
 };
 
 const DIR_VARIABLE: &str = "SLIPSTREAM_STORAGE_RESTORE_DIR";
@@ -124,6 +125,39 @@ fn threads_add_ranges_at_the_same_time() {
         });
         finish(restore, source, 15);
         same_state(fixture.store(), source, 15);
+    });
+}
+
+/// Goal: of threads that bring the same chunk one adds it and the others are told so; no rows are lost or counted twice.
+#[test]
+fn a_chunk_counts_once_whoever_brings_it() {
+    let (source, _) = served();
+    let source = source.store();
+    on_both(&serving(), |fixture| {
+        let restore = fixture.store().restore(&target(source, 20)).unwrap();
+        let snapshot = snapshot(source, 20);
+        let mut rows = 0;
+        while let Some(range) = restore.next_ranges(1).pop() {
+            let (chunks, start) = ([(); 8].map(|()| chunk_of(&snapshot, range)), Barrier::new(8));
+            rows += chunks[0].rows() as u64;
+            let added = std::thread::scope(|scope| {
+                let threads = chunks.map(|chunk| {
+                    scope.spawn(|| {
+                        start.wait();
+                        restore.add_verified(chunk)
+                    })
+                });
+                threads.map(|thread| thread.join().unwrap())
+            });
+            let refused = |added: &Result<(), StorageError>| {
+                matches!(added, Err(StorageError::Restore(RestoreError::WrongStart { .. })))
+            };
+            assert_eq!(added.iter().filter(|added| added.is_ok()).count(), 1, "{added:?}");
+            assert_eq!(added.iter().filter(|added| refused(added)).count(), 7, "{added:?}");
+        }
+        assert_eq!(restore.rows(), rows);
+        finish(restore, source, 20);
+        same_state(fixture.store(), source, 20);
     });
 }
 
