@@ -113,6 +113,20 @@ impl Spans {
         self.0.insert(at, span);
     }
 
+    /// As [`Spans::insert`], as one with the neighbours that it touches.
+    pub(crate) fn insert_joined(&mut self, span: Span) {
+        let touch = |before: &Span, after: &Span| before.last.successor() == Some(after.first);
+        let at = self.0.partition_point(|other| other.first < span.first);
+        let (mut from, mut to, mut joined) = (at, at, span);
+        if let Some(before) = self.0[..at].last().filter(|before| touch(before, &span)) {
+            (from, joined.first) = (at - 1, before.first);
+        }
+        if let Some(after) = self.0.get(at).filter(|after| touch(&span, after)) {
+            (to, joined.last) = (at + 1, after.last);
+        }
+        self.0.splice(from..to, [joined]);
+    }
+
     /// All paths that are in none of these.
     pub(crate) fn complement(&self) -> Spans {
         let mut spans = Spans(vec![Span::ALL]);
@@ -152,6 +166,19 @@ mod tests {
         }
         assert_eq!(Spans::divided(0).first(), Some(Span::ALL));
         assert_eq!(Spans::default().complement().first(), Some(Span::ALL));
+    }
+
+    #[test]
+    fn neighbours_are_joined_when_asked_for() {
+        let joined = |others: &[(u8, u8)], (a, b): (u8, u8)| {
+            let mut spans = Spans(others.iter().map(|(a, b)| span(*a, *b)).collect());
+            spans.insert_joined(span(a, b));
+            spans.0
+        };
+        assert_eq!(joined(&[], (3, 4)), [span(3, 4)]);
+        assert_eq!(joined(&[(0, 2), (5, 9)], (3, 4)), [span(0, 9)]);
+        assert_eq!(joined(&[(0, 1), (5, 9)], (3, 4)), [span(0, 1), span(3, 9)]);
+        assert_eq!(joined(&[(0, 2), (6, 9)], (3, 4)), [span(0, 4), span(6, 9)]);
     }
 
     proptest! {

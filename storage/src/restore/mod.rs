@@ -31,6 +31,8 @@ use crate::{
     store::{Current, Store},
 };
 pub(crate) use finish::follow_each_other;
+#[cfg(test)]
+pub(crate) use retarget::SPANS_MAX;
 pub use retarget::{Checked, Retargeted};
 
 /// Most headers that come with a restored state: as far as BLOCKHASH looks back.

@@ -27,9 +27,9 @@ use crate::{
 const CHECK_ROWS_MAX: usize = if cfg!(test) { 64 } else { 65_536 };
 /// Rows of the ranges that a wrong one is divided into: about one chunk, so that fetching anew costs no more than asking on.
 const DIVIDED_ROWS: usize = CHECK_ROWS_MAX / 8;
-/// Ranges that a record may list; above, wrong ranges are fetched anew without being divided. Bounds the record, which is
-/// written with every step.
-const SPANS_MAX: usize = 4_096;
+/// Ranges that a record may list, about; above, wrong ranges are fetched anew without being divided, and listed as one with those
+/// beside them. Bounds the record, which is written with every step.
+pub(crate) const SPANS_MAX: usize = if cfg!(test) { 96 } else { 4_096 };
 
 /// What a restore kept when it got another target.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
@@ -135,7 +135,8 @@ impl Restore {
         let root = self.target.header.state_root;
         let is_whole = local.leaves.len() <= CHECK_ROWS_MAX;
         let is_right = is_whole && proof.verify(root, span.first, span.last, &local.leaves).is_ok();
-        let many = local.leaves.len() > DIVIDED_ROWS && record.unchecked.len() < SPANS_MAX;
+        let is_short = record.unchecked.len() + record.todo.len() < SPANS_MAX;
+        let many = local.leaves.len() > DIVIDED_ROWS && is_short;
 
         record.unchecked.remove(span);
         let mut writes = WriteBatch::default();
@@ -150,7 +151,10 @@ impl Restore {
             Checked::Divided
         } else {
             writes.clear_range(self.column, span.first.0, span.last.0);
-            record.todo.insert(span);
+            match is_short {
+                true => record.todo.insert(span),
+                false => record.todo.insert_joined(span),
+            }
             Checked::Refetch
         };
         writes.put(Column::Meta, RESTORE_KEY, schema::encode(&record));

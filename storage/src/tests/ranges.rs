@@ -242,6 +242,31 @@ fn wrong_siblings_cost_a_fetch_and_never_keep_a_wrong_row() {
     });
 }
 
+/// Goal: however much of an older target's rows is wrong, the record, which is written with every step, stays short.
+#[test]
+fn the_record_of_a_restore_stays_short() {
+    let (source, _) = served();
+    let source = source.store();
+    on_both(&serving(), |fixture| {
+        let store = fixture.store();
+        let restore = store.restore(&target(source, 5)).unwrap();
+        add_somewhere(&restore, &snapshot(source, 5), usize::MAX, &mut 3);
+        drop(restore);
+        let restore = store.restore(&target(source, 10)).unwrap();
+        // Siblings of the older state, under which every range is wrong.
+        let wrong = snapshot(source, 5);
+        let mut longest = 0;
+        while let Some(span) = restore.unchecked(1).unwrap().pop() {
+            restore.check_range(span, &wrong.range_proof(span.first, span.last).unwrap()).unwrap();
+            longest = longest.max(store.0.backend.get(Column::Meta, RESTORE_KEY).unwrap().unwrap().len());
+        }
+        assert!(longest < (SPANS_MAX + 16) * size_of::<Span>() + 1_000, "{longest} bytes");
+        add_somewhere(&restore, &snapshot(source, 10), usize::MAX, &mut 3);
+        finish(restore, source, 10);
+        same_state(store, source, 10);
+    });
+}
+
 /// Goal: what a view reads is not dropped with its files when a later restore takes their column.
 #[test]
 fn a_view_keeps_its_rows_while_their_column_is_filled_anew() {
