@@ -1,0 +1,208 @@
+//! Rows of verified chunks on their way to the disk: a [`Run`] per place, which becomes a file of the column.
+
+use std::collections::BTreeSet;
+
+use slipstream_types::Digest;
+
+use super::Restore;
+use crate::{
+    backend::{Column, SortedRun, WriteBatch},
+    chunk::{self, StateChunk, VerifiedChunk},
+    error::{RestoreError, StorageError},
+    schema::{self, RESTORE_KEY},
+    spans::{Span, Spans},
+    state::Tree,
+};
+
+/// Bytes of rows after which a run becomes durable: what a kill costs, against the number of files. Tests have little
+/// states and want to see many runs.
+const RUN_BYTES_MAX: usize = if cfg!(test) { 1 << 10 } else { 32 << 20 };
+
+/// Chunks that follow each other, on their way into one file.
+pub(super) struct Run {
+    writer: Box<dyn SortedRun>,
+    spans: Vec<Span>,
+    rows: u64,
+    bytes: usize,
+    codes: BTreeSet<Digest>,
+    /// Of the rows from `in_tree`, which are those of whole chunks.
+    tree: Tree,
+    in_tree: Vec<Span>,
+}
+
+impl Restore {
+    /// Verifies a chunk against the target's state root and adds it.
+    ///
+    /// # Errors
+    /// [`RestoreError::WrongStart`], [`RestoreError::Chunk`]; nothing of the chunk is stored then.
+    pub fn add_chunk(&self, chunk: &StateChunk) -> Result<(), StorageError> {
+        let content = slipstream_types::codec::encode("state chunk", chunk)?;
+        let root = self.target.header.state_root;
+        let verified = VerifiedChunk::open(content, root).map_err(RestoreError::Chunk)?;
+        self.add_verified(verified)
+    }
+
+    /// Adds a chunk that starts where a range of [`Restore::next_ranges`] does. Its rows are durable some chunks later, or
+    /// when this handle is dropped.
+    ///
+    /// # Errors
+    /// [`RestoreError::WrongStart`], [`RestoreError::OtherRoot`]; nothing of the chunk is stored then.
+    pub fn add_verified(&self, chunk: VerifiedChunk) -> Result<(), StorageError> {
+        let found = chunk.first();
+        self.add(chunk, |todo| match todo.starting_at(found) {
+            Some(_) => Ok(()),
+            None => Err(RestoreError::WrongStart { expected: todo.first().map(|span| span.first), found }),
+        })
+    }
+
+    /// Whether rows between two paths are missing.
+    pub(crate) fn is_missing(&self, span: Span) -> bool {
+        !self.progress.lock().todo.within(span).is_empty()
+    }
+
+    /// Adds those rows of a chunk that are missing, wherever it starts.
+    pub(crate) fn fill(&self, chunk: VerifiedChunk) -> Result<(), StorageError> {
+        self.add(chunk, |_| Ok(()))
+    }
+
+    /// Adds what is missing of a chunk if it is admitted by what is to do. From then on the paths are this call's alone.
+    fn add(
+        &self,
+        chunk: VerifiedChunk,
+        admit: impl FnOnce(&Spans) -> Result<(), RestoreError>,
+    ) -> Result<(), StorageError> {
+        self.check_generation()?;
+        let (expected, found) = (self.target.header.state_root, chunk.root());
+        if expected != found {
+            return Err(RestoreError::OtherRoot { expected, found }.into());
+        }
+        self.store.check_room(chunk.stored_bytes())?;
+        let covered = Span { first: chunk.first(), last: chunk.last() };
+        let (spans, run) = {
+            let mut progress = self.progress.lock();
+            admit(&progress.todo)?;
+            let spans = progress.todo.within(covered);
+            if spans.is_empty() {
+                return Ok(());
+            }
+            progress.todo.remove(covered);
+            (spans, progress.runs.remove(&covered.first))
+        };
+        let mut run = match run {
+            Some(run) => run,
+            None => Run::begin(self.store.0.backend.sorted_run(self.column)?),
+        };
+        let added = self.store.guard(|_| run.append(chunk, spans))?;
+
+        let mut progress = self.progress.lock();
+        progress.rows_open += added;
+        let goes_on = covered.last.successor().filter(|next| progress.todo.starting_at(*next).is_some());
+        match goes_on.filter(|_| run.bytes < RUN_BYTES_MAX) {
+            Some(next) => {
+                progress.runs.insert(next, run);
+                Ok(())
+            }
+            None => {
+                drop(progress);
+                self.commit_run(run)
+            }
+        }
+    }
+
+    /// Makes all open runs durable.
+    pub(super) fn commit_runs(&self) -> Result<(), StorageError> {
+        let runs = std::mem::take(&mut self.progress.lock().runs);
+        runs.into_values().try_for_each(|run| self.commit_run(run))
+    }
+
+    /// Ends a run: its file becomes part of the column, then the record says so.
+    fn commit_run(&self, mut run: Run) -> Result<(), StorageError> {
+        self.store.guard(|_| run.writer.seal())?;
+        let _writer = self.store.0.writer.lock();
+        self.check_generation()?;
+        let mut writes = WriteBatch::default();
+        self.put_missing_codes(&run.codes, &mut writes)?;
+        self.store.guard(|_| run.writer.ingest())?;
+
+        let mut progress = self.progress.lock();
+        let mut record = progress.record.clone();
+        run.spans.iter().for_each(|span| record.todo.remove(*span));
+        run.in_tree.iter().for_each(|span| progress.not_in_tree.remove(*span));
+        progress.tree.join(run.tree)?;
+        record.rows += run.rows;
+        writes.put(Column::Meta, RESTORE_KEY, schema::encode(&record));
+        // Not refused on a disk that is nearly full: the rows are there already.
+        self.store.write_unguarded(writes, false)?;
+        progress.record = record;
+        progress.rows_open -= run.rows;
+        Ok(())
+    }
+
+    pub(super) fn put_missing_codes(
+        &self,
+        hashes: &BTreeSet<Digest>,
+        writes: &mut WriteBatch,
+    ) -> Result<(), StorageError> {
+        let keys: Vec<&[u8]> = hashes.iter().map(|hash| &hash.0[..]).collect();
+        let stored = self.store.0.backend.multi_get(Column::Codes, &keys)?;
+        for (hash, _) in hashes.iter().zip(stored).filter(|(_, code)| code.is_none()) {
+            writes.put(Column::MissingCodes, hash.0, []);
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Restore {
+    fn drop(&mut self) {
+        let committed = self.commit_runs();
+        if let Err(error) = committed
+            && !matches!(error, StorageError::Restore(RestoreError::Superseded { .. }))
+        {
+            tracing::warn!(%error, "the last rows of a restore were not kept; they are fetched again");
+        }
+    }
+}
+
+impl Run {
+    fn begin(writer: Box<dyn SortedRun>) -> Run {
+        Run {
+            writer,
+            spans: Vec::new(),
+            rows: 0,
+            bytes: 0,
+            codes: BTreeSet::new(),
+            tree: Tree::default(),
+            in_tree: Vec::new(),
+        }
+    }
+
+    /// Appends those rows of a chunk that are in the spans; returns how many.
+    fn append(&mut self, chunk: VerifiedChunk, spans: Vec<Span>) -> Result<u64, StorageError> {
+        let before = self.rows;
+        let mut due = spans.iter().copied().peekable();
+        for (path, row) in chunk.stored_rows() {
+            while due.next_if(|span| span.last < *path).is_some() {}
+            if due.peek().is_none_or(|span| *path < span.first) {
+                continue;
+            }
+            self.writer.put(&path.0, row)?;
+            self.rows += 1;
+            self.bytes += row.len() + path.0.len();
+            self.codes.extend(chunk::code_hash(row));
+        }
+        let covered = chunk.span();
+        if covers(&spans, covered) {
+            self.tree.join(chunk.into_tree())?;
+            self.in_tree.push(covered);
+        }
+        self.spans.extend(spans);
+        Ok(self.rows - before)
+    }
+}
+
+/// Whether parts of a span, in order, are all of it.
+fn covers(parts: &[Span], span: Span) -> bool {
+    let (Some(first), Some(last)) = (parts.first(), parts.last()) else { return false };
+    let gapless = parts.windows(2).all(|pair| pair[0].last.successor() == Some(pair[1].first));
+    gapless && first.first == span.first && last.last == span.last
+}
