@@ -37,6 +37,12 @@ pub struct SyncConfig {
     pub snapshot_gap_batches: u64,
     /// `auto`: a gap of more batches than this is closed by deltas.
     pub delta_gap_batches: u64,
+    /// MiB of answers kept for other peers that ask the same; 0 keeps none.
+    pub serve_cache_mib: u32,
+    /// MiB per second that one peer gets of this node; it may take those of two seconds at once.
+    pub serve_peer_mib_per_second: NonZeroU32,
+    /// Milliseconds of work per second that this node does for one peer, on as many threads as that takes.
+    pub serve_peer_work_ms_per_second: NonZeroU32,
 }
 
 impl Default for SyncConfig {
@@ -49,6 +55,9 @@ impl Default for SyncConfig {
             request_deadline_ms: NonZeroU64::new(10_000).expect("not zero"),
             snapshot_gap_batches: 10_000,
             delta_gap_batches: 64,
+            serve_cache_mib: 128,
+            serve_peer_mib_per_second: NonZeroU32::new(256).expect("not zero"),
+            serve_peer_work_ms_per_second: NonZeroU32::new(2_000).expect("not zero"),
         }
     }
 }

@@ -10,7 +10,7 @@
 //!                                                     SyncServer ◀── the same Store
 //! ```
 //!
-//! * [`protocol`]: requests and answers, each bounded. [`SyncServer`] answers them from a store.
+//! * [`protocol`]: requests and answers, each bounded. [`SyncServer`] answers them from a store, once for all who ask alike.
 //! * [`verify`]: pure checks of an answer against a certificate and the validator set.
 //! * [`plan`]: what to do next, as a pure function of local head, mode and what peers offer.
 //! * [`Follower`]: the driver. It fetches and verifies one chunk while the one before it executes or applies.
@@ -26,7 +26,7 @@ mod follower;
 mod peers;
 pub mod plan;
 pub mod protocol;
-mod server;
+mod serve;
 mod status;
 pub mod verify;
 mod waypoint;
@@ -35,6 +35,6 @@ pub use config::{Mode, SyncConfig};
 pub use error::SyncError;
 pub use follower::Follower;
 pub use protocol::announcement;
-pub use server::SyncServer;
+pub use serve::{ServeStatus, SyncServer};
 pub use status::{PeerStatus, SnapshotStatus, SyncStatus};
 pub use waypoint::fetch_genesis;

@@ -118,7 +118,7 @@ impl Follower {
             let Some((peer, head)) = self.choose(mode, first) else { return };
             let request = RangeRequest {
                 first,
-                batches_max: self.config.range_batches_max.get().min(RANGE_BATCHES_MAX),
+                batches_max: to_boundary(first, self.config.range_batches_max.get().min(RANGE_BATCHES_MAX)),
                 bytes_max: self.config.range_bytes_max.get().min(RANGE_BYTES_MAX),
                 parts: self.parts(mode),
             };
@@ -178,5 +178,24 @@ impl Follower {
         state.book.advance(&peer, range.certificate());
         state.counters.bytes_received += bytes as u64;
         Ok(range)
+    }
+}
+
+/// Batches from `first` to the next multiple of `batches_max`. All followers ask for ranges with the same ends, wherever they
+/// began and however many bytes the batches have, so that a peer makes each answer once for all of them.
+fn to_boundary(first: BatchNumber, batches_max: u32) -> u32 {
+    batches_max - (first.0 % u64::from(batches_max)) as u32
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ranges_end_at_the_same_batches_wherever_they_begin() {
+        for (first, count) in [(0, 256), (1, 255), (255, 1), (256, 256), (u64::MAX, 1)] {
+            assert_eq!(to_boundary(BatchNumber(first), 256), count, "from {first}");
+        }
+        assert_eq!(to_boundary(BatchNumber(7), 1), 1);
     }
 }

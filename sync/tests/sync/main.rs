@@ -5,3 +5,4 @@ mod chain;
 mod liars;
 mod modes;
 mod retarget;
+mod serving;

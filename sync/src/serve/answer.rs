@@ -1,65 +1,29 @@
-//! [`SyncServer`]: answers [`Request`]s from a store. Blobs are served as they are stored.
+//! Making answers: what a store has, as the protocol wants it. Blobs are served as they are stored.
 
 use std::sync::Arc;
 
 use serde::Serialize;
-use slipstream_network::{PeerId, Refusal};
+use slipstream_network::Refusal;
 use slipstream_storage::{Blobs, Snapshot, StorageError, Store};
 use slipstream_types::{
-    BatchHeader, BatchNumber, Blob, BlobKind, Certificate, LedgerInfo, bounded::BoundedVec, codec,
+    BatchHeader, BatchNumber, Blob, BlobKind, Digest, LedgerInfo, Path, bounded::BoundedVec, codec,
     delta::Code, limits,
 };
-use tokio::sync::Semaphore;
 
+use super::cache::{Key, Part};
 use crate::protocol::{
     CHUNK_BYTES_MAX, CODES_MAX, Codes, Headers, Offer, Origin, Parts, RANGE_BATCHES_MAX, RANGE_BYTES_MAX,
-    REQUEST_BYTES_MAX, Range, RangeBatch, RangeRequest, Request, SNAPSHOTS_MAX, Summary,
+    RangeBatch, RangeRequest, Request, SNAPSHOTS_MAX, Summary,
 };
 
-/// Requests of all peers that are worked on at once. Each holds an answer of up to 48 MiB and a thread that waits for the
-/// disk; more of them would take memory from the node's own work without serving anybody sooner.
-const ANSWERS_MAX: usize = 16;
-
-/// The serving side. `network` bounds how many requests of one peer wait here, this how many of all peers are worked on.
-pub struct SyncServer {
-    store: Store,
-    answers: Arc<Semaphore>,
-}
-
-impl SyncServer {
-    /// Serves what the store has.
-    pub fn new(store: Store) -> SyncServer {
-        SyncServer { store, answers: Arc::new(Semaphore::new(ANSWERS_MAX)) }
-    }
-
-    /// Answers one request.
-    ///
-    /// # Errors
-    /// A text for the asker, if the request is malformed or asks for what is not kept here.
-    pub async fn handle(&self, _peer: PeerId, payload: Vec<u8>) -> Result<Vec<u8>, Refusal> {
-        let request: Request = codec::decode("sync request", &payload, REQUEST_BYTES_MAX)
-            .map_err(|error| Refusal(error.to_string()))?;
-        let answers = self.answers.clone();
-        let permit = answers.acquire_owned().await.map_err(|_| Refusal("this node is stopping".into()))?;
-        let store = self.store.clone();
-        // The permit goes along: the work runs on when the peer disconnects and this future is dropped.
-        let work = move || {
-            let _permit = permit;
-            answer(&store, request)
-        };
-        let answer = tokio::task::spawn_blocking(work).await;
-        answer.map_err(|_| Refusal("the request failed here".into()))?.map_err(Unserved::into_refusal)
-    }
-}
-
 /// Why a request was not served.
-enum Unserved {
+pub(super) enum Unserved {
     Storage(StorageError),
     NotKept(String),
 }
 
 impl Unserved {
-    fn into_refusal(self) -> Refusal {
+    pub(super) fn into_refusal(self) -> Refusal {
         match self {
             Unserved::Storage(error) => {
                 tracing::warn!(%error, "cannot serve a sync request");
@@ -92,34 +56,108 @@ fn bounded<T, const MAX: usize>(items: Vec<T>) -> Result<BoundedVec<T, MAX>, Uns
     BoundedVec::new(items).map_err(|error| Unserved::NotKept(error.to_string()))
 }
 
-fn answer(store: &Store, request: Request) -> Result<Vec<u8>, Unserved> {
+/// A request whose work is the same for every asker, normalised: limits are applied and batches that do not exist yet are not
+/// asked for, so that equal requests have equal answers for good.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+pub(super) enum Common {
+    Range(RangeRequest),
+    Headers { first: BatchNumber, last: BatchNumber },
+    Chunk { number: BatchNumber, first: Path, last: Path, bytes_max: u32 },
+    Codes { number: BatchNumber, hashes: BoundedVec<Digest, CODES_MAX> },
+}
+
+/// What a request needs.
+pub(super) enum Prepared {
+    /// Nothing more: this is the answer.
+    Done(Vec<u8>),
+    /// A part that others may have asked for.
+    Shared(Common),
+}
+
+/// Answers what is cheap or different every time, and normalises the rest.
+pub(super) fn prepare(store: &Store, request: Request) -> Result<Prepared, Unserved> {
     if !store.is_initialized() {
         return Err(Unserved::NotKept("this node has no ledger yet".into()));
     }
-    match request {
-        Request::Summary => bytes(&summary(store)?),
-        Request::Range(request) => bytes(&range(store, &request)?),
-        Request::Headers { first, last } => bytes(&headers(store, first, last)?),
-        Request::Offer { number } => {
-            let certificate = snapshot(store, number)?.info().certificate.clone();
-            let header = store.header(number)?.ok_or_else(|| not_kept("header", number))?;
-            bytes(&Offer { certificate, header })
+    let done = match request {
+        Request::Range(request) => {
+            let latest = store.latest_certificate()?.filter(|latest| latest.info.number >= request.first);
+            let latest = latest.ok_or_else(|| not_kept("certificate", request.first))?;
+            let due = latest.info.number.0 - request.first.0 + 1;
+            let batches_max = request.batches_max.min(RANGE_BATCHES_MAX);
+            let batches_max = u32::try_from(due).map_or(batches_max, |due| batches_max.min(due));
+            let bytes_max = request.bytes_max.min(RANGE_BYTES_MAX);
+            let range = RangeRequest { batches_max, bytes_max, ..request };
+            return Ok(Prepared::Shared(Common::Range(range)));
         }
         Request::Chunk { number, first, last, bytes_max } => {
             if first > last {
                 return Err(Unserved::NotKept("the range of the chunk is empty".into()));
             }
-            let bytes_max = bytes_max.min(CHUNK_BYTES_MAX) as usize;
-            let chunk = snapshot(store, number)?.encoded_chunk(first, last, bytes_max)?;
-            let blob = Blob::compress(BlobKind::StateChunk, &chunk.content)
-                .map_err(|e| Unserved::NotKept(e.to_string()))?;
-            Ok(blob.into_bytes())
+            // A snapshot that is dropped is not served from the cache either: its other chunks are gone.
+            snapshot(store, number)?;
+            let bytes_max = bytes_max.min(CHUNK_BYTES_MAX);
+            return Ok(Prepared::Shared(Common::Chunk { number, first, last, bytes_max }));
+        }
+        Request::Codes { number, hashes } => {
+            snapshot(store, number)?;
+            return Ok(Prepared::Shared(Common::Codes { number, hashes }));
+        }
+        Request::Headers { first, last } => return Ok(Prepared::Shared(Common::Headers { first, last })),
+        Request::Summary => bytes(&summary(store)?)?,
+        Request::Offer { number } => {
+            let certificate = snapshot(store, number)?.info().certificate.clone();
+            let header = store.header(number)?.ok_or_else(|| not_kept("header", number))?;
+            bytes(&Offer { certificate, header })?
         }
         Request::RangeProof { number, first, last } => {
-            bytes(&snapshot(store, number)?.range_proof(first, last)?)
+            bytes(&snapshot(store, number)?.range_proof(first, last)?)?
         }
-        Request::Codes { number, hashes } => bytes(&codes(&*snapshot(store, number)?, &hashes)?),
-        Request::Origin { number } => bytes(&origin(store, number)?),
+        Request::Origin { number } => bytes(&origin(store, number)?)?,
+    };
+    Ok(Prepared::Done(done))
+}
+
+impl Common {
+    /// What it is kept under.
+    pub(super) fn key(&self) -> Result<Key, Unserved> {
+        Ok(bytes(self)?.into())
+    }
+
+    /// Makes the part.
+    pub(super) fn make(&self, store: &Store) -> Result<Part, Unserved> {
+        let mut part = match self {
+            Common::Range(request) => range_batches(store, request)?,
+            Common::Headers { first, last } => Part::whole(bytes(&headers(store, *first, *last)?)?),
+            Common::Chunk { number, first, last, bytes_max } => {
+                let chunk = snapshot(store, *number)?.encoded_chunk(*first, *last, *bytes_max as usize)?;
+                let blob = Blob::compress(BlobKind::StateChunk, &chunk.content)
+                    .map_err(|e| Unserved::NotKept(e.to_string()))?;
+                Part::whole(blob.into_bytes())
+            }
+            Common::Codes { number, hashes } => {
+                Part::whole(bytes(&codes(&*snapshot(store, *number)?, hashes)?)?)
+            }
+        };
+        part.bytes.shrink_to_fit();
+        Ok(part)
+    }
+
+    /// The answer with its part. The certificate of a range is the batch's own if it is kept, else the latest, which covers it
+    /// too but changes; so it and its proof are no part of what is kept. They stand first in a [`crate::protocol::Range`], and
+    /// BCS puts one field behind the other.
+    pub(super) fn answer(&self, store: &Store, part: &Part) -> Result<Vec<u8>, Unserved> {
+        let Common::Range(RangeRequest { first, .. }) = *self else { return Ok(part.bytes.clone()) };
+        let last = BatchNumber(first.0 + part.batches as u64 - 1);
+        let certificate = match store.certificate(last)? {
+            Some(own) => own,
+            None => store.latest_certificate()?.ok_or_else(|| not_kept("certificate", last))?,
+        };
+        let proof = store.header_range_proof(certificate.info.number.0 + 1, first, part.batches)?;
+        let mut answer = bytes(&(certificate, proof))?;
+        answer.reserve_exact(part.bytes.len());
+        answer.extend_from_slice(&part.bytes);
+        Ok(answer)
     }
 }
 
@@ -136,37 +174,26 @@ fn summary(store: &Store) -> Result<Summary, Unserved> {
     })
 }
 
-fn range(store: &Store, request: &RangeRequest) -> Result<Range, Unserved> {
-    let latest = store.latest_certificate()?.filter(|latest| latest.info.number >= request.first);
-    let latest = latest.ok_or_else(|| not_kept("certificate", request.first))?;
-    let due = latest.info.number.0 - request.first.0 + 1;
-    let count = u64::from(request.batches_max.min(RANGE_BATCHES_MAX)).min(due) as usize;
-    let bytes_max = request.bytes_max.min(RANGE_BYTES_MAX) as usize;
+/// The batches of a range, as [`crate::protocol::Range`] encodes them. There is at least one.
+fn range_batches(store: &Store, request: &RangeRequest) -> Result<Part, Unserved> {
+    let count = request.batches_max as usize;
     let mut batches = Vec::new();
-    let mut bytes = 0;
+    let mut certified = 0;
     let mut parts = RangeParts::new(store, request, count);
     for header in store.headers(request.first, count)? {
         let batch = parts.of(header)?;
-        bytes += batch.certified_bytes();
+        certified += batch.certified_bytes();
         batches.push(batch);
-        if bytes >= bytes_max {
+        if certified >= request.bytes_max as usize {
             break;
         }
     }
-    let last = batches.last().ok_or_else(|| not_kept("header", request.first))?.header.number;
-    let certificate = certificate_for(store, last, latest)?;
-    let leaves = certificate.info.number.0 + 1;
-    let proof = store.header_range_proof(leaves, request.first, batches.len())?;
-    Ok(Range { certificate, proof, batches: bounded(batches)? })
-}
-
-/// The batch's own certificate if it is kept, else the latest, which covers it too.
-fn certificate_for(
-    store: &Store,
-    last: BatchNumber,
-    latest: Certificate,
-) -> Result<Certificate, StorageError> {
-    Ok(store.certificate(last)?.unwrap_or(latest))
+    if batches.is_empty() {
+        return Err(not_kept("header", request.first));
+    }
+    let len = batches.len();
+    let batches: BoundedVec<RangeBatch, { RANGE_BATCHES_MAX as usize }> = bounded(batches)?;
+    Ok(Part { bytes: bytes(&batches)?, batches: len })
 }
 
 /// The wanted parts of a range, each read in one pass beside the others.
@@ -225,7 +252,7 @@ fn snapshot(store: &Store, number: BatchNumber) -> Result<Arc<Snapshot>, Unserve
     store.snapshot(number)?.ok_or_else(|| not_kept("snapshot", number))
 }
 
-fn codes(snapshot: &Snapshot, hashes: &[slipstream_types::Digest]) -> Result<Codes, Unserved> {
+fn codes(snapshot: &Snapshot, hashes: &[Digest]) -> Result<Codes, Unserved> {
     let mut codes: Vec<Code> = Vec::with_capacity(hashes.len().min(CODES_MAX));
     for hash in hashes {
         let code =
@@ -247,38 +274,4 @@ fn origin(store: &Store, number: BatchNumber) -> Result<Origin, Unserved> {
     };
     let proof = store.header_range_proof(number.0 + 1, BatchNumber(0), 1)?;
     Ok(Origin { info, genesis, proof })
-}
-
-#[cfg(test)]
-mod tests {
-    use std::time::Duration;
-
-    use slipstream_storage::StorageConfig;
-    use slipstream_types::SecretKey;
-
-    use super::*;
-
-    // A peer that disconnects drops the request, not the work behind it: that goes on to count.
-    #[test]
-    fn a_dropped_request_holds_its_permit_until_its_work_ends() {
-        let runtime = tokio::runtime::Builder::new_current_thread()
-            .enable_time()
-            .max_blocking_threads(1)
-            .build()
-            .unwrap();
-        runtime.block_on(async {
-            let server = SyncServer::new(Store::memory(&StorageConfig::default()));
-            let (open, gate) = std::sync::mpsc::channel::<()>();
-            // The only thread for such work is taken, so that the request's own work cannot begin.
-            let blocker = tokio::task::spawn_blocking(move || gate.recv());
-            let payload = codec::encode("request", &Request::Summary).unwrap();
-            let request = server.handle(SecretKey::from_seed([1; 32]).public(), payload);
-            assert!(tokio::time::timeout(Duration::from_millis(20), request).await.is_err());
-            assert_eq!(server.answers.available_permits(), ANSWERS_MAX - 1);
-            open.send(()).unwrap();
-            blocker.await.unwrap().unwrap();
-            let done = server.answers.acquire_many(ANSWERS_MAX as u32);
-            assert!(tokio::time::timeout(Duration::from_secs(30), done).await.unwrap().is_ok());
-        });
-    }
 }

@@ -1,0 +1,156 @@
+//! Goal: many followers cost a server the work of one, and nobody can tell a cached answer from a fresh one.
+
+use std::sync::Arc;
+
+use slipstream_network::{BoxFuture, Handler, MemoryHub, PeerId, Protocol, Refusal};
+use slipstream_storage::{StorageConfig, Store};
+use slipstream_sync::{
+    Mode, ServeStatus, SyncConfig, SyncServer,
+    protocol::{Parts, Range, RangeRequest, Request},
+};
+use slipstream_types::{BatchNumber, Path, bounded::BoundedVec, codec};
+
+use crate::chain::{Chain, Following, Honest, peer};
+
+async fn ask(server: &SyncServer, request: &Request) -> Result<Vec<u8>, String> {
+    let payload = codec::encode("request", request).unwrap();
+    server.handle(peer(9), payload).await.map_err(|refusal| refusal.0)
+}
+
+fn range(first: u64, batches_max: u32) -> Request {
+    let parts = Parts::BODY.with(Parts::RECEIPTS).with(Parts::DELTA).with(Parts::HINTS);
+    Request::Range(RangeRequest { first: BatchNumber(first), batches_max, bytes_max: 4 << 20, parts })
+}
+
+fn chunk(number: u64) -> Request {
+    let (first, last) = (Path::MIN, Path::MAX);
+    Request::Chunk { number: BatchNumber(number), first, last, bytes_max: 1 << 20 }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_cached_answer_has_the_bytes_of_a_fresh_one() {
+    let mut chain = Chain::new(27);
+    let cached = SyncServer::new(chain.store.clone());
+    let off = SyncConfig { serve_cache_mib: 0, ..Default::default() };
+    let fresh = SyncServer::with_config(chain.store.clone(), &off);
+    let snapshot = BatchNumber(20);
+    let (first, last) = (BatchNumber(1), snapshot);
+    let requests = [
+        range(1, 8),
+        range(8, 4_000),
+        chunk(20),
+        Request::Headers { first, last },
+        Request::Codes { number: snapshot, hashes: BoundedVec::new(vec![]).unwrap() },
+    ];
+    for request in &requests {
+        let expected = ask(&fresh, request).await.unwrap();
+        assert_eq!(ask(&cached, request).await.unwrap(), expected, "{request:?}");
+        assert_eq!(ask(&cached, request).await.unwrap(), expected, "{request:?}");
+    }
+    let count = requests.len() as u64;
+    let status = cached.status();
+    assert_eq!((status.cache_hits, status.cache_misses), (count, count), "{status:?}");
+    assert!(status.cache_bytes > 0);
+    let off = fresh.status();
+    assert_eq!((off.cache_hits, off.cache_bytes), (0, 0), "{off:?}");
+
+    // The same request means more batches once the head has moved, and its answer must have them.
+    let open = range(21, 100);
+    for head in 28..32 {
+        let answer = ask(&cached, &open).await.unwrap();
+        let decoded: Range = codec::decode("range", &answer, 1 << 20).unwrap();
+        assert_eq!(decoded.batches.last().unwrap().header.number.0, head - 1);
+        assert_eq!(answer, ask(&fresh, &open).await.unwrap());
+        chain.extend(head);
+    }
+
+    // A snapshot that was dropped is gone, though its chunk is still kept.
+    chain.extend(32);
+    for number in 33..=40 {
+        chain.extend(number);
+    }
+    assert!(ask(&cached, &chunk(20)).await.unwrap_err().contains("not kept"));
+    let (hits, misses) = (cached.status().cache_hits, cached.status().cache_misses);
+    assert!(ask(&cached, &range(60, 1)).await.is_err());
+    assert_eq!((cached.status().cache_hits, cached.status().cache_misses), (hits, misses));
+}
+
+/// Goal: a range whose last batch has no certificate of its own goes out under the latest one, cached or not.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_cached_range_goes_out_under_the_certificate_of_today() {
+    let mut chain = Chain::new(12);
+    let (hub, source) = (MemoryHub::new(), peer(1));
+    let _source = hub.join(source, Arc::new(Honest(SyncServer::new(chain.store.clone()))));
+    // It commits ranges, so that most of its batches have no certificate of their own.
+    let node = Following::start(&hub, peer(2), &chain.genesis, Mode::Delta, &[source]).await;
+    node.reach(chain.head()).await;
+    let cached = SyncServer::new(node.store.clone());
+    assert_eq!(node.store.certificate(BatchNumber(4)).unwrap(), None);
+    let certified = async |server: &SyncServer| {
+        let answer = ask(server, &range(1, 4)).await.unwrap();
+        let range: Range = codec::decode("range", &answer, 1 << 20).unwrap();
+        range.certificate.info.number
+    };
+    assert_eq!(certified(&cached).await, BatchNumber(12));
+    chain.extend(13);
+    node.reach(chain.head()).await;
+    assert_eq!(certified(&cached).await, BatchNumber(13));
+    assert_eq!(cached.status().cache_hits, 1);
+}
+
+/// Goal: followers share the server's work, wherever they begin.
+#[tokio::test(flavor = "multi_thread")]
+async fn many_followers_share_the_work_of_one() {
+    const ACCOUNTS: u64 = 20_000;
+    let chain = Chain::with_accounts(64, ACCOUNTS);
+    let apart = [3, 5, 10].map(|batches| Chain::with_accounts(batches, ACCOUNTS).store);
+    let status = follow(&chain, Mode::Delta, apart.into()).await;
+    // From genesis on 9 ranges with the same ends, and one more for each node that begins within another range.
+    assert_eq!(status.cache_misses, 9 + 3, "{status:?}");
+    assert_eq!(status.cache_hits, 5 * 9 + (9 + 9 + 8) - (9 + 3), "{status:?}");
+
+    let status = follow(&chain, Mode::Snapshot, vec![]).await;
+    let share = status.cache_hits as f64 / (status.cache_hits + status.cache_misses) as f64;
+    assert!(share >= 0.7, "{share}: {status:?}");
+}
+
+/// Five nodes catch up from genesis, others from what their stores have, all from one server.
+async fn follow(chain: &Chain, mode: Mode, mut stores: Vec<Store>) -> ServeStatus {
+    let (hub, source) = (MemoryHub::new(), peer(1));
+    let server = Arc::new(SyncServer::new(chain.store.clone()));
+    let _transport = hub.join(source, Arc::new(Watched(server.clone())));
+    for _ in 0..5 {
+        let store = Store::memory(&StorageConfig { snapshot_interval_batches: 0, ..Default::default() });
+        store.initialize(&chain.genesis).unwrap();
+        stores.push(store);
+    }
+    let mut following = Vec::new();
+    for (store, id) in stores.into_iter().zip(20..) {
+        let config = SyncConfig { mode, range_batches_max: 8.try_into().unwrap(), ..Default::default() };
+        following.push(Following::start_with(&hub, peer(id), store, config, None, &[source]).await);
+    }
+    for node in following {
+        node.reach(chain.head()).await;
+        assert_eq!(node.store.head().unwrap().header.state_root, chain.root());
+        node.stop().await.unwrap();
+    }
+    server.status()
+}
+
+/// An honest peer whose counters the test reads.
+struct Watched(Arc<SyncServer>);
+
+impl Handler for Watched {
+    fn request<'a>(
+        &'a self,
+        peer: PeerId,
+        _protocol: Protocol,
+        payload: Vec<u8>,
+    ) -> BoxFuture<'a, Result<Vec<u8>, Refusal>> {
+        Box::pin(self.0.handle(peer, payload))
+    }
+
+    fn broadcast<'a>(&'a self, _peer: PeerId, _payload: Vec<u8>) -> BoxFuture<'a, ()> {
+        Box::pin(async {})
+    }
+}
