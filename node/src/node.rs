@@ -134,6 +134,7 @@ impl Node {
                 Some(validator)
             }
         };
+        let server = Arc::new(SyncServer::with_config(store.clone(), &config.sync));
         let status = StatusSource {
             role: config.role,
             address: peer_address,
@@ -143,6 +144,7 @@ impl Node {
             store: store.clone(),
             pool: pool.clone(),
             follower: follower.clone(),
+            server: server.clone(),
             validator: validator.clone(),
             transport: transport.clone(),
         };
@@ -160,12 +162,8 @@ impl Node {
         let api = Api::new(context, Arc::new(metrics), status)
             .map_err(|error| NodeError::Api(error.to_string()))?;
 
-        let services = Services {
-            server: SyncServer::new(store.clone()),
-            follower: follower.clone(),
-            forwarder: forwarder.clone(),
-            validator,
-        };
+        let services =
+            Services { server, follower: follower.clone(), forwarder: forwarder.clone(), validator };
         router.open(services);
         tasks.spawn("sync", |shutdown| async move { Ok(follower.run(shutdown).await?) });
         tasks.spawn("pool", |shutdown| until_shutdown(maintain(pool, shutdown.clone()), shutdown));

@@ -15,7 +15,7 @@ pub(crate) struct Router {
 
 /// Who answers what.
 pub(crate) struct Services {
-    pub(crate) server: SyncServer,
+    pub(crate) server: Arc<SyncServer>,
     pub(crate) follower: Arc<Follower>,
     pub(crate) forwarder: Arc<Forwarder>,
     pub(crate) validator: Option<Arc<Validator>>,

@@ -73,6 +73,18 @@ metrics! {
     "slipstream_sync_transactions_total" sync_transactions: IntCounter;
     /// Bytes of verified answers and announcements, since start.
     "slipstream_sync_received_bytes_total" sync_received_bytes: IntCounter;
+    /// Answers to peers that sync from this node, since start.
+    "slipstream_serve_answers_total" serve_answers: IntCounter;
+    /// Bytes of these answers.
+    "slipstream_serve_bytes_total" serve_bytes: IntCounter;
+    /// Parts of answers that were cached, or were being made for another peer.
+    "slipstream_serve_cache_hits_total" serve_cache_hits: IntCounter;
+    /// Parts of answers that had to be made.
+    "slipstream_serve_cache_misses_total" serve_cache_misses: IntCounter;
+    /// Bytes of the parts that are kept now.
+    "slipstream_serve_cache_bytes" serve_cache_bytes: IntGauge;
+    /// Requests refused because their peer had taken more than its rate allows.
+    "slipstream_serve_refused_busy_total" serve_refused_busy: IntCounter;
     /// Connected peers.
     "slipstream_network_peers" network_peers: IntGauge;
     /// Bytes sent on the connections that are open now.

@@ -7,7 +7,7 @@ use slipstream_config::Role;
 use slipstream_consensus::{ConsensusStatus, Pool, PoolStatus, Validator};
 use slipstream_network::{PeerAddress, PeerId, Transport};
 use slipstream_storage::{StorageError, Store};
-use slipstream_sync::{Follower, SyncStatus};
+use slipstream_sync::{Follower, ServeStatus, SyncServer, SyncStatus};
 use slipstream_types::{BatchNumber, Digest, Waypoint};
 
 use super::metrics::{Metrics, raise};
@@ -36,6 +36,8 @@ pub struct NodeStatus {
     pub waypoint: Waypoint,
     /// Following the chain.
     pub sync: SyncStatus,
+    /// Serving it to peers.
+    pub serve: ServeStatus,
     /// Certifying it; validators only.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub consensus: Option<ConsensusStatus>,
@@ -86,6 +88,7 @@ pub(crate) struct StatusSource {
     pub(crate) store: Store,
     pub(crate) pool: Pool,
     pub(crate) follower: Arc<Follower>,
+    pub(crate) server: Arc<SyncServer>,
     pub(crate) validator: Option<Arc<Validator>>,
     pub(crate) transport: Arc<dyn Transport>,
 }
@@ -119,6 +122,7 @@ impl StatusSource {
             },
             waypoint: certificate.map_or(self.origin, |certificate| Waypoint::of(&certificate.info)),
             sync: self.follower.status(),
+            serve: self.server.status(),
             consensus: self.validator.as_ref().map(|validator| validator.status()),
             pool: self.pool.status(),
             peers: peers.collect(),
@@ -137,6 +141,12 @@ impl StatusSource {
         raise(&metrics.sync_batches_replayed, status.sync.batches_replayed);
         raise(&metrics.sync_transactions, status.sync.transactions);
         raise(&metrics.sync_received_bytes, status.sync.bytes_received);
+        raise(&metrics.serve_answers, status.serve.answers);
+        raise(&metrics.serve_bytes, status.serve.bytes);
+        raise(&metrics.serve_cache_hits, status.serve.cache_hits);
+        raise(&metrics.serve_cache_misses, status.serve.cache_misses);
+        metrics.serve_cache_bytes.set(gauge(status.serve.cache_bytes));
+        raise(&metrics.serve_refused_busy, status.serve.refused_busy);
         metrics.network_peers.set(gauge(status.peers.len() as u64));
         metrics.network_sent_bytes.set(gauge(status.peers.iter().map(|peer| peer.bytes_sent).sum()));
         metrics.network_received_bytes.set(gauge(status.peers.iter().map(|peer| peer.bytes_received).sum()));
