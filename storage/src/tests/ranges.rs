@@ -128,6 +128,34 @@ fn threads_add_ranges_at_the_same_time() {
     });
 }
 
+/// Goal: a state above the tree's memory is restored from chunks that go past the end of their range, over what is there already.
+#[test]
+fn chunks_of_any_length_restore_a_state_above_the_trees_memory() {
+    let source = Fixture::initialized(&serving(), false);
+    let mut ledger = Ledger::new();
+    // Of as many addresses: the paths of one share their first bytes.
+    let address = |i: u64| Address::from_word(keccak256(i.to_be_bytes()));
+    let first: Vec<_> = (1..12_000).map(|i| (StateKey::Account(address(i)), account(i))).collect();
+    ledger.commit(source.store(), &first);
+    ledger.commit_up_to(source.store(), 5);
+    let (source, config) = (source.store(), StorageConfig { tree_memory_mib: 1, ..serving() });
+    let fixture = Fixture::initialized(&config, false);
+    let snapshot = snapshot(source, 5);
+    let restore = fixture.store().restore(&target(source, 5)).unwrap();
+    for range in restore.next_ranges(usize::MAX).into_iter().step_by(3) {
+        restore.add_verified(chunk_of(&snapshot, range)).unwrap();
+    }
+    drop(restore);
+    let restore = fixture.store().restore(&target(source, 5)).unwrap();
+    while let Some(first) = restore.next_path() {
+        let EncodedChunk { content, .. } = snapshot.encoded_chunk(first, Path::MAX, 200).unwrap();
+        let root = snapshot.info().state_root;
+        restore.add_verified(VerifiedChunk::open(content, root).unwrap()).unwrap();
+    }
+    finish(restore, source, 5);
+    same_state(fixture.store(), source, 5);
+}
+
 /// Goal: of threads that bring the same chunk one adds it and the others are told so; no rows are lost or counted twice.
 #[test]
 fn a_chunk_counts_once_whoever_brings_it() {
