@@ -1,28 +1,36 @@
-//! Random operations on a store beside a map: commits, roll-backs, refused batches, reads, reopening, snapshots that are
-//! read, pruned and restored from. Roots are compared with [`naive`]'s.
+//! Random operations on a store beside a map: commits, roll-backs, refused batches, reads, pruning, reopening, snapshots that
+//! are read, pruned and restored from. Roots are compared with [`naive`]'s. The tree has less memory than it would take, so that
+//! parts of it are dropped and come back from their rows all the time.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, VecDeque},
     path::{Path, PathBuf},
     sync::Arc,
 };
 
 use anyhow::{Context, Result, ensure};
 use rand::{Rng, SeedableRng, rngs::StdRng};
-use slipstream_storage::{CommitBatch, Snapshot, StorageError, Store, View};
+use slipstream_storage::{CommitBatch, PruneConfig, Snapshot, StorageConfig, StorageError, Store, View};
 use slipstream_types::{
-    AccountValue, Address, B256, BatchHeader, BatchNumber, Delta, Digest, StateKey, StateValue, U256,
-    accumulator::Accumulator, delta::DeltaEntry, keccak256,
+    AccountValue, Address, B256, BatchHeader, BatchNumber, BlobKind, Delta, Digest, StateKey, StateValue,
+    U256, accumulator::Accumulator, delta::DeltaEntry, keccak256,
 };
 
 use super::{
     chain::{Chain, Made, State, apply},
-    life::{SNAPSHOT_INTERVAL, add_chunks, config, finish, snapshot_rows, target},
+    life::{self, SNAPSHOT_INTERVAL, add_chunks, finish, snapshot_rows, target},
     naive,
 };
 
-const ACCOUNTS: u64 = 300;
+/// Two thirds of these keys have rows after a while: more than [`TREE_MEMORY_MIB`] is enough for.
+const ACCOUNTS: u64 = 500;
 const SLOTS: u64 = 30;
+/// The least there is: 8,400 keys.
+const TREE_MEMORY_MIB: u64 = 1;
+/// What is kept of the blobs.
+const WINDOWS: PruneConfig = PruneConfig { bodies: 3, receipts: 0, deltas: 7, hints: 1 };
+/// Batches whose blobs are compared, whether they are kept or not.
+const RECENT_MAX: usize = 10;
 /// Most keys of one delta, and of one read.
 const KEYS_MAX: usize = 600;
 /// Every so many commits the root is computed naively; between, it is the speculation's.
@@ -37,6 +45,10 @@ pub(super) enum Backend {
     Memory,
     /// RocksDB.
     Disk,
+}
+
+fn config() -> StorageConfig {
+    StorageConfig { tree_memory_mib: TREE_MEMORY_MIB, prune: WINDOWS, ..life::config(false) }
 }
 
 /// How much was done.
@@ -65,12 +77,21 @@ pub(super) fn run(
 ) -> Result<Done> {
     let dir = tempfile::Builder::new().prefix("model-").tempdir_in(parent)?;
     let mut model = Model::new(backend, dir.path().join("store"), seed)?;
+    model.fill()?;
     while model.done.operations < operations {
         model.act().with_context(|| format!("after {:?}", model.done))?;
         progress(model.done.operations);
     }
     model.compare_root()?;
     Ok(model.done)
+}
+
+fn key(index: u64, slot: Option<u64>) -> StateKey {
+    let address = Address::from_word(keccak256(index.to_be_bytes()));
+    match slot {
+        None => StateKey::Account(address),
+        Some(slot) => StateKey::Slot(address, B256::from(U256::from(slot))),
+    }
 }
 
 struct Model {
@@ -83,6 +104,8 @@ struct Model {
     head: BatchHeader,
     accumulator: Accumulator,
     codes: Vec<Vec<u8>>,
+    /// The last batches.
+    recent: VecDeque<Made>,
     /// The states that snapshots were made of.
     frozen: BTreeMap<BatchNumber, State>,
     views: Vec<(View, State)>,
@@ -94,8 +117,8 @@ impl Model {
     fn new(backend: Backend, dir: PathBuf, seed: u64) -> Result<Model> {
         let chain = Chain { seed, body_bytes: 0 };
         let store = match backend {
-            Backend::Memory => Store::memory(&config(false)),
-            Backend::Disk => Store::open(&config(false), &dir)?,
+            Backend::Memory => Store::memory(&config()),
+            Backend::Disk => Store::open(&config(), &dir)?,
         };
         let genesis = chain.genesis();
         store.initialize(&genesis)?;
@@ -114,6 +137,7 @@ impl Model {
             head,
             accumulator,
             codes: Vec::new(),
+            recent: VecDeque::new(),
             frozen: BTreeMap::new(),
             views: Vec::new(),
             snapshots: Vec::new(),
@@ -126,7 +150,8 @@ impl Model {
             0..60 => self.commit(),
             60..68 => self.roll_back(),
             68..73 => self.refuse(),
-            73..85 => self.read(),
+            73..83 => self.read(),
+            83..85 => self.prune(),
             85..89 => self.hold(),
             89..93 => self.check_held(),
             93..96 => self.reopen(),
@@ -137,11 +162,8 @@ impl Model {
 
     fn key(&mut self) -> StateKey {
         let index = self.rng.random_range(0..ACCOUNTS);
-        let address = Address::from_word(keccak256(index.to_be_bytes()));
-        match self.rng.random_ratio(1, 4) {
-            true => StateKey::Account(address),
-            false => StateKey::Slot(address, B256::from(U256::from(self.rng.random_range(0..SLOTS)))),
-        }
+        let slot = self.rng.random_range(0..SLOTS);
+        key(index, if self.rng.random_ratio(1, 4) { None } else { Some(slot) })
     }
 
     fn keys(&mut self) -> Vec<StateKey> {
@@ -178,8 +200,20 @@ impl Model {
         Ok(Delta::new(entries, code.into_iter().collect())?)
     }
 
+    /// Gives every key a row.
+    fn fill(&mut self) -> Result<()> {
+        let slots = || (0..SLOTS).map(Some).chain([None]);
+        let keys = (0..ACCOUNTS).flat_map(|index| slots().map(move |slot| key(index, slot)));
+        let entries = keys.map(|key| DeltaEntry { key, value: Some(self.value(&key, None)) }).collect();
+        self.commit_delta(Delta::new(entries, Vec::new())?)
+    }
+
     fn commit(&mut self) -> Result<()> {
         let delta = self.delta()?;
+        self.commit_delta(delta)
+    }
+
+    fn commit_delta(&mut self, delta: Delta) -> Result<()> {
         let speculation = self.store.speculate(&delta)?;
         let mut state = self.state.clone();
         apply(&mut state, &delta);
@@ -197,7 +231,9 @@ impl Model {
         }
         self.codes.extend(made.delta.codes().iter().map(|code| code.to_vec()));
         self.accumulator.append(made.header.digest());
-        self.head = made.header;
+        self.head = made.header.clone();
+        self.recent.truncate(RECENT_MAX - 1);
+        self.recent.push_front(made);
         self.state = state;
         self.done.commits += 1;
         self.check_snapshots()?;
@@ -209,7 +245,7 @@ impl Model {
         let number = self.head.number;
         if number.0.is_multiple_of(SNAPSHOT_INTERVAL) {
             self.frozen.insert(number, self.state.clone());
-            if self.frozen.len() > config(false).snapshots_kept {
+            if self.frozen.len() > config().snapshots_kept {
                 self.frozen.pop_first();
             }
         }
@@ -294,6 +330,35 @@ impl Model {
         Ok(())
     }
 
+    /// What is in the windows is served as it was given, what is not is gone, and the store says so.
+    fn prune(&mut self) -> Result<()> {
+        self.store.prune()?;
+        let windows = [
+            (BlobKind::Body, WINDOWS.bodies),
+            (BlobKind::Receipts, WINDOWS.receipts),
+            (BlobKind::Delta, WINDOWS.deltas),
+            (BlobKind::Hints, WINDOWS.hints),
+        ];
+        for (kind, window) in windows {
+            let floor = if window == 0 { 1 } else { (self.head.number.0 + 1).saturating_sub(window).max(1) };
+            let (lowest, name) = (self.store.lowest(kind)?, kind.name());
+            ensure!(
+                lowest == Some(BatchNumber(floor)),
+                "{name} are announced from {lowest:?} on, not {floor}"
+            );
+            for made in &self.recent {
+                let number = made.header.number;
+                let kept = made.blobs.iter().find(|(made, _)| *made == kind && number.0 >= floor);
+                let found = self.store.blob(kind, number)?;
+                ensure!(
+                    found.as_ref() == kept.map(|(_, blob)| blob),
+                    "the {name} of batch {number} are wrong"
+                );
+            }
+        }
+        Ok(())
+    }
+
     fn hold(&mut self) -> Result<()> {
         self.views.push((self.store.view()?, self.state.clone()));
         if let Some((number, state)) = self.frozen.last_key_value() {
@@ -326,8 +391,8 @@ impl Model {
         }
         self.views.clear();
         self.snapshots.clear();
-        drop(std::mem::replace(&mut self.store, Store::memory(&config(false))));
-        self.store = Store::open(&config(false), &self.dir)?;
+        drop(std::mem::replace(&mut self.store, Store::memory(&config())));
+        self.store = Store::open(&config(), &self.dir)?;
         self.done.reopened += 1;
         self.check_snapshots()?;
         self.check_head()?;
@@ -350,8 +415,8 @@ impl Model {
         let snapshot = self.store.snapshot(*number)?.context("a listed snapshot is there")?;
         let dir = self.dir.with_file_name("restored");
         let second = match self.rng.random::<bool>() {
-            true => Store::memory(&config(false)),
-            false => Store::open(&config(false), &dir)?,
+            true => Store::memory(&config()),
+            false => Store::open(&config(), &dir)?,
         };
         second.initialize(&self.chain.genesis())?;
         let target = target(&self.store, *number)?;
