@@ -114,6 +114,26 @@ async fn many_followers_share_the_work_of_one() {
     assert!(share >= 0.7, "{share}: {status:?}");
 }
 
+/// Goal: a follower that a server refuses for what it took comes back when its debt is paid.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_follower_comes_back_to_a_server_that_is_busy() {
+    let chain = Chain::with_accounts(20, 20_000);
+    let (hub, source) = (MemoryHub::new(), peer(1));
+    let slow = SyncConfig { serve_peer_mib_per_second: 1.try_into().unwrap(), ..Default::default() };
+    let server = Arc::new(SyncServer::with_config(chain.store.clone(), &slow));
+    let _transport = hub.join(source, Arc::new(Watched(server.clone())));
+    // What is asked for at once is served, and owed: some MiB more than a burst.
+    let request = chunk(20);
+    let asked = (0..12).map(|_| ask(&server, &request));
+    assert!(futures::future::join_all(asked).await.iter().all(Result::is_ok));
+    assert_eq!(server.status().refused_busy, 0);
+    let node = Following::start(&hub, peer(9), &chain.genesis, Mode::Delta, &[source]).await;
+    let status = node.reach(chain.head()).await;
+    assert!(server.status().refused_busy > 0, "{:?}", server.status());
+    assert!(status.peers.iter().all(|peer| !peer.banned), "{status:?}");
+    node.stop().await.unwrap();
+}
+
 /// Five nodes catch up from genesis, others from what their stores have, all from one server.
 async fn follow(chain: &Chain, mode: Mode, mut stores: Vec<Store>) -> ServeStatus {
     let (hub, source) = (MemoryHub::new(), peer(1));
