@@ -6,7 +6,7 @@
 //!  peers ─ summaries ─▶ plan ─▶ ranges ─▶ verify ─▶ replay │ apply ─▶ Store::commit
 //!    ▲                   │        ▲                                        │
 //!    │                   └─────▶ snapshot ─ chunks ─▶ Restore ─────────────┤
-//!    └── PeerBook: benched for slowness, banned for proven lies           ▼
+//!    └── PeerBook: scored by proofs, banned for proven lies               ▼
 //!                                                     SyncServer ◀── the same Store
 //! ```
 //!
@@ -36,5 +36,5 @@ pub use error::SyncError;
 pub use follower::Follower;
 pub use protocol::announcement;
 pub use serve::{ServeStatus, SyncServer};
-pub use status::{PeerStatus, SnapshotStatus, SyncStatus};
+pub use status::{PeerStatus, ScoreReason, SnapshotStatus, SyncStatus};
 pub use waypoint::fetch_genesis;

@@ -59,8 +59,14 @@ pub struct PeerStatus {
     pub head: Option<BatchNumber>,
     /// Bytes of answers that passed their checks.
     pub verified_bytes: u64,
-    /// Over the time its answers took.
+    /// Over the time its answers took; older ones count less.
     pub bytes_per_second: u64,
+    /// The 95 % quantile of the time that a MiB or less takes; 0 before the first answer.
+    pub tail_ms: u64,
+    /// 0 to 1000: the best is asked first. An unknown peer has 200, a banned one 0.
+    pub score: u32,
+    /// What changed the score, newest first, a few of each cause.
+    pub reasons: Vec<ScoreReason>,
     /// Answers that were late, lost or refused.
     pub failures: u64,
     /// Not asked for so long.
@@ -69,4 +75,17 @@ pub struct PeerStatus {
     pub banned: bool,
     /// Why it was last paused or banned.
     pub last_reason: Option<String>,
+}
+
+/// Changes of a score of the same cause.
+#[derive(Clone, Debug, Serialize)]
+pub struct ScoreReason {
+    /// What happened last.
+    pub what: String,
+    /// How often, within a minute.
+    pub times: u64,
+    /// Points by which the score changed, all in all.
+    pub change: i64,
+    /// Since the last of them.
+    pub seconds_ago: u64,
 }

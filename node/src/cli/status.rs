@@ -18,6 +18,8 @@ use super::print;
 const TIMEOUT: Duration = Duration::from_secs(5);
 /// Longest status that is read: thousands of peers fit.
 const ANSWER_BYTES_MAX: u64 = 16 << 20;
+/// Of the reasons of a score only the newest: the rest is in the JSON.
+const REASONS_SHOWN: usize = 5;
 
 #[derive(Debug, Args)]
 pub(super) struct StatusArgs {
@@ -140,9 +142,14 @@ fn table(status: &Value) -> String {
     }
     let judged =
         status.pointer("/sync/peers").and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
-    // Peers that do what they should stand above.
+    // Peers that do what they should stand above; here they only have their score.
     for peer in judged {
         row("", judgement(peer));
+        row("", score(peer));
+        let reasons = peer.get("reasons").and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
+        for reason in reasons.iter().take(REASONS_SHOWN) {
+            row("", score_reason(reason));
+        }
     }
     text
 }
@@ -171,6 +178,22 @@ fn judgement(peer: &Value) -> Option<String> {
     Some(format!("{}: {state}, {} failures: {reason}", field("id")?, field("failures").unwrap_or_default()))
 }
 
+/// By what a peer is ranked. A banned one is not.
+fn score(peer: &Value) -> Option<String> {
+    let field = |name: &str| peer.get(name).and_then(plain);
+    let (id, score) = (field("id")?, field("score")?);
+    let (rate, tail) = (field("bytes_per_second")?, field("tail_ms")?);
+    (field("banned")? == "false").then(|| format!("{id}: score {score}, {rate} bytes/s, tail {tail} ms"))
+}
+
+/// One change of a score.
+fn score_reason(reason: &Value) -> Option<String> {
+    let change = reason.get("change")?.as_i64()?;
+    let field = |name: &str| reason.get(name).and_then(plain);
+    let (what, times, ago) = (field("what")?, field("times")?, field("seconds_ago")?);
+    Some(format!("  {change:+} {what} ({times} times, {ago} s ago)"))
+}
+
 /// A scalar without quotes.
 fn plain(value: &Value) -> Option<String> {
     match value {
@@ -196,8 +219,13 @@ mod tests {
             "sync": { "peers": [
                 { "id": "aa", "banned": false, "pause_ms": 0, "failures": 0, "last_reason": null },
                 { "id": "bb", "banned": false, "pause_ms": 0, "failures": 1, "last_reason": "it was late" },
-                { "id": "cc", "banned": false, "pause_ms": 250, "failures": 2, "last_reason": "it refused" },
-                { "id": "dd", "banned": true, "pause_ms": 9, "failures": 3, "last_reason": "a wrong proof" },
+                { "id": "cc", "banned": false, "pause_ms": 250, "failures": 2, "last_reason": "it refused",
+                    "score": 87, "bytes_per_second": 900, "tail_ms": 40, "reasons": [
+                        { "what": "it refused", "times": 1, "change": -20, "seconds_ago": 3 },
+                        { "what": "verified answers", "times": 7, "change": 12, "seconds_ago": 9 },
+                    ] },
+                { "id": "dd", "banned": true, "pause_ms": 9, "failures": 3, "last_reason": "a wrong proof",
+                    "score": 0, "bytes_per_second": 0, "tail_ms": 0, "reasons": [] },
             ] },
         });
         let expected = "peer         ab@0.0.0.0:7400
@@ -209,6 +237,9 @@ consensus    validator 1 of 4, counted from 0, proposes
 peers        0
              bb: not paused any more, 1 failures: it was late
              cc: paused for 250 ms, 2 failures: it refused
+             cc: score 87, 900 bytes/s, tail 40 ms
+               -20 it refused (1 times, 3 s ago)
+               +12 verified answers (7 times, 9 s ago)
              dd: banned, 3 failures: a wrong proof
 ";
         assert_eq!(table(&status), expected);

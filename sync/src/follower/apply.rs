@@ -5,11 +5,13 @@ use slipstream_executor::{
     BatchEnv, ExecuteError, ExecutorConfig, HintsMode, Outcome, Transaction, decode_body, execute, prefetch,
     seal,
 };
+use slipstream_network::PeerId;
 use slipstream_storage::{CommitBatch, Head, StorageError, Store};
 use slipstream_types::{
     B256, BatchHeader, BatchNumber, BlobKind, Body, Certificate, ChainConfig, Delta, Hints, Waypoint,
     keccak256,
 };
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::Follower;
@@ -62,16 +64,21 @@ struct Prepared {
 }
 
 impl Follower {
-    /// Commits a range on a worker thread, up to the batch during which the node is told to stop.
+    /// Commits a range of a peer on a worker thread, up to the batch during which the node is told to stop.
     pub(super) async fn apply(
         &self,
+        peer: PeerId,
         range: VerifiedRange,
         mode: RangeMode,
         shutdown: &CancellationToken,
     ) -> Result<(), SyncError> {
         let (applier, stop, state) = (self.applier.clone(), shutdown.clone(), self.state.clone());
         let work = tokio::task::spawn_blocking(move || {
-            applier.apply(&range, mode, &stop, &|batch| state.lock().counters.add(&batch))
+            applier.apply(&range, mode, &stop, &|batch| {
+                let mut state = state.lock();
+                state.counters.add(&batch);
+                state.book.judge_hints(&peer, Instant::now(), batch.hinted_reads, batch.reads);
+            })
         });
         work.await.map_err(|error| SyncError::Worker(error.to_string()))?
     }

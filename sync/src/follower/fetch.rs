@@ -42,8 +42,9 @@ impl Follower {
         loop {
             let stale = {
                 let mut state = self.state.lock();
-                state.book.retain(&self.transport.peers());
-                state.book.stale(Instant::now(), super::SUMMARY_AGE)
+                let now = Instant::now();
+                state.book.retain(now, &self.transport.peers());
+                state.book.stale(now, super::SUMMARY_AGE)
             };
             answers.extend(
                 stale.into_iter().filter(|peer| asked.insert(*peer)).map(|peer| self.refresh_summary(peer)),
@@ -88,7 +89,7 @@ impl Follower {
         target: BatchNumber,
         shutdown: &CancellationToken,
     ) -> Result<(), SyncError> {
-        let (sender, mut ranges) = mpsc::channel::<VerifiedRange>(RANGES_AHEAD);
+        let (sender, mut ranges) = mpsc::channel::<(PeerId, VerifiedRange)>(RANGES_AHEAD);
         let head = self.store.head()?;
         let fetch = async {
             tokio::select! {
@@ -98,8 +99,8 @@ impl Follower {
             Ok(())
         };
         let apply = async {
-            while let Some(range) = ranges.recv().await {
-                self.apply(range, mode, shutdown).await?;
+            while let Some((peer, range)) = ranges.recv().await {
+                self.apply(peer, range, mode, shutdown).await?;
             }
             Ok(())
         };
@@ -112,7 +113,7 @@ impl Follower {
         mut first: BatchNumber,
         mut parent: Digest,
         target: BatchNumber,
-        sender: mpsc::Sender<VerifiedRange>,
+        sender: mpsc::Sender<(PeerId, VerifiedRange)>,
     ) {
         while first <= target {
             let Some((peer, head)) = self.choose(mode, first) else { return };
@@ -126,7 +127,7 @@ impl Follower {
                 Ok(range) => {
                     let Some(last) = range.batches().last() else { return };
                     (first, parent) = (last.header.number.next(), last.header.digest());
-                    if sender.send(range).await.is_err() {
+                    if sender.send((peer, range)).await.is_err() {
                         return;
                     }
                 }
@@ -135,17 +136,19 @@ impl Follower {
         }
     }
 
-    /// The best peer that serves a batch in a mode, and its certified head.
+    /// The peer to ask for a batch in a mode, and its certified head: the best one that serves it, or one to explore.
     fn choose(&self, mode: RangeMode, first: BatchNumber) -> Option<(PeerId, BatchNumber)> {
-        let candidates = self.state.lock().book.candidates(Instant::now(), self.config.history);
-        let serves = candidates.into_iter().find(|peer| {
+        let now = Instant::now();
+        let mut state = self.state.lock();
+        let mut serving = state.book.candidates(now, self.config.history);
+        serving.retain(|peer| {
             let from = match mode {
                 RangeMode::Replay => peer.replay_from,
                 RangeMode::Delta => peer.delta_from,
             };
             peer.head >= first && from.is_some_and(|from| from <= first)
         });
-        serves.map(|peer| (peer.peer, peer.head))
+        state.book.choose(now, &serving).map(|peer| (peer.peer, peer.head))
     }
 
     fn parts(&self, mode: RangeMode) -> Parts {
@@ -174,8 +177,9 @@ impl Follower {
         let range = checked.map_err(|_| Violation::Unrelated("checking it failed"))??;
         let bytes = range.certified_bytes();
         let mut state = self.state.lock();
-        state.book.credit(&peer, bytes, took);
-        state.book.advance(&peer, range.certificate());
+        let now = Instant::now();
+        state.book.credit(&peer, now, bytes, took);
+        state.book.advance(&peer, now, range.certificate());
         state.counters.bytes_received += bytes as u64;
         Ok(range)
     }

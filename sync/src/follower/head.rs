@@ -106,7 +106,7 @@ impl Follower {
                         return Ok(());
                     }
                     self.leave_to_consensus(range.certificate().info.number).await;
-                    self.apply(range, RangeMode::Replay, shutdown).await?;
+                    self.apply(from, range, RangeMode::Replay, shutdown).await?;
                 }
                 Err(violation) => self.punish(from, "announcement", &violation.into()),
             }

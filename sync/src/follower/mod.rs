@@ -6,6 +6,7 @@
 mod apply;
 mod fetch;
 mod head;
+mod scores;
 mod snapshot;
 
 use std::{sync::Arc, time::Duration};
@@ -107,6 +108,7 @@ impl Follower {
         }
         let first = store.header(BatchNumber(0))?.map_or(Digest::ZERO, |header| header.digest());
         let (announced, inbox) = mpsc::channel(ANNOUNCED_MAX);
+        let book = scores::restored_book(&store, transport.local())?;
         Ok(Arc::new(Follower {
             hints: executor.hints != HintsMode::Off,
             applier: Arc::new(apply::Applier::new(store.clone(), chain, executor, config.history, waypoint)),
@@ -118,7 +120,7 @@ impl Follower {
             set: genesis.validator_set(),
             patience,
             state: Arc::new(Mutex::new(State {
-                book: PeerBook::default(),
+                book,
                 phase: "waiting for peers",
                 target: head.header.number,
                 counters: Counters::default(),
@@ -138,11 +140,14 @@ impl Follower {
     /// # Errors
     /// Only what no other peer can mend: a failed store, a divergence, a wrong waypoint.
     pub async fn run(self: Arc<Self>, shutdown: CancellationToken) -> Result<(), SyncError> {
-        tokio::select! {
+        let done = tokio::select! {
             done = self.follow(&shutdown) => done,
+            never = self.keep_scores() => match never {},
             // Beside the loop: a peer that takes its time with a summary must not hold up the others' batches.
             never = self.keep_summaries() => match never {},
-        }
+        };
+        self.save_scores().await;
+        done
     }
 
     async fn follow(&self, shutdown: &CancellationToken) -> Result<(), SyncError> {
@@ -246,7 +251,7 @@ impl Follower {
         let reason = format!("{what}: {fault}");
         if fault.is_proof() {
             tracing::warn!(peer = %peer.short(), %reason, "banned");
-            self.state.lock().book.ban(peer, reason.clone());
+            self.state.lock().book.ban(peer, Instant::now() + BAN, reason.clone());
             self.transport.ban(peer, &reason, BAN);
         } else {
             let pause = self.state.lock().book.bench(&peer, Instant::now(), reason.clone());

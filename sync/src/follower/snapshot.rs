@@ -259,7 +259,7 @@ impl Follower {
 
     fn credit(&self, peer: PeerId, bytes: usize, took: std::time::Duration) {
         let mut state = self.state.lock();
-        state.book.credit(&peer, bytes, took);
+        state.book.credit(&peer, Instant::now(), bytes, took);
         state.counters.bytes_received += bytes as u64;
     }
 }

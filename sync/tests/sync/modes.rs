@@ -172,3 +172,37 @@ async fn a_patient_node_catches_up_with_a_moving_chain() {
     assert!(far <= 15, "far behind {far} of 40 times: {:#?}", node.follower.status());
     node.stop().await.unwrap();
 }
+
+/// Goal: what was learned of peers is there after a restart, and a damaged record of it stops nothing.
+#[tokio::test(flavor = "multi_thread")]
+async fn scores_are_kept_and_a_damaged_record_is_dropped() {
+    let mut chain = Chain::new(25);
+    let hub = MemoryHub::new();
+    let _honest = hub.join(peer(1), Arc::new(Honest(SyncServer::new(chain.store.clone()))));
+    let node = Following::start(&hub, peer(9), &chain.genesis, Mode::Replay, &[peer(1)]).await;
+    node.reach(chain.head()).await;
+    let store = node.store.clone();
+    let config = || SyncConfig { mode: Mode::Replay, ..Default::default() };
+    let score = |node: &Following| {
+        let status = node.follower.status();
+        status.peers.iter().find(|status| status.id == peer(1)).map_or(0, |status| status.score)
+    };
+    assert!(score(&node) > 200, "{:#?}", node.follower.status());
+    node.stop().await.unwrap();
+    let record = store.record("sync/scores").unwrap().unwrap();
+
+    let node = Following::start_with(&hub, peer(9), store.clone(), config(), None, &[peer(1)]).await;
+    while score(&node) == 0 {
+        tokio::time::sleep(std::time::Duration::from_millis(10)).await;
+    }
+    assert!(score(&node) > 200, "known before anything was asked: {:#?}", node.follower.status());
+    node.stop().await.unwrap();
+    assert_eq!(store.record("sync/scores").unwrap().unwrap(), record, "nothing new, nothing written");
+
+    store.put_record("sync/scores", b"damaged").unwrap();
+    let node = Following::start_with(&hub, peer(9), store.clone(), config(), None, &[peer(1)]).await;
+    chain.extend(26);
+    node.reach(BatchNumber(26)).await;
+    node.stop().await.unwrap();
+    assert_ne!(store.record("sync/scores").unwrap().unwrap(), b"damaged");
+}

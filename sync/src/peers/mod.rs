@@ -1,0 +1,346 @@
+//! [`PeerBook`]: what is known of each peer, who may be asked and in what order, and why somebody may not.
+
+mod explore;
+mod reasons;
+mod saved;
+mod score;
+#[cfg(test)]
+mod tests;
+
+use std::{collections::BTreeMap, time::Duration};
+
+use slipstream_network::PeerId;
+use slipstream_types::{BatchNumber, BlobKind, Certificate, CodecError};
+use tokio::time::Instant;
+
+use crate::{plan::Candidate, protocol::Summary, status::PeerStatus};
+use explore::Explorer;
+use reasons::{Cause, Reasons};
+pub(crate) use saved::KEY;
+use score::Score;
+
+/// Longest pause of a peer that keeps failing.
+const BENCH_MAX: Duration = Duration::from_secs(30);
+/// First pause; doubles with each failure in a row.
+const BENCH_FIRST: Duration = Duration::from_millis(250);
+/// Reasons kept of banned peers, so that a flood of fresh identities cannot fill memory.
+const BANNED_MAX: usize = 256;
+/// A peer with less weight than half a fresh request is unknown, or known from long ago: exploration may pick it.
+const KNOWN_WEIGHT: f64 = 0.5;
+
+#[derive(Debug)]
+struct Peer {
+    summary: Option<Summary>,
+    summary_at: Option<Instant>,
+    verified_bytes: u64,
+    failures_in_row: u32,
+    failures: u64,
+    benched_until: Option<Instant>,
+    last_reason: Option<String>,
+    score: Score,
+    /// The points after the last change with a reason.
+    points: f64,
+    reasons: Reasons,
+}
+
+#[derive(Debug)]
+struct Banned {
+    peer: PeerId,
+    until: Instant,
+    reason: String,
+}
+
+/// All peers of one follower.
+#[derive(Debug)]
+pub(crate) struct PeerBook {
+    peers: BTreeMap<PeerId, Peer>,
+    /// Peers that went away: coming back ends no pause and clears no failure. Bounded by [`saved::PEERS_MAX`].
+    away: BTreeMap<PeerId, Peer>,
+    banned: Vec<Banned>,
+    explorer: Explorer,
+    /// There is something new to keep.
+    changed: bool,
+}
+
+impl PeerBook {
+    /// An empty book. The seed decides which requests explore, and the order of equals.
+    pub(crate) fn new(seed: u64) -> PeerBook {
+        let explorer = Explorer::new(seed);
+        PeerBook {
+            peers: BTreeMap::new(),
+            away: BTreeMap::new(),
+            banned: Vec::new(),
+            explorer,
+            changed: false,
+        }
+    }
+
+    /// Takes over the scores of an earlier run. The book stays as it is if the record is damaged.
+    pub(crate) fn restore(&mut self, now: Instant, record: &[u8]) -> Result<(), CodecError> {
+        for (id, score) in saved::decode(now, record)? {
+            self.away.insert(id, Peer::new(now, score));
+        }
+        Ok(())
+    }
+
+    /// The record of the best measured scores, if there is anything new since the last one.
+    pub(crate) fn save(&mut self, now: Instant) -> Option<Result<Vec<u8>, CodecError>> {
+        if !std::mem::take(&mut self.changed) {
+            return None;
+        }
+        let all = self.peers.iter().chain(&self.away).map(|(id, peer)| (*id, &peer.score));
+        let mut all: Vec<_> = all.filter(|(_, score)| score.weight(now) > 0.0).collect();
+        all.sort_by(|(_, one), (_, other)| other.weight(now).total_cmp(&one.weight(now)));
+        Some(saved::encode(now, all.into_iter().take(saved::PEERS_MAX)))
+    }
+
+    /// Keeps the book to the peers that are connected, none of them banned.
+    pub(crate) fn retain(&mut self, now: Instant, connected: &[PeerId]) {
+        self.banned.retain(|ban| now < ban.until);
+        let gone: Vec<_> = self.peers.keys().filter(|id| !connected.contains(id)).copied().collect();
+        for id in gone {
+            if let Some(mut peer) = self.peers.remove(&id)
+                && peer.score.weight(now) > 0.0
+            {
+                (peer.summary, peer.summary_at) = (None, None);
+                self.away.insert(id, peer);
+            }
+        }
+        for id in connected {
+            if !self.peers.contains_key(id) && self.banned.iter().all(|ban| ban.peer != *id) {
+                let peer = self.away.remove(id).unwrap_or_else(|| Peer::new(now, Score::new(now)));
+                self.peers.insert(*id, peer);
+            }
+        }
+        while self.away.len() > saved::PEERS_MAX {
+            let weight = |peer: &Peer| peer.score.weight(now);
+            let least = self.away.iter().min_by(|(_, one), (_, other)| weight(one).total_cmp(&weight(other)));
+            let Some(least) = least.map(|(id, _)| *id) else { break };
+            self.away.remove(&least);
+        }
+    }
+
+    /// Peers whose summary is older than `age` and who are not pausing.
+    pub(crate) fn stale(&self, now: Instant, age: Duration) -> Vec<PeerId> {
+        let stale = |peer: &Peer| peer.summary_at.is_none_or(|at| now.duration_since(at) >= age);
+        self.peers.iter().filter(|(_, peer)| peer.asked(now) && stale(peer)).map(|(id, _)| *id).collect()
+    }
+
+    /// Stores a checked summary. It forgives no failure and earns nothing: a summary costs its maker nothing.
+    pub(crate) fn summarize(&mut self, id: PeerId, now: Instant, summary: Summary) {
+        let Some(peer) = self.peers.get_mut(&id) else { return };
+        peer.summary = Some(summary);
+        peer.summary_at = Some(now);
+        self.compare_head(&id, now);
+    }
+
+    /// Notes that a peer showed a certificate of a newer batch.
+    pub(crate) fn advance(&mut self, id: &PeerId, now: Instant, certificate: &Certificate) {
+        let Some(summary) = self.peers.get_mut(id).and_then(|peer| peer.summary.as_mut()) else { return };
+        if summary.head.as_ref().is_none_or(|head| head.info.number < certificate.info.number) {
+            summary.head = Some(certificate.clone());
+            self.compare_head(id, now);
+        }
+    }
+
+    /// Judges how far a peer's head is behind the best certified one.
+    fn compare_head(&mut self, id: &PeerId, now: Instant) {
+        let best = self.peers.values().filter_map(Peer::head).max().unwrap_or_default();
+        let Some(peer) = self.peers.get_mut(id) else { return };
+        let head = peer.head().unwrap_or_default();
+        let behind = best.0 - head.0;
+        let points = peer.score.points(now);
+        let mut judged = peer.score.clone();
+        judged.head_behind(behind);
+        if (judged.points(now) - points).abs() < 1e-9 {
+            peer.score = judged;
+            return;
+        }
+        peer.change(now, Cause::Head, |score| {
+            *score = judged;
+            format!("its head {head} is {behind} batches behind the best certified head")
+        });
+    }
+
+    /// Notes that a peer probably has more than its summary says.
+    pub(crate) fn expire(&mut self, id: &PeerId) {
+        if let Some(peer) = self.peers.get_mut(id) {
+            peer.summary_at = None;
+        }
+    }
+
+    /// Credit, given only after the proofs were checked.
+    pub(crate) fn credit(&mut self, id: &PeerId, now: Instant, bytes: usize, took: Duration) {
+        let Some(peer) = self.peers.get_mut(id) else { return };
+        peer.verified_bytes += bytes as u64;
+        peer.failures_in_row = 0;
+        peer.change(now, Cause::Verified, |score| {
+            score.verified(now, bytes, took);
+            format!("verified answers, the last of {bytes} bytes in {} ms", took.as_millis())
+        });
+        self.changed = true;
+    }
+
+    /// Judges the hints of a batch that was replayed: how many of its reads they had named.
+    pub(crate) fn judge_hints(&mut self, id: &PeerId, now: Instant, hinted: u64, reads: u64) {
+        let Some(peer) = self.peers.get_mut(id).filter(|_| reads > 0) else { return };
+        peer.change(now, Cause::Hints, |score| {
+            score.hints(now, hinted, reads);
+            format!("replayed batches, the last with {hinted} of {reads} reads hinted")
+        });
+        self.changed = true;
+    }
+
+    /// A pause for an answer that was late, lost or refused. Returns how long.
+    pub(crate) fn bench(&mut self, id: &PeerId, now: Instant, reason: String) -> Duration {
+        let Some(peer) = self.peers.get_mut(id) else { return Duration::ZERO };
+        let pause = (BENCH_FIRST * 2u32.saturating_pow(peer.failures_in_row.min(8))).min(BENCH_MAX);
+        peer.failures_in_row += 1;
+        peer.failures += 1;
+        peer.benched_until = Some(now + pause);
+        peer.last_reason = Some(reason.clone());
+        peer.change(now, Cause::Failed, |score| {
+            score.failed(now);
+            reason
+        });
+        self.changed = true;
+        pause
+    }
+
+    /// Drops a peer that proved itself wrong, with its score. The transport keeps it out; the book does not take it back before
+    /// `until` either, should it still be connected for a moment.
+    pub(crate) fn ban(&mut self, id: PeerId, until: Instant, reason: String) {
+        self.peers.remove(&id);
+        self.away.remove(&id);
+        self.changed = true;
+        if self.banned.len() == BANNED_MAX {
+            self.banned.remove(0);
+        }
+        self.banned.push(Banned { peer: id, until, reason });
+    }
+
+    /// Who may be asked, by score; equals in an order that no peer can choose for itself.
+    pub(crate) fn candidates(&self, now: Instant, history: bool) -> Vec<Candidate> {
+        let mut ranked: Vec<_> = self
+            .peers
+            .iter()
+            .filter(|(_, peer)| peer.asked(now))
+            .filter_map(|(id, peer)| {
+                Some((peer.score.points(now), candidate(*id, peer.summary.as_ref()?, history)))
+            })
+            .collect();
+        let place = |candidate: &Candidate| {
+            let chunks = candidate.peer.0.as_chunks::<8>().0;
+            chunks.iter().fold(0, |mixed, chunk| self.explorer.mix(mixed ^ u64::from_le_bytes(*chunk)))
+        };
+        ranked.sort_by(|(one, a), (other, b)| other.total_cmp(one).then_with(|| place(a).cmp(&place(b))));
+        ranked.into_iter().map(|(_, candidate)| candidate).collect()
+    }
+
+    /// Picks whom to send a request, out of candidates in their order: the best, but once in [`explore::ONE_IN`] requests one that is
+    /// unknown or was not measured for long. So a better peer is found, and many unknown ones cost only that share.
+    pub(crate) fn choose(&mut self, now: Instant, serving: &[Candidate]) -> Option<Candidate> {
+        let best = serving.first()?;
+        let unknown = |candidate: &&Candidate| {
+            self.peers.get(&candidate.peer).is_some_and(|peer| peer.score.weight(now) < KNOWN_WEIGHT)
+        };
+        let unknown: Vec<_> = serving.iter().skip(1).filter(unknown).collect();
+        let draw = self.explorer.turn().filter(|_| !unknown.is_empty());
+        Some(draw.map_or(best, |draw| unknown[draw % unknown.len()]).clone())
+    }
+
+    /// For operators.
+    pub(crate) fn statuses(&self, now: Instant) -> Vec<PeerStatus> {
+        let current = self.peers.iter().map(|(id, peer)| PeerStatus {
+            id: *id,
+            head: peer.head(),
+            verified_bytes: peer.verified_bytes,
+            bytes_per_second: peer.score.bytes_per_second() as u64,
+            tail_ms: (peer.score.tail_seconds() * 1_000.0) as u64,
+            score: peer.score.points(now).round() as u32,
+            reasons: peer.reasons.list(now),
+            failures: peer.failures,
+            pause_ms: peer
+                .benched_until
+                .map_or(0, |until| until.saturating_duration_since(now).as_millis() as u64),
+            banned: false,
+            last_reason: peer.last_reason.clone(),
+        });
+        let banned = self.banned.iter().map(|ban| PeerStatus {
+            id: ban.peer,
+            head: None,
+            verified_bytes: 0,
+            bytes_per_second: 0,
+            tail_ms: 0,
+            score: 0,
+            reasons: Vec::new(),
+            failures: 0,
+            pause_ms: 0,
+            banned: true,
+            last_reason: Some(ban.reason.clone()),
+        });
+        current.chain(banned).collect()
+    }
+}
+
+impl Peer {
+    fn new(now: Instant, score: Score) -> Peer {
+        Peer {
+            summary: None,
+            summary_at: None,
+            verified_bytes: 0,
+            failures_in_row: 0,
+            failures: 0,
+            benched_until: None,
+            last_reason: None,
+            points: score.points(now),
+            score,
+            reasons: Reasons::default(),
+        }
+    }
+
+    /// Changes the score and notes by how much, apart from what time alone did since the last change.
+    fn change(&mut self, now: Instant, cause: Cause, change: impl FnOnce(&mut Score) -> String) {
+        let before = self.score.points(now);
+        let faded = before - self.points;
+        if faded.abs() >= 1.0 {
+            self.reasons.note(now, Cause::Faded, faded, "older measurements count less".into());
+        }
+        let what = change(&mut self.score);
+        self.points = self.score.points(now);
+        // What faded by less than a point goes with the change, so that nothing is lost.
+        let small = if faded.abs() < 1.0 { faded } else { 0.0 };
+        self.reasons.note(now, cause, self.points - before + small, what);
+    }
+
+    fn asked(&self, now: Instant) -> bool {
+        self.benched_until.is_none_or(|until| until <= now)
+    }
+
+    fn head(&self) -> Option<BatchNumber> {
+        self.summary.as_ref()?.head.as_ref().map(|certificate| certificate.info.number)
+    }
+}
+
+fn candidate(peer: PeerId, summary: &Summary, history: bool) -> Candidate {
+    let from = |kind: BlobKind| match kind {
+        BlobKind::Receipts => summary.receipts_from,
+        BlobKind::Delta => summary.deltas_from,
+        _ => summary.bodies_from,
+    };
+    let delta_from = match history {
+        true => [BlobKind::Body, BlobKind::Receipts, BlobKind::Delta].map(from).into_iter().max().flatten(),
+        false => from(BlobKind::Delta),
+    };
+    let all_kept =
+        [summary.bodies_from, summary.receipts_from, summary.deltas_from].iter().all(Option::is_some);
+    let head = summary.head.as_ref().map_or(BatchNumber(0), |certificate| certificate.info.number);
+    Candidate {
+        peer,
+        head,
+        replay_from: summary.bodies_from,
+        delta_from: delta_from.filter(|_| !history || all_kept),
+        // A claim beyond the certified head is none.
+        snapshots: summary.snapshots.iter().copied().filter(|number| *number <= head).collect(),
+    }
+}

@@ -1,0 +1,252 @@
+//! Goal: a model of peers that are fast, slow, flaky, stale or lie; the book ranks them right and says why.
+
+use slipstream_types::{Digest, Epoch, LedgerInfo, PublicKey, bounded::BoundedVec};
+
+use super::*;
+
+const MIB: usize = 1 << 20;
+const HOUR: Duration = Duration::from_secs(3_600);
+
+fn id(number: u8) -> PeerId {
+    PublicKey([number; 32])
+}
+
+fn summary() -> Summary {
+    let from = Some(BatchNumber(1));
+    Summary {
+        genesis: Digest::ZERO,
+        head: None,
+        bodies_from: from,
+        receipts_from: Some(BatchNumber(5)),
+        deltas_from: from,
+        snapshots: BoundedVec::default(),
+    }
+}
+
+/// Whether signatures are good is checked before the book.
+fn summary_at(number: u64) -> Summary {
+    let info = LedgerInfo {
+        epoch: Epoch(0),
+        number: BatchNumber(number),
+        accumulator_root: Digest::ZERO,
+        state_root: Digest::ZERO,
+        timestamp_ms: 0,
+        next_validators: None,
+    };
+    Summary { head: Some(Certificate { info, signatures: BoundedVec::default() }), ..summary() }
+}
+
+fn book(now: Instant, peers: std::ops::RangeInclusive<u8>) -> PeerBook {
+    let mut book = PeerBook::new(7);
+    let ids: Vec<_> = peers.map(id).collect();
+    book.retain(now, &ids);
+    ids.iter().for_each(|id| book.summarize(*id, now, summary()));
+    book
+}
+
+fn order(book: &PeerBook, now: Instant) -> Vec<PeerId> {
+    book.candidates(now, false).into_iter().map(|candidate| candidate.peer).collect()
+}
+
+fn status(book: &PeerBook, now: Instant, id: PeerId) -> PeerStatus {
+    book.statuses(now).into_iter().find(|status| status.id == id).unwrap()
+}
+
+#[test]
+fn failures_pause_longer_and_success_forgives() {
+    let now = Instant::now();
+    let mut book = book(now, 1..=1);
+    let asked = |book: &PeerBook, now| !book.stale(now, Duration::ZERO).is_empty();
+    let mut last = Duration::ZERO;
+    for _ in 0..20 {
+        let pause = book.bench(&id(1), now, "late".into());
+        assert!(pause >= last && pause <= BENCH_MAX);
+        assert!(!asked(&book, now + pause / 2));
+        last = pause;
+    }
+    assert_eq!(last, BENCH_MAX);
+    assert!(asked(&book, now + BENCH_MAX));
+    book.credit(&id(1), now, 10, Duration::from_secs(1));
+    assert_eq!(book.bench(&id(1), now, "late".into()), BENCH_FIRST);
+}
+
+/// Fast, slow, flaky, stale and unknown peers, from 1 to 5.
+fn modelled(start: Instant) -> (PeerBook, Instant) {
+    let mut book = book(start, 1..=5);
+    let mut now = start;
+    for turn in 0..60u64 {
+        now += Duration::from_secs(1);
+        for peer in 1..=4 {
+            book.summarize(id(peer), now, summary_at(if peer == 4 { 1_000 } else { 10_000 }));
+        }
+        book.credit(&id(1), now, MIB, Duration::from_millis(20));
+        book.credit(&id(2), now, MIB, Duration::from_millis(1_500));
+        match turn % 3 {
+            0 => {
+                book.bench(&id(3), now, format!("late in turn {turn}"));
+            }
+            _ => book.credit(&id(3), now, MIB, Duration::from_millis(20)),
+        }
+        book.credit(&id(4), now, MIB, Duration::from_millis(20));
+    }
+    (book, now + BENCH_MAX)
+}
+
+#[test]
+fn peers_rank_by_what_they_proved() {
+    let (book, now) = modelled(Instant::now());
+    let order = order(&book, now);
+    assert_eq!(order[0], id(1), "{:#?}", book.statuses(now));
+    assert_eq!(order[1], id(3), "a third of failures is better than 75 times slower");
+    assert_eq!(order[4], id(4), "9,000 batches behind");
+    assert_eq!(status(&book, now, id(5)).score, 200);
+}
+
+#[test]
+fn every_change_has_a_reason() {
+    let start = Instant::now();
+    let (mut book, now) = modelled(start);
+    book.judge_hints(&id(1), now, 90, 100);
+    for peer in 1..=4 {
+        let status = status(&book, now, id(peer));
+        assert!(!status.reasons.is_empty() && status.reasons.len() <= 15, "{status:#?}");
+    }
+    let has = |peer, text: &str| {
+        let status = status(&book, now, id(peer));
+        assert!(status.reasons.iter().any(|reason| reason.what.contains(text)), "{text}: {status:#?}");
+    };
+    has(1, "90 of 100 reads hinted");
+    has(2, "1048576 bytes in 1500 ms");
+    has(3, "late in turn 57");
+    has(4, "9000 batches behind");
+    // All changes of a short life are still listed, so they add up to the score.
+    let fast = status(&book, now, id(1));
+    let sum = 200 + fast.reasons.iter().map(|reason| reason.change).sum::<i64>();
+    assert!((sum - i64::from(fast.score)).abs() <= 5, "{sum}: {fast:#?}");
+}
+
+#[test]
+fn long_unmeasured_peers_are_explored_in_a_bounded_share() {
+    let start = Instant::now();
+    let mut book = book(start, 1..=40);
+    book.credit(&id(40), start, MIB, Duration::from_millis(20));
+    let (mut now, mut explored, requests) = (start, BTreeMap::new(), 1_600);
+    for _ in 0..requests {
+        now += Duration::from_millis(100);
+        let candidates = book.candidates(now, false);
+        let chosen = book.choose(now, &candidates).unwrap().peer;
+        if chosen == id(40) {
+            book.credit(&chosen, now, MIB, Duration::from_millis(20));
+        } else {
+            *explored.entry(chosen).or_insert(0u64) += 1;
+        }
+    }
+    assert_eq!(explored.values().sum::<u64>(), requests / explore::ONE_IN);
+    assert!(explored.len() > 30, "{} of 39 unknown peers were tried", explored.len());
+
+    // A failure is not tried again at once, but is after a while.
+    for peer in 1..=39 {
+        book.bench(&id(peer), now, "late".into());
+    }
+    let others = |book: &mut PeerBook, now: Instant| {
+        let candidates = book.candidates(now, false);
+        (0..160).filter(|_| book.choose(now, &candidates).unwrap().peer != candidates[0].peer).count()
+    };
+    assert_eq!(others(&mut book, now + BENCH_MAX), 0);
+    assert_eq!(others(&mut book, now + 3 * score::HALF_LIFE), 10);
+}
+
+#[test]
+fn the_same_seed_explores_alike() {
+    let now = Instant::now();
+    let chosen = || {
+        let mut book = book(now, 1..=9);
+        let candidates = book.candidates(now, false);
+        (0..100).map(|_| book.choose(now, &candidates).unwrap().peer).collect::<Vec<_>>()
+    };
+    assert_eq!(chosen(), chosen());
+}
+
+#[test]
+fn a_liar_is_banned_never_credited_and_not_kept() {
+    let now = Instant::now();
+    let mut book = book(now, 1..=2);
+    book.credit(&id(1), now, MIB, Duration::from_millis(1));
+    book.ban(id(1), now + HOUR, "a wrong proof".into());
+    // The transport has not cut it off yet, and another of its answers comes.
+    book.retain(now, &[id(1), id(2)]);
+    book.credit(&id(1), now, MIB, Duration::from_millis(1));
+    let liar = status(&book, now, id(1));
+    assert!(liar.banned && liar.verified_bytes == 0 && liar.score == 0, "{liar:?}");
+    assert_eq!(order(&book, now), [id(2)]);
+    let record = book.save(now).unwrap().unwrap();
+    assert!(saved::decode(now, &record).unwrap().is_empty());
+    book.retain(now + HOUR, &[id(1), id(2)]);
+    assert!(!status(&book, now + HOUR, id(1)).banned, "a ban ends");
+}
+
+#[test]
+fn scores_survive_a_restart_and_damage_is_refused() {
+    let (mut book, now) = modelled(Instant::now());
+    let record = book.save(now).unwrap().unwrap();
+    assert!(book.save(now).is_none(), "nothing changed");
+    let mut again = PeerBook::new(8);
+    again.restore(now, &record).unwrap();
+    again.retain(now, &[1, 2, 3, 5].map(id));
+    for peer in [1, 2, 3, 5].map(id) {
+        let (old, new) = (status(&book, now, peer), status(&again, now, peer));
+        assert!(old.score.abs_diff(new.score) < 50, "{old:?} {new:?}");
+        assert_eq!((old.tail_ms, old.bytes_per_second), (new.tail_ms, new.bytes_per_second));
+    }
+    for damaged in [&record[..record.len() - 1], &[0xff; 100]] {
+        let mut empty = PeerBook::new(8);
+        assert!(empty.restore(now, damaged).is_err());
+        assert!(empty.away.is_empty());
+    }
+}
+
+#[test]
+fn flapping_ends_no_pause_and_absent_peers_are_bounded() {
+    let now = Instant::now();
+    let mut book = book(now, 1..=1);
+    let pause = book.bench(&id(1), now, "late".into());
+    for _ in 0..3 {
+        book.bench(&id(1), now, "late".into());
+    }
+    book.retain(now, &[]);
+    book.retain(now, &[id(1)]);
+    assert!(book.stale(now + pause, Duration::ZERO).is_empty());
+
+    for i in 0..1_000u32 {
+        let mut fresh = [0; 32];
+        fresh[..4].copy_from_slice(&(i + 1).to_be_bytes());
+        book.retain(now, &[PublicKey(fresh)]);
+        book.bench(&PublicKey(fresh), now, "late".into());
+    }
+    book.retain(now, &[]);
+    assert_eq!(book.away.len(), saved::PEERS_MAX);
+    assert!(book.away.contains_key(&id(1)), "measured best");
+}
+
+#[test]
+fn history_needs_all_parts() {
+    let from = |history, summary| candidate(id(1), &summary, history).delta_from.map(|n| n.0);
+    assert_eq!(from(false, summary()), Some(1));
+    assert_eq!(from(true, summary()), Some(5));
+    assert_eq!(from(true, Summary { receipts_from: None, ..summary() }), None);
+    assert_eq!(from(false, Summary { receipts_from: None, ..summary() }), Some(1));
+}
+
+#[test]
+fn bans_are_remembered_by_name_and_bounded() {
+    let now = Instant::now();
+    let mut book = PeerBook::new(7);
+    for i in 0..1_000u32 {
+        let mut id = [0; 32];
+        id[..4].copy_from_slice(&i.to_le_bytes());
+        book.retain(now, &[PublicKey(id)]);
+        book.ban(PublicKey(id), now + HOUR, "lied".into());
+    }
+    assert_eq!(book.statuses(now).len(), BANNED_MAX);
+    assert!(book.statuses(now).iter().all(|peer| peer.banned));
+}
