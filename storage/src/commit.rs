@@ -8,10 +8,9 @@ use slipstream_types::{
 
 use crate::{
     error::StorageError,
-    schema::HeadRecord,
-    stage::{Changes, Next, Refused, Staged, check_follows, put_back},
+    stage::{Base, Changes, Next, Refused, Staged, check_follows, put_back},
     state::{Tree, Update},
-    store::{Current, Head, Store},
+    store::{Current, Store},
 };
 
 /// A batch with the parts of it that are to be stored. Parts that are left out are simply not there to be served.
@@ -141,7 +140,7 @@ impl Store {
             Some(Speculation { version, next, .. }) => (version, next),
             None => (self.new_version(), Next::of(self.take_tree(&current)?, batch.delta)?),
         };
-        match self.stage(Some((&current.head, &current.record)), &batch, next) {
+        match self.stage(Some(current.base()), &batch, next) {
             Ok(staged) => self.persist(Some(&current), staged, version, batch.certificate),
             Err(refused) => Err(self.refuse(&current, *refused)),
         }
@@ -166,16 +165,16 @@ impl Store {
         let [first, following @ ..] = batches else { return Ok(()) };
         let mut current = self.current()?;
         check_follows(&current.head, first.header)?;
-        let stage = |head: &Head, record: &HeadRecord, batch: &CommitBatch<'_>, tree: Tree| {
-            Next::of(tree, batch.delta).map(|next| self.stage(Some((head, record)), batch, next))
+        let stage = |base: Base<'_>, batch: &CommitBatch<'_>, tree: Tree| {
+            Next::of(tree, batch.delta).map(|next| self.stage(Some(base), batch, next))
         };
         let tree = self.take_tree(&current)?;
-        let mut staged = stage(&current.head, &current.record, first, tree)?;
+        let mut staged = stage(current.base(), first, tree)?;
         for batch in following {
-            let Staged { head, record, tree, updates, writes } =
+            let Staged { head, record, tree, updates, codes, writes } =
                 staged.map_err(|refused| self.refuse(&current, *refused))?;
-            let (written, next) =
-                rayon::join(|| self.write(writes, true), || stage(&head, &record, batch, tree));
+            let base = Base { head: &head, record: &record, codes: &codes };
+            let (written, next) = rayon::join(|| self.write(writes, true), || stage(base, batch, tree));
             if let Err(error) = written {
                 let (tree, after) = match next? {
                     Ok(staged) => (staged.tree, staged.updates),
@@ -201,7 +200,7 @@ impl Store {
         version: u64,
         certificate: Option<&Certificate>,
     ) -> Result<(), StorageError> {
-        let Staged { head, record, tree, updates, writes } = staged;
+        let Staged { head, record, tree, updates, writes, .. } = staged;
         if let Err(error) = self.write(writes, true) {
             if let Some(current) = current {
                 self.return_tree(current, tree, [updates]);

@@ -96,7 +96,18 @@ pub(crate) struct Staged {
     pub(crate) record: HeadRecord,
     pub(crate) tree: Tree,
     pub(crate) updates: Option<Vec<Update>>,
+    /// Hashes of the code that is written with it.
+    pub(crate) codes: BTreeSet<Digest>,
     pub(crate) writes: WriteBatch,
+}
+
+/// What a batch is staged on.
+#[derive(Clone, Copy)]
+pub(crate) struct Base<'a> {
+    pub(crate) head: &'a Head,
+    pub(crate) record: &'a HeadRecord,
+    /// Code of a base that may not be written yet; empty for the head.
+    pub(crate) codes: &'a BTreeSet<Digest>,
 }
 
 /// Why a batch cannot be the next, and the tree as it was about to be.
@@ -122,28 +133,29 @@ impl Store {
     /// stands on.
     pub(crate) fn stage(
         &self,
-        base: Option<(&Head, &HeadRecord)>,
+        base: Option<Base<'_>>,
         batch: &CommitBatch<'_>,
         next: Next,
     ) -> Result<Staged, Box<Refused>> {
         let mut writes = WriteBatch::default();
         let Next { tree, changes, updates } = next;
-        let head = match self.checked_head(base.map(|(head, _)| head), batch, &tree, &changes, &mut writes) {
+        let head = match self.checked_head(base, batch, &tree, &changes, &mut writes) {
             Ok(head) => head,
             Err(error) => return Err(Box::new(Refused { error, tree, updates })),
         };
-        let record = next_record(base.map(|(_, record)| record), batch);
+        let record = next_record(base.map(|base| base.record), batch);
+        let codes = changes.codes.keys().copied().collect();
         changes.apply(record.active.column(), &mut writes);
         put_header(&mut writes, batch.header, &head.digest);
         self.put_parts(&mut writes, batch);
         writes.put(Column::Meta, HEAD_KEY, schema::encode(&record));
-        Ok(Staged { head, record, tree, updates, writes })
+        Ok(Staged { head, record, tree, updates, codes, writes })
     }
 
     /// The ledger with this batch's header; what that adds to the accumulator goes to the writes.
     fn checked_head(
         &self,
-        base: Option<&Head>,
+        base: Option<Base<'_>>,
         batch: &CommitBatch<'_>,
         tree: &Tree,
         changes: &Changes,
@@ -151,18 +163,18 @@ impl Store {
     ) -> Result<Head, StorageError> {
         let header = batch.header;
         if let Some(base) = base {
-            check_follows(base, header)?;
+            check_follows(base.head, header)?;
         }
         let (number, expected, found) = (header.number, header.state_root, tree.root());
         if found != expected {
             return Err(StorageError::StateRootMismatch { number, expected, found });
         }
-        self.check_codes(number, changes)?;
+        self.check_codes(number, changes, base.map(|base| base.codes))?;
         for (kind, blob) in batch.blobs() {
             blob.map(|blob| blob.content_len(kind)).transpose()?;
         }
         let digest = header.digest();
-        let mut accumulator = base.map(|base| base.accumulator.clone()).unwrap_or_default();
+        let mut accumulator = base.map(|base| base.head.accumulator.clone()).unwrap_or_default();
         for (position, node) in accumulator.append(digest) {
             writes.put(Column::Nodes, schema::node_key(position), node.0);
         }
@@ -172,9 +184,16 @@ impl Store {
         Ok(Head { header: header.clone(), digest, accumulator })
     }
 
-    fn check_codes(&self, number: BatchNumber, changes: &Changes) -> Result<(), StorageError> {
-        let new: BTreeSet<_> = changes.codes.keys().collect();
-        let stored: Vec<_> = changes.referenced.iter().filter(|(hash, _)| !new.contains(hash)).collect();
+    fn check_codes(
+        &self,
+        number: BatchNumber,
+        changes: &Changes,
+        unwritten: Option<&BTreeSet<Digest>>,
+    ) -> Result<(), StorageError> {
+        let is_new = |hash: &Digest| {
+            changes.codes.contains_key(hash) || unwritten.is_some_and(|codes| codes.contains(hash))
+        };
+        let stored: Vec<_> = changes.referenced.iter().filter(|(hash, _)| !is_new(hash)).collect();
         let keys: Vec<&[u8]> = stored.iter().map(|(hash, _)| &hash.0[..]).collect();
         for ((hash, address), code) in stored.iter().zip(self.0.backend.multi_get(Column::Codes, &keys)?) {
             if code.is_none() {

@@ -1,6 +1,7 @@
 //! [`Store`]: the handle, and how it comes up.
 
 use std::{
+    collections::BTreeSet,
     fmt, fs,
     sync::{
         Arc,
@@ -29,7 +30,7 @@ use crate::{
     prune::Floors,
     schema::{self, HEAD_KEY, HeadRecord},
     snapshot::Snapshot,
-    stage::Next,
+    stage::{Base, Next},
     state::{
         Tree,
         load::{ColumnRows, load_tree},
@@ -325,6 +326,12 @@ impl Store {
 }
 
 impl Current {
+    /// What the next batch is staged on.
+    pub(crate) fn base(&self) -> Base<'_> {
+        static NONE: BTreeSet<Digest> = BTreeSet::new();
+        Base { head: &self.head, record: &self.record, codes: &NONE }
+    }
+
     /// What its tree stands on.
     pub(crate) fn rows(&self) -> Arc<ColumnRows> {
         ColumnRows::new(Arc::clone(&self.reader), self.record.active.column())

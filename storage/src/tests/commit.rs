@@ -1,4 +1,7 @@
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::{
+    sync::atomic::{AtomicBool, Ordering},
+    time::Duration,
+};
 
 use slipstream_types::{CodecError, Path};
 
@@ -265,10 +268,11 @@ fn damaged_rows_are_found_when_the_store_opens() {
     );
 }
 
-/// Fails every write while it is told to.
-struct Faulty {
-    inner: MemoryBackend,
-    failing: Arc<AtomicBool>,
+/// Fails every write while it is told to, and takes its time for the others.
+pub(super) struct Faulty {
+    pub(super) inner: MemoryBackend,
+    pub(super) failing: Arc<AtomicBool>,
+    pub(super) delay: Duration,
 }
 
 impl Reader for Faulty {
@@ -291,6 +295,7 @@ impl Reader for Faulty {
 
 impl Backend for Faulty {
     fn write(&self, batch: WriteBatch, durable: bool) -> Result<(), StorageError> {
+        std::thread::park_timeout(self.delay);
         match self.failing.load(Ordering::Relaxed) {
             true => Err(StorageError::io("write", "disk".as_ref(), std::io::ErrorKind::StorageFull.into())),
             false => self.inner.write(batch, durable),
@@ -324,7 +329,7 @@ fn a_failed_write_poisons_and_a_failed_snapshot_does_not() {
     let failing = Arc::new(AtomicBool::new(false));
     let inner = MemoryBackend::default();
     let config = StorageConfig { snapshot_interval_batches: 1, ..config() };
-    let faulty = Faulty { inner: inner.clone(), failing: Arc::clone(&failing) };
+    let faulty = Faulty { inner: inner.clone(), failing: Arc::clone(&failing), delay: Duration::ZERO };
     let store = Store::with_backend(&config, Arc::new(faulty)).unwrap();
     store.initialize(&genesis()).unwrap();
     let mut ledger = Ledger::new();

@@ -1,8 +1,11 @@
 //! Runs of batches, written while the next is hashed: they must leave what single commits leave, wherever they end.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::{
+    sync::atomic::{AtomicU64, Ordering},
+    time::Duration,
+};
 
-use super::*;
+use super::{commit::Faulty, *};
 use crate::{CrashPoint, Faults, Speculation, Step, StorageError, disk::DiskGuard};
 
 /// Batches that change and delete each other's rows, and the ledger behind each.
@@ -84,6 +87,26 @@ fn a_run_ends_before_the_batch_that_does_not_fit() {
     let error = run(fixture.store(), &skipping).unwrap_err();
     assert!(matches!(error, StorageError::NotNext { .. }), "{error}");
     check(fixture.store(), &ledgers[5], Some(&made[5]));
+}
+
+/// Goal: the next batch is checked while the one with the code is on its way to the disk, and must not miss it there.
+#[test]
+fn code_of_the_batch_before_is_known_before_it_is_written() {
+    let delay = Duration::from_millis(100);
+    let backend = Faulty { inner: MemoryBackend::default(), failing: Arc::default(), delay };
+    let store = Store::with_backend(&config(), Arc::new(backend)).unwrap();
+    store.initialize(&genesis()).unwrap();
+    let code = vec![0x60, 0x01, 0x00];
+    let code_hash = Some(Digest::from(keccak256(&code)));
+    let contract =
+        |nonce| Some(StateValue::Account(AccountValue { nonce, code_hash, ..AccountValue::default() }));
+    let mut ledger = Ledger::new();
+    let deployed = ledger.make(&[(account_key(1), contract(1))], vec![code]);
+    ledger.advance(&deployed);
+    let called = ledger.make(&[(account_key(1), contract(2))], Vec::new());
+    ledger.advance(&called);
+    run(&store, &[deployed, called]).unwrap();
+    assert_eq!(store.head().unwrap().header, ledger.head);
 }
 
 #[test]
