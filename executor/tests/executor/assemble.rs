@@ -1,10 +1,8 @@
 //! Proposing: which candidates go into a batch, and what becomes of the others.
-#![allow(clippy::unwrap_used)] // a panic is how a test fails
-
-mod support;
 
 use std::collections::BTreeSet;
 
+use crate::support::*;
 use alloy_consensus::TxEip1559;
 use alloy_primitives::{B256, Bytes};
 use slipstream_executor::{
@@ -15,7 +13,6 @@ use slipstream_types::{
     AccountValue, Address, BatchNumber, Body, Digest, Hints, U256,
     limits::{BATCH_TRANSACTIONS_MAX, BODY_BYTES_MAX, DELTA_BYTES_MAX, RECEIPTS_BYTES_MAX},
 };
-use support::*;
 
 const LIMITS: BuildLimits =
     BuildLimits { gas: u64::MAX, body_bytes: BODY_BYTES_MAX, transactions: BATCH_TRANSACTIONS_MAX };

@@ -1,8 +1,6 @@
 //! A short chain on real stores: what a proposer makes, a follower accepts bit for bit.
-#![allow(clippy::unwrap_used)] // a panic is how a test fails
 
-mod support;
-
+use crate::support::*;
 use alloy_primitives::U256;
 use slipstream_executor::{
     BatchEnv, BuildLimits, MemoryState, Sealed, Transaction, build, decode_body, execute, prefetch, seal,
@@ -12,7 +10,6 @@ use slipstream_types::{
     BatchNumber, BlobKind, Body, Delta, Epoch, Genesis, Hints, SecretKey, StateKey, StateValue, Validator,
     bounded::BoundedVec, limits,
 };
-use support::*;
 
 const LIMITS: BuildLimits = BuildLimits {
     gas: u64::MAX,

@@ -1,14 +1,11 @@
 //! Calls and gas estimates, checked against transactions that do the same.
-#![allow(clippy::unwrap_used)] // a panic is how a test fails
 
-mod support;
-
+use crate::support::*;
 use alloy_consensus::TxEip1559;
 use alloy_primitives::{Address, Bytes, U256};
 use slipstream_executor::{
     BatchEnv, CallRequest, EstimateError, ExecuteError, MemoryState, Rejection, call, estimate_gas, execute,
 };
-use support::*;
 
 fn request(to: Address, data: &[u8]) -> CallRequest {
     CallRequest { from: account(1), to: Some(to), data: Bytes::copy_from_slice(data), ..Default::default() }

@@ -1,5 +1,4 @@
 //! A small chain with known keys, and signing: what the integration tests share.
-#![allow(dead_code)] // each test crate uses its part
 
 use std::collections::BTreeMap;
 

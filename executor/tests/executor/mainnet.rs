@@ -1,5 +1,4 @@
 //! Real Ethereum blocks, Frontier to Cancun, executed to their known results by the code that executes batches.
-#![allow(clippy::unwrap_used)] // a panic is how a test fails
 
 use std::{
     collections::{BTreeMap, BTreeSet},

@@ -1,8 +1,6 @@
 //! What the chain admits as a transaction.
-#![allow(clippy::unwrap_used)] // a panic is how a test fails
 
-mod support;
-
+use crate::support::*;
 use alloy_consensus::{SignableTransaction, TxEip1559, TxEip7702, TxLegacy};
 use alloy_eips::eip2718::Encodable2718;
 use alloy_primitives::{Address, Signature, TxKind, U256, uint};
@@ -10,7 +8,6 @@ use slipstream_executor::{
     Envelope, Rejection, SpecId, Transaction, TransactionError, check_static, decode_body,
 };
 use slipstream_types::{Body, limits::TRANSACTION_BYTES_MAX};
-use support::*;
 
 #[test]
 fn admits_every_supported_type_and_recovers_the_sender() {

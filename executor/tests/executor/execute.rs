@@ -1,8 +1,6 @@
 //! What single transactions and batches of them do, under Prague's rules on a small chain.
-#![allow(clippy::unwrap_used)] // a panic is how a test fails
 
-mod support;
-
+use crate::support::*;
 use alloy_consensus::TxEip1559;
 use alloy_eips::{
     eip2930::{AccessList, AccessListItem},
@@ -16,7 +14,6 @@ use slipstream_executor::{
 use slipstream_types::{
     BlobKind, Body, Delta, Digest, Epoch, Hints, Receipts, StateKey, StateValue, batch::content_digest,
 };
-use support::*;
 
 fn run(transactions: &[Transaction]) -> (Outcome, MemoryState) {
     let (state, _, env) = chain();

@@ -1,14 +1,11 @@
 //! Prefetching: hostile, missing and surplus hints cost time and memory within limits, and nothing else.
-#![allow(clippy::unwrap_used)] // a panic is how a test fails
 
-mod support;
-
+use crate::support::*;
 use alloy_primitives::{Address, B256, Bytes, U256};
 use slipstream_executor::{
     ExecutorConfig, HintsMode, PrefetchStats, StateReader, WarmStats, execute, prefetch,
 };
 use slipstream_types::{Hints, StateKey, StateValue, limits::CODE_BYTES_MAX};
-use support::*;
 
 #[test]
 fn complete_hints_leave_nothing_to_read() {

@@ -1,0 +1,11 @@
+//! Execution from outside: what is admitted, how batches are built and run, and the mainnet blocks.
+#![allow(clippy::unwrap_used)] // a panic is how a test fails
+
+mod admission;
+mod assemble;
+mod call;
+mod execute;
+mod mainnet;
+mod store;
+mod support;
+mod warm;
