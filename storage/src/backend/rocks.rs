@@ -13,18 +13,20 @@ use std::{
 
 use parking_lot::Mutex;
 use rocksdb::{
-    Cache, ColumnFamily, CompactOptions, DB, FlushOptions, LiveFile, Options, ReadOptions, WriteOptions,
+    Cache, ColumnFamily, CompactOptions, DB, FlushOptions, LiveFile, Options, WriteOptions,
     checkpoint::Checkpoint,
 };
 
 use super::{
-    Backend, Column, ColumnSize, Direction, Dropped, NumberedReader, Reader, SortedRun, Visit, Write,
-    WriteBatch,
+    Backend, Column, ColumnSize, Dropped, NumberedReader, Reader, SortedRun, Write, WriteBatch,
     options::{Shape, column_options, columns, is_blobs},
 };
 use crate::{config::StorageConfig, error::StorageError};
 
+mod read;
 mod run;
+
+use read::{OwnedSnapshot, Pinned, RocksCheckpoint};
 
 /// Memory for rows not yet in a file, over all columns; a flush begins above it.
 const WRITE_BUFFERS_BYTES_MAX: usize = 96 << 20;
@@ -33,13 +35,9 @@ const LOG_BYTES_MAX: u64 = 256 << 20;
 /// Open files of the store: half of what the process may have, within these bounds. A file that has to be opened again
 /// costs a read three more: of its footer, its index and its filter.
 const OPEN_FILES_RANGE: (u64, u64) = (256, 32_768);
-/// Open files of one checkpoint.
-const CHECKPOINT_OPEN_FILES_MAX: i32 = 64;
 /// Blobs in memory below which they are not flushed before a checkpoint. Their files are never merged, so each flush leaves one
 /// for good; what is not flushed is in the log that goes along, and costs the checkpoint's first reader that much to replay.
 const BLOB_FLUSH_BYTES_MIN: u64 = 8 << 20;
-/// Read ahead of a scan over blobs, which are served by ranges. Much more reads beyond the range's end what nobody asked for.
-const BLOB_READAHEAD_BYTES: usize = 256 << 10;
 /// A key above every key of any column: paths and hashes, the longest fixed ones, have 32 bytes. Records are never cleared.
 const ABOVE_ALL_KEYS: [u8; 33] = [0xff; 33];
 
@@ -58,43 +56,6 @@ pub(crate) struct RocksBackend {
     runs_made: AtomicU64,
     /// Shared by all live snapshots.
     live: Arc<()>,
-}
-
-type SnapshotOf<'a> = rocksdb::Snapshot<'a>;
-
-/// What a snapshot keeps open.
-struct Pinned {
-    db: Arc<DB>,
-    /// Counts the snapshots: see [`RocksBackend::reclaim`].
-    _live: Arc<()>,
-}
-
-self_cell::self_cell!(
-    /// A snapshot with the database that it keeps open.
-    struct OwnedSnapshot {
-        owner: Pinned,
-        #[covariant]
-        dependent: SnapshotOf,
-    }
-);
-
-/// Opened by its first reader: opening costs as much as a thousand commits, and many a checkpoint is never read.
-struct RocksCheckpoint {
-    db: OnceLock<DB>,
-    opening: Mutex<()>,
-    cache: Cache,
-    index_floor: Arc<AtomicU64>,
-    dir: PathBuf,
-    remove_on_drop: AtomicBool,
-}
-
-impl Drop for RocksCheckpoint {
-    fn drop(&mut self) {
-        drop(self.db.take());
-        if self.remove_on_drop.load(Ordering::Acquire) {
-            remove_dir(&self.dir);
-        }
-    }
 }
 
 fn remove_dir(dir: &Path) {
@@ -206,92 +167,7 @@ fn family(db: &DB, column: Column) -> &ColumnFamily {
     db.cf_handle(column.name()).expect("every column was opened with the database")
 }
 
-fn get(db: &DB, column: Column, key: &[u8], options: &ReadOptions) -> Result<Option<Vec<u8>>, StorageError> {
-    Ok(db.get_cf_opt(family(db, column), key, options)?)
-}
-
-fn multi_get(
-    db: &DB,
-    column: Column,
-    keys: &[&[u8]],
-    options: &ReadOptions,
-) -> Result<Vec<Option<Vec<u8>>>, StorageError> {
-    let values = db.batched_multi_get_cf_opt(family(db, column), keys.iter().copied(), true, options);
-    values.into_iter().map(|value| Ok(value?.map(|slice| slice.to_vec()))).collect()
-}
-
-fn scan(
-    db: &DB,
-    column: Column,
-    from: &[u8],
-    direction: Direction,
-    mut options: ReadOptions,
-    visit: &mut Visit<'_>,
-) -> Result<(), StorageError> {
-    // A scan of the state passes every row once: it must not push what execution reads out of the cache.
-    options.fill_cache(!matches!(column, Column::StateA | Column::StateB) && !is_blobs(column));
-    if is_blobs(column) {
-        options.set_readahead_size(BLOB_READAHEAD_BYTES);
-    }
-    let mut rows = db.raw_iterator_cf_opt(family(db, column), options);
-    match direction {
-        Direction::Up => rows.seek(from),
-        Direction::Down => rows.seek_for_prev(from),
-    }
-    while let Some((key, value)) = rows.item() {
-        if visit(key, value)?.is_break() {
-            return Ok(());
-        }
-        match direction {
-            Direction::Up => rows.next(),
-            Direction::Down => rows.prev(),
-        }
-    }
-    Ok(rows.status()?)
-}
-
-/// Implements [`Reader`] by the functions above, for what has a database and the options to read it with.
-macro_rules! reader {
-    ($type:ty) => {
-        impl Reader for $type {
-            fn get(&self, column: Column, key: &[u8]) -> Result<Option<Vec<u8>>, StorageError> {
-                get(self.db()?, column, key, &self.read_options())
-            }
-
-            fn multi_get(
-                &self,
-                column: Column,
-                keys: &[&[u8]],
-            ) -> Result<Vec<Option<Vec<u8>>>, StorageError> {
-                multi_get(self.db()?, column, keys, &self.read_options())
-            }
-
-            fn scan(
-                &self,
-                column: Column,
-                from: &[u8],
-                direction: Direction,
-                visit: &mut Visit<'_>,
-            ) -> Result<(), StorageError> {
-                scan(self.db()?, column, from, direction, self.read_options(), visit)
-            }
-        }
-    };
-}
-
-reader!(RocksBackend);
-reader!(OwnedSnapshot);
-reader!(RocksCheckpoint);
-
 impl RocksBackend {
-    fn db(&self) -> Result<&DB, StorageError> {
-        Ok(&self.db)
-    }
-
-    fn read_options(&self) -> ReadOptions {
-        ReadOptions::default()
-    }
-
     /// The column's files that hold keys below this one alone.
     fn files_below(&self, column: Column, below: &[u8]) -> Result<Vec<LiveFile>, StorageError> {
         let mut files = self.db.live_files()?;
@@ -311,38 +187,6 @@ impl RocksBackend {
             dropped.bytes_in_snapshots += if held { file.size as u64 } else { 0 };
         }
         dropped
-    }
-}
-
-impl OwnedSnapshot {
-    fn db(&self) -> Result<&DB, StorageError> {
-        Ok(&self.borrow_owner().db)
-    }
-
-    fn read_options(&self) -> ReadOptions {
-        let mut options = ReadOptions::default();
-        options.set_snapshot(self.borrow_dependent());
-        options
-    }
-}
-
-impl RocksCheckpoint {
-    fn db(&self) -> Result<&DB, StorageError> {
-        if let Some(db) = self.db.get() {
-            return Ok(db);
-        }
-        let _opening = self.opening.lock();
-        if let Some(db) = self.db.get() {
-            return Ok(db);
-        }
-        let options = database_options(CHECKPOINT_OPEN_FILES_MAX);
-        let shape = Shape { cache: &self.cache, pin_indexes: false, index_floor: &self.index_floor };
-        let db = DB::open_cf_descriptors_read_only(&options, &self.dir, columns(shape), false)?;
-        Ok(self.db.get_or_init(|| db))
-    }
-
-    fn read_options(&self) -> ReadOptions {
-        ReadOptions::default()
     }
 }
 

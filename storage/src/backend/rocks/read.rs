@@ -1,0 +1,182 @@
+//! Reading: the database as it is, a moment of it ([`OwnedSnapshot`]), and a checkpoint on disk ([`RocksCheckpoint`]).
+
+use std::{
+    path::PathBuf,
+    sync::{
+        Arc, OnceLock,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+    },
+};
+
+use parking_lot::Mutex;
+use rocksdb::{Cache, DB, ReadOptions};
+
+use super::{RocksBackend, database_options, family, remove_dir};
+use crate::{
+    backend::{
+        Column, Direction, Reader, Visit,
+        options::{Shape, columns, is_blobs},
+    },
+    error::StorageError,
+};
+
+/// Open files of one checkpoint.
+const CHECKPOINT_OPEN_FILES_MAX: i32 = 64;
+/// Read ahead of a scan over blobs, which are served by ranges. Much more reads beyond the range's end what nobody asked for.
+const BLOB_READAHEAD_BYTES: usize = 256 << 10;
+
+type SnapshotOf<'a> = rocksdb::Snapshot<'a>;
+
+/// What a snapshot keeps open.
+pub(super) struct Pinned {
+    pub(super) db: Arc<DB>,
+    /// Counts the snapshots: see [`RocksBackend::reclaim`].
+    pub(super) _live: Arc<()>,
+}
+
+self_cell::self_cell!(
+    /// A snapshot with the database that it keeps open.
+    pub(super) struct OwnedSnapshot {
+        owner: Pinned,
+        #[covariant]
+        dependent: SnapshotOf,
+    }
+);
+
+/// Opened by its first reader: opening costs as much as a thousand commits, and many a checkpoint is never read.
+pub(super) struct RocksCheckpoint {
+    pub(super) db: OnceLock<DB>,
+    pub(super) opening: Mutex<()>,
+    pub(super) cache: Cache,
+    pub(super) index_floor: Arc<AtomicU64>,
+    pub(super) dir: PathBuf,
+    pub(super) remove_on_drop: AtomicBool,
+}
+
+impl Drop for RocksCheckpoint {
+    fn drop(&mut self) {
+        drop(self.db.take());
+        if self.remove_on_drop.load(Ordering::Acquire) {
+            remove_dir(&self.dir);
+        }
+    }
+}
+
+fn get(db: &DB, column: Column, key: &[u8], options: &ReadOptions) -> Result<Option<Vec<u8>>, StorageError> {
+    Ok(db.get_cf_opt(family(db, column), key, options)?)
+}
+
+fn multi_get(
+    db: &DB,
+    column: Column,
+    keys: &[&[u8]],
+    options: &ReadOptions,
+) -> Result<Vec<Option<Vec<u8>>>, StorageError> {
+    let values = db.batched_multi_get_cf_opt(family(db, column), keys.iter().copied(), true, options);
+    values.into_iter().map(|value| Ok(value?.map(|slice| slice.to_vec()))).collect()
+}
+
+fn scan(
+    db: &DB,
+    column: Column,
+    from: &[u8],
+    direction: Direction,
+    mut options: ReadOptions,
+    visit: &mut Visit<'_>,
+) -> Result<(), StorageError> {
+    // A scan of the state passes every row once: it must not push what execution reads out of the cache.
+    options.fill_cache(!matches!(column, Column::StateA | Column::StateB) && !is_blobs(column));
+    if is_blobs(column) {
+        options.set_readahead_size(BLOB_READAHEAD_BYTES);
+    }
+    let mut rows = db.raw_iterator_cf_opt(family(db, column), options);
+    match direction {
+        Direction::Up => rows.seek(from),
+        Direction::Down => rows.seek_for_prev(from),
+    }
+    while let Some((key, value)) = rows.item() {
+        if visit(key, value)?.is_break() {
+            return Ok(());
+        }
+        match direction {
+            Direction::Up => rows.next(),
+            Direction::Down => rows.prev(),
+        }
+    }
+    Ok(rows.status()?)
+}
+
+/// Implements [`Reader`] by the functions above, for what has a database and the options to read it with.
+macro_rules! reader {
+    ($type:ty) => {
+        impl Reader for $type {
+            fn get(&self, column: Column, key: &[u8]) -> Result<Option<Vec<u8>>, StorageError> {
+                get(self.db()?, column, key, &self.read_options())
+            }
+
+            fn multi_get(
+                &self,
+                column: Column,
+                keys: &[&[u8]],
+            ) -> Result<Vec<Option<Vec<u8>>>, StorageError> {
+                multi_get(self.db()?, column, keys, &self.read_options())
+            }
+
+            fn scan(
+                &self,
+                column: Column,
+                from: &[u8],
+                direction: Direction,
+                visit: &mut Visit<'_>,
+            ) -> Result<(), StorageError> {
+                scan(self.db()?, column, from, direction, self.read_options(), visit)
+            }
+        }
+    };
+}
+
+reader!(RocksBackend);
+reader!(OwnedSnapshot);
+reader!(RocksCheckpoint);
+
+impl RocksBackend {
+    fn db(&self) -> Result<&DB, StorageError> {
+        Ok(&self.db)
+    }
+
+    fn read_options(&self) -> ReadOptions {
+        ReadOptions::default()
+    }
+}
+
+impl OwnedSnapshot {
+    fn db(&self) -> Result<&DB, StorageError> {
+        Ok(&self.borrow_owner().db)
+    }
+
+    fn read_options(&self) -> ReadOptions {
+        let mut options = ReadOptions::default();
+        options.set_snapshot(self.borrow_dependent());
+        options
+    }
+}
+
+impl RocksCheckpoint {
+    fn db(&self) -> Result<&DB, StorageError> {
+        if let Some(db) = self.db.get() {
+            return Ok(db);
+        }
+        let _opening = self.opening.lock();
+        if let Some(db) = self.db.get() {
+            return Ok(db);
+        }
+        let options = database_options(CHECKPOINT_OPEN_FILES_MAX);
+        let shape = Shape { cache: &self.cache, pin_indexes: false, index_floor: &self.index_floor };
+        let db = DB::open_cf_descriptors_read_only(&options, &self.dir, columns(shape), false)?;
+        Ok(self.db.get_or_init(|| db))
+    }
+
+    fn read_options(&self) -> ReadOptions {
+        ReadOptions::default()
+    }
+}
