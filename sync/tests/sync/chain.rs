@@ -166,7 +166,7 @@ fn hex(text: &str) -> Bytes {
 }
 
 /// An honest peer.
-pub(crate) struct Honest(pub(crate) SyncServer);
+pub(crate) struct Honest(pub(crate) Arc<SyncServer>);
 
 impl Handler for Honest {
     fn request<'a>(

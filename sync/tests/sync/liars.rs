@@ -175,7 +175,7 @@ async fn follow_beside(lie: Lie, mode: Mode, banned: bool, reason: &str) {
     let hub = MemoryHub::new();
     let (liar, honest) = (peer(1), peer(2));
     let _liar = hub.join(liar, Arc::new(Liar { server: SyncServer::new(chain.store.clone()), lie }));
-    let _honest = hub.join(honest, Arc::new(Honest(SyncServer::new(chain.store.clone()))));
+    let _honest = hub.join(honest, Arc::new(Honest(Arc::new(SyncServer::new(chain.store.clone())))));
     let node = Following::start(&hub, peer(9), &chain.genesis, mode, &[liar]).await;
     let found_out = async {
         while !node.follower.status().peers.iter().any(|peer| peer.id == liar && peer.last_reason.is_some()) {
@@ -241,7 +241,7 @@ impl Handler for Slow {
 async fn slow_peers_do_not_delay_the_head() {
     let mut chain = Chain::new(3);
     let hub = MemoryHub::new();
-    let honest = hub.join(peer(5), Arc::new(Honest(SyncServer::new(chain.store.clone()))));
+    let honest = hub.join(peer(5), Arc::new(Honest(Arc::new(SyncServer::new(chain.store.clone())))));
     let mut slow = Vec::new();
     for id in 1..=3 {
         slow.push(hub.join(peer(id), Arc::new(Slow(SyncServer::new(chain.store.clone())))));

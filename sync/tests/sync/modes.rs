@@ -11,7 +11,7 @@ use crate::chain::{Chain, Following, Honest, peer};
 
 fn hub_with(chain: &Chain) -> (MemoryHub, Arc<dyn Transport>) {
     let hub = MemoryHub::new();
-    let transport = hub.join(peer(1), Arc::new(Honest(SyncServer::new(chain.store.clone()))));
+    let transport = hub.join(peer(1), Arc::new(Honest(Arc::new(SyncServer::new(chain.store.clone())))));
     (hub, transport)
 }
 
@@ -82,7 +82,8 @@ async fn new_batches_arrive_by_broadcast_and_are_relayed() {
 async fn a_node_starts_from_a_waypoint_alone() {
     let chain = Chain::new(12);
     let (hub, _server) = hub_with(&chain);
-    let transport = hub.join(peer(2), Arc::new(Honest(SyncServer::new(Store::memory(&Default::default())))));
+    let transport =
+        hub.join(peer(2), Arc::new(Honest(Arc::new(SyncServer::new(Store::memory(&Default::default()))))));
     hub.connect(peer(2), peer(1));
     let waypoint = chain.waypoint(7);
     let genesis = fetch_genesis(&*transport, &waypoint, Duration::from_secs(10)).await.unwrap();
@@ -178,7 +179,7 @@ async fn a_patient_node_catches_up_with_a_moving_chain() {
 async fn scores_are_kept_and_a_damaged_record_is_dropped() {
     let mut chain = Chain::new(25);
     let hub = MemoryHub::new();
-    let _honest = hub.join(peer(1), Arc::new(Honest(SyncServer::new(chain.store.clone()))));
+    let _honest = hub.join(peer(1), Arc::new(Honest(Arc::new(SyncServer::new(chain.store.clone())))));
     let node = Following::start(&hub, peer(9), &chain.genesis, Mode::Replay, &[peer(1)]).await;
     node.reach(chain.head()).await;
     let store = node.store.clone();

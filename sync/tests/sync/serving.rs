@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use slipstream_network::{BoxFuture, Handler, MemoryHub, PeerId, Protocol, Refusal};
+use slipstream_network::MemoryHub;
 use slipstream_storage::{StorageConfig, Store};
 use slipstream_sync::{
     Mode, ServeStatus, SyncConfig, SyncServer,
@@ -80,7 +80,7 @@ async fn a_cached_answer_has_the_bytes_of_a_fresh_one() {
 async fn a_cached_range_goes_out_under_the_certificate_of_today() {
     let mut chain = Chain::new(12);
     let (hub, source) = (MemoryHub::new(), peer(1));
-    let _source = hub.join(source, Arc::new(Honest(SyncServer::new(chain.store.clone()))));
+    let _source = hub.join(source, Arc::new(Honest(Arc::new(SyncServer::new(chain.store.clone())))));
     // It commits ranges, so that most of its batches have no certificate of their own.
     let node = Following::start(&hub, peer(2), &chain.genesis, Mode::Delta, &[source]).await;
     node.reach(chain.head()).await;
@@ -121,7 +121,7 @@ async fn a_follower_comes_back_to_a_server_that_is_busy() {
     let (hub, source) = (MemoryHub::new(), peer(1));
     let slow = SyncConfig { serve_peer_mib_per_second: 1.try_into().unwrap(), ..Default::default() };
     let server = Arc::new(SyncServer::with_config(chain.store.clone(), &slow));
-    let _transport = hub.join(source, Arc::new(Watched(server.clone())));
+    let _transport = hub.join(source, Arc::new(Honest(server.clone())));
     // What is asked for at once is served, and owed: some MiB more than a burst.
     let request = chunk(20);
     let asked = (0..12).map(|_| ask(&server, &request));
@@ -138,7 +138,7 @@ async fn a_follower_comes_back_to_a_server_that_is_busy() {
 async fn follow(chain: &Chain, mode: Mode, mut stores: Vec<Store>) -> ServeStatus {
     let (hub, source) = (MemoryHub::new(), peer(1));
     let server = Arc::new(SyncServer::new(chain.store.clone()));
-    let _transport = hub.join(source, Arc::new(Watched(server.clone())));
+    let _transport = hub.join(source, Arc::new(Honest(server.clone())));
     for _ in 0..5 {
         let store = Store::memory(&StorageConfig { snapshot_interval_batches: 0, ..Default::default() });
         store.initialize(&chain.genesis).unwrap();
@@ -155,22 +155,4 @@ async fn follow(chain: &Chain, mode: Mode, mut stores: Vec<Store>) -> ServeStatu
         node.stop().await.unwrap();
     }
     server.status()
-}
-
-/// An honest peer whose counters the test reads.
-struct Watched(Arc<SyncServer>);
-
-impl Handler for Watched {
-    fn request<'a>(
-        &'a self,
-        peer: PeerId,
-        _protocol: Protocol,
-        payload: Vec<u8>,
-    ) -> BoxFuture<'a, Result<Vec<u8>, Refusal>> {
-        Box::pin(self.0.handle(peer, payload))
-    }
-
-    fn broadcast<'a>(&'a self, _peer: PeerId, _payload: Vec<u8>) -> BoxFuture<'a, ()> {
-        Box::pin(async {})
-    }
 }
