@@ -1,6 +1,6 @@
 //! [`Store::commit`]: a batch becomes the head in one atomic write, or nothing happens.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::sync::Arc;
 
 use slipstream_types::{
     B256, BatchHeader, BatchNumber, Blob, BlobKind, Certificate, Delta, Digest, Path, tree::Subtree,
@@ -8,7 +8,7 @@ use slipstream_types::{
 
 use crate::{
     error::StorageError,
-    stage::{Base, Changes, Next, Refused, Staged, check_follows, put_back},
+    stage::{Changes, Next, Refused, Staged, check_follows, put_back},
     state::{Tree, Update},
     store::{Current, Store},
 };
@@ -96,7 +96,7 @@ impl Store {
     }
 
     fn speculation(&self, base: u64, tree: Tree, delta: &Delta) -> Result<Speculation, StorageError> {
-        let next = Next { updates: None, ..Next::of(tree, delta)? };
+        let next = Next { updates: None, ..Next::of(tree, &[delta])? };
         Ok(Speculation { base, version: self.new_version(), next })
     }
 
@@ -107,11 +107,7 @@ impl Store {
     /// [`StorageError::NotInitialized`].
     pub fn speculate_run(&self, deltas: &[&Delta]) -> Result<Digest, StorageError> {
         let (_, tree) = self.current_with_tree()?;
-        let mut merged: BTreeMap<Path, Option<Digest>> = BTreeMap::new();
-        for delta in deltas {
-            merged.extend(Changes::of(delta).1);
-        }
-        Ok(tree.apply(&merged.into_iter().collect::<Vec<_>>())?.root())
+        Ok(tree.apply(&Changes::of(deltas).1)?.root())
     }
 
     /// The part of the head's state whose paths share the first `bits` bits of `path`: two versions are equal there if
@@ -135,61 +131,15 @@ impl Store {
     ) -> Result<(), StorageError> {
         let _writer = self.0.writer.lock();
         let current = self.current()?;
-        check_follows(&current.head, batch.header)?;
+        check_follows(current.record.number, current.head.digest, batch.header)?;
         let (version, next) = match speculation.filter(|speculation| speculation.base == current.version) {
             Some(Speculation { version, next, .. }) => (version, next),
-            None => (self.new_version(), Next::of(self.take_tree(&current)?, batch.delta)?),
+            None => (self.new_version(), Next::of(self.take_tree(&current)?, &[batch.delta])?),
         };
-        match self.stage(Some(current.base()), &batch, next) {
+        match self.stage(Some(current.base()), &[batch], next) {
             Ok(staged) => self.persist(Some(&current), staged, version, batch.certificate),
             Err(refused) => Err(self.refuse(&current, *refused)),
         }
-    }
-
-    /// Makes batches the head that follow each other, as [`Store::commit`] does, each by a durable write of its own. While one is
-    /// written, the root of the next is computed.
-    ///
-    /// # Errors
-    /// Those of [`Store::commit`], for the first batch that is not committed; those before it are.
-    pub fn commit_run(&self, batches: &[CommitBatch<'_>]) -> Result<(), StorageError> {
-        let _writer = self.0.writer.lock();
-        // A snapshot needs the tree of exactly its batch, so that a run ends there.
-        for run in batches.chunk_by(|batch, _| !self.is_snapshot_due(batch.header.number)) {
-            self.commit_overlapped(run)?;
-        }
-        Ok(())
-    }
-
-    /// The caller holds the writer's lock.
-    fn commit_overlapped(&self, batches: &[CommitBatch<'_>]) -> Result<(), StorageError> {
-        let [first, following @ ..] = batches else { return Ok(()) };
-        let mut current = self.current()?;
-        check_follows(&current.head, first.header)?;
-        let stage = |base: Base<'_>, batch: &CommitBatch<'_>, tree: Tree| {
-            Next::of(tree, batch.delta).map(|next| self.stage(Some(base), batch, next))
-        };
-        let tree = self.take_tree(&current)?;
-        let mut staged = stage(current.base(), first, tree)?;
-        for batch in following {
-            let Staged { head, record, tree, updates, codes, writes } =
-                staged.map_err(|refused| self.refuse(&current, *refused))?;
-            let base = Base { head: &head, record: &record, codes: &codes };
-            let (written, next) = rayon::join(|| self.write(writes, true), || stage(base, batch, tree));
-            if let Err(error) = written {
-                let (tree, after) = match next? {
-                    Ok(staged) => (staged.tree, staged.updates),
-                    Err(refused) => (refused.tree, refused.updates),
-                };
-                self.return_tree(&current, tree, [after, updates]);
-                return Err(error);
-            }
-            current = self.current_of(head, record, self.new_version(), None);
-            self.installed(&current);
-            staged = next?;
-        }
-        let staged = staged.map_err(|refused| self.refuse(&current, *refused))?;
-        let certificate = batches.last().and_then(|batch| batch.certificate);
-        self.persist(Some(&current), staged, self.new_version(), certificate)
     }
 
     /// Writes what was staged on the current head, or on nothing, and makes it the head.
@@ -207,27 +157,29 @@ impl Store {
             }
             return Err(error);
         }
+        let before = current.map_or(BatchNumber(0), |current| current.record.number);
         let current = self.current_of(head, record, version, Some(tree));
-        self.installed(&current);
+        self.installed(before, &current);
         if let Some(certificate) = certificate {
             self.make_snapshot(&current, certificate);
         }
         Ok(())
     }
 
-    fn installed(&self, current: &Arc<Current>) {
+    /// After the head of that number.
+    pub(crate) fn installed(&self, before: BatchNumber, current: &Arc<Current>) {
         self.install(Arc::clone(current));
-        self.prepare_snapshot(current.record.number);
+        self.prepare_snapshot(before, current.record.number);
     }
 
-    fn refuse(&self, current: &Current, refused: Refused) -> StorageError {
+    pub(crate) fn refuse(&self, current: &Current, refused: Refused) -> StorageError {
         self.return_tree(current, refused.tree, [refused.updates]);
         refused.error
     }
 
     /// Makes the current head's tree again of one that was changed for what was not written: because it was refused, or because
     /// the disk is nearly full. The updates are those since the head, the last ones first; a copy has none and is not needed.
-    fn return_tree<const N: usize>(
+    pub(crate) fn return_tree<const N: usize>(
         &self,
         current: &Current,
         mut tree: Tree,

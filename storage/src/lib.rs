@@ -1,4 +1,4 @@
-//! The ledger and the state on disk: one atomic write per batch, a Merkle root and proofs over the state, snapshots that
+//! The ledger and the state on disk: one atomic write per commit, a Merkle root and proofs over the state, snapshots that
 //! peers restore from, and restores that survive a kill.
 //!
 //! ```text
@@ -20,7 +20,8 @@
 //! callers: the store checks that what it is given continues what it holds (number, parent, accumulator, state root).
 //!
 //! Invariants:
-//! * Rows, ledger and head record change in one atomic write; a kill at any moment leaves a whole batch or none of it.
+//! * Rows, ledger and head record change in one atomic write; a kill at any moment leaves a whole commit, of one batch or of
+//!   a group, or none of it.
 //! * The tree in memory changes only after that write succeeded; after a failed one the store refuses further work.
 //! * What the store says that it keeps, it keeps: the lowest batch of a kind moves up, durably, before a blob is dropped.
 //! * Of the two state columns one is in use; a restore fills the other, and its last write switches them together with
@@ -48,6 +49,7 @@ mod ledger;
 mod maintenance;
 mod prune;
 mod restore;
+mod run;
 mod schema;
 mod snapshot;
 mod spans;

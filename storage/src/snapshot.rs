@@ -214,10 +214,15 @@ impl Store {
     }
 
     /// Shortly before a snapshot the memtables are flushed in the background, so that the log that goes along with the
-    /// checkpoint is short.
-    pub(crate) fn prepare_snapshot(&self, committed: BatchNumber) {
-        let ahead = (self.0.config.snapshot_interval_batches / 10).clamp(1, 16);
-        if self.is_snapshot_due(BatchNumber(committed.0.saturating_add(ahead)))
+    /// checkpoint is short. Batches that were committed at once count as one step: the snapshot's is ahead of the next.
+    pub(crate) fn prepare_snapshot(&self, before: BatchNumber, committed: BatchNumber) {
+        let interval = self.0.config.snapshot_interval_batches;
+        if interval == 0 || self.0.config.snapshots_kept == 0 {
+            return;
+        }
+        let ahead = (interval / 10).clamp(1, 16).max(committed.0.saturating_sub(before.0));
+        let due = |number: BatchNumber| number.0.saturating_add(ahead) / interval;
+        if due(committed) > due(before)
             && let Err(error) = self.0.backend.prepare_checkpoint()
         {
             tracing::warn!(%error, "the next snapshot could not be prepared");

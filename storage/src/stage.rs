@@ -7,7 +7,7 @@ use std::{
 
 use rayon::prelude::*;
 use slipstream_types::{
-    Address, BatchHeader, BatchNumber, BlobKind, Certificate, Delta, Digest, StateKey, StateValue,
+    Address, BatchHeader, BatchNumber, BlobKind, Certificate, Delta, Digest, Path, StateKey, StateValue,
     delta::DeltaEntry, keccak256, state::Paths,
 };
 
@@ -23,39 +23,37 @@ use crate::{
 /// Entries that one thread prepares at a time; fewer are not worth another thread.
 const PREPARE_ENTRIES: usize = 512;
 
-/// A delta as it is written.
+/// The net effect of one batch, or of several that follow each other, as it is written.
 pub(crate) struct Changes {
     /// In runs, as they were prepared.
     rows: Vec<Rows>,
     /// New code by its hash.
     codes: BTreeMap<Digest, Vec<u8>>,
-    /// Code that accounts of the delta have, with one of them each.
-    referenced: BTreeMap<Digest, Address>,
+    /// Code that accounts have, with the first of them: which batch of the several gives it, and to whom.
+    referenced: BTreeMap<Digest, (usize, Address)>,
 }
 
 impl Changes {
-    pub(crate) fn of(delta: &Delta) -> (Changes, Vec<Update>) {
-        let entries = delta.entries();
-        let runs: Vec<_> = if entries.len() <= PREPARE_ENTRIES {
-            entries.chunks(PREPARE_ENTRIES).map(prepare).collect()
-        } else {
-            entries.par_chunks(PREPARE_ENTRIES).map(prepare).collect()
+    /// Of deltas that follow each other: of each key the last value.
+    pub(crate) fn of(deltas: &[&Delta]) -> (Changes, Vec<Update>) {
+        let runs = match deltas {
+            [delta] => in_parts(delta.entries(), |part| prepare(with_paths(part))),
+            _ => in_parts(&merged(deltas), |part| prepare(part.iter().copied())),
         };
-        let mut updates = Vec::with_capacity(entries.len());
+        let mut updates = Vec::with_capacity(runs.iter().map(|(_, updates)| updates.len()).sum());
         let mut rows = Vec::with_capacity(runs.len());
         for (run_rows, run_updates) in runs {
             updates.extend(run_updates);
             rows.push(run_rows);
         }
-        let codes =
-            delta.codes().iter().map(|code| (Digest::from(keccak256(&code[..])), code.to_vec())).collect();
-        let code_of = |entry: &DeltaEntry| match (entry.key, entry.value) {
-            (StateKey::Account(address), Some(StateValue::Account(account))) => {
-                account.code_hash.map(|hash| (hash, address))
+        let (mut codes, mut referenced) = (BTreeMap::new(), BTreeMap::new());
+        for (index, delta) in deltas.iter().enumerate() {
+            codes
+                .extend(delta.codes().iter().map(|code| (Digest::from(keccak256(&code[..])), code.to_vec())));
+            for (hash, address) in delta.entries().iter().filter_map(code_of) {
+                referenced.entry(hash).or_insert((index, address));
             }
-            _ => None,
-        };
-        let referenced = entries.iter().filter_map(code_of).collect();
+        }
         (Changes { rows, codes, referenced }, updates)
     }
 
@@ -69,20 +67,57 @@ impl Changes {
     }
 }
 
-/// Path, bytes and hash of each row, all computed once.
-fn prepare(entries: &[DeltaEntry]) -> (Rows, Vec<Update>) {
-    let mut rows = Rows::with_capacity(entries.len());
+fn code_of(entry: &DeltaEntry) -> Option<(Digest, Address)> {
+    match (entry.key, entry.value) {
+        (StateKey::Account(address), Some(StateValue::Account(account))) => {
+            account.code_hash.map(|hash| (hash, address))
+        }
+        _ => None,
+    }
+}
+
+/// Several threads share the work where there is enough of it.
+fn in_parts<T: Sync, R: Send>(items: &[T], work: impl Fn(&[T]) -> R + Send + Sync) -> Vec<R> {
+    if items.len() <= PREPARE_ENTRIES {
+        items.chunks(PREPARE_ENTRIES).map(work).collect()
+    } else {
+        items.par_chunks(PREPARE_ENTRIES).map(work).collect()
+    }
+}
+
+fn with_paths(entries: &[DeltaEntry]) -> impl ExactSizeIterator<Item = (Path, &DeltaEntry)> {
     let mut paths = Paths::default();
-    let update = |entry: &DeltaEntry| {
-        let path = paths.path(&entry.key);
+    entries.iter().map(move |entry| (paths.path(&entry.key), entry))
+}
+
+/// The last entry of each key, sorted by path.
+fn merged<'a>(deltas: &[&'a Delta]) -> Vec<(Path, &'a DeltaEntry)> {
+    let parts: Vec<Vec<_>> = deltas.par_iter().map(|delta| with_paths(delta.entries()).collect()).collect();
+    let mut merged = parts.concat();
+    // The stable sort merges what is sorted already, and keeps the entries of a key in the order of their batches.
+    merged.sort_by_key(|(path, _)| *path);
+    merged.dedup_by(|later, kept| {
+        let same = later.0 == kept.0;
+        if same {
+            kept.1 = later.1;
+        }
+        same
+    });
+    merged
+}
+
+/// Bytes and hash of each row, computed once.
+fn prepare<'a>(entries: impl ExactSizeIterator<Item = (Path, &'a DeltaEntry)>) -> (Rows, Vec<Update>) {
+    let mut rows = Rows::with_capacity(entries.len());
+    let update = |(path, entry): (Path, &DeltaEntry)| {
         let write = entry.value.map(|value| move |row: &mut Vec<u8>| value.append_row(&entry.key, row));
         (path, rows.push(path, write).map(StateValue::row_hash))
     };
-    let updates = entries.iter().map(update).collect();
+    let updates = entries.map(update).collect();
     (rows, updates)
 }
 
-/// The state after a batch, with its root computed and nothing checked.
+/// The state after one or several batches, with its root computed and nothing checked.
 pub(crate) struct Next {
     pub(crate) tree: Tree,
     pub(crate) changes: Changes,
@@ -90,18 +125,18 @@ pub(crate) struct Next {
     pub(crate) updates: Option<Vec<Update>>,
 }
 
-/// A batch that only has to be written.
+/// Batches that only have to be written, all at once.
 pub(crate) struct Staged {
     pub(crate) head: Head,
     pub(crate) record: HeadRecord,
     pub(crate) tree: Tree,
     pub(crate) updates: Option<Vec<Update>>,
-    /// Hashes of the code that is written with it.
+    /// Hashes of the code that is written with them.
     pub(crate) codes: BTreeSet<Digest>,
     pub(crate) writes: WriteBatch,
 }
 
-/// What a batch is staged on.
+/// What batches are staged on.
 #[derive(Clone, Copy)]
 pub(crate) struct Base<'a> {
     pub(crate) head: &'a Head,
@@ -110,9 +145,11 @@ pub(crate) struct Base<'a> {
     pub(crate) codes: &'a BTreeSet<Digest>,
 }
 
-/// Why a batch cannot be the next, and the tree as it was about to be.
+/// Why batches cannot be the next, and the tree as it was about to be.
 pub(crate) struct Refused {
     pub(crate) error: StorageError,
+    /// The first batch that does not fit; if the root does not, the last, though it may be one before.
+    pub(crate) index: usize,
     pub(crate) tree: Tree,
     pub(crate) updates: Option<Vec<Update>>,
 }
@@ -122,85 +159,67 @@ impl Next {
     ///
     /// # Errors
     /// If rows that the tree stands on cannot be read. The tree is gone then.
-    pub(crate) fn of(tree: Tree, delta: &Delta) -> Result<Next, StorageError> {
-        let (changes, updates) = Changes::of(delta);
+    pub(crate) fn of(tree: Tree, deltas: &[&Delta]) -> Result<Next, StorageError> {
+        let (changes, updates) = Changes::of(deltas);
         Ok(Next { tree: tree.apply(&updates)?, changes, updates: Some(updates) })
     }
 }
 
 impl Store {
-    /// Checks whether the batch's parts fit each other, its state and the ledger before it, of which none is what genesis
-    /// stands on.
+    /// Checks whether the parts of batches fit each other, their state and the ledger before them, of which none is what
+    /// genesis stands on. There is at least one batch, and the state is that after the last.
     pub(crate) fn stage(
         &self,
         base: Option<Base<'_>>,
-        batch: &CommitBatch<'_>,
+        batches: &[CommitBatch<'_>],
         next: Next,
     ) -> Result<Staged, Box<Refused>> {
         let mut writes = WriteBatch::default();
         let Next { tree, changes, updates } = next;
-        let head = match self.checked_head(base, batch, &tree, &changes, &mut writes) {
+        let checked = check_order(base, batches)
+            .and_then(|digests| {
+                check_root(batches, &tree)?;
+                self.check_codes(batches, &changes, base.map(|base| base.codes))?;
+                Ok(digests)
+            })
+            .and_then(|digests| next_head(base, batches, &digests, &mut writes));
+        let head = match checked {
             Ok(head) => head,
-            Err(error) => return Err(Box::new(Refused { error, tree, updates })),
+            Err((index, error)) => return Err(Box::new(Refused { error, index, tree, updates })),
         };
-        let record = next_record(base.map(|base| base.record), batch);
+        let record = batches
+            .iter()
+            .fold(base.map(|base| *base.record), |record, batch| Some(next_record(record, batch)));
+        let record = record.expect("at least one batch is staged");
         let codes = changes.codes.keys().copied().collect();
         changes.apply(record.active.column(), &mut writes);
-        put_header(&mut writes, batch.header, &head.digest);
-        self.put_parts(&mut writes, batch);
+        for batch in batches {
+            self.put_parts(&mut writes, batch);
+        }
         writes.put(Column::Meta, HEAD_KEY, schema::encode(&record));
         Ok(Staged { head, record, tree, updates, codes, writes })
     }
 
-    /// The ledger with this batch's header; what that adds to the accumulator goes to the writes.
-    fn checked_head(
-        &self,
-        base: Option<Base<'_>>,
-        batch: &CommitBatch<'_>,
-        tree: &Tree,
-        changes: &Changes,
-        writes: &mut WriteBatch,
-    ) -> Result<Head, StorageError> {
-        let header = batch.header;
-        if let Some(base) = base {
-            check_follows(base.head, header)?;
-        }
-        let (number, expected, found) = (header.number, header.state_root, tree.root());
-        if found != expected {
-            return Err(StorageError::StateRootMismatch { number, expected, found });
-        }
-        self.check_codes(number, changes, base.map(|base| base.codes))?;
-        for (kind, blob) in batch.blobs() {
-            blob.map(|blob| blob.content_len(kind)).transpose()?;
-        }
-        let digest = header.digest();
-        let mut accumulator = base.map(|base| base.head.accumulator.clone()).unwrap_or_default();
-        for (position, node) in accumulator.append(digest) {
-            writes.put(Column::Nodes, schema::node_key(position), node.0);
-        }
-        if let Some(certificate) = batch.certificate {
-            check_certificate(certificate, header, accumulator.root())?;
-        }
-        Ok(Head { header: header.clone(), digest, accumulator })
-    }
-
     fn check_codes(
         &self,
-        number: BatchNumber,
+        batches: &[CommitBatch<'_>],
         changes: &Changes,
         unwritten: Option<&BTreeSet<Digest>>,
-    ) -> Result<(), StorageError> {
+    ) -> Result<(), AtBatch> {
         let is_new = |hash: &Digest| {
             changes.codes.contains_key(hash) || unwritten.is_some_and(|codes| codes.contains(hash))
         };
         let stored: Vec<_> = changes.referenced.iter().filter(|(hash, _)| !is_new(hash)).collect();
         let keys: Vec<&[u8]> = stored.iter().map(|(hash, _)| &hash.0[..]).collect();
-        for ((hash, address), code) in stored.iter().zip(self.0.backend.multi_get(Column::Codes, &keys)?) {
-            if code.is_none() {
-                return Err(StorageError::UnknownCode { number, address: **address, hash: **hash });
+        let codes = self.0.backend.multi_get(Column::Codes, &keys).map_err(|error| (0, error))?;
+        let missing = stored.iter().zip(codes).filter(|(_, code)| code.is_none());
+        match missing.map(|((hash, at), _)| (**at, **hash)).min() {
+            None => Ok(()),
+            Some(((index, address), hash)) => {
+                let number = batches[index].header.number;
+                Err((index, StorageError::UnknownCode { number, address, hash }))
             }
         }
-        Ok(())
     }
 
     fn put_parts(&self, writes: &mut WriteBatch, batch: &CommitBatch<'_>) {
@@ -224,11 +243,67 @@ impl Store {
     }
 }
 
-/// Whether a header stands right behind the head.
-pub(crate) fn check_follows(head: &Head, header: &BatchHeader) -> Result<(), StorageError> {
-    let (number, expected, found) = (header.number, head.digest, header.parent);
-    if number != head.header.number.next() {
-        return Err(StorageError::NotNext { head: head.header.number, number });
+/// What is wrong, and with which of the batches.
+type AtBatch = (usize, StorageError);
+
+/// Whether the batches follow the head and each other. Returns the digests of their headers.
+fn check_order(base: Option<Base<'_>>, batches: &[CommitBatch<'_>]) -> Result<Vec<Digest>, AtBatch> {
+    let mut before = base.map(|base| (base.head.header.number, base.head.digest));
+    let mut digests = Vec::with_capacity(batches.len());
+    for (index, batch) in batches.iter().enumerate() {
+        if let Some((number, digest)) = before {
+            check_follows(number, digest, batch.header).map_err(|error| (index, error))?;
+        }
+        let digest = batch.header.digest();
+        before = Some((batch.header.number, digest));
+        digests.push(digest);
+    }
+    Ok(digests)
+}
+
+fn check_root(batches: &[CommitBatch<'_>], tree: &Tree) -> Result<(), AtBatch> {
+    let index = batches.len() - 1;
+    let (number, expected) = (batches[index].header.number, batches[index].header.state_root);
+    match tree.root() {
+        found if found == expected => Ok(()),
+        found => Err((index, StorageError::StateRootMismatch { number, expected, found })),
+    }
+}
+
+/// The ledger with these batches' headers; they and what they add to the accumulator go to the writes.
+fn next_head(
+    base: Option<Base<'_>>,
+    batches: &[CommitBatch<'_>],
+    digests: &[Digest],
+    writes: &mut WriteBatch,
+) -> Result<Head, AtBatch> {
+    let mut accumulator = base.map(|base| base.head.accumulator.clone()).unwrap_or_default();
+    for (index, (batch, digest)) in batches.iter().zip(digests).enumerate() {
+        for (kind, blob) in batch.blobs() {
+            blob.map(|blob| blob.content_len(kind)).transpose().map_err(|error| (index, error.into()))?;
+        }
+        for (position, node) in accumulator.append(*digest) {
+            writes.put(Column::Nodes, schema::node_key(position), node.0);
+        }
+        if let Some(certificate) = batch.certificate {
+            check_certificate(certificate, batch.header, accumulator.root())
+                .map_err(|error| (index, error))?;
+        }
+        put_header(writes, batch.header, digest);
+    }
+    let last = batches.len() - 1;
+    Ok(Head { header: batches[last].header.clone(), digest: digests[last], accumulator })
+}
+
+/// Whether a header stands right behind the one of that number and digest.
+pub(crate) fn check_follows(
+    head: BatchNumber,
+    expected: Digest,
+    header: &BatchHeader,
+) -> Result<(), StorageError> {
+    let (number, found) = (header.number, header.parent);
+    if number != head.next() {
+        return Err(StorageError::NotNext { head, number });
     }
     if found != expected {
         return Err(StorageError::WrongParent { number, expected, found });
@@ -253,12 +328,12 @@ pub(crate) fn put_back(
     tree.apply(&undo)
 }
 
-fn next_record(base: Option<&HeadRecord>, batch: &CommitBatch<'_>) -> HeadRecord {
+fn next_record(base: Option<HeadRecord>, batch: &CommitBatch<'_>) -> HeadRecord {
     let number = batch.header.number;
     let Some(base) = base else {
         return HeadRecord { number, active: StateColumn::A, lowest: [number.next(); 4] };
     };
-    let mut record = HeadRecord { number, ..*base };
+    let mut record = HeadRecord { number, ..base };
     for (lowest, (_, blob)) in record.lowest.iter_mut().zip(batch.blobs()) {
         if blob.is_none() {
             *lowest = number.next();

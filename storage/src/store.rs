@@ -187,7 +187,7 @@ impl Store {
             delta_blob: Some(&delta_blob),
             ..CommitBatch::new(&header, &delta)
         };
-        match self.stage(None, &batch, Next::of(Tree::default(), &delta)?) {
+        match self.stage(None, &[batch], Next::of(Tree::default(), &[&delta])?) {
             Ok(staged) => self.persist(None, staged, self.new_version(), None),
             Err(refused) => Err(refused.error),
         }

@@ -3,10 +3,10 @@ use proptest::prelude::*;
 use super::*;
 use crate::View;
 
-type Changes = Vec<(StateKey, Option<StateValue>)>;
+pub(super) type Changes = Vec<(StateKey, Option<StateValue>)>;
 
 /// A few accounts with a few slots each, so that keys are set, changed and deleted again.
-fn changes() -> impl Strategy<Value = Changes> {
+pub(super) fn changes() -> impl Strategy<Value = Changes> {
     let entry =
         (0..8u8, prop::option::of(0..6u8), 0..4u64).prop_map(|(i, slot_index, value)| match slot_index {
             None => (account_key(i), if value == 0 { None } else { account(value) }),

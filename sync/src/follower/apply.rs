@@ -1,5 +1,7 @@
 //! Committing verified batches, by execution or by their deltas.
 
+use std::num::NonZeroUsize;
+
 use rayon::prelude::*;
 use slipstream_executor::{
     BatchEnv, ExecuteError, ExecutorConfig, HintsMode, Outcome, Transaction, decode_body, execute, prefetch,
@@ -22,8 +24,8 @@ use crate::{
     verify::{self, VerifiedRange},
 };
 
-/// Batches of deltas that are opened and committed at a time: bounds their memory, and how long a stop waits.
-const DELTA_BATCHES: usize = 16;
+/// Batches of deltas that are opened and committed at a time, by one root: bounds their memory, and how long a stop waits.
+const DELTA_BATCHES: NonZeroUsize = NonZeroUsize::new(16).expect("it is not 0");
 
 /// Commits batches to the store. Blocking: it runs on a worker thread.
 pub(super) struct Applier {
@@ -244,7 +246,7 @@ impl Applier {
         // A waypoint is checked on the head right before its batch.
         let waypoint = self.waypoint.map(|waypoint| waypoint.number);
         let parts = range.batches().chunk_by(|_, batch| Some(batch.header.number) != waypoint);
-        for batches in parts.flat_map(|part| part.chunks(DELTA_BATCHES)) {
+        for batches in parts.flat_map(|part| part.chunks(DELTA_BATCHES.get())) {
             if stop.is_cancelled() {
                 return Ok(());
             }
@@ -272,7 +274,7 @@ impl Applier {
             if head.header.number.next() == first.header.number {
                 self.check_waypoint(&head, first.header, certificate)?;
             }
-            let committed = self.store.commit_run(&commits);
+            let committed = self.store.commit_run(&commits, DELTA_BATCHES);
             let head = self.store.head()?.header.number;
             let passed = commits.iter().take_while(|commit| commit.header.number <= head).count();
             let passed: Vec<_> = commits.drain(..passed).collect();

@@ -1,6 +1,6 @@
 //! Who is measured: the store, and RocksDB with no tree.
 
-use std::{fs, path::Path as FilePath};
+use std::{fs, num::NonZeroUsize, path::Path as FilePath};
 
 use anyhow::{Context, Result};
 use rocksdb::{DB, WriteBatch, WriteOptions};
@@ -82,7 +82,7 @@ impl Contender for Ours {
     fn commit(&mut self, prepared: Self::Prepared) -> Result<Committed> {
         let batches: Vec<_> =
             prepared.iter().map(|(header, delta)| CommitBatch::new(header, delta)).collect();
-        self.0.commit_run(&batches)?;
+        self.0.commit_run(&batches, NonZeroUsize::MIN)?;
         Ok(Committed { updates: prepared.iter().map(|(_, delta)| delta.entries().len()).sum() })
     }
 }

@@ -1,0 +1,121 @@
+//! [`Store::commit_run`]: many batches become the head in groups, each by one root and one write.
+
+use std::num::NonZeroUsize;
+
+use slipstream_types::Delta;
+
+use crate::{
+    commit::CommitBatch,
+    error::StorageError,
+    stage::{Base, Changes, Next, Refused, Staged, check_follows},
+    state::Tree,
+    store::{Current, Store},
+};
+
+impl Store {
+    /// Makes batches the head that follow each other, `group_batches` at a time: a group's deltas are merged, its root is
+    /// computed once and compared with its last header's, and everything is written at once and durably, so that a crash
+    /// leaves all of a group or nothing of it. While one group is written, the root of the next is computed. A group ends
+    /// early at a batch whose snapshot is due. Two groups are in memory at a time, with all their parts.
+    ///
+    /// Number, parent, code and certificate are checked of every batch; code counts as known to the whole group that
+    /// brings it.
+    ///
+    /// # Errors
+    /// Those of [`Store::commit`], for the first batch that does not fit; those before it are committed. The batch of a
+    /// [`StorageError::StateRootMismatch`] is found by halving its group, so that it is the first if those after it do not
+    /// fit either, as with a state that was changed wrongly.
+    pub fn commit_run(
+        &self,
+        batches: &[CommitBatch<'_>],
+        group_batches: NonZeroUsize,
+    ) -> Result<(), StorageError> {
+        let _writer = self.0.writer.lock();
+        // A snapshot needs the tree of exactly its batch, so that a run ends there.
+        for run in batches.chunk_by(|batch, _| !self.is_snapshot_due(batch.header.number)) {
+            self.commit_groups(&run.chunks(group_batches.get()).collect::<Vec<_>>())?;
+        }
+        Ok(())
+    }
+
+    /// No group is empty. The caller holds the writer's lock.
+    fn commit_groups(&self, groups: &[&[CommitBatch<'_>]]) -> Result<(), StorageError> {
+        let [first, following @ ..] = groups else { return Ok(()) };
+        let mut current = self.current()?;
+        check_follows(current.record.number, current.head.digest, first[0].header)?;
+        let stage = |base: Base<'_>, group: &[CommitBatch<'_>], tree: Tree| {
+            Next::of(tree, &deltas(group)).map(|next| self.stage(Some(base), group, next))
+        };
+        let tree = self.take_tree(&current)?;
+        let mut staged = stage(current.base(), first, tree)?;
+        for (group, next_group) in groups.iter().zip(following) {
+            let Staged { head, record, tree, updates, codes, writes } =
+                staged.map_err(|refused| self.refuse_group(&current, group, *refused))?;
+            let base = Base { head: &head, record: &record, codes: &codes };
+            let (written, next) = rayon::join(|| self.write(writes, true), || stage(base, next_group, tree));
+            if let Err(error) = written {
+                let (tree, after) = match next? {
+                    Ok(staged) => (staged.tree, staged.updates),
+                    Err(refused) => (refused.tree, refused.updates),
+                };
+                self.return_tree(&current, tree, [after, updates]);
+                return Err(error);
+            }
+            let before = current.record.number;
+            current = self.current_of(head, record, self.new_version(), None);
+            self.installed(before, &current);
+            staged = next?;
+        }
+        let last = groups[following.len()];
+        let staged = staged.map_err(|refused| self.refuse_group(&current, last, *refused))?;
+        let certificate = last[last.len() - 1].certificate;
+        self.persist(Some(&current), staged, self.new_version(), certificate)
+    }
+
+    /// Commits what of a refused group stands before the batch that does not fit. Returns what is wrong with that batch,
+    /// or whatever comes up before it.
+    fn refuse_group(&self, current: &Current, group: &[CommitBatch<'_>], refused: Refused) -> StorageError {
+        let index = refused.index;
+        let fitting = match self.refuse(current, refused) {
+            error @ StorageError::StateRootMismatch { .. } if index > 0 => {
+                self.first_mismatch(current, &group[..=index], error)
+            }
+            error => Ok((index, error)),
+        };
+        let (fitting, error) = match fitting {
+            Ok((0, error)) | Err(error) => return error,
+            Ok(fitting) => fitting,
+        };
+        self.commit_groups(&[&group[..fitting]]).err().unwrap_or(error)
+    }
+
+    /// How many batches lead to a root that fits, of a group of which all together do not; and the mismatch of the one
+    /// after them.
+    fn first_mismatch(
+        &self,
+        current: &Current,
+        group: &[CommitBatch<'_>],
+        mut mismatch: StorageError,
+    ) -> Result<(usize, StorageError), StorageError> {
+        let tree = self.take_tree(current)?;
+        *current.tree.lock() = Some(tree.clone());
+        let (mut fitting, mut unfit) = (0, group.len());
+        while unfit - fitting > 1 {
+            let middle = fitting.midpoint(unfit);
+            let header = group[middle - 1].header;
+            let (number, expected) = (header.number, header.state_root);
+            let found = tree.clone().apply(&Changes::of(&deltas(&group[..middle])).1)?.root();
+            if found == expected {
+                fitting = middle;
+            } else {
+                unfit = middle;
+                mismatch = StorageError::StateRootMismatch { number, expected, found };
+            }
+        }
+        Ok((fitting, mismatch))
+    }
+}
+
+fn deltas<'a>(group: &[CommitBatch<'a>]) -> Vec<&'a Delta> {
+    group.iter().map(|batch| batch.delta).collect()
+}
