@@ -47,6 +47,7 @@ mod export;
 mod format;
 mod ledger;
 mod maintenance;
+mod memory_disk;
 mod prune;
 mod restore;
 mod run;
@@ -70,6 +71,8 @@ pub use crash::{CrashPoint, Faults, Step, UnknownCrashPoint};
 pub use error::{ChunkError, Damage, RECORD_BYTES_MAX, RECORD_KEY_BYTES_MAX, RestoreError, StorageError};
 pub use export::{ExportError, ExportSummary, Trust, export_snapshot, import_snapshot, verify_export};
 pub use maintenance::{ColumnStats, KeptRange, Maintenance, StoreStats};
+#[doc(hidden)]
+pub use memory_disk::MemoryDisk;
 pub use prune::Pruned;
 pub use restore::{Checked, RESTORE_HEADERS_MAX, Restore, RestoreTarget, Retargeted};
 pub use snapshot::{Snapshot, SnapshotInfo};

@@ -4,7 +4,7 @@ use super::{
     restore::{headers, served, target},
     *,
 };
-use crate::{CrashPoint, Faults, PruneConfig, Step, StorageError, backend::faulty::FaultyBackend};
+use crate::{CrashPoint, Faults, MemoryDisk, PruneConfig, Step, StorageError};
 
 const WINDOWS: PruneConfig = PruneConfig { bodies: 2, receipts: 0, deltas: 3, hints: 0 };
 
@@ -82,14 +82,33 @@ fn check_pruned(store: &Store, head: u64) {
     }
 }
 
-fn fails_and_comes_back(step: Step, on_disk: bool, source: &Store) {
-    let config = StorageConfig { snapshot_interval_batches: 4, prune: WINDOWS, ..config() };
+/// Every snapshot that is announced is whole, and of a batch of this ledger.
+fn check_snapshots(store: &Store) {
+    for info in store.snapshots() {
+        assert!(info.number <= store.head().unwrap().header.number);
+        let snapshot = store.snapshot(info.number).unwrap().unwrap();
+        snapshot.chunk(slipstream_types::Path::MIN, 1 << 20).unwrap().verify(info.state_root).unwrap();
+    }
+}
+
+/// What a store lives on, and how it dies.
+#[derive(Clone, Copy)]
+enum Place {
+    /// A directory; its store is dropped.
+    Directory,
+    /// Memory, with the power off: of the writes that were not synced so many are left.
+    Memory { kept: usize },
+}
+
+fn fails_and_comes_back(step: Step, place: Place, source: &Store) {
+    let fsync = matches!(place, Place::Memory { .. });
+    let config = StorageConfig { snapshot_interval_batches: 4, prune: WINDOWS, fsync, ..config() };
     for point in [CrashPoint::Before(step), CrashPoint::After(step)] {
         for passing in [1, 2] {
-            let (dir, memory) = (tempfile::tempdir().unwrap(), MemoryBackend::default());
-            let open = |faults: &Faults| match on_disk {
-                true => Store::open_with(&config, dir.path(), faults),
-                false => Store::with_backend(&config, FaultyBackend::wrap(Arc::new(memory.clone()), faults)),
+            let (dir, memory) = (tempfile::tempdir().unwrap(), MemoryDisk::default());
+            let open = |faults: &Faults| match place {
+                Place::Directory => Store::open_with(&config, dir.path(), faults),
+                Place::Memory { .. } => Store::memory_on(&memory, &config, faults),
             };
             let store = open(&Faults::fail_at(point, passing)).unwrap();
             let result = live(&store, source);
@@ -102,9 +121,13 @@ fn fails_and_comes_back(step: Step, on_disk: bool, source: &Store) {
             if result.is_err() {
                 assert!(matches!(store.put_record("x", b"y"), Err(StorageError::Poisoned)), "{point}");
             }
+            if let Place::Memory { kept } = place {
+                memory.crash(kept);
+            }
             drop(store);
             let store = open(&Faults::none()).unwrap();
             check_left(&store, source);
+            check_snapshots(&store);
             if store.head().is_ok_and(|head| head.header.number.0 == 20) {
                 continue;
             }
@@ -119,9 +142,117 @@ fn a_failure_at_any_step_leaves_whole_steps() {
     let (source, _) = served(false);
     let steps = Step::ALL.into_iter().filter(|step| ![Step::Open, Step::RestoreDiscard].contains(step));
     for step in steps {
-        for on_disk in [false, true] {
-            fails_and_comes_back(step, on_disk, source.store());
+        let memory = [0, 1, usize::MAX].map(|kept| Place::Memory { kept });
+        for place in memory.into_iter().chain([Place::Directory]) {
+            fails_and_comes_back(step, place, source.store());
         }
+    }
+}
+
+/// Goal: a crash loses whole commits from the end, however many of the unsynced writes the disk kept, and takes no snapshot
+/// with it that is of a batch that is left.
+#[test]
+fn a_power_cut_without_fsync_leaves_a_whole_batch() {
+    let config = StorageConfig { snapshot_interval_batches: 4, ..config() };
+    for kept in [0, 1, 5, 8, 9, usize::MAX] {
+        let disk = MemoryDisk::default();
+        let store = Store::memory_on(&disk, &config, &Faults::none()).unwrap();
+        store.initialize(&genesis()).unwrap();
+        let mut ledger = Ledger::new();
+        ledger.commit_up_to(&store, 3);
+        store.close();
+        ledger.commit_up_to(&store, 12);
+        assert_eq!(disk.unsynced(), 9);
+        disk.crash(kept);
+        let expected = 3 + kept.min(9) as u64;
+
+        let after = Store::memory_on(&disk, &config, &Faults::none()).unwrap();
+        assert_eq!(after.head().unwrap().header.number, BatchNumber(expected));
+        let mut left = Ledger::new();
+        for number in 1..=expected {
+            assert!(after.certificate(BatchNumber(number)).unwrap().is_some());
+            let n = left.head.number.0 as u8;
+            let made = left.make(
+                &[(account_key(n), account(u64::from(n) + 1)), (slot_key(0xcc, n), slot(77))],
+                Vec::new(),
+            );
+            left.advance(&made);
+        }
+        assert_eq!(after.head().unwrap().header, left.head);
+        check_snapshots(&after);
+        let snapshots: Vec<_> = after.snapshots().iter().map(|info| info.number.0).collect();
+        let kept_by_store: Vec<_> = [12, 8].into_iter().filter(|number| *number <= expected).collect();
+        assert_eq!(snapshots, kept_by_store);
+
+        // The dead store's last words reach nobody, and the ledger grows again, over a snapshot of before if there is one.
+        store.close();
+        drop(store);
+        left.commit_up_to(&after, 13);
+        let snapshots: Vec<_> = after.snapshots().iter().map(|info| info.number.0).collect();
+        assert_eq!(snapshots, [12, 8]);
+        check_snapshots(&after);
+    }
+}
+
+#[test]
+fn a_restore_goes_on_after_a_power_cut() {
+    let (source, _) = served(false);
+    let config = StorageConfig { snapshot_interval_batches: 4, fsync: true, ..config() };
+    let snapshot = source.store().snapshot(BatchNumber(20)).unwrap().unwrap();
+    for kept in [0, 2, usize::MAX] {
+        let disk = MemoryDisk::default();
+        let mut lives = 0;
+        loop {
+            lives += 1;
+            let store = Store::memory_on(&disk, &config, &Faults::none()).unwrap();
+            if store.head().is_ok_and(|head| head.header.number.0 == 20) {
+                break;
+            }
+            store.initialize(&genesis()).unwrap();
+            let restore = store.restore(&target(source.store(), 20)).unwrap();
+            // Each life is one chunk longer than the one before.
+            for _ in 0..lives {
+                let Some(next) = restore.next_path() else { break };
+                restore.add_chunk(&snapshot.chunk(next, 300).unwrap()).unwrap();
+            }
+            if restore.next_path().is_some() {
+                disk.crash(kept);
+                let before = disk.unsynced();
+                drop(restore);
+                assert_eq!(disk.unsynced(), before, "rows that a dead handle still held are lost");
+            } else {
+                drop(restore);
+                self::restore(&store, source.store()).unwrap();
+                disk.crash(kept);
+            }
+        }
+        assert!(lives > 3, "{lives}");
+    }
+}
+
+#[test]
+fn opening_and_discarding_fail_and_leave_what_was_there() {
+    let (source, _) = served(false);
+    for point in [Step::Open, Step::RestoreDiscard]
+        .into_iter()
+        .flat_map(|step| [CrashPoint::Before(step), CrashPoint::After(step)])
+    {
+        let disk = MemoryDisk::default();
+        let store = Store::memory_on(&disk, &config(), &Faults::none()).unwrap();
+        store.initialize(&genesis()).unwrap();
+        let restore = store.restore(&target(source.store(), 20)).unwrap();
+        let snapshot = source.store().snapshot(BatchNumber(20)).unwrap().unwrap();
+        restore.add_chunk(&snapshot.chunk(slipstream_types::Path::MIN, 300).unwrap()).unwrap();
+        drop(restore);
+        // Overtaken: the next start gives it up.
+        let mut ledger = Ledger::new();
+        ledger.commit_up_to(&store, 21);
+        drop(store);
+        assert!(Store::memory_on(&disk, &config(), &Faults::fail_at(point, 1)).is_err(), "{point}");
+        disk.crash(usize::MAX);
+        let store = Store::memory_on(&disk, &config(), &Faults::none()).unwrap();
+        assert_eq!(store.head().unwrap().header, ledger.head);
+        assert_eq!(store.recorded_restore().unwrap(), None);
     }
 }
 

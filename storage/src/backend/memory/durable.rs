@@ -1,0 +1,59 @@
+//! Which writes of the in-memory twin have reached the disk that it stands for.
+
+use std::collections::{BTreeSet, VecDeque};
+
+/// Writes that wait to be synced; those before have reached the disk by then, as a system writes back by itself. Bounds the
+/// versions that are kept for a crash.
+pub(super) const UNSYNCED_MAX: usize = 256;
+
+/// What a crash leaves, by sequence numbers.
+#[derive(Default)]
+pub(super) struct Durable {
+    /// Everything up to here.
+    synced: u64,
+    /// Writes in the log after that, in order.
+    unsynced: VecDeque<u64>,
+    /// Writes after that which do not go through the log, and are durable at once.
+    beside: BTreeSet<u64>,
+}
+
+/// How a write reaches the disk.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Way {
+    Log,
+    /// With everything before it.
+    SyncedLog,
+    /// As a file that is linked in: durable, and nothing before it.
+    Beside,
+}
+
+impl Durable {
+    pub(super) fn write(&mut self, sequence: u64, way: Way) {
+        match way {
+            Way::Log => self.unsynced.push_back(sequence),
+            Way::SyncedLog => self.synced = sequence,
+            Way::Beside => _ = self.beside.insert(sequence),
+        }
+        if self.unsynced.len() > UNSYNCED_MAX {
+            self.synced = self.unsynced.pop_front().unwrap_or(self.synced);
+        }
+        self.unsynced.retain(|at| *at > self.synced);
+        self.beside = self.beside.split_off(&self.synced);
+    }
+
+    /// Up to where everything has reached the disk.
+    pub(super) fn synced(&self) -> u64 {
+        self.synced
+    }
+
+    /// Writes that a crash may lose.
+    pub(super) fn unsynced(&self) -> usize {
+        self.unsynced.len()
+    }
+
+    /// Whether a write is still there after a crash that the first `kept` of the unsynced ones survive.
+    pub(super) fn survives(&self, at: u64, kept: usize) -> bool {
+        let kept = self.unsynced.partition_point(|other| *other <= at) <= kept;
+        at <= self.synced || self.beside.contains(&at) || kept
+    }
+}

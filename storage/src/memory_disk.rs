@@ -1,0 +1,57 @@
+//! [`MemoryDisk`]: what stays of a store in memory when its process dies, so that a simulator can let it die and come back.
+
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+
+use crate::{
+    backend::{faulty::FaultyBackend, memory::MemoryBackend},
+    config::StorageConfig,
+    crash::{CrashPoint, Faults, Step},
+    error::StorageError,
+    store::Store,
+};
+
+/// A disk in memory, for one store at a time. A clone is the same disk.
+#[derive(Clone)]
+pub struct MemoryDisk(Arc<Mutex<MemoryBackend>>);
+
+impl Default for MemoryDisk {
+    fn default() -> Self {
+        MemoryDisk(Arc::new(Mutex::new(MemoryBackend::with_crashes())))
+    }
+}
+
+impl MemoryDisk {
+    /// Writes that were not synced, and that a power cut may lose.
+    pub fn unsynced(&self) -> usize {
+        self.0.lock().unsynced()
+    }
+
+    /// The process on this disk dies, with the power: of the writes that were not synced the first `kept` are there
+    /// afterwards (`usize::MAX` is a kill, which loses none). Handles of before have no effect on the disk any more, so
+    /// that they can be dropped later.
+    pub fn crash(&self, kept: usize) {
+        let mut backend = self.0.lock();
+        *backend = backend.after_crash(kept);
+    }
+}
+
+impl Store {
+    /// As [`Store::open_with`], on a disk in memory: finds what was left there.
+    ///
+    /// # Errors
+    /// Those of [`Store::open_with`] but for directories and locks.
+    #[doc(hidden)]
+    pub fn memory_on(
+        disk: &MemoryDisk,
+        config: &StorageConfig,
+        faults: &Faults,
+    ) -> Result<Store, StorageError> {
+        faults.pass(CrashPoint::Before(Step::Open))?;
+        let backend = Arc::new(disk.0.lock().clone());
+        let store = Self::with_backend(config, FaultyBackend::wrap(backend, faults))?;
+        faults.pass(CrashPoint::After(Step::Open))?;
+        Ok(store)
+    }
+}
