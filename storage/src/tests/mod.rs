@@ -19,6 +19,7 @@ use slipstream_types::{
     Delta, Digest, Epoch, Genesis, Hints, LedgerInfo, Receipts, SecretKey, StateKey, StateValue, U256,
     Validator,
     accumulator::Accumulator,
+    batch::content_digest,
     bounded::BoundedVec,
     delta::DeltaEntry,
     genesis::GenesisAccount,
@@ -137,6 +138,10 @@ pub(super) fn state_root(state: &BTreeMap<StateKey, StateValue>) -> Digest {
 pub(super) fn seal(parent: &BatchHeader, accumulator: &Accumulator, delta: Delta, root: Digest) -> Made {
     let number = parent.number.next();
     let body = Body::new(vec![number.0.to_be_bytes().to_vec(), vec![1]]).unwrap();
+    let body = Blob::seal(BlobKind::Body, &body).unwrap();
+    let receipts = Blob::seal(BlobKind::Receipts, &Receipts::default()).unwrap();
+    let delta_blob = Blob::seal(BlobKind::Delta, &delta).unwrap();
+    let digest = |kind, blob: &Blob| content_digest(kind, &blob.content(kind).unwrap());
     let header = BatchHeader {
         number,
         parent: parent.digest(),
@@ -147,18 +152,18 @@ pub(super) fn seal(parent: &BatchHeader, accumulator: &Accumulator, delta: Delta
         tx_bytes: 0,
         gas_used: 42_000,
         delta_bytes: 0,
-        transactions_root: Digest::ZERO,
-        receipts_root: Digest::ZERO,
-        delta_digest: Digest::ZERO,
+        transactions_root: digest(BlobKind::Body, &body),
+        receipts_root: digest(BlobKind::Receipts, &receipts),
+        delta_digest: digest(BlobKind::Delta, &delta_blob),
         state_root: root,
     };
     let mut accumulator = accumulator.clone();
     accumulator.append(header.digest());
     Made {
         certificate: certify(&header, accumulator.root()),
-        body: Blob::seal(BlobKind::Body, &body).unwrap(),
-        receipts: Blob::seal(BlobKind::Receipts, &Receipts::default()).unwrap(),
-        delta_blob: Blob::seal(BlobKind::Delta, &delta).unwrap(),
+        body,
+        receipts,
+        delta_blob,
         hints: Blob::seal(BlobKind::Hints, &Hints::default()).unwrap(),
         hashes: vec![transaction_hash(number, 0), transaction_hash(number, 1)],
         header,
