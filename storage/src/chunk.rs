@@ -20,7 +20,7 @@ use crate::{
 };
 
 /// Most bytes of rows in one chunk: what is asked for by a peer must fit its blob's limit, with room for the proof.
-const CHUNK_BYTES_MAX: usize = limits::DELTA_BYTES_MAX / 2;
+pub(crate) const CHUNK_BYTES_MAX: usize = limits::DELTA_BYTES_MAX / 2;
 /// The two paths that a chunk begins with.
 const ENDS_BYTES: usize = 64;
 /// The longest encoding of a number of rows.
@@ -250,9 +250,9 @@ pub(crate) fn code_hashes(chunk: &EncodedChunk) -> Result<Vec<Digest>, StorageEr
 }
 
 /// Encoded bytes of a slot's row: both tags, address, slot and value.
-const SLOT_BYTES: usize = 1 + 20 + 32 + 1 + 32;
+pub(crate) const SLOT_BYTES: usize = 1 + 20 + 32 + 1 + 32;
 /// Encoded bytes of an account's row without code hash: both tags, address, nonce, balance, option.
-const ACCOUNT_BYTES: usize = 1 + 20 + 1 + 8 + 32 + 1;
+pub(crate) const ACCOUNT_BYTES: usize = 1 + 20 + 1 + 8 + 32 + 1;
 
 /// The row that some bytes begin with, and its length.
 fn read_row(bytes: &[u8], index: usize, paths: &mut Paths) -> Result<(Leaf, usize), ChunkError> {

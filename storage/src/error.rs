@@ -7,6 +7,8 @@ use slipstream_types::{
     tree::StateRangeError,
 };
 
+use crate::range_delta::RangeDeltaError;
+
 /// Why the store did not do what was asked. Unless a variant says otherwise, nothing was written.
 #[derive(Debug, thiserror::Error)]
 pub enum StorageError {
@@ -165,6 +167,9 @@ pub enum StorageError {
     /// A restore was refused or cannot go on.
     #[error(transparent)]
     Restore(#[from] RestoreError),
+    /// A range delta was not made, or not taken over.
+    #[error(transparent)]
+    RangeDelta(#[from] RangeDeltaError),
     /// Something given or stored is not of its type.
     #[error(transparent)]
     Codec(#[from] CodecError),
@@ -325,7 +330,12 @@ pub enum ChunkError {
 impl StorageError {
     /// Whether the same call may succeed later with nothing repaired in between.
     pub fn is_retryable(&self) -> bool {
-        matches!(self, StorageError::Locked { .. } | StorageError::Restore(RestoreError::DamagedRows { .. }))
+        matches!(
+            self,
+            StorageError::Locked { .. }
+                | StorageError::Restore(RestoreError::DamagedRows { .. })
+                | StorageError::RangeDelta(RangeDeltaError::HeadMoved { .. })
+        )
     }
 
     /// Whether what the caller gave was refused (so that the peer it came from is at fault), rather than the store failing.
@@ -345,6 +355,7 @@ impl StorageError {
                     | RestoreError::UnwantedCode { .. }
                     | RestoreError::BadHeaders { .. }
             ),
+            StorageError::RangeDelta(error) => error.is_bad_supply(),
             _ => false,
         }
     }

@@ -13,6 +13,7 @@
 //! * [`Blobs`]: a range of the ledger for serving, as stored; [`Store::prune`]: forgets what is beyond the configured windows.
 //! * [`Maintenance`]: a store that no node runs on, for looking at it, checking it and pruning it.
 //! * [`Snapshot`]: a frozen state that is served in [`StateChunk`]s; [`Restore`]: the receiving side.
+//! * [`MergedDelta`]: what changed between two batches, served in [`RangeDeltaChunk`]s; [`Advance`]: the receiving side.
 //! * [`CrashPoint`]: where a process may die, by name; `slipnet campaign storage` makes it die there.
 //! * [`export_snapshot`], [`verify_export`], [`import_snapshot`]: a snapshot as files.
 //!
@@ -49,6 +50,7 @@ mod ledger;
 mod maintenance;
 mod memory_disk;
 mod prune;
+mod range_delta;
 mod restore;
 mod run;
 mod schema;
@@ -74,6 +76,9 @@ pub use maintenance::{ColumnStats, KeptRange, Maintenance, StoreStats};
 #[doc(hidden)]
 pub use memory_disk::MemoryDisk;
 pub use prune::Pruned;
+pub use range_delta::{
+    ADVANCE_BATCHES_MAX, Advance, CheckedRangeDelta, MergedDelta, RangeDeltaChunk, RangeDeltaError,
+};
 pub use restore::{Checked, RESTORE_HEADERS_MAX, Restore, RestoreTarget, Retargeted};
 pub use snapshot::{Snapshot, SnapshotInfo};
 pub use spans::Span;

@@ -85,7 +85,7 @@ fn in_parts<T: Sync, R: Send>(items: &[T], work: impl Fn(&[T]) -> R + Send + Syn
     }
 }
 
-fn with_paths(entries: &[DeltaEntry]) -> impl ExactSizeIterator<Item = (Path, &DeltaEntry)> {
+pub(crate) fn with_paths(entries: &[DeltaEntry]) -> impl ExactSizeIterator<Item = (Path, &DeltaEntry)> {
     let mut paths = Paths::default();
     entries.iter().map(move |entry| (paths.path(&entry.key), entry))
 }
@@ -107,7 +107,7 @@ fn merged<'a>(deltas: &[&'a Delta]) -> Vec<(Path, &'a DeltaEntry)> {
 }
 
 /// Bytes and hash of each row, computed once.
-fn prepare<'a>(entries: impl ExactSizeIterator<Item = (Path, &'a DeltaEntry)>) -> (Rows, Vec<Update>) {
+pub(crate) fn prepare<'a>(entries: impl ExactSizeIterator<Item = (Path, &'a DeltaEntry)>) -> (Rows, Vec<Update>) {
     let mut rows = Rows::with_capacity(entries.len());
     let update = |(path, entry): (Path, &DeltaEntry)| {
         let write = entry.value.map(|value| move |row: &mut Vec<u8>| value.append_row(&entry.key, row));

@@ -46,6 +46,18 @@ pub struct RestoreTarget {
     pub certificate: Certificate,
 }
 
+impl RestoreTarget {
+    /// Whether header and certificate belong together.
+    pub(crate) fn check(&self) -> Result<(), StorageError> {
+        let info = &self.certificate.info;
+        if self.header.number != info.number || self.header.state_root != info.state_root {
+            let reason = "it is not about the header that comes with it";
+            return Err(StorageError::WrongCertificate { number: info.number, reason });
+        }
+        Ok(())
+    }
+}
+
 /// A restore in progress, for many threads at once. Dropping it keeps what was stored; [`Store::restore`] goes on from there.
 pub struct Restore {
     store: Store,
@@ -78,12 +90,9 @@ impl Store {
     /// [`RestoreError::NotAhead`]; [`StorageError::WrongCertificate`] if header and certificate do not belong together;
     /// [`RestoreError::DamagedRows`], after which the same call begins anew.
     pub fn restore(&self, target: &RestoreTarget) -> Result<Restore, StorageError> {
+        target.check()?;
         let RestoreTarget { header, certificate } = target;
-        let number = certificate.info.number;
-        if header.number != number || header.state_root != certificate.info.state_root {
-            let reason = "it is not about the header that is to be restored";
-            return Err(StorageError::WrongCertificate { number, reason });
-        }
+        let number = header.number;
         let _writer = self.0.writer.lock();
         let current = self.current()?;
         check_ahead(&current, number)?;

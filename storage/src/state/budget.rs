@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use super::{
     Tree,
-    node::{Child, Link, Node, Slot},
+    node::{ARITY, Child, Link, Node, Slot},
 };
 
 /// Leaves of the largest stub; bounds what touching one costs.
@@ -26,6 +26,14 @@ impl Tree {
     /// Leaves in memory.
     pub(crate) fn resident(&self) -> u64 {
         self.root.counts().resident.into()
+    }
+
+    /// What a version takes in memory beside the one that it was made of by so many updates, about: each copies the nodes on its way,
+    /// of which the lowest is its own, and no copy is larger than the whole; what was dropped before came back.
+    pub(crate) fn bytes_beside(&self, resident_before: u64, updates: u64) -> u64 {
+        let grown = self.resident().saturating_sub(resident_before);
+        let copied = updates.saturating_mul(ARITY as u64).min(resident_before);
+        (grown + copied) * LEAF_BYTES
     }
 
     /// Drops cold subtrees if more than `resident_max` leaves are in memory, and then an eighth more than it must, so that

@@ -8,6 +8,8 @@ mod export;
 mod faults;
 mod model;
 mod prune;
+mod range_delta;
+mod range_delta_refused;
 mod ranges;
 mod restore;
 mod run;

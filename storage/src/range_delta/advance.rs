@@ -1,0 +1,269 @@
+//! [`Advance`]: takes the chunks of a range delta, then makes its last batch the head in one write.
+//!
+//! Nothing is on disk before that write: a kill costs what was fetched, and leaves the old head. All there is until then is the
+//! head's tree with the changes (which shares what did not change) and the changed rows.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
+
+use parking_lot::Mutex;
+use slipstream_types::{BatchHeader, Digest, keccak256, tree::Subtree};
+
+use super::{CheckedRangeDelta, RangeDeltaError};
+use crate::{
+    backend::{Column, Rows, WriteBatch},
+    error::{ChunkError, StorageError},
+    restore::RestoreTarget,
+    schema::{self, HEAD_KEY, HeadRecord},
+    spans::{Span, Spans},
+    stage::{check_certificate, put_header},
+    state::Tree,
+    store::{Current, Head, Store},
+};
+
+/// Most batches that one range delta passes: their headers are held and written at once, about 400 bytes each.
+pub const ADVANCE_BATCHES_MAX: u64 = 65_536;
+
+/// A range delta on its way into the store, for many threads at once. Dropping it gives it up. While it lives, the rows of the head
+/// that it began at are not freed.
+pub struct Advance {
+    store: Store,
+    target: RestoreTarget,
+    base: Arc<Current>,
+    bytes_max: u64,
+    progress: Mutex<Progress>,
+}
+
+struct Progress {
+    todo: Spans,
+    /// The head's tree with all chunks so far.
+    tree: Tree,
+    /// Leaves that the head's tree had in memory.
+    base_resident: u64,
+    rows: Vec<Rows>,
+    changes: u64,
+    missing_codes: BTreeSet<Digest>,
+    codes: BTreeMap<Digest, Vec<u8>>,
+    /// Bytes of rows and codes.
+    bytes: u64,
+}
+
+impl Store {
+    /// Begins to take the state from the head to a later batch by what changed between. The paths are asked for in
+    /// `2^ranges_bits` ranges (at most 256), so that many peers can send at once. `bytes_max` bounds the memory until the end.
+    ///
+    /// # Errors
+    /// [`StorageError::WrongCertificate`] if header and certificate do not belong together; [`RangeDeltaError::NotAhead`];
+    /// [`RangeDeltaError::TooFar`].
+    pub fn advance(
+        &self,
+        target: &RestoreTarget,
+        ranges_bits: u8,
+        bytes_max: u64,
+    ) -> Result<Advance, StorageError> {
+        target.check()?;
+        let (base, tree) = self.current_with_tree()?;
+        let (head, to) = (base.record.number, target.header.number);
+        match to.0.checked_sub(head.0) {
+            None | Some(0) => return Err(RangeDeltaError::NotAhead { head, target: to }.into()),
+            Some(1..=ADVANCE_BATCHES_MAX) => {}
+            Some(_) => {
+                return Err(RangeDeltaError::TooFar { head, target: to, max: ADVANCE_BATCHES_MAX }.into());
+            }
+        }
+        let progress = Progress {
+            todo: Spans::divided(ranges_bits.min(8)),
+            base_resident: tree.resident(),
+            tree,
+            rows: Vec::new(),
+            changes: 0,
+            missing_codes: BTreeSet::new(),
+            codes: BTreeMap::new(),
+            bytes: 0,
+        };
+        let (store, target) = (self.clone(), target.clone());
+        Ok(Advance { store, target, base, bytes_max, progress: Mutex::new(progress) })
+    }
+}
+
+impl Advance {
+    /// Where it leads.
+    pub fn target(&self) -> &RestoreTarget {
+        &self.target
+    }
+
+    /// The head that it began at: chunks must tell all changes after it, and may tell older ones.
+    pub fn base(&self) -> &BatchHeader {
+        &self.base.head.header
+    }
+
+    /// Up to `max` ranges whose changes are missing, from the first path on; none when all are in.
+    pub fn missing(&self, max: usize) -> Vec<Span> {
+        self.progress.lock().todo.iter().take(max).collect()
+    }
+
+    /// Number of changes so far.
+    pub fn changes(&self) -> u64 {
+        self.progress.lock().changes
+    }
+
+    /// Adds a chunk anywhere in what is missing. It is taken if the head's state with its changes is, between its ends, what the
+    /// target's root commits to.
+    ///
+    /// # Errors
+    /// [`RangeDeltaError::Chunk`] if it is false, which is its sender's fault; [`RangeDeltaError::NotMissing`];
+    /// [`RangeDeltaError::OverBudget`]. Nothing of it is kept then.
+    pub fn add(&self, chunk: CheckedRangeDelta) -> Result<(), StorageError> {
+        let unknown = self.unknown(&chunk.codes)?;
+        let CheckedRangeDelta { span, rows, updates, proof, .. } = chunk;
+        let mut progress = self.progress.lock();
+        if !progress.todo.contains(span) {
+            return Err(RangeDeltaError::NotMissing { first: span.first, last: span.last }.into());
+        }
+        let changes = progress.changes + updates.len() as u64;
+        let tree = progress.tree.clone().apply(&updates)?;
+        let mut unread = None;
+        let verified = proof.verify_subtrees(self.root(), span.first, span.last, |prefix, bits| {
+            tree.subtree(prefix, bits).unwrap_or_else(|error| {
+                unread = Some(error);
+                Subtree::Empty
+            })
+        });
+        if let Some(error) = unread {
+            return Err(error);
+        }
+        verified.map_err(|error| RangeDeltaError::Chunk(ChunkError::Range(error)))?;
+        let bytes = progress.bytes + rows.byte_len() as u64;
+        self.check_budget(bytes + tree.bytes_beside(progress.base_resident, changes))?;
+
+        progress.todo.remove(span);
+        (progress.tree, progress.changes, progress.bytes) = (tree, changes, bytes);
+        progress.rows.push(rows);
+        for hash in unknown {
+            if !progress.codes.contains_key(&hash) {
+                progress.missing_codes.insert(hash);
+            }
+        }
+        Ok(())
+    }
+
+    /// Up to `max` hashes of code that changed accounts have and the store does not.
+    pub fn missing_codes(&self, max: usize) -> Vec<Digest> {
+        self.progress.lock().missing_codes.iter().take(max).copied().collect()
+    }
+
+    /// Adds code that is missing, by its Keccak-256.
+    ///
+    /// # Errors
+    /// [`RangeDeltaError::UnwantedCode`] if it is not one of the missing ones; [`RangeDeltaError::OverBudget`].
+    pub fn add_code(&self, code: &[u8]) -> Result<(), StorageError> {
+        let hash = Digest::from(keccak256(code));
+        let mut progress = self.progress.lock();
+        if !progress.missing_codes.contains(&hash) {
+            return Err(RangeDeltaError::UnwantedCode { hash }.into());
+        }
+        let bytes = progress.bytes + code.len() as u64;
+        self.check_budget(bytes + progress.tree.bytes_beside(progress.base_resident, progress.changes))?;
+        progress.missing_codes.remove(&hash);
+        progress.codes.insert(hash, code.to_vec());
+        progress.bytes = bytes;
+        Ok(())
+    }
+
+    /// Makes the target the head in one durable write. `headers` are all that follow the head, up to the target's: they must lead
+    /// from the head to the ledger that the certificate names, which needs no other proof. Bodies, receipts and deltas between
+    /// are not there afterwards, as after a restore.
+    ///
+    /// # Errors
+    /// [`RangeDeltaError::RowsMissing`], [`RangeDeltaError::CodeMissing`], [`RangeDeltaError::BadHeaders`],
+    /// [`RangeDeltaError::HeadMoved`]; nothing is written then. If the write itself is refused because the disk is full, the chunks
+    /// are missing again.
+    pub fn finish(&self, headers: &[BatchHeader]) -> Result<(), StorageError> {
+        let target = self.target.header.number;
+        let mut progress = self.progress.lock();
+        if let Some(span) = progress.todo.first() {
+            return Err(RangeDeltaError::RowsMissing { target, next: span.first }.into());
+        }
+        if let Some(&hash) = progress.missing_codes.first() {
+            return Err(RangeDeltaError::CodeMissing { target, hash }.into());
+        }
+        let mut writes = WriteBatch::default();
+        let head = self.checked_head(headers, &mut writes)?;
+
+        let store = &self.store;
+        let _writer = store.0.writer.lock();
+        let current = store.current()?;
+        if current.version != self.base.version {
+            let (base, head) = (self.base.record.number, current.record.number);
+            return Err(RangeDeltaError::HeadMoved { base, head, target }.into());
+        }
+        let (expected, found) = (self.root(), progress.tree.root());
+        if found != expected {
+            return Err(StorageError::StateRootMismatch { number: target, expected, found });
+        }
+        let active = current.record.active;
+        let record = HeadRecord { number: target, active, lowest: [target.next(); 4] };
+        for rows in std::mem::take(&mut progress.rows) {
+            writes.rows(active.column(), rows);
+        }
+        for (hash, code) in std::mem::take(&mut progress.codes) {
+            writes.put(Column::Codes, hash.0, code);
+        }
+        let certificate = &self.target.certificate;
+        writes.put(Column::Certificates, schema::number_key(target), schema::encode(certificate));
+        writes.put(Column::Meta, HEAD_KEY, schema::encode(&record));
+        if let Err(error) = store.write(writes, true) {
+            // The tree stays: the same changes make the same of it again.
+            (progress.todo, progress.bytes) = (Spans::divided(0), 0);
+            return Err(error);
+        }
+        let tree = std::mem::take(&mut progress.tree);
+        let advanced = store.current_of(head, record, store.new_version(), Some(tree));
+        store.install(Arc::clone(&advanced));
+        store.prepare_snapshot(self.base.record.number, target);
+        store.make_snapshot(&advanced, certificate);
+        Ok(())
+    }
+
+    fn root(&self) -> Digest {
+        self.target.header.state_root
+    }
+
+    fn unknown(&self, codes: &BTreeSet<Digest>) -> Result<Vec<Digest>, StorageError> {
+        let keys: Vec<&[u8]> = codes.iter().map(|hash| &hash.0[..]).collect();
+        let stored = self.store.0.backend.multi_get(Column::Codes, &keys)?;
+        let unknown = codes.iter().zip(stored).filter(|(_, code)| code.is_none());
+        Ok(unknown.map(|(hash, _)| *hash).collect())
+    }
+
+    fn check_budget(&self, bytes: u64) -> Result<(), RangeDeltaError> {
+        let (target, max) = (self.target.header.number, self.bytes_max);
+        if bytes > max { Err(RangeDeltaError::OverBudget { target, bytes, max }) } else { Ok(()) }
+    }
+
+    /// The ledger up to the target; its headers and what they add to the accumulator go to the writes.
+    fn checked_head(&self, headers: &[BatchHeader], writes: &mut WriteBatch) -> Result<Head, StorageError> {
+        let target = self.target.header.number;
+        let refused = |reason| RangeDeltaError::BadHeaders { target, reason };
+        if headers.last() != Some(&self.target.header) {
+            return Err(refused("the last is not the target's").into());
+        }
+        let Head { header: base, mut digest, mut accumulator } = self.base.head.clone();
+        for (header, number) in headers.iter().zip(base.number.0 + 1..) {
+            if header.number.0 != number || header.parent != digest {
+                return Err(refused("they do not follow each other from the head on").into());
+            }
+            digest = header.digest();
+            for (position, node) in accumulator.append(digest) {
+                writes.put(Column::Nodes, schema::node_key(position), node.0);
+            }
+            put_header(writes, header, &digest);
+        }
+        let header = self.target.header.clone();
+        check_certificate(&self.target.certificate, &header, accumulator.root())
+            .map_err(|_| refused("they are not those of the certified ledger"))?;
+        Ok(Head { header, digest, accumulator })
+    }
+}

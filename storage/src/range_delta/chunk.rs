@@ -1,0 +1,144 @@
+//! [`RangeDeltaChunk`]: what changed in a path range, with the siblings that prove it to who has the rest of its rows.
+
+use std::collections::BTreeSet;
+
+use serde::{Deserialize, Serialize};
+use slipstream_types::{
+    Digest, Path, StateKey, StateValue,
+    bounded::BoundedVec,
+    delta::DeltaEntry,
+    limits,
+    tree::{StateRangeError, StateRangeProof},
+};
+
+use super::{MergedDelta, RangeDeltaError};
+use crate::{
+    backend::Rows,
+    chunk::{ACCOUNT_BYTES, CHUNK_BYTES_MAX, SLOT_BYTES},
+    error::{ChunkError, StorageError},
+    snapshot::Snapshot,
+    spans::Span,
+    stage::{prepare, with_paths},
+    state::Update,
+};
+
+/// All changes of a range delta between two paths, and the proof of what the state at its last batch holds there.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct RangeDeltaChunk {
+    /// Where it starts.
+    pub first: Path,
+    /// Where it ends, included.
+    pub last: Path,
+    /// The changes between, sorted by path; none deletes.
+    pub entries: BoundedVec<DeltaEntry, { limits::STATE_CHUNK_ROWS_MAX }>,
+    /// The siblings beside both ends.
+    pub proof: StateRangeProof,
+}
+
+/// A chunk that is well formed: paths and hashes are computed, whether it is true is not known yet. See [`super::Advance::add`].
+#[derive(Debug)]
+pub struct CheckedRangeDelta {
+    pub(super) span: Span,
+    pub(super) rows: Rows,
+    pub(super) updates: Vec<Update>,
+    /// Code that its accounts have.
+    pub(super) codes: BTreeSet<Digest>,
+    pub(super) proof: StateRangeProof,
+}
+
+impl RangeDeltaChunk {
+    /// Bytes of the changes alone, as encoded.
+    pub fn entry_bytes(&self) -> usize {
+        self.entries.iter().map(entry_bytes).sum()
+    }
+
+    /// Checks what can be checked without the rows that did not change, and hashes the rest.
+    ///
+    /// # Errors
+    /// Values that their keys cannot have, changes out of order or outside of the ends, siblings that no such range has.
+    pub fn check(&self) -> Result<CheckedRangeDelta, ChunkError> {
+        let misfit = |entry: &DeltaEntry| entry.value.is_some_and(|value| !value.fits(&entry.key));
+        if let Some(index) = self.entries.iter().position(misfit) {
+            return Err(ChunkError::BadValue { index });
+        }
+        self.proof.check_places(self.first, self.last)?;
+        let (rows, updates) = prepare(with_paths(&self.entries));
+        let inside = |(path, _): &Update| self.first <= *path && *path <= self.last;
+        if !updates.is_sorted_by(|a, b| a.0 < b.0) || !updates.iter().all(inside) {
+            return Err(StateRangeError::BadOrder.into());
+        }
+        let codes = self.entries.iter().filter_map(code_hash).collect();
+        let span = Span { first: self.first, last: self.last };
+        Ok(CheckedRangeDelta { span, rows, updates, codes, proof: self.proof.clone() })
+    }
+}
+
+impl CheckedRangeDelta {
+    /// The paths that it tells all changes of.
+    pub fn span(&self) -> Span {
+        self.span
+    }
+
+    /// Number of changes.
+    pub fn len(&self) -> usize {
+        self.updates.len()
+    }
+
+    /// Whether nothing changed between its ends.
+    pub fn is_empty(&self) -> bool {
+        self.updates.is_empty()
+    }
+}
+
+impl Snapshot {
+    /// The changes from `first` on, and the proof of them at this snapshot: about `bytes_max` bytes, at least one if there is one, and
+    /// ending at `last` at the latest.
+    ///
+    /// # Errors
+    /// [`RangeDeltaError::OtherSnapshot`] if the changes are not up to this snapshot's batch; or what the disk says.
+    pub fn range_delta_chunk(
+        &self,
+        merged: &MergedDelta,
+        first: Path,
+        last: Path,
+        bytes_max: usize,
+    ) -> Result<RangeDeltaChunk, StorageError> {
+        let (snapshot, to) = (self.info().number, merged.to());
+        if snapshot != to {
+            return Err(RangeDeltaError::OtherSnapshot { snapshot, to }.into());
+        }
+        let changes = merged.within(&first, &last);
+        let (mut entries, mut left) = (Vec::new(), bytes_max.min(CHUNK_BYTES_MAX));
+        for (_, entry) in changes.iter().take(limits::STATE_CHUNK_ROWS_MAX) {
+            match left.checked_sub(entry_bytes(entry)) {
+                None if !entries.is_empty() => break,
+                rest => left = rest.unwrap_or(0),
+            }
+            entries.push(*entry);
+        }
+        let last = match changes.get(entries.len()) {
+            // The next chunk begins right behind the last change, so that all servers of a range divide it alike.
+            Some(_) => changes[entries.len() - 1].0,
+            None => last,
+        };
+        let proof = self.range_proof(first, last)?;
+        Ok(RangeDeltaChunk { first, last, entries: BoundedVec::new(entries)?, proof })
+    }
+}
+
+/// Encoded bytes of a change: its row with one tag more, or its key alone with that tag.
+fn entry_bytes(entry: &DeltaEntry) -> usize {
+    1 + match (entry.key, entry.value) {
+        (StateKey::Account(_), Some(_)) => ACCOUNT_BYTES + code_hash(entry).map_or(0, |hash| hash.0.len()),
+        (StateKey::Slot(..), Some(_)) => SLOT_BYTES,
+        (StateKey::Account(_), None) => 1 + 20,
+        (StateKey::Slot(..), None) => 1 + 20 + 32,
+    }
+}
+
+fn code_hash(entry: &DeltaEntry) -> Option<Digest> {
+    match entry.value {
+        Some(StateValue::Account(account)) => account.code_hash,
+        _ => None,
+    }
+}
