@@ -136,7 +136,7 @@ impl Store {
             Some(Speculation { version, next, .. }) => (version, next),
             None => (self.new_version(), Next::of(self.take_tree(&current)?, &[batch.delta])?),
         };
-        match self.stage(Some(current.base()), &[batch], next) {
+        match self.stage(Some(self.base(&current)), &[batch], next) {
             Ok(staged) => self.persist(Some(&current), staged, version, batch.certificate),
             Err(refused) => Err(self.refuse(&current, *refused)),
         }
@@ -150,13 +150,14 @@ impl Store {
         version: u64,
         certificate: Option<&Certificate>,
     ) -> Result<(), StorageError> {
-        let Staged { head, record, tree, updates, writes, .. } = staged;
+        let Staged { head, record, epoch, tree, updates, writes, .. } = staged;
         if let Err(error) = self.write(writes, true) {
             if let Some(current) = current {
                 self.return_tree(current, tree, [updates]);
             }
             return Err(error);
         }
+        self.learn_epoch(epoch);
         let before = current.map_or(BatchNumber(0), |current| current.record.number);
         let current = self.current_of(head, record, version, Some(tree));
         self.installed(before, &current);

@@ -24,7 +24,7 @@ pub enum Step {
     Initialize,
     /// A batch becomes the head.
     Commit,
-    /// A certificate comes after its batch.
+    /// A certificate comes after its batch, or the end of an epoch before its batch.
     PutCertificate,
     /// A named record is set.
     PutRecord,

@@ -117,6 +117,7 @@ fn fingerprint() -> String {
         shape.extend(node.0);
     }
     shape.extend(schema::number_key(BatchNumber(8)));
+    shape.extend(schema::epoch_key(Epoch(51)));
     shape.extend(schema::node_key(NodePosition { level: 9, index: 10 }));
     shape.extend(schema::encode_position(BatchNumber(11), 12));
     for kind in schema::KINDS {
@@ -195,6 +196,6 @@ mod tests {
     /// decision, in a commit of its own.
     #[test]
     fn the_fingerprint_is_pinned() {
-        assert_eq!(fingerprint(), "6cdb98e3b4867d70");
+        assert_eq!(fingerprint(), "2a783fd0778f267e");
     }
 }

@@ -118,7 +118,9 @@ impl Store {
         check_certificate(certificate, &header, accumulator.root())?;
         let mut writes = WriteBatch::default();
         writes.put(Column::Certificates, schema::number_key(number), schema::encode(certificate));
+        let epoch = self.stage_epoch_end(self.epoch(), certificate, &mut writes)?;
         self.write(writes, true)?;
+        self.learn_epoch(epoch);
         if number == current.record.number {
             self.make_snapshot(&current, certificate);
         }

@@ -43,6 +43,7 @@ mod commit;
 mod config;
 mod crash;
 mod disk;
+mod epochs;
 mod error;
 mod export;
 mod format;

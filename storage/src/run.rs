@@ -47,11 +47,11 @@ impl Store {
             Next::of(tree, &deltas(group)).map(|next| self.stage(Some(base), group, next))
         };
         let tree = self.take_tree(&current)?;
-        let mut staged = stage(current.base(), first, tree)?;
+        let mut staged = stage(self.base(&current), first, tree)?;
         for (group, next_group) in groups.iter().zip(following) {
-            let Staged { head, record, tree, updates, codes, writes } =
+            let Staged { head, record, epoch, tree, updates, codes, writes } =
                 staged.map_err(|refused| self.refuse_group(&current, group, *refused))?;
-            let base = Base { head: &head, record: &record, codes: &codes };
+            let base = Base { head: &head, record: &record, codes: &codes, epoch };
             let (written, next) = rayon::join(|| self.write(writes, true), || stage(base, next_group, tree));
             if let Err(error) = written {
                 let (tree, after) = match next? {
@@ -61,6 +61,7 @@ impl Store {
                 self.return_tree(&current, tree, [after, updates]);
                 return Err(error);
             }
+            self.learn_epoch(epoch);
             let before = current.record.number;
             current = self.current_of(head, record, self.new_version(), None);
             self.installed(before, &current);

@@ -5,8 +5,8 @@
 
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use slipstream_types::{
-    BatchHeader, BatchNumber, BlobKind, Certificate, Digest, StateKey, StateValue, accumulator::NodePosition,
-    codec,
+    BatchHeader, BatchNumber, BlobKind, Certificate, Digest, Epoch, StateKey, StateValue,
+    accumulator::NodePosition, codec,
 };
 
 use crate::{backend::Column, error::StorageError, restore::Retargeted, spans::Spans};
@@ -95,6 +95,10 @@ pub(crate) fn kind_index(kind: BlobKind) -> Option<usize> {
 
 pub(crate) fn number_key(number: BatchNumber) -> [u8; 8] {
     number.0.to_be_bytes()
+}
+
+pub(crate) fn epoch_key(epoch: Epoch) -> [u8; 8] {
+    epoch.0.to_be_bytes()
 }
 
 pub(crate) fn node_key(position: NodePosition) -> [u8; 9] {

@@ -7,8 +7,8 @@ use std::{
 
 use rayon::prelude::*;
 use slipstream_types::{
-    Address, BatchHeader, BatchNumber, BlobKind, Certificate, Delta, Digest, Path, StateKey, StateValue,
-    delta::DeltaEntry, keccak256, state::Paths,
+    Address, BatchHeader, BatchNumber, BlobKind, Certificate, Delta, Digest, Epoch, Path, StateKey,
+    StateValue, delta::DeltaEntry, keccak256, state::Paths,
 };
 
 use crate::{
@@ -129,6 +129,8 @@ pub(crate) struct Next {
 pub(crate) struct Staged {
     pub(crate) head: Head,
     pub(crate) record: HeadRecord,
+    /// The last whose validators are known then.
+    pub(crate) epoch: Epoch,
     pub(crate) tree: Tree,
     pub(crate) updates: Option<Vec<Update>>,
     /// Hashes of the code that is written with them.
@@ -143,6 +145,8 @@ pub(crate) struct Base<'a> {
     pub(crate) record: &'a HeadRecord,
     /// Code of a base that may not be written yet; empty for the head.
     pub(crate) codes: &'a BTreeSet<Digest>,
+    /// The last whose validators are known.
+    pub(crate) epoch: Epoch,
 }
 
 /// Why batches cannot be the next, and the tree as it was about to be.
@@ -182,9 +186,9 @@ impl Store {
                 self.check_codes(batches, &changes, base.map(|base| base.codes))?;
                 Ok(digests)
             })
-            .and_then(|digests| next_head(base, batches, &digests, &mut writes));
-        let head = match checked {
-            Ok(head) => head,
+            .and_then(|digests| self.next_head(base, batches, &digests, &mut writes));
+        let (head, epoch) = match checked {
+            Ok(checked) => checked,
             Err((index, error)) => return Err(Box::new(Refused { error, index, tree, updates })),
         };
         let record = batches
@@ -197,7 +201,7 @@ impl Store {
             self.put_parts(&mut writes, batch);
         }
         writes.put(Column::Meta, HEAD_KEY, schema::encode(&record));
-        Ok(Staged { head, record, tree, updates, codes, writes })
+        Ok(Staged { head, record, epoch, tree, updates, codes, writes })
     }
 
     fn check_codes(
@@ -220,6 +224,44 @@ impl Store {
                 Err((index, StorageError::UnknownCode { number, address, hash }))
             }
         }
+    }
+
+    /// The ledger with these batches' headers, and the last known epoch. What both add to the store goes to the writes.
+    fn next_head(
+        &self,
+        base: Option<Base<'_>>,
+        batches: &[CommitBatch<'_>],
+        digests: &[Digest],
+        writes: &mut WriteBatch,
+    ) -> Result<(Head, Epoch), AtBatch> {
+        let mut accumulator = base.map(|base| base.head.accumulator.clone()).unwrap_or_default();
+        let mut epoch = base.map_or(Epoch(0), |base| base.epoch);
+        for (index, (batch, digest)) in batches.iter().zip(digests).enumerate() {
+            for (position, node) in accumulator.append(*digest) {
+                writes.put(Column::Nodes, schema::node_key(position), node.0);
+            }
+            put_header(writes, batch.header, digest);
+            epoch =
+                self.check_parts(epoch, batch, accumulator.root(), writes).map_err(|error| (index, error))?;
+        }
+        let last = batches.len() - 1;
+        Ok((Head { header: batches[last].header.clone(), digest: digests[last], accumulator }, epoch))
+    }
+
+    /// What a batch brings beside header and delta. Returns the epoch that is known after it.
+    fn check_parts(
+        &self,
+        epoch: Epoch,
+        batch: &CommitBatch<'_>,
+        accumulator_root: Digest,
+        writes: &mut WriteBatch,
+    ) -> Result<Epoch, StorageError> {
+        for (kind, blob) in batch.blobs() {
+            blob.map(|blob| blob.content_len(kind)).transpose()?;
+        }
+        let Some(certificate) = batch.certificate else { return Ok(epoch) };
+        check_certificate(certificate, batch.header, accumulator_root)?;
+        self.stage_epoch_end(epoch, certificate, writes)
     }
 
     fn put_parts(&self, writes: &mut WriteBatch, batch: &CommitBatch<'_>) {
@@ -268,31 +310,6 @@ fn check_root(batches: &[CommitBatch<'_>], tree: &Tree) -> Result<(), AtBatch> {
         found if found == expected => Ok(()),
         found => Err((index, StorageError::StateRootMismatch { number, expected, found })),
     }
-}
-
-/// The ledger with these batches' headers; they and what they add to the accumulator go to the writes.
-fn next_head(
-    base: Option<Base<'_>>,
-    batches: &[CommitBatch<'_>],
-    digests: &[Digest],
-    writes: &mut WriteBatch,
-) -> Result<Head, AtBatch> {
-    let mut accumulator = base.map(|base| base.head.accumulator.clone()).unwrap_or_default();
-    for (index, (batch, digest)) in batches.iter().zip(digests).enumerate() {
-        for (kind, blob) in batch.blobs() {
-            blob.map(|blob| blob.content_len(kind)).transpose().map_err(|error| (index, error.into()))?;
-        }
-        for (position, node) in accumulator.append(*digest) {
-            writes.put(Column::Nodes, schema::node_key(position), node.0);
-        }
-        if let Some(certificate) = batch.certificate {
-            check_certificate(certificate, batch.header, accumulator.root())
-                .map_err(|error| (index, error))?;
-        }
-        put_header(writes, batch.header, digest);
-    }
-    let last = batches.len() - 1;
-    Ok(Head { header: batches[last].header.clone(), digest: digests[last], accumulator })
 }
 
 /// Whether a header stands right behind the one of that number and digest.

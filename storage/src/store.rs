@@ -25,6 +25,7 @@ use crate::{
     config::StorageConfig,
     crash::{CrashPoint, Faults, Step},
     disk::DiskGuard,
+    epochs::load_epoch,
     error::StorageError,
     format,
     prune::Floors,
@@ -69,6 +70,8 @@ pub(crate) struct Shared {
     pub(crate) snapshots: Mutex<Vec<Arc<Snapshot>>>,
     /// States that there were: see [`Current::version`].
     versions: AtomicU64,
+    /// See [`Store::epoch`].
+    pub(crate) epoch: AtomicU64,
     /// Raised by every new restore, so that the handle of an earlier one finds out.
     pub(crate) restore_generation: AtomicU64,
 }
@@ -144,6 +147,7 @@ impl Store {
         disk: Option<DiskGuard>,
     ) -> Result<Store, StorageError> {
         let floors = Floors::load(&*backend)?;
+        let epoch = load_epoch(&*backend)?;
         let current = load_current(backend.snapshot(), config.tree_memory_mib)?;
         let head = current.as_ref().map(|current| current.record.number);
         let store = Store(Arc::new(Shared {
@@ -157,6 +161,7 @@ impl Store {
             head_sender: watch::Sender::new(head.unwrap_or_default()),
             snapshots: Mutex::default(),
             versions: AtomicU64::new(1),
+            epoch: AtomicU64::new(epoch.0),
             restore_generation: AtomicU64::new(0),
         }));
         store.load_snapshots(head)?;
@@ -255,6 +260,12 @@ impl Store {
         checked_tree(&current.reader, &current.record, &current.head.header, self.0.config.tree_memory_mib)
     }
 
+    /// What the next batch is staged on.
+    pub(crate) fn base<'a>(&self, current: &'a Current) -> Base<'a> {
+        static NONE: BTreeSet<Digest> = BTreeSet::new();
+        Base { head: &current.head, record: &current.record, codes: &NONE, epoch: self.epoch() }
+    }
+
     /// The number of a new state.
     pub(crate) fn new_version(&self) -> u64 {
         self.0.versions.fetch_add(1, Ordering::Relaxed)
@@ -326,12 +337,6 @@ impl Store {
 }
 
 impl Current {
-    /// What the next batch is staged on.
-    pub(crate) fn base(&self) -> Base<'_> {
-        static NONE: BTreeSet<Digest> = BTreeSet::new();
-        Base { head: &self.head, record: &self.record, codes: &NONE }
-    }
-
     /// What its tree stands on.
     pub(crate) fn rows(&self) -> Arc<ColumnRows> {
         ColumnRows::new(Arc::clone(&self.reader), self.record.active.column())

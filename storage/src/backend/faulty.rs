@@ -92,7 +92,7 @@ fn step_of(batch: &WriteBatch) -> Option<Step> {
         None if progress => Step::RestoreChunk,
         None if ends => Step::RestoreDiscard,
         None if puts(Column::Records) => Step::PutRecord,
-        None if puts(Column::Certificates) => Step::PutCertificate,
+        None if puts(Column::Certificates) || puts(Column::EpochEnds) => Step::PutCertificate,
         None if puts(Column::Codes) => Step::RestoreCode,
         None if sets(PRUNED_KEY) => Step::PruneRecord,
         None if batch.0.is_empty() => return None,

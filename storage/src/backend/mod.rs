@@ -26,6 +26,8 @@ pub(crate) enum Column {
     Nodes,
     /// Batch number to certificate.
     Certificates,
+    /// Epoch to the certificate that ends it.
+    EpochEnds,
     /// Batch number to body blob.
     Bodies,
     /// Batch number to receipts blob.
@@ -50,12 +52,13 @@ pub(crate) enum Column {
 
 impl Column {
     /// Every column. Its place here is its index in the in-memory twin.
-    pub(crate) const ALL: [Column; 15] = [
+    pub(crate) const ALL: [Column; 16] = [
         Column::Meta,
         Column::Headers,
         Column::HeaderIndex,
         Column::Nodes,
         Column::Certificates,
+        Column::EpochEnds,
         Column::Bodies,
         Column::Receipts,
         Column::Deltas,
@@ -76,6 +79,7 @@ impl Column {
             Column::HeaderIndex => "header_index",
             Column::Nodes => "nodes",
             Column::Certificates => "certificates",
+            Column::EpochEnds => "epoch_ends",
             Column::Bodies => "bodies",
             Column::Receipts => "receipts",
             Column::Deltas => "deltas",

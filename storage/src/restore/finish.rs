@@ -58,10 +58,12 @@ impl Restore {
         }
         let certificate = &self.target.certificate;
         writes.put(Column::Certificates, schema::number_key(target), schema::encode(certificate));
+        let epoch = store.stage_epoch_end(store.epoch(), certificate, &mut writes)?;
         writes.put(Column::Meta, HEAD_KEY, schema::encode(&record));
         writes.delete(Column::Meta, RESTORE_KEY);
         writes.clear(current.record.active.column());
         store.write(writes, true)?;
+        store.learn_epoch(epoch);
 
         store.0.restore_generation.fetch_add(1, Ordering::AcqRel);
         let header = self.target.header.clone();

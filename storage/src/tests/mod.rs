@@ -4,6 +4,7 @@ mod chunk;
 mod commit;
 mod crash;
 mod damage;
+mod epochs;
 mod export;
 mod faults;
 mod model;

@@ -1,0 +1,107 @@
+//! The certificates that end epochs. Each names the next epoch's validators, so that all of them together lead from the
+//! genesis to the validators of today. They are few, and never pruned: whoever begins anew needs every one.
+
+use std::{ops::ControlFlow, sync::atomic::Ordering};
+
+use slipstream_types::{BatchNumber, Certificate, Epoch};
+
+use crate::{
+    backend::{Column, Direction, Reader, WriteBatch},
+    error::StorageError,
+    schema,
+    store::Store,
+};
+
+impl Store {
+    /// The last epoch whose validators are known: that of the genesis, or the one after the last epoch end that is stored.
+    pub fn epoch(&self) -> Epoch {
+        Epoch(self.0.epoch.load(Ordering::Acquire))
+    }
+
+    /// The certificates that end epochs, from that of `first` on without a gap: at most `max`.
+    pub fn epoch_ends(&self, first: Epoch, max: usize) -> Result<Vec<Certificate>, StorageError> {
+        let mut ends: Vec<Certificate> = Vec::new();
+        if max == 0 {
+            return Ok(ends);
+        }
+        let key = schema::epoch_key(first);
+        self.0.backend.scan(Column::EpochEnds, &key, Direction::Up, &mut |key, value| {
+            let due = first.0.checked_add(ends.len() as u64).map(|epoch| schema::epoch_key(Epoch(epoch)));
+            if due.is_none_or(|due| due != key) {
+                return Ok(ControlFlow::Break(()));
+            }
+            ends.push(schema::decode("epoch end", value)?);
+            Ok(if ends.len() == max { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
+        })?;
+        Ok(ends)
+    }
+
+    /// Stores the certificate that ends the last known epoch, durably; its batch need not be here yet. One that is there
+    /// already is no error. The caller has verified its signatures. Certificates that come with a batch need no such call.
+    ///
+    /// # Errors
+    /// [`StorageError::WrongCertificate`] if it names no validators for the next epoch, if an epoch end before it is
+    /// missing, or if another batch ends its epoch.
+    pub fn put_epoch_end(&self, certificate: &Certificate) -> Result<(), StorageError> {
+        let _writer = self.0.writer.lock();
+        self.current()?;
+        if certificate.info.next_validators.is_none() {
+            return Err(refused(certificate, "it does not end an epoch: it names no validators of the next"));
+        }
+        let mut writes = WriteBatch::default();
+        let known = self.stage_epoch_end(self.epoch(), certificate, &mut writes)?;
+        if known > self.epoch() {
+            self.write(writes, true)?;
+            self.learn_epoch(known);
+        }
+        Ok(())
+    }
+
+    /// Adds what a certificate says of the next epoch to the writes, if it does. Returns the last epoch that is known once
+    /// they are written.
+    pub(crate) fn stage_epoch_end(
+        &self,
+        known: Epoch,
+        certificate: &Certificate,
+        writes: &mut WriteBatch,
+    ) -> Result<Epoch, StorageError> {
+        let info = &certificate.info;
+        let Some(next) = &info.next_validators else { return Ok(known) };
+        if info.epoch > known {
+            return Err(refused(certificate, "the end of an epoch before its own is not stored"));
+        }
+        if next.epoch.0.checked_sub(1) != Some(info.epoch.0) || next.validators.is_empty() {
+            return Err(refused(certificate, "the validators that it names are not those of the next epoch"));
+        }
+        if info.epoch < known {
+            return match self.epoch_ends(info.epoch, 1)?.first() {
+                Some(stored) if stored.info == *info => Ok(known),
+                _ => Err(refused(certificate, "another batch ends its epoch")),
+            };
+        }
+        writes.put(Column::EpochEnds, schema::epoch_key(info.epoch), schema::encode(certificate));
+        Ok(next.epoch)
+    }
+
+    /// After the write. The caller holds the writer's lock.
+    pub(crate) fn learn_epoch(&self, known: Epoch) {
+        self.0.epoch.store(known.0, Ordering::Release);
+    }
+}
+
+/// The last epoch whose validators a database names.
+pub(crate) fn load_epoch(reader: &dyn Reader) -> Result<Epoch, StorageError> {
+    let mut known = Epoch(0);
+    let last = schema::epoch_key(Epoch(u64::MAX));
+    reader.scan(Column::EpochEnds, &last, Direction::Down, &mut |_, value| {
+        let end: Certificate = schema::decode("epoch end", value)?;
+        known = end.info.next_validators.map_or(known, |next| next.epoch);
+        Ok(ControlFlow::Break(()))
+    })?;
+    Ok(known)
+}
+
+fn refused(certificate: &Certificate, reason: &'static str) -> StorageError {
+    let number: BatchNumber = certificate.info.number;
+    StorageError::WrongCertificate { number, reason }
+}

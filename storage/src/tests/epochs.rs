@@ -1,0 +1,158 @@
+//! The certificates that end epochs: in order, once each, with their batch or before it, and for good.
+
+use std::num::NonZeroUsize;
+
+use slipstream_types::ValidatorSet;
+
+use super::{
+    restore::{headers, served, target},
+    *,
+};
+use crate::{MemoryDisk, RestoreTarget, StorageError};
+
+/// A certificate as the end of an epoch.
+fn ending(certificate: &Certificate, epoch: u64, next: u64) -> Certificate {
+    let validators = genesis().validators;
+    let mut info = certificate.info.clone();
+    info.epoch = Epoch(epoch);
+    info.next_validators = Some(ValidatorSet { epoch: Epoch(next), validators });
+    let signatures = BoundedVec::new(vec![(0, info.sign(&key()))]).unwrap();
+    Certificate { info, signatures }
+}
+
+/// Batches of which every third ends an epoch.
+fn epochs(count: u64) -> Vec<Made> {
+    let mut ledger = Ledger::new();
+    let mut made = Vec::new();
+    for number in 1..=count {
+        let mut batch = ledger.make(&[(account_key(number as u8), account(number))], Vec::new());
+        ledger.advance(&batch);
+        if number % 3 == 0 {
+            let epoch = number / 3 - 1;
+            batch.certificate = ending(&batch.certificate, epoch, epoch + 1);
+        }
+        made.push(batch);
+    }
+    made
+}
+
+fn ends(made: &[Made]) -> Vec<Certificate> {
+    made.iter()
+        .filter(|made| made.certificate.info.next_validators.is_some())
+        .map(|made| made.certificate.clone())
+        .collect()
+}
+
+fn reason(result: Result<(), StorageError>) -> &'static str {
+    match result.unwrap_err() {
+        StorageError::WrongCertificate { reason, .. } => reason,
+        error => panic!("{error}"),
+    }
+}
+
+#[test]
+fn a_certificate_that_comes_with_its_batch_ends_its_epoch() {
+    let made = epochs(11);
+    let batches: Vec<_> = made.iter().map(Made::batch).collect();
+    let commits: [fn(&Store, &[CommitBatch<'_>]); 4] = [
+        |store, batches| batches.iter().for_each(|batch| store.commit(*batch, None).unwrap()),
+        |store, batches| store.commit_run(batches, NonZeroUsize::new(2).unwrap()).unwrap(),
+        |store, batches| store.commit_run(batches, NonZeroUsize::new(100).unwrap()).unwrap(),
+        |store, batches| {
+            for batch in batches {
+                store.commit(CommitBatch { certificate: None, ..*batch }, None).unwrap();
+                store.put_certificate(batch.certificate.unwrap()).unwrap();
+            }
+        },
+    ];
+    for commit in commits {
+        on_both(&config(), |mut fixture| {
+            assert_eq!(fixture.store().epoch(), Epoch(0));
+            commit(fixture.store(), &batches);
+            for _ in 0..2 {
+                let store = fixture.store();
+                assert_eq!(store.epoch(), Epoch(3));
+                assert_eq!(store.epoch_ends(Epoch(0), 10).unwrap(), ends(&made));
+                assert_eq!(store.epoch_ends(Epoch(1), 1).unwrap(), ends(&made)[1..2]);
+                assert_eq!(store.epoch_ends(Epoch(0), 0).unwrap(), []);
+                assert_eq!(store.epoch_ends(Epoch(3), 10).unwrap(), []);
+                assert_eq!(store.epoch_ends(Epoch(u64::MAX), 10).unwrap(), []);
+                fixture.reopen();
+            }
+        });
+    }
+}
+
+#[test]
+fn the_end_of_an_epoch_may_come_before_its_batch_and_only_once() {
+    let made = epochs(7);
+    let ends = ends(&made);
+    on_both(&config(), |fixture| {
+        let store = fixture.store();
+        let put = |certificate: &Certificate| reason(store.put_epoch_end(certificate));
+        assert!(put(&made[0].certificate).contains("does not end"));
+        assert!(put(&ends[1]).contains("before its own"));
+        for (epoch, next) in [(0, 0), (0, 2)] {
+            assert!(put(&ending(&ends[0], epoch, next)).contains("next epoch"));
+        }
+        let mut empty = ends[0].clone();
+        empty.info.next_validators.as_mut().unwrap().validators = BoundedVec::default();
+        assert!(put(&empty).contains("next epoch"));
+        assert_eq!(store.epoch(), Epoch(0));
+
+        store.put_epoch_end(&ends[0]).unwrap();
+        store.put_epoch_end(&ends[0]).unwrap();
+        assert!(put(&ending(&made[1].certificate, 0, 1)).contains("another batch"));
+        store.put_epoch_end(&ends[1]).unwrap();
+        assert_eq!(store.epoch(), Epoch(2));
+
+        // What a batch brings has to agree with what was known before it.
+        let mut other = made.clone();
+        other[3].certificate = ending(&made[3].certificate, 1, 2);
+        for group in [1, 7] {
+            let batches: Vec<_> = other.iter().map(Made::batch).collect();
+            let first = store.head().unwrap().header.number.0 as usize;
+            let run = store.commit_run(&batches[first..], NonZeroUsize::new(group).unwrap());
+            assert!(reason(run).contains("another batch"));
+            assert_eq!(store.head().unwrap().header.number, BatchNumber(3));
+        }
+        made[3..].iter().for_each(|made| store.commit(made.batch(), None).unwrap());
+        assert_eq!(store.epoch_ends(Epoch(0), 10).unwrap(), ends);
+    });
+}
+
+#[test]
+fn a_restore_ends_the_epoch_of_its_target() {
+    let (source, _) = served(false);
+    let source = source.store();
+    let config = StorageConfig { fsync: true, ..config() };
+    let RestoreTarget { header, certificate } = target(source, 20);
+    let target = RestoreTarget { header, certificate: ending(&certificate, 1, 2) };
+    let before = ending(&source.certificate(BatchNumber(5)).unwrap().unwrap(), 0, 1);
+    let snapshot = source.snapshot(BatchNumber(20)).unwrap().unwrap();
+    let disk = MemoryDisk::default();
+    let store = Store::memory_on(&disk, &config, &crate::Faults::none()).unwrap();
+    store.initialize(&genesis()).unwrap();
+    for known in [false, true] {
+        let restore = store.restore(&target).unwrap();
+        while let Some(next) = restore.next_path() {
+            restore.add_chunk(&snapshot.chunk(next, 300).unwrap()).unwrap();
+        }
+        for hash in restore.missing_codes(10).unwrap() {
+            restore.add_code(&snapshot.code(&hash).unwrap().unwrap()).unwrap();
+        }
+        let (headers, proof) = headers(source, 20, 3);
+        let finished = restore.finish(&headers, &proof);
+        if known {
+            finished.unwrap();
+        } else {
+            assert!(reason(finished).contains("before its own"));
+            store.put_epoch_end(&before).unwrap();
+        }
+    }
+    // It was written durably with the head.
+    disk.crash(0);
+    let store = Store::memory_on(&disk, &config, &crate::Faults::none()).unwrap();
+    assert_eq!(store.head().unwrap().header.number, BatchNumber(20));
+    assert_eq!(store.epoch_ends(Epoch(0), 10).unwrap(), [before, target.certificate]);
+}
