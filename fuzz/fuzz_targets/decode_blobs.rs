@@ -5,13 +5,14 @@
 use libfuzzer_sys::fuzz_target;
 use slipstream_types::{Blob, BlobKind, Body, Delta, Genesis, Hints, Receipts};
 
-const KINDS: [BlobKind; 6] = [
+const KINDS: [BlobKind; 7] = [
     BlobKind::Body,
     BlobKind::Receipts,
     BlobKind::Delta,
     BlobKind::Hints,
     BlobKind::Genesis,
     BlobKind::StateChunk,
+    BlobKind::RangeDelta,
 ];
 
 /// What the content encodes to again, if it decodes.
@@ -22,7 +23,7 @@ fn again(kind: BlobKind, content: &[u8]) -> Option<Vec<u8>> {
         BlobKind::Hints => bcs::to_bytes(&bcs::from_bytes::<Hints>(content).ok()?).ok(),
         BlobKind::Delta => Delta::decode(content).ok()?.content().ok(),
         BlobKind::Genesis => Genesis::decode(content).ok()?.content().ok(),
-        BlobKind::StateChunk => None,
+        BlobKind::StateChunk | BlobKind::RangeDelta => None,
     }
 }
 

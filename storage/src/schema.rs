@@ -84,7 +84,7 @@ pub(crate) fn blob_column(kind: BlobKind) -> Option<Column> {
         BlobKind::Receipts => Some(Column::Receipts),
         BlobKind::Delta => Some(Column::Deltas),
         BlobKind::Hints => Some(Column::Hints),
-        BlobKind::StateChunk => None,
+        BlobKind::StateChunk | BlobKind::RangeDelta => None,
     }
 }
 

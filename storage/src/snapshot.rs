@@ -27,6 +27,9 @@ pub struct SnapshotInfo {
     pub state_root: Digest,
     /// Certifies exactly this batch.
     pub certificate: Certificate,
+    /// Rows of the state. Of a snapshot that an earlier run made, those of the head at start, which is about as many; 0 if not even
+    /// that is known.
+    pub rows: u64,
 }
 
 /// The state at one certified batch, kept while the head moves on.
@@ -151,6 +154,7 @@ impl Snapshot {
     /// What a checkpoint of an earlier run holds, none if it is not a snapshot of that batch.
     fn load(
         number: BatchNumber,
+        rows: u64,
         reader: Arc<dyn Reader>,
         tree_memory_mib: u64,
     ) -> Result<Option<Snapshot>, StorageError> {
@@ -160,7 +164,7 @@ impl Snapshot {
             return Ok(None);
         };
         let certificate: Certificate = schema::decode("certificate", &certificate)?;
-        let info = SnapshotInfo { number, state_root: certificate.info.state_root, certificate };
+        let info = SnapshotInfo { number, state_root: certificate.info.state_root, certificate, rows };
         let column = record.active.column();
         let snapshot = Snapshot { info, reader, column, tree_memory_mib, tree: Mutex::new(None) };
         Ok((record.number == number).then_some(snapshot))
@@ -243,12 +247,14 @@ impl Store {
         let number = current.record.number;
         let reader = self.0.backend.checkpoint(number.0)?;
         let state_root = current.head.header.state_root;
-        let info = SnapshotInfo { number, state_root, certificate: certificate.clone() };
+        let tree = current.tree.lock().clone();
+        let rows = tree.as_ref().map_or(0, Tree::leaves);
+        let info = SnapshotInfo { number, state_root, certificate: certificate.clone(), rows };
         let column = current.record.active.column();
         let tree_memory_mib = self.0.config.tree_memory_mib;
         // The checkpoint outlives the head's rows, on which the tree's dropped parts stand.
-        let rows = ColumnRows::new(Arc::clone(&reader), column);
-        let tree = Mutex::new(current.tree.lock().clone().map(|tree| tree.read_from(rows)));
+        let tree = tree.map(|tree| tree.read_from(ColumnRows::new(Arc::clone(&reader), column)));
+        let tree = Mutex::new(tree);
         let snapshot = Snapshot { info: info.clone(), reader, column, tree_memory_mib, tree };
         self.0.snapshots.lock().push(Arc::new(snapshot));
         self.drop_old_snapshots();
@@ -257,8 +263,9 @@ impl Store {
 
     /// Takes over the checkpoints of earlier runs.
     pub(crate) fn load_snapshots(&self, head: Option<BatchNumber>) -> Result<(), StorageError> {
+        let rows = self.current().map_or(0, |current| current.tree.lock().as_ref().map_or(0, Tree::leaves));
         for (number, reader) in self.0.backend.checkpoints()? {
-            match Snapshot::load(BatchNumber(number), reader, self.0.config.tree_memory_mib) {
+            match Snapshot::load(BatchNumber(number), rows, reader, self.0.config.tree_memory_mib) {
                 Ok(Some(snapshot)) if Some(snapshot.info.number) <= head => {
                     self.0.snapshots.lock().push(Arc::new(snapshot));
                 }

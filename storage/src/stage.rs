@@ -107,7 +107,9 @@ fn merged<'a>(deltas: &[&'a Delta]) -> Vec<(Path, &'a DeltaEntry)> {
 }
 
 /// Bytes and hash of each row, computed once.
-pub(crate) fn prepare<'a>(entries: impl ExactSizeIterator<Item = (Path, &'a DeltaEntry)>) -> (Rows, Vec<Update>) {
+pub(crate) fn prepare<'a>(
+    entries: impl ExactSizeIterator<Item = (Path, &'a DeltaEntry)>,
+) -> (Rows, Vec<Update>) {
     let mut rows = Rows::with_capacity(entries.len());
     let update = |(path, entry): (Path, &DeltaEntry)| {
         let write = entry.value.map(|value| move |row: &mut Vec<u8>| value.append_row(&entry.key, row));

@@ -1,6 +1,6 @@
 //! [`View`]: the state at one head.
 
-use std::sync::Arc;
+use std::{fmt, sync::Arc};
 
 use slipstream_types::{
     AccountValue, Address, B256, BatchHeader, BatchNumber, Bytes, Digest, Path, StateKey, StateValue, U256,
@@ -18,6 +18,12 @@ use crate::{
 /// being freed: drop it when the head has moved on.
 #[derive(Clone)]
 pub struct View(Arc<Current>);
+
+impl fmt::Debug for View {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "View of batch {}", self.head().number)
+    }
+}
 
 impl View {
     pub(crate) fn new(current: Arc<Current>) -> View {

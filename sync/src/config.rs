@@ -6,21 +6,23 @@ use serde::{Deserialize, Serialize};
 
 /// How a fullnode follows the ledger.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
+#[serde(rename_all = "snake_case")]
 pub enum Mode {
-    /// A snapshot if the gap is wide, else deltas while far behind, else replay.
+    /// Whatever takes the least time, by what peers deliver and by what this machine needs: see [`crate::plan`].
     #[default]
     Auto,
     /// Execute every batch, helped by hints.
     Replay,
     /// Apply certified deltas without executing.
     Delta,
-    /// Begin from a snapshot if one is ahead, then as `auto` without further snapshots.
+    /// Begin from a snapshot if one is ahead, then as `auto`.
     Snapshot,
+    /// Apply the net change up to a snapshot ahead, then as `auto`. The history in between is left out.
+    RangeDelta,
 }
 
 /// Tuning of the sync daemon.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct SyncConfig {
     /// How to follow.
@@ -33,10 +35,13 @@ pub struct SyncConfig {
     pub range_bytes_max: NonZeroU32,
     /// How long an answer may take before another peer is asked.
     pub request_deadline_ms: NonZeroU64,
-    /// `auto`: a gap of more batches than this begins from a snapshot.
-    pub snapshot_gap_batches: u64,
-    /// `auto`: a gap of more batches than this is closed by deltas.
-    pub delta_gap_batches: u64,
+    /// Modes that `auto` does not use.
+    pub forbid: Vec<Mode>,
+    /// Share of the batches applied by their deltas that are executed again in the background, 0 to 1. A batch whose execution
+    /// does not give what is certified raises an alarm.
+    pub audit: f64,
+    /// MiB of ranges that are under way between the network and the commit.
+    pub buffer_mib: NonZeroU32,
     /// MiB of answers kept for other peers that ask the same; 0 keeps none.
     pub serve_cache_mib: u32,
     /// MiB per second that one peer gets of this node; it may take those of two seconds at once.
@@ -53,8 +58,9 @@ impl Default for SyncConfig {
             range_batches_max: NonZeroU32::new(256).expect("not zero"),
             range_bytes_max: NonZeroU32::new(4 << 20).expect("not zero"),
             request_deadline_ms: NonZeroU64::new(10_000).expect("not zero"),
-            snapshot_gap_batches: 10_000,
-            delta_gap_batches: 64,
+            forbid: Vec::new(),
+            audit: 0.0,
+            buffer_mib: NonZeroU32::new(64).expect("not zero"),
             serve_cache_mib: 128,
             serve_peer_mib_per_second: NonZeroU32::new(256).expect("not zero"),
             serve_peer_work_ms_per_second: NonZeroU32::new(2_000).expect("not zero"),

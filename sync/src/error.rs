@@ -3,9 +3,9 @@
 use slipstream_executor::ExecuteError;
 use slipstream_network::NetworkError;
 use slipstream_storage::StorageError;
-use slipstream_types::{BatchNumber, CodecError, Waypoint};
+use slipstream_types::{BatchNumber, CodecError, Epoch, Waypoint};
 
-use crate::verify::Violation;
+use crate::{trust::TrustError, verify::Violation};
 
 /// What stops the sync daemon. Faults of peers do not: they cost the peer.
 #[derive(Debug, thiserror::Error)]
@@ -63,6 +63,17 @@ pub enum SyncError {
         /// What each peer said.
         answers: String,
     },
+    /// The store's way from the genesis to today's validators is broken.
+    #[error(
+        "the store's end of epoch {epoch}, or of one after it, is refused: {source}; check the disk, and bootstrap a new data \
+         directory by snapshot"
+    )]
+    WrongEpochEnd {
+        /// The first epoch whose end was read.
+        epoch: Epoch,
+        /// What is wrong with the first that is refused.
+        source: Violation,
+    },
     /// A worker of the follower panicked.
     #[error("a sync worker stopped: {0}")]
     Worker(String),
@@ -70,7 +81,7 @@ pub enum SyncError {
 
 /// Why an answer was not used.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum Fault {
+pub enum Fault {
     /// Late, lost, refused: the peer rests a while.
     #[error(transparent)]
     Network(#[from] NetworkError),
@@ -80,11 +91,32 @@ pub(crate) enum Fault {
     /// Against the rules or the proofs.
     #[error(transparent)]
     Violation(#[from] Violation),
+    /// Signed by validators that this node does not know yet, if by anybody.
+    #[error(transparent)]
+    Unverified(TrustError),
+}
+
+impl From<TrustError> for Fault {
+    fn from(error: TrustError) -> Self {
+        match error {
+            TrustError::Violation(violation) => Fault::Violation(violation),
+            unknown @ TrustError::UnknownEpoch { .. } => Fault::Unverified(unknown),
+        }
+    }
 }
 
 impl Fault {
+    /// Whether the peer only has no time: it is asked again later, and nothing is held against it.
+    pub(crate) fn is_busy(&self) -> bool {
+        match self {
+            Fault::Network(NetworkError::Busy { .. }) => true,
+            Fault::Network(NetworkError::Refused { text, .. }) => text.starts_with(crate::protocol::BUSY),
+            _ => false,
+        }
+    }
+
     /// Whether the answer itself proves that the peer is wrong, whatever the network did.
     pub(crate) fn is_proof(&self) -> bool {
-        !matches!(self, Fault::Network(_))
+        !matches!(self, Fault::Network(_) | Fault::Unverified(_))
     }
 }

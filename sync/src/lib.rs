@@ -11,7 +11,8 @@
 //! ```
 //!
 //! * [`protocol`]: requests and answers, each bounded. [`SyncServer`] answers them from a store, once for all who ask alike.
-//! * [`verify`]: pure checks of an answer against a certificate and the validator set.
+//! * [`verify`]: pure checks of an answer against a certificate and its signers; [`Trust`]: the validators of every epoch.
+//! * [`range_delta`]: how a node that is far behind asks for what changed since, instead of batch after batch.
 //! * [`plan`]: what to do next, as a pure function of local head, mode and what peers offer.
 //! * [`Follower`]: the driver. It fetches and verifies one chunk while the one before it executes or applies.
 //!
@@ -21,20 +22,25 @@
 //! Trusted: the genesis (or the waypoint), and through it the validators. Not trusted: any peer.
 
 mod config;
+mod driver;
+pub mod engine;
 mod error;
-mod follower;
 mod peers;
 pub mod plan;
 pub mod protocol;
+pub mod range_delta;
 mod serve;
 mod status;
+mod trust;
 pub mod verify;
 mod waypoint;
+pub mod work;
 
 pub use config::{Mode, SyncConfig};
-pub use error::SyncError;
-pub use follower::Follower;
+pub use driver::Follower;
+pub use error::{Fault, SyncError};
 pub use protocol::announcement;
 pub use serve::{ServeStatus, SyncServer};
-pub use status::{PeerStatus, ScoreReason, SnapshotStatus, SyncStatus};
+pub use status::{PeerStatus, ScoreReason, SnapshotStatus, SyncStatus, Waiting};
+pub use trust::{Trust, TrustError};
 pub use waypoint::fetch_genesis;

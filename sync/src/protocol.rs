@@ -4,7 +4,7 @@
 
 use serde::{Deserialize, Serialize};
 use slipstream_types::{
-    BatchHeader, BatchNumber, Blob, Certificate, CodecError, Digest, LedgerInfo, Path,
+    BatchHeader, BatchNumber, Blob, Certificate, CodecError, Digest, Epoch, LedgerInfo, Path,
     accumulator::AccumulatorRangeProof, bounded::BoundedVec, codec, delta::Code, limits,
 };
 
@@ -16,12 +16,19 @@ pub const ANSWER_BYTES_MAX: usize = slipstream_network::MESSAGE_BYTES_MAX;
 pub const RANGE_BYTES_MAX: u32 = 16 << 20;
 /// Batches in one range answer.
 pub const RANGE_BATCHES_MAX: u32 = 1024;
-/// Uncompressed bytes of a state chunk that a server makes at most.
+/// Uncompressed bytes of rows or changes in a chunk that a server makes at most.
 pub const CHUNK_BYTES_MAX: u32 = 4 << 20;
 /// Codes asked for at once.
 pub const CODES_MAX: usize = 64;
+/// A refusal that begins so is no failure: the peer serves what was asked for, and has no time now.
+pub const BUSY: &str = "busy: ";
+/// Epoch ends in one answer; with the most validators they have 1 MB.
+pub const EPOCH_ENDS_MAX: usize = 64;
 /// Snapshots named in a summary.
 pub const SNAPSHOTS_MAX: usize = 8;
+
+/// Bytes of a row on average, about: a slot has 86, an account 63, with code 95.
+const ROW_BYTES: u64 = 80;
 
 /// One question.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -75,6 +82,30 @@ pub enum Request {
         /// Where it ends, included.
         last: Path,
     },
+    /// The certificates that end epochs, for who knows the validators of the first; answered by [`EpochEnds`].
+    Epochs {
+        /// The first epoch.
+        first: Epoch,
+    },
+    /// What changed in a path range from one batch to a snapshot; answered by a blob of kind `RangeDelta` that holds a
+    /// [`slipstream_storage::RangeDeltaChunk`].
+    RangeDelta(RangeDeltaRequest),
+}
+
+/// Asks for a chunk of a range delta. It ends at `last`, or where one change more would pass `bytes_max`; an answer that ends
+/// earlier breaks the protocol. See [`crate::range_delta`].
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct RangeDeltaRequest {
+    /// The batch after which changes count; at or below the asker's head.
+    pub from: BatchNumber,
+    /// The snapshot whose values they have.
+    pub to: BatchNumber,
+    /// Where the chunk begins.
+    pub first: Path,
+    /// Where it ends at the latest, so that ranges are fetched side by side.
+    pub last: Path,
+    /// Uncompressed bytes of changes; the server's own limit is [`CHUNK_BYTES_MAX`].
+    pub bytes_max: u32,
 }
 
 /// The parts of a batch, as bits.
@@ -166,7 +197,25 @@ pub struct Summary {
     /// The same for deltas.
     pub deltas_from: Option<BatchNumber>,
     /// Snapshots it serves, newest first.
-    pub snapshots: BoundedVec<BatchNumber, SNAPSHOTS_MAX>,
+    pub snapshots: BoundedVec<SnapshotOffer, SNAPSHOTS_MAX>,
+}
+
+/// A snapshot with what fetching it costs. Nothing proves the sizes: they choose what is asked for, never what is kept.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct SnapshotOffer {
+    /// Its batch.
+    pub number: BatchNumber,
+    /// Rows of its state, about; 0 if the server does not know.
+    pub rows: u64,
+    /// Uncompressed bytes of them, estimated from their number.
+    pub bytes: u64,
+}
+
+impl SnapshotOffer {
+    /// The offer of a snapshot with so many rows.
+    pub fn new(number: BatchNumber, rows: u64) -> SnapshotOffer {
+        SnapshotOffer { number, rows, bytes: rows.saturating_mul(ROW_BYTES) }
+    }
 }
 
 /// Consecutive headers. The asker has the certificate already.
@@ -192,6 +241,13 @@ pub struct Offer {
 pub struct Codes {
     /// One per hash.
     pub codes: BoundedVec<Code, CODES_MAX>,
+}
+
+/// The certificates that end consecutive epochs: each names the validators that sign the next.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct EpochEnds {
+    /// From the epoch that was asked for on, as many as are known and fit.
+    pub certificates: BoundedVec<Certificate, EPOCH_ENDS_MAX>,
 }
 
 /// What a node needs to start from a waypoint alone.

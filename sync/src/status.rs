@@ -4,15 +4,27 @@ use serde::Serialize;
 use slipstream_network::PeerId;
 use slipstream_types::BatchNumber;
 
-use crate::config::Mode;
+use crate::{config::Mode, engine::StageStatus};
 
 /// What the follower is doing and did since it started.
 #[derive(Clone, Debug, Serialize)]
 pub struct SyncStatus {
     /// The configured mode.
     pub mode: Mode,
-    /// `idle`, `waiting for peers`, `snapshot`, `replay`, `delta` or `stuck`.
+    /// `idle`, `waiting for peers`, `snapshot`, `range delta`, `replay`, `delta` or `stuck`.
     pub phase: &'static str,
+    /// Why it does that.
+    pub reason: String,
+    /// What it waits for, when it stands still, and when it tries again.
+    pub waiting: Option<Waiting>,
+    /// What bounds the rate: `network`, `cpu`, `execution` or `commit`.
+    pub bottleneck: Option<String>,
+    /// Batches per second, lately.
+    pub batches_per_second: f64,
+    /// Transactions per second, lately.
+    pub transactions_per_second: f64,
+    /// Seconds to the target at this rate.
+    pub eta_seconds: Option<f64>,
     /// The local head.
     pub head: BatchNumber,
     /// The highest certified batch that peers showed.
@@ -31,8 +43,29 @@ pub struct SyncStatus {
     pub hint_recall: Option<f64>,
     /// The running or last restore.
     pub snapshot: Option<SnapshotStatus>,
+    /// The pipeline, stage by stage.
+    pub stages: Vec<StageStatus>,
+    /// Requests under way.
+    pub requests: usize,
+    /// Requests that were given to a second peer because the first was late.
+    pub hedges: u64,
+    /// Batches applied by their deltas and executed again.
+    pub audited: u64,
+    /// Batches that were drawn for it and left out, because too many waited.
+    pub audits_skipped: u64,
+    /// The last certified batch that execution did not reproduce.
+    pub alarm: Option<String>,
     /// Each peer, the banned ones with their reason.
     pub peers: Vec<PeerStatus>,
+}
+
+/// Why nothing happens.
+#[derive(Clone, PartialEq, Debug, Serialize)]
+pub struct Waiting {
+    /// What is missing.
+    pub reason: String,
+    /// Milliseconds until it is looked for again, if a clock decides that.
+    pub retry_ms: Option<u64>,
 }
 
 /// Progress of a restore.
@@ -42,6 +75,12 @@ pub struct SnapshotStatus {
     pub number: BatchNumber,
     /// Rows restored.
     pub rows: u64,
+    /// Rows in all, as far as the share done tells; 0 at the very beginning.
+    pub rows_total: u64,
+    /// Rows restored per second since it began or was taken up.
+    pub rows_per_second: f64,
+    /// Seconds until the rows are in, at this rate.
+    pub eta_seconds: Option<f64>,
     /// Share of the state's paths that is done, 0 to 1: paths are hashes, so this is the share of the rows too.
     pub share: f64,
     /// Rows that were kept from an older snapshot whose peers stopped serving it.

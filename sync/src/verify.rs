@@ -3,14 +3,17 @@
 use rayon::prelude::*;
 use slipstream_storage::{ChunkError, Head};
 use slipstream_types::{
-    BatchHeader, BatchNumber, Blob, BlobKind, Certificate, CodecError, Digest, ValidatorSet, Waypoint,
+    BatchHeader, BatchNumber, Blob, BlobKind, Certificate, CodecError, Digest, Epoch, Waypoint,
     accumulator::{Accumulator, AccumulatorError},
     batch::content_digest,
     certificate::CertificateError,
     tree::StateRangeError,
 };
 
-use crate::protocol::{Announcement, Headers, Offer, Parts, Range, RangeBatch, RangeRequest};
+use crate::{
+    protocol::{Announcement, Headers, Offer, Parts, Range, RangeBatch, RangeRequest},
+    trust::{Trust, TrustError},
+};
 
 /// A rule that an answer broke.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -93,6 +96,24 @@ pub enum Violation {
         /// Ours.
         expected: Digest,
     },
+    /// Signed by the validators of an epoch to which the batch does not belong.
+    #[error("batch {number} is not in epoch {epoch}, whose validators signed its certificate")]
+    OutsideEpoch {
+        /// The batch.
+        number: BatchNumber,
+        /// The certificate's epoch.
+        epoch: Epoch,
+    },
+    /// A certificate that ends no epoch, or not the one that is due.
+    #[error("the certificate of batch {number} is refused as the end of epoch {epoch}: {reason}")]
+    WrongEpochEnd {
+        /// The certified batch.
+        number: BatchNumber,
+        /// The certificate's epoch.
+        epoch: Epoch,
+        /// What is wrong.
+        reason: &'static str,
+    },
     /// An answer of the right form that does not answer the question.
     #[error("the answer is not what was asked for: {0}")]
     Unrelated(&'static str),
@@ -116,6 +137,16 @@ impl VerifiedRange {
         &self.batches
     }
 
+    /// The same, to be taken apart.
+    pub(crate) fn into_parts(self) -> (Certificate, Vec<RangeBatch>) {
+        (self.certificate, self.batches)
+    }
+
+    /// Puts together what was verified before.
+    pub(crate) fn again(certificate: Certificate, batches: Vec<RangeBatch>) -> VerifiedRange {
+        VerifiedRange { certificate, batches }
+    }
+
     /// Compressed bytes of what was verified.
     pub fn certified_bytes(&self) -> usize {
         self.batches.iter().map(RangeBatch::certified_bytes).sum()
@@ -124,27 +155,28 @@ impl VerifiedRange {
 
 /// Checks a range answer: signatures, accumulator proof, order, parent, length, and the digest of every part.
 ///
-/// `parent` is the digest of the batch before, `due` how many batches the peer's head allows.
+/// `due` is how many batches the peer's head allows. What came before the first batch need not be here: the accumulator binds
+/// its place, and the store its parent.
 pub fn range(
     answer: Range,
     request: &RangeRequest,
-    parent: Digest,
     due: u64,
-    set: &ValidatorSet,
-) -> Result<VerifiedRange, Violation> {
+    trust: &Trust,
+) -> Result<VerifiedRange, TrustError> {
     let Range { certificate, proof, batches } = answer;
     let batches = batches.into_inner();
-    certificate.verify(set)?;
+    trust.verify(&certificate)?;
     check_length(&batches, request, due)?;
-    let mut parent = parent;
+    let mut parent = None;
     let mut digests = Vec::with_capacity(batches.len());
     for (batch, number) in batches.iter().zip(request.first.0..) {
-        check_follows(&batch.header, BatchNumber(number), parent)?;
-        parent = batch.header.digest();
-        digests.push(parent);
+        let header = &batch.header;
+        check_follows(header, BatchNumber(number), parent.unwrap_or(header.parent))?;
+        digests.push(*parent.insert(header.digest()));
     }
     let leaves = certificate.info.number.0.saturating_add(1);
-    proof.verify(certificate.info.accumulator_root, leaves, request.first.0, &digests)?;
+    let proved = proof.verify(certificate.info.accumulator_root, leaves, request.first.0, &digests);
+    proved.map_err(Violation::from)?;
     if let Some(last) = batches.last().filter(|last| last.header.number == certificate.info.number) {
         check_agrees(&last.header, &certificate)?;
     }
@@ -153,28 +185,28 @@ pub fn range(
 }
 
 /// Checks of an announcement what needs no ledger: that a quorum signed, and that it is about this header.
-pub fn announcement(announcement: &Announcement, set: &ValidatorSet) -> Result<(), Violation> {
+pub fn announcement(announcement: &Announcement, trust: &Trust) -> Result<(), TrustError> {
     let Announcement { header, certificate, .. } = announcement;
     if certificate.info.number != header.number {
-        return Err(Violation::WrongNumber { expected: header.number, found: certificate.info.number });
+        return Err(Violation::WrongNumber { expected: header.number, found: certificate.info.number }.into());
     }
     check_agrees(header, certificate)?;
-    Ok(certificate.verify(set)?)
+    trust.verify(certificate)
 }
 
 /// Checks an announcement of the batch after `head`, wholly.
 pub fn announced(
     announcement: Announcement,
     head: &Head,
-    set: &ValidatorSet,
-) -> Result<VerifiedRange, Violation> {
-    self::announcement(&announcement, set)?;
+    trust: &Trust,
+) -> Result<VerifiedRange, TrustError> {
+    self::announcement(&announcement, trust)?;
     let Announcement { header, certificate, body, hints } = announcement;
     check_follows(&header, head.header.number.next(), head.digest)?;
     let mut accumulator = head.accumulator.clone();
     accumulator.append(header.digest());
     if accumulator.root() != certificate.info.accumulator_root {
-        return Err(Violation::Disagreement { number: header.number, field: "accumulator root" });
+        return Err(Violation::Disagreement { number: header.number, field: "accumulator root" }.into());
     }
     let batch = RangeBatch { header, body: Some(body), receipts: None, delta: None, hints };
     check_parts(&batch, Parts::BODY)?;
@@ -182,12 +214,12 @@ pub fn announced(
 }
 
 /// Checks what a snapshot begins with.
-pub fn offer(offer: &Offer, number: BatchNumber, set: &ValidatorSet) -> Result<(), Violation> {
-    offer.certificate.verify(set)?;
+pub fn offer(offer: &Offer, number: BatchNumber, trust: &Trust) -> Result<(), TrustError> {
+    trust.verify(&offer.certificate)?;
     if offer.header.number != number || offer.certificate.info.number != number {
-        return Err(Violation::WrongNumber { expected: number, found: offer.header.number });
+        return Err(Violation::WrongNumber { expected: number, found: offer.header.number }.into());
     }
-    check_agrees(&offer.header, &offer.certificate)
+    Ok(check_agrees(&offer.header, &offer.certificate)?)
 }
 
 /// Checks headers that end with the batch of a certificate known to be good.

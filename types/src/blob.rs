@@ -33,6 +33,8 @@ pub enum BlobKind {
     Genesis = 5,
     /// A chunk of state rows.
     StateChunk = 6,
+    /// A chunk of a range delta.
+    RangeDelta = 7,
 }
 
 impl BlobKind {
@@ -44,7 +46,7 @@ impl BlobKind {
             BlobKind::Delta => limits::DELTA_BYTES_MAX,
             BlobKind::Hints => limits::HINTS_BYTES_MAX,
             BlobKind::Genesis => limits::GENESIS_BYTES_MAX,
-            BlobKind::StateChunk => limits::DELTA_BYTES_MAX,
+            BlobKind::StateChunk | BlobKind::RangeDelta => limits::DELTA_BYTES_MAX,
         }
     }
 
@@ -57,6 +59,7 @@ impl BlobKind {
             BlobKind::Hints => "hints",
             BlobKind::Genesis => "genesis",
             BlobKind::StateChunk => "state chunk",
+            BlobKind::RangeDelta => "range delta chunk",
         }
     }
 }

@@ -104,6 +104,11 @@ impl Advance {
         self.progress.lock().todo.iter().take(max).collect()
     }
 
+    /// Share of the paths that is done, 0 to 1: paths are hashes, so this is the share of the changes too.
+    pub fn share(&self) -> f64 {
+        (1.0 - self.progress.lock().todo.share()).clamp(0.0, 1.0)
+    }
+
     /// Number of changes so far.
     pub fn changes(&self) -> u64 {
         self.progress.lock().changes

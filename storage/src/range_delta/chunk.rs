@@ -8,6 +8,7 @@ use slipstream_types::{
     bounded::BoundedVec,
     delta::DeltaEntry,
     limits,
+    state::ROW_BYTES_MAX,
     tree::{StateRangeError, StateRangeProof},
 };
 
@@ -50,6 +51,12 @@ impl RangeDeltaChunk {
     /// Bytes of the changes alone, as encoded.
     pub fn entry_bytes(&self) -> usize {
         self.entries.iter().map(entry_bytes).sum()
+    }
+
+    /// Whether it may end before the range that was asked for, because one change more might pass `bytes_max`.
+    pub fn is_full(&self, bytes_max: usize) -> bool {
+        self.entry_bytes() + 1 + ROW_BYTES_MAX > bytes_max
+            || self.entries.len() == limits::STATE_CHUNK_ROWS_MAX
     }
 
     /// Checks what can be checked without the rows that did not change, and hashes the rest.

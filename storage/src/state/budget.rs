@@ -23,6 +23,11 @@ impl Tree {
         if mib == 0 { u64::MAX } else { (mib << 20) / LEAF_BYTES }
     }
 
+    /// All leaves.
+    pub(crate) fn leaves(&self) -> u64 {
+        self.root.counts().leaves.into()
+    }
+
     /// Leaves in memory.
     pub(crate) fn resident(&self) -> u64 {
         self.root.counts().resident.into()

@@ -159,6 +159,7 @@ fn advances(served: &Served, head: u64, from: u64, on_disk: bool, shape: (u8, us
     served.check(fixture.store());
     let made = fixture.store().snapshots();
     assert_eq!(made, served.source.store().snapshots(), "a snapshot is made when one is due");
+    assert_eq!(made[0].rows, served.ledger.state.len() as u64);
     let chunk = |store: &Store| {
         let snapshot = store.snapshot(made[0].number).unwrap().unwrap();
         snapshot.encoded_chunk(Path::MIN, Path::MAX, 1 << 20).unwrap()
@@ -167,6 +168,8 @@ fn advances(served: &Served, head: u64, from: u64, on_disk: bool, shape: (u8, us
     assert_eq!(fixture.store().lowest(BlobKind::Delta).unwrap(), None);
     fixture.reopen();
     served.check(fixture.store());
+    let kept = fixture.store().snapshots();
+    assert!(kept == made || !on_disk, "it knows as much of its snapshot after a restart");
     fixture.store().commit(served.next().batch(), None).unwrap();
     assert_eq!(fixture.store().lowest(BlobKind::Delta).unwrap(), Some(served.ledger.head.number.next()));
 }

@@ -23,6 +23,8 @@ use score::Score;
 const BENCH_MAX: Duration = Duration::from_secs(30);
 /// First pause; doubles with each failure in a row.
 const BENCH_FIRST: Duration = Duration::from_millis(250);
+/// Pause of a peer that says it is busy: its rate allows for more after about as long.
+const BUSY_PAUSE: Duration = Duration::from_secs(1);
 /// Reasons kept of banned peers, so that a flood of fresh identities cannot fill memory.
 const BANNED_MAX: usize = 256;
 /// A peer with less weight than half a fresh request is unknown, or known from long ago: exploration may pick it.
@@ -207,6 +209,82 @@ impl PeerBook {
         pause
     }
 
+    /// A pause for a peer that has no time; nothing is held against it.
+    pub(crate) fn busy(&mut self, id: &PeerId, now: Instant, reason: String) {
+        if let Some(peer) = self.peers.get_mut(id) {
+            peer.benched_until = Some(now + BUSY_PAUSE);
+            peer.last_reason = Some(reason);
+        }
+    }
+
+    /// Notes that another peer was asked too, because this one was late, and answered first.
+    pub(crate) fn overtaken(&mut self, id: &PeerId, now: Instant) {
+        let Some(peer) = self.peers.get_mut(id) else { return };
+        peer.failures += 1;
+        peer.change(now, Cause::Failed, |score| {
+            score.failed(now);
+            "late: another peer was asked as well, and answered first".into()
+        });
+        self.changed = true;
+    }
+
+    /// The share of requests to a peer that were answered in time and well; 1 for an unknown one.
+    pub(crate) fn reliability(&self, id: &PeerId, now: Instant) -> f64 {
+        self.peers.get(id).map_or(1.0, |peer| peer.score.reliability(now))
+    }
+
+    /// What all but the slowest of its answers take, for a MiB or less; zero for an unknown one.
+    pub(crate) fn tail(&self, id: &PeerId) -> Duration {
+        let seconds = self.peers.get(id).map_or(0.0, |peer| peer.score.tail_seconds());
+        Duration::from_secs_f64(seconds.clamp(0.0, 3_600.0))
+    }
+
+    /// The certificate of a batch, if it is the head that some peer showed.
+    pub(crate) fn certificate(&self, number: BatchNumber) -> Option<&Certificate> {
+        let heads = self.peers.values().filter_map(|peer| peer.summary.as_ref()?.head.as_ref());
+        heads.into_iter().find(|certificate| certificate.info.number == number)
+    }
+
+    /// The highest certified head that a peer showed, paused ones included.
+    pub(crate) fn target(&self) -> BatchNumber {
+        self.peers.values().filter_map(Peer::head).max().unwrap_or_default()
+    }
+
+    /// Whether some connected peer, paused ones included, has a snapshot.
+    pub(crate) fn is_offered(&self, number: BatchNumber) -> bool {
+        let summaries = self.peers.values().filter_map(|peer| peer.summary.as_ref());
+        summaries.into_iter().any(|summary| summary.snapshots.iter().any(|offered| offered.number == number))
+    }
+
+    /// As [`PeerBook::is_offered`], with the deltas after a batch.
+    pub(crate) fn serves_net(&self, base: BatchNumber, number: BatchNumber) -> bool {
+        let summaries = self.peers.values().filter_map(|peer| peer.summary.as_ref());
+        summaries.into_iter().any(|summary| {
+            let keeps = summary.deltas_from.is_some_and(|from| from <= base.next());
+            keeps && summary.snapshots.iter().any(|offered| offered.number == number)
+        })
+    }
+
+    /// Whether nobody is connected.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.peers.is_empty()
+    }
+
+    /// Whether a peer is connected, and not pausing.
+    pub(crate) fn may_ask(&self, id: &PeerId, now: Instant) -> bool {
+        self.peers.get(id).is_some_and(|peer| peer.asked(now))
+    }
+
+    /// When the next pause ends.
+    pub(crate) fn next_unpaused(&self, now: Instant) -> Option<Instant> {
+        self.peers.values().filter_map(|peer| peer.benched_until).filter(|until| *until > now).min()
+    }
+
+    /// Whether there are peers, and all of them pause.
+    pub(crate) fn all_paused(&self, now: Instant) -> bool {
+        !self.peers.is_empty() && self.peers.values().all(|peer| !peer.asked(now))
+    }
+
     /// Drops a peer that proved itself wrong, with its score. The transport keeps it out; the book does not take it back before
     /// `until` either, should it still be connected for a moment.
     pub(crate) fn ban(&mut self, id: PeerId, until: Instant, reason: String) {
@@ -226,7 +304,8 @@ impl PeerBook {
             .iter()
             .filter(|(_, peer)| peer.asked(now))
             .filter_map(|(id, peer)| {
-                Some((peer.score.points(now), candidate(*id, peer.summary.as_ref()?, history)))
+                let candidate = candidate(*id, peer.summary.as_ref()?, history, &peer.score);
+                Some((peer.score.points(now), candidate))
             })
             .collect();
         let place = |candidate: &Candidate| {
@@ -322,7 +401,10 @@ impl Peer {
     }
 }
 
-fn candidate(peer: PeerId, summary: &Summary, history: bool) -> Candidate {
+/// What a peer is thought to deliver while nobody knows, bytes per second.
+const RATE_UNKNOWN: f64 = 2e6;
+
+fn candidate(peer: PeerId, summary: &Summary, history: bool, score: &Score) -> Candidate {
     let from = |kind: BlobKind| match kind {
         BlobKind::Receipts => summary.receipts_from,
         BlobKind::Delta => summary.deltas_from,
@@ -340,7 +422,12 @@ fn candidate(peer: PeerId, summary: &Summary, history: bool) -> Candidate {
         head,
         replay_from: summary.bodies_from,
         delta_from: delta_from.filter(|_| !history || all_kept),
+        net_from: summary.deltas_from,
         // A claim beyond the certified head is none.
-        snapshots: summary.snapshots.iter().copied().filter(|number| *number <= head).collect(),
+        snapshots: summary.snapshots.iter().copied().filter(|offered| offered.number <= head).collect(),
+        bytes_per_second: match score.bytes_per_second() {
+            rate if rate > 0.0 => rate,
+            _ => RATE_UNKNOWN,
+        },
     }
 }

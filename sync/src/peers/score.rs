@@ -110,6 +110,12 @@ impl Score {
         (self.answers + self.failures) * self.fade(now)
     }
 
+    /// The share of requests that were answered in time and well; 1 while nothing is known.
+    pub(crate) fn reliability(&self, now: Instant) -> f64 {
+        let fade = self.fade(now);
+        (self.answers * fade + 1.0) / ((self.answers + self.failures) * fade + 1.0)
+    }
+
     /// Verified bytes over the time that the answers took.
     pub(crate) fn bytes_per_second(&self) -> f64 {
         if self.seconds > 0.0 { self.bytes / self.seconds } else { 0.0 }

@@ -230,7 +230,9 @@ fn flapping_ends_no_pause_and_absent_peers_are_bounded() {
 
 #[test]
 fn history_needs_all_parts() {
-    let from = |history, summary| candidate(id(1), &summary, history).delta_from.map(|n| n.0);
+    let from = |history, summary| {
+        candidate(id(1), &summary, history, &Score::new(Instant::now())).delta_from.map(|n| n.0)
+    };
     assert_eq!(from(false, summary()), Some(1));
     assert_eq!(from(true, summary()), Some(5));
     assert_eq!(from(true, Summary { receipts_from: None, ..summary() }), None);

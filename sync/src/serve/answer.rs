@@ -4,16 +4,20 @@ use std::sync::Arc;
 
 use serde::Serialize;
 use slipstream_network::Refusal;
-use slipstream_storage::{Blobs, Snapshot, StorageError, Store};
+use slipstream_storage::{Blobs, MergedDelta, RangeDeltaError, Snapshot, StorageError, Store};
 use slipstream_types::{
     BatchHeader, BatchNumber, Blob, BlobKind, Digest, LedgerInfo, Path, bounded::BoundedVec, codec,
     delta::Code, limits,
 };
 
-use super::cache::{Key, Part};
+use super::{
+    cache::{Key, Part},
+    merges::MergeRange,
+};
 use crate::protocol::{
-    CHUNK_BYTES_MAX, CODES_MAX, Codes, Headers, Offer, Origin, Parts, RANGE_BATCHES_MAX, RANGE_BYTES_MAX,
-    RangeBatch, RangeRequest, Request, SNAPSHOTS_MAX, Summary,
+    CHUNK_BYTES_MAX, CODES_MAX, Codes, EPOCH_ENDS_MAX, EpochEnds, Headers, Offer, Origin, Parts,
+    RANGE_BATCHES_MAX, RANGE_BYTES_MAX, RangeBatch, RangeDeltaRequest, RangeRequest, Request, SNAPSHOTS_MAX,
+    SnapshotOffer, Summary,
 };
 
 /// Why a request was not served.
@@ -37,6 +41,7 @@ impl Unserved {
 impl From<StorageError> for Unserved {
     fn from(error: StorageError) -> Self {
         match error {
+            StorageError::RangeDelta(error) => Unserved::NotKept(error.to_string()),
             // A node that began from a snapshot lacks the headers before it; a peer may ask beyond the head.
             StorageError::Accumulator(error) => Unserved::NotKept(error.to_string()),
             error => Unserved::Storage(error),
@@ -64,6 +69,7 @@ pub(super) enum Common {
     Headers { first: BatchNumber, last: BatchNumber },
     Chunk { number: BatchNumber, first: Path, last: Path, bytes_max: u32 },
     Codes { number: BatchNumber, hashes: BoundedVec<Digest, CODES_MAX> },
+    RangeDelta(RangeDeltaRequest),
 }
 
 /// What a request needs.
@@ -91,9 +97,7 @@ pub(super) fn prepare(store: &Store, request: Request) -> Result<Prepared, Unser
             return Ok(Prepared::Shared(Common::Range(range)));
         }
         Request::Chunk { number, first, last, bytes_max } => {
-            if first > last {
-                return Err(Unserved::NotKept("the range of the chunk is empty".into()));
-            }
+            check_ends(first, last)?;
             // A snapshot that is dropped is not served from the cache either: its other chunks are gone.
             snapshot(store, number)?;
             let bytes_max = bytes_max.min(CHUNK_BYTES_MAX);
@@ -102,6 +106,22 @@ pub(super) fn prepare(store: &Store, request: Request) -> Result<Prepared, Unser
         Request::Codes { number, hashes } => {
             snapshot(store, number)?;
             return Ok(Prepared::Shared(Common::Codes { number, hashes }));
+        }
+        Request::RangeDelta(request) => {
+            let RangeDeltaRequest { from, to, first, last, bytes_max } = request;
+            check_ends(first, last)?;
+            snapshot(store, to)?;
+            if from >= to {
+                return Err(StorageError::from(RangeDeltaError::EmptyRange { from, to }).into());
+            }
+            // What was merged or cached before is not served either once its deltas are gone: the rest of it could not be made.
+            let due = from.next();
+            store
+                .lowest(BlobKind::Delta)?
+                .filter(|lowest| *lowest <= due)
+                .ok_or_else(|| not_kept(BlobKind::Delta.name(), due))?;
+            let bytes_max = bytes_max.min(CHUNK_BYTES_MAX);
+            return Ok(Prepared::Shared(Common::RangeDelta(RangeDeltaRequest { bytes_max, ..request })));
         }
         Request::Headers { first, last } => return Ok(Prepared::Shared(Common::Headers { first, last })),
         Request::Summary => bytes(&summary(store)?)?,
@@ -114,6 +134,9 @@ pub(super) fn prepare(store: &Store, request: Request) -> Result<Prepared, Unser
             bytes(&snapshot(store, number)?.range_proof(first, last)?)?
         }
         Request::Origin { number } => bytes(&origin(store, number)?)?,
+        Request::Epochs { first } => {
+            bytes(&EpochEnds { certificates: bounded(store.epoch_ends(first, EPOCH_ENDS_MAX)?)? })?
+        }
     };
     Ok(Prepared::Done(done))
 }
@@ -124,8 +147,16 @@ impl Common {
         Ok(bytes(self)?.into())
     }
 
-    /// Makes the part.
-    pub(super) fn make(&self, store: &Store) -> Result<Part, Unserved> {
+    /// The range whose deltas must be merged before the part can be made.
+    pub(super) fn merge_range(&self) -> Option<MergeRange> {
+        match self {
+            Common::RangeDelta(request) => Some((request.from, request.to)),
+            _ => None,
+        }
+    }
+
+    /// Makes the part, with the merge of its [`Common::merge_range`].
+    pub(super) fn make(&self, store: &Store, merged: Option<&MergedDelta>) -> Result<Part, Unserved> {
         let mut part = match self {
             Common::Range(request) => range_batches(store, request)?,
             Common::Headers { first, last } => Part::whole(bytes(&headers(store, *first, *last)?)?),
@@ -137,6 +168,14 @@ impl Common {
             }
             Common::Codes { number, hashes } => {
                 Part::whole(bytes(&codes(&*snapshot(store, *number)?, hashes)?)?)
+            }
+            Common::RangeDelta(RangeDeltaRequest { from, to, first, last, bytes_max }) => {
+                let merged = merged.ok_or_else(|| not_kept("merged delta", *from))?;
+                let snapshot = snapshot(store, *to)?;
+                let chunk = snapshot.range_delta_chunk(merged, *first, *last, *bytes_max as usize)?;
+                let blob = Blob::seal(BlobKind::RangeDelta, &chunk)
+                    .map_err(|error| Unserved::NotKept(error.to_string()))?;
+                Part::whole(blob.into_bytes())
             }
         };
         part.bytes.shrink_to_fit();
@@ -163,7 +202,8 @@ impl Common {
 
 fn summary(store: &Store) -> Result<Summary, Unserved> {
     let genesis = store.header(BatchNumber(0))?.ok_or_else(|| not_kept("header", BatchNumber(0)))?;
-    let snapshots = store.snapshots().into_iter().map(|info| info.number).take(SNAPSHOTS_MAX).collect();
+    let offers = store.snapshots().into_iter().map(|info| SnapshotOffer::new(info.number, info.rows));
+    let snapshots = offers.take(SNAPSHOTS_MAX).collect();
     Ok(Summary {
         genesis: genesis.digest(),
         head: store.latest_certificate()?,
@@ -246,6 +286,10 @@ fn headers(store: &Store, first: BatchNumber, last: BatchNumber) -> Result<Heade
     }
     let proof = store.header_range_proof(last.0 + 1, first, count)?;
     Ok(Headers { headers: bounded(headers)?, proof })
+}
+
+fn check_ends(first: Path, last: Path) -> Result<(), Unserved> {
+    if first > last { Err(Unserved::NotKept("the range of the chunk is empty".into())) } else { Ok(()) }
 }
 
 fn snapshot(store: &Store, number: BatchNumber) -> Result<Arc<Snapshot>, Unserved> {

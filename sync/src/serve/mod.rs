@@ -10,6 +10,7 @@
 
 mod answer;
 mod cache;
+mod merges;
 mod meter;
 #[cfg(test)]
 mod tests;
@@ -31,11 +32,12 @@ use tokio::{sync::Semaphore, time::Instant};
 use self::{
     answer::{Common, Prepared, Unserved, prepare},
     cache::{Outcome, Part, PartCache, Turn},
+    merges::{Merge, MergeRange, Merges, merge},
     meter::{Allowance, Meter},
 };
 use crate::{
     SyncConfig,
-    protocol::{REQUEST_BYTES_MAX, Request},
+    protocol::{BUSY, REQUEST_BYTES_MAX, Request},
 };
 
 /// Requests of all peers that are worked on at once. Each holds an answer of up to 48 MiB and a thread that waits for the
@@ -56,6 +58,7 @@ pub struct SyncServer {
 struct Shared {
     store: Store,
     cache: Arc<PartCache>,
+    merges: Merges,
     meter: Meter,
     answers: AtomicU64,
     bytes: AtomicU64,
@@ -93,6 +96,7 @@ impl SyncServer {
         let shared = Shared {
             store,
             cache: Arc::new(PartCache::new(u64::from(config.serve_cache_mib) << 20)),
+            merges: Merges::default(),
             meter: Meter::new(bytes, work),
             answers: AtomicU64::new(0),
             bytes: AtomicU64::new(0),
@@ -113,7 +117,7 @@ impl SyncServer {
         if wait > WAIT_MAX {
             self.shared.refused_busy.fetch_add(1, Ordering::Relaxed);
             return Err(Refusal(format!(
-                "busy: you took more than your share here; come back in {} s",
+                "{BUSY}you took more than your share here; come back in {} s",
                 wait.as_secs() + 1
             )));
         }
@@ -161,9 +165,19 @@ impl SyncServer {
                     }
                 }
                 Turn::Lead(lead) => {
+                    let merged = match common.merge_range() {
+                        None => None,
+                        Some(range) => match self.merged(peer, range).await {
+                            Ok(merged) => Some(merged),
+                            Err(refusal) => {
+                                lead.land(Err(refusal.clone()));
+                                return Err(refusal);
+                            }
+                        },
+                    };
                     let common = common.clone();
                     let make = move |shared: &Shared| {
-                        let made: Result<Part, Unserved> = common.make(&shared.store);
+                        let made: Result<Part, Unserved> = common.make(&shared.store, merged.as_deref());
                         let outcome = made.map(Arc::new).map_err(refusal);
                         lead.land(outcome.clone());
                         outcome
@@ -172,6 +186,15 @@ impl SyncServer {
                 }
             }
         }
+    }
+
+    /// The merged deltas of a range, made by one of all who ask for its chunks. Who waits holds no place among the answers.
+    async fn merged(&self, peer: PeerId, range: MergeRange) -> Merge {
+        let cell = self.shared.merges.cell(range);
+        let make = || self.work(peer, move |shared| merge(&shared.store, range));
+        let made = cell.get_or_try_init(make).await?.clone();
+        self.shared.merges.trim();
+        made
     }
 
     /// Works on a thread that may wait for the disk, in its turn, and charges the peer for the time.

@@ -11,8 +11,9 @@ use slipstream_network::{BoxFuture, Handler, MemoryHub, PeerId, Protocol, Refusa
 use slipstream_storage::{CommitBatch, StorageConfig, Store};
 use slipstream_sync::{Follower, Mode, SyncConfig, SyncServer, SyncStatus};
 use slipstream_types::{
-    Address, BatchNumber, Body, Certificate, ChainConfig, Digest, Epoch, Genesis, LedgerInfo, PublicKey,
-    SecretKey, U256, Validator, Waypoint, bounded::BoundedVec, genesis::GenesisAccount, keccak256,
+    AccountValue, Address, BatchNumber, Body, Certificate, ChainConfig, Delta, Digest, Epoch, Genesis,
+    LedgerInfo, PublicKey, SecretKey, StateKey, StateValue, U256, Validator, ValidatorSet, Waypoint,
+    bounded::BoundedVec, delta::DeltaEntry, genesis::GenesisAccount, keccak256, limits,
 };
 use tokio_util::sync::CancellationToken;
 
@@ -24,6 +25,7 @@ pub(crate) struct Chain {
     pub(crate) genesis: Genesis,
     pub(crate) store: Store,
     keys: Vec<SecretKey>,
+    epoch: Epoch,
     sender: SigningKey,
     nonce: u64,
 }
@@ -36,20 +38,13 @@ impl Chain {
 
     /// As [`Chain::new`], on a genesis with that many accounts more.
     pub(crate) fn with_accounts(batches: u64, accounts: u64) -> Chain {
-        let keys: Vec<_> = (1..=4).map(|i| SecretKey::from_seed([i; 32])).collect();
+        let keys = keys(Epoch(0));
         let sender = SigningKey::from_slice(&[9; 32]).unwrap();
-        let validators = keys
-            .iter()
-            .map(|key| Validator {
-                public_key: key.public(),
-                fee_recipient: Address::repeat_byte(key.public().0[0]),
-            })
-            .collect();
         let rich = GenesisAccount { balance: U256::from(10).pow(U256::from(20)), ..Default::default() };
         let genesis = Genesis {
             chain: ChainConfig::default(),
             timestamp_ms: 1_700_000_000_000,
-            validators: BoundedVec::new(validators).unwrap(),
+            validators: validators(&keys),
             accounts: (0..accounts)
                 .map(|i| (Address::from_word(keccak256(i.to_be_bytes())), rich.clone()))
                 .chain([(address_of(&sender), rich.clone())])
@@ -58,11 +53,30 @@ impl Chain {
         let config = StorageConfig { snapshot_interval_batches: 10, snapshots_kept: 2, ..Default::default() };
         let store = Store::memory(&config);
         store.initialize(&genesis).unwrap();
-        let mut chain = Chain { genesis, store, keys, sender, nonce: 0 };
+        let mut chain = Chain { genesis, store, keys, epoch: Epoch(0), sender, nonce: 0 };
         for number in 1..=batches {
             chain.extend(number);
         }
         chain
+    }
+
+    /// Of 25 batches, of which the 8th and the 16th end an epoch.
+    pub(crate) fn of_three_epochs() -> Chain {
+        let mut chain = Chain::new(7);
+        chain.end_epoch();
+        (9..16).for_each(|number| _ = chain.extend(number));
+        chain.end_epoch();
+        (17..=25).for_each(|number| _ = chain.extend(number));
+        chain
+    }
+
+    /// Appends one batch, after which other validators sign.
+    pub(crate) fn end_epoch(&mut self) {
+        let next = Epoch(self.epoch.0 + 1);
+        let raw = self.sign(TxKind::Call(address_of(&self.sender)), 1, Bytes::new());
+        let set = ValidatorSet { epoch: next, validators: validators(&keys(next)) };
+        self.append(Body::new(vec![raw]).unwrap(), Some(set), None);
+        (self.epoch, self.keys) = (next, keys(next));
     }
 
     /// Appends one batch of a few transactions.
@@ -78,35 +92,49 @@ impl Chain {
             let to = Address::from_slice(&keccak256((number * 10 + i).to_be_bytes())[..20]);
             raw.push(self.sign(TxKind::Call(to), 1_000 + i, Bytes::new()));
         }
-        self.append(Body::new(raw).unwrap())
+        self.append(Body::new(raw).unwrap(), None, None)
+    }
+
+    /// Appends one batch in which a quorum gives somebody money that no transaction gives.
+    pub(crate) fn extend_falsely(&mut self, to: Address) {
+        let raw = self.sign(TxKind::Call(address_of(&self.sender)), 1, Bytes::new());
+        self.append(Body::new(vec![raw]).unwrap(), None, Some(to));
     }
 
     /// Appends one batch that changes few rows, and the same ones every time.
     pub(crate) fn extend_quietly(&mut self) {
         let raw = self.sign(TxKind::Call(address_of(&self.sender)), 1, Bytes::new());
-        self.append(Body::new(vec![raw]).unwrap());
+        self.append(Body::new(vec![raw]).unwrap(), None, None);
     }
 
-    fn append(&mut self, body: Body) -> (slipstream_types::BatchHeader, Certificate) {
+    fn append(
+        &mut self,
+        body: Body,
+        next_validators: Option<ValidatorSet>,
+        gift: Option<Address>,
+    ) -> (slipstream_types::BatchHeader, Certificate) {
         let head = self.store.head().unwrap();
         let transactions = decode_body(&body, self.genesis.chain.chain_id).unwrap();
         let timestamp_ms = head.header.timestamp_ms + 100;
         let proposer = self.genesis.validators[0].fee_recipient;
         let env = BatchEnv::new(&self.genesis.chain, &head.header, timestamp_ms, proposer);
-        let outcome = execute(&self.store.view().unwrap(), &env, &transactions).unwrap();
+        let mut outcome = execute(&self.store.view().unwrap(), &env, &transactions).unwrap();
+        if let Some(to) = gift {
+            outcome.delta = with_gift(&outcome.delta, to);
+        }
         assert!(outcome.receipts.receipts.iter().all(|receipt| receipt.success));
         let speculation = self.store.speculate(&outcome.delta).unwrap();
         let root = speculation.root();
-        let sealed = seal(&head.header, Epoch(0), timestamp_ms, proposer, &body, &outcome, root).unwrap();
+        let sealed = seal(&head.header, self.epoch, timestamp_ms, proposer, &body, &outcome, root).unwrap();
         let mut accumulator = head.accumulator.clone();
         accumulator.append(sealed.header.digest());
         let info = LedgerInfo {
-            epoch: Epoch(0),
+            epoch: self.epoch,
             number: sealed.header.number,
             accumulator_root: accumulator.root(),
             state_root: root,
             timestamp_ms,
-            next_validators: None,
+            next_validators,
         };
         let signatures = (0..3).map(|i| (i, info.sign(&self.keys[usize::from(i)]))).collect();
         let certificate = Certificate { info, signatures: BoundedVec::new(signatures).unwrap() };
@@ -155,6 +183,26 @@ impl Chain {
     pub(crate) fn waypoint(&self, number: u64) -> Waypoint {
         Waypoint::of(&self.store.certificate(BatchNumber(number)).unwrap().unwrap().info)
     }
+}
+
+fn with_gift(delta: &Delta, to: Address) -> Delta {
+    let account = AccountValue { balance: U256::from(1_000_000), ..Default::default() };
+    let gift = DeltaEntry { key: StateKey::Account(to), value: Some(StateValue::Account(account)) };
+    let entries = delta.entries().iter().cloned().chain([gift]).collect();
+    Delta::new(entries, delta.codes().iter().map(|code| code.to_vec()).collect()).unwrap()
+}
+
+/// Of the validators of an epoch.
+fn keys(epoch: Epoch) -> Vec<SecretKey> {
+    (1..=4).map(|i| SecretKey::from_seed([10 * epoch.0 as u8 + i; 32])).collect()
+}
+
+fn validators(keys: &[SecretKey]) -> BoundedVec<Validator, { limits::VALIDATORS_MAX }> {
+    let validator = |key: &SecretKey| Validator {
+        public_key: key.public(),
+        fee_recipient: Address::repeat_byte(key.public().0[0]),
+    };
+    BoundedVec::new(keys.iter().map(validator).collect()).unwrap()
 }
 
 fn address_of(key: &SigningKey) -> Address {

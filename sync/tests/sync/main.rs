@@ -1,8 +1,11 @@
 //! The real follower, server, executor and store over the in-memory network: every mode, and peers that lie.
 #![allow(clippy::unwrap_used)] // a panic is how a test fails
 
+mod audit;
 mod chain;
+mod epochs;
 mod liars;
 mod modes;
+mod range_delta;
 mod retarget;
 mod serving;

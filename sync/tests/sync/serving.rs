@@ -6,13 +6,13 @@ use slipstream_network::MemoryHub;
 use slipstream_storage::{StorageConfig, Store};
 use slipstream_sync::{
     Mode, ServeStatus, SyncConfig, SyncServer,
-    protocol::{Parts, Range, RangeRequest, Request},
+    protocol::{Parts, Range, RangeRequest, Request, Summary},
 };
 use slipstream_types::{BatchNumber, Path, bounded::BoundedVec, codec};
 
 use crate::chain::{Chain, Following, Honest, peer};
 
-async fn ask(server: &SyncServer, request: &Request) -> Result<Vec<u8>, String> {
+pub(crate) async fn ask(server: &SyncServer, request: &Request) -> Result<Vec<u8>, String> {
     let payload = codec::encode("request", request).unwrap();
     server.handle(peer(9), payload).await.map_err(|refusal| refusal.0)
 }
@@ -73,6 +73,29 @@ async fn a_cached_answer_has_the_bytes_of_a_fresh_one() {
     let (hits, misses) = (cached.status().cache_hits, cached.status().cache_misses);
     assert!(ask(&cached, &range(60, 1)).await.is_err());
     assert_eq!((cached.status().cache_hits, cached.status().cache_misses), (hits, misses));
+}
+
+/// Goal: what a snapshot costs stands beside it, so that nobody has to fetch one to learn it.
+#[tokio::test]
+async fn a_summary_tells_how_large_its_snapshots_are() {
+    let chain = Chain::with_accounts(27, 300);
+    let server = SyncServer::new(chain.store.clone());
+    let summary: Summary =
+        codec::decode("summary", &ask(&server, &Request::Summary).await.unwrap(), 1 << 20).unwrap();
+    let numbers: Vec<_> = summary.snapshots.iter().map(|offer| offer.number.0).collect();
+    assert_eq!(numbers, [20, 10]);
+    for offer in &summary.snapshots {
+        let snapshot = chain.store.snapshot(offer.number).unwrap().unwrap();
+        let chunk = snapshot.encoded_chunk(Path::MIN, Path::MAX, 1 << 20).unwrap();
+        assert_eq!(offer.rows, chunk.rows as u64);
+        let share = offer.bytes as f64 / chunk.row_bytes as f64;
+        assert!(
+            (0.75..1.35).contains(&share),
+            "{} bytes are offered, it has {}",
+            offer.bytes,
+            chunk.row_bytes
+        );
+    }
 }
 
 /// Goal: a range whose last batch has no certificate of its own goes out under the latest one, cached or not.

@@ -1,0 +1,276 @@
+//! [`Follower`]: the thin driver that gives the engine a network, a clock, threads and a store.
+//!
+//! One task owns the engine's turn: it hands in what arrives and does what comes out. Requests and jobs run beside it as tasks of
+//! one set, which ends with it; jobs run to their end, as what they write is whole or not there.
+
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
+
+use parking_lot::Mutex;
+use slipstream_executor::{ExecutorConfig, HintsMode};
+use slipstream_network::{PeerId, Protocol, RequestLimits, Transport};
+use slipstream_storage::Store;
+use slipstream_types::{BatchNumber, Digest, Waypoint, codec};
+use tokio::{
+    sync::mpsc,
+    task::{AbortHandle, JoinSet},
+    time::Instant,
+};
+use tokio_util::sync::CancellationToken;
+
+use crate::{
+    SyncConfig, SyncError,
+    engine::{Done, Effect, Engine, JobId, Local, RequestId, Setup},
+    peers::KEY,
+    protocol::{ANSWER_BYTES_MAX, Request},
+    status::SyncStatus,
+    trust::Trust,
+    work::{Alarm, Worker},
+};
+
+/// Broadcasts that wait for the engine; when full the newest is dropped and its batch is fetched.
+const BROADCASTS_MAX: usize = 16;
+/// How often changed scores are written: a crash costs at most what was learned since.
+const SAVE_EVERY: Duration = Duration::from_secs(30);
+
+/// The following side of sync. See the module.
+pub struct Follower {
+    store: Store,
+    transport: Arc<dyn Transport>,
+    worker: Arc<Worker>,
+    engine: Mutex<Engine>,
+    broadcasts: mpsc::Sender<(PeerId, Vec<u8>)>,
+    inbox: tokio::sync::Mutex<mpsc::Receiver<(PeerId, Vec<u8>)>>,
+}
+
+/// What ends beside the loop.
+enum Ended {
+    Request(RequestId, Result<Vec<u8>, slipstream_network::NetworkError>),
+    Job(JobId, Box<Done>, Duration),
+    /// The scores are written, or are not.
+    Saved,
+}
+
+impl Follower {
+    /// A follower of an initialized store.
+    ///
+    /// `patience` is how long a new batch is left to others in this process (a validator's consensus) before the follower
+    /// fetches it; zero for a fullnode.
+    ///
+    /// # Errors
+    /// If the store has no genesis, or passed the waypoint's batch on another ledger.
+    pub fn new(
+        config: SyncConfig,
+        store: Store,
+        transport: Arc<dyn Transport>,
+        executor: ExecutorConfig,
+        waypoint: Option<Waypoint>,
+        patience: Duration,
+    ) -> Result<Arc<Follower>, SyncError> {
+        let seed = Digest::tagged("slipstream/exploration/1", &transport.local().0).0;
+        let seed = seed.iter().fold(0, |seed, byte| u64::rotate_left(seed, 8) ^ u64::from(*byte));
+        let setup = Setup {
+            hints: executor.hints != HintsMode::Off,
+            patience,
+            waypoint: waypoint.map_or(BatchNumber(0), |waypoint| waypoint.number),
+            cores: std::thread::available_parallelism().map_or(1, usize::from),
+            seed,
+        };
+        let worker = Worker::new(store.clone(), &config, executor, waypoint, seed)?;
+        let local = Local {
+            genesis: store.header(BatchNumber(0))?.map_or(Digest::ZERO, |header| header.digest()),
+            head: store.head()?.header.number,
+            begun: store.recorded_restore()?.map(|target| target.header.number),
+            trust: Trust::of(&store)?,
+            alarm: Alarm::stored(&store)?,
+        };
+        let scores = store.record(KEY)?;
+        let engine = Engine::new(config, &setup, local, scores.as_deref(), Instant::now());
+        let (broadcasts, inbox) = mpsc::channel(BROADCASTS_MAX);
+        Ok(Arc::new(Follower {
+            store,
+            transport,
+            worker: Arc::new(worker),
+            engine: Mutex::new(engine),
+            broadcasts,
+            inbox: tokio::sync::Mutex::new(inbox),
+        }))
+    }
+
+    /// Takes a broadcast. When too many wait it is dropped, and its batch is fetched later.
+    pub async fn on_broadcast(&self, peer: PeerId, payload: Vec<u8>) {
+        if self.broadcasts.try_send((peer, payload)).is_err() {
+            tracing::debug!(peer = %peer.short(), "an announcement was dropped: too many wait");
+        }
+    }
+
+    /// What the daemon is doing.
+    pub fn status(&self) -> SyncStatus {
+        self.engine.lock().status(Instant::now())
+    }
+
+    /// Follows until `shutdown`; then ends after the jobs that are under way.
+    ///
+    /// # Errors
+    /// Only what no other peer can mend: a failed store, a divergence, a wrong waypoint.
+    pub async fn run(self: Arc<Self>, shutdown: CancellationToken) -> Result<(), SyncError> {
+        let mut driver = Driver { follower: &self, beside: JoinSet::new(), requests: BTreeMap::new() };
+        let done = tokio::select! {
+            () = shutdown.cancelled() => Ok(()),
+            done = driver.drive() => done,
+        };
+        let ended = driver.end().await;
+        self.save_scores_now().await;
+        done.and(ended)
+    }
+
+    async fn save_scores_now(&self) {
+        let record = self.engine.lock().save_scores(Instant::now());
+        let Some(record) = record else { return };
+        let store = self.store.clone();
+        let write = move || write_scores(&store, record);
+        if let Err(error) = tokio::task::spawn_blocking(write).await {
+            tracing::warn!(%error, "peer scores were not written");
+        }
+    }
+}
+
+/// Scores are advice: that they cannot be written is logged and stops nothing.
+fn write_scores(store: &Store, record: Result<Vec<u8>, slipstream_types::CodecError>) {
+    let written = match record {
+        Ok(record) => store.put_record(KEY, &record).map_err(|error| error.to_string()),
+        Err(error) => Err(error.to_string()),
+    };
+    if let Err(error) = written {
+        tracing::warn!(%error, "peer scores were not written; a restart measures peers anew");
+    }
+}
+
+/// One run of a follower.
+struct Driver<'a> {
+    follower: &'a Follower,
+    beside: JoinSet<Ended>,
+    requests: BTreeMap<RequestId, AbortHandle>,
+}
+
+impl Driver<'_> {
+    async fn drive(&mut self) -> Result<(), SyncError> {
+        let follower = self.follower;
+        let mut inbox = follower.inbox.lock().await;
+        let mut head = follower.store.watch_head();
+        let mut connected = Vec::new();
+        let mut save_at = Instant::now() + SAVE_EVERY;
+        loop {
+            let now = Instant::now();
+            let peers = follower.transport.peers();
+            if peers != connected {
+                follower.engine.lock().handle_peers(&peers, now);
+                connected = peers;
+            }
+            if now >= save_at {
+                self.save_scores(now);
+                save_at = now + SAVE_EVERY;
+            }
+            self.act();
+            let timeout = follower.engine.lock().poll_timeout(now);
+            tokio::select! {
+                Some(ended) = self.beside.join_next() => match ended {
+                    Ok(ended) => self.take(ended)?,
+                    // A request that was given up.
+                    Err(error) if error.is_cancelled() => {}
+                    Err(error) => return Err(SyncError::Worker(error.to_string())),
+                },
+                Some((peer, payload)) = inbox.recv() => {
+                    follower.engine.lock().handle_broadcast(peer, payload, Instant::now());
+                }
+                Ok(()) = head.changed() => {
+                    let number = *head.borrow_and_update();
+                    follower.engine.lock().handle_head(number, Instant::now());
+                }
+                () = tokio::time::sleep_until(timeout) => {
+                    follower.engine.lock().handle_timeout(Instant::now());
+                }
+            }
+        }
+    }
+
+    fn take(&mut self, ended: Ended) -> Result<(), SyncError> {
+        let now = Instant::now();
+        let mut engine = self.follower.engine.lock();
+        match ended {
+            Ended::Request(id, answer) => {
+                self.requests.remove(&id);
+                engine.handle_answer(id, answer, now);
+            }
+            Ended::Job(id, done, took) => {
+                engine.handle_done(id, *done, took, now)?;
+            }
+            Ended::Saved => {}
+        }
+        Ok(())
+    }
+
+    /// Does what the engine asks for.
+    fn act(&mut self) {
+        loop {
+            let effect = self.follower.engine.lock().poll_effect();
+            let Some(effect) = effect else { return };
+            match effect {
+                Effect::Send { id, peer, request, deadline } => self.send(id, peer, &request, deadline),
+                Effect::Cancel { id } => {
+                    if let Some(request) = self.requests.remove(&id) {
+                        request.abort();
+                    }
+                }
+                Effect::Run { id, job } => {
+                    let worker = Arc::clone(&self.follower.worker);
+                    self.beside.spawn_blocking(move || {
+                        let began = Instant::now();
+                        let done = worker.run(job);
+                        Ended::Job(id, Box::new(done), began.elapsed())
+                    });
+                }
+                Effect::Ban { peer, reason, duration } => {
+                    self.follower.transport.ban(peer, &reason, duration);
+                }
+                Effect::Relay { payload, except } => self.follower.transport.broadcast(payload, Some(except)),
+            }
+        }
+    }
+
+    /// Gives up the requests and waits for the jobs.
+    async fn end(&mut self) -> Result<(), SyncError> {
+        for request in std::mem::take(&mut self.requests).into_values() {
+            request.abort();
+        }
+        let mut done = Ok(());
+        while let Some(ended) = self.beside.join_next().await {
+            match ended {
+                Ok(ended @ Ended::Job(..)) => done = done.and(self.take(ended)),
+                Err(error) if error.is_panic() => done = Err(SyncError::Worker(error.to_string())),
+                _ => {}
+            }
+        }
+        done
+    }
+
+    fn send(&mut self, id: RequestId, peer: PeerId, request: &Request, deadline: Duration) {
+        let transport = Arc::clone(&self.follower.transport);
+        let limits = RequestLimits { deadline, response_bytes_max: ANSWER_BYTES_MAX };
+        let payload = codec::encode("sync request", request).expect("requests are within their bounds");
+        let asked = self.beside.spawn(async move {
+            Ended::Request(id, transport.request(peer, Protocol::SYNC, payload, limits).await)
+        });
+        self.requests.insert(id, asked);
+    }
+
+    fn save_scores(&mut self, now: Instant) {
+        let record = self.follower.engine.lock().save_scores(now);
+        if let Some(record) = record {
+            let store = self.follower.store.clone();
+            self.beside.spawn_blocking(move || {
+                write_scores(&store, record);
+                Ended::Saved
+            });
+        }
+    }
+}

@@ -1,0 +1,244 @@
+//! What peers answered: checked here if that is cheap, by the worker otherwise.
+
+use std::{collections::VecDeque, sync::Arc};
+
+use slipstream_network::{NetworkError, PeerId};
+use slipstream_types::{BatchHeader, BatchNumber, codec};
+use tokio::time::Instant;
+
+use super::{
+    Engine,
+    effect::{Job, RequestId},
+    jobs::Task,
+    streams::{About, Flight, Key},
+};
+use crate::{
+    error::Fault,
+    plan::price::Sizes,
+    protocol::{ANSWER_BYTES_MAX, EpochEnds, Headers, RangeRequest, Request, Summary},
+    verify::{self, Violation},
+};
+
+/// Range answers that are checked at once: each uses all cores for its digests, so that more would only take memory.
+const CHECKS_MAX: usize = 2;
+
+/// Range answers between the network and their check.
+#[derive(Debug, Default)]
+pub(super) struct Checking {
+    waiting: VecDeque<Arrived>,
+    running: usize,
+    /// Ranges that are waiting or being checked.
+    keys: Vec<Key>,
+}
+
+#[derive(Debug)]
+struct Arrived {
+    first: BatchNumber,
+    flight: Flight,
+    at: Instant,
+    answer: Vec<u8>,
+    request: RangeRequest,
+}
+
+impl Checking {
+    pub(super) fn has(&self, key: &Key) -> bool {
+        self.keys.contains(key)
+    }
+
+    /// Bytes that wait.
+    pub(super) fn bytes(&self) -> u64 {
+        self.waiting.iter().map(|arrived| arrived.answer.len() as u64).sum()
+    }
+
+    /// A check is over.
+    pub(super) fn done(&mut self, key: &Key) {
+        self.running = self.running.saturating_sub(1);
+        if let Some(place) = self.keys.iter().position(|other| other == key) {
+            self.keys.swap_remove(place);
+        }
+    }
+}
+
+impl Engine {
+    pub(super) fn answered(&mut self, id: RequestId, answer: Result<Vec<u8>, NetworkError>, now: Instant) {
+        let Some(flight) = self.streams.land(id) else { return };
+        let what = describe(&flight);
+        let answer = match answer {
+            Ok(answer) => answer,
+            Err(error) => return self.punish(flight.peer, &what, &Fault::Network(error), now),
+        };
+        let taken = match flight.about {
+            About::Summary => self.take_summary(flight.peer, &answer, now),
+            About::Epochs => self.take_epochs(flight.peer, &answer, now),
+            About::Wanted(key) => self.take(key, &flight, answer, now),
+        };
+        if let Err(fault) = taken {
+            self.punish(flight.peer, &what, &fault, now);
+        }
+    }
+
+    fn take_summary(&mut self, peer: PeerId, answer: &[u8], now: Instant) -> Result<(), Fault> {
+        let summary: Summary = codec::decode("summary", answer, ANSWER_BYTES_MAX)?;
+        if summary.genesis != self.genesis {
+            return Err(Violation::WrongChain { found: summary.genesis, expected: self.genesis }.into());
+        }
+        if let Some(certificate) = &summary.head {
+            if certificate.info.epoch > self.trust.epoch() {
+                self.unproven.insert(peer, summary);
+                return Ok(());
+            }
+            self.trust.verify(certificate)?;
+        }
+        self.book.summarize(peer, now, summary);
+        Ok(())
+    }
+
+    /// Epochs are followed certificate by certificate; whatever is learned stays true whoever sent it.
+    fn take_epochs(&mut self, peer: PeerId, answer: &[u8], now: Instant) -> Result<(), Fault> {
+        let ends: EpochEnds = codec::decode("epoch ends", answer, ANSWER_BYTES_MAX)?;
+        let ends = ends.certificates.into_inner();
+        let known = self.trust.epoch();
+        let mut trust = (*self.trust).clone();
+        let learned = trust.learn(&ends);
+        if trust.epoch() > known {
+            self.trust = Arc::new(trust);
+            self.run(Task::Keep, Job::KeepEpochs(ends));
+        }
+        learned.map_err(Fault::from)?;
+        let Some(summary) = self.unproven.remove(&peer) else { return Ok(()) };
+        let claimed = summary.head.as_ref().map(|certificate| certificate.info.epoch);
+        if self.trust.epoch() > known && claimed.is_some_and(|epoch| epoch > self.trust.epoch()) {
+            // One answer does not hold all of the way.
+            self.unproven.insert(peer, summary);
+            self.heard.insert(peer);
+            return Ok(());
+        }
+        if let Some(certificate) = &summary.head {
+            self.trust.verify(certificate)?;
+        }
+        self.book.summarize(peer, now, summary);
+        Ok(())
+    }
+
+    fn take(&mut self, key: Key, flight: &Flight, answer: Vec<u8>, now: Instant) -> Result<(), Fault> {
+        let Some(wanted) = self.streams.get(&key) else { return Ok(()) };
+        let request = wanted.request.clone();
+        match (key, &mut self.restore) {
+            (Key::Survey, _) => self.take_survey(&request, &answer),
+            (Key::Range(first), _) => {
+                let Request::Range(request) = request else { return Ok(()) };
+                // Another peer's answer is being checked; this one is not needed unless that one is wrong.
+                if !self.checking.has(&key) {
+                    self.checking.keys.push(key);
+                    let flight = flight.clone();
+                    self.checking.waiting.push_back(Arrived { first, flight, at: now, answer, request });
+                }
+                Ok(())
+            }
+            (Key::Offer, Some(restore)) => {
+                let len = answer.len();
+                restore.offered(&answer, &self.trust)?;
+                self.settle(&key, now);
+                self.credit(flight, now, now, len);
+                Ok(())
+            }
+            (Key::Headers, Some(restore)) => {
+                let job = restore.headers(&answer)?;
+                self.settle(&key, now);
+                self.credit(flight, now, now, answer.len());
+                if let Some(job) = job {
+                    self.run(Task::Restore { from: None, key, request }, job);
+                }
+                Ok(())
+            }
+            (Key::Siblings(_), Some(restore)) => {
+                if let Some(job) = restore.siblings(&request, answer, flight.peer) {
+                    self.run(Task::of_restore(flight, now, 0, key, request), job);
+                }
+                Ok(())
+            }
+            (Key::Chunk(first), Some(restore)) => {
+                let len = answer.len();
+                if let Some(job) = restore.chunk(first, &request, answer) {
+                    self.run(Task::of_restore(flight, now, len, key, request), job);
+                }
+                Ok(())
+            }
+            (Key::Codes, Some(_)) => {
+                let Request::Codes { hashes, .. } = &request else { return Ok(()) };
+                let (len, hashes) = (answer.len(), hashes.to_vec());
+                let job = Job::Restore(super::RestoreJob::Codes { answer, hashes });
+                self.run(Task::of_restore(flight, now, len, key, request), job);
+                Ok(())
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// The sizes of the last batches, for the first plan.
+    fn take_survey(&mut self, request: &Request, answer: &[u8]) -> Result<(), Fault> {
+        let Request::Headers { first, last } = *request else { return Ok(()) };
+        let headers: Headers = codec::decode("headers", answer, ANSWER_BYTES_MAX)?;
+        if let Some((certificate, _)) = self.survey.as_ref().filter(|(it, _)| it.info.number == last) {
+            verify::headers(&headers, first, certificate)?;
+            let count = headers.headers.len().max(1) as f64;
+            let average = |field: fn(&BatchHeader) -> u32| {
+                headers.headers.iter().map(|header| f64::from(field(header))).sum::<f64>() / count
+            };
+            let (transactions, body) = (average(|it| it.tx_count), average(|it| it.tx_bytes));
+            self.sizes.get_or_insert(Sizes::of_header(transactions, body, average(|it| it.delta_bytes)));
+        }
+        self.emit(|engine, effects| engine.streams.settle(&Key::Survey, effects));
+        Ok(())
+    }
+
+    /// Hands the next answers to the worker.
+    pub(super) fn start_checks(&mut self) {
+        while self.checking.running < CHECKS_MAX {
+            let Some(arrived) = self.checking.waiting.pop_front() else { return };
+            let Arrived { first, flight, at, answer, request } = arrived;
+            self.checking.running += 1;
+            let due = flight.head.0.saturating_sub(request.first.0).saturating_add(1);
+            let trust = Arc::clone(&self.trust);
+            self.run(Task::Check { first, flight, at }, Job::CheckRange { answer, request, due, trust });
+        }
+    }
+
+    /// What was wanted is here. Who was late with it hears of it in its score.
+    pub(super) fn settle(&mut self, key: &Key, now: Instant) {
+        let late = self.emit(|engine, effects| engine.streams.settle(key, effects));
+        for peer in late {
+            self.book.overtaken(&peer, now);
+        }
+    }
+
+    /// Credit, given only after the proofs were checked.
+    pub(super) fn credit(&mut self, flight: &Flight, arrived: Instant, now: Instant, bytes: usize) {
+        let took = arrived.saturating_duration_since(flight.sent.at);
+        self.book.credit(&flight.peer, now, bytes, took);
+        self.streams.links.delivered(&flight.peer, now, arrived, &flight.sent, bytes);
+        self.stages.worked(super::Stage::Fetch, now, took, bytes as u64);
+        self.counters.bytes_received += bytes as u64;
+    }
+}
+
+fn describe(flight: &Flight) -> String {
+    match flight.about {
+        About::Summary => "summary".into(),
+        About::Epochs => "epoch ends".into(),
+        About::Wanted(key) => describe_key(&key),
+    }
+}
+
+/// What a key asks for, for reasons.
+pub(super) fn describe_key(key: &Key) -> String {
+    match key {
+        Key::Survey => "headers".into(),
+        Key::Offer => "snapshot offer".into(),
+        Key::Headers => "snapshot headers".into(),
+        Key::Range(first) => format!("batches from {first} on"),
+        Key::Siblings(_) => "range proof".into(),
+        Key::Chunk(_) => "state chunk".into(),
+        Key::Codes => "contract code".into(),
+    }
+}

@@ -1,0 +1,265 @@
+//! [`Bootstrap`]: a snapshot is restored from all peers that serve it.
+//!
+//! ```text
+//!  Offer ─▶ Headers ─▶ Begin ─▶ rows (siblings of older rows, chunks; then code) ─▶ Finish
+//! ```
+//! What is restored survives a crash and a change of the target; what is missing is what the worker says after every job.
+
+use std::{collections::BTreeSet, time::Duration};
+
+use slipstream_storage::{RestoreTarget, Span};
+use slipstream_types::{BatchHeader, BatchNumber, Certificate, Path, bounded::BoundedVec, codec};
+use tokio::time::Instant;
+
+use super::{
+    effect::{Effect, Job, RestoreJob},
+    streams::{Key, Needs, Streams},
+};
+use crate::{
+    error::Fault,
+    protocol::{ANSWER_BYTES_MAX, Headers, Offer, RangeDeltaRequest, Request},
+    status::SnapshotStatus,
+    trust::Trust,
+    verify,
+    work::{CHUNK_BYTES, Progress},
+};
+
+/// Headers fetched with a snapshot: BLOCKHASH reaches back this far.
+const TAIL_HEADERS: u64 = 256;
+/// Ranges fetched at the same time: bounds the memory for chunks to some 60 MiB, and hides the round trips.
+const RANGES_AT_ONCE: usize = 16;
+
+/// A restore under way.
+#[derive(Debug)]
+pub(super) struct Bootstrap {
+    number: BatchNumber,
+    /// By what changed after a batch, up to the head; else by all rows.
+    net: Option<Net>,
+    stage: Stage,
+    /// Ranges whose answer is with the worker.
+    adding: BTreeSet<Path>,
+    is_comparing: bool,
+    progress: Option<Progress>,
+    began: Instant,
+    /// Share that was done when it began: a resumed one did not get it at this rate.
+    share_before: Option<f64>,
+}
+
+/// A restore by the net change.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Net {
+    /// The batch after which changes are asked for; at or below the head.
+    pub(super) base: BatchNumber,
+    /// The node's head.
+    pub(super) head: BatchNumber,
+}
+
+#[derive(Debug)]
+enum Stage {
+    Offer,
+    Headers(Box<Offer>),
+    /// A job of the worker is all that is waited for.
+    Busy,
+    Rows,
+}
+
+impl Bootstrap {
+    pub(super) fn new(number: BatchNumber, net: Option<Net>, now: Instant) -> Bootstrap {
+        Bootstrap {
+            number,
+            net,
+            stage: Stage::Offer,
+            adding: BTreeSet::new(),
+            is_comparing: false,
+            progress: None,
+            began: now,
+            share_before: None,
+        }
+    }
+
+    pub(super) fn number(&self) -> BatchNumber {
+        self.number
+    }
+
+    /// If it takes what changed since the head, and not all rows.
+    pub(super) fn net(&self) -> Option<Net> {
+        self.net
+    }
+
+    /// The first header that is fetched with it.
+    fn first_header(&self) -> BatchNumber {
+        match self.net {
+            Some(Net { head, .. }) => head.next(),
+            None => BatchNumber(self.number.0.saturating_sub(TAIL_HEADERS - 1)),
+        }
+    }
+
+    /// Whether a key is its own, so that it goes when the restore does.
+    pub(super) fn owns(key: &Key) -> bool {
+        matches!(key, Key::Offer | Key::Headers | Key::Siblings(_) | Key::Chunk(_) | Key::Codes)
+    }
+
+    /// Whether an answer of this key is with the worker.
+    pub(super) fn is_checking(&self, key: &Key) -> bool {
+        match key {
+            Key::Chunk(first) => self.adding.contains(first),
+            Key::Siblings(_) => self.is_comparing,
+            _ => false,
+        }
+    }
+
+    /// Wants what is missing; the job to finish when nothing is.
+    pub(super) fn advance(&mut self, streams: &mut Streams) -> Option<Job> {
+        let number = self.number;
+        let needs = match self.net {
+            Some(Net { base, .. }) => Needs::Net(base, number),
+            None => Needs::Snapshot(number),
+        };
+        match &self.stage {
+            Stage::Offer => streams.want(Key::Offer, Request::Offer { number }, needs, 4_096),
+            Stage::Headers(offer) => {
+                let last = offer.certificate.info.number;
+                let first = self.first_header();
+                let bytes = (last.0 - first.0 + 1) * 400;
+                streams.want(Key::Headers, Request::Headers { first, last }, needs, bytes);
+            }
+            Stage::Busy => {}
+            Stage::Rows => return self.want_rows(streams, needs),
+        }
+        None
+    }
+
+    fn want_rows(&mut self, streams: &mut Streams, needs: Needs) -> Option<Job> {
+        let number = self.number;
+        let progress = self.progress.as_ref()?;
+        if progress.is_complete() {
+            if !self.adding.is_empty() || self.is_comparing {
+                return None;
+            }
+            self.stage = Stage::Busy;
+            return Some(Job::Restore(RestoreJob::Finish));
+        }
+        if let Some(Span { first, last }) = progress.older.filter(|_| !self.is_comparing) {
+            streams.want(Key::Siblings(first), Request::RangeProof { number, first, last }, needs, 4_096);
+        }
+        let open = streams.keys().filter(|key| matches!(key, Key::Chunk(_))).count() + self.adding.len();
+        let mut room = RANGES_AT_ONCE.saturating_sub(open);
+        for Span { first, last } in &progress.spans {
+            let key = Key::Chunk(*first);
+            if room == 0 || self.adding.contains(first) || streams.is_wanted(&key) {
+                continue;
+            }
+            let (first, last, bytes_max) = (*first, *last, CHUNK_BYTES);
+            let request = match self.net {
+                Some(Net { base: from, .. }) => {
+                    Request::RangeDelta(RangeDeltaRequest { from, to: number, first, last, bytes_max })
+                }
+                None => Request::Chunk { number, first, last, bytes_max },
+            };
+            streams.want(key, request, needs, CHUNK_BYTES.into());
+            room -= 1;
+        }
+        if !progress.codes.is_empty()
+            && let Ok(hashes) = BoundedVec::new(progress.codes.clone())
+        {
+            let bytes = progress.codes.len() as u64 * 8_192;
+            streams.want(Key::Codes, Request::Codes { number, hashes }, needs, bytes);
+        }
+        None
+    }
+
+    /// Takes in an offer.
+    pub(super) fn offered(&mut self, answer: &[u8], trust: &Trust) -> Result<(), Fault> {
+        let offer: Offer = codec::decode("snapshot offer", answer, ANSWER_BYTES_MAX)?;
+        verify::offer(&offer, self.number, trust)?;
+        self.stage = Stage::Headers(Box::new(offer));
+        Ok(())
+    }
+
+    /// Takes in headers; the job that begins the restore. The accumulator proves every field of the header; the certificate alone
+    /// repeats only a few.
+    pub(super) fn headers(&mut self, answer: &[u8]) -> Result<Option<Job>, Fault> {
+        let Stage::Headers(offer) = &self.stage else { return Ok(None) };
+        let headers: Headers = codec::decode("headers", answer, ANSWER_BYTES_MAX)?;
+        let certificate: Certificate = offer.certificate.clone();
+        verify::headers(&headers, self.first_header(), &certificate)?;
+        let header: Option<BatchHeader> = headers.headers.last().cloned();
+        let Some(header) = header else { return Ok(None) };
+        self.stage = Stage::Busy;
+        let target = Box::new(RestoreTarget { header, certificate });
+        let (headers, net) = (Box::new(headers), self.net.is_some());
+        Ok(Some(Job::Restore(RestoreJob::Begin { target, headers, net })))
+    }
+
+    /// The job for rows that came.
+    pub(super) fn chunk(&mut self, first: Path, request: &Request, answer: Vec<u8>) -> Option<Job> {
+        let request = request.clone();
+        self.adding.insert(first).then(|| Job::Restore(RestoreJob::Chunk { answer, request }))
+    }
+
+    /// The job for siblings that came.
+    pub(super) fn siblings(
+        &mut self,
+        request: &Request,
+        answer: Vec<u8>,
+        from: slipstream_network::PeerId,
+    ) -> Option<Job> {
+        let Request::RangeProof { first, last, .. } = *request else { return None };
+        if self.is_comparing {
+            return None;
+        }
+        self.is_comparing = true;
+        Some(Job::Restore(RestoreJob::Siblings { answer, span: Span { first, last }, from }))
+    }
+
+    /// A chunk is with the store, or was wrong.
+    pub(super) fn added(&mut self, first: &Path) {
+        self.adding.remove(first);
+    }
+
+    /// Siblings are compared, or were wrong.
+    pub(super) fn compared(&mut self) {
+        self.is_comparing = false;
+    }
+
+    /// The worker says what is missing now.
+    pub(super) fn progressed(
+        &mut self,
+        progress: Option<Progress>,
+        streams: &mut Streams,
+        effects: &mut Vec<Effect>,
+    ) {
+        let seen = self.progress.as_ref().map_or(0, |progress| progress.sequence);
+        let Some(progress) = progress.filter(|progress| progress.sequence > seen) else { return };
+        self.share_before.get_or_insert(progress.share);
+        self.stage = Stage::Rows;
+        // A range that was cut, or filled by a longer chunk, is not wanted as it was.
+        let wanted = |path: &Path| progress.spans.iter().any(|span| span.first == *path);
+        streams.drop_all(|key| matches!(key, Key::Chunk(path) if !wanted(path)), effects);
+        self.progress = Some(progress);
+    }
+
+    /// For operators.
+    pub(super) fn status(&self, now: Instant) -> Option<SnapshotStatus> {
+        let progress = self.progress.as_ref()?;
+        let elapsed = now.saturating_duration_since(self.began).as_secs_f64().max(1e-3);
+        let done = progress.share - self.share_before.unwrap_or_default();
+        let rows_total = if progress.share > 0.001 { progress.rows as f64 / progress.share } else { 0.0 };
+        let left = if done > 0.0 { elapsed * (1.0 - progress.share) / done } else { f64::INFINITY };
+        Some(SnapshotStatus {
+            number: progress.number,
+            rows: progress.rows,
+            rows_total: rows_total as u64,
+            share: progress.share,
+            rows_per_second: rows_total * done / elapsed,
+            eta_seconds: left.is_finite().then_some(left),
+            rows_kept: progress.kept.0,
+            bytes_kept: progress.kept.1,
+        })
+    }
+
+    /// How long it has been under way.
+    pub(super) fn age(&self, now: Instant) -> Duration {
+        now.saturating_duration_since(self.began)
+    }
+}

@@ -1,0 +1,207 @@
+//! [`Links`]: how much may be under way to each peer, by what it delivers.
+//!
+//! A window is twice the bandwidth-delay product: the rate is the best of the last ten seconds, the delay the shortest answer of
+//! the last minute. While a window is full it grows with every answer, as each then delivers more in the same time; so it
+//! doubles per round trip until the peer, the link, or this node is the limit. Source: BBR (Cardwell et al., 2016), at the
+//! grain of requests.
+
+use std::{
+    collections::{BTreeMap, VecDeque},
+    time::Duration,
+};
+
+use slipstream_network::PeerId;
+use tokio::time::Instant;
+
+/// Before anything is measured. Two requests of a slow peer, or the first round trip of a fast one.
+const WINDOW_FIRST: f64 = 1e6;
+/// No peer gets more, whatever it delivers: what is asked of it is lost for a while when it fails.
+const WINDOW_MAX: f64 = 32e6;
+/// Least, so that small answers overlap.
+const WINDOW_MIN: f64 = 256e3;
+/// A rate is forgotten after this.
+const RATE_AGE: Duration = Duration::from_secs(10);
+/// A delay is forgotten after this.
+const DELAY_AGE: Duration = Duration::from_secs(60);
+/// What a peer is thought to deliver while nobody knows.
+pub(super) const RATE_UNKNOWN: f64 = 2e6;
+/// And how soon it is thought to answer.
+const DELAY_UNKNOWN: Duration = Duration::from_millis(200);
+/// Samples of a kind.
+const SAMPLES: usize = 64;
+
+/// All peers.
+#[derive(Debug, Default)]
+pub(super) struct Links(BTreeMap<PeerId, Link>);
+
+/// One peer.
+#[derive(Debug, Default)]
+struct Link {
+    /// Bytes that were asked for and did not come, as estimated when they were asked for.
+    in_flight: u64,
+    requests: usize,
+    /// Bytes that ever came.
+    delivered: u64,
+    rates: VecDeque<(Instant, f64)>,
+    delays: VecDeque<(Instant, Duration)>,
+    /// Requests that were given to another peer as well and are still open.
+    overdue: usize,
+}
+
+/// What is noted of a request when it is sent.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Sent {
+    pub(super) at: Instant,
+    bytes: u64,
+    delivered: u64,
+}
+
+impl Links {
+    /// Notes a request of so many expected bytes.
+    pub(super) fn send(&mut self, peer: PeerId, now: Instant, bytes: u64) -> Sent {
+        let link = self.0.entry(peer).or_default();
+        link.in_flight += bytes;
+        link.requests += 1;
+        Sent { at: now, bytes, delivered: link.delivered }
+    }
+
+    /// Notes that a request is over, whatever came of it.
+    pub(super) fn end(&mut self, peer: &PeerId, sent: &Sent, was_overdue: bool) {
+        let Some(link) = self.0.get_mut(peer) else { return };
+        link.in_flight = link.in_flight.saturating_sub(sent.bytes);
+        link.requests = link.requests.saturating_sub(1);
+        link.overdue = link.overdue.saturating_sub(usize::from(was_overdue));
+        if link.requests == 0 {
+            // Whatever an estimate got wrong does not stay.
+            (link.in_flight, link.overdue) = (0, 0);
+        }
+    }
+
+    /// Notes an answer that passed its checks.
+    pub(super) fn delivered(
+        &mut self,
+        peer: &PeerId,
+        now: Instant,
+        arrived: Instant,
+        sent: &Sent,
+        bytes: usize,
+    ) {
+        let Some(link) = self.0.get_mut(peer) else { return };
+        let took = arrived.saturating_duration_since(sent.at).max(Duration::from_micros(100));
+        link.delivered += bytes as u64;
+        let rate = (link.delivered - sent.delivered) as f64 / took.as_secs_f64();
+        push(&mut link.rates, now, RATE_AGE, rate);
+        push(&mut link.delays, now, DELAY_AGE, took);
+    }
+
+    /// Notes that a request takes too long.
+    pub(super) fn overdue(&mut self, peer: &PeerId) {
+        if let Some(link) = self.0.get_mut(peer) {
+            link.overdue += 1;
+        }
+    }
+
+    /// Forgets peers that are gone and have nothing open.
+    pub(super) fn retain(&mut self, keep: impl Fn(&PeerId) -> bool) {
+        self.0.retain(|peer, link| link.requests > 0 || keep(peer));
+    }
+
+    /// Whether another request of so many bytes may go to a peer now. A peer that owes an answer for too long gets none.
+    pub(super) fn has_room(&self, peer: &PeerId, bytes: u64) -> bool {
+        match self.0.get(peer) {
+            None => true,
+            Some(link) if link.overdue > 0 => false,
+            Some(link) => link.requests == 0 || (link.in_flight + bytes) as f64 <= link.window(),
+        }
+    }
+
+    /// When an answer of so many bytes would be here, were it asked for now.
+    pub(super) fn expected(&self, peer: &PeerId, bytes: u64) -> Duration {
+        let Some(link) = self.0.get(peer) else {
+            return DELAY_UNKNOWN + Duration::from_secs_f64(bytes as f64 / RATE_UNKNOWN);
+        };
+        let rate = link.rate().unwrap_or(RATE_UNKNOWN);
+        let waiting = (link.in_flight + bytes) as f64 / rate.max(1e3);
+        link.delay().unwrap_or(DELAY_UNKNOWN) + Duration::from_secs_f64(waiting.min(600.0))
+    }
+
+    /// Bytes a second that a peer was seen to deliver at best.
+    pub(super) fn rate(&self, peer: &PeerId) -> Option<f64> {
+        self.0.get(peer).and_then(Link::rate)
+    }
+}
+
+impl Link {
+    fn rate(&self) -> Option<f64> {
+        self.rates.iter().map(|(_, rate)| *rate).max_by(f64::total_cmp)
+    }
+
+    fn delay(&self) -> Option<Duration> {
+        self.delays.iter().map(|(_, delay)| *delay).min()
+    }
+
+    fn window(&self) -> f64 {
+        match (self.rate(), self.delay()) {
+            (Some(rate), Some(delay)) => (2.0 * rate * delay.as_secs_f64()).clamp(WINDOW_MIN, WINDOW_MAX),
+            _ => WINDOW_FIRST,
+        }
+    }
+}
+
+fn push<T>(samples: &mut VecDeque<(Instant, T)>, now: Instant, age: Duration, sample: T) {
+    while samples.len() >= SAMPLES
+        || samples.front().is_some_and(|(at, _)| now.saturating_duration_since(*at) > age)
+    {
+        samples.pop_front();
+    }
+    samples.push_back((now, sample));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn peer() -> PeerId {
+        slipstream_types::PublicKey([7; 32])
+    }
+
+    /// Goal: the window finds the bandwidth of a link of 100 MB/s and 150 ms within some round trips.
+    #[test]
+    fn windows_grow_to_the_bandwidth_delay_product() {
+        let mut links = Links::default();
+        let (chunk, delay, bandwidth) = (500_000u64, 0.150, 100e6);
+        let start = Instant::now();
+        let mut now = start;
+        let mut free_at = start;
+        let mut under_way: VecDeque<(Instant, Sent)> = VecDeque::new();
+        let mut bytes = 0;
+        while now < start + Duration::from_secs(3) {
+            while links.has_room(&peer(), chunk) {
+                let sent = links.send(peer(), now, chunk);
+                let begins = free_at.max(now + Duration::from_secs_f64(delay));
+                free_at = begins + Duration::from_secs_f64(chunk as f64 / bandwidth);
+                under_way.push_back((free_at, sent));
+            }
+            let (at, sent) = under_way.pop_front().unwrap();
+            now = at;
+            links.end(&peer(), &sent, false);
+            links.delivered(&peer(), now, now, &sent, chunk as usize);
+            bytes += chunk;
+        }
+        let share = bytes as f64 / (bandwidth * 3.0);
+        assert!((0.6..=1.0).contains(&share), "{share}");
+        assert!(links.rate(&peer()).unwrap() <= bandwidth * 1.05);
+    }
+
+    #[test]
+    fn a_peer_that_owes_an_answer_gets_no_other_request() {
+        let mut links = Links::default();
+        let now = Instant::now();
+        let sent = links.send(peer(), now, 10);
+        assert!(links.has_room(&peer(), 10));
+        links.overdue(&peer());
+        assert!(!links.has_room(&peer(), 10));
+        links.end(&peer(), &sent, true);
+        assert!(links.has_room(&peer(), 10));
+    }
+}

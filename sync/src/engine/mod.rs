@@ -1,0 +1,278 @@
+//! [`Engine`]: the sync daemon's decisions, without I/O, threads or clock.
+//!
+//! Events go in by `handle_…(event, now)`; what is to be done comes out of [`Engine::poll_effect`], and when it wants to be called next
+//! out of [`Engine::poll_timeout`]. So the engine that ships is the one that runs in simulation, and the same events give the
+//! same decisions.
+//!
+//! ```text
+//!            answers ─────────────▶ Streams ─ request ─▶ Effect::Send
+//!  events ─▶ announcements ─▶ turn: plan ─▶ Tail (ranges) or Bootstrap (snapshot) ─ job ─▶ Effect::Run ─▶ Worker
+//!            done jobs ─────▶ PeerBook, Stages ◀── what it cost ────────────────────────────────┘
+//! ```
+//!
+//! Bounds: ranges under way by [`SyncConfig::buffer_mib`] and [`tail`]'s limits, chunks and announcements by number, requests
+//! per peer by its window.
+
+mod answers;
+mod bootstrap;
+mod effect;
+mod head;
+mod jobs;
+mod links;
+mod report;
+mod stages;
+mod streams;
+mod tail;
+mod turn;
+
+use std::{
+    collections::{BTreeMap, BTreeSet, VecDeque},
+    sync::Arc,
+    time::Duration,
+};
+
+use slipstream_network::{NetworkError, PeerId};
+use slipstream_types::{BatchNumber, Certificate, CodecError, Digest};
+use tokio::time::Instant;
+
+use self::{
+    answers::Checking, bootstrap::Bootstrap, head::Announcements, jobs::Task, stages::Stages,
+    streams::Streams, tail::Tail,
+};
+pub use self::{
+    effect::{Done, Effect, Job, JobId, Local, RequestId, RestoreJob},
+    stages::{Stage, StageStatus},
+};
+use crate::{
+    SyncConfig, SyncError,
+    error::Fault,
+    peers::PeerBook,
+    plan::{Plan, RangeMode, price::Sizes},
+    protocol::Summary,
+    trust::Trust,
+};
+
+/// How often a node at the head asks peers for theirs, should a broadcast be lost.
+const SUMMARY_AGE: Duration = Duration::from_millis(500);
+/// How long a peer that proved itself wrong is kept out.
+const BAN: Duration = Duration::from_secs(3_600);
+
+/// The following side of sync. See the module.
+#[derive(Debug)]
+pub struct Engine {
+    config: SyncConfig,
+    /// Whether hints are asked for.
+    hints: bool,
+    /// How long a new batch is left to others in this process.
+    patience: Duration,
+    waypoint: BatchNumber,
+    cores: f64,
+    genesis: Digest,
+    trust: Arc<Trust>,
+    head: BatchNumber,
+    head_at: Instant,
+    begun: Option<BatchNumber>,
+    book: PeerBook,
+    /// Summaries of an epoch that is not known yet.
+    unproven: BTreeMap<PeerId, Summary>,
+    streams: Streams,
+    tail: Tail,
+    restore: Option<Bootstrap>,
+    announcements: Announcements,
+    sizes: Option<Sizes>,
+    stages: Stages,
+    mode: Option<RangeMode>,
+    plan: Option<Plan>,
+    /// Answers of ranges that wait to be checked, and those that are.
+    checking: Checking,
+    jobs: BTreeMap<JobId, Task>,
+    audits: VecDeque<Job>,
+    effects: VecDeque<Effect>,
+    next_job: u64,
+    counters: report::Counters,
+    /// The certificate under which headers were asked for, for the first plan, and when.
+    survey: Option<(Certificate, Instant)>,
+    audit_seed: u64,
+    /// Peers to be asked for their summary at once.
+    heard: BTreeSet<PeerId>,
+}
+
+/// What an engine is made with, beside its configuration.
+#[derive(Clone, Debug)]
+pub struct Setup {
+    /// Whether hints are asked for.
+    pub hints: bool,
+    /// How long a new batch is left to others in this process (a validator's consensus) before it is fetched; zero for a
+    /// fullnode.
+    pub patience: Duration,
+    /// The operator's waypoint; batch 0 if there is none.
+    pub waypoint: BatchNumber,
+    /// Cores that work may use.
+    pub cores: usize,
+    /// Draws which requests explore, and which batches are audited: the worker has the same.
+    pub seed: u64,
+}
+
+impl Engine {
+    /// An engine of a node. `scores` is the record of [`Engine::save_scores`] of an earlier run.
+    pub fn new(
+        config: SyncConfig,
+        setup: &Setup,
+        local: Local,
+        scores: Option<&[u8]>,
+        now: Instant,
+    ) -> Engine {
+        let mut book = PeerBook::new(setup.seed);
+        if let Some(Err(error)) = scores.map(|record| book.restore(now, record)) {
+            tracing::warn!(%error, "the stored peer scores are damaged and were dropped; peers are measured anew");
+        }
+        let deadline = Duration::from_millis(config.request_deadline_ms.get());
+        Engine {
+            hints: setup.hints,
+            patience: setup.patience,
+            waypoint: setup.waypoint,
+            cores: setup.cores.max(1) as f64,
+            genesis: local.genesis,
+            trust: Arc::new(local.trust),
+            head: local.head,
+            head_at: now,
+            begun: local.begun,
+            book,
+            unproven: BTreeMap::new(),
+            streams: Streams::new(deadline),
+            tail: Tail::new(local.head),
+            restore: None,
+            announcements: Announcements::default(),
+            sizes: None,
+            stages: Stages::new(now),
+            mode: None,
+            plan: None,
+            checking: Checking::default(),
+            jobs: BTreeMap::new(),
+            audits: VecDeque::new(),
+            effects: VecDeque::new(),
+            next_job: 0,
+            counters: report::Counters::new(local.head, local.alarm.as_ref(), now),
+            survey: None,
+            audit_seed: setup.seed,
+            heard: BTreeSet::new(),
+            config,
+        }
+    }
+
+    /// The peers that are connected now.
+    pub fn handle_peers(&mut self, connected: &[PeerId], now: Instant) {
+        self.book.retain(now, connected);
+        self.streams.links.retain(|peer| connected.contains(peer));
+        self.unproven.retain(|peer, _| connected.contains(peer));
+        self.heard.retain(|peer| connected.contains(peer));
+        self.turn(now);
+    }
+
+    /// The outcome of [`Effect::Send`]. Late ones of cancelled requests are ignored.
+    pub fn handle_answer(&mut self, id: RequestId, answer: Result<Vec<u8>, NetworkError>, now: Instant) {
+        self.answered(id, answer, now);
+        self.turn(now);
+    }
+
+    /// A broadcast. Its certificate is checked at once; the rest in its turn.
+    pub fn handle_broadcast(&mut self, from: PeerId, payload: Vec<u8>, now: Instant) {
+        self.heard_of(from, payload, now);
+        self.turn(now);
+    }
+
+    /// Somebody else moved the head of the store, or noticed that it moved.
+    pub fn handle_head(&mut self, head: BatchNumber, now: Instant) {
+        if head > self.head {
+            self.moved(head, now);
+            self.turn(now);
+        }
+    }
+
+    /// The outcome of [`Effect::Run`], and how long the job took.
+    ///
+    /// # Errors
+    /// Only what no other peer can mend: a failed store, a divergence, a wrong waypoint. The node has to stop.
+    pub fn handle_done(
+        &mut self,
+        id: JobId,
+        done: Done,
+        took: Duration,
+        now: Instant,
+    ) -> Result<(), SyncError> {
+        self.finished(id, done, took, now)?;
+        self.turn(now);
+        Ok(())
+    }
+
+    /// The time of [`Engine::poll_timeout`] has come.
+    pub fn handle_timeout(&mut self, now: Instant) {
+        self.turn(now);
+    }
+
+    /// What is to be done next; none until something happens.
+    pub fn poll_effect(&mut self) -> Option<Effect> {
+        self.effects.pop_front()
+    }
+
+    /// When it wants to be called again, should nothing happen before.
+    pub fn poll_timeout(&self, now: Instant) -> Instant {
+        let hedge = self.streams.next_hedge(now);
+        let summary = now + SUMMARY_AGE / 2;
+        hedge.map_or(summary, |hedge| hedge.min(summary))
+    }
+
+    /// The record of the peers' scores, if there is anything new since the last one.
+    pub fn save_scores(&mut self, now: Instant) -> Option<Result<Vec<u8>, CodecError>> {
+        self.book.save(now)
+    }
+
+    /// The batch after which nothing is committed.
+    pub fn head(&self) -> BatchNumber {
+        self.head
+    }
+
+    /// Notes that the head is a later batch.
+    fn moved(&mut self, head: BatchNumber, now: Instant) {
+        if head > self.head {
+            self.head = head;
+            self.head_at = now;
+            self.counters.head_moved(head, now);
+        }
+        self.tail.advance(self.head);
+        if self.tail.is_empty() && self.tail.next() != self.head.next() {
+            self.tail = Tail::new(self.head);
+        }
+    }
+
+    /// Acts on a fault: a proof of wrong bans, anything else pauses.
+    fn punish(&mut self, peer: PeerId, what: &str, fault: &Fault, now: Instant) {
+        let reason = format!("{what}: {fault}");
+        if fault.is_proof() {
+            tracing::warn!(peer = %peer.short(), %reason, "banned");
+            self.book.ban(peer, now + BAN, reason.clone());
+            self.unproven.remove(&peer);
+            self.effects.push_back(Effect::Ban { peer, reason, duration: BAN });
+        } else if fault.is_busy() {
+            self.book.busy(&peer, now, reason);
+        } else {
+            let pause = self.book.bench(&peer, now, reason.clone());
+            tracing::debug!(peer = %peer.short(), %reason, pause_ms = pause.as_millis() as u64, "paused");
+        }
+    }
+
+    fn run(&mut self, task: Task, job: Job) {
+        let id = JobId(self.next_job);
+        self.next_job += 1;
+        self.jobs.insert(id, task);
+        self.effects.push_back(Effect::Run { id, job });
+    }
+
+    /// Lets a helper that fills a plain list of effects do its work.
+    fn emit<T>(&mut self, fill: impl FnOnce(&mut Engine, &mut Vec<Effect>) -> T) -> T {
+        let mut effects = Vec::new();
+        let done = fill(self, &mut effects);
+        self.effects.extend(effects);
+        done
+    }
+}

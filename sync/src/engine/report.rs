@@ -1,0 +1,209 @@
+//! What the engine says of itself.
+
+use std::{collections::VecDeque, time::Duration};
+
+use slipstream_types::BatchNumber;
+use tokio::time::Instant;
+
+use super::{Engine, SUMMARY_AGE, Stage, answers::describe_key, jobs::Task};
+use crate::{
+    plan::{Plan, RangeMode, Step},
+    status::{SnapshotStatus, SyncStatus, Waiting},
+    work::{Alarm, Committed},
+};
+
+/// Rates are of so long.
+const RATE_WINDOW: Duration = Duration::from_secs(10);
+/// Samples of it.
+const RATE_SAMPLES: usize = 64;
+
+/// What was done since start.
+#[derive(Debug)]
+pub(super) struct Counters {
+    batches: u64,
+    replayed: u64,
+    transactions: u64,
+    hinted: u64,
+    reads: u64,
+    pub(super) bytes_received: u64,
+    pub(super) audited: u64,
+    pub(super) audits_skipped: u64,
+    pub(super) alarm: Option<String>,
+    pub(super) snapshot: Option<SnapshotStatus>,
+    active: Duration,
+    active_since: Option<Instant>,
+    phase: &'static str,
+    /// Head and transactions at some moments, oldest first.
+    samples: VecDeque<(Instant, BatchNumber, u64)>,
+}
+
+impl Counters {
+    pub(super) fn new(head: BatchNumber, alarm: Option<&Alarm>, now: Instant) -> Counters {
+        Counters {
+            batches: 0,
+            replayed: 0,
+            transactions: 0,
+            hinted: 0,
+            reads: 0,
+            bytes_received: 0,
+            audited: 0,
+            audits_skipped: 0,
+            alarm: alarm.map(Alarm::to_string),
+            snapshot: None,
+            active: Duration::ZERO,
+            active_since: None,
+            phase: "waiting for peers",
+            samples: VecDeque::from([(now, head, 0)]),
+        }
+    }
+
+    pub(super) fn add(&mut self, committed: &Committed) {
+        self.batches += committed.batches;
+        self.replayed += committed.replayed;
+        self.transactions += committed.transactions;
+        for (_, hinted, reads) in &committed.hints {
+            self.hinted += hinted;
+            self.reads += reads;
+        }
+    }
+
+    pub(super) fn head_moved(&mut self, head: BatchNumber, now: Instant) {
+        while self.samples.len() >= RATE_SAMPLES
+            || self.samples.get(1).is_some_and(|(at, ..)| now.saturating_duration_since(*at) > RATE_WINDOW)
+        {
+            self.samples.pop_front();
+        }
+        self.samples.push_back((now, head, self.transactions));
+    }
+
+    /// Batches and transactions per second of late.
+    fn rates(&self, now: Instant, head: BatchNumber) -> (f64, f64) {
+        let Some((at, first, transactions)) = self.samples.front() else { return (0.0, 0.0) };
+        let seconds = now.saturating_duration_since(*at).as_secs_f64().max(0.1);
+        let per_second = |count: u64| count as f64 / seconds;
+        (per_second(head.0 - first.0), per_second(self.transactions - transactions))
+    }
+
+    fn mark_active(&mut self, active: bool, now: Instant) {
+        match (active, self.active_since) {
+            (true, None) => self.active_since = Some(now),
+            (false, Some(since)) => {
+                self.active += now.saturating_duration_since(since);
+                self.active_since = None;
+            }
+            _ => {}
+        }
+    }
+}
+
+impl Engine {
+    /// Notes what the node does now, and says so when it changes.
+    pub(super) fn note(&mut self, plan: &Plan, holds: bool) {
+        let phase = match plan.step {
+            _ if self.restore.as_ref().is_some_and(|restore| restore.net().is_some()) => "range delta",
+            _ if self.restore.is_some() => "snapshot",
+            _ if !self.tail.is_empty() => match self.mode {
+                Some(RangeMode::Delta) => "delta",
+                _ => "replay",
+            },
+            _ if holds => "idle",
+            Step::Idle if self.book.is_empty() => "waiting for peers",
+            Step::Idle => "idle",
+            Step::Stuck => "stuck",
+            Step::Range(RangeMode::Replay) => "replay",
+            Step::Range(RangeMode::Delta) => "delta",
+            Step::Snapshot(_) => "snapshot",
+            Step::Net(_) => "range delta",
+        };
+        if phase != self.counters.phase {
+            tracing::info!(phase, batch = self.head.0, target = plan.target.0, reason = %plan.reason, "sync");
+            self.counters.phase = phase;
+        }
+    }
+
+    /// What the daemon is doing.
+    pub fn status(&self, now: Instant) -> SyncStatus {
+        let counters = &self.counters;
+        let active = counters.active
+            + counters.active_since.map_or(Duration::ZERO, |since| now.saturating_duration_since(since));
+        let target = self.book.target().max(self.head);
+        let (batches_per_second, transactions_per_second) = counters.rates(now, self.head);
+        let gap = target.0 - self.head.0;
+        let eta = match &self.plan {
+            _ if gap == 0 => None,
+            _ if batches_per_second > 0.0 => Some(gap as f64 / batches_per_second),
+            Some(plan) if plan.seconds > 0.0 && plan.seconds.is_finite() => Some(plan.seconds),
+            _ => None,
+        };
+        let snapshot = self.restore.as_ref().and_then(|restore| restore.status(now));
+        let [fetch, prepare, execute, commit] = self.tail.queues();
+        let queues = |stage| match stage {
+            Stage::Fetch => fetch,
+            Stage::Check => self.checking.bytes(),
+            Stage::Prepare => prepare,
+            Stage::Execute => execute,
+            Stage::Commit => commit,
+            Stage::Restore | Stage::Audit => 0,
+        };
+        SyncStatus {
+            mode: self.config.mode,
+            phase: counters.phase,
+            reason: self.plan.as_ref().map_or_else(String::new, |plan| plan.reason.clone()),
+            waiting: self.waiting(now),
+            bottleneck: self
+                .plan
+                .as_ref()
+                .filter(|_| gap > 0)
+                .and_then(|plan| plan.bound)
+                .map(|bound| bound.to_string()),
+            batches_per_second,
+            transactions_per_second,
+            eta_seconds: snapshot.as_ref().map_or(eta, |snapshot| snapshot.eta_seconds),
+            head: self.head,
+            target,
+            batches: counters.batches,
+            batches_replayed: counters.replayed,
+            transactions: counters.transactions,
+            bytes_received: counters.bytes_received,
+            active_seconds: active.as_secs_f64(),
+            hint_recall: (counters.reads > 0).then(|| counters.hinted as f64 / counters.reads as f64),
+            snapshot: snapshot.or_else(|| counters.snapshot.clone()),
+            stages: self.stages.status(now, queues),
+            requests: self.streams.in_flight(),
+            hedges: self.streams.hedges(),
+            audited: counters.audited,
+            audits_skipped: counters.audits_skipped,
+            alarm: counters.alarm.clone(),
+            peers: self.book.statuses(now),
+        }
+    }
+
+    /// Why nothing happens, if nothing does.
+    fn waiting(&self, now: Instant) -> Option<Waiting> {
+        let works = self.jobs.values().any(|task| !matches!(task, Task::Audit));
+        let retry_ms = |at: Instant| at.saturating_duration_since(now).as_millis() as u64;
+        if works {
+            return None;
+        }
+        if let Some((key, late_at)) = self.streams.awaited() {
+            return (self.book.target() > self.head).then(|| Waiting {
+                reason: format!("{} of a peer", describe_key(&key)),
+                retry_ms: Some(retry_ms(late_at)),
+            });
+        }
+        let reason = self.plan.as_ref().map_or("no peer is connected", |plan| plan.reason.as_str());
+        let paused = self.book.next_unpaused(now);
+        let retry = paused.map_or(SUMMARY_AGE.as_millis() as u64, retry_ms);
+        let reason = match paused {
+            Some(_) if self.book.all_paused(now) => format!("all peers pause; {reason}"),
+            _ => reason.to_owned(),
+        };
+        Some(Waiting { reason, retry_ms: Some(retry) })
+    }
+
+    /// Counts the time behind the head.
+    pub(super) fn mark_active(&mut self, now: Instant) {
+        let active = !self.tail.is_empty() || self.restore.is_some();
+        self.counters.mark_active(active, now);
+    }
+}

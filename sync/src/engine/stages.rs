@@ -1,0 +1,156 @@
+//! [`Stages`]: how busy each stage is, how fast, and what that says about the costs of the next ranges.
+
+use std::time::Duration;
+
+use serde::Serialize;
+use tokio::time::Instant;
+
+use crate::plan::price::Costs;
+
+/// The stages of the pipeline, in their order.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Stage {
+    /// Waiting for peers.
+    Fetch,
+    /// Checking certificates, proofs and digests.
+    Check,
+    /// Decoding, recovering senders, reading hinted rows; opening deltas.
+    Prepare,
+    /// Executing.
+    Execute,
+    /// Roots and durable writes.
+    Commit,
+    /// Checking and writing a snapshot's rows.
+    Restore,
+    /// Executing applied batches again.
+    Audit,
+}
+
+impl Stage {
+    /// All of them.
+    pub const ALL: [Stage; 7] = [
+        Stage::Fetch,
+        Stage::Check,
+        Stage::Prepare,
+        Stage::Execute,
+        Stage::Commit,
+        Stage::Restore,
+        Stage::Audit,
+    ];
+}
+
+/// One stage, for operators.
+#[derive(Clone, Debug, Serialize)]
+pub struct StageStatus {
+    /// Which.
+    pub stage: Stage,
+    /// Share of the last seconds in which it worked, in percent. Several jobs at once count each, so that it may pass 100.
+    pub busy_percent: f64,
+    /// Bytes that wait for it.
+    pub queue_bytes: u64,
+    /// Bytes that it worked off in the last seconds, per second.
+    pub bytes_per_second: f64,
+    /// Seconds of work since start.
+    pub busy_seconds: f64,
+    /// Bytes since start.
+    pub bytes: u64,
+}
+
+/// What was measured counts half after this.
+const HALF_LIFE: Duration = Duration::from_secs(2);
+/// The share of one measurement in a cost, if it is as much work as a usual range.
+const LEARN: f64 = 0.2;
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Meter {
+    busy: f64,
+    bytes: f64,
+    busy_total: f64,
+    bytes_total: u64,
+}
+
+/// All stages.
+#[derive(Debug)]
+pub(super) struct Stages {
+    meters: [Meter; Stage::ALL.len()],
+    /// Time that the decayed sums stand for.
+    window: f64,
+    at: Instant,
+    pub(super) costs: Costs,
+}
+
+impl Stages {
+    pub(super) fn new(now: Instant) -> Stages {
+        Stages { meters: Default::default(), window: 0.0, at: now, costs: Costs::default() }
+    }
+
+    /// Notes work of a stage.
+    pub(super) fn worked(&mut self, stage: Stage, now: Instant, took: Duration, bytes: u64) {
+        self.decay(now);
+        let meter = &mut self.meters[stage as usize];
+        meter.busy += took.as_secs_f64();
+        meter.bytes += bytes as f64;
+        meter.busy_total += took.as_secs_f64();
+        meter.bytes_total += bytes;
+    }
+
+    /// For operators.
+    pub(super) fn status(&self, now: Instant, queues: impl Fn(Stage) -> u64) -> Vec<StageStatus> {
+        let idle = now.saturating_duration_since(self.at).as_secs_f64();
+        let fade = 0.5f64.powf(idle / HALF_LIFE.as_secs_f64());
+        let window = (self.window * fade + idle).max(1e-3);
+        let status = |stage: Stage| {
+            let meter = &self.meters[stage as usize];
+            StageStatus {
+                stage,
+                busy_percent: meter.busy * fade / window * 100.0,
+                queue_bytes: queues(stage),
+                bytes_per_second: meter.bytes * fade / window,
+                busy_seconds: meter.busy_total,
+                bytes: meter.bytes_total,
+            }
+        };
+        Stage::ALL.map(status).to_vec()
+    }
+
+    fn decay(&mut self, now: Instant) {
+        let passed = now.saturating_duration_since(self.at).as_secs_f64();
+        let fade = 0.5f64.powf(passed / HALF_LIFE.as_secs_f64());
+        for meter in &mut self.meters {
+            meter.busy *= fade;
+            meter.bytes *= fade;
+        }
+        self.window = self.window * fade + passed;
+        self.at = self.at.max(now);
+    }
+}
+
+/// Takes a measurement of `units` in `took` into a cost per unit.
+pub(super) fn learn(cost: &mut f64, took: Duration, units: f64) {
+    if units > 0.0 {
+        *cost += (took.as_secs_f64() / units - *cost) * LEARN;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn busy_shares_follow_the_last_seconds() {
+        let start = Instant::now();
+        let mut stages = Stages::new(start);
+        for second in 1..=20 {
+            let now = start + Duration::from_secs(second);
+            stages.worked(Stage::Execute, now, Duration::from_millis(500), 1_000);
+        }
+        let now = start + Duration::from_secs(20);
+        let execute = stages.status(now, |_| 7).remove(Stage::Execute as usize);
+        assert!((40.0..75.0).contains(&execute.busy_percent), "{execute:?}");
+        assert!((800.0..1_500.0).contains(&execute.bytes_per_second), "{execute:?}");
+        assert_eq!((execute.queue_bytes, execute.bytes), (7, 20_000));
+        let later = stages.status(now + Duration::from_secs(20), |_| 0).remove(Stage::Execute as usize);
+        assert!(later.busy_percent < 1.0, "{later:?}");
+    }
+}

@@ -1,0 +1,319 @@
+//! [`Streams`]: what is wanted, whom it was asked of, and when somebody else is asked too.
+//!
+//! A thing wanted stays here until an answer to it passed its checks. It may be asked of several peers, one after the other as they
+//! fail, or at once when an answer takes longer than its peer's answers do.
+
+use std::{collections::BTreeMap, time::Duration};
+
+use slipstream_network::PeerId;
+use slipstream_types::{BatchNumber, Path};
+use tokio::time::Instant;
+
+use super::{
+    effect::{Effect, RequestId},
+    links::{Links, Sent},
+};
+use crate::{
+    peers::PeerBook,
+    plan::{Candidate, RangeMode},
+    protocol::Request,
+};
+
+/// Names what is wanted; the order is that in which it is asked for.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub(super) enum Key {
+    /// The last headers, for their sizes.
+    Survey,
+    /// What a snapshot begins with.
+    Offer,
+    /// The headers up to it.
+    Headers,
+    /// Batches from here on.
+    Range(BatchNumber),
+    /// The siblings of the range that begins here.
+    Siblings(Path),
+    /// Rows, or net changes, from here on.
+    Chunk(Path),
+    /// Contract code.
+    Codes,
+}
+
+/// What a peer must have.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Needs {
+    /// A certified head as high as this.
+    Head(BatchNumber),
+    /// A batch in a mode.
+    Batch(RangeMode, BatchNumber),
+    /// A snapshot.
+    Snapshot(BatchNumber),
+    /// A snapshot, and the deltas from a batch on.
+    Net(BatchNumber, BatchNumber),
+}
+
+impl Needs {
+    pub(super) fn fits(self, peer: &Candidate) -> bool {
+        match self {
+            Needs::Head(number) => peer.head >= number,
+            Needs::Batch(mode, number) => peer.serves(mode, number),
+            Needs::Snapshot(number) => peer.offers(number),
+            Needs::Net(from, number) => {
+                peer.offers(number) && peer.net_from.is_some_and(|first| first <= from.next())
+            }
+        }
+    }
+}
+
+/// One thing wanted.
+#[derive(Debug)]
+pub(super) struct Wanted {
+    pub(super) request: Request,
+    pub(super) needs: Needs,
+    /// Bytes that the answer is thought to have.
+    pub(super) bytes: u64,
+    flights: Vec<RequestId>,
+}
+
+/// What a request is about.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum About {
+    /// Whatever peer has it.
+    Wanted(Key),
+    /// The peer's summary.
+    Summary,
+    /// The certificates that lead from the last known epoch to the peer's.
+    Epochs,
+}
+
+/// One request under way.
+#[derive(Clone, Debug)]
+pub(super) struct Flight {
+    pub(super) about: About,
+    pub(super) peer: PeerId,
+    pub(super) sent: Sent,
+    /// The head that the peer had shown when it was asked.
+    pub(super) head: BatchNumber,
+    hedge_at: Instant,
+    is_overdue: bool,
+}
+
+/// Peers asked for one thing at once, at most.
+const FLIGHTS_MAX: usize = 3;
+/// Hedging sooner than this would answer every hiccup with twice the traffic.
+const HEDGE_MIN: Duration = Duration::from_millis(100);
+/// An answer is late when it takes so many times what is expected of its peer.
+const HEDGE_FACTOR: f64 = 2.0;
+
+/// All that is wanted and under way.
+#[derive(Debug)]
+pub(super) struct Streams {
+    wanted: BTreeMap<Key, Wanted>,
+    flights: BTreeMap<RequestId, Flight>,
+    pub(super) links: Links,
+    deadline: Duration,
+    next: u64,
+    hedges: u64,
+}
+
+impl Streams {
+    /// Nothing is wanted. Answers may take `deadline`.
+    pub(super) fn new(deadline: Duration) -> Streams {
+        let (wanted, flights, links) = Default::default();
+        Streams { wanted, flights, links, deadline, next: 0, hedges: 0 }
+    }
+
+    /// Wants something; does nothing if it is wanted already.
+    pub(super) fn want(&mut self, key: Key, request: Request, needs: Needs, bytes: u64) {
+        self.wanted.entry(key).or_insert(Wanted { request, needs, bytes, flights: Vec::new() });
+    }
+
+    pub(super) fn is_wanted(&self, key: &Key) -> bool {
+        self.wanted.contains_key(key)
+    }
+
+    /// What is wanted under a key.
+    pub(super) fn get(&self, key: &Key) -> Option<&Wanted> {
+        self.wanted.get(key)
+    }
+
+    /// Whether nobody is asked for it at the moment.
+    pub(super) fn is_waiting(&self, key: &Key) -> bool {
+        self.wanted.get(key).is_some_and(|wanted| wanted.flights.is_empty())
+    }
+
+    /// Keys of what is wanted.
+    pub(super) fn keys(&self) -> impl Iterator<Item = &Key> {
+        self.wanted.keys()
+    }
+
+    /// It came, or nobody wants it any more: what is still under way is cancelled. Returns the peers that were late with it.
+    pub(super) fn settle(&mut self, key: &Key, effects: &mut Vec<Effect>) -> Vec<PeerId> {
+        let Some(wanted) = self.wanted.remove(key) else { return Vec::new() };
+        let mut late = Vec::new();
+        for id in wanted.flights {
+            if let Some(flight) = self.flights.remove(&id) {
+                self.links.end(&flight.peer, &flight.sent, flight.is_overdue);
+                effects.push(Effect::Cancel { id });
+                if flight.is_overdue {
+                    late.push(flight.peer);
+                }
+            }
+        }
+        late
+    }
+
+    /// Drops whatever is wanted and matches; that it did not come is nobody's fault.
+    pub(super) fn drop_all(&mut self, matches: impl Fn(&Key) -> bool, effects: &mut Vec<Effect>) {
+        let keys: Vec<Key> = self.wanted.keys().filter(|key| matches(key)).copied().collect();
+        for key in keys {
+            self.settle(&key, effects);
+        }
+    }
+
+    /// Asks one certain peer about itself.
+    pub(super) fn ask(
+        &mut self,
+        peer: PeerId,
+        about: About,
+        request: Request,
+        now: Instant,
+        effects: &mut Vec<Effect>,
+    ) {
+        let flight = Flight {
+            about,
+            peer,
+            sent: self.links.send(peer, now, 1_024),
+            head: BatchNumber(0),
+            hedge_at: now + self.deadline,
+            is_overdue: false,
+        };
+        self.start(flight, request, effects);
+    }
+
+    /// Whether a request of [`Streams::ask`] is open at a peer.
+    pub(super) fn is_asked(&self, peer: &PeerId) -> bool {
+        let about_itself = |flight: &Flight| !matches!(flight.about, About::Wanted(_));
+        self.flights.values().any(|flight| flight.peer == *peer && about_itself(flight))
+    }
+
+    /// Ends a request. None if nobody waits for it any more.
+    pub(super) fn land(&mut self, id: RequestId) -> Option<Flight> {
+        let flight = self.flights.remove(&id)?;
+        self.links.end(&flight.peer, &flight.sent, flight.is_overdue);
+        if let About::Wanted(key) = flight.about
+            && let Some(wanted) = self.wanted.get_mut(&key)
+        {
+            wanted.flights.retain(|other| *other != id);
+        }
+        Some(flight)
+    }
+
+    /// Asks for what nobody is asked for, and asks somebody else where an answer is late. `checking` names what came and is being
+    /// checked.
+    pub(super) fn assign(
+        &mut self,
+        now: Instant,
+        candidates: &[Candidate],
+        book: &mut PeerBook,
+        checking: impl Fn(&Key) -> bool,
+        effects: &mut Vec<Effect>,
+    ) {
+        let keys: Vec<Key> = self.wanted.keys().copied().collect();
+        for key in keys {
+            if checking(&key) {
+                continue;
+            }
+            let Some(wanted) = self.wanted.get(&key) else { continue };
+            if wanted.flights.len() >= FLIGHTS_MAX {
+                continue;
+            }
+            let flights = wanted.flights.iter().filter_map(|id| self.flights.get(id));
+            if flights.clone().any(|flight| now < flight.hedge_at) {
+                continue;
+            }
+            let asked: Vec<PeerId> = flights.map(|flight| flight.peer).collect();
+            let hedges = !asked.is_empty();
+            let (needs, bytes) = (wanted.needs, wanted.bytes);
+            let fits = |peer: &&Candidate| {
+                needs.fits(peer) && !asked.contains(&peer.peer) && self.links.has_room(&peer.peer, bytes)
+            };
+            let free: Vec<Candidate> = candidates.iter().filter(fits).cloned().collect();
+            let Some(peer) = self.choose(now, &free, bytes, book) else { continue };
+            for id in &wanted.flights {
+                if let Some(flight) = self.flights.get_mut(id).filter(|flight| !flight.is_overdue) {
+                    flight.is_overdue = true;
+                    self.links.overdue(&flight.peer);
+                }
+            }
+            self.hedges += u64::from(hedges);
+            self.send(key, &peer, now, book, effects);
+        }
+    }
+
+    /// The peer whose answer would be here first, but now and then one that is not known.
+    fn choose(&self, now: Instant, free: &[Candidate], bytes: u64, book: &mut PeerBook) -> Option<Candidate> {
+        let explored = book.choose(now, free)?;
+        if explored.peer != free.first()?.peer {
+            return Some(explored);
+        }
+        let time = |peer: &Candidate| {
+            let reliability = book.reliability(&peer.peer, now).max(0.05);
+            self.links.expected(&peer.peer, bytes).div_f64(reliability)
+        };
+        free.iter().min_by_key(|peer| time(peer)).cloned()
+    }
+
+    fn send(&mut self, key: Key, peer: &Candidate, now: Instant, book: &PeerBook, effects: &mut Vec<Effect>) {
+        let Some(bytes) = self.wanted.get(&key).map(|wanted| wanted.bytes) else { return };
+        let usual = self.links.expected(&peer.peer, bytes).mul_f64(HEDGE_FACTOR);
+        // Its own quantile, for as many MiB as these are.
+        let quantile = book.tail(&peer.peer).mul_f64((bytes as f64 / f64::from(1 << 20)).max(1.0));
+        let patience = usual.max(quantile).clamp(HEDGE_MIN, self.deadline);
+        let flight = Flight {
+            about: About::Wanted(key),
+            peer: peer.peer,
+            sent: self.links.send(peer.peer, now, bytes),
+            head: peer.head,
+            hedge_at: now + patience,
+            is_overdue: false,
+        };
+        let Some(wanted) = self.wanted.get_mut(&key) else { return };
+        wanted.flights.push(RequestId(self.next));
+        let request = wanted.request.clone();
+        self.start(flight, request, effects);
+    }
+
+    fn start(&mut self, flight: Flight, request: Request, effects: &mut Vec<Effect>) {
+        let id = RequestId(self.next);
+        self.next += 1;
+        effects.push(Effect::Send { id, peer: flight.peer, request, deadline: self.deadline });
+        self.flights.insert(id, flight);
+    }
+
+    /// When somebody else should be asked next.
+    pub(super) fn next_hedge(&self, now: Instant) -> Option<Instant> {
+        let can_be = |flight: &&Flight| !flight.is_overdue && matches!(flight.about, About::Wanted(_));
+        let waiting = self.flights.values().filter(can_be);
+        // What could have been given to somebody else and was not has nobody else: an answer frees places, and is an event.
+        waiting.map(|flight| flight.hedge_at).filter(|at| *at > now).min()
+    }
+
+    /// The most urgent thing that was asked for, and when its answer is late.
+    pub(super) fn awaited(&self) -> Option<(Key, Instant)> {
+        let wanted = self.flights.values().filter_map(|flight| match flight.about {
+            About::Wanted(key) => Some((key, flight.hedge_at)),
+            _ => None,
+        });
+        wanted.min()
+    }
+
+    /// Requests under way.
+    pub(super) fn in_flight(&self) -> usize {
+        self.flights.len()
+    }
+
+    /// Requests that were sent because another was late.
+    pub(super) fn hedges(&self) -> u64 {
+        self.hedges
+    }
+}

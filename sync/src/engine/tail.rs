@@ -1,0 +1,330 @@
+//! [`Tail`]: the ranges between the head and what is asked for, each on its way through the pipeline.
+//!
+//! ```text
+//!  Asked ─▶ Checked ─▶ Preparing ─▶ Prepared ─▶ Executing ─▶ Ready ─▶ Committing
+//!    (in any order)                             └── replay only, in order ──┘  (in order, as many at once as there are)
+//! ```
+
+use std::collections::BTreeMap;
+
+use slipstream_network::PeerId;
+use slipstream_types::BatchNumber;
+
+use super::effect::Job;
+use crate::{
+    plan::RangeMode,
+    verify::VerifiedRange,
+    work::{Prepared, Ready},
+};
+
+/// Ranges in the making at once: bounds what a failure makes worthless, beside the bytes.
+const PIECES_MAX: usize = 256;
+/// Ranges that are prepared and not executed, at most: their hinted rows are in memory.
+const PREPARED_MAX: usize = 2;
+/// Bytes of the ranges that one commit takes.
+const COMMIT_BYTES: u64 = 16 << 20;
+
+/// A range on its way.
+#[derive(Debug)]
+pub(super) struct Piece {
+    pub(super) last: BatchNumber,
+    pub(super) mode: RangeMode,
+    /// Compressed bytes: as estimated, then as they came.
+    pub(super) bytes: u64,
+    pub(super) state: State,
+}
+
+#[derive(Debug)]
+pub(super) enum State {
+    Asked,
+    Checked(VerifiedRange, PeerId),
+    Preparing,
+    Prepared(Box<Prepared>),
+    Executing,
+    Ready(Ready),
+    Committing,
+}
+
+/// The pieces by their first batch; each begins behind the one before.
+#[derive(Debug)]
+pub(super) struct Tail {
+    pieces: BTreeMap<BatchNumber, Piece>,
+    /// The first batch of no piece.
+    next: BatchNumber,
+    is_committing: bool,
+}
+
+/// A job, and the first batch of the piece that it is about.
+pub(super) type Work = (BatchNumber, Job);
+
+impl Tail {
+    pub(super) fn new(head: BatchNumber) -> Tail {
+        Tail { pieces: BTreeMap::new(), next: head.next(), is_committing: false }
+    }
+
+    /// The first batch that nothing was asked for.
+    pub(super) fn next(&self) -> BatchNumber {
+        self.next
+    }
+
+    /// The batch before it.
+    pub(super) fn last(&self) -> BatchNumber {
+        BatchNumber(self.next.0.saturating_sub(1))
+    }
+
+    /// Bytes of the pieces that are being committed.
+    pub(super) fn committing_bytes(&self) -> u64 {
+        let committing = self.pieces.values().filter(|piece| matches!(piece.state, State::Committing));
+        committing.map(|piece| piece.bytes).sum()
+    }
+
+    /// Gives a piece that did not come another mode.
+    pub(super) fn remode(&mut self, first: BatchNumber, mode: RangeMode) {
+        if let Some(piece) = self.pieces.get_mut(&first) {
+            piece.mode = mode;
+        }
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.pieces.is_empty()
+    }
+
+    /// Whether another piece may begin, within a budget of bytes. One always may.
+    pub(super) fn has_room(&self, budget: u64) -> bool {
+        self.pieces.is_empty() || (self.pieces.len() < PIECES_MAX && self.bytes() < budget)
+    }
+
+    /// Bytes of all pieces.
+    pub(super) fn bytes(&self) -> u64 {
+        self.pieces.values().map(|piece| piece.bytes).sum()
+    }
+
+    /// Bytes that wait for each stage: fetch, prepare, execute, commit.
+    pub(super) fn queues(&self) -> [u64; 4] {
+        let mut queues = [0; 4];
+        for piece in self.pieces.values() {
+            let queue = match &piece.state {
+                State::Asked => 0,
+                State::Checked(..) => 1,
+                State::Prepared(_) => 2,
+                State::Ready(_) => 3,
+                State::Preparing | State::Executing | State::Committing => continue,
+            };
+            queues[queue] += piece.bytes;
+        }
+        queues
+    }
+
+    /// Begins a piece behind the last one.
+    pub(super) fn push(&mut self, last: BatchNumber, mode: RangeMode, bytes: u64) {
+        let first = self.next;
+        self.next = last.next();
+        self.pieces.insert(first, Piece { last, mode, bytes, state: State::Asked });
+    }
+
+    pub(super) fn get(&self, first: BatchNumber) -> Option<&Piece> {
+        self.pieces.get(&first)
+    }
+
+    /// The pieces that nobody sent yet, with the mode that they were asked for in.
+    pub(super) fn asked(&self) -> impl Iterator<Item = (BatchNumber, RangeMode)> {
+        self.pieces
+            .iter()
+            .filter(|(_, piece)| matches!(piece.state, State::Asked))
+            .map(|(first, piece)| (*first, piece.mode))
+    }
+
+    /// Takes a checked range in. If it ends before its piece, the rest becomes a piece of its own, whose first batch is returned.
+    pub(super) fn arrived(
+        &mut self,
+        first: BatchNumber,
+        range: VerifiedRange,
+        from: PeerId,
+    ) -> Option<BatchNumber> {
+        let piece = self.pieces.get_mut(&first).filter(|piece| matches!(piece.state, State::Asked))?;
+        let end = range.batches().last()?.header.number;
+        let rest = (end < piece.last).then(|| {
+            let batches = piece.last.0 - first.0 + 1;
+            let bytes = piece.bytes * (piece.last.0 - end.0) / batches;
+            (end.next(), Piece { last: piece.last, mode: piece.mode, bytes, state: State::Asked })
+        });
+        piece.last = end.min(piece.last);
+        piece.bytes = range.certified_bytes() as u64;
+        piece.state = State::Checked(range, from);
+        let (first, rest) = rest?;
+        self.pieces.insert(first, rest);
+        Some(first)
+    }
+
+    /// Takes in the batch right behind the head as it was announced. False if that batch is past the asking stage already.
+    pub(super) fn announced(&mut self, range: VerifiedRange, from: PeerId) -> bool {
+        let Some(number) = range.batches().first().map(|batch| batch.header.number) else { return false };
+        if number == self.next {
+            self.push(number, RangeMode::Replay, 0);
+        }
+        match self.pieces.get_mut(&number) {
+            Some(piece) if piece.last == number && matches!(piece.state, State::Asked) => {
+                piece.mode = RangeMode::Replay;
+                piece.bytes = range.certified_bytes() as u64;
+                piece.state = State::Checked(range, from);
+                true
+            }
+            _ => false,
+        }
+    }
+
+    /// Drops everything behind a batch; it is asked for again. Returns whether anything was dropped.
+    pub(super) fn cut(&mut self, head: BatchNumber) -> bool {
+        let dropped = self.pieces.split_off(&head.next());
+        self.next = self.pieces.last_key_value().map_or(head.next(), |(_, piece)| piece.last.next());
+        !dropped.is_empty()
+    }
+
+    /// Drops the pieces from `first` on that nobody sent yet, if nothing that came lies behind them.
+    pub(super) fn cut_asked(&mut self) -> Vec<BatchNumber> {
+        let mut dropped = Vec::new();
+        while let Some((first, piece)) = self.pieces.last_key_value() {
+            if !matches!(piece.state, State::Asked) {
+                break;
+            }
+            let first = *first;
+            self.pieces.remove(&first);
+            self.next = first;
+            dropped.push(first);
+        }
+        dropped
+    }
+
+    /// Notes that the head moved, by a commit of these pieces or by somebody else.
+    pub(super) fn advance(&mut self, head: BatchNumber) {
+        while let Some((first, piece)) = self.pieces.first_key_value() {
+            if piece.last > head || matches!(piece.state, State::Committing) {
+                break;
+            }
+            let first = *first;
+            self.pieces.remove(&first);
+        }
+        self.next = self.next.max(head.next());
+    }
+
+    /// A commit is over: its pieces are gone.
+    pub(super) fn committed(&mut self, head: BatchNumber) {
+        self.is_committing = false;
+        self.pieces.retain(|_, piece| !matches!(piece.state, State::Committing));
+        self.advance(head);
+    }
+
+    /// Takes in a prepared piece.
+    pub(super) fn prepared(&mut self, first: BatchNumber, prepared: Box<Prepared>) {
+        if let Some(piece) =
+            self.pieces.get_mut(&first).filter(|piece| matches!(piece.state, State::Preparing))
+        {
+            piece.state = match prepared.is_replay() {
+                true => State::Prepared(prepared),
+                false => State::Ready(Ready::Opened(prepared)),
+            };
+        }
+    }
+
+    /// Takes in an executed piece.
+    pub(super) fn executed(&mut self, first: BatchNumber, ready: Ready) {
+        if let Some(piece) =
+            self.pieces.get_mut(&first).filter(|piece| matches!(piece.state, State::Executing))
+        {
+            piece.state = State::Ready(ready);
+        }
+    }
+
+    /// Puts a piece back to be prepared again.
+    pub(super) fn unprepared(&mut self, first: BatchNumber, range: VerifiedRange, from: PeerId) {
+        if let Some(piece) =
+            self.pieces.get_mut(&first).filter(|piece| matches!(piece.state, State::Executing))
+        {
+            piece.state = State::Checked(range, from);
+        }
+    }
+
+    /// The jobs that can begin now, at most one of each kind beside those that run.
+    pub(super) fn work(&mut self, head: BatchNumber, running: Running) -> Vec<Work> {
+        let mut work = Vec::new();
+        work.extend(self.commit(head));
+        if !running.execute {
+            work.extend(self.execute(head));
+        }
+        if !running.prepare {
+            work.extend(self.prepare(head));
+        }
+        work
+    }
+
+    fn commit(&mut self, head: BatchNumber) -> Option<Work> {
+        if self.is_committing {
+            return None;
+        }
+        let (mut next, mut bytes) = (head.next(), 0);
+        let mut ranges = Vec::new();
+        // A piece may begin at or below the head, if somebody else committed its first batches.
+        for (first, piece) in &mut self.pieces {
+            if *first > next || bytes >= COMMIT_BYTES || !matches!(piece.state, State::Ready(_)) {
+                break;
+            }
+            next = piece.last.next();
+            bytes += piece.bytes;
+            if let State::Ready(ready) = std::mem::replace(&mut piece.state, State::Committing) {
+                ranges.push(ready);
+            }
+        }
+        let first = head.next();
+        self.is_committing = !ranges.is_empty();
+        self.is_committing.then_some((first, Job::Commit { ranges }))
+    }
+
+    fn execute(&mut self, head: BatchNumber) -> Option<Work> {
+        let mut behind_executed = true;
+        for (first, piece) in &mut self.pieces {
+            let is_next = *first <= head.next() || behind_executed;
+            match &piece.state {
+                State::Prepared(_) if is_next => {
+                    let prepared = std::mem::replace(&mut piece.state, State::Executing);
+                    let State::Prepared(range) = prepared else { return None };
+                    return Some((*first, Job::Execute { range }));
+                }
+                State::Ready(_) | State::Committing => {
+                    behind_executed = piece.mode == RangeMode::Replay;
+                }
+                _ => return None,
+            }
+        }
+        None
+    }
+
+    fn prepare(&mut self, head: BatchNumber) -> Option<Work> {
+        let prepared = self.pieces.values().filter(|piece| matches!(piece.state, State::Prepared(_))).count();
+        let mut only_replayed = true;
+        for (first, piece) in &mut self.pieces {
+            // A replay stands on what is committed and on what was executed here: not on a delta that is under way.
+            let has_base = *first <= head.next() || only_replayed;
+            match &piece.state {
+                State::Checked(..) => {
+                    let mode = piece.mode;
+                    if mode == RangeMode::Replay && (!has_base || prepared >= PREPARED_MAX) {
+                        return None;
+                    }
+                    let checked = std::mem::replace(&mut piece.state, State::Preparing);
+                    let State::Checked(range, from) = checked else { return None };
+                    return Some((*first, Job::Prepare { range, mode, from }));
+                }
+                State::Asked if piece.mode == RangeMode::Replay => return None,
+                _ => only_replayed &= piece.mode == RangeMode::Replay,
+            }
+        }
+        None
+    }
+}
+
+/// Jobs of which one runs at a time.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Running {
+    pub(super) prepare: bool,
+    pub(super) execute: bool,
+}

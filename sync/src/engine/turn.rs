@@ -1,0 +1,340 @@
+//! A turn of the engine: whatever happened, this is what follows from it.
+
+use slipstream_types::{BatchNumber, Certificate};
+use tokio::time::Instant;
+
+use super::{
+    Engine, SUMMARY_AGE,
+    bootstrap::{Bootstrap, Net},
+    effect::Job,
+    jobs::Task,
+    streams::{About, Key, Needs},
+    tail::Running,
+};
+use crate::{
+    plan::{self, Candidate, Inputs, Plan, RangeMode, Step, price::Machine},
+    protocol::{Parts, RANGE_BATCHES_MAX, RANGE_BYTES_MAX, RangeRequest, Request},
+    range_delta,
+};
+
+/// A node that leaves new batches to consensus does so while it is at most this far behind: further, consensus cannot help it.
+const PATIENCE_BATCHES: u64 = 2;
+/// A range is as long as what its peer delivers in this time: short beside a hedge, long beside what a request costs.
+const PIECE_SECONDS: f64 = 0.25;
+/// Compressed bytes of a range, at least.
+const PIECE_BYTES_MIN: f64 = 128e3;
+/// Headers that the first plan looks at.
+const SURVEY_HEADERS: u64 = 64;
+/// The first plan waits so long for them.
+const SURVEY_PATIENCE: std::time::Duration = std::time::Duration::from_secs(2);
+
+impl Engine {
+    pub(super) fn turn(&mut self, now: Instant) {
+        self.ask_summaries(now);
+        let candidates = self.candidates(now);
+        self.direct(&candidates, now);
+        self.mark_active(now);
+        self.start_checks();
+        self.start_announced(now);
+        self.start_work();
+        self.start_audit();
+        self.emit(|engine, effects| {
+            let (checking, restore) = (&engine.checking, &engine.restore);
+            let is_checking = |key: &Key| {
+                checking.has(key) || restore.as_ref().is_some_and(|restore| restore.is_checking(key))
+            };
+            engine.streams.assign(now, &candidates, &mut engine.book, is_checking, effects);
+        });
+    }
+
+    fn ask_summaries(&mut self, now: Instant) {
+        let mut stale = self.book.stale(now, SUMMARY_AGE);
+        stale.extend(std::mem::take(&mut self.heard));
+        for peer in stale {
+            if self.streams.is_asked(&peer) || !self.book.may_ask(&peer, now) {
+                continue;
+            }
+            let (about, request) = match self.unproven.contains_key(&peer) {
+                true => (About::Epochs, Request::Epochs { first: self.trust.epoch() }),
+                false => (About::Summary, Request::Summary),
+            };
+            self.emit(|engine, effects| engine.streams.ask(peer, about, request, now, effects));
+        }
+    }
+
+    /// The peers that may be asked, with what they deliver.
+    fn candidates(&self, now: Instant) -> Vec<Candidate> {
+        let mut candidates = self.book.candidates(now, self.config.history);
+        for candidate in &mut candidates {
+            if let Some(rate) = self.streams.links.rate(&candidate.peer) {
+                candidate.bytes_per_second = rate;
+            }
+        }
+        candidates
+    }
+
+    /// Goes on with what is under way, or begins something.
+    fn direct(&mut self, candidates: &[Candidate], now: Instant) {
+        if let Some(number) = self.restore.as_ref().map(Bootstrap::number) {
+            let is_served = match self.restore.as_ref().and_then(Bootstrap::net) {
+                Some(Net { base, .. }) => self.book.serves_net(base, number),
+                None => self.book.is_offered(number),
+            };
+            if !is_served {
+                tracing::info!(batch = %number, "no connected peer serves the snapshot any more");
+                return self.abandon();
+            }
+            let job = self.restore.as_mut().and_then(|restore| restore.advance(&mut self.streams));
+            if let Some(job) = job {
+                self.run(Task::Restore { from: None, key: Key::Headers, request: Request::Summary }, job);
+            }
+            return;
+        }
+        if self.awaits_survey(candidates, now) {
+            return;
+        }
+        let plan = self.decide(self.tail.last(), candidates);
+        let holds = self.leaves_to_others(&plan, now);
+        match plan.step {
+            _ if holds => {}
+            Step::Range(mode) => self.fill(mode, candidates),
+            Step::Snapshot(number) => self.leap(number, false, candidates, now),
+            Step::Net(number) => self.leap(number, true, candidates, now),
+            Step::Idle | Step::Stuck => {}
+        }
+        self.remode(candidates);
+        self.note(&plan, holds);
+        self.plan = Some(plan);
+    }
+
+    fn decide(&self, head: BatchNumber, candidates: &[Candidate]) -> Plan {
+        let machine = Machine { cores: self.cores, history: self.config.history, hints: self.hints };
+        let inputs = Inputs {
+            head,
+            begun: self.begun,
+            waypoint: self.waypoint,
+            peers: candidates,
+            sizes: self.sizes.as_ref(),
+            costs: &self.stages.costs,
+            machine,
+            current: self.mode,
+        };
+        plan::decide(&self.config, &inputs)
+    }
+
+    /// Whether the next batches are still left to this process's consensus.
+    fn leaves_to_others(&self, plan: &Plan, now: Instant) -> bool {
+        let close = plan.target.0.saturating_sub(self.head.0) <= PATIENCE_BATCHES;
+        close && now.saturating_duration_since(self.head_at) < self.patience
+    }
+
+    /// Looks at the last headers before the first plan, if the gap is wide: their sizes decide between the modes.
+    fn awaits_survey(&mut self, candidates: &[Candidate], now: Instant) -> bool {
+        if self.sizes.is_some() {
+            return false;
+        }
+        if let Some((_, since)) = &self.survey {
+            return now.saturating_duration_since(*since) < SURVEY_PATIENCE
+                && self.streams.is_wanted(&Key::Survey);
+        }
+        let Some(target) = candidates.iter().map(|peer| peer.head).max() else { return false };
+        if target.0.saturating_sub(self.head.0) <= SURVEY_HEADERS {
+            return false;
+        }
+        let certificate: Option<Certificate> = self.book.certificate(target).cloned();
+        let Some(certificate) = certificate else { return false };
+        self.survey = Some((certificate, now));
+        let first = BatchNumber(target.0 - SURVEY_HEADERS + 1);
+        let request = Request::Headers { first, last: target };
+        self.streams.want(Key::Survey, request, Needs::Head(target), SURVEY_HEADERS * 400);
+        true
+    }
+
+    /// Begins a restore, once what is under way is through.
+    fn leap(&mut self, number: BatchNumber, net: bool, candidates: &[Candidate], now: Instant) {
+        self.drop_asked();
+        let is_busy = self.jobs.values().any(|task| matches!(task, Task::Restore { .. } | Task::Put));
+        if self.tail.is_empty() && !is_busy {
+            let serves = candidates.iter().filter(|peer| peer.offers(number));
+            let base = |peer: &Candidate| range_delta::base(self.head, peer.net_from?);
+            let base = serves.filter_map(base).max();
+            let net = base.filter(|_| net).map(|base| Net { base, head: self.head });
+            self.restore = Some(Bootstrap::new(number, net, now));
+        }
+    }
+
+    /// Gives up the ranges at the end that did not come yet.
+    fn drop_asked(&mut self) {
+        let dropped = self.tail.cut_asked();
+        self.emit(|engine, effects| {
+            let is_dropped = |key: &Key| matches!(key, Key::Range(first) if dropped.contains(first));
+            engine.streams.drop_all(is_dropped, effects);
+        });
+    }
+
+    /// Asks for ranges as far as the buffer goes.
+    fn fill(&mut self, mode: RangeMode, candidates: &[Candidate]) {
+        let budget = u64::from(self.config.buffer_mib.get()) << 20;
+        self.mode = Some(mode);
+        while self.tail.has_room(budget) {
+            let first = self.tail.next();
+            let serving = candidates.iter().filter(|peer| peer.serves(mode, first));
+            let Some(target) = serving.map(|peer| peer.head).max() else { return };
+            let batch = self.batch_bytes(mode);
+            let count = self.piece_batches(first, mode, candidates, batch);
+            let last = BatchNumber(first.0 + count - 1).min(target);
+            let bytes = ((last.0 - first.0 + 1) as f64 * batch) as u64;
+            self.tail.push(last, mode, bytes);
+            self.want_range(first, last, mode, bytes);
+        }
+    }
+
+    fn want_range(&mut self, first: BatchNumber, last: BatchNumber, mode: RangeMode, bytes: u64) {
+        let request = RangeRequest {
+            first,
+            batches_max: (last.0 - first.0 + 1) as u32,
+            bytes_max: self.config.range_bytes_max.get().min(RANGE_BYTES_MAX),
+            parts: self.parts(mode, first, last),
+        };
+        self.streams.want(Key::Range(first), Request::Range(request), Needs::Batch(mode, first), bytes);
+    }
+
+    /// Asks for the rest of a range whose answer ended early.
+    pub(super) fn want_rest(&mut self, first: BatchNumber) {
+        if let Some(piece) = self.tail.get(first) {
+            let (last, mode, bytes) = (piece.last, piece.mode, piece.bytes);
+            self.want_range(first, last, mode, bytes);
+        }
+    }
+
+    /// Compressed bytes of a batch, as far as is known.
+    fn batch_bytes(&self, mode: RangeMode) -> f64 {
+        let machine = Machine { cores: self.cores, history: self.config.history, hints: self.hints };
+        self.sizes.as_ref().map_or(32e3, |sizes| sizes.bytes(mode, &machine)).max(64.0)
+    }
+
+    /// Batches of a range: a power of two, ending at a multiple of it. So followers whose links are alike ask for the same ranges,
+    /// and a peer makes each answer once for all of them.
+    fn piece_batches(
+        &self,
+        first: BatchNumber,
+        mode: RangeMode,
+        candidates: &[Candidate],
+        batch: f64,
+    ) -> u64 {
+        let serving = candidates.iter().filter(|peer| peer.serves(mode, first));
+        let rate = serving.map(|peer| peer.bytes_per_second).fold(0.0, f64::max);
+        let bytes_max = f64::from(self.config.range_bytes_max.get().min(RANGE_BYTES_MAX));
+        let bytes = (rate * PIECE_SECONDS).max(PIECE_BYTES_MIN).min(bytes_max * 0.75);
+        let most = u64::from(self.config.range_batches_max.get().min(RANGE_BATCHES_MAX));
+        let count = ((bytes / batch) as u64).clamp(1, most);
+        to_boundary(first, 1 << count.ilog2())
+    }
+
+    fn parts(&self, mode: RangeMode, first: BatchNumber, last: BatchNumber) -> Parts {
+        match mode {
+            RangeMode::Replay if self.hints => Parts::BODY.with(Parts::HINTS),
+            RangeMode::Replay => Parts::BODY,
+            RangeMode::Delta if self.config.history => Parts::DELTA.with(Parts::BODY).with(Parts::RECEIPTS),
+            RangeMode::Delta if self.is_audited(first, last) => Parts::DELTA.with(Parts::BODY),
+            RangeMode::Delta => Parts::DELTA,
+        }
+    }
+
+    /// Whether a batch of a range will be executed again, which takes its body.
+    fn is_audited(&self, first: BatchNumber, last: BatchNumber) -> bool {
+        let share = self.config.audit;
+        let drawn = |number| crate::work::is_drawn(self.audit_seed, share, BatchNumber(number));
+        share > 0.0 && (first.0..=last.0).any(drawn)
+    }
+
+    /// Ranges that nobody serves in their mode any more get another mode, or are given up if there is none.
+    fn remode(&mut self, candidates: &[Candidate]) {
+        let asked: Vec<(BatchNumber, RangeMode)> = self.tail.asked().collect();
+        for (first, mode) in asked {
+            let key = Key::Range(first);
+            let is_served = candidates.iter().any(|peer| peer.serves(mode, first));
+            if is_served || !self.streams.is_waiting(&key) || self.checking.has(&key) {
+                continue;
+            }
+            let before = BatchNumber(first.0.saturating_sub(1));
+            match self.decide(before, candidates).step {
+                Step::Range(other) if other != mode => {
+                    tracing::info!(batch = first.0, from = %mode, to = %other, "nobody serves the range as it was asked for");
+                    self.emit(|engine, effects| engine.streams.settle(&key, effects));
+                    self.tail.remode(first, other);
+                    self.want_rest(first);
+                }
+                Step::Snapshot(_) | Step::Net(_) => {
+                    self.tail.cut(before);
+                    let next = self.tail.next();
+                    self.emit(|engine, effects| {
+                        let is_behind = |key: &Key| matches!(key, Key::Range(first) if *first >= next);
+                        engine.streams.drop_all(is_behind, effects);
+                    });
+                    return;
+                }
+                _ => {}
+            }
+        }
+    }
+
+    /// Hands the pipeline's next jobs to the worker.
+    fn start_work(&mut self) {
+        let running = Running {
+            prepare: self.jobs.values().any(|task| matches!(task, Task::Prepare { .. })),
+            execute: self.jobs.values().any(|task| matches!(task, Task::Execute { .. })),
+        };
+        for (first, job) in self.tail.work(self.head, running) {
+            let piece = |first| self.tail.get(first).map_or(0, |piece| piece.bytes);
+            let task = match &job {
+                Job::Prepare { range, mode, .. } => Task::Prepare {
+                    first,
+                    transactions: range.batches().iter().map(|batch| f64::from(batch.header.tx_count)).sum(),
+                    changes: range.batches().iter().map(|batch| f64::from(batch.header.delta_bytes)).sum(),
+                    bytes: piece(first),
+                    replay: *mode == RangeMode::Replay,
+                },
+                Job::Execute { range } => Task::Execute {
+                    first,
+                    transactions: range.transactions() as f64,
+                    bytes: piece(first),
+                    from: range.from(),
+                },
+                Job::Commit { ranges } => Task::Commit {
+                    changes: ranges.iter().map(|ready| ready.changes() as f64).sum(),
+                    bytes: self.tail.committing_bytes(),
+                },
+                _ => continue,
+            };
+            self.run(task, job);
+        }
+    }
+
+    /// One audit at a time.
+    fn start_audit(&mut self) {
+        if !self.jobs.values().any(|task| matches!(task, Task::Audit))
+            && let Some(job) = self.audits.pop_front()
+        {
+            self.run(Task::Audit, job);
+        }
+    }
+}
+
+/// Batches from `first` to the next multiple of `batches`.
+fn to_boundary(first: BatchNumber, batches: u64) -> u64 {
+    batches - first.0 % batches
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ranges_end_at_the_same_batches_wherever_they_begin() {
+        for (first, count) in [(0, 256), (1, 255), (255, 1), (256, 256), (u64::MAX, 1)] {
+            assert_eq!(to_boundary(BatchNumber(first), 256), count, "from {first}");
+        }
+        assert_eq!(to_boundary(BatchNumber(7), 1), 1);
+    }
+}

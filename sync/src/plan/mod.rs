@@ -1,0 +1,354 @@
+//! What to do next, as a pure function of the local head, the policy, what peers offer and what everything costs here.
+
+pub mod price;
+
+use std::fmt;
+
+use slipstream_network::PeerId;
+use slipstream_types::BatchNumber;
+
+use self::price::{Bound, Costs, Machine, Price, Sizes, touched_rows};
+use crate::{
+    config::{Mode, SyncConfig},
+    protocol::SnapshotOffer,
+};
+
+/// A peer that may be asked, as far as planning goes.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Candidate {
+    /// Who.
+    pub peer: PeerId,
+    /// Its certified head.
+    pub head: BatchNumber,
+    /// From where on it serves replay, if it does.
+    pub replay_from: Option<BatchNumber>,
+    /// From where on it serves deltas (with history, if this node keeps it), if it does.
+    pub delta_from: Option<BatchNumber>,
+    /// From where on it serves deltas alone, and so net changes, if it does.
+    pub net_from: Option<BatchNumber>,
+    /// Its snapshots, newest first, with its own word for their sizes.
+    pub snapshots: Vec<SnapshotOffer>,
+    /// What it delivers, or is thought to deliver while nobody knows.
+    pub bytes_per_second: f64,
+}
+
+/// How a range of batches is followed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum RangeMode {
+    /// Execute bodies.
+    Replay,
+    /// Apply deltas.
+    Delta,
+}
+
+impl fmt::Display for RangeMode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            RangeMode::Replay => "replay",
+            RangeMode::Delta => "delta",
+        })
+    }
+}
+
+impl Candidate {
+    /// Whether it serves a batch in a mode.
+    pub fn serves(&self, mode: RangeMode, number: BatchNumber) -> bool {
+        let from = match mode {
+            RangeMode::Replay => self.replay_from,
+            RangeMode::Delta => self.delta_from,
+        };
+        self.head >= number && from.is_some_and(|from| from <= number)
+    }
+
+    /// Whether it has a snapshot.
+    pub fn offers(&self, number: BatchNumber) -> bool {
+        self.snapshots.iter().any(|offered| offered.number == number)
+    }
+}
+
+/// The next thing to do.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Step {
+    /// At the head, or nobody to ask.
+    Idle,
+    /// Batches are certified, but no peer keeps what this mode needs of the next one.
+    Stuck,
+    /// Follow batches.
+    Range(RangeMode),
+    /// Begin from a snapshot.
+    Snapshot(BatchNumber),
+    /// Apply the net change up to a snapshot.
+    Net(BatchNumber),
+}
+
+/// A step, and why.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Plan {
+    /// What to do.
+    pub step: Step,
+    /// The highest certified batch that is known.
+    pub target: BatchNumber,
+    /// Seconds that it is thought to take.
+    pub seconds: f64,
+    /// What bounds it, where that is known.
+    pub bound: Option<Bound>,
+    /// Why this and nothing else, for operators.
+    pub reason: String,
+}
+
+/// What a plan stands on.
+#[derive(Clone, Debug)]
+pub struct Inputs<'a> {
+    /// The next batch that nothing was asked for yet is behind this one.
+    pub head: BatchNumber,
+    /// The snapshot of a restore that did not finish.
+    pub begun: Option<BatchNumber>,
+    /// The operator's waypoint: a snapshot below it would be a ledger that he did not vouch for.
+    pub waypoint: BatchNumber,
+    /// Who may be asked, best first.
+    pub peers: &'a [Candidate],
+    /// Of the batches ahead; none while no header was seen.
+    pub sizes: Option<&'a Sizes>,
+    /// Of this machine.
+    pub costs: &'a Costs,
+    /// Of this machine.
+    pub machine: Machine,
+    /// How the last range was followed.
+    pub current: Option<RangeMode>,
+}
+
+/// A gap of so many batches is the head: what counts there is to know a batch soon, and to have executed it.
+const HEAD_GAP: u64 = 16;
+/// Gaps below this are not worth a snapshot or a net change.
+const WIDE_GAP: u64 = 64;
+/// Another mode must be so much cheaper than the one in use.
+const SWITCH: f64 = 0.8;
+/// A snapshot, or a net change, must be so much cheaper than the batches one by one: it leaves their history out.
+const LEAP: f64 = 0.6;
+/// Most batches that a net change spans: its headers come in one answer.
+pub const NET_BATCHES_MAX: u64 = slipstream_types::limits::HEADERS_MAX as u64;
+/// Bytes of one row and what goes with it in a delta.
+const ROW_BYTES: f64 = 80.0;
+
+/// Decides the next step.
+///
+/// `replay`, `delta`, `snapshot` and `range_delta` in the policy pin what they name: a snapshot or a net change where one is ahead, then as
+/// `auto` without further ones. `auto` takes the cheapest that is not forbidden. Where nobody keeps the next batch, a snapshot
+/// is taken whatever it costs unless a mode without one is pinned: there is no other way on.
+pub fn decide(policy: &SyncConfig, inputs: &Inputs<'_>) -> Plan {
+    Planner { policy, inputs }.decide()
+}
+
+struct Planner<'a> {
+    policy: &'a SyncConfig,
+    inputs: &'a Inputs<'a>,
+}
+
+/// A mode with its price for the whole gap.
+#[derive(Clone, Copy)]
+struct Way {
+    mode: RangeMode,
+    price: Price,
+    seconds: f64,
+}
+
+impl Planner<'_> {
+    fn decide(&self) -> Plan {
+        let Inputs { head, peers, .. } = *self.inputs;
+        let Some(target) = peers.iter().map(|peer| peer.head).max().filter(|target| *target > head) else {
+            let reason = if peers.is_empty() { "no peer can be asked" } else { "no peer has a newer batch" };
+            return self.plan(Step::Idle, head, 0.0, None, reason.into());
+        };
+        let gap = target.0 - head.0;
+        let way = self.range(gap);
+        if let Some(plan) = self.leap(target, way) {
+            return plan;
+        }
+        match way {
+            Some(way) => self.follow(target, way),
+            None => match self.snapshot_at(target) {
+                Some((number, seconds)) if self.may_restore() => {
+                    let reason = format!("no peer keeps batch {} any more", head.next());
+                    self.plan(Step::Snapshot(number), target, seconds, None, reason)
+                }
+                _ => {
+                    let reason = format!("no connected peer serves batch {} as the policy asks", head.next());
+                    self.plan(Step::Stuck, target, 0.0, None, reason)
+                }
+            },
+        }
+    }
+
+    fn plan(
+        &self,
+        step: Step,
+        target: BatchNumber,
+        seconds: f64,
+        bound: Option<Bound>,
+        reason: String,
+    ) -> Plan {
+        Plan { step, target, seconds, bound, reason }
+    }
+
+    fn allows(&self, mode: Mode) -> bool {
+        match self.policy.mode {
+            Mode::Auto => !self.policy.forbid.contains(&mode),
+            Mode::Snapshot | Mode::RangeDelta => {
+                mode == self.policy.mode || !self.policy.forbid.contains(&mode)
+            }
+            pinned => pinned == mode,
+        }
+    }
+
+    fn may_restore(&self) -> bool {
+        self.allows(Mode::Snapshot)
+    }
+
+    /// The cheapest mode in which somebody serves the next batch; the one in use if another is not much cheaper.
+    fn range(&self, gap: u64) -> Option<Way> {
+        let ways: Vec<Way> = [RangeMode::Replay, RangeMode::Delta]
+            .into_iter()
+            .filter_map(|mode| self.way(mode, gap))
+            .collect();
+        let replay = ways.iter().find(|way| way.mode == RangeMode::Replay);
+        // At the head a node executes if it can keep up: what it serves and answers then is its own result.
+        if let Some(replay) = replay.filter(|replay| gap <= HEAD_GAP && replay.seconds < 1.0) {
+            return Some(*replay);
+        }
+        let best = ways.iter().min_by(|one, other| one.seconds.total_cmp(&other.seconds))?;
+        let current = ways.iter().find(|way| Some(way.mode) == self.inputs.current);
+        Some(*current.filter(|current| best.seconds > current.seconds * SWITCH).unwrap_or(best))
+    }
+
+    fn way(&self, mode: RangeMode, gap: u64) -> Option<Way> {
+        let named = match mode {
+            RangeMode::Replay => Mode::Replay,
+            RangeMode::Delta => Mode::Delta,
+        };
+        let next = self.inputs.head.next();
+        let serving = self.inputs.peers.iter().filter(|peer| peer.serves(mode, next));
+        let (count, rate) = serving.fold((0, 0.0), |(n, rate), peer| (n + 1, rate + peer.bytes_per_second));
+        if count == 0 || !self.allows(named) {
+            return None;
+        }
+        let price = price::batch(mode, &self.sizes(), self.inputs.costs, &self.inputs.machine, rate);
+        Some(Way { mode, price, seconds: price.seconds * gap as f64 })
+    }
+
+    fn sizes(&self) -> Sizes {
+        self.inputs.sizes.copied().unwrap_or_else(|| Sizes::of_header(200.0, 24_000.0, 16_000.0))
+    }
+
+    fn follow(&self, target: BatchNumber, way: Way) -> Plan {
+        let gap = target.0 - self.inputs.head.0;
+        let ms = |way: &Way| {
+            format!("{} {:.2} ms a batch, bound by {}", way.mode, way.price.seconds * 1e3, way.price.bound)
+        };
+        let other = match way.mode {
+            RangeMode::Replay => self.way(RangeMode::Delta, gap),
+            RangeMode::Delta => self.way(RangeMode::Replay, gap),
+        };
+        let reason = match (other, gap <= HEAD_GAP && way.mode == RangeMode::Replay) {
+            (None, _) => format!("{}; nothing else is served or allowed", ms(&way)),
+            (Some(_), true) => "at the head batches are executed".into(),
+            (Some(other), false) => format!("{}; {}", ms(&way), ms(&other)),
+        };
+        self.plan(Step::Range(way.mode), target, way.seconds, Some(way.price.bound), reason)
+    }
+
+    /// A snapshot or a net change, if that is pinned or much cheaper than the batches one by one.
+    fn leap(&self, target: BatchNumber, way: Option<Way>) -> Option<Plan> {
+        let head = self.inputs.head;
+        let gap = target.0 - head.0;
+        let pinned = self.policy.mode;
+        let by_batches = way.map_or(f64::INFINITY, |way| way.seconds);
+        if pinned == Mode::Snapshot && head.0 == 0 {
+            let (number, seconds) = self.snapshot_at(target)?;
+            return Some(self.plan(
+                Step::Snapshot(number),
+                target,
+                seconds,
+                None,
+                "the policy asks for it".into(),
+            ));
+        }
+        let worth = |seconds: f64, mode| pinned == mode || (gap >= WIDE_GAP && seconds < by_batches * LEAP);
+        // A net change keeps the history before it and leaves out that of the gap, as a snapshot leaves out all.
+        let net = self.net_at(target).filter(|_| {
+            self.allows(Mode::RangeDelta) && (!self.policy.history || pinned == Mode::RangeDelta)
+        });
+        let snapshot = self.snapshot_at(target).filter(|_| self.may_restore() && pinned != Mode::RangeDelta);
+        let net = net.filter(|(_, seconds)| worth(*seconds, Mode::RangeDelta));
+        let snapshot = snapshot.filter(|(_, seconds)| gap >= WIDE_GAP && *seconds < by_batches * LEAP);
+        let (step, seconds, what) = match (net, snapshot) {
+            (Some((number, net)), snapshot) if snapshot.is_none_or(|(_, seconds)| net <= seconds) => {
+                (Step::Net(number), net, "the net change")
+            }
+            (_, Some((number, seconds))) => (Step::Snapshot(number), seconds, "the snapshot"),
+            _ => return None,
+        };
+        let reason = match by_batches.is_finite() {
+            true => format!("{what} takes {seconds:.1} s, {gap} batches one by one {by_batches:.1} s"),
+            false => format!("{what} takes {seconds:.1} s, and nobody keeps the next batch"),
+        };
+        Some(self.plan(step, target, seconds, None, reason))
+    }
+
+    /// Seconds for the batches behind a snapshot.
+    fn tail(&self, number: BatchNumber, target: BatchNumber) -> f64 {
+        let left = target.0.saturating_sub(number.0);
+        let ways = [RangeMode::Replay, RangeMode::Delta].into_iter().filter_map(|mode| self.way(mode, left));
+        ways.map(|way| way.seconds).fold(f64::INFINITY, f64::min).min(left as f64)
+    }
+
+    /// The snapshot to restore, and what that takes. What is begun is finished while somebody serves it. Else the best peer's
+    /// newest: the highest would let whoever claims most choose.
+    fn snapshot_at(&self, target: BatchNumber) -> Option<(BatchNumber, f64)> {
+        let Inputs { head, peers, begun, waypoint, .. } = *self.inputs;
+        let fits = |number: BatchNumber| number > head && number >= waypoint;
+        let begun = begun.filter(|number| fits(*number) && peers.iter().any(|peer| peer.offers(*number)));
+        let newest = peers.iter().find_map(|peer| {
+            peer.snapshots.iter().map(|offered| offered.number).find(|number| fits(*number))
+        });
+        let number = begun.or(newest)?;
+        let offering = peers.iter().filter(|peer| peer.offers(number));
+        let rate = offering.map(|peer| peer.bytes_per_second).sum();
+        let (_, bytes) = self.offered_size(number);
+        let seconds = price::snapshot(bytes, self.inputs.costs, &self.inputs.machine, rate);
+        Some((number, seconds + self.tail(number, target)))
+    }
+
+    /// Rows and bytes of a snapshot: the middle of what its peers say, so that one liar decides nothing.
+    fn offered_size(&self, number: BatchNumber) -> (f64, f64) {
+        let offered = self.inputs.peers.iter().flat_map(|peer| &peer.snapshots);
+        let mut sizes: Vec<_> = offered
+            .filter(|offered| offered.number == number)
+            .map(|offered| (offered.bytes, offered.rows))
+            .collect();
+        sizes.sort_unstable();
+        sizes.get(sizes.len() / 2).map_or((0.0, 0.0), |(bytes, rows)| (*rows as f64, *bytes as f64))
+    }
+
+    /// The snapshot up to which the net change is applied, and what that takes at most.
+    fn net_at(&self, target: BatchNumber) -> Option<(BatchNumber, f64)> {
+        let Inputs { head, peers, waypoint, machine, costs, .. } = *self.inputs;
+        let serves = |peer: &&Candidate| peer.net_from.is_some_and(|from| from <= head.next());
+        let fits =
+            |number: BatchNumber| number > head && number >= waypoint && number.0 - head.0 <= NET_BATCHES_MAX;
+        let numbers = |peer: &Candidate| {
+            peer.snapshots.iter().map(|offered| offered.number).find(|number| fits(*number))
+        };
+        let number = peers.iter().filter(serves).find_map(numbers)?;
+        let offering = peers.iter().filter(serves).filter(|peer| peer.offers(number));
+        let rate: f64 = offering.map(|peer| peer.bytes_per_second).sum();
+        let sizes = self.sizes();
+        let (rows, _) = self.offered_size(number);
+        let updates = (number.0 - head.0) as f64 * sizes.changes / ROW_BYTES;
+        let bytes = touched_rows(updates, rows) * ROW_BYTES;
+        let work = bytes * (costs.open + costs.commit) / machine.cores.max(1.0);
+        Some((number, (bytes / rate.max(1.0)).max(work) + self.tail(number, target)))
+    }
+}
+
+#[cfg(test)]
+mod tests;

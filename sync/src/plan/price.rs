@@ -1,0 +1,234 @@
+//! What following costs: bytes over the network and seconds of work, per batch and mode.
+//!
+//! ```text
+//! network  = bytes of the parts that the mode needs / what its peers deliver together
+//! work     = every stage's seconds; the stages overlap, so their sum counts over the cores
+//! in order = the stages that take one range after the other (execute, commit), each by itself
+//! price    = the largest of these: the pipeline is as fast as its slowest part
+//! ```
+
+use std::fmt;
+
+use super::RangeMode;
+
+/// Sizes of a batch, averaged over those seen last. Header fields give the uncompressed ones, answers the compressed ones.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct Sizes {
+    /// Transactions.
+    pub transactions: f64,
+    /// Compressed bytes of the body.
+    pub body: f64,
+    /// Compressed bytes of the receipts.
+    pub receipts: f64,
+    /// Compressed bytes of the delta.
+    pub delta: f64,
+    /// Compressed bytes of the hints.
+    pub hints: f64,
+    /// Uncompressed bytes of the delta.
+    pub changes: f64,
+}
+
+/// Seconds of work on this machine, averaged over what was done last.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct Costs {
+    /// Checking signatures and digests, per compressed byte.
+    pub check: f64,
+    /// Decoding a body and recovering senders, per transaction.
+    pub prepare: f64,
+    /// Executing, per transaction.
+    pub execute: f64,
+    /// Opening deltas, per uncompressed byte of them.
+    pub open: f64,
+    /// Roots and writes, per uncompressed byte of the deltas.
+    pub commit: f64,
+    /// Checking and writing a snapshot's rows, per byte of them.
+    pub restore: f64,
+}
+
+impl Default for Costs {
+    /// What a core of 2020 needs. Only the first plans stand on it: what is measured takes its place.
+    fn default() -> Costs {
+        Costs { check: 2e-9, prepare: 30e-6, execute: 15e-6, open: 5e-9, commit: 40e-9, restore: 5e-9 }
+    }
+}
+
+/// What bounds the pipeline.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Bound {
+    /// Bytes from peers.
+    Network,
+    /// All cores together.
+    Work,
+    /// One transaction after the other.
+    Execution,
+    /// Roots and writes.
+    Commit,
+}
+
+impl fmt::Display for Bound {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Bound::Network => "network",
+            Bound::Work => "cpu",
+            Bound::Execution => "execution",
+            Bound::Commit => "commit",
+        })
+    }
+}
+
+/// Seconds that a batch takes, and why.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct Price {
+    /// Seconds of the whole pipeline.
+    pub seconds: f64,
+    /// Its slowest part.
+    pub bound: Bound,
+}
+
+/// What the machine and the settings give.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct Machine {
+    /// Cores.
+    pub cores: f64,
+    /// Whether bodies and receipts come with deltas.
+    pub history: bool,
+    /// Whether hints come with bodies.
+    pub hints: bool,
+}
+
+impl Sizes {
+    /// Compressed bytes of a batch in a mode.
+    pub fn bytes(&self, mode: RangeMode, machine: &Machine) -> f64 {
+        match mode {
+            RangeMode::Replay if machine.hints => self.body + self.hints,
+            RangeMode::Replay => self.body,
+            RangeMode::Delta if machine.history => self.delta + self.body + self.receipts,
+            RangeMode::Delta => self.delta,
+        }
+    }
+
+    /// Takes in the sizes of another batch.
+    pub fn learn(&mut self, seen: &Seen) {
+        let parts = [
+            (&mut self.transactions, Some(seen.transactions)),
+            (&mut self.changes, Some(seen.changes)),
+            (&mut self.body, seen.body),
+            (&mut self.receipts, seen.receipts),
+            (&mut self.delta, seen.delta),
+            (&mut self.hints, seen.hints),
+        ];
+        for (average, value) in parts {
+            if let Some(value) = value {
+                *average += (value - *average) * LEARN;
+            }
+        }
+    }
+
+    /// Of a batch whose header is known and whose parts are not: LZ4 halves transactions and outputs (measured: 2.2 times), and
+    /// takes a sixth off rows.
+    pub fn of_header(transactions: f64, body: f64, changes: f64) -> Sizes {
+        let (body, delta) = (body * 0.6, changes * 0.85);
+        Sizes { transactions, body, receipts: body, delta, hints: delta * 0.6, changes }
+    }
+}
+
+/// The share of one batch in an average: some hundred batches decide.
+const LEARN: f64 = 0.02;
+
+/// The parts of a batch that came.
+#[derive(Clone, Copy, PartialEq, Debug, Default)]
+pub struct Seen {
+    /// Transactions.
+    pub transactions: f64,
+    /// Uncompressed bytes of its delta.
+    pub changes: f64,
+    /// Compressed bytes of the parts that came.
+    pub body: Option<f64>,
+    /// See `body`.
+    pub receipts: Option<f64>,
+    /// See `body`.
+    pub delta: Option<f64>,
+    /// See `body`.
+    pub hints: Option<f64>,
+}
+
+/// The price of a batch in a mode, from peers that deliver so many bytes a second together.
+pub fn batch(
+    mode: RangeMode,
+    sizes: &Sizes,
+    costs: &Costs,
+    machine: &Machine,
+    bytes_per_second: f64,
+) -> Price {
+    let bytes = sizes.bytes(mode, machine);
+    let check = bytes * costs.check;
+    let commit = sizes.changes * costs.commit;
+    let (execute, work) = match mode {
+        RangeMode::Replay => {
+            let execute = sizes.transactions * costs.execute;
+            (execute, check + sizes.transactions * costs.prepare + execute + commit)
+        }
+        RangeMode::Delta => (0.0, check + sizes.changes * costs.open + commit),
+    };
+    let parts = [
+        (bytes / bytes_per_second.max(1.0), Bound::Network),
+        (work / machine.cores.max(1.0), Bound::Work),
+        (execute, Bound::Execution),
+        (commit, Bound::Commit),
+    ];
+    let slowest = parts.into_iter().max_by(|(one, _), (other, _)| one.total_cmp(other));
+    let (seconds, bound) = slowest.expect("there are four");
+    Price { seconds, bound }
+}
+
+/// Seconds for a snapshot's rows.
+pub fn snapshot(bytes: f64, costs: &Costs, machine: &Machine, bytes_per_second: f64) -> f64 {
+    (bytes / bytes_per_second.max(1.0)).max(bytes * costs.restore / machine.cores.max(1.0))
+}
+
+/// How many of `rows` rows some updates touch, if each row is as likely as any other: what a net change has at most.
+pub fn touched_rows(updates: f64, rows: f64) -> f64 {
+    if rows <= 0.0 { updates } else { rows * (1.0 - (-updates / rows).exp()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MACHINE: Machine = Machine { cores: 2.0, history: false, hints: true };
+
+    fn sizes() -> Sizes {
+        Sizes::of_header(250.0, 30_000.0, 20_000.0)
+    }
+
+    #[test]
+    fn the_slowest_part_is_the_price() {
+        let (sizes, costs) = (sizes(), Costs::default());
+        let thin = batch(RangeMode::Replay, &sizes, &costs, &MACHINE, 100_000.0);
+        assert_eq!(thin.bound, Bound::Network);
+        let wide = batch(RangeMode::Replay, &sizes, &costs, &MACHINE, 1e9);
+        assert_eq!(wide.bound, Bound::Work);
+        assert!(wide.seconds < thin.seconds);
+        let slow = Costs { execute: 1e-3, ..costs };
+        assert_eq!(batch(RangeMode::Replay, &sizes, &slow, &MACHINE, 1e9).bound, Bound::Execution);
+        assert!(batch(RangeMode::Delta, &sizes, &slow, &MACHINE, 1e9).seconds < wide.seconds);
+    }
+
+    #[test]
+    fn averages_follow_what_came_and_keep_what_did_not() {
+        let mut sizes = sizes();
+        let receipts = sizes.receipts;
+        for _ in 0..1_000 {
+            sizes.learn(&Seen { transactions: 10.0, body: Some(500.0), ..Default::default() });
+        }
+        assert!((sizes.transactions - 10.0).abs() < 0.1 && (sizes.body - 500.0).abs() < 1.0, "{sizes:?}");
+        assert_eq!(sizes.receipts, receipts);
+    }
+
+    #[test]
+    fn few_updates_touch_as_many_rows_and_many_touch_all() {
+        assert!((touched_rows(10.0, 1e6) - 10.0).abs() < 0.1);
+        assert!((touched_rows(1e9, 1e6) - 1e6).abs() < 1.0);
+        assert_eq!(touched_rows(7.0, 0.0), 7.0);
+    }
+}

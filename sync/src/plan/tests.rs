@@ -1,0 +1,234 @@
+//! Goal: the cheapest way is taken as what is scarce changes, policies are kept, and every plan says why.
+
+use super::*;
+
+fn peer(id: u8, head: u64) -> Candidate {
+    let from = Some(BatchNumber(1));
+    Candidate {
+        peer: slipstream_types::PublicKey([id; 32]),
+        head: BatchNumber(head),
+        replay_from: from,
+        delta_from: from,
+        net_from: from,
+        snapshots: vec![],
+        bytes_per_second: 50e6,
+    }
+}
+
+fn offering(id: u8, head: u64, number: u64, bytes: u64) -> Candidate {
+    let offered = SnapshotOffer { number: BatchNumber(number), rows: bytes / 100, bytes };
+    Candidate { snapshots: vec![offered], ..peer(id, head) }
+}
+
+/// A node behind some peers. Its batches have 250 transactions.
+struct Case {
+    policy: SyncConfig,
+    head: u64,
+    begun: Option<u64>,
+    current: Option<RangeMode>,
+    sizes: Sizes,
+    costs: Costs,
+}
+
+impl Case {
+    fn new(mode: Mode, head: u64) -> Case {
+        Case {
+            policy: SyncConfig { mode, history: false, ..Default::default() },
+            head,
+            begun: None,
+            current: None,
+            sizes: Sizes::of_header(250.0, 30_000.0, 20_000.0),
+            costs: Costs::default(),
+        }
+    }
+
+    fn plan(&self, peers: &[Candidate]) -> Plan {
+        decide(
+            &self.policy,
+            &Inputs {
+                head: BatchNumber(self.head),
+                begun: self.begun.map(BatchNumber),
+                waypoint: BatchNumber(0),
+                peers,
+                sizes: Some(&self.sizes),
+                costs: &self.costs,
+                machine: Machine { cores: 2.0, history: self.policy.history, hints: true },
+                current: self.current,
+            },
+        )
+    }
+
+    fn step(&self, peers: &[Candidate]) -> Step {
+        self.plan(peers).step
+    }
+}
+
+#[test]
+fn idle_at_the_head_and_alone() {
+    let case = Case::new(Mode::Auto, 5);
+    assert_eq!(case.step(&[]), Step::Idle);
+    assert_eq!(case.step(&[peer(1, 5), peer(2, 3)]), Step::Idle);
+}
+
+#[test]
+fn pinned_modes_stay() {
+    for gap in [1, 100, 1_000_000] {
+        let peers = [offering(1, gap, gap, 1_000)];
+        assert_eq!(Case::new(Mode::Replay, 0).step(&peers), Step::Range(RangeMode::Replay));
+        assert_eq!(Case::new(Mode::Delta, 0).step(&peers), Step::Range(RangeMode::Delta));
+    }
+}
+
+#[test]
+fn the_mode_follows_the_bottleneck() {
+    let case = Case::new(Mode::Auto, 0);
+    let near = |rate| [Candidate { bytes_per_second: rate, ..peer(1, 5_000) }];
+    let wide = case.plan(&near(100e6));
+    assert_eq!(wide.step, Step::Range(RangeMode::Delta), "{wide:?}");
+    assert!(wide.reason.contains("replay") && wide.reason.contains("cpu"), "{}", wide.reason);
+    // Deltas of many slots a transaction, over a thin link: bodies are shorter, and there is time to execute them.
+    let heavy = Case { sizes: Sizes::of_header(250.0, 30_000.0, 200_000.0), ..Case::new(Mode::Auto, 0) };
+    let mut sizes = heavy.sizes;
+    sizes.hints = 5_000.0;
+    let heavy = Case { sizes, ..heavy };
+    let thin = heavy.plan(&near(200e3));
+    assert_eq!((thin.step, thin.bound), (Step::Range(RangeMode::Replay), Some(Bound::Network)), "{thin:?}");
+    assert_eq!(heavy.step(&near(100e6)), Step::Range(RangeMode::Delta));
+}
+
+#[test]
+fn a_mode_in_use_stays_until_another_is_much_cheaper() {
+    let sizes = Sizes { delta: 10_000.0, body: 10_500.0, hints: 0.0, ..Case::new(Mode::Auto, 0).sizes };
+    let costs = Costs { prepare: 0.0, execute: 0.0, ..Costs::default() };
+    let thin = [Candidate { bytes_per_second: 1e5, ..peer(1, 5_000) }];
+    for current in [RangeMode::Replay, RangeMode::Delta] {
+        let case = Case { current: Some(current), sizes, costs, ..Case::new(Mode::Auto, 0) };
+        assert_eq!(case.step(&thin), Step::Range(current));
+    }
+}
+
+#[test]
+fn batches_at_the_head_are_executed() {
+    let case = Case::new(Mode::Auto, 100);
+    assert_eq!(case.step(&[peer(1, 104)]), Step::Range(RangeMode::Replay));
+    let slow = Case { costs: Costs { execute: 0.1, ..Costs::default() }, ..Case::new(Mode::Auto, 100) };
+    assert_eq!(slow.step(&[peer(1, 104)]), Step::Range(RangeMode::Delta), "it could not keep up");
+}
+
+#[test]
+fn a_snapshot_is_taken_where_the_gap_costs_more_than_the_state() {
+    let small = [offering(1, 20_050, 20_000, 1_000_000)];
+    let plan = Case::new(Mode::Auto, 10).plan(&small);
+    assert_eq!(plan.step, Step::Snapshot(BatchNumber(20_000)), "{plan:?}");
+    assert!(plan.reason.contains("one by one"), "{}", plan.reason);
+    let large = [offering(1, 20_050, 20_000, 1_000_000_000_000)];
+    assert!(matches!(Case::new(Mode::Auto, 10).step(&large), Step::Range(_)));
+    assert!(matches!(Case::new(Mode::Auto, 20_000).step(&small), Step::Range(_)), "the gap is short");
+    let forbidding = SyncConfig { forbid: vec![Mode::Snapshot, Mode::RangeDelta], ..Default::default() };
+    let case = Case { policy: forbidding, ..Case::new(Mode::Auto, 10) };
+    assert!(matches!(case.step(&small), Step::Range(_)));
+}
+
+#[test]
+fn one_liar_about_a_size_decides_nothing() {
+    let mut peers: Vec<_> = (2..5).map(|id| offering(id, 20_050, 20_000, 1_000_000_000_000)).collect();
+    peers.push(offering(1, 20_050, 20_000, 1));
+    assert!(matches!(Case::new(Mode::Auto, 10).step(&peers), Step::Range(_)));
+}
+
+#[test]
+fn a_net_change_is_taken_where_rows_change_often() {
+    // A state of 1,000 rows, and changes of 250 in each of 4,000 batches.
+    let peers = [offering(1, 4_050, 4_000, 100_000)];
+    let case = Case {
+        policy: SyncConfig { forbid: vec![Mode::Snapshot], history: false, ..Default::default() },
+        ..Case::new(Mode::Auto, 10)
+    };
+    assert_eq!(case.step(&peers), Step::Net(BatchNumber(4_000)));
+    let keeping = SyncConfig { forbid: vec![Mode::Snapshot], history: true, ..Default::default() };
+    let case = Case { policy: keeping, ..Case::new(Mode::Auto, 10) };
+    assert!(matches!(case.step(&peers), Step::Range(_)), "it would leave out the history");
+    let pinned = Case::new(Mode::RangeDelta, 10);
+    assert_eq!(pinned.step(&[offering(1, 60, 40, 100_000)]), Step::Net(BatchNumber(40)));
+    assert!(matches!(Case::new(Mode::RangeDelta, 40).step(&[offering(1, 60, 40, 100_000)]), Step::Range(_)));
+}
+
+#[test]
+fn a_pinned_snapshot_is_only_the_beginning() {
+    let with = offering(1, 50, 40, 1_000_000_000);
+    let number = BatchNumber(40);
+    assert_eq!(Case::new(Mode::Snapshot, 0).step(&[peer(2, 50), with.clone()]), Step::Snapshot(number));
+    assert!(matches!(Case::new(Mode::Snapshot, 40).step(&[with]), Step::Range(_)));
+    let none = Case::new(Mode::Snapshot, 0).step(&[peer(1, 50)]);
+    assert!(matches!(none, Step::Range(_)), "a chain without snapshots can be followed");
+}
+
+#[test]
+fn a_begun_snapshot_is_finished_while_somebody_serves_it() {
+    let mut one = offering(1, 65, 60, 1_000);
+    one.snapshots.push(SnapshotOffer { number: BatchNumber(50), ..one.snapshots[0] });
+    let peers = [one, offering(2, 75, 70, 1_000)];
+    let step = |begun| Case { begun, ..Case::new(Mode::Snapshot, 0) }.step(&peers);
+    assert_eq!(step(Some(50)), Step::Snapshot(BatchNumber(50)));
+    assert_eq!(step(Some(40)), Step::Snapshot(BatchNumber(60)), "pruned everywhere");
+    assert_eq!(step(None), Step::Snapshot(BatchNumber(60)), "the best peer's, not the highest claim");
+}
+
+#[test]
+fn where_nobody_keeps_the_next_batch_a_snapshot_goes_on() {
+    let from = Some(BatchNumber(4_001));
+    let pruned = Candidate {
+        replay_from: from,
+        delta_from: from,
+        net_from: from,
+        ..offering(1, 5_000, 4_900, 1_000_000_000_000)
+    };
+    let peers = [pruned];
+    for mode in [Mode::Auto, Mode::Snapshot, Mode::RangeDelta] {
+        for head in [0, 10, 3_999] {
+            assert_eq!(
+                Case::new(mode, head).step(&peers),
+                Step::Snapshot(BatchNumber(4_900)),
+                "{mode:?} {head}"
+            );
+        }
+    }
+    assert!(matches!(Case::new(Mode::Auto, 4_000).step(&peers), Step::Range(_)), "the next batch is kept");
+    for mode in [Mode::Replay, Mode::Delta] {
+        let plan = Case::new(mode, 10).plan(&peers);
+        assert_eq!((plan.step, plan.target), (Step::Stuck, BatchNumber(5_000)));
+    }
+}
+
+#[test]
+fn snapshots_below_the_waypoint_are_left_alone() {
+    let case = Case::new(Mode::Snapshot, 0);
+    let inputs = |waypoint| {
+        let peers = [offering(1, 50, 40, 1_000)];
+        let (sizes, costs) = (case.sizes, case.costs);
+        decide(
+            &case.policy,
+            &Inputs {
+                head: BatchNumber(0),
+                begun: None,
+                waypoint: BatchNumber(waypoint),
+                peers: &peers,
+                sizes: Some(&sizes),
+                costs: &costs,
+                machine: Machine { cores: 2.0, history: false, hints: true },
+                current: None,
+            },
+        )
+        .step
+    };
+    assert_eq!(inputs(40), Step::Snapshot(BatchNumber(40)));
+    assert!(matches!(inputs(41), Step::Range(_)));
+}
+
+#[test]
+fn only_peers_that_keep_the_next_batch_count() {
+    let pruned = Candidate { replay_from: Some(BatchNumber(30)), ..peer(1, 60) };
+    let case = Case::new(Mode::Replay, 10);
+    assert_eq!(case.step(&[pruned.clone(), peer(2, 50)]), Step::Range(RangeMode::Replay));
+    assert_eq!(case.step(&[pruned]), Step::Stuck);
+}

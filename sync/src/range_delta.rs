@@ -1,0 +1,59 @@
+//! Range deltas, on the asking side: from which batch on to ask, and what an answer must be before the store looks at it.
+
+use slipstream_storage::{CheckedRangeDelta, RangeDeltaChunk};
+use slipstream_types::{BatchNumber, Blob, BlobKind};
+
+use crate::{
+    protocol::{CHUNK_BYTES_MAX, RangeDeltaRequest},
+    verify::Violation,
+};
+
+/// Range deltas are asked for from multiples of this on, so that nodes that are about as far behind get the same answers.
+pub const BASE_STEP: u64 = 64;
+/// Bytes of a chunk beside its changes: ends, count, and a proof of the greatest depth on both sides.
+const FRAME_BYTES_MAX: usize = 40 << 10;
+
+/// The batch after which a node with that head asks for changes, of a peer that keeps the deltas from `deltas_from` on. None if the
+/// peer lacks some that the node needs.
+pub fn base(head: BatchNumber, deltas_from: BatchNumber) -> Option<BatchNumber> {
+    let lowest = deltas_from.0.saturating_sub(1);
+    let base = (head.0 - head.0 % BASE_STEP).max(lowest);
+    (base <= head.0).then_some(BatchNumber(base))
+}
+
+/// Checks of an answer what can be checked without the state: that it is a chunk, that it begins and ends where it should, and that it
+/// is no shorter than it had to be. What it says is for [`slipstream_storage::Advance::add`] to check.
+pub fn open(answer: Vec<u8>, request: &RangeDeltaRequest) -> Result<CheckedRangeDelta, Violation> {
+    let blob = Blob::from_bytes(answer)?;
+    let bytes_max = request.bytes_max.min(CHUNK_BYTES_MAX) as usize;
+    if blob.content_len(BlobKind::RangeDelta)? > bytes_max + FRAME_BYTES_MAX {
+        return Err(Violation::Unrelated("the chunk is longer than asked for"));
+    }
+    let chunk: RangeDeltaChunk = blob.open(BlobKind::RangeDelta)?;
+    if chunk.first != request.first || chunk.last > request.last {
+        return Err(Violation::Unrelated("the chunk begins or ends elsewhere"));
+    }
+    if chunk.last < request.last && !chunk.is_full(bytes_max) {
+        return Err(Violation::Unrelated("the chunk ends before it is full"));
+    }
+    Ok(chunk.check()?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nodes_about_as_far_behind_ask_alike() {
+        let base = |head, deltas_from| base(BatchNumber(head), BatchNumber(deltas_from)).map(|base| base.0);
+        assert_eq!(
+            [base(0, 1), base(63, 1), base(64, 1), base(130, 0)],
+            [Some(0), Some(0), Some(64), Some(128)]
+        );
+        // Not below what the peer keeps, and not above the node's head.
+        assert_eq!(
+            [base(130, 129), base(130, 130), base(130, 131), base(130, 132)],
+            [Some(128), Some(129), Some(130), None]
+        );
+    }
+}

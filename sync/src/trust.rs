@@ -1,0 +1,123 @@
+//! [`Trust`]: who signs in which epoch, followed certificate by certificate from the genesis on.
+
+use std::collections::BTreeMap;
+
+use slipstream_storage::Store;
+use slipstream_types::{BatchNumber, Certificate, Epoch, Genesis, ValidatorSet};
+
+use crate::{SyncError, verify::Violation};
+
+/// Epoch ends that are read from a store at a time.
+const READ_ENDS: usize = 64;
+
+/// The validators of every epoch up to the last known one. A certificate counts only in its own epoch: validators of an epoch
+/// that is over, whose keys nobody guards any more, cannot sign the batches of a later one.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Trust {
+    /// Of all epochs from 0 on.
+    terms: BTreeMap<Epoch, Term>,
+}
+
+/// One epoch.
+#[derive(Clone, PartialEq, Eq, Debug)]
+struct Term {
+    set: ValidatorSet,
+    /// The last batch of the epoch before; none for epoch 0, which begins with the genesis.
+    after: Option<BatchNumber>,
+}
+
+/// Why a certificate was not accepted.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum TrustError {
+    /// Nobody can tell yet. No lie: ask for the epoch ends from the known epoch on, and check again.
+    #[error("batch {number} is of epoch {epoch}, and the validators are known up to epoch {known} only")]
+    UnknownEpoch {
+        /// The certified batch.
+        number: BatchNumber,
+        /// Its epoch.
+        epoch: Epoch,
+        /// The last epoch whose validators are known.
+        known: Epoch,
+    },
+    /// A lie.
+    #[error(transparent)]
+    Violation(#[from] Violation),
+}
+
+impl Trust {
+    /// The validators of the genesis, for epoch 0.
+    pub fn of_genesis(genesis: &Genesis) -> Trust {
+        let first = Term { set: genesis.validator_set(), after: None };
+        Trust { terms: BTreeMap::from([(Epoch(0), first)]) }
+    }
+
+    /// What the genesis and the epoch ends of a store say, each of these verified by the set before it.
+    ///
+    /// # Errors
+    /// If the store has no genesis or cannot be read; [`SyncError::WrongEpochEnd`] if it holds what nobody signed.
+    pub fn of(store: &Store) -> Result<Trust, SyncError> {
+        let mut trust = Self::of_genesis(&store.genesis()?);
+        loop {
+            let epoch = trust.epoch();
+            let ends = store.epoch_ends(epoch, READ_ENDS)?;
+            trust.learn(&ends).map_err(|source| SyncError::WrongEpochEnd { epoch, source })?;
+            if ends.len() < READ_ENDS {
+                return Ok(trust);
+            }
+        }
+    }
+
+    /// The last epoch whose validators are known.
+    pub fn epoch(&self) -> Epoch {
+        self.terms.keys().next_back().copied().unwrap_or_default()
+    }
+
+    /// Checks that a quorum of its epoch signed a certificate, and that its batch is in that epoch as far as is known.
+    ///
+    /// # Errors
+    /// [`TrustError::UnknownEpoch`] for an epoch after the last known one; otherwise what is wrong.
+    pub fn verify(&self, certificate: &Certificate) -> Result<(), TrustError> {
+        let (number, epoch) = (certificate.info.number, certificate.info.epoch);
+        let Some(term) = self.terms.get(&epoch) else {
+            return Err(TrustError::UnknownEpoch { number, epoch, known: self.epoch() });
+        };
+        let is_over = self.term_after(epoch).is_some_and(|next| Some(number) > next.after);
+        if is_over || term.after >= Some(number) {
+            return Err(Violation::OutsideEpoch { number, epoch }.into());
+        }
+        Ok(certificate.verify(&term.set).map_err(Violation::from)?)
+    }
+
+    /// Takes over epoch ends, each verified by the validators of the epoch that it ends. Those that are known change nothing.
+    ///
+    /// # Errors
+    /// What is wrong with the first that is refused; those before it are taken over.
+    pub fn learn(&mut self, certificates: &[Certificate]) -> Result<(), Violation> {
+        for certificate in certificates {
+            let (number, epoch) = (certificate.info.number, certificate.info.epoch);
+            let wrong = |reason| Violation::WrongEpochEnd { number, epoch, reason };
+            let next = certificate.info.next_validators.as_ref();
+            let next = next.ok_or_else(|| wrong("it names no validators of the next epoch"))?;
+            self.verify(certificate).map_err(|error| match error {
+                TrustError::UnknownEpoch { .. } => wrong("the end of an epoch before it is missing"),
+                TrustError::Violation(violation) => violation,
+            })?;
+            // An empty set would need no signatures at all.
+            if next.epoch.0.checked_sub(1) != Some(epoch.0) || next.validators.is_empty() {
+                return Err(wrong("the validators that it names are not those of the next epoch"));
+            }
+            let term = Term { set: next.clone(), after: Some(number) };
+            if *self.terms.entry(next.epoch).or_insert_with(|| term.clone()) != term {
+                return Err(wrong("another certificate ends the epoch"));
+            }
+        }
+        Ok(())
+    }
+
+    fn term_after(&self, epoch: Epoch) -> Option<&Term> {
+        self.terms.get(&Epoch(epoch.0.checked_add(1)?))
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,137 @@
+use slipstream_storage::StorageConfig;
+use slipstream_types::{
+    Address, ChainConfig, Digest, LedgerInfo, SecretKey, Validator, bounded::BoundedVec,
+    certificate::CertificateError,
+};
+
+use super::*;
+
+fn keys(epoch: u64) -> Vec<SecretKey> {
+    (1..=4).map(|i| SecretKey::from_seed([(10 * epoch + i) as u8; 32])).collect()
+}
+
+fn validators(keys: &[SecretKey]) -> Vec<Validator> {
+    let validator = |key: &SecretKey| Validator { public_key: key.public(), fee_recipient: Address::ZERO };
+    keys.iter().map(validator).collect()
+}
+
+fn set(epoch: u64, keys: &[SecretKey]) -> ValidatorSet {
+    ValidatorSet { epoch: Epoch(epoch), validators: BoundedVec::new(validators(keys)).unwrap() }
+}
+
+fn genesis() -> Genesis {
+    Genesis {
+        chain: ChainConfig::default(),
+        timestamp_ms: 1,
+        validators: set(0, &keys(0)).validators,
+        accounts: BTreeMap::new(),
+    }
+}
+
+/// Of a batch of an epoch, signed by three of four keys.
+fn certificate(number: u64, epoch: u64, keys: &[SecretKey], next: Option<ValidatorSet>) -> Certificate {
+    let info = LedgerInfo {
+        epoch: Epoch(epoch),
+        number: BatchNumber(number),
+        accumulator_root: Digest([number as u8; 32]),
+        state_root: Digest::ZERO,
+        timestamp_ms: number,
+        next_validators: next,
+    };
+    let signatures = (0..3).map(|i| (i, info.sign(&keys[usize::from(i)]))).collect();
+    Certificate { info, signatures: BoundedVec::new(signatures).unwrap() }
+}
+
+/// Epoch 0 ends with batch 10, epoch 1 with batch 20, and so on.
+fn end(epoch: u64) -> Certificate {
+    certificate(10 * (epoch + 1), epoch, &keys(epoch), Some(set(epoch + 1, &keys(epoch + 1))))
+}
+
+fn within(number: u64, epoch: u64) -> Certificate {
+    certificate(number, epoch, &keys(epoch), None)
+}
+
+fn reason(result: Result<(), Violation>) -> &'static str {
+    match result.unwrap_err() {
+        Violation::WrongEpochEnd { reason, .. } => reason,
+        violation => panic!("{violation}"),
+    }
+}
+
+#[test]
+fn validators_are_followed_from_epoch_to_epoch() {
+    let mut trust = Trust::of_genesis(&genesis());
+    trust.verify(&within(9, 0)).unwrap();
+    trust.verify(&within(30, 0)).unwrap();
+    for ends in [vec![end(0)], vec![end(0), end(1)], vec![end(1), end(2)], Vec::new()] {
+        trust.learn(&ends).unwrap();
+    }
+    assert_eq!(trust.epoch(), Epoch(3));
+    for certificate in [within(10, 0), end(0), within(11, 1), end(1), within(21, 2), within(31, 3)] {
+        assert_eq!(trust.verify(&certificate), Ok(()));
+    }
+    let unknown = TrustError::UnknownEpoch { number: BatchNumber(41), epoch: Epoch(4), known: Epoch(3) };
+    assert_eq!(trust.verify(&within(41, 4)), Err(unknown));
+}
+
+/// Goal: keys of an epoch that is over are worth nothing outside it.
+#[test]
+fn a_certificate_counts_only_in_its_epoch() {
+    let mut trust = Trust::of_genesis(&genesis());
+    trust.learn(&[end(0), end(1)]).unwrap();
+    for (number, epoch) in [(11, 0), (u64::MAX, 0), (10, 1), (0, 1), (21, 1), (20, 2), (0, 2)] {
+        let violation = Violation::OutsideEpoch { number: BatchNumber(number), epoch: Epoch(epoch) };
+        assert_eq!(trust.verify(&within(number, epoch)), Err(violation.into()), "{number} {epoch}");
+    }
+    let signature =
+        |index| Violation::from(CertificateError::BadSignature { number: BatchNumber(15), index });
+    assert_eq!(trust.verify(&certificate(15, 1, &keys(0), None)), Err(signature(0).into()));
+}
+
+#[test]
+fn wrong_epoch_ends_are_refused_and_change_nothing() {
+    let mut trust = Trust::of_genesis(&genesis());
+    assert!(reason(trust.learn(&[end(1)])).contains("missing"));
+    assert!(reason(trust.learn(&[within(10, 0)])).contains("no validators"));
+    let forged = certificate(10, 0, &keys(1), Some(set(1, &keys(1))));
+    assert!(matches!(
+        trust.learn(&[forged]),
+        Err(Violation::Certificate(CertificateError::BadSignature { index: 0, .. }))
+    ));
+    for next in [set(0, &keys(1)), set(2, &keys(1)), set(1, &[])] {
+        assert!(reason(trust.learn(&[certificate(10, 0, &keys(0), Some(next))])).contains("next epoch"));
+    }
+    assert_eq!(trust, Trust::of_genesis(&genesis()));
+
+    // What came before the one that is refused was signed by its own quorum.
+    assert!(reason(trust.learn(&[end(0), end(2)])).contains("missing"));
+    assert_eq!(trust.epoch(), Epoch(1));
+    let known = trust.clone();
+    let replaced = |number, keys_after| certificate(number, 0, &keys(0), Some(set(1, &keys(keys_after))));
+    assert!(reason(trust.learn(&[replaced(10, 7)])).contains("another"));
+    assert!(reason(trust.learn(&[replaced(9, 1)])).contains("another"));
+    assert!(matches!(trust.learn(&[replaced(11, 1)]), Err(Violation::OutsideEpoch { .. })));
+    let wrong_set = certificate(20, 1, &keys(0), Some(set(2, &keys(0))));
+    assert!(matches!(trust.learn(&[wrong_set]), Err(Violation::Certificate(_))));
+    assert_eq!(trust, known);
+}
+
+#[test]
+fn what_a_store_knows_is_verified_again() {
+    let store = Store::memory(&StorageConfig::default());
+    store.initialize(&genesis()).unwrap();
+    assert_eq!(Trust::of(&store).unwrap(), Trust::of_genesis(&genesis()));
+    // More than are read at a time, with the same validators again and again.
+    let last = READ_ENDS as u64 + 2;
+    let ends: Vec<_> =
+        (0..last).map(|e| certificate(e + 1, e, &keys(0), Some(set(e + 1, &keys(0))))).collect();
+    ends.iter().for_each(|end| store.put_epoch_end(end).unwrap());
+    let mut learnt = Trust::of_genesis(&genesis());
+    learnt.learn(&ends).unwrap();
+    assert_eq!(learnt.epoch(), Epoch(last));
+    assert_eq!(Trust::of(&store).unwrap(), learnt);
+
+    store.put_epoch_end(&certificate(1_000, last, &keys(1), Some(set(last + 1, &keys(1))))).unwrap();
+    let refused = Trust::of(&store).unwrap_err();
+    assert!(matches!(refused, SyncError::WrongEpochEnd { .. }), "{refused}");
+}

@@ -1,0 +1,152 @@
+//! Audits: some batches that were applied by their deltas are executed again, on the state that they were applied to.
+//!
+//! A quorum signed the delta, so applying it needs no execution. An audit finds a quorum that is wrong, or a defect of this program:
+//! what is certified is kept, and the alarm carries what is needed to look into it.
+
+use std::{fmt, sync::Arc};
+
+use serde::{Deserialize, Serialize};
+use slipstream_executor::{BatchEnv, StateReader, decode_body, execute, seal};
+use slipstream_storage::{RECORD_BYTES_MAX, StorageError, Store, View};
+use slipstream_types::{BatchHeader, BatchNumber, BlobKind, Body, Digest, codec};
+
+use super::{
+    Worker,
+    commit::Ready,
+    layers::{Layer, Stacked},
+    prepare::{Kind, OpenedBatch, unreadable},
+    replay::difference,
+};
+use crate::SyncError;
+
+/// The record under which the last alarm is kept.
+const RECORD: &str = "sync/alarm";
+
+/// A batch to execute again.
+#[derive(Debug)]
+pub struct Audit {
+    applied: Arc<Applied>,
+    index: usize,
+}
+
+/// Batches that were applied together, and the state before them.
+#[derive(Debug)]
+struct Applied {
+    base: View,
+    batches: Vec<OpenedBatch>,
+}
+
+/// What an audit found.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Audited {
+    /// The batch.
+    pub number: BatchNumber,
+    /// None if execution gives what is certified.
+    pub alarm: Option<Alarm>,
+}
+
+/// A certified batch that execution does not reproduce.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Alarm {
+    /// The batch.
+    pub number: BatchNumber,
+    /// What differs, or why it cannot be executed.
+    pub what: String,
+    /// Digest of the certified header.
+    pub certified: Digest,
+    /// Digest of the header that execution gives; zero if it gives none.
+    pub executed: Digest,
+}
+
+impl Alarm {
+    /// The alarm that an earlier run left in a store.
+    pub(crate) fn stored(store: &Store) -> Result<Option<Alarm>, StorageError> {
+        let record = store.record(RECORD)?;
+        Ok(record.and_then(|record| codec::decode("alarm", &record, RECORD_BYTES_MAX).ok()))
+    }
+}
+
+impl fmt::Display for Alarm {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Alarm { number, what, certified, executed } = self;
+        write!(f, "batch {number}: {what}; certified is header {certified}, executed here is {executed}")
+    }
+}
+
+/// Whether a batch is audited: drawn by its number under a seed of this node, so that nobody knows which ones are.
+pub(crate) fn is_drawn(seed: u64, share: f64, number: BatchNumber) -> bool {
+    let mut bytes = seed.to_le_bytes().to_vec();
+    bytes.extend(number.0.to_le_bytes());
+    let digest = Digest::tagged("slipstream/audit/1", &bytes).0;
+    let draw = u64::from_le_bytes(digest.first_chunk().copied().unwrap_or_default());
+    (draw as f64) < share * u64::MAX as f64
+}
+
+impl Worker {
+    /// The batches to audit among those just applied. `base` is the state before all of them.
+    pub(super) fn draw_audits(&self, base: View, ranges: Vec<Ready>) -> Vec<Audit> {
+        if self.audit_share <= 0.0 {
+            return Vec::new();
+        }
+        let mut batches: Vec<OpenedBatch> = Vec::new();
+        for ready in ranges {
+            // What was executed needs no audit, and what is applied behind it would stand on it.
+            let Ready::Opened(prepared) = ready else { break };
+            let Kind::Delta(opened) = prepared.kind else { break };
+            batches.extend(opened.into_iter().filter(|it| it.batch.header.number > base.head().number));
+        }
+        let is_audited = |opened: &OpenedBatch| {
+            let number = opened.batch.header.number;
+            opened.batch.body.is_some() && is_drawn(self.audit_seed, self.audit_share, number)
+        };
+        let drawn: Vec<usize> = (0..batches.len()).filter(|index| is_audited(&batches[*index])).collect();
+        let applied = Arc::new(Applied { base, batches });
+        drawn.into_iter().map(|index| Audit { applied: Arc::clone(&applied), index }).collect()
+    }
+
+    /// Executes a batch again. A difference is kept in the store before anybody hears of it.
+    pub(super) fn audit(&self, audit: &Audit) -> Result<Audited, SyncError> {
+        let certified_header = &audit.applied.batches[audit.index].batch.header;
+        let (number, certified) = (certified_header.number, certified_header.digest());
+        let alarm = match self.execute_again(audit) {
+            Ok(executed) => difference(certified_header, &executed).map(|field| Alarm {
+                number,
+                what: format!("execution gives another {field}"),
+                certified,
+                executed: executed.digest(),
+            }),
+            Err(SyncError::Storage(error)) => return Err(error.into()),
+            Err(error) => Some(Alarm { number, what: error.to_string(), certified, executed: Digest::ZERO }),
+        };
+        if let Some(alarm) = &alarm {
+            let record =
+                codec::encode("alarm", alarm).map_err(|error| SyncError::Worker(error.to_string()))?;
+            self.store.put_record(RECORD, &record)?;
+        }
+        Ok(Audited { number, alarm })
+    }
+
+    fn execute_again(&self, audit: &Audit) -> Result<BatchHeader, SyncError> {
+        let Applied { base, batches } = &*audit.applied;
+        let (before, batch) = (&batches[..audit.index], &batches[audit.index].batch);
+        let header = &batch.header;
+        let number = header.number;
+        let blob = batch.body.as_ref().ok_or_else(|| unreadable(number, "the body is missing"))?;
+        let body: Body = blob.open(BlobKind::Body).map_err(|error| unreadable(number, error))?;
+        let transactions =
+            decode_body(&body, self.chain.chain_id).map_err(|error| unreadable(number, error))?;
+        let mut layer = Layer::default();
+        for opened in before {
+            layer.push(&opened.batch.header, opened.batch.header.digest(), &opened.delta);
+        }
+        let parent = before.last().map_or(base.head(), |opened| &opened.batch.header);
+        let base: &dyn StateReader = base;
+        let state = Stacked { top: &layer, middle: &[], base };
+        let env = BatchEnv::new(&self.chain, parent, header.timestamp_ms, header.proposer);
+        let outcome = execute(&state, &env, &transactions)
+            .map_err(|source| super::replay::execute_error(number, source))?;
+        let (epoch, root) = (header.epoch, header.state_root);
+        let sealed = seal(parent, epoch, header.timestamp_ms, header.proposer, &body, &outcome, root);
+        Ok(sealed.map_err(|error| unreadable(number, error))?.header)
+    }
+}

@@ -1,0 +1,211 @@
+//! Committing ranges that were executed or opened: groups of batches, each with one root and one durable write.
+
+use std::num::NonZeroUsize;
+
+use slipstream_network::PeerId;
+use slipstream_storage::{CommitBatch, StorageError};
+use slipstream_types::{BatchHeader, BatchNumber, Certificate};
+
+use super::{
+    Worker,
+    audit::Audit,
+    prepare::{Kind, OpenedBatch, Prepared},
+    replay::{ExecutedBatch, ExecutedRange},
+};
+use crate::{SyncError, verify};
+
+/// A range that only has to be committed.
+#[derive(Debug)]
+pub enum Ready {
+    /// By its execution.
+    Executed(Box<ExecutedRange>),
+    /// By its deltas: a prepared one that is no replay.
+    Opened(Box<Prepared>),
+}
+
+impl Ready {
+    /// Uncompressed bytes of the deltas.
+    pub(crate) fn changes(&self) -> u64 {
+        let bytes = |batch: &crate::protocol::RangeBatch| u64::from(batch.header.delta_bytes);
+        match self {
+            Ready::Executed(range) => range.batches.iter().map(|it| bytes(&it.batch)).sum(),
+            Ready::Opened(prepared) => match &prepared.kind {
+                Kind::Delta(batches) => batches.iter().map(|it| bytes(&it.batch)).sum(),
+                Kind::Replay { .. } => 0,
+            },
+        }
+    }
+}
+
+/// Batches in one group, and about how many bytes of deltas. A group has one root and one write, so more is cheaper for every batch, but
+/// what is committed comes later and the next group can only be hashed while this one is written.
+const GROUP_BATCHES: usize = 64;
+const GROUP_BYTES: usize = 1 << 20;
+
+/// What was committed.
+#[derive(Debug, Default)]
+pub struct Committed {
+    /// The head afterwards.
+    pub head: BatchNumber,
+    /// Batches, of which some executed.
+    pub batches: u64,
+    /// Batches that were executed.
+    pub replayed: u64,
+    /// Transactions in them.
+    pub transactions: u64,
+    /// By peer: reads that its hints named, and all reads of batches with hints.
+    pub hints: Vec<(PeerId, u64, u64)>,
+    /// Batches drawn to be executed again.
+    pub(crate) audits: Vec<Audit>,
+}
+
+/// Whatever a batch came by.
+struct Entry<'a> {
+    commit: CommitBatch<'a>,
+    certificate: &'a Certificate,
+    from: PeerId,
+    replayed: bool,
+    hinted: u64,
+    reads: u64,
+}
+
+impl Worker {
+    /// Commits ranges in order. Batches that are committed already, by a validator's consensus, are passed over.
+    pub(super) fn commit(&self, ranges: Vec<Ready>) -> Result<Committed, SyncError> {
+        let before = self.store.view()?;
+        let mut committed = self.commit_ranges(&ranges)?;
+        committed.audits = self.draw_audits(before, ranges);
+        Ok(committed)
+    }
+
+    fn commit_ranges(&self, ranges: &[Ready]) -> Result<Committed, SyncError> {
+        let entries: Vec<Entry<'_>> = ranges.iter().flat_map(|ready| self.entries(ready)).collect();
+        let mut committed = Committed::default();
+        let mut left = &entries[..];
+        loop {
+            let head = self.store.head()?;
+            committed.head = head.header.number;
+            let passed = left.iter().take_while(|entry| entry.commit.header.number <= head.header.number);
+            left = &left[passed.count()..];
+            let Some(first) = left.first() else { break };
+            let due = self.before_waypoint(&head, left)?;
+            let run = &left[..due];
+            let commits: Vec<CommitBatch<'_>> = run.iter().map(|entry| entry.commit).collect();
+            let result = self.store.commit_run(&commits, group_batches(&commits));
+            let reached = self.store.head()?.header.number;
+            let done = run.iter().take_while(|entry| entry.commit.header.number <= reached).count();
+            match result {
+                // A validator's consensus was faster: these batches are there already.
+                Err(StorageError::NotNext { head, .. }) if head >= first.commit.header.number => continue,
+                Err(StorageError::StateRootMismatch { number, .. }) => {
+                    return Err(SyncError::Diverged { number, field: "state root" });
+                }
+                result => result?,
+            }
+            run[..done].iter().for_each(|entry| committed.count(entry));
+            left = &left[done..];
+        }
+        Ok(committed)
+    }
+
+    fn entries<'a>(&self, ready: &'a Ready) -> Vec<Entry<'a>> {
+        match ready {
+            Ready::Executed(range) => {
+                range.batches.iter().map(|batch| executed_entry(range, batch)).collect()
+            }
+            Ready::Opened(prepared) => match &prepared.kind {
+                Kind::Delta(batches) => {
+                    batches.iter().map(|batch| self.opened_entry(prepared, batch)).collect()
+                }
+                Kind::Replay { .. } => Vec::new(),
+            },
+        }
+    }
+
+    fn opened_entry<'a>(&self, prepared: &'a Prepared, opened: &'a OpenedBatch) -> Entry<'a> {
+        let OpenedBatch { batch, delta, hashes } = opened;
+        let commit = CommitBatch {
+            header: &batch.header,
+            delta,
+            body: batch.body.as_ref().filter(|_| self.history),
+            receipts: batch.receipts.as_ref().filter(|_| self.history),
+            delta_blob: batch.delta.as_ref(),
+            hints: None,
+            transaction_hashes: hashes,
+            certificate: of_batch(&prepared.certificate, &batch.header),
+        };
+        let (certificate, from) = (&prepared.certificate, prepared.from);
+        Entry { commit, certificate, from, replayed: false, hinted: 0, reads: 0 }
+    }
+
+    /// How many of some batches come before the operator's waypoint, or all of them if the ledger passes through it. What stands
+    /// behind a wrong one is not stored.
+    fn before_waypoint(
+        &self,
+        head: &slipstream_storage::Head,
+        entries: &[Entry<'_>],
+    ) -> Result<usize, SyncError> {
+        let Some(waypoint) = self.waypoint else { return Ok(entries.len()) };
+        let at = |entry: &Entry<'_>| entry.commit.header.number == waypoint.number;
+        let Some(place) = entries.iter().position(at) else { return Ok(entries.len()) };
+        let mut accumulator = head.accumulator.clone();
+        for entry in &entries[..=place] {
+            accumulator.append(entry.commit.header.digest());
+        }
+        let entry = &entries[place];
+        let header = entry.commit.header;
+        // The waypoint of a batch that ends its epoch names the next validators, which a later certificate does not repeat.
+        let end = self.store.epoch_ends(header.epoch, 1)?.pop();
+        let end = end.filter(|end| end.info.number == header.number);
+        let found = verify::waypoint_at(header, &accumulator, end.as_ref().unwrap_or(entry.certificate));
+        match super::expect_waypoint(&waypoint, found) {
+            Ok(()) => Ok(entries.len()),
+            Err(_) if place > 0 => Ok(place),
+            Err(error) => Err(error),
+        }
+    }
+}
+
+impl Committed {
+    fn count(&mut self, entry: &Entry<'_>) {
+        self.head = entry.commit.header.number;
+        self.batches += 1;
+        self.replayed += u64::from(entry.replayed);
+        self.transactions += u64::from(entry.commit.header.tx_count);
+        match self.hints.last_mut().filter(|(peer, ..)| *peer == entry.from) {
+            Some((_, hinted, reads)) => {
+                *hinted += entry.hinted;
+                *reads += entry.reads;
+            }
+            None => self.hints.push((entry.from, entry.hinted, entry.reads)),
+        }
+    }
+}
+
+fn executed_entry<'a>(range: &'a ExecutedRange, executed: &'a ExecutedBatch) -> Entry<'a> {
+    let ExecutedBatch { batch, delta, sealed, hashes, reads } = executed;
+    let commit = CommitBatch {
+        header: &batch.header,
+        delta,
+        body: batch.body.as_ref(),
+        receipts: Some(&sealed.receipts),
+        delta_blob: Some(&sealed.delta),
+        hints: sealed.hints.as_ref(),
+        transaction_hashes: hashes,
+        certificate: of_batch(&range.certificate, &batch.header),
+    };
+    let (certificate, from) = (&range.certificate, range.from);
+    let (hinted, reads) = (reads.hits, reads.hits + reads.misses);
+    Entry { commit, certificate, from, replayed: true, hinted, reads }
+}
+
+fn of_batch<'a>(certificate: &'a Certificate, header: &BatchHeader) -> Option<&'a Certificate> {
+    (certificate.info.number == header.number).then_some(certificate)
+}
+
+/// Batches of one group of a run.
+fn group_batches(run: &[CommitBatch<'_>]) -> NonZeroUsize {
+    let bytes: usize = run.iter().map(|commit| commit.header.delta_bytes as usize).sum();
+    let average = (bytes / run.len().max(1)).max(1);
+    NonZeroUsize::new((GROUP_BYTES / average).clamp(1, GROUP_BATCHES)).unwrap_or(NonZeroUsize::MIN)
+}

@@ -1,0 +1,144 @@
+//! [`Worker`]: the stages of the pipeline behind the network. Each job is a function of its input and of the node's store; the
+//! engine decides which comes when, and the worker runs on any thread.
+//!
+//! ```text
+//!  answer ─▶ check ─▶ prepare (bodies, senders, hinted rows │ deltas) ─▶ execute on layers ─▶ commit in groups ─▶ audit
+//!  chunk  ─▶ check and add ─────────────────────────────────────────────────────────────────▶ finish
+//! ```
+
+mod audit;
+mod commit;
+mod layers;
+mod prepare;
+mod replay;
+mod restore;
+
+use parking_lot::Mutex;
+use slipstream_executor::ExecutorConfig;
+use slipstream_storage::Store;
+use slipstream_types::{BatchNumber, Certificate, ChainConfig, Waypoint};
+
+pub(crate) use self::audit::is_drawn;
+pub use self::{
+    audit::{Alarm, Audit, Audited},
+    commit::{Committed, Ready},
+    prepare::Prepared,
+    replay::{Executed, ExecutedRange},
+    restore::{Progress, Restored, Step},
+};
+use crate::{
+    SyncConfig, SyncError,
+    engine::{Done, Job},
+    error::Fault,
+    protocol::{ANSWER_BYTES_MAX, Announcement, Range, RangeRequest},
+    trust::Trust,
+    verify::{self, VerifiedRange},
+};
+pub(crate) use restore::CHUNK_BYTES;
+use slipstream_types::codec;
+
+/// Runs jobs on one node's store.
+pub struct Worker {
+    store: Store,
+    chain: ChainConfig,
+    executor: ExecutorConfig,
+    history: bool,
+    waypoint: Option<Waypoint>,
+    audit_share: f64,
+    audit_seed: u64,
+    layers: layers::Layers,
+    active: Mutex<Option<restore::Active>>,
+    /// How often the progress of restores was looked at.
+    looks: Mutex<u64>,
+}
+
+impl Worker {
+    /// A worker on an initialized store. The seed draws the batches that are audited.
+    ///
+    /// # Errors
+    /// If the store has no genesis, or passed the waypoint's batch on another ledger.
+    pub fn new(
+        store: Store,
+        config: &SyncConfig,
+        executor: ExecutorConfig,
+        waypoint: Option<Waypoint>,
+        audit_seed: u64,
+    ) -> Result<Worker, SyncError> {
+        let chain = store.genesis()?.chain;
+        if let Some(waypoint) = &waypoint {
+            check_stored_waypoint(&store, waypoint)?;
+        }
+        Ok(Worker {
+            store,
+            chain,
+            executor,
+            history: config.history,
+            waypoint,
+            audit_share: config.audit,
+            audit_seed,
+            layers: layers::Layers::default(),
+            active: Mutex::new(None),
+            looks: Mutex::new(0),
+        })
+    }
+
+    /// Runs a job. It blocks: for the disk, and for as long as the work takes.
+    pub fn run(&self, job: Job) -> Done {
+        match job {
+            Job::CheckRange { answer, request, due, trust } => {
+                Done::Range(check_range(&answer, &request, due, &trust))
+            }
+            Job::CheckAnnounced { announcement, trust } => {
+                Done::Announced(self.check_announced(*announcement, &trust))
+            }
+            Job::Prepare { range, mode, from } => Done::Prepared(self.prepare(range, mode, from)),
+            Job::Execute { range } => Done::Executed(self.execute(*range)),
+            Job::Commit { ranges } => Done::Committed(self.commit(ranges)),
+            Job::Restore(job) => Done::Restored(self.restore(job)),
+            Job::Audit(audit) => Done::Audited(self.audit(&audit)),
+            Job::KeepEpochs(ends) => Done::Kept(self.keep_epochs(&ends)),
+        }
+    }
+
+    fn keep_epochs(&self, ends: &[Certificate]) -> Result<(), SyncError> {
+        Ok(ends.iter().try_for_each(|end| self.store.put_epoch_end(end))?)
+    }
+
+    fn check_announced(
+        &self,
+        announcement: Announcement,
+        trust: &Trust,
+    ) -> Result<Option<VerifiedRange>, Fault> {
+        let Ok(head) = self.store.head() else { return Ok(None) };
+        if head.header.number.next() != announcement.header.number {
+            return Ok(None);
+        }
+        Ok(Some(verify::announced(announcement, &head, trust)?))
+    }
+}
+
+fn check_range(
+    answer: &[u8],
+    request: &RangeRequest,
+    due: u64,
+    trust: &Trust,
+) -> Result<VerifiedRange, Fault> {
+    let range: Range = codec::decode("sync answer", answer, ANSWER_BYTES_MAX)?;
+    Ok(verify::range(range, request, due, trust)?)
+}
+
+/// Checks a ledger that is already past the waypoint, as far as its certificate is kept.
+fn check_stored_waypoint(store: &Store, waypoint: &Waypoint) -> Result<(), SyncError> {
+    let found = match waypoint.number {
+        BatchNumber(0) => store.genesis()?.ledger_info().ok(),
+        number => store.certificate(number)?.map(|certificate| certificate.info),
+    };
+    found.map_or(Ok(()), |info| expect_waypoint(waypoint, Waypoint::of(&info)))
+}
+
+fn expect_waypoint(waypoint: &Waypoint, found: Waypoint) -> Result<(), SyncError> {
+    if found == *waypoint {
+        return Ok(());
+    }
+    Err(SyncError::WrongWaypoint { waypoint: *waypoint, number: waypoint.number, found })
+}

@@ -1,0 +1,137 @@
+//! Making a checked range ready: bodies are decoded and their senders recovered, deltas are opened, hinted keys are read.
+
+use rayon::prelude::*;
+use slipstream_executor::{HintsMode, Transaction, Warm, decode_body, prefetch};
+use slipstream_network::PeerId;
+use slipstream_storage::View;
+use slipstream_types::{
+    B256, BatchHeader, BatchNumber, BlobKind, Body, Certificate, Delta, Hints, keccak256,
+};
+
+use super::Worker;
+use crate::{SyncError, plan::RangeMode, protocol::RangeBatch, verify::VerifiedRange};
+
+/// A range of which only the state is missing.
+#[derive(Debug)]
+pub struct Prepared {
+    pub(super) from: PeerId,
+    pub(super) certificate: Certificate,
+    pub(super) kind: Kind,
+}
+
+#[derive(Debug)]
+pub(super) enum Kind {
+    /// To execute: on this committed state, or on layers above it.
+    Replay { base: View, batches: Vec<PreparedBatch> },
+    /// To apply.
+    Delta(Vec<OpenedBatch>),
+}
+
+/// A body made ready, and the rows that its hints name.
+#[derive(Debug)]
+pub(super) struct PreparedBatch {
+    pub(super) batch: RangeBatch,
+    pub(super) body: Body,
+    pub(super) transactions: Vec<Transaction>,
+    pub(super) warm: Option<Warm>,
+}
+
+/// A delta, and what the index needs of the body beside it.
+#[derive(Debug)]
+pub(super) struct OpenedBatch {
+    pub(super) batch: RangeBatch,
+    pub(super) delta: Delta,
+    pub(super) hashes: Vec<B256>,
+}
+
+impl Prepared {
+    /// Whom it came from.
+    pub(crate) fn from(&self) -> PeerId {
+        self.from
+    }
+
+    /// Transactions that are to be executed.
+    pub(crate) fn transactions(&self) -> u64 {
+        match &self.kind {
+            Kind::Replay { batches, .. } => batches.iter().map(|it| it.transactions.len() as u64).sum(),
+            Kind::Delta(_) => 0,
+        }
+    }
+
+    /// Whether it has to be executed before it is committed.
+    pub fn is_replay(&self) -> bool {
+        matches!(self.kind, Kind::Replay { .. })
+    }
+}
+
+impl Worker {
+    /// Decodes what is checked. Every batch is work of its own, so all cores take part.
+    pub(super) fn prepare(
+        &self,
+        range: VerifiedRange,
+        mode: RangeMode,
+        from: PeerId,
+    ) -> Result<Box<Prepared>, SyncError> {
+        let (certificate, batches) = range.into_parts();
+        let kind = match mode {
+            RangeMode::Replay => {
+                let base = self.store.view()?;
+                let prepare = |batch| self.prepare_body(batch, &base);
+                // What somebody else committed meanwhile is passed over.
+                let left = batches.into_par_iter().filter(|batch| batch.header.number > base.head().number);
+                let batches = left.map(prepare).collect::<Result<_, SyncError>>()?;
+                Kind::Replay { base, batches }
+            }
+            RangeMode::Delta => {
+                let opened = batches.into_par_iter().map(|batch| self.open_delta(batch));
+                Kind::Delta(opened.collect::<Result<_, SyncError>>()?)
+            }
+        };
+        Ok(Box::new(Prepared { from, certificate, kind }))
+    }
+
+    fn prepare_body(&self, batch: RangeBatch, base: &View) -> Result<PreparedBatch, SyncError> {
+        let number = batch.header.number;
+        let blob = batch.body.as_ref().ok_or_else(|| unreadable(number, "the body is missing"))?;
+        let body: Body = blob.open(BlobKind::Body).map_err(|error| unreadable(number, error))?;
+        let transactions =
+            decode_body(&body, self.chain.chain_id).map_err(|error| unreadable(number, error))?;
+        let warm = match self.hints(&batch) {
+            Some(hints) => Some(prefetch(base, &hints, self.executor.prefetch_threads)?.0),
+            None => None,
+        };
+        Ok(PreparedBatch { batch, body, transactions, warm })
+    }
+
+    /// The hints of a batch, if they are used and not more than its gas allows. They are advice: malformed ones are as good as none.
+    fn hints(&self, batch: &RangeBatch) -> Option<Hints> {
+        let blob = batch.hints.as_ref().filter(|_| self.executor.hints != HintsMode::Off)?;
+        let hints: Hints = blob.open(BlobKind::Hints).ok()?;
+        (hints.keys().count() + hints.codes.len() <= hinted_keys_max(&batch.header)).then_some(hints)
+    }
+
+    fn open_delta(&self, batch: RangeBatch) -> Result<OpenedBatch, SyncError> {
+        let number = batch.header.number;
+        let blob = batch.delta.as_ref().ok_or_else(|| unreadable(number, "the delta is missing"))?;
+        let delta = Delta::open(blob).map_err(|error| unreadable(number, error))?;
+        let hashes = match batch.body.as_ref().filter(|_| self.history) {
+            Some(body) => {
+                let body: Body = body.open(BlobKind::Body).map_err(|error| unreadable(number, error))?;
+                body.transactions.iter().map(|raw| keccak256(&raw[..])).collect()
+            }
+            None => Vec::new(),
+        };
+        Ok(OpenedBatch { batch, delta, hashes })
+    }
+}
+
+pub(super) fn unreadable(number: BatchNumber, reason: impl ToString) -> SyncError {
+    SyncError::Unreadable { number, reason: reason.to_string() }
+}
+
+/// Most keys that hints of a batch may name: its first read of a key costs a transaction at least 1,900 gas (EIP-2930), and
+/// every transaction reads a few that it pays for with its 21,000. Twice that, and a little for an empty batch, leaves room
+/// for what the proposer read of transactions that it left out.
+fn hinted_keys_max(header: &BatchHeader) -> usize {
+    1_024 + 2 * (header.gas_used / 1_900) as usize
+}

@@ -1,0 +1,141 @@
+//! Goal: a ledger whose validators change is followed from the genesis on, and nobody can slip in validators of their own.
+
+use std::sync::Arc;
+
+use slipstream_network::{MemoryHub, Transport};
+use slipstream_storage::{StorageConfig, Store};
+use slipstream_sync::{
+    Mode, SyncConfig, SyncError, SyncServer, Trust, announcement,
+    protocol::{EpochEnds, Request},
+};
+use slipstream_types::{BatchNumber, BlobKind, Digest, Epoch, bounded::BoundedVec, codec};
+
+use crate::{
+    chain::{Chain, Following, Honest, peer},
+    liars::follow_beside,
+};
+
+fn hub_with(chain: &Chain) -> (MemoryHub, Arc<dyn Transport>) {
+    let hub = MemoryHub::new();
+    let transport = hub.join(peer(1), Arc::new(Honest(Arc::new(SyncServer::new(chain.store.clone())))));
+    (hub, transport)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn every_mode_follows_changing_validators() {
+    let chain = Chain::of_three_epochs();
+    let (hub, _server) = hub_with(&chain);
+    let ends = chain.store.epoch_ends(Epoch(0), 10).unwrap();
+    assert_eq!(ends.iter().map(|end| end.info.number.0).collect::<Vec<_>>(), [8, 16]);
+    for (id, mode) in [(11, Mode::Replay), (12, Mode::Delta), (13, Mode::Snapshot)] {
+        let node = Following::start(&hub, peer(id), &chain.genesis, mode, &[peer(1)]).await;
+        node.reach(chain.head()).await;
+        let store = node.store.clone();
+        assert_eq!(store.head().unwrap().digest, chain.store.head().unwrap().digest, "{mode:?}");
+        node.stop().await.unwrap();
+        assert_eq!(store.epoch_ends(Epoch(0), 10).unwrap(), ends, "{mode:?}");
+        assert_eq!(Trust::of(&store).unwrap().epoch(), Epoch(2));
+
+        // It leads the next one as it was led itself.
+        let next_hub = MemoryHub::new();
+        let _server = next_hub.join(peer(id), Arc::new(Honest(Arc::new(SyncServer::new(store)))));
+        let next = Following::start(&next_hub, peer(40), &chain.genesis, Mode::Delta, &[peer(id)]).await;
+        if mode != Mode::Snapshot {
+            next.reach(chain.head()).await;
+        }
+        next.stop().await.unwrap();
+    }
+}
+
+/// Goal: a waypoint may be the end of an epoch, though the range over it comes under a later certificate.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_waypoint_that_ends_an_epoch_is_passed() {
+    let chain = Chain::of_three_epochs();
+    let (hub, _server) = hub_with(&chain);
+    let config = || SyncConfig { mode: Mode::Delta, ..Default::default() };
+    for (id, at, passes) in [(11, 8, true), (12, 9, true), (13, 8, false)] {
+        let store = Store::memory(&StorageConfig { snapshot_interval_batches: 0, ..Default::default() });
+        store.initialize(&chain.genesis).unwrap();
+        let mut waypoint = chain.waypoint(at);
+        if !passes {
+            waypoint.hash = Digest::ZERO;
+        }
+        let node = Following::start_with(&hub, peer(id), store, config(), Some(waypoint), &[peer(1)]).await;
+        if passes {
+            node.reach(chain.head()).await;
+            assert_eq!(node.store.certificate(BatchNumber(at)).unwrap(), None);
+            node.stop().await.unwrap();
+        } else {
+            let ended = node.task.await.unwrap().unwrap_err();
+            assert!(matches!(ended, SyncError::WrongWaypoint { .. }), "{ended}");
+            assert_eq!(node.store.head().unwrap().header.number, BatchNumber(at - 1));
+        }
+    }
+}
+
+/// Goal: at the head, the first batch of an epoch comes from validators that nobody has heard of; its sender is no liar.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_epoch_ends_while_its_head_is_followed() {
+    let mut chain = Chain::new(3);
+    let (hub, server) = hub_with(&chain);
+    let node = Following::start(&hub, peer(9), &chain.genesis, Mode::Auto, &[peer(1)]).await;
+    node.reach(chain.head()).await;
+    for epoch in 1..=2 {
+        // Nobody announces it.
+        chain.end_epoch();
+        let number = chain.head().0 + 1;
+        let (header, certificate) = chain.extend(number);
+        let blob = |kind| chain.store.blob(kind, BatchNumber(number)).unwrap();
+        let body = blob(BlobKind::Body).unwrap();
+        let bytes = announcement(header, certificate, body, blob(BlobKind::Hints)).unwrap();
+        server.broadcast(bytes, None);
+        let status = node.reach(chain.head()).await;
+        assert!(status.peers.iter().all(|peer| peer.last_reason.is_none()), "{status:#?}");
+        assert_eq!(node.store.epoch(), Epoch(epoch));
+    }
+    node.stop().await.unwrap();
+}
+
+fn change_ends(request: &Request, answer: Vec<u8>, change: fn(&mut EpochEnds)) -> Option<Vec<u8>> {
+    if !matches!(request, Request::Epochs { .. }) {
+        return Some(answer);
+    }
+    let mut ends: EpochEnds = codec::decode("epoch ends", &answer, 1 << 20).unwrap();
+    change(&mut ends);
+    Some(codec::encode("epoch ends", &ends).unwrap())
+}
+
+fn own_validators(request: &Request, answer: Vec<u8>) -> Option<Vec<u8>> {
+    change_ends(request, answer, |ends| {
+        let mut certificates = ends.certificates.to_vec();
+        let mut own = certificates[1].info.next_validators.clone().unwrap();
+        own.epoch = Epoch(1);
+        certificates[0].info.next_validators = Some(own);
+        ends.certificates = BoundedVec::new(certificates).unwrap();
+    })
+}
+
+fn skipped_epoch(request: &Request, answer: Vec<u8>) -> Option<Vec<u8>> {
+    change_ends(request, answer, |ends| {
+        ends.certificates = BoundedVec::new(ends.certificates[1..].to_vec()).unwrap();
+    })
+}
+
+fn no_ends(request: &Request, answer: Vec<u8>) -> Option<Vec<u8>> {
+    change_ends(request, answer, |ends| ends.certificates = BoundedVec::default())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn validators_that_nobody_signed_are_refused() {
+    follow_beside(Chain::of_three_epochs(), own_validators, Mode::Delta, true, "does not verify").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_skipped_epoch_is_refused() {
+    follow_beside(Chain::of_three_epochs(), skipped_epoch, Mode::Delta, true, "before it is missing").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_peer_that_shows_no_epoch_ends_only_pauses() {
+    follow_beside(Chain::of_three_epochs(), no_ends, Mode::Delta, false, "up to epoch 0 only").await;
+}

@@ -1,0 +1,199 @@
+//! Goal: a node that is far behind takes the net change from any peers, one chunk here and one there, and believes none of them.
+
+use std::sync::Arc;
+
+use slipstream_network::MemoryHub;
+use slipstream_storage::{
+    Advance, CommitBatch, PruneConfig, RangeDeltaChunk, RestoreTarget, StorageConfig, StorageError, Store,
+};
+use slipstream_sync::{
+    Mode, SyncConfig, SyncServer,
+    protocol::{Codes, RangeDeltaRequest, Request},
+    range_delta,
+    verify::Violation,
+};
+use slipstream_types::{BatchNumber, Blob, BlobKind, Delta, Path, bounded::BoundedVec, codec};
+
+use crate::{
+    chain::{Chain, Following, Honest, peer},
+    serving::ask,
+};
+
+const TO: BatchNumber = BatchNumber(70);
+const BYTES_MAX: u32 = 2_000;
+
+/// A chain with a snapshot at [`TO`], and a node whose head is batch `head` of it.
+fn behind(head: u64) -> (Chain, Store) {
+    let chain = Chain::new(75);
+    let store = Store::memory(&StorageConfig { snapshot_interval_batches: 10, ..Default::default() });
+    store.initialize(&chain.genesis).unwrap();
+    for number in 1..=head {
+        commit(&chain.store, &store, BatchNumber(number));
+    }
+    (chain, store)
+}
+
+fn commit(from: &Store, to: &Store, number: BatchNumber) {
+    let delta = from.blob(BlobKind::Delta, number).unwrap().unwrap();
+    let (header, opened) = (from.header(number).unwrap().unwrap(), Delta::open(&delta).unwrap());
+    to.commit(CommitBatch { delta_blob: Some(&delta), ..CommitBatch::new(&header, &opened) }, None).unwrap();
+}
+
+fn target(chain: &Chain) -> RestoreTarget {
+    RestoreTarget {
+        header: chain.store.header(TO).unwrap().unwrap(),
+        certificate: chain.store.certificate(TO).unwrap().unwrap(),
+    }
+}
+
+fn request(advance: &Advance, index: usize) -> RangeDeltaRequest {
+    let from = range_delta::base(advance.base().number, BatchNumber(1)).unwrap();
+    let missing = advance.missing(usize::MAX);
+    let span = missing[index % missing.len()];
+    RangeDeltaRequest { from, to: TO, first: span.first, last: span.last, bytes_max: BYTES_MAX }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_node_that_is_far_behind_takes_chunks_from_many_peers() {
+    for head in [0, 7, 66] {
+        let (chain, store) = behind(head);
+        let servers = [(); 3].map(|()| SyncServer::new(chain.store.clone()));
+        let advance = store.advance(&target(&chain), 2, 1 << 20).unwrap();
+        let mut chunks = 0;
+        while !advance.missing(1).is_empty() {
+            let request = request(&advance, chunks * 7);
+            let answer = ask(&servers[chunks % 3], &Request::RangeDelta(request)).await.unwrap();
+            advance.add(range_delta::open(answer, &request).unwrap()).unwrap();
+            chunks += 1;
+        }
+        assert!(chunks >= 4, "{chunks} chunks");
+        let hashes = BoundedVec::new(advance.missing_codes(64)).unwrap();
+        let wanted = Request::Codes { number: TO, hashes };
+        let codes: Codes =
+            codec::decode("codes", &ask(&servers[0], &wanted).await.unwrap(), 1 << 20).unwrap();
+        codes.codes.iter().for_each(|code| advance.add_code(code).unwrap());
+        let headers = chain.store.headers(BatchNumber(head + 1), (TO.0 - head) as usize).unwrap();
+        advance.finish(&headers).unwrap();
+        assert_eq!(store.head().unwrap().header, chain.store.header(TO).unwrap().unwrap());
+        assert_eq!(store.snapshots()[0], chain.store.snapshots()[0], "what it has now it serves");
+        for number in TO.0 + 1..=75 {
+            commit(&chain.store, &store, BatchNumber(number));
+        }
+        assert_eq!(store.head().unwrap(), chain.store.head().unwrap());
+    }
+}
+
+/// Goal: the chunks of one range may come from any peer, and are made once at each however many ask.
+#[tokio::test(flavor = "multi_thread")]
+async fn who_asks_alike_gets_the_same_chunk() {
+    let (chain, store) = behind(3);
+    let (server, other) = (SyncServer::new(chain.store.clone()), SyncServer::new(chain.store.clone()));
+    let advance = store.advance(&target(&chain), 4, 1 << 20).unwrap();
+    let requests: Vec<_> = (0..16).map(|i| Request::RangeDelta(request(&advance, i))).collect();
+    let all = |server| futures::future::join_all(requests.iter().map(move |request| ask(server, request)));
+    let (first, again, elsewhere) = tokio::join!(all(&server), all(&server), all(&other));
+    assert!(first.iter().all(Result::is_ok), "{first:?}");
+    assert_eq!((&first, &first), (&again, &elsewhere));
+    let status = server.status();
+    assert_eq!((status.cache_misses, status.cache_hits), (16, 16), "{status:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_not_kept_is_refused_with_its_reason() {
+    let (chain, _) = behind(0);
+    let prune = PruneConfig { deltas: 40, ..Default::default() };
+    let pruned = Store::memory(&StorageConfig { prune, ..Default::default() });
+    pruned.initialize(&chain.genesis).unwrap();
+    for number in 1..=75 {
+        commit(&chain.store, &pruned, BatchNumber(number));
+    }
+    let server = SyncServer::new(chain.store.clone());
+    let (first, last, bytes_max) = (Path::MIN, Path::MAX, BYTES_MAX);
+    let request = RangeDeltaRequest { from: BatchNumber(0), to: TO, first, last, bytes_max };
+    ask(&server, &Request::RangeDelta(request)).await.unwrap();
+    let refuse = async |server: &SyncServer, request: RangeDeltaRequest, reason: &str| {
+        let refusal = ask(server, &Request::RangeDelta(request)).await.unwrap_err();
+        assert!(refusal.contains(reason), "{refusal}");
+    };
+    refuse(&server, RangeDeltaRequest { to: BatchNumber(71), ..request }, "the snapshot of batch 71").await;
+    refuse(&server, RangeDeltaRequest { first: last, last: first, ..request }, "empty").await;
+    for from in [TO.0, TO.0 + 1, u64::MAX] {
+        refuse(&server, RangeDeltaRequest { from: BatchNumber(from), ..request }, "below the second").await;
+    }
+    pruned.put_certificate(&chain.store.certificate(BatchNumber(75)).unwrap().unwrap()).unwrap();
+    let to = pruned.create_snapshot().unwrap().number;
+    let server = SyncServer::new(pruned.clone());
+    let request = RangeDeltaRequest { from: BatchNumber(34), to, ..request };
+    ask(&server, &Request::RangeDelta(request)).await.unwrap();
+    pruned.prune().unwrap();
+    refuse(&server, request, "the delta of batch 35").await;
+    ask(&server, &Request::RangeDelta(RangeDeltaRequest { from: BatchNumber(35), ..request })).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn lies_are_told_from_the_truth() {
+    let (chain, store) = behind(3);
+    let server = SyncServer::with_config(chain.store.clone(), &SyncConfig::default());
+    let advance = store.advance(&target(&chain), 0, 1 << 20).unwrap();
+    let request = request(&advance, 0);
+    let answer = ask(&server, &Request::RangeDelta(request)).await.unwrap();
+    let chunk: RangeDeltaChunk =
+        Blob::from_bytes(answer.clone()).unwrap().open(BlobKind::RangeDelta).unwrap();
+    assert!(chunk.last < Path::MAX && chunk.entries.len() > 10);
+    let sealed = |chunk: &RangeDeltaChunk| Blob::seal(BlobKind::RangeDelta, chunk).unwrap().into_bytes();
+    let half = || BoundedVec::new(chunk.entries[..chunk.entries.len() / 2].to_vec()).unwrap();
+
+    // Answers that are seen through at once, by themselves or beside the request.
+    let short = RangeDeltaChunk {
+        entries: half(),
+        last: chunk.entries[chunk.entries.len() / 2].key.path(),
+        ..chunk.clone()
+    };
+    let elsewhere = RangeDeltaChunk { first: chunk.last, last: Path::MAX, ..chunk.clone() };
+    for (lie, reason) in [(&short, "before it is full"), (&elsewhere, "elsewhere")] {
+        let violation = range_delta::open(sealed(lie), &request).unwrap_err();
+        assert!(matches!(violation, Violation::Unrelated(text) if text.contains(reason)), "{violation}");
+    }
+    let narrow = RangeDeltaRequest { last: chunk.entries[3].key.path(), ..request };
+    assert!(matches!(range_delta::open(answer.clone(), &narrow), Err(Violation::Unrelated(_))));
+    let thrifty = RangeDeltaRequest { bytes_max: 10, ..request };
+    let bloated = Blob::compress(BlobKind::RangeDelta, &vec![0; 100_000]).unwrap().into_bytes();
+    let violation = range_delta::open(bloated, &thrifty).unwrap_err();
+    assert!(matches!(violation, Violation::Unrelated(text) if text.contains("longer")), "{violation}");
+    for other in [vec![], vec![7], Blob::compress(BlobKind::StateChunk, b"x").unwrap().into_bytes()] {
+        assert!(matches!(range_delta::open(other, &request), Err(Violation::Codec(_))));
+    }
+
+    // Changes that are left out show beside the rows.
+    let hiding = RangeDeltaChunk { entries: half(), ..chunk.clone() };
+    let whole = RangeDeltaRequest { last: chunk.last, ..request };
+    let error = advance.add(range_delta::open(sealed(&hiding), &whole).unwrap()).unwrap_err();
+    assert!(error.is_bad_supply() && matches!(error, StorageError::RangeDelta(_)), "{error}");
+    advance.add(range_delta::open(answer, &request).unwrap()).unwrap();
+    assert_eq!(advance.changes(), chunk.entries.len() as u64);
+}
+
+/// Goal: the daemon itself takes the net change, of two peers, and goes on with batches behind it; what lies between is not there.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_follower_takes_the_net_change_and_then_batches() {
+    for head in [0, 7] {
+        let (chain, store) = behind(head);
+        let hub = MemoryHub::new();
+        for id in [1, 2] {
+            hub.join(peer(id), Arc::new(Honest(Arc::new(SyncServer::new(chain.store.clone())))));
+        }
+        let config = SyncConfig { mode: Mode::RangeDelta, history: false, ..Default::default() };
+        let peers = [peer(1), peer(2)];
+        let node = Following::start_with(&hub, peer(9), store, config, None, &peers).await;
+        let status = node.reach(chain.head()).await;
+        assert_eq!(status.snapshot.map(|it| it.number), Some(TO));
+        assert_eq!(node.store.head().unwrap(), chain.store.head().unwrap());
+        for (number, kept) in [(TO, false), (chain.head(), true)] {
+            assert_eq!(node.store.blob(BlobKind::Delta, number).unwrap().is_some(), kept, "{number}");
+            assert_eq!(node.store.header(number).unwrap(), chain.store.header(number).unwrap());
+        }
+        let follower = node.follower.clone();
+        node.stop().await.unwrap();
+        assert_eq!(follower.status().batches, 5);
+    }
+}
