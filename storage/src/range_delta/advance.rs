@@ -183,7 +183,8 @@ impl Advance {
     ///
     /// # Errors
     /// [`RangeDeltaError::RowsMissing`], [`RangeDeltaError::CodeMissing`], [`RangeDeltaError::BadHeaders`],
-    /// [`RangeDeltaError::HeadMoved`]; nothing is written then. If the write itself is refused because the disk is full, the chunks
+    /// [`RangeDeltaError::HeadMoved`]; [`StorageError::WrongCertificate`] if the certificate ends an epoch and the end of one before
+    /// it is not stored. Nothing is written then. If the write itself is refused because the disk is full, the chunks
     /// are missing again.
     pub fn finish(&self, headers: &[BatchHeader]) -> Result<(), StorageError> {
         let target = self.target.header.number;
@@ -208,6 +209,9 @@ impl Advance {
         if found != expected {
             return Err(StorageError::StateRootMismatch { number: target, expected, found });
         }
+        let certificate = &self.target.certificate;
+        let epoch = store.stage_epoch_end(store.epoch(), certificate, &mut writes)?;
+        writes.put(Column::Certificates, schema::number_key(target), schema::encode(certificate));
         let active = current.record.active;
         let record = HeadRecord { number: target, active, lowest: [target.next(); 4] };
         for rows in std::mem::take(&mut progress.rows) {
@@ -216,14 +220,13 @@ impl Advance {
         for (hash, code) in std::mem::take(&mut progress.codes) {
             writes.put(Column::Codes, hash.0, code);
         }
-        let certificate = &self.target.certificate;
-        writes.put(Column::Certificates, schema::number_key(target), schema::encode(certificate));
         writes.put(Column::Meta, HEAD_KEY, schema::encode(&record));
         if let Err(error) = store.write(writes, true) {
             // The tree stays: the same changes make the same of it again.
             (progress.todo, progress.bytes) = (Spans::divided(0), 0);
             return Err(error);
         }
+        store.learn_epoch(epoch);
         let tree = std::mem::take(&mut progress.tree);
         let advanced = store.current_of(head, record, store.new_version(), Some(tree));
         store.install(Arc::clone(&advanced));

@@ -2,7 +2,7 @@
 
 use std::num::NonZeroUsize;
 
-use slipstream_types::ValidatorSet;
+use slipstream_types::{Path, ValidatorSet};
 
 use super::{
     restore::{headers, served, target},
@@ -155,4 +155,34 @@ fn a_restore_ends_the_epoch_of_its_target() {
     let store = Store::memory_on(&disk, &config, &crate::Faults::none()).unwrap();
     assert_eq!(store.head().unwrap().header.number, BatchNumber(20));
     assert_eq!(store.epoch_ends(Epoch(0), 10).unwrap(), [before, target.certificate]);
+}
+
+/// Goal: who passes epochs in one step needs their ends first, and keeps the one that it arrives at.
+#[test]
+fn an_advance_keeps_the_end_of_its_epoch() {
+    let made = epochs(9);
+    let interval = StorageConfig { snapshot_interval_batches: 9, ..config() };
+    on_both(&interval, |mut fixture| {
+        let source = Fixture::initialized(&interval, false);
+        made.iter().for_each(|batch| source.store().commit(batch.batch(), None).unwrap());
+        let store = fixture.store();
+        made[..3].iter().for_each(|batch| store.commit(batch.batch(), None).unwrap());
+        let advance = store.advance(&target(source.store(), 9), 0, 1 << 20).unwrap();
+        let merged = source.store().merged_delta(BatchNumber(3), BatchNumber(9), 1 << 20).unwrap();
+        let snapshot = source.store().snapshot(BatchNumber(9)).unwrap().unwrap();
+        let chunk = snapshot.range_delta_chunk(&merged, Path::MIN, Path::MAX, 1 << 20).unwrap();
+        advance.add(chunk.check().unwrap()).unwrap();
+        let (headers, _) = headers(source.store(), 9, 6);
+        assert!(reason(advance.finish(&headers)).contains("an epoch before its own"));
+        assert_eq!(store.head().unwrap().header, made[2].header);
+        store.put_epoch_end(&made[5].certificate).unwrap();
+        advance.finish(&headers).unwrap();
+        drop(advance);
+        for _ in 0..2 {
+            assert_eq!(fixture.store().head().unwrap().header, made[8].header);
+            assert_eq!(fixture.store().epoch(), Epoch(3));
+            assert_eq!(fixture.store().epoch_ends(Epoch(0), 10).unwrap(), ends(&made));
+            fixture.reopen();
+        }
+    });
 }
