@@ -76,8 +76,8 @@ impl MergedDelta {
 }
 
 impl Store {
-    /// Merges the deltas after batch `from` up to batch `to`, as they are stored. The result takes `bytes_max` bytes at most. New
-    /// code is not in it: who lacks some asks for it by hash.
+    /// Merges the deltas after batch `from` up to batch `to`, as they are stored. The result takes `bytes_max` bytes at most, and
+    /// making it up to four times as many. New code is not in it: who lacks some asks for it by hash.
     ///
     /// # Errors
     /// [`RangeDeltaError::EmptyRange`], [`RangeDeltaError::NotKept`], [`RangeDeltaError::TooLarge`]; or what the disk says.

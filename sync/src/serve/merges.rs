@@ -10,7 +10,7 @@ use tokio::sync::OnceCell;
 
 use super::answer::Unserved;
 
-/// Bytes of memory for merged deltas, and the most that one may take: about 370,000 keys. Who is further behind takes
+/// Bytes of memory for merged deltas, and the most that one may take: about 400,000 keys. Who is further behind takes
 /// deltas one by one, or a snapshot.
 const MERGES_BYTES_MAX: u64 = 64 << 20;
 /// Ranges that are kept: some bases, because those who ask are not equally far behind, for each of two snapshots.
