@@ -13,7 +13,7 @@ use clap::{Args, Parser, Subcommand};
 use serde::Serialize;
 use slipnet::{
     accounts::{Account, DEFAULT_SEED},
-    bench::{self, Bench, BenchOptions},
+    bench::{self, Bench, BenchChild, BenchOptions},
     campaign::storage::{self, StorageCampaign, StorageChild},
     demo::{self, DemoOptions},
     devnet::{Devnet, DevnetOptions, SyncMode},
@@ -51,6 +51,9 @@ enum Command {
         #[command(flatten)]
         options: BenchOptions,
     },
+    /// What a bench starts beside itself.
+    #[command(subcommand, hide = true)]
+    BenchChild(BenchChild),
     /// Searches for a lie, with random faults, for minutes or hours.
     #[command(subcommand)]
     Campaign(Campaign),
@@ -155,6 +158,7 @@ async fn main() -> ExitCode {
             Command::Load(arguments) => interruptible(run_load(arguments)).await,
             Command::Demo(arguments) => interruptible(run_demo(arguments)).await,
             Command::Bench { bench, options } => run_bench(bench, options).await,
+            Command::BenchChild(child) => child.run().await,
             Command::Campaign(Campaign::Storage(options)) => run_campaign(options).await,
             Command::CampaignChild(child) => tokio::task::block_in_place(|| child.run()),
         }

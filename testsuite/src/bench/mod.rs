@@ -3,15 +3,20 @@
 //! A bench measures what it compares alternately, in one process, several times; a figure is the median of its samples.
 //! Absolute figures depend on the machine, so ratios of one run are what is quoted.
 
+mod harness;
+mod head;
 mod ledger;
 mod report;
+mod serve;
 mod snapshot;
 mod state;
+mod sync;
 
 use std::path::PathBuf;
 
 use anyhow::Result;
-use clap::{Args, ValueEnum};
+use clap::{Args, Subcommand, ValueEnum};
+use serde::Serialize;
 
 use crate::progress::Progress;
 pub use report::{Aim, Figure, Report};
@@ -25,6 +30,12 @@ pub enum Bench {
     Snapshot,
     /// Appending, serving and pruning the ledger; cold point reads.
     Ledger,
+    /// Catching up with a chain in each mode, with latency, and with hostile peers.
+    Sync,
+    /// One node that serves many.
+    Serve,
+    /// How far behind its validator a fullnode is at the head.
+    Head,
 }
 
 /// How it is measured.
@@ -41,6 +52,37 @@ pub struct BenchOptions {
     pub dir: PathBuf,
 }
 
+/// What a bench runs in a process of its own; its result is JSON on standard output.
+#[derive(Clone, Debug, Subcommand)]
+pub enum BenchChild {
+    /// Follows a chain as the first version of state sync did.
+    V1(sync::V1Options),
+    /// Asks one node for a whole chain, many times at once.
+    Clients(serve::ClientsOptions),
+    /// Sends a chain's answers from memory.
+    Sender(serve::SenderOptions),
+}
+
+impl BenchChild {
+    /// Runs it in this process.
+    ///
+    /// # Errors
+    /// What stopped it.
+    pub async fn run(self) -> Result<()> {
+        match self {
+            BenchChild::V1(options) => sync::run_v1(options).await,
+            BenchChild::Clients(options) => serve::run_clients(options).await,
+            BenchChild::Sender(options) => serve::run_sender(options).await,
+        }
+    }
+}
+
+#[allow(clippy::print_stdout, reason = "a child's result goes to its parent")]
+fn print_json(result: &impl Serialize) -> Result<()> {
+    println!("{}", serde_json::to_string(result)?);
+    Ok(())
+}
+
 /// Runs one benchmark, prints its table, and writes its JSON.
 ///
 /// # Errors
@@ -51,6 +93,9 @@ pub fn run(bench: Bench, options: &BenchOptions) -> Result<Report> {
         Bench::State => state::run(options, progress)?,
         Bench::Snapshot => snapshot::run(options, progress)?,
         Bench::Ledger => ledger::run(options, progress)?,
+        Bench::Sync => sync::run(options, progress)?,
+        Bench::Serve => serve::run(options, progress)?,
+        Bench::Head => head::run(options, progress)?,
     };
     if let Some(path) = &options.json {
         report.write_json(path)?;

@@ -62,7 +62,7 @@ pub(super) struct Settings<'a> {
 }
 
 /// A chain with funded accounts and the contract of EIP-2935, which keeps block hashes in the state.
-pub(super) fn genesis(seed: &str, validators: u32, accounts: &[Account]) -> Genesis {
+pub(crate) fn genesis(seed: &str, validators: u32, accounts: &[Account]) -> Genesis {
     let validator = |index| Validator {
         public_key: node_key(seed, index).public(),
         fee_recipient: fee_recipient(seed, index),
@@ -108,13 +108,18 @@ pub(super) fn write_node(
     api_port: u16,
     settings: &Settings<'_>,
 ) -> Result<()> {
-    let path = dir.join(KEY);
-    let file = fs::File::options().create(true).truncate(true).write(true).mode(0o600).open(&path);
-    let written = file.and_then(|mut file| writeln!(file, "{}", hex::encode(key.seed())));
-    written.with_context(|| format!("cannot write {}", path.display()))?;
+    write_key(dir, key)?;
     let path = dir.join(CONFIG);
     fs::write(&path, node_yaml(role, network_port, api_port, settings))
         .with_context(|| format!("cannot write {}", path.display()))
+}
+
+/// Writes a node's key, which others must not be able to read.
+pub(crate) fn write_key(dir: &Path, key: &SecretKey) -> Result<()> {
+    let path = dir.join(KEY);
+    let file = fs::File::options().create(true).truncate(true).write(true).mode(0o600).open(&path);
+    let written = file.and_then(|mut file| writeln!(file, "{}", hex::encode(key.seed())));
+    written.with_context(|| format!("cannot write {}", path.display()))
 }
 
 fn node_yaml(role: Role, network_port: u16, api_port: u16, settings: &Settings<'_>) -> String {

@@ -23,7 +23,9 @@ use slipstream_types::Genesis;
 use tempfile::TempDir;
 
 pub use files::SyncMode;
+pub(crate) use files::{genesis, write_key};
 pub use node::{HeadStatus, Node, SnapshotStatus, Status, SyncStatus};
+pub(crate) use process::Process;
 pub use process::{binary, exists};
 
 use crate::{
@@ -196,6 +198,11 @@ impl Devnet {
         &self.directory.path
     }
 
+    /// The chain's genesis.
+    pub fn genesis_file(&self) -> PathBuf {
+        self.directory.path.join(files::GENESIS)
+    }
+
     /// Keeps the files when the devnet ends, and says where they are.
     pub fn keep_directory(&mut self) -> PathBuf {
         self.directory.keep();
@@ -209,7 +216,7 @@ impl Devnet {
         let status = self.proposer().status().await?;
         Ok(Manifest {
             chain_id: self.genesis.chain.chain_id,
-            genesis_file: self.directory.path.join(files::GENESIS),
+            genesis_file: self.genesis_file(),
             accounts: self.accounts.iter().map(account).collect(),
             nodes: self.nodes.iter().map(Node::manifest).collect(),
             waypoint: status.waypoint,

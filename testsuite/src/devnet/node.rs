@@ -146,7 +146,7 @@ impl Node {
         self.process.as_ref().map(Process::pid)
     }
 
-    pub(super) fn peer_address(&self) -> String {
+    pub(crate) fn peer_address(&self) -> String {
         format!("{}@127.0.0.1:{}", self.key.public(), self.network_port)
     }
 

@@ -48,7 +48,7 @@ pub fn exists(pid: u32) -> bool {
 }
 
 /// A running child. Dropping it kills it and waits for its end.
-pub(super) struct Process {
+pub(crate) struct Process {
     child: Child,
     log: PathBuf,
 }
@@ -58,7 +58,7 @@ impl Process {
     ///
     /// The kernel kills the child when the thread that called this ends, so call it from a thread that lives as long
     /// as the program: main, a test's own, or a worker of tokio, but not `spawn_blocking`.
-    pub(super) fn spawn(program: &Path, arguments: &[&str], log: PathBuf) -> Result<Process> {
+    pub(crate) fn spawn(program: &Path, arguments: &[&str], log: PathBuf) -> Result<Process> {
         let file = File::options().create(true).append(true).open(&log);
         let file = file.with_context(|| format!("cannot open the log file {}", log.display()))?;
         let mut command = Command::new(program);
@@ -70,12 +70,12 @@ impl Process {
         Ok(Process { child, log })
     }
 
-    pub(super) fn pid(&self) -> u32 {
+    pub(crate) fn pid(&self) -> u32 {
         self.child.id()
     }
 
     /// An error with the end of the log if the process has ended.
-    pub(super) fn check_alive(&mut self) -> Result<()> {
+    pub(crate) fn check_alive(&mut self) -> Result<()> {
         match self.child.try_wait()? {
             None => Ok(()),
             Some(status) => bail!(
@@ -87,7 +87,7 @@ impl Process {
         }
     }
 
-    pub(super) fn signal(&self, signal: Signal) {
+    pub(crate) fn signal(&self, signal: Signal) {
         // The child is waited for in this struct alone, so that its id cannot be somebody else's by now.
         if let Some(pid) = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw) {
             let _ = kill_process(pid, signal);
@@ -95,7 +95,7 @@ impl Process {
     }
 
     /// Waits for the end after [`Signal::TERM`]; kills when it does not come.
-    pub(super) async fn wait_stopped(&mut self) -> Result<()> {
+    pub(crate) async fn wait_stopped(&mut self) -> Result<()> {
         let deadline = Instant::now() + STOP_DEADLINE;
         while Instant::now() < deadline {
             if let Some(status) = self.child.try_wait()? {
@@ -111,7 +111,7 @@ impl Process {
     }
 
     /// `kill -9`, and waits for the end.
-    pub(super) fn kill(&mut self) {
+    pub(crate) fn kill(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }

@@ -11,7 +11,7 @@ use slipstream_types::{
 };
 
 /// The parts of a batch and their bytes: about what 500 transfers make.
-pub(super) const PARTS: [(BlobKind, usize); 4] = [
+pub(in crate::bench) const PARTS: [(BlobKind, usize); 4] = [
     (BlobKind::Body, 64 << 10),
     (BlobKind::Receipts, 16 << 10),
     (BlobKind::Delta, 32 << 10),
@@ -19,10 +19,10 @@ pub(super) const PARTS: [(BlobKind, usize); 4] = [
 ];
 
 /// The blobs of one batch, in the order of [`PARTS`]. Incompressible, as compressed content is.
-pub(super) struct Parts(pub(super) [Blob; 4]);
+pub(in crate::bench) struct Parts(pub(in crate::bench) [Blob; 4]);
 
 impl Parts {
-    pub(super) fn new(number: u64) -> Result<Parts> {
+    pub(in crate::bench) fn new(number: u64) -> Result<Parts> {
         let mut random = SmallRng::seed_from_u64(number);
         let mut blobs = Vec::new();
         for (kind, bytes) in PARTS {

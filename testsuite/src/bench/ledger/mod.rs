@@ -2,7 +2,7 @@
 //! same file system) and its peer (RocksDB read with nothing around it), in one process.
 
 mod blobs;
-mod chain;
+pub(super) mod chain;
 mod files;
 mod points;
 mod raw;

@@ -1,0 +1,148 @@
+//! [`Source`]: a certified chain without consensus. Every batch is executed, sealed, certified by the one validator's key and
+//! committed with its hints, as a validator does it.
+
+use anyhow::{Result, ensure};
+use slipstream_executor::{BatchEnv, Transaction, execute, seal};
+use slipstream_storage::{CommitBatch, Store};
+use slipstream_types::{
+    B256, BatchNumber, Body, Certificate, Digest, Epoch, Genesis, LedgerInfo, SecretKey, bounded::BoundedVec,
+};
+
+use super::workload::{Signer, Workload};
+use crate::{accounts::node_key, devnet::genesis, progress::Progress};
+
+/// Batches that are signed on all cores while those before them are executed.
+const SIGNED_AHEAD: u64 = 64;
+const BATCH_INTERVAL_MS: u64 = 100;
+const SEED: &str = "slipnet-bench";
+
+/// A chain that was made; its batches are in the store.
+#[derive(Clone, Debug)]
+pub(in crate::bench) struct Source {
+    pub(in crate::bench) workload: Workload,
+    pub(in crate::bench) genesis: Genesis,
+    pub(in crate::bench) head: BatchNumber,
+    pub(in crate::bench) state_root: Digest,
+    /// Of all batches.
+    pub(in crate::bench) transactions: u64,
+}
+
+struct Maker<'a> {
+    store: &'a Store,
+    genesis: &'a Genesis,
+    key: SecretKey,
+    transactions: u64,
+}
+
+impl Source {
+    /// Fills an empty store with so many batches of a workload.
+    ///
+    /// # Errors
+    /// If a transaction fails, or the store does.
+    pub(in crate::bench) fn make(
+        store: &Store,
+        workload: Workload,
+        batches: u64,
+        senders: u32,
+        progress: Progress,
+    ) -> Result<Source> {
+        let signer = Signer::new(workload, Default::default(), senders);
+        let genesis = genesis(SEED, 1, &signer.funded());
+        store.initialize(&genesis)?;
+        let mut maker = Maker { store, genesis: &genesis, key: node_key(SEED, 0), transactions: 0 };
+        for batch in signer.prelude()? {
+            maker.append(&batch)?;
+        }
+        let batches = batches - store.head()?.header.number.0;
+        let mut task = progress.task("batches", batches);
+        let mut ready = signer.batches(0..SIGNED_AHEAD.min(batches))?;
+        for first in (0..batches).step_by(SIGNED_AHEAD as usize) {
+            let next = batches.min(first + SIGNED_AHEAD)..batches.min(first + 2 * SIGNED_AHEAD);
+            let append = || ready.iter().try_for_each(|batch| maker.append(batch));
+            let (appended, signed) = rayon::join(append, || signer.batches(next));
+            appended?;
+            ready = signed?;
+            task.update(first + SIGNED_AHEAD, "");
+        }
+        let transactions = maker.transactions;
+        let head = store.head()?.header;
+        Ok(Source { workload, genesis, head: head.number, state_root: head.state_root, transactions })
+    }
+}
+
+impl Maker<'_> {
+    fn append(&mut self, transactions: &[Transaction]) -> Result<()> {
+        let head = self.store.head()?;
+        let body = Body::new(transactions.iter().map(|transaction| transaction.raw.to_vec()).collect())?;
+        let timestamp_ms = head.header.timestamp_ms + BATCH_INTERVAL_MS;
+        let proposer = self.genesis.validators[0].fee_recipient;
+        let env = BatchEnv::new(&self.genesis.chain, &head.header, timestamp_ms, proposer);
+        let outcome = execute(&self.store.view()?, &env, transactions)?;
+        let number = head.header.number.next();
+        ensure!(
+            outcome.receipts.receipts.iter().all(|receipt| receipt.success),
+            "a transaction of batch {number} failed"
+        );
+        let speculation = self.store.speculate(&outcome.delta)?;
+        let root = speculation.root();
+        let sealed = seal(&head.header, Epoch(0), timestamp_ms, proposer, &body, &outcome, root)?;
+        let mut accumulator = head.accumulator;
+        accumulator.append(sealed.header.digest());
+        let certificate = certify(&self.key, &sealed.header, accumulator.root())?;
+        let hashes: Vec<B256> = transactions.iter().map(|transaction| transaction.hash).collect();
+        let commit = CommitBatch {
+            header: &sealed.header,
+            delta: &outcome.delta,
+            body: Some(&sealed.body),
+            receipts: Some(&sealed.receipts),
+            delta_blob: Some(&sealed.delta),
+            hints: sealed.hints.as_ref(),
+            transaction_hashes: &hashes,
+            certificate: Some(&certificate),
+        };
+        self.store.commit(commit, Some(speculation))?;
+        self.transactions += transactions.len() as u64;
+        Ok(())
+    }
+}
+
+/// The certificate of a chain with one validator.
+pub(in crate::bench) fn certify(
+    key: &SecretKey,
+    header: &slipstream_types::BatchHeader,
+    accumulator_root: Digest,
+) -> Result<Certificate> {
+    let info = LedgerInfo {
+        epoch: header.epoch,
+        number: header.number,
+        accumulator_root,
+        state_root: header.state_root,
+        timestamp_ms: header.timestamp_ms,
+        next_validators: None,
+    };
+    let signature = info.sign(key);
+    Ok(Certificate { info, signatures: BoundedVec::new(vec![(0, signature)])? })
+}
+
+#[cfg(test)]
+mod tests {
+    use slipstream_storage::StorageConfig;
+
+    use super::*;
+    use crate::bench::harness::workload::BATCH_TRANSACTIONS;
+
+    #[test]
+    fn every_workload_makes_a_chain_that_repeats() {
+        for workload in [Workload::Transfers, Workload::Erc20, Workload::Hot] {
+            let make = || {
+                let store = Store::memory(&StorageConfig::default());
+                Source::make(&store, workload, 6, 300, Progress::Quiet).unwrap()
+            };
+            let (source, again) = (make(), make());
+            assert_eq!(source.head, BatchNumber(6), "{workload:?}");
+            assert_eq!(source.state_root, again.state_root);
+            let whole = 6 - if workload == Workload::Erc20 { 2 } else { 0 };
+            assert!(source.transactions >= whole * BATCH_TRANSACTIONS as u64, "{workload:?}");
+        }
+    }
+}

@@ -1,0 +1,191 @@
+//! [`NodeProcess`]: a real `slipstream` fullnode in a directory of its own.
+
+use std::{
+    fmt::Write as _,
+    fs,
+    net::SocketAddr,
+    path::{Path, PathBuf},
+    time::{Duration, Instant},
+};
+
+use anyhow::{Context, Result, bail};
+use rustix::process::Signal;
+use serde_json::{Value, json};
+use slipstream_network::PeerAddress;
+use slipstream_types::SecretKey;
+
+use super::cpu;
+use crate::{
+    accounts::node_key,
+    devnet::{Process, binary, write_key},
+    rpc::{Rpc, quantity},
+};
+
+/// Opening a chain's store reads its whole state; far above what that takes.
+const READY_DEADLINE: Duration = Duration::from_secs(60);
+/// Where nobody listens: UDP's discard port.
+const NOWHERE: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::LOCALHOST), 9);
+const READY_POLL: Duration = Duration::from_millis(2);
+
+/// The database in a node's directory, for who fills it before the node starts.
+pub(in crate::bench) fn database(dir: &Path) -> PathBuf {
+    dir.join("data/db")
+}
+
+/// What differs between nodes.
+#[derive(Clone, Debug, Default)]
+pub(in crate::bench) struct NodeOptions {
+    /// `sync.mode`.
+    pub(in crate::bench) mode: &'static str,
+    /// Further keys of the `sync` section, as lines of YAML.
+    pub(in crate::bench) sync: &'static str,
+    /// `executor.hints`, if it is not the default.
+    pub(in crate::bench) hints: Option<&'static str>,
+    /// `storage.snapshot_interval_batches`.
+    pub(in crate::bench) snapshot_interval: u64,
+    /// Peers to dial. A fullnode has to have one: where there is none, one that does not exist takes the place.
+    pub(in crate::bench) peers: Vec<String>,
+}
+
+/// A running node; dropping it kills it.
+pub(in crate::bench) struct NodeProcess {
+    process: Process,
+    rpc: Rpc,
+    address: SocketAddr,
+    id: String,
+}
+
+impl NodeProcess {
+    /// Starts a fullnode in a directory that may already hold a database, and waits until it says that it is ready.
+    ///
+    /// # Errors
+    /// If it does not get there, with the end of its log.
+    pub(in crate::bench) async fn start(
+        dir: &Path,
+        genesis: &Path,
+        key: &SecretKey,
+        options: &NodeOptions,
+    ) -> Result<NodeProcess> {
+        fs::create_dir_all(dir)?;
+        write_key(dir, key)?;
+        let config = dir.join("node.yaml");
+        fs::write(&config, yaml(genesis, options)?)?;
+        let log = dir.join("log");
+        // A process appends to it; the ready line of one before it must not count.
+        fs::write(&log, "")?;
+        let config = config.to_str().context("the directory's name is not valid UTF-8")?;
+        let mut process = Process::spawn(&binary()?, &["run", "--config", config], log.clone())?;
+        let deadline = Instant::now() + READY_DEADLINE;
+        loop {
+            process.check_alive()?;
+            if let Some(ready) = ready(&fs::read_to_string(&log).unwrap_or_default()) {
+                let (api, id, address) = ready?;
+                return Ok(NodeProcess { process, rpc: Rpc::new(&api)?, address, id });
+            }
+            if Instant::now() > deadline {
+                bail!("the node in {} was not ready in time; its log is beside its files", dir.display());
+            }
+            tokio::time::sleep(READY_POLL).await;
+        }
+    }
+
+    /// Its API's address.
+    pub(in crate::bench) fn url(&self) -> &str {
+        self.rpc.url()
+    }
+
+    /// Where peers reach it.
+    pub(in crate::bench) fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// An entry for `network.peers` of who reaches it at another address.
+    pub(in crate::bench) fn peer_at(&self, address: SocketAddr) -> String {
+        format!("{}@{address}", self.id)
+    }
+
+    /// Its `/v1/status`.
+    pub(in crate::bench) async fn status(&self) -> Result<Value> {
+        self.rpc.page("/v1/status").await
+    }
+
+    /// The number of its last batch: the cheapest question that there is.
+    pub(in crate::bench) async fn head(&self) -> Result<u64> {
+        quantity(&self.rpc.call("eth_blockNumber", json!([])).await?)
+    }
+
+    /// An error, with the end of the log, if it has ended by itself.
+    pub(in crate::bench) fn check_alive(&mut self) -> Result<()> {
+        self.process.check_alive()
+    }
+
+    /// CPU seconds that it took so far.
+    pub(in crate::bench) fn cpu_s(&self) -> Result<f64> {
+        cpu::of_process(self.process.pid())
+    }
+
+    /// The most memory that it had so far, in MiB.
+    pub(in crate::bench) fn peak_mib(&self) -> Result<f64> {
+        let path = format!("/proc/{}/status", self.process.pid());
+        let text = fs::read_to_string(&path).with_context(|| format!("cannot read {path}"))?;
+        let line =
+            text.lines().find_map(|line| line.strip_prefix("VmHWM:")).context("VmHWM in its status")?;
+        let kib: f64 = line.trim().trim_end_matches("kB").trim().parse()?;
+        Ok(kib / 1024.0)
+    }
+
+    /// Asks it to stop, and waits.
+    pub(in crate::bench) async fn stop(mut self) -> Result<()> {
+        self.process.signal(Signal::TERM);
+        self.process.wait_stopped().await
+    }
+}
+
+/// The API, the key and the network address of a log's ready line, if it has one by now.
+fn ready(log: &str) -> Option<Result<(String, String, SocketAddr)>> {
+    let line = log.lines().find(|line| line.starts_with("slipstream ready "))?;
+    // The line may still be in the making: its last field is whole only once its end is there.
+    if !log[log.find(line)? + line.len()..].starts_with('\n') {
+        return None;
+    }
+    let field = |name| line.split(' ').find_map(|field| field.strip_prefix(name));
+    let parsed = || {
+        let api = field("api=").context("no api= in the ready line")?;
+        let (id, address) = field("network=").and_then(|peer| peer.split_once('@')).context("no network=")?;
+        Ok((api.to_owned(), id.to_owned(), address.parse()?))
+    };
+    Some(parsed())
+}
+
+fn yaml(genesis: &Path, options: &NodeOptions) -> Result<String> {
+    let NodeOptions { mode, sync, hints, snapshot_interval, peers } = options;
+    let mut text = format!(
+        "role: fullnode\ngenesis: \"{}\"\nstorage:\n  snapshot_interval_batches: {snapshot_interval}\n\
+         api:\n  listen: \"127.0.0.1:0\"\nsync:\n  mode: {mode}\n{sync}network:\n  listen: \"127.0.0.1:0\"\n  peers: [",
+        genesis.display()
+    );
+    let nobody = PeerAddress { id: node_key("slipnet-bench-nobody", 0).public(), address: NOWHERE };
+    let nobody = peers.is_empty().then(|| nobody.to_string());
+    for peer in peers.iter().chain(&nobody) {
+        write!(text, "\"{peer}\", ")?;
+    }
+    text.push_str("]\n");
+    if let Some(hints) = hints {
+        writeln!(text, "executor:\n  hints: {hints}")?;
+    }
+    Ok(text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_ready_line_counts_once_it_is_whole() {
+        let line = "INFO x\nslipstream ready api=http://127.0.0.1:9 network=ab@127.0.0.1:7400";
+        assert!(ready(line).is_none());
+        let (api, id, address) = ready(&format!("{line}\nINFO y")).unwrap().unwrap();
+        assert_eq!((api.as_str(), id.as_str(), address.port()), ("http://127.0.0.1:9", "ab", 7400));
+        assert!(ready("slipstream ready api=http://x\n").unwrap().is_err());
+    }
+}

@@ -1,0 +1,213 @@
+//! From runs to figures.
+
+use std::{collections::BTreeMap, time::Duration};
+
+use super::{Plan, floor::Floor, follow::Followed, hostile, mode::Mode};
+use crate::bench::{
+    Aim, Figure, Report,
+    harness::{ONE_WAY, chain::Source, ratios, workload::Workload},
+};
+
+/// All runs, by what was followed how.
+#[derive(Default)]
+pub(super) struct Samples {
+    followed: Vec<(Key, Vec<Followed>)>,
+    floors: BTreeMap<String, Vec<(u64, Floor)>>,
+    pub(super) hostile: hostile::Runs,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Key {
+    workload: Workload,
+    mode: Mode,
+    one_way: Duration,
+}
+
+impl Key {
+    /// `transfers.delta`, and `.0ms` behind it without latency.
+    fn label(&self) -> String {
+        let latency = if self.one_way.is_zero() { ".0ms" } else { "" };
+        format!("{}.{}{latency}", self.workload.name(), self.mode.name())
+    }
+}
+
+impl Samples {
+    pub(super) fn add(&mut self, workload: Workload, mode: Mode, one_way: Duration, followed: Followed) {
+        let key = Key { workload, mode, one_way };
+        match self.followed.iter_mut().find(|(other, _)| *other == key) {
+            Some((_, runs)) => runs.push(followed),
+            None => self.followed.push((key, vec![followed])),
+        }
+    }
+
+    pub(super) fn add_floor(&mut self, workload: Workload, mode: &str, source: &Source, floor: Floor) {
+        let label = format!("{}.{mode}", workload.name());
+        self.floors.entry(label).or_default().push((source.transactions, floor));
+    }
+
+    fn runs(&self, workload: Workload, mode: Mode, one_way: Duration) -> Option<&[Followed]> {
+        let key = Key { workload, mode, one_way };
+        self.followed.iter().find(|(other, _)| *other == key).map(|(_, runs)| &runs[..])
+    }
+
+    fn tps(&self, workload: Workload, mode: Mode) -> Option<Vec<f64>> {
+        Some(self.runs(workload, mode, ONE_WAY)?.iter().map(Followed::tps).collect())
+    }
+}
+
+/// The aims of this bench; other figures have none.
+fn aimed(figure: Figure) -> Figure {
+    let aim = match figure.name() {
+        "replay_vs_v1" => Aim::AtLeast(4.0),
+        "delta_vs_v1" => Aim::AtLeast(10.0),
+        "delta_tps" => Aim::AtLeast(60_000.0),
+        "latency_cost" => Aim::AtMost(1.1),
+        "hostile_half" => Aim::AtMost(2.5),
+        "hostile_most" => Aim::AtMost(10.0),
+        _ => return figure,
+    };
+    figure.aim(aim)
+}
+
+pub(super) fn report(plan: &Plan, samples: &Samples) -> Report {
+    let mut figures = headlines(samples);
+    figures.extend(of_latency(samples));
+    figures.extend(of_hostility(&samples.hostile));
+    figures.extend(of_floors(samples));
+    for (key, runs) in &samples.followed {
+        figures.extend(of_runs(&key.label(), runs));
+    }
+    let figures = figures.into_iter().map(aimed).collect();
+    Report { bench: "sync", runs: plan.runs, figures, notes: notes(plan) }
+}
+
+fn headlines(samples: &Samples) -> Vec<Figure> {
+    let erc20 = |mode| samples.tps(Workload::Erc20, mode);
+    let mut figures = Vec::new();
+    if let (Some(v1), Some(replay), Some(delta)) = (erc20(Mode::V1), erc20(Mode::Replay), erc20(Mode::Delta))
+    {
+        figures.push(Figure::new("replay_vs_v1", "ratio", ratios(&replay, &v1)));
+        figures.push(Figure::new("delta_vs_v1", "ratio", ratios(&delta, &v1)));
+    }
+    figures.extend(
+        samples.tps(Workload::Transfers, Mode::Delta).map(|tps| Figure::new("delta_tps", "1/s", tps)),
+    );
+    figures
+}
+
+/// Time with latency over time without, the worst mode's under the name of the aim.
+fn of_latency(samples: &Samples) -> Vec<Figure> {
+    let mut costs = Vec::new();
+    for (key, without) in samples.followed.iter().filter(|(key, _)| key.one_way.is_zero()) {
+        let Some(with) = samples.runs(key.workload, key.mode, ONE_WAY) else { continue };
+        let seconds = |runs: &[Followed]| runs.iter().map(|run| run.seconds).collect::<Vec<_>>();
+        let name = format!("latency_cost.{}.{}", key.workload.name(), key.mode.name());
+        costs.push((Figure::new(name, "ratio", ratios(&seconds(with), &seconds(without))), with, without));
+    }
+    let worst = costs.iter().max_by(|a, b| a.0.value().total_cmp(&b.0.value()));
+    let worst = worst.map(|(_, with, without)| {
+        let seconds = |runs: &[Followed]| runs.iter().map(|run| run.seconds).collect::<Vec<_>>();
+        Figure::new("latency_cost", "ratio", ratios(&seconds(with), &seconds(without)))
+    });
+    worst.into_iter().chain(costs.into_iter().map(|(figure, ..)| figure)).collect()
+}
+
+fn of_hostility(runs: &hostile::Runs) -> Vec<Figure> {
+    let seconds = runs.each_ref().map(|runs| runs.iter().map(|run| run.seconds).collect::<Vec<_>>());
+    let [none, half, most] = &seconds;
+    let mut figures = vec![
+        Figure::new("hostile_half", "ratio", ratios(half, none)),
+        Figure::new("hostile_most", "ratio", ratios(most, none)),
+    ];
+    for (count, seconds) in hostile::HOSTILE.into_iter().zip(&seconds) {
+        figures.push(Figure::new(format!("hostile_seconds.{count}_of_10"), "s", seconds.clone()));
+    }
+    figures
+}
+
+fn of_floors(samples: &Samples) -> Vec<Figure> {
+    let mut figures = Vec::new();
+    for (label, floors) in &samples.floors {
+        let mut add = |name: &str, unit, value: &dyn Fn(f64, &Floor) -> f64| {
+            let samples =
+                floors.iter().map(|(transactions, floor)| value(*transactions as f64, floor)).collect();
+            figures.push(Figure::new(format!("{name}.{label}"), unit, samples));
+        };
+        add("floor_tps", "1/s", &|transactions, floor| transactions / floor.seconds);
+        add("floor_cpu_us_per_tx", "us", &|transactions, floor| 1e6 * floor.cpu_s / transactions);
+        if label.ends_with(".replay") {
+            add("floor_share_execute", "ratio", &|_, floor| floor.execute / floor.seconds);
+            add("floor_share_root", "ratio", &|_, floor| floor.root / floor.seconds);
+        }
+        add("floor_share_commit", "ratio", &|_, floor| floor.commit / floor.seconds);
+    }
+    for (key, runs) in samples.followed.iter().filter(|(key, _)| !key.one_way.is_zero()) {
+        let floor = match key.mode {
+            Mode::Replay => "replay",
+            Mode::Delta => "delta",
+            _ => continue,
+        };
+        let label = format!("{}.{floor}", key.workload.name());
+        let Some(floors) = samples.floors.get(&label) else { continue };
+        let floor_tps: Vec<_> =
+            floors.iter().map(|(transactions, floor)| *transactions as f64 / floor.seconds).collect();
+        let tps: Vec<_> = runs.iter().map(Followed::tps).collect();
+        figures.push(Figure::new(format!("time_vs_floor.{label}"), "ratio", ratios(&floor_tps, &tps)));
+    }
+    figures
+}
+
+fn of_runs(label: &str, runs: &[Followed]) -> Vec<Figure> {
+    let mut figures = Vec::new();
+    let mut add = |name: &str, unit, value: &dyn Fn(&Followed) -> f64| {
+        figures.push(Figure::new(format!("{name}.{label}"), unit, runs.iter().map(value).collect()));
+    };
+    add("tps", "1/s", &Followed::tps);
+    add("seconds", "s", &|run| run.seconds);
+    add("bytes_per_tx", "bytes", &|run| run.per_transaction(run.bytes as f64));
+    add("cpu_us_per_tx", "us", &|run| 1e6 * run.per_transaction(run.cpu_s));
+    add("server_cpu_us_per_tx", "us", &|run| 1e6 * run.per_transaction(run.server_cpu_s));
+    add("relay_cpu_us_per_tx", "us", &|run| 1e6 * run.per_transaction(run.relay_cpu_s));
+    if runs.iter().all(|run| run.stages.is_some()) {
+        let stages = |run: &Followed| run.stages.clone().unwrap_or_default();
+        add("share_wait", "ratio", &|run| stages(run).wait / run.seconds);
+        add("share_verify", "ratio", &|run| stages(run).verify / run.seconds);
+        add("share_execute", "ratio", &|run| stages(run).execute / run.seconds);
+        add("share_commit", "ratio", &|run| stages(run).commit / run.seconds);
+    } else {
+        add("connect_seconds", "s", &|run| run.connect_seconds);
+    }
+    figures
+}
+
+fn notes(plan: &Plan) -> Vec<String> {
+    let mut notes = vec![
+        "a run: a fresh fullnode process with its mode pinned, one peer, through a relay that adds 75 ms each way (.0ms: none); \
+         from the first request for data (the first verified summary is there) to the head of the chain; tps counts all of the \
+         chain's transactions. connect_seconds: from the ready line until then"
+            .to_owned(),
+        format!(
+            "v1: one random peer, one chunk of 1,000 transactions in flight, no overlap, no hints; it shares transport, server, \
+             verification, executor and store with the node; it follows the first {} batches",
+            plan.v1_batches
+        ),
+        "delta and snapshot: sync.history off; delta_history: bodies and receipts are fetched and kept too; replay_unhinted: \
+         executor.hints off"
+            .to_owned(),
+        "floor: the same work in this process on batches in memory, the next one made ready beside the commit of the one \
+         before; nothing is fetched or verified"
+            .to_owned(),
+        "bytes: what the follower's connections received, headers and acknowledgements included; CPU: user and system time of \
+         the follower, of the serving node and of the relay's thread, in ticks of 10 ms but for the relay and v1"
+            .to_owned(),
+        format!(
+            "hostile: {} from 10 peers in this process, no relay; hostile ones corrupt, stall, shorten, drip (answer 0.5 s before \
+             the deadline) and forge, in turn; their summaries are true",
+            hostile::MODE.name()
+        ),
+    ];
+    if plan.runs < 3 {
+        notes.push("--quick: a look, on short chains".to_owned());
+    }
+    notes
+}

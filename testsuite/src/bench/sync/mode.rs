@@ -1,0 +1,50 @@
+//! [`Mode`]: the ways to catch up that are compared.
+
+/// How a follower catches up.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Mode {
+    /// The baseline; see [`super::v1`].
+    V1,
+    /// Executes every batch, without hints.
+    ReplayUnhinted,
+    /// Executes every batch, helped by hints.
+    Replay,
+    /// Applies deltas and keeps nothing else.
+    Delta,
+    /// Applies deltas and keeps bodies and receipts too.
+    DeltaHistory,
+    /// Restores a snapshot and follows the rest.
+    Snapshot,
+}
+
+impl Mode {
+    /// In figures.
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Mode::V1 => "v1",
+            Mode::ReplayUnhinted => "replay_unhinted",
+            Mode::Replay => "replay",
+            Mode::Delta => "delta",
+            Mode::DeltaHistory => "delta_history",
+            Mode::Snapshot => "snapshot",
+        }
+    }
+
+    /// `sync.mode`; the baseline has none.
+    pub(super) fn sync_mode(self) -> &'static str {
+        match self {
+            Mode::V1 | Mode::ReplayUnhinted | Mode::Replay => "replay",
+            Mode::Delta | Mode::DeltaHistory => "delta",
+            Mode::Snapshot => "snapshot",
+        }
+    }
+
+    /// Further lines of the `sync` section, and `executor.hints` where it is not the default.
+    pub(super) fn settings(self) -> (&'static str, Option<&'static str>) {
+        match self {
+            Mode::ReplayUnhinted => ("", Some("off")),
+            Mode::Delta | Mode::Snapshot => ("  history: false\n", None),
+            Mode::V1 | Mode::Replay | Mode::DeltaHistory => ("", None),
+        }
+    }
+}

@@ -1,0 +1,182 @@
+//! [`Peer`]: peers in this process, on real QUIC, that serve a chain honestly or not.
+
+use std::{sync::Arc, time::Duration};
+
+use anyhow::Result;
+use slipstream_network::{
+    BoxFuture, Handler, Network, NetworkConfig, PeerAddress, PeerId, Protocol, Refusal,
+};
+use slipstream_storage::Store;
+use slipstream_sync::{
+    SyncServer,
+    protocol::{ANSWER_BYTES_MAX, REQUEST_BYTES_MAX, Range, RangeBatch, Request},
+};
+use slipstream_types::{Blob, CodecError, bounded::BoundedVec, codec};
+
+use crate::accounts::node_key;
+
+/// What a dripping peer leaves of the asker's deadline, which is the node's default of 10 s.
+const DRIP: Duration = Duration::from_millis(9_500);
+const SEED: &str = "slipnet-bench-peer";
+
+/// What a hostile peer does to ranges. Its summaries are true, so that it is asked.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Lie {
+    /// Changes a byte of a body or delta.
+    Corrupt,
+    /// Never answers.
+    Stall,
+    /// Leaves out the second half of the batches.
+    Short,
+    /// Answers the truth half a second before the deadline.
+    Drip,
+    /// Changes a header, which its proof does not cover.
+    Forge,
+}
+
+impl Lie {
+    /// In the order in which hostile peers get theirs.
+    pub(super) const ALL: [Lie; 5] = [Lie::Corrupt, Lie::Stall, Lie::Short, Lie::Drip, Lie::Forge];
+}
+
+/// The handler of one peer.
+pub(super) struct Peer {
+    server: SyncServer,
+    lie: Option<Lie>,
+}
+
+impl Peer {
+    #[cfg(test)]
+    pub(super) fn honest(server: SyncServer) -> Peer {
+        Peer { server, lie: None }
+    }
+
+    async fn answer(&self, peer: PeerId, payload: Vec<u8>) -> Result<Vec<u8>, Refusal> {
+        let request = codec::decode("sync request", &payload, REQUEST_BYTES_MAX);
+        let is_range = matches!(request, Ok(Request::Range(_)));
+        let lie = self.lie.filter(|_| is_range);
+        match lie {
+            Some(Lie::Stall) => return std::future::pending().await,
+            Some(Lie::Drip) => tokio::time::sleep(DRIP).await,
+            _ => {}
+        }
+        let answer = self.server.handle(peer, payload).await?;
+        match lie {
+            Some(lie) => changed(lie, &answer).map_err(|error| Refusal(error.to_string())),
+            None => Ok(answer),
+        }
+    }
+}
+
+fn changed(lie: Lie, answer: &[u8]) -> Result<Vec<u8>, CodecError> {
+    let mut range: Range = codec::decode("range", answer, ANSWER_BYTES_MAX)?;
+    let mut batches = range.batches.to_vec();
+    let middle = batches.len() / 2;
+    match lie {
+        Lie::Corrupt => corrupt(&mut batches[middle])?,
+        Lie::Short => batches.truncate(middle),
+        Lie::Forge => batches[middle].header.gas_used ^= 1,
+        Lie::Stall | Lie::Drip => {}
+    }
+    range.batches = BoundedVec::new(batches)?;
+    codec::encode("range", &range)
+}
+
+fn corrupt(batch: &mut RangeBatch) -> Result<(), CodecError> {
+    for part in [&mut batch.body, &mut batch.delta] {
+        if let Some(blob) = part.take() {
+            let mut bytes = blob.into_bytes();
+            let last = bytes.len() - 1;
+            bytes[last] ^= 1;
+            *part = Some(Blob::from_bytes(bytes)?);
+        }
+    }
+    Ok(())
+}
+
+impl Handler for Peer {
+    fn request<'a>(
+        &'a self,
+        peer: PeerId,
+        _protocol: Protocol,
+        payload: Vec<u8>,
+    ) -> BoxFuture<'a, Result<Vec<u8>, Refusal>> {
+        Box::pin(self.answer(peer, payload))
+    }
+
+    fn broadcast<'a>(&'a self, _peer: PeerId, _payload: Vec<u8>) -> BoxFuture<'a, ()> {
+        Box::pin(async {})
+    }
+}
+
+/// Peers of one chain, the first of them hostile.
+pub(super) struct Peers {
+    networks: Vec<Arc<Network>>,
+}
+
+impl Peers {
+    /// Starts so many peers over one store, each with a server of its own.
+    ///
+    /// # Errors
+    /// If a socket cannot be opened.
+    pub(super) async fn start(store: &Store, count: u32, hostile: usize) -> Result<Peers> {
+        let mut peers = Peers { networks: Vec::new() };
+        for index in 0..count {
+            let lie = ((index as usize) < hostile).then(|| Lie::ALL[index as usize % Lie::ALL.len()]);
+            let handler = Arc::new(Peer { server: SyncServer::new(store.clone()), lie });
+            let listen = "127.0.0.1:0".parse().expect("a constant");
+            let config = NetworkConfig { listen, ..NetworkConfig::default() };
+            peers.networks.push(Network::start(&config, &node_key(SEED, index), handler).await?);
+        }
+        Ok(peers)
+    }
+
+    /// Entries for `network.peers`.
+    pub(super) fn addresses(&self) -> Vec<String> {
+        let address = |(network, index): (&Arc<Network>, u32)| {
+            PeerAddress { id: node_key(SEED, index).public(), address: network.local_address() }.to_string()
+        };
+        self.networks.iter().zip(0..).map(address).collect()
+    }
+
+    /// Ends them all.
+    pub(super) async fn stop(self) {
+        futures::future::join_all(self.networks.iter().map(|network| network.shutdown())).await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use slipstream_storage::StorageConfig;
+    use slipstream_sync::{
+        protocol::{Parts, RangeRequest},
+        verify,
+    };
+
+    use super::*;
+    use crate::{
+        bench::harness::{chain::Source, workload::Workload},
+        progress::Progress,
+    };
+
+    /// Goal: each lie is one that verification refuses; those that only take time pass it.
+    #[tokio::test]
+    async fn lies_are_refused_and_slow_truths_are_not() {
+        let store = Store::memory(&StorageConfig::default());
+        let source = Source::make(&store, Workload::Transfers, 4, 50, Progress::Quiet).unwrap();
+        let parts = Parts::BODY.with(Parts::DELTA);
+        let first = slipstream_types::BatchNumber(1);
+        let request = RangeRequest { first, batches_max: 4, bytes_max: 1 << 20, parts };
+        let payload = codec::encode("request", &Request::Range(request)).unwrap();
+        let asker = node_key(SEED, 9).public();
+        let answer = SyncServer::new(store).handle(asker, payload).await.unwrap();
+        let parent = source.genesis.header().unwrap().digest();
+        let set = source.genesis.validator_set();
+        for lie in Lie::ALL {
+            let bytes = changed(lie, &answer).unwrap();
+            let range: Range = codec::decode("range", &bytes, ANSWER_BYTES_MAX).unwrap();
+            let verified = verify::range(range, &request, parent, 4, &set);
+            assert_eq!(verified.is_ok(), matches!(lie, Lie::Stall | Lie::Drip), "{lie:?}: {verified:?}");
+        }
+    }
+}
