@@ -1,7 +1,7 @@
 //! The floors: a mode's own work, on batches that are in memory already. Nothing is fetched and nothing is verified; the next
 //! batch is made ready while the one before it is committed, as the node does it.
 
-use std::{path::Path, time::Instant};
+use std::{num::NonZeroUsize, path::Path, time::Instant};
 
 use anyhow::{Context, Result, ensure};
 use rayon::prelude::*;
@@ -11,8 +11,10 @@ use slipstream_types::{B256, BatchHeader, BatchNumber, Blob, BlobKind, Body, Del
 
 use crate::bench::harness::{chain::Source, cpu};
 
-/// Deltas that are opened and committed at a time.
-const DELTA_BATCHES: usize = 16;
+/// Deltas that are opened while those before them are committed.
+const DELTAS_OPENED: usize = 64;
+/// Batches that share one root and one write, as in the node.
+const GROUP_BATCHES: NonZeroUsize = NonZeroUsize::new(16).expect("not zero");
 
 /// A chain's batches, as a network would have brought them.
 pub(super) struct Loaded {
@@ -116,7 +118,7 @@ impl Loaded {
         let open = |batches: &[Batch]| -> Result<Vec<Delta>> {
             batches.par_iter().map(|batch| Ok(Delta::open(&batch.delta)?)).collect()
         };
-        let mut groups = self.batches.chunks(DELTA_BATCHES).peekable();
+        let mut groups = self.batches.chunks(DELTAS_OPENED).peekable();
         let mut next = groups.peek().map(|group| open(group));
         while let Some(group) = groups.next() {
             let deltas = next.take().context("deltas were opened for every group")??;
@@ -126,7 +128,7 @@ impl Loaded {
                     delta_blob: Some(&batch.delta),
                     ..CommitBatch::new(&batch.header, delta)
                 });
-                store.commit_run(&commits.collect::<Vec<_>>())?;
+                store.commit_run(&commits.collect::<Vec<_>>(), GROUP_BATCHES)?;
                 Ok(start.elapsed().as_secs_f64())
             };
             let (done, following) = rayon::join(work, || groups.peek().map(|group| open(group)));
