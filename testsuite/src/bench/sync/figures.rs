@@ -61,6 +61,7 @@ fn aimed(figure: Figure) -> Figure {
         "replay_vs_v1" => Aim::AtLeast(4.0),
         "delta_vs_v1" => Aim::AtLeast(10.0),
         "delta_tps" => Aim::AtLeast(60_000.0),
+        "range_delta_vs_delta" => Aim::AtLeast(3.0),
         "latency_cost" => Aim::AtMost(1.1),
         "hostile_half" => Aim::AtMost(2.5),
         "hostile_most" => Aim::AtMost(10.0),
@@ -88,6 +89,10 @@ fn headlines(samples: &Samples) -> Vec<Figure> {
     {
         figures.push(Figure::new("replay_vs_v1", "ratio", ratios(&replay, &v1)));
         figures.push(Figure::new("delta_vs_v1", "ratio", ratios(&delta, &v1)));
+    }
+    let hot = |mode| samples.tps(Workload::Hot, mode);
+    if let (Some(net), Some(delta)) = (hot(Mode::RangeDelta), hot(Mode::Delta)) {
+        figures.push(Figure::new("range_delta_vs_delta", "ratio", ratios(&net, &delta)));
     }
     figures.extend(
         samples.tps(Workload::Transfers, Mode::Delta).map(|tps| Figure::new("delta_tps", "1/s", tps)),
@@ -168,14 +173,10 @@ fn of_runs(label: &str, runs: &[Followed]) -> Vec<Figure> {
     add("cpu_us_per_tx", "us", &|run| 1e6 * run.per_transaction(run.cpu_s));
     add("server_cpu_us_per_tx", "us", &|run| 1e6 * run.per_transaction(run.server_cpu_s));
     add("relay_cpu_us_per_tx", "us", &|run| 1e6 * run.per_transaction(run.relay_cpu_s));
-    if runs.iter().all(|run| run.stages.is_some()) {
-        let stages = |run: &Followed| run.stages.clone().unwrap_or_default();
-        add("share_wait", "ratio", &|run| stages(run).wait / run.seconds);
-        add("share_verify", "ratio", &|run| stages(run).verify / run.seconds);
-        add("share_execute", "ratio", &|run| stages(run).execute / run.seconds);
-        add("share_commit", "ratio", &|run| stages(run).commit / run.seconds);
-    } else {
-        add("connect_seconds", "s", &|run| run.connect_seconds);
+    add("connect_seconds", "s", &|run| run.connect_seconds);
+    // All runs of a mode have the stages of the first one.
+    for (index, (stage, _)) in runs[0].stages.iter().enumerate() {
+        add(&format!("busy_{stage}"), "ratio", &|run| run.stages[index].1 / run.seconds);
     }
     figures
 }
@@ -191,8 +192,11 @@ fn notes(plan: &Plan) -> Vec<String> {
              verification, executor and store with the node; it follows the first {} batches",
             plan.v1_batches
         ),
-        "delta and snapshot: sync.history off; delta_history: bodies and receipts are fetched and kept too; replay_unhinted: \
+        "delta, range_delta and snapshot: sync.history off; delta_history: bodies and receipts are fetched and kept too; replay_unhinted: \
          executor.hints off"
+            .to_owned(),
+        "busy_STAGE: seconds that a stage worked over the seconds of the run, by the status of the follower; stages overlap and may \
+         have several workers, so they add up to more than 1. Of v1 they are shares, and wait is the wait for the network"
             .to_owned(),
         "floor: the same work in this process on batches in memory, the next one made ready beside the commit of the one \
          before; nothing is fetched or verified"

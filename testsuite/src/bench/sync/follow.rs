@@ -10,10 +10,7 @@ use std::{
 use anyhow::{Context, Result, ensure};
 use serde_json::Value;
 
-use super::{
-    mode::Mode,
-    v1::{Stages, V1Report},
-};
+use super::{mode::Mode, v1::V1Report};
 use crate::{
     accounts::node_key,
     bench::harness::{
@@ -57,8 +54,8 @@ pub(super) struct Followed {
     pub(super) cpu_s: f64,
     pub(super) server_cpu_s: f64,
     pub(super) relay_cpu_s: f64,
-    /// Of the baseline only.
-    pub(super) stages: Option<Stages>,
+    /// Seconds that each stage worked; stages overlap but in the baseline.
+    pub(super) stages: Vec<(String, f64)>,
 }
 
 impl Followed {
@@ -132,7 +129,7 @@ impl Supply<'_> {
             cpu_s: cpu_after - cpu_before,
             server_cpu_s: after.server - before.server,
             relay_cpu_s: after.relay - before.relay,
-            stages: None,
+            stages: stages(&status),
         })
     }
 
@@ -164,7 +161,7 @@ impl Supply<'_> {
             cpu_s: report.cpu_s,
             server_cpu_s: after.server - before.server,
             relay_cpu_s: after.relay - before.relay,
-            stages: Some(report.stages),
+            stages: report.stages.named(),
         })
     }
 }
@@ -186,6 +183,13 @@ async fn wait_started(node: &mut NodeProcess, ready: Instant) -> Result<()> {
 fn bytes_received(status: &Value) -> u64 {
     let peers = status["peers"].as_array().map(Vec::as_slice).unwrap_or_default();
     peers.iter().filter_map(|peer| peer["bytes_received"].as_u64()).sum()
+}
+
+/// The stage table of a status.
+fn stages(status: &Value) -> Vec<(String, f64)> {
+    let stages = status["sync"]["stages"].as_array().map(Vec::as_slice).unwrap_or_default();
+    let stage = |stage: &Value| Some((stage["stage"].as_str()?.to_owned(), stage["busy_seconds"].as_f64()?));
+    stages.iter().filter_map(stage).collect()
 }
 
 /// The directory of a follower.

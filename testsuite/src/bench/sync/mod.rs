@@ -68,7 +68,7 @@ struct Plan {
 
 impl Plan {
     fn new(quick: bool) -> Plan {
-        use Mode::{Delta, DeltaHistory, Replay, ReplayUnhinted, Snapshot, V1};
+        use Mode::{Delta, DeltaHistory, RangeDelta, Replay, ReplayUnhinted, Snapshot, V1};
         let (long, short, erc20) = if quick { (120, 60, 110) } else { (4_020, 820, 620) };
         let case = |workload, batches, modes: &[Mode], both_latencies| Case {
             workload,
@@ -79,10 +79,18 @@ impl Plan {
         };
         // Two chains of transfers: one that deltas need some seconds for, and one that replay does.
         let cases = vec![
-            Case { hostile: true, ..case(Workload::Transfers, long, &[Delta, DeltaHistory, Snapshot], true) },
+            Case {
+                hostile: true,
+                ..case(Workload::Transfers, long, &[Delta, DeltaHistory, RangeDelta, Snapshot], true)
+            },
             case(Workload::Transfers, short, &[V1, ReplayUnhinted, Replay], true),
-            case(Workload::Erc20, erc20, &[V1, ReplayUnhinted, Replay, Delta, DeltaHistory, Snapshot], false),
-            case(Workload::Hot, long, &[Delta], false),
+            case(
+                Workload::Erc20,
+                erc20,
+                &[V1, ReplayUnhinted, Replay, Delta, DeltaHistory, RangeDelta, Snapshot],
+                false,
+            ),
+            case(Workload::Hot, long, &[Delta, RangeDelta], false),
         ];
         match quick {
             true => Plan { runs: 1, senders: 1_000, cases, v1_batches: 16 },

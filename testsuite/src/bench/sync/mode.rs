@@ -13,6 +13,8 @@ pub(super) enum Mode {
     Delta,
     /// Applies deltas and keeps bodies and receipts too.
     DeltaHistory,
+    /// Applies the net change up to the last snapshot, and follows the rest.
+    RangeDelta,
     /// Restores a snapshot and follows the rest.
     Snapshot,
 }
@@ -26,6 +28,7 @@ impl Mode {
             Mode::Replay => "replay",
             Mode::Delta => "delta",
             Mode::DeltaHistory => "delta_history",
+            Mode::RangeDelta => "range_delta",
             Mode::Snapshot => "snapshot",
         }
     }
@@ -35,6 +38,7 @@ impl Mode {
         match self {
             Mode::V1 | Mode::ReplayUnhinted | Mode::Replay => "replay",
             Mode::Delta | Mode::DeltaHistory => "delta",
+            Mode::RangeDelta => "range_delta",
             Mode::Snapshot => "snapshot",
         }
     }
@@ -43,7 +47,7 @@ impl Mode {
     pub(super) fn settings(self) -> (&'static str, Option<&'static str>) {
         match self {
             Mode::ReplayUnhinted => ("", Some("off")),
-            Mode::Delta | Mode::Snapshot => ("  history: false\n", None),
+            Mode::Delta | Mode::RangeDelta | Mode::Snapshot => ("  history: false\n", None),
             Mode::V1 | Mode::Replay | Mode::DeltaHistory => ("", None),
         }
     }

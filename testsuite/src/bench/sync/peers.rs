@@ -149,6 +149,7 @@ impl Peers {
 mod tests {
     use slipstream_storage::StorageConfig;
     use slipstream_sync::{
+        Trust,
         protocol::{Parts, RangeRequest},
         verify,
     };
@@ -170,12 +171,11 @@ mod tests {
         let payload = codec::encode("request", &Request::Range(request)).unwrap();
         let asker = node_key(SEED, 9).public();
         let answer = SyncServer::new(store).handle(asker, payload).await.unwrap();
-        let parent = source.genesis.header().unwrap().digest();
-        let set = source.genesis.validator_set();
+        let trust = Trust::of_genesis(&source.genesis);
         for lie in Lie::ALL {
             let bytes = changed(lie, &answer).unwrap();
             let range: Range = codec::decode("range", &bytes, ANSWER_BYTES_MAX).unwrap();
-            let verified = verify::range(range, &request, parent, 4, &set);
+            let verified = verify::range(range, &request, 4, &trust);
             assert_eq!(verified.is_ok(), matches!(lie, Lie::Stall | Lie::Drip), "{lie:?}: {verified:?}");
         }
     }

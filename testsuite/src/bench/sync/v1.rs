@@ -20,12 +20,12 @@ use slipstream_network::{
 };
 use slipstream_storage::{CommitBatch, StorageConfig, Store};
 use slipstream_sync::{
+    Trust,
     protocol::{ANSWER_BYTES_MAX, Parts, RANGE_BYTES_MAX, Range, RangeBatch, RangeRequest, Request},
     verify,
 };
 use slipstream_types::{
-    B256, BatchNumber, BlobKind, Body, Certificate, ChainConfig, Digest, Genesis, SecretKey, ValidatorSet,
-    codec,
+    B256, BatchNumber, BlobKind, Body, Certificate, ChainConfig, Digest, Genesis, SecretKey, codec,
 };
 
 use crate::bench::harness::{cpu, workload::BATCH_TRANSACTIONS};
@@ -77,11 +77,20 @@ pub(super) struct Stages {
     pub(super) commit: f64,
 }
 
+impl Stages {
+    /// By the names of figures.
+    pub(super) fn named(&self) -> Vec<(String, f64)> {
+        let Stages { wait, verify, execute, commit } = *self;
+        let named = [("wait", wait), ("verify", verify), ("execute", execute), ("commit", commit)];
+        named.map(|(name, seconds)| (name.to_owned(), seconds)).into()
+    }
+}
+
 /// The baseline follower.
 struct V1Follower {
     store: Store,
     chain: ChainConfig,
-    set: ValidatorSet,
+    trust: Trust,
     transport: Arc<dyn Transport>,
     stages: Stages,
 }
@@ -106,8 +115,8 @@ pub(in crate::bench) async fn run(options: V1Options) -> Result<()> {
 impl V1Follower {
     fn new(store: Store, transport: Arc<dyn Transport>) -> Result<V1Follower> {
         let genesis = store.genesis()?;
-        let (chain, set) = (genesis.chain.clone(), genesis.validator_set());
-        Ok(V1Follower { store, chain, set, transport, stages: Stages::default() })
+        let (chain, trust) = (genesis.chain.clone(), Trust::of_genesis(&genesis));
+        Ok(V1Follower { store, chain, trust, transport, stages: Stages::default() })
     }
 
     async fn follow(mut self, target: BatchNumber) -> Result<V1Report> {
@@ -133,7 +142,7 @@ impl V1Follower {
             let came = Instant::now();
             self.stages.wait += (came - asked).as_secs_f64();
             let due = target.0 - request.first.0 + 1;
-            transactions += tokio::task::block_in_place(|| self.take(&request, answer, head.digest, due))?;
+            transactions += tokio::task::block_in_place(|| self.take(&request, answer, due))?;
         }
     }
 
@@ -157,11 +166,11 @@ impl V1Follower {
         Ok(self.transport.request(peer, Protocol::SYNC, payload, limits).await?)
     }
 
-    /// Verifies, executes and persists one chunk; returns its transactions.
-    fn take(&mut self, request: &RangeRequest, answer: Vec<u8>, parent: Digest, due: u64) -> Result<u64> {
+    /// Verifies, executes and persists one chunk; returns its transactions. That it follows the head is the store's to check.
+    fn take(&mut self, request: &RangeRequest, answer: Vec<u8>, due: u64) -> Result<u64> {
         let begin = Instant::now();
         let range: Range = codec::decode("range", &answer, ANSWER_BYTES_MAX)?;
-        let range = verify::range(range, request, parent, due, &self.set)?;
+        let range = verify::range(range, request, due, &self.trust)?;
         self.stages.verify += begin.elapsed().as_secs_f64();
         let mut transactions = 0;
         for batch in range.batches() {
