@@ -6,6 +6,7 @@
 use std::{
     sync::atomic::{AtomicU64, Ordering::Relaxed},
     thread,
+    time::{Duration, Instant},
 };
 
 use alloy_primitives::{
@@ -21,6 +22,10 @@ use crate::reader::StateReader;
 const CHUNK_KEYS: usize = 256;
 /// Below this a single thread has read everything before a second one has started.
 const PARALLEL_KEYS_MIN: usize = 64;
+/// Keys that are read first, to see whether the disk is waited for at all.
+const PROBE_KEYS: usize = 32;
+/// A key that is read faster than this comes from memory: more threads would only cost more.
+const CACHED_KEY: Duration = Duration::from_micros(12);
 /// Bytes of code that one batch's hints may load. A hint of 32 bytes names up to 64 KiB of code, so without a limit
 /// hostile hints could fill the memory. Mainnet blocks execute 1-3 MB.
 const CODE_BYTES_MAX: usize = 32 << 20;
@@ -94,8 +99,12 @@ fn read_rows<'a, R: StateReader>(
     threads: usize,
 ) -> Result<Rows<'a>, StorageError> {
     let read = |chunk: &'a [StateKey]| Ok((chunk, reader.rows(chunk)?));
-    if threads <= 1 || keys.len() < PARALLEL_KEYS_MIN {
-        return keys.chunks(CHUNK_KEYS).map(read).collect();
+    let (probe, keys) = keys.split_at(keys.len().min(PROBE_KEYS));
+    let began = Instant::now();
+    let first = read(probe)?;
+    let is_cached = began.elapsed() < CACHED_KEY * probe.len() as u32;
+    if threads <= 1 || keys.len() < PARALLEL_KEYS_MIN || is_cached {
+        return std::iter::once(Ok(first)).chain(keys.chunks(CHUNK_KEYS).map(read)).collect();
     }
     let share = keys.len().div_ceil(threads);
     thread::scope(|scope| {
@@ -103,7 +112,7 @@ fn read_rows<'a, R: StateReader>(
             scope.spawn(move || share.chunks(CHUNK_KEYS).map(read).collect::<Result<Rows<'a>, _>>())
         };
         let workers: Vec<_> = keys.chunks(share).map(spawn).collect();
-        let mut rows = Vec::new();
+        let mut rows = vec![first];
         for worker in workers {
             match worker.join() {
                 Ok(read) => rows.extend(read?),

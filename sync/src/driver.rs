@@ -198,10 +198,13 @@ impl Driver<'_> {
         let mut engine = self.follower.engine.lock();
         match ended {
             Ended::Request(id, answer) => {
+                let bytes = answer.as_ref().map_or(0, Vec::len);
+                tracing::trace!(id = id.0, bytes, "answered");
                 self.requests.remove(&id);
                 engine.handle_answer(id, answer, now);
             }
             Ended::Job(id, done, took) => {
+                tracing::trace!(id = id.0, took_us = took.as_micros() as u64, "done");
                 engine.handle_done(id, *done, took, now)?;
             }
             Ended::Saved => {}
@@ -256,6 +259,7 @@ impl Driver<'_> {
     fn send(&mut self, id: RequestId, peer: PeerId, request: &Request, deadline: Duration) {
         let transport = Arc::clone(&self.follower.transport);
         let limits = RequestLimits { deadline, response_bytes_max: ANSWER_BYTES_MAX };
+        tracing::trace!(id = id.0, peer = %peer.short(), ?request, "asked");
         let payload = codec::encode("sync request", request).expect("requests are within their bounds");
         let asked = self.beside.spawn(async move {
             Ended::Request(id, transport.request(peer, Protocol::SYNC, payload, limits).await)

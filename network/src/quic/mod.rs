@@ -13,7 +13,9 @@ use std::{io, net::SocketAddr, net::UdpSocket, sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use parking_lot::Mutex;
-use quinn::{Endpoint, EndpointConfig, IdleTimeout, Incoming, TransportConfig, VarInt};
+use quinn::{
+    Endpoint, EndpointConfig, IdleTimeout, Incoming, TransportConfig, VarInt, congestion::CubicConfig,
+};
 use slipstream_types::SecretKey;
 use tokio::{
     sync::{Semaphore, watch},
@@ -43,6 +45,8 @@ const SHUTDOWN_SOCKET: Duration = Duration::from_millis(400);
 /// Receive windows for bulk transfer over 150 ms: 16 MiB a round trip is about 850 Mbit/s on one stream.
 const STREAM_WINDOW_BYTES: u32 = 16 << 20;
 const CONNECTION_WINDOW_BYTES: u32 = 32 << 20;
+/// Sent before the first acknowledgement, paced: from the usual 14 KB a link of 150 ms takes a second to get to speed.
+const INITIAL_WINDOW_BYTES: u64 = 128 << 10;
 /// Broadcast streams that may be open at once, so that one after another does not cost a round trip each.
 const BROADCAST_STREAMS_MAX: u32 = 16;
 /// First guess of the round-trip time; a lost first packet is sent again after three times this.
@@ -407,7 +411,10 @@ fn transport_config(config: &NetworkConfig) -> TransportConfig {
     let bounded = |n: usize| VarInt::from_u32(u32::try_from(n).expect("NetworkConfig::check bounds it"));
     let idle = Duration::from_millis(config.idle_timeout_ms);
     let idle = IdleTimeout::try_from(idle).expect("NetworkConfig::check bounds it");
+    let mut congestion = CubicConfig::default();
+    congestion.initial_window(INITIAL_WINDOW_BYTES);
     let mut quic = TransportConfig::default();
+    quic.congestion_controller_factory(Arc::new(congestion));
     quic.max_concurrent_bidi_streams(bounded(config.request_concurrency_max))
         .max_concurrent_uni_streams(VarInt::from_u32(BROADCAST_STREAMS_MAX))
         .stream_receive_window(VarInt::from_u32(STREAM_WINDOW_BYTES))

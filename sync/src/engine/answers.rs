@@ -138,19 +138,15 @@ impl Engine {
             (Key::Offer, Some(restore)) => {
                 let len = answer.len();
                 restore.offered(&answer, &self.trust)?;
+                let early = restore.take_early_headers();
                 self.settle(&key, now);
                 self.credit(flight, now, now, len);
-                Ok(())
-            }
-            (Key::Headers, Some(restore)) => {
-                let job = restore.headers(&answer)?;
-                self.settle(&key, now);
-                self.credit(flight, now, now, answer.len());
-                if let Some(job) = job {
-                    self.run(Task::Restore { from: None, key, request }, job);
+                match early {
+                    Some((from, headers)) => self.take_headers(&from, headers, now),
+                    None => Ok(()),
                 }
-                Ok(())
             }
+            (Key::Headers, Some(_)) => self.take_headers(flight, answer, now),
             (Key::Siblings(_), Some(restore)) => {
                 if let Some(job) = restore.siblings(&request, answer, flight.peer) {
                     self.run(Task::of_restore(flight, now, 0, key, request), job);
@@ -164,15 +160,40 @@ impl Engine {
                 }
                 Ok(())
             }
-            (Key::Codes, Some(_)) => {
-                let Request::Codes { hashes, .. } = &request else { return Ok(()) };
-                let (len, hashes) = (answer.len(), hashes.to_vec());
-                let job = Job::Restore(super::RestoreJob::Codes { answer, hashes });
-                self.run(Task::of_restore(flight, now, len, key, request), job);
+            (Key::Codes, Some(restore)) => {
+                let len = answer.len();
+                if let Some(job) = restore.codes(&request, answer) {
+                    self.run(Task::of_restore(flight, now, len, key, request), job);
+                }
                 Ok(())
             }
             _ => Ok(()),
         }
+    }
+
+    /// The headers of a snapshot. They are kept until the offer is here that they are checked by.
+    fn take_headers(&mut self, flight: &Flight, answer: Vec<u8>, now: Instant) -> Result<(), Fault> {
+        let Some(restore) = &mut self.restore else { return Ok(()) };
+        if restore.awaits_offer() {
+            restore.keep_headers(flight.clone(), answer);
+            self.settle(&Key::Headers, now);
+            return Ok(());
+        }
+        let bytes = answer.len();
+        // A lie is its sender's, and the headers are wanted again.
+        let job = match restore.headers(&answer) {
+            Ok(job) => job,
+            Err(fault) => {
+                self.punish(flight.peer, &describe_key(&Key::Headers), &fault, now);
+                return Ok(());
+            }
+        };
+        self.settle(&Key::Headers, now);
+        self.credit(flight, now, now, bytes);
+        if let Some(job) = job {
+            self.run(Task::Restore { from: None, key: Key::Headers, request: Request::Summary }, job);
+        }
+        Ok(())
     }
 
     /// The sizes of the last batches, for the first plan.

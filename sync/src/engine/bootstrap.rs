@@ -13,7 +13,7 @@ use tokio::time::Instant;
 
 use super::{
     effect::{Effect, Job, RestoreJob},
-    streams::{Key, Needs, Streams},
+    streams::{Flight, Key, Needs, Streams},
 };
 use crate::{
     error::Fault,
@@ -39,10 +39,16 @@ pub(super) struct Bootstrap {
     /// Ranges whose answer is with the worker.
     adding: BTreeSet<Path>,
     is_comparing: bool,
+    is_adding_codes: bool,
     progress: Option<Progress>,
     began: Instant,
     /// Share that was done when it began: a resumed one did not get it at this rate.
     share_before: Option<f64>,
+    /// Bytes of everything, as far as is known, and bytes that came.
+    bytes_total: f64,
+    bytes: u64,
+    /// Headers that came before the offer that they are checked by.
+    early_headers: Option<(Flight, Vec<u8>)>,
 }
 
 /// A restore by the net change.
@@ -64,16 +70,21 @@ enum Stage {
 }
 
 impl Bootstrap {
-    pub(super) fn new(number: BatchNumber, net: Option<Net>, now: Instant) -> Bootstrap {
+    /// Of a snapshot that is thought to take so many bytes.
+    pub(super) fn new(number: BatchNumber, net: Option<Net>, bytes: f64, now: Instant) -> Bootstrap {
         Bootstrap {
             number,
             net,
             stage: Stage::Offer,
             adding: BTreeSet::new(),
             is_comparing: false,
+            is_adding_codes: false,
             progress: None,
             began: now,
             share_before: None,
+            bytes_total: bytes,
+            bytes: 0,
+            early_headers: None,
         }
     }
 
@@ -104,6 +115,7 @@ impl Bootstrap {
         match key {
             Key::Chunk(first) => self.adding.contains(first),
             Key::Siblings(_) => self.is_comparing,
+            Key::Codes => self.is_adding_codes,
             _ => false,
         }
     }
@@ -116,39 +128,59 @@ impl Bootstrap {
             None => Needs::Snapshot(number),
         };
         match &self.stage {
-            Stage::Offer => streams.want(Key::Offer, Request::Offer { number }, needs, 4_096),
-            Stage::Headers(offer) => {
-                let last = offer.certificate.info.number;
-                let first = self.first_header();
-                let bytes = (last.0 - first.0 + 1) * 400;
-                streams.want(Key::Headers, Request::Headers { first, last }, needs, bytes);
+            Stage::Offer => {
+                streams.want(Key::Offer, Request::Offer { number }, needs, 4_096);
+                self.want_headers(streams, needs);
             }
+            Stage::Headers(_) => self.want_headers(streams, needs),
             Stage::Busy => {}
             Stage::Rows => return self.want_rows(streams, needs),
         }
         None
     }
 
+    /// Asked for beside the offer: each would cost a round trip.
+    fn want_headers(&self, streams: &mut Streams, needs: Needs) {
+        let (first, last) = (self.first_header(), self.number);
+        let bytes = (last.0 - first.0 + 1) * 400;
+        if self.early_headers.is_none() {
+            streams.want(Key::Headers, Request::Headers { first, last }, needs, bytes);
+        }
+    }
+
+    /// Bytes that a chunk of a range is thought to have: paths are hashes, so a range has its share of everything.
+    fn chunk_bytes(&self, span: &Span) -> u64 {
+        let place = |path: &Path| path.0.first_chunk().map_or(0.0, |bytes| u64::from_be_bytes(*bytes) as f64);
+        let share = (place(&span.last) - place(&span.first)) / u64::MAX as f64;
+        let done = self.progress.as_ref().map_or(0.0, |it| it.share - self.share_before.unwrap_or_default());
+        let total = if done > 0.02 { self.bytes as f64 / done } else { self.bytes_total };
+        ((total * share) as u64).clamp(1_024, CHUNK_BYTES.into())
+    }
+
     fn want_rows(&mut self, streams: &mut Streams, needs: Needs) -> Option<Job> {
         let number = self.number;
         let progress = self.progress.as_ref()?;
         if progress.is_complete() {
-            if !self.adding.is_empty() || self.is_comparing {
+            if !self.adding.is_empty() || self.is_comparing || self.is_adding_codes {
                 return None;
             }
             self.stage = Stage::Busy;
             return Some(Job::Restore(RestoreJob::Finish));
         }
-        if let Some(Span { first, last }) = progress.older.filter(|_| !self.is_comparing) {
+        // What one peer says of its siblings costs rows while nobody knows it: the chunks that judge it come first.
+        let may_compare = !self.is_comparing && !progress.is_in_doubt;
+        if let Some(Span { first, last }) = progress.older.filter(|_| may_compare) {
             streams.want(Key::Siblings(first), Request::RangeProof { number, first, last }, needs, 4_096);
         }
         let open = streams.keys().filter(|key| matches!(key, Key::Chunk(_))).count() + self.adding.len();
         let mut room = RANGES_AT_ONCE.saturating_sub(open);
-        for Span { first, last } in &progress.spans {
+        for span in &progress.spans {
+            let Span { first, last } = span;
             let key = Key::Chunk(*first);
             if room == 0 || self.adding.contains(first) || streams.is_wanted(&key) {
                 continue;
             }
+            let bytes = self.chunk_bytes(span);
             let (first, last, bytes_max) = (*first, *last, CHUNK_BYTES);
             let request = match self.net {
                 Some(Net { base: from, .. }) => {
@@ -156,10 +188,11 @@ impl Bootstrap {
                 }
                 None => Request::Chunk { number, first, last, bytes_max },
             };
-            streams.want(key, request, needs, CHUNK_BYTES.into());
+            streams.want(key, request, needs, bytes);
             room -= 1;
         }
         if !progress.codes.is_empty()
+            && !self.is_adding_codes
             && let Ok(hashes) = BoundedVec::new(progress.codes.clone())
         {
             let bytes = progress.codes.len() as u64 * 8_192;
@@ -176,6 +209,16 @@ impl Bootstrap {
         Ok(())
     }
 
+    /// Whether headers cannot be checked yet.
+    pub(super) fn awaits_offer(&self) -> bool {
+        matches!(self.stage, Stage::Offer)
+    }
+
+    /// Keeps headers until the offer is here.
+    pub(super) fn keep_headers(&mut self, flight: Flight, answer: Vec<u8>) {
+        self.early_headers = Some((flight, answer));
+    }
+
     /// Takes in headers; the job that begins the restore. The accumulator proves every field of the header; the certificate alone
     /// repeats only a few.
     pub(super) fn headers(&mut self, answer: &[u8]) -> Result<Option<Job>, Fault> {
@@ -189,6 +232,11 @@ impl Bootstrap {
         let target = Box::new(RestoreTarget { header, certificate });
         let (headers, net) = (Box::new(headers), self.net.is_some());
         Ok(Some(Job::Restore(RestoreJob::Begin { target, headers, net })))
+    }
+
+    /// Headers that came before the offer.
+    pub(super) fn take_early_headers(&mut self) -> Option<(Flight, Vec<u8>)> {
+        self.early_headers.take()
     }
 
     /// The job for rows that came.
@@ -213,8 +261,23 @@ impl Bootstrap {
     }
 
     /// A chunk is with the store, or was wrong.
-    pub(super) fn added(&mut self, first: &Path) {
+    pub(super) fn added(&mut self, first: &Path, bytes: usize) {
         self.adding.remove(first);
+        self.bytes += bytes as u64;
+    }
+
+    /// The job for code that came.
+    pub(super) fn codes(&mut self, request: &Request, answer: Vec<u8>) -> Option<Job> {
+        let Request::Codes { hashes, .. } = request else { return None };
+        if std::mem::replace(&mut self.is_adding_codes, true) {
+            return None;
+        }
+        Some(Job::Restore(RestoreJob::Codes { answer, hashes: hashes.to_vec() }))
+    }
+
+    /// Code is with the store, or was wrong.
+    pub(super) fn added_codes(&mut self) {
+        self.is_adding_codes = false;
     }
 
     /// Siblings are compared, or were wrong.

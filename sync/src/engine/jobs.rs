@@ -205,14 +205,18 @@ impl Engine {
         let Some(restore) = &mut self.restore else { return Ok(()) };
         let (checked, judged) = match restored.step {
             Step::Chunk { first, checked, judged } => {
-                restore.added(&first);
+                let bytes = from.as_ref().filter(|_| checked.is_ok()).map_or(0, |(_, _, bytes)| *bytes);
+                restore.added(&first, bytes);
                 (checked, judged)
             }
             Step::Siblings { checked, .. } => {
                 restore.compared();
                 (checked, None)
             }
-            Step::Codes(checked) => (checked, None),
+            Step::Codes(checked) => {
+                restore.added_codes();
+                (checked, None)
+            }
             Step::Finished(head) => {
                 let (number, seconds) = (restore.number(), restore.age(now).as_secs_f64());
                 tracing::info!(batch = %number, seconds, "the state is restored and its root checked");

@@ -2,8 +2,8 @@
 //!
 //! A window is twice the bandwidth-delay product: the rate is the best of the last ten seconds, the delay the shortest answer of
 //! the last minute. While a window is full it grows with every answer, as each then delivers more in the same time; so it
-//! doubles per round trip until the peer, the link, or this node is the limit. Source: BBR (Cardwell et al., 2016), at the
-//! grain of requests.
+//! doubles per round trip until the peer, the link, or this node is the limit. An answer that came while little was asked for
+//! says nothing about what the peer could deliver. Source: BBR (Cardwell et al., 2016), at the grain of requests.
 
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -13,12 +13,15 @@ use std::{
 use slipstream_network::PeerId;
 use tokio::time::Instant;
 
-/// Before anything is measured. Two requests of a slow peer, or the first round trip of a fast one.
-const WINDOW_FIRST: f64 = 1e6;
+/// Before anything is measured.
+const WINDOW_FIRST: f64 = 4e6;
 /// No peer gets more, whatever it delivers: what is asked of it is lost for a while when it fails.
 const WINDOW_MAX: f64 = 32e6;
 /// Least, so that small answers overlap.
 const WINDOW_MIN: f64 = 256e3;
+/// A few long answers overlap too, or the window of a distant peer could not grow; but no more than it delivers in this time.
+const REQUESTS_MIN: usize = 4;
+const REQUESTS_MIN_SECONDS: f64 = 1.0;
 /// A rate is forgotten after this.
 const RATE_AGE: Duration = Duration::from_secs(10);
 /// A delay is forgotten after this.
@@ -54,6 +57,8 @@ pub(super) struct Sent {
     pub(super) at: Instant,
     bytes: u64,
     delivered: u64,
+    /// Whether as much was under way as the window allows, about.
+    is_full: bool,
 }
 
 impl Links {
@@ -62,7 +67,8 @@ impl Links {
         let link = self.0.entry(peer).or_default();
         link.in_flight += bytes;
         link.requests += 1;
-        Sent { at: now, bytes, delivered: link.delivered }
+        let is_full = 2.0 * link.in_flight as f64 >= link.window();
+        Sent { at: now, bytes, delivered: link.delivered, is_full }
     }
 
     /// Notes that a request is over, whatever came of it.
@@ -90,7 +96,9 @@ impl Links {
         let took = arrived.saturating_duration_since(sent.at).max(Duration::from_micros(100));
         link.delivered += bytes as u64;
         let rate = (link.delivered - sent.delivered) as f64 / took.as_secs_f64();
-        push(&mut link.rates, now, RATE_AGE, rate);
+        if sent.is_full || rate > link.rate().unwrap_or(RATE_UNKNOWN) {
+            push(&mut link.rates, now, RATE_AGE, rate);
+        }
         push(&mut link.delays, now, DELAY_AGE, took);
     }
 
@@ -111,7 +119,12 @@ impl Links {
         match self.0.get(peer) {
             None => true,
             Some(link) if link.overdue > 0 => false,
-            Some(link) => link.requests == 0 || (link.in_flight + bytes) as f64 <= link.window(),
+            Some(link) => {
+                let bytes = (link.in_flight + bytes) as f64;
+                let seconds = bytes / link.rate().unwrap_or(RATE_UNKNOWN);
+                let are_few = link.requests < REQUESTS_MIN && seconds <= REQUESTS_MIN_SECONDS;
+                link.requests == 0 || are_few || bytes <= link.window()
+            }
         }
     }
 
@@ -143,7 +156,7 @@ impl Link {
     fn window(&self) -> f64 {
         match (self.rate(), self.delay()) {
             (Some(rate), Some(delay)) => (2.0 * rate * delay.as_secs_f64()).clamp(WINDOW_MIN, WINDOW_MAX),
-            _ => WINDOW_FIRST,
+            (None, _) | (_, None) => WINDOW_FIRST,
         }
     }
 }

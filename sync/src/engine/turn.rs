@@ -12,6 +12,7 @@ use super::{
     tail::Running,
 };
 use crate::{
+    config::Mode,
     plan::{self, Candidate, Inputs, Plan, RangeMode, Step, price::Machine},
     protocol::{Parts, RANGE_BATCHES_MAX, RANGE_BYTES_MAX, RangeRequest, Request},
     range_delta,
@@ -130,7 +131,8 @@ impl Engine {
 
     /// Looks at the last headers before the first plan, if the gap is wide: their sizes decide between the modes.
     fn awaits_survey(&mut self, candidates: &[Candidate], now: Instant) -> bool {
-        if self.sizes.is_some() {
+        // Pinned modes need no prices.
+        if self.sizes.is_some() || self.config.mode != Mode::Auto {
             return false;
         }
         if let Some((_, since)) = &self.survey {
@@ -159,7 +161,22 @@ impl Engine {
             let base = |peer: &Candidate| range_delta::base(self.head, peer.net_from?);
             let base = serves.filter_map(base).max();
             let net = base.filter(|_| net).map(|base| Net { base, head: self.head });
-            self.restore = Some(Bootstrap::new(number, net, now));
+            let bytes = self.leap_bytes(number, net, candidates);
+            self.restore = Some(Bootstrap::new(number, net, bytes, now));
+        }
+    }
+
+    /// Bytes that a restore is thought to take: what peers say of the snapshot, and of a net change not more than all changes.
+    fn leap_bytes(&self, number: BatchNumber, net: Option<Net>, candidates: &[Candidate]) -> f64 {
+        let offered = candidates.iter().flat_map(|peer| &peer.snapshots);
+        let rows = offered.filter(|offered| offered.number == number).map(|offered| offered.bytes).max();
+        let rows = rows.unwrap_or_default() as f64;
+        match net {
+            Some(Net { head, .. }) => {
+                let batch = self.sizes.as_ref().map_or(16e3, |sizes| sizes.delta);
+                rows.min((number.0 - head.0) as f64 * batch)
+            }
+            None => rows,
         }
     }
 

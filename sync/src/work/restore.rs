@@ -1,6 +1,9 @@
 //! The worker's side of a restore: rows are checked and written beside the engine.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
 
 use slipstream_network::PeerId;
 use slipstream_storage::{
@@ -51,7 +54,14 @@ enum By {
 
 /// Siblings that did not fit this node's rows, by the path at which their range begins. Either they are a lie, or the rows have
 /// changed; a chunk of the same range tells.
-type Doubts = Arc<parking_lot::Mutex<BTreeMap<Path, Doubted>>>;
+type Doubts = Arc<parking_lot::Mutex<Doubting>>;
+
+#[derive(Default)]
+struct Doubting {
+    waiting: BTreeMap<Path, Doubted>,
+    /// Some of their siblings were right.
+    trusted: BTreeSet<PeerId>,
+}
 
 struct Doubted {
     from: PeerId,
@@ -112,6 +122,8 @@ pub struct Progress {
     pub kept: (u64, u64),
     /// A range of older rows to compare, if there are any.
     pub older: Option<Span>,
+    /// Whether siblings of a peer none of whose siblings were right so far did not fit, and no chunk showed yet who is right.
+    pub is_in_doubt: bool,
     /// Ranges whose chunks are missing, the most urgent first.
     pub spans: Vec<Span>,
     /// Missing code; known once all rows are in.
@@ -182,8 +194,12 @@ impl Worker {
             Err(fault) => return Ok(Step::Chunk { first, checked: Err(fault), judged: None }),
         };
         // A chunk that ends before the siblings' range cannot tell right from wrong.
-        let doubted = doubts.lock().remove(&first).filter(|doubted| doubted.span.last == chunk.last());
+        let doubted = doubts.lock().waiting.remove(&first);
+        let doubted = doubted.filter(|doubted| doubted.span.last == chunk.last());
         let judged = doubted.map(|doubted| (doubted.from, chunk.confirms(&doubted.proof)));
+        if let Some((peer, true)) = judged {
+            doubts.lock().trusted.insert(peer);
+        }
         restore.add_verified(chunk)?;
         Ok(Step::Chunk { first, checked: Ok(()), judged })
     }
@@ -197,11 +213,16 @@ impl Worker {
             Ok(proof) => proof,
             Err(fault) => return done(Err(fault)),
         };
-        if restore.check_range(span, &proof)? == Checked::Refetch {
-            tracing::debug!(?first, "rows of the older snapshot do not fit and are fetched again");
-            let mut doubts = doubts.lock();
-            if doubts.len() < DOUBTS_MAX {
-                doubts.insert(first, Doubted { from, span, proof });
+        let compared = restore.check_range(span, &proof)?;
+        let mut doubts = doubts.lock();
+        match compared {
+            Checked::Kept => _ = doubts.trusted.insert(from),
+            Checked::Divided => {}
+            Checked::Refetch => {
+                tracing::debug!(?first, "rows of the older snapshot do not fit and are fetched again");
+                if doubts.waiting.len() < DOUBTS_MAX {
+                    doubts.waiting.insert(first, Doubted { from, span, proof });
+                }
             }
         }
         done(Ok(()))
@@ -245,10 +266,11 @@ impl Worker {
             By::Net(advance) => return Ok(Some(net_progress(*sequence, &advance))),
         };
         let mut spans = restore.next_ranges(SPANS);
-        {
+        let is_in_doubt = {
             let doubts = doubts.lock();
-            spans.sort_by_key(|span| !doubts.contains_key(&span.first));
-        }
+            spans.sort_by_key(|span| !doubts.waiting.contains_key(&span.first));
+            doubts.waiting.values().any(|doubted| !doubts.trusted.contains(&doubted.from))
+        };
         let older = restore.unchecked(1)?.first().copied();
         let rows_done = spans.is_empty() && older.is_none();
         let codes = if rows_done { restore.missing_codes(CODES_MAX)? } else { Vec::new() };
@@ -260,6 +282,7 @@ impl Worker {
             share: restore.share(),
             kept: (kept.rows, kept.bytes),
             older,
+            is_in_doubt,
             spans,
             codes,
         }))
@@ -291,6 +314,7 @@ fn net_progress(sequence: u64, advance: &Advance) -> Progress {
         share: advance.share(),
         kept: (0, 0),
         older: None,
+        is_in_doubt: false,
         spans,
         codes,
     }
