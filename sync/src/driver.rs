@@ -29,6 +29,8 @@ use crate::{
 
 /// Broadcasts that wait for the engine; when full the newest is dropped and its batch is fetched.
 const BROADCASTS_MAX: usize = 16;
+/// How often a node that is alone looks whether somebody connected.
+const FIRST_PEER_POLL: Duration = Duration::from_millis(25);
 /// How often changed scores are written: a crash costs at most what was learned since.
 const SAVE_EVERY: Duration = Duration::from_secs(30);
 
@@ -171,7 +173,10 @@ impl Driver<'_> {
                 save_at = now + SAVE_EVERY;
             }
             self.act();
-            let timeout = follower.engine.lock().poll_timeout(now);
+            let mut timeout = follower.engine.lock().poll_timeout(now);
+            if connected.is_empty() {
+                timeout = timeout.min(now + FIRST_PEER_POLL);
+            }
             tokio::select! {
                 Some(ended) = self.beside.join_next() => match ended {
                     Ok(ended) => self.take(ended)?,

@@ -122,6 +122,16 @@ pub(crate) async fn read_payload(stream: &mut RecvStream, length: usize) -> Resu
     }
 }
 
+/// What goes first on a connection. Among equals the stream that began first does: an answer that is whole is of use, halves of
+/// several are not.
+mod priority {
+    pub(super) const BROADCAST: i32 = 2;
+    pub(super) const SHORT: i32 = 1;
+}
+
+/// Messages up to this length do not wait behind long ones: requests, summaries, votes.
+const SHORT_BYTES: usize = 16 << 10;
+
 /// A sending half that resets the stream unless it was completed: quinn by itself would finish a dropped stream, and a
 /// half-sent message would look complete to whoever does not count.
 pub(crate) struct Sender {
@@ -143,12 +153,22 @@ impl Sender {
     }
 
     pub(crate) async fn broadcast(&mut self, payload: Bytes) -> Result<(), WriteError> {
+        self.overtake(priority::BROADCAST);
         self.framed(&length_of(&payload), payload).await
     }
 
     async fn tagged(&mut self, tag: u8, payload: Bytes) -> Result<(), WriteError> {
+        if payload.len() <= SHORT_BYTES {
+            self.overtake(priority::SHORT);
+        }
         let [a, b, c, d] = length_of(&payload);
         self.framed(&[tag, a, b, c, d], payload).await
+    }
+
+    /// Goes before what is less urgent on the connection.
+    fn overtake(&self, priority: i32) {
+        // An error means that the stream has ended, which the next write says too.
+        let _ = self.stream.set_priority(priority);
     }
 
     async fn framed(&mut self, head: &[u8], payload: Bytes) -> Result<(), WriteError> {

@@ -46,7 +46,7 @@ const SHUTDOWN_SOCKET: Duration = Duration::from_millis(400);
 const STREAM_WINDOW_BYTES: u32 = 16 << 20;
 const CONNECTION_WINDOW_BYTES: u32 = 32 << 20;
 /// Sent before the first acknowledgement, paced: from the usual 14 KB a link of 150 ms takes a second to get to speed.
-const INITIAL_WINDOW_BYTES: u64 = 128 << 10;
+const INITIAL_WINDOW_BYTES: u64 = 256 << 10;
 /// Broadcast streams that may be open at once, so that one after another does not cost a round trip each.
 const BROADCAST_STREAMS_MAX: u32 = 16;
 /// First guess of the round-trip time; a lost first packet is sent again after three times this.
@@ -422,6 +422,7 @@ fn transport_config(config: &NetworkConfig) -> TransportConfig {
         .send_window(u64::from(CONNECTION_WINDOW_BYTES))
         .datagram_receive_buffer_size(None)
         .max_idle_timeout(Some(idle))
+        .send_fairness(false)
         .keep_alive_interval(Some(Duration::from_millis(config.keep_alive_interval_ms)))
         .initial_rtt(RTT_GUESS);
     quic

@@ -162,7 +162,9 @@ impl Engine {
             let base = serves.filter_map(base).max();
             let net = base.filter(|_| net).map(|base| Net { base, head: self.head });
             let bytes = self.leap_bytes(number, net, candidates);
-            self.restore = Some(Bootstrap::new(number, net, bytes, now));
+            let mut restore = Bootstrap::new(number, net, bytes, now);
+            restore.advance(&mut self.streams);
+            self.restore = Some(restore);
         }
     }
 
