@@ -2,7 +2,8 @@
 //! The binary `slipnet` is a thin command line over this library.
 //!
 //! It uses nodes as anybody would, through the program `slipstream`, its node.yaml, JSON-RPC and `/v1/status`. What
-//! happens inside a node is tested in the crates themselves.
+//! happens inside a node is tested in the crates themselves. Only the benches reach into the crates: for floors, for chains that
+//! are made without consensus, and for peers that lie.
 //!
 //! ```text
 //!  accounts (keys from a seed) ──▶ devnet (genesis, node.yaml, processes) ──▶ manifest

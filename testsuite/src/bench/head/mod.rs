@@ -206,3 +206,23 @@ fn notes(quick: bool) -> Vec<String> {
     }
     notes
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_aim_is_about_the_median_at_full_load() {
+        let run = |lag: f64| Run {
+            lags: (0..101).map(|step| lag + f64::from(step)).collect(),
+            committed_tps: 1.0,
+            commit_p50_ms: 1.0,
+            validator_cpu: 0.1,
+            fullnode_cpu: 0.1,
+        };
+        let figures = figures(1_000, &[run(75.0)], &[run(100.0)]);
+        let value = |name: &str| figures.iter().find(|figure| figure.name() == name).map(Figure::value);
+        assert_eq!(value("lag_p50_over_one_way_ms"), Some(75.0));
+        assert_eq!((value("lag_p50_ms.half"), value("lag_p99_ms.full")), (Some(125.0), Some(199.0)));
+    }
+}

@@ -230,3 +230,23 @@ fn notes(batches: u64) -> Vec<String> {
             .to_owned(),
     ]
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_aim_has_its_figure() {
+        let served = |cpu_s, hit_rate, mib| Served {
+            clients: ClientsReport { seconds: 1.0, bytes: 2_000_000_000, refused: 0, cpu_s: 1.0 },
+            cpu_s,
+            cache: Some(Cache { hit_rate, mib, peak_mib: 1.0 }),
+        };
+        let floor = Served { cache: None, ..served(2.0, 0.0, 0.0) };
+        let figures = figures(&[served(3.0, 0.95, 10.0)], &[floor], &[served(9.0, 0.98, 20.0)]);
+        let value = |name: &str| figures.iter().find(|figure| figure.name() == name).map(Figure::value);
+        assert_eq!((value("cache_hit_rate.20"), value("cache_hit_rate.60")), (Some(0.95), Some(0.98)));
+        assert_eq!((value("cache_mib"), value("cpu_per_gb_vs_transport")), (Some(20.0), Some(1.5)));
+        assert_eq!(value("cpu_s_per_gb.floor"), Some(1.0));
+    }
+}

@@ -215,3 +215,54 @@ fn notes(plan: &Plan) -> Vec<String> {
     }
     notes
 }
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    fn followed(seconds: f64) -> Followed {
+        Followed {
+            transactions: 1_000,
+            seconds,
+            connect_seconds: 0.0,
+            bytes: 1,
+            cpu_s: 1.0,
+            server_cpu_s: 1.0,
+            relay_cpu_s: 1.0,
+            stages: vec![("commit".into(), seconds / 2.0)],
+        }
+    }
+
+    /// Goal: each figure that an aim speaks of is there, once, whatever the size of the run.
+    #[test]
+    fn every_aim_has_its_figure() {
+        for quick in [true, false] {
+            let plan = Plan::new(quick);
+            let mut samples = Samples::default();
+            for case in &plan.cases {
+                for &mode in &case.modes {
+                    samples.add(case.workload, mode, ONE_WAY, followed(2.0));
+                    if case.both_latencies && mode != Mode::V1 {
+                        samples.add(case.workload, mode, Duration::ZERO, followed(1.0));
+                    }
+                }
+            }
+            samples.hostile = [1.0, 2.0, 9.0].map(|seconds| vec![followed(seconds)]);
+            let report = report(&plan, &samples);
+            let value = |name: &str| {
+                let figures: Vec<_> = report.figures.iter().filter(|figure| figure.name() == name).collect();
+                assert_eq!(figures.len(), 1, "{name}");
+                figures[0].value()
+            };
+            for name in ["replay_vs_v1", "delta_vs_v1", "range_delta_vs_delta"] {
+                assert_eq!(value(name), 1.0);
+            }
+            assert_eq!((value("delta_tps"), value("latency_cost")), (500.0, 2.0));
+            assert_eq!((value("hostile_half"), value("hostile_most")), (2.0, 9.0));
+            let names: BTreeSet<_> = report.figures.iter().map(Figure::name).collect();
+            assert_eq!(names.len(), report.figures.len(), "a figure comes twice");
+        }
+    }
+}

@@ -70,27 +70,25 @@ impl Plan {
     fn new(quick: bool) -> Plan {
         use Mode::{Delta, DeltaHistory, RangeDelta, Replay, ReplayUnhinted, Snapshot, V1};
         let (long, short, erc20) = if quick { (120, 60, 110) } else { (4_020, 820, 620) };
-        let case = |workload, batches, modes: &[Mode], both_latencies| Case {
+        let contracts: &[Mode] = match quick {
+            true => &[V1, Replay, Delta],
+            false => &[V1, ReplayUnhinted, Replay, Delta, DeltaHistory, RangeDelta, Snapshot],
+        };
+        let case = |workload, batches, modes: &[Mode]| Case {
             workload,
             batches,
             modes: modes.to_vec(),
-            both_latencies,
+            both_latencies: false,
             hostile: false,
         };
         // Two chains of transfers: one that deltas need some seconds for, and one that replay does.
+        let deltas = case(Workload::Transfers, long, &[Delta, DeltaHistory, RangeDelta, Snapshot]);
+        let replays = case(Workload::Transfers, short, &[V1, ReplayUnhinted, Replay]);
         let cases = vec![
-            Case {
-                hostile: true,
-                ..case(Workload::Transfers, long, &[Delta, DeltaHistory, RangeDelta, Snapshot], true)
-            },
-            case(Workload::Transfers, short, &[V1, ReplayUnhinted, Replay], true),
-            case(
-                Workload::Erc20,
-                erc20,
-                &[V1, ReplayUnhinted, Replay, Delta, DeltaHistory, RangeDelta, Snapshot],
-                false,
-            ),
-            case(Workload::Hot, long, &[Delta, RangeDelta], false),
+            Case { both_latencies: true, hostile: true, ..deltas },
+            Case { both_latencies: true, ..replays },
+            case(Workload::Erc20, erc20, contracts),
+            case(Workload::Hot, long, &[Delta, RangeDelta]),
         ];
         match quick {
             true => Plan { runs: 1, senders: 1_000, cases, v1_batches: 16 },
