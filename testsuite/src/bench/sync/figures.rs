@@ -118,6 +118,9 @@ fn of_latency(samples: &Samples) -> Vec<Figure> {
 }
 
 fn of_hostility(runs: &hostile::Runs) -> Vec<Figure> {
+    if runs.iter().any(Vec::is_empty) {
+        return Vec::new();
+    }
     let seconds = runs.each_ref().map(|runs| runs.iter().map(|run| run.seconds).collect::<Vec<_>>());
     let [none, half, most] = &seconds;
     let mut figures = vec![
@@ -235,6 +238,16 @@ mod tests {
         }
     }
 
+    #[test]
+    fn a_plan_can_be_cut_to_a_few_modes() {
+        let mut plan = Plan::new(false);
+        plan.retain("erc20.v1,transfers.replay");
+        let modes: Vec<_> = plan.cases.iter().map(|case| (case.workload, case.modes.clone())).collect();
+        assert_eq!(modes, [(Workload::Transfers, vec![Mode::Replay]), (Workload::Erc20, vec![Mode::V1])]);
+        assert!(!plan.floors && plan.cases.iter().all(|case| !case.hostile));
+        assert!(report(&plan, &Samples::default()).figures.is_empty());
+    }
+
     /// Goal: each figure that an aim speaks of is there, once, whatever the size of the run.
     #[test]
     fn every_aim_has_its_figure() {
@@ -261,6 +274,7 @@ mod tests {
             }
             assert_eq!((value("delta_tps"), value("latency_cost")), (500.0, 2.0));
             assert_eq!((value("hostile_half"), value("hostile_most")), (2.0, 9.0));
+            assert_eq!(value("latency_cost.transfers.delta"), 2.0);
             let names: BTreeSet<_> = report.figures.iter().map(Figure::name).collect();
             assert_eq!(names.len(), report.figures.len(), "a figure comes twice");
         }

@@ -7,7 +7,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, bail, ensure};
 use serde_json::Value;
 
 use super::{mode::Mode, v1::V1Report};
@@ -25,7 +25,7 @@ const START_POLL: Duration = Duration::from_millis(2);
 /// How often its head is asked for after that; the error of the end. A question costs the follower about 0.1 ms.
 const HEAD_POLL: Duration = Duration::from_millis(5);
 /// Far above what any mode takes on the chains of this bench.
-const DEADLINE: Duration = Duration::from_secs(300);
+const DEADLINE: Duration = Duration::from_secs(120);
 const FOLLOWER_SEED: &str = "slipnet-bench-follower";
 
 /// Where followers get a chain from.
@@ -112,7 +112,9 @@ impl Supply<'_> {
         let target = self.source.head.0;
         while node.head().await? < target {
             node.check_alive()?;
-            ensure!(begin.elapsed() < DEADLINE, "it was at batch {} of {target}", node.head().await?);
+            if begin.elapsed() > DEADLINE {
+                bail!("it does not reach batch {target}: {}", node.status().await?["sync"]);
+            }
             tokio::time::sleep(HEAD_POLL).await;
         }
         let seconds = begin.elapsed().as_secs_f64();

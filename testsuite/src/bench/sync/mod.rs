@@ -43,6 +43,8 @@ pub(super) use v1::{V1Options, run as run_v1};
 
 /// Batches between two snapshots of a source. Each chain ends between two of them, so that a snapshot has a tail.
 const SNAPSHOT_INTERVAL: u64 = 100;
+/// Names what is measured, if not all is: for who works on one of them.
+const ONLY: &str = "SLIPNET_BENCH_ONLY";
 const SERVER_SEED: &str = "slipnet-bench-server";
 
 /// One chain, and what follows it.
@@ -60,6 +62,8 @@ struct Case {
 #[derive(Debug)]
 struct Plan {
     runs: usize,
+    /// Whether the floors are measured.
+    floors: bool,
     senders: u32,
     cases: Vec<Case>,
     /// Batches that the baseline follows: its rate does not depend on how many.
@@ -91,23 +95,48 @@ impl Plan {
             case(Workload::Hot, long, &[Delta, RangeDelta]),
         ];
         match quick {
-            true => Plan { runs: 1, senders: 1_000, cases, v1_batches: 16 },
-            false => Plan { runs: 3, senders: 10_000, cases, v1_batches: 160 },
+            true => Plan { runs: 1, floors: true, senders: 1_000, cases, v1_batches: 16 },
+            false => Plan { runs: 3, floors: true, senders: 10_000, cases, v1_batches: 160 },
         }
     }
 }
 
+impl Plan {
+    /// Leaves out what is not among these labels: `transfers.delta`, `erc20.v1`, `floor`, `hostile`.
+    fn retain(&mut self, labels: &str) {
+        let labels: Vec<_> = labels.split(',').collect();
+        let named = |label: &str| labels.contains(&label);
+        for case in &mut self.cases {
+            let workload = case.workload.name();
+            case.modes.retain(|mode| named(&format!("{workload}.{}", mode.name())));
+            case.hostile &= named("hostile");
+        }
+        self.cases.retain(|case| case.hostile || !case.modes.is_empty());
+        self.floors = named("floor");
+    }
+}
+
 pub(super) fn run(options: &BenchOptions, progress: Progress) -> Result<Report> {
-    let plan = Plan::new(options.quick);
+    let mut plan = Plan::new(options.quick);
+    if let Ok(labels) = std::env::var(ONLY) {
+        plan.retain(&labels);
+    }
     let dir = tempfile::Builder::new().prefix("slipnet-bench-").tempdir_in(&options.dir)?;
+    run_in(&plan, dir.path(), progress).map_err(|error| {
+        let dir = dir.keep();
+        error.context(format!("the bench failed; the nodes' files and logs are in {}", dir.display()))
+    })
+}
+
+fn run_in(plan: &Plan, dir: &Path, progress: Progress) -> Result<Report> {
     let mut samples = Samples::default();
     let runtime = tokio::runtime::Handle::current();
     for (index, case) in plan.cases.iter().enumerate() {
-        let bench = CaseBench { plan: &plan, case, dir: dir.path().join(index.to_string()), progress };
+        let bench = CaseBench { plan, case, dir: dir.join(index.to_string()), progress };
         runtime.block_on(bench.run(&mut samples))?;
         fs::remove_dir_all(&bench.dir)?;
     }
-    Ok(figures::report(&plan, &samples))
+    Ok(figures::report(plan, &samples))
 }
 
 /// One chain being followed.
@@ -122,14 +151,15 @@ impl CaseBench<'_> {
     async fn run(&self, samples: &mut Samples) -> Result<()> {
         let name = self.case.workload.name();
         let made = Made::new(self.case.workload, self.case.batches, self.plan, &self.dir, self.progress)?;
-        if self.case.modes.contains(&Mode::Replay) {
+        let floor_of = |mode| self.plan.floors && self.case.modes.contains(&mode);
+        if floor_of(Mode::Replay) {
             self.progress.step(&format!("floor of replay, {name}"));
             for _ in 0..self.plan.runs {
                 let floor = self.floor(|dir| made.loaded.replay(&made.source, dir))?;
                 samples.add_floor(self.case.workload, "replay", &made.source, floor);
             }
         }
-        if self.case.modes.contains(&Mode::Delta) {
+        if floor_of(Mode::Delta) {
             self.progress.step(&format!("floor of delta, {name}"));
             for _ in 0..self.plan.runs {
                 let floor = self.floor(|dir| made.loaded.delta(&made.source, dir))?;
@@ -150,7 +180,7 @@ impl CaseBench<'_> {
                 // The baseline is measured with latency only; who is first changes from run to run.
                 modes.retain(|mode| *mode != Mode::V1 || one_way > Duration::ZERO);
                 let len = modes.len();
-                modes.rotate_left(run % len);
+                modes.rotate_left(run % len.max(1));
                 for mode in modes {
                     let ms = 2 * one_way.as_millis();
                     self.progress.step(&format!(
