@@ -8,6 +8,7 @@ use std::{
 
 use serde_saphyr::{Options, SnippetMode};
 use slipstream_network::PeerAddress;
+use slipstream_sync::{Mode, SyncConfig};
 use slipstream_types::limits;
 
 use crate::{ConfigError, NodeConfig, Role};
@@ -141,6 +142,9 @@ fn check(config: &NodeConfig, path: &Path) -> Result<(), ConfigError> {
             "write the IP at which that machine is reached from here, and the peer's UDP port, as `ID@IP:PORT`",
         );
     }
+    if let Some((key, problem, advice)) = sync_problem(&config.sync) {
+        return rule(key, &problem, advice);
+    }
     config.network.check().map_err(|source| ConfigError::Network { path: path.to_owned(), source })?;
     let body_bytes_min = 2 * limits::TRANSACTION_BYTES_MAX + 1_024;
     if config.api.max_body_bytes < body_bytes_min {
@@ -148,4 +152,25 @@ fn check(config: &NodeConfig, path: &Path) -> Result<(), ConfigError> {
         return rule("api.max_body_bytes", &problem, "set it to 263168 or more");
     }
     Ok(())
+}
+
+/// What in the sync section cannot be followed: the key, what is wrong, what to write.
+fn sync_problem(sync: &SyncConfig) -> Option<(&'static str, String, &'static str)> {
+    if !(0.0..=1.0).contains(&sync.audit) {
+        let problem = format!("{} is no share of the batches", sync.audit);
+        return Some(("sync.audit", problem, "set it to a number from 0 (audit none) to 1 (audit all)"));
+    }
+    if sync.forbid.contains(&Mode::Auto) {
+        let problem = "`auto` is the choice among the modes, not one of them".to_owned();
+        let advice =
+            "take it out of `forbid`; to follow in one mode only, set `sync.mode` to `replay` or `delta`";
+        return Some(("sync.forbid", problem, advice));
+    }
+    // A snapshot or a net change ends at a batch that others certified some time ago: the batches after it need one of these.
+    let follows = match sync.mode {
+        Mode::Replay | Mode::Delta => true,
+        _ => [Mode::Replay, Mode::Delta].iter().any(|mode| !sync.forbid.contains(mode)),
+    };
+    let problem = "with `replay` and `delta` forbidden nothing is left to follow new batches by".to_owned();
+    (!follows).then_some(("sync.forbid", problem, "leave one of the two out of `forbid`"))
 }

@@ -117,6 +117,37 @@ fn rules_across_sections() {
     );
 }
 
+/// Goal: a policy that sync could not follow, or would silently not follow, is refused with the way out.
+#[test]
+fn sync_policies_are_checked() {
+    let sync = |section: &str| fullnode(&format!("sync: {{ {section} }}\n"));
+    assert_eq!(
+        refused(&sync("audit: 1.5")),
+        "conf/node.yaml: sync.audit: 1.5 is no share of the batches; set it to a number from 0 (audit none) to 1 (audit all)"
+    );
+    for audit in ["-0.1", ".nan"] {
+        assert!(refused(&sync(&format!("audit: {audit}"))).starts_with("conf/node.yaml: sync.audit: "));
+    }
+    let text = refused(&sync("forbid: [auto]"));
+    assert!(text.starts_with("conf/node.yaml: sync.forbid: `auto` is the choice among the modes"), "{text}");
+    for mode in ["auto", "snapshot", "range_delta"] {
+        let text = refused(&sync(&format!("mode: {mode}, forbid: [replay, delta]")));
+        assert!(
+            text.ends_with("nothing is left to follow new batches by; leave one of the two out of `forbid`"),
+            "{text}"
+        );
+    }
+    for allowed in [
+        "audit: 0",
+        "audit: 1.0",
+        "mode: replay, forbid: [replay, delta]",
+        "forbid: [snapshot, range_delta, replay]",
+    ] {
+        parse(&sync(allowed), Path::new("node.yaml")).unwrap();
+    }
+    assert!(refused(&sync("forbid: [fast]")).contains("sync.forbid[0]: unknown variant `fast`"));
+}
+
 /// Goal: what a listening node calls its address is not taken for one that can be dialled: a node would dial itself.
 #[test]
 fn peers_without_an_address_are_refused() {
