@@ -4,7 +4,10 @@ use std::sync::{Arc, OnceLock};
 
 use slipstream_consensus::{Forwarder, Validator};
 use slipstream_network::{BoxFuture, Handler, MESSAGE_BYTES_MAX, PeerId, Protocol, Refusal};
-use slipstream_sync::{Follower, SyncServer, protocol::REQUEST_BYTES_MAX};
+use slipstream_sync::{
+    Follower, SyncServer,
+    protocol::{BUSY, REQUEST_BYTES_MAX},
+};
 
 /// Answers for the node's services. The network has to run before there are any (a node that starts from a waypoint fetches
 /// its genesis over it), so they are put in later; until then peers are told to come back.
@@ -36,8 +39,9 @@ impl Handler for Router {
         payload: Vec<u8>,
     ) -> BoxFuture<'a, Result<Vec<u8>, Refusal>> {
         Box::pin(async move {
-            let services =
-                self.services.get().ok_or(Refusal::from("this node is starting; ask again in a moment"))?;
+            // Being up a moment before its services is no failure of a node, and its askers count none.
+            let starting = || Refusal::from(format!("{BUSY}this node is starting; ask again in a moment"));
+            let services = self.services.get().ok_or_else(starting)?;
             match (protocol, &services.validator) {
                 (Protocol::SYNC, _) => services.server.handle(peer, payload).await,
                 (Protocol::TRANSACTIONS, _) => services.forwarder.handle(peer, payload).await,
@@ -64,5 +68,20 @@ impl Handler for Router {
                 services.follower.on_broadcast(peer, payload).await;
             }
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use slipstream_types::PublicKey;
+
+    use super::*;
+
+    /// Goal: who asks a node that is still starting comes back, and holds nothing against it.
+    #[tokio::test]
+    async fn a_node_that_is_starting_is_busy() {
+        let router = Router::default();
+        let refused = router.request(PublicKey([1; 32]), Protocol::SYNC, Vec::new()).await.unwrap_err();
+        assert_eq!(refused.to_string(), "busy: this node is starting; ask again in a moment");
     }
 }
