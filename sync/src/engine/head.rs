@@ -49,6 +49,11 @@ impl Announcements {
         }
     }
 
+    /// The highest that waits; batch 0 if there is none.
+    fn last(&self) -> BatchNumber {
+        self.waiting.last_key_value().map_or(BatchNumber(0), |(number, _)| *number)
+    }
+
     fn take(&mut self, number: BatchNumber) -> Option<Announced> {
         self.waiting = self.waiting.split_off(&number);
         self.waiting.remove(&number)
@@ -80,11 +85,22 @@ impl Engine {
         self.announcements.add(Announced { from, announcement: Box::new(announcement), payload });
     }
 
+    /// Notes since when a batch after the head is known.
+    pub(super) fn look_ahead(&mut self, now: Instant) {
+        let known = self.announcements.last().max(self.book.target());
+        self.ahead_at = (known > self.head).then(|| self.ahead_at.unwrap_or(now));
+    }
+
+    /// Whether the next batch is known for so short a time that others in this process may still commit it. The time since the last
+    /// batch says nothing: on a chain with seconds between its batches it is long whenever the next one comes.
+    pub(super) fn is_patient(&self, now: Instant) -> bool {
+        self.ahead_at.is_some_and(|at| now.saturating_duration_since(at) < self.patience)
+    }
+
     /// Hands the announcement of the batch after the head to the worker.
     pub(super) fn start_announced(&mut self, now: Instant) {
         // Consensus in this process commits the batch sooner than executing it again here would.
-        let is_left = now.saturating_duration_since(self.head_at) < self.patience;
-        if self.announcements.is_checking || is_left {
+        if self.announcements.is_checking || self.is_patient(now) {
             return;
         }
         let Some(announced) = self.announcements.take(self.head.next()) else { return };

@@ -70,7 +70,8 @@ pub struct Engine {
     genesis: Digest,
     trust: Arc<Trust>,
     head: BatchNumber,
-    head_at: Instant,
+    /// Since when a batch after the head is known; none at the head.
+    ahead_at: Option<Instant>,
     begun: Option<BatchNumber>,
     book: PeerBook,
     /// Summaries of an epoch that is not known yet.
@@ -135,7 +136,7 @@ impl Engine {
             genesis: local.genesis,
             trust: Arc::new(local.trust),
             head: local.head,
-            head_at: now,
+            ahead_at: None,
             begun: local.begun,
             book,
             unproven: BTreeMap::new(),
@@ -236,7 +237,7 @@ impl Engine {
     fn moved(&mut self, head: BatchNumber, now: Instant) {
         if head > self.head {
             self.head = head;
-            self.head_at = now;
+            self.ahead_at = None;
             self.counters.head_moved(head, now);
         }
         self.tail.advance(self.head);

@@ -32,6 +32,7 @@ const SURVEY_PATIENCE: std::time::Duration = std::time::Duration::from_secs(2);
 impl Engine {
     pub(super) fn turn(&mut self, now: Instant) {
         self.ask_summaries(now);
+        self.look_ahead(now);
         let candidates = self.candidates(now);
         self.direct(&candidates, now);
         self.mark_active(now);
@@ -125,8 +126,7 @@ impl Engine {
 
     /// Whether the next batches are still left to this process's consensus.
     fn leaves_to_others(&self, plan: &Plan, now: Instant) -> bool {
-        let close = plan.target.0.saturating_sub(self.head.0) <= PATIENCE_BATCHES;
-        close && now.saturating_duration_since(self.head_at) < self.patience
+        plan.target.0.saturating_sub(self.head.0) <= PATIENCE_BATCHES && self.is_patient(now)
     }
 
     /// Looks at the last headers before the first plan, if the gap is wide: their sizes decide between the modes.

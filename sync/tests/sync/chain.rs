@@ -11,8 +11,8 @@ use slipstream_network::{BoxFuture, Handler, MemoryHub, PeerId, Protocol, Refusa
 use slipstream_storage::{CommitBatch, StorageConfig, Store};
 use slipstream_sync::{Follower, Mode, SyncConfig, SyncServer, SyncStatus};
 use slipstream_types::{
-    AccountValue, Address, BatchNumber, Body, Certificate, ChainConfig, Delta, Digest, Epoch, Genesis,
-    LedgerInfo, PublicKey, SecretKey, StateKey, StateValue, U256, Validator, ValidatorSet, Waypoint,
+    AccountValue, Address, BatchNumber, BlobKind, Body, Certificate, ChainConfig, Delta, Digest, Epoch,
+    Genesis, LedgerInfo, PublicKey, SecretKey, StateKey, StateValue, U256, Validator, ValidatorSet, Waypoint,
     bounded::BoundedVec, delta::DeltaEntry, genesis::GenesisAccount, keccak256, limits,
 };
 use tokio_util::sync::CancellationToken;
@@ -151,6 +151,30 @@ impl Chain {
         };
         self.store.commit(commit, Some(speculation)).unwrap();
         (sealed.header, certificate)
+    }
+
+    /// Commits the chain's batch to another store, as a validator's consensus does.
+    pub(crate) fn commit_to(&self, store: &Store, number: BatchNumber) {
+        let blob = |kind| self.store.blob(kind, number).unwrap().unwrap();
+        let [body, receipts, delta_blob] = [BlobKind::Body, BlobKind::Receipts, BlobKind::Delta].map(blob);
+        let transactions: Body = body.open(BlobKind::Body).unwrap();
+        let transactions = decode_body(&transactions, self.genesis.chain.chain_id).unwrap();
+        let hashes: Vec<_> = transactions.iter().map(|transaction| transaction.hash).collect();
+        let header = self.store.header(number).unwrap().unwrap();
+        let certificate = self.store.certificate(number).unwrap();
+        let delta = delta_blob.open(BlobKind::Delta).unwrap();
+        let hints = self.store.blob(BlobKind::Hints, number).unwrap();
+        let commit = CommitBatch {
+            header: &header,
+            delta: &delta,
+            body: Some(&body),
+            receipts: Some(&receipts),
+            delta_blob: Some(&delta_blob),
+            hints: hints.as_ref(),
+            transaction_hashes: &hashes,
+            certificate: certificate.as_ref(),
+        };
+        store.commit(commit, None).unwrap();
     }
 
     fn sign(&mut self, to: TxKind, value: u64, input: Bytes) -> Vec<u8> {

@@ -4,7 +4,9 @@ use std::{sync::Arc, time::Duration};
 
 use slipstream_network::{MemoryHub, Transport};
 use slipstream_storage::{StorageConfig, Store};
-use slipstream_sync::{Mode, SyncConfig, SyncError, SyncServer, announcement, fetch_genesis};
+use slipstream_sync::{
+    Mode, SyncConfig, SyncError, SyncServer, SyncStatus, announcement, engine::Stage, fetch_genesis,
+};
 use slipstream_types::{BatchNumber, BlobKind, Digest, Waypoint};
 
 use crate::chain::{Chain, Following, Honest, peer};
@@ -171,6 +173,44 @@ async fn a_patient_node_catches_up_with_a_moving_chain() {
     }
     // A node that always waits out its patience is far behind most of the time; one on a busy machine now and then.
     assert!(far <= 15, "far behind {far} of 40 times: {:#?}", node.follower.status());
+    node.stop().await.unwrap();
+}
+
+/// Goal: what a validator's consensus commits is not executed a second time by its follower, also where batches are further apart than
+/// the follower's patience.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_patient_node_leaves_announced_batches_to_consensus() {
+    let mut chain = Chain::new(5);
+    let (hub, server) = hub_with(&chain);
+    let node = Following::start_patient(&hub, peer(2), &chain.genesis, &[peer(1)]).await;
+    node.reach(chain.head()).await;
+    let executed = |status: &SyncStatus| {
+        let stage = status.stages.iter().find(|stage| stage.stage == Stage::Execute).unwrap();
+        (status.batches, stage.busy_seconds)
+    };
+    // The counters follow the commit.
+    let before = loop {
+        let status = node.follower.status();
+        if status.batches == 5 {
+            break executed(&status);
+        }
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    };
+    for number in 6..=7 {
+        tokio::time::sleep(Duration::from_millis(1_300)).await;
+        let (header, certificate) = chain.extend(number);
+        let blob = |kind| chain.store.blob(kind, BatchNumber(number)).unwrap();
+        let bytes =
+            announcement(header, certificate, blob(BlobKind::Body).unwrap(), blob(BlobKind::Hints)).unwrap();
+        server.broadcast(bytes, None);
+        tokio::time::sleep(Duration::from_millis(400)).await;
+        assert_eq!(executed(&node.follower.status()), before, "batch {number} was left to consensus");
+        chain.commit_to(&node.store, BatchNumber(number));
+    }
+    node.reach(BatchNumber(7)).await;
+    // A decision that is lost is made up for.
+    chain.extend(8);
+    node.reach(BatchNumber(8)).await;
     node.stop().await.unwrap();
 }
 
