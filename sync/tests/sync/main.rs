@@ -3,6 +3,7 @@
 
 mod audit;
 mod chain;
+mod choice;
 mod epochs;
 mod liars;
 mod modes;

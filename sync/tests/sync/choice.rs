@@ -1,0 +1,146 @@
+//! Goal: a node in `auto` uses each peer for what it is good for, and says what it does and why.
+
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, Mutex},
+    time::Duration,
+};
+
+use slipstream_network::{BoxFuture, Handler, MemoryHub, PeerId, Protocol, Refusal};
+use slipstream_storage::{PruneConfig, StorageConfig, Store};
+use slipstream_sync::{Mode, SyncConfig, SyncServer, SyncStatus, protocol::Request};
+use slipstream_types::{BatchNumber, codec};
+
+use crate::chain::{Chain, Following, peer};
+
+/// The chain's last batch, the one snapshot on it, and the first batch of which anybody keeps more than the header.
+const HEAD: u64 = 360;
+const SNAPSHOT: u64 = 200;
+const KEPT_FROM: u64 = 151;
+
+/// Keeps the newest batches, with their hints, and answers at once; it has no snapshot.
+const FAST: u8 = 1;
+/// Keeps a snapshot, and nothing of any batch before the last.
+const PRUNED: u8 = 2;
+/// As the fast one, but it takes its time.
+const SLOW: u8 = 3;
+
+/// What a peer was asked for and answered.
+#[derive(Default)]
+struct Asked {
+    batches: u64,
+    chunks: u64,
+}
+
+/// An honest peer at a distance.
+struct Far {
+    server: SyncServer,
+    delay: Duration,
+    asked: Arc<Mutex<Asked>>,
+}
+
+impl Handler for Far {
+    fn request<'a>(
+        &'a self,
+        peer: PeerId,
+        _protocol: Protocol,
+        payload: Vec<u8>,
+    ) -> BoxFuture<'a, Result<Vec<u8>, Refusal>> {
+        Box::pin(async move {
+            let request: Request = codec::decode("request", &payload, 4_096).unwrap();
+            tokio::time::sleep(self.delay).await;
+            let answer = self.server.handle(peer, payload).await?;
+            // Counted behind the wait: what was given up in between was not used.
+            let mut asked = self.asked.lock().unwrap();
+            match request {
+                Request::Range(range) => asked.batches += u64::from(range.batches_max),
+                Request::Chunk { .. } => asked.chunks += 1,
+                _ => {}
+            }
+            Ok(answer)
+        })
+    }
+
+    fn broadcast<'a>(&'a self, _peer: PeerId, _payload: Vec<u8>) -> BoxFuture<'a, ()> {
+        Box::pin(async {})
+    }
+}
+
+/// A store with the whole chain, that makes a snapshot every so many batches, pruned to the newest `keep`.
+fn copy(chain: &Chain, snapshot_interval_batches: u64, keep: u64) -> Store {
+    let prune = PruneConfig { bodies: keep, receipts: keep, deltas: keep, hints: keep };
+    let store = Store::memory(&StorageConfig { snapshot_interval_batches, prune, ..Default::default() });
+    store.initialize(&chain.genesis).unwrap();
+    (1..=HEAD).for_each(|number| chain.commit_to(&store, BatchNumber(number)));
+    store.prune().unwrap();
+    store
+}
+
+/// The phases that a node went through, each with a status of it.
+async fn watch(node: &Following, head: BatchNumber) -> BTreeMap<&'static str, SyncStatus> {
+    let mut phases = BTreeMap::new();
+    let watching = async {
+        loop {
+            let status = node.follower.status();
+            let is_there = status.head == head;
+            let tells = status.batches_per_second > 0.0 || status.snapshot.is_some();
+            if tells || !phases.contains_key(status.phase) {
+                phases.insert(status.phase, status);
+            }
+            if is_there {
+                return;
+            }
+            tokio::time::sleep(Duration::from_millis(2)).await;
+        }
+    };
+    let watched = tokio::time::timeout(Duration::from_secs(60), watching).await;
+    assert!(watched.is_ok(), "stuck: {:#?}", node.follower.status());
+    phases
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn each_peer_is_used_for_what_it_is_good_for() {
+    let chain = Chain::with_accounts(HEAD, 20_000);
+    let hub = MemoryHub::new();
+    let _source =
+        hub.join(peer(9), Arc::new(crate::chain::Honest(Arc::new(SyncServer::new(chain.store.clone())))));
+    let near = copy(&chain, 0, HEAD - KEPT_FROM + 1);
+    let pruned = copy(&chain, SNAPSHOT, 1);
+    let mut transports = Vec::new();
+    let mut join = |id, store: &Store, delay_ms| {
+        let asked = Arc::<Mutex<Asked>>::default();
+        let server = SyncServer::new(store.clone());
+        let far = Far { server, delay: Duration::from_millis(delay_ms), asked: asked.clone() };
+        transports.push(hub.join(peer(id), Arc::new(far)));
+        asked
+    };
+    let asked = [join(FAST, &near, 5), join(PRUNED, &pruned, 20), join(SLOW, &near, 400)];
+
+    // Short ranges, so that there are enough of them to see who gets which.
+    let config = SyncConfig { range_batches_max: 4.try_into().unwrap(), ..Default::default() };
+    let store = Store::memory(&StorageConfig { snapshot_interval_batches: 0, ..Default::default() });
+    store.initialize(&chain.genesis).unwrap();
+    let peers = [FAST, PRUNED, SLOW].map(peer);
+    let node = Following::start_with(&hub, peer(20), store, config, None, &peers).await;
+    let phases = watch(&node, chain.head()).await;
+    assert_eq!(node.store.head().unwrap().header.state_root, chain.root());
+    node.stop().await.unwrap();
+
+    let [fast, pruned, slow] = asked.map(|asked| {
+        let asked = asked.lock().unwrap();
+        (asked.batches, asked.chunks)
+    });
+    assert!(pruned.1 > 0 && fast.1 == 0 && slow.1 == 0, "chunks of {fast:?}, {pruned:?}, {slow:?}");
+    assert_eq!(pruned.0, 0, "nobody asks for what it does not keep");
+    assert!(fast.0 > 4 * slow.0, "batches of {fast:?}, {slow:?}");
+
+    let restore = phases.get("snapshot").unwrap_or_else(|| panic!("no snapshot: {phases:#?}"));
+    assert_eq!(restore.mode, Mode::Auto);
+    assert!(restore.reason.contains("no peer keeps batch 1 any more"), "{restore:#?}");
+    let progress = restore.snapshot.as_ref().unwrap();
+    assert!(progress.rows_total > 20_000 && progress.rows_per_second > 0.0, "{progress:?}");
+    let tail = phases.get("replay").or(phases.get("delta"));
+    let tail = tail.unwrap_or_else(|| panic!("no tail: {phases:#?}"));
+    assert!(tail.batches_per_second > 0.0 && tail.reason.contains("ms a batch"), "{tail:#?}");
+    assert!(tail.stages.iter().any(|stage| stage.busy_percent > 0.0), "{tail:#?}");
+}
