@@ -6,7 +6,7 @@ use std::path::Path;
 use slipstream_types::{BatchNumber, BlobKind};
 
 use crate::{
-    backend::{Backend as _, Column, Reader as _, rocks::RocksBackend},
+    backend::{Backend as _, Column, Reader as _, WriteBatch, rocks::RocksBackend},
     check::{self, CheckProgress, CheckReport},
     config::{PruneConfig, StorageConfig},
     error::StorageError,
@@ -101,6 +101,18 @@ impl Maintenance {
             self.backend.write(prune::record_write(&target), true)?;
         }
         drop_files(&self.backend, &target, dry_run)
+    }
+
+    /// A small named record of another crate, as of [`crate::Store::record`].
+    pub fn record(&self, key: &str) -> Result<Option<Vec<u8>>, StorageError> {
+        self.backend.get(Column::Records, key.as_bytes())
+    }
+
+    /// Removes such a record. It is gone from the disk's log when this returns.
+    pub fn remove_record(&self, key: &str) -> Result<(), StorageError> {
+        let mut writes = WriteBatch::default();
+        writes.delete(Column::Records, key);
+        self.backend.write(writes, true)
     }
 
     fn head(&self) -> Result<Option<HeadRecord>, StorageError> {

@@ -10,6 +10,7 @@ use clap::{Args, Subcommand};
 use miette::{IntoDiagnostic, Result, bail, miette};
 use slipstream_config::{NodeConfig, Role};
 use slipstream_storage::{CheckReport, Maintenance, PruneConfig, Pruned, StoreStats};
+use slipstream_sync::work::{ALARM_RECORD, Alarm};
 
 use super::{
     advice::{advice, advised},
@@ -28,6 +29,8 @@ pub(super) enum DbCommand {
     Check(DbArgs),
     /// Drop the blobs beyond the windows of `storage.prune` now
     Prune(PruneArgs),
+    /// Show the alarm that an audit raised, if there is one, and with --clear remove it
+    Alarm(AlarmArgs),
 }
 
 #[derive(Debug, Args)]
@@ -46,6 +49,15 @@ pub(super) struct PruneArgs {
     dry_run: bool,
 }
 
+#[derive(Debug, Args)]
+pub(super) struct AlarmArgs {
+    #[command(flatten)]
+    db: DbArgs,
+    /// Remove it, once what it says is settled
+    #[arg(long)]
+    clear: bool,
+}
+
 pub(super) fn db(command: &DbCommand) -> Result<()> {
     match command {
         DbCommand::Stats(args) => with_store(args, |store, config| {
@@ -62,7 +74,23 @@ pub(super) fn db(command: &DbCommand) -> Result<()> {
             print(prune_table(&pruned, args.dry_run).trim_end());
             Ok(())
         }),
+        DbCommand::Alarm(args) => with_store(&args.db, |store, config| alarm(store, config.role, args.clear)),
     }
+}
+
+/// What is removed is printed, so that a terminal's log still has it.
+fn alarm(store: &Maintenance, role: Role, clear: bool) -> Result<()> {
+    let Some(record) = advised(store.record(ALARM_RECORD), role)? else {
+        print("there is no alarm");
+        return Ok(());
+    };
+    // One that cannot be read is still an alarm, and can still be removed.
+    print(&Alarm::decode(&record).map_or_else(|error| error.to_string(), |alarm| alarm.to_string()));
+    if clear {
+        advised(store.remove_record(ALARM_RECORD), role)?;
+        print("removed");
+    }
+    Ok(())
 }
 
 /// Opens the store under the directory's lock, which a running node holds. Makes nothing where there is none.

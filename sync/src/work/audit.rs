@@ -8,7 +8,7 @@ use std::{fmt, sync::Arc};
 use serde::{Deserialize, Serialize};
 use slipstream_executor::{BatchEnv, StateReader, decode_body, execute, seal};
 use slipstream_storage::{RECORD_BYTES_MAX, StorageError, Store, View};
-use slipstream_types::{BatchHeader, BatchNumber, BlobKind, Body, Digest, codec};
+use slipstream_types::{BatchHeader, BatchNumber, BlobKind, Body, CodecError, Digest, codec};
 
 use super::{
     Worker,
@@ -19,8 +19,8 @@ use super::{
 };
 use crate::SyncError;
 
-/// The record under which the last alarm is kept.
-const RECORD: &str = "sync/alarm";
+/// The store's record of the last alarm: kept until an operator removes it.
+pub const ALARM_RECORD: &str = "sync/alarm";
 
 /// A batch to execute again.
 #[derive(Debug)]
@@ -59,10 +59,18 @@ pub struct Alarm {
 }
 
 impl Alarm {
+    /// Reads the record [`ALARM_RECORD`].
+    ///
+    /// # Errors
+    /// If it is damaged.
+    pub fn decode(record: &[u8]) -> Result<Alarm, CodecError> {
+        codec::decode("alarm", record, RECORD_BYTES_MAX)
+    }
+
     /// The alarm that an earlier run left in a store.
     pub(crate) fn stored(store: &Store) -> Result<Option<Alarm>, StorageError> {
-        let record = store.record(RECORD)?;
-        Ok(record.and_then(|record| codec::decode("alarm", &record, RECORD_BYTES_MAX).ok()))
+        let record = store.record(ALARM_RECORD)?;
+        Ok(record.and_then(|record| Alarm::decode(&record).ok()))
     }
 }
 
@@ -121,7 +129,7 @@ impl Worker {
         if let Some(alarm) = &alarm {
             let record =
                 codec::encode("alarm", alarm).map_err(|error| SyncError::Worker(error.to_string()))?;
-            self.store.put_record(RECORD, &record)?;
+            self.store.put_record(ALARM_RECORD, &record)?;
         }
         Ok(Audited { number, alarm })
     }

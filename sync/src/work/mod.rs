@@ -20,7 +20,7 @@ use slipstream_types::{BatchNumber, Certificate, ChainConfig, Waypoint};
 
 pub(crate) use self::audit::is_drawn;
 pub use self::{
-    audit::{Alarm, Audit, Audited},
+    audit::{ALARM_RECORD, Alarm, Audit, Audited},
     commit::{Committed, Ready},
     prepare::Prepared,
     replay::{Executed, ExecutedRange},
