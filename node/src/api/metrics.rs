@@ -3,9 +3,12 @@
 //! Counts that other crates keep (sync, pool, peers) are read from their status when somebody scrapes, so nothing is
 //! counted twice; a counter only ever moves up.
 
+use std::ops::Sub;
+
 use prometheus::{
-    Encoder, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Opts, Registry,
-    TextEncoder, core::Collector,
+    CounterVec, Encoder, Gauge, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGauge,
+    IntGaugeVec, Opts, Registry, TextEncoder,
+    core::{Atomic, Collector, GenericCounter},
 };
 
 /// Buckets from half a millisecond to eight seconds: a cached answer to an EVM call at its gas limit.
@@ -27,7 +30,9 @@ macro_rules! metric {
 }
 
 metric!(IntGauge, |name, help, _| IntGauge::new(name, help));
+metric!(Gauge, |name, help, _| Gauge::new(name, help));
 metric!(IntCounter, |name, help, _| IntCounter::new(name, help));
+metric!(CounterVec, |name, help, labels| CounterVec::new(Opts::new(name, help), labels));
 metric!(IntGaugeVec, |name, help, labels| IntGaugeVec::new(Opts::new(name, help), labels));
 metric!(IntCounterVec, |name, help, labels| IntCounterVec::new(Opts::new(name, help), labels));
 metric!(HistogramVec, |name, help, labels| {
@@ -73,6 +78,26 @@ metrics! {
     "slipstream_sync_transactions_total" sync_transactions: IntCounter;
     /// Bytes of verified answers and announcements, since start.
     "slipstream_sync_received_bytes_total" sync_received_bytes: IntCounter;
+    /// Seconds that each stage of the sync pipeline worked, since start; several jobs at once count each.
+    "slipstream_sync_stage_busy_seconds_total" sync_stage_busy_seconds: CounterVec ["stage"];
+    /// Bytes that each stage of the sync pipeline worked off, since start.
+    "slipstream_sync_stage_bytes_total" sync_stage_bytes: IntCounterVec ["stage"];
+    /// Bytes that wait for each stage of the sync pipeline.
+    "slipstream_sync_stage_queue_bytes" sync_stage_queue_bytes: IntGaugeVec ["stage"];
+    /// Requests to peers that are under way.
+    "slipstream_sync_requests" sync_requests: IntGauge;
+    /// Requests given to a second peer because the first was late, since start.
+    "slipstream_sync_hedges_total" sync_hedges: IntCounter;
+    /// Batches applied by their deltas that were executed again in the background, since start.
+    "slipstream_sync_audited_total" sync_audited: IntCounter;
+    /// Batches drawn for an audit and left out because too many waited, since start.
+    "slipstream_sync_audits_skipped_total" sync_audits_skipped: IntCounter;
+    /// 1 while there is an alarm: an audit found a certified batch that execution does not give.
+    "slipstream_sync_alarm" sync_alarm: IntGauge;
+    /// Share of the running or last restore that is done, 0 to 1; 0 if there was none.
+    "slipstream_sync_restore_ratio" sync_restore_ratio: Gauge;
+    /// Seconds to the target at the present rate; 0 at the target, NaN while nobody can tell.
+    "slipstream_sync_eta_seconds" sync_eta_seconds: Gauge;
     /// Answers to peers that sync from this node, since start.
     "slipstream_serve_answers_total" serve_answers: IntCounter;
     /// Bytes of these answers.
@@ -113,8 +138,14 @@ impl Metrics {
 }
 
 /// Moves a counter up to a total that is kept elsewhere.
-pub(crate) fn raise(counter: &IntCounter, total: u64) {
-    counter.inc_by(total.saturating_sub(counter.get()));
+pub(crate) fn raise<P: Atomic>(counter: &GenericCounter<P>, total: P::T)
+where
+    P::T: Sub<Output = P::T>,
+{
+    let now = counter.get();
+    if total > now {
+        counter.inc_by(total - now);
+    }
 }
 
 #[cfg(test)]
@@ -127,6 +158,8 @@ mod tests {
         metrics.head_number.set(7);
         raise(&metrics.sync_batches, 5);
         raise(&metrics.sync_batches, 3);
+        let busy = metrics.sync_stage_busy_seconds.with_label_values(&["commit"]);
+        [1.5, 1.25].into_iter().for_each(|total| raise(&busy, total));
         metrics.rpc_requests.with_label_values(&["eth_call", "ok"]).inc();
         let text = metrics.encode().unwrap();
         for line in [
@@ -134,6 +167,7 @@ mod tests {
             "# TYPE slipstream_head_number gauge",
             "slipstream_head_number 7",
             "slipstream_sync_batches_total 5",
+            "slipstream_sync_stage_busy_seconds_total{stage=\"commit\"} 1.5",
             "slipstream_rpc_requests_total{method=\"eth_call\",outcome=\"ok\"} 1",
         ] {
             assert!(text.lines().any(|found| found == line), "{line} is not in\n{text}");

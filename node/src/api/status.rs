@@ -141,6 +141,7 @@ impl StatusSource {
         raise(&metrics.sync_batches_replayed, status.sync.batches_replayed);
         raise(&metrics.sync_transactions, status.sync.transactions);
         raise(&metrics.sync_received_bytes, status.sync.bytes_received);
+        sample_pipeline(&status.sync, metrics);
         raise(&metrics.serve_answers, status.serve.answers);
         raise(&metrics.serve_bytes, status.serve.bytes);
         raise(&metrics.serve_cache_hits, status.serve.cache_hits);
@@ -155,6 +156,24 @@ impl StatusSource {
         metrics.pool_bytes.set(gauge(status.pool.bytes as u64));
         Ok(())
     }
+}
+
+/// Where sync spends its time, and how far it is.
+fn sample_pipeline(sync: &SyncStatus, metrics: &Metrics) {
+    for stage in &sync.stages {
+        let label = [stage.stage.name()];
+        raise(&metrics.sync_stage_busy_seconds.with_label_values(&label), stage.busy_seconds);
+        raise(&metrics.sync_stage_bytes.with_label_values(&label), stage.bytes);
+        metrics.sync_stage_queue_bytes.with_label_values(&label).set(gauge(stage.queue_bytes));
+    }
+    metrics.sync_requests.set(gauge(sync.requests as u64));
+    raise(&metrics.sync_hedges, sync.hedges);
+    raise(&metrics.sync_audited, sync.audited);
+    raise(&metrics.sync_audits_skipped, sync.audits_skipped);
+    metrics.sync_alarm.set(sync.alarm.is_some().into());
+    metrics.sync_restore_ratio.set(sync.snapshot.as_ref().map_or(0.0, |snapshot| snapshot.share));
+    let eta = if sync.head >= sync.target { Some(0.0) } else { sync.eta_seconds };
+    metrics.sync_eta_seconds.set(eta.unwrap_or(f64::NAN));
 }
 
 fn gauge(value: u64) -> i64 {

@@ -38,6 +38,19 @@ impl Stage {
         Stage::Restore,
         Stage::Audit,
     ];
+
+    /// As it stands in the status and in metrics.
+    pub fn name(self) -> &'static str {
+        match self {
+            Stage::Fetch => "fetch",
+            Stage::Check => "check",
+            Stage::Prepare => "prepare",
+            Stage::Execute => "execute",
+            Stage::Commit => "commit",
+            Stage::Restore => "restore",
+            Stage::Audit => "audit",
+        }
+    }
 }
 
 /// One stage, for operators.
