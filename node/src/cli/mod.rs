@@ -7,6 +7,7 @@ mod init;
 mod run;
 mod snapshot;
 mod status;
+mod sync_status;
 
 use std::process::ExitCode;
 

@@ -12,7 +12,7 @@ use clap::Args;
 use miette::{Context, IntoDiagnostic, Result, miette};
 use serde_json::Value;
 
-use super::print;
+use super::{print, sync_status};
 
 /// A node that is alive answers at once.
 const TIMEOUT: Duration = Duration::from_secs(5);
@@ -79,14 +79,27 @@ fn get(authority: &str, path: &str) -> Result<String> {
     }
 }
 
+/// Lines of a name and a value, the values below each other.
+#[derive(Debug, Default)]
+pub(super) struct Rows(pub(super) String);
+
+impl Rows {
+    /// Adds a line; none if there is no value.
+    pub(super) fn add(&mut self, name: &str, value: Option<String>) {
+        if let Some(value) = value {
+            writeln!(self.0, "{name:<12} {value}").expect("a String takes everything");
+        }
+    }
+}
+
 /// The status for people. Fields that a newer or older node does not have are left out.
 fn table(status: &Value) -> String {
-    let mut text = String::new();
-    let mut row = |name: &str, value: Option<String>| {
-        if let Some(value) = value {
-            writeln!(text, "{name:<12} {value}").expect("a String takes everything");
-        }
-    };
+    let mut rows = Rows::default();
+    let sync = status.get("sync").filter(|sync| sync.is_object());
+    if let Some(sync) = sync {
+        sync_status::alarm(&mut rows, sync);
+    }
+    let mut row = |name: &str, value: Option<String>| rows.add(name, value);
     let at = |pointer: &str| status.pointer(pointer).and_then(plain);
     row("client", at("/client"));
     row("chain", at("/chain_id"));
@@ -98,18 +111,10 @@ fn table(status: &Value) -> String {
     row("  digest", at("/head/digest"));
     row("  state root", at("/head/state_root"));
     row("waypoint", at("/waypoint"));
-    row(
-        "sync",
-        at("/sync/phase").zip(at("/sync/mode")).map(|(phase, mode)| format!("{phase} (mode {mode})")),
-    );
-    row("  target", at("/sync/target"));
-    row(
-        "  followed",
-        at("/sync/batches")
-            .zip(at("/sync/transactions"))
-            .map(|(batches, transactions)| format!("{batches} batches, {transactions} transactions")),
-    );
-    row("  received", at("/sync/bytes_received").map(|bytes| format!("{bytes} bytes")));
+    if let Some(sync) = sync {
+        sync_status::describe(&mut rows, sync);
+    }
+    let mut row = |name: &str, value: Option<String>| rows.add(name, value);
     row(
         "consensus",
         at("/consensus/index").zip(at("/consensus/validators")).map(|(index, validators)| {
@@ -151,7 +156,7 @@ fn table(status: &Value) -> String {
             row("", score_reason(reason));
         }
     }
-    text
+    rows.0
 }
 
 /// What to do about an address that means all addresses of the machine.
@@ -195,7 +200,7 @@ fn score_reason(reason: &Value) -> Option<String> {
 }
 
 /// A scalar without quotes.
-fn plain(value: &Value) -> Option<String> {
+pub(super) fn plain(value: &Value) -> Option<String> {
     match value {
         Value::String(text) => Some(text.clone()),
         Value::Number(_) | Value::Bool(_) => Some(value.to_string()),

@@ -3,6 +3,7 @@
 
 mod chain;
 mod offline;
+mod status;
 
 use std::{
     fs,

@@ -187,7 +187,7 @@ impl Engine {
         }
         if let Some((key, late_at)) = self.streams.awaited() {
             return (self.book.target() > self.head).then(|| Waiting {
-                reason: format!("{} of a peer", describe_key(&key)),
+                reason: format!("a peer has not answered yet: {}", describe_key(&key)),
                 retry_ms: Some(retry_ms(late_at)),
             });
         }
