@@ -13,8 +13,9 @@
 //! * [`protocol`]: requests and answers, each bounded. [`SyncServer`] answers them from a store, once for all who ask alike.
 //! * [`verify`]: pure checks of an answer against a certificate and its signers; [`Trust`]: the validators of every epoch.
 //! * [`range_delta`]: how a node that is far behind asks for what changed since, instead of batch after batch.
-//! * [`plan`]: what to do next, as a pure function of local head, mode and what peers offer.
-//! * [`Follower`]: the driver. It fetches and verifies one chunk while the one before it executes or applies.
+//! * [`plan`]: what to do next, as a pure function of local head, policy, what peers offer and what everything costs here.
+//! * [`engine`]: all decisions, without I/O; [`work`]: the stages of the pipeline, as jobs; [`Follower`]: the driver that moves bytes and
+//!   runs jobs for the engine.
 //!
 //! Invariants: nothing reaches the store that a certificate does not cover; an answer that breaks a rule of the protocol
 //! costs its sender a ban with a reason, one that is late or missing costs it a pause; a failed range goes to another peer.
