@@ -27,7 +27,7 @@ use crate::{
 };
 
 /// Rates that are tried in turn until one cannot be sustained; the last one that was is the full load.
-const RAMP: [u32; 9] = [500, 1_000, 1_500, 2_000, 3_000, 4_000, 5_000, 6_500, 8_000];
+const RAMP: [u32; 12] = [500, 1_000, 1_500, 2_000, 3_000, 4_000, 5_000, 6_500, 8_000, 10_000, 12_500, 15_000];
 const RAMP_SECONDS: u64 = 4;
 /// A load is sustained if nearly all of it is committed at the rate at which it came, and soon.
 const SUSTAINED_SHARE: f64 = 0.95;
