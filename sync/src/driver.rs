@@ -23,8 +23,7 @@ use crate::{
     peers::KEY,
     protocol::{ANSWER_BYTES_MAX, Request},
     status::SyncStatus,
-    trust::Trust,
-    work::{Alarm, Worker},
+    work::Worker,
 };
 
 /// Broadcasts that wait for the engine; when full the newest is dropped and its batch is fetched.
@@ -76,15 +75,10 @@ impl Follower {
             waypoint: waypoint.map_or(BatchNumber(0), |waypoint| waypoint.number),
             cores: std::thread::available_parallelism().map_or(1, usize::from),
             seed,
+            planted: None,
         };
         let worker = Worker::new(store.clone(), &config, executor, waypoint, seed)?;
-        let local = Local {
-            genesis: store.header(BatchNumber(0))?.map_or(Digest::ZERO, |header| header.digest()),
-            head: store.head()?.header.number,
-            begun: store.recorded_restore()?.map(|target| target.header.number),
-            trust: Trust::of(&store)?,
-            alarm: Alarm::stored(&store)?,
-        };
+        let local = Local::of(&store)?;
         let scores = store.record(KEY)?;
         let engine = Engine::new(config, &setup, local, scores.as_deref(), Instant::now());
         let (broadcasts, inbox) = mpsc::channel(BROADCASTS_MAX);

@@ -115,6 +115,11 @@ impl Fault {
         }
     }
 
+    /// Whether the peer refused.
+    pub(crate) fn is_refusal(&self) -> bool {
+        matches!(self, Fault::Network(NetworkError::Refused { .. }))
+    }
+
     /// Whether the answer itself proves that the peer is wrong, whatever the network did.
     pub(crate) fn is_proof(&self) -> bool {
         !matches!(self, Fault::Network(_) | Fault::Unverified(_))

@@ -28,6 +28,7 @@ pub mod engine;
 mod error;
 mod peers;
 pub mod plan;
+mod planted;
 pub mod protocol;
 pub mod range_delta;
 mod serve;
@@ -40,7 +41,11 @@ pub mod work;
 pub use config::{Mode, SyncConfig};
 pub use driver::Follower;
 pub use error::{Fault, SyncError};
+#[doc(hidden)]
+pub use planted::Planted;
 pub use protocol::announcement;
+#[doc(hidden)]
+pub use serve::answer;
 pub use serve::{ServeStatus, SyncServer};
 pub use status::{PeerStatus, ScoreReason, SnapshotStatus, SyncStatus, Waiting};
 pub use trust::{Trust, TrustError};

@@ -37,3 +37,4 @@ pub mod manifest;
 pub mod progress;
 pub mod rpc;
 pub mod signer;
+pub mod sim;

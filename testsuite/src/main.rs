@@ -21,6 +21,7 @@ use slipnet::{
     manifest::Manifest,
     progress::Progress,
     rpc::Rpc,
+    sim::{self, SimOptions},
 };
 use tokio::signal::unix::{SignalKind, signal};
 
@@ -54,6 +55,8 @@ enum Command {
     /// What a bench starts beside itself.
     #[command(subcommand, hide = true)]
     BenchChild(BenchChild),
+    /// Simulates nodes among hostile peers, one world for each seed.
+    Sim(SimOptions),
     /// Searches for a lie, with random faults, for minutes or hours.
     #[command(subcommand)]
     Campaign(Campaign),
@@ -159,6 +162,7 @@ async fn main() -> ExitCode {
             Command::Demo(arguments) => interruptible(run_demo(arguments)).await,
             Command::Bench { bench, options } => run_bench(bench, options).await,
             Command::BenchChild(child) => child.run().await,
+            Command::Sim(options) => run_sim(options).await,
             Command::Campaign(Campaign::Storage(options)) => run_campaign(options).await,
             Command::CampaignChild(child) => tokio::task::block_in_place(|| child.run()),
         }
@@ -316,6 +320,13 @@ async fn run_campaign(options: StorageCampaign) -> Result<()> {
     let program = std::env::current_exe().context("this program's path is unknown")?;
     let work = move || storage::run(&options, &program, Progress::detect());
     println!("{}", tokio::task::spawn_blocking(work).await??);
+    Ok(())
+}
+
+/// As [`run_bench`].
+async fn run_sim(options: SimOptions) -> Result<()> {
+    let work = move || sim::run(&options, Progress::detect());
+    print!("{}", tokio::task::spawn_blocking(work).await??);
     Ok(())
 }
 

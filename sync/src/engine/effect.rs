@@ -3,7 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use slipstream_network::PeerId;
-use slipstream_storage::{RestoreTarget, Span};
+use slipstream_storage::{RestoreTarget, Span, Store};
 use slipstream_types::{BatchNumber, Certificate, Digest};
 
 use crate::{
@@ -190,4 +190,20 @@ pub struct Local {
     pub trust: Trust,
     /// An alarm of an audit that somebody has to look into.
     pub alarm: Option<Alarm>,
+}
+
+impl Local {
+    /// What an initialized store holds.
+    ///
+    /// # Errors
+    /// If it has no genesis, or cannot be read.
+    pub fn of(store: &Store) -> Result<Local, SyncError> {
+        Ok(Local {
+            genesis: store.header(BatchNumber(0))?.map_or(Digest::ZERO, |header| header.digest()),
+            head: store.head()?.header.number,
+            begun: store.recorded_restore()?.map(|target| target.header.number),
+            trust: Trust::of(store)?,
+            alarm: Alarm::stored(store)?,
+        })
+    }
 }

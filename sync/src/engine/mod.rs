@@ -48,6 +48,7 @@ use crate::{
     error::Fault,
     peers::PeerBook,
     plan::{Plan, RangeMode, price::Sizes},
+    planted::Planted,
     protocol::Summary,
     trust::Trust,
 };
@@ -96,6 +97,7 @@ pub struct Engine {
     audit_seed: u64,
     /// Peers to be asked for their summary at once.
     heard: BTreeSet<PeerId>,
+    planted: Option<Planted>,
 }
 
 /// What an engine is made with, beside its configuration.
@@ -112,6 +114,9 @@ pub struct Setup {
     pub cores: usize,
     /// Draws which requests explore, and which batches are audited: the worker has the same.
     pub seed: u64,
+    /// A defence that is left out; none in a node.
+    #[doc(hidden)]
+    pub planted: Option<Planted>,
 }
 
 impl Engine {
@@ -137,10 +142,10 @@ impl Engine {
             trust: Arc::new(local.trust),
             head: local.head,
             ahead_at: None,
-            begun: local.begun,
+            begun: local.begun.filter(|_| setup.planted != Some(Planted::ForgottenRestore)),
             book,
             unproven: BTreeMap::new(),
-            streams: Streams::new(deadline),
+            streams: Streams::new(deadline, setup.planted),
             tail: Tail::new(local.head),
             restore: None,
             announcements: Announcements::default(),
@@ -157,6 +162,7 @@ impl Engine {
             survey: None,
             audit_seed: setup.seed,
             heard: BTreeSet::new(),
+            planted: setup.planted,
             config,
         }
     }
@@ -249,13 +255,19 @@ impl Engine {
     /// Acts on a fault: a proof of wrong bans, anything else pauses.
     fn punish(&mut self, peer: PeerId, what: &str, fault: &Fault, now: Instant) {
         let reason = format!("{what}: {fault}");
-        if fault.is_proof() {
+        let is_proof = match self.planted {
+            Some(Planted::RefusalBans) => fault.is_proof() || fault.is_refusal(),
+            _ => fault.is_proof(),
+        };
+        if is_proof {
             tracing::warn!(peer = %peer.short(), %reason, "banned");
             self.book.ban(peer, now + BAN, reason.clone());
             self.unproven.remove(&peer);
             self.effects.push_back(Effect::Ban { peer, reason, duration: BAN });
         } else if fault.is_busy() {
             self.book.busy(&peer, now, reason);
+        } else if self.planted == Some(Planted::EndlessPause) {
+            self.book.ban(peer, now + BAN, reason);
         } else {
             let pause = self.book.bench(&peer, now, reason.clone());
             tracing::debug!(peer = %peer.short(), %reason, pause_ms = pause.as_millis() as u64, "paused");

@@ -221,6 +221,24 @@ impl SyncServer {
     }
 }
 
+/// Answers one request from a store at once, without cache and limits: what a simulated server does.
+///
+/// # Errors
+/// As [`SyncServer::handle`], but nobody is told to come back later.
+#[doc(hidden)]
+pub fn answer(store: &Store, payload: &[u8]) -> Result<Vec<u8>, Refusal> {
+    let request: Request = codec::decode("sync request", payload, REQUEST_BYTES_MAX)
+        .map_err(|error| Refusal(error.to_string()))?;
+    match prepare(store, request).map_err(refusal)? {
+        Prepared::Done(answer) => Ok(answer),
+        Prepared::Shared(common) => {
+            let merged = common.merge_range().map(|range| merge(store, range)).transpose()?.transpose()?;
+            let part = common.make(store, merged.as_deref()).map_err(refusal)?;
+            common.answer(store, &part).map_err(refusal)
+        }
+    }
+}
+
 fn refusal(error: Unserved) -> Refusal {
     error.into_refusal()
 }

@@ -12,7 +12,7 @@ use super::{
     prepare::{Kind, OpenedBatch, Prepared},
     replay::{ExecutedBatch, ExecutedRange},
 };
-use crate::{SyncError, verify};
+use crate::{SyncError, planted::Planted, verify};
 
 /// A range that only has to be committed.
 #[derive(Debug)]
@@ -145,7 +145,8 @@ impl Worker {
         head: &slipstream_storage::Head,
         entries: &[Entry<'_>],
     ) -> Result<usize, SyncError> {
-        let Some(waypoint) = self.waypoint else { return Ok(entries.len()) };
+        let waypoint = self.waypoint.filter(|_| self.planted != Some(Planted::NoWaypoint));
+        let Some(waypoint) = waypoint else { return Ok(entries.len()) };
         let at = |entry: &Entry<'_>| entry.commit.header.number == waypoint.number;
         let Some(place) = entries.iter().position(at) else { return Ok(entries.len()) };
         let mut accumulator = head.accumulator.clone();

@@ -30,6 +30,7 @@ use crate::{
     SyncConfig, SyncError,
     engine::{Done, Job},
     error::Fault,
+    planted::Planted,
     protocol::{ANSWER_BYTES_MAX, Announcement, Range, RangeRequest},
     trust::Trust,
     verify::{self, VerifiedRange},
@@ -50,6 +51,7 @@ pub struct Worker {
     active: Mutex<Option<restore::Active>>,
     /// How often the progress of restores was looked at.
     looks: Mutex<u64>,
+    planted: Option<Planted>,
 }
 
 impl Worker {
@@ -79,14 +81,21 @@ impl Worker {
             layers: layers::Layers::default(),
             active: Mutex::new(None),
             looks: Mutex::new(0),
+            planted: None,
         })
+    }
+
+    /// Leaves a defence out.
+    #[doc(hidden)]
+    pub fn with_planted(self, planted: Option<Planted>) -> Worker {
+        Worker { planted, ..self }
     }
 
     /// Runs a job. It blocks: for the disk, and for as long as the work takes.
     pub fn run(&self, job: Job) -> Done {
         match job {
             Job::CheckRange { answer, request, due, trust } => {
-                Done::Range(check_range(&answer, &request, due, &trust))
+                Done::Range(self.check_range(&answer, &request, due, &trust))
             }
             Job::CheckAnnounced { announcement, trust } => {
                 Done::Announced(self.check_announced(*announcement, &trust))
@@ -98,6 +107,17 @@ impl Worker {
             Job::Audit(audit) => Done::Audited(self.audit(&audit)),
             Job::KeepEpochs(ends) => Done::Kept(self.keep_epochs(&ends)),
         }
+    }
+
+    fn check_range(
+        &self,
+        answer: &[u8],
+        request: &RangeRequest,
+        due: u64,
+        trust: &Trust,
+    ) -> Result<VerifiedRange, Fault> {
+        let range: Range = codec::decode("sync answer", answer, ANSWER_BYTES_MAX)?;
+        Ok(verify::range_but(range, request, due, trust, self.planted)?)
     }
 
     fn keep_epochs(&self, ends: &[Certificate]) -> Result<(), SyncError> {
@@ -115,16 +135,6 @@ impl Worker {
         }
         Ok(Some(verify::announced(announcement, &head, trust)?))
     }
-}
-
-fn check_range(
-    answer: &[u8],
-    request: &RangeRequest,
-    due: u64,
-    trust: &Trust,
-) -> Result<VerifiedRange, Fault> {
-    let range: Range = codec::decode("sync answer", answer, ANSWER_BYTES_MAX)?;
-    Ok(verify::range(range, request, due, trust)?)
 }
 
 /// Checks a ledger that is already past the waypoint, as far as its certificate is kept.

@@ -1,0 +1,310 @@
+//! [`Chain`]: the ledger that all worlds of a process share, and the forged one that colluders would like to be believed.
+//!
+//! Both are made by the real executor from real transactions. They begin with the same genesis; what is behind it is signed by its
+//! validators in one, by strangers in the other.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::OnceLock,
+};
+
+use alloy_consensus::{SignableTransaction, TxEip1559, TxEnvelope};
+use alloy_eips::eip2718::Encodable2718;
+use alloy_primitives::{Bytes, Signature, TxKind};
+use anyhow::{Context, Result};
+use k256::ecdsa::SigningKey;
+use rand::{Rng, SeedableRng, rngs::StdRng};
+use slipstream_executor::{BatchEnv, decode_body, execute, seal};
+use slipstream_storage::{CommitBatch, StorageConfig, Store};
+use slipstream_types::{
+    Address, BatchHeader, BatchNumber, BlobKind, Body, Certificate, ChainConfig, Delta, Epoch, Genesis,
+    LedgerInfo, SecretKey, StateKey, StateValue, U256, Validator, ValidatorSet, bounded::BoundedVec,
+    genesis::GenesisAccount, keccak256,
+};
+
+/// Batches of the ledger.
+pub(super) const BATCHES: u64 = 130;
+/// Batches of the forged one: as far as anybody would follow before he notices.
+const FORGED_BATCHES: u64 = 70;
+/// A snapshot is made every so many batches.
+pub(super) const SNAPSHOT_INTERVAL: u64 = 12;
+/// The validators change after every so many batches.
+const EPOCH_BATCHES: u64 = 25;
+/// Accounts of the genesis: enough that every range of a restore has rows.
+const ACCOUNTS: u64 = 160;
+/// A contract of its own code is created every so many batches.
+const CREATION_INTERVAL: u64 = 9;
+/// Runtime code that stores its call's second word under the first: PUSH1 32 CALLDATALOAD PUSH0 CALLDATALOAD SSTORE STOP.
+const RUNTIME: [u8; 7] = [0x60, 0x20, 0x35, 0x5f, 0x35, 0x55, 0x00];
+
+/// A batch as the world needs it.
+pub(super) struct Made {
+    pub(super) header: BatchHeader,
+    pub(super) certificate: Certificate,
+    pub(super) delta: Delta,
+    /// The bytes that announce it.
+    pub(super) announcement: Vec<u8>,
+}
+
+/// A ledger with everything that it ever had: all blobs, all snapshots.
+pub(super) struct Chain {
+    pub(super) genesis: Genesis,
+    pub(super) store: Store,
+    /// From batch 1 on.
+    made: Vec<Made>,
+    /// The rows after each batch, from batch 0 on.
+    states: Vec<State>,
+    keys: Vec<StateKey>,
+}
+
+/// State rows by key.
+pub(super) type State = BTreeMap<StateKey, StateValue>;
+
+impl Chain {
+    /// The ledger.
+    pub(super) fn canonical() -> &'static Chain {
+        static CHAIN: OnceLock<Chain> = OnceLock::new();
+        CHAIN.get_or_init(|| Maker::new(1, validators).chain(BATCHES).expect("its transactions are valid"))
+    }
+
+    /// What colluders show instead.
+    pub(super) fn forged() -> &'static Chain {
+        static CHAIN: OnceLock<Chain> = OnceLock::new();
+        CHAIN.get_or_init(|| Maker::new(2, strangers).chain(FORGED_BATCHES).expect("it is as well formed"))
+    }
+
+    /// A batch; none of genesis and behind the end.
+    pub(super) fn batch(&self, number: BatchNumber) -> Option<&Made> {
+        number.0.checked_sub(1).and_then(|index| self.made.get(index as usize))
+    }
+
+    /// A header of the ledger.
+    pub(super) fn header(&self, number: BatchNumber) -> Result<BatchHeader> {
+        self.store.header(number)?.with_context(|| format!("the ledger has no batch {number}"))
+    }
+
+    /// The last batch.
+    pub(super) fn end(&self) -> BatchNumber {
+        BatchNumber(self.made.len() as u64)
+    }
+
+    /// The rows after a batch.
+    pub(super) fn state(&self, number: BatchNumber) -> &State {
+        &self.states[number.0 as usize]
+    }
+
+    /// Every key that the ledger ever touches.
+    pub(super) fn keys(&self) -> &[StateKey] {
+        &self.keys
+    }
+}
+
+/// The rows after each of some deltas.
+fn states<'a>(deltas: impl Iterator<Item = &'a Delta>) -> Vec<State> {
+    let mut state = State::new();
+    let mut states = Vec::new();
+    for delta in deltas {
+        for entry in delta.entries() {
+            match entry.value {
+                Some(value) => state.insert(entry.key, value),
+                None => state.remove(&entry.key),
+            };
+        }
+        states.push(state.clone());
+    }
+    states
+}
+
+/// The epoch of a batch.
+pub(super) fn epoch(number: BatchNumber) -> Epoch {
+    Epoch(number.0.saturating_sub(1) / EPOCH_BATCHES)
+}
+
+/// The validators of an epoch; one of them stays for the next.
+fn validators(epoch: Epoch) -> Vec<SecretKey> {
+    (1..=2).map(|seed| SecretKey::from_seed([seed + epoch.0 as u8; 32])).collect()
+}
+
+/// Who signs the forged ledger: nobody that the genesis names.
+fn strangers(epoch: Epoch) -> Vec<SecretKey> {
+    (101..=102).map(|seed| SecretKey::from_seed([seed + epoch.0 as u8; 32])).collect()
+}
+
+fn set(epoch: Epoch, keys: &[SecretKey]) -> Result<ValidatorSet> {
+    let validator =
+        |key: &SecretKey| Validator { public_key: key.public(), fee_recipient: Address::repeat_byte(1) };
+    Ok(ValidatorSet { epoch, validators: BoundedVec::new(keys.iter().map(validator).collect())? })
+}
+
+struct Maker {
+    rng: StdRng,
+    signers: fn(Epoch) -> Vec<SecretKey>,
+    sender: SigningKey,
+    nonce: u64,
+    contracts: Vec<Address>,
+}
+
+impl Maker {
+    fn new(seed: u64, signers: fn(Epoch) -> Vec<SecretKey>) -> Maker {
+        let sender = SigningKey::from_slice(&[9; 32]).expect("a scalar below the order");
+        Maker { rng: StdRng::seed_from_u64(seed), signers, sender, nonce: 0, contracts: Vec::new() }
+    }
+
+    fn genesis(&self) -> Result<Genesis> {
+        let rich = GenesisAccount { balance: U256::from(10).pow(U256::from(20)), ..Default::default() };
+        let address = |index: u64| Address::from_word(keccak256(index.to_be_bytes()));
+        Ok(Genesis {
+            chain: ChainConfig::default(),
+            timestamp_ms: 1_700_000_000_000,
+            validators: set(Epoch(0), &validators(Epoch(0)))?.validators,
+            accounts: (0..ACCOUNTS)
+                .map(|index| (address(index), rich.clone()))
+                .chain([(self.address(), rich.clone())])
+                .collect(),
+        })
+    }
+
+    fn address(&self) -> Address {
+        Address::from_public_key(self.sender.verifying_key())
+    }
+
+    fn chain(mut self, batches: u64) -> Result<Chain> {
+        let genesis = self.genesis()?;
+        let config = StorageConfig {
+            snapshot_interval_batches: SNAPSHOT_INTERVAL,
+            snapshots_kept: usize::MAX,
+            ..StorageConfig::default()
+        };
+        let store = Store::memory(&config);
+        store.initialize(&genesis)?;
+        let made: Result<Vec<Made>> =
+            (1..=batches).map(|number| self.append(&genesis, &store, number)).collect();
+        let made = made?;
+        let first = genesis.delta()?;
+        let deltas = || std::iter::once(&first).chain(made.iter().map(|made| &made.delta));
+        let states = states(deltas());
+        let keys: BTreeSet<StateKey> =
+            deltas().flat_map(|delta| delta.entries()).map(|entry| entry.key).collect();
+        Ok(Chain { states, keys: keys.into_iter().collect(), made, genesis, store })
+    }
+
+    fn append(&mut self, genesis: &Genesis, store: &Store, number: u64) -> Result<Made> {
+        let body = self.body(genesis, number)?;
+        let head = store.head()?;
+        let transactions = decode_body(&body, genesis.chain.chain_id)?;
+        let timestamp_ms = head.header.timestamp_ms + 100;
+        let proposer = Address::repeat_byte(1);
+        let env = BatchEnv::new(&genesis.chain, &head.header, timestamp_ms, proposer);
+        let outcome = execute(&store.view()?, &env, &transactions)?;
+        let speculation = store.speculate(&outcome.delta)?;
+        let root = speculation.root();
+        let epoch = epoch(BatchNumber(number));
+        let next = Epoch(epoch.0 + 1);
+        let ends = self::epoch(BatchNumber(number + 1)) == next;
+        let sealed = seal(&head.header, epoch, timestamp_ms, proposer, &body, &outcome, root)?;
+        let mut accumulator = head.accumulator.clone();
+        accumulator.append(sealed.header.digest());
+        let info = LedgerInfo {
+            epoch,
+            number: sealed.header.number,
+            accumulator_root: accumulator.root(),
+            state_root: root,
+            timestamp_ms,
+            next_validators: ends.then(|| set(next, &(self.signers)(next))).transpose()?,
+        };
+        let signers = (self.signers)(epoch);
+        let signatures = (0..).zip(&signers).map(|(index, key)| (index, info.sign(key))).collect();
+        let certificate = Certificate { info, signatures: BoundedVec::new(signatures)? };
+        let hashes: Vec<_> = transactions.iter().map(|transaction| transaction.hash).collect();
+        let commit = CommitBatch {
+            header: &sealed.header,
+            delta: &outcome.delta,
+            body: Some(&sealed.body),
+            receipts: Some(&sealed.receipts),
+            delta_blob: Some(&sealed.delta),
+            hints: sealed.hints.as_ref(),
+            transaction_hashes: &hashes,
+            certificate: Some(&certificate),
+        };
+        store.commit(commit, Some(speculation))?;
+        let number = sealed.header.number;
+        let body = store.blob(BlobKind::Body, number)?.context("it was just stored")?;
+        let hints = store.blob(BlobKind::Hints, number)?;
+        let announcement =
+            slipstream_sync::announcement(sealed.header.clone(), certificate.clone(), body, hints)?;
+        Ok(Made { header: sealed.header, certificate, delta: outcome.delta, announcement })
+    }
+
+    /// One to five transactions: transfers, calls that change and delete slots, now and then a contract.
+    fn body(&mut self, genesis: &Genesis, number: u64) -> Result<Body> {
+        let chain_id = genesis.chain.chain_id;
+        let mut raw = Vec::new();
+        if number % CREATION_INTERVAL == 1 {
+            self.contracts.push(self.address().create(self.nonce));
+            raw.push(self.sign(chain_id, TxKind::Create, 0, init_code(number as u8)));
+        }
+        let count = 1 + number % 3;
+        for _ in 0..count {
+            let contract = self.contracts[self.rng.random_range(0..self.contracts.len())];
+            if raw.is_empty() || self.rng.random_ratio(1, 3) {
+                let slot = U256::from(self.rng.random_range(0..12));
+                let value = U256::from(self.rng.random_range(0..4));
+                let input = [slot.to_be_bytes::<32>(), value.to_be_bytes::<32>()].concat();
+                raw.push(self.sign(chain_id, TxKind::Call(contract), 0, input.into()));
+            } else {
+                let to = Address::from_word(keccak256(self.rng.random_range(0..2 * ACCOUNTS).to_be_bytes()));
+                let value = self.rng.random_range(1..1_000);
+                raw.push(self.sign(chain_id, TxKind::Call(to), value, Bytes::new()));
+            }
+        }
+        Ok(Body::new(raw)?)
+    }
+
+    fn sign(&mut self, chain_id: u64, to: TxKind, value: u64, input: Bytes) -> Vec<u8> {
+        let tx = TxEip1559 {
+            chain_id,
+            nonce: self.nonce,
+            gas_limit: 200_000,
+            max_fee_per_gas: 1_000_000_000,
+            max_priority_fee_per_gas: 1,
+            to,
+            value: U256::from(value),
+            input,
+            access_list: Default::default(),
+        };
+        self.nonce += 1;
+        let signed = self.sender.sign_prehash_recoverable(tx.signature_hash().as_slice());
+        let signature = Signature::from(signed.expect("a digest can be signed"));
+        TxEnvelope::from(tx.into_signed(signature)).encoded_2718()
+    }
+}
+
+/// Code that returns [`RUNTIME`] and one more byte, which makes its hash its own: PUSH8 PUSH0 MSTORE PUSH1 8 PUSH1 24 RETURN.
+fn init_code(own: u8) -> Bytes {
+    let mut code = vec![0x67];
+    code.extend(RUNTIME);
+    code.push(own);
+    code.extend([0x5f, 0x52, 0x60, 0x08, 0x60, 0x18, 0xf3]);
+    code.into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Goal: the worlds of a process differ by their seeds alone; the ledger has what restores, replays and audits need.
+    #[test]
+    fn the_ledger_has_codes_deletions_and_snapshots() {
+        let chain = Chain::canonical();
+        assert_eq!(chain.end(), BatchNumber(BATCHES));
+        let snapshots = chain.store.snapshots();
+        assert_eq!(snapshots.len() as u64, BATCHES / SNAPSHOT_INTERVAL);
+        let entries = || chain.made.iter().flat_map(|made| made.delta.entries());
+        assert!(entries().any(|entry| entry.value.is_none()), "no slot is ever deleted");
+        assert!(chain.made.iter().filter(|made| !made.delta.codes().is_empty()).count() > 3);
+        assert_ne!(chain.header(BatchNumber(1)).unwrap(), Chain::forged().header(BatchNumber(1)).unwrap());
+        let state = chain.state(chain.end());
+        let rows = chain.store.view().unwrap().rows(chain.keys()).unwrap();
+        assert!(chain.keys().iter().zip(rows).all(|(key, row)| state.get(key).copied() == row));
+    }
+}

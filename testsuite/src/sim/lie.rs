@@ -1,0 +1,362 @@
+//! [`Lie`]: what liars make of honest answers.
+
+use anyhow::Result;
+use rand::{Rng, rngs::StdRng, seq::IndexedMutRandom};
+use slipstream_storage::StateChunk;
+use slipstream_sync::{
+    answer,
+    protocol::{
+        ANSWER_BYTES_MAX, Announcement, Codes, EpochEnds, Headers, Offer, Parts, Range, RangeBatch, Request,
+        SnapshotOffer, Summary,
+    },
+};
+use slipstream_types::{
+    BatchNumber, Blob, BlobKind, Delta, Digest, Hints, StateValue, U256, bounded::BoundedVec, codec,
+    tree::StateRangeProof,
+};
+
+use super::{chain::Chain, fault::Fault};
+
+/// A way to lie.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(super) enum Lie {
+    /// A head far ahead under signatures of another one.
+    ForgedHead,
+    /// Too few signatures.
+    NoQuorum,
+    /// Another genesis beside a good head.
+    ForeignChain,
+    /// Keeps everything, has every snapshot.
+    Promises,
+    /// Bits of a body flipped.
+    Body,
+    /// Bits of a delta flipped.
+    Delta,
+    /// A delta that gives somebody money.
+    Money,
+    /// Fewer batches than are due.
+    Short,
+    /// No batches.
+    Empty,
+    /// Batches from the next one on.
+    Shifted,
+    /// A part left out that was asked for.
+    Missing,
+    /// A changed header.
+    Header,
+    /// Forged batches under a good certificate.
+    Grafted,
+    /// Forged batches under the strangers' certificate.
+    Stranger,
+    /// A range's certificate without its quorum.
+    RangeNoQuorum,
+    /// No hints, or hints of nothing.
+    UselessHints,
+    /// As many hints as the protocol allows.
+    HugeHints,
+    /// An offer with another state root.
+    Offer,
+    /// An offer that differs where its certificate does not look.
+    SubtleOffer,
+    /// Changed headers before a snapshot.
+    Headers,
+    /// A row left out.
+    HiddenRow,
+    /// A row changed.
+    ChangedRow,
+    /// Other siblings.
+    Siblings,
+    /// Other code.
+    Code,
+    /// Net changes with bits flipped.
+    NetChange,
+    /// Validators that nobody appointed.
+    Epochs,
+    /// Random bytes.
+    Garbage,
+}
+
+impl Lie {
+    /// What snapshots and net changes begin with and consist of.
+    pub(super) const ABOUT_SNAPSHOTS: [Lie; 8] = [
+        Lie::Offer,
+        Lie::SubtleOffer,
+        Lie::Headers,
+        Lie::HiddenRow,
+        Lie::ChangedRow,
+        Lie::Siblings,
+        Lie::Code,
+        Lie::NetChange,
+    ];
+
+    /// Lies about the same: who is found out by one could not tell another.
+    pub(super) const GROUPS: [&[Lie]; 8] = [
+        &[Lie::ForgedHead, Lie::NoQuorum, Lie::ForeignChain, Lie::Promises, Lie::Epochs],
+        &[Lie::Epochs],
+        &[Lie::Delta, Lie::Money],
+        &[Lie::Garbage],
+        &[Lie::Header, Lie::Grafted, Lie::Stranger, Lie::RangeNoQuorum],
+        &[Lie::Body, Lie::Short, Lie::Empty, Lie::Shifted, Lie::Missing],
+        &[Lie::UselessHints, Lie::HugeHints],
+        &Lie::ABOUT_SNAPSHOTS,
+    ];
+
+    /// Whether it can be told in answer to a request.
+    pub(super) fn fits(self, request: &Request) -> bool {
+        match self {
+            Lie::ForgedHead | Lie::NoQuorum | Lie::ForeignChain | Lie::Promises => {
+                matches!(request, Request::Summary)
+            }
+            Lie::Body => matches!(request, Request::Range(range) if range.parts.has(Parts::BODY)),
+            Lie::Delta | Lie::Money => {
+                matches!(request, Request::Range(range) if range.parts.has(Parts::DELTA))
+            }
+            Lie::UselessHints | Lie::HugeHints => {
+                matches!(request, Request::Range(range) if range.parts.has(Parts::HINTS))
+            }
+            Lie::Short
+            | Lie::Empty
+            | Lie::Shifted
+            | Lie::Missing
+            | Lie::Header
+            | Lie::Grafted
+            | Lie::Stranger
+            | Lie::RangeNoQuorum => matches!(request, Request::Range(_)),
+            Lie::Offer | Lie::SubtleOffer => matches!(request, Request::Offer { .. }),
+            Lie::Headers => matches!(request, Request::Headers { .. }),
+            Lie::HiddenRow | Lie::ChangedRow => matches!(request, Request::Chunk { .. }),
+            Lie::Siblings => matches!(request, Request::RangeProof { .. }),
+            Lie::Code => matches!(request, Request::Codes { .. }),
+            Lie::NetChange => matches!(request, Request::RangeDelta(_)),
+            Lie::Epochs => matches!(request, Request::Epochs { .. }),
+            Lie::Garbage => true,
+        }
+    }
+
+    /// The kind of trouble that it is.
+    pub(super) fn fault(self) -> Fault {
+        match self {
+            Lie::ForgedHead | Lie::NoQuorum | Lie::ForeignChain => Fault::FalseSummary,
+            Lie::Promises => Fault::BrokenPromise,
+            Lie::Body | Lie::Short | Lie::Empty | Lie::Shifted | Lie::Missing => Fault::FalseRange,
+            Lie::Delta | Lie::Money => Fault::FalseDelta,
+            Lie::Header | Lie::Grafted | Lie::Stranger | Lie::RangeNoQuorum => Fault::FalseProof,
+            Lie::UselessHints | Lie::HugeHints => Fault::BadHints,
+            Lie::Offer | Lie::SubtleOffer | Lie::Headers => Fault::FalseOffer,
+            Lie::HiddenRow | Lie::ChangedRow => Fault::FalseChunk,
+            Lie::Siblings => Fault::FalseSiblings,
+            Lie::Code => Fault::FalseCode,
+            Lie::NetChange => Fault::FalseNetChange,
+            Lie::Epochs => Fault::FalseEpochs,
+            Lie::Garbage => Fault::Garbage,
+        }
+    }
+
+    /// Whether whoever checks the answer must see it. The others cost time at most: promises and hints are advice; an answer that
+    /// is short of what its maker has may be all that it had shown; an offer and siblings are judged by what comes after them.
+    pub(super) fn is_provable(self) -> bool {
+        !matches!(
+            self,
+            Lie::Promises
+                | Lie::Short
+                | Lie::UselessHints
+                | Lie::HugeHints
+                | Lie::SubtleOffer
+                | Lie::Siblings
+        )
+    }
+
+    /// What it makes of an honest answer; none if there is nothing to lie about.
+    pub(super) fn tell(
+        self,
+        request: &Request,
+        honest: &[u8],
+        head: BatchNumber,
+        rng: &mut StdRng,
+    ) -> Result<Option<Vec<u8>>> {
+        match (self, request) {
+            (Lie::Garbage, _) => {
+                let len = rng.random_range(0..300);
+                Ok(Some((0..len).map(|_| rng.random()).collect()))
+            }
+            (_, Request::Summary) => self.summary(honest, head).map(Some),
+            (Lie::Shifted, Request::Range(range)) => {
+                let later = slipstream_sync::protocol::RangeRequest { first: range.first.next(), ..*range };
+                Ok(other_answer(&Chain::canonical().store, &Request::Range(later)))
+            }
+            (Lie::Stranger, Request::Range(_)) => Ok(other_answer(&Chain::forged().store, request)),
+            (_, Request::Range(_)) => self.range(request, honest, rng),
+            (_, Request::Offer { .. }) => {
+                let mut offer: Offer = codec::decode("offer", honest, ANSWER_BYTES_MAX)?;
+                match self {
+                    Lie::Offer => offer.header.state_root.0[0] ^= 1,
+                    _ => offer.header.gas_used += 1,
+                }
+                Ok(Some(codec::encode("offer", &offer)?))
+            }
+            (_, Request::Headers { .. }) => {
+                let mut answer: Headers = codec::decode("headers", honest, ANSWER_BYTES_MAX)?;
+                let mut headers = answer.headers.to_vec();
+                if let Some(header) = headers.choose_mut(rng) {
+                    header.gas_used += 1;
+                }
+                answer.headers = BoundedVec::new(headers)?;
+                Ok(Some(codec::encode("headers", &answer)?))
+            }
+            (_, Request::Chunk { .. }) => self.chunk(honest, rng),
+            (_, Request::RangeProof { .. }) => {
+                let mut proof: StateRangeProof = codec::decode("proof", honest, ANSWER_BYTES_MAX)?;
+                std::mem::swap(&mut proof.left, &mut proof.right);
+                Ok(Some(codec::encode("proof", &proof)?))
+            }
+            (_, Request::Codes { .. }) => {
+                let mut answer: Codes = codec::decode("codes", honest, ANSWER_BYTES_MAX)?;
+                let mut codes = answer.codes.to_vec();
+                codes.rotate_left(1);
+                if codes.len() < 2 {
+                    codes = vec![slipstream_types::delta::Code::new(vec![1, 2, 3])?];
+                }
+                answer.codes = BoundedVec::new(codes)?;
+                Ok(Some(codec::encode("codes", &answer)?))
+            }
+            (_, Request::RangeDelta(_)) => Ok(Some(flip(Blob::from_bytes(honest.to_vec())?).into_bytes())),
+            (_, Request::Epochs { .. }) => {
+                let mut ends: EpochEnds = codec::decode("epoch ends", honest, ANSWER_BYTES_MAX)?;
+                let mut certificates = ends.certificates.to_vec();
+                if let Some(end) = certificates.last_mut() {
+                    let strangers = Chain::forged().store.epoch_ends(end.info.epoch, 1)?;
+                    end.info.next_validators =
+                        strangers.into_iter().next().and_then(|end| end.info.next_validators);
+                }
+                ends.certificates = BoundedVec::new(certificates)?;
+                Ok(Some(codec::encode("epoch ends", &ends)?))
+            }
+            (_, Request::Origin { .. }) => Ok(None),
+        }
+    }
+
+    fn summary(self, honest: &[u8], head: BatchNumber) -> Result<Vec<u8>> {
+        let mut summary: Summary = codec::decode("summary", honest, ANSWER_BYTES_MAX)?;
+        match (self, &mut summary.head) {
+            (Lie::ForgedHead, Some(certificate)) => certificate.info.number.0 += 1_000,
+            (Lie::NoQuorum, Some(certificate)) => {
+                certificate.signatures = BoundedVec::new(certificate.signatures[..1].to_vec())?;
+            }
+            (Lie::ForeignChain, _) => summary.genesis = Digest([7; 32]),
+            _ => {
+                summary.bodies_from = Some(BatchNumber(0));
+                summary.receipts_from = Some(BatchNumber(0));
+                summary.deltas_from = Some(BatchNumber(0));
+                let like = summary.snapshots.first().copied();
+                let offer = |number| Some(SnapshotOffer { number: BatchNumber(number), ..like? });
+                let invented = (head.0.saturating_sub(3)..=head.0).rev().filter_map(offer);
+                summary.snapshots = BoundedVec::new(invented.collect())?;
+            }
+        }
+        Ok(codec::encode("summary", &summary)?)
+    }
+
+    fn range(self, request: &Request, honest: &[u8], rng: &mut StdRng) -> Result<Option<Vec<u8>>> {
+        let mut range: Range = codec::decode("range", honest, ANSWER_BYTES_MAX)?;
+        let mut batches = range.batches.to_vec();
+        let at = rng.random_range(0..batches.len());
+        match self {
+            Lie::Body => batches[at].body = batches[at].body.take().map(flip),
+            Lie::Delta => batches[at].delta = batches[at].delta.take().map(flip),
+            Lie::Money => give_money(&mut batches[at])?,
+            Lie::Short => batches.truncate(batches.len() / 2 + 1),
+            Lie::Empty => batches.clear(),
+            Lie::Missing => (batches[at].body, batches[at].delta) = (None, None),
+            Lie::Header => batches[at].header.gas_used += 1,
+            Lie::RangeNoQuorum => {
+                range.certificate.signatures = BoundedVec::new(range.certificate.signatures[..1].to_vec())?;
+            }
+            Lie::Grafted => {
+                let Some(forged) = other_answer(&Chain::forged().store, request) else { return Ok(None) };
+                let forged: Range = codec::decode("range", &forged, ANSWER_BYTES_MAX)?;
+                let last = forged.batches.last().map(|batch| batch.header.number);
+                // Not under a certificate of its own last batch: fields that a certificate repeats would betray it.
+                let chain = Chain::canonical();
+                let later = last.and_then(|last| chain.batch(BatchNumber(last.0 + 1)));
+                let Some(later) = later else { return Ok(None) };
+                range.certificate = later.certificate.clone();
+                batches = forged.batches.into_inner();
+            }
+            Lie::UselessHints => {
+                let hints = Blob::seal(BlobKind::Hints, &Hints::default())?;
+                let none = rng.random();
+                batches
+                    .iter_mut()
+                    .for_each(|batch| batch.hints = if none { None } else { Some(hints.clone()) });
+            }
+            Lie::HugeHints => {
+                let codes = (0..20_000u32).map(|code| Digest::tagged("hint", &code.to_le_bytes())).collect();
+                let hints = Hints { codes: BoundedVec::new(codes)?, ..Hints::default() };
+                batches[at].hints = Some(Blob::seal(BlobKind::Hints, &hints)?);
+            }
+            _ => return Ok(None),
+        }
+        range.batches = BoundedVec::new(batches)?;
+        Ok(Some(codec::encode("range", &range)?))
+    }
+
+    fn chunk(self, honest: &[u8], rng: &mut StdRng) -> Result<Option<Vec<u8>>> {
+        let mut chunk: StateChunk = Blob::from_bytes(honest.to_vec())?.open(BlobKind::StateChunk)?;
+        let mut rows = chunk.rows.to_vec();
+        if rows.is_empty() {
+            return Ok(None);
+        }
+        let at = rng.random_range(0..rows.len());
+        match (self, &mut rows[at].1) {
+            (Lie::ChangedRow, StateValue::Account(account)) => account.balance += U256::from(1),
+            (Lie::ChangedRow, StateValue::Slot(value)) => *value += U256::from(1),
+            _ => drop(rows.remove(at)),
+        }
+        chunk.rows = BoundedVec::new(rows)?;
+        Ok(Some(Blob::seal(BlobKind::StateChunk, &chunk)?.into_bytes()))
+    }
+}
+
+/// What somebody else's store answers.
+fn other_answer(store: &slipstream_storage::Store, request: &Request) -> Option<Vec<u8>> {
+    answer(store, &codec::encode("sync request", request).ok()?).ok()
+}
+
+fn flip(blob: Blob) -> Blob {
+    let mut bytes = blob.as_bytes().to_vec();
+    if let Some(byte) = bytes.last_mut() {
+        *byte ^= 0x10;
+    }
+    Blob::from_bytes(bytes).unwrap_or(blob)
+}
+
+fn give_money(batch: &mut RangeBatch) -> Result<()> {
+    let Some(blob) = &batch.delta else { return Ok(()) };
+    let delta = Delta::open(blob)?;
+    let mut entries = delta.entries().to_vec();
+    for entry in &mut entries {
+        if let Some(StateValue::Account(account)) = &mut entry.value {
+            account.balance += U256::from(1);
+        }
+    }
+    let codes = delta.codes().iter().map(|code| code.to_vec()).collect();
+    batch.delta = Some(Blob::seal(BlobKind::Delta, &Delta::new(entries, codes)?)?);
+    Ok(())
+}
+
+/// An announcement that is wrong.
+pub(super) fn announcement(number: BatchNumber, rng: &mut StdRng) -> Result<Vec<u8>> {
+    let canonical = Chain::canonical();
+    let Some(made) = canonical.batch(number) else { return Ok(vec![0; 8]) };
+    let mut announcement: Announcement = codec::decode("announcement", &made.announcement, ANSWER_BYTES_MAX)?;
+    match rng.random_range(0..4) {
+        0 => return Ok((0..rng.random_range(0..200)).map(|_| rng.random()).collect()),
+        1 => {
+            let forged = Chain::forged().batch(number).map(|made| made.announcement.clone());
+            return Ok(forged.unwrap_or_default());
+        }
+        2 => announcement.header.gas_used += 1,
+        _ => announcement.body = flip(announcement.body),
+    }
+    Ok(codec::encode("announcement", &announcement)?)
+}

@@ -1,0 +1,206 @@
+//! [`Server`]: a peer that serves the ledger, or something else.
+//!
+//! All servers of a process share one store that has everything. What a server keeps of it (its windows, its snapshots, how far it
+//! is) decides what it refuses; what it does not refuse is answered by the code that a node serves with.
+
+use anyhow::Result;
+use rand::{Rng, rngs::StdRng};
+use slipstream_network::{PeerId, Refusal};
+use slipstream_sync::{
+    answer,
+    protocol::{
+        ANSWER_BYTES_MAX, EpochEnds, Parts, REQUEST_BYTES_MAX, Request, SNAPSHOTS_MAX, SnapshotOffer, Summary,
+    },
+};
+use slipstream_types::{BatchNumber, bounded::BoundedVec, codec};
+
+use super::{
+    chain::Chain,
+    fault::{Fault, Fired},
+    lie::Lie,
+};
+
+/// How a server behaves.
+#[derive(Clone, PartialEq, Debug)]
+pub(super) enum Habit {
+    /// As it should.
+    Honest,
+    /// As it should, but connections to it come and go.
+    Flapping,
+    /// Tells these lies now and then.
+    Lying(Vec<Lie>),
+    /// Sends summaries and nothing else.
+    Stalling,
+    /// Answers just before the deadline.
+    Dripping,
+    /// Shows the forged ledger; its summaries too, or they are honest ones.
+    Colluding { summaries: bool },
+}
+
+impl Habit {
+    /// Whether no answer of it can be wrong.
+    pub(super) fn is_honest(&self) -> bool {
+        !matches!(self, Habit::Lying(_) | Habit::Colluding { .. })
+    }
+}
+
+/// What a server keeps; a window of 0 keeps all.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Keeps {
+    pub(super) bodies: u64,
+    pub(super) receipts: u64,
+    pub(super) deltas: u64,
+    pub(super) snapshots: usize,
+}
+
+impl Keeps {
+    /// Everything that any follower may need.
+    pub(super) const ALL: Keeps = Keeps { bodies: 0, receipts: 0, deltas: 0, snapshots: 3 };
+}
+
+/// One of the peers.
+#[derive(Debug)]
+pub(super) struct Server {
+    pub(super) id: PeerId,
+    pub(super) habit: Habit,
+    pub(super) keeps: Keeps,
+    /// Batches that it is behind.
+    pub(super) lag: u64,
+}
+
+/// What a server answers, and how much of it is true.
+pub(super) struct Answer {
+    pub(super) bytes: Result<Vec<u8>, Refusal>,
+    /// The asker may not find credit in it.
+    pub(super) is_lie: bool,
+}
+
+impl Server {
+    /// Its head, when the ledger is so far.
+    pub(super) fn head(&self, certified: BatchNumber) -> BatchNumber {
+        BatchNumber(certified.0.saturating_sub(self.lag).max(1))
+    }
+
+    /// Whether it serves a snapshot.
+    pub(super) fn offers(&self, certified: BatchNumber, number: BatchNumber) -> bool {
+        self.snapshots(certified).contains(&number)
+    }
+
+    fn snapshots(&self, certified: BatchNumber) -> Vec<BatchNumber> {
+        let head = self.head(certified);
+        let made = Chain::canonical().store.snapshots();
+        let numbers = made.into_iter().map(|info| info.number).filter(|number| *number <= head);
+        numbers.take(self.keeps.snapshots.min(SNAPSHOTS_MAX)).collect()
+    }
+
+    /// Answers a request, as its habit is.
+    pub(super) fn answer(
+        &self,
+        certified: BatchNumber,
+        payload: &[u8],
+        rng: &mut StdRng,
+        fired: &mut Fired,
+    ) -> Result<Answer> {
+        let request: Request = codec::decode("sync request", payload, REQUEST_BYTES_MAX)?;
+        match &self.habit {
+            Habit::Colluding { summaries } if *summaries || request != Request::Summary => {
+                fired.insert(Fault::Collusion);
+                Ok(Answer { bytes: answer(&Chain::forged().store, payload), is_lie: true })
+            }
+            Habit::Lying(lies) => {
+                let honest = match self.honest(certified, request.clone(), fired)? {
+                    Ok(honest) => honest,
+                    Err(refusal) => return Ok(Answer { bytes: Err(refusal), is_lie: false }),
+                };
+                let fitting: Vec<Lie> = lies.iter().copied().filter(|lie| lie.fits(&request)).collect();
+                if fitting.is_empty() || rng.random_ratio(1, 4) {
+                    return Ok(Answer { bytes: Ok(honest), is_lie: false });
+                }
+                let lie = fitting[rng.random_range(0..fitting.len())];
+                let told = lie.tell(&request, &honest, self.head(certified), rng)?;
+                let told = told.filter(|told| *told != honest);
+                fired.extend(told.as_ref().map(|_| lie.fault()));
+                let is_lie = told.is_some() && lie.is_provable();
+                Ok(Answer { bytes: Ok(told.unwrap_or(honest)), is_lie })
+            }
+            _ => Ok(Answer { bytes: self.honest(certified, request, fired)?, is_lie: false }),
+        }
+    }
+
+    fn honest(
+        &self,
+        certified: BatchNumber,
+        request: Request,
+        fired: &mut Fired,
+    ) -> Result<Result<Vec<u8>, Refusal>> {
+        let head = self.head(certified);
+        let chain = Chain::canonical();
+        let kept = match &request {
+            Request::Summary => true,
+            Request::Range(range) => range.first <= head && self.keeps_parts(head, range.first, range.parts),
+            Request::Headers { last, .. } => *last <= head,
+            Request::Offer { number }
+            | Request::Chunk { number, .. }
+            | Request::Codes { number, .. }
+            | Request::RangeProof { number, .. } => self.offers(certified, *number),
+            Request::RangeDelta(delta) => {
+                let keeps = delta.from.next() >= lowest(head, self.keeps.deltas);
+                self.offers(certified, delta.to) && keeps
+            }
+            Request::Epochs { .. } | Request::Origin { .. } => true,
+        };
+        if !kept {
+            fired.insert(Fault::Pruning);
+            return Ok(Err(Refusal("this is not kept here".into())));
+        }
+        let request = match request {
+            Request::Range(mut range) => {
+                let due = u32::try_from(head.0 - range.first.0 + 1).unwrap_or(u32::MAX);
+                range.batches_max = range.batches_max.min(due);
+                Request::Range(range)
+            }
+            request => request,
+        };
+        let answered = answer(&chain.store, &codec::encode("sync request", &request)?);
+        match (&request, answered) {
+            (Request::Summary, Ok(full)) => {
+                let mut summary: Summary = codec::decode("summary", &full, ANSWER_BYTES_MAX)?;
+                summary.head = chain.batch(head).map(|made| made.certificate.clone());
+                summary.bodies_from = Some(lowest(head, self.keeps.bodies));
+                summary.receipts_from = Some(lowest(head, self.keeps.receipts));
+                summary.deltas_from = Some(lowest(head, self.keeps.deltas));
+                let made = chain.store.snapshots();
+                let served = |number| made.iter().find(|info| info.number == number);
+                let numbers = self.snapshots(certified);
+                let offers = numbers.iter().filter_map(|number| served(*number));
+                let offers = offers.map(|info| SnapshotOffer::new(info.number, info.rows)).collect();
+                summary.snapshots = BoundedVec::new(offers)?;
+                Ok(Ok(codec::encode("summary", &summary)?))
+            }
+            (Request::Epochs { .. }, Ok(all)) => {
+                let ends: EpochEnds = codec::decode("epoch ends", &all, ANSWER_BYTES_MAX)?;
+                let known = ends.certificates.iter().filter(|end| end.info.number <= head).cloned();
+                let certificates = BoundedVec::new(known.collect())?;
+                Ok(Ok(codec::encode("epoch ends", &EpochEnds { certificates })?))
+            }
+            (_, answered) => Ok(answered),
+        }
+    }
+
+    fn keeps_parts(&self, head: BatchNumber, first: BatchNumber, parts: Parts) -> bool {
+        let windows = [
+            (Parts::BODY, self.keeps.bodies),
+            (Parts::RECEIPTS, self.keeps.receipts),
+            (Parts::DELTA, self.keeps.deltas),
+        ];
+        windows.into_iter().all(|(part, window)| !parts.has(part) || first >= lowest(head, window))
+    }
+}
+
+/// The first batch of a window that ends with a head.
+fn lowest(head: BatchNumber, window: u64) -> BatchNumber {
+    match window {
+        0 => BatchNumber(0),
+        window => BatchNumber((head.0 + 1).saturating_sub(window)),
+    }
+}
