@@ -109,10 +109,18 @@ impl Engine {
         let ends = ends.certificates.into_inner();
         let known = self.trust.epoch();
         let mut trust = (*self.trust).clone();
-        let learned = trust.learn(&ends);
+        // What stands before a lie is true and kept; the lie is not.
+        let (mut proved, mut learned) = (Vec::new(), Ok(()));
+        for end in ends {
+            learned = trust.learn(std::slice::from_ref(&end));
+            if learned.is_err() {
+                break;
+            }
+            proved.push(end);
+        }
         if trust.epoch() > known {
             self.trust = Arc::new(trust);
-            self.run(Task::Keep, Job::KeepEpochs(ends));
+            self.run(Task::Keep, Job::KeepEpochs(proved));
         }
         learned.map_err(Fault::from)?;
         let Some(summary) = self.unproven.remove(&peer) else { return Ok(()) };
