@@ -299,7 +299,8 @@ impl Tail {
     }
 
     fn prepare(&mut self, head: BatchNumber) -> Option<Work> {
-        let prepared = self.pieces.values().filter(|piece| matches!(piece.state, State::Prepared(_))).count();
+        // What is prepared behind a piece does not count: it waits for that piece, which may have to be prepared again.
+        let mut prepared = 0;
         let mut only_replayed = true;
         for (first, piece) in &mut self.pieces {
             // A replay stands on what is committed and on what was executed here: not on a delta that is under way.
@@ -315,7 +316,10 @@ impl Tail {
                     return Some((*first, Job::Prepare { range, mode, from }));
                 }
                 State::Asked if piece.mode == RangeMode::Replay => return None,
-                _ => only_replayed &= piece.mode == RangeMode::Replay,
+                state => {
+                    prepared += usize::from(matches!(state, State::Prepared(_)));
+                    only_replayed &= piece.mode == RangeMode::Replay;
+                }
             }
         }
         None
