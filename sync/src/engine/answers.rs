@@ -261,6 +261,9 @@ impl Engine {
         self.streams.links.delivered(&flight.peer, now, arrived, &flight.sent, bytes);
         self.stages.worked(super::Stage::Fetch, now, took, bytes as u64);
         self.counters.bytes_received += bytes as u64;
+        if let Some(restore) = &mut self.restore {
+            restore.moved(now);
+        }
     }
 }
 

@@ -42,6 +42,8 @@ pub(super) struct Bootstrap {
     is_adding_codes: bool,
     progress: Option<Progress>,
     began: Instant,
+    /// When the last answer for it passed its checks.
+    moved_at: Instant,
     /// Share that was done when it began: a resumed one did not get it at this rate.
     share_before: Option<f64>,
     /// Bytes of everything, as far as is known, and bytes that came.
@@ -81,6 +83,7 @@ impl Bootstrap {
             is_adding_codes: false,
             progress: None,
             began: now,
+            moved_at: now,
             share_before: None,
             bytes_total: bytes,
             bytes: 0,
@@ -319,6 +322,16 @@ impl Bootstrap {
             rows_kept: progress.kept.0,
             bytes_kept: progress.kept.1,
         })
+    }
+
+    /// Notes an answer that passed its checks.
+    pub(super) fn moved(&mut self, now: Instant) {
+        self.moved_at = now;
+    }
+
+    /// How long no answer passed its checks.
+    pub(super) fn idle(&self, now: Instant) -> Duration {
+        now.saturating_duration_since(self.moved_at)
     }
 
     /// How long it has been under way.

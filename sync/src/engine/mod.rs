@@ -80,6 +80,8 @@ pub struct Engine {
     streams: Streams,
     tail: Tail,
     restore: Option<Bootstrap>,
+    /// Snapshots that nobody sent although somebody has them by his own word; they are left alone until then.
+    given_up: BTreeMap<BatchNumber, Instant>,
     announcements: Announcements,
     sizes: Option<Sizes>,
     stages: Stages,
@@ -148,6 +150,7 @@ impl Engine {
             streams: Streams::new(deadline, setup.planted),
             tail: Tail::new(local.head),
             restore: None,
+            given_up: BTreeMap::new(),
             announcements: Announcements::default(),
             sizes: None,
             stages: Stages::new(now),

@@ -1,5 +1,7 @@
 //! A turn of the engine: whatever happened, this is what follows from it.
 
+use std::time::Duration;
+
 use slipstream_types::{BatchNumber, Certificate};
 use tokio::time::Instant;
 
@@ -27,12 +29,17 @@ const PIECE_BYTES_MIN: f64 = 128e3;
 /// Headers that the first plan looks at.
 const SURVEY_HEADERS: u64 = 64;
 /// The first plan waits so long for them.
-const SURVEY_PATIENCE: std::time::Duration = std::time::Duration::from_secs(2);
+const SURVEY_PATIENCE: Duration = Duration::from_secs(2);
+/// A restore stands still when nothing came for as long as so many requests may take.
+const STANDSTILL_DEADLINES: u32 = 3;
+/// A snapshot that nobody sent is left alone for so long.
+const GIVEN_UP: Duration = Duration::from_secs(60);
 
 impl Engine {
     pub(super) fn turn(&mut self, now: Instant) {
         self.ask_summaries(now);
         self.look_ahead(now);
+        self.given_up.retain(|_, until| *until > now);
         let candidates = self.candidates(now);
         self.direct(&candidates, now);
         self.mark_active(now);
@@ -71,6 +78,7 @@ impl Engine {
             if let Some(rate) = self.streams.links.rate(&candidate.peer) {
                 candidate.bytes_per_second = rate;
             }
+            candidate.snapshots.retain(|offered| !self.given_up.contains_key(&offered.number));
         }
         candidates
     }
@@ -84,6 +92,11 @@ impl Engine {
             };
             if !is_served {
                 tracing::info!(batch = %number, "no connected peer serves the snapshot any more");
+                return self.abandon();
+            }
+            if self.stands_still(number, candidates, now) {
+                tracing::info!(batch = %number, "nobody sends the snapshot; another way is tried");
+                self.given_up.insert(number, now + GIVEN_UP);
                 return self.abandon();
             }
             let job = self.restore.as_mut().and_then(|restore| restore.advance(&mut self.streams));
@@ -107,6 +120,20 @@ impl Engine {
         self.remode(candidates);
         self.note(&plan, holds);
         self.plan = Some(plan);
+    }
+
+    /// Whether a restore gets nothing any more, although there is another way: its peers may claim what they do not have.
+    fn stands_still(&self, number: BatchNumber, candidates: &[Candidate], now: Instant) -> bool {
+        let patience = Duration::from_millis(self.config.request_deadline_ms.get()) * STANDSTILL_DEADLINES;
+        let is_idle = self.restore.as_ref().is_some_and(|restore| restore.idle(now) > patience);
+        let next = self.head.next();
+        let is_other = |peer: &Candidate| {
+            let mut snapshots = peer.snapshots.iter().map(|offered| offered.number);
+            snapshots.any(|other| other != number && other >= next)
+                || [RangeMode::Replay, RangeMode::Delta].iter().any(|mode| peer.serves(*mode, next))
+        };
+        let works = || self.jobs.values().any(|task| matches!(task, Task::Restore { .. }));
+        is_idle && !works() && candidates.iter().any(is_other)
     }
 
     fn decide(&self, head: BatchNumber, candidates: &[Candidate]) -> Plan {
