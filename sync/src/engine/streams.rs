@@ -143,6 +143,13 @@ impl Streams {
         self.wanted.get(key).is_some_and(|wanted| wanted.flights.is_empty())
     }
 
+    /// Ranges that nobody is asked for at the moment.
+    pub(super) fn waiting_ranges(&self) -> usize {
+        let is_range =
+            |(key, wanted): &(&Key, &Wanted)| matches!(key, Key::Range(_)) && wanted.flights.is_empty();
+        self.wanted.iter().filter(is_range).count()
+    }
+
     /// Keys of what is wanted.
     pub(super) fn keys(&self) -> impl Iterator<Item = &Key> {
         self.wanted.keys()
@@ -211,7 +218,7 @@ impl Streams {
     }
 
     /// Asks for what nobody is asked for, and asks somebody else where an answer is late. `checking` names what came and is being
-    /// checked.
+    /// checked. Returns whether anybody was asked.
     pub(super) fn assign(
         &mut self,
         now: Instant,
@@ -219,7 +226,8 @@ impl Streams {
         book: &mut PeerBook,
         checking: impl Fn(&Key) -> bool,
         effects: &mut Vec<Effect>,
-    ) {
+    ) -> bool {
+        let before = self.next;
         let keys: Vec<Key> = self.wanted.keys().copied().collect();
         for key in keys {
             if checking(&key) {
@@ -253,6 +261,7 @@ impl Streams {
             self.hedges += u64::from(hedges);
             self.send(key, &peer, now, book, effects);
         }
+        self.next > before
     }
 
     /// The peer whose answer would be here first, but now and then one that is not known.

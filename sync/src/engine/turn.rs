@@ -26,6 +26,8 @@ const PATIENCE_BATCHES: u64 = 2;
 const PIECE_SECONDS: f64 = 0.25;
 /// Compressed bytes of a range, at least.
 const PIECE_BYTES_MIN: f64 = 128e3;
+/// Ranges that wait for a peer with time: more would have the length of now when their turn comes.
+const WAITING_RANGES: usize = 4;
 /// Headers that the first plan looks at.
 const SURVEY_HEADERS: u64 = 64;
 /// The first plan waits so long for them.
@@ -42,18 +44,26 @@ impl Engine {
         self.given_up.retain(|_, until| *until > now);
         let candidates = self.candidates(now);
         self.direct(&candidates, now);
+        while self.assign(&candidates, now) && self.restore.is_none() {
+            // More ranges, as what is wanted is asked for: each is as long as its peers are fast by then.
+            self.direct(&candidates, now);
+        }
         self.mark_active(now);
         self.start_checks();
         self.start_announced(now);
         self.start_work();
         self.start_audit();
+    }
+
+    /// Asks peers for what is wanted. False if there is nobody to ask, or nothing more to ask for.
+    fn assign(&mut self, candidates: &[Candidate], now: Instant) -> bool {
         self.emit(|engine, effects| {
             let (checking, restore) = (&engine.checking, &engine.restore);
             let is_checking = |key: &Key| {
                 checking.has(key) || restore.as_ref().is_some_and(|restore| restore.is_checking(key))
             };
-            engine.streams.assign(now, &candidates, &mut engine.book, is_checking, effects);
-        });
+            engine.streams.assign(now, candidates, &mut engine.book, is_checking, effects)
+        })
     }
 
     fn ask_summaries(&mut self, now: Instant) {
@@ -222,7 +232,7 @@ impl Engine {
     fn fill(&mut self, mode: RangeMode, candidates: &[Candidate]) {
         let budget = u64::from(self.config.buffer_mib.get()) << 20;
         self.mode = Some(mode);
-        while self.tail.has_room(budget) {
+        while self.tail.has_room(budget) && self.streams.waiting_ranges() < WAITING_RANGES {
             let first = self.tail.next();
             let serving = candidates.iter().filter(|peer| peer.serves(mode, first));
             let Some(target) = serving.map(|peer| peer.head).max() else { return };
