@@ -27,7 +27,7 @@ pub(super) const BATCHES: u64 = 130;
 /// Batches of the forged one: as far as anybody would follow before he notices.
 const FORGED_BATCHES: u64 = 70;
 /// A snapshot is made every so many batches.
-pub(super) const SNAPSHOT_INTERVAL: u64 = 12;
+pub(super) const SNAPSHOT_INTERVAL: u64 = 8;
 /// The validators change after every so many batches.
 const EPOCH_BATCHES: u64 = 25;
 /// Accounts of the genesis: enough that every range of a restore has rows.

@@ -34,10 +34,8 @@ pub enum Fault {
     BadHints,
     /// The beginning of a snapshot was wrong.
     FalseOffer,
-    /// Rows of a snapshot were changed or hidden.
+    /// Rows of a snapshot were changed or hidden, or the siblings of a range were wrong.
     FalseChunk,
-    /// Siblings of a range were wrong.
-    FalseSiblings,
     /// Code was not what was asked for.
     FalseCode,
     /// Net changes were wrong.
@@ -70,7 +68,7 @@ pub enum Fault {
 
 impl Fault {
     /// Every kind.
-    pub const ALL: [Fault; 29] = [
+    pub const ALL: [Fault; 28] = [
         Fault::Loss,
         Fault::Reordering,
         Fault::Partition,
@@ -85,7 +83,6 @@ impl Fault {
         Fault::BadHints,
         Fault::FalseOffer,
         Fault::FalseChunk,
-        Fault::FalseSiblings,
         Fault::FalseCode,
         Fault::FalseNetChange,
         Fault::FalseEpochs,

@@ -89,15 +89,19 @@ impl Lie {
         Lie::NetChange,
     ];
 
-    /// Lies about the same: who is found out by one could not tell another.
-    pub(super) const GROUPS: [&[Lie]; 8] = [
+    /// Lies about the same: who is found out by one could not tell another. What is asked for seldom stands here more than once.
+    pub(super) const GROUPS: [&[Lie]; 12] = [
         &[Lie::ForgedHead, Lie::NoQuorum, Lie::ForeignChain, Lie::Promises, Lie::Epochs],
         &[Lie::Epochs],
         &[Lie::Delta, Lie::Money],
+        &[Lie::Delta, Lie::Money],
+        &[Lie::Money],
         &[Lie::Garbage],
         &[Lie::Header, Lie::Grafted, Lie::Stranger, Lie::RangeNoQuorum],
         &[Lie::Body, Lie::Short, Lie::Empty, Lie::Shifted, Lie::Missing],
         &[Lie::UselessHints, Lie::HugeHints],
+        &[Lie::UselessHints],
+        &[Lie::HugeHints],
         &Lie::ABOUT_SNAPSHOTS,
     ];
 
@@ -143,8 +147,7 @@ impl Lie {
             Lie::Header | Lie::Grafted | Lie::Stranger | Lie::RangeNoQuorum => Fault::FalseProof,
             Lie::UselessHints | Lie::HugeHints => Fault::BadHints,
             Lie::Offer | Lie::SubtleOffer | Lie::Headers => Fault::FalseOffer,
-            Lie::HiddenRow | Lie::ChangedRow => Fault::FalseChunk,
-            Lie::Siblings => Fault::FalseSiblings,
+            Lie::HiddenRow | Lie::ChangedRow | Lie::Siblings => Fault::FalseChunk,
             Lie::Code => Fault::FalseCode,
             Lie::NetChange => Fault::FalseNetChange,
             Lie::Epochs => Fault::FalseEpochs,

@@ -207,7 +207,7 @@ fn servers(troubles: &Troubles, rng: &mut StdRng) -> Vec<Server> {
     }
     if troubles.snapshots {
         // One lie each: who is found out has no chance to tell another. Code and siblings are asked for seldom.
-        for lie in [Lie::Code, Lie::Siblings, Lie::NetChange] {
+        for lie in [Lie::Code, Lie::Siblings, Lie::NetChange, Lie::HiddenRow, Lie::ChangedRow] {
             more(Habit::Lying(vec![lie]), rng.random_range(1..3), rng);
         }
         let lies: Vec<Lie> = Lie::ABOUT_SNAPSHOTS.choose_multiple(rng, 2).copied().collect();
@@ -297,7 +297,7 @@ fn node(index: u8, troubles: &Troubles, certified: u64, quiet_at: Moment, rng: &
         waypoint,
         is_misled,
         // A slow restore is one whose snapshot is gone before its end.
-        slowness: if troubles.snapshots { [4.0, 20.0, 60.0] } else { [1.0, 4.0, 20.0] }
+        slowness: if troubles.snapshots { [4.0, 60.0, 200.0] } else { [1.0, 4.0, 20.0] }
             [rng.random_range(0..3)],
         crashes,
         points,
