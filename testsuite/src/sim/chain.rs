@@ -83,11 +83,6 @@ impl Chain {
         self.store.header(number)?.with_context(|| format!("the ledger has no batch {number}"))
     }
 
-    /// The last batch.
-    pub(super) fn end(&self) -> BatchNumber {
-        BatchNumber(self.made.len() as u64)
-    }
-
     /// The rows after a batch.
     pub(super) fn state(&self, number: BatchNumber) -> &State {
         &self.states[number.0 as usize]
@@ -296,14 +291,13 @@ mod tests {
     #[test]
     fn the_ledger_has_codes_deletions_and_snapshots() {
         let chain = Chain::canonical();
-        assert_eq!(chain.end(), BatchNumber(BATCHES));
         let snapshots = chain.store.snapshots();
         assert_eq!(snapshots.len() as u64, BATCHES / SNAPSHOT_INTERVAL);
         let entries = || chain.made.iter().flat_map(|made| made.delta.entries());
         assert!(entries().any(|entry| entry.value.is_none()), "no slot is ever deleted");
         assert!(chain.made.iter().filter(|made| !made.delta.codes().is_empty()).count() > 3);
         assert_ne!(chain.header(BatchNumber(1)).unwrap(), Chain::forged().header(BatchNumber(1)).unwrap());
-        let state = chain.state(chain.end());
+        let state = chain.state(BatchNumber(BATCHES));
         let rows = chain.store.view().unwrap().rows(chain.keys()).unwrap();
         assert!(chain.keys().iter().zip(rows).all(|(key, row)| state.get(key).copied() == row));
     }

@@ -148,7 +148,8 @@ pub fn run(options: &SimOptions, progress: Progress) -> Result<SimReport> {
     let seeds = options.seeds.0.clone();
     let began = Instant::now();
     // Before the threads, of which each would wait for the other.
-    (Chain::canonical(), Chain::forged());
+    Chain::canonical();
+    Chain::forged();
     let task = Mutex::new((0, progress.task("simulation", seeds.end - seeds.start)));
     let next = AtomicU64::new(seeds.start);
     let results = Mutex::new(Vec::new());
