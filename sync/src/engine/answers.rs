@@ -120,7 +120,8 @@ impl Engine {
         }
         if trust.epoch() > known {
             self.trust = Arc::new(trust);
-            self.run(Task::Keep, Job::KeepEpochs(proved));
+            self.epoch_ends.append(&mut proved);
+            self.keep_epochs();
         }
         learned.map_err(Fault::from)?;
         let Some(summary) = self.unproven.remove(&peer) else { return Ok(()) };
@@ -136,6 +137,14 @@ impl Engine {
         }
         self.book.summarize(peer, now, summary);
         Ok(())
+    }
+
+    /// Has the epoch ends that were proved kept, in their order: one is refused before the one that it follows is there.
+    pub(super) fn keep_epochs(&mut self) {
+        if !self.epoch_ends.is_empty() && !self.jobs.values().any(|task| matches!(task, Task::Keep)) {
+            let ends = std::mem::take(&mut self.epoch_ends);
+            self.run(Task::Keep, Job::KeepEpochs(ends));
+        }
     }
 
     fn take(&mut self, key: Key, flight: &Flight, answer: Vec<u8>, now: Instant) -> Result<(), Fault> {

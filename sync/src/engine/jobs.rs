@@ -104,7 +104,10 @@ impl Engine {
                     self.counters.alarm = Some(alarm.to_string());
                 }
             }
-            (Task::Keep, Done::Kept(kept)) => kept?,
+            (Task::Keep, Done::Kept(kept)) => {
+                kept?;
+                self.keep_epochs();
+            }
             (task, _) => {
                 return Err(SyncError::Worker(format!("a job ended with another's result: {task:?}")));
             }

@@ -80,6 +80,8 @@ pub struct Engine {
     streams: Streams,
     tail: Tail,
     restore: Option<Bootstrap>,
+    /// Proved, and to be kept when those before them are.
+    epoch_ends: Vec<Certificate>,
     /// Snapshots that nobody sent although somebody has them by his own word; they are left alone until then.
     given_up: BTreeMap<BatchNumber, Instant>,
     announcements: Announcements,
@@ -150,6 +152,7 @@ impl Engine {
             streams: Streams::new(deadline, setup.planted),
             tail: Tail::new(local.head),
             restore: None,
+            epoch_ends: Vec::new(),
             given_up: BTreeMap::new(),
             announcements: Announcements::default(),
             sizes: None,
