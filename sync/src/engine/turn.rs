@@ -129,7 +129,10 @@ impl Engine {
         }
         self.remode(candidates);
         self.note(&plan, holds);
-        self.plan = Some(plan);
+        // Once everything is asked for there is nothing left to plan; what is under way still has its reason.
+        if plan.step != Step::Idle || self.tail.is_empty() {
+            self.plan = Some(plan);
+        }
     }
 
     /// Whether a restore gets nothing any more, although there is another way: its peers may claim what they do not have.
