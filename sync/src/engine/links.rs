@@ -95,7 +95,7 @@ impl Links {
         let Some(link) = self.0.get_mut(peer) else { return };
         let took = arrived.saturating_duration_since(sent.at).max(Duration::from_micros(100));
         link.delivered += bytes as u64;
-        let rate = (link.delivered - sent.delivered) as f64 / took.as_secs_f64();
+        let rate = (link.delivered.saturating_sub(sent.delivered)) as f64 / took.as_secs_f64();
         if sent.is_full || rate > link.rate().unwrap_or(RATE_UNKNOWN) {
             push(&mut link.rates, now, RATE_AGE, rate);
         }
