@@ -24,6 +24,7 @@ mod world;
 use std::{
     fmt,
     ops::Range,
+    panic::AssertUnwindSafe,
     str::FromStr,
     sync::{
         Mutex, PoisonError,
@@ -32,7 +33,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, anyhow, ensure};
 use clap::Args;
 use slipstream_sync::Planted;
 
@@ -159,7 +160,9 @@ pub fn run(options: &SimOptions, progress: Progress) -> Result<SimReport> {
             if seed >= seeds.end {
                 return;
             }
-            let ran = run_seed(seed, options.scenario, options.planted, options.verbose);
+            let run = || run_seed(seed, options.scenario, options.planted, options.verbose);
+            let ran = std::panic::catch_unwind(AssertUnwindSafe(run))
+                .unwrap_or_else(|_| Err(anyhow!("seed {seed} panicked: its message is above")));
             if ran.is_err() {
                 // What was begun is finished, so that the lowest seed that fails is known.
                 next.store(seeds.end, Ordering::Relaxed);
