@@ -127,6 +127,8 @@ const SWITCH: f64 = 0.8;
 const LEAP: f64 = 0.6;
 /// Most batches that a net change spans: its headers come in one answer.
 pub const NET_BATCHES_MAX: u64 = slipstream_types::limits::HEADERS_MAX as u64;
+/// A batch behind a snapshot, while nobody serves it.
+const TAIL_BATCH_SECONDS: f64 = 0.02;
 /// Bytes of one row and what goes with it in a delta.
 const ROW_BYTES: f64 = 80.0;
 
@@ -208,7 +210,7 @@ impl Planner<'_> {
     fn range(&self, gap: u64) -> Option<Way> {
         let ways: Vec<Way> = [RangeMode::Replay, RangeMode::Delta]
             .into_iter()
-            .filter_map(|mode| self.way(mode, gap))
+            .filter_map(|mode| self.way(mode, self.inputs.head, gap))
             .collect();
         let replay = ways.iter().find(|way| way.mode == RangeMode::Replay);
         // At the head a node executes if it can keep up: what it serves and answers then is its own result.
@@ -220,12 +222,13 @@ impl Planner<'_> {
         Some(*current.filter(|current| best.seconds > current.seconds * SWITCH).unwrap_or(best))
     }
 
-    fn way(&self, mode: RangeMode, gap: u64) -> Option<Way> {
+    /// What `gap` batches behind a batch cost in a mode, if it is allowed and somebody serves the first of them.
+    fn way(&self, mode: RangeMode, behind: BatchNumber, gap: u64) -> Option<Way> {
         let named = match mode {
             RangeMode::Replay => Mode::Replay,
             RangeMode::Delta => Mode::Delta,
         };
-        let next = self.inputs.head.next();
+        let next = behind.next();
         let serving = self.inputs.peers.iter().filter(|peer| peer.serves(mode, next));
         let (count, rate) = serving.fold((0, 0.0), |(n, rate), peer| (n + 1, rate + peer.bytes_per_second));
         if count == 0 || !self.allows(named) {
@@ -245,8 +248,8 @@ impl Planner<'_> {
             format!("{} {:.2} ms a batch, bound by {}", way.mode, way.price.seconds * 1e3, way.price.bound)
         };
         let other = match way.mode {
-            RangeMode::Replay => self.way(RangeMode::Delta, gap),
-            RangeMode::Delta => self.way(RangeMode::Replay, gap),
+            RangeMode::Replay => self.way(RangeMode::Delta, self.inputs.head, gap),
+            RangeMode::Delta => self.way(RangeMode::Replay, self.inputs.head, gap),
         };
         let reason = match (other, gap <= HEAD_GAP && way.mode == RangeMode::Replay) {
             (None, _) => format!("{}; nothing else is served or allowed", ms(&way)),
@@ -294,11 +297,12 @@ impl Planner<'_> {
         Some(self.plan(step, target, seconds, None, reason))
     }
 
-    /// Seconds for the batches behind a snapshot.
+    /// Seconds for the batches behind a snapshot; a guess where nobody shows yet that he serves them.
     fn tail(&self, number: BatchNumber, target: BatchNumber) -> f64 {
         let left = target.0.saturating_sub(number.0);
-        let ways = [RangeMode::Replay, RangeMode::Delta].into_iter().filter_map(|mode| self.way(mode, left));
-        ways.map(|way| way.seconds).fold(f64::INFINITY, f64::min).min(left as f64)
+        let modes = [RangeMode::Replay, RangeMode::Delta].into_iter();
+        let ways = modes.filter_map(|mode| self.way(mode, number, left)).map(|way| way.seconds);
+        ways.min_by(f64::total_cmp).unwrap_or(left as f64 * TAIL_BATCH_SECONDS)
     }
 
     /// The snapshot to restore, and what that takes. What is begun is finished while somebody serves it. Else the best peer's
