@@ -90,15 +90,18 @@ impl Lie {
     ];
 
     /// Lies about the same: who is found out by one could not tell another. What is asked for seldom stands here more than once.
-    pub(super) const GROUPS: [&[Lie]; 12] = [
+    pub(super) const GROUPS: [&[Lie]; 15] = [
         &[Lie::ForgedHead, Lie::NoQuorum, Lie::ForeignChain, Lie::Promises, Lie::Epochs],
         &[Lie::Epochs],
         &[Lie::Delta, Lie::Money],
         &[Lie::Delta, Lie::Money],
         &[Lie::Money],
         &[Lie::Garbage],
-        &[Lie::Header, Lie::Grafted, Lie::Stranger, Lie::RangeNoQuorum],
-        &[Lie::Body, Lie::Short, Lie::Empty, Lie::Shifted, Lie::Missing],
+        &[Lie::Header, Lie::RangeNoQuorum],
+        &[Lie::Grafted, Lie::Stranger],
+        &[Lie::Header, Lie::Grafted],
+        &[Lie::Body, Lie::Short, Lie::Empty],
+        &[Lie::Shifted, Lie::Missing],
         &[Lie::UselessHints, Lie::HugeHints],
         &[Lie::UselessHints],
         &[Lie::HugeHints],

@@ -194,26 +194,27 @@ impl World {
     /// A request that an engine wants to send: a restarted node goes on with the restore that it has, while it knows that the first
     /// server, whom it may ask, serves it.
     pub(super) fn check_request(&mut self, to: To, request: &Request) -> Result<()> {
-        let Request::Offer { number } = request else { return Ok(()) };
+        // Headers are asked for beside the offer, and may leave first.
+        let (Request::Offer { number } | Request::Headers { last: number, .. }) = request else {
+            return Ok(());
+        };
         let (now, anchor) = (self.instant(), self.servers[ANCHOR].id);
         let Some(up) = self.process(to) else { return Ok(()) };
-        let Some(begun) = up.begun else { return Ok(()) };
-        if begun == *number {
-            // What happens to it from now on is another matter.
+        // It is chosen once, for its rows or for a net change to it; what happens to it then is another matter.
+        if up.begun == Some(*number) {
             up.begun = None;
+        }
+        let status = up.engine.status(now);
+        // A net change does without the rows of a restore, and a survey is about no snapshot.
+        if status.phase != "snapshot" {
             return Ok(());
         }
-        let (head, offered) = up.offered.clone();
-        let status = up.engine.status(now);
-        // A net change does without the rows of a restore.
-        let restores = status.phase == "snapshot";
-        let may_be_asked = restores
-            && status.peers.iter().any(|peer| {
-                peer.id == anchor
-                    && !peer.banned
-                    && peer.pause_ms == 0
-                    && peer.head.is_some_and(|found| found >= head)
-            });
+        let Some(begun) = up.begun.take() else { return Ok(()) };
+        let (head, offered) = &up.offered;
+        let may_be_asked = status.peers.iter().any(|peer| {
+            let is_known = peer.head.is_some_and(|found| found >= *head);
+            peer.id == anchor && !peer.banned && peer.pause_ms == 0 && is_known
+        });
         ensure!(
             !may_be_asked || !offered.contains(&begun),
             "liveness: node {} forgets its restore of batch {begun}, which is still served, for batch {number}",

@@ -113,7 +113,7 @@ impl Troubles {
     fn draw(scenario: Scenario, rng: &mut StdRng) -> Troubles {
         let forgets = rng.random_bool(0.75);
         let mut has = |named| match scenario {
-            Scenario::Everything => rng.random_bool(if named == Scenario::Liars { 0.7 } else { 0.5 }),
+            Scenario::Everything => rng.random_bool(if named == Scenario::Liars { 0.8 } else { 0.5 }),
             scenario => scenario == named,
         };
         Troubles {
@@ -202,7 +202,7 @@ fn servers(troubles: &Troubles, rng: &mut StdRng) -> Vec<Server> {
         for about in Lie::GROUPS {
             let count = rng.random_range(1..4);
             let lies = about.choose_multiple(rng, count).copied().collect();
-            more(Habit::Lying(lies), usize::from(rng.random_bool(0.6)), rng);
+            more(Habit::Lying(lies), usize::from(rng.random_bool(0.8)), rng);
         }
     }
     if troubles.snapshots {
@@ -210,7 +210,7 @@ fn servers(troubles: &Troubles, rng: &mut StdRng) -> Vec<Server> {
         for lie in [Lie::Code, Lie::Siblings, Lie::NetChange, Lie::HiddenRow, Lie::ChangedRow] {
             more(Habit::Lying(vec![lie]), rng.random_range(1..3), rng);
         }
-        let lies: Vec<Lie> = Lie::ABOUT_SNAPSHOTS.choose_multiple(rng, 2).copied().collect();
+        let lies: Vec<Lie> = Lie::ABOUT_SNAPSHOTS.choose_multiple(rng, 4).copied().collect();
         lies.into_iter().for_each(|lie| more(Habit::Lying(vec![lie]), 1, rng));
     }
     if troubles.colluders {
