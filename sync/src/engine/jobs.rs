@@ -230,7 +230,10 @@ impl Engine {
                 return Ok(());
             }
             Step::Begun => {
-                self.begun = Some(restore.number());
+                // A net change is not recorded, and a recorded restore is still there beside it.
+                if restore.net().is_none() {
+                    self.begun = Some(restore.number());
+                }
                 (Ok(()), None)
             }
             Step::Dropped => (Ok(()), None),
