@@ -10,7 +10,7 @@
 //!            done jobs ─────▶ PeerBook, Stages ◀── what it cost ────────────────────────────────┘
 //! ```
 //!
-//! Bounds: ranges under way by [`SyncConfig::buffer_mib`] and [`tail`]'s limits, chunks and announcements by number, requests
+//! Bounds: ranges under way by [`SyncConfig::buffer_mib`] and the limits of `tail`, chunks and announcements by number, requests
 //! per peer by its window.
 
 mod answers;
