@@ -80,7 +80,7 @@ pub use prune::Pruned;
 pub use range_delta::{
     ADVANCE_BATCHES_MAX, Advance, CheckedRangeDelta, MergedDelta, RangeDeltaChunk, RangeDeltaError,
 };
-pub use restore::{Checked, RESTORE_HEADERS_MAX, Restore, RestoreTarget, Retargeted};
+pub use restore::{Checked, RESTORE_HEADERS_MAX, RESTORE_RANGES_BITS, Restore, RestoreTarget, Retargeted};
 pub use snapshot::{Snapshot, SnapshotInfo};
 pub use spans::Span;
 pub use store::{Head, Store};

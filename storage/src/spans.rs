@@ -22,8 +22,20 @@ impl Span {
         (span.first <= span.last).then_some(span)
     }
 
+    /// All paths, in `2^bits` spans of the same width; `bits` is at most 8.
+    pub fn divided(bits: u8) -> Vec<Span> {
+        let width = 1u16 << (8 - bits);
+        let span = |i: u16| {
+            let (mut first, mut last) = (Path::MIN, Path::MAX);
+            first.0[0] = (i * width) as u8;
+            last.0[0] = ((i + 1) * width - 1) as u8;
+            Span { first, last }
+        };
+        (0..1u16 << bits).map(span).collect()
+    }
+
     /// What share of all paths it is.
-    fn share(self) -> f64 {
+    pub fn share(self) -> f64 {
         let position = |path: Path| {
             let mut first = [0; 8];
             first.copy_from_slice(&path.0[..8]);
@@ -51,16 +63,9 @@ fn predecessor(path: Path) -> Option<Path> {
 pub(crate) struct Spans(Vec<Span>);
 
 impl Spans {
-    /// All paths, in `2^bits` spans of the same width; `bits` is at most 8.
+    /// See [`Span::divided`].
     pub(crate) fn divided(bits: u8) -> Spans {
-        let width = 1u16 << (8 - bits);
-        let span = |i: u16| {
-            let (mut first, mut last) = (Path::MIN, Path::MAX);
-            first.0[0] = (i * width) as u8;
-            last.0[0] = ((i + 1) * width - 1) as u8;
-            Span { first, last }
-        };
-        Spans((0..1u16 << bits).map(span).collect())
+        Spans(Span::divided(bits))
     }
 
     pub(crate) fn is_empty(&self) -> bool {

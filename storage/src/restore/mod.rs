@@ -34,9 +34,9 @@ use rows::Run;
 
 /// Most headers that come with a restored state: as far as BLOCKHASH looks back.
 pub const RESTORE_HEADERS_MAX: usize = 256;
-/// Ranges that a restore begins with, as a power of two. More than a machine has cores and a node has peers, so that
-/// all of them are busy until the end; few enough that a file of one is worth its fsync.
-const RANGES_BITS: u8 = 6;
+/// Ranges that a new restore begins with ([`Span::divided`]), as a power of two. More than a machine has cores and a node
+/// has peers, so that all of them are busy until the end; few enough that a file of one is worth its fsync.
+pub const RESTORE_RANGES_BITS: u8 = 6;
 /// The batch whose state is restored. The caller has verified the certificate's signatures.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct RestoreTarget {
@@ -107,7 +107,7 @@ impl Store {
                     header: header.clone(),
                     certificate: certificate.clone(),
                     column,
-                    todo: Spans::divided(RANGES_BITS),
+                    todo: Spans::divided(RESTORE_RANGES_BITS),
                     unchecked: Spans::default(),
                     rows: 0,
                     kept: Retargeted::default(),

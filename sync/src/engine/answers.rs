@@ -8,7 +8,8 @@ use tokio::time::Instant;
 
 use super::{
     Engine,
-    effect::{Job, RequestId},
+    early::EarlyChunk,
+    effect::{Job, RequestId, RestoreJob},
     jobs::Task,
     streams::{About, Flight, Key},
 };
@@ -168,7 +169,7 @@ impl Engine {
             (Key::Offer, Some(restore)) => {
                 let len = answer.len();
                 restore.offered(&answer, &self.trust)?;
-                let early = restore.take_early_headers();
+                let early = restore.early.take_headers();
                 self.settle(&key, now);
                 self.credit(flight, now, now, len);
                 match early {
@@ -184,9 +185,9 @@ impl Engine {
                 Ok(())
             }
             (Key::Chunk(first), Some(restore)) => {
-                let len = answer.len();
-                if let Some(job) = restore.chunk(first, &request, answer) {
-                    self.run(Task::of_restore(flight, now, len, key, request), job);
+                let chunk = EarlyChunk { first, flight: flight.clone(), at: now, request, answer };
+                if let Some(chunk) = restore.chunk(chunk) {
+                    self.add_chunk(chunk);
                 }
                 Ok(())
             }
@@ -201,11 +202,18 @@ impl Engine {
         }
     }
 
+    /// Hands rows to the worker.
+    pub(super) fn add_chunk(&mut self, chunk: EarlyChunk) {
+        let EarlyChunk { first, flight, at, request, answer } = chunk;
+        let task = Task::of_restore(&flight, at, answer.len(), Key::Chunk(first), request.clone());
+        self.run(task, Job::Restore(RestoreJob::Chunk { answer, request }));
+    }
+
     /// The headers of a snapshot. They are kept until the offer is here that they are checked by.
     fn take_headers(&mut self, flight: &Flight, answer: Vec<u8>, now: Instant) -> Result<(), Fault> {
         let Some(restore) = &mut self.restore else { return Ok(()) };
         if restore.awaits_offer() {
-            restore.keep_headers(flight.clone(), answer);
+            restore.early.keep_headers(flight.clone(), answer);
             self.settle(&Key::Headers, now);
             return Ok(());
         }

@@ -3,17 +3,19 @@
 //! ```text
 //!  Offer ─▶ Headers ─▶ Begin ─▶ rows (siblings of older rows, chunks; then code) ─▶ Finish
 //! ```
+//! They are checked in this order; a new restore asks for the first three kinds at once, as it knows its ranges beforehand.
 //! What is restored survives a crash and a change of the target; what is missing is what the worker says after every job.
 
-use std::{collections::BTreeSet, time::Duration};
+use std::{collections::BTreeMap, time::Duration};
 
-use slipstream_storage::{RestoreTarget, Span};
+use slipstream_storage::{RESTORE_RANGES_BITS, RestoreTarget, Span};
 use slipstream_types::{BatchHeader, BatchNumber, Certificate, Path, bounded::BoundedVec, codec};
 use tokio::time::Instant;
 
 use super::{
+    early::{Early, EarlyChunk},
     effect::{Effect, Job, RestoreJob},
-    streams::{Flight, Key, Needs, Streams},
+    streams::{Key, Needs, Streams},
 };
 use crate::{
     error::Fault,
@@ -21,13 +23,14 @@ use crate::{
     status::SnapshotStatus,
     trust::Trust,
     verify,
-    work::{CHUNK_BYTES, Progress},
+    work::{CHUNK_BYTES, NET_RANGES_BITS, Progress},
 };
 
 /// Headers fetched with a snapshot: BLOCKHASH reaches back this far.
 const TAIL_HEADERS: u64 = 256;
-/// Ranges fetched at the same time: bounds the memory for chunks to some 60 MiB, and hides the round trips.
-const RANGES_AT_ONCE: usize = 16;
+/// Bytes of chunks that are asked for or with the worker, as estimated: hides the round trips, and bounds the memory for chunks
+/// to some 60 MiB should each of them be as long as it may.
+const CHUNKS_BYTES: u64 = 16 << 20;
 
 /// A restore under way.
 #[derive(Debug)]
@@ -35,9 +38,13 @@ pub(super) struct Bootstrap {
     number: BatchNumber,
     /// By what changed after a batch, up to the head; else by all rows.
     net: Option<Net>,
+    /// Whether nothing of it is here, so that its ranges are known before it begins.
+    is_new: bool,
     stage: Stage,
-    /// Ranges whose answer is with the worker.
-    adding: BTreeSet<Path>,
+    /// Ranges whose answer is kept or with the worker, and the bytes of it.
+    adding: BTreeMap<Path, u64>,
+    /// Whether there is no range left that nobody was asked for.
+    is_all_asked: bool,
     is_comparing: bool,
     is_adding_codes: bool,
     progress: Option<Progress>,
@@ -49,8 +56,7 @@ pub(super) struct Bootstrap {
     /// Bytes of everything, as far as is known, and bytes that came.
     bytes_total: f64,
     bytes: u64,
-    /// Headers that came before the offer that they are checked by.
-    early_headers: Option<(Flight, Vec<u8>)>,
+    pub(super) early: Early,
 }
 
 /// A restore by the net change.
@@ -72,13 +78,15 @@ enum Stage {
 }
 
 impl Bootstrap {
-    /// Of a snapshot that is thought to take so many bytes.
-    pub(super) fn new(number: BatchNumber, net: Option<Net>, bytes: f64, now: Instant) -> Bootstrap {
+    /// Of a snapshot that is thought to take so many bytes; `is_new` if no rows of any snapshot are here.
+    pub(super) fn new(number: BatchNumber, net: Option<Net>, is_new: bool, bytes: f64, now: Instant) -> Self {
         Bootstrap {
             number,
             net,
+            is_new: is_new || net.is_some(),
             stage: Stage::Offer,
-            adding: BTreeSet::new(),
+            adding: BTreeMap::new(),
+            is_all_asked: false,
             is_comparing: false,
             is_adding_codes: false,
             progress: None,
@@ -87,7 +95,7 @@ impl Bootstrap {
             share_before: None,
             bytes_total: bytes,
             bytes: 0,
-            early_headers: None,
+            early: Early::default(),
         }
     }
 
@@ -116,7 +124,7 @@ impl Bootstrap {
     /// Whether an answer of this key is with the worker.
     pub(super) fn is_checking(&self, key: &Key) -> bool {
         match key {
-            Key::Chunk(first) => self.adding.contains(first),
+            Key::Chunk(first) => self.adding.contains_key(first),
             Key::Siblings(_) => self.is_comparing,
             Key::Codes => self.is_adding_codes,
             _ => false,
@@ -133,31 +141,33 @@ impl Bootstrap {
         match &self.stage {
             Stage::Offer => {
                 streams.want(Key::Offer, Request::Offer { number }, needs, 4_096);
-                self.want_headers(streams, needs);
+                self.want_first(streams, needs);
             }
-            Stage::Headers(_) => self.want_headers(streams, needs),
+            Stage::Headers(_) => self.want_first(streams, needs),
             Stage::Busy => {}
             Stage::Rows => return self.want_rows(streams, needs),
         }
         None
     }
 
-    /// Asked for beside the offer: each would cost a round trip.
-    fn want_headers(&self, streams: &mut Streams, needs: Needs) {
+    /// Asked for beside the offer.
+    fn want_first(&mut self, streams: &mut Streams, needs: Needs) {
         let (first, last) = (self.first_header(), self.number);
         let bytes = (last.0 - first.0 + 1) * 400;
-        if self.early_headers.is_none() {
+        if !self.early.has_headers() {
             streams.want(Key::Headers, Request::Headers { first, last }, needs, bytes);
+        }
+        if self.is_new {
+            let bits = if self.net.is_some() { NET_RANGES_BITS } else { RESTORE_RANGES_BITS };
+            self.want_chunks(&Span::divided(bits), streams, needs);
         }
     }
 
     /// Bytes that a chunk of a range is thought to have: paths are hashes, so a range has its share of everything.
-    fn chunk_bytes(&self, span: &Span) -> u64 {
-        let place = |path: &Path| path.0.first_chunk().map_or(0.0, |bytes| u64::from_be_bytes(*bytes) as f64);
-        let share = (place(&span.last) - place(&span.first)) / u64::MAX as f64;
+    fn chunk_bytes(&self, span: Span) -> u64 {
         let done = self.progress.as_ref().map_or(0.0, |it| it.share - self.share_before.unwrap_or_default());
         let total = if done > 0.02 { self.bytes as f64 / done } else { self.bytes_total };
-        ((total * share) as u64).clamp(1_024, CHUNK_BYTES.into())
+        ((total * span.share()) as u64).clamp(1_024, CHUNK_BYTES.into())
     }
 
     fn want_rows(&mut self, streams: &mut Streams, needs: Needs) -> Option<Job> {
@@ -175,25 +185,6 @@ impl Bootstrap {
         if let Some(Span { first, last }) = progress.older.filter(|_| may_compare) {
             streams.want(Key::Siblings(first), Request::RangeProof { number, first, last }, needs, 4_096);
         }
-        let open = streams.keys().filter(|key| matches!(key, Key::Chunk(_))).count() + self.adding.len();
-        let mut room = RANGES_AT_ONCE.saturating_sub(open);
-        for span in &progress.spans {
-            let Span { first, last } = span;
-            let key = Key::Chunk(*first);
-            if room == 0 || self.adding.contains(first) || streams.is_wanted(&key) {
-                continue;
-            }
-            let bytes = self.chunk_bytes(span);
-            let (first, last, bytes_max) = (*first, *last, CHUNK_BYTES);
-            let request = match self.net {
-                Some(Net { base: from, .. }) => {
-                    Request::RangeDelta(RangeDeltaRequest { from, to: number, first, last, bytes_max })
-                }
-                None => Request::Chunk { number, first, last, bytes_max },
-            };
-            streams.want(key, request, needs, bytes);
-            room -= 1;
-        }
         if !progress.codes.is_empty()
             && !self.is_adding_codes
             && let Ok(hashes) = BoundedVec::new(progress.codes.clone())
@@ -201,7 +192,40 @@ impl Bootstrap {
             let bytes = progress.codes.len() as u64 * 8_192;
             streams.want(Key::Codes, Request::Codes { number, hashes }, needs, bytes);
         }
+        let spans = progress.spans.clone();
+        self.want_chunks(&spans, streams, needs);
         None
+    }
+
+    fn want_chunks(&mut self, spans: &[Span], streams: &mut Streams, needs: Needs) {
+        let number = self.number;
+        let mut open = streams.chunk_bytes() + self.adding.values().sum::<u64>();
+        self.is_all_asked = true;
+        for span in spans {
+            let Span { first, last } = *span;
+            let key = Key::Chunk(first);
+            if self.adding.contains_key(&first) || streams.is_wanted(&key) {
+                continue;
+            }
+            if open >= CHUNKS_BYTES {
+                self.is_all_asked = false;
+                return;
+            }
+            let (bytes, bytes_max) = (self.chunk_bytes(*span), CHUNK_BYTES);
+            let request = match self.net {
+                Some(Net { base: from, .. }) => {
+                    Request::RangeDelta(RangeDeltaRequest { from, to: number, first, last, bytes_max })
+                }
+                None => Request::Chunk { number, first, last, bytes_max },
+            };
+            streams.want(key, request, needs, bytes);
+            open += bytes;
+        }
+    }
+
+    /// Whether all rows are asked for, so that peers may send what lies behind the snapshot.
+    pub(super) fn is_all_asked(&self) -> bool {
+        self.is_all_asked
     }
 
     /// Takes in an offer.
@@ -215,11 +239,6 @@ impl Bootstrap {
     /// Whether headers cannot be checked yet.
     pub(super) fn awaits_offer(&self) -> bool {
         matches!(self.stage, Stage::Offer)
-    }
-
-    /// Keeps headers until the offer is here.
-    pub(super) fn keep_headers(&mut self, flight: Flight, answer: Vec<u8>) {
-        self.early_headers = Some((flight, answer));
     }
 
     /// Takes in headers; the job that begins the restore. The accumulator proves every field of the header; the certificate alone
@@ -237,15 +256,20 @@ impl Bootstrap {
         Ok(Some(Job::Restore(RestoreJob::Begin { target, headers, net })))
     }
 
-    /// Headers that came before the offer.
-    pub(super) fn take_early_headers(&mut self) -> Option<(Flight, Vec<u8>)> {
-        self.early_headers.take()
-    }
-
-    /// The job for rows that came.
-    pub(super) fn chunk(&mut self, first: Path, request: &Request, answer: Vec<u8>) -> Option<Job> {
-        let request = request.clone();
-        self.adding.insert(first).then(|| Job::Restore(RestoreJob::Chunk { answer, request }))
+    /// The rows that can be added now; they are kept while the restore has not begun.
+    pub(super) fn chunk(&mut self, chunk: EarlyChunk) -> Option<EarlyChunk> {
+        let (first, bytes) = (chunk.first, chunk.answer.len() as u64);
+        if self.adding.contains_key(&first) {
+            return None;
+        }
+        if self.progress.is_some() {
+            self.adding.insert(first, bytes);
+            return Some(chunk);
+        }
+        if self.early.keep_chunk(chunk) {
+            self.adding.insert(first, bytes);
+        }
+        None
     }
 
     /// The job for siblings that came.
@@ -288,21 +312,29 @@ impl Bootstrap {
         self.is_comparing = false;
     }
 
-    /// The worker says what is missing now.
+    /// The worker says what is missing now. Returns the rows that waited for it to begin.
     pub(super) fn progressed(
         &mut self,
         progress: Option<Progress>,
         streams: &mut Streams,
         effects: &mut Vec<Effect>,
-    ) {
+    ) -> Vec<EarlyChunk> {
         let seen = self.progress.as_ref().map_or(0, |progress| progress.sequence);
-        let Some(progress) = progress.filter(|progress| progress.sequence > seen) else { return };
+        let Some(progress) = progress.filter(|progress| progress.sequence > seen) else {
+            return Vec::new();
+        };
         self.share_before.get_or_insert(progress.share);
         self.stage = Stage::Rows;
         // A range that was cut, or filled by a longer chunk, is not wanted as it was.
         let wanted = |path: &Path| progress.spans.iter().any(|span| span.first == *path);
         streams.drop_all(|key| matches!(key, Key::Chunk(path) if !wanted(path)), effects);
+        let (early, useless): (Vec<_>, Vec<_>) =
+            self.early.take_chunks().into_iter().partition(|chunk| wanted(&chunk.first));
+        for chunk in useless {
+            self.adding.remove(&chunk.first);
+        }
         self.progress = Some(progress);
+        early
     }
 
     /// For operators.

@@ -9,9 +9,11 @@ use tokio::time::Instant;
 use super::{
     Engine, Stage,
     answers::describe_key,
+    bootstrap::Bootstrap,
     effect::{Done, Effect, Job, JobId},
     stages::learn,
     streams::{Flight, Key},
+    tail::Tail,
 };
 use crate::{
     SyncError,
@@ -224,8 +226,11 @@ impl Engine {
                 let (number, seconds) = (restore.number(), restore.age(now).as_secs_f64());
                 tracing::info!(batch = %number, seconds, "the state is restored and its root checked");
                 self.counters.snapshot = restore.status(now);
+                // What is recorded of another snapshot's rows outlives a net change.
+                if restore.net().is_none() {
+                    self.begun = None;
+                }
                 self.restore = None;
-                self.begun = None;
                 self.moved(head, now);
                 return Ok(());
             }
@@ -238,11 +243,13 @@ impl Engine {
             }
             Step::Dropped => (Ok(()), None),
         };
-        self.emit(|engine, effects| {
-            if let Some(restore) = &mut engine.restore {
-                restore.progressed(restored.progress, &mut engine.streams, effects);
-            }
+        let early = self.emit(|engine, effects| match &mut engine.restore {
+            Some(restore) => restore.progressed(restored.progress, &mut engine.streams, effects),
+            None => Vec::new(),
         });
+        for chunk in early {
+            self.add_chunk(chunk);
+        }
         if let Some((flight, at, bytes)) = from {
             match checked {
                 Ok(()) => {
@@ -258,11 +265,14 @@ impl Engine {
         Ok(())
     }
 
-    /// Puts the restore down; what is restored stays, and is taken up when the plan comes back to it.
+    /// Puts the restore down; what is restored stays, and is taken up when the plan comes back to it. What was fetched behind it has
+    /// nothing to stand on.
     pub(super) fn abandon(&mut self) {
         if self.restore.take().is_some() {
+            self.tail = Tail::new(self.head);
             self.emit(|engine, effects| {
-                engine.streams.drop_all(super::bootstrap::Bootstrap::owns, effects);
+                let goes = |key: &Key| Bootstrap::owns(key) || matches!(key, Key::Range(_));
+                engine.streams.drop_all(goes, effects);
             });
             self.run(Task::Put, Job::Restore(super::RestoreJob::Drop));
         }

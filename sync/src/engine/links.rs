@@ -1,7 +1,7 @@
 //! [`Links`]: how much may be under way to each peer, by what it delivers.
 //!
-//! A window is twice the bandwidth-delay product: the rate is the best of the last ten seconds, the delay the shortest answer of
-//! the last minute. While a window is full it grows with every answer, as each then delivers more in the same time; so it
+//! A window is twice the bandwidth-delay product: the rate is the best of the last ten seconds, over an answer's time or over
+//! the last round trip, the delay the shortest answer of the last minute. While a window is full it grows with every answer, as each then delivers more in the same time; so it
 //! doubles per round trip until the peer, the link, or this node is the limit. An answer that came while little was asked for
 //! says nothing about what the peer could deliver. Source: BBR (Cardwell et al., 2016), at the grain of requests.
 
@@ -22,6 +22,8 @@ const WINDOW_MIN: f64 = 256e3;
 /// A few long answers overlap too, or the window of a distant peer could not grow; but no more than it delivers in this time.
 const REQUESTS_MIN: usize = 4;
 const REQUESTS_MIN_SECONDS: f64 = 1.0;
+/// Answers come in bursts: what came in a shorter time than this says nothing about a rate.
+const BURST: Duration = Duration::from_millis(50);
 /// A rate is forgotten after this.
 const RATE_AGE: Duration = Duration::from_secs(10);
 /// A delay is forgotten after this.
@@ -45,6 +47,8 @@ struct Link {
     requests: usize,
     /// Bytes that ever came.
     delivered: u64,
+    /// When the last answers arrived, and how many bytes had been delivered then.
+    arrivals: VecDeque<(Instant, u64)>,
     rates: VecDeque<(Instant, f64)>,
     delays: VecDeque<(Instant, Duration)>,
     /// Requests that were given to another peer as well and are still open.
@@ -96,6 +100,8 @@ impl Links {
         let took = arrived.saturating_duration_since(sent.at).max(Duration::from_micros(100));
         link.delivered += bytes as u64;
         let rate = (link.delivered.saturating_sub(sent.delivered)) as f64 / took.as_secs_f64();
+        // What was asked for before a connection got to speed took long; what it delivers now is more.
+        let rate = rate.max(link.arrived(arrived));
         if sent.is_full || rate > link.rate().unwrap_or(RATE_UNKNOWN) {
             push(&mut link.rates, now, RATE_AGE, rate);
         }
@@ -145,6 +151,22 @@ impl Links {
 }
 
 impl Link {
+    /// Notes that an answer arrived; bytes a second over the last round trip.
+    fn arrived(&mut self, now: Instant) -> f64 {
+        let time = self.delay().unwrap_or(DELAY_UNKNOWN).max(BURST);
+        let is_before = |at: Instant| now.saturating_duration_since(at) >= time;
+        // The last one before that time stays: from it on is counted.
+        while self.arrivals.len() >= SAMPLES || self.arrivals.get(1).is_some_and(|(at, _)| is_before(*at)) {
+            self.arrivals.pop_front();
+        }
+        let before = self.arrivals.front().copied();
+        self.arrivals.push_back((now, self.delivered));
+        before.map_or(0.0, |(at, delivered)| {
+            let took = now.saturating_duration_since(at).max(time);
+            (self.delivered - delivered) as f64 / took.as_secs_f64()
+        })
+    }
+
     fn rate(&self) -> Option<f64> {
         self.rates.iter().map(|(_, rate)| *rate).max_by(f64::total_cmp)
     }

@@ -15,6 +15,7 @@
 
 mod answers;
 mod bootstrap;
+mod early;
 mod effect;
 mod head;
 mod jobs;
@@ -146,10 +147,10 @@ impl Engine {
             trust: Arc::new(local.trust),
             head: local.head,
             ahead_at: None,
-            begun: local.begun,
+            begun: local.begun.filter(|_| setup.planted != Some(Planted::ForgottenRestore)),
             book,
             unproven: BTreeMap::new(),
-            streams: Streams::new(deadline),
+            streams: Streams::new(deadline, setup.planted),
             tail: Tail::new(local.head),
             restore: None,
             epoch_ends: Vec::new(),

@@ -16,6 +16,7 @@ use super::{
 use crate::{
     peers::PeerBook,
     plan::{Candidate, RangeMode},
+    planted::Planted,
     protocol::Request,
 };
 
@@ -113,13 +114,14 @@ pub(super) struct Streams {
     deadline: Duration,
     next: u64,
     hedges: u64,
+    planted: Option<Planted>,
 }
 
 impl Streams {
     /// Nothing is wanted. Answers may take `deadline`.
-    pub(super) fn new(deadline: Duration) -> Streams {
+    pub(super) fn new(deadline: Duration, planted: Option<Planted>) -> Streams {
         let (wanted, flights, links) = Default::default();
-        Streams { wanted, flights, links, deadline, next: 0, hedges: 0 }
+        Streams { wanted, flights, links, deadline, next: 0, hedges: 0, planted }
     }
 
     /// Wants something; does nothing if it is wanted already.
@@ -148,9 +150,10 @@ impl Streams {
         self.wanted.iter().filter(is_range).count()
     }
 
-    /// Keys of what is wanted.
-    pub(super) fn keys(&self) -> impl Iterator<Item = &Key> {
-        self.wanted.keys()
+    /// Bytes of the state chunks that are wanted, as estimated.
+    pub(super) fn chunk_bytes(&self) -> u64 {
+        let chunks = self.wanted.iter().filter(|(key, _)| matches!(key, Key::Chunk(_)));
+        chunks.map(|(_, wanted)| wanted.bytes).sum()
     }
 
     /// It came, or nobody wants it any more: what is still under way is cancelled. Returns the peers that were late with it.
@@ -241,6 +244,9 @@ impl Streams {
             }
             let asked: Vec<PeerId> = flights.map(|flight| flight.peer).collect();
             let hedges = !asked.is_empty();
+            if hedges && self.planted == Some(Planted::NoHedge) {
+                continue;
+            }
             let (needs, bytes) = (wanted.needs, wanted.bytes);
             let fits = |peer: &&Candidate| {
                 needs.fits(peer) && !asked.contains(&peer.peer) && self.links.has_room(&peer.peer, bytes)

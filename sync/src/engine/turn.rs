@@ -11,7 +11,7 @@ use super::{
     effect::Job,
     jobs::Task,
     streams::{About, Key, Needs},
-    tail::Running,
+    tail::{Running, Tail},
 };
 use crate::{
     config::Mode,
@@ -44,7 +44,7 @@ impl Engine {
         self.given_up.retain(|_, until| *until > now);
         let candidates = self.candidates(now);
         self.direct(&candidates, now);
-        while self.assign(&candidates, now) && self.restore.is_none() {
+        while self.assign(&candidates, now) {
             // More ranges, as what is wanted is asked for: each is as long as its peers are fast by then.
             self.direct(&candidates, now);
         }
@@ -113,7 +113,7 @@ impl Engine {
             if let Some(job) = job {
                 self.run(Task::Restore { from: None, key: Key::Headers, request: Request::Summary }, job);
             }
-            return;
+            return self.look_behind(candidates);
         }
         if self.awaits_survey(candidates, now) {
             return;
@@ -132,6 +132,16 @@ impl Engine {
         // Once everything is asked for there is nothing left to plan; what is under way still has its reason.
         if plan.step != Step::Idle || self.tail.is_empty() {
             self.plan = Some(plan);
+        }
+    }
+
+    /// Asks for what lies behind a snapshot once all of its rows are asked for: neither needs to wait for the other.
+    fn look_behind(&mut self, candidates: &[Candidate]) {
+        if !self.restore.as_ref().is_some_and(Bootstrap::is_all_asked) {
+            return;
+        }
+        if let Step::Range(mode) = self.decide(self.tail.last(), candidates).step {
+            self.fill(mode, candidates);
         }
     }
 
@@ -202,9 +212,10 @@ impl Engine {
             let base = serves.filter_map(base).max();
             let net = base.filter(|_| net).map(|base| Net { base, head: self.head });
             let bytes = self.leap_bytes(number, net, candidates);
-            let mut restore = Bootstrap::new(number, net, bytes, now);
+            let mut restore = Bootstrap::new(number, net, self.begun.is_none(), bytes, now);
             restore.advance(&mut self.streams);
             self.restore = Some(restore);
+            self.tail = Tail::new(number);
         }
     }
 
@@ -338,8 +349,11 @@ impl Engine {
         }
     }
 
-    /// Hands the pipeline's next jobs to the worker.
+    /// Hands the pipeline's next jobs to the worker. What lies behind a snapshot waits for it.
     fn start_work(&mut self) {
+        if self.restore.is_some() {
+            return;
+        }
         let running = Running {
             prepare: self.jobs.values().any(|task| matches!(task, Task::Prepare { .. })),
             execute: self.jobs.values().any(|task| matches!(task, Task::Execute { .. })),

@@ -35,7 +35,7 @@ use crate::{
     trust::Trust,
     verify::{self, VerifiedRange},
 };
-pub(crate) use restore::CHUNK_BYTES;
+pub(crate) use restore::{CHUNK_BYTES, NET_RANGES_BITS};
 use slipstream_types::codec;
 
 /// Runs jobs on one node's store.

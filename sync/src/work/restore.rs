@@ -7,7 +7,8 @@ use std::{
 
 use slipstream_network::PeerId;
 use slipstream_storage::{
-    Advance, Checked, RangeDeltaError, Restore, RestoreTarget, Span, StorageError, VerifiedChunk,
+    Advance, Checked, RESTORE_RANGES_BITS, RangeDeltaError, Restore, RestoreTarget, Span, StorageError,
+    VerifiedChunk,
 };
 use slipstream_types::{
     BatchNumber, Blob, BlobKind, Digest, Path, codec, delta::Code, keccak256, tree::StateRangeProof,
@@ -28,15 +29,15 @@ use crate::{
 pub(crate) const CHUNK_BYTES: u32 = 1 << 20;
 /// Rows of a chunk that does not end its range, at least: no row has more than 128 bytes.
 const CHUNK_ROWS_MIN: usize = CHUNK_BYTES as usize / 128;
-/// Ranges that the engine is told of: more than it fetches at once.
-const SPANS: usize = 32;
+/// Ranges that the engine is told of: all that a restore begins with.
+const SPANS: usize = 1 << RESTORE_RANGES_BITS;
 /// Siblings kept until a chunk shows whether they were right; bounds the memory for them to 9 MiB. For further ones nobody is blamed.
 const DOUBTS_MAX: usize = 256;
 
 /// Most bytes of a net change, which is in memory until its end.
 const NET_BYTES_MAX: u64 = 512 << 20;
 /// A net change is asked for in so many ranges, as a power of two, so that many peers can send at once.
-const NET_RANGES_BITS: u8 = 4;
+pub(crate) const NET_RANGES_BITS: u8 = 4;
 
 /// The restore that is under way.
 pub(super) struct Active {
