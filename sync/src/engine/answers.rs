@@ -77,7 +77,10 @@ impl Engine {
             }
         };
         let taken = match flight.about {
-            About::Summary => self.take_summary(flight.peer, &answer, now),
+            About::Summary => {
+                self.streams.links.round_trip(&flight.peer, now, &flight.sent);
+                self.take_summary(flight.peer, &answer, now)
+            }
             About::Epochs => self.take_epochs(flight.peer, &answer, now),
             About::Wanted(key) => self.take(key, &flight, answer, now),
         };

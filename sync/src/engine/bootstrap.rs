@@ -19,6 +19,7 @@ use super::{
 };
 use crate::{
     error::Fault,
+    plan::Plan,
     protocol::{ANSWER_BYTES_MAX, Headers, Offer, RangeDeltaRequest, Request},
     status::SnapshotStatus,
     trust::Trust,
@@ -56,7 +57,11 @@ pub(super) struct Bootstrap {
     /// Bytes of everything, as far as is known, and bytes that came.
     bytes_total: f64,
     bytes: u64,
+    /// Bytes of the chunks that came, and the share of all paths that was asked for with them; checked or not.
+    arrived: (u64, f64),
     pub(super) early: Early,
+    /// How what lies behind it is fetched, once that is asked for.
+    pub(super) behind: Option<Plan>,
 }
 
 /// A restore by the net change.
@@ -95,7 +100,9 @@ impl Bootstrap {
             share_before: None,
             bytes_total: bytes,
             bytes: 0,
+            arrived: (0, 0.0),
             early: Early::default(),
+            behind: None,
         }
     }
 
@@ -166,7 +173,11 @@ impl Bootstrap {
     /// Bytes that a chunk of a range is thought to have: paths are hashes, so a range has its share of everything.
     fn chunk_bytes(&self, span: Span) -> u64 {
         let done = self.progress.as_ref().map_or(0.0, |it| it.share - self.share_before.unwrap_or_default());
-        let total = if done > 0.02 { self.bytes as f64 / done } else { self.bytes_total };
+        let total = match self.arrived {
+            _ if done > 0.02 => self.bytes as f64 / done,
+            (bytes, share) if share > 0.0 => bytes as f64 / share,
+            _ => self.bytes_total,
+        };
         ((total * span.share()) as u64).clamp(1_024, CHUNK_BYTES.into())
     }
 
@@ -204,14 +215,19 @@ impl Bootstrap {
         for span in spans {
             let Span { first, last } = *span;
             let key = Key::Chunk(first);
-            if self.adding.contains_key(&first) || streams.is_wanted(&key) {
+            if self.adding.contains_key(&first) {
+                continue;
+            }
+            let bytes = self.chunk_bytes(*span);
+            if streams.is_wanted(&key) {
+                streams.estimate(&key, bytes);
                 continue;
             }
             if open >= CHUNKS_BYTES {
                 self.is_all_asked = false;
                 return;
             }
-            let (bytes, bytes_max) = (self.chunk_bytes(*span), CHUNK_BYTES);
+            let bytes_max = CHUNK_BYTES;
             let request = match self.net {
                 Some(Net { base: from, .. }) => {
                     Request::RangeDelta(RangeDeltaRequest { from, to: number, first, last, bytes_max })
@@ -262,6 +278,8 @@ impl Bootstrap {
         if self.adding.contains_key(&first) {
             return None;
         }
+        self.arrived.0 += bytes;
+        self.arrived.1 += chunk.span().share();
         if self.progress.is_some() {
             self.adding.insert(first, bytes);
             return Some(chunk);

@@ -2,6 +2,7 @@
 //!
 //! Offer, headers and the first chunks are asked for at once, as each of them in its turn would cost a round trip.
 
+use slipstream_storage::Span;
 use slipstream_types::Path;
 use tokio::time::Instant;
 
@@ -26,6 +27,18 @@ pub(super) struct EarlyChunk {
     pub(super) at: Instant,
     pub(super) request: Request,
     pub(super) answer: Vec<u8>,
+}
+
+impl EarlyChunk {
+    /// The paths that were asked for.
+    pub(super) fn span(&self) -> Span {
+        let last = match &self.request {
+            Request::Chunk { last, .. } => *last,
+            Request::RangeDelta(request) => request.last,
+            _ => self.first,
+        };
+        Span { first: self.first, last }
+    }
 }
 
 impl Early {

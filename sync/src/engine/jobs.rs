@@ -226,6 +226,7 @@ impl Engine {
                 let (number, seconds) = (restore.number(), restore.age(now).as_secs_f64());
                 tracing::info!(batch = %number, seconds, "the state is restored and its root checked");
                 self.counters.snapshot = restore.status(now);
+                self.plan = restore.behind.take().or(self.plan.take());
                 // What is recorded of another snapshot's rows outlives a net change.
                 if restore.net().is_none() {
                     self.begun = None;

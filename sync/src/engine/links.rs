@@ -15,6 +15,9 @@ use tokio::time::Instant;
 
 /// Before anything is measured.
 const WINDOW_FIRST: f64 = 4e6;
+/// A connection does not show at once what it can deliver: in its first second no less is asked of it than before anything is
+/// measured.
+const STARTING: Duration = Duration::from_secs(1);
 /// No peer gets more, whatever it delivers: what is asked of it is lost for a while when it fails.
 const WINDOW_MAX: f64 = 32e6;
 /// Least, so that small answers overlap.
@@ -47,6 +50,9 @@ struct Link {
     requests: usize,
     /// Bytes that ever came.
     delivered: u64,
+    /// When the first answer arrived.
+    began: Option<Instant>,
+    is_starting: bool,
     /// When the last answers arrived, and how many bytes had been delivered then.
     arrivals: VecDeque<(Instant, u64)>,
     rates: VecDeque<(Instant, f64)>,
@@ -99,6 +105,7 @@ impl Links {
         let Some(link) = self.0.get_mut(peer) else { return };
         let took = arrived.saturating_duration_since(sent.at).max(Duration::from_micros(100));
         link.delivered += bytes as u64;
+        link.is_starting = arrived.saturating_duration_since(*link.began.get_or_insert(arrived)) < STARTING;
         let rate = (link.delivered.saturating_sub(sent.delivered)) as f64 / took.as_secs_f64();
         // What was asked for before a connection got to speed took long; what it delivers now is more.
         let rate = rate.max(link.arrived(arrived));
@@ -106,6 +113,13 @@ impl Links {
             push(&mut link.rates, now, RATE_AGE, rate);
         }
         push(&mut link.delays, now, DELAY_AGE, took);
+    }
+
+    /// Notes a short answer: the round trip of a peer is known before anything else of it is.
+    pub(super) fn round_trip(&mut self, peer: &PeerId, now: Instant, sent: &Sent) {
+        if let Some(link) = self.0.get_mut(peer) {
+            push(&mut link.delays, now, DELAY_AGE, now.saturating_duration_since(sent.at));
+        }
     }
 
     /// Notes that a request takes too long.
@@ -177,7 +191,10 @@ impl Link {
 
     fn window(&self) -> f64 {
         match (self.rate(), self.delay()) {
-            (Some(rate), Some(delay)) => (2.0 * rate * delay.as_secs_f64()).clamp(WINDOW_MIN, WINDOW_MAX),
+            (Some(rate), Some(delay)) => {
+                let least = if self.is_starting { WINDOW_FIRST } else { WINDOW_MIN };
+                (2.0 * rate * delay.as_secs_f64()).clamp(least, WINDOW_MAX)
+            }
             (None, _) | (_, None) => WINDOW_FIRST,
         }
     }

@@ -129,6 +129,13 @@ impl Streams {
         self.wanted.entry(key).or_insert(Wanted { request, needs, bytes, flights: Vec::new() });
     }
 
+    /// Its answer is thought to have so many bytes, as long as nobody was asked for it.
+    pub(super) fn estimate(&mut self, key: &Key, bytes: u64) {
+        if let Some(wanted) = self.wanted.get_mut(key).filter(|wanted| wanted.flights.is_empty()) {
+            wanted.bytes = bytes;
+        }
+    }
+
     pub(super) fn is_wanted(&self, key: &Key) -> bool {
         self.wanted.contains_key(key)
     }

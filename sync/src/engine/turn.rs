@@ -26,6 +26,9 @@ const PATIENCE_BATCHES: u64 = 2;
 const PIECE_SECONDS: f64 = 0.25;
 /// Compressed bytes of a range, at least.
 const PIECE_BYTES_MIN: f64 = 128e3;
+/// Compressed bytes of a batch's parts, and of a row in a chunk, while nothing is known.
+const BATCH_BYTES_UNKNOWN: f64 = 16e3;
+const ROW_BYTES: f64 = 40.0;
 /// Ranges that wait for a peer with time: more would have the length of now when their turn comes.
 const WAITING_RANGES: usize = 4;
 /// Headers that the first plan looks at.
@@ -140,8 +143,12 @@ impl Engine {
         if !self.restore.as_ref().is_some_and(Bootstrap::is_all_asked) {
             return;
         }
-        if let Step::Range(mode) = self.decide(self.tail.last(), candidates).step {
+        let plan = self.decide(self.tail.last(), candidates);
+        if let Step::Range(mode) = plan.step {
             self.fill(mode, candidates);
+            if let Some(restore) = &mut self.restore {
+                restore.behind = Some(plan);
+            }
         }
     }
 
@@ -222,11 +229,11 @@ impl Engine {
     /// Bytes that a restore is thought to take: what peers say of the snapshot, and of a net change not more than all changes.
     fn leap_bytes(&self, number: BatchNumber, net: Option<Net>, candidates: &[Candidate]) -> f64 {
         let offered = candidates.iter().flat_map(|peer| &peer.snapshots);
-        let rows = offered.filter(|offered| offered.number == number).map(|offered| offered.bytes).max();
-        let rows = rows.unwrap_or_default() as f64;
+        let rows = offered.filter(|offered| offered.number == number).map(|offered| offered.rows).max();
+        let rows = rows.unwrap_or_default() as f64 * ROW_BYTES;
         match net {
             Some(Net { head, .. }) => {
-                let batch = self.sizes.as_ref().map_or(16e3, |sizes| sizes.delta);
+                let batch = self.sizes.as_ref().map_or(BATCH_BYTES_UNKNOWN, |sizes| sizes.delta);
                 rows.min((number.0 - head.0) as f64 * batch)
             }
             None => rows,
@@ -280,7 +287,7 @@ impl Engine {
     /// Compressed bytes of a batch, as far as is known.
     fn batch_bytes(&self, mode: RangeMode) -> f64 {
         let machine = Machine { cores: self.cores, history: self.config.history, hints: self.hints };
-        self.sizes.as_ref().map_or(32e3, |sizes| sizes.bytes(mode, &machine)).max(64.0)
+        self.sizes.as_ref().map_or(BATCH_BYTES_UNKNOWN, |sizes| sizes.bytes(mode, &machine)).max(64.0)
     }
 
     /// Batches of a range: a power of two, ending at a multiple of it. So followers whose links are alike ask for the same ranges,

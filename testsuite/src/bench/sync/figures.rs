@@ -100,21 +100,25 @@ fn headlines(samples: &Samples) -> Vec<Figure> {
     figures
 }
 
-/// Time with latency over time without, the worst mode's under the name of the aim.
+/// Time with latency over time without, the worst mode's under the name of the aim; and the seconds that it adds, which are those
+/// of the start however long the chain is.
 fn of_latency(samples: &Samples) -> Vec<Figure> {
-    let mut costs = Vec::new();
+    let (mut costs, mut added) = (Vec::new(), Vec::new());
     for (key, without) in samples.followed.iter().filter(|(key, _)| key.one_way.is_zero()) {
         let Some(with) = samples.runs(key.workload, key.mode, ONE_WAY) else { continue };
         let seconds = |runs: &[Followed]| runs.iter().map(|run| run.seconds).collect::<Vec<_>>();
-        let name = format!("latency_cost.{}.{}", key.workload.name(), key.mode.name());
-        costs.push((Figure::new(name, "ratio", ratios(&seconds(with), &seconds(without))), with, without));
+        let (with_s, without_s) = (seconds(with), seconds(without));
+        let name = |what| format!("{what}.{}.{}", key.workload.name(), key.mode.name());
+        let more = with_s.iter().zip(&without_s).map(|(with, without)| with - without).collect();
+        added.push(Figure::new(name("latency_seconds"), "s", more));
+        costs.push((Figure::new(name("latency_cost"), "ratio", ratios(&with_s, &without_s)), with, without));
     }
     let worst = costs.iter().max_by(|a, b| a.0.value().total_cmp(&b.0.value()));
     let worst = worst.map(|(_, with, without)| {
         let seconds = |runs: &[Followed]| runs.iter().map(|run| run.seconds).collect::<Vec<_>>();
         Figure::new("latency_cost", "ratio", ratios(&seconds(with), &seconds(without)))
     });
-    worst.into_iter().chain(costs.into_iter().map(|(figure, ..)| figure)).collect()
+    worst.into_iter().chain(costs.into_iter().map(|(figure, ..)| figure)).chain(added).collect()
 }
 
 fn of_hostility(runs: &hostile::Runs) -> Vec<Figure> {

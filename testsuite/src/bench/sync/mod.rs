@@ -73,7 +73,7 @@ struct Plan {
 impl Plan {
     fn new(quick: bool) -> Plan {
         use Mode::{Delta, DeltaHistory, RangeDelta, Replay, ReplayUnhinted, Snapshot, V1};
-        let (long, short, erc20) = if quick { (120, 60, 110) } else { (4_020, 820, 620) };
+        let (long, short, erc20) = if quick { (120, 60, 110) } else { (8_020, 820, 620) };
         let contracts: &[Mode] = match quick {
             true => &[V1, Replay, Delta],
             false => &[V1, ReplayUnhinted, Replay, Delta, DeltaHistory, RangeDelta, Snapshot],
