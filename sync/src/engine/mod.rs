@@ -276,6 +276,9 @@ impl Engine {
         } else if self.planted == Some(Planted::EndlessPause) {
             self.book.ban(peer, now + BAN, reason);
         } else {
+            if fault.is_refusal() {
+                self.book.refute(&peer);
+            }
             let pause = self.book.bench(&peer, now, reason.clone());
             tracing::debug!(peer = %peer.short(), %reason, pause_ms = pause.as_millis() as u64, "paused");
         }

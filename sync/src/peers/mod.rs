@@ -171,6 +171,16 @@ impl PeerBook {
         }
     }
 
+    /// Notes that a peer refused what its summary says it keeps: it is asked for nothing before it has told again what that is.
+    pub(crate) fn refute(&mut self, id: &PeerId) {
+        let Some(peer) = self.peers.get_mut(id) else { return };
+        peer.summary_at = None;
+        if let Some(summary) = &mut peer.summary {
+            (summary.bodies_from, summary.receipts_from, summary.deltas_from) = (None, None, None);
+            summary.snapshots = Default::default();
+        }
+    }
+
     /// Credit, given only after the proofs were checked.
     pub(crate) fn credit(&mut self, id: &PeerId, now: Instant, bytes: usize, took: Duration) {
         let Some(peer) = self.peers.get_mut(id) else { return };
@@ -193,20 +203,25 @@ impl PeerBook {
         self.changed = true;
     }
 
-    /// A pause for an answer that was late, lost or refused. Returns how long.
+    /// A pause for an answer that was late, lost or refused. Returns how long. While it lasts, what was asked for before it may
+    /// fail for the same reason: that makes no pause longer.
     pub(crate) fn bench(&mut self, id: &PeerId, now: Instant, reason: String) -> Duration {
         let Some(peer) = self.peers.get_mut(id) else { return Duration::ZERO };
-        let pause = (BENCH_FIRST * 2u32.saturating_pow(peer.failures_in_row.min(8))).min(BENCH_MAX);
-        peer.failures_in_row += 1;
+        let paused = peer.benched_until.filter(|until| *until > now && peer.failures_in_row > 0);
+        let until = paused.unwrap_or_else(|| {
+            let pause = BENCH_FIRST * 2u32.saturating_pow(peer.failures_in_row.min(8));
+            peer.failures_in_row += 1;
+            now + pause.min(BENCH_MAX)
+        });
         peer.failures += 1;
-        peer.benched_until = Some(now + pause);
+        peer.benched_until = Some(until);
         peer.last_reason = Some(reason.clone());
         peer.change(now, Cause::Failed, |score| {
             score.failed(now);
             reason
         });
         self.changed = true;
-        pause
+        until.saturating_duration_since(now)
     }
 
     /// A pause for a peer that has no time; nothing is held against it.

@@ -54,7 +54,7 @@ fn status(book: &PeerBook, now: Instant, id: PeerId) -> PeerStatus {
 
 #[test]
 fn failures_pause_longer_and_success_forgives() {
-    let now = Instant::now();
+    let mut now = Instant::now();
     let mut book = book(now, 1..=1);
     let asked = |book: &PeerBook, now| !book.stale(now, Duration::ZERO).is_empty();
     let mut last = Duration::ZERO;
@@ -62,10 +62,12 @@ fn failures_pause_longer_and_success_forgives() {
         let pause = book.bench(&id(1), now, "late".into());
         assert!(pause >= last && pause <= BENCH_MAX);
         assert!(!asked(&book, now + pause / 2));
+        assert_eq!(book.bench(&id(1), now + pause / 2, "of the same moment".into()), pause - pause / 2);
         last = pause;
+        now += pause;
     }
     assert_eq!(last, BENCH_MAX);
-    assert!(asked(&book, now + BENCH_MAX));
+    assert!(asked(&book, now));
     book.credit(&id(1), now, 10, Duration::from_secs(1));
     assert_eq!(book.bench(&id(1), now, "late".into()), BENCH_FIRST);
 }
@@ -210,12 +212,9 @@ fn flapping_ends_no_pause_and_absent_peers_are_bounded() {
     let now = Instant::now();
     let mut book = book(now, 1..=1);
     let pause = book.bench(&id(1), now, "late".into());
-    for _ in 0..3 {
-        book.bench(&id(1), now, "late".into());
-    }
     book.retain(now, &[]);
     book.retain(now, &[id(1)]);
-    assert!(book.stale(now + pause, Duration::ZERO).is_empty());
+    assert!(book.stale(now + pause / 2, Duration::ZERO).is_empty());
 
     for i in 0..1_000u32 {
         let mut fresh = [0; 32];
@@ -226,6 +225,21 @@ fn flapping_ends_no_pause_and_absent_peers_are_bounded() {
     book.retain(now, &[]);
     assert_eq!(book.away.len(), saved::PEERS_MAX);
     assert!(book.away.contains_key(&id(1)), "measured best");
+}
+
+/// Goal: who refuses what its summary names is not asked again before it has told what it keeps.
+#[test]
+fn a_refusal_refutes_a_summary() {
+    let now = Instant::now();
+    let mut book = book(now, 1..=1);
+    let serves = |book: &PeerBook| book.candidates(now, false).iter().any(|peer| peer.delta_from.is_some());
+    book.summarize(id(1), now, summary_at(10));
+    assert!(serves(&book));
+    book.refute(&id(1));
+    assert!(!serves(&book) && book.target() == BatchNumber(10));
+    assert_eq!(book.stale(now, Duration::from_secs(60)), [id(1)]);
+    book.summarize(id(1), now, summary_at(10));
+    assert!(serves(&book));
 }
 
 #[test]
