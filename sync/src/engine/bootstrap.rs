@@ -239,6 +239,11 @@ impl Bootstrap {
         }
     }
 
+    /// Whether everything is here and only has to become the state.
+    pub(super) fn is_finishing(&self) -> bool {
+        matches!(self.stage, Stage::Busy) && self.progress.is_some()
+    }
+
     /// Whether all rows are asked for, so that peers may send what lies behind the snapshot.
     pub(super) fn is_all_asked(&self) -> bool {
         self.is_all_asked

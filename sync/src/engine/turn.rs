@@ -98,6 +98,10 @@ impl Engine {
 
     /// Goes on with what is under way, or begins something.
     fn direct(&mut self, candidates: &[Candidate], now: Instant) {
+        // A restore that has everything needs no peer any more.
+        if self.restore.as_ref().is_some_and(Bootstrap::is_finishing) {
+            return self.look_behind(candidates);
+        }
         if let Some(number) = self.restore.as_ref().map(Bootstrap::number) {
             let is_served = match self.restore.as_ref().and_then(Bootstrap::net) {
                 Some(Net { base, .. }) => self.book.serves_net(base, number),
