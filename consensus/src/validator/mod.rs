@@ -28,7 +28,7 @@ use crate::{
     protocol::messages::{self, Request, Response},
 };
 
-/// A certified and committed batch, as its proposer hands it to whoever announces it to the fullnodes.
+/// A certified batch, as its proposer hands it to whoever announces it to the fullnodes. The proposer may not have committed it yet.
 #[derive(Clone, Debug)]
 pub struct Decided {
     /// The batch.

@@ -1,4 +1,4 @@
-//! The proposer's loop: make a batch, record it, collect a quorum of votes on it, commit it, announce it.
+//! The proposer's loop: make a batch, record it, collect a quorum of votes on it, announce it, commit it.
 //!
 //! ```text
 //!  run ── Round (request, votes, decision) ──watch──▶ one messenger task per other validator
@@ -235,15 +235,15 @@ impl Proposer {
             self.report(None, 0);
             return Ok(());
         };
-        // The others can commit while this one does: should it fail to, it proposes the same batch again, and they say
-        // again what they said.
+        // The others and the fullnodes can commit while this one does: should it fail to, it proposes the same batch again, and
+        // they say again what they said.
         let encoded = messages::encode(&Request::Decide(Box::new(certificate.clone())))?;
         decide.send_replace(Some(encoded));
         self.parent = Some(certificate.clone());
+        self.announce(&executed, certificate.clone());
         let committed = self.commit(executed, certificate, rejected).await;
         self.report(None, 0);
-        self.announce(committed?);
-        Ok(())
+        committed
     }
 
     async fn vote(&self, executed: &Executed) -> Result<Signature, ConsensusError> {
@@ -314,7 +314,7 @@ impl Proposer {
         mut executed: Executed,
         certificate: Certificate,
         rejected: Vec<B256>,
-    ) -> Result<Decided, ConsensusError> {
+    ) -> Result<(), ConsensusError> {
         let validator = self.validator.clone();
         let commit = move || {
             validator.ledger.commit(&mut executed, &certificate)?;
@@ -322,16 +322,18 @@ impl Proposer {
                 validator.pool.catch_up()?;
             }
             validator.pool.reject(&rejected);
-            let sealed = executed.sealed;
-            Ok(Decided { header: sealed.header, certificate, body: sealed.body, hints: sealed.hints })
+            Ok(())
         };
         blocking("commit", commit).await?
     }
 
     /// Hands the batch on without waiting: who is too slow to announce batches must not slow down making them.
-    fn announce(&self, decided: Decided) {
-        let (number, transactions) = (decided.header.number, decided.header.tx_count);
-        tracing::debug!(%number, transactions, "batch certified and committed");
+    fn announce(&self, executed: &Executed, certificate: Certificate) {
+        let sealed = &executed.sealed;
+        let (number, transactions) = (sealed.header.number, sealed.header.tx_count);
+        tracing::debug!(%number, transactions, "batch certified");
+        let (header, body, hints) = (sealed.header.clone(), sealed.body.clone(), sealed.hints.clone());
+        let decided = Decided { header, certificate, body, hints };
         if self.validator.decided.try_send(decided).is_err() {
             tracing::warn!(%number, "nobody took the decided batch for announcing it; fullnodes get it through sync");
         }

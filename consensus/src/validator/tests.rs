@@ -72,6 +72,7 @@ async fn one_validator_certifies_alone() {
         let decided = node.decided.recv().await.unwrap();
         decided.certificate.verify(&genesis.validator_set()).unwrap();
         let number = decided.header.number;
+        until("the batch is committed", || node.store.header(number).unwrap().is_some()).await;
         assert_eq!(node.store.header(number).unwrap().as_ref(), Some(&decided.header));
         assert_eq!(node.store.certificate(number).unwrap(), Some(decided.certificate));
         assert_eq!(node.store.blob(BlobKind::Body, number).unwrap(), Some(decided.body));

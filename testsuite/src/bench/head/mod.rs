@@ -27,8 +27,9 @@ use crate::{
 };
 
 /// Rates that are tried in turn until one cannot be sustained; the last one that was is the full load.
-const RAMP: [u32; 12] = [500, 1_000, 1_500, 2_000, 3_000, 4_000, 5_000, 6_500, 8_000, 10_000, 12_500, 15_000];
-const RAMP_SECONDS: u64 = 4;
+const RAMP: [u32; 9] = [1_000, 2_000, 4_000, 5_000, 6_500, 8_000, 10_000, 12_500, 15_000];
+/// Long enough for what piles up to show.
+const RAMP_SECONDS: u64 = 10;
 /// A load is sustained if nearly all of it is committed at the rate at which it came, and soon.
 const SUSTAINED_SHARE: f64 = 0.95;
 const SUSTAINED_P99_MS: f64 = 500.0;
@@ -42,7 +43,7 @@ struct Plan {
     seconds: u64,
 }
 
-const FULL: Plan = Plan { runs: 5, seconds: 20 };
+const FULL: Plan = Plan { runs: 5, seconds: 16 };
 const QUICK: Plan = Plan { runs: 1, seconds: 8 };
 
 /// One run at one rate.
