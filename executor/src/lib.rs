@@ -16,6 +16,7 @@
 //! * [`mod@env`]: what the EVM sees of a batch. [`outcome`]: following a batch. [`assemble`]: proposing one.
 //!   [`seal`](mod@seal): its header.
 //! * [`call`](mod@call): JSON-RPC's `eth_call` and `eth_estimateGas`. [`warm`]: prefetching by hints.
+//! * [`access`]: what each transaction read and wrote, and who waits for whom. [`parallel`]: the same outcome on several threads.
 //! * `evm`: the only folder that knows revm, which changes every month.
 //!
 //! Invariants: the outcome is a function of state, environment and transactions alone; hints, warm data and thread counts
@@ -38,6 +39,7 @@
 //! assert!(outcome.delta.entries().is_empty());
 //! ```
 
+pub mod access;
 pub mod assemble;
 pub mod body;
 pub mod call;
@@ -46,11 +48,13 @@ pub mod env;
 pub mod error;
 mod evm;
 pub mod outcome;
+pub mod parallel;
 pub mod reader;
 pub mod seal;
 pub mod transaction;
 pub mod warm;
 
+pub use access::{AccessKey, AccessSet, conflicts};
 pub use assemble::{BuildLimits, Built, build};
 pub use body::{BodyError, decode_body};
 pub use call::{CallOutcome, CallRequest, EstimateError, call, estimate_gas};
@@ -58,7 +62,8 @@ pub use config::{ExecutorConfig, HintsMode};
 pub use env::{BatchEnv, SpecId, chain_spec, mainnet_spec};
 pub use error::{ExecuteError, Rejection};
 pub use evm::check_static;
-pub use outcome::{Outcome, execute};
+pub use outcome::{Outcome, execute, execute_recorded};
+pub use parallel::{ParallelStats, Workers};
 pub use reader::{MemoryState, StateReader};
 pub use seal::{Sealed, seal};
 pub use transaction::{Envelope, Transaction, TransactionError};

@@ -7,9 +7,10 @@ use slipstream_types::{
 };
 
 use crate::{
+    access::AccessSet,
     env::BatchEnv,
     error::{ExecuteError, Rejection},
-    evm::{Executed, Machine, RunError},
+    evm::{Executed, Machine, RunError, Speculated},
     reader::StateReader,
     transaction::Transaction,
 };
@@ -37,25 +38,32 @@ pub fn execute(
     env: &BatchEnv,
     transactions: &[Transaction],
 ) -> Result<Outcome, ExecuteError> {
-    let mut batch = Batch::new(state, env)?;
+    let mut batch = Batch::new(Machine::new(state, env)?, env);
     for (index, transaction) in transactions.iter().enumerate() {
-        let hash = transaction.hash;
-        batch.push(transaction).map_err(|refusal| match refusal {
-            Refusal::Rejected(reason) => ExecuteError::InvalidTransaction { index, hash, reason },
-            Refusal::Gas { left } => {
-                ExecuteError::GasLimit { index, hash, gas_limit: transaction.gas_limit(), left }
-            }
-            Refusal::Receipts => {
-                ExecuteError::ReceiptsTooLong { index, hash, max: limits::RECEIPTS_BYTES_MAX }
-            }
-            Refusal::Delta => {
-                let (what, len, max) = ("delta", batch.delta_bytes, batch.delta_bytes_max);
-                ExecuteError::Format(CodecError::TooLong { what, len, max })
-            }
-            Refusal::Failed(error) => error,
-        })?;
+        batch.push(transaction).map_err(|refusal| batch.error(index, transaction, refusal))?;
     }
     batch.finish()
+}
+
+/// Executes a batch like [`execute`], and tells what each transaction read and wrote.
+///
+/// # Errors
+/// Those of [`execute`].
+pub fn execute_recorded(
+    state: &dyn StateReader,
+    env: &BatchEnv,
+    transactions: &[Transaction],
+) -> Result<(Outcome, Vec<AccessSet>), ExecuteError> {
+    let mut batch = Batch::new(Machine::new(state, env)?, env);
+    let mut sets = Vec::with_capacity(transactions.len());
+    for (index, transaction) in transactions.iter().enumerate() {
+        let pushed = batch.run(transaction).and_then(|(executed, receipt)| {
+            sets.push(executed.access(transaction.sender, env));
+            batch.add(executed, receipt)
+        });
+        pushed.map_err(|refusal| batch.error(index, transaction, refusal))?;
+    }
+    Ok((batch.finish()?, sets))
 }
 
 /// A batch under construction: the rules that following and proposing share.
@@ -88,9 +96,8 @@ pub(crate) enum Refusal {
 }
 
 impl<'a> Batch<'a> {
-    pub(crate) fn new(state: &'a dyn StateReader, env: &'a BatchEnv) -> Result<Self, ExecuteError> {
-        let machine = Machine::new(state, env)?;
-        Ok(Self {
+    pub(crate) fn new(machine: Machine<'a>, env: &BatchEnv) -> Self {
+        Self {
             machine,
             gas_limit: env.gas_limit,
             gas_used: 0,
@@ -99,13 +106,14 @@ impl<'a> Batch<'a> {
             receipts_bytes: LENGTH_BYTES_MAX,
             delta_bytes: SYSTEM_DELTA_BYTES,
             delta_bytes_max: usize::MAX,
-        })
+        }
     }
 
     /// A batch that refuses what could make its delta too long, however the changes overlap: a proposer must not find out
     /// when it is too late.
     pub(crate) fn bounded(state: &'a dyn StateReader, env: &'a BatchEnv) -> Result<Self, ExecuteError> {
-        Ok(Self { delta_bytes_max: limits::DELTA_BYTES_MAX, ..Self::new(state, env)? })
+        let batch = Self::new(Machine::new(state, env)?, env);
+        Ok(Self { delta_bytes_max: limits::DELTA_BYTES_MAX, ..batch })
     }
 
     pub(crate) fn gas_left(&self) -> u64 {
@@ -114,6 +122,12 @@ impl<'a> Batch<'a> {
 
     /// Executes a transaction and makes it part of the batch.
     pub(crate) fn push(&mut self, transaction: &Transaction) -> Result<(), Refusal> {
+        let (executed, receipt) = self.run(transaction)?;
+        self.add(executed, receipt)
+    }
+
+    /// Executes a transaction, which only [`Batch::add`] makes part of the batch.
+    pub(crate) fn run(&mut self, transaction: &Transaction) -> Result<(Executed, Receipt), Refusal> {
         self.check_gas(transaction.gas_limit())?;
         let executed = self.machine.run(transaction).map_err(|error| match error {
             RunError::Rejected(reason) => Refusal::Rejected(reason),
@@ -121,6 +135,24 @@ impl<'a> Batch<'a> {
         })?;
         let receipt = receipt(transaction.tx_type(), &executed)
             .map_err(|error| Refusal::Rejected(Rejection::TooMuch(error)))?;
+        Ok((executed, receipt))
+    }
+
+    /// Whether a transaction that ran ahead of its turn would do the same now, so that it may be added.
+    ///
+    /// # Errors
+    /// If it may not stand here at all.
+    pub(crate) fn accept(
+        &mut self,
+        speculated: &mut Speculated,
+        transaction: &Transaction,
+    ) -> Result<bool, Refusal> {
+        self.check_gas(transaction.gas_limit())?;
+        Ok(self.machine.accept(speculated, transaction))
+    }
+
+    /// Makes a transaction part of the batch if there is room.
+    pub(crate) fn add(&mut self, executed: Executed, receipt: Receipt) -> Result<(), Refusal> {
         let receipts_bytes = self.receipts_bytes + receipt_bytes(&receipt);
         let delta_bytes = self.delta_bytes + executed.delta_bytes_max;
         let receipts_max = limits::RECEIPTS_BYTES_MAX;
@@ -137,6 +169,25 @@ impl<'a> Batch<'a> {
         self.receipts.push(receipt);
         self.machine.commit(executed);
         Ok(())
+    }
+
+    /// Why a batch with this transaction at this position has no outcome.
+    pub(crate) fn error(&self, index: usize, transaction: &Transaction, refusal: Refusal) -> ExecuteError {
+        let hash = transaction.hash;
+        match refusal {
+            Refusal::Rejected(reason) => ExecuteError::InvalidTransaction { index, hash, reason },
+            Refusal::Gas { left } => {
+                ExecuteError::GasLimit { index, hash, gas_limit: transaction.gas_limit(), left }
+            }
+            Refusal::Receipts => {
+                ExecuteError::ReceiptsTooLong { index, hash, max: limits::RECEIPTS_BYTES_MAX }
+            }
+            Refusal::Delta => {
+                let (what, len, max) = ("delta", self.delta_bytes, self.delta_bytes_max);
+                ExecuteError::Format(CodecError::TooLong { what, len, max })
+            }
+            Refusal::Failed(error) => error,
+        }
     }
 
     fn check_gas(&self, gas_limit: u64) -> Result<(), Refusal> {
@@ -168,7 +219,8 @@ fn check_alone(what: &'static str, len: usize, max: usize) -> Result<(), Refusal
     Ok(())
 }
 
-fn receipt(tx_type: u8, executed: &Executed) -> Result<Receipt, CodecError> {
+/// A transaction's receipt, if it fits its format.
+pub(crate) fn receipt(tx_type: u8, executed: &Executed) -> Result<Receipt, CodecError> {
     let log = |log: &alloy_primitives::Log| {
         let topics = log.data.topics().iter().map(|topic| (*topic).into()).collect();
         let data = BoundedBytes::new(log.data.data.to_vec())?;

@@ -2,14 +2,13 @@
 
 use alloy_primitives::{Bytes, Log as EvmLog};
 use revm::{
-    DatabaseCommit, ExecuteEvm, MainBuilder,
+    DatabaseCommit, ExecuteEvm,
     context::{
         TxEnv,
-        result::{EVMError, ExecutionResult},
+        result::{EVMError, ExecutionResult, ResultAndState},
     },
     database::State,
     database_interface::bal::EvmDatabaseError,
-    handler::{MainnetContext, MainnetEvm},
     state::EvmState,
 };
 use slipstream_types::{Delta, Hints};
@@ -17,6 +16,7 @@ use slipstream_types::{Delta, Hints};
 use super::{
     adapter,
     changes::{delta_bytes_max, net_delta},
+    observe::{self, Observed, ObservedEvm},
     recorder::{ReadError, Recorder},
     system_calls,
 };
@@ -29,13 +29,13 @@ use crate::{
 };
 
 pub(super) type Database<'a> = State<Recorder<'a>>;
-pub(super) type Evm<'a> = MainnetEvm<MainnetContext<Database<'a>>>;
+pub(super) type Evm<'a> = ObservedEvm<Database<'a>>;
 type EvmError = EVMError<EvmDatabaseError<ReadError>>;
 
 /// One batch in execution. What a transaction did counts only once it is committed.
 pub(crate) struct Machine<'a> {
     pub(super) evm: Evm<'a>,
-    env: &'a BatchEnv,
+    pub(super) env: &'a BatchEnv,
 }
 
 /// What one transaction did.
@@ -50,7 +50,8 @@ pub(crate) struct Executed {
     pub(crate) halt: Option<String>,
     /// An upper bound of what it adds to the batch's delta; see `changes`.
     pub(crate) delta_bytes_max: usize,
-    state: EvmState,
+    pub(super) state: EvmState,
+    pub(super) observed: Observed,
 }
 
 /// Why a transaction was not run. Nothing has changed.
@@ -64,9 +65,12 @@ pub(crate) enum RunError {
 impl<'a> Machine<'a> {
     /// A machine for the batch's transactions; makes the system calls that come before them.
     pub(crate) fn new(state: &'a dyn StateReader, env: &'a BatchEnv) -> Result<Self, ExecuteError> {
-        let mut machine = Self::bare(state, env);
-        system_calls::before_batch(&mut machine.evm, env).map_err(failure)?;
-        Ok(machine)
+        Self::bare(state, env).with_system_calls()
+    }
+
+    pub(super) fn with_system_calls(mut self) -> Result<Self, ExecuteError> {
+        system_calls::before_batch(&mut self.evm, self.env).map_err(failure)?;
+        Ok(self)
     }
 
     /// A machine for one call that is no transaction: without its checks of nonce and sender, and without a fee if it
@@ -88,10 +92,7 @@ impl<'a> Machine<'a> {
     }
 
     pub(super) fn over(database: Database<'a>, env: &'a BatchEnv) -> Self {
-        let context = MainnetContext::new(database, env.spec)
-            .with_cfg(adapter::cfg_env(env))
-            .with_block(adapter::block_env(env));
-        Self { evm: context.build_mainnet(), env }
+        Self { evm: observe::build(database, env), env }
     }
 
     /// Runs a transaction on what was committed so far.
@@ -106,22 +107,14 @@ impl<'a> Machine<'a> {
 
     fn transact(&mut self, tx: TxEnv) -> Result<Executed, RunError> {
         let gas_limit = tx.gas_limit;
+        self.evm.ctx.chain = Observed::default();
         let done = self.evm.transact(tx).map_err(|error| match error {
             EVMError::Transaction(invalid) => {
                 RunError::Rejected(adapter::rejection(invalid, gas_limit, self.env.gas_limit))
             }
             error => RunError::Failed(failure(error)),
         })?;
-        let gas_used = done.result.tx_gas_used();
-        let (success, logs, output, halt) = match done.result {
-            ExecutionResult::Success { logs, output, .. } => (true, logs, output.into_data(), None),
-            ExecutionResult::Revert { output, .. } => (false, Vec::new(), output, None),
-            ExecutionResult::Halt { reason, .. } => {
-                (false, Vec::new(), Bytes::new(), Some(reason.to_string()))
-            }
-        };
-        let delta_bytes_max = delta_bytes_max(&done.state);
-        Ok(Executed { success, gas_used, logs, output, halt, delta_bytes_max, state: done.state })
+        Ok(Executed::new(done, std::mem::take(&mut self.evm.ctx.chain)))
     }
 
     /// Makes what a transaction did part of the batch.
@@ -133,6 +126,21 @@ impl<'a> Machine<'a> {
     pub(crate) fn finish(self) -> Result<(Delta, Hints), ExecuteError> {
         let database = &self.evm.ctx.journaled_state.database;
         Ok((net_delta(&database.cache, &database.database, self.env.spec)?, database.database.hints()))
+    }
+}
+
+impl Executed {
+    pub(super) fn new(done: ResultAndState, observed: Observed) -> Executed {
+        let gas_used = done.result.tx_gas_used();
+        let (success, logs, output, halt) = match done.result {
+            ExecutionResult::Success { logs, output, .. } => (true, logs, output.into_data(), None),
+            ExecutionResult::Revert { output, .. } => (false, Vec::new(), output, None),
+            ExecutionResult::Halt { reason, .. } => {
+                (false, Vec::new(), Bytes::new(), Some(reason.to_string()))
+            }
+        };
+        let delta_bytes_max = delta_bytes_max(&done.state);
+        Executed { success, gas_used, logs, output, halt, delta_bytes_max, state: done.state, observed }
     }
 }
 

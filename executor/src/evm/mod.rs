@@ -11,12 +11,18 @@
 
 mod adapter;
 mod changes;
+mod footprint;
 mod machine;
+mod observe;
 mod recorder;
+mod speculate;
 mod system_calls;
 #[cfg(test)]
 mod tests;
+mod versions;
 
 pub use adapter::check_static;
 pub(crate) use adapter::transaction_gas_max;
 pub(crate) use machine::{Executed, Machine, RunError};
+pub(crate) use speculate::{Speculated, Speculator};
+pub(crate) use versions::Versions;

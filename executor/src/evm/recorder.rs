@@ -8,9 +8,10 @@ use revm::{
     Database, bytecode::Bytecode, database_interface::DBErrorMarker, primitives::KECCAK_EMPTY,
     state::AccountInfo,
 };
+use slipstream_storage::StorageError;
 use slipstream_types::{AccountValue, BatchNumber, Digest, Hints};
 
-use super::adapter::account_info;
+use super::{adapter::account_info, versions::Versions};
 use crate::{env::BatchEnv, error::ExecuteError, reader::StateReader};
 
 /// A failed read on its way through revm.
@@ -19,6 +20,12 @@ use crate::{env::BatchEnv, error::ExecuteError, reader::StateReader};
 pub(super) struct ReadError(pub(super) ExecuteError);
 
 impl DBErrorMarker for ReadError {}
+
+impl From<StorageError> for ReadError {
+    fn from(error: StorageError) -> Self {
+        ReadError(error.into())
+    }
+}
 
 /// What was read of one account, before the batch changed anything.
 #[derive(Default)]
@@ -31,23 +38,29 @@ pub(super) struct AccountReads {
 /// Reads through to the state; see the module.
 pub(super) struct Recorder<'a> {
     state: &'a dyn StateReader,
-    number: u64,
-    parent_hash: B256,
+    /// Where code comes from that other threads may have analysed already; none: from the state.
+    shared: Option<&'a Versions<'a>>,
+    env: &'a BatchEnv,
     accounts: AddressMap<AccountReads>,
     account_order: Vec<Address>,
     codes: Vec<B256>,
 }
 
 impl<'a> Recorder<'a> {
-    pub(super) fn new(state: &'a dyn StateReader, env: &BatchEnv) -> Self {
+    pub(super) fn new(state: &'a dyn StateReader, env: &'a BatchEnv) -> Self {
         Self {
             state,
-            number: env.number,
-            parent_hash: env.parent_hash,
+            shared: None,
+            env,
             accounts: AddressMap::default(),
             account_order: Vec::new(),
             codes: Vec::new(),
         }
+    }
+
+    /// A recorder that reads what other threads read too.
+    pub(super) fn sharing(versions: &'a Versions<'a>) -> Self {
+        Self { shared: Some(versions), ..Self::new(versions, versions.env()) }
     }
 
     /// What was read of an account; none if nothing was.
@@ -76,7 +89,7 @@ impl Database for Recorder<'_> {
     type Error = ReadError;
 
     fn basic(&mut self, address: Address) -> Result<Option<AccountInfo>, ReadError> {
-        let value = self.state.account(&address).map_err(|error| ReadError(error.into()))?;
+        let value = self.state.account(&address)?;
         self.reads(address).value = value;
         Ok(value.as_ref().map(account_info))
     }
@@ -85,17 +98,17 @@ impl Database for Recorder<'_> {
         if hash == KECCAK_EMPTY {
             return Ok(Bytecode::default());
         }
-        let digest = Digest::from(hash);
-        let code = self.state.code(&digest).map_err(|error| ReadError(error.into()))?;
-        let code = code.ok_or(ReadError(ExecuteError::MissingCode { hash: digest }))?;
+        let code = match self.shared {
+            Some(versions) => versions.bytecode(hash)?,
+            None => read_code(self.state, hash)?,
+        };
         self.codes.push(hash);
-        // Code from before EIP-3541 may start like a delegation (EIP-7702) without being one.
-        Ok(Bytecode::new_raw_checked(code.clone()).unwrap_or_else(|_| Bytecode::new_legacy(code)))
+        Ok(code)
     }
 
     fn storage(&mut self, address: Address, index: U256) -> Result<U256, ReadError> {
         let slot = B256::from(index);
-        let value = self.state.slot(&address, &slot).map_err(|error| ReadError(error.into()))?;
+        let value = self.state.slot(&address, &slot)?;
         let reads = self.reads(address);
         if reads.slots.insert(slot, value).is_none() {
             reads.slot_order.push(slot);
@@ -104,11 +117,27 @@ impl Database for Recorder<'_> {
     }
 
     fn block_hash(&mut self, number: u64) -> Result<B256, ReadError> {
-        // The parent may be a batch that no store has yet.
-        if number.checked_add(1) == Some(self.number) {
-            return Ok(self.parent_hash);
-        }
-        let digest = self.state.header_digest(BatchNumber(number));
-        Ok(digest.map_err(|error| ReadError(error.into()))?.map_or(B256::ZERO, B256::from))
+        Ok(read_block_hash(self.state, self.env, number)?)
     }
+}
+
+/// The state's code by its hash, analysed.
+pub(super) fn read_code(state: &dyn StateReader, hash: B256) -> Result<Bytecode, ReadError> {
+    let digest = Digest::from(hash);
+    let code = state.code(&digest)?.ok_or(ReadError(ExecuteError::MissingCode { hash: digest }))?;
+    // Code from before EIP-3541 may start like a delegation (EIP-7702) without being one.
+    Ok(Bytecode::new_raw_checked(code.clone()).unwrap_or_else(|_| Bytecode::new_legacy(code)))
+}
+
+/// BLOCKHASH of a batch before this one; zero if it is not known.
+pub(super) fn read_block_hash(
+    state: &dyn StateReader,
+    env: &BatchEnv,
+    number: u64,
+) -> Result<B256, StorageError> {
+    // The parent may be a batch that no store has yet.
+    if number.checked_add(1) == Some(env.number) {
+        return Ok(env.parent_hash);
+    }
+    Ok(state.header_digest(BatchNumber(number))?.map_or(B256::ZERO, B256::from))
 }

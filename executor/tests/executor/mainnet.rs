@@ -14,10 +14,11 @@ use alloy_consensus::{
 use alloy_primitives::{Address, B256, Bloom, Bytes, U256};
 use alloy_rpc_types_eth::Block;
 use slipstream_executor::{
-    BatchEnv, MemoryState, Outcome, SpecId, StateReader, Transaction, execute, mainnet_spec, prefetch,
+    AccessSet, BatchEnv, MemoryState, Outcome, SpecId, StateReader, Transaction, Workers, conflicts, execute,
+    execute_recorded, mainnet_spec, parallel, prefetch,
 };
 use slipstream_storage::StorageError;
-use slipstream_types::{AccountValue, BatchNumber, Digest, Hints, Receipts, StateKey, StateValue};
+use slipstream_types::{AccountValue, BatchNumber, Conflicts, Digest, Hints, Receipts, StateKey, StateValue};
 
 /// All of them: a block that cannot be loaded is a failure, not one block less.
 const BLOCKS: usize = 45;
@@ -92,6 +93,7 @@ fn check(case: &Case) -> SpecId {
     assert_eq!(hinted, seen, "hints of block {number} are exactly what was read");
     check_net(&case.state, &outcome, number);
     check_warm(&case.state, &env, &transactions, &outcome);
+    check_parallel(&case.state, &env, &transactions, &outcome);
     env.spec
 }
 
@@ -113,6 +115,21 @@ fn check_warm(state: &MemoryState, env: &BatchEnv, transactions: &[Transaction],
 
     let (useless, _) = prefetch(state, &garbage(&expected.hints), 3).unwrap();
     assert_eq!(execute(&useless, env, transactions).unwrap(), *expected);
+}
+
+/// With exact conflicts, with those that the transactions announce, and with none.
+fn check_parallel(state: &MemoryState, env: &BatchEnv, transactions: &[Transaction], expected: &Outcome) {
+    let workers = Workers::new(2).unwrap().eager();
+    let (recorded, sets) = execute_recorded(state, env, transactions).unwrap();
+    assert_eq!(recorded, *expected, "recording changes nothing in block {}", env.number);
+    let gas: Vec<u64> = expected.receipts.receipts.iter().map(|receipt| receipt.gas_used).collect();
+    let announced: Vec<_> = transactions.iter().map(AccessSet::announced).collect();
+    let graphs = [conflicts(&sets, gas.clone()), conflicts(&announced, gas), Conflicts::default()];
+    for graph in &graphs {
+        let (outcome, stats) = parallel::execute(state, env, transactions, graph, &workers).unwrap();
+        assert_eq!(outcome.hints, expected.hints, "hints of block {}", env.number);
+        assert_eq!(outcome, *expected, "block {}, {stats:?}", env.number);
+    }
 }
 
 /// Half of the accounts with half of their slots, keys that do not exist, and everything twice.

@@ -1,0 +1,91 @@
+//! [`AccessSet`]: what a transaction read and wrote, or may be expected to; [`conflicts`]: who waits for whom because of it.
+//!
+//! Only what does not commute counts. A balance that is added to and never looked at makes nobody wait, nor do fees, nor the
+//! sender's nonce. And only reads of what an earlier transaction writes count: a parallel execution keeps the versions of a key
+//! apart, so that two writes, or a write after a read, disturb nobody.
+
+use alloy_primitives::{Address, B256, map::HashMap};
+use slipstream_types::Conflicts;
+
+use crate::transaction::Transaction;
+
+/// What can be read and written.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum AccessKey {
+    /// An account's code and nonce, and whether it exists.
+    Account(Address),
+    /// Its balance, by one who asks how much it is.
+    Balance(Address),
+    /// One of its slots.
+    Slot(Address, B256),
+}
+
+/// What one transaction reads and writes.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct AccessSet {
+    /// Keys whose value it depends on.
+    pub reads: Vec<AccessKey>,
+    /// Keys that it changes.
+    pub writes: Vec<AccessKey>,
+}
+
+/// Predecessors of one transaction that are named. A balance that a hundred transactions add to before one asks for it has a
+/// hundred; when the latest of them have run, the rest nearly always has too.
+const PREDECESSORS_MAX: usize = 16;
+
+impl AccessSet {
+    /// What the transaction itself tells: the slots of its access list, and that it may disturb others from the same sender
+    /// and others that call the same contract. Mostly too much, and blind for what contracts call.
+    pub fn announced(transaction: &Transaction) -> AccessSet {
+        use alloy_consensus::Transaction as _;
+        let listed = transaction.envelope.access_list().map(|list| list.0.as_slice()).unwrap_or_default();
+        let slots = listed
+            .iter()
+            .flat_map(|item| item.storage_keys.iter().map(|slot| AccessKey::Slot(item.address, *slot)));
+        let called = transaction.to().filter(|_| !transaction.input().is_empty());
+        let keys: Vec<_> =
+            std::iter::once(transaction.sender).chain(called).map(AccessKey::Account).chain(slots).collect();
+        AccessSet { reads: keys.clone(), writes: keys }
+    }
+}
+
+/// The graph of a batch with these sets, exact or predicted. `gas` is about what each transaction uses.
+///
+/// A transaction waits for the last one before it that writes what it reads: for a balance, for all that add to it. What
+/// a predecessor waits for by itself is left out one step deep, which takes most of what a full reduction would.
+pub fn conflicts(sets: &[AccessSet], gas: Vec<u64>) -> Conflicts {
+    let mut written: HashMap<&AccessKey, u32> = HashMap::default();
+    let mut added: HashMap<&AccessKey, Vec<u32>> = HashMap::default();
+    let mut predecessors: Vec<Vec<u32>> = Vec::with_capacity(sets.len());
+    for (index, set) in sets.iter().enumerate() {
+        let mut found = Vec::new();
+        for key in &set.reads {
+            match key {
+                AccessKey::Balance(_) => {
+                    let writers = added.get(key).map(Vec::as_slice).unwrap_or_default();
+                    found.extend(writers.iter().rev().take(PREDECESSORS_MAX));
+                }
+                _ => found.extend(written.get(key)),
+            }
+        }
+        for key in &set.writes {
+            match key {
+                AccessKey::Balance(_) => added.entry(key).or_default().push(index as u32),
+                _ => _ = written.insert(key, index as u32),
+            }
+        }
+        predecessors.push(reduced(found, &predecessors));
+    }
+    Conflicts { predecessors, gas }
+}
+
+fn reduced(mut found: Vec<u32>, predecessors: &[Vec<u32>]) -> Vec<u32> {
+    found.sort_unstable();
+    found.dedup();
+    let is_implied = |one: &u32| {
+        found.iter().any(|other| other > one && predecessors[*other as usize].binary_search(one).is_ok())
+    };
+    let mut needed: Vec<u32> = found.iter().copied().filter(|one| !is_implied(one)).collect();
+    needed.drain(..needed.len().saturating_sub(PREDECESSORS_MAX));
+    needed
+}

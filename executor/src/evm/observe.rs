@@ -1,0 +1,171 @@
+//! What a transaction looked at beside the rows that it loaded: exact balances, nonces, and whether accounts exist.
+//!
+//! Nearly every transaction loads accounts whose balance others change, the fee recipient's and a wrapped-ether contract's
+//! above all, and hardly any asks what the balance *is*: it only adds to it, or takes from it what is there. So the
+//! instructions that do ask leave a note here, and all other changes of balances commute. Source of the idea: the lazy
+//! updates of pevm, which know plain transfers and the fee recipient only.
+
+use alloy_primitives::{Address, U256};
+use revm::{
+    Database, Journal, MainBuilder,
+    bytecode::opcode,
+    context::{BlockEnv, CfgEnv, Context, TxEnv},
+    handler::{MainnetContext, MainnetEvm},
+    interpreter::{
+        Instruction, InstructionContext, InstructionExecResult,
+        instructions::{contract, host},
+        interpreter::EthInterpreter,
+        interpreter_types::InputsTr as _,
+    },
+};
+
+use super::adapter;
+use crate::env::BatchEnv;
+
+pub(super) type ObservedContext<DB> = Context<BlockEnv, TxEnv, CfgEnv, DB, Journal<DB>, Observed>;
+pub(super) type ObservedEvm<DB> = MainnetEvm<ObservedContext<DB>>;
+type Ictx<'a, DB> = InstructionContext<'a, ObservedContext<DB>, EthInterpreter>;
+
+/// Notes of one kind that a transaction may leave; with more it counts as having looked at everything. Keeps a loop over
+/// SELFBALANCE from filling the memory.
+const NOTES_MAX: usize = 32;
+/// Balances and values from here on count as exact, so that no sum of a transaction's values can overflow.
+pub(super) const COMMUTING_BITS_MAX: usize = 192;
+
+/// What one transaction looked at.
+#[derive(Default, Debug)]
+pub(crate) struct Observed {
+    /// Accounts whose balance it knows exactly.
+    pub(super) balances: Vec<Address>,
+    /// Contracts whose nonce made an address.
+    pub(super) nonces: Vec<Address>,
+    /// Accounts that it knows to be empty or not.
+    pub(super) existences: Vec<Address>,
+    /// Accounts that paid, and the least that was left after a payment.
+    pub(super) spent: Vec<(Address, U256)>,
+    /// Too much to tell.
+    pub(super) everything: bool,
+}
+
+impl Observed {
+    fn note(list: &mut Vec<Address>, everything: &mut bool, address: Address) {
+        if list.contains(&address) {
+            return;
+        }
+        if list.len() < NOTES_MAX { list.push(address) } else { *everything = true }
+    }
+
+    fn balance(&mut self, address: Address) {
+        Self::note(&mut self.balances, &mut self.everything, address);
+    }
+
+    fn nonce(&mut self, address: Address) {
+        Self::note(&mut self.nonces, &mut self.everything, address);
+    }
+
+    fn existence(&mut self, address: Address) {
+        Self::note(&mut self.existences, &mut self.everything, address);
+    }
+
+    fn spend(&mut self, address: Address, balance: U256, value: U256) {
+        self.everything |= value.bit_len() > COMMUTING_BITS_MAX;
+        let Some(left) = balance.checked_sub(value) else { return self.balance(address) };
+        if let Some((_, least)) = self.spent.iter_mut().find(|(spender, _)| *spender == address) {
+            *least = left.min(*least);
+        } else if self.spent.len() < NOTES_MAX {
+            self.spent.push((address, left));
+        } else {
+            self.everything = true;
+        }
+    }
+}
+
+/// The mainnet's EVM, whose instructions leave notes in [`Observed`] and do nothing else differently.
+pub(super) fn build<DB: Database>(database: DB, env: &BatchEnv) -> ObservedEvm<DB> {
+    let mut evm = MainnetContext::new(database, env.spec)
+        .with_chain(Observed::default())
+        .with_cfg(adapter::cfg_env(env))
+        .with_block(adapter::block_env(env))
+        .build_mainnet();
+    let table = evm.instruction.instruction_table_mut();
+    table[usize::from(opcode::BALANCE)] = Instruction::new(balance);
+    table[usize::from(opcode::SELFBALANCE)] = Instruction::new(selfbalance);
+    table[usize::from(opcode::EXTCODEHASH)] = Instruction::new(extcodehash);
+    table[usize::from(opcode::SELFDESTRUCT)] = Instruction::new(selfdestruct);
+    table[usize::from(opcode::CALL)] = Instruction::new(call::<{ opcode::CALL }, DB>);
+    table[usize::from(opcode::CALLCODE)] = Instruction::new(call::<{ opcode::CALLCODE }, DB>);
+    table[usize::from(opcode::CREATE)] = Instruction::new(create::<false, DB>);
+    table[usize::from(opcode::CREATE2)] = Instruction::new(create::<true, DB>);
+    evm
+}
+
+fn top<DB: Database>(context: &Ictx<'_, DB>) -> Option<U256> {
+    context.interpreter.stack.data().last().copied()
+}
+
+fn to_address(word: U256) -> Address {
+    Address::from_word(word.into())
+}
+
+fn this<DB: Database>(context: &Ictx<'_, DB>) -> Address {
+    context.interpreter.input.target_address()
+}
+
+fn spend<DB: Database>(context: &mut Ictx<'_, DB>, value: U256) {
+    if value.is_zero() {
+        return;
+    }
+    let address = this(context);
+    let account = context.host.journaled_state.inner.state.get(&address);
+    let balance = account.map(|account| account.info.balance).unwrap_or_default();
+    context.host.chain.spend(address, balance, value);
+}
+
+fn balance<DB: Database>(context: Ictx<'_, DB>) -> InstructionExecResult {
+    if let Some(word) = top(&context) {
+        context.host.chain.balance(to_address(word));
+    }
+    host::balance(context)
+}
+
+fn selfbalance<DB: Database>(context: Ictx<'_, DB>) -> InstructionExecResult {
+    let this = this(&context);
+    context.host.chain.balance(this);
+    host::selfbalance(context)
+}
+
+fn extcodehash<DB: Database>(context: Ictx<'_, DB>) -> InstructionExecResult {
+    if let Some(word) = top(&context) {
+        context.host.chain.existence(to_address(word));
+    }
+    host::extcodehash(context)
+}
+
+fn selfdestruct<DB: Database>(context: Ictx<'_, DB>) -> InstructionExecResult {
+    let this = this(&context);
+    context.host.chain.balance(this);
+    if let Some(word) = top(&context) {
+        context.host.chain.existence(to_address(word));
+    }
+    host::selfdestruct(context)
+}
+
+fn call<const KIND: u8, DB: Database>(mut context: Ictx<'_, DB>) -> InstructionExecResult {
+    if let [.., value, to, _] = context.interpreter.stack.data()[..]
+        && !value.is_zero()
+    {
+        spend(&mut context, value);
+        // A call with value to nobody costs more.
+        context.host.chain.existence(to_address(to));
+    }
+    contract::call::<KIND, _, _>(context)
+}
+
+fn create<const IS_CREATE2: bool, DB: Database>(mut context: Ictx<'_, DB>) -> InstructionExecResult {
+    if let Some(value) = top(&context) {
+        spend(&mut context, value);
+    }
+    let this = this(&context);
+    context.host.chain.nonce(this);
+    contract::create::<IS_CREATE2, _, _>(context)
+}

@@ -1,0 +1,238 @@
+//! [`Speculator`]: runs transactions ahead of their turn; [`Speculated`]: what came of it, and how to tell whether it holds.
+
+use alloy_consensus::Transaction as _;
+use alloy_primitives::{Address, B256, U256};
+use revm::{
+    Database, ExecuteEvm,
+    bytecode::Bytecode,
+    database::State,
+    primitives::{KECCAK_EMPTY, hardfork::SpecId},
+    state::{AccountInfo, EvmState},
+};
+
+use super::{
+    adapter,
+    machine::{Executed, Machine},
+    observe::{self, COMMUTING_BITS_MAX, Observed, ObservedEvm},
+    recorder::{ReadError, Recorder},
+    versions::Versions,
+};
+use crate::{error::ExecuteError, transaction::Transaction};
+
+/// Room for what a transaction usually reads.
+const READS: usize = 32;
+
+/// A row as a transaction saw it.
+enum Read {
+    Account { address: Address, seen: Seen },
+    Slot { address: Address, slot: U256, value: U256 },
+    Code { hash: B256 },
+}
+
+/// An account as a transaction saw it.
+struct Seen {
+    balance: U256,
+    nonce: u64,
+    code_hash: B256,
+    exists: bool,
+    /// Whether the code came with it, because the batch made it.
+    has_code: bool,
+}
+
+/// A transaction that ran ahead of its turn.
+pub(crate) struct Speculated {
+    pub(crate) executed: Executed,
+    /// In the order in which they were read.
+    reads: Vec<Read>,
+}
+
+/// One thread's EVM over the versions that all threads share.
+pub(crate) struct Speculator<'a> {
+    evm: ObservedEvm<Ahead<'a>>,
+}
+
+/// The database of a transaction that runs ahead.
+struct Ahead<'a> {
+    versions: &'a Versions<'a>,
+    index: u32,
+    /// The nonce that the transaction names stands for the sender's: all that came before it may still be running.
+    sender: Address,
+    nonce: u64,
+    reads: Vec<Read>,
+}
+
+impl<'a> Speculator<'a> {
+    pub(crate) fn new(versions: &'a Versions<'a>) -> Self {
+        let database = Ahead { versions, index: 0, sender: Address::ZERO, nonce: 0, reads: Vec::new() };
+        Self { evm: observe::build(database, versions.env()) }
+    }
+
+    /// Runs the transaction at this position on what is known by now; none if it fails there, for whatever reason.
+    pub(crate) fn run(&mut self, index: u32, transaction: &Transaction) -> Option<Speculated> {
+        let database = &mut self.evm.ctx.journaled_state.database;
+        (database.index, database.sender, database.nonce) = (index, transaction.sender, transaction.nonce());
+        database.reads = Vec::with_capacity(READS);
+        self.evm.ctx.chain = Observed::default();
+        let done = self.evm.transact(adapter::tx_env(transaction)).ok()?;
+        let executed = Executed::new(done, std::mem::take(&mut self.evm.ctx.chain));
+        let reads = std::mem::take(&mut self.evm.ctx.journaled_state.database.reads);
+        Some(Speculated { executed, reads })
+    }
+}
+
+impl Database for Ahead<'_> {
+    type Error = ReadError;
+
+    fn basic(&mut self, address: Address) -> Result<Option<AccountInfo>, ReadError> {
+        let mut info = self.versions.account(address, self.index)?;
+        if let Some(info) = info.as_mut().filter(|_| address == self.sender) {
+            info.nonce = self.nonce;
+        }
+        self.reads.push(Read::Account { address, seen: Seen::new(info.as_ref()) });
+        Ok(info)
+    }
+
+    fn code_by_hash(&mut self, hash: B256) -> Result<Bytecode, ReadError> {
+        self.reads.push(Read::Code { hash });
+        self.versions.bytecode(hash)
+    }
+
+    fn storage(&mut self, address: Address, slot: U256) -> Result<U256, ReadError> {
+        let value = self.versions.slot_at(address, slot, self.index)?;
+        self.reads.push(Read::Slot { address, slot, value });
+        Ok(value)
+    }
+
+    fn block_hash(&mut self, number: u64) -> Result<B256, ReadError> {
+        Ok(self.versions.block_hash(number)?)
+    }
+}
+
+impl Seen {
+    fn new(info: Option<&AccountInfo>) -> Seen {
+        let exists = info.is_some();
+        let has_code = info.is_some_and(|info| info.code.is_some());
+        let none = AccountInfo::default();
+        let info = info.unwrap_or(&none);
+        Seen { balance: info.balance, nonce: info.nonce, code_hash: info.code_hash, exists, has_code }
+    }
+
+    fn is_empty(&self) -> bool {
+        self.balance.is_zero() && self.nonce == 0 && self.code_hash == KECCAK_EMPTY
+    }
+}
+
+impl<'a> Machine<'a> {
+    /// A machine for the batch's transactions over what other threads read too; makes the system calls first.
+    pub(crate) fn sharing(versions: &'a Versions<'a>) -> Result<Self, ExecuteError> {
+        let database = State::builder().with_database(Recorder::sharing(versions)).build();
+        Self::over(database, versions.env()).with_system_calls()
+    }
+
+    /// Whether a transaction that ran ahead would do the same now that its turn has come: every row that it read has the
+    /// same value, or a balance that it did not look at has another. If so the result is brought up to date
+    /// and may be committed; else nothing has changed, and the transaction must be run again.
+    ///
+    /// The rows are read here in the order of the transaction, and no further than it would have come: so the recorder
+    /// sees exactly what running the transaction here would have read.
+    pub(crate) fn accept(&mut self, speculated: &mut Speculated, transaction: &Transaction) -> bool {
+        let Speculated { executed, reads } = speculated;
+        let spec = self.env.spec;
+        let database = &mut self.evm.ctx.journaled_state.database;
+        // Code that revm would ask for here, because the accounts that have it come without.
+        let mut codes_missing = Vec::new();
+        for read in &*reads {
+            // An error is met again, and reported, when the transaction is run.
+            let holds = match read {
+                Read::Slot { address, slot, value } => {
+                    Database::storage(database, *address, *slot).is_ok_and(|now| now == *value)
+                }
+                Read::Code { hash } => !codes_missing.contains(hash) || database.code_by_hash(*hash).is_ok(),
+                Read::Account { address, seen } => database.basic(*address).is_ok_and(|now| {
+                    let now = Seen::new(now.as_ref());
+                    if !now.has_code && now.code_hash != KECCAK_EMPTY {
+                        codes_missing.push(now.code_hash);
+                    }
+                    let rule = Rule::new(*address, seen, executed, transaction, spec);
+                    rule.allows(seen, &now) && rebase(&mut executed.state, address, seen, &now)
+                }),
+            };
+            if !holds {
+                return false;
+            }
+        }
+        true
+    }
+}
+
+/// How an account may differ from what a transaction saw without making a difference.
+struct Rule {
+    /// Not at all.
+    is_exact: bool,
+    balance_is_exact: bool,
+    nonce_is_exact: bool,
+    existence_is_exact: bool,
+    /// By how much the balance may be lower.
+    slack: U256,
+}
+
+impl Rule {
+    fn new(
+        address: Address,
+        seen: &Seen,
+        executed: &Executed,
+        transaction: &Transaction,
+        spec: SpecId,
+    ) -> Rule {
+        let observed = &executed.observed;
+        let is_sender = address == transaction.sender;
+        let account = executed.state.get(&address);
+        let spent = observed.spent.iter().find(|(spender, _)| *spender == address);
+        let mut slack = spent.map_or(U256::MAX, |(_, left)| *left);
+        if is_sender {
+            slack = slack.min(seen.balance.saturating_sub(transaction.cost_max()));
+        }
+        let changes_nonce = account.is_none_or(|account| {
+            account.info.nonce != seen.nonce || account.is_created() || account.is_selfdestructed()
+        });
+        Rule {
+            // Before EIP-161 it mattered whether an empty account exists.
+            is_exact: observed.everything || !spec.is_enabled_in(SpecId::SPURIOUS_DRAGON),
+            balance_is_exact: observed.balances.contains(&address)
+                || (is_sender && transaction.envelope.blob_versioned_hashes().is_some()),
+            nonce_is_exact: is_sender || changes_nonce || observed.nonces.contains(&address),
+            existence_is_exact: observed.existences.contains(&address),
+            slack,
+        }
+    }
+
+    fn allows(&self, seen: &Seen, now: &Seen) -> bool {
+        let same_balance = seen.balance == now.balance;
+        let same_nonce = seen.nonce == now.nonce;
+        // Code that came with the account was never asked for.
+        let same_code = seen.code_hash == now.code_hash && (!seen.has_code || now.has_code);
+        if same_balance && same_nonce && same_code && seen.exists == now.exists {
+            return true;
+        }
+        let commutes = [seen, now].iter().all(|seen| seen.balance.bit_len() <= COMMUTING_BITS_MAX)
+            && seen.balance.saturating_sub(now.balance) <= self.slack;
+        !self.is_exact
+            && same_code
+            && (same_balance || (commutes && !self.balance_is_exact))
+            && (same_nonce || !self.nonce_is_exact)
+            && (seen.is_empty() == now.is_empty() || !self.existence_is_exact)
+    }
+}
+
+/// Puts what others did to an account under what the transaction did.
+fn rebase(changes: &mut EvmState, address: &Address, seen: &Seen, now: &Seen) -> bool {
+    if seen.balance != now.balance || seen.nonce != now.nonce {
+        let Some(account) = changes.get_mut(address) else { return false };
+        let info = &mut account.info;
+        info.balance = info.balance.wrapping_sub(seen.balance).wrapping_add(now.balance);
+        if seen.nonce != now.nonce {
+            info.nonce = now.nonce;
+        }
+    }
+    true
+}

@@ -1,0 +1,203 @@
+//! [`execute`]: a batch on several threads, with exactly the result of one.
+//!
+//! ```text
+//!  Conflicts ─▶ Plan ─▶ Board ◀── take ready ── helpers: Speculator ── result ──▶ Board
+//!                         ▲  │                      ▲ │ reads                      │
+//!                         │  └─ next in order ─┐    │ ▼ publishes                  ▼ in the order of the batch
+//!   StateReader ◀─ once ─ Versions ◀───────────┴──────────── leader: Batch: accept, or run again ──▶ Outcome
+//! ```
+//!
+//! The calling thread leads. It goes through the batch in order, as [`execute`](crate::execute) does, on the same machine.
+//! Helpers run transactions ahead of their turn on what is known by then ([`Versions`]). When the leader comes to such a
+//! transaction it compares every row that was read with the row as it is now, and takes the result if they agree; else
+//! it runs the transaction itself. So the result never depends on what the helpers did, nor on the conflicts that somebody
+//! named: those decide in which order helpers take transactions, and how much of their work is of use.
+//!
+//! Sources: Eve's mixer (OSDI 2012) for the grouping, Block-STM (arXiv 2203.06871) for the versions and the check in
+//! order. Other than Block-STM, a transaction runs at most twice, and the leader never waits to speculate.
+
+mod board;
+mod plan;
+mod workers;
+
+use slipstream_types::Conflicts;
+
+pub use self::workers::Workers;
+use self::{
+    board::{Board, Taken, Turn},
+    plan::Plan,
+};
+use crate::{
+    env::BatchEnv,
+    error::ExecuteError,
+    evm::{Machine, Speculator, Versions},
+    outcome::{self, Batch, Outcome, Refusal},
+    reader::StateReader,
+    transaction::Transaction,
+};
+
+/// What running ahead came to.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct ParallelStats {
+    /// Transactions whose result was taken from a thread that ran ahead.
+    pub accepted: usize,
+    /// Transactions that ran ahead and then again in their turn, because they had read what others changed.
+    pub repeated: usize,
+    /// Whether more threads were used at all.
+    pub is_parallel: bool,
+}
+
+/// Executes a batch like [`execute`](crate::execute), with the same outcome or the same error, on the threads of
+/// `workers`. `conflicts` comes from hints, or from predictions ([`conflicts`](crate::access::conflicts)).
+///
+/// # Errors
+/// Those of [`execute`](crate::execute).
+pub fn execute(
+    state: &dyn StateReader,
+    env: &BatchEnv,
+    transactions: &[Transaction],
+    conflicts: &Conflicts,
+    workers: &Workers,
+) -> Result<(Outcome, ParallelStats), ExecuteError> {
+    let plan = Plan::new(transactions, conflicts);
+    if !workers.is_eager() && !plan.is_worthwhile(workers.threads()) {
+        return Ok((outcome::execute(state, env, transactions)?, ParallelStats::default()));
+    }
+    let versions = Versions::new(state, env);
+    let board = Board::new(plan);
+    workers.lead(
+        || help(&versions, &board, transactions),
+        || {
+            let _close = CloseAtEnd(&board);
+            lead(&versions, &board, transactions)
+        },
+    )
+}
+
+/// Sends the helpers home, also when the leader panics.
+struct CloseAtEnd<'a>(&'a Board);
+
+impl Drop for CloseAtEnd<'_> {
+    fn drop(&mut self) {
+        self.0.close();
+    }
+}
+
+/// Runs ahead until the board is closed.
+fn help(versions: &Versions<'_>, board: &Board, transactions: &[Transaction]) {
+    let mut speculator = Speculator::new(versions);
+    let mut waits = Waits::default();
+    while !board.is_closed() {
+        match board.take() {
+            Some(taken) => {
+                run_ahead(&mut speculator, versions, transactions, taken);
+                waits = Waits::default();
+            }
+            None => waits.wait(),
+        }
+    }
+}
+
+fn run_ahead(
+    speculator: &mut Speculator<'_>,
+    versions: &Versions<'_>,
+    transactions: &[Transaction],
+    mut taken: Taken<'_>,
+) {
+    let index = taken.index();
+    let transaction = &transactions[index];
+    let Some(speculated) = speculator.run(index as u32, transaction) else { return };
+    let Ok(receipt) = outcome::receipt(transaction.tx_type(), &speculated.executed) else { return };
+    versions.publish(index as u32, &speculated.executed);
+    taken.finish(speculated, receipt);
+}
+
+fn lead(
+    versions: &Versions<'_>,
+    board: &Board,
+    transactions: &[Transaction],
+) -> Result<(Outcome, ParallelStats), ExecuteError> {
+    let mut batch = Batch::new(Machine::sharing(versions)?, versions.env());
+    let mut speculator = Speculator::new(versions);
+    let mut stats = ParallelStats { is_parallel: true, ..ParallelStats::default() };
+    for (index, transaction) in transactions.iter().enumerate() {
+        let mut waits = Waits::default();
+        let done = loop {
+            match board.turn(index) {
+                Turn::Own => break step(&mut batch, versions, board, index, transaction),
+                Turn::Ready(result) => {
+                    break settle(&mut batch, versions, &mut stats, index, transaction, *result);
+                }
+                // Somebody is at it: do something else that is of use.
+                Turn::Running => match board.take() {
+                    Some(taken) => run_ahead(&mut speculator, versions, transactions, taken),
+                    None => waits.wait(),
+                },
+            }
+        };
+        done.map_err(|refusal| batch.error(index, transaction, refusal))?;
+        versions.settle(index as u32 + 1);
+        if stats.repeated > REPEATED_MIN && stats.repeated > stats.accepted {
+            board.close();
+        }
+    }
+    Ok((batch.finish()?, stats))
+}
+
+/// Runs the transaction whose turn it is.
+fn step(
+    batch: &mut Batch<'_>,
+    versions: &Versions<'_>,
+    board: &Board,
+    index: usize,
+    transaction: &Transaction,
+) -> Result<(), Refusal> {
+    let (executed, receipt) = batch.run(transaction)?;
+    if !board.is_closed() {
+        versions.publish(index as u32, &executed);
+        board.release(index);
+    }
+    batch.add(executed, receipt)
+}
+
+/// Takes the result of the transaction whose turn it is, or runs it again.
+fn settle(
+    batch: &mut Batch<'_>,
+    versions: &Versions<'_>,
+    stats: &mut ParallelStats,
+    index: usize,
+    transaction: &Transaction,
+    result: board::Result,
+) -> Result<(), Refusal> {
+    if let Some((mut speculated, receipt)) = result {
+        if batch.accept(&mut speculated, transaction)? {
+            stats.accepted += 1;
+            return batch.add(speculated.executed, receipt);
+        }
+        versions.retract(index as u32, &speculated.executed);
+    }
+    stats.repeated += 1;
+    let (executed, receipt) = batch.run(transaction)?;
+    versions.publish(index as u32, &executed);
+    batch.add(executed, receipt)
+}
+
+/// So many transactions may be repeated before it counts as a sign that the conflicts are wrong.
+const REPEATED_MIN: usize = 8;
+/// Waits that only watch, before the thread offers its core to others: what is waited for takes microseconds.
+const SPINS_MAX: u32 = 256;
+
+/// How often a thread has found nothing to do.
+#[derive(Default)]
+struct Waits(u32);
+
+impl Waits {
+    fn wait(&mut self) {
+        if self.0 < SPINS_MAX {
+            self.0 += 1;
+            std::hint::spin_loop();
+        } else {
+            std::thread::yield_now();
+        }
+    }
+}

@@ -1,0 +1,79 @@
+//! [`Plan`]: which transactions wait for which, and which are worth running first.
+
+use alloy_consensus::Transaction as _;
+use slipstream_types::Conflicts;
+
+use crate::transaction::Transaction;
+
+/// Waking the helpers and looking at every row twice costs about as much as this much gas.
+const GAS_MIN: u64 = 1_000_000;
+/// Below this many transactions there is too little to choose from.
+const TRANSACTIONS_MIN: usize = 8;
+/// Gas that every transaction pays before its first instruction.
+const GAS_INTRINSIC: u64 = 21_000;
+/// What starting and ending a transaction takes, as gas of instructions.
+const GAS_OVERHEAD: u64 = 15_000;
+/// Least speed-up that the graph must promise, in percent: less is eaten by the checks.
+const SPEEDUP_MIN_PERCENT: u64 = 115;
+
+/// The order in which transactions may and should run ahead.
+pub(super) struct Plan {
+    pub(super) transactions: Vec<Planned>,
+    /// Estimated cost of all of them, and of the longest chain among them.
+    total: u64,
+    longest: u64,
+}
+
+/// A transaction's place in the graph.
+pub(super) struct Planned {
+    /// Those that wait for it.
+    pub(super) successors: Vec<u32>,
+    /// How many it waits for.
+    pub(super) predecessors: u32,
+    /// Estimated cost of the longest chain that starts with it. List scheduling by the critical path: the longest first.
+    pub(super) rank: u64,
+    /// Whether it may run ahead at all. Delegations (EIP-7702) change other accounts' nonces and code, which `accept` does
+    /// not follow.
+    pub(super) may_run_ahead: bool,
+}
+
+impl Plan {
+    /// Takes any graph: edges that do not point backwards are left out, and one of another length counts as empty.
+    pub(super) fn new(transactions: &[Transaction], conflicts: &Conflicts) -> Plan {
+        let fits = conflicts.fits(transactions.len());
+        let mut planned: Vec<_> = transactions.iter().map(Planned::new).collect();
+        let predecessors = if fits { &conflicts.predecessors[..] } else { &[] };
+        for (index, predecessors) in predecessors.iter().enumerate() {
+            for predecessor in predecessors.iter().filter(|earlier| (**earlier as usize) < index) {
+                planned[*predecessor as usize].successors.push(index as u32);
+                planned[index].predecessors += 1;
+            }
+        }
+        let (mut total, mut longest) = (0u64, 0);
+        for index in (0..planned.len()).rev() {
+            let gas = if fits { conflicts.gas[index] } else { transactions[index].gas_limit() };
+            let cost = gas.min(transactions[index].gas_limit()).saturating_sub(GAS_INTRINSIC) + GAS_OVERHEAD;
+            let after = planned[index].successors.iter().map(|next| planned[*next as usize].rank).max();
+            planned[index].rank = after.unwrap_or_default().saturating_add(cost);
+            total = total.saturating_add(cost);
+            longest = planned[index].rank.max(longest);
+        }
+        Plan { transactions: planned, total, longest }
+    }
+
+    /// Whether several threads can be expected to be faster than one.
+    pub(super) fn is_worthwhile(&self, threads: usize) -> bool {
+        let shared = self.total / threads.max(1) as u64;
+        let at_best = self.longest.max(shared).max(1);
+        self.transactions.len() >= TRANSACTIONS_MIN
+            && self.total >= GAS_MIN
+            && self.total / at_best.div_ceil(100) >= SPEEDUP_MIN_PERCENT
+    }
+}
+
+impl Planned {
+    fn new(transaction: &Transaction) -> Planned {
+        let may_run_ahead = transaction.envelope.authorization_list().is_none();
+        Planned { successors: Vec::new(), predecessors: 0, rank: 0, may_run_ahead }
+    }
+}
