@@ -37,13 +37,12 @@ impl Delta {
     pub fn new(entries: Vec<DeltaEntry>, codes: Vec<Vec<u8>>) -> Result<Delta, CodecError> {
         let mut entries: Vec<_> = entries.into_iter().map(|entry| (entry.key.path(), entry)).collect();
         entries.sort_unstable_by_key(|(path, _)| *path);
+        check_entries(entries.iter().map(|(path, entry)| (*path, entry)))?;
         let mut codes = codes.into_iter().map(Code::new).collect::<Result<Vec<_>, _>>()?;
         codes.sort_by_cached_key(|code| alloy_primitives::keccak256(&code[..]));
         codes.dedup();
         let entries = entries.into_iter().map(|(_, entry)| entry).collect();
-        let delta = Delta { entries: BoundedVec::new(entries)?, codes: BoundedVec::new(codes)? };
-        delta.check()?;
-        Ok(delta)
+        Ok(Delta { entries: BoundedVec::new(entries)?, codes: BoundedVec::new(codes)? })
     }
 
     /// Opens a delta's blob and checks order and values, which decoding alone does not.
@@ -74,23 +73,28 @@ impl Delta {
     }
 
     fn check(&self) -> Result<(), CodecError> {
-        let invalid = |rule| Err(CodecError::Invalid { what: "delta", rule });
-        let mut last: Option<Path> = None;
         let mut paths = Paths::default();
-        for entry in &self.entries {
-            let path = paths.path(&entry.key);
-            if last.is_some_and(|last| last >= path) {
-                return invalid("entries must be sorted by path, each key once");
-            }
-            if entry.value.is_some_and(|value| !value.fits(&entry.key)) {
-                return invalid("a value must be of its key's table and not be empty");
-            }
-            last = Some(path);
-        }
+        check_entries(self.entries.iter().map(|entry| (paths.path(&entry.key), entry)))?;
         let hashes: Vec<_> = self.codes.iter().map(|code| alloy_primitives::keccak256(&code[..])).collect();
         if !hashes.is_sorted_by(|a, b| a < b) {
-            return invalid("codes must be sorted by hash, each once");
+            let rule = "codes must be sorted by hash, each once";
+            return Err(CodecError::Invalid { what: "delta", rule });
         }
         Ok(())
     }
+}
+
+fn check_entries<'a>(entries: impl Iterator<Item = (Path, &'a DeltaEntry)>) -> Result<(), CodecError> {
+    let invalid = |rule| Err(CodecError::Invalid { what: "delta", rule });
+    let mut last: Option<Path> = None;
+    for (path, entry) in entries {
+        if last.is_some_and(|last| last >= path) {
+            return invalid("entries must be sorted by path, each key once");
+        }
+        if entry.value.is_some_and(|value| !value.fits(&entry.key)) {
+            return invalid("a value must be of its key's table and not be empty");
+        }
+        last = Some(path);
+    }
+    Ok(())
 }

@@ -7,10 +7,7 @@
 
 use std::{
     hash::{BuildHasher, Hash},
-    sync::{
-        Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicU32, Ordering::Relaxed},
-    },
+    sync::{Mutex, MutexGuard, PoisonError},
 };
 
 use alloy_primitives::{
@@ -34,8 +31,9 @@ use crate::{env::BatchEnv, reader::StateReader};
 
 /// Locks of each table: enough that a few threads seldom meet.
 const SHARDS: usize = 64;
-/// Differences of one balance that are kept apart before the settled ones are added up.
-const DIFFERENCES_MAX: usize = 8;
+/// Changes of one account that are kept apart. Of an account that more transactions pay, the later differences are only
+/// added up: its balance is then about right, which is all that those need who add to it too.
+const WRITES_MAX: usize = 8;
 
 /// A table behind many locks.
 struct Sharded<K, V> {
@@ -62,17 +60,17 @@ struct AccountWrite {
     /// What it added to the balance, modulo 2^256.
     added: U256,
     nonce: Option<u64>,
-    code: Option<(B256, Option<Bytecode>)>,
+    code: Option<Box<(B256, Option<Bytecode>)>>,
     is_destroyed: bool,
 }
 
 #[derive(Default)]
 struct AccountEntry {
     before: Option<Option<AccountValue>>,
-    /// After the transactions that are settled and no longer listed; without them the value before the batch.
-    settled: Option<Option<AccountInfo>>,
     /// In the order of the batch.
     writes: Vec<AccountWrite>,
+    /// What further transactions added to the balance, modulo 2^256.
+    added: U256,
 }
 
 #[derive(Default)]
@@ -89,20 +87,11 @@ pub(crate) struct Versions<'a> {
     accounts: Sharded<Address, AccountEntry>,
     slots: Sharded<(Address, U256), SlotEntry>,
     codes: Mutex<B256Map<Bytecode>>,
-    /// Transactions that are part of the batch for good.
-    settled: AtomicU32,
 }
 
 impl<'a> Versions<'a> {
     pub(crate) fn new(state: &'a dyn StateReader, env: &'a BatchEnv) -> Self {
-        Self {
-            state,
-            env,
-            accounts: Sharded::new(),
-            slots: Sharded::new(),
-            codes: Mutex::default(),
-            settled: AtomicU32::new(0),
-        }
+        Self { state, env, accounts: Sharded::new(), slots: Sharded::new(), codes: Mutex::default() }
     }
 
     pub(crate) fn env(&self) -> &'a BatchEnv {
@@ -147,15 +136,11 @@ impl<'a> Versions<'a> {
     }
 
     /// Shows later transactions what this one did. The fee recipient's balance is left out: hardly anybody asks for it, and
-    /// everybody changes it.
-    pub(crate) fn publish(&self, index: u32, executed: &Executed) {
-        let changes = &executed.state;
-        for (address, account) in changes.iter().filter(|(_, account)| account.is_touched()) {
-            if *address != self.env.beneficiary
-                && let Some(write) = AccountWrite::new(index, account)
-            {
-                let settled = self.settled.load(Relaxed);
-                self.accounts.shard(address).entry(*address).or_default().insert(write, settled);
+    /// everybody changes it. So is the sender's nonce, which its transactions name themselves.
+    pub(crate) fn publish(&self, index: u32, sender: Address, executed: &Executed) {
+        for (address, account) in executed.state.iter().filter(|(_, account)| account.is_touched()) {
+            if let Some(write) = self.write(index, address, sender, account) {
+                self.accounts.shard(address).entry(*address).or_default().insert(write);
             }
             for (slot, value) in account.changed_storage_slots() {
                 let key = (*address, *slot);
@@ -168,11 +153,10 @@ impl<'a> Versions<'a> {
     }
 
     /// Takes back what was shown.
-    pub(crate) fn retract(&self, index: u32, executed: &Executed) {
-        let changes = &executed.state;
-        for (address, account) in changes.iter().filter(|(_, account)| account.is_touched()) {
-            if let Some(entry) = self.accounts.shard(address).get_mut(address) {
-                entry.writes.retain(|write| write.index != index);
+    pub(crate) fn retract(&self, index: u32, sender: Address, executed: &Executed) {
+        for (address, account) in executed.state.iter().filter(|(_, account)| account.is_touched()) {
+            if let Some(write) = self.write(index, address, sender, account) {
+                self.accounts.shard(address).entry(*address).or_default().remove(&write);
             }
             for slot in account.changed_storage_slots().map(|(slot, _)| *slot) {
                 if let Some(entry) = self.slots.shard(&(*address, slot)).get_mut(&(*address, slot)) {
@@ -182,23 +166,26 @@ impl<'a> Versions<'a> {
         }
     }
 
-    /// The first transactions of the batch, this many, will change nothing any more.
-    pub(crate) fn settle(&self, transactions: u32) {
-        self.settled.store(transactions, Relaxed);
+    fn write(
+        &self,
+        index: u32,
+        address: &Address,
+        sender: Address,
+        account: &Account,
+    ) -> Option<AccountWrite> {
+        let (before, after) = (account.original_info(), &account.info);
+        let added = after.balance.wrapping_sub(before.balance);
+        let nonce = (after.nonce != before.nonce && *address != sender).then_some(after.nonce);
+        let code =
+            (after.code_hash != before.code_hash).then(|| Box::new((after.code_hash, after.code.clone())));
+        let is_destroyed = account.is_selfdestructed();
+        let pays = !added.is_zero() && *address != self.env.beneficiary;
+        let is_change = pays || nonce.is_some() || code.is_some() || is_destroyed;
+        is_change.then_some(AccountWrite { index, added, nonce, code, is_destroyed })
     }
 }
 
 impl AccountWrite {
-    fn new(index: u32, account: &Account) -> Option<AccountWrite> {
-        let (before, after) = (account.original_info(), &account.info);
-        let added = after.balance.wrapping_sub(before.balance);
-        let nonce = (after.nonce != before.nonce).then_some(after.nonce);
-        let code = (after.code_hash != before.code_hash).then(|| (after.code_hash, after.code.clone()));
-        let is_destroyed = account.is_selfdestructed();
-        let is_change = !added.is_zero() || nonce.is_some() || code.is_some() || is_destroyed;
-        is_change.then_some(AccountWrite { index, added, nonce, code, is_destroyed })
-    }
-
     fn apply(&self, info: &mut Option<AccountInfo>) {
         if self.is_destroyed {
             *info = None;
@@ -209,32 +196,42 @@ impl AccountWrite {
         if let Some(nonce) = self.nonce {
             info.nonce = nonce;
         }
-        if let Some((hash, code)) = &self.code {
+        if let Some((hash, code)) = self.code.as_deref() {
             info.code_hash = *hash;
             info.code = code.clone().filter(|_| *hash != KECCAK_EMPTY);
         }
+    }
+
+    fn only_adds(&self) -> bool {
+        self.nonce.is_none() && self.code.is_none() && !self.is_destroyed
     }
 }
 
 impl AccountEntry {
     fn at(&self, before: Option<AccountValue>, index: u32) -> Option<AccountInfo> {
-        let mut info = self.settled.clone().unwrap_or_else(|| before.as_ref().map(account_info));
+        let mut info = before.as_ref().map(account_info);
         self.writes.iter().take_while(|write| write.index < index).for_each(|write| write.apply(&mut info));
+        if !self.added.is_zero() {
+            let info = info.get_or_insert_with(|| AccountInfo { code: None, ..AccountInfo::default() });
+            info.balance = info.balance.wrapping_add(self.added);
+        }
         info
     }
 
-    fn insert(&mut self, write: AccountWrite, settled: u32) {
-        if self.writes.len() >= DIFFERENCES_MAX {
-            let count = self.writes.partition_point(|write| write.index < settled);
-            // Without the value before the batch there is nothing to add to, and nobody has asked yet.
-            if let Some(before) = &self.before {
-                let mut info = self.settled.take().unwrap_or_else(|| before.as_ref().map(account_info));
-                self.writes.drain(..count).for_each(|write| write.apply(&mut info));
-                self.settled = Some(info);
-            }
+    fn insert(&mut self, write: AccountWrite) {
+        if self.writes.len() >= WRITES_MAX && write.only_adds() {
+            self.added = self.added.wrapping_add(write.added);
+            return;
         }
         let at = self.writes.partition_point(|other| other.index < write.index);
         self.writes.insert(at, write);
+    }
+
+    fn remove(&mut self, write: &AccountWrite) {
+        match self.writes.iter().position(|other| other.index == write.index) {
+            Some(at) => _ = self.writes.remove(at),
+            None => self.added = self.added.wrapping_sub(write.added),
+        }
     }
 }
 

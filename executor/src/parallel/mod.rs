@@ -108,7 +108,7 @@ fn run_ahead(
     let transaction = &transactions[index];
     let Some(speculated) = speculator.run(index as u32, transaction) else { return };
     let Ok(receipt) = outcome::receipt(transaction.tx_type(), &speculated.executed) else { return };
-    versions.publish(index as u32, &speculated.executed);
+    versions.publish(index as u32, transaction.sender, &speculated.executed);
     taken.finish(speculated, receipt);
 }
 
@@ -136,7 +136,6 @@ fn lead(
             }
         };
         done.map_err(|refusal| batch.error(index, transaction, refusal))?;
-        versions.settle(index as u32 + 1);
         if stats.repeated > REPEATED_MIN && stats.repeated > stats.accepted {
             board.close();
         }
@@ -154,7 +153,7 @@ fn step(
 ) -> Result<(), Refusal> {
     let (executed, receipt) = batch.run(transaction)?;
     if !board.is_closed() {
-        versions.publish(index as u32, &executed);
+        versions.publish(index as u32, transaction.sender, &executed);
         board.release(index);
     }
     batch.add(executed, receipt)
@@ -174,11 +173,11 @@ fn settle(
             stats.accepted += 1;
             return batch.add(speculated.executed, receipt);
         }
-        versions.retract(index as u32, &speculated.executed);
+        versions.retract(index as u32, transaction.sender, &speculated.executed);
     }
     stats.repeated += 1;
     let (executed, receipt) = batch.run(transaction)?;
-    versions.publish(index as u32, &executed);
+    versions.publish(index as u32, transaction.sender, &executed);
     batch.add(executed, receipt)
 }
 
