@@ -89,3 +89,49 @@ fn reduced(mut found: Vec<u32>, predecessors: &[Vec<u32>]) -> Vec<u32> {
     needed.drain(..needed.len().saturating_sub(PREDECESSORS_MAX));
     needed
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn slot(index: u8) -> AccessKey {
+        AccessKey::Slot(Address::ZERO, B256::with_last_byte(index))
+    }
+
+    fn set(reads: &[AccessKey], writes: &[AccessKey]) -> AccessSet {
+        AccessSet { reads: reads.to_vec(), writes: writes.to_vec() }
+    }
+
+    fn graph(sets: &[AccessSet]) -> Vec<Vec<u32>> {
+        conflicts(sets, vec![0; sets.len()]).predecessors
+    }
+
+    #[test]
+    fn only_a_read_of_what_was_written_before_waits() {
+        let sets = [
+            set(&[slot(1)], &[slot(2)]),
+            set(&[], &[slot(1), slot(2)]),
+            set(&[slot(1)], &[]),
+            set(&[slot(3)], &[]),
+        ];
+        assert_eq!(graph(&sets), [vec![], vec![], vec![1], vec![]]);
+    }
+
+    #[test]
+    fn a_predecessor_of_a_predecessor_is_left_out() {
+        let step = |from, to| set(&[slot(from)], &[slot(to)]);
+        let sets = [step(0, 1), step(1, 2), set(&[slot(1), slot(2)], &[])];
+        assert_eq!(graph(&sets), [vec![], vec![0], vec![1]]);
+    }
+
+    #[test]
+    fn who_asks_for_a_balance_waits_for_all_that_pay_it_and_they_for_nobody() {
+        let balance = AccessKey::Balance(Address::ZERO);
+        let pay = set(&[], &[balance]);
+        let mut sets = vec![pay; 3];
+        sets.push(set(&[balance], &[]));
+        assert_eq!(graph(&sets), [vec![], vec![], vec![], vec![0, 1, 2]]);
+        sets.splice(0..0, vec![sets[0].clone(); 100]);
+        assert_eq!(graph(&sets)[103].len(), PREDECESSORS_MAX);
+    }
+}

@@ -141,6 +141,7 @@ impl<'a> Machine<'a> {
         let database = &mut self.evm.ctx.journaled_state.database;
         // Code that revm would ask for here, because the accounts that have it come without.
         let mut codes_missing = Vec::new();
+        let mut shifts = Vec::new();
         for read in &*reads {
             // An error is met again, and reported, when the transaction is run.
             let holds = match read {
@@ -154,14 +155,15 @@ impl<'a> Machine<'a> {
                         codes_missing.push(now.code_hash);
                     }
                     let rule = Rule::new(*address, seen, executed, transaction, spec);
-                    rule.allows(seen, &now) && rebase(&mut executed.state, address, seen, &now)
+                    shifts.extend(Shift::between(*address, seen, &now));
+                    rule.allows(seen, &now)
                 }),
             };
             if !holds {
                 return false;
             }
         }
-        true
+        shifts.iter().all(|shift| shift.apply(&mut executed.state))
     }
 }
 
@@ -224,15 +226,26 @@ impl Rule {
     }
 }
 
-/// Puts what others did to an account under what the transaction did.
-fn rebase(changes: &mut EvmState, address: &Address, seen: &Seen, now: &Seen) -> bool {
-    if seen.balance != now.balance || seen.nonce != now.nonce {
-        let Some(account) = changes.get_mut(address) else { return false };
-        let info = &mut account.info;
-        info.balance = info.balance.wrapping_sub(seen.balance).wrapping_add(now.balance);
-        if seen.nonce != now.nonce {
-            info.nonce = now.nonce;
-        }
+/// What others did to an account in the meantime, to be put under what the transaction did.
+struct Shift {
+    address: Address,
+    /// Added to the balance, modulo 2^256.
+    added: U256,
+    /// In place of a nonce that the transaction leaves alone.
+    nonce: Option<u64>,
+}
+
+impl Shift {
+    fn between(address: Address, seen: &Seen, now: &Seen) -> Option<Shift> {
+        let added = now.balance.wrapping_sub(seen.balance);
+        let nonce = (now.nonce != seen.nonce).then_some(now.nonce);
+        (!added.is_zero() || nonce.is_some()).then_some(Shift { address, added, nonce })
     }
-    true
+
+    fn apply(&self, changes: &mut EvmState) -> bool {
+        let Some(account) = changes.get_mut(&self.address) else { return false };
+        account.info.balance = account.info.balance.wrapping_add(self.added);
+        account.info.nonce = self.nonce.unwrap_or(account.info.nonce);
+        true
+    }
 }

@@ -1,0 +1,252 @@
+//! Several threads do exactly what one does, whatever they are told about conflicts.
+
+use std::sync::LazyLock;
+
+use alloy_consensus::TxEip1559;
+use alloy_primitives::{Address, TxKind, U256, address};
+use proptest::{collection::vec, prelude::*};
+use slipstream_executor::{
+    AccessSet, BatchEnv, ExecuteError, MemoryState, Outcome, Transaction, Workers, conflicts, execute,
+    execute_recorded, parallel,
+};
+use slipstream_types::{AccountValue, Conflicts, StateKey, StateValue};
+
+use crate::support::{
+    COUNTER, FILLER, PROPOSER, REVERTER, WRITER, account, bytes, chain, create, decode, delegation, dynamic,
+    invoke, legacy, sign, transfer, word,
+};
+
+/// Keeps in slot 0 the balance of the account in its call data.
+const TELLER: Address = address!("0x00000000000000000000000000000000c0ffee11");
+/// Pays 1 wei to the account in its call data and keeps in slot 0 whether that went well.
+const PAYER: Address = address!("0x00000000000000000000000000000000c0ffee12");
+/// Keeps in slot 0 the code hash of the account in its call data, which is zero for an empty one.
+const HASHER: Address = address!("0x00000000000000000000000000000000c0ffee13");
+/// Creates a contract and keeps its address, which follows from the creator's nonce, in slot 0.
+const CREATOR: Address = address!("0x00000000000000000000000000000000c0ffee14");
+/// Keeps its own balance in slot 0, then pays all of it to the account in its call data.
+const EMPTIER: Address = address!("0x00000000000000000000000000000000c0ffee15");
+
+const CODES: [(Address, &str); 5] = [
+    (TELLER, "5f35315f5500"),
+    (PAYER, "5f5f5f5f60015f355af15f5500"),
+    (HASHER, "5f353f5f5500"),
+    (CREATOR, "5f5f5ff05f5500"),
+    (EMPTIER, "475f555f5f5f5f475f355af100"),
+];
+
+/// Has nothing at first, so that it can only send what the batch has sent it.
+const POOR: u8 = 9;
+/// Signs delegations only.
+const DELEGATOR: u8 = 10;
+
+static WORKERS: LazyLock<Workers> = LazyLock::new(|| Workers::new(3).unwrap().eager());
+
+/// What one transaction does; numbers choose among the parties.
+#[derive(Clone, Debug)]
+enum Action {
+    Transfer { from: u8, to: u8, wei: u64 },
+    Call { from: u8, contract: u8, about: u8, wei: u64 },
+    Create { from: u8, form: u8 },
+    Delegate { from: u8, to: u8 },
+    Misnumbered { from: u8 },
+}
+
+fn action() -> impl Strategy<Value = Action> {
+    // A sender that cannot pay ends the batch.
+    let from = || prop_oneof![60 => 1..POOR, 1 => Just(POOR)];
+    prop_oneof![
+        4 => (from(), 0u8..16, 0u64..3).prop_map(|(from, to, wei)| Action::Transfer { from, to, wei }),
+        8 => (from(), 0u8..9, 0u8..16, 0u64..2)
+            .prop_map(|(from, contract, about, wei)| Action::Call { from, contract, about, wei }),
+        1 => (from(), 0u8..3).prop_map(|(from, form)| Action::Create { from, form }),
+        1 => (from(), 0u8..16).prop_map(|(from, to)| Action::Delegate { from, to }),
+    ]
+}
+
+/// Accounts with and without ether, contracts, the fee recipient, addresses that nobody has.
+fn party(index: u8) -> Address {
+    match index {
+        1..=DELEGATOR => account(index),
+        11 => PROPOSER,
+        12 => PAYER,
+        13 => EMPTIER,
+        _ => Address::repeat_byte(index),
+    }
+}
+
+fn transactions(actions: &[Action]) -> Vec<Transaction> {
+    let mut nonces = [0; POOR as usize + 1];
+    let transaction = |action: &Action| {
+        let (Action::Transfer { from, .. }
+        | Action::Call { from, .. }
+        | Action::Create { from, .. }
+        | Action::Delegate { from, .. }
+        | Action::Misnumbered { from }) = *action;
+        let nonce = nonces[from as usize];
+        nonces[from as usize] += 1;
+        match *action {
+            Action::Transfer { to, wei, .. } => transfer(from, nonce, party(to), wei * 1_000_000_000_000_000),
+            Action::Call { contract, about, wei, .. } => {
+                let contract = [COUNTER, WRITER, REVERTER, FILLER, TELLER, PAYER, HASHER, CREATOR, EMPTIER]
+                    [contract as usize];
+                let input = match contract {
+                    FILLER => [word(about.into()), word(u64::from(about) + 2)].concat(),
+                    WRITER | COUNTER => word(about.into()).to_vec(),
+                    _ => party(about).into_word().to_vec(),
+                };
+                let to = TxKind::Call(contract);
+                let value = U256::from(wei);
+                decode(sign(from, TxEip1559 { input: input.into(), to, value, ..dynamic(nonce, contract) }))
+            }
+            Action::Create { form, .. } => {
+                // Writes slot 1, then returns 0 or 1 bytes of code, or destroys itself.
+                create(
+                    from,
+                    nonce,
+                    ["60076001 5500", "60076001 5560015ff3", "60076001 5533ff"][form as usize],
+                )
+            }
+            Action::Delegate { to, .. } => {
+                decode(sign(from, delegation(nonce, party(to), DELEGATOR, COUNTER)))
+            }
+            Action::Misnumbered { .. } => invoke(from, nonce + 1, COUNTER, &[]),
+        }
+    };
+    actions.iter().map(transaction).collect()
+}
+
+fn start() -> (MemoryState, BatchEnv) {
+    let (mut state, _, env) = chain();
+    for (address, code) in CODES {
+        let code_hash = Some(state.insert_code(bytes(code).into()));
+        let value = AccountValue { nonce: 1, balance: U256::from(3), code_hash };
+        state.insert(StateKey::Account(address), StateValue::Account(value));
+    }
+    (state, env)
+}
+
+/// Everything that somebody might say about conflicts.
+fn graphs(sets: Option<&[AccessSet]>, transactions: &[Transaction], noise: &[(u8, u8)]) -> Vec<Conflicts> {
+    let len = transactions.len();
+    let gas = vec![50_000; len];
+    let announced: Vec<_> = transactions.iter().map(AccessSet::announced).collect();
+    let mut random = vec![Vec::new(); len];
+    for (from, to) in noise {
+        random[usize::from(*to) % len].push(u32::from(*from) % len as u32);
+    }
+    let everything = (0..len as u32).map(|index| (0..index).collect()).collect();
+    let backwards = (0..len as u32).map(|index| vec![index, index + 1, u32::MAX]).collect();
+    let mut graphs = vec![
+        Conflicts::default(),
+        conflicts(&announced, gas.clone()),
+        Conflicts {
+            predecessors: random,
+            gas: noise.iter().map(|(gas, _)| (*gas).into()).chain(gas.clone()).take(len).collect(),
+        },
+        Conflicts { predecessors: everything, gas: gas.clone() },
+        Conflicts { predecessors: backwards, gas: vec![u64::MAX; len] },
+        Conflicts { predecessors: vec![vec![0]; len + 1], gas: gas.clone() },
+    ];
+    if let Some(sets) = sets {
+        let exact = conflicts(sets, gas);
+        let mut permuted = exact.clone();
+        permuted.predecessors.reverse();
+        graphs.extend([exact, permuted]);
+    }
+    graphs
+}
+
+fn comparable(outcome: Result<Outcome, ExecuteError>) -> Result<Outcome, String> {
+    outcome.map_err(|error| error.to_string())
+}
+
+fn check(actions: &[Action], noise: &[(u8, u8)]) -> Result<usize, TestCaseError> {
+    let (state, env) = start();
+    let transactions = transactions(actions);
+    let expected = comparable(execute(&state, &env, &transactions));
+    let recorded = execute_recorded(&state, &env, &transactions);
+    let sets = recorded.as_ref().ok().map(|(_, sets)| sets.clone());
+    prop_assert_eq!(&comparable(recorded.map(|(outcome, _)| outcome)), &expected);
+    let mut accepted = 0;
+    for graph in graphs(sets.as_deref(), &transactions, noise) {
+        let found = parallel::execute(&state, &env, &transactions, &graph, &WORKERS);
+        if let Ok((_, stats)) = &found {
+            prop_assert!(stats.is_parallel);
+            prop_assert!(stats.accepted + stats.repeated <= transactions.len());
+            accepted += stats.accepted;
+        }
+        prop_assert_eq!(&comparable(found.map(|(outcome, _)| outcome)), &expected);
+    }
+    Ok(accepted)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 48, ..ProptestConfig::default() })]
+
+    /// Goal: receipts, delta, gas and hints are those of one thread, with no conflicts named, exact, permuted, random and
+    /// absurd ones, on batches full of hot spots.
+    #[test]
+    fn random_batches_have_the_outcome_of_one_thread(
+        actions in vec(action(), 1..60),
+        noise in vec(any::<(u8, u8)>(), 0..100),
+    ) {
+        check(&actions, &noise)?;
+    }
+
+    /// Goal: a batch that breaks a rule fails at the same transaction for the same reason.
+    #[test]
+    fn an_invalid_batch_fails_as_on_one_thread(
+        mut actions in vec(action(), 8..30),
+        at in 0usize..30,
+        from in 1..POOR,
+    ) {
+        actions.insert(at.min(actions.len()), Action::Misnumbered { from });
+        check(&actions, &[])?;
+    }
+}
+
+/// Goal: running ahead is of use: of calls that have nothing in common most results are taken.
+#[test]
+fn independent_transactions_run_ahead() {
+    let (state, env) = start();
+    let actions: Vec<_> = (0..64)
+        .map(|index| Action::Call { from: 1 + index % 8, contract: 3, about: index, wei: 0 })
+        .collect();
+    let transactions = transactions(&actions);
+    let (expected, sets) = execute_recorded(&state, &env, &transactions).unwrap();
+    let graph = conflicts(&sets, vec![50_000; transactions.len()]);
+    let mut accepted = 0;
+    // The helpers may be late on a busy machine, but not always.
+    for _ in 0..1_000 {
+        let (outcome, stats) = parallel::execute(&state, &env, &transactions, &graph, &WORKERS).unwrap();
+        assert_eq!(outcome, expected);
+        assert_eq!(stats.repeated, 0, "exact conflicts leave nothing to repeat");
+        accepted += stats.accepted;
+        if accepted > transactions.len() {
+            return;
+        }
+    }
+    panic!("only {accepted} results were of use in 1,000 runs");
+}
+
+/// Goal: batches that offer nothing to gain are left to one thread.
+#[test]
+fn small_and_serial_batches_stay_on_one_thread() {
+    let (state, env) = start();
+    let workers = Workers::new(2).unwrap();
+    assert_eq!(workers.threads(), 2);
+    let calls =
+        |count: u64| (0..count).map(|nonce| decode(sign(1, legacy(nonce, COUNTER)))).collect::<Vec<_>>();
+    for (count, is_chain) in [(4, false), (100, true)] {
+        let transactions = calls(count);
+        let predecessors =
+            (0..count as u32).map(|index| index.checked_sub(u32::from(is_chain)).into_iter().collect());
+        let graph = Conflicts { predecessors: predecessors.collect(), gas: vec![100_000; count as usize] };
+        let (_, stats) = parallel::execute(&state, &env, &transactions, &graph, &workers).unwrap();
+        assert!(!stats.is_parallel, "{count} transactions");
+    }
+    let graph = Conflicts { predecessors: vec![vec![]; 100], gas: vec![100_000; 100] };
+    let (_, stats) = parallel::execute(&state, &env, &calls(100), &graph, &workers).unwrap();
+    assert!(stats.is_parallel);
+}
