@@ -8,6 +8,9 @@
 //! revm's `State` asks its database once per key and batch. The recorder below it therefore sees the working set in
 //! first-use order (the hints) and the value of every key before the batch, and comparing these with the cache
 //! after the batch gives the net delta, whatever happened in between.
+//!
+//! On several threads helpers run transactions ahead of their turn ([`Speculator`]) over [`Versions`], which also stands below
+//! the recorder then; [`Machine::accept`] tells whether such a result holds.
 
 mod adapter;
 mod changes;
