@@ -6,6 +6,8 @@
 mod harness;
 mod head;
 mod ledger;
+mod mainnet;
+mod parallel;
 mod report;
 mod serve;
 mod snapshot;
@@ -36,6 +38,8 @@ pub enum Bench {
     Serve,
     /// How far behind its validator a fullnode is at the head.
     Head,
+    /// Executing a batch on two threads: mainnet blocks, synthetic batches, and wrong predictions.
+    Parallel,
 }
 
 /// How it is measured.
@@ -50,6 +54,9 @@ pub struct BenchOptions {
     /// Directory on the disk to measure; a temporary one in it is used and removed.
     #[arg(long, default_value = ".")]
     pub dir: PathBuf,
+    /// Directory with `mainnet` blocks. Without it: $SLIPSTREAM_DATA, or shared/data beside the checkout.
+    #[arg(long)]
+    pub data: Option<PathBuf>,
 }
 
 /// What a bench runs in a process of its own; its result is JSON on standard output.
@@ -96,6 +103,7 @@ pub fn run(bench: Bench, options: &BenchOptions) -> Result<Report> {
         Bench::Sync => sync::run(options, progress)?,
         Bench::Serve => serve::run(options, progress)?,
         Bench::Head => head::run(options, progress)?,
+        Bench::Parallel => parallel::run(options, progress)?,
     };
     if let Some(path) = &options.json {
         report.write_json(path)?;

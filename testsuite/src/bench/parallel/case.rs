@@ -1,0 +1,102 @@
+//! [`Case`]: one batch, what it does, and how long it takes.
+
+use std::time::Instant;
+
+use anyhow::{Context, Result, ensure};
+use rand::{Rng, SeedableRng, rngs::SmallRng};
+use slipstream_executor::{
+    BatchEnv, MemoryState, Outcome, Transaction, Workers, conflicts, execute, execute_recorded, parallel,
+};
+use slipstream_types::Conflicts;
+
+/// A batch with its state and its exact conflicts.
+pub(super) struct Case {
+    pub(super) name: String,
+    pub(super) env: BatchEnv,
+    pub(super) transactions: Vec<Transaction>,
+    pub(super) conflicts: Conflicts,
+    state: MemoryState,
+    outcome: Outcome,
+}
+
+impl Case {
+    /// Executes it once; `gas_used` is what it is known to use.
+    pub(super) fn new(
+        name: String,
+        state: MemoryState,
+        env: BatchEnv,
+        transactions: Vec<Transaction>,
+        gas_used: Option<u64>,
+    ) -> Result<Case> {
+        let (outcome, sets) = execute_recorded(&state, &env, &transactions)
+            .with_context(|| format!("cannot execute {name}"))?;
+        let known = gas_used.is_none_or(|gas_used| gas_used == outcome.gas_used);
+        ensure!(known, "{name} uses {} gas here, not {gas_used:?}", outcome.gas_used);
+        let conflicts = conflicts(&sets, gas(&outcome));
+        Ok(Case { name, env, transactions, conflicts, state, outcome })
+    }
+
+    /// On one thread and on several, alternately, with one run more than is counted; the outcomes are compared.
+    pub(super) fn speedups(&self, graph: &Conflicts, workers: &Workers, runs: usize) -> Result<Vec<f64>> {
+        let mut speedups = Vec::with_capacity(runs);
+        for run in 0..=runs {
+            let start = Instant::now();
+            let one = execute(&self.state, &self.env, &self.transactions)?;
+            let one_s = start.elapsed().as_secs_f64();
+            let start = Instant::now();
+            let (several, _) = parallel::execute(&self.state, &self.env, &self.transactions, graph, workers)?;
+            let several_s = start.elapsed().as_secs_f64();
+            ensure!(one == self.outcome && several == one, "{}: the outcomes differ", self.name);
+            if run > 0 {
+                speedups.push(one_s / several_s);
+            }
+        }
+        Ok(speedups)
+    }
+
+    /// What recording and the graph add to executing, as a share of it.
+    pub(super) fn maker_costs(&self, runs: usize) -> Result<Vec<f64>> {
+        let mut costs = Vec::with_capacity(runs);
+        for _ in 0..runs {
+            let start = Instant::now();
+            let outcome = execute(&self.state, &self.env, &self.transactions)?;
+            let plain_s = start.elapsed().as_secs_f64();
+            drop(outcome);
+            let start = Instant::now();
+            let (outcome, sets) = execute_recorded(&self.state, &self.env, &self.transactions)?;
+            let graph = conflicts(&sets, gas(&outcome));
+            let recorded_s = start.elapsed().as_secs_f64();
+            ensure!(graph == self.conflicts, "{}: the graphs differ", self.name);
+            costs.push(recorded_s / plain_s - 1.0);
+        }
+        Ok(costs)
+    }
+
+    /// The exact conflicts without a share of their edges, in percent.
+    pub(super) fn without_edges(&self, percent: u32) -> Conflicts {
+        let mut random = SmallRng::seed_from_u64(self.env.number);
+        let mut graph = self.conflicts.clone();
+        for predecessors in &mut graph.predecessors {
+            predecessors.retain(|_| random.random_range(0..100) >= percent);
+        }
+        graph
+    }
+
+    /// The exact conflicts, and a share of the transactions, in percent, waits for one more.
+    pub(super) fn with_edges(&self, percent: u32) -> Conflicts {
+        let mut random = SmallRng::seed_from_u64(self.env.number);
+        let mut graph = self.conflicts.clone();
+        for (index, predecessors) in graph.predecessors.iter_mut().enumerate().skip(1) {
+            let other = random.random_range(0..index) as u32;
+            if random.random_range(0..100) < percent && !predecessors.contains(&other) {
+                predecessors.push(other);
+                predecessors.sort_unstable();
+            }
+        }
+        graph
+    }
+}
+
+fn gas(outcome: &Outcome) -> Vec<u64> {
+    outcome.receipts.receipts.iter().map(|receipt| receipt.gas_used).collect()
+}
