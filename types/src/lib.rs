@@ -8,7 +8,7 @@
 //!                                                                                                      Certificate
 //! ```
 //!
-//! * [`batch`]: headers and bodies; [`receipt`], [`delta`], [`hints`]: what execution makes of a body.
+//! * [`batch`]: headers and bodies; [`receipt`], [`delta`], [`hints`], [`conflicts`]: what execution makes of a body.
 //! * [`accumulator`]: the append-only Merkle tree over headers, and range proofs in it.
 //! * [`certificate`]: who may sign what; [`waypoint`]: where trust starts when it does not start at genesis.
 //! * [`state`] and [`tree`]: keys, values and paths of the EVM state, and the canonical Merkle tree over them.
@@ -33,6 +33,7 @@ pub mod certificate;
 pub mod chain;
 pub mod clock;
 pub mod codec;
+pub mod conflicts;
 pub mod delta;
 pub mod digest;
 pub mod genesis;
@@ -51,6 +52,7 @@ pub use certificate::{Certificate, LedgerInfo, Validator, ValidatorSet};
 pub use chain::ChainConfig;
 pub use clock::Clock;
 pub use codec::CodecError;
+pub use conflicts::Conflicts;
 pub use delta::Delta;
 pub use digest::Digest;
 pub use genesis::Genesis;
