@@ -14,7 +14,7 @@
 //!
 //! * [`transaction`] and [`body`]: what the chain admits; senders are recovered in parallel.
 //! * [`mod@env`]: what the EVM sees of a batch. [`outcome`]: following a batch. [`assemble`]: proposing one.
-//!   [`seal`](mod@seal): its header.
+//!   [`seal`](mod@seal): its header. [`hinting`]: its hints.
 //! * [`call`](mod@call): JSON-RPC's `eth_call` and `eth_estimateGas`. [`warm`]: prefetching by hints.
 //! * `evm`: the only folder that knows revm, which changes every month.
 //!
@@ -45,6 +45,7 @@ pub mod config;
 pub mod env;
 pub mod error;
 mod evm;
+pub mod hinting;
 pub mod outcome;
 pub mod reader;
 pub mod seal;
@@ -58,6 +59,7 @@ pub use config::{ExecutorConfig, HintsMode};
 pub use env::{BatchEnv, SpecId, chain_spec, mainnet_spec};
 pub use error::{ExecuteError, Rejection};
 pub use evm::check_static;
+pub use hinting::{open_hints, seal_hints};
 pub use outcome::{Outcome, execute};
 pub use reader::{MemoryState, StateReader};
 pub use seal::{Sealed, seal};

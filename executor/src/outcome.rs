@@ -3,6 +3,7 @@
 use slipstream_types::{
     CodecError, Delta, Hints, Log, Receipt, Receipts,
     bounded::{BoundedBytes, BoundedVec},
+    hints::Preimage,
     limits,
 };
 
@@ -21,9 +22,11 @@ pub struct Outcome {
     pub receipts: Receipts,
     /// The net effect on the state.
     pub delta: Delta,
-    /// The working set, in first-use order; empty if it passes the limits. A proposer's also names what it read for the
-    /// candidates that it left out: their keys may be shared, and surplus hints cost little.
+    /// The working set, in first-use order. A proposer's also names what it read for the candidates that it left out: their
+    /// keys may be shared, and surplus hints cost little.
     pub hints: Hints,
+    /// What says in a few bytes which slots these are, in the order in which it was hashed.
+    pub preimages: Vec<Preimage>,
     /// Gas used by all transactions.
     pub gas_used: u64,
 }
@@ -149,9 +152,9 @@ impl<'a> Batch<'a> {
     }
 
     pub(crate) fn finish(self) -> Result<Outcome, ExecuteError> {
-        let (delta, hints) = self.machine.finish()?;
+        let (delta, hints, preimages) = self.machine.finish()?;
         let receipts = Receipts { receipts: BoundedVec::new(self.receipts)? };
-        Ok(Outcome { receipts, delta, hints, gas_used: self.gas_used })
+        Ok(Outcome { receipts, delta, hints, preimages, gas_used: self.gas_used })
     }
 }
 

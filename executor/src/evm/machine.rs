@@ -12,11 +12,12 @@ use revm::{
     handler::{MainnetContext, MainnetEvm},
     state::EvmState,
 };
-use slipstream_types::{Delta, Hints};
+use slipstream_types::{Delta, Hints, hints::Preimage};
 
 use super::{
     adapter,
     changes::{delta_bytes_max, net_delta},
+    preimages,
     recorder::{ReadError, Recorder},
     system_calls,
 };
@@ -91,7 +92,9 @@ impl<'a> Machine<'a> {
         let context = MainnetContext::new(database, env.spec)
             .with_cfg(adapter::cfg_env(env))
             .with_block(adapter::block_env(env));
-        Self { evm: context.build_mainnet(), env }
+        let mut evm = context.build_mainnet();
+        preimages::install(&mut evm);
+        Self { evm, env }
     }
 
     /// Runs a transaction on what was committed so far.
@@ -129,10 +132,11 @@ impl<'a> Machine<'a> {
         self.evm.ctx.journaled_state.database.commit(executed.state);
     }
 
-    /// What the batch changed, and what it read.
-    pub(crate) fn finish(self) -> Result<(Delta, Hints), ExecuteError> {
-        let database = &self.evm.ctx.journaled_state.database;
-        Ok((net_delta(&database.cache, &database.database, self.env.spec)?, database.database.hints()))
+    /// What the batch changed, what it read, and where the slots among that come from.
+    pub(crate) fn finish(self) -> Result<(Delta, Hints, Vec<Preimage>), ExecuteError> {
+        let database = self.evm.ctx.journaled_state.database;
+        let delta = net_delta(&database.cache, &database.database, self.env.spec)?;
+        Ok((delta, database.database.hints(), database.database.preimages))
     }
 }
 

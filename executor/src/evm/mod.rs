@@ -7,11 +7,13 @@
 //! ```
 //! revm's `State` asks its database once per key and batch. The recorder below it therefore sees the working set in
 //! first-use order (the hints) and the value of every key before the batch, and comparing these with the cache
-//! after the batch gives the net delta, whatever happened in between.
+//! after the batch gives the net delta, whatever happened in between. What KECCAK256 hashes on the way is kept too
+//! (`preimages`), because hints name the slots of mappings by it.
 
 mod adapter;
 mod changes;
 mod machine;
+mod preimages;
 mod recorder;
 mod system_calls;
 #[cfg(test)]

@@ -2,13 +2,16 @@
 
 use alloy_primitives::{
     Address, B256, U256,
-    map::{AddressMap, B256Map},
+    map::{AddressMap, B256Map, B256Set},
 };
 use revm::{
     Database, bytecode::Bytecode, database_interface::DBErrorMarker, primitives::KECCAK_EMPTY,
     state::AccountInfo,
 };
-use slipstream_types::{AccountValue, BatchNumber, Digest, Hints};
+use slipstream_types::{
+    AccountValue, BatchNumber, Digest, Hints,
+    hints::{AccountHints, Preimage},
+};
 
 use super::adapter::account_info;
 use crate::{env::BatchEnv, error::ExecuteError, reader::StateReader};
@@ -19,6 +22,9 @@ use crate::{env::BatchEnv, error::ExecuteError, reader::StateReader};
 pub(super) struct ReadError(pub(super) ExecuteError);
 
 impl DBErrorMarker for ReadError {}
+
+/// Inputs of KECCAK256 that are kept: 6 MB at most. Mainnet blocks since London have 500 to 8,000.
+const PREIMAGES_MAX: usize = 65_536;
 
 /// What was read of one account, before the batch changed anything.
 #[derive(Default)]
@@ -35,7 +41,8 @@ pub(super) struct Recorder<'a> {
     parent_hash: B256,
     accounts: AddressMap<AccountReads>,
     account_order: Vec<Address>,
-    codes: Vec<B256>,
+    codes: B256Set,
+    pub(super) preimages: Vec<Preimage>,
 }
 
 impl<'a> Recorder<'a> {
@@ -46,7 +53,8 @@ impl<'a> Recorder<'a> {
             parent_hash: env.parent_hash,
             accounts: AddressMap::default(),
             account_order: Vec::new(),
-            codes: Vec::new(),
+            codes: B256Set::default(),
+            preimages: Vec::new(),
         }
     }
 
@@ -55,12 +63,25 @@ impl<'a> Recorder<'a> {
         self.accounts.get(address)
     }
 
-    /// The working set, in first-use order; empty if it passes the limits on hints, which are advice after all.
+    /// The working set, in first-use order.
     pub(super) fn hints(&self) -> Hints {
-        let slots = |address| self.accounts.get(address).map(|reads| reads.slot_order.clone());
-        let accounts =
-            self.account_order.iter().map(|address| (*address, slots(address).unwrap_or_default()));
-        Hints::new(accounts.collect(), self.codes.clone()).unwrap_or_default()
+        let mut codes = self.codes.clone();
+        let account = |address: &Address| {
+            let reads = self.accounts.get(address);
+            let code_hash = reads.and_then(|reads| reads.value).and_then(|value| value.code_hash);
+            // Where several accounts have the same code, the first stands for all.
+            let code = code_hash.is_some_and(|hash| codes.remove(&B256::from(hash)));
+            let slots = reads.map(|reads| reads.slot_order.clone()).unwrap_or_default();
+            AccountHints { address: *address, code, slots }
+        };
+        Hints { accounts: self.account_order.iter().map(account).collect() }
+    }
+
+    /// Keeps an input of KECCAK256, if there is room.
+    pub(super) fn remember(&mut self, preimage: Preimage) {
+        if self.preimages.len() < PREIMAGES_MAX {
+            self.preimages.push(preimage);
+        }
     }
 
     fn reads(&mut self, address: Address) -> &mut AccountReads {
@@ -88,7 +109,7 @@ impl Database for Recorder<'_> {
         let digest = Digest::from(hash);
         let code = self.state.code(&digest).map_err(|error| ReadError(error.into()))?;
         let code = code.ok_or(ReadError(ExecuteError::MissingCode { hash: digest }))?;
-        self.codes.push(hash);
+        self.codes.insert(hash);
         // Code from before EIP-3541 may start like a delegation (EIP-7702) without being one.
         Ok(Bytecode::new_raw_checked(code.clone()).unwrap_or_else(|_| Bytecode::new_legacy(code)))
     }

@@ -23,8 +23,8 @@ fn build_with(env: &BatchEnv, candidates: &[Transaction], limits: BuildLimits) -
     // Whatever a proposer builds, every follower accepts, with the same outcome.
     let followed = execute(&state, env, &built.included).unwrap();
     assert_eq!(
-        Outcome { hints: Hints::default(), ..built.outcome.clone() },
-        Outcome { hints: Hints::default(), ..followed.clone() }
+        Outcome { hints: Hints::default(), preimages: vec![], ..built.outcome.clone() },
+        Outcome { hints: Hints::default(), preimages: vec![], ..followed.clone() }
     );
     // The proposer also read for those that it left out.
     let hinted: BTreeSet<_> = built.outcome.hints.keys().collect();

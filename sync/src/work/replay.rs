@@ -5,7 +5,7 @@ use slipstream_executor::{
     BatchEnv, ExecuteError, Outcome, Sealed, StateReader, Transaction, WarmStats, execute, seal,
 };
 use slipstream_network::PeerId;
-use slipstream_types::{B256, BatchHeader, BatchNumber, Body, Certificate, Delta};
+use slipstream_types::{B256, BatchHeader, BatchNumber, Certificate, Delta};
 
 use super::{
     Worker,
@@ -64,7 +64,7 @@ impl Worker {
         let mut executed = Vec::with_capacity(count);
         let run = rayon::in_place_scope(|scope| -> Result<(), SyncError> {
             for (index, prepared) in batches.into_iter().enumerate() {
-                let PreparedBatch { batch, body, transactions, warm } = prepared;
+                let PreparedBatch { batch, transactions, warm } = prepared;
                 let header = batch.header.clone();
                 let below: &dyn StateReader = match &warm {
                     Some(warm) => warm,
@@ -80,7 +80,7 @@ impl Worker {
                 let sealed = &sealed;
                 let (before, certified) = (std::mem::replace(&mut parent, header.clone()), header);
                 scope.spawn(move |_| {
-                    let checked = check(&before, &certified, &body, &transactions, &outcome);
+                    let checked = check(&before, &certified, &transactions, &outcome);
                     sealed.lock()[index] = Some(checked);
                 });
                 executed.push((batch, delta, reads));
@@ -106,13 +106,12 @@ type Checked = Result<(Sealed, Vec<B256>), SyncError>;
 fn check(
     parent: &BatchHeader,
     certified: &BatchHeader,
-    body: &Body,
     transactions: &[Transaction],
     outcome: &Outcome,
 ) -> Checked {
     let number = certified.number;
     let (epoch, root) = (certified.epoch, certified.state_root);
-    let sealed = seal(parent, epoch, certified.timestamp_ms, certified.proposer, body, outcome, root)
+    let sealed = seal(parent, epoch, certified.timestamp_ms, certified.proposer, transactions, outcome, root)
         .map_err(|error| unreadable(number, error))?;
     if let Some(field) = difference(certified, &sealed.header) {
         return Err(SyncError::Diverged { number, field });
