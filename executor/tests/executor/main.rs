@@ -5,6 +5,7 @@ mod admission;
 mod assemble;
 mod call;
 mod execute;
+mod hinted;
 mod mainnet;
 mod store;
 mod support;
