@@ -10,7 +10,8 @@ use slipstream_types::{
 use crate::{
     env::BatchEnv,
     error::{ExecuteError, Rejection},
-    evm::{Executed, Machine, RunError},
+    evm::{Executed, Finished, Machine, RunError},
+    hot::Touched,
     reader::StateReader,
     transaction::Transaction,
 };
@@ -27,6 +28,8 @@ pub struct Outcome {
     pub hints: Hints,
     /// What says in a few bytes which slots these are, in the order in which it was hashed.
     pub preimages: Vec<Preimage>,
+    /// The same working set with its values before the batch, for a [`crate::HotCache`].
+    pub touched: Touched,
     /// Gas used by all transactions.
     pub gas_used: u64,
 }
@@ -152,9 +155,9 @@ impl<'a> Batch<'a> {
     }
 
     pub(crate) fn finish(self) -> Result<Outcome, ExecuteError> {
-        let (delta, hints, preimages) = self.machine.finish()?;
+        let Finished { delta, hints, preimages, touched } = self.machine.finish()?;
         let receipts = Receipts { receipts: BoundedVec::new(self.receipts)? };
-        Ok(Outcome { receipts, delta, hints, preimages, gas_used: self.gas_used })
+        Ok(Outcome { receipts, delta, hints, preimages, touched, gas_used: self.gas_used })
     }
 }
 

@@ -25,6 +25,7 @@ use crate::{
     call::CallRequest,
     env::BatchEnv,
     error::{ExecuteError, Rejection},
+    hot::Touched,
     reader::StateReader,
     transaction::Transaction,
 };
@@ -52,6 +53,17 @@ pub(crate) struct Executed {
     /// An upper bound of what it adds to the batch's delta; see `changes`.
     pub(crate) delta_bytes_max: usize,
     state: EvmState,
+}
+
+/// What a batch did.
+pub(crate) struct Finished {
+    pub(crate) delta: Delta,
+    /// What it read.
+    pub(crate) hints: Hints,
+    /// Where the slots among that come from.
+    pub(crate) preimages: Vec<Preimage>,
+    /// The values that it read.
+    pub(crate) touched: Touched,
 }
 
 /// Why a transaction was not run. Nothing has changed.
@@ -132,11 +144,12 @@ impl<'a> Machine<'a> {
         self.evm.ctx.journaled_state.database.commit(executed.state);
     }
 
-    /// What the batch changed, what it read, and where the slots among that come from.
-    pub(crate) fn finish(self) -> Result<(Delta, Hints, Vec<Preimage>), ExecuteError> {
+    /// What the batch changed and read.
+    pub(crate) fn finish(self) -> Result<Finished, ExecuteError> {
         let database = self.evm.ctx.journaled_state.database;
         let delta = net_delta(&database.cache, &database.database, self.env.spec)?;
-        Ok((delta, database.database.hints(), database.database.preimages))
+        let (hints, touched) = (database.database.hints(), database.database.touched());
+        Ok(Finished { delta, hints, preimages: database.database.preimages, touched })
     }
 }
 

@@ -12,6 +12,7 @@
 
 mod adapter;
 mod changes;
+mod code;
 mod machine;
 mod preimages;
 mod recorder;
@@ -21,4 +22,5 @@ mod tests;
 
 pub use adapter::check_static;
 pub(crate) use adapter::transaction_gas_max;
-pub(crate) use machine::{Executed, Machine, RunError};
+pub use code::AnalysedCode;
+pub(crate) use machine::{Executed, Finished, Machine, RunError};

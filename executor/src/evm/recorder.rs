@@ -9,12 +9,12 @@ use revm::{
     state::AccountInfo,
 };
 use slipstream_types::{
-    AccountValue, BatchNumber, Digest, Hints,
+    AccountValue, BatchNumber, Digest, Hints, StateKey, StateValue,
     hints::{AccountHints, Preimage},
 };
 
-use super::adapter::account_info;
-use crate::{env::BatchEnv, error::ExecuteError, reader::StateReader};
+use super::{adapter::account_info, code::AnalysedCode};
+use crate::{env::BatchEnv, error::ExecuteError, hot::Touched, reader::StateReader};
 
 /// A failed read on its way through revm.
 #[derive(Debug, thiserror::Error)]
@@ -41,7 +41,7 @@ pub(super) struct Recorder<'a> {
     parent_hash: B256,
     accounts: AddressMap<AccountReads>,
     account_order: Vec<Address>,
-    codes: B256Set,
+    codes: B256Map<AnalysedCode>,
     pub(super) preimages: Vec<Preimage>,
 }
 
@@ -53,7 +53,7 @@ impl<'a> Recorder<'a> {
             parent_hash: env.parent_hash,
             accounts: AddressMap::default(),
             account_order: Vec::new(),
-            codes: B256Set::default(),
+            codes: B256Map::default(),
             preimages: Vec::new(),
         }
     }
@@ -65,7 +65,7 @@ impl<'a> Recorder<'a> {
 
     /// The working set, in first-use order.
     pub(super) fn hints(&self) -> Hints {
-        let mut codes = self.codes.clone();
+        let mut codes: B256Set = self.codes.keys().copied().collect();
         let account = |address: &Address| {
             let reads = self.accounts.get(address);
             let code_hash = reads.and_then(|reads| reads.value).and_then(|value| value.code_hash);
@@ -75,6 +75,22 @@ impl<'a> Recorder<'a> {
             AccountHints { address: *address, code, slots }
         };
         Hints { accounts: self.account_order.iter().map(account).collect() }
+    }
+
+    /// What was read, with the values before the batch.
+    pub(super) fn touched(&self) -> Touched {
+        let mut rows = Vec::new();
+        for (address, reads) in self.account_order.iter().filter_map(|it| Some((it, self.accounts.get(it)?)))
+        {
+            rows.push((StateKey::Account(*address), reads.value.map(StateValue::Account)));
+            let value = |slot: &B256| reads.slots.get(slot).filter(|value| !value.is_zero());
+            let slot =
+                |slot: &B256| (StateKey::Slot(*address, *slot), value(slot).copied().map(StateValue::Slot));
+            rows.extend(reads.slot_order.iter().map(slot));
+        }
+        let mut codes: Vec<_> = self.codes.iter().map(|(hash, code)| (*hash, code.clone())).collect();
+        codes.sort_unstable_by_key(|(hash, _)| *hash);
+        Touched { rows, codes }
     }
 
     /// Keeps an input of KECCAK256, if there is room.
@@ -107,11 +123,15 @@ impl Database for Recorder<'_> {
             return Ok(Bytecode::default());
         }
         let digest = Digest::from(hash);
-        let code = self.state.code(&digest).map_err(|error| ReadError(error.into()))?;
-        let code = code.ok_or(ReadError(ExecuteError::MissingCode { hash: digest }))?;
-        self.codes.insert(hash);
-        // Code from before EIP-3541 may start like a delegation (EIP-7702) without being one.
-        Ok(Bytecode::new_raw_checked(code.clone()).unwrap_or_else(|_| Bytecode::new_legacy(code)))
+        let code = match self.state.analysed(&digest) {
+            Some(code) => code,
+            None => {
+                let code = self.state.code(&digest).map_err(|error| ReadError(error.into()))?;
+                AnalysedCode::new(code.ok_or(ReadError(ExecuteError::MissingCode { hash: digest }))?)
+            }
+        };
+        self.codes.insert(hash, code.clone());
+        Ok(code.0)
     }
 
     fn storage(&mut self, address: Address, index: U256) -> Result<U256, ReadError> {

@@ -6,6 +6,7 @@ mod assemble;
 mod call;
 mod execute;
 mod hinted;
+mod hot;
 mod mainnet;
 mod store;
 mod support;
