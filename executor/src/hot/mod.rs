@@ -22,7 +22,7 @@ use alloy_primitives::{
     B256,
     map::{B256Map, HashMap},
 };
-use slipstream_types::{Delta, Digest, StateKey, StateValue};
+use slipstream_types::{AccountValue, Delta, Digest, Hints, StateKey, StateValue};
 
 pub use reader::Hot;
 
@@ -169,9 +169,31 @@ impl HotCache {
         self.ages.clear();
     }
 
-    /// Whether it has a row's value, so that it need not be read ahead. It may be gone when it is needed.
+    /// Whether its values are those behind the batch whose header has this digest.
+    pub fn is_at(&self, batch: Digest) -> bool {
+        self.at == Some(batch)
+    }
+
+    /// Whether it has a row's value.
     pub fn contains(&self, key: &StateKey) -> bool {
         self.rows.contains_key(key)
+    }
+
+    /// Strikes out of hints what need not be read ahead because it is here. Should it be gone when it is needed, that costs a plain read.
+    pub fn leave_out(&self, hints: &mut Hints) {
+        hints.accounts.retain_mut(|account| {
+            let address = account.address;
+            account.slots.retain(|slot| !self.contains(&StateKey::Slot(address, *slot)));
+            let row = self.rows.get(&StateKey::Account(address)).map(|(row, _)| *row);
+            account.code &= match row {
+                Some(Some(StateValue::Account(AccountValue { code_hash: Some(hash), .. }))) => {
+                    !self.codes.contains_key(&B256::from(hash))
+                }
+                Some(_) => false,
+                None => true,
+            };
+            row.is_none() || account.code || !account.slots.is_empty()
+        });
     }
 
     /// Reads the state behind the batch whose header has the digest `at`, from here what is here and the rest from `below`, which

@@ -54,6 +54,15 @@ fn a_cache_of_any_size_gives_the_same_results() {
         let stats = cache.stats();
         assert_eq!(stats.hits > 0, bytes_max > 0, "{stats:?}");
         if bytes_max == ROOMY {
+            let last = executed(&cache, at, &state, &env, &batch(1, 12));
+            let mut hints = last.hints;
+            cache.leave_out(&mut hints);
+            let fresh = Address::left_padding_from(&0xfeed_0001u64.to_be_bytes());
+            assert!(
+                !hints.accounts.iter().any(|account| account.address == fresh || account.address == COUNTER)
+            );
+            let created = account(5).create(12);
+            assert_eq!(hints.accounts.iter().map(|account| account.address).collect::<Vec<_>>(), [created]);
             assert!(
                 stats.hits > 4 * stats.misses,
                 "most of these batches is what the last ones touched: {stats:?}"

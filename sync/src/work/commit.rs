@@ -103,9 +103,21 @@ impl Worker {
                 result => result?,
             }
             run[..done].iter().for_each(|entry| committed.count(entry));
+            self.keep_hot(&run[..done]);
             left = &left[done..];
         }
         Ok(committed)
+    }
+
+    /// Moves the hot cache on by batches that were applied by their deltas, if it is of the state before them.
+    fn keep_hot(&self, entries: &[Entry<'_>]) {
+        for entry in entries.iter().filter(|entry| !entry.replayed) {
+            let header = entry.commit.header;
+            let mut hot = self.hot.write();
+            if hot.is_at(header.parent) {
+                hot.apply(header.parent, header.digest(), None, entry.commit.delta);
+            }
+        }
     }
 
     fn entries<'a>(&self, ready: &'a Ready) -> Vec<Entry<'a>> {

@@ -94,7 +94,10 @@ impl Worker {
         let transactions =
             decode_body(&body, self.chain.chain_id).map_err(|error| unreadable(number, error))?;
         let warm = match self.hints(&batch, &transactions) {
-            Some(hints) => Some(prefetch(base, &hints, self.executor.prefetch_threads)?.0),
+            Some(mut hints) => {
+                self.hot.read().leave_out(&mut hints);
+                Some(prefetch(base, &hints, self.executor.prefetch_threads)?.0)
+            }
             None => None,
         };
         Ok(PreparedBatch { batch, transactions, warm })

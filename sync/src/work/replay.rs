@@ -72,9 +72,11 @@ impl Worker {
                 };
                 let state = Stacked { top: &layer, middle: &middle, base: below };
                 let env = BatchEnv::new(&self.chain, &parent, header.timestamp_ms, header.proposer);
-                let outcome = execute(&state, &env, &transactions)
+                let (before, digest) = (parent.digest(), header.digest());
+                let outcome = execute(&self.hot.read().reader(before, &state), &env, &transactions)
                     .map_err(|source| execute_error(header.number, source))?;
-                layer.push(&header, header.digest(), &outcome.delta);
+                self.hot.write().apply(before, digest, Some(&outcome.touched), &outcome.delta);
+                layer.push(&header, digest, &outcome.delta);
                 let delta = outcome.delta.clone();
                 let reads = warm.map(|warm| warm.stats()).unwrap_or_default();
                 let sealed = &sealed;
