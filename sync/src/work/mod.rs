@@ -21,7 +21,7 @@ use slipstream_types::{BatchNumber, Certificate, ChainConfig, Waypoint};
 pub(crate) use self::audit::is_drawn;
 pub use self::{
     audit::{ALARM_RECORD, Alarm, Audit, Audited},
-    commit::{Committed, Ready},
+    commit::{Committed, HintUse, Ready},
     prepare::Prepared,
     replay::{Executed, ExecutedRange},
     restore::{Progress, Restored, Step},

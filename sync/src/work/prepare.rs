@@ -1,7 +1,7 @@
 //! Making a checked range ready: bodies are decoded and their senders recovered, deltas are opened, hinted keys are read.
 
 use rayon::prelude::*;
-use slipstream_executor::{HintsMode, Transaction, Warm, decode_body, open_hints, prefetch};
+use slipstream_executor::{HintsMode, PrefetchStats, Transaction, Warm, decode_body, open_hints, prefetch};
 use slipstream_network::PeerId;
 use slipstream_storage::View;
 use slipstream_types::{B256, BatchNumber, BlobKind, Body, Certificate, Delta, Hints, keccak256};
@@ -30,7 +30,7 @@ pub(super) enum Kind {
 pub(super) struct PreparedBatch {
     pub(super) batch: RangeBatch,
     pub(super) transactions: Vec<Transaction>,
-    pub(super) warm: Option<Warm>,
+    pub(super) warm: Option<(Warm, PrefetchStats)>,
 }
 
 /// A delta, and what the index needs of the body beside it.
@@ -96,7 +96,7 @@ impl Worker {
         let warm = match self.hints(&batch, &transactions) {
             Some(mut hints) => {
                 self.hot.read().leave_out(&mut hints);
-                Some(prefetch(base, &hints, self.executor.prefetch_threads)?.0)
+                Some(prefetch(base, &hints, self.executor.prefetch_threads)?)
             }
             None => None,
         };
