@@ -11,11 +11,14 @@ pub struct ExecutorConfig {
     pub prefetch_threads: usize,
     /// Which hints are used.
     pub hints: HintsMode,
+    /// Memory for rows and code that the last batches touched, in MiB; 0 keeps none. 32 blocks of mainnet touch 33,000 rows, which take
+    /// 10 MiB, and 10 to 20 MiB of code.
+    pub hot_cache_mib: usize,
 }
 
 impl Default for ExecutorConfig {
     fn default() -> Self {
-        Self { prefetch_threads: 8, hints: HintsMode::Keys }
+        Self { prefetch_threads: 8, hints: HintsMode::Keys, hot_cache_mib: 64 }
     }
 }
 

@@ -14,9 +14,10 @@
 //!
 //! * [`transaction`] and [`body`]: what the chain admits; senders are recovered in parallel.
 //! * [`mod@env`]: what the EVM sees of a batch. [`outcome`]: following a batch. [`assemble`]: proposing one.
-//!   [`seal`](mod@seal): its header.
+//!   [`seal`](mod@seal): its header. [`hinting`]: its hints.
 //! * [`call`](mod@call): JSON-RPC's `eth_call` and `eth_estimateGas`. [`warm`]: prefetching by hints.
 //! * [`access`]: what each transaction read and wrote, and who waits for whom. [`parallel`]: the same outcome on several threads.
+//! * [`hot`]: what the last batches touched, kept for the next.
 //! * `evm`: the only folder that knows revm, which changes every month.
 //!
 //! Invariants: the outcome is a function of state, environment and transactions alone; hints, warm data and thread counts
@@ -47,6 +48,8 @@ pub mod config;
 pub mod env;
 pub mod error;
 mod evm;
+pub mod hinting;
+pub mod hot;
 pub mod outcome;
 pub mod parallel;
 pub mod reader;
@@ -61,7 +64,9 @@ pub use call::{CallOutcome, CallRequest, EstimateError, call, estimate_gas};
 pub use config::{ExecutorConfig, HintsMode};
 pub use env::{BatchEnv, SpecId, chain_spec, mainnet_spec};
 pub use error::{ExecuteError, Rejection};
-pub use evm::check_static;
+pub use evm::{AnalysedCode, check_static};
+pub use hinting::{open_hints, seal_hints};
+pub use hot::{HotCache, HotStats, Touched};
 pub use outcome::{Outcome, execute, execute_recorded};
 pub use parallel::{ParallelStats, Workers};
 pub use reader::{MemoryState, StateReader};

@@ -3,6 +3,7 @@
 use slipstream_types::{
     CodecError, Delta, Hints, Log, Receipt, Receipts,
     bounded::{BoundedBytes, BoundedVec},
+    hints::Preimage,
     limits,
 };
 
@@ -10,7 +11,8 @@ use crate::{
     access::AccessSet,
     env::BatchEnv,
     error::{ExecuteError, Rejection},
-    evm::{Executed, Machine, RunError, Speculated},
+    evm::{Executed, Finished, Machine, RunError, Speculated},
+    hot::Touched,
     reader::StateReader,
     transaction::Transaction,
 };
@@ -22,9 +24,13 @@ pub struct Outcome {
     pub receipts: Receipts,
     /// The net effect on the state.
     pub delta: Delta,
-    /// The working set, in first-use order; empty if it passes the limits. A proposer's also names what it read for the
-    /// candidates that it left out: their keys may be shared, and surplus hints cost little.
+    /// The working set, in first-use order. A proposer's also names what it read for the candidates that it left out: their
+    /// keys may be shared, and surplus hints cost little.
     pub hints: Hints,
+    /// What says in a few bytes which slots these are, in the order in which it was hashed.
+    pub preimages: Vec<Preimage>,
+    /// The same working set with its values before the batch, for a [`crate::HotCache`].
+    pub touched: Touched,
     /// Gas used by all transactions.
     pub gas_used: u64,
 }
@@ -200,9 +206,9 @@ impl<'a> Batch<'a> {
     }
 
     pub(crate) fn finish(self) -> Result<Outcome, ExecuteError> {
-        let (delta, hints) = self.machine.finish()?;
+        let Finished { delta, hints, preimages, touched } = self.machine.finish()?;
         let receipts = Receipts { receipts: BoundedVec::new(self.receipts)? };
-        Ok(Outcome { receipts, delta, hints, gas_used: self.gas_used })
+        Ok(Outcome { receipts, delta, hints, preimages, touched, gas_used: self.gas_used })
     }
 }
 

@@ -6,6 +6,8 @@ use alloy_primitives::{Address, B256, Bytes, U256, keccak256};
 use slipstream_storage::{StorageError, View};
 use slipstream_types::{AccountValue, BatchNumber, CodecError, Delta, Digest, Genesis, StateKey, StateValue};
 
+use crate::evm::AnalysedCode;
+
 /// Reads one fixed state. Two reads of a key through one reader give the same answer.
 pub trait StateReader: Send + Sync {
     /// An account's row; none if it has none.
@@ -14,6 +16,10 @@ pub trait StateReader: Send + Sync {
     fn slot(&self, address: &Address, slot: &B256) -> Result<U256, StorageError>;
     /// Code by its Keccak-256; none if the state has no such code.
     fn code(&self, hash: &Digest) -> Result<Option<Bytes>, StorageError>;
+    /// Code that is ready to run, if somebody has it at hand; whoever gets none asks for the code.
+    fn analysed(&self, _hash: &Digest) -> Option<AnalysedCode> {
+        None
+    }
     /// The digest of an earlier batch's header; none if it is not known here.
     fn header_digest(&self, number: BatchNumber) -> Result<Option<Digest>, StorageError>;
 

@@ -2,10 +2,11 @@
 
 use alloy_primitives::Address;
 use slipstream_types::{
-    BatchHeader, Blob, BlobKind, Body, CodecError, Digest, Epoch, batch::content_digest, codec,
+    BatchHeader, Blob, BlobKind, CodecError, Digest, Epoch, batch::content_digest, bounded::BoundedVec,
+    codec, limits,
 };
 
-use crate::outcome::Outcome;
+use crate::{hinting::seal_hints, outcome::Outcome, transaction::Transaction};
 
 /// A whole batch, as it is stored and sent.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -22,7 +23,7 @@ pub struct Sealed {
     pub hints: Option<Blob>,
 }
 
-/// Seals the batch after `parent`. Every node that executed the same body on the same state gets the same header.
+/// Seals the batch after `parent`. Every node that executed the same transactions on the same state gets the same header.
 ///
 /// # Errors
 /// If a part passes its limit.
@@ -31,26 +32,42 @@ pub fn seal(
     epoch: Epoch,
     timestamp_ms: u64,
     proposer: Address,
-    body: &Body,
+    transactions: &[Transaction],
     outcome: &Outcome,
     state_root: Digest,
 ) -> Result<Sealed, CodecError> {
-    let body_content = body.content()?;
+    // Hints take about as long as the rest, and the header does not wait for them.
+    let (hints, rest) = rayon::join(
+        || seal_hints(outcome, proposer, transactions),
+        || seal_rest(parent, epoch, timestamp_ms, proposer, transactions, outcome, state_root),
+    );
+    Ok(Sealed { hints, ..rest? })
+}
+
+/// A batch without its hints.
+fn seal_rest(
+    parent: &BatchHeader,
+    epoch: Epoch,
+    timestamp_ms: u64,
+    proposer: Address,
+    transactions: &[Transaction],
+    outcome: &Outcome,
+    state_root: Digest,
+) -> Result<Sealed, CodecError> {
+    let body_content = body_content(transactions)?;
     let receipts_content = codec::encode("receipts", &outcome.receipts)?;
     let delta_content = outcome.delta.content()?;
     // Compressing checks each length against a limit that is far below u32::MAX.
     let sealed_body = Blob::compress(BlobKind::Body, &body_content)?;
     let sealed_receipts = Blob::compress(BlobKind::Receipts, &receipts_content)?;
     let sealed_delta = Blob::compress(BlobKind::Delta, &delta_content)?;
-    let has_hints = !outcome.hints.accounts.is_empty();
-    let hints = has_hints.then(|| Blob::seal(BlobKind::Hints, &outcome.hints).ok()).flatten();
     let header = BatchHeader {
         number: parent.number.next(),
         parent: parent.digest(),
         epoch,
         timestamp_ms,
         proposer,
-        tx_count: body.transactions.len() as u32,
+        tx_count: transactions.len() as u32,
         tx_bytes: body_content.len() as u32,
         gas_used: outcome.gas_used,
         delta_bytes: delta_content.len() as u32,
@@ -59,5 +76,12 @@ pub fn seal(
         delta_digest: content_digest(BlobKind::Delta, &delta_content),
         state_root,
     };
-    Ok(Sealed { header, body: sealed_body, receipts: sealed_receipts, delta: sealed_delta, hints })
+    Ok(Sealed { header, body: sealed_body, receipts: sealed_receipts, delta: sealed_delta, hints: None })
+}
+
+/// What a [`slipstream_types::Body`] of these transactions encodes to, without the copies that making one takes.
+fn body_content(transactions: &[Transaction]) -> Result<Vec<u8>, CodecError> {
+    let raws = transactions.iter().map(|transaction| &transaction.raw).collect();
+    let raws: BoundedVec<_, { limits::BATCH_TRANSACTIONS_MAX }> = BoundedVec::new(raws)?;
+    codec::encode("body", &raws)
 }

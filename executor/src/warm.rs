@@ -26,7 +26,7 @@ const PARALLEL_KEYS_MIN: usize = 64;
 const PROBE_KEYS: usize = 32;
 /// A key that is read faster than this comes from memory: more threads would only cost more.
 const CACHED_KEY: Duration = Duration::from_micros(12);
-/// Bytes of code that one batch's hints may load. A hint of 32 bytes names up to 64 KiB of code, so without a limit
+/// Bytes of code that one batch's hints may load. A hint of a few bytes names up to 64 KiB of code, so without a limit
 /// hostile hints could fill the memory. Mainnet blocks execute 1-3 MB.
 const CODE_BYTES_MAX: usize = 32 << 20;
 
@@ -156,15 +156,20 @@ impl<R: StateReader> Warm<R> {
 
     fn read_codes(&mut self, hints: &Hints, stats: &mut PrefetchStats) -> Result<(), StorageError> {
         let mut bytes = 0;
-        for hash in &hints.codes {
-            if self.codes.contains_key(&B256::from(*hash)) {
+        for address in hints.codes() {
+            let hash = self.accounts.get(&address).copied().flatten().and_then(|account| account.code_hash);
+            if hash.is_some_and(|hash| self.codes.contains_key(&B256::from(hash))) {
                 continue;
             }
-            match if bytes < CODE_BYTES_MAX { self.reader.code(hash)? } else { None } {
-                Some(code) => {
+            let code = match hash.filter(|_| bytes < CODE_BYTES_MAX) {
+                Some(hash) => self.reader.code(&hash)?.map(|code| (hash, code)),
+                None => None,
+            };
+            match code {
+                Some((hash, code)) => {
                     bytes += code.len();
                     stats.codes += 1;
-                    self.codes.insert((*hash).into(), code);
+                    self.codes.insert(hash.into(), code);
                 }
                 None => stats.codes_skipped += 1,
             }

@@ -41,6 +41,8 @@ pub struct SyncStatus {
     pub active_seconds: f64,
     /// Hinted keys that execution used, over the keys that it read; none before a batch with hints was replayed.
     pub hint_recall: Option<f64>,
+    /// Hinted keys that execution used, over the hinted keys; none before a batch with hints was replayed.
+    pub hint_precision: Option<f64>,
     /// The running or last restore.
     pub snapshot: Option<SnapshotStatus>,
     /// The pipeline, stage by stage.

@@ -20,8 +20,6 @@ pub const DELTA_ENTRIES_MAX: usize = 1 << 20;
 pub const DELTA_CODES_MAX: usize = 65_536;
 /// Bytes of one contract's code. EIP-170 says 24,576; mainnet holds none above it, and EIP-7907 proposes 64 KiB.
 pub const CODE_BYTES_MAX: usize = 64 * 1024;
-/// Accounts, and slots of one account, in one batch's hints.
-pub const HINT_KEYS_MAX: usize = 1 << 20;
 /// Logs of one transaction, and topics of one log (the EVM has LOG0 to LOG4).
 pub const LOGS_MAX: usize = 65_536;
 /// See [`LOGS_MAX`].

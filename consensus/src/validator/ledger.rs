@@ -6,7 +6,7 @@ use slipstream_executor::{
 use slipstream_storage::{CommitBatch, Head, Speculation, StorageError, Store, View};
 use slipstream_types::{
     B256, BatchHeader, BatchNumber, Blob, BlobKind, Body, Certificate, ChainConfig, CodecError, Delta,
-    Digest, Hints, LedgerInfo, ValidatorSet, batch::content_digest, codec, limits,
+    Digest, LedgerInfo, ValidatorSet, batch::content_digest, codec, limits,
 };
 
 use crate::{
@@ -105,8 +105,7 @@ impl Ledger {
         if built.included.is_empty() && !may_be_empty {
             return Ok(Some(Built { executed: None, rejected }));
         }
-        let body = Body::new(built.included.iter().map(|transaction| transaction.raw.to_vec()).collect())?;
-        let executed = self.seal(&head, timestamp_ms, &body, &built.included, built.outcome)?;
+        let executed = self.seal(&head, timestamp_ms, &built.included, built.outcome)?;
         Ok(Some(Built { executed: Some(executed), rejected }))
     }
 
@@ -128,8 +127,8 @@ impl Ledger {
         let env = BatchEnv::new(&self.chain, &head.header, header.timestamp_ms, header.proposer);
         let warm = hints
             .filter(|_| header.tx_count >= PREFETCH_TRANSACTIONS_MIN)
-            .and_then(|blob| blob.open::<Hints>(BlobKind::Hints).ok())
-            .and_then(|hints| executor::prefetch(&view, &hints, PREFETCH_THREADS).ok());
+            .and_then(|blob| executor::open_hints(blob, header.gas_used, header.proposer, &transactions).ok())
+            .and_then(|decoded| executor::prefetch(&view, &decoded.hints, PREFETCH_THREADS).ok());
         let state: &dyn StateReader = match &warm {
             Some((warm, _)) => warm,
             None => &view,
@@ -137,7 +136,7 @@ impl Ledger {
         let outcome = executor::execute(state, &env, &transactions)
             .map_err(|source| ProposalError::Execute { number, source })?;
         let executed = self
-            .seal(&head, header.timestamp_ms, &body, &transactions, outcome)
+            .seal(&head, header.timestamp_ms, &transactions, outcome)
             .map_err(|error| error.of_proposal(number))?;
         compare(header, &executed.sealed.header)?;
         Ok(executed)
@@ -177,7 +176,6 @@ impl Ledger {
         &self,
         head: &Head,
         timestamp_ms: u64,
-        body: &Body,
         transactions: &[Transaction],
         outcome: Outcome,
     ) -> Result<Executed, SealError> {
@@ -188,7 +186,7 @@ impl Ledger {
             self.set.epoch,
             timestamp_ms,
             proposer,
-            body,
+            transactions,
             &outcome,
             speculation.root(),
         )?;

@@ -4,9 +4,7 @@ use std::sync::{Arc, atomic::Ordering::Relaxed};
 
 use slipstream_network::MemoryHub;
 use slipstream_storage::{CommitBatch, StorageConfig, Store};
-use slipstream_types::{
-    Address, BatchHeader, BatchNumber, Blob, BlobKind, Body, Digest, Epoch, Genesis, Hints,
-};
+use slipstream_types::{Address, BatchHeader, BatchNumber, Blob, BlobKind, Body, Digest, Epoch, Genesis};
 
 use super::{
     ledger::{Executed, Ledger},
@@ -365,9 +363,7 @@ async fn forged_proposals_are_refused_by_name() {
     assert_eq!(node.validator.status().refused, 19);
     // The honest one gets its vote, whatever its hints say: they are advice.
     let mut honest = honest;
-    honest.hints = Some(
-        Blob::seal(BlobKind::Hints, &Hints::new(vec![(Address::ZERO, vec![])], vec![]).unwrap()).unwrap(),
-    );
+    honest.hints = Some(Blob::compress(BlobKind::Hints, &[0xff; 60]).unwrap());
     let vote = messages::decode_response(&send(proposer, honest).await.unwrap()).unwrap();
     assert!(matches!(vote, Response::Vote { index: 1, .. }));
     assert_eq!(node.validator.status().voted, Some(BatchNumber(1)));

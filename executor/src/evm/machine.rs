@@ -11,7 +11,7 @@ use revm::{
     database_interface::bal::EvmDatabaseError,
     state::EvmState,
 };
-use slipstream_types::{Delta, Hints};
+use slipstream_types::{Delta, Hints, hints::Preimage};
 
 use super::{
     adapter,
@@ -24,6 +24,7 @@ use crate::{
     call::CallRequest,
     env::BatchEnv,
     error::{ExecuteError, Rejection},
+    hot::Touched,
     reader::StateReader,
     transaction::Transaction,
 };
@@ -52,6 +53,17 @@ pub(crate) struct Executed {
     pub(crate) delta_bytes_max: usize,
     pub(super) state: EvmState,
     pub(super) observed: Observed,
+}
+
+/// What a batch did.
+pub(crate) struct Finished {
+    pub(crate) delta: Delta,
+    /// What it read.
+    pub(crate) hints: Hints,
+    /// Where the slots among that come from.
+    pub(crate) preimages: Vec<Preimage>,
+    /// The values that it read.
+    pub(crate) touched: Touched,
 }
 
 /// Why a transaction was not run. Nothing has changed.
@@ -119,13 +131,17 @@ impl<'a> Machine<'a> {
 
     /// Makes what a transaction did part of the batch.
     pub(crate) fn commit(&mut self, executed: Executed) {
-        self.evm.ctx.journaled_state.database.commit(executed.state);
+        let database = &mut self.evm.ctx.journaled_state.database;
+        database.database.remember(executed.observed.preimages);
+        database.commit(executed.state);
     }
 
-    /// What the batch changed, and what it read.
-    pub(crate) fn finish(self) -> Result<(Delta, Hints), ExecuteError> {
-        let database = &self.evm.ctx.journaled_state.database;
-        Ok((net_delta(&database.cache, &database.database, self.env.spec)?, database.database.hints()))
+    /// What the batch changed and read.
+    pub(crate) fn finish(self) -> Result<Finished, ExecuteError> {
+        let database = self.evm.ctx.journaled_state.database;
+        let delta = net_delta(&database.cache, &database.database, self.env.spec)?;
+        let (hints, touched) = (database.database.hints(), database.database.touched());
+        Ok(Finished { delta, hints, preimages: database.database.preimages, touched })
     }
 }
 

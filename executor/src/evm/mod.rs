@@ -7,16 +7,19 @@
 //! ```
 //! revm's `State` asks its database once per key and batch. The recorder below it therefore sees the working set in
 //! first-use order (the hints) and the value of every key before the batch, and comparing these with the cache
-//! after the batch gives the net delta, whatever happened in between.
+//! after the batch gives the net delta, whatever happened in between. What KECCAK256 hashes on the way is kept too
+//! (`preimages`), because hints name the slots of mappings by it.
 //!
 //! On several threads helpers run transactions ahead of their turn ([`Speculator`]) over [`Versions`], which also stands below
 //! the recorder then; [`Machine::accept`] tells whether such a result holds.
 
 mod adapter;
 mod changes;
+mod code;
 mod footprint;
 mod machine;
 mod observe;
+mod preimages;
 mod recorder;
 mod speculate;
 mod system_calls;
@@ -26,6 +29,7 @@ mod versions;
 
 pub use adapter::check_static;
 pub(crate) use adapter::transaction_gas_max;
-pub(crate) use machine::{Executed, Machine, RunError};
+pub use code::AnalysedCode;
+pub(crate) use machine::{Executed, Finished, Machine, RunError};
 pub(crate) use speculate::{Speculated, Speculator};
 pub(crate) use versions::Versions;

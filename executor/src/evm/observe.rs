@@ -19,7 +19,9 @@ use revm::{
     },
 };
 
-use super::adapter;
+use slipstream_types::hints::Preimage;
+
+use super::{adapter, preimages};
 use crate::env::BatchEnv;
 
 pub(super) type ObservedContext<DB> = Context<BlockEnv, TxEnv, CfgEnv, DB, Journal<DB>, Observed>;
@@ -45,6 +47,8 @@ pub(crate) struct Observed {
     pub(super) spent: Vec<(Address, U256)>,
     /// Too much to tell.
     pub(super) everything: bool,
+    /// What it hashed, for hints.
+    pub(super) preimages: Vec<Preimage>,
 }
 
 impl Observed {
@@ -88,6 +92,7 @@ pub(super) fn build<DB: Database>(database: DB, env: &BatchEnv) -> ObservedEvm<D
         .with_block(adapter::block_env(env))
         .build_mainnet();
     let table = evm.instruction.instruction_table_mut();
+    table[usize::from(opcode::KECCAK256)] = Instruction::new(preimages::keccak256);
     table[usize::from(opcode::BALANCE)] = Instruction::new(balance);
     table[usize::from(opcode::SELFBALANCE)] = Instruction::new(selfbalance);
     table[usize::from(opcode::EXTCODEHASH)] = Instruction::new(extcodehash);

@@ -2,17 +2,20 @@
 
 use alloy_primitives::{
     Address, B256, U256,
-    map::{AddressMap, B256Map},
+    map::{AddressMap, B256Map, B256Set},
 };
 use revm::{
     Database, bytecode::Bytecode, database_interface::DBErrorMarker, primitives::KECCAK_EMPTY,
     state::AccountInfo,
 };
 use slipstream_storage::StorageError;
-use slipstream_types::{AccountValue, BatchNumber, Digest, Hints};
+use slipstream_types::{
+    AccountValue, BatchNumber, Digest, Hints, StateKey, StateValue,
+    hints::{AccountHints, Preimage},
+};
 
-use super::{adapter::account_info, versions::Versions};
-use crate::{env::BatchEnv, error::ExecuteError, reader::StateReader};
+use super::{adapter::account_info, code::AnalysedCode, preimages::PREIMAGES_MAX, versions::Versions};
+use crate::{env::BatchEnv, error::ExecuteError, hot::Touched, reader::StateReader};
 
 /// A failed read on its way through revm.
 #[derive(Debug, thiserror::Error)]
@@ -43,7 +46,8 @@ pub(super) struct Recorder<'a> {
     env: &'a BatchEnv,
     accounts: AddressMap<AccountReads>,
     account_order: Vec<Address>,
-    codes: Vec<B256>,
+    codes: B256Map<AnalysedCode>,
+    pub(super) preimages: Vec<Preimage>,
 }
 
 impl<'a> Recorder<'a> {
@@ -54,7 +58,8 @@ impl<'a> Recorder<'a> {
             env,
             accounts: AddressMap::default(),
             account_order: Vec::new(),
-            codes: Vec::new(),
+            codes: B256Map::default(),
+            preimages: Vec::new(),
         }
     }
 
@@ -68,12 +73,40 @@ impl<'a> Recorder<'a> {
         self.accounts.get(address)
     }
 
-    /// The working set, in first-use order; empty if it passes the limits on hints, which are advice after all.
+    /// The working set, in first-use order.
     pub(super) fn hints(&self) -> Hints {
-        let slots = |address| self.accounts.get(address).map(|reads| reads.slot_order.clone());
-        let accounts =
-            self.account_order.iter().map(|address| (*address, slots(address).unwrap_or_default()));
-        Hints::new(accounts.collect(), self.codes.clone()).unwrap_or_default()
+        let mut codes: B256Set = self.codes.keys().copied().collect();
+        let account = |address: &Address| {
+            let reads = self.accounts.get(address);
+            let code_hash = reads.and_then(|reads| reads.value).and_then(|value| value.code_hash);
+            // Where several accounts have the same code, the first stands for all.
+            let code = code_hash.is_some_and(|hash| codes.remove(&B256::from(hash)));
+            let slots = reads.map(|reads| reads.slot_order.clone()).unwrap_or_default();
+            AccountHints { address: *address, code, slots }
+        };
+        Hints { accounts: self.account_order.iter().map(account).collect() }
+    }
+
+    /// What was read, with the values before the batch.
+    pub(super) fn touched(&self) -> Touched {
+        let mut rows = Vec::new();
+        for (address, reads) in self.account_order.iter().filter_map(|it| Some((it, self.accounts.get(it)?)))
+        {
+            rows.push((StateKey::Account(*address), reads.value.map(StateValue::Account)));
+            let value = |slot: &B256| reads.slots.get(slot).filter(|value| !value.is_zero());
+            let slot =
+                |slot: &B256| (StateKey::Slot(*address, *slot), value(slot).copied().map(StateValue::Slot));
+            rows.extend(reads.slot_order.iter().map(slot));
+        }
+        let mut codes: Vec<_> = self.codes.iter().map(|(hash, code)| (*hash, code.clone())).collect();
+        codes.sort_unstable_by_key(|(hash, _)| *hash);
+        Touched { rows, codes }
+    }
+
+    /// Keeps what a transaction hashed, as far as there is room.
+    pub(super) fn remember(&mut self, preimages: Vec<Preimage>) {
+        let room = PREIMAGES_MAX - self.preimages.len();
+        self.preimages.extend(preimages.into_iter().take(room));
     }
 
     fn reads(&mut self, address: Address) -> &mut AccountReads {
@@ -102,8 +135,8 @@ impl Database for Recorder<'_> {
             Some(versions) => versions.bytecode(hash)?,
             None => read_code(self.state, hash)?,
         };
-        self.codes.push(hash);
-        Ok(code)
+        self.codes.insert(hash, code.clone());
+        Ok(code.0)
     }
 
     fn storage(&mut self, address: Address, index: U256) -> Result<U256, ReadError> {
@@ -122,11 +155,13 @@ impl Database for Recorder<'_> {
 }
 
 /// The state's code by its hash, analysed.
-pub(super) fn read_code(state: &dyn StateReader, hash: B256) -> Result<Bytecode, ReadError> {
+pub(super) fn read_code(state: &dyn StateReader, hash: B256) -> Result<AnalysedCode, ReadError> {
     let digest = Digest::from(hash);
+    if let Some(code) = state.analysed(&digest) {
+        return Ok(code);
+    }
     let code = state.code(&digest)?.ok_or(ReadError(ExecuteError::MissingCode { hash: digest }))?;
-    // Code from before EIP-3541 may start like a delegation (EIP-7702) without being one.
-    Ok(Bytecode::new_raw_checked(code.clone()).unwrap_or_else(|_| Bytecode::new_legacy(code)))
+    Ok(AnalysedCode::new(code))
 }
 
 /// BLOCKHASH of a batch before this one; zero if it is not known.

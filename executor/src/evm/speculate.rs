@@ -94,7 +94,7 @@ impl Database for Ahead<'_> {
 
     fn code_by_hash(&mut self, hash: B256) -> Result<Bytecode, ReadError> {
         self.reads.push(Read::Code { hash });
-        self.versions.bytecode(hash)
+        Ok(self.versions.bytecode(hash)?.0)
     }
 
     fn storage(&mut self, address: Address, slot: U256) -> Result<U256, ReadError> {

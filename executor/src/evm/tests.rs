@@ -156,7 +156,7 @@ fn check(seed: u64, spec: SpecId) -> usize {
     let database = &mut machine.evm.ctx.journaled_state.database;
     database.merge_transitions(BundleRetention::PlainState);
     let bundle = database.take_bundle();
-    let (delta, _) = machine.finish().unwrap();
+    let delta = machine.finish().unwrap().delta;
     let mut after = state.clone();
     after.apply(&delta);
     for (address, account) in &bundle.state {

@@ -24,6 +24,7 @@ use slipstream_types::{AccountValue, BatchNumber, Digest};
 
 use super::{
     adapter::account_info,
+    code::AnalysedCode,
     machine::Executed,
     recorder::{self, ReadError},
 };
@@ -86,7 +87,7 @@ pub(crate) struct Versions<'a> {
     env: &'a BatchEnv,
     accounts: Sharded<Address, AccountEntry>,
     slots: Sharded<(Address, U256), SlotEntry>,
-    codes: Mutex<B256Map<Bytecode>>,
+    codes: Mutex<B256Map<AnalysedCode>>,
 }
 
 impl<'a> Versions<'a> {
@@ -121,7 +122,7 @@ impl<'a> Versions<'a> {
     }
 
     /// Analysed code of the state.
-    pub(super) fn bytecode(&self, hash: B256) -> Result<Bytecode, ReadError> {
+    pub(super) fn bytecode(&self, hash: B256) -> Result<AnalysedCode, ReadError> {
         let lock = || self.codes.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(code) = lock().get(&hash) {
             return Ok(code.clone());

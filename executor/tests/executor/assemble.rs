@@ -6,7 +6,8 @@ use crate::support::*;
 use alloy_consensus::TxEip1559;
 use alloy_primitives::{B256, Bytes};
 use slipstream_executor::{
-    BatchEnv, BuildLimits, Built, ExecuteError, Outcome, Rejection, StateReader, Transaction, build, execute,
+    BatchEnv, BuildLimits, Built, ExecuteError, Outcome, Rejection, StateReader, Touched, Transaction, build,
+    execute,
 };
 use slipstream_storage::StorageError;
 use slipstream_types::{
@@ -23,8 +24,18 @@ fn build_with(env: &BatchEnv, candidates: &[Transaction], limits: BuildLimits) -
     // Whatever a proposer builds, every follower accepts, with the same outcome.
     let followed = execute(&state, env, &built.included).unwrap();
     assert_eq!(
-        Outcome { hints: Hints::default(), ..built.outcome.clone() },
-        Outcome { hints: Hints::default(), ..followed.clone() }
+        Outcome {
+            hints: Hints::default(),
+            preimages: vec![],
+            touched: Touched::default(),
+            ..built.outcome.clone()
+        },
+        Outcome {
+            hints: Hints::default(),
+            preimages: vec![],
+            touched: Touched::default(),
+            ..followed.clone()
+        }
     );
     // The proposer also read for those that it left out.
     let hinted: BTreeSet<_> = built.outcome.hints.keys().collect();

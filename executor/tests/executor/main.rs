@@ -5,6 +5,8 @@ mod admission;
 mod assemble;
 mod call;
 mod execute;
+mod hinted;
+mod hot;
 mod mainnet;
 mod parallel;
 mod store;

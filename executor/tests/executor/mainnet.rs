@@ -9,16 +9,19 @@ use std::{
 };
 
 use alloy_consensus::{
-    Eip658Value, Receipt, ReceiptEnvelope, ReceiptWithBloom, TxType, proofs::calculate_receipt_root,
+    Eip658Value, Receipt, ReceiptEnvelope, ReceiptWithBloom, Transaction as _, TxType,
+    proofs::calculate_receipt_root,
 };
 use alloy_primitives::{Address, B256, Bloom, Bytes, U256};
 use alloy_rpc_types_eth::Block;
 use slipstream_executor::{
     AccessSet, BatchEnv, MemoryState, Outcome, SpecId, StateReader, Transaction, Workers, conflicts, execute,
-    execute_recorded, mainnet_spec, parallel, prefetch,
+    execute_recorded, mainnet_spec, open_hints, parallel, prefetch, seal_hints,
 };
 use slipstream_storage::StorageError;
-use slipstream_types::{AccountValue, BatchNumber, Conflicts, Digest, Hints, Receipts, StateKey, StateValue};
+use slipstream_types::{
+    AccountValue, BatchNumber, Conflicts, Digest, Hints, Receipts, StateKey, StateValue, hints::AccountHints,
+};
 
 /// All of them: a block that cannot be loaded is a failure, not one block less.
 const BLOCKS: usize = 45;
@@ -94,6 +97,10 @@ fn check(case: &Case) -> SpecId {
     check_net(&case.state, &outcome, number);
     check_warm(&case.state, &env, &transactions, &outcome);
     check_parallel(&case.state, &env, &transactions, &outcome);
+    // Under the prices before Berlin a block could read more keys than hints may name.
+    if env.spec >= SpecId::BERLIN {
+        check_sealed(number, header.beneficiary, &transactions, &outcome);
+    }
     env.spec
 }
 
@@ -132,17 +139,35 @@ fn check_parallel(state: &MemoryState, env: &BatchEnv, transactions: &[Transacti
     }
 }
 
+/// Sealed hints say what the recorder saw, and of access lists what was not read. They are small: mappings and the transactions'
+/// addresses say most of it. The plain form of blocks since London has 32 KB at the median.
+fn check_sealed(number: u64, beneficiary: Address, transactions: &[Transaction], outcome: &Outcome) {
+    let blob = seal_hints(outcome, beneficiary, transactions).unwrap();
+    let opened = open_hints(&blob, outcome.gas_used, beneficiary, transactions).unwrap().hints;
+    let (opened_keys, keys): (BTreeSet<_>, BTreeSet<_>) =
+        (opened.keys().collect(), outcome.hints.keys().collect());
+    let listed = transactions.iter().filter_map(|transaction| transaction.envelope.access_list());
+    let listed: BTreeSet<_> = listed.flat_map(|list| list.iter().map(|item| item.address)).collect();
+    let surplus = opened_keys.difference(&keys);
+    assert!(surplus.into_iter().all(|key| listed.contains(key.address())), "surplus hints of block {number}");
+    assert!(keys.is_subset(&opened_keys), "hints of block {number} come back");
+    let codes: BTreeSet<_> = opened.codes().collect();
+    assert_eq!(codes, outcome.hints.codes().collect(), "code of block {number}");
+    assert!(blob.len() < 9_000, "hints of block {number} have {} bytes", blob.len());
+}
+
 /// Half of the accounts with half of their slots, keys that do not exist, and everything twice.
 fn garbage(hints: &Hints) -> Hints {
     let half = hints.accounts.iter().step_by(2).map(|account| {
-        let mut slots: Vec<B256> = account.slots.iter().step_by(2).map(|slot| (*slot).into()).collect();
+        let mut slots: Vec<B256> = account.slots.iter().step_by(2).copied().collect();
         slots.push(B256::repeat_byte(0xee));
-        (account.address, slots)
+        AccountHints { slots, ..account.clone() }
     });
     let mut accounts: Vec<_> = half.collect();
-    accounts.push((Address::repeat_byte(0xdd), vec![B256::ZERO]));
+    let nobody = Address::repeat_byte(0xdd);
+    accounts.push(AccountHints { address: nobody, code: true, slots: vec![B256::ZERO] });
     accounts.extend(accounts.clone());
-    Hints::new(accounts, vec![B256::repeat_byte(0xcc)]).unwrap()
+    Hints { accounts }
 }
 
 fn transactions(block: &Block) -> Vec<Transaction> {

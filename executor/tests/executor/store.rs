@@ -3,21 +3,22 @@
 use crate::support::*;
 use alloy_primitives::U256;
 use slipstream_executor::{
-    BatchEnv, BuildLimits, MemoryState, Sealed, Transaction, build, decode_body, execute, prefetch, seal,
+    BatchEnv, BuildLimits, MemoryState, Sealed, Transaction, build, decode_body, execute, open_hints,
+    prefetch, seal,
 };
 use slipstream_storage::{CommitBatch, StorageConfig, Store};
 use slipstream_types::{
-    BatchNumber, BlobKind, Body, Delta, Epoch, Genesis, Hints, SecretKey, StateKey, StateValue, Validator,
+    BatchNumber, BlobKind, Body, Delta, Epoch, Genesis, SecretKey, StateKey, StateValue, Validator,
     bounded::BoundedVec, limits,
 };
 
-const LIMITS: BuildLimits = BuildLimits {
+pub(crate) const LIMITS: BuildLimits = BuildLimits {
     gas: u64::MAX,
     body_bytes: limits::BODY_BYTES_MAX,
     transactions: limits::BATCH_TRANSACTIONS_MAX,
 };
 
-fn certified_genesis() -> Genesis {
+pub(crate) fn certified_genesis() -> Genesis {
     let public_key = SecretKey::from_seed([1; 32]).public();
     Genesis {
         validators: BoundedVec::new(vec![Validator { public_key, fee_recipient: PROPOSER }]).unwrap(),
@@ -25,13 +26,13 @@ fn certified_genesis() -> Genesis {
     }
 }
 
-fn store(genesis: &Genesis) -> Store {
+pub(crate) fn store(genesis: &Genesis) -> Store {
     let store = Store::memory(&StorageConfig::default());
     store.initialize(genesis).unwrap();
     store
 }
 
-fn commit(store: &Store, sealed: &Sealed, delta: &Delta, transactions: &[Transaction]) {
+pub(crate) fn commit(store: &Store, sealed: &Sealed, delta: &Delta, transactions: &[Transaction]) {
     let hashes: Vec<_> = transactions.iter().map(|transaction| transaction.hash).collect();
     let batch = CommitBatch {
         body: Some(&sealed.body),
@@ -44,16 +45,20 @@ fn commit(store: &Store, sealed: &Sealed, delta: &Delta, transactions: &[Transac
     store.commit(batch, None).unwrap();
 }
 
-fn propose(store: &Store, genesis: &Genesis, candidates: Vec<Transaction>, timestamp_ms: u64) -> Sealed {
+pub(crate) fn propose(
+    store: &Store,
+    genesis: &Genesis,
+    candidates: Vec<Transaction>,
+    timestamp_ms: u64,
+) -> Sealed {
     let (head, view) = (store.head().unwrap(), store.view().unwrap());
     let env = BatchEnv::new(&genesis.chain, &head.header, timestamp_ms, PROPOSER);
     let count = candidates.len();
     let built = build(&view, &env, &mut candidates.into_iter(), &LIMITS).unwrap();
     assert_eq!(built.included.len(), count, "{:?}", built.rejected);
-    let raws = built.included.iter().map(|transaction| transaction.raw.to_vec()).collect();
-    let body = Body::new(raws).unwrap();
     let root = store.speculate(&built.outcome.delta).unwrap().root();
-    let sealed = seal(&head.header, Epoch(0), timestamp_ms, PROPOSER, &body, &built.outcome, root).unwrap();
+    let sealed =
+        seal(&head.header, Epoch(0), timestamp_ms, PROPOSER, &built.included, &built.outcome, root).unwrap();
     commit(store, &sealed, &built.outcome.delta, &built.included);
     sealed
 }
@@ -64,13 +69,15 @@ fn follow(store: &Store, genesis: &Genesis, sealed: &Sealed) -> Delta {
     let env = BatchEnv::new(&genesis.chain, &head.header, header.timestamp_ms, header.proposer);
     let body: Body = sealed.body.open(BlobKind::Body).unwrap();
     let transactions = decode_body(&body, genesis.chain.chain_id).unwrap();
-    let hints: Hints = sealed.hints.as_ref().unwrap().open(BlobKind::Hints).unwrap();
-    let (warm, _) = prefetch(&view, &hints, 2).unwrap();
+    let hints = sealed.hints.as_ref().unwrap();
+    let decoded = open_hints(hints, header.gas_used, header.proposer, &transactions).unwrap();
+    let (warm, _) = prefetch(&view, &decoded.hints, 2).unwrap();
     let outcome = execute(&warm, &env, &transactions).unwrap();
     assert_eq!(warm.stats().misses, 0);
     let root = store.speculate(&outcome.delta).unwrap().root();
-    let again = seal(&head.header, header.epoch, header.timestamp_ms, header.proposer, &body, &outcome, root)
-        .unwrap();
+    let again =
+        seal(&head.header, header.epoch, header.timestamp_ms, header.proposer, &transactions, &outcome, root)
+            .unwrap();
     assert_eq!(again, *sealed);
     commit(store, &again, &outcome.delta, &transactions);
     outcome.delta

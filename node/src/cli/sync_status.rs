@@ -52,10 +52,13 @@ pub(super) fn describe(rows: &mut Rows, sync: &Value) {
         }),
     );
     rows.add("  received", number("bytes_received").map(bytes));
-    rows.add(
-        "  hints",
-        number("hint_recall").map(|recall| format!("named {:.0} % of what execution read", recall * 100.0)),
-    );
+    rows.add("  hints", number("hint_recall").map(|recall| hints(recall, number("hint_precision"))));
+}
+
+fn hints(recall: f64, precision: Option<f64>) -> String {
+    let vain =
+        precision.map_or_else(String::new, |it| format!(", {:.0} % of its own in vain", (1.0 - it) * 100.0));
+    format!("named {:.0} % of what execution read{vain}", recall * 100.0)
 }
 
 /// What stands above all else: an audit found a certified batch that execution does not give.
@@ -194,7 +197,7 @@ mod tests {
             "bottleneck": "cpu", "batches_per_second": 812.44, "transactions_per_second": 162_488.2, "eta_seconds": 8.86,
             "head": 12_800, "target": 20_000, "batches": 12_800, "batches_replayed": 0, "transactions": 2_560_000,
             "bytes_received": 734_003_200, "snapshot": null, "requests": 12, "hedges": 3, "audited": 0, "audits_skipped": 0,
-            "hint_recall": null, "alarm": null, "stages": [
+            "hint_recall": null, "hint_precision": null, "alarm": null, "stages": [
                 { "stage": "fetch", "busy_percent": 780.2, "queue_bytes": 25_165_824, "bytes_per_second": 46_452_000.0 },
                 { "stage": "check", "busy_percent": 41.0, "queue_bytes": 0, "bytes_per_second": 46_452_000.0 },
                 { "stage": "execute", "busy_percent": 0.2, "queue_bytes": 0, "bytes_per_second": 0.0 },
@@ -251,7 +254,7 @@ mod tests {
             "mode": "auto", "phase": "idle", "reason": "no peer has a newer batch", "bottleneck": null,
             "waiting": { "reason": "no peer has a newer batch", "retry_ms": 500 }, "head": 300, "target": 300,
             "batches_per_second": 0.0, "transactions_per_second": 0.0, "requests": 0, "hedges": 0,
-            "batches": 100, "batches_replayed": 40, "transactions": 400, "bytes_received": 512, "hint_recall": 0.934,
+            "batches": 100, "batches_replayed": 40, "transactions": 400, "bytes_received": 512, "hint_recall": 0.934, "hint_precision": 0.98,
             "audited": 7, "audits_skipped": 2, "alarm": "batch 13: execution gives another delta digest",
             "snapshot": { "number": 200, "rows": 12, "share": 1.0 },
             "stages": [{ "stage": "fetch", "busy_percent": 3.0, "queue_bytes": 0, "bytes_per_second": 1.0 }],
@@ -265,7 +268,7 @@ sync         idle (mode auto)
   audits     7 batches executed again, 2 left out for lack of time
   followed   100 batches (40 executed), 400 transactions
   received   512 B
-  hints      named 93 % of what execution read
+  hints      named 93 % of what execution read, 2 % of its own in vain
 ";
         assert_eq!(shown(&sync), expected);
     }

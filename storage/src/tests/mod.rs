@@ -19,13 +19,13 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use slipstream_types::{
     AccountValue, Address, B256, BatchHeader, BatchNumber, Blob, BlobKind, Body, Certificate, ChainConfig,
-    Delta, Digest, Epoch, Genesis, Hints, LedgerInfo, Receipts, SecretKey, StateKey, StateValue, U256,
-    Validator,
+    Delta, Digest, Epoch, Genesis, LedgerInfo, Receipts, SecretKey, StateKey, StateValue, U256, Validator,
     accumulator::Accumulator,
     batch::content_digest,
     bounded::BoundedVec,
     delta::DeltaEntry,
     genesis::GenesisAccount,
+    hints::HINTS_VERSION,
     keccak256,
     tree::{self, Leaf},
 };
@@ -167,7 +167,7 @@ pub(super) fn seal(parent: &BatchHeader, accumulator: &Accumulator, delta: Delta
         body,
         receipts,
         delta_blob,
-        hints: Blob::seal(BlobKind::Hints, &Hints::default()).unwrap(),
+        hints: Blob::compress(BlobKind::Hints, &[HINTS_VERSION]).unwrap(),
         hashes: vec![transaction_hash(number, 0), transaction_hash(number, 1)],
         header,
         delta,

@@ -180,8 +180,8 @@ impl Engine {
 
     fn committed(&mut self, committed: Committed, now: Instant) {
         self.counters.add(&committed);
-        for (peer, hinted, reads) in &committed.hints {
-            self.book.judge_hints(peer, now, *hinted, *reads);
+        for (peer, hints) in &committed.hints {
+            self.book.judge_hints(peer, now, hints);
         }
         // Audits are for the spare time: what does not fit is left out rather than hold up the head.
         let room = AUDITS_MAX.saturating_sub(self.audits.len());

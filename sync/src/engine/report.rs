@@ -9,7 +9,7 @@ use super::{Engine, SUMMARY_AGE, Stage, answers::describe_key, jobs::Task};
 use crate::{
     plan::{Plan, RangeMode, Step},
     status::{SnapshotStatus, SyncStatus, Waiting},
-    work::{Alarm, Committed},
+    work::{Alarm, Committed, HintUse},
 };
 
 /// Rates are of so long.
@@ -23,8 +23,7 @@ pub(super) struct Counters {
     batches: u64,
     replayed: u64,
     transactions: u64,
-    hinted: u64,
-    reads: u64,
+    hints: HintUse,
     pub(super) bytes_received: u64,
     pub(super) audited: u64,
     pub(super) audits_skipped: u64,
@@ -43,8 +42,7 @@ impl Counters {
             batches: 0,
             replayed: 0,
             transactions: 0,
-            hinted: 0,
-            reads: 0,
+            hints: HintUse::default(),
             bytes_received: 0,
             audited: 0,
             audits_skipped: 0,
@@ -61,9 +59,8 @@ impl Counters {
         self.batches += committed.batches;
         self.replayed += committed.replayed;
         self.transactions += committed.transactions;
-        for (_, hinted, reads) in &committed.hints {
-            self.hinted += hinted;
-            self.reads += reads;
+        for (_, hints) in &committed.hints {
+            self.hints.add(*hints);
         }
     }
 
@@ -166,7 +163,8 @@ impl Engine {
             transactions: counters.transactions,
             bytes_received: counters.bytes_received,
             active_seconds: active.as_secs_f64(),
-            hint_recall: (counters.reads > 0).then(|| counters.hinted as f64 / counters.reads as f64),
+            hint_recall: counters.hints.recall(),
+            hint_precision: counters.hints.precision(),
             snapshot: snapshot.or_else(|| counters.snapshot.clone()),
             stages: self.stages.status(now, queues),
             requests: self.streams.in_flight(),

@@ -13,7 +13,7 @@ use slipstream_network::PeerId;
 use slipstream_types::{BatchNumber, BlobKind, Certificate, CodecError};
 use tokio::time::Instant;
 
-use crate::{plan::Candidate, protocol::Summary, status::PeerStatus};
+use crate::{plan::Candidate, protocol::Summary, status::PeerStatus, work::HintUse};
 use explore::Explorer;
 use reasons::{Cause, Reasons};
 pub(crate) use saved::KEY;
@@ -193,12 +193,16 @@ impl PeerBook {
         self.changed = true;
     }
 
-    /// Judges the hints of a batch that was replayed: how many of its reads they had named.
-    pub(crate) fn judge_hints(&mut self, id: &PeerId, now: Instant, hinted: u64, reads: u64) {
+    /// Judges the hints of batches that were replayed: how many of their reads they had named, and how many keys in vain.
+    pub(crate) fn judge_hints(&mut self, id: &PeerId, now: Instant, hints: &HintUse) {
+        let HintUse { named, used, reads } = *hints;
         let Some(peer) = self.peers.get_mut(id).filter(|_| reads > 0) else { return };
         peer.change(now, Cause::Hints, |score| {
-            score.hints(now, hinted, reads);
-            format!("replayed batches, the last with {hinted} of {reads} reads hinted")
+            score.hints(now, hints);
+            format!(
+                "replayed batches, the last with {used} of {reads} reads hinted, and {} in vain",
+                named.saturating_sub(used)
+            )
         });
         self.changed = true;
     }

@@ -4,7 +4,7 @@
 //! speed       = log2(verified bytes per second / 1 KiB) / 20, from 0 to 1: each doubling counts the same
 //! promptness  = 1 / (1 + tail / 2 s), the tail being the 95 % quantile of the time that a MiB or less takes
 //! reliability = (1 - failures / requests)^2
-//! hints       = 0.8 + 0.2 * recall; recall is 0.5 while nothing is known
+//! hints       = 0.8 + 0.2 * match; match = 2 * keys named and read / (keys named + keys read), 0.5 while nothing is known
 //! freshness   = 1 / (1 + (batches behind the best certified head - 8) / 100), at most 1
 //! measured    = 1000 * speed * promptness * reliability * hints
 //! score       = freshness * (200 + (measured - 200) * weight / (weight + 1))
@@ -16,6 +16,8 @@
 use std::time::Duration;
 
 use tokio::time::Instant;
+
+use crate::work::HintUse;
 
 /// What was measured counts half after this: long enough for a stable order, short enough that a mended peer comes back.
 pub(crate) const HALF_LIFE: Duration = Duration::from_secs(300);
@@ -86,11 +88,11 @@ impl Score {
         self.failures += 1.0;
     }
 
-    /// Counts how many of a replayed batch's reads the peer's hints had named.
-    pub(crate) fn hints(&mut self, now: Instant, hinted: u64, reads: u64) {
+    /// Counts what the peer's hints of replayed batches were worth. A key named in vain costs a read as a missing one does.
+    pub(crate) fn hints(&mut self, now: Instant, hints: &HintUse) {
         self.decay(now);
-        self.hinted += hinted.min(reads) as f64;
-        self.reads += reads as f64;
+        self.hinted += hints.used.min(hints.reads) as f64;
+        self.reads += (hints.named + hints.reads) as f64 / 2.0;
     }
 
     /// Notes how many batches the peer's certified head is behind the best one.
@@ -160,8 +162,8 @@ impl Score {
         let requests = self.answers + self.failures;
         let reliability = if requests > 0.0 { (self.answers / requests).powi(2) } else { 0.0 };
         let fade = self.fade(now);
-        let recall = (self.hinted * fade + READS_UNKNOWN / 2.0) / (self.reads * fade + READS_UNKNOWN);
-        1_000.0 * speed * promptness * reliability * (0.8 + 0.2 * recall)
+        let matched = (self.hinted * fade + READS_UNKNOWN / 2.0) / (self.reads * fade + READS_UNKNOWN);
+        1_000.0 * speed * promptness * reliability * (0.8 + 0.2 * matched)
     }
 
     fn fade(&self, now: Instant) -> f64 {
@@ -241,7 +243,11 @@ mod tests {
         let (mut failing, mut behind, mut hinting) = (good.clone(), good.clone(), good.clone());
         (0..10).for_each(|_| failing.failed(now));
         behind.head_behind(200);
-        hinting.hints(now, 9_900, 10_000);
+        let hints = HintUse { named: 10_000, used: 9_900, reads: 10_000 };
+        hinting.hints(now, &hints);
+        let mut wasteful = good.clone();
+        wasteful.hints(now, &HintUse { named: 100_000, ..hints });
+        assert!(wasteful.points(now) < hinting.points(now), "what is named in vain counts");
         let worse = [measured(now, MIB, 50), measured(now, 64 * MIB, 5_000), failing, behind];
         for other in worse {
             assert!(other.points(now) < good.points(now) && other.points(now) >= 0.0, "{other:?}");

@@ -108,7 +108,7 @@ fn peers_rank_by_what_they_proved() {
 fn every_change_has_a_reason() {
     let start = Instant::now();
     let (mut book, now) = modelled(start);
-    book.judge_hints(&id(1), now, 90, 100);
+    book.judge_hints(&id(1), now, &HintUse { named: 110, used: 90, reads: 100 });
     for peer in 1..=4 {
         let status = status(&book, now, id(peer));
         assert!(!status.reasons.is_empty() && status.reasons.len() <= 15, "{status:#?}");
@@ -117,7 +117,7 @@ fn every_change_has_a_reason() {
         let status = status(&book, now, id(peer));
         assert!(status.reasons.iter().any(|reason| reason.what.contains(text)), "{text}: {status:#?}");
     };
-    has(1, "90 of 100 reads hinted");
+    has(1, "90 of 100 reads hinted, and 20 in vain");
     has(2, "1048576 bytes in 1500 ms");
     has(3, "late in turn 57");
     has(4, "9000 batches behind");

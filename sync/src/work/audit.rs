@@ -154,7 +154,7 @@ impl Worker {
         let outcome = execute(&state, &env, &transactions)
             .map_err(|source| super::replay::execute_error(number, source))?;
         let (epoch, root) = (header.epoch, header.state_root);
-        let sealed = seal(parent, epoch, header.timestamp_ms, header.proposer, &body, &outcome, root);
+        let sealed = seal(parent, epoch, header.timestamp_ms, header.proposer, &transactions, &outcome, root);
         Ok(sealed.map_err(|error| unreadable(number, error))?.header)
     }
 }

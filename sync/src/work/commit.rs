@@ -53,10 +53,40 @@ pub struct Committed {
     pub replayed: u64,
     /// Transactions in them.
     pub transactions: u64,
-    /// By peer: reads that its hints named, and all reads of batches with hints.
-    pub hints: Vec<(PeerId, u64, u64)>,
+    /// By peer: what the hints of its batches were worth.
+    pub hints: Vec<(PeerId, HintUse)>,
     /// Batches drawn to be executed again.
     pub(crate) audits: Vec<Audit>,
+}
+
+/// What hints were worth, in keys and codes. What the hot cache had anyway counts nowhere.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct HintUse {
+    /// Read ahead because hints named them.
+    pub named: u64,
+    /// Of these, asked for by execution.
+    pub used: u64,
+    /// Asked for by execution, named or not.
+    pub reads: u64,
+}
+
+impl HintUse {
+    /// Adds the use of other hints.
+    pub fn add(&mut self, other: HintUse) {
+        self.named += other.named;
+        self.used += other.used;
+        self.reads += other.reads;
+    }
+
+    /// The share of what was read ahead that execution asked for; none if nothing was.
+    pub fn precision(&self) -> Option<f64> {
+        (self.named > 0).then(|| self.used.min(self.named) as f64 / self.named as f64)
+    }
+
+    /// The share of what execution asked for that was read ahead; none if it asked for nothing.
+    pub fn recall(&self) -> Option<f64> {
+        (self.reads > 0).then(|| self.used as f64 / self.reads as f64)
+    }
 }
 
 /// Whatever a batch came by.
@@ -65,8 +95,7 @@ struct Entry<'a> {
     certificate: &'a Certificate,
     from: PeerId,
     replayed: bool,
-    hinted: u64,
-    reads: u64,
+    hints: HintUse,
 }
 
 impl Worker {
@@ -103,9 +132,21 @@ impl Worker {
                 result => result?,
             }
             run[..done].iter().for_each(|entry| committed.count(entry));
+            self.keep_hot(&run[..done]);
             left = &left[done..];
         }
         Ok(committed)
+    }
+
+    /// Moves the hot cache on by batches that were applied by their deltas, if it is of the state before them.
+    fn keep_hot(&self, entries: &[Entry<'_>]) {
+        for entry in entries.iter().filter(|entry| !entry.replayed) {
+            let header = entry.commit.header;
+            let mut hot = self.hot.write();
+            if hot.is_at(header.parent) {
+                hot.apply(header.parent, header.digest(), None, entry.commit.delta);
+            }
+        }
     }
 
     fn entries<'a>(&self, ready: &'a Ready) -> Vec<Entry<'a>> {
@@ -135,7 +176,7 @@ impl Worker {
             certificate: of_batch(&prepared.certificate, &batch.header),
         };
         let (certificate, from) = (&prepared.certificate, prepared.from);
-        Entry { commit, certificate, from, replayed: false, hinted: 0, reads: 0 }
+        Entry { commit, certificate, from, replayed: false, hints: HintUse::default() }
     }
 
     /// How many of some batches come before the operator's waypoint, or all of them if the ledger passes through it. What stands
@@ -174,17 +215,14 @@ impl Committed {
         self.replayed += u64::from(entry.replayed);
         self.transactions += u64::from(entry.commit.header.tx_count);
         match self.hints.last_mut().filter(|(peer, ..)| *peer == entry.from) {
-            Some((_, hinted, reads)) => {
-                *hinted += entry.hinted;
-                *reads += entry.reads;
-            }
-            None => self.hints.push((entry.from, entry.hinted, entry.reads)),
+            Some((_, sum)) => sum.add(entry.hints),
+            None => self.hints.push((entry.from, entry.hints)),
         }
     }
 }
 
 fn executed_entry<'a>(range: &'a ExecutedRange, executed: &'a ExecutedBatch) -> Entry<'a> {
-    let ExecutedBatch { batch, delta, sealed, hashes, reads } = executed;
+    let ExecutedBatch { batch, delta, sealed, hashes, hints } = executed;
     let commit = CommitBatch {
         header: &batch.header,
         delta,
@@ -196,8 +234,7 @@ fn executed_entry<'a>(range: &'a ExecutedRange, executed: &'a ExecutedBatch) -> 
         certificate: of_batch(&range.certificate, &batch.header),
     };
     let (certificate, from) = (&range.certificate, range.from);
-    let (hinted, reads) = (reads.hits, reads.hits + reads.misses);
-    Entry { commit, certificate, from, replayed: true, hinted, reads }
+    Entry { commit, certificate, from, replayed: true, hints: *hints }
 }
 
 fn of_batch<'a>(certificate: &'a Certificate, header: &BatchHeader) -> Option<&'a Certificate> {

@@ -13,15 +13,15 @@ mod prepare;
 mod replay;
 mod restore;
 
-use parking_lot::Mutex;
-use slipstream_executor::ExecutorConfig;
+use parking_lot::{Mutex, RwLock};
+use slipstream_executor::{ExecutorConfig, HotCache};
 use slipstream_storage::Store;
 use slipstream_types::{BatchNumber, Certificate, ChainConfig, Waypoint};
 
 pub(crate) use self::audit::is_drawn;
 pub use self::{
     audit::{ALARM_RECORD, Alarm, Audit, Audited},
-    commit::{Committed, Ready},
+    commit::{Committed, HintUse, Ready},
     prepare::Prepared,
     replay::{Executed, ExecutedRange},
     restore::{Progress, Restored, Step},
@@ -48,6 +48,8 @@ pub struct Worker {
     audit_share: f64,
     audit_seed: u64,
     layers: layers::Layers,
+    /// Behind the batch that was executed last, or applied by its delta.
+    hot: RwLock<HotCache>,
     active: Mutex<Option<restore::Active>>,
     /// How often the progress of restores was looked at.
     looks: Mutex<u64>,
@@ -70,6 +72,7 @@ impl Worker {
         if let Some(waypoint) = &waypoint {
             check_stored_waypoint(&store, waypoint)?;
         }
+        let hot = RwLock::new(HotCache::new(executor.hot_cache_mib << 20));
         Ok(Worker {
             store,
             chain,
@@ -79,6 +82,7 @@ impl Worker {
             audit_share: config.audit,
             audit_seed,
             layers: layers::Layers::default(),
+            hot,
             active: Mutex::new(None),
             looks: Mutex::new(0),
             planted: None,

@@ -1,12 +1,10 @@
 //! Making a checked range ready: bodies are decoded and their senders recovered, deltas are opened, hinted keys are read.
 
 use rayon::prelude::*;
-use slipstream_executor::{HintsMode, Transaction, Warm, decode_body, prefetch};
+use slipstream_executor::{HintsMode, PrefetchStats, Transaction, Warm, decode_body, open_hints, prefetch};
 use slipstream_network::PeerId;
 use slipstream_storage::View;
-use slipstream_types::{
-    B256, BatchHeader, BatchNumber, BlobKind, Body, Certificate, Delta, Hints, keccak256,
-};
+use slipstream_types::{B256, BatchNumber, BlobKind, Body, Certificate, Delta, Hints, keccak256};
 
 use super::Worker;
 use crate::{SyncError, plan::RangeMode, protocol::RangeBatch, verify::VerifiedRange};
@@ -31,9 +29,8 @@ pub(super) enum Kind {
 #[derive(Debug)]
 pub(super) struct PreparedBatch {
     pub(super) batch: RangeBatch,
-    pub(super) body: Body,
     pub(super) transactions: Vec<Transaction>,
-    pub(super) warm: Option<Warm>,
+    pub(super) warm: Option<(Warm, PrefetchStats)>,
 }
 
 /// A delta, and what the index needs of the body beside it.
@@ -96,18 +93,21 @@ impl Worker {
         let body: Body = blob.open(BlobKind::Body).map_err(|error| unreadable(number, error))?;
         let transactions =
             decode_body(&body, self.chain.chain_id).map_err(|error| unreadable(number, error))?;
-        let warm = match self.hints(&batch) {
-            Some(hints) => Some(prefetch(base, &hints, self.executor.prefetch_threads)?.0),
+        let warm = match self.hints(&batch, &transactions) {
+            Some(mut hints) => {
+                self.hot.read().leave_out(&mut hints);
+                Some(prefetch(base, &hints, self.executor.prefetch_threads)?)
+            }
             None => None,
         };
-        Ok(PreparedBatch { batch, body, transactions, warm })
+        Ok(PreparedBatch { batch, transactions, warm })
     }
 
     /// The hints of a batch, if they are used and not more than its gas allows. They are advice: malformed ones are as good as none.
-    fn hints(&self, batch: &RangeBatch) -> Option<Hints> {
+    fn hints(&self, batch: &RangeBatch, transactions: &[Transaction]) -> Option<Hints> {
         let blob = batch.hints.as_ref().filter(|_| self.executor.hints != HintsMode::Off)?;
-        let hints: Hints = blob.open(BlobKind::Hints).ok()?;
-        (hints.keys().count() + hints.codes.len() <= hinted_keys_max(&batch.header)).then_some(hints)
+        let header = &batch.header;
+        open_hints(blob, header.gas_used, header.proposer, transactions).ok().map(|decoded| decoded.hints)
     }
 
     fn open_delta(&self, batch: RangeBatch) -> Result<OpenedBatch, SyncError> {
@@ -127,11 +127,4 @@ impl Worker {
 
 pub(super) fn unreadable(number: BatchNumber, reason: impl ToString) -> SyncError {
     SyncError::Unreadable { number, reason: reason.to_string() }
-}
-
-/// Most keys that hints of a batch may name: its first read of a key costs a transaction at least 1,900 gas (EIP-2930), and
-/// every transaction reads a few that it pays for with its 21,000. Twice that, and a little for an empty batch, leaves room
-/// for what the proposer read of transactions that it left out.
-fn hinted_keys_max(header: &BatchHeader) -> usize {
-    1_024 + 2 * (header.gas_used / 1_900) as usize
 }

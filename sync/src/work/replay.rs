@@ -2,13 +2,14 @@
 
 use parking_lot::Mutex;
 use slipstream_executor::{
-    BatchEnv, ExecuteError, Outcome, Sealed, StateReader, Transaction, WarmStats, execute, seal,
+    BatchEnv, ExecuteError, Outcome, PrefetchStats, Sealed, StateReader, Transaction, WarmStats, execute,
+    seal,
 };
 use slipstream_network::PeerId;
-use slipstream_types::{B256, BatchHeader, BatchNumber, Body, Certificate, Delta};
+use slipstream_types::{B256, BatchHeader, BatchNumber, Certificate, Delta};
 
 use super::{
-    Worker,
+    HintUse, Worker,
     layers::{Layer, Stacked},
     prepare::{Kind, Prepared, PreparedBatch, unreadable},
 };
@@ -37,7 +38,7 @@ pub(super) struct ExecutedBatch {
     pub(super) delta: Delta,
     pub(super) sealed: Sealed,
     pub(super) hashes: Vec<B256>,
-    pub(super) reads: WarmStats,
+    pub(super) hints: HintUse,
 }
 
 impl Worker {
@@ -64,40 +65,46 @@ impl Worker {
         let mut executed = Vec::with_capacity(count);
         let run = rayon::in_place_scope(|scope| -> Result<(), SyncError> {
             for (index, prepared) in batches.into_iter().enumerate() {
-                let PreparedBatch { batch, body, transactions, warm } = prepared;
+                let PreparedBatch { batch, transactions, warm } = prepared;
                 let header = batch.header.clone();
                 let below: &dyn StateReader = match &warm {
-                    Some(warm) => warm,
+                    Some((warm, _)) => warm,
                     None => &base,
                 };
                 let state = Stacked { top: &layer, middle: &middle, base: below };
                 let env = BatchEnv::new(&self.chain, &parent, header.timestamp_ms, header.proposer);
-                let outcome = execute(&state, &env, &transactions)
+                let (before, digest) = (parent.digest(), header.digest());
+                let outcome = execute(&self.hot.read().reader(before, &state), &env, &transactions)
                     .map_err(|source| execute_error(header.number, source))?;
-                layer.push(&header, header.digest(), &outcome.delta);
+                self.hot.write().apply(before, digest, Some(&outcome.touched), &outcome.delta);
+                layer.push(&header, digest, &outcome.delta);
                 let delta = outcome.delta.clone();
-                let reads = warm.map(|warm| warm.stats()).unwrap_or_default();
+                let hints = warm.map(|(warm, read)| hint_use(warm.stats(), read)).unwrap_or_default();
                 let sealed = &sealed;
                 let (before, certified) = (std::mem::replace(&mut parent, header.clone()), header);
                 scope.spawn(move |_| {
-                    let checked = check(&before, &certified, &body, &transactions, &outcome);
+                    let checked = check(&before, &certified, &transactions, &outcome);
                     sealed.lock()[index] = Some(checked);
                 });
-                executed.push((batch, delta, reads));
+                executed.push((batch, delta, hints));
             }
             Ok(())
         });
         let mut batches = Vec::with_capacity(count);
         let checked = sealed.into_inner();
-        for ((batch, delta, reads), sealed) in executed.into_iter().zip(checked) {
+        for ((batch, delta, hints), sealed) in executed.into_iter().zip(checked) {
             let lost = || SyncError::Worker("a batch was not sealed".into());
             let (sealed, hashes) = sealed.ok_or_else(lost)??;
-            batches.push(ExecutedBatch { batch, delta, sealed, hashes, reads });
+            batches.push(ExecutedBatch { batch, delta, sealed, hashes, hints });
         }
         run?;
         self.layers.push(first, parent, layer);
         Ok(Executed::Range(Box::new(ExecutedRange { from, certificate, batches })))
     }
+}
+
+fn hint_use(asked: WarmStats, read: PrefetchStats) -> HintUse {
+    HintUse { named: (read.keys + read.codes) as u64, used: asked.hits, reads: asked.hits + asked.misses }
 }
 
 type Checked = Result<(Sealed, Vec<B256>), SyncError>;
@@ -106,13 +113,12 @@ type Checked = Result<(Sealed, Vec<B256>), SyncError>;
 fn check(
     parent: &BatchHeader,
     certified: &BatchHeader,
-    body: &Body,
     transactions: &[Transaction],
     outcome: &Outcome,
 ) -> Checked {
     let number = certified.number;
     let (epoch, root) = (certified.epoch, certified.state_root);
-    let sealed = seal(parent, epoch, certified.timestamp_ms, certified.proposer, body, outcome, root)
+    let sealed = seal(parent, epoch, certified.timestamp_ms, certified.proposer, transactions, outcome, root)
         .map_err(|error| unreadable(number, error))?;
     if let Some(field) = difference(certified, &sealed.header) {
         return Err(SyncError::Diverged { number, field });

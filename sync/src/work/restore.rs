@@ -262,6 +262,7 @@ impl Worker {
             None => {}
         }
         self.layers.clear();
+        self.hot.write().clear();
         Ok(Step::Finished(self.store.head()?.header.number))
     }
 

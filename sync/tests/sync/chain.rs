@@ -125,7 +125,8 @@ impl Chain {
         assert!(outcome.receipts.receipts.iter().all(|receipt| receipt.success));
         let speculation = self.store.speculate(&outcome.delta).unwrap();
         let root = speculation.root();
-        let sealed = seal(&head.header, self.epoch, timestamp_ms, proposer, &body, &outcome, root).unwrap();
+        let sealed =
+            seal(&head.header, self.epoch, timestamp_ms, proposer, &transactions, &outcome, root).unwrap();
         let mut accumulator = head.accumulator.clone();
         accumulator.append(sealed.header.digest());
         let info = LedgerInfo {

@@ -196,7 +196,7 @@ impl Maker {
         let epoch = epoch(BatchNumber(number));
         let next = Epoch(epoch.0 + 1);
         let ends = self::epoch(BatchNumber(number + 1)) == next;
-        let sealed = seal(&head.header, epoch, timestamp_ms, proposer, &body, &outcome, root)?;
+        let sealed = seal(&head.header, epoch, timestamp_ms, proposer, &transactions, &outcome, root)?;
         let mut accumulator = head.accumulator.clone();
         accumulator.append(sealed.header.digest());
         let info = LedgerInfo {

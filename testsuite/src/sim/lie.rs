@@ -11,7 +11,10 @@ use slipstream_sync::{
     },
 };
 use slipstream_types::{
-    BatchNumber, Blob, BlobKind, Delta, Digest, Hints, StateValue, U256, bounded::BoundedVec, codec,
+    Address, BatchNumber, Blob, BlobKind, Delta, Digest, Hints, StateValue, U256,
+    bounded::BoundedVec,
+    codec,
+    hints::{self, AccountHints, HINTS_VERSION, HintContext},
     tree::StateRangeProof,
 };
 
@@ -289,16 +292,14 @@ impl Lie {
                 batches = forged.batches.into_inner();
             }
             Lie::UselessHints => {
-                let hints = Blob::seal(BlobKind::Hints, &Hints::default())?;
+                let hints = useless_hints(rng)?;
                 let none = rng.random();
                 batches
                     .iter_mut()
                     .for_each(|batch| batch.hints = if none { None } else { Some(hints.clone()) });
             }
             Lie::HugeHints => {
-                let codes = (0..20_000u32).map(|code| Digest::tagged("hint", &code.to_le_bytes())).collect();
-                let hints = Hints { codes: BoundedVec::new(codes)?, ..Hints::default() };
-                batches[at].hints = Some(Blob::seal(BlobKind::Hints, &hints)?);
+                batches[at].hints = Some(huge_hints()?);
             }
             _ => return Ok(None),
         }
@@ -321,6 +322,21 @@ impl Lie {
         chunk.rows = BoundedVec::new(rows)?;
         Ok(Some(Blob::seal(BlobKind::StateChunk, &chunk)?.into_bytes()))
     }
+}
+
+/// Hints that name nothing, or of a version that nobody knows.
+fn useless_hints(rng: &mut StdRng) -> Result<Blob> {
+    let version = if rng.random() { HINTS_VERSION } else { rng.random() };
+    Ok(Blob::compress(BlobKind::Hints, &[version])?)
+}
+
+/// Hints that name 20,000 further addresses.
+fn huge_hints() -> Result<Blob> {
+    let address = |at: u32| Address::left_padding_from(&at.to_be_bytes());
+    let account = |at| AccountHints { address: address(at), code: true, slots: vec![] };
+    let accounts = (0..20_000).map(account).collect();
+    let context = HintContext::new(Address::ZERO, std::iter::empty());
+    Ok(Blob::compress(BlobKind::Hints, &hints::encode(&Hints { accounts }, &[], None, &context))?)
 }
 
 /// What somebody else's store answers.

@@ -2,7 +2,7 @@
 
 use proptest::{collection::vec, prelude::*};
 use slipstream_types::{
-    Address, B256, BatchHeader, BatchNumber, Body, Certificate, Delta, Digest, Epoch, Hints, LedgerInfo, Log,
+    Address, B256, BatchHeader, BatchNumber, Body, Certificate, Delta, Digest, Epoch, LedgerInfo, Log,
     Receipt, Receipts, SecretKey, StateKey, StateValue, U256, Validator, ValidatorSet,
     accumulator::{Accumulator, AccumulatorRangeProof, NodePosition, prove},
     bounded::{BoundedBytes, BoundedVec},
@@ -116,17 +116,6 @@ pub(crate) fn any_delta() -> impl Strategy<Value = Delta> {
 
 pub(crate) fn any_body() -> impl Strategy<Value = Body> {
     vec(vec(any::<u8>(), 0..200), 0..20).prop_map(|transactions| Body::new(transactions).unwrap())
-}
-
-pub(crate) fn any_hints() -> impl Strategy<Value = Hints> {
-    let account = (any::<[u8; 20]>(), vec(any::<[u8; 32]>(), 0..5));
-    (vec(account, 0..10), vec(any::<[u8; 32]>(), 0..4)).prop_map(|(accounts, codes)| {
-        let accounts = accounts
-            .into_iter()
-            .map(|(address, slots)| (address.into(), slots.into_iter().map(B256::from).collect()))
-            .collect();
-        Hints::new(accounts, codes.into_iter().map(B256::from).collect()).unwrap()
-    })
 }
 
 pub(crate) fn receipts() -> Receipts {

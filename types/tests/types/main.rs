@@ -2,5 +2,6 @@
 #![allow(clippy::unwrap_used)] // a panic is how a test fails
 
 mod common;
+mod hints;
 mod properties;
 mod vectors;

@@ -4,7 +4,7 @@ use crate::common::*;
 use proptest::{collection::vec, prelude::*};
 use serde::{Serialize, de::DeserializeOwned};
 use slipstream_types::{
-    Blob, BlobKind, Body, Certificate, Delta, Digest, Hints, Path, Receipts, SecretKey, StateKey,
+    Blob, BlobKind, Body, Certificate, Delta, Digest, Path, Receipts, SecretKey, StateKey,
     accumulator::{Accumulator, AccumulatorRangeProof},
     batch::content_digest,
     bounded::{BoundedBytes, BoundedVec},
@@ -31,11 +31,10 @@ fn canonical<T: Serialize + DeserializeOwned + PartialEq + std::fmt::Debug>(valu
 
 proptest! {
     #[test]
-    fn values_have_one_encoding(body in any_body(), delta in any_delta(), hints in any_hints(), at: usize, bit in 0..8u8) {
+    fn values_have_one_encoding(body in any_body(), delta in any_delta(), at: usize, bit in 0..8u8) {
         let flip = (at, 1 << bit);
         canonical(&body, flip);
         canonical(&delta, flip);
-        canonical(&hints, flip);
         canonical(&receipts(), flip);
         canonical(&Ledger::new(5).certificate, flip);
         canonical(&header(3), flip);
@@ -66,7 +65,6 @@ proptest! {
         let _ = Blob::from_bytes(bytes.clone()).unwrap().content(BlobKind::Delta);
         for ok in [
             codec::decode::<Body>("body", &bytes, 300).map(|v| codec::encode("body", &v).unwrap()),
-            codec::decode::<Hints>("hints", &bytes, 300).map(|v| codec::encode("hints", &v).unwrap()),
             Delta::decode(&bytes).map(|v| v.content().unwrap()),
             codec::decode::<Certificate>("certificate", &bytes, 300).map(|v| codec::encode("c", &v).unwrap()),
         ].into_iter().flatten() {

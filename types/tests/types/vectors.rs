@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 
 use crate::common::*;
 use slipstream_types::{
-    Address, B256, Blob, BlobKind, Body, ChainConfig, Delta, Digest, Genesis, Hints, Path, StateKey,
-    StateValue, U256, Waypoint,
+    Address, B256, Blob, BlobKind, Body, ChainConfig, Delta, Digest, Genesis, Path, StateKey, StateValue,
+    U256, Waypoint,
     batch::content_digest,
     bounded::BoundedVec,
     delta::DeltaEntry,
@@ -43,8 +43,6 @@ fn vectors() -> BTreeMap<&'static str, String> {
         DeltaEntry { key: StateKey::Slot(Address::repeat_byte(0x12), B256::ZERO), value: None },
     ];
     let delta = Delta::new(entries, vec![vec![0x60, 0x01]]).unwrap();
-    let hints =
-        Hints::new(vec![(Address::repeat_byte(1), vec![B256::repeat_byte(2)])], vec![B256::repeat_byte(3)]);
     let ledger = Ledger::new(11);
     let leaf = |byte| Leaf { path: Path([byte; 32]), value_hash: Digest([byte; 32]) };
     let genesis = genesis();
@@ -57,7 +55,7 @@ fn vectors() -> BTreeMap<&'static str, String> {
         ("receipts", hex(&bcs::to_bytes(&receipts()).unwrap())),
         ("receipt bloom", hex(receipts().receipts[0].bloom().as_slice())),
         ("delta", hex(&delta.content().unwrap())),
-        ("hints", hex(&bcs::to_bytes(&hints.unwrap()).unwrap())),
+        ("hints", hex(&crate::hints::sample())),
         ("path of an account", format!("{:?}", account.path())),
         ("path of a slot", format!("{:?}", slot.path())),
         ("row hash", value.hash(&account).to_string()),

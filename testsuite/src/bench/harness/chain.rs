@@ -5,7 +5,7 @@ use anyhow::{Result, ensure};
 use slipstream_executor::{BatchEnv, Transaction, execute, seal};
 use slipstream_storage::{CommitBatch, Store};
 use slipstream_types::{
-    B256, BatchNumber, Body, Certificate, Digest, Epoch, Genesis, LedgerInfo, SecretKey, bounded::BoundedVec,
+    B256, BatchNumber, Certificate, Digest, Epoch, Genesis, LedgerInfo, SecretKey, bounded::BoundedVec,
 };
 
 use super::workload::{Signer, Workload};
@@ -73,7 +73,6 @@ impl Source {
 impl Maker<'_> {
     fn append(&mut self, transactions: &[Transaction]) -> Result<()> {
         let head = self.store.head()?;
-        let body = Body::new(transactions.iter().map(|transaction| transaction.raw.to_vec()).collect())?;
         let timestamp_ms = head.header.timestamp_ms + BATCH_INTERVAL_MS;
         let proposer = self.genesis.validators[0].fee_recipient;
         let env = BatchEnv::new(&self.genesis.chain, &head.header, timestamp_ms, proposer);
@@ -85,7 +84,7 @@ impl Maker<'_> {
         );
         let speculation = self.store.speculate(&outcome.delta)?;
         let root = speculation.root();
-        let sealed = seal(&head.header, Epoch(0), timestamp_ms, proposer, &body, &outcome, root)?;
+        let sealed = seal(&head.header, Epoch(0), timestamp_ms, proposer, transactions, &outcome, root)?;
         let mut accumulator = head.accumulator;
         accumulator.append(sealed.header.digest());
         let certificate = certify(&self.key, &sealed.header, accumulator.root())?;

@@ -62,15 +62,14 @@ impl Loaded {
         let store = fresh(source, dir)?;
         let (mut executing, mut rooting, mut committing) = (0.0, 0.0, 0.0);
         let (begin, cpu_before) = (Instant::now(), cpu::of_this_process());
-        let prepare = |batch: &Batch| -> Result<(Body, Vec<Transaction>)> {
+        let prepare = |batch: &Batch| -> Result<Vec<Transaction>> {
             let body: Body = batch.body.open(BlobKind::Body)?;
-            let transactions = decode_body(&body, source.genesis.chain.chain_id)?;
-            Ok((body, transactions))
+            Ok(decode_body(&body, source.genesis.chain.chain_id)?)
         };
         let mut batches = self.batches.iter().peekable();
         let mut next = batches.peek().map(|batch| prepare(batch));
         while let Some(batch) = batches.next() {
-            let (body, transactions) = next.take().context("one was prepared for every batch")??;
+            let transactions = next.take().context("one was prepared for every batch")??;
             let work = || -> Result<[f64; 3]> {
                 let start = Instant::now();
                 let head = store.head()?;
@@ -82,7 +81,8 @@ impl Loaded {
                 let speculation = store.speculate(&outcome.delta)?;
                 let (epoch, timestamp_ms, root) = (header.epoch, header.timestamp_ms, speculation.root());
                 let rooted = Instant::now();
-                let sealed = seal(&head.header, epoch, timestamp_ms, header.proposer, &body, &outcome, root)?;
+                let sealed =
+                    seal(&head.header, epoch, timestamp_ms, header.proposer, &transactions, &outcome, root)?;
                 ensure!(sealed.header == *header, "batch {} has another result here", header.number);
                 let hashes: Vec<B256> = transactions.iter().map(|transaction| transaction.hash).collect();
                 let commit = CommitBatch {

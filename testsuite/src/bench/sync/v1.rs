@@ -191,7 +191,7 @@ impl V1Follower {
         self.stages.execute += (executed - begin).as_secs_f64();
         let speculation = self.store.speculate(&outcome.delta)?;
         let (epoch, timestamp_ms, root) = (header.epoch, header.timestamp_ms, speculation.root());
-        let sealed = seal(&head.header, epoch, timestamp_ms, header.proposer, &body, &outcome, root)?;
+        let sealed = seal(&head.header, epoch, timestamp_ms, header.proposer, &transactions, &outcome, root)?;
         ensure!(sealed.header == *header, "batch {} has another result here", header.number);
         let hashes: Vec<B256> = transactions.iter().map(|transaction| transaction.hash).collect();
         let commit = CommitBatch {

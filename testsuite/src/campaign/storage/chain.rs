@@ -7,9 +7,9 @@ use rand::{Rng, SeedableRng, rngs::StdRng};
 use slipstream_storage::CommitBatch;
 use slipstream_types::{
     AccountValue, Address, B256, BatchHeader, BatchNumber, Blob, BlobKind, Body, Certificate, ChainConfig,
-    Delta, Digest, Epoch, Genesis, Hints, LedgerInfo, Receipts, SecretKey, StateKey, StateValue, U256,
-    Validator, accumulator::Accumulator, batch::content_digest, bounded::BoundedVec, delta::DeltaEntry,
-    genesis::GenesisAccount, keccak256,
+    Delta, Digest, Epoch, Genesis, LedgerInfo, Receipts, SecretKey, StateKey, StateValue, U256, Validator,
+    accumulator::Accumulator, batch::content_digest, bounded::BoundedVec, delta::DeltaEntry,
+    genesis::GenesisAccount, hints::HINTS_VERSION, keccak256,
 };
 
 use super::naive;
@@ -193,7 +193,7 @@ impl Chain {
             (BlobKind::Body, Blob::compress(BlobKind::Body, &body)?),
             (BlobKind::Receipts, receipts),
             (BlobKind::Delta, Blob::compress(BlobKind::Delta, &delta_content)?),
-            (BlobKind::Hints, Blob::seal(BlobKind::Hints, &Hints::default())?),
+            (BlobKind::Hints, Blob::compress(BlobKind::Hints, &[HINTS_VERSION])?),
         ];
         let certificate = self.certificate(&header, accumulator.root())?;
         let hashes = (0..u64::from(tx_count)).map(|index| transaction_hash(number, index)).collect();

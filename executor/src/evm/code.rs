@@ -1,0 +1,42 @@
+//! [`AnalysedCode`]: contract code that is ready to run.
+
+use std::fmt;
+
+use alloy_primitives::Bytes;
+use revm::bytecode::Bytecode;
+
+/// Contract code of which the jump destinations are known: finding them takes about as long as reading the code. Cheap to clone.
+#[derive(Clone)]
+pub struct AnalysedCode(pub(super) Bytecode);
+
+impl AnalysedCode {
+    pub(super) fn new(code: Bytes) -> Self {
+        // Code from before EIP-3541 may start like a delegation (EIP-7702) without being one.
+        Self(Bytecode::new_raw_checked(code.clone()).unwrap_or_else(|_| Bytecode::new_legacy(code)))
+    }
+
+    /// The code as it was deployed.
+    pub fn bytes(&self) -> Bytes {
+        self.0.original_bytes()
+    }
+
+    /// About how much memory it takes: the code, and a bit for every byte of it.
+    pub fn memory_bytes(&self) -> usize {
+        self.0.len() + self.0.len() / 8
+    }
+}
+
+/// By content: what is derived from it is the same then.
+impl PartialEq for AnalysedCode {
+    fn eq(&self, other: &Self) -> bool {
+        self.0.original_byte_slice() == other.0.original_byte_slice()
+    }
+}
+
+impl Eq for AnalysedCode {}
+
+impl fmt::Debug for AnalysedCode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "AnalysedCode({} bytes)", self.0.len())
+    }
+}

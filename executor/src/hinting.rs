@@ -1,0 +1,50 @@
+//! Hints of a batch as a blob: what [`seal`](mod@crate::seal) makes and who follows opens.
+
+use slipstream_types::{
+    Address, Blob, BlobKind, CodecError,
+    hints::{self, Decoded, HintContext, TransactionParts},
+};
+
+use alloy_consensus::Transaction as _;
+
+use crate::{outcome::Outcome, transaction::Transaction};
+
+/// The hints of a batch; none if there is nothing to tell or it passes the limits, for they are advice.
+pub fn seal_hints(outcome: &Outcome, fee_recipient: Address, transactions: &[Transaction]) -> Option<Blob> {
+    let keys = outcome.hints.keys().count();
+    if keys == 0 || keys > hints::keys_max(outcome.gas_used) {
+        return None;
+    }
+    let context = context(fee_recipient, transactions);
+    let content = hints::encode(&outcome.hints, &outcome.preimages, None, &context);
+    Blob::compress(BlobKind::Hints, &content).ok()
+}
+
+/// Opens the hints of a batch whose proposer has its fees paid to `fee_recipient`. The keys are bounded by the batch's gas.
+///
+/// # Errors
+/// If the blob is damaged, of an unknown version, or names more than a batch of that gas can read. To a follower that is as good as
+/// no hints.
+pub fn open_hints(
+    blob: &Blob,
+    gas_used: u64,
+    fee_recipient: Address,
+    transactions: &[Transaction],
+) -> Result<Decoded, CodecError> {
+    let content = blob.content(BlobKind::Hints)?;
+    hints::decode(&content, &context(fee_recipient, transactions), hints::keys_max(gas_used))
+}
+
+fn context(fee_recipient: Address, transactions: &[Transaction]) -> HintContext {
+    HintContext::new(fee_recipient, transactions.iter().map(parts))
+}
+
+fn parts(transaction: &Transaction) -> TransactionParts<'_> {
+    TransactionParts {
+        sender: transaction.sender,
+        nonce: transaction.nonce(),
+        to: transaction.to(),
+        input: transaction.envelope.input(),
+        access_list: transaction.envelope.access_list().map_or(&[], |list| &list.0),
+    }
+}

@@ -1,0 +1,38 @@
+//! Hints of peers: decoding never panics nor passes its bound, and what it gives is encoded and decoded to the same again.
+
+#![no_main]
+
+use std::collections::BTreeSet;
+
+use libfuzzer_sys::fuzz_target;
+use slipstream_types::{
+    Address,
+    hints::{HintContext, TransactionParts, decode, encode},
+};
+
+const KEYS_MAX: usize = 4_096;
+
+/// Three transactions, two of which name addresses in their call data.
+fn context() -> HintContext {
+    let address = Address::repeat_byte;
+    let input = [&[0; 4][..], &address(5).into_word()[..], &address(6).into_word()[..]].concat();
+    let transaction = |at: u8| TransactionParts {
+        sender: address(at),
+        nonce: 1,
+        to: (at > 1).then_some(address(9)),
+        input: if at == 2 { &input } else { &[] },
+        access_list: &[],
+    };
+    HintContext::new(address(0xfe), (1..=3).map(transaction))
+}
+
+fuzz_target!(|bytes: &[u8]| {
+    let context = context();
+    let Ok(decoded) = decode(bytes, &context, KEYS_MAX) else { return };
+    let keys: BTreeSet<_> = decoded.hints.keys().collect();
+    assert!(keys.len() <= KEYS_MAX);
+    let again = encode(&decoded.hints, &[], decoded.conflicts.as_ref(), &context);
+    let again = decode(&again, &context, KEYS_MAX).expect("what was decoded is within the bound");
+    assert_eq!(again.hints.keys().collect::<BTreeSet<_>>(), keys);
+    assert_eq!(again.conflicts.is_some(), decoded.conflicts.is_some());
+});

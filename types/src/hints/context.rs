@@ -1,0 +1,128 @@
+//! [`HintContext`]: what maker and follower both know of a batch's keys.
+
+use alloy_primitives::{Address, B256, map::AddressMap};
+
+/// Addresses taken from call data: more than any real batch has, few enough that a batch of nothing but addresses
+/// costs its followers no more than others.
+const DATA_ADDRESSES_MAX: usize = 65_536;
+/// Bytes of a function's selector, which come before its arguments.
+const SELECTOR_BYTES: usize = 4;
+
+/// What hints use of a transaction.
+#[derive(Clone, Copy, Debug)]
+pub struct TransactionParts<'a> {
+    /// Who signed it.
+    pub sender: Address,
+    /// The sender's count of transactions before it.
+    pub nonce: u64,
+    /// The account called; none if it creates a contract.
+    pub to: Option<Address>,
+    /// The call data.
+    pub input: &'a [u8],
+    /// Its access list (EIP-2930).
+    pub access_list: &'a [alloy_eips::eip2930::AccessListItem],
+}
+
+/// The addresses that a batch's transactions name, numbered by their first appearance: first what every execution reads (fee
+/// recipient, senders, recipients, created contracts, access lists), then what looks like an address in call data.
+///
+/// Both sides must build it from the same transactions; it is part of the format.
+#[derive(Clone, Debug)]
+pub struct HintContext {
+    addresses: Vec<Address>,
+    numbers: AddressMap<u32>,
+    implied: usize,
+    implied_slots: AddressMap<Vec<B256>>,
+    transactions: usize,
+}
+
+impl HintContext {
+    /// The context of a batch whose proposer has its fees paid to `fee_recipient`.
+    pub fn new<'a>(
+        fee_recipient: Address,
+        transactions: impl Iterator<Item = TransactionParts<'a>> + Clone,
+    ) -> HintContext {
+        let mut context = HintContext {
+            addresses: Vec::new(),
+            numbers: AddressMap::default(),
+            implied: 0,
+            implied_slots: AddressMap::default(),
+            transactions: 0,
+        };
+        context.add(fee_recipient);
+        for transaction in transactions.clone() {
+            context.add_implied(&transaction);
+        }
+        context.implied = context.addresses.len();
+        for slots in context.implied_slots.values_mut() {
+            slots.sort_unstable();
+            slots.dedup();
+        }
+        for transaction in transactions {
+            context.add_data(transaction.input);
+        }
+        context
+    }
+
+    fn add_implied(&mut self, transaction: &TransactionParts<'_>) {
+        self.transactions += 1;
+        self.add(transaction.sender);
+        self.add(transaction.to.unwrap_or_else(|| transaction.sender.create(transaction.nonce)));
+        for item in transaction.access_list {
+            self.add(item.address);
+            let slots = self.implied_slots.entry(item.address).or_default();
+            slots.extend(&item.storage_keys);
+        }
+    }
+
+    fn add_data(&mut self, input: &[u8]) {
+        let words = input.get(SELECTOR_BYTES..).unwrap_or_default().chunks_exact(32);
+        for address in words.filter_map(as_address) {
+            if self.addresses.len() - self.implied >= DATA_ADDRESSES_MAX {
+                return;
+            }
+            self.add(address);
+        }
+    }
+
+    fn add(&mut self, address: Address) {
+        // Its length fits: a batch has at most 65,536 transactions, and an access list's address costs 2,400 gas.
+        let number = self.addresses.len() as u32;
+        self.numbers.entry(address).or_insert_with(|| {
+            self.addresses.push(address);
+            number
+        });
+    }
+
+    /// All addresses, by their numbers.
+    pub(super) fn addresses(&self) -> &[Address] {
+        &self.addresses
+    }
+
+    /// How many of the addresses, from the first on, are hinted without being written down.
+    pub(super) fn implied(&self) -> usize {
+        self.implied
+    }
+
+    /// An address' number.
+    pub(super) fn number(&self, address: &Address) -> Option<u32> {
+        self.numbers.get(address).copied()
+    }
+
+    /// The slots of an address that are hinted without being written down, in ascending order, each once.
+    pub(super) fn implied_slots(&self, address: &Address) -> &[B256] {
+        self.implied_slots.get(address).map_or(&[], Vec::as_slice)
+    }
+
+    /// Transactions of the batch.
+    pub(super) fn transactions(&self) -> usize {
+        self.transactions
+    }
+}
+
+/// The address in a word: twelve zero bytes before it, and not a mere number below 2^112.
+pub(super) fn as_address(word: &[u8]) -> Option<Address> {
+    let (zeros, address) = word.split_at_checked(12)?;
+    let fits = address.len() == 20 && zeros.iter().all(|byte| *byte == 0);
+    (fits && address[..6].iter().any(|byte| *byte != 0)).then(|| Address::from_slice(address))
+}

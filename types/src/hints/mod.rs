@@ -1,0 +1,91 @@
+//! [`Hints`]: the working set of a batch, from whoever executed it first.
+//!
+//! Source: "Ira" (arXiv 2601.21286), where the primary ships the keys that a batch reads. Its form, a byte of table and the
+//! whole key each, is not ours: a follower has the transactions, so most keys can be *derived* from them.
+//!
+//! ```text
+//!  Hints, [Preimage] ─┐                               ┌─▶ Hints
+//!  Conflicts ─────────┼─ encode ─▶ bytes ─ decode ────┴─▶ Conflicts
+//!  transactions ─ HintContext ─┴──────────┘
+//! ```
+//! * [`HintContext`] numbers the addresses that a batch's transactions name, in an order that both sides know.
+//! * The encoder drops what every batch reads anyway, writes addresses as these numbers, and a slot that is an entry of a mapping
+//!   as that mapping and its key: execution tells it what was hashed ([`Preimage`]).
+//! * [`decode()`] is total: any bytes give hints or an error, and never more keys than the caller allows ([`keys_max`]).
+//!
+//! Hints are advice: they change how long a batch takes, never its result, and nothing certifies them. So, unlike other
+//! formats, several encodings of the same hints are accepted. `docs/formats.md` has the bytes.
+
+mod bytes;
+mod context;
+mod decode;
+mod derive;
+mod edges;
+mod encode;
+
+use alloy_primitives::{Address, B256};
+
+pub use context::{HintContext, TransactionParts};
+pub use decode::{Decoded, decode};
+pub use encode::encode;
+
+use crate::state::StateKey;
+
+/// The format's version, its first byte.
+pub const HINTS_VERSION: u8 = 1;
+/// Sections of the format, in the order in which they are written. A reader passes over those that it does not know.
+const SECTION_KEYS: u8 = 1;
+const SECTION_CONFLICTS: u8 = 2;
+
+/// The keys that executing a batch reads.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Hints {
+    /// Accounts read, and what is read of each. From a recorder: in first-use order. From the decoder: in about that order,
+    /// each once.
+    pub accounts: Vec<AccountHints>,
+}
+
+/// What is read of one account.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct AccountHints {
+    /// The account; its own row is always read.
+    pub address: Address,
+    /// Whether its code is read. The row says which.
+    pub code: bool,
+    /// Its slots that are read.
+    pub slots: Vec<B256>,
+}
+
+impl Hints {
+    /// Every account and slot, an account before its slots.
+    pub fn keys(&self) -> impl Iterator<Item = StateKey> + '_ {
+        self.accounts.iter().flat_map(|account| {
+            let slots = account.slots.iter().map(|slot| StateKey::Slot(account.address, *slot));
+            std::iter::once(StateKey::Account(account.address)).chain(slots)
+        })
+    }
+
+    /// Accounts whose code is read.
+    pub fn codes(&self) -> impl Iterator<Item = Address> + '_ {
+        self.accounts.iter().filter(|account| account.code).map(|account| account.address)
+    }
+}
+
+/// Two words that execution hashed together with Keccak-256 (an input of 64 bytes). That is how compilers place the entries of
+/// a mapping: Solidity hashes the key and then the mapping's slot, Vyper the other way round.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Preimage {
+    /// The input's first half.
+    pub first: B256,
+    /// Its second half.
+    pub second: B256,
+    /// The hash.
+    pub hash: B256,
+}
+
+/// Most keys that hints of a batch may name: its first read of a key costs a transaction at least 1,900 gas (EIP-2930), and
+/// every transaction reads a few that it pays for with its 21,000. Twice that, and a little for an empty batch, leaves room
+/// for what the proposer read of transactions that it left out.
+pub fn keys_max(gas_used: u64) -> usize {
+    1_024 + (gas_used / 950) as usize
+}
