@@ -105,6 +105,11 @@ impl MemoryState {
     pub fn iter(&self) -> impl Iterator<Item = (&StateKey, &StateValue)> {
         self.rows.iter()
     }
+
+    /// All code, by its Keccak-256.
+    pub fn codes(&self) -> impl Iterator<Item = (&Digest, &Bytes)> {
+        self.codes.iter()
+    }
 }
 
 impl StateReader for MemoryState {

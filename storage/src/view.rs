@@ -8,10 +8,10 @@ use slipstream_types::{
 };
 
 use crate::{
-    backend::Column,
+    backend::{Column, ReadCounts},
     error::StorageError,
     schema,
-    store::{Current, read_node},
+    store::{Current, Store, read_node},
 };
 
 /// Consistent reads of the state as it was at one head, from any thread, for as long as it is kept. It keeps old rows from
@@ -22,6 +22,18 @@ pub struct View(Arc<Current>);
 impl fmt::Debug for View {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "View of batch {}", self.head().number)
+    }
+}
+
+impl Store {
+    /// What reading by key cost since the store was opened; zero of a store in memory.
+    pub fn read_counts(&self) -> ReadCounts {
+        self.0.backend.read_counts()
+    }
+
+    /// Empties the block cache but for index and filter blocks, as if the store had been opened anew: for measurements.
+    pub fn drop_cached(&self) {
+        self.0.backend.drop_cached();
     }
 }
 

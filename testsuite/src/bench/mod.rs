@@ -5,7 +5,9 @@
 
 mod harness;
 mod head;
+mod hints;
 mod ledger;
+mod mainnet;
 mod report;
 mod serve;
 mod snapshot;
@@ -36,6 +38,8 @@ pub enum Bench {
     Serve,
     /// How far behind its validator a fullnode is at the head.
     Head,
+    /// Replaying mainnet blocks on a cold state, with and without hints.
+    Hints,
 }
 
 /// How it is measured.
@@ -47,9 +51,13 @@ pub struct BenchOptions {
     /// Also write the figures to this file.
     #[arg(long)]
     pub json: Option<PathBuf>,
-    /// Directory on the disk to measure; a temporary one in it is used and removed.
+    /// Directory on the disk to measure; a temporary one in it is used and removed. `hints` keeps its filled store there, for
+    /// the next run, unless this is the working directory.
     #[arg(long, default_value = ".")]
     pub dir: PathBuf,
+    /// Directory with `mainnet` blocks and `access-lists`. Without it: $SLIPSTREAM_DATA, or shared/data beside the checkout.
+    #[arg(long)]
+    pub data: Option<PathBuf>,
 }
 
 /// What a bench runs in a process of its own; its result is JSON on standard output.
@@ -96,6 +104,7 @@ pub fn run(bench: Bench, options: &BenchOptions) -> Result<Report> {
         Bench::Sync => sync::run(options, progress)?,
         Bench::Serve => serve::run(options, progress)?,
         Bench::Head => head::run(options, progress)?,
+        Bench::Hints => hints::run(options, progress)?,
     };
     if let Some(path) = &options.json {
         report.write_json(path)?;

@@ -1,0 +1,171 @@
+//! The ways in which the blocks are replayed.
+
+use std::{sync::mpsc, thread, time::Instant};
+
+use anyhow::{Context, Result, ensure};
+use slipstream_executor::{MemoryState, Outcome, StateReader, Warm, execute, prefetch};
+use slipstream_storage::Store;
+use slipstream_types::{Blob, BlobKind, Hints, StateKey};
+
+use super::{cold::World, meter::Cost};
+use crate::bench::mainnet::Block;
+
+/// Threads that read the working set when that is all there is to do.
+const FLOOR_THREADS: usize = 16;
+/// Batches read ahead of the one that executes.
+const READAHEAD: usize = 2;
+
+/// A block, and what executing it gives.
+pub(super) struct Case {
+    pub(super) block: Block,
+    pub(super) expected: Outcome,
+    /// The distinct keys of its hints, in first-use order.
+    pub(super) keys: Vec<StateKey>,
+    /// All that it reads, in a hash map: what is left is CPU.
+    in_memory: Warm<MemoryState>,
+}
+
+/// A way to replay the blocks.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(super) enum Variant {
+    /// In memory.
+    CpuOnly,
+    /// The working sets are read by 16 threads, and nothing is executed.
+    IoOnly,
+    /// Every key is read when execution comes to it.
+    Cold,
+    /// A block's hinted keys are read by so many threads, then it is executed.
+    Single(usize),
+    /// Hinted keys are read ahead while the blocks before execute.
+    Pipelined,
+}
+
+impl Variant {
+    pub(super) const ALL: [Variant; 7] = [
+        Variant::CpuOnly,
+        Variant::IoOnly,
+        Variant::Cold,
+        Variant::Single(1),
+        Variant::Single(4),
+        Variant::Single(16),
+        Variant::Pipelined,
+    ];
+
+    /// As in the figures.
+    pub(super) fn name(self) -> String {
+        match self {
+            Variant::CpuOnly => "cpu_only".into(),
+            Variant::IoOnly => "io_only".into(),
+            Variant::Cold => "cold".into(),
+            Variant::Single(threads) => format!("single.t{threads}"),
+            Variant::Pipelined => "pipelined".into(),
+        }
+    }
+
+    /// What each block cost; a pipeline costs something as a whole.
+    pub(super) fn measure(self, store: &Store, cases: &[Case], worlds: &[World]) -> Result<Vec<Cost>> {
+        store.drop_cached();
+        if self == Variant::Pipelined {
+            let (cost, done) = Cost::of(store, || pipelined(cases, worlds));
+            return done.map(|()| vec![cost]);
+        }
+        let measure = |(case, world): (&Case, &World)| {
+            store.drop_cached();
+            let (cost, done) = Cost::of(store, || self.replay(case, world));
+            done.map(|()| cost)
+        };
+        cases.iter().zip(worlds).map(measure).collect()
+    }
+
+    fn replay(self, case: &Case, world: &World) -> Result<()> {
+        match self {
+            Variant::CpuOnly => case.check(&case.in_memory),
+            Variant::IoOnly => read_all(case, world),
+            Variant::Cold | Variant::Pipelined => case.check(world),
+            Variant::Single(threads) => case.check(&prefetch(world, &case.expected.hints, threads)?.0),
+        }
+    }
+}
+
+impl Case {
+    pub(super) fn new(block: Block) -> Result<Case> {
+        let number = block.env.number;
+        let expected = execute(&block.state, &block.env, &block.transactions)
+            .with_context(|| format!("block {number}"))?;
+        ensure!(
+            expected.gas_used == block.gas_used,
+            "block {number} used {} gas, and not {}",
+            expected.gas_used,
+            block.gas_used
+        );
+        let (in_memory, _) = prefetch(&block.state, &expected.hints, 1)?;
+        let keys = expected.hints.keys().collect();
+        Ok(Case { block, expected, keys, in_memory })
+    }
+
+    /// Executes the block on a state, and sees to it that the outcome is the same.
+    fn check(&self, state: &dyn StateReader) -> Result<()> {
+        let outcome = execute(state, &self.block.env, &self.block.transactions)?;
+        ensure!(outcome.gas_used == self.expected.gas_used, "block {} differs", self.block.env.number);
+        Ok(())
+    }
+
+    /// What a batch's hints cost their maker beside executing it, and how long they are.
+    pub(super) fn make_hints(&self) -> Result<MadeHints> {
+        let start = Instant::now();
+        execute(&self.in_memory, &self.block.env, &self.block.transactions)?;
+        let execute_s = start.elapsed().as_secs_f64();
+        let hints: &Hints = &self.expected.hints;
+        let start = Instant::now();
+        let blob = Blob::seal(BlobKind::Hints, hints)?;
+        Ok(MadeHints { execute_s, make_s: start.elapsed().as_secs_f64(), bytes: blob.len() })
+    }
+}
+
+/// See [`Case::make_hints`].
+pub(super) struct MadeHints {
+    pub(super) execute_s: f64,
+    pub(super) make_s: f64,
+    pub(super) bytes: usize,
+}
+
+/// Reads a working set with many threads, by point reads: keys and code.
+fn read_all(case: &Case, world: &World) -> Result<()> {
+    let codes = &case.expected.hints.codes;
+    thread::scope(|scope| {
+        let keys = case.keys.chunks(case.keys.len().div_ceil(FLOOR_THREADS).max(1));
+        let mut codes = codes.chunks(codes.len().div_ceil(FLOOR_THREADS).max(1));
+        let spawn = |keys: &[StateKey]| {
+            let codes = codes.next().unwrap_or_default();
+            let keys = keys.to_vec();
+            scope.spawn(move || {
+                for key in keys {
+                    match key {
+                        StateKey::Account(address) => drop(world.account(&address)?),
+                        StateKey::Slot(address, slot) => drop(world.slot(&address, &slot)?),
+                    }
+                }
+                codes.iter().try_for_each(|hash| world.code(hash).map(drop))
+            })
+        };
+        let readers: Vec<_> = keys.map(spawn).collect();
+        readers.into_iter().try_for_each(|reader| reader.join().expect("a reader does not panic"))
+    })?;
+    Ok(())
+}
+
+fn pipelined(cases: &[Case], worlds: &[World]) -> Result<()> {
+    let (sender, receiver) = mpsc::sync_channel(READAHEAD - 1);
+    thread::scope(|scope| {
+        let ahead = scope.spawn(move || -> Result<()> {
+            for (case, world) in cases.iter().zip(worlds) {
+                sender.send(prefetch(world, &case.expected.hints, FLOOR_THREADS)?.0)?;
+            }
+            Ok(())
+        });
+        for case in cases {
+            case.check(&receiver.recv()?)?;
+        }
+        ahead.join().expect("reading ahead does not panic")
+    })
+}
