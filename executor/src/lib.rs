@@ -9,13 +9,13 @@
 //!  pool ─ build ────────────────────────┼─▶ execute ─▶ evm (revm) ─▶ Outcome┼─▶ Delta     ─ seal ─▶ header and blobs
 //!  header ─ BatchEnv ───────────────────┘                 │  ▲              └─▶ Hints
 //!                                                   reads ▼  │
-//!                     StateReader: storage::View │ Warm (prefetched by hints, over a View) │ MemoryState
+//!                     StateReader: storage::View │ Warm (read ahead by hints, over a View) │ MemoryState
 //! ```
 //!
 //! * [`transaction`] and [`body`]: what the chain admits; senders are recovered in parallel.
 //! * [`mod@env`]: what the EVM sees of a batch. [`outcome`]: following a batch. [`assemble`]: proposing one.
 //!   [`seal`](mod@seal): its header.
-//! * [`call`](mod@call): JSON-RPC's `eth_call` and `eth_estimateGas`. [`warm`]: prefetching by hints.
+//! * [`call`](mod@call): JSON-RPC's `eth_call` and `eth_estimateGas`. [`prefetch`]: reading ahead by hints.
 //! * `evm`: the only folder that knows revm, which changes every month.
 //!
 //! Invariants: the outcome is a function of state, environment and transactions alone; hints, warm data and thread counts
@@ -46,10 +46,10 @@ pub mod env;
 pub mod error;
 mod evm;
 pub mod outcome;
+pub mod prefetch;
 pub mod reader;
 pub mod seal;
 pub mod transaction;
-pub mod warm;
 
 pub use assemble::{BuildLimits, Built, build};
 pub use body::{BodyError, decode_body};
@@ -59,7 +59,9 @@ pub use env::{BatchEnv, SpecId, chain_spec, mainnet_spec};
 pub use error::{ExecuteError, Rejection};
 pub use evm::check_static;
 pub use outcome::{Outcome, execute};
+pub use prefetch::{
+    Backend as PrefetchBackend, PrefetchLimits, PrefetchStats, Prefetcher, Wanted, Warm, WarmStats,
+};
 pub use reader::{MemoryState, StateReader};
 pub use seal::{Sealed, seal};
 pub use transaction::{Envelope, Transaction, TransactionError};
-pub use warm::{PrefetchStats, Warm, WarmStats, prefetch};

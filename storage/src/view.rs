@@ -87,6 +87,19 @@ impl View {
         Ok(self.0.reader.get(Column::Codes, &hash.0)?.map(Bytes::from))
     }
 
+    /// The code of many contracts, in the order of their hashes.
+    pub fn codes(&self, hashes: &[Digest]) -> Result<Vec<Option<Bytes>>, StorageError> {
+        let mut sorted: Vec<(&[u8], usize)> =
+            hashes.iter().enumerate().map(|(index, hash)| (&hash.0[..], index)).collect();
+        sorted.sort_unstable();
+        let keys: Vec<&[u8]> = sorted.iter().map(|(key, _)| *key).collect();
+        let mut codes = vec![None; hashes.len()];
+        for ((_, index), code) in sorted.iter().zip(self.0.reader.multi_get(Column::Codes, &keys)?) {
+            codes[*index] = code.map(Bytes::from);
+        }
+        Ok(codes)
+    }
+
     /// The digest of a header up to the head, for BLOCKHASH; none in the gap that a restore leaves.
     pub fn header_digest(&self, number: BatchNumber) -> Result<Option<Digest>, StorageError> {
         read_node(&*self.0.reader, NodePosition { level: 0, index: number.0 })

@@ -3,7 +3,7 @@
 use crate::support::*;
 use alloy_primitives::U256;
 use slipstream_executor::{
-    BatchEnv, BuildLimits, MemoryState, Sealed, Transaction, build, decode_body, execute, prefetch, seal,
+    BatchEnv, BuildLimits, MemoryState, Sealed, Transaction, Wanted, Warm, build, decode_body, execute, seal,
 };
 use slipstream_storage::{CommitBatch, StorageConfig, Store};
 use slipstream_types::{
@@ -65,7 +65,7 @@ fn follow(store: &Store, genesis: &Genesis, sealed: &Sealed) -> Delta {
     let body: Body = sealed.body.open(BlobKind::Body).unwrap();
     let transactions = decode_body(&body, genesis.chain.chain_id).unwrap();
     let hints: Hints = sealed.hints.as_ref().unwrap().open(BlobKind::Hints).unwrap();
-    let (warm, _) = prefetch(&view, &hints, 2).unwrap();
+    let warm = Warm::complete(view.clone(), Wanted::from(&hints)).unwrap();
     let outcome = execute(&warm, &env, &transactions).unwrap();
     assert_eq!(warm.stats().misses, 0);
     let root = store.speculate(&outcome.delta).unwrap().root();

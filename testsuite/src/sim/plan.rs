@@ -292,7 +292,7 @@ fn node(index: u8, troubles: &Troubles, certified: u64, quiet_at: Moment, rng: &
         id: PublicKey([200 + index; 32]),
         sync,
         storage,
-        executor: ExecutorConfig { prefetch_threads: 1, hints },
+        executor: ExecutorConfig { prefetch_threads: 0, hints, ..ExecutorConfig::default() },
         head: BatchNumber(head),
         waypoint,
         is_misled,
