@@ -1,19 +1,21 @@
 //! The ways in which the blocks are replayed.
 
-use std::{sync::mpsc, thread, time::Instant};
+use std::{collections::VecDeque, thread, time::Instant};
 
 use anyhow::{Context, Result, ensure};
-use slipstream_executor::{MemoryState, Outcome, StateReader, Warm, execute, prefetch};
+use slipstream_executor::{
+    MemoryState, Outcome, PrefetchBackend, PrefetchLimits, Prefetcher, StateReader, Wanted, Warm, execute,
+};
 use slipstream_storage::Store;
-use slipstream_types::{Blob, BlobKind, Hints, StateKey};
+use slipstream_types::{BatchNumber, Blob, BlobKind, Hints, StateKey};
 
 use super::{cold::World, meter::Cost};
 use crate::bench::mainnet::Block;
 
 /// Threads that read the working set when that is all there is to do.
 const FLOOR_THREADS: usize = 16;
-/// Batches read ahead of the one that executes.
-const READAHEAD: usize = 2;
+/// Batches that the pipeline hands to the prefetcher before they execute.
+const READAHEAD: usize = 8;
 
 /// A block, and what executing it gives.
 pub(super) struct Case {
@@ -34,21 +36,34 @@ pub(super) enum Variant {
     IoOnly,
     /// Every key is read when execution comes to it.
     Cold,
-    /// A block's hinted keys are read by so many threads, then it is executed.
+    /// A block's hinted keys are read by so many threads of point reads while it executes.
     Single(usize),
-    /// Hinted keys are read ahead while the blocks before execute.
-    Pipelined,
+    /// The same, by multi-gets.
+    SingleMultiGet,
+    /// Hinted keys are read ahead while the blocks before execute; a back end of none is the probe's choice.
+    Pipelined(Option<Backend>),
+}
+
+/// [`PrefetchBackend`], in an order.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(super) enum Backend {
+    Threads,
+    MultiGet,
 }
 
 impl Variant {
-    pub(super) const ALL: [Variant; 7] = [
+    pub(super) const PIPELINED: Variant = Variant::Pipelined(None);
+    pub(super) const ALL: [Variant; 10] = [
         Variant::CpuOnly,
         Variant::IoOnly,
         Variant::Cold,
         Variant::Single(1),
         Variant::Single(4),
         Variant::Single(16),
-        Variant::Pipelined,
+        Variant::SingleMultiGet,
+        Variant::PIPELINED,
+        Variant::Pipelined(Some(Backend::Threads)),
+        Variant::Pipelined(Some(Backend::MultiGet)),
     ];
 
     /// As in the figures.
@@ -58,31 +73,50 @@ impl Variant {
             Variant::IoOnly => "io_only".into(),
             Variant::Cold => "cold".into(),
             Variant::Single(threads) => format!("single.t{threads}"),
-            Variant::Pipelined => "pipelined".into(),
+            Variant::SingleMultiGet => "single.multi_get".into(),
+            Variant::Pipelined(None) => "pipelined".into(),
+            Variant::Pipelined(Some(Backend::Threads)) => "pipelined.threads".into(),
+            Variant::Pipelined(Some(Backend::MultiGet)) => "pipelined.multi_get".into(),
         }
     }
 
     /// What each block cost; a pipeline costs something as a whole.
     pub(super) fn measure(self, store: &Store, cases: &[Case], worlds: &[World]) -> Result<Vec<Cost>> {
+        // Threads and their rings are there before a node's first batch.
+        let prefetcher = Prefetcher::new(self.limits())?;
         store.drop_cached();
-        if self == Variant::Pipelined {
-            let (cost, done) = Cost::of(store, || pipelined(cases, worlds));
+        if let Variant::Pipelined(_) = self {
+            let (cost, done) = Cost::of(store, || pipelined(&prefetcher, cases, worlds));
             return done.map(|()| vec![cost]);
         }
         let measure = |(case, world): (&Case, &World)| {
             store.drop_cached();
-            let (cost, done) = Cost::of(store, || self.replay(case, world));
+            let (cost, done) = Cost::of(store, || self.replay(&prefetcher, case, world));
             done.map(|()| cost)
         };
         cases.iter().zip(worlds).map(measure).collect()
     }
 
-    fn replay(self, case: &Case, world: &World) -> Result<()> {
+    fn limits(self) -> PrefetchLimits {
+        let (threads, backend) = match self {
+            Variant::Single(threads) => (threads, Some(PrefetchBackend::Threads)),
+            Variant::SingleMultiGet | Variant::Pipelined(Some(Backend::MultiGet)) => {
+                (FLOOR_THREADS, Some(PrefetchBackend::MultiGet))
+            }
+            Variant::Pipelined(Some(Backend::Threads)) => (FLOOR_THREADS, Some(PrefetchBackend::Threads)),
+            _ => (FLOOR_THREADS, None),
+        };
+        PrefetchLimits { threads, backend, ..PrefetchLimits::default() }
+    }
+
+    fn replay(self, prefetcher: &Prefetcher, case: &Case, world: &World) -> Result<()> {
         match self {
             Variant::CpuOnly => case.check(&case.in_memory),
             Variant::IoOnly => read_all(case, world),
-            Variant::Cold | Variant::Pipelined => case.check(world),
-            Variant::Single(threads) => case.check(&prefetch(world, &case.expected.hints, threads)?.0),
+            Variant::Cold => case.check(world),
+            Variant::Single(_) | Variant::SingleMultiGet | Variant::Pipelined(_) => {
+                case.check(&case.read_ahead(prefetcher, world))
+            }
         }
     }
 }
@@ -98,9 +132,14 @@ impl Case {
             expected.gas_used,
             block.gas_used
         );
-        let (in_memory, _) = prefetch(&block.state, &expected.hints, 1)?;
+        let in_memory = Warm::complete(block.state.clone(), Wanted::from(&expected.hints))?;
         let keys = expected.hints.keys().collect();
         Ok(Case { block, expected, keys, in_memory })
+    }
+
+    fn read_ahead(&self, prefetcher: &Prefetcher, world: &World) -> Warm<World> {
+        let number = BatchNumber(self.block.env.number);
+        prefetcher.read_ahead(number, world.clone(), Wanted::from(&self.expected.hints))
     }
 
     /// Executes the block on a state, and sees to it that the outcome is the same.
@@ -154,18 +193,15 @@ fn read_all(case: &Case, world: &World) -> Result<()> {
     Ok(())
 }
 
-fn pipelined(cases: &[Case], worlds: &[World]) -> Result<()> {
-    let (sender, receiver) = mpsc::sync_channel(READAHEAD - 1);
-    thread::scope(|scope| {
-        let ahead = scope.spawn(move || -> Result<()> {
-            for (case, world) in cases.iter().zip(worlds) {
-                sender.send(prefetch(world, &case.expected.hints, FLOOR_THREADS)?.0)?;
-            }
-            Ok(())
-        });
-        for case in cases {
-            case.check(&receiver.recv()?)?;
-        }
-        ahead.join().expect("reading ahead does not panic")
-    })
+fn pipelined(prefetcher: &Prefetcher, cases: &[Case], worlds: &[World]) -> Result<()> {
+    let mut ahead = VecDeque::new();
+    let mut coming = cases.iter().zip(worlds);
+    for case in cases {
+        let missing = READAHEAD + 1 - ahead.len();
+        ahead.extend(coming.by_ref().take(missing).map(|(case, world)| case.read_ahead(prefetcher, world)));
+        // Dropped when it is executed, so that the next one may be read for.
+        let warm = ahead.pop_front().expect("each block is read for before it executes");
+        case.check(&warm)?;
+    }
+    Ok(())
 }
