@@ -2,13 +2,20 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::prefetch::PrefetchLimits;
+
 /// Tuning of execution. None of it changes a result.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct ExecutorConfig {
-    /// Threads that read hinted keys ahead of execution; 0 counts as 1. A disk needs about 8 reads in flight before its
-    /// rate stops growing, so this may well be above the number of cores.
+    /// Threads that read hinted keys ahead of execution; 0 reads them where the batch is prepared. A disk needs 8 to 16 reads in
+    /// flight before its rate stops growing, so this may well be above the number of cores. Where io_uring is faster, two
+    /// of them work.
     pub prefetch_threads: usize,
+    /// Batches that are read for beside the one that executes next. More hide a slower disk; each holds its rows and code.
+    pub readahead_batches: usize,
+    /// What was read ahead and is not executed yet may take so much memory.
+    pub readahead_mib: usize,
     /// Which hints are used.
     pub hints: HintsMode,
     /// Memory for rows and code that the last batches touched, in MiB; 0 keeps none. 32 blocks of mainnet touch 33,000 rows, which take
@@ -18,7 +25,26 @@ pub struct ExecutorConfig {
 
 impl Default for ExecutorConfig {
     fn default() -> Self {
-        Self { prefetch_threads: 8, hints: HintsMode::Keys, hot_cache_mib: 64 }
+        let hot_cache_mib = 64;
+        Self {
+            prefetch_threads: 16,
+            readahead_batches: 8,
+            readahead_mib: 64,
+            hints: HintsMode::Keys,
+            hot_cache_mib,
+        }
+    }
+}
+
+impl ExecutorConfig {
+    /// How far is read ahead.
+    pub fn prefetch_limits(&self) -> PrefetchLimits {
+        PrefetchLimits {
+            threads: self.prefetch_threads,
+            readahead_batches: self.readahead_batches,
+            readahead_bytes: self.readahead_mib << 20,
+            backend: None,
+        }
     }
 }
 

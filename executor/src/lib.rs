@@ -9,13 +9,13 @@
 //!  pool ─ build ────────────────────────┼─▶ execute ─▶ evm (revm) ─▶ Outcome┼─▶ Delta     ─ seal ─▶ header and blobs
 //!  header ─ BatchEnv ───────────────────┘                 │  ▲              └─▶ Hints
 //!                                                   reads ▼  │
-//!                     StateReader: storage::View │ Warm (prefetched by hints, over a View) │ MemoryState
+//!                     StateReader: storage::View │ Warm (read ahead by hints, over a View) │ MemoryState
 //! ```
 //!
 //! * [`transaction`] and [`body`]: what the chain admits; senders are recovered in parallel.
 //! * [`mod@env`]: what the EVM sees of a batch. [`outcome`]: following a batch. [`assemble`]: proposing one.
 //!   [`seal`](mod@seal): its header. [`hinting`]: its hints.
-//! * [`call`](mod@call): JSON-RPC's `eth_call` and `eth_estimateGas`. [`warm`]: prefetching by hints.
+//! * [`call`](mod@call): JSON-RPC's `eth_call` and `eth_estimateGas`. [`prefetch`]: reading ahead by hints.
 //! * [`access`]: what each transaction read and wrote, and who waits for whom. [`parallel`]: the same outcome on several threads.
 //! * [`hot`]: what the last batches touched, kept for the next.
 //! * `evm`: the only folder that knows revm, which changes every month.
@@ -52,10 +52,10 @@ pub mod hinting;
 pub mod hot;
 pub mod outcome;
 pub mod parallel;
+pub mod prefetch;
 pub mod reader;
 pub mod seal;
 pub mod transaction;
-pub mod warm;
 
 pub use access::{AccessKey, AccessSet, conflicts};
 pub use assemble::{BuildLimits, Built, build};
@@ -69,7 +69,9 @@ pub use hinting::{open_hints, seal_hints};
 pub use hot::{HotCache, HotStats, Touched};
 pub use outcome::{Outcome, execute, execute_recorded};
 pub use parallel::{ParallelStats, Workers};
+pub use prefetch::{
+    Backend as PrefetchBackend, PrefetchLimits, PrefetchStats, Prefetcher, Wanted, Warm, WarmStats,
+};
 pub use reader::{MemoryState, StateReader};
 pub use seal::{Sealed, seal};
 pub use transaction::{Envelope, Transaction, TransactionError};
-pub use warm::{PrefetchStats, Warm, WarmStats, prefetch};

@@ -23,18 +23,25 @@ pub trait StateReader: Send + Sync {
     /// The digest of an earlier batch's header; none if it is not known here.
     fn header_digest(&self, number: BatchNumber) -> Result<Option<Digest>, StorageError>;
 
+    /// The row of a key.
+    fn row(&self, key: &StateKey) -> Result<Option<StateValue>, StorageError> {
+        Ok(match key {
+            StateKey::Account(address) => self.account(address)?.map(StateValue::Account),
+            StateKey::Slot(address, slot) => {
+                let value = self.slot(address, slot)?;
+                (!value.is_zero()).then_some(StateValue::Slot(value))
+            }
+        })
+    }
+
     /// Many rows at once, in the order of the keys. Readers that can do better than one by one override it.
     fn rows(&self, keys: &[StateKey]) -> Result<Vec<Option<StateValue>>, StorageError> {
-        let row = |key: &StateKey| {
-            Ok(match key {
-                StateKey::Account(address) => self.account(address)?.map(StateValue::Account),
-                StateKey::Slot(address, slot) => {
-                    let value = self.slot(address, slot)?;
-                    (!value.is_zero()).then_some(StateValue::Slot(value))
-                }
-            })
-        };
-        keys.iter().map(row).collect()
+        keys.iter().map(|key| self.row(key)).collect()
+    }
+
+    /// Much code at once, in the order of the hashes; as [`StateReader::rows`].
+    fn codes(&self, hashes: &[Digest]) -> Result<Vec<Option<Bytes>>, StorageError> {
+        hashes.iter().map(|hash| self.code(hash)).collect()
     }
 }
 
@@ -57,6 +64,10 @@ impl StateReader for View {
 
     fn rows(&self, keys: &[StateKey]) -> Result<Vec<Option<StateValue>>, StorageError> {
         View::rows(self, keys)
+    }
+
+    fn codes(&self, hashes: &[Digest]) -> Result<Vec<Option<Bytes>>, StorageError> {
+        View::codes(self, hashes)
     }
 }
 
@@ -110,6 +121,11 @@ impl MemoryState {
     /// Every row.
     pub fn iter(&self) -> impl Iterator<Item = (&StateKey, &StateValue)> {
         self.rows.iter()
+    }
+
+    /// All code, by its Keccak-256.
+    pub fn all_codes(&self) -> impl Iterator<Item = (&Digest, &Bytes)> {
+        self.codes.iter()
     }
 }
 

@@ -64,6 +64,7 @@ mod store;
 mod tests;
 mod view;
 
+pub use backend::ReadCounts;
 pub use backend::rocks::{plain_database, plain_state_options};
 pub use blobs::Blobs;
 pub use check::{CheckProgress, CheckReport, DAMAGE_MAX};

@@ -8,10 +8,10 @@ use slipstream_types::{
 };
 
 use crate::{
-    backend::Column,
+    backend::{Column, ReadCounts},
     error::StorageError,
     schema,
-    store::{Current, read_node},
+    store::{Current, Store, read_node},
 };
 
 /// Consistent reads of the state as it was at one head, from any thread, for as long as it is kept. It keeps old rows from
@@ -22,6 +22,18 @@ pub struct View(Arc<Current>);
 impl fmt::Debug for View {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "View of batch {}", self.head().number)
+    }
+}
+
+impl Store {
+    /// What reading by key cost since the store was opened; zero of a store in memory.
+    pub fn read_counts(&self) -> ReadCounts {
+        self.0.backend.read_counts()
+    }
+
+    /// Empties the block cache but for index and filter blocks, as if the store had been opened anew: for measurements.
+    pub fn drop_cached(&self) {
+        self.0.backend.drop_cached();
     }
 }
 
@@ -73,6 +85,19 @@ impl View {
     /// Contract code by its Keccak-256.
     pub fn code(&self, hash: &Digest) -> Result<Option<Bytes>, StorageError> {
         Ok(self.0.reader.get(Column::Codes, &hash.0)?.map(Bytes::from))
+    }
+
+    /// The code of many contracts, in the order of their hashes.
+    pub fn codes(&self, hashes: &[Digest]) -> Result<Vec<Option<Bytes>>, StorageError> {
+        let mut sorted: Vec<(&[u8], usize)> =
+            hashes.iter().enumerate().map(|(index, hash)| (&hash.0[..], index)).collect();
+        sorted.sort_unstable();
+        let keys: Vec<&[u8]> = sorted.iter().map(|(key, _)| *key).collect();
+        let mut codes = vec![None; hashes.len()];
+        for ((_, index), code) in sorted.iter().zip(self.0.reader.multi_get(Column::Codes, &keys)?) {
+            codes[*index] = code.map(Bytes::from);
+        }
+        Ok(codes)
     }
 
     /// The digest of a header up to the head, for BLOCKHASH; none in the gap that a restore leaves.

@@ -1,7 +1,7 @@
 //! Executing the next batch, one's own or a proposed one, and committing it. Everything here blocks.
 
 use slipstream_executor::{
-    self as executor, BatchEnv, BuildLimits, Outcome, Sealed, StateReader, Transaction,
+    self as executor, BatchEnv, BuildLimits, Outcome, Prefetcher, Sealed, StateReader, Transaction, Wanted,
 };
 use slipstream_storage::{CommitBatch, Head, Speculation, StorageError, Store, View};
 use slipstream_types::{
@@ -14,8 +14,6 @@ use crate::{
     pool::{CandidateLimits, Pool},
 };
 
-/// Threads that read hinted keys. They wait for the disk, so there may be more of them than cores.
-const PREFETCH_THREADS: usize = 8;
 /// Below this many transactions a batch is executed sooner than its hints are read.
 const PREFETCH_TRANSACTIONS_MIN: u32 = 32;
 /// Bytes of a body that are left free for the length prefixes.
@@ -31,6 +29,8 @@ pub(super) struct Ledger {
     pub(super) chain: ChainConfig,
     pub(super) store: Store,
     pub(super) set: ValidatorSet,
+    /// Reads what the proposer's hints name. None if the system gave no threads for it.
+    pub(super) prefetcher: Option<Prefetcher>,
 }
 
 /// A batch with everything that committing it needs.
@@ -125,12 +125,14 @@ impl Ledger {
         let transactions = executor::decode_body(&body, self.chain.chain_id)
             .map_err(|source| ProposalError::Transactions { number, source })?;
         let env = BatchEnv::new(&self.chain, &head.header, header.timestamp_ms, header.proposer);
-        let warm = hints
-            .filter(|_| header.tx_count >= PREFETCH_TRANSACTIONS_MIN)
-            .and_then(|blob| executor::open_hints(blob, header.gas_used, header.proposer, &transactions).ok())
-            .and_then(|decoded| executor::prefetch(&view, &decoded.hints, PREFETCH_THREADS).ok());
+        let hints = hints.filter(|_| header.tx_count >= PREFETCH_TRANSACTIONS_MIN).and_then(|blob| {
+            executor::open_hints(blob, header.gas_used, header.proposer, &transactions).ok()
+        });
+        let warm = hints.zip(self.prefetcher.as_ref()).map(|(decoded, prefetcher)| {
+            prefetcher.read_ahead(number, view.clone(), Wanted::from(&decoded.hints))
+        });
         let state: &dyn StateReader = match &warm {
-            Some((warm, _)) => warm,
+            Some(warm) => warm,
             None => &view,
         };
         let outcome = executor::execute(state, &env, &transactions)

@@ -12,6 +12,7 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 use serde::Serialize;
+use slipstream_executor::{PrefetchLimits, Prefetcher};
 use slipstream_network::{PeerId, Refusal, Transport};
 use slipstream_storage::Store;
 use slipstream_types::{
@@ -100,7 +101,11 @@ impl Validator {
                 validators: set.validators.len(),
             });
         };
-        let ledger = Arc::new(Ledger { chain, store, set });
+        let prefetcher = Prefetcher::new(PrefetchLimits::default());
+        if let Err(error) = &prefetcher {
+            tracing::warn!(%error, "no thread to read ahead: batches are executed without their hints");
+        }
+        let ledger = Arc::new(Ledger { chain, store, set, prefetcher: prefetcher.ok() });
         let voter = Voter::new(ledger.clone(), clock.clone(), key, index)?;
         let status = Mutex::new(ConsensusStatus {
             index,

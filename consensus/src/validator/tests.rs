@@ -21,7 +21,8 @@ use crate::{
 };
 
 fn ledger(genesis: &Genesis, store: &Store) -> Arc<Ledger> {
-    Arc::new(Ledger { chain: genesis.chain.clone(), store: store.clone(), set: genesis.validator_set() })
+    let (chain, set) = (genesis.chain.clone(), genesis.validator_set());
+    Arc::new(Ledger { chain, store: store.clone(), set, prefetcher: None })
 }
 
 fn voter(genesis: &Genesis, store: &Store, index: u16) -> Voter {

@@ -11,7 +11,7 @@ use crate::{
 };
 use alloy_primitives::{Address, B256, Bytes, U256, address};
 use slipstream_executor::{
-    BatchEnv, Sealed, StateReader, Transaction, decode_body, execute, open_hints, prefetch, seal,
+    BatchEnv, Sealed, StateReader, Transaction, Wanted, Warm, decode_body, execute, open_hints, seal,
 };
 use slipstream_storage::{StorageError, Store, View};
 use slipstream_types::{
@@ -147,7 +147,7 @@ fn follow(store: &Store, genesis: &Genesis, sealed: &Sealed, other: Option<&Seal
     let transactions = decode_body(&body, genesis.chain.chain_id).unwrap();
     let counted = Counted { view, reads: Arc::default() };
     let hints = hints(given, sealed, other, &transactions).unwrap_or_default();
-    let (warm, _) = prefetch(&counted, &hints, 2).unwrap();
+    let warm = Warm::complete(counted.clone(), Wanted::from(&hints)).unwrap();
     let outcome = execute(&warm, &env, &transactions).unwrap();
     if matches!(given, Given::Honest | Given::Permuted) {
         assert_eq!(warm.stats().misses, 0, "{given:?} hints leave nothing to read");

@@ -15,8 +15,8 @@ use alloy_consensus::{
 use alloy_primitives::{Address, B256, Bloom, Bytes, U256};
 use alloy_rpc_types_eth::Block;
 use slipstream_executor::{
-    AccessSet, BatchEnv, MemoryState, Outcome, SpecId, StateReader, Transaction, Workers, conflicts, execute,
-    execute_recorded, mainnet_spec, open_hints, parallel, prefetch, seal_hints,
+    AccessSet, BatchEnv, MemoryState, Outcome, PrefetchLimits, Prefetcher, SpecId, StateReader, Transaction,
+    Workers, conflicts, execute, execute_recorded, mainnet_spec, open_hints, parallel, seal_hints,
 };
 use slipstream_storage::StorageError;
 use slipstream_types::{
@@ -115,12 +115,16 @@ fn check_net(state: &MemoryState, outcome: &Outcome, number: u64) {
 }
 
 fn check_warm(state: &MemoryState, env: &BatchEnv, transactions: &[Transaction], expected: &Outcome) {
-    let (warm, stats) = prefetch(state, &expected.hints, 3).unwrap();
+    let limits = PrefetchLimits { threads: 3, ..PrefetchLimits::default() };
+    let prefetcher = Prefetcher::new(limits).unwrap();
+    let read_ahead =
+        |hints: &Hints| prefetcher.read_ahead(BatchNumber(env.number), state.clone(), hints.into());
+    let warm = read_ahead(&expected.hints);
     assert_eq!(execute(&warm, env, transactions).unwrap(), *expected);
     assert_eq!(warm.stats().misses, 0, "complete hints leave no misses");
-    assert_eq!(stats.keys, expected.hints.keys().count());
+    assert_eq!(warm.prefetched().keys, expected.hints.keys().count());
 
-    let (useless, _) = prefetch(state, &garbage(&expected.hints), 3).unwrap();
+    let useless = read_ahead(&garbage(&expected.hints));
     assert_eq!(execute(&useless, env, transactions).unwrap(), *expected);
 }
 

@@ -3,8 +3,8 @@
 use crate::support::*;
 use alloy_primitives::U256;
 use slipstream_executor::{
-    BatchEnv, BuildLimits, MemoryState, Sealed, Transaction, build, decode_body, execute, open_hints,
-    prefetch, seal,
+    BatchEnv, BuildLimits, MemoryState, Sealed, Transaction, Wanted, Warm, build, decode_body, execute,
+    open_hints, seal,
 };
 use slipstream_storage::{CommitBatch, StorageConfig, Store};
 use slipstream_types::{
@@ -71,7 +71,7 @@ fn follow(store: &Store, genesis: &Genesis, sealed: &Sealed) -> Delta {
     let transactions = decode_body(&body, genesis.chain.chain_id).unwrap();
     let hints = sealed.hints.as_ref().unwrap();
     let decoded = open_hints(hints, header.gas_used, header.proposer, &transactions).unwrap();
-    let (warm, _) = prefetch(&view, &decoded.hints, 2).unwrap();
+    let warm = Warm::complete(view.clone(), Wanted::from(&decoded.hints)).unwrap();
     let outcome = execute(&warm, &env, &transactions).unwrap();
     assert_eq!(warm.stats().misses, 0);
     let root = store.speculate(&outcome.delta).unwrap().root();

@@ -3,15 +3,23 @@
 use crate::support::*;
 use alloy_primitives::{Address, B256, Bytes, U256};
 use slipstream_executor::{
-    ExecutorConfig, HintsMode, PrefetchStats, StateReader, WarmStats, execute, prefetch,
+    ExecutorConfig, HintsMode, MemoryState, PrefetchLimits, PrefetchStats, Prefetcher, StateReader, Wanted,
+    Warm, execute,
 };
 use slipstream_types::{
-    AccountValue, Digest, Hints, StateKey, StateValue, hints::AccountHints, limits::CODE_BYTES_MAX,
+    AccountValue, BatchNumber, Digest, Hints, StateKey, StateValue, hints::AccountHints,
+    limits::CODE_BYTES_MAX,
 };
 
-fn named(accounts: Vec<(Address, Vec<B256>)>) -> Hints {
-    let account = |(address, slots)| AccountHints { address, code: false, slots };
-    Hints { accounts: accounts.into_iter().map(account).collect() }
+/// Reads ahead with so many threads; with 0 here and now.
+fn read_ahead(state: &MemoryState, hints: &Hints, threads: usize) -> Warm<MemoryState> {
+    if threads == 0 {
+        return Warm::complete(state.clone(), hints.into()).unwrap();
+    }
+    let limits = PrefetchLimits { threads, ..PrefetchLimits::default() };
+    let prefetcher = Prefetcher::new(limits).unwrap();
+    // What the threads have not read when they end is read by execution.
+    prefetcher.read_ahead(BatchNumber(1), state.clone(), Wanted::from(hints))
 }
 
 #[test]
@@ -20,18 +28,17 @@ fn complete_hints_leave_nothing_to_read() {
     let transactions = [invoke(1, 0, COUNTER, &[]), transfer(2, 0, account(3), 1)];
     let expected = execute(&state, &env, &transactions).unwrap();
     for threads in [0, 1, 8] {
-        let (warm, stats) = prefetch(&state, &expected.hints, threads).unwrap();
+        let warm = read_ahead(&state, &expected.hints, threads);
         assert_eq!(execute(&warm, &env, &transactions).unwrap(), expected);
-        assert_eq!(
-            (stats.keys, stats.codes),
-            (expected.hints.keys().count(), expected.hints.codes().count())
-        );
+        let stats = warm.prefetched();
+        let named = (expected.hints.keys().count(), expected.hints.codes().count());
+        assert_eq!((stats.keys, stats.codes), named);
         let reads = (stats.keys + stats.codes) as u64;
-        assert_eq!(warm.stats(), WarmStats { hits: reads, misses: 0 });
+        assert_eq!((warm.stats().hits, warm.stats().misses), (reads, 0));
     }
-    let (cold, stats) = prefetch(&state, &Hints::default(), 8).unwrap();
+    let cold = read_ahead(&state, &Hints::default(), 8);
+    assert_eq!(cold.prefetched(), PrefetchStats::default());
     assert_eq!(execute(&cold, &env, &transactions).unwrap(), expected);
-    assert_eq!(stats, PrefetchStats::default());
     assert_eq!(cold.stats().hits, 0);
     assert!(cold.stats().misses > 0);
 }
@@ -43,12 +50,15 @@ fn absent_keys_are_known_to_be_absent() {
     let nobody = Address::repeat_byte(0x77);
     state.insert(StateKey::Slot(COUNTER, B256::ZERO), StateValue::Slot(U256::from(5)));
     let accounts = vec![(nobody, vec![B256::ZERO]), (COUNTER, vec![B256::ZERO]), (nobody, vec![])];
-    let (warm, stats) = prefetch(&state, &named(accounts), 2).unwrap();
-    assert_eq!((stats.keys, stats.found), (4, 2));
+    let account = |(address, slots)| AccountHints { address, code: false, slots };
+    let hints = Hints { accounts: accounts.into_iter().map(account).collect() };
+    let warm = read_ahead(&state, &hints, 0);
+    assert_eq!((warm.prefetched().keys, warm.prefetched().found), (4, 2));
     assert_eq!(warm.account(&nobody).unwrap(), None);
     assert_eq!(warm.slot(&nobody, &B256::ZERO).unwrap(), U256::ZERO);
     assert_eq!(warm.slot(&COUNTER, &B256::ZERO).unwrap(), U256::from(5));
-    assert_eq!(warm.stats(), WarmStats { hits: 3, misses: 0 });
+    let stats = warm.stats();
+    assert_eq!((stats.hits, stats.misses, stats.claimed), (3, 0, 0));
 }
 
 /// Goal: a hint of 32 bytes must not make a node load 64 KiB without end.
@@ -69,26 +79,11 @@ fn hinted_code_is_bounded_in_bytes() {
     // The last one has no account.
     let account = |index| AccountHints { address: address(index), code: true, slots: vec![] };
     let hints = Hints { accounts: (0..601).map(account).collect() };
-    let (warm, stats) = prefetch(&state, &hints, 2).unwrap();
-    assert_eq!((stats.codes, stats.codes_skipped), (512, 89));
+    let warm = read_ahead(&state, &hints, 0);
+    assert_eq!((warm.prefetched().codes, warm.prefetched().codes_skipped), (512, 89));
     for hash in &hashes {
         assert!(warm.code(hash).unwrap().is_some(), "what was skipped is read when it is needed");
     }
-}
-
-#[test]
-fn more_keys_than_a_chunk_are_read_by_all_threads() {
-    let (mut state, _, _) = chain();
-    let slots: Vec<_> = (0..2_000u64).map(|slot| B256::from(word(slot))).collect();
-    for (index, slot) in slots.iter().enumerate().skip(1) {
-        state.insert(StateKey::Slot(COUNTER, *slot), StateValue::Slot(U256::from(index)));
-    }
-    let (warm, stats) = prefetch(&state, &named(vec![(COUNTER, slots.clone())]), 3).unwrap();
-    assert_eq!((stats.keys, stats.found), (2_001, 2_000));
-    for (index, slot) in slots.iter().enumerate() {
-        assert_eq!(warm.slot(&COUNTER, slot).unwrap(), U256::from(index));
-    }
-    assert_eq!(warm.stats(), WarmStats { hits: 2_000, misses: 0 });
 }
 
 #[test]

@@ -110,6 +110,10 @@ metrics! {
     "slipstream_serve_cache_bytes" serve_cache_bytes: IntGauge;
     /// Requests refused because their peer had taken more than its rate allows.
     "slipstream_serve_refused_busy_total" serve_refused_busy: IntCounter;
+    /// Keys that the store was asked for one by one or in groups, since start.
+    "slipstream_storage_keys_read_total" storage_keys_read: IntCounter;
+    /// Data blocks that the store read from its files because the block cache did not have them, since start.
+    "slipstream_storage_blocks_read_total" storage_blocks_read: IntCounter;
     /// Connected peers.
     "slipstream_network_peers" network_peers: IntGauge;
     /// Bytes sent on the connections that are open now.

@@ -142,6 +142,9 @@ impl StatusSource {
         raise(&metrics.sync_transactions, status.sync.transactions);
         raise(&metrics.sync_received_bytes, status.sync.bytes_received);
         sample_pipeline(&status.sync, metrics);
+        let reads = self.store.read_counts();
+        raise(&metrics.storage_keys_read, reads.keys);
+        raise(&metrics.storage_blocks_read, reads.blocks);
         raise(&metrics.serve_answers, status.serve.answers);
         raise(&metrics.serve_bytes, status.serve.bytes);
         raise(&metrics.serve_cache_hits, status.serve.cache_hits);

@@ -5,8 +5,8 @@
 use std::sync::Arc;
 
 use super::{
-    Backend, Column, ColumnSize, Direction, Dropped, NumberedReader, Reader, SortedRun, Visit, Write,
-    WriteBatch,
+    Backend, Column, ColumnSize, Direction, Dropped, NumberedReader, ReadCounts, Reader, SortedRun, Visit,
+    Write, WriteBatch,
 };
 use crate::{
     crash::{CrashPoint, Faults, Step},
@@ -130,6 +130,14 @@ impl Backend for FaultyBackend {
 
     fn size(&self, column: Column) -> Result<ColumnSize, StorageError> {
         self.inner.size(column)
+    }
+
+    fn read_counts(&self) -> ReadCounts {
+        self.inner.read_counts()
+    }
+
+    fn drop_cached(&self) {
+        self.inner.drop_cached();
     }
 
     fn droppable(&self, column: Column, below: &[u8]) -> Result<Dropped, StorageError> {

@@ -234,6 +234,16 @@ pub(crate) struct Dropped {
     pub(crate) bytes_in_snapshots: u64,
 }
 
+/// What reading by key cost since the store was opened, over all columns and views.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct ReadCounts {
+    /// Keys that were asked for, whether they have a row or not.
+    pub keys: u64,
+    /// Data blocks that were not in the block cache: reads of the disk, or of the operating system's cache. A scan counts
+    /// here too.
+    pub blocks: u64,
+}
+
 /// Writes and frozen reads. A backend without files has nothing to say about them.
 pub(crate) trait Backend: Reader {
     /// Makes all changes or none. A durable write has reached the disk when this returns, and so have all before it.
@@ -243,6 +253,14 @@ pub(crate) trait Backend: Reader {
     fn size(&self, _column: Column) -> Result<ColumnSize, StorageError> {
         Ok(ColumnSize::default())
     }
+
+    /// What reading cost so far.
+    fn read_counts(&self) -> ReadCounts {
+        ReadCounts::default()
+    }
+
+    /// Empties the block cache.
+    fn drop_cached(&self) {}
 
     /// What [`Backend::drop_below`] would free now.
     fn droppable(&self, _column: Column, _below: &[u8]) -> Result<Dropped, StorageError> {

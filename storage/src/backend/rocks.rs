@@ -15,10 +15,11 @@ use parking_lot::Mutex;
 use rocksdb::{
     Cache, ColumnFamily, CompactOptions, DB, FlushOptions, LiveFile, Options, WriteOptions,
     checkpoint::Checkpoint,
+    statistics::{StatsLevel, Ticker},
 };
 
 use super::{
-    Backend, Column, ColumnSize, Dropped, NumberedReader, Reader, SortedRun, Write, WriteBatch,
+    Backend, Column, ColumnSize, Dropped, NumberedReader, ReadCounts, Reader, SortedRun, Write, WriteBatch,
     options::{Shape, column_options, columns, is_blobs},
 };
 use crate::{config::StorageConfig, error::StorageError};
@@ -45,6 +46,9 @@ const ABOVE_ALL_KEYS: [u8; 33] = [0xff; 33];
 pub(crate) struct RocksBackend {
     db: Arc<DB>,
     cache: Cache,
+    cache_bytes: usize,
+    /// What the database was opened with; RocksDB counts its reads there.
+    options: Options,
     files_dir: PathBuf,
     /// See [`Shape::index_floor`].
     index_floor: Arc<AtomicU64>,
@@ -66,7 +70,7 @@ fn remove_dir(dir: &Path) {
     }
 }
 
-fn database_options(open_files_max: i32) -> Options {
+fn common_options(open_files_max: i32) -> Options {
     let mut options = Options::default();
     options.set_max_open_files(open_files_max);
     options.set_keep_log_file_num(4);
@@ -80,7 +84,7 @@ fn database_options(open_files_max: i32) -> Options {
 /// # Errors
 /// [`StorageError::Locked`], or what the disk says.
 pub fn plain_database(config: &StorageConfig, dir: &Path) -> Result<DB, StorageError> {
-    open_database(config, dir, &block_cache(config), &Arc::default())
+    open_database(&database_options(config), dir, &block_cache(config), &Arc::default())
 }
 
 /// The options of a state column's files, for [`plain_database`]'s callers that write some themselves.
@@ -92,24 +96,35 @@ pub fn plain_state_options(config: &StorageConfig) -> Options {
 }
 
 fn block_cache(config: &StorageConfig) -> Cache {
-    Cache::new_lru_cache((config.block_cache_mib.max(1) << 20) as usize)
+    Cache::new_lru_cache(cache_bytes(config))
 }
 
-fn open_database(
-    config: &StorageConfig,
-    dir: &Path,
-    cache: &Cache,
-    index_floor: &Arc<AtomicU64>,
-) -> Result<DB, StorageError> {
-    let mut options = database_options(open_files_max());
+fn cache_bytes(config: &StorageConfig) -> usize {
+    (config.block_cache_mib.max(1) << 20) as usize
+}
+
+fn database_options(config: &StorageConfig) -> Options {
+    let mut options = common_options(open_files_max());
+    // Counters alone, of each core by itself: timers and histograms would cost more than what they tell.
+    options.enable_statistics();
+    options.set_statistics_level(StatsLevel::ExceptHistogramOrTimers);
     options.set_use_direct_reads(config.direct_reads);
     options.create_if_missing(true);
     options.create_missing_column_families(true);
     options.set_db_write_buffer_size(WRITE_BUFFERS_BYTES_MAX);
     options.set_max_total_wal_size(LOG_BYTES_MAX);
     options.set_bytes_per_sync(1 << 20);
+    options
+}
+
+fn open_database(
+    options: &Options,
+    dir: &Path,
+    cache: &Cache,
+    index_floor: &Arc<AtomicU64>,
+) -> Result<DB, StorageError> {
     let shape = Shape { cache, pin_indexes: true, index_floor };
-    DB::open_cf_descriptors(&options, dir.join("db"), columns(shape)).map_err(|error| {
+    DB::open_cf_descriptors(options, dir.join("db"), columns(shape)).map_err(|error| {
         // RocksDB has no code of its own for this.
         let locked = ["While lock file", "lock hold by current process"];
         match locked.iter().any(|text| error.as_ref().contains(text)) {
@@ -130,7 +145,8 @@ impl RocksBackend {
         let cache = block_cache(config);
         let index_floor = Arc::new(AtomicU64::new(0));
         let files_dir = dir.join("db");
-        let db = open_database(config, dir, &cache, &index_floor)?;
+        let options = database_options(config);
+        let db = open_database(&options, dir, &cache, &index_floor)?;
         let checkpoints_dir = dir.join("snapshots");
         fs::create_dir_all(&checkpoints_dir).map_err(|e| StorageError::io("create", &checkpoints_dir, e))?;
         let runs_dir = dir.join("runs");
@@ -139,6 +155,8 @@ impl RocksBackend {
         Ok(RocksBackend {
             db: Arc::new(db),
             cache,
+            cache_bytes: cache_bytes(config),
+            options,
             files_dir,
             index_floor,
             checkpoints_dir,
@@ -227,6 +245,21 @@ impl Backend for RocksBackend {
             |name: &str| Ok::<_, StorageError>(self.db.property_int_value_cf(family, name)?.unwrap_or(0));
         let bytes = property("rocksdb.live-sst-files-size")? + property("rocksdb.cur-size-all-mem-tables")?;
         Ok(ColumnSize { keys: property("rocksdb.estimate-num-keys")?, bytes })
+    }
+
+    fn read_counts(&self) -> ReadCounts {
+        let count = |ticker| self.options.get_ticker_count(ticker);
+        ReadCounts {
+            keys: count(Ticker::NumberKeysRead) + count(Ticker::NumberMultigetKeysRead),
+            blocks: count(Ticker::BlockCacheDataMiss),
+        }
+    }
+
+    fn drop_cached(&self) {
+        // What is in use, and so the pinned index and filter blocks, stays.
+        let mut cache = self.cache.clone();
+        cache.set_capacity(0);
+        cache.set_capacity(self.cache_bytes);
     }
 
     fn droppable(&self, column: Column, below: &[u8]) -> Result<Dropped, StorageError> {

@@ -14,7 +14,7 @@ mod replay;
 mod restore;
 
 use parking_lot::{Mutex, RwLock};
-use slipstream_executor::{ExecutorConfig, HotCache};
+use slipstream_executor::{ExecutorConfig, HintsMode, HotCache, Prefetcher};
 use slipstream_storage::Store;
 use slipstream_types::{BatchNumber, Certificate, ChainConfig, Waypoint};
 
@@ -43,6 +43,8 @@ pub struct Worker {
     store: Store,
     chain: ChainConfig,
     executor: ExecutorConfig,
+    /// None if no hints are used, or no threads read ahead.
+    prefetcher: Option<Prefetcher>,
     history: bool,
     waypoint: Option<Waypoint>,
     audit_share: f64,
@@ -60,7 +62,7 @@ impl Worker {
     /// A worker on an initialized store. The seed draws the batches that are audited.
     ///
     /// # Errors
-    /// If the store has no genesis, or passed the waypoint's batch on another ledger.
+    /// If the store has no genesis, or passed the waypoint's batch on another ledger; or if there are no threads to read ahead.
     pub fn new(
         store: Store,
         config: &SyncConfig,
@@ -73,10 +75,14 @@ impl Worker {
             check_stored_waypoint(&store, waypoint)?;
         }
         let hot = RwLock::new(HotCache::new(executor.hot_cache_mib << 20));
+        let reads_ahead = executor.hints != HintsMode::Off && executor.prefetch_threads > 0;
+        let prefetcher = reads_ahead.then(|| Prefetcher::new(executor.prefetch_limits())).transpose();
+        let no_threads = |error| SyncError::Worker(format!("no thread to read ahead: {error}"));
         Ok(Worker {
             store,
             chain,
             executor,
+            prefetcher: prefetcher.map_err(no_threads)?,
             history: config.history,
             waypoint,
             audit_share: config.audit,

@@ -1,7 +1,8 @@
-//! Making a checked range ready: bodies are decoded and their senders recovered, deltas are opened, hinted keys are read.
+//! Making a checked range ready: bodies are decoded and their senders recovered, deltas are opened, hinted keys
+//! begin to be read.
 
 use rayon::prelude::*;
-use slipstream_executor::{HintsMode, PrefetchStats, Transaction, Warm, decode_body, open_hints, prefetch};
+use slipstream_executor::{HintsMode, Transaction, Wanted, Warm, decode_body, open_hints};
 use slipstream_network::PeerId;
 use slipstream_storage::View;
 use slipstream_types::{B256, BatchNumber, BlobKind, Body, Certificate, Delta, Hints, keccak256};
@@ -25,12 +26,12 @@ pub(super) enum Kind {
     Delta(Vec<OpenedBatch>),
 }
 
-/// A body made ready, and the rows that its hints name.
+/// A body made ready, and the rows that its hints name, which may still be on their way.
 #[derive(Debug)]
 pub(super) struct PreparedBatch {
     pub(super) batch: RangeBatch,
     pub(super) transactions: Vec<Transaction>,
-    pub(super) warm: Option<(Warm, PrefetchStats)>,
+    pub(super) warm: Option<Warm>,
 }
 
 /// A delta, and what the index needs of the body beside it.
@@ -96,11 +97,19 @@ impl Worker {
         let warm = match self.hints(&batch, &transactions) {
             Some(mut hints) => {
                 self.hot.read().leave_out(&mut hints);
-                Some(prefetch(base, &hints, self.executor.prefetch_threads)?)
+                Some(self.read_ahead(number, base.clone(), Wanted::from(&hints))?)
             }
             None => None,
         };
         Ok(PreparedBatch { batch, transactions, warm })
+    }
+
+    /// Reads for a batch while the ones before it execute, or now if there are no threads for it.
+    fn read_ahead(&self, number: BatchNumber, base: View, wanted: Wanted) -> Result<Warm, SyncError> {
+        match &self.prefetcher {
+            Some(prefetcher) => Ok(prefetcher.read_ahead(number, base, wanted)),
+            None => Ok(Warm::complete(base, wanted)?),
+        }
     }
 
     /// The hints of a batch, if they are used and not more than its gas allows. They are advice: malformed ones are as good as none.

@@ -68,7 +68,7 @@ impl Worker {
                 let PreparedBatch { batch, transactions, warm } = prepared;
                 let header = batch.header.clone();
                 let below: &dyn StateReader = match &warm {
-                    Some((warm, _)) => warm,
+                    Some(warm) => warm,
                     None => &base,
                 };
                 let state = Stacked { top: &layer, middle: &middle, base: below };
@@ -79,7 +79,7 @@ impl Worker {
                 self.hot.write().apply(before, digest, Some(&outcome.touched), &outcome.delta);
                 layer.push(&header, digest, &outcome.delta);
                 let delta = outcome.delta.clone();
-                let hints = warm.map(|(warm, read)| hint_use(warm.stats(), read)).unwrap_or_default();
+                let hints = warm.map(|warm| hint_use(warm.stats(), warm.prefetched())).unwrap_or_default();
                 let sealed = &sealed;
                 let (before, certified) = (std::mem::replace(&mut parent, header.clone()), header);
                 scope.spawn(move |_| {

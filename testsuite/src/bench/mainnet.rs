@@ -27,6 +27,8 @@ pub(super) struct Block {
     pub(super) state: MemoryState,
     /// What the chain says it used.
     pub(super) gas_used: u64,
+    /// Of the transactions' bytes.
+    pub(super) payload_bytes: usize,
 }
 
 #[derive(serde::Deserialize)]
@@ -94,6 +96,7 @@ fn read_block(dir: &Path, codes: &BTreeMap<B256, Bytes>, hashes: &BTreeMap<u64, 
     let transactions: Vec<Transaction> = block.transactions.txns().map(decode).collect::<Result<_>>()?;
     Ok(Block {
         env,
+        payload_bytes: transactions.iter().map(|transaction| transaction.raw.len()).sum(),
         transactions,
         state: read_state(&dir.join("pre_state.json.gz"), codes, hashes)?,
         gas_used: header.gas_used,
@@ -141,7 +144,7 @@ fn read_codes(path: &Path) -> Result<BTreeMap<B256, Bytes>> {
     Ok(codes)
 }
 
-fn gunzip(path: &Path) -> Result<Vec<u8>> {
+pub(super) fn gunzip(path: &Path) -> Result<Vec<u8>> {
     let file = fs::File::open(path).with_context(|| format!("cannot open {}", path.display()))?;
     let mut bytes = Vec::new();
     flate2::read::GzDecoder::new(file).read_to_end(&mut bytes)?;

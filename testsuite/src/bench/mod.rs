@@ -5,6 +5,7 @@
 
 mod harness;
 mod head;
+mod hints;
 mod ledger;
 mod mainnet;
 mod parallel;
@@ -40,6 +41,8 @@ pub enum Bench {
     Head,
     /// Executing a batch on two threads: mainnet blocks, synthetic batches, and wrong predictions.
     Parallel,
+    /// Replaying mainnet blocks on a cold state, with and without hints.
+    Hints,
 }
 
 /// How it is measured.
@@ -51,10 +54,11 @@ pub struct BenchOptions {
     /// Also write the figures to this file.
     #[arg(long)]
     pub json: Option<PathBuf>,
-    /// Directory on the disk to measure; a temporary one in it is used and removed.
+    /// Directory on the disk to measure; a temporary one in it is used and removed. `hints` keeps its filled store there, for
+    /// the next run, unless this is the working directory.
     #[arg(long, default_value = ".")]
     pub dir: PathBuf,
-    /// Directory with `mainnet` blocks. Without it: $SLIPSTREAM_DATA, or shared/data beside the checkout.
+    /// Directory with `mainnet` blocks and `access-lists`. Without it: $SLIPSTREAM_DATA, or shared/data beside the checkout.
     #[arg(long)]
     pub data: Option<PathBuf>,
 }
@@ -104,6 +108,7 @@ pub fn run(bench: Bench, options: &BenchOptions) -> Result<Report> {
         Bench::Serve => serve::run(options, progress)?,
         Bench::Head => head::run(options, progress)?,
         Bench::Parallel => parallel::run(options, progress)?,
+        Bench::Hints => hints::run(options, progress)?,
     };
     if let Some(path) = &options.json {
         report.write_json(path)?;

@@ -293,7 +293,12 @@ fn node(index: u8, troubles: &Troubles, certified: u64, quiet_at: Moment, rng: &
         id: PublicKey([200 + index; 32]),
         sync,
         storage,
-        executor: ExecutorConfig { prefetch_threads: 1, hints, hot_cache_mib: rng.random_range(0..2) },
+        executor: ExecutorConfig {
+            prefetch_threads: 0,
+            hints,
+            hot_cache_mib: rng.random_range(0..2),
+            ..ExecutorConfig::default()
+        },
         head: BatchNumber(head),
         waypoint,
         is_misled,

@@ -11,7 +11,7 @@ use std::{
 use parking_lot::Mutex;
 use rocksdb::{Cache, DB, ReadOptions};
 
-use super::{RocksBackend, database_options, family, remove_dir};
+use super::{RocksBackend, common_options, family, remove_dir};
 use crate::{
     backend::{
         Column, Direction, Reader, Visit,
@@ -170,7 +170,7 @@ impl RocksCheckpoint {
         if let Some(db) = self.db.get() {
             return Ok(db);
         }
-        let options = database_options(CHECKPOINT_OPEN_FILES_MAX);
+        let options = common_options(CHECKPOINT_OPEN_FILES_MAX);
         let shape = Shape { cache: &self.cache, pin_indexes: false, index_floor: &self.index_floor };
         let db = DB::open_cf_descriptors_read_only(&options, &self.dir, columns(shape), false)?;
         Ok(self.db.get_or_init(|| db))

@@ -40,7 +40,7 @@ impl Parts {
 }
 
 /// Writes the genesis into an empty store.
-pub(super) fn initialize(store: &Store) -> Result<()> {
+pub(in crate::bench) fn initialize(store: &Store) -> Result<()> {
     let validator =
         Validator { public_key: SecretKey::from_seed([1; 32]).public(), fee_recipient: Address::ZERO };
     let genesis = Genesis {
@@ -53,7 +53,7 @@ pub(super) fn initialize(store: &Store) -> Result<()> {
 }
 
 /// Commits the next batch with this delta and, if given, these parts.
-pub(super) fn commit(store: &Store, delta: &Delta, parts: Option<&Parts>) -> Result<()> {
+pub(in crate::bench) fn commit(store: &Store, delta: &Delta, parts: Option<&Parts>) -> Result<()> {
     let head = store.head()?;
     let speculation = store.speculate(delta)?;
     let header = BatchHeader {

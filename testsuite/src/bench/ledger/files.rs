@@ -120,7 +120,7 @@ pub(super) fn io_counter(name: &str) -> Result<u64> {
 }
 
 /// Waits until the process writes nothing any more: RocksDB has sorted its files.
-pub(super) fn wait_until_quiet() -> Result<()> {
+pub(in crate::bench) fn wait_until_quiet() -> Result<()> {
     const STEP: Duration = Duration::from_millis(250);
     let (start, mut quiet, mut last) = (Instant::now(), 0, io_counter("write_bytes")?);
     while quiet < 4 {

@@ -3,7 +3,7 @@
 
 mod blobs;
 pub(super) mod chain;
-mod files;
+pub(super) mod files;
 mod points;
 mod raw;
 

@@ -1,0 +1,366 @@
+//! [`Load`]: the keys of one batch, each with its state.
+
+use std::{
+    collections::BTreeSet,
+    ops::Range,
+    sync::{
+        OnceLock,
+        atomic::{
+            AtomicU8, AtomicUsize,
+            Ordering::{Relaxed, SeqCst},
+        },
+    },
+};
+
+use alloy_primitives::{
+    Address, B256, Bytes,
+    map::{AddressMap, B256Map, HashMap, hash_map::Entry},
+};
+use parking_lot::{Condvar, Mutex};
+use slipstream_storage::StorageError;
+use slipstream_types::{
+    Digest, StateKey, StateValue,
+    state::{Paths, ROW_BYTES_MAX},
+};
+
+use super::{Backend, Wanted};
+use crate::reader::StateReader;
+
+/// Keys of one multi-get: enough for the kernel to have many reads at once, few enough that the first ones are soon there.
+const MULTI_GET_KEYS: usize = 256;
+/// Keys that a thread takes at a time, to read them one by one.
+const POINT_KEYS: usize = 16;
+/// Code that is read at a time.
+const CODES: usize = 16;
+/// Bytes of code that one batch's hints may load. A hint of 32 bytes names up to 64 KiB of code, so without a limit hostile hints
+/// could fill the memory. Mainnet blocks execute 1-3 MB.
+const CODE_BYTES_MAX: usize = 32 << 20;
+
+/// States of a key. Only whoever turned it from queued to loading may read it.
+const QUEUED: u8 = 0;
+const LOADING: u8 = 1;
+const FOUND: u8 = 2;
+const ABSENT: u8 = 3;
+
+/// A key's state, and its row once that is known.
+#[derive(Debug, Default)]
+struct Cell {
+    state: AtomicU8,
+    row: OnceLock<Option<StateValue>>,
+}
+
+/// Code that somebody reads or has read; what is not here nobody has claimed.
+#[derive(Clone, Debug)]
+enum Code {
+    Loading,
+    Read(Option<Bytes>),
+}
+
+#[derive(Debug, Default)]
+struct Codes {
+    by_hash: B256Map<Code>,
+    /// The next one last. May name what is read already.
+    queued: Vec<Digest>,
+    bytes: usize,
+}
+
+/// How a read was answered.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Answer {
+    /// It was there.
+    Ready,
+    /// After waiting for the thread that was reading it.
+    Waited,
+    /// Nobody had begun to read it.
+    Claimed,
+    /// As [`Answer::Claimed`], and nobody had asked for it to be read ahead.
+    Unwanted,
+}
+
+/// What is read ahead for one batch, from one state.
+#[derive(Debug)]
+pub(super) struct Load<R> {
+    pub(super) reader: R,
+    /// In the order in which they are read.
+    keys: Vec<StateKey>,
+    cells: Vec<Cell>,
+    accounts: AddressMap<u32>,
+    slots: HashMap<(Address, B256), u32>,
+    codes_of: BTreeSet<Address>,
+    /// Keys below this one were handed out.
+    next: AtomicUsize,
+    /// Keys whose rows were read by the pool, or were claimed by execution.
+    pub(super) handled: AtomicUsize,
+    pub(super) bytes: AtomicUsize,
+    codes: Mutex<Codes>,
+    /// Readers that wait for [`Load::progress`].
+    waiting: AtomicUsize,
+    progress: Condvar,
+    turn: Mutex<()>,
+}
+
+impl<R: StateReader> Load<R> {
+    pub(super) fn new(reader: R, wanted: Wanted) -> Load<R> {
+        let (mut accounts, mut slots) = (AddressMap::default(), HashMap::default());
+        let mut place = |key: &StateKey, index: usize| match key {
+            StateKey::Account(address) => accounts.insert(*address, index as u32),
+            StateKey::Slot(address, slot) => slots.insert((*address, *slot), index as u32),
+        };
+        let mut keys = wanted.keys;
+        keys.retain(|key| place(key, 0).is_none());
+        for chunk in keys.chunks_mut(MULTI_GET_KEYS) {
+            // In the order of the table, so that neighbours on disk are read together.
+            let mut paths = Paths::default();
+            chunk.sort_by_cached_key(|key| paths.path(key));
+        }
+        for (index, key) in keys.iter().enumerate() {
+            place(key, index);
+        }
+        // Taken from the end.
+        let queued = wanted.codes.into_iter().rev().collect();
+        Load {
+            reader,
+            cells: keys.iter().map(|_| Cell::default()).collect(),
+            keys,
+            accounts,
+            slots,
+            codes_of: wanted.codes_of.into_iter().collect(),
+            next: AtomicUsize::new(0),
+            handled: AtomicUsize::new(0),
+            bytes: AtomicUsize::new(0),
+            codes: Mutex::new(Codes { queued, ..Codes::default() }),
+            waiting: AtomicUsize::new(0),
+            progress: Condvar::new(),
+            turn: Mutex::new(()),
+        }
+    }
+
+    pub(super) fn keys(&self) -> usize {
+        self.keys.len()
+    }
+
+    /// The place of a key; none if it was not wanted.
+    pub(super) fn place(&self, key: &StateKey) -> Option<usize> {
+        let place = match key {
+            StateKey::Account(address) => self.accounts.get(address),
+            StateKey::Slot(address, slot) => self.slots.get(&(*address, *slot)),
+        };
+        place.map(|place| *place as usize)
+    }
+
+    /// The row of a key: as it was read, after waiting for it, or by reading it.
+    pub(super) fn row(&self, place: usize) -> Result<(Option<StateValue>, Answer), StorageError> {
+        let cell = &self.cells[place];
+        let mut answer = Answer::Ready;
+        loop {
+            match cell.state.load(SeqCst) {
+                FOUND | ABSENT => return Ok((cell.row.get().copied().flatten(), answer)),
+                QUEUED if self.claim(place) => {
+                    let claim = Claim { load: self, places: vec![place] };
+                    let row = self.reader.row(&self.keys[place])?;
+                    self.queue_codes(&claim.places, &[row]);
+                    claim.publish(vec![row]);
+                    return Ok((row, Answer::Claimed));
+                }
+                _ => {
+                    self.wait(|| cell.state.load(SeqCst) == LOADING);
+                    answer = Answer::Waited;
+                }
+            }
+        }
+    }
+
+    /// Code, in the same ways. Code that nobody wanted is read here too, once.
+    pub(super) fn code(&self, hash: &Digest) -> Result<(Option<Bytes>, Answer), StorageError> {
+        let key = B256::from(*hash);
+        let mut answer = Answer::Ready;
+        loop {
+            let mut codes = self.codes.lock();
+            match codes.by_hash.get(&key) {
+                Some(Code::Read(code)) => return Ok((code.clone(), answer)),
+                Some(Code::Loading) => {
+                    drop(codes);
+                    self.wait(|| matches!(self.codes.lock().by_hash.get(&key), Some(Code::Loading)));
+                    answer = Answer::Waited;
+                }
+                None => {
+                    codes.by_hash.insert(key, Code::Loading);
+                    let is_wanted = codes.queued.contains(hash);
+                    drop(codes);
+                    let claim = CodeClaim { load: self, hashes: vec![*hash] };
+                    let code = self.reader.code(hash)?;
+                    claim.publish(vec![code.clone()]);
+                    return Ok((code, if is_wanted { Answer::Claimed } else { Answer::Unwanted }));
+                }
+            }
+        }
+    }
+
+    /// Reads some more. False if nothing is left to be begun.
+    pub(super) fn read_some(&self, backend: Backend) -> Result<bool, StorageError> {
+        let count = match backend {
+            Backend::Threads => POINT_KEYS,
+            Backend::MultiGet => MULTI_GET_KEYS,
+        };
+        let first = self.next.fetch_add(count, Relaxed);
+        if first < self.keys.len() {
+            self.read_keys(first..self.keys.len().min(first + count), backend)?;
+            return Ok(true);
+        }
+        self.next.store(self.keys.len(), Relaxed);
+        self.read_codes()
+    }
+
+    fn read_keys(&self, range: Range<usize>, backend: Backend) -> Result<(), StorageError> {
+        let places: Vec<usize> = range.filter(|place| self.claim(*place)).collect();
+        if places.is_empty() {
+            return Ok(());
+        }
+        let claim = Claim { load: self, places };
+        let rows = match backend {
+            Backend::MultiGet => {
+                let keys: Vec<StateKey> = claim.places.iter().map(|place| self.keys[*place]).collect();
+                self.reader.rows(&keys)?
+            }
+            Backend::Threads => {
+                let row = |place: &usize| self.reader.row(&self.keys[*place]);
+                claim.places.iter().map(row).collect::<Result<_, StorageError>>()?
+            }
+        };
+        self.queue_codes(&claim.places, &rows);
+        claim.publish(rows);
+        Ok(())
+    }
+
+    /// Of the accounts that were read, the code that was asked for beside them.
+    fn queue_codes(&self, places: &[usize], rows: &[Option<StateValue>]) {
+        if self.codes_of.is_empty() {
+            return;
+        }
+        let wanted = places.iter().zip(rows).filter_map(|(place, row)| match row {
+            Some(StateValue::Account(account)) if self.codes_of.contains(self.keys[*place].address()) => {
+                account.code_hash
+            }
+            _ => None,
+        });
+        self.codes.lock().queued.extend(wanted);
+    }
+
+    fn read_codes(&self) -> Result<bool, StorageError> {
+        let mut hashes = Vec::new();
+        {
+            let mut codes = self.codes.lock();
+            while hashes.len() < CODES && codes.bytes < CODE_BYTES_MAX {
+                let Some(hash) = codes.queued.pop() else { break };
+                if let Entry::Vacant(free) = codes.by_hash.entry(hash.into()) {
+                    free.insert(Code::Loading);
+                    // Until its length is known it counts as the longest, so that threads together stay below the limit.
+                    codes.bytes += slipstream_types::limits::CODE_BYTES_MAX;
+                    hashes.push(hash);
+                }
+            }
+        }
+        if hashes.is_empty() {
+            return Ok(false);
+        }
+        let claim = CodeClaim { load: self, hashes };
+        let found = self.reader.codes(&claim.hashes)?;
+        let bytes: usize = found.iter().flatten().map(|code| code.len()).sum();
+        let mut codes = self.codes.lock();
+        codes.bytes -= claim.hashes.len() * slipstream_types::limits::CODE_BYTES_MAX - bytes;
+        drop(codes);
+        claim.publish(found);
+        Ok(true)
+    }
+
+    /// How many keys have a row, and how much code was read and was left out.
+    pub(super) fn tally(&self) -> (usize, usize, usize) {
+        let found = self.cells.iter().filter(|cell| cell.state.load(Relaxed) == FOUND).count();
+        let codes = self.codes.lock();
+        let read = codes.by_hash.values().filter(|code| matches!(code, Code::Read(Some(_)))).count();
+        let absent = codes.by_hash.values().filter(|code| matches!(code, Code::Read(None))).count();
+        let unread: BTreeSet<&Digest> =
+            codes.queued.iter().filter(|hash| !codes.by_hash.contains_key(&B256::from(**hash))).collect();
+        (found, read, absent + unread.len())
+    }
+
+    fn claim(&self, place: usize) -> bool {
+        self.cells[place].state.compare_exchange(QUEUED, LOADING, SeqCst, SeqCst).is_ok()
+    }
+
+    fn wait(&self, is_loading: impl Fn() -> bool) {
+        // Before looking: whoever publishes after the look then sees that somebody waits.
+        self.waiting.fetch_add(1, SeqCst);
+        let mut turn = self.turn.lock();
+        while is_loading() {
+            self.progress.wait(&mut turn);
+        }
+        drop(turn);
+        self.waiting.fetch_sub(1, SeqCst);
+    }
+
+    fn wake(&self) {
+        if self.waiting.load(SeqCst) > 0 {
+            // A waiter that has looked and does not sleep yet holds this lock.
+            drop(self.turn.lock());
+            self.progress.notify_all();
+        }
+    }
+}
+
+/// Keys that one thread reads. Dropped before it publishes, after an error or a panic, they are queued again.
+struct Claim<'a, R: StateReader> {
+    load: &'a Load<R>,
+    places: Vec<usize>,
+}
+
+impl<R: StateReader> Claim<'_, R> {
+    fn publish(mut self, rows: Vec<Option<StateValue>>) {
+        let places = std::mem::take(&mut self.places);
+        self.load.bytes.fetch_add(places.len() * (size_of::<Cell>() + ROW_BYTES_MAX), Relaxed);
+        self.load.handled.fetch_add(places.len(), Relaxed);
+        for (place, row) in places.into_iter().zip(rows) {
+            let cell = &self.load.cells[place];
+            // Nobody else claimed it, so it is set once.
+            cell.row.get_or_init(|| row);
+            cell.state.store(if row.is_some() { FOUND } else { ABSENT }, SeqCst);
+        }
+    }
+}
+
+impl<R: StateReader> Drop for Claim<'_, R> {
+    fn drop(&mut self) {
+        for place in &self.places {
+            self.load.cells[*place].state.store(QUEUED, SeqCst);
+        }
+        self.load.wake();
+    }
+}
+
+/// As [`Claim`], of code.
+struct CodeClaim<'a, R: StateReader> {
+    load: &'a Load<R>,
+    hashes: Vec<Digest>,
+}
+
+impl<R: StateReader> CodeClaim<'_, R> {
+    fn publish(mut self, found: Vec<Option<Bytes>>) {
+        let hashes = std::mem::take(&mut self.hashes);
+        let mut codes = self.load.codes.lock();
+        for (hash, code) in hashes.into_iter().zip(found) {
+            self.load.bytes.fetch_add(code.as_ref().map_or(0, |code| code.len()), Relaxed);
+            codes.by_hash.insert(hash.into(), Code::Read(code));
+        }
+    }
+}
+
+impl<R: StateReader> Drop for CodeClaim<'_, R> {
+    fn drop(&mut self) {
+        let mut codes = self.load.codes.lock();
+        for hash in &self.hashes {
+            codes.by_hash.remove(&B256::from(*hash));
+        }
+        drop(codes);
+        self.load.wake();
+    }
+}

@@ -1,0 +1,68 @@
+//! [`Prefetcher`]: reads what hints name, ahead of the batches that need it, so that execution does not wait for the disk.
+//!
+//! ```text
+//!  hints ─ Wanted ─▶ Prefetcher::read_ahead ─▶ Warm ─▶ execute
+//!                          │                    ▲ │ a key nobody claimed is read here; one that is loading is waited for
+//!                          ▼                    │ ▼
+//!            pool: threads ─ chunks of keys ─▶ Load: queued ─▶ loading ─▶ found │ absent
+//!                                                          └─ (read failed) ─▶ queued
+//! ```
+//!
+//! Keys are read in chunks: first-use order decides which chunk comes first, the table's order how a chunk is read. No key is read twice
+//! through one [`Warm`]. The batches that are executed next come first; beyond [`PrefetchLimits`] nothing is read ahead, so that
+//! memory and wasted reads stay bounded however many batches wait.
+//!
+//! Hints are advice from strangers. A missing or wrong one costs a plain read, a surplus one costs a read that nobody needed, and none
+//! changes a result: every value comes from the reader of one fixed state that a miss falls back to.
+
+mod load;
+mod pool;
+mod probe;
+#[cfg(test)]
+mod tests;
+mod warm;
+
+use alloy_primitives::Address;
+use slipstream_types::{Digest, Hints, StateKey};
+
+pub use self::{
+    pool::Prefetcher,
+    probe::Backend,
+    warm::{PrefetchStats, Warm, WarmStats},
+};
+
+/// What is to be read ahead of a batch.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Wanted {
+    /// Accounts and slots, in the order in which they are needed. Repeated ones count once.
+    pub keys: Vec<StateKey>,
+    /// Code by its Keccak-256.
+    pub codes: Vec<Digest>,
+    /// Accounts among the keys whose code is needed too: its hash is found in their row.
+    pub codes_of: Vec<Address>,
+}
+
+impl From<&Hints> for Wanted {
+    fn from(hints: &Hints) -> Wanted {
+        Wanted { keys: hints.keys().collect(), codes: Vec::new(), codes_of: hints.codes().collect() }
+    }
+}
+
+/// How far is read ahead.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct PrefetchLimits {
+    /// Threads of point reads; io_uring needs few of them. 0 counts as 1.
+    pub threads: usize,
+    /// Batches that are read for beside the oldest one that is not executed.
+    pub readahead_batches: usize,
+    /// What was read ahead and not yet dropped may take so many bytes; then only the oldest batch is read for.
+    pub readahead_bytes: usize,
+    /// How keys are read; none lets a probe decide.
+    pub backend: Option<Backend>,
+}
+
+impl Default for PrefetchLimits {
+    fn default() -> Self {
+        Self { threads: 16, readahead_batches: 8, readahead_bytes: 64 << 20, backend: None }
+    }
+}

@@ -1,0 +1,220 @@
+//! [`Prefetcher`]: the threads that read ahead, and which batch they read for.
+
+use std::{
+    fmt,
+    sync::Arc,
+    thread::{self, JoinHandle},
+    time::Instant,
+};
+
+use parking_lot::{Condvar, Mutex};
+use slipstream_storage::StorageError;
+use slipstream_types::BatchNumber;
+
+use super::{Backend, PrefetchLimits, Wanted, Warm, load::Load, probe::Probe};
+use crate::reader::StateReader;
+
+/// Threads that multi-get: while one decodes what it read, the other's reads are under way.
+const MULTI_GET_THREADS: usize = 2;
+
+/// Reads ahead for batches, on threads of its own that live as long as it does.
+pub struct Prefetcher {
+    pool: Arc<Pool>,
+    threads: Vec<JoinHandle<()>>,
+}
+
+impl fmt::Debug for Prefetcher {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Prefetcher of {} threads", self.threads.len())
+    }
+}
+
+impl Prefetcher {
+    /// Starts the threads.
+    ///
+    /// # Errors
+    /// If the system gives no more threads.
+    pub fn new(limits: PrefetchLimits) -> std::io::Result<Prefetcher> {
+        let queue =
+            Queue { batches: Vec::new(), probe: Probe::new(limits.backend), is_closed: false, last: 0 };
+        let pool =
+            Arc::new(Pool { queue: Mutex::new(queue), few: Condvar::new(), many: Condvar::new(), limits });
+        let mut prefetcher = Prefetcher { pool, threads: Vec::new() };
+        for index in 0..limits.threads.max(1) {
+            let pool = Arc::clone(&prefetcher.pool);
+            let name = format!("prefetch-{index}");
+            prefetcher.threads.push(thread::Builder::new().name(name).spawn(move || pool.work(index))?);
+        }
+        Ok(prefetcher)
+    }
+
+    /// Begins to read for a batch what is wanted from a state, and returns at once. The batch is read for until what is returned is
+    /// dropped; batches with lower numbers come first.
+    pub fn read_ahead<R: StateReader + 'static>(
+        &self,
+        number: BatchNumber,
+        reader: R,
+        wanted: Wanted,
+    ) -> Warm<R> {
+        let load = Arc::new(Load::new(reader, wanted));
+        let id = self.pool.push(number, Arc::clone(&load) as Arc<dyn Job>);
+        Warm::new(load, Some(Ticket { pool: Arc::clone(&self.pool), id }))
+    }
+
+    /// The back end that the probe has chosen, or tries now.
+    pub fn backend(&self) -> Backend {
+        self.pool.queue.lock().probe.backend()
+    }
+}
+
+impl Drop for Prefetcher {
+    fn drop(&mut self) {
+        self.pool.queue.lock().is_closed = true;
+        self.pool.few.notify_all();
+        self.pool.many.notify_all();
+        for thread in self.threads.drain(..) {
+            // Only a reader can have panicked. What it was reading is queued again, and whoever needs it meets the same panic.
+            let _ = thread.join();
+        }
+    }
+}
+
+/// A [`Load`] of any reader.
+trait Job: Send + Sync {
+    /// Reads some more; false if nothing is left to be begun.
+    fn read_some(&self, backend: Backend) -> Result<bool, StorageError>;
+    fn keys(&self) -> usize;
+    /// Whether every key has been read.
+    fn is_read(&self) -> bool;
+    /// What was read so far takes.
+    fn bytes(&self) -> usize;
+}
+
+impl<R: StateReader> Job for Load<R> {
+    fn read_some(&self, backend: Backend) -> Result<bool, StorageError> {
+        Load::read_some(self, backend)
+    }
+
+    fn keys(&self) -> usize {
+        Load::keys(self)
+    }
+
+    fn is_read(&self) -> bool {
+        self.handled.load(std::sync::atomic::Ordering::Relaxed) >= self.keys()
+    }
+
+    fn bytes(&self) -> usize {
+        self.bytes.load(std::sync::atomic::Ordering::Relaxed)
+    }
+}
+
+struct Batch {
+    id: u64,
+    number: BatchNumber,
+    job: Arc<dyn Job>,
+    /// Nothing is left to be begun.
+    is_handed_out: bool,
+    /// How it is read, and since when; none before it is begun.
+    begun: Option<(Backend, Instant)>,
+    is_recorded: bool,
+}
+
+struct Queue {
+    /// By number: those that are read for, or were and are not executed.
+    batches: Vec<Batch>,
+    probe: Probe,
+    is_closed: bool,
+    /// Id of the newest batch.
+    last: u64,
+}
+
+pub(super) struct Pool {
+    queue: Mutex<Queue>,
+    /// Wakes the threads that multi-get.
+    few: Condvar,
+    /// Wakes the others, which only point reads need.
+    many: Condvar,
+    limits: PrefetchLimits,
+}
+
+/// Takes a batch out of the queue when it is dropped.
+pub(super) struct Ticket {
+    pool: Arc<Pool>,
+    id: u64,
+}
+
+impl Drop for Ticket {
+    fn drop(&mut self) {
+        let mut queue = self.pool.queue.lock();
+        queue.batches.retain(|batch| batch.id != self.id);
+        self.pool.wake(&queue);
+    }
+}
+
+impl Pool {
+    fn push(&self, number: BatchNumber, job: Arc<dyn Job>) -> u64 {
+        let mut queue = self.queue.lock();
+        queue.last += 1;
+        let id = queue.last;
+        let place = queue.batches.partition_point(|batch| batch.number <= number);
+        let batch = Batch { id, number, job, is_handed_out: false, begun: None, is_recorded: false };
+        queue.batches.insert(place, batch);
+        self.wake(&queue);
+        id
+    }
+
+    /// Wakes who may have something to do now.
+    fn wake(&self, queue: &Queue) {
+        let ahead = self.limits.readahead_batches + 1;
+        let mut open = queue.batches.iter().take(ahead).filter(|batch| !batch.is_handed_out).peekable();
+        if open.peek().is_none() {
+            return;
+        }
+        self.few.notify_all();
+        let backend = |batch: &Batch| batch.begun.map_or(queue.probe.backend(), |(backend, _)| backend);
+        if open.any(|batch| backend(batch) == Backend::Threads) {
+            self.many.notify_all();
+        }
+    }
+
+    /// One thread's life.
+    fn work(&self, index: usize) {
+        let is_few = index < MULTI_GET_THREADS;
+        let mut queue = self.queue.lock();
+        while !queue.is_closed {
+            let Some((id, job, backend)) = queue.next(is_few, &self.limits) else {
+                if is_few { &self.few } else { &self.many }.wait(&mut queue);
+                continue;
+            };
+            let read = parking_lot::MutexGuard::unlocked(&mut queue, || job.read_some(backend));
+            // After an error nothing more is read ahead: execution comes to the same key and reports it.
+            queue.did(id, matches!(read, Ok(true)));
+        }
+    }
+}
+
+impl Queue {
+    /// What a thread does next.
+    fn next(&mut self, is_few: bool, limits: &PrefetchLimits) -> Option<(u64, Arc<dyn Job>, Backend)> {
+        let held: usize = self.batches.iter().map(|batch| batch.job.bytes()).sum();
+        let is_full = held >= limits.readahead_bytes;
+        let default = self.probe.backend();
+        let readable = if is_full { 1 } else { 1 + limits.readahead_batches };
+        let batch = self.batches.iter_mut().take(readable).find(|batch| {
+            let backend = batch.begun.map_or(default, |(backend, _)| backend);
+            !batch.is_handed_out && (is_few || backend == Backend::Threads)
+        })?;
+        let (backend, _) = *batch.begun.get_or_insert_with(|| (default, Instant::now()));
+        Some((batch.id, Arc::clone(&batch.job), backend))
+    }
+
+    /// A thread has read for a batch, and there is more or not.
+    fn did(&mut self, id: u64, has_more: bool) {
+        let Some(batch) = self.batches.iter_mut().find(|batch| batch.id == id) else { return };
+        batch.is_handed_out |= !has_more;
+        if let Some((backend, since)) = batch.begun.filter(|_| !batch.is_recorded && batch.job.is_read()) {
+            batch.is_recorded = true;
+            self.probe.record(backend, batch.job.keys(), since.elapsed());
+        }
+    }
+}

@@ -1,0 +1,103 @@
+//! Consecutive batches, on the store and on modelled devices.
+
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use anyhow::Result;
+use slipstream_executor::MemoryState;
+use slipstream_storage::Store;
+
+use super::{
+    cold::World,
+    device::{self, Modelled},
+    meter::Cost,
+    trace::Trace,
+};
+use crate::bench::{Aim, Figure, Report, harness::ratios};
+
+/// Times of a read, and what they are called.
+const READS: [(&str, Duration); 3] = [
+    ("0.2ms", Duration::from_micros(200)),
+    ("0.5ms", Duration::from_micros(500)),
+    ("1ms", Duration::from_millis(1)),
+];
+
+/// Replays on the store: cold, read ahead, and read ahead with the hot cache.
+pub(super) fn measure(
+    store: &Store,
+    world: &World,
+    trace: &Trace,
+    runs: usize,
+    report: &mut Report,
+) -> Result<()> {
+    let mut costs: [Vec<Cost>; 3] = Default::default();
+    for run in 0..runs {
+        let mut variants = [0, 1, 2];
+        variants.rotate_left(run % 3);
+        for variant in variants {
+            store.drop_cached();
+            let (cost, done) = Cost::of(store, || match variant {
+                0 => trace.replay_cold(world),
+                ahead => trace.replay_ahead(world, ahead == 2),
+            });
+            done?;
+            costs[variant].push(cost);
+        }
+    }
+    let seconds = |costs: &[Cost]| costs.iter().map(|cost| cost.seconds).collect::<Vec<_>>();
+    let [cold, ahead, hot] = [&costs[0], &costs[1], &costs[2]].map(|costs| seconds(costs));
+    report
+        .figures
+        .push(Figure::new("speedup.consecutive", "ratio", ratios(&cold, &hot)).aim(Aim::AtLeast(8.0)));
+    report.figures.push(Figure::new("speedup.consecutive.no_cache", "ratio", ratios(&cold, &ahead)));
+    let keys = trace.keys() as f64;
+    for (name, costs) in ["cold", "no_cache", "hot"].into_iter().zip(&costs) {
+        let of = |value: fn(&Cost) -> f64| costs.iter().map(value).collect::<Vec<_>>();
+        let per_key = |values: Vec<f64>| values.into_iter().map(|value| value / keys).collect::<Vec<_>>();
+        report.figures.extend([
+            Figure::new(format!("ms.consecutive.{name}"), "ms", of(|cost| 1e3 * cost.seconds)),
+            Figure::new(
+                format!("reads_per_key.consecutive.{name}"),
+                "ratio",
+                per_key(of(|it| it.disk_reads as f64)),
+            ),
+            Figure::new(format!("cpu_us_per_key.consecutive.{name}"), "us", per_key(of(|it| 1e6 * it.cpu_s))),
+        ]);
+    }
+    report.notes.push(format!(
+        "consecutive: access lists of mainnet blocks, {keys} keys; a key costs the CPU of the isolated blocks; the cache is the rule \
+         that what the last 32 batches touched is in memory ({:.0} % of the keys)",
+        100.0 * trace.hot_share()
+    ));
+    Ok(())
+}
+
+/// The same batches where a read takes longer. What is modelled is the device alone: 16 reads at once.
+pub(super) fn modelled(trace: &Trace, report: &mut Report) -> Result<()> {
+    let mut state = MemoryState::default();
+    for (key, value) in trace.rows() {
+        state.insert(key, value);
+    }
+    let state = Arc::new(state);
+    for (name, read) in READS {
+        let device = Modelled::new(state.clone(), read);
+        let start = Instant::now();
+        trace.replay_cold(&device)?;
+        let cold = start.elapsed().as_secs_f64();
+        for (kind, is_hot) in [("", true), (".no_cache", false)] {
+            let start = Instant::now();
+            trace.replay_ahead(&device, is_hot)?;
+            let speedup = vec![cold / start.elapsed().as_secs_f64()];
+            let figure = Figure::new(format!("speedup.modelled_{name}{kind}"), "ratio", speedup);
+            let is_aimed_at = name == "1ms" && is_hot;
+            report.figures.push(if is_aimed_at { figure.aim(Aim::AtLeast(25.0)) } else { figure });
+        }
+    }
+    report.notes.push(format!(
+        "modelled_*: the consecutive batches on a modelled device that takes so long for a read and works on {} at once",
+        device::PARALLEL
+    ));
+    Ok(())
+}
