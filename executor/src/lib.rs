@@ -46,6 +46,7 @@ pub mod env;
 pub mod error;
 mod evm;
 pub mod outcome;
+pub mod predict;
 pub mod reader;
 pub mod seal;
 pub mod transaction;

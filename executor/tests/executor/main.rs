@@ -6,6 +6,7 @@ mod assemble;
 mod call;
 mod execute;
 mod mainnet;
+mod predict;
 mod store;
 mod support;
 mod warm;
