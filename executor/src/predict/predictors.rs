@@ -128,8 +128,7 @@ impl Predictors {
         }
     }
 
-    /// Analyses queued contracts, the longest waiting first, until their code sums up to `code_bytes`; how many. Takes about a
-    /// millisecond per 10 KB.
+    /// Analyses queued contracts, the longest waiting first, until their code sums up to `code_bytes`; how many.
     pub fn build_queued(&self, code_bytes: usize) -> usize {
         let (mut built, mut bytes) = (0, 0);
         while bytes < code_bytes {

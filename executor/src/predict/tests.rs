@@ -113,9 +113,8 @@ fn calls_are_followed() {
 /// Goal: what only a failing way reads is not named, and a check in front of it does not stop the prediction.
 #[test]
 fn failing_ways_are_not_followed() {
-    // if caller == 0 { jump 10 }; sload(1); revert — 10: sload(2); stop
-    let program = code("33 15 600a 57 6001 54 5f 5f fd 5b 6002 54 00");
-    let program: Vec<u8> = program.iter().map(|byte| if *byte == 0x0a { 0x0b } else { *byte }).collect();
+    // if caller == 0 { jump 11 }; sload(1); revert — 11: sload(2); stop
+    let program = code("33 15 600b 57 6001 54 5f 5f fd 5b 6002 54 00");
     assert_eq!(slots(&state(&[(CONTRACT, &program)]), &[]), [(CONTRACT, U256::from(2))]);
 }
 
@@ -124,8 +123,13 @@ fn failing_ways_are_not_followed() {
 fn writes_are_seen_until_reverted() {
     // sstore(0, 4); sload(sload(0))
     let program = code("6004 5f55 5f54 54 00");
-    let state = state(&[(CONTRACT, &program)]);
-    assert_eq!(slots(&state, &[]), [(CONTRACT, U256::ZERO), (CONTRACT, U256::from(4))]);
+    let written = state(&[(CONTRACT, &program)]);
+    assert_eq!(slots(&written, &[]), [(CONTRACT, U256::ZERO), (CONTRACT, U256::from(4))]);
+    // delegatecall(gas, OTHER, 0, 0, 0, 0); sload(sload(0)), where OTHER does sstore(0, 9); revert
+    let target = format!("73{}", alloy_primitives::hex::encode(OTHER));
+    let program = code(&format!("5f 5f 5f 5f {target} 5a f4 50 5f54 54 00"));
+    let reverted = state(&[(CONTRACT, &program), (OTHER, &code("6009 5f55 5f 5f fd"))]);
+    assert_eq!(slots(&reverted, &[]), [(CONTRACT, U256::ZERO)]);
 }
 
 /// Goal: operations that no key depends on are not in the program.
