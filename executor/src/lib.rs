@@ -16,6 +16,7 @@
 //! * [`mod@env`]: what the EVM sees of a batch. [`outcome`]: following a batch. [`assemble`]: proposing one.
 //!   [`seal`](mod@seal): its header. [`hinting`]: its hints.
 //! * [`call`](mod@call): JSON-RPC's `eth_call` and `eth_estimateGas`. [`prefetch`]: reading ahead by hints.
+//! * [`predict`]: what a transaction will read, foretold from its contracts' bytecode, for batches without hints.
 //! * [`access`]: what each transaction read and wrote, and who waits for whom. [`parallel`]: the same outcome on several threads.
 //! * [`hot`]: what the last batches touched, kept for the next.
 //! * `evm`: the only folder that knows revm, which changes every month.
@@ -52,6 +53,7 @@ pub mod hinting;
 pub mod hot;
 pub mod outcome;
 pub mod parallel;
+pub mod predict;
 pub mod prefetch;
 pub mod reader;
 pub mod seal;

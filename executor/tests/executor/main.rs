@@ -9,6 +9,7 @@ mod hinted;
 mod hot;
 mod mainnet;
 mod parallel;
+mod predict;
 mod store;
 mod support;
 mod warm;

@@ -35,25 +35,31 @@ struct PreAccount {
     storage: BTreeMap<U256, U256>,
 }
 
-struct Case {
-    block: Block,
+pub(crate) struct Case {
+    pub(crate) block: Block,
     /// Of the transactions, as the file has them.
     hashes: Vec<B256>,
-    state: MemoryState,
+    pub(crate) state: MemoryState,
+}
+
+/// Every block, with its pre-state, the oldest first; none if the data is not there.
+pub(crate) fn cases() -> Option<impl Iterator<Item = Case>> {
+    let data = data_dir()?;
+    let codes = read_codes(&data.join("codes.bin.gz"));
+    let hashes: BTreeMap<u64, B256> =
+        serde_json::from_slice(&fs::read(data.join("block_hashes.json")).unwrap()).unwrap();
+    let numbers = block_numbers(&data);
+    Some(numbers.into_iter().map(move |number| load(&data.join(number.to_string()), &codes, &hashes)))
 }
 
 /// Goal: gas, bloom and (where receipts hold a status) receipts root of every block are those of mainnet; hints name every
 /// key that was read; and neither complete nor useless warm data changes the outcome.
 #[test]
 fn mainnet_blocks_have_their_known_results() {
-    let Some(data) = data_dir() else { return };
-    let codes = read_codes(&data.join("codes.bin.gz"));
-    let hashes: BTreeMap<u64, B256> =
-        serde_json::from_slice(&fs::read(data.join("block_hashes.json")).unwrap()).unwrap();
+    let Some(cases) = cases() else { return };
     let mut specs = BTreeSet::new();
     let mut blocks = 0;
-    for number in block_numbers(&data) {
-        let case = load(&data.join(number.to_string()), &codes, &hashes);
+    for case in cases {
         specs.insert(check(&case));
         blocks += 1;
     }
@@ -63,13 +69,12 @@ fn mainnet_blocks_have_their_known_results() {
     assert_eq!(specs.len(), 12, "every fork from Frontier to Cancun is covered: {specs:?}");
 }
 
-fn check(case: &Case) -> SpecId {
-    let header = &case.block.header.inner;
-    let number = header.number;
-    let env = BatchEnv {
+pub(crate) fn environment(block: &Block) -> BatchEnv {
+    let header = &block.header.inner;
+    BatchEnv {
         chain_id: 1,
-        spec: mainnet_spec(number, header.timestamp),
-        number,
+        spec: mainnet_spec(header.number, header.timestamp),
+        number: header.number,
         timestamp_s: header.timestamp,
         beneficiary: header.beneficiary,
         gas_limit: header.gas_limit,
@@ -79,7 +84,13 @@ fn check(case: &Case) -> SpecId {
         parent_hash: header.parent_hash,
         parent_beacon_root: header.parent_beacon_block_root,
         excess_blob_gas: header.excess_blob_gas,
-    };
+    }
+}
+
+fn check(case: &Case) -> SpecId {
+    let header = &case.block.header.inner;
+    let number = header.number;
+    let env = environment(&case.block);
     let transactions = transactions(&case.block);
     let hashes: Vec<_> = transactions.iter().map(|transaction| transaction.hash).collect();
     assert_eq!(hashes, case.hashes, "transactions of block {number}");
@@ -174,7 +185,7 @@ fn garbage(hints: &Hints) -> Hints {
     Hints { accounts }
 }
 
-fn transactions(block: &Block) -> Vec<Transaction> {
+pub(crate) fn transactions(block: &Block) -> Vec<Transaction> {
     let decode = |transaction: &alloy_rpc_types_eth::Transaction| {
         let built = Transaction::from_envelope(transaction.inner.inner().clone().into()).unwrap();
         assert_eq!(built.sender, transaction.inner.signer(), "sender of {}", built.hash);

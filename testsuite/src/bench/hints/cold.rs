@@ -31,7 +31,7 @@ const TREE_MIB: u64 = 64;
 
 fn config(rows: u64, direct_reads: bool) -> StorageConfig {
     StorageConfig {
-        block_cache_mib: CACHED_DATA_MIB + (rows * INDEX_SIXTEENTHS >> 24),
+        block_cache_mib: CACHED_DATA_MIB + ((rows * INDEX_SIXTEENTHS) >> 24),
         tree_memory_mib: TREE_MIB,
         snapshot_interval_batches: 0,
         fsync: false,

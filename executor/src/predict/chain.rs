@@ -1,0 +1,173 @@
+//! [`chains`]: basic blocks joined into the runs of operations that a predictor is made of.
+//!
+//! A block is traced on into its successor when there is only one, nobody else goes there, or it is small enough to be copied.
+//! Copies of a compiler's small internal functions then end in a constant return address, so that whole internal calls
+//! vanish into their callers and constants fold through them.
+
+use alloy_primitives::map::HashMap;
+
+use super::{
+    blocks::Blocks,
+    flow::Flow,
+    ssa::{Constants, Exit, Op, Operand, Tracer},
+};
+
+/// Blocks of at most so many bytes of code are copied into each chain that leads to them.
+const COPIED_BLOCK_BYTES_MAX: usize = 64;
+/// Bytes of code that one chain copies.
+const COPIED_BYTES_MAX: usize = 512;
+/// Operations after which a chain is not continued.
+const CHAIN_OPS_MAX: usize = 2_000;
+/// Blocks after which a chain is not continued.
+const CHAIN_BLOCKS_MAX: usize = 128;
+/// Operations of all chains of a contract; the chains that come after are left out. Twice what 24 KiB of code can hold, so
+/// that only copying reaches it.
+const OPS_MAX: usize = 50_000;
+
+/// A run of operations that is entered at its first and left at its last.
+pub(super) struct Chain {
+    /// Where its code begins.
+    pub(super) pc: usize,
+    pub(super) ops: Vec<Op>,
+    /// Stack entries that it takes.
+    pub(super) taken: usize,
+    /// What it leaves in their place, top last.
+    pub(super) stack: Vec<Operand>,
+    pub(super) exit: ChainExit,
+}
+
+/// How control leaves a chain. Blocks are named by their number in [`Blocks`]; `None` is a block that only fails.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) enum ChainExit {
+    /// The call ends without data.
+    Stop,
+    /// The call ends with `memory[offset..offset + length]`.
+    Return(Operand, Operand),
+    /// The same, undone.
+    Revert(Operand, Operand),
+    /// The call ends and what is left goes to an account.
+    SelfDestruct(Operand),
+    /// The call fails.
+    Invalid,
+    /// On to a block.
+    Goto(u32),
+    /// A jump to where only the run will tell.
+    Jump {
+        /// Where to.
+        target: Operand,
+        /// Position of the jump.
+        from: usize,
+        /// The blocks that it may go to, as far as is known; empty if nothing is known.
+        known: Vec<u32>,
+    },
+    /// One of two blocks.
+    Branch {
+        /// Decides.
+        condition: Operand,
+        /// Where to if the condition is not zero.
+        then: u32,
+        /// Where to if it is.
+        otherwise: u32,
+    },
+}
+
+impl ChainExit {
+    /// The blocks that the chain may go on to.
+    pub(super) fn targets(&self) -> &[u32] {
+        match self {
+            ChainExit::Goto(target) => std::slice::from_ref(target),
+            ChainExit::Jump { known, .. } => known,
+            _ => &[],
+        }
+    }
+
+    /// Both ways of a branch.
+    pub(super) fn branches(&self) -> Option<[u32; 2]> {
+        match self {
+            ChainExit::Branch { then, otherwise, .. } => Some([*then, *otherwise]),
+            _ => None,
+        }
+    }
+}
+
+/// The chains that can be reached from the start of the code, by the block that each begins at.
+pub(super) fn chains(blocks: &Blocks<'_>, flow: &Flow, constants: &mut Constants) -> HashMap<u32, Chain> {
+    let mut chains = HashMap::default();
+    let mut pending = vec![0];
+    let mut ops = 0;
+    while let Some(start) = pending.pop() {
+        if chains.contains_key(&start) || ops > OPS_MAX {
+            continue;
+        }
+        let chain = chain(blocks, flow, constants, start);
+        ops += chain.ops.len() + 1;
+        pending.extend_from_slice(chain.exit.targets());
+        pending.extend(chain.exit.branches().into_iter().flatten());
+        chains.insert(start, chain);
+    }
+    chains
+}
+
+fn chain(blocks: &Blocks<'_>, flow: &Flow, constants: &mut Constants, start: u32) -> Chain {
+    let mut tracer = Tracer::new(blocks, constants);
+    let (mut at, mut inside, mut copied) = (start, vec![start], 0);
+    let exit = loop {
+        let exit = tracer.block(blocks.get(at as usize));
+        let exit = resolved(blocks, flow, &tracer, at, exit);
+        let ChainExit::Goto(next) = exit else { break exit };
+        let block = blocks.get(next as usize);
+        let bytes = block.end - block.start;
+        let is_sole = flow.predecessors[next as usize] <= 1;
+        let is_copied = bytes <= COPIED_BLOCK_BYTES_MAX && copied + bytes <= COPIED_BYTES_MAX;
+        let has_room = tracer.ops.len() < CHAIN_OPS_MAX && inside.len() < CHAIN_BLOCKS_MAX;
+        if !(is_sole || is_copied) || !has_room || inside.contains(&next) {
+            break exit;
+        }
+        copied += if is_sole { 0 } else { bytes };
+        inside.push(next);
+        at = next;
+    };
+    tracer.trim();
+    let Tracer { ops, stack, taken, .. } = tracer;
+    Chain { pc: blocks.get(start as usize).start, ops, taken, stack, exit }
+}
+
+/// Names the blocks that an exit goes to, and leaves out the ways that only fail.
+fn resolved(blocks: &Blocks<'_>, flow: &Flow, tracer: &Tracer<'_, '_>, at: u32, exit: Exit) -> ChainExit {
+    let block = blocks.get(at as usize);
+    let goto = |block: Option<usize>| match block {
+        Some(block) if !flow.fails[block] => ChainExit::Goto(block as u32),
+        _ => ChainExit::Invalid,
+    };
+    let next = || match blocks.at(block.end) {
+        Some(next) => goto(Some(next)),
+        None => ChainExit::Stop,
+    };
+    let jump = |target| match tracer.value(target) {
+        Some(pc) => goto(usize::try_from(pc).ok().and_then(|pc| blocks.jump_target(pc))),
+        None => {
+            let known = flow.successors[at as usize].iter().filter(|next| !flow.fails[**next as usize]);
+            ChainExit::Jump { target, from: block.end - 1, known: known.copied().collect() }
+        }
+    };
+    match exit {
+        Exit::Stop => ChainExit::Stop,
+        Exit::Return(offset, length) => ChainExit::Return(offset, length),
+        Exit::Revert(offset, length) => ChainExit::Revert(offset, length),
+        Exit::SelfDestruct(heir) => ChainExit::SelfDestruct(heir),
+        Exit::Invalid => ChainExit::Invalid,
+        Exit::Next => next(),
+        Exit::Jump(target) => jump(target),
+        Exit::Branch { target, condition } => match (tracer.value(condition), jump(target), next()) {
+            (Some(value), _, next) if value.is_zero() => next,
+            (Some(_), then, _) => then,
+            (None, ChainExit::Invalid, next) => next,
+            (None, then, ChainExit::Invalid) => then,
+            (None, ChainExit::Goto(then), ChainExit::Goto(otherwise)) => {
+                ChainExit::Branch { condition, then, otherwise }
+            }
+            // A condition with a computed target, which no compiler makes: the way that is known.
+            (None, _, next) => next,
+        },
+    }
+}

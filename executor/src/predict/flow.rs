@@ -1,0 +1,463 @@
+//! [`Flow`]: which block follows which (step 5 of 12 of the source), and which only ever fail.
+//!
+//! A jump's target is a constant of its block, or a stack entry that blocks before it filled: the return address of a
+//! compiler's internal function. For every block and every entry near the top the analysis collects the jump targets that
+//! may lie there, over all ways into the block. Words that are no jump target are left out of these sets, so a jump
+//! that also had an unknown source looks resolved: a predictor may be wrong. Jumps that execution was seen to make are added.
+//!
+//! The source prunes what is rare; here it is what fails: a block from which every way ends in a revert is not followed, and
+//! what decides whether to enter it need not be computed. Transactions in batches mostly succeed.
+
+use std::collections::VecDeque;
+
+use alloy_primitives::map::{HashMap, HashSet};
+
+use super::{
+    JumpEdge,
+    blocks::Blocks,
+    ssa::{Constants, Exit, Operand, Tracer},
+};
+
+/// Stack entries of a block that are followed. Internal calls nest less deep; what lies below is taken for no jump target.
+const ENTRIES: usize = 48;
+/// Jump targets in one set; the ones beyond are left out.
+const TARGETS_MAX: usize = 512;
+/// Times that a block's effect is passed on to a successor. Most contracts need a few thousand.
+const STEPS_MAX: usize = 60_000;
+/// Sets of jump targets in one analysis, so that it is bounded in memory.
+const SETS_MAX: usize = 65_536;
+
+/// What is known of the control flow.
+pub(super) struct Flow {
+    /// Where each block may go.
+    pub(super) successors: Vec<Vec<u32>>,
+    /// Whether each block jumps to where nothing is known about.
+    pub(super) is_unresolved: Vec<bool>,
+    /// How many blocks that do not only fail go to each.
+    pub(super) predecessors: Vec<u32>,
+    /// Which blocks only fail.
+    pub(super) fails: Vec<bool>,
+}
+
+/// A stack word as far as jumps are concerned.
+#[derive(Clone, Copy)]
+enum Word {
+    Entry(u16),
+    Target(u32),
+    Other,
+}
+
+/// What a block does to the jump targets on the stack.
+struct Summary {
+    taken: usize,
+    left: Vec<Word>,
+    jump: Option<Word>,
+    falls: Option<u32>,
+    fails: bool,
+}
+
+impl Flow {
+    /// Analyses the blocks; `observed` are jumps that execution made.
+    pub(super) fn new(blocks: &Blocks<'_>, observed: &[JumpEdge]) -> Flow {
+        let mut constants = Constants::default();
+        let summarize = |at| summarize(blocks, at, &mut constants);
+        let summaries: Vec<_> = (0..blocks.len()).map(summarize).collect();
+        let mut seen: HashMap<u32, Vec<u32>> = HashMap::default();
+        for edge in observed {
+            let from = blocks_holding(blocks, edge.from as usize);
+            if let (Some(from), Some(to)) = (from, blocks.jump_target(edge.to as usize)) {
+                seen.entry(from).or_default().push(to as u32);
+            }
+        }
+        let mut search = Search::new(&summaries, seen);
+        search.run();
+        search.flow()
+    }
+}
+
+fn blocks_holding(blocks: &Blocks<'_>, pc: usize) -> Option<u32> {
+    (0..blocks.len())
+        .find(|at| (blocks.get(*at).start..blocks.get(*at).end).contains(&pc))
+        .map(|at| at as u32)
+}
+
+fn summarize(blocks: &Blocks<'_>, at: usize, constants: &mut Constants) -> Summary {
+    let block = blocks.get(at);
+    let mut tracer = Tracer::new(blocks, constants);
+    let exit = tracer.block(block);
+    tracer.trim();
+    let word = |operand: Operand| match operand {
+        Operand::Entry(depth) => Word::Entry(depth),
+        Operand::Const(_) => {
+            let pc = tracer.value(operand).and_then(|value| usize::try_from(value).ok());
+            pc.and_then(|pc| blocks.jump_target(pc)).map_or(Word::Other, |at| Word::Target(at as u32))
+        }
+        _ => Word::Other,
+    };
+    // Compilers write all labels with one width, so that in code of more than 256 bytes a PUSH1 is a number, though it may
+    // happen to be a position.
+    let is_long = blocks.code().len() > 256;
+    let stack_word = |operand: Operand| match word(operand) {
+        Word::Target(_) if is_long && tracer.is_narrow(operand) => Word::Other,
+        word => word,
+    };
+    let next = || blocks.at(block.end).map(|at| at as u32);
+    let (jump, falls) = match exit {
+        Exit::Next => (None, next()),
+        Exit::Jump(target) => (Some(word(target)), None),
+        Exit::Branch { target, condition } => match tracer.value(condition) {
+            Some(value) if value.is_zero() => (None, next()),
+            Some(_) => (Some(word(target)), None),
+            None => (Some(word(target)), next()),
+        },
+        _ => (None, None),
+    };
+    let fails = matches!(exit, Exit::Revert(..) | Exit::Invalid);
+    // A jump to a constant that is no JUMPDEST fails too.
+    let is_wild = |target| tracer.value(target).is_some() && matches!(word(target), Word::Other);
+    let fails = fails || matches!(exit, Exit::Jump(target) if is_wild(target));
+    let left = tracer.stack.iter().rev().take(ENTRIES).map(|operand| stack_word(*operand)).collect();
+    Summary { taken: tracer.taken, left, jump, falls, fails }
+}
+
+/// Sets of blocks, each kept once and named by a number; 0 is the empty one.
+struct Sets {
+    sets: Vec<Vec<u32>>,
+    numbers: HashMap<Vec<u32>, u32>,
+    unions: HashMap<(u32, u32), u32>,
+}
+
+impl Sets {
+    fn number(&mut self, set: Vec<u32>) -> u32 {
+        if let Some(number) = self.numbers.get(&set) {
+            return *number;
+        }
+        if self.sets.len() >= SETS_MAX {
+            return 0;
+        }
+        let number = self.sets.len() as u32;
+        self.sets.push(set.clone());
+        self.numbers.insert(set, number);
+        number
+    }
+
+    fn union(&mut self, a: u32, b: u32) -> u32 {
+        if a == b || b == 0 {
+            return a;
+        }
+        if a == 0 {
+            return b;
+        }
+        if let Some(union) = self.unions.get(&(a, b)) {
+            return *union;
+        }
+        let mut both = self.sets[a as usize].clone();
+        both.extend_from_slice(&self.sets[b as usize]);
+        both.sort_unstable();
+        both.dedup();
+        // A set that is full stays as it is: what it holds may then not grow for ever.
+        let union = if both.len() > TARGETS_MAX { a } else { self.number(both) };
+        let union = if union == 0 { a } else { union };
+        self.unions.insert((a, b), union);
+        union
+    }
+}
+
+/// The entries of a block, top first: for each the number of a set of labels.
+type Entries = [u32; ENTRIES];
+
+/// In a set of labels: not the block itself, but wherever the calls of the function that begins there return to.
+const RETURN: u32 = 1 << 31;
+/// In a set of labels: no place to jump to, but the first word of the stack that is the caller's own.
+const BASE: u32 = 1 << 30;
+
+impl Sets {
+    fn any(&self, set: u32, is_meant: impl Fn(u32) -> bool) -> bool {
+        self.sets[set as usize].iter().any(|label| is_meant(*label))
+    }
+}
+
+struct Search<'a> {
+    summaries: &'a [Summary],
+    observed: HashMap<u32, Vec<u32>>,
+    sets: Sets,
+    /// Per block that was reached, what may lie at each entry.
+    entries: Vec<Option<Entries>>,
+    /// Per function, the labels that it was called with for its return.
+    callers: HashMap<u32, Vec<u32>>,
+    /// Per return address, what lay below it on the stack of the caller.
+    below: HashMap<u32, Entries>,
+    /// Per function or return address, the blocks that return from or to it: they run again when more is known of it.
+    returners: HashMap<u32, Vec<u32>>,
+    pending: VecDeque<u32>,
+    is_pending: Vec<bool>,
+}
+
+impl<'a> Search<'a> {
+    fn new(summaries: &'a [Summary], observed: HashMap<u32, Vec<u32>>) -> Self {
+        let mut sets = Sets { sets: Vec::new(), numbers: HashMap::default(), unions: HashMap::default() };
+        sets.number(Vec::new());
+        let mut entries = vec![None; summaries.len()];
+        entries[0] = Some([0; ENTRIES]);
+        let mut is_pending = vec![false; summaries.len()];
+        is_pending[0] = true;
+        Self {
+            summaries,
+            observed,
+            sets,
+            entries,
+            callers: HashMap::default(),
+            below: HashMap::default(),
+            returners: HashMap::default(),
+            pending: VecDeque::from([0]),
+            is_pending,
+        }
+    }
+
+    fn run(&mut self) {
+        let mut steps = 0;
+        while let Some(at) = self.pending.pop_front()
+            && steps <= STEPS_MAX
+        {
+            self.is_pending[at as usize] = false;
+            let Some(before) = self.entries[at as usize] else { continue };
+            let summary = &self.summaries[at as usize];
+            let after = self.after(summary, &before);
+            if let Some(next) = summary.falls {
+                self.enter(next, &after);
+            }
+            for next in self.observed.get(&at).cloned().unwrap_or_default() {
+                self.enter(next, &after);
+            }
+            steps += 1 + match summary.jump {
+                Some(Word::Target(target)) => self.call(target, after),
+                Some(Word::Entry(entry)) => self.go_back(at, usize::from(entry), &before, &after),
+                Some(Word::Other) | None => 0,
+            };
+        }
+    }
+
+    fn after(&mut self, summary: &Summary, before: &Entries) -> Entries {
+        let mut after = [0; ENTRIES];
+        for (depth, slot) in after.iter_mut().enumerate() {
+            *slot = match summary.left.get(depth) {
+                Some(Word::Entry(entry)) => before.get(usize::from(*entry)).copied().unwrap_or(0),
+                Some(Word::Target(target)) => self.sets.number(vec![*target]),
+                Some(Word::Other) => 0,
+                None => before.get(depth - summary.left.len() + summary.taken).copied().unwrap_or(0),
+            };
+        }
+        after
+    }
+
+    /// Jumps to a known block. If a jump target lies on the stack, that is where the block returns to, as far as can be told:
+    /// the block gets a label in its place that does not grow with the number of callers, and nothing of what is below but
+    /// where it begins.
+    fn call(&mut self, to: u32, mut after: Entries) -> usize {
+        let top = after.iter().position(|set| self.sets.any(*set, |label| label & BASE == 0));
+        let top = top.filter(|at| self.sets.any(after[*at], |label| label & (RETURN | BASE) == 0));
+        if let Some(at) = top {
+            let mut below = [0; ENTRIES];
+            below[..ENTRIES - at - 1].copy_from_slice(&after[at + 1..]);
+            for label in self.sets.sets[after[at] as usize].clone() {
+                self.add_caller(to, label, &below);
+            }
+            after[at..].fill(0);
+            after[at] = self.sets.number(vec![to | RETURN]);
+            if let Some(base) = after.get_mut(at + 1) {
+                *base = self.sets.number(vec![to | BASE]);
+            }
+        }
+        self.enter(to, &after);
+        1
+    }
+
+    fn add_caller(&mut self, function: u32, label: u32, below: &Entries) {
+        let known = self.below.entry(label).or_insert([0; ENTRIES]);
+        if join(&mut self.sets, known, below) {
+            self.run_again(label);
+        }
+        let callers = self.callers.entry(function).or_default();
+        if !callers.contains(&label) {
+            callers.push(label);
+            self.run_again(function | RETURN);
+        }
+    }
+
+    fn run_again(&mut self, label: u32) {
+        for at in self.returners.get(&label).into_iter().flatten() {
+            if !std::mem::replace(&mut self.is_pending[*at as usize], true) {
+                self.pending.push_back(*at);
+            }
+        }
+    }
+
+    /// Jumps to what lay at an entry: what the function leaves above its base are its results, and below comes the stack of
+    /// whoever called it with that label.
+    fn go_back(&mut self, at: u32, entry: usize, before: &Entries, after: &Entries) -> usize {
+        let base = after.iter().position(|set| self.sets.any(*set, |label| label & BASE != 0));
+        let labels = self.labels(before.get(entry).copied().unwrap_or(0));
+        for label in &labels {
+            let returners = self.returners.entry(*label).or_default();
+            if !returners.contains(&at) {
+                returners.push(at);
+            }
+            if label & RETURN != 0 {
+                continue;
+            }
+            let mut stack = *after;
+            if let (Some(base), Some(below)) = (base, self.below.get(label)) {
+                stack[base..].copy_from_slice(&below[..ENTRIES - base]);
+            }
+            self.enter(*label, &stack);
+        }
+        labels.len()
+    }
+
+    /// The labels of a set, and those that its functions were called with, and so on.
+    fn labels(&self, set: u32) -> Vec<u32> {
+        let mut labels = self.sets.sets[set as usize].clone();
+        labels.retain(|label| label & BASE == 0);
+        let mut seen: HashSet<u32> = labels.iter().copied().collect();
+        let mut next = 0;
+        while let Some(label) = labels.get(next).copied() {
+            next += 1;
+            if label & RETURN != 0 && labels.len() < TARGETS_MAX {
+                let callers = self.callers.get(&(label & !RETURN)).into_iter().flatten();
+                labels.extend(callers.filter(|label| **label & BASE == 0 && seen.insert(**label)));
+            }
+        }
+        labels
+    }
+
+    fn successors(&self, at: u32, before: &Entries) -> Vec<u32> {
+        let summary = &self.summaries[at as usize];
+        let mut successors: Vec<u32> = summary.falls.into_iter().collect();
+        match summary.jump {
+            Some(Word::Target(target)) => successors.push(target),
+            Some(Word::Entry(entry)) => {
+                let labels = self.labels(before.get(usize::from(entry)).copied().unwrap_or(0));
+                successors.extend(labels.into_iter().filter(|label| label & RETURN == 0));
+            }
+            Some(Word::Other) | None => {}
+        }
+        successors.extend(self.observed.get(&at).into_iter().flatten());
+        successors
+    }
+
+    fn enter(&mut self, at: u32, with: &Entries) {
+        let is_changed = match &mut self.entries[at as usize] {
+            slot @ None => {
+                *slot = Some(*with);
+                true
+            }
+            Some(entries) => join(&mut self.sets, entries, with),
+        };
+        if is_changed && !std::mem::replace(&mut self.is_pending[at as usize], true) {
+            self.pending.push_back(at);
+        }
+    }
+
+    fn flow(self) -> Flow {
+        let count = self.summaries.len();
+        let mut flow = Flow {
+            successors: vec![Vec::new(); count],
+            is_unresolved: vec![false; count],
+            predecessors: vec![0; count],
+            fails: self.summaries.iter().map(|summary| summary.fails).collect(),
+        };
+        for at in 0..count as u32 {
+            let Some(before) = &self.entries[at as usize] else { continue };
+            let mut successors = self.successors(at, before);
+            successors.sort_unstable();
+            successors.dedup();
+            let summary = &self.summaries[at as usize];
+            let fallen = usize::from(summary.falls.is_some());
+            flow.is_unresolved[at as usize] = match summary.jump {
+                Some(Word::Target(_)) | None => false,
+                Some(Word::Entry(_) | Word::Other) => !summary.fails && successors.len() <= fallen,
+            };
+            flow.successors[at as usize] = successors;
+        }
+        flow.find_failing();
+        for (at, successors) in flow.successors.iter().enumerate() {
+            if !flow.fails[at] {
+                successors.iter().for_each(|next| flow.predecessors[*next as usize] += 1);
+            }
+        }
+        flow
+    }
+}
+
+/// Adds to each set of `into`; whether one grew.
+fn join(sets: &mut Sets, into: &mut Entries, from: &Entries) -> bool {
+    let mut is_changed = false;
+    for (into, from) in into.iter_mut().zip(from) {
+        let union = sets.union(*into, *from);
+        is_changed |= union != *into;
+        *into = union;
+    }
+    is_changed
+}
+
+impl Flow {
+    fn find_failing(&mut self) {
+        let mut before: Vec<Vec<u32>> = vec![Vec::new(); self.fails.len()];
+        for (at, successors) in self.successors.iter().enumerate() {
+            successors.iter().for_each(|next| before[*next as usize].push(at as u32));
+        }
+        let mut pending: Vec<u32> =
+            (0..self.fails.len() as u32).filter(|at| self.fails[*at as usize]).collect();
+        while let Some(failing) = pending.pop() {
+            for at in &before[failing as usize] {
+                let index = *at as usize;
+                let only_fails = || self.successors[index].iter().all(|next| self.fails[*next as usize]);
+                if !self.fails[index] && !self.is_unresolved[index] && only_fails() {
+                    self.fails[index] = true;
+                    pending.push(*at);
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn flow(code: &[u8], observed: &[JumpEdge]) -> Flow {
+        Flow::new(&Blocks::new(code), observed)
+    }
+
+    /// Goal: a function that is called from two places returns to both, through the address on the stack.
+    #[test]
+    fn return_addresses_are_followed_through_the_stack() {
+        // 0: PUSH1 5 PUSH1 14 JUMP; 5: JUMPDEST PUSH1 11 PUSH1 14 JUMP; 11: JUMPDEST STOP; 14: JUMPDEST CALLER POP JUMP
+        let code = [
+            0x60, 5, 0x60, 14, 0x56, 0x5b, 0x60, 11, 0x60, 14, 0x56, 0x5b, 0x00, 0xfe, 0x5b, 0x33, 0x50, 0x56,
+        ];
+        let flow = flow(&code, &[]);
+        assert_eq!(flow.successors, [&[3][..], &[3], &[], &[1, 2]]);
+        assert!(flow.is_unresolved.iter().all(|is_unresolved| !is_unresolved));
+    }
+
+    /// Goal: blocks that cannot but revert are found through what leads to them; a block with another way out is not one.
+    #[test]
+    fn only_what_cannot_succeed_fails() {
+        // 0: CALLER PUSH1 5 JUMPI; 4: STOP; 5: JUMPDEST PUSH1 9 JUMP; 9: JUMPDEST PUSH0 PUSH0 REVERT
+        let code = [0x33, 0x60, 5, 0x57, 0x00, 0x5b, 0x60, 9, 0x56, 0x5b, 0x5f, 0x5f, 0xfd];
+        assert_eq!(flow(&code, &[]).fails, [false, false, true, true]);
+    }
+
+    /// Goal: a jump to a computed target is unresolved, until execution was seen to make it.
+    #[test]
+    fn observed_jumps_resolve_what_analysis_cannot() {
+        // 0: PUSH0 CALLDATALOAD JUMP; 3: JUMPDEST STOP
+        let code = [0x5f, 0x35, 0x56, 0x5b, 0x00];
+        assert_eq!(flow(&code, &[]).is_unresolved, [true, false]);
+        let seen = flow(&code, &[JumpEdge { from: 2, to: 3 }]);
+        assert_eq!((seen.is_unresolved[0], &seen.successors[0]), (false, &vec![1]));
+        let nonsense = [JumpEdge { from: 900, to: 3 }, JumpEdge { from: 2, to: 4 }];
+        assert_eq!(flow(&code, &nonsense).is_unresolved, [true, false]);
+    }
+}

@@ -1,0 +1,178 @@
+//! Predictors: what a transaction will read, foretold without hints and without executing it.
+//!
+//! ```text
+//!  code ─▶ blocks ─▶ ssa + fold ─▶ flow ─▶ chain ─▶ slice ─▶ program      in the background, once per contract: build
+//!                                   ▲ observed jumps           │
+//!  transaction ──▶ accounts ──────────────────────────────▶  run ──▶ keys and code hashes, as soon as each is known: predict
+//!                                                              ▲
+//!                                              StateReader, which may be stale
+//! ```
+//!
+//! Source: the diploma thesis "Speeding up the storage layer of blockchain clients with static analysis and speculative
+//! execution of smart contracts" (Erigon; in Greek), whose twelve steps the modules name. What differs: the source's
+//! predictors follow the jumps that were seen often, ours leave out what can only revert; and internal calls are copied
+//! into their callers, so that fewer jumps are left to resolve.
+//!
+//! A predictor may be wrong, and costs reads then, never a result: it touches caches only. Loops, unknown jumps and
+//! instructions that cannot be foreseen give fewer keys. Everything is bounded: analysis by the code's length, runs by
+//! [`PredictLimits`], the programs kept by [`PredictConfig`].
+//!
+//! ```
+//! use slipstream_executor::predict::{PredictConfig, Predictors, build};
+//!
+//! // PUSH1 7 SLOAD POP STOP
+//! let program = build(&[0x60, 7, 0x54, 0x50, 0x00], &[]);
+//! assert!(program.size_bytes() < 200);
+//! assert!(Predictors::new(PredictConfig::default()).is_empty());
+//! ```
+
+mod blocks;
+mod buffer;
+mod calls;
+mod chain;
+mod flow;
+mod fold;
+mod opcode;
+mod operations;
+mod predictors;
+mod program;
+mod run;
+mod slice;
+mod ssa;
+#[cfg(test)]
+mod tests;
+mod world;
+
+use serde::{Deserialize, Serialize};
+use slipstream_types::{Digest, StateKey};
+
+pub use predictors::Predictors;
+pub use program::{CODE_BYTES_MAX, Program, build};
+
+/// How much is foretold.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum PredictMode {
+    /// Nothing.
+    Off,
+    /// What stands in the transaction: sender, recipient and its code, fee recipient, access list, authorities.
+    Accounts,
+    /// What the called contracts' programs come to as well.
+    #[default]
+    Full,
+}
+
+/// A key that execution will probably read.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub enum Predicted {
+    /// A row.
+    Key(StateKey),
+    /// Code, by its hash.
+    Code(Digest),
+}
+
+/// A jump that execution made, as positions in the code.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct JumpEdge {
+    /// Of the JUMP or JUMPI.
+    pub from: u32,
+    /// Of the JUMPDEST.
+    pub to: u32,
+}
+
+/// What one transaction's prediction may cost. Whatever limit is reached, the keys until then are good.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct PredictLimits {
+    /// Operations of programs. A mainnet transaction takes some 330 on average; one in 700 reaches the default.
+    pub steps_max: u64,
+    /// Bytes of memory of all nested calls together.
+    pub memory_bytes_max: usize,
+    /// Nested calls. Bounds the thread's stack too: a call takes less than 2 KiB of it.
+    pub depth_max: usize,
+    /// Keys named.
+    pub keys_max: u64,
+    /// Rows read to go on.
+    pub reads_max: u64,
+}
+
+impl Default for PredictLimits {
+    fn default() -> Self {
+        Self {
+            steps_max: 100_000,
+            memory_bytes_max: 1 << 20,
+            depth_max: 24,
+            keys_max: 4_096,
+            reads_max: 4_096,
+        }
+    }
+}
+
+/// Tuning of predictors. None of it changes a result.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct PredictConfig {
+    /// Bytes of programs that are kept; the least recently used go first.
+    pub programs_bytes_max: usize,
+    /// Calls of a contract after which its code is analysed.
+    pub calls_min: u32,
+    /// Whether a contract without a program is analysed when a prediction comes to it: costs the prediction the reading of the
+    /// code, which execution needs too, and the analysis, some milliseconds for a large contract.
+    pub builds_at_once: bool,
+    /// Whether slots are read, to go on with their values. Without, only keys that need none are foretold, and nobody waits.
+    pub reads_slots: bool,
+    /// Per transaction.
+    pub limits: PredictLimits,
+}
+
+impl Default for PredictConfig {
+    fn default() -> Self {
+        Self {
+            programs_bytes_max: 64 << 20,
+            calls_min: 4,
+            builds_at_once: false,
+            reads_slots: true,
+            limits: PredictLimits::default(),
+        }
+    }
+}
+
+/// What a prediction came to.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct PredictStats {
+    /// Rows named.
+    pub keys: u64,
+    /// Code named.
+    pub codes: u64,
+    /// Rows read to go on; each was named too.
+    pub reads: u64,
+    /// Operations run.
+    pub steps: u64,
+    /// Why there might have been more; none if everything was followed to its end.
+    pub stopped_because: Option<StopReason>,
+}
+
+/// Why a prediction is incomplete.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum StopReason {
+    /// [`PredictLimits::steps_max`].
+    Steps,
+    /// [`PredictLimits::memory_bytes_max`].
+    Memory,
+    /// [`PredictLimits::depth_max`]; the prediction went on behind that call.
+    Depth,
+    /// [`PredictLimits::keys_max`].
+    Keys,
+    /// [`PredictLimits::reads_max`].
+    Reads,
+    /// The state could not be read. Execution will say why.
+    ReadFailed,
+    /// A contract has no program; the prediction went on behind its call.
+    NoProgram,
+    /// A call went to where its program has no block; the prediction went on behind it.
+    UnknownJump,
+    /// A branch hung on an unknown value; one way was followed.
+    UnknownBranch,
+    /// A call's target is not known; the prediction went on behind it.
+    UnknownCall,
+}

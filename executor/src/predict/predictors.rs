@@ -1,0 +1,252 @@
+//! [`Predictors`]: the programs of the contracts that are called often.
+
+use std::{
+    collections::VecDeque,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
+    },
+};
+
+use alloy_primitives::{
+    Bytes,
+    map::{HashMap, HashSet},
+};
+use parking_lot::{Mutex, RwLock};
+use slipstream_types::Digest;
+
+use super::{
+    JumpEdge, PredictConfig, PredictMode, PredictStats, Predicted,
+    program::{CODE_BYTES_MAX, Program, build},
+    run::Run,
+};
+use crate::{env::BatchEnv, reader::StateReader, transaction::Transaction};
+
+/// Contracts whose calls are counted; when there are more, all counts are halved and those at zero dropped.
+const COUNTED_MAX: usize = 65_536;
+/// Contracts that wait to be analysed; more are not taken, and come again when they are called again.
+const QUEUED_MAX: usize = 1_024;
+/// Contracts whose observed jumps are kept.
+const OBSERVED_CONTRACTS_MAX: usize = 4_096;
+/// Observed jumps of one contract.
+const OBSERVED_EDGES_MAX: usize = 256;
+
+/// Counts calls, analyses what is called often, and foretells what transactions read. Shared between threads: whoever
+/// executes notes, a background thread builds, helper threads predict.
+#[derive(Debug)]
+pub struct Predictors {
+    config: PredictConfig,
+    kept: RwLock<Kept>,
+    waiting: Mutex<Waiting>,
+    /// Counts predictions, to tell which program was used last.
+    clock: AtomicU64,
+}
+
+#[derive(Debug, Default)]
+struct Kept {
+    programs: HashMap<Digest, Entry>,
+    bytes: usize,
+}
+
+#[derive(Debug)]
+struct Entry {
+    program: Arc<Program>,
+    used: AtomicU64,
+    /// Set when jumps were observed that the program does not know.
+    is_stale: AtomicBool,
+}
+
+#[derive(Debug, Default)]
+struct Waiting {
+    calls: HashMap<Digest, u32>,
+    queue: VecDeque<(Digest, Bytes)>,
+    queued: HashSet<Digest>,
+    observed: HashMap<Digest, Vec<JumpEdge>>,
+}
+
+impl Predictors {
+    /// Without any program.
+    pub fn new(config: PredictConfig) -> Self {
+        Self { config, kept: RwLock::default(), waiting: Mutex::default(), clock: AtomicU64::new(0) }
+    }
+
+    /// Programs kept.
+    pub fn len(&self) -> usize {
+        self.kept.read().programs.len()
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Bytes of the programs kept.
+    pub fn size_bytes(&self) -> usize {
+        self.kept.read().bytes
+    }
+
+    /// Contracts that wait to be analysed.
+    pub fn queued(&self) -> usize {
+        self.waiting.lock().queue.len()
+    }
+
+    /// Counts calls of a contract that was executed, and queues it once there are enough. `code` is cheap to clone.
+    pub fn note_executed(&self, hash: Digest, code: &Bytes, calls: u32) {
+        if self.has_program(&hash) {
+            return;
+        }
+        let mut waiting = self.waiting.lock();
+        let count = waiting.calls.entry(hash).or_default();
+        *count = count.saturating_add(calls);
+        if *count >= self.config.calls_min {
+            waiting.calls.remove(&hash);
+            waiting.enqueue(hash, code.clone());
+        } else if waiting.calls.len() > COUNTED_MAX {
+            waiting.calls.values_mut().for_each(|count| *count /= 2);
+            waiting.calls.retain(|_, count| *count > 0);
+        }
+    }
+
+    /// Learns jumps that execution made, or a prediction came to, and that analysis cannot see. A contract that has a program
+    /// keeps it until it was called often again, and gets a better one then.
+    pub fn observe_jumps(&self, hash: Digest, edges: &[JumpEdge]) {
+        let mut waiting = self.waiting.lock();
+        if waiting.observed.len() >= OBSERVED_CONTRACTS_MAX && !waiting.observed.contains_key(&hash) {
+            return;
+        }
+        let observed = waiting.observed.entry(hash).or_default();
+        let before = observed.len();
+        for edge in edges {
+            if observed.len() < OBSERVED_EDGES_MAX && !observed.contains(edge) {
+                observed.push(*edge);
+            }
+        }
+        if observed.len() > before
+            && let Some(entry) = self.kept.read().programs.get(&hash)
+        {
+            entry.is_stale.store(true, Relaxed);
+        }
+    }
+
+    /// Analyses queued contracts, the longest waiting first, until their code sums up to `code_bytes`; how many.
+    pub fn build_queued(&self, code_bytes: usize) -> usize {
+        let (mut built, mut bytes) = (0, 0);
+        while bytes < code_bytes {
+            let Some((hash, code)) = self.waiting.lock().dequeue() else { break };
+            self.build_now(hash, &code);
+            built += 1;
+            bytes += code.len().max(1);
+        }
+        built
+    }
+
+    /// Analyses a contract, whatever its calls, and keeps the program.
+    pub fn build_now(&self, hash: Digest, code: &[u8]) -> Arc<Program> {
+        let observed = self.waiting.lock().observed.get(&hash).cloned().unwrap_or_default();
+        let program = Arc::new(build(code, &observed));
+        self.kept.write().insert(hash, program.clone(), self.now(), self.config.programs_bytes_max);
+        program
+    }
+
+    /// Foretells what a transaction reads, into `sink`: each key and code once, as soon as it is known, so that a prefetcher
+    /// can begin. `state` may be older than the transaction; the older, the more guesses are wrong.
+    ///
+    /// Reads of `state` happen on this thread. It never fails: what cannot be read or followed is left out.
+    pub fn predict(
+        &self,
+        transaction: &Transaction,
+        env: &BatchEnv,
+        state: &dyn StateReader,
+        mode: PredictMode,
+        sink: &mut dyn FnMut(Predicted),
+    ) -> PredictStats {
+        if mode == PredictMode::Off {
+            return PredictStats::default();
+        }
+        self.clock.fetch_add(1, Relaxed);
+        let mut run = Run::new(self, &self.config, transaction, env, state, sink);
+        run.transaction(mode);
+        let (stats, missed) = run.finish();
+        for (hash, edge) in missed {
+            self.observe_jumps(hash, &[edge]);
+        }
+        stats
+    }
+
+    /// The program of some code; made now if there is none and the configuration says so.
+    pub(super) fn program(&self, hash: &Digest, state: &dyn StateReader) -> Option<Arc<Program>> {
+        let kept = self.kept.read().programs.get(hash).map(|entry| {
+            entry.used.store(self.now(), Relaxed);
+            (entry.program.clone(), entry.is_stale.load(Relaxed))
+        });
+        match kept {
+            Some((program, false)) => Some(program),
+            Some((program, true)) if !self.config.builds_at_once => Some(program),
+            None if !self.config.builds_at_once => None,
+            _ => {
+                let code = state.code(hash).ok()??;
+                Some(self.build_now(*hash, &code))
+            }
+        }
+    }
+
+    fn has_program(&self, hash: &Digest) -> bool {
+        let kept = self.kept.read();
+        kept.programs.get(hash).is_some_and(|entry| !entry.is_stale.load(Relaxed))
+    }
+
+    fn now(&self) -> u64 {
+        self.clock.load(Relaxed)
+    }
+}
+
+impl Kept {
+    fn insert(&mut self, hash: Digest, program: Arc<Program>, now: u64, bytes_max: usize) {
+        self.remove(&hash);
+        let size = program.size_bytes();
+        if size > bytes_max {
+            return;
+        }
+        if self.bytes + size > bytes_max {
+            self.make_room(bytes_max - size);
+        }
+        self.bytes += size;
+        self.programs
+            .insert(hash, Entry { program, used: AtomicU64::new(now), is_stale: AtomicBool::new(false) });
+    }
+
+    fn remove(&mut self, hash: &Digest) {
+        if let Some(entry) = self.programs.remove(hash) {
+            self.bytes -= entry.program.size_bytes();
+        }
+    }
+
+    /// Drops the least recently used, an eighth more than needed so that this sorting is rare.
+    fn make_room(&mut self, bytes_max: usize) {
+        let goal = bytes_max - bytes_max / 8;
+        let mut by_use: Vec<_> =
+            self.programs.iter().map(|(hash, entry)| (entry.used.load(Relaxed), *hash)).collect();
+        by_use.sort_unstable();
+        for (_, hash) in by_use {
+            if self.bytes <= goal {
+                break;
+            }
+            self.remove(&hash);
+        }
+    }
+}
+
+impl Waiting {
+    fn enqueue(&mut self, hash: Digest, code: Bytes) {
+        let fits = code.len() <= CODE_BYTES_MAX && self.queue.len() < QUEUED_MAX;
+        if fits && self.queued.insert(hash) {
+            self.queue.push_back((hash, code));
+        }
+    }
+
+    fn dequeue(&mut self) -> Option<(Digest, Bytes)> {
+        let (hash, code) = self.queue.pop_front()?;
+        self.queued.remove(&hash);
+        Some((hash, code))
+    }
+}

@@ -1,0 +1,356 @@
+//! [`Run`]: runs programs for one transaction, within [`PredictLimits`](super::PredictLimits).
+
+use std::sync::Arc;
+
+use alloy_consensus::Transaction as _;
+use alloy_primitives::{
+    Address, Bytes, U256,
+    map::{B256Map, HashMap},
+};
+use slipstream_types::Digest;
+
+use super::{
+    JumpEdge, PredictConfig, PredictLimits, PredictMode, PredictStats, Predicted, Predictors, StopReason,
+    buffer::{Buffer, Value},
+    opcode::*,
+    program::{GOTO, INVALID, NO_BLOCK, Program, Reader, Ref},
+    ssa::ARGS_MAX,
+    world::{Stopped, World},
+};
+use crate::{env::BatchEnv, reader::StateReader, transaction::Transaction};
+
+/// Stack words of a call: the EVM's own limit.
+const STACK_MAX: usize = 1024;
+/// Branches on unknown values that one transaction decides by guessing; after that many it is lost anyway.
+const GUESSES_MAX: u32 = 64;
+/// Jumps without a block that one transaction reports.
+const MISSED_MAX: usize = 16;
+
+/// The prediction for one transaction.
+pub(super) struct Run<'a> {
+    pub(super) predictors: &'a Predictors,
+    pub(super) limits: PredictLimits,
+    pub(super) transaction: &'a Transaction,
+    pub(super) env: &'a BatchEnv,
+    pub(super) world: World<'a>,
+    /// Programs of contracts that the transaction itself would create.
+    pub(super) created: B256Map<Arc<Program>>,
+    pub(super) depth: usize,
+    memory_bytes: usize,
+    guesses: u32,
+    missed: Vec<(Digest, JumpEdge)>,
+}
+
+/// A message call.
+pub(super) struct Call {
+    /// Whose storage it uses.
+    pub(super) address: Address,
+    pub(super) caller: Address,
+    pub(super) value: Value,
+    pub(super) input: Buffer,
+    /// Of the code.
+    pub(super) hash: Digest,
+    /// The code, if it is at hand.
+    pub(super) code: Option<Bytes>,
+}
+
+/// How a call ended.
+pub(super) struct Ended {
+    pub(super) has_succeeded: bool,
+    pub(super) output: Buffer,
+}
+
+impl Ended {
+    /// Nothing is known about it; calls mostly succeed.
+    pub(super) fn unknown() -> Self {
+        Self { has_succeeded: true, output: Buffer::opaque() }
+    }
+
+    pub(super) fn empty(has_succeeded: bool) -> Self {
+        Self { has_succeeded, output: Buffer::default() }
+    }
+}
+
+/// A call that runs.
+pub(super) struct Frame {
+    pub(super) call: Call,
+    pub(super) memory: Buffer,
+    /// What the last call inside gave back.
+    pub(super) returned: Buffer,
+    stack: Vec<Value>,
+    results: Vec<Value>,
+    next: Vec<Value>,
+    /// How often each block was entered by guessing.
+    guessed: HashMap<u16, u32>,
+}
+
+enum Step {
+    To(usize),
+    End(Ended),
+}
+
+impl<'a> Run<'a> {
+    pub(super) fn new(
+        predictors: &'a Predictors,
+        config: &PredictConfig,
+        transaction: &'a Transaction,
+        env: &'a BatchEnv,
+        state: &'a dyn StateReader,
+        sink: &'a mut dyn FnMut(Predicted),
+    ) -> Self {
+        Self {
+            predictors,
+            limits: config.limits,
+            transaction,
+            env,
+            world: World::new(state, sink, config.limits, config.reads_slots),
+            created: B256Map::default(),
+            depth: 0,
+            memory_bytes: 0,
+            guesses: 0,
+            missed: Vec::new(),
+        }
+    }
+
+    /// Foretells the whole transaction.
+    pub(super) fn transaction(&mut self, mode: PredictMode) {
+        // That it stopped stands in the statistics, and there is nothing to do about it.
+        let _ = self.try_transaction(mode);
+    }
+
+    /// What came of it, and the jumps that no program had a block for.
+    pub(super) fn finish(self) -> (PredictStats, Vec<(Digest, JumpEdge)>) {
+        (self.world.stats, self.missed)
+    }
+
+    fn try_transaction(&mut self, mode: PredictMode) -> Result<(), Stopped> {
+        let transaction = self.transaction;
+        let envelope = &*transaction.envelope;
+        self.world.account(&transaction.sender)?;
+        self.world.account(&self.env.beneficiary)?;
+        for item in envelope.access_list().into_iter().flat_map(|list| &list.0) {
+            self.world.account(&item.address)?;
+            for slot in &item.storage_keys {
+                self.world.touch(item.address, (*slot).into())?;
+            }
+        }
+        for authorization in envelope.authorization_list().unwrap_or_default() {
+            if let Ok(authority) = authorization.recover_authority() {
+                self.world.account(&authority)?;
+            }
+        }
+        let (sender, value) = (transaction.sender, Some(transaction.value()));
+        let input = transaction.input();
+        match (transaction.to(), mode) {
+            (Some(to), PredictMode::Full) => {
+                let input = Buffer::known(input.to_vec());
+                self.invoke(to, to, sender, value, true, input)?;
+            }
+            (Some(to), _) => {
+                if let Some(hash) = self.world.account(&to)?.and_then(|account| account.code_hash) {
+                    self.world.code(hash);
+                }
+            }
+            (None, PredictMode::Full) => {
+                let address = sender.create(transaction.nonce());
+                self.create(address, sender, value, Some(input.to_vec()))?;
+            }
+            (None, _) => {
+                self.world.account(&sender.create(transaction.nonce()))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Runs a call to its end.
+    pub(super) fn run(&mut self, program: &Program, call: Call) -> Result<Ended, Stopped> {
+        let mut frame = Frame {
+            call,
+            memory: Buffer::default(),
+            returned: Buffer::default(),
+            stack: Vec::new(),
+            results: Vec::new(),
+            next: Vec::new(),
+            guessed: HashMap::default(),
+        };
+        let checkpoint = self.world.checkpoint();
+        self.depth += 1;
+        let mut block = 0;
+        let ended = loop {
+            match self.block(program, &mut frame, block)? {
+                Step::To(next) => block = next,
+                Step::End(ended) => break ended,
+            }
+        };
+        self.depth -= 1;
+        self.memory_bytes -= frame.memory.held();
+        if !ended.has_succeeded {
+            self.world.undo(checkpoint);
+        }
+        Ok(ended)
+    }
+
+    fn block(&mut self, program: &Program, frame: &mut Frame, block: usize) -> Result<Step, Stopped> {
+        // An empty program is that of code which cannot be analysed.
+        let Some(mut reader) = program.reader(block) else { return Ok(Step::End(Ended::unknown())) };
+        frame.results.clear();
+        let mut steps = 1;
+        loop {
+            let Some(code) = reader.byte() else { return Ok(Step::End(Ended::unknown())) };
+            let (count, has_result) = operation_arity(code);
+            if count == 0 && !has_result {
+                self.world.count_steps(steps)?;
+                return self.exit(program, frame, code, &mut reader);
+            }
+            steps += 1;
+            let mut args = [None; ARGS_MAX];
+            args[..count].fill_with(|| frame.read(&mut reader));
+            let result = self.operation(frame, code, &args[..count])?;
+            if has_result {
+                frame.results.push(result);
+            }
+        }
+    }
+
+    fn exit(
+        &mut self,
+        program: &Program,
+        frame: &mut Frame,
+        code: u8,
+        reader: &mut Reader<'_>,
+    ) -> Result<Step, Stopped> {
+        let to = match code {
+            STOP => return Ok(Step::End(Ended::empty(true))),
+            RETURN | REVERT => {
+                let (at, length) = (frame.read(reader), frame.read(reader));
+                let output = self.part(frame, at, length)?;
+                return Ok(Step::End(Ended { has_succeeded: code == RETURN, output }));
+            }
+            SELFDESTRUCT => {
+                if let Some(heir) = frame.read(reader) {
+                    self.world.account(&address(heir))?;
+                }
+                return Ok(Step::End(Ended::empty(true)));
+            }
+            GOTO => reader.short().map(To::Block),
+            JUMP => reader.short().map(|from| To::Position(from, frame.read(reader))),
+            JUMPI => self.branch(frame, reader).map(To::Block),
+            INVALID => return Ok(Step::End(Ended::empty(false))),
+            _ => None,
+        };
+        let (Some(to), Some(())) = (to, frame.leave(reader)) else {
+            return Ok(Step::End(Ended::unknown()));
+        };
+        Ok(match to {
+            To::Block(NO_BLOCK) => Step::End(Ended::empty(false)),
+            To::Block(block) => Step::To(usize::from(block)),
+            To::Position(from, to) => self.jump(program, frame, from, to),
+        })
+    }
+
+    fn jump(&mut self, program: &Program, frame: &Frame, from: u16, to: Value) -> Step {
+        if let Some(block) = to.and_then(|to| program.block_at(to)) {
+            return Step::To(block);
+        }
+        self.world.stop(StopReason::UnknownJump);
+        if let Some(to) = to.and_then(|to| u32::try_from(to).ok())
+            && self.missed.len() < MISSED_MAX
+        {
+            self.missed.push((frame.call.hash, JumpEdge { from: from.into(), to }));
+        }
+        Step::End(Ended::unknown())
+    }
+
+    /// Decides a branch; on an unknown condition, for the way that was guessed less often, so that loops end.
+    fn branch(&mut self, frame: &mut Frame, reader: &mut Reader<'_>) -> Option<u16> {
+        let (then, otherwise) = (reader.short()?, reader.short()?);
+        if let Some(condition) = frame.read(reader) {
+            return Some(if condition.is_zero() { otherwise } else { then });
+        }
+        self.world.stop(StopReason::UnknownBranch);
+        self.guesses += 1;
+        if self.guesses > GUESSES_MAX {
+            return None;
+        }
+        let count = |block| frame.guessed.get(&block).copied().unwrap_or(0);
+        let guess = if count(then) < count(otherwise) { then } else { otherwise };
+        *frame.guessed.entry(guess).or_default() += 1;
+        Some(guess)
+    }
+
+    /// Makes room for `memory[at..at + length]`; none if it is not known where that is.
+    pub(super) fn range(
+        &mut self,
+        frame: &mut Frame,
+        at: Value,
+        length: Value,
+    ) -> Result<Option<(usize, usize)>, Stopped> {
+        if length == Some(U256::ZERO) {
+            return Ok(Some((0, 0)));
+        }
+        let (Some(at), Some(length)) = (at, length) else { return Ok(None) };
+        let before = frame.memory.held();
+        // Half, as the marks of unknown bytes take as much again.
+        let room = (self.limits.memory_bytes_max / 2).saturating_sub(self.memory_bytes - before);
+        let (at, length) = (usize::try_from(at), usize::try_from(length));
+        let (Ok(at), Ok(length)) = (at, length) else { return Err(self.world.stop(StopReason::Memory)) };
+        let end = at.saturating_add(length);
+        if end > room {
+            return Err(self.world.stop(StopReason::Memory));
+        }
+        // Hashing and copying a word costs about an operation.
+        self.world.count_steps(length as u64 / 32)?;
+        frame.memory.grow(end.next_multiple_of(32));
+        self.memory_bytes = self.memory_bytes - before + frame.memory.held();
+        Ok(Some((at, length)))
+    }
+
+    /// A copy of `memory[at..at + length]`.
+    pub(super) fn part(&mut self, frame: &mut Frame, at: Value, length: Value) -> Result<Buffer, Stopped> {
+        let range = self.range(frame, at, length)?;
+        Ok(range.map_or_else(Buffer::opaque, |(at, length)| frame.memory.part(at, length)))
+    }
+}
+
+/// Where control goes.
+enum To {
+    Block(u16),
+    /// From a jump's position to where a value says.
+    Position(u16, Value),
+}
+
+impl Frame {
+    /// The value of the next operand; unknown too if there is none.
+    fn read(&self, reader: &mut Reader<'_>) -> Value {
+        match reader.operand()? {
+            Ref::Value(value) => Some(value),
+            Ref::Result(number) => self.results.get(number).copied().flatten(),
+            Ref::Entry(depth) => {
+                let at = self.stack.len().checked_sub(depth + 1)?;
+                self.stack[at]
+            }
+            Ref::Unknown => None,
+        }
+    }
+
+    /// Replaces stack words as the block says; none if they do not fit.
+    fn leave(&mut self, reader: &mut Reader<'_>) -> Option<()> {
+        let (taken, left) = (usize::from(reader.short()?), usize::from(reader.short()?));
+        let kept = self.stack.len().checked_sub(taken)?;
+        if kept + left > STACK_MAX {
+            return None;
+        }
+        let mut next = std::mem::take(&mut self.next);
+        next.clear();
+        next.extend((0..left).map(|_| self.read(reader)));
+        self.stack.truncate(kept);
+        self.stack.append(&mut next);
+        self.next = next;
+        Some(())
+    }
+}
+
+/// The address in a word.
+pub(super) fn address(word: U256) -> Address {
+    Address::from_word(word.into())
+}

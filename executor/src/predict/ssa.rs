@@ -1,0 +1,414 @@
+//! [`Tracer`]: stack code into values (step 4 of 12 of the source), folding constants on the way (step 6).
+//!
+//! A chain of basic blocks becomes a list of operations whose arguments are constants, earlier results, or *entries*: what
+//! lay on the stack before the chain, counted from the top. Entries are the parameters of the chain. PUSH, DUP, SWAP and
+//! POP vanish; so do LOG and the gas of a call, which name no key.
+//!
+//! Memory is followed where addresses are constant, so that the free memory pointer and the scratch space that Solidity
+//! hashes mapping keys in become plain values. A write to an address that is not constant is taken to be above both: true
+//! of compilers, and a predictor may be wrong.
+
+use alloy_primitives::{U256, map::HashMap};
+
+use super::{
+    blocks::{Block, Blocks},
+    fold::{FOLDED_ARGS_MAX, fold},
+    opcode::*,
+};
+
+/// Arguments of the widest operation: a call without its gas.
+pub(super) const ARGS_MAX: usize = 6;
+/// Stack entries that a chain may take: the EVM's own limit.
+const ENTRIES_MAX: usize = 1024;
+/// Words of memory that a chain follows; more would make a hostile contract's analysis quadratic.
+const KNOWN_WORDS_MAX: usize = 32;
+/// Below this, compilers keep the scratch space and the free memory pointer; see the module.
+const FREE_MEMORY: u64 = 0x60;
+
+/// A word that an operation takes.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub(super) enum Operand {
+    /// Known now; a number in [`Constants`].
+    Const(u32),
+    /// On the stack before the chain, 0 at the top.
+    Entry(u16),
+    /// The result of an earlier operation of the chain.
+    Op(u32),
+    /// Nobody needs it.
+    Unknown,
+}
+
+/// An operation of a chain.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Op {
+    /// Its opcode.
+    pub(super) code: u8,
+    args: [Operand; ARGS_MAX],
+    len: u8,
+}
+
+impl Op {
+    fn new(code: u8, args: &[Operand]) -> Self {
+        let mut padded = [Operand::Unknown; ARGS_MAX];
+        padded[..args.len()].copy_from_slice(args);
+        Self { code, args: padded, len: args.len() as u8 }
+    }
+
+    /// What it takes, in the order of the stack from the top.
+    pub(super) fn args(&self) -> &[Operand] {
+        &self.args[..usize::from(self.len)]
+    }
+}
+
+/// How control leaves a block.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Exit {
+    /// The call ends without data.
+    Stop,
+    /// The call ends with `memory[offset..offset + length]`.
+    Return(Operand, Operand),
+    /// The same, undone.
+    Revert(Operand, Operand),
+    /// The call ends and what is left goes to an account.
+    SelfDestruct(Operand),
+    /// An instruction that does not exist, or a stack that does not fit.
+    Invalid,
+    /// On to what stands behind the block.
+    Next,
+    /// A jump.
+    Jump(Operand),
+    /// A jump if the condition is not zero, else on to what stands behind the block.
+    Branch {
+        /// Where to.
+        target: Operand,
+        /// Whether.
+        condition: Operand,
+    },
+}
+
+/// The constants of a contract, each once, or twice if it also stands in a PUSH1.
+#[derive(Default)]
+pub(super) struct Constants {
+    values: Vec<(U256, bool)>,
+    numbers: HashMap<(U256, bool), u32>,
+}
+
+impl Constants {
+    /// The operand for a value.
+    fn operand(&mut self, value: U256) -> Operand {
+        self.pushed(value, false)
+    }
+
+    fn pushed(&mut self, value: U256, is_narrow: bool) -> Operand {
+        let next = self.values.len() as u32;
+        let number = *self.numbers.entry((value, is_narrow)).or_insert(next);
+        if number == next {
+            self.values.push((value, is_narrow));
+        }
+        Operand::Const(number)
+    }
+
+    /// The value of an operand that is constant.
+    pub(super) fn value(&self, operand: Operand) -> Option<U256> {
+        match operand {
+            Operand::Const(number) => self.values.get(number as usize).map(|(value, _)| *value),
+            _ => None,
+        }
+    }
+
+    fn offset(&self, operand: Operand) -> Option<u64> {
+        self.value(operand).and_then(|value| u64::try_from(value).ok())
+    }
+}
+
+/// Traces a chain of blocks, one after the other.
+pub(super) struct Tracer<'a, 'c> {
+    blocks: &'a Blocks<'a>,
+    constants: &'c mut Constants,
+    /// The operations so far.
+    pub(super) ops: Vec<Op>,
+    /// What the chain leaves on the stack above the entries that it did not take, top last.
+    pub(super) stack: Vec<Operand>,
+    /// Entries that it took.
+    pub(super) taken: usize,
+    known: Vec<(u64, Operand)>,
+    seen: HashMap<(u8, [Operand; FOLDED_ARGS_MAX]), u32>,
+}
+
+impl<'a, 'c> Tracer<'a, 'c> {
+    pub(super) fn new(blocks: &'a Blocks<'a>, constants: &'c mut Constants) -> Self {
+        Self {
+            blocks,
+            constants,
+            ops: Vec::new(),
+            stack: Vec::new(),
+            taken: 0,
+            known: Vec::new(),
+            seen: HashMap::default(),
+        }
+    }
+
+    /// The value of an operand that is constant.
+    pub(super) fn value(&self, operand: Operand) -> Option<U256> {
+        self.constants.value(operand)
+    }
+
+    /// Whether an operand is a constant of a PUSH1.
+    pub(super) fn is_narrow(&self, operand: Operand) -> bool {
+        matches!(operand, Operand::Const(number) if self.constants.values[number as usize].1)
+    }
+
+    /// Traces one block and says how control leaves it.
+    pub(super) fn block(&mut self, block: Block) -> Exit {
+        for instruction in self.blocks.instructions(block) {
+            if self.taken > ENTRIES_MAX {
+                return Exit::Invalid;
+            }
+            let code = instruction.code;
+            match code {
+                PUSH0..=PUSH32 => {
+                    let mut bytes = [0; 32];
+                    let length = usize::from(code - PUSH0);
+                    bytes[32 - length..][..instruction.push.len()].copy_from_slice(instruction.push);
+                    let value = U256::from_be_bytes(bytes);
+                    self.stack.push(self.constants.pushed(value, length < 2));
+                }
+                DUP1..=DUP16 => {
+                    let operand = *self.slot(usize::from(code - DUP1));
+                    self.stack.push(operand);
+                }
+                SWAP1..=SWAP16 => {
+                    let depth = usize::from(code - SWAP1) + 1;
+                    self.slot(depth);
+                    let top = self.stack.len() - 1;
+                    self.stack.swap(top, top - depth);
+                }
+                POP => {
+                    self.pop();
+                }
+                LOG0..=LOG4 => (0..usize::from(code - LOG0) + 2).for_each(|_| {
+                    self.pop();
+                }),
+                JUMPDEST => {}
+                PC => self.push_value(U256::from(instruction.pc)),
+                CODESIZE => self.push_value(U256::from(self.blocks.code().len())),
+                _ if plain_arity(code).is_some() => self.plain(code),
+                _ => return self.exit(code),
+            }
+        }
+        Exit::Next
+    }
+
+    fn exit(&mut self, code: u8) -> Exit {
+        match code {
+            STOP => Exit::Stop,
+            RETURN => Exit::Return(self.pop(), self.pop()),
+            REVERT => Exit::Revert(self.pop(), self.pop()),
+            SELFDESTRUCT => Exit::SelfDestruct(self.pop()),
+            JUMP => Exit::Jump(self.pop()),
+            JUMPI => {
+                let (target, condition) = (self.pop(), self.pop());
+                Exit::Branch { target, condition: self.without_double_not(condition) }
+            }
+            _ => Exit::Invalid,
+        }
+    }
+
+    /// Forgets the entries that were looked at but are where they were.
+    pub(super) fn trim(&mut self) {
+        let kept = self.stack.iter().take(self.taken).enumerate();
+        let untouched = kept
+            .take_while(|(above, operand)| **operand == Operand::Entry((self.taken - 1 - above) as u16))
+            .count();
+        self.stack.drain(..untouched);
+        self.taken -= untouched;
+    }
+
+    fn plain(&mut self, code: u8) {
+        let (args, has_result) = operation_arity(code);
+        if is_call(code) {
+            // The gas: it decides nothing that can be foreseen.
+            self.pop();
+        }
+        let mut taken = [Operand::Unknown; ARGS_MAX];
+        taken[..args].fill_with(|| self.pop());
+        let result = self.operation(code, &taken[..args]);
+        if has_result {
+            self.stack.push(result);
+        }
+    }
+
+    fn operation(&mut self, code: u8, args: &[Operand]) -> Operand {
+        match (code, args) {
+            (MLOAD, [at]) => {
+                if let Some(word) = self.known_word(*at) {
+                    return word;
+                }
+            }
+            (KECCAK256, [at, length]) => {
+                if let Some(hash) = self.hash_of_known(*at, *length) {
+                    return hash;
+                }
+            }
+            _ => {}
+        }
+        if is_pure(code) {
+            return self.pure(code, args);
+        }
+        let result = self.append(Op::new(code, args));
+        match (code, args) {
+            (MLOAD, [at]) => self.know(*at, result),
+            _ => self.note_writes(code, args),
+        }
+        result
+    }
+
+    fn pure(&mut self, code: u8, args: &[Operand]) -> Operand {
+        if let Some(operand) = self.simplified(code, args) {
+            return operand;
+        }
+        let mut values = [U256::ZERO; FOLDED_ARGS_MAX];
+        let are_known = args
+            .iter()
+            .zip(&mut values)
+            .all(|(operand, slot)| self.constants.value(*operand).map(|value| *slot = value).is_some());
+        if are_known && let Some(value) = fold(code, &values[..args.len()]) {
+            return self.constants.operand(value);
+        }
+        let mut key = [Operand::Unknown; FOLDED_ARGS_MAX];
+        key[..args.len()].copy_from_slice(args);
+        if let Some(same) = self.seen.get(&(code, key)) {
+            return Operand::Op(*same);
+        }
+        let result = self.append(Op::new(code, args));
+        if let Operand::Op(number) = result {
+            self.seen.insert((code, key), number);
+        }
+        result
+    }
+
+    /// The few identities that compilers' output is full of.
+    fn simplified(&self, code: u8, args: &[Operand]) -> Option<Operand> {
+        let [a, b] = *args else { return None };
+        let (left, right) = (self.value(a), self.value(b));
+        match code {
+            ADD | OR | XOR if left == Some(U256::ZERO) => Some(b),
+            ADD | SUB | OR | XOR if right == Some(U256::ZERO) => Some(a),
+            SHL | SHR if left == Some(U256::ZERO) => Some(b),
+            MUL if left == Some(U256::from(1)) => Some(b),
+            MUL | DIV if right == Some(U256::from(1)) => Some(a),
+            AND if self.fits(a, right?) => Some(a),
+            _ => None,
+        }
+        .or_else(|| (code == AND && self.fits(b, left?)).then_some(b))
+    }
+
+    /// Whether masking an operand changes nothing: addresses, which compilers mask again and again.
+    fn fits(&self, operand: Operand, mask: U256) -> bool {
+        let Operand::Op(number) = operand else { return false };
+        let op = &self.ops[number as usize];
+        let address_mask = U256::MAX >> 96;
+        match op.code {
+            ADDRESS | CALLER | ORIGIN | COINBASE => mask == address_mask,
+            ISZERO | EQ | LT | GT | SLT | SGT => mask.bit(0),
+            AND => op.args().iter().any(|arg| self.value(*arg) == Some(mask)),
+            _ => false,
+        }
+    }
+
+    /// `ISZERO(ISZERO(x))` decides a branch as `x` does.
+    fn without_double_not(&self, condition: Operand) -> Operand {
+        let negated = |operand| match operand {
+            Operand::Op(number) if self.ops[number as usize].code == ISZERO => {
+                Some(self.ops[number as usize].args[0])
+            }
+            _ => None,
+        };
+        let mut condition = condition;
+        while let Some(inner) = negated(condition).and_then(negated) {
+            condition = inner;
+        }
+        condition
+    }
+
+    fn known_word(&self, at: Operand) -> Option<Operand> {
+        let at = self.constants.offset(at)?;
+        self.known.iter().find(|(offset, _)| *offset == at).map(|(_, word)| *word)
+    }
+
+    fn hash_of_known(&mut self, at: Operand, length: Operand) -> Option<Operand> {
+        let length = self.constants.offset(length)?;
+        let first = self.known_word(at)?;
+        if length == 32 {
+            return Some(self.pure(HASH1, &[first]));
+        }
+        let second = self.constants.offset(at)?.checked_add(32)?;
+        let (_, second) = *self.known.iter().find(|(offset, _)| length == 64 && *offset == second)?;
+        Some(self.pure(HASH2, &[first, second]))
+    }
+
+    fn note_writes(&mut self, code: u8, args: &[Operand]) {
+        let word = self.constants.operand(U256::from(32));
+        match (code, args) {
+            (MSTORE, [at, value]) => {
+                self.forget(*at, word);
+                self.know(*at, *value);
+            }
+            (MSTORE8, [at, _]) => self.forget(*at, word),
+            (CALLDATACOPY | CODECOPY | RETURNDATACOPY | MCOPY, [at, _, length])
+            | (EXTCODECOPY, [_, at, _, length])
+            | (CALL | CALLCODE, [_, _, _, _, at, length])
+            | (DELEGATECALL | STATICCALL, [_, _, _, at, length]) => self.forget(*at, *length),
+            _ => {}
+        }
+    }
+
+    fn know(&mut self, at: Operand, word: Operand) {
+        if let Some(at) = self.constants.offset(at)
+            && self.known.len() < KNOWN_WORDS_MAX
+        {
+            self.known.push((at, word));
+        }
+    }
+
+    /// Forgets what a write to `memory[at..at + length]` may have changed.
+    fn forget(&mut self, at: Operand, length: Operand) {
+        let end = |at: u64| self.constants.offset(length).and_then(|length| at.checked_add(length));
+        let (from, to) = match self.constants.offset(at) {
+            Some(at) => (at, end(at).unwrap_or(u64::MAX)),
+            None => (FREE_MEMORY, u64::MAX),
+        };
+        if from < to {
+            self.known.retain(|(offset, _)| *offset >= to || offset.saturating_add(32) <= from);
+        }
+    }
+
+    fn append(&mut self, op: Op) -> Operand {
+        self.ops.push(op);
+        Operand::Op(self.ops.len() as u32 - 1)
+    }
+
+    fn push_value(&mut self, value: U256) {
+        let operand = self.constants.operand(value);
+        self.stack.push(operand);
+    }
+
+    fn pop(&mut self) -> Operand {
+        self.stack.pop().unwrap_or_else(|| self.take_entry())
+    }
+
+    /// The stack's word at a depth, 0 at the top.
+    fn slot(&mut self, depth: usize) -> &mut Operand {
+        while self.stack.len() <= depth {
+            let entry = self.take_entry();
+            self.stack.insert(0, entry);
+        }
+        let at = self.stack.len() - 1 - depth;
+        &mut self.stack[at]
+    }
+
+    fn take_entry(&mut self) -> Operand {
+        self.taken += 1;
+        Operand::Entry((self.taken - 1) as u16)
+    }
+}
