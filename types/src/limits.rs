@@ -29,7 +29,7 @@ pub const VALIDATORS_MAX: usize = 128;
 /// Siblings in one side of a proof: no path is deeper than its bits.
 pub const PROOF_SIDE_MAX: usize = 256;
 /// Headers in one range proof.
-pub const HEADERS_MAX: usize = 4_096;
+pub const HEADERS_MAX: usize = 16_384;
 /// Rows of one state chunk.
 pub const STATE_CHUNK_ROWS_MAX: usize = 65_536;
 /// Accounts in a genesis file.

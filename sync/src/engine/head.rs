@@ -12,6 +12,9 @@ use crate::{config::Mode, error::Fault, protocol::Announcement, verify};
 /// Announcements that wait for the batch before them.
 const ANNOUNCED_MAX: usize = 8;
 
+/// Announced batches on their way to their commit.
+const AHEAD_MAX: u64 = 4;
+
 /// An announcement whose certificate was checked, and that the header is its; body and place in the ledger were not.
 #[derive(Debug)]
 struct Announced {
@@ -26,6 +29,8 @@ pub(super) struct Announcements {
     waiting: BTreeMap<BatchNumber, Announced>,
     /// The last batch that was relayed: a node that applies deltas hears of a batch from all its peers before it commits it.
     relayed: BatchNumber,
+    /// The last one that went on to execution: the one behind it can be checked before it is committed.
+    taken: BatchNumber,
     is_checking: bool,
 }
 
@@ -35,6 +40,11 @@ impl Announcements {
         let first = number > self.relayed;
         self.relayed = self.relayed.max(number);
         first
+    }
+
+    /// Notes that a batch goes on to execution as it was announced.
+    pub(super) fn taken(&mut self, number: BatchNumber) {
+        self.taken = number;
     }
 
     /// The check that ran is over.
@@ -97,13 +107,17 @@ impl Engine {
         self.ahead_at.is_some_and(|at| now.saturating_duration_since(at) < self.patience)
     }
 
-    /// Hands the announcement of the batch after the head to the worker.
+    /// Hands the announcement of the batch after the head to the worker, or of the one after the last that went on.
     pub(super) fn start_announced(&mut self, now: Instant) {
         // Consensus in this process commits the batch sooner than executing it again here would.
         if self.announcements.is_checking || self.is_patient(now) {
             return;
         }
-        let Some(announced) = self.announcements.take(self.head.next()) else { return };
+        let last = match self.announcements.taken {
+            taken if self.tail.last() == taken && taken.0 < self.head.0 + AHEAD_MAX => taken.max(self.head),
+            _ => self.head,
+        };
+        let Some(announced) = self.announcements.take(last.next()) else { return };
         let Announced { from, announcement, payload } = announced;
         self.announcements.is_checking = true;
         let trust = Arc::clone(&self.trust);

@@ -298,6 +298,7 @@ impl Engine {
                 if self.executes_head() && self.restore.is_none() && number > self.head {
                     self.emit(|engine, effects| {
                         if engine.tail.announced(range, from) {
+                            engine.announcements.taken(number);
                             engine.streams.settle(&Key::Range(number), effects);
                         }
                     });

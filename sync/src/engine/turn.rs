@@ -15,7 +15,7 @@ use super::{
 };
 use crate::{
     config::Mode,
-    plan::{self, Candidate, Inputs, Plan, RangeMode, Step, price::Machine},
+    plan::{self, Candidate, Inputs, NET_BATCHES_MAX, Plan, RangeMode, Step, price::Machine},
     protocol::{Parts, RANGE_BATCHES_MAX, RANGE_BYTES_MAX, RangeRequest, Request},
     range_delta,
 };
@@ -215,6 +215,10 @@ impl Engine {
 
     /// Begins a restore, once what is under way is through.
     fn leap(&mut self, number: BatchNumber, net: bool, candidates: &[Candidate], now: Instant) {
+        // What is asked for shortens a gap whose headers are too many for an answer.
+        if net && number.0.saturating_sub(self.head.0) > NET_BATCHES_MAX {
+            return;
+        }
         self.drop_asked();
         let is_busy = self.jobs.values().any(|task| matches!(task, Task::Restore { .. } | Task::Put));
         if self.tail.is_empty() && !is_busy {

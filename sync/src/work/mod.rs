@@ -15,7 +15,7 @@ mod restore;
 
 use parking_lot::{Mutex, RwLock};
 use slipstream_executor::{ExecutorConfig, HintsMode, HotCache, Prefetcher};
-use slipstream_storage::Store;
+use slipstream_storage::{Head, Store};
 use slipstream_types::{BatchNumber, Certificate, ChainConfig, Waypoint};
 
 pub(crate) use self::audit::is_drawn;
@@ -50,6 +50,8 @@ pub struct Worker {
     audit_share: f64,
     audit_seed: u64,
     layers: layers::Layers,
+    /// Behind the last announced batch that passed its checks: the next one is checked before that is committed.
+    announced: Mutex<Option<Head>>,
     /// Behind the batch that was executed last, or applied by its delta.
     hot: RwLock<HotCache>,
     active: Mutex<Option<restore::Active>>,
@@ -88,6 +90,7 @@ impl Worker {
             audit_share: config.audit,
             audit_seed,
             layers: layers::Layers::default(),
+            announced: Mutex::new(None),
             hot,
             active: Mutex::new(None),
             looks: Mutex::new(0),
@@ -139,11 +142,19 @@ impl Worker {
         announcement: Announcement,
         trust: &Trust,
     ) -> Result<Option<VerifiedRange>, Fault> {
-        let Ok(head) = self.store.head() else { return Ok(None) };
-        if head.header.number.next() != announcement.header.number {
-            return Ok(None);
-        }
-        Ok(Some(verify::announced(announcement, &head, trust)?))
+        let Some(parent) = self.parent(announcement.header.number) else { return Ok(None) };
+        let header = announcement.header.clone();
+        let range = verify::announced(announcement, &parent, trust)?;
+        let (digest, mut accumulator) = (header.digest(), parent.accumulator);
+        accumulator.append(digest);
+        *self.announced.lock() = Some(Head { header, digest, accumulator });
+        Ok(Some(range))
+    }
+
+    /// What a batch has to follow: the store's head, or what was announced before it.
+    fn parent(&self, number: BatchNumber) -> Option<Head> {
+        let is_parent = |head: &Head| head.header.number.next() == number;
+        self.store.head().ok().filter(is_parent).or_else(|| self.announced.lock().clone().filter(is_parent))
     }
 }
 

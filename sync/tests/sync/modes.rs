@@ -49,6 +49,19 @@ async fn every_mode_ends_in_the_same_state() {
     }
 }
 
+/// Goal: where a net change passes more batches than one answer has headers, what is asked for by deltas is committed first.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_net_change_begins_where_its_headers_fit_an_answer() {
+    let mut chain = Chain::new(1);
+    (1..16_410).for_each(|_| chain.extend_quietly());
+    let (hub, _server) = hub_with(&chain);
+    let node = Following::start(&hub, peer(2), &chain.genesis, Mode::RangeDelta, &[peer(1)]).await;
+    let status = node.reach(chain.head()).await;
+    assert_eq!(node.store.head().unwrap().digest, chain.store.head().unwrap().digest);
+    assert!(status.batches < 1_000, "{} batches came by their deltas", status.batches);
+    assert_eq!(status.peers[0].failures, 0, "{:?}", status.peers[0].last_reason);
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_follower_serves_the_next_one() {
     let chain = Chain::new(15);
