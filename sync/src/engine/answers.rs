@@ -143,9 +143,14 @@ impl Engine {
         Ok(())
     }
 
+    /// Whether epoch ends are being stored, without which nothing that ends a later epoch can be.
+    pub(super) fn keeps_epochs(&self) -> bool {
+        self.jobs.values().any(|task| matches!(task, Task::Keep))
+    }
+
     /// Has the epoch ends that were proved kept, in their order: one is refused before the one that it follows is there.
     pub(super) fn keep_epochs(&mut self) {
-        if !self.epoch_ends.is_empty() && !self.jobs.values().any(|task| matches!(task, Task::Keep)) {
+        if !self.epoch_ends.is_empty() && !self.keeps_epochs() {
             let ends = std::mem::take(&mut self.epoch_ends);
             self.run(Task::Keep, Job::KeepEpochs(ends));
         }

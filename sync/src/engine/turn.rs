@@ -116,8 +116,10 @@ impl Engine {
                 self.given_up.insert(number, now + GIVEN_UP);
                 return self.abandon();
             }
-            let job = self.restore.as_mut().and_then(|restore| restore.advance(&mut self.streams));
-            if let Some(job) = job {
+            // The end of an epoch is not stored before the ends of those before it.
+            let may_finish = !self.keeps_epochs();
+            let restore = self.restore.as_mut().filter(|_| may_finish);
+            if let Some(job) = restore.and_then(|restore| restore.advance(&mut self.streams)) {
                 self.run(Task::Restore { from: None, key: Key::Headers, request: Request::Summary }, job);
             }
             return self.look_behind(candidates);
@@ -366,7 +368,7 @@ impl Engine {
 
     /// Hands the pipeline's next jobs to the worker. What lies behind a snapshot waits for it.
     fn start_work(&mut self) {
-        if self.restore.is_some() {
+        if self.restore.is_some() || self.keeps_epochs() {
             return;
         }
         let running = Running {
