@@ -47,10 +47,11 @@ fn most_reads_of_mainnet_blocks_are_foretold() {
     let (mut full, mut accounts, mut blocks) = (Score::default(), Score::default(), 0);
     for case in cases.filter(|case| case.block.header.number >= FIRST) {
         let outcome = execute(&case.state, &environment(&case.block), &transactions(&case.block)).unwrap();
-        let codes = outcome.hints.codes.iter().map(|hash| Predicted::Code(*hash));
-        let wanted = outcome.hints.keys().map(Predicted::Key).chain(codes).collect();
+        let codes: Vec<Digest> = outcome.touched.codes.iter().map(|(hash, _)| (*hash).into()).collect();
+        let named = codes.iter().copied().map(Predicted::Code);
+        let wanted = outcome.hints.keys().map(Predicted::Key).chain(named).collect();
         let predictors = Predictors::new(PredictConfig::default());
-        for hash in outcome.hints.codes.iter() {
+        for hash in &codes {
             predictors.build_now(*hash, &case.state.code(hash).unwrap().unwrap());
         }
         full.add(&wanted, &foretold(&predictors, &case, PredictMode::Full));
