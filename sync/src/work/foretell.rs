@@ -105,7 +105,9 @@ mod tests {
     use alloy_primitives::{Address, B256, Bytes, Signature, TxKind, U256};
     use slipstream_executor::{Envelope, execute};
     use slipstream_storage::{StorageConfig, Store};
-    use slipstream_types::{Genesis, StateKey, delta::Code, genesis::GenesisAccount};
+    use slipstream_types::{
+        Genesis, PublicKey, StateKey, Validator, bounded::BoundedVec, delta::Code, genesis::GenesisAccount,
+    };
 
     use super::*;
 
@@ -116,11 +118,12 @@ mod tests {
     fn genesis() -> Genesis {
         let sender = GenesisAccount { balance: U256::from(1_u128 << 100), ..Default::default() };
         let code = Code::new(vec![0x60, 1, 0x54, 0x50, 0x00]).unwrap();
+        let validator = Validator { public_key: PublicKey([7; 32]), fee_recipient: Address::ZERO };
         let contract = GenesisAccount { nonce: 1, code, ..Default::default() };
         Genesis {
             chain: ChainConfig::default(),
             timestamp_ms: 0,
-            validators: Default::default(),
+            validators: BoundedVec::new(vec![validator]).unwrap(),
             accounts: [(SENDER, sender), (CONTRACT, contract)].into(),
         }
     }
