@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::prefetch::PrefetchLimits;
+use crate::{predict::PredictMode, prefetch::PrefetchLimits};
 
 /// Tuning of execution. None of it changes a result.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -18,6 +18,9 @@ pub struct ExecutorConfig {
     pub readahead_mib: usize,
     /// Which hints are used.
     pub hints: HintsMode,
+    /// What is foretold of batches that come without usable hints. `accounts` costs next to nothing and waits for nothing; `full` runs
+    /// the programs of contracts that are called often, on as many threads as read ahead, and analyses contracts in the background.
+    pub predict: PredictMode,
     /// Memory for rows and code that the last batches touched, in MiB; 0 keeps none. 32 blocks of mainnet touch 33,000 rows, which take
     /// 10 MiB, and 10 to 20 MiB of code.
     pub hot_cache_mib: usize,
@@ -31,6 +34,7 @@ impl Default for ExecutorConfig {
             readahead_batches: 8,
             readahead_mib: 64,
             hints: HintsMode::Keys,
+            predict: PredictMode::Accounts,
             hot_cache_mib,
         }
     }
@@ -52,7 +56,7 @@ impl ExecutorConfig {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum HintsMode {
-    /// Hints are neither asked for nor used: every key is read when execution comes to it.
+    /// Hints are neither asked for nor used: what is not foretold is read when execution comes to it.
     Off,
     /// The hinted keys are read before the batch is executed.
     #[default]

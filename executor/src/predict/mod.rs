@@ -13,6 +13,8 @@
 //! predictors follow the jumps that were seen often, ours leave out what can only revert; and internal calls are copied
 //! into their callers, so that fewer jumps are left to resolve.
 //!
+//! [`Predictors::foretell`] does this for a whole batch, and its result has the form of hints.
+//!
 //! A predictor may be wrong, and costs reads then, never a result: it touches caches only. Loops, unknown jumps and
 //! instructions that cannot be foreseen give fewer keys. Everything is bounded: analysis by the code's length, runs by
 //! [`PredictLimits`], the programs kept by [`PredictConfig`].
@@ -26,6 +28,7 @@
 //! assert!(Predictors::new(PredictConfig::default()).is_empty());
 //! ```
 
+mod batch;
 mod blocks;
 mod buffer;
 mod calls;
@@ -56,9 +59,9 @@ pub enum PredictMode {
     /// Nothing.
     Off,
     /// What stands in the transaction: sender, recipient and its code, fee recipient, access list, authorities.
+    #[default]
     Accounts,
     /// What the called contracts' programs come to as well.
-    #[default]
     Full,
 }
 

@@ -35,7 +35,7 @@ const OBSERVED_EDGES_MAX: usize = 256;
 /// executes notes, a background thread builds, helper threads predict.
 #[derive(Debug)]
 pub struct Predictors {
-    config: PredictConfig,
+    pub(super) config: PredictConfig,
     kept: RwLock<Kept>,
     waiting: Mutex<Waiting>,
     /// Counts predictions, to tell which program was used last.

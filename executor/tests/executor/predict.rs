@@ -2,15 +2,17 @@
 
 use std::collections::BTreeSet;
 
+use alloy_primitives::{Address, B256, Bytes, U256};
 use slipstream_executor::{
     StateReader, execute,
     predict::{PredictConfig, PredictLimits, PredictMode, PredictStats, Predicted, Predictors},
 };
-use slipstream_types::{Digest, StateKey};
+use slipstream_storage::StorageError;
+use slipstream_types::{AccountValue, BatchNumber, Digest, StateKey, hints};
 
 use crate::{
     mainnet::{Case, cases, environment, transactions},
-    support::{COUNTER, FILLER, WRITER, chain, invoke, word},
+    support::{COUNTER, FILLER, PROPOSER, WRITER, account, chain, invoke, word},
 };
 
 /// The first block of 2020; predictors are for the EVM of today.
@@ -47,12 +49,11 @@ fn most_reads_of_mainnet_blocks_are_foretold() {
     let (mut full, mut accounts, mut blocks) = (Score::default(), Score::default(), 0);
     for case in cases.filter(|case| case.block.header.number >= FIRST) {
         let outcome = execute(&case.state, &environment(&case.block), &transactions(&case.block)).unwrap();
-        let codes: Vec<Digest> = outcome.touched.codes.iter().map(|(hash, _)| (*hash).into()).collect();
-        let named = codes.iter().copied().map(Predicted::Code);
-        let wanted = outcome.hints.keys().map(Predicted::Key).chain(named).collect();
+        let codes = outcome.touched.codes.iter().map(|(hash, _)| Predicted::Code((*hash).into()));
+        let wanted = outcome.hints.keys().map(Predicted::Key).chain(codes).collect();
         let predictors = Predictors::new(PredictConfig::default());
-        for hash in &codes {
-            predictors.build_now(*hash, &case.state.code(hash).unwrap().unwrap());
+        for (hash, code) in &outcome.touched.codes {
+            predictors.build_now((*hash).into(), &code.bytes());
         }
         full.add(&wanted, &foretold(&predictors, &case, PredictMode::Full));
         accounts.add(&wanted, &foretold(&predictors, &case, PredictMode::Accounts));
@@ -83,11 +84,7 @@ fn foretold(predictors: &Predictors, case: &Case, mode: PredictMode) -> BTreeSet
     named
 }
 
-fn named(
-    predictors: &Predictors,
-    to: alloy_primitives::Address,
-    data: &[u8],
-) -> (Vec<Predicted>, PredictStats) {
+fn named(predictors: &Predictors, to: Address, data: &[u8]) -> (Vec<Predicted>, PredictStats) {
     let (state, _, env) = chain();
     let mut named = Vec::new();
     let transaction = invoke(1, 0, to, data);
@@ -162,4 +159,58 @@ fn keys_are_foretold_without_waiting_for_values() {
     };
     assert_eq!((slots(&counter), slots(&writer)), (1, 1));
     assert_eq!(stats.reads, 3, "sender, fee recipient, contract");
+}
+
+/// A state that must not be asked.
+struct Untouchable;
+
+impl StateReader for Untouchable {
+    fn account(&self, address: &Address) -> Result<Option<AccountValue>, StorageError> {
+        panic!("{address} was read")
+    }
+
+    fn slot(&self, address: &Address, slot: &B256) -> Result<U256, StorageError> {
+        panic!("{slot} of {address} was read")
+    }
+
+    fn code(&self, hash: &Digest) -> Result<Option<Bytes>, StorageError> {
+        panic!("the code {hash} was read")
+    }
+
+    fn header_digest(&self, number: BatchNumber) -> Result<Option<Digest>, StorageError> {
+        panic!("batch {number} was looked up")
+    }
+}
+
+/// Goal: a batch's accounts are foretold without reading anything; its programs add the slots; each key is named once.
+#[test]
+fn a_batch_is_foretold_as_hints() {
+    let (state, _, env) = chain();
+    let transactions =
+        [invoke(1, 0, COUNTER, &[]), invoke(1, 1, COUNTER, &[]), invoke(2, 0, WRITER, &word(7))];
+    let predictors = Predictors::new(PredictConfig { builds_at_once: true, ..PredictConfig::default() });
+    let off = predictors.foretell(&transactions, &env, 90_000, &Untouchable, PredictMode::Off);
+    assert!(off.accounts.is_empty());
+    let accounts = predictors.foretell(&transactions, &env, 90_000, &Untouchable, PredictMode::Accounts);
+    let named: Vec<StateKey> = accounts.keys().collect();
+    assert_eq!(named, [account(1), PROPOSER, COUNTER, account(2), WRITER].map(StateKey::Account));
+    assert!(accounts.codes().any(|address| address == COUNTER));
+    let full = predictors.foretell(&transactions, &env, 90_000, &state, PredictMode::Full);
+    let slots: Vec<_> = full.keys().filter(|key| matches!(key, StateKey::Slot(..))).collect();
+    assert_eq!(slots, [COUNTER, WRITER].map(|address| StateKey::Slot(address, B256::ZERO)));
+    assert_eq!(full.accounts.len(), accounts.accounts.len());
+}
+
+/// Goal: whatever its transactions would do, no more is foretold of a batch than its gas can read, however many threads follow it.
+#[test]
+fn what_is_foretold_is_bounded_by_the_gas() {
+    let (state, _, env) = chain();
+    let fill =
+        |nonce: u64| invoke(1, nonce, FILLER, &[word(nonce * 100_000), word((nonce + 1) * 100_000)].concat());
+    let transactions: Vec<_> = (0..50).map(fill).collect();
+    let predictors = Predictors::new(PredictConfig { builds_at_once: true, ..PredictConfig::default() });
+    for gas in [0, 1_000_000] {
+        let named = predictors.foretell(&transactions, &env, gas, &state, PredictMode::Full).keys().count();
+        assert_eq!(named, hints::keys_max(gas));
+    }
 }

@@ -4,7 +4,7 @@ use crate::support::*;
 use alloy_primitives::{Address, B256, Bytes, U256};
 use slipstream_executor::{
     ExecutorConfig, HintsMode, MemoryState, PrefetchLimits, PrefetchStats, Prefetcher, StateReader, Wanted,
-    Warm, execute,
+    Warm, execute, predict::PredictMode,
 };
 use slipstream_types::{
     AccountValue, BatchNumber, Digest, Hints, StateKey, StateValue, hints::AccountHints,
@@ -91,5 +91,8 @@ fn the_configuration_has_defaults_and_no_unknown_keys() {
     let parse = |json| serde_json::from_str::<ExecutorConfig>(json);
     assert_eq!(parse("{}").unwrap(), ExecutorConfig::default());
     assert_eq!(parse(r#"{"hints": "off"}"#).unwrap().hints, HintsMode::Off);
+    assert_eq!(parse(r#"{"predict": "full"}"#).unwrap().predict, PredictMode::Full);
+    assert_eq!(parse("{}").unwrap().predict, PredictMode::Accounts);
+    assert!(parse(r#"{"predict": "some"}"#).is_err());
     assert!(parse(r#"{"hint": "off"}"#).is_err());
 }

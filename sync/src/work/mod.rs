@@ -2,19 +2,20 @@
 //! engine decides which comes when, and the worker runs on any thread.
 //!
 //! ```text
-//!  answer ─▶ check ─▶ prepare (bodies, senders, hinted rows │ deltas) ─▶ execute on layers ─▶ commit in groups ─▶ audit
+//!  answer ─▶ check ─▶ prepare (bodies, senders, rows ahead │ deltas) ─▶ execute on layers ─▶ commit in groups ─▶ audit
 //!  chunk  ─▶ check and add ─────────────────────────────────────────────────────────────────▶ finish
 //! ```
 
 mod audit;
 mod commit;
+mod foretell;
 mod layers;
 mod prepare;
 mod replay;
 mod restore;
 
 use parking_lot::{Mutex, RwLock};
-use slipstream_executor::{ExecutorConfig, HintsMode, HotCache, Prefetcher};
+use slipstream_executor::{ExecutorConfig, HintsMode, HotCache, Prefetcher, predict::PredictMode};
 use slipstream_storage::{Head, Store};
 use slipstream_types::{BatchNumber, Certificate, ChainConfig, Waypoint};
 
@@ -43,8 +44,9 @@ pub struct Worker {
     store: Store,
     chain: ChainConfig,
     executor: ExecutorConfig,
-    /// None if no hints are used, or no threads read ahead.
+    /// None if neither hints nor predictions are used, or no threads read ahead.
     prefetcher: Option<Prefetcher>,
+    foreteller: foretell::Foreteller,
     history: bool,
     waypoint: Option<Waypoint>,
     audit_share: f64,
@@ -77,14 +79,17 @@ impl Worker {
             check_stored_waypoint(&store, waypoint)?;
         }
         let hot = RwLock::new(HotCache::new(executor.hot_cache_mib << 20));
-        let reads_ahead = executor.hints != HintsMode::Off && executor.prefetch_threads > 0;
+        let has_keys = executor.hints != HintsMode::Off || executor.predict != PredictMode::Off;
+        let reads_ahead = has_keys && executor.prefetch_threads > 0;
         let prefetcher = reads_ahead.then(|| Prefetcher::new(executor.prefetch_limits())).transpose();
         let no_threads = |error| SyncError::Worker(format!("no thread to read ahead: {error}"));
+        let foreteller = foretell::Foreteller::new(&executor)?;
         Ok(Worker {
             store,
             chain,
             executor,
             prefetcher: prefetcher.map_err(no_threads)?,
+            foreteller,
             history: config.history,
             waypoint,
             audit_share: config.audit,

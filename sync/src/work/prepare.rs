@@ -1,5 +1,5 @@
-//! Making a checked range ready: bodies are decoded and their senders recovered, deltas are opened, hinted keys
-//! begin to be read.
+//! Making a checked range ready: bodies are decoded and their senders recovered, deltas are opened, and keys that are hinted or
+//! foretold begin to be read.
 
 use rayon::prelude::*;
 use slipstream_executor::{HintsMode, Transaction, Wanted, Warm, decode_body, open_hints};
@@ -26,9 +26,10 @@ pub(super) enum Kind {
     Delta(Vec<OpenedBatch>),
 }
 
-/// A body made ready, and the rows that its hints name, which may still be on their way.
+/// A body made ready, and the rows that it will probably need, which may still be on their way.
 #[derive(Debug)]
 pub(super) struct PreparedBatch {
+    /// Without hints if they were of no use: then what is warm was foretold here, and says nothing about the peer.
     pub(super) batch: RangeBatch,
     pub(super) transactions: Vec<Transaction>,
     pub(super) warm: Option<Warm>,
@@ -88,13 +89,17 @@ impl Worker {
         Ok(Box::new(Prepared { from, certificate, kind }))
     }
 
-    fn prepare_body(&self, batch: RangeBatch, base: &View) -> Result<PreparedBatch, SyncError> {
+    fn prepare_body(&self, mut batch: RangeBatch, base: &View) -> Result<PreparedBatch, SyncError> {
         let number = batch.header.number;
         let blob = batch.body.as_ref().ok_or_else(|| unreadable(number, "the body is missing"))?;
         let body: Body = blob.open(BlobKind::Body).map_err(|error| unreadable(number, error))?;
         let transactions =
             decode_body(&body, self.chain.chain_id).map_err(|error| unreadable(number, error))?;
-        let warm = match self.hints(&batch, &transactions) {
+        let hints = self.hints(&batch, &transactions).or_else(|| {
+            batch.hints = None;
+            self.foreteller.hints(&self.chain, &batch.header, &transactions, base)
+        });
+        let warm = match hints {
             Some(mut hints) => {
                 self.hot.read().leave_out(&mut hints);
                 Some(self.read_ahead(number, base.clone(), Wanted::from(&hints))?)

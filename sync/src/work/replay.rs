@@ -77,9 +77,11 @@ impl Worker {
                 let outcome = execute(&self.hot.read().reader(before, &state), &env, &transactions)
                     .map_err(|source| execute_error(header.number, source))?;
                 self.hot.write().apply(before, digest, Some(&outcome.touched), &outcome.delta);
+                self.foreteller.learn(&outcome.touched);
                 layer.push(&header, digest, &outcome.delta);
                 let delta = outcome.delta.clone();
-                let hints = warm.map(|warm| hint_use(warm.stats(), warm.prefetched())).unwrap_or_default();
+                let hinted = warm.filter(|_| batch.hints.is_some());
+                let hints = hinted.map(|warm| hint_use(warm.stats(), warm.prefetched())).unwrap_or_default();
                 let sealed = &sealed;
                 let (before, certified) = (std::mem::replace(&mut parent, header.clone()), header);
                 scope.spawn(move |_| {

@@ -317,7 +317,8 @@ impl Following {
     ) -> Following {
         let store = Store::memory(&StorageConfig { snapshot_interval_batches: 0, ..Default::default() });
         store.initialize(genesis).unwrap();
-        Self::launch(hub, id, store, SyncConfig::default(), None, Duration::from_secs(1), peers).await
+        let (config, executor) = (SyncConfig::default(), ExecutorConfig::default());
+        Self::launch(hub, id, store, config, executor, None, Duration::from_secs(1), peers).await
     }
 
     pub(crate) async fn start_with(
@@ -328,14 +329,31 @@ impl Following {
         waypoint: Option<Waypoint>,
         peers: &[PeerId],
     ) -> Following {
-        Self::launch(hub, id, store, config, waypoint, Duration::ZERO, peers).await
+        let executor = ExecutorConfig::default();
+        Self::launch(hub, id, store, config, executor, waypoint, Duration::ZERO, peers).await
     }
 
+    /// Replays, with this tuning of execution.
+    pub(crate) async fn start_replaying(
+        hub: &MemoryHub,
+        id: PeerId,
+        genesis: &Genesis,
+        executor: ExecutorConfig,
+        peers: &[PeerId],
+    ) -> Following {
+        let config = SyncConfig { mode: Mode::Replay, ..Default::default() };
+        let store = Store::memory(&StorageConfig { snapshot_interval_batches: 0, ..Default::default() });
+        store.initialize(genesis).unwrap();
+        Self::launch(hub, id, store, config, executor, None, Duration::ZERO, peers).await
+    }
+
+    #[allow(clippy::too_many_arguments, reason = "what tests set differs from one to the next")]
     async fn launch(
         hub: &MemoryHub,
         id: PeerId,
         store: Store,
         config: SyncConfig,
+        executor: ExecutorConfig,
         waypoint: Option<Waypoint>,
         patience: Duration,
         peers: &[PeerId],
@@ -345,7 +363,6 @@ impl Following {
         for peer in peers {
             assert!(hub.connect(id, *peer));
         }
-        let executor = ExecutorConfig::default();
         let follower = Follower::new(config, store.clone(), transport, executor, waypoint, patience).unwrap();
         node.follower.set(follower.clone()).ok().unwrap();
         let stop = CancellationToken::new();

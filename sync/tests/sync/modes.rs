@@ -2,6 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
+use slipstream_executor::{ExecutorConfig, HintsMode, predict::PredictMode};
 use slipstream_network::{MemoryHub, Transport};
 use slipstream_storage::{StorageConfig, Store};
 use slipstream_sync::{
@@ -259,4 +260,28 @@ async fn scores_are_kept_and_a_damaged_record_is_dropped() {
     node.reach(BatchNumber(26)).await;
     node.stop().await.unwrap();
     assert_ne!(store.record("sync/scores").unwrap().unwrap(), b"damaged");
+}
+
+/// Goal: what is foretold of batches without hints changes nothing but time, and no peer is judged by it.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_foretold_changes_no_result_and_no_score() {
+    let chain = Chain::new(40);
+    let (hub, _server) = hub_with(&chain);
+    let modes = [PredictMode::Off, PredictMode::Accounts, PredictMode::Full];
+    for (id, (predict, prefetch_threads)) in
+        (2..).zip(modes.into_iter().flat_map(|mode| [(mode, 0), (mode, 3)]))
+    {
+        let executor = ExecutorConfig {
+            hints: HintsMode::Off,
+            predict,
+            prefetch_threads,
+            hot_cache_mib: 0,
+            ..ExecutorConfig::default()
+        };
+        let node = Following::start_replaying(&hub, peer(id), &chain.genesis, executor, &[peer(1)]).await;
+        let status = node.reach(chain.head()).await;
+        assert_eq!(node.store.head().unwrap().header.state_root, chain.root());
+        assert_eq!((status.hint_recall, status.hint_precision), (None, None));
+        node.stop().await.unwrap();
+    }
 }

@@ -9,6 +9,7 @@ mod hints;
 mod ledger;
 mod mainnet;
 mod parallel;
+mod predictors;
 mod report;
 mod serve;
 mod snapshot;
@@ -43,6 +44,8 @@ pub enum Bench {
     Parallel,
     /// Replaying mainnet blocks on a cold state, with and without hints.
     Hints,
+    /// The same without hints: what is foretold, and what that gains.
+    Predictors,
 }
 
 /// How it is measured.
@@ -54,8 +57,8 @@ pub struct BenchOptions {
     /// Also write the figures to this file.
     #[arg(long)]
     pub json: Option<PathBuf>,
-    /// Directory on the disk to measure; a temporary one in it is used and removed. `hints` keeps its filled store there, for
-    /// the next run, unless this is the working directory.
+    /// Directory on the disk to measure; a temporary one in it is used and removed. `hints` and `predictors` keep their filled
+    /// store there, for the next run, unless this is the working directory.
     #[arg(long, default_value = ".")]
     pub dir: PathBuf,
     /// Directory with `mainnet` blocks and `access-lists`. Without it: $SLIPSTREAM_DATA, or shared/data beside the checkout.
@@ -109,6 +112,7 @@ pub fn run(bench: Bench, options: &BenchOptions) -> Result<Report> {
         Bench::Head => head::run(options, progress)?,
         Bench::Parallel => parallel::run(options, progress)?,
         Bench::Hints => hints::run(options, progress)?,
+        Bench::Predictors => predictors::run(options, progress)?,
     };
     if let Some(path) = &options.json {
         report.write_json(path)?;

@@ -95,7 +95,7 @@ fn fill(dir: &Path, rows: &Rows, codes: &BTreeMap<Digest, Bytes>, progress: Prog
 /// Part of the store: each block has addresses of its own, so that blocks of different years, which read different values of the
 /// same keys, lie beside each other.
 #[derive(Clone)]
-pub(super) struct World {
+pub(in crate::bench) struct World {
     view: View,
     mask: Address,
     /// For BLOCKHASH.

@@ -8,17 +8,17 @@ use crate::bench::harness::cpu;
 
 /// The cost of one block, or of all.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Cost {
-    pub(super) seconds: f64,
+pub(in crate::bench) struct Cost {
+    pub(in crate::bench) seconds: f64,
     /// User and system, of the whole process.
-    pub(super) cpu_s: f64,
+    pub(in crate::bench) cpu_s: f64,
     /// Data blocks read from the disk.
-    pub(super) disk_reads: u64,
+    pub(in crate::bench) disk_reads: u64,
 }
 
 impl Cost {
     /// Of some work on a store.
-    pub(super) fn of<T>(store: &Store, work: impl FnOnce() -> T) -> (Cost, T) {
+    pub(in crate::bench) fn of<T>(store: &Store, work: impl FnOnce() -> T) -> (Cost, T) {
         let (before, cpu_s, start) = (store.read_counts(), cpu::of_this_process(), Instant::now());
         let done = work();
         let seconds = start.elapsed().as_secs_f64();

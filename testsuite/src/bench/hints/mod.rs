@@ -18,13 +18,8 @@ use slipstream_executor::MemoryState;
 use slipstream_storage::Store;
 use slipstream_types::{Digest, StateKey, StateValue};
 
-use self::{
-    cold::World,
-    filler::Rows,
-    meter::Cost,
-    replay::{Case, Variant},
-    trace::Trace,
-};
+pub(super) use self::{cold::World, meter::Cost, replay::Case};
+use self::{filler::Rows, replay::Variant, trace::Trace};
 use super::{BenchOptions, Report, mainnet};
 use crate::progress::Progress;
 
@@ -34,8 +29,8 @@ const FIRST_BLOCK: u64 = 2_675_000;
 const TRACE_WORLD: u64 = u64::MAX;
 
 /// How much is measured.
-struct Size {
-    runs: usize,
+pub(super) struct Size {
+    pub(super) runs: usize,
     /// Rows beside those that blocks read.
     filler: u64,
     /// Consecutive batches.
@@ -47,19 +42,49 @@ struct Size {
 const FULL: Size = Size { runs: 5, filler: 20_000_000, batches: 18, modelled_batches: 18 };
 const QUICK: Size = Size { runs: 2, filler: 1_000_000, batches: 6, modelled_batches: 2 };
 
+impl Size {
+    /// Of a run.
+    pub(super) fn of(options: &BenchOptions) -> Size {
+        if options.quick { QUICK } else { FULL }
+    }
+}
+
+/// A filled store, and the blocks that are replayed on it.
+pub(super) struct ColdState {
+    /// A view of the store for each block; dropped before it.
+    pub(super) worlds: Vec<World>,
+    pub(super) cases: Vec<Case>,
+    pub(super) store: Store,
+    /// Rows of the store.
+    pub(super) rows: u64,
+    trace: Option<Trace>,
+    batches: Vec<Vec<StateKey>>,
+    /// The store's directory, unless it is kept; dropped last.
+    _temporary: Option<tempfile::TempDir>,
+}
+
+impl ColdState {
+    /// Loads the blocks and fills the store, or opens the one of an earlier run.
+    pub(super) fn open(options: &BenchOptions, size: &Size, progress: Progress) -> Result<ColdState> {
+        let data = mainnet::data_dir(options.data.as_deref())?;
+        progress.step("loading blocks");
+        let cases = load(&data)?;
+        let is_kept = options.dir != std::path::Path::new(".");
+        let temporary = (!is_kept).then(|| tempfile::tempdir_in(&options.dir)).transpose()?;
+        let dir = temporary.as_ref().map_or(options.dir.as_path(), |dir| dir.path());
+        let batches = trace::load(&data)?;
+        let trace = Trace::new(batches.clone(), size.batches);
+        let (rows, codes) = contents(&cases, trace.as_ref(), size.filler);
+        let store = cold::open(dir, &rows, &codes, progress)?;
+        let worlds = worlds(&store, &cases)?;
+        Ok(ColdState { worlds, cases, store, rows: rows.len(), trace, batches, _temporary: temporary })
+    }
+}
+
 pub(super) fn run(options: &BenchOptions, progress: Progress) -> Result<Report> {
-    let size = if options.quick { QUICK } else { FULL };
-    let data = mainnet::data_dir(options.data.as_deref())?;
-    progress.step("loading blocks");
-    let cases = load(&data)?;
-    let is_kept = options.dir != std::path::Path::new(".");
-    let temporary = (!is_kept).then(|| tempfile::tempdir_in(&options.dir)).transpose()?;
-    let dir = temporary.as_ref().map_or(options.dir.as_path(), |dir| dir.path());
-    let batches = trace::load(&data)?;
-    let trace = Trace::new(batches.clone(), size.batches);
-    let (rows, codes) = contents(&cases, trace.as_ref(), size.filler);
-    let store = cold::open(dir, &rows, &codes, progress)?;
-    let worlds = worlds(&store, &cases)?;
+    let size = Size::of(options);
+    let state = ColdState::open(options, &size, progress)?;
+    let ColdState { worlds, cases, store, rows, trace, batches, _temporary } = &state;
     let mut costs: BTreeMap<Variant, Vec<Vec<Cost>>> = BTreeMap::new();
     for run in 0..size.runs {
         progress.step(&format!("replaying {} blocks, round {} of {}", cases.len(), run + 1, size.runs));
@@ -67,16 +92,16 @@ pub(super) fn run(options: &BenchOptions, progress: Progress) -> Result<Report> 
         let mut variants = Variant::ALL;
         variants.rotate_left(run % Variant::ALL.len());
         for variant in variants {
-            costs.entry(variant).or_default().push(variant.measure(&store, &cases, &worlds)?);
+            costs.entry(variant).or_default().push(variant.measure(store, cases, worlds)?);
         }
     }
-    let mut report = report::isolated(size.runs, &cases, &costs, rows.len())?;
+    let mut report = report::isolated(size.runs, cases, &costs, *rows)?;
     if let Some(trace) = trace {
-        let cpu = report::cpu_per_key(&cases, &costs);
-        let modelled = Trace::new(batches, size.modelled_batches).unwrap_or_else(|| trace.clone());
-        let world = World::new(&store, TRACE_WORLD, MemoryState::default())?;
+        let cpu = report::cpu_per_key(cases, &costs);
+        let modelled = Trace::new(batches.clone(), size.modelled_batches).unwrap_or_else(|| trace.clone());
+        let world = World::new(store, TRACE_WORLD, MemoryState::default())?;
         progress.step("replaying consecutive batches");
-        consecutive::measure(&store, &world, &trace.with_cpu(cpu), size.runs, &mut report)?;
+        consecutive::measure(store, &world, &trace.clone().with_cpu(cpu), size.runs, &mut report)?;
         progress.step("replaying consecutive batches on modelled devices");
         consecutive::modelled(&modelled.with_cpu(cpu), &mut report)?;
     }

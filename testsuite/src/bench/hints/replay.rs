@@ -19,11 +19,11 @@ const FLOOR_THREADS: usize = 16;
 const READAHEAD: usize = 8;
 
 /// A block, and what executing it gives.
-pub(super) struct Case {
-    pub(super) block: Block,
-    pub(super) expected: Outcome,
+pub(in crate::bench) struct Case {
+    pub(in crate::bench) block: Block,
+    pub(in crate::bench) expected: Outcome,
     /// The distinct keys of its hints, in first-use order.
-    pub(super) keys: Vec<StateKey>,
+    pub(in crate::bench) keys: Vec<StateKey>,
     /// All that it reads, in a hash map: what is left is CPU.
     in_memory: Warm<MemoryState>,
 }
@@ -144,7 +144,7 @@ impl Case {
     }
 
     /// Executes the block on a state, and sees to it that the outcome is the same.
-    fn check(&self, state: &dyn StateReader) -> Result<()> {
+    pub(in crate::bench) fn check(&self, state: &dyn StateReader) -> Result<()> {
         let outcome = execute(state, &self.block.env, &self.block.transactions)?;
         ensure!(outcome.gas_used == self.expected.gas_used, "block {} differs", self.block.env.number);
         Ok(())

@@ -1,0 +1,100 @@
+//! [`Predictors::foretell`]: what a whole batch reads, in the form of hints.
+
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+use alloy_primitives::{
+    Address, B256,
+    map::{AddressMap, HashSet},
+};
+use rayon::prelude::*;
+use slipstream_types::{
+    Hints, StateKey,
+    hints::{self, AccountHints},
+};
+
+use super::{PredictMode, Predicted, Predictors};
+use crate::{
+    env::BatchEnv,
+    reader::{MemoryState, StateReader},
+    transaction::Transaction,
+};
+
+/// Gas of a batch for each operation that its programs may take. On mainnet 240 gas go with one, so this cuts only batches that are
+/// made to be followed for long; and following one costs no more than executing it.
+const GAS_PER_STEP: u64 = 16;
+
+impl Predictors {
+    /// Foretells what a batch that uses `gas_used` reads: no more keys than hints of such a batch may name
+    /// ([`hints::keys_max`]), and the code of every account among them that has some.
+    ///
+    /// [`PredictMode::Accounts`] asks `state` for nothing, so it never waits. [`PredictMode::Full`] follows the transactions side by
+    /// side, on the rayon pool that it is called in: each thread waits for its own reads. All start from `state`: what one
+    /// transaction of the batch writes the next does not see, and some guesses are wrong for it. It never fails.
+    pub fn foretell(
+        &self,
+        transactions: &[Transaction],
+        env: &BatchEnv,
+        gas_used: u64,
+        state: &dyn StateReader,
+        mode: PredictMode,
+    ) -> Hints {
+        let nothing = MemoryState::default();
+        let state = if mode == PredictMode::Full { state } else { &nothing };
+        let keys_max = hints::keys_max(gas_used);
+        let steps_max = self.config.limits.steps_max + gas_used / GAS_PER_STEP;
+        let (keys, steps) = (AtomicU64::new(0), AtomicU64::new(0));
+        let follow = |transaction: &Transaction| {
+            let mut named = Vec::new();
+            // A transaction that has begun has limits of its own.
+            if keys.load(Relaxed) >= keys_max as u64 || steps.load(Relaxed) >= steps_max {
+                return named;
+            }
+            let stats = self.predict(transaction, env, state, mode, &mut |predicted| {
+                if let Predicted::Key(key) = predicted {
+                    named.push(key);
+                }
+            });
+            keys.fetch_add(stats.keys, Relaxed);
+            steps.fetch_add(stats.steps, Relaxed);
+            named
+        };
+        let named: Vec<Vec<StateKey>> = transactions.par_iter().with_max_len(1).map(follow).collect();
+        let mut gathered = Gathered { left: keys_max, ..Gathered::default() };
+        named.into_iter().flatten().for_each(|key| gathered.add(key));
+        Hints { accounts: gathered.accounts }
+    }
+}
+
+/// Distinct keys by their account, the accounts in the order in which they were named.
+#[derive(Default)]
+struct Gathered {
+    accounts: Vec<AccountHints>,
+    places: AddressMap<usize>,
+    slots: HashSet<(Address, B256)>,
+    /// So many more are taken.
+    left: usize,
+}
+
+impl Gathered {
+    fn add(&mut self, key: StateKey) {
+        let address = *key.address();
+        let place = match self.places.get(&address) {
+            Some(place) => *place,
+            None if self.left == 0 => return,
+            None => {
+                self.left -= 1;
+                self.places.insert(address, self.accounts.len());
+                // Nearly every contract that a transaction comes to is called, and who has no code costs no read.
+                self.accounts.push(AccountHints { address, code: true, slots: Vec::new() });
+                self.accounts.len() - 1
+            }
+        };
+        if let StateKey::Slot(_, slot) = key
+            && self.left > 0
+            && self.slots.insert((address, slot))
+        {
+            self.left -= 1;
+            self.accounts[place].slots.push(slot);
+        }
+    }
+}
