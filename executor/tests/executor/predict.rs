@@ -47,11 +47,11 @@ fn most_reads_of_mainnet_blocks_are_foretold() {
     let (mut full, mut accounts, mut blocks) = (Score::default(), Score::default(), 0);
     for case in cases.filter(|case| case.block.header.number >= FIRST) {
         let outcome = execute(&case.state, &environment(&case.block), &transactions(&case.block)).unwrap();
-        let codes = outcome.hints.codes.iter().map(|hash| Predicted::Code(*hash));
+        let codes = outcome.touched.codes.iter().map(|(hash, _)| Predicted::Code((*hash).into()));
         let wanted = outcome.hints.keys().map(Predicted::Key).chain(codes).collect();
         let predictors = Predictors::new(PredictConfig::default());
-        for hash in outcome.hints.codes.iter() {
-            predictors.build_now(*hash, &case.state.code(hash).unwrap().unwrap());
+        for (hash, code) in &outcome.touched.codes {
+            predictors.build_now((*hash).into(), &code.bytes());
         }
         full.add(&wanted, &foretold(&predictors, &case, PredictMode::Full));
         accounts.add(&wanted, &foretold(&predictors, &case, PredictMode::Accounts));
