@@ -92,4 +92,8 @@ fn the_configuration_has_defaults_and_no_unknown_keys() {
     assert_eq!(parse("{}").unwrap(), ExecutorConfig::default());
     assert_eq!(parse(r#"{"hints": "off"}"#).unwrap().hints, HintsMode::Off);
     assert!(parse(r#"{"hint": "off"}"#).is_err());
+    let threads = |json| parse(json).unwrap().execution_threads();
+    assert_eq!(threads(r#"{"hints": "keys", "threads": 3}"#), 1, "nobody says what may run beside what");
+    assert_eq!(threads(r#"{"hints": "conflicts", "threads": 30}"#), 30);
+    assert!((1..=8).contains(&threads(r#"{"hints": "conflicts"}"#)));
 }

@@ -14,7 +14,7 @@ mod replay;
 mod restore;
 
 use parking_lot::{Mutex, RwLock};
-use slipstream_executor::{ExecutorConfig, HintsMode, HotCache, Prefetcher};
+use slipstream_executor::{ExecutorConfig, HintsMode, HotCache, Prefetcher, Workers};
 use slipstream_storage::Store;
 use slipstream_types::{BatchNumber, Certificate, ChainConfig, Waypoint};
 
@@ -45,6 +45,8 @@ pub struct Worker {
     executor: ExecutorConfig,
     /// None if no hints are used, or no threads read ahead.
     prefetcher: Option<Prefetcher>,
+    /// A pool of their own: while one batch executes, the one before it is sealed on the common one.
+    workers: Workers,
     history: bool,
     waypoint: Option<Waypoint>,
     audit_share: f64,
@@ -62,7 +64,8 @@ impl Worker {
     /// A worker on an initialized store. The seed draws the batches that are audited.
     ///
     /// # Errors
-    /// If the store has no genesis, or passed the waypoint's batch on another ledger; or if there are no threads to read ahead.
+    /// If the store has no genesis, or passed the waypoint's batch on another ledger; or if there are no threads to read ahead or to
+    /// execute on.
     pub fn new(
         store: Store,
         config: &SyncConfig,
@@ -78,11 +81,14 @@ impl Worker {
         let reads_ahead = executor.hints != HintsMode::Off && executor.prefetch_threads > 0;
         let prefetcher = reads_ahead.then(|| Prefetcher::new(executor.prefetch_limits())).transpose();
         let no_threads = |error| SyncError::Worker(format!("no thread to read ahead: {error}"));
+        let workers = Workers::new(executor.execution_threads())
+            .map_err(|error| SyncError::Worker(format!("no thread to execute on: {error}")))?;
         Ok(Worker {
             store,
             chain,
             executor,
             prefetcher: prefetcher.map_err(no_threads)?,
+            workers,
             history: config.history,
             waypoint,
             audit_share: config.audit,

@@ -6,7 +6,7 @@ use alloy_consensus::{SignableTransaction, TxEip1559, TxEnvelope};
 use alloy_eips::eip2718::Encodable2718;
 use alloy_primitives::{Bytes, Signature, TxKind};
 use k256::ecdsa::SigningKey;
-use slipstream_executor::{BatchEnv, ExecutorConfig, decode_body, execute, seal};
+use slipstream_executor::{BatchEnv, ExecutorConfig, HintsMode, decode_body, execute, seal};
 use slipstream_network::{BoxFuture, Handler, MemoryHub, PeerId, Protocol, Refusal};
 use slipstream_storage::{CommitBatch, StorageConfig, Store};
 use slipstream_sync::{Follower, Mode, SyncConfig, SyncServer, SyncStatus};
@@ -93,6 +93,12 @@ impl Chain {
             raw.push(self.sign(TxKind::Call(to), 1_000 + i, Bytes::new()));
         }
         self.append(Body::new(raw).unwrap(), None, None)
+    }
+
+    /// Appends one batch of so many transactions that need not wait for each other, and do enough to be worth a thread each.
+    pub(crate) fn extend_widely(&mut self, transactions: usize) {
+        let raw = (0..transactions).map(|_| self.sign(TxKind::Create, 0, hex(INIT_CODE))).collect();
+        self.append(Body::new(raw).unwrap(), None, None);
     }
 
     /// Appends one batch in which a quorum gives somebody money that no transaction gives.
@@ -285,6 +291,15 @@ pub(crate) fn peer(id: u8) -> PeerId {
     PublicKey([id; 32])
 }
 
+/// How a follower is set up.
+#[derive(Default)]
+struct Setting {
+    sync: SyncConfig,
+    executor: ExecutorConfig,
+    waypoint: Option<Waypoint>,
+    patience: Duration,
+}
+
 /// A follower with a store of its own, running.
 pub(crate) struct Following {
     pub(crate) store: Store,
@@ -317,7 +332,22 @@ impl Following {
     ) -> Following {
         let store = Store::memory(&StorageConfig { snapshot_interval_batches: 0, ..Default::default() });
         store.initialize(genesis).unwrap();
-        Self::launch(hub, id, store, SyncConfig::default(), None, Duration::from_secs(1), peers).await
+        let setting = Setting { patience: Duration::from_secs(1), ..Setting::default() };
+        Self::launch(hub, id, store, setting, peers).await
+    }
+
+    /// Executes all batches, on two threads where hints say what may run beside what.
+    pub(crate) async fn start_parallel(
+        hub: &MemoryHub,
+        id: PeerId,
+        genesis: &Genesis,
+        peers: &[PeerId],
+    ) -> Following {
+        let store = Store::memory(&StorageConfig { snapshot_interval_batches: 0, ..Default::default() });
+        store.initialize(genesis).unwrap();
+        let executor = ExecutorConfig { hints: HintsMode::Conflicts, threads: 2, ..Default::default() };
+        let sync = SyncConfig { mode: Mode::Replay, ..Default::default() };
+        Self::launch(hub, id, store, Setting { sync, executor, ..Setting::default() }, peers).await
     }
 
     pub(crate) async fn start_with(
@@ -328,25 +358,24 @@ impl Following {
         waypoint: Option<Waypoint>,
         peers: &[PeerId],
     ) -> Following {
-        Self::launch(hub, id, store, config, waypoint, Duration::ZERO, peers).await
+        let setting = Setting { sync: config, waypoint, ..Setting::default() };
+        Self::launch(hub, id, store, setting, peers).await
     }
 
     async fn launch(
         hub: &MemoryHub,
         id: PeerId,
         store: Store,
-        config: SyncConfig,
-        waypoint: Option<Waypoint>,
-        patience: Duration,
+        setting: Setting,
         peers: &[PeerId],
     ) -> Following {
+        let Setting { sync, executor, waypoint, patience } = setting;
         let node = Arc::new(Node { server: SyncServer::new(store.clone()), follower: Default::default() });
         let transport = hub.join(id, node.clone());
         for peer in peers {
             assert!(hub.connect(id, *peer));
         }
-        let executor = ExecutorConfig::default();
-        let follower = Follower::new(config, store.clone(), transport, executor, waypoint, patience).unwrap();
+        let follower = Follower::new(sync, store.clone(), transport, executor, waypoint, patience).unwrap();
         node.follower.set(follower.clone()).ok().unwrap();
         let stop = CancellationToken::new();
         let task = tokio::spawn(follower.clone().run(stop.clone()));

@@ -50,6 +50,22 @@ async fn every_mode_ends_in_the_same_state() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn several_threads_make_the_same_blobs() {
+    let mut chain = Chain::new(3);
+    (0..4).for_each(|_| chain.extend_widely(60));
+    let (hub, _server) = hub_with(&chain);
+    let node = Following::start_parallel(&hub, peer(2), &chain.genesis, &[peer(1)]).await;
+    node.reach(chain.head()).await;
+    assert_eq!(node.store.head().unwrap().digest, chain.store.head().unwrap().digest);
+    for number in (1..=chain.head().0).map(BatchNumber) {
+        for kind in [BlobKind::Receipts, BlobKind::Delta, BlobKind::Hints] {
+            let [made, found] = [&chain.store, &node.store].map(|store| store.blob(kind, number).unwrap());
+            assert!(made.is_some() && made == found, "{kind:?} of batch {number}");
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_follower_serves_the_next_one() {
     let chain = Chain::new(15);
     let (hub, _server) = hub_with(&chain);
