@@ -10,7 +10,7 @@ use slipstream_types::Conflicts;
 use crate::transaction::Transaction;
 
 /// What can be read and written.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum AccessKey {
     /// An account's code and nonce, and whether it exists.
     Account(Address),
@@ -20,14 +20,27 @@ pub enum AccessKey {
     Slot(Address, B256),
 }
 
-/// What one transaction reads and writes.
-#[derive(Clone, PartialEq, Eq, Debug, Default)]
+/// What one transaction reads and writes. The order of the keys means nothing: sets are equal whatever it is.
+#[derive(Clone, Debug, Default)]
 pub struct AccessSet {
     /// Keys whose value it depends on.
     pub reads: Vec<AccessKey>,
     /// Keys that it changes.
     pub writes: Vec<AccessKey>,
 }
+
+impl PartialEq for AccessSet {
+    fn eq(&self, other: &Self) -> bool {
+        let sorted = |keys: &[AccessKey]| {
+            let mut keys = keys.to_vec();
+            keys.sort_unstable();
+            keys
+        };
+        sorted(&self.reads) == sorted(&other.reads) && sorted(&self.writes) == sorted(&other.writes)
+    }
+}
+
+impl Eq for AccessSet {}
 
 /// Predecessors of one transaction that are named. A balance that a hundred transactions add to before one asks for it has a
 /// hundred; when the latest of them have run, the rest nearly always has too.

@@ -21,6 +21,9 @@ pub struct ExecutorConfig {
     /// What is foretold of batches that come without usable hints. `accounts` costs next to nothing and waits for nothing; `full` runs
     /// the programs of contracts that are called often, on as many threads as read ahead, and analyses contracts in the background.
     pub predict: PredictMode,
+    /// Threads that execute one batch where `hints` is `conflicts`; 0 takes as many as there are cores, at most 8: chains of
+    /// transactions that wait for each other leave more without work.
+    pub threads: usize,
     /// Memory for rows and code that the last batches touched, in MiB; 0 keeps none. 32 blocks of mainnet touch 33,000 rows, which take
     /// 10 MiB, and 10 to 20 MiB of code.
     pub hot_cache_mib: usize,
@@ -35,6 +38,7 @@ impl Default for ExecutorConfig {
             readahead_mib: 64,
             hints: HintsMode::Keys,
             predict: PredictMode::Accounts,
+            threads: 0,
             hot_cache_mib,
         }
     }
@@ -50,7 +54,20 @@ impl ExecutorConfig {
             backend: None,
         }
     }
+
+    /// Threads that execute one batch; 1 if hints do not say which transactions can run beside each other.
+    pub fn execution_threads(&self) -> usize {
+        let cores = || std::thread::available_parallelism().map_or(1, usize::from).min(THREADS_DEFAULT_MAX);
+        match (self.hints, self.threads) {
+            (HintsMode::Off | HintsMode::Keys, _) => 1,
+            (HintsMode::Conflicts, 0) => cores(),
+            (HintsMode::Conflicts, threads) => threads,
+        }
+    }
 }
+
+/// Most threads that are taken without being asked for.
+const THREADS_DEFAULT_MAX: usize = 8;
 
 /// What is done with a batch's hints.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
@@ -61,4 +78,6 @@ pub enum HintsMode {
     /// The hinted keys are read before the batch is executed.
     #[default]
     Keys,
+    /// And transactions that do not wait for each other are executed on several threads.
+    Conflicts,
 }

@@ -16,7 +16,7 @@ pub fn seal_hints(outcome: &Outcome, fee_recipient: Address, transactions: &[Tra
         return None;
     }
     let context = context(fee_recipient, transactions);
-    let content = hints::encode(&outcome.hints, &outcome.preimages, None, &context);
+    let content = hints::encode(&outcome.hints, &outcome.preimages, Some(&outcome.conflicts()), &context);
     Blob::compress(BlobKind::Hints, &content).ok()
 }
 

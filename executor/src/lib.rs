@@ -21,8 +21,8 @@
 //! * [`hot`]: what the last batches touched, kept for the next.
 //! * `evm`: the only folder that knows revm, which changes every month.
 //!
-//! Invariants: the outcome is a function of state, environment and transactions alone; hints, warm data and thread counts
-//! change how long it takes, never what it is. [`execute`] accepts every batch that [`build`] made: a proposer's limits are
+//! Invariants: the outcome is a function of state, environment and transactions alone; hints, warm data conflicts and thread
+//! counts change how long it takes, never what it is. [`execute`] accepts every batch that [`build`] made: a proposer's limits are
 //! the same or stricter. The crate trusts its [`StateReader`] and nothing else.
 //!
 //! ```
@@ -69,7 +69,7 @@ pub use error::{ExecuteError, Rejection};
 pub use evm::{AnalysedCode, check_static};
 pub use hinting::{open_hints, seal_hints};
 pub use hot::{HotCache, HotStats, Touched};
-pub use outcome::{Outcome, execute, execute_recorded};
+pub use outcome::{Outcome, execute};
 pub use parallel::{ParallelStats, Workers};
 pub use prefetch::{
     Backend as PrefetchBackend, PrefetchLimits, PrefetchStats, Prefetcher, Wanted, Warm, WarmStats,

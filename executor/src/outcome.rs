@@ -1,14 +1,15 @@
 //! [`execute`]: what a given batch does.
 
+use alloy_primitives::Address;
 use slipstream_types::{
-    CodecError, Delta, Hints, Log, Receipt, Receipts,
+    CodecError, Conflicts, Delta, Hints, Log, Receipt, Receipts,
     bounded::{BoundedBytes, BoundedVec},
     hints::Preimage,
     limits,
 };
 
 use crate::{
-    access::AccessSet,
+    access::{self, AccessSet},
     env::BatchEnv,
     error::{ExecuteError, Rejection},
     evm::{Executed, Finished, Machine, RunError, Speculated},
@@ -31,8 +32,18 @@ pub struct Outcome {
     pub preimages: Vec<Preimage>,
     /// The same working set with its values before the batch, for a [`crate::HotCache`].
     pub touched: Touched,
+    /// What each transaction read and wrote, in the order of the batch.
+    pub accesses: Vec<AccessSet>,
     /// Gas used by all transactions.
     pub gas_used: u64,
+}
+
+impl Outcome {
+    /// Which transactions wait for which when the batch is executed on several threads.
+    pub fn conflicts(&self) -> Conflicts {
+        let gas = self.receipts.receipts.iter().map(|receipt| receipt.gas_used);
+        access::conflicts(&self.accesses, gas.collect())
+    }
 }
 
 /// Executes a batch that somebody else made.
@@ -51,34 +62,15 @@ pub fn execute(
     batch.finish()
 }
 
-/// Executes a batch like [`execute`], and tells what each transaction read and wrote.
-///
-/// # Errors
-/// Those of [`execute`].
-pub fn execute_recorded(
-    state: &dyn StateReader,
-    env: &BatchEnv,
-    transactions: &[Transaction],
-) -> Result<(Outcome, Vec<AccessSet>), ExecuteError> {
-    let mut batch = Batch::new(Machine::new(state, env)?, env);
-    let mut sets = Vec::with_capacity(transactions.len());
-    for (index, transaction) in transactions.iter().enumerate() {
-        let pushed = batch.run(transaction).and_then(|(executed, receipt)| {
-            sets.push(executed.access(transaction.sender, env));
-            batch.add(executed, receipt)
-        });
-        pushed.map_err(|refusal| batch.error(index, transaction, refusal))?;
-    }
-    Ok((batch.finish()?, sets))
-}
-
 /// A batch under construction: the rules that following and proposing share.
 pub(crate) struct Batch<'a> {
     machine: Machine<'a>,
+    beneficiary: Address,
     gas_limit: u64,
     gas_used: u64,
     receipts: Vec<Receipt>,
     receipts_bytes: usize,
+    accesses: Vec<AccessSet>,
     /// An upper bound, and where a proposer stops. A follower checks the delta itself, which is shorter.
     delta_bytes: usize,
     delta_bytes_max: usize,
@@ -105,11 +97,13 @@ impl<'a> Batch<'a> {
     pub(crate) fn new(machine: Machine<'a>, env: &BatchEnv) -> Self {
         Self {
             machine,
+            beneficiary: env.beneficiary,
             gas_limit: env.gas_limit,
             gas_used: 0,
             receipts: Vec::new(),
             // Their number, as BCS writes it.
             receipts_bytes: LENGTH_BYTES_MAX,
+            accesses: Vec::new(),
             delta_bytes: SYSTEM_DELTA_BYTES,
             delta_bytes_max: usize::MAX,
         }
@@ -129,7 +123,7 @@ impl<'a> Batch<'a> {
     /// Executes a transaction and makes it part of the batch.
     pub(crate) fn push(&mut self, transaction: &Transaction) -> Result<(), Refusal> {
         let (executed, receipt) = self.run(transaction)?;
-        self.add(executed, receipt)
+        self.add(transaction.sender, executed, receipt)
     }
 
     /// Executes a transaction, which only [`Batch::add`] makes part of the batch.
@@ -158,7 +152,12 @@ impl<'a> Batch<'a> {
     }
 
     /// Makes a transaction part of the batch if there is room.
-    pub(crate) fn add(&mut self, executed: Executed, receipt: Receipt) -> Result<(), Refusal> {
+    pub(crate) fn add(
+        &mut self,
+        sender: Address,
+        executed: Executed,
+        receipt: Receipt,
+    ) -> Result<(), Refusal> {
         let receipts_bytes = self.receipts_bytes + receipt_bytes(&receipt);
         let delta_bytes = self.delta_bytes + executed.delta_bytes_max;
         let receipts_max = limits::RECEIPTS_BYTES_MAX;
@@ -173,6 +172,7 @@ impl<'a> Batch<'a> {
         (self.receipts_bytes, self.delta_bytes) = (receipts_bytes, delta_bytes);
         self.gas_used += executed.gas_used;
         self.receipts.push(receipt);
+        self.accesses.push(executed.access(sender, self.beneficiary));
         self.machine.commit(executed);
         Ok(())
     }
@@ -208,7 +208,8 @@ impl<'a> Batch<'a> {
     pub(crate) fn finish(self) -> Result<Outcome, ExecuteError> {
         let Finished { delta, hints, preimages, touched } = self.machine.finish()?;
         let receipts = Receipts { receipts: BoundedVec::new(self.receipts)? };
-        Ok(Outcome { receipts, delta, hints, preimages, touched, gas_used: self.gas_used })
+        let (accesses, gas_used) = (self.accesses, self.gas_used);
+        Ok(Outcome { receipts, delta, hints, preimages, touched, accesses, gas_used })
     }
 }
 

@@ -4,21 +4,18 @@ use alloy_primitives::{Address, B256};
 use revm::state::Account;
 
 use super::machine::Executed;
-use crate::{
-    access::{AccessKey, AccessSet},
-    env::BatchEnv,
-};
+use crate::access::{AccessKey, AccessSet};
 
 impl Executed {
     /// What others could disturb, and what could disturb others. Left out is what commutes: balances that nobody asked for,
     /// the fee recipient's, and the sender's nonce, which the transaction itself names.
-    pub(crate) fn access(&self, sender: Address, env: &BatchEnv) -> AccessSet {
+    pub(crate) fn access(&self, sender: Address, beneficiary: Address) -> AccessSet {
         let mut set = AccessSet::default();
         for (address, account) in &self.state {
-            if account.storage.is_empty() && (*address == sender || *address == env.beneficiary) {
+            if account.storage.is_empty() && (*address == sender || *address == beneficiary) {
                 // Almost always nothing but fees.
                 if !account.is_selfdestructed() {
-                    self.balance(*address, account, *address == env.beneficiary, &mut set);
+                    self.balance(*address, account, *address == beneficiary, &mut set);
                     continue;
                 }
             }
@@ -26,7 +23,7 @@ impl Executed {
             if changes_account(account, *address == sender) {
                 set.writes.push(AccessKey::Account(*address));
             }
-            self.balance(*address, account, *address == env.beneficiary, &mut set);
+            self.balance(*address, account, *address == beneficiary, &mut set);
             // A contract that this transaction makes has no storage to read.
             if !account.is_created() {
                 let slots = account.storage.keys();

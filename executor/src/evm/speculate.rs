@@ -246,6 +246,10 @@ impl Shift {
         let Some(account) = changes.get_mut(&self.address) else { return false };
         account.info.balance = account.info.balance.wrapping_add(self.added);
         account.info.nonce = self.nonce.unwrap_or(account.info.nonce);
+        // What it found there changes alike: else the others' changes would count as its own (`Executed::access`).
+        let found = account.original_info_mut();
+        found.balance = found.balance.wrapping_add(self.added);
+        found.nonce = self.nonce.unwrap_or(found.nonce);
         true
     }
 }

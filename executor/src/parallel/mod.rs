@@ -156,7 +156,7 @@ fn step(
         versions.publish(index as u32, transaction.sender, &executed);
         board.release(index);
     }
-    batch.add(executed, receipt)
+    batch.add(transaction.sender, executed, receipt)
 }
 
 /// Takes the result of the transaction whose turn it is, or runs it again.
@@ -171,14 +171,14 @@ fn settle(
     if let Some((mut speculated, receipt)) = result {
         if batch.accept(&mut speculated, transaction)? {
             stats.accepted += 1;
-            return batch.add(speculated.executed, receipt);
+            return batch.add(transaction.sender, speculated.executed, receipt);
         }
         versions.retract(index as u32, transaction.sender, &speculated.executed);
     }
     stats.repeated += 1;
     let (executed, receipt) = batch.run(transaction)?;
     versions.publish(index as u32, transaction.sender, &executed);
-    batch.add(executed, receipt)
+    batch.add(transaction.sender, executed, receipt)
 }
 
 /// So many transactions may be repeated before it counts as a sign that the conflicts are wrong.

@@ -5,8 +5,11 @@ use slipstream_types::Conflicts;
 
 use crate::transaction::Transaction;
 
-/// Waking the helpers and looking at every row twice costs about as much as this much gas.
+/// Waking the helpers costs about as much as this much gas of instructions.
 const GAS_MIN: u64 = 1_000_000;
+/// Gas of instructions that a transaction must have on average. With less, handing it over and looking at what it read a second time
+/// takes what two threads gain: plain transfers, which have none, are faster on one.
+const GAS_AVERAGE_MIN: u64 = 15_000;
 /// Below this many transactions there is too little to choose from.
 const TRANSACTIONS_MIN: usize = 8;
 /// Gas that every transaction pays before its first instruction.
@@ -19,6 +22,8 @@ const SPEEDUP_MIN_PERCENT: u64 = 115;
 /// The order in which transactions may and should run ahead.
 pub(super) struct Plan {
     pub(super) transactions: Vec<Planned>,
+    /// Estimated gas of their instructions: without what each pays before its first.
+    instructions: u64,
     /// Estimated cost of all of them, and of the longest chain among them.
     total: u64,
     longest: u64,
@@ -49,24 +54,28 @@ impl Plan {
                 planned[index].predecessors += 1;
             }
         }
-        let (mut total, mut longest) = (0u64, 0);
+        let (mut instructions, mut total, mut longest) = (0u64, 0u64, 0);
         for index in (0..planned.len()).rev() {
             let gas = if fits { conflicts.gas[index] } else { transactions[index].gas_limit() };
-            let cost = gas.min(transactions[index].gas_limit()).saturating_sub(GAS_INTRINSIC) + GAS_OVERHEAD;
+            let own = gas.min(transactions[index].gas_limit()).saturating_sub(GAS_INTRINSIC);
+            let cost = own.saturating_add(GAS_OVERHEAD);
             let after = planned[index].successors.iter().map(|next| planned[*next as usize].rank).max();
             planned[index].rank = after.unwrap_or_default().saturating_add(cost);
+            instructions = instructions.saturating_add(own);
             total = total.saturating_add(cost);
             longest = planned[index].rank.max(longest);
         }
-        Plan { transactions: planned, total, longest }
+        Plan { transactions: planned, instructions, total, longest }
     }
 
     /// Whether several threads can be expected to be faster than one.
     pub(super) fn is_worthwhile(&self, threads: usize) -> bool {
         let shared = self.total / threads.max(1) as u64;
         let at_best = self.longest.max(shared).max(1);
-        self.transactions.len() >= TRANSACTIONS_MIN
-            && self.total >= GAS_MIN
+        let count = self.transactions.len();
+        count >= TRANSACTIONS_MIN
+            && self.instructions >= GAS_MIN
+            && self.instructions / count as u64 >= GAS_AVERAGE_MIN
             && self.total / at_best.div_ceil(100) >= SPEEDUP_MIN_PERCENT
     }
 }

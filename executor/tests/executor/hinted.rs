@@ -1,7 +1,7 @@
 //! Goal: whatever a batch's hints are, following it gives the same receipts, delta and root, and reads little more than without any.
 
 use std::sync::{
-    Arc,
+    Arc, LazyLock,
     atomic::{AtomicU64, Ordering::Relaxed},
 };
 
@@ -11,19 +11,22 @@ use crate::{
 };
 use alloy_primitives::{Address, B256, Bytes, U256, address};
 use slipstream_executor::{
-    BatchEnv, Sealed, StateReader, Transaction, Wanted, Warm, decode_body, execute, open_hints, seal,
+    BatchEnv, Sealed, StateReader, Transaction, Wanted, Warm, Workers, decode_body, execute, open_hints,
+    parallel, seal,
 };
 use slipstream_storage::{StorageError, Store, View};
 use slipstream_types::{
     AccountValue, BatchNumber, Blob, BlobKind, Body, Digest, Genesis, Hints, StateKey, StateValue,
     delta::Code,
     genesis::GenesisAccount,
-    hints::{AccountHints, HintContext, encode, keys_max},
+    hints::{AccountHints, Decoded, HintContext, encode, keys_max},
 };
 
 /// Counts how often each caller called: `balances[caller] += 1`, with the mapping at slot 0.
 const BALANCES: Address = address!("0x00000000000000000000000000000000c0ffee08");
 const BALANCES_CODE: &str = "33 5f52 5f602052 60405f20 8054 600101 90 55 00";
+
+static WORKERS: LazyLock<Workers> = LazyLock::new(|| Workers::new(2).unwrap().eager());
 
 /// What a follower is given in the place of hints.
 #[derive(Clone, Copy, Debug)]
@@ -105,7 +108,7 @@ fn hints(
     sealed: &Sealed,
     other: Option<&Sealed>,
     transactions: &[Transaction],
-) -> Option<Hints> {
+) -> Option<Decoded> {
     let header = &sealed.header;
     let open = |blob: &Blob| open_hints(blob, header.gas_used, header.proposer, transactions).ok();
     let honest = sealed.hints.as_ref().unwrap();
@@ -130,12 +133,12 @@ fn hints(
             Some(open_bytes(&largest(header.gas_used, implied)).expect("hints of the largest size open"))
         }
     };
-    let mut hints = decoded?.hints;
+    let mut decoded = decoded?;
     if matches!(given, Given::Permuted) {
-        hints.accounts.reverse();
-        hints.accounts.iter_mut().for_each(|account| account.slots.reverse());
+        decoded.hints.accounts.reverse();
+        decoded.hints.accounts.iter_mut().for_each(|account| account.slots.reverse());
     }
-    Some(hints)
+    Some(decoded)
 }
 
 /// Follows one batch, and says how much was read.
@@ -146,11 +149,15 @@ fn follow(store: &Store, genesis: &Genesis, sealed: &Sealed, other: Option<&Seal
     let body: Body = sealed.body.open(BlobKind::Body).unwrap();
     let transactions = decode_body(&body, genesis.chain.chain_id).unwrap();
     let counted = Counted { view, reads: Arc::default() };
-    let hints = hints(given, sealed, other, &transactions).unwrap_or_default();
+    let Decoded { hints, conflicts } = hints(given, sealed, other, &transactions).unwrap_or_default();
     let warm = Warm::complete(counted.clone(), Wanted::from(&hints)).unwrap();
-    let outcome = execute(&warm, &env, &transactions).unwrap();
+    let outcome = match &conflicts {
+        Some(conflicts) => parallel::execute(&warm, &env, &transactions, conflicts, &WORKERS).unwrap().0,
+        None => execute(&warm, &env, &transactions).unwrap(),
+    };
     if matches!(given, Given::Honest | Given::Permuted) {
         assert_eq!(warm.stats().misses, 0, "{given:?} hints leave nothing to read");
+        assert!(conflicts.is_some(), "{given:?} hints say who waits for whom");
     }
     let root = store.speculate(&outcome.delta).unwrap().root();
     let again =

@@ -76,11 +76,11 @@ fn hinted_code_is_bounded_in_bytes() {
         let account = AccountValue { code_hash: Some(*hash), ..AccountValue::default() };
         state.insert(StateKey::Account(address(index)), StateValue::Account(account));
     }
-    // The last one has no account.
+    // The last one has no account, and so no code to skip.
     let account = |index| AccountHints { address: address(index), code: true, slots: vec![] };
     let hints = Hints { accounts: (0..601).map(account).collect() };
     let warm = read_ahead(&state, &hints, 0);
-    assert_eq!((warm.prefetched().codes, warm.prefetched().codes_skipped), (512, 89));
+    assert_eq!((warm.prefetched().codes, warm.prefetched().codes_skipped), (512, 88));
     for hash in &hashes {
         assert!(warm.code(hash).unwrap().is_some(), "what was skipped is read when it is needed");
     }
@@ -95,4 +95,8 @@ fn the_configuration_has_defaults_and_no_unknown_keys() {
     assert_eq!(parse("{}").unwrap().predict, PredictMode::Accounts);
     assert!(parse(r#"{"predict": "some"}"#).is_err());
     assert!(parse(r#"{"hint": "off"}"#).is_err());
+    let threads = |json| parse(json).unwrap().execution_threads();
+    assert_eq!(threads(r#"{"hints": "keys", "threads": 3}"#), 1, "nobody says what may run beside what");
+    assert_eq!(threads(r#"{"hints": "conflicts", "threads": 30}"#), 30);
+    assert!((1..=8).contains(&threads(r#"{"hints": "conflicts"}"#)));
 }

@@ -15,7 +15,7 @@ mod replay;
 mod restore;
 
 use parking_lot::{Mutex, RwLock};
-use slipstream_executor::{ExecutorConfig, HintsMode, HotCache, Prefetcher, predict::PredictMode};
+use slipstream_executor::{ExecutorConfig, HintsMode, HotCache, Prefetcher, Workers, predict::PredictMode};
 use slipstream_storage::{Head, Store};
 use slipstream_types::{BatchNumber, Certificate, ChainConfig, Waypoint};
 
@@ -47,6 +47,8 @@ pub struct Worker {
     /// None if neither hints nor predictions are used, or no threads read ahead.
     prefetcher: Option<Prefetcher>,
     foreteller: foretell::Foreteller,
+    /// A pool of their own: while one batch executes, the one before it is sealed on the common one.
+    workers: Workers,
     history: bool,
     waypoint: Option<Waypoint>,
     audit_share: f64,
@@ -66,7 +68,8 @@ impl Worker {
     /// A worker on an initialized store. The seed draws the batches that are audited.
     ///
     /// # Errors
-    /// If the store has no genesis, or passed the waypoint's batch on another ledger; or if there are no threads to read ahead.
+    /// If the store has no genesis, or passed the waypoint's batch on another ledger; or if there are no threads to read ahead or to
+    /// execute on.
     pub fn new(
         store: Store,
         config: &SyncConfig,
@@ -84,12 +87,15 @@ impl Worker {
         let prefetcher = reads_ahead.then(|| Prefetcher::new(executor.prefetch_limits())).transpose();
         let no_threads = |error| SyncError::Worker(format!("no thread to read ahead: {error}"));
         let foreteller = foretell::Foreteller::new(&executor)?;
+        let workers = Workers::new(executor.execution_threads())
+            .map_err(|error| SyncError::Worker(format!("no thread to execute on: {error}")))?;
         Ok(Worker {
             store,
             chain,
             executor,
             prefetcher: prefetcher.map_err(no_threads)?,
             foreteller,
+            workers,
             history: config.history,
             waypoint,
             audit_share: config.audit,

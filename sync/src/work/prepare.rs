@@ -5,7 +5,9 @@ use rayon::prelude::*;
 use slipstream_executor::{HintsMode, Transaction, Wanted, Warm, decode_body, open_hints};
 use slipstream_network::PeerId;
 use slipstream_storage::View;
-use slipstream_types::{B256, BatchNumber, BlobKind, Body, Certificate, Delta, Hints, keccak256};
+use slipstream_types::{
+    B256, BatchNumber, BlobKind, Body, Certificate, Conflicts, Delta, hints::Decoded, keccak256,
+};
 
 use super::Worker;
 use crate::{SyncError, plan::RangeMode, protocol::RangeBatch, verify::VerifiedRange};
@@ -33,6 +35,8 @@ pub(super) struct PreparedBatch {
     pub(super) batch: RangeBatch,
     pub(super) transactions: Vec<Transaction>,
     pub(super) warm: Option<Warm>,
+    /// Which transactions wait for which, if hints say so and that is used.
+    pub(super) conflicts: Option<Conflicts>,
 }
 
 /// A delta, and what the index needs of the body beside it.
@@ -95,18 +99,20 @@ impl Worker {
         let body: Body = blob.open(BlobKind::Body).map_err(|error| unreadable(number, error))?;
         let transactions =
             decode_body(&body, self.chain.chain_id).map_err(|error| unreadable(number, error))?;
-        let hints = self.hints(&batch, &transactions).or_else(|| {
+        let decoded = self.hints(&batch, &transactions).or_else(|| {
             batch.hints = None;
-            self.foreteller.hints(&self.chain, &batch.header, &transactions, base)
+            let foretold = self.foreteller.hints(&self.chain, &batch.header, &transactions, base)?;
+            Some(Decoded { hints: foretold, conflicts: None })
         });
-        let warm = match hints {
-            Some(mut hints) => {
+        let (warm, conflicts) = match decoded {
+            Some(Decoded { mut hints, conflicts }) => {
                 self.hot.read().leave_out(&mut hints);
-                Some(self.read_ahead(number, base.clone(), Wanted::from(&hints))?)
+                (Some(self.read_ahead(number, base.clone(), Wanted::from(&hints))?), conflicts)
             }
-            None => None,
+            None => (None, None),
         };
-        Ok(PreparedBatch { batch, transactions, warm })
+        let conflicts = conflicts.filter(|_| self.executor.hints == HintsMode::Conflicts);
+        Ok(PreparedBatch { batch, transactions, warm, conflicts })
     }
 
     /// Reads for a batch while the ones before it execute, or now if there are no threads for it.
@@ -118,10 +124,10 @@ impl Worker {
     }
 
     /// The hints of a batch, if they are used and not more than its gas allows. They are advice: malformed ones are as good as none.
-    fn hints(&self, batch: &RangeBatch, transactions: &[Transaction]) -> Option<Hints> {
+    fn hints(&self, batch: &RangeBatch, transactions: &[Transaction]) -> Option<Decoded> {
         let blob = batch.hints.as_ref().filter(|_| self.executor.hints != HintsMode::Off)?;
         let header = &batch.header;
-        open_hints(blob, header.gas_used, header.proposer, transactions).ok().map(|decoded| decoded.hints)
+        open_hints(blob, header.gas_used, header.proposer, transactions).ok()
     }
 
     fn open_delta(&self, batch: RangeBatch) -> Result<OpenedBatch, SyncError> {

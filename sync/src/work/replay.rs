@@ -3,10 +3,10 @@
 use parking_lot::Mutex;
 use slipstream_executor::{
     BatchEnv, ExecuteError, Outcome, PrefetchStats, Sealed, StateReader, Transaction, WarmStats, execute,
-    seal,
+    parallel, seal,
 };
 use slipstream_network::PeerId;
-use slipstream_types::{B256, BatchHeader, BatchNumber, Certificate, Delta};
+use slipstream_types::{B256, BatchHeader, BatchNumber, Certificate, Conflicts, Delta};
 
 use super::{
     HintUse, Worker,
@@ -65,7 +65,7 @@ impl Worker {
         let mut executed = Vec::with_capacity(count);
         let run = rayon::in_place_scope(|scope| -> Result<(), SyncError> {
             for (index, prepared) in batches.into_iter().enumerate() {
-                let PreparedBatch { batch, transactions, warm } = prepared;
+                let PreparedBatch { batch, transactions, warm, conflicts } = prepared;
                 let header = batch.header.clone();
                 let below: &dyn StateReader = match &warm {
                     Some(warm) => warm,
@@ -74,8 +74,12 @@ impl Worker {
                 let state = Stacked { top: &layer, middle: &middle, base: below };
                 let env = BatchEnv::new(&self.chain, &parent, header.timestamp_ms, header.proposer);
                 let (before, digest) = (parent.digest(), header.digest());
-                let outcome = execute(&self.hot.read().reader(before, &state), &env, &transactions)
+                let hot = self.hot.read();
+                let state = hot.reader(before, &state);
+                let outcome = self
+                    .execute_batch(&state, &env, &transactions, conflicts.as_ref())
                     .map_err(|source| execute_error(header.number, source))?;
+                drop(hot);
                 self.hot.write().apply(before, digest, Some(&outcome.touched), &outcome.delta);
                 self.foreteller.learn(&outcome.touched);
                 layer.push(&header, digest, &outcome.delta);
@@ -102,6 +106,23 @@ impl Worker {
         run?;
         self.layers.push(first, parent, layer);
         Ok(Executed::Range(Box::new(ExecutedRange { from, certificate, batches })))
+    }
+
+    /// On several threads if hints say which transactions wait for which; the outcome is the same.
+    fn execute_batch(
+        &self,
+        state: &dyn StateReader,
+        env: &BatchEnv,
+        transactions: &[Transaction],
+        conflicts: Option<&Conflicts>,
+    ) -> Result<Outcome, ExecuteError> {
+        match conflicts {
+            Some(conflicts) => {
+                let executed = parallel::execute(state, env, transactions, conflicts, &self.workers);
+                executed.map(|(outcome, _)| outcome)
+            }
+            None => execute(state, env, transactions),
+        }
     }
 }
 

@@ -95,6 +95,12 @@ impl Chain {
         self.append(Body::new(raw).unwrap(), None, None)
     }
 
+    /// Appends one batch of so many transactions that need not wait for each other, and do enough to be worth a thread each.
+    pub(crate) fn extend_widely(&mut self, transactions: usize) {
+        let raw = (0..transactions).map(|_| self.sign(TxKind::Create, 0, hex(INIT_CODE))).collect();
+        self.append(Body::new(raw).unwrap(), None, None);
+    }
+
     /// Appends one batch in which a quorum gives somebody money that no transaction gives.
     pub(crate) fn extend_falsely(&mut self, to: Address) {
         let raw = self.sign(TxKind::Call(address_of(&self.sender)), 1, Bytes::new());
@@ -285,6 +291,15 @@ pub(crate) fn peer(id: u8) -> PeerId {
     PublicKey([id; 32])
 }
 
+/// How a follower is set up.
+#[derive(Default)]
+struct Setting {
+    sync: SyncConfig,
+    executor: ExecutorConfig,
+    waypoint: Option<Waypoint>,
+    patience: Duration,
+}
+
 /// A follower with a store of its own, running.
 pub(crate) struct Following {
     pub(crate) store: Store,
@@ -317,8 +332,8 @@ impl Following {
     ) -> Following {
         let store = Store::memory(&StorageConfig { snapshot_interval_batches: 0, ..Default::default() });
         store.initialize(genesis).unwrap();
-        let (config, executor) = (SyncConfig::default(), ExecutorConfig::default());
-        Self::launch(hub, id, store, config, executor, None, Duration::from_secs(1), peers).await
+        let setting = Setting { patience: Duration::from_secs(1), ..Setting::default() };
+        Self::launch(hub, id, store, setting, peers).await
     }
 
     pub(crate) async fn start_with(
@@ -329,8 +344,8 @@ impl Following {
         waypoint: Option<Waypoint>,
         peers: &[PeerId],
     ) -> Following {
-        let executor = ExecutorConfig::default();
-        Self::launch(hub, id, store, config, executor, waypoint, Duration::ZERO, peers).await
+        let setting = Setting { sync: config, waypoint, ..Setting::default() };
+        Self::launch(hub, id, store, setting, peers).await
     }
 
     /// Replays, with this tuning of execution.
@@ -341,29 +356,26 @@ impl Following {
         executor: ExecutorConfig,
         peers: &[PeerId],
     ) -> Following {
-        let config = SyncConfig { mode: Mode::Replay, ..Default::default() };
+        let sync = SyncConfig { mode: Mode::Replay, ..Default::default() };
         let store = Store::memory(&StorageConfig { snapshot_interval_batches: 0, ..Default::default() });
         store.initialize(genesis).unwrap();
-        Self::launch(hub, id, store, config, executor, None, Duration::ZERO, peers).await
+        Self::launch(hub, id, store, Setting { sync, executor, ..Setting::default() }, peers).await
     }
 
-    #[allow(clippy::too_many_arguments, reason = "what tests set differs from one to the next")]
     async fn launch(
         hub: &MemoryHub,
         id: PeerId,
         store: Store,
-        config: SyncConfig,
-        executor: ExecutorConfig,
-        waypoint: Option<Waypoint>,
-        patience: Duration,
+        setting: Setting,
         peers: &[PeerId],
     ) -> Following {
+        let Setting { sync, executor, waypoint, patience } = setting;
         let node = Arc::new(Node { server: SyncServer::new(store.clone()), follower: Default::default() });
         let transport = hub.join(id, node.clone());
         for peer in peers {
             assert!(hub.connect(id, *peer));
         }
-        let follower = Follower::new(config, store.clone(), transport, executor, waypoint, patience).unwrap();
+        let follower = Follower::new(sync, store.clone(), transport, executor, waypoint, patience).unwrap();
         node.follower.set(follower.clone()).ok().unwrap();
         let stop = CancellationToken::new();
         let task = tokio::spawn(follower.clone().run(stop.clone()));

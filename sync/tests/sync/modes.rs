@@ -64,6 +64,23 @@ async fn a_net_change_begins_where_its_headers_fit_an_answer() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn several_threads_make_the_same_blobs() {
+    let mut chain = Chain::new(3);
+    (0..4).for_each(|_| chain.extend_widely(60));
+    let (hub, _server) = hub_with(&chain);
+    let executor = ExecutorConfig { hints: HintsMode::Conflicts, threads: 2, ..Default::default() };
+    let node = Following::start_replaying(&hub, peer(2), &chain.genesis, executor, &[peer(1)]).await;
+    node.reach(chain.head()).await;
+    assert_eq!(node.store.head().unwrap().digest, chain.store.head().unwrap().digest);
+    for number in (1..=chain.head().0).map(BatchNumber) {
+        for kind in [BlobKind::Receipts, BlobKind::Delta, BlobKind::Hints] {
+            let [made, found] = [&chain.store, &node.store].map(|store| store.blob(kind, number).unwrap());
+            assert!(made.is_some() && made == found, "{kind:?} of batch {number}");
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_follower_serves_the_next_one() {
     let chain = Chain::new(15);
     let (hub, _server) = hub_with(&chain);

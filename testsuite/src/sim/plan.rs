@@ -271,7 +271,11 @@ fn node(index: u8, troubles: &Troubles, certified: u64, quiet_at: Moment, rng: &
         disk_free_min_mib: 0,
         ..StorageConfig::default()
     };
-    let hints = if rng.random_bool(0.8) { HintsMode::Keys } else { HintsMode::Off };
+    let hints = match rng.random::<f64>() {
+        ..0.2 => HintsMode::Conflicts,
+        ..0.8 => HintsMode::Keys,
+        _ => HintsMode::Off,
+    };
     let is_pinned = !troubles.pruning && matches!(mode, Mode::Replay | Mode::Delta);
     let head = if rng.random_bool(0.3) && !troubles.snapshots { rng.random_range(1..=certified) } else { 0 };
     let named = rng.random_range(head..=certified).max(1);
@@ -296,6 +300,8 @@ fn node(index: u8, troubles: &Troubles, certified: u64, quiet_at: Moment, rng: &
         executor: ExecutorConfig {
             prefetch_threads: 0,
             hints,
+            // More would run in an order that no seed decides.
+            threads: 1,
             hot_cache_mib: rng.random_range(0..2),
             ..ExecutorConfig::default()
         },

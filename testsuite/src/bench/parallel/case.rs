@@ -4,9 +4,7 @@ use std::time::Instant;
 
 use anyhow::{Context, Result, ensure};
 use rand::{Rng, SeedableRng, rngs::SmallRng};
-use slipstream_executor::{
-    BatchEnv, MemoryState, Outcome, Transaction, Workers, conflicts, execute, execute_recorded, parallel,
-};
+use slipstream_executor::{BatchEnv, MemoryState, Outcome, Transaction, Workers, execute, parallel};
 use slipstream_types::Conflicts;
 
 /// A batch with its state and its exact conflicts.
@@ -28,11 +26,11 @@ impl Case {
         transactions: Vec<Transaction>,
         gas_used: Option<u64>,
     ) -> Result<Case> {
-        let (outcome, sets) = execute_recorded(&state, &env, &transactions)
-            .with_context(|| format!("cannot execute {name}"))?;
+        let outcome =
+            execute(&state, &env, &transactions).with_context(|| format!("cannot execute {name}"))?;
         let known = gas_used.is_none_or(|gas_used| gas_used == outcome.gas_used);
         ensure!(known, "{name} uses {} gas here, not {gas_used:?}", outcome.gas_used);
-        let conflicts = conflicts(&sets, gas(&outcome));
+        let conflicts = outcome.conflicts();
         Ok(Case { name, env, transactions, conflicts, state, outcome })
     }
 
@@ -54,20 +52,18 @@ impl Case {
         Ok(speedups)
     }
 
-    /// What recording and the graph add to executing, as a share of it.
+    /// What making the graph adds to executing, as a share of it.
     pub(super) fn maker_costs(&self, runs: usize) -> Result<Vec<f64>> {
         let mut costs = Vec::with_capacity(runs);
         for _ in 0..runs {
             let start = Instant::now();
             let outcome = execute(&self.state, &self.env, &self.transactions)?;
-            let plain_s = start.elapsed().as_secs_f64();
-            drop(outcome);
+            let execute_s = start.elapsed().as_secs_f64();
             let start = Instant::now();
-            let (outcome, sets) = execute_recorded(&self.state, &self.env, &self.transactions)?;
-            let graph = conflicts(&sets, gas(&outcome));
-            let recorded_s = start.elapsed().as_secs_f64();
+            let graph = outcome.conflicts();
+            let graph_s = start.elapsed().as_secs_f64();
             ensure!(graph == self.conflicts, "{}: the graphs differ", self.name);
-            costs.push(recorded_s / plain_s - 1.0);
+            costs.push(graph_s / execute_s);
         }
         Ok(costs)
     }
@@ -95,8 +91,4 @@ impl Case {
         }
         graph
     }
-}
-
-fn gas(outcome: &Outcome) -> Vec<u64> {
-    outcome.receipts.receipts.iter().map(|receipt| receipt.gas_used).collect()
 }

@@ -77,7 +77,7 @@ fn notes(quick: bool) -> Vec<String> {
         "missing_N: N % of the edges left out; surplus_N: N % of the transactions wait for an earlier one at random; \
          announced: what transactions tell by themselves; without the fallback, medians over the same blocks"
             .to_owned(),
-        "maker_cost: recording the sets of all transactions and making the graph, over executing".to_owned(),
+        "maker_cost: making the graph, over executing, of which recording the sets of all transactions is a part".to_owned(),
     ];
     if quick {
         notes.push("--quick: a look, with fewer runs".to_owned());
