@@ -177,7 +177,8 @@ fn pruning_frees_the_disk_at_once() {
     let pruned = fixture.store().prune().unwrap();
     let freed = before - disk_bytes(fixture.dir());
     assert_eq!((pruned.len(), pruned[0].bytes), (1, planned[0].bytes));
-    assert_eq!(freed, pruned[0].bytes);
+    // The database's own log and manifest grow by some hundred bytes meanwhile.
+    assert!(freed.abs_diff(pruned[0].bytes) < 64 << 10, "{freed} of {}", pruned[0].bytes);
     assert!(freed > 70 << 20, "{freed}");
     for number in 131..=150 {
         let blob = fixture.store().blob(BlobKind::Body, BatchNumber(number)).unwrap().unwrap();

@@ -18,7 +18,7 @@ use super::{
 use crate::{
     SyncError,
     error::Fault,
-    plan::price::Seen,
+    plan::{RangeMode, price::Seen},
     protocol::Request,
     verify::{VerifiedRange, Violation},
     work::{Committed, Executed, Prepared, Ready, Restored, Step},
@@ -140,10 +140,14 @@ impl Engine {
         let bytes = range.certified_bytes();
         self.stages.worked(Stage::Check, now, took, bytes as u64);
         learn(&mut self.stages.costs.check, took, bytes as f64);
-        self.settle(&key, now);
         self.credit(flight, at, now, bytes);
         self.book.advance(&flight.peer, now, range.certificate());
         self.learn_sizes(&range);
+        // What was given up and is asked for again in another way is not what came here.
+        if self.tail.get(first).is_some_and(|piece| !has_parts(&range, piece.mode, self.config.history)) {
+            return;
+        }
+        self.settle(&key, now);
         if let Some(rest) = self.tail.arrived(first, range, flight.peer) {
             self.want_rest(rest);
         }
@@ -309,6 +313,17 @@ impl Engine {
         }
         self.announcements.checked();
     }
+}
+
+/// Whether a range has what its mode needs.
+fn has_parts(range: &VerifiedRange, mode: RangeMode, history: bool) -> bool {
+    range.batches().iter().all(|batch| match mode {
+        RangeMode::Replay => batch.body.is_some(),
+        RangeMode::Delta if history => {
+            batch.delta.is_some() && batch.body.is_some() && batch.receipts.is_some()
+        }
+        RangeMode::Delta => batch.delta.is_some(),
+    })
 }
 
 /// Audits that wait. Those of one commit share its deltas.
