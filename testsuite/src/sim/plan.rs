@@ -246,9 +246,9 @@ fn keeps(troubles: &Troubles, rng: &mut StdRng) -> Keeps {
 fn node(index: u8, troubles: &Troubles, certified: u64, quiet_at: Moment, rng: &mut StdRng) -> NodePlan {
     let modes: &[Mode] = match (troubles.pruning, troubles.snapshots) {
         // What nobody keeps any more can only be passed by a snapshot.
-        (true, _) => &[Mode::Auto, Mode::Snapshot, Mode::Snapshot, Mode::RangeDelta],
+        (true, _) => &[Mode::Auto, Mode::Snapshot, Mode::RangeDelta, Mode::RangeDelta],
         (_, true) => &[Mode::Snapshot, Mode::Snapshot, Mode::RangeDelta, Mode::RangeDelta, Mode::Auto],
-        _ if troubles.liars => &[Mode::Auto, Mode::Replay, Mode::Delta, Mode::Delta],
+        _ if troubles.liars => &[Mode::Auto, Mode::Replay, Mode::Delta, Mode::Delta, Mode::Delta],
         _ => &[Mode::Auto, Mode::Auto, Mode::Replay, Mode::Delta, Mode::Snapshot, Mode::RangeDelta],
     };
     let mode = modes[rng.random_range(0..modes.len())];
