@@ -21,14 +21,10 @@ pub enum Planted {
     UnhashedDelta,
     /// Nor whether parts are there that were asked for.
     MissingPart,
-    /// Nor whether it is as long as it has to be.
-    ShortRange,
     /// A peer has its credit before its answer is checked.
     CreditFirst,
     /// A range whose answer did not come is not asked for again.
     LostRange,
-    /// Nobody else is asked for what takes too long.
-    NoHedge,
     /// A restarted node does not know its restore.
     ForgottenRestore,
     /// Rows whose proof fails count as added.
@@ -45,7 +41,7 @@ pub enum Planted {
 
 impl Planted {
     /// Every one.
-    pub const ALL: [Planted; 17] = [
+    pub const ALL: [Planted; 15] = [
         Planted::UnsignedSummary,
         Planted::ForeignSummary,
         Planted::UnsignedRange,
@@ -53,10 +49,8 @@ impl Planted {
         Planted::UnhashedBody,
         Planted::UnhashedDelta,
         Planted::MissingPart,
-        Planted::ShortRange,
         Planted::CreditFirst,
         Planted::LostRange,
-        Planted::NoHedge,
         Planted::ForgottenRestore,
         Planted::UnprovenChunk,
         Planted::UnhashedCode,
@@ -74,10 +68,8 @@ impl Planted {
             Planted::UnhashedBody => "unhashed-body",
             Planted::UnhashedDelta => "unhashed-delta",
             Planted::MissingPart => "missing-part",
-            Planted::ShortRange => "short-range",
             Planted::CreditFirst => "credit-first",
             Planted::LostRange => "lost-range",
-            Planted::NoHedge => "no-hedge",
             Planted::ForgottenRestore => "forgotten-restore",
             Planted::UnprovenChunk => "unproven-chunk",
             Planted::UnhashedCode => "unhashed-code",

@@ -181,9 +181,7 @@ pub(crate) fn range_but(
     if checks(Planted::UnsignedRange) {
         trust.verify(&certificate)?;
     }
-    if checks(Planted::ShortRange) {
-        check_length(&batches, request, due)?;
-    }
+    check_length(&batches, request, due)?;
     let mut parent = None;
     let mut digests = Vec::with_capacity(batches.len());
     for (batch, number) in batches.iter().zip(request.first.0..) {

@@ -49,8 +49,6 @@ fn a_missing_defence_is_noticed() {
 /// Where a defence is needed too seldom in a run of everything to be missed there.
 fn scene(planted: Planted) -> Option<Scenario> {
     match planted {
-        Planted::ShortRange => Some(Scenario::Liars),
-        Planted::NoHedge => Some(Scenario::Stallers),
         Planted::ForgottenRestore => Some(Scenario::Crash),
         _ => None,
     }

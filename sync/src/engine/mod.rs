@@ -150,7 +150,7 @@ impl Engine {
             begun: local.begun.filter(|_| setup.planted != Some(Planted::ForgottenRestore)),
             book,
             unproven: BTreeMap::new(),
-            streams: Streams::new(deadline, setup.planted),
+            streams: Streams::new(deadline),
             tail: Tail::new(local.head),
             restore: None,
             epoch_ends: Vec::new(),

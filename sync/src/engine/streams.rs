@@ -16,7 +16,6 @@ use super::{
 use crate::{
     peers::PeerBook,
     plan::{Candidate, RangeMode},
-    planted::Planted,
     protocol::Request,
 };
 
@@ -114,14 +113,13 @@ pub(super) struct Streams {
     deadline: Duration,
     next: u64,
     hedges: u64,
-    planted: Option<Planted>,
 }
 
 impl Streams {
     /// Nothing is wanted. Answers may take `deadline`.
-    pub(super) fn new(deadline: Duration, planted: Option<Planted>) -> Streams {
+    pub(super) fn new(deadline: Duration) -> Streams {
         let (wanted, flights, links) = Default::default();
-        Streams { wanted, flights, links, deadline, next: 0, hedges: 0, planted }
+        Streams { wanted, flights, links, deadline, next: 0, hedges: 0 }
     }
 
     /// Wants something; does nothing if it is wanted already.
@@ -251,9 +249,6 @@ impl Streams {
             }
             let asked: Vec<PeerId> = flights.map(|flight| flight.peer).collect();
             let hedges = !asked.is_empty();
-            if hedges && self.planted == Some(Planted::NoHedge) {
-                continue;
-            }
             let (needs, bytes) = (wanted.needs, wanted.bytes);
             let fits = |peer: &&Candidate| {
                 needs.fits(peer) && !asked.contains(&peer.peer) && self.links.has_room(&peer.peer, bytes)
