@@ -148,7 +148,7 @@ impl Links {
         }
     }
 
-    /// When an answer of so many bytes would be here, were it asked for now.
+    /// How long an answer of so many bytes takes from its request on, behind what is under way already.
     pub(super) fn expected(&self, peer: &PeerId, bytes: u64) -> Duration {
         let Some(link) = self.0.get(peer) else {
             return DELAY_UNKNOWN + Duration::from_secs_f64(bytes as f64 / RATE_UNKNOWN);
