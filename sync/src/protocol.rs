@@ -175,6 +175,18 @@ pub struct RangeBatch {
 }
 
 impl RangeBatch {
+    /// Those that are here.
+    pub(crate) fn parts(&self) -> Parts {
+        let parts = [
+            (Parts::BODY, &self.body),
+            (Parts::RECEIPTS, &self.receipts),
+            (Parts::DELTA, &self.delta),
+            (Parts::HINTS, &self.hints),
+        ];
+        let here = parts.into_iter().filter(|(_, blob)| blob.is_some());
+        here.fold(Parts(0), |parts, (part, _)| parts.with(part))
+    }
+
     /// Compressed bytes of the parts that its header commits to. Hints do not count: nobody can check them, so they must
     /// neither fill an answer nor earn credit.
     pub fn certified_bytes(&self) -> usize {

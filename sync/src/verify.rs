@@ -138,6 +138,11 @@ impl VerifiedRange {
         &self.batches
     }
 
+    /// Whether each of its batches has all of these parts.
+    pub(crate) fn has(&self, parts: Parts) -> bool {
+        self.batches.iter().all(|batch| batch.parts().has(parts))
+    }
+
     /// The same, to be taken apart.
     pub(crate) fn into_parts(self) -> (Certificate, Vec<RangeBatch>) {
         (self.certificate, self.batches)

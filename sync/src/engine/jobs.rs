@@ -18,7 +18,7 @@ use super::{
 use crate::{
     SyncError,
     error::Fault,
-    plan::{RangeMode, price::Seen},
+    plan::price::Seen,
     protocol::Request,
     verify::{VerifiedRange, Violation},
     work::{Committed, Executed, Prepared, Ready, Restored, Step},
@@ -144,7 +144,7 @@ impl Engine {
         self.book.advance(&flight.peer, now, range.certificate());
         self.learn_sizes(&range);
         // What was given up and is asked for again in another way is not what came here.
-        if self.tail.get(first).is_some_and(|piece| !has_parts(&range, piece.mode, self.config.history)) {
+        if self.tail.get(first).is_some_and(|piece| !range.has(self.needed(piece.mode))) {
             return;
         }
         self.settle(&key, now);
@@ -313,17 +313,6 @@ impl Engine {
         }
         self.announcements.checked();
     }
-}
-
-/// Whether a range has what its mode needs.
-fn has_parts(range: &VerifiedRange, mode: RangeMode, history: bool) -> bool {
-    range.batches().iter().all(|batch| match mode {
-        RangeMode::Replay => batch.body.is_some(),
-        RangeMode::Delta if history => {
-            batch.delta.is_some() && batch.body.is_some() && batch.receipts.is_some()
-        }
-        RangeMode::Delta => batch.delta.is_some(),
-    })
 }
 
 /// Audits that wait. Those of one commit share its deltas.

@@ -1,9 +1,10 @@
 //! [`Links`]: how much may be under way to each peer, by what it delivers.
 //!
 //! A window is twice the bandwidth-delay product: the rate is the best of the last ten seconds, over an answer's time or over
-//! the last round trip, the delay the shortest answer of the last minute. While a window is full it grows with every answer, as each then delivers more in the same time; so it
-//! doubles per round trip until the peer, the link, or this node is the limit. An answer that came while little was asked for
-//! says nothing about what the peer could deliver. Source: BBR (Cardwell et al., 2016), at the grain of requests.
+//! the last round trip, the delay the shortest answer of the last minute. While a window is full it grows with every answer, as
+//! each then delivers more in the same time; so it doubles per round trip until the peer, the link, or this node is the limit.
+//! An answer that came while little was asked for says nothing about what the peer could deliver. Source: BBR (Cardwell et al.,
+//! 2016), at the grain of requests.
 
 use std::{
     collections::{BTreeMap, VecDeque},

@@ -319,11 +319,19 @@ impl Engine {
     }
 
     fn parts(&self, mode: RangeMode, first: BatchNumber, last: BatchNumber) -> Parts {
+        let needed = self.needed(mode);
         match mode {
-            RangeMode::Replay if self.hints => Parts::BODY.with(Parts::HINTS),
+            RangeMode::Replay if self.hints => needed.with(Parts::HINTS),
+            RangeMode::Delta if self.is_audited(first, last) => needed.with(Parts::BODY),
+            _ => needed,
+        }
+    }
+
+    /// What a range cannot be taken in without.
+    pub(super) fn needed(&self, mode: RangeMode) -> Parts {
+        match mode {
             RangeMode::Replay => Parts::BODY,
             RangeMode::Delta if self.config.history => Parts::DELTA.with(Parts::BODY).with(Parts::RECEIPTS),
-            RangeMode::Delta if self.is_audited(first, last) => Parts::DELTA.with(Parts::BODY),
             RangeMode::Delta => Parts::DELTA,
         }
     }
