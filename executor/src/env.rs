@@ -1,5 +1,6 @@
 //! [`BatchEnv`]: what the EVM sees of the batch that it runs in.
 
+use alloy_consensus::Header;
 use alloy_primitives::{Address, B256, U256};
 pub use revm::primitives::hardfork::SpecId;
 use slipstream_types::{BatchHeader, ChainConfig, chain::Fork};
@@ -55,6 +56,24 @@ impl BatchEnv {
             excess_blob_gas: Some(0),
         }
     }
+
+    /// The environment of the Ethereum mainnet block with this header.
+    pub fn mainnet(header: &Header) -> BatchEnv {
+        BatchEnv {
+            chain_id: 1,
+            spec: mainnet_spec(header.number, header.timestamp),
+            number: header.number,
+            timestamp_s: header.timestamp,
+            beneficiary: header.beneficiary,
+            gas_limit: header.gas_limit,
+            base_fee_wei: header.base_fee_per_gas.unwrap_or_default(),
+            difficulty: header.difficulty,
+            prev_randao: Some(header.mix_hash),
+            parent_hash: header.parent_hash,
+            parent_beacon_root: header.parent_beacon_block_root,
+            excess_blob_gas: header.excess_blob_gas,
+        }
+    }
 }
 
 /// The rules of a chain's fork.
@@ -67,7 +86,7 @@ pub fn chain_spec(fork: Fork) -> SpecId {
 }
 
 /// The rules of Ethereum's mainnet at a block: by number up to the Merge, by time from Shanghai on.
-pub fn mainnet_spec(number: u64, timestamp_s: u64) -> SpecId {
+fn mainnet_spec(number: u64, timestamp_s: u64) -> SpecId {
     const BY_TIME: [(u64, SpecId); 4] = [
         (1_764_798_551, SpecId::OSAKA),
         (1_746_612_311, SpecId::PRAGUE),

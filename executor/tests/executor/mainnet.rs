@@ -16,7 +16,7 @@ use alloy_primitives::{Address, B256, Bloom, Bytes, U256};
 use alloy_rpc_types_eth::Block;
 use slipstream_executor::{
     AccessSet, BatchEnv, MemoryState, Outcome, PrefetchLimits, Prefetcher, SpecId, StateReader, Transaction,
-    Workers, conflicts, execute, mainnet_spec, open_hints, parallel, seal_hints,
+    Workers, conflicts, execute, open_hints, parallel, seal_hints,
 };
 use slipstream_storage::StorageError;
 use slipstream_types::{
@@ -69,28 +69,10 @@ fn mainnet_blocks_have_their_known_results() {
     assert_eq!(specs.len(), 12, "every fork from Frontier to Cancun is covered: {specs:?}");
 }
 
-pub(crate) fn environment(block: &Block) -> BatchEnv {
-    let header = &block.header.inner;
-    BatchEnv {
-        chain_id: 1,
-        spec: mainnet_spec(header.number, header.timestamp),
-        number: header.number,
-        timestamp_s: header.timestamp,
-        beneficiary: header.beneficiary,
-        gas_limit: header.gas_limit,
-        base_fee_wei: header.base_fee_per_gas.unwrap_or_default(),
-        difficulty: header.difficulty,
-        prev_randao: Some(header.mix_hash),
-        parent_hash: header.parent_hash,
-        parent_beacon_root: header.parent_beacon_block_root,
-        excess_blob_gas: header.excess_blob_gas,
-    }
-}
-
 fn check(case: &Case) -> SpecId {
     let header = &case.block.header.inner;
     let number = header.number;
-    let env = environment(&case.block);
+    let env = BatchEnv::mainnet(header);
     let transactions = transactions(&case.block);
     let hashes: Vec<_> = transactions.iter().map(|transaction| transaction.hash).collect();
     assert_eq!(hashes, case.hashes, "transactions of block {number}");

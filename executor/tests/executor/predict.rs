@@ -4,14 +4,14 @@ use std::collections::BTreeSet;
 
 use alloy_primitives::{Address, B256, Bytes, U256};
 use slipstream_executor::{
-    StateReader, execute,
+    BatchEnv, StateReader, execute,
     predict::{PredictConfig, PredictLimits, PredictMode, PredictStats, Predicted, Predictors},
 };
 use slipstream_storage::StorageError;
 use slipstream_types::{AccountValue, BatchNumber, Digest, StateKey, hints};
 
 use crate::{
-    mainnet::{Case, cases, environment, transactions},
+    mainnet::{Case, cases, transactions},
     support::{COUNTER, FILLER, PROPOSER, WRITER, account, chain, invoke, word},
 };
 
@@ -48,7 +48,9 @@ fn most_reads_of_mainnet_blocks_are_foretold() {
     let Some(cases) = cases() else { return };
     let (mut full, mut accounts, mut blocks) = (Score::default(), Score::default(), 0);
     for case in cases.filter(|case| case.block.header.number >= FIRST) {
-        let outcome = execute(&case.state, &environment(&case.block), &transactions(&case.block)).unwrap();
+        let outcome =
+            execute(&case.state, &BatchEnv::mainnet(&case.block.header.inner), &transactions(&case.block))
+                .unwrap();
         let codes = outcome.touched.codes.iter().map(|(hash, _)| Predicted::Code((*hash).into()));
         let wanted = outcome.hints.keys().map(Predicted::Key).chain(codes).collect();
         let predictors = Predictors::new(PredictConfig::default());
@@ -60,8 +62,6 @@ fn most_reads_of_mainnet_blocks_are_foretold() {
         assert_eq!(foretold(&predictors, &case, PredictMode::Off).len(), 0);
         blocks += 1;
     }
-    println!("{blocks} blocks: full {:.3} recall, {:.3} waste", full.recall(), full.waste());
-    println!("{blocks} blocks: accounts {:.3} recall, {:.3} waste", accounts.recall(), accounts.waste());
     assert!(blocks > 20, "{blocks} blocks");
     assert!(full.recall() > 0.85, "recall {}", full.recall());
     assert!(full.waste() < 0.05, "waste {}", full.waste());
@@ -70,7 +70,7 @@ fn most_reads_of_mainnet_blocks_are_foretold() {
 }
 
 fn foretold(predictors: &Predictors, case: &Case, mode: PredictMode) -> BTreeSet<Predicted> {
-    let env = environment(&case.block);
+    let env = BatchEnv::mainnet(&case.block.header.inner);
     let mut named = BTreeSet::new();
     for transaction in transactions(&case.block) {
         let mut own = BTreeSet::new();

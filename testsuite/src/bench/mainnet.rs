@@ -17,8 +17,11 @@ use std::{
 use alloy_primitives::{Address, B256, Bytes, U256};
 use alloy_rpc_types_eth::Block as RpcBlock;
 use anyhow::{Context, Result, ensure};
-use slipstream_executor::{BatchEnv, MemoryState, Transaction, mainnet_spec};
+use slipstream_executor::{BatchEnv, MemoryState, Transaction};
 use slipstream_types::{AccountValue, BatchNumber, Digest, StateKey, StateValue};
+
+/// Of one file, unpacked: the largest in use has a tenth of it.
+const FILE_BYTES_MAX: u64 = 256 << 20;
 
 /// A block, and the state that it reads.
 pub(super) struct Block {
@@ -75,27 +78,13 @@ pub(super) fn load(data: &Path, from: u64) -> Result<Vec<Block>> {
 fn read_block(dir: &Path, codes: &BTreeMap<B256, Bytes>, hashes: &BTreeMap<u64, B256>) -> Result<Block> {
     let block: RpcBlock = serde_json::from_slice(&gunzip(&dir.join("block.json.gz"))?)?;
     let header = &block.header.inner;
-    let env = BatchEnv {
-        chain_id: 1,
-        spec: mainnet_spec(header.number, header.timestamp),
-        number: header.number,
-        timestamp_s: header.timestamp,
-        beneficiary: header.beneficiary,
-        gas_limit: header.gas_limit,
-        base_fee_wei: header.base_fee_per_gas.unwrap_or_default(),
-        difficulty: header.difficulty,
-        prev_randao: Some(header.mix_hash),
-        parent_hash: header.parent_hash,
-        parent_beacon_root: header.parent_beacon_block_root,
-        excess_blob_gas: header.excess_blob_gas,
-    };
     let decode = |transaction: &alloy_rpc_types_eth::Transaction| {
         let envelope = transaction.inner.inner().clone();
         Transaction::from_envelope(envelope.into()).context("a transaction's signature does not recover")
     };
     let transactions: Vec<Transaction> = block.transactions.txns().map(decode).collect::<Result<_>>()?;
     Ok(Block {
-        env,
+        env: BatchEnv::mainnet(header),
         payload_bytes: transactions.iter().map(|transaction| transaction.raw.len()).sum(),
         transactions,
         state: read_state(&dir.join("pre_state.json.gz"), codes, hashes)?,
@@ -147,6 +136,11 @@ fn read_codes(path: &Path) -> Result<BTreeMap<B256, Bytes>> {
 pub(super) fn gunzip(path: &Path) -> Result<Vec<u8>> {
     let file = fs::File::open(path).with_context(|| format!("cannot open {}", path.display()))?;
     let mut bytes = Vec::new();
-    flate2::read::GzDecoder::new(file).read_to_end(&mut bytes)?;
+    flate2::read::GzDecoder::new(file).take(FILE_BYTES_MAX + 1).read_to_end(&mut bytes)?;
+    ensure!(
+        bytes.len() as u64 <= FILE_BYTES_MAX,
+        "{} unpacks to more than {FILE_BYTES_MAX} bytes",
+        path.display()
+    );
     Ok(bytes)
 }
