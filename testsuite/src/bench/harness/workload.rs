@@ -84,12 +84,20 @@ impl Signer {
             return Ok(Vec::new());
         }
         let code = contracts::token_init_code("Slip", "SLP");
-        let deploy = self.sign(&self.deployer, 0, TxKind::Create, 0, DEPLOY_GAS, code)?;
+        let deploy = sign(&self.chain, &self.deployer, 0, TxKind::Create, 0, DEPLOY_GAS, code)?;
         let amount = parse_ether("1000000000")?;
         let mint = |(accounts, nonce): (&[Account], u64)| {
             let to: Vec<_> = accounts.iter().map(|account| account.address).collect();
             let gas = 100_000 + GAS_PER_MINT * to.len() as u64;
-            self.sign(&self.deployer, nonce, self.token.into(), 0, gas, contracts::mint_many(to, amount))
+            sign(
+                &self.chain,
+                &self.deployer,
+                nonce,
+                self.token.into(),
+                0,
+                gas,
+                contracts::mint_many(to, amount),
+            )
         };
         let mints: Vec<_> = self.accounts.chunks(MINTS).zip(1..).map(mint).collect::<Result<_>>()?;
         // As many mints in a batch as its gas allows.
@@ -116,47 +124,46 @@ impl Signer {
         match self.workload {
             Workload::Transfers => {
                 let to = receiver(random.random_range(0..RECEIVERS));
-                self.sign(account, nonce, to.into(), TRANSFER_WEI, TRANSFER_GAS, Bytes::new())
+                sign(&self.chain, account, nonce, to.into(), TRANSFER_WEI, TRANSFER_GAS, Bytes::new())
             }
             Workload::Erc20 => {
                 let to = receiver(random.random_range(0..RECEIVERS));
                 let input = contracts::transfer(to, U256::from(random.random_range(1..1_000_000u64)));
-                self.sign(account, nonce, self.token.into(), 0, TOKEN_TRANSFER_GAS, input)
+                sign(&self.chain, account, nonce, self.token.into(), 0, TOKEN_TRANSFER_GAS, input)
             }
             Workload::Hot => {
                 let other = (sender + random.random_range(1..self.accounts.len())) % self.accounts.len();
                 let to = self.accounts[other].address;
-                self.sign(account, nonce, to.into(), TRANSFER_WEI, TRANSFER_GAS, Bytes::new())
+                sign(&self.chain, account, nonce, to.into(), TRANSFER_WEI, TRANSFER_GAS, Bytes::new())
             }
         }
     }
+}
 
-    fn sign(
-        &self,
-        account: &Account,
-        nonce: u64,
-        to: TxKind,
-        wei: u64,
-        gas_limit: u64,
-        input: Bytes,
-    ) -> Result<Transaction> {
-        let tip_wei = (u128::from(self.chain.base_fee_wei) / 10).max(1);
-        let fees = Fees { max_fee_wei: 2 * u128::from(self.chain.base_fee_wei) + tip_wei, tip_wei };
-        let request = Request {
-            chain_id: self.chain.chain_id,
-            nonce,
-            to,
-            value: U256::from(wei),
-            gas_limit,
-            fees,
-            input,
-            envelope: signer::Envelope::DynamicFee,
-        };
-        let signed = signer::sign(account, request);
-        // The sender is known, so it need not be recovered: that is most of what decoding costs.
-        let envelope = Arc::new(Envelope::decode_2718_exact(&signed.raw)?);
-        Ok(Transaction { raw: signed.raw, hash: signed.hash, sender: account.address, envelope })
-    }
+/// A signed call, with the fees that the chain's base fee asks for and what the bench knows without recovering it: its sender.
+pub(in crate::bench) fn sign(
+    chain: &ChainConfig,
+    account: &Account,
+    nonce: u64,
+    to: TxKind,
+    wei: u64,
+    gas_limit: u64,
+    input: Bytes,
+) -> Result<Transaction> {
+    let tip_wei = (u128::from(chain.base_fee_wei) / 10).max(1);
+    let request = Request {
+        chain_id: chain.chain_id,
+        nonce,
+        to,
+        value: U256::from(wei),
+        gas_limit,
+        fees: Fees { max_fee_wei: 2 * u128::from(chain.base_fee_wei) + tip_wei, tip_wei },
+        input,
+        envelope: signer::Envelope::DynamicFee,
+    };
+    let signed = signer::sign(account, request);
+    let envelope = Arc::new(Envelope::decode_2718_exact(&signed.raw)?);
+    Ok(Transaction { raw: signed.raw, hash: signed.hash, sender: account.address, envelope })
 }
 
 fn receiver(index: u32) -> Address {

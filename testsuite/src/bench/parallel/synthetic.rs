@@ -1,20 +1,15 @@
 //! Batches whose conflicts are known by how they are made.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::collections::BTreeMap;
 
-use alloy_eips::eip2718::Decodable2718;
 use alloy_primitives::{Address, Bytes, TxKind, U256, utils::parse_ether};
 use anyhow::Result;
 use rayon::prelude::*;
-use slipstream_executor::{BatchEnv, Envelope, MemoryState, Transaction, execute};
+use slipstream_executor::{BatchEnv, MemoryState, Transaction, execute};
 use slipstream_types::{ChainConfig, Genesis, genesis::GenesisAccount};
 
 use super::case::Case;
-use crate::{
-    accounts::Account,
-    contracts,
-    signer::{self, Fees, Request},
-};
+use crate::{accounts::Account, bench::harness::workload::sign, contracts};
 
 /// Transactions of a batch, each from an account of its own.
 const TRANSACTIONS: u32 = 1_000;
@@ -69,11 +64,11 @@ impl Chain {
         let token = deployer.address.create(0);
         let mut chain = Chain { config, env, state: MemoryState::from_genesis(&genesis)?, senders, token };
         let code = contracts::token_init_code("Slip", "SLP");
-        let mut prelude = vec![chain.sign(&deployer, 0, TxKind::Create, 0, DEPLOY_GAS, code)?];
+        let mut prelude = vec![sign(&chain.config, &deployer, 0, TxKind::Create, 0, DEPLOY_GAS, code)?];
         for (holders, nonce) in chain.senders.chunks(MINTS).zip(1..) {
             let holders = holders.iter().map(|account| account.address).collect();
             let mint = contracts::mint_many(holders, U256::from(1_000_000));
-            prelude.push(chain.sign(&deployer, nonce, token.into(), 0, MINT_GAS, mint)?);
+            prelude.push(sign(&chain.config, &deployer, nonce, token.into(), 0, MINT_GAS, mint)?);
         }
         let made = execute(&chain.state, &chain.env, &prelude)?;
         anyhow::ensure!(
@@ -99,37 +94,10 @@ impl Chain {
 
     fn token_transfer(&self, sender: &Account, to: Address) -> Result<Transaction> {
         let input = contracts::transfer(to, U256::from(7));
-        self.sign(sender, 0, self.token.into(), 0, TOKEN_TRANSFER_GAS, input)
+        sign(&self.config, sender, 0, self.token.into(), 0, TOKEN_TRANSFER_GAS, input)
     }
 
     fn transfer(&self, sender: &Account, to: Address) -> Result<Transaction> {
-        self.sign(sender, 0, to.into(), 7, TRANSFER_GAS, Bytes::new())
-    }
-
-    fn sign(
-        &self,
-        account: &Account,
-        nonce: u64,
-        to: TxKind,
-        wei: u64,
-        gas_limit: u64,
-        input: Bytes,
-    ) -> Result<Transaction> {
-        let tip_wei = (u128::from(self.config.base_fee_wei) / 10).max(1);
-        let fees = Fees { max_fee_wei: 2 * u128::from(self.config.base_fee_wei) + tip_wei, tip_wei };
-        let request = Request {
-            chain_id: self.config.chain_id,
-            nonce,
-            to,
-            value: U256::from(wei),
-            gas_limit,
-            fees,
-            input,
-            envelope: signer::Envelope::DynamicFee,
-        };
-        let signed = signer::sign(account, request);
-        // The sender is known, so it need not be recovered.
-        let envelope = Arc::new(Envelope::decode_2718_exact(&signed.raw)?);
-        Ok(Transaction { raw: signed.raw, hash: signed.hash, sender: account.address, envelope })
+        sign(&self.config, sender, 0, to.into(), 7, TRANSFER_GAS, Bytes::new())
     }
 }
