@@ -1,9 +1,10 @@
 //! [`seal`]: from an outcome to a header and the blobs that it commits to.
 
-use alloy_primitives::Address;
+use alloy_primitives::{Address, B256};
+use slipstream_storage::CommitBatch;
 use slipstream_types::{
-    BatchHeader, Blob, BlobKind, CodecError, Digest, Epoch, batch::content_digest, bounded::BoundedVec,
-    codec, limits,
+    BatchHeader, Blob, BlobKind, CodecError, Delta, Digest, Epoch, batch::content_digest,
+    bounded::BoundedVec, codec, limits,
 };
 
 use crate::{hinting::seal_hints, outcome::Outcome, transaction::Transaction};
@@ -23,6 +24,22 @@ pub struct Sealed {
     pub hints: Option<Blob>,
 }
 
+impl Sealed {
+    /// All of it for the store, without a certificate; `hashes` are those of its transactions, in order.
+    pub fn commit_batch<'a>(&'a self, delta: &'a Delta, hashes: &'a [B256]) -> CommitBatch<'a> {
+        CommitBatch {
+            header: &self.header,
+            delta,
+            body: Some(&self.body),
+            receipts: Some(&self.receipts),
+            delta_blob: Some(&self.delta),
+            hints: self.hints.as_ref(),
+            transaction_hashes: hashes,
+            certificate: None,
+        }
+    }
+}
+
 /// Seals the batch after `parent`. Every node that executed the same transactions on the same state gets the same header.
 ///
 /// # Errors
@@ -37,30 +54,17 @@ pub fn seal(
     state_root: Digest,
 ) -> Result<Sealed, CodecError> {
     // Hints take about as long as the rest, and the header does not wait for them.
-    let (hints, rest) = rayon::join(
+    let (hints, parts) = rayon::join(
         || seal_hints(outcome, proposer, transactions),
-        || seal_rest(parent, epoch, timestamp_ms, proposer, transactions, outcome, state_root),
+        || -> Result<_, CodecError> {
+            Ok([
+                Part::seal(BlobKind::Body, &body_content(transactions)?)?,
+                Part::seal(BlobKind::Receipts, &codec::encode("receipts", &outcome.receipts)?)?,
+                Part::seal(BlobKind::Delta, &outcome.delta.content()?)?,
+            ])
+        },
     );
-    Ok(Sealed { hints, ..rest? })
-}
-
-/// A batch without its hints.
-fn seal_rest(
-    parent: &BatchHeader,
-    epoch: Epoch,
-    timestamp_ms: u64,
-    proposer: Address,
-    transactions: &[Transaction],
-    outcome: &Outcome,
-    state_root: Digest,
-) -> Result<Sealed, CodecError> {
-    let body_content = body_content(transactions)?;
-    let receipts_content = codec::encode("receipts", &outcome.receipts)?;
-    let delta_content = outcome.delta.content()?;
-    // Compressing checks each length against a limit that is far below u32::MAX.
-    let sealed_body = Blob::compress(BlobKind::Body, &body_content)?;
-    let sealed_receipts = Blob::compress(BlobKind::Receipts, &receipts_content)?;
-    let sealed_delta = Blob::compress(BlobKind::Delta, &delta_content)?;
+    let [body, receipts, delta] = parts?;
     let header = BatchHeader {
         number: parent.number.next(),
         parent: parent.digest(),
@@ -68,15 +72,31 @@ fn seal_rest(
         timestamp_ms,
         proposer,
         tx_count: transactions.len() as u32,
-        tx_bytes: body_content.len() as u32,
+        tx_bytes: body.bytes,
         gas_used: outcome.gas_used,
-        delta_bytes: delta_content.len() as u32,
-        transactions_root: content_digest(BlobKind::Body, &body_content),
-        receipts_root: content_digest(BlobKind::Receipts, &receipts_content),
-        delta_digest: content_digest(BlobKind::Delta, &delta_content),
+        delta_bytes: delta.bytes,
+        transactions_root: body.digest,
+        receipts_root: receipts.digest,
+        delta_digest: delta.digest,
         state_root,
     };
-    Ok(Sealed { header, body: sealed_body, receipts: sealed_receipts, delta: sealed_delta, hints: None })
+    Ok(Sealed { header, body: body.blob, receipts: receipts.blob, delta: delta.blob, hints })
+}
+
+/// What a header says of a blob, and the blob.
+struct Part {
+    blob: Blob,
+    /// Of the content.
+    bytes: u32,
+    digest: Digest,
+}
+
+impl Part {
+    fn seal(kind: BlobKind, content: &[u8]) -> Result<Part, CodecError> {
+        // Compressing checks the length against a limit that is far below u32::MAX.
+        let blob = Blob::compress(kind, content)?;
+        Ok(Part { blob, bytes: content.len() as u32, digest: content_digest(kind, content) })
+    }
 }
 
 /// What a [`slipstream_types::Body`] of these transactions encodes to, without the copies that making one takes.

@@ -217,14 +217,8 @@ impl Ledger {
     ) -> Result<(), StorageError> {
         let sealed = &executed.sealed;
         let batch = CommitBatch {
-            header: &sealed.header,
-            delta: &executed.delta,
-            body: Some(&sealed.body),
-            receipts: Some(&sealed.receipts),
-            delta_blob: Some(&sealed.delta),
-            hints: sealed.hints.as_ref(),
-            transaction_hashes: &executed.hashes,
             certificate: Some(certificate),
+            ..sealed.commit_batch(&executed.delta, &executed.hashes)
         };
         match self.store.commit(batch, executed.speculation.take()) {
             Err(StorageError::NotNext { head, number }) if head >= number => Ok(()),

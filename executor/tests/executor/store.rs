@@ -6,7 +6,7 @@ use slipstream_executor::{
     BatchEnv, BuildLimits, MemoryState, Sealed, Transaction, Wanted, Warm, build, decode_body, execute,
     open_hints, seal,
 };
-use slipstream_storage::{CommitBatch, StorageConfig, Store};
+use slipstream_storage::{StorageConfig, Store};
 use slipstream_types::{
     BatchNumber, BlobKind, Body, Delta, Epoch, Genesis, SecretKey, StateKey, StateValue, Validator,
     bounded::BoundedVec, limits,
@@ -34,15 +34,7 @@ pub(crate) fn store(genesis: &Genesis) -> Store {
 
 pub(crate) fn commit(store: &Store, sealed: &Sealed, delta: &Delta, transactions: &[Transaction]) {
     let hashes: Vec<_> = transactions.iter().map(|transaction| transaction.hash).collect();
-    let batch = CommitBatch {
-        body: Some(&sealed.body),
-        receipts: Some(&sealed.receipts),
-        delta_blob: Some(&sealed.delta),
-        hints: sealed.hints.as_ref(),
-        transaction_hashes: &hashes,
-        ..CommitBatch::new(&sealed.header, delta)
-    };
-    store.commit(batch, None).unwrap();
+    store.commit(sealed.commit_batch(delta, &hashes), None).unwrap();
 }
 
 pub(crate) fn propose(

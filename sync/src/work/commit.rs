@@ -223,15 +223,12 @@ impl Committed {
 
 fn executed_entry<'a>(range: &'a ExecutedRange, executed: &'a ExecutedBatch) -> Entry<'a> {
     let ExecutedBatch { batch, delta, sealed, hashes, hints } = executed;
+    // What it was made from is what is stored: the body that came, under the header that is certified.
     let commit = CommitBatch {
         header: &batch.header,
-        delta,
         body: batch.body.as_ref(),
-        receipts: Some(&sealed.receipts),
-        delta_blob: Some(&sealed.delta),
-        hints: sealed.hints.as_ref(),
-        transaction_hashes: hashes,
         certificate: of_batch(&range.certificate, &batch.header),
+        ..sealed.commit_batch(delta, hashes)
     };
     let (certificate, from) = (&range.certificate, range.from);
     Entry { commit, certificate, from, replayed: true, hints: *hints }

@@ -146,16 +146,8 @@ impl Chain {
         let signatures = (0..3).map(|i| (i, info.sign(&self.keys[usize::from(i)]))).collect();
         let certificate = Certificate { info, signatures: BoundedVec::new(signatures).unwrap() };
         let hashes: Vec<_> = transactions.iter().map(|transaction| transaction.hash).collect();
-        let commit = CommitBatch {
-            header: &sealed.header,
-            delta: &outcome.delta,
-            body: Some(&sealed.body),
-            receipts: Some(&sealed.receipts),
-            delta_blob: Some(&sealed.delta),
-            hints: sealed.hints.as_ref(),
-            transaction_hashes: &hashes,
-            certificate: Some(&certificate),
-        };
+        let commit =
+            CommitBatch { certificate: Some(&certificate), ..sealed.commit_batch(&outcome.delta, &hashes) };
         self.store.commit(commit, Some(speculation)).unwrap();
         (sealed.header, certificate)
     }

@@ -211,16 +211,8 @@ impl Maker {
         let signatures = (0..).zip(&signers).map(|(index, key)| (index, info.sign(key))).collect();
         let certificate = Certificate { info, signatures: BoundedVec::new(signatures)? };
         let hashes: Vec<_> = transactions.iter().map(|transaction| transaction.hash).collect();
-        let commit = CommitBatch {
-            header: &sealed.header,
-            delta: &outcome.delta,
-            body: Some(&sealed.body),
-            receipts: Some(&sealed.receipts),
-            delta_blob: Some(&sealed.delta),
-            hints: sealed.hints.as_ref(),
-            transaction_hashes: &hashes,
-            certificate: Some(&certificate),
-        };
+        let commit =
+            CommitBatch { certificate: Some(&certificate), ..sealed.commit_batch(&outcome.delta, &hashes) };
         store.commit(commit, Some(speculation))?;
         let number = sealed.header.number;
         let body = store.blob(BlobKind::Body, number)?.context("it was just stored")?;

@@ -89,16 +89,8 @@ impl Maker<'_> {
         accumulator.append(sealed.header.digest());
         let certificate = certify(&self.key, &sealed.header, accumulator.root())?;
         let hashes: Vec<B256> = transactions.iter().map(|transaction| transaction.hash).collect();
-        let commit = CommitBatch {
-            header: &sealed.header,
-            delta: &outcome.delta,
-            body: Some(&sealed.body),
-            receipts: Some(&sealed.receipts),
-            delta_blob: Some(&sealed.delta),
-            hints: sealed.hints.as_ref(),
-            transaction_hashes: &hashes,
-            certificate: Some(&certificate),
-        };
+        let commit =
+            CommitBatch { certificate: Some(&certificate), ..sealed.commit_batch(&outcome.delta, &hashes) };
         self.store.commit(commit, Some(speculation))?;
         self.transactions += transactions.len() as u64;
         Ok(())

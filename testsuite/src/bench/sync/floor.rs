@@ -85,17 +85,7 @@ impl Loaded {
                     seal(&head.header, epoch, timestamp_ms, header.proposer, &transactions, &outcome, root)?;
                 ensure!(sealed.header == *header, "batch {} has another result here", header.number);
                 let hashes: Vec<B256> = transactions.iter().map(|transaction| transaction.hash).collect();
-                let commit = CommitBatch {
-                    header,
-                    delta: &outcome.delta,
-                    body: Some(&batch.body),
-                    receipts: Some(&sealed.receipts),
-                    delta_blob: Some(&sealed.delta),
-                    hints: sealed.hints.as_ref(),
-                    transaction_hashes: &hashes,
-                    certificate: None,
-                };
-                store.commit(commit, Some(speculation))?;
+                store.commit(sealed.commit_batch(&outcome.delta, &hashes), Some(speculation))?;
                 Ok([executed - start, rooted - executed, rooted.elapsed()].map(|time| time.as_secs_f64()))
             };
             let (done, following) = rayon::join(work, || batches.peek().map(|batch| prepare(batch)));

@@ -195,14 +195,8 @@ impl V1Follower {
         ensure!(sealed.header == *header, "batch {} has another result here", header.number);
         let hashes: Vec<B256> = transactions.iter().map(|transaction| transaction.hash).collect();
         let commit = CommitBatch {
-            header,
-            delta: &outcome.delta,
-            body: blob.as_ref(),
-            receipts: Some(&sealed.receipts),
-            delta_blob: Some(&sealed.delta),
-            hints: sealed.hints.as_ref(),
-            transaction_hashes: &hashes,
             certificate: (certificate.info.number == header.number).then_some(certificate),
+            ..sealed.commit_batch(&outcome.delta, &hashes)
         };
         self.store.commit(commit, Some(speculation))?;
         self.stages.commit += executed.elapsed().as_secs_f64();
