@@ -12,7 +12,7 @@ use crate::{
     access::{self, AccessSet},
     env::BatchEnv,
     error::{ExecuteError, Rejection},
-    evm::{Executed, Finished, Machine, RunError, Speculated},
+    evm::{Executed, Finished, Machine, Reads, RunError, Verdict},
     hot::Touched,
     reader::StateReader,
     transaction::Transaction,
@@ -76,6 +76,27 @@ pub(crate) struct Batch<'a> {
     delta_bytes_max: usize,
 }
 
+/// What a transaction did, and what a batch keeps of it.
+pub(crate) struct Done {
+    pub(crate) executed: Executed,
+    receipt: Receipt,
+    pub(crate) access: AccessSet,
+}
+
+impl Done {
+    /// # Errors
+    /// If its receipt does not fit its format.
+    pub(crate) fn new(
+        executed: Executed,
+        transaction: &Transaction,
+        beneficiary: Address,
+    ) -> Result<Done, CodecError> {
+        let receipt = receipt(transaction.tx_type(), &executed)?;
+        let access = executed.access(transaction.sender, beneficiary);
+        Ok(Done { executed, receipt, access })
+    }
+}
+
 /// Why a transaction was not added. The batch is as before.
 pub(crate) enum Refusal {
     /// It breaks a rule.
@@ -122,20 +143,19 @@ impl<'a> Batch<'a> {
 
     /// Executes a transaction and makes it part of the batch.
     pub(crate) fn push(&mut self, transaction: &Transaction) -> Result<(), Refusal> {
-        let (executed, receipt) = self.run(transaction)?;
-        self.add(transaction.sender, executed, receipt)
+        let done = self.run(transaction)?;
+        self.add(done)
     }
 
     /// Executes a transaction, which only [`Batch::add`] makes part of the batch.
-    pub(crate) fn run(&mut self, transaction: &Transaction) -> Result<(Executed, Receipt), Refusal> {
+    pub(crate) fn run(&mut self, transaction: &Transaction) -> Result<Done, Refusal> {
         self.check_gas(transaction.gas_limit())?;
         let executed = self.machine.run(transaction).map_err(|error| match error {
             RunError::Rejected(reason) => Refusal::Rejected(reason),
             RunError::Failed(error) => Refusal::Failed(error),
         })?;
-        let receipt = receipt(transaction.tx_type(), &executed)
-            .map_err(|error| Refusal::Rejected(Rejection::TooMuch(error)))?;
-        Ok((executed, receipt))
+        Done::new(executed, transaction, self.beneficiary)
+            .map_err(|error| Refusal::Rejected(Rejection::TooMuch(error)))
     }
 
     /// Whether a transaction that ran ahead of its turn would do the same now, so that it may be added.
@@ -144,20 +164,21 @@ impl<'a> Batch<'a> {
     /// If it may not stand here at all.
     pub(crate) fn accept(
         &mut self,
-        speculated: &mut Speculated,
+        done: &mut Done,
+        reads: &Reads,
         transaction: &Transaction,
     ) -> Result<bool, Refusal> {
         self.check_gas(transaction.gas_limit())?;
-        Ok(self.machine.accept(speculated, transaction))
+        let verdict = self.machine.accept(&mut done.executed, reads, transaction);
+        if verdict == Verdict::Moved {
+            done.access = done.executed.access(transaction.sender, self.beneficiary);
+        }
+        Ok(verdict != Verdict::Refused)
     }
 
     /// Makes a transaction part of the batch if there is room.
-    pub(crate) fn add(
-        &mut self,
-        sender: Address,
-        executed: Executed,
-        receipt: Receipt,
-    ) -> Result<(), Refusal> {
+    pub(crate) fn add(&mut self, done: Done) -> Result<(), Refusal> {
+        let Done { executed, receipt, access } = done;
         let receipts_bytes = self.receipts_bytes + receipt_bytes(&receipt);
         let delta_bytes = self.delta_bytes + executed.delta_bytes_max;
         let receipts_max = limits::RECEIPTS_BYTES_MAX;
@@ -172,7 +193,7 @@ impl<'a> Batch<'a> {
         (self.receipts_bytes, self.delta_bytes) = (receipts_bytes, delta_bytes);
         self.gas_used += executed.gas_used;
         self.receipts.push(receipt);
-        self.accesses.push(executed.access(sender, self.beneficiary));
+        self.accesses.push(access);
         self.machine.commit(executed);
         Ok(())
     }
@@ -227,7 +248,7 @@ fn check_alone(what: &'static str, len: usize, max: usize) -> Result<(), Refusal
 }
 
 /// A transaction's receipt, if it fits its format.
-pub(crate) fn receipt(tx_type: u8, executed: &Executed) -> Result<Receipt, CodecError> {
+fn receipt(tx_type: u8, executed: &Executed) -> Result<Receipt, CodecError> {
     let log = |log: &alloy_primitives::Log| {
         let topics = log.data.topics().iter().map(|topic| (*topic).into()).collect();
         let data = BoundedBytes::new(log.data.data.to_vec())?;

@@ -35,7 +35,8 @@ impl Delta {
     /// # Errors
     /// If a key stands twice, a value does not fit its key, or a limit is passed.
     pub fn new(entries: Vec<DeltaEntry>, codes: Vec<Vec<u8>>) -> Result<Delta, CodecError> {
-        let mut entries: Vec<_> = entries.into_iter().map(|entry| (entry.key.path(), entry)).collect();
+        let mut paths = Paths::default();
+        let mut entries: Vec<_> = entries.into_iter().map(|entry| (paths.path(&entry.key), entry)).collect();
         entries.sort_unstable_by_key(|(path, _)| *path);
         check_entries(entries.iter().map(|(path, entry)| (*path, entry)))?;
         let mut codes = codes.into_iter().map(Code::new).collect::<Result<Vec<_>, _>>()?;

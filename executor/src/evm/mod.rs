@@ -31,5 +31,5 @@ pub use adapter::check_static;
 pub(crate) use adapter::transaction_gas_max;
 pub use code::AnalysedCode;
 pub(crate) use machine::{Executed, Finished, Machine, RunError};
-pub(crate) use speculate::{Speculated, Speculator};
+pub(crate) use speculate::{Reads, Speculator, Verdict};
 pub(crate) use versions::Versions;

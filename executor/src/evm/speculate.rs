@@ -1,4 +1,4 @@
-//! [`Speculator`]: runs transactions ahead of their turn; [`Speculated`]: what came of it, and how to tell whether it holds.
+//! [`Speculator`]: runs transactions ahead of their turn; [`Reads`]: what they saw, by which one can tell whether the result holds.
 
 use alloy_consensus::Transaction as _;
 use alloy_primitives::{Address, B256, U256};
@@ -39,11 +39,18 @@ struct Seen {
     has_code: bool,
 }
 
-/// A transaction that ran ahead of its turn.
-pub(crate) struct Speculated {
-    pub(crate) executed: Executed,
-    /// In the order in which they were read.
-    reads: Vec<Read>,
+/// What a transaction that ran ahead of its turn saw, in the order in which it read it.
+pub(crate) struct Reads(Vec<Read>);
+
+/// What becomes of its result.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Verdict {
+    /// It does not hold.
+    Refused,
+    /// It holds.
+    Holds,
+    /// It holds, and what it reads and writes may have to be told anew: an account that it saw empty is not, or the other way round.
+    Moved,
 }
 
 /// One thread's EVM over the versions that all threads share.
@@ -68,7 +75,7 @@ impl<'a> Speculator<'a> {
     }
 
     /// Runs the transaction at this position on what is known by now; none if it fails there, for whatever reason.
-    pub(crate) fn run(&mut self, index: u32, transaction: &Transaction) -> Option<Speculated> {
+    pub(crate) fn run(&mut self, index: u32, transaction: &Transaction) -> Option<(Executed, Reads)> {
         let database = &mut self.evm.ctx.journaled_state.database;
         (database.index, database.sender, database.nonce) = (index, transaction.sender, transaction.nonce());
         database.reads = Vec::with_capacity(READS);
@@ -76,7 +83,7 @@ impl<'a> Speculator<'a> {
         let done = self.evm.transact(adapter::tx_env(transaction)).ok()?;
         let executed = Executed::new(done, std::mem::take(&mut self.evm.ctx.chain));
         let reads = std::mem::take(&mut self.evm.ctx.journaled_state.database.reads);
-        Some(Speculated { executed, reads })
+        Some((executed, Reads(reads)))
     }
 }
 
@@ -135,14 +142,19 @@ impl<'a> Machine<'a> {
     ///
     /// The rows are read here in the order of the transaction, and no further than it would have come: so the recorder
     /// sees exactly what running the transaction here would have read.
-    pub(crate) fn accept(&mut self, speculated: &mut Speculated, transaction: &Transaction) -> bool {
-        let Speculated { executed, reads } = speculated;
+    pub(crate) fn accept(
+        &mut self,
+        executed: &mut Executed,
+        reads: &Reads,
+        transaction: &Transaction,
+    ) -> Verdict {
         let spec = self.env.spec;
         let database = &mut self.evm.ctx.journaled_state.database;
         // Code that revm would ask for here, because the accounts that have it come without.
         let mut codes_missing = Vec::new();
         let mut shifts = Vec::new();
-        for read in &*reads {
+        let mut verdict = Verdict::Holds;
+        for read in &reads.0 {
             // An error is met again, and reported, when the transaction is run.
             let holds = match read {
                 Read::Slot { address, slot, value } => {
@@ -156,14 +168,19 @@ impl<'a> Machine<'a> {
                     }
                     let rule = Rule::new(*address, seen, executed, transaction, spec);
                     shifts.extend(Shift::between(*address, seen, &now));
+                    // Of the fee recipient, who is paid all the time, only its balance is told.
+                    if seen.is_empty() != now.is_empty() && *address != self.env.beneficiary {
+                        verdict = Verdict::Moved;
+                    }
                     rule.allows(seen, &now)
                 }),
             };
             if !holds {
-                return false;
+                return Verdict::Refused;
             }
         }
-        shifts.iter().all(|shift| shift.apply(&mut executed.state))
+        let applied = shifts.iter().all(|shift| shift.apply(&mut executed.state));
+        if applied { verdict } else { Verdict::Refused }
     }
 }
 

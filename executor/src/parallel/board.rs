@@ -8,13 +8,11 @@ use std::{
     },
 };
 
-use slipstream_types::Receipt;
-
 use super::plan::{Plan, Planned};
-use crate::evm::Speculated;
+use crate::{evm::Reads, outcome::Done};
 
 /// What running ahead gave; none if the transaction failed there.
-pub(super) type Result = Option<(Speculated, Receipt)>;
+pub(super) type Result = Option<(Done, Reads)>;
 
 /// Nobody has begun.
 const OPEN: u8 = 0;
@@ -46,8 +44,8 @@ impl Taken<'_> {
     }
 
     /// Hands in its result. Without that it counts as failed.
-    pub(super) fn finish(&mut self, speculated: Speculated, receipt: Receipt) {
-        self.result = Some((speculated, receipt));
+    pub(super) fn finish(&mut self, done: Done, reads: Reads) {
+        self.result = Some((done, reads));
     }
 }
 

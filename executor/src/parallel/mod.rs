@@ -31,7 +31,7 @@ use crate::{
     env::BatchEnv,
     error::ExecuteError,
     evm::{Machine, Speculator, Versions},
-    outcome::{self, Batch, Outcome, Refusal},
+    outcome::{self, Batch, Done, Outcome, Refusal},
     reader::StateReader,
     transaction::Transaction,
 };
@@ -106,10 +106,10 @@ fn run_ahead(
 ) {
     let index = taken.index();
     let transaction = &transactions[index];
-    let Some(speculated) = speculator.run(index as u32, transaction) else { return };
-    let Ok(receipt) = outcome::receipt(transaction.tx_type(), &speculated.executed) else { return };
-    versions.publish(index as u32, transaction.sender, &speculated.executed);
-    taken.finish(speculated, receipt);
+    let Some((executed, reads)) = speculator.run(index as u32, transaction) else { return };
+    let Ok(done) = Done::new(executed, transaction, versions.env().beneficiary) else { return };
+    versions.publish(index as u32, transaction.sender, &done.executed);
+    taken.finish(done, reads);
 }
 
 fn lead(
@@ -151,12 +151,12 @@ fn step(
     index: usize,
     transaction: &Transaction,
 ) -> Result<(), Refusal> {
-    let (executed, receipt) = batch.run(transaction)?;
+    let done = batch.run(transaction)?;
     if !board.is_closed() {
-        versions.publish(index as u32, transaction.sender, &executed);
+        versions.publish(index as u32, transaction.sender, &done.executed);
         board.release(index);
     }
-    batch.add(transaction.sender, executed, receipt)
+    batch.add(done)
 }
 
 /// Takes the result of the transaction whose turn it is, or runs it again.
@@ -168,17 +168,17 @@ fn settle(
     transaction: &Transaction,
     result: board::Result,
 ) -> Result<(), Refusal> {
-    if let Some((mut speculated, receipt)) = result {
-        if batch.accept(&mut speculated, transaction)? {
+    if let Some((mut done, reads)) = result {
+        if batch.accept(&mut done, &reads, transaction)? {
             stats.accepted += 1;
-            return batch.add(transaction.sender, speculated.executed, receipt);
+            return batch.add(done);
         }
-        versions.retract(index as u32, transaction.sender, &speculated.executed);
+        versions.retract(index as u32, transaction.sender, &done.executed);
     }
     stats.repeated += 1;
-    let (executed, receipt) = batch.run(transaction)?;
-    versions.publish(index as u32, transaction.sender, &executed);
-    batch.add(transaction.sender, executed, receipt)
+    let done = batch.run(transaction)?;
+    versions.publish(index as u32, transaction.sender, &done.executed);
+    batch.add(done)
 }
 
 /// So many transactions may be repeated before it counts as a sign that the conflicts are wrong.
