@@ -70,7 +70,7 @@ pub use evm::{AnalysedCode, check_static};
 pub use hinting::{open_hints, seal_hints};
 pub use hot::{HotCache, HotStats, Touched};
 pub use outcome::{Outcome, execute};
-pub use parallel::{ParallelStats, Workers};
+pub use parallel::{Eager, ParallelStats, Workers};
 pub use prefetch::{
     Backend as PrefetchBackend, PrefetchLimits, PrefetchStats, Prefetcher, Wanted, Warm, WarmStats,
 };

@@ -66,6 +66,11 @@ pub fn execute(
 pub(crate) struct Batch<'a> {
     machine: Machine<'a>,
     beneficiary: Address,
+    tally: Tally,
+}
+
+/// What a batch has come to: what its limits are about, and what is kept of each transaction beside its changes.
+pub(crate) struct Tally {
     gas_limit: u64,
     gas_used: u64,
     receipts: Vec<Receipt>,
@@ -76,11 +81,18 @@ pub(crate) struct Batch<'a> {
     delta_bytes_max: usize,
 }
 
-/// What a transaction did, and what a batch keeps of it.
-pub(crate) struct Done {
-    pub(crate) executed: Executed,
+/// What a batch keeps of a transaction beside its changes.
+pub(crate) struct Entry {
     receipt: Receipt,
     pub(crate) access: AccessSet,
+    gas_used: u64,
+    delta_bytes_max: usize,
+}
+
+/// What a transaction did.
+pub(crate) struct Done {
+    pub(crate) executed: Executed,
+    pub(crate) entry: Entry,
 }
 
 impl Done {
@@ -93,7 +105,8 @@ impl Done {
     ) -> Result<Done, CodecError> {
         let receipt = receipt(transaction.tx_type(), &executed)?;
         let access = executed.access(transaction.sender, beneficiary);
-        Ok(Done { executed, receipt, access })
+        let (gas_used, delta_bytes_max) = (executed.gas_used, executed.delta_bytes_max);
+        Ok(Done { executed, entry: Entry { receipt, access, gas_used, delta_bytes_max } })
     }
 }
 
@@ -116,29 +129,19 @@ pub(crate) enum Refusal {
 
 impl<'a> Batch<'a> {
     pub(crate) fn new(machine: Machine<'a>, env: &BatchEnv) -> Self {
-        Self {
-            machine,
-            beneficiary: env.beneficiary,
-            gas_limit: env.gas_limit,
-            gas_used: 0,
-            receipts: Vec::new(),
-            // Their number, as BCS writes it.
-            receipts_bytes: LENGTH_BYTES_MAX,
-            accesses: Vec::new(),
-            delta_bytes: SYSTEM_DELTA_BYTES,
-            delta_bytes_max: usize::MAX,
-        }
+        Self { machine, beneficiary: env.beneficiary, tally: Tally::new(env) }
     }
 
     /// A batch that refuses what could make its delta too long, however the changes overlap: a proposer must not find out
     /// when it is too late.
     pub(crate) fn bounded(state: &'a dyn StateReader, env: &'a BatchEnv) -> Result<Self, ExecuteError> {
-        let batch = Self::new(Machine::new(state, env)?, env);
-        Ok(Self { delta_bytes_max: limits::DELTA_BYTES_MAX, ..batch })
+        let mut batch = Self::new(Machine::new(state, env)?, env);
+        batch.tally.delta_bytes_max = limits::DELTA_BYTES_MAX;
+        Ok(batch)
     }
 
     pub(crate) fn gas_left(&self) -> u64 {
-        self.gas_limit.saturating_sub(self.gas_used)
+        self.tally.gas_left()
     }
 
     /// Executes a transaction and makes it part of the batch.
@@ -149,7 +152,7 @@ impl<'a> Batch<'a> {
 
     /// Executes a transaction, which only [`Batch::add`] makes part of the batch.
     pub(crate) fn run(&mut self, transaction: &Transaction) -> Result<Done, Refusal> {
-        self.check_gas(transaction.gas_limit())?;
+        self.tally.check_gas(transaction.gas_limit())?;
         let executed = self.machine.run(transaction).map_err(|error| match error {
             RunError::Rejected(reason) => Refusal::Rejected(reason),
             RunError::Failed(error) => Refusal::Failed(error),
@@ -168,33 +171,18 @@ impl<'a> Batch<'a> {
         reads: &Reads,
         transaction: &Transaction,
     ) -> Result<bool, Refusal> {
-        self.check_gas(transaction.gas_limit())?;
+        self.tally.check_gas(transaction.gas_limit())?;
         let verdict = self.machine.accept(&mut done.executed, reads, transaction);
         if verdict == Verdict::Moved {
-            done.access = done.executed.access(transaction.sender, self.beneficiary);
+            done.entry.access = done.executed.access(transaction.sender, self.beneficiary);
         }
         Ok(verdict != Verdict::Refused)
     }
 
     /// Makes a transaction part of the batch if there is room.
     pub(crate) fn add(&mut self, done: Done) -> Result<(), Refusal> {
-        let Done { executed, receipt, access } = done;
-        let receipts_bytes = self.receipts_bytes + receipt_bytes(&receipt);
-        let delta_bytes = self.delta_bytes + executed.delta_bytes_max;
-        let receipts_max = limits::RECEIPTS_BYTES_MAX;
-        check_alone("receipt", LENGTH_BYTES_MAX + receipt_bytes(&receipt), receipts_max)?;
-        check_alone("delta", SYSTEM_DELTA_BYTES + executed.delta_bytes_max, self.delta_bytes_max)?;
-        if receipts_bytes > receipts_max {
-            return Err(Refusal::Receipts);
-        }
-        if delta_bytes > self.delta_bytes_max {
-            return Err(Refusal::Delta);
-        }
-        (self.receipts_bytes, self.delta_bytes) = (receipts_bytes, delta_bytes);
-        self.gas_used += executed.gas_used;
-        self.receipts.push(receipt);
-        self.accesses.push(access);
-        self.machine.commit(executed);
+        self.tally.add(done.entry)?;
+        self.machine.commit(done.executed);
         Ok(())
     }
 
@@ -210,14 +198,38 @@ impl<'a> Batch<'a> {
                 ExecuteError::ReceiptsTooLong { index, hash, max: limits::RECEIPTS_BYTES_MAX }
             }
             Refusal::Delta => {
-                let (what, len, max) = ("delta", self.delta_bytes, self.delta_bytes_max);
+                let (what, len, max) = ("delta", self.tally.delta_bytes, self.tally.delta_bytes_max);
                 ExecuteError::Format(CodecError::TooLong { what, len, max })
             }
             Refusal::Failed(error) => error,
         }
     }
 
-    fn check_gas(&self, gas_limit: u64) -> Result<(), Refusal> {
+    pub(crate) fn finish(self) -> Result<Outcome, ExecuteError> {
+        self.tally.finish(self.machine.finish()?)
+    }
+}
+
+impl Tally {
+    pub(crate) fn new(env: &BatchEnv) -> Tally {
+        Tally {
+            gas_limit: env.gas_limit,
+            gas_used: 0,
+            receipts: Vec::new(),
+            // Their number, as BCS writes it.
+            receipts_bytes: LENGTH_BYTES_MAX,
+            accesses: Vec::new(),
+            delta_bytes: SYSTEM_DELTA_BYTES,
+            delta_bytes_max: usize::MAX,
+        }
+    }
+
+    fn gas_left(&self) -> u64 {
+        self.gas_limit.saturating_sub(self.gas_used)
+    }
+
+    /// Whether the next transaction may use so much.
+    pub(crate) fn check_gas(&self, gas_limit: u64) -> Result<(), Refusal> {
         let left = self.gas_left();
         if gas_limit > self.gas_limit {
             let reason = Rejection::GasLimitTooHigh { gas_limit, max: self.gas_limit };
@@ -226,8 +238,30 @@ impl<'a> Batch<'a> {
         if gas_limit > left { Err(Refusal::Gas { left }) } else { Ok(()) }
     }
 
-    pub(crate) fn finish(self) -> Result<Outcome, ExecuteError> {
-        let Finished { delta, hints, preimages, touched } = self.machine.finish()?;
+    /// Counts the next transaction if there is room.
+    pub(crate) fn add(&mut self, entry: Entry) -> Result<(), Refusal> {
+        let Entry { receipt, access, gas_used, delta_bytes_max } = entry;
+        let receipts_bytes = self.receipts_bytes + receipt_bytes(&receipt);
+        let delta_bytes = self.delta_bytes + delta_bytes_max;
+        let receipts_max = limits::RECEIPTS_BYTES_MAX;
+        check_alone("receipt", LENGTH_BYTES_MAX + receipt_bytes(&receipt), receipts_max)?;
+        check_alone("delta", SYSTEM_DELTA_BYTES + delta_bytes_max, self.delta_bytes_max)?;
+        if receipts_bytes > receipts_max {
+            return Err(Refusal::Receipts);
+        }
+        if delta_bytes > self.delta_bytes_max {
+            return Err(Refusal::Delta);
+        }
+        (self.receipts_bytes, self.delta_bytes) = (receipts_bytes, delta_bytes);
+        self.gas_used += gas_used;
+        self.receipts.push(receipt);
+        self.accesses.push(access);
+        Ok(())
+    }
+
+    /// The batch, all of whose transactions were counted.
+    pub(crate) fn finish(self, finished: Finished) -> Result<Outcome, ExecuteError> {
+        let Finished { delta, hints, preimages, touched } = finished;
         let receipts = Receipts { receipts: BoundedVec::new(self.receipts)? };
         let (accesses, gas_used) = (self.accesses, self.gas_used);
         Ok(Outcome { receipts, delta, hints, preimages, touched, accesses, gas_used })

@@ -1,18 +1,41 @@
-//! The net delta: what revm's cache holds after the batch against what the recorder read before it.
+//! [`Changes`]: what revm's cache holds after the batch against what the recorder read before it; the net delta.
 
-use alloy_primitives::{Address, B256, U256};
+use alloy_primitives::{
+    Address, B256, U256,
+    map::{AddressMap, HashSet},
+};
 use revm::{
     database::{CacheState, states::CacheAccount},
     primitives::hardfork::SpecId,
     state::{Account, EvmState},
 };
-use slipstream_types::{AccountValue, Delta, StateKey, StateValue, delta::DeltaEntry, limits};
+use slipstream_types::{AccountValue, Delta, Digest, StateKey, StateValue, delta::DeltaEntry, limits};
 
 use super::{
     adapter::account_value,
-    recorder::{AccountReads, Recorder},
+    observe::COMMUTING_BITS_MAX,
+    working_set::{AccountReads, WorkingSet},
 };
 use crate::error::ExecuteError;
+
+/// What a batch, or a part of it, changed.
+#[derive(Default)]
+pub(crate) struct Changes {
+    accounts: Vec<AccountChange>,
+    /// Slots that differ.
+    slots: Vec<DeltaEntry>,
+    /// Code that accounts have now and had not before.
+    codes: Vec<Vec<u8>>,
+    /// A contract that was there before, or its slots, may be gone.
+    has_destroyed: bool,
+}
+
+/// An account's row before and after; it may be the same.
+struct AccountChange {
+    address: Address,
+    before: Option<AccountValue>,
+    after: Option<AccountValue>,
+}
 
 /// Every row that differs, and the code that accounts have now and had not before. Deterministic: it depends on the two
 /// states alone, not on the way between them, nor on which code the store happens to hold already.
@@ -20,37 +43,106 @@ use crate::error::ExecuteError;
 /// From Cancun on SELFDESTRUCT removes only contracts of the same transaction, which have no rows. Under older
 /// rules (mainnet blocks in tests) a destroyed contract loses the slots that the batch had read; slots that it never
 /// read are unknown here and are not in the delta.
-pub(super) fn net_delta(
+pub(super) fn changes(
     cache: &CacheState,
-    before: &Recorder<'_>,
+    before: &WorkingSet,
     spec: SpecId,
-) -> Result<Delta, ExecuteError> {
+) -> Result<Changes, ExecuteError> {
     let unread = AccountReads::default();
-    let mut entries = Vec::new();
-    let mut codes = Vec::new();
+    let mut changes = Changes::default();
     for (address, account) in cache.accounts.iter().filter(|(_, account)| !account.status.is_not_modified()) {
         let before = before.account(address).unwrap_or(&unread);
         let value_before = before.value.filter(|value| *value != AccountValue::default());
-        if spec.is_enabled_in(SpecId::CANCUN) && account.status.was_destroyed() {
-            check_wiped(address, value_before)?;
+        if account.status.was_destroyed() {
+            changes.has_destroyed = true;
+            if spec.is_enabled_in(SpecId::CANCUN) {
+                check_wiped(address, value_before)?;
+            }
         }
         let info = account.account.as_ref().map(|account| &account.info);
-        let value_after = info.and_then(account_value);
-        if value_after != value_before {
-            let value = value_after.map(StateValue::Account);
-            entries.push(DeltaEntry { key: StateKey::Account(*address), value });
-        }
-        let code_hash = value_after.and_then(|value| value.code_hash);
+        let after = info.and_then(account_value);
+        changes.accounts.push(AccountChange { address: *address, before: value_before, after });
+        let code_hash = after.and_then(|value| value.code_hash);
         if let Some(hash) = code_hash
             && value_before.and_then(|value| value.code_hash) != code_hash
         {
             let code = info.and_then(|info| info.code.as_ref());
             let code = code.or_else(|| cache.contracts.get(&B256::from(hash)));
-            codes.push(code.ok_or(ExecuteError::MissingCode { hash })?.original_byte_slice().to_vec());
+            let code = code.ok_or(ExecuteError::MissingCode { hash })?;
+            changes.codes.push(code.original_byte_slice().to_vec());
         }
-        slot_entries(address, account, before, &mut entries);
+        slot_entries(address, account, before, &mut changes.slots);
     }
-    Ok(Delta::new(entries, codes)?)
+    Ok(changes)
+}
+
+impl Changes {
+    /// Hashes of code that accounts have now and had not before.
+    pub(crate) fn new_codes(&self) -> impl Iterator<Item = Digest> {
+        let code_hash = |value: Option<AccountValue>| value.and_then(|value| value.code_hash);
+        let new = move |account: &AccountChange| {
+            code_hash(account.after).filter(|hash| Some(*hash) != code_hash(account.before))
+        };
+        self.accounts.iter().filter_map(new)
+    }
+
+    /// The net delta.
+    pub(crate) fn into_delta(self) -> Result<Delta, ExecuteError> {
+        let mut entries = self.slots;
+        let changed = self.accounts.into_iter().filter(|account| account.before != account.after);
+        entries.extend(changed.map(|account| DeltaEntry {
+            key: StateKey::Account(account.address),
+            value: account.after.map(StateValue::Account),
+        }));
+        Ok(Delta::new(entries, self.codes)?)
+    }
+
+    /// Both parts of a batch of which neither read what the other wrote, but for balances that both added to or took from; none
+    /// if that cannot be told from the rows.
+    pub(crate) fn join(mut self, other: Changes) -> Option<Changes> {
+        if self.has_destroyed || other.has_destroyed {
+            return None;
+        }
+        let places = self.accounts.iter().enumerate().map(|(place, account)| (account.address, place));
+        let places: AddressMap<usize> = places.collect();
+        for account in other.accounts {
+            match places.get(&account.address) {
+                Some(place) => self.accounts[*place].join(&account)?,
+                None => self.accounts.push(account),
+            }
+        }
+        // The calls before the batch are made in every part.
+        let mine: HashSet<StateKey> = self.slots.iter().map(|entry| entry.key).collect();
+        self.slots.extend(other.slots.into_iter().filter(|entry| !mine.contains(&entry.key)));
+        self.codes.extend(other.codes);
+        Some(self)
+    }
+}
+
+impl AccountChange {
+    fn join(&mut self, other: &AccountChange) -> Option<()> {
+        let [before, mine, theirs] =
+            [self.before, self.after, other.after].map(|value| value.unwrap_or_default());
+        let fits = |value: &AccountValue| value.balance.bit_len() <= COMMUTING_BITS_MAX;
+        if ![before, mine, theirs].iter().all(fits) {
+            return None;
+        }
+        let nonce = joined(before.nonce, mine.nonce, theirs.nonce)?;
+        let code_hash = joined(before.code_hash, mine.code_hash, theirs.code_hash)?;
+        let balance = mine.balance.wrapping_add(theirs.balance).wrapping_sub(before.balance);
+        let after = AccountValue { nonce, balance, code_hash };
+        self.after = Some(after).filter(|after| *after != AccountValue::default());
+        Some(())
+    }
+}
+
+/// What at most one of two changed.
+fn joined<T: PartialEq>(before: T, mine: T, theirs: T) -> Option<T> {
+    match (mine == before, theirs == before) {
+        (true, _) => Some(theirs),
+        (_, true) => Some(mine),
+        _ => None,
+    }
 }
 
 /// Most bytes that a delta grows by if these changes are added to it. Changes of the same keys add up here and do not in

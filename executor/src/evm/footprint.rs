@@ -1,10 +1,13 @@
 //! A transaction's [`AccessSet`], from what revm loaded and changed.
 
-use alloy_primitives::{Address, B256};
+use alloy_primitives::{Address, B256, U256, map::AddressMap};
 use revm::state::Account;
 
-use super::machine::Executed;
-use crate::access::{AccessKey, AccessSet};
+use super::{machine::Executed, observe::Observed};
+use crate::{
+    access::{AccessKey, AccessSet},
+    transaction::Transaction,
+};
 
 impl Executed {
     /// What others could disturb, and what could disturb others. Left out is what commutes: balances that nobody asked for,
@@ -35,6 +38,12 @@ impl Executed {
         set
     }
 
+    /// Whether it depends on what the account has or on whether it exists, or on more than can be told.
+    pub(crate) fn looks_at(&self, address: &Address) -> bool {
+        let Observed { balances, existences, everything, .. } = &self.observed;
+        *everything || balances.contains(address) || existences.contains(address)
+    }
+
     fn balance(&self, address: Address, account: &Account, is_beneficiary: bool, set: &mut AccessSet) {
         if self.observed.everything || self.observed.balances.contains(&address) {
             set.reads.push(AccessKey::Balance(address));
@@ -42,6 +51,52 @@ impl Executed {
         if !is_beneficiary && account.info.balance != account.original_info().balance {
             set.writes.push(AccessKey::Balance(address));
         }
+    }
+}
+
+/// Of each account that paid in a part of a batch, what was left at the least and what it paid in all. Balances commute only as
+/// long as everybody who pays could also pay if the other parts' payments had come first.
+#[derive(Default)]
+pub(crate) struct Spends(AddressMap<Spent>);
+
+struct Spent {
+    left_min: U256,
+    /// Saturates.
+    total: U256,
+}
+
+impl Default for Spent {
+    fn default() -> Self {
+        Spent { left_min: U256::MAX, total: U256::ZERO }
+    }
+}
+
+impl Spends {
+    pub(crate) fn add(&mut self, executed: &Executed, transaction: &Transaction) {
+        for (address, account) in &executed.state {
+            let (before, after) = (account.original_info().balance, account.info.balance);
+            let is_sender = *address == transaction.sender;
+            if is_sender || after < before {
+                let spent = self.0.entry(*address).or_default();
+                spent.total = spent.total.saturating_add(before.saturating_sub(after));
+                if is_sender {
+                    spent.left_min = spent.left_min.min(before.saturating_sub(transaction.cost_max()));
+                }
+            }
+        }
+        for (address, left) in &executed.observed.spent {
+            let spent = self.0.entry(*address).or_default();
+            spent.left_min = spent.left_min.min(*left);
+        }
+    }
+
+    /// Whether all could still pay if whatever `others` paid had been paid before.
+    pub(crate) fn allow(&self, others: &[&Spends]) -> bool {
+        let could_pay = |(address, spent): (&Address, &Spent)| {
+            let theirs = others.iter().filter_map(|other| other.0.get(address));
+            theirs.fold(U256::ZERO, |sum, other| sum.saturating_add(other.total)) <= spent.left_min
+        };
+        self.0.iter().all(could_pay)
     }
 }
 

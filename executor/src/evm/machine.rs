@@ -15,10 +15,11 @@ use slipstream_types::{Delta, Hints, hints::Preimage};
 
 use super::{
     adapter,
-    changes::{delta_bytes_max, net_delta},
+    changes::{Changes, changes, delta_bytes_max},
     observe::{self, Observed, ObservedEvm},
     recorder::{ReadError, Recorder},
     system_calls,
+    working_set::WorkingSet,
 };
 use crate::{
     call::CallRequest,
@@ -56,6 +57,7 @@ pub(crate) struct Executed {
 }
 
 /// What a batch did.
+#[derive(Default)]
 pub(crate) struct Finished {
     pub(crate) delta: Delta,
     /// What it read.
@@ -136,12 +138,22 @@ impl<'a> Machine<'a> {
         database.commit(executed.state);
     }
 
+    /// What follows is done by the transaction at this position. Only parts of a batch need to know.
+    pub(crate) fn begin(&mut self, index: u32) {
+        self.evm.ctx.journaled_state.database.database.begin(index);
+    }
+
     /// What the batch changed and read.
     pub(crate) fn finish(self) -> Result<Finished, ExecuteError> {
-        let database = self.evm.ctx.journaled_state.database;
-        let delta = net_delta(&database.cache, &database.database, self.env.spec)?;
-        let (hints, touched) = (database.database.hints(), database.database.touched());
-        Ok(Finished { delta, hints, preimages: database.database.preimages, touched })
+        let (changes, reads) = self.finish_part()?;
+        Ok(Finished { delta: changes.into_delta()?, ..reads.finish() })
+    }
+
+    /// The same, to be joined with what other machines did of the batch.
+    pub(crate) fn finish_part(self) -> Result<(Changes, WorkingSet), ExecuteError> {
+        let State { cache, database, .. } = self.evm.ctx.journaled_state.database;
+        let reads = database.into_reads();
+        Ok((changes(&cache, &reads, self.env.spec)?, reads))
     }
 }
 

@@ -26,10 +26,14 @@ mod system_calls;
 #[cfg(test)]
 mod tests;
 mod versions;
+mod working_set;
 
 pub use adapter::check_static;
 pub(crate) use adapter::transaction_gas_max;
+pub(crate) use changes::Changes;
 pub use code::AnalysedCode;
+pub(crate) use footprint::Spends;
 pub(crate) use machine::{Executed, Finished, Machine, RunError};
 pub(crate) use speculate::{Reads, Speculator, Verdict};
 pub(crate) use versions::Versions;
+pub(crate) use working_set::WorkingSet;

@@ -13,18 +13,23 @@
 //! it runs the transaction itself. So the result never depends on what the helpers did, nor on the conflicts that somebody
 //! named: those decide in which order helpers take transactions, and how much of their work is of use.
 //!
+//! That is for batches whose transactions have much to do with each other. One whose conflicts leave it in many components is dealt
+//! out in [`Groups`] instead, which are handed over once and put together once.
+//!
 //! Sources: Eve's mixer (OSDI 2012) for the grouping, Block-STM (arXiv 2203.06871) for the versions and the check in
 //! order. Other than Block-STM, a transaction runs at most twice, and the leader never waits to speculate.
 
 mod board;
+mod groups;
 mod plan;
 mod workers;
 
 use slipstream_types::Conflicts;
 
-pub use self::workers::Workers;
+pub use self::workers::{Eager, Workers};
 use self::{
     board::{Board, Taken, Turn},
+    groups::Groups,
     plan::Plan,
 };
 use crate::{
@@ -39,7 +44,7 @@ use crate::{
 /// What running ahead came to.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct ParallelStats {
-    /// Transactions whose result was taken from a thread that ran ahead.
+    /// Transactions whose result was taken from another thread.
     pub accepted: usize,
     /// Transactions that ran ahead and then again in their turn, because they had read what others changed.
     pub repeated: usize,
@@ -60,9 +65,30 @@ pub fn execute(
     workers: &Workers,
 ) -> Result<(Outcome, ParallelStats), ExecuteError> {
     let plan = Plan::new(transactions, conflicts);
-    if !workers.is_eager() && !plan.is_worthwhile(workers.threads()) {
-        return Ok((outcome::execute(state, env, transactions)?, ParallelStats::default()));
+    let eager = workers.eagerness();
+    if eager != Some(Eager::Ahead)
+        && let Some(groups) = Groups::new(&plan, transactions, env, workers.threads())
+        && (eager.is_some() || (plan.has_enough_to_do() && groups.is_worthwhile() && workers.may_group()))
+    {
+        if let Some(outcome) = groups.execute(state, env, transactions, workers)? {
+            let accepted = groups.handed_over();
+            return Ok((outcome, ParallelStats { accepted, is_parallel: true, ..ParallelStats::default() }));
+        }
+        workers.pause_groups();
+    } else if eager == Some(Eager::Ahead) || plan.is_worthwhile(workers.threads()) {
+        return run_ahead_of_turn(state, env, transactions, plan, workers);
     }
+    Ok((outcome::execute(state, env, transactions)?, ParallelStats::default()))
+}
+
+/// The way for batches whose transactions have much to do with each other: see the module.
+fn run_ahead_of_turn(
+    state: &dyn StateReader,
+    env: &BatchEnv,
+    transactions: &[Transaction],
+    plan: Plan,
+    workers: &Workers,
+) -> Result<(Outcome, ParallelStats), ExecuteError> {
     let versions = Versions::new(state, env);
     let board = Board::new(plan);
     workers.lead(

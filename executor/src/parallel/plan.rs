@@ -35,6 +35,8 @@ pub(super) struct Planned {
     pub(super) successors: Vec<u32>,
     /// How many it waits for.
     pub(super) predecessors: u32,
+    /// Its estimated cost, as gas of instructions.
+    pub(super) cost: u64,
     /// Estimated cost of the longest chain that starts with it. List scheduling by the critical path: the longest first.
     pub(super) rank: u64,
     /// Whether it may run ahead at all. Delegations (EIP-7702) change other accounts' nonces and code, which `accept` does
@@ -60,6 +62,7 @@ impl Plan {
             let own = gas.min(transactions[index].gas_limit()).saturating_sub(GAS_INTRINSIC);
             let cost = own.saturating_add(GAS_OVERHEAD);
             let after = planned[index].successors.iter().map(|next| planned[*next as usize].rank).max();
+            planned[index].cost = cost;
             planned[index].rank = after.unwrap_or_default().saturating_add(cost);
             instructions = instructions.saturating_add(own);
             total = total.saturating_add(cost);
@@ -68,21 +71,25 @@ impl Plan {
         Plan { transactions: planned, instructions, total, longest }
     }
 
-    /// Whether several threads can be expected to be faster than one.
-    pub(super) fn is_worthwhile(&self, threads: usize) -> bool {
-        let shared = self.total / threads.max(1) as u64;
-        let at_best = self.longest.max(shared).max(1);
+    /// Whether there is enough to do, in all and in a transaction, to be worth a second thread.
+    pub(super) fn has_enough_to_do(&self) -> bool {
         let count = self.transactions.len();
         count >= TRANSACTIONS_MIN
             && self.instructions >= GAS_MIN
             && self.instructions / count as u64 >= GAS_AVERAGE_MIN
-            && self.total / at_best.div_ceil(100) >= SPEEDUP_MIN_PERCENT
+    }
+
+    /// Whether several threads can be expected to be faster than one.
+    pub(super) fn is_worthwhile(&self, threads: usize) -> bool {
+        let shared = self.total / threads.max(1) as u64;
+        let at_best = self.longest.max(shared).max(1);
+        self.has_enough_to_do() && self.total / at_best.div_ceil(100) >= SPEEDUP_MIN_PERCENT
     }
 }
 
 impl Planned {
     fn new(transaction: &Transaction) -> Planned {
         let may_run_ahead = transaction.envelope.authorization_list().is_none();
-        Planned { successors: Vec::new(), predecessors: 0, rank: 0, may_run_ahead }
+        Planned { successors: Vec::new(), predecessors: 0, cost: 0, rank: 0, may_run_ahead }
     }
 }

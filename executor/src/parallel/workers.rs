@@ -1,6 +1,11 @@
 //! [`Workers`]: a fixed pool of threads that help the one that calls.
 
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+
 use rayon::{ThreadPool, ThreadPoolBuildError, ThreadPoolBuilder};
+
+/// Batches that are not grouped after one that was grouped in vain: whoever names too few conflicts costs one execution in so many.
+const GROUPS_PAUSE_BATCHES: u32 = 64;
 
 /// Threads that stay, because starting one costs as much as a small batch. They do nothing else: a helper that comes late
 /// because its thread was busy elsewhere would hold up the leader at the end.
@@ -8,7 +13,18 @@ use rayon::{ThreadPool, ThreadPoolBuildError, ThreadPoolBuilder};
 pub struct Workers {
     /// None for one thread, which is the caller's.
     helpers: Option<ThreadPool>,
-    is_eager: bool,
+    eager: Option<Eager>,
+    /// Batches that are still to be executed without groups.
+    groups_pause: AtomicU32,
+}
+
+/// What is done with every batch, also where nothing can be expected to be gained by it: for tests and measurements.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Eager {
+    /// Transactions run ahead of their turn.
+    Ahead,
+    /// Groups run side by side, if there is more than one.
+    Groups,
 }
 
 impl Workers {
@@ -22,16 +38,26 @@ impl Workers {
             ThreadPoolBuilder::new().num_threads(helpers).thread_name(name).build()
         };
         let helpers = threads.checked_sub(2).map(|more| build(more + 1)).transpose()?;
-        Ok(Workers { helpers, is_eager: false })
+        Ok(Workers { helpers, eager: None, groups_pause: AtomicU32::new(0) })
     }
 
-    /// Uses the helpers for every batch, also where they cannot be expected to gain anything: for tests and measurements.
-    pub fn eager(self) -> Workers {
-        Workers { is_eager: true, ..self }
+    /// Uses the helpers for every batch in one way.
+    pub fn eager(self, eager: Eager) -> Workers {
+        Workers { eager: Some(eager), ..self }
     }
 
-    pub(super) fn is_eager(&self) -> bool {
-        self.is_eager && self.helpers.is_some()
+    pub(super) fn eagerness(&self) -> Option<Eager> {
+        self.eager.filter(|_| self.helpers.is_some())
+    }
+
+    /// Whether the next batch may be grouped.
+    pub(super) fn may_group(&self) -> bool {
+        self.groups_pause.fetch_update(Relaxed, Relaxed, |left| left.checked_sub(1)).is_err()
+    }
+
+    /// A batch was grouped in vain.
+    pub(super) fn pause_groups(&self) {
+        self.groups_pause.store(GROUPS_PAUSE_BATCHES, Relaxed);
     }
 
     /// The calling thread and its helpers.
@@ -48,5 +74,32 @@ impl Workers {
             }
             leader()
         })
+    }
+
+    /// `work` for each number below `count`, side by side: the first on the calling thread.
+    pub(super) fn map<T: Send>(&self, count: usize, work: impl Fn(usize) -> T + Sync) -> Vec<T> {
+        let Some(helpers) = &self.helpers else { return (0..count).map(work).collect() };
+        let mut done: Vec<Option<T>> = (0..count).map(|_| None).collect();
+        let Some((first, others)) = done.split_first_mut() else { return Vec::new() };
+        helpers.in_place_scope(|scope| {
+            for (index, place) in others.iter_mut().enumerate() {
+                let work = &work;
+                scope.spawn(move |_| *place = Some(work(index + 1)));
+            }
+            *first = Some(work(0));
+        });
+        // The scope has waited for all of them.
+        done.into_iter().flatten().collect()
+    }
+
+    /// Two things side by side: the first on the calling thread.
+    pub(super) fn join<A, B: Send>(&self, a: impl FnOnce() -> A, b: impl FnOnce() -> B + Send) -> (A, B) {
+        let Some(helpers) = &self.helpers else { return (a(), b()) };
+        let mut done = None;
+        let first = helpers.in_place_scope(|scope| {
+            scope.spawn(|_| done = Some(b()));
+            a()
+        });
+        (first, done.expect("the scope has waited for it"))
     }
 }

@@ -11,8 +11,8 @@ use crate::{
 };
 use alloy_primitives::{Address, B256, Bytes, U256, address};
 use slipstream_executor::{
-    BatchEnv, Sealed, StateReader, Transaction, Wanted, Warm, Workers, decode_body, execute, open_hints,
-    parallel, seal,
+    BatchEnv, Eager, Sealed, StateReader, Transaction, Wanted, Warm, Workers, decode_body, execute,
+    open_hints, parallel, seal,
 };
 use slipstream_storage::{StorageError, Store, View};
 use slipstream_types::{
@@ -26,7 +26,7 @@ use slipstream_types::{
 const BALANCES: Address = address!("0x00000000000000000000000000000000c0ffee08");
 const BALANCES_CODE: &str = "33 5f52 5f602052 60405f20 8054 600101 90 55 00";
 
-static WORKERS: LazyLock<Workers> = LazyLock::new(|| Workers::new(2).unwrap().eager());
+static WORKERS: LazyLock<Workers> = LazyLock::new(|| Workers::new(2).unwrap().eager(Eager::Ahead));
 
 /// What a follower is given in the place of hints.
 #[derive(Clone, Copy, Debug)]

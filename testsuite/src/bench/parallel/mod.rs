@@ -8,7 +8,7 @@ mod case;
 mod synthetic;
 
 use anyhow::Result;
-use slipstream_executor::{AccessSet, Workers, conflicts};
+use slipstream_executor::{AccessSet, Eager, Workers, conflicts};
 use slipstream_types::Conflicts;
 
 use self::case::Case;
@@ -35,7 +35,8 @@ pub(super) fn run(options: &BenchOptions, progress: Progress) -> Result<Report> 
     }
     progress.step("signing synthetic batches");
     let synthetic = synthetic::cases()?;
-    let bench = Measure { workers: Workers::new(THREADS)?, eager: Workers::new(THREADS)?.eager(), runs };
+    let bench =
+        Measure { workers: Workers::new(THREADS)?, eager: Workers::new(THREADS)?.eager(Eager::Ahead), runs };
     let mut figures = Vec::new();
     let mut speedups = Vec::new();
     for case in synthetic.iter().chain(&blocks) {

@@ -1,0 +1,168 @@
+//! [`WorkingSet`]: what a batch, or a part of it, read of the state before the batch.
+
+use std::hash::Hash;
+
+use alloy_primitives::{
+    Address, B256, U256,
+    map::{AddressMap, B256Map, B256Set, HashSet},
+};
+use slipstream_types::{
+    AccountValue, Digest, Hints, StateKey, StateValue,
+    hints::{AccountHints, Preimage},
+};
+
+use super::{code::AnalysedCode, machine::Finished, preimages::PREIMAGES_MAX};
+use crate::hot::Touched;
+
+/// What was read of one account, before the batch changed anything.
+#[derive(Default)]
+pub(super) struct AccountReads {
+    pub(super) value: Option<AccountValue>,
+    pub(super) slots: B256Map<U256>,
+    slot_order: Order<B256>,
+}
+
+/// Keys, each with the turn in which it was read first. A turn is a transaction's place in the batch, counted from 1; turn 0 are
+/// the calls before it.
+type Order<K> = Vec<(u32, K)>;
+
+/// See the module.
+#[derive(Default)]
+pub(crate) struct WorkingSet {
+    accounts: AddressMap<AccountReads>,
+    account_order: Order<Address>,
+    pub(super) codes: B256Map<AnalysedCode>,
+    /// What each turn hashed; [`PREIMAGES_MAX`] in all.
+    preimages: Vec<(u32, Vec<Preimage>)>,
+    preimages_len: usize,
+}
+
+impl WorkingSet {
+    /// What was read of an account; none if nothing was.
+    pub(super) fn account(&self, address: &Address) -> Option<&AccountReads> {
+        self.accounts.get(address)
+    }
+
+    pub(super) fn read_account(&mut self, turn: u32, address: Address, value: Option<AccountValue>) {
+        self.reads(turn, address).value = value;
+    }
+
+    pub(super) fn read_slot(&mut self, turn: u32, address: Address, slot: B256, value: U256) {
+        let reads = self.reads(turn, address);
+        if reads.slots.insert(slot, value).is_none() {
+            reads.slot_order.push((turn, slot));
+        }
+    }
+
+    /// Keeps what a transaction hashed, as far as there is room.
+    pub(super) fn remember(&mut self, turn: u32, mut preimages: Vec<Preimage>) {
+        preimages.truncate(PREIMAGES_MAX - self.preimages_len);
+        if !preimages.is_empty() {
+            self.preimages_len += preimages.len();
+            self.preimages.push((turn, preimages));
+        }
+    }
+
+    fn reads(&mut self, turn: u32, address: Address) -> &mut AccountReads {
+        let order = &mut self.account_order;
+        self.accounts.entry(address).or_insert_with(|| {
+            order.push((turn, address));
+            AccountReads::default()
+        })
+    }
+
+    /// Whether it read this code.
+    pub(crate) fn has_code(&self, hash: &Digest) -> bool {
+        self.codes.contains_key(&B256::from(*hash))
+    }
+
+    /// What a batch tells of it; the delta is left empty.
+    pub(crate) fn finish(self) -> Finished {
+        let (hints, touched) = (self.hints(), self.touched());
+        Finished { hints, touched, preimages: self.into_preimages(), ..Finished::default() }
+    }
+
+    /// The keys, in first-use order.
+    fn hints(&self) -> Hints {
+        let mut codes: B256Set = self.codes.keys().copied().collect();
+        let account = |(_, address): &(u32, Address)| {
+            let reads = self.accounts.get(address);
+            let code_hash = reads.and_then(|reads| reads.value).and_then(|value| value.code_hash);
+            // Where several accounts have the same code, the first stands for all.
+            let code = code_hash.is_some_and(|hash| codes.remove(&B256::from(hash)));
+            let slots = reads.into_iter().flat_map(|reads| &reads.slot_order).map(|(_, slot)| *slot);
+            AccountHints { address: *address, code, slots: slots.collect() }
+        };
+        Hints { accounts: self.account_order.iter().map(account).collect() }
+    }
+
+    /// The same, with the values before the batch.
+    fn touched(&self) -> Touched {
+        let mut rows = Vec::new();
+        let accounts = self.account_order.iter().filter_map(|(_, it)| Some((it, self.accounts.get(it)?)));
+        for (address, reads) in accounts {
+            rows.push((StateKey::Account(*address), reads.value.map(StateValue::Account)));
+            let value = |slot: &B256| reads.slots.get(slot).filter(|value| !value.is_zero());
+            let slot = |(_, slot): &(u32, B256)| {
+                (StateKey::Slot(*address, *slot), value(slot).copied().map(StateValue::Slot))
+            };
+            rows.extend(reads.slot_order.iter().map(slot));
+        }
+        let mut codes: Vec<_> = self.codes.iter().map(|(hash, code)| (*hash, code.clone())).collect();
+        codes.sort_unstable_by_key(|(hash, _)| *hash);
+        Touched { rows, codes }
+    }
+
+    /// What was hashed, in its order.
+    fn into_preimages(self) -> Vec<Preimage> {
+        let preimages = self.preimages.into_iter().flat_map(|(_, preimages)| preimages);
+        preimages.take(PREIMAGES_MAX).collect()
+    }
+
+    /// What this part and another one of the same batch read: as if one had done all of it, turn by turn.
+    pub(crate) fn join(mut self, other: WorkingSet) -> WorkingSet {
+        let is_in_both =
+            |address: &Address| self.accounts.contains_key(address) && other.accounts.contains_key(address);
+        self.account_order = join_orders(&self.account_order, &other.account_order, is_in_both);
+        for (address, reads) in other.accounts {
+            match self.accounts.remove(&address) {
+                Some(mine) => self.accounts.insert(address, mine.join(reads)),
+                None => self.accounts.insert(address, reads),
+            };
+        }
+        self.codes.extend(other.codes);
+        self.preimages_len += other.preimages_len;
+        self.preimages.extend(other.preimages);
+        self.preimages.sort_by_key(|(turn, _)| *turn);
+        self
+    }
+}
+
+impl AccountReads {
+    fn join(mut self, other: AccountReads) -> AccountReads {
+        let is_in_both = |slot: &B256| self.slots.contains_key(slot) && other.slots.contains_key(slot);
+        self.slot_order = join_orders(&self.slot_order, &other.slot_order, is_in_both);
+        // A contract may have been asked for its slots alone.
+        self.value = self.value.or(other.value);
+        self.slots.extend(other.slots);
+        self
+    }
+}
+
+/// Both in the order of their turns; of a key in both only the earlier one. No turn but 0 is in both, and that is the same in both.
+fn join_orders<K: Copy + Eq + Hash>(a: &Order<K>, b: &Order<K>, is_in_both: impl Fn(&K) -> bool) -> Order<K> {
+    let mut joined = Vec::with_capacity(a.len() + b.len());
+    let mut seen: HashSet<K> = HashSet::default();
+    let (mut a, mut b) = (a.iter().peekable(), b.iter().peekable());
+    loop {
+        let next = match (a.peek(), b.peek()) {
+            (Some((turn, _)), Some((other, _))) if other < turn => b.next(),
+            (Some(_), _) => a.next(),
+            (None, _) => b.next(),
+        };
+        let Some((turn, key)) = next else { return joined };
+        if !is_in_both(key) || seen.insert(*key) {
+            joined.push((*turn, *key));
+        }
+    }
+}

@@ -1,0 +1,217 @@
+//! [`Groups`]: parts of a batch that have nothing to do with each other, each on a thread of its own.
+//!
+//! Handing every transaction over costs about as much as running a light one. Where the conflicts leave a batch in many
+//! small components, whole groups of them are handed over instead: each thread runs its group on a machine of its own, on the state
+//! before the batch, and what they changed and read is put together once.
+//!
+//! The result is that of the sequential order if no transaction read what an earlier one of another group wrote, and nobody paid with
+//! what another group's payments would not have left. Both are checked against what the transactions really did; if they do
+//! not hold, or anything at all went wrong, there is no result, and the batch is executed on one thread.
+//!
+//! Source: the parallel batches of Eve (OSDI 2012), here with whole components and verified access sets.
+
+use std::collections::BTreeMap;
+
+use alloy_consensus::Transaction as _;
+use alloy_primitives::map::{AddressMap, HashMap};
+use slipstream_types::Digest;
+
+use super::{Workers, plan::Plan};
+use crate::{
+    access::AccessKey,
+    env::{BatchEnv, SpecId},
+    error::ExecuteError,
+    evm::{Changes, Finished, Machine, Spends, WorkingSet},
+    outcome::{Done, Entry, Outcome, Tally},
+    reader::StateReader,
+    transaction::Transaction,
+};
+
+/// Least speed-up that the groups must promise, in percent for two threads: else running ahead is better.
+const SPEEDUP_MIN_PERCENT: u64 = 150;
+
+/// The transactions of each thread, by their place in the batch, in its order.
+pub(super) struct Groups {
+    members: Vec<Vec<u32>>,
+    /// Estimated cost of all transactions, and of the dearest group.
+    total: u64,
+    largest: u64,
+}
+
+impl Groups {
+    /// Whole components of the plan, as evenly as they can be dealt out, the dearest first. Transactions of one sender are one
+    /// component. None if there is only one, or if the batch has something whose conflicts access sets do not tell.
+    pub(super) fn new(
+        plan: &Plan,
+        transactions: &[Transaction],
+        env: &BatchEnv,
+        threads: usize,
+    ) -> Option<Groups> {
+        let is_simple = |transaction: &Transaction| {
+            let envelope = &transaction.envelope;
+            envelope.authorization_list().is_none() && envelope.blob_versioned_hashes().is_none()
+        };
+        // Before EIP-161 it mattered whether an empty account exists.
+        if !env.spec.is_enabled_in(SpecId::SPURIOUS_DRAGON) || !transactions.iter().all(is_simple) {
+            return None;
+        }
+        let mut components: BTreeMap<usize, (u64, Vec<u32>)> = BTreeMap::new();
+        for (index, root) in roots(plan, transactions).into_iter().enumerate() {
+            let (cost, members) = components.entry(root).or_default();
+            *cost += plan.transactions[index].cost;
+            members.push(index as u32);
+        }
+        let mut components: Vec<_> = components.into_values().collect();
+        components.sort_by_key(|(cost, _)| std::cmp::Reverse(*cost));
+        let mut groups = vec![(0, Vec::new()); threads.min(components.len())];
+        for (cost, mut members) in components {
+            let least = groups.iter_mut().min_by_key(|(load, _)| *load)?;
+            least.0 += cost;
+            least.1.append(&mut members);
+        }
+        let (total, largest) =
+            groups.iter().fold((0, 0), |(total, largest), (load, _)| (total + load, largest.max(*load)));
+        let mut members: Vec<Vec<u32>> = groups.into_iter().map(|(_, members)| members).collect();
+        members.iter_mut().for_each(|members| members.sort_unstable());
+        (members.len() > 1).then_some(Groups { members, total, largest })
+    }
+
+    /// Whether they can be expected to be faster than anything else.
+    pub(super) fn is_worthwhile(&self) -> bool {
+        let speedup_percent = self.total / self.largest.div_ceil(100).max(1);
+        speedup_percent * 2 >= SPEEDUP_MIN_PERCENT * self.members.len() as u64
+    }
+
+    /// Transactions that are not the calling thread's.
+    pub(super) fn handed_over(&self) -> usize {
+        self.members[1..].iter().map(Vec::len).sum()
+    }
+
+    /// Executes them; none if that does not give what one thread would, or is not known to.
+    ///
+    /// # Errors
+    /// If the batch has no outcome.
+    pub(super) fn execute(
+        &self,
+        state: &dyn StateReader,
+        env: &BatchEnv,
+        transactions: &[Transaction],
+        workers: &Workers,
+    ) -> Result<Option<Outcome>, ExecuteError> {
+        let run = |group: usize| Trace::of(state, env, transactions, &self.members[group]);
+        let Some(ran) = workers.map(self.members.len(), run).into_iter().collect::<Option<Vec<_>>>() else {
+            return Ok(None);
+        };
+        let (changes, traces): (Vec<_>, Vec<_>) = ran.into_iter().unzip();
+        let delta = || {
+            let mut changes = changes.into_iter();
+            let first = changes.next().unwrap_or_default();
+            changes.try_fold(first, Changes::join).map(Changes::into_delta).transpose()
+        };
+        let (delta, rest) = workers.join(delta, || joined(traces, env, transactions));
+        let (Some((finished, tally)), Some(delta)) = (rest, delta?) else { return Ok(None) };
+        Ok(Some(tally.finish(Finished { delta, ..finished })?))
+    }
+}
+
+/// Of each transaction the first one of its component.
+fn roots(plan: &Plan, transactions: &[Transaction]) -> Vec<usize> {
+    fn root(parents: &mut [usize], mut index: usize) -> usize {
+        while parents[index] != index {
+            parents[index] = parents[parents[index]];
+            index = parents[index];
+        }
+        index
+    }
+    let mut parents: Vec<usize> = (0..transactions.len()).collect();
+    let mut senders = AddressMap::default();
+    for (index, transaction) in transactions.iter().enumerate() {
+        let same_sender = senders.insert(transaction.sender, index).unwrap_or(index);
+        let successors = plan.transactions[index].successors.iter().map(|next| *next as usize);
+        for other in successors.chain([same_sender]) {
+            let (a, b) = (root(&mut parents, index), root(&mut parents, other));
+            parents[a.max(b)] = a.min(b);
+        }
+    }
+    (0..transactions.len()).map(|index| root(&mut parents, index)).collect()
+}
+
+/// What a group did, beside its changes.
+struct Trace {
+    entries: Vec<(u32, Entry)>,
+    reads: WorkingSet,
+    /// With the first transaction that wrote it.
+    writes: HashMap<AccessKey, u32>,
+    spends: Spends,
+    /// Code of contracts that it made.
+    codes_made: Vec<Digest>,
+}
+
+impl Trace {
+    /// Runs a group. None if a transaction may not stand where it stands, or has looked at something that others change all the
+    /// time.
+    fn of(
+        state: &dyn StateReader,
+        env: &BatchEnv,
+        transactions: &[Transaction],
+        members: &[u32],
+    ) -> Option<(Changes, Trace)> {
+        let mut machine = Machine::new(state, env).ok()?;
+        let (mut writes, mut spends) = (HashMap::default(), Spends::default());
+        let mut entries = Vec::with_capacity(members.len());
+        for &index in members {
+            let transaction = &transactions[index as usize];
+            machine.begin(index);
+            let executed = machine.run(transaction).ok()?;
+            if executed.looks_at(&env.beneficiary) {
+                return None;
+            }
+            spends.add(&executed, transaction);
+            let Done { executed, entry } = Done::new(executed, transaction, env.beneficiary).ok()?;
+            for key in &entry.access.writes {
+                writes.entry(*key).or_insert(index);
+            }
+            machine.commit(executed);
+            entries.push((index, entry));
+        }
+        let (changes, reads) = machine.finish_part().ok()?;
+        let codes_made = changes.new_codes().collect();
+        Some((changes, Trace { entries, reads, writes, spends, codes_made }))
+    }
+
+    /// Whether nothing that it read was written before by another group, or made by it, and it could pay whatever the others paid.
+    fn is_separate(&self, all: &[Trace]) -> bool {
+        let others: Vec<&Trace> = all.iter().filter(|other| !std::ptr::eq(*other, self)).collect();
+        let is_written = |key: &AccessKey, index: u32| {
+            others.iter().any(|other| other.writes.get(key).is_some_and(|first| *first < index))
+        };
+        let reads_alone =
+            |(index, entry): &(u32, Entry)| !entry.access.reads.iter().any(|key| is_written(key, *index));
+        let spends: Vec<&Spends> = others.iter().map(|other| &other.spends).collect();
+        // Who comes after a contract that was made need not read the same code from the state.
+        let mut codes_made = others.iter().flat_map(|other| &other.codes_made);
+        self.entries.iter().all(reads_alone)
+            && self.spends.allow(&spends)
+            && !codes_made.any(|hash| self.reads.has_code(hash))
+    }
+}
+
+/// What the groups did beside their changes, in the order of the batch; none if they have to do with each other after all, or if the
+/// batch has no room for them.
+fn joined(traces: Vec<Trace>, env: &BatchEnv, transactions: &[Transaction]) -> Option<(Finished, Tally)> {
+    if !traces.iter().all(|trace| trace.is_separate(&traces)) {
+        return None;
+    }
+    let mut entries = Vec::with_capacity(transactions.len());
+    let mut reads = WorkingSet::default();
+    for trace in traces {
+        entries.extend(trace.entries);
+        reads = reads.join(trace.reads);
+    }
+    entries.sort_unstable_by_key(|(index, _)| *index);
+    let mut tally = Tally::new(env);
+    for ((_, entry), transaction) in entries.into_iter().zip(transactions) {
+        tally.check_gas(transaction.gas_limit()).and_then(|()| tally.add(entry)).ok()?;
+    }
+    Some((reads.finish(), tally))
+}
