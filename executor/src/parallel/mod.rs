@@ -14,7 +14,7 @@
 //! named: those decide in which order helpers take transactions, and how much of their work is of use.
 //!
 //! That is for batches whose transactions have much to do with each other. One whose conflicts leave it in many components is dealt
-//! out in [`Groups`] instead, which are handed over once and put together once.
+//! out in groups (`groups`) instead, which are handed over once and put together once.
 //!
 //! Sources: Eve's mixer (OSDI 2012) for the grouping, Block-STM (arXiv 2203.06871) for the versions and the check in
 //! order. Other than Block-STM, a transaction runs at most twice, and the leader never waits to speculate.
