@@ -10,8 +10,6 @@
 //!
 //! Source: the parallel batches of Eve (OSDI 2012), here with whole components and verified access sets.
 
-use std::collections::BTreeMap;
-
 use alloy_consensus::Transaction as _;
 use alloy_primitives::map::{AddressMap, HashMap};
 use slipstream_types::Digest;
@@ -55,24 +53,26 @@ impl Groups {
         if !env.spec.is_enabled_in(SpecId::SPURIOUS_DRAGON) || !transactions.iter().all(is_simple) {
             return None;
         }
-        let mut components: BTreeMap<usize, (u64, Vec<u32>)> = BTreeMap::new();
-        for (index, root) in roots(plan, transactions).into_iter().enumerate() {
-            let (cost, members) = components.entry(root).or_default();
-            *cost += plan.transactions[index].cost;
-            members.push(index as u32);
+        let roots = roots(plan, transactions);
+        let mut costs = vec![0u64; transactions.len()];
+        for (planned, root) in plan.transactions.iter().zip(&roots) {
+            costs[*root] = planned.cost.saturating_add(costs[*root]);
         }
-        let mut components: Vec<_> = components.into_values().collect();
-        components.sort_by_key(|(cost, _)| std::cmp::Reverse(*cost));
-        let mut groups = vec![(0, Vec::new()); threads.min(components.len())];
-        for (cost, mut members) in components {
-            let least = groups.iter_mut().min_by_key(|(load, _)| *load)?;
-            least.0 += cost;
-            least.1.append(&mut members);
+        let mut components: Vec<usize> = (0..costs.len()).filter(|index| roots[*index] == *index).collect();
+        components.sort_by_key(|root| std::cmp::Reverse(costs[*root]));
+        let mut loads = vec![0u64; threads.min(components.len())];
+        let mut group_of = vec![0; costs.len()];
+        for root in components {
+            let (group, load) = loads.iter_mut().enumerate().min_by_key(|(_, load)| **load)?;
+            *load = costs[root].saturating_add(*load);
+            group_of[root] = group;
         }
-        let (total, largest) =
-            groups.iter().fold((0, 0), |(total, largest), (load, _)| (total + load, largest.max(*load)));
-        let mut members: Vec<Vec<u32>> = groups.into_iter().map(|(_, members)| members).collect();
-        members.iter_mut().for_each(|members| members.sort_unstable());
+        let mut members = vec![Vec::new(); loads.len()];
+        for (index, root) in roots.into_iter().enumerate() {
+            members[group_of[root]].push(index as u32);
+        }
+        let total = loads.iter().fold(0, |total: u64, load| total.saturating_add(*load));
+        let largest = loads.into_iter().max()?;
         (members.len() > 1).then_some(Groups { members, total, largest })
     }
 
@@ -159,13 +159,19 @@ impl Trace {
         let mut machine = Machine::new(state, env).ok()?;
         let (mut writes, mut spends) = (HashMap::default(), Spends::default());
         let mut entries = Vec::with_capacity(members.len());
+        let mut gas_used = 0;
         for &index in members {
             let transaction = &transactions[index as usize];
+            // One thread would have stopped here.
+            if gas_used > env.gas_limit {
+                return None;
+            }
             machine.begin(index);
             let executed = machine.run(transaction).ok()?;
             if executed.looks_at(&env.beneficiary) {
                 return None;
             }
+            gas_used += executed.gas_used;
             spends.add(&executed, transaction);
             let Done { executed, entry } = Done::new(executed, transaction, env.beneficiary).ok()?;
             for key in &entry.access.writes {

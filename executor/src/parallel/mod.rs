@@ -66,9 +66,12 @@ pub fn execute(
 ) -> Result<(Outcome, ParallelStats), ExecuteError> {
     let plan = Plan::new(transactions, conflicts);
     let eager = workers.eagerness();
+    if eager.is_none() && !plan.has_enough_to_do() {
+        return Ok((outcome::execute(state, env, transactions)?, ParallelStats::default()));
+    }
     if eager != Some(Eager::Ahead)
         && let Some(groups) = Groups::new(&plan, transactions, env, workers.threads())
-        && (eager.is_some() || (plan.has_enough_to_do() && groups.is_worthwhile() && workers.may_group()))
+        && (eager.is_some() || (groups.is_worthwhile() && workers.may_group()))
     {
         if let Some(outcome) = groups.execute(state, env, transactions, workers)? {
             let accepted = groups.handed_over();

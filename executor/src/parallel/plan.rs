@@ -83,7 +83,7 @@ impl Plan {
     pub(super) fn is_worthwhile(&self, threads: usize) -> bool {
         let shared = self.total / threads.max(1) as u64;
         let at_best = self.longest.max(shared).max(1);
-        self.has_enough_to_do() && self.total / at_best.div_ceil(100) >= SPEEDUP_MIN_PERCENT
+        self.total / at_best.div_ceil(100) >= SPEEDUP_MIN_PERCENT
     }
 }
 

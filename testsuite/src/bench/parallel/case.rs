@@ -34,22 +34,32 @@ impl Case {
         Ok(Case { name, env, transactions, conflicts, state, outcome })
     }
 
-    /// On one thread and on several, alternately, with one run more than is counted; the outcomes are compared.
+    /// On one thread and on several, in turn the one and the other first, with one run more than is counted; the outcomes are compared.
     pub(super) fn speedups(&self, graph: &Conflicts, workers: &Workers, runs: usize) -> Result<Vec<f64>> {
+        let one = || Ok(execute(&self.state, &self.env, &self.transactions)?);
+        let several = || Ok(parallel::execute(&self.state, &self.env, &self.transactions, graph, workers)?.0);
         let mut speedups = Vec::with_capacity(runs);
         for run in 0..=runs {
-            let start = Instant::now();
-            let one = execute(&self.state, &self.env, &self.transactions)?;
-            let one_s = start.elapsed().as_secs_f64();
-            let start = Instant::now();
-            let (several, _) = parallel::execute(&self.state, &self.env, &self.transactions, graph, workers)?;
-            let several_s = start.elapsed().as_secs_f64();
-            ensure!(one == self.outcome && several == one, "{}: the outcomes differ", self.name);
+            let (one_s, several_s) = if run % 2 == 0 {
+                let one_s = self.time(one)?;
+                (one_s, self.time(several)?)
+            } else {
+                let several_s = self.time(several)?;
+                (self.time(one)?, several_s)
+            };
             if run > 0 {
                 speedups.push(one_s / several_s);
             }
         }
         Ok(speedups)
+    }
+
+    fn time(&self, execute: impl Fn() -> Result<Outcome>) -> Result<f64> {
+        let start = Instant::now();
+        let outcome = execute()?;
+        let seconds = start.elapsed().as_secs_f64();
+        ensure!(outcome == self.outcome, "{}: the outcomes differ", self.name);
+        Ok(seconds)
     }
 
     /// What making the graph adds to executing, as a share of it.
