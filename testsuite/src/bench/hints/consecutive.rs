@@ -6,17 +6,25 @@ use std::{
 };
 
 use anyhow::Result;
-use slipstream_executor::MemoryState;
+use slipstream_executor::{MemoryState, PrefetchLimits, Prefetcher};
 use slipstream_storage::Store;
+use slipstream_types::StateKey;
 
 use super::{
     cold::World,
     device::{self, Modelled},
     meter::Cost,
+    replay::read_all,
     trace::Trace,
 };
 use crate::bench::{Aim, Figure, Report, harness::ratios};
 
+/// Ways to replay on the store.
+const NAMES: [&str; 4] = ["cold", "no_cache", "hot", "io_only"];
+const COLD: usize = 0;
+const AHEAD: usize = 1;
+const HOT: usize = 2;
+const IO_ONLY: usize = 3;
 /// Times of a read, and what they are called.
 const READS: [(&str, Duration); 3] = [
     ("0.2ms", Duration::from_micros(200)),
@@ -24,7 +32,8 @@ const READS: [(&str, Duration); 3] = [
     ("1ms", Duration::from_millis(1)),
 ];
 
-/// Replays on the store: cold, read ahead, and read ahead with the hot cache.
+/// Replays on the store: cold, read ahead, and read ahead with the hot cache; beside the last one its floor, reading what no cache can
+/// have by many threads, and nothing else.
 pub(super) fn measure(
     store: &Store,
     world: &World,
@@ -32,28 +41,34 @@ pub(super) fn measure(
     runs: usize,
     report: &mut Report,
 ) -> Result<()> {
-    let mut costs: [Vec<Cost>; 3] = Default::default();
+    let mut costs: [Vec<Cost>; NAMES.len()] = Default::default();
+    let fresh: Vec<StateKey> = trace.fresh().concat();
     for run in 0..runs {
-        let mut variants = [0, 1, 2];
-        variants.rotate_left(run % 3);
+        let mut variants: [usize; NAMES.len()] = std::array::from_fn(|variant| variant);
+        variants.rotate_left(run % NAMES.len());
         for variant in variants {
+            // Threads and the cache are there before a node's batch.
+            let prefetcher = Prefetcher::new(PrefetchLimits::default())?;
+            let hot = (variant == HOT).then(|| trace.warmed_up());
             store.drop_cached();
             let (cost, done) = Cost::of(store, || match variant {
-                0 => trace.replay_cold(world),
-                ahead => trace.replay_ahead(world, ahead == 2),
+                COLD => trace.replay_cold(world),
+                IO_ONLY => read_all(world, &fresh, &[]),
+                _ => trace.replay_ahead(&prefetcher, world, hot),
             });
             done?;
             costs[variant].push(cost);
         }
     }
     let seconds = |costs: &[Cost]| costs.iter().map(|cost| cost.seconds).collect::<Vec<_>>();
-    let [cold, ahead, hot] = [&costs[0], &costs[1], &costs[2]].map(|costs| seconds(costs));
+    let [cold, ahead, hot, io_only] = [COLD, AHEAD, HOT, IO_ONLY].map(|variant| seconds(&costs[variant]));
     report
         .figures
         .push(Figure::new("speedup.consecutive", "ratio", ratios(&cold, &hot)).aim(Aim::AtLeast(8.0)));
     report.figures.push(Figure::new("speedup.consecutive.no_cache", "ratio", ratios(&cold, &ahead)));
+    report.figures.push(Figure::new("speedup.consecutive.io_only", "ratio", ratios(&cold, &io_only)));
     let keys = trace.keys() as f64;
-    for (name, costs) in ["cold", "no_cache", "hot"].into_iter().zip(&costs) {
+    for (name, costs) in NAMES.into_iter().zip(&costs) {
         let of = |value: fn(&Cost) -> f64| costs.iter().map(value).collect::<Vec<_>>();
         let per_key = |values: Vec<f64>| values.into_iter().map(|value| value / keys).collect::<Vec<_>>();
         report.figures.extend([
@@ -67,9 +82,9 @@ pub(super) fn measure(
         ]);
     }
     report.notes.push(format!(
-        "consecutive: access lists of mainnet blocks, {keys} keys; a key costs the CPU of the isolated blocks; the cache is the rule \
-         that what the last 32 batches touched is in memory ({:.0} % of the keys)",
-        100.0 * trace.hot_share()
+        "consecutive: access lists of mainnet blocks, {keys} keys, {:.0} % of which a batch before touched; a key costs the CPU of the \
+         isolated blocks; hot: with a node's hot cache; io_only: the other keys read by 16 threads, and nothing else",
+        100.0 * (1.0 - fresh.len() as f64 / keys)
     ));
     Ok(())
 }
@@ -87,8 +102,10 @@ pub(super) fn modelled(trace: &Trace, report: &mut Report) -> Result<()> {
         trace.replay_cold(&device)?;
         let cold = start.elapsed().as_secs_f64();
         for (kind, is_hot) in [("", true), (".no_cache", false)] {
+            let prefetcher = Prefetcher::new(PrefetchLimits::default())?;
+            let hot = is_hot.then(|| trace.warmed_up());
             let start = Instant::now();
-            trace.replay_ahead(&device, is_hot)?;
+            trace.replay_ahead(&prefetcher, &device, hot)?;
             let speedup = vec![cold / start.elapsed().as_secs_f64()];
             let figure = Figure::new(format!("speedup.modelled_{name}{kind}"), "ratio", speedup);
             let is_aimed_at = name == "1ms" && is_hot;

@@ -113,7 +113,10 @@ impl Variant {
     fn replay(self, prefetcher: &Prefetcher, case: &Case, world: &World) -> Result<()> {
         match self {
             Variant::CpuOnly => case.check(&case.in_memory),
-            Variant::IoOnly => read_all(case, world),
+            Variant::IoOnly => {
+                let codes = case.expected.touched.codes.iter().map(|(hash, _)| Digest::from(*hash));
+                read_all(world, &case.keys, &codes.collect::<Vec<_>>())
+            }
             Variant::Cold => case.check(world),
             Variant::Single(_) | Variant::SingleMultiGet | Variant::Pipelined(_) => {
                 case.check(&case.read_ahead(prefetcher, world))
@@ -153,11 +156,11 @@ impl Case {
     /// What a batch's hints cost their maker beside executing it, and how long they are.
     pub(super) fn make_hints(&self) -> Result<MadeHints> {
         let start = Instant::now();
-        execute(&self.in_memory, &self.block.env, &self.block.transactions)?;
+        let outcome = execute(&self.in_memory, &self.block.env, &self.block.transactions)?;
         let execute_s = start.elapsed().as_secs_f64();
         let start = Instant::now();
         // A block of before Berlin may read more than hints may name: then it has none.
-        let blob = seal_hints(&self.expected, self.block.env.beneficiary, &self.block.transactions);
+        let blob = seal_hints(&outcome, self.block.env.beneficiary, &self.block.transactions);
         let make_s = start.elapsed().as_secs_f64();
         Ok(MadeHints { execute_s, make_s, bytes: blob.map_or(0, |blob| blob.len()) })
     }
@@ -171,21 +174,16 @@ pub(super) struct MadeHints {
 }
 
 /// Reads a working set with many threads, by point reads: keys and code.
-fn read_all(case: &Case, world: &World) -> Result<()> {
-    let codes: Vec<Digest> =
-        case.expected.touched.codes.iter().map(|(hash, _)| Digest::from(*hash)).collect();
+pub(super) fn read_all(world: &World, keys: &[StateKey], codes: &[Digest]) -> Result<()> {
     thread::scope(|scope| {
-        let keys = case.keys.chunks(case.keys.len().div_ceil(FLOOR_THREADS).max(1));
+        let keys = keys.chunks(keys.len().div_ceil(FLOOR_THREADS).max(1));
         let mut codes = codes.chunks(codes.len().div_ceil(FLOOR_THREADS).max(1));
         let spawn = |keys: &[StateKey]| {
             let codes = codes.next().unwrap_or_default();
             let keys = keys.to_vec();
             scope.spawn(move || {
                 for key in keys {
-                    match key {
-                        StateKey::Account(address) => drop(world.account(&address)?),
-                        StateKey::Slot(address, slot) => drop(world.slot(&address, &slot)?),
-                    }
+                    world.row(&key)?;
                 }
                 codes.iter().try_for_each(|hash| world.code(hash).map(drop))
             })

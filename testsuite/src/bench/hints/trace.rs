@@ -1,7 +1,7 @@
 //! The access lists of consecutive mainnet blocks (EIP-7928), replayed as what they are: keys without code or transactions. A batch is
 //! replayed by reading each of its keys, in their order, and by computing for as long as the isolated blocks take for a key.
 //!
-//! The hot cache stands here as the rule that it follows: what one of the last [`WINDOW`] batches touched is in memory. Format: in
+//! The first [`WARM_UP`] batches only fill the hot cache, which is a node's, with its default size. Format: in
 //! `access-lists/NUMBER.rlp.gz` of the data directory, `[[address, [[slot, changes]...], [slot read...], ...]...]`.
 
 use std::{
@@ -11,25 +11,25 @@ use std::{
     time::{Duration, Instant},
 };
 
-use alloy_primitives::{Address, B256, map::HashMap};
+use alloy_primitives::{Address, B256, map::HashSet};
 use alloy_rlp::{Buf as _, Decodable as _, Header};
 use anyhow::{Context, Result};
-use slipstream_executor::{PrefetchLimits, Prefetcher, StateReader, Wanted, Warm};
-use slipstream_types::{AccountValue, BatchNumber, StateKey, StateValue, U256};
+use slipstream_executor::{HotCache, Prefetcher, StateReader, Touched, Wanted, Warm};
+use slipstream_types::{AccountValue, BatchNumber, Delta, Digest, StateKey, StateValue, U256};
 
 use crate::bench::mainnet::gunzip;
 
-/// Batches for which a hot cache keeps what they touched.
-const WINDOW: usize = 32;
+/// Batches that are not replayed.
+const WARM_UP: usize = 32;
+/// The hot cache of a node's default configuration.
+const HOT_BYTES: usize = 64 << 20;
 /// Batches handed to the prefetcher before they are replayed.
 const READAHEAD: usize = 8;
 
-/// Consecutive batches. The first [`WINDOW`] only fill the hot cache.
+/// Consecutive batches.
 #[derive(Clone)]
 pub(super) struct Trace {
     batches: Vec<Vec<StateKey>>,
-    /// Of each batch the keys that the cache does not have.
-    fresh: Vec<Vec<StateKey>>,
     /// The batches that are replayed.
     measured: std::ops::Range<usize>,
     /// Computing for a key.
@@ -37,17 +37,10 @@ pub(super) struct Trace {
 }
 
 impl Trace {
-    /// Of at most so many batches behind the window; none if there are no more than the window's.
+    /// Of at most so many batches behind the warm-up; none if there are no more than those.
     pub(super) fn new(batches: Vec<Vec<StateKey>>, batches_max: usize) -> Option<Trace> {
-        let mut seen: HashMap<StateKey, usize> = HashMap::default();
-        let mut fresh = Vec::new();
-        for (index, keys) in batches.iter().enumerate() {
-            let is_fresh = |key: &&StateKey| seen.get(*key).is_none_or(|last| last + WINDOW < index);
-            fresh.push(keys.iter().filter(is_fresh).copied().collect());
-            seen.extend(keys.iter().map(|key| (*key, index)));
-        }
-        let measured = WINDOW..batches.len().min(WINDOW + batches_max);
-        (!measured.is_empty()).then_some(Trace { batches, fresh, measured, cpu: Duration::ZERO })
+        let measured = WARM_UP..batches.len().min(WARM_UP + batches_max);
+        (!measured.is_empty()).then_some(Trace { batches, measured, cpu: Duration::ZERO })
     }
 
     /// Computes so long for each key.
@@ -68,10 +61,12 @@ impl Trace {
         self.batches[self.measured.clone()].iter().map(Vec::len).sum()
     }
 
-    /// The share of these that the cache has.
-    pub(super) fn hot_share(&self) -> f64 {
-        let fresh: usize = self.fresh[self.measured.clone()].iter().map(Vec::len).sum();
-        1.0 - fresh as f64 / self.keys() as f64
+    /// The keys of each of them that no batch before it touched, so that no cache can have them.
+    pub(super) fn fresh(&self) -> Vec<Vec<StateKey>> {
+        let mut seen: HashSet<StateKey> =
+            self.batches[..self.measured.start].iter().flatten().copied().collect();
+        let fresh = |keys: &Vec<StateKey>| keys.iter().copied().filter(|key| seen.insert(*key)).collect();
+        self.batches[self.measured.clone()].iter().map(fresh).collect()
     }
 
     /// Without hints and cache.
@@ -79,38 +74,53 @@ impl Trace {
         self.measured.clone().try_for_each(|index| self.replay(&self.batches[index], reader))
     }
 
-    /// With hints for what the cache does not have, or, without the cache, for everything.
-    pub(super) fn replay_ahead<R>(&self, reader: &R, is_hot: bool) -> Result<()>
+    /// With hints for what the hot cache does not have when they come, or, without a cache, for everything.
+    pub(super) fn replay_ahead<R>(
+        &self,
+        prefetcher: &Prefetcher,
+        reader: &R,
+        mut hot: Option<HotCache>,
+    ) -> Result<()>
     where
         R: StateReader + Clone + 'static,
     {
-        let prefetcher = Prefetcher::new(PrefetchLimits::default())?;
-        let mut hot = HashMap::<StateKey, StateValue>::default();
-        if is_hot {
-            let before = self.batches[self.measured.start - WINDOW..self.measured.start].iter().flatten();
-            hot.extend(before.map(|key| (*key, row(key))));
-        }
-        let begin = |index: usize| {
-            let keys = if is_hot { &self.fresh[index] } else { &self.batches[index] };
-            let wanted = Wanted { keys: keys.clone(), ..Wanted::default() };
+        let begin = |index: usize, hot: Option<&HotCache>| {
+            let is_wanted = |key: &&StateKey| hot.is_none_or(|hot| !hot.contains(key));
+            let keys = self.batches[index].iter().filter(is_wanted).copied().collect();
+            let wanted = Wanted { keys, ..Wanted::default() };
             prefetcher.read_ahead(BatchNumber(index as u64), reader.clone(), wanted)
         };
         let mut ahead: VecDeque<Warm<R>> = VecDeque::new();
-        let mut coming = self.measured.clone().map(begin);
+        let mut coming = self.measured.clone();
         for index in self.measured.clone() {
-            ahead.extend(coming.by_ref().take(READAHEAD + 1 - ahead.len()));
-            let warm = ahead.pop_front().context("each batch is read for before it is replayed")?;
-            for key in &self.batches[index] {
-                if !hot.contains_key(key) {
-                    warm.row(key)?;
-                }
-                self.compute();
+            while ahead.len() <= READAHEAD
+                && let Some(next) = coming.next()
+            {
+                ahead.push_back(begin(next, hot.as_ref()));
             }
-            if is_hot {
-                hot.extend(self.fresh[index].iter().map(|key| (*key, row(key))));
+            let warm = ahead.pop_front().context("each batch is read for before it is replayed")?;
+            match &mut hot {
+                None => self.replay(&self.batches[index], &warm)?,
+                Some(hot) => {
+                    self.replay(&self.batches[index], &hot.reader(digest(index), &warm))?;
+                    self.touch(hot, index);
+                }
             }
         }
         Ok(())
+    }
+
+    /// The hot cache as it is before the batches that are replayed.
+    pub(super) fn warmed_up(&self) -> HotCache {
+        let mut hot = HotCache::new(HOT_BYTES);
+        (0..self.measured.start).for_each(|index| self.touch(&mut hot, index));
+        hot
+    }
+
+    fn touch(&self, hot: &mut HotCache, index: usize) {
+        let rows = self.batches[index].iter().map(|key| (*key, Some(row(key)))).collect();
+        let touched = Touched { rows, ..Touched::default() };
+        hot.apply(digest(index), digest(index + 1), Some(&touched), &Delta::default());
     }
 
     fn replay(&self, keys: &[StateKey], reader: &dyn StateReader) -> Result<()> {
@@ -127,6 +137,11 @@ impl Trace {
             std::hint::spin_loop();
         }
     }
+}
+
+/// Stands for the digest of the header before a batch.
+fn digest(index: usize) -> Digest {
+    Digest::tagged("slipnet/bench-hints-batch", &index.to_le_bytes())
 }
 
 fn row(key: &StateKey) -> StateValue {
@@ -200,22 +215,19 @@ mod tests {
         assert!(read_access_list(&list[..40]).is_err());
     }
 
-    /// Goal: a key is hot for as many batches as the window has, and no longer.
+    /// Goal: a key is fresh in the first batch that touches it, and a batch of the warm-up counts.
     #[test]
-    fn what_the_window_touched_is_hot() {
+    fn what_was_touched_before_is_not_fresh() {
         let key = |byte| StateKey::Account(Address::repeat_byte(byte));
-        let mut batches = vec![vec![]; WINDOW + 2];
+        let mut batches = vec![vec![]; WARM_UP + 2];
         batches[0] = vec![key(1)];
-        batches[1] = vec![key(2)];
-        batches[WINDOW] = vec![key(1)];
-        batches[WINDOW + 1] = vec![key(2), key(3)];
+        batches[WARM_UP] = vec![key(1), key(2)];
+        batches[WARM_UP + 1] = vec![key(2), key(3)];
         let trace = Trace::new(batches.clone(), 9).unwrap();
-        assert_eq!(trace.keys(), 3);
-        assert!((trace.hot_share() - 2.0 / 3.0).abs() < 1e-9);
-        assert_eq!(trace.fresh[WINDOW + 1], [key(3)]);
-        batches.insert(1, vec![]);
-        assert_eq!(Trace::new(batches.clone(), 9).unwrap().fresh[WINDOW + 1], [key(1)]);
-        batches.truncate(WINDOW);
+        assert_eq!(trace.keys(), 4);
+        assert_eq!(trace.fresh(), [[key(2)], [key(3)]]);
+        assert!(trace.warmed_up().contains(&key(1)));
+        batches.truncate(WARM_UP);
         assert!(Trace::new(batches, 9).is_none());
     }
 }
