@@ -72,6 +72,15 @@ impl Default for Spent {
 }
 
 impl Spends {
+    pub(crate) fn with_capacity(accounts: usize) -> Spends {
+        Spends(AddressMap::with_capacity_and_hasher(accounts, Default::default()))
+    }
+
+    /// Whether the account sent a transaction or paid.
+    pub(crate) fn contains(&self, address: &Address) -> bool {
+        self.0.contains_key(address)
+    }
+
     pub(crate) fn add(&mut self, executed: &Executed, transaction: &Transaction) {
         for (address, account) in &executed.state {
             let (before, after) = (account.original_info().balance, account.info.balance);

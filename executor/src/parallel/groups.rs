@@ -28,6 +28,9 @@ use crate::{
 /// Least speed-up that the groups must promise, in percent for two threads: else running ahead is better.
 const SPEEDUP_MIN_PERCENT: u64 = 150;
 
+/// Keys that a transaction usually writes, beside its sender's.
+const WRITES: usize = 2;
+
 /// The transactions of each thread, by their place in the batch, in its order.
 pub(super) struct Groups {
     members: Vec<Vec<u32>>,
@@ -157,8 +160,9 @@ impl Trace {
         members: &[u32],
     ) -> Option<(Changes, Trace)> {
         let mut machine = Machine::new(state, env).ok()?;
-        let (mut writes, mut spends) = (HashMap::default(), Spends::default());
-        let mut entries = Vec::with_capacity(members.len());
+        let count = members.len();
+        let (mut entries, mut spends) = (Vec::with_capacity(count), Spends::with_capacity(count));
+        let mut writes = HashMap::with_capacity_and_hasher(WRITES * count, Default::default());
         let mut gas_used = 0;
         for &index in members {
             let transaction = &transactions[index as usize];
@@ -174,7 +178,9 @@ impl Trace {
             gas_used += executed.gas_used;
             spends.add(&executed, transaction);
             let Done { executed, entry } = Done::new(executed, transaction, env.beneficiary).ok()?;
-            for key in &entry.access.writes {
+            // Those of senders are among what was spent.
+            let is_senders = |key: &AccessKey| *key == AccessKey::Balance(transaction.sender);
+            for key in entry.access.writes.iter().filter(|key| !is_senders(key)) {
                 writes.entry(*key).or_insert(index);
             }
             machine.commit(executed);
@@ -189,7 +195,10 @@ impl Trace {
     fn is_separate(&self, all: &[Trace]) -> bool {
         let others: Vec<&Trace> = all.iter().filter(|other| !std::ptr::eq(*other, self)).collect();
         let is_written = |key: &AccessKey, index: u32| {
-            others.iter().any(|other| other.writes.get(key).is_some_and(|first| *first < index))
+            others.iter().any(|other| {
+                let is_spent = matches!(key, AccessKey::Balance(address) if other.spends.contains(address));
+                is_spent || other.writes.get(key).is_some_and(|first| *first < index)
+            })
         };
         let reads_alone =
             |(index, entry): &(u32, Entry)| !entry.access.reads.iter().any(|key| is_written(key, *index));
