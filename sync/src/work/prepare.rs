@@ -102,10 +102,10 @@ impl Worker {
         let decoded = self.hints(&batch, &transactions).or_else(|| {
             batch.hints = None;
             let foretold = self.foreteller.hints(&self.chain, &batch.header, &transactions, base)?;
-            Some(Decoded { hints: foretold, conflicts: None })
+            Some(Decoded { hints: foretold, ..Decoded::default() })
         });
         let (warm, conflicts) = match decoded {
-            Some(Decoded { mut hints, conflicts }) => {
+            Some(Decoded { mut hints, conflicts, .. }) => {
                 self.hot.read().leave_out(&mut hints);
                 (Some(self.read_ahead(number, base.clone(), Wanted::from(&hints))?), conflicts)
             }

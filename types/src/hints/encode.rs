@@ -5,13 +5,15 @@ use std::collections::BTreeMap;
 use alloy_primitives::{Address, B256, map::AddressMap};
 
 use super::{
-    HINTS_VERSION, Hints, Preimage, SECTION_CONFLICTS, SECTION_KEYS,
+    HINTS_VERSION, Hints, Preimage, SECTION_CONFLICTS, SECTION_KEYS, SECTION_VALUES,
     bytes::{Ascending, put},
     context::{HintContext, as_address},
+    decode::decode,
     derive::{Mapping, Origins, as_number},
     edges,
+    values::{self, RowBefore},
 };
-use crate::conflicts::Conflicts;
+use crate::{codec::CodecError, conflicts::Conflicts};
 
 /// Kinds of groups of slots, in the order in which an account's are written.
 pub(super) const NUMBERS: u8 = 0;
@@ -60,6 +62,21 @@ pub fn encode(
         put_section(&mut out, SECTION_CONFLICTS, &edges::encode(conflicts));
     }
     out
+}
+
+/// Adds to what [`encode`] wrote the rows before the batch: of the keys in it that are in `before`.
+///
+/// # Errors
+/// If `encoded` are no hints of the batch that `context` is of.
+pub fn append_values(
+    encoded: &mut Vec<u8>,
+    before: &[RowBefore],
+    context: &HintContext,
+) -> Result<(), CodecError> {
+    // Readers have the keys in another order than the recorder, and what they get is what says which.
+    let hints = decode(encoded, context, usize::MAX)?.hints;
+    put_section(encoded, SECTION_VALUES, &values::encode(&hints, before));
+    Ok(())
 }
 
 fn put_section(out: &mut Vec<u8>, section: u8, content: &[u8]) {
