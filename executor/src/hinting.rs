@@ -11,13 +11,29 @@ use crate::{outcome::Outcome, transaction::Transaction};
 
 /// The hints of a batch; none if there is nothing to tell or it passes the limits, for they are advice.
 pub fn seal_hints(outcome: &Outcome, fee_recipient: Address, transactions: &[Transaction]) -> Option<Blob> {
-    let keys = outcome.hints.keys().count();
-    if keys == 0 || keys > hints::keys_max(outcome.gas_used) {
-        return None;
-    }
-    let context = context(fee_recipient, transactions);
-    let content = hints::encode(&outcome.hints, &outcome.preimages, Some(&outcome.conflicts()), &context);
+    let content = content(outcome, &context(fee_recipient, transactions))?;
     Blob::compress(BlobKind::Hints, &content).ok()
+}
+
+/// As [`seal_hints`], with the rows before the batch as far as all of them fit.
+pub fn seal_hints_with_values(
+    outcome: &Outcome,
+    fee_recipient: Address,
+    transactions: &[Transaction],
+) -> Option<Blob> {
+    let context = context(fee_recipient, transactions);
+    let without = content(outcome, &context)?;
+    let mut content = without.clone();
+    hints::append_values(&mut content, &outcome.touched.rows, &context)
+        .and_then(|()| Blob::compress(BlobKind::Hints, &content))
+        .or_else(|_| Blob::compress(BlobKind::Hints, &without))
+        .ok()
+}
+
+fn content(outcome: &Outcome, context: &HintContext) -> Option<Vec<u8>> {
+    let keys = outcome.hints.keys().count();
+    let is_right = keys > 0 && keys <= hints::keys_max(outcome.gas_used);
+    is_right.then(|| hints::encode(&outcome.hints, &outcome.preimages, Some(&outcome.conflicts()), context))
 }
 
 /// Opens the hints of a batch whose proposer has its fees paid to `fee_recipient`. The keys are bounded by the batch's gas.

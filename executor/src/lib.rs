@@ -67,7 +67,7 @@ pub use config::{ExecutorConfig, HintsMode};
 pub use env::{BatchEnv, SpecId, chain_spec};
 pub use error::{ExecuteError, Rejection};
 pub use evm::{AnalysedCode, check_static};
-pub use hinting::{open_hints, seal_hints};
+pub use hinting::{open_hints, seal_hints, seal_hints_with_values};
 pub use hot::{HotCache, HotStats, Touched};
 pub use outcome::{Outcome, execute};
 pub use parallel::{Eager, ParallelStats, Workers};
@@ -75,5 +75,5 @@ pub use prefetch::{
     Backend as PrefetchBackend, PrefetchLimits, PrefetchStats, Prefetcher, Wanted, Warm, WarmStats,
 };
 pub use reader::{MemoryState, StateReader};
-pub use seal::{Sealed, seal};
+pub use seal::{Sealed, seal, seal_with_values};
 pub use transaction::{Envelope, Transaction, TransactionError};

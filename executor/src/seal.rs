@@ -7,7 +7,11 @@ use slipstream_types::{
     bounded::BoundedVec, codec, limits,
 };
 
-use crate::{hinting::seal_hints, outcome::Outcome, transaction::Transaction};
+use crate::{
+    hinting::{seal_hints, seal_hints_with_values},
+    outcome::Outcome,
+    transaction::Transaction,
+};
 
 /// A whole batch, as it is stored and sent.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -53,9 +57,42 @@ pub fn seal(
     outcome: &Outcome,
     state_root: Digest,
 ) -> Result<Sealed, CodecError> {
+    seal_beside(seal_hints, parent, epoch, timestamp_ms, proposer, transactions, outcome, state_root)
+}
+
+/// As [`seal`], with the values before the batch among the hints, for followers whose `executor.hints` is `values`.
+///
+/// # Errors
+/// If a part passes its limit; that values do is none.
+pub fn seal_with_values(
+    parent: &BatchHeader,
+    epoch: Epoch,
+    timestamp_ms: u64,
+    proposer: Address,
+    transactions: &[Transaction],
+    outcome: &Outcome,
+    state_root: Digest,
+) -> Result<Sealed, CodecError> {
+    let hints = seal_hints_with_values;
+    seal_beside(hints, parent, epoch, timestamp_ms, proposer, transactions, outcome, state_root)
+}
+
+type SealHints = fn(&Outcome, Address, &[Transaction]) -> Option<Blob>;
+
+#[allow(clippy::too_many_arguments, reason = "those of `seal`, and how hints are made")]
+fn seal_beside(
+    hints: SealHints,
+    parent: &BatchHeader,
+    epoch: Epoch,
+    timestamp_ms: u64,
+    proposer: Address,
+    transactions: &[Transaction],
+    outcome: &Outcome,
+    state_root: Digest,
+) -> Result<Sealed, CodecError> {
     // Hints take about as long as the rest, and the header does not wait for them.
     let (hints, parts) = rayon::join(
-        || seal_hints(outcome, proposer, transactions),
+        || hints(outcome, proposer, transactions),
         || -> Result<_, CodecError> {
             Ok([
                 Part::seal(BlobKind::Body, &body_content(transactions)?)?,

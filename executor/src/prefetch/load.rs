@@ -2,7 +2,6 @@
 
 use std::{
     collections::BTreeSet,
-    ops::Range,
     sync::{
         OnceLock,
         atomic::{
@@ -23,7 +22,7 @@ use slipstream_types::{
     state::{Paths, ROW_BYTES_MAX},
 };
 
-use super::{Backend, Wanted};
+use super::{Backend, Wanted, shipped::Shipped};
 use crate::reader::StateReader;
 
 /// Keys of one multi-get: enough for the kernel to have many reads at once, few enough that the first ones are soon there.
@@ -75,6 +74,8 @@ pub(super) enum Answer {
     Claimed,
     /// As [`Answer::Claimed`], and nobody had asked for it to be read ahead.
     Unwanted,
+    /// By what the hint says, because it was not read yet.
+    Shipped,
 }
 
 /// What is read ahead for one batch, from one state.
@@ -87,6 +88,7 @@ pub(super) struct Load<R> {
     accounts: AddressMap<u32>,
     slots: HashMap<(Address, B256), u32>,
     codes_of: BTreeSet<Address>,
+    shipped: Shipped,
     /// Keys below this one were handed out.
     next: AtomicUsize,
     /// Keys whose rows were read by the pool, or were claimed by execution.
@@ -116,22 +118,37 @@ impl<R: StateReader> Load<R> {
         for (index, key) in keys.iter().enumerate() {
             place(key, index);
         }
-        // Taken from the end.
-        let queued = wanted.codes.into_iter().rev().collect();
-        Load {
+        let mut load = Load {
             reader,
             cells: keys.iter().map(|_| Cell::default()).collect(),
             keys,
             accounts,
             slots,
-            codes_of: wanted.codes_of.into_iter().collect(),
+            codes_of: BTreeSet::new(),
+            shipped: Shipped::default(),
             next: AtomicUsize::new(0),
             handled: AtomicUsize::new(0),
             bytes: AtomicUsize::new(0),
-            codes: Mutex::new(Codes { queued, ..Codes::default() }),
+            codes: Mutex::default(),
             waiting: AtomicUsize::new(0),
             progress: Condvar::new(),
             turn: Mutex::new(()),
+        };
+        load.shipped = Shipped::new(wanted.values, |key| load.place(key));
+        let told = wanted.codes_of.iter().filter_map(|address| load.shipped_code(address));
+        // Taken from the end.
+        let mut queued: Vec<Digest> = wanted.codes.into_iter().chain(told).collect();
+        queued.reverse();
+        load.codes.get_mut().queued = queued;
+        load.codes_of = wanted.codes_of.into_iter().collect();
+        load
+    }
+
+    /// The code that an account has if what is shipped is right.
+    fn shipped_code(&self, address: &Address) -> Option<Digest> {
+        match self.shipped.value(self.place(&StateKey::Account(*address))?)? {
+            Some(StateValue::Account(account)) => account.code_hash,
+            _ => None,
         }
     }
 
@@ -148,8 +165,20 @@ impl<R: StateReader> Load<R> {
         place.map(|place| *place as usize)
     }
 
-    /// The row of a key: as it was read, after waiting for it, or by reading it.
+    /// The row of a key: as it was read, as it was shipped, after waiting for it, or by reading it.
     pub(super) fn row(&self, place: usize) -> Result<(Option<StateValue>, Answer), StorageError> {
+        match self.shipped.answer(place, || self.is_read(place)) {
+            Some(row) => Ok((row, Answer::Shipped)),
+            None => self.own_row(place),
+        }
+    }
+
+    fn is_read(&self, place: usize) -> bool {
+        matches!(self.cells[place].state.load(SeqCst), FOUND | ABSENT)
+    }
+
+    /// As [`Load::row`], whatever was shipped.
+    fn own_row(&self, place: usize) -> Result<(Option<StateValue>, Answer), StorageError> {
         let cell = &self.cells[place];
         let mut answer = Answer::Ready;
         loop {
@@ -196,23 +225,55 @@ impl<R: StateReader> Load<R> {
         }
     }
 
+    /// Whether every row that was answered by what is shipped has been read.
+    pub(super) fn is_confirmable(&self) -> bool {
+        self.shipped.used().iter().all(|(place, _)| self.is_read(*place))
+    }
+
+    /// The keys that were answered by what is shipped, and wrongly. Reads those that nobody has begun to read, many at a
+    /// time, and waits for the others.
+    pub(super) fn confirm(&self) -> Result<Vec<StateKey>, StorageError> {
+        let used = self.shipped.used();
+        let queued = used.iter().map(|(place, _)| *place).filter(|place| !self.is_read(*place));
+        for places in queued.collect::<Vec<_>>().chunks(MULTI_GET_KEYS) {
+            self.read_places(places.iter().copied(), Backend::MultiGet)?;
+        }
+        let mut wrong = Vec::new();
+        for (place, told) in used {
+            if self.own_row(place)?.0 != told {
+                wrong.push(self.keys[place]);
+            }
+        }
+        Ok(wrong)
+    }
+
+    /// Answers nothing by what is shipped from here on.
+    pub(super) fn distrust(&self) {
+        self.shipped.distrust();
+    }
+
     /// Reads some more. False if nothing is left to be begun.
     pub(super) fn read_some(&self, backend: Backend) -> Result<bool, StorageError> {
+        // Who has the values waits for nothing but code.
+        if !self.shipped.is_empty() && self.read_codes()? {
+            return Ok(true);
+        }
         let count = match backend {
             Backend::Threads => POINT_KEYS,
             Backend::MultiGet => MULTI_GET_KEYS,
         };
         let first = self.next.fetch_add(count, Relaxed);
         if first < self.keys.len() {
-            self.read_keys(first..self.keys.len().min(first + count), backend)?;
+            self.read_places(first..self.keys.len().min(first + count), backend)?;
             return Ok(true);
         }
         self.next.store(self.keys.len(), Relaxed);
         self.read_codes()
     }
 
-    fn read_keys(&self, range: Range<usize>, backend: Backend) -> Result<(), StorageError> {
-        let places: Vec<usize> = range.filter(|place| self.claim(*place)).collect();
+    /// Reads those of some keys that nobody has claimed.
+    fn read_places(&self, places: impl Iterator<Item = usize>, backend: Backend) -> Result<(), StorageError> {
+        let places: Vec<usize> = places.filter(|place| self.claim(*place)).collect();
         if places.is_empty() {
             return Ok(());
         }
