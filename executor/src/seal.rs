@@ -8,6 +8,7 @@ use slipstream_types::{
 };
 
 use crate::{
+    config::HintsMode,
     hinting::{seal_hints, seal_hints_with_values},
     outcome::Outcome,
     transaction::Transaction,
@@ -75,6 +76,20 @@ pub fn seal_with_values(
 ) -> Result<Sealed, CodecError> {
     let hints = seal_hints_with_values;
     seal_beside(hints, parent, epoch, timestamp_ms, proposer, transactions, outcome, state_root)
+}
+
+/// [`seal`], or [`seal_with_values`].
+pub type Seal =
+    fn(&BatchHeader, Epoch, u64, Address, &[Transaction], &Outcome, Digest) -> Result<Sealed, CodecError>;
+
+impl HintsMode {
+    /// How a node seals that uses hints in this way: what it wants of others, it ships itself.
+    pub fn sealer(self) -> Seal {
+        match self {
+            HintsMode::Off | HintsMode::Keys | HintsMode::Conflicts => seal,
+            HintsMode::Values => seal_with_values,
+        }
+    }
 }
 
 type SealHints = fn(&Outcome, Address, &[Transaction]) -> Option<Blob>;
