@@ -6,6 +6,7 @@
 //!  chunk  ─▶ check and add ─────────────────────────────────────────────────────────────────▶ finish
 //! ```
 
+mod ahead;
 mod audit;
 mod commit;
 mod foretell;

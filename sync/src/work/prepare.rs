@@ -105,21 +105,25 @@ impl Worker {
             Some(Decoded { hints: foretold, ..Decoded::default() })
         });
         let (warm, conflicts) = match decoded {
-            Some(Decoded { mut hints, conflicts, .. }) => {
+            Some(Decoded { mut hints, conflicts, mut values }) => {
                 self.hot.read().leave_out(&mut hints);
-                (Some(self.read_ahead(number, base.clone(), Wanted::from(&hints))?), conflicts)
+                values.retain(|_| self.executor.hints == HintsMode::Values);
+                let wanted = Wanted { values, ..Wanted::from(&hints) };
+                (Some(self.read_ahead(number, base.clone(), wanted)?), conflicts)
             }
             None => (None, None),
         };
-        let conflicts = conflicts.filter(|_| self.executor.hints == HintsMode::Conflicts);
+        let conflicts = conflicts.filter(|_| self.executor.hints.uses_conflicts());
         Ok(PreparedBatch { batch, transactions, warm, conflicts })
     }
 
-    /// Reads for a batch while the ones before it execute, or now if there are no threads for it.
+    /// Reads for a batch while the ones before it execute. If there are no threads for it, now; or after it was executed, if
+    /// hints say what would be read.
     fn read_ahead(&self, number: BatchNumber, base: View, wanted: Wanted) -> Result<Warm, SyncError> {
         match &self.prefetcher {
             Some(prefetcher) => Ok(prefetcher.read_ahead(number, base, wanted)),
-            None => Ok(Warm::complete(base, wanted)?),
+            None if wanted.values.is_empty() => Ok(Warm::complete(base, wanted)?),
+            None => Ok(Warm::deferred(base, wanted)),
         }
     }
 
