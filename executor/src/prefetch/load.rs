@@ -134,7 +134,7 @@ impl<R: StateReader> Load<R> {
             progress: Condvar::new(),
             turn: Mutex::new(()),
         };
-        load.shipped = Shipped::new(wanted.values, |key| load.place(key));
+        load.shipped = Shipped::new(wanted.values, load.keys(), |key| load.place(key));
         let told = wanted.codes_of.iter().filter_map(|address| load.shipped_code(address));
         // Taken from the end.
         let mut queued: Vec<Digest> = wanted.codes.into_iter().chain(told).collect();
@@ -227,19 +227,18 @@ impl<R: StateReader> Load<R> {
 
     /// Whether every row that was answered by what is shipped has been read.
     pub(super) fn is_confirmable(&self) -> bool {
-        self.shipped.used().iter().all(|(place, _)| self.is_read(*place))
+        self.shipped.told().all(|(place, _)| self.is_read(place))
     }
 
     /// The keys that were answered by what is shipped, and wrongly. Reads those that nobody has begun to read, many at a
     /// time, and waits for the others.
     pub(super) fn confirm(&self) -> Result<Vec<StateKey>, StorageError> {
-        let used = self.shipped.used();
-        let queued = used.iter().map(|(place, _)| *place).filter(|place| !self.is_read(*place));
-        for places in queued.collect::<Vec<_>>().chunks(MULTI_GET_KEYS) {
+        let unread = self.shipped.told().map(|(place, _)| place).filter(|place| !self.is_read(*place));
+        for places in unread.collect::<Vec<_>>().chunks(MULTI_GET_KEYS) {
             self.read_places(places.iter().copied(), Backend::MultiGet)?;
         }
         let mut wrong = Vec::new();
-        for (place, told) in used {
+        for (place, told) in self.shipped.told() {
             if self.own_row(place)?.0 != told {
                 wrong.push(self.keys[place]);
             }
