@@ -12,12 +12,12 @@ use slipstream_storage::View;
 use slipstream_types::{B256, BatchHeader, BatchNumber, Certificate, Conflicts, Delta};
 
 use super::{
-    HintUse, Worker,
+    DISBELIEVED_MAX, HintUse, Worker,
     ahead::Ahead,
     layers::{Layer, Stacked},
     prepare::{Kind, Prepared, PreparedBatch, unreadable},
 };
-use crate::{SyncError, protocol::RangeBatch, verify::VerifiedRange};
+use crate::{SyncError, planted::Planted, protocol::RangeBatch, verify::VerifiedRange};
 
 /// A range that was executed; each batch gave what its header says, the state root apart.
 #[derive(Debug)]
@@ -113,10 +113,13 @@ impl Worker {
         let mut done = Vec::with_capacity(range.batches.len());
         let layer = loop {
             let run = self.replay_once(range, ahead, &mut done);
-            let Some(wrong) = ahead.confirm(range.batches.len(), true)? else { break run? };
+            let wrong = ahead.confirm(range.batches.len(), true)?;
+            let wrong = wrong.filter(|_| self.planted != Some(Planted::BelievedValues));
+            let Some(wrong) = wrong else { break run? };
             let number = range.batches[wrong.index].batch.header.number;
             let (rows, first) = (wrong.keys.len(), wrong.keys.first());
             tracing::warn!(%number, peer = %from, rows, ?first, "hints told wrong values: the batch is executed again");
+            self.disbelieve(from);
             // It has seen the values, too.
             self.hot.write().clear();
             done.truncate(wrong.index);
@@ -126,6 +129,15 @@ impl Worker {
             ran.hints.values_wrong = *wrong;
         }
         Ok((done, layer))
+    }
+
+    /// Uses no more values of a peer.
+    fn disbelieve(&self, peer: PeerId) {
+        let mut disbelieved = self.disbelieved.lock();
+        if disbelieved.len() >= DISBELIEVED_MAX {
+            disbelieved.clear();
+        }
+        disbelieved.insert(peer);
     }
 
     /// Executes the batches behind those that are done, up to one that is known to stand on wrong values. Gives what all of them

@@ -4,9 +4,9 @@
 use std::sync::Arc;
 
 use slipstream_executor::{ExecutorConfig, HintsMode, Touched};
-use slipstream_network::MemoryHub;
+use slipstream_network::{MemoryHub, Transport as _};
 use slipstream_storage::{StorageConfig, Store};
-use slipstream_sync::{SyncServer, SyncStatus};
+use slipstream_sync::{SyncServer, SyncStatus, announcement};
 use slipstream_types::{AccountValue, BatchNumber, BlobKind, Digest, StateKey, StateValue, U256};
 
 use crate::chain::{Chain, Following, Honest, Tell, peer};
@@ -124,4 +124,26 @@ async fn wrong_values_beside_reads_change_nothing() {
     for (_, lie) in LIES {
         follow(lie, 3, 64).await;
     }
+}
+
+/// Goal: a liar gets one execution out of it, not one a batch.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_liar_is_believed_once() {
+    let mut chain = Chain::telling(3, wrong_balances);
+    let hub = MemoryHub::new();
+    let server = hub.join(peer(1), Arc::new(Honest(Arc::new(SyncServer::new(chain.store.clone())))));
+    let node = Following::start_replaying(&hub, peer(9), &chain.genesis, config(0, 0), &[peer(1)]).await;
+    node.reach(chain.head()).await;
+    for number in 4..9 {
+        let (header, certificate) = chain.extend(number);
+        let blob = |kind| chain.store.blob(kind, BatchNumber(number)).unwrap();
+        let (body, hints) = (blob(BlobKind::Body).unwrap(), blob(BlobKind::Hints));
+        server.broadcast(announcement(header, certificate, body, hints).unwrap(), None);
+        node.reach(BatchNumber(number)).await;
+    }
+    let follower = node.follower.clone();
+    node.stop().await.unwrap();
+    let liar = &follower.status().peers[0];
+    let times = liar.reasons.iter().filter(|reason| reason.what.contains("wrong values")).count();
+    assert_eq!((times, liar.failures), (1, 1), "{liar:#?}");
 }
