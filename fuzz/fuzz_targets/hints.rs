@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use libfuzzer_sys::fuzz_target;
 use slipstream_types::{
     Address,
-    hints::{HintContext, TransactionParts, append_values, decode, encode},
+    hints::{HintContext, TransactionParts, decode, encode_with_values},
 };
 
 const KEYS_MAX: usize = 4_096;
@@ -33,8 +33,8 @@ fuzz_target!(|bytes: &[u8]| {
     let keys: BTreeSet<_> = decoded.hints.keys().collect();
     assert!(keys.len() <= KEYS_MAX);
     assert!(decoded.values.len() <= KEYS_MAX);
-    let mut again = encode(&decoded.hints, &[], decoded.conflicts.as_ref(), &context);
-    append_values(&mut again, &decoded.values, &context).expect("they were just encoded");
+    let (conflicts, values) = (decoded.conflicts.as_ref(), &decoded.values);
+    let again = encode_with_values(&decoded.hints, &[], conflicts, values, &context);
     let again = decode(&again, &context, KEYS_MAX).expect("what was decoded is within the bound");
     assert_eq!(again.hints.keys().collect::<BTreeSet<_>>(), keys);
     assert_eq!(again.conflicts.is_some(), decoded.conflicts.is_some());

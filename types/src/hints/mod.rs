@@ -4,10 +4,10 @@
 //! whole key each, is not ours: a follower has the transactions, so most keys can be *derived* from them.
 //!
 //! ```text
-//!  Hints, [Preimage] ─┐                               ┌─▶ Hints
-//!  Conflicts ─────────┼─ encode ─▶ bytes ─ decode ────┼─▶ Conflicts
-//!  [RowBefore] ───────│─ append_values ─▲        │    └─▶ [RowBefore]
-//!  transactions ─ HintContext ─┴─────────────────┘
+//!  Hints, [Preimage] ───┐                               ┌─▶ Hints
+//!  Conflicts ───────────┼─ encode ─▶ bytes ─ decode ────┼─▶ Conflicts
+//!  [RowBefore], if any ─┤                      │        └─▶ [RowBefore]
+//!  transactions ─ HintContext ─┴───────────────┘
 //! ```
 //! * [`HintContext`] numbers the addresses that a batch's transactions name, in an order that both sides know.
 //! * The encoder drops what every batch reads anyway, writes addresses as these numbers, and a slot that is an entry of a mapping
@@ -29,7 +29,7 @@ use alloy_primitives::{Address, B256};
 
 pub use context::{HintContext, TransactionParts};
 pub use decode::{Decoded, decode};
-pub use encode::{append_values, encode};
+pub use encode::{encode, encode_with_values};
 pub use values::RowBefore;
 
 use crate::state::StateKey;

@@ -7,8 +7,8 @@ use proptest::{collection::vec, prelude::*, sample::Index};
 use slipstream_types::{
     AccountValue, Address, B256, Conflicts, Digest, Hints, StateKey, StateValue, U256,
     hints::{
-        AccountHints, Decoded, HintContext, Preimage, RowBefore, TransactionParts, append_values, decode,
-        encode, keys_max,
+        AccountHints, Decoded, HintContext, Preimage, RowBefore, TransactionParts, decode, encode,
+        encode_with_values, keys_max,
     },
     keccak256,
 };
@@ -169,8 +169,9 @@ proptest! {
         let without = encode(&hints, &preimages, Some(&conflicts(calls.len())), &context);
         let expected = decode(&without, &context, 5_000).unwrap();
         let before = before(&expected.hints.keys().collect(), seed);
-        let mut bytes = without;
-        append_values(&mut bytes, &before, &context).unwrap();
+        let conflicts = conflicts(calls.len());
+        let bytes = encode_with_values(&hints, &preimages, Some(&conflicts), &before, &context);
+        prop_assert!(bytes.starts_with(&without));
         let decoded = decode(&bytes, &context, 5_000).unwrap();
         let order: Vec<_> = decoded.hints.keys().filter(|key| before.iter().any(|(it, _)| it == key)).collect();
         prop_assert_eq!(decoded.values.iter().map(|(key, _)| *key).collect::<Vec<_>>(), order);
@@ -187,8 +188,9 @@ proptest! {
         garbage in vec(any::<u8>(), 0..400),
     ) {
         let context = context(&calls);
-        let mut bytes = encode(&hints, &preimages, Some(&conflicts(calls.len())), &context);
-        append_values(&mut bytes, &before(&hints.keys().collect(), 1), &context).unwrap();
+        let before = before(&hints.keys().collect(), 1);
+        let conflicts = conflicts(calls.len());
+        let mut bytes = encode_with_values(&hints, &preimages, Some(&conflicts), &before, &context);
         for (at, byte) in edits {
             let at = at.index(bytes.len());
             bytes[at] = byte;
@@ -289,7 +291,8 @@ pub(crate) fn sample() -> [Vec<u8>; 2] {
     let calls = [Call { sender, to: Some(token), input: vec![] }, Call { sender, to: None, input: vec![] }];
     let conflicts = Conflicts { predecessors: vec![vec![], vec![0]], gas: vec![21_000, 60_500] };
     let context = context(&calls);
-    let keys = encode(&Hints { accounts }, &preimages, Some(&conflicts), &context);
+    let hints = Hints { accounts };
+    let keys = encode(&hints, &preimages, Some(&conflicts), &context);
     let code_hash = Some(Digest([0x44; 32]));
     let account = |nonce, balance: u64, code_hash| {
         Some(StateValue::Account(AccountValue { nonce, balance: U256::from(balance), code_hash }))
@@ -303,7 +306,6 @@ pub(crate) fn sample() -> [Vec<u8>; 2] {
         (StateKey::Slot(token, number(7)), Some(StateValue::Slot(U256::from(0xabcd)))),
         (StateKey::Slot(token, balance.hash), Some(StateValue::Slot(pool.into_word().into()))),
     ];
-    let mut with_values = keys.clone();
-    append_values(&mut with_values, &before, &context).unwrap();
+    let with_values = encode_with_values(&hints, &preimages, Some(&conflicts), &before, &context);
     [keys, with_values]
 }
