@@ -22,7 +22,7 @@
 //! * `evm`: the only folder that knows revm, which changes every month.
 //!
 //! Invariants: the outcome is a function of state, environment and transactions alone; hints, warm data conflicts and thread
-//! counts change how long it takes, never what it is. [`execute`] accepts every batch that [`build`] made: a proposer's limits are
+//! counts change how long it takes, never what it is (of values that hints tell that holds once [`Warm::confirm`] finds none wrong). [`execute`] accepts every batch that [`build`] made: a proposer's limits are
 //! the same or stricter. The crate trusts its [`StateReader`] and nothing else.
 //!
 //! ```

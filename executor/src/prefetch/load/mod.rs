@@ -1,5 +1,7 @@
 //! [`Load`]: the keys of one batch, each with its state.
 
+mod claim;
+
 use std::{
     collections::BTreeSet,
     sync::{
@@ -17,11 +19,9 @@ use alloy_primitives::{
 };
 use parking_lot::{Condvar, Mutex};
 use slipstream_storage::StorageError;
-use slipstream_types::{
-    Digest, StateKey, StateValue,
-    state::{Paths, ROW_BYTES_MAX},
-};
+use slipstream_types::{Digest, StateKey, StateValue, state::Paths};
 
+use self::claim::{Claim, CodeClaim};
 use super::{Backend, Wanted, shipped::Shipped};
 use crate::reader::StateReader;
 
@@ -185,9 +185,9 @@ impl<R: StateReader> Load<R> {
             match cell.state.load(SeqCst) {
                 FOUND | ABSENT => return Ok((cell.row.get().copied().flatten(), answer)),
                 QUEUED if self.claim(place) => {
-                    let claim = Claim { load: self, places: vec![place] };
+                    let claim = Claim::new(self, vec![place]);
                     let row = self.reader.row(&self.keys[place])?;
-                    self.queue_codes(&claim.places, &[row]);
+                    self.queue_codes(claim.places(), &[row]);
                     claim.publish(vec![row]);
                     return Ok((row, Answer::Claimed));
                 }
@@ -216,7 +216,7 @@ impl<R: StateReader> Load<R> {
                     codes.by_hash.insert(key, Code::Loading);
                     let is_wanted = codes.queued.contains(hash);
                     drop(codes);
-                    let claim = CodeClaim { load: self, hashes: vec![*hash] };
+                    let claim = CodeClaim::new(self, vec![*hash]);
                     let code = self.reader.code(hash)?;
                     claim.publish(vec![code.clone()]);
                     return Ok((code, if is_wanted { Answer::Claimed } else { Answer::Unwanted }));
@@ -276,18 +276,18 @@ impl<R: StateReader> Load<R> {
         if places.is_empty() {
             return Ok(());
         }
-        let claim = Claim { load: self, places };
+        let claim = Claim::new(self, places);
         let rows = match backend {
             Backend::MultiGet => {
-                let keys: Vec<StateKey> = claim.places.iter().map(|place| self.keys[*place]).collect();
+                let keys: Vec<StateKey> = claim.places().iter().map(|place| self.keys[*place]).collect();
                 self.reader.rows(&keys)?
             }
             Backend::Threads => {
                 let row = |place: &usize| self.reader.row(&self.keys[*place]);
-                claim.places.iter().map(row).collect::<Result<_, StorageError>>()?
+                claim.places().iter().map(row).collect::<Result<_, StorageError>>()?
             }
         };
-        self.queue_codes(&claim.places, &rows);
+        self.queue_codes(claim.places(), &rows);
         claim.publish(rows);
         Ok(())
     }
@@ -323,11 +323,11 @@ impl<R: StateReader> Load<R> {
         if hashes.is_empty() {
             return Ok(false);
         }
-        let claim = CodeClaim { load: self, hashes };
-        let found = self.reader.codes(&claim.hashes)?;
+        let claim = CodeClaim::new(self, hashes);
+        let found = self.reader.codes(claim.hashes())?;
         let bytes: usize = found.iter().flatten().map(|code| code.len()).sum();
         let mut codes = self.codes.lock();
-        codes.bytes -= claim.hashes.len() * slipstream_types::limits::CODE_BYTES_MAX - bytes;
+        codes.bytes -= claim.hashes().len() * slipstream_types::limits::CODE_BYTES_MAX - bytes;
         drop(codes);
         claim.publish(found);
         Ok(true)
@@ -365,62 +365,5 @@ impl<R: StateReader> Load<R> {
             drop(self.turn.lock());
             self.progress.notify_all();
         }
-    }
-}
-
-/// Keys that one thread reads. Dropped before it publishes, after an error or a panic, they are queued again.
-struct Claim<'a, R: StateReader> {
-    load: &'a Load<R>,
-    places: Vec<usize>,
-}
-
-impl<R: StateReader> Claim<'_, R> {
-    fn publish(mut self, rows: Vec<Option<StateValue>>) {
-        let places = std::mem::take(&mut self.places);
-        self.load.bytes.fetch_add(places.len() * (size_of::<Cell>() + ROW_BYTES_MAX), Relaxed);
-        self.load.handled.fetch_add(places.len(), Relaxed);
-        for (place, row) in places.into_iter().zip(rows) {
-            let cell = &self.load.cells[place];
-            // Nobody else claimed it, so it is set once.
-            cell.row.get_or_init(|| row);
-            cell.state.store(if row.is_some() { FOUND } else { ABSENT }, SeqCst);
-        }
-    }
-}
-
-impl<R: StateReader> Drop for Claim<'_, R> {
-    fn drop(&mut self) {
-        for place in &self.places {
-            self.load.cells[*place].state.store(QUEUED, SeqCst);
-        }
-        self.load.wake();
-    }
-}
-
-/// As [`Claim`], of code.
-struct CodeClaim<'a, R: StateReader> {
-    load: &'a Load<R>,
-    hashes: Vec<Digest>,
-}
-
-impl<R: StateReader> CodeClaim<'_, R> {
-    fn publish(mut self, found: Vec<Option<Bytes>>) {
-        let hashes = std::mem::take(&mut self.hashes);
-        let mut codes = self.load.codes.lock();
-        for (hash, code) in hashes.into_iter().zip(found) {
-            self.load.bytes.fetch_add(code.as_ref().map_or(0, |code| code.len()), Relaxed);
-            codes.by_hash.insert(hash.into(), Code::Read(code));
-        }
-    }
-}
-
-impl<R: StateReader> Drop for CodeClaim<'_, R> {
-    fn drop(&mut self) {
-        let mut codes = self.load.codes.lock();
-        for hash in &self.hashes {
-            codes.by_hash.remove(&B256::from(*hash));
-        }
-        drop(codes);
-        self.load.wake();
     }
 }
