@@ -113,7 +113,9 @@ impl Worker {
         let mut done = Vec::with_capacity(range.batches.len());
         let layer = loop {
             let run = self.replay_once(range, ahead, &mut done);
-            let wrong = ahead.confirm(range.batches.len(), true)?;
+            // What the cache has seen is not known to be right then.
+            let confirmed = ahead.confirm(range.batches.len(), true);
+            let wrong = confirmed.inspect_err(|_| self.hot.write().clear())?;
             let wrong = wrong.filter(|_| self.planted != Some(Planted::BelievedValues));
             let Some(wrong) = wrong else { break run? };
             let number = range.batches[wrong.index].batch.header.number;
