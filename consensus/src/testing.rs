@@ -11,7 +11,7 @@ use std::{
 use alloy_consensus::{SignableTransaction, TxEip1559};
 use alloy_primitives::{Address, Signature, TxKind, U256, keccak256};
 use k256::ecdsa::SigningKey;
-use slipstream_executor::{Envelope, Transaction};
+use slipstream_executor::{Envelope, HintsMode, Transaction};
 use slipstream_network::{BoxFuture, Handler, MemoryHub, MemoryTransport, PeerId, Protocol, Refusal};
 use slipstream_storage::{StorageConfig, Store};
 use slipstream_types::{
@@ -187,9 +187,19 @@ impl Node {
         let (key, set) = (validator_key(index), genesis.validator_set());
         let forwarder =
             Forwarder::new(pool.clone(), chain.chain_id, transport.clone(), set.validators[0].public_key);
-        let validator =
-            Validator::new(config(), chain, store.clone(), pool.clone(), key, set, transport, clock, sender)
-                .unwrap();
+        let validator = Validator::new(
+            config(),
+            HintsMode::default(),
+            chain,
+            store.clone(),
+            pool.clone(),
+            key,
+            set,
+            transport,
+            clock,
+            sender,
+        )
+        .unwrap();
         endpoint.validator.set(validator.clone()).ok().unwrap();
         endpoint.forwarder.set(forwarder.clone()).ok().unwrap();
         let shutdown = CancellationToken::new();

@@ -11,13 +11,34 @@ use crate::{outcome::Outcome, transaction::Transaction};
 
 /// The hints of a batch; none if there is nothing to tell or it passes the limits, for they are advice.
 pub fn seal_hints(outcome: &Outcome, fee_recipient: Address, transactions: &[Transaction]) -> Option<Blob> {
-    let keys = outcome.hints.keys().count();
-    if keys == 0 || keys > hints::keys_max(outcome.gas_used) {
+    if !is_sealed(outcome) {
         return None;
     }
     let context = context(fee_recipient, transactions);
     let content = hints::encode(&outcome.hints, &outcome.preimages, Some(&outcome.conflicts()), &context);
     Blob::compress(BlobKind::Hints, &content).ok()
+}
+
+/// As [`seal_hints`], with the rows before the batch as far as all of them fit.
+pub fn seal_hints_with_values(
+    outcome: &Outcome,
+    fee_recipient: Address,
+    transactions: &[Transaction],
+) -> Option<Blob> {
+    if !is_sealed(outcome) {
+        return None;
+    }
+    let context = context(fee_recipient, transactions);
+    let Outcome { hints, preimages, touched, .. } = outcome;
+    let conflicts = outcome.conflicts();
+    let content = hints::encode_with_values(hints, preimages, Some(&conflicts), &touched.rows, &context);
+    let sealed = Blob::compress(BlobKind::Hints, &content).ok();
+    sealed.or_else(|| seal_hints(outcome, fee_recipient, transactions))
+}
+
+/// Whether there is anything to tell, and not more than whoever opens it allows.
+fn is_sealed(outcome: &Outcome) -> bool {
+    (1..=hints::keys_max(outcome.gas_used)).contains(&outcome.hints.keys().count())
 }
 
 /// Opens the hints of a batch whose proposer has its fees paid to `fee_recipient`. The keys are bounded by the batch's gas.

@@ -22,7 +22,7 @@
 //! * `evm`: the only folder that knows revm, which changes every month.
 //!
 //! Invariants: the outcome is a function of state, environment and transactions alone; hints, warm data conflicts and thread
-//! counts change how long it takes, never what it is. [`execute`] accepts every batch that [`build`] made: a proposer's limits are
+//! counts change how long it takes, never what it is (of values that hints tell that holds once [`Warm::confirm`] finds none wrong). [`execute`] accepts every batch that [`build`] made: a proposer's limits are
 //! the same or stricter. The crate trusts its [`StateReader`] and nothing else.
 //!
 //! ```
@@ -67,7 +67,7 @@ pub use config::{ExecutorConfig, HintsMode};
 pub use env::{BatchEnv, SpecId, chain_spec};
 pub use error::{ExecuteError, Rejection};
 pub use evm::{AnalysedCode, check_static};
-pub use hinting::{open_hints, seal_hints};
+pub use hinting::{open_hints, seal_hints, seal_hints_with_values};
 pub use hot::{HotCache, HotStats, Touched};
 pub use outcome::{Outcome, execute};
 pub use parallel::{Eager, ParallelStats, Workers};
@@ -75,5 +75,5 @@ pub use prefetch::{
     Backend as PrefetchBackend, PrefetchLimits, PrefetchStats, Prefetcher, Wanted, Warm, WarmStats,
 };
 pub use reader::{MemoryState, StateReader};
-pub use seal::{Sealed, seal};
+pub use seal::{Seal, Sealed, seal, seal_with_values};
 pub use transaction::{Envelope, Transaction, TransactionError};

@@ -7,7 +7,12 @@ use slipstream_types::{
     bounded::BoundedVec, codec, limits,
 };
 
-use crate::{hinting::seal_hints, outcome::Outcome, transaction::Transaction};
+use crate::{
+    config::HintsMode,
+    hinting::{seal_hints, seal_hints_with_values},
+    outcome::Outcome,
+    transaction::Transaction,
+};
 
 /// A whole batch, as it is stored and sent.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -53,9 +58,56 @@ pub fn seal(
     outcome: &Outcome,
     state_root: Digest,
 ) -> Result<Sealed, CodecError> {
+    seal_beside(seal_hints, parent, epoch, timestamp_ms, proposer, transactions, outcome, state_root)
+}
+
+/// As [`seal`], with the values before the batch among the hints, for followers whose `executor.hints` is `values`.
+///
+/// # Errors
+/// If a part passes its limit; that values do is none.
+pub fn seal_with_values(
+    parent: &BatchHeader,
+    epoch: Epoch,
+    timestamp_ms: u64,
+    proposer: Address,
+    transactions: &[Transaction],
+    outcome: &Outcome,
+    state_root: Digest,
+) -> Result<Sealed, CodecError> {
+    let hints = seal_hints_with_values;
+    seal_beside(hints, parent, epoch, timestamp_ms, proposer, transactions, outcome, state_root)
+}
+
+/// [`seal`], or [`seal_with_values`].
+pub type Seal =
+    fn(&BatchHeader, Epoch, u64, Address, &[Transaction], &Outcome, Digest) -> Result<Sealed, CodecError>;
+
+impl HintsMode {
+    /// How a node seals that uses hints in this way: what it wants of others, it ships itself.
+    pub fn sealer(self) -> Seal {
+        match self {
+            HintsMode::Off | HintsMode::Keys | HintsMode::Conflicts => seal,
+            HintsMode::Values => seal_with_values,
+        }
+    }
+}
+
+type SealHints = fn(&Outcome, Address, &[Transaction]) -> Option<Blob>;
+
+#[allow(clippy::too_many_arguments, reason = "those of `seal`, and how hints are made")]
+fn seal_beside(
+    hints: SealHints,
+    parent: &BatchHeader,
+    epoch: Epoch,
+    timestamp_ms: u64,
+    proposer: Address,
+    transactions: &[Transaction],
+    outcome: &Outcome,
+    state_root: Digest,
+) -> Result<Sealed, CodecError> {
     // Hints take about as long as the rest, and the header does not wait for them.
     let (hints, parts) = rayon::join(
-        || seal_hints(outcome, proposer, transactions),
+        || hints(outcome, proposer, transactions),
         || -> Result<_, CodecError> {
             Ok([
                 Part::seal(BlobKind::Body, &body_content(transactions)?)?,

@@ -1,13 +1,14 @@
-//! Hints of peers: decoding never panics nor passes its bound, and what it gives is encoded and decoded to the same again.
+//! Hints of peers: decoding never panics nor passes its bound, and what it gives, values included, is
+//! encoded and decoded to the same again.
 
 #![no_main]
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use libfuzzer_sys::fuzz_target;
 use slipstream_types::{
     Address,
-    hints::{HintContext, TransactionParts, decode, encode},
+    hints::{HintContext, TransactionParts, decode, encode_with_values},
 };
 
 const KEYS_MAX: usize = 4_096;
@@ -31,8 +32,13 @@ fuzz_target!(|bytes: &[u8]| {
     let Ok(decoded) = decode(bytes, &context, KEYS_MAX) else { return };
     let keys: BTreeSet<_> = decoded.hints.keys().collect();
     assert!(keys.len() <= KEYS_MAX);
-    let again = encode(&decoded.hints, &[], decoded.conflicts.as_ref(), &context);
+    assert!(decoded.values.len() <= KEYS_MAX);
+    let (conflicts, values) = (decoded.conflicts.as_ref(), &decoded.values);
+    let again = encode_with_values(&decoded.hints, &[], conflicts, values, &context);
     let again = decode(&again, &context, KEYS_MAX).expect("what was decoded is within the bound");
     assert_eq!(again.hints.keys().collect::<BTreeSet<_>>(), keys);
     assert_eq!(again.conflicts.is_some(), decoded.conflicts.is_some());
+    // A key that is named twice can have two values: the last one stays.
+    let rows = |values: Vec<_>| values.into_iter().collect::<BTreeMap<_, _>>();
+    assert_eq!(rows(again.values), rows(decoded.values));
 });

@@ -121,6 +121,7 @@ impl Node {
                 let (decided, announced) = mpsc::channel(DECIDED_MAX);
                 let validator = Validator::new(
                     config.consensus.clone(),
+                    config.executor.hints,
                     chain.clone(),
                     store.clone(),
                     pool.clone(),

@@ -37,11 +37,13 @@ pub enum Planted {
     EndlessPause,
     /// Batches are committed whatever the operator's waypoint says.
     NoWaypoint,
+    /// The values that hints tell are not compared with the store's.
+    BelievedValues,
 }
 
 impl Planted {
     /// Every one.
-    pub const ALL: [Planted; 15] = [
+    pub const ALL: [Planted; 16] = [
         Planted::UnsignedSummary,
         Planted::ForeignSummary,
         Planted::UnsignedRange,
@@ -57,6 +59,7 @@ impl Planted {
         Planted::RefusalBans,
         Planted::EndlessPause,
         Planted::NoWaypoint,
+        Planted::BelievedValues,
     ];
 
     fn name(self) -> &'static str {
@@ -76,6 +79,7 @@ impl Planted {
             Planted::RefusalBans => "refusal-bans",
             Planted::EndlessPause => "endless-pause",
             Planted::NoWaypoint => "no-waypoint",
+            Planted::BelievedValues => "believed-values",
         }
     }
 }

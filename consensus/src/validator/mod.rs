@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 use serde::Serialize;
-use slipstream_executor::{PrefetchLimits, Prefetcher};
+use slipstream_executor::{HintsMode, PrefetchLimits, Prefetcher};
 use slipstream_network::{PeerId, Refusal, Transport};
 use slipstream_storage::Store;
 use slipstream_types::{
@@ -81,10 +81,12 @@ pub struct Validator {
 
 impl Validator {
     /// A validator of `set` with that key, over an initialised store. Batches that it proposes and that are decided go to
-    /// `decided`; if nobody takes them from there, they are dropped, and fullnodes learn of them through sync.
+    /// `decided`; if nobody takes them from there, they are dropped, and fullnodes learn of them through sync. `hints` is
+    /// `executor.hints`: with `values` its batches' hints carry values.
     #[allow(clippy::too_many_arguments, reason = "a validator is wired together once, by node")]
     pub fn new(
         config: ConsensusConfig,
+        hints: HintsMode,
         chain: ChainConfig,
         store: Store,
         pool: Pool,
@@ -105,7 +107,8 @@ impl Validator {
         if let Err(error) = &prefetcher {
             tracing::warn!(%error, "no thread to read ahead: batches are executed without their hints");
         }
-        let ledger = Arc::new(Ledger { chain, store, set, prefetcher: prefetcher.ok() });
+        let (prefetcher, seal) = (prefetcher.ok(), hints.sealer());
+        let ledger = Arc::new(Ledger { chain, store, set, prefetcher, seal });
         let voter = Voter::new(ledger.clone(), clock.clone(), key, index)?;
         let status = Mutex::new(ConsensusStatus {
             index,

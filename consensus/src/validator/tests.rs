@@ -2,6 +2,7 @@
 
 use std::sync::{Arc, atomic::Ordering::Relaxed};
 
+use slipstream_executor::{HintsMode, decode_body, open_hints};
 use slipstream_network::MemoryHub;
 use slipstream_storage::{CommitBatch, StorageConfig, Store};
 use slipstream_types::{Address, BatchHeader, BatchNumber, Blob, BlobKind, Body, Digest, Epoch, Genesis};
@@ -21,8 +22,12 @@ use crate::{
 };
 
 fn ledger(genesis: &Genesis, store: &Store) -> Arc<Ledger> {
-    let (chain, set) = (genesis.chain.clone(), genesis.validator_set());
-    Arc::new(Ledger { chain, store: store.clone(), set, prefetcher: None })
+    ledger_with(HintsMode::default(), genesis, store)
+}
+
+fn ledger_with(hints: HintsMode, genesis: &Genesis, store: &Store) -> Arc<Ledger> {
+    let (chain, set, seal) = (genesis.chain.clone(), genesis.validator_set(), hints.sealer());
+    Arc::new(Ledger { chain, store: store.clone(), set, prefetcher: None, seal })
 }
 
 fn voter(genesis: &Genesis, store: &Store, index: u16) -> Voter {
@@ -55,6 +60,24 @@ fn connect_all(hub: &MemoryHub, indices: &[usize]) {
 fn start_all(hub: &MemoryHub, genesis: &Genesis, clock: &Arc<ManualClock>) -> Vec<Node> {
     let nodes = 0..genesis.validators.len();
     nodes.map(|index| Node::start(hub, genesis, index, store(genesis), clock.clone())).collect()
+}
+
+// Goal: a proposer's hints carry values where that is configured, and only there.
+#[test]
+fn hints_carry_values_where_that_is_configured() {
+    let genesis = genesis(1);
+    let store = store(&genesis);
+    let pool = Pool::new(PoolConfig::default(), genesis.chain.clone(), store.clone()).unwrap();
+    pool.add(Account::new(0).transfer(0, 7)).unwrap();
+    for (hints, carry) in [(HintsMode::Conflicts, false), (HintsMode::Values, true)] {
+        let built = ledger_with(hints, &genesis, &store).build(&pool, 100, NOW_MS, true).unwrap().unwrap();
+        let sealed = built.executed.unwrap().sealed;
+        let transactions =
+            decode_body(&sealed.body.open(BlobKind::Body).unwrap(), genesis.chain.chain_id).unwrap();
+        let (header, hints) = (sealed.header, sealed.hints.unwrap());
+        let decoded = open_hints(&hints, header.gas_used, header.proposer, &transactions).unwrap();
+        assert_eq!(!decoded.values.is_empty(), carry);
+    }
 }
 
 // A set of one certifies without a network; the batch is committed with its certificate, announced, and out of the pool.
@@ -434,6 +457,7 @@ fn a_stranger_is_told_what_to_do() {
     let (chain, set) = (genesis.chain.clone(), genesis.validator_set());
     let stranger = super::Validator::new(
         crate::testing::config(),
+        HintsMode::default(),
         chain,
         store,
         pool,

@@ -14,16 +14,21 @@
 //!
 //! Hints are advice from strangers. A missing or wrong one costs a plain read, a surplus one costs a read that nobody needed, and none
 //! changes a result: every value comes from the reader of one fixed state that a miss falls back to.
+//!
+//! Hints with values ([`Wanted::values`]) are the exception, for whoever asks for it: a key that is not read yet is answered by what
+//! the hint says, and the key's row is read all the same. What came of such answers counts only once [`Warm::confirm`] has
+//! compared them.
 
 mod load;
 mod pool;
 mod probe;
+mod shipped;
 #[cfg(test)]
 mod tests;
 mod warm;
 
 use alloy_primitives::Address;
-use slipstream_types::{Digest, Hints, StateKey};
+use slipstream_types::{Digest, Hints, StateKey, hints::RowBefore};
 
 pub use self::{
     pool::Prefetcher,
@@ -40,11 +45,15 @@ pub struct Wanted {
     pub codes: Vec<Digest>,
     /// Accounts among the keys whose code is needed too: its hash is found in their row.
     pub codes_of: Vec<Address>,
+    /// Rows that somebody says some of the keys have. Execution does not wait for those keys, and its result has to be
+    /// confirmed ([`Warm::confirm`]).
+    pub values: Vec<RowBefore>,
 }
 
 impl From<&Hints> for Wanted {
     fn from(hints: &Hints) -> Wanted {
-        Wanted { keys: hints.keys().collect(), codes: Vec::new(), codes_of: hints.codes().collect() }
+        let (keys, codes_of) = (hints.keys().collect(), hints.codes().collect());
+        Wanted { keys, codes_of, ..Wanted::default() }
     }
 }
 

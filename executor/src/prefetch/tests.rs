@@ -160,6 +160,69 @@ fn what_loads_is_waited_for_and_what_is_queued_is_claimed() {
     assert_eq!(gate.rows_read(), 600);
 }
 
+/// Goal: execution does not wait for a read under way if it is told the value; confirming does, and finds what was told wrongly. A key
+/// that was told keeps its answer until it is distrusted.
+#[test]
+fn what_is_told_is_confirmed_later() {
+    let gate = Gate::new(state(600), false, false);
+    let prefetcher = prefetcher(PrefetchLimits { threads: 1, ..PrefetchLimits::default() });
+    let value = |index: u64| (index > 0).then_some(StateValue::Slot(U256::from(index)));
+    let mut values: Vec<_> =
+        (0..601).map(|index| (StateKey::Slot(CONTRACT, slot(index)), value(index))).collect();
+    (values[3].1, values[500].1, values[600].1) = (value(4), None, value(1));
+    let warm = prefetcher.read_ahead(BatchNumber(1), gate.clone(), Wanted { values, ..wanted(0..601) });
+    until("the first chunk is begun", || gate.arrived() == 1);
+    let read = |index: u64| warm.slot(&CONTRACT, &slot(index)).unwrap();
+    // The last one is wrong too, and nobody asks for it.
+    for index in (0..600).filter(|index| ![3, 500].contains(index)) {
+        assert_eq!(read(index), U256::from(index));
+    }
+    assert_eq!((read(3), read(500)), (U256::from(4), U256::ZERO));
+    assert_eq!((warm.stats().hits, warm.stats().shipped, warm.stats().waited), (600, 600, 0));
+    assert!(!warm.is_confirmable());
+    std::thread::scope(|scope| {
+        let confirmer = scope.spawn(|| warm.confirm().unwrap());
+        assert!(!confirmer.is_finished());
+        gate.open();
+        let mut wrong = confirmer.join().unwrap();
+        wrong.sort_unstable();
+        assert_eq!(wrong, [3, 500].map(|index| StateKey::Slot(CONTRACT, slot(index))));
+    });
+    assert!(warm.is_confirmable());
+    assert_eq!((read(3), read(500)), (U256::from(4), U256::ZERO), "one answer for each key");
+    warm.distrust();
+    assert_eq!((read(3), read(500), read(600)), (U256::from(3), U256::from(500), U256::from(600)));
+    assert_eq!(warm.confirm().unwrap(), []);
+    until("all is read", || gate.rows_read() == 601);
+}
+
+/// Goal: what was not read in time is told by nobody: the store's row is there.
+#[test]
+fn what_is_read_is_not_taken_from_hints() {
+    let values = vec![(StateKey::Slot(CONTRACT, slot(1)), None)];
+    let warm = Warm::complete(state(9), Wanted { values, ..wanted(1..10) }).unwrap();
+    assert_eq!(warm.slot(&CONTRACT, &slot(1)).unwrap(), U256::from(1));
+    assert_eq!((warm.stats().shipped, warm.confirm().unwrap()), (0, vec![]));
+}
+
+/// Goal: code is read through what is told of its account, before any row, since it is all that execution waits for.
+#[test]
+fn code_is_read_through_what_is_told_of_its_account() {
+    let mut state = state(0);
+    let hash = state.insert_code(Bytes::from_static(&[0x60, 0x00]));
+    let row = StateValue::Account(AccountValue { code_hash: Some(hash), ..AccountValue::default() });
+    let gate = Gate::new(state, false, false);
+    let prefetcher = prefetcher(PrefetchLimits { threads: 1, ..PrefetchLimits::default() });
+    let key = StateKey::Account(CONTRACT);
+    let (keys, values) = (vec![key], vec![(key, Some(row))]);
+    let wanted = Wanted { keys, values, codes_of: vec![CONTRACT], ..Wanted::default() };
+    let warm = prefetcher.read_ahead(BatchNumber(1), gate.clone(), wanted);
+    until("the row is waited for", || gate.arrived() == 1);
+    assert_eq!(warm.prefetched().codes, 1);
+    gate.open();
+    assert_eq!(warm.code(&hash).unwrap().unwrap().len(), 2);
+}
+
 /// Goal: batches beyond the limits are not read for, and are once the ones before them are done.
 #[test]
 fn reading_ahead_is_limited_in_batches_and_bytes() {

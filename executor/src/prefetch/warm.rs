@@ -29,6 +29,7 @@ pub struct Warm<R = View> {
     misses: AtomicU64,
     waited: AtomicU64,
     claimed: AtomicU64,
+    shipped: AtomicU64,
 }
 
 /// What was read ahead so far.
@@ -55,6 +56,8 @@ pub struct WarmStats {
     pub waited: u64,
     /// Of the hits, those that execution read itself, because nobody had begun to.
     pub claimed: u64,
+    /// Of the hits, those that were answered by [`Wanted::values`].
+    pub shipped: u64,
 }
 
 impl<R> fmt::Debug for Warm<R> {
@@ -72,6 +75,7 @@ impl<R> Warm<R> {
             misses: AtomicU64::new(0),
             waited: AtomicU64::new(0),
             claimed: AtomicU64::new(0),
+            shipped: AtomicU64::new(0),
         }
     }
 
@@ -82,6 +86,7 @@ impl<R> Warm<R> {
             misses: self.misses.load(Relaxed),
             waited: self.waited.load(Relaxed),
             claimed: self.claimed.load(Relaxed),
+            shipped: self.shipped.load(Relaxed),
         }
     }
 }
@@ -95,6 +100,32 @@ impl<R: StateReader> Warm<R> {
         let load = Arc::new(Load::new(reader, wanted));
         while load.read_some(Backend::MultiGet)? {}
         Ok(Warm::new(load, None))
+    }
+
+    /// Reads nothing ahead: what is wanted is answered by its values or when it is asked for, and what was answered by its value is
+    /// read by [`Warm::confirm`].
+    pub fn deferred(reader: R, wanted: Wanted) -> Self {
+        Warm::new(Arc::new(Load::new(reader, wanted)), None)
+    }
+
+    /// Whether [`Warm::confirm`] would neither read nor wait.
+    pub fn is_confirmable(&self) -> bool {
+        self.load.is_confirmable()
+    }
+
+    /// Compares what was answered by [`Wanted::values`] with the reader's rows, and names the keys where that was wrong: then nothing
+    /// that came of reading here may be used. To be called when nobody reads here any more. It waits for reads under way,
+    /// and reads many rows at a time what nobody has begun to read.
+    ///
+    /// # Errors
+    /// If a read fails.
+    pub fn confirm(&self) -> Result<Vec<StateKey>, StorageError> {
+        self.load.confirm()
+    }
+
+    /// Answers nothing by [`Wanted::values`] any more. What was answered so before is forgotten: there is nothing to confirm.
+    pub fn distrust(&self) {
+        self.load.distrust();
     }
 
     /// What was read ahead so far.
@@ -113,6 +144,10 @@ impl<R: StateReader> Warm<R> {
             Answer::Claimed => {
                 self.hits.fetch_add(1, Relaxed);
                 &self.claimed
+            }
+            Answer::Shipped => {
+                self.hits.fetch_add(1, Relaxed);
+                &self.shipped
             }
             Answer::Unwanted => &self.misses,
         }

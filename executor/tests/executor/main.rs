@@ -12,4 +12,5 @@ mod parallel;
 mod predict;
 mod store;
 mod support;
+mod values;
 mod warm;

@@ -16,7 +16,8 @@ use alloy_primitives::{Address, B256, Bloom, Bytes, U256};
 use alloy_rpc_types_eth::Block;
 use slipstream_executor::{
     AccessSet, BatchEnv, Eager, MemoryState, Outcome, PrefetchLimits, Prefetcher, SpecId, StateReader,
-    Transaction, Workers, conflicts, execute, open_hints, parallel, seal_hints,
+    Transaction, Wanted, Warm, Workers, conflicts, execute, open_hints, parallel, seal_hints,
+    seal_hints_with_values,
 };
 use slipstream_storage::StorageError;
 use slipstream_types::{
@@ -25,6 +26,8 @@ use slipstream_types::{
 
 /// All of them: a block that cannot be loaded is a failure, not one block less.
 const BLOCKS: usize = 45;
+/// What hints with values take at most, at the median of blocks since London: half of what the plain form of the keys alone takes.
+const VALUED_BYTES_MAX: usize = 17 << 10;
 
 #[derive(serde::Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -53,23 +56,30 @@ pub(crate) fn cases() -> Option<impl Iterator<Item = Case>> {
 }
 
 /// Goal: gas, bloom and (where receipts hold a status) receipts root of every block are those of mainnet; hints name every
-/// key that was read; and neither complete nor useless warm data changes the outcome.
+/// key that was read; neither complete nor useless warm data changes the outcome, nor do the values that hints ship.
 #[test]
 fn mainnet_blocks_have_their_known_results() {
     let Some(cases) = cases() else { return };
     let mut specs = BTreeSet::new();
     let mut blocks = 0;
+    let mut valued = Vec::new();
     for case in cases {
-        specs.insert(check(&case));
+        let (spec, bytes) = check(&case);
+        specs.insert(spec);
+        valued.extend(bytes.filter(|_| spec >= SpecId::LONDON));
         blocks += 1;
     }
+    valued.sort_unstable();
+    let median = valued[valued.len() / 2];
+    assert!(median < VALUED_BYTES_MAX, "hints with values have {median} bytes at the median: {valued:?}");
     assert_eq!(blocks, BLOCKS);
     assert_eq!(specs.first(), Some(&SpecId::FRONTIER));
     assert_eq!(specs.last(), Some(&SpecId::CANCUN));
     assert_eq!(specs.len(), 12, "every fork from Frontier to Cancun is covered: {specs:?}");
 }
 
-fn check(case: &Case) -> SpecId {
+/// Gives the block's rules, and the bytes of its hints with values.
+fn check(case: &Case) -> (SpecId, Option<usize>) {
     let header = &case.block.header.inner;
     let number = header.number;
     let env = BatchEnv::mainnet(header);
@@ -91,10 +101,11 @@ fn check(case: &Case) -> SpecId {
     check_warm(&case.state, &env, &transactions, &outcome);
     check_parallel(&case.state, &env, &transactions, &outcome);
     // Under the prices before Berlin a block could read more keys than hints may name.
-    if env.spec >= SpecId::BERLIN {
+    let valued = (env.spec >= SpecId::BERLIN).then(|| {
         check_sealed(number, header.beneficiary, &transactions, &outcome);
-    }
-    env.spec
+        check_values(&case.state, &env, &transactions, &outcome)
+    });
+    (env.spec, valued)
 }
 
 /// The delta holds only real changes, and every key that it changes was read before.
@@ -152,6 +163,27 @@ fn check_sealed(number: u64, beneficiary: Address, transactions: &[Transaction],
     let codes: BTreeSet<_> = opened.codes().collect();
     assert_eq!(codes, outcome.hints.codes().collect(), "code of block {number}");
     assert!(blob.len() < 10_000, "hints of block {number} have {} bytes", blob.len());
+}
+
+/// The values are those before the block, and executing on them alone gives the block's outcome.
+fn check_values(
+    state: &MemoryState,
+    env: &BatchEnv,
+    transactions: &[Transaction],
+    expected: &Outcome,
+) -> usize {
+    let blob = seal_hints_with_values(expected, env.beneficiary, transactions).unwrap();
+    let opened = open_hints(&blob, expected.gas_used, env.beneficiary, transactions).unwrap();
+    let rows: BTreeMap<_, _> = opened.values.iter().copied().collect();
+    let touched: BTreeMap<_, _> = expected.touched.rows.iter().copied().collect();
+    assert_eq!(rows, touched, "values of block {}", env.number);
+    let wanted = Wanted { values: opened.values, ..Wanted::from(&opened.hints) };
+    let warm = Warm::deferred(state.clone(), wanted);
+    assert_eq!(execute(&warm, env, transactions).unwrap(), *expected);
+    let rows = expected.hints.keys().count() as u64;
+    assert_eq!(warm.stats().shipped, rows, "all rows of block {} are answered by their values", env.number);
+    assert_eq!(warm.confirm().unwrap(), []);
+    blob.len()
 }
 
 /// Half of the accounts with half of their slots, keys that do not exist, and everything twice.

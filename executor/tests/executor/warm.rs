@@ -98,5 +98,6 @@ fn the_configuration_has_defaults_and_no_unknown_keys() {
     let threads = |json| parse(json).unwrap().execution_threads();
     assert_eq!(threads(r#"{"hints": "keys", "threads": 3}"#), 1, "nobody says what may run beside what");
     assert_eq!(threads(r#"{"hints": "conflicts", "threads": 30}"#), 30);
+    assert_eq!(threads(r#"{"hints": "values", "threads": 30}"#), 30);
     assert!((1..=8).contains(&threads(r#"{"hints": "conflicts"}"#)));
 }

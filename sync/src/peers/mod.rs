@@ -193,10 +193,21 @@ impl PeerBook {
         self.changed = true;
     }
 
-    /// Judges the hints of batches that were replayed: how many of their reads they had named, and how many keys in vain.
+    /// Judges the hints of batches that were replayed: how many of their reads they had named, and how many keys in vain. Wrong values
+    /// count as a failure, whether they changed anything or not: they cost an execution.
     pub(crate) fn judge_hints(&mut self, id: &PeerId, now: Instant, hints: &HintUse) {
-        let HintUse { named, used, reads } = *hints;
+        let HintUse { named, used, reads, values_wrong } = *hints;
         let Some(peer) = self.peers.get_mut(id).filter(|_| reads > 0) else { return };
+        if values_wrong > 0 {
+            let reason =
+                format!("its hints told {values_wrong} wrong values: their batches were executed twice");
+            peer.failures += 1;
+            peer.last_reason = Some(reason.clone());
+            peer.change(now, Cause::Failed, |score| {
+                score.failed(now);
+                reason
+            });
+        }
         peer.change(now, Cause::Hints, |score| {
             score.hints(now, hints);
             format!(

@@ -243,7 +243,7 @@ mod tests {
         let (mut failing, mut behind, mut hinting) = (good.clone(), good.clone(), good.clone());
         (0..10).for_each(|_| failing.failed(now));
         behind.head_behind(200);
-        let hints = HintUse { named: 10_000, used: 9_900, reads: 10_000 };
+        let hints = HintUse { named: 10_000, used: 9_900, reads: 10_000, values_wrong: 0 };
         hinting.hints(now, &hints);
         let mut wasteful = good.clone();
         wasteful.hints(now, &HintUse { named: 100_000, ..hints });

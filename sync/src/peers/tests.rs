@@ -104,11 +104,26 @@ fn peers_rank_by_what_they_proved() {
     assert_eq!(status(&book, now, id(5)).score, 200);
 }
 
+/// Goal: wrong values lower a peer's score whatever else its hints were worth, and an operator reads why.
+#[test]
+fn wrong_values_count_as_a_failure() {
+    let (mut book, now) = modelled(Instant::now());
+    let right = HintUse { named: 100, used: 100, reads: 100, values_wrong: 0 };
+    book.judge_hints(&id(1), now, &right);
+    let before = status(&book, now, id(1));
+    book.judge_hints(&id(1), now, &HintUse { values_wrong: 3, ..right });
+    let after = status(&book, now, id(1));
+    assert!(after.score < before.score, "{} and then {}", before.score, after.score);
+    assert_eq!(after.failures, before.failures + 1);
+    assert!(after.last_reason.is_some_and(|reason| reason.contains("told 3 wrong values")));
+    assert!(!after.banned);
+}
+
 #[test]
 fn every_change_has_a_reason() {
     let start = Instant::now();
     let (mut book, now) = modelled(start);
-    book.judge_hints(&id(1), now, &HintUse { named: 110, used: 90, reads: 100 });
+    book.judge_hints(&id(1), now, &HintUse { named: 110, used: 90, reads: 100, values_wrong: 0 });
     for peer in 1..=4 {
         let status = status(&book, now, id(peer));
         assert!(!status.reasons.is_empty() && status.reasons.len() <= 15, "{status:#?}");

@@ -68,6 +68,8 @@ pub struct HintUse {
     pub used: u64,
     /// Asked for by execution, named or not.
     pub reads: u64,
+    /// Rows that execution was told wrongly, so that the batch was executed again.
+    pub values_wrong: u64,
 }
 
 impl HintUse {
@@ -76,6 +78,7 @@ impl HintUse {
         self.named += other.named;
         self.used += other.used;
         self.reads += other.reads;
+        self.values_wrong += other.values_wrong;
     }
 
     /// The share of what was read ahead that execution asked for; none if nothing was.

@@ -6,6 +6,7 @@
 //!  chunk  ─▶ check and add ─────────────────────────────────────────────────────────────────▶ finish
 //! ```
 
+mod ahead;
 mod audit;
 mod commit;
 mod foretell;
@@ -14,8 +15,11 @@ mod prepare;
 mod replay;
 mod restore;
 
+use std::collections::BTreeSet;
+
 use parking_lot::{Mutex, RwLock};
 use slipstream_executor::{ExecutorConfig, HintsMode, HotCache, Prefetcher, Workers, predict::PredictMode};
+use slipstream_network::PeerId;
 use slipstream_storage::{Head, Store};
 use slipstream_types::{BatchNumber, Certificate, ChainConfig, Waypoint};
 
@@ -39,6 +43,9 @@ use crate::{
 pub(crate) use restore::{CHUNK_BYTES, NET_RANGES_BITS};
 use slipstream_types::codec;
 
+/// Peers that are remembered for wrong values. Beyond it all are forgotten: an attacker with so many identities gains as many executions.
+const DISBELIEVED_MAX: usize = 1_024;
+
 /// Runs jobs on one node's store.
 pub struct Worker {
     store: Store,
@@ -58,6 +65,8 @@ pub struct Worker {
     announced: Mutex<Option<Head>>,
     /// Behind the batch that was executed last, or applied by its delta.
     hot: RwLock<HotCache>,
+    /// Peers whose hints told wrong values since this node started: they get one execution out of it. At most [`DISBELIEVED_MAX`].
+    disbelieved: Mutex<BTreeSet<PeerId>>,
     active: Mutex<Option<restore::Active>>,
     /// How often the progress of restores was looked at.
     looks: Mutex<u64>,
@@ -103,6 +112,7 @@ impl Worker {
             layers: layers::Layers::default(),
             announced: Mutex::new(None),
             hot,
+            disbelieved: Mutex::default(),
             active: Mutex::new(None),
             looks: Mutex::new(0),
             planted: None,

@@ -79,7 +79,7 @@ impl Worker {
         let kind = match mode {
             RangeMode::Replay => {
                 let base = self.store.view()?;
-                let prepare = |batch| self.prepare_body(batch, &base);
+                let prepare = |batch| self.prepare_body(batch, from, &base);
                 // What somebody else committed meanwhile is passed over.
                 let left = batches.into_par_iter().filter(|batch| batch.header.number > base.head().number);
                 let batches = left.map(prepare).collect::<Result<_, SyncError>>()?;
@@ -93,7 +93,12 @@ impl Worker {
         Ok(Box::new(Prepared { from, certificate, kind }))
     }
 
-    fn prepare_body(&self, mut batch: RangeBatch, base: &View) -> Result<PreparedBatch, SyncError> {
+    fn prepare_body(
+        &self,
+        mut batch: RangeBatch,
+        from: PeerId,
+        base: &View,
+    ) -> Result<PreparedBatch, SyncError> {
         let number = batch.header.number;
         let blob = batch.body.as_ref().ok_or_else(|| unreadable(number, "the body is missing"))?;
         let body: Body = blob.open(BlobKind::Body).map_err(|error| unreadable(number, error))?;
@@ -102,24 +107,35 @@ impl Worker {
         let decoded = self.hints(&batch, &transactions).or_else(|| {
             batch.hints = None;
             let foretold = self.foreteller.hints(&self.chain, &batch.header, &transactions, base)?;
-            Some(Decoded { hints: foretold, conflicts: None })
+            Some(Decoded { hints: foretold, ..Decoded::default() })
         });
         let (warm, conflicts) = match decoded {
-            Some(Decoded { mut hints, conflicts }) => {
+            Some(Decoded { mut hints, conflicts, mut values }) => {
                 self.hot.read().leave_out(&mut hints);
-                (Some(self.read_ahead(number, base.clone(), Wanted::from(&hints))?), conflicts)
+                if !self.believes(from) {
+                    values.clear();
+                }
+                let wanted = Wanted { values, ..Wanted::from(&hints) };
+                (Some(self.read_ahead(number, base.clone(), wanted)?), conflicts)
             }
             None => (None, None),
         };
-        let conflicts = conflicts.filter(|_| self.executor.hints == HintsMode::Conflicts);
+        let conflicts = conflicts.filter(|_| self.executor.hints.uses_conflicts());
         Ok(PreparedBatch { batch, transactions, warm, conflicts })
     }
 
-    /// Reads for a batch while the ones before it execute, or now if there are no threads for it.
+    /// Whether batches are executed on the values that a peer sends.
+    fn believes(&self, peer: PeerId) -> bool {
+        self.executor.hints == HintsMode::Values && !self.disbelieved.lock().contains(&peer)
+    }
+
+    /// Reads for a batch while the ones before it execute. If there are no threads for it, now; or after it was executed, if
+    /// hints say what would be read.
     fn read_ahead(&self, number: BatchNumber, base: View, wanted: Wanted) -> Result<Warm, SyncError> {
         match &self.prefetcher {
             Some(prefetcher) => Ok(prefetcher.read_ahead(number, base, wanted)),
-            None => Ok(Warm::complete(base, wanted)?),
+            None if wanted.values.is_empty() => Ok(Warm::complete(base, wanted)?),
+            None => Ok(Warm::deferred(base, wanted)),
         }
     }
 

@@ -6,7 +6,7 @@ use alloy_consensus::{SignableTransaction, TxEip1559, TxEnvelope};
 use alloy_eips::eip2718::Encodable2718;
 use alloy_primitives::{Bytes, Signature, TxKind};
 use k256::ecdsa::SigningKey;
-use slipstream_executor::{BatchEnv, ExecutorConfig, decode_body, execute, seal};
+use slipstream_executor::{BatchEnv, ExecutorConfig, Touched, decode_body, execute, seal, seal_with_values};
 use slipstream_network::{BoxFuture, Handler, MemoryHub, PeerId, Protocol, Refusal};
 use slipstream_storage::{CommitBatch, StorageConfig, Store};
 use slipstream_sync::{Follower, Mode, SyncConfig, SyncServer, SyncStatus};
@@ -28,7 +28,11 @@ pub(crate) struct Chain {
     epoch: Epoch,
     sender: SigningKey,
     nonce: u64,
+    tell: Option<Tell>,
 }
+
+/// Changes what hints say of the rows before a batch.
+pub(crate) type Tell = fn(&mut Touched);
 
 impl Chain {
     /// A chain of `batches` batches: transfers, a contract's creation, and calls of it.
@@ -53,10 +57,17 @@ impl Chain {
         let config = StorageConfig { snapshot_interval_batches: 10, snapshots_kept: 2, ..Default::default() };
         let store = Store::memory(&config);
         store.initialize(&genesis).unwrap();
-        let mut chain = Chain { genesis, store, keys, epoch: Epoch(0), sender, nonce: 0 };
+        let mut chain = Chain { genesis, store, keys, epoch: Epoch(0), sender, nonce: 0, tell: None };
         for number in 1..=batches {
             chain.extend(number);
         }
+        chain
+    }
+
+    /// As [`Chain::new`], with hints that tell values.
+    pub(crate) fn telling(batches: u64, tell: Tell) -> Chain {
+        let mut chain = Chain { tell: Some(tell), ..Self::new(0) };
+        (1..=batches).for_each(|number| _ = chain.extend(number));
         chain
     }
 
@@ -131,6 +142,13 @@ impl Chain {
         assert!(outcome.receipts.receipts.iter().all(|receipt| receipt.success));
         let speculation = self.store.speculate(&outcome.delta).unwrap();
         let root = speculation.root();
+        let seal = match self.tell {
+            None => seal,
+            Some(tell) => {
+                tell(&mut outcome.touched);
+                seal_with_values
+            }
+        };
         let sealed =
             seal(&head.header, self.epoch, timestamp_ms, proposer, &transactions, &outcome, root).unwrap();
         let mut accumulator = head.accumulator.clone();
@@ -348,9 +366,20 @@ impl Following {
         executor: ExecutorConfig,
         peers: &[PeerId],
     ) -> Following {
-        let sync = SyncConfig { mode: Mode::Replay, ..Default::default() };
         let store = Store::memory(&StorageConfig { snapshot_interval_batches: 0, ..Default::default() });
         store.initialize(genesis).unwrap();
+        Self::go_on_replaying(hub, id, store, executor, peers).await
+    }
+
+    /// As [`Following::start_replaying`], from what is stored.
+    pub(crate) async fn go_on_replaying(
+        hub: &MemoryHub,
+        id: PeerId,
+        store: Store,
+        executor: ExecutorConfig,
+        peers: &[PeerId],
+    ) -> Following {
+        let sync = SyncConfig { mode: Mode::Replay, ..Default::default() };
         Self::launch(hub, id, store, Setting { sync, executor, ..Setting::default() }, peers).await
     }
 

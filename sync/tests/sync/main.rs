@@ -10,3 +10,4 @@ mod modes;
 mod range_delta;
 mod retarget;
 mod serving;
+mod values;

@@ -14,12 +14,14 @@ use alloy_primitives::{Bytes, Signature, TxKind};
 use anyhow::{Context, Result};
 use k256::ecdsa::SigningKey;
 use rand::{Rng, SeedableRng, rngs::StdRng};
-use slipstream_executor::{BatchEnv, decode_body, execute, seal};
+use slipstream_executor::{
+    BatchEnv, Outcome, Transaction, decode_body, execute, seal_hints_with_values, seal_with_values,
+};
 use slipstream_storage::{CommitBatch, StorageConfig, Store};
 use slipstream_types::{
-    Address, BatchHeader, BatchNumber, BlobKind, Body, Certificate, ChainConfig, Delta, Epoch, Genesis,
-    LedgerInfo, SecretKey, StateKey, StateValue, U256, Validator, ValidatorSet, bounded::BoundedVec,
-    genesis::GenesisAccount, keccak256,
+    AccountValue, Address, BatchHeader, BatchNumber, Blob, BlobKind, Body, Certificate, ChainConfig, Delta,
+    Epoch, Genesis, LedgerInfo, SecretKey, StateKey, StateValue, U256, Validator, ValidatorSet,
+    bounded::BoundedVec, genesis::GenesisAccount, keccak256,
 };
 
 /// Batches of the ledger.
@@ -44,6 +46,8 @@ pub(super) struct Made {
     pub(super) delta: Delta,
     /// The bytes that announce it.
     pub(super) announcement: Vec<u8>,
+    /// Hints whose keys are right and whose values are not.
+    pub(super) false_hints: Option<Blob>,
 }
 
 /// A ledger with everything that it ever had: all blobs, all snapshots.
@@ -196,7 +200,8 @@ impl Maker {
         let epoch = epoch(BatchNumber(number));
         let next = Epoch(epoch.0 + 1);
         let ends = self::epoch(BatchNumber(number + 1)) == next;
-        let sealed = seal(&head.header, epoch, timestamp_ms, proposer, &transactions, &outcome, root)?;
+        let sealed =
+            seal_with_values(&head.header, epoch, timestamp_ms, proposer, &transactions, &outcome, root)?;
         let mut accumulator = head.accumulator.clone();
         accumulator.append(sealed.header.digest());
         let info = LedgerInfo {
@@ -219,7 +224,8 @@ impl Maker {
         let hints = store.blob(BlobKind::Hints, number)?;
         let announcement =
             slipstream_sync::announcement(sealed.header.clone(), certificate.clone(), body, hints)?;
-        Ok(Made { header: sealed.header, certificate, delta: outcome.delta, announcement })
+        let false_hints = false_hints(&outcome, proposer, &transactions);
+        Ok(Made { header: sealed.header, certificate, delta: outcome.delta, announcement, false_hints })
     }
 
     /// One to five transactions: transfers, calls that change and delete slots, now and then a contract.
@@ -264,6 +270,22 @@ impl Maker {
         let signature = Signature::from(signed.expect("a digest can be signed"));
         TxEnvelope::from(tx.into_signed(signature)).encoded_2718()
     }
+}
+
+/// Says of every account that it has more, and of every slot that it is another.
+fn false_hints(outcome: &Outcome, proposer: Address, transactions: &[Transaction]) -> Option<Blob> {
+    let mut told = outcome.clone();
+    for (key, row) in &mut told.touched.rows {
+        match (key, row) {
+            (_, Some(StateValue::Account(account))) => account.balance += U256::from(1),
+            (_, Some(StateValue::Slot(value))) => *value += U256::from(1),
+            (StateKey::Slot(..), row) => *row = Some(StateValue::Slot(U256::from(1))),
+            (StateKey::Account(_), row) => {
+                *row = Some(StateValue::Account(AccountValue { nonce: 1, ..AccountValue::default() }))
+            }
+        }
+    }
+    seal_hints_with_values(&told, proposer, transactions)
 }
 
 /// Code that returns [`RUNTIME`] and one more byte, which makes its hash its own: PUSH8 PUSH0 MSTORE PUSH1 8 PUSH1 24 RETURN.

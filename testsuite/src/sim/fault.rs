@@ -32,6 +32,8 @@ pub enum Fault {
     FalseProof,
     /// Hints were useless or huge.
     BadHints,
+    /// Hints told other rows than there were.
+    FalseValues,
     /// The beginning of a snapshot was wrong.
     FalseOffer,
     /// Rows of a snapshot were changed or hidden, or the siblings of a range were wrong.
@@ -68,7 +70,7 @@ pub enum Fault {
 
 impl Fault {
     /// Every kind.
-    pub const ALL: [Fault; 28] = [
+    pub const ALL: [Fault; 29] = [
         Fault::Loss,
         Fault::Reordering,
         Fault::Partition,
@@ -81,6 +83,7 @@ impl Fault {
         Fault::FalseDelta,
         Fault::FalseProof,
         Fault::BadHints,
+        Fault::FalseValues,
         Fault::FalseOffer,
         Fault::FalseChunk,
         Fault::FalseCode,

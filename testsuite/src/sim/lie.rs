@@ -57,6 +57,8 @@ pub(super) enum Lie {
     UselessHints,
     /// As many hints as the protocol allows.
     HugeHints,
+    /// Hints that tell other rows than there were.
+    FalseValues,
     /// An offer with another state root.
     Offer,
     /// An offer that differs where its certificate does not look.
@@ -80,8 +82,8 @@ pub(super) enum Lie {
 }
 
 impl Lie {
-    /// What snapshots and net changes begin with and consist of.
-    pub(super) const ABOUT_SNAPSHOTS: [Lie; 8] = [
+    /// What snapshots and net changes begin with and consist of. Net changes are asked for least.
+    pub(super) const ABOUT_SNAPSHOTS: [Lie; 9] = [
         Lie::Offer,
         Lie::SubtleOffer,
         Lie::Headers,
@@ -89,6 +91,7 @@ impl Lie {
         Lie::ChangedRow,
         Lie::Siblings,
         Lie::Code,
+        Lie::NetChange,
         Lie::NetChange,
     ];
 
@@ -106,7 +109,7 @@ impl Lie {
         &[Lie::Body, Lie::Short, Lie::Empty],
         &[Lie::Shifted, Lie::Missing],
         &[Lie::UselessHints, Lie::HugeHints],
-        &[Lie::UselessHints],
+        &[Lie::FalseValues],
         &[Lie::HugeHints],
         &Lie::ABOUT_SNAPSHOTS,
     ];
@@ -121,7 +124,7 @@ impl Lie {
             Lie::Delta | Lie::Money => {
                 matches!(request, Request::Range(range) if range.parts.has(Parts::DELTA))
             }
-            Lie::UselessHints | Lie::HugeHints => {
+            Lie::UselessHints | Lie::HugeHints | Lie::FalseValues => {
                 matches!(request, Request::Range(range) if range.parts.has(Parts::HINTS))
             }
             Lie::Short
@@ -152,6 +155,7 @@ impl Lie {
             Lie::Delta | Lie::Money => Fault::FalseDelta,
             Lie::Header | Lie::Grafted | Lie::Stranger | Lie::RangeNoQuorum => Fault::FalseProof,
             Lie::UselessHints | Lie::HugeHints => Fault::BadHints,
+            Lie::FalseValues => Fault::FalseValues,
             Lie::Offer | Lie::SubtleOffer | Lie::Headers => Fault::FalseOffer,
             Lie::HiddenRow | Lie::ChangedRow | Lie::Siblings => Fault::FalseChunk,
             Lie::Code => Fault::FalseCode,
@@ -170,6 +174,7 @@ impl Lie {
                 | Lie::Short
                 | Lie::UselessHints
                 | Lie::HugeHints
+                | Lie::FalseValues
                 | Lie::SubtleOffer
                 | Lie::Siblings
         )
@@ -300,6 +305,12 @@ impl Lie {
             }
             Lie::HugeHints => {
                 batches[at].hints = Some(huge_hints()?);
+            }
+            Lie::FalseValues => {
+                for batch in &mut batches {
+                    let made = Chain::canonical().batch(batch.header.number);
+                    batch.hints = made.and_then(|made| made.false_hints.clone());
+                }
             }
             _ => return Ok(None),
         }

@@ -273,6 +273,7 @@ fn node(index: u8, troubles: &Troubles, certified: u64, quiet_at: Moment, rng: &
     };
     let hints = match rng.random::<f64>() {
         ..0.2 => HintsMode::Conflicts,
+        ..0.5 => HintsMode::Values,
         ..0.8 => HintsMode::Keys,
         _ => HintsMode::Off,
     };

@@ -3,12 +3,13 @@
 use alloy_primitives::{Address, B256};
 
 use super::{
-    AccountHints, HINTS_VERSION, Hints, SECTION_CONFLICTS, SECTION_KEYS,
+    AccountHints, HINTS_VERSION, Hints, SECTION_CONFLICTS, SECTION_KEYS, SECTION_VALUES,
     bytes::{Ascending, Reader, invalid},
     context::HintContext,
     derive::{FIELDS_MAX, Mapping, OUTER_MAX, entry, field, from_number},
     edges,
     encode::{BY_ADDRESS, BY_NUMBER, BY_WORD, NUMBERS, WITH_FIELDS, WORDS},
+    values::{self, RowBefore},
 };
 use crate::{codec::CodecError, conflicts::Conflicts};
 
@@ -19,20 +20,22 @@ pub struct Decoded {
     pub hints: Hints,
     /// Which transactions to keep apart, if the maker says so.
     pub conflicts: Option<Conflicts>,
+    /// The rows before the batch, in the order of the keys, as far as the maker says.
+    pub values: Vec<RowBefore>,
 }
 
 /// Reads hints of the batch that `context` is of. No account has a slot twice unless the bytes name it in two ways.
 ///
 /// # Errors
 /// If the version is not known, the bytes are malformed, or they name more than `keys_max` accounts and slots. It takes no more
-/// memory than the keys, and no more hashes than three times their number.
+/// memory than the keys and a row for each, and no more hashes than three times their number.
 pub fn decode(bytes: &[u8], context: &HintContext, keys_max: usize) -> Result<Decoded, CodecError> {
     let mut reader = Reader(bytes);
     if reader.byte()? != HINTS_VERSION {
         return Err(invalid("their version is not known"));
     }
     let mut keys = None;
-    let mut conflicts = None;
+    let (mut conflicts, mut rows) = (None, None);
     while !reader.is_empty() {
         let section = reader.byte()?;
         let len = reader.count()?;
@@ -40,12 +43,14 @@ pub fn decode(bytes: &[u8], context: &HintContext, keys_max: usize) -> Result<De
         match section {
             SECTION_KEYS => keys = Some(content),
             SECTION_CONFLICTS => conflicts = Some(content),
+            SECTION_VALUES => rows = Some(content),
             _ => {}
         }
     }
     let hints = Decoder::new(context, keys_max)?.keys(keys.unwrap_or(Reader(&[0, 0])))?;
     let conflicts = conflicts.map(|section| edges::decode(section, context.transactions())).transpose()?;
-    Ok(Decoded { hints, conflicts })
+    let values = rows.map_or(Ok(Vec::new()), |section| values::decode(section, &hints))?;
+    Ok(Decoded { hints, conflicts, values })
 }
 
 struct Decoder<'a> {

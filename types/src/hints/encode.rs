@@ -5,11 +5,12 @@ use std::collections::BTreeMap;
 use alloy_primitives::{Address, B256, map::AddressMap};
 
 use super::{
-    HINTS_VERSION, Hints, Preimage, SECTION_CONFLICTS, SECTION_KEYS,
+    AccountHints, HINTS_VERSION, Hints, Preimage, SECTION_CONFLICTS, SECTION_KEYS, SECTION_VALUES,
     bytes::{Ascending, put},
     context::{HintContext, as_address},
-    derive::{Mapping, Origins, as_number},
+    derive::{Mapping, Origins, as_number, from_number},
     edges,
+    values::{self, RowBefore},
 };
 use crate::conflicts::Conflicts;
 
@@ -53,13 +54,36 @@ pub fn encode(
     conflicts: Option<&Conflicts>,
     context: &HintContext,
 ) -> Vec<u8> {
+    encode_keys(hints, preimages, conflicts, context).0
+}
+
+/// As [`encode`], with the rows before the batch: of the keys that are in `before`.
+pub fn encode_with_values(
+    hints: &Hints,
+    preimages: &[Preimage],
+    conflicts: Option<&Conflicts>,
+    before: &[RowBefore],
+    context: &HintContext,
+) -> Vec<u8> {
+    let (mut out, written) = encode_keys(hints, preimages, conflicts, context);
+    put_section(&mut out, SECTION_VALUES, &values::encode(&written, before));
+    out
+}
+
+/// The bytes, and the hints as whoever decodes them gets them.
+fn encode_keys(
+    hints: &Hints,
+    preimages: &[Preimage],
+    conflicts: Option<&Conflicts>,
+    context: &HintContext,
+) -> (Vec<u8>, Hints) {
     let mut out = vec![HINTS_VERSION];
-    let keys = Encoder::new(context, preimages).keys(hints);
+    let (keys, written) = Encoder::new(context, preimages).keys(hints);
     put_section(&mut out, SECTION_KEYS, &keys);
     if let Some(conflicts) = conflicts.filter(|conflicts| conflicts.fits(context.transactions())) {
         put_section(&mut out, SECTION_CONFLICTS, &edges::encode(conflicts));
     }
-    out
+    (out, written)
 }
 
 fn put_section(out: &mut Vec<u8>, section: u8, content: &[u8]) {
@@ -74,8 +98,11 @@ struct Record {
     code: bool,
     numbers: Vec<u64>,
     words: Vec<B256>,
-    entries: Vec<(Mapping<Key>, Key, usize)>,
+    entries: Vec<Entry>,
 }
+
+/// The field of a mapping's entry, and the slot that it is.
+type Entry = (Mapping<Key>, Key, usize, B256);
 
 struct Encoder<'a> {
     context: &'a HintContext,
@@ -91,7 +118,8 @@ impl<'a> Encoder<'a> {
         Self { context, origins, further: Vec::new(), numbers: AddressMap::default() }
     }
 
-    fn keys(mut self, hints: &Hints) -> Vec<u8> {
+    /// The section, and the hints in the order in which the decoder has them.
+    fn keys(mut self, hints: &Hints) -> (Vec<u8>, Hints) {
         let mut records: BTreeMap<u32, Record> = BTreeMap::new();
         for account in &hints.accounts {
             let number = self.number(account.address);
@@ -109,11 +137,35 @@ impl<'a> Encoder<'a> {
         self.further.iter().for_each(|address| out.extend_from_slice(&address[..]));
         put(&mut out, records.len() as u64);
         let mut numbers = Ascending::default();
+        let mut accounts = self.implied();
         for (number, record) in records {
             numbers.put(&mut out, u64::from(number));
-            record.put(&mut out);
+            if number >= implied {
+                let slots = Vec::new();
+                accounts.push(AccountHints { address: self.address(number), code: false, slots });
+            }
+            // Those that are not implied come last, by their numbers.
+            let at = (number as usize).min(accounts.len() - 1);
+            accounts[at].code |= record.code;
+            record.put(&mut out, &mut accounts[at].slots);
         }
-        out
+        (out, Hints { accounts })
+    }
+
+    /// What the decoder begins with.
+    fn implied(&self) -> Vec<AccountHints> {
+        let account = |address: &Address| {
+            let slots = self.context.implied_slots(address).to_vec();
+            AccountHints { address: *address, code: false, slots }
+        };
+        self.context.addresses()[..self.context.implied()].iter().map(account).collect()
+    }
+
+    /// The address of a number that was given.
+    fn address(&self, number: u32) -> Address {
+        let known = self.context.addresses();
+        let number = number as usize;
+        known.get(number).copied().unwrap_or_else(|| self.further[number - known.len()])
     }
 
     fn number(&mut self, address: Address) -> u32 {
@@ -132,7 +184,7 @@ impl<'a> Encoder<'a> {
         } else if let Some((mapping, key, field)) = self.origins.of(slot) {
             let Mapping { slot_first, root, outer } = mapping;
             let mapping = Mapping { slot_first, root, outer: outer.map(|key| key.map(|key| self.key(key))) };
-            record.entries.push((mapping, self.key(key), field));
+            record.entries.push((mapping, self.key(key), field, slot));
         } else {
             record.words.push(slot);
         }
@@ -152,7 +204,8 @@ impl Record {
         !self.code && self.numbers.is_empty() && self.words.is_empty() && self.entries.is_empty()
     }
 
-    fn put(mut self, out: &mut Vec<u8>) {
+    /// Writes it, and adds its slots in the order in which they are written.
+    fn put(mut self, out: &mut Vec<u8>, slots: &mut Vec<B256>) {
         self.numbers.sort_unstable();
         self.numbers.dedup();
         self.words.sort_unstable();
@@ -175,14 +228,17 @@ impl Record {
         for group in groups {
             put_group(out, group);
         }
+        slots.extend(self.numbers.into_iter().map(from_number));
+        slots.append(&mut self.words);
+        slots.extend(self.entries.into_iter().map(|(.., slot)| slot));
     }
 }
 
 /// Writes sorted entries of one mapping whose keys are of one kind.
-fn put_group(out: &mut Vec<u8>, entries: &[(Mapping<Key>, Key, usize)]) {
-    let Some((mapping, first, _)) = entries.first() else { return };
+fn put_group(out: &mut Vec<u8>, entries: &[Entry]) {
+    let Some((mapping, first, ..)) = entries.first() else { return };
     let keys = entries.chunk_by(|a, b| a.1 == b.1);
-    let with_fields = entries.iter().any(|(_, _, field)| *field != 0);
+    let with_fields = entries.iter().any(|(_, _, field, _)| *field != 0);
     put_head(out, keys.clone().count(), first.kind() | if with_fields { WITH_FIELDS } else { 0 });
     put_mapping(out, mapping);
     let mut ascending = Ascending::default();
@@ -193,7 +249,7 @@ fn put_group(out: &mut Vec<u8>, entries: &[(Mapping<Key>, Key, usize)]) {
             Key::Word(word) => out.extend_from_slice(&word[..]),
         }
         if with_fields {
-            let mask = fields.iter().fold(0, |mask, (_, _, field)| mask | 1 << field);
+            let mask = fields.iter().fold(0, |mask, (_, _, field, _)| mask | 1 << field);
             put(out, mask);
         }
     }

@@ -4,9 +4,10 @@
 //! whole key each, is not ours: a follower has the transactions, so most keys can be *derived* from them.
 //!
 //! ```text
-//!  Hints, [Preimage] ─┐                               ┌─▶ Hints
-//!  Conflicts ─────────┼─ encode ─▶ bytes ─ decode ────┴─▶ Conflicts
-//!  transactions ─ HintContext ─┴──────────┘
+//!  Hints, [Preimage] ───┐                               ┌─▶ Hints
+//!  Conflicts ───────────┼─ encode ─▶ bytes ─ decode ────┼─▶ Conflicts
+//!  [RowBefore], if any ─┤                      │        └─▶ [RowBefore]
+//!  transactions ─ HintContext ─┴───────────────┘
 //! ```
 //! * [`HintContext`] numbers the addresses that a batch's transactions name, in an order that both sides know.
 //! * The encoder drops what every batch reads anyway, writes addresses as these numbers, and a slot that is an entry of a mapping
@@ -22,12 +23,14 @@ mod decode;
 mod derive;
 mod edges;
 mod encode;
+mod values;
 
 use alloy_primitives::{Address, B256};
 
 pub use context::{HintContext, TransactionParts};
 pub use decode::{Decoded, decode};
-pub use encode::encode;
+pub use encode::{encode, encode_with_values};
+pub use values::RowBefore;
 
 use crate::state::StateKey;
 
@@ -36,6 +39,7 @@ pub const HINTS_VERSION: u8 = 1;
 /// Sections of the format, in the order in which they are written. A reader passes over those that it does not know.
 const SECTION_KEYS: u8 = 1;
 const SECTION_CONFLICTS: u8 = 2;
+const SECTION_VALUES: u8 = 3;
 
 /// The keys that executing a batch reads.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]

@@ -5,8 +5,11 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use proptest::{collection::vec, prelude::*, sample::Index};
 use slipstream_types::{
-    Address, B256, Conflicts, Hints, U256,
-    hints::{AccountHints, Decoded, HintContext, Preimage, TransactionParts, decode, encode, keys_max},
+    AccountValue, Address, B256, Conflicts, Digest, Hints, StateKey, StateValue, U256,
+    hints::{
+        AccountHints, Decoded, HintContext, Preimage, RowBefore, TransactionParts, decode, encode,
+        encode_with_values, keys_max,
+    },
     keccak256,
 };
 
@@ -96,6 +99,27 @@ fn conflicts(transactions: usize) -> Conflicts {
     }
 }
 
+/// Of some keys the row before the batch: few codes, which come again, and numbers of all lengths.
+fn before(keys: &BTreeSet<StateKey>, seed: u64) -> Vec<RowBefore> {
+    let draw = |key: &StateKey| keccak256(format!("{seed} {key:?}"));
+    let row = |key: &StateKey| {
+        let drawn = draw(key);
+        let number = U256::from_be_bytes(drawn.0) >> (usize::from(drawn[1]) + 1);
+        match key {
+            _ if drawn[0] < 60 => None,
+            StateKey::Account(_) => {
+                let code_hash = (drawn[2] < 128).then(|| Digest([drawn[2] % 4; 32]));
+                let nonce = u64::from(drawn[3]).pow(u32::from(drawn[4] % 8));
+                Some(StateValue::Account(AccountValue { nonce, balance: number, code_hash }))
+            }
+            StateKey::Slot(address, _) if drawn[0] < 90 => Some(StateValue::Slot(address.into_word().into())),
+            StateKey::Slot(..) => (!number.is_zero()).then_some(StateValue::Slot(number)),
+        }
+    };
+    let is_known = |key: &&StateKey| draw(key)[5] < 230;
+    keys.iter().filter(is_known).map(|key| (*key, row(key))).collect()
+}
+
 type Keys = BTreeMap<Address, (bool, BTreeSet<B256>)>;
 
 fn keys(hints: &Hints) -> Keys {
@@ -136,6 +160,26 @@ proptest! {
     }
 
     #[test]
+    fn values_come_back_beside_what_was_there(
+        (hints, preimages) in hints(),
+        calls in vec(call(), 0..20),
+        seed: u64,
+    ) {
+        let context = context(&calls);
+        let without = encode(&hints, &preimages, Some(&conflicts(calls.len())), &context);
+        let expected = decode(&without, &context, 5_000).unwrap();
+        let before = before(&expected.hints.keys().collect(), seed);
+        let conflicts = conflicts(calls.len());
+        let bytes = encode_with_values(&hints, &preimages, Some(&conflicts), &before, &context);
+        prop_assert!(bytes.starts_with(&without));
+        let decoded = decode(&bytes, &context, 5_000).unwrap();
+        let order: Vec<_> = decoded.hints.keys().filter(|key| before.iter().any(|(it, _)| it == key)).collect();
+        prop_assert_eq!(decoded.values.iter().map(|(key, _)| *key).collect::<Vec<_>>(), order);
+        prop_assert_eq!(decoded.values.into_iter().collect::<BTreeMap<_, _>>(), before.into_iter().collect());
+        prop_assert_eq!((decoded.hints, decoded.conflicts), (expected.hints, expected.conflicts));
+    }
+
+    #[test]
     fn bytes_of_strangers_are_refused_or_bounded(
         (hints, preimages) in hints(),
         calls in vec(call(), 0..9),
@@ -144,16 +188,22 @@ proptest! {
         garbage in vec(any::<u8>(), 0..400),
     ) {
         let context = context(&calls);
-        let mut bytes = encode(&hints, &preimages, Some(&conflicts(calls.len())), &context);
+        let before = before(&hints.keys().collect(), 1);
+        let conflicts = conflicts(calls.len());
+        let mut bytes = encode_with_values(&hints, &preimages, Some(&conflicts), &before, &context);
         for (at, byte) in edits {
             let at = at.index(bytes.len());
             bytes[at] = byte;
         }
-        let section = [&[1, 1, garbage.len() as u8 | 0x80, (garbage.len() >> 7) as u8], &garbage[..]].concat();
-        for bytes in [&bytes[..], &bytes[..cut.index(bytes.len())], &section[..], &garbage[..]] {
+        let section = |tag| {
+            [&[1, tag, garbage.len() as u8 | 0x80, (garbage.len() >> 7) as u8], &garbage[..]].concat()
+        };
+        let cut = &bytes[..cut.index(bytes.len())];
+        for bytes in [&bytes[..], cut, &section(1), &section(3), &garbage[..]] {
             for most in [0, 30, 5_000] {
-                let Ok(Decoded { hints, conflicts }) = decode(bytes, &context, most) else { continue };
+                let Ok(Decoded { hints, conflicts, values }) = decode(bytes, &context, most) else { continue };
                 prop_assert!(hints.keys().count() <= most);
+                prop_assert!(values.len() <= most);
                 if let Some(conflicts) = conflicts {
                     prop_assert!(conflicts.fits(calls.len()));
                     for (at, predecessors) in conflicts.predecessors.iter().enumerate() {
@@ -198,8 +248,29 @@ fn versions_and_sections_of_the_future_are_told_apart() {
     }
 }
 
-/// Every form of a key once; pinned by the vectors.
-pub(crate) fn sample() -> Vec<u8> {
+/// Goal: a stranger's values are of exactly the keys, and refused where they cannot be.
+#[test]
+fn values_that_do_not_fit_the_keys_are_refused() {
+    let context = context(&[]);
+    // The only key is the fee recipient.
+    let read = |rows: &[u8]| decode(&[&[1, 3, rows.len() as u8], rows].concat(), &context, 9);
+    assert_eq!(read(&[0]).unwrap().values, [(StateKey::Account(Address::repeat_byte(0xfe)), None)]);
+    assert_eq!(read(&[1]).unwrap().values, []);
+    for (rows, rule) in [
+        (&[][..], "fewer keys"),
+        (&[0, 0], "more keys"),
+        (&[4, 0, 0], "no earlier account"),
+        (&[2, 0, 33], "256 bits"),
+        (&[2, 0, 2, 1], "end early"),
+        (&[3, 1, 2], "end early"),
+    ] {
+        let error = read(rows).unwrap_err().to_string();
+        assert!(error.contains(rule), "{rows:?}: {error}");
+    }
+}
+
+/// Every form of a key once, and with it rows before the batch; pinned by the vectors.
+pub(crate) fn sample() -> [Vec<u8>; 2] {
     let [sender, token, pool] = [0x11, 0x22, 0x33].map(Address::repeat_byte);
     let number = |number: u64| B256::from(U256::from(number));
     let hash =
@@ -219,5 +290,22 @@ pub(crate) fn sample() -> Vec<u8> {
     let preimages = [balance, owner, allowance, vyper, hash(number(9), number(4)), words];
     let calls = [Call { sender, to: Some(token), input: vec![] }, Call { sender, to: None, input: vec![] }];
     let conflicts = Conflicts { predecessors: vec![vec![], vec![0]], gas: vec![21_000, 60_500] };
-    encode(&Hints { accounts }, &preimages, Some(&conflicts), &context(&calls))
+    let context = context(&calls);
+    let hints = Hints { accounts };
+    let keys = encode(&hints, &preimages, Some(&conflicts), &context);
+    let code_hash = Some(Digest([0x44; 32]));
+    let account = |nonce, balance: u64, code_hash| {
+        Some(StateValue::Account(AccountValue { nonce, balance: U256::from(balance), code_hash }))
+    };
+    let before = [
+        (StateKey::Account(sender), account(300, 0x1234, None)),
+        (StateKey::Account(token), account(1, 0, code_hash)),
+        (StateKey::Account(pool), account(1, 0, code_hash)),
+        (StateKey::Account(Address::repeat_byte(0xfe)), None),
+        (StateKey::Slot(token, number(0)), None),
+        (StateKey::Slot(token, number(7)), Some(StateValue::Slot(U256::from(0xabcd)))),
+        (StateKey::Slot(token, balance.hash), Some(StateValue::Slot(pool.into_word().into()))),
+    ];
+    let with_values = encode_with_values(&hints, &preimages, Some(&conflicts), &before, &context);
+    [keys, with_values]
 }

@@ -46,6 +46,7 @@ fn vectors() -> BTreeMap<&'static str, String> {
     let ledger = Ledger::new(11);
     let leaf = |byte| Leaf { path: Path([byte; 32]), value_hash: Digest([byte; 32]) };
     let genesis = genesis();
+    let [hints, with_values] = crate::hints::sample();
     BTreeMap::from([
         ("body", hex(&body.content().unwrap())),
         ("body blob", hex(&Blob::seal(BlobKind::Body, &body).unwrap())),
@@ -55,7 +56,8 @@ fn vectors() -> BTreeMap<&'static str, String> {
         ("receipts", hex(&bcs::to_bytes(&receipts()).unwrap())),
         ("receipt bloom", hex(receipts().receipts[0].bloom().as_slice())),
         ("delta", hex(&delta.content().unwrap())),
-        ("hints", hex(&crate::hints::sample())),
+        ("hints", hex(&hints)),
+        ("hints with values", hex(&with_values)),
         ("path of an account", format!("{:?}", account.path())),
         ("path of a slot", format!("{:?}", slot.path())),
         ("row hash", value.hash(&account).to_string()),

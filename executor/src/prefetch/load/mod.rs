@@ -1,8 +1,9 @@
 //! [`Load`]: the keys of one batch, each with its state.
 
+mod claim;
+
 use std::{
     collections::BTreeSet,
-    ops::Range,
     sync::{
         OnceLock,
         atomic::{
@@ -18,12 +19,10 @@ use alloy_primitives::{
 };
 use parking_lot::{Condvar, Mutex};
 use slipstream_storage::StorageError;
-use slipstream_types::{
-    Digest, StateKey, StateValue,
-    state::{Paths, ROW_BYTES_MAX},
-};
+use slipstream_types::{Digest, StateKey, StateValue, state::Paths};
 
-use super::{Backend, Wanted};
+use self::claim::{Claim, CodeClaim};
+use super::{Backend, Wanted, shipped::Shipped};
 use crate::reader::StateReader;
 
 /// Keys of one multi-get: enough for the kernel to have many reads at once, few enough that the first ones are soon there.
@@ -75,6 +74,8 @@ pub(super) enum Answer {
     Claimed,
     /// As [`Answer::Claimed`], and nobody had asked for it to be read ahead.
     Unwanted,
+    /// By what the hint says, because it was not read yet.
+    Shipped,
 }
 
 /// What is read ahead for one batch, from one state.
@@ -87,6 +88,7 @@ pub(super) struct Load<R> {
     accounts: AddressMap<u32>,
     slots: HashMap<(Address, B256), u32>,
     codes_of: BTreeSet<Address>,
+    shipped: Shipped,
     /// Keys below this one were handed out.
     next: AtomicUsize,
     /// Keys whose rows were read by the pool, or were claimed by execution.
@@ -116,22 +118,37 @@ impl<R: StateReader> Load<R> {
         for (index, key) in keys.iter().enumerate() {
             place(key, index);
         }
-        // Taken from the end.
-        let queued = wanted.codes.into_iter().rev().collect();
-        Load {
+        let mut load = Load {
             reader,
             cells: keys.iter().map(|_| Cell::default()).collect(),
             keys,
             accounts,
             slots,
-            codes_of: wanted.codes_of.into_iter().collect(),
+            codes_of: BTreeSet::new(),
+            shipped: Shipped::default(),
             next: AtomicUsize::new(0),
             handled: AtomicUsize::new(0),
             bytes: AtomicUsize::new(0),
-            codes: Mutex::new(Codes { queued, ..Codes::default() }),
+            codes: Mutex::default(),
             waiting: AtomicUsize::new(0),
             progress: Condvar::new(),
             turn: Mutex::new(()),
+        };
+        load.shipped = Shipped::new(wanted.values, load.keys(), |key| load.place(key));
+        let told = wanted.codes_of.iter().filter_map(|address| load.shipped_code(address));
+        // Taken from the end.
+        let mut queued: Vec<Digest> = wanted.codes.into_iter().chain(told).collect();
+        queued.reverse();
+        load.codes.get_mut().queued = queued;
+        load.codes_of = wanted.codes_of.into_iter().collect();
+        load
+    }
+
+    /// The code that an account has if what is shipped is right.
+    fn shipped_code(&self, address: &Address) -> Option<Digest> {
+        match self.shipped.value(self.place(&StateKey::Account(*address))?)? {
+            Some(StateValue::Account(account)) => account.code_hash,
+            _ => None,
         }
     }
 
@@ -148,17 +165,29 @@ impl<R: StateReader> Load<R> {
         place.map(|place| *place as usize)
     }
 
-    /// The row of a key: as it was read, after waiting for it, or by reading it.
+    /// The row of a key: as it was read, as it was shipped, after waiting for it, or by reading it.
     pub(super) fn row(&self, place: usize) -> Result<(Option<StateValue>, Answer), StorageError> {
+        match self.shipped.answer(place, || self.is_read(place)) {
+            Some(row) => Ok((row, Answer::Shipped)),
+            None => self.own_row(place),
+        }
+    }
+
+    fn is_read(&self, place: usize) -> bool {
+        matches!(self.cells[place].state.load(SeqCst), FOUND | ABSENT)
+    }
+
+    /// As [`Load::row`], whatever was shipped.
+    fn own_row(&self, place: usize) -> Result<(Option<StateValue>, Answer), StorageError> {
         let cell = &self.cells[place];
         let mut answer = Answer::Ready;
         loop {
             match cell.state.load(SeqCst) {
                 FOUND | ABSENT => return Ok((cell.row.get().copied().flatten(), answer)),
                 QUEUED if self.claim(place) => {
-                    let claim = Claim { load: self, places: vec![place] };
+                    let claim = Claim::new(self, vec![place]);
                     let row = self.reader.row(&self.keys[place])?;
-                    self.queue_codes(&claim.places, &[row]);
+                    self.queue_codes(claim.places(), &[row]);
                     claim.publish(vec![row]);
                     return Ok((row, Answer::Claimed));
                 }
@@ -187,7 +216,7 @@ impl<R: StateReader> Load<R> {
                     codes.by_hash.insert(key, Code::Loading);
                     let is_wanted = codes.queued.contains(hash);
                     drop(codes);
-                    let claim = CodeClaim { load: self, hashes: vec![*hash] };
+                    let claim = CodeClaim::new(self, vec![*hash]);
                     let code = self.reader.code(hash)?;
                     claim.publish(vec![code.clone()]);
                     return Ok((code, if is_wanted { Answer::Claimed } else { Answer::Unwanted }));
@@ -196,38 +225,69 @@ impl<R: StateReader> Load<R> {
         }
     }
 
+    /// Whether every row that was answered by what is shipped has been read.
+    pub(super) fn is_confirmable(&self) -> bool {
+        self.shipped.told().all(|(place, _)| self.is_read(place))
+    }
+
+    /// The keys that were answered by what is shipped, and wrongly. Reads those that nobody has begun to read, many at a
+    /// time, and waits for the others.
+    pub(super) fn confirm(&self) -> Result<Vec<StateKey>, StorageError> {
+        let unread = self.shipped.told().map(|(place, _)| place).filter(|place| !self.is_read(*place));
+        for places in unread.collect::<Vec<_>>().chunks(MULTI_GET_KEYS) {
+            self.read_places(places.iter().copied(), Backend::MultiGet)?;
+        }
+        let mut wrong = Vec::new();
+        for (place, told) in self.shipped.told() {
+            if self.own_row(place)?.0 != told {
+                wrong.push(self.keys[place]);
+            }
+        }
+        Ok(wrong)
+    }
+
+    /// Answers nothing by what is shipped from here on.
+    pub(super) fn distrust(&self) {
+        self.shipped.distrust();
+    }
+
     /// Reads some more. False if nothing is left to be begun.
     pub(super) fn read_some(&self, backend: Backend) -> Result<bool, StorageError> {
+        // Who has the values waits for nothing but code.
+        if !self.shipped.is_empty() && self.read_codes()? {
+            return Ok(true);
+        }
         let count = match backend {
             Backend::Threads => POINT_KEYS,
             Backend::MultiGet => MULTI_GET_KEYS,
         };
         let first = self.next.fetch_add(count, Relaxed);
         if first < self.keys.len() {
-            self.read_keys(first..self.keys.len().min(first + count), backend)?;
+            self.read_places(first..self.keys.len().min(first + count), backend)?;
             return Ok(true);
         }
         self.next.store(self.keys.len(), Relaxed);
         self.read_codes()
     }
 
-    fn read_keys(&self, range: Range<usize>, backend: Backend) -> Result<(), StorageError> {
-        let places: Vec<usize> = range.filter(|place| self.claim(*place)).collect();
+    /// Reads those of some keys that nobody has claimed.
+    fn read_places(&self, places: impl Iterator<Item = usize>, backend: Backend) -> Result<(), StorageError> {
+        let places: Vec<usize> = places.filter(|place| self.claim(*place)).collect();
         if places.is_empty() {
             return Ok(());
         }
-        let claim = Claim { load: self, places };
+        let claim = Claim::new(self, places);
         let rows = match backend {
             Backend::MultiGet => {
-                let keys: Vec<StateKey> = claim.places.iter().map(|place| self.keys[*place]).collect();
+                let keys: Vec<StateKey> = claim.places().iter().map(|place| self.keys[*place]).collect();
                 self.reader.rows(&keys)?
             }
             Backend::Threads => {
                 let row = |place: &usize| self.reader.row(&self.keys[*place]);
-                claim.places.iter().map(row).collect::<Result<_, StorageError>>()?
+                claim.places().iter().map(row).collect::<Result<_, StorageError>>()?
             }
         };
-        self.queue_codes(&claim.places, &rows);
+        self.queue_codes(claim.places(), &rows);
         claim.publish(rows);
         Ok(())
     }
@@ -263,11 +323,11 @@ impl<R: StateReader> Load<R> {
         if hashes.is_empty() {
             return Ok(false);
         }
-        let claim = CodeClaim { load: self, hashes };
-        let found = self.reader.codes(&claim.hashes)?;
+        let claim = CodeClaim::new(self, hashes);
+        let found = self.reader.codes(claim.hashes())?;
         let bytes: usize = found.iter().flatten().map(|code| code.len()).sum();
         let mut codes = self.codes.lock();
-        codes.bytes -= claim.hashes.len() * slipstream_types::limits::CODE_BYTES_MAX - bytes;
+        codes.bytes -= claim.hashes().len() * slipstream_types::limits::CODE_BYTES_MAX - bytes;
         drop(codes);
         claim.publish(found);
         Ok(true)
@@ -305,62 +365,5 @@ impl<R: StateReader> Load<R> {
             drop(self.turn.lock());
             self.progress.notify_all();
         }
-    }
-}
-
-/// Keys that one thread reads. Dropped before it publishes, after an error or a panic, they are queued again.
-struct Claim<'a, R: StateReader> {
-    load: &'a Load<R>,
-    places: Vec<usize>,
-}
-
-impl<R: StateReader> Claim<'_, R> {
-    fn publish(mut self, rows: Vec<Option<StateValue>>) {
-        let places = std::mem::take(&mut self.places);
-        self.load.bytes.fetch_add(places.len() * (size_of::<Cell>() + ROW_BYTES_MAX), Relaxed);
-        self.load.handled.fetch_add(places.len(), Relaxed);
-        for (place, row) in places.into_iter().zip(rows) {
-            let cell = &self.load.cells[place];
-            // Nobody else claimed it, so it is set once.
-            cell.row.get_or_init(|| row);
-            cell.state.store(if row.is_some() { FOUND } else { ABSENT }, SeqCst);
-        }
-    }
-}
-
-impl<R: StateReader> Drop for Claim<'_, R> {
-    fn drop(&mut self) {
-        for place in &self.places {
-            self.load.cells[*place].state.store(QUEUED, SeqCst);
-        }
-        self.load.wake();
-    }
-}
-
-/// As [`Claim`], of code.
-struct CodeClaim<'a, R: StateReader> {
-    load: &'a Load<R>,
-    hashes: Vec<Digest>,
-}
-
-impl<R: StateReader> CodeClaim<'_, R> {
-    fn publish(mut self, found: Vec<Option<Bytes>>) {
-        let hashes = std::mem::take(&mut self.hashes);
-        let mut codes = self.load.codes.lock();
-        for (hash, code) in hashes.into_iter().zip(found) {
-            self.load.bytes.fetch_add(code.as_ref().map_or(0, |code| code.len()), Relaxed);
-            codes.by_hash.insert(hash.into(), Code::Read(code));
-        }
-    }
-}
-
-impl<R: StateReader> Drop for CodeClaim<'_, R> {
-    fn drop(&mut self) {
-        let mut codes = self.load.codes.lock();
-        for hash in &self.hashes {
-            codes.by_hash.remove(&B256::from(*hash));
-        }
-        drop(codes);
-        self.load.wake();
     }
 }

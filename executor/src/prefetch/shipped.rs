@@ -1,0 +1,71 @@
+//! [`Shipped`]: what hints say of rows that are not read yet.
+
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+
+use slipstream_types::{StateKey, StateValue, hints::RowBefore};
+
+/// By the place of a key, the row that a stranger says it has, and whether execution was told so.
+#[derive(Debug, Default)]
+pub(super) struct Shipped {
+    /// Empty if nothing is said of any key.
+    rows: Vec<Option<Row>>,
+    is_distrusted: AtomicBool,
+}
+
+#[derive(Debug)]
+struct Row {
+    value: Option<StateValue>,
+    is_told: AtomicBool,
+}
+
+impl Shipped {
+    /// What is said of so many keys; of others nothing is kept.
+    pub(super) fn new(
+        values: Vec<RowBefore>,
+        keys: usize,
+        place: impl Fn(&StateKey) -> Option<usize>,
+    ) -> Shipped {
+        let mut shipped = Shipped::default();
+        for (key, value) in values {
+            if let Some(place) = place(&key) {
+                shipped.rows.resize_with(keys, || None);
+                shipped.rows[place] = Some(Row { value, is_told: AtomicBool::new(false) });
+            }
+        }
+        shipped
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.rows.is_empty()
+    }
+
+    /// What is said of a row, if execution is told that: because it was before, so that it never gets two answers, or because the
+    /// store's is not read yet.
+    pub(super) fn answer(&self, place: usize, is_read: impl Fn() -> bool) -> Option<Option<StateValue>> {
+        let row = self.rows.get(place)?.as_ref().filter(|_| !self.is_distrusted.load(Relaxed))?;
+        if !row.is_told.load(Relaxed) {
+            if is_read() {
+                return None;
+            }
+            row.is_told.store(true, Relaxed);
+        }
+        Some(row.value)
+    }
+
+    /// What is said of a row, whether anybody was told or not.
+    pub(super) fn value(&self, place: usize) -> Option<Option<StateValue>> {
+        Some(self.rows.get(place)?.as_ref()?.value)
+    }
+
+    /// What execution was told and may have used, in the order of the places.
+    pub(super) fn told(&self) -> impl Iterator<Item = (usize, Option<StateValue>)> {
+        let rows = if self.is_distrusted.load(Relaxed) { &[] } else { &self.rows[..] };
+        let rows = rows.iter().enumerate().filter_map(|(place, row)| Some((place, row.as_ref()?)));
+        rows.filter(|(_, row)| row.is_told.load(Relaxed)).map(|(place, row)| (place, row.value))
+    }
+
+    /// From here on nothing is answered by it.
+    pub(super) fn distrust(&self) {
+        self.is_distrusted.store(true, Relaxed);
+    }
+}

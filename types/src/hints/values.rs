@@ -1,0 +1,160 @@
+//! The rows before the batch in bytes. Who has them can execute before its disk has answered, and compares later.
+//!
+//! They are of the keys in the order in which [`super::decode()`] names them, so that no key is written again. A code hash that came
+//! before is a number, as is a slot that holds the address of a hinted account: a pair of tokens, an owner, a proxy's target.
+
+use alloy_primitives::{
+    Address, B256, U256,
+    map::{AddressMap, B256Map, HashMap},
+};
+
+use super::{
+    Hints,
+    bytes::{Reader, invalid, put},
+    context::as_address,
+};
+use crate::{
+    codec::CodecError,
+    digest::Digest,
+    state::{AccountValue, StateKey, StateValue},
+};
+
+/// A key, and its row before the batch; none if it had none.
+pub type RowBefore = (StateKey, Option<StateValue>);
+
+/// What an account begins with: what is said of its row and, if it has one, which code is its own.
+const NO_ROW: u64 = 0;
+const UNKNOWN: u64 = 1;
+const NO_CODE: u64 = 2;
+const NEW_CODE: u64 = 3;
+/// And above it: the hashes that came before, the first one first.
+const EARLIER_CODE: u64 = 4;
+
+/// What a slot begins with: the bytes of its value, of which 0 means no row, or one of these.
+const SLOT_UNKNOWN: u8 = 33;
+const SLOT_ADDRESS: u8 = 34;
+
+/// Writes the rows of the keys of `hints`, which are as they come from the decoder. Keys without a known row are marked so.
+pub(super) fn encode(hints: &Hints, before: &[RowBefore]) -> Vec<u8> {
+    let before: HashMap<&StateKey, &Option<StateValue>> =
+        before.iter().map(|(key, row)| (key, row)).collect();
+    let mut codes = B256Map::default();
+    let accounts = hints.accounts.iter().map(|account| account.address).zip(0u64..);
+    let accounts: AddressMap<u64> = accounts.collect();
+    let mut out = Vec::new();
+    for key in hints.keys() {
+        match (before.get(&key), key) {
+            (Some(Some(StateValue::Account(account))), _) => put_account(&mut out, account, &mut codes),
+            (Some(Some(StateValue::Slot(value))), _) => put_slot(&mut out, *value, &accounts),
+            (Some(None), _) => put(&mut out, NO_ROW),
+            (None, StateKey::Account(_)) => put(&mut out, UNKNOWN),
+            (None, StateKey::Slot(..)) => out.push(SLOT_UNKNOWN),
+        }
+    }
+    out
+}
+
+fn put_account(out: &mut Vec<u8>, account: &AccountValue, codes: &mut B256Map<u64>) {
+    let next = EARLIER_CODE + codes.len() as u64;
+    match account.code_hash {
+        None => put(out, NO_CODE),
+        Some(hash) => match codes.get(&B256::from(hash)) {
+            Some(earlier) => put(out, *earlier),
+            None => {
+                codes.insert(hash.into(), next);
+                put(out, NEW_CODE);
+                out.extend_from_slice(&hash.0);
+            }
+        },
+    }
+    put(out, account.nonce);
+    put_number(out, account.balance);
+}
+
+fn put_slot(out: &mut Vec<u8>, value: U256, accounts: &AddressMap<u64>) {
+    let address = as_address(&value.to_be_bytes::<32>());
+    match address.and_then(|address| accounts.get(&address)) {
+        Some(number) => {
+            out.push(SLOT_ADDRESS);
+            put(out, *number);
+        }
+        None => put_number(out, value),
+    }
+}
+
+/// The number's length in bytes and these, highest first.
+fn put_number(out: &mut Vec<u8>, number: U256) {
+    let bytes = number.to_be_bytes::<32>();
+    let len = number.byte_len();
+    out.push(len as u8);
+    out.extend_from_slice(&bytes[32 - len..]);
+}
+
+/// Reads the rows of the keys of `hints`; those that are not known are left out.
+///
+/// # Errors
+/// If there are more or fewer of them than keys, or one is malformed.
+pub(super) fn decode(mut reader: Reader<'_>, hints: &Hints) -> Result<Vec<RowBefore>, CodecError> {
+    let keys = hints.keys().count();
+    // A byte is the least that a row takes.
+    if reader.checked(keys as u64).is_err() {
+        return Err(invalid("values are of fewer keys"));
+    }
+    let mut rows = Vec::with_capacity(keys);
+    let mut codes = Vec::new();
+    for key in hints.keys() {
+        let row = match key {
+            StateKey::Account(_) => account(&mut reader, &mut codes)?,
+            StateKey::Slot(..) => slot(&mut reader, hints)?,
+        };
+        rows.extend(row.map(|row| (key, row)));
+    }
+    if reader.is_empty() { Ok(rows) } else { Err(invalid("values are of more keys")) }
+}
+
+/// None if the row is not known, as in [`slot`].
+fn account(
+    reader: &mut Reader<'_>,
+    codes: &mut Vec<Digest>,
+) -> Result<Option<Option<StateValue>>, CodecError> {
+    let code_hash = match reader.number()? {
+        NO_ROW => return Ok(Some(None)),
+        UNKNOWN => return Ok(None),
+        NO_CODE => None,
+        NEW_CODE => {
+            let hash = reader.word()?.into();
+            codes.push(hash);
+            Some(hash)
+        }
+        earlier => {
+            let earlier = usize::try_from(earlier - EARLIER_CODE).ok();
+            let hash = earlier.and_then(|earlier| codes.get(earlier));
+            Some(*hash.ok_or(invalid("no earlier account has that code"))?)
+        }
+    };
+    let nonce = reader.number()?;
+    let len = reader.byte()?;
+    let balance = number(reader, len)?;
+    Ok(Some(Some(StateValue::Account(AccountValue { nonce, balance, code_hash }))))
+}
+
+fn slot(reader: &mut Reader<'_>, hints: &Hints) -> Result<Option<Option<StateValue>>, CodecError> {
+    let value = match reader.byte()? {
+        SLOT_UNKNOWN => return Ok(None),
+        SLOT_ADDRESS => address(reader, hints)?.into_word().into(),
+        len => number(reader, len)?,
+    };
+    Ok(Some((!value.is_zero()).then_some(StateValue::Slot(value))))
+}
+
+fn address(reader: &mut Reader<'_>, hints: &Hints) -> Result<Address, CodecError> {
+    let account = usize::try_from(reader.number()?).ok().and_then(|number| hints.accounts.get(number));
+    Ok(account.ok_or(invalid("a value names an account that they do not"))?.address)
+}
+
+fn number(reader: &mut Reader<'_>, len: u8) -> Result<U256, CodecError> {
+    if len > 32 {
+        return Err(invalid("a value has at most 256 bits"));
+    }
+    Ok(U256::from_be_slice(reader.bytes(len.into())?))
+}
