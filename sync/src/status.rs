@@ -4,7 +4,7 @@ use serde::Serialize;
 use slipstream_network::PeerId;
 use slipstream_types::BatchNumber;
 
-use crate::{config::Mode, engine::StageStatus};
+use crate::{config::Mode, engine::StageStatus, work::HintUse};
 
 /// What the follower is doing and did since it started.
 #[derive(Clone, Debug, Serialize)]
@@ -43,6 +43,8 @@ pub struct SyncStatus {
     pub hint_recall: Option<f64>,
     /// Hinted keys that execution used, over the hinted keys; none before a batch with hints was replayed.
     pub hint_precision: Option<f64>,
+    /// What both are made of, since start.
+    pub hints: HintUse,
     /// The running or last restore.
     pub snapshot: Option<SnapshotStatus>,
     /// The pipeline, stage by stage.

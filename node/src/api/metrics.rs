@@ -78,6 +78,14 @@ metrics! {
     "slipstream_sync_transactions_total" sync_transactions: IntCounter;
     /// Bytes of verified answers and announcements, since start.
     "slipstream_sync_received_bytes_total" sync_received_bytes: IntCounter;
+    /// Keys and code read ahead because hints named them, since start.
+    "slipstream_hints_named_total" hints_named: IntCounter;
+    /// Of these, asked for by execution.
+    "slipstream_hints_used_total" hints_used: IntCounter;
+    /// Keys and code that execution of hinted batches asked for, since start.
+    "slipstream_hints_reads_total" hints_reads: IntCounter;
+    /// Rows that hints told wrongly, so that a batch was executed again, since start.
+    "slipstream_hints_values_wrong_total" hints_values_wrong: IntCounter;
     /// Seconds that each stage of the sync pipeline worked, since start; several jobs at once count each.
     "slipstream_sync_stage_busy_seconds_total" sync_stage_busy_seconds: CounterVec ["stage"];
     /// Bytes that each stage of the sync pipeline worked off, since start.

@@ -141,6 +141,11 @@ impl StatusSource {
         raise(&metrics.sync_batches_replayed, status.sync.batches_replayed);
         raise(&metrics.sync_transactions, status.sync.transactions);
         raise(&metrics.sync_received_bytes, status.sync.bytes_received);
+        let hints = status.sync.hints;
+        raise(&metrics.hints_named, hints.named);
+        raise(&metrics.hints_used, hints.used);
+        raise(&metrics.hints_reads, hints.reads);
+        raise(&metrics.hints_values_wrong, hints.values_wrong);
         sample_pipeline(&status.sync, metrics);
         let reads = self.store.read_counts();
         raise(&metrics.storage_keys_read, reads.keys);

@@ -165,6 +165,7 @@ impl Engine {
             active_seconds: active.as_secs_f64(),
             hint_recall: counters.hints.recall(),
             hint_precision: counters.hints.precision(),
+            hints: counters.hints,
             snapshot: snapshot.or_else(|| counters.snapshot.clone()),
             stages: self.stages.status(now, queues),
             requests: self.streams.in_flight(),

@@ -2,6 +2,7 @@
 
 use std::num::NonZeroUsize;
 
+use serde::Serialize;
 use slipstream_network::PeerId;
 use slipstream_storage::{CommitBatch, StorageError};
 use slipstream_types::{BatchHeader, BatchNumber, Certificate};
@@ -60,7 +61,7 @@ pub struct Committed {
 }
 
 /// What hints were worth, in keys and codes. What the hot cache had anyway counts nowhere.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize)]
 pub struct HintUse {
     /// Read ahead because hints named them.
     pub named: u64,
