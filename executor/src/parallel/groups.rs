@@ -10,11 +10,13 @@
 //!
 //! Source: the parallel batches of Eve (OSDI 2012), here with whole components and verified access sets.
 
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+
 use alloy_consensus::Transaction as _;
 use alloy_primitives::map::{AddressMap, HashMap};
 use slipstream_types::Digest;
 
-use super::{Workers, plan::Plan};
+use super::{ParallelStats, Workers, plan::Plan};
 use crate::{
     access::AccessKey,
     env::{BatchEnv, SpecId},
@@ -31,17 +33,20 @@ const SPEEDUP_MIN_PERCENT: u64 = 150;
 /// Keys that a transaction usually writes, beside its sender's.
 const WRITES: usize = 2;
 
-/// The transactions of each thread, by their place in the batch, in its order.
+/// The components of a batch. Threads deal them out among themselves: each goes through the batch in order, and a component belongs to
+/// whoever comes to its first transaction first. So a thread that is late, or slow, gets less to do.
 pub(super) struct Groups {
-    members: Vec<Vec<u32>>,
-    /// Estimated cost of all transactions, and of the dearest group.
+    /// Of each transaction the first one of its component.
+    roots: Vec<usize>,
+    threads: usize,
+    /// Estimated cost of all transactions, and of the dearest share if they are dealt out well.
     total: u64,
     largest: u64,
 }
 
 impl Groups {
-    /// Whole components of the plan, as evenly as they can be dealt out, the dearest first. Transactions of one sender are one
-    /// component. None if there is only one, or if the batch has something whose conflicts access sets do not tell.
+    /// The components of the plan; transactions of one sender are one. None if there is only one, or if the batch has something
+    /// whose conflicts access sets do not tell.
     pub(super) fn new(
         plan: &Plan,
         transactions: &[Transaction],
@@ -61,33 +66,22 @@ impl Groups {
         for (planned, root) in plan.transactions.iter().zip(&roots) {
             costs[*root] = planned.cost.saturating_add(costs[*root]);
         }
-        let mut components: Vec<usize> = (0..costs.len()).filter(|index| roots[*index] == *index).collect();
-        components.sort_by_key(|root| std::cmp::Reverse(costs[*root]));
-        let mut loads = vec![0u64; threads.min(components.len())];
-        let mut group_of = vec![0; costs.len()];
-        for root in components {
-            let (group, load) = loads.iter_mut().enumerate().min_by_key(|(_, load)| **load)?;
-            *load = costs[root].saturating_add(*load);
-            group_of[root] = group;
+        costs.retain(|cost| *cost > 0);
+        costs.sort_unstable_by_key(|cost| std::cmp::Reverse(*cost));
+        let mut shares = vec![0u64; threads.min(costs.len())];
+        for cost in costs {
+            let least = shares.iter_mut().min()?;
+            *least = cost.saturating_add(*least);
         }
-        let mut members = vec![Vec::new(); loads.len()];
-        for (index, root) in roots.into_iter().enumerate() {
-            members[group_of[root]].push(index as u32);
-        }
-        let total = loads.iter().fold(0, |total: u64, load| total.saturating_add(*load));
-        let largest = loads.into_iter().max()?;
-        (members.len() > 1).then_some(Groups { members, total, largest })
+        let total = shares.iter().fold(0, |total: u64, share| total.saturating_add(*share));
+        let (threads, largest) = (shares.len(), shares.into_iter().max()?);
+        (threads > 1).then_some(Groups { roots, threads, total, largest })
     }
 
     /// Whether they can be expected to be faster than anything else.
     pub(super) fn is_worthwhile(&self) -> bool {
         let speedup_percent = self.total / self.largest.div_ceil(100).max(1);
-        speedup_percent * 2 >= SPEEDUP_MIN_PERCENT * self.members.len() as u64
-    }
-
-    /// Transactions that are not the calling thread's.
-    pub(super) fn handed_over(&self) -> usize {
-        self.members[1..].iter().map(Vec::len).sum()
+        speedup_percent * 2 >= SPEEDUP_MIN_PERCENT * self.threads as u64
     }
 
     /// Executes them; none if that does not give what one thread would, or is not known to.
@@ -100,12 +94,15 @@ impl Groups {
         env: &BatchEnv,
         transactions: &[Transaction],
         workers: &Workers,
-    ) -> Result<Option<Outcome>, ExecuteError> {
-        let run = |group: usize| Trace::of(state, env, transactions, &self.members[group]);
-        let Some(ran) = workers.map(self.members.len(), run).into_iter().collect::<Option<Vec<_>>>() else {
+    ) -> Result<Option<(Outcome, ParallelStats)>, ExecuteError> {
+        let owners = Owners::new(&self.roots);
+        let run = |thread: usize| Trace::of(state, env, transactions, &owners, thread);
+        let Some(ran) = workers.map(self.threads, run).into_iter().collect::<Option<Vec<_>>>() else {
             return Ok(None);
         };
-        let (changes, traces): (Vec<_>, Vec<_>) = ran.into_iter().unzip();
+        let (changes, traces): (Vec<_>, Vec<Trace>) = ran.into_iter().unzip();
+        let accepted = traces[1..].iter().map(|trace| trace.entries.len()).sum();
+        let stats = ParallelStats { accepted, groups: self.threads, is_parallel: true, repeated: 0 };
         let delta = || {
             let mut changes = changes.into_iter();
             let first = changes.next().unwrap_or_default();
@@ -113,7 +110,7 @@ impl Groups {
         };
         let (delta, rest) = workers.join(delta, || joined(traces, env, transactions));
         let (Some((finished, tally)), Some(delta)) = (rest, delta?) else { return Ok(None) };
-        Ok(Some(tally.finish(Finished { delta, ..finished })?))
+        Ok(Some((tally.finish(Finished { delta, ..finished })?, stats)))
     }
 }
 
@@ -139,6 +136,30 @@ fn roots(plan: &Plan, transactions: &[Transaction]) -> Vec<usize> {
     (0..transactions.len()).map(|index| root(&mut parents, index)).collect()
 }
 
+/// Which thread has which component.
+struct Owners<'a> {
+    roots: &'a [usize],
+    /// By the first transaction of a component; [`NOBODY`] at first.
+    threads: Vec<AtomicUsize>,
+}
+
+const NOBODY: usize = usize::MAX;
+
+impl<'a> Owners<'a> {
+    fn new(roots: &'a [usize]) -> Owners<'a> {
+        Owners { roots, threads: roots.iter().map(|_| AtomicUsize::new(NOBODY)).collect() }
+    }
+
+    /// Whether a transaction is the thread's, which has come to it.
+    fn claims(&self, index: usize, thread: usize) -> bool {
+        let owner = &self.threads[self.roots[index]];
+        match owner.load(Relaxed) {
+            NOBODY => owner.compare_exchange(NOBODY, thread, Relaxed, Relaxed).is_ok(),
+            owner => owner == thread,
+        }
+    }
+}
+
 /// What a group did, beside its changes.
 struct Trace {
     entries: Vec<(u32, Entry)>,
@@ -151,21 +172,25 @@ struct Trace {
 }
 
 impl Trace {
-    /// Runs a group. None if a transaction may not stand where it stands, or has looked at something that others change all the
+    /// Runs what falls to a thread. None if a transaction may not stand where it stands, or has looked at something that others change all the
     /// time.
     fn of(
         state: &dyn StateReader,
         env: &BatchEnv,
         transactions: &[Transaction],
-        members: &[u32],
+        owners: &Owners<'_>,
+        thread: usize,
     ) -> Option<(Changes, Trace)> {
         let mut machine = Machine::new(state, env).ok()?;
-        let count = members.len();
+        let count = transactions.len() / 2;
         let (mut entries, mut spends) = (Vec::with_capacity(count), Spends::with_capacity(count));
         let mut writes = HashMap::with_capacity_and_hasher(WRITES * count, Default::default());
         let mut gas_used = 0;
-        for &index in members {
-            let transaction = &transactions[index as usize];
+        for (index, transaction) in transactions.iter().enumerate() {
+            if !owners.claims(index, thread) {
+                continue;
+            }
+            let index = index as u32;
             // One thread would have stopped here.
             if gas_used > env.gas_limit {
                 return None;

@@ -48,6 +48,8 @@ pub struct ParallelStats {
     pub accepted: usize,
     /// Transactions that ran ahead and then again in their turn, because they had read what others changed.
     pub repeated: usize,
+    /// Threads that the batch was dealt out to in groups; 0 if transactions ran ahead of their turn.
+    pub groups: usize,
     /// Whether more threads were used at all.
     pub is_parallel: bool,
 }
@@ -73,9 +75,8 @@ pub fn execute(
         && let Some(groups) = Groups::new(&plan, transactions, env, workers.threads())
         && (eager.is_some() || (groups.is_worthwhile() && workers.may_group()))
     {
-        if let Some(outcome) = groups.execute(state, env, transactions, workers)? {
-            let accepted = groups.handed_over();
-            return Ok((outcome, ParallelStats { accepted, is_parallel: true, ..ParallelStats::default() }));
+        if let Some(done) = groups.execute(state, env, transactions, workers)? {
+            return Ok(done);
         }
         workers.pause_groups();
     } else if eager == Some(Eager::Ahead) || plan.is_worthwhile(workers.threads()) {
