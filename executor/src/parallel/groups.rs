@@ -109,7 +109,9 @@ impl Groups {
             changes.try_fold(first, Changes::join).map(Changes::into_delta).transpose()
         };
         let (delta, rest) = workers.join(delta, || joined(traces, env, transactions));
-        let (Some((finished, tally)), Some(delta)) = (rest, delta?) else { return Ok(None) };
+        // What does not belong together may have no delta either: that is no error.
+        let Some((finished, tally)) = rest else { return Ok(None) };
+        let Some(delta) = delta? else { return Ok(None) };
         Ok(Some((tally.finish(Finished { delta, ..finished })?, stats)))
     }
 }
