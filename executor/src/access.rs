@@ -62,6 +62,12 @@ impl AccessSet {
     }
 }
 
+/// The graph of a batch about which nothing is known but its transactions: [`AccessSet::announced`], and their gas limits.
+pub fn announced_conflicts(transactions: &[Transaction]) -> Conflicts {
+    let sets: Vec<AccessSet> = transactions.iter().map(AccessSet::announced).collect();
+    conflicts(&sets, transactions.iter().map(Transaction::gas_limit).collect())
+}
+
 /// The graph of a batch with these sets, exact or predicted. `gas` is about what each transaction uses.
 ///
 /// A transaction waits for the last one before it that writes what it reads: for a balance, for all that add to it. What

@@ -59,7 +59,7 @@ pub mod reader;
 pub mod seal;
 pub mod transaction;
 
-pub use access::{AccessKey, AccessSet, conflicts};
+pub use access::{AccessKey, AccessSet, announced_conflicts, conflicts};
 pub use assemble::{BuildLimits, Built, build};
 pub use body::{BodyError, decode_body};
 pub use call::{CallOutcome, CallRequest, EstimateError, call, estimate_gas};

@@ -15,8 +15,8 @@ use alloy_consensus::{
 use alloy_primitives::{Address, B256, Bloom, Bytes, U256};
 use alloy_rpc_types_eth::Block;
 use slipstream_executor::{
-    AccessSet, BatchEnv, Eager, MemoryState, Outcome, PrefetchLimits, Prefetcher, SpecId, StateReader,
-    Transaction, Wanted, Warm, Workers, conflicts, execute, open_hints, parallel, seal_hints,
+    BatchEnv, Eager, MemoryState, Outcome, PrefetchLimits, Prefetcher, SpecId, StateReader, Transaction,
+    Wanted, Warm, Workers, announced_conflicts, execute, open_hints, parallel, seal_hints,
     seal_hints_with_values,
 };
 use slipstream_storage::StorageError;
@@ -135,9 +135,7 @@ fn check_warm(state: &MemoryState, env: &BatchEnv, transactions: &[Transaction],
 /// With exact conflicts, with those that the transactions announce, and with none.
 fn check_parallel(state: &MemoryState, env: &BatchEnv, transactions: &[Transaction], expected: &Outcome) {
     let workers = [Eager::Ahead, Eager::Groups].map(|eager| Workers::new(2).unwrap().eager(eager));
-    let gas: Vec<u64> = expected.receipts.receipts.iter().map(|receipt| receipt.gas_used).collect();
-    let announced: Vec<_> = transactions.iter().map(AccessSet::announced).collect();
-    let graphs = [expected.conflicts(), conflicts(&announced, gas), Conflicts::default()];
+    let graphs = [expected.conflicts(), announced_conflicts(transactions), Conflicts::default()];
     for (graph, workers) in graphs.iter().flat_map(|graph| workers.iter().map(move |it| (graph, it))) {
         let (outcome, stats) = parallel::execute(state, env, transactions, graph, workers).unwrap();
         assert_eq!(outcome.hints, expected.hints, "hints of block {}", env.number);

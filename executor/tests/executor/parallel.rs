@@ -6,8 +6,8 @@ use alloy_consensus::TxEip1559;
 use alloy_primitives::{Address, TxKind, U256, address};
 use proptest::{collection::vec, prelude::*};
 use slipstream_executor::{
-    AccessSet, BatchEnv, Eager, ExecuteError, MemoryState, Outcome, Transaction, Workers, conflicts, execute,
-    parallel,
+    AccessSet, BatchEnv, Eager, ExecuteError, MemoryState, Outcome, Transaction, Workers,
+    announced_conflicts, conflicts, execute, parallel,
 };
 use slipstream_types::{AccountValue, Conflicts, StateKey, StateValue};
 
@@ -131,7 +131,6 @@ fn start() -> (MemoryState, BatchEnv) {
 fn graphs(sets: Option<&[AccessSet]>, transactions: &[Transaction], noise: &[(u8, u8)]) -> Vec<Conflicts> {
     let len = transactions.len();
     let gas = vec![50_000; len];
-    let announced: Vec<_> = transactions.iter().map(AccessSet::announced).collect();
     let mut random = vec![Vec::new(); len];
     for (from, to) in noise {
         random[usize::from(*to) % len].push(u32::from(*from) % len as u32);
@@ -140,7 +139,7 @@ fn graphs(sets: Option<&[AccessSet]>, transactions: &[Transaction], noise: &[(u8
     let backwards = (0..len as u32).map(|index| vec![index, index + 1, u32::MAX]).collect();
     let mut graphs = vec![
         Conflicts::default(),
-        conflicts(&announced, gas.clone()),
+        announced_conflicts(transactions),
         Conflicts {
             predecessors: random,
             gas: noise.iter().map(|(gas, _)| (*gas).into()).chain(gas.clone()).take(len).collect(),

@@ -2,7 +2,9 @@
 //! foretold begin to be read.
 
 use rayon::prelude::*;
-use slipstream_executor::{HintsMode, Transaction, Wanted, Warm, decode_body, open_hints};
+use slipstream_executor::{
+    HintsMode, Transaction, Wanted, Warm, announced_conflicts, decode_body, open_hints,
+};
 use slipstream_network::PeerId;
 use slipstream_storage::View;
 use slipstream_types::{
@@ -120,7 +122,10 @@ impl Worker {
             }
             None => (None, None),
         };
-        let conflicts = conflicts.filter(|_| self.executor.hints.uses_conflicts());
+        let conflicts = self.executor.hints.uses_conflicts().then(|| {
+            // Without hints the transactions tell enough to begin with: what is wrong costs time only.
+            conflicts.unwrap_or_else(|| announced_conflicts(&transactions))
+        });
         Ok(PreparedBatch { batch, transactions, warm, conflicts })
     }
 

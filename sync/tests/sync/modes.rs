@@ -80,6 +80,22 @@ async fn several_threads_make_the_same_blobs() {
     }
 }
 
+/// Goal: who gets no hints, here because its peer applied deltas, runs transactions in parallel by what they tell themselves.
+#[tokio::test(flavor = "multi_thread")]
+async fn several_threads_do_without_hints() {
+    let mut chain = Chain::new(3);
+    (0..4).for_each(|_| chain.extend_widely(60));
+    let (hub, _server) = hub_with(&chain);
+    let first = Following::start(&hub, peer(2), &chain.genesis, Mode::Delta, &[peer(1)]).await;
+    first.reach(chain.head()).await;
+    hub.leave(peer(1));
+    let executor = ExecutorConfig { hints: HintsMode::Conflicts, threads: 2, ..Default::default() };
+    let node = Following::start_replaying(&hub, peer(3), &chain.genesis, executor, &[peer(2)]).await;
+    let status = node.reach(chain.head()).await;
+    assert_eq!((status.batches_replayed, status.hint_recall), (chain.head().0, None));
+    assert_eq!(node.store.head().unwrap().digest, chain.store.head().unwrap().digest);
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_follower_serves_the_next_one() {
     let chain = Chain::new(15);

@@ -8,7 +8,7 @@ mod case;
 mod synthetic;
 
 use anyhow::Result;
-use slipstream_executor::{AccessSet, Eager, Workers, conflicts};
+use slipstream_executor::{Eager, Workers, announced_conflicts};
 use slipstream_types::Conflicts;
 
 use self::case::Case;
@@ -106,7 +106,7 @@ impl Measure {
     fn predictions(&self, blocks: &[Case]) -> Result<Vec<Figure>> {
         let mut graphs: Vec<(String, Graph)> = vec![
             ("exact".to_owned(), Box::new(|case| case.conflicts.clone())),
-            ("announced".to_owned(), Box::new(announced)),
+            ("announced".to_owned(), Box::new(|case| announced_conflicts(&case.transactions))),
         ];
         for percent in ERRORS_PERCENT {
             graphs.push((format!("missing_{percent}"), Box::new(move |case| case.without_edges(percent))));
@@ -130,9 +130,4 @@ impl Measure {
         };
         Ok(Figure::new("maker_cost", "ratio", blocks.iter().map(median).collect::<Result<_>>()?))
     }
-}
-
-fn announced(case: &Case) -> Conflicts {
-    let sets: Vec<_> = case.transactions.iter().map(AccessSet::announced).collect();
-    conflicts(&sets, case.transactions.iter().map(|transaction| transaction.gas_limit()).collect())
 }
