@@ -75,5 +75,5 @@ pub use prefetch::{
     Backend as PrefetchBackend, PrefetchLimits, PrefetchStats, Prefetcher, Wanted, Warm, WarmStats,
 };
 pub use reader::{MemoryState, StateReader};
-pub use seal::{Seal, Sealed, seal, seal_with_values};
+pub use seal::{Sealed, seal};
 pub use transaction::{Envelope, Transaction, TransactionError};

@@ -45,11 +45,14 @@ impl Sealed {
     }
 }
 
-/// Seals the batch after `parent`. Every node that executed the same transactions on the same state gets the same header.
+/// Seals the batch after `parent`. Every node that executed the same transactions on the same state gets the same header. What a node
+/// wants of others' hints, by its `mode`, it ships itself: [`HintsMode::Values`] adds the values before the batch.
 ///
 /// # Errors
-/// If a part passes its limit.
+/// If a part passes its limit; hints that do are left out, or only their values.
+#[allow(clippy::too_many_arguments, reason = "all but the mode are what the header says")]
 pub fn seal(
+    mode: HintsMode,
     parent: &BatchHeader,
     epoch: Epoch,
     timestamp_ms: u64,
@@ -58,56 +61,13 @@ pub fn seal(
     outcome: &Outcome,
     state_root: Digest,
 ) -> Result<Sealed, CodecError> {
-    seal_beside(seal_hints, parent, epoch, timestamp_ms, proposer, transactions, outcome, state_root)
-}
-
-/// As [`seal`], with the values before the batch among the hints, for followers whose `executor.hints` is `values`.
-///
-/// # Errors
-/// If a part passes its limit; that values do is none.
-pub fn seal_with_values(
-    parent: &BatchHeader,
-    epoch: Epoch,
-    timestamp_ms: u64,
-    proposer: Address,
-    transactions: &[Transaction],
-    outcome: &Outcome,
-    state_root: Digest,
-) -> Result<Sealed, CodecError> {
-    let hints = seal_hints_with_values;
-    seal_beside(hints, parent, epoch, timestamp_ms, proposer, transactions, outcome, state_root)
-}
-
-/// [`seal`], or [`seal_with_values`].
-pub type Seal =
-    fn(&BatchHeader, Epoch, u64, Address, &[Transaction], &Outcome, Digest) -> Result<Sealed, CodecError>;
-
-impl HintsMode {
-    /// How a node seals that uses hints in this way: what it wants of others, it ships itself.
-    pub fn sealer(self) -> Seal {
-        match self {
-            HintsMode::Off | HintsMode::Keys | HintsMode::Conflicts => seal,
-            HintsMode::Values => seal_with_values,
-        }
-    }
-}
-
-type SealHints = fn(&Outcome, Address, &[Transaction]) -> Option<Blob>;
-
-#[allow(clippy::too_many_arguments, reason = "those of `seal`, and how hints are made")]
-fn seal_beside(
-    hints: SealHints,
-    parent: &BatchHeader,
-    epoch: Epoch,
-    timestamp_ms: u64,
-    proposer: Address,
-    transactions: &[Transaction],
-    outcome: &Outcome,
-    state_root: Digest,
-) -> Result<Sealed, CodecError> {
+    let seal_hints = match mode {
+        HintsMode::Off | HintsMode::Keys | HintsMode::Conflicts => seal_hints,
+        HintsMode::Values => seal_hints_with_values,
+    };
     // Hints take about as long as the rest, and the header does not wait for them.
     let (hints, parts) = rayon::join(
-        || hints(outcome, proposer, transactions),
+        || seal_hints(outcome, proposer, transactions),
         || -> Result<_, CodecError> {
             Ok([
                 Part::seal(BlobKind::Body, &body_content(transactions)?)?,

@@ -1,8 +1,8 @@
 //! Executing the next batch, one's own or a proposed one, and committing it. Everything here blocks.
 
 use slipstream_executor::{
-    self as executor, BatchEnv, BuildLimits, Outcome, Prefetcher, Seal, Sealed, StateReader, Transaction,
-    Wanted,
+    self as executor, BatchEnv, BuildLimits, HintsMode, Outcome, Prefetcher, Sealed, StateReader,
+    Transaction, Wanted,
 };
 use slipstream_storage::{CommitBatch, Head, Speculation, StorageError, Store, View};
 use slipstream_types::{
@@ -32,8 +32,8 @@ pub(super) struct Ledger {
     pub(super) set: ValidatorSet,
     /// Reads what the proposer's hints name. None if the system gave no threads for it.
     pub(super) prefetcher: Option<Prefetcher>,
-    /// With the hints that `executor.hints` is about.
-    pub(super) seal: Seal,
+    /// What of hints is made here.
+    pub(super) hints: HintsMode,
 }
 
 /// A batch with everything that committing it needs.
@@ -186,7 +186,8 @@ impl Ledger {
     ) -> Result<Executed, SealError> {
         let speculation = self.store.speculate(&outcome.delta)?;
         let proposer = self.set.validators[0].fee_recipient;
-        let sealed = (self.seal)(
+        let sealed = executor::seal(
+            self.hints,
             &head.header,
             self.set.epoch,
             timestamp_ms,

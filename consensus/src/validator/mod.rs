@@ -107,8 +107,8 @@ impl Validator {
         if let Err(error) = &prefetcher {
             tracing::warn!(%error, "no thread to read ahead: batches are executed without their hints");
         }
-        let (prefetcher, seal) = (prefetcher.ok(), hints.sealer());
-        let ledger = Arc::new(Ledger { chain, store, set, prefetcher, seal });
+        let prefetcher = prefetcher.ok();
+        let ledger = Arc::new(Ledger { chain, store, set, prefetcher, hints });
         let voter = Voter::new(ledger.clone(), clock.clone(), key, index)?;
         let status = Mutex::new(ConsensusStatus {
             index,

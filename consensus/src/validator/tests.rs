@@ -26,8 +26,8 @@ fn ledger(genesis: &Genesis, store: &Store) -> Arc<Ledger> {
 }
 
 fn ledger_with(hints: HintsMode, genesis: &Genesis, store: &Store) -> Arc<Ledger> {
-    let (chain, set, seal) = (genesis.chain.clone(), genesis.validator_set(), hints.sealer());
-    Arc::new(Ledger { chain, store: store.clone(), set, prefetcher: None, seal })
+    let (chain, set) = (genesis.chain.clone(), genesis.validator_set());
+    Arc::new(Ledger { chain, store: store.clone(), set, prefetcher: None, hints })
 }
 
 fn voter(genesis: &Genesis, store: &Store, index: u16) -> Voter {

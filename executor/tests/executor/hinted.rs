@@ -11,8 +11,8 @@ use crate::{
 };
 use alloy_primitives::{Address, B256, Bytes, U256, address};
 use slipstream_executor::{
-    BatchEnv, Eager, Sealed, StateReader, Transaction, Wanted, Warm, Workers, decode_body, execute,
-    open_hints, parallel, seal,
+    BatchEnv, Eager, HintsMode, Sealed, StateReader, Transaction, Wanted, Warm, Workers, decode_body,
+    execute, open_hints, parallel, seal,
 };
 use slipstream_storage::{StorageError, Store, View};
 use slipstream_types::{
@@ -160,8 +160,16 @@ fn follow(store: &Store, genesis: &Genesis, sealed: &Sealed, other: Option<&Seal
         assert!(conflicts.is_some(), "{given:?} hints say who waits for whom");
     }
     let root = store.speculate(&outcome.delta).unwrap().root();
-    let again =
-        seal(&head.header, header.epoch, header.timestamp_ms, header.proposer, &transactions, &outcome, root);
+    let again = seal(
+        HintsMode::Keys,
+        &head.header,
+        header.epoch,
+        header.timestamp_ms,
+        header.proposer,
+        &transactions,
+        &outcome,
+        root,
+    );
     // The header commits to receipts, delta and root; hints are made again as they were, whatever came.
     assert_eq!(again.unwrap(), *sealed, "{given:?} hints of batch {}", header.number);
     commit(store, sealed, &outcome.delta, &transactions);

@@ -3,8 +3,8 @@
 use crate::support::*;
 use alloy_primitives::U256;
 use slipstream_executor::{
-    BatchEnv, BuildLimits, MemoryState, Sealed, Transaction, Wanted, Warm, build, decode_body, execute,
-    open_hints, seal,
+    BatchEnv, BuildLimits, HintsMode, MemoryState, Sealed, Transaction, Wanted, Warm, build, decode_body,
+    execute, open_hints, seal,
 };
 use slipstream_storage::{StorageConfig, Store};
 use slipstream_types::{
@@ -49,8 +49,17 @@ pub(crate) fn propose(
     let built = build(&view, &env, &mut candidates.into_iter(), &LIMITS).unwrap();
     assert_eq!(built.included.len(), count, "{:?}", built.rejected);
     let root = store.speculate(&built.outcome.delta).unwrap().root();
-    let sealed =
-        seal(&head.header, Epoch(0), timestamp_ms, PROPOSER, &built.included, &built.outcome, root).unwrap();
+    let sealed = seal(
+        HintsMode::Keys,
+        &head.header,
+        Epoch(0),
+        timestamp_ms,
+        PROPOSER,
+        &built.included,
+        &built.outcome,
+        root,
+    )
+    .unwrap();
     commit(store, &sealed, &built.outcome.delta, &built.included);
     sealed
 }
@@ -67,9 +76,17 @@ fn follow(store: &Store, genesis: &Genesis, sealed: &Sealed) -> Delta {
     let outcome = execute(&warm, &env, &transactions).unwrap();
     assert_eq!(warm.stats().misses, 0);
     let root = store.speculate(&outcome.delta).unwrap().root();
-    let again =
-        seal(&head.header, header.epoch, header.timestamp_ms, header.proposer, &transactions, &outcome, root)
-            .unwrap();
+    let again = seal(
+        HintsMode::Keys,
+        &head.header,
+        header.epoch,
+        header.timestamp_ms,
+        header.proposer,
+        &transactions,
+        &outcome,
+        root,
+    )
+    .unwrap();
     assert_eq!(again, *sealed);
     commit(store, &again, &outcome.delta, &transactions);
     outcome.delta

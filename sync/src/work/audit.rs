@@ -6,7 +6,7 @@
 use std::{fmt, sync::Arc};
 
 use serde::{Deserialize, Serialize};
-use slipstream_executor::{BatchEnv, StateReader, decode_body, execute, seal};
+use slipstream_executor::{BatchEnv, HintsMode, StateReader, decode_body, execute, seal};
 use slipstream_storage::{RECORD_BYTES_MAX, StorageError, Store, View};
 use slipstream_types::{BatchHeader, BatchNumber, BlobKind, Body, CodecError, Digest, codec};
 
@@ -154,7 +154,16 @@ impl Worker {
         let outcome = execute(&state, &env, &transactions)
             .map_err(|source| super::replay::execute_error(number, source))?;
         let (epoch, root) = (header.epoch, header.state_root);
-        let sealed = seal(parent, epoch, header.timestamp_ms, header.proposer, &transactions, &outcome, root);
+        let sealed = seal(
+            HintsMode::Keys,
+            parent,
+            epoch,
+            header.timestamp_ms,
+            header.proposer,
+            &transactions,
+            &outcome,
+            root,
+        );
         Ok(sealed.map_err(|error| unreadable(number, error))?.header)
     }
 }

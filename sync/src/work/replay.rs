@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 use slipstream_executor::{
-    BatchEnv, ExecuteError, Outcome, PrefetchStats, Seal, Sealed, StateReader, Transaction, Warm, WarmStats,
-    execute, parallel,
+    BatchEnv, ExecuteError, HintsMode, Outcome, PrefetchStats, Sealed, StateReader, Transaction, Warm,
+    WarmStats, execute, parallel, seal,
 };
 use slipstream_network::PeerId;
 use slipstream_storage::View;
@@ -164,9 +164,9 @@ impl Worker {
                 let (outcome, hints) = self.replay_batch(range, index, ahead.of(index), &layer)?;
                 layer.push(header, header.digest(), &outcome.delta);
                 executed.push((outcome.delta.clone(), hints));
-                let (sealed, parent, seal) = (&sealed, range.parent(index), self.executor.hints.sealer());
+                let (sealed, parent, mode) = (&sealed, range.parent(index), self.executor.hints);
                 scope.spawn(move |_| {
-                    let checked = check(seal, parent, header, &prepared.transactions, &outcome);
+                    let checked = check(mode, parent, header, &prepared.transactions, &outcome);
                     sealed.lock()[place] = Some(checked);
                 });
                 if ahead.confirm(index + 1, false)?.is_some() {
@@ -241,7 +241,7 @@ type Checked = Result<(Sealed, Vec<B256>), SyncError>;
 
 /// Seals what execution gave and compares it with the certified header. The root is compared when the batch's group is committed.
 fn check(
-    seal: Seal,
+    mode: HintsMode,
     parent: &BatchHeader,
     certified: &BatchHeader,
     transactions: &[Transaction],
@@ -249,8 +249,9 @@ fn check(
 ) -> Checked {
     let number = certified.number;
     let (epoch, root) = (certified.epoch, certified.state_root);
-    let sealed = seal(parent, epoch, certified.timestamp_ms, certified.proposer, transactions, outcome, root)
-        .map_err(|error| unreadable(number, error))?;
+    let sealed =
+        seal(mode, parent, epoch, certified.timestamp_ms, certified.proposer, transactions, outcome, root)
+            .map_err(|error| unreadable(number, error))?;
     if let Some(field) = difference(certified, &sealed.header) {
         return Err(SyncError::Diverged { number, field });
     }

@@ -6,7 +6,7 @@ use alloy_consensus::{SignableTransaction, TxEip1559, TxEnvelope};
 use alloy_eips::eip2718::Encodable2718;
 use alloy_primitives::{Bytes, Signature, TxKind};
 use k256::ecdsa::SigningKey;
-use slipstream_executor::{BatchEnv, ExecutorConfig, Touched, decode_body, execute, seal, seal_with_values};
+use slipstream_executor::{BatchEnv, ExecutorConfig, HintsMode, Touched, decode_body, execute, seal};
 use slipstream_network::{BoxFuture, Handler, MemoryHub, PeerId, Protocol, Refusal};
 use slipstream_storage::{CommitBatch, StorageConfig, Store};
 use slipstream_sync::{Follower, Mode, SyncConfig, SyncServer, SyncStatus};
@@ -142,15 +142,16 @@ impl Chain {
         assert!(outcome.receipts.receipts.iter().all(|receipt| receipt.success));
         let speculation = self.store.speculate(&outcome.delta).unwrap();
         let root = speculation.root();
-        let seal = match self.tell {
-            None => seal,
+        let mode = match self.tell {
+            None => HintsMode::Keys,
             Some(tell) => {
                 tell(&mut outcome.touched);
-                seal_with_values
+                HintsMode::Values
             }
         };
         let sealed =
-            seal(&head.header, self.epoch, timestamp_ms, proposer, &transactions, &outcome, root).unwrap();
+            seal(mode, &head.header, self.epoch, timestamp_ms, proposer, &transactions, &outcome, root)
+                .unwrap();
         let mut accumulator = head.accumulator.clone();
         accumulator.append(sealed.header.digest());
         let info = LedgerInfo {

@@ -15,7 +15,7 @@ use anyhow::{Context, Result};
 use k256::ecdsa::SigningKey;
 use rand::{Rng, SeedableRng, rngs::StdRng};
 use slipstream_executor::{
-    BatchEnv, Outcome, Transaction, decode_body, execute, seal_hints_with_values, seal_with_values,
+    BatchEnv, HintsMode, Outcome, Transaction, decode_body, execute, seal, seal_hints_with_values,
 };
 use slipstream_storage::{CommitBatch, StorageConfig, Store};
 use slipstream_types::{
@@ -200,8 +200,16 @@ impl Maker {
         let epoch = epoch(BatchNumber(number));
         let next = Epoch(epoch.0 + 1);
         let ends = self::epoch(BatchNumber(number + 1)) == next;
-        let sealed =
-            seal_with_values(&head.header, epoch, timestamp_ms, proposer, &transactions, &outcome, root)?;
+        let sealed = seal(
+            HintsMode::Values,
+            &head.header,
+            epoch,
+            timestamp_ms,
+            proposer,
+            &transactions,
+            &outcome,
+            root,
+        )?;
         let mut accumulator = head.accumulator.clone();
         accumulator.append(sealed.header.digest());
         let info = LedgerInfo {

@@ -2,7 +2,7 @@
 //! committed with its hints, as a validator does it.
 
 use anyhow::{Result, ensure};
-use slipstream_executor::{BatchEnv, Transaction, execute, seal};
+use slipstream_executor::{BatchEnv, HintsMode, Transaction, execute, seal};
 use slipstream_storage::{CommitBatch, Store};
 use slipstream_types::{
     B256, BatchNumber, Certificate, Digest, Epoch, Genesis, LedgerInfo, SecretKey, bounded::BoundedVec,
@@ -84,7 +84,16 @@ impl Maker<'_> {
         );
         let speculation = self.store.speculate(&outcome.delta)?;
         let root = speculation.root();
-        let sealed = seal(&head.header, Epoch(0), timestamp_ms, proposer, transactions, &outcome, root)?;
+        let sealed = seal(
+            HintsMode::Keys,
+            &head.header,
+            Epoch(0),
+            timestamp_ms,
+            proposer,
+            transactions,
+            &outcome,
+            root,
+        )?;
         let mut accumulator = head.accumulator;
         accumulator.append(sealed.header.digest());
         let certificate = certify(&self.key, &sealed.header, accumulator.root())?;

@@ -13,7 +13,7 @@ use std::{
 use anyhow::{Context, Result, ensure};
 use rand::seq::IndexedRandom;
 use serde::{Deserialize, Serialize};
-use slipstream_executor::{BatchEnv, decode_body, execute, seal};
+use slipstream_executor::{BatchEnv, HintsMode, decode_body, execute, seal};
 use slipstream_network::{
     BoxFuture, Handler, Network, NetworkConfig, PeerAddress, PeerId, Protocol, Refusal, RequestLimits,
     Transport,
@@ -191,7 +191,16 @@ impl V1Follower {
         self.stages.execute += (executed - begin).as_secs_f64();
         let speculation = self.store.speculate(&outcome.delta)?;
         let (epoch, timestamp_ms, root) = (header.epoch, header.timestamp_ms, speculation.root());
-        let sealed = seal(&head.header, epoch, timestamp_ms, header.proposer, &transactions, &outcome, root)?;
+        let sealed = seal(
+            HintsMode::Keys,
+            &head.header,
+            epoch,
+            timestamp_ms,
+            header.proposer,
+            &transactions,
+            &outcome,
+            root,
+        )?;
         ensure!(sealed.header == *header, "batch {} has another result here", header.number);
         let hashes: Vec<B256> = transactions.iter().map(|transaction| transaction.hash).collect();
         let commit = CommitBatch {
