@@ -413,8 +413,10 @@ impl Following {
         self.follower.status()
     }
 
-    pub(crate) async fn stop(self) -> Result<(), slipstream_sync::SyncError> {
+    /// Stops. The status it returns counts all that was committed and judged; one taken when the head is reached may not yet.
+    pub(crate) async fn stop(self) -> Result<SyncStatus, slipstream_sync::SyncError> {
         self.stop.cancel();
-        self.task.await.unwrap()
+        self.task.await.unwrap()?;
+        Ok(self.follower.status())
     }
 }

@@ -35,10 +35,7 @@ async fn every_mode_ends_in_the_same_state() {
                 assert_eq!(content(&node.store), content(&chain.store), "{mode:?} {kind:?} {number}");
             }
         }
-        // Counters follow the commit: they are complete when the node has stopped.
-        let follower = node.follower.clone();
-        node.stop().await.unwrap();
-        let status = follower.status();
+        let status = node.stop().await.unwrap();
         match mode {
             Mode::Snapshot => {
                 assert_eq!((status.batches, status.snapshot.unwrap().number), (7, BatchNumber(20)))
@@ -91,9 +88,10 @@ async fn several_threads_do_without_hints() {
     hub.leave(peer(1));
     let executor = ExecutorConfig { hints: HintsMode::Conflicts, threads: 2, ..Default::default() };
     let node = Following::start_replaying(&hub, peer(3), &chain.genesis, executor, &[peer(2)]).await;
-    let status = node.reach(chain.head()).await;
-    assert_eq!((status.batches_replayed, status.hint_recall), (chain.head().0, None));
+    node.reach(chain.head()).await;
     assert_eq!(node.store.head().unwrap().digest, chain.store.head().unwrap().digest);
+    let status = node.stop().await.unwrap();
+    assert_eq!((status.batches_replayed, status.hint_recall), (chain.head().0, None));
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -312,9 +310,9 @@ async fn what_is_foretold_changes_no_result_and_no_score() {
             ..ExecutorConfig::default()
         };
         let node = Following::start_replaying(&hub, peer(id), &chain.genesis, executor, &[peer(1)]).await;
-        let status = node.reach(chain.head()).await;
+        node.reach(chain.head()).await;
         assert_eq!(node.store.head().unwrap().header.state_root, chain.root());
+        let status = node.stop().await.unwrap();
         assert_eq!((status.hint_recall, status.hint_precision), (None, None));
-        node.stop().await.unwrap();
     }
 }

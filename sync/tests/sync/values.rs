@@ -38,10 +38,7 @@ async fn follow(tell: Tell, prefetch_threads: usize, hot_cache_mib: usize) -> Sy
             assert_eq!(blob(&node.store), blob(&honest.store), "{kind:?} of batch {number}");
         }
     }
-    // Peers are judged after the commit: that is complete when the node has stopped.
-    let follower = node.follower.clone();
-    node.stop().await.unwrap();
-    follower.status()
+    node.stop().await.unwrap()
 }
 
 fn change_accounts(touched: &mut Touched, change: impl Fn(&mut AccountValue)) {
@@ -141,9 +138,7 @@ async fn a_liar_is_believed_once() {
         server.broadcast(announcement(header, certificate, body, hints).unwrap(), None);
         node.reach(BatchNumber(number)).await;
     }
-    let follower = node.follower.clone();
-    node.stop().await.unwrap();
-    let liar = &follower.status().peers[0];
+    let liar = &node.stop().await.unwrap().peers[0];
     let times = liar.reasons.iter().filter(|reason| reason.what.contains("wrong values")).count();
     assert_eq!((times, liar.failures), (1, 1), "{liar:#?}");
 }
