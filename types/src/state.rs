@@ -1,6 +1,9 @@
 //! Keys, values and paths of the EVM state. See docs/formats.md for the bytes.
 
-use std::fmt;
+use std::{
+    fmt,
+    hash::{Hash, Hasher},
+};
 
 use alloy_primitives::{Address, B256, U256};
 use serde::{Deserialize, Serialize};
@@ -14,12 +17,32 @@ pub const PATH_ACCOUNT_BYTES: usize = 8;
 pub const ROW_BYTES_MAX: usize = 1 + 20 + 1 + 8 + 32 + 1 + 32;
 
 /// What a row of the state table is about.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
 pub enum StateKey {
     /// An account's nonce, balance and code hash.
     Account(#[serde(with = "raw")] Address),
     /// One storage slot of a contract.
     Slot(#[serde(with = "raw")] Address, #[serde(with = "raw")] B256),
+}
+
+impl Hash for StateKey {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        match self {
+            StateKey::Account(address) => hash_address(address, state),
+            StateKey::Slot(address, slot) => {
+                hash_address(address, state);
+                slot.as_chunks().0.iter().for_each(|half| state.write_u128(u128::from_ne_bytes(*half)));
+            }
+        }
+    }
+}
+
+/// In words, which take a hasher a third of the time of the same bytes with their lengths.
+fn hash_address<H: Hasher>(address: &Address, state: &mut H) {
+    let (front, back) = address.0.split_first_chunk().expect("an address is longer");
+    let back = <[u8; 4]>::try_from(back).expect("an address has 20 bytes");
+    state.write_u128(u128::from_ne_bytes(*front));
+    state.write_u32(u32::from_ne_bytes(back));
 }
 
 impl StateKey {

@@ -1,10 +1,18 @@
 //! [`HintContext`]: what maker and follower both know of a batch's keys.
 
-use alloy_primitives::{Address, B256, map::AddressMap};
+use alloy_primitives::{
+    Address, B256,
+    map::{AddressMap, FbBuildHasher},
+};
+use indexmap::IndexSet;
+
+use super::AccountHints;
 
 /// Addresses taken from call data: more than any real batch has, few enough that a batch of nothing but addresses
 /// costs its followers no more than others.
 const DATA_ADDRESSES_MAX: usize = 65_536;
+/// About how many addresses a transaction names.
+const ADDRESSES_EACH: usize = 4;
 /// Bytes of a function's selector, which come before its arguments.
 const SELECTOR_BYTES: usize = 4;
 
@@ -23,14 +31,16 @@ pub struct TransactionParts<'a> {
     pub access_list: &'a [alloy_eips::eip2930::AccessListItem],
 }
 
+/// Addresses, each once, numbered in the order in which they came.
+pub(super) type Addresses = IndexSet<Address, FbBuildHasher<20>>;
+
 /// The addresses that a batch's transactions name, numbered by their first appearance: first what every execution reads (fee
 /// recipient, senders, recipients, created contracts, access lists), then what looks like an address in call data.
 ///
 /// Both sides must build it from the same transactions; it is part of the format.
 #[derive(Clone, Debug)]
 pub struct HintContext {
-    addresses: Vec<Address>,
-    numbers: AddressMap<u32>,
+    addresses: Addresses,
     implied: usize,
     implied_slots: AddressMap<Vec<B256>>,
     transactions: usize,
@@ -42,14 +52,14 @@ impl HintContext {
         fee_recipient: Address,
         transactions: impl Iterator<Item = TransactionParts<'a>> + Clone,
     ) -> HintContext {
+        let (count, _) = transactions.size_hint();
         let mut context = HintContext {
-            addresses: Vec::new(),
-            numbers: AddressMap::default(),
+            addresses: Addresses::with_capacity_and_hasher(ADDRESSES_EACH * count, Default::default()),
             implied: 0,
             implied_slots: AddressMap::default(),
             transactions: 0,
         };
-        context.add(fee_recipient);
+        context.addresses.insert(fee_recipient);
         for transaction in transactions.clone() {
             context.add_implied(&transaction);
         }
@@ -66,10 +76,10 @@ impl HintContext {
 
     fn add_implied(&mut self, transaction: &TransactionParts<'_>) {
         self.transactions += 1;
-        self.add(transaction.sender);
-        self.add(transaction.to.unwrap_or_else(|| transaction.sender.create(transaction.nonce)));
+        self.addresses.insert(transaction.sender);
+        self.addresses.insert(transaction.to.unwrap_or_else(|| transaction.sender.create(transaction.nonce)));
         for item in transaction.access_list {
-            self.add(item.address);
+            self.addresses.insert(item.address);
             let slots = self.implied_slots.entry(item.address).or_default();
             slots.extend(&item.storage_keys);
         }
@@ -81,21 +91,12 @@ impl HintContext {
             if self.addresses.len() - self.implied >= DATA_ADDRESSES_MAX {
                 return;
             }
-            self.add(address);
+            self.addresses.insert(address);
         }
     }
 
-    fn add(&mut self, address: Address) {
-        // Its length fits: a batch has at most 65,536 transactions, and an access list's address costs 2,400 gas.
-        let number = self.addresses.len() as u32;
-        self.numbers.entry(address).or_insert_with(|| {
-            self.addresses.push(address);
-            number
-        });
-    }
-
-    /// All addresses, by their numbers.
-    pub(super) fn addresses(&self) -> &[Address] {
+    /// All addresses. Their numbers fit 32 bits: a batch has at most 65,536 transactions, and an access list's address costs 2,400 gas.
+    pub(super) fn addresses(&self) -> &Addresses {
         &self.addresses
     }
 
@@ -104,14 +105,17 @@ impl HintContext {
         self.implied
     }
 
-    /// An address' number.
-    pub(super) fn number(&self, address: &Address) -> Option<u32> {
-        self.numbers.get(address).copied()
-    }
-
     /// The slots of an address that are hinted without being written down, in ascending order, each once.
     pub(super) fn implied_slots(&self, address: &Address) -> &[B256] {
         self.implied_slots.get(address).map_or(&[], Vec::as_slice)
+    }
+
+    /// The hints that need no bytes: the implied addresses with their implied slots.
+    pub(super) fn implied_accounts(&self) -> impl Iterator<Item = AccountHints> + '_ {
+        self.addresses.iter().take(self.implied).map(|address| {
+            let slots = self.implied_slots(address).to_vec();
+            AccountHints { address: *address, code: false, slots }
+        })
     }
 
     /// Transactions of the batch.

@@ -76,10 +76,9 @@ impl<'a> Decoder<'a> {
 
     fn keys(mut self, mut reader: Reader<'_>) -> Result<Hints, CodecError> {
         let mut accounts = Vec::with_capacity(self.context.implied());
-        for address in &self.context.addresses()[..self.context.implied()] {
-            let slots = self.context.implied_slots(address);
-            self.take(slots.len())?;
-            accounts.push(AccountHints { address: *address, code: false, slots: slots.to_vec() });
+        for account in self.context.implied_accounts() {
+            self.take(account.slots.len())?;
+            accounts.push(account);
         }
         for _ in 0..reader.count()? {
             let address = reader.address()?;
@@ -112,7 +111,7 @@ impl<'a> Decoder<'a> {
         let number = usize::try_from(number).ok();
         let known = self.context.addresses();
         let found = number.and_then(|number| match number.checked_sub(known.len()) {
-            None => known.get(number),
+            None => known.get_index(number),
             Some(further) => self.further.get(further),
         });
         found.copied().ok_or(invalid("there is no such address"))

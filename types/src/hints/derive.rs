@@ -3,7 +3,7 @@
 //! `mapping(key => value)` at slot `p` has its entries at Keccak-256(key, p) (Solidity, "Layout of State Variables in Storage") or
 //! at Keccak-256(p, key) (Vyper); the fields of an entry follow it, and in a nested mapping `p` is itself such a hash.
 
-use alloy_primitives::{B256, U256, keccak256, map::B256Map};
+use alloy_primitives::{B256, U256, keccak256, map::HashMap};
 
 use super::Preimage;
 
@@ -15,7 +15,7 @@ pub(super) const OUTER_MAX: usize = 2;
 const ROOT_MAX: u64 = 0xffff;
 
 /// An entry of a mapping. `K` is a key.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+#[derive(Clone, Copy, Debug)]
 pub(super) struct Mapping<K> {
     /// Whether the mapping's slot is hashed before the key.
     pub(super) slot_first: bool,
@@ -46,23 +46,59 @@ pub(super) fn field(entry: B256, field: usize) -> B256 {
     U256::from_be_bytes(entry.0).wrapping_add(U256::from(field)).into()
 }
 
-/// What execution hashed, by the hash.
-pub(super) struct Origins(B256Map<(B256, B256)>);
+/// What execution hashed.
+pub(super) struct Origins<'a> {
+    preimages: &'a [Preimage],
+    /// Where a preimage is, by the front of its hash. Should two have the same front, one of them is not found, which costs bytes.
+    places: HashMap<u64, u32>,
+}
 
-impl Origins {
-    pub(super) fn new(preimages: &[Preimage]) -> Origins {
-        Origins(preimages.iter().map(|preimage| (preimage.hash, (preimage.first, preimage.second))).collect())
+/// Where a slot comes from.
+pub(super) struct Origin {
+    /// The slot of the mapping that it is in.
+    pub(super) base: B256,
+    /// Whether that is hashed before the key.
+    pub(super) slot_first: bool,
+    /// The key.
+    pub(super) key: B256,
+    /// Below [`FIELDS_MAX`].
+    pub(super) field: u8,
+    /// Of the entry's preimage. Equal entries have the same.
+    pub(super) place: u32,
+}
+
+impl<'a> Origins<'a> {
+    pub(super) fn new(preimages: &'a [Preimage]) -> Self {
+        let places = preimages.iter().map(|preimage| front(&preimage.hash)).zip(0..).collect();
+        Self { preimages, places }
     }
 
     /// The mapping, the key and the field that a slot is of, if it is one.
-    pub(super) fn of(&self, slot: B256) -> Option<(Mapping<B256>, B256, usize)> {
-        let word = U256::from_be_bytes(slot.0);
-        let at = |field| B256::from(word.wrapping_sub(U256::from(field)));
-        let field = (0..FIELDS_MAX).find(|field| self.0.contains_key(&at(*field)))?;
-        let (slot_first, key, mut root) = self.split(at(field))?;
+    pub(super) fn of(&self, slot: &B256) -> Option<Origin> {
+        let place = self.near(slot)?;
+        let preimage = &self.preimages[place as usize];
+        let field = behind(slot, &preimage.hash)?;
+        let (slot_first, key, base) = self.split(preimage);
+        Some(Origin { base, slot_first, key, field, place })
+    }
+
+    /// The entry at a place.
+    pub(super) fn hash(&self, place: u32) -> B256 {
+        self.preimages[place as usize].hash
+    }
+
+    /// The key of the entry at a place.
+    pub(super) fn key(&self, place: u32) -> B256 {
+        let (_, key, _) = self.split(&self.preimages[place as usize]);
+        key
+    }
+
+    /// The mapping at a slot, and those around it that are hashed in the same order.
+    pub(super) fn mapping(&self, base: B256, slot_first: bool) -> Mapping<B256> {
+        let mut root = base;
         let mut keys = Vec::with_capacity(OUTER_MAX);
         while keys.len() < OUTER_MAX
-            && let Some((first, key, base)) = self.split(root)
+            && let Some((first, key, base)) = self.hashed(&root).map(|preimage| self.split(preimage))
             && first == slot_first
         {
             keys.push(key);
@@ -70,17 +106,40 @@ impl Origins {
         }
         let mut outer = [None; OUTER_MAX];
         outer.iter_mut().zip(keys.into_iter().rev()).for_each(|(place, key)| *place = Some(key));
-        Some((Mapping { slot_first, root, outer }, key, field))
+        Mapping { slot_first, root, outer }
     }
 
     /// Which half of a hash's input is the key and which the mapping's slot: (slot first, key, slot).
-    fn split(&self, hash: B256) -> Option<(bool, B256, B256)> {
-        let (first, second) = *self.0.get(&hash)?;
+    fn split(&self, preimage: &Preimage) -> (bool, B256, B256) {
+        let Preimage { first, second, .. } = *preimage;
         let is_slot =
-            |word: &B256| as_number(word).is_some_and(|it| it <= ROOT_MAX) || self.0.contains_key(word);
+            |word: &B256| as_number(word).is_some_and(|it| it <= ROOT_MAX) || self.hashed(word).is_some();
         let slot_first = !is_slot(&second) && is_slot(&first);
-        Some(if slot_first { (true, second, first) } else { (false, first, second) })
+        if slot_first { (true, second, first) } else { (false, first, second) }
     }
+
+    /// What a word is the hash of.
+    fn hashed(&self, word: &B256) -> Option<&'a Preimage> {
+        let preimage = &self.preimages[self.near(word)? as usize];
+        (preimage.hash == *word).then_some(preimage)
+    }
+
+    /// Where the one is whose hash begins like a word.
+    fn near(&self, word: &B256) -> Option<u32> {
+        self.places.get(&front(word)).copied()
+    }
+}
+
+/// What a hash shares with the fields behind it, but for one in 2^60.
+fn front(word: &B256) -> u64 {
+    let (front, _) = word.split_first_chunk().expect("a word is longer");
+    u64::from_be_bytes(*front)
+}
+
+/// How far a field is behind its entry.
+fn behind(slot: &B256, entry: &B256) -> Option<u8> {
+    let distance = U256::from_be_bytes(slot.0).checked_sub(U256::from_be_bytes(entry.0))?;
+    u8::try_from(distance).ok().filter(|field| usize::from(*field) < FIELDS_MAX)
 }
 
 /// A word as a number, if it has at most 64 bits.

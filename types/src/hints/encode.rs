@@ -1,14 +1,12 @@
 //! [`encode`]: from a working set to bytes.
 
-use std::collections::BTreeMap;
-
-use alloy_primitives::{Address, B256, map::AddressMap};
+use alloy_primitives::{Address, B256, map::B256Map};
 
 use super::{
     AccountHints, HINTS_VERSION, Hints, Preimage, SECTION_CONFLICTS, SECTION_KEYS, SECTION_VALUES,
     bytes::{Ascending, put},
-    context::{HintContext, as_address},
-    derive::{Mapping, Origins, as_number, from_number},
+    context::{Addresses, HintContext, as_address},
+    derive::{Mapping, Origins, as_number, field},
     edges,
     values::{self, RowBefore},
 };
@@ -23,38 +21,18 @@ pub(super) const BY_WORD: u8 = 4;
 /// Set beside the kind if fields other than the first follow each key.
 pub(super) const WITH_FIELDS: u8 = 8;
 
-/// A key of a mapping. The variants' order is that of the kinds of groups.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub(super) enum Key {
-    /// An address, by its number.
-    Address(u32),
-    /// At most 64 bits.
-    Number(u64),
-    /// Anything else.
-    Word(B256),
-}
-
-impl Key {
-    pub(super) fn kind(&self) -> u8 {
-        match self {
-            Key::Address(_) => BY_ADDRESS,
-            Key::Number(_) => BY_NUMBER,
-            Key::Word(_) => BY_WORD,
-        }
-    }
-}
-
 /// Writes hints, and conflicts if there are any, for whoever has the batch's transactions. What `preimages` do not explain is
 /// written in full, so that they may be incomplete.
 ///
-/// The same input gives the same bytes. They are not bounded here: [`crate::Blob::compress`] refuses too many.
+/// The same input gives the same bytes; what it names twice may be written twice. They are not bounded here: [`crate::Blob::compress`] refuses too many.
 pub fn encode(
     hints: &Hints,
     preimages: &[Preimage],
     conflicts: Option<&Conflicts>,
     context: &HintContext,
 ) -> Vec<u8> {
-    encode_keys(hints, preimages, conflicts, context).0
+    let keys = Encoder::new(context, preimages).keys(hints, |_, _, _| {});
+    sections(&keys, conflicts, context)
 }
 
 /// As [`encode`], with the rows before the batch: of the keys that are in `before`.
@@ -65,25 +43,28 @@ pub fn encode_with_values(
     before: &[RowBefore],
     context: &HintContext,
 ) -> Vec<u8> {
-    let (mut out, written) = encode_keys(hints, preimages, conflicts, context);
-    put_section(&mut out, SECTION_VALUES, &values::encode(&written, before));
+    // The hints as whoever decodes them gets them.
+    let mut accounts: Vec<AccountHints> = context.implied_accounts().collect();
+    let keys = Encoder::new(context, preimages).keys(hints, |number, address, slots| {
+        if number >= context.implied() {
+            accounts.push(AccountHints { address, code: false, slots: Vec::new() });
+        }
+        // Those that are not implied come last, by their numbers.
+        let at = number.min(accounts.len() - 1);
+        accounts[at].slots.extend(slots);
+    });
+    let mut out = sections(&keys, conflicts, context);
+    put_section(&mut out, SECTION_VALUES, &values::encode(&Hints { accounts }, before));
     out
 }
 
-/// The bytes, and the hints as whoever decodes them gets them.
-fn encode_keys(
-    hints: &Hints,
-    preimages: &[Preimage],
-    conflicts: Option<&Conflicts>,
-    context: &HintContext,
-) -> (Vec<u8>, Hints) {
+fn sections(keys: &[u8], conflicts: Option<&Conflicts>, context: &HintContext) -> Vec<u8> {
     let mut out = vec![HINTS_VERSION];
-    let (keys, written) = Encoder::new(context, preimages).keys(hints);
-    put_section(&mut out, SECTION_KEYS, &keys);
+    put_section(&mut out, SECTION_KEYS, keys);
     if let Some(conflicts) = conflicts.filter(|conflicts| conflicts.fits(context.transactions())) {
         put_section(&mut out, SECTION_CONFLICTS, &edges::encode(conflicts));
     }
-    (out, written)
+    out
 }
 
 fn put_section(out: &mut Vec<u8>, section: u8, content: &[u8]) {
@@ -92,102 +73,140 @@ fn put_section(out: &mut Vec<u8>, section: u8, content: &[u8]) {
     out.extend_from_slice(content);
 }
 
-/// What is written of one account.
-#[derive(Default)]
-struct Record {
-    code: bool,
-    numbers: Vec<u64>,
-    words: Vec<B256>,
-    entries: Vec<Entry>,
+/// A key of a mapping around the innermost one.
+#[derive(Clone, Copy, Debug)]
+enum Key {
+    /// An address, by its number.
+    Address(u32),
+    /// At most 64 bits.
+    Number(u64),
+    /// Anything else.
+    Word(B256),
 }
 
-/// The field of a mapping's entry, and the slot that it is.
-type Entry = (Mapping<Key>, Key, usize, B256);
+/// A slot, as it is written. The order is that of the groups, then that within a group.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+struct Slot {
+    /// The mapping that it is in, by its place among those of the batch.
+    mapping: Option<u32>,
+    /// Of its group.
+    kind: u8,
+    /// A number, an address' number, or, where the key or the slot is a word, the place.
+    key: u64,
+    field: u8,
+    /// Of what was hashed for it; for a slot in no mapping, among the account's such slots.
+    place: u32,
+}
 
 struct Encoder<'a> {
     context: &'a HintContext,
-    origins: Origins,
+    origins: Origins<'a>,
     /// Addresses that the context lacks; they are numbered after its own.
-    further: Vec<Address>,
-    numbers: AddressMap<u32>,
+    further: Addresses,
+    /// Mappings, and where they are: by the slot of the innermost one, if that is hashed last and if it is hashed first.
+    mappings: Vec<Mapping<Key>>,
+    places: B256Map<[Option<u32>; 2]>,
+    /// Slots of the account that are in no mapping.
+    plain: Vec<B256>,
 }
 
 impl<'a> Encoder<'a> {
-    fn new(context: &'a HintContext, preimages: &[Preimage]) -> Self {
-        let origins = Origins::new(preimages);
-        Self { context, origins, further: Vec::new(), numbers: AddressMap::default() }
+    fn new(context: &'a HintContext, preimages: &'a [Preimage]) -> Self {
+        Self {
+            context,
+            origins: Origins::new(preimages),
+            further: Addresses::default(),
+            mappings: Vec::new(),
+            places: B256Map::default(),
+            plain: Vec::new(),
+        }
     }
 
-    /// The section, and the hints in the order in which the decoder has them.
-    fn keys(mut self, hints: &Hints) -> (Vec<u8>, Hints) {
-        let mut records: BTreeMap<u32, Record> = BTreeMap::new();
-        for account in &hints.accounts {
-            let number = self.number(account.address);
-            let implied = self.context.implied_slots(&account.address);
-            let record = records.entry(number).or_default();
-            record.code |= account.code;
-            for slot in account.slots.iter().filter(|slot| implied.binary_search(slot).is_err()) {
-                self.sort_in(*slot, record);
+    /// The section. Tells `written` each account as it is written: its number, its address and its slots.
+    fn keys(
+        mut self,
+        hints: &Hints,
+        mut written: impl FnMut(usize, Address, &mut dyn Iterator<Item = B256>),
+    ) -> Vec<u8> {
+        let mut accounts: Vec<(u32, &AccountHints)> =
+            hints.accounts.iter().map(|account| (self.number(account.address), account)).collect();
+        accounts.sort_unstable_by_key(|(number, _)| *number);
+        let (mut body, mut count) = (Vec::new(), 0);
+        let mut numbers = Ascending::default();
+        let mut slots = Vec::new();
+        // One account each, unless the caller names one twice.
+        for same in accounts.chunk_by(|a, b| a.0 == b.0) {
+            let (number, AccountHints { address, .. }) = same[0];
+            let code = same.iter().any(|(_, account)| account.code);
+            let implied = self.context.implied_slots(address);
+            slots.clear();
+            self.plain.clear();
+            for slot in same.iter().flat_map(|(_, account)| &account.slots) {
+                if implied.binary_search(slot).is_err() {
+                    slots.push(self.slot(*slot));
+                }
             }
+            if (number as usize) < self.context.implied() && !code && slots.is_empty() {
+                continue;
+            }
+            slots.sort_unstable();
+            slots.dedup_by_key(|slot| (slot.mapping, slot.kind, slot.key, slot.field));
+            count += 1;
+            numbers.put(&mut body, number.into());
+            self.put_account(&mut body, code, &slots);
+            written(number as usize, *address, &mut slots.iter().map(|slot| self.word(slot)));
         }
-        let implied = self.context.implied() as u32;
-        records.retain(|number, record| *number >= implied || !record.is_empty());
-        let mut out = Vec::new();
+        let mut out = Vec::with_capacity(body.len() + 20 * self.further.len() + 8);
         put(&mut out, self.further.len() as u64);
         self.further.iter().for_each(|address| out.extend_from_slice(&address[..]));
-        put(&mut out, records.len() as u64);
-        let mut numbers = Ascending::default();
-        let mut accounts = self.implied();
-        for (number, record) in records {
-            numbers.put(&mut out, u64::from(number));
-            if number >= implied {
-                let slots = Vec::new();
-                accounts.push(AccountHints { address: self.address(number), code: false, slots });
-            }
-            // Those that are not implied come last, by their numbers.
-            let at = (number as usize).min(accounts.len() - 1);
-            accounts[at].code |= record.code;
-            record.put(&mut out, &mut accounts[at].slots);
-        }
-        (out, Hints { accounts })
-    }
-
-    /// What the decoder begins with.
-    fn implied(&self) -> Vec<AccountHints> {
-        let account = |address: &Address| {
-            let slots = self.context.implied_slots(address).to_vec();
-            AccountHints { address: *address, code: false, slots }
-        };
-        self.context.addresses()[..self.context.implied()].iter().map(account).collect()
-    }
-
-    /// The address of a number that was given.
-    fn address(&self, number: u32) -> Address {
-        let known = self.context.addresses();
-        let number = number as usize;
-        known.get(number).copied().unwrap_or_else(|| self.further[number - known.len()])
+        put(&mut out, count);
+        out.append(&mut body);
+        out
     }
 
     fn number(&mut self, address: Address) -> u32 {
-        let next = (self.context.addresses().len() + self.further.len()) as u32;
-        self.context.number(&address).unwrap_or_else(|| {
-            *self.numbers.entry(address).or_insert_with(|| {
-                self.further.push(address);
-                next
-            })
-        })
+        let known = self.context.addresses();
+        let number = known.get_index_of(&address);
+        number.unwrap_or_else(|| known.len() + self.further.insert_full(address).0) as u32
     }
 
-    fn sort_in(&mut self, slot: B256, record: &mut Record) {
-        if let Some(number) = as_number(&slot) {
-            record.numbers.push(number);
-        } else if let Some((mapping, key, field)) = self.origins.of(slot) {
-            let Mapping { slot_first, root, outer } = mapping;
-            let mapping = Mapping { slot_first, root, outer: outer.map(|key| key.map(|key| self.key(key))) };
-            record.entries.push((mapping, self.key(key), field, slot));
-        } else {
-            record.words.push(slot);
+    fn slot(&mut self, word: B256) -> Slot {
+        let number = as_number(&word);
+        if let Some(origin) = number.is_none().then(|| self.origins.of(&word)).flatten() {
+            let mapping = Some(self.mapping(origin.base, origin.slot_first));
+            let (field, place) = (origin.field, origin.place);
+            let (kind, key) = match self.key(origin.key) {
+                Key::Address(number) => (BY_ADDRESS, number.into()),
+                Key::Number(number) => (BY_NUMBER, number),
+                Key::Word(_) => (BY_WORD, place.into()),
+            };
+            return Slot { mapping, kind, key, field, place };
         }
+        let place = self.plain.len() as u32;
+        self.plain.push(word);
+        let (kind, key) = number.map_or((WORDS, place.into()), |number| (NUMBERS, number));
+        Slot { mapping: None, kind, key, field: 0, place }
+    }
+
+    /// The slot itself.
+    fn word(&self, slot: &Slot) -> B256 {
+        match slot.mapping {
+            Some(_) => field(self.origins.hash(slot.place), slot.field.into()),
+            None => self.plain[slot.place as usize],
+        }
+    }
+
+    fn mapping(&mut self, base: B256, slot_first: bool) -> u32 {
+        let order = usize::from(slot_first);
+        if let Some(place) = self.places.get(&base).and_then(|places| places[order]) {
+            return place;
+        }
+        let Mapping { root, outer, .. } = self.origins.mapping(base, slot_first);
+        let outer = outer.map(|key| key.map(|key| self.key(key)));
+        let place = self.mappings.len() as u32;
+        self.mappings.push(Mapping { slot_first, root, outer });
+        self.places.entry(base).or_default()[order] = Some(place);
+        place
     }
 
     fn key(&mut self, word: B256) -> Key {
@@ -197,66 +216,37 @@ impl<'a> Encoder<'a> {
             (None, None) => Key::Word(word),
         }
     }
-}
 
-impl Record {
-    fn is_empty(&self) -> bool {
-        !self.code && self.numbers.is_empty() && self.words.is_empty() && self.entries.is_empty()
+    /// Writes sorted slots of one account.
+    fn put_account(&self, out: &mut Vec<u8>, code: bool, slots: &[Slot]) {
+        let groups = slots.chunk_by(|a, b| (a.mapping, a.kind) == (b.mapping, b.kind));
+        put(out, (groups.clone().count() as u64) << 1 | u64::from(code));
+        groups.for_each(|group| self.put_group(out, group));
     }
 
-    /// Writes it, and adds its slots in the order in which they are written.
-    fn put(mut self, out: &mut Vec<u8>, slots: &mut Vec<B256>) {
-        self.numbers.sort_unstable();
-        self.numbers.dedup();
-        self.words.sort_unstable();
-        self.words.dedup();
-        self.entries.sort_unstable();
-        self.entries.dedup();
-        let groups: Vec<_> = self.entries.chunk_by(|a, b| a.0 == b.0 && a.1.kind() == b.1.kind()).collect();
-        let count =
-            groups.len() + usize::from(!self.numbers.is_empty()) + usize::from(!self.words.is_empty());
-        put(out, (count as u64) << 1 | u64::from(self.code));
-        if !self.numbers.is_empty() {
-            put_head(out, self.numbers.len(), NUMBERS);
-            let mut ascending = Ascending::default();
-            self.numbers.iter().for_each(|number| ascending.put(out, *number));
+    /// Writes sorted slots of one mapping whose keys are of one kind, or of none.
+    fn put_group(&self, out: &mut Vec<u8>, slots: &[Slot]) {
+        let keys = slots.chunk_by(|a, b| a.key == b.key);
+        let with_fields = slots.iter().any(|slot| slot.field != 0);
+        let Slot { mapping, kind, .. } = slots[0];
+        let flags = if with_fields { WITH_FIELDS } else { 0 };
+        put(out, (keys.clone().count() as u64) << 4 | u64::from(kind | flags));
+        if let Some(place) = mapping {
+            put_mapping(out, &self.mappings[place as usize]);
         }
-        if !self.words.is_empty() {
-            put_head(out, self.words.len(), WORDS);
-            self.words.iter().for_each(|word| out.extend_from_slice(&word[..]));
-        }
-        for group in groups {
-            put_group(out, group);
-        }
-        slots.extend(self.numbers.into_iter().map(from_number));
-        slots.append(&mut self.words);
-        slots.extend(self.entries.into_iter().map(|(.., slot)| slot));
-    }
-}
-
-/// Writes sorted entries of one mapping whose keys are of one kind.
-fn put_group(out: &mut Vec<u8>, entries: &[Entry]) {
-    let Some((mapping, first, ..)) = entries.first() else { return };
-    let keys = entries.chunk_by(|a, b| a.1 == b.1);
-    let with_fields = entries.iter().any(|(_, _, field, _)| *field != 0);
-    put_head(out, keys.clone().count(), first.kind() | if with_fields { WITH_FIELDS } else { 0 });
-    put_mapping(out, mapping);
-    let mut ascending = Ascending::default();
-    for fields in keys {
-        match fields[0].1 {
-            Key::Address(number) => ascending.put(out, number.into()),
-            Key::Number(number) => ascending.put(out, number),
-            Key::Word(word) => out.extend_from_slice(&word[..]),
-        }
-        if with_fields {
-            let mask = fields.iter().fold(0, |mask, (_, _, field, _)| mask | 1 << field);
-            put(out, mask);
+        let mut ascending = Ascending::default();
+        for fields in keys {
+            let Slot { key, place, .. } = fields[0];
+            match kind {
+                WORDS => out.extend_from_slice(&self.plain[place as usize][..]),
+                BY_WORD => out.extend_from_slice(&self.origins.key(place)[..]),
+                _ => ascending.put(out, key),
+            }
+            if with_fields {
+                put(out, fields.iter().fold(0, |mask, slot| mask | 1 << slot.field));
+            }
         }
     }
-}
-
-fn put_head(out: &mut Vec<u8>, count: usize, kind: u8) {
-    put(out, (count as u64) << 4 | u64::from(kind));
 }
 
 fn put_mapping(out: &mut Vec<u8>, mapping: &Mapping<Key>) {
@@ -270,11 +260,19 @@ fn put_mapping(out: &mut Vec<u8>, mapping: &Mapping<Key>) {
         None => out.extend_from_slice(&mapping.root[..]),
     }
     for key in outer {
-        out.push(key.kind());
         match key {
-            Key::Address(number) => put(out, (*number).into()),
-            Key::Number(number) => put(out, *number),
-            Key::Word(word) => out.extend_from_slice(&word[..]),
+            Key::Address(number) => {
+                out.push(BY_ADDRESS);
+                put(out, (*number).into());
+            }
+            Key::Number(number) => {
+                out.push(BY_NUMBER);
+                put(out, *number);
+            }
+            Key::Word(word) => {
+                out.push(BY_WORD);
+                out.extend_from_slice(&word[..]);
+            }
         }
     }
 }
