@@ -4,39 +4,42 @@
 //! sender's nonce. And only reads of what an earlier transaction writes count: a parallel execution keeps the versions of a key
 //! apart, so that two writes, or a write after a read, disturb nobody.
 
-use alloy_primitives::{Address, B256, map::HashMap};
-use slipstream_types::Conflicts;
+use alloy_primitives::{
+    Address,
+    map::{AddressMap, AddressSet, HashMap},
+};
+use slipstream_types::{Conflicts, StateKey};
 
 use crate::transaction::Transaction;
 
-/// What can be read and written.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub enum AccessKey {
-    /// An account's code and nonce, and whether it exists.
-    Account(Address),
-    /// Its balance, by one who asks how much it is.
-    Balance(Address),
-    /// One of its slots.
-    Slot(Address, B256),
-}
-
-/// What one transaction reads and writes. The order of the keys means nothing: sets are equal whatever it is.
+/// What one transaction reads and writes. An account stands for its code, its nonce and whether it exists; its balance is apart, because
+/// few ask for it. The order of the keys means nothing: sets are equal whatever it is.
 #[derive(Clone, Debug, Default)]
 pub struct AccessSet {
     /// Keys whose value it depends on.
-    pub reads: Vec<AccessKey>,
+    pub reads: Vec<StateKey>,
     /// Keys that it changes.
-    pub writes: Vec<AccessKey>,
+    pub writes: Vec<StateKey>,
+    /// Accounts whose balance it depends on.
+    pub balances_read: Vec<Address>,
+    /// Accounts whose balance it changes.
+    pub balances_changed: Vec<Address>,
 }
 
 impl PartialEq for AccessSet {
     fn eq(&self, other: &Self) -> bool {
-        let sorted = |keys: &[AccessKey]| {
-            let mut keys = keys.to_vec();
-            keys.sort_unstable();
-            keys
-        };
-        sorted(&self.reads) == sorted(&other.reads) && sorted(&self.writes) == sorted(&other.writes)
+        fn same<T: Copy + Ord>(a: &[T], b: &[T]) -> bool {
+            let [a, b] = [a, b].map(|keys| {
+                let mut keys = keys.to_vec();
+                keys.sort_unstable();
+                keys
+            });
+            a == b
+        }
+        same(&self.reads, &other.reads)
+            && same(&self.writes, &other.writes)
+            && same(&self.balances_read, &other.balances_read)
+            && same(&self.balances_changed, &other.balances_changed)
     }
 }
 
@@ -54,11 +57,11 @@ impl AccessSet {
         let listed = transaction.envelope.access_list().map(|list| list.0.as_slice()).unwrap_or_default();
         let slots = listed
             .iter()
-            .flat_map(|item| item.storage_keys.iter().map(|slot| AccessKey::Slot(item.address, *slot)));
+            .flat_map(|item| item.storage_keys.iter().map(|slot| StateKey::Slot(item.address, *slot)));
         let called = transaction.to().filter(|_| !transaction.input().is_empty());
         let keys: Vec<_> =
-            std::iter::once(transaction.sender).chain(called).map(AccessKey::Account).chain(slots).collect();
-        AccessSet { reads: keys.clone(), writes: keys }
+            std::iter::once(transaction.sender).chain(called).map(StateKey::Account).chain(slots).collect();
+        AccessSet { reads: keys.clone(), writes: keys, ..AccessSet::default() }
     }
 }
 
@@ -73,32 +76,32 @@ pub fn announced_conflicts(transactions: &[Transaction]) -> Conflicts {
 /// A transaction waits for the last one before it that writes what it reads: for a balance, for all that add to it. What
 /// a predecessor waits for by itself is left out one step deep, which takes most of what a full reduction would.
 pub fn conflicts(sets: &[AccessSet], gas: Vec<u64>) -> Conflicts {
-    let mut written: HashMap<&AccessKey, u32> = HashMap::default();
-    let mut added: HashMap<&AccessKey, Vec<u32>> = HashMap::default();
+    // Nearly all balances are paid into or out of, and nobody asks.
+    let asked: AddressSet = sets.iter().flat_map(|set| &set.balances_read).copied().collect();
+    let mut changed: AddressMap<Vec<u32>> = AddressMap::default();
+    let writes = sets.iter().map(|set| set.writes.len()).sum();
+    let mut written: HashMap<&StateKey, u32> = HashMap::with_capacity_and_hasher(writes, Default::default());
     let mut predecessors: Vec<Vec<u32>> = Vec::with_capacity(sets.len());
-    for (index, set) in sets.iter().enumerate() {
-        let mut found = Vec::new();
-        for key in &set.reads {
-            match key {
-                AccessKey::Balance(_) => {
-                    let writers = added.get(key).map(Vec::as_slice).unwrap_or_default();
-                    found.extend(writers.iter().rev().take(PREDECESSORS_MAX));
-                }
-                _ => found.extend(written.get(key)),
+    let mut found = Vec::new();
+    for (index, set) in (0..).zip(sets) {
+        found.extend(set.reads.iter().filter_map(|key| written.get(key)));
+        for address in &set.balances_read {
+            let changes = changed.get(address).map(Vec::as_slice).unwrap_or_default();
+            found.extend(changes.iter().rev().take(PREDECESSORS_MAX));
+        }
+        written.extend(set.writes.iter().map(|key| (key, index)));
+        if !asked.is_empty() {
+            for address in set.balances_changed.iter().filter(|address| asked.contains(*address)) {
+                changed.entry(*address).or_default().push(index);
             }
         }
-        for key in &set.writes {
-            match key {
-                AccessKey::Balance(_) => added.entry(key).or_default().push(index as u32),
-                _ => _ = written.insert(key, index as u32),
-            }
-        }
-        predecessors.push(reduced(found, &predecessors));
+        predecessors.push(reduced(&mut found, &predecessors));
+        found.clear();
     }
     Conflicts { predecessors, gas }
 }
 
-fn reduced(mut found: Vec<u32>, predecessors: &[Vec<u32>]) -> Vec<u32> {
+fn reduced(found: &mut Vec<u32>, predecessors: &[Vec<u32>]) -> Vec<u32> {
     found.sort_unstable();
     found.dedup();
     let is_implied = |one: &u32| {
@@ -111,14 +114,16 @@ fn reduced(mut found: Vec<u32>, predecessors: &[Vec<u32>]) -> Vec<u32> {
 
 #[cfg(test)]
 mod tests {
+    use alloy_primitives::B256;
+
     use super::*;
 
-    fn slot(index: u8) -> AccessKey {
-        AccessKey::Slot(Address::ZERO, B256::with_last_byte(index))
+    fn slot(index: u8) -> StateKey {
+        StateKey::Slot(Address::ZERO, B256::with_last_byte(index))
     }
 
-    fn set(reads: &[AccessKey], writes: &[AccessKey]) -> AccessSet {
-        AccessSet { reads: reads.to_vec(), writes: writes.to_vec() }
+    fn set(reads: &[StateKey], writes: &[StateKey]) -> AccessSet {
+        AccessSet { reads: reads.to_vec(), writes: writes.to_vec(), ..AccessSet::default() }
     }
 
     fn graph(sets: &[AccessSet]) -> Vec<Vec<u32>> {
@@ -145,10 +150,9 @@ mod tests {
 
     #[test]
     fn who_asks_for_a_balance_waits_for_all_that_pay_it_and_they_for_nobody() {
-        let balance = AccessKey::Balance(Address::ZERO);
-        let pay = set(&[], &[balance]);
+        let pay = AccessSet { balances_changed: vec![Address::ZERO], ..AccessSet::default() };
         let mut sets = vec![pay; 3];
-        sets.push(set(&[balance], &[]));
+        sets.push(AccessSet { balances_read: vec![Address::ZERO], ..AccessSet::default() });
         assert_eq!(graph(&sets), [vec![], vec![], vec![], vec![0, 1, 2]]);
         sets.splice(0..0, vec![sets[0].clone(); 100]);
         assert_eq!(graph(&sets)[103].len(), PREDECESSORS_MAX);

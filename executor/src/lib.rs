@@ -21,9 +21,10 @@
 //! * [`hot`]: what the last batches touched, kept for the next.
 //! * `evm`: the only folder that knows revm, which changes every month.
 //!
-//! Invariants: the outcome is a function of state, environment and transactions alone; hints, warm data conflicts and thread
-//! counts change how long it takes, never what it is (of values that hints tell that holds once [`Warm::confirm`] finds none wrong). [`execute`] accepts every batch that [`build`] made: a proposer's limits are
-//! the same or stricter. The crate trusts its [`StateReader`] and nothing else.
+//! Invariants: the outcome is a function of state, environment and transactions alone; hints, warm data, conflicts and thread counts
+//! change how long it takes, never what it is (of values that hints tell that holds once [`Warm::confirm`] finds none wrong).
+//! [`execute`] accepts every batch that [`build`] made: a proposer's limits are the same or stricter. The crate trusts its
+//! [`StateReader`] and nothing else.
 //!
 //! ```
 //! use slipstream_executor::{BatchEnv, MemoryState, execute};
@@ -59,7 +60,7 @@ pub mod reader;
 pub mod seal;
 pub mod transaction;
 
-pub use access::{AccessKey, AccessSet, announced_conflicts, conflicts};
+pub use access::{AccessSet, announced_conflicts, conflicts};
 pub use assemble::{BuildLimits, Built, build};
 pub use body::{BodyError, decode_body};
 pub use call::{CallOutcome, CallRequest, EstimateError, call, estimate_gas};

@@ -2,12 +2,10 @@
 
 use alloy_primitives::{Address, B256, U256, map::AddressMap};
 use revm::state::Account;
+use slipstream_types::StateKey;
 
 use super::{machine::Executed, observe::Observed};
-use crate::{
-    access::{AccessKey, AccessSet},
-    transaction::Transaction,
-};
+use crate::{access::AccessSet, transaction::Transaction};
 
 impl Executed {
     /// What others could disturb, and what could disturb others. Left out is what commutes: balances that nobody asked for,
@@ -22,18 +20,18 @@ impl Executed {
                     continue;
                 }
             }
-            set.reads.push(AccessKey::Account(*address));
+            set.reads.push(StateKey::Account(*address));
             if changes_account(account, *address == sender) {
-                set.writes.push(AccessKey::Account(*address));
+                set.writes.push(StateKey::Account(*address));
             }
             self.balance(*address, account, *address == beneficiary, &mut set);
             // A contract that this transaction makes has no storage to read.
             if !account.is_created() {
                 let slots = account.storage.keys();
-                set.reads.extend(slots.map(|slot| AccessKey::Slot(*address, B256::from(*slot))));
+                set.reads.extend(slots.map(|slot| StateKey::Slot(*address, B256::from(*slot))));
             }
             let changed = account.changed_storage_slots();
-            set.writes.extend(changed.map(|(slot, _)| AccessKey::Slot(*address, B256::from(*slot))));
+            set.writes.extend(changed.map(|(slot, _)| StateKey::Slot(*address, B256::from(*slot))));
         }
         set
     }
@@ -46,10 +44,10 @@ impl Executed {
 
     fn balance(&self, address: Address, account: &Account, is_beneficiary: bool, set: &mut AccessSet) {
         if self.observed.everything || self.observed.balances.contains(&address) {
-            set.reads.push(AccessKey::Balance(address));
+            set.balances_read.push(address);
         }
         if !is_beneficiary && account.info.balance != account.original_info().balance {
-            set.writes.push(AccessKey::Balance(address));
+            set.balances_changed.push(address);
         }
     }
 }

@@ -14,6 +14,7 @@ mod reader;
 
 use std::{
     collections::VecDeque,
+    iter::Sum,
     sync::atomic::{AtomicU64, Ordering::Relaxed},
     vec,
 };
@@ -22,6 +23,7 @@ use alloy_primitives::{
     B256,
     map::{B256Map, HashMap},
 };
+use serde::Serialize;
 use slipstream_types::{AccountValue, Delta, Digest, Hints, StateKey, StateValue};
 
 pub use reader::Hot;
@@ -68,7 +70,7 @@ enum Key {
 }
 
 /// Figures of a cache.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize)]
 pub struct HotStats {
     /// Rows that it holds.
     pub rows: usize,
@@ -80,6 +82,18 @@ pub struct HotStats {
     pub hits: u64,
     /// Reads that it passed on, since it was made.
     pub misses: u64,
+}
+
+impl Sum for HotStats {
+    fn sum<I: Iterator<Item = HotStats>>(all: I) -> HotStats {
+        all.fold(HotStats::default(), |a, b| HotStats {
+            rows: a.rows + b.rows,
+            codes: a.codes + b.codes,
+            bytes: a.bytes + b.bytes,
+            hits: a.hits + b.hits,
+            misses: a.misses + b.misses,
+        })
+    }
 }
 
 impl HotCache {

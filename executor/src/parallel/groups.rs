@@ -13,12 +13,14 @@
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 use alloy_consensus::Transaction as _;
-use alloy_primitives::map::{AddressMap, HashMap};
-use slipstream_types::Digest;
+use alloy_primitives::{
+    Address,
+    map::{AddressMap, HashMap},
+};
+use slipstream_types::{Digest, StateKey};
 
 use super::{ParallelStats, Workers, plan::Plan};
 use crate::{
-    access::AccessKey,
     env::{BatchEnv, SpecId},
     error::ExecuteError,
     evm::{Changes, Finished, Machine, Spends, WorkingSet},
@@ -167,7 +169,9 @@ struct Trace {
     entries: Vec<(u32, Entry)>,
     reads: WorkingSet,
     /// With the first transaction that wrote it.
-    writes: HashMap<AccessKey, u32>,
+    writes: HashMap<StateKey, u32>,
+    /// The same of balances, but for those of senders, which are among what was spent.
+    balances: AddressMap<u32>,
     spends: Spends,
     /// Code of contracts that it made.
     codes_made: Vec<Digest>,
@@ -187,6 +191,7 @@ impl Trace {
         let count = transactions.len() / 2;
         let (mut entries, mut spends) = (Vec::with_capacity(count), Spends::with_capacity(count));
         let mut writes = HashMap::with_capacity_and_hasher(WRITES * count, Default::default());
+        let mut balances = AddressMap::with_capacity_and_hasher(count, Default::default());
         let mut gas_used = 0;
         for (index, transaction) in transactions.iter().enumerate() {
             if !owners.claims(index, thread) {
@@ -205,30 +210,37 @@ impl Trace {
             gas_used += executed.gas_used;
             spends.add(&executed, transaction);
             let Done { executed, entry } = Done::new(executed, transaction, env.beneficiary).ok()?;
-            // Those of senders are among what was spent.
-            let is_senders = |key: &AccessKey| *key == AccessKey::Balance(transaction.sender);
-            for key in entry.access.writes.iter().filter(|key| !is_senders(key)) {
+            for key in &entry.access.writes {
                 writes.entry(*key).or_insert(index);
+            }
+            let changed = entry.access.balances_changed.iter();
+            for address in changed.filter(|address| **address != transaction.sender) {
+                balances.entry(*address).or_insert(index);
             }
             machine.commit(executed);
             entries.push((index, entry));
         }
         let (changes, reads) = machine.finish_part().ok()?;
         let codes_made = changes.new_codes().collect();
-        Some((changes, Trace { entries, reads, writes, spends, codes_made }))
+        Some((changes, Trace { entries, reads, writes, balances, spends, codes_made }))
     }
 
     /// Whether nothing that it read was written before by another group, or made by it, and it could pay whatever the others paid.
     fn is_separate(&self, all: &[Trace]) -> bool {
         let others: Vec<&Trace> = all.iter().filter(|other| !std::ptr::eq(*other, self)).collect();
-        let is_written = |key: &AccessKey, index: u32| {
+        let is_written = |key: &StateKey, index: u32| {
+            others.iter().any(|other| other.writes.get(key).is_some_and(|first| *first < index))
+        };
+        let is_changed = |address: &Address, index: u32| {
             others.iter().any(|other| {
-                let is_spent = matches!(key, AccessKey::Balance(address) if other.spends.contains(address));
-                is_spent || other.writes.get(key).is_some_and(|first| *first < index)
+                other.spends.contains(address)
+                    || other.balances.get(address).is_some_and(|first| *first < index)
             })
         };
-        let reads_alone =
-            |(index, entry): &(u32, Entry)| !entry.access.reads.iter().any(|key| is_written(key, *index));
+        let reads_alone = |(index, entry): &(u32, Entry)| {
+            !entry.access.reads.iter().any(|key| is_written(key, *index))
+                && !entry.access.balances_read.iter().any(|address| is_changed(address, *index))
+        };
         let spends: Vec<&Spends> = others.iter().map(|other| &other.spends).collect();
         // Who comes after a contract that was made need not read the same code from the state.
         let mut codes_made = others.iter().flat_map(|other| &other.codes_made);
