@@ -11,7 +11,7 @@ use std::{
 use alloy_consensus::{SignableTransaction, TxEip1559};
 use alloy_primitives::{Address, Signature, TxKind, U256, keccak256};
 use k256::ecdsa::SigningKey;
-use slipstream_executor::{Envelope, HintsMode, Transaction};
+use slipstream_executor::{Envelope, ExecutorConfig, Transaction};
 use slipstream_network::{BoxFuture, Handler, MemoryHub, MemoryTransport, PeerId, Protocol, Refusal};
 use slipstream_storage::{StorageConfig, Store};
 use slipstream_types::{
@@ -189,7 +189,7 @@ impl Node {
             Forwarder::new(pool.clone(), chain.chain_id, transport.clone(), set.validators[0].public_key);
         let validator = Validator::new(
             config(),
-            HintsMode::default(),
+            &ExecutorConfig::default(),
             chain,
             store.clone(),
             pool.clone(),

@@ -121,7 +121,7 @@ impl Node {
                 let (decided, announced) = mpsc::channel(DECIDED_MAX);
                 let validator = Validator::new(
                     config.consensus.clone(),
-                    config.executor.hints,
+                    &config.executor,
                     chain.clone(),
                     store.clone(),
                     pool.clone(),

@@ -1,22 +1,18 @@
 //! Executing the next batch, one's own or a proposed one, and committing it. Everything here blocks.
 
-use slipstream_executor::{
-    self as executor, BatchEnv, BuildLimits, HintsMode, Outcome, Prefetcher, Sealed, StateReader,
-    Transaction, Wanted,
-};
+use slipstream_executor::{self as executor, BatchEnv, BuildLimits, Outcome, Sealed, Touched, Transaction};
 use slipstream_storage::{CommitBatch, Head, Speculation, StorageError, Store, View};
 use slipstream_types::{
     B256, BatchHeader, BatchNumber, Blob, BlobKind, Body, Certificate, ChainConfig, CodecError, Delta,
     Digest, LedgerInfo, ValidatorSet, batch::content_digest, codec, limits,
 };
 
+use super::engine::Engine;
 use crate::{
     error::{ConsensusError, ProposalError},
     pool::{CandidateLimits, Pool},
 };
 
-/// Below this many transactions a batch is executed sooner than its hints are read.
-const PREFETCH_TRANSACTIONS_MIN: u32 = 32;
 /// Bytes of a body that are left free for the length prefixes.
 const BODY_BYTES_SLACK: usize = 1 << 20;
 
@@ -30,10 +26,7 @@ pub(super) struct Ledger {
     pub(super) chain: ChainConfig,
     pub(super) store: Store,
     pub(super) set: ValidatorSet,
-    /// Reads what the proposer's hints name. None if the system gave no threads for it.
-    pub(super) prefetcher: Option<Prefetcher>,
-    /// What of hints is made here.
-    pub(super) hints: HintsMode,
+    pub(super) engine: Engine,
 }
 
 /// A batch with everything that committing it needs.
@@ -41,6 +34,7 @@ pub(super) struct Executed {
     pub(super) sealed: Sealed,
     pub(super) info: LedgerInfo,
     pub(super) delta: Delta,
+    touched: Touched,
     hashes: Vec<B256>,
     speculation: Option<Speculation>,
 }
@@ -99,7 +93,9 @@ impl Ledger {
         };
         let candidates = pool.candidates(&CandidateLimits::of_batch(&self.chain, limits.transactions));
         let number = head.header.number.next();
-        let built = executor::build(&view, &env, &mut candidates.into_iter(), &limits)
+        let built = self
+            .engine
+            .build(head.digest, &view, &env, candidates, &limits)
             .map_err(|source| ConsensusError::Execute { number, source })?;
         for (hash, reason) in &built.rejected {
             tracing::debug!(%number, %hash, %reason, "transaction left out");
@@ -128,17 +124,9 @@ impl Ledger {
         let transactions = executor::decode_body(&body, self.chain.chain_id)
             .map_err(|source| ProposalError::Transactions { number, source })?;
         let env = BatchEnv::new(&self.chain, &head.header, header.timestamp_ms, header.proposer);
-        let hints = hints.filter(|_| header.tx_count >= PREFETCH_TRANSACTIONS_MIN).and_then(|blob| {
-            executor::open_hints(blob, header.gas_used, header.proposer, &transactions).ok()
-        });
-        let warm = hints.zip(self.prefetcher.as_ref()).map(|(decoded, prefetcher)| {
-            prefetcher.read_ahead(number, view.clone(), Wanted::from(&decoded.hints))
-        });
-        let state: &dyn StateReader = match &warm {
-            Some(warm) => warm,
-            None => &view,
-        };
-        let outcome = executor::execute(state, &env, &transactions)
+        let outcome = self
+            .engine
+            .execute(&view, &env, header, &transactions, hints)
             .map_err(|source| ProposalError::Execute { number, source })?;
         let executed = self
             .seal(&head, header.timestamp_ms, &transactions, outcome)
@@ -187,7 +175,7 @@ impl Ledger {
         let speculation = self.store.speculate(&outcome.delta)?;
         let proposer = self.set.validators[0].fee_recipient;
         let sealed = executor::seal(
-            self.hints,
+            self.engine.hints(),
             &head.header,
             self.set.epoch,
             timestamp_ms,
@@ -202,6 +190,7 @@ impl Ledger {
             info: ledger_info(&sealed.header, accumulator.root()),
             sealed,
             delta: outcome.delta,
+            touched: outcome.touched,
             hashes: transactions.iter().map(|transaction| transaction.hash).collect(),
             speculation: Some(speculation),
         })
@@ -225,9 +214,11 @@ impl Ledger {
             ..sealed.commit_batch(&executed.delta, &executed.hashes)
         };
         match self.store.commit(batch, executed.speculation.take()) {
-            Err(StorageError::NotNext { head, number }) if head >= number => Ok(()),
-            result => result,
+            Err(StorageError::NotNext { head, number }) if head >= number => {}
+            result => result?,
         }
+        self.engine.committed(&sealed.header, &executed.touched, &executed.delta);
+        Ok(())
     }
 
     /// The number of the last committed batch.

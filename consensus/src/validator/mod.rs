@@ -1,5 +1,6 @@
 //! A validator: it votes on what the proposer proposes, and if it is the proposer, proposes.
 
+mod engine;
 mod ledger;
 mod messenger;
 mod proposer;
@@ -12,7 +13,7 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 use serde::Serialize;
-use slipstream_executor::{HintsMode, PrefetchLimits, Prefetcher};
+use slipstream_executor::{ExecutorConfig, HotStats};
 use slipstream_network::{PeerId, Refusal, Transport};
 use slipstream_storage::Store;
 use slipstream_types::{
@@ -21,7 +22,7 @@ use slipstream_types::{
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
-use self::{ledger::Ledger, said::Said, voter::Voter};
+use self::{engine::Engine, ledger::Ledger, said::Said, voter::Voter};
 use crate::{
     config::ConsensusConfig,
     error::{ConsensusError, ProposalError},
@@ -81,12 +82,15 @@ pub struct Validator {
 
 impl Validator {
     /// A validator of `set` with that key, over an initialised store. Batches that it proposes and that are decided go to
-    /// `decided`; if nobody takes them from there, they are dropped, and fullnodes learn of them through sync. `hints` is
-    /// `executor.hints`: with `values` its batches' hints carry values.
+    /// `decided`; if nobody takes them from there, they are dropped, and fullnodes learn of them through sync. With
+    /// `executor.hints: values` its batches' hints carry values.
+    ///
+    /// # Errors
+    /// If the key is not one of the set's, its vote record cannot be read, or the system gives no threads.
     #[allow(clippy::too_many_arguments, reason = "a validator is wired together once, by node")]
     pub fn new(
         config: ConsensusConfig,
-        hints: HintsMode,
+        executor: &ExecutorConfig,
         chain: ChainConfig,
         store: Store,
         pool: Pool,
@@ -103,12 +107,7 @@ impl Validator {
                 validators: set.validators.len(),
             });
         };
-        let prefetcher = Prefetcher::new(PrefetchLimits::default());
-        if let Err(error) = &prefetcher {
-            tracing::warn!(%error, "no thread to read ahead: batches are executed without their hints");
-        }
-        let prefetcher = prefetcher.ok();
-        let ledger = Arc::new(Ledger { chain, store, set, prefetcher, hints });
+        let ledger = Arc::new(Ledger { chain, store, set, engine: Engine::new(executor)? });
         let voter = Voter::new(ledger.clone(), clock.clone(), key, index)?;
         let status = Mutex::new(ConsensusStatus {
             index,
@@ -218,5 +217,10 @@ impl Validator {
     /// What it is doing.
     pub fn status(&self) -> ConsensusStatus {
         self.status.lock().clone()
+    }
+
+    /// What the hot cache of consensus holds and how it did.
+    pub fn hot_stats(&self) -> HotStats {
+        self.ledger.engine.hot_stats()
     }
 }

@@ -2,12 +2,16 @@
 
 use std::sync::{Arc, atomic::Ordering::Relaxed};
 
-use slipstream_executor::{HintsMode, decode_body, open_hints};
+use slipstream_executor::{ExecutorConfig, HintsMode, decode_body, open_hints};
 use slipstream_network::MemoryHub;
 use slipstream_storage::{CommitBatch, StorageConfig, Store};
-use slipstream_types::{Address, BatchHeader, BatchNumber, Blob, BlobKind, Body, Digest, Epoch, Genesis};
+use slipstream_types::{
+    Address, BatchHeader, BatchNumber, Blob, BlobKind, Body, Certificate, Digest, Epoch, Genesis,
+    ValidatorSet,
+};
 
 use super::{
+    engine::Engine,
     ledger::{Executed, Ledger},
     voter::Voter,
 };
@@ -22,12 +26,13 @@ use crate::{
 };
 
 fn ledger(genesis: &Genesis, store: &Store) -> Arc<Ledger> {
-    ledger_with(HintsMode::default(), genesis, store)
+    ledger_with(ExecutorConfig { prefetch_threads: 0, ..Default::default() }, genesis, store)
 }
 
-fn ledger_with(hints: HintsMode, genesis: &Genesis, store: &Store) -> Arc<Ledger> {
+fn ledger_with(executor: ExecutorConfig, genesis: &Genesis, store: &Store) -> Arc<Ledger> {
     let (chain, set) = (genesis.chain.clone(), genesis.validator_set());
-    Arc::new(Ledger { chain, store: store.clone(), set, prefetcher: None, hints })
+    let engine = Engine::new(&executor).unwrap();
+    Arc::new(Ledger { chain, store: store.clone(), set, engine })
 }
 
 fn voter(genesis: &Genesis, store: &Store, index: u16) -> Voter {
@@ -47,6 +52,15 @@ fn proposal(executed: &Executed) -> Proposal {
     let sealed = &executed.sealed;
     let (header, body, hints) = (sealed.header.clone(), sealed.body.clone(), sealed.hints.clone());
     Proposal { header, body, hints, parent: None }
+}
+
+/// Signed by all.
+fn certificate(set: &ValidatorSet, executed: &Executed) -> Certificate {
+    let mut votes = Votes::new(executed.info.clone());
+    for index in 0..set.validators.len() as u16 {
+        votes.add(set, index, executed.info.sign(&validator_key(index.into())));
+    }
+    votes.certificate(set).unwrap()
 }
 
 fn connect_all(hub: &MemoryHub, indices: &[usize]) {
@@ -70,13 +84,50 @@ fn hints_carry_values_where_that_is_configured() {
     let pool = Pool::new(PoolConfig::default(), genesis.chain.clone(), store.clone()).unwrap();
     pool.add(Account::new(0).transfer(0, 7)).unwrap();
     for (hints, carry) in [(HintsMode::Conflicts, false), (HintsMode::Values, true)] {
-        let built = ledger_with(hints, &genesis, &store).build(&pool, 100, NOW_MS, true).unwrap().unwrap();
+        let config = ExecutorConfig { hints, prefetch_threads: 0, ..Default::default() };
+        let built = ledger_with(config, &genesis, &store).build(&pool, 100, NOW_MS, true).unwrap().unwrap();
         let sealed = built.executed.unwrap().sealed;
         let transactions =
             decode_body(&sealed.body.open(BlobKind::Body).unwrap(), genesis.chain.chain_id).unwrap();
         let (header, hints) = (sealed.header, sealed.hints.unwrap());
         let decoded = open_hints(&hints, header.gas_used, header.proposer, &transactions).unwrap();
         assert_eq!(!decoded.values.is_empty(), carry);
+    }
+}
+
+// What a validator keeps, reads ahead and executes beside each other changes nothing; its cache knows the last batch, and passes on
+// what it cannot know.
+#[test]
+fn every_way_to_execute_gives_the_proposers_batch() {
+    let genesis = genesis(1);
+    let set = genesis.validator_set();
+    for hints in [HintsMode::Off, HintsMode::Keys, HintsMode::Conflicts, HintsMode::Values] {
+        let [proposing, voting] = [1, 2].map(|threads| {
+            let config = ExecutorConfig { hints, threads, prefetch_threads: threads, ..Default::default() };
+            ledger_with(config, &genesis, &store(&genesis))
+        });
+        let pool = Pool::new(PoolConfig::default(), genesis.chain.clone(), proposing.store.clone()).unwrap();
+        for batch in 0..4 {
+            for account in 0..2 {
+                let nonces = 20 * batch..20 * (batch + 1);
+                nonces.for_each(|nonce| pool.add(Account::new(account).transfer(nonce, 7)).unwrap());
+            }
+            let built = proposing.build(&pool, 100, NOW_MS, false).unwrap().unwrap();
+            let mut proposed = built.executed.unwrap();
+            let Proposal { header, body, hints, .. } = proposal(&proposed);
+            assert_eq!(header.tx_count, 40);
+            let mut executed = voting.execute(&header, &body, hints.as_ref()).unwrap();
+            let certificate = certificate(&set, &proposed);
+            proposing.commit(&mut proposed, &certificate).unwrap();
+            if batch == 1 {
+                // Sync was faster, and did not tell.
+                voting.store.commit(executed.sealed.commit_batch(&executed.delta, &[]), None).unwrap();
+            } else {
+                voting.commit(&mut executed, &certificate).unwrap();
+            }
+        }
+        let stats = [&proposing, &voting].map(|ledger| ledger.engine.hot_stats());
+        assert!(stats.iter().all(|stats| stats.hits > stats.misses), "{stats:?}");
     }
 }
 
@@ -139,11 +190,7 @@ async fn an_empty_proposer_waits_for_the_chain() {
     let (hub, genesis, clock) = (MemoryHub::new(), genesis(4), clock());
     let ahead = store(&genesis);
     let mut executed = batch(&genesis, &ahead, 0..1, NOW_MS);
-    let mut votes = Votes::new(executed.info.clone());
-    for index in 0..3 {
-        votes.add(&genesis.validator_set(), index, executed.info.sign(&validator_key(index.into())));
-    }
-    let certificate = votes.certificate(&genesis.validator_set()).unwrap();
+    let certificate = certificate(&genesis.validator_set(), &executed);
     // Validator 2 has the batch, 1 does not, 3 is away.
     ledger(&genesis, &ahead).commit(&mut executed, &certificate).unwrap();
     let empty = store(&genesis);
@@ -457,7 +504,7 @@ fn a_stranger_is_told_what_to_do() {
     let (chain, set) = (genesis.chain.clone(), genesis.validator_set());
     let stranger = super::Validator::new(
         crate::testing::config(),
-        HintsMode::default(),
+        &ExecutorConfig::default(),
         chain,
         store,
         pool,
