@@ -6,7 +6,7 @@
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use parking_lot::Mutex;
-use slipstream_executor::{ExecutorConfig, HintsMode};
+use slipstream_executor::{ExecutorConfig, HintsMode, HotStats};
 use slipstream_network::{PeerId, Protocol, RequestLimits, Transport};
 use slipstream_storage::Store;
 use slipstream_types::{BatchNumber, Digest, Waypoint, codec};
@@ -102,6 +102,11 @@ impl Follower {
     /// What the daemon is doing.
     pub fn status(&self) -> SyncStatus {
         self.engine.lock().status(Instant::now())
+    }
+
+    /// What the hot cache of following holds and how it did.
+    pub fn hot_stats(&self) -> HotStats {
+        self.worker.hot_stats()
     }
 
     /// Follows until `shutdown`; then ends after the jobs that are under way.

@@ -45,6 +45,8 @@ pub struct SyncStatus {
     pub hint_precision: Option<f64>,
     /// What both are made of, since start.
     pub hints: HintUse,
+    /// The same of what predictors named, for batches that came without hints.
+    pub foretold: HintUse,
     /// The running or last restore.
     pub snapshot: Option<SnapshotStatus>,
     /// The pipeline, stage by stage.

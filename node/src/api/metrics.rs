@@ -86,6 +86,18 @@ metrics! {
     "slipstream_hints_reads_total" hints_reads: IntCounter;
     /// Rows that hints told wrongly, so that a batch was executed again, since start.
     "slipstream_hints_values_wrong_total" hints_values_wrong: IntCounter;
+    /// Keys and code read ahead because predictors named them, for batches without hints, since start.
+    "slipstream_predictors_named_total" predictors_named: IntCounter;
+    /// Of these, asked for by execution.
+    "slipstream_predictors_used_total" predictors_used: IntCounter;
+    /// Keys and code that execution of these batches asked for, since start.
+    "slipstream_predictors_reads_total" predictors_reads: IntCounter;
+    /// Reads of execution that the hot cache answered, since start.
+    "slipstream_hot_cache_hits_total" hot_cache_hits: IntCounter;
+    /// Reads of execution that the hot cache passed on, since start.
+    "slipstream_hot_cache_misses_total" hot_cache_misses: IntCounter;
+    /// About how much memory the hot cache takes.
+    "slipstream_hot_cache_bytes" hot_cache_bytes: IntGauge;
     /// Seconds that each stage of the sync pipeline worked, since start; several jobs at once count each.
     "slipstream_sync_stage_busy_seconds_total" sync_stage_busy_seconds: CounterVec ["stage"];
     /// Bytes that each stage of the sync pipeline worked off, since start.

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use serde::Serialize;
 use slipstream_config::Role;
 use slipstream_consensus::{ConsensusStatus, Pool, PoolStatus, Validator};
+use slipstream_executor::HotStats;
 use slipstream_network::{PeerAddress, PeerId, Transport};
 use slipstream_storage::{StorageError, Store};
 use slipstream_sync::{Follower, ServeStatus, SyncServer, SyncStatus};
@@ -41,6 +42,8 @@ pub struct NodeStatus {
     /// Certifying it; validators only.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub consensus: Option<ConsensusStatus>,
+    /// What the last batches touched, kept for the next: of following and, on a validator, of certifying.
+    pub hot_cache: HotStats,
     /// The transaction pool.
     pub pool: PoolStatus,
     /// Connected peers.
@@ -106,6 +109,7 @@ impl StatusSource {
             rtt_ms: peer.rtt_ms,
             connected_seconds: peer.since.elapsed().as_secs(),
         });
+        let validator = self.validator.as_deref();
         Ok(NodeStatus {
             client: client_version(),
             chain_id: self.chain_id,
@@ -123,7 +127,11 @@ impl StatusSource {
             waypoint: certificate.map_or(self.origin, |certificate| Waypoint::of(&certificate.info)),
             sync: self.follower.status(),
             serve: self.server.status(),
-            consensus: self.validator.as_ref().map(|validator| validator.status()),
+            consensus: validator.map(Validator::status),
+            hot_cache: [Some(self.follower.hot_stats()), validator.map(Validator::hot_stats)]
+                .into_iter()
+                .flatten()
+                .sum(),
             pool: self.pool.status(),
             peers: peers.collect(),
         })
@@ -141,11 +149,7 @@ impl StatusSource {
         raise(&metrics.sync_batches_replayed, status.sync.batches_replayed);
         raise(&metrics.sync_transactions, status.sync.transactions);
         raise(&metrics.sync_received_bytes, status.sync.bytes_received);
-        let hints = status.sync.hints;
-        raise(&metrics.hints_named, hints.named);
-        raise(&metrics.hints_used, hints.used);
-        raise(&metrics.hints_reads, hints.reads);
-        raise(&metrics.hints_values_wrong, hints.values_wrong);
+        sample_foresight(&status, metrics);
         sample_pipeline(&status.sync, metrics);
         let reads = self.store.read_counts();
         raise(&metrics.storage_keys_read, reads.keys);
@@ -164,6 +168,21 @@ impl StatusSource {
         metrics.pool_bytes.set(gauge(status.pool.bytes as u64));
         Ok(())
     }
+}
+
+/// What execution found read already.
+fn sample_foresight(status: &NodeStatus, metrics: &Metrics) {
+    let (hints, foretold, hot) = (status.sync.hints, status.sync.foretold, status.hot_cache);
+    raise(&metrics.hints_named, hints.named);
+    raise(&metrics.hints_used, hints.used);
+    raise(&metrics.hints_reads, hints.reads);
+    raise(&metrics.hints_values_wrong, hints.values_wrong);
+    raise(&metrics.predictors_named, foretold.named);
+    raise(&metrics.predictors_used, foretold.used);
+    raise(&metrics.predictors_reads, foretold.reads);
+    raise(&metrics.hot_cache_hits, hot.hits);
+    raise(&metrics.hot_cache_misses, hot.misses);
+    metrics.hot_cache_bytes.set(gauge(hot.bytes as u64));
 }
 
 /// Where sync spends its time, and how far it is.

@@ -24,6 +24,7 @@ pub(super) struct Counters {
     replayed: u64,
     transactions: u64,
     hints: HintUse,
+    foretold: HintUse,
     pub(super) bytes_received: u64,
     pub(super) audited: u64,
     pub(super) audits_skipped: u64,
@@ -43,6 +44,7 @@ impl Counters {
             replayed: 0,
             transactions: 0,
             hints: HintUse::default(),
+            foretold: HintUse::default(),
             bytes_received: 0,
             audited: 0,
             audits_skipped: 0,
@@ -62,6 +64,7 @@ impl Counters {
         for (_, hints) in &committed.hints {
             self.hints.add(*hints);
         }
+        self.foretold.add(committed.foretold);
     }
 
     pub(super) fn head_moved(&mut self, head: BatchNumber, now: Instant) {
@@ -166,6 +169,7 @@ impl Engine {
             hint_recall: counters.hints.recall(),
             hint_precision: counters.hints.precision(),
             hints: counters.hints,
+            foretold: counters.foretold,
             snapshot: snapshot.or_else(|| counters.snapshot.clone()),
             stages: self.stages.status(now, queues),
             requests: self.streams.in_flight(),

@@ -11,7 +11,7 @@ use super::{
     Worker,
     audit::Audit,
     prepare::{Kind, OpenedBatch, Prepared},
-    replay::{ExecutedBatch, ExecutedRange},
+    replay::{ExecutedBatch, ExecutedRange, ReadAhead},
 };
 use crate::{SyncError, planted::Planted, verify};
 
@@ -56,14 +56,16 @@ pub struct Committed {
     pub transactions: u64,
     /// By peer: what the hints of its batches were worth.
     pub hints: Vec<(PeerId, HintUse)>,
+    /// What was foretold of batches without hints was worth.
+    pub foretold: HintUse,
     /// Batches drawn to be executed again.
     pub(crate) audits: Vec<Audit>,
 }
 
-/// What hints were worth, in keys and codes. What the hot cache had anyway counts nowhere.
+/// What hints, or what was foretold in their place, were worth, in keys and codes. What the hot cache had anyway counts nowhere.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize)]
 pub struct HintUse {
-    /// Read ahead because hints named them.
+    /// Read ahead because they were named.
     pub named: u64,
     /// Of these, asked for by execution.
     pub used: u64,
@@ -99,7 +101,7 @@ struct Entry<'a> {
     certificate: &'a Certificate,
     from: PeerId,
     replayed: bool,
-    hints: HintUse,
+    ahead: ReadAhead,
 }
 
 impl Worker {
@@ -180,7 +182,7 @@ impl Worker {
             certificate: of_batch(&prepared.certificate, &batch.header),
         };
         let (certificate, from) = (&prepared.certificate, prepared.from);
-        Entry { commit, certificate, from, replayed: false, hints: HintUse::default() }
+        Entry { commit, certificate, from, replayed: false, ahead: ReadAhead::default() }
     }
 
     /// How many of some batches come before the operator's waypoint, or all of them if the ledger passes through it. What stands
@@ -218,15 +220,16 @@ impl Committed {
         self.batches += 1;
         self.replayed += u64::from(entry.replayed);
         self.transactions += u64::from(entry.commit.header.tx_count);
+        self.foretold.add(entry.ahead.foretold);
         match self.hints.last_mut().filter(|(peer, ..)| *peer == entry.from) {
-            Some((_, sum)) => sum.add(entry.hints),
-            None => self.hints.push((entry.from, entry.hints)),
+            Some((_, sum)) => sum.add(entry.ahead.hints),
+            None => self.hints.push((entry.from, entry.ahead.hints)),
         }
     }
 }
 
 fn executed_entry<'a>(range: &'a ExecutedRange, executed: &'a ExecutedBatch) -> Entry<'a> {
-    let ExecutedBatch { batch, delta, sealed, hashes, hints } = executed;
+    let ExecutedBatch { batch, delta, sealed, hashes, ahead } = executed;
     // What it was made from is what is stored: the body that came, under the header that is certified.
     let commit = CommitBatch {
         header: &batch.header,
@@ -235,7 +238,7 @@ fn executed_entry<'a>(range: &'a ExecutedRange, executed: &'a ExecutedBatch) -> 
         ..sealed.commit_batch(delta, hashes)
     };
     let (certificate, from) = (&range.certificate, range.from);
-    Entry { commit, certificate, from, replayed: true, hints: *hints }
+    Entry { commit, certificate, from, replayed: true, ahead: *ahead }
 }
 
 fn of_batch<'a>(certificate: &'a Certificate, header: &BatchHeader) -> Option<&'a Certificate> {

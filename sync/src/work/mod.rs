@@ -18,7 +18,9 @@ mod restore;
 use std::collections::BTreeSet;
 
 use parking_lot::{Mutex, RwLock};
-use slipstream_executor::{ExecutorConfig, HintsMode, HotCache, Prefetcher, Workers, predict::PredictMode};
+use slipstream_executor::{
+    ExecutorConfig, HintsMode, HotCache, HotStats, Prefetcher, Workers, predict::PredictMode,
+};
 use slipstream_network::PeerId;
 use slipstream_storage::{Head, Store};
 use slipstream_types::{BatchNumber, Certificate, ChainConfig, Waypoint};
@@ -123,6 +125,11 @@ impl Worker {
     #[doc(hidden)]
     pub fn with_planted(self, planted: Option<Planted>) -> Worker {
         Worker { planted, ..self }
+    }
+
+    /// What the last batches had of what the next one reads.
+    pub(crate) fn hot_stats(&self) -> HotStats {
+        self.hot.read().stats()
     }
 
     /// Runs a job. It blocks: for the disk, and for as long as the work takes.

@@ -42,7 +42,14 @@ pub(super) struct ExecutedBatch {
     pub(super) delta: Delta,
     pub(super) sealed: Sealed,
     pub(super) hashes: Vec<B256>,
+    pub(super) ahead: ReadAhead,
+}
+
+/// What reading ahead of a batch was worth: by its hints, or, if it came without usable ones, by what was foretold of it.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct ReadAhead {
     pub(super) hints: HintUse,
+    pub(super) foretold: HintUse,
 }
 
 /// A range in execution: its batches, and the state before them.
@@ -57,7 +64,7 @@ struct Replay<'a> {
 /// What came of executing one batch.
 struct Ran {
     delta: Delta,
-    hints: HintUse,
+    ahead: ReadAhead,
     checked: Checked,
 }
 
@@ -95,7 +102,7 @@ impl Worker {
         let last = range.parent(batches.len()).clone();
         let executed = batches.into_iter().zip(done).map(|(prepared, ran)| {
             let (sealed, hashes) = ran.checked?;
-            Ok(ExecutedBatch { batch: prepared.batch, delta: ran.delta, sealed, hashes, hints: ran.hints })
+            Ok(ExecutedBatch { batch: prepared.batch, delta: ran.delta, sealed, hashes, ahead: ran.ahead })
         });
         let batches = executed.collect::<Result<_, SyncError>>()?;
         self.layers.push(first, last, layer);
@@ -128,7 +135,7 @@ impl Worker {
             ahead.distrust(&wrong);
         };
         for (ran, wrong) in done.iter_mut().zip(&ahead.wrong) {
-            ran.hints.values_wrong = *wrong;
+            ran.ahead.hints.values_wrong = *wrong;
         }
         Ok((done, layer))
     }
@@ -161,9 +168,9 @@ impl Worker {
         let run = rayon::in_place_scope(|scope| -> Result<(), SyncError> {
             for (place, prepared) in range.batches[first..].iter().enumerate() {
                 let (index, header) = (first + place, &prepared.batch.header);
-                let (outcome, hints) = self.replay_batch(range, index, ahead.of(index), &layer)?;
+                let (outcome, ahead_of_it) = self.replay_batch(range, index, ahead.of(index), &layer)?;
                 layer.push(header, header.digest(), &outcome.delta);
-                executed.push((outcome.delta.clone(), hints));
+                executed.push((outcome.delta.clone(), ahead_of_it));
                 let (sealed, parent, mode) = (&sealed, range.parent(index), self.executor.hints);
                 scope.spawn(move |_| {
                     let checked = check(mode, parent, header, &prepared.transactions, &outcome);
@@ -176,8 +183,8 @@ impl Worker {
             Ok(())
         });
         let lost = || SyncError::Worker("a batch was not sealed".into());
-        for ((delta, hints), checked) in executed.into_iter().zip(sealed.into_inner()) {
-            done.push(Ran { delta, hints, checked: checked.ok_or_else(lost).flatten() });
+        for ((delta, ahead), checked) in executed.into_iter().zip(sealed.into_inner()) {
+            done.push(Ran { delta, ahead, checked: checked.ok_or_else(lost).flatten() });
         }
         run.map(|()| layer)
     }
@@ -188,7 +195,7 @@ impl Worker {
         index: usize,
         warm: Option<&Warm>,
         layer: &Layer,
-    ) -> Result<(Outcome, HintUse), SyncError> {
+    ) -> Result<(Outcome, ReadAhead), SyncError> {
         let (prepared, parent) = (&range.batches[index], range.parent(index));
         let PreparedBatch { batch, transactions, conflicts, .. } = prepared;
         let header = &batch.header;
@@ -208,9 +215,12 @@ impl Worker {
         drop(hot);
         self.hot.write().apply(before, digest, Some(&outcome.touched), &outcome.delta);
         self.foreteller.learn(&outcome.touched);
-        let hinted = warm.filter(|_| batch.hints.is_some());
-        let hints = hinted.map(|warm| hint_use(asked, warm.stats(), warm.prefetched()));
-        Ok((outcome, hints.unwrap_or_default()))
+        let used = warm.map(|warm| hint_use(asked, warm.stats(), warm.prefetched())).unwrap_or_default();
+        let ahead = match batch.hints {
+            Some(_) => ReadAhead { hints: used, ..ReadAhead::default() },
+            None => ReadAhead { foretold: used, ..ReadAhead::default() },
+        };
+        Ok((outcome, ahead))
     }
 
     /// On several threads if hints say which transactions wait for which; the outcome is the same.
