@@ -75,7 +75,7 @@ fn fill(dir: &Path, rows: &Rows, codes: &BTreeMap<Digest, Bytes>, progress: Prog
         }
     }
     chain::commit(&store, &Delta::new(Vec::new(), group)?, None)?;
-    let order = rows.in_order();
+    let order = rows.in_order(|key| key.path().0);
     let mut task = progress.task("rows", rows.len());
     for (index, numbers) in order.chunks(BATCH_ROWS).enumerate() {
         let entry = |number: &u32| {

@@ -6,7 +6,7 @@ use slipstream_types::{AccountValue, Address, B256, Digest, StateKey, StateValue
 
 /// Of a contract that the blocks touch, other slots for each one touched. A contract whose touched slots lay side by side would
 /// be read in one block; on mainnet they are lost among all its others.
-const NEIGHBOURS: u64 = 200;
+pub(super) const NEIGHBOURS: u64 = 200;
 /// Rows of an account that no block touches: its own and its slots.
 const ACCOUNT_ROWS: u64 = 4;
 
@@ -21,8 +21,9 @@ pub(super) struct Rows {
 }
 
 impl Rows {
-    /// The real rows among at least `filler` others. The real ones are of distinct keys.
-    pub(super) fn new(real: Vec<(StateKey, StateValue)>, filler: u64) -> Rows {
+    /// The real rows among at least `filler` others, of which so many `neighbours` for each slot that is touched. The real ones are of
+    /// distinct keys.
+    pub(super) fn new(real: Vec<(StateKey, StateValue)>, filler: u64, neighbours: u64) -> Rows {
         let mut touched: Vec<Address> = real
             .iter()
             .filter(|(key, _)| matches!(key, StateKey::Slot(..)))
@@ -30,7 +31,7 @@ impl Rows {
             .collect();
         touched.sort_unstable();
         // At most half of the filler: a short run has fewer neighbours, rather than nothing else.
-        let each = NEIGHBOURS.min(filler / 2 / (touched.len() as u64).max(1));
+        let each = neighbours.min(filler / 2 / (touched.len() as u64).max(1));
         let mut neighbours = 0;
         let mut contracts = Vec::new();
         for slots in touched.chunk_by(|a, b| a == b) {
@@ -54,11 +55,11 @@ impl Rows {
         Digest::tagged("slipnet/bench-hints-rows-1", &bytes)
     }
 
-    /// The rows' numbers in the order of the table.
-    pub(super) fn in_order(&self) -> Vec<u32> {
+    /// The rows' numbers in the order of their keys' places in a table.
+    pub(super) fn in_order(&self, place: impl Fn(&StateKey) -> [u8; 32] + Sync) -> Vec<u32> {
         let place = |index: u32| {
-            let path = self.row(index).0.path().0;
-            let (front, _) = path.split_first_chunk().expect("a path is longer");
+            let place = place(&self.row(index).0);
+            let (front, _) = place.split_first_chunk().expect("a place is longer");
             (u128::from_be_bytes(*front), index)
         };
         let mut places: Vec<(u128, u32)> = (0..self.len() as u32).into_par_iter().map(place).collect();
@@ -122,13 +123,14 @@ mod tests {
         let contract = Address::repeat_byte(3);
         let slot =
             |byte| (StateKey::Slot(contract, B256::repeat_byte(byte)), StateValue::Slot(U256::from(9)));
-        let rows = Rows::new(vec![slot(1), slot(2)], 1_000);
+        let rows = Rows::new(vec![slot(1), slot(2)], 1_000, NEIGHBOURS);
         assert_eq!(rows.len(), 1_002);
-        let keys: Vec<StateKey> = rows.in_order().into_iter().map(|index| rows.row(index).0).collect();
+        let keys: Vec<StateKey> =
+            rows.in_order(|key| key.path().0).into_iter().map(|index| rows.row(index).0).collect();
         assert!(keys.iter().map(StateKey::path).is_sorted());
         assert_eq!(keys.iter().collect::<BTreeSet<_>>().len(), 1_002);
         let beside = keys.iter().filter(|key| *key.address() == contract).count();
         assert_eq!(beside as u64, 2 + 2 * NEIGHBOURS);
-        assert_ne!(rows.fingerprint(), Rows::new(vec![slot(1), slot(3)], 1_000).fingerprint());
+        assert_ne!(rows.fingerprint(), Rows::new(vec![slot(1), slot(3)], 1_000, NEIGHBOURS).fingerprint());
     }
 }

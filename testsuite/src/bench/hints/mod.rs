@@ -5,12 +5,13 @@ mod cold;
 mod consecutive;
 mod device;
 mod filler;
+mod layout;
 mod meter;
 mod replay;
 mod report;
 mod trace;
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, path::PathBuf};
 
 use alloy_primitives::Bytes;
 use anyhow::{Result, ensure};
@@ -57,9 +58,13 @@ pub(super) struct ColdState {
     pub(super) store: Store,
     /// Rows of the store.
     pub(super) rows: u64,
+    /// Of these, what the blocks read.
+    real: Vec<(StateKey, StateValue)>,
     trace: Option<Trace>,
     batches: Vec<Vec<StateKey>>,
-    /// The store's directory, unless it is kept; dropped last.
+    /// Where the store's directory is.
+    dir: PathBuf,
+    /// The same, unless it is kept; dropped last.
     _temporary: Option<tempfile::TempDir>,
 }
 
@@ -71,20 +76,22 @@ impl ColdState {
         let cases = load(&data)?;
         let is_kept = options.dir != std::path::Path::new(".");
         let temporary = (!is_kept).then(|| tempfile::tempdir_in(&options.dir)).transpose()?;
-        let dir = temporary.as_ref().map_or(options.dir.as_path(), |dir| dir.path());
+        let dir = temporary.as_ref().map_or(options.dir.as_path(), |dir| dir.path()).to_owned();
         let batches = trace::load(&data)?;
         let trace = Trace::new(batches.clone(), size.batches);
-        let (rows, codes) = contents(&cases, trace.as_ref(), size.filler);
-        let store = cold::open(dir, &rows, &codes, progress)?;
+        let (real, codes) = contents(&cases, trace.as_ref());
+        let rows = Rows::new(real.clone(), size.filler, filler::NEIGHBOURS);
+        let store = cold::open(&dir, &rows, &codes, progress)?;
         let worlds = worlds(&store, &cases)?;
-        Ok(ColdState { worlds, cases, store, rows: rows.len(), trace, batches, _temporary: temporary })
+        let rows = rows.len();
+        Ok(ColdState { worlds, cases, store, rows, real, trace, batches, dir, _temporary: temporary })
     }
 }
 
 pub(super) fn run(options: &BenchOptions, progress: Progress) -> Result<Report> {
     let size = Size::of(options);
     let state = ColdState::open(options, &size, progress)?;
-    let ColdState { worlds, cases, store, rows, trace, batches, _temporary } = &state;
+    let ColdState { worlds, cases, store, rows, trace, batches, .. } = &state;
     let mut costs: BTreeMap<Variant, Vec<Vec<Cost>>> = BTreeMap::new();
     for run in 0..size.runs {
         progress.step(&format!("replaying {} blocks, round {} of {}", cases.len(), run + 1, size.runs));
@@ -105,6 +112,8 @@ pub(super) fn run(options: &BenchOptions, progress: Progress) -> Result<Report> 
         progress.step("replaying consecutive batches on modelled devices");
         consecutive::modelled(&modelled.with_cpu(cpu), &mut report)?;
     }
+    let batches: Vec<Vec<StateKey>> = cases.iter().map(Case::keys_in_store).collect();
+    layout::measure(&state.dir, (&state.real, size.filler), &batches, size.runs, &mut report, progress)?;
     Ok(report)
 }
 
@@ -114,8 +123,8 @@ fn load(data: &std::path::Path) -> Result<Vec<Case>> {
     blocks.into_iter().map(Case::new).collect()
 }
 
-/// All rows of a cold store, and all code.
-fn contents(cases: &[Case], trace: Option<&Trace>, filler: u64) -> (Rows, BTreeMap<Digest, Bytes>) {
+/// All rows and all code that are read of a cold store.
+fn contents(cases: &[Case], trace: Option<&Trace>) -> (Vec<(StateKey, StateValue)>, BTreeMap<Digest, Bytes>) {
     let (mut real, mut codes) = (Vec::<(StateKey, StateValue)>::new(), BTreeMap::new());
     for case in cases {
         let mask = cold::mask(case.block.env.number);
@@ -125,7 +134,7 @@ fn contents(cases: &[Case], trace: Option<&Trace>, filler: u64) -> (Rows, BTreeM
     let mask = cold::mask(TRACE_WORLD);
     let rows = trace.map(Trace::rows).unwrap_or_default();
     real.extend(rows.into_iter().map(|(key, value)| (cold::masked(&mask, &key), value)));
-    (Rows::new(real, filler), codes)
+    (real, codes)
 }
 
 fn worlds(store: &Store, cases: &[Case]) -> Result<Vec<World>> {

@@ -10,11 +10,14 @@ use slipstream_executor::{
 use slipstream_storage::Store;
 use slipstream_types::{BatchNumber, Digest, StateKey};
 
-use super::{cold::World, meter::Cost};
+use super::{
+    cold::{self, World},
+    meter::Cost,
+};
 use crate::bench::mainnet::Block;
 
 /// Threads that read the working set when that is all there is to do.
-const FLOOR_THREADS: usize = 16;
+pub(super) const FLOOR_THREADS: usize = 16;
 /// Batches that the pipeline hands to the prefetcher before they execute.
 const READAHEAD: usize = 8;
 
@@ -139,6 +142,12 @@ impl Case {
         let in_memory = Warm::complete(block.state.clone(), Wanted::from(&expected.hints))?;
         let keys = expected.hints.keys().collect();
         Ok(Case { block, expected, keys, in_memory })
+    }
+
+    /// Its keys, as they are in the store.
+    pub(super) fn keys_in_store(&self) -> Vec<StateKey> {
+        let mask = cold::mask(self.block.env.number);
+        self.keys.iter().map(|key| cold::masked(&mask, key)).collect()
     }
 
     fn read_ahead(&self, prefetcher: &Prefetcher, world: &World) -> Warm<World> {
