@@ -3,7 +3,7 @@
 use alloy_consensus::Header;
 use alloy_primitives::{Address, B256, U256};
 pub use revm::primitives::hardfork::SpecId;
-use slipstream_types::{BatchHeader, ChainConfig, chain::Fork};
+use slipstream_types::{BatchHeader, ChainConfig, Epoch, chain::Fork};
 
 /// The block as the EVM sees it. Everything that execution depends on besides the state and the transactions.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -73,6 +73,32 @@ impl BatchEnv {
             parent_beacon_root: header.parent_beacon_block_root,
             excess_blob_gas: header.excess_blob_gas,
         }
+    }
+}
+
+/// What is settled about a batch before it executes.
+#[derive(Clone, Copy, Debug)]
+pub struct Basis<'a> {
+    /// The header before it.
+    pub parent: &'a BatchHeader,
+    /// Whose validators certify it.
+    pub epoch: Epoch,
+    /// Milliseconds since 1970.
+    pub timestamp_ms: u64,
+    /// Has the fees.
+    pub proposer: Address,
+}
+
+impl<'a> Basis<'a> {
+    /// Of a batch whose header is known.
+    pub fn of(parent: &'a BatchHeader, header: &BatchHeader) -> Basis<'a> {
+        let BatchHeader { epoch, timestamp_ms, proposer, .. } = *header;
+        Basis { parent, epoch, timestamp_ms, proposer }
+    }
+
+    /// What the EVM sees of it.
+    pub fn env(&self, chain: &ChainConfig) -> BatchEnv {
+        BatchEnv::new(chain, self.parent, self.timestamp_ms, self.proposer)
     }
 }
 

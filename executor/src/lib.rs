@@ -65,7 +65,7 @@ pub use assemble::{BuildLimits, Built, build};
 pub use body::{BodyError, decode_body};
 pub use call::{CallOutcome, CallRequest, EstimateError, call, estimate_gas};
 pub use config::{ExecutorConfig, HintsMode};
-pub use env::{BatchEnv, SpecId, chain_spec};
+pub use env::{Basis, BatchEnv, SpecId, chain_spec};
 pub use error::{ExecuteError, Rejection};
 pub use evm::{AnalysedCode, check_static};
 pub use hinting::{open_hints, seal_hints, seal_hints_with_values};

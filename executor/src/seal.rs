@@ -1,14 +1,15 @@
 //! [`seal`]: from an outcome to a header and the blobs that it commits to.
 
-use alloy_primitives::{Address, B256};
+use alloy_primitives::B256;
 use slipstream_storage::CommitBatch;
 use slipstream_types::{
-    BatchHeader, Blob, BlobKind, CodecError, Delta, Digest, Epoch, batch::content_digest,
-    bounded::BoundedVec, codec, limits,
+    BatchHeader, Blob, BlobKind, CodecError, Delta, Digest, batch::content_digest, bounded::BoundedVec,
+    codec, limits,
 };
 
 use crate::{
     config::HintsMode,
+    env::Basis,
     hinting::{seal_hints, seal_hints_with_values},
     outcome::Outcome,
     transaction::Transaction,
@@ -45,22 +46,19 @@ impl Sealed {
     }
 }
 
-/// Seals the batch after `parent`. Every node that executed the same transactions on the same state gets the same header. What a node
+/// Seals a batch. Every node that executed the same transactions on the same state gets the same header. What a node
 /// wants of others' hints, by its `mode`, it ships itself: [`HintsMode::Values`] adds the values before the batch.
 ///
 /// # Errors
 /// If a part passes its limit; hints that do are left out, or only their values.
-#[allow(clippy::too_many_arguments, reason = "all but the mode are what the header says")]
 pub fn seal(
     mode: HintsMode,
-    parent: &BatchHeader,
-    epoch: Epoch,
-    timestamp_ms: u64,
-    proposer: Address,
+    basis: &Basis<'_>,
     transactions: &[Transaction],
     outcome: &Outcome,
     state_root: Digest,
 ) -> Result<Sealed, CodecError> {
+    let Basis { parent, epoch, timestamp_ms, proposer } = *basis;
     let seal_hints = match mode {
         HintsMode::Off | HintsMode::Keys | HintsMode::Conflicts => seal_hints,
         HintsMode::Values => seal_hints_with_values,

@@ -1,6 +1,6 @@
 //! Executing the next batch, one's own or a proposed one, and committing it. Everything here blocks.
 
-use slipstream_executor::{self as executor, BatchEnv, BuildLimits, Outcome, Sealed, Touched, Transaction};
+use slipstream_executor::{self as executor, Basis, BuildLimits, Outcome, Sealed, Touched, Transaction};
 use slipstream_storage::{CommitBatch, Head, Speculation, StorageError, Store, View};
 use slipstream_types::{
     B256, BatchHeader, BatchNumber, Blob, BlobKind, Body, Certificate, ChainConfig, CodecError, Delta,
@@ -84,8 +84,7 @@ impl Ledger {
         pool.catch_up()?;
         let Some((head, view)) = self.head()? else { return Ok(None) };
         let timestamp_ms = next_timestamp(&head.header, now_ms);
-        let env =
-            BatchEnv::new(&self.chain, &head.header, timestamp_ms, self.set.validators[0].fee_recipient);
+        let env = self.basis(&head, timestamp_ms).env(&self.chain);
         let limits = BuildLimits {
             gas: self.chain.gas_limit,
             body_bytes: limits::BODY_BYTES_MAX - BODY_BYTES_SLACK,
@@ -123,7 +122,7 @@ impl Ledger {
         let body = open_body(header, blob)?;
         let transactions = executor::decode_body(&body, self.chain.chain_id)
             .map_err(|source| ProposalError::Transactions { number, source })?;
-        let env = BatchEnv::new(&self.chain, &head.header, header.timestamp_ms, header.proposer);
+        let env = self.basis(&head, header.timestamp_ms).env(&self.chain);
         let outcome = self
             .engine
             .execute(&view, &env, header, &transactions, hints)
@@ -133,6 +132,12 @@ impl Ledger {
             .map_err(|error| error.of_proposal(number))?;
         compare(header, &executed.sealed.header)?;
         Ok(executed)
+    }
+
+    /// What is settled about the batch behind the head. A proposed one says the same, or is refused.
+    fn basis<'a>(&self, head: &'a Head, timestamp_ms: u64) -> Basis<'a> {
+        let proposer = self.set.validators[0].fee_recipient;
+        Basis { parent: &head.header, epoch: self.set.epoch, timestamp_ms, proposer }
     }
 
     /// The head with a view of its state; none if a batch was committed between the two.
@@ -173,17 +178,8 @@ impl Ledger {
         outcome: Outcome,
     ) -> Result<Executed, SealError> {
         let speculation = self.store.speculate(&outcome.delta)?;
-        let proposer = self.set.validators[0].fee_recipient;
-        let sealed = executor::seal(
-            self.engine.hints(),
-            &head.header,
-            self.set.epoch,
-            timestamp_ms,
-            proposer,
-            transactions,
-            &outcome,
-            speculation.root(),
-        )?;
+        let (mode, basis) = (self.engine.hints(), self.basis(head, timestamp_ms));
+        let sealed = executor::seal(mode, &basis, transactions, &outcome, speculation.root())?;
         let mut accumulator = head.accumulator.clone();
         accumulator.append(sealed.header.digest());
         Ok(Executed {

@@ -11,8 +11,8 @@ use alloy_eips::{
 };
 use alloy_primitives::{Address, B256, U256, keccak256};
 use slipstream_executor::{
-    BatchEnv, ExecuteError, HintsMode, MemoryState, Outcome, Rejection, StateReader, Transaction, execute,
-    open_hints, seal,
+    Basis, BatchEnv, ExecuteError, HintsMode, MemoryState, Outcome, Rejection, StateReader, Transaction,
+    execute, open_hints, seal,
 };
 use slipstream_types::{
     BlobKind, Body, Delta, Digest, Epoch, Receipts, StateKey, StateValue, batch::content_digest,
@@ -223,8 +223,8 @@ fn a_sealed_batch_commits_to_its_parts() {
     let outcome = execute(&state, &env, &transactions).unwrap();
     let body = Body::new(transactions.iter().map(|transaction| transaction.raw.to_vec()).collect()).unwrap();
     let root = Digest([3; 32]);
-    let sealed =
-        seal(HintsMode::Keys, &header, Epoch(4), 2_500, PROPOSER, &transactions, &outcome, root).unwrap();
+    let basis = Basis { parent: &header, epoch: Epoch(4), timestamp_ms: 2_500, proposer: PROPOSER };
+    let sealed = seal(HintsMode::Keys, &basis, &transactions, &outcome, root).unwrap();
     let made = &sealed.header;
     assert_eq!((made.number.0, made.parent, made.epoch), (1, header.digest(), Epoch(4)));
     assert_eq!((made.timestamp_ms, made.proposer, made.state_root), (2_500, PROPOSER, root));

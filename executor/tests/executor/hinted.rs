@@ -11,8 +11,8 @@ use crate::{
 };
 use alloy_primitives::{Address, B256, Bytes, U256, address};
 use slipstream_executor::{
-    BatchEnv, Eager, HintsMode, Sealed, StateReader, Transaction, Wanted, Warm, Workers, decode_body,
-    execute, open_hints, parallel, seal,
+    Basis, Eager, HintsMode, Sealed, StateReader, Transaction, Wanted, Warm, Workers, decode_body, execute,
+    open_hints, parallel, seal,
 };
 use slipstream_storage::{StorageError, Store, View};
 use slipstream_types::{
@@ -145,7 +145,8 @@ fn hints(
 fn follow(store: &Store, genesis: &Genesis, sealed: &Sealed, other: Option<&Sealed>, given: Given) -> u64 {
     let (head, view) = (store.head().unwrap(), store.view().unwrap());
     let header = &sealed.header;
-    let env = BatchEnv::new(&genesis.chain, &head.header, header.timestamp_ms, header.proposer);
+    let basis = Basis::of(&head.header, header);
+    let env = basis.env(&genesis.chain);
     let body: Body = sealed.body.open(BlobKind::Body).unwrap();
     let transactions = decode_body(&body, genesis.chain.chain_id).unwrap();
     let counted = Counted { view, reads: Arc::default() };
@@ -160,16 +161,7 @@ fn follow(store: &Store, genesis: &Genesis, sealed: &Sealed, other: Option<&Seal
         assert!(conflicts.is_some(), "{given:?} hints say who waits for whom");
     }
     let root = store.speculate(&outcome.delta).unwrap().root();
-    let again = seal(
-        HintsMode::Keys,
-        &head.header,
-        header.epoch,
-        header.timestamp_ms,
-        header.proposer,
-        &transactions,
-        &outcome,
-        root,
-    );
+    let again = seal(HintsMode::Keys, &basis, &transactions, &outcome, root);
     // The header commits to receipts, delta and root; hints are made again as they were, whatever came.
     assert_eq!(again.unwrap(), *sealed, "{given:?} hints of batch {}", header.number);
     commit(store, sealed, &outcome.delta, &transactions);

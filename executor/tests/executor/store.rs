@@ -3,7 +3,7 @@
 use crate::support::*;
 use alloy_primitives::U256;
 use slipstream_executor::{
-    BatchEnv, BuildLimits, HintsMode, MemoryState, Sealed, Transaction, Wanted, Warm, build, decode_body,
+    Basis, BuildLimits, HintsMode, MemoryState, Sealed, Transaction, Wanted, Warm, build, decode_body,
     execute, open_hints, seal,
 };
 use slipstream_storage::{StorageConfig, Store};
@@ -44,22 +44,13 @@ pub(crate) fn propose(
     timestamp_ms: u64,
 ) -> Sealed {
     let (head, view) = (store.head().unwrap(), store.view().unwrap());
-    let env = BatchEnv::new(&genesis.chain, &head.header, timestamp_ms, PROPOSER);
+    let basis = Basis { parent: &head.header, epoch: Epoch(0), timestamp_ms, proposer: PROPOSER };
+    let env = basis.env(&genesis.chain);
     let count = candidates.len();
     let built = build(&view, &env, &mut candidates.into_iter(), &LIMITS).unwrap();
     assert_eq!(built.included.len(), count, "{:?}", built.rejected);
     let root = store.speculate(&built.outcome.delta).unwrap().root();
-    let sealed = seal(
-        HintsMode::Keys,
-        &head.header,
-        Epoch(0),
-        timestamp_ms,
-        PROPOSER,
-        &built.included,
-        &built.outcome,
-        root,
-    )
-    .unwrap();
+    let sealed = seal(HintsMode::Keys, &basis, &built.included, &built.outcome, root).unwrap();
     commit(store, &sealed, &built.outcome.delta, &built.included);
     sealed
 }
@@ -67,7 +58,8 @@ pub(crate) fn propose(
 fn follow(store: &Store, genesis: &Genesis, sealed: &Sealed) -> Delta {
     let (head, view) = (store.head().unwrap(), store.view().unwrap());
     let header = &sealed.header;
-    let env = BatchEnv::new(&genesis.chain, &head.header, header.timestamp_ms, header.proposer);
+    let basis = Basis::of(&head.header, header);
+    let env = basis.env(&genesis.chain);
     let body: Body = sealed.body.open(BlobKind::Body).unwrap();
     let transactions = decode_body(&body, genesis.chain.chain_id).unwrap();
     let hints = sealed.hints.as_ref().unwrap();
@@ -76,17 +68,7 @@ fn follow(store: &Store, genesis: &Genesis, sealed: &Sealed) -> Delta {
     let outcome = execute(&warm, &env, &transactions).unwrap();
     assert_eq!(warm.stats().misses, 0);
     let root = store.speculate(&outcome.delta).unwrap().root();
-    let again = seal(
-        HintsMode::Keys,
-        &head.header,
-        header.epoch,
-        header.timestamp_ms,
-        header.proposer,
-        &transactions,
-        &outcome,
-        root,
-    )
-    .unwrap();
+    let again = seal(HintsMode::Keys, &basis, &transactions, &outcome, root).unwrap();
     assert_eq!(again, *sealed);
     commit(store, &again, &outcome.delta, &transactions);
     outcome.delta

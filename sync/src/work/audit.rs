@@ -6,7 +6,7 @@
 use std::{fmt, sync::Arc};
 
 use serde::{Deserialize, Serialize};
-use slipstream_executor::{BatchEnv, HintsMode, StateReader, decode_body, execute, seal};
+use slipstream_executor::{Basis, HintsMode, StateReader, decode_body, execute, seal};
 use slipstream_storage::{RECORD_BYTES_MAX, StorageError, Store, View};
 use slipstream_types::{BatchHeader, BatchNumber, BlobKind, Body, CodecError, Digest, codec};
 
@@ -150,20 +150,10 @@ impl Worker {
         let parent = before.last().map_or(base.head(), |opened| &opened.batch.header);
         let base: &dyn StateReader = base;
         let state = Stacked { top: &layer, middle: &[], base };
-        let env = BatchEnv::new(&self.chain, parent, header.timestamp_ms, header.proposer);
-        let outcome = execute(&state, &env, &transactions)
+        let basis = Basis::of(parent, header);
+        let outcome = execute(&state, &basis.env(&self.chain), &transactions)
             .map_err(|source| super::replay::execute_error(number, source))?;
-        let (epoch, root) = (header.epoch, header.state_root);
-        let sealed = seal(
-            HintsMode::Keys,
-            parent,
-            epoch,
-            header.timestamp_ms,
-            header.proposer,
-            &transactions,
-            &outcome,
-            root,
-        );
+        let sealed = seal(HintsMode::Keys, &basis, &transactions, &outcome, header.state_root);
         Ok(sealed.map_err(|error| unreadable(number, error))?.header)
     }
 }

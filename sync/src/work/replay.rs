@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 use slipstream_executor::{
-    BatchEnv, ExecuteError, HintsMode, Outcome, PrefetchStats, Sealed, StateReader, Transaction, Warm,
+    Basis, BatchEnv, ExecuteError, HintsMode, Outcome, PrefetchStats, Sealed, StateReader, Transaction, Warm,
     WarmStats, execute, parallel, seal,
 };
 use slipstream_network::PeerId;
@@ -205,7 +205,7 @@ impl Worker {
         };
         let asked = warm.map(Warm::stats).unwrap_or_default();
         let state = Stacked { top: layer, middle: range.middle, base: below };
-        let env = BatchEnv::new(&self.chain, parent, header.timestamp_ms, header.proposer);
+        let env = Basis::of(parent, header).env(&self.chain);
         let (before, digest) = (parent.digest(), header.digest());
         let hot = self.hot.read();
         let state = hot.reader(before, &state);
@@ -258,10 +258,9 @@ fn check(
     outcome: &Outcome,
 ) -> Checked {
     let number = certified.number;
-    let (epoch, root) = (certified.epoch, certified.state_root);
-    let sealed =
-        seal(mode, parent, epoch, certified.timestamp_ms, certified.proposer, transactions, outcome, root)
-            .map_err(|error| unreadable(number, error))?;
+    let basis = Basis::of(parent, certified);
+    let sealed = seal(mode, &basis, transactions, outcome, certified.state_root)
+        .map_err(|error| unreadable(number, error))?;
     if let Some(field) = difference(certified, &sealed.header) {
         return Err(SyncError::Diverged { number, field });
     }

@@ -6,7 +6,7 @@ use alloy_consensus::{SignableTransaction, TxEip1559, TxEnvelope};
 use alloy_eips::eip2718::Encodable2718;
 use alloy_primitives::{Bytes, Signature, TxKind};
 use k256::ecdsa::SigningKey;
-use slipstream_executor::{BatchEnv, ExecutorConfig, HintsMode, Touched, decode_body, execute, seal};
+use slipstream_executor::{Basis, ExecutorConfig, HintsMode, Touched, decode_body, execute, seal};
 use slipstream_network::{BoxFuture, Handler, MemoryHub, PeerId, Protocol, Refusal};
 use slipstream_storage::{CommitBatch, StorageConfig, Store};
 use slipstream_sync::{Follower, Mode, SyncConfig, SyncServer, SyncStatus};
@@ -134,7 +134,8 @@ impl Chain {
         let transactions = decode_body(&body, self.genesis.chain.chain_id).unwrap();
         let timestamp_ms = head.header.timestamp_ms + 100;
         let proposer = self.genesis.validators[0].fee_recipient;
-        let env = BatchEnv::new(&self.genesis.chain, &head.header, timestamp_ms, proposer);
+        let basis = Basis { parent: &head.header, epoch: self.epoch, timestamp_ms, proposer };
+        let env = basis.env(&self.genesis.chain);
         let mut outcome = execute(&self.store.view().unwrap(), &env, &transactions).unwrap();
         if let Some(to) = gift {
             outcome.delta = with_gift(&outcome.delta, to);
@@ -149,9 +150,7 @@ impl Chain {
                 HintsMode::Values
             }
         };
-        let sealed =
-            seal(mode, &head.header, self.epoch, timestamp_ms, proposer, &transactions, &outcome, root)
-                .unwrap();
+        let sealed = seal(mode, &basis, &transactions, &outcome, root).unwrap();
         let mut accumulator = head.accumulator.clone();
         accumulator.append(sealed.header.digest());
         let info = LedgerInfo {

@@ -314,5 +314,15 @@ async fn what_is_foretold_changes_no_result_and_no_score() {
         assert_eq!(node.store.head().unwrap().header.state_root, chain.root());
         let status = node.stop().await.unwrap();
         assert_eq!((status.hint_recall, status.hint_precision), (None, None));
+        let foretold = status.foretold;
+        match predict {
+            PredictMode::Off => assert_eq!((foretold.named, foretold.reads), (0, 0)),
+            PredictMode::Accounts | PredictMode::Full => {
+                assert!(
+                    0 < foretold.used && foretold.used <= foretold.named.min(foretold.reads),
+                    "{foretold:?}"
+                );
+            }
+        }
     }
 }

@@ -15,7 +15,7 @@ use anyhow::{Context, Result};
 use k256::ecdsa::SigningKey;
 use rand::{Rng, SeedableRng, rngs::StdRng};
 use slipstream_executor::{
-    BatchEnv, HintsMode, Outcome, Transaction, decode_body, execute, seal, seal_hints_with_values,
+    Basis, HintsMode, Outcome, Transaction, decode_body, execute, seal, seal_hints_with_values,
 };
 use slipstream_storage::{CommitBatch, StorageConfig, Store};
 use slipstream_types::{
@@ -193,23 +193,14 @@ impl Maker {
         let transactions = decode_body(&body, genesis.chain.chain_id)?;
         let timestamp_ms = head.header.timestamp_ms + 100;
         let proposer = Address::repeat_byte(1);
-        let env = BatchEnv::new(&genesis.chain, &head.header, timestamp_ms, proposer);
-        let outcome = execute(&store.view()?, &env, &transactions)?;
+        let epoch = epoch(BatchNumber(number));
+        let basis = Basis { parent: &head.header, epoch, timestamp_ms, proposer };
+        let outcome = execute(&store.view()?, &basis.env(&genesis.chain), &transactions)?;
         let speculation = store.speculate(&outcome.delta)?;
         let root = speculation.root();
-        let epoch = epoch(BatchNumber(number));
         let next = Epoch(epoch.0 + 1);
         let ends = self::epoch(BatchNumber(number + 1)) == next;
-        let sealed = seal(
-            HintsMode::Values,
-            &head.header,
-            epoch,
-            timestamp_ms,
-            proposer,
-            &transactions,
-            &outcome,
-            root,
-        )?;
+        let sealed = seal(HintsMode::Values, &basis, &transactions, &outcome, root)?;
         let mut accumulator = head.accumulator.clone();
         accumulator.append(sealed.header.digest());
         let info = LedgerInfo {

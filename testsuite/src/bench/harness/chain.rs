@@ -2,7 +2,7 @@
 //! committed with its hints, as a validator does it.
 
 use anyhow::{Result, ensure};
-use slipstream_executor::{BatchEnv, HintsMode, Transaction, execute, seal};
+use slipstream_executor::{Basis, HintsMode, Transaction, execute, seal};
 use slipstream_storage::{CommitBatch, Store};
 use slipstream_types::{
     B256, BatchNumber, Certificate, Digest, Epoch, Genesis, LedgerInfo, SecretKey, bounded::BoundedVec,
@@ -75,25 +75,15 @@ impl Maker<'_> {
         let head = self.store.head()?;
         let timestamp_ms = head.header.timestamp_ms + BATCH_INTERVAL_MS;
         let proposer = self.genesis.validators[0].fee_recipient;
-        let env = BatchEnv::new(&self.genesis.chain, &head.header, timestamp_ms, proposer);
-        let outcome = execute(&self.store.view()?, &env, transactions)?;
+        let basis = Basis { parent: &head.header, epoch: Epoch(0), timestamp_ms, proposer };
+        let outcome = execute(&self.store.view()?, &basis.env(&self.genesis.chain), transactions)?;
         let number = head.header.number.next();
         ensure!(
             outcome.receipts.receipts.iter().all(|receipt| receipt.success),
             "a transaction of batch {number} failed"
         );
         let speculation = self.store.speculate(&outcome.delta)?;
-        let root = speculation.root();
-        let sealed = seal(
-            HintsMode::Keys,
-            &head.header,
-            Epoch(0),
-            timestamp_ms,
-            proposer,
-            transactions,
-            &outcome,
-            root,
-        )?;
+        let sealed = seal(HintsMode::Keys, &basis, transactions, &outcome, speculation.root())?;
         let mut accumulator = head.accumulator;
         accumulator.append(sealed.header.digest());
         let certificate = certify(&self.key, &sealed.header, accumulator.root())?;

@@ -5,7 +5,7 @@ use std::{num::NonZeroUsize, path::Path, time::Instant};
 
 use anyhow::{Context, Result, ensure};
 use rayon::prelude::*;
-use slipstream_executor::{BatchEnv, HintsMode, Transaction, decode_body, execute, seal};
+use slipstream_executor::{Basis, HintsMode, Transaction, decode_body, execute, seal};
 use slipstream_storage::{CommitBatch, StorageConfig, Store};
 use slipstream_types::{B256, BatchHeader, BatchNumber, Blob, BlobKind, Body, Delta};
 
@@ -75,22 +75,12 @@ impl Loaded {
                 let head = store.head()?;
                 let header = &batch.header;
                 let chain = &source.genesis.chain;
-                let env = BatchEnv::new(chain, &head.header, header.timestamp_ms, header.proposer);
-                let outcome = execute(&store.view()?, &env, &transactions)?;
+                let basis = Basis::of(&head.header, header);
+                let outcome = execute(&store.view()?, &basis.env(chain), &transactions)?;
                 let executed = Instant::now();
                 let speculation = store.speculate(&outcome.delta)?;
-                let (epoch, timestamp_ms, root) = (header.epoch, header.timestamp_ms, speculation.root());
                 let rooted = Instant::now();
-                let sealed = seal(
-                    HintsMode::Keys,
-                    &head.header,
-                    epoch,
-                    timestamp_ms,
-                    header.proposer,
-                    &transactions,
-                    &outcome,
-                    root,
-                )?;
+                let sealed = seal(HintsMode::Keys, &basis, &transactions, &outcome, speculation.root())?;
                 ensure!(sealed.header == *header, "batch {} has another result here", header.number);
                 let hashes: Vec<B256> = transactions.iter().map(|transaction| transaction.hash).collect();
                 store.commit(sealed.commit_batch(&outcome.delta, &hashes), Some(speculation))?;

@@ -13,7 +13,7 @@ use std::{
 use anyhow::{Context, Result, ensure};
 use rand::seq::IndexedRandom;
 use serde::{Deserialize, Serialize};
-use slipstream_executor::{BatchEnv, HintsMode, decode_body, execute, seal};
+use slipstream_executor::{Basis, HintsMode, decode_body, execute, seal};
 use slipstream_network::{
     BoxFuture, Handler, Network, NetworkConfig, PeerAddress, PeerId, Protocol, Refusal, RequestLimits,
     Transport,
@@ -185,22 +185,12 @@ impl V1Follower {
         let body: Body = blob.as_ref().context("a body that was verified")?.open(BlobKind::Body)?;
         let transactions = decode_body(&body, self.chain.chain_id)?;
         let head = self.store.head()?;
-        let env = BatchEnv::new(&self.chain, &head.header, header.timestamp_ms, header.proposer);
-        let outcome = execute(&self.store.view()?, &env, &transactions)?;
+        let basis = Basis::of(&head.header, header);
+        let outcome = execute(&self.store.view()?, &basis.env(&self.chain), &transactions)?;
         let executed = Instant::now();
         self.stages.execute += (executed - begin).as_secs_f64();
         let speculation = self.store.speculate(&outcome.delta)?;
-        let (epoch, timestamp_ms, root) = (header.epoch, header.timestamp_ms, speculation.root());
-        let sealed = seal(
-            HintsMode::Keys,
-            &head.header,
-            epoch,
-            timestamp_ms,
-            header.proposer,
-            &transactions,
-            &outcome,
-            root,
-        )?;
+        let sealed = seal(HintsMode::Keys, &basis, &transactions, &outcome, speculation.root())?;
         ensure!(sealed.header == *header, "batch {} has another result here", header.number);
         let hashes: Vec<B256> = transactions.iter().map(|transaction| transaction.hash).collect();
         let commit = CommitBatch {
