@@ -24,7 +24,8 @@ pub(super) const WITH_FIELDS: u8 = 8;
 /// Writes hints, and conflicts if there are any, for whoever has the batch's transactions. What `preimages` do not explain is
 /// written in full, so that they may be incomplete.
 ///
-/// The same input gives the same bytes; what it names twice may be written twice. They are not bounded here: [`crate::Blob::compress`] refuses too many.
+/// The same input gives the same bytes; what it names twice may be written twice. They are not bounded here:
+/// [`crate::Blob::compress`] refuses too many.
 pub fn encode(
     hints: &Hints,
     preimages: &[Preimage],
