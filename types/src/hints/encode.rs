@@ -129,6 +129,8 @@ impl<'a> Encoder<'a> {
         hints: &Hints,
         mut written: impl FnMut(usize, Address, &mut dyn Iterator<Item = B256>),
     ) -> Vec<u8> {
+        // About half of them are not among what the transactions name.
+        self.further.reserve(hints.accounts.len() / 2);
         let mut accounts: Vec<(u32, &AccountHints)> =
             hints.accounts.iter().map(|account| (self.number(account.address), account)).collect();
         accounts.sort_unstable_by_key(|(number, _)| *number);
