@@ -7,7 +7,7 @@ use crate::{codec::CodecError, conflicts::Conflicts};
 pub(super) const GAS_UNIT: u64 = 1_000;
 
 pub(super) fn encode(conflicts: &Conflicts) -> Vec<u8> {
-    let mut out = Vec::new();
+    let mut out = Vec::with_capacity(4 * conflicts.gas.len());
     for (index, (predecessors, gas)) in (0u64..).zip(conflicts.predecessors.iter().zip(&conflicts.gas)) {
         put(&mut out, gas.div_ceil(GAS_UNIT));
         // Nearest first, so that the gaps are those of ascending distances.

@@ -20,6 +20,8 @@ pub(super) const BY_NUMBER: u8 = 3;
 pub(super) const BY_WORD: u8 = 4;
 /// Set beside the kind if fields other than the first follow each key.
 pub(super) const WITH_FIELDS: u8 = 8;
+/// About what an account takes, with its slots.
+const ACCOUNT_BYTES: usize = 16;
 
 /// Writes hints, and conflicts if there are any, for whoever has the batch's transactions. What `preimages` do not explain is
 /// written in full, so that they may be incomplete.
@@ -131,10 +133,11 @@ impl<'a> Encoder<'a> {
     ) -> Vec<u8> {
         // About half of them are not among what the transactions name.
         self.further.reserve(hints.accounts.len() / 2);
+        self.places.reserve(hints.accounts.len());
         let mut accounts: Vec<(u32, &AccountHints)> =
             hints.accounts.iter().map(|account| (self.number(account.address), account)).collect();
         accounts.sort_unstable_by_key(|(number, _)| *number);
-        let (mut body, mut count) = (Vec::new(), 0);
+        let (mut body, mut count) = (Vec::with_capacity(ACCOUNT_BYTES * accounts.len()), 0);
         let mut numbers = Ascending::default();
         let mut slots = Vec::new();
         // One account each, unless the caller names one twice.
