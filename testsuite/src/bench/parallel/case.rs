@@ -54,6 +54,21 @@ impl Case {
         Ok(speedups)
     }
 
+    /// What two threads gain that have nothing to do with each other: each executes the whole batch. Two cores that share their units, or with
+    /// the rest of a machine, do not do twice as much.
+    pub(super) fn floors(&self, runs: usize) -> Result<Vec<f64>> {
+        let one = || Ok(execute(&self.state, &self.env, &self.transactions)?);
+        let floor = |_| {
+            let one_s = self.time(one)?;
+            let start = Instant::now();
+            let (first, second) = rayon::join(one, one);
+            let both_s = start.elapsed().as_secs_f64();
+            ensure!(first? == second?, "{}: the outcomes differ", self.name);
+            Ok(2.0 * one_s / both_s)
+        };
+        (0..runs).map(floor).collect()
+    }
+
     fn time(&self, execute: impl Fn() -> Result<Outcome>) -> Result<f64> {
         let start = Instant::now();
         let outcome = execute()?;

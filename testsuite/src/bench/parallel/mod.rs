@@ -59,6 +59,9 @@ pub(super) fn run(options: &BenchOptions, progress: Progress) -> Result<Report> 
     }
     blocks.retain(|case| late(&case.env.number));
     if !blocks.is_empty() {
+        progress.step("measuring what the cores allow");
+        summary.push(Figure::new("floor.conflict_free", "ratio", bench.floor(&synthetic[..1])?));
+        summary.push(Figure::new("floor.mainnet_median", "ratio", bench.floor(&blocks)?));
         progress.step("measuring wrong predictions and the maker's cost");
         summary.extend(bench.predictions(&blocks)?);
         summary.push(bench.maker(&blocks)?);
@@ -74,6 +77,7 @@ fn notes(quick: bool) -> Vec<String> {
         "conflict_free: 1,000 token transfers between different accounts; hot_N: N % of them to one account, whose balance is \
          one slot; one_payee: plain transfers to one account"
             .to_owned(),
+        "floor: twice the time of `execute` over the time of two threads that each execute the whole batch: what the cores allow".to_owned(),
         "mainnet_median: over the blocks from 11,565,019 on; min and max are the worst and the best block".to_owned(),
         "missing_N: N % of the edges left out; surplus_N: N % of the transactions wait for an earlier one at random; \
          announced: what transactions tell by themselves; without the fallback, medians over the same blocks"
@@ -100,6 +104,12 @@ struct Measure {
 impl Measure {
     fn speedups(&self, case: &Case) -> Result<Vec<f64>> {
         case.speedups(&case.conflicts, &self.workers, self.runs)
+    }
+
+    /// Of each case the median of [`Case::floors`].
+    fn floor(&self, cases: &[Case]) -> Result<Vec<f64>> {
+        let median = |case: &Case| Ok(Figure::new("", "ratio", case.floors(self.runs)?).value());
+        cases.iter().map(median).collect()
     }
 
     /// The median block's speed-up for graphs that are wrong to a known degree.
