@@ -60,7 +60,7 @@ impl From<&Hints> for Wanted {
 /// How far is read ahead.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct PrefetchLimits {
-    /// Threads of point reads; io_uring needs few of them. 0 counts as 1.
+    /// Threads that read. 0 counts as 1.
     pub threads: usize,
     /// Batches that are read for beside the oldest one that is not executed.
     pub readahead_batches: usize,

@@ -14,8 +14,12 @@ use slipstream_types::BatchNumber;
 use super::{Backend, PrefetchLimits, Wanted, Warm, load::Load, probe::Probe};
 use crate::reader::StateReader;
 
-/// Threads that multi-get: while one decodes what it read, the other's reads are under way.
-const MULTI_GET_THREADS: usize = 2;
+/// Keys that a thread takes at a time to read them one by one.
+const POINT_KEYS: usize = 16;
+/// Keys that all threads together multi-get at once, so that while some decode what they read, the disk has the others' reads.
+const MULTI_GET_KEYS: usize = 512;
+/// Of these, what one thread takes: fewer would save no calls to the kernel, and of more the first one comes late.
+const MULTI_GET_KEYS_RANGE: (usize, usize) = (16, 256);
 
 /// Reads ahead for batches, on threads of its own that live as long as it does.
 pub struct Prefetcher {
@@ -37,13 +41,12 @@ impl Prefetcher {
     pub fn new(limits: PrefetchLimits) -> std::io::Result<Prefetcher> {
         let queue =
             Queue { batches: Vec::new(), probe: Probe::new(limits.backend), is_closed: false, last: 0 };
-        let pool =
-            Arc::new(Pool { queue: Mutex::new(queue), few: Condvar::new(), many: Condvar::new(), limits });
+        let pool = Arc::new(Pool { queue: Mutex::new(queue), change: Condvar::new(), limits });
         let mut prefetcher = Prefetcher { pool, threads: Vec::new() };
         for index in 0..limits.threads.max(1) {
             let pool = Arc::clone(&prefetcher.pool);
             let name = format!("prefetch-{index}");
-            prefetcher.threads.push(thread::Builder::new().name(name).spawn(move || pool.work(index))?);
+            prefetcher.threads.push(thread::Builder::new().name(name).spawn(move || pool.work())?);
         }
         Ok(prefetcher)
     }
@@ -70,8 +73,7 @@ impl Prefetcher {
 impl Drop for Prefetcher {
     fn drop(&mut self) {
         self.pool.queue.lock().is_closed = true;
-        self.pool.few.notify_all();
-        self.pool.many.notify_all();
+        self.pool.change.notify_all();
         for thread in self.threads.drain(..) {
             // Only a reader can have panicked. What it was reading is queued again, and whoever needs it meets the same panic.
             let _ = thread.join();
@@ -81,8 +83,8 @@ impl Drop for Prefetcher {
 
 /// A [`Load`] of any reader.
 trait Job: Send + Sync {
-    /// Reads some more; false if nothing is left to be begun.
-    fn read_some(&self, backend: Backend) -> Result<bool, StorageError>;
+    /// Reads so many more keys at most; false if nothing is left to be begun.
+    fn read_some(&self, backend: Backend, keys_max: usize) -> Result<bool, StorageError>;
     fn keys(&self) -> usize;
     /// Whether every key has been read.
     fn is_read(&self) -> bool;
@@ -91,8 +93,8 @@ trait Job: Send + Sync {
 }
 
 impl<R: StateReader> Job for Load<R> {
-    fn read_some(&self, backend: Backend) -> Result<bool, StorageError> {
-        Load::read_some(self, backend)
+    fn read_some(&self, backend: Backend, keys_max: usize) -> Result<bool, StorageError> {
+        Load::read_some(self, backend, keys_max)
     }
 
     fn keys(&self) -> usize {
@@ -130,10 +132,8 @@ struct Queue {
 
 pub(super) struct Pool {
     queue: Mutex<Queue>,
-    /// Wakes the threads that multi-get.
-    few: Condvar,
-    /// Wakes the others, which only point reads need.
-    many: Condvar,
+    /// Wakes the threads.
+    change: Condvar,
     limits: PrefetchLimits,
 }
 
@@ -163,47 +163,47 @@ impl Pool {
         id
     }
 
-    /// Wakes who may have something to do now.
+    /// Wakes the threads if there is something to do.
     fn wake(&self, queue: &Queue) {
         let ahead = self.limits.readahead_batches + 1;
-        let mut open = queue.batches.iter().take(ahead).filter(|batch| !batch.is_handed_out).peekable();
-        if open.peek().is_none() {
-            return;
-        }
-        self.few.notify_all();
-        let backend = |batch: &Batch| batch.begun.map_or(queue.probe.backend(), |(backend, _)| backend);
-        if open.any(|batch| backend(batch) == Backend::Threads) {
-            self.many.notify_all();
+        if queue.batches.iter().take(ahead).any(|batch| !batch.is_handed_out) {
+            self.change.notify_all();
         }
     }
 
     /// One thread's life.
-    fn work(&self, index: usize) {
-        let is_few = index < MULTI_GET_THREADS;
+    fn work(&self) {
         let mut queue = self.queue.lock();
         while !queue.is_closed {
-            let Some((id, job, backend)) = queue.next(is_few, &self.limits) else {
-                if is_few { &self.few } else { &self.many }.wait(&mut queue);
+            let Some((id, job, backend)) = queue.next(&self.limits) else {
+                self.change.wait(&mut queue);
                 continue;
             };
-            let read = parking_lot::MutexGuard::unlocked(&mut queue, || job.read_some(backend));
+            let keys_max = keys_at_once(backend, self.limits.threads);
+            let read = parking_lot::MutexGuard::unlocked(&mut queue, || job.read_some(backend, keys_max));
             // After an error nothing more is read ahead: execution comes to the same key and reports it.
             queue.did(id, matches!(read, Ok(true)));
         }
     }
 }
 
+/// Keys that each of so many threads takes at a time.
+fn keys_at_once(backend: Backend, threads: usize) -> usize {
+    let (fewest, most) = MULTI_GET_KEYS_RANGE;
+    match backend {
+        Backend::Threads => POINT_KEYS,
+        Backend::MultiGet => (MULTI_GET_KEYS / threads.max(1)).clamp(fewest, most),
+    }
+}
+
 impl Queue {
     /// What a thread does next.
-    fn next(&mut self, is_few: bool, limits: &PrefetchLimits) -> Option<(u64, Arc<dyn Job>, Backend)> {
+    fn next(&mut self, limits: &PrefetchLimits) -> Option<(u64, Arc<dyn Job>, Backend)> {
         let held: usize = self.batches.iter().map(|batch| batch.job.bytes()).sum();
         let is_full = held >= limits.readahead_bytes;
         let default = self.probe.backend();
         let readable = if is_full { 1 } else { 1 + limits.readahead_batches };
-        let batch = self.batches.iter_mut().take(readable).find(|batch| {
-            let backend = batch.begun.map_or(default, |(backend, _)| backend);
-            !batch.is_handed_out && (is_few || backend == Backend::Threads)
-        })?;
+        let batch = self.batches.iter_mut().take(readable).find(|batch| !batch.is_handed_out)?;
         let (backend, _) = *batch.begun.get_or_insert_with(|| (default, Instant::now()));
         Some((batch.id, Arc::clone(&batch.job), backend))
     }

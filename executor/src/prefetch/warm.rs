@@ -14,7 +14,7 @@ use slipstream_types::{AccountValue, BatchNumber, Digest, StateKey, StateValue};
 
 use super::{
     Backend, Wanted,
-    load::{Answer, Load},
+    load::{Answer, Load, SORTED_KEYS},
     pool::Ticket,
 };
 use crate::reader::StateReader;
@@ -98,7 +98,7 @@ impl<R: StateReader> Warm<R> {
     /// Only if a read fails; no hint can make it fail.
     pub fn complete(reader: R, wanted: Wanted) -> Result<Self, StorageError> {
         let load = Arc::new(Load::new(reader, wanted));
-        while load.read_some(Backend::MultiGet)? {}
+        while load.read_some(Backend::MultiGet, SORTED_KEYS)? {}
         Ok(Warm::new(load, None))
     }
 

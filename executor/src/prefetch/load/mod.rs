@@ -25,10 +25,9 @@ use self::claim::{Claim, CodeClaim};
 use super::{Backend, Wanted, shipped::Shipped};
 use crate::reader::StateReader;
 
-/// Keys of one multi-get: enough for the kernel to have many reads at once, few enough that the first ones are soon there.
-const MULTI_GET_KEYS: usize = 256;
-/// Keys that a thread takes at a time, to read them one by one.
-const POINT_KEYS: usize = 16;
+/// Keys that are put in the order of the table, so that neighbours on disk are read together; and of one multi-get if a single thread
+/// reads.
+pub(super) const SORTED_KEYS: usize = 256;
 /// Code that is read at a time.
 const CODES: usize = 16;
 /// Bytes of code that one batch's hints may load. A hint of 32 bytes names up to 64 KiB of code, so without a limit hostile hints
@@ -110,8 +109,7 @@ impl<R: StateReader> Load<R> {
         };
         let mut keys = wanted.keys;
         keys.retain(|key| place(key, 0).is_none());
-        for chunk in keys.chunks_mut(MULTI_GET_KEYS) {
-            // In the order of the table, so that neighbours on disk are read together.
+        for chunk in keys.chunks_mut(SORTED_KEYS) {
             let mut paths = Paths::default();
             chunk.sort_by_cached_key(|key| paths.path(key));
         }
@@ -234,7 +232,7 @@ impl<R: StateReader> Load<R> {
     /// time, and waits for the others.
     pub(super) fn confirm(&self) -> Result<Vec<StateKey>, StorageError> {
         let unread = self.shipped.told().map(|(place, _)| place).filter(|place| !self.is_read(*place));
-        for places in unread.collect::<Vec<_>>().chunks(MULTI_GET_KEYS) {
+        for places in unread.collect::<Vec<_>>().chunks(SORTED_KEYS) {
             self.read_places(places.iter().copied(), Backend::MultiGet)?;
         }
         let mut wrong = Vec::new();
@@ -251,19 +249,15 @@ impl<R: StateReader> Load<R> {
         self.shipped.distrust();
     }
 
-    /// Reads some more. False if nothing is left to be begun.
-    pub(super) fn read_some(&self, backend: Backend) -> Result<bool, StorageError> {
+    /// Reads so many more keys at most. False if nothing is left to be begun.
+    pub(super) fn read_some(&self, backend: Backend, keys_max: usize) -> Result<bool, StorageError> {
         // Who has the values waits for nothing but code.
         if !self.shipped.is_empty() && self.read_codes()? {
             return Ok(true);
         }
-        let count = match backend {
-            Backend::Threads => POINT_KEYS,
-            Backend::MultiGet => MULTI_GET_KEYS,
-        };
-        let first = self.next.fetch_add(count, Relaxed);
+        let first = self.next.fetch_add(keys_max, Relaxed);
         if first < self.keys.len() {
-            self.read_places(first..self.keys.len().min(first + count), backend)?;
+            self.read_places(first..self.keys.len().min(first + keys_max), backend)?;
             return Ok(true);
         }
         self.next.store(self.keys.len(), Relaxed);

@@ -42,13 +42,14 @@ pub(super) fn measure(
     report: &mut Report,
 ) -> Result<()> {
     let mut costs: [Vec<Cost>; NAMES.len()] = Default::default();
+    // A node's lives as long as it does: the first run is what its probe takes.
+    let prefetcher = Prefetcher::new(PrefetchLimits::default())?;
     let fresh: Vec<StateKey> = trace.fresh().concat();
     for run in 0..runs {
         let mut variants: [usize; NAMES.len()] = std::array::from_fn(|variant| variant);
         variants.rotate_left(run % NAMES.len());
         for variant in variants {
-            // Threads and the cache are there before a node's batch.
-            let prefetcher = Prefetcher::new(PrefetchLimits::default())?;
+            // The cache is there before a node's batch.
             let hot = (variant == HOT).then(|| trace.warmed_up());
             store.drop_cached();
             let (cost, done) = Cost::of(store, || match variant {
