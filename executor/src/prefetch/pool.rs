@@ -83,26 +83,15 @@ impl Drop for Prefetcher {
 
 /// A [`Load`] of any reader.
 trait Job: Send + Sync {
-    /// Reads so many more keys at most; false if nothing is left to be begun.
-    fn read_some(&self, backend: Backend, keys_max: usize) -> Result<bool, StorageError>;
-    fn keys(&self) -> usize;
-    /// Whether every key has been read.
-    fn is_read(&self) -> bool;
+    /// See [`Load::read_some`].
+    fn read_some(&self, backend: Backend, keys_max: usize) -> Result<Option<usize>, StorageError>;
     /// What was read so far takes.
     fn bytes(&self) -> usize;
 }
 
 impl<R: StateReader> Job for Load<R> {
-    fn read_some(&self, backend: Backend, keys_max: usize) -> Result<bool, StorageError> {
+    fn read_some(&self, backend: Backend, keys_max: usize) -> Result<Option<usize>, StorageError> {
         Load::read_some(self, backend, keys_max)
-    }
-
-    fn keys(&self) -> usize {
-        Load::keys(self)
-    }
-
-    fn is_read(&self) -> bool {
-        self.handled.load(std::sync::atomic::Ordering::Relaxed) >= self.keys()
     }
 
     fn bytes(&self) -> usize {
@@ -116,9 +105,6 @@ struct Batch {
     job: Arc<dyn Job>,
     /// Nothing is left to be begun.
     is_handed_out: bool,
-    /// How it is read, and since when; none before it is begun.
-    begun: Option<(Backend, Instant)>,
-    is_recorded: bool,
 }
 
 struct Queue {
@@ -157,7 +143,7 @@ impl Pool {
         queue.last += 1;
         let id = queue.last;
         let place = queue.batches.partition_point(|batch| batch.number <= number);
-        let batch = Batch { id, number, job, is_handed_out: false, begun: None, is_recorded: false };
+        let batch = Batch { id, number, job, is_handed_out: false };
         queue.batches.insert(place, batch);
         self.wake(&queue);
         id
@@ -175,14 +161,20 @@ impl Pool {
     fn work(&self) {
         let mut queue = self.queue.lock();
         while !queue.is_closed {
-            let Some((id, job, backend)) = queue.next(&self.limits) else {
+            let Some((id, job)) = queue.next(&self.limits) else {
                 self.change.wait(&mut queue);
                 continue;
             };
+            let backend = queue.probe.backend();
+            queue.probe.begin(Instant::now());
             let keys_max = keys_at_once(backend, self.limits.threads);
             let read = parking_lot::MutexGuard::unlocked(&mut queue, || job.read_some(backend, keys_max));
             // After an error nothing more is read ahead: execution comes to the same key and reports it.
-            queue.did(id, matches!(read, Ok(true)));
+            let read = read.unwrap_or(None);
+            queue.probe.end(read.unwrap_or(0), Instant::now());
+            if read.is_none() {
+                queue.hand_out(id);
+            }
         }
     }
 }
@@ -198,23 +190,18 @@ fn keys_at_once(backend: Backend, threads: usize) -> usize {
 
 impl Queue {
     /// What a thread does next.
-    fn next(&mut self, limits: &PrefetchLimits) -> Option<(u64, Arc<dyn Job>, Backend)> {
+    fn next(&self, limits: &PrefetchLimits) -> Option<(u64, Arc<dyn Job>)> {
         let held: usize = self.batches.iter().map(|batch| batch.job.bytes()).sum();
         let is_full = held >= limits.readahead_bytes;
-        let default = self.probe.backend();
         let readable = if is_full { 1 } else { 1 + limits.readahead_batches };
-        let batch = self.batches.iter_mut().take(readable).find(|batch| !batch.is_handed_out)?;
-        let (backend, _) = *batch.begun.get_or_insert_with(|| (default, Instant::now()));
-        Some((batch.id, Arc::clone(&batch.job), backend))
+        let batch = self.batches.iter().take(readable).find(|batch| !batch.is_handed_out)?;
+        Some((batch.id, Arc::clone(&batch.job)))
     }
 
-    /// A thread has read for a batch, and there is more or not.
-    fn did(&mut self, id: u64, has_more: bool) {
-        let Some(batch) = self.batches.iter_mut().find(|batch| batch.id == id) else { return };
-        batch.is_handed_out |= !has_more;
-        if let Some((backend, since)) = batch.begun.filter(|_| !batch.is_recorded && batch.job.is_read()) {
-            batch.is_recorded = true;
-            self.probe.record(backend, batch.job.keys(), since.elapsed());
+    /// Nothing is left to be begun for a batch.
+    fn hand_out(&mut self, id: u64) {
+        if let Some(batch) = self.batches.iter_mut().find(|batch| batch.id == id) {
+            batch.is_handed_out = true;
         }
     }
 }

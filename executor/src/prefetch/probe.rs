@@ -1,6 +1,9 @@
-//! Which way of reading is faster here: a short probe over the first batches.
+//! Which way of reading is faster here: a short probe over the first keys.
+//!
+//! The back ends take turns. What counts of a turn is how many keys all threads together read, over the time in which any of them was
+//! reading: a batch by itself tells nothing, because several are read for at once.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// How keys are read.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -12,27 +15,44 @@ pub enum Backend {
     MultiGet,
 }
 
-/// Batches that each back end reads before one is chosen.
-const ROUNDS: u32 = 3;
-/// Keys below which a batch tells nothing.
-const KEYS_MIN: usize = 256;
+/// Turns until one is chosen. The first does not count: threads, rings and files are new.
+const TURNS: u32 = 5;
+/// Keys of a turn.
+const TURN_KEYS: usize = 2_048;
 /// Point reads cost more CPU than multi-gets, 14.2 us a key against 11.9 on the consecutive batches of `slipnet bench hints`, so they have
 /// to be this much faster, in hundredths.
 const THREADS_WORTH: u32 = 110;
 
-/// Sums up what both back ends took, until one is chosen.
+/// Measures both back ends until one is chosen.
 #[derive(Debug, Default)]
 pub(super) struct Probe {
     chosen: Option<Backend>,
+    /// Turns that are over.
+    turns: u32,
+    turn: Taken,
+    /// Threads that read now, and since when there are any or the turn began.
+    reading: usize,
+    since: Option<Instant>,
     threads: Taken,
     multi_get: Taken,
 }
 
-#[derive(Debug, Default)]
+/// Keys that were read, and how long that took.
+#[derive(Clone, Copy, Debug, Default)]
 struct Taken {
-    rounds: u32,
-    /// Of all rounds, time for a key.
-    per_key: Duration,
+    keys: usize,
+    time: Duration,
+}
+
+impl Taken {
+    fn add(&mut self, other: Taken) {
+        self.keys += other.keys;
+        self.time += other.time;
+    }
+
+    fn per_key(self) -> Duration {
+        self.time / self.keys.max(1) as u32
+    }
 }
 
 impl Probe {
@@ -40,32 +60,42 @@ impl Probe {
         Probe { chosen, ..Probe::default() }
     }
 
-    /// How the next batch is read.
+    /// How the next keys are read.
     pub(super) fn backend(&self) -> Backend {
-        match self.chosen {
-            Some(backend) => backend,
-            None if self.multi_get.rounds > self.threads.rounds => Backend::Threads,
-            None => Backend::MultiGet,
+        let turns = [Backend::MultiGet, Backend::Threads];
+        self.chosen.unwrap_or(turns[self.turns as usize % turns.len()])
+    }
+
+    /// A thread begins to read.
+    pub(super) fn begin(&mut self, now: Instant) {
+        self.reading += 1;
+        self.since.get_or_insert(now);
+    }
+
+    /// A thread has read so many keys. Whatever way it did, they count for the turn in which it is done.
+    pub(super) fn end(&mut self, keys: usize, now: Instant) {
+        self.reading -= 1;
+        let since = self.since.replace(now).unwrap_or(now);
+        self.turn.add(Taken { keys, time: now.duration_since(since) });
+        if self.reading == 0 {
+            self.since = None;
+        }
+        if self.chosen.is_none() && self.turn.keys >= TURN_KEYS {
+            self.end_turn();
         }
     }
 
-    /// A batch was read.
-    pub(super) fn record(&mut self, backend: Backend, keys: usize, took: Duration) {
-        if self.chosen.is_some() || keys < KEYS_MIN {
-            return;
+    fn end_turn(&mut self) {
+        let taken = std::mem::take(&mut self.turn);
+        match self.backend() {
+            _ if self.turns == 0 => {}
+            Backend::Threads => self.threads.add(taken),
+            Backend::MultiGet => self.multi_get.add(taken),
         }
-        let taken = match backend {
-            Backend::Threads => &mut self.threads,
-            Backend::MultiGet => &mut self.multi_get,
-        };
-        taken.rounds += 1;
-        taken.per_key += took / keys as u32;
-        let (threads, multi_get) = (&self.threads, &self.multi_get);
-        if threads.rounds >= ROUNDS && multi_get.rounds >= ROUNDS {
-            // Rounds may differ: batches end in another order than they begin.
-            let threads = threads.per_key / threads.rounds * THREADS_WORTH / 100;
-            let multi_get = multi_get.per_key / multi_get.rounds;
-            self.chosen = Some(if threads < multi_get { Backend::Threads } else { Backend::MultiGet });
+        self.turns += 1;
+        if self.turns == TURNS {
+            let is_worth_it = self.threads.per_key() * THREADS_WORTH / 100 < self.multi_get.per_key();
+            self.chosen = Some(if is_worth_it { Backend::Threads } else { Backend::MultiGet });
         }
     }
 }
@@ -74,15 +104,24 @@ impl Probe {
 mod tests {
     use super::*;
 
+    /// Two threads read 100 keys at a time, which takes so long for a key by each back end; between two such reads nobody reads.
     fn chosen(threads_us: u64, multi_get_us: u64) -> Option<Backend> {
         let mut probe = Probe::default();
-        for _ in 0..2 * ROUNDS {
+        let mut now = Instant::now();
+        while probe.turns < TURNS {
             let us = match probe.backend() {
-                Backend::Threads => threads_us,
+                // Whatever is new takes its time.
+                Backend::MultiGet if probe.turns == 0 => 100 * multi_get_us,
                 Backend::MultiGet => multi_get_us,
+                Backend::Threads => threads_us,
             };
-            probe.record(probe.backend(), 10, Duration::ZERO);
-            probe.record(probe.backend(), 1_000, Duration::from_micros(1_000 * us));
+            probe.begin(now);
+            probe.begin(now);
+            now += Duration::from_micros(50 * us);
+            probe.end(50, now);
+            now += Duration::from_micros(50 * us);
+            probe.end(50, now);
+            now += Duration::from_secs(1);
         }
         probe.chosen
     }
@@ -90,8 +129,8 @@ mod tests {
     #[test]
     fn threads_must_be_worth_their_cpu() {
         assert_eq!(chosen(20, 20), Some(Backend::MultiGet));
-        assert_eq!(chosen(100, 109), Some(Backend::MultiGet));
-        assert_eq!(chosen(100, 112), Some(Backend::Threads));
+        assert_eq!(chosen(100, 105), Some(Backend::MultiGet));
+        assert_eq!(chosen(100, 120), Some(Backend::Threads));
         assert_eq!(Probe::new(Some(Backend::Threads)).backend(), Backend::Threads);
     }
 }

@@ -27,7 +27,6 @@ impl<'a, R: StateReader> Claim<'a, R> {
     pub(super) fn publish(mut self, rows: Vec<Option<StateValue>>) {
         let places = std::mem::take(&mut self.places);
         self.load.bytes.fetch_add(places.len() * (size_of::<Cell>() + ROW_BYTES_MAX), Relaxed);
-        self.load.handled.fetch_add(places.len(), Relaxed);
         for (place, row) in places.into_iter().zip(rows) {
             let cell = &self.load.cells[place];
             // Nobody else claimed it, so it is set once.

@@ -90,8 +90,6 @@ pub(super) struct Load<R> {
     shipped: Shipped,
     /// Keys below this one were handed out.
     next: AtomicUsize,
-    /// Keys whose rows were read by the pool, or were claimed by execution.
-    pub(super) handled: AtomicUsize,
     pub(super) bytes: AtomicUsize,
     codes: Mutex<Codes>,
     /// Readers that wait for [`Load::progress`].
@@ -125,7 +123,6 @@ impl<R: StateReader> Load<R> {
             codes_of: BTreeSet::new(),
             shipped: Shipped::default(),
             next: AtomicUsize::new(0),
-            handled: AtomicUsize::new(0),
             bytes: AtomicUsize::new(0),
             codes: Mutex::default(),
             waiting: AtomicUsize::new(0),
@@ -249,26 +246,33 @@ impl<R: StateReader> Load<R> {
         self.shipped.distrust();
     }
 
-    /// Reads so many more keys at most. False if nothing is left to be begun.
-    pub(super) fn read_some(&self, backend: Backend, keys_max: usize) -> Result<bool, StorageError> {
+    /// Reads so many more keys at most, or some code, and says how many there were; none if nothing is left to be begun.
+    pub(super) fn read_some(&self, backend: Backend, keys_max: usize) -> Result<Option<usize>, StorageError> {
         // Who has the values waits for nothing but code.
-        if !self.shipped.is_empty() && self.read_codes()? {
-            return Ok(true);
+        if !self.shipped.is_empty()
+            && let Some(codes) = self.read_codes()?
+        {
+            return Ok(Some(codes));
         }
         let first = self.next.fetch_add(keys_max, Relaxed);
         if first < self.keys.len() {
-            self.read_places(first..self.keys.len().min(first + keys_max), backend)?;
-            return Ok(true);
+            let places = first..self.keys.len().min(first + keys_max);
+            return Ok(Some(self.read_places(places, backend)?));
         }
         self.next.store(self.keys.len(), Relaxed);
         self.read_codes()
     }
 
-    /// Reads those of some keys that nobody has claimed.
-    fn read_places(&self, places: impl Iterator<Item = usize>, backend: Backend) -> Result<(), StorageError> {
+    /// Reads those of some keys that nobody has claimed, and says how many.
+    fn read_places(
+        &self,
+        places: impl Iterator<Item = usize>,
+        backend: Backend,
+    ) -> Result<usize, StorageError> {
         let places: Vec<usize> = places.filter(|place| self.claim(*place)).collect();
-        if places.is_empty() {
-            return Ok(());
+        let count = places.len();
+        if count == 0 {
+            return Ok(0);
         }
         let claim = Claim::new(self, places);
         let rows = match backend {
@@ -283,7 +287,7 @@ impl<R: StateReader> Load<R> {
         };
         self.queue_codes(claim.places(), &rows);
         claim.publish(rows);
-        Ok(())
+        Ok(count)
     }
 
     /// Of the accounts that were read, the code that was asked for beside them.
@@ -300,7 +304,8 @@ impl<R: StateReader> Load<R> {
         self.codes.lock().queued.extend(wanted);
     }
 
-    fn read_codes(&self) -> Result<bool, StorageError> {
+    /// Reads some code, and says how much of it; none if nothing is left to be begun.
+    fn read_codes(&self) -> Result<Option<usize>, StorageError> {
         let mut hashes = Vec::new();
         {
             let mut codes = self.codes.lock();
@@ -314,8 +319,9 @@ impl<R: StateReader> Load<R> {
                 }
             }
         }
-        if hashes.is_empty() {
-            return Ok(false);
+        let count = hashes.len();
+        if count == 0 {
+            return Ok(None);
         }
         let claim = CodeClaim::new(self, hashes);
         let found = self.reader.codes(claim.hashes())?;
@@ -324,7 +330,7 @@ impl<R: StateReader> Load<R> {
         codes.bytes -= claim.hashes().len() * slipstream_types::limits::CODE_BYTES_MAX - bytes;
         drop(codes);
         claim.publish(found);
-        Ok(true)
+        Ok(Some(count))
     }
 
     /// How many keys have a row, and how much code was read and was left out.

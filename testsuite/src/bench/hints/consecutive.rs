@@ -84,8 +84,10 @@ pub(super) fn measure(
     }
     report.notes.push(format!(
         "consecutive: access lists of mainnet blocks, {keys} keys, {:.0} % of which a batch before touched; a key costs the CPU of the \
-         isolated blocks; hot: with a node's hot cache; io_only: the other keys read by 16 threads, and nothing else",
-        100.0 * (1.0 - fresh.len() as f64 / keys)
+         isolated blocks; hot: with a node's hot cache; io_only: the other keys read by 16 threads, and nothing else; the probe chose \
+         {:?}",
+        100.0 * (1.0 - fresh.len() as f64 / keys),
+        prefetcher.backend()
     ));
     Ok(())
 }
