@@ -111,7 +111,7 @@ mod tests {
         while probe.turns < TURNS {
             let us = match probe.backend() {
                 // Whatever is new takes its time.
-                Backend::MultiGet if probe.turns == 0 => 100 * multi_get_us,
+                Backend::MultiGet if probe.turns == 0 => 3 * multi_get_us,
                 Backend::MultiGet => multi_get_us,
                 Backend::Threads => threads_us,
             };
