@@ -4,6 +4,7 @@ mod advice;
 mod config_check;
 mod db;
 mod init;
+mod rows;
 mod run;
 mod snapshot;
 mod status;

@@ -1,7 +1,6 @@
 //! `slipstream status`.
 
 use std::{
-    fmt::Write as _,
     io::{Read, Write},
     net::{SocketAddr, TcpStream, ToSocketAddrs},
     path::PathBuf,
@@ -12,7 +11,11 @@ use clap::Args;
 use miette::{Context, IntoDiagnostic, Result, miette};
 use serde_json::Value;
 
-use super::{print, sync_status};
+use super::{
+    print,
+    rows::{Rows, plain},
+    sync_status,
+};
 
 /// A node that is alive answers at once.
 const TIMEOUT: Duration = Duration::from_secs(5);
@@ -76,19 +79,6 @@ fn get(authority: &str, path: &str) -> Result<String> {
     match line.split_whitespace().nth(1) {
         Some("200") => Ok(body.to_owned()),
         _ => Err(miette!("the answer is `{line}`: {}", body.trim())),
-    }
-}
-
-/// Lines of a name and a value, the values below each other.
-#[derive(Debug, Default)]
-pub(super) struct Rows(pub(super) String);
-
-impl Rows {
-    /// Adds a line; none if there is no value.
-    pub(super) fn add(&mut self, name: &str, value: Option<String>) {
-        if let Some(value) = value {
-            writeln!(self.0, "{name:<12} {value}").expect("a String takes everything");
-        }
     }
 }
 
@@ -197,15 +187,6 @@ fn score_reason(reason: &Value) -> Option<String> {
     let field = |name: &str| reason.get(name).and_then(plain);
     let (what, times, ago) = (field("what")?, field("times")?, field("seconds_ago")?);
     Some(format!("  {change:+} {what} ({times} times, {ago} s ago)"))
-}
-
-/// A scalar without quotes.
-pub(super) fn plain(value: &Value) -> Option<String> {
-    match value {
-        Value::String(text) => Some(text.clone()),
-        Value::Number(_) | Value::Bool(_) => Some(value.to_string()),
-        Value::Null | Value::Array(_) | Value::Object(_) => None,
-    }
 }
 
 #[cfg(test)]

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::status::{Rows, plain};
+use super::rows::{Rows, plain};
 
 /// What sync does and how far it is. Fields that a newer or older node does not have are left out.
 pub(super) fn describe(rows: &mut Rows, sync: &Value) {
