@@ -9,8 +9,8 @@ use crate::{predict::PredictMode, prefetch::PrefetchLimits};
 #[serde(default, deny_unknown_fields)]
 pub struct ExecutorConfig {
     /// Threads that read hinted keys ahead of execution; 0 reads them where the batch is prepared. A disk needs 16 to 64 reads in
-    /// flight before its rate stops growing, so this may well be above the number of cores. Where io_uring is faster, each has 32
-    /// reads in flight.
+    /// flight before its rate stops growing, so this may well be above the number of cores. Where io_uring is faster, they
+    /// have 512 in flight together.
     pub prefetch_threads: usize,
     /// Batches that are read for beside the one that executes next. More hide a slower disk; each holds its rows and code.
     pub readahead_batches: usize,

@@ -11,15 +11,17 @@ use parking_lot::{Condvar, Mutex};
 use slipstream_storage::StorageError;
 use slipstream_types::BatchNumber;
 
-use super::{Backend, PrefetchLimits, Wanted, Warm, load::Load, probe::Probe};
+use super::{
+    Backend, PrefetchLimits, Wanted, Warm,
+    load::{Load, SORTED_KEYS},
+    probe::Probe,
+};
 use crate::reader::StateReader;
 
-/// Keys that a thread takes at a time to read them one by one.
+/// Keys that a thread takes at a time to read them one by one; of a multi-get the fewest.
 const POINT_KEYS: usize = 16;
 /// Keys that all threads together multi-get at once, so that while some decode what they read, the disk has the others' reads.
 const MULTI_GET_KEYS: usize = 512;
-/// Of these, what one thread takes: fewer would save no calls to the kernel, and of more the first one comes late.
-const MULTI_GET_KEYS_RANGE: (usize, usize) = (16, 256);
 
 /// Reads ahead for batches, on threads of its own that live as long as it does.
 pub struct Prefetcher {
@@ -165,13 +167,13 @@ impl Pool {
                 self.change.wait(&mut queue);
                 continue;
             };
-            let backend = queue.probe.backend();
-            queue.probe.begin(Instant::now());
-            let keys_max = keys_at_once(backend, self.limits.threads);
-            let read = parking_lot::MutexGuard::unlocked(&mut queue, || job.read_some(backend, keys_max));
+            let begun = queue.probe.begin(Instant::now());
+            let keys_max = keys_at_once(begun.backend, self.limits.threads);
+            let read =
+                parking_lot::MutexGuard::unlocked(&mut queue, || job.read_some(begun.backend, keys_max));
             // After an error nothing more is read ahead: execution comes to the same key and reports it.
             let read = read.unwrap_or(None);
-            queue.probe.end(read.unwrap_or(0), Instant::now());
+            queue.probe.end(begun, read.unwrap_or(0), Instant::now());
             if read.is_none() {
                 queue.hand_out(id);
             }
@@ -181,10 +183,9 @@ impl Pool {
 
 /// Keys that each of so many threads takes at a time.
 fn keys_at_once(backend: Backend, threads: usize) -> usize {
-    let (fewest, most) = MULTI_GET_KEYS_RANGE;
     match backend {
         Backend::Threads => POINT_KEYS,
-        Backend::MultiGet => (MULTI_GET_KEYS / threads.max(1)).clamp(fewest, most),
+        Backend::MultiGet => (MULTI_GET_KEYS / threads.max(1)).clamp(POINT_KEYS, SORTED_KEYS),
     }
 }
 

@@ -131,7 +131,7 @@ impl<'a> Encoder<'a> {
         hints: &Hints,
         mut written: impl FnMut(usize, Address, &mut dyn Iterator<Item = B256>),
     ) -> Vec<u8> {
-        // About half of them are not among what the transactions name.
+        // About half of them are not among what the transactions name, and there are about as many mappings.
         self.further.reserve(hints.accounts.len() / 2);
         self.places.reserve(hints.accounts.len());
         let mut accounts: Vec<(u32, &AccountHints)> =

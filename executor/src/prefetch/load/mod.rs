@@ -25,8 +25,7 @@ use self::claim::{Claim, CodeClaim};
 use super::{Backend, Wanted, shipped::Shipped};
 use crate::reader::StateReader;
 
-/// Keys that are put in the order of the table, so that neighbours on disk are read together; and of one multi-get if a single thread
-/// reads.
+/// Keys that are put in the order of the table, so that neighbours on disk are read together; of a multi-get the most.
 pub(super) const SORTED_KEYS: usize = 256;
 /// Code that is read at a time.
 const CODES: usize = 16;
