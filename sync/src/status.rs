@@ -120,6 +120,8 @@ pub struct PeerStatus {
     pub banned: bool,
     /// Why it was last paused or banned.
     pub last_reason: Option<String>,
+    /// Seconds since then: what is long ago says nothing of how the peer is now. None of a ban, which stands.
+    pub last_reason_seconds_ago: Option<u64>,
 }
 
 /// Changes of a score of the same cause.

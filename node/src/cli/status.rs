@@ -170,7 +170,11 @@ fn judgement(peer: &Value) -> Option<String> {
         return None;
     }
     let reason = reason.unwrap_or_else(|| "no reason is known".to_owned());
-    Some(format!("{}: {state}, {} failures: {reason}", field("id")?, field("failures").unwrap_or_default()))
+    // What is over must not look as if it stood.
+    let ago =
+        field("last_reason_seconds_ago").map_or_else(String::new, |ago| format!(", the last {ago} s ago"));
+    let (id, failures) = (field("id")?, field("failures").unwrap_or_default());
+    Some(format!("{id}: {state}, {failures} failures{ago}: {reason}"))
 }
 
 /// By what a peer is ranked. A banned one is not.
@@ -204,7 +208,8 @@ mod tests {
                 "refused": 5 },
             "sync": { "peers": [
                 { "id": "aa", "banned": false, "pause_ms": 0, "failures": 0, "last_reason": null },
-                { "id": "bb", "banned": false, "pause_ms": 0, "failures": 1, "last_reason": "it was late" },
+                { "id": "bb", "banned": false, "pause_ms": 0, "failures": 1, "last_reason": "it was late",
+                    "last_reason_seconds_ago": 95 },
                 { "id": "cc", "banned": false, "pause_ms": 250, "failures": 2, "last_reason": "it refused",
                     "score": 87, "bytes_per_second": 900, "tail_ms": 40, "reasons": [
                         { "what": "it refused", "times": 1, "change": -20, "seconds_ago": 3 },
@@ -221,7 +226,7 @@ consensus    validator 1 of 4, counted from 0, proposes
   collecting batch 8: 2 votes, 3 make a certificate
   refused    5 proposals and decisions
 peers        0
-             bb: not paused any more, 1 failures: it was late
+             bb: not paused any more, 1 failures, the last 95 s ago: it was late
              cc: paused for 250 ms, 2 failures: it refused
              cc: score 87, 900 bytes/s, tail 40 ms
                -20 it refused (1 times, 3 s ago)

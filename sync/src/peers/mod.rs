@@ -38,7 +38,8 @@ struct Peer {
     failures_in_row: u32,
     failures: u64,
     benched_until: Option<Instant>,
-    last_reason: Option<String>,
+    /// Why it was last paused, or proved unreliable, and when.
+    last_reason: Option<(String, Instant)>,
     score: Score,
     /// The points after the last change with a reason.
     points: f64,
@@ -202,7 +203,7 @@ impl PeerBook {
             let reason =
                 format!("its hints told {values_wrong} wrong values: their batches were executed twice");
             peer.failures += 1;
-            peer.last_reason = Some(reason.clone());
+            peer.last_reason = Some((reason.clone(), now));
             peer.change(now, Cause::Failed, |score| {
                 score.failed(now);
                 reason
@@ -230,7 +231,7 @@ impl PeerBook {
         });
         peer.failures += 1;
         peer.benched_until = Some(until);
-        peer.last_reason = Some(reason.clone());
+        peer.last_reason = Some((reason.clone(), now));
         peer.change(now, Cause::Failed, |score| {
             score.failed(now);
             reason
@@ -243,7 +244,7 @@ impl PeerBook {
     pub(crate) fn busy(&mut self, id: &PeerId, now: Instant, reason: String) {
         if let Some(peer) = self.peers.get_mut(id) {
             peer.benched_until = Some(now + BUSY_PAUSE);
-            peer.last_reason = Some(reason);
+            peer.last_reason = Some((reason, now));
         }
     }
 
@@ -373,7 +374,11 @@ impl PeerBook {
                 .benched_until
                 .map_or(0, |until| until.saturating_duration_since(now).as_millis() as u64),
             banned: false,
-            last_reason: peer.last_reason.clone(),
+            last_reason: peer.last_reason.as_ref().map(|(reason, _)| reason.clone()),
+            last_reason_seconds_ago: peer
+                .last_reason
+                .as_ref()
+                .map(|(_, at)| now.saturating_duration_since(*at).as_secs()),
         });
         let banned = self.banned.iter().map(|ban| PeerStatus {
             id: ban.peer,
@@ -387,6 +392,7 @@ impl PeerBook {
             pause_ms: 0,
             banned: true,
             last_reason: Some(ban.reason.clone()),
+            last_reason_seconds_ago: None,
         });
         current.chain(banned).collect()
     }

@@ -119,6 +119,17 @@ fn wrong_values_count_as_a_failure() {
     assert!(!after.banned);
 }
 
+/// Goal: a refusal that is over is told with its age.
+#[test]
+fn an_old_reason_has_its_age() {
+    let (mut book, now) = modelled(Instant::now());
+    book.bench(&id(1), now, "it refused".into());
+    let later = now + Duration::from_secs(90);
+    book.credit(&id(1), later, 1_000, Duration::from_millis(5));
+    let status = status(&book, later, id(1));
+    assert_eq!((status.pause_ms, status.last_reason_seconds_ago), (0, Some(90)), "{status:?}");
+}
+
 #[test]
 fn every_change_has_a_reason() {
     let start = Instant::now();
