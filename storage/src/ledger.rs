@@ -4,7 +4,7 @@ use std::ops::ControlFlow;
 
 use serde::de::DeserializeOwned;
 use slipstream_types::{
-    B256, BatchHeader, BatchNumber, Blob, BlobKind, Certificate, Digest, Genesis,
+    B256, BatchHeader, BatchNumber, Blob, BlobKind, Certificate, Digest, Genesis, LedgerInfo,
     accumulator::{self, AccumulatorRangeProof, NodePosition},
     limits,
 };
@@ -98,6 +98,28 @@ impl Store {
             Ok(ControlFlow::Break(()))
         })?;
         Ok(found)
+    }
+
+    /// What validators sign of a batch, whether or not a certificate of exactly this batch is kept; none if its header, or the
+    /// ledger before it, is not. The validators of the next epoch come from the certificate that ends the batch's own.
+    pub fn ledger_info(&self, number: BatchNumber) -> Result<Option<LedgerInfo>, StorageError> {
+        if number == BatchNumber(0) {
+            return Ok(Some(self.genesis()?.ledger_info()?));
+        }
+        if let Some(certificate) = self.certificate(number)? {
+            return Ok(Some(certificate.info));
+        }
+        let Some(header) = self.header(number)? else { return Ok(None) };
+        let Some(accumulator) = load_accumulator(&*self.0.backend, number)? else { return Ok(None) };
+        let end = self.epoch_ends(header.epoch, 1)?.pop().filter(|end| end.info.number == number);
+        Ok(Some(LedgerInfo {
+            epoch: header.epoch,
+            number,
+            accumulator_root: accumulator.root(),
+            state_root: header.state_root,
+            timestamp_ms: header.timestamp_ms,
+            next_validators: end.and_then(|end| end.info.next_validators),
+        }))
     }
 
     /// Adds a certificate for a stored batch. The caller has verified its signatures.

@@ -48,6 +48,8 @@ pub enum Request {
     Offer {
         /// The snapshot.
         number: BatchNumber,
+        /// A batch before it whose place in its ledger the answer proves: the waypoint of who asks.
+        passing: Option<BatchNumber>,
     },
     /// Answered by a blob of kind `StateChunk` that holds a [`slipstream_storage::StateChunk`].
     Chunk {
@@ -246,6 +248,20 @@ pub struct Offer {
     pub certificate: Certificate,
     /// The batch, with the state root that all chunks prove against.
     pub header: BatchHeader,
+    /// That the chain's genesis is the first batch of the ledger that the certificate signs. Who restores the snapshot keeps it,
+    /// to prove the genesis to others.
+    pub genesis_proof: AccumulatorRangeProof,
+    /// The batch that the request names, if it names one.
+    pub passed: Option<PassedBatch>,
+}
+
+/// A batch with the proof of its place in a later ledger.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct PassedBatch {
+    /// Its header.
+    pub header: BatchHeader,
+    /// Against the accumulator of the later ledger. What it has on the left is the ledger up to this batch.
+    pub proof: AccumulatorRangeProof,
 }
 
 /// Contract code, in the order asked for.

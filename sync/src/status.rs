@@ -27,8 +27,10 @@ pub struct SyncStatus {
     pub eta_seconds: Option<f64>,
     /// The local head.
     pub head: BatchNumber,
-    /// The highest certified batch that peers showed.
+    /// The highest certified batch that peers showed, or the waypoint's.
     pub target: BatchNumber,
+    /// The batch of the operator's waypoint until the ledger has passed it: before that nothing vouches for the state.
+    pub waypoint: Option<BatchNumber>,
     /// Batches committed by following, since start.
     pub batches: u64,
     /// Of these, executed here.

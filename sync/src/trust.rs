@@ -114,6 +114,11 @@ impl Trust {
         Ok(())
     }
 
+    /// The validators of the next epoch, if this batch is known to end its own.
+    pub(crate) fn end_of(&self, epoch: Epoch, number: BatchNumber) -> Option<&ValidatorSet> {
+        self.term_after(epoch).filter(|next| next.after == Some(number)).map(|next| &next.set)
+    }
+
     fn term_after(&self, epoch: Epoch) -> Option<&Term> {
         self.terms.get(&Epoch(epoch.0.checked_add(1)?))
     }

@@ -1,9 +1,12 @@
 //! Pure checks of what a peer sent. What passes here is covered by a quorum's signatures.
 
+use std::collections::BTreeMap;
+
 use rayon::prelude::*;
 use slipstream_storage::{ChunkError, Head};
 use slipstream_types::{
-    BatchHeader, BatchNumber, Blob, BlobKind, Certificate, CodecError, Digest, Epoch, Waypoint,
+    BatchHeader, BatchNumber, Blob, BlobKind, Certificate, CodecError, Digest, Epoch, LedgerInfo,
+    ValidatorSet, Waypoint,
     accumulator::{Accumulator, AccumulatorError},
     batch::content_digest,
     certificate::CertificateError,
@@ -12,7 +15,7 @@ use slipstream_types::{
 
 use crate::{
     planted::Planted,
-    protocol::{Announcement, Headers, Offer, Parts, Range, RangeBatch, RangeRequest},
+    protocol::{Announcement, Headers, Offer, Parts, PassedBatch, Range, RangeBatch, RangeRequest},
     trust::{Trust, TrustError},
 };
 
@@ -235,13 +238,50 @@ pub fn announced(
     Ok(VerifiedRange { certificate, batches: vec![batch] })
 }
 
-/// Checks what a snapshot begins with.
-pub fn offer(offer: &Offer, number: BatchNumber, trust: &Trust) -> Result<(), TrustError> {
+/// Checks what a snapshot begins with, and that its ledger begins with the genesis of this digest. Returns the waypoint that the
+/// ledger has at `passing`, a batch up to the snapshot, if one is asked for.
+pub fn offer(
+    offer: &Offer,
+    number: BatchNumber,
+    passing: Option<BatchNumber>,
+    genesis: Digest,
+    trust: &Trust,
+) -> Result<Option<Waypoint>, TrustError> {
     trust.verify(&offer.certificate)?;
-    if offer.header.number != number || offer.certificate.info.number != number {
+    let info = &offer.certificate.info;
+    if offer.header.number != number || info.number != number {
         return Err(Violation::WrongNumber { expected: number, found: offer.header.number }.into());
     }
-    Ok(check_agrees(&offer.header, &offer.certificate)?)
+    check_agrees(&offer.header, &offer.certificate)?;
+    let leaves = number.0.saturating_add(1);
+    let proved = offer.genesis_proof.verify(info.accumulator_root, leaves, 0, &[genesis]);
+    proved.map_err(Violation::from)?;
+    match (passing, &offer.passed) {
+        (None, _) => Ok(None),
+        (Some(passing), _) if passing == number => Ok(Some(Waypoint::of(info))),
+        (Some(passing), Some(passed)) => Ok(Some(passed_waypoint(passed, passing, info, trust)?)),
+        (Some(_), None) => Err(Violation::Unrelated("the place of a batch in the ledger is missing").into()),
+    }
+}
+
+/// The waypoint of a batch in a certified later ledger.
+fn passed_waypoint(
+    passed: &PassedBatch,
+    number: BatchNumber,
+    later: &LedgerInfo,
+    trust: &Trust,
+) -> Result<Waypoint, Violation> {
+    let PassedBatch { header, proof } = passed;
+    if header.number != number {
+        return Err(Violation::WrongNumber { expected: number, found: header.number });
+    }
+    let leaves = later.number.0.saturating_add(1);
+    let nodes = proof.verify(later.accumulator_root, leaves, number.0, &[header.digest()])?;
+    let nodes: BTreeMap<_, _> = nodes.into_iter().collect();
+    // What stands to the left of a leaf, and the leaf, are the ledger that ends with it.
+    let accumulator = Accumulator::load(number.0 + 1, |position| nodes.get(&position).copied());
+    let accumulator = accumulator.ok_or(AccumulatorError::WrongLength)?;
+    Ok(waypoint_of(header, &accumulator, trust.end_of(header.epoch, number).cloned()))
 }
 
 /// Checks headers that end with the batch of a certificate known to be good.
@@ -262,16 +302,24 @@ pub fn headers(answer: &Headers, first: BatchNumber, certificate: &Certificate) 
 
 /// The waypoint that a ledger has at a batch, given the accumulator that ends with it.
 pub fn waypoint_at(header: &BatchHeader, accumulator: &Accumulator, certificate: &Certificate) -> Waypoint {
-    if certificate.info.number == header.number {
-        return Waypoint::of(&certificate.info);
+    match certificate.info.number == header.number {
+        true => Waypoint::of(&certificate.info),
+        false => waypoint_of(header, accumulator, None),
     }
-    Waypoint::of(&slipstream_types::LedgerInfo {
+}
+
+fn waypoint_of(
+    header: &BatchHeader,
+    accumulator: &Accumulator,
+    next_validators: Option<ValidatorSet>,
+) -> Waypoint {
+    Waypoint::of(&LedgerInfo {
         epoch: header.epoch,
         number: header.number,
         accumulator_root: accumulator.root(),
         state_root: header.state_root,
         timestamp_ms: header.timestamp_ms,
-        next_validators: None,
+        next_validators,
     })
 }
 

@@ -128,10 +128,11 @@ impl Table {
     }
 }
 
-/// `eth_syncing`: false at the head, and while following it closely.
+/// `eth_syncing`: false at the head, and while following it closely; never before the operator's waypoint is passed.
 fn syncing(context: &RpcContext) -> Value {
     let status = context.follower.status();
-    if status.target.0.saturating_sub(status.head.0) < SYNCING_GAP_BATCHES {
+    let is_close = status.target.0.saturating_sub(status.head.0) < SYNCING_GAP_BATCHES;
+    if is_close && status.waypoint.is_none() {
         return json!(false);
     }
     let head = U64::from(status.head.0);

@@ -6,7 +6,8 @@ use rayon::prelude::*;
 use slipstream_types::BatchNumber;
 
 use super::{
-    ChunkEntry, ExportError, ExportSummary, MANIFEST, check::Export, check::Trust, codes_path, write::summary,
+    ChunkEntry, ExportError, ExportSummary, MANIFEST, Manifest, check::Export, check::Trust, codes_path,
+    write::summary,
 };
 use crate::{
     error::{RestoreError, StorageError},
@@ -32,7 +33,8 @@ pub fn import_snapshot(store: &Store, dir: &FilePath, trust: &Trust) -> Result<E
     let restore = store.restore(&export.target()?)?;
     import_rows(&export, &restore)?;
     let codes = import_codes(&export, store, &restore, dir)?;
-    let finished = restore.finish(&export.manifest.headers, &export.manifest.headers_proof);
+    let Manifest { headers, headers_proof, genesis_proof, .. } = &export.manifest;
+    let finished = restore.finish(headers, headers_proof, genesis_proof);
     finished.map_err(|error| match error {
         StorageError::Restore(error) => ExportError::damaged(&dir.join(MANIFEST), error),
         error => error.into(),

@@ -30,7 +30,7 @@ pub use import::import_snapshot;
 pub use write::export_snapshot;
 
 /// The format that this release writes and reads.
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
 const MANIFEST: &str = "MANIFEST";
 const GENESIS: &str = "genesis";
 /// Files of an export: 16 TiB of state. Bounds the manifest.
@@ -52,8 +52,8 @@ struct Manifest {
     /// That they stand where they say in the certified ledger.
     headers_proof: AccumulatorRangeProof,
     genesis: FileEntry,
-    /// That the genesis is the ledger's first batch. A store that was itself restored cannot make it.
-    genesis_proof: Option<AccumulatorRangeProof>,
+    /// That the genesis is the ledger's first batch.
+    genesis_proof: AccumulatorRangeProof,
     /// By ascending path, without a gap.
     chunks: BoundedVec<ChunkEntry, FILES_MAX>,
     codes: BoundedVec<FileEntry, FILES_MAX>,

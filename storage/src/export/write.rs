@@ -159,7 +159,7 @@ fn manifest(
     let headers = store.headers(first, (leaves - first.0) as usize)?;
     let headers_proof = store.header_range_proof(leaves, first, headers.len())?;
     let genesis = store.blob(BlobKind::Genesis, BatchNumber(0))?.ok_or(StorageError::NotInitialized)?;
-    let genesis_proof = store.header_range_proof(leaves, BatchNumber(0), 1).ok();
+    let genesis_proof = store.header_range_proof(leaves, BatchNumber(0), 1)?;
     Ok(Manifest {
         version: VERSION,
         certificate: snapshot.info().certificate.clone(),

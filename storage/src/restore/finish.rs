@@ -22,13 +22,19 @@ use crate::{
 
 impl Restore {
     /// Makes the target the head: checks that nothing is missing, the whole tree's root, and that the headers (up to
-    /// [`RESTORE_HEADERS_MAX`], the last of them the target's) stand in the certified ledger; then switches state and head
-    /// in one durable write.
+    /// [`RESTORE_HEADERS_MAX`], the last of them the target's) and the store's genesis stand in the certified ledger; then
+    /// switches state and head in one durable write. What `genesis_proof` brings is kept: with it, and with what commits add,
+    /// the store proves its genesis in every later ledger.
     ///
     /// # Errors
     /// What is missing or does not fit. The rows stay, so that the restore can be taken up again with other headers; but for
     /// [`RestoreError::DamagedRows`], after which it begins anew.
-    pub fn finish(self, headers: &[BatchHeader], proof: &AccumulatorRangeProof) -> Result<(), StorageError> {
+    pub fn finish(
+        self,
+        headers: &[BatchHeader],
+        proof: &AccumulatorRangeProof,
+        genesis_proof: &AccumulatorRangeProof,
+    ) -> Result<(), StorageError> {
         let target = self.target.header.number;
         self.commit_runs()?;
         let record = self.progress.lock().record.clone();
@@ -39,7 +45,8 @@ impl Restore {
         if let Some(&hash) = self.missing_codes(1)?.first() {
             return Err(RestoreError::CodeMissing { target, hash }.into());
         }
-        let (nodes, accumulator) = self.check_headers(headers, proof)?;
+        let (mut nodes, accumulator) = self.check_headers(headers, proof)?;
+        nodes.extend(self.check_genesis(genesis_proof)?);
 
         let store = &self.store;
         let _writer = store.0.writer.lock();
@@ -130,6 +137,17 @@ impl Restore {
         let accumulator = Accumulator::load(leaves, |position| known.get(&position).copied())
             .ok_or_else(|| refused("their proof lacks a part of the ledger before them"))?;
         Ok((nodes, accumulator))
+    }
+
+    /// The nodes beside the genesis in the target's ledger. Those of them that are full by then are all that a proof of the
+    /// genesis in a later ledger needs of this one, beside what appending to it needs.
+    fn check_genesis(
+        &self,
+        proof: &AccumulatorRangeProof,
+    ) -> Result<Vec<(NodePosition, Digest)>, StorageError> {
+        let info = &self.target.certificate.info;
+        let genesis = self.store.genesis_digest()?;
+        Ok(proof.verify(info.accumulator_root, info.number.0 + 1, 0, &[genesis])?)
     }
 
     /// Where the headers overlap with the ledger that the store already has, they must be the same.

@@ -83,8 +83,8 @@ fn begins_anew(store: &Store, error: &StorageError, source: &Store, number: u64)
     for hash in restore.missing_codes(10).unwrap() {
         restore.add_code(&snapshot(source, number).code(&hash).unwrap().unwrap()).unwrap();
     }
-    let (headers, proof) = headers(source, number, 3);
-    restore.finish(&headers, &proof).unwrap();
+    let (headers, proof, genesis) = headers(source, number, 3);
+    restore.finish(&headers, &proof, &genesis).unwrap();
     assert_eq!(store.head().unwrap().header.number, BatchNumber(number));
 }
 
@@ -99,8 +99,8 @@ fn a_restore_with_damaged_rows_begins_anew() {
     for hash in restore.missing_codes(10).unwrap() {
         restore.add_code(&snapshot(source, 20).code(&hash).unwrap().unwrap()).unwrap();
     }
-    let (headers, proof) = headers(source, 20, 3);
-    let error = restore.finish(&headers, &proof).unwrap_err();
+    let (headers, proof, genesis) = headers(source, 20, 3);
+    let error = restore.finish(&headers, &proof, &genesis).unwrap_err();
     begins_anew(store, &error, source, 20);
 }
 

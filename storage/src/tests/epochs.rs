@@ -141,8 +141,8 @@ fn a_restore_ends_the_epoch_of_its_target() {
         for hash in restore.missing_codes(10).unwrap() {
             restore.add_code(&snapshot.code(&hash).unwrap().unwrap()).unwrap();
         }
-        let (headers, proof) = headers(source, 20, 3);
-        let finished = restore.finish(&headers, &proof);
+        let (headers, proof, genesis) = headers(source, 20, 3);
+        let finished = restore.finish(&headers, &proof, &genesis);
         if known {
             finished.unwrap();
         } else {
@@ -172,7 +172,7 @@ fn an_advance_keeps_the_end_of_its_epoch() {
         let snapshot = source.store().snapshot(BatchNumber(9)).unwrap().unwrap();
         let chunk = snapshot.range_delta_chunk(&merged, Path::MIN, Path::MAX, 1 << 20).unwrap();
         advance.add(chunk.check().unwrap()).unwrap();
-        let (headers, _) = headers(source.store(), 9, 6);
+        let (headers, ..) = headers(source.store(), 9, 6);
         assert!(reason(advance.finish(&headers)).contains("an epoch before its own"));
         assert_eq!(store.head().unwrap().header, made[2].header);
         store.put_epoch_end(&made[5].certificate).unwrap();

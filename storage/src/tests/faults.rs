@@ -35,8 +35,8 @@ fn restore(store: &Store, source: &Store) -> Result<(), StorageError> {
     for hash in restore.missing_codes(10)? {
         restore.add_code(&snapshot.code(&hash)?.unwrap())?;
     }
-    let (headers, proof) = headers(source, 20, 3);
-    restore.finish(&headers, &proof)
+    let (headers, proof, genesis) = headers(source, 20, 3);
+    restore.finish(&headers, &proof, &genesis)
 }
 
 /// What survives a failure at `point`: a head with its state, and the record of no later batch.

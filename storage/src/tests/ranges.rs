@@ -72,8 +72,8 @@ fn add_somewhere(restore: &Restore, snapshot: &Snapshot, max: usize, seed: &mut 
 fn finish(restore: Restore, source: &Store, number: u64) {
     let code = [0x60, 0x00];
     assert_eq!(restore.missing_codes(10).unwrap(), [], "genesis has the only code: {code:?}");
-    let (headers, proof) = headers(source, number, 3);
-    restore.finish(&headers, &proof).unwrap();
+    let (headers, proof, genesis) = headers(source, number, 3);
+    restore.finish(&headers, &proof, &genesis).unwrap();
 }
 
 fn same_state(restored: &Store, source: &Store, number: u64) {
@@ -206,9 +206,9 @@ fn chunks_of_other_places_and_other_states_are_refused() {
         assert!(matches!(error, StorageError::Restore(RestoreError::WrongStart { .. })), "{error}");
         let unasked = restore.check_range(range, &Default::default()).unwrap_err();
         assert!(matches!(unasked, StorageError::Restore(RestoreError::NotUnchecked { .. })), "{unasked}");
-        let (headers, proof) = headers(source, 20, 3);
+        let (headers, proof, genesis) = headers(source, 20, 3);
         assert_eq!(restore.rows(), chunk().rows() as u64);
-        let early = restore.finish(&headers, &proof).unwrap_err();
+        let early = restore.finish(&headers, &proof, &genesis).unwrap_err();
         assert!(matches!(early, StorageError::Restore(RestoreError::RowsMissing { .. })), "{early}");
     });
 }

@@ -32,10 +32,16 @@ pub(super) fn target(store: &Store, number: u64) -> RestoreTarget {
     }
 }
 
-pub(super) fn headers(store: &Store, number: u64, count: u64) -> (Vec<BatchHeader>, AccumulatorRangeProof) {
+/// The last headers up to a batch, their proof, and that of the genesis.
+pub(super) fn headers(
+    store: &Store,
+    number: u64,
+    count: u64,
+) -> (Vec<BatchHeader>, AccumulatorRangeProof, AccumulatorRangeProof) {
     let first = BatchNumber(number + 1 - count);
     let proof = store.header_range_proof(number + 1, first, count as usize).unwrap();
-    (store.headers(first, count as usize).unwrap(), proof)
+    let genesis = store.header_range_proof(number + 1, BatchNumber(0), 1).unwrap();
+    (store.headers(first, count as usize).unwrap(), proof, genesis)
 }
 
 fn fetch(restore: &Restore, snapshot: &Snapshot, chunks_max: usize) {
@@ -66,8 +72,8 @@ fn restored(source: &Store, number: u64, on_disk: bool) -> Fixture {
         fetch(&restore, &snapshot, 3);
         rows = restore.rows();
         if restore.next_path().is_none() {
-            let (headers, proof) = headers(source, number, 5);
-            restore.finish(&headers, &proof).unwrap();
+            let (headers, proof, genesis) = headers(source, number, 5);
+            restore.finish(&headers, &proof, &genesis).unwrap();
             return fixture;
         }
         drop(restore);
@@ -156,8 +162,8 @@ fn another_target_ends_the_older_handle() {
         assert!(matches!(superseded, StorageError::Restore(RestoreError::Superseded { .. })));
 
         fetch(&newer, &snapshot, usize::MAX);
-        let (headers, proof) = headers(source, 30, 31);
-        newer.finish(&headers, &proof).unwrap();
+        let (headers, proof, genesis) = headers(source, 30, 31);
+        newer.finish(&headers, &proof, &genesis).unwrap();
         assert_eq!(store.head().unwrap().header.number, BatchNumber(30));
         let behind = store.restore(&target(source, 20)).err().unwrap();
         assert!(matches!(behind, StorageError::Restore(RestoreError::NotAhead { .. })));
@@ -206,20 +212,22 @@ fn bad_supply_is_refused_and_nothing_of_it_stored() {
         while let Some(next) = restore.next_path() {
             restore.add_chunk(&snapshot.chunk(next, 600).unwrap()).unwrap();
         }
-        let (good, proof) = headers(source, 30, 5);
+        let (good, proof, genesis) = headers(source, 30, 5);
         let again = || store.restore(&target(source, 30)).unwrap();
-        let error = restore.finish(&good, &proof).unwrap_err();
+        let error = restore.finish(&good, &proof, &genesis).unwrap_err();
         assert!(matches!(error, StorageError::Restore(RestoreError::CodeMissing { .. })), "{error}");
         again().add_code(CODE).unwrap();
         let mut altered = good.clone();
         altered[1].gas_used += 1;
         let shorter = &good[1..];
         for (bad, proof) in [(&altered[..], &proof), (shorter, &proof), (&good[..4], &proof), (&[], &proof)] {
-            let error = again().finish(bad, proof).unwrap_err();
+            let error = again().finish(bad, proof, &genesis).unwrap_err();
             assert!(error.is_bad_supply(), "{error}");
         }
+        let foreign = again().finish(&good, &proof, &proof).unwrap_err();
+        assert!(foreign.is_bad_supply(), "{foreign}");
         assert_eq!(store.head().unwrap().header.number, BatchNumber(0));
-        again().finish(&good, &proof).unwrap();
+        again().finish(&good, &proof, &genesis).unwrap();
         assert_eq!(store.head().unwrap().header.number, BatchNumber(30));
     });
 }
@@ -231,8 +239,8 @@ fn a_restore_that_the_head_overtook_is_freed() {
         let restore = fixture.store().restore(&target(source.store(), 20)).unwrap();
         fetch(&restore, &source.store().snapshot(BatchNumber(20)).unwrap().unwrap(), usize::MAX);
         Ledger::new().commit_up_to(fixture.store(), 21);
-        let (headers, proof) = headers(source.store(), 20, 3);
-        assert!(restore.finish(&headers, &proof).is_err());
+        let (headers, proof, genesis) = headers(source.store(), 20, 3);
+        assert!(restore.finish(&headers, &proof, &genesis).is_err());
         fixture.reopen();
         assert_eq!(fixture.store().recorded_restore().unwrap(), None);
         assert_eq!(fixture.store().head().unwrap().header.number, BatchNumber(21));

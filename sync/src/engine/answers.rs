@@ -73,7 +73,14 @@ impl Engine {
                 {
                     self.settle(&key, now);
                 }
-                return self.punish(flight.peer, &what, &Fault::Network(error), now);
+                let fault = Fault::Network(error);
+                if let (About::Wanted(Key::Offer), Some(restore)) = (flight.about, &mut self.restore)
+                    && fault.is_refusal()
+                    && !fault.is_busy()
+                {
+                    restore.offer_refused();
+                }
+                return self.punish(flight.peer, &what, &fault, now);
             }
         };
         let taken = match flight.about {
@@ -176,7 +183,7 @@ impl Engine {
             }
             (Key::Offer, Some(restore)) => {
                 let len = answer.len();
-                restore.offered(&answer, &self.trust)?;
+                restore.offered(&answer, self.genesis, &self.trust)?;
                 let early = restore.early.take_headers();
                 self.settle(&key, now);
                 self.credit(flight, now, now, len);

@@ -9,12 +9,15 @@
 use std::{collections::BTreeMap, time::Duration};
 
 use slipstream_storage::{RESTORE_RANGES_BITS, RestoreTarget, Span};
-use slipstream_types::{BatchHeader, BatchNumber, Certificate, Path, bounded::BoundedVec, codec};
+use slipstream_types::{
+    BatchHeader, BatchNumber, Certificate, Digest, Path, Waypoint, accumulator::AccumulatorRangeProof,
+    bounded::BoundedVec, codec,
+};
 use tokio::time::Instant;
 
 use super::{
     early::{Early, EarlyChunk},
-    effect::{Effect, Job, RestoreJob},
+    effect::{Ancestry, Effect, Job, RestoreJob},
     streams::{Key, Needs, Streams},
 };
 use crate::{
@@ -39,6 +42,9 @@ pub(super) struct Bootstrap {
     number: BatchNumber,
     /// By what changed after a batch, up to the head; else by all rows.
     net: Option<Net>,
+    /// The operator's waypoint, if it lies on the way there.
+    passing: Option<BatchNumber>,
+    is_offer_refused: bool,
     /// Whether nothing of it is here, so that its ranges are known before it begins.
     is_new: bool,
     stage: Stage,
@@ -76,18 +82,43 @@ pub(super) struct Net {
 #[derive(Debug)]
 enum Stage {
     Offer,
-    Headers(Box<Offer>),
+    Headers(Box<Offered>),
     /// A job of the worker is all that is waited for.
     Busy,
     Rows,
 }
 
+/// What is known of the snapshot's ledger, checked.
+#[derive(Debug)]
+struct Offered {
+    certificate: Certificate,
+    genesis_proof: AccumulatorRangeProof,
+    passes: Option<Waypoint>,
+}
+
+/// What a restore begins with.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Beginning {
+    /// The snapshot.
+    pub(super) number: BatchNumber,
+    /// If it takes what changed since the head, and not all rows.
+    pub(super) net: Option<Net>,
+    /// The operator's waypoint, if it lies on the way there.
+    pub(super) passing: Option<BatchNumber>,
+    /// Whether no rows of any snapshot are here.
+    pub(super) is_new: bool,
+    /// Bytes that it is thought to take.
+    pub(super) bytes: f64,
+}
+
 impl Bootstrap {
-    /// Of a snapshot that is thought to take so many bytes; `is_new` if no rows of any snapshot are here.
-    pub(super) fn new(number: BatchNumber, net: Option<Net>, is_new: bool, bytes: f64, now: Instant) -> Self {
+    pub(super) fn new(beginning: Beginning, now: Instant) -> Self {
+        let Beginning { number, net, passing, is_new, bytes } = beginning;
         Bootstrap {
             number,
             net,
+            passing,
+            is_offer_refused: false,
             is_new: is_new || net.is_some(),
             stage: Stage::Offer,
             adding: BTreeMap::new(),
@@ -147,7 +178,9 @@ impl Bootstrap {
         };
         match &self.stage {
             Stage::Offer => {
-                streams.want(Key::Offer, Request::Offer { number }, needs, 4_096);
+                // The certificate of the snapshot itself says what its batch's waypoint is.
+                let passing = self.passing.filter(|passing| *passing < number);
+                streams.want(Key::Offer, Request::Offer { number, passing }, needs, 8_192);
                 self.want_first(streams, needs);
             }
             Stage::Headers(_) => self.want_first(streams, needs),
@@ -250,11 +283,22 @@ impl Bootstrap {
     }
 
     /// Takes in an offer.
-    pub(super) fn offered(&mut self, answer: &[u8], trust: &Trust) -> Result<(), Fault> {
+    pub(super) fn offered(&mut self, answer: &[u8], genesis: Digest, trust: &Trust) -> Result<(), Fault> {
         let offer: Offer = codec::decode("snapshot offer", answer, ANSWER_BYTES_MAX)?;
-        verify::offer(&offer, self.number, trust)?;
-        self.stage = Stage::Headers(Box::new(offer));
+        let passes = verify::offer(&offer, self.number, self.passing, genesis, trust)?;
+        let Offer { certificate, genesis_proof, .. } = offer;
+        self.stage = Stage::Headers(Box::new(Offered { certificate, genesis_proof, passes }));
         Ok(())
+    }
+
+    /// A peer that has the snapshot does not give its offer.
+    pub(super) fn offer_refused(&mut self) {
+        self.is_offer_refused = true;
+    }
+
+    /// Whether peers that have the snapshot cannot show that its ledger passes through the waypoint: they may have begun behind it.
+    pub(super) fn is_unproved(&self) -> bool {
+        self.passing.is_some() && self.is_offer_refused && self.awaits_offer()
     }
 
     /// Whether headers cannot be checked yet.
@@ -265,16 +309,17 @@ impl Bootstrap {
     /// Takes in headers; the job that begins the restore. The accumulator proves every field of the header; the certificate alone
     /// repeats only a few.
     pub(super) fn headers(&mut self, answer: &[u8]) -> Result<Option<Job>, Fault> {
-        let Stage::Headers(offer) = &self.stage else { return Ok(None) };
+        let Stage::Headers(offered) = &self.stage else { return Ok(None) };
         let headers: Headers = codec::decode("headers", answer, ANSWER_BYTES_MAX)?;
-        let certificate: Certificate = offer.certificate.clone();
-        verify::headers(&headers, self.first_header(), &certificate)?;
+        let Offered { certificate, genesis_proof, passes } = &**offered;
+        verify::headers(&headers, self.first_header(), certificate)?;
         let header: Option<BatchHeader> = headers.headers.last().cloned();
         let Some(header) = header else { return Ok(None) };
+        let target = Box::new(RestoreTarget { header, certificate: certificate.clone() });
+        let ancestry = Box::new(Ancestry { headers, genesis_proof: genesis_proof.clone(), passes: *passes });
+        let net = self.net.is_some();
         self.stage = Stage::Busy;
-        let target = Box::new(RestoreTarget { header, certificate });
-        let (headers, net) = (Box::new(headers), self.net.is_some());
-        Ok(Some(Job::Restore(RestoreJob::Begin { target, headers, net })))
+        Ok(Some(Job::Restore(RestoreJob::Begin { target, ancestry, net })))
     }
 
     /// The rows that can be added now; they are kept while the restore has not begun.

@@ -4,7 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use slipstream_network::PeerId;
 use slipstream_storage::{RestoreTarget, Span, Store};
-use slipstream_types::{BatchNumber, Certificate, Digest};
+use slipstream_types::{BatchNumber, Certificate, Digest, Waypoint, accumulator::AccumulatorRangeProof};
 
 use crate::{
     error::{Fault, SyncError},
@@ -122,8 +122,8 @@ pub enum RestoreJob {
     Begin {
         /// What to restore.
         target: Box<RestoreTarget>,
-        /// The headers up to it, checked.
-        headers: Box<Headers>,
+        /// Its ledger.
+        ancestry: Box<Ancestry>,
         /// Whether by what changed since the head, else by rows.
         net: bool,
     },
@@ -154,6 +154,17 @@ pub enum RestoreJob {
     Finish,
     /// Put it down; what is restored stays.
     Drop,
+}
+
+/// The ledger that a snapshot ends, checked against its certificate.
+#[derive(Clone, Debug)]
+pub struct Ancestry {
+    /// The headers up to the snapshot.
+    pub headers: Headers,
+    /// That it begins with this node's genesis.
+    pub genesis_proof: AccumulatorRangeProof,
+    /// What it has where the operator's waypoint is, if that lies between this node's head and the snapshot.
+    pub passes: Option<Waypoint>,
 }
 
 /// What came of a job.

@@ -41,7 +41,7 @@ use self::{
     streams::Streams, tail::Tail,
 };
 pub use self::{
-    effect::{Done, Effect, Job, JobId, Local, RequestId, RestoreJob},
+    effect::{Ancestry, Done, Effect, Job, JobId, Local, RequestId, RestoreJob},
     stages::{Stage, StageStatus},
 };
 use crate::{

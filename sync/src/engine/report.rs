@@ -126,7 +126,9 @@ impl Engine {
         let counters = &self.counters;
         let active = counters.active
             + counters.active_since.map_or(Duration::ZERO, |since| now.saturating_duration_since(since));
-        let target = self.book.target().max(self.head);
+        let waypoint = Some(self.waypoint).filter(|waypoint| *waypoint > self.head);
+        // That batch is certified, by the operator's word, whoever is connected.
+        let target = self.book.target().max(self.head).max(self.waypoint);
         let (batches_per_second, transactions_per_second) = counters.rates(now, self.head);
         let gap = target.0 - self.head.0;
         let eta = match &self.plan {
@@ -161,6 +163,7 @@ impl Engine {
             eta_seconds: snapshot.as_ref().map_or(eta, |snapshot| snapshot.eta_seconds),
             head: self.head,
             target,
+            waypoint,
             batches: counters.batches,
             batches_replayed: counters.replayed,
             transactions: counters.transactions,

@@ -7,7 +7,7 @@ use tokio::time::Instant;
 
 use super::{
     Engine, SUMMARY_AGE,
-    bootstrap::{Bootstrap, Net},
+    bootstrap::{Beginning, Bootstrap, Net},
     effect::Job,
     jobs::Task,
     streams::{About, Key, Needs},
@@ -108,7 +108,12 @@ impl Engine {
                 None => self.book.is_offered(number),
             };
             if !is_served {
-                tracing::info!(batch = %number, "no connected peer serves the snapshot any more");
+                if self.restore.as_ref().is_some_and(Bootstrap::is_unproved) {
+                    tracing::info!(batch = %number, waypoint = %self.waypoint, "no peer shows that the snapshot's ledger passes through the waypoint; another way is tried");
+                    self.given_up.insert(number, now + GIVEN_UP);
+                } else {
+                    tracing::info!(batch = %number, "no connected peer serves the snapshot any more");
+                }
                 return self.abandon();
             }
             if self.stands_still(number, candidates, now) {
@@ -179,6 +184,7 @@ impl Engine {
             begun: self.begun,
             waypoint: self.waypoint,
             peers: candidates,
+            given_up: self.given_up.len(),
             sizes: self.sizes.as_ref(),
             costs: &self.stages.costs,
             machine,
@@ -229,7 +235,9 @@ impl Engine {
             let base = serves.filter_map(base).max();
             let net = base.filter(|_| net).map(|base| Net { base, head: self.head });
             let bytes = self.leap_bytes(number, net, candidates);
-            let mut restore = Bootstrap::new(number, net, self.begun.is_none(), bytes, now);
+            let passing = Some(self.waypoint).filter(|waypoint| self.head < *waypoint && *waypoint <= number);
+            let beginning = Beginning { number, net, passing, is_new: self.begun.is_none(), bytes };
+            let mut restore = Bootstrap::new(beginning, now);
             restore.advance(&mut self.streams);
             self.restore = Some(restore);
             self.tail = Tail::new(number);

@@ -103,10 +103,12 @@ pub struct Inputs<'a> {
     pub head: BatchNumber,
     /// The snapshot of a restore that did not finish.
     pub begun: Option<BatchNumber>,
-    /// The operator's waypoint: a snapshot below it would be a ledger that he did not vouch for.
+    /// The batch of the operator's waypoint. Until the ledger has passed it nobody vouches for it.
     pub waypoint: BatchNumber,
     /// Who may be asked, best first.
     pub peers: &'a [Candidate],
+    /// Snapshots that peers claim and nobody sent; they are not among what the peers offer here.
+    pub given_up: usize,
     /// Of the batches ahead; none while no header was seen.
     pub sizes: Option<&'a Sizes>,
     /// Of this machine.
@@ -135,7 +137,7 @@ const ROW_BYTES: f64 = 80.0;
 /// Decides the next step.
 ///
 /// `replay`, `delta`, `snapshot` and `range_delta` in the policy pin what they name: a snapshot or a net change where one is ahead, then as
-/// `auto` without further ones. `auto` takes the cheapest that is not forbidden. Where nobody keeps the next batch, a snapshot
+/// `auto` without further ones; where none can be had, the reason says why. `auto` takes the cheapest that is not forbidden. Where nobody keeps the next batch, a snapshot
 /// is taken whatever it costs unless a mode without one is pinned: there is no other way on.
 pub fn decide(policy: &SyncConfig, inputs: &Inputs<'_>) -> Plan {
     Planner { policy, inputs }.decide()
@@ -158,15 +160,19 @@ impl Planner<'_> {
     fn decide(&self) -> Plan {
         let Inputs { head, peers, .. } = *self.inputs;
         let Some(target) = peers.iter().map(|peer| peer.head).max().filter(|target| *target > head) else {
-            let reason = if peers.is_empty() { "no peer can be asked" } else { "no peer has a newer batch" };
-            return self.plan(Step::Idle, head, 0.0, None, reason.into());
+            let reason = match self.inputs.waypoint {
+                _ if peers.is_empty() => "no peer can be asked".into(),
+                waypoint if head < waypoint => format!("no peer has batch {waypoint}, the waypoint's, yet"),
+                _ => "no peer has a newer batch".into(),
+            };
+            return self.plan(Step::Idle, head, 0.0, None, reason);
         };
         let gap = target.0 - head.0;
         let way = self.range(gap);
         if let Some(plan) = self.leap(target, way) {
             return plan;
         }
-        match way {
+        let plan = match way {
             Some(way) => self.follow(target, way),
             None => match self.snapshot_at(target) {
                 Some((number, seconds)) if self.may_restore() => {
@@ -178,7 +184,32 @@ impl Planner<'_> {
                     self.plan(Step::Stuck, target, 0.0, None, reason)
                 }
             },
+        };
+        match self.unusable(target) {
+            Some(why) => Plan { reason: format!("{why}; {}", plan.reason), ..plan },
+            None => plan,
         }
+    }
+
+    /// Why the leap that the policy asks for cannot be made. Near the head none is due.
+    fn unusable(&self, target: BatchNumber) -> Option<String> {
+        let Inputs { head, peers, given_up, .. } = *self.inputs;
+        let is_far = target.0 - head.0 >= WIDE_GAP;
+        let (mode, is_due) = match self.policy.mode {
+            Mode::Snapshot => ("snapshot", (is_far || head.0 == 0) && self.snapshot_at(target).is_none()),
+            Mode::RangeDelta => ("range_delta", is_far && self.net_at(target).is_none()),
+            _ => return None,
+        };
+        let mut ahead = peers.iter().flat_map(|peer| &peer.snapshots).filter(|offered| offered.number > head);
+        let why = match ahead.next() {
+            None if given_up > 0 => "nobody sends the snapshots that peers offer".into(),
+            None => "no peer offers a snapshot ahead of this node".into(),
+            Some(_) => format!(
+                "no peer that offers a snapshot at most {NET_BATCHES_MAX} batches ahead keeps the deltas from batch {} on",
+                head.next()
+            ),
+        };
+        is_due.then(|| format!("{mode} asked for, but {why}"))
     }
 
     fn plan(
@@ -308,8 +339,8 @@ impl Planner<'_> {
     /// The snapshot to restore, and what that takes. What is begun is finished while somebody serves it. Else the best peer's
     /// newest: the highest would let whoever claims most choose.
     fn snapshot_at(&self, target: BatchNumber) -> Option<(BatchNumber, f64)> {
-        let Inputs { head, peers, begun, waypoint, .. } = *self.inputs;
-        let fits = |number: BatchNumber| number > head && number >= waypoint;
+        let Inputs { head, peers, begun, .. } = *self.inputs;
+        let fits = |number: BatchNumber| number > head;
         let begun = begun.filter(|number| fits(*number) && peers.iter().any(|peer| peer.offers(*number)));
         let newest = peers.iter().find_map(|peer| {
             peer.snapshots.iter().map(|offered| offered.number).find(|number| fits(*number))
@@ -335,10 +366,9 @@ impl Planner<'_> {
 
     /// The snapshot up to which the net change is applied, and what that takes at most.
     fn net_at(&self, target: BatchNumber) -> Option<(BatchNumber, f64)> {
-        let Inputs { head, peers, waypoint, machine, costs, .. } = *self.inputs;
+        let Inputs { head, peers, machine, costs, .. } = *self.inputs;
         let serves = |peer: &&Candidate| peer.net_from.is_some_and(|from| from <= head.next());
-        let fits =
-            |number: BatchNumber| number > head && number >= waypoint && number.0 - head.0 <= NET_BATCHES_MAX;
+        let fits = |number: BatchNumber| number > head && number.0 - head.0 <= NET_BATCHES_MAX;
         let numbers = |peer: &Candidate| {
             peer.snapshots.iter().map(|offered| offered.number).find(|number| fits(*number))
         };

@@ -25,6 +25,8 @@ struct Case {
     policy: SyncConfig,
     head: u64,
     begun: Option<u64>,
+    waypoint: u64,
+    given_up: usize,
     current: Option<RangeMode>,
     sizes: Sizes,
     costs: Costs,
@@ -36,6 +38,8 @@ impl Case {
             policy: SyncConfig { mode, history: false, ..Default::default() },
             head,
             begun: None,
+            waypoint: 0,
+            given_up: 0,
             current: None,
             sizes: Sizes::of_header(250.0, 30_000.0, 20_000.0),
             costs: Costs::default(),
@@ -48,8 +52,9 @@ impl Case {
             &Inputs {
                 head: BatchNumber(self.head),
                 begun: self.begun.map(BatchNumber),
-                waypoint: BatchNumber(0),
+                waypoint: BatchNumber(self.waypoint),
                 peers,
+                given_up: self.given_up,
                 sizes: Some(&self.sizes),
                 costs: &self.costs,
                 machine: Machine { cores: 2.0, history: self.policy.history, hints: true },
@@ -201,28 +206,73 @@ fn where_nobody_keeps_the_next_batch_a_snapshot_goes_on() {
 }
 
 #[test]
-fn snapshots_below_the_waypoint_are_left_alone() {
-    let case = Case::new(Mode::Snapshot, 0);
-    let inputs = |waypoint| {
-        let peers = [offering(1, 50, 40, 1_000)];
-        let (sizes, costs) = (case.sizes, case.costs);
-        decide(
-            &case.policy,
-            &Inputs {
-                head: BatchNumber(0),
-                begun: None,
-                waypoint: BatchNumber(waypoint),
-                peers: &peers,
-                sizes: Some(&sizes),
-                costs: &costs,
-                machine: Machine { cores: 2.0, history: false, hints: true },
-                current: None,
-            },
-        )
-        .step
-    };
-    assert_eq!(inputs(40), Step::Snapshot(BatchNumber(40)));
-    assert!(matches!(inputs(41), Step::Range(_)));
+fn a_snapshot_below_the_waypoint_is_taken() {
+    for (mode, head, step) in [
+        (Mode::Snapshot, 0, Step::Snapshot(BatchNumber(40))),
+        (Mode::RangeDelta, 10, Step::Net(BatchNumber(40))),
+    ] {
+        for waypoint in [0, 40, 41, 1_000] {
+            let case = Case { waypoint, ..Case::new(mode, head) };
+            assert_eq!(case.step(&[offering(1, 60, 40, 1_000)]), step, "{mode:?}, waypoint {waypoint}");
+        }
+    }
+}
+
+/// Goal: a node whose peers are all before its waypoint does not take their head for the ledger's.
+#[test]
+fn who_is_before_the_waypoint_waits_for_it() {
+    let reason = |waypoint| Case { waypoint, ..Case::new(Mode::Auto, 50) }.plan(&[peer(1, 50)]).reason;
+    assert_eq!(reason(51), "no peer has batch 51, the waypoint's, yet");
+    assert_eq!(reason(50), "no peer has a newer batch");
+}
+
+/// Goal: a mode that was asked for and cannot be used is named with the reason, whatever is done in its place.
+#[test]
+fn a_leap_that_cannot_be_made_is_explained() {
+    let pruned = |peer: Candidate| Candidate { net_from: Some(BatchNumber(4_000)), ..peer };
+    let far = offering(1, 90_000, 80_000, 1_000);
+    let none = "no peer offers a snapshot ahead of this node";
+    for (mode, head, given_up, peer, expected) in [
+        (Mode::Snapshot, 0, 0, peer(1, 5_000), Some(format!("snapshot asked for, but {none}; "))),
+        (Mode::Snapshot, 0, 0, peer(1, 5), Some(format!("snapshot asked for, but {none}; "))),
+        (Mode::Snapshot, 10, 0, peer(1, 5_000), Some(format!("snapshot asked for, but {none}; "))),
+        (
+            Mode::Snapshot,
+            0,
+            2,
+            peer(1, 5_000),
+            Some("snapshot asked for, but nobody sends the snapshots that peers offer; ".into()),
+        ),
+        (Mode::RangeDelta, 0, 0, peer(1, 5_000), Some(format!("range_delta asked for, but {none}; "))),
+        (
+            Mode::RangeDelta,
+            10,
+            0,
+            pruned(offering(1, 5_000, 4_900, 1_000)),
+            Some(format!(
+                "range_delta asked for, but no peer that offers a snapshot at most {NET_BATCHES_MAX} batches ahead keeps the \
+                 deltas from batch 11 on; "
+            )),
+        ),
+        (
+            Mode::RangeDelta,
+            10,
+            0,
+            far,
+            Some("range_delta asked for, but no peer that offers a snapshot at most".into()),
+        ),
+        (Mode::Snapshot, 10, 0, peer(1, 30), None),
+        (Mode::RangeDelta, 10, 0, peer(1, 30), None),
+        (Mode::Auto, 0, 0, peer(1, 5_000), None),
+    ] {
+        let plan = Case { given_up, ..Case::new(mode, head) }.plan(&[peer]);
+        let found = plan.reason.contains("asked for").then_some(&plan.reason);
+        match &expected {
+            Some(expected) => assert!(plan.reason.starts_with(expected), "{expected}: {plan:?}"),
+            None => assert_eq!(found, None, "{mode:?} {head}"),
+        }
+        assert!(matches!(plan.step, Step::Range(_)), "{plan:?}");
+    }
 }
 
 #[test]

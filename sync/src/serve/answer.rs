@@ -6,8 +6,7 @@ use serde::Serialize;
 use slipstream_network::Refusal;
 use slipstream_storage::{Blobs, MergedDelta, RangeDeltaError, Snapshot, StorageError, Store};
 use slipstream_types::{
-    BatchHeader, BatchNumber, Blob, BlobKind, Digest, LedgerInfo, Path, bounded::BoundedVec, codec,
-    delta::Code, limits,
+    BatchHeader, BatchNumber, Blob, BlobKind, Digest, Path, bounded::BoundedVec, codec, delta::Code, limits,
 };
 
 use super::{
@@ -15,7 +14,7 @@ use super::{
     merges::MergeRange,
 };
 use crate::protocol::{
-    CHUNK_BYTES_MAX, CODES_MAX, Codes, EPOCH_ENDS_MAX, EpochEnds, Headers, Offer, Origin, Parts,
+    CHUNK_BYTES_MAX, CODES_MAX, Codes, EPOCH_ENDS_MAX, EpochEnds, Headers, Offer, Origin, Parts, PassedBatch,
     RANGE_BATCHES_MAX, RANGE_BYTES_MAX, RangeBatch, RangeDeltaRequest, RangeRequest, Request, SNAPSHOTS_MAX,
     SnapshotOffer, Summary,
 };
@@ -125,11 +124,7 @@ pub(super) fn prepare(store: &Store, request: Request) -> Result<Prepared, Unser
         }
         Request::Headers { first, last } => return Ok(Prepared::Shared(Common::Headers { first, last })),
         Request::Summary => bytes(&summary(store)?)?,
-        Request::Offer { number } => {
-            let certificate = snapshot(store, number)?.info().certificate.clone();
-            let header = store.header(number)?.ok_or_else(|| not_kept("header", number))?;
-            bytes(&Offer { certificate, header })?
-        }
+        Request::Offer { number, passing } => bytes(&offer(store, number, passing)?)?,
         Request::RangeProof { number, first, last } => {
             bytes(&snapshot(store, number)?.range_proof(first, last)?)?
         }
@@ -306,16 +301,25 @@ fn codes(snapshot: &Snapshot, hashes: &[Digest]) -> Result<Codes, Unserved> {
     Ok(Codes { codes: bounded(codes)? })
 }
 
+fn offer(store: &Store, number: BatchNumber, passing: Option<BatchNumber>) -> Result<Offer, Unserved> {
+    let certificate = snapshot(store, number)?.info().certificate.clone();
+    let kept = |number| store.header(number)?.ok_or_else(|| not_kept("header", number));
+    let place = |batch: BatchNumber| store.header_range_proof(number.0 + 1, batch, 1);
+    let pass =
+        |batch| -> Result<_, Unserved> { Ok(PassedBatch { header: kept(batch)?, proof: place(batch)? }) };
+    let header = kept(number)?;
+    Ok(Offer {
+        certificate,
+        header,
+        genesis_proof: place(BatchNumber(0))?,
+        passed: passing.map(pass).transpose()?,
+    })
+}
+
+/// A node that began from a snapshot knows the ledger from the headers on that came with it.
 fn origin(store: &Store, number: BatchNumber) -> Result<Origin, Unserved> {
     let genesis = store.blob(BlobKind::Body, BatchNumber(0))?.ok_or_else(|| not_kept("genesis", number))?;
-    let info: LedgerInfo = match store.certificate(number)? {
-        Some(certificate) => certificate.info,
-        None if number.0 == 0 => {
-            let genesis = store.genesis()?;
-            genesis.ledger_info().map_err(|error| Unserved::NotKept(error.to_string()))?
-        }
-        None => return Err(not_kept("certificate", number)),
-    };
+    let info = store.ledger_info(number)?.ok_or_else(|| not_kept("header", number))?;
     let proof = store.header_range_proof(number.0 + 1, BatchNumber(0), 1)?;
     Ok(Origin { info, genesis, proof })
 }

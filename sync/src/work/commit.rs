@@ -13,7 +13,7 @@ use super::{
     prepare::{Kind, OpenedBatch, Prepared},
     replay::{ExecutedBatch, ExecutedRange, ReadAhead},
 };
-use crate::{SyncError, planted::Planted, verify};
+use crate::{SyncError, verify};
 
 /// A range that only has to be committed.
 #[derive(Debug)]
@@ -192,8 +192,7 @@ impl Worker {
         head: &slipstream_storage::Head,
         entries: &[Entry<'_>],
     ) -> Result<usize, SyncError> {
-        let waypoint = self.waypoint.filter(|_| self.planted != Some(Planted::NoWaypoint));
-        let Some(waypoint) = waypoint else { return Ok(entries.len()) };
+        let Some(waypoint) = self.expected_waypoint() else { return Ok(entries.len()) };
         let at = |entry: &Entry<'_>| entry.commit.header.number == waypoint.number;
         let Some(place) = entries.iter().position(at) else { return Ok(entries.len()) };
         let mut accumulator = head.accumulator.clone();
@@ -207,7 +206,10 @@ impl Worker {
         let end = end.filter(|end| end.info.number == header.number);
         let found = verify::waypoint_at(header, &accumulator, end.as_ref().unwrap_or(entry.certificate));
         match super::expect_waypoint(&waypoint, found) {
-            Ok(()) => Ok(entries.len()),
+            Ok(()) => {
+                tracing::info!(%waypoint, "the ledger passes through the waypoint");
+                Ok(entries.len())
+            }
             Err(_) if place > 0 => Ok(place),
             Err(error) => Err(error),
         }

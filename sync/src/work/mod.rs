@@ -127,6 +127,11 @@ impl Worker {
         Worker { planted, ..self }
     }
 
+    /// The operator's waypoint, unless that check is left out.
+    fn expected_waypoint(&self) -> Option<Waypoint> {
+        self.waypoint.filter(|_| self.planted != Some(Planted::NoWaypoint))
+    }
+
     /// What the last batches had of what the next one reads.
     pub(crate) fn hot_stats(&self) -> HotStats {
         self.hot.read().stats()
@@ -186,12 +191,9 @@ impl Worker {
     }
 }
 
-/// Checks a ledger that is already past the waypoint, as far as its certificate is kept.
+/// Checks a ledger that is already past the waypoint, as far as its batch is kept.
 fn check_stored_waypoint(store: &Store, waypoint: &Waypoint) -> Result<(), SyncError> {
-    let found = match waypoint.number {
-        BatchNumber(0) => store.genesis()?.ledger_info().ok(),
-        number => store.certificate(number)?.map(|certificate| certificate.info),
-    };
+    let found = store.ledger_info(waypoint.number)?;
     found.map_or(Ok(()), |info| expect_waypoint(waypoint, Waypoint::of(&info)))
 }
 

@@ -14,13 +14,13 @@ use slipstream_types::{
     BatchNumber, Blob, BlobKind, Digest, Path, codec, delta::Code, keccak256, tree::StateRangeProof,
 };
 
-use super::Worker;
+use super::{Worker, expect_waypoint};
 use crate::{
     SyncError,
-    engine::RestoreJob,
+    engine::{Ancestry, RestoreJob},
     error::Fault,
     planted::Planted,
-    protocol::{ANSWER_BYTES_MAX, CODES_MAX, Codes, Headers, RangeDeltaRequest, Request},
+    protocol::{ANSWER_BYTES_MAX, CODES_MAX, Codes, RangeDeltaRequest, Request},
     range_delta,
     verify::Violation,
 };
@@ -42,7 +42,7 @@ pub(crate) const NET_RANGES_BITS: u8 = 4;
 /// The restore that is under way.
 pub(super) struct Active {
     by: By,
-    headers: Box<Headers>,
+    ancestry: Box<Ancestry>,
 }
 
 /// How the state gets here.
@@ -142,7 +142,7 @@ impl Progress {
 impl Worker {
     pub(super) fn restore(&self, job: RestoreJob) -> Result<Restored, SyncError> {
         let step = match job {
-            RestoreJob::Begin { target, headers, net } => self.begin(&target, headers, net)?,
+            RestoreJob::Begin { target, ancestry, net } => self.begin(&target, ancestry, net)?,
             RestoreJob::Chunk { answer, request } => self.chunk(answer, &request)?,
             RestoreJob::Siblings { answer, span, from } => self.siblings(&answer, span, from)?,
             RestoreJob::Codes { answer, hashes } => self.codes(&answer, &hashes)?,
@@ -160,12 +160,17 @@ impl Worker {
         self.active.lock().as_ref().map(|active| active.by.clone())
     }
 
-    fn begin(&self, target: &RestoreTarget, headers: Box<Headers>, net: bool) -> Result<Step, SyncError> {
+    /// A ledger that does not pass through the operator's waypoint is not begun.
+    fn begin(&self, target: &RestoreTarget, ancestry: Box<Ancestry>, net: bool) -> Result<Step, SyncError> {
+        if let (Some(waypoint), Some(found)) = (self.expected_waypoint(), ancestry.passes) {
+            expect_waypoint(&waypoint, found)?;
+            tracing::info!(%waypoint, snapshot = %target.header.number, "the snapshot's ledger passes through the waypoint");
+        }
         let by = match net {
             false => By::Rows(Arc::new(self.store.restore(target)?), Doubts::default()),
             true => By::Net(Arc::new(self.store.advance(target, NET_RANGES_BITS, NET_BYTES_MAX)?)),
         };
-        *self.active.lock() = Some(Active { by, headers });
+        *self.active.lock() = Some(Active { by, ancestry });
         Ok(Step::Begun)
     }
 
@@ -252,13 +257,13 @@ impl Worker {
 
     fn finish(&self) -> Result<Step, SyncError> {
         let active = self.active.lock().take();
-        match active.map(|active| (active.by, active.headers)) {
-            Some((By::Rows(restore, _), headers)) => {
+        match active.map(|active| (active.by, *active.ancestry)) {
+            Some((By::Rows(restore, _), Ancestry { headers, genesis_proof, .. })) => {
                 let restore = Arc::into_inner(restore)
                     .ok_or_else(|| SyncError::Worker("a restore was finished while it was in use".into()))?;
-                restore.finish(&headers.headers, &headers.proof)?;
+                restore.finish(&headers.headers, &headers.proof, &genesis_proof)?;
             }
-            Some((By::Net(advance), headers)) => advance.finish(&headers.headers)?,
+            Some((By::Net(advance), Ancestry { headers, .. })) => advance.finish(&headers.headers)?,
             None => {}
         }
         self.layers.clear();

@@ -154,6 +154,14 @@ fn wrong_offer(request: &Request, answer: Vec<u8>) -> Option<Vec<u8>> {
     Some(codec::encode("offer", &offer).unwrap())
 }
 
+/// Of another ledger than the genesis', as far as it shows.
+fn wrong_genesis(request: &Request, answer: Vec<u8>) -> Option<Vec<u8>> {
+    let Request::Offer { .. } = request else { return Some(answer) };
+    let mut offer: Offer = codec::decode("offer", &answer, MAX).unwrap();
+    offer.genesis_proof = Default::default();
+    Some(codec::encode("offer", &offer).unwrap())
+}
+
 /// A header that agrees with its certificate in all that the certificate repeats.
 fn subtly_wrong_offer(request: &Request, answer: Vec<u8>) -> Option<Vec<u8>> {
     let Request::Offer { .. } = request else { return Some(answer) };
@@ -288,5 +296,6 @@ liars! {
     a_silent_peer_only_pauses: silence, Replay, false, "batches from";
     a_hidden_row_is_refused: hidden_row, Snapshot, true, "state root";
     a_wrong_offer_is_refused: wrong_offer, Snapshot, true, "disagree on the state root";
+    an_offer_without_the_genesis_is_refused: wrong_genesis, Snapshot, true, "range proof";
     wrong_code_is_refused: wrong_code, Snapshot, true, "hash asked for";
 }

@@ -11,3 +11,4 @@ mod range_delta;
 mod retarget;
 mod serving;
 mod values;
+mod waypoints;

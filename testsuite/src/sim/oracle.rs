@@ -195,7 +195,7 @@ impl World {
     /// server, whom it may ask, serves it.
     pub(super) fn check_request(&mut self, to: To, request: &Request) -> Result<()> {
         // Headers are asked for beside the offer, and may leave first.
-        let (Request::Offer { number } | Request::Headers { last: number, .. }) = request else {
+        let (Request::Offer { number, .. } | Request::Headers { last: number, .. }) = request else {
             return Ok(());
         };
         let (now, anchor) = (self.instant(), self.servers[ANCHOR].id);

@@ -139,7 +139,7 @@ impl Server {
             Request::Summary => true,
             Request::Range(range) => range.first <= head && self.keeps_parts(head, range.first, range.parts),
             Request::Headers { last, .. } => *last <= head,
-            Request::Offer { number }
+            Request::Offer { number, .. }
             | Request::Chunk { number, .. }
             | Request::Codes { number, .. }
             | Request::RangeProof { number, .. } => self.offers(certified, *number),

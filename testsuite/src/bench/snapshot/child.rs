@@ -114,8 +114,8 @@ fn restore(work: &Path, files: &Path) -> Result<Measured> {
     let restore = store.restore(&target.restore_target())?;
     (0..PARTS).into_par_iter().try_for_each(|part| restore_part(&restore, files, part))?;
     let (rows_seconds, rows_peak_mib) = (start.elapsed().as_secs_f64(), peak_mib()?);
-    let (headers, proof) = target.headers();
-    restore.finish(headers, proof)?;
+    let (headers, proof, genesis_proof) = target.headers();
+    restore.finish(headers, proof, genesis_proof)?;
     let seconds = start.elapsed().as_secs_f64();
     Ok(Measured { seconds, rows_seconds, peak_mib: peak_mib()?, rows_peak_mib })
 }

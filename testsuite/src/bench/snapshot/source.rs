@@ -26,6 +26,7 @@ pub(super) struct Target {
     certificate: Certificate,
     headers: Vec<BatchHeader>,
     proof: AccumulatorRangeProof,
+    genesis_proof: AccumulatorRangeProof,
 }
 
 impl Target {
@@ -37,8 +38,9 @@ impl Target {
         RestoreTarget { header: self.header.clone(), certificate: self.certificate.clone() }
     }
 
-    pub(super) fn headers(&self) -> (&[BatchHeader], &AccumulatorRangeProof) {
-        (&self.headers, &self.proof)
+    /// The headers, their proof, and that of the genesis.
+    pub(super) fn headers(&self) -> (&[BatchHeader], &AccumulatorRangeProof, &AccumulatorRangeProof) {
+        (&self.headers, &self.proof, &self.genesis_proof)
     }
 }
 
@@ -129,6 +131,7 @@ pub(super) fn write_target(store: &Store, number: BatchNumber, dir: &Path) -> Re
     let header = store.header(number)?.context("the header of the snapshot")?;
     let certificate = store.certificate(number)?.context("the certificate of the snapshot")?;
     let proof = store.header_range_proof(number.0 + 1, number, 1)?;
-    let target = Target { headers: vec![header.clone()], header, certificate, proof };
+    let genesis_proof = store.header_range_proof(number.0 + 1, BatchNumber(0), 1)?;
+    let target = Target { headers: vec![header.clone()], header, certificate, proof, genesis_proof };
     Ok(fs::write(dir.join("target"), codec::encode("target", &target)?)?)
 }

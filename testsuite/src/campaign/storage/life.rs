@@ -242,7 +242,8 @@ pub(super) fn finish(restore: Restore, leader: &Store, number: BatchNumber) -> R
     let first = BatchNumber(number.0 + 1 - count as u64);
     let headers = leader.headers(first, count)?;
     let proof = leader.header_range_proof(number.0 + 1, first, count)?;
-    Ok(restore.finish(&headers, &proof)?)
+    let genesis_proof = leader.header_range_proof(number.0 + 1, BatchNumber(0), 1)?;
+    Ok(restore.finish(&headers, &proof, &genesis_proof)?)
 }
 
 /// All rows of a snapshot, chunk by chunk, each verified.

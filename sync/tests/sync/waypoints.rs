@@ -1,0 +1,172 @@
+//! Goal: whatever way a node takes, it passes its operator's waypoint or stops before it; and a node that began from a snapshot
+//! leads others as it was led itself.
+
+use std::{sync::Arc, time::Duration};
+
+use slipstream_network::{BoxFuture, Handler, MemoryHub, PeerId, Protocol, Refusal, Transport};
+use slipstream_storage::{StorageConfig, Store};
+use slipstream_sync::{
+    Mode, PeerStatus, SyncConfig, SyncError, SyncServer, fetch_genesis, protocol::Request,
+};
+use slipstream_types::{BatchNumber, Digest, Waypoint, codec};
+
+use crate::chain::{Chain, Following, Honest, peer};
+
+fn join(hub: &MemoryHub, id: u8, store: &Store) -> Arc<dyn Transport> {
+    hub.join(peer(id), Arc::new(Honest(Arc::new(SyncServer::new(store.clone())))))
+}
+
+fn fresh(chain: &Chain) -> Store {
+    let store = Store::memory(&StorageConfig { snapshot_interval_batches: 10, ..Default::default() });
+    store.initialize(&chain.genesis).unwrap();
+    store
+}
+
+async fn start(hub: &MemoryHub, id: u8, store: &Store, mode: Mode, waypoint: Waypoint, of: u8) -> Following {
+    let config = SyncConfig { mode, ..Default::default() };
+    Following::start_with(hub, peer(id), store.clone(), config, Some(waypoint), &[peer(of)]).await
+}
+
+/// Goal: a snapshot below, at or above the waypoint is taken as asked for, and what follows it.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_leap_passes_the_waypoint_or_the_tail_does() {
+    let chain = Chain::new(27);
+    let hub = MemoryHub::new();
+    let _server = join(&hub, 1, &chain.store);
+    let mut id = 10;
+    for mode in [Mode::Snapshot, Mode::RangeDelta] {
+        for at in [25, 20, 13] {
+            id += 1;
+            let node = start(&hub, id, &fresh(&chain), mode, chain.waypoint(at), 1).await;
+            node.reach(chain.head()).await;
+            assert_eq!(node.store.head().unwrap().digest, chain.store.head().unwrap().digest);
+            let status = node.stop().await.unwrap();
+            assert_eq!(status.snapshot.unwrap().number, BatchNumber(20), "{mode:?}, waypoint {at}");
+            assert_eq!((status.batches, status.waypoint), (7, None));
+
+            id += 1;
+            let wrong = Waypoint { hash: Digest([1; 32]), ..chain.waypoint(at) };
+            let node = start(&hub, id, &fresh(&chain), mode, wrong, 1).await;
+            let (error, store) = (node.task.await.unwrap().unwrap_err(), node.store);
+            let stopped = matches!(&error, SyncError::WrongWaypoint { waypoint, found, .. }
+                if *waypoint == wrong && *found == chain.waypoint(at));
+            assert!(stopped, "{error}");
+            let head = store.head().unwrap().header.number;
+            assert_eq!(head, BatchNumber(if at == 25 { 24 } else { 0 }), "{mode:?}, waypoint {at}");
+        }
+    }
+}
+
+/// Goal: the end of an epoch is a waypoint like any other, though its certificate says more than its header.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_leap_passes_a_waypoint_that_ends_an_epoch() {
+    let chain = Chain::of_three_epochs();
+    let hub = MemoryHub::new();
+    let _server = join(&hub, 1, &chain.store);
+    for (id, at) in [(11, 8), (12, 16)] {
+        let node = start(&hub, id, &fresh(&chain), Mode::Snapshot, chain.waypoint(at), 1).await;
+        node.reach(chain.head()).await;
+        assert_eq!(node.stop().await.unwrap().snapshot.unwrap().number, BatchNumber(20));
+    }
+}
+
+/// Goal: as long as nobody shows the waypoint, the node says that it waits for it, and is not at the head.
+#[tokio::test(flavor = "multi_thread")]
+async fn who_has_not_passed_the_waypoint_is_not_at_the_head() {
+    let (behind, ahead) = (Chain::new(12), Chain::new(15));
+    let hub = MemoryHub::new();
+    let _server = join(&hub, 1, &behind.store);
+    let node = start(&hub, 2, &fresh(&behind), Mode::Snapshot, ahead.waypoint(15), 1).await;
+    node.reach(BatchNumber(12)).await;
+    let expected = "no peer has batch 15, the waypoint's, yet";
+    let told = async {
+        while node.follower.status().reason != expected {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    };
+    assert!(
+        tokio::time::timeout(Duration::from_secs(60), told).await.is_ok(),
+        "{:#?}",
+        node.follower.status()
+    );
+    let status = node.follower.status();
+    assert_eq!((status.target, status.waypoint), (BatchNumber(15), Some(BatchNumber(15))));
+    let _ahead = join(&hub, 3, &ahead.store);
+    assert!(hub.connect(peer(2), peer(3)));
+    node.reach(BatchNumber(15)).await;
+    assert_eq!(node.stop().await.unwrap().waypoint, None);
+}
+
+/// Goal: one who knows nothing but the waypoint that such a node shows gets the genesis, the state and the ledger from it alone.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_node_born_from_a_snapshot_introduces_others() {
+    let mut chain = Chain::new(1);
+    (1..303).for_each(|_| chain.extend_quietly());
+    let hub = MemoryHub::new();
+    let _server = join(&hub, 1, &chain.store);
+    let store = fresh(&chain);
+    let born = start(&hub, 2, &store, Mode::Snapshot, chain.waypoint(302), 1).await;
+    born.reach(chain.head()).await;
+    born.stop().await.unwrap();
+    // 256 headers came with batch 300.
+    assert_eq!(store.header(BatchNumber(44)).unwrap(), None);
+    assert!(store.header(BatchNumber(45)).unwrap().is_some());
+
+    let hub = MemoryHub::new();
+    let _born = join(&hub, 2, &store);
+    let newcomer = join(&hub, 3, &Store::memory(&Default::default()));
+    assert!(hub.connect(peer(3), peer(2)));
+    for at in [45, 46, 255, 256, 299, 300, 301, 303] {
+        let genesis = fetch_genesis(&*newcomer, &chain.waypoint(at), Duration::from_secs(10)).await.unwrap();
+        assert_eq!(genesis, chain.genesis, "waypoint {at}");
+    }
+    let unknown = fetch_genesis(&*newcomer, &chain.waypoint(44), Duration::ZERO).await.unwrap_err();
+    assert!(matches!(&unknown, SyncError::UnknownWaypoint { .. }), "{unknown}");
+    assert!(unknown.to_string().contains("the header of batch 44 is not kept here"), "{unknown}");
+
+    // Its own first window of headers begins where the other's did.
+    let next = start(&hub, 4, &fresh(&chain), Mode::Snapshot, chain.waypoint(303), 2).await;
+    next.reach(chain.head()).await;
+    assert_eq!(next.stop().await.unwrap().snapshot.unwrap().number, BatchNumber(300));
+}
+
+/// Goal: where no peer can show that a snapshot's ledger passes through the waypoint, the node does without it, and says so.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_snapshot_that_nobody_can_prove_is_left_alone() {
+    let chain = Chain::new(27);
+    let hub = MemoryHub::new();
+    let server = SyncServer::new(chain.store.clone());
+    let _server = hub.join(peer(1), Arc::new(Forgetful(server)));
+    let node = start(&hub, 2, &fresh(&chain), Mode::Snapshot, chain.waypoint(7), 1).await;
+    node.reach(chain.head()).await;
+    let status = node.stop().await.unwrap();
+    assert!(status.snapshot.is_none(), "{status:#?}");
+    let refused =
+        |peer: &PeerStatus| peer.last_reason.as_ref().is_some_and(|it| it.contains("header of batch 7"));
+    assert!(status.peers.iter().any(refused), "{status:#?}");
+}
+
+/// Knows nothing of what is before its snapshots.
+struct Forgetful(SyncServer);
+
+impl Handler for Forgetful {
+    fn request<'a>(
+        &'a self,
+        peer: PeerId,
+        _protocol: Protocol,
+        payload: Vec<u8>,
+    ) -> BoxFuture<'a, Result<Vec<u8>, Refusal>> {
+        Box::pin(async move {
+            match codec::decode("request", &payload, payload.len()).unwrap() {
+                Request::Offer { passing: Some(batch), .. } => {
+                    Err(Refusal(format!("the header of batch {batch} is not kept here")))
+                }
+                _ => self.0.handle(peer, payload).await,
+            }
+        })
+    }
+
+    fn broadcast<'a>(&'a self, _peer: PeerId, _payload: Vec<u8>) -> BoxFuture<'a, ()> {
+        Box::pin(async {})
+    }
+}
