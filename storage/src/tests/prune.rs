@@ -229,7 +229,7 @@ fn check_names_the_damage() {
     let damages = [
         (Column::Bodies, number(3), Some(swapped), "body of batch 3: its digest"),
         (Column::Deltas, number(2), Some(vec![3, 1]), "delta of batch 2"),
-        (Column::Receipts, number(4), None, "receipts of batches 4 to 4: missing"),
+        (Column::Receipts, number(4), None, "receipts of batch 4: missing"),
         (Column::Headers, number(2), None, "header 2: missing"),
         (Column::StateA, path(1), Some(row), "the state rows have the root"),
         (Column::StateA, path(2), Some(vec![9]), "state row"),
@@ -256,7 +256,7 @@ fn check_names_the_damage() {
     assert_eq!(check(&fixture).damage, Vec::<String>::new());
 }
 
-/// Goal: a flipped byte in a table file is found by its checksum, and the file is named.
+/// Goal: a flipped byte in a table file is found by its checksum; the file and the batch are named, and no other batch is.
 #[test]
 fn check_finds_a_flipped_byte() {
     let mut fixture = Fixture::initialized(&config(), true);
@@ -283,8 +283,10 @@ fn check_finds_a_flipped_byte() {
     let maintenance = Maintenance::open(&fixture.config, fixture.dir()).unwrap();
     let report = maintenance.check(&mut |_| {}).unwrap();
     let name = largest.file_name().unwrap().to_str().unwrap();
-    let named = |what: &String| what.contains("column bodies") && what.contains(name);
-    assert!(report.damage.iter().any(named), "{name}: {:?}", report.damage);
+    let [only] = &report.damage[..] else { panic!("one batch is damaged: {:?}", report.damage) };
+    assert!(only.starts_with("column bodies, batch ") && only.contains(name), "{name}: {only}");
+    let lost: u64 = only["column bodies, batch ".len()..].split(':').next().unwrap().parse().unwrap();
+    assert!((1..=40).contains(&lost), "{only}");
 }
 
 /// Goal: below the limit every kind of write is refused, nothing is damaged, reading goes on, pruning still works, and the

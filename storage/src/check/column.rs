@@ -1,0 +1,165 @@
+//! Reading a column from end to end, past what the disk does not give back.
+
+use std::ops::ControlFlow;
+
+use slipstream_types::BatchNumber;
+
+use super::{Check, CheckProgress, reason};
+use crate::{
+    backend::{Column, Direction},
+    error::StorageError,
+    schema::{self, KINDS},
+};
+
+/// Rows that are checked at once, on all cores; and their bytes, which bounds the memory.
+const PAGE_ROWS: usize = 4_096;
+const PAGE_BYTES: usize = 16 << 20;
+/// Batches that are looked for one by one behind a part that cannot be read: more than a damaged block holds, and seconds
+/// of work.
+const PROBES_MAX: u64 = 16_384;
+
+/// Key and value.
+pub(super) type Row = (Vec<u8>, Vec<u8>);
+
+/// Rows that are read at once.
+type Page = Vec<Row>;
+
+/// A part of a column, in its order.
+#[derive(Clone, Copy)]
+pub(super) enum Part<'a> {
+    /// Rows.
+    Rows(&'a Page),
+    /// Batches, from the first to the last, that the disk does not give back.
+    Unreadable(BatchNumber, BatchNumber),
+}
+
+impl<'a> Part<'a> {
+    /// Its rows, for who has nothing to say of what is unreadable.
+    pub(super) fn rows(self) -> &'a [Row] {
+        match self {
+            Part::Rows(page) => page,
+            Part::Unreadable(..) => &[],
+        }
+    }
+}
+
+/// Batches that the disk does not give back.
+#[derive(Clone, Copy)]
+struct Gap {
+    first: BatchNumber,
+    last: BatchNumber,
+    /// Where reading goes on, if anything behind is known to be readable.
+    next: Option<BatchNumber>,
+}
+
+impl Gap {
+    fn describe(&self, column: Column, error: &StorageError) -> String {
+        format!("column {}, {}: {}", column.name(), batches(self.first, self.last), reason(error))
+    }
+}
+
+impl Check<'_> {
+    /// Reads a column page by page; `find` tells what is wrong with a part of it. A part that cannot be read is one finding; reading
+    /// goes on behind it in a column of batches, which names them. False if it ends the column.
+    pub(super) fn column(
+        &mut self,
+        column: Column,
+        mut find: impl FnMut(Part<'_>) -> Result<Vec<String>, StorageError>,
+    ) -> bool {
+        let rows_total = self.backend.size(column).map_or(0, |size| size.keys);
+        let (mut rows, mut from) = (0, Some(Vec::new()));
+        while let Some(first) = from.take() {
+            let (page, end) = self.page(column, &first);
+            if let Err(error) = find(Part::Rows(&page)).map(|found| self.all_damaged(found)) {
+                return self.unread(column, &error);
+            }
+            rows += page.len() as u64;
+            self.report.rows += page.len() as u64;
+            self.report.bytes +=
+                page.iter().map(|(key, value)| (key.len() + value.len()) as u64).sum::<u64>();
+            (self.progress)(CheckProgress { column: column.name(), rows, rows_total: rows_total.max(rows) });
+            from = match end {
+                Ok(next) => next,
+                Err(error) => {
+                    let last = page.last().map_or(&first, |(key, _)| key);
+                    let Some(gap) = self.unreadable(column, last, page.is_empty()) else {
+                        return self.unread(column, &error);
+                    };
+                    self.damaged(gap.describe(column, &error));
+                    if let Ok(found) = find(Part::Unreadable(gap.first, gap.last)) {
+                        self.all_damaged(found);
+                    }
+                    gap.next.map(|next| schema::number_key(next).to_vec())
+                }
+            };
+        }
+        true
+    }
+
+    fn all_damaged(&mut self, found: Vec<String>) {
+        found.into_iter().for_each(|what| self.damaged(what));
+    }
+
+    /// Notes that a column is not read further.
+    fn unread(&mut self, column: Column, error: &StorageError) -> bool {
+        let what = format!("column {}: {}", column.name(), reason(error));
+        match self.unused == Some(column) {
+            true => self.report.unused.push(what),
+            false => self.damaged(what),
+        }
+        false
+    }
+
+    /// Rows from a key on, and the key of the next page, or why there is none: the rows are those before the part that
+    /// cannot be read.
+    fn page(&self, column: Column, first: &[u8]) -> (Page, Result<Option<Vec<u8>>, StorageError>) {
+        let (mut page, mut bytes, mut next) = (Page::new(), 0, None);
+        let scanned = self.backend.scan(column, first, Direction::Up, &mut |key, value| {
+            if page.len() == PAGE_ROWS || bytes >= PAGE_BYTES {
+                next = Some(key.to_vec());
+                return Ok(ControlFlow::Break(()));
+            }
+            bytes += key.len() + value.len();
+            page.push((key.to_vec(), value.to_vec()));
+            Ok(ControlFlow::Continue(()))
+        });
+        (page, scanned.map(|()| next))
+    }
+
+    /// The batches that cannot be read from a key on, or behind it. None if the column holds no batches, or if no single one of
+    /// them turns out to be unreadable.
+    fn unreadable(&self, column: Column, key: &[u8], from_key: bool) -> Option<Gap> {
+        let is_of_batches = matches!(column, Column::Headers | Column::Certificates)
+            || KINDS.into_iter().any(|kind| schema::blob_column(kind) == Some(column));
+        let number = match key {
+            [] => u64::from(column != Column::Headers),
+            key => schema::decode_number(key).ok()?.0,
+        };
+        let first = if from_key { number } else { number.checked_add(1)? };
+        if !is_of_batches {
+            return None;
+        }
+        // A range that goes on is continued: what is behind it is scanned again.
+        let end = first.saturating_add(PROBES_MAX);
+        let mut gap: Option<Gap> = None;
+        for number in (first..=self.head.0.min(end)).map(BatchNumber) {
+            let next = Some(number);
+            match self.backend.get(column, &schema::number_key(number)) {
+                Err(_) => {
+                    gap = Some(Gap { first: gap.map_or(number, |gap| gap.first), last: number, next: None })
+                }
+                Ok(Some(_)) => return gap.map(|gap| Gap { next, ..gap }),
+                Ok(None) => {}
+            }
+        }
+        gap.map(|gap| Gap {
+            next: Some(BatchNumber(end)).filter(|end| *end < self.head).map(|end| end.next()),
+            ..gap
+        })
+    }
+}
+
+/// One batch is named as one.
+pub(super) fn batches(first: BatchNumber, last: BatchNumber) -> String {
+    if first == last { format!("batch {first}") } else { format!("batches {first} to {last}") }
+}

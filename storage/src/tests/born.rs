@@ -1,0 +1,140 @@
+//! Goal: a store that began from a snapshot is whole, proves its genesis as any other does, and misses what it loses.
+
+use slipstream_types::accumulator::NodePosition;
+
+use super::{
+    restore::{headers, target},
+    *,
+};
+use crate::{
+    Maintenance,
+    backend::{Backend as _, Column, Reader as _, WriteBatch, rocks::RocksBackend},
+    schema,
+};
+
+fn serving() -> StorageConfig {
+    StorageConfig { snapshot_interval_batches: 10, ..config() }
+}
+
+/// A ledger of so many batches with their snapshots.
+fn source(batches: u64) -> (Fixture, Ledger) {
+    let fixture = Fixture::initialized(&serving(), false);
+    let mut ledger = Ledger::new();
+    ledger.commit_up_to(fixture.store(), batches);
+    (fixture, ledger)
+}
+
+/// Restores a snapshot with so many headers.
+fn restore(store: &Store, source: &Store, number: u64, count: u64) {
+    let snapshot = source.snapshot(BatchNumber(number)).unwrap().unwrap();
+    let restore = store.restore(&target(source, number)).unwrap();
+    while let Some(next) = restore.next_path() {
+        restore.add_chunk(&snapshot.chunk(next, 4_096).unwrap()).unwrap();
+    }
+    let (headers, proof, genesis) = headers(source, number, count);
+    restore.finish(&headers, &proof, &genesis).unwrap();
+}
+
+/// Commits the ledger's next batches to both.
+fn go_on(ledger: &mut Ledger, up_to: u64, stores: [&Store; 2]) {
+    while ledger.head.number.0 < up_to {
+        let made = ledger.make(&[(account_key(1), account(ledger.head.number.0 + 7))], Vec::new());
+        stores.iter().for_each(|store| store.commit(made.batch(), None).unwrap());
+        ledger.advance(&made);
+    }
+}
+
+/// The genesis is proved, and the ledger info known, for each of these batches.
+fn introduces(store: &Store, source: &Store, numbers: std::ops::RangeInclusive<u64>) {
+    let genesis = genesis().header().unwrap().digest();
+    for number in numbers {
+        let info = source.certificate(BatchNumber(number)).unwrap().unwrap().info;
+        assert_eq!(store.ledger_info(BatchNumber(number)).unwrap().as_ref(), Some(&info), "batch {number}");
+        let proof = store.header_range_proof(number + 1, BatchNumber(0), 1).unwrap();
+        proof.verify(info.accumulator_root, number + 1, 0, &[genesis]).unwrap();
+    }
+}
+
+#[test]
+fn a_restored_store_proves_its_genesis_in_every_ledger_that_it_knows() {
+    for (number, count) in [(30, 5), (30, 10), (40, 1), (40, 9)] {
+        let (served, mut ledger) = source(number);
+        let fixture = Fixture::initialized(&serving(), false);
+        let (store, source) = (fixture.store(), served.store());
+        restore(store, source, number, count);
+        go_on(&mut ledger, 150, [store, source]);
+        introduces(store, source, number + 1 - count..=150);
+        assert_eq!(store.ledger_info(BatchNumber(number - count)).unwrap(), None);
+
+        // One who restores from it does so too.
+        let next = Fixture::initialized(&serving(), false);
+        restore(next.store(), store, 150, 20);
+        introduces(next.store(), source, 131..=150);
+        // Also beside what it had before.
+        let other = Fixture::initialized(&serving(), false);
+        Ledger::new().commit_up_to(other.store(), 12);
+        restore(other.store(), store, 150, 20);
+        introduces(other.store(), source, 131..=150);
+    }
+}
+
+/// What a check says of a closed store.
+fn damage(fixture: &Fixture) -> Vec<String> {
+    let maintenance = Maintenance::open(&fixture.config, fixture.dir()).unwrap();
+    maintenance.check(&mut |_| {}).unwrap().damage
+}
+
+/// Takes rows out of a closed store; returns how to put them back.
+fn lose(fixture: &Fixture, rows: &[(Column, Vec<u8>)]) -> WriteBatch {
+    let backend = RocksBackend::open(&fixture.config, fixture.dir()).unwrap();
+    let (mut loss, mut back) = (WriteBatch::default(), WriteBatch::default());
+    for (column, key) in rows {
+        back.put(*column, key.clone(), backend.get(*column, key).unwrap().unwrap());
+        loss.delete(*column, key.clone());
+    }
+    backend.write(loss, true).unwrap();
+    back
+}
+
+fn put_back(fixture: &Fixture, back: WriteBatch) {
+    RocksBackend::open(&fixture.config, fixture.dir()).unwrap().write(back, true).unwrap();
+}
+
+#[test]
+fn a_check_tells_lost_headers_from_those_that_a_restore_leaves_out() {
+    let (served, _) = source(60);
+    // Windows that begin at an odd and at an even batch, right behind the genesis, and behind other batches.
+    for (before, count) in [(0, 10), (0, 9), (0, 59), (0, 58), (7, 10), (7, 9), (8, 10), (8, 9)] {
+        let mut fixture = Fixture::initialized(&serving(), true);
+        Ledger::new().commit_up_to(fixture.store(), before);
+        restore(fixture.store(), served.store(), 60, count);
+        fixture.store = None;
+        assert_eq!(damage(&fixture), Vec::<String>::new(), "{count} headers behind batch {before}");
+
+        let first = 61 - count;
+        for number in [first, first + 1, 60 - count / 2] {
+            let back = lose(&fixture, &[(Column::Headers, schema::number_key(BatchNumber(number)).to_vec())]);
+            let found = damage(&fixture);
+            let expected = format!("header {number}: missing, its digest is in the accumulator");
+            assert!(found.contains(&expected), "{expected}: {found:?}");
+            put_back(&fixture, back);
+        }
+        let both = |number| {
+            let digest = served.store().header(BatchNumber(number)).unwrap().unwrap().digest();
+            let key = schema::number_key(BatchNumber(number)).to_vec();
+            [(Column::Headers, key), (Column::HeaderIndex, digest.0.to_vec())]
+        };
+        // The leaf alone tells it where no proof brings one.
+        let back = lose(&fixture, &both(53));
+        let found = damage(&fixture);
+        let expected = "header 53: missing, its digest is in the accumulator";
+        assert!(found.iter().any(|what| what == expected), "{found:?}");
+        put_back(&fixture, back);
+        let leaf = schema::node_key(NodePosition { level: 0, index: first }).to_vec();
+        let back = lose(&fixture, &[(Column::Nodes, leaf)]);
+        let found = damage(&fixture);
+        assert!(found.iter().any(|what| what.contains("is not the one in the accumulator")), "{found:?}");
+        put_back(&fixture, back);
+        assert_eq!(damage(&fixture), Vec::<String>::new());
+    }
+}
