@@ -10,7 +10,7 @@ use slipstream_config::{NodeConfig, Role};
 use slipstream_consensus::{Decided, Forwarder, Pool, Validator, maintain};
 use slipstream_network::{Network, PeerAddress, Transport};
 use slipstream_storage::Store;
-use slipstream_sync::{Follower, SyncServer, announcement, fetch_genesis};
+use slipstream_sync::{Follower, SyncError, SyncServer, announcement, fetch_genesis};
 use slipstream_types::{BatchNumber, Clock, Genesis, SecretKey, Waypoint};
 use tokio::{net::TcpListener, sync::mpsc};
 use tokio_util::sync::CancellationToken;
@@ -30,6 +30,8 @@ use crate::{
 pub(crate) const DATABASE: &str = "db";
 /// How long peers are asked for the genesis of a waypoint before the node gives up and says what they answered.
 const GENESIS_PATIENCE: Duration = Duration::from_secs(30);
+/// How long they are asked where a file has the genesis: they can only show sooner that the waypoint is another ledger's.
+const WAYPOINT_PATIENCE: Duration = Duration::from_secs(5);
 /// How long a validator's follower leaves a new batch to consensus; a decision that is later than this was lost.
 const DECISION_PATIENCE: Duration = Duration::from_secs(1);
 /// Decided batches that wait to be announced; when it is full consensus waits, which bounds the memory they take.
@@ -313,14 +315,23 @@ async fn open_store(
     Ok((lock, store))
 }
 
-/// Asks peers for the genesis of the configured waypoint.
+/// Asks peers for the genesis of the configured waypoint. Where a file has the genesis, the validators come from there, and sync
+/// stops at a ledger that does not pass through the waypoint: then nobody has to know the waypoint yet.
 async fn fetch(config: &NodeConfig, transport: &dyn Transport) -> Result<Option<Genesis>, NodeError> {
+    let has_file = config.genesis.is_some();
     // Batch 0 is the genesis itself: `read_inputs` compares it without peers where there is a file.
-    let Some(waypoint) = config.waypoint.filter(|it| it.number.0 > 0 || config.genesis.is_none()) else {
+    let Some(waypoint) = config.waypoint.filter(|it| it.number.0 > 0 || !has_file) else {
         return Ok(None);
     };
-    tracing::info!(%waypoint, patience_s = GENESIS_PATIENCE.as_secs(), "asking peers for the genesis");
-    Ok(Some(fetch_genesis(transport, &waypoint, GENESIS_PATIENCE).await?))
+    let patience = if has_file { WAYPOINT_PATIENCE } else { GENESIS_PATIENCE };
+    tracing::info!(%waypoint, patience_s = patience.as_secs(), "asking peers for the genesis");
+    match fetch_genesis(transport, &waypoint, patience).await {
+        Err(SyncError::UnknownWaypoint { answers, .. }) if has_file => {
+            tracing::info!(%waypoint, %answers, "no peer knows the waypoint yet; the node stops at its batch if the ledger does not pass through it");
+            Ok(None)
+        }
+        fetched => Ok(Some(fetched?)),
+    }
 }
 
 /// The genesis of a new node: the file's, the waypoint's, or both if they are the same.

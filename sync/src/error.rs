@@ -55,6 +55,17 @@ pub enum SyncError {
         /// What the ledger has there.
         found: Waypoint,
     },
+    /// All peers that answer have another ledger than the waypoint's.
+    #[error(
+        "no peer knows waypoint {waypoint}, all have another ledger ({answers}): check the waypoint with a node that you trust, and \
+         network.peers"
+    )]
+    OtherLedger {
+        /// What the operator gave.
+        waypoint: Waypoint,
+        /// What each peer said.
+        answers: String,
+    },
     /// No peer could show the waypoint's ledger info within the time given.
     #[error("no peer knows waypoint {waypoint} ({answers}): check the waypoint and network.peers")]
     UnknownWaypoint {

@@ -1,9 +1,9 @@
 //! Starting from a waypoint alone: peers send the genesis, the waypoint proves it.
 
-use std::time::Duration;
+use std::{collections::BTreeMap, time::Duration};
 
 use futures::stream::{FuturesUnordered, StreamExt};
-use slipstream_network::{Protocol, RequestLimits, Transport};
+use slipstream_network::{PeerId, Protocol, RequestLimits, Transport};
 use slipstream_types::{BatchNumber, BlobKind, Genesis, Waypoint, codec};
 use tokio::time::Instant;
 
@@ -16,6 +16,8 @@ use crate::{
 const ANSWER_DEADLINE: Duration = Duration::from_secs(10);
 /// Pause between rounds over all peers.
 const ROUND_PAUSE: Duration = Duration::from_millis(250);
+/// How often an operator who waits is told what peers say.
+const REPORT_INTERVAL: Duration = Duration::from_secs(3);
 /// When all peers have another ledger, waiting for more of them is short: the waypoint is probably mistyped.
 const CONTRADICTED_PATIENCE: Duration = Duration::from_secs(3);
 
@@ -33,51 +35,107 @@ fn other(error: impl ToString) -> Refused {
 }
 
 /// Fetches the genesis of the ledger that a waypoint names, from any peer, and checks it: the ledger info must have the
-/// waypoint's hash, and the genesis must be leaf 0 of its accumulator.
+/// waypoint's hash, and the genesis must be leaf 0 of its accumulator. Whom it asked and what each answered is logged every
+/// few seconds.
 ///
 /// # Errors
-/// [`SyncError::UnknownWaypoint`] after `patience`, with what each peer said.
+/// [`SyncError::OtherLedger`] if all peers contradict the waypoint, [`SyncError::UnknownWaypoint`] after `patience`; both with
+/// what each peer said.
 pub async fn fetch_genesis(
     transport: &dyn Transport,
     waypoint: &Waypoint,
     patience: Duration,
 ) -> Result<Genesis, SyncError> {
-    let started = Instant::now();
-    let mut answers = Vec::new();
+    let mut asking = Asking {
+        transport,
+        waypoint: *waypoint,
+        answers: BTreeMap::new(),
+        started: Instant::now(),
+        report_at: Instant::now() + REPORT_INTERVAL,
+    };
     loop {
-        let peers = transport.peers();
-        if !peers.is_empty() {
-            answers.clear();
+        if let Some(genesis) = asking.round().await {
+            return Ok(genesis);
         }
-        let mut contradicted = !peers.is_empty();
-        // All at once: a slow peer must not keep an honest one from answering.
-        let mut asked: FuturesUnordered<_> = peers
-            .into_iter()
-            .map(|peer| async move { (peer, ask(transport, peer, waypoint).await) })
-            .collect();
-        while let Some((peer, answer)) = asked.next().await {
-            match answer {
-                Ok(genesis) => return Ok(genesis),
-                Err(refusal) => {
-                    contradicted &= matches!(refusal, Refused::OtherLedger { .. });
-                    answers.push(format!("{}: {refusal}", peer.short()));
-                }
-            }
+        let (waypoint, answers, waited) = (*waypoint, asking.describe(), asking.started.elapsed());
+        if asking.is_contradicted() && waited >= patience.min(CONTRADICTED_PATIENCE) {
+            return Err(SyncError::OtherLedger { waypoint, answers });
         }
-        let patience = if contradicted { patience.min(CONTRADICTED_PATIENCE) } else { patience };
-        if started.elapsed() >= patience {
-            let answers = if answers.is_empty() { "no peer is connected".into() } else { answers.join("; ") };
-            return Err(SyncError::UnknownWaypoint { waypoint: *waypoint, answers });
+        if waited >= patience {
+            return Err(SyncError::UnknownWaypoint { waypoint, answers });
         }
-        tokio::time::sleep(ROUND_PAUSE).await;
+        asking.pause().await;
     }
 }
 
-async fn ask(
-    transport: &dyn Transport,
-    peer: slipstream_network::PeerId,
-    waypoint: &Waypoint,
-) -> Result<Genesis, Refused> {
+/// What peers were asked and what they said.
+struct Asking<'a> {
+    transport: &'a dyn Transport,
+    waypoint: Waypoint,
+    /// The last answer of each peer; none of one that has not answered yet.
+    answers: BTreeMap<PeerId, Option<Refused>>,
+    started: Instant,
+    report_at: Instant,
+}
+
+impl Asking<'_> {
+    /// Asks all peers at once: a slow one must not keep an honest one from answering.
+    async fn round(&mut self) -> Option<Genesis> {
+        let (transport, waypoint) = (self.transport, self.waypoint);
+        let peers = transport.peers();
+        if !peers.is_empty() {
+            self.answers.retain(|peer, _| peers.contains(peer));
+        }
+        for peer in &peers {
+            self.answers.entry(*peer).or_insert(None);
+        }
+        let mut asked: FuturesUnordered<_> = peers
+            .into_iter()
+            .map(|peer| async move { (peer, ask(transport, peer, &waypoint).await) })
+            .collect();
+        loop {
+            tokio::select! {
+                answer = asked.next() => match answer? {
+                    (_, Ok(genesis)) => return Some(genesis),
+                    (peer, Err(refused)) => _ = self.answers.insert(peer, Some(refused)),
+                },
+                () = tokio::time::sleep_until(self.report_at) => self.report(),
+            }
+        }
+    }
+
+    /// Waits a little for other peers, or other answers.
+    async fn pause(&mut self) {
+        tokio::time::sleep(ROUND_PAUSE).await;
+        if Instant::now() >= self.report_at {
+            self.report();
+        }
+    }
+
+    fn report(&mut self) {
+        self.report_at = Instant::now() + REPORT_INTERVAL;
+        let waited_s = self.started.elapsed().as_secs();
+        tracing::info!(waypoint = %self.waypoint, waited_s, answers = %self.describe(), "no peer has sent the genesis yet");
+    }
+
+    fn is_contradicted(&self) -> bool {
+        let contradicts = |answer: &Option<Refused>| matches!(answer, Some(Refused::OtherLedger { .. }));
+        !self.answers.is_empty() && self.answers.values().all(contradicts)
+    }
+
+    fn describe(&self) -> String {
+        if self.answers.is_empty() {
+            return "no peer is connected".into();
+        }
+        let answers = self.answers.iter().map(|(peer, answer)| match answer {
+            Some(refused) => format!("{}: {refused}", peer.short()),
+            None => format!("{}: has not answered yet", peer.short()),
+        });
+        answers.collect::<Vec<_>>().join("; ")
+    }
+}
+
+async fn ask(transport: &dyn Transport, peer: PeerId, waypoint: &Waypoint) -> Result<Genesis, Refused> {
     let request = Request::Origin { number: waypoint.number };
     let payload = codec::encode("sync request", &request).map_err(other)?;
     let limits = RequestLimits { deadline: ANSWER_DEADLINE, response_bytes_max: ANSWER_BYTES_MAX };

@@ -1,6 +1,7 @@
 //! The real binary, as an operator meets it.
 #![allow(clippy::unwrap_used)] // a panic is how a test fails
 
+mod born;
 mod chain;
 mod offline;
 mod status;

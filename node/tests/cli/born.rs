@@ -1,0 +1,119 @@
+//! Nodes that begin from a snapshot, and from a waypoint that such a node shows.
+
+use std::{fs, time::Instant};
+
+use serde_json::{Value, json};
+use slipstream_node::{genesis_file, keys};
+
+use crate::chain::{Chain, PATIENCE, Running, printed, quantity, wait};
+
+/// The only snapshot: further than 256 batches from the genesis, so that headers are left out, and those that come begin at an odd batch.
+const SNAPSHOT: u64 = 400;
+const STORAGE: &str = "storage: { snapshot_interval_batches: 400, fsync: false }\n";
+/// Batches come quickly, or not at all.
+const QUICK: &str = "consensus: { batch_interval_ms: 5, empty_batch_interval_ms: 5 }\n";
+const STILL: &str = "consensus: { empty_batch_interval_ms: 0 }\n";
+
+fn status(node: &Running) -> Value {
+    serde_json::from_str(&node.http("GET /v1/status", "")).unwrap()
+}
+
+fn text(status: &Value, field: &str) -> String {
+    status[field].as_str().unwrap().to_owned()
+}
+
+fn head(node: &Running) -> u64 {
+    quantity(&node.rpc("eth_blockNumber", json!([]))["result"])
+}
+
+/// Waits until a node says so; shows its log if it does not.
+fn await_that(chain: &Chain, what: &str, is_so: impl Fn() -> bool) {
+    let deadline = Instant::now() + PATIENCE;
+    while !is_so() {
+        assert!(Instant::now() < deadline, "{what}: not so: {}", log(chain));
+        wait();
+    }
+}
+
+fn log(chain: &Chain) -> String {
+    fs::read_to_string(chain.path("log")).unwrap()
+}
+
+/// The directory of a fullnode with one peer that is to begin from a snapshot, and these lines of configuration.
+fn fullnode(chain: &Chain, peer: &str, rest: &str) -> Chain {
+    let node = Chain { dir: tempfile::tempdir().unwrap(), genesis: chain.genesis.clone() };
+    keys::create(&node.path("node.key")).unwrap();
+    let listen = "api: { listen: \"127.0.0.1:0\" }\n";
+    let network = format!("network: {{ listen: \"127.0.0.1:0\", peers: [\"{peer}\"] }}\n");
+    let sync = "sync: { mode: snapshot }\n";
+    fs::write(node.path("node.yaml"), format!("role: fullnode\n{network}{listen}{sync}{STORAGE}{rest}"))
+        .unwrap();
+    node
+}
+
+fn checked(chain: &Chain) {
+    let whole = printed(&["db", "check", "--config", &chain.config()], true);
+    assert!(whole.contains("the database is whole"), "{whole}");
+}
+
+/// A validator at rest some batches behind its only snapshot.
+fn served() -> (Chain, Running) {
+    let chain = Chain::new();
+    chain.configure(&format!("{QUICK}{STORAGE}"));
+    let quick = Running::start(&chain);
+    await_that(&chain, "the chain is long", || head(&quick) > SNAPSHOT + 10);
+    quick.stop();
+    chain.configure(&format!("{STILL}{STORAGE}"));
+    let still = Running::start(&chain);
+    assert!(head(&still) < 2 * SNAPSHOT, "a second snapshot");
+    (chain, still)
+}
+
+/// Goal: from a waypoint above the newest snapshot, from peers or by files, a node is whole; and it leads the next one that knows
+/// nothing but the waypoint that it shows, or has a genesis file and a waypoint that nobody has reached.
+#[test]
+fn a_node_born_from_a_snapshot_is_whole_and_introduces_others() {
+    let (chain, validator) = served();
+    let end = head(&validator);
+    let (waypoint, peer) = (text(&status(&validator), "waypoint"), text(&status(&validator), "peer_address"));
+    let is_born = |chain: &Chain| log(chain).contains("the state is restored and its root checked");
+    let first = fullnode(&chain, &peer, &format!("waypoint: {waypoint}\n"));
+    let node = Running::start(&first);
+    await_that(&first, "it follows", || head(&node) == end && status(&node)["sync"]["waypoint"].is_null());
+    assert!(
+        is_born(&first) && log(&first).contains("the ledger passes through the waypoint"),
+        "{}",
+        log(&first)
+    );
+    validator.stop();
+
+    let (shown, peer) = (text(&status(&node), "waypoint"), text(&status(&node), "peer_address"));
+    let second = fullnode(&chain, &peer, &format!("waypoint: {shown}\n"));
+    let far = format!("1000000:0x{}", "ab".repeat(32));
+    let third = fullnode(&chain, &peer, &format!("genesis: genesis.json\nwaypoint: {far}\n"));
+    genesis_file::save(&third.path("genesis.json"), &chain.genesis).unwrap();
+    for (chain, syncs) in [(&second, false), (&third, true)] {
+        let node = Running::start(chain);
+        await_that(chain, "it follows", || head(&node) == end);
+        assert!(is_born(chain), "{}", log(chain));
+        await_that(chain, "it knows where it is", || {
+            let is_before =
+                status(&node)["sync"]["reason"] == "no peer has batch 1000000, the waypoint's, yet";
+            is_before == syncs && node.rpc("eth_syncing", json!([]))["result"].is_object() == syncs
+        });
+        node.stop();
+    }
+    assert!(log(&third).contains("no peer knows the waypoint yet"), "{}", log(&third));
+    node.stop();
+    [&first, &second, &third].into_iter().for_each(checked);
+
+    let export = first.path("export");
+    let dir = export.to_str().unwrap();
+    let exported = printed(&["snapshot", "export", "--config", &first.config(), dir], true);
+    let (_, waypoint) = exported.trim().rsplit_once(' ').unwrap();
+    assert!(waypoint.starts_with(&format!("{SNAPSHOT}:0x")), "{exported}");
+    let nobody = format!("{}@127.0.0.1:9", peer.split_once('@').unwrap().0);
+    let imported = fullnode(&chain, &nobody, &format!("waypoint: {waypoint}\n"));
+    printed(&["snapshot", "import", "--config", &imported.config(), dir], true);
+    checked(&imported);
+}
