@@ -202,8 +202,11 @@ impl Lie {
             (_, Request::Range(_)) => self.range(request, honest, rng),
             (_, Request::Offer { .. }) => {
                 let mut offer: Offer = codec::decode("offer", honest, ANSWER_BYTES_MAX)?;
-                match self {
-                    Lie::Offer => offer.header.state_root.0[0] ^= 1,
+                match (self, &mut offer.passed) {
+                    (Lie::Offer, Some(passed)) if rng.random() => passed.header.gas_used += 1,
+                    (Lie::Offer, passed @ Some(_)) if rng.random() => *passed = None,
+                    (Lie::Offer, _) if rng.random() => offer.genesis_proof = Default::default(),
+                    (Lie::Offer, _) => offer.header.state_root.0[0] ^= 1,
                     _ => offer.header.gas_used += 1,
                 }
                 Ok(Some(codec::encode("offer", &offer)?))

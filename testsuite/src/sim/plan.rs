@@ -280,9 +280,9 @@ fn node(index: u8, troubles: &Troubles, certified: u64, quiet_at: Moment, rng: &
     let is_pinned = !troubles.pruning && matches!(mode, Mode::Replay | Mode::Delta);
     let head = if rng.random_bool(0.3) && !troubles.snapshots { rng.random_range(1..=certified) } else { 0 };
     let named = rng.random_range(head..=certified).max(1);
-    let is_misled = is_pinned && named > head && rng.random_bool(0.4);
-    // Where peers forget, the batches up to a waypoint may be gone, and so may every snapshot behind it.
-    let is_told = is_misled || (!troubles.pruning && rng.random_bool(0.2));
+    // Whatever way a node takes, it has to pass the waypoint.
+    let is_misled = named > head && rng.random_bool(if is_pinned { 0.4 } else { 0.1 });
+    let is_told = is_misled || rng.random_bool(0.2);
     let waypoint = is_told.then(|| waypoint(BatchNumber(named), is_misled));
     let (mut crashes, mut points) = (Vec::new(), Vec::new());
     if troubles.crashes {
