@@ -21,7 +21,8 @@
 //! What it trusts: its store, its clock (to 10 s), and any quorum of the set.
 //!
 //! ```
-//! use slipstream_consensus::{CandidateLimits, Pool, PoolConfig};
+//! use slipstream_consensus::{Pool, PoolConfig};
+//! use slipstream_executor::{Candidates, Room};
 //! use slipstream_storage::{StorageConfig, Store};
 //! use slipstream_types::{Address, ChainConfig, Genesis, SecretKey, Validator, bounded::BoundedVec};
 //!
@@ -31,7 +32,7 @@
 //! let store = Store::memory(&StorageConfig::default());
 //! store.initialize(&genesis).unwrap();
 //! let pool = Pool::new(PoolConfig::default(), genesis.chain, store).unwrap();
-//! assert!(pool.candidates(&CandidateLimits { gas: 30_000_000, bytes: 1 << 20, transactions: 100 }).is_empty());
+//! assert!(pool.candidates().draw(Room { gas: 30_000_000, bytes: 1 << 20 }).is_none());
 //! ```
 
 mod config;
@@ -46,6 +47,6 @@ mod validator;
 pub use config::{ConsensusConfig, PoolConfig};
 pub use error::{ConsensusError, ProposalError};
 pub use forward::Forwarder;
-pub use pool::{CandidateLimits, Pool, PoolError, PoolStatus, maintain};
+pub use pool::{Candidates, Pool, PoolError, PoolStatus, maintain};
 pub use protocol::record::RecordError;
 pub use validator::{ConsensusStatus, Decided, Validator};

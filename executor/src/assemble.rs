@@ -12,9 +12,6 @@ use crate::{
 
 /// The least gas that any transaction uses: with less left the batch is full.
 const TRANSACTION_GAS_MIN: u64 = 21_000;
-/// Candidates in a row that fit no more before the batch counts as full, so that a pool of large transactions does not make
-/// the proposer look at all of them for the last bit of room.
-const MISFITS_MAX: usize = 64;
 /// BCS writes the number of transactions in at most this many bytes, and so each one's length.
 const LENGTH_BYTES_MAX: usize = 5;
 
@@ -27,6 +24,40 @@ pub struct BuildLimits {
     pub body_bytes: usize,
     /// Transactions.
     pub transactions: usize,
+}
+
+/// What a batch has left.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Room {
+    /// Gas: the chain's limit without what the batch's transactions used, not without what they might have used.
+    pub gas: u64,
+    /// Bytes of one more envelope.
+    pub bytes: usize,
+}
+
+impl Room {
+    /// Whether a transaction with this gas limit and these bytes may be tried.
+    pub fn fits(&self, gas_limit: u64, bytes: usize) -> bool {
+        gas_limit <= self.gas && bytes <= self.bytes
+    }
+}
+
+/// Where [`build`] takes transactions from, the best first. Any iterator will do; a pool passes over what does not fit.
+pub trait Candidates {
+    /// The next transaction that fits, if it can; none ends the batch. The one drawn before it is in the batch, unless
+    /// [`Candidates::leave_out`] was called.
+    fn draw(&mut self, room: Room) -> Option<Transaction>;
+
+    /// The transaction drawn last is not in the batch, so that its sender's later ones cannot be.
+    fn leave_out(&mut self);
+}
+
+impl<I: Iterator<Item = Transaction>> Candidates for I {
+    fn draw(&mut self, _: Room) -> Option<Transaction> {
+        self.next()
+    }
+
+    fn leave_out(&mut self) {}
 }
 
 /// A batch that is ready to be sealed.
@@ -43,45 +74,50 @@ pub struct Built {
 
 /// Executes candidates one after the other and keeps those that are valid, until a limit is reached.
 ///
+/// What is executed and then finds no room for its receipt or its changes was executed in vain, and comes again. That ends the
+/// batch once their gas limits sum up to that of a batch, so that nobody makes a proposer work without end.
+///
 /// # Errors
 /// Only if the state cannot be read or the outcome does not fit its formats: no candidate can make it fail.
 pub fn build(
     state: &dyn StateReader,
     env: &BatchEnv,
-    candidates: &mut dyn Iterator<Item = Transaction>,
+    candidates: &mut dyn Candidates,
     limits: &BuildLimits,
 ) -> Result<Built, ExecuteError> {
     let mut batch = Batch::bounded(state, env)?;
     let reserved = env.gas_limit.saturating_sub(limits.gas);
     let transactions_max = limits.transactions.min(limits::BATCH_TRANSACTIONS_MAX);
-    let body_bytes_max = limits.body_bytes.min(limits::BODY_BYTES_MAX);
-    let mut body_bytes = LENGTH_BYTES_MAX;
+    let mut bytes_left = limits.body_bytes.min(limits::BODY_BYTES_MAX).saturating_sub(LENGTH_BYTES_MAX);
     let (mut included, mut rejected) = (Vec::new(), Vec::new());
-    let mut misfits = 0;
+    let mut gas_in_vain = 0u64;
     loop {
-        let gas_left = batch.gas_left().saturating_sub(reserved);
-        let full = included.len() >= transactions_max || gas_left < TRANSACTION_GAS_MIN;
-        if full || misfits >= MISFITS_MAX {
+        let gas = batch.gas_left().saturating_sub(reserved);
+        let room = Room { gas, bytes: bytes_left.saturating_sub(LENGTH_BYTES_MAX) };
+        let full = included.len() >= transactions_max || gas < TRANSACTION_GAS_MIN;
+        if full || gas_in_vain > env.gas_limit {
             break;
         }
-        let Some(transaction) = candidates.next() else { break };
-        let bytes = LENGTH_BYTES_MAX + transaction.raw.len();
-        let fits_gas = transaction.gas_limit() <= gas_left || transaction.gas_limit() > env.gas_limit;
-        if body_bytes + bytes > body_bytes_max || !fits_gas {
-            misfits += 1;
+        let Some(transaction) = candidates.draw(room) else { break };
+        let (gas_limit, bytes) = (transaction.gas_limit(), transaction.raw.len());
+        // One that no batch has the gas for is rejected below.
+        if !room.fits(gas_limit, bytes) && gas_limit <= env.gas_limit {
+            candidates.leave_out();
             continue;
         }
         match batch.push(&transaction) {
             Ok(()) => {
-                body_bytes += bytes;
-                misfits = 0;
+                bytes_left -= LENGTH_BYTES_MAX + bytes;
                 included.push(transaction);
+                continue;
             }
             Err(Refusal::Rejected(reason)) if reason.is_premature() => {}
             Err(Refusal::Rejected(reason)) => rejected.push((transaction.hash, reason.to_string())),
-            Err(Refusal::Gas { .. } | Refusal::Receipts | Refusal::Delta) => misfits += 1,
+            Err(Refusal::Gas { .. }) => {}
+            Err(Refusal::Receipts | Refusal::Delta) => gas_in_vain = gas_in_vain.saturating_add(gas_limit),
             Err(Refusal::Failed(error)) => return Err(error),
         }
+        candidates.leave_out();
     }
     Ok(Built { included, rejected, outcome: batch.finish()? })
 }

@@ -61,7 +61,7 @@ pub mod seal;
 pub mod transaction;
 
 pub use access::{AccessSet, announced_conflicts, conflicts};
-pub use assemble::{BuildLimits, Built, build};
+pub use assemble::{BuildLimits, Built, Candidates, Room, build};
 pub use body::{BodyError, decode_body};
 pub use call::{CallOutcome, CallRequest, EstimateError, call, estimate_gas};
 pub use config::{ExecutorConfig, HintsMode};

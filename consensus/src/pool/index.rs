@@ -1,12 +1,14 @@
 //! The pool's order and limits, without a store: a plain structure over any payload.
 
-use std::collections::{BTreeSet, BinaryHeap, HashMap};
+use std::collections::{BTreeSet, HashMap};
 
 use alloy_primitives::{Address, B256};
+use slipstream_executor::Room;
 
 use super::{
-    CandidateLimits, PoolError, PoolStatus,
+    PoolError, PoolStatus,
     account_queue::{AccountQueue, AccountState, Entry, HeadKey, TailKey, Terms},
+    candidates::Cursor,
 };
 use crate::config::PoolConfig;
 
@@ -193,42 +195,45 @@ impl<T: Clone> Index<T> {
         }
     }
 
-    /// The best executable transactions, best tip first, each sender's in nonce order, up to the first that is over a
-    /// limit.
-    pub(super) fn candidates(&self, limits: &CandidateLimits) -> Vec<T> {
-        let mut chosen = Vec::new();
-        let (mut gas, mut bytes) = (0u64, 0usize);
-        let mut heads = self.heads.iter().rev().peekable();
-        // Transactions that became next because their sender's previous one was chosen.
-        let mut opened: BinaryHeap<(HeadKey, u64)> = BinaryHeap::new();
-        while chosen.len() < limits.transactions {
-            let head = heads.peek().copied();
-            let from_opened = match (opened.peek(), head) {
-                (Some((key, _)), Some(head)) => key > head,
-                (opened, _) => opened.is_some(),
-            };
-            let next = if from_opened {
-                opened.pop().map(|((_, _, sender), nonce)| (sender, nonce))
-            } else {
-                heads
-                    .next()
-                    .and_then(|(_, _, sender)| Some((*sender, self.accounts.get(sender)?.state().nonce)))
-            };
-            let Some((queue, nonce)) =
-                next.and_then(|(sender, nonce)| Some((self.accounts.get(&sender)?, nonce)))
-            else {
-                break;
-            };
-            let Some(entry) = queue.ready(nonce) else { break };
-            gas = gas.saturating_add(entry.terms.gas_limit);
-            bytes = bytes.saturating_add(entry.terms.bytes);
-            if gas > limits.gas || bytes > limits.bytes {
-                break;
-            }
-            chosen.push(entry.payload.clone());
-            opened.extend(queue.ready(nonce + 1).map(|entry| (entry.head_key(), nonce + 1)));
+    /// The best executable transaction that the cursor has not seen and that fits. What the draw before gave counts as taken,
+    /// unless it was left out.
+    pub(super) fn draw(&self, cursor: &mut Cursor, room: Room) -> Option<T> {
+        if let Some((sender, nonce)) = cursor.drawn.take()
+            && let Some(entry) = self.ready(&sender, nonce + 1)
+        {
+            cursor.opened.push((entry.head_key(), nonce + 1));
         }
-        chosen
+        for _ in 0..cursor.patience(room) {
+            let (sender, nonce) = self.next_ranked(cursor)?;
+            // None if the pool dropped it since it was opened.
+            if let Some(entry) = self.ready(&sender, nonce)
+                && room.fits(entry.terms.gas_limit, entry.terms.bytes)
+            {
+                cursor.drawn = Some((sender, nonce));
+                return Some(entry.payload.clone());
+            }
+            cursor.misfits += 1;
+        }
+        None
+    }
+
+    /// Moves the cursor on by one, in the order of the tips.
+    fn next_ranked(&self, cursor: &mut Cursor) -> Option<(Address, u64)> {
+        let head = match &cursor.below {
+            None => self.heads.last(),
+            Some(below) => self.heads.range(..below).next_back(),
+        };
+        if cursor.opened.peek().is_some_and(|(key, _)| head.is_none_or(|head| key > head)) {
+            return cursor.opened.pop().map(|((_, _, sender), nonce)| (sender, nonce));
+        }
+        let head = *head?;
+        cursor.below = Some(head);
+        let (_, _, sender) = head;
+        self.account(&sender).map(|account| (sender, account.nonce))
+    }
+
+    fn ready(&self, sender: &Address, nonce: u64) -> Option<&Entry<T>> {
+        self.accounts.get(sender)?.ready(nonce)
     }
 
     /// Executable transactions that arrived before `sequence` was read, at most `max`.

@@ -1,10 +1,11 @@
 //! The transaction pool: bounded, ordered by nonce within a sender and by effective tip across senders.
 //!
-//! The order and the limits are in `index` and know no store. This module adds what does: the senders' accounts are read from
-//! the state at the head when a transaction arrives, and follow the committed batches afterwards ([`Pool::catch_up`],
-//! [`maintain`]).
+//! The order and the limits are in `index` and know no store; a proposer draws from it by `candidates`. This module adds what
+//! knows a store: the senders' accounts are read from the state at the head when a transaction arrives, and follow the committed
+//! batches afterwards ([`Pool::catch_up`], [`maintain`]).
 
 mod account_queue;
+mod candidates;
 mod index;
 mod maintain;
 #[cfg(test)]
@@ -17,7 +18,7 @@ use parking_lot::Mutex;
 use serde::Serialize;
 use slipstream_executor::{Rejection, Transaction, chain_spec, check_static};
 use slipstream_storage::{StorageError, Store};
-use slipstream_types::{AccountValue, BatchNumber, ChainConfig, limits};
+use slipstream_types::{AccountValue, BatchNumber, ChainConfig};
 use tokio::sync::{Notify, futures::Notified};
 
 use self::{
@@ -26,7 +27,7 @@ use self::{
 };
 use crate::config::PoolConfig;
 
-pub use self::maintain::maintain;
+pub use self::{candidates::Candidates, maintain::maintain};
 
 /// How many times [`Pool::expire`] finds a transaction executable before it is dropped.
 const SWEEPS_MAX: u64 = 10;
@@ -54,17 +55,6 @@ struct State {
     head: BatchNumber,
     /// The head at the last [`Pool::expire`].
     swept: BatchNumber,
-}
-
-/// How much of the pool a proposer wants to look at.
-#[derive(Clone, Copy, Debug)]
-pub struct CandidateLimits {
-    /// Sum of the gas limits.
-    pub gas: u64,
-    /// Sum of the envelopes' bytes.
-    pub bytes: usize,
-    /// Number of transactions.
-    pub transactions: usize,
 }
 
 /// What the pool holds.
@@ -268,12 +258,6 @@ impl Pool {
         self.shared.state.lock().index.pending_nonce(sender)
     }
 
-    /// The best executable transactions, best tip first, each sender's in nonce order. The cost depends on how many are
-    /// asked for, not on how many the pool holds.
-    pub fn candidates(&self, limits: &CandidateLimits) -> Vec<Transaction> {
-        self.shared.state.lock().index.candidates(limits)
-    }
-
     /// Drops what a proposer found not to be executable although it was its sender's turn. Others among `hashes` stay: they
     /// failed only because an earlier one of the same sender was left out.
     pub fn reject<'a>(&self, hashes: impl IntoIterator<Item = &'a B256>) {
@@ -317,17 +301,6 @@ impl Pool {
     /// Executable transactions that are here since before the mark.
     pub(crate) fn lingering(&self, mark: u64, max: usize) -> Vec<Transaction> {
         self.shared.state.lock().index.lingering(mark, max)
-    }
-}
-
-impl CandidateLimits {
-    /// What one batch can use. Transactions usually use less gas than they may, so more is offered than the batch's limit.
-    pub(crate) fn of_batch(chain: &ChainConfig, transactions: usize) -> CandidateLimits {
-        CandidateLimits {
-            gas: chain.gas_limit.saturating_mul(4),
-            bytes: limits::BODY_BYTES_MAX,
-            transactions,
-        }
     }
 }
 

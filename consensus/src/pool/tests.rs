@@ -4,15 +4,17 @@ use std::{cmp::Reverse, collections::BTreeMap};
 
 use alloy_primitives::{Address, B256, U256};
 use proptest::prelude::*;
+use slipstream_executor::Room;
 
 use super::{
-    CandidateLimits, PoolError, PoolStatus,
+    PoolError, PoolStatus,
     account_queue::{AccountState, Terms},
+    candidates::Cursor,
     index::Index,
 };
 use crate::config::PoolConfig;
 
-const ALL: CandidateLimits = CandidateLimits { gas: u64::MAX, bytes: usize::MAX, transactions: usize::MAX };
+const UNLIMITED: Room = Room { gas: u64::MAX, bytes: usize::MAX };
 
 fn sender(index: u8) -> Address {
     Address::repeat_byte(index + 1)
@@ -38,6 +40,24 @@ fn state(nonce: u64, balance: u64) -> AccountState {
 
 fn index(transactions_max: usize) -> Index<u64> {
     Index::new(PoolConfig { transactions_max, bytes_max: 10_000, per_sender_max: 8, price_bump_percent: 10 })
+}
+
+/// Everything that can execute, in the order in which it is proposed.
+fn all<T: Clone>(pool: &Index<T>) -> Vec<T> {
+    let mut cursor = Cursor::default();
+    std::iter::from_fn(|| pool.draw(&mut cursor, UNLIMITED)).collect()
+}
+
+/// A batch in which every transaction uses so much of its gas limit.
+fn filled(pool: &Index<u64>, mut room: Room, gas_used: u64) -> Vec<u64> {
+    let mut cursor = Cursor::default();
+    let draw = || {
+        let drawn = pool.draw(&mut cursor, room)?;
+        room.gas -= gas_used;
+        room.bytes -= 100;
+        Some(drawn)
+    };
+    std::iter::from_fn(draw).collect()
 }
 
 /// The same rules, without any structure to keep up to date.
@@ -196,7 +216,7 @@ proptest! {
             };
             prop_assert_eq!(index.status(), status);
             prop_assert!(status.pending + status.queued <= config.transactions_max && status.bytes <= config.bytes_max);
-            prop_assert_eq!(index.candidates(&ALL), ordered);
+            prop_assert_eq!(all(&index), ordered);
             for (terms, _) in &model.entries {
                 prop_assert_eq!(index.get(&terms.hash), Some(&terms.hash));
             }
@@ -215,7 +235,7 @@ fn replacement_needs_both_fees() {
         Err(PoolError::ReplacementUnderpriced { max_fee_wei: 116, tip_wei: 116, .. })
     ));
     pool.insert(terms(3, 0, 0, 116), 3, state(0, 100)).unwrap();
-    assert_eq!(pool.candidates(&ALL), [3]);
+    assert_eq!(all(&pool), [3]);
     assert_eq!(pool.status(), PoolStatus { pending: 1, queued: 0, bytes: 100 });
     assert!(matches!(
         pool.insert(terms(3, 0, 0, 116), 3, state(0, 100)),
@@ -232,7 +252,7 @@ fn nonces_and_funds() {
     assert_eq!(pool.status(), PoolStatus { pending: 0, queued: 1, bytes: 100 });
     assert_eq!(pool.pending_nonce(&sender(0)), Some(5));
     pool.insert(terms(2, 0, 5, 1), 2, account).unwrap();
-    assert_eq!(pool.candidates(&ALL), [2, 1]);
+    assert_eq!(all(&pool), [2, 1]);
     assert_eq!(pool.pending_nonce(&sender(0)), Some(7));
     assert!(matches!(
         pool.insert(terms(3, 0, 4, 1), 3, account),
@@ -256,25 +276,87 @@ fn full_pool_keeps_the_best() {
     assert!(!pool.contains(&B256::from(U256::from(3))), "it waited for a nonce");
     let cheap = pool.insert(terms(5, 3, 0, 5), 5, state(0, 100));
     assert!(matches!(cheap, Err(PoolError::Underpriced { tip_wei: 5, lowest_wei: 5 })));
-    assert_eq!(pool.candidates(&ALL), [1, 4, 2]);
+    assert_eq!(all(&pool), [1, 4, 2]);
     pool.insert(terms(6, 3, 0, 6), 6, state(0, 100)).unwrap();
-    assert_eq!(pool.candidates(&ALL), [1, 4, 6]);
+    assert_eq!(all(&pool), [1, 4, 6]);
     // A large one would have to drive out several: the last of them pays more, so all of them stay.
     let large = Terms { bytes: 9_950, ..terms(7, 4, 0, 20) };
     assert!(pool.insert(large, 7, state(0, 100)).is_err());
-    assert_eq!(pool.candidates(&ALL), [1, 4, 6]);
+    assert_eq!(all(&pool), [1, 4, 6]);
 }
 
-// Asking for few costs few: the limits end the walk, in order.
+// What does not fit is passed over with what its sender has after it; whoever comes behind goes on.
 #[test]
-fn candidates_stop_at_the_limits() {
+fn what_does_not_fit_is_passed_over() {
     let mut pool = index(10);
-    for (id, fee) in [(1, 10), (2, 30), (3, 20)] {
-        pool.insert(terms(id, id as u8, 0, fee), id, state(0, 100)).unwrap();
+    for (id, from, nonce, fee, gas_limit) in [
+        (1, 0, 0, 90, 60_000),
+        (2, 0, 1, 80, 21_000),
+        (3, 1, 0, 70, 100_000),
+        (4, 1, 1, 60, 21_000),
+        (5, 2, 0, 50, 50_000),
+        (6, 3, 0, 40, 21_000),
+    ] {
+        pool.insert(Terms { gas_limit, ..terms(id, from, nonce, fee) }, id, state(0, 100)).unwrap();
     }
-    assert_eq!(pool.candidates(&CandidateLimits { transactions: 2, ..ALL }), [2, 3]);
-    assert_eq!(pool.candidates(&CandidateLimits { gas: 41_999, ..ALL }), [2]);
-    assert_eq!(pool.candidates(&CandidateLimits { bytes: 299, ..ALL }), [2, 3]);
+    let room = Room { gas: 100_000, bytes: 10_000 };
+    assert_eq!(filled(&pool, room, 21_000), [1, 2, 5, 6], "58,000 gas are left for the fifth");
+    assert_eq!(filled(&pool, room, 10_000), [1, 2, 5, 6]);
+    assert_eq!(filled(&pool, Room { gas: 103_000, ..room }, 1_000), [1, 2, 3, 4, 5, 6]);
+    assert_eq!(filled(&pool, Room { bytes: 299, ..room }, 21_000), [1, 2]);
+    // Nothing is remembered: by its tip the passed-over one is first as soon as it is the best.
+    pool.advance(&sender(0), state(2, 100));
+    assert_eq!(filled(&pool, room, 21_000), [3, 4, 5, 6]);
+}
+
+// What is drawn and then left out takes what its sender has after it along.
+#[test]
+fn who_is_left_out_is_not_drawn_again() {
+    let mut pool = index(10);
+    for (id, from, nonce, fee) in [(1, 0, 0, 90), (2, 0, 1, 80), (3, 1, 0, 70), (4, 1, 1, 60)] {
+        pool.insert(terms(id, from, nonce, fee), id, state(0, 100)).unwrap();
+    }
+    let mut cursor = Cursor::default();
+    assert_eq!(pool.draw(&mut cursor, UNLIMITED), Some(1));
+    cursor.leave_out();
+    assert_eq!(pool.draw(&mut cursor, UNLIMITED), Some(3));
+    assert_eq!(pool.draw(&mut cursor, UNLIMITED), Some(4));
+    assert_eq!(pool.draw(&mut cursor, UNLIMITED), None);
+}
+
+// The pool goes on living between two draws: what is gone is not drawn, and nobody is drawn twice.
+#[test]
+fn the_pool_may_change_between_draws() {
+    let mut pool = index(10);
+    for (id, from, nonce, fee) in [(1, 0, 0, 90), (2, 0, 1, 80), (3, 1, 0, 70), (4, 2, 0, 60)] {
+        pool.insert(terms(id, from, nonce, fee), id, state(0, 100)).unwrap();
+    }
+    let mut cursor = Cursor::default();
+    assert_eq!(pool.draw(&mut cursor, UNLIMITED), Some(1));
+    pool.remove(&B256::from(U256::from(2)));
+    pool.remove(&B256::from(U256::from(3)));
+    pool.insert(terms(5, 3, 0, 900), 5, state(0, 100)).unwrap();
+    pool.insert(terms(6, 3, 1, 50), 6, state(0, 100)).unwrap();
+    assert_eq!(pool.draw(&mut cursor, UNLIMITED), Some(4), "the new best one waits for the next batch");
+    assert_eq!(pool.draw(&mut cursor, UNLIMITED), None);
+    assert_eq!(all(&pool), [5, 1, 4, 6]);
+}
+
+// A pool full of what does not fit costs one batch a bounded number of looks.
+#[test]
+fn misfits_cost_a_bounded_search() {
+    let mut pool = index(20_000);
+    for id in 0..20_000u64 {
+        let sender = Address::left_padding_from(&id.to_be_bytes());
+        let large = Terms { sender, gas_limit: 90_000, bytes: 0, ..terms(id, 0, 0, 9) };
+        pool.insert(large, id, state(0, 100)).unwrap();
+    }
+    pool.insert(Terms { bytes: 0, ..terms(20_000, 0, 0, 8) }, 20_000, state(0, 100)).unwrap_err();
+    let mut cursor = Cursor::default();
+    assert_eq!(pool.draw(&mut cursor, Room { gas: 90_000, ..UNLIMITED }), Some(0));
+    assert_eq!(pool.draw(&mut cursor, Room { gas: 69_000, ..UNLIMITED }), None);
+    assert_eq!(cursor.misfits, 16_384);
+    assert_eq!(pool.draw(&mut cursor, Room { gas: 90_000, ..UNLIMITED }), None);
 }
 
 // What could execute for so many sweeps goes, with what follows it; what became executable later, or waits, stays.
@@ -294,6 +376,6 @@ fn what_is_never_executed_expires() {
     // A batch that moves the sender on begins its time anew.
     pool.advance(&sender(1), state(1, 100));
     assert_eq!((pool.sweep(3), pool.sweep(3)), (0, 1), "the third sender's");
-    assert_eq!(pool.candidates(&ALL), [2]);
+    assert_eq!(all(&pool), [2]);
     assert_eq!((pool.sweep(3), pool.sweep(3)), (0, 1));
 }

@@ -9,7 +9,7 @@ use slipstream_executor::{
 use slipstream_storage::View;
 use slipstream_types::{BatchHeader, Blob, Delta, Digest};
 
-use crate::error::ConsensusError;
+use crate::{error::ConsensusError, pool::Candidates};
 
 /// Below this many transactions a batch is executed sooner than its hints are read.
 const PREFETCH_TRANSACTIONS_MIN: usize = 32;
@@ -54,11 +54,11 @@ impl Engine {
         parent: Digest,
         view: &View,
         env: &BatchEnv,
-        candidates: Vec<Transaction>,
+        mut candidates: Candidates,
         limits: &BuildLimits,
     ) -> Result<Built, ExecuteError> {
         let hot = self.hot.read();
-        build(&hot.reader(parent, view), env, &mut candidates.into_iter(), limits)
+        build(&hot.reader(parent, view), env, &mut candidates, limits)
     }
 
     /// Executes a proposed batch on the state behind its parent. Nobody vouches for the hints, so that values in them are not used.

@@ -10,7 +10,7 @@ use slipstream_types::{
 use super::engine::Engine;
 use crate::{
     error::{ConsensusError, ProposalError},
-    pool::{CandidateLimits, Pool},
+    pool::Pool,
 };
 
 /// Bytes of a body that are left free for the length prefixes.
@@ -90,11 +90,10 @@ impl Ledger {
             body_bytes: limits::BODY_BYTES_MAX - BODY_BYTES_SLACK,
             transactions: transactions_max.min(limits::BATCH_TRANSACTIONS_MAX),
         };
-        let candidates = pool.candidates(&CandidateLimits::of_batch(&self.chain, limits.transactions));
         let number = head.header.number.next();
         let built = self
             .engine
-            .build(head.digest, &view, &env, candidates, &limits)
+            .build(head.digest, &view, &env, pool.candidates(), &limits)
             .map_err(|source| ConsensusError::Execute { number, source })?;
         for (hash, reason) in &built.rejected {
             tracing::debug!(%number, %hash, %reason, "transaction left out");

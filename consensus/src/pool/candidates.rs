@@ -1,0 +1,96 @@
+//! [`Candidates`]: what a proposer draws from the pool for one batch, the best first.
+//!
+//! A batch fills by the gas that its transactions use, which nobody knows before they are executed. So the proposer draws one
+//! transaction at a time, by the room that the ones before it left. One that does not fit is passed over together with its
+//! sender's later ones, and nothing remembers that: for the next batch it stands where its tip puts it.
+
+use std::collections::BinaryHeap;
+
+use alloy_primitives::Address;
+use slipstream_executor::{Room, Transaction};
+
+use super::{Pool, account_queue::HeadKey};
+
+/// Transactions that one batch may look at in vain: a pool full of misfits costs the proposer some ten milliseconds. Whoever
+/// wants to hide the rest of the pool behind misfits needs as many senders, each with the money for its whole gas limit.
+const MISFITS_MAX: usize = 16_384;
+/// The same for each draw once the batch is as good as full: its last bit of room is not worth a long search.
+const LAST_MISFITS_MAX: usize = 64;
+/// A batch is as good as full when less than this share of its gas or of its bytes is left, as a divisor.
+const LAST_SHARE: u64 = 64;
+
+/// Draws from a pool. Holds no lock in between, so that the pool goes on taking transactions; those of them that rank above
+/// what is drawn already wait for the next batch.
+pub struct Candidates {
+    pool: Pool,
+    cursor: Cursor,
+}
+
+impl Pool {
+    /// The best executable transactions, best tip first, each sender's in nonce order. The cost depends on how many are drawn,
+    /// not on how many the pool holds.
+    pub fn candidates(&self) -> Candidates {
+        Candidates { pool: self.clone(), cursor: Cursor::default() }
+    }
+}
+
+impl slipstream_executor::Candidates for Candidates {
+    fn draw(&mut self, room: Room) -> Option<Transaction> {
+        self.pool.shared.state.lock().index.draw(&mut self.cursor, room)
+    }
+
+    fn leave_out(&mut self) {
+        self.cursor.leave_out();
+    }
+}
+
+/// How far the draws for one batch have come.
+#[derive(Debug, Default)]
+pub(super) struct Cursor {
+    /// The ranking of the senders' next transactions has been looked at down to this one.
+    pub(super) below: Option<HeadKey>,
+    /// Transactions that became next because their sender's previous one was taken.
+    pub(super) opened: BinaryHeap<(HeadKey, u64)>,
+    /// Sender and nonce of what was drawn last and not left out.
+    pub(super) drawn: Option<(Address, u64)>,
+    /// Transactions looked at in vain.
+    pub(super) misfits: usize,
+    /// The room of the first draw.
+    whole: Option<Room>,
+}
+
+impl Cursor {
+    /// What was drawn last is not taken, so that its sender's later ones are not opened.
+    pub(super) fn leave_out(&mut self) {
+        self.drawn = None;
+    }
+
+    /// How many transactions this draw may look at in vain.
+    pub(super) fn patience(&mut self, room: Room) -> usize {
+        let whole = *self.whole.get_or_insert(room);
+        let is_last =
+            room.gas < whole.gas / LAST_SHARE || (room.bytes as u64) < whole.bytes as u64 / LAST_SHARE;
+        let left = MISFITS_MAX - self.misfits.min(MISFITS_MAX);
+        if is_last { left.min(LAST_MISFITS_MAX) } else { left }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    // The search is long while there is much room, short at the end, and never longer than what one batch may cost.
+    #[test]
+    fn patience_follows_the_room() {
+        let whole = Room { gas: 6_400, bytes: 640 };
+        let mut cursor = Cursor::default();
+        assert_eq!(cursor.patience(whole), MISFITS_MAX);
+        assert_eq!(cursor.patience(Room { gas: 100, ..whole }), MISFITS_MAX);
+        assert_eq!(cursor.patience(Room { gas: 99, ..whole }), LAST_MISFITS_MAX);
+        assert_eq!(cursor.patience(Room { bytes: 9, ..whole }), LAST_MISFITS_MAX);
+        cursor.misfits = MISFITS_MAX - 3;
+        assert_eq!([cursor.patience(whole), cursor.patience(Room { gas: 0, bytes: 0 })], [3, 3]);
+        cursor.misfits = MISFITS_MAX;
+        assert_eq!(cursor.patience(whole), 0);
+    }
+}
