@@ -218,7 +218,7 @@ pub enum ProposalError {
     /// The vote record failed.
     #[error("{0}")]
     Record(#[from] RecordError),
-    /// This validator is stopping, or its worker panicked.
+    /// This validator is stopping: it was told to, or a vote panicked.
     #[error("this validator is stopping")]
     Stopping,
 }

@@ -3,7 +3,7 @@
 use std::{
     sync::{
         Arc, OnceLock,
-        atomic::{AtomicU64, Ordering::Relaxed},
+        atomic::{AtomicI64, Ordering::Relaxed},
     },
     time::Duration,
 };
@@ -18,7 +18,7 @@ use slipstream_types::{
     ChainConfig, Clock, Genesis, SecretKey, Validator as Member, bounded::BoundedVec, delta::Code,
     genesis::GenesisAccount,
 };
-use tokio::{sync::mpsc, task::JoinHandle};
+use tokio::{sync::mpsc, task::JoinHandle, time::Instant};
 use tokio_util::sync::CancellationToken;
 
 use crate::{ConsensusConfig, ConsensusError, Decided, Forwarder, Pool, PoolConfig, Validator};
@@ -26,19 +26,33 @@ use crate::{ConsensusConfig, ConsensusError, Decided, Forwarder, Pool, PoolConfi
 pub(crate) const NOW_MS: u64 = 1_800_000_000_000;
 
 /// The index of [`Account::contract`]; those below it are ordinary accounts.
-const CONTRACT: u8 = 4;
+const CONTRACT: u8 = 8;
 
-/// A clock that a test sets.
-pub(crate) struct ManualClock(pub(crate) AtomicU64);
+/// What a transfer uses.
+const TRANSFER_GAS: u64 = 21_000;
+
+/// A clock that begins at [`NOW_MS`], goes on with tokio's and can be set.
+pub(crate) struct ManualClock {
+    begun: Instant,
+    set_by_ms: AtomicI64,
+}
+
+impl ManualClock {
+    /// Sets it ahead, or back.
+    pub(crate) fn shift(&self, ms: i64) {
+        self.set_by_ms.fetch_add(ms, Relaxed);
+    }
+}
 
 impl Clock for ManualClock {
     fn now_ms(&self) -> u64 {
-        self.0.load(Relaxed)
+        let elapsed_ms = self.begun.elapsed().as_millis() as u64;
+        (NOW_MS + elapsed_ms).saturating_add_signed(self.set_by_ms.load(Relaxed))
     }
 }
 
 pub(crate) fn clock() -> Arc<ManualClock> {
-    Arc::new(ManualClock(AtomicU64::new(NOW_MS)))
+    Arc::new(ManualClock { begun: Instant::now(), set_by_ms: AtomicI64::new(0) })
 }
 
 pub(crate) fn validator_key(index: usize) -> SecretKey {
@@ -61,7 +75,12 @@ impl Account {
 
     /// Sends 1 wei to nobody in particular.
     pub(crate) fn transfer(&self, nonce: u64, tip_wei: u128) -> Transaction {
-        self.call(nonce, tip_wei, &[])
+        self.call(nonce, tip_wei, TRANSFER_GAS, &[])
+    }
+
+    /// Does the same, and might use so much gas.
+    pub(crate) fn transfer_with_gas(&self, nonce: u64, tip_wei: u128, gas_limit: u64) -> Transaction {
+        self.call(nonce, tip_wei, gas_limit, &[])
     }
 
     /// Has money, but code as well (EIP-3607): only executing its transactions finds that they are invalid.
@@ -71,15 +90,15 @@ impl Account {
 
     /// A transfer with data, for which its gas limit does not pay.
     pub(crate) fn hopeless(&self, nonce: u64) -> Transaction {
-        self.call(nonce, 1, b"too much")
+        self.call(nonce, 1, TRANSFER_GAS, b"too much")
     }
 
-    fn call(&self, nonce: u64, tip_wei: u128, data: &[u8]) -> Transaction {
+    fn call(&self, nonce: u64, tip_wei: u128, gas_limit: u64, data: &[u8]) -> Transaction {
         let chain = ChainConfig::default();
         let transaction = TxEip1559 {
             chain_id: chain.chain_id,
             nonce,
-            gas_limit: 21_000,
+            gas_limit,
             max_fee_per_gas: u128::from(chain.base_fee_wei) + tip_wei,
             max_priority_fee_per_gas: tip_wei,
             to: TxKind::Call(Address::repeat_byte(0xee)),
@@ -178,7 +197,7 @@ impl Node {
         genesis: &Genesis,
         index: usize,
         store: Store,
-        clock: Arc<ManualClock>,
+        clock: Arc<impl Clock>,
     ) -> Node {
         let (transport, endpoint) = join(hub, validator_key(index).public());
         let chain = genesis.chain.clone();
@@ -212,6 +231,12 @@ impl Node {
         self.shutdown.cancel();
         self.running.await.unwrap().unwrap();
         self.store
+    }
+
+    /// Waits until it ends although nobody stopped it.
+    pub(crate) async fn failure(self) -> ConsensusError {
+        let ended = tokio::time::timeout(PATIENCE, self.running).await;
+        ended.expect("the validator runs on").unwrap().unwrap_err()
     }
 
     /// Waits until the head is at least `number`.

@@ -98,7 +98,11 @@ pub async fn maintain(pool: Pool, shutdown: CancellationToken) {
             Ok(Ok(())) => {}
             // The pool stays behind, which costs rejected candidates but no wrong result; the next batch tries again.
             Ok(Err(error)) => tracing::warn!(%error, "the transaction pool could not follow the head"),
-            Err(error) => tracing::error!(%error, "the transaction pool's maintenance failed"),
+            // A bug: it ends this task, and with it the node.
+            Err(error) => match error.try_into_panic() {
+                Ok(panic) => std::panic::resume_unwind(panic),
+                Err(_cancelled) => return,
+            },
         }
         tokio::select! {
             () = shutdown.cancelled() => return,

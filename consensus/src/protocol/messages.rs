@@ -7,8 +7,8 @@ use slipstream_types::{
 
 /// The longest request: a body and hints that LZ4 could not shrink, the parent's certificate, and the rest.
 const REQUEST_BYTES_MAX: usize = BLOB_BYTES_MAX;
-/// The longest answer; a vote has 67 bytes.
-pub(crate) const RESPONSE_BYTES_MAX: usize = 256;
+/// The longest answer: a certificate by all validators, which names as many next ones. A vote has 67 bytes.
+pub(crate) const RESPONSE_BYTES_MAX: usize = 32 << 10;
 
 /// What a proposer asks of a validator.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -17,8 +17,8 @@ pub(crate) enum Request {
     Propose(Box<Proposal>),
     /// The batch that you voted for is certified.
     Decide(Box<Certificate>),
-    /// What is your head? Answered by [`Response::Decided`].
-    Head,
+    /// How far are you, and what time is it? Answered by [`Response::Standing`].
+    Standing,
 }
 
 impl Request {
@@ -27,7 +27,7 @@ impl Request {
         match self {
             Request::Propose(proposal) => Some(proposal.header.number),
             Request::Decide(certificate) => Some(certificate.info.number),
-            Request::Head => None,
+            Request::Standing => None,
         }
     }
 }
@@ -60,10 +60,17 @@ pub(crate) enum Response {
         /// Its head.
         head: BatchNumber,
     },
-    /// It has the decided batch, or leaves it to sync, or was asked for its head.
+    /// It has the decided batch, or leaves it to sync.
     Decided {
         /// Its head.
         head: BatchNumber,
+    },
+    /// It was asked how it stands.
+    Standing {
+        /// Of the highest batch that it can prove; none at the beginning of the chain.
+        certificate: Option<Box<Certificate>>,
+        /// Its clock, in milliseconds since the Unix epoch.
+        now_ms: u64,
     },
 }
 
@@ -85,6 +92,8 @@ fn decode<T: DeserializeOwned>(what: &'static str, bytes: &[u8], bytes_max: usiz
 
 // The two blobs of a proposal and a certificate fit.
 const _: () = assert!(REQUEST_BYTES_MAX > limits::BODY_BYTES_MAX + limits::HINTS_BYTES_MAX + (1 << 20));
+// So does a certificate with the next set: 66 bytes a signature, 52 a validator.
+const _: () = assert!(RESPONSE_BYTES_MAX > limits::VALIDATORS_MAX * (66 + 52) + 1_024);
 
 #[cfg(test)]
 mod tests {
@@ -100,6 +109,7 @@ mod tests {
             Response::Vote { index: 3, signature },
             Response::Behind { head: BatchNumber(7) },
             Response::Decided { head: BatchNumber(8) },
+            Response::Standing { certificate: None, now_ms: u64::MAX },
         ] {
             let bytes = encode(&response).unwrap();
             assert_eq!(decode_response(&bytes).unwrap(), response);
@@ -107,7 +117,7 @@ mod tests {
         }
         assert!(matches!(
             decode_response(&[0; RESPONSE_BYTES_MAX + 1]),
-            Err(CodecError::TooLong { len: 257, max: RESPONSE_BYTES_MAX, .. })
+            Err(CodecError::TooLong { len: 32_769, max: RESPONSE_BYTES_MAX, .. })
         ));
     }
 }

@@ -2,6 +2,8 @@
 //!
 //! ```text
 //!  proposer (validators[0])                     every other validator
+//!      ── Standing ────────────────────────────────────────────▶
+//!      ◀── Standing{certificate of the head, clock} ───────────   once at the start; the clocks every minute
 //!  build, execute, record own vote + batch
 //!      ── Propose{header, body, hints, parent certificate} ──▶  commit the parent, check, re-execute, record vote
 //!      ◀── Vote{index, signature} ─────────────────────────────

@@ -16,9 +16,9 @@ use crate::{
 /// Bytes of a body that are left free for the length prefixes.
 const BODY_BYTES_SLACK: usize = 1 << 20;
 
-/// How far a batch's time may be after its parent's. A proposer's clock that is wrong once, by a year say, would be in a batch
-/// that it has signed and that nobody votes for until the year has passed; so it costs ten minutes at most. After a longer
-/// halt the chain's time catches up over several batches.
+/// How far a batch's time may be after its parent's. A wrong time that `inquiry` lets through, because a quorum's clocks are wrong,
+/// would be in a batch that is signed and that nobody votes for until that time has come; so it costs ten minutes at most. After
+/// a longer halt the chain's time catches up over several batches.
 const STEP_MS_MAX: u64 = 600_000;
 
 /// What executing and committing needs.
@@ -106,7 +106,15 @@ impl Ledger {
         Ok(Some(Built { executed: Some(executed), rejected }))
     }
 
-    /// Checks and executes a proposed batch that continues the head. The caller has checked its number.
+    /// What a validator would sign if executing the proposed batch gave what its header says. Checks the header beside the head,
+    /// and executes nothing.
+    pub(super) fn claimed_info(&self, header: &BatchHeader) -> Result<LedgerInfo, ProposalError> {
+        let (head, _) = self.parent_of(header)?;
+        self.check(header, &head)?;
+        Ok(info_after(&head, header))
+    }
+
+    /// Checks and executes a proposed batch that continues the head.
     pub(super) fn execute(
         &self,
         header: &BatchHeader,
@@ -114,9 +122,7 @@ impl Ledger {
         hints: Option<&Blob>,
     ) -> Result<Executed, ProposalError> {
         let number = header.number;
-        let overtaken = || ProposalError::Overtaken { number };
-        let (head, view) =
-            self.head()?.filter(|(head, _)| head.header.number.next() == number).ok_or_else(overtaken)?;
+        let (head, view) = self.parent_of(header)?;
         self.check(header, &head)?;
         let body = open_body(header, blob)?;
         let transactions = executor::decode_body(&body, self.chain.chain_id)
@@ -144,6 +150,13 @@ impl Ledger {
         let head = self.store.head()?;
         let view = self.store.view()?;
         Ok((*view.head() == head.header).then_some((head, view)))
+    }
+
+    /// The head that the batch continues.
+    fn parent_of(&self, header: &BatchHeader) -> Result<(Head, View), ProposalError> {
+        let number = header.number;
+        let parent = self.head()?.filter(|(head, _)| head.header.number.next() == number);
+        parent.ok_or(ProposalError::Overtaken { number })
     }
 
     /// What the header must say before anything is executed.
@@ -179,10 +192,8 @@ impl Ledger {
         let speculation = self.store.speculate(&outcome.delta)?;
         let (mode, basis) = (self.engine.hints(), self.basis(head, timestamp_ms));
         let sealed = executor::seal(mode, &basis, transactions, &outcome, speculation.root())?;
-        let mut accumulator = head.accumulator.clone();
-        accumulator.append(sealed.header.digest());
         Ok(Executed {
-            info: ledger_info(&sealed.header, accumulator.root()),
+            info: info_after(head, &sealed.header),
             sealed,
             delta: outcome.delta,
             touched: outcome.touched,
@@ -227,6 +238,13 @@ fn next_timestamp(parent: &BatchHeader, now_ms: u64) -> u64 {
     let parent_ms = parent.timestamp_ms;
     let most_ms = if parent.number.0 == 0 { u64::MAX } else { parent_ms.saturating_add(STEP_MS_MAX) };
     now_ms.clamp(parent_ms, most_ms)
+}
+
+/// What is signed for a batch that continues the head.
+fn info_after(head: &Head, header: &BatchHeader) -> LedgerInfo {
+    let mut accumulator = head.accumulator.clone();
+    accumulator.append(header.digest());
+    ledger_info(header, accumulator.root())
 }
 
 /// Epochs end by other means than a batch's content, so that no ledger info names next validators yet.

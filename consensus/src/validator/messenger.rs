@@ -9,7 +9,7 @@ use slipstream_network::{NetworkError, PeerId, Protocol, RequestLimits};
 use slipstream_types::{BatchNumber, Signature};
 use tokio::sync::{mpsc, watch};
 
-use super::{Validator, said::Said};
+use super::{Validator, inquiry::Standing, said::Said};
 use crate::protocol::messages::{self, RESPONSE_BYTES_MAX, Request, Response};
 
 /// Pause before a validator that refused, is behind or is unreachable is asked again.
@@ -106,22 +106,24 @@ impl Messenger {
     }
 }
 
-/// Asks one validator for its head again and again, until nobody wants to know.
-pub(super) async fn ask_head(
+/// Asks one validator how it stands again and again, until nobody wants to know.
+pub(super) async fn ask_standing(
     validator: Arc<Validator>,
     index: usize,
     peer: PeerId,
-    heads: mpsc::Sender<(usize, BatchNumber)>,
+    answers: mpsc::Sender<(usize, Standing)>,
 ) {
     // An enum without content cannot fail to encode.
-    let Ok(payload) = messages::encode(&Request::Head) else { return };
+    let Ok(payload) = messages::encode(&Request::Standing) else { return };
     loop {
         let answer = request(&validator, peer, payload.clone()).await;
-        if let Some(Response::Decided { head }) =
+        if let Some(Response::Standing { certificate, now_ms }) =
             answer.ok().and_then(|bytes| messages::decode_response(&bytes).ok())
-            && heads.send((index, head)).await.is_err()
         {
-            return;
+            let certificate = certificate.map(|certificate| *certificate);
+            if answers.send((index, Standing { certificate, now_ms })).await.is_err() {
+                return;
+            }
         }
         tokio::time::sleep(RETRY_PAUSE).await;
     }

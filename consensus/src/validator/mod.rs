@@ -1,6 +1,7 @@
 //! A validator: it votes on what the proposer proposes, and if it is the proposer, proposes.
 
 mod engine;
+mod inquiry;
 mod ledger;
 mod messenger;
 mod proposer;
@@ -19,7 +20,7 @@ use slipstream_storage::Store;
 use slipstream_types::{
     BatchHeader, BatchNumber, Blob, Certificate, ChainConfig, Clock, SecretKey, ValidatorSet,
 };
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
 use tokio_util::sync::CancellationToken;
 
 use self::{engine::Engine, ledger::Ledger, said::Said, voter::Voter};
@@ -75,6 +76,8 @@ pub struct Validator {
     decided: mpsc::Sender<Decided>,
     /// Held for the whole of a vote, by the blocking task that executes it, so that proposals are voted on one at a time.
     voter: Arc<tokio::sync::Mutex<Voter>>,
+    /// Why voting ended, which ends [`Validator::run`].
+    panicked: watch::Sender<Option<String>>,
     status: Mutex<ConsensusStatus>,
     /// The refusals that were logged.
     said: Mutex<Said>,
@@ -130,6 +133,7 @@ impl Validator {
             clock,
             decided,
             voter,
+            panicked: watch::Sender::new(None),
             status,
             said,
         }))
@@ -138,13 +142,23 @@ impl Validator {
     /// Proposes batches until shutdown, if this validator is the proposer; the others only answer ([`Validator::handle`]).
     ///
     /// # Errors
-    /// When going on would be useless or unsafe, the store above all; the node should stop.
+    /// When going on would be useless or unsafe, the store above all, or a vote that panicked; the node should stop.
     pub async fn run(self: Arc<Self>, shutdown: CancellationToken) -> Result<(), ConsensusError> {
-        if self.index == 0 {
-            return proposer::run(self, shutdown).await;
+        let mut panicked = self.panicked.subscribe();
+        let work = async {
+            if self.index == 0 {
+                return proposer::run(self.clone(), shutdown).await;
+            }
+            shutdown.cancelled().await;
+            Ok(())
+        };
+        let panicked = async { panicked.wait_for(Option::is_some).await.map(|reason| reason.clone()) };
+        tokio::select! {
+            // First, because it says more than what comes of it.
+            biased;
+            Ok(Some(reason)) = panicked => Err(ConsensusError::Task { task: "vote", reason }),
+            result = work => result,
         }
-        shutdown.cancelled().await;
-        Ok(())
     }
 
     /// Answers a request of the consensus protocol. A refusal names what is wrong.
@@ -189,29 +203,36 @@ impl Validator {
     }
 
     async fn answer(&self, request: Request) -> Result<Response, ProposalError> {
-        let (response, voted) = self
-            .with_voter(move |voter| {
-                let response = match &request {
-                    Request::Propose(proposal) => voter.vote(proposal),
-                    Request::Decide(certificate) => voter.decide(certificate),
-                    Request::Head => voter.head(),
-                };
-                (response, voter.voted())
-            })
-            .await
-            .ok_or(ProposalError::Stopping)?;
+        let vote = move |voter: &mut Voter| match &request {
+            Request::Propose(proposal) => voter.vote(proposal),
+            Request::Decide(certificate) => voter.decide(certificate),
+            Request::Standing => voter.standing(),
+        };
+        let (response, voted) = self.with_voter(move |voter| Ok((vote(voter), voter.voted()))).await?;
         self.status.lock().voted = voted;
         response
     }
 
-    /// Runs on a thread that may block, with the signing right; none if it panicked. The work ends even if the caller's
-    /// future is dropped.
+    /// Runs on a thread that may block, with the signing right. The work ends even if the caller's future is dropped; if it
+    /// panics, so does [`Validator::run`] end.
     async fn with_voter<R: Send + 'static>(
         &self,
-        work: impl FnOnce(&mut Voter) -> R + Send + 'static,
-    ) -> Option<R> {
+        work: impl FnOnce(&mut Voter) -> Result<R, ProposalError> + Send + 'static,
+    ) -> Result<R, ProposalError> {
         let mut voter = self.voter.clone().lock_owned().await;
-        tokio::task::spawn_blocking(move || work(&mut voter)).await.ok()
+        let work = tokio::task::spawn_blocking(move || voter.work(work));
+        let panicked = self.panicked.clone();
+        // A task of its own, because the caller may not be there any more to see the panic.
+        let watched = tokio::spawn(async move {
+            let ended = work.await;
+            if let Err(error) = &ended
+                && error.is_panic()
+            {
+                panicked.send_replace(Some(error.to_string()));
+            }
+            ended
+        });
+        watched.await.ok().and_then(Result::ok).unwrap_or(Err(ProposalError::Stopping))
     }
 
     /// What it is doing.

@@ -8,7 +8,7 @@
 //!
 //! A slow or silent validator holds up its own messenger and nobody else.
 
-use std::{collections::BTreeMap, sync::Arc, time::Duration};
+use std::{sync::Arc, time::Duration};
 
 use slipstream_types::{B256, BatchHeader, BatchNumber, Blob, Certificate, Signature};
 use tokio::{
@@ -20,8 +20,9 @@ use tokio_util::sync::CancellationToken;
 
 use super::{
     Decided, Validator,
+    inquiry::{ClockCheck, find_chain},
     ledger::{Built, Executed},
-    messenger::{Messenger, Round, ask_head},
+    messenger::{Messenger, Round},
     said::Said,
 };
 use crate::{
@@ -56,7 +57,8 @@ pub(super) async fn run(
         messengers.spawn(messenger.run(follow.clone()));
     }
     drop(follow);
-    let mut proposer = Proposer { validator, rounds, parent: None, shutdown };
+    let clock = ClockCheck::default();
+    let mut proposer = Proposer { validator, rounds, parent: None, clock, shutdown };
     tokio::select! {
         result = proposer.run() => result,
         Some(Err(panic)) = messengers.join_next() => {
@@ -70,12 +72,15 @@ struct Proposer {
     rounds: watch::Sender<Option<Arc<Round>>>,
     /// The last certificate made here.
     parent: Option<Certificate>,
+    clock: ClockCheck,
     shutdown: CancellationToken,
 }
 
 impl Proposer {
     async fn run(&mut self) -> Result<(), ConsensusError> {
-        self.find_chain().await?;
+        if self.validator.voter.lock().await.voted().is_none() {
+            find_chain(&self.validator, &self.shutdown).await?;
+        }
         let ledger = &self.validator.ledger;
         self.parent = ledger.store.certificate(ledger.head_number()?)?;
         let mut last = Instant::now();
@@ -90,46 +95,6 @@ impl Proposer {
             }
         }
         Ok(())
-    }
-
-    /// A proposer without a recorded vote is at the beginning of the chain, or has lost its data. Before it signs a batch that
-    /// may not be the first of that number, a quorum must have said how far it is, and sync must have brought everything that
-    /// any of them has. Returns early at shutdown.
-    async fn find_chain(&self) -> Result<(), ConsensusError> {
-        let validator = &self.validator;
-        let (ledger, set) = (&validator.ledger, &validator.ledger.set);
-        let voted = validator.voter.lock().await.voted();
-        if voted.is_some() || set.validators.len() == 1 {
-            return Ok(());
-        }
-        let (sender, mut received) = mpsc::channel(set.validators.len());
-        let mut asking = JoinSet::new();
-        for (index, other) in set.validators.iter().enumerate().skip(1) {
-            asking.spawn(ask_head(validator.clone(), index, other.public_key, sender.clone()));
-        }
-        let mut heads = BTreeMap::new();
-        let mut complaint = tokio::time::interval_at(Instant::now() + COMPLAINT_INTERVAL, COMPLAINT_INTERVAL);
-        loop {
-            let (own, highest) = (ledger.head_number()?, heads.values().max().copied().unwrap_or_default());
-            if heads.len() + 1 >= set.quorum() && highest <= own {
-                return Ok(());
-            }
-            tokio::select! {
-                () = self.shutdown.cancelled() => return Ok(()),
-                Some((index, head)) = received.recv() => {
-                    if heads.insert(index, head) != Some(head) && head > own {
-                        tracing::warn!(
-                            validator = index, %head, %own,
-                            "this proposer has no vote on record, but the chain has gone on; waiting for sync to catch up"
-                        );
-                    }
-                }
-                _ = complaint.tick() => tracing::warn!(
-                    answers = heads.len() + 1, quorum = set.quorum(), %highest, %own,
-                    "not proposing yet: a new proposer waits for a quorum's heads, and for sync to reach the highest"
-                ),
-            }
-        }
     }
 
     async fn step(&mut self, last: &mut Instant) -> Result<(), ConsensusError> {
@@ -196,8 +161,9 @@ impl Proposer {
         let validator = self.validator.clone();
         let empty = empty_due(validator.config.empty_batch_interval_ms, last)
             .is_some_and(|due| due <= Instant::now());
+        let Some(now_ms) = self.clock.now_ms(&validator, &self.shutdown).await else { return Ok(false) };
         let build = move || {
-            let (now_ms, max) = (validator.clock.now_ms(), validator.config.batch_transactions_max.get());
+            let max = validator.config.batch_transactions_max.get();
             validator.ledger.build(&validator.pool, max, now_ms, empty)
         };
         let Some(Built { executed, rejected }) = blocking("build", build).await?? else {
@@ -253,13 +219,12 @@ impl Proposer {
         let signed = self.validator.with_voter(move |voter| voter.sign(&info, Some(proposal))).await;
         self.validator.status.lock().voted = Some(number);
         match signed {
-            Some(Ok(signature)) => Ok(signature),
-            Some(Err(ProposalError::AlreadyVoted { number, voted })) => {
+            Ok(signature) => Ok(signature),
+            Err(ProposalError::AlreadyVoted { number, voted }) => {
                 Err(ConsensusError::AlreadyVoted { number, voted })
             }
-            Some(Err(ProposalError::Record(error))) => Err(error.into()),
-            Some(Err(other)) => Err(ConsensusError::Task { task: "vote", reason: other.to_string() }),
-            None => Err(ConsensusError::Task { task: "vote", reason: "it panicked".into() }),
+            Err(ProposalError::Record(error)) => Err(error.into()),
+            Err(other) => Err(ConsensusError::Task { task: "vote", reason: other.to_string() }),
         }
     }
 

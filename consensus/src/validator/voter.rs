@@ -28,6 +28,8 @@ pub(super) struct Voter {
     last: Option<VoteRecord>,
     /// The batch that was voted for, until it is committed.
     held: Option<Executed>,
+    /// Set while a call works with this, so that one that panicked was the last.
+    working: bool,
 }
 
 impl Voter {
@@ -38,7 +40,23 @@ impl Voter {
         index: u16,
     ) -> Result<Voter, RecordError> {
         let last = record::load(&ledger.store)?;
-        Ok(Voter { ledger, clock, key, index, last, held: None })
+        Ok(Voter { ledger, clock, key, index, last, held: None, working: false })
+    }
+
+    /// Lets one call work with the signing right.
+    ///
+    /// # Errors
+    /// [`ProposalError::Stopping`] if an earlier one panicked: what it left half done must not be signed on.
+    pub(super) fn work<R>(
+        &mut self,
+        work: impl FnOnce(&mut Voter) -> Result<R, ProposalError>,
+    ) -> Result<R, ProposalError> {
+        if std::mem::replace(&mut self.working, true) {
+            return Err(ProposalError::Stopping);
+        }
+        let result = work(self);
+        self.working = false;
+        result
     }
 
     /// The batch that this proposer must propose again: it has signed it, and it is not committed.
@@ -91,18 +109,20 @@ impl Voter {
         Ok(Response::Vote { index: self.index, signature })
     }
 
+    /// Executes the proposal, unless something that is known before forbids a vote.
     fn execute(&mut self, proposal: &Proposal) -> Result<LedgerInfo, ProposalError> {
         let header = &proposal.header;
         let (number, timestamp_ms, now_ms) = (header.number, header.timestamp_ms, self.clock.now_ms());
         if timestamp_ms > now_ms.saturating_add(AHEAD_MS_MAX) {
             return Err(ProposalError::FromTheFuture { number, timestamp_ms, now_ms, max_ms: AHEAD_MS_MAX });
         }
-        let executed = self.ledger.execute(header, &proposal.body, proposal.hints.as_ref())?;
-        let info = executed.info.clone();
-        // The outcome of a batch that may not be signed must not displace the one that was.
+        let info = self.ledger.claimed_info(header)?;
+        // This also keeps the outcome of a batch that may not be signed from displacing the one that was.
         if let Permission::Never { voted } = record::permission(self.last.as_ref(), number, info.digest()) {
             return Err(ProposalError::AlreadyVoted { number, voted });
         }
+        let executed = self.ledger.execute(header, &proposal.body, proposal.hints.as_ref())?;
+        let info = executed.info.clone();
         self.held = Some(executed);
         Ok(info)
     }
@@ -118,9 +138,10 @@ impl Voter {
         Ok(Response::Vote { index: self.index, signature })
     }
 
-    /// Tells a proposer with an empty store how far the chain is.
-    pub(super) fn head(&self) -> Result<Response, ProposalError> {
-        Ok(Response::Decided { head: self.ledger.head_number()? })
+    /// Tells a proposer how far the chain is, with the proof, and what time it is.
+    pub(super) fn standing(&self) -> Result<Response, ProposalError> {
+        let certificate = self.ledger.store.latest_certificate()?.map(Box::new);
+        Ok(Response::Standing { certificate, now_ms: self.clock.now_ms() })
     }
 
     /// Commits the batch that this validator holds, if it is the certified one. Any other is left to sync.

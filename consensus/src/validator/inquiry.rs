@@ -1,0 +1,222 @@
+//! What a proposer asks the others before it signs a batch: how far the chain is, and what time it is.
+//!
+//! A proposer can take back nothing that it signed: it proposes the same batch again until a quorum votes for it. So whatever
+//! could keep a quorum from voting is asked before. Silence and lies of up to f validators keep it from nothing.
+
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
+
+use slipstream_types::{BatchNumber, Certificate};
+use tokio::{sync::mpsc, task::JoinSet, time::Instant};
+use tokio_util::sync::CancellationToken;
+
+use super::{Validator, messenger::ask_standing};
+
+/// How often a proposer that does not get the answers that it needs says so.
+const COMPLAINT_INTERVAL: Duration = Duration::from_secs(10);
+/// How far a proposer's clock may be from the others'. Half of what voters grant, so that they accept its time.
+const SKEW_MS_MAX: u64 = 5_000;
+/// After this long the others are asked for the time again: a clock that nobody sets drifts by seconds a day.
+const CLOCK_CHECK_INTERVAL: Duration = Duration::from_secs(60);
+/// A clock that goes so much faster or slower than the machine's monotonic one was set, and counts as unknown.
+const STEP_MS_MAX: u64 = 1_000;
+
+/// How another validator stands. Nothing of it is checked yet.
+pub(super) struct Standing {
+    /// Of the highest batch that it has a certificate for.
+    pub(super) certificate: Option<Certificate>,
+    /// Its clock.
+    pub(super) now_ms: u64,
+}
+
+/// Asks all other validators how they stand, again and again until it is dropped.
+struct Inquiry {
+    answers: mpsc::Receiver<(usize, Standing)>,
+    _asking: JoinSet<()>,
+}
+
+impl Inquiry {
+    fn start(validator: &Arc<Validator>) -> Inquiry {
+        let members = &validator.ledger.set.validators;
+        let (sender, answers) = mpsc::channel(members.len());
+        let mut asking = JoinSet::new();
+        for (index, other) in members.iter().enumerate().skip(1) {
+            asking.spawn(ask_standing(validator.clone(), index, other.public_key, sender.clone()));
+        }
+        Inquiry { answers, _asking: asking }
+    }
+}
+
+/// A proposer without a recorded vote is at the beginning of the chain, or has lost its data. Before it signs a batch that
+/// may not be the first of that number, a quorum must have said how far it is, and sync must have brought everything that
+/// any of them can prove. Returns early at shutdown, or if the store fails.
+///
+/// Who claims a batch shows its certificate: a validator that lies can hide what it has, but not invent what nobody can bring.
+/// A quorum of answers holds one of an honest validator that has the last batch, if more than f have it. A batch that fewer
+/// have, or that was signed and never decided, may be proposed anew. Its voters then refuse, so that no second certificate comes
+/// of it while the proposer that lost its data is one of at most f faulty validators.
+pub(super) async fn find_chain(
+    validator: &Arc<Validator>,
+    shutdown: &CancellationToken,
+) -> Result<(), slipstream_storage::StorageError> {
+    let set = &validator.ledger.set;
+    if set.validators.len() == 1 {
+        return Ok(());
+    }
+    let mut inquiry = Inquiry::start(validator);
+    let mut answered = vec![false; set.validators.len()];
+    let mut highest = BatchNumber(0);
+    let mut complaint = tokio::time::interval_at(Instant::now() + COMPLAINT_INTERVAL, COMPLAINT_INTERVAL);
+    loop {
+        let own = validator.ledger.head_number()?;
+        let answers = 1 + answered.iter().filter(|answered| **answered).count();
+        if answers >= set.quorum() && highest <= own {
+            return Ok(());
+        }
+        tokio::select! {
+            () = shutdown.cancelled() => return Ok(()),
+            Some((index, standing)) = inquiry.answers.recv() => {
+                match standing.certificate.filter(|certificate| certificate.info.number > highest) {
+                    None => answered[index] = true,
+                    Some(certificate) => match certificate.verify(set) {
+                        Ok(()) => {
+                            (answered[index], highest) = (true, certificate.info.number);
+                            if highest > own {
+                                tracing::warn!(
+                                    validator = index, head = %highest, %own,
+                                    "this proposer has no vote on record, but the chain has gone on; waiting for sync to catch up"
+                                );
+                            }
+                        }
+                        Err(error) => tracing::debug!(validator = index, %error, "a validator proves its head wrongly"),
+                    },
+                }
+            }
+            _ = complaint.tick() => tracing::warn!(
+                answers, quorum = set.quorum(), %highest, %own,
+                "not proposing yet: a new proposer waits for a quorum's heads, and for sync to reach the highest"
+            ),
+        }
+    }
+}
+
+/// Whether the proposer's clock may be signed. Batches carry its time, and voters refuse one that is ahead of their own.
+#[derive(Default)]
+pub(super) struct ClockCheck {
+    /// When a quorum agreed with the clock, and what it said.
+    agreed: Option<Reading>,
+}
+
+/// What the clock said at a moment of the monotonic one.
+#[derive(Clone, Copy)]
+struct Reading {
+    at: Instant,
+    now_ms: u64,
+}
+
+impl Reading {
+    /// Whether the clock has gone on evenly since then. One that was set has not.
+    fn leads_to(&self, now: Reading) -> bool {
+        let elapsed_ms = now.at.duration_since(self.at).as_millis() as u64;
+        self.now_ms.saturating_add(elapsed_ms).abs_diff(now.now_ms) <= STEP_MS_MAX
+    }
+}
+
+impl ClockCheck {
+    /// The time, once a quorum agrees with it; none at shutdown. Asks nobody while the last agreement is fresh and the clock was
+    /// not set since.
+    pub(super) async fn now_ms(
+        &mut self,
+        validator: &Arc<Validator>,
+        shutdown: &CancellationToken,
+    ) -> Option<u64> {
+        let read = || Reading { at: Instant::now(), now_ms: validator.clock.now_ms() };
+        let begun = read();
+        let is_fresh =
+            |agreed: Reading| begun.at - agreed.at < CLOCK_CHECK_INTERVAL && agreed.leads_to(begun);
+        if validator.ledger.set.validators.len() == 1 || self.agreed.is_some_and(is_fresh) {
+            return Some(begun.now_ms);
+        }
+        let quorum = validator.ledger.set.quorum();
+        let mut inquiry = Inquiry::start(validator);
+        let (mut base, mut offsets_ms) = (begun, BTreeMap::new());
+        let mut complaint = tokio::time::interval_at(Instant::now() + COMPLAINT_INTERVAL, COMPLAINT_INTERVAL);
+        let mut said = false;
+        loop {
+            tokio::select! {
+                () = shutdown.cancelled() => return None,
+                Some((index, standing)) = inquiry.answers.recv() => {
+                    let now = read();
+                    if !base.leads_to(now) {
+                        // The clock was set meanwhile: what was measured is worth nothing.
+                        (base, offsets_ms) = (now, BTreeMap::new());
+                    }
+                    offsets_ms.insert(index, i128::from(standing.now_ms) - i128::from(now.now_ms));
+                    if offsets_ms.len() + 1 < quorum {
+                        continue;
+                    }
+                    if median_distance_ms(offsets_ms.values().copied()) <= SKEW_MS_MAX.into() {
+                        self.agreed = Some(base);
+                        return Some(now.now_ms);
+                    }
+                    if !said {
+                        said = true;
+                        complaint.reset_immediately();
+                    }
+                }
+                _ = complaint.tick() => tracing::warn!(
+                    answers = offsets_ms.len() + 1, quorum, offsets_ms = ?offsets_ms, max_ms = SKEW_MS_MAX,
+                    "not proposing: the clocks of a quorum must agree with this proposer's before it signs a batch; the offsets \
+                     are the other validators' clocks by index, in milliseconds; set the clocks that are wrong (NTP)"
+                ),
+            }
+        }
+    }
+}
+
+/// How far the proposer's clock, which has the offset 0, is from the median; from the farther one of two in the middle. With
+/// a quorum of clocks, more than two thirds, no f wrong ones decide it.
+fn median_distance_ms(others: impl Iterator<Item = i128>) -> u128 {
+    let mut offsets: Vec<_> = others.chain([0]).collect();
+    offsets.sort_unstable();
+    let last = offsets.len() - 1;
+    offsets[last / 2].unsigned_abs().max(offsets[last.div_ceil(2)].unsigned_abs())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    // One wrong clock of three or four changes little; the proposer's own being wrong shows, in both directions, and also
+    // where two of two must agree.
+    #[test]
+    fn the_median_is_what_counts() {
+        const YEAR_MS: i128 = 365 * 24 * 3_600_000;
+        for (others, expected) in [
+            (vec![-3, YEAR_MS], 0),
+            (vec![-3, -YEAR_MS], 3),
+            (vec![-YEAR_MS, 2, -1], 1),
+            (vec![YEAR_MS, 2, -1], 2),
+            (vec![YEAR_MS, YEAR_MS + 1], YEAR_MS),
+            (vec![-YEAR_MS, -YEAR_MS - 1], YEAR_MS),
+            (vec![YEAR_MS], YEAR_MS),
+            (vec![-YEAR_MS], YEAR_MS),
+            (vec![0, YEAR_MS, YEAR_MS], YEAR_MS),
+            (vec![i128::from(u64::MAX), -i128::from(u64::MAX)], 0),
+        ] {
+            assert_eq!(median_distance_ms(others.iter().copied()), expected.unsigned_abs(), "{others:?}");
+        }
+    }
+
+    // A clock that was set shows beside the monotonic one, whichever way it was set.
+    #[test]
+    fn a_clock_that_was_set_is_noticed() {
+        let at = Instant::now();
+        let reading = |elapsed_ms, now_ms| Reading { at: at + Duration::from_millis(elapsed_ms), now_ms };
+        let base = reading(0, 1_000_000);
+        assert!(base.leads_to(reading(30_000, 1_030_000)));
+        assert!(base.leads_to(reading(30_000, 1_029_001)));
+        assert!(!base.leads_to(reading(30_000, 1_031_001)));
+        assert!(!base.leads_to(reading(30_000, 1_000_000)));
+        assert!(!base.leads_to(reading(0, u64::MAX)));
+    }
+}
