@@ -1,6 +1,6 @@
 //! [`ConfigError`].
 
-use std::{io, path::PathBuf};
+use std::{fmt, io, path::PathBuf};
 
 /// Why a configuration was refused. The text says what, where and what to do.
 #[derive(Debug, thiserror::Error)]
@@ -22,37 +22,50 @@ pub enum ConfigError {
         max: u64,
     },
     /// Not YAML, an unknown or repeated key, or a value that its key does not take.
-    #[error("{}:{line}:{column}: {message}\n{snippet}", path.display())]
+    #[error("{}:{place}: {message}\n{}", path.display(), place.snippet)]
     Yaml {
         /// The file.
         path: PathBuf,
-        /// Counted from 1.
-        line: u64,
-        /// Counted from 1.
-        column: u64,
+        /// Where it is in the file.
+        place: Place,
         /// What is wrong, with the key's full name.
         message: String,
-        /// The line with a caret under the place.
-        snippet: String,
     },
-    /// Each value is right by itself, but not together with the others.
-    #[error("{}: {key}: {problem}; {advice}", path.display())]
+    /// A number outside of its range, or a value that is right by itself, but not together with the others.
+    #[error("{}{}: {key}: {problem}{}", path.display(), prefix(place), suffix(place))]
     Rule {
         /// The file.
         path: PathBuf,
+        /// Where the key's value is in the file; none if the key has its default.
+        place: Option<Place>,
         /// The key to look at.
         key: &'static str,
-        /// What is wrong.
+        /// What is wrong, and what to write.
         problem: String,
-        /// What to write.
-        advice: &'static str,
     },
-    /// A rule of the network section; the text names the key.
-    #[error("{}: {source}", path.display())]
-    Network {
-        /// The file.
-        path: PathBuf,
-        /// The key and its rule.
-        source: slipstream_network::NetworkError,
-    },
+}
+
+/// A place in the configuration file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Place {
+    /// Counted from 1.
+    pub line: u64,
+    /// Counted from 1.
+    pub column: u64,
+    /// The line with a caret under the place.
+    pub snippet: String,
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}", self.line, self.column)
+    }
+}
+
+fn prefix(place: &Option<Place>) -> String {
+    place.as_ref().map(|place| format!(":{place}")).unwrap_or_default()
+}
+
+fn suffix(place: &Option<Place>) -> String {
+    place.as_ref().map(|place| format!("\n{}", place.snippet)).unwrap_or_default()
 }

@@ -7,11 +7,15 @@ use std::{
 };
 
 use serde_saphyr::{Options, SnippetMode};
-use slipstream_network::PeerAddress;
+use slipstream_network::{NetworkError, PeerAddress};
 use slipstream_sync::{Mode, SyncConfig};
-use slipstream_types::limits;
 
-use crate::{ConfigError, NodeConfig, Role};
+use crate::{
+    ConfigError, NodeConfig, Role,
+    error::Place,
+    locate::locate,
+    ranges::{self, BODY_BYTES_MIN},
+};
 
 /// Longest configuration file: keeps a wrong path (a database, a log) from being read into memory.
 pub const CONFIG_BYTES_MAX: u64 = 1 << 20;
@@ -34,7 +38,10 @@ pub fn load(path: &Path) -> Result<NodeConfig, ConfigError> {
 /// Checks a text that stands, or would stand, in the file `path`.
 pub fn parse(text: &str, path: &Path) -> Result<NodeConfig, ConfigError> {
     let mut config = decode(text, path)?;
-    check(&config, path)?;
+    check(&config).map_err(|Problem { key, text: problem }| {
+        let place = locate(text, key).map(|(line, column)| quote(text, line, column).0);
+        ConfigError::Rule { path: path.to_owned(), place, key, problem }
+    })?;
     let dir = path.parent().unwrap_or(Path::new(""));
     for file in [&mut config.data_dir, &mut config.key_file].into_iter().chain(&mut config.genesis) {
         *file = join(dir, file);
@@ -70,9 +77,7 @@ fn describe(text: &str, path: &Path, key: &str, error: &serde_saphyr::Error) -> 
     for advice in [", set DuplicateKeyPolicy", "; use from_str_multiple"] {
         message.truncate(message.find(advice).unwrap_or(message.len()));
     }
-    let quoted = text.lines().nth(line.saturating_sub(1) as usize).unwrap_or_default();
-    let place: String = quoted.chars().skip(column.saturating_sub(1) as usize).collect();
-    let token = place.split([' ', '#', ',', ']', '}']).next().unwrap_or_default();
+    let (place, token) = quote(text, line, column);
     // The parser names the types of numbers, not the value that did not fit.
     if message.starts_with("invalid ") && !message.contains('`') && !token.is_empty() {
         message = format!("{message}, found `{token}`");
@@ -80,9 +85,16 @@ fn describe(text: &str, path: &Path, key: &str, error: &serde_saphyr::Error) -> 
     if !matches!(key, "" | "." | "?") {
         message = format!("{key}: {message}");
     }
+    ConfigError::Yaml { path: path.to_owned(), place, message }
+}
+
+/// A place in the file with its line, and the word that stands there.
+fn quote(text: &str, line: u64, column: u64) -> (Place, String) {
+    let quoted = text.lines().nth(line.saturating_sub(1) as usize).unwrap_or_default();
+    let rest: String = quoted.chars().skip(column.saturating_sub(1) as usize).collect();
+    let token = rest.split([' ', '#', ',', ']', '}']).next().unwrap_or_default();
     let width = token.trim_end_matches(':').chars().count().max(1);
-    let snippet = snippet(quoted, line, column, width);
-    ConfigError::Yaml { path: path.to_owned(), line, column, message, snippet }
+    (Place { line, column, snippet: snippet(quoted, line, column, width) }, token.to_owned())
 }
 
 fn snippet(quoted: &str, line: u64, column: u64, width: usize) -> String {
@@ -94,39 +106,47 @@ fn snippet(quoted: &str, line: u64, column: u64, width: usize) -> String {
     format!("{indent} |\n{number} | {quoted}\n{indent} | {}{carets}", " ".repeat(before))
 }
 
-/// The rules that concern several keys.
-fn check(config: &NodeConfig, path: &Path) -> Result<(), ConfigError> {
-    let rule = |key, problem: &str, advice| {
-        Err(ConfigError::Rule { path: path.to_owned(), key, problem: problem.to_owned(), advice })
-    };
+/// What is wrong with a value that its key's type takes, and what to write.
+pub(crate) struct Problem {
+    key: &'static str,
+    text: String,
+}
+
+impl Problem {
+    pub(crate) fn new(key: &'static str, text: impl Into<String>) -> Problem {
+        Problem { key, text: text.into() }
+    }
+}
+
+/// The rules that concern several keys, and the numbers' ranges.
+fn check(config: &NodeConfig) -> Result<(), Problem> {
+    let rule = |key, text: &str| Err(Problem::new(key, text));
     match config.role {
         Role::Validator if config.genesis.is_none() => {
             return rule(
                 "genesis",
-                "a validator needs the chain's genesis file",
-                "set `genesis: FILE` to the file that all validators of the chain share",
+                "a validator needs the chain's genesis file; set `genesis: FILE` to the file that all validators of the chain share",
             );
         }
         Role::Validator if !config.storage.fsync => {
             return rule(
                 "storage.fsync",
                 "a validator that does not wait for the disk may forget a vote in a power cut, and then sign two different batches \
-                 of one number",
-                "leave `fsync` out or set it to `true`",
+                 of one number; leave `fsync` out or set it to `true`",
             );
         }
         Role::Fullnode if config.genesis.is_none() && config.waypoint.is_none() => {
             return rule(
                 "genesis",
-                "a fullnode needs a place where its trust starts, and there is neither a genesis file nor a waypoint",
-                "set `genesis: FILE`, or `waypoint: NUMBER:0xHASH` as `slipstream status` prints it on a node that you trust",
+                "a fullnode needs a place where its trust starts, and there is neither a genesis file nor a waypoint; set \
+                 `genesis: FILE`, or `waypoint: NUMBER:0xHASH` as `slipstream status` prints it on a node that you trust",
             );
         }
         Role::Fullnode if config.network.peers.is_empty() => {
             return rule(
                 "network.peers",
-                "a fullnode has nobody to follow",
-                "list at least one peer as `ID@IP:PORT`, as `slipstream status` prints it on that peer",
+                "a fullnode has nobody to follow; list at least one peer as `ID@IP:PORT`, as `slipstream status` prints it on \
+                 that peer",
             );
         }
         Role::Validator | Role::Fullnode => {}
@@ -134,24 +154,26 @@ fn check(config: &NodeConfig, path: &Path) -> Result<(), ConfigError> {
     let unreachable = |peer: &&PeerAddress| peer.address.ip().is_unspecified() || peer.address.port() == 0;
     if let Some(peer) = config.network.peers.iter().find(unreachable) {
         let problem = format!(
-            "nobody can be dialled at {peer}: that is where a peer listens, on any address of its machine"
+            "nobody can be dialled at {peer}: that is where a peer listens, on any address of its machine; write the IP at \
+             which that machine is reached from here, and the peer's UDP port, as `ID@IP:PORT`"
         );
-        return rule(
-            "network.peers",
-            &problem,
-            "write the IP at which that machine is reached from here, and the peer's UDP port, as `ID@IP:PORT`",
-        );
+        return rule("network.peers", &problem);
     }
     if let Some((key, problem, advice)) = sync_problem(&config.sync) {
-        return rule(key, &problem, advice);
+        return rule(key, &format!("{problem}; {advice}"));
     }
-    config.network.check().map_err(|source| ConfigError::Network { path: path.to_owned(), source })?;
-    let body_bytes_min = 2 * limits::TRANSACTION_BYTES_MAX + 1_024;
-    if config.api.max_body_bytes < body_bytes_min {
-        let problem = format!("{} bytes cannot carry the largest transaction", config.api.max_body_bytes);
-        return rule("api.max_body_bytes", &problem, "set it to 263168 or more");
+    config.network.check().map_err(|error| match error {
+        NetworkError::Config { key, reason } => Problem::new(key, reason),
+        other => Problem::new("network", other.to_string()),
+    })?;
+    let body_bytes = config.api.max_body_bytes;
+    if (body_bytes as u64) < BODY_BYTES_MIN {
+        let problem = format!(
+            "{body_bytes} bytes cannot carry the largest transaction; set it to {BODY_BYTES_MIN} or more"
+        );
+        return rule("api.max_body_bytes", &problem);
     }
-    Ok(())
+    ranges::check(config)
 }
 
 /// What in the sync section cannot be followed: the key, what is wrong, what to write.

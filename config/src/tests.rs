@@ -107,7 +107,10 @@ fn rules_across_sections() {
             .starts_with("conf/node.yaml: network.peers: a fullnode has nobody")
     );
     let text = refused("role: validator\ngenesis: g.json\nnetwork: { peers_max: 0 }\n");
-    assert_eq!(text, "conf/node.yaml: network.peers_max must be from 1 to 4096, not 0");
+    assert_eq!(
+        text,
+        "conf/node.yaml:3:23: network.peers_max: must be from 1 to 4096, not 0\n  |\n3 | network: { peers_max: 0 }\n  |                       ^"
+    );
     let text = refused(&fullnode("api: { max_body_bytes: 1000 }\n"));
     assert!(
         text.contains(
@@ -117,23 +120,102 @@ fn rules_across_sections() {
     );
 }
 
+/// Goal: a number that the node would fail by is refused with its key, its line and what it may be, in every section.
+#[test]
+fn numbers_are_within_their_ranges() {
+    const MEMORY: &str = "0 to 16777216";
+    let huge = u64::MAX.to_string();
+    let huge = huge.as_str();
+    for (section, key, range, wrong) in [
+        ("storage", "block_cache_mib", MEMORY, vec![huge]),
+        ("storage", "tree_memory_mib", MEMORY, vec![huge]),
+        ("storage", "snapshots_kept", "0 to 1000", vec![huge]),
+        ("storage", "disk_free_min_mib", MEMORY, vec![huge]),
+        ("executor", "prefetch_threads", "0 to 1024", vec!["100000"]),
+        ("executor", "readahead_batches", "0 to 4096", vec![huge]),
+        ("executor", "readahead_mib", MEMORY, vec![huge]),
+        ("executor", "hot_cache_mib", MEMORY, vec![huge]),
+        ("executor", "threads", "0 to 1024", vec!["1025"]),
+        ("sync", "range_batches_max", "1 to 1024", vec!["1025"]),
+        ("sync", "range_bytes_max", "65536 to 16777216", vec!["1", "4294967295"]),
+        ("sync", "request_deadline_ms", "100 to 600000", vec!["1", huge]),
+        ("sync", "buffer_mib", "1 to 16777216", vec!["4294967295"]),
+        ("sync", "serve_cache_mib", MEMORY, vec!["4294967295"]),
+        ("sync", "serve_peer_work_ms_per_second", "10 to 1000000", vec!["1"]),
+        ("consensus", "batch_interval_ms", "0 to 60000", vec![huge]),
+        ("consensus", "empty_batch_interval_ms", "0 to 86400000", vec![huge]),
+        ("consensus", "batch_transactions_max", "1 to 65536", vec!["65537"]),
+        ("consensus", "vote_timeout_ms", "100 to 600000", vec!["1", huge]),
+        ("consensus.pool", "transactions_max", "1 to 10000000", vec!["0", huge]),
+        ("consensus.pool", "bytes_max", "131072 to 1099511627776", vec!["0", "131071", huge]),
+        ("consensus.pool", "per_sender_max", "1 to 10000000", vec!["0", huge]),
+        ("consensus.pool", "price_bump_percent", "1 to 1000", vec!["0", huge]),
+        ("api", "max_body_bytes", "263168 to 1073741824", vec![huge]),
+        ("api", "max_connections", "1 to 65536", vec![huge]),
+    ] {
+        for value in wrong {
+            let line = match section.split_once('.') {
+                Some((outer, inner)) => format!("{outer}:\n  {inner}:\n    {key}: {value}\n"),
+                None => format!("{section}:\n  # counted\n  {key}: {value}\n"),
+            };
+            let text = refused(&fullnode(&line));
+            let (first, snippet) = text.split_once('\n').unwrap();
+            assert!(first.starts_with("conf/node.yaml:9:"), "{text}");
+            assert!(
+                first.ends_with(&format!(": {section}.{key}: must be from {range}, not {value}")),
+                "{text}"
+            );
+            assert!(snippet.contains(&format!("{key}: {value}\n")), "{text}");
+        }
+        let documented = include_str!("../../docs/configuration.md");
+        let row = format!("| `{section}.{key}` | {} |", range.replace(" to ", " | "));
+        assert!(documented.contains(&row), "docs/configuration.md lacks {row}");
+    }
+}
+
+/// Goal: two intervals that contradict each other are refused, and the rule also holds beside a default.
+#[test]
+fn empty_batches_are_no_more_frequent_than_others() {
+    let consensus = |keys: &str| fullnode(&format!("consensus: {{ {keys} }}\n"));
+    let text = refused(&consensus("batch_interval_ms: 500, empty_batch_interval_ms: 100"));
+    assert!(
+        text.starts_with(
+            "conf/node.yaml:7:63: consensus.empty_batch_interval_ms: must be 0, or at least the 500 of \
+             consensus.batch_interval_ms, not 100: "
+        ),
+        "{text}"
+    );
+    let text = refused(&consensus("batch_interval_ms: 2000"));
+    assert!(
+        text.starts_with(
+            "conf/node.yaml: consensus.empty_batch_interval_ms: must be 0, or at least the 2000 of"
+        ),
+        "{text}"
+    );
+    for keys in ["batch_interval_ms: 2000, empty_batch_interval_ms: 0", "empty_batch_interval_ms: 100"] {
+        parse(&consensus(keys), Path::new("node.yaml")).unwrap();
+    }
+}
+
 /// Goal: a policy that sync could not follow, or would silently not follow, is refused with the way out.
 #[test]
 fn sync_policies_are_checked() {
     let sync = |section: &str| fullnode(&format!("sync: {{ {section} }}\n"));
     assert_eq!(
         refused(&sync("audit: 1.5")),
-        "conf/node.yaml: sync.audit: 1.5 is no share of the batches; set it to a number from 0 (audit none) to 1 (audit all)"
+        "conf/node.yaml:7:16: sync.audit: 1.5 is no share of the batches; set it to a number from 0 (audit none) to 1 (audit all)\n  \
+         |\n7 | sync: { audit: 1.5 }\n  |                ^^^"
     );
     for audit in ["-0.1", ".nan"] {
-        assert!(refused(&sync(&format!("audit: {audit}"))).starts_with("conf/node.yaml: sync.audit: "));
+        let text = refused(&sync(&format!("audit: {audit}")));
+        assert!(text.starts_with("conf/node.yaml:7:16: sync.audit: "), "{text}");
     }
     let text = refused(&sync("forbid: [auto]"));
-    assert!(text.starts_with("conf/node.yaml: sync.forbid: `auto` is the choice among the modes"), "{text}");
+    assert!(text.contains(":7:17: sync.forbid: `auto` is the choice among the modes"), "{text}");
     for mode in ["auto", "snapshot", "range_delta"] {
         let text = refused(&sync(&format!("mode: {mode}, forbid: [replay, delta]")));
         assert!(
-            text.ends_with("nothing is left to follow new batches by; leave one of the two out of `forbid`"),
+            text.contains("nothing is left to follow new batches by; leave one of the two out of `forbid`\n"),
             "{text}"
         );
     }
@@ -156,7 +238,7 @@ fn peers_without_an_address_are_refused() {
         let text = refused(&fullnode("").replace(PEER, &format!("\"{id}@{address}\"")));
         assert!(
             text.starts_with(&format!(
-                "conf/node.yaml: network.peers: nobody can be dialled at {id}@{address}: "
+                "conf/node.yaml:6:5: network.peers: nobody can be dialled at {id}@{address}: "
             )),
             "{text}"
         );
@@ -167,7 +249,7 @@ fn peers_without_an_address_are_refused() {
 fn a_validator_waits_for_the_disk() {
     let text = refused("role: validator\ngenesis: g.json\nstorage: { fsync: false }\n");
     assert!(
-        text.starts_with("conf/node.yaml: storage.fsync: a validator that does not wait for the disk"),
+        text.starts_with("conf/node.yaml:3:19: storage.fsync: a validator that does not wait for the disk"),
         "{text}"
     );
     parse(&fullnode("storage: { fsync: false }\n"), Path::new("node.yaml")).unwrap();
