@@ -73,22 +73,18 @@ impl Transaction {
     /// What the chain admits: at most [`TRANSACTION_BYTES_MAX`] bytes, type 0, 1, 2 or 4, this chain's id, a canonical
     /// encoding and a low-s signature. Recovers the sender, which is most of the time that it takes.
     pub fn decode(raw: &[u8], chain_id: u64) -> Result<Transaction, TransactionError> {
-        if raw.len() > TRANSACTION_BYTES_MAX {
-            return Err(TransactionError::TooLong { len: raw.len(), max: TRANSACTION_BYTES_MAX });
-        }
-        // By its first byte, so that the pooled form with blobs gets the same answer.
-        if raw.first() == Some(&alloy_eips::eip2718::EIP4844_TX_TYPE_ID) {
-            return Err(TransactionError::BlobTransaction);
-        }
-        let envelope = Envelope::decode_2718_exact(raw)?;
-        match envelope.chain_id() {
-            None => return Err(TransactionError::NoChainId { expected: chain_id }),
-            Some(found) if found != chain_id => {
-                return Err(TransactionError::WrongChainId { expected: chain_id, found });
-            }
-            Some(_) => {}
-        }
+        let envelope = admitted(raw, chain_id)?;
         Self::checked(Bytes::copy_from_slice(raw), envelope)
+    }
+
+    /// One that [`Transaction::decode`] took before and gave this sender, which is believed: without recovering it again.
+    ///
+    /// # Errors
+    /// As `decode`, but for the signature.
+    pub fn decode_known(raw: &[u8], chain_id: u64, sender: Address) -> Result<Transaction, TransactionError> {
+        let envelope = admitted(raw, chain_id)?;
+        let raw = Bytes::copy_from_slice(raw);
+        Ok(Transaction { hash: keccak256(&raw), raw, sender, envelope: Arc::new(envelope) })
     }
 
     /// Any transaction that Ethereum's mainnet ever had, on any chain and of any type: for tools that run foreign blocks.
@@ -159,5 +155,22 @@ impl Transaction {
     /// The EIP-2718 type; 0 is legacy.
     pub fn tx_type(&self) -> u8 {
         self.envelope.ty()
+    }
+}
+
+/// The envelope, if its length, type and chain id are this chain's.
+fn admitted(raw: &[u8], chain_id: u64) -> Result<Envelope, TransactionError> {
+    // By its first byte and before its length, so that the pooled form with blobs, which is long, gets the same answer.
+    if raw.first() == Some(&alloy_eips::eip2718::EIP4844_TX_TYPE_ID) {
+        return Err(TransactionError::BlobTransaction);
+    }
+    if raw.len() > TRANSACTION_BYTES_MAX {
+        return Err(TransactionError::TooLong { len: raw.len(), max: TRANSACTION_BYTES_MAX });
+    }
+    let envelope = Envelope::decode_2718_exact(raw)?;
+    match envelope.chain_id() {
+        None => Err(TransactionError::NoChainId { expected: chain_id }),
+        Some(found) if found != chain_id => Err(TransactionError::WrongChainId { expected: chain_id, found }),
+        Some(_) => Ok(envelope),
     }
 }
