@@ -1,18 +1,22 @@
 //! Calls that are no transactions: JSON-RPC's `eth_call` and `eth_estimateGas`. Nothing that they do is kept.
 
-use alloy_eips::eip2930::AccessList;
+use alloy_eips::{eip2930::AccessList, eip7702::RecoveredAuthorization};
 use alloy_primitives::{Address, Bytes, U256};
 use alloy_sol_types::decode_revert_reason;
 
 use crate::{
     env::BatchEnv,
     error::{ExecuteError, Rejection},
-    evm::{Executed, Machine, RunError, transaction_gas_max},
+    evm::{Executed, Machine, RunError, is_precompile, transaction_gas_max},
+    overrides::{Overridden, Overrides},
     reader::StateReader,
 };
 
 /// Most gas that a call may use, whatever the chain's limit: it bounds the time that one request can take from a node.
 pub const CALL_GAS_MAX: u64 = 50_000_000;
+
+/// Gas of a plain transfer: less is no limit that an estimate could keep.
+const TRANSFER_GAS: u64 = 21_000;
 
 /// A call as JSON-RPC describes it.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
@@ -23,8 +27,10 @@ pub struct CallRequest {
     pub to: Option<Address>,
     /// Gas limit; none for as much as is allowed.
     pub gas: Option<u64>,
-    /// Wei per gas; none or zero for a call without a fee, for which BASEFEE is zero too.
-    pub gas_price: Option<u128>,
+    /// Most wei per gas; zero for a call without a fee, for which BASEFEE is zero too.
+    pub max_fee_wei: u128,
+    /// Most wei per gas of them for the proposer. A legacy gas price is both.
+    pub max_tip_wei: u128,
     /// Wei sent; the caller must have them.
     pub value: U256,
     /// Call data, or the code that creates a contract.
@@ -33,6 +39,10 @@ pub struct CallRequest {
     pub nonce: Option<u64>,
     /// EIP-2930 access list.
     pub access_list: AccessList,
+    /// EIP-7702 authorizations; a list that is there may not be empty.
+    pub authorizations: Option<Vec<RecoveredAuthorization>>,
+    /// What it finds changed.
+    pub overrides: Overrides,
 }
 
 /// What a call did.
@@ -61,8 +71,24 @@ pub enum EstimateError {
         /// The text in it, if it is Solidity's.
         reason: Option<String>,
     },
-    /// It stops for another reason, out of gas among them, with as much gas as is allowed.
-    #[error("the call fails with the most gas it may use, {gas_limit}: {reason}")]
+    /// As much gas as is allowed, or as the sender can pay, is too little.
+    #[error("gas required exceeds allowance ({gas_limit})")]
+    Allowance {
+        /// The most gas it may use.
+        gas_limit: u64,
+    },
+    /// The sender's balance is used up by the value alone, and it offers a fee.
+    #[error(
+        "insufficient funds for transfer: the sender has {balance} wei, {value} wei and the fee are needed"
+    )]
+    Funds {
+        /// What the sender has.
+        balance: U256,
+        /// What is sent.
+        value: U256,
+    },
+    /// It stops for another reason with as much gas as is allowed.
+    #[error("{reason} (with the most gas that the call may use, {gas_limit})")]
     Halted {
         /// The EVM's name for it.
         reason: String,
@@ -83,15 +109,17 @@ pub fn call(
     env: &BatchEnv,
     request: &CallRequest,
 ) -> Result<CallOutcome, ExecuteError> {
-    let gas_limit = gas_limit_max(request, env.gas_limit);
-    let executed = Machine::for_call(state, env, request).call(request, gas_limit).map_err(error)?;
+    let state = overridden(state, env, request)?;
+    let env = request.overrides.block.env(env, &state)?;
+    let gas_limit = request.gas.unwrap_or(CALL_GAS_MAX).min(CALL_GAS_MAX);
+    let executed = Machine::for_call(&state, &env, request).call(request, gas_limit).map_err(error)?;
     let reverted = !executed.success && executed.halt.is_none();
     Ok(CallOutcome {
         success: executed.success,
         revert_reason: reverted.then(|| decode_revert_reason(&executed.output)).flatten(),
         output: executed.output,
         gas_used: executed.gas_used,
-        halt: executed.halt,
+        halt: executed.halt.map(|halt| halt.reason),
     })
 }
 
@@ -104,18 +132,29 @@ pub fn estimate_gas(
     env: &BatchEnv,
     request: &CallRequest,
 ) -> Result<u64, EstimateError> {
-    let mut machine = Machine::for_call(state, env, request);
-    let mut high = gas_limit_max(request, transaction_gas_max(env));
-    if let Some(price) = request.gas_price.filter(|price| *price > 0) {
+    let state = overridden(state, env, request)?;
+    let env = request.overrides.block.env(env, &state).map_err(ExecuteError::State)?;
+    let mut high = transaction_gas_max(&env).min(CALL_GAS_MAX);
+    if let Some(gas) = request.gas.filter(|gas| *gas >= TRANSFER_GAS) {
+        high = high.min(gas);
+    }
+    if request.max_fee_wei > 0 {
         let account = state.account(&request.from).map_err(ExecuteError::State)?.unwrap_or_default();
-        let affordable = account.balance.saturating_sub(request.value) / U256::from(price);
-        high = high.min(affordable.saturating_to());
+        let (balance, value) = (account.balance, request.value);
+        if balance <= value {
+            return Err(EstimateError::Funds { balance, value });
+        }
+        high = high.min(((balance - value) / U256::from(request.max_fee_wei)).saturating_to());
     }
-    let most = machine.call(request, high).map_err(error)?;
-    if !most.success {
-        return Err(estimate_error(most, high));
-    }
-    let used = most.gas_used;
+    let mut machine = Machine::for_call(&state, &env, request);
+    let used = match machine.call(request, high) {
+        Ok(most) if most.success => most.gas_used,
+        Ok(most) => return Err(estimate_error(most, high)),
+        Err(RunError::Rejected(Rejection::IntrinsicGas { .. })) => {
+            return Err(EstimateError::Allowance { gas_limit: high });
+        }
+        Err(other) => return Err(error(other).into()),
+    };
     if succeeds(&mut machine, request, used)? {
         return Ok(used);
     }
@@ -131,8 +170,19 @@ pub fn estimate_gas(
     Ok(high)
 }
 
-fn gas_limit_max(request: &CallRequest, max: u64) -> u64 {
-    request.gas.unwrap_or(u64::MAX).min(max).min(CALL_GAS_MAX)
+/// The state that the call finds.
+fn overridden<'a>(
+    state: &'a dyn StateReader,
+    env: &BatchEnv,
+    request: &'a CallRequest,
+) -> Result<Overridden<'a>, ExecuteError> {
+    let mut codes = request.overrides.accounts.iter().filter(|(_, account)| account.code.is_some());
+    if let Some((address, _)) = codes.find(|(address, _)| is_precompile(address, env)) {
+        // The EVM runs a precompile without looking at its account, so the answer would be a wrong one.
+        let text = format!("account {address} is a precompile, whose code cannot be overridden");
+        return Err(ExecuteError::InvalidCall(Rejection::Other(text)));
+    }
+    Ok(Overridden::new(state, &request.overrides))
 }
 
 fn succeeds(machine: &mut Machine<'_>, request: &CallRequest, gas_limit: u64) -> Result<bool, ExecuteError> {
@@ -145,7 +195,8 @@ fn succeeds(machine: &mut Machine<'_>, request: &CallRequest, gas_limit: u64) ->
 
 fn estimate_error(executed: Executed, gas_limit: u64) -> EstimateError {
     match executed.halt {
-        Some(reason) => EstimateError::Halted { reason, gas_limit },
+        Some(halt) if halt.out_of_gas => EstimateError::Allowance { gas_limit },
+        Some(halt) => EstimateError::Halted { reason: halt.reason, gas_limit },
         None => {
             let reason = decode_revert_reason(&executed.output);
             EstimateError::Reverted { output: executed.output, reason }

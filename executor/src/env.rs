@@ -57,6 +57,18 @@ impl BatchEnv {
         }
     }
 
+    /// The environment of a batch that is made already, for calls that run as if they were in it.
+    pub fn within(chain: &ChainConfig, header: &BatchHeader) -> BatchEnv {
+        let parent_hash = B256::from(header.parent);
+        BatchEnv {
+            number: header.number.0,
+            prev_randao: Some(parent_hash),
+            parent_hash,
+            parent_beacon_root: Some(parent_hash),
+            ..BatchEnv::new(chain, header, header.timestamp_ms, header.proposer)
+        }
+    }
+
     /// The environment of the Ethereum mainnet block with this header.
     pub fn mainnet(header: &Header) -> BatchEnv {
         BatchEnv {

@@ -107,7 +107,7 @@ pub enum Rejection {
         balance: U256,
     },
     /// The offered fee is below the chain's base fee.
-    #[error("max fee per gas is below the base fee")]
+    #[error("max fee per gas less than block base fee")]
     FeeBelowBase,
     /// The gas limit does not even pay for sending the transaction.
     #[error("intrinsic gas too low: needs {needed}, the limit is {gas_limit}")]
@@ -126,7 +126,7 @@ pub enum Rejection {
         max: u64,
     },
     /// The sender is a contract (EIP-3607).
-    #[error("the sender is a contract")]
+    #[error("sender not an eoa: it is a contract (EIP-3607)")]
     SenderHasCode,
     /// The tip's cap is above the cap on the whole fee.
     #[error("max priority fee per gas higher than max fee per gas")]

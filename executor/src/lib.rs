@@ -15,7 +15,7 @@
 //! * [`transaction`] and [`body`]: what the chain admits; senders are recovered in parallel.
 //! * [`mod@env`]: what the EVM sees of a batch. [`outcome`]: following a batch. [`assemble`]: proposing one.
 //!   [`seal`](mod@seal): its header. [`hinting`]: its hints.
-//! * [`call`](mod@call): JSON-RPC's `eth_call` and `eth_estimateGas`. [`prefetch`]: reading ahead by hints.
+//! * [`call`](mod@call): JSON-RPC's `eth_call` and `eth_estimateGas`, with [`overrides`]. [`prefetch`]: reading ahead by hints.
 //! * [`predict`]: what a transaction will read, foretold from its contracts' bytecode, for batches without hints.
 //! * [`access`]: what each transaction read and wrote, and who waits for whom. [`parallel`]: the same outcome on several threads.
 //! * [`hot`]: what the last batches touched, kept for the next.
@@ -53,6 +53,7 @@ mod evm;
 pub mod hinting;
 pub mod hot;
 pub mod outcome;
+pub mod overrides;
 pub mod parallel;
 pub mod predict;
 pub mod prefetch;
@@ -63,7 +64,7 @@ pub mod transaction;
 pub use access::{AccessSet, announced_conflicts, conflicts};
 pub use assemble::{BuildLimits, Built, Candidates, Room, build};
 pub use body::{BodyError, decode_body};
-pub use call::{CallOutcome, CallRequest, EstimateError, call, estimate_gas};
+pub use call::{CALL_GAS_MAX, CallOutcome, CallRequest, EstimateError, call, estimate_gas};
 pub use config::{ExecutorConfig, HintsMode};
 pub use env::{Basis, BatchEnv, SpecId, chain_spec};
 pub use error::{ExecuteError, Rejection};
@@ -71,6 +72,7 @@ pub use evm::{AnalysedCode, check_static};
 pub use hinting::{open_hints, seal_hints, seal_hints_with_values};
 pub use hot::{HotCache, HotStats, Touched};
 pub use outcome::{Outcome, execute};
+pub use overrides::{AccountOverride, BlockOverrides, Overrides, StorageOverride};
 pub use parallel::{Eager, ParallelStats, Workers};
 pub use prefetch::{
     Backend as PrefetchBackend, PrefetchLimits, PrefetchStats, Prefetcher, Wanted, Warm, WarmStats,

@@ -27,6 +27,7 @@ pub mod cli;
 pub mod clock;
 mod error;
 pub mod genesis_file;
+mod json_list;
 pub mod keys;
 pub mod lock;
 pub mod node;

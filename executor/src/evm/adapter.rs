@@ -1,7 +1,8 @@
 //! Our vocabulary in revm's and back.
 
 use alloy_consensus::Transaction as _;
-use alloy_primitives::{B256, U256};
+use alloy_eips::eip2718::{EIP1559_TX_TYPE_ID, EIP7702_TX_TYPE_ID};
+use alloy_primitives::{Address, B256, U256};
 use revm::{
     context::{
         BlockEnv, Cfg as _, CfgEnv, ContextTr as _, TxEnv, either::Either, result::InvalidTransaction,
@@ -9,6 +10,7 @@ use revm::{
     context_interface::block::BlobExcessGasAndPrice,
     database::EmptyDB,
     handler::{MainnetContext, validation},
+    precompile::{PrecompileSpecId, Precompiles},
     primitives::{KECCAK_EMPTY, TxKind, hardfork::SpecId},
     state::AccountInfo,
 };
@@ -63,22 +65,31 @@ pub(super) fn tx_env(transaction: &Transaction) -> TxEnv {
 
 pub(super) fn call_env(request: &CallRequest, env: &BatchEnv, gas_limit: u64) -> TxEnv {
     TxEnv {
-        // An access list is the one thing that a legacy transaction cannot carry.
-        tx_type: u8::from(!request.access_list.0.is_empty()),
+        tx_type: if request.authorizations.is_some() { EIP7702_TX_TYPE_ID } else { EIP1559_TX_TYPE_ID },
         caller: request.from,
         gas_limit,
-        gas_price: request.gas_price.unwrap_or_default(),
+        gas_price: request.max_fee_wei,
         kind: request.to.map_or(TxKind::Create, TxKind::Call),
         value: request.value,
         data: request.data.clone(),
         nonce: request.nonce.unwrap_or_default(),
         chain_id: Some(env.chain_id),
         access_list: request.access_list.clone(),
-        gas_priority_fee: None,
+        gas_priority_fee: Some(request.max_tip_wei),
         blob_hashes: Vec::new(),
         max_fee_per_blob_gas: 0,
-        authorization_list: Vec::new(),
+        authorization_list: request.authorizations.iter().flatten().cloned().map(Either::Right).collect(),
     }
+}
+
+/// A price of blobs that does not come from what earlier batches held of them.
+pub(super) fn blob_price(wei: u128) -> BlobExcessGasAndPrice {
+    BlobExcessGasAndPrice { excess_blob_gas: 0, blob_gasprice: wei }
+}
+
+/// Whether the EVM itself answers at an address.
+pub(crate) fn is_precompile(address: &Address, env: &BatchEnv) -> bool {
+    Precompiles::new(PrecompileSpecId::from_spec_id(env.spec)).contains(address)
 }
 
 /// Most gas that one transaction may ask for (EIP-7825 from Osaka on).

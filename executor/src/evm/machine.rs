@@ -5,7 +5,7 @@ use revm::{
     DatabaseCommit, ExecuteEvm,
     context::{
         TxEnv,
-        result::{EVMError, ExecutionResult, ResultAndState},
+        result::{EVMError, ExecutionResult, HaltReason, ResultAndState},
     },
     database::State,
     database_interface::bal::EvmDatabaseError,
@@ -49,11 +49,19 @@ pub(crate) struct Executed {
     /// What it returned, or why it reverted.
     pub(crate) output: Bytes,
     /// Why it stopped, if it neither returned nor reverted.
-    pub(crate) halt: Option<String>,
+    pub(crate) halt: Option<Halt>,
     /// An upper bound of what it adds to the batch's delta; see `changes`.
     pub(crate) delta_bytes_max: usize,
     pub(super) state: EvmState,
     pub(super) observed: Observed,
+}
+
+/// Why a transaction neither returned nor reverted.
+pub(crate) struct Halt {
+    /// The EVM's name for it.
+    pub(crate) reason: String,
+    /// Whether more gas may help.
+    pub(crate) out_of_gas: bool,
 }
 
 /// What a batch did.
@@ -87,16 +95,22 @@ impl<'a> Machine<'a> {
         Ok(self)
     }
 
-    /// A machine for one call that is no transaction: without its checks of nonce and sender, and without a fee if it
-    /// offers none.
+    /// A machine for one call that is no transaction: without its checks of nonce, sender and gas limit, and without a fee if
+    /// it offers none.
     pub(crate) fn for_call(state: &'a dyn StateReader, env: &'a BatchEnv, request: &CallRequest) -> Self {
         let mut machine = Self::bare(state, env);
         let context = &mut machine.evm.ctx;
         context.cfg.disable_nonce_check = true;
         context.cfg.disable_eip3607 = true;
+        context.cfg.disable_block_gas_limit = true;
         context.cfg.tx_gas_limit_cap = Some(u64::MAX);
-        if request.gas_price.unwrap_or_default() == 0 {
-            context.block.basefee = 0;
+        let block = &request.overrides.block;
+        if request.max_fee_wei == 0 {
+            context.cfg.disable_base_fee = true;
+            context.block.basefee = block.base_fee_wei.unwrap_or(0);
+        }
+        if let Some(price) = block.blob_base_fee_wei {
+            context.block.blob_excess_gas_and_price = Some(adapter::blob_price(price));
         }
         machine
     }
@@ -164,7 +178,8 @@ impl Executed {
             ExecutionResult::Success { logs, output, .. } => (true, logs, output.into_data(), None),
             ExecutionResult::Revert { output, .. } => (false, Vec::new(), output, None),
             ExecutionResult::Halt { reason, .. } => {
-                (false, Vec::new(), Bytes::new(), Some(reason.to_string()))
+                let out_of_gas = matches!(reason, HaltReason::OutOfGas(_));
+                (false, Vec::new(), Bytes::new(), Some(Halt { reason: reason.to_string(), out_of_gas }))
             }
         };
         let delta_bytes_max = delta_bytes_max(&done.state);

@@ -7,6 +7,9 @@ use slipstream_executor::{
     BatchEnv, CallRequest, EstimateError, ExecuteError, MemoryState, Rejection, call, estimate_gas, execute,
 };
 
+/// Has nothing and is not in the state.
+const POOR: Address = Address::repeat_byte(0x77);
+
 fn request(to: Address, data: &[u8]) -> CallRequest {
     CallRequest { from: account(1), to: Some(to), data: Bytes::copy_from_slice(data), ..Default::default() }
 }
@@ -55,10 +58,10 @@ fn nobody_needs_money_or_a_nonce_or_to_be_no_contract() {
         let request = CallRequest { from, nonce: Some(77), ..request(COUNTER, &[]) };
         assert!(call(&state, &env, &request).unwrap().success);
     }
-    let priced = CallRequest { from: account(9), gas_price: Some(FEE), ..request(COUNTER, &[]) };
+    let priced = CallRequest { from: account(9), max_fee_wei: FEE, ..request(COUNTER, &[]) };
     let error = call(&state, &env, &priced).unwrap_err();
     assert!(matches!(error, ExecuteError::InvalidCall(Rejection::InsufficientFunds { .. })), "{error}");
-    let cheap = CallRequest { gas_price: Some(1), gas: Some(100_000), ..request(COUNTER, &[]) };
+    let cheap = CallRequest { max_fee_wei: 1, gas: Some(100_000), ..request(COUNTER, &[]) };
     let error = call(&state, &env, &cheap).unwrap_err();
     assert!(matches!(error, ExecuteError::InvalidCall(Rejection::FeeBelowBase)), "{error}");
 }
@@ -87,7 +90,7 @@ fn a_halt_is_named() {
     let outcome = call(&state, &env, &endless).unwrap();
     assert!(!outcome.success && outcome.halt.is_some() && outcome.gas_used == 100_000);
     let error = estimate_gas(&state, &env, &endless).unwrap_err();
-    assert!(matches!(error, EstimateError::Halted { gas_limit: 100_000, .. }), "{error}");
+    assert!(matches!(error, EstimateError::Allowance { gas_limit: 100_000 }), "{error}");
 }
 
 #[test]
@@ -120,15 +123,43 @@ fn estimates_suffice_and_are_tight() {
     assert_eq!(estimate_gas(&state, &env, &request(account(2), &[])).unwrap(), 21_000);
 }
 
+/// Goal: the price that a contract sees is what the sender would pay, not the most that it offers.
+#[test]
+fn a_call_sees_its_effective_gas_price() {
+    let (state, _, env) = chain();
+    // GASPRICE PUSH0 MSTORE PUSH1 32 PUSH0 RETURN
+    let base = CallRequest { to: None, data: bytes("3a5f5260205ff3").into(), ..request(COUNTER, &[]) };
+    let price = |max_fee_wei, max_tip_wei| {
+        let request = CallRequest { max_fee_wei, max_tip_wei, gas: Some(100_000), ..base.clone() };
+        call(&state, &env, &request).map(|outcome| U256::from_be_slice(&outcome.output).to::<u128>())
+    };
+    let base_fee = u128::from(env.base_fee_wei);
+    assert_eq!(price(0, 0).unwrap(), 0);
+    assert_eq!(price(FEE, FEE).unwrap(), FEE, "a legacy price");
+    assert_eq!(price(3 * base_fee, 5).unwrap(), base_fee + 5);
+    let error = price(0, 5).unwrap_err();
+    assert!(matches!(error, ExecuteError::InvalidCall(Rejection::TipAboveFeeCap)), "{error}");
+}
+
 #[test]
 fn an_estimate_stays_within_what_the_sender_can_pay() {
     let (mut state, _, env) = chain();
     let poor = slipstream_types::AccountValue { balance: U256::from(30_000 * FEE), ..Default::default() };
     state
         .insert(slipstream_types::StateKey::Account(account(9)), slipstream_types::StateValue::Account(poor));
-    let base = CallRequest { from: account(9), gas_price: Some(FEE), ..request(account(2), &[]) };
+    let base = CallRequest { from: account(9), max_fee_wei: FEE, ..request(account(2), &[]) };
     assert_eq!(estimate_gas(&state, &env, &base).unwrap(), 21_000);
     let dear = CallRequest { to: Some(COUNTER), ..base };
     let error = estimate_gas(&state, &env, &dear).unwrap_err();
-    assert!(matches!(error, EstimateError::Halted { gas_limit: 30_000, .. }), "{error}");
+    assert_eq!(error.to_string(), "gas required exceeds allowance (30000)");
+    let penniless = CallRequest { from: POOR, max_fee_wei: FEE, ..request(account(2), &[]) };
+    let error = estimate_gas(&state, &env, &penniless).unwrap_err();
+    assert!(error.to_string().starts_with("insufficient funds for transfer"), "{error}");
+    let gift = CallRequest { from: POOR, value: U256::from(1), ..request(account(2), &[]) };
+    for error in [
+        call(&state, &env, &gift).unwrap_err().to_string(),
+        estimate_gas(&state, &env, &gift).unwrap_err().to_string(),
+    ] {
+        assert!(error.contains("insufficient funds for gas * price + value"), "{error}");
+    }
 }

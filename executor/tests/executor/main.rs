@@ -8,6 +8,7 @@ mod execute;
 mod hinted;
 mod hot;
 mod mainnet;
+mod overrides;
 mod parallel;
 mod predict;
 mod store;

@@ -8,12 +8,14 @@ use alloy_eips::eip7685::EMPTY_REQUESTS_HASH;
 use alloy_primitives::{Bloom, U64, U256};
 use alloy_rpc_types_eth::{Block, BlockId, BlockNumberOrTag, BlockTransactions, Header, TransactionReceipt};
 use jsonrpsee::types::Params;
+use serde::de::DeserializeOwned;
 use slipstream_types::{BatchNumber, ChainConfig, chain::Fork};
 
 use super::{
     RpcContext, RpcTransaction,
     batches::Batch,
     errors::{RpcError, RpcResult},
+    params::{BlockParam, args},
     transactions,
 };
 
@@ -43,12 +45,13 @@ pub(super) fn block_number(context: &RpcContext) -> RpcResult<U64> {
 }
 
 /// `eth_getBlockByNumber` and `eth_getBlockByHash`
-pub(super) fn block(context: &RpcContext, params: &Params<'_>) -> RpcResult<Option<Block<RpcTransaction>>> {
-    let mut args = params.sequence();
-    let id: BlockId = args.next()?;
-    let full = args.optional_next::<bool>()?.unwrap_or(false);
-    let Some(batch) = context.batch(id)? else { return Ok(None) };
-    Ok(Some(to_block(&context.chain, &batch, full)?))
+pub(super) fn block<I: DeserializeOwned + Into<BlockParam>>(
+    context: &RpcContext,
+    params: &Params<'_>,
+) -> RpcResult<Option<Block<RpcTransaction>>> {
+    let (id, full): (I, Option<bool>) = args(params)?;
+    let Some(batch) = context.batch(id.into().0)? else { return Ok(None) };
+    Ok(Some(to_block(&context.chain, &batch, full.unwrap_or(false))?))
 }
 
 /// `eth_getBlockReceipts`
@@ -56,7 +59,8 @@ pub(super) fn receipts(
     context: &RpcContext,
     params: &Params<'_>,
 ) -> RpcResult<Option<Vec<TransactionReceipt>>> {
-    let Some(batch) = context.batch(params.sequence().next()?)? else { return Ok(None) };
+    let (BlockParam(id),) = args(params)?;
+    let Some(batch) = context.batch(id)? else { return Ok(None) };
     let receipts = (0..batch.header.tx_count as usize)
         .map(|index| transactions::to_receipt(&context.chain, &batch, index))
         .collect::<Result<Option<Vec<_>>, _>>()?;
@@ -64,15 +68,23 @@ pub(super) fn receipts(
 }
 
 /// `eth_getBlockTransactionCountByNumber` and `eth_getBlockTransactionCountByHash`
-pub(super) fn transaction_count(context: &RpcContext, params: &Params<'_>) -> RpcResult<Option<U64>> {
-    let number = context.batch_number(params.sequence().next()?)?;
+pub(super) fn transaction_count<I: DeserializeOwned + Into<BlockParam>>(
+    context: &RpcContext,
+    params: &Params<'_>,
+) -> RpcResult<Option<U64>> {
+    let (id,): (I,) = args(params)?;
+    let number = context.batch_number(id.into().0)?;
     let header = number.map_or(Ok(None), |number| context.store.header(number)).map_err(RpcError::from)?;
     Ok(header.map(|header| U64::from(header.tx_count)))
 }
 
 /// `eth_getUncleCountByBlockNumber` and `eth_getUncleCountByBlockHash`
-pub(super) fn uncle_count(context: &RpcContext, params: &Params<'_>) -> RpcResult<Option<U64>> {
-    Ok(context.batch_number(params.sequence().next()?)?.map(|_| U64::ZERO))
+pub(super) fn uncle_count<I: DeserializeOwned + Into<BlockParam>>(
+    context: &RpcContext,
+    params: &Params<'_>,
+) -> RpcResult<Option<U64>> {
+    let (id,): (I,) = args(params)?;
+    Ok(context.batch_number(id.into().0)?.map(|_| U64::ZERO))
 }
 
 pub(super) fn to_block(

@@ -2,8 +2,8 @@
 
 use alloy_consensus::Transaction as _;
 use alloy_eips::eip2718::Decodable2718;
-use alloy_primitives::{U64, U256};
-use alloy_rpc_types_eth::{BlockId, BlockNumberOrTag, FeeHistory};
+use alloy_primitives::U256;
+use alloy_rpc_types_eth::{BlockId, FeeHistory};
 use jsonrpsee::types::Params;
 use slipstream_executor::Envelope;
 use slipstream_types::BatchNumber;
@@ -12,6 +12,7 @@ use super::{
     RpcContext,
     batches::Batch,
     errors::{RpcError, RpcResult},
+    params::{Number, Strict, args},
 };
 
 /// Batches in one fee history, as in geth.
@@ -39,10 +40,8 @@ pub(super) fn priority_fee(context: &RpcContext) -> U256 {
 
 /// `eth_feeHistory`
 pub(super) fn history(context: &RpcContext, params: &Params<'_>) -> RpcResult<FeeHistory> {
-    let mut args = params.sequence();
-    let count = block_count(args.next()?)?;
-    let newest: BlockNumberOrTag = args.next()?;
-    let percentiles: Vec<f64> = args.optional_next()?.unwrap_or_default();
+    let (count, Strict(newest), percentiles): (serde_json::Value, Number, Option<Vec<f64>>) = args(params)?;
+    let (count, percentiles) = (block_count(count)?, percentiles.unwrap_or_default());
     let ascending = percentiles.is_sorted() && percentiles.iter().all(|one| (0.0..=100.0).contains(one));
     if percentiles.len() > PERCENTILES_MAX || !ascending {
         let text = format!("percentiles must be at most {PERCENTILES_MAX}, ascending, from 0 to 100");
@@ -87,7 +86,7 @@ pub(super) fn history(context: &RpcContext, params: &Params<'_>) -> RpcResult<Fe
 fn block_count(value: serde_json::Value) -> Result<u64, RpcError> {
     let count = match &value {
         serde_json::Value::Number(number) => number.as_u64(),
-        _ => serde_json::from_value::<U64>(value.clone()).ok().map(|count| count.to()),
+        _ => serde_json::from_value::<Strict<u64>>(value.clone()).ok().map(|count| count.0),
     };
     count
         .filter(|count| *count > 0)

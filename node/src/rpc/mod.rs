@@ -5,11 +5,13 @@
 
 mod batches;
 mod blocks;
+mod call;
 mod errors;
 mod fees;
+mod params;
 mod state;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 mod transactions;
 
 use std::sync::Arc;
@@ -25,7 +27,10 @@ use slipstream_sync::Follower;
 use slipstream_types::{ChainConfig, Clock};
 
 pub(crate) use self::batches::Batches;
-use self::errors::{RpcError, RpcResult};
+use self::{
+    errors::{RpcError, RpcResult},
+    params::{Hash, Number, args},
+};
 use crate::blocking::Blocking;
 
 /// An Ethereum transaction as JSON-RPC shows it.
@@ -64,38 +69,38 @@ pub(crate) fn client_version() -> String {
 /// Builds the table of methods.
 pub(crate) fn module(context: RpcContext) -> Result<RpcModule<RpcContext>, RegisterMethodError> {
     let mut table = Table { module: RpcModule::new(context), blocking: Blocking::new(threads()) };
-    table.add("web3_clientVersion", |_, _| Ok(client_version()))?;
-    table.add("net_version", |context, _| Ok(context.chain.chain_id.to_string()))?;
-    table.add("net_listening", |_, _| Ok(true))?;
-    table.add("net_peerCount", |context, _| Ok(U64::from(context.transport.peers().len())))?;
-    table.add("eth_chainId", |context, _| Ok(U64::from(context.chain.chain_id)))?;
-    table.add("eth_syncing", |context, _| Ok(syncing(context)))?;
-    table.add("eth_accounts", |_, _| Ok(Vec::<alloy_primitives::Address>::new()))?;
+    table.plain("web3_clientVersion", |_| Ok(client_version()))?;
+    table.plain("net_version", |context| Ok(context.chain.chain_id.to_string()))?;
+    table.plain("net_listening", |_| Ok(true))?;
+    table.plain("net_peerCount", |context| Ok(U64::from(context.transport.peers().len())))?;
+    table.plain("eth_chainId", |context| Ok(U64::from(context.chain.chain_id)))?;
+    table.plain("eth_syncing", |context| Ok(syncing(context)))?;
+    table.plain("eth_accounts", |_| Ok(Vec::<alloy_primitives::Address>::new()))?;
 
     table.add("eth_getBalance", state::balance)?;
     table.add("eth_getTransactionCount", state::nonce)?;
     table.add("eth_getCode", state::code)?;
     table.add("eth_getStorageAt", state::storage)?;
-    table.add("eth_call", state::call_at_head)?;
-    table.add("eth_estimateGas", state::estimate)?;
+    table.add("eth_call", call::call)?;
+    table.add("eth_estimateGas", call::estimate)?;
 
-    table.add("eth_gasPrice", |context, _| Ok(fees::gas_price(context)))?;
-    table.add("eth_maxPriorityFeePerGas", |context, _| Ok(fees::priority_fee(context)))?;
+    table.plain("eth_gasPrice", |context| Ok(fees::gas_price(context)))?;
+    table.plain("eth_maxPriorityFeePerGas", |context| Ok(fees::priority_fee(context)))?;
     table.add("eth_feeHistory", fees::history)?;
 
-    table.add("eth_blockNumber", |context, _| blocks::block_number(context))?;
-    table.add("eth_getBlockByNumber", blocks::block)?;
-    table.add("eth_getBlockByHash", blocks::block)?;
+    table.plain("eth_blockNumber", blocks::block_number)?;
+    table.add("eth_getBlockByNumber", blocks::block::<Number>)?;
+    table.add("eth_getBlockByHash", blocks::block::<Hash>)?;
     table.add("eth_getBlockReceipts", blocks::receipts)?;
-    table.add("eth_getBlockTransactionCountByNumber", blocks::transaction_count)?;
-    table.add("eth_getBlockTransactionCountByHash", blocks::transaction_count)?;
-    table.add("eth_getUncleCountByBlockNumber", blocks::uncle_count)?;
-    table.add("eth_getUncleCountByBlockHash", blocks::uncle_count)?;
+    table.add("eth_getBlockTransactionCountByNumber", blocks::transaction_count::<Number>)?;
+    table.add("eth_getBlockTransactionCountByHash", blocks::transaction_count::<Hash>)?;
+    table.add("eth_getUncleCountByBlockNumber", blocks::uncle_count::<Number>)?;
+    table.add("eth_getUncleCountByBlockHash", blocks::uncle_count::<Hash>)?;
 
     table.add("eth_sendRawTransaction", transactions::send_raw)?;
     table.add("eth_getTransactionByHash", transactions::by_hash)?;
-    table.add("eth_getTransactionByBlockNumberAndIndex", transactions::by_index)?;
-    table.add("eth_getTransactionByBlockHashAndIndex", transactions::by_index)?;
+    table.add("eth_getTransactionByBlockNumberAndIndex", transactions::by_index::<Number>)?;
+    table.add("eth_getTransactionByBlockHashAndIndex", transactions::by_index::<Hash>)?;
     table.add("eth_getTransactionReceipt", transactions::receipt)?;
     table.add("eth_getLogs", transactions::logs)?;
     Ok(table.module)
@@ -107,7 +112,20 @@ struct Table {
 }
 
 impl Table {
-    /// Methods read the store or run the EVM, so each call gets a thread that may block, and writes its answer there.
+    /// A method without parameters.
+    fn plain<T: serde::Serialize>(
+        &mut self,
+        name: &'static str,
+        method: impl Fn(&RpcContext) -> RpcResult<T> + Clone + Send + Sync + 'static,
+    ) -> Result<(), RegisterMethodError> {
+        self.add(name, move |context, params| {
+            let () = args(params)?;
+            method(context)
+        })
+    }
+
+    /// Methods read the store or run the EVM, so each call gets a thread that may block, and writes its answer there. Each reads
+    /// its parameters by `args`, which refuses what the method does not know.
     fn add<T: serde::Serialize>(
         &mut self,
         name: &'static str,

@@ -1,3 +1,5 @@
+mod calls;
+
 use std::{collections::BTreeMap, sync::Arc};
 
 use alloy_consensus::{SignableTransaction, TxEip1559, TxLegacy};
@@ -23,13 +25,14 @@ use super::{
     batches::Batch,
     blocks,
     errors::{OUTPUT_BYTES_MAX, RpcError},
-    module, transactions,
+    module,
+    transactions,
 };
 use crate::clock::SystemClock;
 
 const CHAIN_ID: u64 = 7_357;
 const CONTRACT: Address = Address::repeat_byte(0xcc);
-const ZEROS: Address = Address::repeat_byte(0xdd);
+pub(crate) const ZEROS: Address = Address::repeat_byte(0xdd);
 
 fn key() -> SigningKey {
     SigningKey::from_slice(&[5; 32]).unwrap()
@@ -226,59 +229,57 @@ impl Handler for Nobody {
 
 /// JSON-RPC over a chain that has only its genesis: one rich account, one contract that answers 0x2a without call data and
 /// reverts with any, and one that returns as many zeros as its first word says, or reverts with them if there is a second.
-struct Fixture(RpcModule<RpcContext>);
+pub(super) struct Fixture(pub(super) RpcModule<RpcContext>);
+
+/// What the methods use, over such a chain.
+pub(crate) fn context() -> RpcContext {
+    let validator = SecretKey::from_seed([1; 32]).public();
+    // CALLDATASIZE ISZERO PUSH1 8 JUMPI  PUSH0 PUSH0 REVERT  JUMPDEST PUSH1 42 PUSH0 MSTORE PUSH1 32 PUSH0 RETURN
+    let code = hex!("36156008575f5ffd5b602a5f5260205ff3").to_vec();
+    let contract = GenesisAccount {
+        code: BoundedBytes::new(code).unwrap(),
+        storage: BTreeMap::from([(B256::with_last_byte(1), U256::from(99))]),
+        ..GenesisAccount::default()
+    };
+    // PUSH1 32 CALLDATALOAD PUSH1 10 JUMPI  PUSH0 CALLDATALOAD PUSH0 RETURN  JUMPDEST PUSH0 CALLDATALOAD PUSH0 REVERT
+    let code = hex!("602035600a575f355ff35b5f355ffd").to_vec();
+    let zeros = GenesisAccount { code: BoundedBytes::new(code).unwrap(), ..GenesisAccount::default() };
+    let rich =
+        GenesisAccount { balance: U256::from(10).pow(U256::from(18)), nonce: 1, ..GenesisAccount::default() };
+    let genesis = Genesis {
+        chain: chain(),
+        timestamp_ms: 1_700_000_000_000,
+        validators: BoundedVec::new(vec![Validator { public_key: validator, fee_recipient: Address::ZERO }])
+            .unwrap(),
+        accounts: BTreeMap::from([(sender(), rich), (CONTRACT, contract), (ZEROS, zeros)]),
+    };
+    let store = Store::memory(&StorageConfig::default());
+    store.initialize(&genesis).unwrap();
+    let transport: Arc<dyn Transport> = MemoryHub::new().join(validator, Arc::new(Nobody));
+    let pool = Pool::new(PoolConfig::default(), chain(), store.clone()).unwrap();
+    let follower = Follower::new(
+        SyncConfig::default(),
+        store.clone(),
+        transport.clone(),
+        ExecutorConfig::default(),
+        None,
+        std::time::Duration::ZERO,
+    );
+    RpcContext {
+        batches: Batches::new(store.clone()),
+        store,
+        chain: chain(),
+        forwarder: Forwarder::new(pool.clone(), CHAIN_ID, transport.clone(), validator),
+        pool,
+        transport,
+        follower: follower.unwrap(),
+        clock: Arc::new(SystemClock),
+    }
+}
 
 impl Fixture {
-    fn new() -> Fixture {
-        let validator = SecretKey::from_seed([1; 32]).public();
-        // CALLDATASIZE ISZERO PUSH1 8 JUMPI  PUSH0 PUSH0 REVERT  JUMPDEST PUSH1 42 PUSH0 MSTORE PUSH1 32 PUSH0 RETURN
-        let code = hex!("36156008575f5ffd5b602a5f5260205ff3").to_vec();
-        let contract = GenesisAccount {
-            code: BoundedBytes::new(code).unwrap(),
-            storage: BTreeMap::from([(B256::with_last_byte(1), U256::from(99))]),
-            ..GenesisAccount::default()
-        };
-        // PUSH1 32 CALLDATALOAD PUSH1 10 JUMPI  PUSH0 CALLDATALOAD PUSH0 RETURN  JUMPDEST PUSH0 CALLDATALOAD PUSH0 REVERT
-        let code = hex!("602035600a575f355ff35b5f355ffd").to_vec();
-        let zeros = GenesisAccount { code: BoundedBytes::new(code).unwrap(), ..GenesisAccount::default() };
-        let rich = GenesisAccount {
-            balance: U256::from(10).pow(U256::from(18)),
-            nonce: 1,
-            ..GenesisAccount::default()
-        };
-        let genesis = Genesis {
-            chain: chain(),
-            timestamp_ms: 1_700_000_000_000,
-            validators: BoundedVec::new(vec![Validator {
-                public_key: validator,
-                fee_recipient: Address::ZERO,
-            }])
-            .unwrap(),
-            accounts: BTreeMap::from([(sender(), rich), (CONTRACT, contract), (ZEROS, zeros)]),
-        };
-        let store = Store::memory(&StorageConfig::default());
-        store.initialize(&genesis).unwrap();
-        let transport: Arc<dyn Transport> = MemoryHub::new().join(validator, Arc::new(Nobody));
-        let pool = Pool::new(PoolConfig::default(), chain(), store.clone()).unwrap();
-        let follower = Follower::new(
-            SyncConfig::default(),
-            store.clone(),
-            transport.clone(),
-            ExecutorConfig::default(),
-            None,
-            std::time::Duration::ZERO,
-        );
-        let context = RpcContext {
-            batches: Batches::new(store.clone()),
-            store,
-            chain: chain(),
-            forwarder: Forwarder::new(pool.clone(), CHAIN_ID, transport.clone(), validator),
-            pool,
-            transport,
-            follower: follower.unwrap(),
-            clock: Arc::new(SystemClock),
-        };
-        Fixture(module(context).unwrap())
+    pub(super) fn new() -> Fixture {
+        Fixture(module(context()).unwrap())
     }
 
     async fn ask(&self, method: &str, params: Value) -> Value {
@@ -355,9 +356,6 @@ async fn calls_return_revert_and_are_estimated() {
         )
         .await;
     assert_eq!(gas, "0x5208");
-    let (code, text) =
-        rpc.error("eth_call", json!([{ "to": CONTRACT }, "latest", { (CONTRACT.to_string()): {} }])).await;
-    assert_eq!((code, &*text), (-32602, "state overrides are not supported"));
 }
 
 /// Goal: a small request does not make an answer of any length.
@@ -403,6 +401,7 @@ async fn sending_and_its_refusals() {
         (signed(rich), "insufficient funds for gas * price + value"),
         (signed(foreign), "invalid chain id for signer"),
         (Bytes::from_static(&[3, 0xc0]), "transaction type not supported: blob"),
+        (vec![3; 140_000].into(), "transaction type not supported: blob"),
         (Bytes::from_static(&[0x7f, 1, 2]), "invalid transaction"),
     ] {
         let (code, message) = rpc.error("eth_sendRawTransaction", json!([raw])).await;

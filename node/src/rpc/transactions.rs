@@ -3,9 +3,10 @@
 use alloy_consensus::{
     Eip658Value, Receipt, ReceiptEnvelope, ReceiptWithBloom, TxType, transaction::Recovered,
 };
-use alloy_primitives::{B256, Bytes, U64};
+use alloy_primitives::{B256, Bytes};
 use alloy_rpc_types_eth::{BlockId, Filter, FilterBlockOption, Log, TransactionReceipt};
 use jsonrpsee::types::Params;
+use serde::de::DeserializeOwned;
 use slipstream_executor::Transaction as Decoded;
 use slipstream_types::{BatchNumber, ChainConfig};
 
@@ -13,6 +14,7 @@ use super::{
     RpcContext, RpcTransaction,
     batches::Batch,
     errors::{RpcError, RpcResult},
+    params::{BlockParam, Hash, Strict, args},
 };
 
 /// Batches that one `eth_getLogs` may look through.
@@ -24,7 +26,7 @@ const LOGS_BYTES_MAX: usize = 4 << 20;
 
 /// `eth_sendRawTransaction`
 pub(super) fn send_raw(context: &RpcContext, params: &Params<'_>) -> RpcResult<B256> {
-    let raw: Bytes = params.sequence().next()?;
+    let (Strict(raw),): (Strict<Bytes>,) = args(params)?;
     let transaction = Decoded::decode(&raw, context.chain.chain_id).map_err(RpcError::from)?;
     let hash = transaction.hash;
     context.forwarder.submit(transaction).map_err(RpcError::from)?;
@@ -33,7 +35,7 @@ pub(super) fn send_raw(context: &RpcContext, params: &Params<'_>) -> RpcResult<B
 
 /// `eth_getTransactionByHash`: committed, or waiting in the pool.
 pub(super) fn by_hash(context: &RpcContext, params: &Params<'_>) -> RpcResult<Option<RpcTransaction>> {
-    let hash: B256 = params.sequence().next()?;
+    let (Strict(hash),): (Hash,) = args(params)?;
     if let Some((batch, index)) = find(context, &hash)? {
         return Ok(to_transaction(&context.chain, &batch, index)?);
     }
@@ -41,18 +43,19 @@ pub(super) fn by_hash(context: &RpcContext, params: &Params<'_>) -> RpcResult<Op
 }
 
 /// `eth_getTransactionByBlockNumberAndIndex` and `eth_getTransactionByBlockHashAndIndex`
-pub(super) fn by_index(context: &RpcContext, params: &Params<'_>) -> RpcResult<Option<RpcTransaction>> {
-    let mut args = params.sequence();
-    let id: BlockId = args.next()?;
-    let index: U64 = args.next()?;
-    let Some(number) = context.batch_number(id)? else { return Ok(None) };
+pub(super) fn by_index<I: DeserializeOwned + Into<BlockParam>>(
+    context: &RpcContext,
+    params: &Params<'_>,
+) -> RpcResult<Option<RpcTransaction>> {
+    let (id, Strict(index)): (I, Strict<u64>) = args(params)?;
+    let Some(number) = context.batch_number(id.into().0)? else { return Ok(None) };
     let Some(batch) = context.batches.get(number)? else { return Ok(None) };
-    Ok(to_transaction(&context.chain, &batch, index.to::<u64>() as usize)?)
+    Ok(to_transaction(&context.chain, &batch, usize::try_from(index).unwrap_or(usize::MAX))?)
 }
 
 /// `eth_getTransactionReceipt`
 pub(super) fn receipt(context: &RpcContext, params: &Params<'_>) -> RpcResult<Option<TransactionReceipt>> {
-    let hash: B256 = params.sequence().next()?;
+    let (Strict(hash),): (Hash,) = args(params)?;
     match find(context, &hash)? {
         Some((batch, index)) => Ok(to_receipt(&context.chain, &batch, index)?),
         None => Ok(None),
@@ -61,7 +64,7 @@ pub(super) fn receipt(context: &RpcContext, params: &Params<'_>) -> RpcResult<Op
 
 /// `eth_getLogs`
 pub(super) fn logs(context: &RpcContext, params: &Params<'_>) -> RpcResult<Vec<Log>> {
-    let filter: Filter = params.sequence().next()?;
+    let (filter,): (Filter,) = args(params)?;
     let (first, last) = match filter.block_option {
         FilterBlockOption::AtBlockHash(hash) => {
             let number = context.batch_number(hash.into())?.ok_or(RpcError::UnknownBlock(hash))?;

@@ -1,0 +1,155 @@
+//! [`Overrides`]: what a call is to find instead of what the state and its batch hold.
+
+use std::collections::BTreeMap;
+
+use alloy_primitives::{Address, B256, Bytes, U256, keccak256};
+use slipstream_storage::StorageError;
+use slipstream_types::{AccountValue, BatchNumber, Digest};
+
+use crate::{env::BatchEnv, evm::AnalysedCode, reader::StateReader};
+
+/// What one call finds changed. Whoever takes it from outside bounds accounts, slots and code.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Overrides {
+    /// Of the state.
+    pub accounts: BTreeMap<Address, AccountOverride>,
+    /// Of the batch that the call runs in.
+    pub block: BlockOverrides,
+}
+
+/// What a call finds changed in one account; none stands for what the state holds.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct AccountOverride {
+    /// Wei.
+    pub balance: Option<U256>,
+    /// Transactions sent, or contracts created.
+    pub nonce: Option<u64>,
+    /// Code; empty for an account without.
+    pub code: Option<Bytes>,
+    /// Slots.
+    pub storage: StorageOverride,
+}
+
+/// Which slots of an account a call finds changed.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum StorageOverride {
+    /// These; the others are the state's.
+    Some(BTreeMap<B256, U256>),
+    /// All: those that are not named are zero.
+    All(BTreeMap<B256, U256>),
+}
+
+impl Default for StorageOverride {
+    fn default() -> Self {
+        Self::Some(BTreeMap::new())
+    }
+}
+
+/// What a call finds changed in its batch; none stands for the batch's own.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct BlockOverrides {
+    /// NUMBER.
+    pub number: Option<u64>,
+    /// TIMESTAMP, in whole seconds.
+    pub timestamp_s: Option<u64>,
+    /// GASLIMIT, and the most that an estimate tries.
+    pub gas_limit: Option<u64>,
+    /// COINBASE.
+    pub beneficiary: Option<Address>,
+    /// PREVRANDAO.
+    pub prev_randao: Option<B256>,
+    /// BASEFEE. It stays as it is for a call that offers no fee, too.
+    pub base_fee_wei: Option<u64>,
+    /// DIFFICULTY, which no fork of this chain shows any more.
+    pub difficulty: Option<U256>,
+    /// BLOBBASEFEE.
+    pub blob_base_fee_wei: Option<u128>,
+    /// BLOCKHASH of some batches.
+    pub hashes: BTreeMap<u64, B256>,
+}
+
+impl BlockOverrides {
+    /// The environment with what is changed; all but BLOBBASEFEE, which an environment only derives.
+    ///
+    /// # Errors
+    /// If the hash before an overridden number cannot be read.
+    pub(crate) fn env(&self, env: &BatchEnv, state: &Overridden<'_>) -> Result<BatchEnv, StorageError> {
+        let mut env = env.clone();
+        if let Some(number) = self.number {
+            env.number = number;
+            let before = number.checked_sub(1).map(BatchNumber);
+            let hash = before.map_or(Ok(None), |before| state.header_digest(before))?;
+            env.parent_hash = hash.map_or(B256::ZERO, B256::from);
+        }
+        let parent = env.number.checked_sub(1).and_then(|number| self.hashes.get(&number));
+        Ok(BatchEnv {
+            timestamp_s: self.timestamp_s.unwrap_or(env.timestamp_s),
+            beneficiary: self.beneficiary.unwrap_or(env.beneficiary),
+            gas_limit: self.gas_limit.unwrap_or(env.gas_limit),
+            base_fee_wei: self.base_fee_wei.unwrap_or(env.base_fee_wei),
+            difficulty: self.difficulty.unwrap_or(env.difficulty),
+            prev_randao: self.prev_randao.or(env.prev_randao),
+            parent_hash: parent.copied().unwrap_or(env.parent_hash),
+            ..env
+        })
+    }
+}
+
+/// A state with overrides over it.
+pub(crate) struct Overridden<'a> {
+    below: &'a dyn StateReader,
+    overrides: &'a Overrides,
+    codes: BTreeMap<Digest, Bytes>,
+}
+
+impl<'a> Overridden<'a> {
+    pub(crate) fn new(below: &'a dyn StateReader, overrides: &'a Overrides) -> Self {
+        let codes = overrides.accounts.values().filter_map(|account| account.code.as_ref());
+        let codes = codes.map(|code| (Digest::from(keccak256(code)), code.clone())).collect();
+        Self { below, overrides, codes }
+    }
+}
+
+impl StateReader for Overridden<'_> {
+    fn account(&self, address: &Address) -> Result<Option<AccountValue>, StorageError> {
+        let below = self.below.account(address)?;
+        let Some(account) = self.overrides.accounts.get(address) else { return Ok(below) };
+        let below = below.unwrap_or_default();
+        let code_hash = match &account.code {
+            Some(code) => (!code.is_empty()).then(|| Digest::from(keccak256(code))),
+            None => below.code_hash,
+        };
+        let value = AccountValue {
+            nonce: account.nonce.unwrap_or(below.nonce),
+            balance: account.balance.unwrap_or(below.balance),
+            code_hash,
+        };
+        Ok(Some(value).filter(|value| *value != AccountValue::default()))
+    }
+
+    fn slot(&self, address: &Address, slot: &B256) -> Result<U256, StorageError> {
+        match self.overrides.accounts.get(address).map(|account| &account.storage) {
+            Some(StorageOverride::All(slots)) => Ok(slots.get(slot).copied().unwrap_or_default()),
+            Some(StorageOverride::Some(slots)) if slots.contains_key(slot) => Ok(slots[slot]),
+            _ => self.below.slot(address, slot),
+        }
+    }
+
+    fn code(&self, hash: &Digest) -> Result<Option<Bytes>, StorageError> {
+        match self.codes.get(hash) {
+            Some(code) => Ok(Some(code.clone())),
+            None => self.below.code(hash),
+        }
+    }
+
+    fn analysed(&self, hash: &Digest) -> Option<AnalysedCode> {
+        self.below.analysed(hash)
+    }
+
+    fn header_digest(&self, number: BatchNumber) -> Result<Option<Digest>, StorageError> {
+        match self.overrides.block.hashes.get(&number.0) {
+            Some(hash) => Ok(Some(Digest::from(*hash))),
+            None => self.below.header_digest(number),
+        }
+    }
+}

@@ -1,0 +1,92 @@
+//! `eth_call` and `eth_estimateGas`, on the state at the head, with what the caller wants to find otherwise.
+
+mod overrides;
+mod request;
+
+use alloy_primitives::{Bytes, U64};
+use alloy_rpc_types_eth::BlockId;
+use jsonrpsee::types::Params;
+use slipstream_executor::{BatchEnv, CallRequest, EstimateError, Overrides, call as execute, estimate_gas};
+use slipstream_storage::View;
+
+use self::{
+    overrides::{AccountsObject, BlockObject},
+    request::CallObject,
+};
+use super::{
+    RpcContext,
+    errors::{RpcError, RpcResult},
+    params::{BlockParam, args},
+};
+
+/// `eth_call`
+pub(super) fn call(context: &RpcContext, params: &Params<'_>) -> RpcResult<Bytes> {
+    let Asked { view, env, request } = Asked::read(context, params)?;
+    let outcome = execute(&view, &env, &request).map_err(RpcError::from)?;
+    RpcError::check_output(&outcome.output)?;
+    if outcome.success {
+        return Ok(outcome.output);
+    }
+    Err(match outcome.halt {
+        Some(halt) => RpcError::Rejected(halt),
+        None => RpcError::reverted(outcome.revert_reason, outcome.output),
+    }
+    .into())
+}
+
+/// `eth_estimateGas`
+pub(super) fn estimate(context: &RpcContext, params: &Params<'_>) -> RpcResult<U64> {
+    let Asked { view, env, request } = Asked::read(context, params)?;
+    match estimate_gas(&view, &env, &request) {
+        Ok(gas) => Ok(U64::from(gas)),
+        Err(EstimateError::Reverted { output, reason }) => {
+            RpcError::check_output(&output)?;
+            Err(RpcError::reverted(reason, output).into())
+        }
+        Err(EstimateError::Execute(error)) => Err(RpcError::from(error).into()),
+        Err(error) => Err(RpcError::Rejected(error.to_string()).into()),
+    }
+}
+
+/// What both methods are asked.
+struct Asked {
+    view: View,
+    env: BatchEnv,
+    request: CallRequest,
+}
+
+impl Asked {
+    fn read(context: &RpcContext, params: &Params<'_>) -> Result<Asked, RpcError> {
+        let (object, id, accounts, block): (
+            CallObject,
+            Option<BlockParam>,
+            Option<AccountsObject>,
+            Option<BlockObject>,
+        ) = args(params)?;
+        let id = id.unwrap_or_default().0;
+        let overrides = Overrides {
+            accounts: accounts.unwrap_or_default().into_overrides()?,
+            block: block.unwrap_or_default().into_overrides()?,
+        };
+        let request = CallRequest { overrides, ..object.into_request(context.chain.chain_id)? };
+        let view = context.state_at(id)?;
+        let env = context.env(&view, id);
+        Ok(Asked { view, env, request })
+    }
+}
+
+impl RpcContext {
+    /// What a call at the head sees of its batch: the head's, or for `pending` that of the batch that would be made now.
+    fn env(&self, view: &View, id: BlockId) -> BatchEnv {
+        let head = view.head();
+        if id.is_pending() {
+            return BatchEnv::new(
+                &self.chain,
+                head,
+                self.clock.now_ms().max(head.timestamp_ms),
+                head.proposer,
+            );
+        }
+        BatchEnv::within(&self.chain, head)
+    }
+}

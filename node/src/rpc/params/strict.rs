@@ -1,0 +1,254 @@
+//! Quantities, data and tags as Ethereum's JSON-RPC writes them, and no other way.
+//!
+//! A quantity is `0x` and hexadecimal digits without leading zeros, data is `0x` and two digits a byte. What else the usual
+//! types of Rust would take (JSON numbers, arrays of bytes, digits without `0x`) other nodes refuse, so that a client which
+//! sends it has a mistake in it. The texts are geth's.
+
+use std::{fmt, marker::PhantomData};
+
+use alloy_primitives::{Address, B256, Bytes, FixedBytes, U256, hex};
+use alloy_rpc_types_eth::BlockNumberOrTag;
+use serde::{
+    Deserialize, Deserializer,
+    de::{Error, Visitor},
+};
+
+/// A value that is written as the specification says.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
+pub(crate) struct Strict<T>(pub(crate) T);
+
+/// A storage key: up to 32 bytes, leading zeros or not.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Slot(pub(crate) B256);
+
+/// What a text in JSON is read as.
+pub(crate) trait Text: Sized {
+    /// Named where something else stands.
+    const EXPECTED: &'static str;
+
+    /// # Errors
+    /// What is wrong with the text, in geth's words where it has some.
+    fn read(text: &str) -> Result<Self, String>;
+}
+
+impl<'de, T: Text> Deserialize<'de> for Strict<T> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_str(TextVisitor(PhantomData)).map(Strict)
+    }
+}
+
+struct TextVisitor<T>(PhantomData<T>);
+
+impl<T: Text> Visitor<'_> for TextVisitor<T> {
+    type Value = T;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(T::EXPECTED)
+    }
+
+    fn visit_str<E: Error>(self, text: &str) -> Result<T, E> {
+        T::read(text).map_err(E::custom)
+    }
+}
+
+const QUANTITY: &str = "a quantity: a string of 0x and hexadecimal digits without leading zeros";
+
+/// The digits behind `0x`.
+fn digits(text: &str) -> Result<&str, String> {
+    if text.is_empty() {
+        return Err("empty hex string".into());
+    }
+    let Some(digits) = text.strip_prefix("0x").or_else(|| text.strip_prefix("0X")) else {
+        return Err("hex string without 0x prefix".into());
+    };
+    if digits.bytes().all(|digit| digit.is_ascii_hexdigit()) {
+        Ok(digits)
+    } else {
+        Err("invalid hex string".into())
+    }
+}
+
+fn quantity(text: &str, bits: usize) -> Result<U256, String> {
+    let digits = digits(text)?;
+    if digits.is_empty() {
+        return Err("hex string \"0x\"".into());
+    }
+    if digits.len() > 1 && digits.starts_with('0') {
+        return Err("hex number with leading zero digits".into());
+    }
+    if digits.len() > bits / 4 {
+        return Err(format!("hex number > {bits} bits"));
+    }
+    U256::from_str_radix(digits, 16).map_err(|error| error.to_string())
+}
+
+impl Text for u64 {
+    const EXPECTED: &'static str = QUANTITY;
+
+    fn read(text: &str) -> Result<Self, String> {
+        quantity(text, 64).map(|number| number.to())
+    }
+}
+
+impl Text for u128 {
+    const EXPECTED: &'static str = QUANTITY;
+
+    fn read(text: &str) -> Result<Self, String> {
+        quantity(text, 128).map(|number| number.to())
+    }
+}
+
+impl Text for U256 {
+    const EXPECTED: &'static str = QUANTITY;
+
+    fn read(text: &str) -> Result<Self, String> {
+        quantity(text, 256)
+    }
+}
+
+impl Text for Bytes {
+    const EXPECTED: &'static str = "data: a string of 0x and two hexadecimal digits a byte";
+
+    fn read(text: &str) -> Result<Self, String> {
+        let digits = digits(text)?;
+        if digits.len() % 2 != 0 {
+            return Err("hex string of odd length".into());
+        }
+        hex::decode(digits).map(Bytes::from).map_err(|error| error.to_string())
+    }
+}
+
+fn fixed<const LEN: usize>(text: &str) -> Result<FixedBytes<LEN>, String> {
+    let digits = digits(text)?;
+    if digits.len() != 2 * LEN {
+        return Err(format!("hex string has length {}, want {}", digits.len(), 2 * LEN));
+    }
+    let mut bytes = FixedBytes::ZERO;
+    hex::decode_to_slice(digits, bytes.as_mut_slice()).map_err(|error| error.to_string())?;
+    Ok(bytes)
+}
+
+impl Text for Address {
+    const EXPECTED: &'static str = "an address: a string of 0x and 40 hexadecimal digits";
+
+    fn read(text: &str) -> Result<Self, String> {
+        fixed::<20>(text).map(Address::from)
+    }
+}
+
+impl Text for B256 {
+    const EXPECTED: &'static str = "32 bytes: a string of 0x and 64 hexadecimal digits";
+
+    fn read(text: &str) -> Result<Self, String> {
+        fixed(text)
+    }
+}
+
+impl Text for Slot {
+    const EXPECTED: &'static str = "a storage key: a string of 0x and at most 64 hexadecimal digits";
+
+    fn read(text: &str) -> Result<Self, String> {
+        let digits = digits(text)?;
+        if digits.len() > 64 {
+            return Err("unable to decode storage key: hex string too long, want at most 32 bytes".into());
+        }
+        fixed(&format!("0x{digits:0>64}")).map(Slot)
+    }
+}
+
+impl Text for BlockNumberOrTag {
+    const EXPECTED: &'static str =
+        "a block: a quantity, or one of earliest, latest, safe, finalized, pending";
+
+    fn read(text: &str) -> Result<Self, String> {
+        Ok(match text {
+            "earliest" => Self::Earliest,
+            "latest" => Self::Latest,
+            "safe" => Self::Safe,
+            "finalized" => Self::Finalized,
+            "pending" => Self::Pending,
+            _ => {
+                let number = <u64 as Text>::read(text)?;
+                if i64::try_from(number).is_err() {
+                    return Err("block number larger than int64".into());
+                }
+                Self::Number(number)
+            }
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn read<T: Text>(value: serde_json::Value) -> Result<T, String> {
+        serde_json::from_value::<Strict<T>>(value).map(|value| value.0).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn quantities() {
+        assert_eq!(read::<u64>(json!("0x0")), Ok(0));
+        assert_eq!(read::<u64>(json!("0xffffffffffffffff")), Ok(u64::MAX));
+        assert_eq!(read::<u128>(json!("0X1f")), Ok(31));
+        assert_eq!(read::<U256>(json!(format!("0x{}", "f".repeat(64)))), Ok(U256::MAX));
+        for (text, refusal) in [
+            ("", "empty hex string"),
+            ("0x", "hex string \"0x\""),
+            ("5", "hex string without 0x prefix"),
+            ("-0x5", "hex string without 0x prefix"),
+            ("0x05", "hex number with leading zero digits"),
+            ("0x00", "hex number with leading zero digits"),
+            ("0x10000000000000000", "hex number > 64 bits"),
+            ("0x1_0", "invalid hex string"),
+            ("0x0x1", "invalid hex string"),
+            ("0xg", "invalid hex string"),
+        ] {
+            assert_eq!(read::<u64>(json!(text)), Err(refusal.to_owned()), "{text}");
+        }
+        for other in [json!(5), json!([5]), json!({}), json!(true), json!(null), json!(0.5)] {
+            assert!(read::<u64>(other.clone()).unwrap_err().contains("expected a quantity"), "{other}");
+        }
+    }
+
+    #[test]
+    fn data() {
+        assert_eq!(read::<Bytes>(json!("0x")), Ok(Bytes::new()));
+        assert_eq!(read::<Bytes>(json!("0x00Ff")), Ok(Bytes::from_static(&[0, 255])));
+        assert_eq!(read::<Address>(json!(format!("0x{}", "01".repeat(20)))), Ok(Address::repeat_byte(1)));
+        for (text, refusal) in [
+            ("0x1", "hex string of odd length"),
+            ("00", "hex string without 0x prefix"),
+            ("0x0x00", "invalid hex string"),
+        ] {
+            assert_eq!(read::<Bytes>(json!(text)), Err(refusal.to_owned()), "{text}");
+        }
+        assert_eq!(read::<Address>(json!("0x12")), Err("hex string has length 2, want 40".into()));
+        assert_eq!(read::<B256>(json!("0x")), Err("hex string has length 0, want 64".into()));
+        assert!(read::<Bytes>(json!([1, 2])).unwrap_err().contains("expected data"));
+        assert!(read::<Address>(json!(vec![1; 20])).unwrap_err().contains("expected an address"));
+        assert!(read::<B256>(json!(vec![1; 32])).unwrap_err().contains("expected 32 bytes"));
+    }
+
+    #[test]
+    fn storage_keys() {
+        for text in ["0x1", "0x01", &B256::with_last_byte(1).to_string()] {
+            assert_eq!(read::<Slot>(json!(text)).unwrap(), Slot(B256::with_last_byte(1)));
+        }
+        assert_eq!(read::<Slot>(json!("0x")).unwrap(), Slot(B256::ZERO));
+        let long = read::<Slot>(json!(format!("0x0{}", B256::ZERO.to_string().split_off(2)))).unwrap_err();
+        assert!(long.contains("want at most 32 bytes"), "{long}");
+    }
+
+    #[test]
+    fn tags_are_what_they_are() {
+        assert_eq!(read::<BlockNumberOrTag>(json!("latest")), Ok(BlockNumberOrTag::Latest));
+        assert_eq!(read::<BlockNumberOrTag>(json!("0x10")), Ok(BlockNumberOrTag::Number(16)));
+        for wrong in ["LATEST", "Latest", " latest", "16", "0x010", "0x8000000000000000", "genesis", ""] {
+            assert!(read::<BlockNumberOrTag>(json!(wrong)).is_err(), "{wrong}");
+        }
+        assert!(read::<BlockNumberOrTag>(json!(16)).unwrap_err().contains("expected a block"));
+    }
+}

@@ -1,0 +1,162 @@
+//! Calls and estimates, and parameters as clients write them.
+
+use super::*;
+
+/// Goal: what a caller asks to find otherwise is found so, or refused by name; never passed over.
+#[tokio::test]
+async fn overrides_are_honoured_or_refused() {
+    let rpc = Fixture::new();
+    let word = |number: u64| json!(B256::from(U256::from(number)));
+    let shows = |code: &str| format!("0x{code}5f5260205ff3");
+    // NUMBER, TIMESTAMP, BASEFEE, SLOAD(1) and the balance of the caller, each returned.
+    for (code, field, block, plain) in [
+        ("43", "number", "0x7b", 0),
+        ("42", "time", "0x7b", 1_700_000_000),
+        ("48", "baseFeePerGas", "0x7b", 0),
+        ("45", "gasLimit", "0x7b", 300_000_000),
+    ] {
+        let accounts = json!({ (CONTRACT.to_string()): { "code": shows(code) } });
+        let call = |block: Value| json!([{ "to": CONTRACT }, "latest", accounts, block]);
+        assert_eq!(rpc.result("eth_call", call(json!({}))).await, word(plain), "{field}");
+        assert_eq!(rpc.result("eth_call", call(json!({ field: block }))).await, word(0x7b), "{field}");
+        let (code, text) = rpc.error("eth_call", call(json!({ "nonsense": "0x1" }))).await;
+        assert_eq!(code, -32602);
+        assert!(text.starts_with("invalid argument 3: nonsense: unknown field `nonsense`"), "{text}");
+    }
+    let storage = |account: Value| json!([{ "to": CONTRACT }, "latest", { (CONTRACT.to_string()): account }]);
+    let shows_slot = shows("600154");
+    let code = json!({ "code": shows_slot });
+    assert_eq!(rpc.result("eth_call", storage(code)).await, word(99));
+    let diff = json!({ "code": shows_slot, "stateDiff": { (B256::with_last_byte(1).to_string()): word(5) } });
+    assert_eq!(rpc.result("eth_call", storage(diff)).await, word(5));
+    let emptied = json!({ "code": shows_slot, "state": {} });
+    assert_eq!(rpc.result("eth_call", storage(emptied)).await, word(0));
+    let moved = json!({ "movePrecompileToAddress": CONTRACT });
+    assert!(
+        rpc.error("eth_call", storage(moved)).await.1.contains("movePrecompileToAddress is not supported")
+    );
+
+    // The same in an estimate: without its code the contract is a plain account.
+    let gas = rpc.result("eth_estimateGas", storage(json!({ "code": "0x" }))).await;
+    assert_eq!(gas, "0x5208");
+    let small = json!([{ "to": CONTRACT }, "latest", null, { "gasLimit": "0x5209" }]);
+    let (code, text) = rpc.error("eth_estimateGas", small).await;
+    assert_eq!((code, &*text), (-32000, "gas required exceeds allowance (21001)"));
+}
+
+/// Goal: a call at `latest` runs in the head's own block, one at `pending` in the next.
+#[tokio::test]
+async fn the_block_of_a_call() {
+    let rpc = Fixture::new();
+    let number = json!({ (CONTRACT.to_string()): { "code": "0x435f5260205ff3" } });
+    for (id, expected) in [(json!("latest"), 0), (json!("0x0"), 0), (json!(null), 0), (json!("pending"), 1)] {
+        let answer = rpc.result("eth_call", json!([{ "to": CONTRACT }, id, number])).await;
+        assert_eq!(answer, json!(B256::with_last_byte(expected)), "{id}");
+    }
+}
+
+/// Goal: clients recognise these refusals by their words.
+#[tokio::test]
+async fn calls_are_refused_in_geths_words() {
+    let rpc = Fixture::new();
+    let poor = Address::repeat_byte(0x77);
+    let fee = json!({ "from": poor, "to": CONTRACT, "value": "0x1", "maxFeePerGas": "0x1312d00" });
+    let (code, text) = rpc.error("eth_estimateGas", json!([fee])).await;
+    assert!(code == -32000 && text.starts_with("insufficient funds for transfer"), "{text}");
+    let free = json!({ "from": poor, "to": CONTRACT, "value": "0x1" });
+    for method in ["eth_call", "eth_estimateGas"] {
+        let (code, text) = rpc.error(method, json!([free])).await;
+        assert!(code == -32000 && text.starts_with("insufficient funds for gas * price + value"), "{text}");
+    }
+    let with = |field: &str, value: Value| {
+        let mut call = json!({ "to": CONTRACT });
+        call[field] = value;
+        call
+    };
+    let authorization = json!({ "chainId": "0x1cbd", "address": CONTRACT, "nonce": "0x0", "yParity": "0x0", "r": "0x1", "s": "0x1" });
+    let both = json!({ "to": CONTRACT, "gasPrice": "0x1", "maxFeePerGas": "0x1" });
+    let low = json!({ "to": CONTRACT, "maxFeePerGas": "0x1" });
+    let tip = json!({ "to": CONTRACT, "maxPriorityFeePerGas": "0x1" });
+    for (call, code, text) in [
+        (with("chainId", json!("0x1")), -32000, "chainId does not match node's (have=1, want=7357)"),
+        (both, -32000, "both gasPrice and (maxFeePerGas or maxPriorityFeePerGas) specified"),
+        (low, -32000, "max fee per gas less than block base fee"),
+        (tip, -32000, "max priority fee per gas higher than max fee per gas"),
+        (with("gas", json!("0x5")), -32000, "intrinsic gas too low"),
+        (with("blobVersionedHashes", json!([B256::ZERO])), -32000, "transaction type not supported: blobs"),
+        (
+            json!({ "authorizationList": [authorization] }),
+            -32000,
+            "EIP-7702 transaction cannot be used to create contract",
+        ),
+        (with("authorizationList", json!([])), -32000, "EIP-7702 transaction with empty auth list"),
+        (
+            with("value", json!("0x01")),
+            -32602,
+            "invalid argument 0: value: hex number with leading zero digits",
+        ),
+        (
+            with("value", json!(1)),
+            -32602,
+            "invalid argument 0: value: invalid type: integer `1`, expected a quantity",
+        ),
+        (
+            with("data", json!([1, 2])),
+            -32602,
+            "invalid argument 0: data: invalid type: sequence, expected data",
+        ),
+        (
+            with("from", json!(vec![1; 20])),
+            -32602,
+            "invalid argument 0: from: invalid type: sequence, expected an address",
+        ),
+        (with("to", json!("0x1")), -32602, "invalid argument 0: to: hex string has length 1, want 40"),
+    ] {
+        let (found, message) = rpc.error("eth_call", json!([call])).await;
+        assert!(found == code && message.starts_with(text), "{call}: {found} {message}");
+    }
+    let right = json!({ "to": CONTRACT, "chainId": "0x1cbd", "type": "0x2", "nonce": "0x9", "authorizationList": [authorization] });
+    assert_eq!(rpc.result("eth_call", json!([right])).await, json!(B256::with_last_byte(0x2a)));
+}
+
+#[tokio::test]
+async fn parameters_are_taken_as_they_should_be_written() {
+    let rpc = Fixture::new();
+    for (method, params, text) in [
+        ("eth_getBalance", json!([sender(), "LATEST"]), "invalid argument 1: hex string without 0x prefix"),
+        (
+            "eth_getBalance",
+            json!([sender(), "0x00"]),
+            "invalid argument 1: hex number with leading zero digits",
+        ),
+        (
+            "eth_getBalance",
+            json!([sender(), 0]),
+            "invalid argument 1: invalid type: integer `0`, expected a block",
+        ),
+        ("eth_getBalance", json!([]), "missing value for required argument 0"),
+        ("eth_getBalance", json!({ "address": sender() }), "non-array args"),
+        (
+            "eth_getStorageAt",
+            json!([CONTRACT, format!("0x{}", "0".repeat(66))]),
+            "invalid argument 1: unable to decode storage key",
+        ),
+        ("eth_getBlockByNumber", json!([B256::ZERO, false]), "invalid argument 0: hex number"),
+        ("eth_getBlockByHash", json!(["latest", false]), "invalid argument 0: hex string without 0x prefix"),
+        ("eth_sendRawTransaction", json!([[2, 1]]), "invalid argument 0: invalid type: sequence"),
+        ("eth_feeHistory", json!(["0x04", "latest", []]), "\"0x04\" is not a number of blocks"),
+    ] {
+        let (code, message) = rpc.error(method, params).await;
+        assert!(code == -32602 && message.starts_with(text), "{method}: {message}");
+    }
+}
+
+/// Goal: no method passes over a parameter that it does not know.
+#[tokio::test]
+async fn no_method_takes_more_parameters_than_it_knows() {
+    let rpc = Fixture::new();
+    for method in rpc.0.method_names() {
+        let (code, text) = rpc.error(method, json!(vec![Value::Null; 12])).await;
+        assert!(code == -32602 && text.starts_with("too many arguments, want at most "), "{method}: {text}");
+    }
+}
