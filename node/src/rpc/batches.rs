@@ -8,7 +8,10 @@ use slipstream_executor::Transaction;
 use slipstream_storage::Store;
 use slipstream_types::{BatchHeader, BatchNumber, BlobKind, Body, Receipts};
 
-use super::errors::RpcError;
+use super::{
+    errors::RpcError,
+    senders::{KnownSenders, Senders},
+};
 
 /// Most batches that are kept open; a client that polls receipts is seldom further behind.
 const CACHED_BATCHES_MAX: usize = 32;
@@ -26,6 +29,7 @@ pub(crate) struct Batch {
     pub(crate) hashes: Vec<B256>,
     /// Gas and logs of the transactions before each one; empty without receipts.
     before: Vec<(u64, u64)>,
+    senders: Arc<Senders>,
     bytes: usize,
 }
 
@@ -66,7 +70,14 @@ impl Batch {
             .flat_map(|one| &one.logs)
             .map(|log| 256 + log.data.len());
         let bytes = header.tx_bytes as usize + 128 * header.tx_count as usize + 2 * log_bytes.sum::<usize>();
-        Batch { hash: header.digest().into(), header, body, receipts, hashes, before, bytes }
+        let senders = Arc::new(Senders::new(header.tx_count as usize));
+        Batch { hash: header.digest().into(), header, body, receipts, hashes, before, senders, bytes }
+    }
+
+    /// The batch with senders that may be known already.
+    pub(super) fn knowing(mut self, known: &KnownSenders) -> Batch {
+        self.senders = known.of(self.number(), self.header.tx_count as usize);
+        self
     }
 
     fn is_complete(&self) -> bool {
@@ -91,10 +102,15 @@ impl Batch {
         self.receipts.as_ref().ok_or(RpcError::NotStored { what: "receipts", number: self.number() })
     }
 
-    /// One transaction, its sender recovered.
+    /// One transaction. Its sender is recovered once, however often it is asked for.
     pub(crate) fn transaction(&self, index: usize, chain_id: u64) -> Result<Option<Transaction>, RpcError> {
-        let raw = self.body()?.transactions.get(index);
-        Ok(raw.map(|raw| Transaction::decode(raw, chain_id)).transpose()?)
+        let Some(raw) = self.body()?.transactions.get(index) else { return Ok(None) };
+        if let Some(sender) = self.senders.get(index) {
+            return Ok(Some(Transaction::decode_known(raw, chain_id, sender)?));
+        }
+        let transaction = Transaction::decode(raw, chain_id)?;
+        self.senders.keep(index, transaction.sender);
+        Ok(Some(transaction))
     }
 
     /// Gas and logs of the transactions before one.
@@ -107,11 +123,12 @@ impl Batch {
 pub(crate) struct Batches {
     store: Store,
     recent: Mutex<VecDeque<Arc<Batch>>>,
+    senders: KnownSenders,
 }
 
 impl Batches {
     pub(crate) fn new(store: Store) -> Batches {
-        Batches { store, recent: Mutex::default() }
+        Batches { store, recent: Mutex::default(), senders: KnownSenders::new() }
     }
 
     /// A batch by number; none beyond the head or below what is stored.
@@ -123,7 +140,8 @@ impl Batches {
             return Ok(batch);
         }
         drop(recent);
-        let Some(batch) = Batch::open(&self.store, number)?.map(Arc::new) else { return Ok(None) };
+        let Some(batch) = Batch::open(&self.store, number)? else { return Ok(None) };
+        let batch = Arc::new(batch.knowing(&self.senders));
         // What lacks a part may get it later.
         if batch.is_complete() {
             self.keep(batch.clone());

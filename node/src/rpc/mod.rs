@@ -9,6 +9,7 @@ mod call;
 mod errors;
 mod fees;
 mod params;
+mod senders;
 mod state;
 #[cfg(test)]
 pub(crate) mod tests;

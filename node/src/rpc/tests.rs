@@ -26,6 +26,7 @@ use super::{
     blocks,
     errors::{OUTPUT_BYTES_MAX, RpcError},
     module,
+    senders::KnownSenders,
     transactions,
 };
 use crate::clock::SystemClock;
@@ -213,6 +214,32 @@ fn receipts_count_gas_and_logs_through_the_batch() {
     let first = serde_json::to_value(transactions::to_receipt(&chain(), &batch, 0).unwrap()).unwrap();
     assert_eq!((&first["status"], &first["contractAddress"]), (&json!("0x1"), &Value::Null));
     assert_eq!(first["cumulativeGasUsed"], "0x5208");
+}
+
+/// Goal: senders are recovered once; what a second request shows was kept by the first.
+#[test]
+fn senders_are_recovered_once() {
+    let known = KnownSenders::new();
+    let open = || {
+        let Batch { header, body, receipts, .. } = batch();
+        Batch::new(header, body, receipts).knowing(&known)
+    };
+    let from = |index| {
+        let transaction = transactions::to_transaction(&chain(), &open(), index).unwrap().unwrap();
+        let receipt = transactions::to_receipt(&chain(), &open(), index).unwrap().unwrap();
+        assert_eq!(transaction.inner.signer(), receipt.from);
+        receipt.from
+    };
+    assert_eq!(from(0), sender());
+    assert_eq!(known.of(BatchNumber(3), 2).get(0), Some(sender()));
+    // Nobody signed for this address: an answer that shows it recovered nothing.
+    known.of(BatchNumber(3), 2).keep(1, CONTRACT);
+    assert_eq!(from(1), CONTRACT);
+    let block = serde_json::to_value(blocks::to_block(&chain(), &open(), true).unwrap()).unwrap();
+    assert_eq!(
+        (&block["transactions"][0]["from"], &block["transactions"][1]["from"]),
+        (&json!(sender()), &json!(CONTRACT))
+    );
 }
 
 struct Nobody;

@@ -1,0 +1,86 @@
+//! Who signed the transactions of a batch. Recovering a sender takes longer than everything else that an answer needs, and
+//! clients ask for the transactions and receipts of one batch again and again.
+
+use std::sync::{Arc, OnceLock};
+
+use alloy_primitives::Address;
+use parking_lot::Mutex;
+use quick_cache::{Weighter, unsync::Cache};
+use slipstream_types::BatchNumber;
+
+/// Memory of the senders that are kept: those of 500,000 transactions, fifty full batches.
+const BYTES_MAX: u64 = 16 << 20;
+/// Batches among them, about: sizes the table.
+const BATCHES_EXPECTED: usize = 4_096;
+/// Memory of a batch beside its senders.
+const BATCH_BYTES: u64 = 128;
+
+/// The senders of one batch, each from when it was first asked for.
+pub(crate) struct Senders(Box<[OnceLock<Address>]>);
+
+impl Senders {
+    pub(crate) fn new(transactions: usize) -> Senders {
+        Senders((0..transactions).map(|_| OnceLock::new()).collect())
+    }
+
+    /// The sender of one transaction, if it is known.
+    pub(crate) fn get(&self, index: usize) -> Option<Address> {
+        self.0.get(index)?.get().copied()
+    }
+
+    /// Keeps the sender of a transaction.
+    pub(crate) fn keep(&self, index: usize, sender: Address) {
+        if let Some(place) = self.0.get(index) {
+            place.get_or_init(|| sender);
+        }
+    }
+}
+
+/// The senders of the batches that were asked for last: more of them than are kept open. Batches are final, so that a number
+/// names the same transactions for ever.
+pub(crate) struct KnownSenders(Mutex<Cache<BatchNumber, Arc<Senders>, Bytes>>);
+
+#[derive(Clone)]
+struct Bytes;
+
+impl Weighter<BatchNumber, Arc<Senders>> for Bytes {
+    fn weight(&self, _: &BatchNumber, senders: &Arc<Senders>) -> u64 {
+        BATCH_BYTES + size_of_val(&*senders.0) as u64
+    }
+}
+
+impl KnownSenders {
+    pub(crate) fn new() -> KnownSenders {
+        KnownSenders(Mutex::new(Cache::with_weighter(BATCHES_EXPECTED, BYTES_MAX, Bytes)))
+    }
+
+    /// The senders of a batch with so many transactions.
+    pub(crate) fn of(&self, number: BatchNumber, transactions: usize) -> Arc<Senders> {
+        let mut known = self.0.lock();
+        if let Some(senders) = known.get(&number) {
+            return senders.clone();
+        }
+        let fresh = Arc::new(Senders::new(transactions));
+        known.insert(number, fresh.clone());
+        fresh
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn senders_are_shared_and_bounded() {
+        let known = KnownSenders::new();
+        known.of(BatchNumber(1), 2).keep(1, Address::repeat_byte(7));
+        let again = known.of(BatchNumber(1), 2);
+        assert_eq!((again.get(0), again.get(1), again.get(2)), (None, Some(Address::repeat_byte(7)), None));
+        again.keep(2, Address::ZERO);
+        for number in 2..200 {
+            known.of(BatchNumber(number), 10_000);
+        }
+        let kept = known.0.lock();
+        assert!(kept.weight() <= BYTES_MAX && kept.len() > 40, "{} batches", kept.len());
+    }
+}
