@@ -1,5 +1,6 @@
 //! The HTTP side: JSON-RPC at `POST /`, `GET /v1/status`, `GET /metrics`, `GET /health`, on one port.
 
+mod envelope;
 mod jsonrpc;
 pub(crate) mod listener;
 pub(crate) mod metrics;
@@ -76,8 +77,11 @@ fn router(config: &ApiConfig, api: Arc<Api>) -> Router {
 }
 
 async fn jsonrpc(State(api): State<Arc<Api>>, body: axum::body::Bytes) -> Response {
-    let answer = api.jsonrpc.handle(&body).await;
-    ([(CONTENT_TYPE, "application/json")], answer).into_response()
+    match api.jsonrpc.handle(&body).await {
+        Some(answer) => ([(CONTENT_TYPE, "application/json")], answer).into_response(),
+        // Notifications have no answer.
+        None => StatusCode::NO_CONTENT.into_response(),
+    }
 }
 
 async fn status(State(api): State<Arc<Api>>) -> Response {

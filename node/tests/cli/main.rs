@@ -252,29 +252,6 @@ fn a_fullnode_starts_from_a_waypoint_alone() {
 }
 
 #[test]
-fn arrays_of_requests_are_answered_in_order_and_bounded() {
-    let chain = Chain::new();
-    let node = Running::start(&chain);
-    let call = |id: usize| json!({ "jsonrpc": "2.0", "id": id, "method": "net_version", "params": [] });
-    let answer: Value =
-        serde_json::from_str(&node.http("POST /", &json!([call(3), call(1)]).to_string())).unwrap();
-    assert_eq!(answer[0]["id"], 3);
-    assert_eq!(answer[1]["result"], "7357");
-    let many: Vec<_> = (0..101).map(call).collect();
-    for (body, code) in [
-        (json!(many).to_string(), -32600),
-        ("[]".into(), -32600),
-        ("{".into(), -32700),
-        ("{}".into(), -32600),
-        ("[1".into(), -32700),
-    ] {
-        let answer: Value = serde_json::from_str(&node.http("POST /", &body)).unwrap();
-        assert_eq!(answer["error"]["code"], code, "{answer}");
-    }
-    node.stop();
-}
-
-#[test]
 fn status_of_nobody_says_what_to_check() {
     let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
     let text = printed(&["status", "--api", &format!("http://127.0.0.1:{port}")], false);

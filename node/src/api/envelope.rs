@@ -1,0 +1,185 @@
+//! What JSON-RPC 2.0 puts around methods, parameters and results.
+
+use std::borrow::Cow;
+
+use serde::{Deserialize, Deserializer};
+use serde_json::value::RawValue;
+
+/// The id of an answer to what has no id that can be repeated.
+pub(super) const NO_ID: &str = "null";
+
+/// One request of a body.
+pub(super) enum Request<'a> {
+    /// To be answered under this id.
+    Call(&'a str, Call<'a>),
+    /// To be done and not to be answered.
+    Notification(Call<'a>),
+    /// No request, and to be told so under this id.
+    Invalid(&'a str),
+}
+
+/// What is asked.
+pub(super) struct Call<'a> {
+    pub(super) method: Cow<'a, str>,
+    pub(super) params: Option<&'a RawValue>,
+}
+
+/// The members as they stand there; others are passed over.
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Members<'a> {
+    #[serde(borrow, deserialize_with = "present")]
+    id: Option<&'a RawValue>,
+    #[serde(borrow)]
+    jsonrpc: Option<&'a RawValue>,
+    #[serde(borrow)]
+    method: Option<&'a RawValue>,
+    #[serde(borrow)]
+    params: Option<&'a RawValue>,
+}
+
+/// Tells null from nothing.
+fn present<'de: 'a, 'a, D: Deserializer<'de>>(deserializer: D) -> Result<Option<&'a RawValue>, D::Error> {
+    <&RawValue>::deserialize(deserializer).map(Some)
+}
+
+impl<'a> Request<'a> {
+    /// Reads one value of JSON.
+    pub(super) fn read(value: &'a RawValue) -> Request<'a> {
+        let Ok(members) = serde_json::from_str::<Members<'_>>(value.get()) else {
+            return Request::Invalid(NO_ID);
+        };
+        let id = members.id.map(RawValue::get);
+        // A string, a number of any kind, or null: other values name nothing.
+        if id.is_some_and(|id| id.starts_with(['{', '[', 't', 'f'])) {
+            return Request::Invalid(NO_ID);
+        }
+        let is_current = members.jsonrpc.is_some_and(|version| version.get() == "\"2.0\"");
+        let method = members.method.and_then(|method| serde_json::from_str::<Text<'_>>(method.get()).ok());
+        match (method, id) {
+            (Some(Text(method)), Some(id)) if is_current => {
+                Request::Call(id, Call { method, params: members.params })
+            }
+            (Some(Text(method)), None) if is_current => {
+                Request::Notification(Call { method, params: members.params })
+            }
+            (_, id) => Request::Invalid(id.unwrap_or(NO_ID)),
+        }
+    }
+
+    /// The id to answer under; none if nobody waits for an answer.
+    pub(super) fn id(&self) -> Option<&'a str> {
+        match self {
+            Request::Call(id, _) | Request::Invalid(id) => Some(id),
+            Request::Notification(_) => None,
+        }
+    }
+}
+
+/// A text that is copied only if it has escapes.
+#[derive(Deserialize)]
+struct Text<'a>(#[serde(borrow)] Cow<'a, str>);
+
+impl Call<'_> {
+    /// The call as a request of its own, under the id 0.
+    pub(super) fn to_json(&self) -> String {
+        let method = serde_json::Value::from(&*self.method);
+        let params = self.params.map_or("[]", RawValue::get);
+        format!(r#"{{"jsonrpc":"2.0","id":0,"method":{method},"params":{params}}}"#)
+    }
+}
+
+/// What an answer says, without its id.
+#[derive(Deserialize)]
+pub(super) struct Outcome<'a> {
+    #[serde(borrow, default, deserialize_with = "present")]
+    result: Option<&'a RawValue>,
+    #[serde(borrow)]
+    error: Option<&'a RawValue>,
+}
+
+impl Outcome<'_> {
+    pub(super) fn is_error(&self) -> bool {
+        self.error.is_some()
+    }
+
+    /// The answer under an id.
+    pub(super) fn to_json(&self, id: &str) -> String {
+        let (name, value) = match self.error {
+            Some(error) => ("error", error.get()),
+            None => ("result", self.result.map_or("null", RawValue::get)),
+        };
+        format!(r#"{{"jsonrpc":"2.0","id":{id},"{name}":{value}}}"#)
+    }
+}
+
+/// An answer that is an error.
+pub(super) fn error(id: &str, code: i32, message: &str) -> String {
+    let message = serde_json::Value::from(message);
+    format!(r#"{{"jsonrpc":"2.0","id":{id},"error":{{"code":{code},"message":{message}}}}}"#)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn kind(text: &str) -> String {
+        let value: &RawValue = serde_json::from_str(text).unwrap();
+        match Request::read(value) {
+            Request::Call(id, call) => format!("{id} calls {}", call.to_json()),
+            Request::Notification(call) => format!("notification {}", call.method),
+            Request::Invalid(id) => format!("{id} is invalid"),
+        }
+    }
+
+    #[test]
+    fn ids_as_the_specification_has_them() {
+        for id in ["1", "-1", "1.5", "0", "1e3", "\"a\"", "\"\"", "null", "18446744073709551616"] {
+            let text = format!(r#"{{"jsonrpc":"2.0","id":{id},"method":"m","params":[1, 2]}}"#);
+            let call = r#"{"jsonrpc":"2.0","id":0,"method":"m","params":[1, 2]}"#;
+            assert_eq!(kind(&text), format!("{id} calls {call}"));
+        }
+        for id in ["{}", "[1]", "true", "false"] {
+            let text = format!(r#"{{"jsonrpc":"2.0","id":{id},"method":"m"}}"#);
+            assert_eq!(kind(&text), "null is invalid");
+        }
+        assert_eq!(kind(r#"{"jsonrpc":"2.0","method":"m\u0031","params":{}}"#), "notification m1");
+    }
+
+    #[test]
+    fn what_is_no_request() {
+        for (text, expected) in [
+            ("1", "null is invalid"),
+            ("[]", "null is invalid"),
+            ("\"x\"", "null is invalid"),
+            ("{}", "null is invalid"),
+            (r#"{"id":7}"#, "7 is invalid"),
+            (r#"{"jsonrpc":"2.0","id":7}"#, "7 is invalid"),
+            (r#"{"id":7,"method":"m"}"#, "7 is invalid"),
+            (r#"{"jsonrpc":"1.0","id":7,"method":"m"}"#, "7 is invalid"),
+            (r#"{"jsonrpc":2.0,"id":7,"method":"m"}"#, "7 is invalid"),
+            (r#"{"jsonrpc":"2.0","id":7,"method":1}"#, "7 is invalid"),
+            (r#"{"jsonrpc":"2.0","method":1,"params":"bar"}"#, "null is invalid"),
+            (r#"{"jsonrpc":"2.0","id":7,"id":8,"method":"m"}"#, "null is invalid"),
+        ] {
+            assert_eq!(kind(text), expected, "{text}");
+        }
+    }
+
+    #[test]
+    fn answers_keep_what_they_say() {
+        for (text, expected) in [
+            (r#"{"jsonrpc":"2.0","id":0,"result":null}"#, r#"{"jsonrpc":"2.0","id":"a","result":null}"#),
+            (r#"{"result":{"x": [1]},"id":0}"#, r#"{"jsonrpc":"2.0","id":"a","result":{"x": [1]}}"#),
+            (r#"{"id":0,"error":{"code":3}}"#, r#"{"jsonrpc":"2.0","id":"a","error":{"code":3}}"#),
+        ] {
+            let outcome: Outcome<'_> = serde_json::from_str(text).unwrap();
+            assert_eq!(outcome.to_json("\"a\""), expected);
+            assert_eq!(outcome.is_error(), text.contains("error"));
+        }
+        assert_eq!(
+            error("7", -1, "a \"b\""),
+            r#"{"jsonrpc":"2.0","id":7,"error":{"code":-1,"message":"a \"b\""}}"#
+        );
+    }
+}
