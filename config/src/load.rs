@@ -173,6 +173,15 @@ fn check(config: &NodeConfig) -> Result<(), Problem> {
         );
         return rule("api.max_body_bytes", &problem);
     }
+    let is_name = |host: &&String| {
+        !host.is_empty() && host.bytes().all(|byte| byte.is_ascii_alphanumeric() || b".-_".contains(&byte))
+    };
+    if let Some(host) = config.api.allowed_hosts.iter().find(|host| *host != "*" && !is_name(host)) {
+        let problem = format!(
+            "`{host}` is no host name; write names as `node1.example`, without scheme and port, or `*` for all"
+        );
+        return rule("api.allowed_hosts", &problem);
+    }
     ranges::check(config)
 }
 

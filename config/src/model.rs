@@ -91,11 +91,15 @@ pub struct ApiConfig {
     pub listen: SocketAddr,
     /// Longest request body. Default: 2 MiB, a batch of a hundred ordinary transactions or several of the largest.
     pub max_body_bytes: usize,
-    /// Open connections at a time; more wait in the kernel's queue. Default: 256, which bounds the memory of requests that are
-    /// being read to half a gigabyte, and leaves most open files to the database.
+    /// JSON-RPC requests at a time; more are refused. Of connections there may be 16 more, and the one that has asked for nothing for
+    /// longest makes way for a new one. Default: 256, which bounds the memory of requests that are being read to half a gigabyte,
+    /// and leaves most open files to the database.
     pub max_connections: NonZeroUsize,
     /// Whether web pages of any origin may call. Default: no.
     pub cors: bool,
+    /// Names under which the node may be called beside IP addresses and `localhost`, without port; `*` for all. Default: none, so that
+    /// no web page can have its own name resolve to this node and call it.
+    pub allowed_hosts: Vec<String>,
 }
 
 impl Default for ApiConfig {
@@ -105,6 +109,7 @@ impl Default for ApiConfig {
             max_body_bytes: 2 << 20,
             max_connections: NonZeroUsize::new(256).expect("256 is not zero"),
             cors: false,
+            allowed_hosts: Vec::new(),
         }
     }
 }

@@ -52,7 +52,7 @@ fn unknown_key_in_a_section() {
     assert_eq!(
         text,
         "conf/node.yaml:8:3: api.listn: unknown field `listn`, expected one of listen, max_body_bytes, max_connections, \
-         cors\n  |\n8 |   listn: 127.0.0.1:1\n  |   ^^^^^"
+         cors, allowed_hosts\n  |\n8 |   listn: 127.0.0.1:1\n  |   ^^^^^"
     );
 }
 
@@ -118,6 +118,13 @@ fn rules_across_sections() {
         ),
         "{text}"
     );
+    for host in ["http://node1.example", "node1.example:8545", ""] {
+        let text = refused(&fullnode(&format!("api: {{ allowed_hosts: [\"{host}\"] }}\n")));
+        assert!(
+            text.contains(&format!("api.allowed_hosts: `{host}` is no host name; write names as")),
+            "{text}"
+        );
+    }
 }
 
 /// Goal: a number that the node would fail by is refused with its key, its line and what it may be, in every section.

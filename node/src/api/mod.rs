@@ -1,6 +1,7 @@
 //! The HTTP side: JSON-RPC at `POST /`, `GET /v1/status`, `GET /metrics`, `GET /health`, on one port.
 
 mod envelope;
+mod hosts;
 mod jsonrpc;
 pub(crate) mod listener;
 pub(crate) mod metrics;
@@ -10,9 +11,14 @@ pub mod status;
 use std::{sync::Arc, time::Duration};
 
 use axum::{
-    Json, Router,
-    extract::{DefaultBodyLimit, State},
-    http::{StatusCode, header::CONTENT_TYPE},
+    Extension, Json, Router,
+    body::Bytes,
+    extract::{ConnectInfo, DefaultBodyLimit, Request, State},
+    http::{
+        HeaderMap, Method, StatusCode,
+        header::{CONNECTION, CONTENT_TYPE, RETRY_AFTER},
+    },
+    middleware::{self, Next},
     response::{IntoResponse, Response},
     routing::{get, post},
 };
@@ -21,7 +27,13 @@ use tokio::{net::TcpListener, sync::Mutex};
 use tokio_util::sync::CancellationToken;
 use tower_http::{cors::CorsLayer, timeout::TimeoutLayer};
 
-use self::{jsonrpc::JsonRpc, listener::Limited, metrics::Metrics, status::StatusSource};
+use self::{
+    hosts::Hosts,
+    jsonrpc::JsonRpc,
+    listener::{Limited, Seat},
+    metrics::Metrics,
+    status::StatusSource,
+};
 use crate::{blocking::Blocking, rpc::RpcContext, tasks::TaskError};
 
 /// Longest time for one HTTP request: above the slowest call, below what a stuck client may hold a connection for.
@@ -60,23 +72,63 @@ pub(crate) async fn serve(
     shutdown: CancellationToken,
 ) -> Result<(), TaskError> {
     let listener = Limited::new(listener, config.max_connections);
-    axum::serve(listener, router(&config, api)).with_graceful_shutdown(shutdown.cancelled_owned()).await?;
+    let router = router(&config, api).into_make_service_with_connect_info::<Seat>();
+    axum::serve(listener, router).with_graceful_shutdown(shutdown.cancelled_owned()).await?;
     Ok(())
 }
 
 fn router(config: &ApiConfig, api: Arc<Api>) -> Router {
     let router = Router::new()
-        .route("/", post(jsonrpc))
+        .route("/", post(jsonrpc).route_layer(middleware::from_fn(only_json)))
         .route("/v1/status", get(status))
         .route("/metrics", get(metrics))
         .route("/health", get(health))
         .with_state(api)
         .layer(DefaultBodyLimit::max(config.max_body_bytes))
         .layer(TimeoutLayer::with_status_code(StatusCode::GATEWAY_TIMEOUT, REQUEST_TIMEOUT));
-    if config.cors { router.layer(CorsLayer::permissive()) } else { router }
+    let router = if config.cors { router.layer(CorsLayer::permissive()) } else { router };
+    let hosts = Arc::new(Hosts::new(&config.allowed_hosts));
+    router.layer(middleware::from_fn_with_state(hosts, only_known_hosts)).layer(middleware::from_fn(seated))
 }
 
-async fn jsonrpc(State(api): State<Arc<Api>>, body: axum::body::Bytes) -> Response {
+/// Keeps the connection's seat up to date. A request with a body is not worked on before the body is read.
+async fn seated(ConnectInfo(seat): ConnectInfo<Seat>, mut request: Request, next: Next) -> Response {
+    if request.method() == Method::POST {
+        seat.head_read()
+    } else {
+        seat.working()
+    }
+    request.extensions_mut().insert(seat.clone());
+    let response = next.run(request).await;
+    seat.answered();
+    response
+}
+
+/// Refuses requests that a browser sends here for a page of another name, which resolves to this node.
+async fn only_known_hosts(State(hosts): State<Arc<Hosts>>, request: Request, next: Next) -> Response {
+    match hosts.check(request.headers()) {
+        Ok(()) => next.run(request).await,
+        Err(stranger) => (StatusCode::FORBIDDEN, format!("{stranger}\n")).into_response(),
+    }
+}
+
+/// Refuses what a browser sends for any page without asking first: forms and plain text.
+async fn only_json(headers: HeaderMap, request: Request, next: Next) -> Response {
+    let content_type = headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
+    let essence = content_type.split(';').next().unwrap_or_default().trim();
+    if essence.eq_ignore_ascii_case("application/json") {
+        return next.run(request).await;
+    }
+    let text = "invalid content type: set the header Content-Type to application/json\n";
+    (StatusCode::UNSUPPORTED_MEDIA_TYPE, text).into_response()
+}
+
+async fn jsonrpc(State(api): State<Arc<Api>>, Extension(seat): Extension<Seat>, body: Bytes) -> Response {
+    if seat.call_read().is_err() {
+        let headers = [(RETRY_AFTER, "1"), (CONNECTION, "close")];
+        let text = "too many calls at a time (`api.max_connections`): try again soon\n";
+        return (StatusCode::SERVICE_UNAVAILABLE, headers, text).into_response();
+    }
     match api.jsonrpc.handle(&body).await {
         Some(answer) => ([(CONTENT_TYPE, "application/json")], answer).into_response(),
         // Notifications have no answer.

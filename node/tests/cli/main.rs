@@ -3,6 +3,7 @@
 
 mod born;
 mod chain;
+mod http;
 mod offline;
 mod status;
 

@@ -1,118 +1,51 @@
-//! The TCP side of the API: bound before anything else is touched, never more than a fixed number of connections, and none
-//! that keeps its place without using it.
+//! [`Connection`]: a stream that ends when its client neither asks nor reads, or when its seat is needed.
 
 use std::{
     io,
-    net::SocketAddr,
-    num::NonZeroUsize,
     pin::Pin,
-    sync::Arc,
     task::{Context, Poll, ready},
     time::Duration,
 };
 
 use tokio::{
     io::{AsyncRead, AsyncWrite, ReadBuf},
-    net::{TcpListener, TcpSocket, TcpStream},
-    sync::{OwnedSemaphorePermit, Semaphore},
     time::{Instant, Sleep, sleep_until},
 };
+use tokio_util::sync::WaitForCancellationFutureOwned;
 
-use crate::NodeError;
+use super::seats::Seat;
 
-/// How long a connection may be without a request, and how long one may take from its first byte to the answer's: above the
-/// time that the API gives itself for an answer.
-const IDLE_MAX: Duration = Duration::from_secs(60);
 /// How often a reader that cannot keep up is looked at, and the bytes that it must have taken by then: 17 kbit/s.
 const STALL_WINDOW: Duration = Duration::from_secs(30);
 const STALL_BYTES_MIN: usize = 64 << 10;
-/// What is asked of the kernel for each connection's answers. By itself it takes up to 4 MiB, and says so seldom that something
-/// was read that a slow reader looks like one that has stopped.
-const SEND_BUFFER_BYTES: u32 = 256 << 10;
-/// Connections that wait in the kernel's queue, as in the standard library.
-const BACKLOG: u32 = 1_024;
 
-/// Binds the API's address.
-pub(crate) fn bind(address: SocketAddr) -> Result<TcpListener, NodeError> {
-    listen(address).map_err(|source| match source.kind() {
-        io::ErrorKind::AddrInUse => NodeError::ApiInUse { address },
-        _ => NodeError::ApiBind { address, source },
-    })
-}
-
-/// What `TcpListener::bind` does, with a send buffer that accepted connections inherit.
-fn listen(address: SocketAddr) -> io::Result<TcpListener> {
-    let socket = if address.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }?;
-    socket.set_reuseaddr(true)?;
-    socket.set_send_buffer_size(SEND_BUFFER_BYTES)?;
-    socket.bind(address)?;
-    socket.listen(BACKLOG)
-}
-
-/// A listener that accepts a connection only when there is room for it; the others wait in the kernel's queue.
-pub(crate) struct Limited {
-    listener: TcpListener,
-    room: Arc<Semaphore>,
-}
-
-impl Limited {
-    pub(crate) fn new(listener: TcpListener, connections_max: NonZeroUsize) -> Limited {
-        let room = connections_max.get().min(Semaphore::MAX_PERMITS);
-        Limited { listener, room: Arc::new(Semaphore::new(room)) }
-    }
-}
-
-impl axum::serve::Listener for Limited {
-    type Io = Counted<TcpStream>;
-    type Addr = SocketAddr;
-
-    async fn accept(&mut self) -> (Counted<TcpStream>, SocketAddr) {
-        let room = self.room.clone().acquire_owned().await.expect("the semaphore is never closed");
-        // The implementation for TcpListener logs and retries errors.
-        let (stream, address) = axum::serve::Listener::accept(&mut self.listener).await;
-        // Answers are small and waited for; a failure to set this costs latency, nothing else.
-        let _ = stream.set_nodelay(true);
-        (Counted::new(stream, room), address)
-    }
-
-    fn local_addr(&self) -> io::Result<SocketAddr> {
-        self.listener.local_addr()
-    }
-}
-
-/// A connection that gives its place back when it ends, and ends when its client neither asks nor reads.
-pub(crate) struct Counted<S> {
+/// A connection that leaves its seat when it ends, and ends when its client neither asks nor reads.
+pub(crate) struct Connection<S> {
     stream: S,
-    _room: OwnedSemaphorePermit,
-    /// Whether bytes have come since the last were sent. Only the first of them count as a sign of life: a client that sends a
-    /// request byte by byte gets no more time than others.
-    asked: bool,
-    quiet_since: Instant,
-    idle: Pin<Box<Sleep>>,
+    seat: Seat,
+    /// Fires at the seat's deadline, or earlier.
+    timer: Pin<Box<Sleep>>,
+    dismissal: Pin<Box<WaitForCancellationFutureOwned>>,
     /// Since a write had to wait: when to look, and the bytes that the reader has taken.
     stall: Option<(Pin<Box<Sleep>>, usize)>,
     /// Whether a write waits.
     waiting: bool,
 }
 
-impl<S> Counted<S> {
-    fn new(stream: S, room: OwnedSemaphorePermit) -> Counted<S> {
-        let now = Instant::now();
-        let idle = Box::pin(sleep_until(now + IDLE_MAX));
-        Counted { stream, _room: room, asked: false, quiet_since: now, idle, stall: None, waiting: false }
+impl<S> Connection<S> {
+    pub(super) fn new(stream: S, seat: Seat) -> Connection<S> {
+        let timer = Box::pin(sleep_until(seat.deadline()));
+        let dismissal = Box::pin(seat.dismissal().clone().cancelled_owned());
+        Connection { stream, seat, timer, dismissal, stall: None, waiting: false }
     }
 
-    fn received(&mut self, bytes: usize) {
-        if bytes > 0 && !self.asked {
-            self.asked = true;
-            self.quiet_since = Instant::now();
-        }
+    pub(super) fn seat(&self) -> &Seat {
+        &self.seat
     }
 
     fn sent(&mut self, bytes: usize) -> io::Result<()> {
-        self.asked = false;
+        self.seat.read_on();
         let now = Instant::now();
-        self.quiet_since = now;
         let waited = std::mem::take(&mut self.waiting);
         if let Some((window, taken)) = &mut self.stall {
             *taken += bytes;
@@ -126,16 +59,27 @@ impl<S> Counted<S> {
         Ok(())
     }
 
-    /// Ready with an error when nothing has been heard for too long.
-    fn poll_idle(&mut self, cx: &mut Context<'_>) -> Poll<io::Error> {
+    /// Ready with an error when the connection has been at what it does for too long.
+    fn poll_deadline(&mut self, cx: &mut Context<'_>) -> Poll<io::Error> {
         loop {
-            ready!(self.idle.as_mut().poll(cx));
-            let deadline = self.quiet_since + IDLE_MAX;
-            if deadline <= Instant::now() {
+            let deadline = self.seat.deadline();
+            if self.timer.deadline() != deadline {
+                self.timer.as_mut().reset(deadline);
+            }
+            ready!(self.timer.as_mut().poll(cx));
+            if self.seat.deadline() <= Instant::now() {
                 return Poll::Ready(io::Error::new(io::ErrorKind::TimedOut, "no request for too long"));
             }
-            self.idle.as_mut().reset(deadline);
         }
+    }
+
+    /// Ready with an error when somebody else is to have the seat.
+    fn poll_dismissal(&mut self, cx: &mut Context<'_>) -> Poll<io::Error> {
+        let told = self.seat.dismissal().is_cancelled() || self.dismissal.as_mut().poll(cx).is_ready();
+        if told && self.seat.has_to_go() {
+            return Poll::Ready(io::Error::new(io::ErrorKind::ConnectionAborted, "the seat is needed"));
+        }
+        Poll::Pending
     }
 
     /// Called when a write has to wait; ready with an error when the reader has taken too little of what came before.
@@ -160,8 +104,19 @@ impl<S> Counted<S> {
         match written {
             Poll::Ready(Ok(bytes)) => Poll::Ready(self.sent(bytes).map(|()| bytes)),
             Poll::Ready(Err(error)) => Poll::Ready(Err(error)),
-            Poll::Pending => self.poll_stall(cx).map(Err),
+            Poll::Pending => {
+                if let Poll::Ready(error) = self.poll_dismissal(cx) {
+                    return Poll::Ready(Err(error));
+                }
+                self.poll_stall(cx).map(Err)
+            }
         }
+    }
+}
+
+impl<S> Drop for Connection<S> {
+    fn drop(&mut self) {
+        self.seat.leave();
     }
 }
 
@@ -169,7 +124,7 @@ fn too_slow() -> io::Error {
     io::Error::new(io::ErrorKind::TimedOut, "the answer is read too slowly")
 }
 
-impl<S: AsyncRead + Unpin> AsyncRead for Counted<S> {
+impl<S: AsyncRead + Unpin> AsyncRead for Connection<S> {
     fn poll_read(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -178,15 +133,22 @@ impl<S: AsyncRead + Unpin> AsyncRead for Counted<S> {
         let before = buf.filled().len();
         match Pin::new(&mut self.stream).poll_read(cx, buf) {
             Poll::Ready(result) => {
-                self.received(buf.filled().len() - before);
+                if buf.filled().len() > before {
+                    self.seat.heard();
+                }
                 Poll::Ready(result)
             }
-            Poll::Pending => self.poll_idle(cx).map(Err),
+            Poll::Pending => {
+                if let Poll::Ready(error) = self.poll_dismissal(cx) {
+                    return Poll::Ready(Err(error));
+                }
+                self.poll_deadline(cx).map(Err)
+            }
         }
     }
 }
 
-impl<S: AsyncWrite + Unpin> AsyncWrite for Counted<S> {
+impl<S: AsyncWrite + Unpin> AsyncWrite for Connection<S> {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
         let written = Pin::new(&mut self.stream).poll_write(cx, buf);
         self.wrote(cx, written)
@@ -206,7 +168,11 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Counted<S> {
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_flush(cx)
+        let flushed = Pin::new(&mut self.stream).poll_flush(cx);
+        if let Poll::Ready(Ok(())) = flushed {
+            self.seat.flushed();
+        }
+        flushed
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
@@ -216,24 +182,38 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Counted<S> {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use tokio::{
         io::{AsyncReadExt, AsyncWriteExt, DuplexStream, duplex},
         time::{advance, sleep},
     };
 
-    use super::*;
+    use super::{
+        super::seats::{HEAD_MAX, IDLE_MAX, Seats},
+        *,
+    };
 
     const PIPE_BYTES: usize = 1 << 10;
 
-    async fn connection() -> (Counted<DuplexStream>, DuplexStream, Arc<Semaphore>) {
-        let room = Arc::new(Semaphore::new(1));
-        let place = room.clone().acquire_owned().await.unwrap();
+    async fn connection() -> (Connection<DuplexStream>, DuplexStream, Arc<Seats>) {
+        let seats = Seats::new(1, 0);
         let (server, client) = duplex(PIPE_BYTES);
-        (Counted::new(server, place), client, room)
+        (Connection::new(server, seats.take().await), client, seats)
+    }
+
+    /// As the HTTP side does it: a request of so many bytes is read, worked on and answered.
+    async fn exchange(server: &mut Connection<DuplexStream>, client: &mut DuplexStream, bytes: usize) {
+        client.write_all(&vec![b'x'; bytes]).await.unwrap();
+        server.read_exact(&mut vec![0; bytes]).await.unwrap();
+        server.seat().working();
+        server.seat().answered();
+        server.write_all(b"an answer").await.unwrap();
+        server.flush().await.unwrap();
     }
 
     /// Reads until the connection is given up; the time that this took.
-    async fn given_up(server: &mut Counted<DuplexStream>) -> Duration {
+    async fn given_up(server: &mut Connection<DuplexStream>) -> Duration {
         let started = Instant::now();
         let mut buf = [0; 16];
         loop {
@@ -248,37 +228,63 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_silent_client_loses_its_place() {
-        let (mut server, _client, room) = connection().await;
-        assert_eq!(given_up(&mut server).await.as_secs(), IDLE_MAX.as_secs());
-        drop(server);
-        assert_eq!(room.available_permits(), 1);
+    async fn a_silent_client_loses_its_seat() {
+        let (mut server, client, seats) = connection().await;
+        assert_eq!(given_up(&mut server).await, HEAD_MAX);
+        drop((server, client));
+        let (stream, mut client) = duplex(PIPE_BYTES);
+        let mut server = Connection::new(stream, seats.take().await);
+        advance(HEAD_MAX - Duration::from_secs(1)).await;
+        exchange(&mut server, &mut client, 9).await;
+        assert_eq!(given_up(&mut server).await, IDLE_MAX, "who has asked once may think");
     }
 
-    /// Goal: a request in single bytes gets as much time as any other; the next request gets it anew.
+    /// Goal: the head of a request gets a few seconds from its first byte, also when it comes byte by byte.
     #[tokio::test(start_paused = true)]
     async fn a_request_byte_by_byte_is_given_up() {
-        let (mut server, mut client, _room) = connection().await;
-        client.write_all(b"a request").await.unwrap();
-        let mut buf = [0; 9];
-        server.read_exact(&mut buf).await.unwrap();
-        advance(IDLE_MAX - Duration::from_secs(1)).await;
-        server.write_all(b"an answer").await.unwrap();
-        advance(IDLE_MAX - Duration::from_secs(1)).await;
-        let slow = tokio::spawn(async move {
-            while client.write_all(b"x").await.is_ok() {
-                sleep(Duration::from_secs(10)).await;
+        for asked_before in [false, true] {
+            let (mut server, mut client, _seats) = connection().await;
+            if asked_before {
+                exchange(&mut server, &mut client, 9).await;
+                advance(IDLE_MAX - Duration::from_secs(1)).await;
             }
+            let slow = tokio::spawn(async move {
+                while client.write_all(b"x").await.is_ok() {
+                    sleep(Duration::from_secs(1)).await;
+                }
+            });
+            assert_eq!(given_up(&mut server).await, HEAD_MAX);
+            drop(server);
+            slow.await.unwrap();
+        }
+    }
+
+    /// Goal: what was dismissed ends at once while it asks for nothing, and not before its answer is read otherwise.
+    #[tokio::test(start_paused = true)]
+    async fn a_dismissed_connection_ends_when_it_may() {
+        let (mut server, mut client, seats) = connection().await;
+        client.write_all(b"request").await.unwrap();
+        server.read_exact(&mut [0; 7]).await.unwrap();
+        server.seat().call_read().unwrap();
+        let newcomer = tokio::spawn({
+            let seats = seats.clone();
+            async move { seats.take().await }
         });
-        assert_eq!(given_up(&mut server).await.as_secs(), IDLE_MAX.as_secs());
+        let reading = tokio::time::timeout(Duration::from_secs(10), server.read(&mut [0; 16])).await;
+        assert!(reading.is_err(), "it works");
+        server.seat().answered();
+        server.write_all(b"an answer").await.unwrap();
+        server.flush().await.unwrap();
+        let error = server.read(&mut [0; 16]).await.unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::ConnectionAborted);
         drop(server);
-        slow.await.unwrap();
+        newcomer.await.unwrap();
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_reader_that_stops_or_trickles_is_given_up() {
         for trickle in [false, true] {
-            let (mut server, mut client, _room) = connection().await;
+            let (mut server, mut client, _seats) = connection().await;
             let reader = tokio::spawn(async move {
                 let mut byte = [0];
                 while trickle && client.read_exact(&mut byte).await.is_ok() {
@@ -298,7 +304,7 @@ mod tests {
     /// Goal: a long answer to a slow but steady reader arrives, and a wait in it is forgotten by the next answer.
     #[tokio::test(start_paused = true)]
     async fn a_slow_reader_is_served() {
-        let (mut server, mut client, _room) = connection().await;
+        let (mut server, mut client, _seats) = connection().await;
         let answer = vec![7; 4 * STALL_BYTES_MIN];
         let reader = tokio::spawn(async move {
             let mut chunk = vec![0; PIPE_BYTES];

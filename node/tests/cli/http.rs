@@ -1,0 +1,111 @@
+//! The API's HTTP side, as browsers, idle clients and libraries meet it.
+
+use std::{
+    io::{ErrorKind, Read, Write},
+    net::TcpStream,
+};
+
+use serde_json::{Value, json};
+
+use crate::chain::{Chain, PATIENCE, Running};
+
+/// Status and body of one exchange; `head` is everything before the length.
+fn exchange(node: &Running, head: &str, body: &str) -> (u16, String) {
+    let mut stream = TcpStream::connect(&node.api).unwrap();
+    stream.set_read_timeout(Some(PATIENCE / 2)).unwrap();
+    write!(stream, "{head}\r\nConnection: close\r\nContent-Length: {}\r\n\r\n{body}", body.len()).unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    let (head, body) = answer.split_once("\r\n\r\n").unwrap();
+    assert!(!head.to_lowercase().contains("access-control-"), "{head}");
+    (head.split(' ').nth(1).unwrap().parse().unwrap(), body.to_owned())
+}
+
+/// Goal: web pages cannot reach a node on loopback, and idle connections keep nobody from it.
+#[test]
+fn strangers_and_idlers() {
+    let chain = Chain::new();
+    chain.configure("api: { listen: \"127.0.0.1:0\", max_connections: 8, allowed_hosts: [node1.example] }\n");
+    let node = Running::start(&chain);
+    let call = json!({ "jsonrpc": "2.0", "id": 1, "method": "eth_chainId" }).to_string();
+    let post =
+        |host: &str, rest: &str| exchange(&node, &format!("POST / HTTP/1.1\r\nHost: {host}{rest}"), &call);
+    let json_type = "\r\nContent-Type: application/json";
+
+    // What a form or a script of any page can send without being asked: plain text, a form, and no type at all.
+    for kind in ["\r\nContent-Type: text/plain", "\r\nContent-Type: application/x-www-form-urlencoded", ""] {
+        let (status, text) = post("127.0.0.1", kind);
+        assert_eq!(status, 415, "{kind}: {text}");
+        assert!(text.contains("set the header Content-Type to application/json"), "{text}");
+    }
+    for kind in [json_type, "\r\ncontent-type: Application/JSON; charset=utf-8"] {
+        assert_eq!(
+            post("127.0.0.1", kind),
+            (200, r#"{"jsonrpc":"2.0","id":1,"result":"0x1cbd"}"#.to_owned())
+        );
+    }
+    // A page whose own name resolves to this node.
+    for path in ["POST /", "GET /v1/status", "GET /metrics", "GET /health"] {
+        let (status, text) =
+            exchange(&node, &format!("{path} HTTP/1.1\r\nHost: evil.example:8545{json_type}"), &call);
+        assert_eq!(status, 403, "{path}");
+        assert!(
+            text.contains("evil.example:8545 is not a name of this node")
+                && text.contains("`api.allowed_hosts`"),
+            "{text}"
+        );
+    }
+    for host in ["localhost:8545", "[::1]:8545", "NODE1.example:8545", "192.0.2.1"] {
+        assert_eq!(post(host, json_type).0, 200, "{host}");
+    }
+    // Before a script may send JSON, the browser asks; there is no answer that allows it.
+    let asks = "OPTIONS / HTTP/1.1\r\nHost: 127.0.0.1\r\nOrigin: https://evil.example\r\nAccess-Control-Request-Method: POST";
+    assert_eq!(exchange(&node, asks, "").0, 405);
+
+    // Notifications: done and not answered.
+    let silent = r#"{"jsonrpc":"2.0","method":"eth_chainId"}"#;
+    let head = format!("POST / HTTP/1.1\r\nHost: 127.0.0.1{json_type}");
+    assert_eq!(exchange(&node, &head, silent), (204, String::new()));
+
+    // Arrays, in the order of their requests.
+    let call_of = |id: usize| json!({ "jsonrpc": "2.0", "id": id, "method": "net_version", "params": [] });
+    let many = |len: usize| Value::from_iter((0..len).rev().map(call_of)).to_string();
+    let answers: Value = serde_json::from_str(&exchange(&node, &head, &many(1_000)).1).unwrap();
+    let answers = answers.as_array().unwrap();
+    assert!(answers.iter().map(|answer| answer["id"].as_u64().unwrap()).eq((0..1_000).rev()));
+    assert!(answers.iter().all(|answer| answer["result"] == "7357"));
+    for (body, code) in
+        [(&*many(1_001), -32600), ("[]", -32600), ("{", -32700), ("{}", -32600), ("[1", -32700)]
+    {
+        let answer: Value = serde_json::from_str(&exchange(&node, &head, body).1).unwrap();
+        assert_eq!(answer["error"]["code"], code, "{answer}");
+    }
+
+    // More silent connections than there are seats, some of them in the middle of a head or a body.
+    let idlers: Vec<TcpStream> = (0..60)
+        .map(|number| {
+            let mut stream = TcpStream::connect(&node.api).unwrap();
+            let begun =
+                ["", "POST / HT", &format!("{head}\r\nContent-Length: 9\r\n\r\n[")][number % 3].to_owned();
+            // One that was dismissed already may refuse it.
+            let _ = stream.write_all(begun.as_bytes());
+            stream
+        })
+        .collect();
+    for _ in 0..3 {
+        assert_eq!(exchange(&node, "GET /health HTTP/1.1\r\nHost: 127.0.0.1", ""), (200, "ok\n".to_owned()));
+        assert_eq!(exchange(&node, "GET /metrics HTTP/1.1\r\nHost: 127.0.0.1", "").0, 200);
+        assert_eq!(exchange(&node, &head, &call).0, 200);
+    }
+    // The first of them are gone, so that this one has its seat.
+    let mut first = &idlers[0];
+    first.set_read_timeout(Some(PATIENCE)).unwrap();
+    let gone = first.read(&mut [0; 1]);
+    assert!(
+        matches!(&gone, Ok(0))
+            || gone.as_ref().is_err_and(|error| error.kind() == ErrorKind::ConnectionReset),
+        "{gone:?}"
+    );
+    drop(idlers);
+    node.stop();
+}
