@@ -4,7 +4,7 @@
 use std::{
     fmt, io,
     path::{Path, PathBuf},
-    sync::atomic::{AtomicU64, Ordering},
+    sync::atomic::{AtomicBool, Ordering},
 };
 
 use crate::{
@@ -13,22 +13,31 @@ use crate::{
     error::StorageError,
 };
 
-/// The file system is asked again after this many bytes: rarely enough to cost nothing beside a commit's sync, and far less
-/// than what is kept free.
-const CHECK_BYTES: u64 = 8 << 20;
-/// What a write counts for at least, so that small ones get their turn.
-const WRITE_BYTES_MIN: u64 = 128 << 10;
+/// Below this many times the minimum the operator is warned: on a small disk hours before the node stops.
+const WARN_FACTOR: u64 = 2;
+/// Above this many times the minimum the warning is over, and another one may come. Higher than [`WARN_FACTOR`], so that a disk at
+/// the edge does not warn at every file that comes and goes.
+const CALM_FACTOR: u64 = 3;
 
 /// Tells the bytes that are free.
 type FreeBytes = dyn Fn() -> io::Result<u64> + Send + Sync;
 
-/// Asks how much is free, now and then.
+/// The room on the file system of a store.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct DiskRoom {
+    /// Free for this program now.
+    pub free_bytes: u64,
+    /// Below this nothing is written: `storage.disk_free_min_mib`. 0 is no limit.
+    pub min_bytes: u64,
+}
+
+/// Asks how much is free before every write. The question costs the kernel about a microsecond, a commit waits milliseconds for
+/// the disk; and others write to the same file system, so that nothing which this store counts could tell when to ask.
 pub(crate) struct DiskGuard {
     dir: PathBuf,
     min_bytes: u64,
     free_bytes: Box<FreeBytes>,
-    /// Written since the file system was asked.
-    unchecked_bytes: AtomicU64,
+    warned: AtomicBool,
 }
 
 impl fmt::Debug for DiskGuard {
@@ -38,14 +47,14 @@ impl fmt::Debug for DiskGuard {
 }
 
 impl DiskGuard {
-    /// A guard over the file system of a directory, none if none is wanted.
-    pub(crate) fn of_directory(config: &StorageConfig, dir: &Path) -> Option<DiskGuard> {
+    /// A guard over the file system of a directory.
+    pub(crate) fn of_directory(config: &StorageConfig, dir: &Path) -> DiskGuard {
         let asked = dir.to_owned();
         let free_bytes = move || {
             let found = rustix::fs::statvfs(&asked)?;
             Ok(found.f_bavail.saturating_mul(found.f_frsize))
         };
-        (config.disk_free_min_mib > 0).then(|| Self::new(dir, config.disk_free_min_mib, free_bytes))
+        Self::new(dir, config.disk_free_min_mib, free_bytes)
     }
 
     pub(crate) fn new(
@@ -57,30 +66,44 @@ impl DiskGuard {
             dir: dir.to_owned(),
             min_bytes: min_mib.saturating_mul(1 << 20),
             free_bytes: Box::new(free_bytes),
-            unchecked_bytes: AtomicU64::new(CHECK_BYTES),
+            warned: AtomicBool::new(false),
         }
     }
 
-    /// Refuses a write while too little is free. After a refusal every write asks, so that the first one after there is
-    /// room goes through.
+    /// Asks the file system.
+    pub(crate) fn room(&self) -> Result<DiskRoom, StorageError> {
+        let free_bytes = (self.free_bytes)()
+            .map_err(|error| StorageError::io("ask for the free space of", &self.dir, error))?;
+        Ok(DiskRoom { free_bytes, min_bytes: self.min_bytes })
+    }
+
+    /// Refuses a write while too little is free.
     pub(crate) fn check(&self, batch: &WriteBatch) -> Result<(), StorageError> {
         self.check_bytes(batch_bytes(batch))
     }
 
     /// As [`DiskGuard::check`], for what is written past a batch.
     pub(crate) fn check_bytes(&self, bytes: u64) -> Result<(), StorageError> {
-        let bytes = bytes.max(WRITE_BYTES_MIN);
-        if self.unchecked_bytes.fetch_add(bytes, Ordering::Relaxed) + bytes < CHECK_BYTES {
+        if self.min_bytes == 0 {
             return Ok(());
         }
-        let free = (self.free_bytes)()
-            .map_err(|error| StorageError::io("ask for the free space of", &self.dir, error))?;
-        if free.saturating_sub(bytes) < self.min_bytes {
-            self.unchecked_bytes.store(CHECK_BYTES, Ordering::Relaxed);
-            let (free_mib, min_mib) = (free >> 20, self.min_bytes >> 20);
+        let DiskRoom { free_bytes, min_bytes } = self.room()?;
+        let (free_mib, min_mib) = (free_bytes >> 20, min_bytes >> 20);
+        if free_bytes.saturating_sub(bytes) < min_bytes {
             return Err(StorageError::DiskLow { free_mib, min_mib, dir: self.dir.clone() });
         }
-        self.unchecked_bytes.store(0, Ordering::Relaxed);
+        if free_bytes < min_bytes.saturating_mul(WARN_FACTOR) {
+            if !self.warned.swap(true, Ordering::Relaxed) {
+                tracing::warn!(
+                    free_mib,
+                    min_mib,
+                    dir = %self.dir.display(),
+                    "the disk is filling up: the node stops when less than storage.disk_free_min_mib is free; make room, or prune"
+                );
+            }
+        } else if free_bytes >= min_bytes.saturating_mul(CALM_FACTOR) {
+            self.warned.store(false, Ordering::Relaxed);
+        }
         Ok(())
     }
 }

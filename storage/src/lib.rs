@@ -72,6 +72,7 @@ pub use chunk::{EncodedChunk, StateChunk, VerifiedChunk};
 pub use commit::{CommitBatch, Speculation};
 pub use config::{PruneConfig, StorageConfig};
 pub use crash::{CrashPoint, Faults, Step, UnknownCrashPoint};
+pub use disk::DiskRoom;
 pub use error::{ChunkError, Damage, RECORD_BYTES_MAX, RECORD_KEY_BYTES_MAX, RestoreError, StorageError};
 pub use export::{ExportError, ExportSummary, Trust, export_snapshot, import_snapshot, verify_export};
 pub use maintenance::{ColumnStats, KeptRange, Maintenance, StoreStats};

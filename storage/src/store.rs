@@ -24,7 +24,7 @@ use crate::{
     commit::CommitBatch,
     config::StorageConfig,
     crash::{CrashPoint, Faults, Step},
-    disk::DiskGuard,
+    disk::{DiskGuard, DiskRoom},
     epochs::load_epoch,
     error::StorageError,
     format,
@@ -123,7 +123,7 @@ impl Store {
         faults.pass(CrashPoint::Before(Step::Open))?;
         let backend = Arc::new(RocksBackend::open(config, dir)?);
         let disk = DiskGuard::of_directory(config, dir);
-        let store = Self::with_backend_and_disk(config, FaultyBackend::wrap(backend, faults), disk)?;
+        let store = Self::with_backend_and_disk(config, FaultyBackend::wrap(backend, faults), Some(disk))?;
         faults.pass(CrashPoint::After(Step::Open))?;
         Ok(store)
     }
@@ -222,6 +222,14 @@ impl Store {
     /// [`StorageError::NotInitialized`].
     pub fn view(&self) -> Result<View, StorageError> {
         Ok(View::new(self.current()?))
+    }
+
+    /// How much room the store's file system has; none for a store in memory.
+    ///
+    /// # Errors
+    /// What the file system says.
+    pub fn disk_room(&self) -> Result<Option<DiskRoom>, StorageError> {
+        self.0.disk.as_ref().map(DiskGuard::room).transpose()
     }
 
     /// Waits until everything written has reached the disk, even without `fsync`. The last handle closes the files.
