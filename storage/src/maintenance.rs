@@ -6,13 +6,14 @@ use std::path::Path;
 use slipstream_types::{BatchNumber, BlobKind};
 
 use crate::{
-    backend::{Backend as _, Column, Reader as _, WriteBatch, rocks::RocksBackend},
+    backend::{Backend, Column, Reader as _, WriteBatch, rocks::RocksBackend},
     check::{self, CheckProgress, CheckReport},
     config::{PruneConfig, StorageConfig},
     error::StorageError,
     format,
     prune::{self, Pruned, drop_files},
     schema::{self, HEAD_KEY, HeadRecord, KINDS, PrunedRecord, RESTORE_KEY, RestoreRecord},
+    store::Store,
 };
 
 /// An opened directory. Only one process can have it: stop the node first.
@@ -66,21 +67,7 @@ impl Maintenance {
 
     /// What the store holds. Cheap: sizes are those that RocksDB keeps.
     pub fn stats(&self) -> Result<StoreStats, StorageError> {
-        let head = self.head()?;
-        let pruned = prune::read_record(&self.backend)?;
-        let restore = self.backend.get(Column::Meta, RESTORE_KEY)?;
-        let restore =
-            restore.map(|bytes| schema::decode::<RestoreRecord>("restore record", &bytes)).transpose()?;
-        let columns = Column::ALL.into_iter().map(|column| {
-            let size = self.backend.size(column)?;
-            Ok(ColumnStats { name: column.name(), keys: size.keys, bytes: size.bytes })
-        });
-        Ok(StoreStats {
-            head: head.map(|head| head.number),
-            restoring: restore.map(|record| record.header.number),
-            kept: head.map(|head| kept_ranges(&head, &pruned)).unwrap_or_default(),
-            columns: columns.collect::<Result<_, StorageError>>()?,
-        })
+        stats(&self.backend)
     }
 
     /// Reads everything, whose checksums RocksDB verifies on the way, and checks that it belongs together: headers, their
@@ -116,9 +103,42 @@ impl Maintenance {
     }
 
     fn head(&self) -> Result<Option<HeadRecord>, StorageError> {
-        let bytes = self.backend.get(Column::Meta, HEAD_KEY)?;
-        bytes.map(|bytes| schema::decode("head record", &bytes)).transpose()
+        head(&self.backend)
     }
+}
+
+impl Store {
+    /// What the store holds, while a node runs on it. Takes RocksDB's lock for each column, for the time of a walk over the names
+    /// of its files: milliseconds on a large store, so it is not for every caller that comes.
+    ///
+    /// # Errors
+    /// What the disk says.
+    pub fn stats(&self) -> Result<StoreStats, StorageError> {
+        stats(&*self.0.backend)
+    }
+}
+
+fn stats(backend: &dyn Backend) -> Result<StoreStats, StorageError> {
+    let head = head(backend)?;
+    let pruned = prune::read_record(backend)?;
+    let restore = backend.get(Column::Meta, RESTORE_KEY)?;
+    let restore =
+        restore.map(|bytes| schema::decode::<RestoreRecord>("restore record", &bytes)).transpose()?;
+    let columns = Column::ALL.into_iter().map(|column| {
+        let size = backend.size(column)?;
+        Ok(ColumnStats { name: column.name(), keys: size.keys, bytes: size.bytes })
+    });
+    Ok(StoreStats {
+        head: head.map(|head| head.number),
+        restoring: restore.map(|record| record.header.number),
+        kept: head.map(|head| kept_ranges(&head, &pruned)).unwrap_or_default(),
+        columns: columns.collect::<Result<_, StorageError>>()?,
+    })
+}
+
+fn head(backend: &dyn Backend) -> Result<Option<HeadRecord>, StorageError> {
+    let bytes = backend.get(Column::Meta, HEAD_KEY)?;
+    bytes.map(|bytes| schema::decode("head record", &bytes)).transpose()
 }
 
 /// What is kept of each kind, by the records alone.
