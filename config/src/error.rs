@@ -31,6 +31,16 @@ pub enum ConfigError {
         /// What is wrong, with the key's full name.
         message: String,
     },
+    /// A key that has no default is not there.
+    #[error("{}: {key} is missing; {advice}", path.display())]
+    Missing {
+        /// The file.
+        path: PathBuf,
+        /// The key's full name.
+        key: String,
+        /// What to write.
+        advice: &'static str,
+    },
     /// A number outside of its range, or a value that is right by itself, but not together with the others.
     #[error("{}{}: {key}: {problem}{}", path.display(), prefix(place), suffix(place))]
     Rule {

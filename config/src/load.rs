@@ -69,6 +69,15 @@ fn decode(text: &str, path: &Path) -> Result<NodeConfig, ConfigError> {
 
 /// Puts the parser's message, the key's full name and the line together.
 fn describe(text: &str, path: &Path, key: &str, error: &serde_saphyr::Error) -> ConfigError {
+    // What is not there has no line: the parser's place is that of another key.
+    if let serde_saphyr::Error::SerdeMissingField { field, .. } = error {
+        let key = if is_root(key) { (*field).to_owned() } else { format!("{key}.{field}") };
+        let advice = match key.as_str() {
+            "role" => "write `role: validator` or `role: fullnode`",
+            _ => "docs/configuration.md says what it takes",
+        };
+        return ConfigError::Missing { path: path.to_owned(), key, advice };
+    }
     let (line, column) = error.location().map_or((1, 1), |location| (location.line(), location.column()));
     let rendered = error.render_with_options(serde_saphyr::render_options! { snippets: SnippetMode::Off });
     let suffix = format!(" at line {line}, column {column}");
@@ -82,7 +91,7 @@ fn describe(text: &str, path: &Path, key: &str, error: &serde_saphyr::Error) -> 
     if message.starts_with("invalid ") && !message.contains('`') && !token.is_empty() {
         message = format!("{message}, found `{token}`");
     }
-    if !matches!(key, "" | "." | "?") {
+    if !is_root(key) {
         message = format!("{key}: {message}");
     }
     ConfigError::Yaml { path: path.to_owned(), place, message }
@@ -95,6 +104,11 @@ fn quote(text: &str, line: u64, column: u64) -> (Place, String) {
     let token = rest.split([' ', '#', ',', ']', '}']).next().unwrap_or_default();
     let width = token.trim_end_matches(':').chars().count().max(1);
     (Place { line, column, snippet: snippet(quoted, line, column, width) }, token.to_owned())
+}
+
+/// Whether the name of a key is that of the whole file.
+fn is_root(key: &str) -> bool {
+    matches!(key, "" | "." | "?")
 }
 
 fn snippet(quoted: &str, line: u64, column: u64, width: usize) -> String {
