@@ -8,7 +8,7 @@ use std::{collections::BTreeMap, sync::Arc, time::Duration};
 use parking_lot::Mutex;
 use slipstream_executor::{ExecutorConfig, HintsMode, HotStats};
 use slipstream_network::{PeerId, Protocol, RequestLimits, Transport};
-use slipstream_storage::Store;
+use slipstream_storage::{StorageError, Store};
 use slipstream_types::{BatchNumber, Digest, Waypoint, codec};
 use tokio::{
     sync::mpsc,
@@ -138,11 +138,15 @@ impl Follower {
 /// Scores are advice: that they cannot be written is logged and stops nothing.
 fn write_scores(store: &Store, record: Result<Vec<u8>, slipstream_types::CodecError>) {
     let written = match record {
-        Ok(record) => store.put_record(KEY, &record).map_err(|error| error.to_string()),
-        Err(error) => Err(error.to_string()),
+        Ok(record) => store.put_record(KEY, &record),
+        Err(error) => Err(error.into()),
     };
-    if let Err(error) = written {
-        tracing::warn!(%error, "peer scores were not written; a restart measures peers anew");
+    match written {
+        // The commits end for the same reason, and that stops the node with the whole story.
+        Ok(()) | Err(StorageError::DiskLow { .. } | StorageError::Poisoned) => {}
+        Err(error) => {
+            tracing::warn!(%error, "peer scores were not written; a restart measures peers anew");
+        }
     }
 }
 
