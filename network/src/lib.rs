@@ -43,11 +43,14 @@
 
 mod address;
 mod config;
+mod contacts;
 mod error;
+mod journal;
 mod memory;
 mod peers;
 mod queue;
 mod quic;
+mod shared_keys;
 mod transport;
 
 #[cfg(test)]
@@ -55,9 +58,11 @@ mod tests;
 
 pub use address::{ParsePeerAddressError, PeerAddress};
 pub use config::NetworkConfig;
+pub use contacts::{ConfiguredPeer, ContactFailure, ContactState, Contacts};
 pub use error::NetworkError;
 pub use memory::{MemoryHub, MemoryTransport};
 pub use quic::Network;
+pub use shared_keys::SharedKey;
 pub use transport::{
     BoxFuture, Handler, MESSAGE_BYTES_MAX, PeerId, PeerStats, Protocol, REFUSAL_BYTES_MAX, Refusal,
     RequestLimits, Transport,

@@ -164,6 +164,11 @@ impl<L> Peers<L> {
         self.links.remove(&peer).map(|entry| entry.link)
     }
 
+    /// When the connection to a peer was made, if there is one.
+    pub(crate) fn since(&self, peer: PeerId) -> Option<Instant> {
+        self.links.get(&peer).map(|entry| entry.since)
+    }
+
     pub(crate) fn get(&self, peer: PeerId) -> Option<&L> {
         self.links.get(&peer).map(|entry| &entry.link)
     }

@@ -5,7 +5,7 @@ use std::{fmt, future::Future, net::SocketAddr, pin::Pin, time::Duration};
 use slipstream_types::PublicKey;
 use tokio::time::Instant;
 
-use crate::NetworkError;
+use crate::{Contacts, NetworkError};
 
 /// A peer is its ed25519 public key.
 pub type PeerId = PublicKey;
@@ -161,6 +161,12 @@ pub trait Transport: Send + Sync + 'static {
 
     /// One entry per connected peer, sorted by id.
     fn peer_stats(&self) -> Vec<PeerStats>;
+
+    /// How it stands with the configured peers, and which keys more than one node uses. A transport that dials nobody by itself
+    /// has nothing to tell.
+    fn contacts(&self) -> Contacts {
+        Contacts::default()
+    }
 }
 
 #[cfg(test)]

@@ -1,12 +1,19 @@
 //! Keeps a configured peer connected: dials, waits for the end of the connection, dials again.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::{Arc, OnceLock},
+    time::Duration,
+};
 
 use tokio::time::{Instant, sleep, sleep_until};
-use tracing::{debug, info};
+use tracing::{debug, warn};
 
-use super::{Driver, link::describe, tls};
-use crate::{PeerAddress, peers::Direction};
+use super::{
+    driver::Driver,
+    link::{End, describe},
+    tls,
+};
+use crate::{ContactFailure, PeerAddress, peers::Direction};
 
 /// Wait after the first failed attempt.
 const BACKOFF_FIRST: Duration = Duration::from_millis(250);
@@ -18,45 +25,74 @@ const STABLE: Duration = Duration::from_secs(10);
 
 /// Dials until the node shuts down, which drops the future.
 pub(crate) async fn keep_connected(driver: Arc<Driver>, target: PeerAddress) {
-    let mut failures = 0;
     loop {
         if let Some(until) = driver.banned_until(target.id) {
             sleep_until(until).await;
             continue;
         }
-        let started = Instant::now();
-        if let Some(connection) = driver.connection(target.id) {
-            connection.closed().await;
-            // The task that serves the connection takes it out of the table at about this moment.
-            sleep(BACKOFF_FIRST / 10).await;
-        } else {
-            match dial(&driver, target).await {
-                Ok(end) => debug!(peer = %target.id, end, "the dialled connection ended"),
-                Err(error) if failures == 0 => {
-                    info!(peer = %target, error, "cannot reach a peer, will keep trying")
-                }
-                Err(error) => debug!(peer = %target, error, failures, "cannot reach a peer"),
+        let began = Instant::now();
+        let came = match driver.connection(target.id) {
+            Some(connection) => {
+                let end = End::of(&connection.closed().await);
+                // The task that serves the connection takes it out of the table at about this moment.
+                sleep(BACKOFF_FIRST / 10).await;
+                Ok(end)
             }
+            None => dial(&driver, target).await,
+        };
+        let is_gone = driver.connection(target.id).is_none();
+        if let Ok(End { is_displaced: true, .. }) = came
+            && is_gone
+        {
+            let shared = driver.ledger.lock().shared_keys.ousted(target.id, Instant::now());
+            driver.tell_shared(shared);
         }
-        failures = if started.elapsed() >= STABLE { 0 } else { failures + 1 };
-        if failures > 0 && driver.connection(target.id).is_none() {
-            // Without randomness from the system the waits are merely less spread.
-            sleep(backoff(failures, getrandom::u32().unwrap_or(u32::MAX))).await;
+        if came.is_ok() && began.elapsed() >= STABLE {
+            driver.ledger.lock().attempts.lasted(&target.id);
+        } else if is_gone {
+            let failure = came.map_or_else(|failure| failure, |end| ContactFailure::Ended(end.text));
+            wait_after(&driver, target, failure, began).await;
         }
     }
 }
 
+/// Notes a failed attempt and waits until the next one is due.
+async fn wait_after(driver: &Driver, target: PeerAddress, failure: ContactFailure, began: Instant) {
+    debug!(peer = %target, ?failure, "cannot reach a peer");
+    let next_attempt = {
+        let mut ledger = driver.ledger.lock();
+        // Without randomness from the system the waits are merely less spread.
+        let wait = backoff(ledger.attempts.count(&target.id) + 1, getrandom::u32().unwrap_or(u32::MAX));
+        let next_attempt = Instant::now() + wait;
+        if let Some(problem) = ledger.attempts.failed(&target, failure, began, next_attempt) {
+            warn!(peer = %target, problem, "cannot reach a configured peer; it is tried again and again");
+        }
+        next_attempt
+    };
+    sleep_until(next_attempt).await;
+}
+
 /// One attempt and, if it succeeds, the whole life of the connection.
-async fn dial(driver: &Arc<Driver>, target: PeerAddress) -> Result<String, String> {
-    let config = driver.client_config(target.id).map_err(|error| error.to_string())?;
+async fn dial(driver: &Arc<Driver>, target: PeerAddress) -> Result<End, ContactFailure> {
+    let unreachable = |error: &dyn std::error::Error| ContactFailure::Unreachable(error.to_string());
+    let found = Arc::new(OnceLock::new());
+    let config = driver.client_config(target.id, found.clone()).map_err(|error| unreachable(&error))?;
     let connecting = driver
         .endpoint
         .connect_with(config, target.address, tls::SERVER_NAME)
-        .map_err(|error| error.to_string())?;
+        .map_err(|error| unreachable(&error))?;
     let connection = tokio::time::timeout(driver.config.handshake_timeout(), connecting)
         .await
-        .map_err(|_| "no answer; is the peer running and reachable by UDP?".to_owned())?
-        .map_err(|error| describe(&error))?;
+        .map_err(|_| {
+            let patience = driver.config.handshake_timeout();
+            ContactFailure::Unreachable(format!(
+                "no answer within {patience:?}; is the peer running, and reachable by UDP at this address?"
+            ))
+        })?
+        .map_err(|error| match found.get() {
+            Some(found) if *found != target.id => ContactFailure::WrongKey(*found),
+            _ => ContactFailure::Unreachable(describe(&error)),
+        })?;
     Ok(driver.run(connection, target.id, Direction::Dialled).await)
 }
 

@@ -137,6 +137,23 @@ impl Link {
     }
 }
 
+/// How a connection ended.
+pub(crate) struct End {
+    /// In words; see [`describe`].
+    pub(crate) text: String,
+    /// Whether the peer ended it because another one with this node's key stays.
+    pub(crate) is_displaced: bool,
+}
+
+impl End {
+    pub(crate) fn of(error: &ConnectionError) -> End {
+        let duplicate = Goodbye::Duplicate.code();
+        let is_displaced =
+            matches!(error, ConnectionError::ApplicationClosed(close) if close.error_code == duplicate);
+        End { text: describe(error), is_displaced }
+    }
+}
+
 /// The end of a connection in words for the log; a peer's own text is bounded and cleaned.
 pub(crate) fn describe(error: &ConnectionError) -> String {
     match error {

@@ -1,6 +1,9 @@
 //! The transport over QUIC.
 
+#[cfg(test)]
+mod contact_tests;
 mod dial;
+mod driver;
 mod frames;
 mod link;
 mod runtime;
@@ -9,13 +12,16 @@ mod serve;
 mod tests;
 mod tls;
 
-use std::{io, net::SocketAddr, net::UdpSocket, sync::Arc, time::Duration};
+use std::{
+    io,
+    net::{SocketAddr, UdpSocket},
+    sync::Arc,
+    time::Duration,
+};
 
 use bytes::Bytes;
 use parking_lot::Mutex;
-use quinn::{
-    Endpoint, EndpointConfig, IdleTimeout, Incoming, TransportConfig, VarInt, congestion::CubicConfig,
-};
+use quinn::{Endpoint, EndpointConfig, IdleTimeout, TransportConfig, VarInt, congestion::CubicConfig};
 use slipstream_types::SecretKey;
 use tokio::{
     sync::{Semaphore, watch},
@@ -25,19 +31,16 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use tracing::{debug, error, info, warn};
 
 use self::{
-    link::{Goodbye, Link, close, describe},
+    driver::{Driver, HANDSHAKES_MAX, Ledger},
+    link::{Goodbye, Link, close},
     runtime::TrackedRuntime,
 };
 use crate::{
-    BoxFuture, Handler, MESSAGE_BYTES_MAX, NetworkConfig, NetworkError, PeerId, PeerStats, Protocol,
-    RequestLimits, Transport,
-    peers::{Direction, Peers},
+    BoxFuture, ConfiguredPeer, ContactState, Contacts, Handler, MESSAGE_BYTES_MAX, NetworkConfig,
+    NetworkError, PeerAddress, PeerId, PeerStats, Protocol, RequestLimits, Transport, contacts::Attempts,
+    journal::Journal, peers::Peers, shared_keys::SharedKeys,
 };
 
-/// Inbound handshakes at once; a flood of connection attempts costs no more memory and CPU than that.
-const HANDSHAKES_MAX: usize = 64;
-/// Above this many, a stranger's address must be proven by a round trip before any work is done for it.
-const HANDSHAKES_UNPROVEN_MAX: usize = HANDSHAKES_MAX / 2;
 /// How long [`Network::shutdown`] waits for tasks and for goodbyes to arrive, and then for quinn to let the socket go.
 const SHUTDOWN_TASKS: Duration = Duration::from_millis(1_500);
 const SHUTDOWN_SOCKET: Duration = Duration::from_millis(400);
@@ -67,6 +70,9 @@ pub struct Network {
     local: PeerId,
     local_address: SocketAddr,
     peers: Arc<Mutex<Peers<Arc<Link>>>>,
+    ledger: Arc<Mutex<Ledger>>,
+    /// Those that are dialled.
+    configured: Vec<PeerAddress>,
     /// Gone after shutdown, so that the port is free again while somebody still holds this handle.
     endpoint: Mutex<Option<Endpoint>>,
     stop: CancellationToken,
@@ -74,21 +80,6 @@ pub struct Network {
     failure: watch::Receiver<Option<String>>,
     tasks: TaskTracker,
     quinn_tasks: TaskTracker,
-}
-
-/// What the tasks share. It holds the handler and not the other way round, and lives only as long as a task: a handler
-/// may own the [`Network`].
-struct Driver {
-    config: NetworkConfig,
-    identity: tls::Identity,
-    quic: Arc<TransportConfig>,
-    endpoint: Endpoint,
-    handler: Arc<dyn Handler>,
-    peers: Arc<Mutex<Peers<Arc<Link>>>>,
-    handshakes: Arc<Semaphore>,
-    stop: CancellationToken,
-    failure: watch::Sender<Option<String>>,
-    tasks: TaskTracker,
 }
 
 impl Network {
@@ -112,6 +103,11 @@ impl Network {
         let reserved = config.others(local).map(|peer| peer.id);
         // A crossing attempt began at most one handshake before the other one ended, on either clock.
         let peers = Peers::new(local, config.peers_max, reserved, 2 * config.handshake_timeout());
+        let ledger = Ledger {
+            attempts: Attempts::default(),
+            shared_keys: SharedKeys::new(local),
+            journal: Journal::new(Instant::now()),
+        };
         let (failed, failure) = watch::channel(None);
         let driver = Arc::new(Driver {
             config: config.clone(),
@@ -120,13 +116,15 @@ impl Network {
             endpoint: endpoint.clone(),
             handler,
             peers: Arc::new(Mutex::new(peers)),
+            ledger: Arc::new(Mutex::new(ledger)),
             handshakes: Arc::new(Semaphore::new(HANDSHAKES_MAX)),
             stop: CancellationToken::new(),
             failure: failed,
             tasks: TaskTracker::new(),
         });
         driver.spawn(driver.clone().accept());
-        for peer in config.others(local) {
+        let configured: Vec<PeerAddress> = config.others(local).copied().collect();
+        for peer in &configured {
             driver.spawn(dial::keep_connected(driver.clone(), *peer));
         }
         info!(peer = %local, address = %local_address, "listening for peers");
@@ -134,6 +132,8 @@ impl Network {
             local,
             local_address,
             peers: driver.peers.clone(),
+            ledger: driver.ledger.clone(),
+            configured,
             endpoint: Mutex::new(Some(endpoint)),
             stop: driver.stop.clone(),
             failure,
@@ -257,126 +257,18 @@ impl Transport for Network {
         let links: Vec<_> = self.peers.lock().iter().map(|(_, since, link)| (since, link.clone())).collect();
         links.into_iter().map(|(since, link)| link.stats(since)).collect()
     }
-}
 
-impl Driver {
-    /// Runs a task until it ends or the network stops.
-    fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
-        let stop = self.stop.clone();
-        self.tasks.spawn(async move {
-            stop.run_until_cancelled(task).await;
-        });
-    }
-
-    async fn accept(self: Arc<Self>) {
-        let _end = AcceptEnd(&self);
-        while let Some(incoming) = self.endpoint.accept().await {
-            let Ok(place) = self.handshakes.clone().try_acquire_owned() else {
-                incoming.ignore();
-                continue;
-            };
-            let busy = HANDSHAKES_MAX - self.handshakes.available_permits() > HANDSHAKES_UNPROVEN_MAX;
-            if busy && !incoming.remote_address_validated() {
-                // Fails only if the address is validated, which was just ruled out.
-                let _ = incoming.retry();
-                continue;
-            }
-            let driver = self.clone();
-            self.spawn(async move {
-                let from = incoming.remote_address();
-                let shaken = driver.shake_hands(incoming).await;
-                drop(place);
-                match shaken {
-                    Ok((connection, peer)) => {
-                        driver.run(connection, peer, Direction::Accepted).await;
-                    }
-                    Err(error) => debug!(%from, error, "a connection attempt failed"),
-                }
-            });
-        }
-    }
-
-    async fn shake_hands(&self, incoming: Incoming) -> Result<(quinn::Connection, PeerId), String> {
-        let connecting = incoming.accept().map_err(|error| describe(&error))?;
-        let connection = timeout(self.config.handshake_timeout(), connecting)
-            .await
-            .map_err(|_| "the handshake took too long".to_owned())?
-            .map_err(|error| describe(&error))?;
-        let peer = tls::peer_of(&connection).ok_or("the peer presented no key")?;
-        Ok((connection, peer))
-    }
-
-    /// Lets an authenticated connection in or not, and serves it to its end. Returns how it ended.
-    async fn run(
-        self: &Arc<Self>,
-        connection: quinn::Connection,
-        peer: PeerId,
-        direction: Direction,
-    ) -> String {
-        let link = Arc::new(Link::new(peer, connection.clone(), &self.config));
-        let address = Some(connection.remote_address().ip());
-        let admitted = self.peers.lock().admit(peer, direction, address, link.clone(), Instant::now());
-        let admitted = match admitted {
-            Ok(admitted) => admitted,
-            Err(unwanted) => {
-                debug!(%peer, ?direction, %unwanted, "refused a connection");
-                close(&connection, unwanted.into(), &unwanted.to_string());
-                return unwanted.to_string();
-            }
+    fn contacts(&self) -> Contacts {
+        let now = Instant::now();
+        let (peers, ledger) = (self.peers.lock(), self.ledger.lock());
+        let state = |id| match (peers.since(id), peers.banned_until(id, now)) {
+            (Some(since), _) => ContactState::Connected { since },
+            (None, Some(until)) => ContactState::Banned { until },
+            (None, None) => ledger.attempts.state(&id),
         };
-        let _registration =
-            Registration { driver: self, peer, number: admitted.number, connection: &connection };
-        if let Some(old) = admitted.replaced {
-            debug!(%peer, ?direction, "a newer connection to the same peer stays");
-            close(&old.connection, Goodbye::Duplicate, "another connection between the same two peers stays");
-        } else {
-            info!(%peer, address = %connection.remote_address(), ?direction, "connected");
-        }
-        let end = describe(&serve::serve(link, self.handler.clone(), &self.config, &self.tasks).await);
-        info!(%peer, end, "connection ended");
-        end
-    }
-
-    fn connection(&self, peer: PeerId) -> Option<quinn::Connection> {
-        self.peers.lock().get(peer).map(|link| link.connection.clone())
-    }
-
-    fn banned_until(&self, peer: PeerId) -> Option<Instant> {
-        self.peers.lock().banned_until(peer, Instant::now())
-    }
-
-    fn client_config(&self, peer: PeerId) -> Result<quinn::ClientConfig, rustls::Error> {
-        let mut config = quinn::ClientConfig::new(self.identity.client(peer)?);
-        config.transport_config(self.quic.clone());
-        Ok(config)
-    }
-}
-
-/// Tells [`Network::failed`] when accepting ends, by a panic too, without having been told to.
-struct AcceptEnd<'a>(&'a Driver);
-
-impl Drop for AcceptEnd<'_> {
-    fn drop(&mut self) {
-        if !self.0.stop.is_cancelled() {
-            let reason = "the network's UDP socket failed, no peer can connect any more; restart the node";
-            error!("{reason}");
-            self.0.failure.send_replace(Some(reason.to_owned()));
-        }
-    }
-}
-
-/// A connection's place in the table; given back however the task that serves it ends.
-struct Registration<'a> {
-    driver: &'a Driver,
-    peer: PeerId,
-    number: u64,
-    connection: &'a quinn::Connection,
-}
-
-impl Drop for Registration<'_> {
-    fn drop(&mut self) {
-        self.driver.peers.lock().remove(self.peer, self.number);
-        close(self.connection, Goodbye::Shutdown, "the node ends the connection");
+        let configured =
+            self.configured.iter().map(|peer| ConfiguredPeer { peer: *peer, state: state(peer.id) });
+        Contacts { configured: configured.collect(), shared_keys: ledger.shared_keys.list(now) }
     }
 }
 

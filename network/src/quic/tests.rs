@@ -22,16 +22,16 @@ use crate::{
     tests::{ECHO, LIMITS, NOTHING, Probe, SHORT, SHORT_BYTES_MAX, WAIT, eventually, key, loopback},
 };
 
-async fn start(n: u8, config: &NetworkConfig) -> (Arc<Network>, Arc<Probe>) {
+pub(super) async fn start(n: u8, config: &NetworkConfig) -> (Arc<Network>, Arc<Probe>) {
     let probe = Probe::new();
     (Network::start(config, &key(n), probe.clone()).await.unwrap(), probe)
 }
 
-fn address_of(network: &Network) -> PeerAddress {
+pub(super) fn address_of(network: &Network) -> PeerAddress {
     PeerAddress { id: network.local(), address: network.local_address() }
 }
 
-fn dialling(peers: Vec<PeerAddress>) -> NetworkConfig {
+pub(super) fn dialling(peers: Vec<PeerAddress>) -> NetworkConfig {
     NetworkConfig { peers, ..loopback() }
 }
 
@@ -97,16 +97,16 @@ impl Relay {
 }
 
 /// A QUIC client that speaks the handshake properly and then sends what it likes.
-struct Raw {
-    connection: quinn::Connection,
+pub(super) struct Raw {
+    pub(super) connection: quinn::Connection,
     _endpoint: Endpoint,
 }
 
 impl Raw {
-    async fn connect(n: u8, target: PeerAddress) -> Raw {
+    pub(super) async fn connect(n: u8, target: PeerAddress) -> Raw {
         let identity = tls::Identity::new(&key(n)).unwrap();
         let endpoint = Endpoint::client("127.0.0.1:0".parse().unwrap()).unwrap();
-        let config = quinn::ClientConfig::new(identity.client(target.id).unwrap());
+        let config = quinn::ClientConfig::new(identity.client(target.id, Arc::default()).unwrap());
         let connection =
             endpoint.connect_with(config, target.address, tls::SERVER_NAME).unwrap().await.unwrap();
         Raw { connection, _endpoint: endpoint }

@@ -2,7 +2,7 @@
 //!
 //! Nothing is resumed and no early data is sent, so that every connection proves both keys afresh.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use ed25519_dalek::VerifyingKey;
 use quinn::crypto::rustls::{QuicClientConfig, QuicServerConfig};
@@ -69,12 +69,18 @@ impl Identity {
         QuicServerConfig::try_from(config).map(Arc::new).map_err(no_initial_suite)
     }
 
-    /// Accepts only the expected peer.
-    pub(crate) fn client(&self, expected: PeerId) -> Result<Arc<QuicClientConfig>, Error> {
+    /// Accepts only the expected peer. `found` takes the key that the other side presents, proved or not.
+    pub(crate) fn client(
+        &self,
+        expected: PeerId,
+        found: Arc<OnceLock<PeerId>>,
+    ) -> Result<Arc<QuicClientConfig>, Error> {
         let mut config = rustls::ClientConfig::builder_with_provider(self.provider.clone())
             .with_protocol_versions(&[&TLS13])?
             .dangerous()
-            .with_custom_certificate_verifier(Arc::new(self.verifier(Some(expected))))
+            .with_custom_certificate_verifier(Arc::new(
+                self.verifier(Some(Expected { peer: expected, found })),
+            ))
             .with_client_cert_resolver(Arc::new(AlwaysResolvesClientRawPublicKeys::new(
                 self.certified.clone(),
             )));
@@ -84,7 +90,7 @@ impl Identity {
         QuicClientConfig::try_from(config).map(Arc::new).map_err(no_initial_suite)
     }
 
-    fn verifier(&self, expected: Option<PeerId>) -> KeyVerifier {
+    fn verifier(&self, expected: Option<Expected>) -> KeyVerifier {
         KeyVerifier { expected, algorithms: self.provider.signature_verification_algorithms }
     }
 }
@@ -113,10 +119,17 @@ fn parse_spki(spki: &[u8]) -> Result<PeerId, Error> {
     }
 }
 
+/// Whom a dialler wants, and whom it met: rustls' error does not say.
+#[derive(Debug)]
+struct Expected {
+    peer: PeerId,
+    found: Arc<OnceLock<PeerId>>,
+}
+
 /// Checks that the other side owns the key it presents and, when dialling, that it is the expected one.
 #[derive(Debug)]
 struct KeyVerifier {
-    expected: Option<PeerId>,
+    expected: Option<Expected>,
     algorithms: WebPkiSupportedAlgorithms,
 }
 
@@ -126,11 +139,11 @@ impl KeyVerifier {
         if !others.is_empty() {
             return Err(Error::InvalidCertificate(CertificateError::BadEncoding));
         }
-        match self.expected {
-            Some(expected) if expected != found => {
-                Err(Error::InvalidCertificate(CertificateError::ApplicationVerificationFailure))
-            }
-            _ => Ok(()),
+        let Some(expected) = &self.expected else { return Ok(()) };
+        expected.found.get_or_init(|| found);
+        match found == expected.peer {
+            true => Ok(()),
+            false => Err(Error::InvalidCertificate(CertificateError::ApplicationVerificationFailure)),
         }
     }
 

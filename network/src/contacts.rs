@@ -1,0 +1,251 @@
+//! [`Contacts`]: how a node stands with the peers of its configuration.
+
+use std::collections::BTreeMap;
+
+use tokio::time::Instant;
+
+use crate::{PeerAddress, PeerId, SharedKey};
+
+/// A peer that ends connections at once is told of after so many in a row: two nodes that dial each other at the same moment
+/// end one of their connections too.
+const ENDED_TOLD_AT: u32 = 3;
+
+/// What operators ask of a network that does not connect.
+#[derive(Clone, PartialEq, Debug, Default)]
+pub struct Contacts {
+    /// Each peer of `network.peers`, in that order, without the node itself.
+    pub configured: Vec<ConfiguredPeer>,
+    /// Keys that more than one node used within the last minute.
+    pub shared_keys: Vec<SharedKey>,
+}
+
+/// A peer of `network.peers`.
+#[derive(Clone, PartialEq, Debug)]
+pub struct ConfiguredPeer {
+    /// Who it should be, and where it is dialled.
+    pub peer: PeerAddress,
+    /// How this node stands with it.
+    pub state: ContactState,
+}
+
+/// How a node stands with a configured peer.
+#[derive(Clone, PartialEq, Debug)]
+pub enum ContactState {
+    /// There is a connection, whoever dialled.
+    Connected {
+        /// When it was made.
+        since: Instant,
+    },
+    /// The first attempt is under way, or the first after a connection that had lasted.
+    Connecting,
+    /// No attempt since then has led to a connection that lasted.
+    Failing {
+        /// Why the last attempt came to nothing.
+        failure: ContactFailure,
+        /// When the first of them began.
+        since: Instant,
+        /// How many there were.
+        attempts: u32,
+        /// When the next one begins; in the past while it is under way.
+        next_attempt: Instant,
+    },
+    /// This node has banned it.
+    Banned {
+        /// When the ban ends.
+        until: Instant,
+    },
+}
+
+/// Why an attempt to connect to a configured peer came to nothing.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum ContactFailure {
+    /// Nobody answered, or the handshake failed. The text says how.
+    Unreachable(String),
+    /// Whoever answers there presents this key, not the configured one.
+    WrongKey(PeerId),
+    /// The connection was made and ended soon. The text says how, and may be the peer's own.
+    Ended(String),
+}
+
+impl ContactState {
+    /// Its name in status and metrics: one of [`ContactState::NAMES`].
+    pub fn name(&self) -> &'static str {
+        match self {
+            ContactState::Connected { .. } => "connected",
+            ContactState::Connecting => "connecting",
+            ContactState::Failing { failure, .. } => match failure {
+                ContactFailure::Unreachable(_) => "unreachable",
+                ContactFailure::WrongKey(_) => "wrong key",
+                ContactFailure::Ended(_) => "ended",
+            },
+            ContactState::Banned { .. } => "banned",
+        }
+    }
+
+    /// All names.
+    pub const NAMES: [&str; 6] = ["connected", "connecting", "unreachable", "wrong key", "ended", "banned"];
+}
+
+impl ConfiguredPeer {
+    /// Why there is no connection, and what to do about it; none if there is one, or nothing is known yet.
+    pub fn trouble(&self) -> Option<String> {
+        match &self.state {
+            ContactState::Connected { .. } | ContactState::Connecting => None,
+            ContactState::Failing { failure, .. } => Some(failure.describe(&self.peer)),
+            ContactState::Banned { .. } => Some("banned by this node: its log says why".into()),
+        }
+    }
+}
+
+impl ContactFailure {
+    fn describe(&self, peer: &PeerAddress) -> String {
+        match self {
+            ContactFailure::Unreachable(reason) => reason.clone(),
+            ContactFailure::WrongKey(found) => format!(
+                "the node at {} has another key than {}: it presents {found}; check network.peers",
+                peer.address, peer.id
+            ),
+            ContactFailure::Ended(end) => format!("the connection ended soon: {end}"),
+        }
+    }
+}
+
+/// What came of dialling each configured peer since its last connection that lasted.
+#[derive(Debug, Default)]
+pub(crate) struct Attempts(BTreeMap<PeerId, Failing>);
+
+#[derive(Debug)]
+struct Failing {
+    failure: ContactFailure,
+    since: Instant,
+    attempts: u32,
+    next_attempt: Instant,
+    /// What the log has said of it.
+    told: Option<ContactFailure>,
+}
+
+impl Attempts {
+    /// Notes a failed attempt that began at `began`, and after how long the next one follows. Returns what the log should say, once
+    /// for each kind of failure.
+    pub(crate) fn failed(
+        &mut self,
+        peer: &PeerAddress,
+        failure: ContactFailure,
+        began: Instant,
+        next_attempt: Instant,
+    ) -> Option<String> {
+        let failing = self.0.entry(peer.id).or_insert_with(|| Failing {
+            failure: failure.clone(),
+            since: began,
+            attempts: 0,
+            next_attempt,
+            told: None,
+        });
+        failing.attempts = failing.attempts.saturating_add(1);
+        (failing.failure, failing.next_attempt) = (failure, next_attempt);
+        let is_early =
+            matches!(failing.failure, ContactFailure::Ended(_)) && failing.attempts < ENDED_TOLD_AT;
+        let is_told = failing.told.as_ref().is_some_and(|told| told.is_alike(&failing.failure));
+        if is_early || is_told {
+            return None;
+        }
+        failing.told = Some(failing.failure.clone());
+        Some(failing.failure.describe(peer))
+    }
+
+    /// Forgets the failures of a peer whose connection lasted.
+    pub(crate) fn lasted(&mut self, peer: &PeerId) {
+        self.0.remove(peer);
+    }
+
+    /// Attempts in a row that failed.
+    pub(crate) fn count(&self, peer: &PeerId) -> u32 {
+        self.0.get(peer).map_or(0, |failing| failing.attempts)
+    }
+
+    /// The state of a peer without a connection.
+    pub(crate) fn state(&self, peer: &PeerId) -> ContactState {
+        match self.0.get(peer) {
+            None => ContactState::Connecting,
+            Some(Failing { failure, since, attempts, next_attempt, .. }) => ContactState::Failing {
+                failure: failure.clone(),
+                since: *since,
+                attempts: *attempts,
+                next_attempt: *next_attempt,
+            },
+        }
+    }
+}
+
+impl ContactFailure {
+    /// Whether a log that has said the one need not say the other.
+    fn is_alike(&self, other: &ContactFailure) -> bool {
+        match (self, other) {
+            (ContactFailure::WrongKey(one), ContactFailure::WrongKey(other)) => one == other,
+            _ => std::mem::discriminant(self) == std::mem::discriminant(other),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use slipstream_types::SecretKey;
+
+    use super::*;
+
+    fn peer() -> PeerAddress {
+        let id = SecretKey::from_seed([1; 32]).public();
+        PeerAddress { id, address: "192.0.2.7:7400".parse().unwrap() }
+    }
+
+    /// Goal: the log names each kind of failure once, however often the peer is dialled; the state counts on.
+    #[test]
+    fn a_failure_is_told_once_and_counted_on() {
+        let (peer, start) = (peer(), Instant::now());
+        let mut attempts = Attempts::default();
+        assert_eq!(attempts.state(&peer.id), ContactState::Connecting);
+        let other = SecretKey::from_seed([2; 32]).public();
+        let mut told = Vec::new();
+        for second in 0..30 {
+            let failure = match second {
+                0..10 => ContactFailure::Unreachable(format!("no answer {second}")),
+                10..20 => ContactFailure::WrongKey(other),
+                _ => ContactFailure::Ended("closed by the peer: no free place".into()),
+            };
+            let now = start + Duration::from_secs(second);
+            told.extend(attempts.failed(&peer, failure, now, now + Duration::from_secs(1)));
+        }
+        let expected = [
+            "no answer 0".to_owned(),
+            format!(
+                "the node at 192.0.2.7:7400 has another key than {}: it presents {other}; check network.peers",
+                peer.id
+            ),
+            "the connection ended soon: closed by the peer: no free place".to_owned(),
+        ];
+        assert_eq!(told, expected);
+        match attempts.state(&peer.id) {
+            state @ ContactState::Failing { since, attempts: 30, next_attempt, .. } => {
+                assert_eq!((state.name(), since), ("ended", start));
+                assert_eq!(next_attempt, start + Duration::from_secs(30));
+            }
+            state => panic!("{state:?}"),
+        }
+        attempts.lasted(&peer.id);
+        assert_eq!(attempts.state(&peer.id), ContactState::Connecting);
+        let failure = ContactFailure::Unreachable("gone again".into());
+        assert_eq!(attempts.failed(&peer, failure, start, start).as_deref(), Some("gone again"));
+    }
+
+    /// Goal: an end that two crossing attempts bring about is not worth a warning.
+    #[test]
+    fn a_connection_that_ends_at_once_is_told_of_when_it_happens_again_and_again() {
+        let (peer, now) = (peer(), Instant::now());
+        let mut attempts = Attempts::default();
+        let ended = || ContactFailure::Ended("closed by the peer".into());
+        let told: Vec<_> = (0..5).map(|_| attempts.failed(&peer, ended(), now, now).is_some()).collect();
+        assert_eq!(told, [false, false, true, false, false]);
+    }
+}

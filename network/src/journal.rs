@@ -1,0 +1,113 @@
+//! [`Journal`]: which connections are worth a line of the log, so that neither a peer that comes and goes nor strangers with ever
+//! new keys can fill it.
+
+use std::{collections::BTreeMap, time::Duration};
+
+use tokio::time::Instant;
+
+use crate::PeerId;
+
+/// Lines about one peer: a few at once, as when it restarts, then one a minute.
+const PEER_LINES: u32 = 6;
+const PEER_LINE_EVERY: Duration = Duration::from_secs(60);
+/// Lines about all peers: as when a node with many peers starts, then some a minute.
+const ALL_LINES: u32 = 256;
+const ALL_LINE_EVERY: Duration = Duration::from_secs(10);
+/// Peers told apart. The lines of more have to wait, which only happens while more than that many came and went within minutes.
+const PEERS_MAX: usize = 1_024;
+
+/// Decides which events are told at the usual level; the rest is for those who debug.
+#[derive(Debug)]
+pub(crate) struct Journal {
+    all: Ration,
+    peers: BTreeMap<PeerId, Ration>,
+}
+
+impl Journal {
+    pub(crate) fn new(now: Instant) -> Journal {
+        Journal { all: Ration::new(ALL_LINES, ALL_LINE_EVERY, now), peers: BTreeMap::new() }
+    }
+
+    /// Whether an event of a peer gets a line.
+    pub(crate) fn tells(&mut self, peer: PeerId, now: Instant) -> bool {
+        if self.peers.len() >= PEERS_MAX {
+            self.peers.retain(|_, ration| !ration.is_full(now));
+        }
+        if self.peers.len() >= PEERS_MAX && !self.peers.contains_key(&peer) {
+            return false;
+        }
+        let ration = self.peers.entry(peer).or_insert_with(|| Ration::new(PEER_LINES, PEER_LINE_EVERY, now));
+        ration.take(now) && self.all.take(now)
+    }
+}
+
+/// So many at once, then one per interval.
+#[derive(Debug)]
+struct Ration {
+    most: u32,
+    every: Duration,
+    left: u32,
+    /// When the next one is added; the time that a full ration is idle adds nothing.
+    counted: Instant,
+}
+
+impl Ration {
+    fn new(most: u32, every: Duration, now: Instant) -> Ration {
+        Ration { most, every, left: most, counted: now }
+    }
+
+    fn take(&mut self, now: Instant) -> bool {
+        self.refill(now);
+        let is_left = self.left > 0;
+        self.left = self.left.saturating_sub(1);
+        is_left
+    }
+
+    fn is_full(&mut self, now: Instant) -> bool {
+        self.refill(now);
+        self.left == self.most
+    }
+
+    fn refill(&mut self, now: Instant) {
+        let passed = now.saturating_duration_since(self.counted);
+        let added = u32::try_from(passed.as_millis() / self.every.as_millis()).unwrap_or(u32::MAX);
+        self.left = self.left.saturating_add(added).min(self.most);
+        self.counted = if self.left == self.most { now } else { self.counted + self.every * added };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use slipstream_types::PublicKey;
+
+    use super::*;
+
+    fn id(n: u32) -> PeerId {
+        let mut key = [7; 32];
+        key[..4].copy_from_slice(&n.to_le_bytes());
+        PublicKey(key)
+    }
+
+    /// Goal: a peer that comes and goes for ever costs a line a minute, and the others keep theirs.
+    #[test]
+    fn a_peer_that_comes_and_goes_does_not_fill_the_log() {
+        let start = Instant::now();
+        let mut journal = Journal::new(start);
+        let hour = 0..3_600;
+        let told = hour.filter(|second| journal.tells(id(1), start + Duration::from_secs(*second))).count();
+        assert_eq!(told, PEER_LINES as usize + 59);
+        assert!(journal.tells(id(2), start + Duration::from_secs(3_600)));
+    }
+
+    /// Goal: nor do strangers that make a key for every connection, in the log or in memory.
+    #[test]
+    fn strangers_do_not_fill_the_log() {
+        let start = Instant::now();
+        let mut journal = Journal::new(start);
+        let at = |n: u32| start + Duration::from_millis(u64::from(n));
+        let told = (0..100_000).filter(|n| journal.tells(id(*n), at(*n))).count();
+        assert!(told <= ALL_LINES as usize + 10, "{told}");
+        assert!(journal.peers.len() <= PEERS_MAX);
+        assert!(journal.tells(id(1), at(1_000_000)));
+    }
+}
