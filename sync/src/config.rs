@@ -35,6 +35,9 @@ pub struct SyncConfig {
     pub range_bytes_max: NonZeroU32,
     /// How long an answer may take before another peer is asked.
     pub request_deadline_ms: NonZeroU64,
+    /// Seconds since the head's timestamp above which the node is not ready, and says why. 30 are many of the empty batches that a
+    /// proposer makes each second by default. 0 lets the head be of any age, for chains that make batches only for transactions.
+    pub head_age_max_s: u32,
     /// Modes that `auto` does not use.
     pub forbid: Vec<Mode>,
     /// Share of the batches applied by their deltas that are executed again in the background, 0 to 1. A batch whose execution
@@ -58,6 +61,7 @@ impl Default for SyncConfig {
             range_batches_max: NonZeroU32::new(256).expect("not zero"),
             range_bytes_max: NonZeroU32::new(4 << 20).expect("not zero"),
             request_deadline_ms: NonZeroU64::new(10_000).expect("not zero"),
+            head_age_max_s: 30,
             forbid: Vec::new(),
             audit: 0.0,
             buffer_mib: NonZeroU32::new(64).expect("not zero"),

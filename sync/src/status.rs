@@ -23,11 +23,11 @@ pub struct SyncStatus {
     pub batches_per_second: f64,
     /// Transactions per second, lately.
     pub transactions_per_second: f64,
-    /// Seconds to the target at this rate.
+    /// Seconds to the target at this rate; none at the target, and while nobody can tell.
     pub eta_seconds: Option<f64>,
     /// The local head.
     pub head: BatchNumber,
-    /// The highest certified batch that peers showed, or the waypoint's.
+    /// The highest certified batch that peers showed since start, also one that has gone since, or the waypoint's.
     pub target: BatchNumber,
     /// The batch of the operator's waypoint until the ledger has passed it: before that nothing vouches for the state.
     pub waypoint: Option<BatchNumber>,
@@ -104,6 +104,8 @@ pub struct PeerStatus {
     pub id: PeerId,
     /// Its certified head.
     pub head: Option<BatchNumber>,
+    /// Milliseconds since it told of its head; none while it has not.
+    pub heard_ms_ago: Option<u64>,
     /// Bytes of answers that passed their checks.
     pub verified_bytes: u64,
     /// Over the time its answers took; older ones count less.

@@ -18,6 +18,7 @@ use tokio::time::Instant;
 use super::{
     early::{Early, EarlyChunk},
     effect::{Ancestry, Effect, Job, RestoreJob},
+    stages::IDLE_AFTER,
     streams::{Key, Needs, Streams},
 };
 use crate::{
@@ -411,14 +412,15 @@ impl Bootstrap {
         let elapsed = now.saturating_duration_since(self.began).as_secs_f64().max(1e-3);
         let done = progress.share - self.share_before.unwrap_or_default();
         let rows_total = if progress.share > 0.001 { progress.rows as f64 / progress.share } else { 0.0 };
-        let left = if done > 0.0 { elapsed * (1.0 - progress.share) / done } else { f64::INFINITY };
+        // The rate since it began says nothing of a restore that gets nothing any more.
+        let is_moving = done > 0.0 && self.idle(now) < IDLE_AFTER;
         Some(SnapshotStatus {
             number: progress.number,
             rows: progress.rows,
             rows_total: rows_total as u64,
             share: progress.share,
-            rows_per_second: rows_total * done / elapsed,
-            eta_seconds: left.is_finite().then_some(left),
+            rows_per_second: if is_moving { rows_total * done / elapsed } else { 0.0 },
+            eta_seconds: is_moving.then(|| elapsed * (1.0 - progress.share).max(0.0) / done),
             rows_kept: progress.kept.0,
             bytes_kept: progress.kept.1,
         })

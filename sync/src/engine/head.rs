@@ -95,8 +95,9 @@ impl Engine {
         self.announcements.add(Announced { from, announcement: Box::new(announcement), payload });
     }
 
-    /// Notes since when a batch after the head is known.
+    /// Notes the highest certified batch that is known, and since when one after the head is.
     pub(super) fn look_ahead(&mut self, now: Instant) {
+        self.newest = self.newest.max(self.book.target());
         let known = self.announcements.last().max(self.book.target());
         self.ahead_at = (known > self.head).then(|| self.ahead_at.unwrap_or(now));
     }

@@ -74,6 +74,8 @@ pub struct Engine {
     head: BatchNumber,
     /// Since when a batch after the head is known; none at the head.
     ahead_at: Option<Instant>,
+    /// The highest certified batch that any peer has shown, also one that has gone since: what is certified stays.
+    newest: BatchNumber,
     begun: Option<BatchNumber>,
     book: PeerBook,
     /// Summaries of an epoch that is not known yet.
@@ -147,6 +149,7 @@ impl Engine {
             trust: Arc::new(local.trust),
             head: local.head,
             ahead_at: None,
+            newest: local.head,
             begun: local.begun.filter(|_| setup.planted != Some(Planted::ForgottenRestore)),
             book,
             unproven: BTreeMap::new(),

@@ -5,7 +5,7 @@ use std::{collections::VecDeque, time::Duration};
 use slipstream_types::BatchNumber;
 use tokio::time::Instant;
 
-use super::{Engine, SUMMARY_AGE, Stage, answers::describe_key, jobs::Task};
+use super::{Engine, SUMMARY_AGE, Stage, answers::describe_key, jobs::Task, stages::IDLE_AFTER};
 use crate::{
     plan::{Plan, RangeMode, Step},
     status::{SnapshotStatus, SyncStatus, Waiting},
@@ -13,7 +13,7 @@ use crate::{
 };
 
 /// Rates are of so long.
-const RATE_WINDOW: Duration = Duration::from_secs(10);
+const RATE_WINDOW: Duration = IDLE_AFTER;
 /// Samples of it.
 const RATE_SAMPLES: usize = 64;
 
@@ -76,12 +76,15 @@ impl Counters {
         self.samples.push_back((now, head, self.transactions));
     }
 
-    /// Batches and transactions per second of late.
+    /// Batches and transactions per second of late; 0 when none came for as long as [`RATE_WINDOW`].
     fn rates(&self, now: Instant, head: BatchNumber) -> (f64, f64) {
-        let Some((at, first, transactions)) = self.samples.front() else { return (0.0, 0.0) };
-        let seconds = now.saturating_duration_since(*at).as_secs_f64().max(0.1);
+        let age = |at: &Instant| now.saturating_duration_since(*at);
+        // What held when the window began was so since the last sample before that.
+        let before = self.samples.iter().rfind(|(at, ..)| age(at) >= RATE_WINDOW);
+        let Some((at, first, transactions)) = before.or(self.samples.front()) else { return (0.0, 0.0) };
+        let seconds = age(at).min(RATE_WINDOW).as_secs_f64().max(0.1);
         let per_second = |count: u64| count as f64 / seconds;
-        (per_second(head.0 - first.0), per_second(self.transactions - transactions))
+        (per_second(head.0.saturating_sub(first.0)), per_second(self.transactions - transactions))
     }
 
     fn mark_active(&mut self, active: bool, now: Instant) {
@@ -97,7 +100,7 @@ impl Counters {
 }
 
 impl Engine {
-    /// Notes what the node does now, and says so when it changes.
+    /// Notes what the node does now. At the head this changes with every batch, so that what operators read is not made here.
     pub(super) fn note(&mut self, plan: &Plan, holds: bool) {
         let phase = match plan.step {
             _ if self.restore.as_ref().is_some_and(|restore| restore.net().is_some()) => "range delta",
@@ -116,7 +119,7 @@ impl Engine {
             Step::Net(_) => "range delta",
         };
         if phase != self.counters.phase {
-            tracing::info!(phase, batch = self.head.0, target = plan.target.0, reason = %plan.reason, "sync");
+            tracing::debug!(phase, batch = self.head.0, target = plan.target.0, reason = %plan.reason, "phase");
             self.counters.phase = phase;
         }
     }
@@ -127,14 +130,17 @@ impl Engine {
         let active = counters.active
             + counters.active_since.map_or(Duration::ZERO, |since| now.saturating_duration_since(since));
         let waypoint = Some(self.waypoint).filter(|waypoint| *waypoint > self.head);
-        // That batch is certified, by the operator's word, whoever is connected.
-        let target = self.book.target().max(self.head).max(self.waypoint);
+        // The waypoint's batch is certified, by the operator's word, whoever is connected.
+        let target = self.newest.max(self.head).max(self.waypoint);
         let (batches_per_second, transactions_per_second) = counters.rates(now, self.head);
         let gap = target.0 - self.head.0;
         let eta = match &self.plan {
             _ if gap == 0 => None,
             _ if batches_per_second > 0.0 => Some(gap as f64 / batches_per_second),
-            Some(plan) if plan.seconds > 0.0 && plan.seconds.is_finite() => Some(plan.seconds),
+            // What the plan expects holds for peers that are there.
+            Some(plan) if !self.book.is_empty() && plan.seconds > 0.0 && plan.seconds.is_finite() => {
+                Some(plan.seconds)
+            }
             _ => None,
         };
         let snapshot = self.restore.as_ref().and_then(|restore| restore.status(now));
@@ -192,7 +198,7 @@ impl Engine {
             return None;
         }
         if let Some((key, late_at)) = self.streams.awaited() {
-            return (self.book.target() > self.head).then(|| Waiting {
+            return (self.newest > self.head).then(|| Waiting {
                 reason: format!("a peer has not answered yet: {}", describe_key(&key)),
                 retry_ms: Some(retry_ms(late_at)),
             });
@@ -211,5 +217,30 @@ impl Engine {
     pub(super) fn mark_active(&mut self, now: Instant) {
         let active = !self.tail.is_empty() || self.restore.is_some();
         self.counters.mark_active(active, now);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Goal: a rate is that of the last seconds: it is 0 when nothing came for as long, and what came since counts in full.
+    #[test]
+    fn rates_are_of_the_last_seconds_and_end_at_zero() {
+        let start = Instant::now();
+        let at = |second: u64| start + Duration::from_secs(second);
+        let mut counters = Counters::new(BatchNumber(1_000), None, start);
+        for second in 1..=30 {
+            counters.transactions += 50;
+            counters.head_moved(BatchNumber(1_000 + 5 * second), at(second));
+        }
+        let head = BatchNumber(1_150);
+        assert_eq!(counters.rates(at(30), head), (5.0, 50.0));
+        let (fading, _) = counters.rates(at(35), head);
+        assert!((2.0..3.0).contains(&fading), "{fading}");
+        assert_eq!(counters.rates(at(40), head), (0.0, 0.0));
+        assert_eq!(counters.rates(at(3_600), head), (0.0, 0.0));
+        counters.head_moved(BatchNumber(1_170), at(3_600));
+        assert_eq!(counters.rates(at(3_601), BatchNumber(1_170)), (2.0, 0.0));
     }
 }

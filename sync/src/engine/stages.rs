@@ -72,6 +72,8 @@ pub struct StageStatus {
 
 /// What was measured counts half after this.
 const HALF_LIFE: Duration = Duration::from_secs(2);
+/// When nothing came for so long, rates are 0.
+pub(super) const IDLE_AFTER: Duration = Duration::from_secs(10);
 /// The share of one measurement in a cost, if it is as much work as a usual range.
 const LEARN: f64 = 0.2;
 
@@ -110,9 +112,10 @@ impl Stages {
 
     /// For operators.
     pub(super) fn status(&self, now: Instant, queues: impl Fn(Stage) -> u64) -> Vec<StageStatus> {
-        let idle = now.saturating_duration_since(self.at).as_secs_f64();
-        let fade = 0.5f64.powf(idle / HALF_LIFE.as_secs_f64());
-        let window = (self.window * fade + idle).max(1e-3);
+        let idle = now.saturating_duration_since(self.at);
+        // Half of nothing is nothing to operators.
+        let fade = if idle < IDLE_AFTER { 0.5f64.powf(idle.div_duration_f64(HALF_LIFE)) } else { 0.0 };
+        let window = (self.window * fade + idle.as_secs_f64()).max(1e-3);
         let status = |stage: Stage| {
             let meter = &self.meters[stage as usize];
             StageStatus {
@@ -164,6 +167,10 @@ mod tests {
         assert!((800.0..1_500.0).contains(&execute.bytes_per_second), "{execute:?}");
         assert_eq!((execute.queue_bytes, execute.bytes), (7, 20_000));
         let later = stages.status(now + Duration::from_secs(20), |_| 0).remove(Stage::Execute as usize);
-        assert!(later.busy_percent < 1.0, "{later:?}");
+        assert_eq!(
+            (later.busy_percent, later.bytes_per_second, later.bytes),
+            (0.0, 0.0, 20_000),
+            "{later:?}"
+        );
     }
 }

@@ -34,6 +34,8 @@ const KNOWN_WEIGHT: f64 = 0.5;
 struct Peer {
     summary: Option<Summary>,
     summary_at: Option<Instant>,
+    /// When it last told of its head, by a summary or by a certificate that it showed.
+    heard_at: Option<Instant>,
     verified_bytes: u64,
     failures_in_row: u32,
     failures: u64,
@@ -105,7 +107,7 @@ impl PeerBook {
             if let Some(mut peer) = self.peers.remove(&id)
                 && peer.score.weight(now) > 0.0
             {
-                (peer.summary, peer.summary_at) = (None, None);
+                (peer.summary, peer.summary_at, peer.heard_at) = (None, None, None);
                 self.away.insert(id, peer);
             }
         }
@@ -133,13 +135,15 @@ impl PeerBook {
     pub(crate) fn summarize(&mut self, id: PeerId, now: Instant, summary: Summary) {
         let Some(peer) = self.peers.get_mut(&id) else { return };
         peer.summary = Some(summary);
-        peer.summary_at = Some(now);
+        (peer.summary_at, peer.heard_at) = (Some(now), Some(now));
         self.compare_head(&id, now);
     }
 
     /// Notes that a peer showed a certificate of a newer batch.
     pub(crate) fn advance(&mut self, id: &PeerId, now: Instant, certificate: &Certificate) {
-        let Some(summary) = self.peers.get_mut(id).and_then(|peer| peer.summary.as_mut()) else { return };
+        let Some(peer) = self.peers.get_mut(id) else { return };
+        let Some(summary) = &mut peer.summary else { return };
+        peer.heard_at = Some(now);
         if summary.head.as_ref().is_none_or(|head| head.info.number < certificate.info.number) {
             summary.head = Some(certificate.clone());
             self.compare_head(id, now);
@@ -364,6 +368,7 @@ impl PeerBook {
         let current = self.peers.iter().map(|(id, peer)| PeerStatus {
             id: *id,
             head: peer.head(),
+            heard_ms_ago: peer.heard_at.map(|at| now.saturating_duration_since(at).as_millis() as u64),
             verified_bytes: peer.verified_bytes,
             bytes_per_second: peer.score.bytes_per_second() as u64,
             tail_ms: (peer.score.tail_seconds() * 1_000.0) as u64,
@@ -383,6 +388,7 @@ impl PeerBook {
         let banned = self.banned.iter().map(|ban| PeerStatus {
             id: ban.peer,
             head: None,
+            heard_ms_ago: None,
             verified_bytes: 0,
             bytes_per_second: 0,
             tail_ms: 0,
@@ -403,6 +409,7 @@ impl Peer {
         Peer {
             summary: None,
             summary_at: None,
+            heard_at: None,
             verified_bytes: 0,
             failures_in_row: 0,
             failures: 0,

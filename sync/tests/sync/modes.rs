@@ -180,6 +180,22 @@ async fn a_delta_node_without_history_keeps_none_and_says_so() {
     let status = next.follower.status();
     assert_eq!((status.phase, status.head), ("stuck", BatchNumber(0)), "{status:?}");
     assert!(status.peers.iter().all(|peer| !peer.banned && peer.failures == 0), "{status:?}");
+    assert!(status.peers[0].heard_ms_ago.is_some_and(|ago| ago < 60_000), "{status:?}");
+
+    // What a peer has proved to exist is known when it has gone: the node is as far behind as before.
+    hub.disconnect(peer(2), peer(3));
+    let gone = async {
+        while !next.follower.status().peers.is_empty() {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(60), gone).await.unwrap();
+    let status = next.follower.status();
+    assert_eq!(
+        (status.head, status.target, status.eta_seconds),
+        (BatchNumber(0), chain.head(), None),
+        "{status:?}"
+    );
 }
 
 /// Goal: nodes relay batches before they commit them, so an announcement is no promise to serve.
