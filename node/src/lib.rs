@@ -13,6 +13,7 @@
 //! * [`node`]: what runs, in which order it starts and stops. [`tasks`]: every task has a name, an owner and an end.
 //! * [`cli`]: `slipstream init | run | status | snapshot … | config check`.
 //! * [`keys`], [`genesis_file`], [`lock`]: the files around a node.
+//! * [`health`]: whether a node is as it should be, and why not, for everybody who asks and for the log.
 //! * `rpc`: batches as Ethereum blocks. [`api`]: the HTTP side.
 //!
 //! Invariants: nothing is written before configuration, key, genesis and ports have been checked; one process at a time uses
@@ -27,6 +28,7 @@ pub mod cli;
 pub mod clock;
 mod error;
 pub mod genesis_file;
+pub mod health;
 mod json_list;
 pub mod keys;
 pub mod lock;

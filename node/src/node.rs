@@ -19,7 +19,9 @@ use crate::{
     api::{self, Api, listener, metrics::Metrics, status::StatusSource},
     clock::SystemClock,
     error::NodeError,
-    genesis_file, keys,
+    genesis_file,
+    health::{self, HealthSource, Rules},
+    keys,
     lock::{self, DataLock},
     router::{Router, Services},
     rpc::{Batches, RpcContext},
@@ -41,8 +43,8 @@ const STOP_PATIENCE: Duration = Duration::from_secs(5);
 /// Time between two prunings: each costs the commits one small write, and the disk is not filled in seconds.
 const PRUNE_INTERVAL: Duration = Duration::from_secs(5);
 /// The order in which tasks are told to stop.
-const STOP_ORDER: [&str; 8] =
-    ["api", "consensus", "announcer", "forwarder", "sync", "pool", "pruner", "network"];
+const STOP_ORDER: [&str; 9] =
+    ["api", "health", "consensus", "announcer", "forwarder", "sync", "pool", "pruner", "network"];
 
 /// What the configuration names, read and checked; nothing is written yet.
 struct Inputs {
@@ -98,6 +100,7 @@ impl Node {
         let genesis = store.genesis()?;
         let chain = genesis.chain.clone();
         let set = genesis.validator_set();
+        let validators = set.validators.len();
         let proposer = set.validators.first().expect("a genesis has at least one validator").public_key;
         let clock: Arc<dyn Clock> = Arc::new(SystemClock);
         let transport: Arc<dyn Transport> = network.clone();
@@ -137,6 +140,19 @@ impl Node {
                 Some(validator)
             }
         };
+        let head_age_max_s = u64::from(config.sync.head_age_max_s);
+        let rules = Rules {
+            needs_peers: config.role == Role::Fullnode || validators > 1,
+            head_age_max: (head_age_max_s > 0).then(|| Duration::from_secs(head_age_max_s)),
+        };
+        let health = Arc::new(HealthSource::new(
+            rules,
+            store.clone(),
+            follower.clone(),
+            validator.clone(),
+            transport.clone(),
+            clock.clone(),
+        ));
         let server = Arc::new(SyncServer::with_config(store.clone(), &config.sync));
         let status = StatusSource {
             role: config.role,
@@ -150,6 +166,7 @@ impl Node {
             server: server.clone(),
             validator: validator.clone(),
             transport: transport.clone(),
+            health: health.clone(),
         };
         let context = RpcContext {
             batches: Batches::new(store.clone()),
@@ -158,7 +175,7 @@ impl Node {
             pool: pool.clone(),
             forwarder: forwarder.clone(),
             transport,
-            follower: follower.clone(),
+            health: health.clone(),
             clock,
         };
         let metrics = Metrics::new().map_err(|error| NodeError::Api(error.to_string()))?;
@@ -171,6 +188,7 @@ impl Node {
         tasks.spawn("sync", |shutdown| async move { Ok(follower.run(shutdown).await?) });
         tasks.spawn("pool", |shutdown| until_shutdown(maintain(pool, shutdown.clone()), shutdown));
         tasks.spawn("forwarder", |shutdown| until_shutdown(forwarder.run(shutdown.clone()), shutdown));
+        tasks.spawn("health", |shutdown| health::watch(health, shutdown));
         let pruned = store.clone();
         tasks.spawn("pruner", |shutdown| prune(pruned, shutdown));
         let watched = network.clone();

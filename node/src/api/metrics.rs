@@ -64,9 +64,15 @@ macro_rules! metrics {
 metrics! {
     /// Number of the last committed batch.
     "slipstream_head_number" head_number: IntGauge;
+    /// Seconds since the timestamp of the last committed batch, by this node's clock; NaN before the first batch.
+    "slipstream_head_age_seconds" head_age_seconds: Gauge;
+    /// 1 while the node is ready, as GET /health says.
+    "slipstream_ready" ready: IntGauge;
+    /// 1 for the reason why the node is not ready.
+    "slipstream_blocker" blocker: IntGaugeVec ["reason"];
     /// Number of the batch that the newest stored certificate is for.
     "slipstream_certificate_number" certificate_number: IntGauge;
-    /// Highest certified batch that peers have shown.
+    /// Highest certified batch that peers have shown since start.
     "slipstream_sync_target_number" sync_target_number: IntGauge;
     /// 1 for the phase that the sync daemon is in.
     "slipstream_sync_phase" sync_phase: IntGaugeVec ["phase"];
@@ -116,7 +122,7 @@ metrics! {
     "slipstream_sync_alarm" sync_alarm: IntGauge;
     /// Share of the running or last restore that is done, 0 to 1; 0 if there was none.
     "slipstream_sync_restore_ratio" sync_restore_ratio: Gauge;
-    /// Seconds to the target at the present rate; 0 at the target, NaN while nobody can tell.
+    /// Seconds to the target at the present rate; 0 at the head of a chain that goes on, NaN while nobody can tell.
     "slipstream_sync_eta_seconds" sync_eta_seconds: Gauge;
     /// Answers to peers that sync from this node, since start.
     "slipstream_serve_answers_total" serve_answers: IntCounter;
@@ -136,6 +142,12 @@ metrics! {
     "slipstream_storage_blocks_read_total" storage_blocks_read: IntCounter;
     /// Connected peers.
     "slipstream_network_peers" network_peers: IntGauge;
+    /// Peers in network.peers by state: connected, connecting, unreachable, wrong key, ended or banned.
+    "slipstream_network_configured_peers" network_configured_peers: IntGaugeVec ["state"];
+    /// 1 while this peer of network.peers is connected.
+    "slipstream_network_configured_peer_up" network_configured_peer_up: IntGaugeVec ["peer"];
+    /// Keys that more than one node used within the last minute.
+    "slipstream_network_shared_keys" network_shared_keys: IntGauge;
     /// Bytes sent on the connections that are open now.
     "slipstream_network_open_sent_bytes" network_sent_bytes: IntGauge;
     /// Bytes received on the connections that are open now.

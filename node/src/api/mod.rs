@@ -1,4 +1,7 @@
 //! The HTTP side: JSON-RPC at `POST /`, `GET /v1/status`, `GET /metrics`, `GET /health`, on one port.
+//!
+//! `/health` is readiness, also as `/health/ready`: whether to send callers here. `/health/live` is liveness: whether the process works;
+//! a halted chain is no reason to restart a node.
 
 mod envelope;
 mod hosts;
@@ -6,6 +9,7 @@ mod jsonrpc;
 pub(crate) mod listener;
 pub(crate) mod metrics;
 mod outgoing;
+pub mod peers;
 pub mod status;
 
 use std::{sync::Arc, time::Duration};
@@ -82,7 +86,9 @@ fn router(config: &ApiConfig, api: Arc<Api>) -> Router {
         .route("/", post(jsonrpc).route_layer(middleware::from_fn(only_json)))
         .route("/v1/status", get(status))
         .route("/metrics", get(metrics))
-        .route("/health", get(health))
+        .route("/health", get(ready))
+        .route("/health/ready", get(ready))
+        .route("/health/live", get(live))
         .with_state(api)
         .layer(DefaultBodyLimit::max(config.max_body_bytes))
         .layer(TimeoutLayer::with_status_code(StatusCode::GATEWAY_TIMEOUT, REQUEST_TIMEOUT));
@@ -161,7 +167,17 @@ async fn metrics(State(api): State<Arc<Api>>) -> Response {
     }
 }
 
-async fn health(State(api): State<Arc<Api>>) -> Response {
+async fn ready(State(api): State<Arc<Api>>) -> Response {
+    let shared = api.clone();
+    match api.blocking.run(move || shared.status.health.read()).await {
+        Ok(Ok(health)) if health.ready => Json(health).into_response(),
+        Ok(Ok(health)) => (StatusCode::SERVICE_UNAVAILABLE, Json(health)).into_response(),
+        Ok(Err(error)) => failed(&error),
+        Err(error) => failed(&error),
+    }
+}
+
+async fn live(State(api): State<Arc<Api>>) -> Response {
     let shared = api.clone();
     match api.blocking.run(move || shared.status.store.head()).await {
         Ok(Ok(_)) => "ok\n".into_response(),

@@ -10,9 +10,16 @@ use slipstream_network::{PeerAddress, PeerId, Transport};
 use slipstream_storage::{StorageError, Store};
 use slipstream_sync::{Follower, ServeStatus, SyncServer, SyncStatus};
 use slipstream_types::{BatchNumber, Digest, Waypoint};
+use tokio::time::Instant;
 
-use super::metrics::{Metrics, raise};
-use crate::rpc::client_version;
+use super::{
+    metrics::{Metrics, raise},
+    peers::{ConfiguredPeerStatus, ConnectedPeer, SharedKeyStatus, sample_peers},
+};
+use crate::{
+    health::{Health, HealthSource, Reason},
+    rpc::client_version,
+};
 
 /// The document.
 #[derive(Debug, Serialize)]
@@ -31,6 +38,8 @@ pub struct NodeStatus {
     pub network_address: String,
     /// The same as an entry for another node's `network.peers`.
     pub peer_address: String,
+    /// Whether the node is as it should be, and why not.
+    pub health: Health,
     /// The last committed batch.
     pub head: HeadStatus,
     /// The newest certified position, as another node's `waypoint`.
@@ -48,6 +57,10 @@ pub struct NodeStatus {
     pub pool: PoolStatus,
     /// Connected peers.
     pub peers: Vec<ConnectedPeer>,
+    /// The peers of `network.peers`.
+    pub configured_peers: Vec<ConfiguredPeerStatus>,
+    /// Keys that more than one node uses.
+    pub shared_keys: Vec<SharedKeyStatus>,
 }
 
 /// The last committed batch.
@@ -61,23 +74,6 @@ pub struct HeadStatus {
     pub state_root: Digest,
     /// Milliseconds since 1970.
     pub timestamp_ms: u64,
-}
-
-/// One open connection.
-#[derive(Debug, Serialize)]
-pub struct ConnectedPeer {
-    /// Who.
-    pub id: PeerId,
-    /// From where.
-    pub address: Option<String>,
-    /// Bytes sent on this connection.
-    pub bytes_sent: u64,
-    /// Bytes received on this connection.
-    pub bytes_received: u64,
-    /// Round-trip time in milliseconds.
-    pub rtt_ms: f64,
-    /// Seconds since it was made.
-    pub connected_seconds: u64,
 }
 
 /// Everything that a status is read from.
@@ -94,6 +90,7 @@ pub(crate) struct StatusSource {
     pub(crate) server: Arc<SyncServer>,
     pub(crate) validator: Option<Arc<Validator>>,
     pub(crate) transport: Arc<dyn Transport>,
+    pub(crate) health: Arc<HealthSource>,
 }
 
 impl StatusSource {
@@ -101,15 +98,10 @@ impl StatusSource {
     pub(crate) fn read(&self) -> Result<NodeStatus, StorageError> {
         let head = self.store.head()?;
         let certificate = self.store.latest_certificate()?;
-        let peers = self.transport.peer_stats().into_iter().map(|peer| ConnectedPeer {
-            id: peer.id,
-            address: peer.address.map(|address| address.to_string()),
-            bytes_sent: peer.bytes_sent,
-            bytes_received: peer.bytes_received,
-            rtt_ms: peer.rtt_ms,
-            connected_seconds: peer.since.elapsed().as_secs(),
-        });
+        let sync = self.follower.status();
+        let contacts = self.transport.contacts();
         let validator = self.validator.as_deref();
+        let consensus = validator.map(Validator::status);
         Ok(NodeStatus {
             client: client_version(),
             chain_id: self.chain_id,
@@ -118,6 +110,7 @@ impl StatusSource {
             peer_id: self.address.id,
             network_address: self.address.address.to_string(),
             peer_address: self.address.to_string(),
+            health: self.health.judge(&head.header, &sync, consensus.as_ref(), &contacts),
             head: HeadStatus {
                 number: head.header.number,
                 digest: head.digest,
@@ -125,15 +118,17 @@ impl StatusSource {
                 timestamp_ms: head.header.timestamp_ms,
             },
             waypoint: certificate.map_or(self.origin, |certificate| Waypoint::of(&certificate.info)),
-            sync: self.follower.status(),
+            sync,
             serve: self.server.status(),
-            consensus: validator.map(Validator::status),
+            consensus,
             hot_cache: [Some(self.follower.hot_stats()), validator.map(Validator::hot_stats)]
                 .into_iter()
                 .flatten()
                 .sum(),
             pool: self.pool.status(),
-            peers: peers.collect(),
+            peers: self.transport.peer_stats().into_iter().map(ConnectedPeer::from).collect(),
+            configured_peers: ConfiguredPeerStatus::all(&contacts, Instant::now()),
+            shared_keys: contacts.shared_keys.iter().map(SharedKeyStatus::from).collect(),
         })
     }
 
@@ -141,6 +136,7 @@ impl StatusSource {
     pub(crate) fn sample(&self, metrics: &Metrics) -> Result<(), StorageError> {
         let status = self.read()?;
         metrics.head_number.set(gauge(status.head.number.0));
+        sample_health(&status.health, metrics);
         metrics.certificate_number.set(gauge(status.waypoint.number.0));
         metrics.sync_target_number.set(gauge(status.sync.target.0));
         metrics.sync_phase.reset();
@@ -160,13 +156,22 @@ impl StatusSource {
         raise(&metrics.serve_cache_misses, status.serve.cache_misses);
         metrics.serve_cache_bytes.set(gauge(status.serve.cache_bytes));
         raise(&metrics.serve_refused_busy, status.serve.refused_busy);
-        metrics.network_peers.set(gauge(status.peers.len() as u64));
-        metrics.network_sent_bytes.set(gauge(status.peers.iter().map(|peer| peer.bytes_sent).sum()));
-        metrics.network_received_bytes.set(gauge(status.peers.iter().map(|peer| peer.bytes_received).sum()));
+        sample_peers(&status.peers, &status.configured_peers, status.shared_keys.len(), metrics);
         metrics.pool_pending.set(gauge(status.pool.pending as u64));
         metrics.pool_queued.set(gauge(status.pool.queued as u64));
         metrics.pool_bytes.set(gauge(status.pool.bytes as u64));
         Ok(())
+    }
+}
+
+/// Whether it is ready, and why not. What nobody can tell is NaN: a series that comes and goes is hard to alert on.
+fn sample_health(health: &Health, metrics: &Metrics) {
+    metrics.head_age_seconds.set(health.head_age_seconds.unwrap_or(f64::NAN));
+    metrics.sync_eta_seconds.set(health.eta_seconds.unwrap_or(f64::NAN));
+    metrics.ready.set(health.ready.into());
+    let found = health.blocker.as_ref().map(|blocker| blocker.reason);
+    for reason in Reason::ALL {
+        metrics.blocker.with_label_values(&[reason.name()]).set((found == Some(reason)).into());
     }
 }
 
@@ -199,10 +204,8 @@ fn sample_pipeline(sync: &SyncStatus, metrics: &Metrics) {
     raise(&metrics.sync_audits_skipped, sync.audits_skipped);
     metrics.sync_alarm.set(sync.alarm.is_some().into());
     metrics.sync_restore_ratio.set(sync.snapshot.as_ref().map_or(0.0, |snapshot| snapshot.share));
-    let eta = if sync.head >= sync.target { Some(0.0) } else { sync.eta_seconds };
-    metrics.sync_eta_seconds.set(eta.unwrap_or(f64::NAN));
 }
 
-fn gauge(value: u64) -> i64 {
+pub(super) fn gauge(value: u64) -> i64 {
     i64::try_from(value).unwrap_or(i64::MAX)
 }

@@ -97,7 +97,14 @@ fn table(status: &Value) -> String {
     row("role", at("/role"));
     row("peer", at("/peer_address"));
     row("", at("/peer_address").and_then(|peer| reach_hint(&peer)));
-    row("head", at("/head/number"));
+    row("health", health(status));
+    row(
+        "head",
+        at("/head/number").map(|number| {
+            let age = status.pointer("/health/head_age_seconds").and_then(Value::as_f64);
+            age.map_or(number.clone(), |age| format!("{number}, {} old", sync_status::duration(age)))
+        }),
+    );
     row("  digest", at("/head/digest"));
     row("  state root", at("/head/state_root"));
     row("waypoint", at("/waypoint"));
@@ -127,14 +134,8 @@ fn table(status: &Value) -> String {
             .zip(at("/pool/queued"))
             .map(|(pending, queued)| format!("{pending} executable, {queued} waiting")),
     );
-    let peers = status.get("peers").and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
-    row("peers", Some(peers.len().to_string()));
-    for peer in peers {
-        let id = peer.get("id").and_then(plain).unwrap_or_default();
-        let address = peer.get("address").and_then(plain).unwrap_or_default();
-        let rtt = peer.get("rtt_ms").and_then(Value::as_f64).unwrap_or_default();
-        row("", Some(format!("{id}@{address} {rtt:.1} ms")));
-    }
+    peers(&mut rows, status);
+    let mut row = |name: &str, value: Option<String>| rows.add(name, value);
     let judged =
         status.pointer("/sync/peers").and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
     // Peers that do what they should stand above; here they only have their score.
@@ -147,6 +148,52 @@ fn table(status: &Value) -> String {
         }
     }
     rows.0
+}
+
+/// Whether the node is ready, and why not.
+fn health(status: &Value) -> Option<String> {
+    let health = status.get("health")?;
+    match health.get("ready")?.as_bool()? {
+        true => Some("ready".into()),
+        false => Some(format!("NOT READY: {}", health.pointer("/blocker/text").and_then(plain)?)),
+    }
+}
+
+/// Who is connected, who should be, and why somebody is not.
+fn peers(rows: &mut Rows, status: &Value) {
+    let list = |name: &str| status.get(name).and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
+    let (connected, configured) = (list("peers"), list("configured_peers"));
+    rows.add("peers", Some(connected.len().to_string()));
+    for peer in connected {
+        let id = peer.get("id").and_then(plain).unwrap_or_default();
+        let address = peer.get("address").and_then(plain).unwrap_or_default();
+        let rtt = peer.get("rtt_ms").and_then(Value::as_f64).unwrap_or_default();
+        rows.add("", Some(format!("{id}@{address} {rtt:.1} ms")));
+    }
+    for (index, peer) in configured.iter().enumerate() {
+        rows.add(if index == 0 { "configured" } else { "" }, configured_peer(peer));
+    }
+    for key in list("shared_keys") {
+        rows.add("SHARED KEY", key.get("problem").and_then(plain));
+    }
+}
+
+/// A peer of the configuration with its state; one without a connection with the reason.
+fn configured_peer(peer: &Value) -> Option<String> {
+    let field = |name: &str| peer.get(name).and_then(plain);
+    let seconds = |value: Option<f64>, unit: f64| value.map(|it| sync_status::duration(it / unit));
+    let number = |name: &str| peer.get(name).and_then(Value::as_f64);
+    let mut text = format!("{} {}", field("peer")?, field("state")?);
+    if let Some(time) = seconds(number("seconds"), 1.0) {
+        text += &format!(" for {time}");
+    }
+    let Some(problem) = field("problem") else { return Some(text) };
+    let next = number("next_attempt_ms");
+    let next = match next.filter(|ms| *ms > 0.0) {
+        Some(_) => format!("next in {}", seconds(next, 1e3)?),
+        None => "trying now".to_owned(),
+    };
+    Some(format!("{text}, {} attempts, {next}: {problem}", field("attempts").unwrap_or_default()))
 }
 
 /// What to do about an address that means all addresses of the machine.
@@ -232,6 +279,42 @@ peers        0
                -20 it refused (1 times, 3 s ago)
                +12 verified answers (7 times, 9 s ago)
              dd: banned, 3 failures: a wrong proof
+";
+        assert_eq!(table(&status), expected);
+    }
+
+    /// Goal: why a node is not ready stands on top, and each configured peer with what is wrong with it below.
+    #[test]
+    fn table_says_why_a_node_is_not_ready_and_who_is_missing() {
+        let blocker =
+            json!({ "reason": "halted", "text": "the chain has made no batch for 25 s", "alert": true });
+        let status = json!({
+            "role": "fullnode",
+            "health": { "ready": false, "blocker": blocker, "head_age_seconds": 25.4 },
+            "head": { "number": 970 },
+            "peers": [{ "id": "ab", "address": "192.0.2.1:7400", "rtt_ms": 0.25 }],
+            "configured_peers": [
+                { "peer": "ab@192.0.2.1:7400", "state": "connected", "seconds": 300, "attempts": 0, "next_attempt_ms": null,
+                    "problem": null },
+                { "peer": "cd@192.0.2.2:7400", "state": "wrong key", "seconds": 30, "attempts": 7, "next_attempt_ms": 4_200,
+                    "problem": "the node at 192.0.2.2:7400 has another key" },
+                { "peer": "ef@192.0.2.3:7400", "state": "unreachable", "seconds": 4, "attempts": 1, "next_attempt_ms": 0,
+                    "problem": "no answer within 5s" },
+                { "peer": "aa@192.0.2.4:7400", "state": "connecting", "seconds": null, "attempts": 0, "next_attempt_ms": 0,
+                    "problem": null },
+            ],
+            "shared_keys": [{ "id": "ab", "own": false, "problem": "more than one node uses the key ab" }],
+        });
+        let expected = "role         fullnode
+health       NOT READY: the chain has made no batch for 25 s
+head         970, 25 s old
+peers        1
+             ab@192.0.2.1:7400 0.2 ms
+configured   ab@192.0.2.1:7400 connected for 5 min 00 s
+             cd@192.0.2.2:7400 wrong key for 30 s, 7 attempts, next in 4.2 s: the node at 192.0.2.2:7400 has another key
+             ef@192.0.2.3:7400 unreachable for 4.0 s, 1 attempts, trying now: no answer within 5s
+             aa@192.0.2.4:7400 connecting
+SHARED KEY   more than one node uses the key ab
 ";
         assert_eq!(table(&status), expected);
     }

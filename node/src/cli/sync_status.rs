@@ -165,7 +165,7 @@ fn scaled(mut value: f64, step: f64, units: &[&str]) -> String {
     }
 }
 
-fn duration(seconds: f64) -> String {
+pub(super) fn duration(seconds: f64) -> String {
     let whole = seconds.round() as u64;
     match seconds {
         seconds if seconds < 0.9995 => format!("{:.0} ms", seconds * 1e3),

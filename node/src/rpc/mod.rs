@@ -24,7 +24,6 @@ use slipstream_consensus::{Forwarder, Pool};
 use slipstream_executor::Envelope;
 use slipstream_network::Transport;
 use slipstream_storage::Store;
-use slipstream_sync::Follower;
 use slipstream_types::{ChainConfig, Clock};
 
 pub(crate) use self::batches::Batches;
@@ -32,13 +31,10 @@ use self::{
     errors::{RpcError, RpcResult},
     params::{Hash, Number, args},
 };
-use crate::blocking::Blocking;
+use crate::{blocking::Blocking, health::HealthSource};
 
 /// An Ethereum transaction as JSON-RPC shows it.
 pub(crate) type RpcTransaction = alloy_rpc_types_eth::Transaction<Envelope>;
-
-/// A node that is fewer batches behind what its peers have shown follows the head; more, and it says that it is syncing.
-const SYNCING_GAP_BATCHES: u64 = 16;
 
 /// Most threads that calls take at once, far below the 512 that tokio has for everybody: consensus and sync never wait for them.
 const THREADS_MAX: usize = 64;
@@ -56,7 +52,7 @@ pub(crate) struct RpcContext {
     pub(crate) pool: Pool,
     pub(crate) forwarder: Arc<Forwarder>,
     pub(crate) transport: Arc<dyn Transport>,
-    pub(crate) follower: Arc<Follower>,
+    pub(crate) health: Arc<HealthSource>,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) batches: Batches,
 }
@@ -75,7 +71,7 @@ pub(crate) fn module(context: RpcContext) -> Result<RpcModule<RpcContext>, Regis
     table.plain("net_listening", |_| Ok(true))?;
     table.plain("net_peerCount", |context| Ok(U64::from(context.transport.peers().len())))?;
     table.plain("eth_chainId", |context| Ok(U64::from(context.chain.chain_id)))?;
-    table.plain("eth_syncing", |context| Ok(syncing(context)))?;
+    table.plain("eth_syncing", syncing)?;
     table.plain("eth_accounts", |_| Ok(Vec::<alloy_primitives::Address>::new()))?;
 
     table.add("eth_getBalance", state::balance)?;
@@ -147,13 +143,14 @@ impl Table {
     }
 }
 
-/// `eth_syncing`: false at the head, and while following it closely; never before the operator's waypoint is passed.
-fn syncing(context: &RpcContext) -> Value {
-    let status = context.follower.status();
-    let is_close = status.target.0.saturating_sub(status.head.0) < SYNCING_GAP_BATCHES;
-    if is_close && status.waypoint.is_none() {
-        return json!(false);
+/// `eth_syncing`: false at the head, while following it closely, and where the chain itself stands still: then there is nothing to sync.
+/// A node that is behind, that has not passed the operator's waypoint, or that hears of no peer and cannot know, says how far it is.
+fn syncing(context: &RpcContext) -> RpcResult<Value> {
+    let health = context.health.read().map_err(RpcError::from)?;
+    if !health.syncing {
+        return Ok(json!(false));
     }
-    let head = U64::from(status.head.0);
-    json!({ "startingBlock": head, "currentBlock": head, "highestBlock": U64::from(status.target.0) })
+    let (head, highest) = (health.head.0, health.head.0 + health.behind_batches);
+    let (head, highest) = (U64::from(head), U64::from(highest));
+    Ok(json!({ "startingBlock": head, "currentBlock": head, "highestBlock": highest }))
 }

@@ -29,7 +29,10 @@ use super::{
     senders::KnownSenders,
     transactions,
 };
-use crate::clock::SystemClock;
+use crate::{
+    clock::SystemClock,
+    health::{HealthSource, Rules},
+};
 
 const CHAIN_ID: u64 = 7_357;
 const CONTRACT: Address = Address::repeat_byte(0xcc);
@@ -292,6 +295,10 @@ pub(crate) fn context() -> RpcContext {
         None,
         std::time::Duration::ZERO,
     );
+    let clock = Arc::new(SystemClock);
+    let rules = Rules { needs_peers: false, head_age_max: None };
+    let health =
+        HealthSource::new(rules, store.clone(), follower.unwrap(), None, transport.clone(), clock.clone());
     RpcContext {
         batches: Batches::new(store.clone()),
         store,
@@ -299,8 +306,8 @@ pub(crate) fn context() -> RpcContext {
         forwarder: Forwarder::new(pool.clone(), CHAIN_ID, transport.clone(), validator),
         pool,
         transport,
-        follower: follower.unwrap(),
-        clock: Arc::new(SystemClock),
+        health: Arc::new(health),
+        clock,
     }
 }
 

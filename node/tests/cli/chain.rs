@@ -116,6 +116,11 @@ impl Running {
     }
 
     pub(crate) fn http(&self, request: &str, body: &str) -> String {
+        self.answer(request, body).1
+    }
+
+    /// The head of the answer and its body.
+    pub(crate) fn answer(&self, request: &str, body: &str) -> (String, String) {
         let mut stream = TcpStream::connect(&self.api).unwrap();
         let length = body.len();
         write!(
@@ -125,7 +130,8 @@ impl Running {
         .unwrap();
         let mut answer = String::new();
         stream.read_to_string(&mut answer).unwrap();
-        answer.split_once("\r\n\r\n").unwrap().1.to_owned()
+        let (head, body) = answer.split_once("\r\n\r\n").unwrap();
+        (head.to_owned(), body.to_owned())
     }
 
     pub(crate) fn rpc(&self, method: &str, params: Value) -> Value {

@@ -3,6 +3,7 @@
 
 mod born;
 mod chain;
+mod health;
 mod http;
 mod offline;
 mod status;
@@ -194,7 +195,9 @@ fn a_single_validator_runs_answers_and_stops() {
         metrics.contains("slipstream_rpc_requests_total{method=\"unknown\",outcome=\"error\"} 1"),
         "{metrics}"
     );
-    assert_eq!(node.http("GET /health", ""), "ok\n");
+    let health: Value = serde_json::from_str(&node.http("GET /health", "")).unwrap();
+    assert_eq!((&health["ready"], &health["state"]), (&json!(true), &json!("at_head")), "{health}");
+    assert_eq!(node.http("GET /health/live", ""), "ok\n");
     let limits = fs::read_to_string(format!("/proc/{}/limits", node.child.id())).unwrap();
     let files = limits.lines().find_map(|line| line.strip_prefix("Max open files")).unwrap();
     let (soft, hard) = files.trim().split_once(' ').unwrap();

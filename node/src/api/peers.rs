@@ -1,0 +1,117 @@
+//! What `/v1/status` and the metrics say of peers: those that are connected, those that should be, and keys with more than one user.
+
+use serde::Serialize;
+use slipstream_network::{ConfiguredPeer, ContactState, Contacts, PeerAddress, PeerId, PeerStats, SharedKey};
+use tokio::time::Instant;
+
+use super::{metrics::Metrics, status::gauge};
+
+/// One open connection.
+#[derive(Debug, Serialize)]
+pub struct ConnectedPeer {
+    /// Who.
+    pub id: PeerId,
+    /// From where.
+    pub address: Option<String>,
+    /// Bytes sent on this connection.
+    pub bytes_sent: u64,
+    /// Bytes received on this connection.
+    pub bytes_received: u64,
+    /// Round-trip time in milliseconds.
+    pub rtt_ms: f64,
+    /// Seconds since it was made.
+    pub connected_seconds: u64,
+}
+
+impl From<PeerStats> for ConnectedPeer {
+    fn from(peer: PeerStats) -> Self {
+        ConnectedPeer {
+            id: peer.id,
+            address: peer.address.map(|address| address.to_string()),
+            bytes_sent: peer.bytes_sent,
+            bytes_received: peer.bytes_received,
+            rtt_ms: peer.rtt_ms,
+            connected_seconds: peer.since.elapsed().as_secs(),
+        }
+    }
+}
+
+/// A peer of `network.peers`, connected or not.
+#[derive(Debug, Serialize)]
+pub struct ConfiguredPeerStatus {
+    /// As it stands in the configuration.
+    pub peer: PeerAddress,
+    /// `connected`, `connecting`, `unreachable`, `wrong key`, `ended` or `banned`.
+    pub state: &'static str,
+    /// Since it is connected, or since it has not been; none while the first attempt is under way, and of a banned one.
+    pub seconds: Option<u64>,
+    /// Attempts in a row that failed.
+    pub attempts: u32,
+    /// Milliseconds until the next attempt; 0 while one is under way, none while there is a connection.
+    pub next_attempt_ms: Option<u64>,
+    /// Why there is no connection, and what to do.
+    pub problem: Option<String>,
+}
+
+impl ConfiguredPeerStatus {
+    fn of(configured: &ConfiguredPeer, now: Instant) -> ConfiguredPeerStatus {
+        let ago = |since: Instant| Some(now.saturating_duration_since(since).as_secs());
+        let until = |at: Instant| Some(at.saturating_duration_since(now).as_millis() as u64);
+        let (seconds, attempts, next_attempt_ms) = match configured.state {
+            ContactState::Connected { since } => (ago(since), 0, None),
+            ContactState::Connecting => (None, 0, Some(0)),
+            ContactState::Failing { since, attempts, next_attempt, .. } => {
+                (ago(since), attempts, until(next_attempt))
+            }
+            ContactState::Banned { until: end } => (None, 0, until(end)),
+        };
+        let (peer, state, problem) = (configured.peer, configured.state.name(), configured.trouble());
+        ConfiguredPeerStatus { peer, state, seconds, attempts, next_attempt_ms, problem }
+    }
+
+    pub(super) fn all(contacts: &Contacts, now: Instant) -> Vec<ConfiguredPeerStatus> {
+        contacts.configured.iter().map(|configured| ConfiguredPeerStatus::of(configured, now)).collect()
+    }
+}
+
+/// A key that more than one node used within the last minute.
+#[derive(Debug, Serialize)]
+pub struct SharedKeyStatus {
+    /// The key.
+    pub id: PeerId,
+    /// Whether it is this node's own.
+    pub own: bool,
+    /// Where its users were seen, as far as is known.
+    pub addresses: Vec<String>,
+    /// What that means, and what to do.
+    pub problem: String,
+}
+
+impl From<&SharedKey> for SharedKeyStatus {
+    fn from(key: &SharedKey) -> Self {
+        let addresses = key.addresses.iter().map(ToString::to_string).collect();
+        SharedKeyStatus { id: key.id, own: key.own, addresses, problem: key.to_string() }
+    }
+}
+
+/// Who is connected, and who should be.
+pub(super) fn sample_peers(
+    connected: &[ConnectedPeer],
+    configured: &[ConfiguredPeerStatus],
+    shared_keys: usize,
+    metrics: &Metrics,
+) {
+    let sum = |bytes: fn(&ConnectedPeer) -> u64| connected.iter().map(bytes).sum::<u64>();
+    metrics.network_peers.set(gauge(connected.len() as u64));
+    metrics.network_sent_bytes.set(gauge(sum(|peer| peer.bytes_sent)));
+    metrics.network_received_bytes.set(gauge(sum(|peer| peer.bytes_received)));
+    metrics.network_shared_keys.set(gauge(shared_keys as u64));
+    for state in ContactState::NAMES {
+        let count = configured.iter().filter(|peer| peer.state == state).count();
+        metrics.network_configured_peers.with_label_values(&[state]).set(gauge(count as u64));
+    }
+    for peer in configured {
+        let is_up = peer.state == "connected";
+        metrics.network_configured_peer_up.with_label_values(&[&peer.peer.to_string()]).set(is_up.into());
+    }
+}

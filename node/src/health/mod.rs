@@ -1,0 +1,235 @@
+//! [`Health`]: whether a node is as it should be, and why not. Status, `/health`, metrics, `eth_syncing` and the log all say what this
+//! one struct says.
+//!
+//! ```text
+//!  store, follower, network, clock ─▶ Signs ─▶ Judge ─▶ Health ─▶ /v1/status, /health, /metrics, eth_syncing
+//!                                                         └──▶ Teller ─▶ one line in ten seconds, and a warning when it matters
+//! ```
+
+mod judge;
+mod teller;
+
+use std::{sync::Arc, time::Duration};
+
+use parking_lot::Mutex;
+use serde::Serialize;
+use slipstream_consensus::{ConsensusStatus, Validator};
+use slipstream_network::{Contacts, Transport};
+use slipstream_storage::{StorageError, Store};
+use slipstream_sync::{Follower, SyncStatus};
+use slipstream_types::{BatchHeader, BatchNumber, Clock};
+use tokio::time::{Instant, MissedTickBehavior, interval};
+use tokio_util::sync::CancellationToken;
+
+pub(crate) use self::judge::Rules;
+use self::{
+    judge::{Judge, Signs},
+    teller::Teller,
+};
+use crate::tasks::TaskError;
+
+/// How often the watch looks. What changes and changes back in between is not told.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
+/// A peer that told of its head longer ago than this is not heard: it is asked twice a second while all is well.
+const HEARD_WITHIN: Duration = Duration::from_secs(15);
+
+/// A node's health at one moment.
+#[derive(Clone, PartialEq, Debug, Serialize)]
+pub struct Health {
+    /// Whether it has the chain's newest state, so that callers should be sent to it.
+    pub ready: bool,
+    /// What it does.
+    pub state: State,
+    /// Why it is not ready.
+    pub blocker: Option<Blocker>,
+    /// What `eth_syncing` says: that it is behind, or cannot know that it is not.
+    pub syncing: bool,
+    /// The last committed batch.
+    pub head: BatchNumber,
+    /// Seconds since that batch's timestamp, by this node's clock: 0 if the timestamp lies ahead, none before the first batch.
+    pub head_age_seconds: Option<f64>,
+    /// Certified batches after the head.
+    pub behind_batches: u64,
+    /// Connected peers, configured or not.
+    pub peers_connected: usize,
+    /// Peers in `network.peers`, without the node itself.
+    pub peers_configured: usize,
+    /// Batches per second over the last ten seconds.
+    pub batches_per_second: f64,
+    /// Transactions per second over the last ten seconds, in batches committed by following.
+    pub transactions_per_second: f64,
+    /// Seconds to the newest certified batch at this rate: 0 if it is there, none while nobody can tell.
+    pub eta_seconds: Option<f64>,
+}
+
+/// What a node does. At the head, one batch after the other is one state.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum State {
+    /// Follows batch after batch as they are made.
+    AtHead,
+    /// Follows many batches that others have already.
+    CatchingUp,
+    /// Restores a snapshot, or the net change up to one.
+    Restoring,
+    /// Hears of no peer.
+    WaitingForPeers,
+    /// Knows of batches that no peer serves as its mode asks.
+    Stuck,
+}
+
+impl State {
+    fn describe(self) -> &'static str {
+        match self {
+            State::AtHead => "at the head",
+            State::CatchingUp => "catching up",
+            State::Restoring => "restoring",
+            State::WaitingForPeers => "waiting for peers",
+            State::Stuck => "stuck",
+        }
+    }
+}
+
+/// Why a node is not ready.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+pub struct Blocker {
+    /// Its kind, for programs.
+    pub reason: Reason,
+    /// The same with names and numbers, for people.
+    pub text: String,
+    /// Whether somebody should look. Catching up ends by itself.
+    pub alert: bool,
+}
+
+/// The kinds of [`Blocker`].
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Reason {
+    /// No peer tells of its head, and this node needs peers.
+    NoPeers,
+    /// Certified batches are ahead, and this node is on its way to them.
+    Behind,
+    /// Certified batches are ahead, and nothing comes.
+    Stalled,
+    /// Nobody has a batch after the head, and the head is too old.
+    Halted,
+    /// The chain has not begun.
+    NoBatch,
+}
+
+impl Reason {
+    pub(crate) const ALL: [Reason; 5] =
+        [Reason::NoPeers, Reason::Behind, Reason::Stalled, Reason::Halted, Reason::NoBatch];
+
+    /// As it stands in JSON and in metrics.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Reason::NoPeers => "no_peers",
+            Reason::Behind => "behind",
+            Reason::Stalled => "stalled",
+            Reason::Halted => "halted",
+            Reason::NoBatch => "no_batch",
+        }
+    }
+}
+
+/// Everything that a node's health is read from.
+pub(crate) struct HealthSource {
+    store: Store,
+    follower: Arc<Follower>,
+    validator: Option<Arc<Validator>>,
+    transport: Arc<dyn Transport>,
+    clock: Arc<dyn Clock>,
+    judge: Mutex<Judge>,
+}
+
+impl HealthSource {
+    pub(crate) fn new(
+        rules: Rules,
+        store: Store,
+        follower: Arc<Follower>,
+        validator: Option<Arc<Validator>>,
+        transport: Arc<dyn Transport>,
+        clock: Arc<dyn Clock>,
+    ) -> HealthSource {
+        let judge = Mutex::new(Judge::new(rules, Instant::now()));
+        HealthSource { store, follower, validator, transport, clock, judge }
+    }
+
+    /// Reads the health. Blocks on the store for a moment.
+    pub(crate) fn read(&self) -> Result<Health, StorageError> {
+        let head = self.store.head()?;
+        let consensus = self.validator.as_deref().map(Validator::status);
+        Ok(self.judge(&head.header, &self.follower.status(), consensus.as_ref(), &self.transport.contacts()))
+    }
+
+    /// Judges what has been read already.
+    pub(crate) fn judge(
+        &self,
+        head: &BatchHeader,
+        sync: &SyncStatus,
+        consensus: Option<&ConsensusStatus>,
+        contacts: &Contacts,
+    ) -> Health {
+        let connected = self.transport.peers().len();
+        let signs = signs(head, self.clock.now_ms(), sync, consensus, contacts, connected);
+        self.judge.lock().judge(&signs, Instant::now())
+    }
+}
+
+fn signs(
+    head: &BatchHeader,
+    now_ms: u64,
+    sync: &SyncStatus,
+    consensus: Option<&ConsensusStatus>,
+    contacts: &Contacts,
+    connected: usize,
+) -> Signs {
+    let is_heard = |ms_ago: u64| Duration::from_millis(ms_ago) < HEARD_WITHIN;
+    let heard = sync.peers.iter().filter(|peer| peer.heard_ms_ago.is_some_and(is_heard));
+    let heads: Vec<_> = heard.filter_map(|peer| peer.head).collect();
+    let mut configured = contacts.configured.iter();
+    let missing = configured.find_map(|peer| Some(format!("{}: {}", peer.peer.address, peer.trouble()?)));
+    Signs {
+        head: head.number,
+        // The genesis says when the chain was thought of, not that it runs.
+        head_age: (head.number > BatchNumber(0))
+            .then(|| Duration::from_millis(now_ms.saturating_sub(head.timestamp_ms))),
+        phase: sync.phase,
+        waiting: sync.waiting.as_ref().map(|waiting| waiting.reason.clone()),
+        target: sync.target,
+        waypoint: sync.waypoint,
+        heard: heads.len(),
+        newest: heads.into_iter().max().unwrap_or_default(),
+        received: (sync.bytes_received, sync.snapshot.as_ref().map_or(0, |snapshot| snapshot.rows)),
+        connected,
+        configured: contacts.configured.len(),
+        missing,
+        votes: consensus.and_then(|status| {
+            let number = status.proposing?;
+            Some(format!("batch {number} has {} of the {} votes that it needs", status.votes, status.quorum))
+        }),
+        batches_per_second: sync.batches_per_second,
+        transactions_per_second: sync.transactions_per_second,
+        eta_seconds: sync.eta_seconds,
+    }
+}
+
+/// Writes what operators should read of the node's health, until it is told to stop.
+pub(crate) async fn watch(source: Arc<HealthSource>, shutdown: CancellationToken) -> Result<(), TaskError> {
+    let mut teller = Teller::default();
+    let mut looks = interval(LOOK_EVERY);
+    looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    loop {
+        tokio::select! {
+            () = shutdown.cancelled() => return Ok(()),
+            _ = looks.tick() => {}
+        }
+        let reading = source.clone();
+        match tokio::task::spawn_blocking(move || reading.read()).await? {
+            Ok(health) => teller.tell(&health, Instant::now()),
+            // Whoever writes to the store meets the same, and stops the node with a better place to name.
+            Err(error) => tracing::debug!(%error, "the node's health cannot be read"),
+        }
+    }
+}

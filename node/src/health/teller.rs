@@ -1,0 +1,220 @@
+//! [`Teller`]: what of a node's health stands in the log, and when.
+
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use super::{Health, Reason, State};
+
+/// The calm line comes so often.
+const LINE_EVERY: Duration = Duration::from_secs(10);
+/// A change of state is told when it has lasted so long.
+const CHANGED_FOR: Duration = Duration::from_secs(1);
+/// An alert ends, or gives way to another one, when that has lasted so long.
+const SETTLED_FOR: Duration = Duration::from_secs(5);
+
+/// A line of the log.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Line {
+    /// How it goes.
+    Calm,
+    /// An alert begins.
+    Begins(Reason),
+    /// An alert is over.
+    Ends(Reason),
+}
+
+/// Decides what is told. It remembers what it told last.
+#[derive(Debug, Default)]
+pub(super) struct Teller {
+    next_line: Option<Instant>,
+    told: Option<State>,
+    changed: Option<(State, Instant)>,
+    alert: Option<Reason>,
+    unsettled: Option<(Option<Reason>, Instant)>,
+}
+
+impl Teller {
+    /// Writes the lines that are due.
+    pub(super) fn tell(&mut self, health: &Health, now: Instant) {
+        for line in self.lines(health, now) {
+            write(line, health);
+        }
+    }
+
+    fn lines(&mut self, health: &Health, now: Instant) -> Vec<Line> {
+        let mut lines: Vec<Line> = self.alert(health, now).into_iter().collect();
+        let is_changed = self.is_changed(health.state, now);
+        let is_due = *self.next_line.get_or_insert(now + LINE_EVERY) <= now;
+        if is_due || is_changed {
+            lines.push(Line::Calm);
+        }
+        if !lines.is_empty() {
+            self.next_line = Some(now + LINE_EVERY);
+        }
+        // The beginning of an alert says all that the calm line would.
+        if lines.iter().any(|line| matches!(line, Line::Begins(_))) {
+            lines.retain(|line| *line != Line::Calm);
+        }
+        lines
+    }
+
+    fn alert(&mut self, health: &Health, now: Instant) -> Option<Line> {
+        let seen = health.blocker.as_ref().filter(|blocker| blocker.alert).map(|blocker| blocker.reason);
+        if seen == self.alert {
+            self.unsettled = None;
+            return None;
+        }
+        let since = match self.unsettled {
+            Some((unsettled, since)) if unsettled == seen => since,
+            _ => now,
+        };
+        self.unsettled = Some((seen, since));
+        if self.alert.is_some() && now.saturating_duration_since(since) < SETTLED_FOR {
+            return None;
+        }
+        self.unsettled = None;
+        let before = std::mem::replace(&mut self.alert, seen);
+        seen.map(Line::Begins).or(before.map(Line::Ends))
+    }
+
+    fn is_changed(&mut self, state: State, now: Instant) -> bool {
+        if self.told == Some(state) {
+            self.changed = None;
+            return false;
+        }
+        let since = match self.changed {
+            Some((changed, since)) if changed == state => since,
+            _ => now,
+        };
+        self.changed = Some((state, since));
+        let is_lasting = now.saturating_duration_since(since) >= CHANGED_FOR;
+        if is_lasting {
+            (self.told, self.changed) = (Some(state), None);
+        }
+        is_lasting
+    }
+}
+
+/// One event: whoever collects logs finds the same fields in each.
+macro_rules! event {
+    ($level:ident, $health:ident, $message:expr $(, $field:ident = $value:expr)*) => {
+        tracing::$level!(
+            $($field = $value,)*
+            head = $health.head.0,
+            age_s = $health.head_age_seconds.map(rounded),
+            behind = $health.behind_batches,
+            peers = $health.peers_connected,
+            configured = $health.peers_configured,
+            batches_per_s = rounded($health.batches_per_second),
+            transactions_per_s = rounded($health.transactions_per_second),
+            eta_s = $health.eta_seconds.map(rounded),
+            blocker = $health.blocker.as_ref().map(|blocker| blocker.text.as_str()),
+            "{}",
+            $message
+        )
+    };
+}
+
+fn write(line: Line, health: &Health) {
+    match line {
+        Line::Calm => event!(info, health, health.state.describe()),
+        Line::Begins(reason) => event!(warn, health, "not ready", reason = reason.name()),
+        Line::Ends(reason) => event!(warn, health, over(reason), over = reason.name()),
+    }
+}
+
+fn over(reason: Reason) -> &'static str {
+    match reason {
+        Reason::NoPeers => "peers are there again",
+        Reason::Behind | Reason::Stalled => "this node moves on again",
+        Reason::Halted => "the chain makes batches again",
+        Reason::NoBatch => "the chain has its first batch",
+    }
+}
+
+/// One digit behind the point.
+fn rounded(value: f64) -> f64 {
+    (value * 10.0).round() / 10.0
+}
+
+#[cfg(test)]
+mod tests {
+    use slipstream_types::BatchNumber;
+
+    use super::{super::Blocker, *};
+
+    fn health(state: State, alert: Option<Reason>) -> Health {
+        Health {
+            ready: alert.is_none(),
+            state,
+            blocker: alert.map(|reason| Blocker { reason, text: String::new(), alert: true }),
+            syncing: false,
+            head: BatchNumber(7),
+            head_age_seconds: Some(0.5),
+            behind_batches: 0,
+            peers_connected: 3,
+            peers_configured: 3,
+            batches_per_second: 1.0,
+            transactions_per_second: 0.0,
+            eta_seconds: Some(0.0),
+        }
+    }
+
+    /// Looks once a second at what the function gives; the lines with their seconds.
+    fn told(seconds: u64, at: impl Fn(u64) -> Health) -> Vec<(u64, Line)> {
+        let (start, mut teller) = (Instant::now(), Teller::default());
+        let look = |second| {
+            let lines = teller.lines(&at(second), start + Duration::from_secs(second));
+            lines.into_iter().map(|line| (second, line)).collect::<Vec<_>>()
+        };
+        (0..seconds).flat_map(look).collect()
+    }
+
+    /// Goal: a healthy node writes one line in ten seconds.
+    #[test]
+    fn a_healthy_node_writes_one_line_in_ten_seconds() {
+        let told = told(3_600, |_| health(State::AtHead, None));
+        assert_eq!(told.len(), 360, "{told:?}");
+        assert!(told.iter().all(|(second, line)| second % 10 == 1 && *line == Line::Calm));
+    }
+
+    /// Goal: what changes and stays is told at once, what flickers is not.
+    #[test]
+    fn a_change_of_state_is_told_once_it_lasts() {
+        let lines = told(10, |second| match second {
+            0 => health(State::WaitingForPeers, None),
+            1..4 => health(State::CatchingUp, None),
+            _ => health(State::AtHead, None),
+        });
+        assert_eq!(lines, [(2, Line::Calm), (5, Line::Calm)]);
+        let flickers = [State::AtHead, State::CatchingUp];
+        let lines = told(100, |second| health(flickers[(second % 2) as usize], None));
+        assert_eq!(lines.len(), 9, "{lines:?}");
+    }
+
+    /// Goal: an alert is told when it begins and when it ends, not in between, and not when it flickers.
+    #[test]
+    fn an_alert_is_told_when_it_begins_and_when_it_ends() {
+        let only_alerts = |lines: Vec<(u64, Line)>| -> Vec<_> {
+            lines.into_iter().filter(|(_, line)| *line != Line::Calm).collect()
+        };
+        let halted = Some(Reason::Halted);
+        let lines = told(100, |second| health(State::AtHead, halted.filter(|_| (20..60).contains(&second))));
+        assert_eq!(
+            only_alerts(lines),
+            [(20, Line::Begins(Reason::Halted)), (65, Line::Ends(Reason::Halted))]
+        );
+        // The calm line comes in between, with the blocker in it.
+        let lines =
+            told(100, |second| health(State::AtHead, halted.filter(|_| second >= 20 && second % 3 > 0)));
+        assert_eq!(only_alerts(lines), [(20, Line::Begins(Reason::Halted))]);
+        let lines = told(60, |second| {
+            health(State::AtHead, Some(if second < 30 { Reason::Halted } else { Reason::NoPeers }))
+        });
+        assert_eq!(
+            only_alerts(lines),
+            [(0, Line::Begins(Reason::Halted)), (35, Line::Begins(Reason::NoPeers))]
+        );
+    }
+}

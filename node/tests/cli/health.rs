@@ -1,0 +1,165 @@
+//! A node among others, as its operator sees it while all is well, while the chain stands, and while it is alone.
+
+use std::{fs, net::UdpSocket, time::Instant};
+
+use serde_json::{Value, json};
+use slipstream_node::{genesis_file, keys};
+
+use crate::chain::{Chain, PATIENCE, Running, printed, wait};
+
+/// A fullnode of the chain with these peers and more lines of configuration, and its directory.
+fn fullnode(chain: &Chain, peers: &[&str], rest: &str) -> (Chain, Running) {
+    let home = Chain { dir: tempfile::tempdir().unwrap(), genesis: chain.genesis.clone() };
+    keys::create(&home.path("node.key")).unwrap();
+    genesis_file::save(&home.path("genesis.json"), &chain.genesis).unwrap();
+    let network =
+        format!("{{ listen: \"127.0.0.1:0\", handshake_timeout_ms: 500, peers: {} }}", json!(peers));
+    let text = format!(
+        "role: fullnode\ngenesis: genesis.json\nnetwork: {network}\napi: {{ listen: \"127.0.0.1:0\" }}\n{rest}"
+    );
+    fs::write(home.path("node.yaml"), text).unwrap();
+    let node = Running::start(&home);
+    (home, node)
+}
+
+fn json_of(node: &Running, path: &str) -> Value {
+    serde_json::from_str(&node.http(&format!("GET {path}"), "")).unwrap()
+}
+
+fn peer_address(node: &Running) -> String {
+    json_of(node, "/v1/status")["peer_address"].as_str().unwrap().to_owned()
+}
+
+fn until<T>(what: &str, home: &Chain, mut found: impl FnMut() -> Option<T>) -> T {
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        if let Some(found) = found() {
+            return found;
+        }
+        assert!(Instant::now() < deadline, "{what} did not happen; log: {}", log(home));
+        wait();
+    }
+}
+
+fn log(home: &Chain) -> String {
+    fs::read_to_string(home.path("log")).unwrap()
+}
+
+/// Waits until `/health` says this, with the code that goes with it.
+fn health(node: &Running, home: &Chain, reason: Option<&str>) -> Value {
+    until(&format!("{reason:?}"), home, || {
+        let (head, body) = node.answer("GET /health", "");
+        let health: Value = serde_json::from_str(&body).unwrap();
+        let code = if health["ready"] == true { " 200 " } else { " 503 " };
+        assert!(head.contains(code), "{head}: {body}");
+        (health["blocker"]["reason"].as_str() == reason).then_some(health)
+    })
+}
+
+/// Goal: while the chain goes on a node is quiet and ready; when its proposer stops, every place that an operator looks at says so and
+/// why, the log once; and again when it is over. A node that lost its peers is told from that. Configured peers that cannot be reached
+/// are named with the reason.
+#[test]
+fn what_is_wrong_is_named_everywhere_and_a_healthy_node_is_quiet() {
+    let chain = Chain::new();
+    let consensus = "consensus: { empty_batch_interval_ms: 100 }\n";
+    chain.configure(consensus);
+    let validator = Running::start(&chain);
+    let proposer = peer_address(&validator);
+    let (relay_home, relay) = fullnode(&chain, &[&proposer], "");
+    let beside = peer_address(&relay);
+    let (_, place) = beside.split_once('@').unwrap();
+    let nobody = UdpSocket::bind("127.0.0.1:0").unwrap();
+    let (wrong, silent) = (
+        format!("{}@{place}", slipstream_types::SecretKey::from_seed([3; 32]).public()),
+        format!(
+            "{}@{}",
+            slipstream_types::SecretKey::from_seed([4; 32]).public(),
+            nobody.local_addr().unwrap()
+        ),
+    );
+    let peers = [&*proposer, &*beside, &*wrong, &*silent];
+    let (home, node) = fullnode(&chain, &peers, "sync: { head_age_max_s: 2 }\n");
+
+    let states = || -> Vec<Value> {
+        let status = json_of(&node, "/v1/status");
+        status["configured_peers"].as_array().unwrap().iter().map(|peer| peer["state"].clone()).collect()
+    };
+    let expected = ["connected", "connected", "wrong key", "unreachable"];
+    until("the peers' states", &home, || (states() == expected).then_some(()));
+    let api = format!("http://{}", node.api);
+    let text = printed(&["status", "--api", &api], true);
+    let named = format!("the node at {place} has another key than");
+    for part in ["health       ready\n", &format!("{wrong} wrong key for"), &named, "no answer within 500ms"]
+    {
+        assert!(text.contains(part), "{part} is not in: {text}");
+    }
+    let metrics = node.http("GET /metrics", "");
+    for line in [
+        "slipstream_network_configured_peers{state=\"wrong key\"} 1".to_owned(),
+        format!("slipstream_network_configured_peer_up{{peer=\"{silent}\"}} 0"),
+        format!("slipstream_network_configured_peer_up{{peer=\"{proposer}\"}} 1"),
+        "slipstream_ready 1".to_owned(),
+        "slipstream_sync_eta_seconds 0".to_owned(),
+    ] {
+        assert!(metrics.lines().any(|found| found == line), "{line} is not in: {metrics}");
+    }
+
+    // A healthy node is quiet, however many batches there are.
+    let head = || health(&node, &home, None)["head"].as_u64().unwrap();
+    until("the warnings about peers", &home, || {
+        (log(&home).matches("cannot reach a configured peer").count() == 2).then_some(())
+    });
+    let (began, first, before) = (Instant::now(), head(), log(&home).lines().count());
+    until("30 batches", &home, || (head() >= first + 30).then_some(()));
+    let lines = log(&home).lines().skip(before).map(str::to_owned).collect::<Vec<_>>();
+    let allowed = 3 + began.elapsed().as_secs() / 5;
+    assert!(lines.len() as u64 <= allowed, "{allowed} lines are enough: {lines:#?}");
+    until("the calm line", &home, || log(&home).contains(": at the head head=").then_some(()));
+
+    // The proposer stops; another peer stays.
+    validator.stop();
+    let halted = health(&node, &home, Some("halted"));
+    let text = halted["blocker"]["text"].as_str().unwrap();
+    let expected = format!("the newest certified batch that its only peer has is {}", halted["head"]);
+    assert!(text.starts_with("the chain has made no batch for ") && text.ends_with(&expected), "{text}");
+    assert_eq!(node.rpc("eth_syncing", json!([]))["result"], false, "there is nothing to sync");
+    assert_eq!(node.http("GET /health/live", ""), "ok\n");
+    let table = printed(&["status", "--api", &api], true);
+    assert!(table.contains("health       NOT READY: the chain has made no batch for "), "{table}");
+    let metrics = node.http("GET /metrics", "");
+    for line in
+        ["slipstream_ready 0", "slipstream_blocker{reason=\"halted\"} 1", "slipstream_sync_eta_seconds NaN"]
+    {
+        assert!(metrics.lines().any(|found| found == line), "{line} is not in: {metrics}");
+    }
+    let age = metrics.lines().find_map(|line| line.strip_prefix("slipstream_head_age_seconds ")).unwrap();
+    assert!(age.parse::<f64>().unwrap() > 2.0, "{age}");
+    let warned =
+        |what: &str| log(&home).lines().filter(|line| line.contains(" WARN ") && line.contains(what)).count();
+    until("the warning", &home, || (warned("reason=\"halted\"") == 1).then_some(()));
+
+    // It comes back, at another port: it dials.
+    let peers = json!([peer_address(&relay), peer_address(&node)]);
+    chain.configure(&format!("network: {{ listen: \"127.0.0.1:0\", peers: {peers} }}\n{consensus}"));
+    let validator = Running::start(&chain);
+    health(&node, &home, None);
+    until("the end of the warning", &home, || (warned("the chain makes batches again") == 1).then_some(()));
+    assert_eq!(warned("reason=\"halted\""), 1, "{}", log(&home));
+
+    // All peers go.
+    validator.stop();
+    relay.stop();
+    drop(relay_home);
+    let alone = health(&node, &home, Some("no_peers"));
+    let text = alone["blocker"]["text"].as_str().unwrap();
+    assert!(text.starts_with("no peer is connected: none of 4 configured ones can be reached ("), "{text}");
+    until("the warning", &home, || (warned("reason=\"no_peers\"") == 1).then_some(()));
+    let syncing = || node.rpc("eth_syncing", json!([]))["result"].clone();
+    until("that it cannot know", &home, || syncing().is_object().then_some(()));
+    // What came in the last ten seconds is nothing.
+    until("the rate", &home, || {
+        (health(&node, &home, Some("no_peers"))["batches_per_second"] == 0.0).then_some(())
+    });
+    node.stop();
+}
