@@ -1,8 +1,8 @@
 //! [`AccessSet`]: what a transaction read and wrote, or may be expected to; [`conflicts`]: who waits for whom because of it.
 //!
 //! Only what does not commute counts. A balance that is added to and never looked at makes nobody wait, nor do fees, nor the
-//! sender's nonce. And only reads of what an earlier transaction writes count: a parallel execution keeps the versions of a key
-//! apart, so that two writes, or a write after a read, disturb nobody.
+//! sender's nonce, unless its account exists by that alone. And only reads of what an earlier transaction writes count: a parallel
+//! execution keeps the versions of a key apart, so that two writes, or a write after a read, disturb nobody.
 
 use alloy_primitives::{
     Address,

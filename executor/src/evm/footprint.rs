@@ -9,22 +9,21 @@ use crate::{access::AccessSet, transaction::Transaction};
 
 impl Executed {
     /// What others could disturb, and what could disturb others. Left out is what commutes: balances that nobody asked for,
-    /// the fee recipient's, and the sender's nonce, which the transaction itself names.
+    /// the fee recipient's, and the sender's nonce, which the transaction itself names. The fee recipient's existence is left out too,
+    /// because every fee may begin it ([`Executed::looks_at`]).
     pub(crate) fn access(&self, sender: Address, beneficiary: Address) -> AccessSet {
         let mut set = AccessSet::default();
         for (address, account) in &self.state {
-            if account.storage.is_empty() && (*address == sender || *address == beneficiary) {
-                // Almost always nothing but fees.
-                if !account.is_selfdestructed() {
-                    self.balance(*address, account, *address == beneficiary, &mut set);
-                    continue;
-                }
+            let role = Role { is_sender: *address == sender, is_beneficiary: *address == beneficiary };
+            let is_changed = changes_account(account, role);
+            self.balance(*address, account, role.is_beneficiary, &mut set);
+            if !is_changed && role.only_pays(account) {
+                continue;
             }
             set.reads.push(StateKey::Account(*address));
-            if changes_account(account, *address == sender) {
+            if is_changed {
                 set.writes.push(StateKey::Account(*address));
             }
-            self.balance(*address, account, *address == beneficiary, &mut set);
             // A contract that this transaction makes has no storage to read.
             if !account.is_created() {
                 let slots = account.storage.keys();
@@ -40,6 +39,12 @@ impl Executed {
     pub(crate) fn looks_at(&self, address: &Address) -> bool {
         let Observed { balances, existences, everything, .. } = &self.observed;
         *everything || balances.contains(address) || existences.contains(address)
+    }
+
+    /// Contracts whose nonce it depends on, because it made an address. A sender's nonce is not among what is written, so who was
+    /// delegated to a contract (EIP-7702) and sends transactions disturbs these.
+    pub(crate) fn nonces_read(&self) -> &[Address] {
+        &self.observed.nonces
     }
 
     fn balance(&self, address: Address, account: &Account, is_beneficiary: bool, set: &mut AccessSet) {
@@ -107,8 +112,22 @@ impl Spends {
     }
 }
 
-/// Whether code, nonce or existence are others after it.
-fn changes_account(account: &Account, is_sender: bool) -> bool {
+/// What an account is to a transaction, if it is more than others.
+#[derive(Clone, Copy)]
+struct Role {
+    is_sender: bool,
+    is_beneficiary: bool,
+}
+
+impl Role {
+    /// Whether the account was loaded for fees and for nothing else that others could disturb.
+    fn only_pays(self, account: &Account) -> bool {
+        (self.is_sender || self.is_beneficiary) && account.storage.is_empty()
+    }
+}
+
+/// Whether code, nonce or existence are others after it. A sender that was empty exists by its nonce alone where nothing need be paid.
+fn changes_account(account: &Account, role: Role) -> bool {
     if !account.is_touched() {
         return false;
     }
@@ -117,6 +136,6 @@ fn changes_account(account: &Account, is_sender: bool) -> bool {
     account.is_selfdestructed()
         || account.is_created()
         || after.code_hash != before.code_hash
-        || after.is_empty() != before.is_empty()
-        || (!is_sender && after.nonce != before.nonce)
+        || (!role.is_beneficiary && after.is_empty() != before.is_empty())
+        || (!role.is_sender && after.nonce != before.nonce)
 }

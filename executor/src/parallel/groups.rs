@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use alloy_consensus::Transaction as _;
 use alloy_primitives::{
     Address,
-    map::{AddressMap, HashMap},
+    map::{AddressMap, AddressSet, HashMap},
 };
 use slipstream_types::{Digest, StateKey};
 
@@ -173,13 +173,15 @@ struct Trace {
     /// The same of balances, but for those of senders, which are among what was spent.
     balances: AddressMap<u32>,
     spends: Spends,
+    /// Contracts whose nonce made an address.
+    nonces_read: AddressSet,
     /// Code of contracts that it made.
     codes_made: Vec<Digest>,
 }
 
 impl Trace {
-    /// Runs what falls to a thread. None if a transaction may not stand where it stands, or has looked at something that others change all the
-    /// time.
+    /// Runs what falls to a thread. None if a transaction may not stand where it stands, has looked at something that others change all the
+    /// time, or has changed what all others load, the fee recipient's code or nonce.
     fn of(
         state: &dyn StateReader,
         env: &BatchEnv,
@@ -192,6 +194,7 @@ impl Trace {
         let (mut entries, mut spends) = (Vec::with_capacity(count), Spends::with_capacity(count));
         let mut writes = HashMap::with_capacity_and_hasher(WRITES * count, Default::default());
         let mut balances = AddressMap::with_capacity_and_hasher(count, Default::default());
+        let mut nonces_read = AddressSet::default();
         let mut gas_used = 0;
         for (index, transaction) in transactions.iter().enumerate() {
             if !owners.claims(index, thread) {
@@ -208,6 +211,7 @@ impl Trace {
                 return None;
             }
             gas_used += executed.gas_used;
+            nonces_read.extend(executed.nonces_read());
             spends.add(&executed, transaction);
             let Done { executed, entry } = Done::new(executed, transaction, env.beneficiary).ok()?;
             for key in &entry.access.writes {
@@ -220,9 +224,12 @@ impl Trace {
             machine.commit(executed);
             entries.push((index, entry));
         }
+        if writes.contains_key(&StateKey::Account(env.beneficiary)) {
+            return None;
+        }
         let (changes, reads) = machine.finish_part().ok()?;
         let codes_made = changes.new_codes().collect();
-        Some((changes, Trace { entries, reads, writes, balances, spends, codes_made }))
+        Some((changes, Trace { entries, reads, writes, balances, spends, nonces_read, codes_made }))
     }
 
     /// Whether nothing that it read was written before by another group, or made by it, and it could pay whatever the others paid.
@@ -244,7 +251,9 @@ impl Trace {
         let spends: Vec<&Spends> = others.iter().map(|other| &other.spends).collect();
         // Who comes after a contract that was made need not read the same code from the state.
         let mut codes_made = others.iter().flat_map(|other| &other.codes_made);
+        let mut nonces_read = self.nonces_read.iter();
         self.entries.iter().all(reads_alone)
+            && !nonces_read.any(|address| others.iter().any(|other| other.spends.contains(address)))
             && self.spends.allow(&spends)
             && !codes_made.any(|hash| self.reads.has_code(hash))
     }

@@ -13,5 +13,7 @@ mod parallel;
 mod predict;
 mod store;
 mod support;
+mod unpaid;
 mod values;
 mod warm;
+mod ways;
