@@ -124,5 +124,13 @@ mod tests {
         let empty = Genesis { validators: BoundedVec::default(), ..genesis() };
         fs::write(&path, serde_json::to_string(&empty).unwrap()).unwrap();
         assert!(load(&path).unwrap_err().to_string().contains("at least one validator"));
+
+        let mut stored = genesis();
+        let account = stored.accounts.values_mut().next().unwrap();
+        account.storage.insert(Default::default(), U256::from(1));
+        fs::write(&path, serde_json::to_string(&stored).unwrap()).unwrap();
+        let refused = load(&path).unwrap_err().to_string();
+        let account = Address::repeat_byte(1).to_string();
+        assert!(refused.contains("genesis.json") && refused.contains(&account), "{refused}");
     }
 }

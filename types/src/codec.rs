@@ -1,5 +1,6 @@
 //! Canonical BCS with limits.
 
+use alloy_primitives::Address;
 use serde::{Serialize, de::DeserializeOwned};
 
 /// Why bytes were not accepted.
@@ -30,6 +31,14 @@ pub enum CodecError {
         /// The kind of value.
         what: &'static str,
         /// The rule that it breaks.
+        rule: &'static str,
+    },
+    /// A genesis with an account that no chain may begin with.
+    #[error("invalid genesis: account {address} {rule}")]
+    GenesisAccount {
+        /// The account.
+        address: Address,
+        /// What is wrong with it, and what to do.
         rule: &'static str,
     },
 }

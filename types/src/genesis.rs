@@ -53,6 +53,18 @@ pub struct GenesisAccount {
     pub storage: BTreeMap<B256, U256>,
 }
 
+/// EIP-7610: creating a contract where there is storage fails. Whether an account has storage is not in its row, so such an account must not
+/// exist: every other one with storage has code or a nonce, at which creation fails too.
+const ONLY_STORAGE: &str = "has storage but neither code nor a nonce, so no contract could ever be created there (EIP-7610): \
+                            give it code or a nonce, or leave its storage out";
+
+impl GenesisAccount {
+    fn has_only_storage(&self) -> bool {
+        let is_plain = self.nonce == 0 && self.code.is_empty();
+        is_plain && self.storage.values().any(|value| !value.is_zero())
+    }
+}
+
 impl Genesis {
     /// Decodes batch 0's body.
     pub fn decode(content: &[u8]) -> Result<Genesis, CodecError> {
@@ -75,7 +87,10 @@ impl Genesis {
         if self.chain.chain_id == 0 || self.chain.gas_limit < 21_000 {
             return invalid("chain_id must not be 0, and gas_limit at least 21,000");
         }
-        Ok(())
+        match self.accounts.iter().find(|(_, account)| account.has_only_storage()) {
+            Some((address, _)) => Err(CodecError::GenesisAccount { address: *address, rule: ONLY_STORAGE }),
+            None => Ok(()),
+        }
     }
 
     /// The canonical content of batch 0's body.

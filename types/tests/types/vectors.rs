@@ -99,3 +99,28 @@ fn a_genesis_file_reads_back() {
     assert_eq!(waypoint.to_string().parse::<Waypoint>().unwrap(), waypoint);
     assert!("12".parse::<Waypoint>().is_err() && "x:0x00".parse::<Waypoint>().is_err());
 }
+
+/// Goal: a genesis whose chain could not go on as Ethereum does is refused, and the account that is to blame is named.
+#[test]
+fn a_genesis_that_breaks_a_rule_is_refused() {
+    let refuse = |change: &dyn Fn(&mut Genesis), text: &str| {
+        let mut genesis = genesis();
+        change(&mut genesis);
+        let refused = genesis.check().unwrap_err().to_string();
+        assert!(refused.contains(text), "{refused}");
+        assert_eq!(Genesis::decode(&genesis.content().unwrap()).unwrap_err().to_string(), refused);
+    };
+    assert_eq!(genesis().check(), Ok(()));
+    let only_storage = |value: u64| GenesisAccount {
+        balance: U256::from(1),
+        storage: [(B256::ZERO, U256::from(value))].into(),
+        ..GenesisAccount::default()
+    };
+    let address = Address::repeat_byte(0xbb);
+    let named = format!("account {address} has storage but neither code nor a nonce");
+    refuse(&|genesis| _ = genesis.accounts.insert(address, only_storage(1)), &named);
+    let mut fine = genesis();
+    fine.accounts.insert(address, only_storage(0));
+    fine.accounts.insert(Address::ZERO, GenesisAccount { nonce: 1, ..only_storage(1) });
+    assert_eq!(fine.check(), Ok(()));
+}
