@@ -7,11 +7,14 @@
 use std::{fs, io::Write as _, path::Path};
 
 use slipstream_types::{
-    AccountValue, Address, B256, BatchHeader, BatchNumber, BlobKind, Certificate, Digest, Epoch, LedgerInfo,
-    PublicKey, Signature, StateKey, StateValue, U256, Validator, ValidatorSet,
+    AccountValue, Address, B256, BatchHeader, BatchNumber, BlobKind, Certificate, ChainConfig, Digest, Epoch,
+    Genesis, LedgerInfo, PublicKey, Signature, StateKey, StateValue, U256, Validator, ValidatorSet,
     accumulator::{Accumulator, NodePosition},
     batch::content_digest,
     bounded::BoundedVec,
+    chain::Fork,
+    delta::Code,
+    genesis::GenesisAccount,
     tree::{self, Leaf},
 };
 
@@ -184,8 +187,26 @@ fn records() -> Vec<u8> {
         schema::encode(&head),
         schema::encode(&restore),
         schema::encode(&PrunedRecord { below: numbers }),
+        schema::encode(&genesis()),
     ];
     names.concat().into_iter().chain(values.concat()).collect()
+}
+
+/// The content of batch 0's body.
+fn genesis() -> Genesis {
+    let account = GenesisAccount {
+        balance: U256::from(51),
+        nonce: 52,
+        code: Code::new(vec![53]).expect("one byte is within the limit"),
+        storage: [(B256::repeat_byte(54), U256::from(55))].into(),
+    };
+    let (fork, gas_limit, transaction_gas_max) = (Fork::Prague, 56, 57);
+    Genesis {
+        chain: ChainConfig { chain_id: 58, fork, gas_limit, transaction_gas_max, base_fee_wei: 59 },
+        timestamp_ms: 60,
+        validators: BoundedVec::default(),
+        accounts: [(Address::repeat_byte(61), account)].into(),
+    }
 }
 
 #[cfg(test)]

@@ -2,6 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::limits;
+
 /// The Ethereum hard fork whose rules the EVM follows.
 ///
 /// Older forks are left to tests on mainnet blocks: before Cancun, SELFDESTRUCT deletes all slots of an account, which a
@@ -14,7 +16,7 @@ pub enum Fork {
     /// May 2025: EIP-7702, BLS precompiles, block hashes in state (EIP-2935).
     #[default]
     Prague,
-    /// December 2025: gas cap per transaction (EIP-7825), CLZ.
+    /// December 2025: CLZ, P-256. Its gas cap per transaction (EIP-7825) is that of every fork here.
     Osaka,
 }
 
@@ -29,12 +31,26 @@ pub struct ChainConfig {
     pub fork: Fork,
     /// Most gas that one batch may use.
     pub gas_limit: u64,
+    /// Most gas that one transaction may ask for: from 21,000 to [`limits::TRANSACTION_GAS_MAX`], which holds if a genesis file names
+    /// none. Lower, it keeps one transaction from taking most of a batch.
+    #[serde(default = "transaction_gas_max")]
+    pub transaction_gas_max: u64,
     /// Base fee of every batch, in wei per gas. Fixed, so that a node which joins from a snapshot knows it without history.
     pub base_fee_wei: u64,
 }
 
 impl Default for ChainConfig {
     fn default() -> Self {
-        Self { chain_id: 7_357, fork: Fork::default(), gas_limit: 300_000_000, base_fee_wei: 10_000_000 }
+        Self {
+            chain_id: 7_357,
+            fork: Fork::default(),
+            gas_limit: 300_000_000,
+            transaction_gas_max: limits::TRANSACTION_GAS_MAX,
+            base_fee_wei: 10_000_000,
+        }
     }
+}
+
+fn transaction_gas_max() -> u64 {
+    limits::TRANSACTION_GAS_MAX
 }

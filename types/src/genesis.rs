@@ -84,8 +84,12 @@ impl Genesis {
         if self.accounts.len() > limits::GENESIS_ACCOUNTS_MAX {
             return invalid("too many accounts");
         }
-        if self.chain.chain_id == 0 || self.chain.gas_limit < 21_000 {
+        if self.chain.chain_id == 0 || self.chain.gas_limit < limits::TRANSACTION_GAS_MIN {
             return invalid("chain_id must not be 0, and gas_limit at least 21,000");
+        }
+        let transaction_gas = limits::TRANSACTION_GAS_MIN..=limits::TRANSACTION_GAS_MAX;
+        if !transaction_gas.contains(&self.chain.transaction_gas_max) {
+            return invalid("transaction_gas_max must be from 21,000 to 16,777,216");
         }
         match self.accounts.iter().find(|(_, account)| account.has_only_storage()) {
             Some((address, _)) => Err(CodecError::GenesisAccount { address: *address, rule: ONLY_STORAGE }),

@@ -24,6 +24,11 @@ pub const CODE_BYTES_MAX: usize = 64 * 1024;
 pub const LOGS_MAX: usize = 65_536;
 /// See [`LOGS_MAX`].
 pub const TOPICS_MAX: usize = 4;
+/// Most gas that a chain may let one transaction use: 2^24, as EIP-7825. A log costs at least 375 gas, and 8 a byte of its data, so
+/// that no transaction reaches [`LOGS_MAX`] or a tenth of [`RECEIPTS_BYTES_MAX`]: whatever was executed can be paid for.
+pub const TRANSACTION_GAS_MAX: u64 = 1 << 24;
+/// Least gas that a transaction uses; a chain that allows less could hold none.
+pub const TRANSACTION_GAS_MIN: u64 = 21_000;
 /// Validators in one set; bounds signatures of a certificate.
 pub const VALIDATORS_MAX: usize = 128;
 /// Siblings in one side of a proof: no path is deeper than its bits.
@@ -34,3 +39,7 @@ pub const HEADERS_MAX: usize = 16_384;
 pub const STATE_CHUNK_ROWS_MAX: usize = 65_536;
 /// Accounts in a genesis file.
 pub const GENESIS_ACCOUNTS_MAX: usize = 1 << 20;
+
+/// Gas of the cheapest log, LOG0 without data.
+const LOG_GAS_MIN: u64 = 375;
+const _: () = assert!(TRANSACTION_GAS_MAX / LOG_GAS_MIN <= LOGS_MAX as u64);

@@ -11,6 +11,7 @@ use slipstream_types::{
     bounded::BoundedVec,
     delta::DeltaEntry,
     genesis::GenesisAccount,
+    limits::TRANSACTION_GAS_MAX,
     state::AccountValue,
     tree::{Leaf, root},
 };
@@ -111,6 +112,9 @@ fn a_genesis_that_breaks_a_rule_is_refused() {
         assert_eq!(Genesis::decode(&genesis.content().unwrap()).unwrap_err().to_string(), refused);
     };
     assert_eq!(genesis().check(), Ok(()));
+    for max in [20_999, TRANSACTION_GAS_MAX + 1] {
+        refuse(&|genesis| genesis.chain.transaction_gas_max = max, "transaction_gas_max must be");
+    }
     let only_storage = |value: u64| GenesisAccount {
         balance: U256::from(1),
         storage: [(B256::ZERO, U256::from(value))].into(),
@@ -123,4 +127,12 @@ fn a_genesis_that_breaks_a_rule_is_refused() {
     fine.accounts.insert(address, only_storage(0));
     fine.accounts.insert(Address::ZERO, GenesisAccount { nonce: 1, ..only_storage(1) });
     assert_eq!(fine.check(), Ok(()));
+}
+
+/// Goal: a genesis file that names no cap has Ethereum's.
+#[test]
+fn a_genesis_file_may_leave_the_gas_cap_out() {
+    let mut file = serde_json::to_value(genesis()).unwrap();
+    file["chain"].as_object_mut().unwrap().remove("transaction_gas_max").unwrap();
+    assert_eq!(serde_json::from_value::<Genesis>(file).unwrap(), genesis());
 }
