@@ -5,13 +5,12 @@ use slipstream_types::limits;
 use crate::{
     env::BatchEnv,
     error::ExecuteError,
+    evm::Machine,
     outcome::{Batch, Outcome, Refusal},
     reader::StateReader,
     transaction::Transaction,
 };
 
-/// The least gas that any transaction uses: with less left the batch is full.
-const TRANSACTION_GAS_MIN: u64 = 21_000;
 /// BCS writes the number of transactions in at most this many bytes, and so each one's length.
 const LENGTH_BYTES_MAX: usize = 5;
 
@@ -29,7 +28,8 @@ pub struct BuildLimits {
 /// What a batch has left.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Room {
-    /// Gas: the chain's limit without what the batch's transactions used, not without what they might have used.
+    /// Gas: the chain's limit without what the batch's transactions used, not without what they might have used; less where
+    /// receipts or changes are what the batch is full of.
     pub gas: u64,
     /// Bytes of one more envelope.
     pub bytes: usize,
@@ -74,8 +74,7 @@ pub struct Built {
 
 /// Executes candidates one after the other and keeps those that are valid, until a limit is reached.
 ///
-/// What is executed and then finds no room for its receipt or its changes was executed in vain, and comes again. That ends the
-/// batch once their gas limits sum up to that of a batch, so that nobody makes a proposer work without end.
+/// A candidate is executed only if there is room for all that its gas can do, so that nobody makes a proposer work unpaid.
 ///
 /// # Errors
 /// Only if the state cannot be read or the outcome does not fit its formats: no candidate can make it fail.
@@ -85,23 +84,24 @@ pub fn build(
     candidates: &mut dyn Candidates,
     limits: &BuildLimits,
 ) -> Result<Built, ExecuteError> {
-    let mut batch = Batch::bounded(state, env)?;
+    let mut batch = Batch::new(Machine::new(state, env)?, env);
+    let gas_max = env.transaction_gas_max.min(env.gas_limit);
     let reserved = env.gas_limit.saturating_sub(limits.gas);
     let transactions_max = limits.transactions.min(limits::BATCH_TRANSACTIONS_MAX);
     let mut bytes_left = limits.body_bytes.min(limits::BODY_BYTES_MAX).saturating_sub(LENGTH_BYTES_MAX);
     let (mut included, mut rejected) = (Vec::new(), Vec::new());
-    let mut gas_in_vain = 0u64;
     loop {
-        let gas = batch.gas_left().saturating_sub(reserved);
-        let room = Room { gas, bytes: bytes_left.saturating_sub(LENGTH_BYTES_MAX) };
-        let full = included.len() >= transactions_max || gas < TRANSACTION_GAS_MIN;
-        if full || gas_in_vain > env.gas_limit {
+        let room = Room {
+            gas: batch.gas_room().saturating_sub(reserved),
+            bytes: bytes_left.saturating_sub(LENGTH_BYTES_MAX),
+        };
+        if included.len() >= transactions_max || room.gas < limits::TRANSACTION_GAS_MIN {
             break;
         }
         let Some(transaction) = candidates.draw(room) else { break };
         let (gas_limit, bytes) = (transaction.gas_limit(), transaction.raw.len());
-        // One that no batch has the gas for is rejected below.
-        if !room.fits(gas_limit, bytes) && gas_limit <= env.gas_limit {
+        // What no batch can hold is tried, to be rejected. All else is executed only if it is then part of the batch, and so paid for.
+        if !room.fits(gas_limit, bytes) && gas_limit <= gas_max {
             candidates.leave_out();
             continue;
         }
@@ -113,8 +113,8 @@ pub fn build(
             }
             Err(Refusal::Rejected(reason)) if reason.is_premature() => {}
             Err(Refusal::Rejected(reason)) => rejected.push((transaction.hash, reason.to_string())),
-            Err(Refusal::Gas { .. }) => {}
-            Err(Refusal::Receipts | Refusal::Delta) => gas_in_vain = gas_in_vain.saturating_add(gas_limit),
+            // There was room, so neither can be.
+            Err(Refusal::Gas { .. } | Refusal::Receipts(_)) => {}
             Err(Refusal::Failed(error)) => return Err(error),
         }
         candidates.leave_out();

@@ -7,7 +7,7 @@ use alloy_sol_types::decode_revert_reason;
 use crate::{
     env::BatchEnv,
     error::{ExecuteError, Rejection},
-    evm::{Executed, Machine, RunError, is_precompile, transaction_gas_max},
+    evm::{Executed, Machine, RunError, is_precompile},
     overrides::{Overridden, Overrides},
     reader::StateReader,
 };
@@ -134,7 +134,7 @@ pub fn estimate_gas(
 ) -> Result<u64, EstimateError> {
     let state = overridden(state, env, request)?;
     let env = request.overrides.block.env(env, &state).map_err(ExecuteError::State)?;
-    let mut high = transaction_gas_max(&env).min(CALL_GAS_MAX);
+    let mut high = env.gas_limit.min(env.transaction_gas_max).min(CALL_GAS_MAX);
     if let Some(gas) = request.gas.filter(|gas| *gas >= TRANSFER_GAS) {
         high = high.min(gas);
     }

@@ -3,7 +3,7 @@
 use alloy_consensus::Header;
 use alloy_primitives::{Address, B256, U256};
 pub use revm::primitives::hardfork::SpecId;
-use slipstream_types::{BatchHeader, ChainConfig, Epoch, chain::Fork};
+use slipstream_types::{BatchHeader, ChainConfig, Epoch, chain::Fork, limits};
 
 /// The block as the EVM sees it. Everything that execution depends on besides the state and the transactions.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -20,6 +20,8 @@ pub struct BatchEnv {
     pub beneficiary: Address,
     /// GASLIMIT: most gas that all transactions together may use.
     pub gas_limit: u64,
+    /// Most gas that one transaction may ask for; the limit of all together holds besides.
+    pub transaction_gas_max: u64,
     /// BASEFEE, burnt.
     pub base_fee_wei: u64,
     /// DIFFICULTY before the Merge, else zero.
@@ -48,6 +50,7 @@ impl BatchEnv {
             timestamp_s: timestamp_ms / 1000,
             beneficiary: proposer,
             gas_limit: chain.gas_limit,
+            transaction_gas_max: chain.transaction_gas_max,
             base_fee_wei: chain.base_fee_wei,
             difficulty: U256::ZERO,
             prev_randao: Some(parent_hash),
@@ -71,13 +74,16 @@ impl BatchEnv {
 
     /// The environment of the Ethereum mainnet block with this header.
     pub fn mainnet(header: &Header) -> BatchEnv {
+        let spec = mainnet_spec(header.number, header.timestamp);
+        let is_capped = spec.is_enabled_in(SpecId::OSAKA);
         BatchEnv {
             chain_id: 1,
-            spec: mainnet_spec(header.number, header.timestamp),
+            spec,
             number: header.number,
             timestamp_s: header.timestamp,
             beneficiary: header.beneficiary,
             gas_limit: header.gas_limit,
+            transaction_gas_max: if is_capped { limits::TRANSACTION_GAS_MAX } else { u64::MAX },
             base_fee_wei: header.base_fee_per_gas.unwrap_or_default(),
             difficulty: header.difficulty,
             prev_randao: Some(header.mix_hash),

@@ -31,15 +31,15 @@ pub enum ExecuteError {
         /// What the batch has left.
         left: u64,
     },
-    /// The receipts would pass the limit on a batch's receipts.
-    #[error("transaction {index} ({hash}) makes the receipts longer than {max} bytes")]
+    /// The receipts pass a limit on a transaction's or a batch's.
+    #[error("transaction {index} ({hash}) makes the receipts too long: {reason}")]
     ReceiptsTooLong {
         /// Position in the batch.
         index: usize,
         /// The transaction.
         hash: B256,
-        /// The limit, in bytes.
-        max: usize,
+        /// The limit, and by how much it is passed.
+        reason: CodecError,
     },
     /// A call that could not be a transaction.
     #[error("the call is invalid: {0}")]
@@ -118,7 +118,7 @@ pub enum Rejection {
         gas_limit: u64,
     },
     /// The gas limit is above what a batch or a transaction may use.
-    #[error("gas limit too high: the transaction asks for {gas_limit}, at most {max} are allowed")]
+    #[error("transaction gas limit too high (cap: {max}, tx: {gas_limit})")]
     GasLimitTooHigh {
         /// The transaction's limit.
         gas_limit: u64,
@@ -143,9 +143,6 @@ pub enum Rejection {
     /// No account may get past this nonce (EIP-2681).
     #[error("nonce has max value")]
     LastNonce,
-    /// What it does passes the limits on a whole batch's receipts or delta.
-    #[error("it does too much for any batch: {0}")]
-    TooMuch(CodecError),
     /// Any other rule of the EVM.
     #[error("{0}")]
     Other(String),

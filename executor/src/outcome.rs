@@ -72,13 +72,14 @@ pub(crate) struct Batch<'a> {
 /// What a batch has come to: what its limits are about, and what is kept of each transaction beside its changes.
 pub(crate) struct Tally {
     gas_limit: u64,
+    /// Of one transaction.
+    transaction_gas_max: u64,
     gas_used: u64,
     receipts: Vec<Receipt>,
     receipts_bytes: usize,
     accesses: Vec<AccessSet>,
-    /// An upper bound, and where a proposer stops. A follower checks the delta itself, which is shorter.
+    /// An upper bound, for a proposer. A follower checks the delta itself, which is shorter.
     delta_bytes: usize,
-    delta_bytes_max: usize,
 }
 
 /// What a batch keeps of a transaction beside its changes.
@@ -119,10 +120,8 @@ pub(crate) enum Refusal {
         /// What is left.
         left: u64,
     },
-    /// Its receipt does not fit beside those before it.
-    Receipts,
-    /// Its changes might not fit beside those before it.
-    Delta,
+    /// Its receipt does not fit its format, or not beside those before it.
+    Receipts(CodecError),
     /// Execution cannot go on, whatever the transaction.
     Failed(ExecuteError),
 }
@@ -132,16 +131,13 @@ impl<'a> Batch<'a> {
         Self { machine, beneficiary: env.beneficiary, tally: Tally::new(env) }
     }
 
-    /// A batch that refuses what could make its delta too long, however the changes overlap: a proposer must not find out
-    /// when it is too late.
-    pub(crate) fn bounded(state: &'a dyn StateReader, env: &'a BatchEnv) -> Result<Self, ExecuteError> {
-        let mut batch = Self::new(Machine::new(state, env)?, env);
-        batch.tally.delta_bytes_max = limits::DELTA_BYTES_MAX;
-        Ok(batch)
-    }
-
-    pub(crate) fn gas_left(&self) -> u64 {
-        self.tally.gas_left()
+    /// Most gas that the next transaction may ask for so that all it can do fits: who executes and finds that it does not has worked
+    /// for nothing.
+    pub(crate) fn gas_room(&self) -> u64 {
+        let receipts = limits::RECEIPTS_BYTES_MAX.saturating_sub(self.tally.receipts_bytes + RECEIPT_BYTES);
+        let delta = limits::DELTA_BYTES_MAX.saturating_sub(self.tally.delta_bytes + FREE_DELTA_BYTES);
+        let gas = self.tally.gas_left();
+        gas.min(receipts as u64 * GAS_PER_RECEIPT_BYTE).min(delta as u64 * GAS_PER_DELTA_BYTE)
     }
 
     /// Executes a transaction and makes it part of the batch.
@@ -157,8 +153,7 @@ impl<'a> Batch<'a> {
             RunError::Rejected(reason) => Refusal::Rejected(reason),
             RunError::Failed(error) => Refusal::Failed(error),
         })?;
-        Done::new(executed, transaction, self.beneficiary)
-            .map_err(|error| Refusal::Rejected(Rejection::TooMuch(error)))
+        Done::new(executed, transaction, self.beneficiary).map_err(Refusal::Receipts)
     }
 
     /// Whether a transaction that ran ahead of its turn would do the same now, so that it may be added.
@@ -194,13 +189,7 @@ impl<'a> Batch<'a> {
             Refusal::Gas { left } => {
                 ExecuteError::GasLimit { index, hash, gas_limit: transaction.gas_limit(), left }
             }
-            Refusal::Receipts => {
-                ExecuteError::ReceiptsTooLong { index, hash, max: limits::RECEIPTS_BYTES_MAX }
-            }
-            Refusal::Delta => {
-                let (what, len, max) = ("delta", self.tally.delta_bytes, self.tally.delta_bytes_max);
-                ExecuteError::Format(CodecError::TooLong { what, len, max })
-            }
+            Refusal::Receipts(reason) => ExecuteError::ReceiptsTooLong { index, hash, reason },
             Refusal::Failed(error) => error,
         }
     }
@@ -214,13 +203,13 @@ impl Tally {
     pub(crate) fn new(env: &BatchEnv) -> Tally {
         Tally {
             gas_limit: env.gas_limit,
+            transaction_gas_max: env.transaction_gas_max.min(env.gas_limit),
             gas_used: 0,
             receipts: Vec::new(),
             // Their number, as BCS writes it.
             receipts_bytes: LENGTH_BYTES_MAX,
             accesses: Vec::new(),
             delta_bytes: SYSTEM_DELTA_BYTES,
-            delta_bytes_max: usize::MAX,
         }
     }
 
@@ -230,10 +219,9 @@ impl Tally {
 
     /// Whether the next transaction may use so much.
     pub(crate) fn check_gas(&self, gas_limit: u64) -> Result<(), Refusal> {
-        let left = self.gas_left();
-        if gas_limit > self.gas_limit {
-            let reason = Rejection::GasLimitTooHigh { gas_limit, max: self.gas_limit };
-            return Err(Refusal::Rejected(reason));
+        let (left, max) = (self.gas_left(), self.transaction_gas_max);
+        if gas_limit > max {
+            return Err(Refusal::Rejected(Rejection::GasLimitTooHigh { gas_limit, max }));
         }
         if gas_limit > left { Err(Refusal::Gas { left }) } else { Ok(()) }
     }
@@ -242,17 +230,12 @@ impl Tally {
     pub(crate) fn add(&mut self, entry: Entry) -> Result<(), Refusal> {
         let Entry { receipt, access, gas_used, delta_bytes_max } = entry;
         let receipts_bytes = self.receipts_bytes + receipt_bytes(&receipt);
-        let delta_bytes = self.delta_bytes + delta_bytes_max;
-        let receipts_max = limits::RECEIPTS_BYTES_MAX;
-        check_alone("receipt", LENGTH_BYTES_MAX + receipt_bytes(&receipt), receipts_max)?;
-        check_alone("delta", SYSTEM_DELTA_BYTES + delta_bytes_max, self.delta_bytes_max)?;
-        if receipts_bytes > receipts_max {
-            return Err(Refusal::Receipts);
+        if receipts_bytes > limits::RECEIPTS_BYTES_MAX {
+            let (what, len, max) = ("receipts", receipts_bytes, limits::RECEIPTS_BYTES_MAX);
+            return Err(Refusal::Receipts(CodecError::TooLong { what, len, max }));
         }
-        if delta_bytes > self.delta_bytes_max {
-            return Err(Refusal::Delta);
-        }
-        (self.receipts_bytes, self.delta_bytes) = (receipts_bytes, delta_bytes);
+        self.receipts_bytes = receipts_bytes;
+        self.delta_bytes += delta_bytes_max;
         self.gas_used += gas_used;
         self.receipts.push(receipt);
         self.accesses.push(access);
@@ -272,14 +255,15 @@ impl Tally {
 const LENGTH_BYTES_MAX: usize = 5;
 /// More than what the system calls change, and the delta's own lengths.
 const SYSTEM_DELTA_BYTES: usize = 1024;
-
-/// What does not fit a batch of its own will never fit.
-fn check_alone(what: &'static str, len: usize, max: usize) -> Result<(), Refusal> {
-    if len > max {
-        return Err(Refusal::Rejected(Rejection::TooMuch(CodecError::TooLong { what, len, max })));
-    }
-    Ok(())
-}
+/// Bytes of a receipt without logs.
+const RECEIPT_BYTES: usize = 1 + 1 + 8 + LENGTH_BYTES_MAX;
+/// A byte of a log's data costs so much. What else a log takes, 26 bytes and 32 for a topic, is paid with 375 gas each.
+const GAS_PER_RECEIPT_BYTE: u64 = 8;
+/// The cheapest change for its bytes is an account that is called for nothing: 100 bytes, for 2,400 gas in the access list and 100 for
+/// the call. A slot's 90 bytes cost 4,800 gas, and code 200 gas a byte.
+pub(crate) const GAS_PER_DELTA_BYTE: u64 = 25;
+/// More than what may be called without having been paid for: the precompiles, the sender, the fee recipient, who is called.
+pub(crate) const FREE_DELTA_BYTES: usize = 4096;
 
 /// A transaction's receipt, if it fits its format.
 fn receipt(tx_type: u8, executed: &Executed) -> Result<Receipt, CodecError> {
@@ -296,5 +280,5 @@ fn receipt(tx_type: u8, executed: &Executed) -> Result<Receipt, CodecError> {
 /// An upper bound of a receipt's BCS form that needs no encoding. It is part of the rules: which batches pass depends on it.
 fn receipt_bytes(receipt: &Receipt) -> usize {
     let log = |log: &Log| 20 + 1 + 32 * log.topics.len() + LENGTH_BYTES_MAX + log.data.len();
-    1 + 1 + 8 + LENGTH_BYTES_MAX + receipt.logs.iter().map(log).sum::<usize>()
+    RECEIPT_BYTES + receipt.logs.iter().map(log).sum::<usize>()
 }

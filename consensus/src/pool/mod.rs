@@ -16,7 +16,7 @@ use std::sync::Arc;
 use alloy_primitives::{Address, B256, U256};
 use parking_lot::Mutex;
 use serde::Serialize;
-use slipstream_executor::{Rejection, Transaction, chain_spec, check_static};
+use slipstream_executor::{Rejection, Transaction, check_static};
 use slipstream_storage::{StorageError, Store};
 use slipstream_types::{AccountValue, BatchNumber, ChainConfig};
 use tokio::sync::{Notify, futures::Notified};
@@ -220,7 +220,7 @@ impl Pool {
     /// The checks that need no account.
     fn terms(&self, transaction: &Transaction) -> Result<Terms, PoolError> {
         let chain = &self.shared.chain;
-        check_static(transaction, chain_spec(chain.fork))?;
+        check_static(transaction, chain)?;
         let (gas_limit, max) = (transaction.gas_limit(), chain.gas_limit);
         if gas_limit > max {
             return Err(PoolError::GasLimit { gas_limit, max });

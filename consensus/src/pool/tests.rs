@@ -5,14 +5,18 @@ use std::{cmp::Reverse, collections::BTreeMap};
 use alloy_primitives::{Address, B256, U256};
 use proptest::prelude::*;
 use slipstream_executor::Room;
+use slipstream_types::ChainConfig;
 
 use super::{
-    PoolError, PoolStatus,
+    Pool, PoolError, PoolStatus,
     account_queue::{AccountState, Terms},
     candidates::Cursor,
     index::Index,
 };
-use crate::config::PoolConfig;
+use crate::{
+    config::PoolConfig,
+    testing::{Account, genesis, store},
+};
 
 const UNLIMITED: Room = Room { gas: u64::MAX, bytes: usize::MAX };
 
@@ -378,4 +382,15 @@ fn what_is_never_executed_expires() {
     assert_eq!((pool.sweep(3), pool.sweep(3)), (0, 1), "the third sender's");
     assert_eq!(all(&pool), [2]);
     assert_eq!((pool.sweep(3), pool.sweep(3)), (0, 1));
+}
+
+/// Goal: what asks for more gas than the chain gives one transaction is refused with the text that clients know.
+#[test]
+fn a_gas_limit_above_the_cap_is_refused() {
+    let genesis = genesis(1);
+    let chain = ChainConfig { transaction_gas_max: 20_999, ..genesis.chain.clone() };
+    let pool = Pool::new(PoolConfig::default(), chain, store(&genesis)).unwrap();
+    let refused = pool.add(Account::new(0).transfer(0, 7)).unwrap_err();
+    assert_eq!(refused.to_string(), "transaction gas limit too high (cap: 20999, tx: 21000)");
+    assert!(!refused.is_retryable());
 }

@@ -4,19 +4,22 @@ use alloy_consensus::Transaction as _;
 use alloy_eips::eip2718::{EIP1559_TX_TYPE_ID, EIP7702_TX_TYPE_ID};
 use alloy_primitives::{Address, B256, U256};
 use revm::{
-    context::{
-        BlockEnv, Cfg as _, CfgEnv, ContextTr as _, TxEnv, either::Either, result::InvalidTransaction,
-    },
+    context::{BlockEnv, CfgEnv, ContextTr as _, TxEnv, either::Either, result::InvalidTransaction},
     context_interface::block::BlobExcessGasAndPrice,
     database::EmptyDB,
     handler::{MainnetContext, validation},
     precompile::{PrecompileSpecId, Precompiles},
-    primitives::{KECCAK_EMPTY, TxKind, hardfork::SpecId},
+    primitives::{KECCAK_EMPTY, TxKind},
     state::AccountInfo,
 };
-use slipstream_types::{AccountValue, Digest};
+use slipstream_types::{AccountValue, ChainConfig, Digest};
 
-use crate::{call::CallRequest, env::BatchEnv, error::Rejection, transaction::Transaction};
+use crate::{
+    call::CallRequest,
+    env::{BatchEnv, chain_spec},
+    error::Rejection,
+    transaction::Transaction,
+};
 
 pub(super) fn block_env(env: &BatchEnv) -> BlockEnv {
     BlockEnv {
@@ -35,7 +38,9 @@ pub(super) fn block_env(env: &BatchEnv) -> BlockEnv {
 }
 
 pub(super) fn cfg_env(env: &BatchEnv) -> CfgEnv {
-    CfgEnv::new_with_spec(env.spec).with_chain_id(env.chain_id)
+    let mut cfg = CfgEnv::new_with_spec(env.spec).with_chain_id(env.chain_id);
+    cfg.tx_gas_limit_cap = Some(env.transaction_gas_max);
+    cfg
 }
 
 pub(super) fn tx_env(transaction: &Transaction) -> TxEnv {
@@ -92,11 +97,6 @@ pub(crate) fn is_precompile(address: &Address, env: &BatchEnv) -> bool {
     Precompiles::new(PrecompileSpecId::from_spec_id(env.spec)).contains(address)
 }
 
-/// Most gas that one transaction may ask for (EIP-7825 from Osaka on).
-pub(crate) fn transaction_gas_max(env: &BatchEnv) -> u64 {
-    env.gas_limit.min(cfg_env(env).tx_gas_limit_cap())
-}
-
 /// The account for revm. Its code is left out: revm asks for it by its hash when it needs it.
 pub(super) fn account_info(account: &AccountValue) -> AccountInfo {
     AccountInfo {
@@ -115,22 +115,24 @@ pub(super) fn account_value(info: &AccountInfo) -> Option<AccountValue> {
         .filter(|account| *account != AccountValue::default())
 }
 
-/// Whether any state and any batch could take the transaction: revm's own checks that need neither.
+/// Whether any state and any batch of a chain could take the transaction: revm's own checks that need neither.
 ///
 /// # Errors
 /// The rule that it breaks wherever it is tried: intrinsic gas and calldata floor, gas cap, type, fees, init code, an empty
 /// list of authorizations, the last nonce.
-pub fn check_static(transaction: &Transaction, spec: SpecId) -> Result<(), Rejection> {
-    // What depends on the batch always passes: base fee, gas limit and chain id are for whoever knows the chain.
+pub fn check_static(transaction: &Transaction, chain: &ChainConfig) -> Result<(), Rejection> {
+    let (spec, cap) = (chain_spec(chain.fork), chain.transaction_gas_max);
+    // Base fee, a batch's gas limit and chain id are for whoever asks.
     let block = BlockEnv { basefee: 0, gas_limit: u64::MAX, ..BlockEnv::default() };
+    let mut cfg = CfgEnv::new_with_spec(spec).disable_tx_chain_id_check();
+    cfg.tx_gas_limit_cap = Some(cap);
     let mut context = MainnetContext::new(EmptyDB::new(), spec)
-        .with_cfg(CfgEnv::new_with_spec(spec).disable_tx_chain_id_check())
+        .with_cfg(cfg)
         .with_block(block)
         .with_tx(tx_env(transaction));
     let gas_limit = transaction.gas_limit();
     let reject = |error| rejection(error, gas_limit, u64::MAX);
     validation::validate_tx_env(&mut context, spec).map_err(reject)?;
-    let cap = context.cfg().tx_gas_limit_cap();
     validation::validate_initial_tx_gas(context.tx(), spec, false, false, cap, None).map_err(reject)?;
     Ok(())
 }

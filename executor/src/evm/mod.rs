@@ -29,7 +29,7 @@ mod versions;
 mod working_set;
 
 pub use adapter::check_static;
-pub(crate) use adapter::{is_precompile, transaction_gas_max};
+pub(crate) use adapter::is_precompile;
 pub(crate) use changes::Changes;
 pub use code::AnalysedCode;
 pub(crate) use footprint::Spends;

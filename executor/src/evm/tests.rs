@@ -2,12 +2,13 @@
 
 use std::sync::Arc;
 
-use alloy_consensus::{SignableTransaction, TxEip7702, TxLegacy};
+use alloy_consensus::{SignableTransaction, TxEip2930, TxEip7702, TxLegacy};
 use alloy_eips::{
     eip2718::Encodable2718,
+    eip2930::{AccessList, AccessListItem},
     eip7702::{Authorization, SignedAuthorization},
 };
-use alloy_primitives::{Address, B256, Bytes, Signature, TxKind, U256, keccak256};
+use alloy_primitives::{Address, B256, Bytes, Signature, TxKind, U256, hex, keccak256};
 use revm::database::{State, states::bundle_state::BundleRetention};
 use slipstream_types::{AccountValue, StateKey, StateValue};
 
@@ -18,6 +19,7 @@ use super::{
 };
 use crate::{
     env::{BatchEnv, SpecId},
+    outcome::{FREE_DELTA_BYTES, GAS_PER_DELTA_BYTE},
     reader::{MemoryState, StateReader},
     transaction::{Envelope, Transaction},
 };
@@ -51,6 +53,7 @@ fn env(spec: SpecId) -> BatchEnv {
         timestamp_s: 100,
         beneficiary: user(0),
         gas_limit: 1 << 40,
+        transaction_gas_max: u64::MAX,
         base_fee_wei: 0,
         difficulty: U256::ZERO,
         prev_randao: Some(B256::ZERO),
@@ -209,4 +212,46 @@ fn accounts_survive_the_way_to_revm_and_back() {
         assert_eq!(account_value(&account_info(&value)), Some(value));
     }
     assert_eq!(account_value(&account_info(&AccountValue::default())), None);
+}
+
+/// Goal: a proposer knows from the gas limit alone what a transaction can add to a delta: what is cheap for its bytes stays below.
+#[test]
+fn no_transaction_changes_more_than_its_gas_pays_for() {
+    const GAS_LIMIT: u64 = 5_000_000;
+    const LISTED: u64 = 1_800;
+    // Each goes on until 50,000 gas are left: calls one account after the other, writes slot after slot, creates contract after contract.
+    let codes = [
+        "6110005b5f5f5f5f845ffa5060010161c3505a11600357 00",
+        "5f5b6001815560010161c3505a11600157 00",
+        "6360015ff35f525b6004601c5ff05061c3505a11600757 00",
+    ];
+    let list = (0..LISTED).map(|index| AccessListItem {
+        address: Address::from_word(B256::from(U256::from(0x1000 + index))),
+        storage_keys: vec![],
+    });
+    let list = AccessList(list.collect());
+    let (most, mut largest) = (FREE_DELTA_BYTES + (GAS_LIMIT / GAS_PER_DELTA_BYTE) as usize, 0);
+    for (code, access_list) in codes.into_iter().zip([list, AccessList::default(), AccessList::default()]) {
+        let mut state = start();
+        let code = hex::decode(code.replace(' ', "")).unwrap();
+        let value =
+            AccountValue { nonce: 1, balance: U256::ZERO, code_hash: Some(state.insert_code(code.into())) };
+        let to = Address::repeat_byte(0x77);
+        state.insert(StateKey::Account(to), StateValue::Account(value));
+        let tx = TxEip2930 {
+            chain_id: 1,
+            gas_limit: GAS_LIMIT,
+            to: to.into(),
+            access_list,
+            ..TxEip2930::default()
+        };
+        let env = env(SpecId::PRAGUE);
+        let executed = Machine::new(&state, &env).unwrap().run(&unsigned(tx, user(1)));
+        let Ok(executed) = executed else { panic!("the transaction is valid") };
+        assert!(executed.success && executed.gas_used > GAS_LIMIT * 9 / 10, "{:?}", executed.halt);
+        let bytes = executed.delta_bytes_max;
+        assert!(bytes <= most, "{bytes} bytes, at most {most}");
+        largest = bytes.max(largest);
+    }
+    assert!(largest > most * 3 / 4, "the cheapest changes are among these: {largest} bytes of {most}");
 }

@@ -25,6 +25,7 @@ fn env() -> BatchEnv {
         timestamp_s: 100,
         beneficiary: Address::repeat_byte(0xbe),
         gas_limit: 30_000_000,
+        transaction_gas_max: u64::MAX,
         base_fee_wei: 7,
         difficulty: U256::ZERO,
         prev_randao: Some(B256::ZERO),

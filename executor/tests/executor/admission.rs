@@ -4,10 +4,12 @@ use crate::support::*;
 use alloy_consensus::{SignableTransaction, TxEip1559, TxEip7702, TxLegacy};
 use alloy_eips::eip2718::Encodable2718;
 use alloy_primitives::{Address, Signature, TxKind, U256, uint};
-use slipstream_executor::{
-    Envelope, Rejection, SpecId, Transaction, TransactionError, check_static, decode_body,
+use slipstream_executor::{Envelope, Rejection, Transaction, TransactionError, check_static, decode_body};
+use slipstream_types::{
+    Body, ChainConfig,
+    chain::Fork,
+    limits::{TRANSACTION_BYTES_MAX, TRANSACTION_GAS_MAX},
 };
-use slipstream_types::{Body, limits::TRANSACTION_BYTES_MAX};
 
 #[test]
 fn admits_every_supported_type_and_recovers_the_sender() {
@@ -102,7 +104,6 @@ fn bodies_are_decoded_in_order_and_the_first_bad_envelope_is_named() {
 // What no state can make valid is named, and what some state can is let through.
 #[test]
 fn names_what_can_never_execute() {
-    const OSAKA_CAP: u64 = 1 << 24;
     let to = account(2);
     let base = || TxEip1559 { gas_limit: 21_000, ..dynamic(0, to) };
     let create = |len: usize, gas_limit| TxEip1559 {
@@ -111,8 +112,9 @@ fn names_what_can_never_execute() {
         gas_limit,
         ..base()
     };
-    let check = |raw, spec| check_static(&decode(raw), spec);
-    let prague = |tx: TxEip1559| check(sign(1, tx), SpecId::PRAGUE);
+    let chain = |fork| ChainConfig { fork, ..ChainConfig::default() };
+    let check = |raw, fork| check_static(&decode(raw), &chain(fork));
+    let prague = |tx: TxEip1559| check(sign(1, tx), Fork::Prague);
     let intrinsic = |tx| match prague(tx) {
         Err(Rejection::IntrinsicGas { needed, .. }) => needed,
         other => panic!("{other:?}"),
@@ -125,7 +127,7 @@ fn names_what_can_never_execute() {
     assert_eq!(intrinsic(data(22_599)), 22_600);
     assert_eq!(intrinsic(data(24_999)), 25_000);
     assert_eq!(prague(data(25_000)), Ok(()));
-    assert_eq!(check(sign(1, data(22_600)), SpecId::CANCUN), Ok(()));
+    assert_eq!(check(sign(1, data(22_600)), Fork::Cancun), Ok(()));
     assert_eq!(intrinsic(create(0, 52_999)), 53_000);
     assert_eq!(prague(create(49_152, 1_000_000)), Ok(()));
     assert_eq!(prague(create(49_153, 1_000_000)), Err(Rejection::InitCodeTooLong));
@@ -135,11 +137,14 @@ fn names_what_can_never_execute() {
 
     let authorized = delegation(0, to, 3, COUNTER);
     let none = TxEip7702 { authorization_list: vec![], ..authorized.clone() };
-    assert_eq!(check(sign(1, none), SpecId::PRAGUE), Err(Rejection::NoAuthorizations));
-    assert_eq!(check(sign(1, authorized.clone()), SpecId::CANCUN), Err(Rejection::UnsupportedType));
-    assert_eq!(check(sign(1, authorized), SpecId::PRAGUE), Ok(()));
-    let greedy = || sign(1, TxEip1559 { gas_limit: OSAKA_CAP + 1, ..base() });
-    assert_eq!(check(greedy(), SpecId::PRAGUE), Ok(()));
-    let too_high = Rejection::GasLimitTooHigh { gas_limit: OSAKA_CAP + 1, max: OSAKA_CAP };
-    assert_eq!(check(greedy(), SpecId::OSAKA), Err(too_high));
+    assert_eq!(check(sign(1, none), Fork::Prague), Err(Rejection::NoAuthorizations));
+    assert_eq!(check(sign(1, authorized.clone()), Fork::Cancun), Err(Rejection::UnsupportedType));
+    assert_eq!(check(sign(1, authorized), Fork::Prague), Ok(()));
+    let asks = |gas_limit| decode(sign(1, TxEip1559 { gas_limit, ..base() }));
+    for max in [TRANSACTION_GAS_MAX, 50_000] {
+        let chain = ChainConfig { transaction_gas_max: max, ..chain(Fork::Prague) };
+        assert_eq!(check_static(&asks(max), &chain), Ok(()));
+        let too_high = Rejection::GasLimitTooHigh { gas_limit: max + 1, max };
+        assert_eq!(check_static(&asks(max + 1), &chain), Err(too_high));
+    }
 }

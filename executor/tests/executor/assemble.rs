@@ -11,8 +11,11 @@ use slipstream_executor::{
 };
 use slipstream_storage::StorageError;
 use slipstream_types::{
-    AccountValue, Address, BatchNumber, Body, Digest, Hints, U256,
-    limits::{BATCH_TRANSACTIONS_MAX, BODY_BYTES_MAX, DELTA_BYTES_MAX, RECEIPTS_BYTES_MAX},
+    AccountValue, Address, BatchNumber, Body, Digest, Hints, StateKey, StateValue, U256,
+    limits::{
+        BATCH_TRANSACTIONS_MAX, BODY_BYTES_MAX, DELTA_BYTES_MAX, LOGS_MAX, RECEIPTS_BYTES_MAX,
+        TRANSACTION_GAS_MAX,
+    },
 };
 
 const LIMITS: BuildLimits =
@@ -107,53 +110,117 @@ fn the_body_fits_its_bytes() {
     assert!(built.rejected.is_empty());
 }
 
+/// Goal: what no batch may hold is not executed before it is rejected, nor what does not fit this batch before it is left for the next:
+/// who executes for nothing can be made to do so for ever.
+fn assert_not_executed(built: &Built, transactions: &[Transaction]) {
+    let read: BTreeSet<_> = built.outcome.hints.keys().collect();
+    for transaction in transactions {
+        assert!(!read.contains(&StateKey::Account(transaction.sender)), "{} was executed", transaction.hash);
+    }
+}
+
+#[test]
+fn a_transaction_above_the_cap_is_rejected_unexecuted() {
+    let (state, _, env) = chain();
+    let cap = env.transaction_gas_max;
+    assert_eq!(cap, TRANSACTION_GAS_MAX);
+    let asks = |seed, gas_limit| decode(sign(seed, TxEip1559 { gas_limit, ..dynamic(0, COUNTER) }));
+    let (most, more) = (asks(1, cap), asks(2, cap + 1));
+    let built = build_with(&env, &[more.clone(), most.clone()], LIMITS);
+    assert_eq!(hashes(&built.included), [most.hash]);
+    let text = "transaction gas limit too high (cap: 16777216, tx: 16777217)";
+    assert_eq!(built.rejected, [(more.hash, text.to_string())]);
+    assert_not_executed(&built, std::slice::from_ref(&more));
+
+    let too_high = Rejection::GasLimitTooHigh { gas_limit: cap + 1, max: cap };
+    let check = |env: &BatchEnv, transaction: &Transaction, too_high: Rejection| {
+        let refused = execute(&state, env, std::slice::from_ref(transaction)).unwrap_err();
+        assert!(
+            matches!(&refused, ExecuteError::InvalidTransaction { index: 0, reason, .. } if *reason == too_high),
+            "{refused}"
+        );
+    };
+    check(&env, &more, too_high);
+    let lower = BatchEnv { transaction_gas_max: 1_000_000, ..env.clone() };
+    check(&lower, &most, Rejection::GasLimitTooHigh { gas_limit: cap, max: 1_000_000 });
+    let small = BatchEnv { gas_limit: 1_000_000, ..env };
+    check(&small, &most, Rejection::GasLimitTooHigh { gas_limit: cap, max: 1_000_000 });
+}
+
 /// Goal: events are cheap. Nobody may make a batch whose receipts cannot be sealed, or the proposer would stop for good.
 #[test]
 fn receipts_stay_within_their_limit() {
+    const LOGS: u64 = 60;
     let (state, _, env) = chain();
     let env = BatchEnv { gas_limit: 2_000_000_000, ..env };
-    let loud = |seed, times: u64| {
-        let gas_limit = 30_000_000 + times * 300_000;
-        let input = Bytes::copy_from_slice(&word(times));
-        decode(sign(seed, TxEip1559 { gas_limit, input, ..dynamic(0, LOUD) }))
+    let loud = |seed, nonce| {
+        let input = Bytes::copy_from_slice(&word(LOGS));
+        decode(sign(seed, TxEip1559 { gas_limit: TRANSACTION_GAS_MAX, input, ..dynamic(nonce, LOUD) }))
     };
-    let logs_max = (RECEIPTS_BYTES_MAX / 0x8000) as u64;
-    let alone_too_long = loud(1, logs_max + 1);
-    let (half, other_half) = (loud(2, logs_max / 2), loud(3, logs_max / 2));
-    let candidates =
-        [alone_too_long.clone(), half.clone(), other_half.clone(), transfer(4, 0, account(2), 1)];
+    let fitting = RECEIPTS_BYTES_MAX / (LOGS as usize * 0x8000 + 100_000);
+    let mut candidates: Vec<_> = (0..fitting as u64).map(|nonce| loud(1, nonce)).collect();
+    let late = [loud(2, 0), loud(3, 0), loud(4, 0)];
+    let small = transfer(5, 0, account(6), 1);
+    candidates.extend(late.iter().chain([&small]).cloned());
     let built = build_with(&env, &candidates, LIMITS);
-    assert_eq!(built.rejected.iter().map(|(hash, _)| *hash).collect::<Vec<_>>(), [alone_too_long.hash]);
-    assert_eq!(hashes(&built.included), [half.hash, candidates[3].hash], "the second half comes again");
-    assert_eq!(built.outcome.receipts.receipts[0].logs.len() as u64, logs_max / 2);
+    assert!(built.rejected.is_empty());
+    assert_eq!(built.included.len(), fitting + 1, "what is late comes again, and what is small fits");
+    assert_eq!(built.included.last(), Some(&small));
+    assert_not_executed(&built, &late);
+    let next = after(&state, &built.outcome.delta);
+    let built = build(&next, &env, &mut late.iter().cloned(), &LIMITS).unwrap();
+    assert_eq!(hashes(&built.included), hashes(&late), "the next batch has room");
 
-    let error = execute(&state, &env, &[alone_too_long]).unwrap_err();
-    assert!(
-        matches!(error, ExecuteError::InvalidTransaction { index: 0, reason: Rejection::TooMuch(_), .. }),
-        "{error}"
-    );
-    let error = execute(&state, &env, &[half, other_half]).unwrap_err();
-    assert!(matches!(error, ExecuteError::ReceiptsTooLong { index: 1, .. }), "{error}");
+    let all = (0..).map(|nonce| loud(1, nonce));
+    let all: Vec<_> = all.take(RECEIPTS_BYTES_MAX / (LOGS as usize * 0x8000) + 1).collect();
+    let error = execute(&state, &env, &all).unwrap_err();
+    let last = all.len() - 1;
+    assert!(matches!(error, ExecuteError::ReceiptsTooLong { index, .. } if index == last), "{error}");
+}
+
+/// Goal: no transaction makes more logs than a receipt holds, whatever it asks for.
+#[test]
+fn the_most_logs_fit_their_receipt() {
+    let (mut state, _, env) = chain();
+    // 500 empty logs in a row, as long as there are 200,000 gas left.
+    let code = bytes(&format!("5b{}62030d405a115f5700", "5f5fa0".repeat(500)));
+    let code_hash = Some(state.insert_code(code.into()));
+    let value = AccountValue { nonce: 1, balance: U256::ZERO, code_hash };
+    let logger = Address::repeat_byte(0x10);
+    state.insert(StateKey::Account(logger), StateValue::Account(value));
+    let most = TxEip1559 { gas_limit: TRANSACTION_GAS_MAX, ..dynamic(0, logger) };
+    let candidates = [decode(sign(1, most.clone()))];
+    let built = build(&state, &env, &mut candidates.into_iter(), &LIMITS).unwrap();
+    let logs = built.outcome.receipts.receipts[0].logs.len();
+    assert!((43_000..=LOGS_MAX).contains(&logs), "{logs} logs");
+
+    let uncapped = BatchEnv { transaction_gas_max: u64::MAX, ..env };
+    let more = decode(sign(1, TxEip1559 { gas_limit: 26_000_000, ..most }));
+    let error = execute(&state, &uncapped, &[more]).unwrap_err();
+    assert!(matches!(error, ExecuteError::ReceiptsTooLong { index: 0, .. }), "{error}");
 }
 
 /// Goal: the same for the delta, whose limit only a chain with a very high gas limit can reach.
 #[test]
 fn the_delta_stays_within_its_limit() {
+    const SLOTS: u64 = 720;
     let (_, _, env) = chain();
     let env = BatchEnv { gas_limit: 30_000_000_000, ..env };
-    let fill = |seed, first: u64, slots: u64| {
-        let gas_limit = 100_000 + slots * 23_000;
-        let input = [word(first), word(first + slots)].concat().into();
-        decode(sign(seed, TxEip1559 { gas_limit, input, max_fee_per_gas: 20_000_000, ..dynamic(0, FILLER) }))
+    let fill = |seed, nonce, first: u64| {
+        let input = [word(first), word(first + SLOTS)].concat().into();
+        let fees = TxEip1559 { max_fee_per_gas: 20_000_000, ..dynamic(nonce, FILLER) };
+        decode(sign(seed, TxEip1559 { gas_limit: TRANSACTION_GAS_MAX, input, ..fees }))
     };
-    let slots_max = (DELTA_BYTES_MAX / 90) as u64;
-    let alone_too_long = fill(1, 1, slots_max + 1);
-    let (half, other_half) = (fill(2, 1, slots_max / 2), fill(3, slots_max, slots_max / 2));
-    let candidates = [alone_too_long.clone(), half.clone(), other_half, transfer(4, 0, account(2), 1)];
+    let count = (DELTA_BYTES_MAX / (90 * SLOTS as usize)) as u64;
+    let candidates: Vec<_> = (0..count).map(|nonce| fill(1, nonce, 1 + nonce * SLOTS)).collect();
+    let late = fill(2, 0, 1 + count * SLOTS);
+    let candidates = [&candidates[..], &[late.clone(), transfer(4, 0, account(3), 1)]].concat();
     let built = build_with(&env, &candidates, LIMITS);
-    assert_eq!(built.rejected.iter().map(|(hash, _)| *hash).collect::<Vec<_>>(), [alone_too_long.hash]);
-    assert_eq!(hashes(&built.included), [half.hash, candidates[3].hash]);
-    assert!(built.outcome.delta.entries().len() as u64 > slots_max / 2);
+    assert!(built.rejected.is_empty());
+    let slots = built.outcome.delta.entries().len();
+    assert!((350_000..DELTA_BYTES_MAX / 90).contains(&slots), "{slots} slots");
+    assert_eq!(built.included.last().unwrap().sender, account(4));
+    assert_not_executed(&built, &[late]);
 }
 
 /// Knows accounts, but not the code that they name: what a damaged store looks like.
