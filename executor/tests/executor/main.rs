@@ -4,6 +4,8 @@
 mod admission;
 mod assemble;
 mod call;
+mod data;
+mod ethereum;
 mod execute;
 mod hinted;
 mod hot;

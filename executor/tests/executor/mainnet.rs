@@ -4,7 +4,7 @@ use std::{
     collections::{BTreeMap, BTreeSet},
     fs,
     io::Read,
-    path::{Path, PathBuf},
+    path::Path,
     sync::Mutex,
 };
 
@@ -23,6 +23,8 @@ use slipstream_storage::StorageError;
 use slipstream_types::{
     AccountValue, BatchNumber, Conflicts, Digest, Hints, Receipts, StateKey, StateValue, hints::AccountHints,
 };
+
+use crate::data;
 
 /// All of them: a block that cannot be loaded is a failure, not one block less.
 const BLOCKS: usize = 45;
@@ -47,8 +49,9 @@ pub(crate) struct Case {
 
 /// Every block, with its pre-state, the oldest first; none if the data is not there.
 pub(crate) fn cases() -> Option<impl Iterator<Item = Case>> {
-    let data = data_dir()?;
-    let codes = read_codes(&data.join("codes.bin.gz"));
+    let codes_path = data::find("mainnet/codes.bin.gz")?;
+    let data = codes_path.parent().unwrap().to_owned();
+    let codes = read_codes(&codes_path);
     let hashes: BTreeMap<u64, B256> =
         serde_json::from_slice(&fs::read(data.join("block_hashes.json")).unwrap()).unwrap();
     let numbers = block_numbers(&data);
@@ -209,13 +212,13 @@ pub(crate) fn transactions(block: &Block) -> Vec<Transaction> {
     block.transactions.txns().map(decode).collect()
 }
 
-fn bloom(receipts: &Receipts) -> Bloom {
+pub(crate) fn bloom(receipts: &Receipts) -> Bloom {
     let mut bloom = Bloom::ZERO;
     receipts.receipts.iter().for_each(|receipt| bloom |= receipt.bloom());
     bloom
 }
 
-fn receipts_root(receipts: &Receipts) -> B256 {
+pub(crate) fn receipts_root(receipts: &Receipts) -> B256 {
     let mut cumulative_gas_used = 0;
     let envelope = |receipt: &slipstream_types::Receipt| {
         cumulative_gas_used += receipt.gas_used;
@@ -260,19 +263,6 @@ impl StateReader for Logged<'_> {
     fn header_digest(&self, number: BatchNumber) -> Result<Option<Digest>, StorageError> {
         self.inner.header_digest(number)
     }
-}
-
-/// `$SLIPSTREAM_DATA/mainnet`, or `shared/data/mainnet` beside the workspace. The blocks are too large for the repository.
-fn data_dir() -> Option<PathBuf> {
-    let beside = || Path::new(env!("CARGO_MANIFEST_DIR")).join("../../shared/data");
-    let data = std::env::var_os("SLIPSTREAM_DATA").map_or_else(beside, PathBuf::from).join("mainnet");
-    if data.join("codes.bin.gz").exists() {
-        return Some(data);
-    }
-    let required = std::env::var("SLIPSTREAM_REQUIRE_DATA").is_ok_and(|value| value == "1");
-    assert!(!required, "no mainnet blocks in {}: set SLIPSTREAM_DATA", data.display());
-    eprintln!("SKIPPED: no mainnet blocks in {}; set SLIPSTREAM_DATA to run this test", data.display());
-    None
 }
 
 fn block_numbers(data: &Path) -> Vec<u64> {
