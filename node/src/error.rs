@@ -26,13 +26,15 @@ pub enum NodeError {
     /// The data directory's lock.
     #[error(transparent)]
     Lock(#[from] LockError),
-    /// The log filter.
+    /// A log filter.
     #[error(
-        "log.filter: `{filter}` is not a filter ({reason}); write a level such as `info`, or `info,slipstream_sync=debug`"
+        "{place}: `{part}` is not a log filter ({reason}); write a level such as `info`, or `info,slipstream_sync=debug`"
     )]
     LogFilter {
-        /// What the configuration or `RUST_LOG` says.
-        filter: String,
+        /// The configuration's key, or the environment's variable.
+        place: &'static str,
+        /// The first part of it that is wrong.
+        part: String,
         /// What is wrong.
         reason: String,
     },
@@ -121,7 +123,4 @@ pub enum NodeError {
         /// What it said.
         source: io::Error,
     },
-    /// Asked to stop a second time while it stopped.
-    #[error("stopped at once by a second signal; what is committed is kept")]
-    Interrupted,
 }

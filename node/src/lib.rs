@@ -12,7 +12,7 @@
 //!
 //! * [`node`]: what runs, in which order it starts and stops. [`tasks`]: every task has a name, an owner and an end.
 //! * [`cli`]: `slipstream init | run | status | snapshot … | config check`.
-//! * [`keys`], [`genesis_file`], [`lock`]: the files around a node.
+//! * [`keys`], [`genesis_file`], [`lock`]: the files around a node. [`Log`]: what it writes to standard error.
 //! * [`health`]: whether a node is as it should be, and why not, for everybody who asks and for the log.
 //! * `rpc`: batches as Ethereum blocks. [`api`]: the HTTP side.
 //!
@@ -32,10 +32,12 @@ pub mod health;
 mod json_list;
 pub mod keys;
 pub mod lock;
+mod log;
 pub mod node;
 mod router;
 mod rpc;
 pub mod tasks;
 
 pub use error::NodeError;
+pub use log::Log;
 pub use node::Node;

@@ -4,8 +4,10 @@
 //! only says who holds it.
 
 use std::{
+    fmt,
     fs::{self, File, OpenOptions},
     io::{self, Read, Seek, Write},
+    net::SocketAddr,
     path::{Path, PathBuf},
 };
 
@@ -14,8 +16,12 @@ use rustix::fs::{FlockOperation, flock};
 /// Name of the lock file in the data directory.
 pub const LOCK_FILE: &str = "LOCK";
 
+/// Longest command that is written down; the rest of it is cut.
+const COMMAND_BYTES_MAX: usize = 512;
 /// What the holder may have written about itself; longer files are cut in messages.
-const HOLDER_BYTES_MAX: u64 = 512;
+const HOLDER_BYTES_MAX: u64 = 1_024;
+/// What the line begins with that says where the holder answers.
+const API: &str = "api ";
 
 /// Why a data directory cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -25,8 +31,8 @@ pub enum LockError {
     Held {
         /// The lock file.
         path: PathBuf,
-        /// Process id and command of the holder.
-        holder: String,
+        /// Who has it.
+        holder: Holder,
     },
     /// It cannot be created or opened.
     #[error("cannot use the data directory {}: {source}; check `data_dir` and its permissions", path.display())]
@@ -36,6 +42,44 @@ pub enum LockError {
         /// What the operating system said.
         source: io::Error,
     },
+}
+
+/// Who has a data directory, in its own words.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Holder {
+    /// Process id and command.
+    pub process: String,
+    /// Where its API answers, if it is a node.
+    pub api: Option<SocketAddr>,
+}
+
+impl fmt::Display for Holder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(if self.process.is_empty() { "another process" } else { &self.process })
+    }
+}
+
+impl Holder {
+    fn this_process(api: Option<SocketAddr>) -> Holder {
+        let command: Vec<_> = std::env::args_os().map(|arg| arg.to_string_lossy().into_owned()).collect();
+        // A line of its own, whatever the arguments are.
+        let mut command = command.join(" ").replace(char::is_control, " ");
+        command.truncate(command.floor_char_boundary(COMMAND_BYTES_MAX));
+        Holder { process: format!("pid {} ({command})", std::process::id()), api }
+    }
+
+    /// What the lock file says. A holder that has not written its name yet is still a holder.
+    fn parse(text: &str) -> Holder {
+        let mut lines = text.lines();
+        let process = lines.next().unwrap_or_default().trim().to_owned();
+        let api = lines.find_map(|line| line.strip_prefix(API)?.parse().ok());
+        Holder { process, api }
+    }
+
+    fn text(&self) -> String {
+        let api = self.api.map(|api| format!("{API}{api}\n")).unwrap_or_default();
+        format!("{}\n{api}", self.process)
+    }
 }
 
 /// A held lock; dropping it lets go.
@@ -54,8 +98,8 @@ pub fn check_free(data_dir: &Path) -> Result<(), LockError> {
     }
 }
 
-/// Creates the directory if need be, locks it and writes down who did.
-pub fn acquire(data_dir: &Path) -> Result<DataLock, LockError> {
+/// Creates the directory if need be, locks it and writes down who did, and where it answers if it is a node.
+pub fn acquire(data_dir: &Path, api: Option<SocketAddr>) -> Result<DataLock, LockError> {
     let path = data_dir.join(LOCK_FILE);
     fs::create_dir_all(data_dir).map_err(|source| LockError::Io { path: data_dir.to_owned(), source })?;
     let mut file = OpenOptions::new()
@@ -66,12 +110,9 @@ pub fn acquire(data_dir: &Path) -> Result<DataLock, LockError> {
         .open(&path)
         .map_err(|source| LockError::Io { path: path.clone(), source })?;
     lock(&mut file, &path)?;
-    let command: Vec<_> = std::env::args_os().map(|arg| arg.to_string_lossy().into_owned()).collect();
-    let mut holder = format!("pid {} ({})", std::process::id(), command.join(" "));
-    holder.truncate(holder.floor_char_boundary(HOLDER_BYTES_MAX as usize - 1));
     file.set_len(0)
         .and_then(|()| file.rewind())
-        .and_then(|()| writeln!(file, "{holder}"))
+        .and_then(|()| file.write_all(Holder::this_process(api).text().as_bytes()))
         .map_err(|source| LockError::Io { path, source })?;
     Ok(DataLock { _file: file })
 }
@@ -80,11 +121,9 @@ fn lock(file: &mut File, path: &Path) -> Result<(), LockError> {
     match flock(&*file, FlockOperation::NonBlockingLockExclusive) {
         Ok(()) => Ok(()),
         Err(rustix::io::Errno::WOULDBLOCK) => {
-            let mut holder = String::new();
-            // A holder that has not written its name yet is still a holder.
-            let known =
-                file.take(HOLDER_BYTES_MAX).read_to_string(&mut holder).is_ok() && !holder.trim().is_empty();
-            let holder = if known { holder.trim().to_owned() } else { "another process".to_owned() };
+            let mut text = Vec::new();
+            let _ = file.take(HOLDER_BYTES_MAX).read_to_end(&mut text);
+            let holder = Holder::parse(&String::from_utf8_lossy(&text));
             Err(LockError::Held { path: path.to_owned(), holder })
         }
         Err(errno) => Err(LockError::Io { path: path.to_owned(), source: errno.into() }),
@@ -103,15 +142,23 @@ mod tests {
         let data = dir.path().join("data");
         check_free(&data).unwrap();
         assert!(!data.exists(), "asking creates nothing");
-        let held = acquire(&data).unwrap();
-        for refused in [check_free(&data).unwrap_err(), acquire(&data).unwrap_err()] {
+        let api = Some("127.0.0.1:8545".parse().unwrap());
+        let held = acquire(&data, api).unwrap();
+        for refused in [check_free(&data).unwrap_err(), acquire(&data, None).unwrap_err()] {
             let text = refused.to_string();
             assert!(text.contains(&format!("pid {} (", std::process::id())), "{text}");
             assert!(text.contains(LOCK_FILE), "{text}");
+            let LockError::Held { holder, .. } = refused else { panic!("{refused}") };
+            assert_eq!(holder.api, api);
         }
         drop(held);
         check_free(&data).unwrap();
-        acquire(&data).unwrap();
+        // The file of an earlier release, and one that is being written.
+        for (text, said) in [("pid 7 (slipstream)\n", "pid 7 (slipstream)"), ("", "another process")] {
+            let holder = Holder::parse(text);
+            assert_eq!((holder.to_string().as_str(), holder.api), (said, None));
+        }
+        acquire(&data, None).unwrap();
     }
 
     #[test]
@@ -119,7 +166,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("file");
         fs::write(&file, "").unwrap();
-        let text = acquire(&file).unwrap_err().to_string();
+        let text = acquire(&file, None).unwrap_err().to_string();
         assert!(text.starts_with("cannot use the data directory"), "{text}");
     }
 }

@@ -16,7 +16,8 @@ use tokio::{net::TcpListener, sync::mpsc};
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    api::{self, Api, listener, metrics::Metrics, status::StatusSource},
+    Log,
+    api::{self, Api, listener, metrics::Metrics, starting::Starting, status::StatusSource},
     clock::SystemClock,
     error::NodeError,
     genesis_file,
@@ -52,6 +53,12 @@ struct Inputs {
     genesis: Option<Genesis>,
 }
 
+/// A data directory that is this node's.
+struct Opened {
+    lock: DataLock,
+    store: Store,
+}
+
 /// A running node.
 pub struct Node {
     tasks: Tasks,
@@ -64,27 +71,30 @@ pub struct Node {
 }
 
 impl Node {
-    /// Starts a node; returns when its API and its network answer.
-    pub async fn start(config: &NodeConfig) -> Result<Node, NodeError> {
+    /// Starts a node; returns when its API and its network answer. The log is the one that it tells the losses of.
+    pub async fn start(config: &NodeConfig, log: Log) -> Result<Node, NodeError> {
         let inputs = read_inputs(config)?;
         lock::check_free(&config.data_dir)?;
         let listener = listener::bind(config.api.listen)?;
+        let starting = Starting::serve(&listener)
+            .map_err(|source| NodeError::Io { action: "answer on the API's port", source })?;
         let router = Arc::new(Router::default());
         let network = Network::start(&config.network, &inputs.key, router.clone()).await?;
-        let opened = open_store(config, inputs.genesis, &*network).await;
-        let (lock, store) = match opened {
+        let opened = open_store(config, inputs.genesis, &*network, &listener, &starting).await;
+        let opened = match opened {
             Ok(opened) => opened,
             Err(error) => {
                 network.shutdown().await;
                 return Err(error);
             }
         };
-        let node =
-            Self::assemble(config, inputs.key, listener, &router, network.clone(), store.clone(), lock);
+        let store = opened.store.clone();
+        let node = Self::assemble(config, inputs.key, listener, &router, network.clone(), opened, log);
         if node.is_err() {
             network.shutdown().await;
             store.close();
         }
+        starting.end().await;
         node
     }
 
@@ -94,8 +104,8 @@ impl Node {
         listener: TcpListener,
         router: &Router,
         network: Arc<Network>,
-        store: Store,
-        lock: DataLock,
+        Opened { lock, store }: Opened,
+        log: Log,
     ) -> Result<Node, NodeError> {
         let genesis = store.genesis()?;
         let chain = genesis.chain.clone();
@@ -105,8 +115,7 @@ impl Node {
         let clock: Arc<dyn Clock> = Arc::new(SystemClock);
         let transport: Arc<dyn Transport> = network.clone();
         let peer_address = PeerAddress { id: key.public(), address: network.local_address() };
-        let local = |source| NodeError::Io { action: "read the API's own address", source };
-        let api_address = listener.local_addr().map_err(local)?;
+        let api_address = address_of(&listener)?;
 
         let pool = Pool::new(config.consensus.pool.clone(), chain.clone(), store.clone())?;
         let forwarder = Forwarder::new(pool.clone(), chain.chain_id, transport.clone(), proposer);
@@ -167,6 +176,7 @@ impl Node {
             validator: validator.clone(),
             transport: transport.clone(),
             health: health.clone(),
+            log,
         };
         let context = RpcContext {
             batches: Batches::new(store.clone()),
@@ -315,32 +325,44 @@ async fn open_store(
     config: &NodeConfig,
     genesis: Option<Genesis>,
     transport: &dyn Transport,
-) -> Result<(DataLock, Store), NodeError> {
+    api: &TcpListener,
+    starting: &Starting,
+) -> Result<Opened, NodeError> {
     let dir = config.data_dir.join(DATABASE);
     // A waypoint that no peer knows must leave nothing behind: the genesis comes before the directory.
     let mut genesis = match genesis {
         genesis if dir.exists() => genesis,
-        genesis => agree(config, genesis, fetch(config, transport).await?)?,
+        genesis => agree(config, genesis, fetch(config, transport, starting).await?)?,
     };
-    let lock = lock::acquire(&config.data_dir)?;
+    let lock = lock::acquire(&config.data_dir, Some(address_of(api)?))?;
+    starting.stage("opening the store");
     let store = open_database(config, &dir).await?;
     if genesis.is_none() && !store.is_initialized() {
-        genesis = fetch(config, transport).await?;
+        genesis = fetch(config, transport, starting).await?;
     }
     if let Some(genesis) = genesis {
         store.initialize(&genesis)?;
     }
-    Ok((lock, store))
+    Ok(Opened { lock, store })
+}
+
+fn address_of(listener: &TcpListener) -> Result<SocketAddr, NodeError> {
+    listener.local_addr().map_err(|source| NodeError::Io { action: "read the API's own address", source })
 }
 
 /// Asks peers for the genesis of the configured waypoint. Where a file has the genesis, the validators come from there, and sync
 /// stops at a ledger that does not pass through the waypoint: then nobody has to know the waypoint yet.
-async fn fetch(config: &NodeConfig, transport: &dyn Transport) -> Result<Option<Genesis>, NodeError> {
+async fn fetch(
+    config: &NodeConfig,
+    transport: &dyn Transport,
+    starting: &Starting,
+) -> Result<Option<Genesis>, NodeError> {
     let has_file = config.genesis.is_some();
     // Batch 0 is the genesis itself: `read_inputs` compares it without peers where there is a file.
     let Some(waypoint) = config.waypoint.filter(|it| it.number.0 > 0 || !has_file) else {
         return Ok(None);
     };
+    starting.stage("asking peers for the genesis");
     let patience = if has_file { WAYPOINT_PATIENCE } else { GENESIS_PATIENCE };
     tracing::info!(%waypoint, patience_s = patience.as_secs(), "asking peers for the genesis");
     match fetch_genesis(transport, &waypoint, patience).await {

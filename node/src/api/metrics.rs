@@ -140,6 +140,10 @@ metrics! {
     "slipstream_storage_keys_read_total" storage_keys_read: IntCounter;
     /// Data blocks that the store read from its files because the block cache did not have them, since start.
     "slipstream_storage_blocks_read_total" storage_blocks_read: IntCounter;
+    /// Bytes free on the file system of the database.
+    "slipstream_storage_disk_free_bytes" storage_disk_free_bytes: IntGauge;
+    /// Lines of the log that could not be written, or that nobody read in time, since start.
+    "slipstream_log_lines_lost_total" log_lines_lost: IntCounter;
     /// Connected peers.
     "slipstream_network_peers" network_peers: IntGauge;
     /// Peers in network.peers by state: connected, connecting, unreachable, wrong key, ended or banned.

@@ -1,15 +1,18 @@
-//! The HTTP side: JSON-RPC at `POST /`, `GET /v1/status`, `GET /metrics`, `GET /health`, on one port.
+//! The HTTP side: JSON-RPC at `POST /`, `GET /v1/status`, `GET /v1/db`, `GET /v1/snapshots`, `GET /metrics`, `GET /health`, on
+//! one port.
 //!
 //! `/health` is readiness, also as `/health/ready`: whether to send callers here. `/health/live` is liveness: whether the process works;
 //! a halted chain is no reason to restart a node.
 
 mod envelope;
 mod hosts;
+pub(crate) mod inspect;
 mod jsonrpc;
 pub(crate) mod listener;
 pub(crate) mod metrics;
 mod outgoing;
 pub mod peers;
+pub(crate) mod starting;
 pub mod status;
 
 use std::{sync::Arc, time::Duration};
@@ -54,6 +57,7 @@ pub(crate) struct Api {
     blocking: Blocking,
     /// Held from sampling to encoding, or what one scrape has reset another would show.
     scrape: Arc<Mutex<()>>,
+    stats: inspect::CachedStats,
 }
 
 impl Api {
@@ -64,7 +68,7 @@ impl Api {
     ) -> anyhow::Result<Api> {
         let jsonrpc = JsonRpc::new(context, metrics.clone())?;
         let blocking = Blocking::new(OPERATORS_MAX);
-        Ok(Api { jsonrpc, metrics, status, blocking, scrape: Arc::default() })
+        Ok(Api { jsonrpc, metrics, status, blocking, scrape: Arc::default(), stats: Mutex::default() })
     }
 }
 
@@ -85,6 +89,8 @@ fn router(config: &ApiConfig, api: Arc<Api>) -> Router {
     let router = Router::new()
         .route("/", post(jsonrpc).route_layer(middleware::from_fn(only_json)))
         .route("/v1/status", get(status))
+        .route("/v1/db", get(inspect::db))
+        .route("/v1/snapshots", get(inspect::snapshots))
         .route("/metrics", get(metrics))
         .route("/health", get(ready))
         .route("/health/ready", get(ready))

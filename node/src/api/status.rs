@@ -7,7 +7,7 @@ use slipstream_config::Role;
 use slipstream_consensus::{ConsensusStatus, Pool, PoolStatus, Validator};
 use slipstream_executor::HotStats;
 use slipstream_network::{PeerAddress, PeerId, Transport};
-use slipstream_storage::{StorageError, Store};
+use slipstream_storage::{DiskRoom, StorageError, Store};
 use slipstream_sync::{Follower, ServeStatus, SyncServer, SyncStatus};
 use slipstream_types::{BatchNumber, Digest, Waypoint};
 use tokio::time::Instant;
@@ -17,6 +17,7 @@ use super::{
     peers::{ConfiguredPeerStatus, ConnectedPeer, SharedKeyStatus, sample_peers},
 };
 use crate::{
+    Log,
     health::{Health, HealthSource, Reason},
     rpc::client_version,
 };
@@ -55,12 +56,24 @@ pub struct NodeStatus {
     pub hot_cache: HotStats,
     /// The transaction pool.
     pub pool: PoolStatus,
+    /// The room that the database has.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub disk: Option<DiskStatus>,
     /// Connected peers.
     pub peers: Vec<ConnectedPeer>,
     /// The peers of `network.peers`.
     pub configured_peers: Vec<ConfiguredPeerStatus>,
     /// Keys that more than one node uses.
     pub shared_keys: Vec<SharedKeyStatus>,
+}
+
+/// The file system of the database.
+#[derive(Debug, Serialize)]
+pub struct DiskStatus {
+    /// Free for the node now.
+    pub free_bytes: u64,
+    /// Below this the node stops: `storage.disk_free_min_mib`. 0 is no limit.
+    pub min_bytes: u64,
 }
 
 /// The last committed batch.
@@ -91,6 +104,7 @@ pub(crate) struct StatusSource {
     pub(crate) validator: Option<Arc<Validator>>,
     pub(crate) transport: Arc<dyn Transport>,
     pub(crate) health: Arc<HealthSource>,
+    pub(crate) log: Log,
 }
 
 impl StatusSource {
@@ -126,6 +140,10 @@ impl StatusSource {
                 .flatten()
                 .sum(),
             pool: self.pool.status(),
+            disk: self
+                .store
+                .disk_room()?
+                .map(|DiskRoom { free_bytes, min_bytes }| DiskStatus { free_bytes, min_bytes }),
             peers: self.transport.peer_stats().into_iter().map(ConnectedPeer::from).collect(),
             configured_peers: ConfiguredPeerStatus::all(&contacts, Instant::now()),
             shared_keys: contacts.shared_keys.iter().map(SharedKeyStatus::from).collect(),
@@ -156,6 +174,8 @@ impl StatusSource {
         raise(&metrics.serve_cache_misses, status.serve.cache_misses);
         metrics.serve_cache_bytes.set(gauge(status.serve.cache_bytes));
         raise(&metrics.serve_refused_busy, status.serve.refused_busy);
+        metrics.storage_disk_free_bytes.set(gauge(status.disk.as_ref().map_or(0, |disk| disk.free_bytes)));
+        raise(&metrics.log_lines_lost, self.log.lines_lost());
         sample_peers(&status.peers, &status.configured_peers, status.shared_keys.len(), metrics);
         metrics.pool_pending.set(gauge(status.pool.pending as u64));
         metrics.pool_queued.set(gauge(status.pool.queued as u64));

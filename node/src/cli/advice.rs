@@ -1,11 +1,13 @@
 //! What the operator of a damaged store is to do. It depends on the node's role, which the store does not know: a fullnode can be
 //! made anew, a validator that begins with an empty directory has forgotten its last vote.
 
-use std::{error::Error, iter};
+use std::error::Error;
 
-use miette::{IntoDiagnostic, MietteDiagnostic, Result};
+use miette::Result;
 use slipstream_config::Role;
 use slipstream_storage::Damage;
+
+use super::exit::{Failed, causes};
 
 /// What to do about damage.
 pub(super) fn advice(role: Role) -> &'static str {
@@ -22,16 +24,19 @@ pub(super) fn advice(role: Role) -> &'static str {
     }
 }
 
-/// Adds the advice to an error that comes from damage, however it is wrapped.
-pub(super) fn advised<T, E: Error + Send + Sync + 'static>(result: Result<T, E>, role: Role) -> Result<T> {
-    result.or_else(|error| match is_damage(&error) {
-        true => Err(MietteDiagnostic::new(error.to_string()).with_help(advice(role)).into()),
-        false => Err(error).into_diagnostic(),
-    })
+/// Turns an error into a failure, with the advice if it comes from damage, however it is wrapped.
+pub(super) fn failed(error: &(dyn Error + 'static), role: Role) -> Failed {
+    let failed = Failed::of(error);
+    if is_damage(error) { failed.with_help(advice(role)) } else { failed }
+}
+
+/// As [`failed`], for results.
+pub(super) fn advised<T, E: Error + 'static>(result: std::result::Result<T, E>, role: Role) -> Result<T> {
+    result.map_err(|error| failed(&error, role).into())
 }
 
 fn is_damage(error: &(dyn Error + 'static)) -> bool {
-    iter::successors(Some(error), |&error| error.source()).any(|error| error.is::<Damage>())
+    causes(error).any(|error| error.is::<Damage>())
 }
 
 #[cfg(test)]

@@ -3,9 +3,9 @@
 use std::path::PathBuf;
 
 use clap::Args;
-use miette::{IntoDiagnostic, Result};
+use miette::Result;
 
-use super::print;
+use super::{exit::OrFail as _, output::print};
 use crate::node;
 
 #[derive(Debug, Args)]
@@ -15,9 +15,8 @@ pub(super) struct CheckArgs {
 }
 
 pub(super) fn check(args: &CheckArgs) -> Result<()> {
-    let config = slipstream_config::load(&args.file).into_diagnostic()?;
-    node::check(&config).into_diagnostic()?;
-    super::run::log_filter(&config.log).into_diagnostic()?;
-    print(&format!("{}: ok", args.file.display()));
-    Ok(())
+    let config = slipstream_config::load(&args.file).or_fail()?;
+    node::check(&config).or_fail()?;
+    super::run::configured_filter(&config.log).or_fail()?;
+    print(&format!("{}: ok", args.file.display()))
 }

@@ -1,4 +1,5 @@
-//! `slipstream db`: looking at, checking and pruning the database of a node that does not run.
+//! `slipstream db`: looking at, checking and pruning the database of a node that does not run. A running node tells its own
+//! statistics.
 
 use std::{
     fmt::Write as _,
@@ -7,16 +8,19 @@ use std::{
 };
 
 use clap::{Args, Subcommand};
-use miette::{IntoDiagnostic, Result, bail, miette};
+use miette::{Result, bail};
 use slipstream_config::{NodeConfig, Role};
-use slipstream_storage::{CheckReport, Maintenance, PruneConfig, Pruned, StoreStats};
+use slipstream_storage::{CheckReport, Maintenance, PruneConfig, Pruned};
 use slipstream_sync::work::{ALARM_RECORD, Alarm};
 
 use super::{
+    access::{self, Access},
     advice::{advice, advised},
-    print,
+    ask::{ask, parse},
+    exit::{Exit, Failed, OrFail as _},
+    output::{note, print},
 };
-use crate::{lock, node::DATABASE};
+use crate::{api::inspect::DbStats, node::DATABASE};
 
 /// A line of progress this often: a large store is read for minutes.
 const PROGRESS_INTERVAL: Duration = Duration::from_secs(2);
@@ -60,10 +64,7 @@ pub(super) struct AlarmArgs {
 
 pub(super) fn db(command: &DbCommand) -> Result<()> {
     match command {
-        DbCommand::Stats(args) => with_store(args, |store, config| {
-            print(stats_table(&advised(store.stats(), config.role)?).trim_end());
-            Ok(())
-        }),
+        DbCommand::Stats(args) => stats(args),
         DbCommand::Check(args) => with_store(args, |store, config| check(store, config.role)),
         DbCommand::Prune(args) => with_store(&args.db, |store, config| {
             let windows = &config.storage.prune;
@@ -71,44 +72,50 @@ pub(super) fn db(command: &DbCommand) -> Result<()> {
                 bail!("storage.prune keeps everything: set a window there (see docs/configuration.md)");
             }
             let pruned = advised(store.prune(windows, args.dry_run), config.role)?;
-            print(prune_table(&pruned, args.dry_run).trim_end());
-            Ok(())
+            print(prune_table(&pruned, args.dry_run).trim_end())
         }),
         DbCommand::Alarm(args) => with_store(&args.db, |store, config| alarm(store, config.role, args.clear)),
     }
 }
 
-/// What is removed is printed, so that a terminal's log still has it.
+/// What is removed is printed before, so that a terminal's log still has it.
 fn alarm(store: &Maintenance, role: Role, clear: bool) -> Result<()> {
     let Some(record) = advised(store.record(ALARM_RECORD), role)? else {
-        print("there is no alarm");
-        return Ok(());
+        return print("there is no alarm");
     };
     // One that cannot be read is still an alarm, and can still be removed.
-    print(&Alarm::decode(&record).map_or_else(|error| error.to_string(), |alarm| alarm.to_string()));
+    print(&Alarm::decode(&record).map_or_else(|error| error.to_string(), |alarm| alarm.to_string()))?;
     if clear {
         advised(store.remove_record(ALARM_RECORD), role)?;
-        print("removed");
+        print("removed")?;
     }
     Ok(())
 }
 
-/// Opens the store under the directory's lock, which a running node holds. Makes nothing where there is none.
-fn with_store(args: &DbArgs, work: impl FnOnce(&Maintenance, &NodeConfig) -> Result<()>) -> Result<()> {
-    let config = slipstream_config::load(&args.config).into_diagnostic()?;
-    let dir = config.data_dir.join(DATABASE);
-    if !dir.exists() {
-        return Err(miette!(
-            "there is no database in {}: no node has run there yet",
-            config.data_dir.display()
-        ));
-    }
-    let _lock = lock::acquire(&config.data_dir).into_diagnostic()?;
-    let store = advised(Maintenance::open(&config.storage, &dir), config.role)?;
-    work(&store, &config)
+fn stats(args: &DbArgs) -> Result<()> {
+    let config = slipstream_config::load(&args.config).or_fail()?;
+    let stats: DbStats = match access::look(&config)? {
+        Access::Running(authority) => parse(&ask(&authority, "/v1/db")?)?,
+        Access::Stopped(_lock) => {
+            let stats = open(&config).and_then(|store| advised(store.stats(), config.role));
+            DbStats::from(stats?)
+        }
+    };
+    print(stats_table(&stats).trim_end())
 }
 
-fn stats_table(stats: &StoreStats) -> String {
+/// Opens the store under the directory's lock, which a running node holds. Makes nothing where there is none.
+fn with_store(args: &DbArgs, work: impl FnOnce(&Maintenance, &NodeConfig) -> Result<()>) -> Result<()> {
+    let config = slipstream_config::load(&args.config).or_fail()?;
+    let _lock = access::take_database(&config)?;
+    work(&open(&config)?, &config)
+}
+
+fn open(config: &NodeConfig) -> Result<Maintenance> {
+    advised(Maintenance::open(&config.storage, &config.data_dir.join(DATABASE)), config.role)
+}
+
+fn stats_table(stats: &DbStats) -> String {
     let mut text = match stats.head {
         Some(head) => format!("head      batch {head}\n"),
         None => "head      none: the database is empty\n".to_owned(),
@@ -119,9 +126,9 @@ fn stats_table(stats: &StoreStats) -> String {
     for range in &stats.kept {
         match range.lowest.zip(stats.head) {
             Some((lowest, head)) => {
-                write_line(&mut text, format_args!("{:<9} {lowest} to {head}", range.kind.name()));
+                write_line(&mut text, format_args!("{:<9} {lowest} to {head}", range.kind));
             }
-            None => write_line(&mut text, format_args!("{:<9} none at the head", range.kind.name())),
+            None => write_line(&mut text, format_args!("{:<9} none at the head", range.kind)),
         }
     }
     write_line(&mut text, format_args!("\n{:<18} {:>14} {:>12}", "column", "keys (about)", "MiB"));
@@ -158,10 +165,10 @@ fn check(store: &Maintenance, role: Role) -> Result<()> {
     let report = store.check(&mut |progress| {
         if last.is_none_or(|last| last.elapsed() >= PROGRESS_INTERVAL) {
             last = Some(Instant::now());
-            eprintln!(
+            note(&format!(
                 "checking {}: {} of about {} rows",
                 progress.column, progress.rows, progress.rows_total
-            );
+            ));
         }
     });
     verdict(&advised(report, role)?, role)
@@ -170,17 +177,14 @@ fn check(store: &Maintenance, role: Role) -> Result<()> {
 fn verdict(report: &CheckReport, role: Role) -> Result<()> {
     let read = format!("{} rows, {} MiB read", report.rows, mib(report.bytes));
     if report.damage.is_empty() && report.unused.is_empty() {
-        print(&format!("the database is whole: {read}"));
-        return Ok(());
+        return print(&format!("the database is whole: {read}"));
     }
     if report.damage.is_empty() {
         let help =
             "Start the node: it drops them, and fetches again what a restore still needs. Check the disk.";
         let what = report.unused.join("\n  ");
-        return Err(miette!(
-            help = help,
-            "the database is whole ({read}), but for rows that are not in use:\n  {what}"
-        ));
+        let text = format!("the database is whole ({read}), but for rows that are not in use:\n  {what}");
+        return Err(Failed::new(Exit::Failure, text).with_help(help).into());
     }
     let mut text = format!("the database is damaged ({read}):\n");
     for what in report.damage.iter().chain(&report.unused) {
@@ -189,7 +193,7 @@ fn verdict(report: &CheckReport, role: Role) -> Result<()> {
     if report.more > 0 {
         write_line(&mut text, format_args!("  and {} more", report.more));
     }
-    Err(miette!(help = advice(role), "{}", text.trim_end()))
+    Err(Failed::new(Exit::Data, text.trim_end()).with_help(advice(role)).into())
 }
 
 fn write_line(text: &mut String, line: std::fmt::Arguments<'_>) {
@@ -202,10 +206,11 @@ fn mib(bytes: u64) -> String {
 
 #[cfg(test)]
 mod tests {
-    use slipstream_storage::{ColumnStats, KeptRange, StorageConfig, Store};
+    use slipstream_storage::{ColumnStats, KeptRange, StorageConfig, Store, StoreStats};
     use slipstream_types::{BatchNumber, BlobKind};
 
     use super::*;
+    use crate::lock;
 
     #[test]
     fn tables() {
@@ -218,7 +223,7 @@ mod tests {
             ],
             columns: vec![ColumnStats { name: "bodies", keys: 7, bytes: 3 << 20 }],
         };
-        let text = stats_table(&stats);
+        let text = stats_table(&stats.into());
         assert!(
             text.contains("body      3 to 9\n") && text.contains("hints     none at the head\n"),
             "{text}"
@@ -253,7 +258,7 @@ mod tests {
         db(&DbCommand::Stats(args())).unwrap();
         db(&DbCommand::Check(args())).unwrap();
         assert!(db(&prune(true)).unwrap_err().to_string().contains("empty"));
-        let held = lock::acquire(&dir.path().join("data")).unwrap();
+        let held = lock::acquire(&dir.path().join("data"), None).unwrap();
         assert!(db(&prune(false)).unwrap_err().to_string().contains("in use"));
         drop(held);
         let damage = vec!["body of batch 3: gone".to_owned()];

@@ -8,11 +8,11 @@ use std::{
 };
 
 use clap::{Args, ValueEnum};
-use miette::{Context, IntoDiagnostic, Result, bail, miette};
+use miette::{Context, Result, bail, miette};
 use slipstream_network::PeerAddress;
 use slipstream_types::Waypoint;
 
-use super::print;
+use super::{exit::OrFail as _, output::print};
 use crate::{genesis_file, keys};
 
 const CONFIG: &str = "node.yaml";
@@ -55,18 +55,17 @@ pub(super) fn init(args: &InitArgs) -> Result<()> {
     }
     let text = render(args)?;
     // What would be refused by `run` is refused here, before anything is written.
-    slipstream_config::parse(&text, &config).into_diagnostic()?;
+    slipstream_config::parse(&text, &config).or_fail()?;
     fs::create_dir_all(&args.dir)
         .map_err(|source| miette!("cannot make the directory {}: {source}", args.dir.display()))?;
-    let peer = keys::create(&key).into_diagnostic()?.public();
+    let peer = keys::create(&key).or_fail()?.public();
     let written = OpenOptions::new().write(true).create_new(true).open(&config).and_then(|mut file| {
         file.write_all(text.as_bytes())?;
         file.sync_all()
     });
-    written.into_diagnostic().wrap_err_with(|| format!("cannot write {}", config.display()))?;
-    print(&format!("wrote {} and {}\npeer id {peer}", config.display(), key.display()));
-    print(&format!("next: slipstream run --config {}", config.display()));
-    Ok(())
+    written.or_fail().wrap_err_with(|| format!("cannot write {}", config.display()))?;
+    print(&format!("wrote {} and {}\npeer id {peer}", config.display(), key.display()))?;
+    print(&format!("next: slipstream run --config {}", config.display()))
 }
 
 /// The commented configuration.
@@ -88,8 +87,8 @@ fn render(args: &InitArgs) -> Result<String> {
     );
     match &args.genesis {
         Some(path) => {
-            genesis_file::load(path).into_diagnostic()?;
-            let path = fs::canonicalize(path).into_diagnostic()?;
+            genesis_file::load(path).or_fail()?;
+            let path = fs::canonicalize(path).or_fail()?;
             writeln!(text, "genesis: {}", quoted(&path)?)
         }
         // A validator's key has to be known before a genesis can name it, so the file may still have to come.
@@ -125,5 +124,5 @@ fn render(args: &InitArgs) -> Result<String> {
 fn quoted(path: &Path) -> Result<String> {
     let text = path.to_str().ok_or_else(|| miette!("the path {} is not UTF-8", path.display()))?;
     // A JSON string is a YAML string.
-    serde_json::to_string(text).into_diagnostic()
+    serde_json::to_string(text).or_fail()
 }

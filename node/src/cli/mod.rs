@@ -1,19 +1,25 @@
 //! The command line.
 
+mod access;
 mod advice;
+mod ask;
 mod config_check;
 mod db;
+mod exit;
 mod init;
+mod output;
 mod rows;
 mod run;
 mod snapshot;
 mod status;
 mod sync_status;
 
-use std::process::ExitCode;
+use std::{io, panic, process::ExitCode};
 
 use clap::{Parser, Subcommand};
-use miette::MietteHandlerOpts;
+use miette::{MietteHandlerOpts, Result};
+
+use self::exit::Exit;
 
 /// A state-sync node for EVM ledgers.
 #[derive(Debug, Parser)]
@@ -48,10 +54,12 @@ enum ConfigCommand {
     Check(config_check::CheckArgs),
 }
 
-/// Parses the arguments, runs the command and reports its error: exit code 0 if all is well, 1 after an error, 2 for wrong
-/// arguments.
+/// Parses the arguments, runs the command and reports its error. docs/operations.md lists the exit codes.
 pub fn main() -> ExitCode {
-    let cli = Cli::parse();
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(error) => return show_usage(&error),
+    };
     // Messages hold paths, keys and carets: a line that is broken elsewhere can be neither copied nor searched for.
     let handler = |_: &dyn miette::Diagnostic| {
         Box::new(MietteHandlerOpts::new().wrap_lines(false).break_words(false).build())
@@ -59,25 +67,28 @@ pub fn main() -> ExitCode {
     };
     // Only a second call can fail, and there is none.
     let _ = miette::set_hook(Box::new(move |diagnostic| handler(diagnostic)));
-    let result = match cli.command {
-        Command::Init(args) => init::init(&args),
-        Command::Run(args) => run::run(&args),
-        Command::Status(args) => status::status(&args),
-        Command::Db(command) => db::db(&command),
-        Command::Snapshot(command) => snapshot::snapshot(&command),
-        Command::Config(ConfigCommand::Check(args)) => config_check::check(&args),
-    };
-    match result {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(report) => {
-            eprintln!("{report:?}");
-            ExitCode::FAILURE
-        }
+    // The panic's own message has been printed when it arrives here.
+    panic::catch_unwind(|| exit::end(run_command(&cli.command))).unwrap_or(Exit::Bug.into())
+}
+
+fn run_command(command: &Command) -> Result<()> {
+    match command {
+        Command::Init(args) => init::init(args),
+        Command::Run(args) => run::run(args),
+        Command::Status(args) => status::status(args),
+        Command::Db(command) => db::db(command),
+        Command::Snapshot(command) => snapshot::snapshot(command),
+        Command::Config(ConfigCommand::Check(args)) => config_check::check(args),
     }
 }
 
-/// Prints what a command was asked for. Everything else goes to standard error.
-#[allow(clippy::print_stdout, reason = "this is the commands' output")]
-fn print(text: &str) {
-    println!("{text}");
+/// Prints the help that was asked for, or what is wrong with the arguments.
+fn show_usage(error: &clap::Error) -> ExitCode {
+    match error.print() {
+        Err(closed) if closed.kind() == io::ErrorKind::BrokenPipe && !error.use_stderr() => {
+            Exit::ClosedPipe.into()
+        }
+        _ if error.use_stderr() => Exit::Usage.into(),
+        _ => ExitCode::SUCCESS,
+    }
 }

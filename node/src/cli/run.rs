@@ -1,16 +1,32 @@
 //! `slipstream run`.
 
-use std::{io::IsTerminal, path::PathBuf, time::Duration};
+use std::{
+    backtrace::{Backtrace, BacktraceStatus},
+    io::{self, IsTerminal},
+    panic,
+    path::PathBuf,
+    sync::{Arc, atomic::AtomicBool},
+    time::Duration,
+};
 
 use clap::Args;
-use miette::{IntoDiagnostic, Result};
+use miette::Result;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use signal_hook::{
+    consts::{SIGINT, SIGTERM},
+    flag,
+};
 use slipstream_config::{LogConfig, LogFormat, NodeConfig};
 use tokio::signal::unix::{Signal, SignalKind, signal};
+use tracing::field::display;
 use tracing_subscriber::EnvFilter;
 
-use super::{advice::advised, print};
-use crate::{Node, NodeError};
+use super::{
+    advice::{advised, failed},
+    exit::{self, Exit, OrFail as _},
+    output::offer,
+};
+use crate::{Log, Node, NodeError};
 
 /// How long threads that block may take to end when everything else has.
 const BLOCKING_PATIENCE: Duration = Duration::from_secs(2);
@@ -23,25 +39,48 @@ pub(super) struct RunArgs {
 }
 
 pub(super) fn run(args: &RunArgs) -> Result<()> {
-    let config = slipstream_config::load(&args.config).into_diagnostic()?;
-    start_log(&config.log).into_diagnostic()?;
+    let config = slipstream_config::load(&args.config).or_fail()?;
+    let log = start_log(&config.log)?;
+    log_panics();
     raise_open_files();
+    // By the log, which waits for nobody: the end of a node must not depend on who reads what it prints.
+    let result = run_logged(&config, &log).map_err(|report| exit::tell(&report, &log));
+    log.close();
+    result
+}
+
+fn run_logged(config: &NodeConfig, log: &Log) -> Result<()> {
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .build()
         .map_err(|source| NodeError::Io { action: "start the async runtime", source })
-        .into_diagnostic()?;
-    let result = runtime.block_on(until_signal(&config));
-    // A node that was told twice to stop does not wait for work that is still reading the disk.
+        .or_fail()?;
+    let result = runtime.block_on(until_signal(config, log));
+    // What still reads the disk is not waited for: it writes nothing any more.
     runtime.shutdown_timeout(BLOCKING_PATIENCE);
-    advised(result, config.role)
+    result
 }
 
-/// The filter of the configuration, or of `RUST_LOG` if that is set.
-pub(super) fn log_filter(log: &LogConfig) -> Result<EnvFilter, NodeError> {
-    let filter = std::env::var(EnvFilter::DEFAULT_ENV).ok().filter(|text| !text.is_empty());
-    let filter = filter.unwrap_or_else(|| log.filter.clone());
-    EnvFilter::try_new(&filter).map_err(|error| NodeError::LogFilter { filter, reason: error.to_string() })
+/// The filter of the configuration, or of `RUST_LOG` if that is set. Both must be right, so that nobody finds out only on the
+/// day when the variable is gone.
+fn log_filter(log: &LogConfig) -> std::result::Result<EnvFilter, NodeError> {
+    let configured = configured_filter(log)?;
+    match std::env::var_os(EnvFilter::DEFAULT_ENV).filter(|text| !text.is_empty()) {
+        Some(text) => parse_filter("the environment variable RUST_LOG", &text.to_string_lossy()),
+        None => Ok(configured),
+    }
+}
+
+/// The filter of the configuration.
+pub(super) fn configured_filter(log: &LogConfig) -> std::result::Result<EnvFilter, NodeError> {
+    parse_filter("log.filter in the configuration", &log.filter)
+}
+
+fn parse_filter(place: &'static str, text: &str) -> std::result::Result<EnvFilter, NodeError> {
+    EnvFilter::try_new(text).map_err(|error| {
+        let wrong = text.split(',').find(|part| EnvFilter::try_new(part).is_err());
+        NodeError::LogFilter { place, part: wrong.unwrap_or(text).to_owned(), reason: error.to_string() }
+    })
 }
 
 /// Takes as many open files as the system allows: the usual 1,024 are meant for programs that use `select`, and a database
@@ -60,49 +99,52 @@ fn raise_open_files() {
     }
 }
 
-fn start_log(log: &LogConfig) -> Result<(), NodeError> {
+fn start_log(config: &LogConfig) -> Result<Log> {
+    let filter = log_filter(config).or_fail()?;
+    let log =
+        Log::to_stderr().map_err(|source| NodeError::Io { action: "start the log", source }).or_fail()?;
     let subscriber = tracing_subscriber::fmt()
-        .with_env_filter(log_filter(log)?)
-        .with_writer(std::io::stderr)
-        .with_ansi(std::io::stderr().is_terminal());
-    match log.format {
+        .with_env_filter(filter)
+        .with_writer(log.clone())
+        .with_ansi(io::stderr().is_terminal());
+    match config.format {
         LogFormat::Text => subscriber.init(),
         LogFormat::Json => subscriber.json().init(),
     }
-    Ok(())
+    Ok(log)
+}
+
+/// The standard library writes a panic's message to standard error itself, and waits for whoever reads there.
+fn log_panics() {
+    panic::set_hook(Box::new(|panic| {
+        let backtrace = Backtrace::capture();
+        let backtrace = (backtrace.status() == BacktraceStatus::Captured).then(|| display(backtrace));
+        tracing::error!(thread = std::thread::current().name(), backtrace, "{panic}");
+    }));
 }
 
 /// Runs a node until SIGINT, SIGTERM or the failure of a task.
-async fn until_signal(config: &NodeConfig) -> Result<(), NodeError> {
-    let listen = |kind| signal(kind).map_err(|source| NodeError::Io { action: "listen for signals", source });
-    let mut signals =
-        Signals { interrupt: listen(SignalKind::interrupt())?, terminate: listen(SignalKind::terminate())? };
+async fn until_signal(config: &NodeConfig, log: &Log) -> Result<()> {
+    let mut signals = Signals::listen().or_fail()?;
     let mut node = tokio::select! {
-        started = Node::start(config) => started?,
+        started = Node::start(config, log.clone()) => advised(started, config.role)?,
         name = signals.next() => {
             tracing::info!(signal = name, "stopped before the node was up; what is committed is kept");
             return Ok(());
         }
     };
-    print(&node.ready_line());
+    offer(node.ready_line());
     tracing::info!(role = config.role.name(), api = %node.api_address(), network = %node.peer_address(), "ready");
     let failure = tokio::select! {
-        failure = node.failure() => Some(failure),
+        failure = node.failure() => Some(failed(&failure, config.role).log("stopping, because a task failed")),
         name = signals.next() => {
             tracing::info!(signal = name, "stopping; a second signal stops at once");
             None
         }
     };
-    let stopped = tokio::select! {
-        stopped = node.stop() => stopped,
-        // The store is written atomically, so stopping hard loses nothing but the goodbye to peers.
-        _ = signals.next() => Err(NodeError::Interrupted),
-    };
+    let stopped = advised(node.stop().await, config.role);
     match failure {
-        Some(failure) => {
-            tracing::error!(%failure, "stopped");
-            Err(failure.into())
-        }
+        Some(failure) => Err(failure.into()),
         None => stopped.inspect(|()| tracing::info!("stopped")),
     }
 }
@@ -113,6 +155,25 @@ struct Signals {
 }
 
 impl Signals {
+    /// Listens for the first signal. The second one ends the process in the signal's own handler: a node that does not stop may
+    /// be one whose threads all wait for a disk. The store is written atomically, so nothing that is committed is lost.
+    fn listen() -> std::result::Result<Signals, NodeError> {
+        let failed = |source| NodeError::Io { action: "listen for signals", source };
+        let listen = |kind| signal(kind).map_err(failed);
+        let signals = Signals {
+            interrupt: listen(SignalKind::interrupt())?,
+            terminate: listen(SignalKind::terminate())?,
+        };
+        let came = Arc::new(AtomicBool::new(false));
+        for signal in [SIGINT, SIGTERM] {
+            // In this order, or the first signal would be taken for the second.
+            flag::register_conditional_shutdown(signal, Exit::Failure as i32, came.clone())
+                .map_err(failed)?;
+            flag::register(signal, came.clone()).map_err(failed)?;
+        }
+        Ok(signals)
+    }
+
     async fn next(&mut self) -> &'static str {
         tokio::select! {
             _ = self.interrupt.recv() => "SIGINT",

@@ -1,19 +1,23 @@
-//! `slipstream snapshot`: snapshots of a node that does not run, and exports of them.
+//! `slipstream snapshot`: snapshots of a node that does not run, and exports of them. A running node lists its own.
 
 use std::path::{Path, PathBuf};
 
 use clap::{Args, Subcommand};
-use miette::{IntoDiagnostic, Result, bail};
+use miette::{Result, bail};
 use slipstream_config::NodeConfig;
-use slipstream_storage::{ExportSummary, Store, Trust, export_snapshot, import_snapshot, verify_export};
+use slipstream_storage::{
+    ExportSummary, StorageError, Store, Trust, export_snapshot, import_snapshot, verify_export,
+};
 use slipstream_types::{BatchNumber, Waypoint};
 
-use super::{advice::advised, print};
-use crate::{
-    genesis_file,
-    lock::{self, DataLock},
-    node::DATABASE,
+use super::{
+    access::{self, Access},
+    advice::advised,
+    ask::{ask, parse},
+    exit::OrFail as _,
+    output::print,
 };
+use crate::{api::inspect::SnapshotEntry, genesis_file, lock::DataLock, node::DATABASE};
 
 #[derive(Debug, Subcommand)]
 pub(super) enum SnapshotCommand {
@@ -81,25 +85,25 @@ pub(super) fn snapshot(command: &SnapshotCommand) -> Result<()> {
 }
 
 fn list(args: &SnapshotArgs) -> Result<()> {
-    let (_config, _lock, store) = open_stopped(args)?;
-    let snapshots = store.snapshots();
+    let config = slipstream_config::load(&args.config).or_fail()?;
+    let snapshots: Vec<SnapshotEntry> = match access::look(&config)? {
+        Access::Running(authority) => parse(&ask(&authority, "/v1/snapshots")?)?,
+        Access::Stopped(_lock) => {
+            let store = advised(open(&config), config.role)?;
+            store.snapshots().iter().map(SnapshotEntry::of).collect()
+        }
+    };
     if snapshots.is_empty() {
-        print("no snapshots; `slipstream snapshot create` makes one of the last batch");
+        return print("no snapshots; `slipstream snapshot create` makes one of the last batch");
     }
-    for info in snapshots {
-        let waypoint = Waypoint::of(&info.certificate.info);
-        print(&format!("batch {}  state root {}  waypoint {waypoint}", info.number, info.state_root));
-    }
-    Ok(())
+    snapshots.iter().try_for_each(|snapshot| print(&snapshot.to_string()))
 }
 
 fn create(args: &SnapshotArgs) -> Result<()> {
     let (config, _lock, store) = open_stopped(args)?;
     let info = advised(store.create_snapshot(), config.role)?;
     store.close();
-    let waypoint = Waypoint::of(&info.certificate.info);
-    print(&format!("snapshot of batch {}  state root {}  waypoint {waypoint}", info.number, info.state_root));
-    Ok(())
+    print(&format!("snapshot of {}", SnapshotEntry::of(&info)))
 }
 
 fn export(args: &ExportArgs) -> Result<()> {
@@ -109,30 +113,27 @@ fn export(args: &ExportArgs) -> Result<()> {
         bail!("there is no snapshot to export: make one with `slipstream snapshot create`");
     };
     let summary = advised(export_snapshot(&store, number, &args.dir), config.role)?;
-    print(&described("exported", &summary, &args.dir));
-    Ok(())
+    print(&described("exported", &summary, &args.dir))
 }
 
 fn import(args: &ImportArgs) -> Result<()> {
-    let config = slipstream_config::load(&args.node.config).into_diagnostic()?;
+    let config = slipstream_config::load(&args.node.config).or_fail()?;
     let trust = trust(args.waypoint.or(config.waypoint), config.genesis.as_deref())?;
-    let _lock = lock::acquire(&config.data_dir).into_diagnostic()?;
-    let store = advised(Store::open(&config.storage, &config.data_dir.join(DATABASE)), config.role)?;
+    let _lock = access::take(&config)?;
+    let store = advised(open(&config), config.role)?;
     let summary = advised(import_snapshot(&store, &args.dir, &trust), config.role)?;
     store.close();
-    print(&described("imported", &summary, &args.dir));
-    Ok(())
+    print(&described("imported", &summary, &args.dir))
 }
 
 fn verify(args: &VerifyArgs) -> Result<()> {
     let trust = trust(args.waypoint, args.genesis.as_deref())?;
-    let summary = verify_export(&args.dir, &trust).into_diagnostic()?;
-    print(&described("verified", &summary, &args.dir));
-    Ok(())
+    let summary = verify_export(&args.dir, &trust).or_fail()?;
+    print(&described("verified", &summary, &args.dir))
 }
 
 fn trust(waypoint: Option<Waypoint>, genesis: Option<&Path>) -> Result<Trust> {
-    let genesis = genesis.map(genesis_file::load).transpose().into_diagnostic()?;
+    let genesis = genesis.map(genesis_file::load).transpose().or_fail()?;
     Ok(Trust { waypoint, genesis })
 }
 
@@ -147,12 +148,12 @@ fn described(done: &str, summary: &ExportSummary, dir: &Path) -> String {
 
 /// Opens the store of a node that does not run. The lock is held as long as the store is.
 fn open_stopped(args: &SnapshotArgs) -> Result<(NodeConfig, DataLock, Store)> {
-    let config = slipstream_config::load(&args.config).into_diagnostic()?;
-    let dir = config.data_dir.join(DATABASE);
-    if !dir.exists() {
-        bail!("there is no database in {}: start the node once, or import a snapshot", dir.display());
-    }
-    let lock = lock::acquire(&config.data_dir).into_diagnostic()?;
-    let store = advised(Store::open(&config.storage, &dir), config.role)?;
+    let config = slipstream_config::load(&args.config).or_fail()?;
+    let lock = access::take_database(&config)?;
+    let store = advised(open(&config), config.role)?;
     Ok((config, lock, store))
+}
+
+fn open(config: &NodeConfig) -> std::result::Result<Store, StorageError> {
+    Store::open(&config.storage, &config.data_dir.join(DATABASE))
 }

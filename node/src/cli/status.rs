@@ -1,26 +1,19 @@
 //! `slipstream status`.
 
-use std::{
-    io::{Read, Write},
-    net::{SocketAddr, TcpStream, ToSocketAddrs},
-    path::PathBuf,
-    time::Duration,
-};
+use std::{net::SocketAddr, path::PathBuf};
 
 use clap::Args;
-use miette::{Context, IntoDiagnostic, Result, miette};
+use miette::{Result, miette};
 use serde_json::Value;
 
 use super::{
-    print,
+    ask::{ask, authority, parse},
+    exit::OrFail as _,
+    output::print,
     rows::{Rows, plain},
     sync_status,
 };
 
-/// A node that is alive answers at once.
-const TIMEOUT: Duration = Duration::from_secs(5);
-/// Longest status that is read: thousands of peers fit.
-const ANSWER_BYTES_MAX: u64 = 16 << 20;
 /// Of the reasons of a score only the newest: the rest is in the JSON.
 const REASONS_SHOWN: usize = 5;
 
@@ -39,47 +32,18 @@ pub(super) struct StatusArgs {
 
 pub(super) fn status(args: &StatusArgs) -> Result<()> {
     let authority = match &args.config {
-        Some(file) => {
-            let mut listen = slipstream_config::load(file).into_diagnostic()?.api.listen;
-            if listen.ip().is_unspecified() {
-                listen.set_ip(std::net::Ipv4Addr::LOCALHOST.into());
-            }
-            listen.to_string()
-        }
+        Some(file) => authority(slipstream_config::load(file).or_fail()?.api.listen),
         None => {
             let rest = args.api.strip_prefix("http://");
             let rest = rest.ok_or_else(|| miette!("{} is not a URL http://HOST:PORT", args.api))?;
             rest.trim_end_matches('/').to_owned()
         }
     };
-    let body = get(&authority, "/v1/status").wrap_err_with(|| {
-        format!("cannot ask the node at http://{authority}; is it running, and is this its api.listen?")
-    })?;
+    let body = ask(&authority, "/v1/status")?;
     if args.json {
-        print(body.trim_end());
-        return Ok(());
+        return print(body.trim_end());
     }
-    let document: Value =
-        serde_json::from_str(&body).into_diagnostic().wrap_err("the answer is not a node's status")?;
-    print(table(&document).trim_end());
-    Ok(())
-}
-
-/// One HTTP GET. HTTP/1.0, so that the answer ends where the connection does.
-fn get(authority: &str, path: &str) -> Result<String> {
-    let addresses: Vec<SocketAddr> = authority.to_socket_addrs().into_diagnostic()?.collect();
-    let address = addresses.first().ok_or_else(|| miette!("{authority} has no address"))?;
-    let mut stream = TcpStream::connect_timeout(address, TIMEOUT).into_diagnostic()?;
-    stream.set_read_timeout(Some(TIMEOUT)).into_diagnostic()?;
-    write!(stream, "GET {path} HTTP/1.0\r\nHost: {authority}\r\n\r\n").into_diagnostic()?;
-    let mut answer = String::new();
-    stream.take(ANSWER_BYTES_MAX).read_to_string(&mut answer).into_diagnostic()?;
-    let (head, body) = answer.split_once("\r\n\r\n").ok_or_else(|| miette!("the answer is not HTTP"))?;
-    let line = head.lines().next().unwrap_or_default();
-    match line.split_whitespace().nth(1) {
-        Some("200") => Ok(body.to_owned()),
-        _ => Err(miette!("the answer is `{line}`: {}", body.trim())),
-    }
+    print(table(&parse(&body)?).trim_end())
 }
 
 /// The status for people. Fields that a newer or older node does not have are left out.
@@ -134,6 +98,7 @@ fn table(status: &Value) -> String {
             .zip(at("/pool/queued"))
             .map(|(pending, queued)| format!("{pending} executable, {queued} waiting")),
     );
+    row("disk", disk(status));
     peers(&mut rows, status);
     let mut row = |name: &str, value: Option<String>| rows.add(name, value);
     let judged =
@@ -194,6 +159,16 @@ fn configured_peer(peer: &Value) -> Option<String> {
         None => "trying now".to_owned(),
     };
     Some(format!("{text}, {} attempts, {next}: {problem}", field("attempts").unwrap_or_default()))
+}
+
+/// The room on the database's file system, and where it ends.
+fn disk(status: &Value) -> Option<String> {
+    let mib = |name: &str| status.pointer(name).and_then(Value::as_u64).map(|bytes| bytes >> 20);
+    let free = mib("/disk/free_bytes")?;
+    Some(match mib("/disk/min_bytes") {
+        Some(min) if min > 0 => format!("{free} MiB free, stops below {min} MiB"),
+        _ => format!("{free} MiB free"),
+    })
 }
 
 /// What to do about an address that means all addresses of the machine.
@@ -325,13 +300,14 @@ SHARED KEY   more than one node uses the key ab
             "role": "fullnode",
             "head": { "number": 12, "state_root": "0xaa" },
             "sync": { "phase": "idle", "mode": "auto", "batches": 3, "transactions": 4 },
+            "disk": { "free_bytes": 3_000_000_000_u64, "min_bytes": 536_870_912 },
             "peers": [{ "id": "ab", "address": "127.0.0.1:1", "rtt_ms": 0.25 }],
         });
         let text = table(&status);
         assert_eq!(
             text,
             "role         fullnode\nhead         12\n  state root 0xaa\nsync         idle (mode auto)\n  followed   3 batches, \
-             4 transactions\npeers        1\n             ab@127.0.0.1:1 0.2 ms\n"
+             4 transactions\ndisk         2861 MiB free, stops below 512 MiB\npeers        1\n             ab@127.0.0.1:1 0.2 ms\n"
         );
     }
 }

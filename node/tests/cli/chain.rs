@@ -5,7 +5,7 @@ use std::{
     fs,
     io::{BufRead, BufReader, Read, Write},
     net::TcpStream,
-    path::PathBuf,
+    path::{Path, PathBuf},
     process::{Child, Command, Output, Stdio},
     time::{Duration, Instant},
 };
@@ -26,12 +26,18 @@ fn slipstream(args: &[&str]) -> Output {
     Command::new(BINARY).args(args).env_remove("RUST_LOG").output().unwrap()
 }
 
-/// What was printed, after checking that the exit code is as it should be.
-pub(crate) fn printed(args: &[&str], success: bool) -> String {
+/// The exit code, and what was printed.
+pub(crate) fn ended(args: &[&str]) -> (i32, String) {
     let output = slipstream(args);
     let text =
         format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
-    assert_eq!(output.status.success(), success, "{args:?}: {text}");
+    (output.status.code().unwrap_or_else(|| panic!("{args:?} ended by a signal: {text}")), text)
+}
+
+/// What was printed, after checking that the exit code is as it should be.
+pub(crate) fn printed(args: &[&str], success: bool) -> String {
+    let (code, text) = ended(args);
+    assert_eq!(code == 0, success, "{args:?}: {text}");
     text
 }
 
@@ -80,13 +86,15 @@ impl Chain {
         self.path("node.yaml").to_str().unwrap().to_owned()
     }
 
-    /// `run` must refuse, say why, and leave nothing behind.
-    pub(crate) fn refused(&self, reasons: &[&str]) {
-        let text = printed(&["run", "--config", &self.config()], false);
+    /// `run` must refuse, say why, and leave nothing behind. Returns the exit code.
+    pub(crate) fn refused(&self, reasons: &[&str]) -> i32 {
+        let (code, text) = ended(&["run", "--config", &self.config()]);
+        assert_ne!(code, 0, "{text}");
         for reason in reasons {
             assert!(text.contains(reason), "`{reason}` is not in: {text}");
         }
         assert!(!self.path("data").exists(), "a node that cannot start writes nothing");
+        code
     }
 }
 
@@ -99,18 +107,23 @@ pub(crate) struct Running {
 
 impl Running {
     pub(crate) fn start(chain: &Chain) -> Running {
-        let mut child = Command::new(BINARY)
+        let child = Command::new(BINARY)
             .args(["run", "--config", &chain.config()])
             .stdout(Stdio::piped())
             .stderr(Stdio::from(fs::File::create(chain.path("log")).unwrap()))
             .spawn()
             .unwrap();
+        Running::of(child, &chain.path("log"))
+    }
+
+    /// Waits for the ready line of a node whose standard output is a pipe.
+    pub(crate) fn of(mut child: Child, log: &Path) -> Running {
         let mut ready = String::new();
         BufReader::new(child.stdout.take().unwrap()).read_line(&mut ready).unwrap();
         let api = ready.split_once("api=http://").and_then(|(_, rest)| rest.split_once(' '));
         let Some((api, _)) = api else {
             let _ = child.wait();
-            panic!("no ready line but {ready:?}; log: {}", fs::read_to_string(chain.path("log")).unwrap());
+            panic!("no ready line but {ready:?}; log: {}", fs::read_to_string(log).unwrap());
         };
         Running { child, api: api.to_owned(), ready: ready.trim().to_owned() }
     }
@@ -149,11 +162,15 @@ impl Running {
     /// SIGTERM; the exit code must be 0, soon.
     pub(crate) fn stop(mut self) {
         self.signal(rustix::process::Signal::TERM);
-        let deadline = Instant::now() + Duration::from_secs(10);
+        assert_eq!(self.code(Duration::from_secs(10)), 0);
+    }
+
+    /// Waits for the end of the process.
+    pub(crate) fn code(&mut self, patience: Duration) -> i32 {
+        let deadline = Instant::now() + patience;
         while Instant::now() < deadline {
             if let Some(status) = self.child.try_wait().unwrap() {
-                assert_eq!(status.code(), Some(0));
-                return;
+                return status.code().unwrap_or_else(|| panic!("the node ended by a signal: {status}"));
             }
             wait();
         }

@@ -3,9 +3,11 @@
 
 mod born;
 mod chain;
+mod disk;
 mod health;
 mod http;
 mod offline;
+mod process;
 mod status;
 
 use std::{
@@ -20,7 +22,7 @@ use serde_json::{Value, json};
 use slipstream_node::{genesis_file, keys};
 use slipstream_types::{Address, Genesis, Waypoint};
 
-use chain::{BINARY, Chain, PATIENCE, Running, printed, quantity, wait};
+use chain::{BINARY, Chain, PATIENCE, Running, ended, printed, quantity, wait};
 
 #[test]
 fn init_writes_once_and_what_it_writes_is_valid() {
@@ -102,27 +104,28 @@ fn init_refuses_before_it_writes() {
 #[test]
 fn bad_input_is_refused_with_a_reason_and_nothing_is_written() {
     let chain = Chain::new();
+    let never = |reasons: &[&str]| assert_eq!(chain.refused(reasons), 78, "{reasons:?}");
     chain.configure("storrage: {}\n");
-    chain.refused(&["node.yaml:5:1: storrage: unknown field `storrage`", "^^^^^^^^"]);
+    never(&["node.yaml:5:1: storrage: unknown field `storrage`", "^^^^^^^^"]);
     chain.configure("log: { filter: \"info,=x=\" }\n");
-    chain.refused(&["log.filter"]);
+    never(&["log.filter in the configuration: `=x=` is not a log filter"]);
 
     chain.configure("key_file: nowhere.key\n");
-    chain.refused(&["cannot read the key file", "nowhere.key", "slipstream init"]);
+    never(&["cannot read the key file", "nowhere.key", "slipstream init"]);
     keys::create(&chain.path("other.key")).unwrap();
     chain.configure("key_file: other.key\n");
-    chain.refused(&["is not in the validator set of", "genesis.json"]);
+    never(&["is not in the validator set of", "genesis.json"]);
 
     let zero = format!("waypoint: 0:0x{}\n", "0".repeat(64));
     chain.configure(&zero);
     let found = Waypoint::of(&chain.genesis.ledger_info().unwrap());
-    chain.refused(&["is of another chain", &found.to_string()]);
+    never(&["is of another chain", &found.to_string()]);
     chain.configure("waypoint: 12\n");
-    chain.refused(&["node.yaml:5:11: waypoint: a waypoint is NUMBER:0xHASH"]);
+    never(&["node.yaml:5:11: waypoint: a waypoint is NUMBER:0xHASH"]);
 
     chain.configure("");
     fs::write(chain.path("genesis.json"), "{\n  \"chain\": 1 }").unwrap();
-    chain.refused(&["genesis.json:2:", "not a genesis file"]);
+    never(&["genesis.json:2:", "not a genesis file"]);
     assert!(
         printed(&["run", "--config", "/nonexistent/node.yaml"], false).contains("slipstream init --dir DIR")
     );
@@ -134,12 +137,12 @@ fn busy_ports_are_named() {
     let tcp = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = tcp.local_addr().unwrap();
     chain.configure(&format!("api: {{ listen: \"{address}\" }}\n"));
-    chain.refused(&[&format!("cannot listen on {address}"), "TCP port", "api.listen"]);
+    assert_eq!(chain.refused(&[&format!("cannot listen on {address}"), "TCP port", "api.listen"]), 75);
 
     let udp = UdpSocket::bind("127.0.0.1:0").unwrap();
     let address = udp.local_addr().unwrap();
     chain.configure(&format!("network: {{ listen: \"{address}\" }}\n"));
-    chain.refused(&[&format!("cannot listen on {address}"), "UDP port", "network.listen"]);
+    assert_eq!(chain.refused(&[&format!("cannot listen on {address}"), "UDP port", "network.listen"]), 75);
 }
 
 /// Goal: one node's whole life, and what a second one on the same directory is told.
@@ -215,8 +218,8 @@ fn a_single_validator_runs_answers_and_stops() {
     fs::remove_file(chain.path("genesis.json")).unwrap();
     let other = Genesis { timestamp_ms: 1, ..chain.genesis.clone() };
     genesis_file::save(&chain.path("genesis.json"), &other).unwrap();
-    let text = printed(&["run", "--config", &chain.config()], false);
-    assert!(text.contains("the store holds the chain with genesis"), "{text}");
+    let (code, text) = ended(&["run", "--config", &chain.config()]);
+    assert!(code == 78 && text.contains("the store holds the chain with genesis"), "{code}: {text}");
 }
 
 /// Goal: a waypoint and a peer are enough to start; the genesis comes over the network.

@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 use slipstream_node::keys;
 use slipstream_types::{Address, U256, keccak256};
 
-use crate::chain::{Chain, PATIENCE, Running, SENDER, printed, quantity, wait};
+use crate::chain::{Chain, PATIENCE, Running, SENDER, ended, printed, quantity, wait};
 
 /// Transactions of the test's chain, and random bytes in each: a few MiB that no compression makes smaller.
 const TRANSACTIONS: u64 = 20;
@@ -225,14 +225,51 @@ fn flip_a_byte(export: &Path) -> (PathBuf, Vec<u8>) {
     (file, good)
 }
 
+/// Goal: what is only looked at is told by the node that has the directory, in the same words.
+#[test]
+fn a_running_node_answers_for_its_directory() {
+    let chain = Chain::new();
+    let halted = "consensus: { empty_batch_interval_ms: 0 }\n";
+    chain.configure(&format!("{QUICK}{KEEPING}"));
+    let node = Running::start(&chain);
+    await_that(&node, "there are batches", |node| head(node) > 3);
+    node.stop();
+    let config = chain.config();
+    let ask = |args: &[&str]| printed(&[args, &["--config", &config]].concat(), true);
+    ask(&["snapshot", "create"]);
+    let listed = ask(&["snapshot", "list"]);
+    let kept = |stats: &str| stats.split_once("\n\n").unwrap().0.to_owned();
+    let stats = ask(&["db", "stats"]);
+
+    chain.configure(&format!("{halted}{KEEPING}"));
+    let node = Running::start(&chain);
+    assert_eq!(ask(&["snapshot", "list"]), listed);
+    let told = ask(&["db", "stats"]);
+    assert_eq!(kept(&told), kept(&stats));
+    assert_eq!(line(&told, "headers").len(), 3, "{told}");
+    // Whatever is asked many times is read once a second.
+    assert_eq!(node.http("GET /v1/db", ""), node.http("GET /v1/db", ""));
+    let (code, second) = ended(&["run", "--config", &config]);
+    assert!(code == 75 && second.contains("the data directory is in use by pid"), "{code}: {second}");
+    for args in [&["db", "check"][..], &["db", "prune"], &["snapshot", "export", "never"]] {
+        let (code, text) = ended(&[args, &["--config", &config]].concat());
+        assert!(code == 75 && text.contains("stop the node first"), "{args:?}: {code}: {text}");
+    }
+    node.stop();
+}
+
 /// Goal: nothing touches a directory that is in use, and what cannot be done yet is said.
 #[test]
 fn snapshot_commands_refuse_with_a_reason() {
     let chain = Chain::new();
     chain.configure("consensus: { empty_batch_interval_ms: 0 }\n");
     let running = Running::start(&chain);
-    let locked = printed(&["snapshot", "list", "--config", &chain.config()], false);
-    assert!(locked.contains("is in use by pid"), "{locked}");
+    let (code, locked) = ended(&["snapshot", "create", "--config", &chain.config()]);
+    let process = format!("in use by pid {} (", running.child.id());
+    assert!(
+        code == 75 && locked.contains("stop the node first") && locked.contains(&process),
+        "{code}: {locked}"
+    );
     let status: Value = serde_json::from_str(&running.http("GET /v1/status", "")).unwrap();
     assert_eq!(status["head"]["number"], 0);
     running.stop();

@@ -1,0 +1,126 @@
+//! `GET /v1/db` and `GET /v1/snapshots`: what `slipstream db stats` and `slipstream snapshot list` show of a node that runs, whose
+//! directory they cannot open.
+
+use std::{
+    fmt,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use axum::{
+    Json,
+    extract::State,
+    response::{IntoResponse, Response},
+};
+use serde::{Deserialize, Serialize};
+use slipstream_storage::{SnapshotInfo, StoreStats};
+use slipstream_types::{BatchNumber, Digest, Waypoint};
+use tokio::sync::Mutex;
+
+use super::{Api, failed};
+
+/// Statistics are read anew at most this often, however many ask: reading them takes RocksDB's lock for each column.
+const STATS_AGE_MAX: Duration = Duration::from_secs(1);
+
+/// The last statistics, and when they were read.
+pub(crate) type CachedStats = Mutex<Option<(Instant, Arc<DbStats>)>>;
+
+/// What a database holds.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub(crate) struct DbStats {
+    /// The last committed batch; none if there is no genesis.
+    pub(crate) head: Option<BatchNumber>,
+    /// The batch whose state is being restored.
+    pub(crate) restoring: Option<BatchNumber>,
+    /// Per kind of blob what is kept and served.
+    pub(crate) kept: Vec<Kept>,
+    /// Per column what it takes.
+    pub(crate) columns: Vec<Column>,
+}
+
+/// The batches whose blobs of one kind are all there, up to the head.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub(crate) struct Kept {
+    pub(crate) kind: String,
+    /// The lowest of them above 0; none if not even the head's is kept.
+    pub(crate) lowest: Option<BatchNumber>,
+}
+
+/// What a column takes.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub(crate) struct Column {
+    pub(crate) name: String,
+    /// An estimate: what was overwritten or deleted may still count.
+    pub(crate) keys: u64,
+    /// In files and in memory.
+    pub(crate) bytes: u64,
+}
+
+impl From<StoreStats> for DbStats {
+    fn from(stats: StoreStats) -> DbStats {
+        let kept = stats.kept.iter();
+        let columns = stats.columns.iter();
+        DbStats {
+            head: stats.head,
+            restoring: stats.restoring,
+            kept: kept
+                .map(|range| Kept { kind: range.kind.name().to_owned(), lowest: range.lowest })
+                .collect(),
+            columns: columns
+                .map(|column| Column { name: column.name.to_owned(), keys: column.keys, bytes: column.bytes })
+                .collect(),
+        }
+    }
+}
+
+/// One snapshot.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub(crate) struct SnapshotEntry {
+    /// Its batch.
+    pub(crate) batch: BatchNumber,
+    /// Root of its state.
+    pub(crate) state_root: Digest,
+    /// What its certificate proves, as another node's `waypoint`.
+    pub(crate) waypoint: Waypoint,
+}
+
+impl SnapshotEntry {
+    pub(crate) fn of(info: &SnapshotInfo) -> SnapshotEntry {
+        let waypoint = Waypoint::of(&info.certificate.info);
+        SnapshotEntry { batch: info.number, state_root: info.state_root, waypoint }
+    }
+}
+
+impl fmt::Display for SnapshotEntry {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let SnapshotEntry { batch, state_root, waypoint } = self;
+        write!(f, "batch {batch}  state root {state_root}  waypoint {waypoint}")
+    }
+}
+
+pub(super) async fn db(State(api): State<Arc<Api>>) -> Response {
+    // Held while the statistics are read: whoever comes meanwhile takes the same.
+    let mut cached = api.stats.lock().await;
+    if let Some((_, stats)) = cached.as_ref().filter(|(read, _)| read.elapsed() < STATS_AGE_MAX) {
+        return Json(&**stats).into_response();
+    }
+    let store = api.status.store.clone();
+    match api.blocking.run(move || store.stats()).await {
+        Ok(Ok(stats)) => {
+            let stats = Arc::new(DbStats::from(stats));
+            *cached = Some((Instant::now(), stats.clone()));
+            Json(&*stats).into_response()
+        }
+        Ok(Err(error)) => failed(&error),
+        Err(error) => failed(&error),
+    }
+}
+
+/// At most `storage.snapshots_kept` of them, which are in memory.
+pub(super) async fn snapshots(State(api): State<Arc<Api>>) -> Response {
+    let store = api.status.store.clone();
+    match api.blocking.run(move || store.snapshots()).await {
+        Ok(snapshots) => Json(snapshots.iter().map(SnapshotEntry::of).collect::<Vec<_>>()).into_response(),
+        Err(error) => failed(&error),
+    }
+}

@@ -1,0 +1,123 @@
+//! What the API answers before there is a node behind it: 503, and what the start is at. Opening a large store takes minutes, and
+//! a port that only accepts looks like a node that hangs.
+
+use std::{io, net::SocketAddr, num::NonZeroUsize, os::fd::AsFd, sync::Arc};
+
+use axum::{
+    Router,
+    extract::State,
+    http::{
+        StatusCode,
+        header::{CONNECTION, RETRY_AFTER},
+    },
+    response::IntoResponse,
+    serve::Listener,
+};
+use parking_lot::Mutex;
+use tokio::{
+    net::{TcpListener, TcpStream},
+    sync::oneshot,
+};
+use tokio_util::sync::{CancellationToken, DropGuard};
+
+use super::listener::{Counted, Limited};
+
+/// Few ask a node that starts, and none has to wait for its answer.
+const CONNECTIONS_MAX: NonZeroUsize = NonZeroUsize::new(64).expect("64 is not zero");
+
+/// What the node is at.
+type Stage = Arc<Mutex<&'static str>>;
+
+/// Answers on a listener until it is ended or dropped.
+pub(crate) struct Starting {
+    stage: Stage,
+    stop: DropGuard,
+    /// Ends when nothing more is accepted.
+    accepting: oneshot::Receiver<()>,
+}
+
+impl Starting {
+    /// Starts to answer on a second handle to the listener.
+    pub(crate) fn serve(listener: &TcpListener) -> io::Result<Starting> {
+        let copy = std::net::TcpListener::from(listener.as_fd().try_clone_to_owned()?);
+        let (accepts, accepting) = oneshot::channel();
+        let listener = Ending {
+            listener: Limited::new(TcpListener::from_std(copy)?, CONNECTIONS_MAX),
+            _accepts: accepts,
+        };
+        let stage = Stage::new(Mutex::new("opening the ports"));
+        let router = Router::new().fallback(not_yet).with_state(stage.clone());
+        let stop = CancellationToken::new();
+        let stopped = stop.clone().cancelled_owned();
+        tokio::spawn(async move { axum::serve(listener, router).with_graceful_shutdown(stopped).await });
+        Ok(Starting { stage, stop: stop.drop_guard(), accepting })
+    }
+
+    /// What comes now.
+    pub(crate) fn stage(&self, stage: &'static str) {
+        *self.stage.lock() = stage;
+    }
+
+    /// Leaves all connections that come from here on to the node.
+    pub(crate) async fn end(self) {
+        drop(self.stop);
+        // Nothing is ever sent: the other end is dropped.
+        let _ = self.accepting.await;
+    }
+}
+
+async fn not_yet(State(stage): State<Stage>) -> impl IntoResponse {
+    let text = format!("starting: {}\n", *stage.lock());
+    // The next request of this client is the node's.
+    (StatusCode::SERVICE_UNAVAILABLE, [(CONNECTION, "close"), (RETRY_AFTER, "1")], text)
+}
+
+/// A listener whose end can be waited for.
+struct Ending {
+    listener: Limited,
+    _accepts: oneshot::Sender<()>,
+}
+
+impl Listener for Ending {
+    type Io = Counted<TcpStream>;
+    type Addr = SocketAddr;
+
+    async fn accept(&mut self) -> (Counted<TcpStream>, SocketAddr) {
+        self.listener.accept().await
+    }
+
+    fn local_addr(&self) -> io::Result<SocketAddr> {
+        self.listener.local_addr()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+    use super::*;
+
+    async fn asked(address: SocketAddr) -> String {
+        let mut stream = TcpStream::connect(address).await.unwrap();
+        stream.write_all(b"GET /v1/status HTTP/1.1\r\nHost: x\r\n\r\n").await.unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).await.unwrap();
+        answer
+    }
+
+    /// Goal: everybody hears what the start is at, and every connection after its end is the node's.
+    #[tokio::test]
+    async fn says_what_it_is_at_until_the_node_answers() {
+        let listener = super::super::listener::bind("127.0.0.1:0".parse().unwrap()).unwrap();
+        let address = listener.local_addr().unwrap();
+        let starting = Starting::serve(&listener).unwrap();
+        starting.stage("opening the store");
+        let answer = asked(address).await;
+        assert!(answer.starts_with("HTTP/1.1 503 "), "{answer}");
+        assert!(answer.ends_with("\r\n\r\nstarting: opening the store\n"), "{answer}");
+        starting.end().await;
+        let client = TcpStream::connect(address).await.unwrap();
+        let (_, from) = listener.accept().await.unwrap();
+        assert_eq!(from, client.local_addr().unwrap());
+    }
+}

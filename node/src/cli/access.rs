@@ -1,0 +1,61 @@
+//! Who may touch a data directory: a command, or the node that runs on it.
+
+use miette::Result;
+use slipstream_config::NodeConfig;
+
+use super::{
+    ask::authority,
+    exit::{Exit, Failed, OrFail as _},
+};
+use crate::{
+    lock::{self, DataLock, LockError},
+    node::DATABASE,
+};
+
+/// How a command that only looks gets at a data directory.
+pub(super) enum Access {
+    /// It has the directory for itself.
+    Stopped(DataLock),
+    /// A node runs there, whose API answers at this HOST:PORT.
+    Running(String),
+}
+
+/// Takes the directory, or finds the node that has it. Makes nothing where there is no database.
+pub(super) fn look(config: &NodeConfig) -> Result<Access> {
+    check_database(config)?;
+    match lock::acquire(&config.data_dir, None) {
+        Err(LockError::Held { holder, .. }) if holder.api.is_some() => {
+            Ok(Access::Running(holder.api.map(authority).unwrap_or_default()))
+        }
+        locked => Ok(Access::Stopped(locked.or_fail()?)),
+    }
+}
+
+/// Takes the directory for a command that changes it, or reads all of it.
+pub(super) fn take(config: &NodeConfig) -> Result<DataLock> {
+    match lock::acquire(&config.data_dir, None) {
+        Err(LockError::Held { holder, .. }) if holder.api.is_some() => {
+            let dir = config.data_dir.display();
+            let text = format!(
+                "stop the node first: this command needs {dir} for itself, which is in use by {holder}"
+            );
+            Err(Failed::new(Exit::TryAgain, text).into())
+        }
+        locked => locked.or_fail(),
+    }
+}
+
+/// As [`take`], where there is a database.
+pub(super) fn take_database(config: &NodeConfig) -> Result<DataLock> {
+    check_database(config)?;
+    take(config)
+}
+
+fn check_database(config: &NodeConfig) -> Result<()> {
+    if config.data_dir.join(DATABASE).exists() {
+        return Ok(());
+    }
+    let dir = config.data_dir.display();
+    let text = format!("there is no database in {dir}: start the node once, or import a snapshot");
+    Err(Failed::new(Exit::Failure, text).into())
+}

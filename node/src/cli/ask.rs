@@ -1,0 +1,148 @@
+//! Questions to a running node: one HTTP GET each.
+
+use std::{
+    io::{self, Read, Write},
+    net::{IpAddr, Ipv4Addr, SocketAddr, TcpStream, ToSocketAddrs},
+    time::Duration,
+};
+
+use miette::Result;
+
+use super::exit::{Exit, Failed, OrFail as _};
+
+/// A node that is alive answers at once.
+const TIMEOUT: Duration = Duration::from_secs(5);
+/// Longest answer that is read: a status with thousands of peers fits.
+const ANSWER_BYTES_MAX: u64 = 16 << 20;
+
+/// Where a node is asked that listens there: one that listens on all addresses is asked on loopback.
+pub(super) fn authority(mut listen: SocketAddr) -> String {
+    if listen.ip().is_unspecified() {
+        listen.set_ip(IpAddr::V4(Ipv4Addr::LOCALHOST));
+    }
+    listen.to_string()
+}
+
+/// Asks the node at HOST:PORT for a page.
+pub(super) fn ask(authority: &str, path: &str) -> Result<String> {
+    let answer = get(authority, path).map_err(|error| unanswered(authority, &error))?;
+    let (line, body) = parts(&answer).ok_or_else(|| {
+        Failed::new(
+            Exit::Failure,
+            format!("what listens at http://{authority} is not a node: it does not speak HTTP"),
+        )
+    })?;
+    match line.split_whitespace().nth(1) {
+        Some("200") => Ok(body.to_owned()),
+        // What a node says that does not answer yet.
+        Some("503") => {
+            let text = format!("the node at http://{authority} is {}; try again later", body.trim());
+            Err(Failed::new(Exit::TryAgain, text).into())
+        }
+        _ => {
+            let text = format!("http://{authority}{path} answers `{line}`: {}", body.trim());
+            Err(Failed::new(Exit::Failure, text).into())
+        }
+    }
+}
+
+/// The first line and the body.
+fn parts(answer: &str) -> Option<(&str, &str)> {
+    let (head, body) = answer.split_once("\r\n\r\n")?;
+    Some((head.lines().next()?, body)).filter(|(line, _)| line.starts_with("HTTP/"))
+}
+
+/// HTTP/1.0, so that the answer ends where the connection does.
+fn get(authority: &str, path: &str) -> io::Result<String> {
+    let mut stream = connect(authority)?;
+    stream.set_read_timeout(Some(TIMEOUT))?;
+    stream.set_write_timeout(Some(TIMEOUT))?;
+    write!(stream, "GET {path} HTTP/1.0\r\nHost: {authority}\r\n\r\n")?;
+    let mut answer = String::new();
+    stream.take(ANSWER_BYTES_MAX).read_to_string(&mut answer)?;
+    Ok(answer)
+}
+
+/// To the first address that answers: a name such as `localhost` has several.
+fn connect(authority: &str) -> io::Result<TcpStream> {
+    let mut last = io::Error::new(io::ErrorKind::NotFound, "the name has no address");
+    for address in authority.to_socket_addrs()? {
+        match TcpStream::connect_timeout(&address, TIMEOUT) {
+            Ok(stream) => return Ok(stream),
+            Err(error) => last = error,
+        }
+    }
+    Err(last)
+}
+
+fn unanswered(authority: &str, error: &io::Error) -> Failed {
+    let text = match error.kind() {
+        // The first is what the kernel calls a timeout of a read.
+        io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => format!(
+            "no answer in {} s from http://{authority}: the node is overloaded or halted, or another program listens there; \
+             look at the node's log, and try again",
+            TIMEOUT.as_secs()
+        ),
+        _ => format!(
+            "cannot ask the node at http://{authority} ({error}); is it running, and is this its api.listen?"
+        ),
+    };
+    Failed::new(Exit::TryAgain, text)
+}
+
+/// Reads a node's JSON.
+pub(super) fn parse<T: serde::de::DeserializeOwned>(body: &str) -> Result<T> {
+    serde_json::from_str(body).map_err(Mistaken).or_fail()
+}
+
+/// The answer is none of this program's.
+#[derive(Debug, thiserror::Error)]
+#[error("the answer is not what this program expects ({0}); is the node of the same version?")]
+struct Mistaken(#[source] serde_json::Error);
+
+#[cfg(test)]
+mod tests {
+    use std::net::TcpListener;
+
+    use super::*;
+
+    /// What `ask` says of a server that answers so.
+    fn asked(answer: &'static str) -> Result<String> {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        let server = std::thread::spawn(move || {
+            let (mut stream, _) = listener.accept().unwrap();
+            let mut request = Vec::new();
+            while !request.ends_with(b"\r\n\r\n") {
+                let mut byte = [0];
+                stream.read_exact(&mut byte).unwrap();
+                request.extend(byte);
+            }
+            stream.write_all(answer.as_bytes()).unwrap();
+        });
+        let said = ask(&address.to_string(), "/v1/status");
+        server.join().unwrap();
+        said
+    }
+
+    #[test]
+    fn answers_are_told_apart() {
+        assert_eq!(asked("HTTP/1.0 200 OK\r\n\r\n{}").unwrap(), "{}");
+        let text =
+            asked("HTTP/1.1 503 Service Unavailable\r\n\r\nstarting: opening the store\n").unwrap_err();
+        assert!(text.to_string().ends_with("is starting: opening the store; try again later"), "{text}");
+        let text = asked("HTTP/1.1 404 Not Found\r\n\r\n").unwrap_err();
+        assert!(text.to_string().contains("/v1/status answers `HTTP/1.1 404 Not Found`"), "{text}");
+        let text = asked("SSH-2.0-x\r\n\r\n").unwrap_err();
+        assert!(text.to_string().contains("does not speak HTTP"), "{text}");
+        assert!(parse::<Vec<u8>>("{}").unwrap_err().to_string().contains("same version"));
+    }
+
+    #[test]
+    fn silence_is_not_told_in_the_words_of_the_kernel() {
+        let text = unanswered("here:1", &io::ErrorKind::WouldBlock.into()).to_string();
+        assert!(text.starts_with("no answer in 5 s from http://here:1"), "{text}");
+        assert_eq!(authority("0.0.0.0:7".parse().unwrap()), "127.0.0.1:7");
+        assert_eq!(authority("192.0.2.1:7".parse().unwrap()), "192.0.2.1:7");
+    }
+}

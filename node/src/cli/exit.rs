@@ -1,0 +1,303 @@
+//! How a command ends: what is said about its failure, once, and the exit code, which tells whoever started the process whether
+//! starting it again can help. docs/operations.md has the table.
+
+use std::{
+    error::Error,
+    io::{self, Write},
+    iter,
+    process::ExitCode,
+};
+
+use miette::{Diagnostic, Report, Result};
+use slipstream_config::ConfigError;
+use slipstream_consensus::ConsensusError;
+use slipstream_network::NetworkError;
+use slipstream_storage::{ExportError, StorageError};
+use slipstream_sync::SyncError;
+
+use super::output::OutputError;
+use crate::{NodeError, genesis_file::GenesisFileError, keys::KeyError, lock::LockError, tasks::TaskFailure};
+
+/// Exit codes, after sysexits.h where it has one. Success is 0.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Exit {
+    /// None of the others.
+    Failure = 1,
+    /// Wrong arguments.
+    Usage = 2,
+    /// EX_DATAERR: the store is damaged, or does not give what is certified.
+    Data = 65,
+    /// EX_SOFTWARE: a bug.
+    Bug = 70,
+    /// EX_TEMPFAIL: the same command may succeed later.
+    TryAgain = 75,
+    /// EX_CONFIG: nothing but another configuration, key, genesis or waypoint helps.
+    Config = 78,
+    /// What a shell shows for a program that a closed pipe ended: 128 + SIGPIPE.
+    ClosedPipe = 141,
+}
+
+impl From<Exit> for ExitCode {
+    fn from(exit: Exit) -> ExitCode {
+        ExitCode::from(exit as u8)
+    }
+}
+
+impl Exit {
+    /// What an error means: the first of its causes that tells decides.
+    pub(super) fn of(error: &(dyn Error + 'static)) -> Exit {
+        causes(error).find_map(known).unwrap_or(Exit::Failure)
+    }
+}
+
+/// An error and its causes.
+pub(super) fn causes<'a>(
+    error: &'a (dyn Error + 'static),
+) -> impl Iterator<Item = &'a (dyn Error + 'static)> {
+    iter::successors(Some(error), |&error| error.source())
+}
+
+fn known(error: &(dyn Error + 'static)) -> Option<Exit> {
+    // A transparent variant hides the error that it holds from the list of causes.
+    if let Some(error) = error.downcast_ref::<NodeError>() {
+        return of_node(error);
+    }
+    if let Some(error) = error.downcast_ref::<SyncError>() {
+        return of_sync(error);
+    }
+    if let Some(error) = error.downcast_ref::<ConsensusError>() {
+        return of_consensus(error);
+    }
+    if let Some(error) = error.downcast_ref::<TaskFailure>() {
+        return match error {
+            TaskFailure::Failed { .. } => None,
+            TaskFailure::Panicked { .. } | TaskFailure::Ended { .. } => Some(Exit::Bug),
+        };
+    }
+    if let Some(error) = error.downcast_ref::<StorageError>() {
+        return of_storage(error);
+    }
+    if let Some(error) = error.downcast_ref::<ExportError>() {
+        return match error {
+            ExportError::Damaged { .. } => Some(Exit::Data),
+            ExportError::Untrusted { .. } | ExportError::NoTrust => Some(Exit::Config),
+            _ => None,
+        };
+    }
+    if let Some(error) = error.downcast_ref::<LockError>() {
+        return of_lock(error);
+    }
+    if let Some(error) = error.downcast_ref::<NetworkError>() {
+        return of_network(error);
+    }
+    if let Some(OutputError::Closed) = error.downcast_ref::<OutputError>() {
+        return Some(Exit::ClosedPipe);
+    }
+    if let Some(error) = error.downcast_ref::<io::Error>() {
+        return of_io(error);
+    }
+    let configured = error.is::<ConfigError>() || error.is::<KeyError>() || error.is::<GenesisFileError>();
+    configured.then_some(Exit::Config)
+}
+
+fn of_node(error: &NodeError) -> Option<Exit> {
+    match error {
+        NodeError::Config(_)
+        | NodeError::Key(_)
+        | NodeError::GenesisFile(_)
+        | NodeError::LogFilter { .. }
+        | NodeError::NotAValidator { .. }
+        | NodeError::GenesisNotOfWaypoint { .. }
+        | NodeError::WrongWaypoint { .. } => Some(Exit::Config),
+        NodeError::ApiInUse { .. } => Some(Exit::TryAgain),
+        NodeError::Lock(error) => of_lock(error),
+        NodeError::Network(error) => of_network(error),
+        NodeError::Storage(error) => of_storage(error),
+        NodeError::Sync(error) => of_sync(error),
+        NodeError::Consensus(error) => of_consensus(error),
+        NodeError::Task(TaskFailure::Panicked { .. } | TaskFailure::Ended { .. }) | NodeError::Api(_) => {
+            Some(Exit::Bug)
+        }
+        _ => None,
+    }
+}
+
+fn of_sync(error: &SyncError) -> Option<Exit> {
+    match error {
+        SyncError::Storage(error) => of_storage(error),
+        SyncError::Diverged { .. } | SyncError::WrongEpochEnd { .. } => Some(Exit::Data),
+        SyncError::WrongWaypoint { .. } => Some(Exit::Config),
+        SyncError::UnknownWaypoint { .. } => Some(Exit::TryAgain),
+        SyncError::Worker(_) => Some(Exit::Bug),
+        _ => None,
+    }
+}
+
+fn of_consensus(error: &ConsensusError) -> Option<Exit> {
+    match error {
+        ConsensusError::NotAValidator { .. } => Some(Exit::Config),
+        ConsensusError::Task { .. } => Some(Exit::Bug),
+        error if error.is_retryable() => Some(Exit::TryAgain),
+        _ => None,
+    }
+}
+
+fn of_storage(error: &StorageError) -> Option<Exit> {
+    match error {
+        StorageError::WrongGenesis { .. }
+        | StorageError::NewerFormat { .. }
+        | StorageError::OtherFormat { .. } => Some(Exit::Config),
+        StorageError::Locked { .. }
+        | StorageError::DiskLow { .. }
+        | StorageError::DiskFull(_)
+        | StorageError::Poisoned => Some(Exit::TryAgain),
+        StorageError::Corrupt { .. } | StorageError::DamagedSnapshot { .. } => Some(Exit::Data),
+        StorageError::Io { source, .. } => of_io(source),
+        error if error.is_retryable() => Some(Exit::TryAgain),
+        _ => None,
+    }
+}
+
+fn of_lock(error: &LockError) -> Option<Exit> {
+    match error {
+        LockError::Held { .. } => Some(Exit::TryAgain),
+        LockError::Io { source, .. } => of_io(source),
+    }
+}
+
+fn of_network(error: &NetworkError) -> Option<Exit> {
+    match error {
+        NetworkError::AddressInUse { .. } => Some(Exit::TryAgain),
+        NetworkError::Config { .. } => Some(Exit::Config),
+        NetworkError::Bind { source, .. } => of_io(source),
+        _ => None,
+    }
+}
+
+/// An address that is not there yet is one of a network that comes up later than the node.
+fn of_io(error: &io::Error) -> Option<Exit> {
+    match error.kind() {
+        io::ErrorKind::StorageFull
+        | io::ErrorKind::QuotaExceeded
+        | io::ErrorKind::AddrNotAvailable
+        | io::ErrorKind::ConnectionRefused
+        | io::ErrorKind::TimedOut => Some(Exit::TryAgain),
+        io::ErrorKind::PermissionDenied
+        | io::ErrorKind::NotADirectory
+        | io::ErrorKind::ReadOnlyFilesystem => Some(Exit::Config),
+        _ => None,
+    }
+}
+
+/// The failure of a command, ready to be shown. It has no causes any more, as they are in its text.
+#[derive(Debug, thiserror::Error)]
+#[error("{text}")]
+pub(super) struct Failed {
+    text: String,
+    help: Option<String>,
+    exit: Exit,
+    /// Whether the operator has read it already, in the log.
+    told: bool,
+}
+
+impl Diagnostic for Failed {
+    fn help<'a>(&'a self) -> Option<Box<dyn std::fmt::Display + 'a>> {
+        self.help.as_ref().map(|help| Box::new(help) as Box<dyn std::fmt::Display + 'a>)
+    }
+}
+
+impl Failed {
+    /// A failure that no error of the libraries describes.
+    pub(super) fn new(exit: Exit, text: impl Into<String>) -> Failed {
+        Failed { text: text.into(), help: None, exit, told: false }
+    }
+
+    pub(super) fn of(error: &(dyn Error + 'static)) -> Failed {
+        Self::new(Exit::of(error), once(error))
+    }
+
+    pub(super) fn with_help(mut self, help: &str) -> Failed {
+        self.help = Some(help.to_owned());
+        self
+    }
+
+    /// Says it in the log, where it is found after the process has gone; does nothing where the log shows no errors.
+    pub(super) fn log(mut self, message: &'static str) -> Failed {
+        if tracing::enabled!(tracing::Level::ERROR) {
+            tracing::error!(failure = %self.text, help = self.help, "{message}");
+            self.told = true;
+        }
+        self
+    }
+}
+
+/// The text of an error and of its causes, each said once: most of our texts quote their cause in the place where it makes a
+/// sentence.
+fn once(error: &(dyn Error + 'static)) -> String {
+    let mut text = error.to_string();
+    for cause in causes(error).skip(1).map(ToString::to_string) {
+        if !text.contains(&cause) {
+            text = format!("{text}: {cause}");
+        }
+    }
+    text
+}
+
+/// Turns the errors of libraries into failures.
+pub(super) trait OrFail<T> {
+    fn or_fail(self) -> Result<T>;
+}
+
+impl<T, E: Error + 'static> OrFail<T> for std::result::Result<T, E> {
+    fn or_fail(self) -> Result<T> {
+        self.map_err(|error| Failed::of(&error).into())
+    }
+}
+
+/// Shows how a command ended, and tells its exit code.
+pub(super) fn end(result: Result<()>) -> ExitCode {
+    result.map_or_else(|report| show(&report, io::stderr().lock()).into(), |()| ExitCode::SUCCESS)
+}
+
+/// As [`end`], by another way than standard error; the exit code is for the end of the program.
+pub(super) fn tell(report: &Report, to: impl Write) -> Report {
+    let exit = show(report, to);
+    Failed { told: true, ..Failed::new(exit, report.to_string()) }.into()
+}
+
+/// Shows a failure that nobody has been told of yet. Where it cannot be written nobody looks.
+fn show(report: &Report, mut to: impl Write) -> Exit {
+    let failed = report.downcast_ref::<Failed>();
+    let exit = failed.map_or(Exit::Failure, |failed| failed.exit);
+    if exit != Exit::ClosedPipe && !failed.is_some_and(|failed| failed.told) {
+        let _ = writeln!(to, "{report:?}");
+    }
+    exit
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Goal: what a task failed of is found below its wrappers, and a bug is one wherever it came up.
+    #[test]
+    fn the_cause_of_a_failed_task_decides() {
+        let dir = std::path::PathBuf::from("data");
+        let low = StorageError::DiskLow { free_mib: 1, min_mib: 2, dir };
+        let task = |source: SyncError| TaskFailure::Failed { task: "sync", source: source.into() };
+        let full = io::Error::from(io::ErrorKind::StorageFull);
+        let full = StorageError::Io { action: "write", path: "data".into(), source: full };
+        let panicked = TaskFailure::Panicked { task: "sync", message: "oh".into() };
+        let diverged = SyncError::Diverged { number: slipstream_types::BatchNumber(3), field: "state root" };
+        for (error, exit) in [
+            (NodeError::Task(task(low.into())), Exit::TryAgain),
+            (NodeError::Consensus(full.into()), Exit::TryAgain),
+            (NodeError::Task(panicked), Exit::Bug),
+            (NodeError::Task(task(diverged)), Exit::Data),
+        ] {
+            assert_eq!(Exit::of(&error), exit, "{error}");
+            let failed = Failed::of(&error).to_string();
+            assert_eq!(failed, error.to_string(), "no cause is said twice");
+        }
+    }
+}

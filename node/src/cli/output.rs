@@ -1,0 +1,48 @@
+//! What commands print. The macros of the standard library panic where standard output is closed or full, so nothing here uses
+//! them, and a lint keeps them out of the rest of the program.
+
+use std::io::{self, Write};
+
+use miette::Result;
+
+use super::exit::OrFail as _;
+
+/// The output cannot be written.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum OutputError {
+    /// Whoever read it has gone, as `head` does.
+    #[error("nobody reads the output any more")]
+    Closed,
+    /// For example because it goes to a file on a full disk.
+    #[error("cannot write the output: {0}")]
+    Failed(#[source] io::Error),
+}
+
+impl From<io::Error> for OutputError {
+    fn from(error: io::Error) -> Self {
+        match error.kind() {
+            io::ErrorKind::BrokenPipe => OutputError::Closed,
+            _ => OutputError::Failed(error),
+        }
+    }
+}
+
+/// Prints what a command was asked for. Everything else goes to standard error.
+pub(super) fn print(text: &str) -> Result<()> {
+    let mut stdout = io::stdout().lock();
+    let written = writeln!(stdout, "{text}").and_then(|()| stdout.flush());
+    written.map_err(OutputError::from).or_fail()
+}
+
+/// Prints a line for whoever waits for it. A running node neither ends nor waits if nobody takes it.
+pub(super) fn offer(line: String) {
+    tokio::task::spawn_blocking(move || {
+        let mut stdout = io::stdout().lock();
+        let _ = writeln!(stdout, "{line}").and_then(|()| stdout.flush());
+    });
+}
+
+/// Writes a line to standard error, for whoever looks: if nobody can, the command goes on.
+pub(super) fn note(text: &str) {
+    let _ = writeln!(io::stderr().lock(), "{text}");
+}

@@ -1,0 +1,140 @@
+//! A disk that runs full under a node, with its log on it.
+
+use std::{
+    fs::{self, File},
+    io::Write,
+    path::Path,
+    process::{Command, Stdio},
+    time::Instant,
+};
+
+use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
+use serde_json::{Value, json};
+
+use crate::chain::{BINARY, Chain, PATIENCE, Running, printed, quantity, wait};
+
+/// Room for the log's preallocation and several memtables.
+const DISK_MIB: u64 = 224;
+const MIN_MIB: u64 = 16;
+
+/// A file system in memory, of a fixed size, as long as this is kept.
+struct SmallDisk(tempfile::TempDir);
+
+impl SmallDisk {
+    /// Mounts one; none if this process may not mount, unless `SLIPSTREAM_REQUIRE_TMPFS=1` makes that a failure.
+    fn mount() -> Option<SmallDisk> {
+        let dir = tempfile::tempdir().unwrap();
+        let size = std::ffi::CString::new(format!("size={DISK_MIB}m")).unwrap();
+        let mounted = mount("slipstream", dir.path(), "tmpfs", MountFlags::empty(), Some(size.as_c_str()));
+        let required = std::env::var_os("SLIPSTREAM_REQUIRE_TMPFS").is_some_and(|value| value == "1");
+        assert!(mounted.is_ok() || !required, "no tmpfs can be mounted: {mounted:?}");
+        mounted.ok().map(|()| SmallDisk(dir))
+    }
+
+    fn path(&self) -> &Path {
+        self.0.path()
+    }
+
+    /// Puts so much into the filler that only this much is free.
+    fn leave(&self, free_bytes: u64) {
+        let mut filler = File::options().create(true).append(true).open(self.path().join("filler")).unwrap();
+        let stat = rustix::fs::statvfs(self.path()).unwrap();
+        let fill = (stat.f_bavail * stat.f_frsize).saturating_sub(free_bytes);
+        let block = vec![0x5a; 1 << 20];
+        for begin in (0..fill).step_by(block.len()) {
+            let part = (fill - begin).min(block.len() as u64) as usize;
+            // The node writes too: what is full is full.
+            if filler.write_all(&block[..part]).is_err() {
+                return;
+            }
+        }
+    }
+
+    fn make_room(&self) {
+        fs::remove_file(self.path().join("filler")).unwrap();
+    }
+}
+
+impl Drop for SmallDisk {
+    fn drop(&mut self) {
+        let _ = unmount(self.path(), UnmountFlags::DETACH);
+    }
+}
+
+/// The command of a node that has data and log on the disk.
+fn command(chain: &Chain, disk: &SmallDisk) -> Command {
+    let log = File::options().create(true).append(true).open(disk.path().join("log")).unwrap();
+    let mut command = Command::new(BINARY);
+    command.args(["run", "--config", &chain.config()]).env_remove("RUST_LOG");
+    command.stdout(Stdio::piped()).stderr(log);
+    command
+}
+
+fn start(chain: &Chain, disk: &SmallDisk) -> Running {
+    Running::of(command(chain, disk).spawn().unwrap(), &disk.path().join("log"))
+}
+
+fn head(node: &Running) -> u64 {
+    quantity(&node.rpc("eth_blockNumber", json!([]))["result"])
+}
+
+/// Goal: an operator is warned once while there is time, the node stops once there is not, and says so once. On a full disk it does
+/// not start, with an error and no panic though the log is on that disk too; once there is room it goes on.
+#[test]
+fn a_disk_that_fills_up_warns_then_stops_the_node() {
+    let Some(disk) = SmallDisk::mount() else { return };
+    let chain = Chain::new();
+    let data = disk.path().join("data");
+    let configure = |min_mib: u64| {
+        chain.configure(&format!(
+            "data_dir: {}\nstorage: {{ disk_free_min_mib: {min_mib} }}\nconsensus: {{ empty_batch_interval_ms: 100 }}\n",
+            data.display()
+        ));
+    };
+    let log = || fs::read_to_string(disk.path().join("log")).unwrap();
+    let soon = |what: &str, is_so: &mut dyn FnMut() -> bool| {
+        let deadline = Instant::now() + PATIENCE;
+        while !is_so() {
+            assert!(Instant::now() < deadline, "{what}: not so; log: {}", log());
+            wait();
+        }
+    };
+    configure(MIN_MIB);
+    let mut node = start(&chain, &disk);
+    soon("the chain begins", &mut || head(&node) > 1);
+    let free = |node: &Running| {
+        let metrics = node.http("GET /metrics", "");
+        let line = metrics.lines().find_map(|line| line.strip_prefix("slipstream_storage_disk_free_bytes "));
+        line.unwrap().parse::<u64>().unwrap() >> 20
+    };
+    assert!(free(&node) > 2 * MIN_MIB && !log().contains("filling up"));
+
+    disk.leave((2 * MIN_MIB - 4) << 20);
+    soon("a warning", &mut || log().contains("the disk is filling up"));
+    assert!((MIN_MIB..2 * MIN_MIB).contains(&free(&node)));
+    let status: Value = serde_json::from_str(&node.http("GET /v1/status", "")).unwrap();
+    assert_eq!(status["disk"]["min_bytes"], MIN_MIB << 20);
+    let table = printed(&["status", "--api", &format!("http://{}", node.api)], true);
+    assert!(table.contains("MiB free, stops below 16 MiB"), "{table}");
+    let warned_at = head(&node);
+    soon("the chain goes on", &mut || head(&node) > warned_at + 5);
+    assert_eq!(log().matches("filling up").count(), 1, "{}", log());
+
+    disk.leave((MIN_MIB - 4) << 20);
+    assert_eq!(node.code(PATIENCE), 75);
+    let refusal = "less than the 16 MiB of storage.disk_free_min_mib";
+    assert_eq!(log().matches(refusal).count(), 1, "{}", log());
+
+    // Nothing can be written any more, not even why.
+    disk.leave(0);
+    for min_mib in [MIN_MIB, 0] {
+        configure(min_mib);
+        let code = command(&chain, &disk).status().unwrap().code();
+        assert_eq!(code, Some(75), "guard of {min_mib} MiB: {}", log());
+        assert!(!log().contains("panicked"), "{}", log());
+    }
+    disk.make_room();
+    let node = start(&chain, &disk);
+    assert!(head(&node) > warned_at);
+    node.stop();
+}

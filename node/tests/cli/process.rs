@@ -1,0 +1,241 @@
+//! The process among others: what it prints, signals, exit codes.
+
+use std::{
+    fs,
+    io::{self, PipeReader, PipeWriter, Write},
+    net::TcpListener,
+    process::{Command, Stdio},
+    time::Instant,
+};
+
+use rustix::{
+    fs::{CWD, FileType, Mode, OFlags, fcntl_getfl, fcntl_setfl, mknodat, open},
+    process::Signal,
+};
+use serde_json::json;
+use slipstream_node::keys;
+
+use crate::chain::{BINARY, Chain, PATIENCE, Running, ended, quantity, wait};
+
+/// Waits until something is so.
+fn until<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        if let Some(found) = look() {
+            return found;
+        }
+        assert!(Instant::now() < deadline, "not so in time: {what}");
+        wait();
+    }
+}
+
+/// A pipe whose reader has gone.
+fn closed_pipe() -> PipeWriter {
+    io::pipe().unwrap().1
+}
+
+/// A pipe that takes nothing more, until somebody reads it.
+fn full_pipe() -> (PipeReader, PipeWriter) {
+    let (reader, mut writer) = io::pipe().unwrap();
+    let flags = fcntl_getfl(&writer).unwrap();
+    fcntl_setfl(&writer, flags | OFlags::NONBLOCK).unwrap();
+    let full = (0..1 << 16).find_map(|_| writer.write(&[b'.'; 4_096]).err()).unwrap();
+    assert_eq!(full.kind(), io::ErrorKind::WouldBlock);
+    while writer.write(b".").is_ok() {}
+    fcntl_setfl(&writer, flags).unwrap();
+    (reader, writer)
+}
+
+/// A node whose output goes where it is told.
+fn start(chain: &Chain, stdout: impl Into<Stdio>, stderr: impl Into<Stdio>) -> Running {
+    let mut command = Command::new(BINARY);
+    command.args(["run", "--config", &chain.config()]).env_remove("RUST_LOG").stdout(stdout).stderr(stderr);
+    Running { child: command.spawn().unwrap(), api: String::new(), ready: String::new() }
+}
+
+/// The API's address, as the lock file tells it.
+fn api(chain: &Chain) -> String {
+    until("the lock file names the API", || {
+        let text = fs::read_to_string(chain.path("data/LOCK")).ok()?;
+        Some(text.lines().find_map(|line| line.strip_prefix("api "))?.to_owned())
+    })
+}
+
+fn await_batches(node: &Running, more: u64) {
+    let head = |node: &Running| quantity(&node.rpc("eth_blockNumber", json!([]))["result"]);
+    let first = head(node);
+    until("the chain moves", || (head(node) >= first + more).then_some(()));
+}
+
+/// Goal: neither a pipe that nobody reads nor one that is closed nor a full disk ends a node or holds it up.
+#[test]
+fn a_node_outlives_whoever_reads_what_it_prints() {
+    let chain = Chain::new();
+    let (reader, writer) = full_pipe();
+    let mut node = start(&chain, closed_pipe(), writer);
+    node.api = api(&chain);
+    until("it answers", || node.http("GET /health", "").starts_with("ok").then_some(()));
+    await_batches(&node, 2);
+    drop(reader);
+    until("lost lines are counted", || {
+        let metrics = node.http("GET /metrics", "");
+        let lost = metrics.lines().find_map(|line| line.strip_prefix("slipstream_log_lines_lost_total "))?;
+        (lost != "0").then_some(())
+    });
+    await_batches(&node, 2);
+    node.stop();
+
+    fs::remove_file(chain.path("data/LOCK")).unwrap();
+    let full = || fs::File::options().write(true).open("/dev/full").unwrap();
+    let mut node = start(&chain, full(), full());
+    node.api = api(&chain);
+    until("it answers", || node.http("GET /health", "").starts_with("ok").then_some(()));
+    await_batches(&node, 2);
+    node.stop();
+}
+
+/// Goal: a reader that has gone ends every command without a word, as it ends other Unix tools; a full disk is an error.
+#[test]
+fn a_closed_pipe_ends_a_command_quietly() {
+    let chain = Chain::new();
+    let node = Running::start(&chain);
+    let (config, url) = (chain.config(), format!("http://{}", node.api));
+    let new = chain.path("new");
+    let commands: [&[&str]; 6] = [
+        &["--help"],
+        &["config", "check", &config],
+        &["status", "--api", &url],
+        &["db", "stats", "--config", &config],
+        &["snapshot", "list", "--config", &config],
+        &["init", "--role", "validator", "--dir", new.to_str().unwrap()],
+    ];
+    for args in commands {
+        let output = Command::new(BINARY).args(args).stdout(closed_pipe()).output().unwrap();
+        let text = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!((output.status.code(), text.as_str()), (Some(141), ""), "{args:?}");
+    }
+    let full = fs::File::options().write(true).open("/dev/full").unwrap();
+    let output = Command::new(BINARY).args(["status", "--api", &url]).stdout(full).output().unwrap();
+    let text = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(75), "{text}");
+    assert!(text.contains("cannot write the output: No space left on device"), "{text}");
+    assert_eq!(text.matches("No space left").count(), 1, "{text}");
+    // Where nobody reads the error either.
+    let status = Command::new(BINARY).args(["config", "check", "/"]).stderr(closed_pipe()).status().unwrap();
+    assert_eq!(status.code(), Some(78));
+    node.stop();
+}
+
+/// Waits until the process has taken a signal that was sent to it.
+fn await_taken(node: &Running) {
+    until("the signal is taken", || {
+        let status = fs::read_to_string(format!("/proc/{}/status", node.child.id())).unwrap();
+        let pending = status.lines().find_map(|line| line.strip_prefix("ShdPnd:")).unwrap();
+        (u64::from_str_radix(pending.trim(), 16) == Ok(0)).then_some(())
+    });
+}
+
+fn log(chain: &Chain) -> fs::File {
+    fs::File::create(chain.path("log")).unwrap()
+}
+
+/// Goal: a second signal ends the process, even where the first is not seen because the start waits for a disk that hangs.
+#[test]
+fn a_second_signal_stops_a_start_at_once() {
+    let chain = Chain::new();
+    let key = chain.path("hangs");
+    mknodat(CWD, &key, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap();
+    chain.configure("key_file: hangs\n");
+    let mut node = start(&chain, Stdio::null(), log(&chain));
+    // A pipe can be opened for writing only while somebody opens or has it for reading.
+    let _held =
+        until("it reads its key", || open(&key, OFlags::WRONLY | OFlags::NONBLOCK, Mode::empty()).ok());
+    node.signal(Signal::TERM);
+    await_taken(&node);
+    node.signal(Signal::TERM);
+    assert_eq!(node.code(PATIENCE), 1);
+}
+
+/// Goal: the same while it stops, and waits for a client that sends its request slowly.
+#[test]
+fn a_second_signal_stops_a_stop_at_once() {
+    let chain = Chain::new();
+    let mut node = Running::start(&chain);
+    let mut slow = std::net::TcpStream::connect(&node.api).unwrap();
+    slow.write_all(b"POST / HTTP/1.1\r\nContent-Type: application/json\r\nContent-Length: 9\r\n\r\n{")
+        .unwrap();
+    // It is being answered once a later request was.
+    assert_eq!(node.http("GET /health", ""), "ok\n");
+    node.signal(Signal::TERM);
+    let says = |text: &str| fs::read_to_string(chain.path("log")).unwrap().contains(text);
+    until("it says that it stops", || says("stopping; a second signal stops at once").then_some(()));
+    node.signal(Signal::INT);
+    assert_eq!(node.code(PATIENCE), 1);
+    assert!(!says("did not end in time") && !says(" stopped"));
+    // Nothing is lost, and nobody has to tidy up.
+    Running::start(&chain).stop();
+}
+
+/// Goal: who asks a node that starts hears what it is at, and may ask again.
+#[test]
+fn a_starting_node_says_what_it_is_at() {
+    let chain = Chain::new();
+    keys::create(&chain.path("own.key")).unwrap();
+    let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let text = format!(
+        "role: fullnode\nkey_file: own.key\nwaypoint: \"7:0x{}\"\nnetwork: {{ listen: \"127.0.0.1:0\", peers: \
+         [\"{}@127.0.0.1:9\"] }}\napi: {{ listen: \"127.0.0.1:{port}\" }}\n",
+        "ab".repeat(32),
+        "12".repeat(32)
+    );
+    fs::write(chain.path("node.yaml"), text).unwrap();
+    let mut node = start(&chain, Stdio::null(), log(&chain));
+    let expected = format!("the node at http://127.0.0.1:{port} is starting: asking peers for the genesis");
+    until("it says so", || {
+        let (code, text) = ended(&["status", "--config", &chain.config()]);
+        assert_eq!(code, 75, "{text}");
+        text.contains(&expected).then_some(())
+    });
+    node.signal(Signal::TERM);
+    assert_eq!(node.code(PATIENCE), 0);
+}
+
+/// Goal: the exit code tells a service manager whether to start again, and the message which setting it is about.
+#[test]
+fn exit_codes_tell_never_from_try_again() {
+    let chain = Chain::new();
+    let config = chain.config();
+    assert_eq!(ended(&["run"]).0, 2);
+    let filter = |value: &str| {
+        let output = Command::new(BINARY).args(["run", "--config", &config]).env("RUST_LOG", value).output();
+        let output = output.unwrap();
+        (output.status.code().unwrap(), String::from_utf8_lossy(&output.stderr).into_owned())
+    };
+    let (code, text) = filter("info,a[=");
+    assert_eq!(code, 78, "{text}");
+    assert!(text.contains("the environment variable RUST_LOG: `a[=` is not a log filter"), "{text}");
+    assert!(!text.contains("log.filter"), "{text}");
+    // What is wrong in the environment is not wrong in the file.
+    let check =
+        Command::new(BINARY).args(["config", "check", &config]).env("RUST_LOG", "a[=").status().unwrap();
+    assert_eq!(check.code(), Some(0));
+
+    let (code, text) = ended(&["config", "check", chain.path("none.yaml").to_str().unwrap()]);
+    assert_eq!((code, text.matches("os error 2").count()), (78, 1), "each cause is said once: {text}");
+    chain.configure("data_dir: genesis.json\n");
+    let (code, text) = ended(&["run", "--config", &config]);
+    assert_eq!((code, text.matches("os error").count()), (78, 1), "{text}");
+
+    chain.configure("");
+    Running::start(&chain).stop();
+    fs::write(chain.path("data/db/FORMAT"), "nonsense").unwrap();
+    let (code, text) = ended(&["run", "--config", &config]);
+    assert_eq!(code, 65, "{text}");
+    assert!(text.contains("the store is damaged") && text.contains("Never start this validator"), "{text}");
+
+    let silent = TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("http://{}", silent.local_addr().unwrap());
+    let (code, text) = ended(&["status", "--api", &url]);
+    assert_eq!(code, 75, "{text}");
+    assert!(text.contains(&format!("no answer in 5 s from {url}")) && !text.contains("os error"), "{text}");
+}
