@@ -1,8 +1,8 @@
 //! `slipnet`: devnets, load and the demo of Slipstream, for people and for scripts.
 
-#![allow(clippy::print_stdout, reason = "results of a command go to standard output")]
-
 use std::{
+    fmt::Write as _,
+    io,
     path::{Path, PathBuf},
     process::ExitCode,
     time::Duration,
@@ -19,6 +19,7 @@ use slipnet::{
     devnet::{Devnet, DevnetOptions, SyncMode},
     load::{self, LoadOptions, Workload},
     manifest::Manifest,
+    output::{self, note, print, print_line},
     progress::Progress,
     rpc::Rpc,
     sim::{self, SimOptions},
@@ -91,7 +92,7 @@ struct Up {
     /// Keep the temporary directory.
     #[arg(long)]
     keep: bool,
-    /// First port; two per node. Without it: free ones.
+    /// First port; two per node. Without it nodes keep the ports that they had in --dir, and new ones get free ones.
     #[arg(long)]
     base_port: Option<u16>,
     /// How the fullnodes catch up.
@@ -154,7 +155,10 @@ struct Demo {
 
 #[tokio::main]
 async fn main() -> ExitCode {
-    let command = Cli::parse().command;
+    let command = match Cli::try_parse() {
+        Ok(cli) => cli.command,
+        Err(error) => return show_usage(&error),
+    };
     let work = async {
         match command {
             Command::Up(arguments) => up(arguments).await,
@@ -169,10 +173,22 @@ async fn main() -> ExitCode {
     };
     match work.await {
         Ok(()) => ExitCode::SUCCESS,
+        Err(error) if output::is_closed(&error) => ExitCode::from(output::CLOSED_PIPE_EXIT),
         Err(error) => {
-            eprintln!("slipnet: {error:#}");
+            note(&format!("slipnet: {}", output::once(&error)));
             ExitCode::FAILURE
         }
+    }
+}
+
+/// Prints the help that was asked for, or what is wrong with the arguments.
+fn show_usage(error: &clap::Error) -> ExitCode {
+    match error.print() {
+        Err(closed) if closed.kind() == io::ErrorKind::BrokenPipe && !error.use_stderr() => {
+            ExitCode::from(output::CLOSED_PIPE_EXIT)
+        }
+        _ if error.use_stderr() => ExitCode::from(2),
+        _ => ExitCode::SUCCESS,
     }
 }
 
@@ -200,41 +216,53 @@ async fn up(arguments: Up) -> Result<()> {
     };
     let manifest = devnet.manifest().await?;
     if arguments.json {
-        println!("{}", serde_json::to_string_pretty(&manifest)?);
+        print_line(&serde_json::to_string_pretty(&manifest)?)?;
     } else {
-        print_manifest(&manifest, devnet.dir());
+        print(&described(&manifest, devnet.dir())?)?;
     }
     let mut check = tokio::time::interval(Duration::from_millis(500));
     loop {
         tokio::select! {
             () = &mut stop => break,
             _ = check.tick() => {
-                if let Err(error) = devnet.check_alive() {
-                    devnet.keep_directory();
-                    return Err(error);
+                for end in devnet.take_ended()? {
+                    progress.step(&end.to_string());
                 }
             }
         }
     }
     progress.step("stopping");
+    for name in devnet.started_by_hand() {
+        let dir = devnet.keep_directory();
+        progress
+            .step(&format!("{name} was started by hand and goes on; the files stay in {}", dir.display()));
+    }
     devnet.stop().await
 }
 
-fn print_manifest(manifest: &Manifest, dir: &Path) {
-    println!("chain id {}, files in {}\n", manifest.chain_id, dir.display());
-    println!("accounts (keys are known to everybody: never use them elsewhere)");
+/// The manifest, for people.
+fn described(manifest: &Manifest, dir: &Path) -> Result<String> {
+    let mut text = format!("chain id {}, files in {}\n\n", manifest.chain_id, dir.display());
+    writeln!(text, "accounts (keys are known to everybody: never use them elsewhere)")?;
     for account in manifest.accounts.iter().take(10) {
-        println!("  {}  {}", account.address, account.key);
+        writeln!(text, "  {}  {}", account.address, account.key)?;
     }
     if manifest.accounts.len() > 10 {
-        println!("  and {} more in manifest.json", manifest.accounts.len() - 10);
+        writeln!(text, "  and {} more in manifest.json", manifest.accounts.len() - 10)?;
     }
-    println!("\nnodes");
+    writeln!(text, "\nnodes")?;
     for node in &manifest.nodes {
         let (name, api, network) = (&node.name, &node.api, &node.network);
-        println!("  {name:<12} api {api}  network {network}  pid {}  {}", node.pid, node.dir.display());
+        writeln!(
+            text,
+            "  {name:<12} api {api}  network {network}  pid {}  {}",
+            node.pid,
+            node.dir.display()
+        )?;
     }
-    println!("\nready: slipnet load --manifest {}   ctrl-c stops", dir.join("manifest.json").display());
+    let manifest = dir.join("manifest.json");
+    writeln!(text, "\nready: slipnet load --manifest {}   ctrl-c stops", manifest.display())?;
+    Ok(text)
 }
 
 async fn run_load(arguments: Load) -> Result<()> {
@@ -256,7 +284,7 @@ async fn run_load(arguments: Load) -> Result<()> {
         ..defaults
     };
     let report = load::run(&options, Progress::detect()).await?;
-    print!("{report}");
+    print(&report.to_string())?;
     write_json(arguments.json.as_deref(), &report)?;
     ensure!(report.committed > 0, "nothing was committed");
     Ok(())
@@ -266,7 +294,7 @@ async fn run_demo(arguments: Demo) -> Result<()> {
     let defaults = DemoOptions::default();
     let options = DemoOptions { seconds: arguments.seconds, tps: arguments.tps, ..defaults };
     let report = demo::run(&options, Progress::detect()).await?;
-    print!("\n{report}");
+    print(&format!("\n{report}"))?;
     write_json(arguments.json.as_deref(), &report)
 }
 
@@ -311,23 +339,20 @@ fn duration(text: &str) -> Result<Duration, String> {
 /// A bench keeps its threads busy: it runs beside the runtime, not on it.
 async fn run_bench(bench: Bench, options: BenchOptions) -> Result<()> {
     let report = tokio::task::spawn_blocking(move || bench::run(bench, &options)).await??;
-    print!("{report}");
-    Ok(())
+    print(&report.to_string())
 }
 
 /// As [`run_bench`]; the processes that it kills are this program.
 async fn run_campaign(options: StorageCampaign) -> Result<()> {
     let program = std::env::current_exe().context("this program's path is unknown")?;
     let work = move || storage::run(&options, &program, Progress::detect());
-    println!("{}", tokio::task::spawn_blocking(work).await??);
-    Ok(())
+    print_line(&tokio::task::spawn_blocking(work).await??.to_string())
 }
 
 /// As [`run_bench`].
 async fn run_sim(options: SimOptions) -> Result<()> {
     let work = move || sim::run(&options, Progress::detect());
-    print!("{}", tokio::task::spawn_blocking(work).await??);
-    Ok(())
+    print(&tokio::task::spawn_blocking(work).await??.to_string())
 }
 
 #[cfg(test)]

@@ -7,6 +7,8 @@ use std::{
 
 use indicatif::{ProgressBar, ProgressStyle};
 
+use crate::output;
+
 /// Plain lines come at most this often, so that a log stays readable.
 const LINE_INTERVAL: Duration = Duration::from_secs(2);
 
@@ -30,7 +32,7 @@ impl Progress {
     /// Says that a step begins.
     pub fn step(self, text: &str) {
         if self != Progress::Quiet {
-            eprintln!("==> {text}");
+            output::note(&format!("==> {text}"));
         }
     }
 
@@ -65,7 +67,7 @@ impl Task {
         let due = self.last.is_none_or(|last| last.elapsed() >= LINE_INTERVAL);
         if self.progress == Progress::Lines && due {
             self.last = Some(Instant::now());
-            eprintln!("    {} {done}/{} {note}", self.title, self.total);
+            output::note(&format!("    {} {done}/{} {note}", self.title, self.total));
         }
     }
 }

@@ -9,17 +9,24 @@ use std::{
 
 use rustix::process::{Pid, Signal, kill_process};
 use serde::Deserialize;
+use serde_json::{Value, json};
 use slipnet::{
     devnet::{Devnet, DevnetOptions, exists},
     load::{self, LoadOptions, Workload},
-    manifest::Manifest,
+    manifest::{Manifest, ManifestNode},
     progress::Progress,
+    rpc::{Rpc, quantity},
 };
 
 /// `slipnet up`, and the manifest that it printed.
 fn up(arguments: &[&str]) -> (Child, Manifest) {
+    up_with(arguments, Stdio::inherit())
+}
+
+fn up_with(arguments: &[&str], stderr: Stdio) -> (Child, Manifest) {
     let mut command = Command::new(env!("CARGO_BIN_EXE_slipnet"));
-    let mut child = command.args(["up", "--json"]).args(arguments).stdout(Stdio::piped()).spawn().unwrap();
+    let command = command.args(["up", "--json"]).args(arguments).stdout(Stdio::piped()).stderr(stderr);
+    let mut child = command.spawn().unwrap();
     let stdout = child.stdout.take().unwrap();
     let mut values = serde_json::Deserializer::from_reader(stdout);
     let manifest =
@@ -74,6 +81,93 @@ async fn kill_9_of_slipnet_ends_the_nodes() {
     std::fs::remove_dir_all(manifest.genesis_file.parent().unwrap()).unwrap();
 }
 
+async fn wait_head(node: &ManifestNode, number: u64) {
+    let rpc = Rpc::new(&node.api).unwrap();
+    let deadline = Instant::now() + Duration::from_secs(20);
+    loop {
+        let answer = rpc.call::<Value>("eth_blockNumber", json!([])).await;
+        let head = answer.ok().and_then(|head| quantity(&head).ok());
+        if head.is_some_and(|head| head >= number) {
+            return;
+        }
+        assert!(Instant::now() < deadline, "{} is at {head:?}, not at {number}", node.name);
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+}
+
+/// Goal: the end of one node is told and ends nothing else; started by hand it joins again where it was; a resumed devnet has the
+/// ports of the first, and says who took one.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_devnet_survives_its_nodes_and_keeps_its_ports() {
+    let dir = tempfile::tempdir().unwrap();
+    let said = dir.path().join("said");
+    let devnet = dir.path().join("devnet");
+    let arguments = ["-v", "1", "-f", "1", "--accounts", "2", "--dir", devnet.to_str().unwrap()];
+    let stderr = || Stdio::from(std::fs::File::options().create(true).append(true).open(&said).unwrap());
+    let (mut child, manifest) = up_with(&arguments, stderr());
+    let [validator, fullnode] = &manifest.nodes[..] else { panic!("two nodes") };
+    let says = |text: &str| std::fs::read_to_string(&said).unwrap().contains(text);
+
+    kill_process(Pid::from_raw(fullnode.pid as i32).unwrap(), Signal::TERM).unwrap();
+    let deadline = Instant::now() + Duration::from_secs(20);
+    while !says("fullnode-0 ended: exit code 0. The other nodes go on; it starts again with: ") {
+        assert!(Instant::now() < deadline, "{}", std::fs::read_to_string(&said).unwrap());
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    wait_head(validator, 2).await;
+    let text = std::fs::read_to_string(&said).unwrap();
+    let command: Vec<_> = text
+        .split_once("starts again with: ")
+        .unwrap()
+        .1
+        .lines()
+        .next()
+        .unwrap()
+        .split_whitespace()
+        .collect();
+    let mut by_hand = Command::new(command[0])
+        .args(&command[1..])
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    let head = Rpc::new(&validator.api).unwrap().call::<Value>("eth_blockNumber", json!([])).await;
+    wait_head(fullnode, quantity(&head.unwrap()).unwrap() + 2).await;
+    assert!(child.try_wait().unwrap().is_none(), "slipnet goes on");
+
+    signal(&child, Signal::INT);
+    assert!(child.wait().unwrap().success());
+    assert!(says("fullnode-0 was started by hand and goes on"));
+    let busy = Command::new(env!("CARGO_BIN_EXE_slipnet")).arg("up").args(arguments).output().unwrap();
+    let text = String::from_utf8_lossy(&busy.stderr).into_owned();
+    assert_eq!(busy.status.code(), Some(1), "{text}");
+    assert!(text.contains(&format!("is taken by slipstream (process {})", by_hand.id())), "{text}");
+    signal(&by_hand, Signal::TERM);
+    assert!(by_hand.wait().unwrap().success());
+
+    let (mut child, resumed) = up_with(&arguments, stderr());
+    let ports = |manifest: &Manifest| -> Vec<_> {
+        manifest.nodes.iter().map(|node| (node.api.clone(), node.network.clone())).collect()
+    };
+    assert_eq!(ports(&resumed), ports(&manifest));
+    signal(&child, Signal::INT);
+    assert!(child.wait().unwrap().success());
+    wait_gone(&resumed).await;
+}
+
+/// Goal: whoever stops reading ends the command, without a word and with the code that shells show for it.
+#[test]
+fn a_closed_pipe_ends_slipnet_quietly() {
+    for arguments in [&["--help"][..], &["up", "-v", "1", "-f", "0", "--accounts", "2"]] {
+        let closed = std::io::pipe().unwrap().1;
+        let mut command = Command::new(env!("CARGO_BIN_EXE_slipnet"));
+        let output = command.args(arguments).stdout(closed).output().unwrap();
+        let text = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(141), "{arguments:?}: {text}");
+        assert!(!text.contains("panicked") && !text.contains("pipe"), "{text}");
+    }
+}
+
 /// Goal: four validators certify with three of them, not with two, and go on when a third returns; the contracts of both
 /// contract workloads run without a failed receipt.
 #[tokio::test(flavor = "multi_thread")]
@@ -90,10 +184,7 @@ async fn four_validators_certify_with_three() {
 
     let head = |devnet: &Devnet| {
         let rpc = devnet.proposer().rpc().clone();
-        async move {
-            slipnet::rpc::quantity(&rpc.call("eth_blockNumber", serde_json::json!([])).await.unwrap())
-                .unwrap()
-        }
+        async move { quantity(&rpc.call::<Value>("eth_blockNumber", json!([])).await.unwrap()).unwrap() }
     };
     let soon = || Instant::now() + Duration::from_secs(20);
     devnet.node_mut(3).kill();

@@ -22,7 +22,7 @@ use anyhow::Result;
 use clap::{Args, Subcommand, ValueEnum};
 use serde::Serialize;
 
-use crate::progress::Progress;
+use crate::{output::print_line, progress::Progress};
 pub use report::{Aim, Figure, Report};
 
 /// What can be measured.
@@ -91,10 +91,9 @@ impl BenchChild {
     }
 }
 
-#[allow(clippy::print_stdout, reason = "a child's result goes to its parent")]
+/// A child's result, for its parent.
 fn print_json(result: &impl Serialize) -> Result<()> {
-    println!("{}", serde_json::to_string(result)?);
-    Ok(())
+    print_line(&serde_json::to_string(result)?)
 }
 
 /// Runs one benchmark, prints its table, and writes its JSON.

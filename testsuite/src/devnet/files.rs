@@ -1,13 +1,20 @@
 //! What a devnet writes before its processes start: the genesis, and each node's key and configuration.
 
 use std::{
-    collections::BTreeMap, fmt::Write as _, fs, io::Write as _, os::unix::fs::OpenOptionsExt, path::Path,
+    collections::BTreeMap,
+    fmt::Write as _,
+    fs,
+    io::{self, Write as _},
+    net::SocketAddr,
+    os::unix::fs::OpenOptionsExt,
+    path::Path,
 };
 
 use alloy_eips::eip2935::{HISTORY_STORAGE_ADDRESS, HISTORY_STORAGE_CODE};
 use alloy_primitives::{Address, U256, utils::parse_ether};
 use anyhow::{Context, Result, ensure};
 use clap::ValueEnum;
+use serde::Deserialize;
 use slipstream_types::{
     ChainConfig, Genesis, SecretKey, Validator, bounded::BoundedVec, delta::Code, genesis::GenesisAccount,
 };
@@ -21,6 +28,8 @@ pub(super) const GENESIS: &str = "genesis.json";
 pub(super) const CONFIG: &str = "node.yaml";
 pub(super) const KEY: &str = "node.key";
 pub(super) const DATA: &str = "data";
+/// Held by whoever runs on the data directory.
+pub(super) const LOCK: &str = "LOCK";
 pub(super) const LOG: &str = "log";
 
 /// 1 January 2025. Fixed, so that a seed alone decides the chain's identity.
@@ -114,6 +123,29 @@ pub(super) fn write_node(
         .with_context(|| format!("cannot write {}", path.display()))
 }
 
+/// The ports that a node had when its configuration was last written, network first; none if it has no configuration yet. Others
+/// have written them down: peers that were attached to the devnet, wallets, dashboards.
+pub(super) fn kept_ports(dir: &Path) -> Result<Option<(u16, u16)>> {
+    #[derive(Deserialize)]
+    struct Section {
+        listen: SocketAddr,
+    }
+    #[derive(Deserialize)]
+    struct Listens {
+        network: Section,
+        api: Section,
+    }
+    let path = dir.join(CONFIG);
+    let text = match fs::read_to_string(&path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        text => text.with_context(|| format!("cannot read {}", path.display()))?,
+    };
+    let Listens { network, api } = serde_saphyr::from_str(&text).with_context(|| {
+        format!("{} does not say which ports the node has; remove it to give it new ones", path.display())
+    })?;
+    Ok(Some((network.listen.port(), api.listen.port())))
+}
+
 /// Writes a node's key, which others must not be able to read.
 pub(crate) fn write_key(dir: &Path, key: &SecretKey) -> Result<()> {
     let path = dir.join(KEY);
@@ -165,6 +197,18 @@ mod tests {
             serde_json::from_str(&fs::read_to_string(dir.path().join(GENESIS)).unwrap()).unwrap();
         assert_eq!(stored.header().unwrap().digest(), first.header().unwrap().digest());
         assert_eq!(stored.accounts.len(), 4);
+    }
+
+    #[test]
+    fn ports_are_read_from_what_was_written() {
+        let dir = tempfile::tempdir().unwrap();
+        assert_eq!(kept_ports(dir.path()).unwrap(), None);
+        let settings =
+            Settings { peers: &[], mode: SyncMode::Auto, snapshot_interval_batches: 1, log_filter: "info" };
+        write_node(dir.path(), Role::Validator, &node_key("a", 0), 12_001, 12_002, &settings).unwrap();
+        assert_eq!(kept_ports(dir.path()).unwrap(), Some((12_001, 12_002)));
+        fs::write(dir.path().join(CONFIG), "role: validator\n").unwrap();
+        assert!(kept_ports(dir.path()).unwrap_err().to_string().contains("remove it"));
     }
 
     #[test]

@@ -9,6 +9,7 @@
 //! processes end with the [`Devnet`], whatever happens to the program that owns it.
 
 mod files;
+mod holder;
 mod node;
 mod ports;
 mod process;
@@ -24,7 +25,7 @@ use tempfile::TempDir;
 
 pub use files::SyncMode;
 pub(crate) use files::{genesis, write_key};
-pub use node::{HeadStatus, Node, SnapshotStatus, Status, SyncStatus};
+pub use node::{HeadStatus, Node, NodeEnd, SnapshotStatus, Status, SyncStatus};
 pub(crate) use process::Process;
 pub use process::{binary, exists};
 
@@ -47,7 +48,7 @@ pub struct DevnetOptions {
     pub accounts: u32,
     /// All keys come from it.
     pub seed: String,
-    /// The first port; free ones are searched when it is not given.
+    /// The first port; when it is not given, nodes keep the ports that a directory says they had, and new ones get free ones.
     pub base_port: Option<u16>,
     /// Where files go; a fresh temporary directory when it is not given.
     pub dir: Option<PathBuf>,
@@ -87,6 +88,8 @@ pub struct Devnet {
     genesis: Genesis,
     accounts: Vec<Account>,
     ports: ports::Ports,
+    /// Nodes that ended badly while the devnet ran, and how.
+    failed: Vec<String>,
 }
 
 impl Devnet {
@@ -113,7 +116,7 @@ impl Devnet {
             };
             nodes.push(Node::new(&options.seed, index, name, role, &directory.path, &mut ports, &binary)?);
         }
-        let mut devnet = Devnet { nodes, directory, options, genesis, accounts, ports };
+        let mut devnet = Devnet { nodes, directory, options, genesis, accounts, ports, failed: Vec::new() };
         if let Err(error) = devnet.start_all().await {
             let dir = devnet.keep_directory();
             return Err(error
@@ -229,17 +232,26 @@ impl Devnet {
         std::fs::write(&path, text + "\n").with_context(|| format!("cannot write {}", path.display()))
     }
 
-    /// An error as soon as a process has ended by itself.
-    pub fn check_alive(&mut self) -> Result<()> {
-        self.nodes.iter_mut().try_for_each(Node::check_alive)
+    /// The nodes that have ended by themselves since the last call. The others go on.
+    pub fn take_ended(&mut self) -> Result<Vec<NodeEnd>> {
+        let ended: Result<Vec<_>> =
+            self.nodes.iter_mut().filter_map(|node| node.take_ended().transpose()).collect();
+        let ended = ended?;
+        self.failed.extend(ended.iter().filter_map(NodeEnd::failure));
+        Ok(ended)
     }
 
-    /// Stops all nodes and waits for them: first politely, then not.
+    /// The nodes that somebody started again with `slipstream run` after they had ended: their files are in use.
+    pub fn started_by_hand(&self) -> Vec<String> {
+        self.nodes.iter().filter(|node| node.runs_by_hand()).map(|node| node.name().to_owned()).collect()
+    }
+
+    /// Stops all nodes and waits for them: first politely, then not. An error if one stops badly, or had ended badly before.
     pub async fn stop(mut self) -> Result<()> {
         for node in &mut self.nodes {
             node.ask_to_stop();
         }
-        let mut failed = Vec::new();
+        let mut failed = std::mem::take(&mut self.failed);
         for node in &mut self.nodes {
             if let Err(error) = node.wait_stopped().await {
                 failed.push(format!("{error:#}"));

@@ -1,13 +1,21 @@
 //! One node of a devnet: its directory, its process and its API.
 
 use std::{
+    fmt,
+    fs::File,
+    os::unix::process::ExitStatusExt,
     path::{Path, PathBuf},
+    process::ExitStatus,
     time::{Duration, Instant},
 };
 
 use alloy_primitives::B256;
 use anyhow::{Context, Result, bail};
-use rustix::process::Signal;
+use rustix::{
+    fs::{FlockOperation, flock},
+    io::Errno,
+    process::Signal,
+};
 use serde::Deserialize;
 use serde_json::{Value, json};
 use slipstream_types::SecretKey;
@@ -15,7 +23,7 @@ use slipstream_types::SecretKey;
 use super::{
     files::{self, Settings},
     ports::Ports,
-    process::Process,
+    process::{Process, describe},
 };
 use crate::{
     accounts,
@@ -79,6 +87,36 @@ pub struct SnapshotStatus {
     pub rows: u64,
 }
 
+/// How a node's process ended.
+#[derive(Clone, Debug)]
+pub struct NodeEnd {
+    name: String,
+    status: ExitStatus,
+    last_words: String,
+    command: String,
+}
+
+impl NodeEnd {
+    /// The node and how it ended, if that was not what somebody wanted: an exit code that is not 0, or a crash.
+    pub(super) fn failure(&self) -> Option<String> {
+        let asked = [Signal::TERM, Signal::INT, Signal::KILL].map(|signal| Some(signal.as_raw()));
+        let wanted = self.status.success() || asked.contains(&self.status.signal());
+        (!wanted).then(|| format!("{} ended with {}", self.name, describe(self.status)))
+    }
+}
+
+impl fmt::Display for NodeEnd {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let NodeEnd { name, status, last_words, command } = self;
+        write!(f, "{name} ended: {}. The other nodes go on", describe(*status))?;
+        if self.failure().is_some() {
+            write!(f, ". The end of its log:\n{last_words}\n{name} starts again with: {command}")
+        } else {
+            write!(f, "; it starts again with: {command}")
+        }
+    }
+}
+
 /// A node and, while it runs, its process.
 pub struct Node {
     name: String,
@@ -105,7 +143,13 @@ impl Node {
         let dir = devnet.join(&name);
         std::fs::create_dir_all(&dir)
             .with_context(|| format!("cannot make the directory {}", dir.display()))?;
-        let (network_port, api_port) = (ports.take()?, ports.take()?);
+        // A base that the user gave moves the devnet; otherwise a node keeps its ports.
+        let kept = if ports.search() { files::kept_ports(&dir)? } else { None };
+        let chosen = match kept {
+            Some((network, api)) => ports.claim(network).and_then(|network| Ok((network, ports.claim(api)?))),
+            None => ports.take().and_then(|network| Ok((network, ports.take()?))),
+        };
+        let (network_port, api_port) = chosen.with_context(|| format!("the ports of {name}"))?;
         let key = accounts::node_key(seed, index);
         let rpc = Rpc::new(&format!("http://127.0.0.1:{api_port}"))?;
         Ok(Node {
@@ -194,6 +238,33 @@ impl Node {
         if let Some(process) = &self.process {
             process.signal(Signal::TERM);
         }
+    }
+
+    /// How its process ended by itself, the first time that this is asked afterwards.
+    pub(super) fn take_ended(&mut self) -> Result<Option<NodeEnd>> {
+        let Some(process) = &mut self.process else { return Ok(None) };
+        let Some(status) = process.ended()? else { return Ok(None) };
+        let end = NodeEnd {
+            name: self.name.clone(),
+            status,
+            last_words: process.log_end(),
+            command: format!(
+                "{} run --config {}",
+                self.binary.display(),
+                self.dir.join(files::CONFIG).display()
+            ),
+        };
+        self.process = None;
+        Ok(Some(end))
+    }
+
+    /// Whether it runs, but not as a child of this devnet.
+    pub(super) fn runs_by_hand(&self) -> bool {
+        let lock = File::open(self.dir.join(files::DATA).join(files::LOCK));
+        self.process.is_none()
+            && lock.is_ok_and(|lock| {
+                matches!(flock(&lock, FlockOperation::NonBlockingLockExclusive), Err(Errno::WOULDBLOCK))
+            })
     }
 
     pub(super) async fn wait_stopped(&mut self) -> Result<()> {

@@ -1,34 +1,51 @@
-//! Free ports. A node's peers must know its port before it runs, so ports are chosen here and not by the system.
+//! Free ports. A node's peers must know its port before it runs, so ports are chosen here and not by the system, and stay the
+//! node's for the time of its devnet, also while it does not run.
 
-use std::net::{Ipv4Addr, TcpListener, UdpSocket};
+use std::{
+    io,
+    net::{Ipv4Addr, TcpListener, UdpSocket},
+    os::{
+        linux::net::SocketAddrExt,
+        unix::net::{SocketAddr, UnixDatagram},
+    },
+};
 
-use anyhow::{Result, bail};
+use anyhow::{Context, Result, bail};
 use rand::Rng;
 
-/// The searched range lies below 32768, where Linux starts to give ports to outgoing connections: a port that was free
-/// here stays free until its node binds it, also while the node is being restarted.
+use super::holder::holder;
+
+/// The searched range lies below 32768, where Linux starts to give ports to outgoing connections: only programs that listen take
+/// ports here.
 const FIRST: u16 = 12_000;
 const LAST: u16 = 32_000;
 /// Attempts to find a free port before the machine counts as full.
 const ATTEMPTS: usize = 1_000;
 
-/// Hands out ports, none twice.
+/// Hands out ports, none twice, and none that another devnet on this machine has.
 pub(super) struct Ports {
     next: u16,
-    /// Whether a busy port is passed over. Ports that the user asked for are taken as they are, and the node says so
-    /// when one is busy.
+    /// Whether a busy port is passed over. One that the user asked for is not: the error says who has it.
     search: bool,
+    /// Kept until the devnet ends: see [`reserve`].
+    reserved: Vec<UnixDatagram>,
 }
 
 impl Ports {
     pub(super) fn new(base: Option<u16>) -> Ports {
         match base {
-            Some(next) => Ports { next, search: false },
-            // A random start keeps devnets that start at the same moment apart.
-            None => Ports { next: rand::rng().random_range(FIRST..LAST), search: true },
+            Some(next) => Ports { next, search: false, reserved: Vec::new() },
+            // A random start: devnets that start at the same moment rarely try the same.
+            None => Ports { next: rand::rng().random_range(FIRST..LAST), search: true, reserved: Vec::new() },
         }
     }
 
+    /// Whether ports are searched, rather than counted up from one that the user gave.
+    pub(super) fn search(&self) -> bool {
+        self.search
+    }
+
+    /// The next port.
     pub(super) fn take(&mut self) -> Result<u16> {
         for _ in 0..ATTEMPTS {
             let port = self.next;
@@ -36,13 +53,46 @@ impl Ports {
                 Some(next) if !self.search || next <= LAST => next,
                 _ => FIRST,
             };
-            if !self.search || is_free(port) {
+            if !self.search {
+                return self.claim(port);
+            }
+            if let Some(reserved) = reserve(port)?
+                && is_free(port)
+            {
+                self.reserved.push(reserved);
                 return Ok(port);
             }
         }
         bail!(
             "no free port between {FIRST} and {LAST} on 127.0.0.1; name a range of free ones with --base-port"
         );
+    }
+
+    /// This port and no other.
+    pub(super) fn claim(&mut self, port: u16) -> Result<u16> {
+        let advice = "stop it, or name other ports with --base-port";
+        let Some(reserved) = reserve(port)? else {
+            bail!("port {port} on 127.0.0.1 belongs to another devnet that slipnet runs: {advice}");
+        };
+        if !is_free(port) {
+            let holder = holder(port).unwrap_or_else(|| "another program".to_owned());
+            bail!("port {port} on 127.0.0.1 is taken by {holder}: {advice}");
+        }
+        self.reserved.push(reserved);
+        Ok(port)
+    }
+}
+
+/// Takes a port for this devnet, for as long as the socket is kept; none if another has it. A node binds its port later than we
+/// look whether it is free, and gives it back when it stops, so that other devnets could choose it meanwhile. A socket of that name
+/// in Linux' abstract namespace ends with its process, however that dies, and reaches as far as ports do: to the ends of a
+/// network namespace.
+fn reserve(port: u16) -> Result<Option<UnixDatagram>> {
+    let name = SocketAddr::from_abstract_name(format!("slipnet-port-{port}"));
+    match name.and_then(|name| UnixDatagram::bind_addr(&name)) {
+        Ok(reserved) => Ok(Some(reserved)),
+        Err(error) if error.kind() == io::ErrorKind::AddrInUse => Ok(None),
+        Err(error) => Err(error).with_context(|| format!("cannot reserve port {port}")),
     }
 }
 
@@ -55,20 +105,45 @@ fn is_free(port: u16) -> bool {
 mod tests {
     use super::*;
 
+    fn from(first: u16) -> Ports {
+        Ports { next: first, search: true, reserved: Vec::new() }
+    }
+
     #[test]
     fn busy_ports_are_passed_over_and_none_comes_twice() {
-        let mut ports = Ports::new(None);
-        let first = ports.take().unwrap();
+        let first = Ports::new(None).take().unwrap();
         let held = UdpSocket::bind((Ipv4Addr::LOCALHOST, first)).unwrap();
-        let mut again = Ports { next: first, search: true };
-        assert_ne!(again.take().unwrap(), first);
+        assert_ne!(from(first).take().unwrap(), first);
+        let error = Ports::new(Some(first)).take().unwrap_err().to_string();
+        assert!(
+            error.contains(&format!("port {first} ")) && error.contains(&std::process::id().to_string()),
+            "{error}"
+        );
         drop(held);
-        assert_ne!(ports.take().unwrap(), first);
+        let mut ports = from(first);
+        assert_ne!(ports.take().unwrap(), ports.take().unwrap());
+    }
+
+    /// Goal: two devnets that look at the same moment do not choose the same port, though no node has bound it yet.
+    #[test]
+    fn a_port_belongs_to_one_devnet() {
+        let mut ports = Ports::new(None);
+        let port = ports.take().unwrap();
+        assert_ne!(from(port).take().unwrap(), port);
+        let error = Ports::new(Some(port)).take().unwrap_err().to_string();
+        assert!(error.contains("another devnet"), "{error}");
+        drop(ports);
+        assert_eq!(from(port).take().unwrap(), port);
     }
 
     #[test]
     fn a_given_base_is_followed_exactly() {
-        let mut ports = Ports::new(Some(30_000));
-        assert_eq!((ports.take().unwrap(), ports.take().unwrap()), (30_000, 30_001));
+        let base = Ports::new(None).take().unwrap();
+        let mut ports = Ports::new(Some(base));
+        assert_eq!(ports.take().unwrap(), base);
+        // The one behind it may be somebody else's; it is not passed over.
+        if let Ok(next) = ports.take() {
+            assert_eq!(next, base + 1);
+        }
     }
 }

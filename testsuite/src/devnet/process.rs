@@ -74,9 +74,14 @@ impl Process {
         self.child.id()
     }
 
+    /// How the process ended, if it has.
+    pub(crate) fn ended(&mut self) -> Result<Option<ExitStatus>> {
+        Ok(self.child.try_wait()?)
+    }
+
     /// An error with the end of the log if the process has ended.
     pub(crate) fn check_alive(&mut self) -> Result<()> {
-        match self.child.try_wait()? {
+        match self.ended()? {
             None => Ok(()),
             Some(status) => bail!(
                 "the process ended: {}. The end of its log, {}:\n{}",
@@ -116,7 +121,8 @@ impl Process {
         let _ = self.child.wait();
     }
 
-    fn log_end(&self) -> String {
+    /// The last lines of the log.
+    pub(crate) fn log_end(&self) -> String {
         let text = std::fs::read(&self.log).unwrap_or_default();
         let text = String::from_utf8_lossy(&text[text.len().saturating_sub(8_192)..]).into_owned();
         let lines: Vec<_> = text.lines().collect();
@@ -130,7 +136,8 @@ impl Drop for Process {
     }
 }
 
-fn describe(status: ExitStatus) -> String {
+/// An exit status in words.
+pub(super) fn describe(status: ExitStatus) -> String {
     match status.signal() {
         Some(signal) => format!("killed by signal {signal}"),
         None => format!("exit code {}", status.code().unwrap_or(-1)),

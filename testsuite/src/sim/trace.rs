@@ -4,6 +4,8 @@ use std::fmt;
 
 use sha2::{Digest as _, Sha256};
 
+use crate::output::note;
+
 /// What happened so far.
 pub(super) struct Trace {
     hash: Sha256,
@@ -19,7 +21,7 @@ impl Trace {
     pub(super) fn note(&mut self, at: u64, what: fmt::Arguments<'_>, bytes: &[u8]) {
         let text = what.to_string();
         if self.verbose {
-            eprintln!("{:>10.3} s  {text} [{} bytes]", at as f64 / 1e6, bytes.len());
+            note(&format!("{:>10.3} s  {text} [{} bytes]", at as f64 / 1e6, bytes.len()));
         }
         for part in [&at.to_le_bytes()[..], text.as_bytes(), bytes] {
             self.hash.update((part.len() as u64).to_le_bytes());

@@ -11,7 +11,7 @@ use slipstream_sync::{SyncServer, protocol::Request};
 use slipstream_types::{BatchNumber, SecretKey, codec};
 
 use super::clients::{after, range_request};
-use crate::accounts::node_key;
+use crate::{accounts::node_key, output::print_line};
 
 const SEED: &str = "slipnet-bench-sender";
 /// What the line that says that it is ready begins with; the address for peers follows.
@@ -26,14 +26,14 @@ pub struct SenderOptions {
 }
 
 /// Prepares all answers, says where it is, and sends them until it is killed.
-#[allow(clippy::print_stdout, reason = "the parent waits for this line")]
 pub(in crate::bench) async fn run(options: SenderOptions) -> Result<()> {
     let key = node_key(SEED, 0);
     let answers = answers(&options).await?;
     let listen = "127.0.0.1:0".parse().expect("a constant");
     let config = NetworkConfig { listen, ..NetworkConfig::default() };
     let network = Network::start(&config, &key, Arc::new(Sender { answers })).await?;
-    println!("{READY}{}", PeerAddress { id: key.public(), address: network.local_address() });
+    let address = PeerAddress { id: key.public(), address: network.local_address() };
+    print_line(&format!("{READY}{address}"))?;
     Err(anyhow!("the network failed: {}", network.failed().await))
 }
 

@@ -1,0 +1,59 @@
+//! Which program has a port, by what the kernel tells in `/proc`.
+
+use std::{collections::HashSet, fs, path::Path};
+
+/// A TCP socket that listens, as `/proc/net/tcp` writes its state.
+const LISTENS: &str = "0A";
+
+/// The program and process that listen on a TCP port, or have a UDP port; none if they are another user's.
+pub(super) fn holder(port: u16) -> Option<String> {
+    let sockets: HashSet<String> = ["tcp", "tcp6", "udp", "udp6"]
+        .into_iter()
+        .flat_map(|table| {
+            let text = fs::read_to_string(format!("/proc/net/{table}")).unwrap_or_default();
+            text.lines().filter_map(|line| socket(line, port, table.starts_with("tcp"))).collect::<Vec<_>>()
+        })
+        .collect();
+    let processes = fs::read_dir("/proc").ok()?.flatten();
+    processes.map(|process| process.path()).find(|process| has_one(process, &sockets)).map(|process| {
+        let name = fs::read_to_string(process.join("comm")).unwrap_or_default();
+        let id = process.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        format!("{} (process {id})", name.trim())
+    })
+}
+
+/// The socket of a line of a table, as the links of a process name it, if it has the port.
+fn socket(line: &str, port: u16, listens: bool) -> Option<String> {
+    let fields: Vec<_> = line.split_whitespace().collect();
+    let (local, state, inode) = (fields.get(1)?, fields.get(3)?, fields.get(9)?);
+    let (_, found) = local.rsplit_once(':')?;
+    let is_it = u16::from_str_radix(found, 16) == Ok(port) && (!listens || *state == LISTENS);
+    is_it.then(|| format!("socket:[{inode}]"))
+}
+
+fn has_one(process: &Path, sockets: &HashSet<String>) -> bool {
+    let files = fs::read_dir(process.join("fd")).into_iter().flatten().flatten();
+    files
+        .filter_map(|file| fs::read_link(file.path()).ok())
+        .any(|target| target.to_str().is_some_and(|target| sockets.contains(target)))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::{TcpListener, UdpSocket};
+
+    use super::*;
+
+    #[test]
+    fn names_this_process() {
+        let me = format!("(process {})", std::process::id());
+        let tcp = TcpListener::bind("127.0.0.1:0").unwrap();
+        let found = holder(tcp.local_addr().unwrap().port()).unwrap();
+        assert!(found.ends_with(&me), "{found}");
+        let udp = UdpSocket::bind("[::1]:0").or_else(|_| UdpSocket::bind("127.0.0.1:0")).unwrap();
+        let port = udp.local_addr().unwrap().port();
+        assert!(holder(port).unwrap().ends_with(&me));
+        drop(udp);
+        assert_eq!(holder(port), None);
+    }
+}

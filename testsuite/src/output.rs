@@ -1,0 +1,79 @@
+//! What commands print. The macros of the standard library panic where standard output or standard error is closed or full: a
+//! devnet must not end because its log's disk is full, nor `slipnet load | head` with a panic. A lint keeps them out elsewhere.
+
+use std::{
+    fmt,
+    io::{self, Write},
+};
+
+use anyhow::{Context, Result};
+
+/// What a shell shows for a program that a closed pipe ended: 128 + SIGPIPE.
+pub const CLOSED_PIPE_EXIT: u8 = 141;
+
+/// Whoever read the output has gone, as `head` does.
+#[derive(Debug)]
+struct Closed;
+
+impl fmt::Display for Closed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("nobody reads the output any more")
+    }
+}
+
+impl std::error::Error for Closed {}
+
+/// Prints a result to standard output.
+///
+/// # Errors
+/// If it cannot be written; see [`is_closed`].
+pub fn print(text: &str) -> Result<()> {
+    let mut stdout = io::stdout().lock();
+    match stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()) {
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Err(Closed.into()),
+        written => written.context("cannot write the output"),
+    }
+}
+
+/// As [`print`], with the end of the line.
+///
+/// # Errors
+/// As [`print`].
+pub fn print_line(text: &str) -> Result<()> {
+    print(&format!("{text}\n"))
+}
+
+/// Writes a line to standard error, for whoever looks: if nobody can, the work goes on.
+pub fn note(text: &str) {
+    let _ = writeln!(io::stderr().lock(), "{text}");
+}
+
+/// Whether an error only says that whoever read the output has gone: that ends a command without a word.
+pub fn is_closed(error: &anyhow::Error) -> bool {
+    error.is::<Closed>()
+}
+
+/// The text of an error and of its causes, each said once: many quote their cause themselves.
+pub fn once(error: &anyhow::Error) -> String {
+    let mut text = error.to_string();
+    for cause in error.chain().skip(1).map(ToString::to_string) {
+        if !text.contains(&cause) {
+            text = format!("{text}: {cause}");
+        }
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_cause_is_said_once() {
+        let cause = io::Error::other("the disk is full (os error 28)");
+        let error = anyhow::Error::new(cause)
+            .context("cannot write: the disk is full (os error 28)")
+            .context("no chain");
+        assert_eq!(once(&error), "no chain: cannot write: the disk is full (os error 28)");
+    }
+}
