@@ -187,7 +187,8 @@ fn signs(
 ) -> Signs {
     let is_heard = |ms_ago: u64| Duration::from_millis(ms_ago) < HEARD_WITHIN;
     let heard = sync.peers.iter().filter(|peer| peer.heard_ms_ago.is_some_and(is_heard));
-    let heads: Vec<_> = heard.filter_map(|peer| peer.head).collect();
+    // Of a chain without batches they tell that there is none.
+    let heads: Vec<_> = heard.map(|peer| peer.head.unwrap_or_default()).collect();
     let mut configured = contacts.configured.iter();
     let missing = configured.find_map(|peer| Some(format!("{}: {}", peer.peer.address, peer.trouble()?)));
     Signs {
