@@ -158,7 +158,11 @@ fn configured_peer(peer: &Value) -> Option<String> {
         Some(_) => format!("next in {}", seconds(next, 1e3)?),
         None => "trying now".to_owned(),
     };
-    Some(format!("{text}, {} attempts, {next}: {problem}", field("attempts").unwrap_or_default()))
+    let attempts = match field("attempts")?.as_str() {
+        "1" => "1 attempt".to_owned(),
+        attempts => format!("{attempts} attempts"),
+    };
+    Some(format!("{text}, {attempts}, {next}: {problem}"))
 }
 
 /// The room on the database's file system, and where it ends.
@@ -287,7 +291,7 @@ peers        1
              ab@192.0.2.1:7400 0.2 ms
 configured   ab@192.0.2.1:7400 connected for 5 min 00 s
              cd@192.0.2.2:7400 wrong key for 30 s, 7 attempts, next in 4.2 s: the node at 192.0.2.2:7400 has another key
-             ef@192.0.2.3:7400 unreachable for 4.0 s, 1 attempts, trying now: no answer within 5s
+             ef@192.0.2.3:7400 unreachable for 4.0 s, 1 attempt, trying now: no answer within 5s
              aa@192.0.2.4:7400 connecting
 SHARED KEY   more than one node uses the key ab
 ";

@@ -46,7 +46,7 @@ pub(super) struct Signs {
     pub(super) received: (u64, u64),
     pub(super) connected: usize,
     pub(super) configured: usize,
-    /// One of the configured peers that are not connected, and why.
+    /// Why peers are missing: one of the configured ones with its reason, or what keeps all away.
     pub(super) missing: Option<String>,
     /// How far the batch is that this validator proposes.
     pub(super) votes: Option<String>,
@@ -109,6 +109,7 @@ impl Judge {
             eta_seconds: match reason {
                 Some(Reason::NoPeers | Reason::Stalled | Reason::Halted | Reason::NoBatch) => None,
                 Some(Reason::Behind) => signs.eta_seconds,
+                None if self.state == State::WaitingForPeers => None,
                 None if behind == 0 => Some(0.0),
                 None => signs.eta_seconds,
             },
@@ -409,7 +410,8 @@ mod tests {
         let mut rig = Rig::at_head(RULES, 970);
         rig.look();
         (rig.signs.heard, rig.signs.connected) = (0, 0);
-        assert!(rig.wait(4).ready);
+        let health = rig.wait(4);
+        assert!(health.ready && health.eta_seconds.is_none(), "{health:?}");
         let health = rig.wait(1);
         assert_eq!((reason(&health), health.syncing), (Some(Reason::NoPeers), false), "its head is new");
         assert!(rig.wait(30).syncing, "its head is old, and nobody says whether the chain has more");

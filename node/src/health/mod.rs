@@ -189,8 +189,11 @@ fn signs(
     let heard = sync.peers.iter().filter(|peer| peer.heard_ms_ago.is_some_and(is_heard));
     // Of a chain without batches they tell that there is none.
     let heads: Vec<_> = heard.map(|peer| peer.head.unwrap_or_default()).collect();
+    // Two nodes with one key keep each other from every peer: that explains what the peers say.
+    let shared = contacts.shared_keys.iter().find(|key| key.own).map(ToString::to_string);
     let mut configured = contacts.configured.iter();
-    let missing = configured.find_map(|peer| Some(format!("{}: {}", peer.peer.address, peer.trouble()?)));
+    let missing = shared
+        .or_else(|| configured.find_map(|peer| Some(format!("{}: {}", peer.peer.address, peer.trouble()?))));
     Signs {
         head: head.number,
         // The genesis says when the chain was thought of, not that it runs.
@@ -222,13 +225,13 @@ pub(crate) async fn watch(source: Arc<HealthSource>, shutdown: CancellationToken
     let mut looks = interval(LOOK_EVERY);
     looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
-        tokio::select! {
+        let now = tokio::select! {
             () = shutdown.cancelled() => return Ok(()),
-            _ = looks.tick() => {}
-        }
+            now = looks.tick() => now,
+        };
         let reading = source.clone();
         match tokio::task::spawn_blocking(move || reading.read()).await? {
-            Ok(health) => teller.tell(&health, Instant::now()),
+            Ok(health) => teller.tell(&health, now),
             // Whoever writes to the store meets the same, and stops the node with a better place to name.
             Err(error) => tracing::debug!(%error, "the node's health cannot be read"),
         }

@@ -1,6 +1,6 @@
 //! [`Teller`]: what of a node's health stands in the log, and when.
 
-use std::time::Duration;
+use std::{collections::VecDeque, time::Duration};
 
 use tokio::time::Instant;
 
@@ -10,8 +10,12 @@ use super::{Health, Reason, State};
 const LINE_EVERY: Duration = Duration::from_secs(10);
 /// A change of state is told when it has lasted so long.
 const CHANGED_FOR: Duration = Duration::from_secs(1);
-/// An alert ends, or gives way to another one, when that has lasted so long.
-const SETTLED_FOR: Duration = Duration::from_secs(5);
+/// Changes of state that are told within [`CHANGES_WITHIN`]: enough for a start. The next ones are seen in the calm line.
+const CHANGES_MAX: usize = 4;
+const CHANGES_WITHIN: Duration = Duration::from_secs(60);
+/// An alert ends, or gives way to another one, when that has lasted so long: longer than a connection that comes and goes, which is
+/// dialled again after 10 s at the latest.
+const SETTLED_FOR: Duration = Duration::from_secs(15);
 
 /// A line of the log.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -30,6 +34,8 @@ pub(super) struct Teller {
     next_line: Option<Instant>,
     told: Option<State>,
     changed: Option<(State, Instant)>,
+    /// When the last changes were told, oldest first.
+    changes: VecDeque<Instant>,
     alert: Option<Reason>,
     unsettled: Option<(Option<Reason>, Instant)>,
 }
@@ -88,11 +94,14 @@ impl Teller {
             _ => now,
         };
         self.changed = Some((state, since));
-        let is_lasting = now.saturating_duration_since(since) >= CHANGED_FOR;
-        if is_lasting {
+        let passed = |since: Instant| now.saturating_duration_since(since);
+        self.changes.retain(|at| passed(*at) < CHANGES_WITHIN);
+        let is_told = passed(since) >= CHANGED_FOR && self.changes.len() < CHANGES_MAX;
+        if is_told {
             (self.told, self.changed) = (Some(state), None);
+            self.changes.push_back(now);
         }
-        is_lasting
+        is_told
     }
 }
 
@@ -107,7 +116,8 @@ macro_rules! event {
             peers = $health.peers_connected,
             configured = $health.peers_configured,
             batches_per_s = rounded($health.batches_per_second),
-            transactions_per_s = rounded($health.transactions_per_second),
+            // A validator's batches come from consensus, which counts no transactions here.
+            transactions_per_s = Some($health.transactions_per_second).filter(|rate| *rate > 0.0).map(rounded),
             eta_s = $health.eta_seconds.map(rounded),
             blocker = $health.blocker.as_ref().map(|blocker| blocker.text.as_str()),
             "{}",
@@ -191,6 +201,8 @@ mod tests {
         let flickers = [State::AtHead, State::CatchingUp];
         let lines = told(100, |second| health(flickers[(second % 2) as usize], None));
         assert_eq!(lines.len(), 9, "{lines:?}");
+        let lines = told(600, |second| health(flickers[(second / 5 % 2) as usize], None));
+        assert!(lines.len() <= 60 + 10 * CHANGES_MAX, "{}", lines.len());
     }
 
     /// Goal: an alert is told when it begins and when it ends, not in between, and not when it flickers.
@@ -203,7 +215,7 @@ mod tests {
         let lines = told(100, |second| health(State::AtHead, halted.filter(|_| (20..60).contains(&second))));
         assert_eq!(
             only_alerts(lines),
-            [(20, Line::Begins(Reason::Halted)), (65, Line::Ends(Reason::Halted))]
+            [(20, Line::Begins(Reason::Halted)), (75, Line::Ends(Reason::Halted))]
         );
         // The calm line comes in between, with the blocker in it.
         let lines =
@@ -214,7 +226,7 @@ mod tests {
         });
         assert_eq!(
             only_alerts(lines),
-            [(0, Line::Begins(Reason::Halted)), (35, Line::Begins(Reason::NoPeers))]
+            [(0, Line::Begins(Reason::Halted)), (45, Line::Begins(Reason::NoPeers))]
         );
     }
 }
