@@ -21,7 +21,7 @@ const DEADLINE: Duration = Duration::from_secs(10);
 /// The longest answer: a block of 65,536 hashes is below 5 MiB.
 const RESPONSE_BYTES_MAX: usize = 64 << 20;
 
-/// Calls of one batch: nodes refuse longer arrays.
+/// Calls of one batch: far below what nodes take, so that the answers of any method fit one.
 pub const BATCH_CALLS_MAX: usize = 100;
 
 /// A node's API. Cheap to clone; clones share connections.

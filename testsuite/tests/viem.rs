@@ -1,0 +1,41 @@
+//! An unmodified client of the ecosystem, viem from npm, against a fullnode.
+
+#![allow(clippy::unwrap_used)] // a panic is how a test fails
+
+mod npm;
+
+use serde_json::json;
+use slipnet::{
+    devnet::{Devnet, DevnetOptions},
+    manifest::Role,
+};
+
+/// Goal: viem, as it comes from npm, sends a thousand calls at once, overrides state and block, estimates with authorizations,
+/// and recognises errors by what they say.
+#[tokio::test(flavor = "multi_thread")]
+async fn viem_works_against_a_fullnode() {
+    let Some(dir) = npm::install("clients/viem", "viem.mjs") else { return };
+    let options = DevnetOptions { validators: 1, fullnodes: 1, accounts: 1, ..DevnetOptions::default() };
+    let devnet = Devnet::start(options).await.unwrap();
+    let fullnode = devnet.nodes().iter().find(|node| node.role() == Role::Fullnode).unwrap();
+    let key = devnet.accounts()[0].key_hex();
+    let seen = npm::run(&dir, "viem.mjs", &[fullnode.rpc().url(), &key]).await;
+    assert_eq!(
+        seen,
+        json!({
+            "batch": 1_000,
+            "balance": "77",
+            "stateDiff": "99",
+            "number": "123456789",
+            "time": "4102444800",
+            "baseFee": "7",
+            "latest": true,
+            "authorization": true,
+            "unfunded": true,
+            "unfundedCall": true,
+            "missing": true,
+            "blobs": "transaction type not supported",
+        })
+    );
+    devnet.stop().await.unwrap();
+}
