@@ -18,7 +18,7 @@ pub mod status;
 use std::{sync::Arc, time::Duration};
 
 use axum::{
-    Extension, Json, Router,
+    Json, Router,
     body::Bytes,
     extract::{ConnectInfo, DefaultBodyLimit, Request, State},
     http::{
@@ -104,13 +104,12 @@ fn router(config: &ApiConfig, api: Arc<Api>) -> Router {
 }
 
 /// Keeps the connection's seat up to date. A request with a body is not worked on before the body is read.
-async fn seated(ConnectInfo(seat): ConnectInfo<Seat>, mut request: Request, next: Next) -> Response {
+async fn seated(ConnectInfo(seat): ConnectInfo<Seat>, request: Request, next: Next) -> Response {
     if request.method() == Method::POST {
         seat.head_read()
     } else {
         seat.working()
     }
-    request.extensions_mut().insert(seat.clone());
     let response = next.run(request).await;
     seat.answered();
     response
@@ -135,7 +134,7 @@ async fn only_json(headers: HeaderMap, request: Request, next: Next) -> Response
     (StatusCode::UNSUPPORTED_MEDIA_TYPE, text).into_response()
 }
 
-async fn jsonrpc(State(api): State<Arc<Api>>, Extension(seat): Extension<Seat>, body: Bytes) -> Response {
+async fn jsonrpc(State(api): State<Arc<Api>>, ConnectInfo(seat): ConnectInfo<Seat>, body: Bytes) -> Response {
     if seat.call_read().is_err() {
         let headers = [(RETRY_AFTER, "1"), (CONNECTION, "close")];
         let text = "too many calls at a time (`api.max_connections`): try again soon\n";
