@@ -25,7 +25,7 @@ fn exchange(node: &Running, head: &str, body: &str) -> (u16, String) {
 #[test]
 fn strangers_and_idlers() {
     let chain = Chain::new();
-    chain.configure("api: { listen: \"127.0.0.1:0\", max_connections: 8, allowed_hosts: [node1.example] }\n");
+    chain.configure("api: { listen: \"127.0.0.1:0\", max_connections: 1, allowed_hosts: [node1.example] }\n");
     let node = Running::start(&chain);
     let call = json!({ "jsonrpc": "2.0", "id": 1, "method": "eth_chainId" }).to_string();
     let post =
@@ -80,6 +80,18 @@ fn strangers_and_idlers() {
         let answer: Value = serde_json::from_str(&exchange(&node, &head, body).1).unwrap();
         assert_eq!(answer["error"]["code"], code, "{answer}");
     }
+
+    // A caller that does not read its long answer keeps the one place for calls, and operators do not notice.
+    let block = |id: usize| json!({ "jsonrpc": "2.0", "id": id, "method": "eth_getBlockByNumber", "params": ["earliest"] });
+    let blocks = Value::from_iter((0..1_000).map(block)).to_string();
+    let mut slow = TcpStream::connect(&node.api).unwrap();
+    write!(slow, "{head}\r\nConnection: close\r\nContent-Length: {}\r\n\r\n{blocks}", blocks.len()).unwrap();
+    slow.peek(&mut [0; 1]).unwrap();
+    let (status, text) = exchange(&node, &head, &call);
+    assert!(status == 503 && text.contains("`api.max_connections`"), "{status} {text}");
+    assert_eq!(exchange(&node, "GET /health HTTP/1.1\r\nHost: 127.0.0.1", "").0, 200);
+    slow.read_to_end(&mut Vec::new()).unwrap();
+    assert_eq!(exchange(&node, &head, &call).0, 200);
 
     // More silent connections than there are seats, some of them in the middle of a head or a body.
     let idlers: Vec<TcpStream> = (0..60)
