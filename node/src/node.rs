@@ -34,7 +34,7 @@ pub(crate) const DATABASE: &str = "db";
 /// How long peers are asked for the genesis of a waypoint before the node gives up and says what they answered.
 const GENESIS_PATIENCE: Duration = Duration::from_secs(30);
 /// How long they are asked where a file has the genesis: they can only show sooner that the waypoint is another ledger's.
-const WAYPOINT_PATIENCE: Duration = Duration::from_secs(5);
+const WAYPOINT_PATIENCE: Duration = Duration::from_secs(10);
 /// How long a validator's follower leaves a new batch to consensus; a decision that is later than this was lost.
 const DECISION_PATIENCE: Duration = Duration::from_secs(1);
 /// Decided batches that wait to be announced; when it is full consensus waits, which bounds the memory they take.

@@ -72,7 +72,7 @@ metrics! {
     "slipstream_blocker" blocker: IntGaugeVec ["reason"];
     /// Number of the batch that the newest stored certificate is for.
     "slipstream_certificate_number" certificate_number: IntGauge;
-    /// Highest certified batch that peers have shown since start.
+    /// Highest certified batch that peers have shown since start, or that of the waypoint.
     "slipstream_sync_target_number" sync_target_number: IntGauge;
     /// 1 for the phase that the sync daemon is in.
     "slipstream_sync_phase" sync_phase: IntGaugeVec ["phase"];
