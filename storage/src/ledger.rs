@@ -186,15 +186,27 @@ impl Store {
     /// # Errors
     /// [`StorageError::RecordTooLong`] above [`RECORD_BYTES_MAX`], or [`RECORD_KEY_BYTES_MAX`] for the name.
     pub fn put_record(&self, key: &str, value: &[u8]) -> Result<(), StorageError> {
-        for (len, max) in [(key.len(), RECORD_KEY_BYTES_MAX), (value.len(), RECORD_BYTES_MAX)] {
-            if len > max {
-                let key = key.chars().take(80).collect();
-                return Err(StorageError::RecordTooLong { key, len, max });
-            }
-        }
+        self.write(record_write(key, value)?, true)
+    }
+
+    /// Sets a named record that can be made again from the ledger: a crash may lose the last of them, so that setting many costs
+    /// no sync of the disk each.
+    ///
+    /// # Errors
+    /// Those of [`Store::put_record`].
+    pub fn put_derived_record(&self, key: &str, value: &[u8]) -> Result<(), StorageError> {
+        self.write(record_write(key, value)?, false)
+    }
+
+    /// Removes the derived records whose names lie from the first to the last, both included, in the order of their bytes. A
+    /// crash may bring the last of them back.
+    ///
+    /// # Errors
+    /// What the disk says.
+    pub fn remove_derived_records(&self, first: &str, last: &str) -> Result<(), StorageError> {
         let mut writes = WriteBatch::default();
-        writes.put(Column::Records, key.as_bytes(), value);
-        self.write(writes, true)
+        writes.clear_range(Column::Records, first.as_bytes(), last.as_bytes());
+        self.write_unguarded(writes, false)
     }
 
     fn decoded<T: DeserializeOwned>(
@@ -205,6 +217,18 @@ impl Store {
     ) -> Result<Option<T>, StorageError> {
         self.0.backend.get(column, key)?.map(|bytes| schema::decode(what, &bytes)).transpose()
     }
+}
+
+fn record_write(key: &str, value: &[u8]) -> Result<WriteBatch, StorageError> {
+    for (len, max) in [(key.len(), RECORD_KEY_BYTES_MAX), (value.len(), RECORD_BYTES_MAX)] {
+        if len > max {
+            let key = key.chars().take(80).collect();
+            return Err(StorageError::RecordTooLong { key, len, max });
+        }
+    }
+    let mut writes = WriteBatch::default();
+    writes.put(Column::Records, key.as_bytes(), value);
+    Ok(writes)
 }
 
 /// A blob as it was stored. What is in it is for whoever opens it to check.

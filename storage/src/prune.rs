@@ -118,8 +118,8 @@ impl Store {
         self.guard(|backend| drop_files(backend, &target, false))
     }
 
-    /// Below this batch no blob of the kind is served.
-    pub(crate) fn floor(&self, kind: BlobKind) -> BatchNumber {
+    /// Below this batch no blob of the kind is served, because it was pruned; 0 before anything was.
+    pub fn floor(&self, kind: BlobKind) -> BatchNumber {
         schema::kind_index(kind).map_or(BatchNumber(0), |index| self.0.floors.get(index))
     }
 

@@ -223,6 +223,22 @@ fn records_last_and_are_bounded() {
 }
 
 #[test]
+fn derived_records_are_set_and_removed_by_range() {
+    on_both(&config(), |mut fixture| {
+        for name in ["derived/1", "derived/2", "derived/3", "other"] {
+            fixture.store().put_derived_record(name, b"made").unwrap();
+        }
+        fixture.store().remove_derived_records("derived/1", "derived/2").unwrap();
+        fixture.reopen();
+        let kept = ["derived/1", "derived/2", "derived/3", "other"]
+            .map(|name| fixture.store().record(name).unwrap().is_some());
+        assert_eq!(kept, [false, false, true, true]);
+        let long = fixture.store().put_derived_record(&"x".repeat(300), b"");
+        assert!(matches!(long, Err(StorageError::RecordTooLong { len: 300, .. })));
+    });
+}
+
+#[test]
 fn the_head_is_watched() {
     on_both(&config(), |fixture| {
         let mut head = fixture.store().watch_head();
