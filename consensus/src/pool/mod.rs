@@ -5,6 +5,7 @@
 //! batches afterwards ([`Pool::catch_up`], [`maintain`]).
 
 mod account_queue;
+mod arrivals;
 mod candidates;
 mod index;
 mod maintain;
@@ -23,6 +24,7 @@ use tokio::sync::{Notify, futures::Notified};
 
 use self::{
     account_queue::{AccountState, Terms},
+    arrivals::Arrivals,
     index::Index,
 };
 use crate::config::PoolConfig;
@@ -52,6 +54,7 @@ struct Shared {
 /// The accounts in `index` are as of batch `head` or later.
 struct State {
     index: Index<Transaction>,
+    arrivals: Arrivals,
     head: BatchNumber,
     /// The head at the last [`Pool::expire`].
     swept: BatchNumber,
@@ -173,7 +176,8 @@ impl Pool {
     /// An empty pool over the state of an initialised store.
     pub fn new(config: PoolConfig, chain: ChainConfig, store: Store) -> Result<Pool, StorageError> {
         let head = store.head()?.header.number;
-        let state = Mutex::new(State { index: Index::new(config), head, swept: head });
+        let state =
+            Mutex::new(State { index: Index::new(config), arrivals: Arrivals::default(), head, swept: head });
         Ok(Pool { shared: Arc::new(Shared { chain, store, state, arrived: Notify::new() }) })
     }
 
@@ -203,8 +207,9 @@ impl Pool {
         transaction: Transaction,
         account: AccountState,
     ) -> Result<(), PoolError> {
-        let pending = state.index.status().pending;
+        let (pending, hash) = (state.index.status().pending, terms.hash);
         state.index.insert(terms, transaction, account)?;
+        state.arrivals.push(hash);
         if pending == 0 || state.index.sequence().is_multiple_of(ARRIVALS_PER_NOTICE) {
             self.shared.arrived.notify_one();
         }
@@ -281,6 +286,17 @@ impl Pool {
         }
         state.swept = state.head;
         state.index.sweep(SWEEPS_MAX)
+    }
+
+    /// How many transactions the pool has ever taken: a mark for [`Pool::arrived_since`].
+    pub fn arrivals(&self) -> u64 {
+        self.shared.state.lock().arrivals.count()
+    }
+
+    /// The hashes of at most `max` transactions that were taken after a mark, in that order, and the mark behind them. They may
+    /// have left the pool since. Of many thousands the first are forgotten.
+    pub fn arrived_since(&self, mark: u64, max: usize) -> (Vec<B256>, u64) {
+        self.shared.state.lock().arrivals.since(mark, max)
     }
 
     /// Counts for status and metrics.
