@@ -6,6 +6,7 @@ use tokio::{
     sync::Semaphore,
     task::{JoinError, spawn_blocking},
 };
+use tokio_util::sync::CancellationToken;
 
 /// A fixed number of places for work that blocks. Whoever comes when all are taken waits, without a thread.
 #[derive(Clone)]
@@ -30,6 +31,24 @@ impl Blocking {
             work()
         })
         .await
+    }
+
+    /// As [`Blocking::run`], for work that looks at the token now and then, and ends once it is cancelled: when the caller has
+    /// gone, or has waited as long as it may.
+    pub(crate) async fn run_while_awaited<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&CancellationToken) -> T + Send + 'static,
+    ) -> Result<T, JoinError> {
+        let gone = CancellationToken::new();
+        let _awaited = gone.clone().drop_guard();
+        self.run(move || work(&gone)).await
+    }
+
+    /// Takes all places, as long as what it returns is held.
+    #[cfg(test)]
+    pub(crate) fn occupy(&self) -> tokio::sync::OwnedSemaphorePermit {
+        let places = u32::try_from(self.places.available_permits()).expect("there are few places");
+        self.places.clone().try_acquire_many_owned(places).expect("all that are free can be taken")
     }
 }
 
@@ -60,6 +79,29 @@ mod tests {
         assert!(caller.await.unwrap_err().is_cancelled());
         assert_eq!(blocking.places.available_permits(), 0);
         release.send(()).unwrap();
+        assert_eq!(blocking.run(|| 7).await.unwrap(), 7);
+    }
+
+    /// Goal: work that can end early does so when its caller goes away, and gives its place back.
+    #[tokio::test(flavor = "multi_thread")]
+    async fn abandoned_work_is_told() {
+        let blocking = Blocking::new(1);
+        let (started, begun) = tokio::sync::oneshot::channel();
+        let caller = tokio::spawn({
+            let blocking = blocking.clone();
+            async move {
+                let work = move |gone: &CancellationToken| {
+                    started.send(()).unwrap();
+                    while !gone.is_cancelled() {
+                        std::thread::yield_now();
+                    }
+                };
+                blocking.run_while_awaited(work).await
+            }
+        });
+        begun.await.unwrap();
+        caller.abort();
+        assert!(caller.await.unwrap_err().is_cancelled());
         assert_eq!(blocking.run(|| 7).await.unwrap(), 7);
     }
 }

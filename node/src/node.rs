@@ -25,7 +25,7 @@ use crate::{
     keys,
     lock::{self, DataLock},
     router::{Router, Services},
-    rpc::{Batches, RpcContext},
+    rpc::{Batches, Filters, LogIndex, RpcContext},
     tasks::{TaskError, TaskFailure, Tasks},
 };
 
@@ -44,8 +44,18 @@ const STOP_PATIENCE: Duration = Duration::from_secs(5);
 /// Time between two prunings: each costs the commits one small write, and the disk is not filled in seconds.
 const PRUNE_INTERVAL: Duration = Duration::from_secs(5);
 /// The order in which tasks are told to stop.
-const STOP_ORDER: [&str; 9] =
-    ["api", "health", "consensus", "announcer", "forwarder", "sync", "pool", "pruner", "network"];
+const STOP_ORDER: [&str; 10] = [
+    "api",
+    "health",
+    "consensus",
+    "announcer",
+    "forwarder",
+    "sync",
+    "pool",
+    "pruner",
+    "log index",
+    "network",
+];
 
 /// What the configuration names, read and checked; nothing is written yet.
 struct Inputs {
@@ -178,8 +188,11 @@ impl Node {
             health: health.clone(),
             log,
         };
+        let log_index = Arc::new(LogIndex::new(store.clone()));
         let context = RpcContext {
             batches: Batches::new(store.clone()),
+            log_index: log_index.clone(),
+            filters: Filters::default(),
             store: store.clone(),
             chain,
             pool: pool.clone(),
@@ -201,6 +214,7 @@ impl Node {
         tasks.spawn("health", |shutdown| health::watch(health, shutdown));
         let pruned = store.clone();
         tasks.spawn("pruner", |shutdown| prune(pruned, shutdown));
+        tasks.spawn("log index", |shutdown| until_shutdown(log_index.run(shutdown.clone()), shutdown));
         let watched = network.clone();
         tasks.spawn("network", |shutdown| async move {
             tokio::select! {

@@ -67,6 +67,14 @@ impl<'a> Request<'a> {
         }
     }
 
+    /// The method that it names, if it is a request.
+    pub(super) fn method(&self) -> Option<&str> {
+        match self {
+            Request::Call(_, call) | Request::Notification(call) => Some(&call.method),
+            Request::Invalid(_) => None,
+        }
+    }
+
     /// The id to answer under; none if nobody waits for an answer.
     pub(super) fn id(&self) -> Option<&'a str> {
         match self {

@@ -19,7 +19,7 @@ use super::{
 };
 use crate::{
     json_list,
-    rpc::{self, RpcContext},
+    rpc::{self, Lane, RpcContext},
 };
 
 /// Requests in one array: what viem's batch transport sends, and what geth takes.
@@ -28,8 +28,10 @@ const ARRAY_MAX: usize = 1_000;
 const ARRAY_ANSWER_BYTES_MAX: usize = 25_000_000;
 /// Time for the answers to one body. Less than what the HTTP side gives it, so that who asked learns which requests were too many.
 const ANSWER_TIME_MAX: Duration = Duration::from_secs(25);
-/// HTTP bodies worked on at a time, each with the answers that it has so far. More wait.
-const CONCURRENCY_MAX: usize = 32;
+/// HTTP bodies worked on at a time, each with the answers that it has so far: of those with costly calls, and of those without. More
+/// wait, cheap calls never behind costly ones.
+const COSTLY_BODIES_MAX: usize = 24;
+const CHEAP_BODIES_MAX: usize = 16;
 /// Bytes of long answers that are being made or sent: a dozen of the largest blocks with their receipts.
 const OUTGOING_BYTES_MAX: usize = 256 << 20;
 /// "Request timed out", as geth numbers it.
@@ -41,12 +43,57 @@ const LIMIT_EXCEEDED_CODE: i32 = -32005;
 /// Bytes of a method's name that an answer repeats.
 const METHOD_SHOWN_MAX: usize = 64;
 
+/// What stands in an HTTP body.
+enum Asked<'a> {
+    One(Request<'a>),
+    Array(Vec<Request<'a>>),
+}
+
+impl<'a> Asked<'a> {
+    /// Reads a body.
+    ///
+    /// # Errors
+    /// The answer to a body that is no request and no array of 1 to [`ARRAY_MAX`] of them.
+    fn read(body: &'a [u8]) -> Result<Asked<'a>, String> {
+        let Ok(text) = std::str::from_utf8(body) else {
+            return Err(error(NO_ID, PARSE_ERROR_CODE, "parse error: the body is not UTF-8"));
+        };
+        let parse_error = |parse| error(NO_ID, PARSE_ERROR_CODE, &format!("parse error: {parse}"));
+        if !text.trim_start().starts_with('[') {
+            return serde_json::from_str(text)
+                .map(|value| Asked::One(Request::read(value)))
+                .map_err(parse_error);
+        }
+        let list = json_list::read(text, ARRAY_MAX).map_err(parse_error)?;
+        match list.len {
+            0 => Err(error(NO_ID, INVALID_REQUEST_CODE, "empty batch")),
+            1..=ARRAY_MAX => Ok(Asked::Array(list.first.into_iter().map(Request::read).collect())),
+            len => {
+                let text =
+                    format!("batch too large: {len} requests in one array, at most {ARRAY_MAX} are answered");
+                Err(error(NO_ID, INVALID_REQUEST_CODE, &text))
+            }
+        }
+    }
+
+    /// Whether no call in it takes long; what is no request is refused at once.
+    fn is_cheap(&self) -> bool {
+        let is_cheap =
+            |request: &Request<'_>| request.method().is_none_or(|method| Lane::of(method) == Lane::Reads);
+        match self {
+            Asked::One(request) => is_cheap(request),
+            Asked::Array(requests) => requests.iter().all(is_cheap),
+        }
+    }
+}
+
 /// The table of methods behind the door.
 pub(super) struct JsonRpc {
     module: RpcModule<RpcContext>,
     methods: HashSet<&'static str>,
     metrics: Arc<Metrics>,
-    room: Semaphore,
+    costly: Semaphore,
+    cheap: Semaphore,
     outgoing: Outgoing,
 }
 
@@ -54,55 +101,35 @@ impl JsonRpc {
     pub(super) fn new(context: RpcContext, metrics: Arc<Metrics>) -> anyhow::Result<JsonRpc> {
         let module = rpc::module(context)?;
         let methods = module.method_names().collect();
-        let (room, outgoing) = (Semaphore::new(CONCURRENCY_MAX), Outgoing::new(OUTGOING_BYTES_MAX));
-        Ok(JsonRpc { module, methods, metrics, room, outgoing })
+        let (costly, cheap) = (Semaphore::new(COSTLY_BODIES_MAX), Semaphore::new(CHEAP_BODIES_MAX));
+        Ok(JsonRpc { module, methods, metrics, costly, cheap, outgoing: Outgoing::new(OUTGOING_BYTES_MAX) })
     }
 
     /// The answer to an HTTP body; none if it holds notifications alone.
     pub(super) async fn handle(&self, body: &[u8]) -> Option<Bytes> {
         let deadline = Instant::now() + ANSWER_TIME_MAX;
         let mut answer = self.outgoing.grow();
-        match timeout_at(deadline, self.room.acquire()).await {
-            Ok(_room) => self.answer(body, deadline, &mut answer).await,
-            Err(_) => answer.push_short(&timed_out(NO_ID)),
+        match Asked::read(body) {
+            Err(refusal) => answer.push_short(&refusal),
+            Ok(asked) => {
+                let room = if asked.is_cheap() { &self.cheap } else { &self.costly };
+                match timeout_at(deadline, room.acquire()).await {
+                    Ok(_room) => self.answer(asked, deadline, &mut answer).await,
+                    Err(_) => answer.push_short(&timed_out(NO_ID)),
+                }
+            }
         }
         answer.finish()
     }
 
-    async fn answer(&self, body: &[u8], deadline: Instant, answer: &mut Growing<'_>) {
-        let Ok(text) = std::str::from_utf8(body) else {
-            return answer.push_short(&error(NO_ID, PARSE_ERROR_CODE, "parse error: the body is not UTF-8"));
+    async fn answer(&self, asked: Asked<'_>, deadline: Instant, answer: &mut Growing<'_>) {
+        let requests = match asked {
+            Asked::One(request) => return self.request(request, "", deadline, answer).await,
+            Asked::Array(requests) => requests,
         };
-        if text.trim_start().starts_with('[') {
-            return self.array(text, deadline, answer).await;
-        }
-        match serde_json::from_str(text) {
-            Ok(value) => self.request(Request::read(value), "", deadline, answer).await,
-            Err(parse) => {
-                answer.push_short(&error(NO_ID, PARSE_ERROR_CODE, &format!("parse error: {parse}")));
-            }
-        }
-    }
-
-    async fn array(&self, text: &str, deadline: Instant, answer: &mut Growing<'_>) {
-        let requests = match json_list::read(text, ARRAY_MAX) {
-            Ok(requests) => requests,
-            Err(parse) => {
-                return answer.push_short(&error(NO_ID, PARSE_ERROR_CODE, &format!("parse error: {parse}")));
-            }
-        };
-        if requests.len == 0 {
-            return answer.push_short(&error(NO_ID, INVALID_REQUEST_CODE, "empty batch"));
-        }
-        if requests.len > ARRAY_MAX {
-            let len = requests.len;
-            let text =
-                format!("batch too large: {len} requests in one array, at most {ARRAY_MAX} are answered");
-            return answer.push_short(&error(NO_ID, INVALID_REQUEST_CODE, &text));
-        }
-        for value in requests.first {
+        for request in requests {
             let separator = if answer.len() == 0 { "[" } else { "," };
-            self.request(Request::read(value), separator, deadline, answer).await;
+            self.request(request, separator, deadline, answer).await;
         }
         if answer.len() > 0 {
             answer.push_short("]");

@@ -14,13 +14,10 @@ use axum::{
     serve::Listener,
 };
 use parking_lot::Mutex;
-use tokio::{
-    net::{TcpListener, TcpStream},
-    sync::oneshot,
-};
+use tokio::{net::TcpListener, sync::oneshot};
 use tokio_util::sync::{CancellationToken, DropGuard};
 
-use super::listener::{Counted, Limited};
+use super::listener::Limited;
 
 /// Few ask a node that starts, and none has to wait for its answer.
 const CONNECTIONS_MAX: NonZeroUsize = NonZeroUsize::new(64).expect("64 is not zero");
@@ -79,10 +76,10 @@ struct Ending {
 }
 
 impl Listener for Ending {
-    type Io = Counted<TcpStream>;
+    type Io = <Limited as Listener>::Io;
     type Addr = SocketAddr;
 
-    async fn accept(&mut self) -> (Counted<TcpStream>, SocketAddr) {
+    async fn accept(&mut self) -> (Self::Io, SocketAddr) {
         self.listener.accept().await
     }
 
@@ -93,7 +90,10 @@ impl Listener for Ending {
 
 #[cfg(test)]
 mod tests {
-    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    use tokio::{
+        io::{AsyncReadExt, AsyncWriteExt},
+        net::TcpStream,
+    };
 
     use super::*;
 

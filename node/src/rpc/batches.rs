@@ -51,6 +51,17 @@ impl Batch {
         Ok(Some(Batch::new(header, body, receipts)))
     }
 
+    /// A batch whose receipts are opened already.
+    pub(crate) fn with_receipts(
+        store: &Store,
+        header: BatchHeader,
+        receipts: Receipts,
+    ) -> Result<Batch, RpcError> {
+        let body = store.blob(BlobKind::Body, header.number)?;
+        let body = body.map(|blob| blob.open(BlobKind::Body)).transpose()?;
+        Ok(Batch::new(header, body, Some(receipts)))
+    }
+
     pub(crate) fn new(header: BatchHeader, body: Option<Body>, receipts: Option<Receipts>) -> Batch {
         let hashes = body.iter().flat_map(|body| &body.transactions).map(|raw| keccak256(&raw[..])).collect();
         let mut sum = (0, 0);
@@ -131,15 +142,20 @@ impl Batches {
         Batches { store, recent: Mutex::default(), senders: KnownSenders::new() }
     }
 
+    /// A batch that is open, whole, anyway.
+    pub(crate) fn recent(&self, number: BatchNumber) -> Option<Arc<Batch>> {
+        let mut recent = self.recent.lock();
+        let index = recent.iter().position(|batch| batch.number() == number)?;
+        let batch = recent.remove(index);
+        recent.extend(batch.clone());
+        batch
+    }
+
     /// A batch by number; none beyond the head or below what is stored.
     pub(crate) fn get(&self, number: BatchNumber) -> Result<Option<Arc<Batch>>, RpcError> {
-        let mut recent = self.recent.lock();
-        if let Some(index) = recent.iter().position(|batch| batch.number() == number) {
-            let batch = recent.remove(index);
-            recent.extend(batch.clone());
-            return Ok(batch);
+        if let Some(batch) = self.recent(number) {
+            return Ok(Some(batch));
         }
-        drop(recent);
         let Some(batch) = Batch::open(&self.store, number)? else { return Ok(None) };
         let batch = Arc::new(batch.knowing(&self.senders));
         // What lacks a part may get it later.

@@ -14,6 +14,9 @@ const LIMIT_EXCEEDED_CODE: i32 = -32005;
 /// What geth answers for a reverted call, with the revert data.
 const REVERTED_CODE: i32 = 3;
 
+/// "Pruned history unavailable" in Ethereum's execution APIs.
+const PRUNED_CODE: i32 = 4444;
+
 /// What a method returns.
 pub(crate) type RpcResult<T> = Result<T, ErrorObjectOwned>;
 
@@ -32,6 +35,18 @@ pub(crate) enum RpcError {
         "the {what} of batch {number} are not stored: this node pruned them, or took the batch as a state change or from a snapshot; ask a node that keeps them"
     )]
     NotStored { what: &'static str, number: BatchNumber },
+    #[error(
+        "pruned history unavailable: the logs of batch {number} are not stored, because this node pruned them, or took the batch \
+         as a state change or from a snapshot; {}",
+        kept_from.map_or("ask a node that keeps them".to_owned(), |from| format!("ask from batch {from} (0x{from:x}) on", from = from.0))
+    )]
+    LogsNotStored { number: BatchNumber, kept_from: Option<BatchNumber> },
+    #[error(
+        "filter not found: it was never made here, was uninstalled, or was not polled for five minutes; make a new one"
+    )]
+    FilterNotFound,
+    #[error("nobody waits for the answer any more")]
+    NobodyWaits,
     #[error("execution reverted{}", reason.as_ref().map(|reason| format!(": {reason}")).unwrap_or_default())]
     Reverted { reason: Option<String>, output: Bytes },
     #[error("{0}")]
@@ -89,6 +104,7 @@ impl From<RpcError> for ErrorObjectOwned {
             }
             RpcError::InvalidParams(_) => INVALID_PARAMS_CODE,
             RpcError::TooMuch(_) => LIMIT_EXCEEDED_CODE,
+            RpcError::LogsNotStored { .. } => PRUNED_CODE,
             RpcError::Storage(_) | RpcError::Codec(_) | RpcError::Internal { .. } => {
                 tracing::error!(%message, "a JSON-RPC call failed");
                 INTERNAL_ERROR_CODE
@@ -97,6 +113,8 @@ impl From<RpcError> for ErrorObjectOwned {
             | RpcError::BeyondHead { .. }
             | RpcError::UnknownBlock(_)
             | RpcError::NotStored { .. }
+            | RpcError::FilterNotFound
+            | RpcError::NobodyWaits
             | RpcError::Rejected(_) => SERVER_ERROR_CODE,
         };
         ErrorObjectOwned::owned(code, message, None::<()>)

@@ -8,6 +8,8 @@ mod blocks;
 mod call;
 mod errors;
 mod fees;
+mod lanes;
+mod logs;
 mod params;
 mod senders;
 mod state;
@@ -25,25 +27,22 @@ use slipstream_executor::Envelope;
 use slipstream_network::Transport;
 use slipstream_storage::Store;
 use slipstream_types::{ChainConfig, Clock};
+use tokio_util::sync::CancellationToken;
 
-pub(crate) use self::batches::Batches;
+pub(crate) use self::{
+    batches::Batches,
+    lanes::Lane,
+    logs::{Filters, LogIndex},
+};
 use self::{
     errors::{RpcError, RpcResult},
+    lanes::Lanes,
     params::{Hash, Number, args},
 };
-use crate::{blocking::Blocking, health::HealthSource};
+use crate::health::HealthSource;
 
 /// An Ethereum transaction as JSON-RPC shows it.
 pub(crate) type RpcTransaction = alloy_rpc_types_eth::Transaction<Envelope>;
-
-/// Most threads that calls take at once, far below the 512 that tokio has for everybody: consensus and sync never wait for them.
-const THREADS_MAX: usize = 64;
-
-/// Calls read the disk or compute: two a core and some that wait for the disk.
-fn threads() -> usize {
-    let cores = std::thread::available_parallelism().map_or(1, usize::from);
-    (2 * cores + 8).min(THREADS_MAX)
-}
 
 /// What every method may use.
 pub(crate) struct RpcContext {
@@ -55,6 +54,8 @@ pub(crate) struct RpcContext {
     pub(crate) health: Arc<HealthSource>,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) batches: Batches,
+    pub(crate) log_index: Arc<LogIndex>,
+    pub(crate) filters: Filters,
 }
 
 /// `slipstream/v0.1.0/linux-x86_64`, as `web3_clientVersion` and `/v1/status` give it.
@@ -65,7 +66,11 @@ pub(crate) fn client_version() -> String {
 
 /// Builds the table of methods.
 pub(crate) fn module(context: RpcContext) -> Result<RpcModule<RpcContext>, RegisterMethodError> {
-    let mut table = Table { module: RpcModule::new(context), blocking: Blocking::new(threads()) };
+    methods(context, Lanes::new())
+}
+
+fn methods(context: RpcContext, lanes: Lanes) -> Result<RpcModule<RpcContext>, RegisterMethodError> {
+    let mut table = Table { module: RpcModule::new(context), lanes };
     table.plain("web3_clientVersion", |_| Ok(client_version()))?;
     table.plain("net_version", |context| Ok(context.chain.chain_id.to_string()))?;
     table.plain("net_listening", |_| Ok(true))?;
@@ -99,13 +104,20 @@ pub(crate) fn module(context: RpcContext) -> Result<RpcModule<RpcContext>, Regis
     table.add("eth_getTransactionByBlockNumberAndIndex", transactions::by_index::<Number>)?;
     table.add("eth_getTransactionByBlockHashAndIndex", transactions::by_index::<Hash>)?;
     table.add("eth_getTransactionReceipt", transactions::receipt)?;
-    table.add("eth_getLogs", transactions::logs)?;
+
+    table.add_long("eth_getLogs", logs::logs)?;
+    table.add("eth_newFilter", logs::filters::new_filter)?;
+    table.plain("eth_newBlockFilter", logs::filters::new_block_filter)?;
+    table.plain("eth_newPendingTransactionFilter", logs::filters::new_pending_filter)?;
+    table.add("eth_uninstallFilter", logs::filters::uninstall)?;
+    table.add_long("eth_getFilterChanges", logs::filters::changes)?;
+    table.add_long("eth_getFilterLogs", logs::filters::filter_logs)?;
     Ok(table.module)
 }
 
 struct Table {
     module: RpcModule<RpcContext>,
-    blocking: Blocking,
+    lanes: Lanes,
 }
 
 impl Table {
@@ -121,22 +133,37 @@ impl Table {
         })
     }
 
-    /// Methods read the store or run the EVM, so each call gets a thread that may block, and writes its answer there. Each reads
-    /// its parameters by `args`, which refuses what the method does not know.
+    /// A method that reads the store or runs the EVM for a bounded time. It reads its parameters by `args`, which refuses what it
+    /// does not know.
     fn add<T: serde::Serialize>(
         &mut self,
         name: &'static str,
         method: impl Fn(&RpcContext, &Params<'_>) -> RpcResult<T> + Clone + Send + Sync + 'static,
     ) -> Result<(), RegisterMethodError> {
-        let blocking = self.blocking.clone();
+        self.add_long(name, move |context, params, _| method(context, params))
+    }
+
+    /// Methods read the store or run the EVM, so each call gets a thread of its lane, which may block, and writes its answer there.
+    /// One that takes long looks at the token, and ends when it is cancelled: nobody waits for the answer any more.
+    fn add_long<T: serde::Serialize>(
+        &mut self,
+        name: &'static str,
+        method: impl Fn(&RpcContext, &Params<'_>, &CancellationToken) -> RpcResult<T>
+        + Clone
+        + Send
+        + Sync
+        + 'static,
+    ) -> Result<(), RegisterMethodError> {
+        let lane = self.lanes.of(name);
         self.module.register_async_method(name, move |params, context, _| {
-            let (blocking, method) = (blocking.clone(), method.clone());
+            let (lane, method) = (lane.clone(), method.clone());
             async move {
-                let call = move || -> RpcResult<_> {
-                    let result = method(&context, &params)?;
+                let call = move |gone: &CancellationToken| -> RpcResult<_> {
+                    let result = method(&context, &params, gone)?;
                     to_raw_value(&result).map_err(|error| RpcError::internal(name, &error).into())
                 };
-                blocking.run(call).await.unwrap_or_else(|error| Err(RpcError::internal(name, &error).into()))
+                let answer = lane.run_while_awaited(call).await;
+                answer.unwrap_or_else(|error| Err(RpcError::internal(name, &error).into()))
             }
         })?;
         Ok(())

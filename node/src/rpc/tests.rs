@@ -21,11 +21,12 @@ use slipstream_types::{
 };
 
 use super::{
-    Batches, RpcContext,
+    Batches, Filters, LogIndex, RpcContext,
     batches::Batch,
     blocks,
     errors::{OUTPUT_BYTES_MAX, RpcError},
-    module,
+    lanes::Lanes,
+    methods, module,
     senders::KnownSenders,
     transactions,
 };
@@ -54,6 +55,11 @@ where
         key().sign_prehash_recoverable(transaction.signature_hash().as_slice()).unwrap();
     let signature = Signature::from((signature, parity));
     Envelope::from(transaction.into_signed(signature)).encoded_2718().into()
+}
+
+/// A transaction that the pool takes.
+pub(crate) fn raw() -> Bytes {
+    signed(transfer(1, 1_000_000))
 }
 
 fn transfer(nonce: u64, tip: u128) -> TxEip1559 {
@@ -301,13 +307,15 @@ pub(crate) fn context() -> RpcContext {
         HealthSource::new(rules, store.clone(), follower.unwrap(), None, transport.clone(), clock.clone());
     RpcContext {
         batches: Batches::new(store.clone()),
-        store,
         chain: chain(),
         forwarder: Forwarder::new(pool.clone(), CHAIN_ID, transport.clone(), validator),
         pool,
         transport,
         health: Arc::new(health),
         clock,
+        log_index: Arc::new(LogIndex::new(store.clone())),
+        filters: Filters::default(),
+        store,
     }
 }
 
@@ -316,19 +324,19 @@ impl Fixture {
         Fixture(module(context()).unwrap())
     }
 
-    async fn ask(&self, method: &str, params: Value) -> Value {
+    pub(super) async fn ask(&self, method: &str, params: Value) -> Value {
         let request = json!({ "jsonrpc": "2.0", "id": 1, "method": method, "params": params }).to_string();
         let (answer, _) = self.0.raw_json_request(&request, 1).await.unwrap();
         serde_json::from_str(answer.get()).unwrap()
     }
 
-    async fn result(&self, method: &str, params: Value) -> Value {
+    pub(super) async fn result(&self, method: &str, params: Value) -> Value {
         let answer = self.ask(method, params).await;
         assert!(answer.get("result").is_some(), "{method}: {answer}");
         answer["result"].clone()
     }
 
-    async fn error(&self, method: &str, params: Value) -> (i64, String) {
+    pub(super) async fn error(&self, method: &str, params: Value) -> (i64, String) {
         let answer = self.ask(method, params).await;
         (answer["error"]["code"].as_i64().unwrap(), answer["error"]["message"].as_str().unwrap().to_owned())
     }
@@ -467,4 +475,27 @@ async fn blocks_fees_and_the_rest() {
         json!([])
     );
     assert_eq!(rpc.error("eth_getLogs", json!([{ "blockHash": B256::ZERO }])).await.0, -32000);
+}
+
+/// Goal: costly calls that take every place of their lanes, and more that wait, make no cheap call wait.
+#[tokio::test]
+async fn costly_calls_starve_no_cheap_ones() {
+    let lanes = Lanes::new();
+    let taken = ["eth_getLogs", "eth_call"].map(|method| lanes.of(method).occupy());
+    let rpc = Arc::new(Fixture(methods(context(), lanes).unwrap()));
+    let waiting: Vec<_> = (0..100)
+        .map(|_| {
+            let rpc = rpc.clone();
+            tokio::spawn(async move { rpc.result("eth_getLogs", json!([{ "fromBlock": "0x0" }])).await })
+        })
+        .collect();
+    tokio::task::yield_now().await;
+    assert_eq!(rpc.result("eth_chainId", json!([])).await, "0x1cbd");
+    assert_eq!(rpc.result("eth_blockNumber", json!([])).await, "0x0");
+    assert_eq!(rpc.result("eth_getBalance", json!([sender()])).await, "0xde0b6b3a7640000");
+    assert!(waiting.iter().all(|call| !call.is_finished()));
+    drop(taken);
+    for call in waiting {
+        assert_eq!(call.await.unwrap(), json!([]));
+    }
 }

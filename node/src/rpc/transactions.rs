@@ -1,14 +1,14 @@
-//! Transactions, receipts and logs.
+//! Transactions and receipts.
 
 use alloy_consensus::{
     Eip658Value, Receipt, ReceiptEnvelope, ReceiptWithBloom, TxType, transaction::Recovered,
 };
 use alloy_primitives::{B256, Bytes};
-use alloy_rpc_types_eth::{BlockId, Filter, FilterBlockOption, Log, TransactionReceipt};
+use alloy_rpc_types_eth::{Log, TransactionReceipt};
 use jsonrpsee::types::Params;
 use serde::de::DeserializeOwned;
 use slipstream_executor::Transaction as Decoded;
-use slipstream_types::{BatchNumber, ChainConfig};
+use slipstream_types::ChainConfig;
 
 use super::{
     RpcContext, RpcTransaction,
@@ -16,13 +16,6 @@ use super::{
     errors::{RpcError, RpcResult},
     params::{BlockParam, Hash, Strict, args},
 };
-
-/// Batches that one `eth_getLogs` may look through.
-const LOG_BATCHES_MAX: u64 = 1_000;
-/// Logs that one `eth_getLogs` may return.
-const LOGS_MAX: usize = 10_000;
-/// Bytes of their data; twice as many in the answer, because it is hexadecimal.
-const LOGS_BYTES_MAX: usize = 4 << 20;
 
 /// `eth_sendRawTransaction`
 pub(super) fn send_raw(context: &RpcContext, params: &Params<'_>) -> RpcResult<B256> {
@@ -60,52 +53,6 @@ pub(super) fn receipt(context: &RpcContext, params: &Params<'_>) -> RpcResult<Op
         Some((batch, index)) => Ok(to_receipt(&context.chain, &batch, index)?),
         None => Ok(None),
     }
-}
-
-/// `eth_getLogs`
-pub(super) fn logs(context: &RpcContext, params: &Params<'_>) -> RpcResult<Vec<Log>> {
-    let (filter,): (Filter,) = args(params)?;
-    let (first, last) = match filter.block_option {
-        FilterBlockOption::AtBlockHash(hash) => {
-            let number = context.batch_number(hash.into())?.ok_or(RpcError::UnknownBlock(hash))?;
-            (number, number)
-        }
-        FilterBlockOption::Range { from_block, to_block } => {
-            let head = context.store.head().map_err(RpcError::from)?.header.number;
-            let resolve = |id: Option<_>| context.batch_number(BlockId::Number(id.unwrap_or_default()));
-            let Some(first) = resolve(from_block)? else { return Ok(Vec::new()) };
-            (first, resolve(to_block)?.unwrap_or(head))
-        }
-    };
-    if last.0.saturating_sub(first.0) >= LOG_BATCHES_MAX {
-        let text = format!(
-            "logs of at most {LOG_BATCHES_MAX} batches are searched at once, asked for {first} to {last}"
-        );
-        return Err(RpcError::TooMuch(text).into());
-    }
-    let mut found = Vec::new();
-    let mut bytes = 0;
-    for number in first.0..=last.0 {
-        let batch = context.batches.get(BatchNumber(number))?;
-        let batch = batch.ok_or(RpcError::NotStored { what: "receipts", number: BatchNumber(number) })?;
-        for (index, receipt) in
-            batch.receipts()?.receipts.iter().enumerate().filter(|(_, one)| !one.logs.is_empty())
-        {
-            if filter.matches_bloom(receipt.bloom()) {
-                let known = found.len();
-                found.extend(to_logs(&batch, index)?.into_iter().filter(|log| filter.matches(&log.inner)));
-                bytes += found[known..].iter().map(|log| log.inner.data.data.len()).sum::<usize>();
-            }
-            if found.len() > LOGS_MAX || bytes > LOGS_BYTES_MAX {
-                let text = format!(
-                    "query returned more than {LOGS_MAX} results or {LOGS_BYTES_MAX} bytes of data; narrow it, batch {number} is \
-                     the first too many"
-                );
-                return Err(RpcError::TooMuch(text).into());
-            }
-        }
-    }
-    Ok(found)
 }
 
 fn find(context: &RpcContext, hash: &B256) -> Result<Option<(std::sync::Arc<Batch>, usize)>, RpcError> {
@@ -185,16 +132,20 @@ pub(super) fn to_receipt(
 /// The logs of one transaction; none if there is no such transaction.
 fn to_logs(batch: &Batch, index: usize) -> Result<Vec<Log>, RpcError> {
     let Some(receipt) = batch.receipts()?.receipts.get(index) else { return Ok(Vec::new()) };
-    let first = batch.before(index).1;
-    let logs = receipt.logs.iter().zip(first..).map(|(log, log_index)| Log {
+    let numbered = receipt.logs.iter().zip(batch.before(index).1..);
+    Ok(numbered.map(|(log, at)| to_log(batch, index, log, at)).collect())
+}
+
+/// A log of a batch's transaction `index`, the log `at` of the batch.
+pub(super) fn to_log(batch: &Batch, index: usize, log: &slipstream_types::Log, at: u64) -> Log {
+    Log {
         inner: log.into(),
         block_hash: Some(batch.hash),
         block_number: Some(batch.number().0),
         block_timestamp: Some(batch.timestamp_s()),
         transaction_hash: batch.hashes.get(index).copied(),
         transaction_index: Some(index as u64),
-        log_index: Some(log_index),
+        log_index: Some(at),
         removed: false,
-    });
-    Ok(logs.collect())
+    }
 }

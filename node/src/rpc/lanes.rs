@@ -1,0 +1,55 @@
+//! Which threads a call takes: each kind of work has a fixed number of its own, so that costly calls wait for each other and
+//! never make the cheap ones wait.
+
+use std::collections::BTreeMap;
+
+use crate::blocking::Blocking;
+
+/// Most threads that the cheap calls take at once. With the other lanes far below the 512 that tokio has for everybody:
+/// consensus and sync never wait for them.
+const READS_MAX: usize = 48;
+/// The same of calls that compute, and of those that search. Both wait for cores more than for the disk.
+const COSTLY_MAX: usize = 16;
+
+/// A kind of work.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(crate) enum Lane {
+    /// A few reads of memory or disk.
+    Reads,
+    /// Runs the EVM, or opens whole batches: some milliseconds to a second.
+    Calls,
+    /// Goes through the ledger, up to the budget of one search.
+    Searches,
+}
+
+impl Lane {
+    /// The lane of a method; one that nobody knows is cheap to refuse.
+    pub(crate) fn of(method: &str) -> Lane {
+        match method {
+            "eth_call" | "eth_estimateGas" | "eth_feeHistory" | "eth_getBlockReceipts" => Lane::Calls,
+            "eth_getLogs" | "eth_getFilterLogs" | "eth_getFilterChanges" => Lane::Searches,
+            _ => Lane::Reads,
+        }
+    }
+}
+
+/// The places of all lanes.
+pub(super) struct Lanes(BTreeMap<Lane, Blocking>);
+
+impl Lanes {
+    /// Reads wait for the disk, so there are more of them than cores.
+    pub(super) fn new() -> Lanes {
+        let cores = std::thread::available_parallelism().map_or(1, usize::from);
+        let places = [
+            (Lane::Reads, (2 * cores + 8).min(READS_MAX)),
+            (Lane::Calls, (cores + 2).min(COSTLY_MAX)),
+            (Lane::Searches, cores.min(COSTLY_MAX)),
+        ];
+        Lanes(places.into_iter().map(|(lane, places)| (lane, Blocking::new(places))).collect())
+    }
+
+    /// The threads for a method's calls.
+    pub(super) fn of(&self, method: &str) -> Blocking {
+        self.0[&Lane::of(method)].clone()
+    }
+}

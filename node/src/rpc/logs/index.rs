@@ -1,0 +1,206 @@
+//! The filters of all batches, in sections, made from the stored receipts however these came here.
+//!
+//! ```text
+//!  commit ─▶ head moves ─▶ fill: receipts ─▶ bloom ─▶ the open section, in memory ─ 64 batches ─▶ a record of the store
+//! ```
+//!
+//! A section is a record that can be made again: a crash loses the last ones, the next start finds the first that is missing and
+//! goes on from there. So a store of an earlier release gets its own in the background. A filter that is not there is no answer:
+//! the batch is opened then. What is pruned goes, section by section.
+
+use std::{ops::RangeInclusive, sync::Arc};
+
+use parking_lot::Mutex;
+use serde::{Deserialize, Serialize};
+use slipstream_storage::Store;
+use slipstream_types::{
+    BatchNumber, BlobKind, Receipts,
+    bounded::{BoundedBytes, BoundedVec},
+    codec,
+};
+use tokio_util::sync::CancellationToken;
+
+use super::bloom::{self, BYTES_MAX};
+use crate::rpc::errors::RpcError;
+
+/// Batches of one section: enough that a search reads few records, few enough that a search at the head reads little.
+pub(super) const SECTION_BATCHES: u64 = 64;
+/// Above the largest section's encoding.
+const SECTION_BYTES_MAX: usize = SECTION_BATCHES as usize * (BYTES_MAX + 4) + 1;
+/// Sections are removed so many at a time: each removal costs every later read a little until it is compacted.
+const REMOVED_SECTIONS_MIN: u64 = 16;
+
+/// One batch's filter; none if its receipts were not stored when it was made.
+pub(super) type BatchBloom = Option<BoundedBytes<BYTES_MAX>>;
+
+/// The filters of [`SECTION_BATCHES`] batches that follow each other; of the open section those that there are.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub(super) struct Section {
+    blooms: BoundedVec<BatchBloom, { SECTION_BATCHES as usize }>,
+}
+
+impl Section {
+    pub(super) fn new(blooms: Vec<BatchBloom>) -> Section {
+        Section { blooms: BoundedVec::new(blooms).expect("a section is ended when it is full") }
+    }
+
+    /// The filter of a batch of this section, if it is known.
+    pub(super) fn bloom(&self, number: BatchNumber) -> Option<&[u8]> {
+        let bloom = self.blooms.get((number.0 % SECTION_BATCHES) as usize)?;
+        bloom.as_ref().map(|bytes| &bytes[..])
+    }
+
+    /// What reading it takes, in bytes.
+    pub(super) fn bytes(&self) -> usize {
+        self.blooms.iter().flatten().map(|bytes| bytes.len()).sum()
+    }
+}
+
+/// The section that is being filled.
+#[derive(Default)]
+struct Open {
+    /// Its number; none before the first turn found out where to begin.
+    number: Option<u64>,
+    blooms: Vec<BatchBloom>,
+    /// Sections below are removed.
+    kept_from: u64,
+}
+
+/// See the module.
+pub(crate) struct LogIndex {
+    store: Store,
+    open: Mutex<Open>,
+}
+
+fn name(section: u64) -> String {
+    format!("log_blooms/{section:016x}")
+}
+
+/// The section that holds a batch.
+pub(super) fn section_of(number: BatchNumber) -> u64 {
+    number.0 / SECTION_BATCHES
+}
+
+/// The batches of a section.
+pub(super) fn batches_of(section: u64) -> RangeInclusive<u64> {
+    let first = section * SECTION_BATCHES;
+    first..=first + (SECTION_BATCHES - 1)
+}
+
+impl LogIndex {
+    pub(crate) fn new(store: Store) -> LogIndex {
+        LogIndex { store, open: Mutex::default() }
+    }
+
+    /// Keeps up with the head until told to stop. A disk that is nearly full ends a turn, not the task: searches open batches
+    /// for what is missing.
+    pub(crate) async fn run(self: Arc<Self>, shutdown: CancellationToken) {
+        let mut head = self.store.watch_head();
+        while !shutdown.is_cancelled() {
+            let (index, stop) = (self.clone(), shutdown.clone());
+            match tokio::task::spawn_blocking(move || index.fill(&stop)).await {
+                Ok(Ok(())) => {}
+                Ok(Err(error)) => {
+                    tracing::warn!(%error, "filters of logs could not be made; searches take longer")
+                }
+                Err(error) => tracing::error!(%error, "making filters of logs failed; searches take longer"),
+            }
+            tokio::select! {
+                () = shutdown.cancelled() => return,
+                changed = head.changed() => if changed.is_err() { return },
+            }
+        }
+    }
+
+    /// Makes what is missing up to the head, and removes what was pruned.
+    pub(super) fn fill(&self, stop: &CancellationToken) -> Result<(), RpcError> {
+        let Some(lowest) = self.store.lowest(BlobKind::Receipts)? else { return Ok(()) };
+        let head = self.store.head()?.header.number;
+        self.remove_pruned()?;
+        let mut next = self.begin(lowest, head)?;
+        while next <= head && !stop.is_cancelled() {
+            let bloom = self.make(next)?;
+            self.add(next, bloom)?;
+            next = next.next();
+        }
+        Ok(())
+    }
+
+    /// Opens the first section that has no record; below it none is missing, because they are made one after the other. Returns
+    /// the batch whose filter is next.
+    fn begin(&self, lowest: BatchNumber, head: BatchNumber) -> Result<BatchNumber, RpcError> {
+        let first = section_of(lowest);
+        let mut open = self.open.lock();
+        let number = match open.number {
+            Some(number) if number >= first => number,
+            _ => {
+                let (mut missing, mut end) = (first, section_of(head));
+                while missing < end {
+                    let middle = missing + (end - missing) / 2;
+                    match self.store.record(&name(middle))? {
+                        Some(_) => missing = middle + 1,
+                        None => end = middle,
+                    }
+                }
+                *open = Open { number: Some(missing), blooms: Vec::new(), kept_from: open.kept_from };
+                missing
+            }
+        };
+        Ok(BatchNumber(number * SECTION_BATCHES + open.blooms.len() as u64))
+    }
+
+    fn make(&self, number: BatchNumber) -> Result<BatchBloom, RpcError> {
+        let Some(receipts) = stored_receipts(&self.store, number)? else { return Ok(None) };
+        Ok(BoundedBytes::new(bloom::of(&receipts)).ok())
+    }
+
+    fn add(&self, number: BatchNumber, bloom: BatchBloom) -> Result<(), RpcError> {
+        let mut open = self.open.lock();
+        open.blooms.push(bloom);
+        if open.blooms.len() as u64 == SECTION_BATCHES {
+            // Without room for the record the section is begun again when there is.
+            let section = Section::new(std::mem::take(&mut open.blooms));
+            let bytes = codec::encode("log filters", &section)?;
+            self.store.put_derived_record(&name(section_of(number)), &bytes)?;
+            open.number = Some(section_of(number) + 1);
+        }
+        Ok(())
+    }
+
+    fn remove_pruned(&self) -> Result<(), RpcError> {
+        let end = section_of(self.store.floor(BlobKind::Receipts));
+        let mut open = self.open.lock();
+        if end >= open.kept_from + REMOVED_SECTIONS_MIN {
+            self.store.remove_derived_records(&name(open.kept_from), &name(end - 1))?;
+            open.kept_from = end;
+        }
+        Ok(())
+    }
+
+    /// A section as far as there is one.
+    pub(super) fn section(&self, number: u64) -> Result<Section, RpcError> {
+        {
+            let open = self.open.lock();
+            if open.number == Some(number) {
+                return Ok(Section::new(open.blooms.clone()));
+            }
+        }
+        let Some(bytes) = self.store.record(&name(number))? else { return Ok(Section::default()) };
+        Ok(codec::decode("log filters", &bytes, SECTION_BYTES_MAX).unwrap_or_else(|error| {
+            tracing::warn!(%error, section = number, "filters of logs cannot be read; their batches are opened");
+            Section::default()
+        }))
+    }
+}
+
+/// The receipts of a batch, if they are stored; an empty batch needs none.
+pub(super) fn stored_receipts(store: &Store, number: BatchNumber) -> Result<Option<Receipts>, RpcError> {
+    match store.header(number)? {
+        None => Ok(None),
+        Some(header) if header.tx_count == 0 => Ok(Some(Receipts::default())),
+        Some(_) => {
+            let blob = store.blob(BlobKind::Receipts, number)?;
+            Ok(blob.map(|blob| blob.open(BlobKind::Receipts)).transpose()?)
+        }
+    }
+}

@@ -1,0 +1,115 @@
+//! Logs: `eth_getLogs` over any range, and what it needs to do so within bounds.
+//!
+//! ```text
+//!  range, addresses, topics ─▶ index: which batches may match? ─▶ search: open those, within a budget ─▶ logs, and how far
+//! ```
+//!
+//! The index only leaves out: a batch that it lets through is opened and its logs are compared, and so is one that the index does
+//! not know. `filters` keeps searches for those who ask again and again what is new.
+
+mod bloom;
+pub(super) mod filters;
+mod index;
+mod search;
+#[cfg(test)]
+mod tests;
+
+use alloy_rpc_types_eth::{BlockId, BlockNumberOrTag, Filter, FilterBlockOption, Log};
+use jsonrpsee::types::Params;
+use slipstream_types::BatchNumber;
+use tokio_util::sync::CancellationToken;
+
+use self::search::{Budget, Criteria, End, Found, Place, Search};
+pub(crate) use self::{filters::Filters, index::LogIndex};
+use super::{
+    RpcContext,
+    errors::{RpcError, RpcResult},
+    params::args,
+};
+
+/// `eth_getLogs`
+pub(super) fn logs(
+    context: &RpcContext,
+    params: &Params<'_>,
+    gone: &CancellationToken,
+) -> RpcResult<Vec<Log>> {
+    let (filter,) = args(params)?;
+    let criteria = Criteria::new(filter)?;
+    Ok(all(context, &criteria, gone, Budget::CALL)?)
+}
+
+/// All logs in the range of the criteria, or an error that says how far one call gets.
+fn all(
+    context: &RpcContext,
+    criteria: &Criteria,
+    gone: &CancellationToken,
+    budget: Budget,
+) -> Result<Vec<Log>, RpcError> {
+    let (first, last) = range(context, criteria.filter())?;
+    let Found { logs, end } = context.search(criteria, gone).run(Place::before(first), last, budget)?;
+    let (reason, fits) = match end {
+        End::Reached => return Ok(logs),
+        End::Results(place) => {
+            let reason = format!(
+                "query returned more than {} results or {} bytes of data",
+                budget.logs, budget.data_bytes
+            );
+            (reason, place.batch)
+        }
+        End::Work(batch) => (
+            "query exceeds the limit of what one call may read: the block range is too large".to_owned(),
+            batch,
+        ),
+    };
+    // A single batch may hold more than fits; then only the criteria can be made narrower.
+    let advice = match fits.0.checked_sub(1).filter(|fits| *fits >= first.0) {
+        Some(fits) => {
+            format!("ask for batches {first} to {fits} (0x{:x} to 0x{fits:x}), then for the rest", first.0)
+        }
+        None => format!("name an address or topics, batch {first} alone has too many"),
+    };
+    Err(RpcError::TooMuch(format!("{reason}; {advice}")))
+}
+
+/// The batches that a filter asks for, both included and both there.
+fn range(context: &RpcContext, filter: &Filter) -> Result<(BatchNumber, BatchNumber), RpcError> {
+    match filter.block_option {
+        FilterBlockOption::AtBlockHash(hash) => {
+            let number = context.batch_number(BlockId::from(hash))?.ok_or(RpcError::UnknownBlock(hash))?;
+            Ok((number, number))
+        }
+        FilterBlockOption::Range { from_block, to_block } => {
+            let head = context.store.head()?.header.number;
+            let (first, last) = (number(from_block, head)?, number(to_block, head)?);
+            // Both begin as geth says them.
+            if first.max(last) > head {
+                let text = format!(
+                    "block range extends beyond current head block: asked for {first} to {last}, the head is {head}"
+                );
+                return Err(RpcError::InvalidParams(text));
+            }
+            if first > last {
+                let text = format!("invalid block range params: from {first} is after to {last}");
+                return Err(RpcError::InvalidParams(text));
+            }
+            Ok((first, last))
+        }
+    }
+}
+
+/// What an end of a range means at a head; left out it is the head.
+fn number(end: Option<BlockNumberOrTag>, head: BatchNumber) -> Result<BatchNumber, RpcError> {
+    match end.unwrap_or_default() {
+        BlockNumberOrTag::Number(number) => Ok(BatchNumber(number)),
+        BlockNumberOrTag::Earliest => Ok(BatchNumber(0)),
+        // A certified batch is final.
+        BlockNumberOrTag::Latest | BlockNumberOrTag::Safe | BlockNumberOrTag::Finalized => Ok(head),
+        BlockNumberOrTag::Pending => Err(RpcError::Rejected("pending logs are not supported".into())),
+    }
+}
+
+impl RpcContext {
+    fn search<'a>(&'a self, criteria: &'a Criteria, gone: &'a CancellationToken) -> Search<'a> {
+        Search { store: &self.store, batches: &self.batches, index: &self.log_index, criteria, gone }
+    }
+}

@@ -1,0 +1,249 @@
+//! Searching the ledger for logs, from a place on, within a budget: what is found is in order, and it is known how far it goes.
+
+use std::sync::Arc;
+
+use alloy_primitives::B256;
+use alloy_rpc_types_eth::{Filter, Log};
+use slipstream_storage::Store;
+use slipstream_types::{BatchNumber, BlobKind, Receipts};
+use tokio_util::sync::CancellationToken;
+
+use super::{
+    bloom::{self, Entry},
+    index::{LogIndex, Section, batches_of, section_of},
+};
+use crate::rpc::{
+    batches::{Batch, Batches},
+    errors::RpcError,
+    transactions::to_log,
+};
+
+/// Values of one position in a filter, as in geth: each is looked up in every batch's filter.
+const POSITION_VALUES_MAX: usize = 1_000;
+/// What opening a batch costs beside its receipts' bytes.
+const OPENING_BYTES: usize = 16 << 10;
+/// What reading a section's filters costs beside their bytes, which are only looked at: an eighth of decoding as many.
+const SECTION_COST_BYTES: usize = 1 << 10;
+const LOOKED_AT_SHARE: usize = 8;
+
+/// What a search may take and return.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Budget {
+    /// Uncompressed bytes of the receipts and transactions that are opened: about a second's work.
+    pub(super) work_bytes: usize,
+    /// Logs that are returned.
+    pub(super) logs: usize,
+    /// Bytes of their data; twice as many in the answer, because it is hexadecimal.
+    pub(super) data_bytes: usize,
+}
+
+impl Budget {
+    /// That of one call.
+    pub(super) const CALL: Budget = Budget { work_bytes: 256 << 20, logs: 10_000, data_bytes: 4 << 20 };
+}
+
+/// What a log must have.
+#[derive(Clone, Debug)]
+pub(super) struct Criteria {
+    filter: Filter,
+    /// Of every position that is not open to all: one of these must be there.
+    entries: Vec<Vec<Entry>>,
+}
+
+impl Criteria {
+    pub(super) fn new(filter: Filter) -> Result<Criteria, RpcError> {
+        let mut entries = vec![filter.address.iter().map(Entry::address).collect::<Vec<_>>()];
+        for (index, topics) in filter.topics.iter().enumerate() {
+            entries.push(topics.iter().map(|topic| Entry::topic(index, topic)).collect());
+        }
+        if entries.iter().any(|values| values.len() > POSITION_VALUES_MAX) {
+            let text = format!(
+                "exceed max addresses or topics per search position: at most {POSITION_VALUES_MAX} are taken"
+            );
+            return Err(RpcError::InvalidParams(text));
+        }
+        entries.retain(|values| !values.is_empty());
+        Ok(Criteria { filter, entries })
+    }
+
+    pub(super) fn filter(&self) -> &Filter {
+        &self.filter
+    }
+
+    /// About what it takes in memory, for whoever keeps it.
+    pub(super) fn bytes(&self) -> usize {
+        256 + 64 * self.entries.iter().map(Vec::len).sum::<usize>()
+    }
+
+    /// Whether a batch with this filter may have such a log. One with an empty filter has no logs at all.
+    fn may_match(&self, bloom: &[u8]) -> bool {
+        let held = |values: &Vec<Entry>| values.iter().any(|entry| bloom::may_hold(bloom, *entry));
+        !bloom.is_empty() && self.entries.iter().all(held)
+    }
+
+    fn matches(&self, log: &slipstream_types::Log) -> bool {
+        let topics = || log.topics.iter().map(|topic| B256::from(*topic)).collect::<Vec<_>>();
+        self.filter.matches_address(log.address) && self.filter.matches_topics(&topics())
+    }
+}
+
+/// A place between logs: behind the first `logs` logs of a batch.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(super) struct Place {
+    pub(super) batch: BatchNumber,
+    pub(super) logs: u64,
+}
+
+impl Place {
+    pub(super) fn before(batch: BatchNumber) -> Place {
+        Place { batch, logs: 0 }
+    }
+}
+
+/// Why a search ended.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum End {
+    /// Everything that was asked for is searched.
+    Reached,
+    /// The next log would be one, or a byte, too many. It lies behind this place.
+    Results(Place),
+    /// The work was all done before this batch.
+    Work(BatchNumber),
+}
+
+/// The logs that were found, in the order of the ledger.
+#[derive(Debug)]
+pub(super) struct Found {
+    pub(super) logs: Vec<Log>,
+    pub(super) end: End,
+}
+
+/// What is searched.
+pub(super) struct Search<'a> {
+    pub(super) store: &'a Store,
+    pub(super) batches: &'a Batches,
+    pub(super) index: &'a LogIndex,
+    pub(super) criteria: &'a Criteria,
+    /// Cancelled when nobody waits for the answer any more.
+    pub(super) gone: &'a CancellationToken,
+}
+
+/// How far a search is.
+struct Progress {
+    budget: Budget,
+    logs: Vec<Log>,
+    work_bytes: usize,
+    data_bytes: usize,
+}
+
+impl Progress {
+    fn work(&mut self, bytes: usize) -> bool {
+        self.work_bytes += bytes;
+        self.work_bytes <= self.budget.work_bytes
+    }
+
+    /// At least one log is taken, however long it is: who goes on from a place must get on.
+    fn take(&mut self, log: Log) -> bool {
+        let bytes = log.inner.data.data.len();
+        let fits = self.logs.len() < self.budget.logs && self.data_bytes + bytes <= self.budget.data_bytes;
+        if fits || self.logs.is_empty() {
+            self.data_bytes += bytes;
+            self.logs.push(log);
+            return true;
+        }
+        false
+    }
+}
+
+impl Search<'_> {
+    /// Searches from a place to the end of a batch.
+    pub(super) fn run(&self, from: Place, to: BatchNumber, budget: Budget) -> Result<Found, RpcError> {
+        let mut progress = Progress { budget, logs: Vec::new(), work_bytes: 0, data_bytes: 0 };
+        let mut end = End::Reached;
+        if from.batch <= to {
+            for section in section_of(from.batch)..=section_of(to) {
+                end = self.section(section, from, to, &mut progress)?;
+                if end != End::Reached {
+                    break;
+                }
+            }
+        }
+        Ok(Found { logs: progress.logs, end })
+    }
+
+    fn section(
+        &self,
+        number: u64,
+        from: Place,
+        to: BatchNumber,
+        progress: &mut Progress,
+    ) -> Result<End, RpcError> {
+        let all = batches_of(number);
+        let (first, last) = ((*all.start()).max(from.batch.0), (*all.end()).min(to.0));
+        let section = self.index.section(number)?;
+        if !progress.work(SECTION_COST_BYTES + section.bytes() / LOOKED_AT_SHARE) {
+            return Ok(End::Work(BatchNumber(first)));
+        }
+        for number in (first..=last).map(BatchNumber) {
+            if self.gone.is_cancelled() {
+                return Err(RpcError::NobodyWaits);
+            }
+            if !self.may_match(&section, number) {
+                continue;
+            }
+            let skipped = if number == from.batch { from.logs } else { 0 };
+            let end = self.batch(number, skipped, progress)?;
+            if end != End::Reached {
+                return Ok(end);
+            }
+        }
+        Ok(End::Reached)
+    }
+
+    fn may_match(&self, section: &Section, number: BatchNumber) -> bool {
+        section.bloom(number).is_none_or(|bloom| self.criteria.may_match(bloom))
+    }
+
+    /// Looks at each log of a batch; its transactions are only read if there is one to return.
+    fn batch(&self, number: BatchNumber, skipped: u64, progress: &mut Progress) -> Result<End, RpcError> {
+        let batch = match self.batches.recent(number) {
+            Some(batch) => batch,
+            None => {
+                let header = self.store.header(number)?.ok_or_else(|| self.not_stored(number))?;
+                if header.tx_count == 0 {
+                    return Ok(End::Reached);
+                }
+                let blob = self.store.blob(BlobKind::Receipts, number)?;
+                let blob = blob.ok_or_else(|| self.not_stored(number))?;
+                if !progress.work(OPENING_BYTES + blob.content_len(BlobKind::Receipts)?) {
+                    return Ok(End::Work(number));
+                }
+                let receipts: Receipts = blob.open(BlobKind::Receipts)?;
+                let mut logs = receipts.receipts.iter().flat_map(|receipt| &receipt.logs);
+                if !logs.any(|log| self.criteria.matches(log)) {
+                    return Ok(End::Reached);
+                }
+                if !progress.work(header.tx_bytes as usize) {
+                    return Ok(End::Work(number));
+                }
+                Arc::new(Batch::with_receipts(self.store, header, receipts)?)
+            }
+        };
+        for (index, receipt) in batch.receipts()?.receipts.iter().enumerate() {
+            for (log, at) in receipt.logs.iter().zip(batch.before(index).1..) {
+                if at >= skipped && self.criteria.matches(log) {
+                    batch.body()?;
+                    if !progress.take(to_log(&batch, index, log, at)) {
+                        return Ok(End::Results(Place { batch: number, logs: at }));
+                    }
+                }
+            }
+        }
+        Ok(End::Reached)
+    }
+
+    fn not_stored(&self, number: BatchNumber) -> RpcError {
+        let kept_from = self.store.lowest(BlobKind::Receipts).ok().flatten();
+        RpcError::LogsNotStored { number, kept_from }
+    }
+}

@@ -1,0 +1,368 @@
+//! Searches beside a full scan, over chains of crafted batches.
+
+use std::ops::Range;
+
+use alloy_primitives::{Address, B256};
+use alloy_rpc_types_eth::Filter;
+use proptest::{collection::vec, prelude::*};
+use serde_json::{Value, json};
+use slipstream_storage::{CommitBatch, Store};
+use slipstream_types::{
+    BatchHeader, Blob, BlobKind, Body, Delta, Digest, Log, Receipt, Receipts,
+    bounded::{BoundedBytes, BoundedVec},
+};
+
+use super::{
+    index::{SECTION_BATCHES, Section},
+    *,
+};
+use crate::rpc::tests::{Fixture, context};
+
+const MUCH: Budget = Budget { work_bytes: usize::MAX, logs: usize::MAX, data_bytes: usize::MAX };
+
+fn log(address: u8, topics: &[u8], data: usize) -> Log {
+    let topics = topics.iter().map(|topic| Digest([*topic; 32])).collect();
+    Log {
+        address: Address::repeat_byte(address),
+        topics: BoundedVec::new(topics).unwrap(),
+        data: BoundedBytes::new(vec![7; data]).unwrap(),
+    }
+}
+
+/// A chain whose batches have the logs that a test wants, and change no state.
+struct Chain {
+    context: RpcContext,
+    logs: Vec<(BatchNumber, Log)>,
+}
+
+impl Chain {
+    fn new() -> Chain {
+        Chain { context: context(), logs: Vec::new() }
+    }
+
+    /// One batch; the logs are those of its transactions, one after the other.
+    fn commit(&mut self, transactions: Vec<Vec<Log>>) {
+        commit(&self.context.store, &transactions);
+        let number = self.context.store.head().unwrap().header.number;
+        self.logs.extend(transactions.into_iter().flatten().map(|log| (number, log)));
+    }
+
+    fn index(&self) {
+        self.context.log_index.fill(&CancellationToken::new()).unwrap();
+    }
+
+    fn found(&self, filter: &Filter, range: Range<u64>, budget: Budget) -> Found {
+        let criteria = Criteria::new(filter.clone()).unwrap();
+        let gone = CancellationToken::new();
+        let search = self.context.search(&criteria, &gone);
+        search.run(Place::before(BatchNumber(range.start)), BatchNumber(range.end - 1), budget).unwrap()
+    }
+
+    /// What a scan of everything finds: places and addresses.
+    fn scanned(&self, filter: &Filter, range: &Range<u64>) -> Vec<(u64, Address)> {
+        let matches = |log: &Log| {
+            let address = filter.address.is_empty() || filter.address.contains(&log.address);
+            let topic = |index: usize| log.topics.get(index).map(|topic| B256::from(*topic));
+            let mut positions = filter.topics.iter().enumerate();
+            address
+                && positions.all(|(index, wanted)| {
+                    wanted.is_empty() || topic(index).is_some_and(|topic| wanted.contains(&topic))
+                })
+        };
+        let found = self.logs.iter().filter(|(number, log)| range.contains(&number.0) && matches(log));
+        found.map(|(number, log)| (number.0, log.address)).collect()
+    }
+}
+
+fn commit(store: &Store, transactions: &[Vec<Log>]) {
+    let head = store.head().unwrap();
+    let number = head.header.number.next();
+    let body = (0..transactions.len()).map(|index| [number.0.to_be_bytes(), index.to_be_bytes()].concat());
+    let body = Body::new(body.collect()).unwrap();
+    let receipt = |logs: &Vec<Log>| Receipt {
+        tx_type: 2,
+        success: true,
+        gas_used: 21_000,
+        logs: BoundedVec::new(logs.clone()).unwrap(),
+    };
+    let receipts = BoundedVec::new(transactions.iter().map(receipt).collect()).unwrap();
+    let header = BatchHeader {
+        number,
+        parent: head.digest,
+        timestamp_ms: head.header.timestamp_ms + 100,
+        tx_count: transactions.len() as u32,
+        ..head.header
+    };
+    let body = Blob::seal(BlobKind::Body, &body).unwrap();
+    let receipts = Blob::seal(BlobKind::Receipts, &Receipts { receipts }).unwrap();
+    let delta = Delta::default();
+    let batch =
+        CommitBatch { body: Some(&body), receipts: Some(&receipts), ..CommitBatch::new(&header, &delta) };
+    store.commit(batch, None).unwrap();
+}
+
+fn places(logs: &[alloy_rpc_types_eth::Log]) -> Vec<(u64, Address)> {
+    logs.iter().map(|log| (log.block_number.unwrap(), log.address())).collect()
+}
+
+fn filter(addresses: &[u8], topics: &[Vec<u8>]) -> Filter {
+    let mut filter = Filter::new();
+    filter.address = addresses.iter().map(|byte| Address::repeat_byte(*byte)).collect();
+    for (wanted, topics) in filter.topics.iter_mut().zip(topics) {
+        *wanted = topics.iter().map(|byte| B256::repeat_byte(*byte)).collect();
+    }
+    filter
+}
+
+fn some_log() -> impl Strategy<Value = Log> {
+    (0u8..4, vec(0u8..6, 0..=4), 0usize..40).prop_map(|(address, topics, data)| log(address, &topics, data))
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(48))]
+
+    /// Goal: filters hide nothing: with none, with some and with all of them a search finds what a full scan finds, in order; and
+    /// in parts, whatever the budget, each log once.
+    #[test]
+    fn searches_find_what_a_full_scan_finds(
+        batches in vec(vec(vec(some_log(), 0..3), 0..3), 1..150),
+        indexed in 0usize..150,
+        asked in vec((vec(0u8..5, 0..3), vec(vec(0u8..7, 0..3), 0..=4), 0u64..150, 1u64..150, 1usize..5), 1..8),
+    ) {
+        let mut chain = Chain::new();
+        for (count, batch) in batches.into_iter().enumerate() {
+            if count == indexed {
+                chain.index();
+            }
+            chain.commit(batch);
+        }
+        let head = chain.context.store.head().unwrap().header.number.0;
+        for _ in 0..2 {
+            for (addresses, topics, first, len, step) in &asked {
+                let filter = filter(addresses, topics);
+                let first = *first.min(&head);
+                let range = first..(first + len).min(head + 1);
+                let found = chain.found(&filter, range.clone(), MUCH);
+                prop_assert_eq!(found.end, End::Reached);
+                prop_assert_eq!(places(&found.logs), chain.scanned(&filter, &range));
+
+                let budget = Budget { logs: *step, data_bytes: 30, work_bytes: 40 << 10 };
+                let (criteria, gone) = (Criteria::new(filter.clone()).unwrap(), CancellationToken::new());
+                let (mut place, mut parts) = (Place::before(BatchNumber(0)), Vec::new());
+                while place.batch.0 <= head {
+                    parts.extend(
+                        filters::new_logs(&chain.context, &criteria, &mut place, &gone, budget).unwrap(),
+                    );
+                }
+                prop_assert_eq!(places(&parts), chain.scanned(&filter, &(0..head + 1)));
+                let indices: Vec<_> = parts.iter().map(|log| (log.block_number, log.log_index)).collect();
+                prop_assert!(indices.is_sorted_by(|one, other| one < other));
+            }
+            chain.index();
+        }
+    }
+}
+
+/// Goal: what cannot match costs no opening, also after a restart; and what stands in no record is searched all the same.
+#[test]
+fn batches_that_cannot_match_are_not_opened() {
+    let mut chain = Chain::new();
+    for number in 0..3 * SECTION_BATCHES {
+        chain.commit(vec![vec![log(1, &[(number % 200) as u8], 0)]]);
+    }
+    let head = chain.context.store.head().unwrap().header.number.0;
+    // Enough for the filters of all sections, but not for a batch beside them.
+    let budget = Budget { work_bytes: 4 * ((1 << 10) + 64), ..MUCH };
+    let absent = filter(&[9], &[]);
+    let without = chain.found(&absent, 0..head + 1, budget);
+    assert!(matches!(without.end, End::Work(_)), "nothing is indexed yet");
+    chain.index();
+    for _ in 0..2 {
+        let found = chain.found(&absent, 0..head + 1, budget);
+        assert_eq!((found.end, found.logs.len()), (End::Reached, 0));
+        // As a start does; the open section alone is made again.
+        chain.context.log_index = std::sync::Arc::new(LogIndex::new(chain.context.store.clone()));
+        chain.index();
+    }
+    let name = format!("log_blooms/{:016x}", 1);
+    assert!(chain.context.store.record(&name).unwrap().is_some());
+    chain.context.store.put_derived_record(&name, b"damaged").unwrap();
+    let found = chain.found(&filter(&[1], &[vec![100]]), 0..head + 1, MUCH);
+    assert_eq!(places(&found.logs), [(101, Address::repeat_byte(1))]);
+}
+
+/// Goal: a log in a place that nobody looks at is not looked for; a batch without logs is never opened.
+#[test]
+fn filters_know_the_place_of_a_topic() {
+    let mut chain = Chain::new();
+    chain.commit(vec![vec![log(1, &[2, 3], 0)]]);
+    chain.commit(vec![vec![]]);
+    chain.index();
+    let budget = Budget { work_bytes: 2 << 10, ..MUCH };
+    for none in [filter(&[1], &[vec![3]]), filter(&[], &[vec![], vec![2]]), filter(&[2], &[])] {
+        assert_eq!(chain.found(&none, 0..3, budget).end, End::Reached);
+    }
+    assert!(matches!(chain.found(&filter(&[1], &[vec![2]]), 0..3, budget).end, End::Work(_)));
+    assert_eq!(chain.found(&filter(&[], &[]), 2..3, budget).end, End::Reached);
+}
+
+/// Goal: the filters that are stored keep their form. Another form needs another name of the record.
+#[test]
+fn the_filter_is_pinned() {
+    let receipt = Receipt {
+        tx_type: 2,
+        success: true,
+        gas_used: 1,
+        logs: BoundedVec::new(vec![log(1, &[2, 3, 4, 5], 6), log(1, &[2], 6)]).unwrap(),
+    };
+    let receipts = Receipts { receipts: BoundedVec::new(vec![receipt]).unwrap() };
+    assert_eq!(alloy_primitives::hex::encode(bloom::of(&receipts)), "12554cf8ab3f5886ab6c");
+    assert!(bloom::of(&Receipts::default()).is_empty());
+    let section =
+        Section::new(vec![Some(BoundedBytes::new(vec![1, 2]).unwrap()), None, Some(BoundedBytes::default())]);
+    assert_eq!(slipstream_types::codec::encode("section", &section).unwrap(), [3, 1, 2, 1, 2, 0, 1, 0]);
+}
+
+/// Goal: large batches do not let everything through, as Ethereum's fixed 256 bytes would.
+#[test]
+fn few_absent_entries_seem_to_be_there() {
+    let word = |number: u32| {
+        let mut topic = [0; 32];
+        topic[28..].copy_from_slice(&number.to_be_bytes());
+        topic
+    };
+    let entry =
+        |number| Log { topics: BoundedVec::new(vec![Digest(word(number))]).unwrap(), ..log(1, &[], 0) };
+    let receipt = Receipt {
+        tx_type: 2,
+        success: true,
+        gas_used: 1,
+        logs: BoundedVec::new((0..20_000).map(entry).collect()).unwrap(),
+    };
+    let bloom = bloom::of(&Receipts { receipts: BoundedVec::new(vec![receipt]).unwrap() });
+    assert_eq!(bloom.len(), 2 * 20_001);
+    let may_hold = |number| bloom::may_hold(&bloom, bloom::Entry::topic(0, &word(number)));
+    assert!((0..20_000).all(may_hold));
+    let wrong = (20_000..120_000).filter(|number| may_hold(*number)).count();
+    assert!(wrong < 150, "{wrong} of 100,000");
+}
+
+/// Goal: an abandoned search ends.
+#[test]
+fn a_search_ends_when_nobody_waits() {
+    let mut chain = Chain::new();
+    chain.commit(vec![vec![log(1, &[], 0)]]);
+    let gone = CancellationToken::new();
+    gone.cancel();
+    let criteria = Criteria::new(Filter::new()).unwrap();
+    let search = chain.context.search(&criteria, &gone);
+    let ended = search.run(Place::before(BatchNumber(0)), BatchNumber(1), MUCH);
+    assert!(matches!(ended, Err(RpcError::NobodyWaits)), "{ended:?}");
+}
+
+/// Goal: what is too much says how far one call gets, in the words that clients match on.
+#[test]
+fn a_call_that_asks_for_too_much_is_told_what_fits() {
+    let mut chain = Chain::new();
+    for _ in 0..4 {
+        chain.commit(vec![vec![log(1, &[], 10), log(1, &[], 10)]]);
+    }
+    let told = |filter: Filter, budget: Budget| {
+        let criteria = Criteria::new(filter).unwrap();
+        all(&chain.context, &criteria, &CancellationToken::new(), budget).unwrap_err().to_string()
+    };
+    let from = |number: u64| Filter::new().from_block(number).to_block(4u64);
+    assert_eq!(
+        told(from(1), Budget { logs: 5, ..MUCH }),
+        format!(
+            "query returned more than 5 results or {} bytes of data; ask for batches 1 to 2 (0x1 to 0x2), then for the rest",
+            usize::MAX
+        )
+    );
+    assert!(told(from(3), Budget { logs: 1, ..MUCH }).ends_with("batch 3 alone has too many"));
+    let work = told(from(1), Budget { work_bytes: 40 << 10, ..MUCH });
+    assert!(
+        work.starts_with("query exceeds the limit of what one call may read: the block range is too large")
+    );
+    assert!(work.contains("ask for batches 1 to 2 "), "{work}");
+}
+
+#[tokio::test]
+async fn ranges_that_are_reversed_or_in_the_future_are_refused() {
+    let context = context();
+    for _ in 0..3 {
+        commit(&context.store, &[vec![log(1, &[2], 3)]]);
+    }
+    let rpc = Fixture(crate::rpc::module(context).unwrap());
+    for (asked, text) in [
+        (json!({ "fromBlock": "0x2", "toBlock": "0x1" }), "invalid block range params"),
+        (json!({ "fromBlock": "0x4" }), "block range extends beyond current head block"),
+        (json!({ "fromBlock": "0x0", "toBlock": "0x4" }), "block range extends beyond current head block"),
+        (
+            json!({ "address": vec![B256::ZERO.to_string()[..42].to_owned(); 1] , "topics": vec![
+            (0..1_001).map(|byte| B256::from(alloy_primitives::U256::from(byte))).collect::<Vec<_>>()] }),
+            "exceed max addresses or topics per search position",
+        ),
+    ] {
+        let (code, message) = rpc.error("eth_getLogs", json!([asked])).await;
+        assert_eq!(code, -32602, "{message}");
+        assert!(message.starts_with(text), "{message}");
+    }
+    let pending = rpc.error("eth_getLogs", json!([{ "fromBlock": "pending" }])).await;
+    assert_eq!(pending, (-32000, "pending logs are not supported".to_owned()));
+    let logs = rpc.result("eth_getLogs", json!([{ "fromBlock": "earliest" }])).await;
+    assert_eq!(logs.as_array().unwrap().len(), 3);
+    assert_eq!(rpc.result("eth_getLogs", json!([{}])).await.as_array().unwrap().len(), 1, "the head's");
+}
+
+/// Goal: each kind of filter tells what is new, in order, nothing twice; and nothing of an unknown one.
+#[tokio::test]
+async fn filters_tell_what_is_new_once() {
+    let context = context();
+    let store = context.store.clone();
+    let rpc = Fixture(crate::rpc::module(context).unwrap());
+    let make = |logs: Vec<Log>| commit(&store, &[logs]);
+    make(vec![log(1, &[], 0)]);
+
+    let logs = rpc
+        .result("eth_newFilter", json!([{ "address": Address::repeat_byte(1), "fromBlock": "0x0" }]))
+        .await;
+    let late = rpc.result("eth_newFilter", json!([{ "fromBlock": "0x4", "toBlock": "0x4" }])).await;
+    let blocks = rpc.result("eth_newBlockFilter", json!([])).await;
+    let pending = rpc.result("eth_newPendingTransactionFilter", json!([])).await;
+    let poll = async |id: &Value| rpc.result("eth_getFilterChanges", json!([id])).await;
+    for id in [&logs, &late, &blocks, &pending] {
+        assert_eq!(poll(id).await, json!([]));
+    }
+    make(vec![log(1, &[], 0), log(2, &[], 0), log(1, &[], 0)]);
+    make(vec![]);
+    let seen = poll(&logs).await;
+    let indices: Vec<_> = seen.as_array().unwrap().iter().map(|log| log["logIndex"].clone()).collect();
+    assert_eq!(indices, ["0x0", "0x2"]);
+    let hashes = poll(&blocks).await;
+    let block = rpc.result("eth_getBlockByNumber", json!(["0x3", false])).await;
+    assert_eq!((hashes.as_array().unwrap().len(), &hashes[1]), (2, &block["hash"]));
+    make(vec![log(1, &[], 0)]);
+    make(vec![log(1, &[], 0)]);
+    assert_eq!(poll(&logs).await.as_array().unwrap().len(), 2);
+    assert_eq!(poll(&late).await.as_array().unwrap().len(), 1, "only those of batch 4");
+    assert_eq!(rpc.result("eth_getFilterLogs", json!([logs])).await.as_array().unwrap().len(), 5);
+    for id in [&logs, &late] {
+        assert_eq!(poll(id).await, json!([]));
+    }
+    let hash = rpc.result("eth_sendRawTransaction", json!([crate::rpc::tests::raw()])).await;
+    assert_eq!(poll(&pending).await, json!([hash]));
+    assert_eq!(poll(&pending).await, json!([]));
+
+    assert_eq!(rpc.result("eth_uninstallFilter", json!([logs])).await, true);
+    assert_eq!(rpc.result("eth_uninstallFilter", json!([logs])).await, false);
+    for (method, id) in
+        [("eth_getFilterChanges", &logs), ("eth_getFilterLogs", &blocks), ("eth_getFilterLogs", &json!("x"))]
+    {
+        let (code, text) = rpc.error(method, json!([id])).await;
+        assert_eq!(code, -32000);
+        assert!(text.starts_with("filter not found"), "{text}");
+    }
+    let reversed = rpc.error("eth_newFilter", json!([{ "fromBlock": "0x9", "toBlock": "0x8" }])).await;
+    assert!(reversed.1.starts_with("invalid block range params"), "{}", reversed.1);
+}
