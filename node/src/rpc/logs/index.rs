@@ -150,8 +150,15 @@ impl LogIndex {
     }
 
     fn make(&self, number: BatchNumber) -> Result<BatchBloom, RpcError> {
-        let Some(receipts) = stored_receipts(&self.store, number)? else { return Ok(None) };
-        Ok(BoundedBytes::new(bloom::of(&receipts)).ok())
+        match stored_receipts(&self.store, number) {
+            Ok(receipts) => Ok(receipts.and_then(|receipts| BoundedBytes::new(bloom::of(&receipts)).ok())),
+            // Whoever searches there is told.
+            Err(RpcError::Codec(error)) => {
+                tracing::warn!(%error, batch = %number, "receipts cannot be read: run `slipstream db check`");
+                Ok(None)
+            }
+            Err(error) => Err(error),
+        }
     }
 
     fn add(&self, number: BatchNumber, bloom: BatchBloom) -> Result<(), RpcError> {
