@@ -5,7 +5,7 @@ import { ContractFactory, JsonRpcProvider, Wallet, parseEther } from "ethers";
 
 const [url, key, artifacts] = process.argv.slice(2);
 const { Token } = JSON.parse(readFileSync(artifacts, "utf8")).contracts;
-// ethers remembers answers for 250 ms; a batch takes 100 ms here, so that a remembered nonce would be an old one.
+// ethers remembers answers for 250 ms; a batch takes less here, so that a remembered nonce would be an old one.
 const provider = new JsonRpcProvider(url, undefined, { cacheTimeout: -1 });
 provider.pollingInterval = 100;
 const wallet = new Wallet(key, provider);
@@ -61,6 +61,33 @@ seen.lowNonce = await wallet.sendTransaction({ to: receiver, nonce: 0, value: 1n
   () => "was accepted",
   (error) => error.code,
 );
+
+// A listener is a filter at the node: it hears what comes, once, and can be removed.
+const heard = [];
+const rich = token.filters.Transfer(wallet.address);
+const hears = new Promise((resolve) => {
+  token.on(rich, ({ args, log }) => {
+    heard.push(`${args.to} ${args.value} ${log.index}`);
+    if (heard.length === 2) resolve();
+  });
+});
+await new Promise((resolve) => provider.once("block", resolve));
+const other = "0x00000000000000000000000000000000000bee02";
+await (await token.transfer(receiver, 7n)).wait();
+const last = await (await token.transfer(other, 8n)).wait();
+await hears;
+await token.off(rich);
+seen.heard = heard;
+seen.listeners = await token.listenerCount();
+
+// All logs of a chain that is longer than what was once the longest range.
+while ((await provider.getBlockNumber()) <= 1_100) {
+  await new Promise((resolve) => provider.once("block", resolve));
+}
+const all = await token.queryFilter("Transfer");
+seen.all = all.map(({ args }) => args.value);
+seen.some = (await token.queryFilter(token.filters.Transfer(null, other))).map(({ blockNumber }) => blockNumber === last.blockNumber);
+seen.none = await token.queryFilter(token.filters.Transfer(other));
 
 console.log(JSON.stringify(seen, (_, value) => (typeof value === "bigint" ? value.toString() : value)));
 provider.destroy();

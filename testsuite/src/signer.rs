@@ -81,7 +81,8 @@ pub fn sign(account: &Account, request: Request) -> Signed {
     }
 }
 
-fn seal<T>(key: &SigningKey, transaction: T) -> Signed
+/// Signs a transaction of any type.
+pub fn seal<T>(key: &SigningKey, transaction: T) -> Signed
 where
     T: SignableTransaction<Signature>,
     alloy_consensus::Signed<T>: Encodable2718,

@@ -14,11 +14,19 @@ use slipnet::{
 };
 
 /// Goal: ethers, as it comes from npm, sends both kinds of transactions, deploys a contract, reads receipts with logs, and
-/// understands reverts, all through a fullnode that is no validator.
+/// understands reverts, hears events and stops hearing them, and finds all logs of a chain of more than a thousand batches, all
+/// through a fullnode that is no validator.
 #[tokio::test(flavor = "multi_thread")]
 async fn ethers_works_against_a_fullnode() {
     let Some(dir) = npm::install("clients", "ethers.mjs") else { return };
-    let options = DevnetOptions { validators: 1, fullnodes: 1, accounts: 2, ..DevnetOptions::default() };
+    // Fast, so that a long chain is soon there.
+    let options = DevnetOptions {
+        validators: 1,
+        fullnodes: 1,
+        accounts: 2,
+        batch_interval_ms: Some(10),
+        ..DevnetOptions::default()
+    };
     let devnet = Devnet::start(options).await.unwrap();
     let fullnode = devnet.nodes().iter().find(|node| node.role() == Role::Fullnode).unwrap();
     let account = &devnet.accounts()[0];
@@ -28,6 +36,7 @@ async fn ethers_works_against_a_fullnode() {
 
     let sender = account.address.to_string();
     let receiver = "0x00000000000000000000000000000000000bee01".parse::<Address>().unwrap().to_string();
+    let other = "0x00000000000000000000000000000000000bee02".parse::<Address>().unwrap().to_string();
     let zero = Address::ZERO.to_string();
     assert_eq!(
         seen,
@@ -51,6 +60,11 @@ async fn ethers_works_against_a_fullnode() {
             "revert": "CALL_EXCEPTION InsufficientBalance 600",
             "estimateRevert": "CALL_EXCEPTION InsufficientBalance",
             "lowNonce": "NONCE_EXPIRED",
+            "heard": [format!("{receiver} 7 0"), format!("{other} 8 0")],
+            "listeners": 0,
+            "all": ["1000", "400", "7", "8"],
+            "some": [true],
+            "none": [],
         })
     );
     devnet.stop().await.unwrap();

@@ -67,6 +67,7 @@ pub(super) struct Settings<'a> {
     pub(super) peers: &'a [String],
     pub(super) mode: SyncMode,
     pub(super) snapshot_interval_batches: u64,
+    pub(super) batch_interval_ms: Option<u64>,
     pub(super) log_filter: &'a str,
 }
 
@@ -162,6 +163,9 @@ fn node_yaml(role: Role, network_port: u16, api_port: u16, settings: &Settings<'
             writeln!(peers, "    - \"{peer}\"").expect("a String takes everything");
         }
     }
+    let consensus = settings.batch_interval_ms.map_or_else(String::new, |interval| {
+        format!("consensus:\n  batch_interval_ms: {interval}\n  empty_batch_interval_ms: {interval}\n")
+    });
     format!(
         "# Written by slipnet. Relative paths start at this file's directory.\n\
          role: {role}\n\
@@ -171,6 +175,7 @@ fn node_yaml(role: Role, network_port: u16, api_port: u16, settings: &Settings<'
          network:\n  listen: \"127.0.0.1:{network_port}\"\n  peers:{peers}\
          storage:\n  block_cache_mib: {BLOCK_CACHE_MIB}\n  snapshot_interval_batches: {interval}\n\
          sync:\n  mode: {mode}\n\
+         {consensus}\
          api:\n  listen: \"127.0.0.1:{api_port}\"\n\
          log:\n  filter: \"{filter}\"\n",
         role = role.name(),

@@ -56,6 +56,8 @@ pub struct DevnetOptions {
     pub keep: bool,
     /// Batches between two snapshots.
     pub snapshot_interval_batches: u64,
+    /// Milliseconds between two batches, empty ones too; the nodes' defaults when it is not given.
+    pub batch_interval_ms: Option<u64>,
     /// How the fullnodes that are there from the start follow.
     pub sync_mode: SyncMode,
     /// The log filter of all nodes.
@@ -73,6 +75,7 @@ impl Default for DevnetOptions {
             dir: None,
             keep: false,
             snapshot_interval_batches: 100,
+            batch_interval_ms: None,
             sync_mode: SyncMode::Auto,
             log_filter: "info".to_owned(),
         }
@@ -150,6 +153,7 @@ impl Devnet {
             peers: &peers,
             mode,
             snapshot_interval_batches: self.options.snapshot_interval_batches,
+            batch_interval_ms: self.options.batch_interval_ms,
             log_filter: &self.options.log_filter,
         })
     }
