@@ -3,13 +3,17 @@
 use std::{cell::Cell, fmt};
 
 use serde::de::{self, Deserialize, DeserializeSeed, Deserializer, IgnoredAny, MapAccess, Visitor};
-use serde_saphyr::{Options, Spanned};
+use serde_saphyr::{NonFiniteFloatPolicy, Options, Spanned};
 
 /// Line and column of the value of a key such as `sync.audit`; none if the file leaves the key out. For texts that were decoded.
 pub(crate) fn locate(text: &str, key: &str) -> Option<(u64, u64)> {
     let path: Vec<_> = key.split('.').collect();
     let found = Cell::new(None);
-    let options: Options = serde_saphyr::options! { with_snippet: false };
+    // `.nan` is one of the values whose place is asked for.
+    let options: Options = serde_saphyr::options! {
+        with_snippet: false,
+        non_finite_float_policy: NonFiniteFloatPolicy::PassThrough,
+    };
     let search = Search { path: &path, found: &found };
     serde_saphyr::with_deserializer_from_str_with_options(text, options, |deserializer| {
         search.deserialize(deserializer)

@@ -18,7 +18,7 @@
 //!
 //! Invariants: a validator records its vote durably before anybody learns of it, and never signs two ledger infos of one
 //! number, across restarts. It signs only what it has executed itself. A batch is committed only with a certificate.
-//! What it trusts: its store, its clock (to 10 s), and any quorum of the set.
+//! What it trusts: its store, its clock (to 10 s; a proposer only while a quorum's agree with it), and any quorum of the set.
 //!
 //! ```
 //! use slipstream_consensus::{Pool, PoolConfig};

@@ -217,6 +217,6 @@ mod tests {
     /// decision, in a commit of its own.
     #[test]
     fn the_fingerprint_is_pinned() {
-        assert_eq!(fingerprint(), "2a783fd0778f267e");
+        assert_eq!(fingerprint(), "382a67b68887900d");
     }
 }
