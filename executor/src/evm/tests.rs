@@ -233,9 +233,12 @@ fn no_transaction_changes_more_than_its_gas_pays_for() {
     let (most, mut largest) = (FREE_DELTA_BYTES + (GAS_LIMIT / GAS_PER_DELTA_BYTE) as usize, 0);
     for (code, access_list) in codes.into_iter().zip([list, AccessList::default(), AccessList::default()]) {
         let mut state = start();
-        let code = hex::decode(code.replace(' ', "")).unwrap();
-        let value =
-            AccountValue { nonce: 1, balance: U256::ZERO, code_hash: Some(state.insert_code(code.into())) };
+        let bytecode = hex::decode(code.replace(' ', "")).unwrap();
+        let value = AccountValue {
+            nonce: 1,
+            balance: U256::ZERO,
+            code_hash: Some(state.insert_code(bytecode.into())),
+        };
         let to = Address::repeat_byte(0x77);
         state.insert(StateKey::Account(to), StateValue::Account(value));
         let tx = TxEip2930 {
@@ -248,7 +251,11 @@ fn no_transaction_changes_more_than_its_gas_pays_for() {
         let env = env(SpecId::PRAGUE);
         let executed = Machine::new(&state, &env).unwrap().run(&unsigned(tx, user(1)));
         let Ok(executed) = executed else { panic!("the transaction is valid") };
-        assert!(executed.success && executed.gas_used > GAS_LIMIT * 9 / 10, "{:?}", executed.halt);
+        assert!(
+            executed.success && executed.gas_used > GAS_LIMIT * 9 / 10,
+            "{code}: {} gas",
+            executed.gas_used
+        );
         let bytes = executed.delta_bytes_max;
         assert!(bytes <= most, "{bytes} bytes, at most {most}");
         largest = bytes.max(largest);
