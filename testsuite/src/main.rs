@@ -207,6 +207,7 @@ async fn up(arguments: Up) -> Result<()> {
         dir: arguments.dir,
         keep: arguments.keep,
         snapshot_interval_batches: arguments.snapshot_interval,
+        batch_interval_ms: None,
         sync_mode: arguments.sync_mode,
         log_filter: arguments.log,
     });
