@@ -91,10 +91,8 @@ pub fn build(
     let mut bytes_left = limits.body_bytes.min(limits::BODY_BYTES_MAX).saturating_sub(LENGTH_BYTES_MAX);
     let (mut included, mut rejected) = (Vec::new(), Vec::new());
     loop {
-        let room = Room {
-            gas: batch.gas_room().saturating_sub(reserved),
-            bytes: bytes_left.saturating_sub(LENGTH_BYTES_MAX),
-        };
+        let gas = batch.gas_left().saturating_sub(reserved).min(batch.gas_with_room());
+        let room = Room { gas, bytes: bytes_left.saturating_sub(LENGTH_BYTES_MAX) };
         if included.len() >= transactions_max || room.gas < limits::TRANSACTION_GAS_MIN {
             break;
         }

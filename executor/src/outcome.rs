@@ -131,13 +131,16 @@ impl<'a> Batch<'a> {
         Self { machine, beneficiary: env.beneficiary, tally: Tally::new(env) }
     }
 
-    /// Most gas that the next transaction may ask for so that all it can do fits: who executes and finds that it does not has worked
-    /// for nothing.
-    pub(crate) fn gas_room(&self) -> u64 {
+    pub(crate) fn gas_left(&self) -> u64 {
+        self.tally.gas_left()
+    }
+
+    /// Most gas that the next transaction may ask for so that its receipt and its changes fit, whatever they are: who executes and finds
+    /// that they do not has worked for nothing.
+    pub(crate) fn gas_with_room(&self) -> u64 {
         let receipts = limits::RECEIPTS_BYTES_MAX.saturating_sub(self.tally.receipts_bytes + RECEIPT_BYTES);
         let delta = limits::DELTA_BYTES_MAX.saturating_sub(self.tally.delta_bytes + FREE_DELTA_BYTES);
-        let gas = self.tally.gas_left();
-        gas.min(receipts as u64 * GAS_PER_RECEIPT_BYTE).min(delta as u64 * GAS_PER_DELTA_BYTE)
+        (receipts as u64 * GAS_PER_RECEIPT_BYTE).min(delta as u64 * GAS_PER_DELTA_BYTE)
     }
 
     /// Executes a transaction and makes it part of the batch.
