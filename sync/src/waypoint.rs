@@ -120,7 +120,9 @@ impl Asking<'_> {
 
     fn is_contradicted(&self) -> bool {
         let contradicts = |answer: &Option<Refused>| matches!(answer, Some(Refused::OtherLedger { .. }));
-        !self.answers.is_empty() && self.answers.values().all(contradicts)
+        // Who has gone does not count: others may still come.
+        let peers = self.transport.peers();
+        !peers.is_empty() && peers.iter().all(|peer| self.answers.get(peer).is_some_and(contradicts))
     }
 
     fn describe(&self) -> String {

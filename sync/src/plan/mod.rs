@@ -342,15 +342,28 @@ impl Planner<'_> {
         let Inputs { head, peers, begun, .. } = *self.inputs;
         let fits = |number: BatchNumber| number > head;
         let begun = begun.filter(|number| fits(*number) && peers.iter().any(|peer| peer.offers(*number)));
-        let newest = peers.iter().find_map(|peer| {
-            peer.snapshots.iter().map(|offered| offered.number).find(|number| fits(*number))
-        });
-        let number = begun.or(newest)?;
+        let number = begun.or_else(|| self.newest(peers.iter(), fits))?;
         let offering = peers.iter().filter(|peer| peer.offers(number));
         let rate = offering.map(|peer| peer.bytes_per_second).sum();
         let (_, bytes) = self.offered_size(number);
         let seconds = price::snapshot(bytes, self.inputs.costs, &self.inputs.machine, rate);
         Some((number, seconds + self.tail(number, target)))
+    }
+
+    /// The best peer's newest snapshot that fits. One from the waypoint on, whose ledger shows the waypoint before anything is stored, goes
+    /// before one below it, for which nobody vouches until the batches behind it have passed the waypoint.
+    fn newest<'p>(
+        &self,
+        peers: impl Iterator<Item = &'p Candidate> + Clone,
+        fits: impl Fn(BatchNumber) -> bool,
+    ) -> Option<BatchNumber> {
+        let from = |least: BatchNumber| {
+            peers.clone().find_map(|peer| {
+                let mut numbers = peer.snapshots.iter().map(|offered| offered.number);
+                numbers.find(|number| *number >= least && fits(*number))
+            })
+        };
+        from(self.inputs.waypoint).or_else(|| from(BatchNumber(0)))
     }
 
     /// Rows and bytes of a snapshot: the middle of what its peers say, so that one liar decides nothing.
@@ -369,10 +382,7 @@ impl Planner<'_> {
         let Inputs { head, peers, machine, costs, .. } = *self.inputs;
         let serves = |peer: &&Candidate| peer.net_from.is_some_and(|from| from <= head.next());
         let fits = |number: BatchNumber| number > head && number.0 - head.0 <= NET_BATCHES_MAX;
-        let numbers = |peer: &Candidate| {
-            peer.snapshots.iter().map(|offered| offered.number).find(|number| fits(*number))
-        };
-        let number = peers.iter().filter(serves).find_map(numbers)?;
+        let number = self.newest(peers.iter().filter(serves), fits)?;
         let offering = peers.iter().filter(serves).filter(|peer| peer.offers(number));
         let rate: f64 = offering.map(|peer| peer.bytes_per_second).sum();
         let sizes = self.sizes();

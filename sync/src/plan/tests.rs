@@ -218,6 +218,18 @@ fn a_snapshot_below_the_waypoint_is_taken() {
     }
 }
 
+/// Goal: whoever ranks first cannot lead to a ledger that nobody vouches for while another peer can show the waypoint.
+#[test]
+fn a_snapshot_that_can_show_the_waypoint_goes_first() {
+    for (mode, head, step) in [
+        (Mode::Snapshot, 0, Step::Snapshot(BatchNumber(50))),
+        (Mode::RangeDelta, 10, Step::Net(BatchNumber(50))),
+    ] {
+        let case = Case { waypoint: 45, ..Case::new(mode, head) };
+        assert_eq!(case.step(&[offering(1, 60, 40, 1_000), offering(2, 60, 50, 1_000)]), step, "{mode:?}");
+    }
+}
+
 /// Goal: a node whose peers are all before its waypoint does not take their head for the ledger's.
 #[test]
 fn who_is_before_the_waypoint_waits_for_it() {
