@@ -32,6 +32,10 @@ const ANSWER_TIME_MAX: Duration = Duration::from_secs(25);
 /// wait, cheap calls never behind costly ones.
 const COSTLY_BODIES_MAX: usize = 24;
 const CHEAP_BODIES_MAX: usize = 16;
+/// Requests in an array that still counts as cheap: many cheap calls take as long as a costly one.
+const CHEAP_REQUESTS_MAX: usize = 32;
+/// Bytes of an id that an answer without room repeats.
+const ID_SHOWN_MAX: usize = 1 << 10;
 /// Bytes of long answers that are being made or sent: a dozen of the largest blocks with their receipts.
 const OUTGOING_BYTES_MAX: usize = 256 << 20;
 /// "Request timed out", as geth numbers it.
@@ -82,7 +86,7 @@ impl<'a> Asked<'a> {
             |request: &Request<'_>| request.method().is_none_or(|method| Lane::of(method) == Lane::Reads);
         match self {
             Asked::One(request) => is_cheap(request),
-            Asked::Array(requests) => requests.iter().all(is_cheap),
+            Asked::Array(requests) => requests.len() <= CHEAP_REQUESTS_MAX && requests.iter().all(is_cheap),
         }
     }
 }
@@ -113,10 +117,9 @@ impl JsonRpc {
             Err(refusal) => answer.push_short(&refusal),
             Ok(asked) => {
                 let room = if asked.is_cheap() { &self.cheap } else { &self.costly };
-                match timeout_at(deadline, room.acquire()).await {
-                    Ok(_room) => self.answer(asked, deadline, &mut answer).await,
-                    Err(_) => answer.push_short(&timed_out(NO_ID)),
-                }
+                // Without room the deadline is over: each request is told so, and none is begun.
+                let _room = timeout_at(deadline, room.acquire()).await;
+                self.answer(asked, deadline, &mut answer).await;
             }
         }
         answer.finish()
@@ -163,6 +166,7 @@ impl JsonRpc {
         if !answer.push(&text) {
             let text =
                 "limit exceeded: too many long answers are being read slowly; ask again, or for less at once";
+            let id = if id.len() <= ID_SHOWN_MAX { id } else { NO_ID };
             answer.push_short(&error(id, LIMIT_EXCEEDED_CODE, text));
         }
     }

@@ -76,7 +76,9 @@ impl Growing<'_> {
     }
 
     /// The answer as it is to be sent; none if nothing was added.
-    pub(super) fn finish(self) -> Option<Bytes> {
+    pub(super) fn finish(mut self) -> Option<Bytes> {
+        // The share counts bytes, not what the text grew to.
+        self.text.shrink_to_fit();
         match self.share {
             _ if self.text.is_empty() => None,
             None => Some(self.text.into()),

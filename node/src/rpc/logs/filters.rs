@@ -21,6 +21,7 @@ use tokio_util::sync::CancellationToken;
 use super::{
     all, number, range,
     search::{Budget, Criteria, End, Found, Place},
+    wanted::Wanted,
 };
 use crate::rpc::{
     RpcContext,
@@ -121,8 +122,8 @@ fn id(params: &Params<'_>) -> RpcResult<Option<u128>> {
 
 /// `eth_newFilter`
 pub(in crate::rpc) fn new_filter(context: &RpcContext, params: &Params<'_>) -> RpcResult<U128> {
-    let (filter,) = args(params)?;
-    let criteria = Criteria::new(filter)?;
+    let (wanted,): (Wanted,) = args(params)?;
+    let criteria = Criteria::new(wanted.into_filter()?)?;
     let head = context.store.head().map_err(RpcError::from)?.header.number;
     check_watchable(criteria.filter(), head)?;
     let watch = Watch::Logs(Box::new(criteria), Place::before(head.next()));
@@ -203,7 +204,12 @@ pub(super) fn new_logs(
     let head = context.store.head()?.header.number;
     let (first, last) = watched(context, criteria.filter(), head)?;
     let from = if first > place.batch { Place::before(first) } else { *place };
-    let Found { logs, end } = context.search(criteria, gone).run(from, last, budget)?;
+    let found = context.search(criteria, gone).run(from, last, budget);
+    if let Err(RpcError::LogsNotStored { number, kept_from }) = &found {
+        // A restore or pruning left a gap. It is told once; the next poll goes on where there are receipts again.
+        *place = Place::before(kept_from.unwrap_or(head.next()).max(number.next()));
+    }
+    let Found { logs, end } = found?;
     *place = match end {
         End::Reached => Place::before(head.next()).max(*place),
         End::Results(place) => place,

@@ -13,14 +13,18 @@ mod index;
 mod search;
 #[cfg(test)]
 mod tests;
+mod wanted;
 
 use alloy_rpc_types_eth::{BlockId, BlockNumberOrTag, Filter, FilterBlockOption, Log};
 use jsonrpsee::types::Params;
 use slipstream_types::BatchNumber;
 use tokio_util::sync::CancellationToken;
 
-use self::search::{Budget, Criteria, End, Found, Place, Search};
 pub(crate) use self::{filters::Filters, index::LogIndex};
+use self::{
+    search::{Budget, Criteria, End, Found, Place, Search},
+    wanted::Wanted,
+};
 use super::{
     RpcContext,
     errors::{RpcError, RpcResult},
@@ -33,8 +37,8 @@ pub(super) fn logs(
     params: &Params<'_>,
     gone: &CancellationToken,
 ) -> RpcResult<Vec<Log>> {
-    let (filter,) = args(params)?;
-    let criteria = Criteria::new(filter)?;
+    let (wanted,): (Wanted,) = args(params)?;
+    let criteria = Criteria::new(wanted.into_filter()?)?;
     Ok(all(context, &criteria, gone, Budget::CALL)?)
 }
 

@@ -24,6 +24,9 @@ const POSITION_VALUES_MAX: usize = 1_000;
 const OPENING_BYTES: usize = 16 << 10;
 /// What reading a section's filters costs beside their bytes, which are only looked at: an eighth of decoding as many.
 const SECTION_COST_BYTES: usize = 1 << 10;
+/// The same of looking for one value in one batch's filter, and of reading one header.
+const PROBE_COST_BYTES: usize = 2;
+const HEADER_COST_BYTES: usize = 1 << 10;
 const LOOKED_AT_SHARE: usize = 8;
 
 /// What a search may take and return.
@@ -181,7 +184,9 @@ impl Search<'_> {
         let all = batches_of(number);
         let (first, last) = ((*all.start()).max(from.batch.0), (*all.end()).min(to.0));
         let section = self.index.section(number)?;
-        if !progress.work(SECTION_COST_BYTES + section.bytes() / LOOKED_AT_SHARE) {
+        let values: usize = self.criteria.entries.iter().map(Vec::len).sum();
+        let probes = PROBE_COST_BYTES * values * (last - first + 1) as usize;
+        if !progress.work(SECTION_COST_BYTES + section.bytes() / LOOKED_AT_SHARE + probes) {
             return Ok(End::Work(BatchNumber(first)));
         }
         for number in (first..=last).map(BatchNumber) {
@@ -209,6 +214,9 @@ impl Search<'_> {
         let batch = match self.batches.recent(number) {
             Some(batch) => batch,
             None => {
+                if !progress.work(HEADER_COST_BYTES) {
+                    return Ok(End::Work(number));
+                }
                 let header = self.store.header(number)?.ok_or_else(|| self.not_stored(number))?;
                 if header.tx_count == 0 {
                     return Ok(End::Reached);

@@ -308,6 +308,21 @@ async fn ranges_that_are_reversed_or_in_the_future_are_refused() {
         assert_eq!(code, -32602, "{message}");
         assert!(message.starts_with(text), "{message}");
     }
+    // A filter is read as strictly as all else.
+    for loose in [
+        json!({ "fromBlock": "LATEST" }),
+        json!({ "fromBlock": "0x01" }),
+        json!({ "address": "00".repeat(20) }),
+        json!({ "topics": [[vec![0; 32]]] }),
+        json!({ "topics": [null, null, null, null, null] }),
+        json!({ "blockHash": B256::ZERO, "toBlock": "latest" }),
+        json!({ "from": "0x1" }),
+    ] {
+        for method in ["eth_getLogs", "eth_newFilter"] {
+            let (code, message) = rpc.error(method, json!([loose])).await;
+            assert_eq!(code, -32602, "{loose}: {message}");
+        }
+    }
     let pending = rpc.error("eth_getLogs", json!([{ "fromBlock": "pending" }])).await;
     assert_eq!(pending, (-32000, "pending logs are not supported".to_owned()));
     let logs = rpc.result("eth_getLogs", json!([{ "fromBlock": "earliest" }])).await;
