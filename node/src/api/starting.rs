@@ -11,6 +11,7 @@ use axum::{
         header::{CONNECTION, RETRY_AFTER},
     },
     response::IntoResponse,
+    routing::get,
     serve::Listener,
 };
 use parking_lot::Mutex;
@@ -43,7 +44,9 @@ impl Starting {
             _accepts: accepts,
         };
         let stage = Stage::new(Mutex::new("opening the ports"));
-        let router = Router::new().fallback(not_yet).with_state(stage.clone());
+        // A start may take minutes: whoever restarts what is not alive must not begin it anew.
+        let live = get(|| async { ([(CONNECTION, "close")], "ok\n") });
+        let router = Router::new().route("/health/live", live).fallback(not_yet).with_state(stage.clone());
         let stop = CancellationToken::new();
         let stopped = stop.clone().cancelled_owned();
         tokio::spawn(async move { axum::serve(listener, router).with_graceful_shutdown(stopped).await });
