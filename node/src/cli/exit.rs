@@ -10,7 +10,7 @@ use std::{
 
 use miette::{Diagnostic, Report, Result};
 use slipstream_config::ConfigError;
-use slipstream_consensus::ConsensusError;
+use slipstream_consensus::{ConsensusError, RecordError};
 use slipstream_network::NetworkError;
 use slipstream_storage::{ExportError, StorageError};
 use slipstream_sync::SyncError;
@@ -81,6 +81,7 @@ fn known(error: &(dyn Error + 'static)) -> Option<Exit> {
         return match error {
             ExportError::Damaged { .. } => Some(Exit::Data),
             ExportError::Untrusted { .. } | ExportError::NoTrust => Some(Exit::Config),
+            ExportError::Storage(error) => of_storage(error),
             _ => None,
         };
     }
@@ -127,7 +128,8 @@ fn of_sync(error: &SyncError) -> Option<Exit> {
         SyncError::Storage(error) => of_storage(error),
         SyncError::Diverged { .. } | SyncError::WrongEpochEnd { .. } => Some(Exit::Data),
         SyncError::WrongWaypoint { .. } => Some(Exit::Config),
-        SyncError::UnknownWaypoint { .. } => Some(Exit::TryAgain),
+        // What peers say of another ledger is not proved.
+        SyncError::UnknownWaypoint { .. } | SyncError::OtherLedger { .. } => Some(Exit::TryAgain),
         SyncError::Worker(_) => Some(Exit::Bug),
         _ => None,
     }
@@ -136,6 +138,7 @@ fn of_sync(error: &SyncError) -> Option<Exit> {
 fn of_consensus(error: &ConsensusError) -> Option<Exit> {
     match error {
         ConsensusError::NotAValidator { .. } => Some(Exit::Config),
+        ConsensusError::Record(RecordError::Unreadable(_)) => Some(Exit::Data),
         ConsensusError::Task { .. } => Some(Exit::Bug),
         error if error.is_retryable() => Some(Exit::TryAgain),
         _ => None,
