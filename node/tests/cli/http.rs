@@ -105,7 +105,10 @@ fn strangers_and_idlers() {
         })
         .collect();
     for _ in 0..3 {
-        assert_eq!(exchange(&node, "GET /health HTTP/1.1\r\nHost: 127.0.0.1", ""), (200, "ok\n".to_owned()));
+        assert_eq!(
+            exchange(&node, "GET /health/live HTTP/1.1\r\nHost: 127.0.0.1", ""),
+            (200, "ok\n".to_owned())
+        );
         assert_eq!(exchange(&node, "GET /metrics HTTP/1.1\r\nHost: 127.0.0.1", "").0, 200);
         assert_eq!(exchange(&node, &head, &call).0, 200);
     }

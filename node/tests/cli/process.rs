@@ -74,7 +74,7 @@ fn a_node_outlives_whoever_reads_what_it_prints() {
     let (reader, writer) = full_pipe();
     let mut node = start(&chain, closed_pipe(), writer);
     node.api = api(&chain);
-    until("it answers", || node.http("GET /health", "").starts_with("ok").then_some(()));
+    until("it answers", || node.http("GET /health/live", "").starts_with("ok").then_some(()));
     await_batches(&node, 2);
     drop(reader);
     until("lost lines are counted", || {
@@ -89,7 +89,7 @@ fn a_node_outlives_whoever_reads_what_it_prints() {
     let full = || fs::File::options().write(true).open("/dev/full").unwrap();
     let mut node = start(&chain, full(), full());
     node.api = api(&chain);
-    until("it answers", || node.http("GET /health", "").starts_with("ok").then_some(()));
+    until("it answers", || node.http("GET /health/live", "").starts_with("ok").then_some(()));
     await_batches(&node, 2);
     node.stop();
 }
@@ -162,10 +162,12 @@ fn a_second_signal_stops_a_stop_at_once() {
     let chain = Chain::new();
     let mut node = Running::start(&chain);
     let mut slow = std::net::TcpStream::connect(&node.api).unwrap();
-    slow.write_all(b"POST / HTTP/1.1\r\nContent-Type: application/json\r\nContent-Length: 9\r\n\r\n{")
-        .unwrap();
+    slow.write_all(
+        b"POST / HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\nContent-Length: 9\r\n\r\n{",
+    )
+    .unwrap();
     // It is being answered once a later request was.
-    assert_eq!(node.http("GET /health", ""), "ok\n");
+    assert_eq!(node.http("GET /health/live", ""), "ok\n");
     node.signal(Signal::TERM);
     let says = |text: &str| fs::read_to_string(chain.path("log")).unwrap().contains(text);
     until("it says that it stops", || says("stopping; a second signal stops at once").then_some(()));
