@@ -208,8 +208,13 @@ mod tests {
     fn ports_are_read_from_what_was_written() {
         let dir = tempfile::tempdir().unwrap();
         assert_eq!(kept_ports(dir.path()).unwrap(), None);
-        let settings =
-            Settings { peers: &[], mode: SyncMode::Auto, snapshot_interval_batches: 1, log_filter: "info" };
+        let settings = Settings {
+            peers: &[],
+            mode: SyncMode::Auto,
+            snapshot_interval_batches: 1,
+            batch_interval_ms: None,
+            log_filter: "info",
+        };
         write_node(dir.path(), Role::Validator, &node_key("a", 0), 12_001, 12_002, &settings).unwrap();
         assert_eq!(kept_ports(dir.path()).unwrap(), Some((12_001, 12_002)));
         fs::write(dir.path().join(CONFIG), "role: validator\n").unwrap();

@@ -14,12 +14,14 @@ pub(super) fn holder(port: u16) -> Option<String> {
             text.lines().filter_map(|line| socket(line, port, table.starts_with("tcp"))).collect::<Vec<_>>()
         })
         .collect();
-    let processes = fs::read_dir("/proc").ok()?.flatten();
-    processes.map(|process| process.path()).find(|process| has_one(process, &sockets)).map(|process| {
-        let name = fs::read_to_string(process.join("comm")).unwrap_or_default();
-        let id = process.file_name().unwrap_or_default().to_string_lossy().into_owned();
-        format!("{} (process {id})", name.trim())
-    })
+    // `/proc/self` is a process too, by another name.
+    let mut ids = fs::read_dir("/proc")
+        .ok()?
+        .flatten()
+        .filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
+    let id = ids.find(|id| has_one(Path::new(&format!("/proc/{id}")), &sockets))?;
+    let name = fs::read_to_string(format!("/proc/{id}/comm")).unwrap_or_default();
+    Some(format!("{} (process {id})", name.trim()))
 }
 
 /// The socket of a line of a table, as the links of a process name it, if it has the port.
