@@ -35,10 +35,10 @@ pub fn print(text: &str) -> Result<()> {
     }
 }
 
-/// As [`print`], with the end of the line.
+/// As [`print()`], with the end of the line.
 ///
 /// # Errors
-/// As [`print`].
+/// As [`print()`].
 pub fn print_line(text: &str) -> Result<()> {
     print(&format!("{text}\n"))
 }
