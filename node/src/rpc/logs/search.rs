@@ -24,10 +24,10 @@ const POSITION_VALUES_MAX: usize = 1_000;
 const OPENING_BYTES: usize = 16 << 10;
 /// What reading a section's filters costs beside their bytes, which are only looked at: an eighth of decoding as many.
 const SECTION_COST_BYTES: usize = 1 << 10;
-/// The same of looking for one value in one batch's filter, and of reading one header.
+const LOOKED_AT_SHARE: usize = 8;
+/// What looking for one value in one batch's filter costs, and reading one header.
 const PROBE_COST_BYTES: usize = 2;
 const HEADER_COST_BYTES: usize = 1 << 10;
-const LOOKED_AT_SHARE: usize = 8;
 
 /// What a search may take and return.
 #[derive(Clone, Copy, Debug)]

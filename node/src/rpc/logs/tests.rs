@@ -171,8 +171,8 @@ fn batches_that_cannot_match_are_not_opened() {
         chain.commit(vec![vec![log(1, &[(number % 200) as u8], 0)]]);
     }
     let head = chain.context.store.head().unwrap().header.number.0;
-    // Enough for the filters of all sections, but not for a batch beside them.
-    let budget = Budget { work_bytes: 4 * ((1 << 10) + 64), ..MUCH };
+    // Enough for the filters of all sections and a look into each, but not for a batch beside them.
+    let budget = Budget { work_bytes: 4 * ((1 << 10) + 64 + 2 * SECTION_BATCHES as usize), ..MUCH };
     let absent = filter(&[9], &[]);
     let without = chain.found(&absent, 0..head + 1, budget);
     assert!(matches!(without.end, End::Work(_)), "nothing is indexed yet");
