@@ -21,6 +21,7 @@ use crate::{
     SyncConfig, SyncError,
     engine::{Done, Effect, Engine, JobId, Local, RequestId, Setup},
     peers::KEY,
+    planted::Defences,
     protocol::{ANSWER_BYTES_MAX, Request},
     status::SyncStatus,
     work::Worker,
@@ -75,7 +76,7 @@ impl Follower {
             waypoint: waypoint.map_or(BatchNumber(0), |waypoint| waypoint.number),
             cores: std::thread::available_parallelism().map_or(1, usize::from),
             seed,
-            planted: None,
+            defences: Defences::default(),
         };
         let worker = Worker::new(store.clone(), &config, executor, waypoint, seed)?;
         let local = Local::of(&store)?;

@@ -42,7 +42,7 @@ pub use config::{Mode, SyncConfig};
 pub use driver::Follower;
 pub use error::{Fault, SyncError};
 #[doc(hidden)]
-pub use planted::Planted;
+pub use planted::{Defences, NotPlantable, Planted};
 pub use protocol::announcement;
 #[doc(hidden)]
 pub use serve::answer;

@@ -1,7 +1,43 @@
-//! [`Planted`]: defences that a simulator leaves out, to see that its oracles notice. A node never does: nothing sets one but
-//! [`crate::engine::Setup::planted`] and [`crate::work::Worker::with_planted`], which only `slipnet sim` uses.
+//! [`Planted`]: defences that a simulator leaves out, to see that its oracles notice; [`Defences`]: those that are there.
+//!
+//! Only a program built with the feature `planted` can leave one out. In any other, [`Defences::lacks`] is a constant `false`, and
+//! what stands behind it is not compiled.
 
 use std::{fmt, str::FromStr};
+
+/// The defences of a node: all, or all but one.
+#[doc(hidden)]
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct Defences {
+    lacking: Option<Planted>,
+}
+
+/// This program cannot leave a defence out.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+#[error(
+    "this program has all of its defences and cannot leave {0} out; build one that can: \
+     cargo build -p slipstream-testsuite --features planted"
+)]
+#[doc(hidden)]
+pub struct NotPlantable(pub Planted);
+
+impl Defences {
+    /// Leaves one out.
+    ///
+    /// # Errors
+    /// If this program is built without the feature `planted`.
+    pub fn without(lacking: Option<Planted>) -> Result<Defences, NotPlantable> {
+        match lacking {
+            Some(planted) if !cfg!(feature = "planted") => Err(NotPlantable(planted)),
+            lacking => Ok(Defences { lacking }),
+        }
+    }
+
+    /// Whether a defence is left out.
+    pub(crate) fn lacks(self, planted: Planted) -> bool {
+        cfg!(feature = "planted") && self.lacking == Some(planted)
+    }
+}
 
 /// One defence that is missing.
 #[doc(hidden)]
@@ -95,9 +131,32 @@ impl FromStr for Planted {
 
     fn from_str(text: &str) -> Result<Planted, String> {
         let named = Planted::ALL.into_iter().find(|planted| planted.name() == text);
-        named.ok_or_else(|| {
+        let named = named.ok_or_else(|| {
             let names: Vec<_> = Planted::ALL.iter().map(|planted| planted.name()).collect();
             format!("{text:?} is no defence; they are {}", names.join(", "))
-        })
+        })?;
+        Defences::without(Some(named)).map_err(|error| error.to_string())?;
+        Ok(named)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Goal: a program that is built as nodes are has every defence, and says how to build one that can leave some out.
+    #[test]
+    fn a_defence_is_left_out_only_by_a_program_built_for_it() {
+        let parsed = "unsigned-range".parse::<Planted>();
+        let without = Defences::without(Some(Planted::UnsignedRange));
+        if cfg!(feature = "planted") {
+            assert_eq!(parsed, Ok(Planted::UnsignedRange));
+            assert!(without.is_ok_and(|defences| defences.lacks(Planted::UnsignedRange)));
+        } else {
+            assert!(parsed.is_err_and(|text| text.contains("--features planted")));
+            assert!(without.is_err());
+        }
+        assert!(!Defences::default().lacks(Planted::UnsignedRange));
+        assert!("no-such-thing".parse::<Planted>().is_err_and(|text| text.contains("unsigned-range")));
     }
 }

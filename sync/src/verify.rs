@@ -14,7 +14,7 @@ use slipstream_types::{
 };
 
 use crate::{
-    planted::Planted,
+    planted::{Defences, Planted},
     protocol::{Announcement, Headers, Offer, Parts, PassedBatch, Range, RangeBatch, RangeRequest},
     trust::{Trust, TrustError},
 };
@@ -172,7 +172,7 @@ pub fn range(
     due: u64,
     trust: &Trust,
 ) -> Result<VerifiedRange, TrustError> {
-    range_but(answer, request, due, trust, None)
+    range_but(answer, request, due, trust, Defences::default())
 }
 
 /// As [`range`], but for one check; none is left out in a node.
@@ -181,12 +181,11 @@ pub(crate) fn range_but(
     request: &RangeRequest,
     due: u64,
     trust: &Trust,
-    planted: Option<Planted>,
+    defences: Defences,
 ) -> Result<VerifiedRange, TrustError> {
-    let checks = |check| planted != Some(check);
     let Range { certificate, proof, batches } = answer;
     let batches = batches.into_inner();
-    if checks(Planted::UnsignedRange) {
+    if !defences.lacks(Planted::UnsignedRange) {
         trust.verify(&certificate)?;
     }
     check_length(&batches, request, due)?;
@@ -198,14 +197,14 @@ pub(crate) fn range_but(
         digests.push(*parent.insert(header.digest()));
     }
     let leaves = certificate.info.number.0.saturating_add(1);
-    if checks(Planted::UnprovenRange) {
+    if !defences.lacks(Planted::UnprovenRange) {
         let proved = proof.verify(certificate.info.accumulator_root, leaves, request.first.0, &digests);
         proved.map_err(Violation::from)?;
     }
     if let Some(last) = batches.last().filter(|last| last.header.number == certificate.info.number) {
         check_agrees(&last.header, &certificate)?;
     }
-    batches.par_iter().try_for_each(|batch| check_parts(batch, request.parts, planted))?;
+    batches.par_iter().try_for_each(|batch| check_parts(batch, request.parts, defences))?;
     Ok(VerifiedRange { certificate, batches })
 }
 
@@ -234,7 +233,7 @@ pub fn announced(
         return Err(Violation::Disagreement { number: header.number, field: "accumulator root" }.into());
     }
     let batch = RangeBatch { header, body: Some(body), receipts: None, delta: None, hints };
-    check_parts(&batch, Parts::BODY, None)?;
+    check_parts(&batch, Parts::BODY, Defences::default())?;
     Ok(VerifiedRange { certificate, batches: vec![batch] })
 }
 
@@ -362,7 +361,7 @@ fn check_agrees(header: &BatchHeader, certificate: &Certificate) -> Result<(), V
     Err(Violation::Disagreement { number: header.number, field })
 }
 
-fn check_parts(batch: &RangeBatch, parts: Parts, planted: Option<Planted>) -> Result<(), Violation> {
+fn check_parts(batch: &RangeBatch, parts: Parts, defences: Defences) -> Result<(), Violation> {
     let header = &batch.header;
     let checked = [
         (Parts::BODY, BlobKind::Body, &batch.body, header.transactions_root, Some(header.tx_bytes)),
@@ -371,10 +370,10 @@ fn check_parts(batch: &RangeBatch, parts: Parts, planted: Option<Planted>) -> Re
     ];
     for (part, kind, blob, expected, len) in checked {
         match blob {
-            Some(_) if planted == Some(Planted::UnhashedBody) && part == Parts::BODY => {}
-            Some(_) if planted == Some(Planted::UnhashedDelta) && part == Parts::DELTA => {}
+            Some(_) if part == Parts::BODY && defences.lacks(Planted::UnhashedBody) => {}
+            Some(_) if part == Parts::DELTA && defences.lacks(Planted::UnhashedDelta) => {}
             Some(blob) => check_blob(header.number, kind, blob, expected, len)?,
-            None if parts.has(part) && planted != Some(Planted::MissingPart) => {
+            None if parts.has(part) && !defences.lacks(Planted::MissingPart) => {
                 return Err(Violation::MissingPart { part: kind.name(), number: header.number });
             }
             None => {}

@@ -68,8 +68,8 @@ impl Engine {
         let answer = match answer {
             Ok(answer) => answer,
             Err(error) => {
-                if let (About::Wanted(key @ Key::Range(_)), Some(Planted::LostRange)) =
-                    (flight.about, self.planted)
+                if let About::Wanted(key @ Key::Range(_)) = flight.about
+                    && self.defences.lacks(Planted::LostRange)
                 {
                     self.settle(&key, now);
                 }
@@ -98,7 +98,7 @@ impl Engine {
 
     fn take_summary(&mut self, peer: PeerId, answer: &[u8], now: Instant) -> Result<(), Fault> {
         let summary: Summary = codec::decode("summary", answer, ANSWER_BYTES_MAX)?;
-        if summary.genesis != self.genesis && self.planted != Some(Planted::ForeignSummary) {
+        if summary.genesis != self.genesis && !self.defences.lacks(Planted::ForeignSummary) {
             return Err(Violation::WrongChain { found: summary.genesis, expected: self.genesis }.into());
         }
         if let Some(certificate) = &summary.head {
@@ -106,7 +106,7 @@ impl Engine {
                 self.unproven.insert(peer, summary);
                 return Ok(());
             }
-            if self.planted != Some(Planted::UnsignedSummary) {
+            if !self.defences.lacks(Planted::UnsignedSummary) {
                 self.trust.verify(certificate)?;
             }
         }
@@ -172,7 +172,7 @@ impl Engine {
                 let Request::Range(request) = request else { return Ok(()) };
                 // Another peer's answer is being checked; this one is not needed unless that one is wrong.
                 if !self.checking.has(&key) {
-                    if self.planted == Some(Planted::CreditFirst) {
+                    if self.defences.lacks(Planted::CreditFirst) {
                         self.credit(flight, now, now, answer.len());
                     }
                     self.checking.keys.push(key);

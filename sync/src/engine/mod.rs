@@ -49,7 +49,7 @@ use crate::{
     error::Fault,
     peers::PeerBook,
     plan::{Plan, RangeMode, price::Sizes},
-    planted::Planted,
+    planted::{Defences, Planted},
     protocol::Summary,
     trust::Trust,
 };
@@ -104,7 +104,7 @@ pub struct Engine {
     audit_seed: u64,
     /// Peers to be asked for their summary at once.
     heard: BTreeSet<PeerId>,
-    planted: Option<Planted>,
+    defences: Defences,
 }
 
 /// What an engine is made with, beside its configuration.
@@ -121,9 +121,9 @@ pub struct Setup {
     pub cores: usize,
     /// Draws which requests explore, and which batches are audited: the worker has the same.
     pub seed: u64,
-    /// A defence that is left out; none in a node.
+    /// All defences, but for a simulator that leaves one out.
     #[doc(hidden)]
-    pub planted: Option<Planted>,
+    pub defences: Defences,
 }
 
 impl Engine {
@@ -150,7 +150,7 @@ impl Engine {
             head: local.head,
             ahead_at: None,
             newest: local.head,
-            begun: local.begun.filter(|_| setup.planted != Some(Planted::ForgottenRestore)),
+            begun: local.begun.filter(|_| !setup.defences.lacks(Planted::ForgottenRestore)),
             book,
             unproven: BTreeMap::new(),
             streams: Streams::new(deadline),
@@ -172,7 +172,7 @@ impl Engine {
             survey: None,
             audit_seed: setup.seed,
             heard: BTreeSet::new(),
-            planted: setup.planted,
+            defences: setup.defences,
             config,
         }
     }
@@ -265,10 +265,8 @@ impl Engine {
     /// Acts on a fault: a proof of wrong bans, anything else pauses.
     fn punish(&mut self, peer: PeerId, what: &str, fault: &Fault, now: Instant) {
         let reason = format!("{what}: {fault}");
-        let is_proof = match self.planted {
-            Some(Planted::RefusalBans) => fault.is_proof() || fault.is_refusal(),
-            _ => fault.is_proof(),
-        };
+        let bans_refusals = self.defences.lacks(Planted::RefusalBans);
+        let is_proof = fault.is_proof() || (bans_refusals && fault.is_refusal());
         if is_proof {
             tracing::warn!(peer = %peer.short(), %reason, "banned");
             self.book.ban(peer, now + BAN, reason.clone());
@@ -276,7 +274,7 @@ impl Engine {
             self.effects.push_back(Effect::Ban { peer, reason, duration: BAN });
         } else if fault.is_busy() {
             self.book.busy(&peer, now, reason);
-        } else if self.planted == Some(Planted::EndlessPause) {
+        } else if self.defences.lacks(Planted::EndlessPause) {
             self.book.ban(peer, now + BAN, reason);
         } else {
             if fault.is_refusal() {

@@ -37,7 +37,7 @@ use crate::{
     SyncConfig, SyncError,
     engine::{Done, Job},
     error::Fault,
-    planted::Planted,
+    planted::{Defences, Planted},
     protocol::{ANSWER_BYTES_MAX, Announcement, Range, RangeRequest},
     trust::Trust,
     verify::{self, VerifiedRange},
@@ -72,7 +72,7 @@ pub struct Worker {
     active: Mutex<Option<restore::Active>>,
     /// How often the progress of restores was looked at.
     looks: Mutex<u64>,
-    planted: Option<Planted>,
+    defences: Defences,
 }
 
 impl Worker {
@@ -117,19 +117,19 @@ impl Worker {
             disbelieved: Mutex::default(),
             active: Mutex::new(None),
             looks: Mutex::new(0),
-            planted: None,
+            defences: Defences::default(),
         })
     }
 
-    /// Leaves a defence out.
+    /// With these defences in place of all.
     #[doc(hidden)]
-    pub fn with_planted(self, planted: Option<Planted>) -> Worker {
-        Worker { planted, ..self }
+    pub fn with_defences(self, defences: Defences) -> Worker {
+        Worker { defences, ..self }
     }
 
     /// The operator's waypoint, unless that check is left out.
     fn expected_waypoint(&self) -> Option<Waypoint> {
-        self.waypoint.filter(|_| self.planted != Some(Planted::NoWaypoint))
+        self.waypoint.filter(|_| !self.defences.lacks(Planted::NoWaypoint))
     }
 
     /// What the last batches had of what the next one reads.
@@ -163,7 +163,7 @@ impl Worker {
         trust: &Trust,
     ) -> Result<VerifiedRange, Fault> {
         let range: Range = codec::decode("sync answer", answer, ANSWER_BYTES_MAX)?;
-        Ok(verify::range_but(range, request, due, trust, self.planted)?)
+        Ok(verify::range_but(range, request, due, trust, self.defences)?)
     }
 
     fn keep_epochs(&self, ends: &[Certificate]) -> Result<(), SyncError> {

@@ -123,7 +123,7 @@ impl Worker {
             // What the cache has seen is not known to be right then.
             let confirmed = ahead.confirm(range.batches.len(), true);
             let wrong = confirmed.inspect_err(|_| self.hot.write().clear())?;
-            let wrong = wrong.filter(|_| self.planted != Some(Planted::BelievedValues));
+            let wrong = wrong.filter(|_| !self.defences.lacks(Planted::BelievedValues));
             let Some(wrong) = wrong else { break run? };
             let number = range.batches[wrong.index].batch.header.number;
             let (rows, first) = (wrong.keys.len(), wrong.keys.first());

@@ -198,7 +198,7 @@ impl Worker {
         let root = restore.target().header.state_root;
         let chunk = match open_chunk(answer, span, root) {
             Ok(chunk) => chunk,
-            Err(_) if self.planted == Some(Planted::UnprovenChunk) => {
+            Err(_) if self.defences.lacks(Planted::UnprovenChunk) => {
                 return Ok(Step::Chunk { first, checked: Ok(()), judged: None });
             }
             Err(fault) => return Ok(Step::Chunk { first, checked: Err(fault), judged: None }),
@@ -239,9 +239,9 @@ impl Worker {
     }
 
     fn codes(&self, answer: &[u8], hashes: &[Digest]) -> Result<Step, SyncError> {
-        let opened = match self.planted {
-            Some(Planted::UnhashedCode) => decode_codes(answer),
-            _ => open_codes(answer, hashes),
+        let opened = match self.defences.lacks(Planted::UnhashedCode) {
+            true => decode_codes(answer),
+            false => open_codes(answer, hashes),
         };
         let codes = match opened {
             Ok(codes) => codes,

@@ -8,7 +8,7 @@ use slipstream_executor::HintsMode;
 use slipstream_network::PeerId;
 use slipstream_storage::{CommitBatch, Faults, MemoryDisk, Store};
 use slipstream_sync::{
-    Planted, SyncError,
+    Defences, SyncError,
     engine::{Engine, Local, RequestId, Setup},
     work::Worker,
 };
@@ -33,7 +33,7 @@ const DOWN_MAX: Moment = 1_500_000;
 /// A machine.
 pub(super) struct Node {
     pub(super) plan: NodePlan,
-    planted: Option<Planted>,
+    defences: Defences,
     disk: MemoryDisk,
     /// Counts its processes; events are for one of them.
     pub(super) life: u32,
@@ -87,11 +87,19 @@ impl Up {
 }
 
 impl Node {
-    pub(super) fn new(plan: &NodePlan, planted: Option<Planted>) -> Result<Node> {
+    pub(super) fn new(plan: &NodePlan, defences: Defences) -> Result<Node> {
         let disk = MemoryDisk::default();
         let store = Store::memory_on(&disk, &plan.storage, &Faults::none())?;
         fill(&store, plan.head)?;
-        Ok(Node { plan: plan.clone(), planted, disk, life: 0, up: None, has_refused: false, seen: plan.head })
+        Ok(Node {
+            plan: plan.clone(),
+            defences,
+            disk,
+            life: 0,
+            up: None,
+            has_refused: false,
+            seen: plan.head,
+        })
     }
 
     /// Whether a process of it that runs now keeps a peer out.
@@ -109,14 +117,14 @@ impl Node {
         let store = Store::memory_on(&self.disk, storage, faults)?;
         let seed = u64::from(id.0[0]);
         let worker =
-            Worker::new(store.clone(), sync, executor.clone(), *waypoint, seed)?.with_planted(self.planted);
+            Worker::new(store.clone(), sync, executor.clone(), *waypoint, seed)?.with_defences(self.defences);
         let setup = Setup {
             hints: executor.hints != HintsMode::Off,
             patience: std::time::Duration::ZERO,
             waypoint: waypoint.map_or(BatchNumber(0), |waypoint| waypoint.number),
             cores: 2,
             seed,
-            planted: self.planted,
+            defences: self.defences,
         };
         let scores = store.record(SCORES)?;
         let engine = Engine::new(sync.clone(), &setup, Local::of(&store)?, scores.as_deref(), now);

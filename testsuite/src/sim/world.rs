@@ -124,8 +124,9 @@ impl World {
         let mut rng = super::plan::rng(seed);
         let mut plan = Plan::draw(scenario, &mut rng);
         let servers = std::mem::take(&mut plan.servers);
+        let defences = slipstream_sync::Defences::without(planted)?;
         let nodes: Vec<Node> =
-            plan.nodes.iter().map(|plan| Node::new(plan, planted)).collect::<Result<_>>()?;
+            plan.nodes.iter().map(|plan| Node::new(plan, defences)).collect::<Result<_>>()?;
         let places = servers.len() + nodes.len();
         let mut links = BTreeMap::new();
         for one in 0..places {
