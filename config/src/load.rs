@@ -211,7 +211,7 @@ fn sync_problem(sync: &SyncConfig) -> Option<(&'static str, String, &'static str
             "take it out of `forbid`; to follow in one mode only, set `sync.mode` to `replay` or `delta`";
         return Some(("sync.forbid", problem, advice));
     }
-    // A snapshot or a net change ends at a batch that others certified some time ago: the batches after it need one of these.
+    // A snapshot or a range delta ends at a batch that others certified some time ago: the batches after it need one of these.
     let follows = match sync.mode {
         Mode::Replay | Mode::Delta => true,
         _ => [Mode::Replay, Mode::Delta].iter().any(|mode| !sync.forbid.contains(mode)),

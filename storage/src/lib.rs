@@ -13,7 +13,8 @@
 //! * [`Blobs`]: a range of the ledger for serving, as stored; [`Store::prune`]: forgets what is beyond the configured windows.
 //! * [`Maintenance`]: a store that no node runs on, for looking at it, checking it and pruning it.
 //! * [`Snapshot`]: a frozen state that is served in [`StateChunk`]s; [`Restore`]: the receiving side.
-//! * [`MergedDelta`]: what changed between two batches, served in [`RangeDeltaChunk`]s; [`Advance`]: the receiving side.
+//! * [`RangeDelta`]: what changed between two batches, served in [`RangeDeltaChunk`]s; [`RangeDeltaTakeover`]: the receiving side.
+//! * [`Takeover`]: what both receiving sides are.
 //! * [`CrashPoint`]: where a process may die, by name; `slipnet campaign storage` makes it die there.
 //! * [`export_snapshot`], [`verify_export`], [`import_snapshot`]: a snapshot as files.
 //!
@@ -60,6 +61,7 @@ mod spans;
 mod stage;
 mod state;
 mod store;
+mod takeover;
 #[cfg(test)]
 mod tests;
 mod view;
@@ -80,10 +82,12 @@ pub use maintenance::{ColumnStats, KeptRange, Maintenance, StoreStats};
 pub use memory_disk::MemoryDisk;
 pub use prune::Pruned;
 pub use range_delta::{
-    ADVANCE_BATCHES_MAX, Advance, CheckedRangeDelta, MergedDelta, RangeDeltaChunk, RangeDeltaError,
+    CheckedRangeDelta, RANGE_DELTA_BATCHES_MAX, RangeDelta, RangeDeltaChunk, RangeDeltaError,
+    RangeDeltaTakeover,
 };
 pub use restore::{Checked, RESTORE_HEADERS_MAX, RESTORE_RANGES_BITS, Restore, RestoreTarget, Retargeted};
 pub use snapshot::{Snapshot, SnapshotInfo};
 pub use spans::Span;
 pub use store::{Head, Store};
+pub use takeover::{Ancestry, Takeover};
 pub use view::View;

@@ -17,7 +17,7 @@ pub enum Mode {
     Delta,
     /// Begin from a snapshot if one is ahead, then as `auto`.
     Snapshot,
-    /// Apply the net change up to a snapshot ahead, then as `auto`. The history in between is left out.
+    /// Apply the range delta up to a snapshot ahead, then as `auto`. The history in between is left out.
     RangeDelta,
 }
 

@@ -28,7 +28,7 @@ pub const EPOCH_ENDS_MAX: usize = 64;
 pub const SNAPSHOTS_MAX: usize = 8;
 
 /// Bytes of a row on average, about: a slot has 86, an account 63, with code 95.
-const ROW_BYTES: u64 = 80;
+pub(crate) const ROW_BYTES: u64 = 80;
 
 /// One question.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]

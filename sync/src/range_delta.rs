@@ -22,7 +22,7 @@ pub fn base(head: BatchNumber, deltas_from: BatchNumber) -> Option<BatchNumber> 
 }
 
 /// Checks of an answer what can be checked without the state: that it is a chunk, that it begins and ends where it should, and that it
-/// is no shorter than it had to be. What it says is for [`slipstream_storage::Advance::add`] to check.
+/// is no shorter than it had to be. What it says is for [`slipstream_storage::RangeDeltaTakeover::add`] to check.
 pub fn open(answer: Vec<u8>, request: &RangeDeltaRequest) -> Result<CheckedRangeDelta, Violation> {
     let blob = Blob::from_bytes(answer)?;
     let bytes_max = request.bytes_max.min(CHUNK_BYTES_MAX) as usize;

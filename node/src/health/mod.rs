@@ -70,7 +70,7 @@ pub enum State {
     AtHead,
     /// Follows many batches that others have already.
     CatchingUp,
-    /// Restores a snapshot, or the net change up to one.
+    /// Restores a snapshot, or takes the range delta up to one.
     Restoring,
     /// Hears of no peer.
     WaitingForPeers,

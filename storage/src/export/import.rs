@@ -14,6 +14,7 @@ use crate::{
     restore::Restore,
     spans::Span,
     store::Store,
+    takeover::{Ancestry, Takeover},
 };
 
 /// Checks an export and makes it the state of a store that is empty or holds nothing but the same genesis. One that was
@@ -34,7 +35,7 @@ pub fn import_snapshot(store: &Store, dir: &FilePath, trust: &Trust) -> Result<E
     import_rows(&export, &restore)?;
     let codes = import_codes(&export, store, &restore, dir)?;
     let Manifest { headers, headers_proof, genesis_proof, .. } = &export.manifest;
-    let finished = restore.finish(headers, headers_proof, genesis_proof);
+    let finished = restore.finish(&Ancestry { headers, proof: headers_proof, genesis_proof });
     finished.map_err(|error| match error {
         StorageError::Restore(error) => ExportError::damaged(&dir.join(MANIFEST), error),
         error => error.into(),

@@ -12,7 +12,7 @@ use slipstream_types::{
     tree::{StateRangeError, StateRangeProof},
 };
 
-use super::{MergedDelta, RangeDeltaError};
+use super::{RangeDelta, RangeDeltaError};
 use crate::{
     backend::Rows,
     chunk::{ACCOUNT_BYTES, CHUNK_BYTES_MAX, SLOT_BYTES},
@@ -36,7 +36,7 @@ pub struct RangeDeltaChunk {
     pub proof: StateRangeProof,
 }
 
-/// A chunk that is well formed: paths and hashes are computed, whether it is true is not known yet. See [`super::Advance::add`].
+/// A chunk that is well formed: paths and hashes are computed, whether it is true is not known yet. See [`super::RangeDeltaTakeover::add`].
 #[derive(Debug)]
 pub struct CheckedRangeDelta {
     pub(super) span: Span,
@@ -105,16 +105,16 @@ impl Snapshot {
     /// [`RangeDeltaError::OtherSnapshot`] if the changes are not up to this snapshot's batch; or what the disk says.
     pub fn range_delta_chunk(
         &self,
-        merged: &MergedDelta,
+        range_delta: &RangeDelta,
         first: Path,
         last: Path,
         bytes_max: usize,
     ) -> Result<RangeDeltaChunk, StorageError> {
-        let (snapshot, to) = (self.info().number, merged.to());
+        let (snapshot, to) = (self.info().number, range_delta.to());
         if snapshot != to {
             return Err(RangeDeltaError::OtherSnapshot { snapshot, to }.into());
         }
-        let changes = merged.within(&first, &last);
+        let changes = range_delta.within(&first, &last);
         let (mut entries, mut left) = (Vec::new(), bytes_max.min(CHUNK_BYTES_MAX));
         for (_, entry) in changes.iter().take(limits::STATE_CHUNK_ROWS_MAX) {
             match left.checked_sub(entry_bytes(entry)) {

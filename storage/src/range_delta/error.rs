@@ -35,7 +35,7 @@ pub enum RangeDeltaError {
         /// What it counts.
         of: &'static str,
     },
-    /// The values of a merged delta are those of its last batch.
+    /// The values of a range delta are those of its last batch.
     #[error("a range delta up to batch {to} cannot be proved by the snapshot of batch {snapshot}")]
     OtherSnapshot {
         /// The snapshot's batch.

@@ -1,8 +1,8 @@
 //! Range deltas: what changed between two batches, each key once with its last value, in chunks that each prove themselves.
 //!
 //! ```text
-//!   server: delta blobs of a+1..=b ─▶ MergedDelta ─▶ RangeDeltaChunk: changes of a path range + its siblings at b
-//!   client: chunk, any order ─▶ CheckedRangeDelta ─▶ Advance: head's tree with the changes, root of b ─▶ one write: head = b
+//!   server: delta blobs of a+1..=b ─▶ RangeDelta ─▶ RangeDeltaChunk: changes of a path range + its siblings at b
+//!   client: chunk, any order ─▶ CheckedRangeDelta ─▶ RangeDeltaTakeover: head's tree with the changes, root of b ─▶ one write: head = b
 //! ```
 //!
 //! A chunk says nothing about rows that did not change: the client has those. With the changes its own tree must hash, between the
@@ -10,9 +10,9 @@
 //! it. Keys that changed before the client's head are no harm, as their values are those at `b`: a client may ask from any
 //! batch at or below its head, and many clients get the same answers.
 
-mod advance;
 mod chunk;
 mod error;
+mod takeover;
 
 use std::collections::HashMap;
 
@@ -21,9 +21,9 @@ use slipstream_types::{BatchNumber, Blob, BlobKind, Delta, Path, StateKey, delta
 
 use crate::{error::StorageError, store::Store};
 
-pub use advance::{ADVANCE_BATCHES_MAX, Advance};
 pub use chunk::{CheckedRangeDelta, RangeDeltaChunk};
 pub use error::RangeDeltaError;
+pub use takeover::{RANGE_DELTA_BATCHES_MAX, RangeDeltaTakeover};
 
 /// Bytes of decompressed deltas that are decoded side by side: enough for all cores, little beside the result.
 const DECODE_BYTES: usize = 8 << 20;
@@ -32,16 +32,16 @@ const MERGE_READ_BYTES_MAX: u64 = 1 << 30;
 /// Keys that one thread computes the paths of.
 const PATHS_AT_ONCE: usize = 4_096;
 
-/// The net change of a range of batches. It is only as good as the store that made it: what proves it is each chunk's proof.
+/// What a range of batches changed, each key once with its last value. It is only as good as the store that made it: what proves it is each chunk's proof.
 #[derive(Debug)]
-pub struct MergedDelta {
+pub struct RangeDelta {
     from: BatchNumber,
     to: BatchNumber,
     /// Sorted by path.
     changes: Vec<(Path, DeltaEntry)>,
 }
 
-impl MergedDelta {
+impl RangeDelta {
     /// The batch before the first that it covers.
     pub fn from(&self) -> BatchNumber {
         self.from
@@ -81,12 +81,12 @@ impl Store {
     ///
     /// # Errors
     /// [`RangeDeltaError::EmptyRange`], [`RangeDeltaError::NotKept`], [`RangeDeltaError::TooLarge`]; or what the disk says.
-    pub fn merged_delta(
+    pub fn range_delta(
         &self,
         from: BatchNumber,
         to: BatchNumber,
         bytes_max: u64,
-    ) -> Result<MergedDelta, StorageError> {
+    ) -> Result<RangeDelta, StorageError> {
         if from >= to {
             return Err(RangeDeltaError::EmptyRange { from, to }.into());
         }
@@ -163,7 +163,7 @@ impl Merge {
     }
 
     /// Sorts by path.
-    fn finish(self) -> MergedDelta {
+    fn finish(self) -> RangeDelta {
         let Merge { from, to, mut entries, places, .. } = self;
         drop(places);
         // Neighbours share the part of the path that comes from their account.
@@ -175,6 +175,6 @@ impl Merge {
         let mut changes: Vec<_> = entries.par_chunks(PATHS_AT_ONCE).flat_map_iter(with_paths).collect();
         changes.par_sort_unstable_by_key(|(path, _)| *path);
         changes.shrink_to_fit();
-        MergedDelta { from, to, changes }
+        RangeDelta { from, to, changes }
     }
 }

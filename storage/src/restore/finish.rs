@@ -18,23 +18,13 @@ use crate::{
     stage::put_header,
     state::{Tree, load::grow_tree},
     store::{Head, read_node},
+    takeover::{Ancestry, Takeover},
 };
 
 impl Restore {
-    /// Makes the target the head: checks that nothing is missing, the whole tree's root, and that the headers (up to
-    /// [`RESTORE_HEADERS_MAX`], the last of them the target's) and the store's genesis stand in the certified ledger; then
-    /// switches state and head in one durable write. What `genesis_proof` brings is kept: with it, and with what commits add,
-    /// the store proves its genesis in every later ledger.
-    ///
-    /// # Errors
-    /// What is missing or does not fit. The rows stay, so that the restore can be taken up again with other headers; but for
-    /// [`RestoreError::DamagedRows`], after which it begins anew.
-    pub fn finish(
-        self,
-        headers: &[BatchHeader],
-        proof: &AccumulatorRangeProof,
-        genesis_proof: &AccumulatorRangeProof,
-    ) -> Result<(), StorageError> {
+    /// [`crate::Takeover::finish`] of a restore.
+    pub(super) fn become_head(&self, ancestry: &Ancestry<'_>) -> Result<(), StorageError> {
+        let Ancestry { headers, proof, genesis_proof } = *ancestry;
         let target = self.target.header.number;
         self.commit_runs()?;
         let record = self.progress.lock().record.clone();

@@ -1,4 +1,4 @@
-//! [`Restore`]: fills the unused state column with the state of a certified batch, then makes it the head.
+//! [`Restore`]: the [`Takeover`] of all rows. It fills the unused state column with the state of a certified batch, then makes it the head.
 //!
 //! ```text
 //!   chunks, any order ─▶ verified alone ─▶ one sorted run per place ─▶ SST file ─▶ linked into the column ─▶ record
@@ -25,6 +25,7 @@ use crate::{
     spans::{Span, Spans},
     state::Tree,
     store::{Current, Store},
+    takeover::{Ancestry, Takeover},
 };
 pub(crate) use finish::follow_each_other;
 #[cfg(test)]
@@ -185,37 +186,26 @@ fn check_ahead(current: &Current, target: BatchNumber) -> Result<(), RestoreErro
     if head < target { Ok(()) } else { Err(RestoreError::NotAhead { head, target }) }
 }
 
-impl Restore {
-    /// What is restored.
-    pub fn target(&self) -> &RestoreTarget {
+impl Takeover for Restore {
+    fn target(&self) -> &RestoreTarget {
         &self.target
     }
 
-    /// Where the first chunk that is missing starts; none when all rows are in.
-    pub fn next_path(&self) -> Option<Path> {
-        self.progress.lock().todo.first().map(|span| span.first)
-    }
-
-    /// Up to `max` ranges whose rows are missing, from the first path on. A chunk is due at the start of each; they may be
-    /// fetched and added at the same time and in any order. What is under way is still among them: the caller knows.
-    pub fn next_ranges(&self, max: usize) -> Vec<Span> {
+    fn missing(&self, max: usize) -> Vec<Span> {
         self.progress.lock().todo.iter().take(max).collect()
     }
 
-    /// Rows of this target so far.
-    pub fn rows(&self) -> u64 {
+    fn rows(&self) -> u64 {
         let progress = self.progress.lock();
         progress.record.rows + progress.rows_open
     }
 
-    /// Share of the state's paths that is done, 0 to 1: paths are hashes, so this is the share of the rows too.
-    pub fn share(&self) -> f64 {
+    fn share(&self) -> f64 {
         let progress = self.progress.lock();
         (1.0 - progress.todo.share() - progress.record.unchecked.share()).clamp(0.0, 1.0)
     }
 
-    /// Up to `max` hashes of code that restored accounts have and the store does not.
-    pub fn missing_codes(&self, max: usize) -> Result<Vec<Digest>, StorageError> {
+    fn missing_codes(&self, max: usize) -> Result<Vec<Digest>, StorageError> {
         self.commit_runs()?;
         let mut hashes = Vec::new();
         if max == 0 {
@@ -228,11 +218,7 @@ impl Restore {
         Ok(hashes)
     }
 
-    /// Stores code under its Keccak-256.
-    ///
-    /// # Errors
-    /// [`RestoreError::UnwantedCode`] if it is not one of the missing ones.
-    pub fn add_code(&self, code: &[u8]) -> Result<(), StorageError> {
+    fn add_code(&self, code: &[u8]) -> Result<(), StorageError> {
         self.commit_runs()?;
         let hash = Digest::from(keccak256(code));
         let _writer = self.store.0.writer.lock();
@@ -246,6 +232,16 @@ impl Restore {
         self.store.write(writes, false)
     }
 
+    /// Checks the whole tree's root, and that the headers and the store's genesis stand in the certified ledger; then switches state and
+    /// head in one write. What `genesis_proof` brings is kept: with it, and with what commits add, the store proves its genesis in
+    /// every later ledger. If it fails the rows stay, so that the restore can be taken up again with other headers; but for
+    /// [`RestoreError::DamagedRows`], after which it begins anew.
+    fn finish(&self, ancestry: &Ancestry<'_>) -> Result<(), StorageError> {
+        self.become_head(ancestry)
+    }
+}
+
+impl Restore {
     /// Binding only for who holds the writer's lock.
     fn check_generation(&self) -> Result<(), RestoreError> {
         match self.store.0.restore_generation.load(Ordering::Acquire) == self.generation {

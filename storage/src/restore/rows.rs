@@ -39,17 +39,17 @@ impl Restore {
         let content = slipstream_types::codec::encode("state chunk", chunk)?;
         let root = self.target.header.state_root;
         let verified = VerifiedChunk::open(content, root).map_err(RestoreError::Chunk)?;
-        self.add_verified(verified)
+        self.add(verified)
     }
 
-    /// Adds a chunk that starts where a range of [`Restore::next_ranges`] does. Its rows are durable some chunks later, or
+    /// Adds a chunk that starts where a range of [`Takeover::missing`] does. Its rows are durable some chunks later, or
     /// when this handle is dropped.
     ///
     /// # Errors
     /// [`RestoreError::WrongStart`], [`RestoreError::OtherRoot`]; nothing of the chunk is stored then.
-    pub fn add_verified(&self, chunk: VerifiedChunk) -> Result<(), StorageError> {
+    pub fn add(&self, chunk: VerifiedChunk) -> Result<(), StorageError> {
         let found = chunk.first();
-        self.add(chunk, |todo| match todo.starting_at(found) {
+        self.admit(chunk, |todo| match todo.starting_at(found) {
             Some(_) => Ok(()),
             None => Err(RestoreError::WrongStart { expected: todo.first().map(|span| span.first), found }),
         })
@@ -62,14 +62,14 @@ impl Restore {
 
     /// Adds those rows of a chunk that are missing, wherever it starts.
     pub(crate) fn fill(&self, chunk: VerifiedChunk) -> Result<(), StorageError> {
-        self.add(chunk, |_| Ok(()))
+        self.admit(chunk, |_| Ok(()))
     }
 
     /// Adds what is missing of a chunk if it is admitted by what is to do. From then on the paths are this call's alone.
-    fn add(
+    fn admit(
         &self,
         chunk: VerifiedChunk,
-        admit: impl FnOnce(&Spans) -> Result<(), RestoreError>,
+        check: impl FnOnce(&Spans) -> Result<(), RestoreError>,
     ) -> Result<(), StorageError> {
         self.check_generation()?;
         let (expected, found) = (self.target.header.state_root, chunk.root());
@@ -80,7 +80,7 @@ impl Restore {
         let covered = Span { first: chunk.first(), last: chunk.last() };
         let (spans, run) = {
             let mut progress = self.progress.lock();
-            admit(&progress.todo)?;
+            check(&progress.todo)?;
             let spans = progress.todo.within(covered);
             if spans.is_empty() {
                 return Ok(());

@@ -7,7 +7,7 @@ use super::{
     *,
 };
 use crate::{
-    Maintenance,
+    Ancestry, Maintenance, Takeover,
     backend::{Backend as _, Column, Reader as _, WriteBatch, rocks::RocksBackend},
     schema,
 };
@@ -32,7 +32,7 @@ fn restore(store: &Store, source: &Store, number: u64, count: u64) {
         restore.add_chunk(&snapshot.chunk(next, 4_096).unwrap()).unwrap();
     }
     let (headers, proof, genesis) = headers(source, number, count);
-    restore.finish(&headers, &proof, &genesis).unwrap();
+    restore.finish(&Ancestry { headers: &headers, proof: &proof, genesis_proof: &genesis }).unwrap();
 }
 
 /// Commits the ledger's next batches to both.

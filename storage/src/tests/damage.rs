@@ -8,7 +8,9 @@ use super::{
     restore::{headers, served, target},
     *,
 };
-use crate::{Restore, RestoreError, Snapshot, StorageError, backend::Column, plain_database};
+use crate::{
+    Ancestry, Restore, RestoreError, Snapshot, StorageError, Takeover, backend::Column, plain_database,
+};
 
 /// Tables of a column of a closed store.
 fn tables(fixture: &Fixture, column: Column) -> Vec<String> {
@@ -84,7 +86,7 @@ fn begins_anew(store: &Store, error: &StorageError, source: &Store, number: u64)
         restore.add_code(&snapshot(source, number).code(&hash).unwrap().unwrap()).unwrap();
     }
     let (headers, proof, genesis) = headers(source, number, 3);
-    restore.finish(&headers, &proof, &genesis).unwrap();
+    restore.finish(&Ancestry { headers: &headers, proof: &proof, genesis_proof: &genesis }).unwrap();
     assert_eq!(store.head().unwrap().header.number, BatchNumber(number));
 }
 
@@ -100,7 +102,8 @@ fn a_restore_with_damaged_rows_begins_anew() {
         restore.add_code(&snapshot(source, 20).code(&hash).unwrap().unwrap()).unwrap();
     }
     let (headers, proof, genesis) = headers(source, 20, 3);
-    let error = restore.finish(&headers, &proof, &genesis).unwrap_err();
+    let error =
+        restore.finish(&Ancestry { headers: &headers, proof: &proof, genesis_proof: &genesis }).unwrap_err();
     begins_anew(store, &error, source, 20);
 }
 

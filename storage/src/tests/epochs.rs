@@ -4,11 +4,12 @@ use std::num::NonZeroUsize;
 
 use slipstream_types::{Path, ValidatorSet};
 
+use super::range_delta::finish;
 use super::{
     restore::{headers, served, target},
     *,
 };
-use crate::{MemoryDisk, RestoreTarget, StorageError};
+use crate::{Ancestry, MemoryDisk, RestoreTarget, StorageError, Takeover};
 
 /// A certificate as the end of an epoch.
 fn ending(certificate: &Certificate, epoch: u64, next: u64) -> Certificate {
@@ -142,7 +143,8 @@ fn a_restore_ends_the_epoch_of_its_target() {
             restore.add_code(&snapshot.code(&hash).unwrap().unwrap()).unwrap();
         }
         let (headers, proof, genesis) = headers(source, 20, 3);
-        let finished = restore.finish(&headers, &proof, &genesis);
+        let finished =
+            restore.finish(&Ancestry { headers: &headers, proof: &proof, genesis_proof: &genesis });
         if known {
             finished.unwrap();
         } else {
@@ -167,17 +169,17 @@ fn an_advance_keeps_the_end_of_its_epoch() {
         made.iter().for_each(|batch| source.store().commit(batch.batch(), None).unwrap());
         let store = fixture.store();
         made[..3].iter().for_each(|batch| store.commit(batch.batch(), None).unwrap());
-        let advance = store.advance(&target(source.store(), 9), 0, 1 << 20).unwrap();
-        let merged = source.store().merged_delta(BatchNumber(3), BatchNumber(9), 1 << 20).unwrap();
+        let takeover = store.take_range_delta(&target(source.store(), 9), 0, 1 << 20).unwrap();
+        let merged = source.store().range_delta(BatchNumber(3), BatchNumber(9), 1 << 20).unwrap();
         let snapshot = source.store().snapshot(BatchNumber(9)).unwrap().unwrap();
         let chunk = snapshot.range_delta_chunk(&merged, Path::MIN, Path::MAX, 1 << 20).unwrap();
-        advance.add(chunk.check().unwrap()).unwrap();
+        takeover.add(chunk.check().unwrap()).unwrap();
         let (headers, ..) = headers(source.store(), 9, 6);
-        assert!(reason(advance.finish(&headers)).contains("an epoch before its own"));
+        assert!(reason(finish(&takeover, &headers)).contains("an epoch before its own"));
         assert_eq!(store.head().unwrap().header, made[2].header);
         store.put_epoch_end(&made[5].certificate).unwrap();
-        advance.finish(&headers).unwrap();
-        drop(advance);
+        finish(&takeover, &headers).unwrap();
+        drop(takeover);
         for _ in 0..2 {
             assert_eq!(fixture.store().head().unwrap().header, made[8].header);
             assert_eq!(fixture.store().epoch(), Epoch(3));

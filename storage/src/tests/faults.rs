@@ -4,7 +4,7 @@ use super::{
     restore::{headers, served, target},
     *,
 };
-use crate::{CrashPoint, Faults, MemoryDisk, PruneConfig, Step, StorageError};
+use crate::{Ancestry, CrashPoint, Faults, MemoryDisk, PruneConfig, Step, StorageError, Takeover};
 
 const WINDOWS: PruneConfig = PruneConfig { bodies: 2, receipts: 0, deltas: 3, hints: 0 };
 
@@ -36,7 +36,7 @@ fn restore(store: &Store, source: &Store) -> Result<(), StorageError> {
         restore.add_code(&snapshot.code(&hash)?.unwrap())?;
     }
     let (headers, proof, genesis) = headers(source, 20, 3);
-    restore.finish(&headers, &proof, &genesis)
+    restore.finish(&Ancestry { headers: &headers, proof: &proof, genesis_proof: &genesis })
 }
 
 /// What survives a failure at `point`: a head with its state, and the record of no later batch.

@@ -1,12 +1,12 @@
 //! Goal: a range delta leaves what batch by batch commits leave, whatever its chunks and their order, also through failures.
 
 use proptest::prelude::*;
-use slipstream_types::Path;
+use slipstream_types::{Path, accumulator::AccumulatorRangeProof};
 
 use super::{restore::target, *};
 use crate::{
-    Advance, CrashPoint, Faults, Maintenance, PruneConfig, RangeDeltaError, Snapshot, Step, StorageError,
-    backend::faulty::FaultyBackend,
+    Ancestry, CrashPoint, Faults, Maintenance, PruneConfig, RangeDeltaError, RangeDeltaTakeover, Snapshot,
+    Step, StorageError, Takeover, backend::faulty::FaultyBackend,
 };
 
 /// What a merge may take: enough for all of these tests.
@@ -87,8 +87,8 @@ impl Served {
         }
     }
 
-    pub(super) fn advance(&self, store: &Store, ranges_bits: u8) -> Advance {
-        store.advance(&target(self.source.store(), self.last()), ranges_bits, MERGE_BYTES).unwrap()
+    pub(super) fn takeover(&self, store: &Store, ranges_bits: u8) -> RangeDeltaTakeover {
+        store.take_range_delta(&target(self.source.store(), self.last()), ranges_bits, MERGE_BYTES).unwrap()
     }
 
     pub(super) fn headers(&self, head: u64) -> Vec<BatchHeader> {
@@ -96,12 +96,12 @@ impl Served {
     }
 
     /// Adds all that is missing, chunk by chunk at places that a generator picks, and the code.
-    pub(super) fn fill(&self, advance: &Advance, from: u64, bytes_max: usize, mut seed: u64) {
+    pub(super) fn fill(&self, takeover: &RangeDeltaTakeover, from: u64, bytes_max: usize, mut seed: u64) {
         let merged =
-            self.source.store().merged_delta(BatchNumber(from), BatchNumber(self.last()), MERGE_BYTES);
+            self.source.store().range_delta(BatchNumber(from), BatchNumber(self.last()), MERGE_BYTES);
         let (merged, snapshot) = (merged.unwrap(), self.snapshot());
         loop {
-            let missing = advance.missing(usize::MAX);
+            let missing = takeover.missing(usize::MAX);
             if missing.is_empty() {
                 break;
             }
@@ -109,10 +109,10 @@ impl Served {
             let span = missing[(seed >> 33) as usize % missing.len()];
             let chunk = snapshot.range_delta_chunk(&merged, span.first, span.last, bytes_max).unwrap();
             assert!(chunk.entry_bytes() <= bytes_max || chunk.entries.len() == 1);
-            advance.add(chunk.check().unwrap()).unwrap();
+            takeover.add(chunk.check().unwrap()).unwrap();
         }
-        for hash in advance.missing_codes(usize::MAX) {
-            advance.add_code(&snapshot.code(&hash).unwrap().unwrap()).unwrap();
+        for hash in takeover.missing_codes(usize::MAX).unwrap() {
+            takeover.add_code(&snapshot.code(&hash).unwrap().unwrap()).unwrap();
         }
     }
 
@@ -152,10 +152,10 @@ fn advances(served: &Served, head: u64, from: u64, on_disk: bool, shape: (u8, us
     let config = StorageConfig { snapshot_interval_batches: served.last(), ..config() };
     let mut fixture = Fixture::initialized(&config, on_disk);
     served.replay(fixture.store(), head);
-    let advance = served.advance(fixture.store(), ranges_bits);
-    served.fill(&advance, from, bytes_max, seed);
-    advance.finish(&served.headers(head)).unwrap();
-    drop(advance);
+    let takeover = served.takeover(fixture.store(), ranges_bits);
+    served.fill(&takeover, from, bytes_max, seed);
+    finish(&takeover, &served.headers(head)).unwrap();
+    drop(takeover);
     served.check(fixture.store());
     let made = fixture.store().snapshots();
     assert_eq!(made, served.source.store().snapshots(), "a snapshot is made when one is due");
@@ -208,7 +208,7 @@ proptest! {
 fn hot_keys_are_sent_once() {
     let served = Served::of_thirty();
     let store = served.source.store();
-    let merged = store.merged_delta(BatchNumber(0), BatchNumber(30), MERGE_BYTES).unwrap();
+    let merged = store.range_delta(BatchNumber(0), BatchNumber(30), MERGE_BYTES).unwrap();
     let keys: std::collections::BTreeSet<_> =
         served.made.iter().flat_map(|made| made.delta.entries()).map(|entry| entry.key).collect();
     assert_eq!(merged.len(), keys.len());
@@ -228,10 +228,10 @@ fn a_small_tree_memory_changes_nothing() {
     let config = StorageConfig { tree_memory_mib: 1, ..config() };
     let fixture = Fixture::initialized(&config, true);
     served.replay(fixture.store(), 1);
-    let advance = served.advance(fixture.store(), 3);
-    served.fill(&advance, 1, 1_000, 5);
-    assert_eq!(advance.changes(), 300);
-    advance.finish(&served.headers(1)).unwrap();
+    let takeover = served.takeover(fixture.store(), 3);
+    served.fill(&takeover, 1, 1_000, 5);
+    assert_eq!(takeover.rows(), 300);
+    finish(&takeover, &served.headers(1)).unwrap();
     served.check(fixture.store());
 }
 
@@ -242,10 +242,10 @@ fn what_an_advance_leaves_is_whole_for_check_and_pruning() {
     let config = StorageConfig { prune, ..config() };
     let fixture = Fixture::initialized(&config, true);
     served.replay(fixture.store(), 10);
-    let advance = served.advance(fixture.store(), 1);
-    served.fill(&advance, 0, 500, 3);
-    advance.finish(&served.headers(10)).unwrap();
-    drop(advance);
+    let takeover = served.takeover(fixture.store(), 1);
+    served.fill(&takeover, 0, 500, 3);
+    finish(&takeover, &served.headers(10)).unwrap();
+    drop(takeover);
     fixture.store().commit(served.next().batch(), None).unwrap();
     fixture.store().prune().unwrap();
     assert_eq!(fixture.store().lowest(BlobKind::Body).unwrap(), Some(BatchNumber(31)));
@@ -271,18 +271,18 @@ fn a_failed_write_leaves_the_old_head_or_the_new_one() {
             let store = open(&Faults::fail_at(point, 13)).unwrap();
             store.initialize(&genesis()).unwrap();
             served.replay(&store, 12);
-            let advance = served.advance(&store, 2);
-            served.fill(&advance, 12, 700, 8);
-            advance.finish(&served.headers(12)).unwrap_err();
+            let takeover = served.takeover(&store, 2);
+            served.fill(&takeover, 12, 700, 8);
+            finish(&takeover, &served.headers(12)).unwrap_err();
             assert!(matches!(store.put_record("x", b"y"), Err(StorageError::Poisoned)));
-            drop((advance, store));
+            drop((takeover, store));
 
             let store = open(&Faults::none()).unwrap();
             assert_eq!(store.head().unwrap().header, served.made[head - 1].header);
             if head < 30 {
-                let advance = served.advance(&store, 2);
-                served.fill(&advance, 12, 700, 9);
-                advance.finish(&served.headers(12)).unwrap();
+                let takeover = served.takeover(&store, 2);
+                served.fill(&takeover, 12, 700, 9);
+                finish(&takeover, &served.headers(12)).unwrap();
             }
             served.check(&store);
         }
@@ -296,17 +296,23 @@ fn a_head_that_moved_ends_an_advance() {
     on_both(&config(), |fixture| {
         let store = fixture.store();
         served.replay(store, 5);
-        let advance = served.advance(store, 0);
-        served.fill(&advance, 5, 10_000, 1);
+        let takeover = served.takeover(store, 0);
+        served.fill(&takeover, 5, 10_000, 1);
         store.commit(served.made[5].batch(), None).unwrap();
-        let error = advance.finish(&served.headers(5)).unwrap_err();
+        let error = finish(&takeover, &served.headers(5)).unwrap_err();
         assert!(matches!(error, StorageError::RangeDelta(RangeDeltaError::HeadMoved { .. })), "{error}");
         assert!(error.is_retryable() && !error.is_bad_supply());
         assert_eq!(store.head().unwrap().header, served.made[5].header);
-        let advance = served.advance(store, 0);
-        assert_eq!(advance.base(), &served.made[5].header);
-        served.fill(&advance, 5, 10_000, 1);
-        advance.finish(&served.headers(6)).unwrap();
+        let takeover = served.takeover(store, 0);
+        assert_eq!(takeover.base(), &served.made[5].header);
+        served.fill(&takeover, 5, 10_000, 1);
+        finish(&takeover, &served.headers(6)).unwrap();
         served.check(store);
     });
+}
+
+/// Ends a takeover by a range delta, which needs no proofs.
+pub(super) fn finish(takeover: &RangeDeltaTakeover, headers: &[BatchHeader]) -> Result<(), StorageError> {
+    let none = AccumulatorRangeProof::default();
+    takeover.finish(&Ancestry { headers, proof: &none, genesis_proof: &none })
 }

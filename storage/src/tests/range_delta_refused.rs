@@ -5,17 +5,20 @@ use slipstream_types::{
     tree::{Sibling, SiblingNode},
 };
 
+use super::range_delta::finish;
 use super::{
     range_delta::{MERGE_BYTES, Served},
     restore::target,
     *,
 };
-use crate::{Advance, ChunkError, PruneConfig, RangeDeltaChunk, RangeDeltaError, StorageError};
+use crate::{
+    ChunkError, PruneConfig, RangeDeltaChunk, RangeDeltaError, RangeDeltaTakeover, StorageError, Takeover,
+};
 
 /// The chunk in the middle of the range after batch 10, without the keys that have the value again that they had there: a chunk is
 /// as true without them.
 fn middle(served: &Served) -> RangeDeltaChunk {
-    let merged = served.source.store().merged_delta(BatchNumber(10), BatchNumber(30), MERGE_BYTES).unwrap();
+    let merged = served.source.store().range_delta(BatchNumber(10), BatchNumber(30), MERGE_BYTES).unwrap();
     let (mut first, mut last) = (Path::MIN, Path::MAX);
     (first.0[0], last.0[0]) = (0x40, 0xb0);
     let chunk = served.snapshot().range_delta_chunk(&merged, first, last, 1 << 20).unwrap();
@@ -33,15 +36,15 @@ fn refused(error: StorageError, test: impl Fn(&RangeDeltaError) -> bool) {
 }
 
 /// Checks that a peer is blamed for a chunk and nothing of it is kept.
-fn lie(advance: &Advance, chunk: &RangeDeltaChunk, what: &str) {
-    let before = (advance.missing(9), advance.changes(), advance.missing_codes(9));
+fn lie(takeover: &RangeDeltaTakeover, chunk: &RangeDeltaChunk, what: &str) {
+    let before = (takeover.missing(9), takeover.rows(), takeover.missing_codes(9).unwrap());
     let error = match chunk.check() {
-        Ok(checked) => advance.add(checked).expect_err(what),
+        Ok(checked) => takeover.add(checked).expect_err(what),
         Err(error) => RangeDeltaError::Chunk(error).into(),
     };
     assert!(error.is_bad_supply() && !error.is_retryable(), "{what}: {error}");
     refused(error, |error| matches!(error, RangeDeltaError::Chunk(_)));
-    assert_eq!(before, (advance.missing(9), advance.changes(), advance.missing_codes(9)), "{what}");
+    assert_eq!(before, (takeover.missing(9), takeover.rows(), takeover.missing_codes(9).unwrap()), "{what}");
 }
 
 fn with_entries(chunk: &RangeDeltaChunk, change: impl FnOnce(&mut Vec<DeltaEntry>)) -> RangeDeltaChunk {
@@ -56,12 +59,12 @@ fn every_false_entry_is_refused() {
     let served = Served::of_thirty();
     let fixture = Fixture::initialized(&config(), false);
     served.replay(fixture.store(), 10);
-    let (advance, chunk) = (served.advance(fixture.store(), 0), middle(&served));
+    let (takeover, chunk) = (served.takeover(fixture.store(), 0), middle(&served));
     for i in 0..chunk.entries.len() {
         let left_out = with_entries(&chunk, |entries| {
             entries.remove(i);
         });
-        lie(&advance, &left_out, "an entry is left out");
+        lie(&takeover, &left_out, "an entry is left out");
         let altered = with_entries(&chunk, |entries| {
             entries[i].value = match (entries[i].key, entries[i].value) {
                 (_, Some(_)) => None,
@@ -69,19 +72,19 @@ fn every_false_entry_is_refused() {
                 (StateKey::Slot(..), None) => slot(3),
             };
         });
-        lie(&advance, &altered, "a deletion for a value, a value for a deletion");
+        lie(&takeover, &altered, "a deletion for a value, a value for a deletion");
         let misfit = with_entries(&chunk, |entries| entries[i].value = Some(StateValue::Slot(U256::ZERO)));
-        lie(&advance, &misfit, "a value that no row may have");
-        lie(&advance, &with_entries(&chunk, |entries| entries.push(entries[i])), "a key that stands twice");
+        lie(&takeover, &misfit, "a value that no row may have");
+        lie(&takeover, &with_entries(&chunk, |entries| entries.push(entries[i])), "a key that stands twice");
     }
     let inside = |key: &StateKey| chunk.first <= key.path() && key.path() <= chunk.last;
     let is_in = |key: &StateKey| chunk.entries.iter().any(|entry| entry.key == *key);
     let surplus = (0..=255).map(account_key).find(|key| inside(key) && !is_in(key)).unwrap();
     let added = with_entries(&chunk, |entries| entries.push(DeltaEntry { key: surplus, value: account(1) }));
-    lie(&advance, &added, "a row that nobody made");
+    lie(&takeover, &added, "a row that nobody made");
     let outside = (0..=255).map(account_key).find(|key| !inside(key)).unwrap();
     let added = with_entries(&chunk, |entries| entries.push(DeltaEntry { key: outside, value: account(1) }));
-    lie(&advance, &added, "a row outside of the ends");
+    lie(&takeover, &added, "a row outside of the ends");
 
     for (side, at) in
         (0..chunk.proof.left.len()).map(|at| (0, at)).chain((0..chunk.proof.right.len()).map(|at| (1, at)))
@@ -95,18 +98,18 @@ fn every_false_entry_is_refused() {
             forged
         };
         lie(
-            &advance,
+            &takeover,
             &forged(&|siblings| siblings[at].node = SiblingNode::Inner(Digest([7; 32]))),
             "a sibling",
         );
-        lie(&advance, &forged(&|siblings| siblings.truncate(at)), "a sibling left out");
+        lie(&takeover, &forged(&|siblings| siblings.truncate(at)), "a sibling left out");
     }
     let swapped = RangeDeltaChunk { first: chunk.last, last: chunk.first, ..chunk.clone() };
-    lie(&advance, &swapped, "swapped ends");
+    lie(&takeover, &swapped, "swapped ends");
 
     // After all these lies, the truth is taken.
-    advance.add(chunk.check().unwrap()).unwrap();
-    assert_eq!(advance.changes(), chunk.entries.len() as u64);
+    takeover.add(chunk.check().unwrap()).unwrap();
+    assert_eq!(takeover.rows(), chunk.entries.len() as u64);
 }
 
 #[test]
@@ -114,14 +117,14 @@ fn no_other_bytes_are_the_same_chunk() {
     let served = Served::of_thirty();
     let fixture = Fixture::initialized(&config(), false);
     served.replay(fixture.store(), 10);
-    let (advance, chunk) = (served.advance(fixture.store(), 0), middle(&served));
+    let (takeover, chunk) = (served.takeover(fixture.store(), 0), middle(&served));
     let encoded = codec::encode("chunk", &chunk).unwrap();
     // Other ends may be true as well: the rows beside the range did not all change.
     for at in 64..encoded.len() {
         let mut flipped = encoded.clone();
         flipped[at] ^= 1 << (at % 8);
         if let Ok(flipped) = codec::decode::<RangeDeltaChunk>("chunk", &flipped, 1 << 20) {
-            lie(&advance, &flipped, &format!("bit flipped at {at}"));
+            lie(&takeover, &flipped, &format!("bit flipped at {at}"));
         }
     }
 }
@@ -131,12 +134,12 @@ fn chunks_of_another_base_or_target_are_refused() {
     let served = Served::of_thirty();
     let fixture = Fixture::initialized(&config(), false);
     served.replay(fixture.store(), 10);
-    let advance = served.advance(fixture.store(), 0);
+    let takeover = served.takeover(fixture.store(), 0);
     let store = served.source.store();
-    let later = store.merged_delta(BatchNumber(20), BatchNumber(30), MERGE_BYTES).unwrap();
+    let later = store.range_delta(BatchNumber(20), BatchNumber(30), MERGE_BYTES).unwrap();
     let chunk = served.snapshot().range_delta_chunk(&later, Path::MIN, Path::MAX, 1 << 20).unwrap();
-    lie(&advance, &chunk, "changes that begin after the head");
-    let other = store.merged_delta(BatchNumber(10), BatchNumber(29), MERGE_BYTES).unwrap();
+    lie(&takeover, &chunk, "changes that begin after the head");
+    let other = store.range_delta(BatchNumber(10), BatchNumber(29), MERGE_BYTES).unwrap();
     let error = served.snapshot().range_delta_chunk(&other, Path::MIN, Path::MAX, 1 << 20).unwrap_err();
     refused(error, |error| matches!(error, RangeDeltaError::OtherSnapshot { .. }));
 }
@@ -147,33 +150,33 @@ fn an_advance_takes_each_path_once_and_ends_when_it_has_all() {
     let fixture = Fixture::initialized(&config(), false);
     let store = fixture.store();
     served.replay(store, 10);
-    let advance = served.advance(store, 0);
-    let finish = |headers: &[BatchHeader]| advance.finish(headers).unwrap_err();
-    refused(finish(&served.headers(10)), |error| matches!(error, RangeDeltaError::RowsMissing { .. }));
+    let takeover = served.takeover(store, 0);
+    let refusal = |headers: &[BatchHeader]| finish(&takeover, headers).unwrap_err();
+    refused(refusal(&served.headers(10)), |error| matches!(error, RangeDeltaError::RowsMissing { .. }));
 
     let chunk = middle(&served);
-    advance.add(chunk.check().unwrap()).unwrap();
-    let merged = served.source.store().merged_delta(BatchNumber(10), BatchNumber(30), MERGE_BYTES).unwrap();
+    takeover.add(chunk.check().unwrap()).unwrap();
+    let merged = served.source.store().range_delta(BatchNumber(10), BatchNumber(30), MERGE_BYTES).unwrap();
     let whole = served.snapshot().range_delta_chunk(&merged, Path::MIN, Path::MAX, 1 << 20).unwrap();
     for again in [&chunk, &whole] {
-        let error = advance.add(again.check().unwrap()).unwrap_err();
+        let error = takeover.add(again.check().unwrap()).unwrap_err();
         assert!(!error.is_bad_supply(), "{error}");
         refused(error, |error| matches!(error, RangeDeltaError::NotMissing { .. }));
     }
-    for span in advance.missing(9) {
+    for span in takeover.missing(9) {
         let chunk = served.snapshot().range_delta_chunk(&merged, span.first, span.last, 1 << 20).unwrap();
-        advance.add(chunk.check().unwrap()).unwrap();
+        takeover.add(chunk.check().unwrap()).unwrap();
     }
-    assert!(advance.missing(1).is_empty());
-    refused(advance.add_code(b"other").unwrap_err(), |error| {
+    assert!(takeover.missing(1).is_empty());
+    refused(takeover.add_code(b"other").unwrap_err(), |error| {
         matches!(error, RangeDeltaError::UnwantedCode { .. })
     });
-    advance.finish(&served.headers(10)).unwrap();
+    finish(&takeover, &served.headers(10)).unwrap();
     served.check(store);
-    refused(advance.add(chunk.check().unwrap()).unwrap_err(), |e| {
+    refused(takeover.add(chunk.check().unwrap()).unwrap_err(), |e| {
         matches!(e, RangeDeltaError::NotMissing { .. })
     });
-    assert!(advance.finish(&served.headers(10)).unwrap_err().is_retryable(), "the head moved: by itself");
+    assert!(finish(&takeover, &served.headers(10)).unwrap_err().is_retryable(), "the head moved: by itself");
 }
 
 #[test]
@@ -181,20 +184,20 @@ fn code_and_headers_are_due_at_the_end() {
     let served = Served::of_thirty();
     let fixture = Fixture::initialized(&config(), false);
     let store = fixture.store();
-    let advance = served.advance(store, 0);
-    let merged = served.source.store().merged_delta(BatchNumber(0), BatchNumber(30), MERGE_BYTES).unwrap();
+    let takeover = served.takeover(store, 0);
+    let merged = served.source.store().range_delta(BatchNumber(0), BatchNumber(30), MERGE_BYTES).unwrap();
     let chunk = served.snapshot().range_delta_chunk(&merged, Path::MIN, Path::MAX, 1 << 20).unwrap();
-    advance.add(chunk.check().unwrap()).unwrap();
+    takeover.add(chunk.check().unwrap()).unwrap();
     let refuse = |headers: &[BatchHeader], test: fn(&RangeDeltaError) -> bool| {
-        refused(advance.finish(headers).unwrap_err(), test);
+        refused(finish(&takeover, headers).unwrap_err(), test);
         assert_eq!(store.head().unwrap().header.number, BatchNumber(0));
     };
     let headers = served.headers(0);
     refuse(&headers, |error| matches!(error, RangeDeltaError::CodeMissing { .. }));
-    for hash in advance.missing_codes(9) {
+    for hash in takeover.missing_codes(9).unwrap() {
         let code = served.snapshot().code(&hash).unwrap().unwrap();
-        advance.add_code(&code).unwrap();
-        assert!(advance.add_code(&code).is_err(), "no longer missing");
+        takeover.add_code(&code).unwrap();
+        assert!(takeover.add_code(&code).is_err(), "no longer missing");
     }
     let bad: fn(&RangeDeltaError) -> bool = |error| matches!(error, RangeDeltaError::BadHeaders { .. });
     refuse(&[], bad);
@@ -205,7 +208,7 @@ fn code_and_headers_are_due_at_the_end() {
     refuse(&altered, bad);
     altered.remove(7);
     refuse(&altered, bad);
-    advance.finish(&headers).unwrap();
+    finish(&takeover, &headers).unwrap();
     served.check(store);
 }
 
@@ -216,15 +219,15 @@ fn headers_lead_to_the_certified_ledger_or_nowhere() {
     let fixture = Fixture::initialized(&config(), false);
     let mut forged = target(served.source.store(), 30);
     forged.header.gas_used += 1;
-    let advance = fixture.store().advance(&forged, 0, MERGE_BYTES).unwrap();
-    served.fill(&advance, 0, 1 << 20, 1);
+    let takeover = fixture.store().take_range_delta(&forged, 0, MERGE_BYTES).unwrap();
+    served.fill(&takeover, 0, 1 << 20, 1);
     let mut headers = served.headers(0);
     headers[29].gas_used += 1;
-    refused(advance.finish(&headers).unwrap_err(), |error| {
+    refused(finish(&takeover, &headers).unwrap_err(), |error| {
         matches!(error, RangeDeltaError::BadHeaders { .. })
     });
     forged.header.state_root = Digest::ZERO;
-    let error = fixture.store().advance(&forged, 0, MERGE_BYTES).err().unwrap();
+    let error = fixture.store().take_range_delta(&forged, 0, MERGE_BYTES).err().unwrap();
     assert!(matches!(error, StorageError::WrongCertificate { .. }), "{error}");
 }
 
@@ -235,9 +238,8 @@ fn limits_are_kept() {
     let fixture = Fixture::initialized(&StorageConfig { prune, ..config() }, false);
     let store = fixture.store();
     served.replay(store, 30);
-    let merge = |from: u64, to: u64, bytes_max: u64| {
-        store.merged_delta(BatchNumber(from), BatchNumber(to), bytes_max)
-    };
+    let merge =
+        |from: u64, to: u64, bytes_max: u64| store.range_delta(BatchNumber(from), BatchNumber(to), bytes_max);
     store.prune().unwrap();
     merge(10, 30, MERGE_BYTES).unwrap();
     let bytes = merge(10, 30, MERGE_BYTES).unwrap().bytes();
@@ -253,26 +255,25 @@ fn limits_are_kept() {
             matches!(error, RangeDeltaError::EmptyRange { .. })
         });
     }
-    let error = store.advance(&target(served.source.store(), 30), 0, MERGE_BYTES).err().unwrap();
+    let error = store.take_range_delta(&target(served.source.store(), 30), 0, MERGE_BYTES).err().unwrap();
     refused(error, |error| matches!(error, RangeDeltaError::NotAhead { .. }));
 
     let behind = Fixture::initialized(&config(), false);
     let mut far = target(served.source.store(), 30);
-    let distant = BatchNumber(crate::ADVANCE_BATCHES_MAX + 1);
+    let distant = BatchNumber(crate::RANGE_DELTA_BATCHES_MAX + 1);
     (far.header.number, far.certificate.info.number) = (distant, distant);
-    let error = behind.store().advance(&far, 0, MERGE_BYTES).err().unwrap();
+    let error = behind.store().take_range_delta(&far, 0, MERGE_BYTES).err().unwrap();
     refused(error, |error| matches!(error, RangeDeltaError::TooFar { .. }));
 
     let chunk = {
-        let merged =
-            served.source.store().merged_delta(BatchNumber(0), BatchNumber(30), MERGE_BYTES).unwrap();
+        let merged = served.source.store().range_delta(BatchNumber(0), BatchNumber(30), MERGE_BYTES).unwrap();
         served.snapshot().range_delta_chunk(&merged, Path::MIN, Path::MAX, 1 << 20).unwrap()
     };
-    let small = behind.store().advance(&target(served.source.store(), 30), 0, 1_000).unwrap();
+    let small = behind.store().take_range_delta(&target(served.source.store(), 30), 0, 1_000).unwrap();
     let error = small.add(chunk.check().unwrap()).unwrap_err();
     assert!(!error.is_bad_supply());
     refused(error, |error| matches!(error, RangeDeltaError::OverBudget { .. }));
-    assert_eq!(small.changes(), 0);
+    assert_eq!(small.rows(), 0);
     let checked = chunk.check().unwrap();
     assert_eq!((checked.len(), checked.is_empty()), (chunk.entries.len(), false));
     assert!(matches!(RangeDeltaChunk { first: Path::MAX, ..chunk }.check(), Err(ChunkError::Range(_))));

@@ -15,8 +15,8 @@ use super::{
     *,
 };
 use crate::{
-    Checked, EncodedChunk, Restore, RestoreError, Snapshot, Span, StorageError, VerifiedChunk,
-    backend::Column, restore::SPANS_MAX, schema::RESTORE_KEY,
+    Ancestry, Checked, EncodedChunk, Restore, RestoreError, Snapshot, Span, StorageError, Takeover,
+    VerifiedChunk, backend::Column, restore::SPANS_MAX, schema::RESTORE_KEY,
 };
 
 const DIR_VARIABLE: &str = "SLIPSTREAM_STORAGE_RESTORE_DIR";
@@ -57,14 +57,14 @@ fn chunk_of(snapshot: &Snapshot, span: Span) -> VerifiedChunk {
 fn add_somewhere(restore: &Restore, snapshot: &Snapshot, max: usize, seed: &mut u64) -> usize {
     let mut rows = 0;
     for _ in 0..max {
-        let ranges = restore.next_ranges(usize::MAX);
+        let ranges = restore.missing(usize::MAX);
         if ranges.is_empty() {
             break;
         }
         *seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
         let chunk = chunk_of(snapshot, ranges[(*seed >> 33) as usize % ranges.len()]);
         rows += chunk.rows();
-        restore.add_verified(chunk).unwrap();
+        restore.add(chunk).unwrap();
     }
     rows
 }
@@ -73,7 +73,7 @@ fn finish(restore: Restore, source: &Store, number: u64) {
     let code = [0x60, 0x00];
     assert_eq!(restore.missing_codes(10).unwrap(), [], "genesis has the only code: {code:?}");
     let (headers, proof, genesis) = headers(source, number, 3);
-    restore.finish(&headers, &proof, &genesis).unwrap();
+    restore.finish(&Ancestry { headers: &headers, proof: &proof, genesis_proof: &genesis }).unwrap();
 }
 
 fn same_state(restored: &Store, source: &Store, number: u64) {
@@ -90,7 +90,7 @@ fn ranges_come_in_any_order() {
     on_both(&serving(), |mut fixture| {
         let mut seed = 5;
         let restore = fixture.store().restore(&target(source.store(), 20)).unwrap();
-        assert_eq!(restore.next_ranges(3).len(), 3);
+        assert_eq!(restore.missing(3).len(), 3);
         add_somewhere(&restore, &snapshot(source.store(), 20), usize::MAX, &mut seed);
         assert!((restore.share() - 1.0).abs() < 1e-6);
         finish(restore, source.store(), 20);
@@ -106,7 +106,7 @@ fn threads_add_ranges_at_the_same_time() {
     let source = source.store();
     on_both(&serving(), |fixture| {
         let restore = fixture.store().restore(&target(source, 15)).unwrap();
-        let ranges = restore.next_ranges(usize::MAX);
+        let ranges = restore.missing(usize::MAX);
         std::thread::scope(|scope| {
             for thread in 0..4 {
                 let (restore, ranges) = (&restore, &ranges);
@@ -117,7 +117,7 @@ fn threads_add_ranges_at_the_same_time() {
                         while let Some(start) = first {
                             let chunk = chunk_of(&snapshot, Span { first: start, last: range.last });
                             first = chunk.last().successor().filter(|next| *next <= range.last);
-                            restore.add_verified(chunk).unwrap();
+                            restore.add(chunk).unwrap();
                         }
                     }
                 });
@@ -142,15 +142,15 @@ fn chunks_of_any_length_restore_a_state_above_the_trees_memory() {
     let fixture = Fixture::initialized(&config, false);
     let snapshot = snapshot(source, 5);
     let restore = fixture.store().restore(&target(source, 5)).unwrap();
-    for range in restore.next_ranges(usize::MAX).into_iter().step_by(3) {
-        restore.add_verified(chunk_of(&snapshot, range)).unwrap();
+    for range in restore.missing(usize::MAX).into_iter().step_by(3) {
+        restore.add(chunk_of(&snapshot, range)).unwrap();
     }
     drop(restore);
     let restore = fixture.store().restore(&target(source, 5)).unwrap();
     while let Some(first) = restore.next_path() {
         let EncodedChunk { content, .. } = snapshot.encoded_chunk(first, Path::MAX, 200).unwrap();
         let root = snapshot.info().state_root;
-        restore.add_verified(VerifiedChunk::open(content, root).unwrap()).unwrap();
+        restore.add(VerifiedChunk::open(content, root).unwrap()).unwrap();
     }
     finish(restore, source, 5);
     same_state(fixture.store(), source, 5);
@@ -165,14 +165,14 @@ fn a_chunk_counts_once_whoever_brings_it() {
         let restore = fixture.store().restore(&target(source, 20)).unwrap();
         let snapshot = snapshot(source, 20);
         let mut rows = 0;
-        while let Some(range) = restore.next_ranges(1).pop() {
+        while let Some(range) = restore.missing(1).pop() {
             let (chunks, start) = ([(); 8].map(|()| chunk_of(&snapshot, range)), Barrier::new(8));
             rows += chunks[0].rows() as u64;
             let added = std::thread::scope(|scope| {
                 let threads = chunks.map(|chunk| {
                     scope.spawn(|| {
                         start.wait();
-                        restore.add_verified(chunk)
+                        restore.add(chunk)
                     })
                 });
                 threads.map(|thread| thread.join().unwrap())
@@ -195,20 +195,22 @@ fn chunks_of_other_places_and_other_states_are_refused() {
     let source = source.store();
     on_both(&serving(), |fixture| {
         let restore = fixture.store().restore(&target(source, 20)).unwrap();
-        let range = restore.next_ranges(2)[1];
+        let range = restore.missing(2)[1];
         let older = chunk_of(&snapshot(source, 15), range);
-        let error = restore.add_verified(older).unwrap_err();
+        let error = restore.add(older).unwrap_err();
         assert!(matches!(error, StorageError::Restore(RestoreError::OtherRoot { .. })), "{error}");
         assert!(error.is_bad_supply());
         let chunk = || chunk_of(&snapshot(source, 20), range);
-        restore.add_verified(chunk()).unwrap();
-        let error = restore.add_verified(chunk()).unwrap_err();
+        restore.add(chunk()).unwrap();
+        let error = restore.add(chunk()).unwrap_err();
         assert!(matches!(error, StorageError::Restore(RestoreError::WrongStart { .. })), "{error}");
         let unasked = restore.check_range(range, &Default::default()).unwrap_err();
         assert!(matches!(unasked, StorageError::Restore(RestoreError::NotUnchecked { .. })), "{unasked}");
         let (headers, proof, genesis) = headers(source, 20, 3);
         assert_eq!(restore.rows(), chunk().rows() as u64);
-        let early = restore.finish(&headers, &proof, &genesis).unwrap_err();
+        let early = restore
+            .finish(&Ancestry { headers: &headers, proof: &proof, genesis_proof: &genesis })
+            .unwrap_err();
         assert!(matches!(early, StorageError::Restore(RestoreError::RowsMissing { .. })), "{early}");
     });
 }

@@ -1,7 +1,9 @@
 use slipstream_types::{Path, accumulator::AccumulatorRangeProof};
 
 use super::*;
-use crate::{ChunkError, Restore, RestoreError, RestoreTarget, Snapshot, StateChunk, StorageError};
+use crate::{
+    Ancestry, ChunkError, Restore, RestoreError, RestoreTarget, Snapshot, StateChunk, StorageError, Takeover,
+};
 
 const CODE: &[u8] = &[0x60, 0x01, 0x50];
 
@@ -73,7 +75,7 @@ fn restored(source: &Store, number: u64, on_disk: bool) -> Fixture {
         rows = restore.rows();
         if restore.next_path().is_none() {
             let (headers, proof, genesis) = headers(source, number, 5);
-            restore.finish(&headers, &proof, &genesis).unwrap();
+            restore.finish(&Ancestry { headers: &headers, proof: &proof, genesis_proof: &genesis }).unwrap();
             return fixture;
         }
         drop(restore);
@@ -163,7 +165,7 @@ fn another_target_ends_the_older_handle() {
 
         fetch(&newer, &snapshot, usize::MAX);
         let (headers, proof, genesis) = headers(source, 30, 31);
-        newer.finish(&headers, &proof, &genesis).unwrap();
+        newer.finish(&Ancestry { headers: &headers, proof: &proof, genesis_proof: &genesis }).unwrap();
         assert_eq!(store.head().unwrap().header.number, BatchNumber(30));
         let behind = store.restore(&target(source, 20)).err().unwrap();
         assert!(matches!(behind, StorageError::Restore(RestoreError::NotAhead { .. })));
@@ -214,20 +216,23 @@ fn bad_supply_is_refused_and_nothing_of_it_stored() {
         }
         let (good, proof, genesis) = headers(source, 30, 5);
         let again = || store.restore(&target(source, 30)).unwrap();
-        let error = restore.finish(&good, &proof, &genesis).unwrap_err();
+        let error =
+            restore.finish(&Ancestry { headers: &good, proof: &proof, genesis_proof: &genesis }).unwrap_err();
         assert!(matches!(error, StorageError::Restore(RestoreError::CodeMissing { .. })), "{error}");
         again().add_code(CODE).unwrap();
         let mut altered = good.clone();
         altered[1].gas_used += 1;
         let shorter = &good[1..];
         for (bad, proof) in [(&altered[..], &proof), (shorter, &proof), (&good[..4], &proof), (&[], &proof)] {
-            let error = again().finish(bad, proof, &genesis).unwrap_err();
+            let error =
+                again().finish(&Ancestry { headers: bad, proof, genesis_proof: &genesis }).unwrap_err();
             assert!(error.is_bad_supply(), "{error}");
         }
-        let foreign = again().finish(&good, &proof, &proof).unwrap_err();
+        let foreign =
+            again().finish(&Ancestry { headers: &good, proof: &proof, genesis_proof: &proof }).unwrap_err();
         assert!(foreign.is_bad_supply(), "{foreign}");
         assert_eq!(store.head().unwrap().header.number, BatchNumber(0));
-        again().finish(&good, &proof, &genesis).unwrap();
+        again().finish(&Ancestry { headers: &good, proof: &proof, genesis_proof: &genesis }).unwrap();
         assert_eq!(store.head().unwrap().header.number, BatchNumber(30));
     });
 }
@@ -240,7 +245,10 @@ fn a_restore_that_the_head_overtook_is_freed() {
         fetch(&restore, &source.store().snapshot(BatchNumber(20)).unwrap().unwrap(), usize::MAX);
         Ledger::new().commit_up_to(fixture.store(), 21);
         let (headers, proof, genesis) = headers(source.store(), 20, 3);
-        assert!(restore.finish(&headers, &proof, &genesis).is_err());
+        assert!(
+            restore.finish(&Ancestry { headers: &headers, proof: &proof, genesis_proof: &genesis }).is_err()
+        );
+        drop(restore);
         fixture.reopen();
         assert_eq!(fixture.store().recorded_restore().unwrap(), None);
         assert_eq!(fixture.store().head().unwrap().header.number, BatchNumber(21));

@@ -28,7 +28,7 @@ use crate::{
     status::SnapshotStatus,
     trust::Trust,
     verify,
-    work::{CHUNK_BYTES, NET_RANGES_BITS, Progress},
+    work::{CHUNK_BYTES, Progress, RANGE_DELTA_RANGES_BITS},
 };
 
 /// Headers fetched with a snapshot: BLOCKHASH reaches back this far.
@@ -199,7 +199,7 @@ impl Bootstrap {
             streams.want(Key::Headers, Request::Headers { first, last }, needs, bytes);
         }
         if self.is_new {
-            let bits = if self.net.is_some() { NET_RANGES_BITS } else { RESTORE_RANGES_BITS };
+            let bits = if self.net.is_some() { RANGE_DELTA_RANGES_BITS } else { RESTORE_RANGES_BITS };
             self.want_chunks(&Span::divided(bits), streams, needs);
         }
     }

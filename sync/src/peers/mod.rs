@@ -445,7 +445,7 @@ impl Peer {
 }
 
 /// What a peer is thought to deliver while nobody knows, bytes per second.
-const RATE_UNKNOWN: f64 = 2e6;
+pub(crate) const RATE_UNKNOWN: f64 = 2e6;
 
 fn candidate(peer: PeerId, summary: &Summary, history: bool, score: &Score) -> Candidate {
     let from = |kind: BlobKind| match kind {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use serde::Serialize;
 use slipstream_network::Refusal;
-use slipstream_storage::{Blobs, MergedDelta, RangeDeltaError, Snapshot, StorageError, Store};
+use slipstream_storage::{Blobs, RangeDelta, RangeDeltaError, Snapshot, StorageError, Store};
 use slipstream_types::{
     BatchHeader, BatchNumber, Blob, BlobKind, Digest, Path, bounded::BoundedVec, codec, delta::Code, limits,
 };
@@ -151,7 +151,7 @@ impl Common {
     }
 
     /// Makes the part, with the merge of its [`Common::merge_range`].
-    pub(super) fn make(&self, store: &Store, merged: Option<&MergedDelta>) -> Result<Part, Unserved> {
+    pub(super) fn make(&self, store: &Store, merged: Option<&RangeDelta>) -> Result<Part, Unserved> {
         let mut part = match self {
             Common::Range(request) => range_batches(store, request)?,
             Common::Headers { first, last } => Part::whole(bytes(&headers(store, *first, *last)?)?),
@@ -165,7 +165,7 @@ impl Common {
                 Part::whole(bytes(&codes(&*snapshot(store, *number)?, hashes)?)?)
             }
             Common::RangeDelta(RangeDeltaRequest { from, to, first, last, bytes_max }) => {
-                let merged = merged.ok_or_else(|| not_kept("merged delta", *from))?;
+                let merged = merged.ok_or_else(|| not_kept("range delta", *from))?;
                 let snapshot = snapshot(store, *to)?;
                 let chunk = snapshot.range_delta_chunk(merged, *first, *last, *bytes_max as usize)?;
                 let blob = Blob::seal(BlobKind::RangeDelta, &chunk)

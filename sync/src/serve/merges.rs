@@ -1,16 +1,16 @@
-//! [`Merges`]: the merged deltas of the ranges that were asked for last, each made once for all of its chunks.
+//! [`Merges`]: the range deltas that were asked for last, each made once for all of its chunks.
 
 use std::{collections::VecDeque, sync::Arc};
 
 use parking_lot::Mutex;
 use slipstream_network::Refusal;
-use slipstream_storage::{MergedDelta, StorageError, Store};
+use slipstream_storage::{RangeDelta, StorageError, Store};
 use slipstream_types::BatchNumber;
 use tokio::sync::OnceCell;
 
 use super::answer::Unserved;
 
-/// Bytes of memory for merged deltas, and the most that one may take: about 400,000 keys. Who is further behind takes
+/// Bytes of memory for range deltas, and the most that one may take: about 400,000 keys. Who is further behind takes
 /// deltas one by one, or a snapshot.
 const MERGES_BYTES_MAX: u64 = 64 << 20;
 /// Ranges that are kept: some bases, because those who ask are not equally far behind, for each of two snapshots.
@@ -20,7 +20,7 @@ const MERGES_MAX: usize = 4;
 pub(super) type MergeRange = (BatchNumber, BatchNumber);
 
 /// A merge, or why there is none: that does not change either.
-pub(super) type Merge = Result<Arc<MergedDelta>, Refusal>;
+pub(super) type Merge = Result<Arc<RangeDelta>, Refusal>;
 
 /// Merges by their range, the one asked for last in front. A cell is empty while somebody fills it, for whom the others wait.
 #[derive(Default)]
@@ -66,7 +66,7 @@ fn bytes(cell: &OnceCell<Merge>) -> u64 {
 /// # Errors
 /// What may be otherwise the next time.
 pub(super) fn merge(store: &Store, (from, to): MergeRange) -> Result<Merge, Refusal> {
-    match store.merged_delta(from, to, MERGES_BYTES_MAX) {
+    match store.range_delta(from, to, MERGES_BYTES_MAX) {
         Ok(merged) => Ok(Ok(Arc::new(merged))),
         Err(error @ StorageError::RangeDelta(_)) => Ok(Err(Unserved::from(error).into_refusal())),
         Err(error) => Err(Unserved::from(error).into_refusal()),

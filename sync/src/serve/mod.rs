@@ -188,7 +188,7 @@ impl SyncServer {
         }
     }
 
-    /// The merged deltas of a range, made by one of all who ask for its chunks. Who waits holds no place among the answers.
+    /// The range delta of batches, made by one of all who ask for its chunks. Who waits holds no place among the answers.
     async fn merged(&self, peer: PeerId, range: MergeRange) -> Merge {
         let cell = self.shared.merges.cell(range);
         let make = || self.work(peer, move |shared| merge(&shared.store, range));

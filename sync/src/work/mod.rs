@@ -13,7 +13,7 @@ mod foretell;
 mod layers;
 mod prepare;
 mod replay;
-mod restore;
+mod takeover;
 
 use std::collections::BTreeSet;
 
@@ -31,7 +31,7 @@ pub use self::{
     commit::{Committed, HintUse, Ready},
     prepare::Prepared,
     replay::{Executed, ExecutedRange},
-    restore::{Progress, Restored, Step},
+    takeover::{Progress, Restored, Step},
 };
 use crate::{
     SyncConfig, SyncError,
@@ -42,8 +42,8 @@ use crate::{
     trust::Trust,
     verify::{self, VerifiedRange},
 };
-pub(crate) use restore::{CHUNK_BYTES, NET_RANGES_BITS};
 use slipstream_types::codec;
+pub(crate) use takeover::{CHUNK_BYTES, RANGE_DELTA_RANGES_BITS};
 
 /// Peers that are remembered for wrong values. Beyond it all are forgotten: an attacker with so many identities gains as many executions.
 const DISBELIEVED_MAX: usize = 1_024;
@@ -69,7 +69,7 @@ pub struct Worker {
     hot: RwLock<HotCache>,
     /// Peers whose hints told wrong values since this node started: they get one execution out of it. At most [`DISBELIEVED_MAX`].
     disbelieved: Mutex<BTreeSet<PeerId>>,
-    active: Mutex<Option<restore::Active>>,
+    active: Mutex<Option<takeover::Active>>,
     /// How often the progress of restores was looked at.
     looks: Mutex<u64>,
     defences: Defences,

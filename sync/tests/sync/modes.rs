@@ -47,9 +47,9 @@ async fn every_mode_ends_in_the_same_state() {
     }
 }
 
-/// Goal: where a net change passes more batches than one answer has headers, what is asked for by deltas is committed first.
+/// Goal: where a range delta passes more batches than one answer has headers, what is asked for by deltas is committed first.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_net_change_begins_where_its_headers_fit_an_answer() {
+async fn a_range_delta_begins_where_its_headers_fit_an_answer() {
     let mut chain = Chain::new(1);
     (1..16_410).for_each(|_| chain.extend_quietly());
     let (hub, _server) = hub_with(&chain);

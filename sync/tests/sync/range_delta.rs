@@ -1,10 +1,11 @@
-//! Goal: a node that is far behind takes the net change from any peers, one chunk here and one there, and believes none of them.
+//! Goal: a node that is far behind takes the range delta from any peers, one chunk here and one there, and believes none of them.
 
 use std::sync::Arc;
 
 use slipstream_network::MemoryHub;
 use slipstream_storage::{
-    Advance, CommitBatch, PruneConfig, RangeDeltaChunk, RestoreTarget, StorageConfig, StorageError, Store,
+    Ancestry, CommitBatch, PruneConfig, RangeDeltaChunk, RangeDeltaTakeover, RestoreTarget, StorageConfig,
+    StorageError, Store, Takeover,
 };
 use slipstream_sync::{
     Mode, SyncConfig, SyncServer,
@@ -12,7 +13,9 @@ use slipstream_sync::{
     range_delta,
     verify::Violation,
 };
-use slipstream_types::{BatchNumber, Blob, BlobKind, Delta, Path, bounded::BoundedVec, codec};
+use slipstream_types::{
+    BatchNumber, Blob, BlobKind, Delta, Path, accumulator::AccumulatorRangeProof, bounded::BoundedVec, codec,
+};
 
 use crate::{
     chain::{Chain, Following, Honest, peer},
@@ -46,9 +49,9 @@ fn target(chain: &Chain) -> RestoreTarget {
     }
 }
 
-fn request(advance: &Advance, index: usize) -> RangeDeltaRequest {
-    let from = range_delta::base(advance.base().number, BatchNumber(1)).unwrap();
-    let missing = advance.missing(usize::MAX);
+fn request(takeover: &RangeDeltaTakeover, index: usize) -> RangeDeltaRequest {
+    let from = range_delta::base(takeover.base().number, BatchNumber(1)).unwrap();
+    let missing = takeover.missing(usize::MAX);
     let span = missing[index % missing.len()];
     RangeDeltaRequest { from, to: TO, first: span.first, last: span.last, bytes_max: BYTES_MAX }
 }
@@ -58,22 +61,23 @@ async fn a_node_that_is_far_behind_takes_chunks_from_many_peers() {
     for head in [0, 7, 66] {
         let (chain, store) = behind(head);
         let servers = [(); 3].map(|()| SyncServer::new(chain.store.clone()));
-        let advance = store.advance(&target(&chain), 2, 1 << 20).unwrap();
+        let takeover = store.take_range_delta(&target(&chain), 2, 1 << 20).unwrap();
         let mut chunks = 0;
-        while !advance.missing(1).is_empty() {
-            let request = request(&advance, chunks * 7);
+        while !takeover.missing(1).is_empty() {
+            let request = request(&takeover, chunks * 7);
             let answer = ask(&servers[chunks % 3], &Request::RangeDelta(request)).await.unwrap();
-            advance.add(range_delta::open(answer, &request).unwrap()).unwrap();
+            takeover.add(range_delta::open(answer, &request).unwrap()).unwrap();
             chunks += 1;
         }
         assert!(chunks >= 4, "{chunks} chunks");
-        let hashes = BoundedVec::new(advance.missing_codes(64)).unwrap();
+        let hashes = BoundedVec::new(takeover.missing_codes(64).unwrap()).unwrap();
         let wanted = Request::Codes { number: TO, hashes };
         let codes: Codes =
             codec::decode("codes", &ask(&servers[0], &wanted).await.unwrap(), 1 << 20).unwrap();
-        codes.codes.iter().for_each(|code| advance.add_code(code).unwrap());
+        codes.codes.iter().for_each(|code| takeover.add_code(code).unwrap());
         let headers = chain.store.headers(BatchNumber(head + 1), (TO.0 - head) as usize).unwrap();
-        advance.finish(&headers).unwrap();
+        let none = AccumulatorRangeProof::default();
+        takeover.finish(&Ancestry { headers: &headers, proof: &none, genesis_proof: &none }).unwrap();
         assert_eq!(store.head().unwrap().header, chain.store.header(TO).unwrap().unwrap());
         assert_eq!(store.snapshots()[0], chain.store.snapshots()[0], "what it has now it serves");
         for number in TO.0 + 1..=75 {
@@ -88,8 +92,8 @@ async fn a_node_that_is_far_behind_takes_chunks_from_many_peers() {
 async fn who_asks_alike_gets_the_same_chunk() {
     let (chain, store) = behind(3);
     let (server, other) = (SyncServer::new(chain.store.clone()), SyncServer::new(chain.store.clone()));
-    let advance = store.advance(&target(&chain), 4, 1 << 20).unwrap();
-    let requests: Vec<_> = (0..16).map(|i| Request::RangeDelta(request(&advance, i))).collect();
+    let takeover = store.take_range_delta(&target(&chain), 4, 1 << 20).unwrap();
+    let requests: Vec<_> = (0..16).map(|i| Request::RangeDelta(request(&takeover, i))).collect();
     let all = |server| futures::future::join_all(requests.iter().map(move |request| ask(server, request)));
     let (first, again, elsewhere) = tokio::join!(all(&server), all(&server), all(&other));
     assert!(first.iter().all(Result::is_ok), "{first:?}");
@@ -134,8 +138,8 @@ async fn what_is_not_kept_is_refused_with_its_reason() {
 async fn lies_are_told_from_the_truth() {
     let (chain, store) = behind(3);
     let server = SyncServer::with_config(chain.store.clone(), &SyncConfig::default());
-    let advance = store.advance(&target(&chain), 0, 1 << 20).unwrap();
-    let request = request(&advance, 0);
+    let takeover = store.take_range_delta(&target(&chain), 0, 1 << 20).unwrap();
+    let request = request(&takeover, 0);
     let answer = ask(&server, &Request::RangeDelta(request)).await.unwrap();
     let chunk: RangeDeltaChunk =
         Blob::from_bytes(answer.clone()).unwrap().open(BlobKind::RangeDelta).unwrap();
@@ -167,15 +171,15 @@ async fn lies_are_told_from_the_truth() {
     // Changes that are left out show beside the rows.
     let hiding = RangeDeltaChunk { entries: half(), ..chunk.clone() };
     let whole = RangeDeltaRequest { last: chunk.last, ..request };
-    let error = advance.add(range_delta::open(sealed(&hiding), &whole).unwrap()).unwrap_err();
+    let error = takeover.add(range_delta::open(sealed(&hiding), &whole).unwrap()).unwrap_err();
     assert!(error.is_bad_supply() && matches!(error, StorageError::RangeDelta(_)), "{error}");
-    advance.add(range_delta::open(answer, &request).unwrap()).unwrap();
-    assert_eq!(advance.changes(), chunk.entries.len() as u64);
+    takeover.add(range_delta::open(answer, &request).unwrap()).unwrap();
+    assert_eq!(takeover.rows(), chunk.entries.len() as u64);
 }
 
-/// Goal: the daemon itself takes the net change, of two peers, and goes on with batches behind it; what lies between is not there.
+/// Goal: the daemon itself takes the range delta, of two peers, and goes on with batches behind it; what lies between is not there.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_follower_takes_the_net_change_and_then_batches() {
+async fn a_follower_takes_the_range_delta_and_then_batches() {
     for head in [0, 7] {
         let (chain, store) = behind(head);
         let hub = MemoryHub::new();

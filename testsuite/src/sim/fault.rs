@@ -40,7 +40,7 @@ pub enum Fault {
     FalseChunk,
     /// Code was not what was asked for.
     FalseCode,
-    /// Net changes were wrong.
+    /// Range deltas were wrong.
     FalseNetChange,
     /// Epoch ends were wrong.
     FalseEpochs,

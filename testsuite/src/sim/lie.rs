@@ -73,7 +73,7 @@ pub(super) enum Lie {
     Siblings,
     /// Other code.
     Code,
-    /// Net changes with bits flipped.
+    /// Range deltas with bits flipped.
     NetChange,
     /// Validators that nobody appointed.
     Epochs,
@@ -82,7 +82,7 @@ pub(super) enum Lie {
 }
 
 impl Lie {
-    /// What snapshots and net changes begin with and consist of. Net changes are asked for least.
+    /// What snapshots and range deltas begin with and consist of. Range deltas are asked for least.
     pub(super) const ABOUT_SNAPSHOTS: [Lie; 9] = [
         Lie::Offer,
         Lie::SubtleOffer,

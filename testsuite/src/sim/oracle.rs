@@ -200,12 +200,12 @@ impl World {
         };
         let (now, anchor) = (self.instant(), self.servers[ANCHOR].id);
         let Some(up) = self.process(to) else { return Ok(()) };
-        // It is chosen once, for its rows or for a net change to it; what happens to it then is another matter.
+        // It is chosen once, for its rows or for a range delta to it; what happens to it then is another matter.
         if up.begun == Some(*number) {
             up.begun = None;
         }
         let status = up.engine.status(now);
-        // A net change does without the rows of a restore, and a survey is about no snapshot.
+        // A range delta does without the rows of a restore, and a survey is about no snapshot.
         if status.phase != "snapshot" {
             return Ok(());
         }

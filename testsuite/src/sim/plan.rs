@@ -206,7 +206,7 @@ fn servers(troubles: &Troubles, rng: &mut StdRng) -> Vec<Server> {
         }
     }
     if troubles.snapshots {
-        // One lie each: who is found out has no chance to tell another. Code, siblings and net changes are asked for seldom.
+        // One lie each: who is found out has no chance to tell another. Code, siblings and range deltas are asked for seldom.
         let rare = [Lie::Code, Lie::Code, Lie::Siblings, Lie::NetChange, Lie::NetChange, Lie::Offer];
         for lie in rare.into_iter().chain([Lie::HiddenRow, Lie::ChangedRow]) {
             more(Habit::Lying(vec![lie]), rng.random_range(1..3), rng);

@@ -12,7 +12,9 @@ use anyhow::{Context, Result};
 use rayon::prelude::*;
 use rocksdb::{DB, IngestExternalFileOptions, Options, SstFileWriter};
 use serde::{Deserialize, Serialize};
-use slipstream_storage::{Restore, StorageConfig, Store, VerifiedChunk, plain_state_options};
+use slipstream_storage::{
+    Ancestry, Restore, StorageConfig, Store, Takeover, VerifiedChunk, plain_state_options,
+};
 
 use super::{PARTS, source};
 
@@ -115,7 +117,7 @@ fn restore(work: &Path, files: &Path) -> Result<Measured> {
     (0..PARTS).into_par_iter().try_for_each(|part| restore_part(&restore, files, part))?;
     let (rows_seconds, rows_peak_mib) = (start.elapsed().as_secs_f64(), peak_mib()?);
     let (headers, proof, genesis_proof) = target.headers();
-    restore.finish(headers, proof, genesis_proof)?;
+    restore.finish(&Ancestry { headers, proof, genesis_proof })?;
     let seconds = start.elapsed().as_secs_f64();
     Ok(Measured { seconds, rows_seconds, peak_mib: peak_mib()?, rows_peak_mib })
 }
@@ -126,7 +128,7 @@ fn restore_part(restore: &Restore, files: &Path, part: u8) -> Result<()> {
     while let Some(len) = read_length(&mut file)? {
         let mut content = vec![0; len];
         file.read_exact(&mut content)?;
-        restore.add_verified(VerifiedChunk::open(content, root)?)?;
+        restore.add(VerifiedChunk::open(content, root)?)?;
     }
     Ok(())
 }

@@ -13,7 +13,7 @@ pub(super) enum Mode {
     Delta,
     /// Applies deltas and keeps bodies and receipts too.
     DeltaHistory,
-    /// Applies the net change up to the last snapshot, and follows the rest.
+    /// Applies the range delta up to the last snapshot, and follows the rest.
     RangeDelta,
     /// Restores a snapshot and follows the rest.
     Snapshot,

@@ -10,7 +10,7 @@ use std::{
 
 use anyhow::{Context, Result, bail, ensure};
 use rand::Rng;
-use slipstream_storage::{CrashPoint, Step, Store};
+use slipstream_storage::{CrashPoint, Step, Store, Takeover};
 use slipstream_types::{BatchNumber, BlobKind, Path, StateKey};
 
 use super::{
@@ -150,7 +150,7 @@ impl Patient {
         ensure!(target == life::target(leader, number)?, "the recorded restore is of another chain");
         let restore = follower.restore(&target)?;
         let state: &State = &self.history.at(number)?.state;
-        let mut open = restore.next_ranges(usize::MAX);
+        let mut open = restore.missing(usize::MAX);
         open.extend(restore.unchecked(usize::MAX)?);
         let is_done = |key: &StateKey| {
             let path = Path(naive::path(key));

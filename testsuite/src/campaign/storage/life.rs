@@ -11,7 +11,8 @@ use std::{
 use anyhow::{Context, Result};
 use clap::Args;
 use slipstream_storage::{
-    CommitBatch, CrashPoint, Faults, PruneConfig, Restore, RestoreTarget, Snapshot, StorageConfig, Store,
+    Ancestry, CommitBatch, CrashPoint, Faults, PruneConfig, Restore, RestoreTarget, Snapshot, StorageConfig,
+    Store, Takeover,
 };
 use slipstream_types::{BatchNumber, BlobKind, Delta, Path};
 
@@ -243,7 +244,7 @@ pub(super) fn finish(restore: Restore, leader: &Store, number: BatchNumber) -> R
     let headers = leader.headers(first, count)?;
     let proof = leader.header_range_proof(number.0 + 1, first, count)?;
     let genesis_proof = leader.header_range_proof(number.0 + 1, BatchNumber(0), 1)?;
-    Ok(restore.finish(&headers, &proof, &genesis_proof)?)
+    Ok(restore.finish(&Ancestry { headers: &headers, proof: &proof, genesis_proof: &genesis_proof })?)
 }
 
 /// All rows of a snapshot, chunk by chunk, each verified.

@@ -1,4 +1,4 @@
-//! [`Advance`]: takes the chunks of a range delta, then makes its last batch the head in one write.
+//! [`RangeDeltaTakeover`]: takes the chunks of a range delta, then makes its last batch the head in one write.
 //!
 //! Nothing is on disk before that write: a kill costs what was fetched, and leaves the old head. All there is until then is the
 //! head's tree with the changes (which shares what did not change) and the changed rows.
@@ -21,14 +21,15 @@ use crate::{
     stage::{check_certificate, put_header},
     state::Tree,
     store::{Current, Head, Store},
+    takeover::{Ancestry, Takeover},
 };
 
 /// Most batches that one range delta passes: their headers are held and written at once, about 400 bytes each.
-pub const ADVANCE_BATCHES_MAX: u64 = 65_536;
+pub const RANGE_DELTA_BATCHES_MAX: u64 = 65_536;
 
 /// A range delta on its way into the store, for many threads at once. Dropping it gives it up. While it lives, the rows of the head
 /// that it began at are not freed.
-pub struct Advance {
+pub struct RangeDeltaTakeover {
     store: Store,
     target: RestoreTarget,
     base: Arc<Current>,
@@ -51,26 +52,26 @@ struct Progress {
 }
 
 impl Store {
-    /// Begins to take the state from the head to a later batch by what changed between. The paths are asked for in
+    /// Begins to take the state from the head to a later batch by what changed between, which is its range delta. The paths are asked for in
     /// `2^ranges_bits` ranges (at most 256), so that many peers can send at once. `bytes_max` bounds the memory until the end.
     ///
     /// # Errors
     /// [`StorageError::WrongCertificate`] if header and certificate do not belong together; [`RangeDeltaError::NotAhead`];
     /// [`RangeDeltaError::TooFar`].
-    pub fn advance(
+    pub fn take_range_delta(
         &self,
         target: &RestoreTarget,
         ranges_bits: u8,
         bytes_max: u64,
-    ) -> Result<Advance, StorageError> {
+    ) -> Result<RangeDeltaTakeover, StorageError> {
         target.check()?;
         let (base, tree) = self.current_with_tree()?;
         let (head, to) = (base.record.number, target.header.number);
         match to.0.checked_sub(head.0) {
             None | Some(0) => return Err(RangeDeltaError::NotAhead { head, target: to }.into()),
-            Some(1..=ADVANCE_BATCHES_MAX) => {}
+            Some(1..=RANGE_DELTA_BATCHES_MAX) => {}
             Some(_) => {
-                return Err(RangeDeltaError::TooFar { head, target: to, max: ADVANCE_BATCHES_MAX }.into());
+                return Err(RangeDeltaError::TooFar { head, target: to, max: RANGE_DELTA_BATCHES_MAX }.into());
             }
         }
         let progress = Progress {
@@ -84,34 +85,14 @@ impl Store {
             bytes: 0,
         };
         let (store, target) = (self.clone(), target.clone());
-        Ok(Advance { store, target, base, bytes_max, progress: Mutex::new(progress) })
+        Ok(RangeDeltaTakeover { store, target, base, bytes_max, progress: Mutex::new(progress) })
     }
 }
 
-impl Advance {
-    /// Where it leads.
-    pub fn target(&self) -> &RestoreTarget {
-        &self.target
-    }
-
+impl RangeDeltaTakeover {
     /// The head that it began at: chunks must tell all changes after it, and may tell older ones.
     pub fn base(&self) -> &BatchHeader {
         &self.base.head.header
-    }
-
-    /// Up to `max` ranges whose changes are missing, from the first path on; none when all are in.
-    pub fn missing(&self, max: usize) -> Vec<Span> {
-        self.progress.lock().todo.iter().take(max).collect()
-    }
-
-    /// Share of the paths that is done, 0 to 1: paths are hashes, so this is the share of the changes too.
-    pub fn share(&self) -> f64 {
-        (1.0 - self.progress.lock().todo.share()).clamp(0.0, 1.0)
-    }
-
-    /// Number of changes so far.
-    pub fn changes(&self) -> u64 {
-        self.progress.lock().changes
     }
 
     /// Adds a chunk anywhere in what is missing. It is taken if the head's state with its changes is, between its ends, what the
@@ -154,39 +135,8 @@ impl Advance {
         Ok(())
     }
 
-    /// Up to `max` hashes of code that changed accounts have and the store does not.
-    pub fn missing_codes(&self, max: usize) -> Vec<Digest> {
-        self.progress.lock().missing_codes.iter().take(max).copied().collect()
-    }
-
-    /// Adds code that is missing, by its Keccak-256.
-    ///
-    /// # Errors
-    /// [`RangeDeltaError::UnwantedCode`] if it is not one of the missing ones; [`RangeDeltaError::OverBudget`].
-    pub fn add_code(&self, code: &[u8]) -> Result<(), StorageError> {
-        let hash = Digest::from(keccak256(code));
-        let mut progress = self.progress.lock();
-        if !progress.missing_codes.contains(&hash) {
-            return Err(RangeDeltaError::UnwantedCode { hash }.into());
-        }
-        let bytes = progress.bytes + code.len() as u64;
-        self.check_budget(bytes + progress.tree.bytes_beside(progress.base_resident, progress.changes))?;
-        progress.missing_codes.remove(&hash);
-        progress.codes.insert(hash, code.to_vec());
-        progress.bytes = bytes;
-        Ok(())
-    }
-
-    /// Makes the target the head in one durable write. `headers` are all that follow the head, up to the target's: they must lead
-    /// from the head to the ledger that the certificate names, which needs no other proof. Bodies, receipts and deltas between
-    /// are not there afterwards, as after a restore.
-    ///
-    /// # Errors
-    /// [`RangeDeltaError::RowsMissing`], [`RangeDeltaError::CodeMissing`], [`RangeDeltaError::BadHeaders`],
-    /// [`RangeDeltaError::HeadMoved`]; [`StorageError::WrongCertificate`] if the certificate ends an epoch and the end of one before
-    /// it is not stored. Nothing is written then. If the write itself is refused because the disk is full, the chunks
-    /// are missing again.
-    pub fn finish(&self, headers: &[BatchHeader]) -> Result<(), StorageError> {
+    /// [`Takeover::finish`], which says what it does.
+    fn become_head(&self, headers: &[BatchHeader]) -> Result<(), StorageError> {
         let target = self.target.header.number;
         let mut progress = self.progress.lock();
         if let Some(span) = progress.todo.first() {
@@ -273,5 +223,48 @@ impl Advance {
         check_certificate(&self.target.certificate, &header, accumulator.root())
             .map_err(|_| refused("they are not those of the certified ledger"))?;
         Ok(Head { header, digest, accumulator })
+    }
+}
+
+impl Takeover for RangeDeltaTakeover {
+    fn target(&self) -> &RestoreTarget {
+        &self.target
+    }
+
+    fn missing(&self, max: usize) -> Vec<Span> {
+        self.progress.lock().todo.iter().take(max).collect()
+    }
+
+    fn rows(&self) -> u64 {
+        self.progress.lock().changes
+    }
+
+    fn share(&self) -> f64 {
+        (1.0 - self.progress.lock().todo.share()).clamp(0.0, 1.0)
+    }
+
+    fn missing_codes(&self, max: usize) -> Result<Vec<Digest>, StorageError> {
+        Ok(self.progress.lock().missing_codes.iter().take(max).copied().collect())
+    }
+
+    fn add_code(&self, code: &[u8]) -> Result<(), StorageError> {
+        let hash = Digest::from(keccak256(code));
+        let mut progress = self.progress.lock();
+        if !progress.missing_codes.contains(&hash) {
+            return Err(RangeDeltaError::UnwantedCode { hash }.into());
+        }
+        let bytes = progress.bytes + code.len() as u64;
+        self.check_budget(bytes + progress.tree.bytes_beside(progress.base_resident, progress.changes))?;
+        progress.missing_codes.remove(&hash);
+        progress.codes.insert(hash, code.to_vec());
+        progress.bytes = bytes;
+        Ok(())
+    }
+
+    /// The headers are all that follow the head, up to the target's: that they lead from the head to the ledger that the certificate
+    /// names needs no other proof. Bodies, receipts and deltas between are not there afterwards, as after a restore. If the write itself
+    /// is refused because the disk is full, the chunks are missing again.
+    fn finish(&self, ancestry: &Ancestry<'_>) -> Result<(), StorageError> {
+        self.become_head(ancestry.headers)
     }
 }

@@ -1,0 +1,63 @@
+//! [`Takeover`]: a later certified state on its way to become the head's, without the batches between.
+//!
+//! There are two. A [`crate::Restore`] takes all rows of a snapshot into the unused state column; it is recorded, and a kill costs
+//! little of it. A [`crate::RangeDeltaTakeover`] takes what changed since the head; it is in memory until its last write. What a
+//! chunk is differs, so each has an `add` of its own; everything else is asked of both alike.
+
+use slipstream_types::{BatchHeader, Digest, Path, accumulator::AccumulatorRangeProof};
+
+use crate::{error::StorageError, restore::RestoreTarget, spans::Span};
+
+/// The ledger that a takeover ends with.
+#[derive(Clone, Copy, Debug)]
+pub struct Ancestry<'a> {
+    /// Headers that follow each other; the last is the target's. A restore takes up to [`crate::RESTORE_HEADERS_MAX`] of them; a
+    /// range delta takes all from the head on.
+    pub headers: &'a [BatchHeader],
+    /// Their place in the certified ledger. A range delta needs none: its headers begin at the store's own.
+    pub proof: &'a AccumulatorRangeProof,
+    /// The place of the store's genesis in it. A range delta needs none.
+    pub genesis_proof: &'a AccumulatorRangeProof,
+}
+
+/// A takeover in progress, for many threads at once.
+pub trait Takeover: Send + Sync {
+    /// The batch whose state becomes the head's.
+    fn target(&self) -> &RestoreTarget;
+
+    /// Up to `max` ranges of paths whose chunks are missing, from the first path on; none when all are in. They may be fetched and
+    /// added at the same time and in any order. What is under way is still among them: the caller knows.
+    fn missing(&self, max: usize) -> Vec<Span>;
+
+    /// Where the first chunk that is missing starts; none when all are in.
+    fn next_path(&self) -> Option<Path> {
+        self.missing(1).first().map(|span| span.first)
+    }
+
+    /// Rows, or changes, of this target so far.
+    fn rows(&self) -> u64;
+
+    /// Share of the state's paths that is done, 0 to 1: paths are hashes, so this is the share of the rows too.
+    fn share(&self) -> f64;
+
+    /// Up to `max` hashes of code that accounts of the chunks so far have and the store does not.
+    ///
+    /// # Errors
+    /// What the disk says.
+    fn missing_codes(&self, max: usize) -> Result<Vec<Digest>, StorageError>;
+
+    /// Adds code that is missing, by its Keccak-256.
+    ///
+    /// # Errors
+    /// [`crate::RestoreError::UnwantedCode`] or [`crate::RangeDeltaError::UnwantedCode`] if it is not one of the missing ones;
+    /// [`crate::RangeDeltaError::OverBudget`]; or what the disk says.
+    fn add_code(&self, code: &[u8]) -> Result<(), StorageError>;
+
+    /// Makes the target the head in one durable write, if nothing is missing and the headers lead to the certified ledger.
+    ///
+    /// # Errors
+    /// What is missing or does not fit, as [`crate::RestoreError`] and [`crate::RangeDeltaError`] name it;
+    /// [`StorageError::WrongCertificate`] if the certificate ends an epoch and the end of one before it is not stored. The head has
+    /// not moved then.
+    fn finish(&self, ancestry: &Ancestry<'_>) -> Result<(), StorageError>;
+}

@@ -1,0 +1,270 @@
+//! The worker's side of a takeover: chunks are checked and taken beside the engine, whichever of the two ways they come by.
+
+mod changes;
+mod rows;
+
+use std::{collections::BTreeSet, sync::Arc};
+
+use slipstream_network::PeerId;
+use slipstream_storage::{self as storage, RESTORE_RANGES_BITS, RestoreTarget, Span, Takeover};
+use slipstream_types::{BatchNumber, Digest, Path, codec, delta::Code, keccak256};
+
+use self::rows::Rows;
+use super::{Worker, expect_waypoint};
+use crate::{
+    SyncError,
+    engine::{Ancestry, RestoreJob},
+    error::Fault,
+    planted::Planted,
+    protocol::{ANSWER_BYTES_MAX, CODES_MAX, Codes, RangeDeltaRequest, Request},
+    verify::Violation,
+};
+
+/// Uncompressed bytes of a chunk: long enough that its proof is below 0.1 %, short enough that a failure costs little.
+pub(crate) const CHUNK_BYTES: u32 = 1 << 20;
+/// Ranges that the engine is told of: all that a restore begins with.
+const SPANS: usize = 1 << RESTORE_RANGES_BITS;
+/// Most bytes of a range delta, which is in memory until its end.
+const RANGE_DELTA_BYTES_MAX: u64 = 512 << 20;
+/// A range delta is asked for in so many ranges, as a power of two, so that many peers can send at once.
+pub(crate) const RANGE_DELTA_RANGES_BITS: u8 = 4;
+
+/// The takeover that is under way.
+pub(super) struct Active {
+    way: Arc<dyn Way>,
+    ancestry: Box<Ancestry>,
+}
+
+/// A way in which the state gets here: what differs between the takeovers of the store as a peer's answers see them.
+trait Way: Send + Sync {
+    /// The store's side of it.
+    fn takeover(&self) -> &dyn Takeover;
+
+    /// Checks an answer and takes its chunk.
+    fn add(&self, answer: Vec<u8>, request: &Request) -> Result<Added, SyncError>;
+
+    /// Compares rows of an older target with a peer's siblings of their range. Only a restore has such rows.
+    fn compare(&self, _answer: &[u8], _span: Span, _from: PeerId) -> Result<Result<(), Fault>, SyncError> {
+        Ok(Ok(()))
+    }
+
+    /// What is left of an older target's rows.
+    fn older(&self) -> Result<Older, SyncError> {
+        Ok(Older::default())
+    }
+}
+
+/// What came of a chunk.
+struct Added {
+    /// What was wrong with it.
+    checked: Result<(), Fault>,
+    /// A peer that sent siblings of this range earlier, and whether they were right.
+    judged: Option<(PeerId, bool)>,
+}
+
+impl Added {
+    fn checked(checked: Result<(), Fault>) -> Added {
+        Added { checked, judged: None }
+    }
+}
+
+/// Rows of an older target, and what they wait for.
+#[derive(Default)]
+struct Older {
+    /// A range of them to compare.
+    span: Option<Span>,
+    /// Rows, and bytes of them, that were kept.
+    kept: (u64, u64),
+    /// Where ranges begin whose chunk shows who is right.
+    urgent: BTreeSet<Path>,
+    /// See [`Progress::is_in_doubt`].
+    is_in_doubt: bool,
+}
+
+/// What came of part of a restore.
+#[derive(Debug)]
+pub struct Restored {
+    /// Of the answer that it was about.
+    pub step: Step,
+    /// What is missing now; none when no restore is under way.
+    pub progress: Option<Progress>,
+}
+
+/// What one job did.
+#[derive(Debug)]
+pub enum Step {
+    /// The restore is under way.
+    Begun,
+    /// Rows were added, or the answer was wrong.
+    Chunk {
+        /// Where its range began.
+        first: Path,
+        /// What was wrong.
+        checked: Result<(), Fault>,
+        /// A peer that sent siblings of this range earlier, and whether they were right.
+        judged: Option<(PeerId, bool)>,
+    },
+    /// Siblings were compared, or they were wrong in themselves.
+    Siblings {
+        /// Where their range begins.
+        first: Path,
+        /// What was wrong.
+        checked: Result<(), Fault>,
+    },
+    /// Code was added, or it is not what was asked for.
+    Codes(Result<(), Fault>),
+    /// The state is the node's; this is its head.
+    Finished(BatchNumber),
+    /// It is put down.
+    Dropped,
+}
+
+/// What a restore still needs, and how far it is.
+#[derive(Clone, Debug)]
+pub struct Progress {
+    /// Counts up: jobs run side by side, and an earlier view may be told later.
+    pub sequence: u64,
+    /// The snapshot.
+    pub number: BatchNumber,
+    /// Rows so far.
+    pub rows: u64,
+    /// Share of the paths that is done, 0 to 1.
+    pub share: f64,
+    /// Rows, and bytes of them, kept of an older snapshot.
+    pub kept: (u64, u64),
+    /// A range of older rows to compare, if there are any.
+    pub older: Option<Span>,
+    /// Whether siblings of a peer none of whose siblings were right so far did not fit, and no chunk showed yet who is right.
+    pub is_in_doubt: bool,
+    /// Ranges whose chunks are missing, the most urgent first.
+    pub spans: Vec<Span>,
+    /// Missing code; known once all rows are in.
+    pub codes: Vec<Digest>,
+}
+
+impl Progress {
+    /// Whether only [`RestoreJob::Finish`] is left.
+    pub fn is_complete(&self) -> bool {
+        self.older.is_none() && self.spans.is_empty() && self.codes.is_empty()
+    }
+
+    fn of(way: &dyn Way, sequence: u64) -> Result<Progress, SyncError> {
+        // Before what is missing: rows that do not fit are missing then.
+        let Older { span: older, kept, urgent, is_in_doubt } = way.older()?;
+        let takeover = way.takeover();
+        let mut spans = takeover.missing(SPANS);
+        spans.sort_by_key(|span| !urgent.contains(&span.first));
+        let rows_done = spans.is_empty() && older.is_none();
+        let codes = if rows_done { takeover.missing_codes(CODES_MAX)? } else { Vec::new() };
+        let (number, rows, share) = (takeover.target().header.number, takeover.rows(), takeover.share());
+        Ok(Progress { sequence, number, rows, share, kept, older, is_in_doubt, spans, codes })
+    }
+}
+
+impl Worker {
+    pub(super) fn restore(&self, job: RestoreJob) -> Result<Restored, SyncError> {
+        let step = match job {
+            RestoreJob::Begin { target, ancestry, net } => self.begin(&target, ancestry, net)?,
+            RestoreJob::Chunk { answer, request } => self.chunk(answer, &request)?,
+            RestoreJob::Siblings { answer, span, from } => self.siblings(&answer, span, from)?,
+            RestoreJob::Codes { answer, hashes } => self.codes(&answer, &hashes)?,
+            RestoreJob::Finish => self.finish()?,
+            RestoreJob::Drop => {
+                // Its last rows become durable when it is dropped.
+                *self.active.lock() = None;
+                Step::Dropped
+            }
+        };
+        Ok(Restored { step, progress: self.progress()? })
+    }
+
+    fn active(&self) -> Option<Arc<dyn Way>> {
+        self.active.lock().as_ref().map(|active| Arc::clone(&active.way))
+    }
+
+    /// A ledger that does not pass through the operator's waypoint is not begun.
+    fn begin(
+        &self,
+        target: &RestoreTarget,
+        ancestry: Box<Ancestry>,
+        by_range_delta: bool,
+    ) -> Result<Step, SyncError> {
+        if let (Some(waypoint), Some(found)) = (self.expected_waypoint(), ancestry.passes) {
+            expect_waypoint(&waypoint, found)?;
+            tracing::info!(%waypoint, snapshot = %target.header.number, "the snapshot's ledger passes through the waypoint");
+        }
+        let way: Arc<dyn Way> = match by_range_delta {
+            false => Arc::new(Rows::new(self.store.restore(target)?, self.defences)),
+            true => Arc::new(self.store.take_range_delta(
+                target,
+                RANGE_DELTA_RANGES_BITS,
+                RANGE_DELTA_BYTES_MAX,
+            )?),
+        };
+        *self.active.lock() = Some(Active { way, ancestry });
+        Ok(Step::Begun)
+    }
+
+    fn chunk(&self, answer: Vec<u8>, request: &Request) -> Result<Step, SyncError> {
+        let (Request::Chunk { first, .. } | Request::RangeDelta(RangeDeltaRequest { first, .. })) = *request
+        else {
+            return Err(SyncError::Worker("a request that asks for no chunk".into()));
+        };
+        let added = self.active().map(|way| way.add(answer, request)).transpose()?;
+        let Added { checked, judged } = added.unwrap_or_else(|| Added::checked(Ok(())));
+        Ok(Step::Chunk { first, checked, judged })
+    }
+
+    fn siblings(&self, answer: &[u8], span: Span, from: PeerId) -> Result<Step, SyncError> {
+        let compared = self.active().map(|way| way.compare(answer, span, from)).transpose()?;
+        Ok(Step::Siblings { first: span.first, checked: compared.unwrap_or(Ok(())) })
+    }
+
+    fn codes(&self, answer: &[u8], hashes: &[Digest]) -> Result<Step, SyncError> {
+        let opened = match self.defences.lacks(Planted::UnhashedCode) {
+            true => decode_codes(answer),
+            false => open_codes(answer, hashes),
+        };
+        let codes = match opened {
+            Ok(codes) => codes,
+            Err(fault) => return Ok(Step::Codes(Err(fault))),
+        };
+        if let Some(way) = self.active() {
+            codes.codes.iter().try_for_each(|code| way.takeover().add_code(code))?;
+        }
+        Ok(Step::Codes(Ok(())))
+    }
+
+    fn finish(&self) -> Result<Step, SyncError> {
+        let active = self.active.lock().take();
+        if let Some(Active { way, ancestry }) = active {
+            let Ancestry { headers, genesis_proof, .. } = &*ancestry;
+            let (headers, proof) = (&headers.headers[..], &headers.proof);
+            way.takeover().finish(&storage::Ancestry { headers, proof, genesis_proof })?;
+        }
+        self.layers.clear();
+        self.hot.write().clear();
+        Ok(Step::Finished(self.store.head()?.header.number))
+    }
+
+    fn progress(&self) -> Result<Option<Progress>, SyncError> {
+        let Some(way) = self.active() else { return Ok(None) };
+        // Held while looking, so that a later number is a later view.
+        let mut sequence = self.looks.lock();
+        *sequence += 1;
+        Progress::of(&*way, *sequence).map(Some)
+    }
+}
+
+fn decode_codes(answer: &[u8]) -> Result<Codes, Fault> {
+    Ok(codec::decode("codes", answer, ANSWER_BYTES_MAX)?)
+}
+
+fn open_codes(answer: &[u8], hashes: &[Digest]) -> Result<Codes, Fault> {
+    let codes = decode_codes(answer)?;
+    let same = |(code, hash): (&Code, &Digest)| keccak256(&code[..]).0 == hash.0;
+    if codes.codes.len() != hashes.len() || !codes.codes.iter().zip(hashes).all(same) {
+        return Err(Violation::Unrelated("code that does not have the hash asked for").into());
+    }
+    Ok(codes)
+}

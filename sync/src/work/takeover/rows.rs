@@ -1,0 +1,136 @@
+//! A takeover by all rows of a snapshot. Rows of an older snapshot are kept where a peer's siblings show that they are right.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use parking_lot::Mutex;
+use slipstream_network::PeerId;
+use slipstream_storage::{Checked, Restore, Span, Takeover, VerifiedChunk};
+use slipstream_types::{Blob, BlobKind, Digest, Path, codec, tree::StateRangeProof};
+
+use super::{Added, CHUNK_BYTES, Older, Way};
+use crate::{
+    SyncError,
+    error::Fault,
+    planted::{Defences, Planted},
+    protocol::{ANSWER_BYTES_MAX, Request},
+    verify::Violation,
+};
+
+/// Rows of a chunk that does not end its range, at least: no row has more than 128 bytes.
+const CHUNK_ROWS_MIN: usize = CHUNK_BYTES as usize / 128;
+/// Siblings kept until a chunk shows whether they were right; bounds the memory for them to 9 MiB. For further ones nobody is blamed.
+const DOUBTS_MAX: usize = 256;
+
+/// See the module.
+pub(super) struct Rows {
+    restore: Restore,
+    doubts: Mutex<Doubts>,
+    defences: Defences,
+}
+
+/// Siblings that did not fit this node's rows, by the path at which their range begins. Either they are a lie, or the rows have
+/// changed; a chunk of the same range tells.
+#[derive(Default)]
+struct Doubts {
+    waiting: BTreeMap<Path, Doubted>,
+    /// Some of their siblings were right.
+    trusted: BTreeSet<PeerId>,
+}
+
+struct Doubted {
+    from: PeerId,
+    span: Span,
+    proof: StateRangeProof,
+}
+
+impl Rows {
+    pub(super) fn new(restore: Restore, defences: Defences) -> Rows {
+        Rows { restore, doubts: Mutex::default(), defences }
+    }
+
+    /// Whether the siblings that wait for this chunk were right, and whose they are.
+    fn judge(&self, first: Path, chunk: &VerifiedChunk) -> Option<(PeerId, bool)> {
+        let mut doubts = self.doubts.lock();
+        // A chunk that ends before the siblings' range cannot tell right from wrong.
+        let doubted = doubts.waiting.remove(&first).filter(|doubted| doubted.span.last == chunk.last())?;
+        let are_right = chunk.confirms(&doubted.proof);
+        if are_right {
+            doubts.trusted.insert(doubted.from);
+        }
+        Some((doubted.from, are_right))
+    }
+}
+
+impl Way for Rows {
+    fn takeover(&self) -> &dyn Takeover {
+        &self.restore
+    }
+
+    fn add(&self, answer: Vec<u8>, request: &Request) -> Result<Added, SyncError> {
+        // An answer that comes after its takeover was put down is about another one.
+        let Request::Chunk { first, last, .. } = *request else { return Ok(Added::checked(Ok(()))) };
+        let root = self.restore.target().header.state_root;
+        let chunk = match open_chunk(answer, Span { first, last }, root) {
+            Ok(chunk) => chunk,
+            Err(_) if self.defences.lacks(Planted::UnprovenChunk) => return Ok(Added::checked(Ok(()))),
+            Err(fault) => return Ok(Added::checked(Err(fault))),
+        };
+        let judged = self.judge(first, &chunk);
+        self.restore.add(chunk)?;
+        Ok(Added { checked: Ok(()), judged })
+    }
+
+    /// Lies about a range that is then divided cost no rows, and are not looked into.
+    fn compare(&self, answer: &[u8], span: Span, from: PeerId) -> Result<Result<(), Fault>, SyncError> {
+        let proof = match open_siblings(answer, span) {
+            Ok(proof) => proof,
+            Err(fault) => return Ok(Err(fault)),
+        };
+        let compared = self.restore.check_range(span, &proof)?;
+        let mut doubts = self.doubts.lock();
+        match compared {
+            Checked::Kept => _ = doubts.trusted.insert(from),
+            Checked::Divided => {}
+            Checked::Refetch => {
+                let first = span.first;
+                tracing::debug!(?first, "rows of the older snapshot do not fit and are fetched again");
+                if doubts.waiting.len() < DOUBTS_MAX {
+                    doubts.waiting.insert(first, Doubted { from, span, proof });
+                }
+            }
+        }
+        Ok(Ok(()))
+    }
+
+    fn older(&self) -> Result<Older, SyncError> {
+        let span = self.restore.unchecked(1)?.first().copied();
+        let kept = self.restore.retargeted();
+        let doubts = self.doubts.lock();
+        let is_doubted = |doubted: &Doubted| !doubts.trusted.contains(&doubted.from);
+        Ok(Older {
+            span,
+            kept: (kept.rows, kept.bytes),
+            urgent: doubts.waiting.keys().copied().collect(),
+            is_in_doubt: doubts.waiting.values().any(is_doubted),
+        })
+    }
+}
+
+fn open_chunk(answer: Vec<u8>, span: Span, root: Digest) -> Result<VerifiedChunk, Fault> {
+    let content = Blob::from_bytes(answer)?.content(BlobKind::StateChunk)?;
+    let chunk = VerifiedChunk::open(content, root).map_err(Violation::from)?;
+    if chunk.first() != span.first || chunk.last() > span.last {
+        return Err(Violation::Unrelated("the chunk begins or ends elsewhere").into());
+    }
+    // Or a liar could serve one path at a time for ever, each with a good proof.
+    if chunk.last() < span.last && chunk.rows() < CHUNK_ROWS_MIN {
+        return Err(Violation::Unrelated("the chunk ends early").into());
+    }
+    Ok(chunk)
+}
+
+fn open_siblings(answer: &[u8], span: Span) -> Result<StateRangeProof, Fault> {
+    let proof: StateRangeProof = codec::decode("range proof", answer, ANSWER_BYTES_MAX)?;
+    proof.check_places(span.first, span.last).map_err(Violation::from)?;
+    Ok(proof)
+}
