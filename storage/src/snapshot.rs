@@ -1,6 +1,9 @@
 //! [`Snapshot`]: a frozen state that peers restore from, in chunks that each prove themselves.
 
-use std::{ops::ControlFlow, sync::Arc};
+use std::{
+    ops::ControlFlow,
+    sync::{Arc, OnceLock},
+};
 
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
@@ -38,8 +41,10 @@ pub struct Snapshot {
     reader: Arc<dyn Reader>,
     column: Column,
     tree_memory_mib: u64,
-    /// None after a restart, until the first chunk is asked for.
-    tree: Mutex<Option<Tree>>,
+    /// Not there after a restart, until it is loaded.
+    tree: OnceLock<Tree>,
+    /// Held by who loads the tree. Whoever has the tree takes no lock.
+    loading: Mutex<()>,
 }
 
 impl Snapshot {
@@ -126,16 +131,33 @@ impl Snapshot {
         Ok(self.own(self.reader.get(Column::Codes, &hash.0))?.map(Bytes::from))
     }
 
-    pub(crate) fn tree(&self) -> Result<Tree, StorageError> {
-        let mut tree = self.tree.lock();
-        if let Some(tree) = &*tree {
-            return Ok(tree.clone());
+    /// Whether chunks and proofs can be made at once. The tree of a snapshot that an earlier run made is not in memory, and loading it
+    /// reads all rows: seconds to minutes. This never waits, also while another thread loads.
+    pub fn is_ready(&self) -> bool {
+        self.tree.get().is_some()
+    }
+
+    /// Loads the tree if it is not there. One thread does; others that call this, or ask for a chunk or a proof, wait for it.
+    ///
+    /// # Errors
+    /// [`StorageError::DamagedSnapshot`] if its rows are not those of its root; or what the disk says.
+    pub fn load(&self) -> Result<(), StorageError> {
+        self.tree().map(|_| ())
+    }
+
+    pub(crate) fn tree(&self) -> Result<&Tree, StorageError> {
+        if let Some(tree) = self.tree.get() {
+            return Ok(tree);
+        }
+        let _loading = self.loading.lock();
+        if let Some(tree) = self.tree.get() {
+            return Ok(tree);
         }
         let rebuilt = self.own(load_tree(&self.reader, self.column, self.tree_memory_mib))?;
         if rebuilt.root() != self.info.state_root {
             return Err(self.damaged("its rows have another state root"));
         }
-        Ok(tree.insert(rebuilt).clone())
+        Ok(self.tree.get_or_init(|| rebuilt))
     }
 
     /// Damage that is the snapshot's alone.
@@ -152,7 +174,7 @@ impl Snapshot {
     }
 
     /// What a checkpoint of an earlier run holds, none if it is not a snapshot of that batch.
-    fn load(
+    fn of_checkpoint(
         number: BatchNumber,
         rows: u64,
         reader: Arc<dyn Reader>,
@@ -166,7 +188,8 @@ impl Snapshot {
         let certificate: Certificate = schema::decode("certificate", &certificate)?;
         let info = SnapshotInfo { number, state_root: certificate.info.state_root, certificate, rows };
         let column = record.active.column();
-        let snapshot = Snapshot { info, reader, column, tree_memory_mib, tree: Mutex::new(None) };
+        let (tree, loading) = (OnceLock::new(), Mutex::new(()));
+        let snapshot = Snapshot { info, reader, column, tree_memory_mib, tree, loading };
         Ok((record.number == number).then_some(snapshot))
     }
 }
@@ -254,8 +277,9 @@ impl Store {
         let tree_memory_mib = self.0.config.tree_memory_mib;
         // The checkpoint outlives the head's rows, on which the tree's dropped parts stand.
         let tree = tree.map(|tree| tree.read_from(ColumnRows::new(Arc::clone(&reader), column)));
-        let tree = Mutex::new(tree);
-        let snapshot = Snapshot { info: info.clone(), reader, column, tree_memory_mib, tree };
+        let tree = tree.map_or_else(OnceLock::new, OnceLock::from);
+        let loading = Mutex::new(());
+        let snapshot = Snapshot { info: info.clone(), reader, column, tree_memory_mib, tree, loading };
         self.0.snapshots.lock().push(Arc::new(snapshot));
         self.drop_old_snapshots();
         Ok(info)
@@ -265,7 +289,7 @@ impl Store {
     pub(crate) fn load_snapshots(&self, head: Option<BatchNumber>) -> Result<(), StorageError> {
         let rows = self.current().map_or(0, |current| current.tree.lock().as_ref().map_or(0, Tree::leaves));
         for (number, reader) in self.0.backend.checkpoints()? {
-            match Snapshot::load(BatchNumber(number), rows, reader, self.0.config.tree_memory_mib) {
+            match Snapshot::of_checkpoint(BatchNumber(number), rows, reader, self.0.config.tree_memory_mib) {
                 Ok(Some(snapshot)) if Some(snapshot.info.number) <= head => {
                     self.0.snapshots.lock().push(Arc::new(snapshot));
                 }
@@ -305,5 +329,41 @@ impl Store {
                 tracing::warn!(%number, %error, "an old snapshot was not removed");
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use slipstream_types::{BatchNumber, Path};
+
+    use crate::{
+        StorageConfig,
+        tests::{Fixture, Ledger, config},
+    };
+
+    /// Goal: a load of minutes holds up nobody who has the tree, and can be told from one that is done without waiting.
+    #[test]
+    fn only_who_needs_the_load_waits_for_it() {
+        let config = StorageConfig { snapshot_interval_batches: 10, ..config() };
+        let mut fixture = Fixture::initialized(&config, true);
+        Ledger::new().commit_up_to(fixture.store(), 20);
+        let made = fixture.store().snapshot(BatchNumber(20)).unwrap().unwrap();
+        assert!(made.is_ready(), "a new snapshot has the head's tree");
+        let loading = made.loading.lock();
+        made.chunk(Path::MIN, 300).unwrap();
+        drop(loading);
+        drop(made);
+
+        fixture.reopen();
+        let of_before = fixture.store().snapshot(BatchNumber(20)).unwrap().unwrap();
+        let loading = of_before.loading.lock();
+        assert!(!of_before.is_ready());
+        drop(loading);
+        of_before.load().unwrap();
+        assert!(of_before.is_ready());
+        let loading = of_before.loading.lock();
+        of_before.load().unwrap();
+        of_before.range_proof(Path::MIN, Path::MAX).unwrap();
+        drop(loading);
     }
 }
