@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use serde::{Deserialize, Serialize};
 use tokio::time::Instant;
 
 use crate::{PeerAddress, PeerId, SharedKey};
@@ -67,23 +68,63 @@ pub enum ContactFailure {
     Ended(String),
 }
 
-impl ContactState {
-    /// Its name in status and metrics: one of [`ContactState::NAMES`].
-    pub fn name(&self) -> &'static str {
+/// A [`ContactState`] without its data, as status and metrics name it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum ContactKind {
+    /// There is a connection.
+    Connected,
+    /// The first attempt is under way.
+    Connecting,
+    /// Nobody answers.
+    Unreachable,
+    /// Another key answers.
+    #[serde(rename = "wrong key")]
+    WrongKey,
+    /// Connections end soon after they are made.
+    Ended,
+    /// Banned by this node.
+    Banned,
+}
+
+impl ContactKind {
+    /// All of them.
+    pub const ALL: [ContactKind; 6] = [
+        ContactKind::Connected,
+        ContactKind::Connecting,
+        ContactKind::Unreachable,
+        ContactKind::WrongKey,
+        ContactKind::Ended,
+        ContactKind::Banned,
+    ];
+
+    /// As it is serialized.
+    pub fn name(self) -> &'static str {
         match self {
-            ContactState::Connected { .. } => "connected",
-            ContactState::Connecting => "connecting",
-            ContactState::Failing { failure, .. } => match failure {
-                ContactFailure::Unreachable(_) => "unreachable",
-                ContactFailure::WrongKey(_) => "wrong key",
-                ContactFailure::Ended(_) => "ended",
-            },
-            ContactState::Banned { .. } => "banned",
+            ContactKind::Connected => "connected",
+            ContactKind::Connecting => "connecting",
+            ContactKind::Unreachable => "unreachable",
+            ContactKind::WrongKey => "wrong key",
+            ContactKind::Ended => "ended",
+            ContactKind::Banned => "banned",
         }
     }
+}
 
-    /// All names.
-    pub const NAMES: [&str; 6] = ["connected", "connecting", "unreachable", "wrong key", "ended", "banned"];
+impl ContactState {
+    /// Without its data.
+    pub fn kind(&self) -> ContactKind {
+        match self {
+            ContactState::Connected { .. } => ContactKind::Connected,
+            ContactState::Connecting => ContactKind::Connecting,
+            ContactState::Failing { failure, .. } => match failure {
+                ContactFailure::Unreachable(_) => ContactKind::Unreachable,
+                ContactFailure::WrongKey(_) => ContactKind::WrongKey,
+                ContactFailure::Ended(_) => ContactKind::Ended,
+            },
+            ContactState::Banned { .. } => ContactKind::Banned,
+        }
+    }
 }
 
 impl ConfiguredPeer {
@@ -228,7 +269,7 @@ mod tests {
         assert_eq!(told, expected);
         match attempts.state(&peer.id) {
             state @ ContactState::Failing { since, attempts: 30, next_attempt, .. } => {
-                assert_eq!((state.name(), since), ("ended", start));
+                assert_eq!((state.kind(), since), (ContactKind::Ended, start));
                 assert_eq!(next_attempt, start + Duration::from_secs(30));
             }
             state => panic!("{state:?}"),

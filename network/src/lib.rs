@@ -58,7 +58,7 @@ mod tests;
 
 pub use address::{ParsePeerAddressError, PeerAddress};
 pub use config::NetworkConfig;
-pub use contacts::{ConfiguredPeer, ContactFailure, ContactState, Contacts};
+pub use contacts::{ConfiguredPeer, ContactFailure, ContactKind, ContactState, Contacts};
 pub use error::NetworkError;
 pub use memory::{MemoryHub, MemoryTransport};
 pub use quic::Network;

@@ -18,7 +18,7 @@ async fn every_configured_peer_has_a_state_with_its_reason() {
     let silent = PeerAddress { id: key(8).public(), address: nobody.local_addr().unwrap() };
     let peers = vec![address_of(&c), wrong, silent];
     let (b, _) = start(2, &NetworkConfig { handshake_timeout_ms: 300, ..dialling(peers.clone()) }).await;
-    let names = || b.contacts().configured.iter().map(|peer| peer.state.name()).collect::<Vec<_>>();
+    let names = || b.contacts().configured.iter().map(|peer| peer.state.kind().name()).collect::<Vec<_>>();
     eventually("the states", || names() == ["connected", "wrong key", "unreachable"]).await;
 
     let contacts = b.contacts();

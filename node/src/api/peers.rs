@@ -1,7 +1,9 @@
 //! What `/v1/status` and the metrics say of peers: those that are connected, those that should be, and keys with more than one user.
 
 use serde::Serialize;
-use slipstream_network::{ConfiguredPeer, ContactState, Contacts, PeerAddress, PeerId, PeerStats, SharedKey};
+use slipstream_network::{
+    ConfiguredPeer, ContactKind, ContactState, Contacts, PeerAddress, PeerId, PeerStats, SharedKey,
+};
 use tokio::time::Instant;
 
 use super::{metrics::Metrics, status::gauge};
@@ -41,8 +43,8 @@ impl From<PeerStats> for ConnectedPeer {
 pub struct ConfiguredPeerStatus {
     /// As it stands in the configuration.
     pub peer: PeerAddress,
-    /// `connected`, `connecting`, `unreachable`, `wrong key`, `ended` or `banned`.
-    pub state: &'static str,
+    /// How this node stands with it.
+    pub state: ContactKind,
     /// Since it is connected, or since it has not been; none while the first attempt is under way, and of a banned one.
     pub seconds: Option<u64>,
     /// Attempts in a row that failed.
@@ -65,7 +67,7 @@ impl ConfiguredPeerStatus {
             }
             ContactState::Banned { until: end } => (None, 0, until(end)),
         };
-        let (peer, state, problem) = (configured.peer, configured.state.name(), configured.trouble());
+        let (peer, state, problem) = (configured.peer, configured.state.kind(), configured.trouble());
         ConfiguredPeerStatus { peer, state, seconds, attempts, next_attempt_ms, problem }
     }
 
@@ -106,12 +108,12 @@ pub(super) fn sample_peers(
     metrics.network_sent_bytes.set(gauge(sum(|peer| peer.bytes_sent)));
     metrics.network_received_bytes.set(gauge(sum(|peer| peer.bytes_received)));
     metrics.network_shared_keys.set(gauge(shared_keys as u64));
-    for state in ContactState::NAMES {
+    for state in ContactKind::ALL {
         let count = configured.iter().filter(|peer| peer.state == state).count();
-        metrics.network_configured_peers.with_label_values(&[state]).set(gauge(count as u64));
+        metrics.network_configured_peers.with_label_values(&[state.name()]).set(gauge(count as u64));
     }
     for peer in configured {
-        let is_up = peer.state == "connected";
+        let is_up = peer.state == ContactKind::Connected;
         metrics.network_configured_peer_up.with_label_values(&[&peer.peer.to_string()]).set(is_up.into());
     }
 }

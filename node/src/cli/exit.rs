@@ -11,6 +11,7 @@ use std::{
 use miette::{Diagnostic, Report, Result};
 use slipstream_config::ConfigError;
 use slipstream_consensus::{ConsensusError, RecordError};
+use slipstream_executor::ExecuteError;
 use slipstream_network::NetworkError;
 use slipstream_storage::{ExportError, StorageError};
 use slipstream_sync::SyncError;
@@ -127,6 +128,11 @@ fn of_sync(error: &SyncError) -> Option<Exit> {
     match error {
         SyncError::Storage(error) => of_storage(error),
         SyncError::Diverged { .. } | SyncError::WrongEpochEnd { .. } => Some(Exit::Data),
+        SyncError::Execute { source, .. } => match &**source {
+            ExecuteError::State(error) => of_storage(error),
+            _ => Some(Exit::Data),
+        },
+        SyncError::NoThread { .. } => Some(Exit::TryAgain),
         SyncError::WrongWaypoint { .. } => Some(Exit::Config),
         // What peers say of another ledger is not proved.
         SyncError::UnknownWaypoint { .. } | SyncError::OtherLedger { .. } => Some(Exit::TryAgain),
@@ -291,12 +297,17 @@ mod tests {
         let full = io::Error::from(io::ErrorKind::StorageFull);
         let full = StorageError::Io { action: "write", path: "data".into(), source: full };
         let panicked = TaskFailure::Panicked { task: "sync", message: "oh".into() };
-        let diverged = SyncError::Diverged { number: slipstream_types::BatchNumber(3), field: "state root" };
+        let number = slipstream_types::BatchNumber(3);
+        let diverged = SyncError::Diverged { number, field: "state root" };
+        let of_execution = |source| SyncError::Execute { number, source: Box::new(source) };
+        let gas = ExecuteError::GasLimit { index: 0, hash: Default::default(), gas_limit: 2, left: 1 };
         for (error, exit) in [
             (NodeError::Task(task(low.into())), Exit::TryAgain),
             (NodeError::Consensus(full.into()), Exit::TryAgain),
             (NodeError::Task(panicked), Exit::Bug),
             (NodeError::Task(task(diverged)), Exit::Data),
+            (NodeError::Task(task(of_execution(gas))), Exit::Data),
+            (NodeError::Task(task(of_execution(StorageError::Poisoned.into()))), Exit::TryAgain),
         ] {
             assert_eq!(Exit::of(&error), exit, "{error}");
             let failed = Failed::of(&error).to_string();

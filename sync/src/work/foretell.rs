@@ -45,7 +45,7 @@ impl Foreteller {
                 .num_threads(executor.prefetch_threads)
                 .thread_name(|index| format!("predict-{index}"))
                 .build()
-                .map_err(|error| SyncError::Worker(format!("no thread to foretell on: {error}")))
+                .map_err(SyncError::no_thread("foretell on"))
         };
         Ok(Foreteller {
             mode,

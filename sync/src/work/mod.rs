@@ -96,15 +96,14 @@ impl Worker {
         let has_keys = executor.hints != HintsMode::Off || executor.predict != PredictMode::Off;
         let reads_ahead = has_keys && executor.prefetch_threads > 0;
         let prefetcher = reads_ahead.then(|| Prefetcher::new(executor.prefetch_limits())).transpose();
-        let no_threads = |error| SyncError::Worker(format!("no thread to read ahead: {error}"));
         let foreteller = foretell::Foreteller::new(&executor)?;
-        let workers = Workers::new(executor.execution_threads())
-            .map_err(|error| SyncError::Worker(format!("no thread to execute on: {error}")))?;
+        let workers =
+            Workers::new(executor.execution_threads()).map_err(SyncError::no_thread("execute on"))?;
         Ok(Worker {
             store,
             chain,
             executor,
-            prefetcher: prefetcher.map_err(no_threads)?,
+            prefetcher: prefetcher.map_err(SyncError::no_thread("read ahead"))?,
             foreteller,
             workers,
             history: config.history,
