@@ -100,11 +100,11 @@ impl Forwarder {
     /// Takes a peer's transactions; answers how many were new. Those that the pool does not want are left out silently: the
     /// peer may know another state.
     pub async fn handle(self: &Arc<Self>, peer: PeerId, payload: Vec<u8>) -> Result<Vec<u8>, Refusal> {
-        let refuse = |error: codec::CodecError| Refusal(error.to_string());
+        let refuse = |error: codec::CodecError| Refusal::malformed(error.to_string());
         let message: Message =
             codec::decode("transactions", &payload, Self::request_bytes_max()).map_err(refuse)?;
         let decoders = self.decoders.clone();
-        let permit = decoders.acquire_owned().await.map_err(|_| Refusal::from("this node is stopping"))?;
+        let permit = decoders.acquire_owned().await.map_err(|_| Refusal::failed("this node is stopping"))?;
         let forwarder = self.clone();
         // The permit goes along: the work runs on when the peer disconnects and this future is dropped.
         let take = move || {
@@ -113,7 +113,7 @@ impl Forwarder {
         };
         let added = tokio::task::spawn_blocking(take)
             .await
-            .map_err(|_| Refusal::from("the transactions could not be decoded"))?;
+            .map_err(|_| Refusal::failed("the transactions could not be decoded"))?;
         codec::encode("count", &added?).map_err(refuse)
     }
 
@@ -125,7 +125,7 @@ impl Forwarder {
         };
         let decoded: Result<Vec<_>, _> = message.transactions.par_iter().map(decode).collect();
         // A peer forwards what its own pool took, so that an undecodable one is its fault.
-        let decoded = decoded.map_err(|error| Refusal(error.to_string()))?;
+        let decoded = decoded.map_err(|error| Refusal::malformed(error.to_string()))?;
         let mut added = 0;
         for transaction in decoded.into_iter().flatten() {
             match self.pool.add(transaction.clone()) {
@@ -296,7 +296,7 @@ mod tests {
         let count = near.handle(validator_key(2).public(), known).await.unwrap();
         assert_eq!(codec::decode::<u32>("count", &count, 4).unwrap(), 0);
         let refusal = near.handle(validator_key(2).public(), vec![1, 3, 0xff, 0xff, 0xff]).await.unwrap_err();
-        assert!(refusal.0.contains("malformed transaction"), "{}", refusal.0);
+        assert!(refusal.text().contains("malformed transaction"), "{}", refusal.text());
         shutdown.cancel();
     }
 

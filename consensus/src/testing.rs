@@ -12,7 +12,9 @@ use alloy_consensus::{SignableTransaction, TxEip1559};
 use alloy_primitives::{Address, Signature, TxKind, U256, keccak256};
 use k256::ecdsa::SigningKey;
 use slipstream_executor::{Envelope, ExecutorConfig, Transaction};
-use slipstream_network::{BoxFuture, Handler, MemoryHub, MemoryTransport, PeerId, Protocol, Refusal};
+use slipstream_network::{
+    BoxFuture, Handler, MemoryHub, MemoryTransport, Payload, PeerId, Protocol, Refusal,
+};
 use slipstream_storage::{StorageConfig, Store};
 use slipstream_types::{
     ChainConfig, Clock, Genesis, SecretKey, Validator as Member, bounded::BoundedVec, delta::Code,
@@ -164,12 +166,16 @@ impl Handler for Endpoint {
         peer: PeerId,
         protocol: Protocol,
         payload: Vec<u8>,
-    ) -> BoxFuture<'a, Result<Vec<u8>, Refusal>> {
+    ) -> BoxFuture<'a, Result<Payload, Refusal>> {
         Box::pin(async move {
             match (protocol, self.validator.get(), self.forwarder.get()) {
-                (Protocol::CONSENSUS, Some(validator), _) => validator.handle(peer, payload).await,
-                (Protocol::TRANSACTIONS, _, Some(forwarder)) => forwarder.handle(peer, payload).await,
-                _ => Err("not served here".into()),
+                (Protocol::CONSENSUS, Some(validator), _) => {
+                    validator.handle(peer, payload).await.map(Payload::from)
+                }
+                (Protocol::TRANSACTIONS, _, Some(forwarder)) => {
+                    forwarder.handle(peer, payload).await.map(Payload::from)
+                }
+                _ => Err(Refusal::not_kept("not served here")),
             }
         })
     }

@@ -23,7 +23,7 @@ pub struct NetworkConfig {
     pub peers_max: usize,
     /// Requests of one peer that are handled at once; more wait in the peer's own streams.
     pub request_concurrency_max: usize,
-    /// Bytes of one peer's requests that are held until they are handled; a request above that is answered "busy".
+    /// Bytes of one peer's requests that are held until they are handled; a request above that is refused as busy.
     pub request_bytes_in_flight_max: usize,
     /// Broadcasts waiting per peer and direction; above that the oldest is dropped.
     pub broadcast_queue_items_max: usize,

@@ -2,7 +2,7 @@
 
 use std::{io, net::SocketAddr, time::Duration};
 
-use crate::PeerId;
+use crate::{PeerId, Refusal};
 
 /// Why a request was not answered, or the network did not start.
 #[derive(Debug, thiserror::Error)]
@@ -33,18 +33,12 @@ pub enum NetworkError {
         bytes_max: usize,
     },
     /// The peer refused the request and says why.
-    #[error("peer {peer} refused: {text}")]
+    #[error("peer {peer} refused: {refusal}")]
     Refused {
         /// Who refused.
         peer: PeerId,
-        /// Its text, bounded and without control characters.
-        text: String,
-    },
-    /// The peer holds too many unhandled bytes of this node's requests already.
-    #[error("peer {peer} is busy with earlier requests; ask again later or ask another one")]
-    Busy {
-        /// Who is busy.
-        peer: PeerId,
+        /// Of which kind, and in which words.
+        refusal: Refusal,
     },
     /// The connection ended while the request was in flight.
     #[error("the connection to peer {peer} ended before its answer was complete")]
@@ -100,15 +94,22 @@ pub enum NetworkError {
 }
 
 impl NetworkError {
+    /// The peer's refusal, if that is what it is.
+    pub fn refusal(&self) -> Option<&Refusal> {
+        match self {
+            NetworkError::Refused { refusal, .. } => Some(refusal),
+            _ => None,
+        }
+    }
+
     /// Whether the same request may succeed later without anybody changing anything.
     pub fn is_retryable(&self) -> bool {
         match self {
             NetworkError::UnknownPeer { .. }
             | NetworkError::Deadline { .. }
-            | NetworkError::Busy { .. }
             | NetworkError::Closed { .. } => true,
+            NetworkError::Refused { refusal, .. } => refusal.retry_after().is_some(),
             NetworkError::TooLong { .. }
-            | NetworkError::Refused { .. }
             | NetworkError::Banned { .. }
             | NetworkError::Malformed { .. }
             | NetworkError::AddressInUse { .. }

@@ -17,13 +17,15 @@
 //! * A **request** is one bidirectional stream with a deadline and a limit on the answer, both chosen by the asker.
 //! * A **broadcast** goes to every connected peer, best effort: a peer that cannot keep up misses the oldest.
 //!
-//! Wire format, ALPN `slipstream/1`; lengths are 32-bit little-endian and checked before anything is allocated:
+//! Wire format, ALPN `slipstream/2`; lengths are 32-bit little-endian and checked before anything is allocated:
 //!
 //! ```text
 //! request    protocol (1 byte)  length (4)  payload      on a bidirectional stream of the asker
-//! response   status (1 byte)    length (4)  payload      0 answer, 1 refusal text, 2 busy (empty)
+//! response   status (1 byte)    length (4)  payload      0 answer; refusals: 1 busy, 2 not kept, 3 malformed, 4 failed
 //! broadcast  length (4)  payload                         on a unidirectional stream
 //! ```
+//!
+//! The payload of a refusal is its text; that of "busy" begins with the milliseconds (4) after which to ask again.
 //!
 //! Invariants:
 //! * There is at most one connection per peer, whoever dialled; see [`Network`] for how both sides agree which.
@@ -47,9 +49,11 @@ mod contacts;
 mod error;
 mod journal;
 mod memory;
+mod payload;
 mod peers;
 mod queue;
 mod quic;
+mod refusal;
 mod shared_keys;
 mod transport;
 
@@ -61,9 +65,10 @@ pub use config::NetworkConfig;
 pub use contacts::{ConfiguredPeer, ContactFailure, ContactKind, ContactState, Contacts};
 pub use error::NetworkError;
 pub use memory::{MemoryHub, MemoryTransport};
+pub use payload::Payload;
 pub use quic::Network;
+pub use refusal::{REFUSAL_BYTES_MAX, Refusal, RefusalKind};
 pub use shared_keys::SharedKey;
 pub use transport::{
-    BoxFuture, Handler, MESSAGE_BYTES_MAX, PeerId, PeerStats, Protocol, REFUSAL_BYTES_MAX, Refusal,
-    RequestLimits, Transport,
+    BoxFuture, Handler, MESSAGE_BYTES_MAX, PeerId, PeerStats, Protocol, RequestLimits, Transport,
 };

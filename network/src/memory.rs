@@ -21,8 +21,8 @@ use tokio::{
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 use crate::{
-    BoxFuture, Handler, MESSAGE_BYTES_MAX, NetworkConfig, NetworkError, PeerId, PeerStats, Protocol, Refusal,
-    RequestLimits, Transport,
+    BoxFuture, Handler, MESSAGE_BYTES_MAX, NetworkConfig, NetworkError, Payload, PeerId, PeerStats, Protocol,
+    Refusal, RequestLimits, Transport,
     peers::{Direction, Peers},
     queue::DropOldestQueue,
 };
@@ -157,7 +157,7 @@ impl End {
         from: PeerId,
         protocol: Protocol,
         payload: Vec<u8>,
-    ) -> Option<Result<Vec<u8>, Refusal>> {
+    ) -> Option<Result<Payload, Refusal>> {
         let bytes_max = self.remote.request_bytes_max(from, protocol);
         if payload.len() > bytes_max {
             return Some(Err(Refusal::too_long(payload.len(), bytes_max)));
@@ -248,11 +248,11 @@ impl Transport for MemoryTransport {
             match outcome {
                 Err(_) => Err(NetworkError::Deadline { peer, deadline: limits.deadline }),
                 Ok(None) => Err(NetworkError::Closed { peer }),
-                Ok(Some(Err(refusal))) => Err(refused(peer, &refusal)),
+                Ok(Some(Err(refusal))) => Err(NetworkError::Refused { peer, refusal }),
                 Ok(Some(Ok(response))) if response.len() > bytes_max => too_long(response.len(), bytes_max),
                 Ok(Some(Ok(response))) => {
                     End::count(&end.received, response.len());
-                    Ok(response)
+                    Ok(response.into_vec())
                 }
             }
         })
@@ -294,8 +294,4 @@ impl Transport for MemoryTransport {
         };
         self.with_own(|node| node.peers.iter().map(stats).collect()).unwrap_or_default()
     }
-}
-
-fn refused(peer: PeerId, refusal: &Refusal) -> NetworkError {
-    NetworkError::Refused { peer, text: refusal.clipped() }
 }

@@ -17,11 +17,12 @@ use tokio::{
 };
 
 use crate::{
-    BoxFuture, Handler, MESSAGE_BYTES_MAX, MemoryHub, Network, NetworkConfig, NetworkError, PeerAddress,
-    PeerId, Protocol, REFUSAL_BYTES_MAX, Refusal, RequestLimits, Transport,
+    BoxFuture, Handler, MESSAGE_BYTES_MAX, MemoryHub, Network, NetworkConfig, NetworkError, Payload,
+    PeerAddress, PeerId, Protocol, REFUSAL_BYTES_MAX, Refusal, RefusalKind, RequestLimits, Transport,
 };
 
 pub(crate) const ECHO: Protocol = Protocol(1);
+/// Refuses: the payload begins with the kind.
 pub(crate) const REFUSE: Protocol = Protocol(2);
 /// Waits until the test opens the gate.
 pub(crate) const WAIT: Protocol = Protocol(3);
@@ -69,18 +70,18 @@ impl Handler for Probe {
         _peer: PeerId,
         protocol: Protocol,
         payload: Vec<u8>,
-    ) -> BoxFuture<'a, Result<Vec<u8>, Refusal>> {
+    ) -> BoxFuture<'a, Result<Payload, Refusal>> {
         Box::pin(async move {
             self.started.fetch_add(1, Ordering::SeqCst);
             let answer = match protocol {
-                ECHO | SHORT => Ok(payload),
+                ECHO | SHORT => Ok(payload.into()),
                 WAIT => {
                     self.gate.acquire().await.unwrap().forget();
-                    Ok(payload)
+                    Ok(payload.into())
                 }
-                ZEROS => Ok(vec![0; usize::from_le_bytes(payload.try_into().unwrap())]),
+                ZEROS => Ok(vec![0; usize::from_le_bytes(payload.try_into().unwrap())].into()),
                 PANIC => panic!("the test wants it"),
-                _ => Err(Refusal(format!("not here: {}", String::from_utf8(payload).unwrap()))),
+                _ => Err(refusal(&String::from_utf8(payload).unwrap())),
             };
             self.finished.fetch_add(1, Ordering::SeqCst);
             answer
@@ -100,6 +101,16 @@ impl Handler for Probe {
             self.broadcast_gate.acquire().await.unwrap().forget();
             self.broadcasts.lock().push((peer, payload));
         })
+    }
+}
+
+fn refusal(payload: &str) -> Refusal {
+    let text = format!("not here: {payload}");
+    match payload.split(' ').next() {
+        Some("busy") => Refusal::busy(Duration::from_millis(700), text),
+        Some("malformed") => Refusal::malformed(text),
+        Some("failed") => Refusal::failed(text),
+        _ => Refusal::not_kept(text),
     }
 }
 
@@ -208,13 +219,25 @@ async fn a_refusal_says_why(pair: Pair) {
     match pair.ask_b(REFUSE, b"state\nof batch 7", limits).await {
         Err(error @ NetworkError::Refused { .. }) => {
             assert!(!error.is_retryable());
-            assert!(error.to_string().ends_with("refused: not here: state of batch 7"), "{error}");
+            assert!(error.to_string().ends_with("refused: not kept: not here: state of batch 7"), "{error}");
         }
         other => panic!("{other:?}"),
     }
     match pair.ask_b(REFUSE, &[b'x'; 5_000], limits).await {
-        Err(NetworkError::Refused { text, .. }) => assert_eq!(text.len(), REFUSAL_BYTES_MAX),
+        Err(NetworkError::Refused { refusal, .. }) => assert_eq!(refusal.text().len(), REFUSAL_BYTES_MAX),
         other => panic!("{other:?}"),
+    }
+    // The kind is what was meant, whatever the text says.
+    for (payload, kind) in [
+        ("busy not kept", RefusalKind::Busy { retry_after_ms: 700 }),
+        ("not kept", RefusalKind::NotKept),
+        ("malformed busy: ", RefusalKind::Malformed),
+        ("failed", RefusalKind::Failed),
+    ] {
+        let error = pair.ask_b(REFUSE, payload.as_bytes(), limits).await.unwrap_err();
+        let refusal = error.refusal().unwrap();
+        assert_eq!((refusal.kind(), refusal.text()), (kind, format!("not here: {payload}").as_str()));
+        assert_eq!(error.is_retryable(), payload.starts_with("busy"), "{error}");
     }
 }
 

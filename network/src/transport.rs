@@ -5,7 +5,7 @@ use std::{fmt, future::Future, net::SocketAddr, pin::Pin, time::Duration};
 use slipstream_types::PublicKey;
 use tokio::time::Instant;
 
-use crate::{Contacts, NetworkError};
+use crate::{Contacts, NetworkError, Payload, Refusal};
 
 /// A peer is its ed25519 public key.
 pub type PeerId = PublicKey;
@@ -16,9 +16,6 @@ pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 /// Bytes of one request, response or broadcast. A proposal is the longest honest one: a body of up to 16 MiB, hints of up
 /// to 8 MiB and a few KiB more, before compression. Keeps one message from taking a node's memory.
 pub const MESSAGE_BYTES_MAX: usize = 48 << 20;
-
-/// Bytes of a refusal's text; keeps a peer from filling the log.
-pub const REFUSAL_BYTES_MAX: usize = 1_024;
 
 /// Which part of the peer a request is for.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -53,47 +50,6 @@ pub struct RequestLimits {
     pub response_bytes_max: usize,
 }
 
-/// A handler's refusal: its text goes to the asker.
-#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
-#[error("{0}")]
-pub struct Refusal(pub String);
-
-impl Refusal {
-    /// The text as it may be sent and logged: bounded, and without control characters that could forge a log line.
-    pub(crate) fn clipped(&self) -> String {
-        let mut text = String::new();
-        for character in self.0.chars().map(|c| if c.is_control() { ' ' } else { c }) {
-            if text.len() + character.len_utf8() > REFUSAL_BYTES_MAX {
-                break;
-            }
-            text.push(character);
-        }
-        text
-    }
-}
-
-impl Refusal {
-    /// Why a request is not read; see [`Handler::request_bytes_max`].
-    pub(crate) fn too_long(bytes: usize, bytes_max: usize) -> Refusal {
-        match bytes_max {
-            0 => "this node takes no such request from this peer".into(),
-            _ => format!("a request of {bytes} bytes exceeds the limit of {bytes_max}").into(),
-        }
-    }
-}
-
-impl From<&str> for Refusal {
-    fn from(text: &str) -> Self {
-        Refusal(text.to_owned())
-    }
-}
-
-impl From<String> for Refusal {
-    fn from(text: String) -> Self {
-        Refusal(text)
-    }
-}
-
 /// What a node does with what its peers send. The payload is untrusted; the peer's key is proven.
 pub trait Handler: Send + Sync + 'static {
     /// Answers one request. Requests of one peer run concurrently, up to `request_concurrency_max`.
@@ -105,7 +61,7 @@ pub trait Handler: Send + Sync + 'static {
         peer: PeerId,
         protocol: Protocol,
         payload: Vec<u8>,
-    ) -> BoxFuture<'a, Result<Vec<u8>, Refusal>>;
+    ) -> BoxFuture<'a, Result<Payload, Refusal>>;
 
     /// Bytes of the longest request of the protocol that is taken from the peer; 0 if none is. Asked as soon as a request
     /// announces its length, so that a peer cannot make this node read what it would not look at.
@@ -166,17 +122,5 @@ pub trait Transport: Send + Sync + 'static {
     /// has nothing to tell.
     fn contacts(&self) -> Contacts {
         Contacts::default()
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn refusal_text_is_bounded_and_cannot_forge_a_log_line() {
-        assert_eq!(Refusal("no\nERROR stolen\r".into()).clipped(), "no ERROR stolen ");
-        let long = Refusal("é".repeat(REFUSAL_BYTES_MAX)).clipped();
-        assert_eq!(long.len(), REFUSAL_BYTES_MAX);
     }
 }

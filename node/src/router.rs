@@ -1,13 +1,16 @@
 //! Where a peer's messages go.
 
-use std::sync::{Arc, OnceLock};
+use std::{
+    sync::{Arc, OnceLock},
+    time::Duration,
+};
 
 use slipstream_consensus::{Forwarder, Validator};
-use slipstream_network::{BoxFuture, Handler, MESSAGE_BYTES_MAX, PeerId, Protocol, Refusal};
-use slipstream_sync::{
-    Follower, SyncServer,
-    protocol::{BUSY, REQUEST_BYTES_MAX},
-};
+use slipstream_network::{BoxFuture, Handler, MESSAGE_BYTES_MAX, Payload, PeerId, Protocol, Refusal};
+use slipstream_sync::{Follower, SyncServer, protocol::REQUEST_BYTES_MAX};
+
+/// When a peer that asks a starting node is to ask again.
+const STARTING_PAUSE: Duration = Duration::from_secs(1);
 
 /// Answers for the node's services. The network has to run before there are any (a node that starts from a waypoint fetches
 /// its genesis over it), so they are put in later; until then peers are told to come back.
@@ -37,17 +40,21 @@ impl Handler for Router {
         peer: PeerId,
         protocol: Protocol,
         payload: Vec<u8>,
-    ) -> BoxFuture<'a, Result<Vec<u8>, Refusal>> {
+    ) -> BoxFuture<'a, Result<Payload, Refusal>> {
         Box::pin(async move {
             // Being up a moment before its services is no failure of a node, and its askers count none.
-            let starting = || Refusal::from(format!("{BUSY}this node is starting; ask again in a moment"));
+            let starting = || Refusal::busy(STARTING_PAUSE, "this node is starting");
             let services = self.services.get().ok_or_else(starting)?;
             match (protocol, &services.validator) {
                 (Protocol::SYNC, _) => services.server.handle(peer, payload).await,
-                (Protocol::TRANSACTIONS, _) => services.forwarder.handle(peer, payload).await,
-                (Protocol::CONSENSUS, Some(validator)) => validator.handle(peer, payload).await,
-                (Protocol::CONSENSUS, None) => Err("this node is not a validator".into()),
-                (other, _) => Err(format!("this node does not speak {other}").into()),
+                (Protocol::TRANSACTIONS, _) => {
+                    services.forwarder.handle(peer, payload).await.map(Payload::from)
+                }
+                (Protocol::CONSENSUS, Some(validator)) => {
+                    validator.handle(peer, payload).await.map(Payload::from)
+                }
+                (Protocol::CONSENSUS, None) => Err(Refusal::not_kept("this node is not a validator")),
+                (other, _) => Err(Refusal::not_kept(format!("this node does not speak {other}"))),
             }
         })
     }
@@ -82,6 +89,6 @@ mod tests {
     async fn a_node_that_is_starting_is_busy() {
         let router = Router::default();
         let refused = router.request(PublicKey([1; 32]), Protocol::SYNC, Vec::new()).await.unwrap_err();
-        assert_eq!(refused.to_string(), "busy: this node is starting; ask again in a moment");
+        assert_eq!(refused.retry_after(), Some(STARTING_PAUSE), "{refused}");
     }
 }

@@ -1,7 +1,9 @@
 //! [`SyncError`], what stops a follower, and [`Fault`], what a peer did.
 
+use std::time::Duration;
+
 use slipstream_executor::ExecuteError;
-use slipstream_network::NetworkError;
+use slipstream_network::{NetworkError, Refusal};
 use slipstream_storage::StorageError;
 use slipstream_types::{BatchNumber, CodecError, Epoch, Waypoint};
 
@@ -137,16 +139,24 @@ impl From<TrustError> for Fault {
 impl Fault {
     /// Whether the peer only has no time: it is asked again later, and nothing is held against it.
     pub(crate) fn is_busy(&self) -> bool {
-        match self {
-            Fault::Network(NetworkError::Busy { .. }) => true,
-            Fault::Network(NetworkError::Refused { text, .. }) => text.starts_with(crate::protocol::BUSY),
-            _ => false,
-        }
+        self.retry_after().is_some()
     }
 
-    /// Whether the peer refused.
+    /// When a peer that only has no time wants to be asked again.
+    pub(crate) fn retry_after(&self) -> Option<Duration> {
+        self.refusal().and_then(Refusal::retry_after)
+    }
+
+    /// Whether the peer refused, for whatever reason.
     pub(crate) fn is_refusal(&self) -> bool {
-        matches!(self, Fault::Network(NetworkError::Refused { .. }))
+        self.refusal().is_some()
+    }
+
+    fn refusal(&self) -> Option<&Refusal> {
+        match self {
+            Fault::Network(error) => error.refusal(),
+            _ => None,
+        }
     }
 
     /// Whether the answer itself proves that the peer is wrong, whatever the network did.

@@ -20,8 +20,6 @@ pub const RANGE_BATCHES_MAX: u32 = 1024;
 pub const CHUNK_BYTES_MAX: u32 = 4 << 20;
 /// Codes asked for at once.
 pub const CODES_MAX: usize = 64;
-/// A refusal that begins so is no failure: the peer serves what was asked for, and has no time now.
-pub const BUSY: &str = "busy: ";
 /// Epoch ends in one answer; with the most validators they have 1 MB.
 pub const EPOCH_ENDS_MAX: usize = 64;
 /// Snapshots named in a summary.

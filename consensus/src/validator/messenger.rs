@@ -87,7 +87,8 @@ impl Messenger {
     async fn ask(&mut self, number: BatchNumber, payload: Vec<u8>) -> Option<Response> {
         let validator = self.index;
         let answer = request(&self.validator, self.peer, payload).await;
-        let silent = matches!(&answer, Err(error) if !matches!(error, NetworkError::Refused { .. }));
+        // A validator that has no time says nothing of the batch.
+        let silent = matches!(&answer, Err(error) if error.refusal().is_none() || error.is_retryable());
         let began = silent && !self.silent;
         self.silent = silent;
         match answer.map(|bytes| messages::decode_response(&bytes)) {

@@ -179,7 +179,11 @@ impl Validator {
             } else {
                 tracing::warn!(%peer, %error, "consensus message refused");
             }
-            Refusal(text)
+            match error {
+                ProposalError::Malformed(_) => Refusal::malformed(text),
+                ProposalError::NotAValidator { .. } => Refusal::not_kept(text),
+                _ => Refusal::failed(text),
+            }
         })
     }
 

@@ -1,9 +1,11 @@
 //! The wire format on a stream: a head of fixed size, then a payload whose length was checked before it is read.
 
+use std::time::Duration;
+
 use bytes::Bytes;
 use quinn::{ReadError, ReadExactError, RecvStream, SendStream, VarInt, WriteError};
 
-use crate::{MESSAGE_BYTES_MAX, Protocol};
+use crate::{MESSAGE_BYTES_MAX, Payload, Protocol, REFUSAL_BYTES_MAX, Refusal, RefusalKind};
 
 /// Stream error codes, application level.
 pub(crate) mod code {
@@ -48,27 +50,85 @@ impl From<ReadExactError> for FrameError {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Status {
     Answer,
-    Refusal,
     Busy,
+    NotKept,
+    Malformed,
+    Failed,
 }
+
+/// Bytes before the text of a busy peer: the milliseconds after which to ask again.
+const RETRY_AFTER_BYTES: usize = 4;
 
 impl Status {
     fn byte(self) -> u8 {
         match self {
             Status::Answer => 0,
-            Status::Refusal => 1,
-            Status::Busy => 2,
+            Status::Busy => 1,
+            Status::NotKept => 2,
+            Status::Malformed => 3,
+            Status::Failed => 4,
         }
     }
 
     fn from_byte(byte: u8) -> Result<Status, FrameError> {
         match byte {
             0 => Ok(Status::Answer),
-            1 => Ok(Status::Refusal),
-            2 => Ok(Status::Busy),
+            1 => Ok(Status::Busy),
+            2 => Ok(Status::NotKept),
+            3 => Ok(Status::Malformed),
+            4 => Ok(Status::Failed),
             other => Err(FrameError::UnknownStatus(other)),
         }
     }
+
+    /// Bytes of the payload behind it, where an answer may have so many.
+    fn bytes_max(self, answer_bytes_max: usize) -> usize {
+        match self {
+            Status::Answer => answer_bytes_max.min(MESSAGE_BYTES_MAX),
+            Status::Busy => RETRY_AFTER_BYTES + REFUSAL_BYTES_MAX,
+            Status::NotKept | Status::Malformed | Status::Failed => REFUSAL_BYTES_MAX,
+        }
+    }
+}
+
+/// A response as it is sent.
+pub(crate) fn response_frame(outcome: Result<Payload, Refusal>) -> (Status, Payload) {
+    let refusal = match outcome {
+        Ok(payload) if payload.len() <= MESSAGE_BYTES_MAX => return (Status::Answer, payload),
+        Ok(payload) => {
+            let bytes = payload.len();
+            Refusal::failed(format!("the answer of {bytes} bytes exceeds the limit of {MESSAGE_BYTES_MAX}"))
+        }
+        Err(refusal) => refusal,
+    };
+    let text = refusal.text().as_bytes();
+    match refusal.kind() {
+        RefusalKind::Busy { retry_after_ms } => {
+            let text = [&retry_after_ms.to_le_bytes(), text].concat();
+            (Status::Busy, text.into())
+        }
+        RefusalKind::NotKept => (Status::NotKept, text.to_vec().into()),
+        RefusalKind::Malformed => (Status::Malformed, text.to_vec().into()),
+        RefusalKind::Failed => (Status::Failed, text.to_vec().into()),
+    }
+}
+
+/// What a response says, of which head and payload were read.
+fn outcome(status: Status, payload: Vec<u8>) -> Result<Result<Vec<u8>, Refusal>, FrameError> {
+    let text = String::from_utf8_lossy(&payload);
+    let refusal = match status {
+        Status::Answer => return Ok(Ok(payload)),
+        Status::Busy => {
+            let (wait, text) =
+                payload.split_first_chunk::<RETRY_AFTER_BYTES>().ok_or(FrameError::Truncated)?;
+            let wait = Duration::from_millis(u32::from_le_bytes(*wait).into());
+            Refusal::busy(wait, String::from_utf8_lossy(text))
+        }
+        Status::NotKept => Refusal::not_kept(text),
+        Status::Malformed => Refusal::malformed(text),
+        Status::Failed => Refusal::failed(text),
+    };
+    Ok(Err(refusal))
 }
 
 /// Reads a request's head: its protocol and the length of its payload.
@@ -77,14 +137,15 @@ pub(crate) async fn read_request_head(stream: &mut RecvStream) -> Result<(Protoc
     Ok((Protocol(tag), checked(length, MESSAGE_BYTES_MAX)?))
 }
 
-/// Reads a response's head; the limit depends on the status.
-pub(crate) async fn read_response_head(
+/// Reads a response, whose answer may have so many bytes: more is refused by the head alone.
+pub(crate) async fn read_response(
     stream: &mut RecvStream,
-    bytes_max: impl FnOnce(Status) -> usize,
-) -> Result<(Status, usize), FrameError> {
+    answer_bytes_max: usize,
+) -> Result<Result<Vec<u8>, Refusal>, FrameError> {
     let (tag, length) = read_tagged_head(stream).await?;
     let status = Status::from_byte(tag)?;
-    Ok((status, checked(length, bytes_max(status))?))
+    let length = checked(length, status.bytes_max(answer_bytes_max))?;
+    outcome(status, read_payload(stream, length).await?)
 }
 
 /// Reads a broadcast's head: the length of its payload.
@@ -144,24 +205,24 @@ impl Sender {
         Sender { stream, on_drop: Some(code::CANCELLED) }
     }
 
-    pub(crate) async fn request(&mut self, protocol: Protocol, payload: Bytes) -> Result<(), WriteError> {
+    pub(crate) async fn request(&mut self, protocol: Protocol, payload: Payload) -> Result<(), WriteError> {
         self.tagged(protocol.0, payload).await
     }
 
-    pub(crate) async fn response(&mut self, status: Status, payload: Bytes) -> Result<(), WriteError> {
+    pub(crate) async fn response(&mut self, status: Status, payload: Payload) -> Result<(), WriteError> {
         self.tagged(status.byte(), payload).await
     }
 
     pub(crate) async fn broadcast(&mut self, payload: Bytes) -> Result<(), WriteError> {
         self.overtake(priority::BROADCAST);
-        self.framed(&length_of(&payload), payload).await
+        self.framed(&length_of(payload.len()), payload.into()).await
     }
 
-    async fn tagged(&mut self, tag: u8, payload: Bytes) -> Result<(), WriteError> {
+    async fn tagged(&mut self, tag: u8, payload: Payload) -> Result<(), WriteError> {
         if payload.len() <= SHORT_BYTES {
             self.overtake(priority::SHORT);
         }
-        let [a, b, c, d] = length_of(&payload);
+        let [a, b, c, d] = length_of(payload.len());
         self.framed(&[tag, a, b, c, d], payload).await
     }
 
@@ -171,11 +232,9 @@ impl Sender {
         let _ = self.stream.set_priority(priority);
     }
 
-    async fn framed(&mut self, head: &[u8], payload: Bytes) -> Result<(), WriteError> {
+    async fn framed(&mut self, head: &[u8], payload: Payload) -> Result<(), WriteError> {
         self.stream.write_all(head).await?;
-        if !payload.is_empty() {
-            self.stream.write_chunk(payload).await?;
-        }
+        self.stream.write_all_chunks(&mut payload.into_pieces()).await?;
         self.stream.finish().map_err(WriteError::from)
     }
 
@@ -199,7 +258,7 @@ impl Drop for Sender {
     }
 }
 
-fn length_of(payload: &Bytes) -> [u8; 4] {
-    let length = u32::try_from(payload.len()).expect("callers check MESSAGE_BYTES_MAX, which fits 32 bits");
+fn length_of(bytes: usize) -> [u8; 4] {
+    let length = u32::try_from(bytes).expect("callers check MESSAGE_BYTES_MAX, which fits 32 bits");
     length.to_le_bytes()
 }

@@ -4,10 +4,10 @@ use bytes::Bytes;
 use quinn::{ConnectionError, ReadError, VarInt, WriteError};
 use tokio::time::{Instant, timeout};
 
-use super::frames::{FrameError, Sender, Status, code, read_payload, read_response_head};
+use super::frames::{FrameError, Sender, code, read_response};
 use crate::{
-    MESSAGE_BYTES_MAX, NetworkConfig, NetworkError, PeerId, PeerStats, Protocol, REFUSAL_BYTES_MAX, Refusal,
-    RequestLimits, peers::Unwanted, queue::DropOldestQueue,
+    NetworkConfig, NetworkError, PeerId, PeerStats, Protocol, Refusal, RequestLimits, peers::Unwanted,
+    queue::DropOldestQueue, refusal::clipped,
 };
 
 /// Why a connection is closed, as an application error code of QUIC.
@@ -42,7 +42,7 @@ impl From<Unwanted> for Goodbye {
 
 /// Closes a connection with a reason that the other side logs.
 pub(crate) fn close(connection: &quinn::Connection, goodbye: Goodbye, text: &str) {
-    connection.close(goodbye.code(), Refusal::from(text).clipped().as_bytes());
+    connection.close(goodbye.code(), clipped(text).as_bytes());
 }
 
 /// One connection to one peer.
@@ -72,12 +72,7 @@ impl Link {
             Err(_) => Err(deadline),
             Ok(Err(FrameError::Read(ReadError::Reset(reset)))) if reset == code::TOO_SLOW => Err(deadline),
             Ok(Err(error)) => Err(self.explain(error)),
-            Ok(Ok((Status::Answer, payload))) => Ok(payload),
-            Ok(Ok((Status::Busy, _))) => Err(NetworkError::Busy { peer }),
-            Ok(Ok((Status::Refusal, text))) => {
-                let text = Refusal(String::from_utf8_lossy(&text).into_owned()).clipped();
-                Err(NetworkError::Refused { peer, text })
-            }
+            Ok(Ok(outcome)) => outcome.map_err(|refusal| NetworkError::Refused { peer, refusal }),
         }
     }
 
@@ -86,10 +81,10 @@ impl Link {
         protocol: Protocol,
         payload: Vec<u8>,
         response_bytes_max: usize,
-    ) -> Result<(Status, Vec<u8>), FrameError> {
+    ) -> Result<Result<Vec<u8>, Refusal>, FrameError> {
         let (send, mut receive) = self.connection.open_bi().await.map_err(ReadError::from)?;
         let mut sender = Sender::new(send);
-        match sender.request(protocol, Bytes::from(payload)).await {
+        match sender.request(protocol, payload.into()).await {
             // A peer that stops the request early says why in its response.
             Ok(()) | Err(WriteError::Stopped(_)) => {}
             Err(WriteError::ConnectionLost(error)) => return Err(ReadError::from(error).into()),
@@ -97,15 +92,9 @@ impl Link {
                 return Err(ReadError::ClosedStream.into());
             }
         }
-        let bytes_max = |status| match status {
-            Status::Answer => response_bytes_max.min(MESSAGE_BYTES_MAX),
-            Status::Refusal => REFUSAL_BYTES_MAX,
-            Status::Busy => 0,
-        };
-        let (status, length) = read_response_head(&mut receive, bytes_max).await?;
-        let response = read_payload(&mut receive, length).await?;
+        let outcome = read_response(&mut receive, response_bytes_max).await?;
         sender.complete();
-        Ok((status, response))
+        Ok(outcome)
     }
 
     fn explain(&self, error: FrameError) -> NetworkError {
@@ -158,7 +147,7 @@ impl End {
 pub(crate) fn describe(error: &ConnectionError) -> String {
     match error {
         ConnectionError::ApplicationClosed(close) => {
-            let text = Refusal(String::from_utf8_lossy(&close.reason).into_owned()).clipped();
+            let text = clipped(&String::from_utf8_lossy(&close.reason));
             format!("closed by the peer: {text}")
         }
         other => other.to_string(),

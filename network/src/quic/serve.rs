@@ -10,7 +10,6 @@
 
 use std::{sync::Arc, time::Duration};
 
-use bytes::Bytes;
 use quinn::{ConnectionError, RecvStream, SendStream};
 use tokio::{
     sync::{OwnedSemaphorePermit, Semaphore},
@@ -21,13 +20,17 @@ use tokio_util::task::TaskTracker;
 use tracing::{debug, error};
 
 use super::{
-    frames::{FrameError, Sender, Status, code, read_broadcast_head, read_payload, read_request_head},
+    frames::{
+        FrameError, Sender, code, read_broadcast_head, read_payload, read_request_head, response_frame,
+    },
     link::Link,
 };
-use crate::{Handler, MESSAGE_BYTES_MAX, NetworkConfig, Protocol, Refusal, queue::DropOldestQueue};
+use crate::{Handler, NetworkConfig, Protocol, Refusal, queue::DropOldestQueue};
 
 /// Bytes behind one permit of the byte budget, whose permits are 32-bit numbers.
 const PERMIT_BYTES: usize = 1_024;
+/// When a peer that filled its budget is asked to come back.
+const BUSY_PAUSE: Duration = Duration::from_millis(500);
 
 /// What the tasks of one connection share.
 struct Session {
@@ -89,22 +92,23 @@ pub(crate) async fn serve(
 impl Session {
     async fn answer(self: Arc<Self>, send: SendStream, mut receive: RecvStream, _slot: OwnedSemaphorePermit) {
         let mut sender = Sender::new(send);
-        let (status, payload) = match timeout(self.transfer_timeout, self.read_request(&mut receive)).await {
+        let outcome = match timeout(self.transfer_timeout, self.read_request(&mut receive)).await {
             Err(_) => return self.give_up(sender, &mut receive, code::TOO_SLOW, "too slow"),
-            Ok(Err(FrameError::TooLong { bytes, bytes_max })) => {
-                (Status::Refusal, Refusal::too_long(bytes, bytes_max).0.into_bytes())
-            }
+            Ok(Err(FrameError::TooLong { bytes, bytes_max })) => Err(Refusal::too_long(bytes, bytes_max)),
             Ok(Err(error)) => return self.give_up(sender, &mut receive, code::MALFORMED, &error.to_string()),
-            Ok(Ok(None)) => (Status::Busy, Vec::new()),
+            Ok(Ok(None)) => {
+                Err(Refusal::busy(BUSY_PAUSE, "earlier requests of this peer are not handled yet"))
+            }
             Ok(Ok(Some((protocol, payload, held)))) => {
                 let outcome = self.handler.request(self.link.peer, protocol, payload).await;
                 drop(held);
-                response(outcome)
+                outcome
             }
         };
+        let (status, payload) = response_frame(outcome);
         // The request may not have been read to its end; the asker must not go on sending it.
         let _ = receive.stop(code::CANCELLED);
-        match timeout(self.transfer_timeout, sender.response(status, Bytes::from(payload))).await {
+        match timeout(self.transfer_timeout, sender.response(status, payload)).await {
             Ok(Ok(())) => sender.complete(),
             Ok(Err(error)) => debug!(peer = %self.link.peer, %error, "the asker did not take the response"),
             Err(_) => self.give_up(sender, &mut receive, code::TOO_SLOW, "too slow to take its response"),
@@ -179,17 +183,4 @@ impl Session {
 async fn read_broadcast(stream: &mut RecvStream) -> Result<Vec<u8>, FrameError> {
     let length = read_broadcast_head(stream).await?;
     read_payload(stream, length).await
-}
-
-/// What a handler's outcome looks like on the wire.
-fn response(outcome: Result<Vec<u8>, Refusal>) -> (Status, Vec<u8>) {
-    match outcome {
-        Ok(payload) if payload.len() <= MESSAGE_BYTES_MAX => (Status::Answer, payload),
-        Ok(payload) => {
-            let text =
-                format!("the answer of {} bytes exceeds the limit of {MESSAGE_BYTES_MAX}", payload.len());
-            (Status::Refusal, text.into_bytes())
-        }
-        Err(refusal) => (Status::Refusal, refusal.clipped().into_bytes()),
-    }
 }

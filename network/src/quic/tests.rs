@@ -18,7 +18,7 @@ use tokio::{
 
 use super::{Network, frames::code, tls};
 use crate::{
-    NetworkConfig, NetworkError, PeerAddress, PeerId, RequestLimits, Transport,
+    NetworkConfig, NetworkError, PeerAddress, PeerId, Refusal, RefusalKind, RequestLimits, Transport,
     tests::{ECHO, LIMITS, NOTHING, Probe, SHORT, SHORT_BYTES_MAX, WAIT, eventually, key, loopback},
 };
 
@@ -321,7 +321,7 @@ async fn a_length_that_lies_is_refused_unread() {
     let raw = Raw::connect(2, address_of(&a)).await;
     let (_send, mut receive) = raw.send(&request(u32::MAX, b"short")).await;
     let response = receive.read_to_end(2_000).await.unwrap();
-    assert_eq!(response[0], 1);
+    assert_eq!(response[0], 3, "malformed");
     assert!(String::from_utf8_lossy(&response[5..]).contains("4294967295"));
 
     let (mut send, mut receive) = raw.send(&request(3, b"four")).await;
@@ -365,7 +365,9 @@ async fn announced_bytes_are_budgeted_per_peer() {
     let (first, _) = raw.send(&request(40 << 20, b"the first bytes")).await;
     sleep(Duration::from_millis(100)).await;
     let (_send, mut receive) = raw.send(&request(10 << 20, b"")).await;
-    assert_eq!(receive.read_to_end(100).await.unwrap(), [2, 0, 0, 0, 0], "busy");
+    let response = receive.read_to_end(2_000).await.unwrap();
+    let (head, retry_after) = (response[0], u32::from_le_bytes(response[5..9].try_into().unwrap()));
+    assert_eq!((head, retry_after), (1, 500), "busy");
     // Another peer has a budget of its own; and this one has its budget back when it gives up.
     let other = Raw::connect(3, address_of(&a)).await;
     let (mut send, mut receive) = other.send(&request(2, b"ok")).await;
@@ -425,15 +427,23 @@ async fn liar(n: u8, answer: &'static [u8]) -> (PeerAddress, Endpoint) {
     (address, endpoint)
 }
 
+fn is_busy(error: &NetworkError, retry_after_ms: u32) -> bool {
+    error.refusal().map(Refusal::kind) == Some(RefusalKind::Busy { retry_after_ms })
+}
+
 #[tokio::test]
 async fn answers_that_lie_are_told_apart() {
     type Check = fn(&NetworkError) -> bool;
-    let cases: [(&'static [u8], Check); 5] = [
+    let cases: [(&'static [u8], Check); 8] = [
         (b"\x00\xff\xff\xff\xff", |e| matches!(e, NetworkError::TooLong { bytes: 0xffff_ffff, .. })),
         (b"\x07\x00\x00\x00\x00", |e| matches!(e, NetworkError::Malformed { .. })),
         (b"\x00\x05\x00\x00\x00four", |e| matches!(e, NetworkError::Malformed { .. })),
         (b"\x00\x01\x00\x00\x00two", |e| matches!(e, NetworkError::Malformed { .. })),
-        (b"\x02\x00\x00\x00\x00", |e| matches!(e, NetworkError::Busy { .. })),
+        // What a peer wants to wait is clamped, and its text is bounded.
+        (b"\x01\x04\x00\x00\x00\xff\xff\xff\xff", |e| is_busy(e, 10_000)),
+        (b"\x01\x07\x00\x00\x00\x00\x00\x00\x00why", |e| is_busy(e, 20)),
+        (b"\x01\x03\x00\x00\x00\x00\x00\x00", |e| matches!(e, NetworkError::Malformed { .. })),
+        (b"\x02\x01\x04\x00\x00", |e| matches!(e, NetworkError::TooLong { bytes_max: 1_024, .. })),
     ];
     for (n, (answer, expected)) in cases.into_iter().enumerate() {
         let (peer, endpoint) = liar(10 + n as u8, answer).await;
@@ -487,14 +497,14 @@ async fn shutdown_ends_everything_in_time() {
 async fn an_unwanted_request_is_refused_unread() {
     let (a, probe) = start(1, &loopback()).await;
     let raw = Raw::connect(2, address_of(&a)).await;
-    for (protocol, length, text) in [
-        (SHORT, SHORT_BYTES_MAX + 1, "11 bytes exceeds the limit of 10"),
-        (NOTHING, 1, "takes no such request"),
+    for (protocol, length, status, text) in [
+        (SHORT, SHORT_BYTES_MAX + 1, 3, "11 bytes exceeds the limit of 10"),
+        (NOTHING, 1, 2, "takes no such request"),
     ] {
         let head = [&[protocol.0], (length as u32).to_le_bytes().as_slice()].concat();
         let (_send, mut receive) = raw.send(&head).await;
         let response = receive.read_to_end(2_000).await.unwrap();
-        assert_eq!(response[0], 1);
+        assert_eq!(response[0], status);
         let refusal = String::from_utf8_lossy(&response[5..]).into_owned();
         assert!(refusal.contains(text), "{refusal}");
     }

@@ -28,7 +28,7 @@ use slipstream_types::SecretKey;
 use crate::PeerId;
 
 /// The protocol and its version; a peer with another one fails in the handshake.
-pub(crate) const ALPN: &[u8] = b"slipstream/1";
+pub(crate) const ALPN: &[u8] = b"slipstream/2";
 
 /// DER of an ed25519 SubjectPublicKeyInfo up to the key (RFC 8410): there is exactly one encoding.
 const SPKI_PREFIX: [u8; 12] = [0x30, 0x2a, 0x30, 0x05, 0x06, 0x03, 0x2b, 0x65, 0x70, 0x03, 0x21, 0x00];

@@ -10,7 +10,7 @@ use k256::ecdsa::SigningKey;
 use serde_json::{Value, json};
 use slipstream_consensus::{Forwarder, Pool, PoolConfig};
 use slipstream_executor::{Envelope, ExecutorConfig};
-use slipstream_network::{BoxFuture, Handler, MemoryHub, PeerId, Protocol, Refusal, Transport};
+use slipstream_network::{BoxFuture, Handler, MemoryHub, Payload, PeerId, Protocol, Refusal, Transport};
 use slipstream_storage::{StorageConfig, Store};
 use slipstream_sync::{Follower, SyncConfig};
 use slipstream_types::{
@@ -254,8 +254,8 @@ fn senders_are_recovered_once() {
 struct Nobody;
 
 impl Handler for Nobody {
-    fn request<'a>(&'a self, _: PeerId, _: Protocol, _: Vec<u8>) -> BoxFuture<'a, Result<Vec<u8>, Refusal>> {
-        Box::pin(async { Err("nobody".into()) })
+    fn request<'a>(&'a self, _: PeerId, _: Protocol, _: Vec<u8>) -> BoxFuture<'a, Result<Payload, Refusal>> {
+        Box::pin(async { Err(Refusal::not_kept("nobody")) })
     }
 
     fn broadcast<'a>(&'a self, _: PeerId, _: Vec<u8>) -> BoxFuture<'a, ()> {

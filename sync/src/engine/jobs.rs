@@ -18,6 +18,7 @@ use super::{
 use crate::{
     SyncError,
     error::Fault,
+    peers::UNJUDGED_PAUSE,
     plan::price::Seen,
     protocol::Request,
     verify::{VerifiedRange, Violation},
@@ -133,7 +134,8 @@ impl Engine {
             // It may only be an epoch ahead: its next summary leads there.
             Err(fault @ Fault::Unverified(_)) => {
                 self.heard.insert(flight.peer);
-                return self.book.busy(&flight.peer, now, format!("{}: {fault}", describe_key(&key)));
+                let reason = format!("{}: {fault}", describe_key(&key));
+                return self.book.busy(&flight.peer, now, UNJUDGED_PAUSE, reason);
             }
             Err(fault) => return self.punish(flight.peer, &describe_key(&key), &fault, now),
         };

@@ -23,8 +23,8 @@ use score::Score;
 const BENCH_MAX: Duration = Duration::from_secs(30);
 /// First pause; doubles with each failure in a row.
 const BENCH_FIRST: Duration = Duration::from_millis(250);
-/// Pause of a peer that says it is busy: its rate allows for more after about as long.
-const BUSY_PAUSE: Duration = Duration::from_secs(1);
+/// Pause of a peer that showed what cannot be judged yet: its next summary comes within about as long.
+pub(crate) const UNJUDGED_PAUSE: Duration = Duration::from_secs(1);
 /// Reasons kept of banned peers, so that a flood of fresh identities cannot fill memory.
 const BANNED_MAX: usize = 256;
 /// A peer with less weight than half a fresh request is unknown, or known from long ago: exploration may pick it.
@@ -245,9 +245,9 @@ impl PeerBook {
     }
 
     /// A pause for a peer that has no time; nothing is held against it.
-    pub(crate) fn busy(&mut self, id: &PeerId, now: Instant, reason: String) {
+    pub(crate) fn busy(&mut self, id: &PeerId, now: Instant, pause: Duration, reason: String) {
         if let Some(peer) = self.peers.get_mut(id) {
-            peer.benched_until = Some(now + BUSY_PAUSE);
+            peer.benched_until = Some(now + pause);
             peer.last_reason = Some((reason, now));
         }
     }

@@ -30,9 +30,9 @@ impl Unserved {
         match self {
             Unserved::Storage(error) => {
                 tracing::warn!(%error, "cannot serve a sync request");
-                Refusal("the store of this node failed".into())
+                Refusal::failed("the store of this node failed")
             }
-            Unserved::NotKept(text) => Refusal(text),
+            Unserved::NotKept(text) => Refusal::not_kept(text),
         }
     }
 }

@@ -182,7 +182,7 @@ mod tests {
         let cache = Arc::new(PartCache::new(1 << 20));
         let Turn::Lead(lead) = cache.turn(&key(1)) else { panic!("the first one leads") };
         let Turn::Wait(waiting) = cache.turn(&key(1)) else { panic!("the second one waits") };
-        lead.land(Err("not kept".into()));
+        lead.land(Err(Refusal::not_kept("not kept")));
         assert!(waiting.borrow().as_ref().unwrap().is_err());
         assert!(matches!(cache.turn(&key(1)), Turn::Lead(_)));
     }

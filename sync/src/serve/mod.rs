@@ -24,7 +24,7 @@ use std::{
 };
 
 use serde::Serialize;
-use slipstream_network::{PeerId, Refusal};
+use slipstream_network::{Payload, PeerId, Refusal};
 use slipstream_storage::Store;
 use slipstream_types::codec;
 use tokio::{sync::Semaphore, time::Instant};
@@ -37,7 +37,7 @@ use self::{
 };
 use crate::{
     SyncConfig,
-    protocol::{BUSY, REQUEST_BYTES_MAX, Request},
+    protocol::{REQUEST_BYTES_MAX, Request},
 };
 
 /// Requests of all peers that are worked on at once. Each holds an answer of up to 48 MiB and a thread that waits for the
@@ -110,23 +110,20 @@ impl SyncServer {
     /// # Errors
     /// A text for the asker, if the request is malformed or asks for what is not kept here, or if the peer took more than its
     /// rate allows and should come back later.
-    pub async fn handle(&self, peer: PeerId, payload: Vec<u8>) -> Result<Vec<u8>, Refusal> {
+    pub async fn handle(&self, peer: PeerId, payload: Vec<u8>) -> Result<Payload, Refusal> {
         let request: Request = codec::decode("sync request", &payload, REQUEST_BYTES_MAX)
-            .map_err(|error| Refusal(error.to_string()))?;
+            .map_err(|error| Refusal::malformed(error.to_string()))?;
         let wait = self.shared.meter.wait(peer, Instant::now());
         if wait > WAIT_MAX {
             self.shared.refused_busy.fetch_add(1, Ordering::Relaxed);
-            return Err(Refusal(format!(
-                "{BUSY}you took more than your share here; come back in {} s",
-                wait.as_secs() + 1
-            )));
+            return Err(Refusal::busy(wait, "you took more than your share here"));
         }
         tokio::time::sleep(wait).await;
         let answer = self.answer(peer, request).await?;
         self.shared.answers.fetch_add(1, Ordering::Relaxed);
         self.shared.bytes.fetch_add(answer.len() as u64, Ordering::Relaxed);
         self.shared.meter.charge(peer, answer.len(), Duration::ZERO, Instant::now());
-        Ok(answer)
+        Ok(answer.into())
     }
 
     /// What was served so far.
@@ -204,7 +201,7 @@ impl SyncServer {
         work: impl FnOnce(&Shared) -> Result<T, Refusal> + Send + 'static,
     ) -> Result<T, Refusal> {
         let answers = self.answers.clone();
-        let permit = answers.acquire_owned().await.map_err(|_| Refusal("this node is stopping".into()))?;
+        let permit = answers.acquire_owned().await.map_err(|_| Refusal::failed("this node is stopping"))?;
         let shared = self.shared.clone();
         // The permit goes along, and the charge is made there: the work runs on when the peer disconnects and this future is
         // dropped.
@@ -217,7 +214,7 @@ impl SyncServer {
             done
         };
         let worked = tokio::task::spawn_blocking(work).await;
-        worked.map_err(|_| Refusal("the request failed here".into()))?
+        worked.map_err(|_| Refusal::failed("the request failed here"))?
     }
 }
 
@@ -228,7 +225,7 @@ impl SyncServer {
 #[doc(hidden)]
 pub fn answer(store: &Store, payload: &[u8]) -> Result<Vec<u8>, Refusal> {
     let request: Request = codec::decode("sync request", payload, REQUEST_BYTES_MAX)
-        .map_err(|error| Refusal(error.to_string()))?;
+        .map_err(|error| Refusal::malformed(error.to_string()))?;
     match prepare(store, request).map_err(refusal)? {
         Prepared::Done(answer) => Ok(answer),
         Prepared::Shared(common) => {

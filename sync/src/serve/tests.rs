@@ -33,10 +33,11 @@ async fn a_peer_in_debt_is_told_to_come_back() {
     let peer = |id| SecretKey::from_seed([id; 32]).public();
     let ask = async |id| {
         let payload = codec::encode("request", &Request::Summary).unwrap();
-        server.handle(peer(id), payload).await.unwrap_err().0
+        server.handle(peer(id), payload).await.unwrap_err()
     };
     server.shared.meter.charge(peer(1), 8 << 30, Duration::ZERO, Instant::now());
-    assert!(ask(1).await.starts_with("busy"));
-    assert!(ask(2).await.contains("no ledger"));
+    assert!(ask(1).await.retry_after().is_some());
+    let refusal = ask(2).await;
+    assert!(refusal.text().contains("no ledger") && refusal.retry_after().is_none(), "{refusal}");
     assert_eq!(server.status().refused_busy, 1);
 }

@@ -7,7 +7,7 @@ use alloy_eips::eip2718::Encodable2718;
 use alloy_primitives::{Bytes, Signature, TxKind};
 use k256::ecdsa::SigningKey;
 use slipstream_executor::{Basis, ExecutorConfig, HintsMode, Touched, decode_body, execute, seal};
-use slipstream_network::{BoxFuture, Handler, MemoryHub, PeerId, Protocol, Refusal};
+use slipstream_network::{BoxFuture, Handler, MemoryHub, Payload, PeerId, Protocol, Refusal};
 use slipstream_storage::{CommitBatch, StorageConfig, Store};
 use slipstream_sync::{Follower, Mode, SyncConfig, SyncServer, SyncStatus};
 use slipstream_types::{
@@ -263,7 +263,7 @@ impl Handler for Honest {
         peer: PeerId,
         _protocol: Protocol,
         payload: Vec<u8>,
-    ) -> BoxFuture<'a, Result<Vec<u8>, Refusal>> {
+    ) -> BoxFuture<'a, Result<Payload, Refusal>> {
         Box::pin(self.0.handle(peer, payload))
     }
 
@@ -284,7 +284,7 @@ impl Handler for Node {
         peer: PeerId,
         _protocol: Protocol,
         payload: Vec<u8>,
-    ) -> BoxFuture<'a, Result<Vec<u8>, Refusal>> {
+    ) -> BoxFuture<'a, Result<Payload, Refusal>> {
         Box::pin(self.server.handle(peer, payload))
     }
 

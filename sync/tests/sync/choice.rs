@@ -6,7 +6,7 @@ use std::{
     time::Duration,
 };
 
-use slipstream_network::{BoxFuture, Handler, MemoryHub, PeerId, Protocol, Refusal};
+use slipstream_network::{BoxFuture, Handler, MemoryHub, Payload, PeerId, Protocol, Refusal};
 use slipstream_storage::{PruneConfig, StorageConfig, Store};
 use slipstream_sync::{Mode, SyncConfig, SyncServer, SyncStatus, protocol::Request};
 use slipstream_types::{BatchNumber, codec};
@@ -45,7 +45,7 @@ impl Handler for Far {
         peer: PeerId,
         _protocol: Protocol,
         payload: Vec<u8>,
-    ) -> BoxFuture<'a, Result<Vec<u8>, Refusal>> {
+    ) -> BoxFuture<'a, Result<Payload, Refusal>> {
         Box::pin(async move {
             let request: Request = codec::decode("request", &payload, 4_096).unwrap();
             tokio::time::sleep(self.delay).await;

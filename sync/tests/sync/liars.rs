@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use slipstream_network::{BoxFuture, Handler, MemoryHub, PeerId, Protocol, Refusal};
+use slipstream_network::{BoxFuture, Handler, MemoryHub, Payload, PeerId, Protocol, Refusal};
 use slipstream_storage::StateChunk;
 use slipstream_sync::{
     Mode, SyncServer,
@@ -28,12 +28,12 @@ impl Handler for Liar {
         peer: PeerId,
         _protocol: Protocol,
         payload: Vec<u8>,
-    ) -> BoxFuture<'a, Result<Vec<u8>, Refusal>> {
+    ) -> BoxFuture<'a, Result<Payload, Refusal>> {
         Box::pin(async move {
             let request: Request = codec::decode("request", &payload, MAX).unwrap();
-            let answer = self.server.handle(peer, payload).await?;
+            let answer = self.server.handle(peer, payload).await?.into_vec();
             match (self.lie)(&request, answer) {
-                Some(answer) => Ok(answer),
+                Some(answer) => Ok(answer.into()),
                 None => std::future::pending().await,
             }
         })
@@ -231,7 +231,7 @@ impl Handler for Slow {
         peer: PeerId,
         _protocol: Protocol,
         payload: Vec<u8>,
-    ) -> BoxFuture<'a, Result<Vec<u8>, Refusal>> {
+    ) -> BoxFuture<'a, Result<Payload, Refusal>> {
         Box::pin(async move {
             tokio::time::sleep(std::time::Duration::from_millis(800)).await;
             self.0.handle(peer, payload).await

@@ -10,7 +10,7 @@ use std::{
     time::Duration,
 };
 
-use slipstream_network::{BoxFuture, Handler, MemoryHub, PeerId, Protocol, Refusal};
+use slipstream_network::{BoxFuture, Handler, MemoryHub, Payload, PeerId, Protocol, Refusal};
 use slipstream_storage::{StateChunk, StorageConfig, Store};
 use slipstream_sync::{Mode, SnapshotStatus, SyncConfig, SyncServer, SyncStatus, protocol::Request};
 use slipstream_types::{
@@ -68,7 +68,7 @@ impl Handler for Server {
         peer: PeerId,
         _protocol: Protocol,
         payload: Vec<u8>,
-    ) -> BoxFuture<'a, Result<Vec<u8>, Refusal>> {
+    ) -> BoxFuture<'a, Result<Payload, Refusal>> {
         Box::pin(async move {
             let request: Request = codec::decode("request", &payload, MAX).unwrap();
             if matches!(request, Request::Chunk { number: DROPPED, .. })
@@ -79,15 +79,15 @@ impl Handler for Server {
             let answer = self.server.handle(peer, payload).await?;
             match (request, self.lie) {
                 (Request::Chunk { number, .. }, _) => {
-                    let chunk = Blob::from_bytes(answer.clone()).unwrap();
+                    let chunk = Blob::from_bytes(answer.clone().into_vec()).unwrap();
                     let chunk: StateChunk = chunk.open(BlobKind::StateChunk).unwrap();
                     *self.supply.rows.lock().unwrap().entry(number).or_default() += chunk.rows.len() as u64;
                     Ok(answer)
                 }
                 (Request::RangeProof { .. }, Some(lie)) => {
                     let told = self.supply.proofs.fetch_add(1, Ordering::AcqRel);
-                    let proof = codec::decode("range proof", &answer, MAX).unwrap();
-                    Ok(codec::encode("range proof", &lie(told, proof)).unwrap())
+                    let proof = codec::decode("range proof", &answer.into_bytes(), MAX).unwrap();
+                    Ok(codec::encode("range proof", &lie(told, proof)).unwrap().into())
                 }
                 _ => Ok(answer),
             }

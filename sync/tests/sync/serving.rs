@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use slipstream_network::MemoryHub;
+use slipstream_network::{MemoryHub, Payload};
 use slipstream_storage::{StorageConfig, Store};
 use slipstream_sync::{
     Mode, ServeStatus, SyncConfig, SyncServer,
@@ -14,7 +14,7 @@ use crate::chain::{Chain, Following, Honest, peer};
 
 pub(crate) async fn ask(server: &SyncServer, request: &Request) -> Result<Vec<u8>, String> {
     let payload = codec::encode("request", request).unwrap();
-    server.handle(peer(9), payload).await.map_err(|refusal| refusal.0)
+    server.handle(peer(9), payload).await.map(Payload::into_vec).map_err(|refusal| refusal.to_string())
 }
 
 fn range(first: u64, batches_max: u32) -> Request {

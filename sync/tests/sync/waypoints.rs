@@ -3,7 +3,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use slipstream_network::{BoxFuture, Handler, MemoryHub, PeerId, Protocol, Refusal, Transport};
+use slipstream_network::{BoxFuture, Handler, MemoryHub, Payload, PeerId, Protocol, Refusal, Transport};
 use slipstream_storage::{StorageConfig, Store};
 use slipstream_sync::{
     Mode, PeerStatus, SyncConfig, SyncError, SyncServer, fetch_genesis, protocol::Request,
@@ -155,11 +155,11 @@ impl Handler for Forgetful {
         peer: PeerId,
         _protocol: Protocol,
         payload: Vec<u8>,
-    ) -> BoxFuture<'a, Result<Vec<u8>, Refusal>> {
+    ) -> BoxFuture<'a, Result<Payload, Refusal>> {
         Box::pin(async move {
             match codec::decode("request", &payload, payload.len()).unwrap() {
                 Request::Offer { passing: Some(batch), .. } => {
-                    Err(Refusal(format!("the header of batch {batch} is not kept here")))
+                    Err(Refusal::not_kept(format!("the header of batch {batch} is not kept here")))
                 }
                 _ => self.0.handle(peer, payload).await,
             }

@@ -392,5 +392,5 @@ fn expect_served(store: &Store) -> Result<()> {
 }
 
 fn refused(refusal: slipstream_network::Refusal) -> anyhow::Error {
-    anyhow::anyhow!("it refuses what it promises: {}", refusal.0)
+    anyhow::anyhow!("it refuses what it promises: {refusal}")
 }

@@ -151,7 +151,7 @@ impl Server {
         };
         if !kept {
             fired.insert(Fault::Pruning);
-            return Ok(Err(Refusal("this is not kept here".into())));
+            return Ok(Err(Refusal::not_kept("this is not kept here")));
         }
         let request = match request {
             Request::Range(mut range) => {

@@ -160,7 +160,7 @@ impl World {
             }
         };
         let id_of_peer = self.id(peer);
-        let answer = bytes.map_err(|refusal| NetworkError::Refused { peer: id_of_peer, text: refusal.0 });
+        let answer = bytes.map_err(|refusal| NetworkError::Refused { peer: id_of_peer, refusal });
         let len = answer.as_ref().map_or(64, Vec::len);
         let work = self.rng.random_range(50..2_000);
         if let Some(at) = self.carry(peer, self.place_of(to.node), len) {

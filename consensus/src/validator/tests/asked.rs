@@ -2,7 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use slipstream_network::{BoxFuture, Handler, MemoryHub, PeerId, Protocol, Refusal};
+use slipstream_network::{BoxFuture, Handler, MemoryHub, Payload, PeerId, Protocol, Refusal};
 use slipstream_types::{BatchNumber, Certificate};
 
 use super::{batch, certificate, connect_all, ledger};
@@ -58,7 +58,7 @@ impl Handler for Liar {
         _: PeerId,
         _: Protocol,
         payload: Vec<u8>,
-    ) -> BoxFuture<'a, Result<Vec<u8>, Refusal>> {
+    ) -> BoxFuture<'a, Result<Payload, Refusal>> {
         Box::pin(async move {
             let response = match (messages::decode_request(&payload), &self.certificate) {
                 (Ok(Request::Standing), Some(certificate)) => {
@@ -66,7 +66,7 @@ impl Handler for Liar {
                 }
                 _ => Response::Decided { head: BatchNumber(u64::MAX) },
             };
-            Ok(messages::encode(&response).unwrap())
+            Ok(messages::encode(&response).unwrap().into())
         })
     }
 

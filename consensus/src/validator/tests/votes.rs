@@ -144,17 +144,17 @@ async fn forged_proposals_are_refused_by_name() {
         let mut forged = honest.clone();
         change(&mut forged);
         let refusal = send(proposer, forged).await.expect_err(reason);
-        assert!(refusal.0.contains(reason), "expected {reason:?}: {}", refusal.0);
+        assert!(refusal.text().contains(reason), "expected {reason:?}: {}", refusal.text());
     }
     for (peer, reason) in [
         (validator_key(2).public(), "is not the proposer"),
         (validator_key(9).public(), "is not a validator"),
     ] {
         let refusal = send(peer, honest.clone()).await.unwrap_err();
-        assert!(refusal.0.contains(reason), "{}", refusal.0);
+        assert!(refusal.text().contains(reason), "{}", refusal.text());
     }
     let garbage = node.validator.handle(proposer, vec![0xff; 100]).await.unwrap_err();
-    assert!(garbage.0.contains("malformed consensus request"), "{}", garbage.0);
+    assert!(garbage.text().contains("malformed consensus request"), "{}", garbage.text());
     let mut ahead = honest.clone();
     ahead.header.number = BatchNumber(9);
     let behind = send(proposer, ahead).await.unwrap();
@@ -211,7 +211,7 @@ async fn a_panic_while_voting_ends_the_validator() {
         &genesis.validator_set(),
         &batch(&genesis, &node.store, 0..1, NOW_MS),
     ))));
-    assert_eq!(refusal.await.unwrap_err().0, "this validator is stopping");
+    assert_eq!(refusal.await.unwrap_err().text(), "this validator is stopping");
     let error = node.failure().await.to_string();
     assert!(error.starts_with("the validator's task vote ended unexpectedly: "), "{error}");
     assert!(error.contains("the clock is gone"), "{error}");

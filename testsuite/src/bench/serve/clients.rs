@@ -10,8 +10,8 @@ use anyhow::{Result, ensure};
 use futures::future::try_join_all;
 use serde::{Deserialize, Serialize};
 use slipstream_network::{
-    BoxFuture, Handler, Network, NetworkConfig, PeerAddress, PeerId, Protocol, Refusal, RequestLimits,
-    Transport,
+    BoxFuture, Handler, Network, NetworkConfig, Payload, PeerAddress, PeerId, Protocol, Refusal,
+    RequestLimits, Transport,
 };
 use slipstream_sync::{
     SyncConfig,
@@ -122,10 +122,7 @@ async fn client(index: u32, peer: PeerAddress, start: Instant) -> Result<(u64, u
                 bytes += answer.len() as u64;
                 return anyhow::Ok(answer);
             }
-            Err(
-                slipstream_network::NetworkError::Refused { .. }
-                | slipstream_network::NetworkError::Busy { .. },
-            ) => {
+            Err(slipstream_network::NetworkError::Refused { .. }) => {
                 refused += 1;
                 tokio::time::sleep(REFUSED_PAUSE).await;
             }
@@ -151,8 +148,8 @@ impl Handler for Silent {
         _peer: PeerId,
         _protocol: Protocol,
         _payload: Vec<u8>,
-    ) -> BoxFuture<'a, Result<Vec<u8>, Refusal>> {
-        Box::pin(async { Err("this node serves nobody".into()) })
+    ) -> BoxFuture<'a, Result<Payload, Refusal>> {
+        Box::pin(async { Err(Refusal::not_kept("this node serves nobody")) })
     }
 
     fn broadcast<'a>(&'a self, _peer: PeerId, _payload: Vec<u8>) -> BoxFuture<'a, ()> {

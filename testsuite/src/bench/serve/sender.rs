@@ -4,7 +4,7 @@ use std::{collections::HashMap, path::PathBuf, sync::Arc};
 
 use anyhow::{Result, anyhow};
 use slipstream_network::{
-    BoxFuture, Handler, Network, NetworkConfig, PeerAddress, PeerId, Protocol, Refusal,
+    BoxFuture, Handler, Network, NetworkConfig, Payload, PeerAddress, PeerId, Protocol, Refusal,
 };
 use slipstream_storage::{StorageConfig, Store};
 use slipstream_sync::{SyncServer, protocol::Request};
@@ -47,7 +47,8 @@ async fn answers(options: &SenderOptions) -> Result<HashMap<Vec<u8>, Vec<u8>>> {
         let payload = codec::encode("sync request", request)?;
         // Each time another asker: none of them takes more than its share.
         let asker = SecretKey::from_seed([answers.len() as u8; 32]).public();
-        let answer = server.handle(asker, payload.clone()).await.map_err(|refusal| anyhow!(refusal.0))?;
+        let answer =
+            server.handle(asker, payload.clone()).await.map_err(|refusal| anyhow!(refusal))?.into_vec();
         answers.insert(payload, answer.clone());
         Ok(answer)
     };
@@ -70,8 +71,14 @@ impl Handler for Sender {
         _peer: PeerId,
         _protocol: Protocol,
         payload: Vec<u8>,
-    ) -> BoxFuture<'a, Result<Vec<u8>, Refusal>> {
-        Box::pin(async move { self.answers.get(&payload).cloned().ok_or("no such answer".into()) })
+    ) -> BoxFuture<'a, Result<Payload, Refusal>> {
+        Box::pin(async move {
+            self.answers
+                .get(&payload)
+                .cloned()
+                .map(Payload::from)
+                .ok_or_else(|| Refusal::not_kept("no such answer"))
+        })
     }
 
     fn broadcast<'a>(&'a self, _peer: PeerId, _payload: Vec<u8>) -> BoxFuture<'a, ()> {

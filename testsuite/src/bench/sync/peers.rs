@@ -4,7 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use anyhow::Result;
 use slipstream_network::{
-    BoxFuture, Handler, Network, NetworkConfig, PeerAddress, PeerId, Protocol, Refusal,
+    BoxFuture, Handler, Network, NetworkConfig, Payload, PeerAddress, PeerId, Protocol, Refusal,
 };
 use slipstream_storage::Store;
 use slipstream_sync::{
@@ -51,7 +51,7 @@ impl Peer {
         Peer { server, lie: None }
     }
 
-    async fn answer(&self, peer: PeerId, payload: Vec<u8>) -> Result<Vec<u8>, Refusal> {
+    async fn answer(&self, peer: PeerId, payload: Vec<u8>) -> Result<Payload, Refusal> {
         let request = codec::decode("sync request", &payload, REQUEST_BYTES_MAX);
         let is_range = matches!(request, Ok(Request::Range(_)));
         let lie = self.lie.filter(|_| is_range);
@@ -62,7 +62,9 @@ impl Peer {
         }
         let answer = self.server.handle(peer, payload).await?;
         match lie {
-            Some(lie) => changed(lie, &answer).map_err(|error| Refusal(error.to_string())),
+            Some(lie) => changed(lie, &answer.into_bytes())
+                .map(Payload::from)
+                .map_err(|error| Refusal::failed(error.to_string())),
             None => Ok(answer),
         }
     }
@@ -100,7 +102,7 @@ impl Handler for Peer {
         peer: PeerId,
         _protocol: Protocol,
         payload: Vec<u8>,
-    ) -> BoxFuture<'a, Result<Vec<u8>, Refusal>> {
+    ) -> BoxFuture<'a, Result<Payload, Refusal>> {
         Box::pin(self.answer(peer, payload))
     }
 
@@ -170,7 +172,7 @@ mod tests {
         let request = RangeRequest { first, batches_max: 4, bytes_max: 1 << 20, parts };
         let payload = codec::encode("request", &Request::Range(request)).unwrap();
         let asker = node_key(SEED, 9).public();
-        let answer = SyncServer::new(store).handle(asker, payload).await.unwrap();
+        let answer = SyncServer::new(store).handle(asker, payload).await.unwrap().into_vec();
         let trust = Trust::of_genesis(&source.genesis);
         for lie in Lie::ALL {
             let bytes = changed(lie, &answer).unwrap();

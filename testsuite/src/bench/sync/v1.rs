@@ -15,8 +15,8 @@ use rand::seq::IndexedRandom;
 use serde::{Deserialize, Serialize};
 use slipstream_executor::{Basis, HintsMode, decode_body, execute, seal};
 use slipstream_network::{
-    BoxFuture, Handler, Network, NetworkConfig, PeerAddress, PeerId, Protocol, Refusal, RequestLimits,
-    Transport,
+    BoxFuture, Handler, Network, NetworkConfig, Payload, PeerAddress, PeerId, Protocol, Refusal,
+    RequestLimits, Transport,
 };
 use slipstream_storage::{CommitBatch, StorageConfig, Store};
 use slipstream_sync::{
@@ -212,8 +212,8 @@ impl Handler for ServesNobody {
         _peer: PeerId,
         _protocol: Protocol,
         _payload: Vec<u8>,
-    ) -> BoxFuture<'a, Result<Vec<u8>, Refusal>> {
-        Box::pin(async { Err("this node serves nobody".into()) })
+    ) -> BoxFuture<'a, Result<Payload, Refusal>> {
+        Box::pin(async { Err(Refusal::not_kept("this node serves nobody")) })
     }
 
     fn broadcast<'a>(&'a self, _peer: PeerId, _payload: Vec<u8>) -> BoxFuture<'a, ()> {
