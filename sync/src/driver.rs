@@ -31,6 +31,8 @@ use crate::{
 const BROADCASTS_MAX: usize = 16;
 /// How often a node that is alone looks whether somebody connected.
 const FIRST_PEER_POLL: Duration = Duration::from_millis(25);
+/// How often any other node looks whether its peers changed: the transport does not tell.
+const PEERS_POLL: Duration = Duration::from_millis(250);
 /// How often changed scores are written: a crash costs at most what was learned since.
 const SAVE_EVERY: Duration = Duration::from_secs(30);
 
@@ -177,10 +179,8 @@ impl Driver<'_> {
                 save_at = now + SAVE_EVERY;
             }
             self.act();
-            let mut timeout = follower.engine.lock().poll_timeout(now);
-            if connected.is_empty() {
-                timeout = timeout.min(now + FIRST_PEER_POLL);
-            }
+            let timeout = follower.engine.lock().poll_timeout();
+            let look_at = now + if connected.is_empty() { FIRST_PEER_POLL } else { PEERS_POLL };
             tokio::select! {
                 Some(ended) = self.beside.join_next() => match ended {
                     Ok(ended) => self.take(ended)?,
@@ -195,8 +195,11 @@ impl Driver<'_> {
                     let number = *head.borrow_and_update();
                     follower.engine.lock().handle_head(number, Instant::now());
                 }
-                () = tokio::time::sleep_until(timeout) => {
-                    follower.engine.lock().handle_timeout(Instant::now());
+                () = tokio::time::sleep_until(timeout.map_or(look_at, |timeout| timeout.min(look_at))) => {
+                    let now = Instant::now();
+                    if timeout.is_some_and(|timeout| timeout <= now) {
+                        follower.engine.lock().handle_timeout(now);
+                    }
                 }
             }
         }

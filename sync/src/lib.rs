@@ -47,6 +47,6 @@ pub use protocol::announcement;
 #[doc(hidden)]
 pub use serve::answer;
 pub use serve::{ServeStatus, SyncServer};
-pub use status::{PeerStatus, ScoreReason, SnapshotStatus, SyncStatus, Waiting};
+pub use status::{PeerStatus, Phase, ScoreReason, SnapshotStatus, SyncStatus, Waiting};
 pub use trust::{Trust, TrustError};
 pub use waypoint::fetch_genesis;

@@ -1,24 +1,73 @@
 //! [`SyncStatus`]: what the daemon is doing, for operators and metrics.
 
-use serde::Serialize;
+use std::fmt;
+
+use serde::{Serialize, Serializer};
 use slipstream_network::PeerId;
 use slipstream_types::BatchNumber;
 
-use crate::{config::Mode, engine::StageStatus, work::HintUse};
+use crate::{config::Mode, engine::StageStatus, plan::price::Bound, work::HintUse};
+
+/// What a follower does. Its text is part of the status, of metrics and of docs/operations.md.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
+pub enum Phase {
+    /// It is at the head, or leaves the next batch to others in this process.
+    Idle,
+    /// Nobody is connected.
+    #[default]
+    WaitingForPeers,
+    /// It restores a snapshot.
+    Snapshot,
+    /// It applies a range delta.
+    RangeDelta,
+    /// It executes batches.
+    Replay,
+    /// It applies deltas.
+    Delta,
+    /// No peer serves the next batch as the policy asks.
+    Stuck,
+}
+
+impl Phase {
+    /// As it stands in the status and in metrics.
+    pub fn name(self) -> &'static str {
+        match self {
+            Phase::Idle => "idle",
+            Phase::WaitingForPeers => "waiting for peers",
+            Phase::Snapshot => "snapshot",
+            Phase::RangeDelta => "range delta",
+            Phase::Replay => "replay",
+            Phase::Delta => "delta",
+            Phase::Stuck => "stuck",
+        }
+    }
+}
+
+impl Serialize for Phase {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(self.name())
+    }
+}
+
+impl fmt::Display for Phase {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
 
 /// What the follower is doing and did since it started.
 #[derive(Clone, Debug, Serialize)]
 pub struct SyncStatus {
     /// The configured mode.
     pub mode: Mode,
-    /// `idle`, `waiting for peers`, `snapshot`, `range delta`, `replay`, `delta` or `stuck`.
-    pub phase: &'static str,
+    /// What it does now.
+    pub phase: Phase,
     /// Why it does that.
     pub reason: String,
     /// What it waits for, when it stands still, and when it tries again.
     pub waiting: Option<Waiting>,
-    /// What bounds the rate: `network`, `cpu`, `execution` or `commit`.
-    pub bottleneck: Option<String>,
+    /// What bounds the rate, where that is known; none at the target.
+    pub bottleneck: Option<Bound>,
     /// Batches per second, lately.
     pub batches_per_second: f64,
     /// Transactions per second, lately.

@@ -158,7 +158,7 @@ impl StatusSource {
         metrics.certificate_number.set(gauge(status.waypoint.number.0));
         metrics.sync_target_number.set(gauge(status.sync.target.0));
         metrics.sync_phase.reset();
-        metrics.sync_phase.with_label_values(&[status.sync.phase]).set(1);
+        metrics.sync_phase.with_label_values(&[status.sync.phase.name()]).set(1);
         raise(&metrics.sync_batches, status.sync.batches);
         raise(&metrics.sync_batches_replayed, status.sync.batches_replayed);
         raise(&metrics.sync_transactions, status.sync.transactions);

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use slipstream_sync::Phase;
 use slipstream_types::BatchNumber;
 use tokio::time::Instant;
 
@@ -31,7 +32,7 @@ pub(super) struct Signs {
     pub(super) head: BatchNumber,
     /// None before the first batch.
     pub(super) head_age: Option<Duration>,
-    pub(super) phase: &'static str,
+    pub(super) phase: Phase,
     /// What sync waits for, while it does nothing.
     pub(super) waiting: Option<String>,
     /// The highest certified batch that any peer has ever shown, or the waypoint's.
@@ -136,8 +137,8 @@ impl Judge {
             _ => BEHIND_BATCHES - 1,
         };
         match signs.phase {
-            "snapshot" | "range delta" => State::Restoring,
-            "stuck" => State::Stuck,
+            Phase::Snapshot | Phase::RangeDelta => State::Restoring,
+            Phase::Stuck => State::Stuck,
             _ if self.rules.needs_peers && signs.heard == 0 => State::WaitingForPeers,
             _ if behind > behind_max => State::CatchingUp,
             _ => State::AtHead,
@@ -253,7 +254,7 @@ mod tests {
     impl Rig {
         fn new(rules: Rules) -> Rig {
             let start = Instant::now();
-            let signs = Signs { phase: "waiting for peers", configured: 3, ..Signs::default() };
+            let signs = Signs { phase: Phase::WaitingForPeers, configured: 3, ..Signs::default() };
             Rig { judge: Judge::new(rules, start), start, second: 0, signs }
         }
 
@@ -270,7 +271,7 @@ mod tests {
             let head = BatchNumber(head);
             let waiting = Some("no peer has a newer batch".to_owned());
             self.signs = Signs {
-                phase: "idle",
+                phase: Phase::Idle,
                 waiting,
                 target: head,
                 newest: head,
@@ -351,7 +352,7 @@ mod tests {
             assert_eq!((health.state, health.eta_seconds), (State::CatchingUp, Some(9.0)));
         }
         rig.signs.waiting = Some("no connected peer serves batch 959 as the policy asks".into());
-        rig.signs.phase = "stuck";
+        rig.signs.phase = Phase::Stuck;
         assert_eq!(reason(&rig.wait(29)), Some(Reason::Behind));
         let health = rig.wait(1);
         assert_eq!(reason(&health), Some(Reason::Stalled));
@@ -367,7 +368,7 @@ mod tests {
     fn a_few_batches_behind_matter_once_the_head_is_old() {
         let mut rig = Rig::at_head(RULES, 958);
         rig.signs.target = BatchNumber(960);
-        (rig.signs.waiting, rig.signs.phase) = (None, "replay");
+        (rig.signs.waiting, rig.signs.phase) = (None, Phase::Replay);
         let health = rig.wait(30);
         assert_eq!(
             (reason(&health), health.syncing, health.state),
@@ -468,7 +469,7 @@ mod tests {
     fn following_at_the_head_is_one_state() {
         let mut rig = Rig::at_head(RULES, 100);
         for head in 100..160 {
-            rig.signs.phase = if head % 2 == 0 { "replay" } else { "idle" };
+            rig.signs.phase = if head % 2 == 0 { Phase::Replay } else { Phase::Idle };
             rig.signs.head = BatchNumber(head);
             rig.signs.target = BatchNumber(head + head % 16);
             assert_eq!(rig.look().state, State::AtHead);

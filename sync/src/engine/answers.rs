@@ -3,14 +3,15 @@
 use std::{collections::VecDeque, sync::Arc};
 
 use slipstream_network::{NetworkError, PeerId};
+use slipstream_storage::Span;
 use slipstream_types::{BatchHeader, BatchNumber, codec};
 use tokio::time::Instant;
 
 use super::{
     Engine,
-    early::EarlyChunk,
+    bootstrap::EarlyChunk,
     effect::{Job, RequestId, RestoreJob},
-    jobs::Task,
+    jobs::{Check, Keeping, RestoreAnswer, Restoring, Running},
     streams::{About, Flight, Key},
 };
 use crate::{
@@ -28,9 +29,6 @@ const CHECKS_MAX: usize = 2;
 #[derive(Debug, Default)]
 pub(super) struct Checking {
     waiting: VecDeque<Arrived>,
-    running: usize,
-    /// Ranges that are waiting or being checked.
-    keys: Vec<Key>,
 }
 
 #[derive(Debug)]
@@ -43,21 +41,16 @@ struct Arrived {
 }
 
 impl Checking {
-    pub(super) fn has(&self, key: &Key) -> bool {
-        self.keys.contains(key)
+    /// Whether the answer for a key waits, or is being checked.
+    pub(super) fn has(&self, key: &Key, running: &Running<Check>) -> bool {
+        let Key::Range(first) = key else { return false };
+        let waits = self.waiting.iter().any(|arrived| arrived.first == *first);
+        waits || running.iter().any(|check| check.first == *first)
     }
 
     /// Bytes that wait.
     pub(super) fn bytes(&self) -> u64 {
         self.waiting.iter().map(|arrived| arrived.answer.len() as u64).sum()
-    }
-
-    /// A check is over.
-    pub(super) fn done(&mut self, key: &Key) {
-        self.running = self.running.saturating_sub(1);
-        if let Some(place) = self.keys.iter().position(|other| other == key) {
-            self.keys.swap_remove(place);
-        }
     }
 }
 
@@ -152,14 +145,14 @@ impl Engine {
 
     /// Whether epoch ends are being stored, without which nothing that ends a later epoch can be.
     pub(super) fn keeps_epochs(&self) -> bool {
-        self.jobs.values().any(|task| matches!(task, Task::Keep))
+        self.jobs.keep.is_any()
     }
 
     /// Has the epoch ends that were proved kept, in their order: one is refused before the one that it follows is there.
     pub(super) fn keep_epochs(&mut self) {
         if !self.epoch_ends.is_empty() && !self.keeps_epochs() {
             let ends = std::mem::take(&mut self.epoch_ends);
-            self.run(Task::Keep, Job::KeepEpochs(ends));
+            self.run(Keeping, Job::KeepEpochs(ends));
         }
     }
 
@@ -169,22 +162,12 @@ impl Engine {
         match (key, &mut self.restore) {
             (Key::Survey, _) => self.take_survey(&request, &answer),
             (Key::Range(first), _) => {
-                let Request::Range(request) = request else { return Ok(()) };
-                // Another peer's answer is being checked; this one is not needed unless that one is wrong.
-                if !self.checking.has(&key) {
-                    if self.defences.lacks(Planted::CreditFirst) {
-                        self.credit(flight, now, now, answer.len());
-                    }
-                    self.checking.keys.push(key);
-                    let flight = flight.clone();
-                    self.checking.waiting.push_back(Arrived { first, flight, at: now, answer, request });
-                }
+                self.take_range(first, flight, request, answer, now);
                 Ok(())
             }
             (Key::Offer, Some(restore)) => {
                 let len = answer.len();
-                restore.offered(&answer, self.genesis, &self.trust)?;
-                let early = restore.early.take_headers();
+                let early = restore.offered(&answer, self.genesis, &self.trust)?;
                 self.settle(&key, now);
                 self.credit(flight, now, now, len);
                 match early {
@@ -193,46 +176,74 @@ impl Engine {
                 }
             }
             (Key::Headers, Some(_)) => self.take_headers(flight, answer, now),
-            (Key::Siblings(_), Some(restore)) => {
-                if let Some(job) = restore.siblings(&request, answer, flight.peer) {
-                    self.run(Task::of_restore(flight, now, 0, key, request), job);
-                }
-                Ok(())
-            }
             (Key::Chunk(first), Some(restore)) => {
                 let chunk = EarlyChunk { first, flight: flight.clone(), at: now, request, answer };
-                if let Some(chunk) = restore.chunk(chunk) {
+                if let Some(chunk) = restore.chunk(chunk, &self.jobs.restore) {
                     self.add_chunk(chunk);
                 }
                 Ok(())
             }
-            (Key::Codes, Some(restore)) => {
-                let len = answer.len();
-                if let Some(job) = restore.codes(&request, answer) {
-                    self.run(Task::of_restore(flight, now, len, key, request), job);
-                }
+            (Key::Siblings(_) | Key::Codes, Some(_)) => {
+                self.take_beside(key, flight, request, answer, now);
                 Ok(())
             }
             _ => Ok(()),
         }
     }
 
+    /// A range. While another peer's answer is being checked, this one is not needed unless that one is wrong.
+    fn take_range(
+        &mut self,
+        first: BatchNumber,
+        flight: &Flight,
+        request: Request,
+        answer: Vec<u8>,
+        now: Instant,
+    ) {
+        let Request::Range(request) = request else { return };
+        if self.checking.has(&Key::Range(first), &self.jobs.checks) {
+            return;
+        }
+        if self.defences.lacks(Planted::CreditFirst) {
+            self.credit(flight, now, now, answer.len());
+        }
+        let flight = flight.clone();
+        self.checking.waiting.push_back(Arrived { first, flight, at: now, answer, request });
+    }
+
+    /// Siblings, or code: one of each is with the worker at a time.
+    fn take_beside(&mut self, key: Key, flight: &Flight, request: Request, answer: Vec<u8>, now: Instant) {
+        if self.jobs.restore.has(&key) {
+            return;
+        }
+        let bytes = answer.len();
+        let job = match &request {
+            Request::RangeProof { first, last, .. } => {
+                let span = Span { first: *first, last: *last };
+                RestoreJob::Siblings { answer, span, from: flight.peer }
+            }
+            Request::Codes { hashes, .. } => RestoreJob::Codes { answer, hashes: hashes.to_vec() },
+            _ => return,
+        };
+        let kept = RestoreAnswer { key, flight: flight.clone(), at: now, bytes, request };
+        self.run(Restoring::Answer(kept), Job::Restore(job));
+    }
+
     /// Hands rows to the worker.
     pub(super) fn add_chunk(&mut self, chunk: EarlyChunk) {
         let EarlyChunk { first, flight, at, request, answer } = chunk;
-        let task = Task::of_restore(&flight, at, answer.len(), Key::Chunk(first), request.clone());
-        self.run(task, Job::Restore(RestoreJob::Chunk { answer, request }));
+        let (key, bytes) = (Key::Chunk(first), answer.len());
+        let kept = RestoreAnswer { key, flight, at, bytes, request: request.clone() };
+        self.run(Restoring::Answer(kept), Job::Restore(RestoreJob::Chunk { answer, request }));
     }
 
     /// The headers of a snapshot. They are kept until the offer is here that they are checked by.
     fn take_headers(&mut self, flight: &Flight, answer: Vec<u8>, now: Instant) -> Result<(), Fault> {
         let Some(restore) = &mut self.restore else { return Ok(()) };
-        if restore.awaits_offer() {
-            restore.early.keep_headers(flight.clone(), answer);
+        let Some(answer) = restore.keep_headers(flight, answer) else {
             self.settle(&Key::Headers, now);
             return Ok(());
-        }
-        let bytes = answer.len();
+        };
         // A lie is its sender's, and the headers are wanted again.
         let job = match restore.headers(&answer) {
             Ok(job) => job,
@@ -242,9 +253,9 @@ impl Engine {
             }
         };
         self.settle(&Key::Headers, now);
-        self.credit(flight, now, now, bytes);
+        self.credit(flight, now, now, answer.len());
         if let Some(job) = job {
-            self.run(Task::Restore { from: None, key: Key::Headers, request: Request::Summary }, job);
+            self.run(Restoring::Begin, job);
         }
         Ok(())
     }
@@ -262,26 +273,24 @@ impl Engine {
             let (transactions, body) = (average(|it| it.tx_count), average(|it| it.tx_bytes));
             self.sizes.get_or_insert(Sizes::of_header(transactions, body, average(|it| it.delta_bytes)));
         }
-        self.emit(|engine, effects| engine.streams.settle(&Key::Survey, effects));
+        self.streams.settle(&Key::Survey, &mut self.effects);
         Ok(())
     }
 
     /// Hands the next answers to the worker.
     pub(super) fn start_checks(&mut self) {
-        while self.checking.running < CHECKS_MAX {
+        while self.jobs.checks.len() < CHECKS_MAX {
             let Some(arrived) = self.checking.waiting.pop_front() else { return };
             let Arrived { first, flight, at, answer, request } = arrived;
-            self.checking.running += 1;
             let due = flight.head.0.saturating_sub(request.first.0).saturating_add(1);
             let trust = Arc::clone(&self.trust);
-            self.run(Task::Check { first, flight, at }, Job::CheckRange { answer, request, due, trust });
+            self.run(Check { first, flight, at }, Job::CheckRange { answer, request, due, trust });
         }
     }
 
     /// What was wanted is here. Who was late with it hears of it in its score.
     pub(super) fn settle(&mut self, key: &Key, now: Instant) {
-        let late = self.emit(|engine, effects| engine.streams.settle(key, effects));
-        for peer in late {
+        for peer in self.streams.settle(key, &mut self.effects) {
             self.book.overtaken(&peer, now);
         }
     }

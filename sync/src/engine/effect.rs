@@ -1,6 +1,6 @@
 //! What the engine asks of its driver, and what the driver tells it.
 
-use std::{sync::Arc, time::Duration};
+use std::{collections::VecDeque, sync::Arc, time::Duration};
 
 use slipstream_network::PeerId;
 use slipstream_storage::{RestoreTarget, Span, Store};
@@ -22,6 +22,9 @@ pub struct RequestId(pub u64);
 /// Names a job that is under way.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct JobId(pub u64);
+
+/// What the engine asks for, in the order in which it is to be done.
+pub(super) type Effects = VecDeque<Effect>;
 
 /// What the driver does for the engine. None of it may be left out but for the reason that the node stops.
 #[derive(Debug)]
@@ -115,7 +118,7 @@ pub enum Job {
     KeepEpochs(Vec<Certificate>),
 }
 
-/// Work on the state that a snapshot, or the net change up to one, gives.
+/// Work on the state that a snapshot, or the range delta up to one, gives.
 #[derive(Debug)]
 pub enum RestoreJob {
     /// Begin or take up a restore.
@@ -125,9 +128,9 @@ pub enum RestoreJob {
         /// Its ledger.
         ancestry: Box<Ancestry>,
         /// Whether by what changed since the head, else by rows.
-        net: bool,
+        range_delta: bool,
     },
-    /// Check and add rows, or net changes, of a range.
+    /// Check and add rows, or what changed in them, of a range of paths.
     Chunk {
         /// The peer's bytes.
         answer: Vec<u8>,

@@ -6,7 +6,7 @@ use slipstream_network::{MESSAGE_BYTES_MAX, PeerId};
 use slipstream_types::{BatchNumber, codec};
 use tokio::time::Instant;
 
-use super::{Engine, effect::Job, jobs::Task};
+use super::{Engine, effect::Job, jobs::CheckAnnounced};
 use crate::{config::Mode, error::Fault, protocol::Announcement, verify};
 
 /// Announcements that wait for the batch before them.
@@ -31,7 +31,6 @@ pub(super) struct Announcements {
     relayed: BatchNumber,
     /// The last one that went on to execution: the one behind it can be checked before it is committed.
     taken: BatchNumber,
-    is_checking: bool,
 }
 
 impl Announcements {
@@ -45,11 +44,6 @@ impl Announcements {
     /// Notes that a batch goes on to execution as it was announced.
     pub(super) fn taken(&mut self, number: BatchNumber) {
         self.taken = number;
-    }
-
-    /// The check that ran is over.
-    pub(super) fn checked(&mut self) {
-        self.is_checking = false;
     }
 
     fn add(&mut self, announced: Announced) {
@@ -111,7 +105,7 @@ impl Engine {
     /// Hands the announcement of the batch after the head to the worker, or of the one after the last that went on.
     pub(super) fn start_announced(&mut self, now: Instant) {
         // Consensus in this process commits the batch sooner than executing it again here would.
-        if self.announcements.is_checking || self.is_patient(now) {
+        if self.jobs.announced.is_any() || self.is_patient(now) {
             return;
         }
         let last = match self.announcements.taken {
@@ -120,9 +114,8 @@ impl Engine {
         };
         let Some(announced) = self.announcements.take(last.next()) else { return };
         let Announced { from, announcement, payload } = announced;
-        self.announcements.is_checking = true;
         let trust = Arc::clone(&self.trust);
-        self.run(Task::CheckAnnounced { from, payload }, Job::CheckAnnounced { announcement, trust });
+        self.run(CheckAnnounced { from, payload }, Job::CheckAnnounced { announcement, trust });
     }
 
     /// Whether announced batches are executed as they come.

@@ -4,6 +4,11 @@
 //! out of [`Engine::poll_timeout`]. So the engine that ships is the one that runs in simulation, and the same events give the
 //! same decisions.
 //!
+//! The order: after every `handle_…` the driver takes effects until there is none, does them in that order, and then asks for the
+//! timeout. [`Engine::handle_timeout`] is called at that time or later; earlier it changes nothing. `now` never goes back from one call to the
+//! next; that it stands still is allowed. After [`Engine::handle_timeout`] with `now` the next timeout is later than `now`, so a driver
+//! never spins. Where there is no timeout, only an event can change anything.
+//!
 //! ```text
 //!            answers ─────────────▶ Streams ─ request ─▶ Effect::Send
 //!  events ─▶ announcements ─▶ turn: plan ─▶ Tail (ranges) or Bootstrap (snapshot) ─ job ─▶ Effect::Run ─▶ Worker
@@ -15,15 +20,16 @@
 
 mod answers;
 mod bootstrap;
-mod early;
 mod effect;
 mod head;
 mod jobs;
 mod links;
+mod outcomes;
 mod report;
 mod stages;
 mod streams;
 mod tail;
+mod timers;
 mod turn;
 
 use std::{
@@ -37,8 +43,8 @@ use slipstream_types::{BatchNumber, Certificate, CodecError, Digest};
 use tokio::time::Instant;
 
 use self::{
-    answers::Checking, bootstrap::Bootstrap, head::Announcements, jobs::Task, stages::Stages,
-    streams::Streams, tail::Tail,
+    answers::Checking, bootstrap::Bootstrap, effect::Effects, head::Announcements, jobs::Jobs,
+    stages::Stages, streams::Streams, tail::Tail, timers::Timers,
 };
 pub use self::{
     effect::{Ancestry, Done, Effect, Job, JobId, Local, RequestId, RestoreJob},
@@ -52,6 +58,7 @@ use crate::{
     planted::{Defences, Planted},
     protocol::Summary,
     trust::Trust,
+    work::Audit,
 };
 
 /// How often a node at the head asks peers for theirs, should a broadcast be lost.
@@ -94,10 +101,13 @@ pub struct Engine {
     plan: Option<Plan>,
     /// Answers of ranges that wait to be checked, and those that are.
     checking: Checking,
-    jobs: BTreeMap<JobId, Task>,
-    audits: VecDeque<Job>,
-    effects: VecDeque<Effect>,
-    next_job: u64,
+    jobs: Jobs,
+    /// Batches that were drawn to be executed again.
+    audits: VecDeque<Audit>,
+    effects: Effects,
+    timers: Timers,
+    /// The peers that the driver named last: some may be banned.
+    connected: Vec<PeerId>,
     counters: report::Counters,
     /// The certificate under which headers were asked for, for the first plan, and when.
     survey: Option<(Certificate, Instant)>,
@@ -164,10 +174,11 @@ impl Engine {
             mode: None,
             plan: None,
             checking: Checking::default(),
-            jobs: BTreeMap::new(),
+            jobs: Jobs::default(),
             audits: VecDeque::new(),
-            effects: VecDeque::new(),
-            next_job: 0,
+            effects: Effects::new(),
+            timers: Timers::default(),
+            connected: Vec::new(),
             counters: report::Counters::new(local.head, local.alarm.as_ref(), now),
             survey: None,
             audit_seed: setup.seed,
@@ -179,6 +190,7 @@ impl Engine {
 
     /// The peers that are connected now.
     pub fn handle_peers(&mut self, connected: &[PeerId], now: Instant) {
+        self.connected = connected.to_vec();
         self.book.retain(now, connected);
         self.streams.links.retain(|peer| connected.contains(peer));
         self.unproven.retain(|peer, _| connected.contains(peer));
@@ -232,11 +244,9 @@ impl Engine {
         self.effects.pop_front()
     }
 
-    /// When it wants to be called again, should nothing happen before.
-    pub fn poll_timeout(&self, now: Instant) -> Instant {
-        let hedge = self.streams.next_hedge(now);
-        let summary = now + SUMMARY_AGE / 2;
-        hedge.map_or(summary, |hedge| hedge.min(summary))
+    /// When it wants to be called again, should nothing happen before; never, if only an event can change anything.
+    pub fn poll_timeout(&self) -> Option<Instant> {
+        self.timers.next().map(|(at, _)| at)
     }
 
     /// The record of the peers' scores, if there is anything new since the last one.
@@ -283,20 +293,5 @@ impl Engine {
             let pause = self.book.bench(&peer, now, reason.clone());
             tracing::debug!(peer = %peer.short(), %reason, pause_ms = pause.as_millis() as u64, "paused");
         }
-    }
-
-    fn run(&mut self, task: Task, job: Job) {
-        let id = JobId(self.next_job);
-        self.next_job += 1;
-        self.jobs.insert(id, task);
-        self.effects.push_back(Effect::Run { id, job });
-    }
-
-    /// Lets a helper that fills a plain list of effects do its work.
-    fn emit<T>(&mut self, fill: impl FnOnce(&mut Engine, &mut Vec<Effect>) -> T) -> T {
-        let mut effects = Vec::new();
-        let done = fill(self, &mut effects);
-        self.effects.extend(effects);
-        done
     }
 }

@@ -5,10 +5,10 @@ use std::{collections::VecDeque, time::Duration};
 use slipstream_types::BatchNumber;
 use tokio::time::Instant;
 
-use super::{Engine, SUMMARY_AGE, Stage, answers::describe_key, jobs::Task, stages::IDLE_AFTER};
+use super::{Engine, SUMMARY_AGE, Stage, answers::describe_key, stages::IDLE_AFTER};
 use crate::{
     plan::{Plan, RangeMode, Step},
-    status::{SnapshotStatus, SyncStatus, Waiting},
+    status::{Phase, SnapshotStatus, SyncStatus, Waiting},
     work::{Alarm, Committed, HintUse},
 };
 
@@ -32,7 +32,7 @@ pub(super) struct Counters {
     pub(super) snapshot: Option<SnapshotStatus>,
     active: Duration,
     active_since: Option<Instant>,
-    phase: &'static str,
+    phase: Phase,
     /// Head and transactions at some moments, oldest first.
     samples: VecDeque<(Instant, BatchNumber, u64)>,
 }
@@ -52,7 +52,7 @@ impl Counters {
             snapshot: None,
             active: Duration::ZERO,
             active_since: None,
-            phase: "waiting for peers",
+            phase: Phase::WaitingForPeers,
             samples: VecDeque::from([(now, head, 0)]),
         }
     }
@@ -102,24 +102,24 @@ impl Counters {
 impl Engine {
     /// Notes what the node does now. At the head this changes with every batch, so that what operators read is not made here.
     pub(super) fn note(&mut self, plan: &Plan, holds: bool) {
-        let phase = match plan.step {
-            _ if self.restore.as_ref().is_some_and(|restore| restore.net().is_some()) => "range delta",
-            _ if self.restore.is_some() => "snapshot",
-            _ if !self.tail.is_empty() => match self.mode {
-                Some(RangeMode::Delta) => "delta",
-                _ => "replay",
-            },
-            _ if holds => "idle",
-            Step::Idle if self.book.is_empty() => "waiting for peers",
-            Step::Idle => "idle",
-            Step::Stuck => "stuck",
-            Step::Range(RangeMode::Replay) => "replay",
-            Step::Range(RangeMode::Delta) => "delta",
-            Step::Snapshot(_) => "snapshot",
-            Step::Net(_) => "range delta",
+        let of_mode = |mode| match mode {
+            RangeMode::Replay => Phase::Replay,
+            RangeMode::Delta => Phase::Delta,
+        };
+        let phase = match (&self.restore, plan.step) {
+            (Some(restore), _) if restore.range_delta().is_some() => Phase::RangeDelta,
+            (Some(_), _) => Phase::Snapshot,
+            _ if !self.tail.is_empty() => self.mode.map_or(Phase::Replay, of_mode),
+            _ if holds => Phase::Idle,
+            (None, Step::Idle) if self.book.is_empty() => Phase::WaitingForPeers,
+            (None, Step::Idle) => Phase::Idle,
+            (None, Step::Stuck) => Phase::Stuck,
+            (None, Step::Range(mode)) => of_mode(mode),
+            (None, Step::Snapshot(_)) => Phase::Snapshot,
+            (None, Step::RangeDelta(_)) => Phase::RangeDelta,
         };
         if phase != self.counters.phase {
-            tracing::debug!(phase, batch = self.head.0, target = plan.target.0, reason = %plan.reason, "phase");
+            tracing::debug!(%phase, batch = self.head.0, target = plan.target.0, reason = %plan.reason, "phase");
             self.counters.phase = phase;
         }
     }
@@ -158,12 +158,7 @@ impl Engine {
             phase: counters.phase,
             reason: self.plan.as_ref().map_or_else(String::new, |plan| plan.reason.clone()),
             waiting: self.waiting(now),
-            bottleneck: self
-                .plan
-                .as_ref()
-                .filter(|_| gap > 0)
-                .and_then(|plan| plan.bound)
-                .map(|bound| bound.to_string()),
+            bottleneck: self.plan.as_ref().filter(|_| gap > 0).and_then(|plan| plan.bound),
             batches_per_second,
             transactions_per_second,
             eta_seconds: snapshot.as_ref().map_or(eta, |snapshot| snapshot.eta_seconds),
@@ -192,9 +187,8 @@ impl Engine {
 
     /// Why nothing happens, if nothing does.
     fn waiting(&self, now: Instant) -> Option<Waiting> {
-        let works = self.jobs.values().any(|task| !matches!(task, Task::Audit));
         let retry_ms = |at: Instant| at.saturating_duration_since(now).as_millis() as u64;
-        if works {
+        if self.jobs.is_working() {
             return None;
         }
         if let Some((key, late_at)) = self.streams.awaited() {

@@ -10,7 +10,7 @@ use slipstream_types::{BatchNumber, Path};
 use tokio::time::Instant;
 
 use super::{
-    effect::{Effect, RequestId},
+    effect::{Effect, Effects, RequestId},
     links::{Links, Sent},
 };
 use crate::{
@@ -32,7 +32,7 @@ pub(super) enum Key {
     Range(BatchNumber),
     /// The siblings of the range that begins here.
     Siblings(Path),
-    /// Rows, or net changes, from here on.
+    /// Rows, or what changed in them, from here on.
     Chunk(Path),
     /// Contract code.
     Codes,
@@ -47,8 +47,8 @@ pub(super) enum Needs {
     Batch(RangeMode, BatchNumber),
     /// A snapshot.
     Snapshot(BatchNumber),
-    /// A snapshot, and the deltas from a batch on.
-    Net(BatchNumber, BatchNumber),
+    /// A snapshot, and the deltas after a batch.
+    RangeDelta(BatchNumber, BatchNumber),
 }
 
 impl Needs {
@@ -57,8 +57,8 @@ impl Needs {
             Needs::Head(number) => peer.head >= number,
             Needs::Batch(mode, number) => peer.serves(mode, number),
             Needs::Snapshot(number) => peer.offers(number),
-            Needs::Net(from, number) => {
-                peer.offers(number) && peer.net_from.is_some_and(|first| first <= from.next())
+            Needs::RangeDelta(from, number) => {
+                peer.offers(number) && peer.range_delta_from.is_some_and(|first| first <= from.next())
             }
         }
     }
@@ -162,13 +162,13 @@ impl Streams {
     }
 
     /// It came, or nobody wants it any more: what is still under way is cancelled. Returns the peers that were late with it.
-    pub(super) fn settle(&mut self, key: &Key, effects: &mut Vec<Effect>) -> Vec<PeerId> {
+    pub(super) fn settle(&mut self, key: &Key, effects: &mut Effects) -> Vec<PeerId> {
         let Some(wanted) = self.wanted.remove(key) else { return Vec::new() };
         let mut late = Vec::new();
         for id in wanted.flights {
             if let Some(flight) = self.flights.remove(&id) {
                 self.links.end(&flight.peer, &flight.sent, flight.is_overdue);
-                effects.push(Effect::Cancel { id });
+                effects.push_back(Effect::Cancel { id });
                 if flight.is_overdue {
                     late.push(flight.peer);
                 }
@@ -178,7 +178,7 @@ impl Streams {
     }
 
     /// Drops whatever is wanted and matches; that it did not come is nobody's fault.
-    pub(super) fn drop_all(&mut self, matches: impl Fn(&Key) -> bool, effects: &mut Vec<Effect>) {
+    pub(super) fn drop_all(&mut self, matches: impl Fn(&Key) -> bool, effects: &mut Effects) {
         let keys: Vec<Key> = self.wanted.keys().filter(|key| matches(key)).copied().collect();
         for key in keys {
             self.settle(&key, effects);
@@ -192,7 +192,7 @@ impl Streams {
         about: About,
         request: Request,
         now: Instant,
-        effects: &mut Vec<Effect>,
+        effects: &mut Effects,
     ) {
         let flight = Flight {
             about,
@@ -231,7 +231,7 @@ impl Streams {
         candidates: &[Candidate],
         book: &mut PeerBook,
         checking: impl Fn(&Key) -> bool,
-        effects: &mut Vec<Effect>,
+        effects: &mut Effects,
     ) -> bool {
         let before = self.next;
         let keys: Vec<Key> = self.wanted.keys().copied().collect();
@@ -280,7 +280,7 @@ impl Streams {
         free.iter().min_by_key(|peer| time(peer)).cloned()
     }
 
-    fn send(&mut self, key: Key, peer: &Candidate, now: Instant, book: &PeerBook, effects: &mut Vec<Effect>) {
+    fn send(&mut self, key: Key, peer: &Candidate, now: Instant, book: &PeerBook, effects: &mut Effects) {
         let Some(bytes) = self.wanted.get(&key).map(|wanted| wanted.bytes) else { return };
         let usual = self.links.expected(&peer.peer, bytes).mul_f64(HEDGE_FACTOR);
         // Its own quantile, for as many MiB as these are.
@@ -300,10 +300,10 @@ impl Streams {
         self.start(flight, request, effects);
     }
 
-    fn start(&mut self, flight: Flight, request: Request, effects: &mut Vec<Effect>) {
+    fn start(&mut self, flight: Flight, request: Request, effects: &mut Effects) {
         let id = RequestId(self.next);
         self.next += 1;
-        effects.push(Effect::Send { id, peer: flight.peer, request, deadline: self.deadline });
+        effects.push_back(Effect::Send { id, peer: flight.peer, request, deadline: self.deadline });
         self.flights.insert(id, flight);
     }
 

@@ -51,7 +51,6 @@ pub(super) struct Tail {
     pieces: BTreeMap<BatchNumber, Piece>,
     /// The first batch of no piece.
     next: BatchNumber,
-    is_committing: bool,
 }
 
 /// A job, and the first batch of the piece that it is about.
@@ -59,7 +58,7 @@ pub(super) type Work = (BatchNumber, Job);
 
 impl Tail {
     pub(super) fn new(head: BatchNumber) -> Tail {
-        Tail { pieces: BTreeMap::new(), next: head.next(), is_committing: false }
+        Tail { pieces: BTreeMap::new(), next: head.next() }
     }
 
     /// The first batch that nothing was asked for.
@@ -209,7 +208,6 @@ impl Tail {
 
     /// A commit is over: its pieces are gone.
     pub(super) fn committed(&mut self, head: BatchNumber) {
-        self.is_committing = false;
         self.pieces.retain(|_, piece| !matches!(piece.state, State::Committing));
         self.advance(head);
     }
@@ -244,23 +242,22 @@ impl Tail {
         }
     }
 
-    /// The jobs that can begin now, at most one of each kind beside those that run.
-    pub(super) fn work(&mut self, head: BatchNumber, running: Running) -> Vec<Work> {
+    /// The jobs that can begin now, at most one of each kind.
+    pub(super) fn work(&mut self, head: BatchNumber, free: Free) -> Vec<Work> {
         let mut work = Vec::new();
-        work.extend(self.commit(head));
-        if !running.execute {
+        if free.commit {
+            work.extend(self.commit(head));
+        }
+        if free.execute {
             work.extend(self.execute(head));
         }
-        if !running.prepare {
+        if free.prepare {
             work.extend(self.prepare(head));
         }
         work
     }
 
     fn commit(&mut self, head: BatchNumber) -> Option<Work> {
-        if self.is_committing {
-            return None;
-        }
         let (mut next, mut bytes) = (head.next(), 0);
         let mut ranges = Vec::new();
         // A piece may begin at or below the head, if somebody else committed its first batches.
@@ -274,9 +271,7 @@ impl Tail {
                 ranges.push(ready);
             }
         }
-        let first = head.next();
-        self.is_committing = !ranges.is_empty();
-        self.is_committing.then_some((first, Job::Commit { ranges }))
+        (!ranges.is_empty()).then(|| (head.next(), Job::Commit { ranges }))
     }
 
     fn execute(&mut self, head: BatchNumber) -> Option<Work> {
@@ -326,9 +321,10 @@ impl Tail {
     }
 }
 
-/// Jobs of which one runs at a time.
+/// The kinds of jobs, one of each at a time, of which none runs.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Running {
+pub(super) struct Free {
     pub(super) prepare: bool,
     pub(super) execute: bool,
+    pub(super) commit: bool,
 }

@@ -7,15 +7,16 @@ use tokio::time::Instant;
 
 use super::{
     Engine, SUMMARY_AGE,
-    bootstrap::{Beginning, Bootstrap, Net},
+    bootstrap::{Base, Beginning, Bootstrap},
     effect::Job,
-    jobs::Task,
+    jobs::{Auditing, Commit, Execute, Prepare, Restoring},
     streams::{About, Key, Needs},
-    tail::{Running, Tail},
+    tail::{Free, Tail},
+    timers::Timer,
 };
 use crate::{
     config::Mode,
-    plan::{self, Candidate, Inputs, NET_BATCHES_MAX, Plan, RangeMode, Step, price::Machine},
+    plan::{self, Candidate, Inputs, Plan, RANGE_DELTA_BATCHES_MAX, RangeMode, Step, price::Machine},
     protocol::{Parts, RANGE_BATCHES_MAX, RANGE_BYTES_MAX, RangeRequest, Request},
     range_delta,
 };
@@ -42,6 +43,9 @@ const GIVEN_UP: Duration = Duration::from_secs(60);
 
 impl Engine {
     pub(super) fn turn(&mut self, now: Instant) {
+        if self.timers.get(Timer::Ban).is_some_and(|at| at <= now) {
+            self.book.retain(now, &self.connected);
+        }
         self.ask_summaries(now);
         self.look_ahead(now);
         self.given_up.retain(|_, until| *until > now);
@@ -56,17 +60,18 @@ impl Engine {
         self.start_announced(now);
         self.start_work();
         self.start_audit();
+        self.timers = self.wind(now);
     }
 
     /// Asks peers for what is wanted. False if there is nobody to ask, or nothing more to ask for.
     fn assign(&mut self, candidates: &[Candidate], now: Instant) -> bool {
-        self.emit(|engine, effects| {
-            let (checking, restore) = (&engine.checking, &engine.restore);
-            let is_checking = |key: &Key| {
-                checking.has(key) || restore.as_ref().is_some_and(|restore| restore.is_checking(key))
-            };
-            engine.streams.assign(now, candidates, &mut engine.book, is_checking, effects)
-        })
+        let (checking, jobs, restore) = (&self.checking, &self.jobs, &self.restore);
+        let is_checking = |key: &Key| {
+            checking.has(key, &jobs.checks)
+                || jobs.restore.has(key)
+                || restore.as_ref().is_some_and(|restore| restore.has_early(key))
+        };
+        self.streams.assign(now, candidates, &mut self.book, is_checking, &mut self.effects)
     }
 
     fn ask_summaries(&mut self, now: Instant) {
@@ -80,7 +85,7 @@ impl Engine {
                 true => (About::Epochs, Request::Epochs { first: self.trust.epoch() }),
                 false => (About::Summary, Request::Summary),
             };
-            self.emit(|engine, effects| engine.streams.ask(peer, about, request, now, effects));
+            self.streams.ask(peer, about, request, now, &mut self.effects);
         }
     }
 
@@ -103,8 +108,8 @@ impl Engine {
             return self.look_behind(candidates);
         }
         if let Some(number) = self.restore.as_ref().map(Bootstrap::number) {
-            let is_served = match self.restore.as_ref().and_then(Bootstrap::net) {
-                Some(Net { base, .. }) => self.book.serves_net(base, number),
+            let is_served = match self.restore.as_ref().and_then(Bootstrap::range_delta) {
+                Some(Base { from, .. }) => self.book.serves_range_delta(from, number),
                 None => self.book.is_offered(number),
             };
             if !is_served {
@@ -124,8 +129,9 @@ impl Engine {
             // The end of an epoch is not stored before the ends of those before it.
             let may_finish = !self.keeps_epochs();
             let restore = self.restore.as_mut().filter(|_| may_finish);
-            if let Some(job) = restore.and_then(|restore| restore.advance(&mut self.streams)) {
-                self.run(Task::Restore { from: None, key: Key::Headers, request: Request::Summary }, job);
+            let job = restore.and_then(|restore| restore.advance(&mut self.streams, &self.jobs.restore));
+            if let Some(job) = job {
+                self.run(Restoring::Finish, job);
             }
             return self.look_behind(candidates);
         }
@@ -138,7 +144,7 @@ impl Engine {
             _ if holds => {}
             Step::Range(mode) => self.fill(mode, candidates),
             Step::Snapshot(number) => self.leap(number, false, candidates, now),
-            Step::Net(number) => self.leap(number, true, candidates, now),
+            Step::RangeDelta(number) => self.leap(number, true, candidates, now),
             Step::Idle | Step::Stuck => {}
         }
         self.remode(candidates);
@@ -151,7 +157,8 @@ impl Engine {
 
     /// Asks for what lies behind a snapshot once all of its rows are asked for: neither needs to wait for the other.
     fn look_behind(&mut self, candidates: &[Candidate]) {
-        if !self.restore.as_ref().is_some_and(Bootstrap::is_all_asked) {
+        let (streams, running) = (&self.streams, &self.jobs.restore);
+        if !self.restore.as_ref().is_some_and(|restore| restore.is_all_asked(streams, running)) {
             return;
         }
         let plan = self.decide(self.tail.last(), candidates);
@@ -165,16 +172,15 @@ impl Engine {
 
     /// Whether a restore gets nothing any more, although there is another way: its peers may claim what they do not have.
     fn stands_still(&self, number: BatchNumber, candidates: &[Candidate], now: Instant) -> bool {
-        let patience = Duration::from_millis(self.config.request_deadline_ms.get()) * STANDSTILL_DEADLINES;
-        let is_idle = self.restore.as_ref().is_some_and(|restore| restore.idle(now) > patience);
+        let stands_still_at = self.restore.as_ref().and_then(Bootstrap::stands_still_at);
+        let is_idle = stands_still_at.is_some_and(|at| at <= now);
         let next = self.head.next();
         let is_other = |peer: &Candidate| {
             let mut snapshots = peer.snapshots.iter().map(|offered| offered.number);
             snapshots.any(|other| other != number && other >= next)
                 || [RangeMode::Replay, RangeMode::Delta].iter().any(|mode| peer.serves(*mode, next))
         };
-        let works = || self.jobs.values().any(|task| matches!(task, Task::Restore { .. }));
-        is_idle && !works() && candidates.iter().any(is_other)
+        is_idle && !self.jobs.restore.is_working() && candidates.iter().any(is_other)
     }
 
     fn decide(&self, head: BatchNumber, candidates: &[Candidate]) -> Plan {
@@ -204,9 +210,8 @@ impl Engine {
         if self.sizes.is_some() || self.config.mode != Mode::Auto {
             return false;
         }
-        if let Some((_, since)) = &self.survey {
-            return now.saturating_duration_since(*since) < SURVEY_PATIENCE
-                && self.streams.is_wanted(&Key::Survey);
+        if let Some(ends) = self.survey_ends() {
+            return now < ends && self.streams.is_wanted(&Key::Survey);
         }
         let Some(target) = candidates.iter().map(|peer| peer.head).max() else { return false };
         if target.0.saturating_sub(self.head.0) <= SURVEY_HEADERS {
@@ -221,36 +226,41 @@ impl Engine {
         true
     }
 
+    /// When the first plan does without the headers that it asked for, if it did.
+    pub(super) fn survey_ends(&self) -> Option<Instant> {
+        self.survey.as_ref().map(|(_, since)| *since + SURVEY_PATIENCE)
+    }
+
     /// Begins a restore, once what is under way is through.
-    fn leap(&mut self, number: BatchNumber, net: bool, candidates: &[Candidate], now: Instant) {
+    fn leap(&mut self, number: BatchNumber, by_changes: bool, candidates: &[Candidate], now: Instant) {
         // What is asked for shortens a gap whose headers are too many for an answer.
-        if net && number.0.saturating_sub(self.head.0) > NET_BATCHES_MAX {
+        if by_changes && number.0.saturating_sub(self.head.0) > RANGE_DELTA_BATCHES_MAX {
             return;
         }
         self.drop_asked();
-        let is_busy = self.jobs.values().any(|task| matches!(task, Task::Restore { .. } | Task::Put));
-        if self.tail.is_empty() && !is_busy {
+        if self.tail.is_empty() && !self.jobs.restore.is_any() {
             let serves = candidates.iter().filter(|peer| peer.offers(number));
-            let base = |peer: &Candidate| range_delta::base(self.head, peer.net_from?);
-            let base = serves.filter_map(base).max();
-            let net = base.filter(|_| net).map(|base| Net { base, head: self.head });
-            let bytes = self.leap_bytes(number, net, candidates);
+            let from = |peer: &Candidate| range_delta::base(self.head, peer.range_delta_from?);
+            let from = serves.filter_map(from).max().filter(|_| by_changes);
+            let range_delta = from.map(|from| Base { from, head: self.head });
+            let bytes = self.leap_bytes(number, range_delta, candidates);
             let passing = Some(self.waypoint).filter(|waypoint| self.head < *waypoint && *waypoint <= number);
-            let beginning = Beginning { number, net, passing, is_new: self.begun.is_none(), bytes };
-            let mut restore = Bootstrap::new(beginning, now);
-            restore.advance(&mut self.streams);
-            self.restore = Some(restore);
+            let beginning = Beginning { number, range_delta, passing, is_new: self.begun.is_none(), bytes };
+            let patience =
+                Duration::from_millis(self.config.request_deadline_ms.get()) * STANDSTILL_DEADLINES;
+            let restore = self.restore.insert(Bootstrap::new(beginning, patience, now));
+            restore.advance(&mut self.streams, &self.jobs.restore);
             self.tail = Tail::new(number);
         }
     }
 
-    /// Bytes that a restore is thought to take: what peers say of the snapshot, and of a net change not more than all changes.
-    fn leap_bytes(&self, number: BatchNumber, net: Option<Net>, candidates: &[Candidate]) -> f64 {
+    /// Bytes that a restore is thought to take: what peers say of the snapshot, and of a range delta not more than all changes.
+    fn leap_bytes(&self, number: BatchNumber, range_delta: Option<Base>, candidates: &[Candidate]) -> f64 {
         let offered = candidates.iter().flat_map(|peer| &peer.snapshots);
         let rows = offered.filter(|offered| offered.number == number).map(|offered| offered.rows).max();
         let rows = rows.unwrap_or_default() as f64 * ROW_BYTES;
-        match net {
-            Some(Net { head, .. }) => {
+        match range_delta {
+            Some(Base { head, .. }) => {
                 let batch = self.sizes.as_ref().map_or(BATCH_BYTES_UNKNOWN, |sizes| sizes.delta);
                 rows.min((number.0 - head.0) as f64 * batch)
             }
@@ -261,10 +271,8 @@ impl Engine {
     /// Gives up the ranges at the end that did not come yet.
     fn drop_asked(&mut self) {
         let dropped = self.tail.cut_asked();
-        self.emit(|engine, effects| {
-            let is_dropped = |key: &Key| matches!(key, Key::Range(first) if dropped.contains(first));
-            engine.streams.drop_all(is_dropped, effects);
-        });
+        let is_dropped = |key: &Key| matches!(key, Key::Range(first) if dropped.contains(first));
+        self.streams.drop_all(is_dropped, &mut self.effects);
     }
 
     /// Asks for ranges as far as the buffer goes.
@@ -357,24 +365,22 @@ impl Engine {
         for (first, mode) in asked {
             let key = Key::Range(first);
             let is_served = candidates.iter().any(|peer| peer.serves(mode, first));
-            if is_served || !self.streams.is_waiting(&key) || self.checking.has(&key) {
+            if is_served || !self.streams.is_waiting(&key) || self.checking.has(&key, &self.jobs.checks) {
                 continue;
             }
             let before = BatchNumber(first.0.saturating_sub(1));
             match self.decide(before, candidates).step {
                 Step::Range(other) if other != mode => {
                     tracing::info!(batch = first.0, from = %mode, to = %other, "nobody serves the range as it was asked for");
-                    self.emit(|engine, effects| engine.streams.settle(&key, effects));
+                    self.streams.settle(&key, &mut self.effects);
                     self.tail.remode(first, other);
                     self.want_rest(first);
                 }
-                Step::Snapshot(_) | Step::Net(_) => {
+                Step::Snapshot(_) | Step::RangeDelta(_) => {
                     self.tail.cut(before);
                     let next = self.tail.next();
-                    self.emit(|engine, effects| {
-                        let is_behind = |key: &Key| matches!(key, Key::Range(first) if *first >= next);
-                        engine.streams.drop_all(is_behind, effects);
-                    });
+                    let is_behind = |key: &Key| matches!(key, Key::Range(first) if *first >= next);
+                    self.streams.drop_all(is_behind, &mut self.effects);
                     return;
                 }
                 _ => {}
@@ -387,42 +393,44 @@ impl Engine {
         if self.restore.is_some() || self.keeps_epochs() {
             return;
         }
-        let running = Running {
-            prepare: self.jobs.values().any(|task| matches!(task, Task::Prepare { .. })),
-            execute: self.jobs.values().any(|task| matches!(task, Task::Execute { .. })),
+        let free = Free {
+            prepare: !self.jobs.prepare.is_any(),
+            execute: !self.jobs.execute.is_any(),
+            commit: !self.jobs.commit.is_any(),
         };
-        for (first, job) in self.tail.work(self.head, running) {
-            let piece = |first| self.tail.get(first).map_or(0, |piece| piece.bytes);
-            let task = match &job {
-                Job::Prepare { range, mode, .. } => Task::Prepare {
-                    first,
-                    transactions: range.batches().iter().map(|batch| f64::from(batch.header.tx_count)).sum(),
-                    changes: range.batches().iter().map(|batch| f64::from(batch.header.delta_bytes)).sum(),
-                    bytes: piece(first),
-                    replay: *mode == RangeMode::Replay,
-                },
-                Job::Execute { range } => Task::Execute {
-                    first,
-                    transactions: range.transactions() as f64,
-                    bytes: piece(first),
-                    from: range.from(),
-                },
-                Job::Commit { ranges } => Task::Commit {
-                    changes: ranges.iter().map(|ready| ready.changes() as f64).sum(),
-                    bytes: self.tail.committing_bytes(),
-                },
-                _ => continue,
-            };
-            self.run(task, job);
+        for (first, job) in self.tail.work(self.head, free) {
+            let bytes = self.tail.get(first).map_or(0, |piece| piece.bytes);
+            match &job {
+                Job::Prepare { range, mode, .. } => {
+                    let batches = range.batches();
+                    let prepare = Prepare {
+                        first,
+                        transactions: batches.iter().map(|batch| f64::from(batch.header.tx_count)).sum(),
+                        changes: batches.iter().map(|batch| f64::from(batch.header.delta_bytes)).sum(),
+                        bytes,
+                        replay: *mode == RangeMode::Replay,
+                    };
+                    self.run(prepare, job);
+                }
+                Job::Execute { range } => {
+                    let (transactions, from) = (range.transactions() as f64, range.from());
+                    self.run(Execute { first, transactions, bytes, from }, job);
+                }
+                Job::Commit { ranges } => {
+                    let changes = ranges.iter().map(|ready| ready.changes() as f64).sum();
+                    self.run(Commit { changes, bytes: self.tail.committing_bytes() }, job);
+                }
+                _ => {}
+            }
         }
     }
 
     /// One audit at a time.
     fn start_audit(&mut self) {
-        if !self.jobs.values().any(|task| matches!(task, Task::Audit))
-            && let Some(job) = self.audits.pop_front()
+        if !self.jobs.audit.is_any()
+            && let Some(audit) = self.audits.pop_front()
         {
-            self.run(Task::Audit, job);
+            self.run(Auditing, Job::Audit(audit));
         }
     }
 }

@@ -292,7 +292,7 @@ impl PeerBook {
     }
 
     /// As [`PeerBook::is_offered`], with the deltas after a batch.
-    pub(crate) fn serves_net(&self, base: BatchNumber, number: BatchNumber) -> bool {
+    pub(crate) fn serves_range_delta(&self, base: BatchNumber, number: BatchNumber) -> bool {
         let summaries = self.peers.values().filter_map(|peer| peer.summary.as_ref());
         summaries.into_iter().any(|summary| {
             let keeps = summary.deltas_from.is_some_and(|from| from <= base.next());
@@ -313,6 +313,26 @@ impl PeerBook {
     /// When the next pause ends.
     pub(crate) fn next_unpaused(&self, now: Instant) -> Option<Instant> {
         self.peers.values().filter_map(|peer| peer.benched_until).filter(|until| *until > now).min()
+    }
+
+    /// When the next ban ends.
+    pub(crate) fn next_unbanned(&self) -> Option<Instant> {
+        self.banned.iter().map(|ban| ban.until).min()
+    }
+
+    /// When the next peer's summary is older than `age` and may be asked for, of those whom nobody `is_asked` yet.
+    pub(crate) fn next_stale(
+        &self,
+        now: Instant,
+        age: Duration,
+        is_asked: impl Fn(&PeerId) -> bool,
+    ) -> Option<Instant> {
+        let idle = self.peers.iter().filter(|(id, _)| !is_asked(id)).map(|(_, peer)| peer);
+        let due = |peer: &Peer| {
+            let old = peer.summary_at.map_or(now, |at| at + age);
+            old.max(peer.benched_until.unwrap_or(now))
+        };
+        idle.map(due).min()
     }
 
     /// Whether there are peers, and all of them pause.
@@ -465,7 +485,7 @@ fn candidate(peer: PeerId, summary: &Summary, history: bool, score: &Score) -> C
         head,
         replay_from: summary.bodies_from,
         delta_from: delta_from.filter(|_| !history || all_kept),
-        net_from: summary.deltas_from,
+        range_delta_from: summary.deltas_from,
         // A claim beyond the certified head is none.
         snapshots: summary.snapshots.iter().copied().filter(|offered| offered.number <= head).collect(),
         bytes_per_second: match score.bytes_per_second() {

@@ -24,8 +24,8 @@ pub struct Candidate {
     pub replay_from: Option<BatchNumber>,
     /// From where on it serves deltas (with history, if this node keeps it), if it does.
     pub delta_from: Option<BatchNumber>,
-    /// From where on it serves deltas alone, and so net changes, if it does.
-    pub net_from: Option<BatchNumber>,
+    /// From where on it serves deltas alone, and so range deltas, if it does.
+    pub range_delta_from: Option<BatchNumber>,
     /// Its snapshots, newest first, with its own word for their sizes.
     pub snapshots: Vec<SnapshotOffer>,
     /// What it delivers, or is thought to deliver while nobody knows.
@@ -77,8 +77,8 @@ pub enum Step {
     Range(RangeMode),
     /// Begin from a snapshot.
     Snapshot(BatchNumber),
-    /// Apply the net change up to a snapshot.
-    Net(BatchNumber),
+    /// Apply the range delta up to a snapshot.
+    RangeDelta(BatchNumber),
 }
 
 /// A step, and why.
@@ -121,14 +121,14 @@ pub struct Inputs<'a> {
 
 /// A gap of so many batches is the head: what counts there is to know a batch soon, and to have executed it.
 const HEAD_GAP: u64 = 16;
-/// Gaps below this are not worth a snapshot or a net change.
+/// Gaps below this are not worth a snapshot or a range delta.
 const WIDE_GAP: u64 = 64;
 /// Another mode must be so much cheaper than the one in use.
 const SWITCH: f64 = 0.8;
-/// A snapshot, or a net change, must be so much cheaper than the batches one by one: it leaves their history out.
+/// A snapshot, or a range delta, must be so much cheaper than the batches one by one: it leaves their history out.
 const LEAP: f64 = 0.6;
-/// Most batches that a net change spans: its headers come in one answer.
-pub const NET_BATCHES_MAX: u64 = slipstream_types::limits::HEADERS_MAX as u64;
+/// Most batches that a range delta spans: its headers come in one answer.
+pub const RANGE_DELTA_BATCHES_MAX: u64 = slipstream_types::limits::HEADERS_MAX as u64;
 /// A batch behind a snapshot, while nobody serves it.
 const TAIL_BATCH_SECONDS: f64 = 0.02;
 /// Bytes of one row and what goes with it in a delta.
@@ -136,7 +136,7 @@ const ROW_BYTES: f64 = 80.0;
 
 /// Decides the next step.
 ///
-/// `replay`, `delta`, `snapshot` and `range_delta` in the policy pin what they name: a snapshot or a net change where one is ahead, then as
+/// `replay`, `delta`, `snapshot` and `range_delta` in the policy pin what they name: a snapshot or a range delta where one is ahead, then as
 /// `auto` without further ones; where none can be had, the reason says why. `auto` takes the cheapest that is not forbidden. Where nobody keeps the next batch, a snapshot
 /// is taken whatever it costs unless a mode without one is pinned: there is no other way on.
 pub fn decide(policy: &SyncConfig, inputs: &Inputs<'_>) -> Plan {
@@ -197,7 +197,7 @@ impl Planner<'_> {
         let is_far = target.0 - head.0 >= WIDE_GAP;
         let (mode, is_due) = match self.policy.mode {
             Mode::Snapshot => ("snapshot", (is_far || head.0 == 0) && self.snapshot_at(target).is_none()),
-            Mode::RangeDelta => ("range_delta", is_far && self.net_at(target).is_none()),
+            Mode::RangeDelta => ("range_delta", is_far && self.range_delta_at(target).is_none()),
             _ => return None,
         };
         let mut ahead = peers.iter().flat_map(|peer| &peer.snapshots).filter(|offered| offered.number > head);
@@ -205,7 +205,7 @@ impl Planner<'_> {
             None if given_up > 0 => "nobody sends the snapshots that peers offer".into(),
             None => "no peer offers a snapshot ahead of this node".into(),
             Some(_) => format!(
-                "no peer that offers a snapshot at most {NET_BATCHES_MAX} batches ahead keeps the deltas from batch {} on",
+                "no peer that offers a snapshot at most {RANGE_DELTA_BATCHES_MAX} batches ahead keeps the deltas from batch {} on",
                 head.next()
             ),
         };
@@ -290,7 +290,7 @@ impl Planner<'_> {
         self.plan(Step::Range(way.mode), target, way.seconds, Some(way.price.bound), reason)
     }
 
-    /// A snapshot or a net change, if that is pinned or much cheaper than the batches one by one.
+    /// A snapshot or a range delta, if that is pinned or much cheaper than the batches one by one.
     fn leap(&self, target: BatchNumber, way: Option<Way>) -> Option<Plan> {
         let head = self.inputs.head;
         let gap = target.0 - head.0;
@@ -307,16 +307,16 @@ impl Planner<'_> {
             ));
         }
         let worth = |seconds: f64, mode| pinned == mode || (gap >= WIDE_GAP && seconds < by_batches * LEAP);
-        // A net change keeps the history before it and leaves out that of the gap, as a snapshot leaves out all.
-        let net = self.net_at(target).filter(|_| {
+        // A range delta keeps the history before it and leaves out that of the gap, as a snapshot leaves out all.
+        let changes = self.range_delta_at(target).filter(|_| {
             self.allows(Mode::RangeDelta) && (!self.policy.history || pinned == Mode::RangeDelta)
         });
         let snapshot = self.snapshot_at(target).filter(|_| self.may_restore() && pinned != Mode::RangeDelta);
-        let net = net.filter(|(_, seconds)| worth(*seconds, Mode::RangeDelta));
+        let changes = changes.filter(|(_, seconds)| worth(*seconds, Mode::RangeDelta));
         let snapshot = snapshot.filter(|(_, seconds)| gap >= WIDE_GAP && *seconds < by_batches * LEAP);
-        let (step, seconds, what) = match (net, snapshot) {
-            (Some((number, net)), snapshot) if snapshot.is_none_or(|(_, seconds)| net <= seconds) => {
-                (Step::Net(number), net, "the net change")
+        let (step, seconds, what) = match (changes, snapshot) {
+            (Some((number, changes)), snapshot) if snapshot.is_none_or(|(_, seconds)| changes <= seconds) => {
+                (Step::RangeDelta(number), changes, "the range delta")
             }
             (_, Some((number, seconds))) => (Step::Snapshot(number), seconds, "the snapshot"),
             _ => return None,
@@ -377,11 +377,11 @@ impl Planner<'_> {
         sizes.get(sizes.len() / 2).map_or((0.0, 0.0), |(bytes, rows)| (*rows as f64, *bytes as f64))
     }
 
-    /// The snapshot up to which the net change is applied, and what that takes at most.
-    fn net_at(&self, target: BatchNumber) -> Option<(BatchNumber, f64)> {
+    /// The snapshot up to which the range delta is applied, and what that takes at most.
+    fn range_delta_at(&self, target: BatchNumber) -> Option<(BatchNumber, f64)> {
         let Inputs { head, peers, machine, costs, .. } = *self.inputs;
-        let serves = |peer: &&Candidate| peer.net_from.is_some_and(|from| from <= head.next());
-        let fits = |number: BatchNumber| number > head && number.0 - head.0 <= NET_BATCHES_MAX;
+        let serves = |peer: &&Candidate| peer.range_delta_from.is_some_and(|from| from <= head.next());
+        let fits = |number: BatchNumber| number > head && number.0 - head.0 <= RANGE_DELTA_BATCHES_MAX;
         let number = self.newest(peers.iter().filter(serves), fits)?;
         let offering = peers.iter().filter(serves).filter(|peer| peer.offers(number));
         let rate: f64 = offering.map(|peer| peer.bytes_per_second).sum();

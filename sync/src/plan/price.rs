@@ -9,6 +9,8 @@
 
 use std::fmt;
 
+use serde::Serialize;
+
 use super::RangeMode;
 
 /// Sizes of a batch, averaged over those seen last. Header fields give the uncompressed ones, answers the compressed ones.
@@ -53,11 +55,13 @@ impl Default for Costs {
 }
 
 /// What bounds the pipeline.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Bound {
     /// Bytes from peers.
     Network,
     /// All cores together.
+    #[serde(rename = "cpu")]
     Work,
     /// One transaction after the other.
     Execution,
@@ -186,7 +190,7 @@ pub fn snapshot(bytes: f64, costs: &Costs, machine: &Machine, bytes_per_second: 
     (bytes / bytes_per_second.max(1.0)).max(bytes * costs.restore / machine.cores.max(1.0))
 }
 
-/// How many of `rows` rows some updates touch, if each row is as likely as any other: what a net change has at most.
+/// How many of `rows` rows some updates touch, if each row is as likely as any other: what a range delta has at most.
 pub fn touched_rows(updates: f64, rows: f64) -> f64 {
     if rows <= 0.0 { updates } else { rows * (1.0 - (-updates / rows).exp()) }
 }

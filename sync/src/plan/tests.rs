@@ -9,7 +9,7 @@ fn peer(id: u8, head: u64) -> Candidate {
         head: BatchNumber(head),
         replay_from: from,
         delta_from: from,
-        net_from: from,
+        range_delta_from: from,
         snapshots: vec![],
         bytes_per_second: 50e6,
     }
@@ -142,19 +142,19 @@ fn one_liar_about_a_size_decides_nothing() {
 }
 
 #[test]
-fn a_net_change_is_taken_where_rows_change_often() {
+fn a_range_delta_is_taken_where_rows_change_often() {
     // A state of 1,000 rows, and changes of 250 in each of 4,000 batches.
     let peers = [offering(1, 4_050, 4_000, 100_000)];
     let case = Case {
         policy: SyncConfig { forbid: vec![Mode::Snapshot], history: false, ..Default::default() },
         ..Case::new(Mode::Auto, 10)
     };
-    assert_eq!(case.step(&peers), Step::Net(BatchNumber(4_000)));
+    assert_eq!(case.step(&peers), Step::RangeDelta(BatchNumber(4_000)));
     let keeping = SyncConfig { forbid: vec![Mode::Snapshot], history: true, ..Default::default() };
     let case = Case { policy: keeping, ..Case::new(Mode::Auto, 10) };
     assert!(matches!(case.step(&peers), Step::Range(_)), "it would leave out the history");
     let pinned = Case::new(Mode::RangeDelta, 10);
-    assert_eq!(pinned.step(&[offering(1, 60, 40, 100_000)]), Step::Net(BatchNumber(40)));
+    assert_eq!(pinned.step(&[offering(1, 60, 40, 100_000)]), Step::RangeDelta(BatchNumber(40)));
     assert!(matches!(Case::new(Mode::RangeDelta, 40).step(&[offering(1, 60, 40, 100_000)]), Step::Range(_)));
 }
 
@@ -185,7 +185,7 @@ fn where_nobody_keeps_the_next_batch_a_snapshot_goes_on() {
     let pruned = Candidate {
         replay_from: from,
         delta_from: from,
-        net_from: from,
+        range_delta_from: from,
         ..offering(1, 5_000, 4_900, 1_000_000_000_000)
     };
     let peers = [pruned];
@@ -209,7 +209,7 @@ fn where_nobody_keeps_the_next_batch_a_snapshot_goes_on() {
 fn a_snapshot_below_the_waypoint_is_taken() {
     for (mode, head, step) in [
         (Mode::Snapshot, 0, Step::Snapshot(BatchNumber(40))),
-        (Mode::RangeDelta, 10, Step::Net(BatchNumber(40))),
+        (Mode::RangeDelta, 10, Step::RangeDelta(BatchNumber(40))),
     ] {
         for waypoint in [0, 40, 41, 1_000] {
             let case = Case { waypoint, ..Case::new(mode, head) };
@@ -223,7 +223,7 @@ fn a_snapshot_below_the_waypoint_is_taken() {
 fn a_snapshot_that_can_show_the_waypoint_goes_first() {
     for (mode, head, step) in [
         (Mode::Snapshot, 0, Step::Snapshot(BatchNumber(50))),
-        (Mode::RangeDelta, 10, Step::Net(BatchNumber(50))),
+        (Mode::RangeDelta, 10, Step::RangeDelta(BatchNumber(50))),
     ] {
         let case = Case { waypoint: 45, ..Case::new(mode, head) };
         assert_eq!(case.step(&[offering(1, 60, 40, 1_000), offering(2, 60, 50, 1_000)]), step, "{mode:?}");
@@ -241,7 +241,7 @@ fn who_is_before_the_waypoint_waits_for_it() {
 /// Goal: a mode that was asked for and cannot be used is named with the reason, whatever is done in its place.
 #[test]
 fn a_leap_that_cannot_be_made_is_explained() {
-    let pruned = |peer: Candidate| Candidate { net_from: Some(BatchNumber(4_000)), ..peer };
+    let pruned = |peer: Candidate| Candidate { range_delta_from: Some(BatchNumber(4_000)), ..peer };
     let far = offering(1, 90_000, 80_000, 1_000);
     let none = "no peer offers a snapshot ahead of this node";
     for (mode, head, given_up, peer, expected) in [
@@ -262,7 +262,7 @@ fn a_leap_that_cannot_be_made_is_explained() {
             0,
             pruned(offering(1, 5_000, 4_900, 1_000)),
             Some(format!(
-                "range_delta asked for, but no peer that offers a snapshot at most {NET_BATCHES_MAX} batches ahead keeps the \
+                "range_delta asked for, but no peer that offers a snapshot at most {RANGE_DELTA_BATCHES_MAX} batches ahead keeps the \
                  deltas from batch 11 on; "
             )),
         ),

@@ -8,7 +8,7 @@ use std::{
 
 use slipstream_network::{BoxFuture, Handler, MemoryHub, Payload, PeerId, Protocol, Refusal};
 use slipstream_storage::{PruneConfig, StorageConfig, Store};
-use slipstream_sync::{Mode, SyncConfig, SyncServer, SyncStatus, protocol::Request};
+use slipstream_sync::{Mode, Phase, SyncConfig, SyncServer, SyncStatus, protocol::Request};
 use slipstream_types::{BatchNumber, codec};
 
 use crate::chain::{Chain, Following, peer};
@@ -77,7 +77,7 @@ fn copy(chain: &Chain, snapshot_interval_batches: u64, keep: u64) -> Store {
 }
 
 /// What a node said of itself on its way to a batch, by phase.
-async fn watch(node: &Following, head: BatchNumber) -> BTreeMap<&'static str, Vec<SyncStatus>> {
+async fn watch(node: &Following, head: BatchNumber) -> BTreeMap<Phase, Vec<SyncStatus>> {
     let mut phases = BTreeMap::<_, Vec<SyncStatus>>::new();
     let watching = async {
         loop {
@@ -128,22 +128,25 @@ async fn each_peer_is_used_for_what_it_is_good_for() {
     assert!(pruned.0 <= 1, "it keeps the last batch alone: {pruned:?}");
     assert!(fast.0 >= 4 * slow.0, "batches of {fast:?}, {slow:?}");
 
-    let said = |phase: &str, what: &dyn Fn(&SyncStatus) -> bool| {
-        phases.get(phase).is_some_and(|statuses| statuses.iter().any(what))
+    let said = |phase: Phase, what: &dyn Fn(&SyncStatus) -> bool| {
+        phases.get(&phase).is_some_and(|statuses| statuses.iter().any(what))
     };
     assert!(phases.values().flatten().all(|status| status.mode == Mode::Auto));
-    assert!(said("snapshot", &|status| status.reason.contains("nobody keeps the next batch")), "{phases:#?}");
+    assert!(
+        said(Phase::Snapshot, &|status| status.reason.contains("nobody keeps the next batch")),
+        "{phases:#?}"
+    );
     let progresses = |status: &SyncStatus| {
         let progress = status.snapshot.as_ref();
         progress.is_some_and(|it| it.rows_total > 20_000 && it.rows_per_second > 0.0)
     };
-    assert!(said("snapshot", &progresses), "{phases:#?}");
-    let tail = if phases.contains_key("replay") { "replay" } else { "delta" };
+    assert!(said(Phase::Snapshot, &progresses), "{phases:#?}");
+    let tail = if phases.contains_key(&Phase::Replay) { Phase::Replay } else { Phase::Delta };
     // The reason is that of the range that was planned last, and the last ones here are at the head.
     let has_reason = |status: &SyncStatus| {
         ["ms a batch", "at the head batches are executed"].iter().any(|reason| status.reason.contains(reason))
     };
-    assert!(phases[tail].iter().all(has_reason), "{phases:#?}");
+    assert!(phases[&tail].iter().all(has_reason), "{phases:#?}");
     let works = |status: &SyncStatus| status.stages.iter().any(|stage| stage.busy_percent > 0.0);
     assert!(said(tail, &|status| status.batches_per_second > 0.0 && works(status)), "{phases:#?}");
 }

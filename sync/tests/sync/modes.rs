@@ -6,7 +6,7 @@ use slipstream_executor::{ExecutorConfig, HintsMode, predict::PredictMode};
 use slipstream_network::{MemoryHub, Transport};
 use slipstream_storage::{StorageConfig, Store};
 use slipstream_sync::{
-    Mode, SyncConfig, SyncError, SyncServer, SyncStatus, announcement, engine::Stage, fetch_genesis,
+    Mode, Phase, SyncConfig, SyncError, SyncServer, SyncStatus, announcement, engine::Stage, fetch_genesis,
 };
 use slipstream_types::{BatchNumber, BlobKind, Digest, Waypoint};
 
@@ -178,7 +178,7 @@ async fn a_delta_node_without_history_keeps_none_and_says_so() {
     let next = Following::start(&hub, peer(3), &chain.genesis, Mode::Replay, &[peer(2)]).await;
     tokio::time::sleep(Duration::from_millis(1_500)).await;
     let status = next.follower.status();
-    assert_eq!((status.phase, status.head), ("stuck", BatchNumber(0)), "{status:?}");
+    assert_eq!((status.phase, status.head), (Phase::Stuck, BatchNumber(0)), "{status:?}");
     assert!(status.peers.iter().all(|peer| !peer.banned && peer.failures == 0), "{status:?}");
     assert!(status.peers[0].heard_ms_ago.is_some_and(|ago| ago < 60_000), "{status:?}");
 

@@ -12,7 +12,7 @@
 use anyhow::{Context, Result, ensure};
 use slipstream_storage::{Span, Store, VerifiedChunk};
 use slipstream_sync::{
-    answer,
+    Phase, answer,
     engine::{Done, Job, RestoreJob},
     protocol::{ANSWER_BYTES_MAX, Codes, Parts, Range, RangeBatch, RangeRequest, Request, Summary},
     verify::VerifiedRange,
@@ -206,7 +206,7 @@ impl World {
         }
         let status = up.engine.status(now);
         // A range delta does without the rows of a restore, and a survey is about no snapshot.
-        if status.phase != "snapshot" {
+        if status.phase != Phase::Snapshot {
             return Ok(());
         }
         let Some(begun) = up.begun.take() else { return Ok(()) };

@@ -34,12 +34,13 @@ impl World {
         }
         let at = self.now;
         let Some(up) = self.process(to) else { return Ok(()) };
-        let wait = up.engine.poll_timeout(now).saturating_duration_since(now);
-        let wake = at + (wait.as_micros() as Moment).max(1);
+        let timeout = up.engine.poll_timeout();
         let old = up.wake.take();
         if let Some(ticket) = old {
             self.queue.cancel(ticket);
         }
+        let Some(timeout) = timeout else { return Ok(()) };
+        let wake = at + (timeout.saturating_duration_since(now).as_micros() as Moment).max(1);
         let ticket = self.queue.push(wake, Event::Wake(to));
         if let Some(up) = self.process(to) {
             up.wake = Some(ticket);

@@ -164,7 +164,9 @@ impl Progress {
 impl Worker {
     pub(super) fn restore(&self, job: RestoreJob) -> Result<Restored, SyncError> {
         let step = match job {
-            RestoreJob::Begin { target, ancestry, net } => self.begin(&target, ancestry, net)?,
+            RestoreJob::Begin { target, ancestry, range_delta } => {
+                self.begin(&target, ancestry, range_delta)?
+            }
             RestoreJob::Chunk { answer, request } => self.chunk(answer, &request)?,
             RestoreJob::Siblings { answer, span, from } => self.siblings(&answer, span, from)?,
             RestoreJob::Codes { answer, hashes } => self.codes(&answer, &hashes)?,

@@ -6,8 +6,7 @@ use slipstream_storage::Span;
 use slipstream_types::Path;
 use tokio::time::Instant;
 
-use super::streams::Flight;
-use crate::protocol::Request;
+use crate::{engine::streams::Flight, protocol::Request};
 
 /// Bytes of chunks that are kept: what is beyond is asked for again.
 const CHUNKS_BYTES_MAX: usize = 32 << 20;
@@ -15,18 +14,20 @@ const CHUNKS_BYTES_MAX: usize = 32 << 20;
 /// What came early.
 #[derive(Debug, Default)]
 pub(super) struct Early {
+    /// The ranges that may be asked for before the restore has begun; none of a restore that is taken up, whose ranges nobody knows yet.
+    spans: Vec<Span>,
     headers: Option<(Flight, Vec<u8>)>,
     chunks: Vec<EarlyChunk>,
 }
 
 /// A chunk that nobody looked at yet.
 #[derive(Debug)]
-pub(super) struct EarlyChunk {
-    pub(super) first: Path,
-    pub(super) flight: Flight,
-    pub(super) at: Instant,
-    pub(super) request: Request,
-    pub(super) answer: Vec<u8>,
+pub(in crate::engine) struct EarlyChunk {
+    pub(in crate::engine) first: Path,
+    pub(in crate::engine) flight: Flight,
+    pub(in crate::engine) at: Instant,
+    pub(in crate::engine) request: Request,
+    pub(in crate::engine) answer: Vec<u8>,
 }
 
 impl EarlyChunk {
@@ -42,6 +43,14 @@ impl EarlyChunk {
 }
 
 impl Early {
+    pub(super) fn new(spans: Vec<Span>) -> Early {
+        Early { spans, headers: None, chunks: Vec::new() }
+    }
+
+    pub(super) fn spans(&self) -> &[Span] {
+        &self.spans
+    }
+
     pub(super) fn has_headers(&self) -> bool {
         self.headers.is_some()
     }
@@ -54,17 +63,24 @@ impl Early {
         self.headers.take()
     }
 
-    /// False if there is no room for it.
-    pub(super) fn keep_chunk(&mut self, chunk: EarlyChunk) -> bool {
-        let bytes: usize = self.chunks.iter().map(|chunk| chunk.answer.len()).sum();
-        let fits = bytes + chunk.answer.len() <= CHUNKS_BYTES_MAX;
-        if fits {
-            self.chunks.push(chunk);
-        }
-        fits
+    pub(super) fn has_chunk(&self, first: &Path) -> bool {
+        self.chunks.iter().any(|chunk| chunk.first == *first)
     }
 
-    pub(super) fn take_chunks(&mut self) -> Vec<EarlyChunk> {
-        std::mem::take(&mut self.chunks)
+    /// Bytes of the chunks.
+    pub(super) fn chunk_bytes(&self) -> u64 {
+        self.chunks.iter().map(|chunk| chunk.answer.len() as u64).sum()
+    }
+
+    /// Keeps a chunk, unless there is no room for it: then it is asked for again.
+    pub(super) fn keep_chunk(&mut self, chunk: EarlyChunk) {
+        let bytes = self.chunk_bytes() as usize + chunk.answer.len();
+        if bytes <= CHUNKS_BYTES_MAX && !self.has_chunk(&chunk.first) {
+            self.chunks.push(chunk);
+        }
+    }
+
+    pub(super) fn into_chunks(self) -> Vec<EarlyChunk> {
+        self.chunks
     }
 }

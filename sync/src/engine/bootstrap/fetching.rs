@@ -1,0 +1,67 @@
+//! [`Fetching`]: how far a restore is, and how long the rest of it is thought to be.
+
+use std::time::Duration;
+
+use slipstream_storage::Span;
+
+use super::Bootstrap;
+use crate::{
+    engine::stages::IDLE_AFTER,
+    status::SnapshotStatus,
+    work::{CHUNK_BYTES, Progress},
+};
+
+/// A restore that has begun.
+#[derive(Clone, Debug)]
+pub(super) struct Fetching {
+    pub(super) progress: Progress,
+    /// Share that was done when it began: a resumed one did not get it at this rate.
+    share_before: f64,
+}
+
+impl Fetching {
+    pub(super) fn new(progress: Progress) -> Fetching {
+        Fetching { share_before: progress.share, progress }
+    }
+
+    pub(super) fn is_complete(&self) -> bool {
+        self.progress.is_complete()
+    }
+
+    /// Share that was done since it began.
+    pub(super) fn done(&self) -> f64 {
+        self.progress.share - self.share_before
+    }
+
+    /// For operators.
+    pub(super) fn status(&self, age: Duration, idle: Duration) -> SnapshotStatus {
+        let (progress, done) = (&self.progress, self.done());
+        let elapsed = age.as_secs_f64().max(1e-3);
+        let rows_total = if progress.share > 0.001 { progress.rows as f64 / progress.share } else { 0.0 };
+        // The rate since it began says nothing of a restore that gets nothing any more.
+        let is_moving = done > 0.0 && idle < IDLE_AFTER;
+        SnapshotStatus {
+            number: progress.number,
+            rows: progress.rows,
+            rows_total: rows_total as u64,
+            share: progress.share,
+            rows_per_second: if is_moving { rows_total * done / elapsed } else { 0.0 },
+            eta_seconds: is_moving.then(|| elapsed * (1.0 - progress.share).max(0.0) / done),
+            rows_kept: progress.kept.0,
+            bytes_kept: progress.kept.1,
+        }
+    }
+}
+
+impl Bootstrap {
+    /// Bytes that a chunk of a range is thought to have: paths are hashes, so a range has its share of everything.
+    pub(super) fn chunk_bytes(&self, span: Span) -> u64 {
+        let done = self.fetching().map_or(0.0, Fetching::done);
+        let total = match self.arrived {
+            _ if done > 0.02 => self.bytes as f64 / done,
+            (bytes, share) if share > 0.0 => bytes as f64 / share,
+            _ => self.beginning.bytes,
+        };
+        ((total * span.share()) as u64).clamp(1_024, CHUNK_BYTES.into())
+    }
+}

@@ -1,0 +1,420 @@
+//! [`Bootstrap`]: a snapshot is restored from all peers that serve it.
+//!
+//! ```text
+//!  Asking ── offer, headers ─▶ Beginning ─▶ Fetching ── siblings of older rows, chunks; then code ─▶ Finishing
+//! ```
+//! What comes is checked in this order; a new restore asks for offer, headers and first chunks at once, as it knows its ranges beforehand.
+//! What is restored survives a crash and a change of the target; what is missing is what the worker says after every job.
+
+mod early;
+mod fetching;
+
+use std::time::Duration;
+
+use slipstream_storage::{RESTORE_RANGES_BITS, RestoreTarget, Span};
+use slipstream_types::{
+    BatchHeader, BatchNumber, Certificate, Digest, Waypoint, accumulator::AccumulatorRangeProof,
+    bounded::BoundedVec, codec,
+};
+use tokio::time::Instant;
+
+pub(super) use self::early::EarlyChunk;
+use self::{early::Early, fetching::Fetching};
+use super::{
+    effect::{Ancestry, Effects, Job, RestoreJob},
+    jobs::{Restoring, Running},
+    streams::{Flight, Key, Needs, Streams},
+};
+use crate::{
+    error::Fault,
+    plan::Plan,
+    protocol::{ANSWER_BYTES_MAX, Headers, Offer, RangeDeltaRequest, Request},
+    status::SnapshotStatus,
+    trust::Trust,
+    verify,
+    work::{CHUNK_BYTES, Progress, RANGE_DELTA_RANGES_BITS},
+};
+
+/// Headers fetched with a snapshot: BLOCKHASH reaches back this far.
+const TAIL_HEADERS: u64 = 256;
+/// Bytes of chunks that are asked for or with the worker, as estimated: hides the round trips, and bounds the memory for chunks
+/// to some 60 MiB should each of them be as long as it may.
+const CHUNKS_BYTES: u64 = 16 << 20;
+
+/// A restore under way.
+#[derive(Debug)]
+pub(super) struct Bootstrap {
+    beginning: Beginning,
+    began: Instant,
+    /// When the last answer for it passed its checks.
+    moved_at: Instant,
+    /// How long it may go without one.
+    patience: Duration,
+    /// Bytes that came and passed their checks.
+    bytes: u64,
+    /// Bytes of the chunks that came, and the share of all paths that was asked for with them; checked or not.
+    arrived: (u64, f64),
+    /// How what lies behind it is fetched, once that is asked for.
+    pub(super) behind: Option<Plan>,
+    state: State,
+}
+
+/// What a restore begins with.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Beginning {
+    /// The snapshot.
+    pub(super) number: BatchNumber,
+    /// If it takes what changed since the head, and not all rows.
+    pub(super) range_delta: Option<Base>,
+    /// The operator's waypoint, if it lies on the way there.
+    pub(super) passing: Option<BatchNumber>,
+    /// Whether no rows of any snapshot are here, so that its ranges are known before it begins.
+    pub(super) is_new: bool,
+    /// Bytes that it is thought to take.
+    pub(super) bytes: f64,
+}
+
+/// What a range delta stands on.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Base {
+    /// The batch after which changes are asked for; at or below the head.
+    pub(super) from: BatchNumber,
+    /// The node's head.
+    pub(super) head: BatchNumber,
+}
+
+#[derive(Debug)]
+enum State {
+    /// For its ledger: the offer, and the headers that the offer proves.
+    Asking(Asking),
+    /// The worker begins it.
+    Beginning(Early),
+    /// For its rows and code.
+    Fetching(Fetching),
+    /// Everything is here, and the worker makes it the node's state.
+    Finishing(Fetching),
+}
+
+#[derive(Debug)]
+struct Asking {
+    /// None until an offer passed its checks.
+    offered: Option<Box<Offered>>,
+    /// A peer that has the snapshot does not give its offer.
+    is_offer_refused: bool,
+    early: Early,
+}
+
+/// What is known of the snapshot's ledger, checked.
+#[derive(Debug)]
+struct Offered {
+    certificate: Certificate,
+    genesis_proof: AccumulatorRangeProof,
+    passes: Option<Waypoint>,
+}
+
+impl Bootstrap {
+    /// A restore that may go without a good answer for `patience`.
+    pub(super) fn new(beginning: Beginning, patience: Duration, now: Instant) -> Self {
+        let spans = match beginning.range_delta {
+            Some(_) => Span::divided(RANGE_DELTA_RANGES_BITS),
+            None if beginning.is_new => Span::divided(RESTORE_RANGES_BITS),
+            None => Vec::new(),
+        };
+        let early = Early::new(spans);
+        Bootstrap {
+            beginning,
+            began: now,
+            moved_at: now,
+            patience,
+            bytes: 0,
+            arrived: (0, 0.0),
+            behind: None,
+            state: State::Asking(Asking { offered: None, is_offer_refused: false, early }),
+        }
+    }
+
+    pub(super) fn number(&self) -> BatchNumber {
+        self.beginning.number
+    }
+
+    /// If it takes what changed since the head, and not all rows.
+    pub(super) fn range_delta(&self) -> Option<Base> {
+        self.beginning.range_delta
+    }
+
+    /// The first header that is fetched with it.
+    fn first_header(&self) -> BatchNumber {
+        match self.beginning.range_delta {
+            Some(Base { head, .. }) => head.next(),
+            None => BatchNumber(self.number().0.saturating_sub(TAIL_HEADERS - 1)),
+        }
+    }
+
+    fn needs(&self) -> Needs {
+        match self.beginning.range_delta {
+            Some(Base { from, .. }) => Needs::RangeDelta(from, self.number()),
+            None => Needs::Snapshot(self.number()),
+        }
+    }
+
+    /// Whether a key is its own, so that it goes when the restore does.
+    pub(super) fn owns(key: &Key) -> bool {
+        matches!(key, Key::Offer | Key::Headers | Key::Siblings(_) | Key::Chunk(_) | Key::Codes)
+    }
+
+    fn early(&self) -> Option<&Early> {
+        match &self.state {
+            State::Asking(Asking { early, .. }) | State::Beginning(early) => Some(early),
+            State::Fetching(_) | State::Finishing(_) => None,
+        }
+    }
+
+    fn fetching(&self) -> Option<&Fetching> {
+        match &self.state {
+            State::Asking(_) | State::Beginning(_) => None,
+            State::Fetching(fetching) | State::Finishing(fetching) => Some(fetching),
+        }
+    }
+
+    /// Whether an answer of this key came already, and waits for the restore to begin.
+    pub(super) fn has_early(&self, key: &Key) -> bool {
+        matches!((key, self.early()), (Key::Chunk(first), Some(early)) if early.has_chunk(first))
+    }
+
+    /// Wants what is missing; the job to finish when nothing is.
+    pub(super) fn advance(&mut self, streams: &mut Streams, running: &Running<Restoring>) -> Option<Job> {
+        match &self.state {
+            State::Asking(asking) => self.want_ledger(asking, streams, running),
+            State::Fetching(fetching) if fetching.is_complete() => {
+                if !running.is_working() {
+                    self.state = State::Finishing(fetching.clone());
+                    return Some(Job::Restore(RestoreJob::Finish));
+                }
+            }
+            State::Fetching(fetching) => self.want_rows(fetching, streams, running),
+            State::Beginning(_) | State::Finishing(_) => {}
+        }
+        None
+    }
+
+    fn want_ledger(&self, asking: &Asking, streams: &mut Streams, running: &Running<Restoring>) {
+        let (number, needs) = (self.number(), self.needs());
+        if asking.offered.is_none() {
+            // The certificate of the snapshot itself says what its batch's waypoint is.
+            let passing = self.beginning.passing.filter(|passing| *passing < number);
+            streams.want(Key::Offer, Request::Offer { number, passing }, needs, 8_192);
+        }
+        let (first, last) = (self.first_header(), number);
+        let bytes = (last.0 - first.0 + 1) * 400;
+        if !asking.early.has_headers() {
+            streams.want(Key::Headers, Request::Headers { first, last }, needs, bytes);
+        }
+        self.want_chunks(asking.early.spans(), streams, running);
+    }
+
+    fn want_rows(&self, fetching: &Fetching, streams: &mut Streams, running: &Running<Restoring>) {
+        let (number, needs) = (self.number(), self.needs());
+        let progress = &fetching.progress;
+        // What one peer says of its siblings costs rows while nobody knows it: the chunks that judge it come first.
+        if let Some(Span { first, last }) = progress.older.filter(|_| !progress.is_in_doubt)
+            && !running.has(&Key::Siblings(first))
+        {
+            streams.want(Key::Siblings(first), Request::RangeProof { number, first, last }, needs, 4_096);
+        }
+        if !progress.codes.is_empty()
+            && !running.has(&Key::Codes)
+            && let Ok(hashes) = BoundedVec::new(progress.codes.clone())
+        {
+            let bytes = progress.codes.len() as u64 * 8_192;
+            streams.want(Key::Codes, Request::Codes { number, hashes }, needs, bytes);
+        }
+        self.want_chunks(&progress.spans, streams, running);
+    }
+
+    /// Whether a chunk is asked for, or came and waits, or is with the worker.
+    fn has_chunk(&self, span: &Span, running: &Running<Restoring>) -> bool {
+        running.has_chunk(&span.first) || self.early().is_some_and(|early| early.has_chunk(&span.first))
+    }
+
+    fn want_chunks(&self, spans: &[Span], streams: &mut Streams, running: &Running<Restoring>) {
+        let early = self.early().map_or(0, Early::chunk_bytes);
+        let mut open = streams.chunk_bytes() + early + running.chunk_bytes();
+        for span in spans {
+            if self.has_chunk(span, running) {
+                continue;
+            }
+            let (key, bytes) = (Key::Chunk(span.first), self.chunk_bytes(*span));
+            if streams.is_wanted(&key) {
+                streams.estimate(&key, bytes);
+                continue;
+            }
+            if open >= CHUNKS_BYTES {
+                return;
+            }
+            streams.want(key, self.chunk_request(*span), self.needs(), bytes);
+            open += bytes;
+        }
+    }
+
+    fn chunk_request(&self, span: Span) -> Request {
+        let (number, Span { first, last }, bytes_max) = (self.number(), span, CHUNK_BYTES);
+        match self.beginning.range_delta {
+            Some(Base { from, .. }) => {
+                Request::RangeDelta(RangeDeltaRequest { from, to: number, first, last, bytes_max })
+            }
+            None => Request::Chunk { number, first, last, bytes_max },
+        }
+    }
+
+    /// Whether everything is here and only has to become the state.
+    pub(super) fn is_finishing(&self) -> bool {
+        matches!(self.state, State::Finishing(_))
+    }
+
+    /// Whether all rows are asked for, so that peers may send what lies behind the snapshot.
+    pub(super) fn is_all_asked(&self, streams: &Streams, running: &Running<Restoring>) -> bool {
+        let is_asked =
+            |span: &Span| self.has_chunk(span, running) || streams.is_wanted(&Key::Chunk(span.first));
+        match (self.early(), self.fetching()) {
+            (Some(early), _) => !early.spans().is_empty() && early.spans().iter().all(is_asked),
+            (None, fetching) => fetching.is_none_or(|fetching| fetching.progress.spans.iter().all(is_asked)),
+        }
+    }
+
+    /// Takes in an offer. Returns the headers that came before it.
+    pub(super) fn offered(
+        &mut self,
+        answer: &[u8],
+        genesis: Digest,
+        trust: &Trust,
+    ) -> Result<Option<(Flight, Vec<u8>)>, Fault> {
+        let Beginning { number, passing, .. } = self.beginning;
+        let State::Asking(asking) = &mut self.state else { return Ok(None) };
+        let offer: Offer = codec::decode("snapshot offer", answer, ANSWER_BYTES_MAX)?;
+        let passes = verify::offer(&offer, number, passing, genesis, trust)?;
+        let Offer { certificate, genesis_proof, .. } = offer;
+        asking.offered = Some(Box::new(Offered { certificate, genesis_proof, passes }));
+        Ok(asking.early.take_headers())
+    }
+
+    /// A peer that has the snapshot does not give its offer.
+    pub(super) fn offer_refused(&mut self) {
+        if let State::Asking(asking) = &mut self.state {
+            asking.is_offer_refused = true;
+        }
+    }
+
+    /// Whether peers that have the snapshot cannot show that its ledger passes through the waypoint: they may have begun behind it.
+    pub(super) fn is_unproved(&self) -> bool {
+        let is_refused = |asking: &Asking| asking.offered.is_none() && asking.is_offer_refused;
+        self.beginning.passing.is_some() && matches!(&self.state, State::Asking(asking) if is_refused(asking))
+    }
+
+    /// Keeps headers that cannot be checked yet; gives them back if they can be.
+    pub(super) fn keep_headers(&mut self, flight: &Flight, answer: Vec<u8>) -> Option<Vec<u8>> {
+        match &mut self.state {
+            State::Asking(Asking { offered: None, early, .. }) => {
+                early.keep_headers(flight.clone(), answer);
+                None
+            }
+            _ => Some(answer),
+        }
+    }
+
+    /// Takes in headers; the job that begins the restore. The accumulator proves every field of the header; the certificate alone
+    /// repeats only a few.
+    pub(super) fn headers(&mut self, answer: &[u8]) -> Result<Option<Job>, Fault> {
+        let first = self.first_header();
+        let State::Asking(Asking { offered: Some(offered), early, .. }) = &mut self.state else {
+            return Ok(None);
+        };
+        let headers: Headers = codec::decode("headers", answer, ANSWER_BYTES_MAX)?;
+        let Offered { certificate, genesis_proof, passes } = &**offered;
+        verify::headers(&headers, first, certificate)?;
+        let header: Option<BatchHeader> = headers.headers.last().cloned();
+        let Some(header) = header else { return Ok(None) };
+        let target = Box::new(RestoreTarget { header, certificate: certificate.clone() });
+        let ancestry = Box::new(Ancestry { headers, genesis_proof: genesis_proof.clone(), passes: *passes });
+        let range_delta = self.beginning.range_delta.is_some();
+        self.state = State::Beginning(std::mem::take(early));
+        Ok(Some(Job::Restore(RestoreJob::Begin { target, ancestry, range_delta })))
+    }
+
+    /// The rows that can be added now; they are kept while the restore has not begun.
+    pub(super) fn chunk(&mut self, chunk: EarlyChunk, running: &Running<Restoring>) -> Option<EarlyChunk> {
+        if self.has_chunk(&chunk.span(), running) {
+            return None;
+        }
+        self.arrived.0 += chunk.answer.len() as u64;
+        self.arrived.1 += chunk.span().share();
+        match &mut self.state {
+            State::Asking(Asking { early, .. }) | State::Beginning(early) => {
+                early.keep_chunk(chunk);
+                None
+            }
+            State::Fetching(_) | State::Finishing(_) => Some(chunk),
+        }
+    }
+
+    /// Notes so many bytes of rows that passed their checks.
+    pub(super) fn added(&mut self, bytes: usize) {
+        self.bytes += bytes as u64;
+    }
+
+    /// The worker says what is missing now. Returns the rows that waited for it to begin.
+    pub(super) fn progressed(
+        &mut self,
+        progress: Option<Progress>,
+        streams: &mut Streams,
+        effects: &mut Effects,
+    ) -> Vec<EarlyChunk> {
+        let seen = self.fetching().map_or(0, |fetching| fetching.progress.sequence);
+        let Some(progress) = progress.filter(|progress| progress.sequence > seen) else {
+            return Vec::new();
+        };
+        // A range that was cut, or filled by a longer chunk, is not wanted as it was.
+        let wanted: Vec<Span> = progress.spans.clone();
+        let is_wanted =
+            |key: &Key| matches!(key, Key::Chunk(first) if wanted.iter().any(|span| span.first == *first));
+        streams.drop_all(|key| matches!(key, Key::Chunk(_)) && !is_wanted(key), effects);
+        let begun = match &mut self.state {
+            State::Fetching(fetching) | State::Finishing(fetching) => {
+                fetching.progress = progress;
+                return Vec::new();
+            }
+            State::Asking(_) | State::Beginning(_) => State::Fetching(Fetching::new(progress)),
+        };
+        match std::mem::replace(&mut self.state, begun) {
+            State::Asking(Asking { early, .. }) | State::Beginning(early) => {
+                let chunks = early.into_chunks().into_iter();
+                chunks.filter(|chunk| is_wanted(&Key::Chunk(chunk.first))).collect()
+            }
+            State::Fetching(_) | State::Finishing(_) => Vec::new(),
+        }
+    }
+
+    /// For operators.
+    pub(super) fn status(&self, now: Instant) -> Option<SnapshotStatus> {
+        self.fetching().map(|fetching| fetching.status(self.age(now), self.idle(now)))
+    }
+
+    /// Notes an answer that passed its checks.
+    pub(super) fn moved(&mut self, now: Instant) {
+        self.moved_at = now;
+    }
+
+    /// When it stands still, should nothing come until then. What is finishing needs nobody.
+    pub(super) fn stands_still_at(&self) -> Option<Instant> {
+        (!self.is_finishing()).then_some(self.moved_at + self.patience)
+    }
+
+    /// How long no answer passed its checks.
+    fn idle(&self, now: Instant) -> Duration {
+        now.saturating_duration_since(self.moved_at)
+    }
+
+    /// How long it has been under way.
+    pub(super) fn age(&self, now: Instant) -> Duration {
+        now.saturating_duration_since(self.began)
+    }
+}

@@ -1,0 +1,274 @@
+//! What came of jobs: where the pipeline goes on, what it cost, and who is to be thanked or blamed.
+
+use std::time::Duration;
+
+use slipstream_types::BatchNumber;
+use tokio::time::Instant;
+
+use super::{
+    Engine, Stage,
+    answers::describe_key,
+    bootstrap::Bootstrap,
+    effect::{Done, Effect, Job, JobId, RestoreJob},
+    jobs::{Check, CheckAnnounced, Commit, Ended, Execute, Prepare, RestoreAnswer, Restoring},
+    stages::learn,
+    streams::Key,
+    tail::Tail,
+};
+use crate::{
+    SyncError,
+    error::Fault,
+    peers::UNJUDGED_PAUSE,
+    plan::price::Seen,
+    protocol::Request,
+    verify::{VerifiedRange, Violation},
+    work::{Audited, Committed, Executed, Ready, Restored, Step},
+};
+
+/// Audits that wait. Those of one commit share its deltas.
+const AUDITS_MAX: usize = 256;
+
+impl Engine {
+    pub(super) fn finished(
+        &mut self,
+        id: JobId,
+        done: Done,
+        took: Duration,
+        now: Instant,
+    ) -> Result<(), SyncError> {
+        match self.jobs.end(id, done)? {
+            Ended::Check(check, checked) => self.checked(check, checked, took, now),
+            Ended::Announced(check, checked) => self.checked_announced(check, checked, now),
+            Ended::Prepare(prepare, prepared) => {
+                let Prepare { first, transactions, changes, bytes, replay } = prepare;
+                self.stages.worked(Stage::Prepare, now, took, bytes);
+                match replay {
+                    true => learn(&mut self.stages.costs.prepare, took, transactions),
+                    false => learn(&mut self.stages.costs.open, took, changes),
+                }
+                self.tail.prepared(first, prepared?);
+            }
+            Ended::Execute(execute, executed) => {
+                let Execute { first, transactions, bytes, from } = execute;
+                self.stages.worked(Stage::Execute, now, took, bytes);
+                learn(&mut self.stages.costs.execute, took, transactions);
+                match executed? {
+                    Executed::Range(range) => self.tail.executed(first, Ready::Executed(range)),
+                    Executed::Unprepared(range) => self.tail.unprepared(first, range, from),
+                }
+            }
+            Ended::Commit(Commit { changes, bytes }, committed) => {
+                self.stages.worked(Stage::Commit, now, took, bytes);
+                learn(&mut self.stages.costs.commit, took, changes);
+                self.committed(committed?, now);
+            }
+            Ended::Restore(Restoring::Drop, _) => {}
+            Ended::Restore(Restoring::Begin | Restoring::Finish, restored) => {
+                self.restored(None, restored, now)?;
+            }
+            Ended::Restore(Restoring::Answer(answer), restored) => {
+                self.restore_worked(&answer, took, now);
+                self.restored(Some(answer), restored, now)?;
+            }
+            Ended::Audit(_, audited) => {
+                self.stages.worked(Stage::Audit, now, took, 0);
+                self.audited(audited?);
+            }
+            Ended::Keep(_, kept) => {
+                kept?;
+                self.keep_epochs();
+            }
+        }
+        Ok(())
+    }
+
+    fn audited(&mut self, audited: Audited) {
+        self.counters.audited += 1;
+        if let Some(alarm) = audited.alarm {
+            tracing::error!(batch = %alarm.number, what = %alarm.what, certified = %alarm.certified,
+                executed = %alarm.executed,
+                "ALARM: a certified batch is not what executing it here gives; ask the validators' operators, keep the data directory");
+            self.counters.alarm = Some(alarm.to_string());
+        }
+    }
+
+    /// Notes what a chunk cost. What changed is not as long as what was asked for: only rows tell what a byte costs.
+    fn restore_worked(&mut self, answer: &RestoreAnswer, took: Duration, now: Instant) {
+        match (&answer.key, &answer.request) {
+            (Key::Chunk(_), Request::Chunk { bytes_max, .. }) => {
+                self.stages.worked(Stage::Restore, now, took, u64::from(*bytes_max));
+                learn(&mut self.stages.costs.restore, took, f64::from(*bytes_max));
+            }
+            (Key::Chunk(_), _) => self.stages.worked(Stage::Restore, now, took, answer.bytes as u64),
+            _ => {}
+        }
+    }
+
+    fn checked(&mut self, check: Check, checked: Result<VerifiedRange, Fault>, took: Duration, now: Instant) {
+        let Check { first, flight, at } = check;
+        let key = Key::Range(first);
+        let range = match checked {
+            Ok(range) => range,
+            // It may only be an epoch ahead: its next summary leads there.
+            Err(fault @ Fault::Unverified(_)) => {
+                self.heard.insert(flight.peer);
+                let reason = format!("{}: {fault}", describe_key(&key));
+                return self.book.busy(&flight.peer, now, UNJUDGED_PAUSE, reason);
+            }
+            Err(fault) => return self.punish(flight.peer, &describe_key(&key), &fault, now),
+        };
+        let bytes = range.certified_bytes();
+        self.stages.worked(Stage::Check, now, took, bytes as u64);
+        learn(&mut self.stages.costs.check, took, bytes as f64);
+        self.credit(&flight, at, now, bytes);
+        self.book.advance(&flight.peer, now, range.certificate());
+        self.learn_sizes(&range);
+        // What was given up and is asked for again in another way is not what came here.
+        if self.tail.get(first).is_some_and(|piece| !range.has(self.needed(piece.mode))) {
+            return;
+        }
+        self.settle(&key, now);
+        if let Some(rest) = self.tail.arrived(first, range, flight.peer) {
+            self.want_rest(rest);
+        }
+    }
+
+    fn learn_sizes(&mut self, range: &VerifiedRange) {
+        for batch in range.batches() {
+            let header = &batch.header;
+            let bytes = |blob: &Option<slipstream_types::Blob>| blob.as_ref().map(|blob| blob.len() as f64);
+            let seen = Seen {
+                transactions: header.tx_count.into(),
+                changes: header.delta_bytes.into(),
+                body: bytes(&batch.body),
+                receipts: bytes(&batch.receipts),
+                delta: bytes(&batch.delta),
+                hints: bytes(&batch.hints),
+            };
+            let of_header = || {
+                let (count, body) = (header.tx_count.into(), header.tx_bytes.into());
+                crate::plan::price::Sizes::of_header(count, body, header.delta_bytes.into())
+            };
+            self.sizes.get_or_insert_with(of_header).learn(&seen);
+        }
+    }
+
+    fn committed(&mut self, committed: Committed, now: Instant) {
+        self.counters.add(&committed);
+        for (peer, hints) in &committed.hints {
+            self.book.judge_hints(peer, now, hints);
+        }
+        // Audits are for the spare time: what does not fit is left out rather than hold up the head.
+        let room = AUDITS_MAX.saturating_sub(self.audits.len());
+        self.counters.audits_skipped += committed.audits.len().saturating_sub(room) as u64;
+        self.audits.extend(committed.audits.into_iter().take(room));
+        self.tail.committed(committed.head);
+        self.moved(committed.head, now);
+    }
+
+    fn restored(
+        &mut self,
+        answer: Option<RestoreAnswer>,
+        restored: Result<Restored, SyncError>,
+        now: Instant,
+    ) -> Result<(), SyncError> {
+        let restored = match restored {
+            // The disk lost what was restored, and it was given up: the next turn begins anew.
+            Err(SyncError::Storage(error)) if error.is_retryable() => {
+                tracing::warn!(%error, "the restore begins anew");
+                self.abandon();
+                return Ok(());
+            }
+            restored => restored?,
+        };
+        let Some(restore) = &mut self.restore else { return Ok(()) };
+        let (checked, judged) = match restored.step {
+            Step::Chunk { checked, judged, .. } => {
+                restore.added(answer.as_ref().filter(|_| checked.is_ok()).map_or(0, |answer| answer.bytes));
+                (checked, judged)
+            }
+            Step::Siblings { checked, .. } | Step::Codes(checked) => (checked, None),
+            Step::Finished(head) => {
+                self.restore_finished(head, now);
+                return Ok(());
+            }
+            Step::Begun => {
+                // A range delta is not recorded, and a recorded restore is still there beside it.
+                if restore.range_delta().is_none() {
+                    self.begun = Some(restore.number());
+                }
+                (Ok(()), None)
+            }
+            Step::Dropped => (Ok(()), None),
+        };
+        for chunk in restore.progressed(restored.progress, &mut self.streams, &mut self.effects) {
+            self.add_chunk(chunk);
+        }
+        if let Some(RestoreAnswer { key, flight, at, bytes, .. }) = answer {
+            // Siblings are small beside what they save, and are judged later.
+            let earned = if matches!(key, Key::Siblings(_)) { 0 } else { bytes };
+            match checked {
+                Ok(()) => {
+                    self.settle(&key, now);
+                    self.credit(&flight, at, now, earned);
+                }
+                Err(fault) => self.punish(flight.peer, &describe_key(&key), &fault, now),
+            }
+        }
+        if let Some((peer, false)) = judged {
+            self.punish(peer, "range proof", &Violation::WrongSiblings.into(), now);
+        }
+        Ok(())
+    }
+
+    fn restore_finished(&mut self, head: BatchNumber, now: Instant) {
+        let Some(restore) = self.restore.take() else { return };
+        let (number, seconds) = (restore.number(), restore.age(now).as_secs_f64());
+        tracing::info!(batch = %number, seconds, "the state is restored and its root checked");
+        self.counters.snapshot = restore.status(now);
+        // What is recorded of another snapshot's rows outlives a range delta.
+        if restore.range_delta().is_none() {
+            self.begun = None;
+        }
+        self.plan = restore.behind.or(self.plan.take());
+        self.moved(head, now);
+    }
+
+    /// Puts the restore down; what is restored stays, and is taken up when the plan comes back to it. What was fetched behind it has
+    /// nothing to stand on.
+    pub(super) fn abandon(&mut self) {
+        if self.restore.take().is_some() {
+            self.tail = Tail::new(self.head);
+            let goes = |key: &Key| Bootstrap::owns(key) || matches!(key, Key::Range(_));
+            self.streams.drop_all(goes, &mut self.effects);
+            self.run(Restoring::Drop, Job::Restore(RestoreJob::Drop));
+        }
+    }
+
+    /// A batch that was announced is checked: it goes on to others, and to execution.
+    fn checked_announced(
+        &mut self,
+        check: CheckAnnounced,
+        checked: Result<Option<VerifiedRange>, Fault>,
+        now: Instant,
+    ) {
+        let CheckAnnounced { from, payload } = check;
+        match checked {
+            Ok(Some(range)) => {
+                self.counters.bytes_received += range.certified_bytes() as u64;
+                let number = range.certificate().info.number;
+                if self.announcements.relay(number) {
+                    self.effects.push_back(Effect::Relay { payload, except: from });
+                }
+                self.learn_sizes(&range);
+                let is_next = self.executes_head() && self.restore.is_none() && number > self.head;
+                if is_next && self.tail.announced(range, from) {
+                    self.announcements.taken(number);
+                    self.streams.settle(&Key::Range(number), &mut self.effects);
+                }
+            }
+            Ok(None) => {}
+            Err(fault) => self.punish(from, "announcement", &fault, now),
+        }
+    }
+}

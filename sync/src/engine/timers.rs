@@ -1,0 +1,81 @@
+//! [`Timers`]: when the engine wants to be woken should nothing happen before, and why.
+//!
+//! Every instant comes from what the engine knows at the end of a turn, in one place, so that a deadline cannot be forgotten or outlive its
+//! reason. What time alone changes has a name here; nothing in the engine is looked at "now and then".
+
+use slipstream_network::PeerId;
+use tokio::time::Instant;
+
+use super::{Engine, SUMMARY_AGE, bootstrap::Bootstrap};
+
+/// What waits for a time.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(super) enum Timer {
+    /// A peer's summary grows old: it is asked for the next one.
+    Summary,
+    /// An answer takes longer than its peer's answers do: another peer is asked too.
+    Hedge,
+    /// A peer's pause ends: it may be asked again.
+    Pause,
+    /// A peer's ban ends: it is taken back into the book, if it is connected.
+    Ban,
+    /// A new batch was left to others in this process for long enough.
+    Patience,
+    /// The first plan does without the headers that it asked for.
+    Survey,
+    /// A restore got too little for too long.
+    Standstill,
+    /// A snapshot that was given up may be tried again.
+    GivenUp,
+}
+
+impl Timer {
+    const ALL: [Timer; 8] = [
+        Timer::Summary,
+        Timer::Hedge,
+        Timer::Pause,
+        Timer::Ban,
+        Timer::Patience,
+        Timer::Survey,
+        Timer::Standstill,
+        Timer::GivenUp,
+    ];
+}
+
+/// An instant for each [`Timer`] that runs.
+#[derive(Clone, Copy, Default, Debug)]
+pub(super) struct Timers([Option<Instant>; Timer::ALL.len()]);
+
+impl Timers {
+    /// When a timer ends, if it runs.
+    pub(super) fn get(&self, timer: Timer) -> Option<Instant> {
+        self.0[timer as usize]
+    }
+
+    /// The next one to end.
+    pub(super) fn next(&self) -> Option<(Instant, Timer)> {
+        Timer::ALL.into_iter().filter_map(|timer| Some((self.get(timer)?, timer))).min()
+    }
+
+    /// Sets a timer. What is over by now has had its turn: it waits for an event, or it would wake the engine for ever.
+    fn set(&mut self, timer: Timer, at: Option<Instant>, now: Instant) {
+        self.0[timer as usize] = at.filter(|at| *at > now);
+    }
+}
+
+impl Engine {
+    /// What the engine waits for after a turn.
+    pub(super) fn wind(&self, now: Instant) -> Timers {
+        let mut timers = Timers::default();
+        let is_asked = |peer: &PeerId| self.streams.is_asked(peer);
+        timers.set(Timer::Summary, self.book.next_stale(now, SUMMARY_AGE, is_asked), now);
+        timers.set(Timer::Hedge, self.streams.next_hedge(now), now);
+        timers.set(Timer::Pause, self.book.next_unpaused(now), now);
+        timers.set(Timer::Ban, self.book.next_unbanned(), now);
+        timers.set(Timer::Patience, self.ahead_at.map(|at| at + self.patience), now);
+        timers.set(Timer::Survey, self.survey_ends(), now);
+        timers.set(Timer::Standstill, self.restore.as_ref().and_then(Bootstrap::stands_still_at), now);
+        timers.set(Timer::GivenUp, self.given_up.values().min().copied(), now);
+        timers
+    }
+}
