@@ -226,7 +226,7 @@ impl Engine {
             _ => return,
         };
         let kept = RestoreAnswer { key, flight: flight.clone(), at: now, bytes, request };
-        self.run(Restoring::Answer(kept), Job::Restore(job));
+        self.run(Restoring::Answer(Box::new(kept)), Job::Restore(job));
     }
 
     /// Hands rows to the worker.
@@ -234,7 +234,7 @@ impl Engine {
         let EarlyChunk { first, flight, at, request, answer } = chunk;
         let (key, bytes) = (Key::Chunk(first), answer.len());
         let kept = RestoreAnswer { key, flight, at, bytes, request: request.clone() };
-        self.run(Restoring::Answer(kept), Job::Restore(RestoreJob::Chunk { answer, request }));
+        self.run(Restoring::Answer(Box::new(kept)), Job::Restore(RestoreJob::Chunk { answer, request }));
     }
 
     /// The headers of a snapshot. They are kept until the offer is here that they are checked by.

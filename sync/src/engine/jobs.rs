@@ -70,7 +70,7 @@ pub(super) enum Restoring {
     /// It begins, or is taken up.
     Begin,
     /// An answer is checked and added.
-    Answer(RestoreAnswer),
+    Answer(Box<RestoreAnswer>),
     /// It becomes the node's state.
     Finish,
     /// It is put down: nothing that comes of it counts any more.
@@ -130,7 +130,7 @@ impl Running<Restoring> {
     /// The answers that the worker has.
     pub(super) fn answers(&self) -> impl Iterator<Item = &RestoreAnswer> {
         self.iter().filter_map(|restoring| match restoring {
-            Restoring::Answer(answer) => Some(answer),
+            Restoring::Answer(answer) => Some(&**answer),
             Restoring::Begin | Restoring::Finish | Restoring::Drop => None,
         })
     }

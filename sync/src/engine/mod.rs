@@ -26,9 +26,13 @@ mod jobs;
 mod links;
 mod outcomes;
 mod report;
+#[cfg(test)]
+mod rig;
 mod stages;
 mod streams;
 mod tail;
+#[cfg(test)]
+mod tests;
 mod timers;
 mod turn;
 

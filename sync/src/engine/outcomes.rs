@@ -68,7 +68,7 @@ impl Engine {
             }
             Ended::Restore(Restoring::Answer(answer), restored) => {
                 self.restore_worked(&answer, took, now);
-                self.restored(Some(answer), restored, now)?;
+                self.restored(Some(*answer), restored, now)?;
             }
             Ended::Audit(_, audited) => {
                 self.stages.worked(Stage::Audit, now, took, 0);

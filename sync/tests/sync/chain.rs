@@ -307,7 +307,6 @@ struct Setting {
     sync: SyncConfig,
     executor: ExecutorConfig,
     waypoint: Option<Waypoint>,
-    patience: Duration,
 }
 
 /// A follower with a store of its own, running.
@@ -331,19 +330,6 @@ impl Following {
         let store = Store::memory(&StorageConfig { snapshot_interval_batches: 0, ..Default::default() });
         store.initialize(genesis).unwrap();
         Self::start_with(hub, id, store, config, None, peers).await
-    }
-
-    /// As in a validator, whose consensus commits most batches.
-    pub(crate) async fn start_patient(
-        hub: &MemoryHub,
-        id: PeerId,
-        genesis: &Genesis,
-        peers: &[PeerId],
-    ) -> Following {
-        let store = Store::memory(&StorageConfig { snapshot_interval_batches: 0, ..Default::default() });
-        store.initialize(genesis).unwrap();
-        let setting = Setting { patience: Duration::from_secs(1), ..Setting::default() };
-        Self::launch(hub, id, store, setting, peers).await
     }
 
     pub(crate) async fn start_with(
@@ -390,13 +376,14 @@ impl Following {
         setting: Setting,
         peers: &[PeerId],
     ) -> Following {
-        let Setting { sync, executor, waypoint, patience } = setting;
+        let Setting { sync, executor, waypoint } = setting;
         let node = Arc::new(Node { server: SyncServer::new(store.clone()), follower: Default::default() });
         let transport = hub.join(id, node.clone());
         for peer in peers {
             assert!(hub.connect(id, *peer));
         }
-        let follower = Follower::new(sync, store.clone(), transport, executor, waypoint, patience).unwrap();
+        let follower =
+            Follower::new(sync, store.clone(), transport, executor, waypoint, Duration::ZERO).unwrap();
         node.follower.set(follower.clone()).ok().unwrap();
         let stop = CancellationToken::new();
         let task = tokio::spawn(follower.clone().run(stop.clone()));

@@ -222,54 +222,6 @@ macro_rules! liars {
     };
 }
 
-/// Answers everything, but takes its time with summaries.
-struct Slow(SyncServer);
-
-impl Handler for Slow {
-    fn request<'a>(
-        &'a self,
-        peer: PeerId,
-        _protocol: Protocol,
-        payload: Vec<u8>,
-    ) -> BoxFuture<'a, Result<Payload, Refusal>> {
-        Box::pin(async move {
-            tokio::time::sleep(std::time::Duration::from_millis(800)).await;
-            self.0.handle(peer, payload).await
-        })
-    }
-
-    fn broadcast<'a>(&'a self, _peer: PeerId, _payload: Vec<u8>) -> BoxFuture<'a, ()> {
-        Box::pin(async {})
-    }
-}
-
-/// Goal: peers that answer just in time do not hold up batches that others announce.
-#[tokio::test(flavor = "multi_thread")]
-async fn slow_peers_do_not_delay_the_head() {
-    let mut chain = Chain::new(3);
-    let hub = MemoryHub::new();
-    let honest = hub.join(peer(5), Arc::new(Honest(Arc::new(SyncServer::new(chain.store.clone())))));
-    let mut slow = Vec::new();
-    for id in 1..=3 {
-        slow.push(hub.join(peer(id), Arc::new(Slow(SyncServer::new(chain.store.clone())))));
-    }
-    let peers: Vec<_> = [1, 2, 3, 5].map(peer).to_vec();
-    let node = Following::start(&hub, peer(9), &chain.genesis, Mode::Auto, &peers).await;
-    node.reach(chain.head()).await;
-    let started = std::time::Instant::now();
-    for number in 4..24 {
-        let (header, certificate) = chain.extend(number);
-        let blob = |kind| chain.store.blob(kind, BatchNumber(number)).unwrap();
-        let body = blob(BlobKind::Body).unwrap();
-        let bytes = slipstream_sync::announcement(header, certificate, body, blob(BlobKind::Hints)).unwrap();
-        slipstream_network::Transport::broadcast(&*honest, bytes, None);
-        node.reach(BatchNumber(number)).await;
-    }
-    // Twenty batches, one after another; a loop that waits for summaries needs 0.8 s for each.
-    assert!(started.elapsed().as_secs() < 8, "took {:?}", started.elapsed());
-    node.stop().await.unwrap();
-}
-
 /// Goal: a header that nothing proves is not used, so that no offer can make a restore fail at its end.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_subtly_wrong_offer_does_no_harm() {

@@ -5,9 +5,7 @@ use std::{sync::Arc, time::Duration};
 use slipstream_executor::{ExecutorConfig, HintsMode, predict::PredictMode};
 use slipstream_network::{MemoryHub, Transport};
 use slipstream_storage::{StorageConfig, Store};
-use slipstream_sync::{
-    Mode, Phase, SyncConfig, SyncError, SyncServer, SyncStatus, announcement, engine::Stage, fetch_genesis,
-};
+use slipstream_sync::{Mode, SyncConfig, SyncError, SyncServer, announcement, fetch_genesis};
 use slipstream_types::{BatchNumber, BlobKind, Digest, Waypoint};
 
 use crate::chain::{Chain, Following, Honest, peer};
@@ -163,7 +161,7 @@ async fn a_wrong_waypoint_stops_the_node_before_its_batch_is_stored() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_delta_node_without_history_keeps_none_and_says_so() {
+async fn a_delta_node_without_history_keeps_none() {
     let chain = Chain::new(8);
     let (hub, _server) = hub_with(&chain);
     let store = Store::memory(&StorageConfig::default());
@@ -173,106 +171,6 @@ async fn a_delta_node_without_history_keeps_none_and_says_so() {
     node.reach(chain.head()).await;
     assert_eq!(node.store.head().unwrap().header.state_root, chain.root());
     assert_eq!(node.store.blob(BlobKind::Body, BatchNumber(3)).unwrap(), None);
-
-    // A replaying node sees from its summary that it must not be asked.
-    let next = Following::start(&hub, peer(3), &chain.genesis, Mode::Replay, &[peer(2)]).await;
-    tokio::time::sleep(Duration::from_millis(1_500)).await;
-    let status = next.follower.status();
-    assert_eq!((status.phase, status.head), (Phase::Stuck, BatchNumber(0)), "{status:?}");
-    assert!(status.peers.iter().all(|peer| !peer.banned && peer.failures == 0), "{status:?}");
-    assert!(status.peers[0].heard_ms_ago.is_some_and(|ago| ago < 60_000), "{status:?}");
-
-    // What a peer has proved to exist is known when it has gone: the node is as far behind as before.
-    hub.disconnect(peer(2), peer(3));
-    let gone = async {
-        while !next.follower.status().peers.is_empty() {
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
-    };
-    tokio::time::timeout(Duration::from_secs(60), gone).await.unwrap();
-    let status = next.follower.status();
-    assert_eq!(
-        (status.head, status.target, status.eta_seconds),
-        (BatchNumber(0), chain.head(), None),
-        "{status:?}"
-    );
-}
-
-/// Goal: nodes relay batches before they commit them, so an announcement is no promise to serve.
-#[tokio::test(flavor = "multi_thread")]
-async fn a_peer_that_relays_before_it_commits_is_not_banned() {
-    let (behind, ahead) = (Chain::new(3), Chain::new(4));
-    let (hub, server) = hub_with(&behind);
-    let node = Following::start(&hub, peer(2), &behind.genesis, Mode::Delta, &[peer(1)]).await;
-    node.reach(behind.head()).await;
-    let number = ahead.head();
-    let header = ahead.store.header(number).unwrap().unwrap();
-    let certificate = ahead.store.certificate(number).unwrap().unwrap();
-    let body = ahead.store.blob(BlobKind::Body, number).unwrap().unwrap();
-    server.broadcast(announcement(header, certificate, body, None).unwrap(), None);
-    tokio::time::sleep(Duration::from_millis(1_200)).await;
-    let status = node.follower.status();
-    assert!(status.peers.iter().all(|peer| !peer.banned && peer.failures == 0), "{status:#?}");
-    node.stop().await.unwrap();
-}
-
-/// Goal: a validator that fell behind gets to the head of a chain that moves on, although nobody commits for it there.
-#[tokio::test(flavor = "multi_thread")]
-async fn a_patient_node_catches_up_with_a_moving_chain() {
-    let mut chain = Chain::new(40);
-    let (hub, server) = hub_with(&chain);
-    let node = Following::start_patient(&hub, peer(2), &chain.genesis, &[peer(1)]).await;
-    let mut far = 0;
-    for number in 41..=80 {
-        let (header, certificate) = chain.extend(number);
-        let blob = |kind| chain.store.blob(kind, BatchNumber(number)).unwrap();
-        let bytes =
-            announcement(header, certificate, blob(BlobKind::Body).unwrap(), blob(BlobKind::Hints)).unwrap();
-        server.broadcast(bytes, None);
-        tokio::time::sleep(Duration::from_millis(150)).await;
-        far += usize::from(node.store.head().unwrap().header.number.0 + 3 <= number);
-    }
-    // A node that always waits out its patience is far behind most of the time; one on a busy machine now and then.
-    assert!(far <= 15, "far behind {far} of 40 times: {:#?}", node.follower.status());
-    node.stop().await.unwrap();
-}
-
-/// Goal: what a validator's consensus commits is not executed a second time by its follower, also where batches are further apart than
-/// the follower's patience.
-#[tokio::test(flavor = "multi_thread")]
-async fn a_patient_node_leaves_announced_batches_to_consensus() {
-    let mut chain = Chain::new(5);
-    let (hub, server) = hub_with(&chain);
-    let node = Following::start_patient(&hub, peer(2), &chain.genesis, &[peer(1)]).await;
-    node.reach(chain.head()).await;
-    let executed = |status: &SyncStatus| {
-        let stage = status.stages.iter().find(|stage| stage.stage == Stage::Execute).unwrap();
-        (status.batches, stage.busy_seconds)
-    };
-    // The counters follow the commit.
-    let before = loop {
-        let status = node.follower.status();
-        if status.batches == 5 {
-            break executed(&status);
-        }
-        tokio::time::sleep(Duration::from_millis(10)).await;
-    };
-    for number in 6..=7 {
-        tokio::time::sleep(Duration::from_millis(1_300)).await;
-        let (header, certificate) = chain.extend(number);
-        let blob = |kind| chain.store.blob(kind, BatchNumber(number)).unwrap();
-        let bytes =
-            announcement(header, certificate, blob(BlobKind::Body).unwrap(), blob(BlobKind::Hints)).unwrap();
-        server.broadcast(bytes, None);
-        tokio::time::sleep(Duration::from_millis(400)).await;
-        assert_eq!(executed(&node.follower.status()), before, "batch {number} was left to consensus");
-        chain.commit_to(&node.store, BatchNumber(number));
-    }
-    node.reach(BatchNumber(7)).await;
-    // A decision that is lost is made up for.
-    chain.extend(8);
-    node.reach(BatchNumber(8)).await;
-    node.stop().await.unwrap();
 }
 
 /// Goal: what was learned of peers is there after a restart, and a damaged record of it stops nothing.

@@ -1,0 +1,386 @@
+//! [`Rig`]: an engine under a script. Peers do what the script says, time passes when it says so, and jobs run at once on a real store.
+//!
+//! ```text
+//!  Rig::at_head(10).peer(A, serves(1..=40)).step()      engine ─ Effect ─▶ jobs: done at once by a real Worker
+//!     ├─ asked(A): what A was asked for                         └────────▶ requests: open until the script answers them
+//!     └─ answer(A), refuse(A), wait(seconds), until(Timer::Hedge)
+//! ```
+//! The chain, its certificates and the answers to requests are real: what the script makes up are the promises of summaries.
+
+use std::{ops::RangeInclusive, sync::OnceLock, time::Duration};
+
+use slipstream_executor::{ExecutorConfig, HintsMode};
+use slipstream_network::{NetworkError, PeerId, Refusal};
+use slipstream_storage::{StorageConfig, Store};
+use slipstream_types::{BatchNumber, BlobKind, PublicKey, bounded::BoundedVec, codec};
+use tokio::time::Instant;
+
+use self::chain::Chain;
+use super::{Effect, Engine, Job, JobId, Local, RequestId, Setup, timers::Timer};
+use crate::{
+    Mode, PeerStatus, SyncConfig, SyncStatus,
+    planted::Defences,
+    protocol::{Request, SnapshotOffer, Summary},
+    serve,
+    work::Worker,
+};
+
+#[path = "../../tests/sync/chain.rs"]
+#[allow(dead_code, reason = "the tests of the whole follower use the rest")]
+pub(super) mod chain;
+
+pub(super) const A: PeerId = PublicKey([1; 32]);
+pub(super) const B: PeerId = PublicKey([2; 32]);
+pub(super) const C: PeerId = PublicKey([3; 32]);
+
+/// How long a busy peer wants not to be asked.
+const SECOND: Duration = Duration::from_secs(1);
+
+/// The last batch of [`chain()`]; it has a snapshot, as the batch ten before it.
+pub(super) const HEAD: u64 = 40;
+
+/// Batches and snapshots that are the same in every test; each takes its prefix of them.
+pub(super) fn chain() -> &'static Chain {
+    static CHAIN: OnceLock<Chain> = OnceLock::new();
+    CHAIN.get_or_init(|| Chain::new(HEAD))
+}
+
+/// What a peer's summary says.
+#[derive(Clone, Debug)]
+pub(super) struct Promise {
+    head: u64,
+    keeps_from: Option<u64>,
+    offers: Vec<SnapshotOffer>,
+}
+
+/// Keeps everything of these batches, the last of which is its head.
+pub(super) fn serves(kept: RangeInclusive<u64>) -> Promise {
+    Promise { head: *kept.end(), keeps_from: Some(*kept.start()), offers: Vec::new() }
+}
+
+/// Keeps nothing of the batches up to its head.
+pub(super) fn pruned(head: u64) -> Promise {
+    Promise { head, keeps_from: None, offers: Vec::new() }
+}
+
+impl Promise {
+    /// Offers a snapshot of so many rows and bytes, by its own word.
+    pub(super) fn offering(mut self, number: u64, rows: u64, bytes: u64) -> Promise {
+        self.offers.push(SnapshotOffer { number: BatchNumber(number), rows, bytes });
+        self
+    }
+
+    fn summary(&self) -> Summary {
+        let store = &chain().store;
+        let from = self.keeps_from.map(BatchNumber);
+        Summary {
+            genesis: store.header(BatchNumber(0)).unwrap().unwrap().digest(),
+            head: store.certificate(BatchNumber(self.head)).unwrap(),
+            bodies_from: from,
+            receipts_from: from,
+            deltas_from: from,
+            snapshots: BoundedVec::new(self.offers.clone()).unwrap(),
+        }
+    }
+}
+
+/// A request that nobody answered yet.
+#[derive(Debug)]
+pub(super) struct Open {
+    id: RequestId,
+    pub(super) peer: PeerId,
+    pub(super) request: Request,
+    deadline: Duration,
+    ends: Instant,
+}
+
+/// See the module.
+pub(super) struct Rig {
+    pub(super) engine: Engine,
+    pub(super) now: Instant,
+    pub(super) open: Vec<Open>,
+    pub(super) bans: Vec<(PeerId, String)>,
+    /// Announcements that went on to other peers.
+    pub(super) relayed: usize,
+    /// Peers that do not tell of themselves.
+    pub(super) quiet: Vec<PeerId>,
+    /// Whether jobs wait in `held` until [`Rig::work`].
+    pub(super) holds_jobs: bool,
+    held: Vec<(JobId, Job)>,
+    peers: Vec<(PeerId, Promise)>,
+    worker: Worker,
+    pub(super) store: Store,
+}
+
+/// How a node is set up for a script.
+#[derive(Clone, Debug)]
+pub(super) struct Node {
+    pub(super) config: SyncConfig,
+    pub(super) head: u64,
+    pub(super) hints: bool,
+    pub(super) patience: Duration,
+}
+
+impl Node {
+    pub(super) fn new(mode: Mode, head: u64) -> Node {
+        let config = SyncConfig { mode, history: false, ..SyncConfig::default() };
+        Node { config, head, hints: false, patience: Duration::ZERO }
+    }
+
+    pub(super) fn rig(self) -> Rig {
+        let Node { config, head, hints, patience } = self;
+        let store = Store::memory(&StorageConfig { snapshot_interval_batches: 0, ..Default::default() });
+        store.initialize(&chain().genesis).unwrap();
+        (1..=head).for_each(|number| chain().commit_to(&store, BatchNumber(number)));
+        let executor =
+            ExecutorConfig { hints: HintsMode::Off, prefetch_threads: 0, ..ExecutorConfig::default() };
+        let worker = Worker::new(store.clone(), &config, executor, None, 7).unwrap();
+        let waypoint = BatchNumber(0);
+        let setup = Setup { hints, patience, waypoint, cores: 2, seed: 7, defences: Defences::default() };
+        let now = Instant::now();
+        let engine = Engine::new(config, &setup, Local::of(&store).unwrap(), None, now);
+        Rig {
+            engine,
+            now,
+            open: Vec::new(),
+            bans: Vec::new(),
+            relayed: 0,
+            quiet: Vec::new(),
+            holds_jobs: false,
+            held: Vec::new(),
+            peers: Vec::new(),
+            worker,
+            store,
+        }
+    }
+}
+
+impl Rig {
+    /// A node that applies deltas, behind that batch.
+    pub(super) fn at_head(head: u64) -> Rig {
+        Node::new(Mode::Delta, head).rig()
+    }
+
+    /// Connects a peer, or changes what it promises from its next summary on.
+    pub(super) fn peer(mut self, peer: PeerId, promise: Promise) -> Rig {
+        self.meet(peer, promise);
+        self
+    }
+
+    /// As [`Rig::peer`].
+    pub(super) fn meet(&mut self, peer: PeerId, promise: Promise) {
+        self.peers.retain(|(other, _)| *other != peer);
+        self.peers.push((peer, promise));
+        self.connect();
+    }
+
+    /// Disconnects a peer.
+    pub(super) fn lose(&mut self, peer: PeerId) {
+        self.peers.retain(|(other, _)| *other != peer);
+        self.fail(peer, |peer, _| NetworkError::Closed { peer });
+        self.connect();
+    }
+
+    fn connect(&mut self) {
+        let mut connected: Vec<PeerId> = self.peers.iter().map(|(peer, _)| *peer).collect();
+        connected.sort();
+        self.engine.handle_peers(&connected, self.now);
+    }
+
+    /// Does what the engine asks for, until it asks for nothing that the script has to answer. No time passes.
+    pub(super) fn step(&mut self) -> &mut Rig {
+        while let Some(effect) = self.engine.poll_effect() {
+            match effect {
+                Effect::Send { id, peer, request: Request::Summary, .. } if !self.quiet.contains(&peer) => {
+                    if let Some((_, promise)) = self.peers.iter().find(|(other, _)| *other == peer) {
+                        let answer = codec::encode("summary", &promise.summary()).unwrap();
+                        self.engine.handle_answer(id, Ok(answer), self.now);
+                    }
+                }
+                Effect::Send { id, peer, request, deadline, .. } => {
+                    self.open.push(Open { id, peer, request, deadline, ends: self.now + deadline });
+                }
+                Effect::Cancel { id } => self.open.retain(|open| open.id != id),
+                Effect::Run { id, job } if self.holds_jobs => self.held.push((id, job)),
+                Effect::Run { id, job } => self.run(id, job),
+                Effect::Ban { peer, reason, .. } => {
+                    self.bans.push((peer, reason));
+                    self.lose(peer);
+                }
+                Effect::Relay { .. } => self.relayed += 1,
+            }
+        }
+        self
+    }
+
+    fn run(&mut self, id: JobId, job: Job) {
+        let done = self.worker.run(job);
+        self.engine.handle_done(id, done, Duration::from_millis(1), self.now).unwrap();
+    }
+
+    /// Does the jobs that were held.
+    pub(super) fn work(&mut self) -> &mut Rig {
+        for (id, job) in std::mem::take(&mut self.held) {
+            self.run(id, job);
+        }
+        self.step()
+    }
+
+    /// What a peer was asked for and did not answer.
+    pub(super) fn asked(&self, peer: PeerId) -> Vec<&Request> {
+        self.open.iter().filter(|open| open.peer == peer).map(|open| &open.request).collect()
+    }
+
+    /// Whom the batches from `first` on were asked of, in that order.
+    pub(super) fn asked_for_range(&self, first: u64) -> Vec<PeerId> {
+        let is_it =
+            |request: &Request| matches!(request, Request::Range(range) if range.first == BatchNumber(first));
+        self.open.iter().filter(|open| is_it(&open.request)).map(|open| open.peer).collect()
+    }
+
+    /// A peer is asked for the batches from `first` on.
+    #[track_caller]
+    pub(super) fn expect_range(&mut self, peer: PeerId, first: u64) -> &mut Rig {
+        let asked = self.asked_for_range(first);
+        assert!(asked.contains(&peer), "{first} is asked of {asked:?}; open are {:#?}", self.open);
+        self
+    }
+
+    /// A peer answers whatever it was asked for, and what it is asked for then.
+    pub(super) fn serve(&mut self, peer: PeerId) -> &mut Rig {
+        while self.open.iter().any(|open| open.peer == peer) {
+            self.answer(peer);
+        }
+        self
+    }
+
+    /// A peer answers what it was asked for.
+    pub(super) fn answer(&mut self, peer: PeerId) -> &mut Rig {
+        self.answer_if(peer, |_| true)
+    }
+
+    /// A peer answers these of the requests that it got.
+    pub(super) fn answer_if(&mut self, peer: PeerId, which: impl Fn(&Request) -> bool) -> &mut Rig {
+        for open in self.take(|open| open.peer == peer && which(&open.request)) {
+            let payload = codec::encode("request", &open.request).unwrap();
+            let answer = serve::answer(&chain().store, &payload);
+            let answer = answer.map_err(|refusal| NetworkError::Refused { peer, refusal });
+            self.engine.handle_answer(open.id, answer, self.now);
+        }
+        self.step()
+    }
+
+    /// A peer answers what it was asked for with these bytes.
+    pub(super) fn lie(&mut self, peer: PeerId, bytes: &[u8]) -> &mut Rig {
+        for open in self.take(|open| open.peer == peer) {
+            self.engine.handle_answer(open.id, Ok(bytes.to_vec()), self.now);
+        }
+        self.step()
+    }
+
+    /// A peer has no time for what it was asked for.
+    pub(super) fn busy(&mut self, peer: PeerId) -> &mut Rig {
+        self.fail(peer, |peer, _| NetworkError::Refused { peer, refusal: Refusal::busy(SECOND, "busy") });
+        self.step()
+    }
+
+    fn fail(&mut self, peer: PeerId, why: impl Fn(PeerId, Duration) -> NetworkError) {
+        for open in self.take(|open| open.peer == peer) {
+            self.engine.handle_answer(open.id, Err(why(peer, open.deadline)), self.now);
+        }
+    }
+
+    fn take(&mut self, which: impl Fn(&Open) -> bool) -> Vec<Open> {
+        let (taken, left) = std::mem::take(&mut self.open).into_iter().partition(which);
+        self.open = left;
+        taken
+    }
+
+    /// Time passes; answers that are due by then are late.
+    pub(super) fn wait(&mut self, time: Duration) -> &mut Rig {
+        let end = self.now + time;
+        self.step();
+        while let Some(at) = self.next().filter(|at| *at <= end) {
+            self.pass(at);
+        }
+        self.now = end;
+        self
+    }
+
+    /// Time passes until a timer ends.
+    #[track_caller]
+    pub(super) fn until(&mut self, timer: Timer) -> &mut Rig {
+        self.step();
+        let at = self.engine.timers.get(timer);
+        let at = at.unwrap_or_else(|| panic!("{timer:?} does not run: {:?}", self.engine.timers));
+        self.wait(at - self.now)
+    }
+
+    /// When something happens that no script decides.
+    fn next(&self) -> Option<Instant> {
+        let ends = self.open.iter().map(|open| open.ends).min();
+        [self.engine.poll_timeout(), ends].into_iter().flatten().min()
+    }
+
+    fn pass(&mut self, at: Instant) {
+        self.now = at;
+        for open in self.take(|open| open.ends <= at) {
+            let (peer, deadline) = (open.peer, open.deadline);
+            self.engine.handle_answer(open.id, Err(NetworkError::Deadline { peer, deadline }), at);
+        }
+        if self.engine.poll_timeout().is_some_and(|timeout| timeout <= at) {
+            self.engine.handle_timeout(at);
+        }
+        let next = self.engine.poll_timeout();
+        assert!(next.is_none_or(|next| next > at), "it spins: {:?}", self.engine.timers.next());
+        self.step();
+    }
+
+    /// A batch is announced by a peer.
+    pub(super) fn announce(&mut self, from: PeerId, number: u64) -> &mut Rig {
+        self.engine.handle_broadcast(from, announcement(number), self.now);
+        self.step()
+    }
+
+    /// Somebody else in this process commits a batch.
+    pub(super) fn commit(&mut self, number: u64) -> &mut Rig {
+        chain().commit_to(&self.store, BatchNumber(number));
+        self.engine.handle_head(BatchNumber(number), self.now);
+        self.step()
+    }
+
+    /// The head that the engine stands at; the store's is the same.
+    pub(super) fn head(&self) -> u64 {
+        assert_eq!(self.store.head().unwrap().header.number, self.engine.head());
+        self.engine.head().0
+    }
+
+    pub(super) fn status(&self) -> SyncStatus {
+        self.engine.status(self.now)
+    }
+
+    /// Nobody is banned, and only this peer counted as failing.
+    #[track_caller]
+    pub(super) fn blame_only(&self, peer: PeerId) {
+        let status = self.status();
+        let is_fine = |status: &PeerStatus| (status.failures > 0) == (status.id == peer);
+        assert!(self.bans.is_empty() && status.peers.iter().all(is_fine), "{:#?}", status.peers);
+    }
+
+    /// Nobody is banned, or counted as failing.
+    #[track_caller]
+    pub(super) fn blames_nobody(&self) {
+        let status = self.status();
+        assert!(self.bans.is_empty(), "{:?}", self.bans);
+        assert!(status.peers.iter().all(|peer| peer.failures == 0), "{:#?}", status.peers);
+    }
+}
+
+/// The announcement of a batch of [`chain()`].
+pub(super) fn announcement(number: u64) -> Vec<u8> {
+    let (store, number) = (&chain().store, BatchNumber(number));
+    let blob = |kind| store.blob(kind, number).unwrap();
+    let (header, certificate) = (store.header(number).unwrap(), store.certificate(number).unwrap());
+    let body = blob(BlobKind::Body).unwrap();
+    crate::announcement(header.unwrap(), certificate.unwrap(), body, blob(BlobKind::Hints)).unwrap()
+}

@@ -1,0 +1,5 @@
+//! The engine under scripts: who is asked for what, what happens on silence, which effect follows.
+
+mod following;
+mod restoring;
+mod timing;

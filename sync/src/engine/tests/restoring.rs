@@ -1,0 +1,82 @@
+//! Goal: a snapshot is restored from whoever has it, whatever comes first, and put down where it leads nowhere.
+
+use std::time::Duration;
+
+use crate::{
+    Mode, Phase,
+    engine::rig::{A, B, HEAD, Node, chain, pruned, serves},
+    protocol::Request,
+};
+
+const SECOND: Duration = Duration::from_secs(1);
+
+fn snapshot() -> Node {
+    Node::new(Mode::Snapshot, 0)
+}
+
+fn is_chunk(request: &Request) -> bool {
+    matches!(request, Request::Chunk { .. })
+}
+
+#[test]
+fn offer_headers_and_first_rows_are_asked_for_at_once() {
+    let mut rig = snapshot().rig().peer(A, pruned(HEAD).offering(HEAD, 100, 8_000));
+    let asked = rig.step().asked(A);
+    assert!(asked.iter().any(|request| matches!(request, Request::Offer { .. })), "{asked:?}");
+    assert!(asked.iter().any(|request| matches!(request, Request::Headers { .. })), "{asked:?}");
+    assert!(asked.iter().any(|request| is_chunk(request)), "{asked:?}");
+    rig.serve(A);
+    assert_eq!(rig.head(), HEAD);
+    assert_eq!(rig.store.head().unwrap().header.state_root, chain().root());
+    assert_eq!(rig.status().snapshot.unwrap().number.0, HEAD);
+    rig.blames_nobody();
+}
+
+/// Goal: what comes before it can be checked is kept and not asked for again.
+#[test]
+fn rows_that_come_before_the_offer_are_kept() {
+    let mut rig = snapshot().rig().peer(A, pruned(HEAD).offering(HEAD, 100, 8_000));
+    rig.step();
+    let chunks = rig.asked(A).into_iter().filter(|request| is_chunk(request)).count();
+    rig.answer_if(A, is_chunk);
+    assert_eq!(rig.asked(A).into_iter().filter(|request| is_chunk(request)).count(), 0, "of {chunks}");
+    rig.serve(A);
+    assert_eq!(rig.head(), HEAD);
+    rig.blames_nobody();
+}
+
+/// Goal: batches behind the snapshot are asked for while its rows come, and committed when it is the state.
+#[test]
+fn the_batches_behind_it_come_beside_it() {
+    let mut rig = snapshot().rig().peer(A, serves(31..=HEAD).offering(30, 100, 8_000));
+    rig.step().serve(A);
+    assert_eq!(rig.head(), HEAD);
+    assert_eq!(rig.status().batches, 10);
+}
+
+/// Goal: a restore whose last peer goes is put down at once; it is taken up where it was when one comes.
+#[test]
+fn a_restore_whose_peers_go_is_put_down() {
+    let mut rig = snapshot().rig().peer(A, pruned(HEAD).offering(HEAD, 100, 8_000));
+    rig.step().answer(A);
+    assert_eq!(rig.status().phase, Phase::Snapshot);
+    rig.lose(A);
+    rig.step();
+    assert!(rig.engine.restore.is_none());
+    assert_eq!(rig.engine.begun.map(|number| number.0), Some(HEAD));
+    rig.meet(B, pruned(HEAD).offering(HEAD, 100, 8_000));
+    rig.step().serve(B);
+    assert_eq!(rig.head(), HEAD);
+}
+
+/// Goal: a range delta is applied on what is here.
+#[test]
+fn a_range_delta_leads_to_the_snapshot() {
+    let mut rig = Node::new(Mode::RangeDelta, 10).rig().peer(A, serves(1..=HEAD).offering(HEAD, 100, 8_000));
+    rig.step();
+    assert_eq!(rig.status().phase, Phase::RangeDelta);
+    rig.serve(A).wait(SECOND);
+    assert_eq!((rig.head(), rig.status().batches), (HEAD, 0));
+    assert_eq!(rig.store.head().unwrap().header.state_root, chain().root());
+    rig.blames_nobody();
+}

@@ -1,0 +1,93 @@
+//! Goal: the engine wakes for what has a time, at that time, and for nothing else.
+
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use crate::{
+    Mode, Phase,
+    engine::{
+        rig::{A, B, HEAD, Node, Rig, pruned, serves},
+        timers::Timer,
+    },
+};
+
+const SECOND: Duration = Duration::from_secs(1);
+
+/// Goal: where only an event can change anything there is no timeout.
+#[test]
+fn alone_it_waits_for_an_event() {
+    let mut rig = Rig::at_head(10);
+    rig.step();
+    assert_eq!(rig.engine.poll_timeout(), None);
+    assert_eq!(rig.status().phase, Phase::WaitingForPeers);
+}
+
+/// Goal: at the head the next thing that happens is the next summary, half a second after the last.
+#[test]
+fn at_the_head_it_wakes_for_the_next_summary() {
+    let mut rig = Rig::at_head(HEAD).peer(A, serves(1..=HEAD));
+    rig.step();
+    let half = Duration::from_millis(500);
+    assert_eq!(rig.engine.timers.next(), Some((rig.now + half, Timer::Summary)));
+    rig.until(Timer::Summary);
+    assert_eq!(rig.engine.timers.get(Timer::Summary), Some(rig.now + half), "it was asked and answered");
+}
+
+/// Goal: a peer that paused is asked again when its pause is over, and not by the next summary's grace.
+#[test]
+fn the_end_of_a_pause_wakes_it() {
+    let mut rig = Rig::at_head(10).peer(A, serves(1..=20));
+    rig.step().expect_range(A, 11);
+    rig.busy(A);
+    let pause = rig.engine.timers.get(Timer::Pause).expect("it pauses");
+    assert_eq!(rig.asked_for_range(11), []);
+    rig.wait(pause - rig.now - Duration::from_nanos(1));
+    assert_eq!(rig.asked_for_range(11), []);
+    rig.wait(Duration::from_nanos(1));
+    rig.expect_range(A, 11);
+}
+
+/// Goal: a peer that is connected when its ban ends is taken back, although nobody connects or goes.
+#[test]
+fn the_end_of_a_ban_wakes_it() {
+    let mut rig = Rig::at_head(10).peer(A, serves(1..=20)).peer(B, serves(1..=10));
+    rig.step().lie(A, b"nonsense");
+    assert!(rig.bans.iter().all(|(peer, _)| *peer == A) && !rig.bans.is_empty());
+    // The transport lets it in before the engine's time is over.
+    rig.meet(A, serves(1..=20));
+    rig.wait(3_599 * SECOND);
+    assert_eq!(rig.asked_for_range(11), []);
+    rig.until(Timer::Ban);
+    rig.expect_range(A, 11);
+}
+
+/// Goal: a batch that is left to consensus is fetched when the patience for it is over, to the moment.
+#[test]
+fn the_end_of_patience_wakes_it() {
+    let mut rig = Node { patience: SECOND, ..Node::new(Mode::Delta, 10) }.rig().peer(A, serves(1..=11));
+    rig.step();
+    assert_eq!(rig.engine.timers.get(Timer::Patience), Some(rig.now + SECOND));
+    rig.wait(SECOND - Duration::from_nanos(1));
+    assert_eq!((rig.asked_for_range(11), rig.status().phase), (vec![], Phase::Idle));
+    rig.wait(Duration::from_nanos(1));
+    rig.expect_range(A, 11).serve(A);
+    assert_eq!(rig.head(), 11);
+}
+
+/// Goal: a snapshot that nobody sent is given up after three deadlines, and tried again after a minute.
+#[test]
+fn a_standstill_and_its_end_wake_it() {
+    let mut rig = Node::new(Mode::Snapshot, 0)
+        .rig()
+        .peer(A, pruned(HEAD).offering(HEAD, 100, 8_000))
+        .peer(B, serves(1..=HEAD));
+    rig.step();
+    let began = rig.now;
+    assert_eq!(rig.status().phase, Phase::Snapshot);
+    rig.until(Timer::Standstill);
+    assert_eq!(rig.now - began, 30 * SECOND);
+    rig.expect_range(B, 1);
+    let again: Instant = rig.engine.timers.get(Timer::GivenUp).expect("it is given up for a while");
+    assert!(again > rig.now);
+}
