@@ -25,12 +25,18 @@ pub struct NetworkConfig {
     pub request_concurrency_max: usize,
     /// Bytes of one peer's requests that are held until they are handled; a request above that is refused as busy.
     pub request_bytes_in_flight_max: usize,
+    /// Bytes of answers to one peer that are held, from before they are made until the peer has them; requests for more wait a
+    /// moment and are then refused as busy. All peers of one host have twice as much together.
+    pub answer_bytes_in_flight_max: usize,
+    /// Bytes that are held for all peers together: of their requests, of answers to them, and half as much of their broadcasts. A
+    /// fourth of it is kept for configured peers.
+    pub bytes_in_flight_total_max: usize,
     /// Broadcasts waiting per peer and direction; above that the oldest is dropped.
     pub broadcast_queue_items_max: usize,
     /// Bytes of broadcasts waiting per peer and direction; above that the oldest is dropped.
     pub broadcast_queue_bytes_max: usize,
-    /// Time to receive one request or broadcast, or to get rid of one response; cuts peers that send a byte a minute.
-    /// The default lets 48 MiB through at 14 Mbit/s.
+    /// Time to receive one request or broadcast, or to get rid of one response. The default lets 48 MiB through at 14 Mbit/s.
+    /// A peer that moves less than 32 KiB/s for a sixth of it, while something waits to move, is given up earlier.
     pub transfer_timeout_ms: u64,
     /// Time for one connection attempt. Also how long two simultaneous attempts can cross.
     pub handshake_timeout_ms: u64,
@@ -48,6 +54,8 @@ impl Default for NetworkConfig {
             peers_max: 64,
             request_concurrency_max: 64,
             request_bytes_in_flight_max: 2 * MESSAGE_BYTES_MAX,
+            answer_bytes_in_flight_max: 64 << 20,
+            bytes_in_flight_total_max: 512 << 20,
             broadcast_queue_items_max: 64,
             broadcast_queue_bytes_max: MESSAGE_BYTES_MAX + (16 << 20),
             transfer_timeout_ms: 30_000,
@@ -82,6 +90,8 @@ impl NetworkConfig {
         }
         for (key, value) in [
             ("network.request_bytes_in_flight_max", self.request_bytes_in_flight_max),
+            ("network.answer_bytes_in_flight_max", self.answer_bytes_in_flight_max),
+            ("network.bytes_in_flight_total_max", self.bytes_in_flight_total_max),
             ("network.broadcast_queue_bytes_max", self.broadcast_queue_bytes_max),
         ] {
             if !(MESSAGE_BYTES_MAX..=1 << 40).contains(&value) {
@@ -90,6 +100,11 @@ impl NetworkConfig {
                     format!("must hold one message of {MESSAGE_BYTES_MAX} bytes and not exceed 1 TiB"),
                 );
             }
+        }
+        let one_peer = self.request_bytes_in_flight_max.max(self.answer_bytes_in_flight_max);
+        if self.bytes_in_flight_total_max < one_peer {
+            let reason = format!("must hold what one peer may have, {one_peer} bytes");
+            return wrong("network.bytes_in_flight_total_max", reason);
         }
         self.check_times()
     }
@@ -158,6 +173,10 @@ mod tests {
             (
                 NetworkConfig { broadcast_queue_bytes_max: 1, ..base.clone() },
                 "network.broadcast_queue_bytes_max",
+            ),
+            (
+                NetworkConfig { bytes_in_flight_total_max: 60 << 20, ..base.clone() },
+                "network.bytes_in_flight_total_max",
             ),
             (NetworkConfig { transfer_timeout_ms: 0, ..base.clone() }, "network.transfer_timeout_ms"),
             (

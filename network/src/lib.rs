@@ -20,8 +20,8 @@
 //! Wire format, ALPN `slipstream/2`; lengths are 32-bit little-endian and checked before anything is allocated:
 //!
 //! ```text
-//! request    protocol (1 byte)  length (4)  payload      on a bidirectional stream of the asker
-//! response   status (1 byte)    length (4)  payload      0 answer; refusals: 1 busy, 2 not kept, 3 malformed, 4 failed
+//! request    protocol (1 byte)  answer_bytes_max (4)  length (4)  payload      on a bidirectional stream of the asker
+//! response   status (1 byte)  length (4)  payload      0 answer; refusals: 1 busy, 2 not kept, 3 malformed, 4 failed
 //! broadcast  length (4)  payload                         on a unidirectional stream
 //! ```
 //!
@@ -29,8 +29,10 @@
 //!
 //! Invariants:
 //! * There is at most one connection per peer, whoever dialled; see [`Network`] for how both sides agree which.
-//! * Everything that a peer can fill has a limit: connections, streams, bytes waiting to be handled, handlers that run,
-//!   queues, bans, the text of a refusal. One peer spends only its own share.
+//! * Everything that a peer can fill has a limit: handshakes, connections, streams, bytes of requests and of answers until the
+//!   asker has them, handlers that run, queues, bans, the text of a refusal. One peer spends only its own share, one host that of
+//!   two peers, and strangers leave the share of configured peers alone.
+//! * What does not move is given up: a limit in time alone would let a peer hold its share for nothing.
 //! * Every task belongs to the [`Network`] and ends at [`Network::shutdown`].
 //!
 //! Trusted: nothing that comes from a peer but its key.
@@ -44,11 +46,17 @@
 //! ```
 
 mod address;
+mod bucket;
+mod budget;
 mod config;
 mod contacts;
 mod error;
+mod inbox;
 mod journal;
 mod memory;
+mod meter;
+mod origin;
+mod pace;
 mod payload;
 mod peers;
 mod queue;
@@ -56,6 +64,7 @@ mod quic;
 mod refusal;
 mod shared_keys;
 mod transport;
+mod turned_away;
 
 #[cfg(test)]
 mod tests;
@@ -72,3 +81,4 @@ pub use shared_keys::SharedKey;
 pub use transport::{
     BoxFuture, Handler, MESSAGE_BYTES_MAX, PeerId, PeerStats, Protocol, RequestLimits, Transport,
 };
+pub use turned_away::TurnedAway;

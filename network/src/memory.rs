@@ -23,7 +23,7 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 use crate::{
     BoxFuture, Handler, MESSAGE_BYTES_MAX, NetworkConfig, NetworkError, Payload, PeerId, PeerStats, Protocol,
     Refusal, RequestLimits, Transport,
-    peers::{Direction, Peers},
+    peers::{Direction, Peers, Useful},
     queue::DropOldestQueue,
 };
 
@@ -52,6 +52,13 @@ struct End {
     closed: CancellationToken,
     /// Cancels when both tables have forgotten the connection.
     _guard: Arc<DropGuard>,
+}
+
+/// Places are unlimited here, so that nobody has to leave.
+impl Useful for Arc<End> {
+    fn used(&self) -> Option<Instant> {
+        None
+    }
 }
 
 impl MemoryHub {

@@ -2,13 +2,13 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    net::{IpAddr, Ipv6Addr},
+    net::IpAddr,
     time::Duration,
 };
 
 use tokio::time::Instant;
 
-use crate::PeerId;
+use crate::{PeerId, origin::Origin};
 
 /// Longest ban; beyond it an end cannot be told from forever, and the sum of times might overflow.
 const BAN_MAX: Duration = Duration::from_secs(365 * 24 * 3_600);
@@ -17,9 +17,15 @@ const BAN_MAX: Duration = Duration::from_secs(365 * 24 * 3_600);
 /// first goes.
 pub(crate) const BANS_MAX: usize = 4_096;
 
-/// Connections of peers that are not configured from one address, so that a single host cannot take all places with keys that
-/// it makes for free.
-pub(crate) const CONNECTIONS_PER_ADDRESS_MAX: usize = 8;
+/// Connections of peers that are not configured from one host, so that it cannot take all places with keys that it makes for free.
+pub(crate) const CONNECTIONS_PER_HOST_MAX: usize = 8;
+
+/// The part of the strangers' places that one network may take, one in so many, where that is more than a host may: a network has
+/// ever new hosts as a host has ever new keys.
+const NETWORK_PART: usize = 4;
+
+/// A peer without which nothing was missed for so long makes room for another one.
+const IDLE_MAX: Duration = Duration::from_secs(300);
 
 /// Which side opened a connection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -37,7 +43,7 @@ pub(crate) enum Unwanted {
     Banned,
     #[error("no free place for another peer")]
     Full,
-    #[error("no free place for another peer of that address")]
+    #[error("no free place for another peer of that host or network")]
     Crowded,
     #[error("another connection between the same two peers stays")]
     Duplicate,
@@ -50,14 +56,22 @@ pub(crate) struct Admitted<L> {
     pub(crate) number: u64,
     /// The connection to the same peer that it replaces and that must be closed.
     pub(crate) replaced: Option<L>,
+    /// The connection that makes room for it and that must be closed.
+    pub(crate) evicted: Option<L>,
+}
+
+/// What a connection is good for, as the table sees it.
+pub(crate) trait Useful {
+    /// When its peer last asked, answered or told something.
+    fn used(&self) -> Option<Instant>;
 }
 
 struct Entry<L> {
     number: u64,
     direction: Direction,
     since: Instant,
-    /// Where it comes from; see [`host`].
-    host: Option<IpAddr>,
+    /// Where it comes from; none from loopback.
+    origin: Option<Origin>,
     link: L,
 }
 
@@ -73,7 +87,7 @@ pub(crate) struct Peers<L> {
     next_number: u64,
 }
 
-impl<L> Peers<L> {
+impl<L: Useful> Peers<L> {
     pub(crate) fn new(
         local: PeerId,
         peers_max: usize,
@@ -112,7 +126,8 @@ impl<L> Peers<L> {
         if self.banned_until(peer, now).is_some() {
             return Err(Unwanted::Banned);
         }
-        let host = address.and_then(host);
+        let origin = address.and_then(Origin::of_remote);
+        let mut leaving = None;
         match self.links.get(&peer) {
             Some(old) => {
                 let crossed =
@@ -121,14 +136,13 @@ impl<L> Peers<L> {
                     return Err(Unwanted::Duplicate);
                 }
             }
-            None if !self.has_place_for(peer) => return Err(Unwanted::Full),
-            None if self.is_crowded(peer, host) => return Err(Unwanted::Crowded),
-            None => {}
+            None => leaving = self.make_room(peer, origin, now)?,
         }
         let number = self.next_number;
         self.next_number += 1;
-        let replaced = self.links.insert(peer, Entry { number, direction, since: now, host, link });
-        Ok(Admitted { number, replaced: replaced.map(|entry| entry.link) })
+        let replaced = self.links.insert(peer, Entry { number, direction, since: now, origin, link });
+        let evicted = leaving.and_then(|peer| self.disconnect(peer));
+        Ok(Admitted { number, replaced: replaced.map(|entry| entry.link), evicted })
     }
 
     fn lower_dialled(&self, peer: PeerId, direction: Direction) -> bool {
@@ -138,16 +152,61 @@ impl<L> Peers<L> {
         }
     }
 
-    /// Configured peers always have one; the others share what is left.
-    fn has_place_for(&self, peer: PeerId) -> bool {
-        let others = self.links.keys().filter(|id| !self.reserved.contains(id)).count();
-        self.reserved.contains(&peer) || others < self.peers_max.saturating_sub(self.reserved.len())
+    /// Configured peers always have a place; the others share what is left. Returns who has to leave for a new one.
+    fn make_room(
+        &self,
+        peer: PeerId,
+        origin: Option<Origin>,
+        now: Instant,
+    ) -> Result<Option<PeerId>, Unwanted> {
+        if self.reserved.contains(&peer) {
+            return Ok(None);
+        }
+        let places = self.peers_max.saturating_sub(self.reserved.len());
+        if let Some(Origin { host, net }) = origin {
+            let hosts = self.strangers().filter(|(_, entry)| entry.origin.is_some_and(|it| it.host == host));
+            let per_net_max = CONNECTIONS_PER_HOST_MAX.max(places / NETWORK_PART);
+            if hosts.count() >= CONNECTIONS_PER_HOST_MAX || self.count_of(Some(net)) >= per_net_max {
+                return Err(Unwanted::Crowded);
+            }
+        }
+        if self.strangers().count() < places {
+            return Ok(None);
+        }
+        let leaving = self.idle_longest(now).or_else(|| self.youngest_of_a_crowd(origin.map(|it| it.net)));
+        leaving.map(Some).ok_or(Unwanted::Full)
     }
 
-    fn is_crowded(&self, peer: PeerId, host: Option<IpAddr>) -> bool {
-        let others =
-            self.links.iter().filter(|(id, entry)| !self.reserved.contains(id) && entry.host == host);
-        host.is_some() && !self.reserved.contains(&peer) && others.count() >= CONNECTIONS_PER_ADDRESS_MAX
+    fn strangers(&self) -> impl Iterator<Item = (&PeerId, &Entry<L>)> {
+        self.links.iter().filter(|(id, _)| !self.reserved.contains(id))
+    }
+
+    fn count_of(&self, net: Option<IpAddr>) -> usize {
+        self.strangers().filter(|(_, entry)| entry.net() == net).count()
+    }
+
+    /// A stranger that has been of no use for long; the one that has been so the longest.
+    fn idle_longest(&self, now: Instant) -> Option<PeerId> {
+        let used = |entry: &Entry<L>| entry.link.used().map_or(entry.since, |used| used.max(entry.since));
+        let idle = self.strangers().map(|(id, entry)| (used(entry), *id));
+        let (used, id) = idle.min_by_key(|(used, _)| *used)?;
+        (now.saturating_duration_since(used) > IDLE_MAX).then_some(id)
+    }
+
+    /// The newest stranger of the network that has the most, if a newcomer of another one makes the places more evenly spread: who
+    /// wants all of them needs as many networks, and those who have been here for long stay. As each time it gets more even, it
+    /// cannot go round in circles.
+    fn youngest_of_a_crowd(&self, newcomer: Option<IpAddr>) -> Option<PeerId> {
+        let mut counts = BTreeMap::new();
+        for (_, entry) in self.strangers() {
+            *counts.entry(entry.net()).or_insert(0) += 1;
+        }
+        let (crowd, most) = counts.into_iter().max_by_key(|(_, count)| *count)?;
+        if most < self.count_of(newcomer) + 2 {
+            return None;
+        }
+        let crowd = self.strangers().filter(|(_, entry)| entry.net() == crowd);
+        crowd.max_by_key(|(_, entry)| entry.number).map(|(id, _)| *id)
     }
 
     /// Forgets a connection that ended; false if another one has taken its place.
@@ -199,139 +258,11 @@ impl<L> Peers<L> {
     }
 }
 
-/// What counts as one host: an IPv4 address or an IPv6 network of 64 bits, which a host chooses its addresses from. None for
-/// loopback, where a whole devnet has one address.
-fn host(address: IpAddr) -> Option<IpAddr> {
-    match address.to_canonical() {
-        address if address.is_loopback() => None,
-        IpAddr::V6(address) => Some(Ipv6Addr::from_bits(address.to_bits() >> 64 << 64).into()),
-        address => Some(address),
+impl<L> Entry<L> {
+    fn net(&self) -> Option<IpAddr> {
+        self.origin.map(|origin| origin.net)
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use slipstream_types::SecretKey;
-
-    use super::*;
-
-    fn id(n: u8) -> PeerId {
-        SecretKey::from_seed([n; 32]).public()
-    }
-
-    /// Two ids, the lower one first.
-    fn pair() -> (PeerId, PeerId) {
-        let (a, b) = (id(1), id(2));
-        if a < b { (a, b) } else { (b, a) }
-    }
-
-    const CROSSING: Duration = Duration::from_secs(10);
-
-    fn table(local: PeerId, peers_max: usize, reserved: &[PeerId]) -> Peers<&'static str> {
-        Peers::new(local, peers_max, reserved.iter().copied(), CROSSING)
-    }
-
-    // Goal: whatever order the two crossing connections are seen in, both sides keep the same one.
-    #[test]
-    fn both_sides_of_a_crossing_keep_the_same_connection() {
-        use Direction::{Accepted, Dialled};
-        let ((low, high), now) = (pair(), Instant::now());
-        for low_first in ["by low", "by high"] {
-            for high_first in ["by low", "by high"] {
-                let mut kept = Vec::new();
-                for (local, peer, first) in [(low, high, low_first), (high, low, high_first)] {
-                    let mut peers = table(local, 8, &[]);
-                    let second = if first == "by low" { "by high" } else { "by low" };
-                    for link in [first, second] {
-                        let dialled = (link == "by low") == (local == low);
-                        let _ = peers.admit(peer, if dialled { Dialled } else { Accepted }, None, link, now);
-                    }
-                    kept.push(*peers.get(peer).unwrap());
-                }
-                assert_eq!(kept, ["by low", "by low"], "first seen: {low_first}, {high_first}");
-            }
-        }
-    }
-
-    #[test]
-    fn a_peer_that_lost_its_connection_gets_in_again() {
-        let ((low, high), now) = (pair(), Instant::now());
-        let mut peers = table(low, 8, &[]);
-        assert_eq!(peers.admit(high, Direction::Accepted, None, "1", now).unwrap().replaced, None);
-        // It restarted and dials again at once.
-        assert_eq!(peers.admit(high, Direction::Accepted, None, "2", now).unwrap().replaced, Some("1"));
-        // Later this node's own attempt is not a crossing any more, nor is the peer's.
-        let later = now + CROSSING + Duration::from_millis(1);
-        let third = peers.admit(high, Direction::Dialled, None, "3", later).unwrap();
-        assert_eq!(third.replaced, Some("2"));
-        let much_later = later + CROSSING + Duration::from_millis(1);
-        assert_eq!(
-            peers.admit(high, Direction::Accepted, None, "4", much_later).unwrap().replaced,
-            Some("3")
-        );
-        // The end of a replaced connection does not remove its successor.
-        assert!(!peers.remove(high, third.number));
-        assert_eq!(peers.get(high), Some(&"4"));
-    }
-
-    #[test]
-    fn strangers_share_what_configured_peers_leave() {
-        let now = Instant::now();
-        let mut peers = table(id(0), 3, &[id(1), id(0), id(2)]);
-        assert!(peers.admit(id(3), Direction::Accepted, None, "", now).is_ok());
-        assert_eq!(peers.admit(id(4), Direction::Accepted, None, "", now), Err(Unwanted::Full));
-        assert!(peers.admit(id(1), Direction::Accepted, None, "", now).is_ok());
-        assert!(peers.admit(id(2), Direction::Dialled, None, "", now).is_ok());
-        assert!(
-            peers.admit(id(3), Direction::Accepted, None, "", now).is_ok(),
-            "a reconnection keeps its place"
-        );
-        assert_eq!(peers.admit(id(0), Direction::Accepted, None, "", now), Err(Unwanted::Own));
-    }
-
-    // One host gets some places and no more, whatever keys it makes; its configured peer and a devnet are let in.
-    #[test]
-    fn one_address_cannot_take_all_places() {
-        let now = Instant::now();
-        let same = |n: u8| [format!("2001:db8::{n}").parse().unwrap(), "203.0.113.7".parse().unwrap()];
-        for version in 0..2 {
-            let mut peers = table(id(0), 64, &[id(1)]);
-            let mut admit = |n: u8, address| {
-                peers
-                    .admit(id(n), Direction::Accepted, Some(address), "", now)
-                    .map(|admitted| admitted.number)
-            };
-            for n in 10..18 {
-                assert!(admit(n, same(n)[version]).is_ok());
-            }
-            assert_eq!(admit(18, same(18)[version]), Err(Unwanted::Crowded));
-            assert!(admit(10, same(10)[version]).is_ok(), "a reconnection keeps its place");
-            assert!(admit(1, same(1)[version]).is_ok(), "a configured peer");
-            assert!(admit(19, "203.0.113.8".parse().unwrap()).is_ok());
-            for n in 20..40 {
-                let loopback = ["127.0.0.1", "::1", "::ffff:127.0.0.1"][usize::from(n % 3)];
-                assert!(admit(n, loopback.parse().unwrap()).is_ok());
-            }
-        }
-    }
-
-    #[test]
-    fn bans_disconnect_expire_and_stay_bounded() {
-        let now = Instant::now();
-        let mut peers = table(id(0), 8, &[]);
-        peers.admit(id(1), Direction::Accepted, None, "link", now).unwrap();
-        assert_eq!(peers.ban(id(1), Duration::from_secs(9), now), Some("link"));
-        peers.ban(id(1), Duration::from_secs(1), now);
-        let early = now + Duration::from_secs(8);
-        assert_eq!(peers.admit(id(1), Direction::Accepted, None, "", early), Err(Unwanted::Banned));
-        assert!(peers.admit(id(1), Direction::Accepted, None, "", now + Duration::from_secs(9)).is_ok());
-
-        for n in 0..(BANS_MAX as u32 + 10) {
-            let mut key = [7; 32];
-            key[..4].copy_from_slice(&n.to_le_bytes());
-            peers.ban(slipstream_types::PublicKey(key), Duration::from_secs(60 + u64::from(n)), now);
-        }
-        assert_eq!(peers.bans.len(), BANS_MAX);
-        assert!(peers.banned_until(id(1), now).is_none(), "the ban that would have ended first went");
-    }
-}
+mod tests;

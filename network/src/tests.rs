@@ -9,6 +9,7 @@ use std::{
     time::Duration,
 };
 
+use bytes::Bytes;
 use parking_lot::Mutex;
 use slipstream_types::SecretKey;
 use tokio::{
@@ -35,6 +36,27 @@ pub(crate) const SHORT_BYTES_MAX: usize = 10;
 /// Is not taken at all.
 pub(crate) const NOTHING: Protocol = Protocol(7);
 
+/// As [`ZEROS`]; the test sees how many of these bytes still exist.
+pub(crate) const TRACKED: Protocol = Protocol(8);
+
+/// Bytes that are counted while they exist.
+struct Tracked {
+    bytes: Vec<u8>,
+    live: Arc<AtomicUsize>,
+}
+
+impl AsRef<[u8]> for Tracked {
+    fn as_ref(&self) -> &[u8] {
+        &self.bytes
+    }
+}
+
+impl Drop for Tracked {
+    fn drop(&mut self) {
+        self.live.fetch_sub(self.bytes.len(), Ordering::SeqCst);
+    }
+}
+
 /// A handler that does what the protocol says and remembers what it saw.
 pub(crate) struct Probe {
     pub(crate) gate: Semaphore,
@@ -42,6 +64,9 @@ pub(crate) struct Probe {
     pub(crate) started: AtomicUsize,
     pub(crate) finished: AtomicUsize,
     pub(crate) broadcasts: Mutex<Vec<(PeerId, Vec<u8>)>>,
+    /// Bytes of [`TRACKED`] answers now, and the most that there were.
+    live: Arc<AtomicUsize>,
+    pub(crate) live_max: AtomicUsize,
 }
 
 impl Probe {
@@ -52,11 +77,23 @@ impl Probe {
             started: AtomicUsize::new(0),
             finished: AtomicUsize::new(0),
             broadcasts: Mutex::new(Vec::new()),
+            live: Arc::default(),
+            live_max: AtomicUsize::new(0),
         })
     }
 
     pub(crate) fn started(&self) -> usize {
         self.started.load(Ordering::SeqCst)
+    }
+
+    pub(crate) fn live(&self) -> usize {
+        self.live.load(Ordering::SeqCst)
+    }
+
+    fn tracked(&self, len: usize) -> Payload {
+        let live = self.live.fetch_add(len, Ordering::SeqCst) + len;
+        self.live_max.fetch_max(live, Ordering::SeqCst);
+        Bytes::from_owner(Tracked { bytes: vec![0; len], live: self.live.clone() }).into()
     }
 
     pub(crate) fn finished(&self) -> usize {
@@ -80,6 +117,7 @@ impl Handler for Probe {
                     Ok(payload.into())
                 }
                 ZEROS => Ok(vec![0; usize::from_le_bytes(payload.try_into().unwrap())].into()),
+                TRACKED => Ok(self.tracked(usize::from_le_bytes(payload.try_into().unwrap()))),
                 PANIC => panic!("the test wants it"),
                 _ => Err(refusal(&String::from_utf8(payload).unwrap())),
             };
@@ -94,6 +132,11 @@ impl Handler for Probe {
             NOTHING => 0,
             _ => MESSAGE_BYTES_MAX,
         }
+    }
+
+    /// Of [`TRACKED`] nothing is known before, of [`ZEROS`] something wrong.
+    fn answer_bytes_expected(&self, _peer: PeerId, protocol: Protocol, payload: &[u8]) -> usize {
+        if protocol == TRACKED { MESSAGE_BYTES_MAX } else { payload.len() }
     }
 
     fn broadcast<'a>(&'a self, peer: PeerId, payload: Vec<u8>) -> BoxFuture<'a, ()> {

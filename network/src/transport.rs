@@ -5,7 +5,7 @@ use std::{fmt, future::Future, net::SocketAddr, pin::Pin, time::Duration};
 use slipstream_types::PublicKey;
 use tokio::time::Instant;
 
-use crate::{Contacts, NetworkError, Payload, Refusal};
+use crate::{Contacts, NetworkError, Payload, Refusal, TurnedAway};
 
 /// A peer is its ed25519 public key.
 pub type PeerId = PublicKey;
@@ -46,7 +46,8 @@ impl fmt::Display for Protocol {
 pub struct RequestLimits {
     /// From the call to the last byte of the answer.
     pub deadline: Duration,
-    /// Bytes of the answer; [`MESSAGE_BYTES_MAX`] applies as well.
+    /// Bytes of the answer; [`MESSAGE_BYTES_MAX`] applies as well. The peer is told: it keeps so much room for the answer and makes
+    /// others wait meanwhile, so that a tight limit is in the asker's interest. More is refused before anything of it is read.
     pub response_bytes_max: usize,
 }
 
@@ -69,8 +70,15 @@ pub trait Handler: Send + Sync + 'static {
         MESSAGE_BYTES_MAX
     }
 
+    /// Bytes that the answer to a request will have, about, for which room is kept before it is made; the asker's limit applies as
+    /// well. One that turns out longer and finds no more room is thrown away, and its asker told to come back.
+    fn answer_bytes_expected(&self, _peer: PeerId, _protocol: Protocol, _payload: &[u8]) -> usize {
+        MESSAGE_BYTES_MAX
+    }
+
     /// Takes one broadcast. Those of one peer come one after another, in the peer's order; while the future runs, later
-    /// ones wait in a bounded queue that drops the oldest. Dropped like the future of [`Handler::request`].
+    /// ones wait in a bounded queue that drops the oldest. Peers take turns, so that the future should not wait for long.
+    /// Dropped like the future of [`Handler::request`].
     fn broadcast<'a>(&'a self, peer: PeerId, payload: Vec<u8>) -> BoxFuture<'a, ()>;
 }
 
@@ -122,5 +130,10 @@ pub trait Transport: Send + Sync + 'static {
     /// has nothing to tell.
     fn contacts(&self) -> Contacts {
         Contacts::default()
+    }
+
+    /// What was turned away since the start, by reason; empty where nothing is counted.
+    fn turned_away(&self) -> Vec<(TurnedAway, u64)> {
+        Vec::new()
     }
 }

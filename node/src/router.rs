@@ -7,7 +7,11 @@ use std::{
 
 use slipstream_consensus::{Forwarder, Validator};
 use slipstream_network::{BoxFuture, Handler, MESSAGE_BYTES_MAX, Payload, PeerId, Protocol, Refusal};
-use slipstream_sync::{Follower, SyncServer, protocol::REQUEST_BYTES_MAX};
+use slipstream_sync::{
+    Follower, SyncServer,
+    protocol::{REQUEST_BYTES_MAX, Request},
+};
+use slipstream_types::codec;
 
 /// When a peer that asks a starting node is to ask again.
 const STARTING_PAUSE: Duration = Duration::from_secs(1);
@@ -66,6 +70,16 @@ impl Handler for Router {
             Protocol::TRANSACTIONS => Forwarder::request_bytes_max(),
             Protocol::CONSENSUS if validator.is_some_and(|it| it.takes_from(&peer)) => MESSAGE_BYTES_MAX,
             _ => 0,
+        }
+    }
+
+    fn answer_bytes_expected(&self, _peer: PeerId, protocol: Protocol, payload: &[u8]) -> usize {
+        match protocol {
+            // What cannot be read is refused.
+            Protocol::SYNC => codec::decode::<Request>("sync request", payload, REQUEST_BYTES_MAX)
+                .map_or(0, |request| request.answer_bytes_expected()),
+            // Both ask for little, and say so.
+            _ => MESSAGE_BYTES_MAX,
         }
     }
 

@@ -92,6 +92,29 @@ pub enum Request {
     RangeDelta(RangeDeltaRequest),
 }
 
+/// Bytes that are added to what a request asks for: proofs, signatures, and some of the batch that passes its limit.
+const ANSWER_SLACK_BYTES: usize = 256 << 10;
+/// Bytes of a long contract's code.
+const CODE_BYTES: usize = 24_576;
+
+impl Request {
+    /// Bytes that the answer will have, about: what a server keeps room for before it makes it. Few answers are longer, none by
+    /// the asker's choice.
+    pub fn answer_bytes_expected(&self) -> usize {
+        let content = match self {
+            Request::Summary => return ANSWER_SLACK_BYTES / 4,
+            Request::Range(range) => range.bytes_max.min(RANGE_BYTES_MAX) as usize,
+            Request::Chunk { bytes_max, .. } => (*bytes_max).min(CHUNK_BYTES_MAX) as usize,
+            Request::RangeDelta(delta) => delta.bytes_max.min(CHUNK_BYTES_MAX) as usize,
+            Request::Codes { hashes, .. } => hashes.len() * CODE_BYTES,
+            Request::Headers { .. } | Request::RangeProof { .. } | Request::Epochs { .. } => 1 << 20,
+            Request::Offer { .. } => 0,
+            Request::Origin { .. } => return ANSWER_BYTES_MAX,
+        };
+        content + ANSWER_SLACK_BYTES
+    }
+}
+
 /// Asks for a chunk of a range delta. It ends at `last`, or where one change more would pass `bytes_max`; an answer that ends
 /// earlier breaks the protocol. See [`crate::range_delta`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]

@@ -1,32 +1,37 @@
 //! [`Driver`]: what the tasks of a network share, and the life of a connection from its handshake to its end.
 
-use std::sync::{Arc, OnceLock};
+use std::{
+    net::SocketAddr,
+    sync::{Arc, OnceLock},
+    time::Duration,
+};
 
 use parking_lot::Mutex;
-use quinn::{Endpoint, Incoming, TransportConfig};
+use quinn::{Endpoint, Incoming, TransportConfig, VarInt};
 use tokio::{
-    sync::{Semaphore, watch},
+    sync::watch,
     time::{Instant, timeout},
 };
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use tracing::{debug, error, info, warn};
 
 use super::{
+    CONNECTION_WINDOW_BYTES,
+    door::{Door, Place, Welcome},
     link::{End, Goodbye, Link, close, describe},
+    resources::Resources,
     serve, tls,
 };
 use crate::{
-    Handler, NetworkConfig, PeerId, SharedKey,
+    Handler, NetworkConfig, PeerId, SharedKey, TurnedAway,
     contacts::Attempts,
     journal::Journal,
     peers::{Direction, Peers, Unwanted},
     shared_keys::SharedKeys,
 };
 
-/// Inbound handshakes at once; a flood of connection attempts costs no more memory and CPU than that.
-pub(super) const HANDSHAKES_MAX: usize = 64;
-/// Above this many, a stranger's address must be proven by a round trip before any work is done for it.
-const HANDSHAKES_UNPROVEN_MAX: usize = HANDSHAKES_MAX / 2;
+/// How long a peer that floods is not let in again.
+const FLOOD_BAN: Duration = Duration::from_secs(60);
 
 /// What came of connections: for the status, and for what the log says of them.
 pub(super) struct Ledger {
@@ -45,7 +50,8 @@ pub(super) struct Driver {
     pub(super) handler: Arc<dyn Handler>,
     pub(super) peers: Arc<Mutex<Peers<Arc<Link>>>>,
     pub(super) ledger: Arc<Mutex<Ledger>>,
-    pub(super) handshakes: Arc<Semaphore>,
+    pub(super) door: Arc<Door>,
+    pub(super) resources: Resources,
     pub(super) stop: CancellationToken,
     pub(super) failure: watch::Sender<Option<String>>,
     pub(super) tasks: TaskTracker,
@@ -63,20 +69,24 @@ impl Driver {
     pub(super) async fn accept(self: Arc<Self>) {
         let _end = AcceptEnd(&self);
         while let Some(incoming) = self.endpoint.accept().await {
-            let Ok(place) = self.handshakes.clone().try_acquire_owned() else {
-                incoming.ignore();
-                continue;
+            let (from, is_proven) = (incoming.remote_address(), incoming.remote_address_validated());
+            let place = match self.door.knock(from, is_proven, Instant::now()) {
+                Welcome::Enter(place) => place,
+                Welcome::Prove => {
+                    self.turned_away(TurnedAway::HandshakeUnproven);
+                    // Fails only if the address is proven, which was just ruled out.
+                    let _ = incoming.retry();
+                    continue;
+                }
+                Welcome::Ignore => {
+                    self.turned_away(TurnedAway::HandshakeCrowded);
+                    incoming.ignore();
+                    continue;
+                }
             };
-            let busy = HANDSHAKES_MAX - self.handshakes.available_permits() > HANDSHAKES_UNPROVEN_MAX;
-            if busy && !incoming.remote_address_validated() {
-                // Fails only if the address is validated, which was just ruled out.
-                let _ = incoming.retry();
-                continue;
-            }
             let driver = self.clone();
             self.spawn(async move {
-                let from = incoming.remote_address();
-                let shaken = driver.shake_hands(incoming).await;
+                let shaken = driver.shake_hands(incoming, &place).await;
                 drop(place);
                 match shaken {
                     Ok((connection, peer)) => {
@@ -88,9 +98,17 @@ impl Driver {
         }
     }
 
-    async fn shake_hands(&self, incoming: Incoming) -> Result<(quinn::Connection, PeerId), String> {
+    fn turned_away(&self, reason: TurnedAway) {
+        self.resources.turned_away.add(reason, 1);
+    }
+
+    async fn shake_hands(
+        &self,
+        incoming: Incoming,
+        place: &Place,
+    ) -> Result<(quinn::Connection, PeerId), String> {
         let connecting = incoming.accept().map_err(|error| describe(&error))?;
-        let connection = timeout(self.config.handshake_timeout(), connecting)
+        let connection = timeout(place.patience(self.config.handshake_timeout()), connecting)
             .await
             .map_err(|_| "the handshake took too long".to_owned())?
             .map_err(|error| describe(&error))?;
@@ -113,26 +131,61 @@ impl Driver {
             Ok(admitted) => admitted,
             Err(unwanted) => return self.refuse(&connection, peer, direction, unwanted),
         };
-        let _registration =
+        let registration =
             Registration { driver: self, peer, number: admitted.number, connection: &connection };
-        let is_told = admitted.replaced.is_none() && self.ledger.lock().journal.tells(peer, now);
+        let mut is_told = false;
+        match admitted.replaced {
+            Some(old) => self.replace(peer, direction, &old.connection, address),
+            None => is_told = self.ledger.lock().journal.tells(peer, now),
+        }
         if is_told {
             info!(%peer, %address, ?direction, "connected");
         }
-        if let Some(old) = admitted.replaced {
-            debug!(%peer, ?direction, "a newer connection to the same peer stays");
-            let old_address = old.connection.remote_address();
-            let shared = self.ledger.lock().shared_keys.displaced(peer, old_address, address, now);
-            self.tell_shared(shared);
-            close(&old.connection, Goodbye::Duplicate, "another connection between the same two peers stays");
+        if let Some(evicted) = admitted.evicted {
+            debug!(peer = %evicted.peer, newcomer = %peer, "ended a connection for one from elsewhere");
+            self.turned_away(TurnedAway::ConnectionEvicted);
+            close(&evicted.connection, Goodbye::Full, "the place goes to a peer from elsewhere");
         }
-        let end = End::of(&serve::serve(link, self.handler.clone(), &self.config, &self.tasks).await);
-        let is_told = is_told && self.ledger.lock().journal.tells(peer, Instant::now());
-        match is_told {
-            true => info!(%peer, end = end.text, "connection ended"),
-            false => debug!(%peer, end = end.text, "connection ended"),
+        let is_configured = self.config.peers.iter().any(|it| it.id == peer);
+        if is_configured {
+            connection.set_receive_window(VarInt::from_u32(CONNECTION_WINDOW_BYTES));
+        }
+        let shares = self.resources.shares(address.ip(), is_configured);
+        let served = serve::serve(link, self.handler.clone(), shares, &self.config, &self.tasks).await;
+        let end = End::of(&served.error);
+        let is_over = registration.end();
+        self.tell_end(peer, &end, is_over);
+        if served.has_flooded {
+            self.ban_flooder(peer);
         }
         end
+    }
+
+    /// Ends the connection that a newer one to the same peer takes the place of.
+    fn replace(&self, peer: PeerId, direction: Direction, old: &quinn::Connection, address: SocketAddr) {
+        debug!(%peer, ?direction, "a newer connection to the same peer stays");
+        let now = Instant::now();
+        let shared = self.ledger.lock().shared_keys.displaced(peer, old.remote_address(), address, now);
+        self.tell_shared(shared);
+        close(old, Goodbye::Duplicate, "another connection between the same two peers stays");
+    }
+
+    /// Tells of the end of a connection. One that another one has taken the place of is of no interest: the peer is connected.
+    fn tell_end(&self, peer: PeerId, end: &End, is_over: bool) {
+        match is_over && self.ledger.lock().journal.tells(peer, Instant::now()) {
+            true => info!(%peer, end = end.text, "connection ended"),
+            false => debug!(%peer, end = end.text, is_over, "connection ended"),
+        }
+    }
+
+    fn ban_flooder(&self, peer: PeerId) {
+        let now = Instant::now();
+        if self.ledger.lock().journal.tells(peer, now) {
+            warn!(%peer, ban = ?FLOOD_BAN, "banned a peer that flooded this node with broadcasts");
+        }
+        if let Some(link) = self.peers.lock().ban(peer, FLOOD_BAN, now) {
+            close(&link.connection, Goodbye::Banned, "banned: a flood of broadcasts");
+        }
     }
 
     fn refuse(
@@ -143,6 +196,11 @@ impl Driver {
         unwanted: Unwanted,
     ) -> End {
         debug!(%peer, ?direction, %unwanted, "refused a connection");
+        match unwanted {
+            Unwanted::Full => self.turned_away(TurnedAway::ConnectionFull),
+            Unwanted::Crowded => self.turned_away(TurnedAway::ConnectionCrowded),
+            Unwanted::Own | Unwanted::Banned | Unwanted::Duplicate => {}
+        }
         if unwanted == Unwanted::Own {
             let address = connection.remote_address();
             let shared = self.ledger.lock().shared_keys.met_itself(address, Instant::now());
@@ -198,9 +256,16 @@ struct Registration<'a> {
     connection: &'a quinn::Connection,
 }
 
+impl Registration<'_> {
+    /// Gives the place back; false if another connection has taken it, or it was taken away.
+    fn end(&self) -> bool {
+        self.driver.peers.lock().remove(self.peer, self.number)
+    }
+}
+
 impl Drop for Registration<'_> {
     fn drop(&mut self) {
-        self.driver.peers.lock().remove(self.peer, self.number);
+        self.end();
         close(self.connection, Goodbye::Shutdown, "the node ends the connection");
     }
 }

@@ -1,11 +1,11 @@
 //! The wire format on a stream: a head of fixed size, then a payload whose length was checked before it is read.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use quinn::{ReadError, ReadExactError, RecvStream, SendStream, VarInt, WriteError};
 
-use crate::{MESSAGE_BYTES_MAX, Payload, Protocol, REFUSAL_BYTES_MAX, Refusal, RefusalKind};
+use crate::{MESSAGE_BYTES_MAX, Payload, Protocol, REFUSAL_BYTES_MAX, Refusal, RefusalKind, pace::Pace};
 
 /// Stream error codes, application level.
 pub(crate) mod code {
@@ -131,35 +131,54 @@ fn outcome(status: Status, payload: Vec<u8>) -> Result<Result<Vec<u8>, Refusal>,
     Ok(Err(refusal))
 }
 
-/// Reads a request's head: its protocol and the length of its payload.
-pub(crate) async fn read_request_head(stream: &mut RecvStream) -> Result<(Protocol, usize), FrameError> {
-    let (tag, length) = read_tagged_head(stream).await?;
-    Ok((Protocol(tag), checked(length, MESSAGE_BYTES_MAX)?))
+/// What a request begins with.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct RequestHead {
+    pub(crate) protocol: Protocol,
+    /// Bytes of the longest answer that the asker takes.
+    pub(crate) answer_bytes_max: usize,
+    /// Bytes of the payload.
+    pub(crate) length: usize,
+}
+
+/// Reads a request's head.
+pub(crate) async fn read_request_head(stream: &mut RecvStream) -> Result<RequestHead, FrameError> {
+    let mut most = [0; 4];
+    let mut tag = [0];
+    stream.read_exact(&mut tag).await?;
+    stream.read_exact(&mut most).await?;
+    let length = read_length(stream).await?;
+    let answer_bytes_max = checked(u32::from_le_bytes(most), usize::MAX)?.min(MESSAGE_BYTES_MAX);
+    Ok(RequestHead {
+        protocol: Protocol(tag[0]),
+        answer_bytes_max,
+        length: checked(length, MESSAGE_BYTES_MAX)?,
+    })
 }
 
 /// Reads a response, whose answer may have so many bytes: more is refused by the head alone.
 pub(crate) async fn read_response(
     stream: &mut RecvStream,
     answer_bytes_max: usize,
+    pace: &Pace,
 ) -> Result<Result<Vec<u8>, Refusal>, FrameError> {
-    let (tag, length) = read_tagged_head(stream).await?;
-    let status = Status::from_byte(tag)?;
+    let mut tag = [0];
+    stream.read_exact(&mut tag).await?;
+    let length = read_length(stream).await?;
+    let status = Status::from_byte(tag[0])?;
     let length = checked(length, status.bytes_max(answer_bytes_max))?;
-    outcome(status, read_payload(stream, length).await?)
+    outcome(status, read_payload(stream, length, pace).await?)
 }
 
 /// Reads a broadcast's head: the length of its payload.
 pub(crate) async fn read_broadcast_head(stream: &mut RecvStream) -> Result<usize, FrameError> {
-    let mut head = [0; 4];
-    stream.read_exact(&mut head).await?;
-    checked(u32::from_le_bytes(head), MESSAGE_BYTES_MAX)
+    checked(read_length(stream).await?, MESSAGE_BYTES_MAX)
 }
 
-async fn read_tagged_head(stream: &mut RecvStream) -> Result<(u8, u32), FrameError> {
-    let mut head = [0; 5];
-    stream.read_exact(&mut head).await?;
-    let [tag, length @ ..] = head;
-    Ok((tag, u32::from_le_bytes(length)))
+async fn read_length(stream: &mut RecvStream) -> Result<u32, FrameError> {
+    let mut length = [0; 4];
+    stream.read_exact(&mut length).await?;
+    Ok(u32::from_le_bytes(length))
 }
 
 fn checked(length: u32, bytes_max: usize) -> Result<usize, FrameError> {
@@ -168,12 +187,19 @@ fn checked(length: u32, bytes_max: usize) -> Result<usize, FrameError> {
 }
 
 /// Reads a payload of a length that was checked, and the end of the stream behind it.
-pub(crate) async fn read_payload(stream: &mut RecvStream, length: usize) -> Result<Vec<u8>, FrameError> {
+pub(crate) async fn read_payload(
+    stream: &mut RecvStream,
+    length: usize,
+    pace: &Pace,
+) -> Result<Vec<u8>, FrameError> {
     let mut payload = Vec::with_capacity(length.min(READ_STEP));
     while payload.len() < length {
         let wanted = (length - payload.len()).min(READ_STEP);
         match stream.read_chunk(wanted, true).await? {
-            Some(chunk) => payload.extend_from_slice(&chunk.bytes),
+            Some(chunk) => {
+                pace.moved(chunk.bytes.len());
+                payload.extend_from_slice(&chunk.bytes);
+            }
             None => return Err(FrameError::Truncated),
         }
     }
@@ -197,33 +223,48 @@ const SHORT_BYTES: usize = 16 << 10;
 /// half-sent message would look complete to whoever does not count.
 pub(crate) struct Sender {
     stream: SendStream,
+    /// What the connection sends.
+    pace: Arc<Pace>,
     on_drop: Option<VarInt>,
 }
 
 impl Sender {
-    pub(crate) fn new(stream: SendStream) -> Sender {
-        Sender { stream, on_drop: Some(code::CANCELLED) }
+    pub(crate) fn new(stream: SendStream, pace: Arc<Pace>) -> Sender {
+        Sender { stream, pace, on_drop: Some(code::CANCELLED) }
     }
 
-    pub(crate) async fn request(&mut self, protocol: Protocol, payload: Payload) -> Result<(), WriteError> {
-        self.tagged(protocol.0, payload).await
+    pub(crate) async fn request(
+        &mut self,
+        protocol: Protocol,
+        answer_bytes_max: usize,
+        payload: Payload,
+    ) -> Result<(), WriteError> {
+        let most = u32::try_from(answer_bytes_max).unwrap_or(u32::MAX).to_le_bytes();
+        let head = [&[protocol.0], most.as_slice(), &length_of(payload.len())].concat();
+        self.framed(head, payload).await
+    }
+
+    /// Says how long the answer would be, to an asker that does not take as much: it reads no further.
+    pub(crate) async fn response_too_long(&mut self, bytes: usize) -> Result<(), WriteError> {
+        let head = [&[Status::Answer.byte()], length_of(bytes).as_slice()].concat();
+        self.framed(head, Payload::default()).await
     }
 
     pub(crate) async fn response(&mut self, status: Status, payload: Payload) -> Result<(), WriteError> {
-        self.tagged(status.byte(), payload).await
+        let head = [&[status.byte()], length_of(payload.len()).as_slice()].concat();
+        self.framed(head, payload).await
     }
 
     pub(crate) async fn broadcast(&mut self, payload: Bytes) -> Result<(), WriteError> {
         self.overtake(priority::BROADCAST);
-        self.framed(&length_of(payload.len()), payload.into()).await
+        self.write(length_of(payload.len()).to_vec(), payload.into()).await
     }
 
-    async fn tagged(&mut self, tag: u8, payload: Payload) -> Result<(), WriteError> {
+    async fn framed(&mut self, head: Vec<u8>, payload: Payload) -> Result<(), WriteError> {
         if payload.len() <= SHORT_BYTES {
             self.overtake(priority::SHORT);
         }
-        let [a, b, c, d] = length_of(payload.len());
-        self.framed(&[tag, a, b, c, d], payload).await
+        self.write(head, payload).await
     }
 
     /// Goes before what is less urgent on the connection.
@@ -232,10 +273,21 @@ impl Sender {
         let _ = self.stream.set_priority(priority);
     }
 
-    async fn framed(&mut self, head: &[u8], payload: Payload) -> Result<(), WriteError> {
-        self.stream.write_all(head).await?;
-        self.stream.write_all_chunks(&mut payload.into_pieces()).await?;
+    async fn write(&mut self, head: Vec<u8>, payload: Payload) -> Result<(), WriteError> {
+        let mut pieces = vec![Bytes::from(head)];
+        pieces.extend(payload.into_pieces());
+        let mut left = pieces.as_mut_slice();
+        while !left.is_empty() {
+            let written = self.stream.write_chunks(left).await?;
+            self.pace.moved(written.bytes);
+            left = &mut left[written.chunks..];
+        }
         self.stream.finish().map_err(WriteError::from)
+    }
+
+    /// Resolves when the peer has all that was written, does not want it, or is gone.
+    pub(crate) async fn settled(&self) {
+        let _ = self.stream.stopped().await;
     }
 
     /// Leaves the rest to quinn, which delivers what is written even after this is dropped.

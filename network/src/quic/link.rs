@@ -1,13 +1,19 @@
 //! [`Link`]: one live connection as its user sees it, and the asking side of a request.
 
+use std::sync::Arc;
+
 use bytes::Bytes;
+use parking_lot::Mutex;
 use quinn::{ConnectionError, ReadError, VarInt, WriteError};
 use tokio::time::{Instant, timeout};
 
 use super::frames::{FrameError, Sender, code, read_response};
 use crate::{
-    NetworkConfig, NetworkError, PeerId, PeerStats, Protocol, Refusal, RequestLimits, peers::Unwanted,
-    queue::DropOldestQueue, refusal::clipped,
+    NetworkConfig, NetworkError, PeerId, PeerStats, Protocol, Refusal, RequestLimits,
+    pace::Pace,
+    peers::{Unwanted, Useful},
+    queue::DropOldestQueue,
+    refusal::clipped,
 };
 
 /// Why a connection is closed, as an application error code of QUIC.
@@ -51,12 +57,34 @@ pub(crate) struct Link {
     pub(crate) connection: quinn::Connection,
     /// Broadcasts on their way to the peer.
     pub(crate) outbox: DropOldestQueue<Bytes>,
+    /// Bytes of messages that move on the connection, each way.
+    pub(crate) sent: Arc<Pace>,
+    pub(crate) received: Pace,
+    used: Mutex<Option<Instant>>,
+}
+
+impl Useful for Arc<Link> {
+    fn used(&self) -> Option<Instant> {
+        *self.used.lock()
+    }
 }
 
 impl Link {
     pub(crate) fn new(peer: PeerId, connection: quinn::Connection, config: &NetworkConfig) -> Link {
         let outbox = DropOldestQueue::new(config.broadcast_queue_items_max, config.broadcast_queue_bytes_max);
-        Link { peer, connection, outbox }
+        Link {
+            peer,
+            connection,
+            outbox,
+            sent: Arc::new(Pace::new(config.transfer_timeout())),
+            received: Pace::new(config.transfer_timeout()),
+            used: Mutex::new(None),
+        }
+    }
+
+    /// Notes that the peer asked, answered or told something.
+    pub(crate) fn used_now(&self) {
+        *self.used.lock() = Some(Instant::now());
     }
 
     /// Asks the peer, within the limits.
@@ -72,7 +100,10 @@ impl Link {
             Err(_) => Err(deadline),
             Ok(Err(FrameError::Read(ReadError::Reset(reset)))) if reset == code::TOO_SLOW => Err(deadline),
             Ok(Err(error)) => Err(self.explain(error)),
-            Ok(Ok(outcome)) => outcome.map_err(|refusal| NetworkError::Refused { peer, refusal }),
+            Ok(Ok(outcome)) => {
+                self.used_now();
+                outcome.map_err(|refusal| NetworkError::Refused { peer, refusal })
+            }
         }
     }
 
@@ -83,8 +114,8 @@ impl Link {
         response_bytes_max: usize,
     ) -> Result<Result<Vec<u8>, Refusal>, FrameError> {
         let (send, mut receive) = self.connection.open_bi().await.map_err(ReadError::from)?;
-        let mut sender = Sender::new(send);
-        match sender.request(protocol, payload.into()).await {
+        let mut sender = Sender::new(send, self.sent.clone());
+        match sender.request(protocol, response_bytes_max, payload.into()).await {
             // A peer that stops the request early says why in its response.
             Ok(()) | Err(WriteError::Stopped(_)) => {}
             Err(WriteError::ConnectionLost(error)) => return Err(ReadError::from(error).into()),
@@ -92,7 +123,7 @@ impl Link {
                 return Err(ReadError::ClosedStream.into());
             }
         }
-        let outcome = read_response(&mut receive, response_bytes_max).await?;
+        let outcome = read_response(&mut receive, response_bytes_max, &self.received).await?;
         sender.complete();
         Ok(outcome)
     }

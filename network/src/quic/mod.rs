@@ -1,13 +1,19 @@
 //! The transport over QUIC.
 
+mod answer;
+mod broadcasts;
 #[cfg(test)]
 mod contact_tests;
 mod dial;
+mod door;
 mod driver;
 mod frames;
 mod link;
+mod resources;
 mod runtime;
 mod serve;
+#[cfg(test)]
+mod siege_tests;
 #[cfg(test)]
 mod tests;
 mod tls;
@@ -24,21 +30,24 @@ use parking_lot::Mutex;
 use quinn::{Endpoint, EndpointConfig, IdleTimeout, TransportConfig, VarInt, congestion::CubicConfig};
 use slipstream_types::SecretKey;
 use tokio::{
-    sync::{Semaphore, watch},
+    sync::watch,
     time::{Instant, timeout},
 };
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use tracing::{debug, error, info, warn};
 
 use self::{
-    driver::{Driver, HANDSHAKES_MAX, Ledger},
+    door::{Door, HANDSHAKES_MAX},
+    driver::{Driver, Ledger},
     link::{Goodbye, Link, close},
+    resources::Resources,
     runtime::TrackedRuntime,
 };
 use crate::{
     BoxFuture, ConfiguredPeer, ContactState, Contacts, Handler, MESSAGE_BYTES_MAX, NetworkConfig,
-    NetworkError, PeerAddress, PeerId, PeerStats, Protocol, RequestLimits, Transport, contacts::Attempts,
-    journal::Journal, peers::Peers, shared_keys::SharedKeys,
+    NetworkError, PeerAddress, PeerId, PeerStats, Protocol, RequestLimits, Transport, TurnedAway,
+    contacts::Attempts, journal::Journal, peers::Peers, shared_keys::SharedKeys,
+    turned_away::TurnedAwayCounts,
 };
 
 /// How long [`Network::shutdown`] waits for tasks and for goodbyes to arrive, and then for quinn to let the socket go.
@@ -48,6 +57,9 @@ const SHUTDOWN_SOCKET: Duration = Duration::from_millis(400);
 /// Receive windows for bulk transfer over 150 ms: 16 MiB a round trip is about 850 Mbit/s on one stream.
 const STREAM_WINDOW_BYTES: u32 = 16 << 20;
 const CONNECTION_WINDOW_BYTES: u32 = 32 << 20;
+/// The same for whoever comes in: what a peer has sent and nobody has read is held, and strangers are many. Whoever is dialled, or
+/// known, has the larger one.
+const STRANGER_WINDOW_BYTES: u32 = 8 << 20;
 /// Sent before the first acknowledgement, paced: from the usual 14 KB a link of 150 ms takes a second to get to speed. In the
 /// first round trip of 150 ms this is 56 Mbit/s; a link that is slower loses some of it once and goes on as usual.
 const INITIAL_WINDOW_BYTES: u64 = 1 << 20;
@@ -55,6 +67,9 @@ const INITIAL_WINDOW_BYTES: u64 = 1 << 20;
 const BROADCAST_STREAMS_MAX: u32 = 16;
 /// First guess of the round-trip time; a lost first packet is sent again after three times this.
 const RTT_GUESS: Duration = Duration::from_millis(100);
+/// First packets that wait to be looked at, and what may be sent behind each of them.
+const INCOMING_MAX: usize = 1_024;
+const INCOMING_BUFFER_BYTES: u64 = 64 << 10;
 /// What is asked of the system for the socket's buffers; it may give less.
 const SOCKET_BUFFER_BYTES: usize = 4 << 20;
 
@@ -75,6 +90,7 @@ pub struct Network {
     configured: Vec<PeerAddress>,
     /// Gone after shutdown, so that the port is free again while somebody still holds this handle.
     endpoint: Mutex<Option<Endpoint>>,
+    turned_away: Arc<TurnedAwayCounts>,
     stop: CancellationToken,
     /// Why no connection is accepted any more, once that is so.
     failure: watch::Receiver<Option<String>>,
@@ -95,7 +111,13 @@ impl Network {
         let identity = tls::Identity::new(key).map_err(tls_error)?;
         let quic = Arc::new(transport_config(config));
         let mut server = quinn::ServerConfig::with_crypto(identity.server().map_err(tls_error)?);
-        server.transport_config(quic.clone()).max_incoming(HANDSHAKES_MAX);
+        let mut strangers = transport_config(config);
+        strangers.receive_window(VarInt::from_u32(STRANGER_WINDOW_BYTES));
+        server
+            .transport_config(Arc::new(strangers))
+            .max_incoming(INCOMING_MAX)
+            .incoming_buffer_size(INCOMING_BUFFER_BYTES)
+            .incoming_buffer_size_total(INCOMING_BUFFER_BYTES * HANDSHAKES_MAX as u64);
         let quinn_tasks = TaskTracker::new();
         let endpoint = open(config.listen, server, quinn_tasks.clone())?;
         let local_address =
@@ -117,7 +139,8 @@ impl Network {
             handler,
             peers: Arc::new(Mutex::new(peers)),
             ledger: Arc::new(Mutex::new(ledger)),
-            handshakes: Arc::new(Semaphore::new(HANDSHAKES_MAX)),
+            door: Door::new(config.others(local).map(|peer| peer.address)),
+            resources: Resources::new(config, local),
             stop: CancellationToken::new(),
             failure: failed,
             tasks: TaskTracker::new(),
@@ -129,6 +152,7 @@ impl Network {
         }
         info!(peer = %local, address = %local_address, "listening for peers");
         Ok(Arc::new(Network {
+            turned_away: driver.resources.turned_away.clone(),
             local,
             local_address,
             peers: driver.peers.clone(),
@@ -269,6 +293,10 @@ impl Transport for Network {
         let configured =
             self.configured.iter().map(|peer| ConfiguredPeer { peer: *peer, state: state(peer.id) });
         Contacts { configured: configured.collect(), shared_keys: ledger.shared_keys.list(now) }
+    }
+
+    fn turned_away(&self) -> Vec<(TurnedAway, u64)> {
+        self.turned_away.list()
     }
 }
 

@@ -9,7 +9,7 @@ use std::{
     time::Duration,
 };
 
-use quinn::{Endpoint, ReadError, ReadExactError, RecvStream, SendStream};
+use quinn::{Endpoint, ReadError, ReadExactError, RecvStream, SendStream, TransportConfig};
 use rustls::version::TLS13;
 use tokio::{
     sync::watch,
@@ -18,7 +18,8 @@ use tokio::{
 
 use super::{Network, frames::code, tls};
 use crate::{
-    NetworkConfig, NetworkError, PeerAddress, PeerId, Refusal, RefusalKind, RequestLimits, Transport,
+    NetworkConfig, NetworkError, PeerAddress, PeerId, Protocol, Refusal, RefusalKind, RequestLimits,
+    Transport,
     tests::{ECHO, LIMITS, NOTHING, Probe, SHORT, SHORT_BYTES_MAX, WAIT, eventually, key, loopback},
 };
 
@@ -35,7 +36,7 @@ pub(super) fn dialling(peers: Vec<PeerAddress>) -> NetworkConfig {
     NetworkConfig { peers, ..loopback() }
 }
 
-async fn connected(a: &Network, b: &Network) {
+pub(super) async fn connected(a: &Network, b: &Network) {
     eventually("connected", || a.peers().contains(&b.local()) && b.peers().contains(&a.local())).await;
 }
 
@@ -44,7 +45,7 @@ fn open_connections(network: &Network) -> usize {
 }
 
 /// A port that nobody uses at the moment.
-fn free_address() -> SocketAddr {
+pub(super) fn free_address() -> SocketAddr {
     UdpSocket::bind("127.0.0.1:0").unwrap().local_addr().unwrap()
 }
 
@@ -104,9 +105,23 @@ pub(super) struct Raw {
 
 impl Raw {
     pub(super) async fn connect(n: u8, target: PeerAddress) -> Raw {
+        Raw::connect_with(n, target, TransportConfig::default()).await
+    }
+
+    pub(super) async fn connect_with(n: u8, target: PeerAddress, transport: TransportConfig) -> Raw {
+        Raw::connect_from("127.0.0.1:0".parse().unwrap(), n, target, transport).await
+    }
+
+    pub(super) async fn connect_from(
+        address: SocketAddr,
+        n: u8,
+        target: PeerAddress,
+        transport: TransportConfig,
+    ) -> Raw {
         let identity = tls::Identity::new(&key(n)).unwrap();
-        let endpoint = Endpoint::client("127.0.0.1:0".parse().unwrap()).unwrap();
-        let config = quinn::ClientConfig::new(identity.client(target.id, Arc::default()).unwrap());
+        let endpoint = Endpoint::client(address).unwrap();
+        let mut config = quinn::ClientConfig::new(identity.client(target.id, Arc::default()).unwrap());
+        config.transport_config(Arc::new(transport));
         let connection =
             endpoint.connect_with(config, target.address, tls::SERVER_NAME).unwrap().await.unwrap();
         Raw { connection, _endpoint: endpoint }
@@ -120,11 +135,16 @@ impl Raw {
     }
 }
 
-fn request(length: u32, payload: &[u8]) -> Vec<u8> {
-    [&[ECHO.0], length.to_le_bytes().as_slice(), payload].concat()
+/// A request as it is on the wire, for an answer of any length.
+pub(super) fn framed(protocol: Protocol, length: u32, payload: &[u8]) -> Vec<u8> {
+    [&[protocol.0], [0xff; 4].as_slice(), length.to_le_bytes().as_slice(), payload].concat()
 }
 
-fn reset_code(error: ReadExactError) -> Option<quinn::VarInt> {
+fn request(length: u32, payload: &[u8]) -> Vec<u8> {
+    framed(ECHO, length, payload)
+}
+
+pub(super) fn reset_code(error: ReadExactError) -> Option<quinn::VarInt> {
     match error {
         ReadExactError::ReadError(ReadError::Reset(code)) => Some(code),
         _ => None,
@@ -501,7 +521,7 @@ async fn an_unwanted_request_is_refused_unread() {
         (SHORT, SHORT_BYTES_MAX + 1, 3, "11 bytes exceeds the limit of 10"),
         (NOTHING, 1, 2, "takes no such request"),
     ] {
-        let head = [&[protocol.0], (length as u32).to_le_bytes().as_slice()].concat();
+        let head = framed(protocol, length as u32, b"");
         let (_send, mut receive) = raw.send(&head).await;
         let response = receive.read_to_end(2_000).await.unwrap();
         assert_eq!(response[0], status);

@@ -156,6 +156,8 @@ metrics! {
     "slipstream_network_open_sent_bytes" network_sent_bytes: IntGauge;
     /// Bytes received on the connections that are open now.
     "slipstream_network_open_received_bytes" network_received_bytes: IntGauge;
+    /// What the network did not do for its peers, by reason, since start.
+    "slipstream_network_turned_away_total" network_turned_away: IntCounterVec ["reason"];
     /// Executable transactions in the pool.
     "slipstream_pool_pending" pool_pending: IntGauge;
     /// Transactions in the pool that wait for a lower nonce or for funds.

@@ -176,6 +176,9 @@ impl StatusSource {
         raise(&metrics.serve_refused_busy, status.serve.refused_busy);
         metrics.storage_disk_free_bytes.set(gauge(status.disk.as_ref().map_or(0, |disk| disk.free_bytes)));
         raise(&metrics.log_lines_lost, self.log.lines_lost());
+        for (reason, count) in self.transport.turned_away() {
+            raise(&metrics.network_turned_away.with_label_values(&[reason.name()]), count);
+        }
         sample_peers(&status.peers, &status.configured_peers, status.shared_keys.len(), metrics);
         metrics.pool_pending.set(gauge(status.pool.pending as u64));
         metrics.pool_queued.set(gauge(status.pool.queued as u64));

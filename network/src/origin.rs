@@ -1,0 +1,60 @@
+//! [`Origin`]: where a connection comes from, in the steps in which addresses are handed out. What one party has many of at no
+//! cost counts as one.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+/// The host and the network behind an address.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(crate) struct Origin {
+    /// An IPv4 address, or an IPv6 network of 64 bits, which a host chooses its addresses from.
+    pub(crate) host: IpAddr,
+    /// An IPv4 network of 24 bits or an IPv6 network of 48: the least that is routed by itself, so that a customer has it whole.
+    pub(crate) net: IpAddr,
+}
+
+impl Origin {
+    pub(crate) fn of(address: IpAddr) -> Origin {
+        match address.to_canonical() {
+            IpAddr::V4(address) => {
+                let net = Ipv4Addr::from_bits(address.to_bits() >> 8 << 8);
+                Origin { host: address.into(), net: net.into() }
+            }
+            IpAddr::V6(address) => {
+                let cut = |bits: u32| Ipv6Addr::from_bits(address.to_bits() >> (128 - bits) << (128 - bits));
+                Origin { host: cut(64).into(), net: cut(48).into() }
+            }
+        }
+    }
+
+    /// As [`Origin::of`]; none for the address of this machine, which a whole devnet has. Others of loopback are hosts like any.
+    pub(crate) fn of_remote(address: IpAddr) -> Option<Origin> {
+        (!is_this_machine(address)).then(|| Origin::of(address))
+    }
+}
+
+/// Whether an address is 127.0.0.1 or ::1.
+pub(crate) fn is_this_machine(address: IpAddr) -> bool {
+    let address = address.to_canonical();
+    address == Ipv4Addr::LOCALHOST || address == Ipv6Addr::LOCALHOST
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_of_one_party_have_one_origin() {
+        let origin = |text: &str| Origin::of(text.parse().unwrap());
+        assert_eq!(origin("203.0.113.7"), origin("::ffff:203.0.113.7"));
+        assert_eq!(origin("203.0.113.7").net, origin("203.0.113.200").net);
+        assert_ne!(origin("203.0.113.7").host, origin("203.0.113.200").host);
+        assert_ne!(origin("203.0.113.7").net, origin("203.0.114.7").net);
+        assert_eq!(origin("2001:db8:1:2::3"), origin("2001:db8:1:2:ffff::"));
+        assert_eq!(origin("2001:db8:1:2::3").net, origin("2001:db8:1:ffff::3").net);
+        assert_ne!(origin("2001:db8:1::3").net, origin("2001:db8:2::3").net);
+        for loopback in ["127.0.0.1", "::1", "::ffff:127.0.0.1"] {
+            assert_eq!(Origin::of_remote(loopback.parse().unwrap()), None);
+        }
+        assert!(Origin::of_remote("127.0.0.2".parse().unwrap()).is_some());
+    }
+}

@@ -1,0 +1,83 @@
+//! [`Pace`]: whether a peer takes, or sends, what it has a node hold for it. A time limit alone lets it hold everything until just
+//! before the end.
+
+use std::{
+    sync::atomic::{AtomicU64, Ordering},
+    time::Duration,
+};
+
+use tokio::time::sleep;
+
+/// How long a peer may be slower than [`FLOOR_BYTES_PER_SECOND`] on end, as a part of the time for one message (one in so many): lost
+/// packets, or a machine that stands still, take seconds.
+const WINDOW_PART: u32 = 6;
+/// The slowest link that a node can use.
+const FLOOR_BYTES_PER_SECOND: u32 = 32 << 10;
+
+/// Counts the bytes that a connection moves in one direction. Streams of one connection go one after another, so that a single
+/// one may stand still for long: what has to move is the connection.
+#[derive(Debug)]
+pub(crate) struct Pace {
+    window: Duration,
+    moved: AtomicU64,
+}
+
+impl Pace {
+    /// For a connection whose messages have so much time each.
+    pub(crate) fn new(transfer_timeout: Duration) -> Pace {
+        Pace { window: transfer_timeout / WINDOW_PART, moved: AtomicU64::new(0) }
+    }
+
+    pub(crate) fn moved(&self, bytes: usize) {
+        self.moved.fetch_add(bytes as u64, Ordering::Relaxed);
+    }
+
+    /// Resolves when too little has moved for a window; to be waited for while something is waiting to move.
+    pub(crate) async fn stalls(&self) {
+        self.stalls_by(|| self.moved.load(Ordering::Relaxed)).await;
+    }
+
+    /// As [`Pace::stalls`], by another count of bytes.
+    pub(crate) async fn stalls_by(&self, count: impl Fn() -> u64) {
+        let least = f64::from(FLOOR_BYTES_PER_SECOND) * self.window.as_secs_f64();
+        loop {
+            let before = count();
+            sleep(self.window).await;
+            if (count().saturating_sub(before) as f64) < least {
+                return;
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::time::Instant;
+
+    use super::*;
+
+    /// Goal: who moves enough may take its time, who moves next to nothing is noticed within two windows.
+    #[tokio::test(start_paused = true)]
+    async fn a_floor_in_rate_and_not_in_time() {
+        let (pace, start) = (Pace::new(Duration::from_secs(30)), Instant::now());
+        let moving = async {
+            for _ in 0..100 {
+                sleep(Duration::from_secs(1)).await;
+                pace.moved(2 * FLOOR_BYTES_PER_SECOND as usize);
+            }
+            for _ in 0..100 {
+                sleep(Duration::from_secs(1)).await;
+                pace.moved(1_000);
+            }
+        };
+        tokio::select! {
+            () = pace.stalls() => {}
+            () = moving => panic!("a byte now and then is not enough"),
+        }
+        let took = start.elapsed();
+        assert!(
+            took > Duration::from_secs(100) && took <= Duration::from_secs(100) + 2 * pace.window,
+            "{took:?}"
+        );
+    }
+}

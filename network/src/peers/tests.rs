@@ -1,0 +1,192 @@
+use slipstream_types::SecretKey;
+
+use super::*;
+
+fn id(n: u8) -> PeerId {
+    SecretKey::from_seed([n; 32]).public()
+}
+
+/// Two ids, the lower one first.
+fn pair() -> (PeerId, PeerId) {
+    let (a, b) = (id(1), id(2));
+    if a < b { (a, b) } else { (b, a) }
+}
+
+const CROSSING: Duration = Duration::from_secs(10);
+
+/// A connection that is of use at a certain time, if ever.
+impl Useful for &'static str {
+    fn used(&self) -> Option<Instant> {
+        None
+    }
+}
+
+impl Useful for Instant {
+    fn used(&self) -> Option<Instant> {
+        Some(*self)
+    }
+}
+
+fn table(local: PeerId, peers_max: usize, reserved: &[PeerId]) -> Peers<&'static str> {
+    Peers::new(local, peers_max, reserved.iter().copied(), CROSSING)
+}
+
+// Goal: whatever order the two crossing connections are seen in, both sides keep the same one.
+#[test]
+fn both_sides_of_a_crossing_keep_the_same_connection() {
+    use Direction::{Accepted, Dialled};
+    let ((low, high), now) = (pair(), Instant::now());
+    for low_first in ["by low", "by high"] {
+        for high_first in ["by low", "by high"] {
+            let mut kept = Vec::new();
+            for (local, peer, first) in [(low, high, low_first), (high, low, high_first)] {
+                let mut peers = table(local, 8, &[]);
+                let second = if first == "by low" { "by high" } else { "by low" };
+                for link in [first, second] {
+                    let dialled = (link == "by low") == (local == low);
+                    let _ = peers.admit(peer, if dialled { Dialled } else { Accepted }, None, link, now);
+                }
+                kept.push(*peers.get(peer).unwrap());
+            }
+            assert_eq!(kept, ["by low", "by low"], "first seen: {low_first}, {high_first}");
+        }
+    }
+}
+
+#[test]
+fn a_peer_that_lost_its_connection_gets_in_again() {
+    let ((low, high), now) = (pair(), Instant::now());
+    let mut peers = table(low, 8, &[]);
+    assert_eq!(peers.admit(high, Direction::Accepted, None, "1", now).unwrap().replaced, None);
+    // It restarted and dials again at once.
+    assert_eq!(peers.admit(high, Direction::Accepted, None, "2", now).unwrap().replaced, Some("1"));
+    // Later this node's own attempt is not a crossing any more, nor is the peer's.
+    let later = now + CROSSING + Duration::from_millis(1);
+    let third = peers.admit(high, Direction::Dialled, None, "3", later).unwrap();
+    assert_eq!(third.replaced, Some("2"));
+    let much_later = later + CROSSING + Duration::from_millis(1);
+    assert_eq!(peers.admit(high, Direction::Accepted, None, "4", much_later).unwrap().replaced, Some("3"));
+    // The end of a replaced connection does not remove its successor.
+    assert!(!peers.remove(high, third.number));
+    assert_eq!(peers.get(high), Some(&"4"));
+}
+
+#[test]
+fn strangers_share_what_configured_peers_leave() {
+    let now = Instant::now();
+    let mut peers = table(id(0), 3, &[id(1), id(0), id(2)]);
+    assert!(peers.admit(id(3), Direction::Accepted, None, "", now).is_ok());
+    assert_eq!(peers.admit(id(4), Direction::Accepted, None, "", now), Err(Unwanted::Full));
+    assert!(peers.admit(id(1), Direction::Accepted, None, "", now).is_ok());
+    assert!(peers.admit(id(2), Direction::Dialled, None, "", now).is_ok());
+    assert!(peers.admit(id(3), Direction::Accepted, None, "", now).is_ok(), "a reconnection keeps its place");
+    assert_eq!(peers.admit(id(0), Direction::Accepted, None, "", now), Err(Unwanted::Own));
+}
+
+// One host gets some places and no more, whatever keys it makes; its configured peer and a devnet are let in.
+#[test]
+fn one_address_cannot_take_all_places() {
+    let now = Instant::now();
+    let same = |n: u8| [format!("2001:db8::{n}").parse().unwrap(), "203.0.113.7".parse().unwrap()];
+    for version in 0..2 {
+        let mut peers = table(id(0), 64, &[id(1)]);
+        let mut admit = |n: u8, address| {
+            peers.admit(id(n), Direction::Accepted, Some(address), "", now).map(|admitted| admitted.number)
+        };
+        for n in 10..18 {
+            assert!(admit(n, same(n)[version]).is_ok());
+        }
+        assert_eq!(admit(18, same(18)[version]), Err(Unwanted::Crowded));
+        assert!(admit(10, same(10)[version]).is_ok(), "a reconnection keeps its place");
+        assert!(admit(1, same(1)[version]).is_ok(), "a configured peer");
+        assert!(admit(19, "203.0.113.8".parse().unwrap()).is_ok());
+        for n in 20..40 {
+            let loopback = ["127.0.0.1", "::1", "::ffff:127.0.0.1"][usize::from(n % 3)];
+            assert!(admit(n, loopback.parse().unwrap()).is_ok());
+        }
+    }
+}
+
+#[test]
+fn bans_disconnect_expire_and_stay_bounded() {
+    let now = Instant::now();
+    let mut peers = table(id(0), 8, &[]);
+    peers.admit(id(1), Direction::Accepted, None, "link", now).unwrap();
+    assert_eq!(peers.ban(id(1), Duration::from_secs(9), now), Some("link"));
+    peers.ban(id(1), Duration::from_secs(1), now);
+    let early = now + Duration::from_secs(8);
+    assert_eq!(peers.admit(id(1), Direction::Accepted, None, "", early), Err(Unwanted::Banned));
+    assert!(peers.admit(id(1), Direction::Accepted, None, "", now + Duration::from_secs(9)).is_ok());
+
+    for n in 0..(BANS_MAX as u32 + 10) {
+        let mut key = [7; 32];
+        key[..4].copy_from_slice(&n.to_le_bytes());
+        peers.ban(slipstream_types::PublicKey(key), Duration::from_secs(60 + u64::from(n)), now);
+    }
+    assert_eq!(peers.bans.len(), BANS_MAX);
+    assert!(peers.banned_until(id(1), now).is_none(), "the ban that would have ended first went");
+}
+
+fn from(text: &str) -> Option<IpAddr> {
+    Some(text.parse().unwrap())
+}
+
+/// Goal: a network of ever new hosts gets a part of the places and no more, in either version of IP.
+#[test]
+fn one_network_cannot_take_all_places() {
+    let now = Instant::now();
+    let host = |n: u8| [format!("2001:db8:1:{n}::7"), format!("203.0.113.{n}")];
+    for version in 0..2 {
+        let mut peers = table(id(0), 64, &[]);
+        let taken = (1..100).filter(|n| {
+            let address = from(&host(*n)[version]);
+            peers.admit(id(*n), Direction::Accepted, address, "", now).is_ok()
+        });
+        assert_eq!(taken.count(), 64 / NETWORK_PART);
+        assert!(peers.admit(id(200), Direction::Accepted, from("2001:db8:2::7"), "", now).is_ok());
+        assert!(peers.admit(id(201), Direction::Accepted, from("203.0.114.7"), "", now).is_ok());
+    }
+}
+
+/// Goal: who took all places first has to make room for newcomers from elsewhere, until the places are spread evenly; those who were
+/// there before stay, and a network cannot push out others by coming again and again.
+#[test]
+fn newcomers_from_elsewhere_find_a_place() {
+    let now = Instant::now();
+    let mut peers = table(id(0), 32, &[id(1)]);
+    let mut admit = |n: u8, address: &str| {
+        let admitted = peers.admit(id(n), Direction::Accepted, from(address), "", now);
+        admitted.map(|admitted| admitted.evicted.is_some())
+    };
+    assert_eq!(admit(2, "198.51.100.7"), Ok(false), "somebody honest, early");
+    for n in 0..30 {
+        assert_eq!(admit(100 + n, &format!("2001:db8:{}:{n}::1", n % 4)), Ok(false));
+    }
+    let mut evictions = 0;
+    for n in 0..60 {
+        match admit(10 + n, &format!("192.0.{n}.1")) {
+            Ok(evicts) => evictions += usize::from(evicts),
+            Err(unwanted) => assert_eq!(unwanted, Unwanted::Full),
+        }
+    }
+    assert_eq!(evictions, 30 - 4, "each of the four networks keeps one");
+    assert_eq!(admit(200, "2001:db8:1::9"), Err(Unwanted::Full), "it has one");
+    assert_eq!(admit(1, "203.0.113.1"), Ok(false), "a configured peer");
+    assert!(peers.get(id(2)).is_some());
+    assert_eq!(peers.iter().count(), 32);
+}
+
+/// Goal: whoever only sits there makes room for anybody; whoever is of use does not.
+#[test]
+fn a_peer_of_no_use_makes_room() {
+    let start = Instant::now();
+    let mut peers = Peers::new(id(0), 2, [], CROSSING);
+    let later = start + 2 * IDLE_MAX;
+    peers.admit(id(1), Direction::Accepted, None, start, start).unwrap();
+    peers.admit(id(2), Direction::Accepted, None, later, start).unwrap();
+    let early = peers.admit(id(3), Direction::Accepted, None, later, start + IDLE_MAX);
+    assert_eq!(early.unwrap_err(), Unwanted::Full);
+    let admitted = peers.admit(id(3), Direction::Accepted, None, later, later).unwrap();
+    assert_eq!(admitted.evicted, Some(start));
+    assert_eq!(peers.admit(id(4), Direction::Accepted, None, later, later).unwrap_err(), Unwanted::Full);
+}

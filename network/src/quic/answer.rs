@@ -1,0 +1,208 @@
+//! The answering side of a request. Room for the answer is found before it is made, and is given back when the asker has it: who
+//! asks and does not read has its own share of the memory filled, and nobody else's.
+
+use std::time::Duration;
+
+use quinn::{RecvStream, SendStream, VarInt};
+use tokio::{
+    sync::OwnedSemaphorePermit,
+    time::{Instant, timeout, timeout_at},
+};
+use tracing::debug;
+
+use super::{
+    frames::{FrameError, Sender, code, read_payload, read_request_head, response_frame},
+    serve::Session,
+};
+use crate::{MESSAGE_BYTES_MAX, Payload, Protocol, Refusal, TurnedAway, budget::Held};
+
+/// How long a request waits for room for its answer: an honest asker with many pieces in flight gets one as it takes another.
+const ROOM_WAIT: Duration = Duration::from_secs(2);
+/// Answers up to this length need no room: as many as a connection has streams take some MiB. Votes and summaries do not wait
+/// behind ranges.
+const SHORT_ANSWER_BYTES: usize = 64 << 10;
+/// When a peer that filled its share is asked to come back.
+const BUSY_PAUSE: Duration = Duration::from_millis(500);
+/// How long nothing but short answers are made for a peer that did not take one.
+const BARRED: Duration = Duration::from_secs(10);
+
+/// A request that was read.
+struct Taken {
+    protocol: Protocol,
+    payload: Vec<u8>,
+    answer_bytes_max: usize,
+    /// Its own bytes.
+    held: Held,
+}
+
+/// Why a request was not read.
+enum Untaken {
+    Refused(Refusal),
+    GivenUp { code: VarInt, why: String },
+}
+
+impl From<FrameError> for Untaken {
+    fn from(error: FrameError) -> Untaken {
+        match error {
+            FrameError::TooLong { bytes, bytes_max } => Untaken::Refused(Refusal::too_long(bytes, bytes_max)),
+            other => Untaken::GivenUp { code: code::MALFORMED, why: other.to_string() },
+        }
+    }
+}
+
+/// An answer, or why there is none, and the room that it takes.
+struct Made {
+    outcome: Result<Payload, Refusal>,
+    room: Option<Held>,
+}
+
+impl From<Refusal> for Made {
+    fn from(refusal: Refusal) -> Made {
+        Made { outcome: Err(refusal), room: None }
+    }
+}
+
+impl Session {
+    pub(super) async fn answer(
+        self: std::sync::Arc<Self>,
+        send: SendStream,
+        mut receive: RecvStream,
+        _slot: OwnedSemaphorePermit,
+    ) {
+        let mut sender = Sender::new(send, self.link.sent.clone());
+        let (made, answer_bytes_max) = match self.take(&mut receive).await {
+            Ok(taken) => {
+                let answer_bytes_max = taken.answer_bytes_max;
+                (self.make(taken).await, answer_bytes_max)
+            }
+            Err(Untaken::Refused(refusal)) => (refusal.into(), MESSAGE_BYTES_MAX),
+            Err(Untaken::GivenUp { code, why }) => {
+                debug!(peer = %self.link.peer, why, "gave up a request of the peer");
+                let _ = receive.stop(code);
+                return sender.abandon(code);
+            }
+        };
+        // The request may not have been read to its end; the asker must not go on sending it. An error means that the stream has
+        // ended already.
+        let _ = receive.stop(code::CANCELLED);
+        if self.send(&mut sender, made, answer_bytes_max).await {
+            return sender.complete();
+        }
+        debug!(peer = %self.link.peer, "the asker did not take the answer");
+        self.turned_away(TurnedAway::AnswerStalled, 1);
+        *self.barred_until.lock() = Instant::now() + BARRED;
+        sender.abandon(code::TOO_SLOW);
+    }
+
+    /// Reads a request, within the time for a message and as long as the peer sends anything.
+    async fn take(&self, receive: &mut RecvStream) -> Result<Taken, Untaken> {
+        let read = tokio::select! {
+            read = timeout(self.transfer_timeout, self.read_request(receive)) => read.ok(),
+            () = self.link.received.stalls() => None,
+        };
+        read.unwrap_or_else(|| {
+            self.turned_away(TurnedAway::RequestStalled, 1);
+            Err(Untaken::GivenUp { code: code::TOO_SLOW, why: "too slow".into() })
+        })
+    }
+
+    /// Refused at once rather than made to wait where the budget does not reach: unread bytes would hold the flow-control window
+    /// that the requests being read need.
+    async fn read_request(&self, receive: &mut RecvStream) -> Result<Taken, Untaken> {
+        let head = read_request_head(receive).await?;
+        let bytes_max = self.handler.request_bytes_max(self.link.peer, head.protocol);
+        if head.length > bytes_max {
+            return Err(Untaken::Refused(Refusal::too_long(head.length, bytes_max)));
+        }
+        let Some(held) = self.shares.requests.try_hold(head.length) else {
+            self.turned_away(TurnedAway::RequestNoRoom, 1);
+            let text = "there is no room for more requests of this peer or for more requests at all";
+            return Err(Untaken::Refused(Refusal::busy(BUSY_PAUSE, text)));
+        };
+        let payload = read_payload(receive, head.length, &self.link.received).await?;
+        Ok(Taken { protocol: head.protocol, payload, answer_bytes_max: head.answer_bytes_max, held })
+    }
+
+    /// Has the answer made, in the room that it will need.
+    async fn make(&self, taken: Taken) -> Made {
+        let Taken { protocol, payload, answer_bytes_max, held } = taken;
+        let peer = self.link.peer;
+        let expected = self.handler.answer_bytes_expected(peer, protocol, &payload).min(answer_bytes_max);
+        let room = match self.room(expected).await {
+            Ok(room) => room,
+            Err(refusal) => return refusal.into(),
+        };
+        self.link.used_now();
+        let outcome = self.handler.request(peer, protocol, payload).await;
+        drop(held);
+        self.fit(outcome, room)
+    }
+
+    /// Room for an answer of so many bytes; none if it is short.
+    async fn room(&self, bytes: usize) -> Result<Option<Held>, Refusal> {
+        if bytes <= SHORT_ANSWER_BYTES {
+            return Ok(None);
+        }
+        let barred = self.barred_until.lock().saturating_duration_since(Instant::now());
+        if !barred.is_zero() {
+            return Err(self.no_room(barred));
+        }
+        let room = timeout(ROOM_WAIT, self.shares.answers.hold(bytes)).await;
+        room.map(Some).map_err(|_| self.no_room(BUSY_PAUSE))
+    }
+
+    /// Counts an answer by its true length. Where that is more than was thought and there is no room, the answer is not kept.
+    fn fit(&self, outcome: Result<Payload, Refusal>, mut room: Option<Held>) -> Made {
+        let bytes = outcome.as_ref().map_or(0, Payload::len);
+        let share = &self.shares.answers;
+        let fits = match &mut room {
+            Some(room) => share.resize(room, bytes),
+            None if bytes <= SHORT_ANSWER_BYTES => true,
+            None => {
+                room = share.try_hold(bytes);
+                room.is_some()
+            }
+        };
+        if fits { Made { outcome, room } } else { self.no_room(BUSY_PAUSE).into() }
+    }
+
+    fn no_room(&self, pause: Duration) -> Refusal {
+        self.turned_away(TurnedAway::AnswerNoRoom, 1);
+        Refusal::busy(pause, "earlier answers have not been taken yet")
+    }
+
+    /// Sends a response, and holds its room until the asker has it. False if the asker takes nothing, or is too slow.
+    async fn send(&self, sender: &mut Sender, made: Made, answer_bytes_max: usize) -> bool {
+        let deadline = Instant::now() + self.transfer_timeout;
+        let Made { outcome, room } = made;
+        let too_long = outcome.as_ref().ok().map(Payload::len).filter(|bytes| *bytes > answer_bytes_max);
+        let sending = async {
+            match too_long.filter(|bytes| *bytes <= MESSAGE_BYTES_MAX) {
+                Some(bytes) => sender.response_too_long(bytes).await,
+                None => {
+                    let (status, payload) = response_frame(outcome);
+                    sender.response(status, payload).await
+                }
+            }
+        };
+        let sent = tokio::select! {
+            sent = timeout_at(deadline, sending) => sent.ok(),
+            () = self.link.sent.stalls() => None,
+        };
+        match sent {
+            None => return false,
+            Some(Err(error)) => {
+                debug!(peer = %self.link.peer, %error, "the asker did not want the response");
+                return true;
+            }
+            Some(Ok(())) if room.is_none() => return true,
+            Some(Ok(())) => {}
+        }
+        // What quinn has taken is held by it until the peer says that it has come. It sends nothing but probes to one that does not.
+        let transmitted = || self.link.connection.stats().udp_tx.bytes;
+        tokio::select! {
+            settled = timeout_at(deadline, sender.settled()) => settled.is_ok(),
+            () = self.link.sent.stalls_by(transmitted) => false,
+        }
+    }
+}

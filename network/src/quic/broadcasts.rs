@@ -1,0 +1,107 @@
+//! Broadcasts of one connection, both ways.
+
+use std::sync::{Arc, atomic::Ordering};
+
+use quinn::RecvStream;
+use tokio::time::{Instant, timeout};
+use tracing::debug;
+
+use super::{
+    frames::{FrameError, Sender, code, read_broadcast_head, read_payload},
+    link::{Goodbye, close},
+    serve::Session,
+};
+use crate::{
+    TurnedAway,
+    meter::{Meter, Verdict},
+};
+
+/// Why a broadcast was not taken.
+enum Untaken {
+    Frame(FrameError),
+    TooMany,
+    NoRoom,
+    Flood,
+}
+
+impl From<FrameError> for Untaken {
+    fn from(error: FrameError) -> Untaken {
+        Untaken::Frame(error)
+    }
+}
+
+impl Session {
+    pub(super) async fn send_broadcasts(self: Arc<Self>) {
+        loop {
+            let payload = self.link.outbox.pop().await;
+            let Ok(stream) = self.link.connection.open_uni().await else { return };
+            let mut sender = Sender::new(stream, self.link.sent.clone());
+            let sent = tokio::select! {
+                sent = timeout(self.transfer_timeout, sender.broadcast(payload)) => sent.ok(),
+                () = self.link.sent.stalls() => None,
+            };
+            match sent {
+                Some(Ok(())) => sender.complete(),
+                Some(Err(error)) => {
+                    debug!(peer = %self.link.peer, %error, "a broadcast did not reach the peer")
+                }
+                None => sender.abandon(code::TOO_SLOW),
+            }
+        }
+    }
+
+    /// Takes broadcasts one after another, as fast as the peer may send them.
+    pub(super) async fn receive_broadcasts(self: Arc<Self>) {
+        let mut meter = Meter::new(Instant::now());
+        while let Ok(mut stream) = self.link.connection.accept_uni().await {
+            let taken = tokio::select! {
+                taken = timeout(self.transfer_timeout, self.take_broadcast(&mut stream, &mut meter)) => taken.ok(),
+                () = self.link.received.stalls() => None,
+            };
+            let (code, reason) = match taken {
+                Some(Ok(())) => continue,
+                Some(Err(Untaken::Flood)) => return self.end_flood(),
+                Some(Err(Untaken::TooMany)) => (code::CANCELLED, TurnedAway::BroadcastTooMany),
+                Some(Err(Untaken::NoRoom)) | None => (code::TOO_SLOW, TurnedAway::BroadcastNoRoom),
+                Some(Err(Untaken::Frame(error))) => {
+                    debug!(peer = %self.link.peer, %error, "gave up a broadcast of the peer");
+                    let _ = stream.stop(code::MALFORMED);
+                    continue;
+                }
+            };
+            self.turned_away(reason, 1);
+            // An error means that the stream has ended already.
+            let _ = stream.stop(code);
+        }
+    }
+
+    async fn take_broadcast(&self, stream: &mut RecvStream, meter: &mut Meter) -> Result<(), Untaken> {
+        let length = read_broadcast_head(stream).await?;
+        match meter.judge(length, Instant::now()) {
+            Verdict::Take => {}
+            // Who is configured is trusted to be broken rather than hostile: it loses what is too much.
+            Verdict::Flood if !self.shares.is_configured => return Err(Untaken::Flood),
+            Verdict::Drop | Verdict::Flood => return Err(Untaken::TooMany),
+        }
+        let held = self.shares.requests.try_hold(length).ok_or(Untaken::NoRoom)?;
+        let payload = read_payload(stream, length, &self.link.received).await?;
+        let dropped = self.shares.inbox.push(payload);
+        drop(held);
+        self.turned_away(TurnedAway::BroadcastOvertaken, dropped);
+        Ok(())
+    }
+
+    fn end_flood(&self) {
+        self.turned_away(TurnedAway::Flooded, 1);
+        self.has_flooded.store(true, Ordering::Release);
+        close(&self.link.connection, Goodbye::Banned, "banned: a flood of broadcasts");
+    }
+
+    pub(super) async fn deliver_broadcasts(self: Arc<Self>) {
+        loop {
+            let (payload, _turn) = self.shares.inbox.pop().await;
+            self.link.used_now();
+            self.handler.broadcast(self.link.peer, payload).await;
+        }
+    }
+}

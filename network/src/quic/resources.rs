@@ -1,0 +1,62 @@
+//! [`Resources`]: what all connections of a node share out among them.
+
+use std::{net::IpAddr, sync::Arc};
+
+use crate::{
+    NetworkConfig, PeerId,
+    budget::{Budget, Share},
+    inbox::{Inbox, InboxLimits, Inboxes},
+    origin::Origin,
+    turned_away::TurnedAwayCounts,
+};
+
+/// Room for bytes, turns of the handler, and counts of what was turned away.
+pub(super) struct Resources {
+    /// Requests and broadcasts on their way in, from their heads until they are handled.
+    requests: Budget,
+    /// Answers, from before they are made until their askers have them.
+    answers: Budget,
+    /// Broadcasts that wait for the handler.
+    inboxes: Arc<Inboxes>,
+    pub(super) turned_away: Arc<TurnedAwayCounts>,
+}
+
+/// What one connection has of it.
+pub(super) struct Shares {
+    pub(super) requests: Share,
+    pub(super) answers: Share,
+    pub(super) inbox: Inbox,
+    pub(super) turned_away: Arc<TurnedAwayCounts>,
+    pub(super) is_configured: bool,
+}
+
+impl Resources {
+    pub(super) fn new(config: &NetworkConfig, local: PeerId) -> Resources {
+        let has_configured = config.others(local).next().is_some();
+        let total = config.bytes_in_flight_total_max;
+        let budget = |peer_bytes_max| Budget::new(peer_bytes_max, total, has_configured);
+        let limits = InboxLimits {
+            items_max: config.broadcast_queue_items_max,
+            bytes_max: config.broadcast_queue_bytes_max,
+            total_bytes_max: config.broadcast_queue_bytes_max.max(total / 2),
+        };
+        Resources {
+            requests: budget(config.request_bytes_in_flight_max),
+            answers: budget(config.answer_bytes_in_flight_max),
+            inboxes: Inboxes::new(limits),
+            turned_away: Arc::default(),
+        }
+    }
+
+    /// The shares of a new connection.
+    pub(super) fn shares(&self, address: IpAddr, is_configured: bool) -> Shares {
+        let host = Origin::of_remote(address).map(|origin| origin.host);
+        Shares {
+            requests: self.requests.share(host, is_configured),
+            answers: self.answers.share(host, is_configured),
+            inbox: self.inboxes.open(),
+            turned_away: self.turned_away.clone(),
+            is_configured,
+        }
+    }
+}

@@ -1,0 +1,300 @@
+//! Attackers with keys, sockets and patience against a real node: what they hold, and what the honest notice of it.
+
+use std::{
+    net::SocketAddr,
+    sync::{Arc, atomic::Ordering},
+    time::Duration,
+};
+
+use quinn::{Endpoint, RecvStream, SendStream, TransportConfig, VarInt};
+use tokio::{
+    net::UdpSocket,
+    time::{Instant, sleep, timeout},
+};
+
+use super::{
+    frames::code,
+    tests::{Raw, address_of, connected, dialling, framed, free_address, reset_code, start},
+    tls,
+};
+use crate::{
+    NetworkConfig, PeerAddress, Protocol, RequestLimits, Transport, TurnedAway,
+    tests::{ECHO, LIMITS, TRACKED, eventually, key, loopback},
+};
+
+const MIB: usize = 1 << 20;
+
+/// A request as it is on the wire.
+fn ask(protocol: Protocol, payload: &[u8]) -> Vec<u8> {
+    framed(protocol, payload.len() as u32, payload)
+}
+
+/// Sends a request for so many bytes, whose answer may be read or not.
+async fn ask_for(raw: &Raw, bytes: usize) -> (SendStream, RecvStream) {
+    let (mut send, receive) = raw.connection.open_bi().await.unwrap();
+    send.write_all(&ask(TRACKED, &bytes.to_le_bytes())).await.unwrap();
+    send.finish().unwrap();
+    (send, receive)
+}
+
+/// A client from an attacker's host that grants next to no credit.
+async fn greedy(n: u8, target: PeerAddress) -> Raw {
+    let address = "127.0.0.9:0".parse().unwrap();
+    let mut transport = TransportConfig::default();
+    transport.stream_receive_window(VarInt::from_u32(1_000)).receive_window(VarInt::from_u32(64_000));
+    transport.keep_alive_interval(Some(Duration::from_millis(200)));
+    Raw::connect_from(address, n, target, transport).await
+}
+
+// Goal: who asks for much and reads nothing has a share of the node's memory held, not all of it, whatever keys it makes; others are
+// answered meanwhile.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn answers_that_nobody_reads_are_bounded() {
+    let (a, probe) = start(1, &loopback()).await;
+    let (mut greedy_ones, mut held) = (Vec::new(), Vec::new());
+    for n in 0..4 {
+        let raw = greedy(10 + n, address_of(&a)).await;
+        for _ in 0..64 {
+            held.push(ask_for(&raw, 16 * MIB).await);
+        }
+        greedy_ones.push(raw);
+    }
+    sleep(Duration::from_millis(500)).await;
+    assert!(probe.live() >= 48 * MIB, "the answers were asked for");
+    let (b, _) = start(2, &dialling(vec![address_of(&a)])).await;
+    connected(&a, &b).await;
+    let honest = b.request(a.local(), TRACKED, (4 * MIB).to_le_bytes().to_vec(), LIMITS).await.unwrap();
+    assert_eq!(honest.len(), 4 * MIB);
+    let most = probe.live_max.load(Ordering::SeqCst);
+    assert!(most <= 2 * 64 * MIB + 4 * MIB, "{} MiB were held", most / MIB);
+    let refused = |(reason, count): &(TurnedAway, u64)| *reason == TurnedAway::AnswerNoRoom && *count > 0;
+    eventually("the rest is refused", || a.turned_away().iter().any(refused)).await;
+}
+
+// Goal: what is not read is let go of soon, and not just before the time for a whole message is over.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_answer_that_is_not_read_is_given_up_soon() {
+    let config = NetworkConfig { transfer_timeout_ms: 6_000, ..loopback() };
+    let (a, probe) = start(1, &config).await;
+    let raw = greedy(2, address_of(&a)).await;
+    let (_send, mut receive) = ask_for(&raw, 16 * MIB).await;
+    eventually("it is made", || probe.finished() == 1).await;
+    let began = Instant::now();
+    eventually("it is given up", || probe.live() == 0).await;
+    assert!(began.elapsed() < Duration::from_secs(4), "{:?}", began.elapsed());
+    let mut rest = vec![0; 20_000];
+    assert_eq!(reset_code(receive.read_exact(&mut rest).await.unwrap_err()), Some(code::TOO_SLOW));
+}
+
+// Goal: a reader that takes an answer byte by byte is no reader.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_answer_that_is_read_byte_by_byte_is_given_up_soon() {
+    let config = NetworkConfig { transfer_timeout_ms: 6_000, ..loopback() };
+    let (a, probe) = start(1, &config).await;
+    let raw = greedy(2, address_of(&a)).await;
+    let (_send, mut receive) = ask_for(&raw, 16 * MIB).await;
+    eventually("it is made", || probe.finished() == 1).await;
+    let began = Instant::now();
+    let mut sip = [0; 100];
+    while receive.read_exact(&mut sip).await.is_ok() {
+        sleep(Duration::from_millis(20)).await;
+    }
+    assert!(began.elapsed() < Duration::from_secs(4), "{:?}", began.elapsed());
+    eventually("it is let go of", || probe.live() == 0).await;
+}
+
+// Goal: an honest peer with many pieces in flight gets all of them, none refused, beside peers that read nothing.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn honest_pieces_in_flight_are_all_answered() {
+    let (a, _) = start(1, &loopback()).await;
+    let raw = greedy(9, address_of(&a)).await;
+    let mut held = Vec::new();
+    for _ in 0..32 {
+        held.push(ask_for(&raw, 16 * MIB).await);
+    }
+    let (b, _) = start(2, &dialling(vec![address_of(&a)])).await;
+    connected(&a, &b).await;
+    let pieces = (0..32).map(|_| {
+        let (b, id) = (b.clone(), a.local());
+        let limits = RequestLimits { response_bytes_max: 8 * MIB, ..LIMITS };
+        tokio::spawn(async move { b.request(id, TRACKED, (4 * MIB).to_le_bytes().to_vec(), limits).await })
+    });
+    for piece in pieces.collect::<Vec<_>>() {
+        assert_eq!(piece.await.unwrap().unwrap().len(), 4 * MIB);
+    }
+}
+
+/// An attacker's host: it sends proper first packets from its own address, proves the address when it is asked to, and never goes
+/// on with the handshake.
+async fn stall_handshakes(host: &str, target: PeerAddress, count: usize) -> Vec<Endpoint> {
+    let mut endpoints = Vec::new();
+    for _ in 0..count {
+        let outside = UdpSocket::bind((host, 0)).await.unwrap();
+        let inside = UdpSocket::bind("127.0.0.1:0").await.unwrap();
+        let relay = inside.local_addr().unwrap();
+        outside.connect(target.address).await.unwrap();
+        tokio::spawn(async move {
+            let (mut client, mut there, mut back) = (None::<SocketAddr>, vec![0; 2_000], vec![0; 2_000]);
+            loop {
+                tokio::select! {
+                    Ok((length, from)) = inside.recv_from(&mut there) => {
+                        client = Some(from);
+                        let _ = outside.send(&there[..length]).await;
+                    }
+                    // Only a Retry passes, which has type 3 of the long headers.
+                    Ok(length) = outside.recv(&mut back) => {
+                        if length > 0 && back[0] & 0xb0 == 0xb0 && let Some(client) = client {
+                            let _ = inside.send_to(&back[..length], client).await;
+                        }
+                    }
+                    else => return,
+                }
+            }
+        });
+        let endpoint = Endpoint::client("127.0.0.1:0".parse().unwrap()).unwrap();
+        let identity = tls::Identity::new(&key(77)).unwrap();
+        let config = quinn::ClientConfig::new(identity.client(target.id, Arc::default()).unwrap());
+        let connecting = endpoint.connect_with(config, relay, tls::SERVER_NAME).unwrap();
+        tokio::spawn(async move {
+            let _ = connecting.await;
+        });
+        endpoints.push(endpoint);
+    }
+    endpoints
+}
+
+// Goal: handshakes that one host begins and never ends keep nobody else out, neither strangers nor configured peers.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn stalled_handshakes_of_one_host_keep_nobody_out() {
+    let friend = PeerAddress { id: key(2).public(), address: free_address() };
+    let config = NetworkConfig { handshake_timeout_ms: 20_000, ..dialling(vec![friend]) };
+    let (a, _) = start(1, &config).await;
+    let attacker = stall_handshakes("127.0.0.2", address_of(&a), 100).await;
+    sleep(Duration::from_millis(700)).await;
+    let stranger = timeout(Duration::from_secs(4), Raw::connect(3, address_of(&a))).await;
+    assert!(stranger.is_ok(), "a stranger from another host");
+    let config = NetworkConfig { listen: friend.address, ..dialling(vec![address_of(&a)]) };
+    let began = Instant::now();
+    let (friend, _) = start(2, &config).await;
+    connected(&a, &friend).await;
+    assert!(began.elapsed() < Duration::from_secs(4), "{:?}", began.elapsed());
+    drop(attacker);
+}
+
+// Goal: hosts of many networks that stall as many handshakes as they can leave the places of configured peers alone.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn stalled_handshakes_of_many_hosts_leave_configured_peers_their_places() {
+    let friend = PeerAddress { id: key(2).public(), address: free_address() };
+    let config = NetworkConfig { handshake_timeout_ms: 20_000, ..dialling(vec![friend]) };
+    let (a, _) = start(1, &config).await;
+    let mut attackers = Vec::new();
+    for net in 1..=12 {
+        attackers.extend(stall_handshakes(&format!("127.9.{net}.1"), address_of(&a), 10).await);
+    }
+    sleep(Duration::from_millis(700)).await;
+    let connecting = Raw::connect_from(friend.address, 2, address_of(&a), TransportConfig::default());
+    let friend = timeout(Duration::from_secs(4), connecting).await.expect("it has a place");
+    eventually("connected", || a.peers() == [key(2).public()]).await;
+    drop(friend);
+}
+
+// Goal: a host has its places and no more, whatever keys it makes.
+#[tokio::test]
+async fn one_host_gets_some_places() {
+    let (a, _) = start(1, &loopback()).await;
+    let mut raws = Vec::new();
+    for n in 0..9 {
+        let address = "127.0.0.9:0".parse().unwrap();
+        raws.push(Raw::connect_from(address, 10 + n, address_of(&a), TransportConfig::default()).await);
+    }
+    let end = raws.pop().unwrap().connection.closed().await.to_string();
+    assert!(end.contains("no free place for another peer of that host"), "{end}");
+    let other = Raw::connect(3, address_of(&a)).await;
+    eventually("eight and another one", || a.peers().len() == 9).await;
+    drop((raws, other));
+}
+
+// Goal: a flood of broadcasts costs what the rate lets through, ends the connection, and no broadcast of others is lost.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_flood_of_broadcasts_ends_its_connection_and_nobody_elses() {
+    let (a, probe) = start(1, &loopback()).await;
+    let (b, _) = start(2, &dialling(vec![address_of(&a)])).await;
+    connected(&a, &b).await;
+    let raw = Raw::connect(3, address_of(&a)).await;
+    let flooding = async {
+        loop {
+            let Ok(mut stream) = raw.connection.open_uni().await else { break };
+            let _ = stream.write_all(&[1, 0, 0, 0, 7]).await;
+            let _ = stream.finish();
+        }
+        raw.connection.closed().await.to_string()
+    };
+    let speaking = async {
+        for n in 0..40u8 {
+            b.broadcast(vec![n], None);
+            sleep(Duration::from_millis(10)).await;
+        }
+    };
+    let (end, ()) =
+        timeout(Duration::from_secs(25), async { tokio::join!(flooding, speaking) }).await.unwrap();
+    assert!(end.contains("flood"), "{end}");
+    let of = |peer| {
+        let broadcasts = probe.broadcasts.lock();
+        broadcasts.iter().filter(|(from, _)| *from == peer).map(|(_, payload)| payload[0]).collect::<Vec<_>>()
+    };
+    eventually("all of the honest one", || of(b.local()).len() == 40).await;
+    assert!(of(key(3).public()).len() < 3_000);
+    assert_eq!(of(b.local()), (0..40).collect::<Vec<_>>());
+    assert!(a.peers().contains(&b.local()));
+}
+
+// Goal: streams that are opened and then left alone hold no place for long, requests and broadcasts alike.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn streams_that_stand_still_are_cut() {
+    let config = NetworkConfig { transfer_timeout_ms: 6_000, ..loopback() };
+    let (a, probe) = start(1, &config).await;
+    let raw = Raw::connect(2, address_of(&a)).await;
+    let mut open = Vec::new();
+    for _ in 0..16 {
+        let mut stream = raw.connection.open_uni().await.unwrap();
+        stream.write_all(&[100, 0, 0, 0, 7]).await.unwrap();
+        open.push(stream);
+    }
+    let mut requests = Vec::new();
+    for _ in 0..64 {
+        let (mut send, receive) = raw.connection.open_bi().await.unwrap();
+        send.write_all(&ask(ECHO, &[7; 10])[..8]).await.unwrap();
+        requests.push((send, receive));
+    }
+    let began = Instant::now();
+    for (_send, receive) in &mut requests {
+        assert_eq!(reset_code(receive.read_exact(&mut [0]).await.unwrap_err()), Some(code::TOO_SLOW));
+    }
+    assert!(began.elapsed() < Duration::from_secs(4), "{:?}", began.elapsed());
+    drop(requests);
+    for stream in &mut open {
+        stream.reset(code::CANCELLED).unwrap_or_default();
+    }
+    let mut stream = raw.connection.open_uni().await.unwrap();
+    stream.write_all(&[1, 0, 0, 0, 42]).await.unwrap();
+    stream.finish().unwrap();
+    eventually("a sound one arrives", || !probe.broadcasts.lock().is_empty()).await;
+    let (mut send, mut receive) = raw.connection.open_bi().await.unwrap();
+    send.write_all(&ask(ECHO, b"ok")).await.unwrap();
+    send.finish().unwrap();
+    assert_eq!(receive.read_to_end(100).await.unwrap(), b"\x00\x02\x00\x00\x00ok");
+}
+
+// Goal: datagrams that are no QUIC, empty ones too, are noise.
+#[tokio::test]
+async fn noise_on_the_port_is_ignored() {
+    let (a, _) = start(1, &loopback()).await;
+    let noise = UdpSocket::bind("127.0.0.1:0").await.unwrap();
+    for n in 0..500usize {
+        let bytes: Vec<u8> = (0..n % 1_400).map(|at| (at * 31 + n) as u8).collect();
+        noise.send_to(&bytes, a.local_address()).await.unwrap();
+    }
+    let (b, _) = start(2, &dialling(vec![address_of(&a)])).await;
+    connected(&a, &b).await;
+    assert_eq!(b.request(a.local(), ECHO, vec![1], LIMITS).await.unwrap(), [1]);
+}

@@ -1,0 +1,104 @@
+//! [`TurnedAway`]: what a node did not do for its peers, by reason.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Why something of a peer was turned away.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum TurnedAway {
+    /// A handshake, until its address is proven: many are under way.
+    HandshakeUnproven,
+    /// A handshake of a host, a network or of strangers that have as many under way as they may.
+    HandshakeCrowded,
+    /// A connection, as strangers have all their places and none is worth less.
+    ConnectionFull,
+    /// A connection, as its host or network has all its places.
+    ConnectionCrowded,
+    /// A connection that stood, for another one from elsewhere.
+    ConnectionEvicted,
+    /// A request, as the peer, its host or all peers have as many bytes of requests here as they may.
+    RequestNoRoom,
+    /// A request that came too slowly.
+    RequestStalled,
+    /// A request whose answer has no room: the peer, its host or all peers have as many bytes of answers here as they may.
+    AnswerNoRoom,
+    /// An answer that its asker did not take, or too slowly.
+    AnswerStalled,
+    /// A broadcast above the peer's rate.
+    BroadcastTooMany,
+    /// A broadcast that has no room, or came too slowly.
+    BroadcastNoRoom,
+    /// A broadcast that waited and made room for newer ones.
+    BroadcastOvertaken,
+    /// A connection whose peer flooded it with broadcasts.
+    Flooded,
+}
+
+impl TurnedAway {
+    /// All reasons.
+    pub const ALL: [TurnedAway; 13] = [
+        TurnedAway::HandshakeUnproven,
+        TurnedAway::HandshakeCrowded,
+        TurnedAway::ConnectionFull,
+        TurnedAway::ConnectionCrowded,
+        TurnedAway::ConnectionEvicted,
+        TurnedAway::RequestNoRoom,
+        TurnedAway::RequestStalled,
+        TurnedAway::AnswerNoRoom,
+        TurnedAway::AnswerStalled,
+        TurnedAway::BroadcastTooMany,
+        TurnedAway::BroadcastNoRoom,
+        TurnedAway::BroadcastOvertaken,
+        TurnedAway::Flooded,
+    ];
+
+    /// Its name in metrics.
+    pub fn name(self) -> &'static str {
+        match self {
+            TurnedAway::HandshakeUnproven => "handshake_unproven",
+            TurnedAway::HandshakeCrowded => "handshake_crowded",
+            TurnedAway::ConnectionFull => "connection_full",
+            TurnedAway::ConnectionCrowded => "connection_crowded",
+            TurnedAway::ConnectionEvicted => "connection_evicted",
+            TurnedAway::RequestNoRoom => "request_no_room",
+            TurnedAway::RequestStalled => "request_stalled",
+            TurnedAway::AnswerNoRoom => "answer_no_room",
+            TurnedAway::AnswerStalled => "answer_stalled",
+            TurnedAway::BroadcastTooMany => "broadcast_too_many",
+            TurnedAway::BroadcastNoRoom => "broadcast_no_room",
+            TurnedAway::BroadcastOvertaken => "broadcast_overtaken",
+            TurnedAway::Flooded => "flooded",
+        }
+    }
+}
+
+/// How often each happened since the start.
+#[derive(Debug, Default)]
+pub(crate) struct TurnedAwayCounts([AtomicU64; TurnedAway::ALL.len()]);
+
+impl TurnedAwayCounts {
+    pub(crate) fn add(&self, reason: TurnedAway, count: usize) {
+        self.0[reason as usize].fetch_add(count as u64, Ordering::Relaxed);
+    }
+
+    pub(crate) fn list(&self) -> Vec<(TurnedAway, u64)> {
+        let counts = self.0.iter().map(|count| count.load(Ordering::Relaxed));
+        TurnedAway::ALL.into_iter().zip(counts).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_reason_counts_for_itself() {
+        let counts = TurnedAwayCounts::default();
+        TurnedAway::ALL.into_iter().enumerate().for_each(|(n, reason)| counts.add(reason, n + 1));
+        let expected: Vec<_> = TurnedAway::ALL.into_iter().zip(1..).collect();
+        assert_eq!(counts.list(), expected);
+        let mut names = TurnedAway::ALL.map(TurnedAway::name).to_vec();
+        names.sort_unstable();
+        names.dedup();
+        assert_eq!(names.len(), TurnedAway::ALL.len());
+    }
+}
