@@ -47,6 +47,6 @@ mod validator;
 pub use config::{ConsensusConfig, PoolConfig};
 pub use error::{ConsensusError, ProposalError};
 pub use forward::Forwarder;
-pub use pool::{Candidates, Pool, PoolError, PoolStatus, maintain};
+pub use pool::{Candidates, DropReason, Pool, PoolError, PoolStatus, Refused, maintain};
 pub use protocol::record::RecordError;
 pub use validator::{ConsensusStatus, Decided, Validator};

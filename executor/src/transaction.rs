@@ -74,7 +74,7 @@ impl Transaction {
     /// encoding and a low-s signature. Recovers the sender, which is most of the time that it takes.
     pub fn decode(raw: &[u8], chain_id: u64) -> Result<Transaction, TransactionError> {
         let envelope = admitted(raw, chain_id)?;
-        Self::checked(Bytes::copy_from_slice(raw), envelope)
+        Self::checked(Bytes::copy_from_slice(raw), Arc::new(envelope))
     }
 
     /// One that [`Transaction::decode`] took before and gave this sender, which is believed: without recovering it again.
@@ -87,17 +87,26 @@ impl Transaction {
         Ok(Transaction { hash: keccak256(&raw), raw, sender, envelope: Arc::new(envelope) })
     }
 
+    /// The same with the sender that its signature names, whoever was believed to be it: for those that look at one before they pay
+    /// for the recovery.
+    ///
+    /// # Errors
+    /// If the encoding is not canonical, or the signature is invalid.
+    pub fn recovered(self) -> Result<Transaction, TransactionError> {
+        Self::checked(self.raw, self.envelope)
+    }
+
     /// Any transaction that Ethereum's mainnet ever had, on any chain and of any type: for tools that run foreign blocks.
     pub fn decode_any(raw: &[u8]) -> Result<Transaction, TransactionError> {
-        Self::checked(Bytes::copy_from_slice(raw), Envelope::decode_2718_exact(raw)?)
+        Self::checked(Bytes::copy_from_slice(raw), Arc::new(Envelope::decode_2718_exact(raw)?))
     }
 
     /// An envelope that was decoded elsewhere, with the checks of [`Transaction::decode_any`].
     pub fn from_envelope(envelope: Envelope) -> Result<Transaction, TransactionError> {
-        Self::checked(envelope.encoded_2718().into(), envelope)
+        Self::checked(envelope.encoded_2718().into(), Arc::new(envelope))
     }
 
-    fn checked(raw: Bytes, envelope: Envelope) -> Result<Transaction, TransactionError> {
+    fn checked(raw: Bytes, envelope: Arc<Envelope>) -> Result<Transaction, TransactionError> {
         let hash = keccak256(&raw);
         if hash != *envelope.tx_hash() {
             return Err(TransactionError::Malformed("the encoding is not canonical".into()));
@@ -108,7 +117,7 @@ impl Transaction {
             Some(_) => envelope.recover_signer(),
         };
         let sender = recovered.map_err(|_| TransactionError::InvalidSignature)?;
-        Ok(Transaction { raw, hash, sender, envelope: Arc::new(envelope) })
+        Ok(Transaction { raw, hash, sender, envelope })
     }
 
     /// The sender's count of transactions before this one.
@@ -150,6 +159,17 @@ impl Transaction {
     /// The account called; none if it creates a contract.
     pub fn to(&self) -> Option<Address> {
         self.envelope.to()
+    }
+
+    /// How many accounts it would delegate (EIP-7702): each costs a recovery, too.
+    pub fn authorizations(&self) -> usize {
+        self.envelope.authorization_list().map_or(0, <[_]>::len)
+    }
+
+    /// The accounts that it would delegate, as their signatures name them; invalid ones name nobody and are left out.
+    pub fn authorities(&self) -> impl Iterator<Item = Address> + '_ {
+        let list = self.envelope.authorization_list().unwrap_or_default();
+        list.iter().filter_map(|authorization| authorization.recover_authority().ok())
     }
 
     /// The EIP-2718 type; 0 is legacy.

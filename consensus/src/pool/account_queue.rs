@@ -17,6 +17,8 @@ pub(super) struct Terms {
     pub(super) tip_cap_wei: u128,
     /// What the proposer earns per gas at the chain's base fee.
     pub(super) tip_wei: u128,
+    /// Accounts that it would delegate (EIP-7702), each once.
+    pub(super) authorities: Vec<Address>,
 }
 
 /// A transaction in the pool.
@@ -25,19 +27,53 @@ pub(super) struct Entry<T> {
     pub(super) terms: Terms,
     /// Order of arrival; the earlier of two equal payers goes first.
     pub(super) sequence: u64,
+    /// What each of its sender's executable transactions pays at least, from the next one to this one. Kept by the queue, and of
+    /// no meaning while this one waits.
+    pub(super) floor_wei: u128,
+    /// A user of this node gave it, and was told that it is taken.
+    pub(super) is_local: bool,
     pub(super) payload: T,
 }
 
+/// What a place in the pool is worth: the least goes first when there is no room.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(super) enum Worth {
+    /// Waits for a lower nonce or for funds. It may never pay, whatever it offers, so it is worth less the more of these its sender
+    /// has.
+    Waiting(Reverse<usize>),
+    /// Can execute.
+    Ready {
+        /// What its sender's transactions pay at least up to this one: a high tip behind low ones earns only when those are paid.
+        floor_wei: u128,
+        /// Among its sender's first [`SENDER_SLOTS`]: at equal pay nobody's many take the place of anybody's few.
+        is_within_slots: bool,
+    },
+}
+
+/// Executable transactions of a sender that rank before those of equal pay which others have beyond this number.
+const SENDER_SLOTS: u64 = 16;
+
 /// Rank of a sender's next executable transaction: the highest is proposed first.
 pub(super) type HeadKey = (u128, Reverse<u64>, Address);
-/// Rank of a sender's last transaction: the lowest is evicted first, one that cannot execute before any that can.
-pub(super) type TailKey = (bool, u128, Reverse<u64>, Address);
+/// Rank of a sender's last transaction: the lowest is evicted first.
+pub(super) type TailKey = (Worth, Reverse<u64>, Address);
+
+/// Which transactions are offered again, each in a circle of its own.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Circle {
+    /// Those of this node's users.
+    Local = 0,
+    /// Every one.
+    All = 1,
+}
 
 /// The part of an account's state that decides what of it can execute.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub(super) struct AccountState {
     pub(super) nonce: u64,
     pub(super) balance: U256,
+    /// It has code: a delegation (EIP-7702), by which others may use up its nonces and money, or that of a contract, which cannot send.
+    pub(super) has_code: bool,
 }
 
 /// All transactions of one sender. The *ready* ones have the nonces `state.nonce..ready_end` without a gap, and the balance
@@ -49,6 +85,9 @@ pub(super) struct AccountQueue<T> {
     entries: BTreeMap<u64, Entry<T>>,
     ready_end: u64,
     ready_cost: U256,
+    ready_bytes: usize,
+    /// Where the next offer of its transactions to others begins, in each circle.
+    offer_from: [u64; 2],
     /// The index's count of sweeps when the next executable transaction became that.
     head_since: u64,
 }
@@ -60,6 +99,8 @@ impl<T> AccountQueue<T> {
             entries: BTreeMap::new(),
             ready_end: state.nonce,
             ready_cost: U256::ZERO,
+            ready_bytes: 0,
+            offer_from: [0; 2],
             head_since: 0,
         }
     }
@@ -114,8 +155,63 @@ impl<T> AccountQueue<T> {
 
     pub(super) fn tail_key(&self) -> Option<TailKey> {
         let (nonce, entry) = self.entries.last_key_value()?;
-        let (tip, sequence, sender) = entry.head_key();
-        Some((*nonce < self.ready_end, tip, sequence, sender))
+        let worth = match *nonce < self.ready_end {
+            true => self.ready_worth(*nonce, entry.floor_wei),
+            false => Worth::Waiting(Reverse(self.waiting_len())),
+        };
+        Some((worth, Reverse(entry.sequence), entry.terms.sender))
+    }
+
+    /// What the transaction would be worth if it were inserted now, where no other has its nonce.
+    pub(super) fn worth_of(&self, terms: &Terms) -> Worth {
+        if !self.accepts_as_ready(terms) {
+            return Worth::Waiting(Reverse(self.waiting_len() + 1));
+        }
+        let before = terms.nonce.checked_sub(1).and_then(|nonce| self.ready(nonce));
+        let floor_wei = before.map_or(terms.tip_wei, |entry| entry.floor_wei.min(terms.tip_wei));
+        self.ready_worth(terms.nonce, floor_wei)
+    }
+
+    fn ready_worth(&self, nonce: u64, floor_wei: u128) -> Worth {
+        Worth::Ready { floor_wei, is_within_slots: nonce - self.state.nonce < SENDER_SLOTS }
+    }
+
+    pub(super) fn waiting_len(&self) -> usize {
+        self.entries.len() - self.ready_len()
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    pub(super) fn ready_bytes(&self) -> usize {
+        self.ready_bytes
+    }
+
+    /// At most `max` transactions that arrived before `sequence`, the lowest nonces first, from where the circle's last call ended, and
+    /// from the beginning again after the last one.
+    pub(super) fn offer(&mut self, circle: Circle, sequence: u64, max: usize) -> Vec<T>
+    where
+        T: Clone,
+    {
+        let from = self.offer_from[circle as usize];
+        let behind = self.entries.range(from..).chain(self.entries.range(..from));
+        let due = behind
+            .filter(|(_, entry)| entry.sequence < sequence && (circle == Circle::All || entry.is_local));
+        let (mut next, mut offered) = (0, Vec::new());
+        for (nonce, entry) in due.take(max) {
+            next = nonce.saturating_add(1);
+            offered.push(entry.payload.clone());
+        }
+        self.offer_from[circle as usize] = next;
+        offered
+    }
+
+    /// Marks a transaction as one that a user of this node was told is taken.
+    pub(super) fn adopt(&mut self, nonce: u64) {
+        if let Some(entry) = self.entries.get_mut(&nonce) {
+            entry.is_local = true;
+        }
     }
 
     pub(super) fn tail_nonce(&self) -> Option<u64> {
@@ -143,9 +239,11 @@ impl<T> AccountQueue<T> {
         let dropped: Vec<_> = std::mem::replace(&mut self.entries, kept).into_values().collect();
         for entry in dropped.iter().filter(|entry| entry.terms.nonce < self.ready_end) {
             self.ready_cost -= entry.terms.cost_max;
+            self.ready_bytes -= entry.terms.bytes;
         }
         self.state = state;
         self.ready_end = self.ready_end.max(state.nonce);
+        self.raise_floors();
         while self.ready_cost > state.balance {
             self.cut_ready(self.ready_end - 1);
         }
@@ -158,18 +256,40 @@ impl<T> AccountQueue<T> {
         if nonce < self.ready_end {
             for entry in self.entries.range(nonce..self.ready_end).map(|(_, entry)| entry) {
                 self.ready_cost -= entry.terms.cost_max;
+                self.ready_bytes -= entry.terms.bytes;
             }
             self.ready_end = nonce;
         }
     }
 
     fn extend_ready(&mut self) {
+        let before = self.ready_end.checked_sub(1).and_then(|nonce| self.ready(nonce));
+        let mut floor_wei = before.map_or(u128::MAX, |entry| entry.floor_wei);
         while let Some(entry) = self.entries.get(&self.ready_end) {
             if !self.accepts_as_ready(&entry.terms) {
                 break;
             }
-            self.ready_cost += entry.terms.cost_max;
+            let (cost, bytes) = (entry.terms.cost_max, entry.terms.bytes);
+            floor_wei = floor_wei.min(entry.terms.tip_wei);
+            if let Some(entry) = self.entries.get_mut(&self.ready_end) {
+                entry.floor_wei = floor_wei;
+            }
+            self.ready_cost += cost;
+            self.ready_bytes += bytes;
             self.ready_end += 1;
+        }
+    }
+
+    /// The transactions before the first one are gone, and with them what they paid less than those behind.
+    fn raise_floors(&mut self) {
+        let mut floor_wei = u128::MAX;
+        for (nonce, entry) in self.entries.range_mut(self.state.nonce..self.ready_end) {
+            floor_wei = floor_wei.min(entry.terms.tip_wei);
+            // None of those that are gone paid less, so that nothing changes behind it.
+            if *nonce == self.state.nonce && entry.floor_wei == floor_wei {
+                return;
+            }
+            entry.floor_wei = floor_wei;
         }
     }
 }

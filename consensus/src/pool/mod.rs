@@ -7,32 +7,47 @@
 mod account_queue;
 mod arrivals;
 mod candidates;
+mod dropped;
+mod error;
+mod floor;
 mod index;
 mod maintain;
 #[cfg(test)]
 mod tests;
 
-use std::sync::Arc;
+use std::{collections::HashSet, sync::Arc};
 
-use alloy_primitives::{Address, B256, U256};
+use alloy_primitives::{Address, B256};
 use parking_lot::Mutex;
 use serde::Serialize;
-use slipstream_executor::{Rejection, Transaction, check_static};
+use slipstream_executor::{Transaction, check_static};
 use slipstream_storage::{StorageError, Store};
 use slipstream_types::{AccountValue, BatchNumber, ChainConfig};
-use tokio::sync::{Notify, futures::Notified};
+use tokio::{
+    sync::{Notify, futures::Notified},
+    time::Instant,
+};
 
 use self::{
-    account_queue::{AccountState, Terms},
+    account_queue::{AccountState, Circle, Terms},
     arrivals::Arrivals,
-    index::Index,
+    dropped::Dropped,
+    error::RefusedCounts,
+    index::{Arrival, Index},
 };
 use crate::config::PoolConfig;
 
-pub use self::{candidates::Candidates, maintain::maintain};
+pub use self::{
+    candidates::Candidates,
+    dropped::DropReason,
+    error::{PoolError, Refused},
+    maintain::maintain,
+};
 
 /// How many times [`Pool::expire`] finds a transaction executable before it is dropped.
 const SWEEPS_MAX: u64 = 10;
+/// The same of one that a user of this node was told is taken: three hours of batches.
+const LOCAL_SWEEPS_MAX: u64 = 180;
 
 /// So often is a waiting proposer told of arrivals, so that it sees a full batch early and is not woken by every one.
 const ARRIVALS_PER_NOTICE: u64 = 512;
@@ -49,12 +64,23 @@ struct Shared {
     state: Mutex<State>,
     /// Told when the pool stops being empty, and now and then while it fills.
     arrived: Notify,
+    refused: RefusedCounts,
+}
+
+/// Who gives a transaction.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Origin {
+    /// A user of this node.
+    Wallet,
+    /// Another node, which may not know yet what became of it.
+    Peer,
 }
 
 /// The accounts in `index` are as of batch `head` or later.
 struct State {
     index: Index<Transaction>,
     arrivals: Arrivals,
+    dropped: Dropped,
     head: BatchNumber,
     /// The head at the last [`Pool::expire`].
     swept: BatchNumber,
@@ -69,135 +95,66 @@ pub struct PoolStatus {
     pub queued: usize,
     /// Bytes of all envelopes.
     pub bytes: usize,
-}
-
-/// Why a transaction was not taken. The texts begin as Ethereum's clients write them, because tools look for that.
-#[derive(Debug, thiserror::Error)]
-pub enum PoolError {
-    /// The sender has already used this nonce.
-    #[error("nonce too low: transaction has {nonce}, the account's next is {next}")]
-    NonceTooLow {
-        /// The transaction's.
-        nonce: u64,
-        /// The account's.
-        next: u64,
-    },
-    /// Too far ahead of the account, or the sender has as many transactions here as it may.
-    #[error(
-        "nonce too high: transaction has {nonce}, the account's next is {next} and at most {max} may wait"
-    )]
-    NonceTooHigh {
-        /// The transaction's.
-        nonce: u64,
-        /// The account's.
-        next: u64,
-        /// [`PoolConfig::per_sender_max`].
-        max: u64,
-    },
-    /// The balance does not cover value and gas.
-    #[error("insufficient funds for gas * price + value: balance {balance_wei} wei, needed {cost_wei} wei")]
-    InsufficientFunds {
-        /// The most that the transaction can cost.
-        cost_wei: U256,
-        /// What the account has.
-        balance_wei: U256,
-    },
-    /// The pool is full of transactions that pay at least as much.
-    #[error(
-        "transaction underpriced: tip of {tip_wei} wei per gas, the pool is full and its lowest is {lowest_wei} wei"
-    )]
-    Underpriced {
-        /// What it would pay to the proposer per gas.
-        tip_wei: u128,
-        /// What the next one to be evicted pays.
-        lowest_wei: u128,
-    },
-    /// Another transaction with the same sender and nonce pays too much to be replaced by this one.
-    #[error(
-        "replacement transaction underpriced: to replace {replaced} the fee cap must be at least {max_fee_wei} wei and the \
-         tip at least {tip_wei} wei per gas"
-    )]
-    ReplacementUnderpriced {
-        /// The transaction in the pool.
-        replaced: B256,
-        /// Lowest fee cap that replaces it.
-        max_fee_wei: u128,
-        /// Lowest tip that replaces it.
-        tip_wei: u128,
-    },
-    /// No room, and nothing in the pool is worth less.
-    #[error("txpool is full: {transactions} transactions, {bytes} bytes; retry later")]
-    Full {
-        /// Transactions in it.
-        transactions: usize,
-        /// Their bytes.
-        bytes: usize,
-    },
-    /// It is in the pool.
-    #[error("already known: {hash}")]
-    AlreadyKnown {
-        /// The transaction.
-        hash: B256,
-    },
-    /// No batch can hold it.
-    #[error("exceeds block gas limit: the transaction asks for {gas_limit}, a batch has {max}")]
-    GasLimit {
-        /// The transaction's.
-        gas_limit: u64,
-        /// The chain's limit for one batch.
-        max: u64,
-    },
-    /// It breaks a rule whatever the state is, so that it could never be executed.
-    #[error("{0}")]
-    Invalid(#[from] Rejection),
-    /// It cannot pay the chain's base fee.
-    #[error(
-        "max fee per gas less than block base fee: {max_fee_wei} wei offered, the base fee is {base_fee_wei} wei"
-    )]
-    FeeBelowBase {
-        /// The transaction's fee cap.
-        max_fee_wei: u128,
-        /// The chain's base fee.
-        base_fee_wei: u64,
-    },
-    /// The sender's account could not be read.
-    #[error("the sender's account could not be read")]
-    Storage(#[from] StorageError),
-}
-
-impl PoolError {
-    /// Whether the same transaction can be taken later without being changed.
-    pub fn is_retryable(&self) -> bool {
-        matches!(self, PoolError::Full { .. } | PoolError::Underpriced { .. } | PoolError::Storage(_))
-    }
+    /// Wei per gas that a newcomer must offer at least; 0 unless the pool was full a while ago.
+    pub tip_min_wei: u64,
 }
 
 impl Pool {
     /// An empty pool over the state of an initialised store.
     pub fn new(config: PoolConfig, chain: ChainConfig, store: Store) -> Result<Pool, StorageError> {
         let head = store.head()?.header.number;
-        let state =
-            Mutex::new(State { index: Index::new(config), arrivals: Arrivals::default(), head, swept: head });
-        Ok(Pool { shared: Arc::new(Shared { chain, store, state, arrived: Notify::new() }) })
+        let (index, dropped) = (Index::new(config, Instant::now()), Dropped::default());
+        let state = Mutex::new(State { index, arrivals: Arrivals::default(), dropped, head, swept: head });
+        let (arrived, refused) = (Notify::new(), RefusedCounts::default());
+        Ok(Pool { shared: Arc::new(Shared { chain, store, state, arrived, refused }) })
     }
 
-    /// Takes a transaction, or says why not.
+    /// Takes a transaction of a user of this node, or says why not.
     pub fn add(&self, transaction: Transaction) -> Result<(), PoolError> {
-        let terms = self.terms(&transaction)?;
-        let sender = terms.sender;
+        self.add_from(transaction, Origin::Wallet)
+    }
+
+    pub(crate) fn add_from(&self, transaction: Transaction, origin: Origin) -> Result<(), PoolError> {
+        let added = self.try_add(transaction, origin);
+        if let Err(error) = &added {
+            self.count_refused(error.reason(), 1);
+        }
+        added
+    }
+
+    fn try_add(&self, transaction: Transaction, origin: Origin) -> Result<(), PoolError> {
+        let (hash, sender) = (transaction.hash, transaction.sender);
+        self.check_dropped(&hash, origin)?;
+        let terms = Terms { authorities: authorities(&transaction), ..self.terms(&transaction)? };
         let mut state = self.shared.state.lock();
         if let Some(account) = state.index.account(&sender) {
-            return self.insert(&mut state, terms, transaction, account);
-        }
-        if state.index.contains(&terms.hash) {
-            return Err(PoolError::AlreadyKnown { hash: terms.hash });
+            return self.insert(&mut state, terms, transaction, account, origin);
         }
         drop(state);
         let (number, account) = self.read(&sender)?;
         state = self.shared.state.lock();
         // A batch was committed in between: read again, now that the pool cannot move on.
         let account = if number < state.head { self.read(&sender)?.1 } else { account };
-        self.insert(&mut state, terms, transaction, account)
+        self.insert(&mut state, terms, transaction, account, origin)
+    }
+
+    /// What went stays away for a while, so that two nodes do not give it to each other for ever; one that merely was not executed
+    /// may come again from its owner.
+    fn check_dropped(&self, hash: &B256, origin: Origin) -> Result<(), PoolError> {
+        match self.shared.state.lock().dropped.get(hash, Instant::now()) {
+            Some(DropReason::Expired) if origin == Origin::Wallet => Ok(()),
+            Some(reason) => Err(PoolError::Dropped { hash: *hash, reason }),
+            None => Ok(()),
+        }
+    }
+
+    /// Whether a peer's transaction is worth recovering its sender: the checks that need neither sender nor account. The sender that
+    /// the transaction names is not looked at.
+    pub(crate) fn check_unrecovered(&self, transaction: &Transaction) -> Result<(), PoolError> {
+        self.check_dropped(&transaction.hash, Origin::Peer)?;
+        let tip_wei = self.terms(transaction)?.tip_wei;
+        let lowest_wei = self.shared.state.lock().index.tip_min_wei(Instant::now());
+        if tip_wei < lowest_wei { Err(PoolError::Underpriced { tip_wei, lowest_wei }) } else { Ok(()) }
     }
 
     fn insert(
@@ -206,9 +163,16 @@ impl Pool {
         terms: Terms,
         transaction: Transaction,
         account: AccountState,
+        origin: Origin,
     ) -> Result<(), PoolError> {
-        let (pending, hash) = (state.index.status().pending, terms.hash);
-        state.index.insert(terms, transaction, account)?;
+        let (pending, hash, at) = (state.index.ready(), terms.hash, Instant::now());
+        let arrival = Arrival { at, is_local: origin == Origin::Wallet };
+        if arrival.is_local {
+            // It may have come from a peer first; from now on it is a user's, too.
+            state.index.adopt(&hash);
+        }
+        state.index.insert(terms, transaction, account, arrival)?;
+        state.dropped.forget(&hash);
         state.arrivals.push(hash);
         if pending == 0 || state.index.sequence().is_multiple_of(ARRIVALS_PER_NOTICE) {
             self.shared.arrived.notify_one();
@@ -222,7 +186,7 @@ impl Pool {
         Ok((view.head().number, account.into()))
     }
 
-    /// The checks that need no account.
+    /// The checks that need no account. Leaves the authorities out, which cost a recovery each.
     fn terms(&self, transaction: &Transaction) -> Result<Terms, PoolError> {
         let chain = &self.shared.chain;
         check_static(transaction, chain)?;
@@ -245,6 +209,7 @@ impl Pool {
             // Without a base fee the effective tip is the tip's own cap.
             tip_cap_wei: transaction.tip_wei(0).unwrap_or(tip_wei),
             tip_wei,
+            authorities: Vec::new(),
         })
     }
 
@@ -263,17 +228,37 @@ impl Pool {
         self.shared.state.lock().index.pending_nonce(sender)
     }
 
-    /// Drops what a proposer found not to be executable although it was its sender's turn. Others among `hashes` stay: they
-    /// failed only because an earlier one of the same sender was left out.
+    /// Drops what a proposer found not to be executable although it was its sender's turn, and takes it from nobody for a while:
+    /// executing it again would cost as much and pay as little. Others among `hashes` stay: they failed only because an earlier one
+    /// of the same sender was left out.
     pub fn reject<'a>(&self, hashes: impl IntoIterator<Item = &'a B256>) {
         let mut state = self.shared.state.lock();
         for hash in hashes {
             let Some(transaction) = state.index.get(hash) else { continue };
             let (sender, nonce) = (transaction.sender, transaction.nonce());
             if state.index.account(&sender).is_some_and(|account| account.nonce == nonce) {
-                state.index.remove(hash);
+                self.drop_unexecutable(&mut state, hash);
             }
         }
+    }
+
+    /// The proposer says that it could not execute this. Says whether it was here.
+    pub(crate) fn refuse(&self, hash: &B256) -> bool {
+        self.drop_unexecutable(&mut self.shared.state.lock(), hash)
+    }
+
+    fn drop_unexecutable(&self, state: &mut State, hash: &B256) -> bool {
+        let was_here = state.index.remove(hash).is_some();
+        if was_here {
+            state.dropped.insert(*hash, DropReason::NotExecutable, Instant::now());
+            self.count_refused(Refused::NotExecutable, 1);
+        }
+        was_here
+    }
+
+    /// Gives up one that was taken a moment ago and is not acknowledged.
+    pub(crate) fn withdraw(&self, hash: &B256) {
+        self.shared.state.lock().index.remove(hash);
     }
 
     /// Called about once a minute by nodes that do not propose: drops what was executable for [`SWEEPS_MAX`] calls and is
@@ -285,7 +270,21 @@ impl Pool {
             return 0;
         }
         state.swept = state.head;
-        state.index.sweep(SWEEPS_MAX)
+        let (expired, now) = (state.index.sweep(SWEEPS_MAX, LOCAL_SWEEPS_MAX), Instant::now());
+        for hash in &expired {
+            state.dropped.insert(*hash, DropReason::Expired, now);
+        }
+        self.count_refused(Refused::Expired, expired.len() as u64);
+        expired.len()
+    }
+
+    /// How many transactions were refused for each reason, since the start; one may be refused several times.
+    pub fn refused(&self) -> impl Iterator<Item = (Refused, u64)> + use<> {
+        self.shared.refused.all().into_iter()
+    }
+
+    pub(crate) fn count_refused(&self, reason: Refused, count: u64) {
+        self.shared.refused.add(reason, count);
     }
 
     /// How many transactions the pool has ever taken: a mark for [`Pool::arrived_since`].
@@ -301,7 +300,7 @@ impl Pool {
 
     /// Counts for status and metrics.
     pub fn status(&self) -> PoolStatus {
-        self.shared.state.lock().index.status()
+        self.shared.state.lock().index.status(Instant::now())
     }
 
     /// Resolves when the pool stops being empty, and now and then while it fills. One waits for it: the proposer.
@@ -314,14 +313,33 @@ impl Pool {
         self.shared.state.lock().index.sequence()
     }
 
-    /// Executable transactions that are here since before the mark.
+    /// Transactions that are here since before the mark, waiting ones too, at most `max`: first those of this node's users, up to half,
+    /// then any. Each sender has its turn.
     pub(crate) fn lingering(&self, mark: u64, max: usize) -> Vec<Transaction> {
-        self.shared.state.lock().index.lingering(mark, max)
+        let mut state = self.shared.state.lock();
+        let mut offered = state.index.offer(Circle::Local, mark, max / 2);
+        let mut known: HashSet<B256> = offered.iter().map(|transaction| transaction.hash).collect();
+        let others = state.index.offer(Circle::All, mark, max - offered.len());
+        offered.extend(others.into_iter().filter(|transaction| known.insert(transaction.hash)));
+        offered
     }
+
+    /// The transactions of this node's users.
+    pub(crate) fn local(&self) -> Vec<Transaction> {
+        self.shared.state.lock().index.local()
+    }
+}
+
+/// Whom it would delegate, each once.
+fn authorities(transaction: &Transaction) -> Vec<Address> {
+    let mut authorities: Vec<Address> = transaction.authorities().collect();
+    authorities.sort_unstable();
+    authorities.dedup();
+    authorities
 }
 
 impl From<AccountValue> for AccountState {
     fn from(account: AccountValue) -> Self {
-        AccountState { nonce: account.nonce, balance: account.balance }
+        AccountState { nonce: account.nonce, balance: account.balance, has_code: account.code_hash.is_some() }
     }
 }

@@ -1,17 +1,18 @@
 //! The pool's order and limits beside a model that recomputes everything from scratch, and the rules one by one.
 
-use std::{cmp::Reverse, collections::BTreeMap};
+use std::{cmp::Reverse, collections::BTreeMap, time::Duration};
 
 use alloy_primitives::{Address, B256, U256};
 use proptest::prelude::*;
 use slipstream_executor::Room;
 use slipstream_types::ChainConfig;
+use tokio::time::Instant;
 
 use super::{
     Pool, PoolError, PoolStatus,
-    account_queue::{AccountState, Terms},
+    account_queue::{AccountState, Circle, Terms, Worth},
     candidates::Cursor,
-    index::Index,
+    index::{Arrival, Index},
 };
 use crate::{
     config::PoolConfig,
@@ -35,15 +36,30 @@ fn terms(id: u64, from: u8, nonce: u64, fee: u128) -> Terms {
         max_fee_wei: fee,
         tip_cap_wei: fee,
         tip_wei: fee,
+        authorities: Vec::new(),
     }
 }
 
 fn state(nonce: u64, balance: u64) -> AccountState {
-    AccountState { nonce, balance: U256::from(balance) }
+    AccountState { nonce, balance: U256::from(balance), has_code: false }
 }
 
 fn index(transactions_max: usize) -> Index<u64> {
-    Index::new(PoolConfig { transactions_max, bytes_max: 10_000, per_sender_max: 8, price_bump_percent: 10 })
+    let config =
+        PoolConfig { transactions_max, bytes_max: 10_000, per_sender_max: 8, ..PoolConfig::default() };
+    Index::new(config, Instant::now())
+}
+
+impl<T: Clone> Index<T> {
+    /// A peer's transaction.
+    fn put(&mut self, terms: Terms, payload: T, account: AccountState) -> Result<(), PoolError> {
+        self.insert(terms, payload, account, Arrival { at: Instant::now(), is_local: false })
+    }
+
+    fn counts(&self) -> (usize, usize, usize) {
+        let PoolStatus { pending, queued, bytes, .. } = self.status(Instant::now());
+        (pending, queued, bytes)
+    }
 }
 
 /// Everything that can execute, in the order in which it is proposed.
@@ -64,15 +80,16 @@ fn filled(pool: &Index<u64>, mut room: Room, gas_used: u64) -> Vec<u64> {
     std::iter::from_fn(draw).collect()
 }
 
-/// The same rules, without any structure to keep up to date.
+/// The same rules, without any structure to keep up to date, and at one moment.
 struct Model {
     config: PoolConfig,
     entries: Vec<(Terms, u64)>,
     accounts: BTreeMap<Address, AccountState>,
+    floor_wei: u128,
     sequence: u64,
 }
 
-type Rank = (bool, u128, Reverse<u64>, Address);
+type Rank = (Worth, Reverse<u64>, Address);
 
 impl Model {
     fn of(&self, sender: Address) -> Vec<&(Terms, u64)> {
@@ -82,7 +99,7 @@ impl Model {
     }
 
     fn ready(&self, sender: Address) -> Vec<&(Terms, u64)> {
-        let AccountState { mut nonce, balance } = self.accounts[&sender];
+        let AccountState { mut nonce, balance, .. } = self.accounts[&sender];
         let mut left = balance;
         let mut ready = Vec::new();
         for entry in self.of(sender) {
@@ -96,52 +113,125 @@ impl Model {
         ready
     }
 
+    /// What one of the entries is worth.
+    fn worth(&self, of: &Terms) -> Worth {
+        let ready = self.ready(of.sender);
+        match ready.iter().position(|(terms, _)| terms.nonce == of.nonce) {
+            None => Worth::Waiting(Reverse(self.of(of.sender).len() - ready.len())),
+            Some(index) => Worth::Ready {
+                floor_wei: ready[..=index].iter().map(|(terms, _)| terms.tip_wei).min().unwrap(),
+                is_within_slots: index < 16,
+            },
+        }
+    }
+
     fn tail(&self, sender: Address) -> Option<(Rank, u64)> {
         let (terms, sequence) = self.of(sender).pop()?;
-        let is_ready = self.ready(sender).iter().any(|(ready, _)| ready.nonce == terms.nonce);
-        Some(((is_ready, terms.tip_wei, Reverse(*sequence), sender), terms.nonce))
+        Some(((self.worth(terms), Reverse(*sequence), sender), terms.nonce))
+    }
+
+    fn lowest(&self) -> Option<(Rank, u64)> {
+        self.accounts.keys().filter_map(|sender| self.tail(*sender)).min()
+    }
+
+    fn remove(&mut self, sender: Address, nonce: u64) {
+        self.entries.retain(|(terms, _)| (terms.sender, terms.nonce) != (sender, nonce));
     }
 
     fn insert(&mut self, new: Terms) -> bool {
+        let before = (self.entries.clone(), self.floor_wei);
+        let taken = self.try_insert(new);
+        if !taken {
+            (self.entries, self.floor_wei) = before;
+        }
+        taken
+    }
+
+    fn try_insert(&mut self, new: Terms) -> bool {
         let account = self.accounts[&new.sender];
         let known = self.entries.iter().any(|(terms, _)| terms.hash == new.hash);
         let distant = new.nonce < account.nonce || new.nonce - account.nonce >= self.config.per_sender_max;
         if known || distant || new.cost_max > account.balance {
             return false;
         }
-        let before = self.entries.clone();
-        if let Some((old, _)) = self.of(new.sender).into_iter().find(|(old, _)| old.nonce == new.nonce) {
+        let old = self.of(new.sender).into_iter().find(|(old, _)| old.nonce == new.nonce).cloned();
+        if let Some((old, _)) = &old {
             let enough = |old: u128, new: u128| {
                 new > old && new * 100 >= old * u128::from(100 + self.config.price_bump_percent)
             };
             if !enough(old.max_fee_wei, new.max_fee_wei) || !enough(old.tip_cap_wei, new.tip_cap_wei) {
                 return false;
             }
-            let hash = old.hash;
-            self.entries.retain(|(terms, _)| terms.hash != hash);
         }
+        let named = self.entries.iter().any(|(terms, _)| terms.authorities.contains(&new.sender));
+        let others = self.of(new.sender).len() - usize::from(old.is_some());
+        if (account.has_code || named) && (others > 0 || new.nonce != account.nonce)
+            || new.authorities.iter().any(|authority| self.of(*authority).len() > 1)
+        {
+            return false;
+        }
+        self.remove(new.sender, new.nonce);
         let sequence = self.sequence;
         self.entries.push((new.clone(), sequence));
-        let is_ready = self.ready(new.sender).iter().any(|(terms, _)| terms.hash == new.hash);
+        let worth = self.worth(&new);
         self.entries.pop();
-        while self.entries.len() >= self.config.transactions_max
-            || self.bytes() + new.bytes > self.config.bytes_max
-        {
-            let Some((rank, nonce)) = self.accounts.keys().filter_map(|sender| self.tail(*sender)).min()
-            else {
-                self.entries = before;
-                return false;
-            };
-            let own = rank.3 == new.sender && nonce < new.nonce;
-            if own || (rank.0, rank.1) >= (is_ready, new.tip_wei) {
-                self.entries = before;
+        if old.is_none() && !self.pays(&new, worth) {
+            return false;
+        }
+        while self.is_full_for(&new, worth) {
+            let Some(((victim, _, sender), nonce)) = self.lowest() else { return false };
+            if sender == new.sender && nonce < new.nonce || victim >= worth {
                 return false;
             }
-            self.entries.retain(|(terms, _)| (terms.sender, terms.nonce) != (rank.3, nonce));
+            if let Worth::Ready { floor_wei, .. } = victim {
+                self.floor_wei = self.floor_wei.max(floor_wei);
+            }
+            self.remove(sender, nonce);
         }
         self.entries.push((new, sequence));
         self.sequence += 1;
+        self.trim();
         true
+    }
+
+    fn pays(&self, new: &Terms, worth: Worth) -> bool {
+        let PoolConfig { transactions_max, bytes_max, .. } = self.config;
+        let roomy = self.entries.len() < transactions_max / 2 && self.bytes() < bytes_max / 2;
+        let dearer = self.floor_wei + (self.floor_wei * 10).div_ceil(100);
+        match worth {
+            _ if roomy => true,
+            Worth::Ready { floor_wei, is_within_slots: true } => floor_wei >= self.floor_wei,
+            Worth::Ready { floor_wei, .. } => floor_wei >= dearer,
+            Worth::Waiting(_) => new.tip_wei >= dearer,
+        }
+    }
+
+    /// Those that wait, and their bytes.
+    fn waiting(&self) -> (usize, usize) {
+        let waits = |terms: &&Terms| matches!(self.worth(terms), Worth::Waiting(_));
+        let waiting: Vec<_> = self.entries.iter().map(|(terms, _)| terms).filter(waits).collect();
+        (waiting.len(), waiting.iter().map(|terms| terms.bytes).sum())
+    }
+
+    fn is_full_for(&self, new: &Terms, worth: Worth) -> bool {
+        let PoolConfig { transactions_max, bytes_max, .. } = self.config;
+        let (waiting, waiting_bytes) = self.waiting();
+        let waits = matches!(worth, Worth::Waiting(_));
+        self.entries.len() >= transactions_max
+            || self.bytes() + new.bytes > bytes_max
+            || waits && (waiting >= transactions_max / 4 || waiting_bytes + new.bytes > bytes_max / 4)
+    }
+
+    /// Others wait than before, perhaps too many.
+    fn trim(&mut self) {
+        loop {
+            let (waiting, waiting_bytes) = self.waiting();
+            if waiting <= self.config.transactions_max / 4 && waiting_bytes <= self.config.bytes_max / 4 {
+                return;
+            }
+            let ((_, _, sender), nonce) = self.lowest().unwrap();
+            self.remove(sender, nonce);
+        }
     }
 
     fn bytes(&self) -> usize {
@@ -165,16 +255,22 @@ impl Model {
 
 #[derive(Clone, Debug)]
 enum Step {
-    Insert { from: u8, nonce: u64, fee: u128, bytes: usize, cost: u64 },
-    Advance { from: u8, nonces: u64, balance: u64 },
+    Insert { from: u8, nonce: u64, fee: u128, bytes: usize, cost: u64, authority: Option<u8> },
+    Advance { from: u8, nonces: u64, balance: u64, has_code: bool },
     Remove { id: u64 },
 }
 
 fn step() -> impl Strategy<Value = Step> {
+    let authority = prop_oneof![9 => Just(None), 1 => (0..4u8).prop_map(Some)];
+    let insert = (0..4u8, 0..12u64, 0..30u128, 50..400usize, 1..40u64, authority);
+    let advance = (0..4u8, 0..3u64, 0..120u64, 0..8u8);
     prop_oneof![
-        8 => (0..4u8, 0..12u64, 0..30u128, 50..400usize, 1..40u64)
-            .prop_map(|(from, nonce, fee, bytes, cost)| Step::Insert { from, nonce, fee, bytes, cost }),
-        2 => (0..4u8, 0..3u64, 0..120u64).prop_map(|(from, nonces, balance)| Step::Advance { from, nonces, balance }),
+        8 => insert.prop_map(|(from, nonce, fee, bytes, cost, authority)| {
+            Step::Insert { from, nonce, fee, bytes, cost, authority }
+        }),
+        2 => advance.prop_map(|(from, nonces, balance, code)| {
+            Step::Advance { from, nonces, balance, has_code: code == 0 }
+        }),
         1 => (0..60u64).prop_map(|id| Step::Remove { id }),
     ]
 }
@@ -186,40 +282,45 @@ proptest! {
     // says, and no limit is ever passed.
     #[test]
     fn behaves_as_the_model(steps in proptest::collection::vec(step(), 1..120)) {
-        let config = PoolConfig { transactions_max: 10, bytes_max: 2_000, per_sender_max: 6, price_bump_percent: 10 };
+        let config = PoolConfig { transactions_max: 10, bytes_max: 2_000, per_sender_max: 6, ..PoolConfig::default() };
         let accounts = (0..4).map(|from| (sender(from), state(0, 100))).collect();
-        let mut model = Model { config: config.clone(), entries: Vec::new(), accounts, sequence: 0 };
-        let mut index: Index<B256> = Index::new(config.clone());
+        let mut model = Model { config: config.clone(), entries: Vec::new(), accounts, floor_wei: 0, sequence: 0 };
+        let arrival = Arrival { at: Instant::now(), is_local: false };
+        let mut index: Index<B256> = Index::new(config.clone(), arrival.at);
         for (id, step) in (0u64..).zip(steps) {
             match step {
-                Step::Insert { from, nonce, fee, bytes, cost } => {
-                    let terms = Terms { bytes, cost_max: U256::from(cost), ..terms(id, from, nonce, fee) };
+                Step::Insert { from, nonce, fee, bytes, cost, authority } => {
+                    let authorities = authority.map(sender).into_iter().collect();
+                    let terms = Terms { bytes, cost_max: U256::from(cost), authorities, ..terms(id, from, nonce, fee) };
                     let account = model.accounts[&terms.sender];
-                    let taken = index.insert(terms.clone(), terms.hash, account).is_ok();
+                    let taken = index.insert(terms.clone(), terms.hash, account, arrival).is_ok();
                     prop_assert_eq!(taken, model.insert(terms));
                 }
-                Step::Advance { from, nonces, balance } => {
+                Step::Advance { from, nonces, balance, has_code } => {
                     let account = model.accounts.get_mut(&sender(from)).unwrap();
-                    *account = state(account.nonce + nonces, balance);
+                    *account = AccountState { has_code, ..state(account.nonce + nonces, balance) };
                     index.advance(&sender(from), *account);
                     let nonce = account.nonce;
                     model.entries.retain(|(terms, _)| terms.sender != sender(from) || terms.nonce >= nonce);
+                    while has_code && model.of(sender(from)).len() > 1 {
+                        let last = model.of(sender(from)).pop().unwrap().0.nonce;
+                        model.remove(sender(from), last);
+                    }
+                    model.trim();
                 }
                 Step::Remove { id } => {
                     let hash = B256::from(U256::from(id));
                     let removed = index.remove(&hash).is_some();
                     prop_assert_eq!(removed, model.entries.iter().any(|(terms, _)| terms.hash == hash));
                     model.entries.retain(|(terms, _)| terms.hash != hash);
+                    model.trim();
                 }
             }
             let ordered = model.candidates();
-            let status = PoolStatus {
-                pending: ordered.len(),
-                queued: model.entries.len() - ordered.len(),
-                bytes: model.bytes(),
-            };
-            prop_assert_eq!(index.status(), status);
-            prop_assert!(status.pending + status.queued <= config.transactions_max && status.bytes <= config.bytes_max);
+            let (pending, queued, bytes) = index.counts();
+            prop_assert_eq!((pending, queued, bytes), (ordered.len(), model.entries.len() - ordered.len(), model.bytes()));
+            prop_assert!(pending + queued <= config.transactions_max && bytes <= config.bytes_max);
+            prop_assert!(queued <= config.transactions_max / 4);
             prop_assert_eq!(all(&index), ordered);
             for (terms, _) in &model.entries {
                 prop_assert_eq!(index.get(&terms.hash), Some(&terms.hash));
@@ -232,19 +333,16 @@ proptest! {
 #[test]
 fn replacement_needs_both_fees() {
     let mut pool = index(10);
-    pool.insert(terms(1, 0, 0, 105), 1, state(0, 100)).unwrap();
+    pool.put(terms(1, 0, 0, 105), 1, state(0, 100)).unwrap();
     let cheap_tip = Terms { tip_cap_wei: 115, ..terms(2, 0, 0, 116) };
     assert!(matches!(
-        pool.insert(cheap_tip, 2, state(0, 100)),
+        pool.put(cheap_tip, 2, state(0, 100)),
         Err(PoolError::ReplacementUnderpriced { max_fee_wei: 116, tip_wei: 116, .. })
     ));
-    pool.insert(terms(3, 0, 0, 116), 3, state(0, 100)).unwrap();
+    pool.put(terms(3, 0, 0, 116), 3, state(0, 100)).unwrap();
     assert_eq!(all(&pool), [3]);
-    assert_eq!(pool.status(), PoolStatus { pending: 1, queued: 0, bytes: 100 });
-    assert!(matches!(
-        pool.insert(terms(3, 0, 0, 116), 3, state(0, 100)),
-        Err(PoolError::AlreadyKnown { .. })
-    ));
+    assert_eq!(pool.counts(), (1, 0, 100));
+    assert!(matches!(pool.put(terms(3, 0, 0, 116), 3, state(0, 100)), Err(PoolError::AlreadyKnown { .. })));
 }
 
 // A gap waits and is closed; too far ahead, behind and unpayable are refused by name.
@@ -252,20 +350,20 @@ fn replacement_needs_both_fees() {
 fn nonces_and_funds() {
     let mut pool = index(10);
     let account = state(5, 100);
-    pool.insert(terms(1, 0, 6, 1), 1, account).unwrap();
-    assert_eq!(pool.status(), PoolStatus { pending: 0, queued: 1, bytes: 100 });
+    pool.put(terms(1, 0, 6, 1), 1, account).unwrap();
+    assert_eq!(pool.counts(), (0, 1, 100));
     assert_eq!(pool.pending_nonce(&sender(0)), Some(5));
-    pool.insert(terms(2, 0, 5, 1), 2, account).unwrap();
+    pool.put(terms(2, 0, 5, 1), 2, account).unwrap();
     assert_eq!(all(&pool), [2, 1]);
     assert_eq!(pool.pending_nonce(&sender(0)), Some(7));
     assert!(matches!(
-        pool.insert(terms(3, 0, 4, 1), 3, account),
+        pool.put(terms(3, 0, 4, 1), 3, account),
         Err(PoolError::NonceTooLow { nonce: 4, next: 5 })
     ));
-    let distant = pool.insert(terms(3, 0, 13, 1), 3, account);
+    let distant = pool.put(terms(3, 0, 13, 1), 3, account);
     assert!(matches!(distant, Err(PoolError::NonceTooHigh { nonce: 13, next: 5, max: 8 })));
     let dear = Terms { cost_max: U256::from(101), ..terms(3, 0, 7, 1) };
-    assert!(matches!(pool.insert(dear, 3, account), Err(PoolError::InsufficientFunds { .. })));
+    assert!(matches!(pool.put(dear, 3, account), Err(PoolError::InsufficientFunds { .. })));
 }
 
 // Of a full pool the worst last transaction goes, one that cannot execute before any that can; who pays no more than the
@@ -273,19 +371,19 @@ fn nonces_and_funds() {
 #[test]
 fn full_pool_keeps_the_best() {
     let mut pool = index(3);
-    pool.insert(terms(1, 0, 0, 50), 1, state(0, 100)).unwrap();
-    pool.insert(terms(2, 0, 1, 5), 2, state(0, 100)).unwrap();
-    pool.insert(terms(3, 1, 1, 900), 3, state(0, 100)).unwrap();
-    pool.insert(terms(4, 2, 0, 7), 4, state(0, 100)).unwrap();
+    pool.put(terms(1, 0, 0, 50), 1, state(0, 100)).unwrap();
+    pool.put(terms(2, 0, 1, 5), 2, state(0, 100)).unwrap();
+    pool.put(terms(3, 1, 1, 900), 3, state(0, 100)).unwrap();
+    pool.put(terms(4, 2, 0, 7), 4, state(0, 100)).unwrap();
     assert!(!pool.contains(&B256::from(U256::from(3))), "it waited for a nonce");
-    let cheap = pool.insert(terms(5, 3, 0, 5), 5, state(0, 100));
+    let cheap = pool.put(terms(5, 3, 0, 5), 5, state(0, 100));
     assert!(matches!(cheap, Err(PoolError::Underpriced { tip_wei: 5, lowest_wei: 5 })));
     assert_eq!(all(&pool), [1, 4, 2]);
-    pool.insert(terms(6, 3, 0, 6), 6, state(0, 100)).unwrap();
+    pool.put(terms(6, 3, 0, 6), 6, state(0, 100)).unwrap();
     assert_eq!(all(&pool), [1, 4, 6]);
     // A large one would have to drive out several: the last of them pays more, so all of them stay.
     let large = Terms { bytes: 9_950, ..terms(7, 4, 0, 20) };
-    assert!(pool.insert(large, 7, state(0, 100)).is_err());
+    assert!(pool.put(large, 7, state(0, 100)).is_err());
     assert_eq!(all(&pool), [1, 4, 6]);
 }
 
@@ -301,7 +399,7 @@ fn what_does_not_fit_is_passed_over() {
         (5, 2, 0, 50, 50_000),
         (6, 3, 0, 40, 21_000),
     ] {
-        pool.insert(Terms { gas_limit, ..terms(id, from, nonce, fee) }, id, state(0, 100)).unwrap();
+        pool.put(Terms { gas_limit, ..terms(id, from, nonce, fee) }, id, state(0, 100)).unwrap();
     }
     let room = Room { gas: 100_000, bytes: 10_000 };
     assert_eq!(filled(&pool, room, 21_000), [1, 2, 5, 6], "58,000 gas are left for the fifth");
@@ -318,7 +416,7 @@ fn what_does_not_fit_is_passed_over() {
 fn who_is_left_out_is_not_drawn_again() {
     let mut pool = index(10);
     for (id, from, nonce, fee) in [(1, 0, 0, 90), (2, 0, 1, 80), (3, 1, 0, 70), (4, 1, 1, 60)] {
-        pool.insert(terms(id, from, nonce, fee), id, state(0, 100)).unwrap();
+        pool.put(terms(id, from, nonce, fee), id, state(0, 100)).unwrap();
     }
     let mut cursor = Cursor::default();
     assert_eq!(pool.draw(&mut cursor, UNLIMITED), Some(1));
@@ -333,14 +431,14 @@ fn who_is_left_out_is_not_drawn_again() {
 fn the_pool_may_change_between_draws() {
     let mut pool = index(10);
     for (id, from, nonce, fee) in [(1, 0, 0, 90), (2, 0, 1, 80), (3, 1, 0, 70), (4, 2, 0, 60)] {
-        pool.insert(terms(id, from, nonce, fee), id, state(0, 100)).unwrap();
+        pool.put(terms(id, from, nonce, fee), id, state(0, 100)).unwrap();
     }
     let mut cursor = Cursor::default();
     assert_eq!(pool.draw(&mut cursor, UNLIMITED), Some(1));
     pool.remove(&B256::from(U256::from(2)));
     pool.remove(&B256::from(U256::from(3)));
-    pool.insert(terms(5, 3, 0, 900), 5, state(0, 100)).unwrap();
-    pool.insert(terms(6, 3, 1, 50), 6, state(0, 100)).unwrap();
+    pool.put(terms(5, 3, 0, 900), 5, state(0, 100)).unwrap();
+    pool.put(terms(6, 3, 1, 50), 6, state(0, 100)).unwrap();
     assert_eq!(pool.draw(&mut cursor, UNLIMITED), Some(4), "the new best one waits for the next batch");
     assert_eq!(pool.draw(&mut cursor, UNLIMITED), None);
     assert_eq!(all(&pool), [5, 1, 4, 6]);
@@ -353,9 +451,9 @@ fn misfits_cost_a_bounded_search() {
     for id in 0..20_000u64 {
         let sender = Address::left_padding_from(&id.to_be_bytes());
         let large = Terms { sender, gas_limit: 90_000, bytes: 0, ..terms(id, 0, 0, 9) };
-        pool.insert(large, id, state(0, 100)).unwrap();
+        pool.put(large, id, state(0, 100)).unwrap();
     }
-    pool.insert(Terms { bytes: 0, ..terms(20_000, 0, 0, 8) }, 20_000, state(0, 100)).unwrap_err();
+    pool.put(Terms { bytes: 0, ..terms(20_000, 0, 0, 8) }, 20_000, state(0, 100)).unwrap_err();
     let mut cursor = Cursor::default();
     assert_eq!(pool.draw(&mut cursor, Room { gas: 90_000, ..UNLIMITED }), Some(0));
     assert_eq!(pool.draw(&mut cursor, Room { gas: 69_000, ..UNLIMITED }), None);
@@ -367,21 +465,21 @@ fn misfits_cost_a_bounded_search() {
 #[test]
 fn what_is_never_executed_expires() {
     let mut pool = index(10);
-    pool.insert(terms(1, 0, 0, 9), 1, state(0, 100)).unwrap();
-    pool.insert(terms(2, 1, 1, 9), 2, state(0, 100)).unwrap();
-    assert_eq!((pool.sweep(3), pool.sweep(3)), (0, 0));
-    pool.insert(terms(3, 0, 1, 9), 3, state(0, 100)).unwrap();
-    pool.insert(terms(4, 0, 3, 9), 4, state(0, 100)).unwrap();
-    pool.insert(terms(5, 1, 0, 9), 5, state(0, 100)).unwrap();
-    pool.insert(terms(6, 2, 0, 9), 6, state(0, 100)).unwrap();
-    assert_eq!((pool.sweep(3), pool.sweep(3)), (0, 2));
+    pool.put(terms(1, 0, 0, 9), 1, state(0, 100)).unwrap();
+    pool.put(terms(2, 1, 1, 9), 2, state(0, 100)).unwrap();
+    assert_eq!((pool.sweep(3, 9).len(), pool.sweep(3, 9).len()), (0, 0));
+    pool.put(terms(3, 0, 1, 9), 3, state(0, 100)).unwrap();
+    pool.put(terms(4, 0, 3, 9), 4, state(0, 100)).unwrap();
+    pool.put(terms(5, 1, 0, 9), 5, state(0, 100)).unwrap();
+    pool.put(terms(6, 2, 0, 9), 6, state(0, 100)).unwrap();
+    assert_eq!((pool.sweep(3, 9).len(), pool.sweep(3, 9).len()), (0, 2));
     assert_eq!(pool.pending_nonce(&sender(0)), Some(0));
-    assert_eq!(pool.status(), PoolStatus { pending: 3, queued: 1, bytes: 400 });
+    assert_eq!(pool.counts(), (3, 1, 400));
     // A batch that moves the sender on begins its time anew.
     pool.advance(&sender(1), state(1, 100));
-    assert_eq!((pool.sweep(3), pool.sweep(3)), (0, 1), "the third sender's");
+    assert_eq!((pool.sweep(3, 9).len(), pool.sweep(3, 9).len()), (0, 1), "the third sender's");
     assert_eq!(all(&pool), [2]);
-    assert_eq!((pool.sweep(3), pool.sweep(3)), (0, 1));
+    assert_eq!((pool.sweep(3, 9).len(), pool.sweep(3, 9).len()), (0, 1));
 }
 
 /// Goal: what asks for more gas than the chain gives one transaction is refused with the text that clients know.
@@ -393,4 +491,167 @@ fn a_gas_limit_above_the_cap_is_refused() {
     let refused = pool.add(Account::new(0).transfer(0, 7)).unwrap_err();
     assert_eq!(refused.to_string(), "transaction gas limit too high (cap: 20999, tx: 21000)");
     assert!(!refused.is_retryable());
+}
+
+/// Goal: a high tip behind many transactions that pay nothing does not keep them: who pays at all takes their place.
+#[test]
+fn a_high_tip_at_the_end_does_not_keep_what_is_before_it() {
+    let mut pool = index(6);
+    for nonce in 0..5 {
+        pool.put(terms(nonce, 0, nonce, 0), nonce, state(0, 100)).unwrap();
+    }
+    pool.put(terms(5, 0, 5, 1_000_000), 5, state(0, 100)).unwrap();
+    for from in 1..6 {
+        pool.put(terms(5 + u64::from(from), from, 0, 1), 0, state(0, 100)).unwrap();
+    }
+    assert_eq!(pool.pending_nonce(&sender(0)), Some(1));
+    // Its first one pays nothing either.
+    pool.put(terms(20, 6, 0, 1), 0, state(0, 100)).unwrap();
+    assert_eq!(pool.pending_nonce(&sender(0)), None);
+    // When the cheap ones before it are executed, what is behind them counts by itself.
+    let mut pool = index(2);
+    pool.put(terms(1, 0, 0, 0), 1, state(0, 100)).unwrap();
+    pool.put(terms(2, 0, 1, 9), 2, state(0, 100)).unwrap();
+    pool.advance(&sender(0), state(1, 100));
+    pool.put(terms(3, 1, 0, 5), 3, state(0, 100)).unwrap();
+    pool.put(terms(4, 2, 0, 7), 4, state(0, 100)).unwrap();
+    assert_eq!(all(&pool), [2, 4]);
+}
+
+/// Goal: at one price for all, nobody's many transactions keep others from having a few.
+#[test]
+fn at_equal_pay_the_few_come_before_the_many() {
+    let config = PoolConfig { transactions_max: 20, ..PoolConfig::default() };
+    let mut pool = Index::new(config, Instant::now());
+    for nonce in 0..20 {
+        pool.put(terms(nonce, 0, nonce, 5), nonce, state(0, 1_000)).unwrap();
+    }
+    for from in 1..5 {
+        pool.put(terms(100 + u64::from(from), from, 0, 5), 0, state(0, 100)).unwrap();
+    }
+    assert_eq!(pool.pending_nonce(&sender(0)), Some(16));
+    let refused = pool.put(terms(200, 5, 0, 5), 0, state(0, 100)).unwrap_err();
+    assert!(matches!(refused, PoolError::Underpriced { tip_wei: 5, lowest_wei: 5 }), "{refused}");
+}
+
+/// Goal: what may never be executed takes a quarter of the pool, however much it offers, and goes from who has most of it.
+#[test]
+fn what_waits_has_a_budget_of_its_own() {
+    let mut pool = index(16);
+    for nonce in 1..4 {
+        pool.put(terms(nonce, 0, nonce, 1_000), nonce, state(0, 100)).unwrap();
+    }
+    pool.put(terms(11, 1, 1, 1), 11, state(0, 100)).unwrap();
+    assert_eq!(pool.counts().1, 4);
+    let refused = pool.put(terms(4, 0, 4, 2_000), 4, state(0, 100)).unwrap_err();
+    assert!(matches!(refused, PoolError::Full { .. }), "{refused}");
+    pool.put(terms(12, 2, 1, 1), 12, state(0, 100)).unwrap();
+    assert!(!pool.contains(&B256::from(U256::from(3))), "the last of the sender with most");
+    pool.put(terms(13, 3, 0, 1), 13, state(0, 100)).unwrap();
+    assert_eq!(pool.counts(), (1, 4, 500));
+    // What could execute and has to wait again counts, too.
+    for nonce in 0..5 {
+        pool.put(terms(20 + nonce, 4, nonce, 9), nonce, state(0, 100)).unwrap();
+    }
+    pool.advance(&sender(4), state(0, 10));
+    assert_eq!(pool.counts(), (2, 4, 600));
+}
+
+/// Goal: a delegated account has one transaction here, from the moment that one would delegate it.
+#[test]
+fn delegated_accounts_have_one_transaction() {
+    let mut pool = index(10);
+    let delegated = AccountState { has_code: true, ..state(0, 100) };
+    let gapped = pool.put(terms(1, 0, 1, 1), 1, delegated).unwrap_err();
+    assert!(matches!(gapped, PoolError::InFlightLimit { .. }) && gapped.is_retryable(), "{gapped}");
+    pool.put(terms(2, 0, 0, 10), 2, delegated).unwrap();
+    assert!(pool.put(terms(3, 0, 1, 10), 3, delegated).is_err());
+    pool.put(terms(4, 0, 0, 20), 4, delegated).unwrap();
+    // One that becomes delegated keeps its next one.
+    for nonce in 0..3 {
+        pool.put(terms(10 + nonce, 1, nonce, 10), nonce, state(0, 100)).unwrap();
+    }
+    pool.advance(&sender(1), AccountState { has_code: true, ..state(1, 100) });
+    assert_eq!(pool.counts().0, 2);
+    // Whoever is named by an authorization counts as delegated while that waits, and may not have more before.
+    let naming =
+        |id, from, authority| Terms { authorities: vec![sender(authority)], ..terms(id, from, 0, 5) };
+    pool.put(naming(20, 2, 3), 20, state(0, 100)).unwrap();
+    pool.put(terms(21, 3, 0, 5), 21, state(0, 100)).unwrap();
+    assert!(matches!(pool.put(terms(22, 3, 1, 5), 22, state(0, 100)), Err(PoolError::InFlightLimit { .. })));
+    pool.remove(&B256::from(U256::from(20)));
+    pool.put(terms(22, 3, 1, 5), 22, state(0, 100)).unwrap();
+    let reserved = pool.put(naming(23, 2, 3), 23, state(0, 100)).unwrap_err();
+    assert!(matches!(reserved, PoolError::AuthorityReserved { .. }), "{reserved}");
+}
+
+/// Goal: a pool that was full asks for what the evicted paid, and more of those who send much; with time, or with room, less.
+#[test]
+fn a_full_pool_makes_entry_dearer() {
+    let config = PoolConfig { transactions_max: 40, ..PoolConfig::default() };
+    let (begun, mut id) = (Instant::now(), 0);
+    let mut pool = Index::new(config, begun);
+    let mut put = |pool: &mut Index<u64>, from: u8, nonce: u64, fee: u128, seconds: u64| {
+        id += 1;
+        let arrival = Arrival { at: begun + Duration::from_secs(seconds), is_local: false };
+        pool.insert(terms(id, from, nonce, fee), id, state(0, 10_000), arrival)
+    };
+    for nonce in 0..16 {
+        put(&mut pool, 0, nonce, 100, 0).unwrap();
+    }
+    for nonce in 0..24 {
+        put(&mut pool, 1, nonce, 200, 0).unwrap();
+    }
+    assert_eq!(pool.status(begun).tip_min_wei, 0);
+    put(&mut pool, 2, 0, 150, 0).unwrap();
+    assert_eq!(pool.status(begun).tip_min_wei, 100);
+    // A batch makes room: the price stays for a while, and those with many pay a tenth more.
+    pool.advance(&sender(1), state(4, 10_000));
+    assert!(matches!(
+        put(&mut pool, 3, 0, 99, 0),
+        Err(PoolError::Underpriced { tip_wei: 99, lowest_wei: 100 })
+    ));
+    put(&mut pool, 3, 0, 100, 0).unwrap();
+    for nonce in 1..16 {
+        put(&mut pool, 2, nonce, 150, 0).ok();
+    }
+    pool.advance(&sender(0), state(8, 10_000));
+    assert!(
+        matches!(put(&mut pool, 4, 1, 109, 0), Err(PoolError::Underpriced { lowest_wei, .. }) if lowest_wei >= 110)
+    );
+    put(&mut pool, 3, 1, 60, 120).unwrap();
+    pool.advance(&sender(1), state(24, 10_000));
+    pool.advance(&sender(2), state(16, 10_000));
+    assert_eq!(pool.status(begun).tip_min_wei, 0, "less than half full");
+    put(&mut pool, 5, 0, 0, 0).unwrap();
+}
+
+/// Goal: every sender has its turn in what is offered again, those that wait and those that pay nothing too.
+#[test]
+fn offers_are_fair_over_senders() {
+    let config = PoolConfig { transactions_max: 400, ..PoolConfig::default() };
+    let mut pool = Index::new(config, Instant::now());
+    for nonce in 0..100 {
+        pool.put(terms(nonce, 0, nonce, 1_000), nonce, state(0, 10_000)).unwrap();
+    }
+    for from in 1..31 {
+        let id = 1_000 + u64::from(from);
+        pool.put(terms(id, from, u64::from(from % 2), 0), id, state(0, 100)).unwrap();
+    }
+    let mark = pool.sequence();
+    let late = Arrival { at: Instant::now(), is_local: true };
+    pool.insert(terms(2_000, 40, 0, 5), 2_000, state(0, 100), late).unwrap();
+    let offered = pool.offer(Circle::All, mark, 46);
+    assert_eq!(offered.iter().filter(|id| **id >= 1_000).count(), 30, "{offered:?}");
+    assert_eq!(offered.iter().filter(|id| **id < 1_000).count(), 16);
+    // The next circle goes on with the sender's others, until it begins anew.
+    let mut seen: Vec<u64> = offered;
+    for _ in 0..6 {
+        seen.extend(pool.offer(Circle::All, mark, 46));
+    }
+    seen.sort_unstable();
+    seen.dedup();
+    assert_eq!(seen.len(), 130);
+    assert_eq!(pool.offer(Circle::Local, mark, 46), [0u64; 0]);
+    assert_eq!(pool.offer(Circle::Local, pool.sequence(), 46), [2_000]);
 }

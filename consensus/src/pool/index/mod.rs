@@ -1,16 +1,30 @@
 //! The pool's order and limits, without a store: a plain structure over any payload.
 
-use std::collections::{BTreeSet, HashMap};
+mod room;
+
+use std::{
+    collections::{BTreeMap, BTreeSet, HashMap},
+    ops::Bound,
+};
 
 use alloy_primitives::{Address, B256};
 use slipstream_executor::Room;
+use tokio::time::Instant;
 
+use self::room::check_replacement;
 use super::{
-    PoolError, PoolStatus,
-    account_queue::{AccountQueue, AccountState, Entry, HeadKey, TailKey, Terms},
+    PoolStatus,
+    account_queue::{AccountQueue, AccountState, Circle, Entry, HeadKey, TailKey, Terms},
     candidates::Cursor,
+    error::PoolError,
+    floor::TipFloor,
 };
 use crate::config::PoolConfig;
+
+/// Senders that one offer looks at, a few milliseconds.
+const OFFER_SENDERS_MAX: usize = 8_192;
+/// Transactions of one sender in one offer, so that many senders have their turn.
+const OFFER_PER_SENDER_MAX: usize = 16;
 
 /// Every transaction under its sender, with the senders ranked by what they would have executed next and by what they would
 /// lose first. The two rankings hold one entry per sender, so that both a batch's candidates and a victim are found
@@ -18,33 +32,61 @@ use crate::config::PoolConfig;
 #[derive(Debug)]
 pub(super) struct Index<T> {
     config: PoolConfig,
-    accounts: HashMap<Address, AccountQueue<T>>,
+    accounts: BTreeMap<Address, AccountQueue<T>>,
     by_hash: HashMap<B256, (Address, u64)>,
+    /// How many transactions here would delegate an account.
+    authorities: HashMap<Address, usize>,
     heads: BTreeSet<HeadKey>,
     tails: BTreeSet<TailKey>,
     bytes: usize,
     ready: usize,
+    ready_bytes: usize,
+    floor: TipFloor,
+    /// The sender that was offered last, in each circle.
+    offered: [Address; 2],
     sequence: u64,
     sweeps: u64,
 }
 
+/// How a transaction came.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Arrival {
+    pub(super) at: Instant,
+    /// From a user of this node.
+    pub(super) is_local: bool,
+}
+
 impl<T: Clone> Index<T> {
-    pub(super) fn new(config: PoolConfig) -> Self {
+    pub(super) fn new(config: PoolConfig, now: Instant) -> Self {
         Self {
             config,
-            accounts: HashMap::new(),
+            accounts: BTreeMap::new(),
             by_hash: HashMap::new(),
+            authorities: HashMap::new(),
             heads: BTreeSet::new(),
             tails: BTreeSet::new(),
             bytes: 0,
             ready: 0,
+            ready_bytes: 0,
+            floor: TipFloor::new(now),
+            offered: [Address::ZERO; 2],
             sequence: 0,
             sweeps: 0,
         }
     }
 
-    pub(super) fn status(&self) -> PoolStatus {
-        PoolStatus { pending: self.ready, queued: self.by_hash.len() - self.ready, bytes: self.bytes }
+    pub(super) fn status(&self, now: Instant) -> PoolStatus {
+        PoolStatus {
+            pending: self.ready,
+            queued: self.waiting(),
+            bytes: self.bytes,
+            tip_min_wei: u64::try_from(self.tip_min_wei(now)).unwrap_or(u64::MAX),
+        }
+    }
+
+    /// How many can execute.
+    pub(super) fn ready(&self) -> usize {
+        self.ready
     }
 
     /// How many transactions were ever taken; a transaction's own number is below every later value of this.
@@ -79,6 +121,7 @@ impl<T: Clone> Index<T> {
         terms: Terms,
         payload: T,
         account: AccountState,
+        arrival: Arrival,
     ) -> Result<(), PoolError> {
         if self.contains(&terms.hash) {
             return Err(PoolError::AlreadyKnown { hash: terms.hash });
@@ -93,10 +136,13 @@ impl<T: Clone> Index<T> {
             }
             None => false,
         };
-        self.make_room(&terms, account, replaced)?;
+        self.check_delegation(&terms, account, replaced)?;
+        self.make_room(&terms, account, replaced, arrival.at)?;
         let sequence = self.sequence;
         self.sequence += 1;
-        self.place(Entry { terms, sequence, payload }, account);
+        let is_local = arrival.is_local;
+        self.place(Entry { terms, sequence, floor_wei: 0, is_local, payload }, account);
+        self.trim_waiting();
         Ok(())
     }
 
@@ -117,72 +163,45 @@ impl<T: Clone> Index<T> {
         Ok(())
     }
 
-    /// Evicts until the newcomer fits, or leaves everything as it was.
-    fn make_room(&mut self, terms: &Terms, account: AccountState, replaced: bool) -> Result<(), PoolError> {
-        let mut removed = Vec::new();
-        if replaced {
-            removed.extend(self.take(&terms.sender, terms.nonce));
-        }
-        let ready = match self.accounts.get(&terms.sender) {
-            Some(queue) => queue.accepts_as_ready(terms),
-            None => terms.nonce == account.nonce,
-        };
-        while self.by_hash.len() >= self.config.transactions_max
-            || self.bytes.saturating_add(terms.bytes) > self.config.bytes_max
+    /// Marks a transaction as one that a user of this node was told is taken.
+    pub(super) fn adopt(&mut self, hash: &B256) {
+        if let Some((sender, nonce)) = self.by_hash.get(hash)
+            && let Some(queue) = self.accounts.get_mut(sender)
         {
-            match self.victim(terms, ready) {
-                Ok((sender, nonce)) => removed.extend(self.take(&sender, nonce)),
-                Err(error) => {
-                    // The lowest nonce of a sender was removed last and may be the only one that knows the account.
-                    for (entry, state) in removed.into_iter().rev() {
-                        self.place(entry, state);
-                    }
-                    return Err(error);
-                }
-            }
+            queue.adopt(*nonce);
         }
-        Ok(())
     }
 
-    /// The last transaction of the sender whose last one pays least, if it is worth less than the newcomer.
-    fn victim(&self, terms: &Terms, ready: bool) -> Result<(Address, u64), PoolError> {
-        let full = PoolError::Full { transactions: self.by_hash.len(), bytes: self.bytes };
-        let Some((victim_ready, tip_wei, _, sender)) = self.tails.first() else {
-            return Err(full);
-        };
-        let nonce = self.accounts.get(sender).and_then(AccountQueue::tail_nonce).unwrap_or_default();
-        // A sender's earlier transaction is what makes the newcomer executable.
-        if *sender == terms.sender && nonce < terms.nonce {
-            return Err(full);
-        }
-        if (*victim_ready, *tip_wei) >= (ready, terms.tip_wei) {
-            return Err(if ready {
-                PoolError::Underpriced { tip_wei: terms.tip_wei, lowest_wei: *tip_wei }
-            } else {
-                full
-            });
-        }
-        Ok((*sender, nonce))
+    /// Those of this node's users.
+    pub(super) fn local(&self) -> Vec<T> {
+        let entries = self.accounts.values().flat_map(AccountQueue::entries);
+        entries.filter(|entry| entry.is_local).map(|entry| entry.payload.clone()).collect()
     }
 
     /// Drops a transaction that turned out not to be executable.
     pub(super) fn remove(&mut self, hash: &B256) -> Option<T> {
         let (sender, nonce) = *self.by_hash.get(hash)?;
-        self.take(&sender, nonce).map(|(entry, _)| entry.payload)
+        let taken = self.take(&sender, nonce).map(|(entry, _)| entry.payload);
+        self.trim_waiting();
+        taken
     }
 
-    /// Drops the executable transactions of every sender whose next one has been executable, and the same, for `max` sweeps.
-    /// Says how many.
-    pub(super) fn sweep(&mut self, max: u64) -> usize {
-        let limit = self.sweeps.checked_sub(max);
+    /// Drops the executable transactions of every sender whose next one has been executable, and the same, for `max` sweeps; those of
+    /// this node's users for `local_max`. Says which.
+    pub(super) fn sweep(&mut self, max: u64, local_max: u64) -> Vec<B256> {
+        let sweeps = self.sweeps;
         self.sweeps += 1;
-        let is_stuck = |queue: &AccountQueue<T>| limit.is_some_and(|limit| queue.head_since() <= limit);
+        let is_stuck = |since: u64, max: u64| sweeps.checked_sub(max).is_some_and(|limit| since <= limit);
         let queues = self.heads.iter().filter_map(|(_, _, sender)| self.accounts.get(sender));
-        let stuck = queues.filter(|queue| is_stuck(queue));
-        let ready = stuck.flat_map(|queue| queue.entries().take(queue.ready_len()));
+        let ready = queues.flat_map(|queue| {
+            let since = queue.head_since();
+            let entries = queue.entries().take(queue.ready_len());
+            // What comes behind one that stays may still be executed.
+            entries.skip_while(move |entry| !is_stuck(since, if entry.is_local { local_max } else { max }))
+        });
         let hashes: Vec<B256> = ready.map(|entry| entry.terms.hash).collect();
         // The last nonce first, so that no rest of them becomes another head in between.
-        hashes.iter().rev().filter(|hash| self.remove(hash).is_some()).count()
+        hashes.into_iter().rev().filter(|hash| self.remove(hash).is_some()).collect()
     }
 
     /// Takes a sender's account as a later batch left it, and drops what that batch used up.
@@ -193,20 +212,30 @@ impl<T: Clone> Index<T> {
         for entry in self.edit(sender, state, |queue| queue.advance(state)) {
             self.forget(&entry);
         }
+        if state.has_code {
+            // It was delegated: see `check_delegation`.
+            while let Some(queue) = self.accounts.get(sender)
+                && queue.len() > 1
+                && let Some(nonce) = queue.tail_nonce()
+            {
+                self.take(sender, nonce);
+            }
+        }
+        self.trim_waiting();
     }
 
     /// The best executable transaction that the cursor has not seen and that fits. What the draw before gave counts as taken,
     /// unless it was left out.
     pub(super) fn draw(&self, cursor: &mut Cursor, room: Room) -> Option<T> {
         if let Some((sender, nonce)) = cursor.drawn.take()
-            && let Some(entry) = self.ready(&sender, nonce + 1)
+            && let Some(entry) = self.ready_at(&sender, nonce + 1)
         {
             cursor.opened.push((entry.head_key(), nonce + 1));
         }
         for _ in 0..cursor.patience(room) {
             let (sender, nonce) = self.next_ranked(cursor)?;
             // None if the pool dropped it since it was opened.
-            if let Some(entry) = self.ready(&sender, nonce)
+            if let Some(entry) = self.ready_at(&sender, nonce)
                 && room.fits(entry.terms.gas_limit, entry.terms.bytes)
             {
                 cursor.drawn = Some((sender, nonce));
@@ -232,25 +261,40 @@ impl<T: Clone> Index<T> {
         self.account(&sender).map(|account| (sender, account.nonce))
     }
 
-    fn ready(&self, sender: &Address, nonce: u64) -> Option<&Entry<T>> {
+    fn ready_at(&self, sender: &Address, nonce: u64) -> Option<&Entry<T>> {
         self.accounts.get(sender)?.ready(nonce)
     }
 
-    /// Executable transactions that arrived before `sequence` was read, at most `max`.
-    pub(super) fn lingering(&self, sequence: u64, max: usize) -> Vec<T> {
-        let heads = self.heads.iter().rev().filter_map(|(_, _, sender)| self.accounts.get(sender));
-        let entries = heads.flat_map(|queue| queue.entries().take(queue.ready_len()));
-        entries
-            .filter(|entry| entry.sequence < sequence)
-            .take(max)
-            .map(|entry| entry.payload.clone())
-            .collect()
+    /// Transactions that arrived before `sequence` was read, at most `max`, waiting ones too: a few of each sender, one sender after
+    /// the other from where the circle's last call ended.
+    pub(super) fn offer(&mut self, circle: Circle, sequence: u64, max: usize) -> Vec<T> {
+        let after = self.offered[circle as usize];
+        let behind = self.accounts.range((Bound::Excluded(after), Bound::Unbounded));
+        let senders: Vec<Address> = behind
+            .chain(self.accounts.range(..=after))
+            .map(|(sender, _)| *sender)
+            .take(OFFER_SENDERS_MAX)
+            .collect();
+        let mut offered = Vec::new();
+        for sender in senders {
+            if offered.len() >= max {
+                break;
+            }
+            self.offered[circle as usize] = sender;
+            if let Some(queue) = self.accounts.get_mut(&sender) {
+                offered.extend(queue.offer(circle, sequence, OFFER_PER_SENDER_MAX.min(max - offered.len())));
+            }
+        }
+        offered
     }
 
     fn place(&mut self, entry: Entry<T>, state: AccountState) {
         let (sender, nonce) = (entry.terms.sender, entry.terms.nonce);
         self.by_hash.insert(entry.terms.hash, (sender, nonce));
         self.bytes += entry.terms.bytes;
+        for authority in &entry.terms.authorities {
+            *self.authorities.entry(*authority).or_default() += 1;
+        }
         self.edit(&sender, state, |queue| queue.insert(entry));
     }
 
@@ -264,6 +308,14 @@ impl<T: Clone> Index<T> {
     fn forget(&mut self, entry: &Entry<T>) {
         self.by_hash.remove(&entry.terms.hash);
         self.bytes -= entry.terms.bytes;
+        for authority in &entry.terms.authorities {
+            if let Some(count) = self.authorities.get_mut(authority) {
+                *count -= 1;
+                if *count == 0 {
+                    self.authorities.remove(authority);
+                }
+            }
+        }
     }
 
     /// The one place where a sender's queue changes, so that rankings and counts follow it.
@@ -274,9 +326,12 @@ impl<T: Clone> Index<T> {
         change: impl FnOnce(&mut AccountQueue<T>) -> R,
     ) -> R {
         let queue = self.accounts.entry(*sender).or_insert_with(|| AccountQueue::new(state));
-        let before = (queue.head_key(), queue.tail_key(), queue.ready_len());
+        let keys = |queue: &AccountQueue<T>| {
+            (queue.head_key(), queue.tail_key(), queue.ready_len(), queue.ready_bytes())
+        };
+        let before = keys(queue);
         let result = change(queue);
-        let after = (queue.head_key(), queue.tail_key(), queue.ready_len());
+        let after = keys(queue);
         if before.0 != after.0 {
             queue.set_head_since(self.sweeps);
         }
@@ -286,6 +341,7 @@ impl<T: Clone> Index<T> {
         replace(&mut self.heads, before.0, after.0);
         replace(&mut self.tails, before.1, after.1);
         self.ready = self.ready - before.2 + after.2;
+        self.ready_bytes = self.ready_bytes - before.3 + after.3;
         result
     }
 }
@@ -297,17 +353,4 @@ fn replace<K: Ord>(ranking: &mut BTreeSet<K>, before: Option<K>, after: Option<K
         }
         ranking.extend(after);
     }
-}
-
-/// A replacement must raise both fees by the percentage, and by at least 1 wei, so that replacing in circles costs money.
-fn check_replacement(old: &Terms, new: &Terms, percent: u64) -> Result<(), PoolError> {
-    let bumped = |fee: u128| {
-        let bump = fee.saturating_mul(percent.into()).div_ceil(100);
-        fee.saturating_add(bump.max(1))
-    };
-    let (max_fee_wei, tip_wei) = (bumped(old.max_fee_wei), bumped(old.tip_cap_wei));
-    if new.max_fee_wei < max_fee_wei || new.tip_cap_wei < tip_wei {
-        return Err(PoolError::ReplacementUnderpriced { replaced: old.hash, max_fee_wei, tip_wei });
-    }
-    Ok(())
 }

@@ -1,0 +1,107 @@
+//! [`Dropped`]: what left the pool without being executed, so that it does not come back at once.
+
+use std::{
+    collections::{HashMap, VecDeque},
+    fmt,
+    time::Duration,
+};
+
+use alloy_primitives::B256;
+use tokio::time::Instant;
+
+/// Hashes that are kept, some 5 MiB: more than half of what a full pool holds.
+const DROPPED_MAX: usize = 65_536;
+/// How long an expired one stays away: longer than another node may still offer it before it expires there.
+const EXPIRED_FOR: Duration = Duration::from_secs(30 * 60);
+/// How long one stays away that the proposer could not execute. Then the state may be another.
+const NOT_EXECUTABLE_FOR: Duration = Duration::from_secs(5 * 60);
+
+/// Why a transaction left the pool without being executed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum DropReason {
+    /// The proposer tried it, and it broke a rule that only execution finds.
+    NotExecutable,
+    /// It could be executed for long, and no proposer did.
+    Expired,
+}
+
+impl DropReason {
+    fn stays_away(self) -> Duration {
+        match self {
+            DropReason::NotExecutable => NOT_EXECUTABLE_FOR,
+            DropReason::Expired => EXPIRED_FOR,
+        }
+    }
+}
+
+impl fmt::Display for DropReason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            DropReason::NotExecutable => {
+                "could not be executed by the proposer; it may be sent again in five minutes"
+            }
+            DropReason::Expired => {
+                "could have been executed for long and was not; only its owner may send it again"
+            }
+        })
+    }
+}
+
+/// The last that were dropped. Only what was in the pool gets here, so that junk cannot drive others out.
+#[derive(Debug, Default)]
+pub(super) struct Dropped {
+    by_hash: HashMap<B256, (DropReason, Instant)>,
+    order: VecDeque<(B256, Instant)>,
+}
+
+impl Dropped {
+    pub(super) fn insert(&mut self, hash: B256, reason: DropReason, now: Instant) {
+        while self.order.len() >= DROPPED_MAX
+            && let Some((oldest, at)) = self.order.pop_front()
+        {
+            // It may have been dropped again since.
+            if self.by_hash.get(&oldest).is_some_and(|(_, dropped)| *dropped == at) {
+                self.by_hash.remove(&oldest);
+            }
+        }
+        self.by_hash.insert(hash, (reason, now));
+        self.order.push_back((hash, now));
+    }
+
+    /// Why it is to stay away, if it still is.
+    pub(super) fn get(&self, hash: &B256, now: Instant) -> Option<DropReason> {
+        let (reason, at) = self.by_hash.get(hash)?;
+        (now.saturating_duration_since(*at) < reason.stays_away()).then_some(*reason)
+    }
+
+    pub(super) fn forget(&mut self, hash: &B256) {
+        self.by_hash.remove(hash);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use alloy_primitives::U256;
+
+    use super::*;
+
+    /// Goal: the memory is bounded, lasts as long as it should, and what is dropped again is remembered anew.
+    #[test]
+    fn memory_is_bounded_in_number_and_time() {
+        let (mut dropped, now) = (Dropped::default(), Instant::now());
+        let hash = |number: usize| B256::from(U256::from(number));
+        dropped.insert(hash(0), DropReason::Expired, now);
+        dropped.insert(hash(1), DropReason::NotExecutable, now);
+        let later = now + NOT_EXECUTABLE_FOR;
+        assert_eq!(dropped.get(&hash(0), later), Some(DropReason::Expired));
+        assert_eq!(dropped.get(&hash(1), later), None);
+        dropped.insert(hash(0), DropReason::NotExecutable, later);
+        for number in 2..DROPPED_MAX + 1 {
+            dropped.insert(hash(number), DropReason::Expired, later);
+        }
+        assert_eq!(dropped.get(&hash(0), later), Some(DropReason::NotExecutable), "dropped twice");
+        assert_eq!((dropped.by_hash.len(), dropped.order.len()), (DROPPED_MAX, DROPPED_MAX));
+        dropped.forget(&hash(0));
+        assert_eq!(dropped.get(&hash(0), later), None);
+    }
+}

@@ -1,0 +1,273 @@
+//! Why a transaction was not taken, in words and as a closed set.
+
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+use alloy_primitives::{Address, B256, U256};
+use slipstream_executor::Rejection;
+use slipstream_storage::StorageError;
+
+use super::dropped::DropReason;
+
+/// Why a transaction was not taken. The texts begin as Ethereum's clients write them, because tools look for that.
+#[derive(Debug, thiserror::Error)]
+pub enum PoolError {
+    /// The sender has already used this nonce.
+    #[error("nonce too low: transaction has {nonce}, the account's next is {next}")]
+    NonceTooLow {
+        /// The transaction's.
+        nonce: u64,
+        /// The account's.
+        next: u64,
+    },
+    /// Too far ahead of the account, or the sender has as many transactions here as it may.
+    #[error(
+        "nonce too high: transaction has {nonce}, the account's next is {next} and at most {max} may wait"
+    )]
+    NonceTooHigh {
+        /// The transaction's.
+        nonce: u64,
+        /// The account's.
+        next: u64,
+        /// [`PoolConfig::per_sender_max`].
+        max: u64,
+    },
+    /// The balance does not cover value and gas.
+    #[error("insufficient funds for gas * price + value: balance {balance_wei} wei, needed {cost_wei} wei")]
+    InsufficientFunds {
+        /// The most that the transaction can cost.
+        cost_wei: U256,
+        /// What the account has.
+        balance_wei: U256,
+    },
+    /// The pool is full of transactions that pay at least as much, or was a moment ago.
+    #[error(
+        "transaction underpriced: its place pays {tip_wei} wei per gas, the pool is full and asks for {lowest_wei} wei"
+    )]
+    Underpriced {
+        /// What it would pay to the proposer per gas; no more than its sender's earlier ones.
+        tip_wei: u128,
+        /// What the next one to be evicted pays, or the last ones that were.
+        lowest_wei: u128,
+    },
+    /// Another transaction with the same sender and nonce pays too much to be replaced by this one.
+    #[error(
+        "replacement transaction underpriced: to replace {replaced} the fee cap must be at least {max_fee_wei} wei and the \
+         tip at least {tip_wei} wei per gas"
+    )]
+    ReplacementUnderpriced {
+        /// The transaction in the pool.
+        replaced: B256,
+        /// Lowest fee cap that replaces it.
+        max_fee_wei: u128,
+        /// Lowest tip that replaces it.
+        tip_wei: u128,
+    },
+    /// The sender is delegated (EIP-7702), or a transaction here would delegate it: it may have one transaction here, its next.
+    #[error(
+        "in-flight transaction limit reached for delegated accounts: {sender} may have one, with its next nonce"
+    )]
+    InFlightLimit {
+        /// The sender.
+        sender: Address,
+    },
+    /// It would delegate an account that has more than one transaction here.
+    #[error(
+        "authority already reserved: {authority} has several transactions in the pool; retry when they are executed"
+    )]
+    AuthorityReserved {
+        /// The account.
+        authority: Address,
+    },
+    /// It was here and had to go.
+    #[error("transaction dropped: {hash} {reason}")]
+    Dropped {
+        /// The transaction.
+        hash: B256,
+        /// Why.
+        reason: DropReason,
+    },
+    /// No room, and nothing in the pool is worth less.
+    #[error("txpool is full: {transactions} transactions, {bytes} bytes; retry later")]
+    Full {
+        /// Transactions in it.
+        transactions: usize,
+        /// Their bytes.
+        bytes: usize,
+    },
+    /// It is in the pool.
+    #[error("already known: {hash}")]
+    AlreadyKnown {
+        /// The transaction.
+        hash: B256,
+    },
+    /// No batch can hold it.
+    #[error("exceeds block gas limit: the transaction asks for {gas_limit}, a batch has {max}")]
+    GasLimit {
+        /// The transaction's.
+        gas_limit: u64,
+        /// The chain's limit for one batch.
+        max: u64,
+    },
+    /// It breaks a rule whatever the state is, so that it could never be executed.
+    #[error("{0}")]
+    Invalid(#[from] Rejection),
+    /// It cannot pay the chain's base fee.
+    #[error(
+        "max fee per gas less than block base fee: {max_fee_wei} wei offered, the base fee is {base_fee_wei} wei"
+    )]
+    FeeBelowBase {
+        /// The transaction's fee cap.
+        max_fee_wei: u128,
+        /// The chain's base fee.
+        base_fee_wei: u64,
+    },
+    /// The sender's account could not be read.
+    #[error("the sender's account could not be read")]
+    Storage(#[from] StorageError),
+}
+
+impl PoolError {
+    /// Whether the same transaction can be taken later without being changed.
+    pub fn is_retryable(&self) -> bool {
+        let reason = self.reason();
+        matches!(reason, Refused::Full | Refused::Underpriced | Refused::Delegated | Refused::Storage)
+    }
+
+    /// The kind of refusal.
+    pub fn reason(&self) -> Refused {
+        match self {
+            PoolError::NonceTooLow { .. } => Refused::NonceTooLow,
+            PoolError::NonceTooHigh { .. } => Refused::NonceTooHigh,
+            PoolError::InsufficientFunds { .. } => Refused::Funds,
+            PoolError::Underpriced { .. } => Refused::Underpriced,
+            PoolError::ReplacementUnderpriced { .. } => Refused::Replacement,
+            PoolError::InFlightLimit { .. } | PoolError::AuthorityReserved { .. } => Refused::Delegated,
+            PoolError::Dropped { reason: DropReason::NotExecutable, .. } => Refused::NotExecutable,
+            PoolError::Dropped { reason: DropReason::Expired, .. } => Refused::Expired,
+            PoolError::Full { .. } => Refused::Full,
+            PoolError::AlreadyKnown { .. } => Refused::Known,
+            PoolError::GasLimit { .. } | PoolError::Invalid(_) | PoolError::FeeBelowBase { .. } => {
+                Refused::Invalid
+            }
+            PoolError::Storage(_) => Refused::Storage,
+        }
+    }
+}
+
+/// Why a transaction was refused, as a closed set: for metrics, and with these numbers on the wire.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+#[repr(u8)]
+pub enum Refused {
+    /// It is here.
+    Known = 1,
+    /// No transaction, or not one of this chain.
+    Malformed = 2,
+    /// Its signature names no sender.
+    Signature = 3,
+    /// Its nonce is used.
+    NonceTooLow = 4,
+    /// Its nonce is too far ahead.
+    NonceTooHigh = 5,
+    /// The balance does not cover it.
+    Funds = 6,
+    /// The pool is full of better ones.
+    Underpriced = 7,
+    /// It does not pay enough to replace another.
+    Replacement = 8,
+    /// No room.
+    Full = 9,
+    /// It breaks a rule whatever the state is.
+    Invalid = 10,
+    /// Delegated accounts have one transaction at a time.
+    Delegated = 11,
+    /// The proposer could not execute it.
+    NotExecutable = 12,
+    /// It could be executed for long, and no proposer did.
+    Expired = 13,
+    /// The state could not be read.
+    Storage = 14,
+    /// Its sender asked for more work than this node does for one.
+    Busy = 15,
+    /// It could not be written to the journal.
+    Journal = 16,
+}
+
+impl Refused {
+    /// Every reason.
+    pub const ALL: [Refused; 16] = [
+        Refused::Known,
+        Refused::Malformed,
+        Refused::Signature,
+        Refused::NonceTooLow,
+        Refused::NonceTooHigh,
+        Refused::Funds,
+        Refused::Underpriced,
+        Refused::Replacement,
+        Refused::Full,
+        Refused::Invalid,
+        Refused::Delegated,
+        Refused::NotExecutable,
+        Refused::Expired,
+        Refused::Storage,
+        Refused::Busy,
+        Refused::Journal,
+    ];
+
+    /// The label in metrics and logs.
+    pub fn name(self) -> &'static str {
+        match self {
+            Refused::Known => "known",
+            Refused::Malformed => "malformed",
+            Refused::Signature => "signature",
+            Refused::NonceTooLow => "nonce_too_low",
+            Refused::NonceTooHigh => "nonce_too_high",
+            Refused::Funds => "funds",
+            Refused::Underpriced => "underpriced",
+            Refused::Replacement => "replacement",
+            Refused::Full => "full",
+            Refused::Invalid => "invalid",
+            Refused::Delegated => "delegated",
+            Refused::NotExecutable => "not_executable",
+            Refused::Expired => "expired",
+            Refused::Storage => "storage",
+            Refused::Busy => "busy",
+            Refused::Journal => "journal",
+        }
+    }
+
+    /// The reason with this number.
+    pub(crate) fn from_code(code: u8) -> Option<Refused> {
+        Refused::ALL.into_iter().find(|reason| *reason as u8 == code)
+    }
+}
+
+/// How many transactions were refused for each reason since the start.
+#[derive(Debug, Default)]
+pub(crate) struct RefusedCounts([AtomicU64; Refused::ALL.len()]);
+
+impl RefusedCounts {
+    pub(crate) fn add(&self, reason: Refused, count: u64) {
+        self.0[reason as usize - 1].fetch_add(count, Relaxed);
+    }
+
+    pub(crate) fn all(&self) -> [(Refused, u64); Refused::ALL.len()] {
+        Refused::ALL.map(|reason| (reason, self.0[reason as usize - 1].load(Relaxed)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Goal: a reason keeps its number, which is on the wire, and no two share one.
+    #[test]
+    fn reasons_have_fixed_numbers() {
+        for (index, reason) in Refused::ALL.into_iter().enumerate() {
+            assert_eq!((reason as usize, Refused::from_code(reason as u8)), (index + 1, Some(reason)));
+        }
+        assert_eq!([Refused::from_code(0), Refused::from_code(17)], [None, None]);
+        let counts = RefusedCounts::default();
+        counts.add(Refused::Journal, 2);
+        assert_eq!(counts.all()[15], (Refused::Journal, 2));
+    }
+}

@@ -1,0 +1,172 @@
+//! Who gets a place in the pool, and who has to go for it.
+
+use alloy_primitives::Address;
+use tokio::time::Instant;
+
+use super::{
+    super::{
+        account_queue::{AccountQueue, AccountState, Terms, Worth},
+        error::PoolError,
+    },
+    Index,
+};
+use crate::config::PoolConfig;
+
+/// Transactions that wait for a nonce or for funds may take this share of the pool, as a divisor: they cost nothing until somebody
+/// executes them.
+const WAITING_SHARE: usize = 4;
+/// Whoever comes after a full pool's floor was set pays this much more, in percent, unless he has few transactions here.
+const FLOOR_BUMP_PERCENT: u64 = 10;
+impl<T: Clone> Index<T> {
+    /// Wei per gas that a newcomer must offer at least. A pool that is less than half full takes what comes.
+    pub(in crate::pool) fn tip_min_wei(&self, now: Instant) -> u128 {
+        let is_roomy =
+            self.by_hash.len() < self.config.transactions_max / 2 && self.bytes < self.config.bytes_max / 2;
+        if is_roomy { 0 } else { self.floor.wei(now) }
+    }
+
+    /// An account whose nonces and money others may use up has one transaction here, so that no single one of theirs makes many
+    /// worthless that this node has taken and passed on. As geth has it.
+    pub(super) fn check_delegation(
+        &self,
+        terms: &Terms,
+        account: AccountState,
+        replaced: bool,
+    ) -> Result<(), PoolError> {
+        let sender = terms.sender;
+        let len = |address: &Address| self.accounts.get(address).map_or(0, AccountQueue::len);
+        let others = len(&sender) - usize::from(replaced);
+        let is_limited = account.has_code || self.authorities.contains_key(&sender);
+        if is_limited && (others > 0 || terms.nonce != account.nonce) {
+            return Err(PoolError::InFlightLimit { sender });
+        }
+        match terms.authorities.iter().find(|authority| len(authority) > 1) {
+            Some(authority) => Err(PoolError::AuthorityReserved { authority: *authority }),
+            None => Ok(()),
+        }
+    }
+
+    /// Evicts until the newcomer fits, or leaves everything as it was.
+    pub(super) fn make_room(
+        &mut self,
+        terms: &Terms,
+        account: AccountState,
+        replaced: bool,
+        now: Instant,
+    ) -> Result<(), PoolError> {
+        let mut removed = Vec::new();
+        if replaced {
+            removed.extend(self.take(&terms.sender, terms.nonce));
+        }
+        let worth = match self.accounts.get(&terms.sender) {
+            Some(queue) => queue.worth_of(terms),
+            None => AccountQueue::<T>::new(account).worth_of(terms),
+        };
+        let mut dearest_wei = None;
+        let mut made = if replaced { Ok(()) } else { self.check_floor(terms, worth, now) };
+        while made.is_ok() && self.is_full_for(terms, worth) {
+            made = self.victim(terms, worth).map(|(sender, nonce, worth)| {
+                removed.extend(self.take(&sender, nonce));
+                if let Worth::Ready { floor_wei, .. } = worth {
+                    dearest_wei = dearest_wei.max(Some(floor_wei));
+                }
+            });
+        }
+        if made.is_err() {
+            // The lowest nonce of a sender was removed last and may be the only one that knows the account.
+            for (entry, state) in removed.into_iter().rev() {
+                self.place(entry, state);
+            }
+        } else if let Some(wei) = dearest_wei {
+            self.floor.raise(wei, now);
+        }
+        made
+    }
+
+    fn is_full_for(&self, terms: &Terms, worth: Worth) -> bool {
+        let PoolConfig { transactions_max, bytes_max, .. } = self.config;
+        let is_over = |count: usize, count_max: usize, bytes: usize, bytes_max: usize| {
+            count >= count_max || bytes.saturating_add(terms.bytes) > bytes_max
+        };
+        let waits = matches!(worth, Worth::Waiting(_));
+        is_over(self.by_hash.len(), transactions_max, self.bytes, bytes_max)
+            || waits
+                && is_over(self.waiting(), self.waiting_max(), self.waiting_bytes(), self.waiting_bytes_max())
+    }
+
+    pub(super) fn waiting(&self) -> usize {
+        self.by_hash.len() - self.ready
+    }
+
+    fn waiting_max(&self) -> usize {
+        (self.config.transactions_max / WAITING_SHARE).max(1)
+    }
+
+    fn waiting_bytes(&self) -> usize {
+        self.bytes - self.ready_bytes
+    }
+
+    fn waiting_bytes_max(&self) -> usize {
+        self.config.bytes_max / WAITING_SHARE
+    }
+
+    fn check_floor(&self, terms: &Terms, worth: Worth, now: Instant) -> Result<(), PoolError> {
+        let floor_wei = self.tip_min_wei(now);
+        let (tip_wei, pays_more) = match worth {
+            Worth::Ready { floor_wei, is_within_slots } => (floor_wei, !is_within_slots),
+            Worth::Waiting(_) => (terms.tip_wei, true),
+        };
+        let lowest_wei =
+            if pays_more && floor_wei > 0 { bumped(floor_wei, FLOOR_BUMP_PERCENT) } else { floor_wei };
+        if tip_wei < lowest_wei {
+            return Err(PoolError::Underpriced { tip_wei, lowest_wei });
+        }
+        Ok(())
+    }
+
+    /// The last transaction of the sender whose last one is worth least, if it is worth less than the newcomer.
+    fn victim(&self, terms: &Terms, worth: Worth) -> Result<(Address, u64, Worth), PoolError> {
+        let full = PoolError::Full { transactions: self.by_hash.len(), bytes: self.bytes };
+        let Some((victim_worth, _, sender)) = self.tails.first() else {
+            return Err(full);
+        };
+        let nonce = self.accounts.get(sender).and_then(AccountQueue::tail_nonce).unwrap_or_default();
+        // A sender's earlier transaction is what makes the newcomer executable.
+        if *sender == terms.sender && nonce < terms.nonce {
+            return Err(full);
+        }
+        if *victim_worth >= worth {
+            return Err(match (worth, *victim_worth) {
+                (Worth::Ready { floor_wei: tip_wei, .. }, Worth::Ready { floor_wei: lowest_wei, .. }) => {
+                    PoolError::Underpriced { tip_wei, lowest_wei }
+                }
+                _ => full,
+            });
+        }
+        Ok((*sender, nonce, *victim_worth))
+    }
+
+    /// What could execute may have to wait again; then others that wait may have to go. Each goes from the sender with the most.
+    pub(super) fn trim_waiting(&mut self) {
+        while self.waiting() > self.waiting_max() || self.waiting_bytes() > self.waiting_bytes_max() {
+            let Some((Worth::Waiting(_), _, sender)) = self.tails.first().copied() else { return };
+            let Some(nonce) = self.accounts.get(&sender).and_then(AccountQueue::tail_nonce) else { return };
+            self.take(&sender, nonce);
+        }
+    }
+}
+
+/// More by the percentage, and by at least 1 wei.
+fn bumped(fee_wei: u128, percent: u64) -> u128 {
+    let bump = fee_wei.saturating_mul(percent.into()).div_ceil(100);
+    fee_wei.saturating_add(bump.max(1))
+}
+
+/// A replacement must raise both fees by the percentage, and by at least 1 wei, so that replacing in circles costs money.
+pub(super) fn check_replacement(old: &Terms, new: &Terms, percent: u64) -> Result<(), PoolError> {
+    let (max_fee_wei, tip_wei) = (bumped(old.max_fee_wei, percent), bumped(old.tip_cap_wei, percent));
+    if new.max_fee_wei < max_fee_wei || new.tip_cap_wei < tip_wei {
+        return Err(PoolError::ReplacementUnderpriced { replaced: old.hash, max_fee_wei, tip_wei });
+    }
+    Ok(())
+}
