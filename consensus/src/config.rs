@@ -47,6 +47,8 @@ pub struct PoolConfig {
     pub per_sender_max: u64,
     /// How much more a replacement must pay than the transaction it replaces, in percent of both of its fees.
     pub price_bump_percent: u64,
+    /// MiB of the file in the data directory that keeps what users gave this node, over a restart. 0 keeps nothing.
+    pub journal_mib: u64,
 }
 
 impl Default for PoolConfig {
@@ -56,6 +58,7 @@ impl Default for PoolConfig {
             bytes_max: 256 << 20,
             per_sender_max: 4_096,
             price_bump_percent: 10,
+            journal_mib: 64,
         }
     }
 }

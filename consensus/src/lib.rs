@@ -38,6 +38,7 @@
 mod config;
 mod error;
 mod forward;
+mod journal;
 mod pool;
 mod protocol;
 #[cfg(test)]
@@ -46,7 +47,8 @@ mod validator;
 
 pub use config::{ConsensusConfig, PoolConfig};
 pub use error::{ConsensusError, ProposalError};
-pub use forward::Forwarder;
+pub use forward::{Forwarder, SubmitError};
+pub use journal::{Journal, JournalError};
 pub use pool::{Candidates, DropReason, Pool, PoolError, PoolStatus, Refused, maintain};
 pub use protocol::record::RecordError;
 pub use validator::{ConsensusStatus, Decided, Validator};

@@ -210,8 +210,9 @@ impl Node {
         let pool = Pool::new(PoolConfig::default(), chain.clone(), store.clone()).unwrap();
         let (sender, decided) = mpsc::channel(64);
         let (key, set) = (validator_key(index), genesis.validator_set());
+        let members: Vec<_> = set.validators.iter().map(|member| member.public_key).collect();
         let forwarder =
-            Forwarder::new(pool.clone(), chain.chain_id, transport.clone(), set.validators[0].public_key);
+            Forwarder::new(pool.clone(), chain.chain_id, transport.clone(), &members, None).unwrap();
         let validator = Validator::new(
             config(),
             &ExecutorConfig::default(),
@@ -269,4 +270,17 @@ pub(crate) async fn until(what: &str, condition: impl Fn() -> bool) {
         }
     };
     tokio::time::timeout(PATIENCE, wait).await.unwrap_or_else(|_| panic!("waited in vain until {what}"));
+}
+
+/// Never answers.
+pub(crate) struct Silent;
+
+impl Handler for Silent {
+    fn request<'a>(&'a self, _: PeerId, _: Protocol, _: Vec<u8>) -> BoxFuture<'a, Result<Payload, Refusal>> {
+        Box::pin(std::future::pending())
+    }
+
+    fn broadcast<'a>(&'a self, _: PeerId, _: Vec<u8>) -> BoxFuture<'a, ()> {
+        Box::pin(async {})
+    }
 }

@@ -278,6 +278,13 @@ impl Pool {
         expired.len()
     }
 
+    /// Lets the next [`Pool::expire`] see a chain that has gone on.
+    #[cfg(test)]
+    pub(crate) fn age(&self) {
+        let mut state = self.shared.state.lock();
+        state.swept = BatchNumber(state.head.0.wrapping_sub(1));
+    }
+
     /// How many transactions were refused for each reason, since the start; one may be refused several times.
     pub fn refused(&self) -> impl Iterator<Item = (Refused, u64)> + use<> {
         self.shared.refused.all().into_iter()

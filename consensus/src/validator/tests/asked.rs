@@ -30,7 +30,7 @@ async fn an_empty_proposer_waits_for_the_chain() {
         .enumerate()
         .map(|(index, store)| Node::start(&hub, &genesis, index, store, clock.clone()))
         .collect();
-    nodes[0].forwarder.submit(Account::new(1).transfer(0, 1)).unwrap();
+    nodes[0].forwarder.submit(&Account::new(1).transfer(0, 1).raw, None).unwrap();
     connect_all(&hub, &[0, 1]);
     tokio::time::sleep(LONG).await;
     connect_all(&hub, &[0, 1, 2]);
@@ -90,7 +90,7 @@ async fn a_lying_validator_does_not_stop_the_first_start() {
             (0..3).map(|index| Node::start(&hub, &genesis, index, store(&genesis), clock.clone())).collect();
         hub.join(validator_key(3).public(), Arc::new(Liar { certificate }));
         connect_all(&hub, &[0, 1, 2, 3]);
-        nodes[0].forwarder.submit(Account::new(0).transfer(0, 1)).unwrap();
+        nodes[0].forwarder.submit(&Account::new(0).transfer(0, 1).raw, None).unwrap();
         nodes[2].reaches(1).await;
     }
 }
@@ -108,14 +108,14 @@ async fn a_wrong_clock_signs_nothing() {
         nodes.extend((1..4).map(|index| Node::start(&hub, &genesis, index, store(&genesis), others.clone())));
         connect_all(&hub, &[0, 1, 2, 3]);
         let account = Account::new(0);
-        nodes[0].forwarder.submit(account.transfer(0, 1)).unwrap();
+        nodes[0].forwarder.submit(&account.transfer(0, 1).raw, None).unwrap();
         tokio::time::sleep(LONG).await;
         assert_eq!(nodes[0].validator.status().voted, None, "{wrong_ms}");
         own.shift(-wrong_ms);
         nodes[3].reaches(1).await;
 
         own.shift(wrong_ms);
-        nodes[0].forwarder.submit(account.transfer(1, 1)).unwrap();
+        nodes[0].forwarder.submit(&account.transfer(1, 1).raw, None).unwrap();
         tokio::time::sleep(LONG).await;
         assert_eq!(nodes[0].validator.status().voted, Some(BatchNumber(1)), "{wrong_ms}");
         own.shift(-wrong_ms);
@@ -135,6 +135,6 @@ async fn one_wrong_clock_among_the_others_changes_nothing() {
         .map(|index| Node::start(&hub, &genesis, index, store(&genesis), clocks[index].clone()))
         .collect();
     connect_all(&hub, &[0, 1, 2]);
-    nodes[0].forwarder.submit(Account::new(0).transfer(0, 1)).unwrap();
+    nodes[0].forwarder.submit(&Account::new(0).transfer(0, 1).raw, None).unwrap();
     nodes[2].reaches(1).await;
 }

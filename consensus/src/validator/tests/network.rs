@@ -18,7 +18,7 @@ async fn one_validator_certifies_alone() {
     let mut node = Node::start(&MemoryHub::new(), &genesis, 0, store(&genesis), clock());
     let account = Account::new(0);
     for nonce in 0..3 {
-        node.forwarder.submit(account.transfer(nonce, 1)).unwrap();
+        node.forwarder.submit(&account.transfer(nonce, 1).raw, None).unwrap();
     }
     let mut transactions = 0;
     while transactions < 3 {
@@ -46,7 +46,7 @@ async fn four_certify_with_one_silent() {
     let account = Account::new(1);
     for nonce in 0..5 {
         let head = nodes[0].store.head().unwrap().header.number;
-        nodes[0].forwarder.submit(account.transfer(nonce, 1)).unwrap();
+        nodes[0].forwarder.submit(&account.transfer(nonce, 1).raw, None).unwrap();
         for node in &nodes[..3] {
             node.reaches(head.0 + 1).await;
         }
@@ -71,12 +71,12 @@ async fn two_silent_halt_and_the_open_batch_survives_a_restart() {
     let (hub, genesis, clock) = (MemoryHub::new(), genesis(4), clock());
     let mut nodes = start_all(&hub, &genesis, &clock);
     connect_all(&hub, &[0, 1, 2]);
-    nodes[0].forwarder.submit(Account::new(0).transfer(0, 1)).unwrap();
+    nodes[0].forwarder.submit(&Account::new(0).transfer(0, 1).raw, None).unwrap();
     for node in &nodes[..3] {
         node.reaches(1).await;
     }
     hub.disconnect(validator_key(0).public(), validator_key(2).public());
-    nodes[0].forwarder.submit(Account::new(0).transfer(1, 1)).unwrap();
+    nodes[0].forwarder.submit(&Account::new(0).transfer(1, 1).raw, None).unwrap();
     let proposer = nodes[0].validator.clone();
     let open_votes = || (proposer.status().proposing, proposer.status().votes);
     until("two votes are in", || open_votes() == (Some(BatchNumber(2)), 2)).await;
@@ -98,7 +98,7 @@ async fn two_silent_halt_and_the_open_batch_survives_a_restart() {
         assert_eq!(node.store.header(BatchNumber(2)).unwrap(), Some(open.clone()));
     }
     // And it goes on from there.
-    again.forwarder.submit(Account::new(0).transfer(2, 1)).unwrap();
+    again.forwarder.submit(&Account::new(0).transfer(2, 1).raw, None).unwrap();
     again.reaches(3).await;
 }
 
@@ -107,11 +107,13 @@ async fn two_silent_halt_and_the_open_batch_survives_a_restart() {
 async fn duds_leave_the_pool() {
     let genesis = genesis(1);
     let node = Node::start(&MemoryHub::new(), &genesis, 0, store(&genesis), clock());
-    node.forwarder.submit(Account::contract().transfer(0, 9)).unwrap();
+    node.forwarder.submit(&Account::contract().transfer(0, 9).raw, None).unwrap();
     until("the dud is gone", || node.pool.status().bytes == 0).await;
     assert_eq!(node.store.head().unwrap().header.number, BatchNumber(0));
-    node.forwarder.submit(Account::contract().transfer(0, 9)).unwrap();
-    node.forwarder.submit(Account::new(1).transfer(0, 1)).unwrap();
+    // The same one is not executed in vain again.
+    node.forwarder.submit(&Account::contract().transfer(0, 9).raw, None).unwrap_err();
+    node.forwarder.submit(&Account::contract().transfer(0, 8).raw, None).unwrap();
+    node.forwarder.submit(&Account::new(1).transfer(0, 1).raw, None).unwrap();
     node.reaches(1).await;
     until("the pool is empty", || node.pool.status().bytes == 0).await;
     node.stop().await;

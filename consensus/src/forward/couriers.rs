@@ -1,0 +1,284 @@
+//! [`Couriers`]: who gets the next message on its way to the proposer.
+//!
+//! The proposer itself if it is connected and answers; else a few peers, drawn anew for every message, so that nobody can be the
+//! one through whom all transactions have to go. A peer that hangs or fails rests, longer each time, and holds up nobody else.
+
+use std::{
+    collections::{HashMap, hash_map::RandomState},
+    hash::BuildHasher,
+    time::Duration,
+};
+
+use slipstream_network::PeerId;
+use tokio::time::Instant;
+
+/// Messages under way to the proposer; more would only queue up there.
+const PROPOSER_MESSAGES_MAX: usize = 8;
+/// Messages under way to any other peer.
+const PEER_MESSAGES_MAX: usize = 2;
+/// Messages under way to others than the proposer.
+const ALL_MESSAGES_MAX: usize = 64;
+/// Peers that get a message when the proposer does not.
+const FANOUT: usize = 3;
+/// Of these, validators, if any are connected: they know the proposer. The rest is drawn from all.
+const VALIDATORS: usize = 2;
+/// How long a peer rests after a failure; twice as long after each more.
+const REST: Duration = Duration::from_secs(1);
+const REST_MAX: Duration = Duration::from_secs(300);
+/// Peers that are remembered after they have gone, because they failed.
+const REMEMBERED_MAX: usize = 1_024;
+
+/// How the peers do that transactions are sent to.
+pub(super) struct Couriers {
+    local: PeerId,
+    /// The proposer first.
+    validators: Vec<PeerId>,
+    peers: HashMap<PeerId, Courier>,
+    /// So that nobody can choose a key that is drawn.
+    secret: RandomState,
+    round: u64,
+}
+
+#[derive(Clone, Copy, Default)]
+struct Courier {
+    under_way: usize,
+    failures: u32,
+    rests_until: Option<Instant>,
+    /// It took a transaction from here that it did not know.
+    accepted: bool,
+}
+
+/// How a message ended.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Ended {
+    /// Answered; so many transactions were new.
+    Answered { taken: usize },
+    /// The peer has no time for so long.
+    Busy(Duration),
+    /// No answer, or none that can be read.
+    Failed,
+}
+
+impl Couriers {
+    pub(super) fn new(local: PeerId, validators: &[PeerId]) -> Couriers {
+        let (peers, secret) = (HashMap::new(), RandomState::new());
+        Couriers { local, validators: validators.to_vec(), peers, secret, round: 0 }
+    }
+
+    /// Whether this node proposes itself, and sends nothing.
+    pub(super) fn is_proposer(&self) -> bool {
+        self.validators.first() == Some(&self.local)
+    }
+
+    /// The proposer's word on a transaction counts; nobody can say it in its place.
+    pub(super) fn is_from_proposer(&self, peer: &PeerId) -> bool {
+        self.validators.first() == Some(peer)
+    }
+
+    /// Whom to send the next message to. Nobody if this node proposes, or if nobody has room for one: the pool keeps the transactions,
+    /// and offers them again.
+    pub(super) fn choose(&mut self, connected: &[PeerId], now: Instant) -> Vec<PeerId> {
+        self.forget(connected, now);
+        if self.is_proposer() {
+            return Vec::new();
+        }
+        let proposer = self.validators.first().copied().filter(|proposer| connected.contains(proposer));
+        match proposer.map(|proposer| (proposer, self.courier(&proposer))) {
+            Some((proposer, courier)) if courier.failures == 0 => {
+                // One that is at work on all that it may have gets no detours on top.
+                if self.has_room(&proposer, now) { vec![proposer] } else { Vec::new() }
+            }
+            Some((proposer, _)) => {
+                let mut chosen = self.draw(connected, now);
+                chosen.extend(Some(proposer).filter(|proposer| self.has_room(proposer, now)));
+                chosen
+            }
+            None => self.draw(connected, now),
+        }
+    }
+
+    fn draw(&mut self, connected: &[PeerId], now: Instant) -> Vec<PeerId> {
+        self.round += 1;
+        let mut free: Vec<PeerId> = connected
+            .iter()
+            .filter(|peer| !self.is_from_proposer(peer) && self.has_room(peer, now))
+            .copied()
+            .collect();
+        free.sort_by_key(|peer| self.secret.hash_one((self.round, peer)));
+        let validators = free.iter().filter(|peer| self.validators.contains(peer)).take(VALIDATORS);
+        let mut chosen: Vec<PeerId> = validators.copied().collect();
+        if chosen.is_empty() {
+            chosen.extend(free.iter().find(|peer| self.courier(peer).accepted));
+        }
+        for peer in free {
+            if chosen.len() < FANOUT && !chosen.contains(&peer) {
+                chosen.push(peer);
+            }
+        }
+        chosen
+    }
+
+    /// Whether the peer may have one more message now.
+    pub(super) fn has_room(&self, peer: &PeerId, now: Instant) -> bool {
+        let courier = self.courier(peer);
+        if courier.rests_until.is_some_and(|until| now < until) {
+            return false;
+        }
+        if self.is_from_proposer(peer) {
+            return courier.under_way < PROPOSER_MESSAGES_MAX;
+        }
+        let others = self.peers.iter().filter(|(peer, _)| !self.is_from_proposer(peer));
+        let under_way: usize = others.map(|(_, courier)| courier.under_way).sum();
+        courier.under_way < PEER_MESSAGES_MAX && under_way < ALL_MESSAGES_MAX
+    }
+
+    /// A message to the peer is under way.
+    pub(super) fn begin(&mut self, peer: PeerId) {
+        self.peers.entry(peer).or_default().under_way += 1;
+    }
+
+    /// A message to the peer is not under way any more.
+    pub(super) fn end(&mut self, peer: &PeerId, ended: Ended, now: Instant) {
+        let Some(courier) = self.peers.get_mut(peer) else { return };
+        courier.under_way = courier.under_way.saturating_sub(1);
+        match ended {
+            Ended::Answered { taken } => {
+                (courier.failures, courier.rests_until) = (0, None);
+                courier.accepted |= taken > 0;
+            }
+            Ended::Busy(pause) => {
+                // Several answers to messages of one moment: the longest pause counts.
+                courier.rests_until = courier.rests_until.max(Some(now + pause));
+            }
+            // Those that were under way with the first one that failed say nothing new.
+            Ended::Failed if courier.rests_until.is_some_and(|until| now < until) => {}
+            Ended::Failed => {
+                let rest = REST.saturating_mul(1 << courier.failures.min(16)).min(REST_MAX);
+                courier.failures += 1;
+                courier.accepted = false;
+                courier.rests_until = Some(now + rest);
+            }
+        }
+    }
+
+    fn courier(&self, peer: &PeerId) -> Courier {
+        self.peers.get(peer).copied().unwrap_or_default()
+    }
+
+    fn forget(&mut self, connected: &[PeerId], now: Instant) {
+        let crowded = self.peers.len() > REMEMBERED_MAX;
+        self.peers.retain(|peer, courier| {
+            let rests = courier.rests_until.is_some_and(|until| now < until);
+            connected.contains(peer) || courier.under_way > 0 || rests && !crowded
+        });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use slipstream_types::PublicKey;
+
+    use super::*;
+
+    fn peers(range: std::ops::Range<u8>) -> Vec<PeerId> {
+        range.map(|byte| PublicKey([byte; 32])).collect()
+    }
+
+    fn couriers(validators: &[PeerId]) -> Couriers {
+        Couriers::new(PublicKey([0xff; 32]), validators)
+    }
+
+    /// Goal: with the proposer away, every peer is drawn sooner or later, and no three lowest ids hold all messages.
+    #[test]
+    fn nobody_is_always_drawn() {
+        let (connected, now) = (peers(1..21), Instant::now());
+        let mut couriers = couriers(&peers(200..204));
+        let mut drawn = BTreeSet::new();
+        let mut low = 0;
+        for _ in 0..100 {
+            let chosen = couriers.choose(&connected, now);
+            assert_eq!(chosen.iter().collect::<BTreeSet<_>>().len(), FANOUT);
+            low += usize::from(chosen == connected[..FANOUT]);
+            drawn.extend(chosen);
+        }
+        assert_eq!(drawn.len(), 20);
+        assert!(low < 5, "{low}");
+    }
+
+    /// Goal: two of three go to validators, and one to anybody, also where others accept all that they get.
+    #[test]
+    fn validators_are_preferred() {
+        let (mut connected, now) = (peers(1..21), Instant::now());
+        let validators = peers(200..204);
+        connected.extend(&validators[1..]);
+        let mut couriers = couriers(&validators);
+        for peer in &connected[..20] {
+            couriers.begin(*peer);
+            couriers.end(peer, Ended::Answered { taken: 1 }, now);
+        }
+        for _ in 0..50 {
+            let chosen = couriers.choose(&connected, now);
+            let of_set = chosen.iter().filter(|peer| validators.contains(peer)).count();
+            assert!(of_set >= 2 && chosen.len() == FANOUT, "{of_set}");
+        }
+        couriers.validators.truncate(1);
+        couriers.peers.clear();
+        couriers.begin(connected[7]);
+        couriers.end(&connected[7], Ended::Answered { taken: 1 }, now);
+        assert!((0..50).all(|_| couriers.choose(&connected, now).contains(&connected[7])));
+    }
+
+    /// Goal: peers that hang hold their own two messages and then nothing for longer and longer; the others go on.
+    #[test]
+    fn who_hangs_rests_and_holds_up_nobody() {
+        let (connected, begun) = (peers(1..6), Instant::now());
+        let mut couriers = couriers(&peers(200..201));
+        let hanging = &connected[..3];
+        for peer in hanging {
+            couriers.begin(*peer);
+            couriers.begin(*peer);
+        }
+        for _ in 0..20 {
+            let chosen = couriers.choose(&connected, begun);
+            assert_eq!(chosen.iter().collect::<BTreeSet<_>>(), connected[3..].iter().collect());
+        }
+        let mut now = begun;
+        let mut rests = Vec::new();
+        for _ in 0..12 {
+            for peer in hanging {
+                couriers.end(peer, Ended::Failed, now);
+            }
+            let rest = (1..=400).find(|s| couriers.has_room(&hanging[0], now + Duration::from_secs(*s)));
+            rests.push(rest.unwrap());
+            now += Duration::from_secs(rest.unwrap());
+        }
+        assert_eq!(rests, [1, 2, 4, 8, 16, 32, 64, 128, 256, 300, 300, 300]);
+        couriers.end(&hanging[0], Ended::Answered { taken: 0 }, now);
+        assert!(couriers.has_room(&hanging[0], now));
+    }
+
+    /// Goal: the proposer alone while it answers; with others when it hangs; nobody when this node is the proposer.
+    #[test]
+    fn the_proposer_comes_first() {
+        let (mut connected, now) = (peers(1..6), Instant::now());
+        let proposer = PublicKey([200; 32]);
+        connected.push(proposer);
+        let mut couriers = couriers(&[proposer]);
+        for _ in 0..PROPOSER_MESSAGES_MAX {
+            assert_eq!(couriers.choose(&connected, now), [proposer]);
+            couriers.begin(proposer);
+        }
+        assert_eq!(couriers.choose(&connected, now), []);
+        couriers.end(&proposer, Ended::Busy(Duration::from_secs(1)), now);
+        assert_eq!(couriers.choose(&connected, now), [], "busy is no reason for detours");
+        couriers.end(&proposer, Ended::Answered { taken: 3 }, now);
+        couriers.end(&proposer, Ended::Failed, now);
+        let chosen = couriers.choose(&connected, now);
+        assert!(chosen.len() == FANOUT && !chosen.contains(&proposer));
+        assert_eq!(couriers.choose(&connected, now + Duration::from_secs(2)).len(), FANOUT + 1);
+        couriers.local = proposer;
+        assert_eq!(couriers.choose(&connected, now), []);
+    }
+}

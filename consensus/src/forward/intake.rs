@@ -1,0 +1,361 @@
+//! [`Intake`]: peers' transactions on their way into the pool, on a few threads of their own and in turns.
+//!
+//! ```text
+//!  handle ─ charge ─▶ one queue a peer ─ in turns, a slice at a time ─▶ threads: look up, decode, recover, add ─▶ outcomes
+//! ```
+//!
+//! Recovering senders takes more of a core than anything else that strangers can ask for. It runs on threads that nothing else
+//! needs and that come after all others, and a peer with much to do waits behind its own messages only.
+
+use std::{
+    collections::{HashMap, VecDeque},
+    sync::Arc,
+    thread,
+};
+
+use parking_lot::{Condvar, Mutex};
+use slipstream_executor::{Transaction, TransactionError};
+use slipstream_network::PeerId;
+use slipstream_types::{batch::RawTransaction, keccak256};
+use tokio::{
+    sync::{mpsc, oneshot},
+    time::Instant,
+};
+
+use super::{
+    Item,
+    memory::Memory,
+    message::Outcome,
+    meter::{DECODE, JUNK, LOOKUP, Meter, RECOVERY, hashing},
+};
+use crate::pool::{Origin, Pool, Refused};
+
+/// Transactions of one peer that are worked on before it is the next one's turn: two milliseconds.
+const SLICE: usize = 64;
+/// Bytes that wait of one peer: two of the longest messages.
+const PEER_BYTES_MAX: usize = 9 << 20;
+/// Messages that wait of one peer.
+const PEER_JOBS_MAX: usize = 16;
+/// Bytes that wait of all peers.
+const ALL_BYTES_MAX: usize = 64 << 20;
+/// How much the threads stand back for others, of 19.
+const NICENESS: i32 = 10;
+
+/// A message that waits or is worked on.
+pub(super) struct Job {
+    pub(super) peer: PeerId,
+    transactions: Vec<RawTransaction>,
+    bytes: usize,
+    outcomes: Vec<Outcome>,
+    /// What is charged for what is not done yet.
+    held: i64,
+    answer: oneshot::Sender<Vec<Outcome>>,
+}
+
+impl Job {
+    pub(super) fn new(
+        peer: PeerId,
+        transactions: Vec<RawTransaction>,
+        charged: i64,
+    ) -> (Job, oneshot::Receiver<Vec<Outcome>>) {
+        let (answer, answered) = oneshot::channel();
+        let bytes = transactions.iter().map(|raw| raw.len() + size_of::<RawTransaction>()).sum();
+        let outcomes = Vec::with_capacity(transactions.len());
+        (Job { peer, transactions, bytes, outcomes, held: charged, answer }, answered)
+    }
+}
+
+/// What transactions cost if they are nothing but new, beside their hashing.
+pub(super) fn recovery_of(transactions: &[RawTransaction]) -> i64 {
+    RECOVERY * transactions.len() as i64
+}
+
+fn hashing_of(transactions: &[RawTransaction]) -> i64 {
+    transactions.iter().map(|raw| hashing(raw.len())).sum()
+}
+
+/// The messages that wait, each peer's in its order, the peers in turns.
+#[derive(Default)]
+struct Queue {
+    peers: HashMap<PeerId, Waiting>,
+    turns: VecDeque<PeerId>,
+    bytes: usize,
+    is_closed: bool,
+}
+
+#[derive(Default)]
+struct Waiting {
+    jobs: VecDeque<Job>,
+    bytes: usize,
+}
+
+impl Queue {
+    /// Takes a message, or gives it back if the peer or all peers have too much here.
+    fn push(&mut self, job: Job) -> Result<(), Job> {
+        let waiting = self.peers.entry(job.peer).or_default();
+        let is_empty = waiting.jobs.is_empty();
+        let is_full = waiting.jobs.len() >= PEER_JOBS_MAX || waiting.bytes + job.bytes > PEER_BYTES_MAX;
+        if !is_empty && is_full || self.bytes + job.bytes > ALL_BYTES_MAX {
+            if is_empty {
+                self.peers.remove(&job.peer);
+            }
+            return Err(job);
+        }
+        self.admit(job, false);
+        Ok(())
+    }
+
+    /// Puts a message that was begun before the others of its peer, for its next turn.
+    fn put_back(&mut self, job: Job) {
+        self.admit(job, true);
+    }
+
+    fn admit(&mut self, job: Job, is_begun: bool) {
+        let waiting = self.peers.entry(job.peer).or_default();
+        if waiting.jobs.is_empty() {
+            self.turns.push_back(job.peer);
+        }
+        waiting.bytes += job.bytes;
+        self.bytes += job.bytes;
+        if is_begun { waiting.jobs.push_front(job) } else { waiting.jobs.push_back(job) }
+    }
+
+    fn pop(&mut self) -> Option<Job> {
+        let peer = self.turns.pop_front()?;
+        let waiting = self.peers.get_mut(&peer)?;
+        let job = waiting.jobs.pop_front()?;
+        waiting.bytes -= job.bytes;
+        self.bytes -= job.bytes;
+        if waiting.jobs.is_empty() {
+            self.peers.remove(&peer);
+        } else {
+            self.turns.push_back(peer);
+        }
+        Some(job)
+    }
+}
+
+/// Works transactions off. Dropping it ends its threads once they are at the end of a slice.
+pub(super) struct Intake {
+    shared: Arc<Shared>,
+    /// None works on the thread of whoever brings a message, as tests with a clock of their own need it.
+    threads: usize,
+}
+
+struct Shared {
+    taker: Arc<Taker>,
+    queue: Mutex<Queue>,
+    arrived: Condvar,
+}
+
+impl Intake {
+    /// # Errors
+    /// If the system gives no thread.
+    pub(super) fn start(taker: Arc<Taker>, threads: usize) -> std::io::Result<Intake> {
+        let shared = Arc::new(Shared { taker, queue: Mutex::default(), arrived: Condvar::new() });
+        let intake = Intake { shared, threads };
+        for index in 0..threads {
+            let shared = intake.shared.clone();
+            thread::Builder::new().name(format!("intake-{index}")).spawn(move || shared.work())?;
+        }
+        Ok(intake)
+    }
+
+    /// Takes a message, or gives it back if too much waits.
+    pub(super) fn push(&self, job: Job) -> Result<(), Job> {
+        self.shared.queue.lock().push(job)?;
+        self.shared.arrived.notify_one();
+        while self.threads == 0
+            && let Some(job) = self.next_now()
+        {
+            self.shared.advance(job);
+        }
+        Ok(())
+    }
+
+    fn next_now(&self) -> Option<Job> {
+        self.shared.queue.lock().pop()
+    }
+}
+
+impl Drop for Intake {
+    fn drop(&mut self) {
+        self.shared.queue.lock().is_closed = true;
+        self.shared.arrived.notify_all();
+    }
+}
+
+impl Shared {
+    fn work(&self) {
+        // Where the system does not know this, the threads are like any other.
+        let _ = rustix::process::setpriority_process(None, NICENESS);
+        while let Some(job) = self.next() {
+            self.advance(job);
+        }
+    }
+
+    /// Waits for a message; none once the intake is dropped.
+    fn next(&self) -> Option<Job> {
+        let mut queue = self.queue.lock();
+        loop {
+            if queue.is_closed {
+                return None;
+            }
+            if let Some(job) = queue.pop() {
+                return Some(job);
+            }
+            self.arrived.wait(&mut queue);
+        }
+    }
+
+    /// Works on one slice of a message, and answers it at its end.
+    fn advance(&self, mut job: Job) {
+        self.taker.take_slice(&mut job);
+        if job.outcomes.len() < job.transactions.len() {
+            self.queue.lock().put_back(job);
+            self.arrived.notify_one();
+        } else {
+            // Who asked may have gone; the transactions count all the same.
+            let _ = job.answer.send(job.outcomes);
+        }
+    }
+}
+
+/// Takes single transactions: what the threads share.
+pub(super) struct Taker {
+    pub(super) pool: Pool,
+    pub(super) chain_id: u64,
+    pub(super) meter: Mutex<Meter<PeerId>>,
+    pub(super) refused: Mutex<Memory>,
+    /// What was new, on its way to others.
+    pub(super) queue: mpsc::Sender<Item>,
+}
+
+impl Taker {
+    fn take_slice(&self, job: &mut Job) {
+        let begin = job.outcomes.len();
+        let end = (begin + SLICE).min(job.transactions.len());
+        let slice = &job.transactions[begin..end];
+        // The rest of a message whose beginning was junk is not worth looking at.
+        let skips = self.meter.lock().is_in_debt(&job.peer);
+        let charged = match end == job.transactions.len() {
+            true => job.held,
+            false => (recovery_of(slice) + hashing_of(slice)).min(job.held),
+        };
+        let mut cost = 0;
+        for raw in slice {
+            let (outcome, spent) =
+                if skips { (Some(Refused::Busy), LOOKUP) } else { self.take(job.peer, raw) };
+            job.outcomes.push(outcome);
+            // What the pool takes was worth its hashing, too.
+            cost += if outcome.is_none() { 0 } else { spent + hashing(raw.len()) };
+        }
+        job.held -= charged;
+        self.meter.lock().settle(&job.peer, charged, cost);
+    }
+
+    /// What becomes of a transaction, and what work that was of no use.
+    fn take(&self, peer: PeerId, raw: &RawTransaction) -> (Outcome, i64) {
+        let hash = keccak256(&raw[..]);
+        if self.pool.contains(&hash) {
+            return (Some(Refused::Known), LOOKUP);
+        }
+        let now = Instant::now();
+        if let Some(reason) = self.refused.lock().get(&hash, now) {
+            self.pool.count_refused(reason, 1);
+            return (Some(reason), LOOKUP);
+        }
+        let (outcome, cost) = self.take_new(peer, raw);
+        if let Some(reason) = outcome {
+            self.refused.lock().insert(&hash, reason, now);
+        }
+        (outcome, cost)
+    }
+
+    fn take_new(&self, peer: PeerId, raw: &RawTransaction) -> (Outcome, i64) {
+        // A peer passes on what its own pool took, so that one that is none, or is unsigned, is its fault.
+        let junk = |error: TransactionError| {
+            let reason = reason_of(&error);
+            tracing::trace!(peer = %peer.short(), %error, "forwarded transaction is none");
+            self.pool.count_refused(reason, 1);
+            (Some(reason), JUNK)
+        };
+        let unrecovered = match Transaction::decode_known(raw, self.chain_id, Default::default()) {
+            Ok(transaction) => transaction,
+            Err(error) => return junk(error),
+        };
+        if let Err(error) = self.pool.check_unrecovered(&unrecovered) {
+            self.pool.count_refused(error.reason(), 1);
+            return (Some(error.reason()), DECODE);
+        }
+        let cost = RECOVERY * (1 + unrecovered.authorizations() as i64);
+        let transaction = match unrecovered.recovered() {
+            Ok(transaction) => transaction,
+            Err(error) => return junk(error),
+        };
+        match self.pool.add_from(transaction.clone(), Origin::Peer) {
+            Ok(()) => {
+                // When the queue is full the transaction stays in the pool and is offered again later.
+                _ = self.queue.try_send((transaction, Some(peer)));
+                (None, 0)
+            }
+            Err(error) => {
+                tracing::trace!(hash = %transaction.hash, %error, "forwarded transaction not taken");
+                (Some(error.reason()), cost)
+            }
+        }
+    }
+}
+
+/// The kind of refusal of what is no transaction of the chain.
+pub(super) fn reason_of(error: &TransactionError) -> Refused {
+    match error {
+        TransactionError::InvalidSignature => Refused::Signature,
+        _ => Refused::Malformed,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use slipstream_types::PublicKey;
+
+    use super::*;
+
+    fn job(peer: u8, transactions: usize, bytes: usize) -> Job {
+        let raw = RawTransaction::new(vec![0; bytes]).unwrap();
+        Job::new(PublicKey([peer; 32]), vec![raw; transactions], 0).0
+    }
+
+    fn peers(queue: &mut Queue, count: usize) -> Vec<u8> {
+        (0..count).map(|_| queue.pop().unwrap().peer.0[0]).collect()
+    }
+
+    /// Goal: a peer with many messages has its turn as often as one with one.
+    #[test]
+    fn peers_have_turns() {
+        let mut queue = Queue::default();
+        for _ in 0..10 {
+            queue.push(job(1, 1, 10)).ok().unwrap();
+        }
+        queue.push(job(2, 1, 10)).ok().unwrap();
+        queue.push(job(3, 1, 10)).ok().unwrap();
+        assert_eq!(peers(&mut queue, 2), [1, 2]);
+        queue.put_back(job(2, 2, 10));
+        assert_eq!(peers(&mut queue, 11), [3, 1, 2, 1, 1, 1, 1, 1, 1, 1, 1]);
+        assert!(queue.pop().is_none() && queue.bytes == 0 && queue.peers.is_empty());
+    }
+
+    /// Goal: what waits is bounded, for each peer and for all, in messages and in bytes; one message always gets in.
+    #[test]
+    fn what_waits_is_bounded() {
+        let mut queue = Queue::default();
+        let taken = (0..100).filter(|_| queue.push(job(1, 1, 10)).is_ok()).count();
+        assert_eq!(taken, PEER_JOBS_MAX);
+        let taken = (0..100).filter(|_| queue.push(job(2, 32, 128 << 10)).is_ok()).count();
+        assert_eq!(taken, 2);
+        let peers = (3..100).filter(|peer| queue.push(job(*peer, 32, 128 << 10)).is_ok()).count();
+        assert_eq!(peers, 13);
+        assert!(queue.bytes <= ALL_BYTES_MAX);
+        assert_eq!(queue.peers.len(), 15);
+    }
+}

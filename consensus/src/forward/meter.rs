@@ -1,0 +1,190 @@
+//! [`Meter`]: how much work each sender of transactions may ask for that comes to nothing.
+//!
+//! Recovering a sender from a signature is what a transaction costs whoever takes it. A transaction that the pool takes pays for
+//! that by its fee, so its charge is given back; one that it does not take is paid from an allowance. So honest peers are never
+//! held up, however fast they are, and a peer that sends junk gets a few percent of a core, then nothing for a while.
+
+use std::{collections::HashMap, hash::Hash, time::Duration};
+
+use tokio::time::Instant;
+
+/// Work that is counted: a recovery takes 64 units, some 30 microseconds.
+pub(super) const RECOVERY: i64 = 64;
+/// A transaction that is recognised by its hash.
+pub(super) const LOOKUP: i64 = 1;
+/// One that is decoded and refused before its sender is recovered.
+pub(super) const DECODE: i64 = 4;
+/// Bytes that are copied and hashed in the time of a unit.
+const BYTES_PER_UNIT: usize = 192;
+
+/// The units for copying and hashing so many bytes.
+pub(super) fn hashing(bytes: usize) -> i64 {
+    (bytes / BYTES_PER_UNIT) as i64
+}
+
+/// What one costs that no honest node passes on, because its own pool would not have taken it.
+pub(super) const JUNK: i64 = 64 * RECOVERY;
+
+/// Units that come back each second: those of 512 useless recoveries, 15 milliseconds of one core.
+const PER_SECOND: i64 = 512 * RECOVERY;
+/// What a sender that was never heard of may ask for at once: two full messages.
+const FIRST: i64 = 4_096 * RECOVERY;
+/// What anybody may ask for at once: eight full messages.
+const MOST: i64 = 16_384 * RECOVERY;
+/// Nobody owes more than comes back in ten minutes.
+const DEBT_MAX: i64 = 600 * PER_SECOND;
+/// Senders told apart. When there are more, those go that have most left, and who owes stays.
+const SENDERS_MAX: usize = 4_096;
+/// A sender whose earlier messages are still worked off comes back soon: most of their charge will be given back.
+const SOON: Duration = Duration::from_millis(100);
+
+/// The allowances of all senders of one kind: peers by their key, wallets by their address.
+#[derive(Debug)]
+pub(super) struct Meter<K> {
+    senders: HashMap<K, Allowance>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Allowance {
+    left: i64,
+    /// Charged for work that is not done yet.
+    held: i64,
+    at: Instant,
+}
+
+impl Allowance {
+    fn refill(&mut self, now: Instant) {
+        let elapsed_us = now.saturating_duration_since(self.at).as_micros();
+        let earned = i64::try_from(elapsed_us).unwrap_or(i64::MAX).saturating_mul(PER_SECOND) / 1_000_000;
+        if earned > 0 {
+            // Who has more than the first allowance has earned it, and keeps it.
+            self.left = self.left.saturating_add(earned).min(MOST - self.held);
+            self.at = now;
+        }
+    }
+
+    /// How long until so much is left.
+    fn wait(&self, units: i64) -> Duration {
+        let missing = u64::try_from(units.saturating_sub(self.left)).unwrap_or(0);
+        Duration::from_millis(missing.saturating_mul(1_000) / PER_SECOND as u64 + 1)
+    }
+}
+
+impl<K: Copy + Eq + Hash> Meter<K> {
+    pub(super) fn new() -> Meter<K> {
+        Meter { senders: HashMap::new() }
+    }
+
+    /// Charges a sender for work that is about to be done; if it has not so much left, says when to come back.
+    pub(super) fn charge(&mut self, sender: K, units: i64, now: Instant) -> Result<(), Duration> {
+        self.make_room(&sender, now);
+        let fresh = Allowance { left: FIRST, held: 0, at: now };
+        let allowance = self.senders.entry(sender).or_insert(fresh);
+        allowance.refill(now);
+        if allowance.left < units {
+            let is_soon = allowance.held > 0 && allowance.left >= 0;
+            return Err(if is_soon { SOON } else { allowance.wait(units) });
+        }
+        allowance.left -= units;
+        allowance.held += units;
+        Ok(())
+    }
+
+    /// The work for which so much was charged is done, and cost so much that was of no use.
+    pub(super) fn settle(&mut self, sender: &K, charged: i64, cost: i64) {
+        if let Some(allowance) = self.senders.get_mut(sender) {
+            allowance.held -= charged;
+            allowance.left = (allowance.left + charged - cost).clamp(-DEBT_MAX, MOST - allowance.held);
+        }
+    }
+
+    /// Whether the sender owes for junk.
+    pub(super) fn is_in_debt(&self, sender: &K) -> bool {
+        self.senders.get(sender).is_some_and(|allowance| allowance.left + allowance.held < 0)
+    }
+
+    fn make_room(&mut self, sender: &K, now: Instant) {
+        if self.senders.len() < SENDERS_MAX || self.senders.contains_key(sender) {
+            return;
+        }
+        self.senders.values_mut().for_each(|allowance| allowance.refill(now));
+        let mut left: Vec<i64> = self.senders.values().map(|allowance| allowance.left).collect();
+        let (_, median, _) = left.select_nth_unstable(SENDERS_MAX / 2);
+        let median = *median;
+        // Work under way is settled with whoever is still known; the others lose a charge that would be given back.
+        self.senders.retain(|_, allowance| allowance.held > 0 || allowance.left < median);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MESSAGE: i64 = 2_048 * RECOVERY;
+
+    /// Goal: whoever sends what the pool takes is never held up, at any rate.
+    #[test]
+    fn useful_work_is_free() {
+        let (mut meter, now) = (Meter::new(), Instant::now());
+        for _ in 0..1_000 {
+            meter.charge(1, MESSAGE, now).unwrap();
+            meter.settle(&1, MESSAGE, 0);
+        }
+        // While two messages are worked on, the third of a stranger comes back in a moment.
+        meter.charge(2, MESSAGE, now).unwrap();
+        meter.charge(2, MESSAGE, now).unwrap();
+        assert_eq!(meter.charge(2, MESSAGE, now), Err(SOON));
+        meter.settle(&2, MESSAGE, 0);
+        meter.charge(2, MESSAGE, now).unwrap();
+    }
+
+    /// Goal: the same junk for ever costs a few percent of a core, and known transactions a sixty-fourth of that.
+    #[test]
+    fn useless_work_is_rationed() {
+        let (mut meter, begun) = (Meter::new(), Instant::now());
+        let done = |meter: &mut Meter<u8>, cost: i64| {
+            let mut done = 0;
+            for ms in 0..60_000 {
+                if meter.charge(1, MESSAGE, begun + Duration::from_millis(ms)).is_ok() {
+                    meter.settle(&1, MESSAGE, cost);
+                    done += 1;
+                }
+            }
+            done
+        };
+        assert_eq!(done(&mut meter, MESSAGE), 2 + 60 * 512 / 2_048 - 1);
+        let mut meter = Meter::new();
+        assert!(done(&mut meter, 2_048 * LOOKUP) > 800);
+    }
+
+    /// Goal: one message of what no pool takes costs its sender minutes, and its debt does not grow for ever.
+    #[test]
+    fn junk_puts_its_sender_into_debt() {
+        let (mut meter, now) = (Meter::new(), Instant::now());
+        meter.charge(1, MESSAGE, now).unwrap();
+        assert!(!meter.is_in_debt(&1));
+        meter.settle(&1, MESSAGE, 2_048 * JUNK);
+        assert!(meter.is_in_debt(&1));
+        let wait = meter.charge(1, MESSAGE, now).unwrap_err();
+        assert!((240..300).contains(&wait.as_secs()), "{wait:?}");
+        assert!(meter.charge(1, MESSAGE, now + wait).is_ok());
+        for _ in 0..100 {
+            meter.settle(&1, 0, 2_048 * JUNK);
+        }
+        assert!(meter.charge(1, MESSAGE, now).unwrap_err() <= Duration::from_secs(620));
+    }
+
+    /// Goal: ever new senders neither fill the memory nor wash anybody's debt off.
+    #[test]
+    fn senders_are_bounded_and_debtors_stay() {
+        let (mut meter, now) = (Meter::new(), Instant::now());
+        meter.charge(0, MESSAGE, now).unwrap();
+        meter.settle(&0, MESSAGE, 2_048 * JUNK);
+        for sender in 1..20_000 {
+            meter.charge(sender, MESSAGE, now).unwrap();
+            meter.settle(&sender, MESSAGE, i64::from(sender % 7));
+        }
+        assert!(meter.senders.len() <= SENDERS_MAX);
+        assert!(meter.is_in_debt(&0));
+    }
+}

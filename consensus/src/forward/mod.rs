@@ -1,0 +1,171 @@
+//! Bringing transactions to the proposer.
+//!
+//! ```text
+//!  JSON-RPC ─ submit ─▶ pool, journal ─ newly added ─▶ bounded queue ─▶ proposer, or 3 peers ─ handle ─▶ meter ─▶ intake ─▶ their pool
+//!                        ▲ drop what cannot be executed                     │
+//!                        └──────────── what became of each ◀────────────────┘
+//! ```
+//!
+//! A node forwards only what was new to its own pool, and not to whom it has it from, so that a transaction crosses each node
+//! once. What is still in the pool after [`LINGER`] is offered again, a few of each sender in turns: the proposer may have been
+//! away, or have lost its pool in a restart. The answer says what became of each transaction: what the proposer could not
+//! execute is dropped here, too. What ten minutes of batches leave out, and three hours what a user of this node gave it, is
+//! dropped as well, and not taken back from peers.
+
+mod couriers;
+mod intake;
+mod memory;
+mod message;
+mod meter;
+mod sending;
+mod submit;
+#[cfg(test)]
+mod tests;
+mod verdicts;
+
+use std::{net::IpAddr, sync::Arc, time::Duration};
+
+use parking_lot::Mutex;
+use slipstream_executor::Transaction;
+use slipstream_network::{PeerId, Refusal, Transport};
+use tokio::{sync::mpsc, time::Instant};
+
+use self::{
+    couriers::Couriers,
+    intake::{Intake, Job, Taker, recovery_of},
+    memory::Memory,
+    meter::{DECODE, JUNK, Meter, hashing},
+    verdicts::Verdicts,
+};
+use crate::{
+    journal::Journal,
+    pool::{Pool, Refused},
+};
+
+pub use self::submit::SubmitError;
+
+/// Transactions that wait for being sent; the rest stays in the pool and is offered again later.
+const QUEUE_MAX: usize = 65_536;
+/// Threads that take peers' transactions are at most this many, and at most half of the cores: one recovers 30,000 senders a second.
+const THREADS_MAX: usize = 8;
+
+/// When a peer comes back for which there is no room: some messages are worked off by then.
+const BACKLOG_PAUSE: Duration = Duration::from_millis(200);
+
+/// What a message costs that holds no transactions at all: its sender is silent for some seconds.
+const MALFORMED: i64 = 32 * JUNK;
+
+/// A transaction to be sent, and whom it came from.
+type Item = (Transaction, Option<PeerId>);
+
+/// Takes transactions into the pool and forwards those that were new.
+pub struct Forwarder {
+    pool: Pool,
+    chain_id: u64,
+    transport: Arc<dyn Transport>,
+    journal: Option<Arc<Journal>>,
+    taker: Arc<Taker>,
+    intake: Intake,
+    /// What wallets may ask for that comes to nothing, by their address.
+    wallets: Mutex<Meter<IpAddr>>,
+    couriers: Mutex<Couriers>,
+    verdicts: Mutex<Verdicts>,
+    is_proposer: bool,
+    /// The other end of the taker's queue, until `run` takes it.
+    queued: Mutex<Option<mpsc::Receiver<Item>>>,
+}
+
+impl Forwarder {
+    /// Forwards towards the first of `validators`, who proposes; a node that is the proposer itself only collects. With a journal,
+    /// what users give this node outlives it.
+    ///
+    /// # Errors
+    /// If the system gives no threads.
+    pub fn new(
+        pool: Pool,
+        chain_id: u64,
+        transport: Arc<dyn Transport>,
+        validators: &[PeerId],
+        journal: Option<Journal>,
+    ) -> std::io::Result<Arc<Forwarder>> {
+        let cores = std::thread::available_parallelism().map_or(1, usize::from);
+        Self::with_threads(pool, chain_id, transport, validators, journal, (cores / 2).clamp(1, THREADS_MAX))
+    }
+
+    fn with_threads(
+        pool: Pool,
+        chain_id: u64,
+        transport: Arc<dyn Transport>,
+        validators: &[PeerId],
+        journal: Option<Journal>,
+        threads: usize,
+    ) -> std::io::Result<Arc<Forwarder>> {
+        let (queue, queued) = mpsc::channel(QUEUE_MAX);
+        let (meter, refused) = (Mutex::new(Meter::new()), Mutex::new(Memory::new(Instant::now())));
+        let taker = Arc::new(Taker { pool: pool.clone(), chain_id, meter, refused, queue });
+        let couriers = Couriers::new(transport.local(), validators);
+        Ok(Arc::new(Forwarder {
+            pool,
+            chain_id,
+            transport,
+            journal: journal.map(Arc::new),
+            intake: Intake::start(taker.clone(), threads)?,
+            taker,
+            wallets: Mutex::new(Meter::new()),
+            is_proposer: couriers.is_proposer(),
+            couriers: Mutex::new(couriers),
+            verdicts: Mutex::new(Verdicts::new(validators)),
+            queued: Mutex::new(Some(queued)),
+        }))
+    }
+
+    /// Bytes of the longest request that [`Forwarder::handle`] takes; what nodes send each other is never longer.
+    pub const fn request_bytes_max() -> usize {
+        message::PAYLOAD_BYTES_MAX
+    }
+
+    /// Puts a transaction of a user of this node on its way.
+    fn enqueue(&self, transaction: Transaction) {
+        if !self.is_proposer {
+            // When the queue is full the transaction stays in the pool and is offered again later.
+            _ = self.taker.queue.try_send((transaction, None));
+        }
+    }
+
+    /// Takes a peer's transactions; answers what became of each. A peer that has asked for too much work that came to nothing is told
+    /// when to come back, before anything is decoded.
+    ///
+    /// # Errors
+    /// Busy if the peer has to wait, malformed if it sent no transactions.
+    pub async fn handle(&self, peer: PeerId, payload: Vec<u8>) -> Result<Vec<u8>, Refusal> {
+        let opening = DECODE + hashing(payload.len());
+        self.charge(peer, opening)?;
+        let transactions = message::decode(&payload).map_err(|error| {
+            self.taker.meter.lock().settle(&peer, opening, opening + MALFORMED);
+            self.pool.count_refused(Refused::Malformed, 1);
+            Refusal::malformed(error.to_string())
+        })?;
+        drop(payload);
+        let recovery = recovery_of(&transactions);
+        if let Err(busy) = self.charge(peer, recovery) {
+            self.taker.meter.lock().settle(&peer, opening, opening);
+            return Err(busy);
+        }
+        let (job, answered) = Job::new(peer, transactions, opening + recovery);
+        if self.intake.push(job).is_err() {
+            self.taker.meter.lock().settle(&peer, opening + recovery, opening);
+            self.pool.count_refused(Refused::Busy, 1);
+            return Err(Refusal::busy(BACKLOG_PAUSE, "too many transactions wait here to be looked at"));
+        }
+        let outcomes = answered.await.map_err(|_| Refusal::failed("this node is stopping"))?;
+        message::encode_answer(&outcomes).map_err(|error| Refusal::failed(error.to_string()))
+    }
+
+    fn charge(&self, peer: PeerId, units: i64) -> Result<(), Refusal> {
+        let charged = self.taker.meter.lock().charge(peer, units, Instant::now());
+        charged.map_err(|wait| {
+            self.pool.count_refused(Refused::Busy, 1);
+            Refusal::busy(wait, "this peer's transactions were mostly of no use; it may send more later")
+        })
+    }
+}

@@ -1,0 +1,167 @@
+//! Sending what is queued and what lingers, and hearing what became of it.
+
+use std::{sync::Arc, time::Duration};
+
+use alloy_primitives::B256;
+use slipstream_network::{NetworkError, PeerId, Protocol, RequestLimits};
+use tokio::{sync::mpsc, task::JoinSet, time::Instant};
+use tokio_util::sync::CancellationToken;
+
+use super::{
+    Forwarder, Item,
+    couriers::Ended,
+    message::{self, ANSWER_BYTES_MAX, MESSAGE_TRANSACTIONS_MAX, Packed},
+};
+use crate::pool::Refused;
+
+/// How long the first transaction of a message waits for others.
+const GATHER: Duration = Duration::from_millis(5);
+/// How long a peer may take to answer.
+const DEADLINE: Duration = Duration::from_secs(5);
+/// After this long in the pool a transaction is offered again.
+pub(super) const LINGER: Duration = Duration::from_secs(3);
+/// Transactions that are offered again at a time, so that an overloaded proposer is not loaded further.
+const LINGERING_MAX: usize = 1_024;
+/// How often a pool that is not the proposer's is swept of what the proposer does not execute. Ten sweeps find it.
+const SWEEP_INTERVAL: Duration = Duration::from_secs(60);
+
+/// A message that has ended.
+struct Sent {
+    peer: PeerId,
+    hashes: Vec<B256>,
+    answer: Result<Vec<u8>, NetworkError>,
+}
+
+/// When the loop does what by itself.
+struct Timers {
+    /// What arrived before this mark is offered again at `remind`.
+    mark: u64,
+    remind: Instant,
+    sweep: Instant,
+    sweeps: u32,
+}
+
+impl Forwarder {
+    /// Takes what the journal has, and then sends what is queued, until shutdown. Runs once; a second call returns at once.
+    pub async fn run(self: Arc<Self>, shutdown: CancellationToken) {
+        let Some(mut queued) = self.queued.lock().take() else { return };
+        let replayed = self.clone();
+        let mut replay = tokio::task::spawn_blocking(move || replayed.replay(0));
+        tokio::select! {
+            () = shutdown.cancelled() => return,
+            _ = &mut replay => {}
+        }
+        let mut sends = JoinSet::new();
+        let now = Instant::now();
+        let mut timers = Timers {
+            mark: self.pool.sequence(),
+            remind: now + LINGER,
+            sweep: now + SWEEP_INTERVAL,
+            sweeps: 0,
+        };
+        loop {
+            let items = tokio::select! {
+                () = shutdown.cancelled() => return,
+                Some(sent) = sends.join_next() => {
+                    if let Ok(sent) = sent {
+                        self.ended(sent);
+                    }
+                    continue;
+                }
+                () = tokio::time::sleep_until(timers.sweep) => {
+                    self.sweep(&mut timers);
+                    continue;
+                }
+                () = tokio::time::sleep_until(timers.remind) => {
+                    let lingering = self.pool.lingering(timers.mark, LINGERING_MAX);
+                    (timers.mark, timers.remind) = (self.pool.sequence(), Instant::now() + LINGER);
+                    lingering.into_iter().map(|transaction| (transaction, None)).collect()
+                }
+                Some(item) = queued.recv() => self.gather(item, &mut queued).await,
+            };
+            self.send(&items, &mut sends);
+        }
+    }
+
+    async fn gather(&self, first: Item, queued: &mut mpsc::Receiver<Item>) -> Vec<Item> {
+        let mut items = vec![first];
+        tokio::time::sleep(GATHER).await;
+        while items.len() < MESSAGE_TRANSACTIONS_MAX
+            && let Ok(item) = queued.try_recv()
+        {
+            items.push(item);
+        }
+        items
+    }
+
+    /// The proposer itself sees what it cannot execute, and drops it at once.
+    fn sweep(self: &Arc<Self>, timers: &mut Timers) {
+        timers.sweep = Instant::now() + SWEEP_INTERVAL;
+        timers.sweeps = timers.sweeps.saturating_add(1);
+        let expired = if self.is_proposer { 0 } else { self.pool.expire() };
+        if expired > 0 {
+            tracing::info!(expired, "dropped transactions that the proposer does not execute");
+        }
+        if self.journal.as_ref().is_some_and(|journal| !journal.recovered().is_empty()) {
+            let (forwarder, attempt) = (self.clone(), timers.sweeps);
+            tokio::task::spawn_blocking(move || forwarder.replay(attempt));
+        }
+    }
+
+    /// Sends the transactions to whoever is chosen for this message. Where nobody has room for it they stay in the pool, and are offered
+    /// again.
+    fn send(&self, items: &[Item], sends: &mut JoinSet<Sent>) {
+        let connected = self.transport.peers();
+        let targets = self.couriers.lock().choose(&connected, Instant::now());
+        for peer in targets {
+            let news = items.iter().filter(|(_, from)| *from != Some(peer)).map(|(item, _)| item);
+            for Packed { payload, hashes } in message::pack(news) {
+                let mut couriers = self.couriers.lock();
+                if !couriers.has_room(&peer, Instant::now()) {
+                    break;
+                }
+                couriers.begin(peer);
+                let transport = self.transport.clone();
+                let limits = RequestLimits { deadline: DEADLINE, response_bytes_max: ANSWER_BYTES_MAX };
+                sends.spawn(async move {
+                    let answer = transport.request(peer, Protocol::TRANSACTIONS, payload, limits).await;
+                    Sent { peer, hashes, answer }
+                });
+            }
+        }
+    }
+
+    fn ended(&self, Sent { peer, hashes, answer }: Sent) {
+        let ended = match answer {
+            Ok(bytes) => self.heard(peer, &hashes, &bytes),
+            Err(error) => {
+                tracing::debug!(peer = %peer.short(), %error, "transactions were not forwarded");
+                error.refusal().and_then(|refusal| refusal.retry_after()).map_or(Ended::Failed, Ended::Busy)
+            }
+        };
+        self.couriers.lock().end(&peer, ended, Instant::now());
+    }
+
+    /// What a peer says of each transaction.
+    fn heard(&self, peer: PeerId, hashes: &[B256], bytes: &[u8]) -> Ended {
+        let outcomes = match message::decode_answer(bytes) {
+            Ok(outcomes) if outcomes.len() == hashes.len() => outcomes,
+            Ok(outcomes) => {
+                tracing::debug!(peer = %peer.short(), sent = hashes.len(), told = outcomes.len(), "an answer to transactions is not one");
+                return Ended::Failed;
+            }
+            Err(error) => {
+                tracing::debug!(peer = %peer.short(), %error, "an answer to transactions is not one");
+                return Ended::Failed;
+            }
+        };
+        for (hash, _) in
+            hashes.iter().zip(&outcomes).filter(|(_, outcome)| **outcome == Some(Refused::NotExecutable))
+        {
+            if self.verdicts.lock().is_settled_by(&peer, *hash) && self.pool.refuse(hash) {
+                tracing::info!(%hash, "dropped a transaction: the proposer could not execute it");
+            }
+        }
+        Ended::Answered { taken: outcomes.iter().filter(|outcome| outcome.is_none()).count() }
+    }
+}

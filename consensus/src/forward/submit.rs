@@ -1,0 +1,138 @@
+//! What users of this node give it: checked, written down, and then on its way.
+
+use std::{net::IpAddr, time::Duration};
+
+use alloy_primitives::B256;
+use slipstream_executor::{Transaction, TransactionError};
+use tokio::time::Instant;
+
+use super::{Forwarder, intake::reason_of, meter::RECOVERY};
+use crate::{
+    journal::JournalError,
+    pool::{PoolError, Refused},
+};
+
+/// How often a journaled transaction that the state does not allow yet is tried again, once a minute, before it is given up.
+const REPLAYS_MAX: u32 = 10;
+
+/// Why a user's transaction was not taken.
+#[derive(Debug, thiserror::Error)]
+pub enum SubmitError {
+    /// It is no transaction of this chain.
+    #[error(transparent)]
+    Transaction(#[from] TransactionError),
+    /// The pool does not take it.
+    #[error(transparent)]
+    Pool(#[from] PoolError),
+    /// It could not be written down, and so is not acknowledged.
+    #[error(transparent)]
+    Journal(#[from] JournalError),
+    /// The address has sent too much that no pool takes.
+    #[error("too many refused transactions from this address; retry in {retry_after_ms} ms")]
+    Busy {
+        /// When it may try again.
+        retry_after_ms: u64,
+    },
+}
+
+impl Forwarder {
+    /// Takes a transaction of a user of this node, who calls from `address`; none is the operator's own, or stands for many, and is not
+    /// metered. It outlives this process when this returns; before the user is told, [`Forwarder::synced`] makes it outlive a power cut. Blocks for some
+    /// microseconds, and for a write of the journal now and then.
+    ///
+    /// # Errors
+    /// If it is not taken; the texts begin as Ethereum's clients write them.
+    pub fn submit(&self, raw: &[u8], address: Option<IpAddr>) -> Result<B256, SubmitError> {
+        let Some(address) = address else { return self.submit_unmetered(raw) };
+        if let Err(wait) = self.wallets.lock().charge(address, RECOVERY, Instant::now()) {
+            self.pool.count_refused(Refused::Busy, 1);
+            return Err(SubmitError::Busy { retry_after_ms: millis(wait) });
+        }
+        let submitted = self.submit_unmetered(raw);
+        let cost = if submitted.is_ok() { 0 } else { RECOVERY };
+        self.wallets.lock().settle(&address, RECOVERY, cost);
+        submitted
+    }
+
+    fn submit_unmetered(&self, raw: &[u8]) -> Result<B256, SubmitError> {
+        let decoded = Transaction::decode(raw, self.chain_id);
+        let transaction = decoded.inspect_err(|error| self.pool.count_refused(reason_of(error), 1))?;
+        let hash = transaction.hash;
+        self.pool.add(transaction.clone())?;
+        if let Some(journal) = &self.journal {
+            let live = || self.pool.local().iter().map(|transaction| transaction.raw.to_vec()).collect();
+            if let Err(error) = journal.append(raw, live) {
+                self.pool.withdraw(&hash);
+                self.pool.count_refused(Refused::Journal, 1);
+                tracing::warn!(%hash, %error, "a transaction was not taken");
+                return Err(error.into());
+            }
+        }
+        self.enqueue(transaction);
+        Ok(hash)
+    }
+
+    /// Returns when everything submitted before is on the disk.
+    ///
+    /// # Errors
+    /// If the disk refuses; then none of what waits may be acknowledged.
+    pub async fn synced(&self) -> Result<(), JournalError> {
+        match &self.journal {
+            Some(journal) if !journal.is_synced() => {
+                let journal = journal.clone();
+                let synced = tokio::task::spawn_blocking(move || journal.sync()).await;
+                // Only a runtime that ends gives no answer, and with it the caller.
+                synced.unwrap_or(Ok(()))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Bytes of the journal; 0 without one.
+    pub fn journal_bytes(&self) -> u64 {
+        self.journal.as_ref().map_or(0, |journal| journal.bytes())
+    }
+
+    /// Takes what the journal has from before the start, by the ordinary checks. What the state does not allow yet stays in the journal
+    /// and is tried again.
+    pub(super) fn replay(&self, attempt: u32) {
+        let Some(journal) = &self.journal else { return };
+        let (mut taken, mut waiting, mut gone) = (0u64, Vec::new(), 0u64);
+        for raw in journal.recovered() {
+            let Ok(transaction) = Transaction::decode(&raw, self.chain_id) else {
+                gone += 1;
+                continue;
+            };
+            match self.pool.add(transaction.clone()) {
+                Ok(()) => {
+                    taken += 1;
+                    self.enqueue(transaction);
+                }
+                Err(PoolError::AlreadyKnown { .. }) => taken += 1,
+                Err(error) if may_pass(&error) && attempt < REPLAYS_MAX => waiting.push(raw),
+                Err(error) => {
+                    gone += 1;
+                    tracing::debug!(hash = %transaction.hash, %error, "a transaction of the journal is not taken again");
+                }
+            }
+        }
+        if taken + gone > 0 {
+            tracing::info!(
+                taken,
+                gone,
+                waiting = waiting.len(),
+                "replayed the transactions that users gave this node before"
+            );
+        }
+        journal.settle(waiting);
+    }
+}
+
+/// Whether a later state may allow it.
+fn may_pass(error: &PoolError) -> bool {
+    error.is_retryable() || matches!(error.reason(), Refused::Funds | Refused::NonceTooHigh)
+}
+
+fn millis(wait: Duration) -> u64 {
+    u64::try_from(wait.as_millis()).unwrap_or(u64::MAX)
+}
