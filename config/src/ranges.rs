@@ -73,6 +73,7 @@ fn numbers(config: &NodeConfig) -> Vec<(&'static str, u64, RangeInclusive<u64>)>
         ("consensus.pool.bytes_max", count(pool.bytes_max), count(TRANSACTION_BYTES_MAX)..=1 << 40),
         ("consensus.pool.per_sender_max", pool.per_sender_max, 1..=POOL_TRANSACTIONS_MAX),
         ("consensus.pool.price_bump_percent", pool.price_bump_percent, 1..=1_000),
+        ("consensus.pool.journal_mib", pool.journal_mib, 0..=1_024),
         ("api.max_body_bytes", count(api.max_body_bytes), BODY_BYTES_MIN..=1 << 30),
         ("api.max_connections", count(api.max_connections.get()), 1..=65_536),
     ]

@@ -167,6 +167,7 @@ fn numbers_are_within_their_ranges() {
         ("consensus.pool", "bytes_max", "131072 to 1099511627776", vec!["0", "131071", huge]),
         ("consensus.pool", "per_sender_max", "1 to 10000000", vec!["0", huge]),
         ("consensus.pool", "price_bump_percent", "1 to 1000", vec!["0", huge]),
+        ("consensus.pool", "journal_mib", "0 to 1024", vec!["1025", huge]),
         ("api", "max_body_bytes", "263168 to 1073741824", vec![huge]),
         ("api", "max_connections", "1 to 65536", vec![huge]),
     ] {

@@ -3,7 +3,7 @@
 use std::{io, net::SocketAddr, path::PathBuf};
 
 use slipstream_config::ConfigError;
-use slipstream_consensus::ConsensusError;
+use slipstream_consensus::{ConsensusError, JournalError};
 use slipstream_network::{NetworkError, PeerId};
 use slipstream_storage::StorageError;
 use slipstream_sync::SyncError;
@@ -106,6 +106,9 @@ pub enum NodeError {
     /// The validator.
     #[error(transparent)]
     Consensus(#[from] ConsensusError),
+    /// The journal of users' transactions.
+    #[error(transparent)]
+    Journal(#[from] JournalError),
     /// A genesis that cannot be encoded.
     #[error(transparent)]
     Codec(#[from] CodecError),

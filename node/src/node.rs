@@ -7,7 +7,7 @@
 use std::{net::SocketAddr, path::Path, sync::Arc, time::Duration};
 
 use slipstream_config::{NodeConfig, Role};
-use slipstream_consensus::{Decided, Forwarder, Pool, Validator, maintain};
+use slipstream_consensus::{Decided, Forwarder, Journal, Pool, Validator, maintain};
 use slipstream_network::{Network, PeerAddress, Transport};
 use slipstream_storage::Store;
 use slipstream_sync::{Follower, SyncError, SyncServer, announcement, fetch_genesis};
@@ -31,6 +31,8 @@ use crate::{
 
 /// The database's directory in the data directory.
 pub(crate) const DATABASE: &str = "db";
+/// The file in the data directory that keeps what users gave this node.
+const JOURNAL: &str = "transactions.journal";
 /// How long peers are asked for the genesis of a waypoint before the node gives up and says what they answered.
 const GENESIS_PATIENCE: Duration = Duration::from_secs(30);
 /// How long they are asked where a file has the genesis: they can only show sooner that the waypoint is another ledger's.
@@ -121,14 +123,18 @@ impl Node {
         let chain = genesis.chain.clone();
         let set = genesis.validator_set();
         let validators = set.validators.len();
-        let proposer = set.validators.first().expect("a genesis has at least one validator").public_key;
+        let members: Vec<_> = set.validators.iter().map(|member| member.public_key).collect();
         let clock: Arc<dyn Clock> = Arc::new(SystemClock);
         let transport: Arc<dyn Transport> = network.clone();
         let peer_address = PeerAddress { id: key.public(), address: network.local_address() };
         let api_address = address_of(&listener)?;
 
         let pool = Pool::new(config.consensus.pool.clone(), chain.clone(), store.clone())?;
-        let forwarder = Forwarder::new(pool.clone(), chain.chain_id, transport.clone(), proposer);
+        let journal = open_journal(config)?;
+        let forwarder =
+            Forwarder::new(pool.clone(), chain.chain_id, transport.clone(), &members, journal).map_err(
+                |source| NodeError::Io { action: "start the threads that take peers' transactions", source },
+            )?;
         let patience = if config.role == Role::Validator { DECISION_PATIENCE } else { Duration::ZERO };
         let follower = Follower::new(
             config.sync.clone(),
@@ -181,6 +187,7 @@ impl Node {
             origin: Waypoint::of(&genesis.ledger_info()?),
             store: store.clone(),
             pool: pool.clone(),
+            forwarder: forwarder.clone(),
             follower: follower.clone(),
             server: server.clone(),
             validator: validator.clone(),
@@ -402,6 +409,14 @@ fn agree(
         return Err(NodeError::GenesisNotOfWaypoint { waypoint, expected, genesis: path.clone() });
     }
     Ok(given.or(proved))
+}
+
+/// The journal of users' transactions, if it is configured. The data directory's lock is held.
+fn open_journal(config: &NodeConfig) -> Result<Option<Journal>, NodeError> {
+    match config.consensus.pool.journal_mib {
+        0 => Ok(None),
+        mib => Ok(Some(Journal::open(&config.data_dir.join(JOURNAL), mib << 20)?)),
+    }
 }
 
 /// Opening reads the whole state back into the tree: not on a thread that others wait for.

@@ -5,7 +5,7 @@
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
-use slipstream_types::{BatchNumber, Certificate};
+use slipstream_types::{BatchNumber, Certificate, ValidatorSet, certificate::CertificateError};
 use tokio::{sync::mpsc, task::JoinSet, time::Instant};
 use tokio_util::sync::CancellationToken;
 
@@ -17,6 +17,9 @@ const COMPLAINT_INTERVAL: Duration = Duration::from_secs(10);
 const SKEW_MS_MAX: u64 = 5_000;
 /// After this long the others are asked for the time again: a clock that nobody sets drifts by seconds a day.
 const CLOCK_CHECK_INTERVAL: Duration = Duration::from_secs(60);
+/// While one of those that answered disagrees with the proposer, the others have so long to answer, too: the proposer's own clock is one
+/// of the quorum's, and a wrong one needs no more than f that lie alike if the right ones are slow.
+const DISAGREEMENT_PATIENCE: Duration = Duration::from_secs(2);
 /// A clock that goes so much faster or slower than the machine's monotonic one was set, and counts as unknown.
 const STEP_MS_MAX: u64 = 1_000;
 
@@ -75,20 +78,20 @@ pub(super) async fn find_chain(
         tokio::select! {
             () = shutdown.cancelled() => return Ok(()),
             Some((index, standing)) = inquiry.answers.recv() => {
-                match standing.certificate.filter(|certificate| certificate.info.number > highest) {
-                    None => answered[index] = true,
-                    Some(certificate) => match certificate.verify(set) {
-                        Ok(()) => {
-                            (answered[index], highest) = (true, certificate.info.number);
-                            if highest > own {
-                                tracing::warn!(
-                                    validator = index, head = %highest, %own,
-                                    "this proposer has no vote on record, but the chain has gone on; waiting for sync to catch up"
-                                );
-                            }
+                match proven(standing.certificate.as_ref(), set, highest) {
+                    Ok(number) => {
+                        answered[index] = true;
+                        if let Some(number) = number {
+                            highest = number;
                         }
-                        Err(error) => tracing::debug!(validator = index, %error, "a validator proves its head wrongly"),
-                    },
+                        if number.is_some() && highest > own {
+                            tracing::warn!(
+                                validator = index, head = %highest, %own,
+                                "this proposer has no vote on record, but the chain has gone on; waiting for sync to catch up"
+                            );
+                        }
+                    }
+                    Err(error) => tracing::debug!(validator = index, %error, "a validator proves its head wrongly"),
                 }
             }
             _ = complaint.tick() => tracing::warn!(
@@ -97,6 +100,17 @@ pub(super) async fn find_chain(
             ),
         }
     }
+}
+
+/// A batch above `highest` that the certificate proves. One of an earlier epoch says that its holder knows no batch of this one, which
+/// is an answer like having none at all.
+fn proven(
+    certificate: Option<&Certificate>,
+    set: &ValidatorSet,
+    highest: BatchNumber,
+) -> Result<Option<BatchNumber>, CertificateError> {
+    let claimed = certificate.filter(|it| it.info.number > highest && it.info.epoch >= set.epoch);
+    claimed.map(|certificate| certificate.verify(set).map(|()| certificate.info.number)).transpose()
 }
 
 /// Whether the proposer's clock may be signed. Batches carry its time, and voters refuse one that is ahead of their own.
@@ -154,6 +168,11 @@ impl ClockCheck {
                     if offsets_ms.len() + 1 < quorum {
                         continue;
                     }
+                    let all = offsets_ms.len() + 1 == validator.ledger.set.validators.len();
+                    let alike = offsets_ms.values().all(|offset| offset.unsigned_abs() <= SKEW_MS_MAX.into());
+                    if !all && !alike && begun.at.elapsed() < DISAGREEMENT_PATIENCE {
+                        continue;
+                    }
                     if median_distance_ms(offsets_ms.values().copied()) <= SKEW_MS_MAX.into() {
                         self.agreed = Some(base);
                         return Some(now.now_ms);
@@ -184,7 +203,31 @@ fn median_distance_ms(others: impl Iterator<Item = i128>) -> u128 {
 
 #[cfg(test)]
 mod tests {
+    use slipstream_types::{Digest, Epoch, LedgerInfo};
+
     use super::*;
+    use crate::testing::genesis;
+
+    /// Goal: who has nothing newer than the epoch before has answered; one that lies about it has not.
+    #[test]
+    fn a_certificate_of_an_earlier_epoch_is_an_answer() {
+        let set = ValidatorSet { epoch: Epoch(3), ..genesis(4).validator_set() };
+        let claim = |epoch| {
+            let (root, number) = (Digest([0; 32]), BatchNumber(9));
+            let info = LedgerInfo {
+                epoch: Epoch(epoch),
+                number,
+                accumulator_root: root,
+                state_root: root,
+                timestamp_ms: 0,
+                next_validators: None,
+            };
+            proven(Some(&Certificate { info, signatures: Default::default() }), &set, BatchNumber(4))
+        };
+        assert_eq!(claim(2).unwrap(), None);
+        assert!(claim(3).is_err() && claim(4).is_err());
+        assert_eq!(proven(None, &set, BatchNumber(4)).unwrap(), None);
+    }
 
     // One wrong clock of three or four changes little; the proposer's own being wrong shows, in both directions, and also
     // where two of two must agree.

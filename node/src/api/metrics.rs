@@ -164,6 +164,12 @@ metrics! {
     "slipstream_pool_queued" pool_queued: IntGauge;
     /// Bytes of all transactions in the pool.
     "slipstream_pool_bytes" pool_bytes: IntGauge;
+    /// Wei per gas that a transaction must offer at least; 0 unless the pool was full a while ago.
+    "slipstream_pool_tip_min_wei" pool_tip_min_wei: IntGauge;
+    /// Bytes of the file that keeps what users gave this node.
+    "slipstream_pool_journal_bytes" pool_journal_bytes: IntGauge;
+    /// Transactions that were refused or dropped, by reason, since start; "known" ones are here already.
+    "slipstream_pool_refused_total" pool_refused: IntCounterVec ["reason"];
     /// JSON-RPC calls by method and outcome (ok or error); methods that do not exist count as "unknown".
     "slipstream_rpc_requests_total" rpc_requests: IntCounterVec ["method", "outcome"];
     /// Time that JSON-RPC calls took, by method.

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use serde::Serialize;
 use slipstream_config::Role;
-use slipstream_consensus::{ConsensusStatus, Pool, PoolStatus, Validator};
+use slipstream_consensus::{ConsensusStatus, Forwarder, Pool, PoolStatus, Validator};
 use slipstream_executor::HotStats;
 use slipstream_network::{PeerAddress, PeerId, Transport};
 use slipstream_storage::{DiskRoom, StorageError, Store};
@@ -99,6 +99,7 @@ pub(crate) struct StatusSource {
     pub(crate) origin: Waypoint,
     pub(crate) store: Store,
     pub(crate) pool: Pool,
+    pub(crate) forwarder: Arc<Forwarder>,
     pub(crate) follower: Arc<Follower>,
     pub(crate) server: Arc<SyncServer>,
     pub(crate) validator: Option<Arc<Validator>>,
@@ -183,6 +184,11 @@ impl StatusSource {
         metrics.pool_pending.set(gauge(status.pool.pending as u64));
         metrics.pool_queued.set(gauge(status.pool.queued as u64));
         metrics.pool_bytes.set(gauge(status.pool.bytes as u64));
+        metrics.pool_tip_min_wei.set(gauge(status.pool.tip_min_wei));
+        metrics.pool_journal_bytes.set(gauge(self.forwarder.journal_bytes()));
+        for (reason, count) in self.pool.refused() {
+            raise(&metrics.pool_refused.with_label_values(&[reason.name()]), count);
+        }
         Ok(())
     }
 }

@@ -2,7 +2,7 @@
 
 use alloy_primitives::Bytes;
 use jsonrpsee::types::{ErrorObjectOwned, error::INTERNAL_ERROR_CODE, error::INVALID_PARAMS_CODE};
-use slipstream_consensus::PoolError;
+use slipstream_consensus::SubmitError;
 use slipstream_executor::{ExecuteError, TransactionError};
 use slipstream_storage::StorageError;
 use slipstream_types::{BatchNumber, CodecError};
@@ -121,10 +121,14 @@ impl From<RpcError> for ErrorObjectOwned {
     }
 }
 
-impl From<PoolError> for RpcError {
-    fn from(error: PoolError) -> Self {
-        // The pool's texts begin as geth's do.
-        RpcError::Rejected(error.to_string())
+impl From<SubmitError> for RpcError {
+    fn from(error: SubmitError) -> Self {
+        match error {
+            SubmitError::Transaction(error) => error.into(),
+            // The pool's texts begin as geth's do.
+            error @ (SubmitError::Pool(_) | SubmitError::Journal(_)) => RpcError::Rejected(error.to_string()),
+            error @ SubmitError::Busy { .. } => RpcError::TooMuch(error.to_string()),
+        }
     }
 }
 

@@ -308,7 +308,7 @@ pub(crate) fn context() -> RpcContext {
     RpcContext {
         batches: Batches::new(store.clone()),
         chain: chain(),
-        forwarder: Forwarder::new(pool.clone(), CHAIN_ID, transport.clone(), validator),
+        forwarder: Forwarder::new(pool.clone(), CHAIN_ID, transport.clone(), &[validator], None).unwrap(),
         pool,
         transport,
         health: Arc::new(health),

@@ -20,10 +20,7 @@ use super::{
 /// `eth_sendRawTransaction`
 pub(super) fn send_raw(context: &RpcContext, params: &Params<'_>) -> RpcResult<B256> {
     let (Strict(raw),): (Strict<Bytes>,) = args(params)?;
-    let transaction = Decoded::decode(&raw, context.chain.chain_id).map_err(RpcError::from)?;
-    let hash = transaction.hash;
-    context.forwarder.submit(transaction).map_err(RpcError::from)?;
-    Ok(hash)
+    Ok(context.forwarder.submit(&raw, None).map_err(RpcError::from)?)
 }
 
 /// `eth_getTransactionByHash`: committed, or waiting in the pool.

@@ -24,7 +24,8 @@ const QUICK: &str = "consensus: { batch_interval_ms: 20, empty_batch_interval_ms
 const KEEPING: &str = "storage: { snapshot_interval_batches: 0 }\n";
 const PRUNING: &str = "storage: { snapshot_interval_batches: 0, prune: { bodies: 2, receipts: 5 } }\n";
 
-fn transaction(nonce: u64) -> String {
+/// A transaction of [`SENDER`], as it is sent.
+pub(crate) fn transaction(nonce: u64) -> String {
     let key = SigningKey::from_slice(&SENDER).unwrap();
     let noise = (0..NOISE_BYTES as u64 / 32).flat_map(|i| keccak256((nonce << 32 | i).to_be_bytes()).0);
     let transaction = TxEip1559 {

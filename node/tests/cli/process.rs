@@ -15,7 +15,10 @@ use rustix::{
 use serde_json::json;
 use slipstream_node::keys;
 
-use crate::chain::{BINARY, Chain, PATIENCE, Running, ended, quantity, wait};
+use crate::{
+    chain::{BINARY, Chain, PATIENCE, Running, ended, quantity, wait},
+    offline::transaction,
+};
 
 /// Waits until something is so.
 fn until<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
@@ -240,4 +243,37 @@ fn exit_codes_tell_never_from_try_again() {
     let (code, text) = ended(&["status", "--api", &url]);
     assert_eq!(code, 75, "{text}");
     assert!(text.contains(&format!("no answer in 5 s from {url}")) && !text.contains("os error"), "{text}");
+}
+
+/// Goal: what a node has acknowledged it has again after it was killed, and executes it; what is damaged keeps it from nothing.
+#[test]
+fn what_was_acknowledged_survives_a_kill() {
+    const SLOW: &str = "consensus: { batch_interval_ms: 60000, empty_batch_interval_ms: 0 }\n";
+    let chain = Chain::new();
+    chain.configure(SLOW);
+    let mut node = Running::start(&chain);
+    let hashes: Vec<_> = (0..3)
+        .map(|nonce| node.rpc("eth_sendRawTransaction", json!([transaction(nonce)]))["result"].clone())
+        .collect();
+    assert!(hashes.iter().all(|hash| hash.is_string()), "{hashes:?}");
+    node.signal(Signal::KILL);
+    node.child.wait().unwrap();
+    let journal = chain.path("data/transactions.journal");
+    let mut file = fs::File::options().append(true).open(&journal).unwrap();
+    file.write_all(b"torn").unwrap();
+
+    let node = Running::start(&chain);
+    for hash in &hashes {
+        until("the node has it again", || {
+            let found = node.rpc("eth_getTransactionByHash", json!([hash]))["result"].clone();
+            (found["hash"] == *hash).then_some(())
+        });
+    }
+    node.stop();
+    assert!(fs::read_to_string(chain.path("log")).unwrap().contains("the transaction journal is damaged"));
+    chain.configure("consensus: { batch_interval_ms: 5 }\n");
+    let node = Running::start(&chain);
+    let receipt = || node.rpc("eth_getTransactionReceipt", json!([hashes[2]]))["result"].clone();
+    until("it is executed", || receipt().is_object().then_some(()));
+    node.stop();
 }

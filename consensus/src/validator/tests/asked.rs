@@ -138,3 +138,24 @@ async fn one_wrong_clock_among_the_others_changes_nothing() {
     nodes[0].forwarder.submit(&Account::new(0).transfer(0, 1).raw, None).unwrap();
     nodes[2].reaches(1).await;
 }
+
+/// Goal: a proposer whose clock is wrong, and a validator that confirms it, do not sign a time while those that are right answer.
+#[tokio::test(start_paused = true)]
+async fn one_that_confirms_a_wrong_clock_is_not_enough() {
+    let (hub, genesis, right, wrong) = (MemoryHub::new(), genesis(4), clock(), clock());
+    wrong.shift(3_600_000);
+    let clocks = [&wrong, &wrong, &right, &right];
+    let mut nodes: Vec<_> = (0..3)
+        .map(|index| Node::start(&hub, &genesis, index, store(&genesis), clocks[index].clone()))
+        .collect();
+    connect_all(&hub, &[0, 1, 2]);
+    nodes[0].forwarder.submit(&Account::new(0).transfer(0, 1).raw, None).unwrap();
+    // The fourth is late, and not very late.
+    tokio::time::sleep(Duration::from_millis(500)).await;
+    nodes.push(Node::start(&hub, &genesis, 3, store(&genesis), clocks[3].clone()));
+    connect_all(&hub, &[0, 1, 2, 3]);
+    tokio::time::sleep(LONG).await;
+    assert_eq!(nodes[0].validator.status().voted, None);
+    wrong.shift(-3_600_000);
+    nodes[2].reaches(1).await;
+}
