@@ -8,6 +8,7 @@ use crate::{
     env::BatchEnv,
     error::{ExecuteError, Rejection},
     evm::{Executed, Machine, RunError, is_precompile},
+    interrupt::Interrupt,
     overrides::{Overridden, Overrides},
     reader::StateReader,
 };
@@ -103,16 +104,18 @@ pub enum EstimateError {
 /// Executes a call on a state.
 ///
 /// # Errors
-/// If it cannot be tried; a call that reverts is an outcome.
+/// If it cannot be tried, or was interrupted; a call that reverts is an outcome.
 pub fn call(
     state: &dyn StateReader,
     env: &BatchEnv,
     request: &CallRequest,
+    interrupt: &Interrupt,
 ) -> Result<CallOutcome, ExecuteError> {
     let state = overridden(state, env, request)?;
     let env = request.overrides.block.env(env, &state)?;
     let gas_limit = request.gas.unwrap_or(CALL_GAS_MAX).min(CALL_GAS_MAX);
-    let executed = Machine::for_call(&state, &env, request).call(request, gas_limit).map_err(error)?;
+    let executed = Machine::for_call(&state, &env, request, interrupt).call(request, gas_limit);
+    let executed = executed.map_err(error)?;
     let reverted = !executed.success && executed.halt.is_none();
     Ok(CallOutcome {
         success: executed.success,
@@ -127,10 +130,14 @@ pub fn call(
 ///
 /// The gas that a call uses may not suffice as its limit: refunds come at the end, a call passes on only 63/64 of what is left,
 /// and contracts may ask for more than they use. So the limit is searched for by bisection.
+///
+/// # Errors
+/// If no limit suffices, or the search was interrupted.
 pub fn estimate_gas(
     state: &dyn StateReader,
     env: &BatchEnv,
     request: &CallRequest,
+    interrupt: &Interrupt,
 ) -> Result<u64, EstimateError> {
     let state = overridden(state, env, request)?;
     let env = request.overrides.block.env(env, &state).map_err(ExecuteError::State)?;
@@ -146,7 +153,7 @@ pub fn estimate_gas(
         }
         high = high.min(((balance - value) / U256::from(request.max_fee_wei)).saturating_to());
     }
-    let mut machine = Machine::for_call(&state, &env, request);
+    let mut machine = Machine::for_call(&state, &env, request, interrupt);
     let used = match machine.call(request, high) {
         Ok(most) if most.success => most.gas_used,
         Ok(most) => return Err(estimate_error(most, high)),

@@ -44,6 +44,9 @@ pub enum ExecuteError {
     /// A call that could not be a transaction.
     #[error("the call is invalid: {0}")]
     InvalidCall(Rejection),
+    /// A call was given up before it ended, because its [`Interrupt`](crate::Interrupt) said so.
+    #[error("the call was interrupted")]
+    Interrupted,
     /// The state could not be read. The batch itself may be good.
     #[error("reading the state failed: {0}")]
     State(#[from] StorageError),

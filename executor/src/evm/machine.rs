@@ -16,6 +16,7 @@ use slipstream_types::{Delta, Hints, hints::Preimage};
 use super::{
     adapter,
     changes::{Changes, changes, delta_bytes_max},
+    interrupting::{self, Pace},
     observe::{self, Observed, ObservedEvm},
     recorder::{ReadError, Recorder},
     system_calls,
@@ -26,6 +27,7 @@ use crate::{
     env::BatchEnv,
     error::{ExecuteError, Rejection},
     hot::Touched,
+    interrupt::Interrupt,
     reader::StateReader,
     transaction::Transaction,
 };
@@ -38,6 +40,7 @@ type EvmError = EVMError<EvmDatabaseError<ReadError>>;
 pub(crate) struct Machine<'a> {
     pub(super) evm: Evm<'a>,
     pub(super) env: &'a BatchEnv,
+    interrupt: Interrupt,
 }
 
 /// What one transaction did.
@@ -96,9 +99,19 @@ impl<'a> Machine<'a> {
     }
 
     /// A machine for one call that is no transaction: without its checks of nonce, sender and gas limit, and without a fee if
-    /// it offers none.
-    pub(crate) fn for_call(state: &'a dyn StateReader, env: &'a BatchEnv, request: &CallRequest) -> Self {
+    /// it offers none. It ends when `interrupt` says so.
+    pub(crate) fn for_call(
+        state: &'a dyn StateReader,
+        env: &'a BatchEnv,
+        request: &CallRequest,
+        interrupt: &Interrupt,
+    ) -> Self {
         let mut machine = Self::bare(state, env);
+        if !interrupt.is_never() {
+            machine.interrupt = interrupt.clone();
+            machine.evm.ctx.journaled_state.database.database.interrupt = interrupt.clone();
+            interrupting::install(&mut machine.evm);
+        }
         let context = &mut machine.evm.ctx;
         context.cfg.disable_nonce_check = true;
         context.cfg.disable_eip3607 = true;
@@ -120,7 +133,7 @@ impl<'a> Machine<'a> {
     }
 
     pub(super) fn over(database: Database<'a>, env: &'a BatchEnv) -> Self {
-        Self { evm: observe::build(database, env), env }
+        Self { evm: observe::build(database, env), env, interrupt: Interrupt::never() }
     }
 
     /// Runs a transaction on what was committed so far.
@@ -135,7 +148,7 @@ impl<'a> Machine<'a> {
 
     fn transact(&mut self, tx: TxEnv) -> Result<Executed, RunError> {
         let gas_limit = tx.gas_limit;
-        self.evm.ctx.chain = Observed::default();
+        self.evm.ctx.chain = Observed { pace: Pace::new(self.interrupt.clone()), ..Observed::default() };
         let done = self.evm.transact(tx).map_err(|error| match error {
             EVMError::Transaction(invalid) => {
                 RunError::Rejected(adapter::rejection(invalid, gas_limit, self.env.gas_limit))

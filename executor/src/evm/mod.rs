@@ -17,6 +17,7 @@ mod adapter;
 mod changes;
 mod code;
 mod footprint;
+mod interrupting;
 mod machine;
 mod observe;
 mod preimages;

@@ -21,7 +21,7 @@ use revm::{
 
 use slipstream_types::hints::Preimage;
 
-use super::{adapter, preimages};
+use super::{adapter, interrupting::Pace, preimages};
 use crate::env::BatchEnv;
 
 pub(super) type ObservedContext<DB> = Context<BlockEnv, TxEnv, CfgEnv, DB, Journal<DB>, Observed>;
@@ -49,6 +49,8 @@ pub(crate) struct Observed {
     pub(super) everything: bool,
     /// What it hashed, for hints.
     pub(super) preimages: Vec<Preimage>,
+    /// When a call is to end early; transactions never are.
+    pub(super) pace: Pace,
 }
 
 impl Observed {

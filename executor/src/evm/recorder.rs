@@ -9,7 +9,7 @@ use slipstream_storage::StorageError;
 use slipstream_types::{BatchNumber, Digest, hints::Preimage};
 
 use super::{adapter::account_info, code::AnalysedCode, versions::Versions, working_set::WorkingSet};
-use crate::{env::BatchEnv, error::ExecuteError, reader::StateReader};
+use crate::{env::BatchEnv, error::ExecuteError, interrupt::Interrupt, reader::StateReader};
 
 /// A failed read on its way through revm.
 #[derive(Debug, thiserror::Error)]
@@ -33,11 +33,20 @@ pub(super) struct Recorder<'a> {
     /// Whose turn it is; see [`WorkingSet`].
     turn: u32,
     reads: WorkingSet,
+    /// Asked before every read.
+    pub(super) interrupt: Interrupt,
 }
 
 impl<'a> Recorder<'a> {
     pub(super) fn new(state: &'a dyn StateReader, env: &'a BatchEnv) -> Self {
-        Self { state, shared: None, env, turn: 0, reads: WorkingSet::default() }
+        Self {
+            state,
+            shared: None,
+            env,
+            turn: 0,
+            reads: WorkingSet::default(),
+            interrupt: Interrupt::never(),
+        }
     }
 
     /// A recorder that reads what other threads read too.
@@ -55,6 +64,10 @@ impl<'a> Recorder<'a> {
         self.reads.remember(self.turn, preimages);
     }
 
+    fn check(&self) -> Result<(), ReadError> {
+        if self.interrupt.is_due() { Err(ReadError(ExecuteError::Interrupted)) } else { Ok(()) }
+    }
+
     pub(super) fn into_reads(self) -> WorkingSet {
         self.reads
     }
@@ -64,6 +77,7 @@ impl Database for Recorder<'_> {
     type Error = ReadError;
 
     fn basic(&mut self, address: Address) -> Result<Option<AccountInfo>, ReadError> {
+        self.check()?;
         let value = self.state.account(&address)?;
         self.reads.read_account(self.turn, address, value);
         Ok(value.as_ref().map(account_info))
@@ -73,6 +87,7 @@ impl Database for Recorder<'_> {
         if hash == KECCAK_EMPTY {
             return Ok(Bytecode::default());
         }
+        self.check()?;
         let code = match self.shared {
             Some(versions) => versions.bytecode(hash)?,
             None => read_code(self.state, hash)?,
@@ -82,6 +97,7 @@ impl Database for Recorder<'_> {
     }
 
     fn storage(&mut self, address: Address, index: U256) -> Result<U256, ReadError> {
+        self.check()?;
         let slot = B256::from(index);
         let value = self.state.slot(&address, &slot)?;
         self.reads.read_slot(self.turn, address, slot, value);

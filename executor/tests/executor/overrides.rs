@@ -6,7 +6,7 @@ use crate::support::*;
 use alloy_eips::eip7702::{Authorization, RecoveredAuthorization};
 use alloy_primitives::{Address, B256, Bytes, U256};
 use slipstream_executor::{
-    AccountOverride, BatchEnv, BlockOverrides, CallRequest, ExecuteError, MemoryState, Overrides,
+    AccountOverride, BatchEnv, BlockOverrides, CallRequest, ExecuteError, Interrupt, MemoryState, Overrides,
     StorageOverride, call, estimate_gas,
 };
 
@@ -17,7 +17,7 @@ const NOBODY: Address = Address::repeat_byte(0x77);
 fn run(state: &MemoryState, env: &BatchEnv, code: &str, request: CallRequest) -> U256 {
     let mut request = CallRequest { to: Some(NOBODY), ..request };
     request.overrides.accounts.entry(NOBODY).or_default().code = Some(returning(code));
-    let outcome = call(state, env, &request).unwrap();
+    let outcome = call(state, env, &request, &Interrupt::never()).unwrap();
     assert!(outcome.success, "{code}: {:?}", outcome.halt);
     U256::from_be_slice(&outcome.output)
 }
@@ -54,8 +54,11 @@ fn balance_nonce_and_code_of_accounts() {
         value: U256::from(77),
         ..overriding(account(9), rich)
     };
-    assert!(call(&state, &env, &gift).unwrap().success);
-    assert!(call(&state, &env, &CallRequest { overrides: Overrides::default(), ..gift }).is_err());
+    assert!(call(&state, &env, &gift, &Interrupt::never()).unwrap().success);
+    assert!(
+        call(&state, &env, &CallRequest { overrides: Overrides::default(), ..gift }, &Interrupt::never())
+            .is_err()
+    );
 
     // A nonce makes an account exist, and makes the address of what it creates.
     let exists = format!("{} 3f", push20(Address::repeat_byte(0x78)));
@@ -128,7 +131,8 @@ fn every_field_of_the_block() {
     }
     // A fee is measured against the base fee that is asked for.
     let priced = CallRequest { from: account(1), max_fee_wei: 6, ..in_block(block) };
-    let error = call(&state, &env, &CallRequest { to: Some(NOBODY), ..priced }).unwrap_err();
+    let error =
+        call(&state, &env, &CallRequest { to: Some(NOBODY), ..priced }, &Interrupt::never()).unwrap_err();
     assert!(matches!(error, ExecuteError::InvalidCall(_)), "{error}");
     // Only the number: what is known of earlier batches stays.
     let second = BlockOverrides { number: Some(2), ..BlockOverrides::default() };
@@ -165,19 +169,19 @@ fn a_call_within_a_batch_that_is_made() {
 fn estimates_use_overrides_too() {
     let (state, _, env) = chain();
     let transfer = CallRequest { from: account(1), to: Some(COUNTER), ..CallRequest::default() };
-    let plain = estimate_gas(&state, &env, &transfer).unwrap();
+    let plain = estimate_gas(&state, &env, &transfer, &Interrupt::never()).unwrap();
     let without = AccountOverride { code: Some(Bytes::new()), ..Default::default() };
     let request = CallRequest { from: account(1), to: Some(COUNTER), ..overriding(COUNTER, without) };
     assert!(plain > 21_000);
-    assert_eq!(estimate_gas(&state, &env, &request).unwrap(), 21_000);
+    assert_eq!(estimate_gas(&state, &env, &request, &Interrupt::never()).unwrap(), 21_000);
     let poor = AccountOverride { balance: Some(U256::ZERO), ..Default::default() };
     let request =
         CallRequest { max_fee_wei: FEE, from: account(1), to: Some(COUNTER), ..overriding(account(1), poor) };
-    let error = estimate_gas(&state, &env, &request).unwrap_err();
+    let error = estimate_gas(&state, &env, &request, &Interrupt::never()).unwrap_err();
     assert!(error.to_string().starts_with("insufficient funds for transfer"), "{error}");
     let small = BlockOverrides { gas_limit: Some(22_000), ..BlockOverrides::default() };
     let request = CallRequest { to: Some(COUNTER), ..in_block(small) };
-    let error = estimate_gas(&state, &env, &request).unwrap_err();
+    let error = estimate_gas(&state, &env, &request, &Interrupt::never()).unwrap_err();
     assert_eq!(error.to_string(), "gas required exceeds allowance (22000)");
 }
 
@@ -188,15 +192,15 @@ fn a_precompiles_code_cannot_be_overridden() {
     let code = AccountOverride { code: Some(returning("6001")), ..Default::default() };
     let request = CallRequest { to: Some(identity), ..overriding(identity, code) };
     for error in [
-        call(&state, &env, &request).unwrap_err().to_string(),
-        estimate_gas(&state, &env, &request).unwrap_err().to_string(),
+        call(&state, &env, &request, &Interrupt::never()).unwrap_err().to_string(),
+        estimate_gas(&state, &env, &request, &Interrupt::never()).unwrap_err().to_string(),
     ] {
         assert!(error.contains("is a precompile, whose code cannot be overridden"), "{error}");
     }
     let balance = AccountOverride { balance: Some(U256::from(1)), ..Default::default() };
     let request =
         CallRequest { to: Some(identity), data: Bytes::from_static(b"abc"), ..overriding(identity, balance) };
-    assert_eq!(call(&state, &env, &request).unwrap().output, Bytes::from_static(b"abc"));
+    assert_eq!(call(&state, &env, &request, &Interrupt::never()).unwrap().output, Bytes::from_static(b"abc"));
 }
 
 #[test]
@@ -211,11 +215,11 @@ fn authorizations_give_code_for_a_call() {
         ..CallRequest::default()
     };
     let list = Some(vec![signed.into_recovered()]);
-    let plain = estimate_gas(&state, &env, &with(None)).unwrap();
-    let gas = estimate_gas(&state, &env, &with(list.clone())).unwrap();
+    let plain = estimate_gas(&state, &env, &with(None), &Interrupt::never()).unwrap();
+    let gas = estimate_gas(&state, &env, &with(list.clone()), &Interrupt::never()).unwrap();
     assert_eq!(plain, 21_000);
     assert!(gas > 21_000 + 25_000 + 20_000, "{gas}: an authorization, and COUNTER's write");
-    assert!(call(&state, &env, &with(list)).unwrap().gas_used > 21_000 + 20_000);
-    let error = call(&state, &env, &with(Some(Vec::new()))).unwrap_err();
+    assert!(call(&state, &env, &with(list), &Interrupt::never()).unwrap().gas_used > 21_000 + 20_000);
+    let error = call(&state, &env, &with(Some(Vec::new())), &Interrupt::never()).unwrap_err();
     assert!(error.to_string().contains("empty auth list"), "{error}");
 }

@@ -6,7 +6,9 @@ mod request;
 use alloy_primitives::{Bytes, U64};
 use alloy_rpc_types_eth::BlockId;
 use jsonrpsee::types::Params;
-use slipstream_executor::{BatchEnv, CallRequest, EstimateError, Overrides, call as execute, estimate_gas};
+use slipstream_executor::{
+    BatchEnv, CallRequest, EstimateError, Interrupt, Overrides, call as execute, estimate_gas,
+};
 use slipstream_storage::View;
 
 use self::{
@@ -22,7 +24,7 @@ use super::{
 /// `eth_call`
 pub(super) fn call(context: &RpcContext, params: &Params<'_>) -> RpcResult<Bytes> {
     let Asked { view, env, request } = Asked::read(context, params)?;
-    let outcome = execute(&view, &env, &request).map_err(RpcError::from)?;
+    let outcome = execute(&view, &env, &request, &Interrupt::never()).map_err(RpcError::from)?;
     RpcError::check_output(&outcome.output)?;
     if outcome.success {
         return Ok(outcome.output);
@@ -37,7 +39,7 @@ pub(super) fn call(context: &RpcContext, params: &Params<'_>) -> RpcResult<Bytes
 /// `eth_estimateGas`
 pub(super) fn estimate(context: &RpcContext, params: &Params<'_>) -> RpcResult<U64> {
     let Asked { view, env, request } = Asked::read(context, params)?;
-    match estimate_gas(&view, &env, &request) {
+    match estimate_gas(&view, &env, &request, &Interrupt::never()) {
         Ok(gas) => Ok(U64::from(gas)),
         Err(EstimateError::Reverted { output, reason }) => {
             RpcError::check_output(&output)?;

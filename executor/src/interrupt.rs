@@ -1,0 +1,37 @@
+//! [`Interrupt`]: how a call that nobody waits for any more comes to its end.
+
+use std::{fmt, sync::Arc};
+
+/// Is asked again and again while a call runs. Once it says yes, the call ends with
+/// [`ExecuteError::Interrupted`](crate::ExecuteError::Interrupted).
+///
+/// It is asked at every read of the state, at every call of another contract and at jumps: after 64 of them or 50,000 gas,
+/// whichever comes first. Between two jumps only as much code can run as one contract has.
+#[derive(Clone, Default)]
+pub struct Interrupt(Option<Arc<dyn Fn() -> bool + Send + Sync>>);
+
+impl Interrupt {
+    /// Lets every call run to its gas limit.
+    pub fn never() -> Self {
+        Self::default()
+    }
+
+    /// Ends a call as soon as `is_due` returns true. It is asked thousands of times a second, so it must be quick.
+    pub fn when(is_due: impl Fn() -> bool + Send + Sync + 'static) -> Self {
+        Self(Some(Arc::new(is_due)))
+    }
+
+    pub(crate) fn is_due(&self) -> bool {
+        self.0.as_ref().is_some_and(|is_due| is_due())
+    }
+
+    pub(crate) fn is_never(&self) -> bool {
+        self.0.is_none()
+    }
+}
+
+impl fmt::Debug for Interrupt {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(if self.is_never() { "Interrupt::never" } else { "Interrupt::when" })
+    }
+}
