@@ -1,8 +1,8 @@
 //! [`NodeConfig`] and the sections that no other crate owns.
 
 use std::{
-    net::{Ipv4Addr, SocketAddr},
-    num::NonZeroUsize,
+    net::{IpAddr, Ipv4Addr, SocketAddr},
+    num::{NonZeroU64, NonZeroUsize},
     path::PathBuf,
 };
 
@@ -95,6 +95,14 @@ pub struct ApiConfig {
     /// longest makes way for a new one. Default: 256, which bounds the memory of requests that are being read to half a gigabyte,
     /// and leaves most open files to the database.
     pub max_connections: NonZeroUsize,
+    /// Connections of one address at a time, an IPv6 /64 being one; not of 127.0.0.1, ::1 or `trusted_addresses`. Default: 64, a quarter of
+    /// `max_connections`: more than a wallet, a page or an indexer opens.
+    pub max_connections_per_address: NonZeroUsize,
+    /// Addresses of the operator's own proxies and monitors. Like 127.0.0.1 and ::1 they have no bound of their own, and strangers leave them
+    /// connections, calls and room for answers. Default: none.
+    pub trusted_addresses: Vec<IpAddr>,
+    /// Longest time that an `eth_call` or `eth_estimateGas` may run. Default: 5000, as in geth.
+    pub call_time_max_ms: NonZeroU64,
     /// Whether web pages of any origin may call. Default: no.
     pub cors: bool,
     /// Names under which the node may be called beside IP addresses and `localhost`, without port; `*` for all. Default: none, so that
@@ -108,6 +116,9 @@ impl Default for ApiConfig {
             listen: (Ipv4Addr::LOCALHOST, 8545).into(),
             max_body_bytes: 2 << 20,
             max_connections: NonZeroUsize::new(256).expect("256 is not zero"),
+            max_connections_per_address: NonZeroUsize::new(64).expect("64 is not zero"),
+            trusted_addresses: Vec::new(),
+            call_time_max_ms: NonZeroU64::new(5_000).expect("5,000 is not zero"),
             cors: false,
             allowed_hosts: Vec::new(),
         }

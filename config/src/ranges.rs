@@ -76,5 +76,7 @@ fn numbers(config: &NodeConfig) -> Vec<(&'static str, u64, RangeInclusive<u64>)>
         ("consensus.pool.journal_mib", pool.journal_mib, 0..=1_024),
         ("api.max_body_bytes", count(api.max_body_bytes), BODY_BYTES_MIN..=1 << 30),
         ("api.max_connections", count(api.max_connections.get()), 1..=65_536),
+        ("api.max_connections_per_address", count(api.max_connections_per_address.get()), 1..=65_536),
+        ("api.call_time_max_ms", api.call_time_max_ms.get(), 10..=20_000),
     ]
 }

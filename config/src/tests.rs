@@ -63,7 +63,7 @@ fn unknown_key_in_a_section() {
     assert_eq!(
         text,
         "conf/node.yaml:8:3: api.listn: unknown field `listn`, expected one of listen, max_body_bytes, max_connections, \
-         cors, allowed_hosts\n  |\n8 |   listn: 127.0.0.1:1\n  |   ^^^^^"
+         max_connections_per_address, trusted_addresses, call_time_max_ms, cors, allowed_hosts\n  |\n8 |   listn: 127.0.0.1:1\n  |   ^^^^^"
     );
 }
 
@@ -170,6 +170,8 @@ fn numbers_are_within_their_ranges() {
         ("consensus.pool", "journal_mib", "0 to 1024", vec!["1025", huge]),
         ("api", "max_body_bytes", "263168 to 1073741824", vec![huge]),
         ("api", "max_connections", "1 to 65536", vec![huge]),
+        ("api", "max_connections_per_address", "1 to 65536", vec![huge]),
+        ("api", "call_time_max_ms", "10 to 20000", vec!["9", huge]),
     ] {
         for value in wrong {
             let line = match section.split_once('.') {

@@ -1,31 +1,30 @@
-//! Threads for callers' work that may block: never more than a fixed number of tokio's, which consensus and sync need too.
+//! Threads for callers' work that may block: never more than a fixed number of tokio's, which consensus and sync need too, and
+//! shared fairly by the addresses that call.
 
-use std::sync::Arc;
-
-use tokio::{
-    sync::Semaphore,
-    task::{JoinError, spawn_blocking},
-};
+use tokio::task::{JoinError, spawn_blocking};
 use tokio_util::sync::CancellationToken;
 
-/// A fixed number of places for work that blocks. Whoever comes when all are taken waits, without a thread.
+use crate::{fair::Places, origin::Origin};
+
+/// A fixed number of places for work that blocks. Whoever comes when there is none for it waits, without a thread.
 #[derive(Clone)]
 pub(crate) struct Blocking {
-    places: Arc<Semaphore>,
+    places: Places,
 }
 
 impl Blocking {
     pub(crate) fn new(places: usize) -> Blocking {
-        Blocking { places: Arc::new(Semaphore::new(places)) }
+        Blocking { places: Places::new(places) }
     }
 
     /// Runs `work` on a thread that may block. Work that has begun cannot be stopped: when the caller goes away it runs on, and
     /// keeps its place until it ends.
     pub(crate) async fn run<T: Send + 'static>(
         &self,
+        origin: Origin,
         work: impl FnOnce() -> T + Send + 'static,
     ) -> Result<T, JoinError> {
-        let place = self.places.clone().acquire_owned().await.expect("the semaphore is never closed");
+        let place = self.places.take(origin).await;
         spawn_blocking(move || {
             let _place = place;
             work()
@@ -37,18 +36,18 @@ impl Blocking {
     /// gone, or has waited as long as it may.
     pub(crate) async fn run_while_awaited<T: Send + 'static>(
         &self,
+        origin: Origin,
         work: impl FnOnce(&CancellationToken) -> T + Send + 'static,
     ) -> Result<T, JoinError> {
         let gone = CancellationToken::new();
         let _awaited = gone.clone().drop_guard();
-        self.run(move || work(&gone)).await
+        self.run(origin, move || work(&gone)).await
     }
 
-    /// Takes all places, as long as what it returns is held.
+    /// The places of the threads.
     #[cfg(test)]
-    pub(crate) fn occupy(&self) -> tokio::sync::OwnedSemaphorePermit {
-        let places = u32::try_from(self.places.available_permits()).expect("there are few places");
-        self.places.clone().try_acquire_many_owned(places).expect("all that are free can be taken")
+    pub(crate) fn places(&self) -> &Places {
+        &self.places
     }
 }
 
@@ -71,15 +70,15 @@ mod tests {
                     started.send(()).unwrap();
                     let _ = wait.recv();
                 };
-                blocking.run(work).await
+                blocking.run(Origin::Trusted, work).await
             }
         });
         begun.await.unwrap();
         caller.abort();
         assert!(caller.await.unwrap_err().is_cancelled());
-        assert_eq!(blocking.places.available_permits(), 0);
+        assert_eq!(blocking.places.free(), 0);
         release.send(()).unwrap();
-        assert_eq!(blocking.run(|| 7).await.unwrap(), 7);
+        assert_eq!(blocking.run(Origin::Trusted, || 7).await.unwrap(), 7);
     }
 
     /// Goal: work that can end early does so when its caller goes away, and gives its place back.
@@ -96,12 +95,12 @@ mod tests {
                         std::thread::yield_now();
                     }
                 };
-                blocking.run_while_awaited(work).await
+                blocking.run_while_awaited(Origin::Trusted, work).await
             }
         });
         begun.await.unwrap();
         caller.abort();
         assert!(caller.await.unwrap_err().is_cancelled());
-        assert_eq!(blocking.run(|| 7).await.unwrap(), 7);
+        assert_eq!(blocking.run(Origin::Trusted, || 7).await.unwrap(), 7);
     }
 }

@@ -27,6 +27,7 @@ mod blocking;
 pub mod cli;
 pub mod clock;
 mod error;
+mod fair;
 pub mod genesis_file;
 pub mod health;
 mod json_list;
@@ -34,8 +35,10 @@ pub mod keys;
 pub mod lock;
 mod log;
 pub mod node;
+mod origin;
 mod router;
 mod rpc;
+mod sparse;
 pub mod tasks;
 
 pub use error::NodeError;

@@ -25,7 +25,7 @@ use crate::{
     keys,
     lock::{self, DataLock},
     router::{Router, Services},
-    rpc::{Batches, Filters, LogIndex, RpcContext},
+    rpc::{Batches, LogIndex, RpcContext},
     tasks::{TaskError, TaskFailure, Tasks},
 };
 
@@ -88,7 +88,7 @@ impl Node {
         let inputs = read_inputs(config)?;
         lock::check_free(&config.data_dir)?;
         let listener = listener::bind(config.api.listen)?;
-        let starting = Starting::serve(&listener)
+        let starting = Starting::serve(&listener, api::vouched(&config.api.trusted_addresses))
             .map_err(|source| NodeError::Io { action: "answer on the API's port", source })?;
         let router = Arc::new(Router::default());
         let network = Network::start(&config.network, &inputs.key, router.clone()).await?;
@@ -199,7 +199,8 @@ impl Node {
         let context = RpcContext {
             batches: Batches::new(store.clone()),
             log_index: log_index.clone(),
-            filters: Filters::default(),
+            filters: Arc::default(),
+            call_time_max: Duration::from_millis(config.api.call_time_max_ms.get()),
             store: store.clone(),
             chain,
             pool: pool.clone(),
@@ -209,8 +210,7 @@ impl Node {
             clock,
         };
         let metrics = Metrics::new().map_err(|error| NodeError::Api(error.to_string()))?;
-        let api = Api::new(context, Arc::new(metrics), status)
-            .map_err(|error| NodeError::Api(error.to_string()))?;
+        let api = Api::new(context, Arc::new(metrics), status, &config.api);
 
         let services =
             Services { server, follower: follower.clone(), forwarder: forwarder.clone(), validator };

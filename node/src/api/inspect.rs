@@ -2,6 +2,7 @@
 //! directory they cannot open.
 
 use std::{
+    convert::Infallible,
     fmt,
     sync::Arc,
     time::{Duration, Instant},
@@ -9,7 +10,7 @@ use std::{
 
 use axum::{
     Json,
-    extract::State,
+    extract::{ConnectInfo, State},
     response::{IntoResponse, Response},
 };
 use serde::{Deserialize, Serialize};
@@ -17,7 +18,7 @@ use slipstream_storage::{SnapshotInfo, StoreStats};
 use slipstream_types::{BatchNumber, Digest, Waypoint};
 use tokio::sync::Mutex;
 
-use super::{Api, failed};
+use super::{Api, listener::Seat};
 
 /// Statistics are read anew at most this often, however many ask: reading them takes RocksDB's lock for each column.
 const STATS_AGE_MAX: Duration = Duration::from_secs(1);
@@ -98,29 +99,26 @@ impl fmt::Display for SnapshotEntry {
     }
 }
 
-pub(super) async fn db(State(api): State<Arc<Api>>) -> Response {
+pub(super) async fn db(State(api): State<Arc<Api>>, ConnectInfo(seat): ConnectInfo<Seat>) -> Response {
     // Held while the statistics are read: whoever comes meanwhile takes the same.
     let mut cached = api.stats.lock().await;
     if let Some((_, stats)) = cached.as_ref().filter(|(read, _)| read.elapsed() < STATS_AGE_MAX) {
         return Json(&**stats).into_response();
     }
-    let store = api.status.store.clone();
-    match api.blocking.run(move || store.stats()).await {
-        Ok(Ok(stats)) => {
+    match api.read(seat.origin(), |api| api.status.store.stats()).await {
+        Ok(stats) => {
             let stats = Arc::new(DbStats::from(stats));
             *cached = Some((Instant::now(), stats.clone()));
             Json(&*stats).into_response()
         }
-        Ok(Err(error)) => failed(&error),
-        Err(error) => failed(&error),
+        Err(failure) => failure,
     }
 }
 
 /// At most `storage.snapshots_kept` of them, which are in memory.
-pub(super) async fn snapshots(State(api): State<Arc<Api>>) -> Response {
-    let store = api.status.store.clone();
-    match api.blocking.run(move || store.snapshots()).await {
+pub(super) async fn snapshots(State(api): State<Arc<Api>>, ConnectInfo(seat): ConnectInfo<Seat>) -> Response {
+    match api.read(seat.origin(), |api| Ok::<_, Infallible>(api.status.store.snapshots())).await {
         Ok(snapshots) => Json(snapshots.iter().map(SnapshotEntry::of).collect::<Vec<_>>()).into_response(),
-        Err(error) => failed(&error),
+        Err(failure) => failure,
     }
 }

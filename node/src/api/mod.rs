@@ -4,23 +4,24 @@
 //! `/health` is readiness, also as `/health/ready`: whether to send callers here. `/health/live` is liveness: whether the process works;
 //! a halted chain is no reason to restart a node.
 
-mod envelope;
 mod hosts;
+mod incoming;
 pub(crate) mod inspect;
 mod jsonrpc;
 pub(crate) mod listener;
 pub(crate) mod metrics;
 mod outgoing;
 pub mod peers;
+mod room;
 pub(crate) mod starting;
 pub mod status;
 
-use std::{sync::Arc, time::Duration};
+use std::{net::IpAddr, sync::Arc, time::Duration};
 
 use axum::{
     Json, Router,
-    body::Bytes,
-    extract::{ConnectInfo, DefaultBodyLimit, Request, State},
+    body::{Body, HttpBody},
+    extract::{ConnectInfo, Request, State},
     http::{
         HeaderMap, Method, StatusCode,
         header::{CONNECTION, CONTENT_TYPE, RETRY_AFTER},
@@ -36,12 +37,19 @@ use tower_http::{cors::CorsLayer, timeout::TimeoutLayer};
 
 use self::{
     hosts::Hosts,
+    incoming::{Incoming, Unread},
     jsonrpc::JsonRpc,
-    listener::{Limited, Seat},
+    listener::{Limited, Limits, Seat},
     metrics::Metrics,
     status::StatusSource,
 };
-use crate::{blocking::Blocking, rpc::RpcContext, tasks::TaskError};
+use crate::{
+    blocking::Blocking,
+    origin::{Origin, Vouched},
+    rpc::RpcContext,
+    sparse::Sparse,
+    tasks::TaskError,
+};
 
 /// Longest time for one HTTP request: above the slowest call, below what a stuck client may hold a connection for.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
@@ -49,9 +57,15 @@ const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
 /// Requests of operators that are worked on at a time, apart from callers' so that a busy node can still be looked at.
 const OPERATORS_MAX: usize = 4;
 
+/// Connections beside those that may wait for a call: for operators, and for being told that there is no place for a call.
+const SPARE_CONNECTIONS: usize = 16;
+/// Of all connections those that strangers leave to this machine and to `api.trusted_addresses`.
+const RESERVED_CONNECTIONS: usize = 8;
+
 /// What the handlers share.
 pub(crate) struct Api {
     jsonrpc: JsonRpc,
+    incoming: Incoming,
     metrics: Arc<Metrics>,
     status: StatusSource,
     blocking: Blocking,
@@ -65,10 +79,17 @@ impl Api {
         context: RpcContext,
         metrics: Arc<Metrics>,
         status: StatusSource,
-    ) -> anyhow::Result<Api> {
-        let jsonrpc = JsonRpc::new(context, metrics.clone())?;
-        let blocking = Blocking::new(OPERATORS_MAX);
-        Ok(Api { jsonrpc, metrics, status, blocking, scrape: Arc::default(), stats: Mutex::default() })
+        config: &ApiConfig,
+    ) -> Api {
+        Api {
+            jsonrpc: JsonRpc::new(context, metrics.clone()),
+            incoming: Incoming::new(config.max_body_bytes),
+            metrics,
+            status,
+            blocking: Blocking::new(OPERATORS_MAX),
+            scrape: Arc::default(),
+            stats: Mutex::default(),
+        }
     }
 }
 
@@ -79,10 +100,24 @@ pub(crate) async fn serve(
     api: Arc<Api>,
     shutdown: CancellationToken,
 ) -> Result<(), TaskError> {
-    let listener = Limited::new(listener, config.max_connections);
+    let listener = Limited::new(listener, limits(&config), vouched(&config.trusted_addresses));
     let router = router(&config, api).into_make_service_with_connect_info::<Seat>();
     axum::serve(listener, router).with_graceful_shutdown(shutdown.cancelled_owned()).await?;
     Ok(())
+}
+
+fn limits(config: &ApiConfig) -> Limits {
+    Limits {
+        calls: config.max_connections.get(),
+        spare: SPARE_CONNECTIONS,
+        reserved: RESERVED_CONNECTIONS,
+        per_address: config.max_connections_per_address.get(),
+    }
+}
+
+/// Whose calls come before those of others.
+pub(crate) fn vouched(addresses: &[IpAddr]) -> Vouched {
+    Vouched::new(addresses)
 }
 
 fn router(config: &ApiConfig, api: Arc<Api>) -> Router {
@@ -96,7 +131,6 @@ fn router(config: &ApiConfig, api: Arc<Api>) -> Router {
         .route("/health/ready", get(ready))
         .route("/health/live", get(live))
         .with_state(api)
-        .layer(DefaultBodyLimit::max(config.max_body_bytes))
         .layer(TimeoutLayer::with_status_code(StatusCode::GATEWAY_TIMEOUT, REQUEST_TIMEOUT));
     let router = if config.cors { router.layer(CorsLayer::permissive()) } else { router };
     let hosts = Arc::new(Hosts::new(&config.allowed_hosts));
@@ -111,7 +145,8 @@ async fn seated(ConnectInfo(seat): ConnectInfo<Seat>, request: Request, next: Ne
         seat.working()
     }
     let response = next.run(request).await;
-    seat.answered();
+    let len = response.body().size_hint().exact().unwrap_or_default();
+    seat.answered(usize::try_from(len).unwrap_or(usize::MAX));
     response
 }
 
@@ -134,64 +169,84 @@ async fn only_json(headers: HeaderMap, request: Request, next: Next) -> Response
     (StatusCode::UNSUPPORTED_MEDIA_TYPE, text).into_response()
 }
 
-async fn jsonrpc(State(api): State<Arc<Api>>, ConnectInfo(seat): ConnectInfo<Seat>, body: Bytes) -> Response {
+async fn jsonrpc(State(api): State<Arc<Api>>, ConnectInfo(seat): ConnectInfo<Seat>, body: Body) -> Response {
+    let body = match api.incoming.read(seat.origin(), body).await {
+        Ok(body) => body,
+        Err(Unread::NoRoom) => return busy("too many long requests are being read"),
+        Err(unread) => return (unread.status(), format!("{unread}\n")).into_response(),
+    };
     if seat.call_read().is_err() {
-        let headers = [(RETRY_AFTER, "1"), (CONNECTION, "close")];
-        let text = "too many calls at a time (`api.max_connections`): try again soon\n";
-        return (StatusCode::SERVICE_UNAVAILABLE, headers, text).into_response();
+        return busy("too many calls at a time (`api.max_connections`)");
     }
-    match api.jsonrpc.handle(&body).await {
+    match api.jsonrpc.handle(seat.origin(), body.bytes()).await {
         Some(answer) => ([(CONTENT_TYPE, "application/json")], answer).into_response(),
         // Notifications have no answer.
         None => StatusCode::NO_CONTENT.into_response(),
     }
 }
 
-async fn status(State(api): State<Arc<Api>>) -> Response {
-    let shared = api.clone();
-    match api.blocking.run(move || shared.status.read()).await {
-        Ok(Ok(status)) => Json(status).into_response(),
-        Ok(Err(error)) => failed(&error),
-        Err(error) => failed(&error),
+/// Refuses a call for now.
+fn busy(reason: &str) -> Response {
+    let headers = [(RETRY_AFTER, "1"), (CONNECTION, "close")];
+    (StatusCode::SERVICE_UNAVAILABLE, headers, format!("{reason}: try again soon\n")).into_response()
+}
+
+async fn status(State(api): State<Arc<Api>>, ConnectInfo(seat): ConnectInfo<Seat>) -> Response {
+    match api.read(seat.origin(), |api| api.status.read()).await {
+        Ok(status) => Json(status).into_response(),
+        Err(failure) => failure,
     }
 }
 
-async fn metrics(State(api): State<Arc<Api>>) -> Response {
+async fn metrics(State(api): State<Arc<Api>>, ConnectInfo(seat): ConnectInfo<Seat>) -> Response {
     // Waited for here: a thread that waits would be one of few.
     let turn = api.scrape.clone().lock_owned().await;
-    let shared = api.clone();
-    let encode = move || {
+    let encode = move |api: &Api| {
         let _turn = turn;
-        shared.status.sample(&shared.metrics)?;
-        anyhow::Ok(shared.metrics.encode()?)
+        api.status.sample(&api.metrics)?;
+        anyhow::Ok(api.metrics.encode()?)
     };
-    match api.blocking.run(encode).await {
-        Ok(Ok(text)) => ([(CONTENT_TYPE, prometheus::TEXT_FORMAT)], text).into_response(),
-        Ok(Err(error)) => failed(&*error),
-        Err(error) => failed(&error),
+    match api.read(seat.origin(), encode).await {
+        Ok(text) => ([(CONTENT_TYPE, prometheus::TEXT_FORMAT)], text).into_response(),
+        Err(failure) => failure,
     }
 }
 
-async fn ready(State(api): State<Arc<Api>>) -> Response {
-    let shared = api.clone();
-    match api.blocking.run(move || shared.status.health.read()).await {
-        Ok(Ok(health)) if health.ready => Json(health).into_response(),
-        Ok(Ok(health)) => (StatusCode::SERVICE_UNAVAILABLE, Json(health)).into_response(),
-        Ok(Err(error)) => failed(&error),
-        Err(error) => failed(&error),
+async fn ready(State(api): State<Arc<Api>>, ConnectInfo(seat): ConnectInfo<Seat>) -> Response {
+    match api.read(seat.origin(), |api| api.status.health.read()).await {
+        Ok(health) if health.ready => Json(health).into_response(),
+        Ok(health) => (StatusCode::SERVICE_UNAVAILABLE, Json(health)).into_response(),
+        Err(failure) => failure,
     }
 }
 
-async fn live(State(api): State<Arc<Api>>) -> Response {
-    let shared = api.clone();
-    match api.blocking.run(move || shared.status.store.head()).await {
-        Ok(Ok(_)) => "ok\n".into_response(),
-        Ok(Err(error)) => failed(&error),
-        Err(error) => failed(&error),
+async fn live(State(api): State<Arc<Api>>, ConnectInfo(seat): ConnectInfo<Seat>) -> Response {
+    match api.read(seat.origin(), |api| api.status.store.head()).await {
+        Ok(_) => "ok\n".into_response(),
+        Err(failure) => failure,
     }
 }
 
-fn failed(error: &dyn std::error::Error) -> Response {
-    tracing::error!(%error, "a request for the node's state failed");
+impl Api {
+    /// Reads something of the node on one of the operators' threads; a failure is an answer already.
+    async fn read<T: Send + 'static, E: std::fmt::Display + Send + 'static>(
+        self: &Arc<Self>,
+        origin: Origin,
+        read: impl FnOnce(&Api) -> Result<T, E> + Send + 'static,
+    ) -> Result<T, Response> {
+        let api = self.clone();
+        match self.blocking.run(origin, move || read(&api)).await {
+            Ok(Ok(found)) => Ok(found),
+            Ok(Err(error)) => Err(failed(&error)),
+            Err(panic) => Err(failed(&panic)),
+        }
+    }
+}
+
+fn failed(error: &dyn std::fmt::Display) -> Response {
+    static FAILURES: Sparse = Sparse::new();
+    if let Some(more) = FAILURES.pass(std::time::Instant::now()) {
+        tracing::error!(%error, more, "a request for the node's state failed");
+    }
     (StatusCode::INTERNAL_SERVER_ERROR, format!("{error}\n")).into_response()
 }

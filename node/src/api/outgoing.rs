@@ -1,25 +1,22 @@
 //! The memory that answers may take while they are on their way to those who asked, however slowly these read.
 
-use std::sync::Arc;
-
 use axum::body::Bytes;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+
+use super::room::{Room, Share};
+use crate::origin::Origin;
 
 /// Answers up to this length need no room, so that slow readers of long ones do not shut out everybody else.
 const SHORT_BYTES_MAX: usize = 64 << 10;
-/// What room is counted in.
-const UNIT_BYTES: usize = 1 << 10;
+/// The part of the room that callers from elsewhere leave to the operator's own hosts: one in so many.
+const RESERVED_SHARE: usize = 8;
 
 /// The room for long answers; each takes its share while it is made, and until its last byte is with the kernel.
-pub(super) struct Outgoing {
-    units_max: usize,
-    room: Arc<Semaphore>,
-}
+pub(super) struct Outgoing(Room);
 
 /// An answer and its share.
 struct Held {
     answer: String,
-    _share: OwnedSemaphorePermit,
+    _share: Share,
 }
 
 impl AsRef<[u8]> for Held {
@@ -30,43 +27,34 @@ impl AsRef<[u8]> for Held {
 
 impl Outgoing {
     pub(super) fn new(bytes_max: usize) -> Outgoing {
-        let units_max = bytes_max / UNIT_BYTES;
-        Outgoing { units_max, room: Arc::new(Semaphore::new(units_max)) }
+        Outgoing(Room::new(bytes_max, bytes_max / RESERVED_SHARE))
     }
 
-    /// An answer that is being made.
-    pub(super) fn grow(&self) -> Growing<'_> {
-        Growing { outgoing: self, text: String::new(), share: None }
+    /// An answer that is being made for a caller.
+    pub(super) fn grow(&self, origin: Origin) -> Growing {
+        Growing { text: String::new(), share: self.0.share(origin) }
     }
 }
 
 /// An answer in the making, which takes its share of the room as it grows.
-pub(super) struct Growing<'a> {
-    outgoing: &'a Outgoing,
+pub(super) struct Growing {
     text: String,
-    share: Option<OwnedSemaphorePermit>,
+    share: Share,
 }
 
-impl Growing<'_> {
+impl Growing {
     /// Bytes so far.
     pub(super) fn len(&self) -> usize {
         self.text.len()
     }
 
-    /// Adds a part, or tells that there is no room for it now. An answer that is longer than all room together goes alone.
-    pub(super) fn push(&mut self, part: &str) -> bool {
-        let len = self.text.len() + part.len();
-        if len > SHORT_BYTES_MAX {
-            let units = len.div_ceil(UNIT_BYTES).min(self.outgoing.units_max);
-            let held = self.share.as_ref().map_or(0, OwnedSemaphorePermit::num_permits);
-            let more = u32::try_from(units.saturating_sub(held)).unwrap_or(u32::MAX);
-            let Ok(more) = self.outgoing.room.clone().try_acquire_many_owned(more) else { return false };
-            match &mut self.share {
-                Some(share) => share.merge(more),
-                None => self.share = Some(more),
-            }
+    /// Adds some parts, or tells that there is no room for them now, and adds none.
+    pub(super) fn push(&mut self, parts: &[&str]) -> bool {
+        let len = self.text.len() + parts.iter().map(|part| part.len()).sum::<usize>();
+        if len > SHORT_BYTES_MAX && !self.share.grow_to(len) {
+            return false;
         }
-        self.text.push_str(part);
+        parts.iter().for_each(|part| self.text.push_str(part));
         true
     }
 
@@ -79,24 +67,26 @@ impl Growing<'_> {
     pub(super) fn finish(mut self) -> Option<Bytes> {
         // The share counts bytes, not what the text grew to.
         self.text.shrink_to_fit();
-        match self.share {
-            _ if self.text.is_empty() => None,
-            None => Some(self.text.into()),
-            Some(share) => Some(Bytes::from_owner(Held { answer: self.text, _share: share })),
+        match self.text.len() {
+            0 => None,
+            1..=SHORT_BYTES_MAX => Some(self.text.into()),
+            _ => Some(Bytes::from_owner(Held { answer: self.text, _share: self.share })),
         }
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::net::Ipv4Addr;
+
     use super::*;
 
     #[test]
     fn long_answers_wait_for_no_room_and_give_it_back() {
         let outgoing = Outgoing::new(1 << 20);
         let answer = |len| {
-            let mut answer = outgoing.grow();
-            answer.push(&"x".repeat(len)).then(|| answer.finish().unwrap())
+            let mut answer = outgoing.grow(Origin::Trusted);
+            answer.push(&[&"x".repeat(len)]).then(|| answer.finish().unwrap())
         };
         let first = answer(700 << 10).unwrap();
         assert_eq!(first.len(), 700 << 10);
@@ -113,16 +103,33 @@ mod tests {
     #[test]
     fn an_answer_takes_its_share_part_by_part() {
         let outgoing = Outgoing::new(1 << 20);
-        let (mut first, mut second) = (outgoing.grow(), outgoing.grow());
+        let (mut first, mut second) = (outgoing.grow(Origin::Trusted), outgoing.grow(Origin::Trusted));
         let part = "x".repeat(300 << 10);
-        assert!(first.push(&part) && second.push(&part) && first.push(&part));
-        assert!(!second.push(&part), "1,200 KiB in a room of 1,024");
+        assert!(
+            first.push(&[&part])
+                && second.push(&[&part])
+                && first.push(&[&part[..100 << 10], &part[100 << 10..]])
+        );
+        assert!(!second.push(&[&part]), "1,200 KiB in a room of 1,024");
         second.push_short("refused");
         assert_eq!(first.finish().unwrap().len(), 600 << 10);
-        assert!(second.push(&part));
+        assert!(second.push(&[&part]));
         assert_eq!(second.len(), (600 << 10) + 7);
         drop(second);
-        assert_eq!(outgoing.room.available_permits(), 1 << 10);
-        assert!(outgoing.grow().finish().is_none());
+        assert_eq!(outgoing.0.free(), 1 << 20);
+        assert!(outgoing.grow(Origin::Trusted).finish().is_none());
+    }
+
+    /// Goal: one address that reads nothing leaves room for the long answers of others.
+    #[test]
+    fn one_address_does_not_take_all() {
+        let outgoing = Outgoing::new(64 << 20);
+        let answer = |number: u8| {
+            let mut answer = outgoing.grow(Origin::V4(Ipv4Addr::new(192, 0, 2, number)));
+            answer.push(&[&"x".repeat(1 << 20)]).then(|| answer.finish().unwrap())
+        };
+        let unread: Vec<_> = (0..100).filter_map(|_| answer(1)).collect();
+        assert_eq!(unread.len(), 28, "half of seven eighths");
+        assert!(answer(2).is_some());
     }
 }

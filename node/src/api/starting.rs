@@ -1,7 +1,7 @@
 //! What the API answers before there is a node behind it: 503, and what the start is at. Opening a large store takes minutes, and
 //! a port that only accepts looks like a node that hangs.
 
-use std::{io, net::SocketAddr, num::NonZeroUsize, os::fd::AsFd, sync::Arc};
+use std::{io, net::SocketAddr, os::fd::AsFd, sync::Arc};
 
 use axum::{
     Router,
@@ -18,10 +18,11 @@ use parking_lot::Mutex;
 use tokio::{net::TcpListener, sync::oneshot};
 use tokio_util::sync::{CancellationToken, DropGuard};
 
-use super::listener::Limited;
+use super::listener::{Limited, Limits};
+use crate::origin::Vouched;
 
 /// Few ask a node that starts, and none has to wait for its answer.
-const CONNECTIONS_MAX: NonZeroUsize = NonZeroUsize::new(64).expect("64 is not zero");
+const LIMITS: Limits = Limits { calls: 64, spare: 16, reserved: 8, per_address: 16 };
 
 /// What the node is at.
 type Stage = Arc<Mutex<&'static str>>;
@@ -36,11 +37,11 @@ pub(crate) struct Starting {
 
 impl Starting {
     /// Starts to answer on a second handle to the listener.
-    pub(crate) fn serve(listener: &TcpListener) -> io::Result<Starting> {
+    pub(crate) fn serve(listener: &TcpListener, vouched: Vouched) -> io::Result<Starting> {
         let copy = std::net::TcpListener::from(listener.as_fd().try_clone_to_owned()?);
         let (accepts, accepting) = oneshot::channel();
         let listener = Ending {
-            listener: Limited::new(TcpListener::from_std(copy)?, CONNECTIONS_MAX),
+            listener: Limited::new(TcpListener::from_std(copy)?, LIMITS, vouched),
             _accepts: accepts,
         };
         let stage = Stage::new(Mutex::new("opening the ports"));
@@ -113,7 +114,7 @@ mod tests {
     async fn says_what_it_is_at_until_the_node_answers() {
         let listener = super::super::listener::bind("127.0.0.1:0".parse().unwrap()).unwrap();
         let address = listener.local_addr().unwrap();
-        let starting = Starting::serve(&listener).unwrap();
+        let starting = Starting::serve(&listener, Vouched::default()).unwrap();
         starting.stage("opening the store");
         let answer = asked(address).await;
         assert!(answer.starts_with("HTTP/1.1 503 "), "{answer}");

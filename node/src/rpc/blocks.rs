@@ -10,12 +10,14 @@ use alloy_rpc_types_eth::{Block, BlockId, BlockNumberOrTag, BlockTransactions, H
 use jsonrpsee::types::Params;
 use serde::de::DeserializeOwned;
 use slipstream_types::{BatchNumber, ChainConfig, chain::Fork};
+use tokio_util::sync::CancellationToken;
 
 use super::{
     RpcContext, RpcTransaction,
     batches::Batch,
     errors::{RpcError, RpcResult},
     params::{BlockParam, args},
+    table::Asker,
     transactions,
 };
 
@@ -48,21 +50,26 @@ pub(super) fn block_number(context: &RpcContext) -> RpcResult<U64> {
 pub(super) fn block<I: DeserializeOwned + Into<BlockParam>>(
     context: &RpcContext,
     params: &Params<'_>,
+    asker: &Asker<'_>,
 ) -> RpcResult<Option<Block<RpcTransaction>>> {
     let (id, full): (I, Option<bool>) = args(params)?;
     let Some(batch) = context.batch(id.into().0)? else { return Ok(None) };
-    Ok(Some(to_block(&context.chain, &batch, full.unwrap_or(false))?))
+    Ok(Some(to_block(&context.chain, &batch, full.unwrap_or(false), asker.gone)?))
 }
 
 /// `eth_getBlockReceipts`
 pub(super) fn receipts(
     context: &RpcContext,
     params: &Params<'_>,
+    asker: &Asker<'_>,
 ) -> RpcResult<Option<Vec<TransactionReceipt>>> {
     let (BlockParam(id),) = args(params)?;
     let Some(batch) = context.batch(id)? else { return Ok(None) };
     let receipts = (0..batch.header.tx_count as usize)
-        .map(|index| transactions::to_receipt(&context.chain, &batch, index))
+        .map(|index| {
+            asker.still_waits()?;
+            transactions::to_receipt(&context.chain, &batch, index)
+        })
         .collect::<Result<Option<Vec<_>>, _>>()?;
     Ok(receipts)
 }
@@ -91,10 +98,15 @@ pub(super) fn to_block(
     chain: &ChainConfig,
     batch: &Batch,
     full: bool,
+    gone: &CancellationToken,
 ) -> Result<Block<RpcTransaction>, RpcError> {
     let count = batch.header.tx_count as usize;
     let transactions = if full {
-        let all = (0..count).map(|index| transactions::to_transaction(chain, batch, index));
+        // Recovering ten thousand senders takes half a second.
+        let all = (0..count).map(|index| match gone.is_cancelled() {
+            true => Err(RpcError::NobodyWaits),
+            false => transactions::to_transaction(chain, batch, index),
+        });
         BlockTransactions::Full(all.collect::<Result<Option<Vec<RpcTransaction>>, _>>()?.unwrap_or_default())
     } else {
         batch.body()?;

@@ -1,11 +1,15 @@
 //! Errors as Ethereum's clients expect them: codes that tools match on, texts that people read.
 
+use std::time::{Duration, Instant};
+
 use alloy_primitives::Bytes;
 use jsonrpsee::types::{ErrorObjectOwned, error::INTERNAL_ERROR_CODE, error::INVALID_PARAMS_CODE};
 use slipstream_consensus::SubmitError;
 use slipstream_executor::{ExecuteError, TransactionError};
 use slipstream_storage::StorageError;
 use slipstream_types::{BatchNumber, CodecError};
+
+use crate::sparse::Sparse;
 
 /// "Invalid input" in Ethereum's list; geth uses it for everything that a server refuses.
 const SERVER_ERROR_CODE: i32 = -32000;
@@ -45,8 +49,15 @@ pub(crate) enum RpcError {
         "filter not found: it was never made here, was uninstalled, or was not polled for five minutes; make a new one"
     )]
     FilterNotFound,
+    #[error("filter is being polled: wait for that answer before you ask again")]
+    FilterBusy,
     #[error("nobody waits for the answer any more")]
     NobodyWaits,
+    // The first words are geth's.
+    #[error(
+        "execution aborted (timeout = {limit:?}): the call takes too long; ask for less, or set `api.call_time_max_ms`"
+    )]
+    CallTimedOut { limit: Duration },
     #[error("execution reverted{}", reason.as_ref().map(|reason| format!(": {reason}")).unwrap_or_default())]
     Reverted { reason: Option<String>, output: Bytes },
     #[error("{0}")]
@@ -106,7 +117,10 @@ impl From<RpcError> for ErrorObjectOwned {
             RpcError::TooMuch(_) => LIMIT_EXCEEDED_CODE,
             RpcError::LogsNotStored { .. } => PRUNED_CODE,
             RpcError::Storage(_) | RpcError::Codec(_) | RpcError::Internal { .. } => {
-                tracing::error!(%message, "a JSON-RPC call failed");
+                static FAILURES: Sparse = Sparse::new();
+                if let Some(more) = FAILURES.pass(Instant::now()) {
+                    tracing::error!(%message, more, "a JSON-RPC call failed");
+                }
                 INTERNAL_ERROR_CODE
             }
             RpcError::StateNotKept { .. }
@@ -114,7 +128,9 @@ impl From<RpcError> for ErrorObjectOwned {
             | RpcError::UnknownBlock(_)
             | RpcError::NotStored { .. }
             | RpcError::FilterNotFound
+            | RpcError::FilterBusy
             | RpcError::NobodyWaits
+            | RpcError::CallTimedOut { .. }
             | RpcError::Rejected(_) => SERVER_ERROR_CODE,
         };
         ErrorObjectOwned::owned(code, message, None::<()>)

@@ -13,6 +13,7 @@ use super::{
     batches::Batch,
     errors::{RpcError, RpcResult},
     params::{Number, Strict, args},
+    table::Asker,
 };
 
 /// Batches in one fee history, as in geth.
@@ -39,7 +40,7 @@ pub(super) fn priority_fee(context: &RpcContext) -> U256 {
 }
 
 /// `eth_feeHistory`
-pub(super) fn history(context: &RpcContext, params: &Params<'_>) -> RpcResult<FeeHistory> {
+pub(super) fn history(context: &RpcContext, params: &Params<'_>, asker: &Asker<'_>) -> RpcResult<FeeHistory> {
     let (count, Strict(newest), percentiles): (serde_json::Value, Number, Option<Vec<f64>>) = args(params)?;
     let (count, percentiles) = (block_count(count)?, percentiles.unwrap_or_default());
     let ascending = percentiles.is_sorted() && percentiles.iter().all(|one| (0.0..=100.0).contains(one));
@@ -62,6 +63,7 @@ pub(super) fn history(context: &RpcContext, params: &Params<'_>) -> RpcResult<Fe
     };
     let mut rewards = Vec::new();
     for number in oldest..=newest.0 {
+        asker.still_waits()?;
         let used = if percentiles.is_empty() {
             context
                 .store

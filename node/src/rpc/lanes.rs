@@ -11,6 +11,9 @@ const READS_MAX: usize = 48;
 /// The same of calls that compute, and of those that search. Both wait for cores more than for the disk.
 const COSTLY_MAX: usize = 16;
 
+/// The same of transactions that come in: recovering one takes 30 microseconds, and consensus needs the cores.
+const TRANSACTIONS_MAX: usize = 4;
+
 /// A kind of work.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(crate) enum Lane {
@@ -20,6 +23,8 @@ pub(crate) enum Lane {
     Calls,
     /// Goes through the ledger, up to the budget of one search.
     Searches,
+    /// Recovers the sender of a transaction, mostly for nothing if the sender means ill.
+    Transactions,
 }
 
 impl Lane {
@@ -28,8 +33,14 @@ impl Lane {
         match method {
             "eth_call" | "eth_estimateGas" | "eth_feeHistory" | "eth_getBlockReceipts" => Lane::Calls,
             "eth_getLogs" | "eth_getFilterLogs" | "eth_getFilterChanges" => Lane::Searches,
+            "eth_sendRawTransaction" => Lane::Transactions,
             _ => Lane::Reads,
         }
+    }
+
+    /// Whether its calls take so little that they need not queue with costly ones.
+    pub(crate) fn is_cheap(self) -> bool {
+        matches!(self, Lane::Reads | Lane::Transactions)
     }
 }
 
@@ -44,6 +55,7 @@ impl Lanes {
             (Lane::Reads, (2 * cores + 8).min(READS_MAX)),
             (Lane::Calls, (cores + 2).min(COSTLY_MAX)),
             (Lane::Searches, cores.min(COSTLY_MAX)),
+            (Lane::Transactions, cores.div_ceil(2).clamp(2, TRANSACTIONS_MAX)),
         ];
         Lanes(places.into_iter().map(|(lane, places)| (lane, Blocking::new(places))).collect())
     }

@@ -13,31 +13,31 @@ mod logs;
 mod params;
 mod senders;
 mod state;
+mod table;
 #[cfg(test)]
 pub(crate) mod tests;
 mod transactions;
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use alloy_primitives::U64;
-use jsonrpsee::{RpcModule, core::RegisterMethodError, types::Params};
-use serde_json::{Value, json, value::to_raw_value};
+use serde_json::{Value, json};
 use slipstream_consensus::{Forwarder, Pool};
 use slipstream_executor::Envelope;
 use slipstream_network::Transport;
 use slipstream_storage::Store;
 use slipstream_types::{ChainConfig, Clock};
-use tokio_util::sync::CancellationToken;
 
 pub(crate) use self::{
     batches::Batches,
     lanes::Lane,
     logs::{Filters, LogIndex},
+    table::{Reply, Table},
 };
 use self::{
     errors::{RpcError, RpcResult},
     lanes::Lanes,
-    params::{Hash, Number, args},
+    params::{Hash, Number},
 };
 use crate::health::HealthSource;
 
@@ -55,7 +55,9 @@ pub(crate) struct RpcContext {
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) batches: Batches,
     pub(crate) log_index: Arc<LogIndex>,
-    pub(crate) filters: Filters,
+    pub(crate) filters: Arc<Filters>,
+    /// How long an `eth_call` or `eth_estimateGas` may run.
+    pub(crate) call_time_max: Duration,
 }
 
 /// `slipstream/v0.1.0/linux-x86_64`, as `web3_clientVersion` and `/v1/status` give it.
@@ -65,109 +67,54 @@ pub(crate) fn client_version() -> String {
 }
 
 /// Builds the table of methods.
-pub(crate) fn module(context: RpcContext) -> Result<RpcModule<RpcContext>, RegisterMethodError> {
+pub(crate) fn table(context: RpcContext) -> Table {
     methods(context, Lanes::new())
 }
 
-fn methods(context: RpcContext, lanes: Lanes) -> Result<RpcModule<RpcContext>, RegisterMethodError> {
-    let mut table = Table { module: RpcModule::new(context), lanes };
-    table.plain("web3_clientVersion", |_| Ok(client_version()))?;
-    table.plain("net_version", |context| Ok(context.chain.chain_id.to_string()))?;
-    table.plain("net_listening", |_| Ok(true))?;
-    table.plain("net_peerCount", |context| Ok(U64::from(context.transport.peers().len())))?;
-    table.plain("eth_chainId", |context| Ok(U64::from(context.chain.chain_id)))?;
-    table.plain("eth_syncing", syncing)?;
-    table.plain("eth_accounts", |_| Ok(Vec::<alloy_primitives::Address>::new()))?;
+fn methods(context: RpcContext, lanes: Lanes) -> Table {
+    let mut table = Table::new(context, lanes);
+    table.plain("web3_clientVersion", |_| Ok(client_version()));
+    table.plain("net_version", |context| Ok(context.chain.chain_id.to_string()));
+    table.plain("net_listening", |_| Ok(true));
+    table.plain("net_peerCount", |context| Ok(U64::from(context.transport.peers().len())));
+    table.plain("eth_chainId", |context| Ok(U64::from(context.chain.chain_id)));
+    table.plain("eth_syncing", syncing);
+    table.plain("eth_accounts", |_| Ok(Vec::<alloy_primitives::Address>::new()));
 
-    table.add("eth_getBalance", state::balance)?;
-    table.add("eth_getTransactionCount", state::nonce)?;
-    table.add("eth_getCode", state::code)?;
-    table.add("eth_getStorageAt", state::storage)?;
-    table.add("eth_call", call::call)?;
-    table.add("eth_estimateGas", call::estimate)?;
+    table.add("eth_getBalance", state::balance);
+    table.add("eth_getTransactionCount", state::nonce);
+    table.add("eth_getCode", state::code);
+    table.add("eth_getStorageAt", state::storage);
+    table.add_long("eth_call", call::call);
+    table.add_long("eth_estimateGas", call::estimate);
 
-    table.plain("eth_gasPrice", |context| Ok(fees::gas_price(context)))?;
-    table.plain("eth_maxPriorityFeePerGas", |context| Ok(fees::priority_fee(context)))?;
-    table.add("eth_feeHistory", fees::history)?;
+    table.plain("eth_gasPrice", |context| Ok(fees::gas_price(context)));
+    table.plain("eth_maxPriorityFeePerGas", |context| Ok(fees::priority_fee(context)));
+    table.add_long("eth_feeHistory", fees::history);
 
-    table.plain("eth_blockNumber", blocks::block_number)?;
-    table.add("eth_getBlockByNumber", blocks::block::<Number>)?;
-    table.add("eth_getBlockByHash", blocks::block::<Hash>)?;
-    table.add("eth_getBlockReceipts", blocks::receipts)?;
-    table.add("eth_getBlockTransactionCountByNumber", blocks::transaction_count::<Number>)?;
-    table.add("eth_getBlockTransactionCountByHash", blocks::transaction_count::<Hash>)?;
-    table.add("eth_getUncleCountByBlockNumber", blocks::uncle_count::<Number>)?;
-    table.add("eth_getUncleCountByBlockHash", blocks::uncle_count::<Hash>)?;
+    table.plain("eth_blockNumber", blocks::block_number);
+    table.add_long("eth_getBlockByNumber", blocks::block::<Number>);
+    table.add_long("eth_getBlockByHash", blocks::block::<Hash>);
+    table.add_long("eth_getBlockReceipts", blocks::receipts);
+    table.add("eth_getBlockTransactionCountByNumber", blocks::transaction_count::<Number>);
+    table.add("eth_getBlockTransactionCountByHash", blocks::transaction_count::<Hash>);
+    table.add("eth_getUncleCountByBlockNumber", blocks::uncle_count::<Number>);
+    table.add("eth_getUncleCountByBlockHash", blocks::uncle_count::<Hash>);
 
-    table.add("eth_sendRawTransaction", transactions::send_raw)?;
-    table.add("eth_getTransactionByHash", transactions::by_hash)?;
-    table.add("eth_getTransactionByBlockNumberAndIndex", transactions::by_index::<Number>)?;
-    table.add("eth_getTransactionByBlockHashAndIndex", transactions::by_index::<Hash>)?;
-    table.add("eth_getTransactionReceipt", transactions::receipt)?;
+    table.add("eth_sendRawTransaction", transactions::send_raw);
+    table.add("eth_getTransactionByHash", transactions::by_hash);
+    table.add("eth_getTransactionByBlockNumberAndIndex", transactions::by_index::<Number>);
+    table.add("eth_getTransactionByBlockHashAndIndex", transactions::by_index::<Hash>);
+    table.add("eth_getTransactionReceipt", transactions::receipt);
 
-    table.add_long("eth_getLogs", logs::logs)?;
-    table.add("eth_newFilter", logs::filters::new_filter)?;
-    table.plain("eth_newBlockFilter", logs::filters::new_block_filter)?;
-    table.plain("eth_newPendingTransactionFilter", logs::filters::new_pending_filter)?;
-    table.add("eth_uninstallFilter", logs::filters::uninstall)?;
-    table.add_long("eth_getFilterChanges", logs::filters::changes)?;
-    table.add_long("eth_getFilterLogs", logs::filters::filter_logs)?;
-    Ok(table.module)
-}
-
-struct Table {
-    module: RpcModule<RpcContext>,
-    lanes: Lanes,
-}
-
-impl Table {
-    /// A method without parameters.
-    fn plain<T: serde::Serialize>(
-        &mut self,
-        name: &'static str,
-        method: impl Fn(&RpcContext) -> RpcResult<T> + Clone + Send + Sync + 'static,
-    ) -> Result<(), RegisterMethodError> {
-        self.add(name, move |context, params| {
-            let () = args(params)?;
-            method(context)
-        })
-    }
-
-    /// A method that reads the store or runs the EVM for a bounded time. It reads its parameters by `args`, which refuses what it
-    /// does not know.
-    fn add<T: serde::Serialize>(
-        &mut self,
-        name: &'static str,
-        method: impl Fn(&RpcContext, &Params<'_>) -> RpcResult<T> + Clone + Send + Sync + 'static,
-    ) -> Result<(), RegisterMethodError> {
-        self.add_long(name, move |context, params, _| method(context, params))
-    }
-
-    /// Methods read the store or run the EVM, so each call gets a thread of its lane, which may block, and writes its answer there.
-    /// One that takes long looks at the token, and ends when it is cancelled: nobody waits for the answer any more.
-    fn add_long<T: serde::Serialize>(
-        &mut self,
-        name: &'static str,
-        method: impl Fn(&RpcContext, &Params<'_>, &CancellationToken) -> RpcResult<T>
-        + Clone
-        + Send
-        + Sync
-        + 'static,
-    ) -> Result<(), RegisterMethodError> {
-        let lane = self.lanes.of(name);
-        self.module.register_async_method(name, move |params, context, _| {
-            let (lane, method) = (lane.clone(), method.clone());
-            async move {
-                let call = move |gone: &CancellationToken| -> RpcResult<_> {
-                    let result = method(&context, &params, gone)?;
-                    to_raw_value(&result).map_err(|error| RpcError::internal(name, &error).into())
-                };
-                let answer = lane.run_while_awaited(call).await;
-                answer.unwrap_or_else(|error| Err(RpcError::internal(name, &error).into()))
-            }
-        })?;
-        Ok(())
-    }
+    table.add_long("eth_getLogs", logs::logs);
+    table.add_long("eth_newFilter", logs::filters::new_filter);
+    table.add_long("eth_newBlockFilter", logs::filters::new_block_filter);
+    table.add_long("eth_newPendingTransactionFilter", logs::filters::new_pending_filter);
+    table.add("eth_uninstallFilter", logs::filters::uninstall);
+    table.add_poll("eth_getFilterChanges", logs::filters::changes);
+    table.add_long("eth_getFilterLogs", logs::filters::filter_logs);
+    table
 }
 
 /// `eth_syncing`: false at the head, while following it closely, and where the chain itself stands still: then there is nothing to sync.

@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 
+use jsonrpsee::types::ErrorObjectOwned;
 use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
 
@@ -88,37 +89,11 @@ impl<'a> Request<'a> {
 #[derive(Deserialize)]
 struct Text<'a>(#[serde(borrow)] Cow<'a, str>);
 
-impl Call<'_> {
-    /// The call as a request of its own, under the id 0.
-    pub(super) fn to_json(&self) -> String {
-        let method = serde_json::Value::from(&*self.method);
-        let params = self.params.map_or("[]", RawValue::get);
-        format!(r#"{{"jsonrpc":"2.0","id":0,"method":{method},"params":{params}}}"#)
-    }
-}
-
-/// What an answer says, without its id.
-#[derive(Deserialize)]
-pub(super) struct Outcome<'a> {
-    #[serde(borrow, default, deserialize_with = "present")]
-    result: Option<&'a RawValue>,
-    #[serde(borrow)]
-    error: Option<&'a RawValue>,
-}
-
-impl Outcome<'_> {
-    pub(super) fn is_error(&self) -> bool {
-        self.error.is_some()
-    }
-
-    /// The answer under an id.
-    pub(super) fn to_json(&self, id: &str) -> String {
-        let (name, value) = match self.error {
-            Some(error) => ("error", error.get()),
-            None => ("result", self.result.map_or("null", RawValue::get)),
-        };
-        format!(r#"{{"jsonrpc":"2.0","id":{id},"{name}":{value}}}"#)
-    }
+/// The answer of a method that failed.
+pub(super) fn failure(id: &str, failure: &ErrorObjectOwned) -> String {
+    let data = failure.data().map(|data| format!(r#","data":{}"#, data.get())).unwrap_or_default();
+    let (code, message) = (failure.code(), serde_json::Value::from(failure.message()));
+    format!(r#"{{"jsonrpc":"2.0","id":{id},"error":{{"code":{code},"message":{message}{data}}}}}"#)
 }
 
 /// An answer that is an error.
@@ -134,7 +109,9 @@ mod tests {
     fn kind(text: &str) -> String {
         let value: &RawValue = serde_json::from_str(text).unwrap();
         match Request::read(value) {
-            Request::Call(id, call) => format!("{id} calls {}", call.to_json()),
+            Request::Call(id, call) => {
+                format!("{id} calls {} {}", call.method, call.params.map_or("", RawValue::get))
+            }
             Request::Notification(call) => format!("notification {}", call.method),
             Request::Invalid(id) => format!("{id} is invalid"),
         }
@@ -144,8 +121,7 @@ mod tests {
     fn ids_as_the_specification_has_them() {
         for id in ["1", "-1", "1.5", "0", "1e3", "\"a\"", "\"\"", "null", "18446744073709551616"] {
             let text = format!(r#"{{"jsonrpc":"2.0","id":{id},"method":"m","params":[1, 2]}}"#);
-            let call = r#"{"jsonrpc":"2.0","id":0,"method":"m","params":[1, 2]}"#;
-            assert_eq!(kind(&text), format!("{id} calls {call}"));
+            assert_eq!(kind(&text), format!("{id} calls m [1, 2]"));
         }
         for id in ["{}", "[1]", "true", "false"] {
             let text = format!(r#"{{"jsonrpc":"2.0","id":{id},"method":"m"}}"#);
@@ -175,16 +151,10 @@ mod tests {
     }
 
     #[test]
-    fn answers_keep_what_they_say() {
-        for (text, expected) in [
-            (r#"{"jsonrpc":"2.0","id":0,"result":null}"#, r#"{"jsonrpc":"2.0","id":"a","result":null}"#),
-            (r#"{"result":{"x": [1]},"id":0}"#, r#"{"jsonrpc":"2.0","id":"a","result":{"x": [1]}}"#),
-            (r#"{"id":0,"error":{"code":3}}"#, r#"{"jsonrpc":"2.0","id":"a","error":{"code":3}}"#),
-        ] {
-            let outcome: Outcome<'_> = serde_json::from_str(text).unwrap();
-            assert_eq!(outcome.to_json("\"a\""), expected);
-            assert_eq!(outcome.is_error(), text.contains("error"));
-        }
+    fn errors_keep_what_they_say() {
+        let owned = ErrorObjectOwned::owned(3, "a \"b\"", Some("0x"));
+        let expected = r#"{"jsonrpc":"2.0","id":"a","error":{"code":3,"message":"a \"b\"","data":"0x"}}"#;
+        assert_eq!(failure("\"a\"", &owned), expected);
         assert_eq!(
             error("7", -1, "a \"b\""),
             r#"{"jsonrpc":"2.0","id":7,"error":{"code":-1,"message":"a \"b\""}}"#

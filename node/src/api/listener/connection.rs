@@ -46,6 +46,9 @@ impl<S> Connection<S> {
     fn sent(&mut self, bytes: usize) -> io::Result<()> {
         self.seat.read_on();
         let now = Instant::now();
+        if self.seat.answer_end().is_some_and(|end| end <= now) {
+            return Err(too_slow());
+        }
         let waited = std::mem::take(&mut self.waiting);
         if let Some((window, taken)) = &mut self.stall {
             *taken += bytes;
@@ -91,7 +94,8 @@ impl<S> Connection<S> {
         let (window, taken) = self.stall.get_or_insert_with(|| (Box::pin(sleep_until(next())), 0));
         loop {
             ready!(window.as_mut().poll(cx));
-            if *taken < STALL_BYTES_MIN {
+            let is_over = self.seat.answer_end().is_some_and(|end| end <= Instant::now());
+            if is_over || *taken < STALL_BYTES_MIN {
                 return Poll::Ready(too_slow());
             }
             *taken = 0;
@@ -130,11 +134,18 @@ impl<S: AsyncRead + Unpin> AsyncRead for Connection<S> {
         cx: &mut Context<'_>,
         buf: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
+        if self.seat.head_is_too_long() {
+            return Poll::Ready(Err(io::Error::new(
+                io::ErrorKind::InvalidData,
+                "the head of the request is too long",
+            )));
+        }
         let before = buf.filled().len();
         match Pin::new(&mut self.stream).poll_read(cx, buf) {
             Poll::Ready(result) => {
-                if buf.filled().len() > before {
-                    self.seat.heard();
+                let bytes = buf.filled().len() - before;
+                if bytes > 0 {
+                    self.seat.heard(bytes);
                 }
                 Poll::Ready(result)
             }
@@ -184,22 +195,27 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Connection<S> {
 mod tests {
     use std::sync::Arc;
 
+    use crate::origin::Origin;
+
     use tokio::{
         io::{AsyncReadExt, AsyncWriteExt, DuplexStream, duplex},
         time::{advance, sleep},
     };
 
     use super::{
-        super::seats::{HEAD_MAX, IDLE_MAX, Seats},
+        super::seats::{
+            ANSWER_BYTES_PER_SECOND_MIN, ANSWER_GRACE, BODY_BYTES_PER_SECOND_MIN, BODY_GRACE, HEAD_BYTES_MAX,
+            HEAD_MAX, IDLE_MAX, Limits, Seats,
+        },
         *,
     };
 
     const PIPE_BYTES: usize = 1 << 10;
 
     async fn connection() -> (Connection<DuplexStream>, DuplexStream, Arc<Seats>) {
-        let seats = Seats::new(1, 0);
+        let seats = Seats::new(Limits { calls: 1, spare: 0, reserved: 0, per_address: 1 });
         let (server, client) = duplex(PIPE_BYTES);
-        (Connection::new(server, seats.take().await), client, seats)
+        (Connection::new(server, seats.take(Origin::Trusted).unwrap()), client, seats)
     }
 
     /// As the HTTP side does it: a request of so many bytes is read, worked on and answered.
@@ -207,7 +223,7 @@ mod tests {
         client.write_all(&vec![b'x'; bytes]).await.unwrap();
         server.read_exact(&mut vec![0; bytes]).await.unwrap();
         server.seat().working();
-        server.seat().answered();
+        server.seat().answered(9);
         server.write_all(b"an answer").await.unwrap();
         server.flush().await.unwrap();
     }
@@ -233,7 +249,7 @@ mod tests {
         assert_eq!(given_up(&mut server).await, HEAD_MAX);
         drop((server, client));
         let (stream, mut client) = duplex(PIPE_BYTES);
-        let mut server = Connection::new(stream, seats.take().await);
+        let mut server = Connection::new(stream, seats.take(Origin::Trusted).unwrap());
         advance(HEAD_MAX - Duration::from_secs(1)).await;
         exchange(&mut server, &mut client, 9).await;
         assert_eq!(given_up(&mut server).await, IDLE_MAX, "who has asked once may think");
@@ -266,19 +282,91 @@ mod tests {
         client.write_all(b"request").await.unwrap();
         server.read_exact(&mut [0; 7]).await.unwrap();
         server.seat().call_read().unwrap();
-        let newcomer = tokio::spawn({
-            let seats = seats.clone();
-            async move { seats.take().await }
-        });
+        assert!(seats.take(Origin::Trusted).is_err(), "it works");
         let reading = tokio::time::timeout(Duration::from_secs(10), server.read(&mut [0; 16])).await;
         assert!(reading.is_err(), "it works");
-        server.seat().answered();
+        server.seat().answered(9);
         server.write_all(b"an answer").await.unwrap();
         server.flush().await.unwrap();
+        assert!(seats.take(Origin::Trusted).is_err());
         let error = server.read(&mut [0; 16]).await.unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::ConnectionAborted);
         drop(server);
-        newcomer.await.unwrap();
+        seats.take(Origin::Trusted).unwrap();
+    }
+
+    /// Goal: a body keeps its seat as long as it comes at a rate, not as long as a byte comes now and then.
+    #[tokio::test(start_paused = true)]
+    async fn a_body_that_trickles_is_given_up() {
+        for rate in [1, BODY_BYTES_PER_SECOND_MIN / 2, 2 * BODY_BYTES_PER_SECOND_MIN] {
+            let (mut server, client, _seats) = connection().await;
+            let (mut reader, mut client) = (vec![0; 64 << 10], client);
+            server.seat().head_read();
+            let writer = tokio::spawn(async move {
+                for _ in 0..40 {
+                    if client.write_all(&vec![b'x'; rate]).await.is_err() {
+                        return;
+                    }
+                    sleep(Duration::from_secs(1)).await;
+                }
+            });
+            let (started, mut read) = (Instant::now(), 0);
+            let ended = loop {
+                match server.read(&mut reader).await {
+                    Ok(0) => break None,
+                    Ok(bytes) => read += bytes,
+                    Err(error) => break Some(error.kind()),
+                }
+            };
+            match rate > BODY_BYTES_PER_SECOND_MIN {
+                true => assert_eq!((ended, read), (None, 40 * rate)),
+                false => {
+                    assert_eq!(ended, Some(io::ErrorKind::TimedOut));
+                    assert!(started.elapsed() <= 3 * BODY_GRACE, "{:?}", started.elapsed());
+                }
+            }
+            drop(server);
+            writer.await.unwrap();
+        }
+    }
+
+    /// Goal: a head that goes on and on takes no memory beyond its bound.
+    #[tokio::test(start_paused = true)]
+    async fn a_head_has_an_end() {
+        let (mut server, mut client, _seats) = connection().await;
+        let writer = tokio::spawn(async move { while client.write_all(&[b'x'; 512]).await.is_ok() {} });
+        let (mut read, mut buf) = (0, [0; 512]);
+        let error = loop {
+            match server.read(&mut buf).await {
+                Ok(bytes) => read += bytes,
+                Err(error) => break error,
+            }
+        };
+        assert_eq!(error.kind(), io::ErrorKind::InvalidData);
+        assert!((HEAD_BYTES_MAX..=HEAD_BYTES_MAX + buf.len()).contains(&read), "{read}");
+        drop(server);
+        writer.await.unwrap();
+    }
+
+    /// Goal: who reads a long answer just above the least rate of a window does not hold its memory for hours.
+    #[tokio::test(start_paused = true)]
+    async fn a_long_answer_has_to_be_read_at_a_rate() {
+        let (mut server, mut client, _seats) = connection().await;
+        let len = 8 << 20;
+        let reader = tokio::spawn(async move {
+            let mut chunk = vec![0; PIPE_BYTES];
+            while client.read(&mut chunk).await.is_ok_and(|bytes| bytes > 0) {
+                sleep(Duration::from_millis(200)).await;
+            }
+        });
+        server.seat().answered(len);
+        let started = Instant::now();
+        let error = server.write_all(&vec![7; len]).await.unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::TimedOut);
+        let most = ANSWER_GRACE + Duration::from_secs((len / ANSWER_BYTES_PER_SECOND_MIN) as u64);
+        assert!(started.elapsed() <= most + STALL_WINDOW, "{:?}", started.elapsed());
+        drop(server);
+        reader.await.unwrap();
     }
 
     #[tokio::test(start_paused = true)]

@@ -3,17 +3,41 @@
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use parking_lot::Mutex;
-use tokio::{
-    sync::{Notify, OwnedSemaphorePermit, Semaphore},
-    time::Instant,
-};
+use tokio::{sync::Notify, time::Instant};
 use tokio_util::sync::CancellationToken;
+
+use super::super::room::{Room, Share};
+use crate::origin::Origin;
 
 /// How long the head of a request may take, from its first byte or, for the first one, from the connection's first moment.
 pub(super) const HEAD_MAX: Duration = Duration::from_secs(5);
+/// Bytes of a head. By itself the HTTP side takes 400 KiB from each connection.
+pub(super) const HEAD_BYTES_MAX: usize = 64 << 10;
 /// How long a connection may be without a request, and how long one may take from its head to the answer's first byte: above
 /// the time that the API gives itself for an answer.
 pub(super) const IDLE_MAX: Duration = Duration::from_secs(60);
+/// How long a body may take beside the time that it takes at the least rate, 32 kbit/s: whoever sends slower keeps a seat for little.
+pub(super) const BODY_GRACE: Duration = Duration::from_secs(5);
+pub(super) const BODY_BYTES_PER_SECOND_MIN: usize = 4 << 10;
+/// The same of reading an answer, 1 Mbit/s: long ones take room that others need.
+pub(super) const ANSWER_GRACE: Duration = Duration::from_secs(30);
+pub(super) const ANSWER_BYTES_PER_SECOND_MIN: usize = 128 << 10;
+
+/// The part of the calls that strangers leave to the operator's own hosts: one in so many.
+const RESERVED_CALLS_SHARE: usize = 8;
+
+/// How many may be connected, and call.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Limits {
+    /// Calls at a time.
+    pub(crate) calls: usize,
+    /// Connections beside those that call.
+    pub(crate) spare: usize,
+    /// Of all connections those that strangers leave to the operator's own hosts.
+    pub(crate) reserved: usize,
+    /// Connections of one address, unless it is the operator's.
+    pub(crate) per_address: usize,
+}
 
 /// What a connection does.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -37,6 +61,7 @@ pub(crate) struct Seat(Arc<Shared>);
 struct Shared {
     seats: Arc<Seats>,
     number: u64,
+    origin: Origin,
     state: Mutex<State>,
     dismissed: CancellationToken,
 }
@@ -44,8 +69,12 @@ struct Shared {
 struct State {
     doing: Doing,
     since: Instant,
+    /// Of the head or the body that is coming, what has come; of an answer, all.
+    bytes: usize,
+    /// When an answer is to be read.
+    answer_end: Instant,
     /// The place of the call that is worked on, or whose answer is being read.
-    call: Option<OwnedSemaphorePermit>,
+    call: Option<Share>,
 }
 
 impl State {
@@ -63,63 +92,88 @@ impl State {
 
 /// All seats.
 pub(super) struct Seats {
-    room: Arc<Semaphore>,
-    calls: Arc<Semaphore>,
+    limits: Limits,
+    calls: Room,
     taken: Mutex<Taken>,
-    /// Told when somebody may have become one that can go.
+    /// Told when somebody has left, or may have become one that can go.
     changed: Notify,
 }
 
 #[derive(Default)]
 struct Taken {
     next: u64,
-    seats: BTreeMap<u64, (Seat, OwnedSemaphorePermit)>,
+    seats: BTreeMap<u64, Seat>,
 }
 
+/// There is no seat now. Somebody may be on the way out.
+#[derive(PartialEq, Eq, Debug)]
+pub(super) struct Full;
+
 impl Seats {
-    /// For so many calls at a time, and for so many connections more.
-    pub(super) fn new(calls_max: usize, spare: usize) -> Arc<Seats> {
-        let calls = calls_max.min(Semaphore::MAX_PERMITS - spare);
+    pub(super) fn new(limits: Limits) -> Arc<Seats> {
         Arc::new(Seats {
-            room: Arc::new(Semaphore::new(calls + spare)),
-            calls: Arc::new(Semaphore::new(calls)),
+            limits,
+            calls: Room::new(limits.calls, limits.calls / RESERVED_CALLS_SHARE),
             taken: Mutex::default(),
             changed: Notify::new(),
         })
     }
 
-    /// A seat for a new connection, which another has to leave if there is no free one. Waits while all others work.
-    pub(super) async fn take(self: &Arc<Self>) -> Seat {
-        let place = loop {
-            let changed = self.changed.notified();
-            if let Ok(place) = self.room.clone().try_acquire_owned() {
-                break place;
-            }
-            self.dismiss_one();
-            tokio::select! {
-                place = self.room.clone().acquire_owned() => break place.expect("the semaphore is never closed"),
-                () = changed => {}
-            }
-        };
+    /// A seat for a new connection. If there is none, somebody is told to leave one, if anybody can: never the operator's host for a
+    /// stranger, and never somebody else for an address that has all that one may have.
+    pub(super) fn take(self: &Arc<Self>, origin: Origin) -> Result<Seat, Full> {
         let mut taken = self.taken.lock();
+        let held = |whose: fn(Origin, Origin) -> bool| {
+            taken.seats.values().filter(|seat| whose(seat.0.origin, origin)).count()
+        };
+        let Limits { calls, spare, reserved, per_address } = self.limits;
+        let room = calls + spare;
+        let full = if !origin.is_stranger() {
+            (taken.seats.len() >= room).then_some((|_, _| true) as fn(Origin, Origin) -> bool)
+        } else if held(|one, newcomer| one == newcomer) >= per_address {
+            Some((|one, newcomer| one == newcomer) as fn(Origin, Origin) -> bool)
+        } else if taken.seats.len() >= room || held(|one, _| one.is_stranger()) >= room - reserved {
+            Some((|one, _| one.is_stranger()) as fn(Origin, Origin) -> bool)
+        } else {
+            None
+        };
+        if let Some(may_go) = full {
+            taken.dismiss_one(|one| may_go(one, origin));
+            return Err(Full);
+        }
         let number = taken.next;
         taken.next += 1;
-        let state = State { doing: Doing::Head, since: Instant::now(), call: None };
+        let now = Instant::now();
+        let state = State { doing: Doing::Head, since: now, bytes: 0, answer_end: now, call: None };
         let shared = Shared {
             seats: self.clone(),
             number,
+            origin,
             state: Mutex::new(state),
             dismissed: CancellationToken::new(),
         };
         let seat = Seat(Arc::new(shared));
-        taken.seats.insert(number, (seat.clone(), place));
-        seat
+        taken.seats.insert(number, seat.clone());
+        Ok(seat)
     }
 
-    /// Tells the connection that can go first to go, unless one is going already.
-    fn dismiss_one(&self) {
-        let taken = self.taken.lock();
-        let ranks = taken.seats.values().filter_map(|(seat, _)| Some((seat.0.state.lock().rank()?, seat)));
+    /// Returns when it may be worth to ask for a seat again.
+    pub(super) async fn changed(&self) {
+        self.changed.notified().await;
+    }
+}
+
+impl Taken {
+    /// Tells the connection that can go first to go, unless one is going already: a stranger before the operator's hosts, and of
+    /// strangers that are equally idle one whose address has most.
+    fn dismiss_one(&self, may_go: impl Fn(Origin) -> bool) {
+        let mut counts = BTreeMap::<Origin, usize>::new();
+        self.seats.values().for_each(|seat| *counts.entry(seat.0.origin).or_default() += 1);
+        let ranks = self.seats.values().filter(|seat| may_go(seat.0.origin)).filter_map(|seat| {
+            let (class, since) = seat.0.state.lock().rank()?;
+            let others = self.seats.len() - counts[&seat.0.origin];
+            Some(((!seat.0.origin.is_stranger(), class, others, since), seat))
+        });
         let ranked: Vec<_> = ranks.collect();
         if ranked.iter().any(|(_, seat)| seat.0.dismissed.is_cancelled()) {
             return;
@@ -135,21 +189,37 @@ impl Seats {
 pub(crate) struct NoPlace;
 
 impl Seat {
+    /// Who calls from it.
+    pub(crate) fn origin(&self) -> Origin {
+        self.0.origin
+    }
+
     fn turn(&self, doing: Doing) {
         let mut state = self.0.state.lock();
-        (state.doing, state.since) = (doing, Instant::now());
-        if doing != Doing::Answer {
-            state.call = None;
-        }
+        (state.doing, state.since, state.bytes) = (doing, Instant::now(), 0);
+        let call = if doing == Doing::Answer { None } else { state.call.take() };
         drop(state);
+        drop(call);
         self.0.seats.changed.notify_one();
     }
 
-    /// Bytes have come. Only the first of a request count: one that comes byte by byte gets no more time than others.
-    pub(super) fn heard(&self) {
-        if self.0.state.lock().doing == Doing::Idle {
+    /// So many bytes have come. Only the first of a request count as a beginning: one that comes byte by byte gets no more time than
+    /// others.
+    pub(super) fn heard(&self, bytes: usize) {
+        let begins = self.0.state.lock().doing == Doing::Idle;
+        if begins {
             self.turn(Doing::Head);
         }
+        let mut state = self.0.state.lock();
+        if matches!(state.doing, Doing::Head | Doing::Body) {
+            state.bytes += bytes;
+        }
+    }
+
+    /// Whether the head that is coming is longer than any may be.
+    pub(super) fn head_is_too_long(&self) -> bool {
+        let state = self.0.state.lock();
+        state.doing == Doing::Head && state.bytes > HEAD_BYTES_MAX
     }
 
     /// The head of a request has come, and its body is awaited.
@@ -164,15 +234,20 @@ impl Seat {
 
     /// A call has come whole: it is worked on if there is a place for it.
     pub(crate) fn call_read(&self) -> Result<(), NoPlace> {
-        let place = self.0.seats.calls.clone().try_acquire_owned().map_err(|_| NoPlace)?;
+        let mut place = self.0.seats.calls.share(self.0.origin);
+        if !place.grow_to(1) {
+            return Err(NoPlace);
+        }
         self.turn(Doing::Work);
         self.0.state.lock().call = Some(place);
         Ok(())
     }
 
-    /// The answer is made.
-    pub(crate) fn answered(&self) {
+    /// The answer is made, and has so many bytes.
+    pub(crate) fn answered(&self, bytes: usize) {
         self.turn(Doing::Answer);
+        let mut state = self.0.state.lock();
+        state.answer_end = state.since + ANSWER_GRACE + at_rate(bytes, ANSWER_BYTES_PER_SECOND_MIN);
     }
 
     /// Bytes of the answer were taken.
@@ -183,9 +258,16 @@ impl Seat {
         }
     }
 
+    /// When an answer that is being read is to be read whole; none while there is none.
+    pub(super) fn answer_end(&self) -> Option<Instant> {
+        let state = self.0.state.lock();
+        (state.doing == Doing::Answer).then_some(state.answer_end)
+    }
+
     /// All that was written is with the kernel.
     pub(super) fn flushed(&self) {
-        if self.0.state.lock().doing == Doing::Answer {
+        let is_answer = self.0.state.lock().doing == Doing::Answer;
+        if is_answer {
             self.turn(Doing::Idle);
         }
     }
@@ -193,7 +275,12 @@ impl Seat {
     /// When the connection has taken too long for what it does.
     pub(super) fn deadline(&self) -> Instant {
         let state = self.0.state.lock();
-        state.since + if state.doing == Doing::Head { HEAD_MAX } else { IDLE_MAX }
+        state.since
+            + match state.doing {
+                Doing::Head => HEAD_MAX,
+                Doing::Body => BODY_GRACE + at_rate(state.bytes, BODY_BYTES_PER_SECOND_MIN),
+                Doing::Idle | Doing::Work | Doing::Answer => IDLE_MAX,
+            }
     }
 
     /// Cancelled when the connection is to go.
@@ -208,76 +295,118 @@ impl Seat {
 
     /// The connection has ended.
     pub(super) fn leave(&self) {
-        self.turn(Doing::Idle);
         self.0.seats.taken.lock().seats.remove(&self.0.number);
+        self.turn(Doing::Idle);
     }
+}
+
+/// How long so many bytes take.
+fn at_rate(bytes: usize, bytes_per_second: usize) -> Duration {
+    Duration::from_millis((bytes as u64).saturating_mul(1_000) / bytes_per_second as u64)
 }
 
 #[cfg(test)]
 mod tests {
-    use std::pin::Pin;
+    use std::net::Ipv4Addr;
 
     use tokio::time::advance;
 
     use super::*;
 
-    async fn has_to_wait(newcomer: Pin<&mut impl Future<Output = Seat>>) -> bool {
-        tokio::select! {
-            biased;
-            _ = newcomer => false,
-            () = std::future::ready(()) => true,
-        }
+    fn host(number: u8) -> Origin {
+        Origin::V4(Ipv4Addr::new(192, 0, 2, number))
+    }
+
+    fn seats(calls: usize, spare: usize) -> Arc<Seats> {
+        Seats::new(Limits { calls, spare, reserved: 0, per_address: usize::MAX })
     }
 
     /// Goal: with all seats taken a newcomer gets that of whoever has asked for nothing for longest, and calls are never cut.
     #[tokio::test(start_paused = true)]
     async fn who_asks_for_nothing_goes_first() {
-        let seats = Seats::new(2, 2);
+        let seats = seats(2, 2);
         let mut taken = Vec::new();
         for _ in 0..4 {
-            taken.push(seats.take().await);
+            taken.push(seats.take(Origin::Trusted).unwrap());
             advance(Duration::from_secs(1)).await;
         }
         taken[0].call_read().unwrap();
         taken[1].head_read();
-        taken[2].answered();
+        taken[2].answered(1);
         taken[2].flushed();
         // The first works, the second sends its body; the third is idle for less long than the fourth is silent.
         let mut here = vec![0, 1, 2, 3];
+        let mut came = Vec::new();
         for gone in [3, 2, 1] {
-            let mut newcomer = Box::pin(seats.take());
-            assert!(has_to_wait(newcomer.as_mut()).await);
+            assert!(seats.take(Origin::Trusted).is_err());
             let going: Vec<_> = here.extract_if(.., |index| taken[*index].has_to_go()).collect();
             assert_eq!(going, [gone]);
             taken[gone].leave();
-            newcomer.await.working();
+            came.push(seats.take(Origin::Trusted).unwrap());
+            came.last().unwrap().working();
         }
-        let mut last = Box::pin(seats.take());
-        assert!(has_to_wait(last.as_mut()).await, "all work");
+        assert!(seats.take(Origin::Trusted).is_err(), "all work");
         assert!(!taken[0].has_to_go());
-        taken[0].answered();
-        assert!(has_to_wait(last.as_mut()).await, "its answer is not read yet");
+        taken[0].answered(1);
+        assert!(seats.take(Origin::Trusted).is_err(), "its answer is not read yet");
         assert!(!taken[0].has_to_go());
         taken[0].flushed();
-        assert!(has_to_wait(last.as_mut()).await);
+        assert!(seats.take(Origin::Trusted).is_err());
         assert!(taken[0].has_to_go());
         taken[0].leave();
-        last.await;
+        seats.take(Origin::Trusted).unwrap();
     }
 
     /// Goal: calls have fewer places than connections, and give them back when their answer has been read.
     #[tokio::test]
     async fn calls_are_counted_apart() {
-        let seats = Seats::new(1, 1);
-        let (first, second) = (seats.take().await, seats.take().await);
+        let seats = seats(1, 1);
+        let (first, second) = (seats.take(Origin::Trusted).unwrap(), seats.take(Origin::Trusted).unwrap());
         first.call_read().unwrap();
         assert!(second.call_read().is_err());
-        first.answered();
+        first.answered(1);
         assert!(second.call_read().is_err());
         first.flushed();
         second.call_read().unwrap();
         assert!(first.call_read().is_err());
         second.leave();
         first.call_read().unwrap();
+    }
+
+    /// Goal: an address has its bound and exchanges only its own; strangers leave seats and calls to the operator, who never makes way.
+    #[tokio::test]
+    async fn an_address_is_bounded_and_the_operator_has_a_seat() {
+        let seats = Seats::new(Limits { calls: 6, spare: 4, reserved: 2, per_address: 4 });
+        let mut first: Vec<_> = (0..4).map(|_| seats.take(host(1)).unwrap()).collect();
+        let quiet = seats.take(host(2)).unwrap();
+        assert!(seats.take(host(1)).is_err());
+        assert_eq!(first.iter().filter(|seat| seat.has_to_go()).count(), 1, "one of its own");
+        assert!(!quiet.has_to_go());
+        first.iter().for_each(|seat| seat.working());
+        assert!(seats.take(host(1)).is_err());
+        assert!(!quiet.has_to_go(), "nobody goes for it when all of its own work");
+
+        let _third: Vec<_> = (0..3).map(|_| seats.take(host(3)).unwrap()).collect();
+        assert!(seats.take(host(4)).is_err(), "two seats are kept");
+        let own: Vec<_> = (0..2).map(|_| seats.take(Origin::Trusted).unwrap()).collect();
+        assert!(seats.take(host(4)).is_err());
+        assert!(own.iter().all(|seat| !seat.has_to_go()), "never for a stranger");
+
+        // Four of one address call: it may have half of the six.
+        let calls = first.iter().filter(|seat| seat.call_read().is_ok()).count();
+        assert_eq!(calls, 3);
+        own.iter().for_each(|seat| seat.call_read().unwrap());
+        first.clear();
+    }
+
+    /// Goal: of those that are equally idle, the address with most connections gives way.
+    #[tokio::test(start_paused = true)]
+    async fn the_address_with_most_gives_way() {
+        let seats = seats(2, 2);
+        let quiet = seats.take(host(1)).unwrap();
+        advance(Duration::from_secs(1)).await;
+        let many: Vec<_> = (0..3).map(|_| seats.take(host(2)).unwrap()).collect();
+        assert!(seats.take(host(3)).is_err());
+        assert!(many[0].has_to_go() && !quiet.has_to_go());
     }
 }

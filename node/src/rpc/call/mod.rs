@@ -3,11 +3,13 @@
 mod overrides;
 mod request;
 
+use std::time::Instant;
+
 use alloy_primitives::{Bytes, U64};
 use alloy_rpc_types_eth::BlockId;
 use jsonrpsee::types::Params;
 use slipstream_executor::{
-    BatchEnv, CallRequest, EstimateError, Interrupt, Overrides, call as execute, estimate_gas,
+    BatchEnv, CallRequest, EstimateError, ExecuteError, Interrupt, Overrides, call as execute, estimate_gas,
 };
 use slipstream_storage::View;
 
@@ -19,12 +21,14 @@ use super::{
     RpcContext,
     errors::{RpcError, RpcResult},
     params::{BlockParam, args},
+    table::Asker,
 };
 
 /// `eth_call`
-pub(super) fn call(context: &RpcContext, params: &Params<'_>) -> RpcResult<Bytes> {
+pub(super) fn call(context: &RpcContext, params: &Params<'_>, asker: &Asker<'_>) -> RpcResult<Bytes> {
     let Asked { view, env, request } = Asked::read(context, params)?;
-    let outcome = execute(&view, &env, &request, &Interrupt::never()).map_err(RpcError::from)?;
+    let outcome = execute(&view, &env, &request, &context.interrupt(asker));
+    let outcome = outcome.map_err(|error| context.execute_error(error, asker))?;
     RpcError::check_output(&outcome.output)?;
     if outcome.success {
         return Ok(outcome.output);
@@ -37,15 +41,15 @@ pub(super) fn call(context: &RpcContext, params: &Params<'_>) -> RpcResult<Bytes
 }
 
 /// `eth_estimateGas`
-pub(super) fn estimate(context: &RpcContext, params: &Params<'_>) -> RpcResult<U64> {
+pub(super) fn estimate(context: &RpcContext, params: &Params<'_>, asker: &Asker<'_>) -> RpcResult<U64> {
     let Asked { view, env, request } = Asked::read(context, params)?;
-    match estimate_gas(&view, &env, &request, &Interrupt::never()) {
+    match estimate_gas(&view, &env, &request, &context.interrupt(asker)) {
         Ok(gas) => Ok(U64::from(gas)),
         Err(EstimateError::Reverted { output, reason }) => {
             RpcError::check_output(&output)?;
             Err(RpcError::reverted(reason, output).into())
         }
-        Err(EstimateError::Execute(error)) => Err(RpcError::from(error).into()),
+        Err(EstimateError::Execute(error)) => Err(context.execute_error(error, asker).into()),
         Err(error) => Err(RpcError::Rejected(error.to_string()).into()),
     }
 }
@@ -78,6 +82,20 @@ impl Asked {
 }
 
 impl RpcContext {
+    /// Ends a call when it has had its time, or when nobody waits for it any more.
+    fn interrupt(&self, asker: &Asker<'_>) -> Interrupt {
+        let (gone, end) = (asker.gone.clone(), Instant::now() + self.call_time_max);
+        Interrupt::when(move || gone.is_cancelled() || Instant::now() >= end)
+    }
+
+    fn execute_error(&self, error: ExecuteError, asker: &Asker<'_>) -> RpcError {
+        match error {
+            ExecuteError::Interrupted if asker.gone.is_cancelled() => RpcError::NobodyWaits,
+            ExecuteError::Interrupted => RpcError::CallTimedOut { limit: self.call_time_max },
+            error => error.into(),
+        }
+    }
+
     /// What a call at the head sees of its batch: the head's, or for `pending` that of the batch that would be made now.
     fn env(&self, view: &View, id: BlockId) -> BatchEnv {
         let head = view.head();

@@ -29,17 +29,14 @@ use super::{
     RpcContext,
     errors::{RpcError, RpcResult},
     params::args,
+    table::Asker,
 };
 
 /// `eth_getLogs`
-pub(super) fn logs(
-    context: &RpcContext,
-    params: &Params<'_>,
-    gone: &CancellationToken,
-) -> RpcResult<Vec<Log>> {
+pub(super) fn logs(context: &RpcContext, params: &Params<'_>, asker: &Asker<'_>) -> RpcResult<Vec<Log>> {
     let (wanted,): (Wanted,) = args(params)?;
     let criteria = Criteria::new(wanted.into_filter()?)?;
-    Ok(all(context, &criteria, gone, Budget::CALL)?)
+    Ok(all(context, &criteria, asker.gone, Budget::CALL)?)
 }
 
 /// All logs in the range of the criteria, or an error that says how far one call gets.

@@ -293,7 +293,7 @@ async fn ranges_that_are_reversed_or_in_the_future_are_refused() {
     for _ in 0..3 {
         commit(&context.store, &[vec![log(1, &[2], 3)]]);
     }
-    let rpc = Fixture(crate::rpc::module(context).unwrap());
+    let rpc = Fixture(crate::rpc::table(context));
     for (asked, text) in [
         (json!({ "fromBlock": "0x2", "toBlock": "0x1" }), "invalid block range params"),
         (json!({ "fromBlock": "0x4" }), "block range extends beyond current head block"),
@@ -335,7 +335,7 @@ async fn ranges_that_are_reversed_or_in_the_future_are_refused() {
 async fn filters_tell_what_is_new_once() {
     let context = context();
     let store = context.store.clone();
-    let rpc = Fixture(crate::rpc::module(context).unwrap());
+    let rpc = Fixture(crate::rpc::table(context));
     let make = |logs: Vec<Log>| commit(&store, &[logs]);
     make(vec![log(1, &[], 0)]);
 

@@ -1,5 +1,7 @@
 //! Calls and estimates, and parameters as clients write them.
 
+use std::time::Instant;
+
 use super::*;
 
 /// Goal: what a caller asks to find otherwise is found so, or refused by name; never passed over.
@@ -155,8 +157,93 @@ async fn parameters_are_taken_as_they_should_be_written() {
 #[tokio::test]
 async fn no_method_takes_more_parameters_than_it_knows() {
     let rpc = Fixture::new();
-    for method in rpc.0.method_names() {
+    for method in rpc.0.names() {
         let (code, text) = rpc.error(method, json!(vec![Value::Null; 12])).await;
         assert!(code == -32602 && text.starts_with("too many arguments, want at most "), "{method}: {text}");
+    }
+}
+
+/// Code that jumps to itself for ever, and reads an account that nobody has each time.
+const ENDLESS: &str = "0x5b5a31505f56";
+
+/// Goal: a call ends when it has had its time, whatever gas it has left, and says so as geth does.
+#[tokio::test]
+async fn calls_have_an_end() {
+    let rpc = Fixture(table(RpcContext { call_time_max: Duration::from_millis(10), ..context() }));
+    for method in ["eth_call", "eth_estimateGas"] {
+        let started = Instant::now();
+        let (code, text) = rpc.error(method, json!([{ "data": ENDLESS }])).await;
+        assert_eq!(code, -32000);
+        assert!(text.starts_with("execution aborted (timeout = 10ms)"), "{text}");
+        assert!(started.elapsed() < Duration::from_secs(2), "{:?}", started.elapsed());
+    }
+    assert_eq!(rpc.result("eth_call", json!([{ "to": CONTRACT }])).await, json!(B256::with_last_byte(0x2a)));
+}
+
+/// Goal: when a caller goes away its call ends and gives its thread back, long before its time is over.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_call_whose_caller_has_gone_ends() {
+    let lanes = Lanes::new();
+    let lane = lanes.of("eth_call");
+    let all = lane.places().free();
+    let context = RpcContext { call_time_max: Duration::from_secs(3_600), ..context() };
+    let rpc = Arc::new(Fixture(methods(context, lanes)));
+    let caller = tokio::spawn({
+        let rpc = rpc.clone();
+        async move { rpc.ask("eth_call", json!([{ "data": ENDLESS }])).await }
+    });
+    while lane.places().free() == all && !caller.is_finished() {
+        tokio::task::yield_now().await;
+    }
+    caller.abort();
+    let gone = caller.await;
+    while lane.places().free() < all {
+        tokio::task::yield_now().await;
+    }
+    assert!(gone.is_err_and(|error| error.is_cancelled()), "it ran to its end before it could be given up");
+}
+
+#[tokio::test]
+async fn calls_return_revert_and_are_estimated() {
+    let rpc = Fixture::new();
+    let answer = rpc.result("eth_call", json!([{ "to": CONTRACT }, "latest"])).await;
+    assert_eq!(answer, json!(B256::with_last_byte(0x2a)));
+    let reverting = json!([{ "to": CONTRACT, "data": "0x01" }, "latest"]);
+    for method in ["eth_call", "eth_estimateGas"] {
+        let answer = rpc.ask(method, reverting.clone()).await;
+        assert_eq!(
+            answer["error"],
+            json!({ "code": 3, "message": "execution reverted", "data": "0x" }),
+            "{method}"
+        );
+    }
+    let gas = rpc
+        .result(
+            "eth_estimateGas",
+            json!([{ "from": sender(), "to": Address::repeat_byte(2), "value": "0x1" }]),
+        )
+        .await;
+    assert_eq!(gas, "0x5208");
+}
+
+/// Goal: a small request does not make an answer of any length.
+#[tokio::test]
+async fn long_outputs_are_refused() {
+    let rpc = Fixture::new();
+    let request = |len: usize, reverts: bool| {
+        let words = [U256::from(len), U256::from(u8::from(reverts))];
+        let data =
+            words[..1 + usize::from(reverts)].iter().flat_map(U256::to_be_bytes::<32>).collect::<Bytes>();
+        json!([{ "to": ZEROS, "data": data }, "latest"])
+    };
+    let most = rpc.result("eth_call", request(OUTPUT_BYTES_MAX, false)).await;
+    assert_eq!(most.as_str().unwrap().len(), 2 + 2 * OUTPUT_BYTES_MAX);
+    for (method, reverts) in [("eth_call", false), ("eth_call", true), ("eth_estimateGas", true)] {
+        let (code, text) = rpc.error(method, request(OUTPUT_BYTES_MAX + 1, reverts)).await;
+        assert_eq!(code, -32005, "{method}: {text}");
+        assert!(
+            text.starts_with("the call's output has 1048577 bytes, at most 1048576 are answered"),
+            "{text}"
+        );
     }
 }

@@ -1,0 +1,133 @@
+//! [`Incoming`]: bodies of requests, bounded one by one, per address and together, from their first byte until they are answered.
+
+use std::pin::Pin;
+
+use axum::{
+    body::{Body, Bytes, HttpBody},
+    http::StatusCode,
+};
+
+use super::room::{Room, Share};
+use crate::origin::Origin;
+
+/// Bytes of long bodies that are being read or worked on: 128 of the default longest.
+const INCOMING_BYTES_MAX: usize = 256 << 20;
+/// Bodies up to this length need no room, so that long ones do not shut out ordinary calls.
+const SHORT_BYTES_MAX: usize = 64 << 10;
+/// The part of the room that strangers leave to the operator's own hosts: one in so many.
+const RESERVED_SHARE: usize = 8;
+
+/// The room for long bodies.
+pub(super) struct Incoming {
+    body_bytes_max: usize,
+    room: Room,
+}
+
+/// A body that has come whole, and its share of the room.
+pub(super) struct Read {
+    bytes: Vec<u8>,
+    _share: Share,
+}
+
+impl Read {
+    pub(super) fn bytes(&self) -> &[u8] {
+        &self.bytes
+    }
+}
+
+/// Why a body was not read.
+#[derive(PartialEq, Eq, Debug, thiserror::Error)]
+pub(super) enum Unread {
+    #[error(
+        "the request is too long: at most {max} bytes are read (`api.max_body_bytes`); ask for less at once"
+    )]
+    TooLong { max: usize },
+    #[error("too many long requests are being read")]
+    NoRoom,
+    #[error("the request ended before its body did")]
+    Broken,
+}
+
+impl Unread {
+    pub(super) fn status(&self) -> StatusCode {
+        match self {
+            Unread::TooLong { .. } => StatusCode::PAYLOAD_TOO_LARGE,
+            Unread::NoRoom => StatusCode::SERVICE_UNAVAILABLE,
+            Unread::Broken => StatusCode::BAD_REQUEST,
+        }
+    }
+}
+
+impl Incoming {
+    /// For bodies of at most so many bytes.
+    pub(super) fn new(body_bytes_max: usize) -> Incoming {
+        Incoming { body_bytes_max, room: Room::new(INCOMING_BYTES_MAX, INCOMING_BYTES_MAX / RESERVED_SHARE) }
+    }
+
+    /// Reads a body to its end. What a request says about its length is believed only if it is too long: room is taken for what has
+    /// come.
+    ///
+    /// # Errors
+    /// If it is too long, finds no room, or does not end.
+    pub(super) async fn read(&self, origin: Origin, mut body: Body) -> Result<Read, Unread> {
+        let too_long = Unread::TooLong { max: self.body_bytes_max };
+        if body.size_hint().lower() > self.body_bytes_max as u64 {
+            return Err(too_long);
+        }
+        let (mut share, mut bytes) = (self.room.share(origin), Vec::new());
+        while let Some(data) = next(&mut body).await? {
+            let len = bytes.len() + data.len();
+            if len > self.body_bytes_max {
+                return Err(too_long);
+            }
+            // A vector that grows takes up to twice its bytes.
+            if len > SHORT_BYTES_MAX && !share.grow_to(len.next_power_of_two()) {
+                return Err(Unread::NoRoom);
+            }
+            bytes.extend_from_slice(&data);
+        }
+        Ok(Read { bytes, _share: share })
+    }
+}
+
+/// The next part of a body; trailers are passed over.
+async fn next(body: &mut Body) -> Result<Option<Bytes>, Unread> {
+    loop {
+        let frame = std::future::poll_fn(|cx| Pin::new(&mut *body).poll_frame(cx)).await;
+        match frame.transpose().map_err(|_| Unread::Broken)?.map(|frame| frame.into_data()) {
+            None => return Ok(None),
+            Some(Ok(data)) => return Ok(Some(data)),
+            Some(Err(_trailers)) => {}
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::Ipv4Addr;
+
+    use super::*;
+
+    fn host(number: u8) -> Origin {
+        Origin::V4(Ipv4Addr::new(192, 0, 2, number))
+    }
+
+    #[tokio::test]
+    async fn bodies_are_bounded_by_address_and_together() {
+        let incoming = Incoming::new(16 << 20);
+        let read = async |origin, len: usize| incoming.read(origin, Body::from(vec![b'x'; len])).await;
+        assert_eq!(read(host(1), (16 << 20) + 1).await.err(), Some(Unread::TooLong { max: 16 << 20 }));
+        let mut held = Vec::new();
+        while let Ok(body) = read(host(1), 16 << 20).await {
+            assert_eq!(body.bytes().len(), 16 << 20);
+            held.push(body);
+        }
+        assert_eq!(held.len(), 7, "half of seven eighths of 256 MiB");
+        assert_eq!(read(host(1), 1 << 20).await.err(), Some(Unread::NoRoom));
+        assert!(read(host(1), SHORT_BYTES_MAX).await.is_ok(), "a short one needs no room");
+        assert!(read(host(2), 16 << 20).await.is_ok());
+        drop(held);
+        assert!(read(host(1), 16 << 20).await.is_ok());
+        assert_eq!(incoming.room.free(), INCOMING_BYTES_MAX);
+    }
+}

@@ -1,0 +1,186 @@
+//! Bodies and their answers, over a chain that has only its genesis.
+
+use serde_json::{Value, json};
+
+use super::*;
+use crate::rpc::tests::{ZEROS, context, raw};
+
+fn server() -> JsonRpc {
+    JsonRpc::new(context(), Arc::new(Metrics::new().unwrap()))
+}
+
+async fn answer(server: &JsonRpc, body: &str) -> Value {
+    let answer = server.handle(Origin::Trusted, body.as_bytes()).await;
+    answer.map_or(Value::Null, |bytes| serde_json::from_slice(&bytes).unwrap())
+}
+
+fn call(id: Value, method: &str, params: Value) -> Value {
+    json!({ "jsonrpc": "2.0", "id": id, "method": method, "params": params })
+}
+
+#[tokio::test]
+async fn arrays_up_to_a_thousand() {
+    let server = server();
+    let many = |count: u64| {
+        Value::from_iter((0..count).map(|id| call(id.into(), "eth_chainId", json!([])))).to_string()
+    };
+    let answers = answer(&server, &many(1_000)).await;
+    let answers = answers.as_array().unwrap();
+    assert!(answers.iter().map(|answer| answer["id"].as_u64().unwrap()).eq(0..1_000));
+    assert!(answers.iter().all(|answer| answer["result"] == "0x1cbd"));
+    let refused = answer(&server, &many(1_001)).await;
+    assert_eq!((&refused["id"], &refused["error"]["code"]), (&Value::Null, &json!(-32600)));
+    assert!(refused["error"]["message"].as_str().unwrap().starts_with("batch too large: 1001 requests"));
+    let empty = answer(&server, "[]").await;
+    assert_eq!(empty["error"], json!({ "code": -32600, "message": "empty batch" }));
+}
+
+/// Goal: an array that asks for more than fits gets what fits, and an error for each of the others.
+#[tokio::test]
+async fn answers_of_an_array_are_bounded_in_bytes() {
+    let server = server();
+    // Each returns a mebibyte of zeros, twice as long in hexadecimal.
+    let data = json!({ "to": ZEROS, "data": format!("0x{:064x}", 1 << 20) });
+    let calls = Value::from_iter((0..100).map(|id| call(id.into(), "eth_call", json!([data]))));
+    let answers = answer(&server, &calls.to_string()).await;
+    let answers = answers.as_array().unwrap();
+    assert!(answers.iter().map(|answer| answer["id"].as_u64().unwrap()).eq(0..100));
+    let fit = answers.iter().take_while(|answer| answer.get("result").is_some()).count();
+    assert_eq!(fit, ARRAY_ANSWER_BYTES_MAX.div_ceil(2 << 20));
+    assert!(answers[fit..].iter().all(|answer| answer["error"]["code"] == TOO_LARGE_CODE));
+    assert_eq!(server.outgoing.grow(Origin::Trusted).len(), 0);
+}
+
+#[tokio::test]
+async fn notifications_have_no_answer() {
+    let server = server();
+    let mut silent = call(Value::Null, "eth_chainId", json!([]));
+    silent.as_object_mut().unwrap().remove("id");
+    assert!(server.handle(Origin::Trusted, silent.to_string().as_bytes()).await.is_none());
+    assert!(server.handle(Origin::Trusted, json!([silent, silent]).to_string().as_bytes()).await.is_none());
+    assert_eq!(
+        server.metrics.rpc_requests.with_label_values(&["eth_chainId", "ok"]).get(),
+        3,
+        "they are done"
+    );
+    let mixed = json!([
+        silent,
+        call(json!(-7), "eth_chainId", json!([])),
+        silent,
+        1,
+        call(Value::Null, "eth_none", json!([]))
+    ]);
+    let answers = answer(&server, &mixed.to_string()).await;
+    assert_eq!(answers.as_array().unwrap().len(), 3);
+    assert_eq!(answers[0], json!({ "jsonrpc": "2.0", "id": -7, "result": "0x1cbd" }));
+    assert_eq!((&answers[1]["id"], &answers[1]["error"]["code"]), (&Value::Null, &json!(-32600)));
+    let text = "the method eth_none does not exist/is not available";
+    assert_eq!(answers[2]["error"], json!({ "code": -32601, "message": text }));
+}
+
+#[tokio::test]
+async fn single_requests_and_what_is_none() {
+    let server = server();
+    for id in [json!(-1), json!(1.5), json!("x"), Value::Null, json!(u64::MAX)] {
+        let answer = answer(&server, &call(id.clone(), "eth_chainId", json!([])).to_string()).await;
+        assert_eq!(answer, json!({ "jsonrpc": "2.0", "id": id, "result": "0x1cbd" }));
+    }
+    for (body, code) in
+        [("{", -32700), ("", -32700), ("[1,", -32700), ("1", -32600), ("{}", -32600), ("{} {}", -32700)]
+    {
+        let answer = answer(&server, body).await;
+        assert_eq!((&answer["id"], &answer["error"]["code"]), (&Value::Null, &json!(code)), "{body}");
+    }
+    let parse = server.handle(Origin::Trusted, b"\xff").await.unwrap();
+    assert!(std::str::from_utf8(&parse).unwrap().contains("-32700"));
+    let wrong = answer(&server, &call(json!(1), "eth_chainId", json!("bar")).to_string()).await;
+    assert_eq!(wrong["error"], json!({ "code": -32602, "message": "non-array args" }));
+}
+
+/// Goal: who asks for more than there is time for learns it of each request, and nothing more is begun.
+#[tokio::test]
+async fn time_is_bounded() {
+    let server = server();
+    let text = call(json!(1), "eth_chainId", json!([])).to_string();
+    let mut grown = server.outgoing.grow(Origin::Trusted);
+    let asking = Asking { origin: Origin::Trusted, deadline: Instant::now() };
+    server.answer(Asked::read(text.as_bytes()).ok().unwrap(), asking, &mut grown).await;
+    let answer: Value = serde_json::from_slice(&grown.finish().unwrap()).unwrap();
+    assert_eq!((&answer["id"], &answer["error"]["code"]), (&json!(1), &json!(-32002)));
+}
+
+fn host(number: u8) -> Origin {
+    Origin::V4(std::net::Ipv4Addr::new(192, 0, 2, number))
+}
+
+/// Goal: a poll whose answer finds no room tells the same again.
+#[tokio::test]
+async fn a_poll_without_room_loses_nothing() {
+    let server = server();
+    let filter =
+        answer(&server, &call(json!(1), "eth_newPendingTransactionFilter", json!([])).to_string()).await;
+    let poll = call(json!(1), "eth_getFilterChanges", json!([filter["result"]])).to_string();
+    let sent = answer(&server, &call(json!(1), "eth_sendRawTransaction", json!([raw()])).to_string()).await;
+    assert!(sent["result"].is_string(), "{sent}");
+    let asking = Asking { origin: Origin::Trusted, deadline: Instant::now() + ANSWER_TIME_MAX };
+    let mut held = server.outgoing.grow(Origin::Trusted);
+    assert!(held.push(&[&"x".repeat(OUTGOING_BYTES_MAX)]));
+    // An array whose answer is long already.
+    let mut full = server.outgoing.grow(Origin::Trusted);
+    full.push_short(&"x".repeat(64 << 10));
+    server.answer(Asked::read(poll.as_bytes()).ok().unwrap(), asking, &mut full).await;
+    let refused = full.finish().unwrap();
+    assert!(std::str::from_utf8(&refused).unwrap().contains("too many long answers are being read slowly"));
+    drop(held);
+    // Nobody hears what a notification polls.
+    let silent = json!({ "jsonrpc": "2.0", "method": "eth_getFilterChanges", "params": [filter["result"]] });
+    assert!(server.handle(host(1), silent.to_string().as_bytes()).await.is_none());
+    assert_eq!(answer(&server, &poll).await["result"], json!([sent["result"]]));
+    assert_eq!(answer(&server, &poll).await["result"], json!([]));
+}
+
+/// Goal: one address that asks for as much as it can makes another wait for no more than a place of its own.
+#[tokio::test]
+async fn one_address_does_not_take_all_bodies() {
+    let server = Arc::new(server());
+    let endless = call(json!(1), "eth_call", json!([{ "data": "0x5b5f56" }])).to_string();
+    let flood: Vec<_> = (0..40)
+        .map(|_| {
+            let (server, endless) = (server.clone(), endless.clone());
+            tokio::spawn(async move { server.handle(host(1), endless.as_bytes()).await })
+        })
+        .collect();
+    tokio::task::yield_now().await;
+    assert_eq!(server.costly.free(), COSTLY_BODIES_MAX / 2);
+    let honest = call(json!(2), "eth_call", json!([{ "to": ZEROS, "data": "0x" }])).to_string();
+    let answered = server.handle(host(2), honest.as_bytes()).await.unwrap();
+    assert!(std::str::from_utf8(&answered).unwrap().contains("result"));
+    assert!(flood.iter().any(|body| !body.is_finished()));
+    flood.iter().for_each(tokio::task::JoinHandle::abort);
+}
+
+/// Goal: JSON that is nested as deep as a body is long is refused or passed over, and nothing overflows.
+#[tokio::test]
+async fn deep_nesting_is_harmless() {
+    let server = server();
+    let deep = format!("{}{}", "[".repeat(500_000), "]".repeat(500_000));
+    let objects = format!("{}1{}", r#"{"a":"#.repeat(300_000), "}".repeat(300_000));
+    for body in [
+        deep.clone(),
+        "[".repeat(1 << 20),
+        r#"{"a":"#.repeat(300_000),
+        format!(r#"{{"jsonrpc":"2.0","id":{deep},"method":"eth_chainId"}}"#),
+        format!(r#"{{"jsonrpc":"2.0","id":1,"method":{objects}}}"#),
+        format!(r#"{{"jsonrpc":"2.0","id":1,"method":"eth_call","params":[{objects}]}}"#),
+        format!(r#"{{"jsonrpc":"2.0","id":1,"method":"eth_getLogs","params":[{{"topics":{deep}}}]}}"#),
+        format!(r#"{{"jsonrpc":"2.0","id":1,"method":"eth_getLogs","params":{deep}}}"#),
+        format!(
+            r#"{{"jsonrpc":"2.0","id":1,"method":"eth_call","params":[{{"to":"{ZEROS}","blobs":{deep}}}]}}"#
+        ),
+    ] {
+        let shown: String = body.chars().take(80).collect();
+        let refused = answer(&server, &body).await;
+        let one = refused.as_array().map_or(&refused, |all| &all[0]);
+        assert!(one["error"]["code"].is_i64() || one["result"] == "0x", "{shown}: {refused}");
+    }
+}

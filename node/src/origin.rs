@@ -1,0 +1,97 @@
+//! [`Origin`]: who a caller counts as, where callers share what there is.
+
+use std::{
+    collections::HashSet,
+    net::{IpAddr, Ipv4Addr, Ipv6Addr},
+    sync::Arc,
+};
+
+/// Where this machine's own programs call from. Other loopback addresses are strangers: who calls from one has chosen to.
+const LOOPBACK: [IpAddr; 2] = [IpAddr::V4(Ipv4Addr::LOCALHOST), IpAddr::V6(Ipv6Addr::LOCALHOST)];
+/// Bits of an IPv6 address that name one caller: whoever has a /64 has every address in it.
+const V6_PREFIX_BITS: u32 = 64;
+
+/// Who a caller counts as.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
+pub(crate) enum Origin {
+    /// This machine, or a host that the operator named: it may take what is free, and something is kept for it.
+    Trusted,
+    /// An IPv4 address.
+    V4(Ipv4Addr),
+    /// An IPv6 address without its last 64 bits.
+    V6(Ipv6Addr),
+}
+
+impl Origin {
+    /// Whether it has to share with others.
+    pub(crate) fn is_stranger(self) -> bool {
+        self != Origin::Trusted
+    }
+
+    /// Whether someone who has `taken` may take one more unit of what `free` units are left of: a stranger never takes more than it
+    /// leaves. One address gets at most half, the next one half of the rest; whoever has nothing gets what there is.
+    pub(crate) fn may_take(self, taken: usize, more: usize, free: usize) -> bool {
+        more <= free && (taken == 0 || !self.is_stranger() || taken + more <= free)
+    }
+}
+
+/// The addresses that an operator vouches for. Cheap to clone.
+#[derive(Clone, Default)]
+pub(crate) struct Vouched(Arc<HashSet<IpAddr>>);
+
+impl Vouched {
+    pub(crate) fn new(addresses: &[IpAddr]) -> Vouched {
+        Vouched(Arc::new(addresses.iter().map(IpAddr::to_canonical).collect()))
+    }
+
+    /// Who calls from an address.
+    pub(crate) fn origin(&self, address: IpAddr) -> Origin {
+        match address.to_canonical() {
+            address if LOOPBACK.contains(&address) || self.0.contains(&address) => Origin::Trusted,
+            IpAddr::V4(address) => Origin::V4(address),
+            IpAddr::V6(address) => {
+                let prefix = u128::from(address) & (u128::MAX << (128 - V6_PREFIX_BITS));
+                Origin::V6(prefix.into())
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_and_prefixes() {
+        let vouched = Vouched::new(&["192.0.2.7".parse().unwrap(), "2001:db8::7".parse().unwrap()]);
+        let origin = |text: &str| vouched.origin(text.parse().unwrap());
+        assert!(origin("127.0.0.2").is_stranger(), "so that a test on one machine can have many addresses");
+        for trusted in
+            ["127.0.0.1", "::1", "::ffff:127.0.0.1", "192.0.2.7", "::ffff:192.0.2.7", "2001:db8::7"]
+        {
+            assert_eq!(origin(trusted), Origin::Trusted, "{trusted}");
+        }
+        assert_eq!(origin("192.0.2.8"), origin("::ffff:192.0.2.8"));
+        assert_ne!(origin("192.0.2.8"), origin("192.0.2.9"));
+        assert_eq!(origin("2001:db8::8"), origin("2001:db8::ffff:0:0:9"));
+        assert_ne!(origin("2001:db8::8"), origin("2001:db8:0:1::8"));
+        assert!(origin("2001:db8::8").is_stranger(), "the neighbour of a vouched address");
+    }
+
+    /// Goal: k addresses that take all they can leave a share to the next, and it always gets something while there is anything.
+    #[test]
+    fn shares_halve() {
+        let mut free: usize = 24;
+        let shares: Vec<usize> = (1..=6)
+            .map(|host| {
+                let origin = Origin::V4(Ipv4Addr::new(192, 0, 2, host));
+                let taken = (0..).take_while(|taken| origin.may_take(*taken, 1, free - taken)).count();
+                free -= taken;
+                taken
+            })
+            .collect();
+        assert_eq!(shares, [12, 6, 3, 2, 1, 0]);
+        assert!((0..24).all(|taken| Origin::Trusted.may_take(taken, 1, 24 - taken)));
+        assert!(!Origin::Trusted.may_take(24, 1, 0));
+    }
+}

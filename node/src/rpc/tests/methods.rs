@@ -1,0 +1,116 @@
+//! Reading the state, sending transactions, blocks and fees, and how calls of one kind stand beside those of another.
+
+use super::*;
+
+#[tokio::test]
+async fn state_at_the_head() {
+    let rpc = Fixture::new();
+    for id in [
+        json!("latest"),
+        json!("safe"),
+        json!("finalized"),
+        json!("pending"),
+        json!("0x0"),
+        json!("earliest"),
+        json!(null),
+    ] {
+        assert_eq!(rpc.result("eth_getTransactionCount", json!([sender(), id])).await, "0x1");
+    }
+    assert_eq!(rpc.result("eth_getBalance", json!([sender()])).await, "0xde0b6b3a7640000");
+    assert_eq!(rpc.result("eth_getBalance", json!([Address::ZERO, "latest"])).await, "0x0");
+    assert_eq!(
+        rpc.result("eth_getCode", json!([CONTRACT, "latest"])).await,
+        "0x36156008575f5ffd5b602a5f5260205ff3"
+    );
+    assert_eq!(rpc.result("eth_getCode", json!([sender(), "latest"])).await, "0x");
+    for slot in [json!("0x1"), json!(B256::with_last_byte(1))] {
+        assert_eq!(
+            rpc.result("eth_getStorageAt", json!([CONTRACT, slot, "latest"])).await,
+            json!(B256::with_last_byte(99))
+        );
+    }
+    let (code, text) = rpc.error("eth_getBalance", json!([sender(), "0x5"])).await;
+    assert_eq!((code, &*text), (-32000, "batch 5 does not exist yet; the head is batch 0"));
+    let block = rpc.result("eth_getBlockByNumber", json!(["latest", false])).await;
+    let at_hash = json!([sender(), { "blockHash": block["hash"] }]);
+    assert_eq!(rpc.result("eth_getTransactionCount", at_hash).await, "0x1");
+    assert_eq!(rpc.error("eth_getBalance", json!(["0x12"])).await.0, -32602);
+}
+
+#[tokio::test]
+async fn sending_and_its_refusals() {
+    let rpc = Fixture::new();
+    let raw = signed(transfer(1, 1_000_000));
+    let hash = rpc.result("eth_sendRawTransaction", json!([raw])).await;
+    assert_eq!(hash, json!(keccak256(&raw)));
+    let waiting = rpc.result("eth_getTransactionByHash", json!([hash])).await;
+    assert_eq!((&waiting["hash"], &waiting["blockNumber"]), (&hash, &Value::Null));
+    assert_eq!(rpc.result("eth_getTransactionReceipt", json!([hash])).await, Value::Null);
+    assert_eq!(rpc.result("eth_getTransactionCount", json!([sender(), "pending"])).await, "0x2");
+    assert_eq!(rpc.result("eth_getTransactionCount", json!([sender(), "latest"])).await, "0x1");
+
+    let rich = TxEip1559 { value: U256::from(10).pow(U256::from(19)), ..transfer(2, 1) };
+    let foreign = TxEip1559 { chain_id: 1, ..transfer(2, 1) };
+    for (raw, text) in [
+        (raw, "already known"),
+        (signed(transfer(0, 1)), "nonce too low"),
+        (signed(transfer(1, 1_000_001)), "replacement transaction underpriced"),
+        (signed(rich), "insufficient funds for gas * price + value"),
+        (signed(foreign), "invalid chain id for signer"),
+        (Bytes::from_static(&[3, 0xc0]), "transaction type not supported: blob"),
+        (vec![3; 140_000].into(), "transaction type not supported: blob"),
+        (Bytes::from_static(&[0x7f, 1, 2]), "invalid transaction"),
+    ] {
+        let (code, message) = rpc.error("eth_sendRawTransaction", json!([raw])).await;
+        assert!(message.starts_with(text), "{message}");
+        assert_eq!(code, -32000, "{message}");
+    }
+}
+
+#[tokio::test]
+async fn blocks_fees_and_the_rest() {
+    let rpc = Fixture::new();
+    assert_eq!(rpc.result("eth_blockNumber", json!([])).await, "0x0");
+    assert_eq!(rpc.result("net_version", json!([])).await, "7357");
+    assert_eq!(rpc.result("eth_accounts", json!([])).await, json!([]));
+    assert_eq!(rpc.result("eth_syncing", json!([])).await, false);
+    assert_eq!(rpc.result("eth_gasPrice", json!([])).await, "0xa7d8c0");
+    let history = rpc.result("eth_feeHistory", json!(["0x4", "latest", [25.0, 75.0]])).await;
+    assert_eq!(history["oldestBlock"], "0x0");
+    assert_eq!(history["baseFeePerGas"], json!(["0x989680", "0x989680"]));
+    assert_eq!(history["gasUsedRatio"], json!([0.0]));
+    assert_eq!(history["reward"], json!([["0x0", "0x0"]]));
+    assert_eq!(rpc.error("eth_feeHistory", json!(["0x4", "latest", [75.0, 25.0]])).await.0, -32602);
+    assert_eq!(rpc.result("eth_getBlockByNumber", json!(["0x7", false])).await, Value::Null);
+    assert_eq!(rpc.result("eth_getBlockByHash", json!([B256::ZERO, false])).await, Value::Null);
+    assert_eq!(rpc.result("eth_getBlockReceipts", json!(["latest"])).await, json!([]));
+    assert_eq!(rpc.result("eth_getBlockTransactionCountByNumber", json!(["latest"])).await, "0x0");
+    assert_eq!(
+        rpc.result("eth_getLogs", json!([{ "fromBlock": "0x0", "toBlock": "latest" }])).await,
+        json!([])
+    );
+    assert_eq!(rpc.error("eth_getLogs", json!([{ "blockHash": B256::ZERO }])).await.0, -32000);
+}
+
+/// Goal: costly calls that take every place of their lanes, and more that wait, make no cheap call wait.
+#[tokio::test]
+async fn costly_calls_starve_no_cheap_ones() {
+    let lanes = Lanes::new();
+    let taken = ["eth_getLogs", "eth_call"].map(|method| lanes.of(method).places().occupy());
+    let rpc = Arc::new(Fixture(methods(context(), lanes)));
+    let waiting: Vec<_> = (0..100)
+        .map(|_| {
+            let rpc = rpc.clone();
+            tokio::spawn(async move { rpc.result("eth_getLogs", json!([{ "fromBlock": "0x0" }])).await })
+        })
+        .collect();
+    tokio::task::yield_now().await;
+    assert_eq!(rpc.result("eth_chainId", json!([])).await, "0x1cbd");
+    assert_eq!(rpc.result("eth_blockNumber", json!([])).await, "0x0");
+    assert_eq!(rpc.result("eth_getBalance", json!([sender()])).await, "0xde0b6b3a7640000");
+    assert!(waiting.iter().all(|call| !call.is_finished()));
+    drop(taken);
+    for call in waiting {
+        assert_eq!(call.await.unwrap(), json!([]));
+    }
+}

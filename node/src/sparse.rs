@@ -1,0 +1,47 @@
+//! [`Sparse`]: lines of the log that a caller can cause, of which one a second is written.
+
+use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
+
+/// How often a line may be written.
+const INTERVAL: Duration = Duration::from_secs(1);
+
+/// One place that writes lines. Without it whoever makes the node fail writes its log as fast as it can ask, and the lines that matter
+/// are lost.
+pub(crate) struct Sparse(Mutex<State>);
+
+struct State {
+    last: Option<Instant>,
+    left_out: u64,
+}
+
+impl Sparse {
+    pub(crate) const fn new() -> Sparse {
+        Sparse(Mutex::new(State { last: None, left_out: 0 }))
+    }
+
+    /// Whether a line may be written now, and how many were left out since the last one.
+    pub(crate) fn pass(&self, now: Instant) -> Option<u64> {
+        let mut state = self.0.lock();
+        if state.last.is_some_and(|last| now.saturating_duration_since(last) < INTERVAL) {
+            state.left_out += 1;
+            return None;
+        }
+        state.last = Some(now);
+        Some(std::mem::take(&mut state.left_out))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_line_a_second_tells_of_the_others() {
+        let (sparse, start) = (Sparse::new(), Instant::now());
+        let lines: Vec<_> =
+            (0..2_500).filter_map(|ms| sparse.pass(start + Duration::from_millis(ms))).collect();
+        assert_eq!(lines, [0, 999, 999]);
+    }
+}
