@@ -100,7 +100,8 @@ pub(crate) async fn serve(
     api: Arc<Api>,
     shutdown: CancellationToken,
 ) -> Result<(), TaskError> {
-    let listener = Limited::new(listener, limits(&config), vouched(&config.trusted_addresses));
+    let refused = api.metrics.api_refused.with_label_values(&["connection"]);
+    let listener = Limited::new(listener, limits(&config), vouched(&config.trusted_addresses), Some(refused));
     let router = router(&config, api).into_make_service_with_connect_info::<Seat>();
     axum::serve(listener, router).with_graceful_shutdown(shutdown.cancelled_owned()).await?;
     Ok(())
@@ -172,23 +173,17 @@ async fn only_json(headers: HeaderMap, request: Request, next: Next) -> Response
 async fn jsonrpc(State(api): State<Arc<Api>>, ConnectInfo(seat): ConnectInfo<Seat>, body: Body) -> Response {
     let body = match api.incoming.read(seat.origin(), body).await {
         Ok(body) => body,
-        Err(Unread::NoRoom) => return busy("too many long requests are being read"),
+        Err(Unread::NoRoom) => return api.busy("request", "too many long requests are being read"),
         Err(unread) => return (unread.status(), format!("{unread}\n")).into_response(),
     };
     if seat.call_read().is_err() {
-        return busy("too many calls at a time (`api.max_connections`)");
+        return api.busy("call", "too many calls at a time (`api.max_connections`)");
     }
     match api.jsonrpc.handle(seat.origin(), body.bytes()).await {
         Some(answer) => ([(CONTENT_TYPE, "application/json")], answer).into_response(),
         // Notifications have no answer.
         None => StatusCode::NO_CONTENT.into_response(),
     }
-}
-
-/// Refuses a call for now.
-fn busy(reason: &str) -> Response {
-    let headers = [(RETRY_AFTER, "1"), (CONNECTION, "close")];
-    (StatusCode::SERVICE_UNAVAILABLE, headers, format!("{reason}: try again soon\n")).into_response()
 }
 
 async fn status(State(api): State<Arc<Api>>, ConnectInfo(seat): ConnectInfo<Seat>) -> Response {
@@ -228,6 +223,13 @@ async fn live(State(api): State<Arc<Api>>, ConnectInfo(seat): ConnectInfo<Seat>)
 }
 
 impl Api {
+    /// Refuses a call for now, for want of something.
+    fn busy(&self, missing: &str, reason: &str) -> Response {
+        self.metrics.api_refused.with_label_values(&[missing]).inc();
+        let headers = [(RETRY_AFTER, "1"), (CONNECTION, "close")];
+        (StatusCode::SERVICE_UNAVAILABLE, headers, format!("{reason}: try again soon\n")).into_response()
+    }
+
     /// Reads something of the node on one of the operators' threads; a failure is an answer already.
     async fn read<T: Send + 'static, E: std::fmt::Display + Send + 'static>(
         self: &Arc<Self>,

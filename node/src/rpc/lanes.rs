@@ -10,7 +10,6 @@ use crate::blocking::Blocking;
 const READS_MAX: usize = 48;
 /// The same of calls that compute, and of those that search. Both wait for cores more than for the disk.
 const COSTLY_MAX: usize = 16;
-
 /// The same of transactions that come in: recovering one takes 30 microseconds, and consensus needs the cores.
 const TRANSACTIONS_MAX: usize = 4;
 
@@ -35,6 +34,17 @@ impl Lane {
             "eth_getLogs" | "eth_getFilterLogs" | "eth_getFilterChanges" => Lane::Searches,
             "eth_sendRawTransaction" => Lane::Transactions,
             _ => Lane::Reads,
+        }
+    }
+
+    /// As docs/security.md has it.
+    #[cfg(test)]
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Lane::Reads => "reads",
+            Lane::Calls => "calls",
+            Lane::Searches => "searches",
+            Lane::Transactions => "transactions",
         }
     }
 

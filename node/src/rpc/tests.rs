@@ -29,7 +29,7 @@ use super::{
     batches::Batch,
     blocks,
     errors::{OUTPUT_BYTES_MAX, RpcError},
-    lanes::Lanes,
+    lanes::{Lane, Lanes},
     methods,
     senders::KnownSenders,
     table, transactions,

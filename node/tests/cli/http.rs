@@ -2,7 +2,8 @@
 
 use std::{
     io::{ErrorKind, Read, Write},
-    net::TcpStream,
+    net::{Ipv4Addr, SocketAddr, TcpStream},
+    time::{Duration, Instant},
 };
 
 use serde_json::{Value, json};
@@ -11,7 +12,10 @@ use crate::chain::{Chain, PATIENCE, Running};
 
 /// Status and body of one exchange; `head` is everything before the length.
 fn exchange(node: &Running, head: &str, body: &str) -> (u16, String) {
-    let mut stream = TcpStream::connect(&node.api).unwrap();
+    exchange_on(TcpStream::connect(&node.api).unwrap(), head, body)
+}
+
+fn exchange_on(mut stream: TcpStream, head: &str, body: &str) -> (u16, String) {
     stream.set_read_timeout(Some(PATIENCE / 2)).unwrap();
     write!(stream, "{head}\r\nConnection: close\r\nContent-Length: {}\r\n\r\n{body}", body.len()).unwrap();
     let mut answer = String::new();
@@ -122,5 +126,63 @@ fn strangers_and_idlers() {
         "{gone:?}"
     );
     drop(idlers);
+    node.stop();
+}
+
+/// A connection from an address of this machine: all but 127.0.0.1 are strangers.
+fn connect_from(node: &Running, last: u8) -> TcpStream {
+    let connect = async {
+        let socket = tokio::net::TcpSocket::new_v4().unwrap();
+        socket.bind(SocketAddr::from((Ipv4Addr::new(127, 0, 0, last), 0))).unwrap();
+        socket.connect(node.api.parse().unwrap()).await.unwrap().into_std().unwrap()
+    };
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build().unwrap();
+    let stream = runtime.block_on(connect);
+    stream.set_nonblocking(false).unwrap();
+    stream
+}
+
+/// Goal: whatever one address does, with calls that run as long as they may and with connections that wait, another stranger is
+/// answered, and so are the operator's own programs.
+#[test]
+fn one_address_cannot_take_the_api() {
+    let chain = Chain::new();
+    let keys = "max_connections: 16, max_connections_per_address: 8, call_time_max_ms: 1000";
+    chain.configure(&format!("api: {{ listen: \"127.0.0.1:0\", {keys} }}\n"));
+    let node = Running::start(&chain);
+    let head = "POST / HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json";
+    let endless =
+        json!({ "jsonrpc": "2.0", "id": 1, "method": "eth_call", "params": [{ "data": "0x5b5a31505f56" }] });
+    let flood: Vec<Value> = (0..20).map(|_| endless.clone()).collect();
+    let flood = Value::from(flood).to_string();
+    let taken: Vec<TcpStream> = (0..40)
+        .map(|_| {
+            let mut stream = connect_from(&node, 2);
+            // One that found no seat is closed already.
+            let _ = write!(stream, "{head}\r\nContent-Length: {}\r\n\r\n{flood}", flood.len());
+            stream
+        })
+        .collect();
+
+    let call =
+        json!({ "jsonrpc": "2.0", "id": 1, "method": "eth_call", "params": [{ "data": "0x" }] }).to_string();
+    for host in [3, 4, 5] {
+        let started = Instant::now();
+        let (status, text) = exchange_on(connect_from(&node, host), head, &call);
+        assert_eq!((status, text.contains("\"result\":\"0x\"")), (200, true), "{text}");
+        assert!(started.elapsed() < Duration::from_secs(5), "{:?}", started.elapsed());
+    }
+    assert_eq!(exchange(&node, "GET /health/live HTTP/1.1\r\nHost: 127.0.0.1", "").0, 200);
+    assert_eq!(exchange(&node, head, &call).0, 200);
+
+    // Those beyond its bound were closed: eight have seats, four may wait for one.
+    let closed = taken.iter().filter(|stream| {
+        let mut stream: &TcpStream = stream;
+        stream.set_read_timeout(Some(Duration::from_millis(1))).unwrap();
+        let read = stream.read(&mut [0; 1]);
+        matches!(&read, Ok(0)) || read.is_err_and(|error| error.kind() == ErrorKind::ConnectionReset)
+    });
+    assert!(closed.count() >= 40 - 8 - 4);
+    drop(taken);
     node.stop();
 }

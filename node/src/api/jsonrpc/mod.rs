@@ -161,7 +161,7 @@ impl JsonRpc {
                 return;
             }
             (Request::Call(id, call), _) => match self.call(call, asking).await {
-                Ok(reply) => return push(answer, separator, id, reply),
+                Ok(reply) => return self.push(answer, separator, id, reply),
                 Err(refusal) => refusal.to_json(id),
             },
         };
@@ -187,26 +187,28 @@ impl JsonRpc {
         self.metrics.rpc_seconds.with_label_values(&[method]).observe(started.elapsed().as_secs_f64());
         reply
     }
-}
 
-/// Adds a reply and lets the poll behind it move on, or tells that there is no room for it.
-fn push(answer: &mut Growing, separator: &str, id: &str, Reply { result, poll }: Reply) {
-    let is_pushed = match &result {
-        Ok(result) => {
-            answer.push(&[separator, r#"{"jsonrpc":"2.0","id":"#, id, r#","result":"#, result.get(), "}"])
+    /// Adds a reply and lets the poll behind it move on, or tells that there is no room for it.
+    fn push(&self, answer: &mut Growing, separator: &str, id: &str, Reply { result, poll }: Reply) {
+        let is_pushed = match &result {
+            Ok(result) => {
+                answer.push(&[separator, r#"{"jsonrpc":"2.0","id":"#, id, r#","result":"#, result.get(), "}"])
+            }
+            Err(error) => answer.push(&[separator, &failure(id, error)]),
+        };
+        if is_pushed {
+            if let Some(poll) = poll {
+                poll.told();
+            }
+            return;
         }
-        Err(error) => answer.push(&[separator, &failure(id, error)]),
-    };
-    if is_pushed {
-        if let Some(poll) = poll {
-            poll.told();
-        }
-        return;
+        self.metrics.api_refused.with_label_values(&["answer"]).inc();
+        let text =
+            "limit exceeded: too many long answers are being read slowly; ask again, or for less at once";
+        let id = if id.len() <= ID_SHOWN_MAX { id } else { NO_ID };
+        answer.push_short(separator);
+        answer.push_short(&error(id, LIMIT_EXCEEDED_CODE, text));
     }
-    let text = "limit exceeded: too many long answers are being read slowly; ask again, or for less at once";
-    let id = if id.len() <= ID_SHOWN_MAX { id } else { NO_ID };
-    answer.push_short(separator);
-    answer.push_short(&error(id, LIMIT_EXCEEDED_CODE, text));
 }
 
 /// Why a method was not asked, or not to its end.

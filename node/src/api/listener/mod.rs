@@ -12,6 +12,7 @@ mod seats;
 use std::{io, net::SocketAddr, sync::Arc, time::Duration};
 
 use axum::{extract::connect_info::Connected, serve::IncomingStream};
+use prometheus::IntCounter;
 use tokio::{
     net::{TcpListener, TcpSocket, TcpStream},
     time::{Instant, sleep_until},
@@ -35,6 +36,8 @@ const BACKLOG: u32 = 1_024;
 const WAITING_MAX: usize = 64;
 const WAITING_PER_ADDRESS_MAX: usize = 4;
 const WAIT_MAX: Duration = Duration::from_secs(5);
+/// How long nothing is accepted after the system has refused a connection, for want of files mostly.
+const REFUSED_PAUSE: Duration = Duration::from_secs(1);
 
 /// Binds the API's address.
 pub(crate) fn bind(address: SocketAddr) -> Result<TcpListener, NodeError> {
@@ -59,12 +62,51 @@ pub(crate) struct Limited {
     seats: Arc<Seats>,
     vouched: Vouched,
     waiting: Waiting<TcpStream>,
+    /// When to accept again.
+    resumes: Instant,
+    /// Counts those that were closed without a seat; a node that starts counts none.
+    refused: Option<IntCounter>,
 }
 
 impl Limited {
     /// For the operator's own hosts and, within the limits, for others.
-    pub(crate) fn new(listener: TcpListener, limits: Limits, vouched: Vouched) -> Limited {
-        Limited { listener, seats: Seats::new(limits), vouched, waiting: Waiting::default() }
+    pub(crate) fn new(
+        listener: TcpListener,
+        limits: Limits,
+        vouched: Vouched,
+        refused: Option<IntCounter>,
+    ) -> Limited {
+        Limited {
+            listener,
+            seats: Seats::new(limits),
+            vouched,
+            waiting: Waiting::default(),
+            resumes: Instant::now(),
+            refused,
+        }
+    }
+
+    fn arrived(&mut self, stream: TcpStream, address: SocketAddr) {
+        // Answers are small and waited for; a failure to set this costs latency, nothing else.
+        let _ = stream.set_nodelay(true);
+        let closed = self.waiting.push(stream, address, self.vouched.origin(address.ip()));
+        self.count_refused(closed.into());
+    }
+
+    /// Passes over what ended before it was accepted, and waits for a moment after everything else.
+    fn failed(&mut self, error: &io::Error) {
+        use io::ErrorKind::{ConnectionAborted, ConnectionRefused, ConnectionReset};
+        if matches!(error.kind(), ConnectionAborted | ConnectionRefused | ConnectionReset) {
+            return;
+        }
+        tracing::error!(%error, "the API cannot accept a connection");
+        self.resumes = Instant::now() + REFUSED_PAUSE;
+    }
+
+    fn count_refused(&self, connections: usize) {
+        if let Some(refused) = &self.refused {
+            refused.inc_by(connections as u64);
+        }
     }
 }
 
@@ -79,14 +121,15 @@ impl axum::serve::Listener for Limited {
             }
             let patience = self.waiting.patience();
             tokio::select! {
-                // The implementation for TcpListener logs and retries errors.
-                (stream, address) = axum::serve::Listener::accept(&mut self.listener) => {
-                    // Answers are small and waited for; a failure to set this costs latency, nothing else.
-                    let _ = stream.set_nodelay(true);
-                    self.waiting.push(stream, address, self.vouched.origin(address.ip()));
+                accepted = accept(&self.listener, self.resumes) => match accepted {
+                    Ok((stream, address)) => self.arrived(stream, address),
+                    Err(error) => self.failed(&error),
+                },
+                () = self.seats.changed(), if !self.waiting.0.is_empty() => {}
+                () = sleep_until(patience.unwrap_or_else(Instant::now)), if patience.is_some() => {
+                    let closed = self.waiting.expire();
+                    self.count_refused(closed);
                 }
-                () = self.seats.changed() => {}
-                () = sleep_until(patience.unwrap_or_else(Instant::now)), if patience.is_some() => self.waiting.expire(),
             }
         }
     }
@@ -94,6 +137,11 @@ impl axum::serve::Listener for Limited {
     fn local_addr(&self) -> io::Result<SocketAddr> {
         self.listener.local_addr()
     }
+}
+
+async fn accept(listener: &TcpListener, from: Instant) -> io::Result<(TcpStream, SocketAddr)> {
+    sleep_until(from).await;
+    listener.accept().await
 }
 
 /// Connections that have no seat yet, in the order in which they came. Those that are dropped are closed.
@@ -113,20 +161,23 @@ impl<S> Default for Waiting<S> {
 }
 
 impl<S> Waiting<S> {
-    /// Lets a newcomer wait, unless too many do. The operator's hosts take the place of the last stranger.
-    fn push(&mut self, stream: S, address: SocketAddr, origin: Origin) {
+    /// Lets a newcomer wait, unless too many do. The operator's hosts take the place of the last stranger. Whether a connection is
+    /// closed for it.
+    fn push(&mut self, stream: S, address: SocketAddr, origin: Origin) -> bool {
         let count = |may: &dyn Fn(Origin) -> bool| self.0.iter().filter(|one| may(one.origin)).count();
         if origin.is_stranger() && count(&|one| one == origin) >= WAITING_PER_ADDRESS_MAX {
-            return;
+            return true;
         }
-        if self.0.len() >= WAITING_MAX {
+        let is_full = self.0.len() >= WAITING_MAX;
+        if is_full {
             let last = self.0.iter().rposition(|one| one.origin.is_stranger());
             match last.filter(|_| !origin.is_stranger()) {
                 Some(index) => drop(self.0.remove(index)),
-                None => return,
+                None => return true,
             }
         }
         self.0.push(Newcomer { stream, address, origin, until: Instant::now() + WAIT_MAX });
+        is_full
     }
 
     /// The first that gets a seat: the operator's hosts before others.
@@ -155,9 +206,11 @@ impl<S> Waiting<S> {
         self.0.first().map(|one| one.until)
     }
 
-    fn expire(&mut self) {
-        let now = Instant::now();
+    /// Closes those that have waited long enough; how many.
+    fn expire(&mut self) -> usize {
+        let (now, before) = (Instant::now(), self.0.len());
         self.0.retain(|one| one.until > now);
+        before - self.0.len()
     }
 }
 
@@ -202,7 +255,7 @@ mod tests {
         assert_eq!(number, 3);
         assert!(waiting.patience().is_some());
         tokio::time::advance(WAIT_MAX).await;
-        waiting.expire();
+        assert_eq!(waiting.expire(), WAITING_MAX - 2);
         assert!(waiting.0.is_empty() && waiting.patience().is_none());
     }
 }

@@ -114,3 +114,21 @@ async fn costly_calls_starve_no_cheap_ones() {
         assert_eq!(call.await.unwrap(), json!([]));
     }
 }
+
+/// Goal: whoever adds a method says in docs/security.md what bounds it, and on which threads; and nothing else stands there.
+#[test]
+fn every_method_has_its_row_in_the_security_document() {
+    let documented = include_str!("../../../../docs/security.md");
+    let rows: Vec<_> = documented
+        .lines()
+        .filter(|line| line.starts_with("| `") && line.matches(" | ").count() == 2)
+        .collect();
+    let rpc = Fixture::new();
+    for method in rpc.0.names() {
+        let row = format!("| `{method}` | {} | ", Lane::of(method).name());
+        let count = rows.iter().filter(|line| line.starts_with(&row)).count();
+        assert_eq!(count, 1, "docs/security.md lacks one row that begins {row}");
+    }
+    let is_method = |row: &&&str| ["eth_", "net_", "web3_"].iter().any(|space| row[3..].starts_with(space));
+    assert_eq!(rows.iter().filter(is_method).count(), rpc.0.names().count());
+}

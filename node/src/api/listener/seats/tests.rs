@@ -1,0 +1,104 @@
+//! Who gets a seat and who goes.
+
+use std::net::Ipv4Addr;
+
+use tokio::time::advance;
+
+use super::*;
+
+fn host(number: u8) -> Origin {
+    Origin::V4(Ipv4Addr::new(192, 0, 2, number))
+}
+
+fn seats(calls: usize, spare: usize) -> Arc<Seats> {
+    Seats::new(Limits { calls, spare, reserved: 0, per_address: usize::MAX })
+}
+
+/// Goal: with all seats taken a newcomer gets that of whoever has asked for nothing for longest, and calls are never cut.
+#[tokio::test(start_paused = true)]
+async fn who_asks_for_nothing_goes_first() {
+    let seats = seats(2, 2);
+    let mut taken = Vec::new();
+    for _ in 0..4 {
+        taken.push(seats.take(Origin::Trusted).unwrap());
+        advance(Duration::from_secs(1)).await;
+    }
+    taken[0].call_read().unwrap();
+    taken[1].head_read();
+    taken[2].answered(1);
+    taken[2].flushed();
+    // The first works, the second sends its body; the third is idle for less long than the fourth is silent.
+    let mut here = vec![0, 1, 2, 3];
+    let mut came = Vec::new();
+    for gone in [3, 2, 1] {
+        assert!(seats.take(Origin::Trusted).is_err());
+        let going: Vec<_> = here.extract_if(.., |index| taken[*index].has_to_go()).collect();
+        assert_eq!(going, [gone]);
+        taken[gone].leave();
+        came.push(seats.take(Origin::Trusted).unwrap());
+        came.last().unwrap().working();
+    }
+    assert!(seats.take(Origin::Trusted).is_err(), "all work");
+    assert!(!taken[0].has_to_go());
+    taken[0].answered(1);
+    assert!(seats.take(Origin::Trusted).is_err(), "its answer is not read yet");
+    assert!(!taken[0].has_to_go());
+    taken[0].flushed();
+    assert!(seats.take(Origin::Trusted).is_err());
+    assert!(taken[0].has_to_go());
+    taken[0].leave();
+    seats.take(Origin::Trusted).unwrap();
+}
+
+/// Goal: calls have fewer places than connections, and give them back when their answer has been read.
+#[tokio::test]
+async fn calls_are_counted_apart() {
+    let seats = seats(1, 1);
+    let (first, second) = (seats.take(Origin::Trusted).unwrap(), seats.take(Origin::Trusted).unwrap());
+    first.call_read().unwrap();
+    assert!(second.call_read().is_err());
+    first.answered(1);
+    assert!(second.call_read().is_err());
+    first.flushed();
+    second.call_read().unwrap();
+    assert!(first.call_read().is_err());
+    second.leave();
+    first.call_read().unwrap();
+}
+
+/// Goal: an address has its bound and exchanges only its own; strangers leave seats and calls to the operator, who never makes way.
+#[tokio::test]
+async fn an_address_is_bounded_and_the_operator_has_a_seat() {
+    let seats = Seats::new(Limits { calls: 6, spare: 4, reserved: 2, per_address: 4 });
+    let mut first: Vec<_> = (0..4).map(|_| seats.take(host(1)).unwrap()).collect();
+    let quiet = seats.take(host(2)).unwrap();
+    assert!(seats.take(host(1)).is_err());
+    assert_eq!(first.iter().filter(|seat| seat.has_to_go()).count(), 1, "one of its own");
+    assert!(!quiet.has_to_go());
+    first.iter().for_each(|seat| seat.working());
+    assert!(seats.take(host(1)).is_err());
+    assert!(!quiet.has_to_go(), "nobody goes for it when all of its own work");
+
+    let _third: Vec<_> = (0..3).map(|_| seats.take(host(3)).unwrap()).collect();
+    assert!(seats.take(host(4)).is_err(), "two seats are kept");
+    let own: Vec<_> = (0..2).map(|_| seats.take(Origin::Trusted).unwrap()).collect();
+    assert!(seats.take(host(4)).is_err());
+    assert!(own.iter().all(|seat| !seat.has_to_go()), "never for a stranger");
+
+    // Four of one address call: it may have half of the six.
+    let calls = first.iter().filter(|seat| seat.call_read().is_ok()).count();
+    assert_eq!(calls, 3);
+    own.iter().for_each(|seat| seat.call_read().unwrap());
+    first.clear();
+}
+
+/// Goal: of those that are equally idle, the address with most connections gives way.
+#[tokio::test(start_paused = true)]
+async fn the_address_with_most_gives_way() {
+    let seats = seats(2, 2);
+    let quiet = seats.take(host(1)).unwrap();
+    advance(Duration::from_secs(1)).await;
+    let many: Vec<_> = (0..3).map(|_| seats.take(host(2)).unwrap()).collect();
+    assert!(seats.take(host(3)).is_err());
+    assert!(many[0].has_to_go() && !quiet.has_to_go());
+}
