@@ -9,6 +9,7 @@
 
 mod chain;
 mod fault;
+mod happen;
 mod jobs;
 mod lie;
 mod link;

@@ -1,0 +1,131 @@
+//! What happens in a world: events reach those whom they are for.
+
+use anyhow::Result;
+use rand::Rng;
+
+use super::{
+    chain::{Chain, epoch},
+    fault::Fault,
+    server::Habit,
+    world::{Event, Place, To, World},
+};
+
+impl World {
+    pub(super) fn happen(&mut self, event: Event) -> Result<()> {
+        match event {
+            Event::Grow => self.grow()?,
+            Event::Wake(to) => self.with_engine(to, |engine, now| {
+                engine.handle_timeout(now);
+                Ok(())
+            })?,
+            Event::Request { to, id, peer, payload, deadline_at } => {
+                self.requested(to, id, peer, &payload, deadline_at)?;
+            }
+            Event::Answer { to, id, peer, answer, is_lie } => self.answered(to, id, peer, answer, is_lie)?,
+            Event::Broadcast { to, from, payload } => self.heard(to, from, payload)?,
+            Event::Work { to, id, work, took } => self.worked(to, id, *work, took)?,
+            Event::Head { to, number } => self.with_engine(to, |engine, now| {
+                engine.handle_head(number, now);
+                Ok(())
+            })?,
+            Event::Save(to) => self.save(to)?,
+            Event::Prune(to) => self.prune(to)?,
+            Event::Crash(node) => self.crash(node, Fault::RandomCrash)?,
+            Event::Start(node) => self.start(node)?,
+            Event::Flap { server, is_cut } => self.flap(server, is_cut)?,
+            Event::Partition(begins) => self.part(begins)?,
+            Event::Peers => self.refresh_peers()?,
+            Event::Quiet => self.quiet()?,
+        }
+        Ok(())
+    }
+
+    fn grow(&mut self) -> Result<()> {
+        self.certified = self.certified.next();
+        self.trace.note(self.now, format_args!("batch {} is certified", self.certified), &[]);
+        if self.nodes.iter().any(|node| node.seen.0 + 1 < self.certified.0) {
+            self.fired.insert(Fault::MovingTarget);
+        }
+        if epoch(self.certified) != epoch(self.certified.next()) {
+            self.fired.insert(Fault::NewValidators);
+        }
+        if self.certified < self.plan.end {
+            self.queue.push(self.now + self.plan.batch_interval, Event::Grow);
+        }
+        self.announce()
+    }
+
+    fn flap(&mut self, server: usize, is_cut: bool) -> Result<()> {
+        let is_cut = is_cut && !self.is_quiet;
+        self.cut[server] = is_cut;
+        self.trace.note(self.now, format_args!("server {server} is cut off: {is_cut}"), &[]);
+        if is_cut {
+            self.fired.insert(Fault::Flapping);
+        }
+        if !self.is_quiet {
+            let pause = self.rng.random_range(self.plan.flap_interval / 4..2 * self.plan.flap_interval);
+            self.queue.push(self.now + pause, Event::Flap { server, is_cut: !is_cut });
+        }
+        self.refresh_peers()
+    }
+
+    fn part(&mut self, begins: bool) -> Result<()> {
+        self.trace.note(self.now, format_args!("the network is apart: {begins}"), &[]);
+        if begins {
+            let places = self.servers.len() + self.nodes.len();
+            self.sides = Some((0..places).map(|_| self.rng.random()).collect());
+            self.fired.insert(Fault::Partition);
+        } else {
+            self.sides = None;
+        }
+        self.refresh_peers()
+    }
+
+    fn quiet(&mut self) -> Result<()> {
+        self.trace.note(self.now, format_args!("nothing goes wrong any more"), &[]);
+        self.is_quiet = true;
+        self.sides = None;
+        self.cut.fill(false);
+        self.refresh_peers()
+    }
+
+    /// Tells every node whom it is connected with now.
+    pub(super) fn refresh_peers(&mut self) -> Result<()> {
+        for node in 0..self.nodes.len() {
+            self.refresh_peers_of(node)?;
+        }
+        Ok(())
+    }
+
+    /// An honest server announces its new head; a liar something else.
+    fn announce(&mut self) -> Result<()> {
+        let chain = Chain::canonical();
+        for server in 0..self.servers.len() {
+            let number = self.servers[server].head(self.certified);
+            let Some(made) = chain.batch(number) else { continue };
+            let payload = match &self.servers[server].habit {
+                Habit::Honest | Habit::Flapping => made.announcement.clone(),
+                Habit::Lying(_) | Habit::Colluding { .. } if self.rng.random_ratio(1, 4) => {
+                    self.fired.insert(Fault::FalseAnnouncement);
+                    super::lie::announcement(number, &mut self.rng)?
+                }
+                _ => continue,
+            };
+            for node in 0..self.nodes.len() {
+                self.broadcast(server, node, payload.clone());
+            }
+        }
+        Ok(())
+    }
+
+    /// Sends an announcement on its way, if there is one.
+    pub(super) fn broadcast(&mut self, from: Place, node: usize, payload: Vec<u8>) {
+        if self.nodes[node].up.is_none() || !self.is_connected(node, from) {
+            return;
+        }
+        let to = To { node, life: self.nodes[node].life };
+        if let Some(at) = self.carry(from, self.place_of(node), payload.len()) {
+            self.queue.push(at, Event::Broadcast { to, from, payload });
+        }
+    }
+}

@@ -1,0 +1,170 @@
+//! [`Lie`]: what liars make of honest answers.
+
+mod announce;
+mod tell;
+
+use slipstream_sync::protocol::{Parts, Request};
+
+pub(super) use self::announce::announcement;
+use super::fault::Fault;
+
+/// A way to lie.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(super) enum Lie {
+    /// A head far ahead under signatures of another one.
+    ForgedHead,
+    /// Too few signatures.
+    NoQuorum,
+    /// Another genesis beside a good head.
+    ForeignChain,
+    /// Keeps everything, has every snapshot.
+    Promises,
+    /// Bits of a body flipped.
+    Body,
+    /// Bits of a delta flipped.
+    Delta,
+    /// A delta that gives somebody money.
+    Money,
+    /// Fewer batches than are due.
+    Short,
+    /// No batches.
+    Empty,
+    /// Batches from the next one on.
+    Shifted,
+    /// A part left out that was asked for.
+    Missing,
+    /// A changed header.
+    Header,
+    /// Forged batches under a good certificate.
+    Grafted,
+    /// Forged batches under the strangers' certificate.
+    Stranger,
+    /// A range's certificate without its quorum.
+    RangeNoQuorum,
+    /// No hints, or hints of nothing.
+    UselessHints,
+    /// As many hints as the protocol allows.
+    HugeHints,
+    /// Hints that tell other rows than there were.
+    FalseValues,
+    /// An offer with another state root.
+    Offer,
+    /// An offer that differs where its certificate does not look.
+    SubtleOffer,
+    /// Changed headers before a snapshot.
+    Headers,
+    /// A row left out.
+    HiddenRow,
+    /// A row changed.
+    ChangedRow,
+    /// Other siblings.
+    Siblings,
+    /// Other code.
+    Code,
+    /// Range deltas with bits flipped.
+    NetChange,
+    /// Validators that nobody appointed.
+    Epochs,
+    /// Random bytes.
+    Garbage,
+}
+
+impl Lie {
+    /// What snapshots and range deltas begin with and consist of. Range deltas are asked for least.
+    pub(super) const ABOUT_SNAPSHOTS: [Lie; 9] = [
+        Lie::Offer,
+        Lie::SubtleOffer,
+        Lie::Headers,
+        Lie::HiddenRow,
+        Lie::ChangedRow,
+        Lie::Siblings,
+        Lie::Code,
+        Lie::NetChange,
+        Lie::NetChange,
+    ];
+
+    /// Lies about the same: who is found out by one could not tell another. What is asked for seldom stands here more than once.
+    pub(super) const GROUPS: [&[Lie]; 15] = [
+        &[Lie::ForgedHead, Lie::NoQuorum, Lie::ForeignChain, Lie::Promises, Lie::Epochs],
+        &[Lie::Epochs],
+        &[Lie::Delta, Lie::Money],
+        &[Lie::Delta, Lie::Money],
+        &[Lie::Money],
+        &[Lie::Garbage],
+        &[Lie::Header, Lie::RangeNoQuorum],
+        &[Lie::Grafted, Lie::Stranger],
+        &[Lie::Header, Lie::Grafted],
+        &[Lie::Body, Lie::Short, Lie::Empty],
+        &[Lie::Shifted, Lie::Missing],
+        &[Lie::UselessHints, Lie::HugeHints],
+        &[Lie::FalseValues],
+        &[Lie::HugeHints],
+        &Lie::ABOUT_SNAPSHOTS,
+    ];
+
+    /// Whether it can be told in answer to a request.
+    pub(super) fn fits(self, request: &Request) -> bool {
+        match self {
+            Lie::ForgedHead | Lie::NoQuorum | Lie::ForeignChain | Lie::Promises => {
+                matches!(request, Request::Summary)
+            }
+            Lie::Body => matches!(request, Request::Range(range) if range.parts.has(Parts::BODY)),
+            Lie::Delta | Lie::Money => {
+                matches!(request, Request::Range(range) if range.parts.has(Parts::DELTA))
+            }
+            Lie::UselessHints | Lie::HugeHints | Lie::FalseValues => {
+                matches!(request, Request::Range(range) if range.parts.has(Parts::HINTS))
+            }
+            Lie::Short
+            | Lie::Empty
+            | Lie::Shifted
+            | Lie::Missing
+            | Lie::Header
+            | Lie::Grafted
+            | Lie::Stranger
+            | Lie::RangeNoQuorum => matches!(request, Request::Range(_)),
+            Lie::Offer | Lie::SubtleOffer => matches!(request, Request::Offer { .. }),
+            Lie::Headers => matches!(request, Request::Headers { .. }),
+            Lie::HiddenRow | Lie::ChangedRow => matches!(request, Request::Chunk { .. }),
+            Lie::Siblings => matches!(request, Request::RangeProof { .. }),
+            Lie::Code => matches!(request, Request::Codes { .. }),
+            Lie::NetChange => matches!(request, Request::RangeDelta(_)),
+            Lie::Epochs => matches!(request, Request::Epochs { .. }),
+            Lie::Garbage => true,
+        }
+    }
+
+    /// The kind of trouble that it is.
+    pub(super) fn fault(self) -> Fault {
+        match self {
+            Lie::ForgedHead | Lie::NoQuorum | Lie::ForeignChain => Fault::FalseSummary,
+            Lie::Promises => Fault::BrokenPromise,
+            Lie::Body | Lie::Short | Lie::Empty | Lie::Shifted | Lie::Missing => Fault::FalseRange,
+            Lie::Delta | Lie::Money => Fault::FalseDelta,
+            Lie::Header | Lie::Grafted | Lie::Stranger | Lie::RangeNoQuorum => Fault::FalseProof,
+            Lie::UselessHints | Lie::HugeHints => Fault::BadHints,
+            Lie::FalseValues => Fault::FalseValues,
+            Lie::Offer | Lie::SubtleOffer | Lie::Headers => Fault::FalseOffer,
+            Lie::HiddenRow | Lie::ChangedRow | Lie::Siblings => Fault::FalseChunk,
+            Lie::Code => Fault::FalseCode,
+            Lie::NetChange => Fault::FalseNetChange,
+            Lie::Epochs => Fault::FalseEpochs,
+            Lie::Garbage => Fault::Garbage,
+        }
+    }
+
+    /// Whether whoever checks the answer must see it. The others cost time at most: promises and hints are advice; an answer that
+    /// is short of what its maker has may be all that it had shown; an offer and siblings are judged by what comes after them.
+    pub(super) fn is_provable(self) -> bool {
+        !matches!(
+            self,
+            Lie::Promises
+                | Lie::Short
+                | Lie::UselessHints
+                | Lie::HugeHints
+                | Lie::FalseValues
+                | Lie::SubtleOffer
+                | Lie::Siblings
+        )
+    }
+}

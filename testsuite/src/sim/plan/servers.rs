@@ -1,0 +1,81 @@
+//! Who serves in a world, and how.
+
+use rand::{Rng, rngs::StdRng, seq::IndexedRandom};
+use slipstream_types::PublicKey;
+
+use super::{
+    super::{
+        lie::Lie,
+        server::{Habit, Keeps, Server},
+    },
+    Troubles, WINDOW,
+};
+
+/// The first server is honest, always there, and has what every node of the world needs.
+pub(super) fn servers(troubles: &Troubles, rng: &mut StdRng) -> Vec<Server> {
+    let anchor = match troubles.pruning {
+        true => {
+            let snapshots = if troubles.snapshots { 1 } else { rng.random_range(1..4) };
+            Keeps { bodies: WINDOW, receipts: WINDOW, deltas: WINDOW, snapshots }
+        }
+        false => Keeps::ALL,
+    };
+    let mut habits = vec![(Habit::Honest, anchor)];
+    let mut more = |habit: Habit, count: usize, rng: &mut StdRng| {
+        for _ in 0..count {
+            habits.push((habit.clone(), keeps(troubles, rng)));
+        }
+    };
+    let most = if troubles.snapshots { 2 } else { 3 };
+    more(Habit::Honest, rng.random_range(0..most), rng);
+    if troubles.flapping {
+        more(Habit::Flapping, rng.random_range(1..3), rng);
+    }
+    if troubles.stallers {
+        more(Habit::Stalling, rng.random_range(0..3), rng);
+        more(Habit::Dripping, rng.random_range(1..3), rng);
+    }
+    if troubles.liars {
+        for about in Lie::GROUPS {
+            let count = rng.random_range(1..4);
+            let lies = about.choose_multiple(rng, count).copied().collect();
+            more(Habit::Lying(lies), usize::from(rng.random_bool(0.8)), rng);
+        }
+    }
+    if troubles.snapshots {
+        // One lie each: who is found out has no chance to tell another. Code, siblings and range deltas are asked for seldom.
+        let rare = [Lie::Code, Lie::Code, Lie::Siblings, Lie::NetChange, Lie::NetChange, Lie::Offer];
+        for lie in rare.into_iter().chain([Lie::HiddenRow, Lie::ChangedRow]) {
+            more(Habit::Lying(vec![lie]), rng.random_range(1..3), rng);
+        }
+        let lies: Vec<Lie> = Lie::ABOUT_SNAPSHOTS.choose_multiple(rng, 4).copied().collect();
+        lies.into_iter().for_each(|lie| more(Habit::Lying(vec![lie]), 1, rng));
+    }
+    if troubles.colluders {
+        let summaries = rng.random();
+        let honest = habits.len();
+        for _ in 0..=honest {
+            habits.push((Habit::Colluding { summaries }, Keeps::ALL));
+        }
+    }
+    let lag = |habit: &Habit, rng: &mut StdRng| match habit {
+        Habit::Honest if rng.random_ratio(1, 5) => rng.random_range(1..8),
+        _ => 0,
+    };
+    let server = |(index, (habit, keeps)): (usize, (Habit, Keeps))| {
+        let lag = if index == 0 { 0 } else { lag(&habit, rng) };
+        Server { id: PublicKey([index as u8 + 1; 32]), habit, keeps, lag }
+    };
+    habits.into_iter().enumerate().map(server).collect()
+}
+
+fn keeps(troubles: &Troubles, rng: &mut StdRng) -> Keeps {
+    let mut window = || match rng.random_range(0..3) {
+        0 if troubles.pruning => rng.random_range(3..WINDOW),
+        1 if troubles.pruning => WINDOW,
+        _ => 0,
+    };
+    let (bodies, receipts, deltas) = (window(), window(), window());
+    let least = usize::from(troubles.snapshots);
+    Keeps { bodies, receipts, deltas, snapshots: rng.random_range(least..4) }
+}
