@@ -45,6 +45,8 @@ pub struct CheckedRangeDelta {
     /// Code that its accounts have.
     pub(super) codes: BTreeSet<Digest>,
     pub(super) proof: StateRangeProof,
+    /// Of its changes, as encoded.
+    pub(super) bytes: u64,
 }
 
 impl RangeDeltaChunk {
@@ -76,7 +78,8 @@ impl RangeDeltaChunk {
         }
         let codes = self.entries.iter().filter_map(code_hash).collect();
         let span = Span { first: self.first, last: self.last };
-        Ok(CheckedRangeDelta { span, rows, updates, codes, proof: self.proof.clone() })
+        let bytes = self.entry_bytes() as u64;
+        Ok(CheckedRangeDelta { span, rows, updates, codes, proof: self.proof.clone(), bytes })
     }
 }
 
@@ -84,6 +87,11 @@ impl CheckedRangeDelta {
     /// The paths that it tells all changes of.
     pub fn span(&self) -> Span {
         self.span
+    }
+
+    /// Encoded bytes of the changes.
+    pub fn entry_bytes(&self) -> u64 {
+        self.bytes
     }
 
     /// Number of changes.

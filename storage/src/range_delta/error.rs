@@ -87,6 +87,19 @@ pub enum RangeDeltaError {
         /// Bytes that it may take.
         max: u64,
     },
+    /// More changes than the deltas of the batches have, so that some did not change: whose, nobody can tell from the sum.
+    #[error(
+        "the range delta to batch {target} has {bytes} bytes of changes, and the batches that it passes have {max}: a peer adds rows \
+         that did not change; fetch batch by batch, or begin from a snapshot"
+    )]
+    Padded {
+        /// Where to.
+        target: BatchNumber,
+        /// Bytes of changes so far.
+        bytes: u64,
+        /// Bytes that the batches' headers say.
+        max: u64,
+    },
     /// Code that nobody asked for.
     #[error("code {hash} is not one that is missing")]
     UnwantedCode {

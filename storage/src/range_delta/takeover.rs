@@ -34,6 +34,8 @@ pub struct RangeDeltaTakeover {
     target: RestoreTarget,
     base: Arc<Current>,
     bytes_max: u64,
+    /// Encoded bytes of changes, at most.
+    changes_bytes_max: u64,
     progress: Mutex<Progress>,
 }
 
@@ -45,6 +47,8 @@ struct Progress {
     base_resident: u64,
     rows: Vec<Rows>,
     changes: u64,
+    /// Their encoded bytes.
+    changes_bytes: u64,
     missing_codes: BTreeSet<Digest>,
     codes: BTreeMap<Digest, Vec<u8>>,
     /// Bytes of rows and codes.
@@ -80,16 +84,25 @@ impl Store {
             tree,
             rows: Vec::new(),
             changes: 0,
+            changes_bytes: 0,
             missing_codes: BTreeSet::new(),
             codes: BTreeMap::new(),
             bytes: 0,
         };
         let (store, target) = (self.clone(), target.clone());
-        Ok(RangeDeltaTakeover { store, target, base, bytes_max, progress: Mutex::new(progress) })
+        let changes_bytes_max = u64::MAX;
+        let progress = Mutex::new(progress);
+        Ok(RangeDeltaTakeover { store, target, base, bytes_max, changes_bytes_max, progress })
     }
 }
 
 impl RangeDeltaTakeover {
+    /// Takes so many encoded bytes of changes at most. The deltas of the batches that it passes have so many together, as their headers
+    /// say; a peer can send more than that only if it adds rows that did not change, whose true values prove well.
+    pub fn of_changes(self, bytes_max: u64) -> RangeDeltaTakeover {
+        RangeDeltaTakeover { changes_bytes_max: bytes_max, ..self }
+    }
+
     /// The head that it began at: chunks must tell all changes after it, and may tell older ones.
     pub fn base(&self) -> &BatchHeader {
         &self.base.head.header
@@ -100,15 +113,17 @@ impl RangeDeltaTakeover {
     ///
     /// # Errors
     /// [`RangeDeltaError::Chunk`] if it is false, which is its sender's fault; [`RangeDeltaError::NotMissing`];
-    /// [`RangeDeltaError::OverBudget`]. Nothing of it is kept then.
+    /// [`RangeDeltaError::OverBudget`]; [`RangeDeltaError::Padded`]. Nothing of it is kept then.
     pub fn add(&self, chunk: CheckedRangeDelta) -> Result<(), StorageError> {
         let unknown = self.unknown(&chunk.codes)?;
-        let CheckedRangeDelta { span, rows, updates, proof, .. } = chunk;
+        let CheckedRangeDelta { span, rows, updates, proof, bytes: chunk_bytes, .. } = chunk;
         let mut progress = self.progress.lock();
         if !progress.todo.contains(span) {
             return Err(RangeDeltaError::NotMissing { first: span.first, last: span.last }.into());
         }
         let changes = progress.changes + updates.len() as u64;
+        let changes_bytes = progress.changes_bytes + chunk_bytes;
+        self.check_padding(changes_bytes)?;
         let tree = progress.tree.clone().apply(&updates)?;
         let mut unread = None;
         let verified = proof.verify_subtrees(self.root(), span.first, span.last, |prefix, bits| {
@@ -125,7 +140,8 @@ impl RangeDeltaTakeover {
         self.check_budget(bytes + tree.bytes_beside(progress.base_resident, changes))?;
 
         progress.todo.remove(span);
-        (progress.tree, progress.changes, progress.bytes) = (tree, changes, bytes);
+        (progress.tree, progress.bytes) = (tree, bytes);
+        (progress.changes, progress.changes_bytes) = (changes, changes_bytes);
         progress.rows.push(rows);
         for hash in unknown {
             if !progress.codes.contains_key(&hash) {
@@ -199,6 +215,11 @@ impl RangeDeltaTakeover {
     fn check_budget(&self, bytes: u64) -> Result<(), RangeDeltaError> {
         let (target, max) = (self.target.header.number, self.bytes_max);
         if bytes > max { Err(RangeDeltaError::OverBudget { target, bytes, max }) } else { Ok(()) }
+    }
+
+    fn check_padding(&self, bytes: u64) -> Result<(), RangeDeltaError> {
+        let (target, max) = (self.target.header.number, self.changes_bytes_max);
+        if bytes > max { Err(RangeDeltaError::Padded { target, bytes, max }) } else { Ok(()) }
     }
 
     /// The ledger up to the target; its headers and what they add to the accumulator go to the writes.

@@ -98,6 +98,8 @@ pub struct Engine {
     epoch_ends: Vec<Certificate>,
     /// Snapshots that nobody sent although somebody has them by his own word; they are left alone until then.
     given_up: BTreeMap<BatchNumber, Instant>,
+    /// Most batches that a range delta may pass: fewer once one was too large for this node.
+    range_delta_max: u64,
     announcements: Announcements,
     sizes: Option<Sizes>,
     stages: Stages,
@@ -172,6 +174,7 @@ impl Engine {
             restore: None,
             epoch_ends: Vec::new(),
             given_up: BTreeMap::new(),
+            range_delta_max: crate::plan::RANGE_DELTA_BATCHES_MAX,
             announcements: Announcements::default(),
             sizes: None,
             stages: Stages::new(now),

@@ -22,7 +22,7 @@ use crate::{
     plan::price::Seen,
     protocol::Request,
     verify::{VerifiedRange, Violation},
-    work::{Audited, Committed, Executed, Ready, Restored, Step},
+    work::{Audited, Committed, Executed, PutDown, Ready, Restored, Step},
 };
 
 /// Audits that wait. Those of one commit share its deltas.
@@ -200,6 +200,10 @@ impl Engine {
                 (Ok(()), None)
             }
             Step::Dropped => (Ok(()), None),
+            Step::PutDown { why, reason } => {
+                self.put_down(why, &reason);
+                return Ok(());
+            }
         };
         for chunk in restore.progressed(restored.progress, &mut self.streams, &mut self.effects) {
             self.add_chunk(chunk);
@@ -232,6 +236,16 @@ impl Engine {
         }
         self.plan = restore.behind.or(self.plan.take());
         self.moved(head, now);
+    }
+
+    /// A takeover that cannot end is no failure. What was too large is tried again when half of it is left.
+    fn put_down(&mut self, why: PutDown, reason: &str) {
+        let Some(number) = self.restore.as_ref().map(Bootstrap::number) else { return };
+        tracing::info!(batch = %number, reason, "the way to the snapshot is left, and another one taken");
+        if why == PutDown::TooLarge {
+            self.range_delta_max = number.0.saturating_sub(self.head.0) / 2;
+        }
+        self.abandon();
     }
 
     /// Puts the restore down; what is restored stays, and is taken up when the plan comes back to it. What was fetched behind it has

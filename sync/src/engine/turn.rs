@@ -191,6 +191,7 @@ impl Engine {
             waypoint: self.waypoint,
             peers: candidates,
             given_up: self.given_up.len(),
+            range_delta_max: self.range_delta_max,
             sizes: self.sizes.as_ref(),
             costs: &self.stages.costs,
             machine,

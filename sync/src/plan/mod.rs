@@ -109,6 +109,8 @@ pub struct Inputs<'a> {
     pub peers: &'a [Candidate],
     /// Snapshots that peers claim and nobody sent; they are not among what the peers offer here.
     pub given_up: usize,
+    /// Most batches that a range delta may pass; at most [`RANGE_DELTA_BATCHES_MAX`].
+    pub range_delta_max: u64,
     /// Of the batches ahead; none while no header was seen.
     pub sizes: Option<&'a Sizes>,
     /// Of this machine.
@@ -193,7 +195,7 @@ impl Planner<'_> {
 
     /// Why the leap that the policy asks for cannot be made. Near the head none is due.
     fn unusable(&self, target: BatchNumber) -> Option<String> {
-        let Inputs { head, peers, given_up, .. } = *self.inputs;
+        let Inputs { head, peers, given_up, range_delta_max, .. } = *self.inputs;
         let is_far = target.0 - head.0 >= WIDE_GAP;
         let (mode, is_due) = match self.policy.mode {
             Mode::Snapshot => ("snapshot", (is_far || head.0 == 0) && self.snapshot_at(target).is_none()),
@@ -205,7 +207,7 @@ impl Planner<'_> {
             None if given_up > 0 => "nobody sends the snapshots that peers offer".into(),
             None => "no peer offers a snapshot ahead of this node".into(),
             Some(_) => format!(
-                "no peer that offers a snapshot at most {RANGE_DELTA_BATCHES_MAX} batches ahead keeps the deltas from batch {} on",
+                "no peer that offers a snapshot at most {range_delta_max} batches ahead keeps the deltas from batch {} on",
                 head.next()
             ),
         };
@@ -381,7 +383,7 @@ impl Planner<'_> {
     fn range_delta_at(&self, target: BatchNumber) -> Option<(BatchNumber, f64)> {
         let Inputs { head, peers, machine, costs, .. } = *self.inputs;
         let serves = |peer: &&Candidate| peer.range_delta_from.is_some_and(|from| from <= head.next());
-        let fits = |number: BatchNumber| number > head && number.0 - head.0 <= RANGE_DELTA_BATCHES_MAX;
+        let fits = |number: BatchNumber| number > head && number.0 - head.0 <= self.inputs.range_delta_max;
         let number = self.newest(peers.iter().filter(serves), fits)?;
         let offering = peers.iter().filter(serves).filter(|peer| peer.offers(number));
         let rate: f64 = offering.map(|peer| peer.bytes_per_second).sum();

@@ -55,6 +55,7 @@ impl Case {
                 waypoint: BatchNumber(self.waypoint),
                 peers,
                 given_up: self.given_up,
+                range_delta_max: RANGE_DELTA_BATCHES_MAX,
                 sizes: Some(&self.sizes),
                 costs: &self.costs,
                 machine: Machine { cores: 2.0, history: self.policy.history, hints: true },

@@ -31,7 +31,7 @@ pub use self::{
     commit::{Committed, HintUse, Ready},
     prepare::Prepared,
     replay::{Executed, ExecutedRange},
-    takeover::{Progress, Restored, Step},
+    takeover::{Progress, PutDown, Restored, Step},
 };
 use crate::{
     SyncConfig, SyncError,
@@ -70,6 +70,7 @@ pub struct Worker {
     /// Peers whose hints told wrong values since this node started: they get one execution out of it. At most [`DISBELIEVED_MAX`].
     disbelieved: Mutex<BTreeSet<PeerId>>,
     active: Mutex<Option<takeover::Active>>,
+    range_delta_bytes_max: u64,
     /// How often the progress of restores was looked at.
     looks: Mutex<u64>,
     defences: Defences,
@@ -115,6 +116,7 @@ impl Worker {
             hot,
             disbelieved: Mutex::default(),
             active: Mutex::new(None),
+            range_delta_bytes_max: takeover::RANGE_DELTA_BYTES_MAX,
             looks: Mutex::new(0),
             defences: Defences::default(),
         })
@@ -124,6 +126,12 @@ impl Worker {
     #[doc(hidden)]
     pub fn with_defences(self, defences: Defences) -> Worker {
         Worker { defences, ..self }
+    }
+
+    /// Lets a range delta take so many bytes of memory until its end, in place of 512 MiB.
+    #[doc(hidden)]
+    pub fn with_range_delta_bytes(self, range_delta_bytes_max: u64) -> Worker {
+        Worker { range_delta_bytes_max, ..self }
     }
 
     /// The operator's waypoint, unless that check is left out.

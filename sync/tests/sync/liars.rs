@@ -17,9 +17,9 @@ const MAX: usize = 64 << 20;
 /// Changes an honest answer into a lie; none drops the request.
 pub(crate) type Lie = fn(&Request, Vec<u8>) -> Option<Vec<u8>>;
 
-struct Liar {
-    server: SyncServer,
-    lie: Lie,
+pub(crate) struct Liar {
+    pub(crate) server: SyncServer,
+    pub(crate) lie: Lie,
 }
 
 impl Handler for Liar {

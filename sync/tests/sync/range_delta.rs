@@ -2,23 +2,28 @@
 
 use std::sync::Arc;
 
+use slipstream_executor::ExecutorConfig;
 use slipstream_network::MemoryHub;
 use slipstream_storage::{
-    Ancestry, CommitBatch, PruneConfig, RangeDeltaChunk, RangeDeltaTakeover, RestoreTarget, StorageConfig,
-    StorageError, Store, Takeover,
+    self as storage, CommitBatch, PruneConfig, RangeDeltaChunk, RangeDeltaTakeover, RestoreTarget,
+    StorageConfig, StorageError, Store, Takeover,
 };
 use slipstream_sync::{
-    Mode, SyncConfig, SyncServer,
-    protocol::{Codes, RangeDeltaRequest, Request},
+    Fault, Mode, SyncConfig, SyncServer,
+    engine::{Ancestry, Done, Job, RestoreJob},
+    protocol::{Codes, Headers, RangeDeltaRequest, Request},
     range_delta,
     verify::Violation,
+    work::{PutDown, Step, Worker},
 };
 use slipstream_types::{
-    BatchNumber, Blob, BlobKind, Delta, Path, accumulator::AccumulatorRangeProof, bounded::BoundedVec, codec,
+    Address, BatchHeader, BatchNumber, Blob, BlobKind, Delta, Path, StateKey,
+    accumulator::AccumulatorRangeProof, bounded::BoundedVec, codec, delta::DeltaEntry, keccak256,
 };
 
 use crate::{
     chain::{Chain, Following, Honest, peer},
+    liars::Liar,
     serving::ask,
 };
 
@@ -77,7 +82,9 @@ async fn a_node_that_is_far_behind_takes_chunks_from_many_peers() {
         codes.codes.iter().for_each(|code| takeover.add_code(code).unwrap());
         let headers = chain.store.headers(BatchNumber(head + 1), (TO.0 - head) as usize).unwrap();
         let none = AccumulatorRangeProof::default();
-        takeover.finish(&Ancestry { headers: &headers, proof: &none, genesis_proof: &none }).unwrap();
+        takeover
+            .finish(&storage::Ancestry { headers: &headers, proof: &none, genesis_proof: &none })
+            .unwrap();
         assert_eq!(store.head().unwrap().header, chain.store.header(TO).unwrap().unwrap());
         assert_eq!(store.snapshots()[0], chain.store.snapshots()[0], "what it has now it serves");
         for number in TO.0 + 1..=75 {
@@ -198,4 +205,122 @@ async fn a_follower_takes_the_range_delta_and_then_batches() {
         }
         assert_eq!(node.stop().await.unwrap().batches, 5);
     }
+}
+
+/// The headers up to [`TO`] of a node whose head is batch `head`.
+fn ancestry(chain: &Chain, head: u64) -> Box<Ancestry> {
+    let headers = chain.store.headers(BatchNumber(head + 1), (TO.0 - head) as usize).unwrap();
+    let headers = Headers { headers: BoundedVec::new(headers).unwrap(), proof: Default::default() };
+    Box::new(Ancestry { headers, genesis_proof: Default::default(), passes: None })
+}
+
+/// What a worker makes of the chunks of one range delta, up to the first that is not added.
+async fn take(worker: &Worker, chain: &Chain, head: u64, lie: fn(&mut RangeDeltaChunk)) -> Step {
+    let server = SyncServer::new(chain.store.clone());
+    let run = |job| match worker.run(Job::Restore(job)) {
+        Done::Restored(restored) => restored.unwrap(),
+        other => panic!("{other:?}"),
+    };
+    let target = Box::new(target(chain));
+    let begun = run(RestoreJob::Begin { target, ancestry: ancestry(chain, head), range_delta: true });
+    let from = range_delta::base(BatchNumber(head), BatchNumber(1)).unwrap();
+    for span in begun.progress.unwrap().spans {
+        let (first, last, bytes_max) = (span.first, span.last, 1 << 20);
+        let request = Request::RangeDelta(RangeDeltaRequest { from, to: TO, first, last, bytes_max });
+        let answer = ask(&server, &request).await.unwrap();
+        let mut chunk: RangeDeltaChunk =
+            Blob::from_bytes(answer).unwrap().open(BlobKind::RangeDelta).unwrap();
+        lie(&mut chunk);
+        let answer = Blob::seal(BlobKind::RangeDelta, &chunk).unwrap().into_bytes();
+        let added = run(RestoreJob::Chunk { answer, request });
+        if !matches!(added.step, Step::Chunk { checked: Ok(()), .. }) {
+            return added.step;
+        }
+    }
+    run(RestoreJob::Finish).step
+}
+
+fn worker(store: &Store) -> Worker {
+    Worker::new(store.clone(), &SyncConfig::default(), ExecutorConfig::default(), None, 0).unwrap()
+}
+
+/// Adds deletions of so many accounts that never were: they change nothing, and so the proof is as good as before.
+fn pad(chunk: &mut RangeDeltaChunk, count: usize) {
+    let absent = (0u64..).map(|i| StateKey::Account(Address::from_word(keccak256(i.to_be_bytes()))));
+    let inside = absent.filter(|key| (chunk.first..=chunk.last).contains(&key.path())).take(count);
+    let padding: Vec<_> = inside.map(|key| DeltaEntry { key, value: None }).collect();
+    let mut entries: Vec<_> = chunk.entries.iter().copied().chain(padding).collect();
+    entries.sort_by_key(|entry| entry.key.path());
+    chunk.entries = BoundedVec::new(entries).unwrap();
+}
+
+/// Goal: a range delta that is true and too large for this node ends nothing but itself, and another way leads on.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_range_delta_that_is_too_large_is_put_down() {
+    let (chain, store) = behind(7);
+    let small = worker(&store).with_range_delta_bytes(2_000);
+    let step = take(&small, &chain, 7, |_| {}).await;
+    assert!(
+        matches!(&step, Step::PutDown { why: PutDown::TooLarge, reason } if reason.contains("bytes of memory")),
+        "{step:?}"
+    );
+    assert_eq!(store.head().unwrap().header.number, BatchNumber(7));
+    commit(&chain.store, &store, BatchNumber(8));
+    let step = take(&worker(&store), &chain, 8, |_| {}).await;
+    assert!(matches!(step, Step::Finished(TO)), "{step:?}");
+}
+
+/// Goal: rows that did not change prove well; a peer can add so many of them as the batches have changes, and no more.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_range_delta_has_no_more_changes_than_its_batches() {
+    let (chain, store) = behind(66);
+    let sum = |headers: Vec<BatchHeader>| headers.iter().map(|it| u64::from(it.delta_bytes)).sum::<u64>();
+    let all = sum(chain.store.headers(BatchNumber(1), TO.0 as usize).unwrap());
+    assert!((16 * 200 * 22..200_000).contains(&(all * 4)), "{all} bytes of changes");
+    let step = take(&worker(&store), &chain, 66, |chunk| pad(chunk, 20_000)).await;
+    let is_blamed = |fault: &Fault| fault.to_string().contains("more changes than all of the batches");
+    assert!(matches!(&step, Step::Chunk { checked: Err(fault), .. } if is_blamed(fault)), "{step:?}");
+    let step = take(&worker(&store), &chain, 66, |chunk| pad(chunk, 300)).await;
+    assert!(
+        matches!(&step, Step::PutDown { why: PutDown::TooLarge, reason } if reason.contains("did not change")),
+        "{step:?}"
+    );
+    let step = take(&worker(&store), &chain, 66, |chunk| pad(chunk, 1)).await;
+    assert!(matches!(step, Step::Finished(TO)), "{step:?}");
+}
+
+/// Goal: what a validator's consensus commits while a range delta is fetched ends the range delta and not the node.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_range_delta_that_the_head_overtook_is_put_down() {
+    let (chain, store) = behind(69);
+    let (worker, target) = (worker(&store), Box::new(target(&chain)));
+    commit(&chain.store, &store, TO);
+    let begin = RestoreJob::Begin { target, ancestry: ancestry(&chain, 69), range_delta: true };
+    let Done::Restored(Ok(restored)) = worker.run(Job::Restore(begin)) else { panic!("an error") };
+    assert!(matches!(restored.step, Step::PutDown { why: PutDown::Overtaken, .. }), "{:?}", restored.step);
+    assert!(restored.progress.is_none());
+}
+
+/// Goal: a node whose only peer pads is at the head all the same, batch by batch.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_follower_goes_another_way_past_a_padded_range_delta() {
+    fn padded(request: &Request, answer: Vec<u8>) -> Option<Vec<u8>> {
+        if !matches!(request, Request::RangeDelta(_)) {
+            return Some(answer);
+        }
+        let mut chunk: RangeDeltaChunk =
+            Blob::from_bytes(answer).unwrap().open(BlobKind::RangeDelta).unwrap();
+        pad(&mut chunk, 300);
+        Some(Blob::seal(BlobKind::RangeDelta, &chunk).unwrap().into_bytes())
+    }
+    let (chain, store) = behind(3);
+    let hub = MemoryHub::new();
+    let server = SyncServer::new(chain.store.clone());
+    hub.join(peer(1), Arc::new(Liar { server, lie: padded }));
+    let config = SyncConfig { mode: Mode::RangeDelta, history: false, ..Default::default() };
+    let node = Following::start_with(&hub, peer(9), store, config, None, &[peer(1)]).await;
+    node.reach(chain.head()).await;
+    assert_eq!(node.store.head().unwrap(), chain.store.head().unwrap());
+    let status = node.stop().await.unwrap();
+    assert_eq!((status.batches, status.peers[0].banned), (72, false), "all came one by one: {status:?}");
 }

@@ -1,13 +1,50 @@
 //! A takeover by a range delta: by what changed since the head.
 
-use slipstream_storage::{RangeDeltaError, RangeDeltaTakeover, StorageError, Takeover};
+use slipstream_storage::{RangeDeltaError, RangeDeltaTakeover, RestoreTarget, StorageError, Store, Takeover};
+use slipstream_types::{BatchHeader, BatchNumber};
 
-use super::{Added, Way};
-use crate::{SyncError, protocol::Request, range_delta, verify::Violation};
+use super::{Added, RANGE_DELTA_RANGES_BITS, Way};
+use crate::{
+    SyncError,
+    engine::Ancestry,
+    protocol::Request,
+    range_delta::{self, BASE_STEP},
+    verify::Violation,
+};
 
-impl Way for RangeDeltaTakeover {
+/// See the module.
+pub(super) struct Changes {
+    takeover: RangeDeltaTakeover,
+    /// Encoded bytes of changes that the batches have, whatever of them is asked for.
+    bytes_max: u64,
+}
+
+impl Changes {
+    /// Begins one that takes so many bytes of memory at most.
+    pub(super) fn begin(
+        store: &Store,
+        target: &RestoreTarget,
+        ancestry: &Ancestry,
+        memory_max: u64,
+    ) -> Result<Changes, SyncError> {
+        let takeover = store.take_range_delta(target, RANGE_DELTA_RANGES_BITS, memory_max)?;
+        let bytes_max = changes_bytes(store, &ancestry.headers.headers)?;
+        Ok(Changes { takeover: takeover.of_changes(bytes_max), bytes_max })
+    }
+}
+
+/// Bytes of all changes in the batches of the headers, and in those before them that peers are asked for again because they are asked
+/// from a multiple of [`BASE_STEP`] on.
+fn changes_bytes(store: &Store, headers: &[BatchHeader]) -> Result<u64, SyncError> {
+    let first = headers.first().map_or(0, |header| header.number.0);
+    let before = first.min(BASE_STEP - 1);
+    let asked_again = store.headers(BatchNumber(first - before), before as usize)?;
+    Ok(asked_again.iter().chain(headers).map(|header| u64::from(header.delta_bytes)).sum())
+}
+
+impl Way for Changes {
     fn takeover(&self) -> &dyn Takeover {
-        self
+        &self.takeover
     }
 
     fn add(&self, answer: Vec<u8>, request: &Request) -> Result<Added, SyncError> {
@@ -17,7 +54,12 @@ impl Way for RangeDeltaTakeover {
             Ok(chunk) => chunk,
             Err(violation) => return Ok(Added::checked(Err(violation.into()))),
         };
-        match RangeDeltaTakeover::add(self, chunk) {
+        // Several chunks may have too many between them, which nobody answers for; one alone is its sender's.
+        if chunk.entry_bytes() > self.bytes_max {
+            let violation = Violation::Unrelated("one chunk has more changes than all of the batches");
+            return Ok(Added::checked(Err(violation.into())));
+        }
+        match self.takeover.add(chunk) {
             Err(StorageError::RangeDelta(RangeDeltaError::Chunk(error))) => {
                 Ok(Added::checked(Err(Violation::from(error).into())))
             }

@@ -6,10 +6,13 @@ mod rows;
 use std::{collections::BTreeSet, sync::Arc};
 
 use slipstream_network::PeerId;
-use slipstream_storage::{self as storage, RESTORE_RANGES_BITS, RestoreTarget, Span, Takeover};
+use slipstream_storage::{
+    self as storage, RESTORE_RANGES_BITS, RangeDeltaError, RestoreError, RestoreTarget, Span, StorageError,
+    Takeover,
+};
 use slipstream_types::{BatchNumber, Digest, Path, codec, delta::Code, keccak256};
 
-use self::rows::Rows;
+use self::{changes::Changes, rows::Rows};
 use super::{Worker, expect_waypoint};
 use crate::{
     SyncError,
@@ -24,8 +27,8 @@ use crate::{
 pub(crate) const CHUNK_BYTES: u32 = 1 << 20;
 /// Ranges that the engine is told of: all that a restore begins with.
 const SPANS: usize = 1 << RESTORE_RANGES_BITS;
-/// Most bytes of a range delta, which is in memory until its end.
-const RANGE_DELTA_BYTES_MAX: u64 = 512 << 20;
+/// Most bytes of memory that a range delta takes until its end.
+pub(super) const RANGE_DELTA_BYTES_MAX: u64 = 512 << 20;
 /// A range delta is asked for in so many ranges, as a power of two, so that many peers can send at once.
 pub(crate) const RANGE_DELTA_RANGES_BITS: u8 = 4;
 
@@ -117,6 +120,40 @@ pub enum Step {
     Finished(BatchNumber),
     /// It is put down.
     Dropped,
+    /// The worker put it down itself: it cannot end.
+    PutDown {
+        /// What to do next.
+        why: PutDown,
+        /// What happened, for operators.
+        reason: String,
+    },
+}
+
+/// Why a takeover cannot end, although nothing failed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum PutDown {
+    /// The range delta is too large for this node, or is made so by peers: another way leads on.
+    TooLarge,
+    /// The head moved meanwhile, by a validator's consensus: what is left to do is another matter.
+    Overtaken,
+}
+
+impl PutDown {
+    fn of(error: &StorageError) -> Option<PutDown> {
+        match error {
+            StorageError::RangeDelta(error) => match error {
+                RangeDeltaError::OverBudget { .. }
+                | RangeDeltaError::Padded { .. }
+                | RangeDeltaError::TooFar { .. } => Some(PutDown::TooLarge),
+                RangeDeltaError::NotAhead { .. } | RangeDeltaError::HeadMoved { .. } => {
+                    Some(PutDown::Overtaken)
+                }
+                _ => None,
+            },
+            StorageError::Restore(RestoreError::NotAhead { .. }) => Some(PutDown::Overtaken),
+            _ => None,
+        }
+    }
 }
 
 /// What a restore still needs, and how far it is.
@@ -163,21 +200,31 @@ impl Progress {
 
 impl Worker {
     pub(super) fn restore(&self, job: RestoreJob) -> Result<Restored, SyncError> {
-        let step = match job {
-            RestoreJob::Begin { target, ancestry, range_delta } => {
-                self.begin(&target, ancestry, range_delta)?
+        let step = match self.step(job) {
+            Err(SyncError::Storage(error)) => {
+                let reason = error.to_string();
+                let why = PutDown::of(&error).ok_or(error)?;
+                *self.active.lock() = None;
+                Step::PutDown { why, reason }
             }
-            RestoreJob::Chunk { answer, request } => self.chunk(answer, &request)?,
-            RestoreJob::Siblings { answer, span, from } => self.siblings(&answer, span, from)?,
-            RestoreJob::Codes { answer, hashes } => self.codes(&answer, &hashes)?,
-            RestoreJob::Finish => self.finish()?,
+            step => step?,
+        };
+        Ok(Restored { step, progress: self.progress()? })
+    }
+
+    fn step(&self, job: RestoreJob) -> Result<Step, SyncError> {
+        match job {
+            RestoreJob::Begin { target, ancestry, range_delta } => self.begin(&target, ancestry, range_delta),
+            RestoreJob::Chunk { answer, request } => self.chunk(answer, &request),
+            RestoreJob::Siblings { answer, span, from } => self.siblings(&answer, span, from),
+            RestoreJob::Codes { answer, hashes } => self.codes(&answer, &hashes),
+            RestoreJob::Finish => self.finish(),
             RestoreJob::Drop => {
                 // Its last rows become durable when it is dropped.
                 *self.active.lock() = None;
-                Step::Dropped
+                Ok(Step::Dropped)
             }
-        };
-        Ok(Restored { step, progress: self.progress()? })
+        }
     }
 
     fn active(&self) -> Option<Arc<dyn Way>> {
@@ -197,11 +244,7 @@ impl Worker {
         }
         let way: Arc<dyn Way> = match by_range_delta {
             false => Arc::new(Rows::new(self.store.restore(target)?, self.defences)),
-            true => Arc::new(self.store.take_range_delta(
-                target,
-                RANGE_DELTA_RANGES_BITS,
-                RANGE_DELTA_BYTES_MAX,
-            )?),
+            true => Arc::new(Changes::begin(&self.store, target, &ancestry, self.range_delta_bytes_max)?),
         };
         *self.active.lock() = Some(Active { way, ancestry });
         Ok(Step::Begun)
