@@ -98,6 +98,16 @@ impl Blob {
         BoundedBytes::new(bytes).map(Blob)
     }
 
+    /// This blob, or the one that this program makes of the same content if that is shorter. A peer's blob may be compressed badly or not
+    /// at all, whatever its content's digest says; what is kept and served is not.
+    ///
+    /// # Errors
+    /// [`CodecError::TooLong`] if the content is above the kind's limit.
+    pub fn shortest(self, kind: BlobKind, content: &[u8]) -> Result<Blob, CodecError> {
+        let own = Self::compress(kind, content)?;
+        Ok(if own.0.len() < self.0.len() { own } else { self })
+    }
+
     /// The bytes that are stored and sent.
     pub fn as_bytes(&self) -> &[u8] {
         &self.0

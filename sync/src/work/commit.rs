@@ -232,10 +232,9 @@ impl Committed {
 
 fn executed_entry<'a>(range: &'a ExecutedRange, executed: &'a ExecutedBatch) -> Entry<'a> {
     let ExecutedBatch { batch, delta, sealed, hashes, ahead } = executed;
-    // What it was made from is what is stored: the body that came, under the header that is certified.
+    // Its blobs are as this node compressed them, the body too: what came holds the same, and need not be compressed at all.
     let commit = CommitBatch {
         header: &batch.header,
-        body: batch.body.as_ref(),
         certificate: of_batch(&range.certificate, &batch.header),
         ..sealed.commit_batch(delta, hashes)
     };

@@ -8,7 +8,8 @@ use slipstream_executor::{
 use slipstream_network::PeerId;
 use slipstream_storage::View;
 use slipstream_types::{
-    B256, BatchNumber, BlobKind, Body, Certificate, Conflicts, Delta, hints::Decoded, keccak256,
+    B256, BatchNumber, Blob, BlobKind, Body, Certificate, Conflicts, Delta, codec, hints::Decoded, keccak256,
+    limits,
 };
 
 use super::Worker;
@@ -151,19 +152,35 @@ impl Worker {
         open_hints(blob, header.gas_used, header.proposer, transactions).ok()
     }
 
-    fn open_delta(&self, batch: RangeBatch) -> Result<OpenedBatch, SyncError> {
+    /// What of it is stored is compressed as this node does it, which costs about as much as hashing it.
+    fn open_delta(&self, mut batch: RangeBatch) -> Result<OpenedBatch, SyncError> {
         let number = batch.header.number;
-        let blob = batch.delta.as_ref().ok_or_else(|| unreadable(number, "the delta is missing"))?;
-        let delta = Delta::open(blob).map_err(|error| unreadable(number, error))?;
-        let hashes = match batch.body.as_ref().filter(|_| self.history) {
-            Some(body) => {
-                let body: Body = body.open(BlobKind::Body).map_err(|error| unreadable(number, error))?;
-                body.transactions.iter().map(|raw| keccak256(&raw[..])).collect()
+        let content = recompress(number, BlobKind::Delta, &mut batch.delta)?;
+        let content = content.ok_or_else(|| unreadable(number, "the delta is missing"))?;
+        let delta = Delta::decode(&content).map_err(|error| unreadable(number, error))?;
+        let mut hashes = Vec::new();
+        if self.history {
+            recompress(number, BlobKind::Receipts, &mut batch.receipts)?;
+            if let Some(content) = recompress(number, BlobKind::Body, &mut batch.body)? {
+                let body: Body = codec::decode("body", &content, limits::BODY_BYTES_MAX)
+                    .map_err(|error| unreadable(number, error))?;
+                hashes = body.transactions.iter().map(|raw| keccak256(&raw[..])).collect();
             }
-            None => Vec::new(),
-        };
+        }
         Ok(OpenedBatch { batch, delta, hashes })
     }
+}
+
+/// Puts a blob in the place of one that is longer than it has to be. Gives the content.
+fn recompress(
+    number: BatchNumber,
+    kind: BlobKind,
+    place: &mut Option<Blob>,
+) -> Result<Option<Vec<u8>>, SyncError> {
+    let Some(blob) = place.take() else { return Ok(None) };
+    let content = blob.content(kind).map_err(|error| unreadable(number, error))?;
+    *place = Some(blob.shortest(kind, &content).map_err(|error| unreadable(number, error))?);
+    Ok(Some(content))
 }
 
 pub(super) fn unreadable(number: BatchNumber, reason: impl ToString) -> SyncError {

@@ -251,3 +251,59 @@ liars! {
     an_offer_without_the_genesis_is_refused: wrong_genesis, Snapshot, true, "range proof";
     wrong_code_is_refused: wrong_code, Snapshot, true, "hash asked for";
 }
+
+/// The same content as one LZ4 block of nothing but literals.
+fn uncompressed(kind: BlobKind, blob: &Blob) -> Blob {
+    let content = blob.content(kind).unwrap();
+    let mut bytes = blob.as_bytes()[..5].to_vec();
+    match content.len().checked_sub(15) {
+        None => bytes.push((content.len() as u8) << 4),
+        Some(mut rest) => {
+            bytes.push(0xf0);
+            while rest >= 255 {
+                bytes.push(255);
+                rest -= 255;
+            }
+            bytes.push(rest as u8);
+        }
+    }
+    bytes.extend(&content);
+    Blob::from_bytes(bytes).unwrap()
+}
+
+/// Goal: a peer that does not compress costs its own bandwidth, once, and nobody's disk: what is stored, and so served on, is compressed.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_came_without_compression_is_kept_with_it() {
+    fn inflated(request: &Request, answer: Vec<u8>) -> Option<Vec<u8>> {
+        change_range(request, answer, |range| {
+            for at in 0..range.batches.len() {
+                change_batch(range, at, |batch| {
+                    for (kind, blob) in [
+                        (BlobKind::Body, &mut batch.body),
+                        (BlobKind::Receipts, &mut batch.receipts),
+                        (BlobKind::Delta, &mut batch.delta),
+                    ] {
+                        *blob = blob.as_ref().map(|blob| uncompressed(kind, blob));
+                    }
+                });
+            }
+        })
+    }
+    let chain = Chain::new(20);
+    for mode in [Mode::Delta, Mode::Replay] {
+        let hub = MemoryHub::new();
+        let server = SyncServer::new(chain.store.clone());
+        hub.join(peer(1), Arc::new(Liar { server, lie: inflated }));
+        let node = Following::start(&hub, peer(2), &chain.genesis, mode, &[peer(1)]).await;
+        node.reach(chain.head()).await;
+        for number in (1..=chain.head().0).map(BatchNumber) {
+            for kind in [BlobKind::Body, BlobKind::Receipts, BlobKind::Delta] {
+                let [made, kept] = [&chain.store, &node.store].map(|store| store.blob(kind, number).unwrap());
+                let (made, kept) = (made.unwrap(), kept.unwrap());
+                assert!(uncompressed(kind, &made).len() > made.len(), "{kind:?} of batch {number}");
+                assert!(kept == made, "{mode:?}: {} and {} bytes of {kind:?}", kept.len(), made.len());
+            }
+        }
+        node.stop().await.unwrap();
+    }
+}
