@@ -135,6 +135,10 @@ impl Node {
             Forwarder::new(pool.clone(), chain.chain_id, transport.clone(), &members, journal).map_err(
                 |source| NodeError::Io { action: "start the threads that take peers' transactions", source },
             )?;
+        // Whoever commits, sync or this validator's consensus.
+        if let Some(waypoint) = &config.waypoint {
+            store.expect_waypoint(waypoint)?;
+        }
         let patience = if config.role == Role::Validator { DECISION_PATIENCE } else { Duration::ZERO };
         let follower = Follower::new(
             config.sync.clone(),

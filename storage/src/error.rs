@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use slipstream_types::{
-    Address, BatchNumber, CodecError, Digest, Path, accumulator::AccumulatorError, limits,
+    Address, BatchNumber, CodecError, Digest, Path, Waypoint, accumulator::AccumulatorError, limits,
     tree::StateRangeError,
 };
 
@@ -62,6 +62,26 @@ pub enum StorageError {
         number: BatchNumber,
         /// What does not fit.
         reason: &'static str,
+    },
+    /// The ledger is not the one that the operator's waypoint names.
+    #[error(
+        "the ledger does not pass through waypoint {waypoint} (here batch {} is {found}): check the waypoint with a node that you \
+         trust, or start in an empty data directory", waypoint.number
+    )]
+    WrongWaypoint {
+        /// What the operator gave.
+        waypoint: Waypoint,
+        /// What the ledger has there.
+        found: Waypoint,
+    },
+    /// The store began from a snapshot behind the waypoint, without having it compared.
+    #[error(
+        "nothing in this store shows whether its ledger passes through waypoint {waypoint}: it began behind that batch without this \
+         waypoint; start in an empty data directory, or name a later batch as `slipstream status` of a trusted node prints it"
+    )]
+    UnprovenWaypoint {
+        /// What the operator gave.
+        waypoint: Waypoint,
     },
     /// The directory belongs to another chain.
     #[error(

@@ -65,6 +65,7 @@ mod takeover;
 #[cfg(test)]
 mod tests;
 mod view;
+mod waypoint;
 
 pub use backend::ReadCounts;
 pub use backend::rocks::{plain_database, plain_state_options};

@@ -261,6 +261,7 @@ impl Store {
         for (kind, blob) in batch.blobs() {
             blob.map(|blob| blob.content_len(kind)).transpose()?;
         }
+        self.check_waypoint(batch.header, accumulator_root, batch.certificate)?;
         let Some(certificate) = batch.certificate else { return Ok(epoch) };
         check_certificate(certificate, batch.header, accumulator_root)?;
         self.stage_epoch_end(epoch, certificate, writes)

@@ -4,14 +4,14 @@ use std::{
     collections::BTreeSet,
     fmt, fs,
     sync::{
-        Arc,
+        Arc, OnceLock,
         atomic::{AtomicBool, AtomicU64, Ordering},
     },
 };
 
 use parking_lot::{Mutex, RwLock};
 use slipstream_types::{
-    BatchHeader, BatchNumber, Blob, BlobKind, Digest, Genesis, Receipts,
+    BatchHeader, BatchNumber, Blob, BlobKind, Digest, Genesis, Receipts, Waypoint,
     accumulator::{Accumulator, NodePosition},
 };
 use tokio::sync::watch;
@@ -74,6 +74,8 @@ pub(crate) struct Shared {
     pub(crate) epoch: AtomicU64,
     /// Raised by every new restore, so that the handle of an earlier one finds out.
     pub(crate) restore_generation: AtomicU64,
+    /// Set once, by who knows the configuration.
+    pub(crate) waypoint: OnceLock<Waypoint>,
 }
 
 /// Everything that belongs to one head. Never changed: a commit puts another one in its place.
@@ -163,6 +165,7 @@ impl Store {
             versions: AtomicU64::new(1),
             epoch: AtomicU64::new(epoch.0),
             restore_generation: AtomicU64::new(0),
+            waypoint: OnceLock::new(),
         }));
         store.load_snapshots(head)?;
         store.discard_overtaken_restore()?;

@@ -154,6 +154,8 @@ fn of_consensus(error: &ConsensusError) -> Option<Exit> {
 fn of_storage(error: &StorageError) -> Option<Exit> {
     match error {
         StorageError::WrongGenesis { .. }
+        | StorageError::WrongWaypoint { .. }
+        | StorageError::UnprovenWaypoint { .. }
         | StorageError::NewerFormat { .. }
         | StorageError::OtherFormat { .. } => Some(Exit::Config),
         StorageError::Locked { .. }

@@ -238,6 +238,7 @@ impl RangeDeltaTakeover {
             for (position, node) in accumulator.append(digest) {
                 writes.put(Column::Nodes, schema::node_key(position), node.0);
             }
+            self.store.check_waypoint(header, accumulator.root(), Some(&self.target.certificate))?;
             put_header(writes, header, &digest);
         }
         let header = self.target.header.clone();

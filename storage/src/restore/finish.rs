@@ -43,6 +43,7 @@ impl Restore {
         self.check_generation()?;
         let current = store.current()?;
         check_ahead(&current, target)?;
+        store.check_leap(current.record.number, &self.target)?;
         let tree = self.checked_tree()?;
         let record = HeadRecord { number: target, active: record.column, lowest: [target.next(); 4] };
 

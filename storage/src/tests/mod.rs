@@ -15,6 +15,7 @@ mod range_delta_refused;
 mod ranges;
 mod restore;
 mod run;
+mod waypoint;
 
 use std::{collections::BTreeMap, sync::Arc};
 

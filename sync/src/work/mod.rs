@@ -22,7 +22,7 @@ use slipstream_executor::{
     ExecutorConfig, HintsMode, HotCache, HotStats, Prefetcher, Workers, predict::PredictMode,
 };
 use slipstream_network::PeerId;
-use slipstream_storage::{Head, Store};
+use slipstream_storage::{Head, StorageError, Store};
 use slipstream_types::{BatchNumber, Certificate, ChainConfig, Waypoint};
 
 pub(crate) use self::audit::is_drawn;
@@ -80,7 +80,7 @@ impl Worker {
     /// A worker on an initialized store. The seed draws the batches that are audited.
     ///
     /// # Errors
-    /// If the store has no genesis, or passed the waypoint's batch on another ledger; or if there are no threads to read ahead or to
+    /// If the store has no genesis, or passed the waypoint's batch on another ledger or one that nobody compared; or if there are no threads to read ahead or to
     /// execute on.
     pub fn new(
         store: Store,
@@ -198,10 +198,14 @@ impl Worker {
     }
 }
 
-/// Checks a ledger that is already past the waypoint, as far as its batch is kept.
+/// Checks a ledger that is already past the waypoint.
 fn check_stored_waypoint(store: &Store, waypoint: &Waypoint) -> Result<(), SyncError> {
-    let found = store.ledger_info(waypoint.number)?;
-    found.map_or(Ok(()), |info| expect_waypoint(waypoint, Waypoint::of(&info)))
+    match store.passes_waypoint(waypoint) {
+        Err(StorageError::WrongWaypoint { waypoint, found }) => {
+            Err(SyncError::WrongWaypoint { waypoint, number: waypoint.number, found })
+        }
+        passes => Ok(passes.map(|_| ())?),
+    }
 }
 
 fn expect_waypoint(waypoint: &Waypoint, found: Waypoint) -> Result<(), SyncError> {

@@ -3,10 +3,11 @@
 
 use std::{sync::Arc, time::Duration};
 
+use slipstream_executor::ExecutorConfig;
 use slipstream_network::{BoxFuture, Handler, MemoryHub, Payload, PeerId, Protocol, Refusal, Transport};
-use slipstream_storage::{StorageConfig, Store};
+use slipstream_storage::{StorageConfig, StorageError, Store};
 use slipstream_sync::{
-    Mode, PeerStatus, SyncConfig, SyncError, SyncServer, fetch_genesis, protocol::Request,
+    Mode, PeerStatus, SyncConfig, SyncError, SyncServer, fetch_genesis, protocol::Request, work::Worker,
 };
 use slipstream_types::{BatchNumber, Digest, Waypoint, codec};
 
@@ -95,6 +96,39 @@ async fn who_has_not_passed_the_waypoint_is_not_at_the_head() {
     assert!(hub.connect(peer(2), peer(3)));
     node.reach(BatchNumber(15)).await;
     assert_eq!(node.stop().await.unwrap().waypoint, None);
+}
+
+/// Goal: a node that was led over its waypoint by a snapshot starts again with it, though it has no header from there; one that was led
+/// there without it does not.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_restart_knows_whether_the_ledger_was_compared() {
+    let mut chain = Chain::new(1);
+    (1..303).for_each(|_| chain.extend_quietly());
+    let hub = MemoryHub::new();
+    let _server = join(&hub, 1, &chain.store);
+    let waypoint = chain.waypoint(44);
+    let restarted = |store: &Store, waypoint| {
+        Worker::new(store.clone(), &SyncConfig::default(), ExecutorConfig::default(), Some(waypoint), 0)
+    };
+    let store = fresh(&chain);
+    let compared = start(&hub, 2, &store, Mode::Snapshot, waypoint, 1).await;
+    compared.reach(chain.head()).await;
+    compared.stop().await.unwrap();
+    assert_eq!(store.header(BatchNumber(44)).unwrap(), None);
+    restarted(&store, waypoint).unwrap();
+    let unproven = |error: &SyncError, of: Waypoint| matches!(error, SyncError::Storage(StorageError::UnprovenWaypoint { waypoint }) if *waypoint == of);
+    let wrong = Waypoint { hash: Digest([1; 32]), ..waypoint };
+    let error = restarted(&store, wrong).err().unwrap();
+    assert!(unproven(&error, wrong), "{error}");
+
+    let store = fresh(&chain);
+    let config = SyncConfig { mode: Mode::Snapshot, ..Default::default() };
+    let node = Following::start_with(&hub, peer(3), store.clone(), config, None, &[peer(1)]).await;
+    node.reach(chain.head()).await;
+    node.stop().await.unwrap();
+    let error = restarted(&store, waypoint).err().unwrap();
+    assert!(unproven(&error, waypoint), "{error}");
+    restarted(&store, chain.waypoint(60)).unwrap();
 }
 
 /// Goal: one who knows nothing but the waypoint that such a node shows gets the genesis, the state and the ledger from it alone.

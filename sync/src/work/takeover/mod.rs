@@ -285,6 +285,9 @@ impl Worker {
         if let Some(Active { way, ancestry }) = active {
             let Ancestry { headers, genesis_proof, .. } = &*ancestry;
             let (headers, proof) = (&headers.headers[..], &headers.proof);
+            if let Some(waypoint) = self.expected_waypoint().filter(|_| ancestry.passes.is_some()) {
+                self.store.note_waypoint(&waypoint, &way.takeover().target().header)?;
+            }
             way.takeover().finish(&storage::Ancestry { headers, proof, genesis_proof })?;
         }
         self.layers.clear();

@@ -1,0 +1,132 @@
+//! The operator's waypoint: a ledger that does not pass through it is neither begun nor gone on with.
+//!
+//! Batches come to the store by sync, by a validator's own consensus and by leaps over many of them. What stands in the way of all
+//! is here: a store that expects a waypoint refuses its batch in any other ledger, whoever commits it. A leap over it brings no such
+//! batch; who begins one has the waypoint's place in the new ledger proved and notes it ([`Store::note_waypoint`]), so that a later
+//! start can tell a ledger that was led past the waypoint from one that nobody compared.
+
+use serde::{Deserialize, Serialize};
+use slipstream_types::{BatchHeader, BatchNumber, Certificate, Digest, LedgerInfo, Waypoint};
+
+use crate::{
+    backend::{Column, WriteBatch},
+    error::StorageError,
+    restore::RestoreTarget,
+    schema::{self, WAYPOINT_KEY},
+    store::Store,
+};
+
+/// The ledger with this batch passes through this waypoint.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+struct Passed {
+    number: BatchNumber,
+    hash: Digest,
+    target: BatchNumber,
+    target_digest: Digest,
+}
+
+impl Passed {
+    fn of(waypoint: &Waypoint, target: &BatchHeader) -> Passed {
+        let Waypoint { number, hash } = *waypoint;
+        Passed { number, hash, target: target.number, target_digest: target.digest() }
+    }
+}
+
+impl Store {
+    /// Refuses from now on every batch that leads past the waypoint on another ledger. Said once, before anything is committed; a
+    /// second waypoint is not looked at.
+    ///
+    /// # Errors
+    /// Those of [`Store::passes_waypoint`].
+    pub fn expect_waypoint(&self, waypoint: &Waypoint) -> Result<(), StorageError> {
+        self.passes_waypoint(waypoint)?;
+        self.0.waypoint.get_or_init(|| *waypoint);
+        Ok(())
+    }
+
+    /// Whether the ledger here has passed through a waypoint; not yet if the head is before it or there is none.
+    ///
+    /// # Errors
+    /// [`StorageError::WrongWaypoint`] if it passed beside it; [`StorageError::UnprovenWaypoint`] if it began behind the waypoint and
+    /// nothing here shows that it passed through; or what the disk says.
+    pub fn passes_waypoint(&self, waypoint: &Waypoint) -> Result<bool, StorageError> {
+        if !self.is_initialized() || self.head()?.header.number < waypoint.number {
+            return Ok(false);
+        }
+        match self.ledger_info(waypoint.number)? {
+            Some(info) => compare(waypoint, &info).map(|()| true),
+            None if self.is_noted(waypoint)? => Ok(true),
+            None => Err(StorageError::UnprovenWaypoint { waypoint: *waypoint }),
+        }
+    }
+
+    /// Notes durably that the ledger that ends with a takeover's target passes through a waypoint, as was proved to the caller. It
+    /// counts once the target is stored.
+    ///
+    /// # Errors
+    /// What the disk says.
+    pub fn note_waypoint(&self, waypoint: &Waypoint, target: &BatchHeader) -> Result<(), StorageError> {
+        let mut writes = WriteBatch::default();
+        writes.put(Column::Meta, WAYPOINT_KEY, schema::encode(&Passed::of(waypoint, target)));
+        self.write(writes, true)
+    }
+
+    /// A note about another ledger than this one's says nothing: the operator may have led the store elsewhere without a waypoint.
+    fn is_noted(&self, waypoint: &Waypoint) -> Result<bool, StorageError> {
+        let Some(bytes) = self.0.backend.get(Column::Meta, WAYPOINT_KEY)? else { return Ok(false) };
+        let passed: Passed = schema::decode("waypoint record", &bytes)?;
+        let target = self.header(passed.target)?;
+        Ok(target.is_some_and(|target| passed == Passed::of(waypoint, &target)))
+    }
+
+    /// Refuses a takeover that leads from before the waypoint to a ledger that nobody compared.
+    pub(crate) fn check_leap(&self, head: BatchNumber, target: &RestoreTarget) -> Result<(), StorageError> {
+        let leads_over =
+            |waypoint: &&Waypoint| head < waypoint.number && waypoint.number <= target.header.number;
+        let Some(waypoint) = self.0.waypoint.get().filter(leads_over) else { return Ok(()) };
+        if waypoint.number == target.header.number {
+            return compare(waypoint, &target.certificate.info);
+        }
+        let noted = self.0.backend.get(Column::Meta, WAYPOINT_KEY)?;
+        let noted: Option<Passed> =
+            noted.map(|bytes| schema::decode("waypoint record", &bytes)).transpose()?;
+        match noted == Some(Passed::of(waypoint, &target.header)) {
+            true => Ok(()),
+            false => Err(StorageError::UnprovenWaypoint { waypoint: *waypoint }),
+        }
+    }
+
+    /// Refuses the waypoint's batch if it is another than the operator's.
+    pub(crate) fn check_waypoint(
+        &self,
+        header: &BatchHeader,
+        accumulator_root: Digest,
+        certificate: Option<&Certificate>,
+    ) -> Result<(), StorageError> {
+        let Some(waypoint) = self.0.waypoint.get().filter(|waypoint| waypoint.number == header.number) else {
+            return Ok(());
+        };
+        // Of a batch that ends its epoch the next validators are part of it, which only the certificate of that end says.
+        let own = certificate.filter(|certificate| certificate.info.number == header.number).cloned();
+        let end = match own {
+            Some(own) => Some(own),
+            None => self.epoch_ends(header.epoch, 1)?.pop().filter(|end| end.info.number == header.number),
+        };
+        let info = LedgerInfo {
+            epoch: header.epoch,
+            number: header.number,
+            accumulator_root,
+            state_root: header.state_root,
+            timestamp_ms: header.timestamp_ms,
+            next_validators: end.and_then(|end| end.info.next_validators),
+        };
+        compare(waypoint, &info)
+    }
+}
+
+fn compare(waypoint: &Waypoint, info: &LedgerInfo) -> Result<(), StorageError> {
+    match Waypoint::of(info) {
+        found if found == *waypoint => Ok(()),
+        found => Err(StorageError::WrongWaypoint { waypoint: *waypoint, found }),
+    }
+}
