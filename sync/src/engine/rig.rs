@@ -161,6 +161,11 @@ impl Rig {
         Node::new(Mode::Delta, head).rig()
     }
 
+    /// Lets range deltas take so many bytes of memory.
+    pub(super) fn range_delta_bytes(self, bytes: u64) -> Rig {
+        Rig { worker: self.worker.with_range_delta_bytes(bytes), ..self }
+    }
+
     /// Connects a peer, or changes what it promises from its next summary on.
     pub(super) fn peer(mut self, peer: PeerId, promise: Promise) -> Rig {
         self.meet(peer, promise);

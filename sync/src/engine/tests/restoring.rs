@@ -80,3 +80,16 @@ fn a_range_delta_leads_to_the_snapshot() {
     assert_eq!(rig.store.head().unwrap().header.state_root, chain().root());
     rig.blames_nobody();
 }
+
+/// Goal: a range delta that is true and too large for this node is left for the batches one by one, whoever is connected.
+#[test]
+fn a_range_delta_that_is_too_large_is_left_for_batches() {
+    let node = Node::new(Mode::RangeDelta, 10).rig().range_delta_bytes(10);
+    let mut rig = node.peer(A, serves(1..=HEAD).offering(HEAD, 100, 8_000));
+    rig.step();
+    assert_eq!(rig.status().phase, Phase::RangeDelta);
+    rig.serve(A).wait(SECOND);
+    assert_eq!((rig.head(), rig.status().batches), (HEAD, HEAD - 10));
+    assert!(rig.engine.range_delta_max <= (HEAD - 10) / 2, "{}", rig.engine.range_delta_max);
+    rig.blames_nobody();
+}
