@@ -2,36 +2,54 @@
 //! can fill its memory.
 //!
 //! ```text
-//!   Budget ── strangers' total ──┬── host ──┬── Share of a peer ── Held
-//!          │                     │          └── Share of a peer
-//!          └─ configured total ──┴───────────── Share of a configured peer
+//!   Budget ── strangers' total ── network ──┬── host ──┬── Share of a peer ── Held
+//!          │                                │          └── Share of a peer
+//!          │                                └── host ───── Share of a peer
+//!          └─ configured total ── Share of a configured peer
 //! ```
 //!
 //! Bytes count from before they exist until they are gone: an answer from before it is made until the peer has it, a request from
 //! its head until its handler has returned.
 
-use std::{
-    collections::BTreeMap,
-    net::IpAddr,
-    sync::{Arc, Weak},
-};
+use std::{sync::Arc, time::Duration};
 
 use parking_lot::Mutex;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::{
+    sync::{OwnedSemaphorePermit, Semaphore},
+    time::Instant,
+};
+
+use crate::{origin::Origin, registry::Registry};
 
 /// Bytes behind one permit; permits are 32-bit numbers.
 const PERMIT_BYTES: usize = 1_024;
-/// Peers' worth of bytes that all peers of one host have together.
+/// Peers' worth of bytes that all peers of one host, and of one network, have together.
 const PEERS_PER_HOST: usize = 2;
+const PEERS_PER_NET: usize = 3;
 /// The part of the total that is kept for configured peers, if there are any: one in so many.
 const CONFIGURED_PART: usize = 4;
+
+/// How long a party is barred after it has not taken what was held for it; doubles each time, until it has taken everything for
+/// [`BAR_FORGOTTEN`]. Else it could hold as much again at once, under another key.
+const BAR_FIRST: Duration = Duration::from_secs(10);
+const BAR_DOUBLINGS_MAX: u32 = 5;
+const BAR_FORGOTTEN: Duration = Duration::from_secs(600);
 
 /// What a node holds for all its peers in one direction.
 pub(crate) struct Budget {
     peer_bytes_max: usize,
     strangers: Arc<Semaphore>,
     configured: Arc<Semaphore>,
-    hosts: Mutex<BTreeMap<IpAddr, Weak<Semaphore>>>,
+    hosts: Registry<Semaphore>,
+    nets: Registry<Semaphore>,
+    bars: Registry<Mutex<Bar>>,
+}
+
+/// A time in which nothing of length is held for a party.
+#[derive(Clone, Copy, Default)]
+struct Bar {
+    /// From when, and for how long.
+    last: Option<(Instant, Duration)>,
 }
 
 /// What may be held for one peer.
@@ -40,6 +58,7 @@ pub(crate) struct Share {
     levels: Vec<Arc<Semaphore>>,
     /// What the first of them began with.
     most: u32,
+    bar: Arc<Mutex<Bar>>,
 }
 
 /// Bytes that are counted until this is dropped.
@@ -58,35 +77,64 @@ impl Budget {
             peer_bytes_max,
             strangers: pool(total_bytes_max - kept),
             configured: pool(kept),
-            hosts: Mutex::default(),
+            hosts: Registry::default(),
+            nets: Registry::default(),
+            bars: Registry::default(),
         }
     }
 
-    /// The share of a peer with a new connection. Those of one host, if it has one, have some bytes together.
-    pub(crate) fn share(&self, host: Option<IpAddr>, is_configured: bool) -> Share {
-        let own = Arc::new(Semaphore::new(permits(self.peer_bytes_max) as usize));
-        let levels = match (is_configured, host) {
-            (true, _) => vec![own, self.configured.clone()],
-            (false, None) => vec![own, self.strangers.clone()],
-            (false, Some(host)) => vec![own, self.host(host), self.strangers.clone()],
-        };
-        Share { levels, most: permits(self.peer_bytes_max) }
+    /// The share of a peer with a new connection. Those of one host and of one network, if it has them, have some bytes together.
+    pub(crate) fn share(&self, origin: Option<Origin>, is_configured: bool) -> Share {
+        let total = if is_configured { &self.configured } else { &self.strangers };
+        let mut levels = vec![Arc::new(self.room_for(1))];
+        let mut bar = Arc::default();
+        if let Some(origin) = origin.filter(|_| !is_configured) {
+            levels.push(self.hosts.of(origin.host, || self.room_for(PEERS_PER_HOST), |_| false));
+            levels.push(self.nets.of(origin.net, || self.room_for(PEERS_PER_NET), |_| false));
+            let now = Instant::now();
+            bar = self.bars.of(origin.party(), Mutex::default, |bar| bar.lock().is_remembered(now));
+        }
+        levels.push(total.clone());
+        Share { levels, most: permits(self.peer_bytes_max), bar }
     }
 
-    fn host(&self, host: IpAddr) -> Arc<Semaphore> {
-        let mut hosts = self.hosts.lock();
-        hosts.retain(|_, semaphore| semaphore.strong_count() > 0);
-        if let Some(semaphore) = hosts.get(&host).and_then(Weak::upgrade) {
-            return semaphore;
+    fn room_for(&self, peers: usize) -> Semaphore {
+        Semaphore::new(permits(self.peer_bytes_max.saturating_mul(peers)) as usize)
+    }
+}
+
+impl Bar {
+    /// How long it still lasts.
+    fn left(&self, now: Instant) -> Duration {
+        self.last.map_or(Duration::ZERO, |(from, time)| (from + time).saturating_duration_since(now))
+    }
+
+    fn is_remembered(&self, now: Instant) -> bool {
+        self.last.is_some_and(|(from, time)| now < from + time + BAR_FORGOTTEN)
+    }
+
+    /// Bars, unless it does already: what was held at the same time is one offence.
+    fn raise(&mut self, now: Instant) {
+        if self.left(now).is_zero() {
+            let longer = self.last.filter(|_| self.is_remembered(now)).map(|(_, time)| 2 * time);
+            let time = longer.unwrap_or(BAR_FIRST).min(BAR_FIRST * (1 << BAR_DOUBLINGS_MAX));
+            self.last = Some((now, time));
         }
-        let bytes = self.peer_bytes_max.saturating_mul(PEERS_PER_HOST);
-        let semaphore = Arc::new(Semaphore::new(permits(bytes) as usize));
-        hosts.insert(host, Arc::downgrade(&semaphore));
-        semaphore
     }
 }
 
 impl Share {
+    /// How long nothing of length is to be held for the peer, as whoever has its address did not take what was held; zero if it
+    /// did.
+    pub(crate) fn barred(&self, now: Instant) -> Duration {
+        self.bar.lock().left(now)
+    }
+
+    /// Notes that the peer did not take what was held for it.
+    pub(crate) fn bar(&self, now: Instant) {
+        self.bar.lock().raise(now);
+    }
+
     /// Counts bytes as soon as there is room for them, first come, first served. Cancel-safe. More than a peer may have at all
     /// counts as that much.
     pub(crate) async fn hold(&self, bytes: usize) -> Held {
@@ -141,7 +189,7 @@ mod tests {
     /// Goal: neither a peer nor a host with many keys takes more than its share, and configured peers have theirs.
     #[test]
     fn shares_are_bounded_by_peer_by_host_and_in_total() {
-        let (budget, host) = (budget(), |n: u8| Some(IpAddr::from([203, 0, 113, n])));
+        let (budget, host) = (budget(), |n: u8| Some(Origin::of([203, 0, n, 1].into())));
         let keys: Vec<Share> = (0..8).map(|_| budget.share(host(1), false)).collect();
         let first = keys[0].try_hold(10 * MIB).unwrap();
         assert!(keys[0].try_hold(1).is_none(), "the peer has its share");
@@ -157,7 +205,23 @@ mod tests {
         assert!(keys[2].try_hold(10 * MIB).is_some());
         drop((second, keys, others));
         drop(budget.share(host(9), false));
-        assert_eq!(budget.hosts.lock().len(), 1, "hosts without peers are forgotten");
+        assert_eq!(
+            (budget.hosts.len(), budget.nets.len(), budget.bars.len()),
+            (1, 1, 1),
+            "hosts without peers are forgotten"
+        );
+    }
+
+    /// Goal: nor does a network with many hosts.
+    #[test]
+    fn a_network_has_its_share() {
+        let budget = budget();
+        let host = |n: u16| Some(Origin::of(std::net::Ipv6Addr::new(0x2001, 0xdb8, 7, n, 0, 0, 0, 1).into()));
+        let held: Vec<_> = (0..9).filter_map(|n| budget.share(host(n), false).try_hold(10 * MIB)).collect();
+        assert_eq!(held.len(), PEERS_PER_NET);
+        assert!(budget.share(None, false).try_hold(10 * MIB).is_some());
+        budget.share(host(1), false).bar(Instant::now());
+        assert!(budget.share(host(2), false).barred(Instant::now()) > Duration::ZERO, "of one party");
     }
 
     /// Goal: an answer that is shorter than was thought gives back the rest, a longer one needs room.
@@ -175,6 +239,34 @@ mod tests {
         assert!(share.try_hold(usize::MAX).is_some(), "more than there is counts as all");
         let mut nothing = share.try_hold(0).unwrap();
         assert!(share.resize(&mut nothing, 5));
+    }
+
+    /// Goal: a host that does not take what it asked for comes back under no other key, for longer each time; others are not barred.
+    #[test]
+    fn a_host_that_takes_nothing_is_barred() {
+        let (budget, start) = (budget(), Instant::now());
+        let (host, seconds) = (Some(Origin::of([203, 0, 113, 1].into())), Duration::from_secs);
+        let first = budget.share(host, false);
+        assert_eq!(first.barred(start), Duration::ZERO);
+        first.bar(start);
+        first.bar(start + seconds(1));
+        drop(first);
+        let second = budget.share(host, false);
+        assert_eq!(second.barred(start + seconds(4)), seconds(6));
+        assert_eq!(budget.share(None, false).barred(start), Duration::ZERO);
+        assert_eq!(budget.share(host, true).barred(start), Duration::ZERO);
+        second.bar(start + seconds(10));
+        assert_eq!(second.barred(start + seconds(10)), seconds(20));
+        let mut now = start + seconds(30);
+        for _ in 0..20 {
+            second.bar(now);
+            now += second.barred(now);
+        }
+        second.bar(now);
+        assert_eq!(second.barred(now), seconds(320));
+        let later = now + seconds(320) + BAR_FORGOTTEN;
+        second.bar(later);
+        assert_eq!(second.barred(later), BAR_FIRST, "forgotten");
     }
 
     #[tokio::test]

@@ -26,7 +26,8 @@ pub struct NetworkConfig {
     /// Bytes of one peer's requests that are held until they are handled; a request above that is refused as busy.
     pub request_bytes_in_flight_max: usize,
     /// Bytes of answers to one peer that are held, from before they are made until the peer has them; requests for more wait a
-    /// moment and are then refused as busy. All peers of one host have twice as much together.
+    /// moment and are then refused as busy. All peers of one host have twice as much together, those of one network (IPv4 /24, IPv6
+    /// /48) three times.
     pub answer_bytes_in_flight_max: usize,
     /// Bytes that are held for all peers together: of their requests, of answers to them, and half as much of their broadcasts. A
     /// fourth of it is kept for configured peers.

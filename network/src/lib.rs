@@ -62,6 +62,7 @@ mod peers;
 mod queue;
 mod quic;
 mod refusal;
+mod registry;
 mod shared_keys;
 mod transport;
 mod turned_away;

@@ -1,7 +1,8 @@
 //! [`Meter`]: how fast a peer may broadcast. What comes faster is dropped unread; what comes very much faster is a flood.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
+use parking_lot::Mutex;
 use tokio::time::Instant;
 
 use crate::bucket::Bucket;
@@ -14,6 +15,8 @@ const MESSAGES_BURST: f64 = 1_024.0;
 const BYTES_PER_SECOND: f64 = (64 << 20) as f64;
 /// Bytes at once: some of the longest messages.
 const BYTES_BURST: f64 = (256 << 20) as f64;
+/// Peers' worth of broadcasts that all peers of one party have together: it makes keys for free, and a new one has a full burst.
+const PEERS_PER_PARTY: f64 = 4.0;
 /// Dropped broadcasts within [`FLOOD_TIME`] that no honest peer can have sent: it would have had to make a thousand batches more
 /// than the burst lets through.
 const FLOOD_DROPS: u32 = 1_024;
@@ -29,30 +32,63 @@ pub(crate) enum Verdict {
     Flood,
 }
 
+/// An allowance of broadcasts.
+#[derive(Debug)]
+pub(crate) struct Rate(Mutex<Buckets>);
+
+#[derive(Debug)]
+struct Buckets {
+    messages: Bucket,
+    bytes: Bucket,
+}
+
+impl Rate {
+    /// The rate of so many peers.
+    fn of(peers: f64, now: Instant) -> Rate {
+        Rate(Mutex::new(Buckets {
+            messages: Bucket::full(peers * MESSAGES_PER_SECOND, peers * MESSAGES_BURST, now),
+            bytes: Bucket::full(peers * BYTES_PER_SECOND, peers * BYTES_BURST, now),
+        }))
+    }
+
+    /// The rate of whoever may have many keys.
+    pub(crate) fn of_party(now: Instant) -> Rate {
+        Rate::of(PEERS_PER_PARTY, now)
+    }
+
+    /// Whether nothing was taken of it lately.
+    pub(crate) fn is_full(&self, now: Instant) -> bool {
+        let buckets = &mut *self.0.lock();
+        buckets.messages.is_full(now) && buckets.bytes.is_full(now)
+    }
+
+    fn take(&self, bytes: usize, now: Instant) -> bool {
+        let (buckets, bytes) = (&mut *self.0.lock(), bytes as f64);
+        let has = buckets.messages.has(1.0, now) && buckets.bytes.has(bytes, now);
+        has && buckets.messages.take(1.0, now) && buckets.bytes.take(bytes, now)
+    }
+}
+
 /// The meter of one peer.
 #[derive(Debug)]
 pub(crate) struct Meter {
-    messages: Bucket,
-    bytes: Bucket,
+    own: Rate,
+    /// What all peers of its party have together.
+    together: Option<Arc<Rate>>,
     drops: u32,
     drops_since: Instant,
 }
 
 impl Meter {
-    pub(crate) fn new(now: Instant) -> Meter {
-        Meter {
-            messages: Bucket::full(MESSAGES_PER_SECOND, MESSAGES_BURST, now),
-            bytes: Bucket::full(BYTES_PER_SECOND, BYTES_BURST, now),
-            drops: 0,
-            drops_since: now,
-        }
+    pub(crate) fn new(together: Option<Arc<Rate>>, now: Instant) -> Meter {
+        Meter { own: Rate::of(1.0, now), together, drops: 0, drops_since: now }
     }
 
-    /// Judges a broadcast by its announced length.
+    /// Judges a broadcast by its announced length. What is too much of a party's other peers is no proof against this one.
     pub(crate) fn judge(&mut self, bytes: usize, now: Instant) -> Verdict {
-        if self.bytes.has(bytes as f64, now) && self.messages.take(1.0, now) {
-            self.bytes.take(bytes as f64, now);
-            return Verdict::Take;
+        if self.own.take(bytes, now) {
+            let is_taken = self.together.as_ref().is_none_or(|together| together.take(bytes, now));
+            return if is_taken { Verdict::Take } else { Verdict::Drop };
         }
         if now.saturating_duration_since(self.drops_since) > FLOOD_TIME {
             (self.drops, self.drops_since) = (0, now);
@@ -75,11 +111,11 @@ mod tests {
     fn honest_peers_lose_nothing() {
         let start = Instant::now();
         for (every_ms, bytes) in [(20, 100 << 10), (1_000, 48 << 20), (100, 4 << 20)] {
-            let mut meter = Meter::new(start);
+            let mut meter = Meter::new(None, start);
             let taken = |n: u64| meter.judge(bytes, after(start, n * every_ms)) == Verdict::Take;
             assert!((0..5_000).all(taken), "one of {bytes} bytes every {every_ms} ms");
         }
-        let mut meter = Meter::new(start);
+        let mut meter = Meter::new(None, start);
         assert!((0..1_000).all(|_| meter.judge(1_000, start) == Verdict::Take));
         let later = after(start, 20_000);
         assert!((0..1_000).all(|_| meter.judge(1_000, later) == Verdict::Take));
@@ -89,17 +125,28 @@ mod tests {
     #[test]
     fn a_flood_is_cut_and_named() {
         let start = Instant::now();
-        let mut meter = Meter::new(start);
+        let mut meter = Meter::new(None, start);
         let verdicts: Vec<_> = (0..5_000).map(|n| meter.judge(10, after(start, n / 5))).collect();
         let taken = verdicts.iter().filter(|verdict| **verdict == Verdict::Take).count();
         assert!((1_024..1_100).contains(&taken), "{taken}");
         assert_eq!(verdicts.last(), Some(&Verdict::Flood));
         // Twice the rate for an hour is too much, and no proof.
-        let mut meter = Meter::new(start);
+        let mut meter = Meter::new(None, start);
         let verdicts: Vec<_> = (0..460_000).map(|n| meter.judge(10, after(start, n * 8))).collect();
         assert!(verdicts.contains(&Verdict::Drop) && !verdicts.contains(&Verdict::Flood));
+        // Ever new keys of one party have the rate of some peers, and none of them is to blame for the others.
+        let together = Arc::new(Rate::of_party(start));
+        let mut taken = 0;
+        for _ in 0..100 {
+            let mut meter = Meter::new(Some(together.clone()), start);
+            let verdicts: Vec<_> = (0..1_000).map(|_| meter.judge(10, start)).collect();
+            assert!(!verdicts.contains(&Verdict::Flood));
+            taken += verdicts.into_iter().filter(|verdict| *verdict == Verdict::Take).count();
+        }
+        assert_eq!(taken as f64, PEERS_PER_PARTY * MESSAGES_BURST);
+        assert!(!together.is_full(start) && together.is_full(after(start, 60_000)));
         // Bytes count as well as messages.
-        let mut meter = Meter::new(start);
+        let mut meter = Meter::new(None, start);
         let taken = (0..20).filter(|_| meter.judge(48 << 20, start) == Verdict::Take).count();
         assert_eq!(taken, 5);
     }

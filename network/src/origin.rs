@@ -26,6 +26,11 @@ impl Origin {
         }
     }
 
+    /// What is surely of one party: of IPv4 a host, of IPv6 a network, whose hosts cost nothing.
+    pub(crate) fn party(&self) -> IpAddr {
+        if self.host.is_ipv4() { self.host } else { self.net }
+    }
+
     /// As [`Origin::of`]; none for the address of this machine, which a whole devnet has. Others of loopback are hosts like any.
     pub(crate) fn of_remote(address: IpAddr) -> Option<Origin> {
         (!is_this_machine(address)).then(|| Origin::of(address))
@@ -52,6 +57,8 @@ mod tests {
         assert_eq!(origin("2001:db8:1:2::3"), origin("2001:db8:1:2:ffff::"));
         assert_eq!(origin("2001:db8:1:2::3").net, origin("2001:db8:1:ffff::3").net);
         assert_ne!(origin("2001:db8:1::3").net, origin("2001:db8:2::3").net);
+        assert_eq!(origin("203.0.113.7").party(), origin("203.0.113.7").host);
+        assert_eq!(origin("2001:db8:1:2::3").party(), origin("2001:db8:1:9::3").party());
         for loopback in ["127.0.0.1", "::1", "::ffff:127.0.0.1"] {
             assert_eq!(Origin::of_remote(loopback.parse().unwrap()), None);
         }

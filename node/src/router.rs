@@ -9,9 +9,8 @@ use slipstream_consensus::{Forwarder, Validator};
 use slipstream_network::{BoxFuture, Handler, MESSAGE_BYTES_MAX, Payload, PeerId, Protocol, Refusal};
 use slipstream_sync::{
     Follower, SyncServer,
-    protocol::{REQUEST_BYTES_MAX, Request},
+    protocol::{REQUEST_BYTES_MAX, answer_bytes_expected},
 };
-use slipstream_types::codec;
 
 /// When a peer that asks a starting node is to ask again.
 const STARTING_PAUSE: Duration = Duration::from_secs(1);
@@ -75,9 +74,7 @@ impl Handler for Router {
 
     fn answer_bytes_expected(&self, _peer: PeerId, protocol: Protocol, payload: &[u8]) -> usize {
         match protocol {
-            // What cannot be read is refused.
-            Protocol::SYNC => codec::decode::<Request>("sync request", payload, REQUEST_BYTES_MAX)
-                .map_or(0, |request| request.answer_bytes_expected()),
+            Protocol::SYNC => answer_bytes_expected(payload),
             // Both ask for little, and say so.
             _ => MESSAGE_BYTES_MAX,
         }

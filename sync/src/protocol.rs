@@ -115,6 +115,12 @@ impl Request {
     }
 }
 
+/// As [`Request::answer_bytes_expected`], of an encoded request; what cannot be read gets a refusal, which is short.
+pub fn answer_bytes_expected(request: &[u8]) -> usize {
+    let request = codec::decode::<Request>("sync request", request, REQUEST_BYTES_MAX);
+    request.map_or(0, |request| request.answer_bytes_expected())
+}
+
 /// Asks for a chunk of a range delta. It ends at `last`, or where one change more would pass `bytes_max`; an answer that ends
 /// earlier breaks the protocol. See [`crate::range_delta`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]

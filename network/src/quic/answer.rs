@@ -1,7 +1,7 @@
 //! The answering side of a request. Room for the answer is found before it is made, and is given back when the asker has it: who
 //! asks and does not read has its own share of the memory filled, and nobody else's.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use quinn::{RecvStream, SendStream, VarInt};
 use tokio::{
@@ -17,14 +17,12 @@ use super::{
 use crate::{MESSAGE_BYTES_MAX, Payload, Protocol, Refusal, TurnedAway, budget::Held};
 
 /// How long a request waits for room for its answer: an honest asker with many pieces in flight gets one as it takes another.
-const ROOM_WAIT: Duration = Duration::from_secs(2);
+const ROOM_WAIT: Duration = Duration::from_secs(4);
 /// Answers up to this length need no room: as many as a connection has streams take some MiB. Votes and summaries do not wait
 /// behind ranges.
 const SHORT_ANSWER_BYTES: usize = 64 << 10;
 /// When a peer that filled its share is asked to come back.
 const BUSY_PAUSE: Duration = Duration::from_millis(500);
-/// How long nothing but short answers are made for a peer that did not take one.
-const BARRED: Duration = Duration::from_secs(10);
 
 /// A request that was read.
 struct Taken {
@@ -64,7 +62,7 @@ impl From<Refusal> for Made {
 
 impl Session {
     pub(super) async fn answer(
-        self: std::sync::Arc<Self>,
+        self: Arc<Self>,
         send: SendStream,
         mut receive: RecvStream,
         _slot: OwnedSemaphorePermit,
@@ -90,13 +88,14 @@ impl Session {
         }
         debug!(peer = %self.link.peer, "the asker did not take the answer");
         self.turned_away(TurnedAway::AnswerStalled, 1);
-        *self.barred_until.lock() = Instant::now() + BARRED;
+        self.shares.answers.bar(Instant::now());
         sender.abandon(code::TOO_SLOW);
     }
 
     /// Reads a request, within the time for a message and as long as the peer sends anything.
     async fn take(&self, receive: &mut RecvStream) -> Result<Taken, Untaken> {
         let read = tokio::select! {
+            biased;
             read = timeout(self.transfer_timeout, self.read_request(receive)) => read.ok(),
             () = self.link.received.stalls() => None,
         };
@@ -143,7 +142,7 @@ impl Session {
         if bytes <= SHORT_ANSWER_BYTES {
             return Ok(None);
         }
-        let barred = self.barred_until.lock().saturating_duration_since(Instant::now());
+        let barred = self.shares.answers.barred(Instant::now());
         if !barred.is_zero() {
             return Err(self.no_room(barred));
         }
@@ -186,6 +185,7 @@ impl Session {
             }
         };
         let sent = tokio::select! {
+            biased;
             sent = timeout_at(deadline, sending) => sent.ok(),
             () = self.link.sent.stalls() => None,
         };
@@ -201,6 +201,7 @@ impl Session {
         // What quinn has taken is held by it until the peer says that it has come. It sends nothing but probes to one that does not.
         let transmitted = || self.link.connection.stats().udp_tx.bytes;
         tokio::select! {
+            biased;
             settled = timeout_at(deadline, sender.settled()) => settled.is_ok(),
             () = self.link.sent.stalls_by(transmitted) => false,
         }

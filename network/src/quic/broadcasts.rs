@@ -11,10 +11,7 @@ use super::{
     link::{Goodbye, close},
     serve::Session,
 };
-use crate::{
-    TurnedAway,
-    meter::{Meter, Verdict},
-};
+use crate::{TurnedAway, meter::Verdict};
 
 /// Why a broadcast was not taken.
 enum Untaken {
@@ -37,6 +34,7 @@ impl Session {
             let Ok(stream) = self.link.connection.open_uni().await else { return };
             let mut sender = Sender::new(stream, self.link.sent.clone());
             let sent = tokio::select! {
+                biased;
                 sent = timeout(self.transfer_timeout, sender.broadcast(payload)) => sent.ok(),
                 () = self.link.sent.stalls() => None,
             };
@@ -52,10 +50,10 @@ impl Session {
 
     /// Takes broadcasts one after another, as fast as the peer may send them.
     pub(super) async fn receive_broadcasts(self: Arc<Self>) {
-        let mut meter = Meter::new(Instant::now());
         while let Ok(mut stream) = self.link.connection.accept_uni().await {
             let taken = tokio::select! {
-                taken = timeout(self.transfer_timeout, self.take_broadcast(&mut stream, &mut meter)) => taken.ok(),
+                biased;
+                taken = timeout(self.transfer_timeout, self.take_broadcast(&mut stream)) => taken.ok(),
                 () = self.link.received.stalls() => None,
             };
             let (code, reason) = match taken {
@@ -75,9 +73,10 @@ impl Session {
         }
     }
 
-    async fn take_broadcast(&self, stream: &mut RecvStream, meter: &mut Meter) -> Result<(), Untaken> {
+    async fn take_broadcast(&self, stream: &mut RecvStream) -> Result<(), Untaken> {
         let length = read_broadcast_head(stream).await?;
-        match meter.judge(length, Instant::now()) {
+        let verdict = self.shares.meter.lock().judge(length, Instant::now());
+        match verdict {
             Verdict::Take => {}
             // Who is configured is trusted to be broken rather than hostile: it loses what is too much.
             Verdict::Flood if !self.shares.is_configured => return Err(Untaken::Flood),

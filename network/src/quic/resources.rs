@@ -2,11 +2,16 @@
 
 use std::{net::IpAddr, sync::Arc};
 
+use parking_lot::Mutex;
+use tokio::time::Instant;
+
 use crate::{
     NetworkConfig, PeerId,
     budget::{Budget, Share},
     inbox::{Inbox, InboxLimits, Inboxes},
+    meter::{Meter, Rate},
     origin::Origin,
+    registry::Registry,
     turned_away::TurnedAwayCounts,
 };
 
@@ -16,6 +21,8 @@ pub(super) struct Resources {
     requests: Budget,
     /// Answers, from before they are made until their askers have them.
     answers: Budget,
+    /// How fast whoever has many keys may broadcast.
+    rates: Registry<Rate>,
     /// Broadcasts that wait for the handler.
     inboxes: Arc<Inboxes>,
     pub(super) turned_away: Arc<TurnedAwayCounts>,
@@ -25,6 +32,7 @@ pub(super) struct Resources {
 pub(super) struct Shares {
     pub(super) requests: Share,
     pub(super) answers: Share,
+    pub(super) meter: Mutex<Meter>,
     pub(super) inbox: Inbox,
     pub(super) turned_away: Arc<TurnedAwayCounts>,
     pub(super) is_configured: bool,
@@ -43,6 +51,7 @@ impl Resources {
         Resources {
             requests: budget(config.request_bytes_in_flight_max),
             answers: budget(config.answer_bytes_in_flight_max),
+            rates: Registry::default(),
             inboxes: Inboxes::new(limits),
             turned_away: Arc::default(),
         }
@@ -50,10 +59,15 @@ impl Resources {
 
     /// The shares of a new connection.
     pub(super) fn shares(&self, address: IpAddr, is_configured: bool) -> Shares {
-        let host = Origin::of_remote(address).map(|origin| origin.host);
+        let origin = Origin::of_remote(address);
+        let now = Instant::now();
+        let party = origin.filter(|_| !is_configured).map(|origin| origin.party());
+        let together =
+            party.map(|party| self.rates.of(party, || Rate::of_party(now), |rate| !rate.is_full(now)));
         Shares {
-            requests: self.requests.share(host, is_configured),
-            answers: self.answers.share(host, is_configured),
+            requests: self.requests.share(origin, is_configured),
+            answers: self.answers.share(origin, is_configured),
+            meter: Mutex::new(Meter::new(together, now)),
             inbox: self.inboxes.open(),
             turned_away: self.turned_away.clone(),
             is_configured,

@@ -16,9 +16,8 @@ use std::{
     time::Duration,
 };
 
-use parking_lot::Mutex;
 use quinn::ConnectionError;
-use tokio::{sync::Semaphore, task::JoinSet, time::Instant};
+use tokio::{sync::Semaphore, task::JoinSet};
 use tokio_util::task::TaskTracker;
 use tracing::error;
 
@@ -31,8 +30,6 @@ pub(super) struct Session {
     pub(super) handler: Arc<dyn Handler>,
     pub(super) transfer_timeout: Duration,
     pub(super) shares: Shares,
-    /// Until when no answer of length is made for the peer, as it did not take an earlier one.
-    pub(super) barred_until: Mutex<Instant>,
     /// Whether the peer floods; its connection ends then.
     pub(super) has_flooded: AtomicBool,
 }
@@ -58,7 +55,6 @@ pub(super) async fn serve(
         handler,
         transfer_timeout: config.transfer_timeout(),
         shares,
-        barred_until: Mutex::new(Instant::now()),
         has_flooded: AtomicBool::new(false),
     });
     let mut tasks = JoinSet::new();

@@ -37,9 +37,9 @@ async fn ask_for(raw: &Raw, bytes: usize) -> (SendStream, RecvStream) {
     (send, receive)
 }
 
-/// A client from an attacker's host that grants next to no credit.
-async fn greedy(n: u8, target: PeerAddress) -> Raw {
-    let address = "127.0.0.9:0".parse().unwrap();
+/// A client from a host of an attacker that grants next to no credit.
+async fn greedy(host: &str, n: u8, target: PeerAddress) -> Raw {
+    let address = SocketAddr::new(host.parse().unwrap(), 0);
     let mut transport = TransportConfig::default();
     transport.stream_receive_window(VarInt::from_u32(1_000)).receive_window(VarInt::from_u32(64_000));
     transport.keep_alive_interval(Some(Duration::from_millis(200)));
@@ -53,7 +53,7 @@ async fn answers_that_nobody_reads_are_bounded() {
     let (a, probe) = start(1, &loopback()).await;
     let (mut greedy_ones, mut held) = (Vec::new(), Vec::new());
     for n in 0..4 {
-        let raw = greedy(10 + n, address_of(&a)).await;
+        let raw = greedy("127.0.0.9", 10 + n, address_of(&a)).await;
         for _ in 0..64 {
             held.push(ask_for(&raw, 16 * MIB).await);
         }
@@ -71,12 +71,63 @@ async fn answers_that_nobody_reads_are_bounded() {
     eventually("the rest is refused", || a.turned_away().iter().any(refused)).await;
 }
 
+// Goal: many hosts together have a share of the node's memory held too, and configured peers have theirs.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn answers_to_all_hosts_are_bounded_and_leave_configured_peers_their_room() {
+    let friend = PeerAddress { id: key(2).public(), address: free_address() };
+    let config = NetworkConfig { bytes_in_flight_total_max: 128 * MIB, ..dialling(vec![friend]) };
+    let (a, probe) = start(1, &config).await;
+    let (mut greedy_ones, mut held) = (Vec::new(), Vec::new());
+    for n in 0..6 {
+        let raw = greedy(&format!("127.9.{n}.1"), 10 + n, address_of(&a)).await;
+        for _ in 0..16 {
+            held.push(ask_for(&raw, 16 * MIB).await);
+        }
+        greedy_ones.push(raw);
+    }
+    eventually("they have their part", || probe.live() >= 48 * MIB).await;
+    let config = NetworkConfig { listen: friend.address, ..dialling(vec![address_of(&a)]) };
+    let (friend, _) = start(2, &config).await;
+    connected(&a, &friend).await;
+    for _ in 0..10 {
+        let ask = (4 * MIB).to_le_bytes().to_vec();
+        assert_eq!(friend.request(a.local(), TRACKED, ask, LIMITS).await.unwrap().len(), 4 * MIB);
+    }
+    let most = probe.live_max.load(Ordering::SeqCst);
+    assert!(most <= 96 * MIB + 8 * MIB, "{} MiB were held", most / MIB);
+}
+
+// Goal: a host that did not take what it asked for does not get as much again under another key; others do.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn another_key_does_not_help_who_reads_nothing() {
+    let config = NetworkConfig { transfer_timeout_ms: 3_000, ..loopback() };
+    let (a, probe) = start(1, &config).await;
+    let raw = greedy("127.0.0.9", 10, address_of(&a)).await;
+    let _held = ask_for(&raw, 16 * MIB).await;
+    eventually("it is made", || probe.finished() == 1).await;
+    eventually("it is given up", || probe.live() == 0).await;
+    let status = async |host: &str, n: u8| {
+        let raw = Raw::connect_from(
+            SocketAddr::new(host.parse().unwrap(), 0),
+            n,
+            address_of(&a),
+            TransportConfig::default(),
+        );
+        let raw = raw.await;
+        let (_send, mut receive) = ask_for(&raw, MIB).await;
+        receive.read_to_end(2 * MIB).await.unwrap()[0]
+    };
+    assert_eq!(status("127.0.0.9", 11).await, 1, "busy");
+    assert_eq!(status("127.0.0.10", 12).await, 0, "answered");
+    assert_eq!(probe.finished(), 2, "nothing was made for it");
+}
+
 // Goal: what is not read is let go of soon, and not just before the time for a whole message is over.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_answer_that_is_not_read_is_given_up_soon() {
     let config = NetworkConfig { transfer_timeout_ms: 6_000, ..loopback() };
     let (a, probe) = start(1, &config).await;
-    let raw = greedy(2, address_of(&a)).await;
+    let raw = greedy("127.0.0.9", 2, address_of(&a)).await;
     let (_send, mut receive) = ask_for(&raw, 16 * MIB).await;
     eventually("it is made", || probe.finished() == 1).await;
     let began = Instant::now();
@@ -91,7 +142,7 @@ async fn an_answer_that_is_not_read_is_given_up_soon() {
 async fn an_answer_that_is_read_byte_by_byte_is_given_up_soon() {
     let config = NetworkConfig { transfer_timeout_ms: 6_000, ..loopback() };
     let (a, probe) = start(1, &config).await;
-    let raw = greedy(2, address_of(&a)).await;
+    let raw = greedy("127.0.0.9", 2, address_of(&a)).await;
     let (_send, mut receive) = ask_for(&raw, 16 * MIB).await;
     eventually("it is made", || probe.finished() == 1).await;
     let began = Instant::now();
@@ -107,7 +158,7 @@ async fn an_answer_that_is_read_byte_by_byte_is_given_up_soon() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn honest_pieces_in_flight_are_all_answered() {
     let (a, _) = start(1, &loopback()).await;
-    let raw = greedy(9, address_of(&a)).await;
+    let raw = greedy("127.0.0.9", 9, address_of(&a)).await;
     let mut held = Vec::new();
     for _ in 0..32 {
         held.push(ask_for(&raw, 16 * MIB).await);
@@ -196,6 +247,21 @@ async fn stalled_handshakes_of_many_hosts_leave_configured_peers_their_places() 
     let friend = timeout(Duration::from_secs(4), connecting).await.expect("it has a place");
     eventually("connected", || a.peers() == [key(2).public()]).await;
     drop(friend);
+}
+
+// Goal: of an answer longer than its asker takes only the head is sent, and nothing is kept.
+#[tokio::test]
+async fn an_answer_is_bounded_by_its_request() {
+    let (a, probe) = start(1, &loopback()).await;
+    let raw = Raw::connect(2, address_of(&a)).await;
+    let (mut send, mut receive) = raw.connection.open_bi().await.unwrap();
+    let mut request = ask(TRACKED, &MIB.to_le_bytes());
+    request[1..5].copy_from_slice(&1_000u32.to_le_bytes());
+    send.write_all(&request).await.unwrap();
+    send.finish().unwrap();
+    let head = [&[0], (MIB as u32).to_le_bytes().as_slice()].concat();
+    assert_eq!(receive.read_to_end(2 * MIB).await.unwrap(), head);
+    eventually("it is let go of", || probe.live() == 0).await;
 }
 
 // Goal: a host has its places and no more, whatever keys it makes.

@@ -9,7 +9,7 @@ use slipstream_network::{
 use slipstream_storage::Store;
 use slipstream_sync::{
     SyncServer,
-    protocol::{ANSWER_BYTES_MAX, REQUEST_BYTES_MAX, Range, RangeBatch, Request},
+    protocol::{ANSWER_BYTES_MAX, REQUEST_BYTES_MAX, Range, RangeBatch, Request, answer_bytes_expected},
 };
 use slipstream_types::{Blob, CodecError, bounded::BoundedVec, codec};
 
@@ -104,6 +104,10 @@ impl Handler for Peer {
         payload: Vec<u8>,
     ) -> BoxFuture<'a, Result<Payload, Refusal>> {
         Box::pin(self.answer(peer, payload))
+    }
+
+    fn answer_bytes_expected(&self, _peer: PeerId, _protocol: Protocol, payload: &[u8]) -> usize {
+        answer_bytes_expected(payload)
     }
 
     fn broadcast<'a>(&'a self, _peer: PeerId, _payload: Vec<u8>) -> BoxFuture<'a, ()> {

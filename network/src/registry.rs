@@ -1,0 +1,62 @@
+//! [`Registry`]: what connections of one origin have together, found by whoever comes from there.
+
+use std::{collections::BTreeMap, net::IpAddr, sync::Arc};
+
+use parking_lot::Mutex;
+
+/// Origins without a connection of which something is remembered.
+const FORMER_MAX: usize = 4_096;
+
+/// Things by origin. They are there as long as a connection uses them, and then as long as they say something that is not so of a
+/// new one.
+pub(crate) struct Registry<T> {
+    things: Mutex<BTreeMap<IpAddr, Arc<T>>>,
+}
+
+impl<T> Default for Registry<T> {
+    fn default() -> Self {
+        Registry { things: Mutex::default() }
+    }
+}
+
+impl<T> Registry<T> {
+    /// The thing of an origin, made anew if there is none. What nobody uses is forgotten if it is not worth to be remembered, and
+    /// all of it if there is too much.
+    pub(crate) fn of(
+        &self,
+        origin: IpAddr,
+        make: impl FnOnce() -> T,
+        is_remembered: impl Fn(&T) -> bool,
+    ) -> Arc<T> {
+        let mut things = self.things.lock();
+        things.retain(|_, thing| Arc::strong_count(thing) > 1 || is_remembered(thing));
+        if things.len() >= FORMER_MAX {
+            things.retain(|_, thing| Arc::strong_count(thing) > 1);
+        }
+        things.entry(origin).or_insert_with(|| Arc::new(make())).clone()
+    }
+
+    #[cfg(test)]
+    pub(crate) fn len(&self) -> usize {
+        self.things.lock().len()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn things_are_shared_while_they_are_used_and_remembered_while_they_matter() {
+        let (registry, ip) = (Registry::default(), |n: u32| IpAddr::from(n.to_be_bytes()));
+        let of = |n, value: u32| registry.of(ip(n), || value, |value| *value > 9);
+        let first = of(1, 1);
+        assert!(Arc::ptr_eq(&first, &of(1, 2)));
+        drop((first, of(2, 10)));
+        assert_eq!((*of(2, 3), *of(1, 4)), (10, 4), "one is remembered, the other is not");
+        for n in 0..10_000 {
+            of(n, 10);
+        }
+        assert!(registry.len() <= FORMER_MAX);
+    }
+}
