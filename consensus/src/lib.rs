@@ -14,7 +14,7 @@
 //! * [`Pool`]: bounded, by nonce within a sender and by effective tip across senders.
 //! * [`Validator`]: the vote and, for the first of the set, the proposal. `protocol` has its messages and rules without I/O, and
 //!   is the place that Eve's execute-verify protocol takes later.
-//! * [`Forwarder`]: every node's way to the proposer.
+//! * [`Forwarder`]: every node's way to the proposer; [`Journal`] keeps what users gave it.
 //!
 //! Invariants: a validator records its vote durably before anybody learns of it, and never signs two ledger infos of one
 //! number, across restarts. It signs only what it has executed itself. A batch is committed only with a certificate.

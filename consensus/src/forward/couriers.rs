@@ -48,6 +48,15 @@ struct Courier {
     accepted: bool,
 }
 
+/// Whether a message could be sent now.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Outlook {
+    /// Somebody has room for one, or there is nobody to wait for.
+    Now,
+    /// When a message ends that is under way, or then at the latest if it says when.
+    Later(Option<Instant>),
+}
+
 /// How a message ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Ended {
@@ -73,6 +82,25 @@ impl Couriers {
     /// The proposer's word on a transaction counts; nobody can say it in its place.
     pub(super) fn is_from_proposer(&self, peer: &PeerId) -> bool {
         self.validators.first() == Some(peer)
+    }
+
+    /// Whether the next message should wait for room at those who would get it. What waits keeps its place; what is sent to nobody has
+    /// to wait for the pool to offer it again.
+    pub(super) fn outlook(&self, connected: &[PeerId], now: Instant) -> Outlook {
+        let proposer = connected.iter().find(|peer| self.is_from_proposer(peer));
+        let wanted = match proposer {
+            _ if self.is_proposer() || connected.is_empty() => return Outlook::Now,
+            Some(proposer) if self.courier(proposer).failures == 0 => std::slice::from_ref(proposer),
+            _ => connected,
+        };
+        if wanted.iter().any(|peer| self.has_room(peer, now)) {
+            return Outlook::Now;
+        }
+        let rests_until = |peer| self.courier(peer).rests_until.filter(|until| now < *until);
+        match wanted.iter().all(|peer| rests_until(peer).is_some()) {
+            true => Outlook::Later(wanted.iter().filter_map(rests_until).min()),
+            false => Outlook::Later(None),
+        }
     }
 
     /// Whom to send the next message to. Nobody if this node proposes, or if nobody has room for one: the pool keeps the transactions,
@@ -244,12 +272,18 @@ mod tests {
             let chosen = couriers.choose(&connected, begun);
             assert_eq!(chosen.iter().collect::<BTreeSet<_>>(), connected[3..].iter().collect());
         }
+        assert_eq!(couriers.outlook(hanging, begun), Outlook::Later(None));
+        assert_eq!(couriers.outlook(&connected, begun), Outlook::Now);
         let mut now = begun;
         let mut rests = Vec::new();
         for _ in 0..12 {
             for peer in hanging {
                 couriers.end(peer, Ended::Failed, now);
             }
+            let soon = Duration::from_millis(1);
+            assert!(
+                matches!(couriers.outlook(hanging, now + soon), Outlook::Later(Some(until)) if until > now)
+            );
             let rest = (1..=400).find(|s| couriers.has_room(&hanging[0], now + Duration::from_secs(*s)));
             rests.push(rest.unwrap());
             now += Duration::from_secs(rest.unwrap());
@@ -271,10 +305,15 @@ mod tests {
             couriers.begin(proposer);
         }
         assert_eq!(couriers.choose(&connected, now), []);
-        couriers.end(&proposer, Ended::Busy(Duration::from_secs(1)), now);
+        assert_eq!(couriers.outlook(&connected, now), Outlook::Later(None));
+        let pause = Duration::from_secs(1);
+        couriers.end(&proposer, Ended::Busy(pause), now);
         assert_eq!(couriers.choose(&connected, now), [], "busy is no reason for detours");
+        assert_eq!(couriers.outlook(&connected, now), Outlook::Later(Some(now + pause)));
+        assert_eq!(couriers.outlook(&connected, now + pause), Outlook::Now);
         couriers.end(&proposer, Ended::Answered { taken: 3 }, now);
         couriers.end(&proposer, Ended::Failed, now);
+        assert_eq!(couriers.outlook(&connected, now), Outlook::Now, "others have room");
         let chosen = couriers.choose(&connected, now);
         assert!(chosen.len() == FANOUT && !chosen.contains(&proposer));
         assert_eq!(couriers.choose(&connected, now + Duration::from_secs(2)).len(), FANOUT + 1);

@@ -39,7 +39,7 @@ const PEER_JOBS_MAX: usize = 16;
 /// Bytes that wait of all peers.
 const ALL_BYTES_MAX: usize = 64 << 20;
 /// How much the threads stand back for others, of 19.
-const NICENESS: i32 = 10;
+const NICENESS: i32 = 5;
 
 /// A message that waits or is worked on.
 pub(super) struct Job {
@@ -320,6 +320,7 @@ mod tests {
     use slipstream_types::PublicKey;
 
     use super::*;
+    use crate::testing::{Account, genesis, store, until};
 
     fn job(peer: u8, transactions: usize, bytes: usize) -> Job {
         let raw = RawTransaction::new(vec![0; bytes]).unwrap();
@@ -343,6 +344,24 @@ mod tests {
         queue.put_back(job(2, 2, 10));
         assert_eq!(peers(&mut queue, 11), [3, 1, 2, 1, 1, 1, 1, 1, 1, 1, 1]);
         assert!(queue.pop().is_none() && queue.bytes == 0 && queue.peers.is_empty());
+    }
+
+    /// Goal: a message counts although its sender has gone, and the threads end with whoever started them.
+    #[tokio::test]
+    async fn threads_end_with_their_owner() {
+        let genesis = genesis(1);
+        let pool = Pool::new(Default::default(), genesis.chain.clone(), store(&genesis)).unwrap();
+        let (queue, mut queued) = mpsc::channel(8);
+        let (meter, refused) = (Mutex::new(Meter::new()), Mutex::new(Memory::new(Instant::now())));
+        let taker = Taker { pool: pool.clone(), chain_id: genesis.chain.chain_id, meter, refused, queue };
+        let taker = Arc::new(taker);
+        let intake = Intake::start(taker.clone(), 3).unwrap();
+        let raw = RawTransaction::new(Account::new(0).transfer(0, 1).raw.to_vec()).unwrap();
+        intake.push(Job::new(PublicKey([1; 32]), vec![raw], 0).0).ok().unwrap();
+        assert_eq!(queued.recv().await.unwrap().1, Some(PublicKey([1; 32])));
+        assert_eq!(pool.status().pending, 1);
+        drop(intake);
+        until("the threads end", || Arc::strong_count(&taker) == 1).await;
     }
 
     /// Goal: what waits is bounded, for each peer and for all, in messages and in bytes; one message always gets in.

@@ -57,7 +57,6 @@ impl Allowance {
         let elapsed_us = now.saturating_duration_since(self.at).as_micros();
         let earned = i64::try_from(elapsed_us).unwrap_or(i64::MAX).saturating_mul(PER_SECOND) / 1_000_000;
         if earned > 0 {
-            // Who has more than the first allowance has earned it, and keeps it.
             self.left = self.left.saturating_add(earned).min(MOST - self.held);
             self.at = now;
         }

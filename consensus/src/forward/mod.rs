@@ -71,6 +71,8 @@ pub struct Forwarder {
     couriers: Mutex<Couriers>,
     verdicts: Mutex<Verdicts>,
     is_proposer: bool,
+    /// When it was last told that the journal takes nothing.
+    journal_told: Mutex<Option<Instant>>,
     /// The other end of the taker's queue, until `run` takes it.
     queued: Mutex<Option<mpsc::Receiver<Item>>>,
 }
@@ -114,6 +116,7 @@ impl Forwarder {
             wallets: Mutex::new(Meter::new()),
             is_proposer: couriers.is_proposer(),
             couriers: Mutex::new(couriers),
+            journal_told: Mutex::new(None),
             verdicts: Mutex::new(Verdicts::new(validators)),
             queued: Mutex::new(Some(queued)),
         }))

@@ -9,7 +9,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::{
     Forwarder, Item,
-    couriers::Ended,
+    couriers::{Ended, Outlook},
     message::{self, ANSWER_BYTES_MAX, MESSAGE_TRANSACTIONS_MAX, Packed},
 };
 use crate::pool::Refused;
@@ -24,6 +24,9 @@ pub(super) const LINGER: Duration = Duration::from_secs(3);
 const LINGERING_MAX: usize = 1_024;
 /// How often a pool that is not the proposer's is swept of what the proposer does not execute. Ten sweeps find it.
 const SWEEP_INTERVAL: Duration = Duration::from_secs(60);
+
+/// Longer than anything is waited for.
+const FAR: Duration = Duration::from_secs(365 * 24 * 3_600);
 
 /// A message that has ended.
 struct Sent {
@@ -60,6 +63,13 @@ impl Forwarder {
             sweeps: 0,
         };
         loop {
+            let connected = self.transport.peers();
+            let outlook = self.couriers.lock().outlook(&connected, Instant::now());
+            // A message that ends wakes the loop, too; nobody rests for a year.
+            let room = match outlook {
+                Outlook::Later(Some(room)) => room,
+                Outlook::Now | Outlook::Later(None) => Instant::now() + FAR,
+            };
             let items = tokio::select! {
                 () = shutdown.cancelled() => return,
                 Some(sent) = sends.join_next() => {
@@ -72,26 +82,16 @@ impl Forwarder {
                     self.sweep(&mut timers);
                     continue;
                 }
-                () = tokio::time::sleep_until(timers.remind) => {
+                () = tokio::time::sleep_until(room) => continue,
+                () = tokio::time::sleep_until(timers.remind), if outlook == Outlook::Now => {
                     let lingering = self.pool.lingering(timers.mark, LINGERING_MAX);
                     (timers.mark, timers.remind) = (self.pool.sequence(), Instant::now() + LINGER);
                     lingering.into_iter().map(|transaction| (transaction, None)).collect()
                 }
-                Some(item) = queued.recv() => self.gather(item, &mut queued).await,
+                Some(item) = queued.recv(), if outlook == Outlook::Now => gather(item, &mut queued).await,
             };
             self.send(&items, &mut sends);
         }
-    }
-
-    async fn gather(&self, first: Item, queued: &mut mpsc::Receiver<Item>) -> Vec<Item> {
-        let mut items = vec![first];
-        tokio::time::sleep(GATHER).await;
-        while items.len() < MESSAGE_TRANSACTIONS_MAX
-            && let Ok(item) = queued.try_recv()
-        {
-            items.push(item);
-        }
-        items
     }
 
     /// The proposer itself sees what it cannot execute, and drops it at once.
@@ -139,7 +139,16 @@ impl Forwarder {
                 error.refusal().and_then(|refusal| refusal.retry_after()).map_or(Ended::Failed, Ended::Busy)
             }
         };
-        self.couriers.lock().end(&peer, ended, Instant::now());
+        let mut couriers = self.couriers.lock();
+        couriers.end(&peer, ended, Instant::now());
+        if matches!(ended, Ended::Busy(_)) && couriers.is_from_proposer(&peer) {
+            drop(couriers);
+            // It has looked at none of them, and no detour is faster.
+            hashes
+                .iter()
+                .filter_map(|hash| self.pool.get(hash))
+                .for_each(|transaction| self.enqueue(transaction));
+        }
     }
 
     /// What a peer says of each transaction.
@@ -155,13 +164,25 @@ impl Forwarder {
                 return Ended::Failed;
             }
         };
-        for (hash, _) in
-            hashes.iter().zip(&outcomes).filter(|(_, outcome)| **outcome == Some(Refused::NotExecutable))
-        {
-            if self.verdicts.lock().is_settled_by(&peer, *hash) && self.pool.refuse(hash) {
-                tracing::info!(%hash, "dropped a transaction: the proposer could not execute it");
-            }
+        let unexecutable =
+            hashes.iter().zip(&outcomes).filter(|(_, outcome)| **outcome == Some(Refused::NotExecutable));
+        let settled = unexecutable.filter(|(hash, _)| self.verdicts.lock().is_settled_by(&peer, **hash));
+        let dropped: Vec<_> = settled.map(|(hash, _)| hash).filter(|hash| self.pool.refuse(hash)).collect();
+        if let Some(first) = dropped.first() {
+            tracing::info!(dropped = dropped.len(), %first, "dropped transactions that the proposer could not execute");
         }
         Ended::Answered { taken: outcomes.iter().filter(|outcome| outcome.is_none()).count() }
     }
+}
+
+/// What is queued shortly after the first, up to a message.
+async fn gather(first: Item, queued: &mut mpsc::Receiver<Item>) -> Vec<Item> {
+    let mut items = vec![first];
+    tokio::time::sleep(GATHER).await;
+    while items.len() < MESSAGE_TRANSACTIONS_MAX
+        && let Ok(item) = queued.try_recv()
+    {
+        items.push(item);
+    }
+    items
 }

@@ -6,7 +6,11 @@ use alloy_primitives::B256;
 use slipstream_executor::{Transaction, TransactionError};
 use tokio::time::Instant;
 
-use super::{Forwarder, intake::reason_of, meter::RECOVERY};
+use super::{
+    Forwarder,
+    intake::reason_of,
+    meter::{RECOVERY, hashing},
+};
 use crate::{
     journal::JournalError,
     pool::{PoolError, Refused},
@@ -14,6 +18,9 @@ use crate::{
 
 /// How often a journaled transaction that the state does not allow yet is tried again, once a minute, before it is given up.
 const REPLAYS_MAX: u32 = 10;
+
+/// Time between two lines that say that the journal takes nothing.
+const JOURNAL_TOLD_EVERY: Duration = Duration::from_secs(10);
 
 /// Why a user's transaction was not taken.
 #[derive(Debug, thiserror::Error)]
@@ -44,13 +51,14 @@ impl Forwarder {
     /// If it is not taken; the texts begin as Ethereum's clients write them.
     pub fn submit(&self, raw: &[u8], address: Option<IpAddr>) -> Result<B256, SubmitError> {
         let Some(address) = address else { return self.submit_unmetered(raw) };
-        if let Err(wait) = self.wallets.lock().charge(address, RECOVERY, Instant::now()) {
+        let charged = RECOVERY + hashing(raw.len());
+        if let Err(wait) = self.wallets.lock().charge(address, charged, Instant::now()) {
             self.pool.count_refused(Refused::Busy, 1);
             return Err(SubmitError::Busy { retry_after_ms: millis(wait) });
         }
         let submitted = self.submit_unmetered(raw);
-        let cost = if submitted.is_ok() { 0 } else { RECOVERY };
-        self.wallets.lock().settle(&address, RECOVERY, cost);
+        let cost = if submitted.is_ok() { 0 } else { charged };
+        self.wallets.lock().settle(&address, charged, cost);
         submitted
     }
 
@@ -64,12 +72,21 @@ impl Forwarder {
             if let Err(error) = journal.append(raw, live) {
                 self.pool.withdraw(&hash);
                 self.pool.count_refused(Refused::Journal, 1);
-                tracing::warn!(%hash, %error, "a transaction was not taken");
+                self.tell_journal(&error);
                 return Err(error.into());
             }
         }
         self.enqueue(transaction);
         Ok(hash)
+    }
+
+    /// Callers cause it, so it is told now and then only.
+    fn tell_journal(&self, error: &JournalError) {
+        let mut told = self.journal_told.lock();
+        if told.is_none_or(|told| told.elapsed() >= JOURNAL_TOLD_EVERY) {
+            *told = Some(Instant::now());
+            tracing::warn!(%error, "users' transactions are not taken");
+        }
     }
 
     /// Returns when everything submitted before is on the disk.

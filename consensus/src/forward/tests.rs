@@ -1,7 +1,9 @@
 //! The way of a transaction from node to node, and what junk, silence, refusals and restarts do to it.
 
+use std::sync::atomic::{AtomicUsize, Ordering};
+
 use alloy_primitives::B256;
-use slipstream_network::{MemoryHub, RefusalKind};
+use slipstream_network::{BoxFuture, Handler, MemoryHub, Payload, Protocol, RefusalKind};
 use slipstream_types::Genesis;
 use tokio_util::sync::CancellationToken;
 
@@ -167,6 +169,57 @@ async fn hanging_peers_do_not_hold_transactions() {
     until("the proposer has them", || proposer.pool.status().pending == 20).await;
 }
 
+/// Goal: a proposer that has no time for a while, and then takes a message at a time, gets everything in that order of time, and not a
+/// few hundred transactions every few seconds.
+#[tokio::test(start_paused = true)]
+async fn a_busy_proposer_is_waited_for() {
+    let (hub, genesis) = (MemoryHub::new(), genesis(1));
+    let (proposer, _endpoint) = fullnode(&hub, &genesis, 0, None);
+    let slow = Slow { forwarder: proposer.clone(), asked: AtomicUsize::new(0) };
+    hub.join(id(0), Arc::new(slow));
+    let (node, _node_endpoint) = fullnode(&hub, &genesis, 1, None);
+    hub.connect(id(0), id(1));
+    tokio::spawn(node.clone().run(CancellationToken::new()));
+    let begun = Instant::now();
+    for account in 0..4 {
+        let account = Account::new(account);
+        for nonce in 0..30 {
+            give(&node, &account.transfer(nonce, 1)).unwrap();
+            tokio::time::sleep(Duration::from_millis(6)).await;
+        }
+    }
+    until("the proposer has them", || proposer.pool.status().pending == 120).await;
+    // Some 100 messages, eight at a time, of 100 ms each, and the pauses.
+    assert!(begun.elapsed() < Duration::from_millis(2_900), "{:?}", begun.elapsed());
+}
+
+/// A proposer that is busy at first and slow afterwards.
+struct Slow {
+    forwarder: Arc<Forwarder>,
+    asked: AtomicUsize,
+}
+
+impl Handler for Slow {
+    fn request<'a>(
+        &'a self,
+        peer: PeerId,
+        _: Protocol,
+        payload: Vec<u8>,
+    ) -> BoxFuture<'a, Result<Payload, Refusal>> {
+        Box::pin(async move {
+            if self.asked.fetch_add(1, Ordering::Relaxed) < 10 {
+                return Err(Refusal::busy(Duration::from_millis(50), "busy"));
+            }
+            tokio::time::sleep(Duration::from_millis(100)).await;
+            self.forwarder.handle(peer, payload).await.map(Payload::from)
+        })
+    }
+
+    fn broadcast<'a>(&'a self, _: PeerId, _: Vec<u8>) -> BoxFuture<'a, ()> {
+        Box::pin(async {})
+    }
+}
+
 /// Goal: what the proposer lost is offered to it again, also what waits for a lower nonce.
 #[tokio::test(start_paused = true)]
 async fn lingering_transactions_are_offered_again() {
@@ -224,7 +277,7 @@ async fn what_expired_comes_back_only_from_its_owner() {
         node.pool.expire();
     }
     assert_eq!(node.pool.status().pending, 0);
-    assert_eq!(told(&node, id(2), &[transaction.clone()]).await, [Some(Refused::Expired)]);
+    assert_eq!(told(&node, id(2), std::slice::from_ref(&transaction)).await, [Some(Refused::Expired)]);
     assert_eq!(node.pool.status().pending, 0);
     give(&node, &transaction).unwrap();
     // As a user's it stays for hours.
