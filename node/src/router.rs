@@ -75,7 +75,8 @@ impl Handler for Router {
     fn answer_bytes_expected(&self, _peer: PeerId, protocol: Protocol, payload: &[u8]) -> usize {
         match protocol {
             Protocol::SYNC => answer_bytes_expected(payload),
-            // Both ask for little, and say so.
+            Protocol::TRANSACTIONS => Forwarder::answer_bytes_max(),
+            // Validators ask for little, and say so.
             _ => MESSAGE_BYTES_MAX,
         }
     }

@@ -30,6 +30,9 @@ use super::{
 };
 use crate::pool::{Origin, Pool, Refused};
 
+/// Every so many turns one goes to a peer whose transactions were mostly of no use. The others go to those whose were of use: so
+/// strangers in any number, who have used up their allowances, do not make these wait.
+const USELESS_TURN: u64 = 8;
 /// Transactions of one peer that are worked on before it is the next one's turn: two milliseconds.
 const SLICE: usize = 64;
 /// Bytes that wait of one peer: two of the longest messages.
@@ -49,6 +52,8 @@ pub(super) struct Job {
     outcomes: Vec<Outcome>,
     /// What is charged for what is not done yet.
     held: i64,
+    /// Whether the peer's transactions were of use until now.
+    is_useful: bool,
     answer: oneshot::Sender<Vec<Outcome>>,
 }
 
@@ -61,7 +66,7 @@ impl Job {
         let (answer, answered) = oneshot::channel();
         let bytes = transactions.iter().map(|raw| raw.len() + size_of::<RawTransaction>()).sum();
         let outcomes = Vec::with_capacity(transactions.len());
-        (Job { peer, transactions, bytes, outcomes, held: charged, answer }, answered)
+        (Job { peer, transactions, bytes, outcomes, held: charged, is_useful: true, answer }, answered)
     }
 }
 
@@ -78,7 +83,10 @@ fn hashing_of(transactions: &[RawTransaction]) -> i64 {
 #[derive(Default)]
 struct Queue {
     peers: HashMap<PeerId, Waiting>,
-    turns: VecDeque<PeerId>,
+    /// The peers whose transactions are of use.
+    useful: VecDeque<PeerId>,
+    useless: VecDeque<PeerId>,
+    turns: u64,
     bytes: usize,
     is_closed: bool,
 }
@@ -113,7 +121,7 @@ impl Queue {
     fn admit(&mut self, job: Job, is_begun: bool) {
         let waiting = self.peers.entry(job.peer).or_default();
         if waiting.jobs.is_empty() {
-            self.turns.push_back(job.peer);
+            if job.is_useful { &mut self.useful } else { &mut self.useless }.push_back(job.peer);
         }
         waiting.bytes += job.bytes;
         self.bytes += job.bytes;
@@ -121,15 +129,23 @@ impl Queue {
     }
 
     fn pop(&mut self) -> Option<Job> {
-        let peer = self.turns.pop_front()?;
+        self.turns += 1;
+        let turns = [&mut self.useful, &mut self.useless];
+        let [first, second] = if self.turns.is_multiple_of(USELESS_TURN) {
+            let [useful, useless] = turns;
+            [useless, useful]
+        } else {
+            turns
+        };
+        let peer = first.pop_front().or_else(|| second.pop_front())?;
         let waiting = self.peers.get_mut(&peer)?;
         let job = waiting.jobs.pop_front()?;
         waiting.bytes -= job.bytes;
         self.bytes -= job.bytes;
-        if waiting.jobs.is_empty() {
-            self.peers.remove(&peer);
-        } else {
-            self.turns.push_back(peer);
+        match waiting.jobs.front() {
+            None => drop(self.peers.remove(&peer)),
+            Some(next) if next.is_useful => self.useful.push_back(peer),
+            Some(_) => self.useless.push_back(peer),
         }
         Some(job)
     }
@@ -162,7 +178,8 @@ impl Intake {
     }
 
     /// Takes a message, or gives it back if too much waits.
-    pub(super) fn push(&self, job: Job) -> Result<(), Job> {
+    pub(super) fn push(&self, mut job: Job) -> Result<(), Job> {
+        job.is_useful = self.shared.taker.meter.lock().is_useful(&job.peer);
         self.shared.queue.lock().push(job)?;
         self.shared.arrived.notify_one();
         while self.threads == 0
@@ -251,7 +268,9 @@ impl Taker {
             cost += if outcome.is_none() { 0 } else { spent + hashing(raw.len()) };
         }
         job.held -= charged;
-        self.meter.lock().settle(&job.peer, charged, cost);
+        let mut meter = self.meter.lock();
+        meter.settle(&job.peer, charged, cost);
+        job.is_useful = meter.is_useful(&job.peer);
     }
 
     /// What becomes of a transaction, and what work that was of no use.
@@ -344,6 +363,22 @@ mod tests {
         queue.put_back(job(2, 2, 10));
         assert_eq!(peers(&mut queue, 11), [3, 1, 2, 1, 1, 1, 1, 1, 1, 1, 1]);
         assert!(queue.pop().is_none() && queue.bytes == 0 && queue.peers.is_empty());
+    }
+
+    /// Goal: many peers whose transactions are of no use have one turn in eight between them, and all of them while nobody else waits.
+    #[test]
+    fn the_useful_come_first() {
+        let mut queue = Queue::default();
+        for peer in 10..60 {
+            queue.push(Job { is_useful: false, ..job(peer, 1, 10) }).ok().unwrap();
+        }
+        for _ in 0..14 {
+            queue.push(job(1, 1, 10)).ok().unwrap();
+        }
+        let first = peers(&mut queue, 16);
+        assert_eq!(first.iter().filter(|peer| **peer == 1).count(), 14);
+        assert_eq!(peers(&mut queue, 48).len(), 48);
+        assert!(queue.pop().is_none());
     }
 
     /// Goal: a message counts although its sender has gone, and the threads end with whoever started them.

@@ -97,6 +97,11 @@ impl<K: Copy + Eq + Hash> Meter<K> {
         }
     }
 
+    /// Whether most of what the sender asked for was of use, lately: half of a first allowance is left.
+    pub(super) fn is_useful(&self, sender: &K) -> bool {
+        self.senders.get(sender).is_none_or(|allowance| allowance.left + allowance.held >= FIRST / 2)
+    }
+
     /// Whether the sender owes for junk.
     pub(super) fn is_in_debt(&self, sender: &K) -> bool {
         self.senders.get(sender).is_some_and(|allowance| allowance.left + allowance.held < 0)
@@ -161,9 +166,9 @@ mod tests {
     fn junk_puts_its_sender_into_debt() {
         let (mut meter, now) = (Meter::new(), Instant::now());
         meter.charge(1, MESSAGE, now).unwrap();
-        assert!(!meter.is_in_debt(&1));
+        assert!(!meter.is_in_debt(&1) && meter.is_useful(&1), "work under way says nothing");
         meter.settle(&1, MESSAGE, 2_048 * JUNK);
-        assert!(meter.is_in_debt(&1));
+        assert!(meter.is_in_debt(&1) && !meter.is_useful(&1) && meter.is_useful(&2));
         let wait = meter.charge(1, MESSAGE, now).unwrap_err();
         assert!((240..300).contains(&wait.as_secs()), "{wait:?}");
         assert!(meter.charge(1, MESSAGE, now + wait).is_ok());

@@ -127,6 +127,11 @@ impl Forwarder {
         message::PAYLOAD_BYTES_MAX
     }
 
+    /// Bytes of the longest answer that it gives.
+    pub const fn answer_bytes_max() -> usize {
+        message::ANSWER_BYTES_MAX
+    }
+
     /// Puts a transaction of a user of this node on its way.
     fn enqueue(&self, transaction: Transaction) {
         if !self.is_proposer {

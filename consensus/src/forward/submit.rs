@@ -57,7 +57,10 @@ impl Forwarder {
             return Err(SubmitError::Busy { retry_after_ms: millis(wait) });
         }
         let submitted = self.submit_unmetered(raw);
-        let cost = if submitted.is_ok() { 0 } else { charged };
+        // Who delegates asks for a recovery of each authority, too.
+        let parse = || Transaction::decode_known(raw, self.chain_id, Default::default());
+        let authorities = || parse().map_or(0, |transaction| transaction.authorizations() as i64);
+        let cost = if submitted.is_ok() { 0 } else { charged + RECOVERY * authorities() };
         self.wallets.lock().settle(&address, charged, cost);
         submitted
     }
@@ -66,18 +69,30 @@ impl Forwarder {
         let decoded = Transaction::decode(raw, self.chain_id);
         let transaction = decoded.inspect_err(|error| self.pool.count_refused(reason_of(error), 1))?;
         let hash = transaction.hash;
-        self.pool.add(transaction.clone())?;
-        if let Some(journal) = &self.journal {
-            let live = || self.pool.local().iter().map(|transaction| transaction.raw.to_vec()).collect();
-            if let Err(error) = journal.append(raw, live) {
-                self.pool.withdraw(&hash);
-                self.pool.count_refused(Refused::Journal, 1);
-                self.tell_journal(&error);
-                return Err(error.into());
+        match self.pool.add(transaction.clone()) {
+            Ok(()) => {
+                self.write_down(raw).inspect_err(|_| self.pool.withdraw(&hash))?;
+                self.enqueue(transaction);
+                Ok(hash)
             }
+            Err(known @ PoolError::AlreadyKnown { .. }) => {
+                // A peer may have brought it first. It is the user's all the same, whose wallet reads this as a yes.
+                if self.pool.adopt(&hash) {
+                    self.write_down(raw)?;
+                }
+                Err(known.into())
+            }
+            Err(error) => Err(error.into()),
         }
-        self.enqueue(transaction);
-        Ok(hash)
+    }
+
+    fn write_down(&self, raw: &[u8]) -> Result<(), JournalError> {
+        let Some(journal) = &self.journal else { return Ok(()) };
+        let live = || self.pool.local().iter().map(|transaction| transaction.raw.to_vec()).collect();
+        journal.append(raw, live).inspect_err(|error| {
+            self.pool.count_refused(Refused::Journal, 1);
+            self.tell_journal(error);
+        })
     }
 
     /// Callers cause it, so it is told now and then only.

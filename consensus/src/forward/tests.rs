@@ -300,6 +300,12 @@ async fn what_was_acknowledged_survives_a_restart() {
         give(&node, &Account::new(0).transfer(nonce, 1)).unwrap();
     }
     node.pool.add_from(Account::new(1).transfer(0, 1), Origin::Peer).unwrap();
+    // One that a peer brought first is the user's, too.
+    node.pool.add_from(Account::new(2).transfer(0, 1), Origin::Peer).unwrap();
+    for _ in 0..2 {
+        let known = give(&node, &Account::new(2).transfer(0, 1)).unwrap_err();
+        assert!(known.to_string().starts_with("already known"), "{known}");
+    }
     assert!(give(&node, &Account::new(3).hopeless(0)).is_err());
     node.synced().await.unwrap();
     drop(node);
@@ -311,11 +317,11 @@ async fn what_was_acknowledged_survives_a_restart() {
     tokio::spawn(node.clone().run(CancellationToken::new()));
     until("the proposer has them", || {
         let status = proposer.pool.status();
-        (status.pending, status.queued) == (2, 1)
+        (status.pending, status.queued) == (3, 1)
     })
     .await;
     let status = node.pool.status();
-    assert_eq!((status.pending, status.queued), (2, 1));
+    assert_eq!((status.pending, status.queued), (3, 1));
 }
 
 /// Goal: what cannot be written down is not acknowledged, and is not kept as if it were.

@@ -207,11 +207,10 @@ impl<T> AccountQueue<T> {
         offered
     }
 
-    /// Marks a transaction as one that a user of this node was told is taken.
-    pub(super) fn adopt(&mut self, nonce: u64) {
-        if let Some(entry) = self.entries.get_mut(&nonce) {
-            entry.is_local = true;
-        }
+    /// Marks a transaction as one of this node's users. Says whether it was not yet.
+    pub(super) fn adopt(&mut self, nonce: u64) -> bool {
+        let entry = self.entries.get_mut(&nonce);
+        entry.is_some_and(|entry| !std::mem::replace(&mut entry.is_local, true))
     }
 
     pub(super) fn tail_nonce(&self) -> Option<u64> {

@@ -167,10 +167,6 @@ impl Pool {
     ) -> Result<(), PoolError> {
         let (pending, hash, at) = (state.index.ready(), terms.hash, Instant::now());
         let arrival = Arrival { at, is_local: origin == Origin::Wallet };
-        if arrival.is_local {
-            // It may have come from a peer first; from now on it is a user's, too.
-            state.index.adopt(&hash);
-        }
         state.index.insert(terms, transaction, account, arrival)?;
         state.dropped.forget(&hash);
         state.arrivals.push(hash);
@@ -254,6 +250,11 @@ impl Pool {
             self.count_refused(Refused::NotExecutable, 1);
         }
         was_here
+    }
+
+    /// One that is here from a peer is from now on a user's, too. Says whether it was not before.
+    pub(crate) fn adopt(&self, hash: &B256) -> bool {
+        self.shared.state.lock().index.adopt(hash)
     }
 
     /// Gives up one that was taken a moment ago and is not acknowledged.

@@ -163,13 +163,10 @@ impl<T: Clone> Index<T> {
         Ok(())
     }
 
-    /// Marks a transaction as one that a user of this node was told is taken.
-    pub(super) fn adopt(&mut self, hash: &B256) {
-        if let Some((sender, nonce)) = self.by_hash.get(hash)
-            && let Some(queue) = self.accounts.get_mut(sender)
-        {
-            queue.adopt(*nonce);
-        }
+    /// Marks a transaction as one of this node's users. Says whether it was not yet.
+    pub(super) fn adopt(&mut self, hash: &B256) -> bool {
+        let Some((sender, nonce)) = self.by_hash.get(hash) else { return false };
+        self.accounts.get_mut(sender).is_some_and(|queue| queue.adopt(*nonce))
     }
 
     /// Those of this node's users.
