@@ -3,6 +3,8 @@
 
 use std::collections::BTreeMap;
 
+use serde_json::value::RawValue;
+
 use crate::blocking::Blocking;
 
 /// Most threads that the cheap calls take at once. With the other lanes far below the 512 that tokio has for everybody:
@@ -28,13 +30,21 @@ pub(crate) enum Lane {
 
 impl Lane {
     /// The lane of a method; one that nobody knows is cheap to refuse.
-    pub(crate) fn of(method: &str) -> Lane {
+    pub(super) fn of(method: &str) -> Lane {
         match method {
             "eth_call" | "eth_estimateGas" | "eth_feeHistory" | "eth_getBlockReceipts" => Lane::Calls,
             "eth_getLogs" | "eth_getFilterLogs" | "eth_getFilterChanges" => Lane::Searches,
             "eth_sendRawTransaction" => Lane::Transactions,
             _ => Lane::Reads,
         }
+    }
+
+    /// The lane of a call: that of its method, but for a block with all its transactions, whose senders are recovered one by one.
+    pub(crate) fn of_call(method: &str, params: Option<&RawValue>) -> Lane {
+        let is_block = matches!(method, "eth_getBlockByNumber" | "eth_getBlockByHash");
+        let is_full =
+            |params: &RawValue| params.get().trim_end_matches([']', ' ', '\t', '\r', '\n']).ends_with("true");
+        if is_block && params.is_some_and(is_full) { Lane::Calls } else { Lane::of(method) }
     }
 
     /// As docs/security.md has it.
@@ -70,8 +80,8 @@ impl Lanes {
         Lanes(places.into_iter().map(|(lane, places)| (lane, Blocking::new(places))).collect())
     }
 
-    /// The threads for a method's calls.
-    pub(super) fn of(&self, method: &str) -> Blocking {
-        self.0[&Lane::of(method)].clone()
+    /// The threads of a lane.
+    pub(super) fn of(&self, lane: Lane) -> &Blocking {
+        &self.0[&lane]
     }
 }

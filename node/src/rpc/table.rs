@@ -1,4 +1,4 @@
-//! [`Table`]: the methods by name, each with the threads that its calls take.
+//! [`Table`]: the methods by name, and the way of a call to a thread of its lane.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -10,10 +10,10 @@ use tokio_util::sync::CancellationToken;
 use super::{
     RpcContext,
     errors::{RpcError, RpcResult},
-    lanes::Lanes,
+    lanes::{Lane, Lanes},
     logs::filters::Poll,
 };
-use crate::{blocking::Blocking, origin::Origin};
+use crate::origin::Origin;
 
 /// Who waits for the answer of a call.
 pub(super) struct Asker<'a> {
@@ -40,17 +40,11 @@ pub(crate) struct Reply {
 
 type Method = dyn Fn(&RpcContext, &Params<'_>, &Asker<'_>) -> Reply + Send + Sync;
 
-/// What is known of a method.
-struct Entry {
-    lane: Blocking,
-    method: Arc<Method>,
-}
-
 /// All methods and what they work on.
 pub(crate) struct Table {
     context: Arc<RpcContext>,
     lanes: Lanes,
-    methods: BTreeMap<&'static str, Entry>,
+    methods: BTreeMap<&'static str, Arc<Method>>,
 }
 
 impl Table {
@@ -97,14 +91,13 @@ impl Table {
         + Sync
         + 'static,
     ) {
-        let lane = self.lanes.of(name);
         let method = move |context: &RpcContext, params: &Params<'_>, asker: &Asker<'_>| {
             let (result, poll) = method(context, params, asker);
             let write =
                 |result| to_raw_value(&result).map_err(|error| RpcError::internal(name, &error).into());
             Reply { result: result.and_then(write), poll }
         };
-        self.methods.insert(name, Entry { lane, method: Arc::new(method) });
+        self.methods.insert(name, Arc::new(method));
     }
 
     /// The name as the table has it, if there is such a method.
@@ -121,13 +114,14 @@ impl Table {
     /// Calls a method on a thread of its lane, which may block and writes the answer too; none if there is no such method. A call that
     /// is given up before it has a thread costs nothing; afterwards methods that take long are told, and end.
     pub(crate) async fn call(&self, origin: Origin, name: &str, params: Option<&RawValue>) -> Option<Reply> {
-        let (name, entry) = self.methods.get_key_value(name)?;
-        let (context, method) = (self.context.clone(), entry.method.clone());
+        let (name, method) = self.methods.get_key_value(name)?;
+        let (context, method) = (self.context.clone(), method.clone());
+        let lane = self.lanes.of(Lane::of_call(name, params));
         let params = params.map_or("[]", RawValue::get).to_owned();
         let call = move |gone: &CancellationToken| {
             method(&context, &Params::new(Some(&params)), &Asker { origin, gone })
         };
-        let reply = entry.lane.run_while_awaited(origin, call).await;
+        let reply = lane.run_while_awaited(origin, call).await;
         Some(reply.unwrap_or_else(|panic| Reply {
             result: Err(RpcError::internal(name, &panic).into()),
             poll: None,

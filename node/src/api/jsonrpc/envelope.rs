@@ -68,10 +68,10 @@ impl<'a> Request<'a> {
         }
     }
 
-    /// The method that it names, if it is a request.
-    pub(super) fn method(&self) -> Option<&str> {
+    /// What it asks, if it is a request.
+    pub(super) fn call(&self) -> Option<&Call<'a>> {
         match self {
-            Request::Call(_, call) | Request::Notification(call) => Some(&call.method),
+            Request::Call(_, call) | Request::Notification(call) => Some(call),
             Request::Invalid(_) => None,
         }
     }

@@ -80,8 +80,9 @@ impl<'a> Asked<'a> {
 
     /// Whether no call in it takes long; what is no request is refused at once.
     fn is_cheap(&self) -> bool {
-        let is_cheap =
-            |request: &Request<'_>| request.method().is_none_or(|method| Lane::of(method).is_cheap());
+        let is_cheap = |request: &Request<'_>| {
+            request.call().is_none_or(|call| Lane::of_call(&call.method, call.params).is_cheap())
+        };
         match self {
             Asked::One(request) => is_cheap(request),
             Asked::Array(requests) => requests.len() <= CHEAP_REQUESTS_MAX && requests.iter().all(is_cheap),

@@ -184,7 +184,7 @@ async fn calls_have_an_end() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_call_whose_caller_has_gone_ends() {
     let lanes = Lanes::new();
-    let lane = lanes.of("eth_call");
+    let lane = lanes.of(Lane::Calls).clone();
     let all = lane.places().free();
     let context = RpcContext { call_time_max: Duration::from_secs(3_600), ..context() };
     let rpc = Arc::new(Fixture(methods(context, lanes)));

@@ -1,5 +1,7 @@
 //! Reading the state, sending transactions, blocks and fees, and how calls of one kind stand beside those of another.
 
+use serde_json::value::RawValue;
+
 use super::*;
 
 #[tokio::test]
@@ -96,7 +98,7 @@ async fn blocks_fees_and_the_rest() {
 #[tokio::test]
 async fn costly_calls_starve_no_cheap_ones() {
     let lanes = Lanes::new();
-    let taken = ["eth_getLogs", "eth_call"].map(|method| lanes.of(method).places().occupy());
+    let taken = [Lane::Searches, Lane::Calls].map(|lane| lanes.of(lane).places().occupy());
     let rpc = Arc::new(Fixture(methods(context(), lanes)));
     let waiting: Vec<_> = (0..100)
         .map(|_| {
@@ -113,6 +115,21 @@ async fn costly_calls_starve_no_cheap_ones() {
     for call in waiting {
         assert_eq!(call.await.unwrap(), json!([]));
     }
+}
+
+/// Goal: a block with all its transactions queues with what is costly, however its request is written; one without does not.
+#[test]
+fn full_blocks_are_costly() {
+    let lane = |method: &str, params: Value| Lane::of_call(method, Some(&to_raw_value(&params).unwrap()));
+    for method in ["eth_getBlockByNumber", "eth_getBlockByHash"] {
+        assert_eq!(lane(method, json!(["latest", true])), Lane::Calls);
+        assert_eq!(lane(method, json!(["latest", false])), Lane::Reads);
+        assert_eq!(lane(method, json!(["latest"])), Lane::Reads);
+        let spaced = RawValue::from_string("[ \"latest\", true \n]".into()).unwrap();
+        assert_eq!(Lane::of_call(method, Some(&spaced)), Lane::Calls);
+    }
+    assert_eq!(lane("eth_getBalance", json!([true])), Lane::Reads);
+    assert_eq!(Lane::of_call("eth_getBlockByNumber", None), Lane::Reads);
 }
 
 /// Goal: whoever adds a method says in docs/security.md what bounds it, and on which threads; and nothing else stands there.
