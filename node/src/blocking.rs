@@ -1,20 +1,26 @@
-//! Threads for callers' work that may block: never more than a fixed number of tokio's, which consensus and sync need too, and
-//! shared fairly by the addresses that call.
+//! Threads for callers' work that may block: a fixed number of their own, shared fairly by the addresses that call.
 
-use tokio::task::{JoinError, spawn_blocking};
+use std::sync::Arc;
+
 use tokio_util::sync::CancellationToken;
 
-use crate::{fair::Places, origin::Origin};
+use crate::{
+    fair::Places,
+    origin::Origin,
+    workers::{Rank, WorkError, Workers},
+};
 
 /// A fixed number of places for work that blocks. Whoever comes when there is none for it waits, without a thread.
 #[derive(Clone)]
 pub(crate) struct Blocking {
     places: Places,
+    workers: Arc<Workers>,
 }
 
 impl Blocking {
-    pub(crate) fn new(places: usize) -> Blocking {
-        Blocking { places: Places::new(places) }
+    /// So many places, on threads of a name.
+    pub(crate) fn new(name: &'static str, places: usize, rank: Rank) -> Blocking {
+        Blocking { places: Places::new(places), workers: Arc::new(Workers::new(name, places, rank)) }
     }
 
     /// Runs `work` on a thread that may block. Work that has begun cannot be stopped: when the caller goes away it runs on, and
@@ -23,13 +29,13 @@ impl Blocking {
         &self,
         origin: Origin,
         work: impl FnOnce() -> T + Send + 'static,
-    ) -> Result<T, JoinError> {
+    ) -> Result<T, WorkError> {
         let place = self.places.take(origin).await;
-        spawn_blocking(move || {
+        let work = move || {
             let _place = place;
             work()
-        })
-        .await
+        };
+        self.workers.run(work).await
     }
 
     /// As [`Blocking::run`], for work that looks at the token now and then, and ends once it is cancelled: when the caller has
@@ -38,7 +44,7 @@ impl Blocking {
         &self,
         origin: Origin,
         work: impl FnOnce(&CancellationToken) -> T + Send + 'static,
-    ) -> Result<T, JoinError> {
+    ) -> Result<T, WorkError> {
         let gone = CancellationToken::new();
         let _awaited = gone.clone().drop_guard();
         self.run(origin, move || work(&gone)).await
@@ -60,7 +66,7 @@ mod tests {
     /// Goal: asking and going away does not get a caller more threads than there are places.
     #[tokio::test(flavor = "multi_thread")]
     async fn abandoned_work_keeps_its_place() {
-        let blocking = Blocking::new(1);
+        let blocking = Blocking::new("test", 1, Rank::Own);
         let (started, begun) = tokio::sync::oneshot::channel();
         let (release, wait) = mpsc::channel::<()>();
         let caller = tokio::spawn({
@@ -84,7 +90,7 @@ mod tests {
     /// Goal: work that can end early does so when its caller goes away, and gives its place back.
     #[tokio::test(flavor = "multi_thread")]
     async fn abandoned_work_is_told() {
-        let blocking = Blocking::new(1);
+        let blocking = Blocking::new("test", 1, Rank::Own);
         let (started, begun) = tokio::sync::oneshot::channel();
         let caller = tokio::spawn({
             let blocking = blocking.clone();

@@ -40,6 +40,7 @@ mod router;
 mod rpc;
 mod sparse;
 pub mod tasks;
+mod workers;
 
 pub use error::NodeError;
 pub use log::Log;

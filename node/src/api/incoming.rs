@@ -10,8 +10,8 @@ use axum::{
 use super::room::{Room, Share};
 use crate::origin::Origin;
 
-/// Bytes of long bodies that are being read or worked on: 128 of the default longest.
-const INCOMING_BYTES_MAX: usize = 256 << 20;
+/// Bytes of long bodies that are being read or worked on: 64 of the default longest.
+const INCOMING_BYTES_MAX: usize = 128 << 20;
 /// Bodies up to this length need no room, so that long ones do not shut out ordinary calls.
 const SHORT_BYTES_MAX: usize = 64 << 10;
 /// The part of the room that strangers leave to the operator's own hosts: one in so many.
@@ -122,7 +122,7 @@ mod tests {
             assert_eq!(body.bytes().len(), 16 << 20);
             held.push(body);
         }
-        assert_eq!(held.len(), 7, "half of seven eighths of 256 MiB");
+        assert_eq!(held.len(), 4, "half of seven eighths of 128 MiB");
         assert_eq!(read(host(1), 1 << 20).await.err(), Some(Unread::NoRoom));
         assert!(read(host(1), SHORT_BYTES_MAX).await.is_ok(), "a short one needs no room");
         assert!(read(host(2), 16 << 20).await.is_ok());

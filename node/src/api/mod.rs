@@ -49,6 +49,7 @@ use crate::{
     rpc::RpcContext,
     sparse::Sparse,
     tasks::TaskError,
+    workers::Rank,
 };
 
 /// Longest time for one HTTP request: above the slowest call, below what a stuck client may hold a connection for.
@@ -86,7 +87,7 @@ impl Api {
             incoming: Incoming::new(config.max_body_bytes),
             metrics,
             status,
-            blocking: Blocking::new(OPERATORS_MAX),
+            blocking: Blocking::new("api", OPERATORS_MAX, Rank::Own),
             scrape: Arc::default(),
             stats: Mutex::default(),
         }

@@ -5,10 +5,9 @@ use std::collections::BTreeMap;
 
 use serde_json::value::RawValue;
 
-use crate::blocking::Blocking;
+use crate::{blocking::Blocking, workers::Rank};
 
-/// Most threads that the cheap calls take at once. With the other lanes far below the 512 that tokio has for everybody:
-/// consensus and sync never wait for them.
+/// Most threads that the cheap calls take at once: they wait for the disk, and a disk has no more to do for them at a time.
 const READS_MAX: usize = 48;
 /// The same of calls that compute, and of those that search. Both wait for cores more than for the disk.
 const COSTLY_MAX: usize = 16;
@@ -58,6 +57,11 @@ impl Lane {
         }
     }
 
+    /// What computes or searches stands back for the node's own work.
+    fn rank(self) -> Rank {
+        if self.is_cheap() { Rank::Own } else { Rank::Behind }
+    }
+
     /// Whether its calls take so little that they need not queue with costly ones.
     pub(crate) fn is_cheap(self) -> bool {
         matches!(self, Lane::Reads | Lane::Transactions)
@@ -72,12 +76,17 @@ impl Lanes {
     pub(super) fn new() -> Lanes {
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
         let places = [
-            (Lane::Reads, (2 * cores + 8).min(READS_MAX)),
-            (Lane::Calls, (cores + 2).min(COSTLY_MAX)),
-            (Lane::Searches, cores.min(COSTLY_MAX)),
-            (Lane::Transactions, cores.div_ceil(2).clamp(2, TRANSACTIONS_MAX)),
+            (Lane::Reads, "rpc reads", (2 * cores + 8).min(READS_MAX)),
+            (Lane::Calls, "rpc calls", (cores + 2).min(COSTLY_MAX)),
+            (Lane::Searches, "rpc searches", cores.min(COSTLY_MAX)),
+            (Lane::Transactions, "rpc transactions", cores.div_ceil(2).clamp(2, TRANSACTIONS_MAX)),
         ];
-        Lanes(places.into_iter().map(|(lane, places)| (lane, Blocking::new(places))).collect())
+        Lanes(
+            places
+                .into_iter()
+                .map(|(lane, name, places)| (lane, Blocking::new(name, places, lane.rank())))
+                .collect(),
+        )
     }
 
     /// The threads of a lane.

@@ -34,8 +34,8 @@ const CHEAP_BODIES_MAX: usize = 16;
 const CHEAP_REQUESTS_MAX: usize = 32;
 /// Bytes of an id that an answer without room repeats.
 const ID_SHOWN_MAX: usize = 1 << 10;
-/// Bytes of long answers that are being made or sent: a dozen of the largest blocks with their receipts.
-const OUTGOING_BYTES_MAX: usize = 256 << 20;
+/// Bytes of long answers that are being made or sent: some of the largest blocks with their receipts.
+const OUTGOING_BYTES_MAX: usize = 128 << 20;
 /// "Request timed out", as geth numbers it.
 const TIMED_OUT_CODE: i32 = -32002;
 /// "Response too large", as geth numbers it.
