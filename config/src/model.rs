@@ -92,8 +92,7 @@ pub struct ApiConfig {
     /// Longest request body. Default: 2 MiB, a batch of a hundred ordinary transactions or several of the largest.
     pub max_body_bytes: usize,
     /// JSON-RPC requests at a time; more are refused. Of connections there may be 16 more, and the one that has asked for nothing for
-    /// longest makes way for a new one. Default: 256, which bounds the memory of requests that are being read to half a gigabyte,
-    /// and leaves most open files to the database.
+    /// longest makes way for a new one. Default: 256, which leaves most open files to the database.
     pub max_connections: NonZeroUsize,
     /// Connections of one address at a time, an IPv6 /64 being one; not of 127.0.0.1, ::1 or `trusted_addresses`. Default: 64, a quarter of
     /// `max_connections`: more than a wallet, a page or an indexer opens.

@@ -28,6 +28,15 @@ impl Origin {
         self != Origin::Trusted
     }
 
+    /// The address, or the prefix, of a stranger.
+    pub(crate) fn stranger(self) -> Option<IpAddr> {
+        match self {
+            Origin::Trusted => None,
+            Origin::V4(address) => Some(address.into()),
+            Origin::V6(prefix) => Some(prefix.into()),
+        }
+    }
+
     /// Whether someone who has `taken` may take one more unit of what `free` units are left of: a stranger never takes more than it
     /// leaves. One address gets at most half, the next one half of the rest; whoever has nothing gets what there is.
     pub(crate) fn may_take(self, taken: usize, more: usize, free: usize) -> bool {

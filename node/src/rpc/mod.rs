@@ -101,7 +101,7 @@ fn methods(context: RpcContext, lanes: Lanes) -> Table {
     table.add("eth_getUncleCountByBlockNumber", blocks::uncle_count::<Number>);
     table.add("eth_getUncleCountByBlockHash", blocks::uncle_count::<Hash>);
 
-    table.add("eth_sendRawTransaction", transactions::send_raw);
+    table.add_long("eth_sendRawTransaction", transactions::send_raw);
     table.add("eth_getTransactionByHash", transactions::by_hash);
     table.add("eth_getTransactionByBlockNumberAndIndex", transactions::by_index::<Number>);
     table.add("eth_getTransactionByBlockHashAndIndex", transactions::by_index::<Hash>);

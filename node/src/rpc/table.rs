@@ -5,6 +5,7 @@ use std::{collections::BTreeMap, sync::Arc};
 use jsonrpsee::types::{ErrorObjectOwned, Params};
 use serde::Serialize;
 use serde_json::value::{RawValue, to_raw_value};
+use slipstream_consensus::JournalError;
 use tokio_util::sync::CancellationToken;
 
 use super::{
@@ -109,6 +110,14 @@ impl Table {
     #[cfg(test)]
     pub(crate) fn names(&self) -> impl Iterator<Item = &'static str> {
         self.methods.keys().copied()
+    }
+
+    /// Returns when the transactions that were taken before are on the disk: not before may those who sent them be told.
+    ///
+    /// # Errors
+    /// If the disk refuses. Then none of them is acknowledged.
+    pub(crate) async fn synced(&self) -> Result<(), JournalError> {
+        self.context.forwarder.synced().await
     }
 
     /// Calls a method on a thread of its lane, which may block and writes the answer too; none if there is no such method. A call that

@@ -15,12 +15,14 @@ use super::{
     batches::Batch,
     errors::{RpcError, RpcResult},
     params::{BlockParam, Hash, Strict, args},
+    table::Asker,
 };
 
-/// `eth_sendRawTransaction`
-pub(super) fn send_raw(context: &RpcContext, params: &Params<'_>) -> RpcResult<B256> {
+/// `eth_sendRawTransaction`. What a stranger sends is metered by address. Before anybody is told, [`Table::synced`](super::Table::synced)
+/// has to return.
+pub(super) fn send_raw(context: &RpcContext, params: &Params<'_>, asker: &Asker<'_>) -> RpcResult<B256> {
     let (Strict(raw),): (Strict<Bytes>,) = args(params)?;
-    Ok(context.forwarder.submit(&raw, None).map_err(RpcError::from)?)
+    Ok(context.forwarder.submit(&raw, asker.origin.stranger()).map_err(RpcError::from)?)
 }
 
 /// `eth_getTransactionByHash`: committed, or waiting in the pool.

@@ -5,7 +5,9 @@ mod envelope;
 use std::{sync::Arc, time::Duration};
 
 use axum::body::Bytes;
-use jsonrpsee::types::error::{INVALID_REQUEST_CODE, METHOD_NOT_FOUND_CODE, PARSE_ERROR_CODE};
+use jsonrpsee::types::error::{
+    INTERNAL_ERROR_CODE, INVALID_REQUEST_CODE, METHOD_NOT_FOUND_CODE, PARSE_ERROR_CODE,
+};
 use tokio::time::{Instant, timeout_at};
 
 use self::envelope::{Call, NO_ID, Request, error, failure};
@@ -42,6 +44,8 @@ const TIMED_OUT_CODE: i32 = -32002;
 const TOO_LARGE_CODE: i32 = -32003;
 /// "Limit exceeded" in EIP-1474.
 const LIMIT_EXCEEDED_CODE: i32 = -32005;
+/// The method whose effect has to be on the disk before it is answered.
+const SENDING: &str = "eth_sendRawTransaction";
 /// Bytes of a method's name that an answer repeats.
 const METHOD_SHOWN_MAX: usize = 64;
 
@@ -76,6 +80,20 @@ impl<'a> Asked<'a> {
                 Err(error(NO_ID, INVALID_REQUEST_CODE, &text))
             }
         }
+    }
+
+    fn requests(&self) -> &[Request<'a>] {
+        match self {
+            Asked::One(request) => std::slice::from_ref(request),
+            Asked::Array(requests) => requests,
+        }
+    }
+
+    /// The ids under which a body is answered that sends transactions; none if it sends none.
+    fn ids_of_sending(&self) -> Option<Vec<&'a str>> {
+        let sends = |request: &Request<'_>| request.call().is_some_and(|call| call.method == SENDING);
+        let requests = self.requests();
+        requests.iter().any(sends).then(|| requests.iter().filter_map(Request::id).collect())
     }
 
     /// Whether no call in it takes long; what is no request is refused at once.
@@ -123,10 +141,25 @@ impl JsonRpc {
                 let places = if asked.is_cheap() { &self.cheap } else { &self.costly };
                 // Without a place the deadline is over: each request is told so, and none is begun.
                 let _place = timeout_at(asking.deadline, places.take(origin)).await;
+                let (sending, is_array) = (asked.ids_of_sending(), matches!(asked, Asked::Array(_)));
                 self.answer(asked, asking, &mut answer).await;
+                if let Some(ids) = sending
+                    && let Err(reason) = self.synced(asking.deadline).await
+                {
+                    answer = self.outgoing.grow(origin);
+                    answer.push_short(&unacknowledged(&ids, is_array, &reason));
+                }
             }
         }
         answer.finish()
+    }
+
+    /// Waits until what was sent is on the disk: once for a whole body.
+    async fn synced(&self, deadline: Instant) -> Result<(), String> {
+        match timeout_at(deadline, self.table.synced()).await {
+            Ok(synced) => synced.map_err(|error| error.to_string()),
+            Err(_) => Err("the disk takes too long".into()),
+        }
     }
 
     async fn answer(&self, asked: Asked<'_>, asking: Asking, answer: &mut Growing) {
@@ -210,6 +243,14 @@ impl JsonRpc {
         answer.push_short(separator);
         answer.push_short(&error(id, LIMIT_EXCEEDED_CODE, text));
     }
+}
+
+/// The answers to a body whose transactions may not be on the disk: nothing of it counts.
+fn unacknowledged(ids: &[&str], is_array: bool, reason: &str) -> String {
+    let text =
+        format!("the transactions may be lost in a power cut, and are not acknowledged: {reason}; ask again");
+    let answers: Vec<_> = ids.iter().map(|id| error(id, INTERNAL_ERROR_CODE, &text)).collect();
+    if is_array && !answers.is_empty() { format!("[{}]", answers.join(",")) } else { answers.concat() }
 }
 
 /// Why a method was not asked, or not to its end.

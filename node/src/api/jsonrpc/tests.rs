@@ -184,3 +184,23 @@ async fn deep_nesting_is_harmless() {
         assert!(one["error"]["code"].is_i64() || one["result"] == "0x", "{shown}: {refused}");
     }
 }
+
+/// Goal: what cannot be made durable is acknowledged to nobody, in the form in which it was asked.
+#[test]
+fn nothing_is_acknowledged_that_is_not_on_the_disk() {
+    let send = |id: u64| call(id.into(), SENDING, json!(["0x"]));
+    let read = |value: Value| {
+        let text = value.to_string();
+        let asked = Asked::read(text.as_bytes()).ok().unwrap();
+        let is_array = matches!(asked, Asked::Array(_));
+        asked.ids_of_sending().map(|ids| unacknowledged(&ids, is_array, "no space"))
+    };
+    assert!(read(call(json!(1), "eth_chainId", json!([]))).is_none());
+    let one: Value = serde_json::from_str(&read(send(7)).unwrap()).unwrap();
+    assert_eq!((&one["id"], &one["error"]["code"]), (&json!(7), &json!(-32603)));
+    let many = json!([send(1), call(json!(2), "eth_chainId", json!([])), send(3)]);
+    let many: Value = serde_json::from_str(&read(many).unwrap()).unwrap();
+    assert!(many.as_array().unwrap().iter().map(|one| one["id"].as_u64().unwrap()).eq([1, 2, 3]));
+    let silent = json!([{ "jsonrpc": "2.0", "method": SENDING, "params": ["0x"] }]);
+    assert_eq!(read(silent).unwrap(), "");
+}
