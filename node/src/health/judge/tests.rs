@@ -1,0 +1,237 @@
+//! What is well, what is not, and which reason stands before another.
+
+use super::*;
+
+const RULES: Rules = Rules { needs_peers: true, head_age_max: Some(Duration::from_secs(30)) };
+
+/// A node with a virtual clock, which looks once a second.
+struct Rig {
+    judge: Judge,
+    start: Instant,
+    second: u64,
+    signs: Signs,
+}
+
+impl Rig {
+    fn new(rules: Rules) -> Rig {
+        let start = Instant::now();
+        let signs = Signs { phase: Phase::WaitingForPeers, configured: 3, ..Signs::default() };
+        Rig { judge: Judge::new(rules, start), start, second: 0, signs }
+    }
+
+    /// Three peers at the same head, which is a moment old.
+    fn at_head(rules: Rules, head: u64) -> Rig {
+        let mut rig = Rig::new(rules);
+        rig.meet(head);
+        rig.signs.head = BatchNumber(head);
+        rig.signs.head_age = Some(Duration::from_millis(400));
+        rig
+    }
+
+    fn meet(&mut self, head: u64) {
+        let head = BatchNumber(head);
+        let waiting = Some("no peer has a newer batch".to_owned());
+        self.signs = Signs {
+            phase: Phase::Idle,
+            waiting,
+            target: head,
+            newest: head,
+            heard: 3,
+            connected: 3,
+            ..self.signs.clone()
+        };
+    }
+
+    fn look(&mut self) -> Health {
+        self.judge.judge(&self.signs, self.start + Duration::from_secs(self.second))
+    }
+
+    /// Time passes and the head stays.
+    fn wait(&mut self, seconds: u64) -> Health {
+        for _ in 0..seconds {
+            self.second += 1;
+            self.signs.head_age = self.signs.head_age.map(|age| age + Duration::from_secs(1));
+            self.look();
+        }
+        self.look()
+    }
+}
+
+fn reason(health: &Health) -> Option<Reason> {
+    health.blocker.as_ref().map(|blocker| blocker.reason)
+}
+
+fn text(health: &Health) -> &str {
+    health.blocker.as_ref().map_or("", |blocker| &blocker.text)
+}
+
+/// Goal: a chain that stops is told from a node that lags, by name, and ends the readiness of every node that sees it.
+#[test]
+fn a_halted_chain_is_named() {
+    let mut rig = Rig::at_head(RULES, 970);
+    let health = rig.look();
+    assert!(health.ready && health.state == State::AtHead && health.eta_seconds == Some(0.0), "{health:?}");
+    assert!(rig.wait(29).ready);
+    let health = rig.wait(1);
+    assert_eq!(reason(&health), Some(Reason::Halted));
+    assert_eq!(
+        text(&health),
+        "the chain has made no batch for 30 s: the newest certified batch that any of 3 peers has is 970"
+    );
+    assert!(!health.ready && !health.syncing, "there is nothing to sync: {health:?}");
+    assert_eq!((health.eta_seconds, health.head_age_seconds), (None, Some(30.4)));
+    // It goes on.
+    rig.meet(971);
+    rig.signs.head = BatchNumber(971);
+    rig.signs.head_age = Some(Duration::ZERO);
+    assert!(rig.wait(1).ready);
+}
+
+#[test]
+fn a_proposer_says_what_its_batch_lacks() {
+    let mut rig = Rig::at_head(RULES, 7);
+    rig.signs.votes = Some("batch 8 has 1 of the 3 votes that it needs".into());
+    let health = rig.wait(40);
+    assert!(text(&health).ends_with("is 7; batch 8 has 1 of the 3 votes that it needs"), "{health:?}");
+}
+
+/// Goal: who is behind is syncing, says by how much, and is no alert while anything comes.
+#[test]
+fn a_node_behind_says_by_how_much_and_alerts_when_nothing_comes() {
+    let mut rig = Rig::at_head(RULES, 958);
+    rig.signs.target = BatchNumber(974);
+    let expected = "this node is 16 batches behind: its head is 958, the newest certified batch 974";
+    for second in 0..60 {
+        rig.signs.received.0 += 1_000;
+        (rig.signs.waiting, rig.signs.eta_seconds) = (None, Some(9.0));
+        let health = rig.wait(1);
+        assert_eq!((reason(&health), text(&health)), (Some(Reason::Behind), expected), "{second}");
+        assert!(health.syncing && !health.blocker.as_ref().unwrap().alert);
+        assert_eq!((health.state, health.eta_seconds), (State::CatchingUp, Some(9.0)));
+    }
+    rig.signs.waiting = Some("no connected peer serves batch 959 as the policy asks".into());
+    rig.signs.phase = Phase::Stuck;
+    assert_eq!(reason(&rig.wait(29)), Some(Reason::Behind));
+    let health = rig.wait(1);
+    assert_eq!(reason(&health), Some(Reason::Stalled));
+    assert!(
+        text(&health).ends_with("nothing for 30 s: no connected peer serves batch 959 as the policy asks")
+    );
+    assert!(health.blocker.as_ref().unwrap().alert && health.syncing && health.eta_seconds.is_none());
+}
+
+/// Goal: a few batches behind is how following looks, unless they do not come.
+#[test]
+fn a_few_batches_behind_matter_once_the_head_is_old() {
+    let mut rig = Rig::at_head(RULES, 958);
+    rig.signs.target = BatchNumber(960);
+    (rig.signs.waiting, rig.signs.phase) = (None, Phase::Replay);
+    let health = rig.wait(30);
+    assert_eq!((reason(&health), health.syncing, health.state), (Some(Reason::Behind), true, State::AtHead));
+    assert!(rig.wait(0).behind_batches == 2);
+}
+
+/// Goal: before the waypoint is passed nothing vouches for the state, however near it is.
+#[test]
+fn a_node_before_its_waypoint_is_not_ready() {
+    let mut rig = Rig::at_head(RULES, 958);
+    (rig.signs.waypoint, rig.signs.target) = (Some(BatchNumber(960)), BatchNumber(960));
+    let health = rig.look();
+    assert!(!health.ready && health.syncing, "{health:?}");
+    assert!(text(&health).starts_with("the ledger has not passed the waypoint at batch 960 yet"));
+    rig.meet(960);
+    (rig.signs.head, rig.signs.waypoint) = (BatchNumber(960), None);
+    assert!(rig.look().ready);
+}
+
+/// Goal: a node alone says so within seconds, with the reason of one peer; a restart of its only peer is not worth it.
+#[test]
+fn a_node_without_peers_says_so() {
+    let mut rig = Rig::new(RULES);
+    let first = rig.look();
+    assert_eq!(reason(&first), Some(Reason::NoPeers));
+    assert!(
+        !first.blocker.as_ref().unwrap().alert && first.syncing,
+        "nobody knows how far the chain is: {first:?}"
+    );
+    rig.signs.missing = Some("192.0.2.7:7400: no answer within 5s".into());
+    let health = rig.wait(5);
+    assert!(health.blocker.as_ref().unwrap().alert && health.state == State::WaitingForPeers);
+    assert_eq!(
+        text(&health),
+        "no peer is connected: none of 3 configured ones can be reached (192.0.2.7:7400: no answer within 5s)"
+    );
+
+    let mut rig = Rig::at_head(RULES, 970);
+    rig.look();
+    (rig.signs.heard, rig.signs.connected) = (0, 0);
+    let health = rig.wait(4);
+    assert!(health.ready && health.eta_seconds.is_none(), "{health:?}");
+    let health = rig.wait(1);
+    assert_eq!((reason(&health), health.syncing), (Some(Reason::NoPeers), false), "its head is new");
+    assert!(rig.wait(30).syncing, "its head is old, and nobody says whether the chain has more");
+    rig.signs.connected = 2;
+    assert_eq!(text(&rig.look()), "none of 2 connected peers tells of its head");
+}
+
+/// Goal: the only validator of a chain is fine alone, and noticed when it makes nothing.
+#[test]
+fn a_chain_of_one_needs_no_peers() {
+    let rules = Rules { needs_peers: false, ..RULES };
+    let mut rig = Rig::new(rules);
+    assert!(rig.wait(30).ready, "the chain may still begin");
+    let health = rig.wait(1);
+    assert_eq!(text(&health), "the chain has no batch yet, 31 s after this node started");
+    assert_eq!(
+        (reason(&health), health.head_age_seconds, health.syncing),
+        (Some(Reason::NoBatch), None, false)
+    );
+    rig.signs.head = BatchNumber(1);
+    rig.signs.head_age = Some(Duration::ZERO);
+    assert!(rig.wait(1).ready && rig.wait(29).ready);
+    let health = rig.wait(2);
+    assert!(
+        text(&health).starts_with("the chain has made no batch for 3")
+            && text(&health).ends_with("its last one is 1")
+    );
+}
+
+/// Goal: a wrong clock, here or at the proposer, is no halted chain.
+#[test]
+fn a_head_that_moves_is_new_whatever_its_timestamp_says() {
+    let mut rig = Rig::at_head(RULES, 1);
+    rig.signs.head_age = Some(Duration::from_secs(600));
+    assert_eq!(reason(&rig.look()), Some(Reason::Halted), "nothing moved since the start");
+    for head in 2..60 {
+        rig.signs.head = BatchNumber(head);
+        rig.meet(head);
+        assert!(rig.wait(1).ready);
+    }
+    assert!(!rig.wait(31).ready);
+}
+
+#[test]
+fn without_a_limit_the_head_may_be_of_any_age() {
+    let mut rig = Rig::at_head(Rules { head_age_max: None, ..RULES }, 970);
+    assert!(rig.wait(10_000).ready);
+    let mut rig = Rig::new(Rules { needs_peers: false, head_age_max: None });
+    assert!(rig.wait(10_000).ready);
+}
+
+/// Goal: at the head, batch after batch is one state; whoever catches up is at the head when it is there.
+#[test]
+fn following_at_the_head_is_one_state() {
+    let mut rig = Rig::at_head(RULES, 100);
+    for head in 100..160 {
+        rig.signs.phase = if head % 2 == 0 { Phase::Replay } else { Phase::Idle };
+        rig.signs.head = BatchNumber(head);
+        rig.signs.target = BatchNumber(head + head % 16);
+        assert_eq!(rig.look().state, State::AtHead);
+    }
+    let mut states = Vec::new();
+    for behind in [16, 20, 10, 15, 16, 3, 2, 15, 1] {
+        rig.signs.target = BatchNumber(rig.signs.head.0 + behind);
+        states.push(rig.look().state == State::CatchingUp);
+    }
+    assert_eq!(states, [true, true, true, true, true, true, false, false, false]);
+}
