@@ -16,11 +16,15 @@ mod room;
 pub(crate) mod starting;
 pub mod status;
 
-use std::{net::IpAddr, sync::Arc, time::Duration};
+use std::{
+    net::IpAddr,
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use axum::{
     Json, Router,
-    body::{Body, HttpBody},
+    body::{Body, Bytes, HttpBody},
     extract::{ConnectInfo, Request, State},
     http::{
         HeaderMap, Method, StatusCode,
@@ -63,6 +67,9 @@ const SPARE_CONNECTIONS: usize = 16;
 /// Of all connections those that strangers leave to this machine and to `api.trusted_addresses`.
 const RESERVED_CONNECTIONS: usize = 8;
 
+/// Metrics are sampled anew at most this often, however many ask: nobody's monitor waits behind the scrapes of others.
+const SCRAPE_AGE_MAX: Duration = Duration::from_millis(100);
+
 /// What the handlers share.
 pub(crate) struct Api {
     jsonrpc: JsonRpc,
@@ -70,8 +77,8 @@ pub(crate) struct Api {
     metrics: Arc<Metrics>,
     status: StatusSource,
     blocking: Blocking,
-    /// Held from sampling to encoding, or what one scrape has reset another would show.
-    scrape: Arc<Mutex<()>>,
+    /// The last scrape, and when it was made. Held from sampling to encoding, or what one scrape has reset another would show.
+    scrape: Arc<Mutex<Option<(Instant, Bytes)>>>,
     stats: inspect::CachedStats,
 }
 
@@ -195,14 +202,23 @@ async fn status(State(api): State<Arc<Api>>, ConnectInfo(seat): ConnectInfo<Seat
 }
 
 async fn metrics(State(api): State<Arc<Api>>, ConnectInfo(seat): ConnectInfo<Seat>) -> Response {
-    // Waited for here: a thread that waits would be one of few.
-    let turn = api.scrape.clone().lock_owned().await;
-    let encode = move |api: &Api| {
-        let _turn = turn;
-        api.status.sample(&api.metrics)?;
-        anyhow::Ok(api.metrics.encode()?)
+    // Waited for here: a thread that waits would be one of few. Whoever comes meanwhile takes the same.
+    let mut scrape = api.scrape.clone().lock_owned().await;
+    let fresh =
+        scrape.as_ref().filter(|(made, _)| made.elapsed() < SCRAPE_AGE_MAX).map(|(_, text)| text.clone());
+    let text = match fresh {
+        Some(text) => Ok(text),
+        None => {
+            let encode = move |api: &Api| {
+                api.status.sample(&api.metrics)?;
+                let text = Bytes::from(api.metrics.encode()?);
+                *scrape = Some((Instant::now(), text.clone()));
+                anyhow::Ok(text)
+            };
+            api.read(seat.origin(), encode).await
+        }
     };
-    match api.read(seat.origin(), encode).await {
+    match text {
         Ok(text) => ([(CONTENT_TYPE, prometheus::TEXT_FORMAT)], text).into_response(),
         Err(failure) => failure,
     }
@@ -248,7 +264,7 @@ impl Api {
 
 fn failed(error: &dyn std::fmt::Display) -> Response {
     static FAILURES: Sparse = Sparse::new();
-    if let Some(more) = FAILURES.pass(std::time::Instant::now()) {
+    if let Some(more) = FAILURES.pass(Instant::now()) {
         tracing::error!(%error, more, "a request for the node's state failed");
     }
     (StatusCode::INTERNAL_SERVER_ERROR, format!("{error}\n")).into_response()
