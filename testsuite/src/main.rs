@@ -14,7 +14,10 @@ use serde::Serialize;
 use slipnet::{
     accounts::{Account, DEFAULT_SEED},
     bench::{self, Bench, BenchChild, BenchOptions},
-    campaign::storage::{self, StorageCampaign, StorageChild},
+    campaign::{
+        siege::{self, AttackerOptions, SiegeCampaign},
+        storage::{self, StorageCampaign, StorageChild},
+    },
     demo::{self, DemoOptions},
     devnet::{Devnet, DevnetOptions, SyncMode},
     load::{self, LoadOptions, Workload},
@@ -63,13 +66,23 @@ enum Command {
     Campaign(Campaign),
     /// What a campaign starts and kills.
     #[command(subcommand, hide = true)]
-    CampaignChild(StorageChild),
+    CampaignChild(CampaignChild),
 }
 
 #[derive(Subcommand)]
 enum Campaign {
     /// Storage: crash points, kills, torn and flipped files, a full disk, and a model.
     Storage(StorageCampaign),
+    /// Siege: real attackers against a real node under honest load, over QUIC and HTTP.
+    Siege(SiegeCampaign),
+}
+
+#[derive(Subcommand)]
+enum CampaignChild {
+    #[command(flatten)]
+    Storage(StorageChild),
+    /// Attacks until it is killed.
+    SiegeAttacker(AttackerOptions),
 }
 
 #[derive(Args)]
@@ -168,7 +181,11 @@ async fn main() -> ExitCode {
             Command::BenchChild(child) => child.run().await,
             Command::Sim(options) => run_sim(options).await,
             Command::Campaign(Campaign::Storage(options)) => run_campaign(options).await,
-            Command::CampaignChild(child) => tokio::task::block_in_place(|| child.run()),
+            Command::Campaign(Campaign::Siege(options)) => interruptible(run_siege(options)).await,
+            Command::CampaignChild(CampaignChild::Storage(child)) => {
+                tokio::task::block_in_place(|| child.run())
+            }
+            Command::CampaignChild(CampaignChild::SiegeAttacker(options)) => options.run().await,
         }
     };
     match work.await {
@@ -207,9 +224,9 @@ async fn up(arguments: Up) -> Result<()> {
         dir: arguments.dir,
         keep: arguments.keep,
         snapshot_interval_batches: arguments.snapshot_interval,
-        batch_interval_ms: None,
         sync_mode: arguments.sync_mode,
         log_filter: arguments.log,
+        ..DevnetOptions::default()
     });
     let mut devnet = tokio::select! {
         devnet = start => devnet?,
@@ -348,6 +365,19 @@ async fn run_campaign(options: StorageCampaign) -> Result<()> {
     let program = std::env::current_exe().context("this program's path is unknown")?;
     let work = move || storage::run(&options, &program, Progress::detect());
     print_line(&tokio::task::spawn_blocking(work).await??.to_string())
+}
+
+/// Fails if the node did not survive an attack; an aim of latency or memory that is missed is only said.
+async fn run_siege(options: SiegeCampaign) -> Result<()> {
+    if options.list {
+        return print(&siege::list());
+    }
+    let program = std::env::current_exe().context("this program's path is unknown")?;
+    let summary = siege::run(&options, &program, Progress::detect()).await?;
+    print(&summary.to_string())?;
+    let lost = summary.lost_to();
+    ensure!(lost.is_empty(), "not survived: {}", lost.join(", "));
+    Ok(())
 }
 
 /// As [`run_bench`].

@@ -1,4 +1,5 @@
-//! Campaigns: long searches for a lie, with random faults from one seed: `slipnet campaign NAME [--runs N] [--seed S]`.
-//! `cargo test` runs short ones.
+//! Campaigns: long searches for what must not be: `slipnet campaign storage` for a lie of the store, `slipnet campaign siege` for
+//! an attack that a node does not survive. `cargo test` runs short ones.
 
+pub mod siege;
 pub mod storage;

@@ -35,7 +35,7 @@ pub(super) const LOG: &str = "log";
 /// 1 January 2025. Fixed, so that a seed alone decides the chain's identity.
 const GENESIS_TIMESTAMP_MS: u64 = 1_735_689_600_000;
 /// Small: many nodes share one machine.
-const BLOCK_CACHE_MIB: u64 = 32;
+pub(super) const BLOCK_CACHE_MIB: u64 = 32;
 
 /// How a fullnode catches up: `sync.mode` in node.yaml.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
@@ -68,6 +68,7 @@ pub(super) struct Settings<'a> {
     pub(super) mode: SyncMode,
     pub(super) snapshot_interval_batches: u64,
     pub(super) batch_interval_ms: Option<u64>,
+    pub(super) block_cache_mib: Option<u64>,
     pub(super) log_filter: &'a str,
 }
 
@@ -166,6 +167,8 @@ fn node_yaml(role: Role, network_port: u16, api_port: u16, settings: &Settings<'
     let consensus = settings.batch_interval_ms.map_or_else(String::new, |interval| {
         format!("consensus:\n  batch_interval_ms: {interval}\n  empty_batch_interval_ms: {interval}\n")
     });
+    let cache =
+        settings.block_cache_mib.map_or_else(String::new, |mib| format!("  block_cache_mib: {mib}\n"));
     format!(
         "# Written by slipnet. Relative paths start at this file's directory.\n\
          role: {role}\n\
@@ -173,7 +176,7 @@ fn node_yaml(role: Role, network_port: u16, api_port: u16, settings: &Settings<'
          genesis: ../{GENESIS}\n\
          key_file: {KEY}\n\
          network:\n  listen: \"127.0.0.1:{network_port}\"\n  peers:{peers}\
-         storage:\n  block_cache_mib: {BLOCK_CACHE_MIB}\n  snapshot_interval_batches: {interval}\n\
+         storage:\n{cache}  snapshot_interval_batches: {interval}\n\
          sync:\n  mode: {mode}\n\
          {consensus}\
          api:\n  listen: \"127.0.0.1:{api_port}\"\n\
@@ -213,6 +216,7 @@ mod tests {
             mode: SyncMode::Auto,
             snapshot_interval_batches: 1,
             batch_interval_ms: None,
+            block_cache_mib: None,
             log_filter: "info",
         };
         write_node(dir.path(), Role::Validator, &node_key("a", 0), 12_001, 12_002, &settings).unwrap();

@@ -58,6 +58,8 @@ pub struct DevnetOptions {
     pub snapshot_interval_batches: u64,
     /// Milliseconds between two batches, empty ones too; the nodes' defaults when it is not given.
     pub batch_interval_ms: Option<u64>,
+    /// MiB of each node's block cache; the nodes' default when it is not given.
+    pub block_cache_mib: Option<u64>,
     /// How the fullnodes that are there from the start follow.
     pub sync_mode: SyncMode,
     /// The log filter of all nodes.
@@ -76,6 +78,7 @@ impl Default for DevnetOptions {
             keep: false,
             snapshot_interval_batches: 100,
             batch_interval_ms: None,
+            block_cache_mib: Some(files::BLOCK_CACHE_MIB),
             sync_mode: SyncMode::Auto,
             log_filter: "info".to_owned(),
         }
@@ -130,7 +133,7 @@ impl Devnet {
 
     async fn start_all(&mut self) -> Result<()> {
         for index in 0..self.nodes.len() {
-            self.configure(index, self.options.sync_mode)?;
+            self.configure(index, self.options.sync_mode, &self.peers_of(index))?;
             self.nodes[index].start()?;
         }
         let deadline = Instant::now() + READY_DEADLINE;
@@ -143,23 +146,38 @@ impl Devnet {
         self.write_manifest().await
     }
 
-    /// Writes the node's configuration with the peers that it should know: everybody before it, and all validators.
-    fn configure(&self, index: usize, mode: SyncMode) -> Result<()> {
+    /// The peers that a node knows by default: everybody before it, and all validators.
+    fn peers_of(&self, index: usize) -> Vec<String> {
         let validators = self.options.validators as usize;
         let peers = self.nodes.iter().enumerate();
         let peers = peers.filter(|(other, _)| *other != index && (*other < validators || *other < index));
-        let peers: Vec<_> = peers.map(|(_, node)| node.peer_address()).collect();
+        peers.map(|(_, node)| node.peer_address()).collect()
+    }
+
+    fn configure(&self, index: usize, mode: SyncMode, peers: &[String]) -> Result<()> {
         self.nodes[index].configure(&files::Settings {
-            peers: &peers,
+            peers,
             mode,
             snapshot_interval_batches: self.options.snapshot_interval_batches,
             batch_interval_ms: self.options.batch_interval_ms,
+            block_cache_mib: self.options.block_cache_mib,
             log_filter: &self.options.log_filter,
         })
     }
 
     /// Starts one more fullnode with an empty data directory, and waits until it answers, not until it has caught up.
     pub async fn add_fullnode(&mut self, name: &str, mode: SyncMode) -> Result<usize> {
+        let peers = self.peers_of(self.nodes.len());
+        self.add_fullnode_behind(name, mode, &peers).await
+    }
+
+    /// As [`Devnet::add_fullnode`], with these entries of `network.peers` instead of the devnet's nodes.
+    pub async fn add_fullnode_behind(
+        &mut self,
+        name: &str,
+        mode: SyncMode,
+        peers: &[String],
+    ) -> Result<usize> {
         let index = self.nodes.len();
         let node_index = u32::try_from(index).context("too many nodes")?;
         let name = name.to_owned();
@@ -174,7 +192,7 @@ impl Devnet {
         )?;
         ensure!(!node.has_data(), "{} already has data: choose another name", node.dir().display());
         self.nodes.push(node);
-        self.configure(index, mode)?;
+        self.configure(index, mode, peers)?;
         self.nodes[index].start()?;
         self.nodes[index].wait_ready(Instant::now() + READY_DEADLINE).await?;
         Ok(index)

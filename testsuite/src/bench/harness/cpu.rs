@@ -9,7 +9,7 @@ use rustix::{
 };
 
 /// CPU seconds that a process has used so far, user and system, in steps of the kernel's clock tick (10 ms).
-pub(in crate::bench) fn of_process(pid: u32) -> Result<f64> {
+pub(crate) fn of_process(pid: u32) -> Result<f64> {
     let path = format!("/proc/{pid}/stat");
     let text = fs::read_to_string(&path).with_context(|| format!("cannot read {path}"))?;
     let ticks = ticks(&text).with_context(|| format!("{path} has an unknown form"))?;

@@ -5,7 +5,7 @@
 //! ```
 
 pub(super) mod chain;
-pub(super) mod cpu;
+pub(crate) mod cpu;
 pub(super) mod node;
 pub(super) mod relay;
 pub(super) mod workload;

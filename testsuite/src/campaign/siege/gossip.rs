@@ -1,0 +1,123 @@
+//! Attacks by announcements of batches: old ones, ones of a far future, and forged ones.
+
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use futures::future::BoxFuture;
+use slipstream_sync::protocol::Announcement;
+use slipstream_types::{BatchNumber, Epoch, codec};
+use tokio::time::sleep;
+
+use super::{
+    attack::{Attack, Face, Facts, Field},
+    wire::{Manner, Wire},
+};
+
+pub(super) const ALL: &[&dyn Attack] = &[&Stale, &Future, &Forged, &Noise];
+
+/// Identities that announce.
+const CRIERS: usize = 8;
+const PAUSE: Duration = Duration::from_millis(20);
+/// One announcement in so many has a long body.
+const HEAVY_EVERY: u64 = 10;
+
+/// A true announcement of a batch that the node has, from what it serves.
+async fn truth(wire: &Wire, number: u64) -> Result<Announcement> {
+    let range = wire.batch(number).await?;
+    let batch = range.batches.first().context("the victim serves no such batch")?;
+    let body = batch.body.clone().context("the victim serves no body")?;
+    Ok(Announcement { header: batch.header.clone(), certificate: range.certificate, body, hints: None })
+}
+
+fn encoded(announcement: &Announcement) -> Result<Vec<u8>> {
+    Ok(codec::encode("announcement", announcement)?)
+}
+
+/// Announces under one identity until the node ends the connection: what `change` makes of true announcements.
+async fn cry(field: Field, index: usize, change: fn(&mut Announcement, u64)) -> Result<()> {
+    let wire = Wire::dial(&field.target.peer, Field::address(index), Manner::default()).await?;
+    let light = truth(&wire, field.target.head).await?;
+    let heavy = truth(&wire, field.target.heavy_batch).await?;
+    for turn in 0_u64.. {
+        let mut announcement = if turn % HEAVY_EVERY == 0 { heavy.clone() } else { light.clone() };
+        change(&mut announcement, field.target.head + turn);
+        field.tally.tried();
+        wire.broadcast(&encoded(&announcement)?).await?;
+        field.tally.done();
+        sleep(PAUSE).await;
+    }
+    Ok(())
+}
+
+struct Stale;
+
+impl Attack for Stale {
+    fn facts(&self) -> Facts {
+        let about = "eight identities that announce old batches, 50 a second each, some with megabytes";
+        Facts::new(Face::Gossip, "stale-announcements", about).item(8).quick()
+    }
+
+    fn start(&self, field: Field) -> BoxFuture<'static, Result<()>> {
+        Box::pin(field.swarm(CRIERS, PAUSE, |field, index| cry(field, index, |_, _| {})))
+    }
+}
+
+struct Future;
+
+impl Attack for Future {
+    fn facts(&self) -> Facts {
+        let about = "the same with batches of later epochs, which nobody can check yet";
+        Facts::new(Face::Gossip, "future-announcements", about).item(8)
+    }
+
+    fn start(&self, field: Field) -> BoxFuture<'static, Result<()>> {
+        let later = |announcement: &mut Announcement, number: u64| {
+            let number = BatchNumber(number + 1_000);
+            announcement.header.number = number;
+            announcement.certificate.info.number = number;
+            announcement.certificate.info.epoch = Epoch(number.0);
+        };
+        Box::pin(field.swarm(CRIERS, PAUSE, move |field, index| cry(field, index, later)))
+    }
+}
+
+struct Forged;
+
+impl Attack for Forged {
+    fn facts(&self) -> Facts {
+        let about =
+            "the same with the next batches under false signatures, and new keys when the node shuts one out";
+        Facts::new(Face::Gossip, "forged-announcements", about).item(8).quick()
+    }
+
+    fn start(&self, field: Field) -> BoxFuture<'static, Result<()>> {
+        let next = |announcement: &mut Announcement, number: u64| {
+            let number = BatchNumber(number + 1);
+            announcement.header.number = number;
+            announcement.certificate.info.number = number;
+        };
+        Box::pin(field.swarm(CRIERS, PAUSE, move |field, index| cry(field, index, next)))
+    }
+}
+
+struct Noise;
+
+impl Attack for Noise {
+    fn facts(&self) -> Facts {
+        let about = "broadcasts of 4 MiB of noise, and new keys when the node shuts one out";
+        Facts::new(Face::Gossip, "noise-broadcasts", about).item(8)
+    }
+
+    fn start(&self, field: Field) -> BoxFuture<'static, Result<()>> {
+        Box::pin(field.swarm(4, PAUSE, |field, index| async move {
+            let wire = Wire::dial(&field.target.peer, Field::address(index), Manner::default()).await?;
+            let noise = vec![rand::random::<u8>(); 4 << 20];
+            loop {
+                field.tally.tried();
+                wire.broadcast(&noise).await?;
+                field.tally.done();
+                sleep(PAUSE * 5).await;
+            }
+        }))
+    }
+}

@@ -1,0 +1,226 @@
+//! `slipnet campaign siege`: real attackers against a real node under honest load.
+//!
+//! ```text
+//!  stage: validator ◀─ victim ◀─ follower      honest: wallet, reader, the follower's lag, all the time
+//!                        ▲
+//!  attackers: one process for each attack, addresses of their own (127.64.0.0 and up), QUIC and HTTP
+//!
+//!  quiet ─▶ attack, attack, … of one face ─▶ quiet ─▶ the next face ─▶ … ─▶ table, JSON
+//! ```
+//!
+//! Invariants:
+//! * An attack survives being measured: whoever waits for ever counts with the time so far.
+//! * The node is survived if it is at the head afterwards, no honest node blames another, and every transfer that it acknowledged
+//!   has a receipt on the follower. Latency and memory are aims, which can be missed.
+//! * Attackers are paced: an attack is what it costs the node, not how much of two shared cores its makers take.
+
+mod attack;
+mod attacker;
+mod blame;
+mod calls;
+mod gossip;
+mod honest;
+mod http;
+mod meter;
+mod outcome;
+mod pool;
+mod quic;
+mod round;
+mod stage;
+mod stall;
+mod streams;
+mod sync_server;
+mod wire;
+
+use std::{
+    fmt::Write as _,
+    path::{Path, PathBuf},
+    time::{Duration, Instant},
+};
+
+use anyhow::{Result, ensure};
+use clap::Args;
+
+pub use attacker::AttackerOptions;
+pub use outcome::Summary;
+
+use self::{
+    attack::{Attack, Face},
+    honest::{Honest, User},
+    outcome::{Outcome, Waits},
+    round::Round,
+    stage::{Ballast, Stage},
+};
+use crate::progress::Progress;
+
+/// What to try, and where to write what came of it.
+#[derive(Clone, Debug, Default, Args)]
+pub struct SiegeCampaign {
+    /// Also write the figures to this file.
+    #[arg(long)]
+    pub json: Option<PathBuf>,
+    /// A look, in less than a minute and a half: some attacks, shorter. Figures that are quoted come from a full run.
+    #[arg(long)]
+    pub quick: bool,
+    /// These attacks and no others, whether quick or not; see --list.
+    #[arg(long, value_delimiter = ',', value_name = "NAME")]
+    pub only: Vec<String>,
+    /// Print the attacks and end.
+    #[arg(long)]
+    pub list: bool,
+    /// Keep the nodes' files and logs.
+    #[arg(long)]
+    pub keep: bool,
+}
+
+/// How long things take.
+#[derive(Clone, Copy, Debug)]
+struct Pace {
+    ballast: Ballast,
+    /// Without an attack, before and after each group.
+    quiet: Duration,
+    attack: Duration,
+    /// Until victim and follower must be at the head, and transfers there.
+    recover: Duration,
+    /// Until a joining node must be.
+    join: Duration,
+}
+
+const FULL: Pace = Pace {
+    ballast: Ballast { heavy: 200, logs: 12 },
+    quiet: Duration::from_secs(6),
+    attack: Duration::from_secs(6),
+    recover: Duration::from_secs(20),
+    join: Duration::from_secs(40),
+};
+const QUICK: Pace = Pace {
+    ballast: Ballast { heavy: 150, logs: 2 },
+    quiet: Duration::from_secs(2),
+    attack: Duration::from_secs(2),
+    recover: Duration::from_secs(10),
+    join: Duration::from_secs(20),
+};
+
+/// The attacks, for people.
+pub fn list() -> String {
+    let mut text =
+        String::from("  # is the number of the finding in docs/security.md, * is in --quick too\n");
+    for attack in attack::all() {
+        let facts = attack.facts();
+        let item = facts.item.map_or_else(|| "-".to_owned(), |item| item.to_string());
+        let quick = if facts.quick { "*" } else { " " };
+        let (name, face, about) = (facts.name, facts.face.name(), facts.about);
+        // A String takes everything.
+        let _ = writeln!(text, "{quick} {name:<22} {face:<7} {item:>2}  {about}");
+    }
+    text
+}
+
+/// Runs a campaign; `program` is the binary that has [`AttackerOptions`] as `campaign-child siege-attacker`.
+///
+/// # Errors
+/// If the stage cannot be set, or an attacker fails for a reason of its own. What an attack does to the node is no error: see
+/// [`Summary::lost_to`].
+pub async fn run(options: &SiegeCampaign, program: &Path, progress: Progress) -> Result<Summary> {
+    let attacks = chosen(options)?;
+    let pace = if options.quick { QUICK } else { FULL };
+    let dir = tempfile::Builder::new().prefix("slipnet-siege-").tempdir()?;
+    progress.step("starting a validator, the victim and its follower");
+    let mut stage = Stage::open(dir.path(), pace.ballast).await?;
+    let honest = Honest::start(&stage).await?;
+    let result = wage(&mut stage, &honest, &attacks, &pace, program, progress).await;
+    honest.end().await;
+    if options.keep || result.is_err() {
+        let _ = dir.keep();
+        progress.step(&format!("files and logs stay in {}", stage.keep().display()));
+    }
+    let closed = stage.close().await;
+    let summary = Summary { outcomes: result? };
+    if let Err(error) = closed {
+        // A victim that did not survive has been told of already.
+        progress.step(&format!("a node ended badly: {error:#}"));
+    }
+    if let Some(path) = &options.json {
+        summary.report().write_json(path)?;
+    }
+    Ok(summary)
+}
+
+fn chosen(options: &SiegeCampaign) -> Result<Vec<&'static dyn Attack>> {
+    if !options.only.is_empty() {
+        return options.only.iter().map(|name| attack::named(name)).collect();
+    }
+    let all = attack::all().into_iter();
+    Ok(all.filter(|attack| !options.quick || attack.facts().quick).collect())
+}
+
+/// The attacks, face by face, with a look at the quiet node before and after each face.
+async fn wage(
+    stage: &mut Stage,
+    honest: &Honest,
+    attacks: &[&'static dyn Attack],
+    pace: &Pace,
+    program: &Path,
+    progress: Progress,
+) -> Result<Vec<Outcome>> {
+    let mut outcomes: Vec<Outcome> = Vec::new();
+    let mut task = progress.task("attacks", attacks.len() as u64);
+    let mut before = quiet(honest, pace, progress).await;
+    for face in Face::ALL {
+        let group: Vec<_> = attacks.iter().filter(|attack| attack.facts().face == face).collect();
+        if group.is_empty() {
+            continue;
+        }
+        let first = outcomes.len();
+        for attack in group {
+            let facts = attack.facts();
+            task.update(outcomes.len() as u64, facts.name);
+            let round = Round { facts, pace, program };
+            let outcome = round.run(stage, honest).await?;
+            progress.step(&told(&outcome));
+            outcomes.push(outcome);
+        }
+        let after = quiet(honest, pace, progress).await;
+        for outcome in &mut outcomes[first..] {
+            outcome.quiet = merged(&before, &after);
+        }
+        before = after;
+    }
+    let tried = outcomes.iter().find(|outcome| outcome.tally.0 == 0);
+    ensure!(
+        tried.is_none(),
+        "an attack was not tried at all: {}",
+        tried.map_or("", |outcome| outcome.facts.name)
+    );
+    Ok(outcomes)
+}
+
+/// A look at the honest without an attack.
+async fn quiet(honest: &Honest, pace: &Pace, progress: Progress) -> Waits {
+    progress.step("without an attack");
+    let begin = Instant::now();
+    tokio::time::sleep(pace.quiet).await;
+    let window = (begin, Instant::now());
+    // The last waits end by themselves within a batch or two.
+    tokio::time::sleep(Duration::from_millis(500)).await;
+    User::ALL.map(|user| honest.waits(user, window))
+}
+
+fn merged(one: &Waits, other: &Waits) -> Waits {
+    std::array::from_fn(|user| {
+        let mut waits = [one[user].as_slice(), other[user].as_slice()].concat();
+        waits.sort_by(f64::total_cmp);
+        waits
+    })
+}
+
+/// A line for who watches.
+fn told(outcome: &Outcome) -> String {
+    let verdict = if outcome.survived() { "survived".to_owned() } else { outcome.failures().join("; ") };
+    let p99 = |user: User| honest::quantile(&outcome.waits[user as usize], 0.99).unwrap_or_default();
+    let [wallet, reader, follower] = User::ALL.map(p99);
+    format!(
+        "{}: {verdict}; p99 wallet {wallet:.0} ms, reader {reader:.0} ms, follower {follower:.0} ms; {:.0} MiB; {} tries",
+        outcome.facts.name, outcome.memory_mib, outcome.tally.0
+    )
+}

@@ -1,0 +1,268 @@
+//! [`Outcome`]: what an attack did to the honest, and what the campaign says of all of them.
+
+use std::fmt;
+
+use super::{
+    attack::Facts,
+    honest::{User, quantile},
+};
+use crate::bench::{Aim, Figure, Report};
+
+/// The aims, as shared with the other benches: p99 of the honest over theirs without, memory of the node, attacks survived.
+const RATIO_MAX: f64 = 3.0;
+const MEMORY_MIB_MAX: f64 = 768.0;
+const SURVIVED_MIN: f64 = 1.0;
+
+/// Waits of each honest user in milliseconds, sorted, in the order of [`User::ALL`].
+pub(super) type Waits = [Vec<f64>; 3];
+
+/// What an attack came to.
+#[derive(Clone, Debug)]
+pub(super) struct Outcome {
+    pub(super) facts: Facts,
+    /// Without the attack, before and after its group.
+    pub(super) quiet: Waits,
+    /// With it.
+    pub(super) waits: Waits,
+    /// The victim's memory at most, a joiner's if that is more.
+    pub(super) memory_mib: f64,
+    /// CPU time of the victim and of the attackers, in cores.
+    pub(super) victim_cores: f64,
+    pub(super) attacker_cores: f64,
+    /// Seconds until victim and follower were at the head after it; none if they were not in time.
+    pub(super) catch_up_s: Option<f64>,
+    /// Seconds that a fresh fullnode took to the head while it went on, if it was part of it: none if it was not there in time.
+    pub(super) join_s: Option<Option<f64>>,
+    /// What honest nodes held against each other.
+    pub(super) blamed: Vec<String>,
+    /// Acknowledged transfers that the follower has no receipt of.
+    pub(super) lost: usize,
+    /// How the victim's process ended, if it did.
+    pub(super) ended: Option<String>,
+    /// Attempts of the attackers, and those that went as they want.
+    pub(super) tally: (u64, u64),
+}
+
+impl Outcome {
+    /// Why the node did not survive, if it did not.
+    pub(super) fn failures(&self) -> Vec<String> {
+        let mut failures = Vec::new();
+        if let Some(ended) = &self.ended {
+            failures.push(format!("the victim ended: {ended}"));
+        }
+        if self.catch_up_s.is_none() {
+            failures.push("victim or follower did not reach the head".to_owned());
+        }
+        if self.join_s == Some(None) {
+            failures.push("the joining node did not reach the head".to_owned());
+        }
+        failures.extend(self.blamed.iter().cloned());
+        if self.lost > 0 {
+            failures.push(format!("{} acknowledged transfers are lost", self.lost));
+        }
+        failures
+    }
+
+    pub(super) fn survived(&self) -> bool {
+        self.failures().is_empty()
+    }
+
+    /// p99 with the attack over that without, of the honest user who suffered most.
+    pub(super) fn ratio(&self) -> f64 {
+        User::ALL.into_iter().filter_map(|user| self.ratio_of(user)).fold(0.0, f64::max)
+    }
+
+    fn ratio_of(&self, user: User) -> Option<f64> {
+        let p99 = |waits: &Waits| quantile(&waits[user as usize], 0.99);
+        Some(p99(&self.waits)? / p99(&self.quiet)?.max(f64::MIN_POSITIVE))
+    }
+
+    fn figures(&self) -> Vec<Figure> {
+        let mut figures = Vec::new();
+        let mut add = |name: &str, unit, value: f64| {
+            figures.push(Figure::new(format!("{}.{name}", self.facts.name), unit, vec![value]));
+        };
+        add("p99_ratio", "ratio", self.ratio());
+        add("memory_mib", "MiB", self.memory_mib);
+        add("survived", "1", f64::from(u8::from(self.survived())));
+        for user in User::ALL {
+            for (when, waits) in [("quiet", &self.quiet), ("attacked", &self.waits)] {
+                for (name, share) in [("p50", 0.5), ("p99", 0.99)] {
+                    if let Some(value) = quantile(&waits[user as usize], share) {
+                        add(&format!("{}_{name}_ms.{when}", user.name()), "ms", value);
+                    }
+                }
+            }
+        }
+        if let Some(seconds) = self.catch_up_s {
+            add("catch_up_s", "s", seconds);
+        }
+        if let Some(Some(seconds)) = self.join_s {
+            add("join_s", "s", seconds);
+        }
+        add("blamed", "1", self.blamed.len() as f64);
+        add("lost", "1", self.lost as f64);
+        add("victim_cores", "cores", self.victim_cores);
+        add("attacker_cores", "cores", self.attacker_cores);
+        add("tried", "1", self.tally.0 as f64);
+        add("done", "1", self.tally.1 as f64);
+        figures
+    }
+}
+
+/// A campaign's result.
+#[derive(Clone, Debug)]
+pub struct Summary {
+    pub(super) outcomes: Vec<Outcome>,
+}
+
+impl Summary {
+    /// Attacks that the node did not survive.
+    pub fn lost_to(&self) -> Vec<&'static str> {
+        let lost = self.outcomes.iter().filter(|outcome| !outcome.survived());
+        lost.map(|outcome| outcome.facts.name).collect()
+    }
+
+    /// All figures; the headline ones first, under the names of the aims.
+    pub fn report(&self) -> Report {
+        let mut figures = self.headlines();
+        figures.extend(self.outcomes.iter().flat_map(Outcome::figures));
+        Report { bench: "siege", runs: 1, figures, notes: Vec::new() }
+    }
+
+    fn headlines(&self) -> Vec<Figure> {
+        let worst = |value: fn(&Outcome) -> f64| self.outcomes.iter().map(value).fold(0.0, f64::max);
+        let survived = self.outcomes.iter().filter(|outcome| outcome.survived()).count();
+        let share = survived as f64 / self.outcomes.len().max(1) as f64;
+        let one = |name, unit, value, aim| Figure::new(name, unit, vec![value]).aim(aim);
+        vec![
+            one("honest_p99_ratio", "ratio", worst(Outcome::ratio), Aim::AtMost(RATIO_MAX)),
+            one("memory_mib", "MiB", worst(|outcome| outcome.memory_mib), Aim::AtMost(MEMORY_MIB_MAX)),
+            one("attacks_survived", "1", share, Aim::AtLeast(SURVIVED_MIN)),
+        ]
+    }
+}
+
+/// The table, attack by attack, and the headline figures below it.
+impl fmt::Display for Summary {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "honest waits in ms, p50/p99 without the attack → with it; CPU in cores")?;
+        writeln!(
+            f,
+            "{:<22} {:>2} {:>20} {:>20} {:>20} {:>6} {:>5} {:>5} {:>6} {:>6} {:>5} {:>5} {:>8}/{:<8} ",
+            "attack",
+            "#",
+            "wallet",
+            "reader",
+            "follower",
+            "ratio",
+            "MiB",
+            "catch",
+            "join",
+            "blamed",
+            "node",
+            "att.",
+            "tried",
+            "done"
+        )?;
+        self.outcomes.iter().try_for_each(|outcome| row(f, outcome))?;
+        for outcome in self.outcomes.iter().filter(|outcome| !outcome.survived()) {
+            writeln!(f, "{} is NOT SURVIVED:", outcome.facts.name)?;
+            outcome.failures().iter().try_for_each(|failure| writeln!(f, "  {failure}"))?;
+        }
+        let notes = vec![format!(
+            "{} of {} attacks survived: at the head afterwards, nobody honest blamed, nothing acknowledged lost",
+            self.outcomes.len() - self.lost_to().len(),
+            self.outcomes.len()
+        )];
+        Report { bench: "siege", runs: 1, figures: self.headlines(), notes }.fmt(f)
+    }
+}
+
+fn row(f: &mut fmt::Formatter<'_>, outcome: &Outcome) -> fmt::Result {
+    let item = outcome.facts.item.map_or_else(|| "-".to_owned(), |item| item.to_string());
+    write!(f, "{:<22} {item:>2}", outcome.facts.name)?;
+    for user in User::ALL {
+        let [quiet, waits] = [&outcome.quiet, &outcome.waits].map(|waits| {
+            let at = |share| {
+                quantile(&waits[user as usize], share).map_or_else(|| "-".to_owned(), |ms| format!("{ms:.0}"))
+            };
+            format!("{}/{}", at(0.5), at(0.99))
+        });
+        write!(f, " {:>20}", format!("{quiet} → {waits}"))?;
+    }
+    let seconds = |time: Option<f64>| time.map_or_else(|| "NEVER".to_owned(), |time| format!("{time:.1}"));
+    let join = outcome.join_s.map_or_else(|| "-".to_owned(), seconds);
+    writeln!(
+        f,
+        " {:>6.1} {:>5.0} {:>5} {join:>6} {:>6} {:>5.2} {:>5.2} {:>8}/{:<8}{}",
+        outcome.ratio(),
+        outcome.memory_mib,
+        seconds(outcome.catch_up_s),
+        if outcome.blamed.is_empty() { "no" } else { "YES" },
+        outcome.victim_cores,
+        outcome.attacker_cores,
+        outcome.tally.0,
+        outcome.tally.1,
+        if outcome.survived() { "" } else { " NOT SURVIVED" },
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::campaign::siege::attack::Face;
+
+    fn outcome(p99: f64) -> Outcome {
+        Outcome {
+            facts: Facts::new(Face::Http, "slow", "is slow").item(3),
+            quiet: [vec![1.0, 10.0], vec![2.0], vec![]],
+            waits: [vec![1.0, p99], vec![3.0], vec![5.0]],
+            memory_mib: 100.0,
+            victim_cores: 0.5,
+            attacker_cores: 0.1,
+            catch_up_s: Some(0.2),
+            join_s: None,
+            blamed: Vec::new(),
+            lost: 0,
+            ended: None,
+            tally: (7, 5),
+        }
+    }
+
+    /// Goal: the worst attack decides, the user who suffered most decides of an attack, and one without a look before is left out.
+    #[test]
+    fn the_worst_counts() {
+        let summary = Summary { outcomes: vec![outcome(20.0), outcome(70.0)] };
+        assert_eq!((summary.outcomes[0].ratio(), summary.outcomes[1].ratio()), (2.0, 7.0));
+        let figures = summary.headlines();
+        assert_eq!(figures.iter().map(Figure::value).collect::<Vec<_>>(), [7.0, 100.0, 1.0]);
+        assert_eq!(
+            figures.iter().map(Figure::name).collect::<Vec<_>>(),
+            ["honest_p99_ratio", "memory_mib", "attacks_survived"]
+        );
+        assert!(summary.lost_to().is_empty());
+        let text = summary.to_string();
+        assert!(text.contains("<= 3.00 MISSED") && text.contains("2 of 2 attacks survived"), "{text}");
+    }
+
+    #[test]
+    fn each_kind_of_harm_is_named() {
+        let mut hurt = outcome(20.0);
+        (hurt.catch_up_s, hurt.join_s, hurt.lost) = (None, Some(None), 2);
+        hurt.blamed = vec!["follower banned victim: x".to_owned()];
+        hurt.ended = Some("signal 9".to_owned());
+        assert_eq!(hurt.failures().len(), 5);
+        let summary = Summary { outcomes: vec![hurt, outcome(20.0)] };
+        assert_eq!(summary.lost_to(), ["slow"]);
+        let text = summary.to_string();
+        assert!(text.contains("2 acknowledged transfers are lost") && text.contains("NEVER"), "{text}");
+        assert!(
+            summary
+                .report()
+                .figures
+                .iter()
+                .any(|figure| figure.name() == "slow.survived" && figure.value() == 0.0)
+        );
+    }
+}
