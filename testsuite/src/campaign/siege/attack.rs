@@ -48,15 +48,6 @@ impl Face {
     }
 }
 
-/// What the campaign must do for an attack.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub(super) struct Needs {
-    /// The victim is started again right before.
-    pub(super) restart: bool,
-    /// A fresh fullnode joins while the attack goes on; it has the attackers that listen, if any, and the victim as peers.
-    pub(super) joiner: bool,
-}
-
 /// What a campaign knows of an attack beforehand.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Facts {
@@ -67,14 +58,15 @@ pub(super) struct Facts {
     pub(super) about: &'static str,
     /// The finding that it tries, numbered as in docs/security.md; none of a classic.
     pub(super) item: Option<u8>,
-    pub(super) needs: Needs,
+    /// Whether a fresh fullnode joins while the attack goes on; its peers are the attackers that listen, if any, and the victim.
+    pub(super) joiner: bool,
     /// Whether a quick campaign has time for it.
     pub(super) quick: bool,
 }
 
 impl Facts {
     pub(super) const fn new(face: Face, name: &'static str, about: &'static str) -> Facts {
-        Facts { name, face, about, item: None, needs: Needs { restart: false, joiner: false }, quick: false }
+        Facts { name, face, about, item: None, joiner: false, quick: false }
     }
 
     pub(super) const fn item(self, item: u8) -> Facts {
@@ -86,11 +78,7 @@ impl Facts {
     }
 
     pub(super) const fn with_joiner(self) -> Facts {
-        Facts { needs: Needs { joiner: true, ..self.needs }, ..self }
-    }
-
-    pub(super) const fn after_restart(self) -> Facts {
-        Facts { needs: Needs { restart: true, ..self.needs }, ..self }
+        Facts { joiner: true, ..self }
     }
 }
 

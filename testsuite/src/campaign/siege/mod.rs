@@ -5,13 +5,14 @@
 //!                        ▲
 //!  attackers: one process for each attack, addresses of their own (127.64.0.0 and up), QUIC and HTTP
 //!
-//!  quiet ─▶ attack, attack, … of one face ─▶ quiet ─▶ the next face ─▶ … ─▶ table, JSON
+//!  quiet ─▶ attack, attack, … of one face ─▶ quiet ─▶ the next face ─▶ … ─▶ table, JSON       each with a fresh victim
 //! ```
 //!
 //! Invariants:
 //! * An attack survives being measured: whoever waits for ever counts with the time so far.
 //! * The node is survived if it is at the head afterwards, no honest node blames another, and every transfer that it acknowledged
 //!   has a receipt on the follower. Latency and memory are aims, which can be missed.
+//! * Each attack meets a victim that was just started, so that its memory and its queues are not those of the attack before.
 //! * Attackers are paced: an attack is what it costs the node, not how much of two shared cores its makers take.
 
 mod attack;
@@ -75,9 +76,9 @@ pub struct SiegeCampaign {
 
 /// How long things take.
 #[derive(Clone, Copy, Debug)]
-struct Pace {
+pub struct Pace {
     ballast: Ballast,
-    /// Without an attack, before and after each group.
+    /// Without an attack, before and after each face.
     quiet: Duration,
     attack: Duration,
     /// Until victim and follower must be at the head, and transfers there.
@@ -86,20 +87,32 @@ struct Pace {
     join: Duration,
 }
 
-const FULL: Pace = Pace {
-    ballast: Ballast { heavy: 200, logs: 12 },
-    quiet: Duration::from_secs(6),
-    attack: Duration::from_secs(6),
-    recover: Duration::from_secs(20),
-    join: Duration::from_secs(40),
-};
-const QUICK: Pace = Pace {
-    ballast: Ballast { heavy: 150, logs: 2 },
-    quiet: Duration::from_secs(2),
-    attack: Duration::from_secs(2),
-    recover: Duration::from_secs(10),
-    join: Duration::from_secs(20),
-};
+impl Pace {
+    /// That of figures that are quoted.
+    pub const FULL: Pace = Pace {
+        ballast: Ballast { heavy: 200, logs: 12, batches: 130 },
+        quiet: Duration::from_secs(6),
+        attack: Duration::from_secs(5),
+        recover: Duration::from_secs(20),
+        join: Duration::from_secs(40),
+    };
+    /// That of a look.
+    pub const QUICK: Pace = Pace {
+        ballast: Ballast { heavy: 150, logs: 2, batches: 130 },
+        quiet: Duration::from_secs(2),
+        attack: Duration::from_secs(2),
+        recover: Duration::from_secs(10),
+        join: Duration::from_secs(20),
+    };
+    /// Shows that everything works, and measures nothing: for tests.
+    pub const BRIEF: Pace = Pace {
+        ballast: Ballast { heavy: 3, logs: 1, batches: 3 },
+        quiet: Duration::from_millis(700),
+        attack: Duration::from_secs(1),
+        recover: Duration::from_secs(20),
+        join: Duration::from_secs(20),
+    };
+}
 
 /// The attacks, for people.
 pub fn list() -> String {
@@ -122,20 +135,33 @@ pub fn list() -> String {
 /// If the stage cannot be set, or an attacker fails for a reason of its own. What an attack does to the node is no error: see
 /// [`Summary::lost_to`].
 pub async fn run(options: &SiegeCampaign, program: &Path, progress: Progress) -> Result<Summary> {
+    let pace = if options.quick { Pace::QUICK } else { Pace::FULL };
+    run_at(options, &pace, program, progress).await
+}
+
+/// As [`run`], at a pace of its own.
+///
+/// # Errors
+/// As [`run`].
+pub async fn run_at(
+    options: &SiegeCampaign,
+    pace: &Pace,
+    program: &Path,
+    progress: Progress,
+) -> Result<Summary> {
     let attacks = chosen(options)?;
-    let pace = if options.quick { QUICK } else { FULL };
     let dir = tempfile::Builder::new().prefix("slipnet-siege-").tempdir()?;
     progress.step("starting a validator, the victim and its follower");
     let mut stage = Stage::open(dir.path(), pace.ballast).await?;
     let honest = Honest::start(&stage).await?;
-    let result = wage(&mut stage, &honest, &attacks, &pace, program, progress).await;
+    let result = wage(&mut stage, &honest, &attacks, pace, program, progress).await;
     honest.end().await;
     if options.keep || result.is_err() {
         let _ = dir.keep();
         progress.step(&format!("files and logs stay in {}", stage.keep().display()));
     }
     let closed = stage.close().await;
-    let summary = Summary { outcomes: result? };
+    let summary = result?;
     if let Err(error) = closed {
         // A victim that did not survive has been told of already.
         progress.step(&format!("a node ended badly: {error:#}"));
@@ -162,17 +188,15 @@ async fn wage(
     pace: &Pace,
     program: &Path,
     progress: Progress,
-) -> Result<Vec<Outcome>> {
+) -> Result<Summary> {
     let mut outcomes: Vec<Outcome> = Vec::new();
     let mut task = progress.task("attacks", attacks.len() as u64);
-    let mut before = quiet(honest, pace, progress).await;
+    let mut quiet = look(stage, honest, pace, progress).await?;
+    let joins = attacks.iter().any(|attack| attack.facts().joiner);
+    let join_s = if joins { round::join_quietly(stage, pace, progress).await? } else { None };
     for face in Face::ALL {
         let group: Vec<_> = attacks.iter().filter(|attack| attack.facts().face == face).collect();
-        if group.is_empty() {
-            continue;
-        }
-        let first = outcomes.len();
-        for attack in group {
+        for attack in &group {
             let facts = attack.facts();
             task.update(outcomes.len() as u64, facts.name);
             let round = Round { facts, pace, program };
@@ -180,38 +204,31 @@ async fn wage(
             progress.step(&told(&outcome));
             outcomes.push(outcome);
         }
-        let after = quiet(honest, pace, progress).await;
-        for outcome in &mut outcomes[first..] {
-            outcome.quiet = merged(&before, &after);
+        if !group.is_empty() {
+            let more = look(stage, honest, pace, progress).await?;
+            quiet.iter_mut().zip(more).for_each(|(quiet, more)| quiet.extend(more));
         }
-        before = after;
     }
+    quiet.iter_mut().for_each(|waits| waits.sort_by(f64::total_cmp));
     let tried = outcomes.iter().find(|outcome| outcome.tally.0 == 0);
     ensure!(
         tried.is_none(),
         "an attack was not tried at all: {}",
         tried.map_or("", |outcome| outcome.facts.name)
     );
-    Ok(outcomes)
+    Ok(Summary { quiet, join_s, outcomes })
 }
 
-/// A look at the honest without an attack.
-async fn quiet(honest: &Honest, pace: &Pace, progress: Progress) -> Waits {
+/// A look at the honest without an attack, at a victim as fresh as those that are attacked.
+async fn look(stage: &mut Stage, honest: &Honest, pace: &Pace, progress: Progress) -> Result<Waits> {
     progress.step("without an attack");
+    stage.renew(&honest.wallet).await?;
     let begin = Instant::now();
     tokio::time::sleep(pace.quiet).await;
     let window = (begin, Instant::now());
     // The last waits end by themselves within a batch or two.
     tokio::time::sleep(Duration::from_millis(500)).await;
-    User::ALL.map(|user| honest.waits(user, window))
-}
-
-fn merged(one: &Waits, other: &Waits) -> Waits {
-    std::array::from_fn(|user| {
-        let mut waits = [one[user].as_slice(), other[user].as_slice()].concat();
-        waits.sort_by(f64::total_cmp);
-        waits
-    })
+    Ok(User::ALL.map(|user| honest.waits(user, window)))
 }
 
 /// A line for who watches.

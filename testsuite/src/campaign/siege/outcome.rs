@@ -12,6 +12,8 @@ use crate::bench::{Aim, Figure, Report};
 const RATIO_MAX: f64 = 3.0;
 const MEMORY_MIB_MAX: f64 = 768.0;
 const SURVIVED_MIN: f64 = 1.0;
+/// Shares of the waits that are told.
+const SHARES: [(&str, f64); 2] = [("p50", 0.5), ("p99", 0.99)];
 
 /// Waits of each honest user in milliseconds, sorted, in the order of [`User::ALL`].
 pub(super) type Waits = [Vec<f64>; 3];
@@ -20,9 +22,7 @@ pub(super) type Waits = [Vec<f64>; 3];
 #[derive(Clone, Debug)]
 pub(super) struct Outcome {
     pub(super) facts: Facts,
-    /// Without the attack, before and after its group.
-    pub(super) quiet: Waits,
-    /// With it.
+    /// While it went on.
     pub(super) waits: Waits,
     /// The victim's memory at most, a joiner's if that is more.
     pub(super) memory_mib: f64,
@@ -68,29 +68,24 @@ impl Outcome {
     }
 
     /// p99 with the attack over that without, of the honest user who suffered most.
-    pub(super) fn ratio(&self) -> f64 {
-        User::ALL.into_iter().filter_map(|user| self.ratio_of(user)).fold(0.0, f64::max)
+    pub(super) fn ratio(&self, quiet: &Waits) -> f64 {
+        let p99 = |waits: &Waits, user: User| quantile(&waits[user as usize], 0.99);
+        let ratio = |user| Some(p99(&self.waits, user)? / p99(quiet, user)?.max(f64::MIN_POSITIVE));
+        User::ALL.into_iter().filter_map(ratio).fold(0.0, f64::max)
     }
 
-    fn ratio_of(&self, user: User) -> Option<f64> {
-        let p99 = |waits: &Waits| quantile(&waits[user as usize], 0.99);
-        Some(p99(&self.waits)? / p99(&self.quiet)?.max(f64::MIN_POSITIVE))
-    }
-
-    fn figures(&self) -> Vec<Figure> {
+    fn figures(&self, quiet: &Waits) -> Vec<Figure> {
         let mut figures = Vec::new();
         let mut add = |name: &str, unit, value: f64| {
             figures.push(Figure::new(format!("{}.{name}", self.facts.name), unit, vec![value]));
         };
-        add("p99_ratio", "ratio", self.ratio());
+        add("p99_ratio", "ratio", self.ratio(quiet));
         add("memory_mib", "MiB", self.memory_mib);
         add("survived", "1", f64::from(u8::from(self.survived())));
         for user in User::ALL {
-            for (when, waits) in [("quiet", &self.quiet), ("attacked", &self.waits)] {
-                for (name, share) in [("p50", 0.5), ("p99", 0.99)] {
-                    if let Some(value) = quantile(&waits[user as usize], share) {
-                        add(&format!("{}_{name}_ms.{when}", user.name()), "ms", value);
-                    }
+            for (name, share) in SHARES {
+                if let Some(value) = quantile(&self.waits[user as usize], share) {
+                    add(&format!("{}_{name}_ms", user.name()), "ms", value);
                 }
             }
         }
@@ -113,6 +108,10 @@ impl Outcome {
 /// A campaign's result.
 #[derive(Clone, Debug)]
 pub struct Summary {
+    /// Without an attack, before and after each face.
+    pub(super) quiet: Waits,
+    /// Seconds that a fresh fullnode takes to the head then, if that was looked at.
+    pub(super) join_s: Option<f64>,
     pub(super) outcomes: Vec<Outcome>,
 }
 
@@ -126,18 +125,31 @@ impl Summary {
     /// All figures; the headline ones first, under the names of the aims.
     pub fn report(&self) -> Report {
         let mut figures = self.headlines();
-        figures.extend(self.outcomes.iter().flat_map(Outcome::figures));
+        for user in User::ALL {
+            for (name, share) in SHARES {
+                if let Some(value) = quantile(&self.quiet[user as usize], share) {
+                    figures.push(Figure::new(format!("quiet.{}_{name}_ms", user.name()), "ms", vec![value]));
+                }
+            }
+        }
+        figures.extend(self.join_s.map(|seconds| Figure::new("quiet.join_s", "s", vec![seconds])));
+        figures.extend(self.outcomes.iter().flat_map(|outcome| outcome.figures(&self.quiet)));
         Report { bench: "siege", runs: 1, figures, notes: Vec::new() }
     }
 
     fn headlines(&self) -> Vec<Figure> {
-        let worst = |value: fn(&Outcome) -> f64| self.outcomes.iter().map(value).fold(0.0, f64::max);
+        let worst = |value: &dyn Fn(&Outcome) -> f64| self.outcomes.iter().map(value).fold(0.0, f64::max);
         let survived = self.outcomes.iter().filter(|outcome| outcome.survived()).count();
         let share = survived as f64 / self.outcomes.len().max(1) as f64;
         let one = |name, unit, value, aim| Figure::new(name, unit, vec![value]).aim(aim);
         vec![
-            one("honest_p99_ratio", "ratio", worst(Outcome::ratio), Aim::AtMost(RATIO_MAX)),
-            one("memory_mib", "MiB", worst(|outcome| outcome.memory_mib), Aim::AtMost(MEMORY_MIB_MAX)),
+            one(
+                "honest_p99_ratio",
+                "ratio",
+                worst(&|outcome| outcome.ratio(&self.quiet)),
+                Aim::AtMost(RATIO_MAX),
+            ),
+            one("memory_mib", "MiB", worst(&|outcome| outcome.memory_mib), Aim::AtMost(MEMORY_MIB_MAX)),
             one("attacks_survived", "1", share, Aim::AtLeast(SURVIVED_MIN)),
         ]
     }
@@ -146,10 +158,13 @@ impl Summary {
 /// The table, attack by attack, and the headline figures below it.
 impl fmt::Display for Summary {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(f, "honest waits in ms, p50/p99 without the attack → with it; CPU in cores")?;
         writeln!(
             f,
-            "{:<22} {:>2} {:>20} {:>20} {:>20} {:>6} {:>5} {:>5} {:>6} {:>6} {:>5} {:>5} {:>8}/{:<8} ",
+            "waits of the honest in ms, p50/p99; node and att.: CPU of the victim and of the attackers, in cores"
+        )?;
+        writeln!(
+            f,
+            "{:<22} {:>2} {:>11} {:>11} {:>11} {:>6} {:>5} {:>5} {:>5} {:>6} {:>5} {:>5} {:>8}/{:<8}",
             "attack",
             "#",
             "wallet",
@@ -165,7 +180,16 @@ impl fmt::Display for Summary {
             "tried",
             "done"
         )?;
-        self.outcomes.iter().try_for_each(|outcome| row(f, outcome))?;
+        let [wallet, reader, follower] = User::ALL.map(|user| spread(&self.quiet[user as usize]));
+        writeln!(
+            f,
+            "{:<22} {:>2} {wallet:>11} {reader:>11} {follower:>11} {:>18} {:>5}",
+            "none",
+            "-",
+            "",
+            seconds(self.join_s)
+        )?;
+        self.outcomes.iter().try_for_each(|outcome| row(f, outcome, &self.quiet))?;
         for outcome in self.outcomes.iter().filter(|outcome| !outcome.survived()) {
             writeln!(f, "{} is NOT SURVIVED:", outcome.facts.name)?;
             outcome.failures().iter().try_for_each(|failure| writeln!(f, "  {failure}"))?;
@@ -179,26 +203,29 @@ impl fmt::Display for Summary {
     }
 }
 
-fn row(f: &mut fmt::Formatter<'_>, outcome: &Outcome) -> fmt::Result {
+/// p50 and p99.
+fn spread(waits: &[f64]) -> String {
+    let [p50, p99] = SHARES
+        .map(|(_, share)| quantile(waits, share).map_or_else(|| "-".to_owned(), |wait| format!("{wait:.0}")));
+    format!("{p50}/{p99}")
+}
+
+fn seconds(time: Option<f64>) -> String {
+    time.map_or_else(|| "-".to_owned(), |time| format!("{time:.1}"))
+}
+
+fn row(f: &mut fmt::Formatter<'_>, outcome: &Outcome, quiet: &Waits) -> fmt::Result {
     let item = outcome.facts.item.map_or_else(|| "-".to_owned(), |item| item.to_string());
-    write!(f, "{:<22} {item:>2}", outcome.facts.name)?;
-    for user in User::ALL {
-        let [quiet, waits] = [&outcome.quiet, &outcome.waits].map(|waits| {
-            let at = |share| {
-                quantile(&waits[user as usize], share).map_or_else(|| "-".to_owned(), |ms| format!("{ms:.0}"))
-            };
-            format!("{}/{}", at(0.5), at(0.99))
-        });
-        write!(f, " {:>20}", format!("{quiet} → {waits}"))?;
-    }
-    let seconds = |time: Option<f64>| time.map_or_else(|| "NEVER".to_owned(), |time| format!("{time:.1}"));
-    let join = outcome.join_s.map_or_else(|| "-".to_owned(), seconds);
+    let [wallet, reader, follower] = User::ALL.map(|user| spread(&outcome.waits[user as usize]));
+    write!(f, "{:<22} {item:>2} {wallet:>11} {reader:>11} {follower:>11}", outcome.facts.name)?;
+    let in_time = |time: Option<f64>| if time.is_some() { seconds(time) } else { "NEVER".to_owned() };
+    let join = outcome.join_s.map_or_else(|| seconds(None), in_time);
     writeln!(
         f,
-        " {:>6.1} {:>5.0} {:>5} {join:>6} {:>6} {:>5.2} {:>5.2} {:>8}/{:<8}{}",
-        outcome.ratio(),
+        " {:>6.1} {:>5.0} {:>5} {join:>5} {:>6} {:>5.2} {:>5.2} {:>8}/{:<8}{}",
+        outcome.ratio(quiet),
         outcome.memory_mib,
-        seconds(outcome.catch_up_s),
+        in_time(outcome.catch_up_s),
         if outcome.blamed.is_empty() { "no" } else { "YES" },
         outcome.victim_cores,
         outcome.attacker_cores,
@@ -213,10 +240,13 @@ mod tests {
     use super::*;
     use crate::campaign::siege::attack::Face;
 
+    fn quiet() -> Waits {
+        [vec![1.0, 10.0], vec![2.0], vec![]]
+    }
+
     fn outcome(p99: f64) -> Outcome {
         Outcome {
             facts: Facts::new(Face::Http, "slow", "is slow").item(3),
-            quiet: [vec![1.0, 10.0], vec![2.0], vec![]],
             waits: [vec![1.0, p99], vec![3.0], vec![5.0]],
             memory_mib: 100.0,
             victim_cores: 0.5,
@@ -233,8 +263,9 @@ mod tests {
     /// Goal: the worst attack decides, the user who suffered most decides of an attack, and one without a look before is left out.
     #[test]
     fn the_worst_counts() {
-        let summary = Summary { outcomes: vec![outcome(20.0), outcome(70.0)] };
-        assert_eq!((summary.outcomes[0].ratio(), summary.outcomes[1].ratio()), (2.0, 7.0));
+        let summary =
+            Summary { quiet: quiet(), join_s: Some(1.0), outcomes: vec![outcome(20.0), outcome(70.0)] };
+        assert_eq!((summary.outcomes[0].ratio(&quiet()), summary.outcomes[1].ratio(&quiet())), (2.0, 7.0));
         let figures = summary.headlines();
         assert_eq!(figures.iter().map(Figure::value).collect::<Vec<_>>(), [7.0, 100.0, 1.0]);
         assert_eq!(
@@ -253,7 +284,7 @@ mod tests {
         hurt.blamed = vec!["follower banned victim: x".to_owned()];
         hurt.ended = Some("signal 9".to_owned());
         assert_eq!(hurt.failures().len(), 5);
-        let summary = Summary { outcomes: vec![hurt, outcome(20.0)] };
+        let summary = Summary { quiet: quiet(), join_s: Some(1.0), outcomes: vec![hurt, outcome(20.0)] };
         assert_eq!(summary.lost_to(), ["slow"]);
         let text = summary.to_string();
         assert!(text.contains("2 acknowledged transfers are lost") && text.contains("NEVER"), "{text}");

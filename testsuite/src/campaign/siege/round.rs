@@ -21,6 +21,7 @@ use super::{
 };
 use crate::{
     devnet::Node,
+    progress::Progress,
     rpc::{BATCH_CALLS_MAX, Rpc},
 };
 
@@ -42,22 +43,55 @@ struct Joiner {
     took: Option<f64>,
 }
 
+impl Joiner {
+    /// Starts a node behind the attackers that listen, and the victim.
+    async fn start(stage: &mut Stage, servers: &[String]) -> Result<Joiner> {
+        let target = stage.head().await?;
+        let peers = [servers, &[stage.victim().peer_address()]].concat();
+        let began = Instant::now();
+        let index = stage.add_joiner(&peers).await?;
+        let meter = Meter::start(stage.node(index).pid().context("the joining node runs")?)?;
+        Ok(Joiner { index, meter, began, target, took: None })
+    }
+
+    /// Notes how far it is; whether it is still to be waited for.
+    async fn is_joining(&mut self, stage: &Stage, patience: Duration) -> bool {
+        if self.took.is_none() {
+            self.meter.peak_mib();
+            let has = head(stage.node(self.index).rpc()).await.unwrap_or_default();
+            let took = self.began.elapsed();
+            self.took = (has >= self.target).then_some(took.as_secs_f64());
+            return self.took.is_none() && took < patience;
+        }
+        false
+    }
+}
+
+/// Seconds that a fresh fullnode takes to the head without an attack; none if it does not get there in time.
+pub(super) async fn join_quietly(stage: &mut Stage, pace: &Pace, progress: Progress) -> Result<Option<f64>> {
+    progress.step("a fullnode joins without an attack");
+    let mut joiner = Joiner::start(stage, &[]).await?;
+    while joiner.is_joining(stage, pace.join).await {
+        tokio::time::sleep(POLL).await;
+    }
+    stage.remove(joiner.index);
+    Ok(joiner.took)
+}
+
 impl Round<'_> {
     /// Lets the attack go on for its time, ends it, and waits for everybody.
     ///
     /// # Errors
     /// If the attackers fail, or the stage does for another reason than the attack.
     pub(super) async fn run(&self, stage: &mut Stage, honest: &Honest) -> Result<Outcome> {
-        if self.facts.needs.restart {
-            stage.restart_victim().await?;
-        }
+        stage.renew(&honest.wallet).await?;
         let target = stage.target(self.pace.attack.as_secs_f64()).await?;
         let mut meter = Meter::start(stage.victim().pid().context("the victim runs")?)?;
         let attackers = Attackers::start(self.program, self.facts.name, &target, stage.files()).await?;
         let began = Instant::now();
         let cpu = (meter.cpu_s(), attackers.cpu_s());
-        let mut joiner = match self.facts.needs.joiner {
-            true => Some(self.join(stage, &attackers.servers).await?),
+        let mut joiner = match self.facts.joiner {
+            true => Some(Joiner::start(stage, &attackers.servers).await?),
             false => None,
         };
         let blame = Blame::watch(parties(stage, joiner.as_ref()));
@@ -76,13 +110,12 @@ impl Round<'_> {
         if let Some(joiner) = joiner {
             stage.remove(joiner.index);
         }
-        if ended.is_some() || catch_up_s.is_none() {
-            stage.restart_victim().await.context("the victim does not start again after the attack")?;
+        if ended.is_some() {
+            stage.renew(&honest.wallet).await.context("the victim does not start again")?;
         }
         let lost = self.lost(stage.follower().rpc(), honest.wallet.acknowledged(window)).await;
         Ok(Outcome {
             facts: self.facts,
-            quiet: Waits::default(),
             waits,
             memory_mib,
             victim_cores,
@@ -96,30 +129,16 @@ impl Round<'_> {
         })
     }
 
-    /// Starts a node behind the attackers that listen, and the victim.
-    async fn join(&self, stage: &mut Stage, servers: &[String]) -> Result<Joiner> {
-        let target = stage.head().await?;
-        let peers = [servers, &[stage.victim().peer_address()]].concat();
-        let began = Instant::now();
-        let index = stage.add_joiner(&peers).await?;
-        let meter = Meter::start(stage.node(index).pid().context("the joining node runs")?)?;
-        Ok(Joiner { index, meter, began, target, took: None })
-    }
-
     /// Looks on while the attack goes on: for its time, and until a joining node is there or has had its time.
     async fn watch(&self, stage: &Stage, joiner: Option<&mut Joiner>, meter: &mut Meter, began: Instant) {
         let mut joiner = joiner;
         loop {
             tokio::time::sleep(POLL).await;
             meter.peak_mib();
-            let mut joins = false;
-            if let Some(joiner) = joiner.as_deref_mut().filter(|joiner| joiner.took.is_none()) {
-                joiner.meter.peak_mib();
-                let has = head(stage.node(joiner.index).rpc()).await.unwrap_or_default();
-                let took = joiner.began.elapsed();
-                joiner.took = (has >= joiner.target).then_some(took.as_secs_f64());
-                joins = joiner.took.is_none() && took < self.pace.join;
-            }
+            let joins = match joiner.as_deref_mut() {
+                Some(joiner) => joiner.is_joining(stage, self.pace.join).await,
+                None => false,
+            };
             if began.elapsed() >= self.pace.attack && !joins {
                 return;
             }

@@ -17,7 +17,7 @@ use anyhow::{Context, Result, bail};
 use rand::RngCore;
 use serde_json::{Value, json};
 
-use super::attack::Target;
+use super::{attack::Target, honest::Wallet};
 use crate::{
     accounts::Account,
     devnet::{Devnet, DevnetOptions, Node, SyncMode},
@@ -28,10 +28,10 @@ use crate::{
 /// Genesis accounts: the first are the wallet's, the others belong to attackers.
 pub(super) const WALLET_ACCOUNTS: usize = 64;
 const ATTACKER_ACCOUNTS: usize = 320;
-/// A joining node restores a snapshot only if there is one and it is far enough behind.
-const HEAD_MIN: u64 = 130;
 const HEAD_DEADLINE: Duration = Duration::from_secs(120);
 const POLL: Duration = Duration::from_millis(50);
+/// What a victim that was just started gets before it is looked at.
+const SETTLE: Duration = Duration::from_millis(700);
 /// Bytes of call data of a heavy transaction, and its gas: 40 a byte, as EIP-7623 charges at most, and some more.
 const HEAVY_BYTES: usize = 120_000;
 const HEAVY_GAS: u64 = 5_000_000;
@@ -56,6 +56,8 @@ pub(super) struct Ballast {
     pub(super) heavy: usize,
     /// Transactions with 2,048 logs.
     pub(super) logs: usize,
+    /// The chain's length: a joining node restores a snapshot only if there is one and it is far enough behind.
+    pub(super) batches: u64,
 }
 
 /// The nodes, and what is known of their chain.
@@ -154,16 +156,32 @@ impl Stage {
         self.devnet.accounts()[..WALLET_ACCOUNTS].to_vec()
     }
 
-    /// Starts the victim again, after its end if that has not come; waits until it follows.
-    pub(super) async fn restart_victim(&mut self) -> Result<()> {
-        let head = self.head().await?;
-        let victim = self.devnet.node_mut(VICTIM);
-        if victim.check_alive().is_ok() {
-            victim.stop().await?;
+    /// Starts the victim again, so that what comes then begins with a fresh process, and its follower, which else would dial it ever more
+    /// seldom, as nodes do with a peer whose connections do not last. Waits until both follow; the wallet waits meanwhile.
+    pub(super) async fn renew(&mut self, wallet: &Wallet) -> Result<()> {
+        wallet.pause().await;
+        for node in [FOLLOWER, VICTIM] {
+            let node = self.devnet.node_mut(node);
+            if node.check_alive().is_ok() {
+                // One that does not stop in time is killed; what an attack did to it was seen before.
+                let _ = node.stop().await;
+            }
+            node.kill();
         }
-        victim.kill();
-        victim.start()?;
-        victim.wait_head(head, Instant::now() + HEAD_DEADLINE).await.map(drop)
+        let deadline = Instant::now() + HEAD_DEADLINE;
+        for node in [VICTIM, FOLLOWER] {
+            let node = self.devnet.node_mut(node);
+            node.start()?;
+            node.wait_ready(deadline).await?;
+        }
+        wallet.resume();
+        // A batch that did not exist before: it came over the new connections.
+        let head = self.head().await? + 1;
+        for node in [VICTIM, FOLLOWER] {
+            self.devnet.node_mut(node).wait_head(head, deadline).await?;
+        }
+        tokio::time::sleep(SETTLE).await;
+        Ok(())
     }
 
     /// How the victim's process ended, if it has.
@@ -259,13 +277,14 @@ impl Stage {
         // Empty batches come once a second: transfers bring the head up sooner.
         let deadline = Instant::now() + HEAD_DEADLINE;
         for index in 0.. {
-            if head(&rpc).await? >= HEAD_MIN {
+            if head(&rpc).await? >= ballast.batches {
                 break;
             }
             let signed = make(index, Call::transfer(Address::repeat_byte(0xee)));
             let _: B256 = rpc.call("eth_sendRawTransaction", json!([signed.raw])).await?;
             mined(&rpc, signed.hash).await?;
-            anyhow::ensure!(Instant::now() < deadline, "the chain did not reach batch {HEAD_MIN} in time");
+            let batches = ballast.batches;
+            anyhow::ensure!(Instant::now() < deadline, "the chain did not reach batch {batches} in time");
         }
         Ok(heavy)
     }

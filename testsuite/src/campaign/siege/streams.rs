@@ -110,7 +110,7 @@ struct ChunkAfterRestart;
 impl Attack for ChunkAfterRestart {
     fn facts(&self) -> Facts {
         let about = "64 requests for chunks of each snapshot, right after the node has started again";
-        Facts::new(Face::Quic, "chunk-after-restart", about).item(10).after_restart()
+        Facts::new(Face::Quic, "chunk-after-restart", about).item(10)
     }
 
     fn start(&self, field: Field) -> BoxFuture<'static, Result<()>> {

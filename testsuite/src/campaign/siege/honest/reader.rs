@@ -1,4 +1,4 @@
-//! The reader: twenty-five questions a second of four kinds, every other one over a new connection.
+//! The reader: fifty questions a second of four kinds, every other one over a new connection.
 
 use std::time::{Duration, Instant};
 
@@ -8,7 +8,7 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use super::Waits;
 use crate::rpc::Rpc;
 
-const INTERVAL: Duration = Duration::from_millis(40);
+const INTERVAL: Duration = Duration::from_millis(20);
 /// Before a question that was not answered is asked again.
 const RETRY: Duration = Duration::from_millis(100);
 /// Questions at a time; when as many wait for an answer, nobody is there to ask more.

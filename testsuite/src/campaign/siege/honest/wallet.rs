@@ -1,8 +1,11 @@
-//! The wallet: ten transfers a second, each over a connection of its own, from schedule to receipt.
+//! The wallet: twenty transfers a second, each over a connection of its own, from schedule to receipt.
 
 use std::{
     collections::VecDeque,
-    sync::Arc,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
     time::{Duration, Instant},
 };
 
@@ -21,13 +24,15 @@ use crate::{
     signer::Signed,
 };
 
-const INTERVAL: Duration = Duration::from_millis(100);
+const INTERVAL: Duration = Duration::from_millis(50);
 /// Between two looks for a receipt.
 const POLL: Duration = Duration::from_millis(20);
 /// Before a transfer that was refused is sent again.
 const RETRY: Duration = Duration::from_millis(200);
 /// A transfer without a receipt is given up after this.
 const PATIENCE: Duration = Duration::from_secs(60);
+/// For transfers under way when the wallet pauses.
+const PAUSE_PATIENCE: Duration = Duration::from_secs(3);
 /// Share of the base fee that the wallet tips, as wallets do.
 const TIP_DIVISOR: u64 = 10;
 
@@ -42,7 +47,11 @@ pub(in crate::campaign::siege) struct Wallet {
     url: String,
     money: Money,
     waits: Waits,
+    /// One for each account without a transfer under way.
     idle: Semaphore,
+    accounts: usize,
+    /// While the node is started again, nothing is sent.
+    is_paused: AtomicBool,
     purses: Mutex<VecDeque<Purse>>,
     /// Transfers that the node accepted, by when it said so.
     acknowledged: Mutex<Vec<(Instant, B256)>>,
@@ -66,6 +75,8 @@ impl Wallet {
             money,
             waits,
             idle: Semaphore::new(purses.len()),
+            accounts: purses.len(),
+            is_paused: AtomicBool::new(false),
             purses: Mutex::new(purses),
             acknowledged: Mutex::default(),
         }))
@@ -76,6 +87,9 @@ impl Wallet {
         let mut ticks = tokio::time::interval(INTERVAL);
         loop {
             let scheduled = ticks.tick().await.into_std();
+            if self.is_paused.load(Ordering::Relaxed) {
+                continue;
+            }
             let wallet = self.clone();
             tasks.spawn(stop.clone().run_until_cancelled_owned(async move {
                 let place = wallet.waits.begin(scheduled);
@@ -92,6 +106,20 @@ impl Wallet {
         all.iter().filter(|(at, _)| (window.0..window.1).contains(at)).map(|(_, hash)| *hash).collect()
     }
 
+    /// Sends nothing any more, and waits for a while until what is under way has arrived.
+    pub(in crate::campaign::siege) async fn pause(&self) {
+        self.is_paused.store(true, Ordering::Relaxed);
+        let deadline = Instant::now() + PAUSE_PATIENCE;
+        while self.idle.available_permits() < self.accounts && Instant::now() < deadline {
+            tokio::time::sleep(POLL).await;
+        }
+    }
+
+    /// Sends again.
+    pub(in crate::campaign::siege) fn resume(&self) {
+        self.is_paused.store(false, Ordering::Relaxed);
+    }
+
     /// One transfer; whether it got its receipt.
     async fn transfer(&self) -> bool {
         let Ok(_idle) = self.idle.acquire().await else { return false };
@@ -103,9 +131,17 @@ impl Wallet {
         let received = tokio::time::timeout(PATIENCE, self.bring(&signed)).await.is_ok();
         if received {
             purse.nonce += 1;
+        } else {
+            purse.nonce = self.nonce(&purse.account).await.unwrap_or(purse.nonce);
         }
         self.purses.lock().push_back(purse);
         received
+    }
+
+    /// What the chain says of an account whose last transfer nobody knows the end of.
+    async fn nonce(&self, account: &Account) -> Result<u64> {
+        let rpc = Rpc::new(&self.url)?;
+        quantity(&rpc.call("eth_getTransactionCount", json!([account.address, "latest"])).await?)
     }
 
     /// Sends until it is accepted, then asks until there is a receipt.
