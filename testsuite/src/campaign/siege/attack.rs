@@ -111,6 +111,8 @@ pub(super) struct Target {
     pub(super) peer: String,
     /// The node that the victim follows; liars take the truth from it.
     pub(super) upstream: String,
+    /// The public key of the node that joins next.
+    pub(super) joiner: String,
     pub(super) chain_id: u64,
     pub(super) base_fee_wei: u64,
     /// Secret keys of funded accounts that no honest wallet uses.
@@ -200,10 +202,8 @@ impl Field {
                 }
             });
         }
-        while let Some(ended) = tasks.join_next().await {
-            ended.context("an attacker panicked")?;
-        }
-        Ok(())
+        // They do not end but by a panic.
+        tasks.join_next().await.map_or(Ok(()), |ended| ended.context("an attacker panicked"))
     }
 }
 

@@ -27,7 +27,6 @@ struct BatchBomb;
 impl Attack for BatchBomb {
     fn facts(&self) -> Facts {
         Facts::new(Face::Http, "batch-bomb", "arrays of 1,000 calls and of 5,000, from 16 connections")
-            .quick()
     }
 
     fn start(&self, field: Field) -> BoxFuture<'static, Result<()>> {
@@ -101,7 +100,6 @@ impl Attack for CallBurner {
             "call-burner",
             "eth_call of a loop that burns all the gas there is, 24 at a time",
         )
-        .quick()
     }
 
     fn start(&self, field: Field) -> BoxFuture<'static, Result<()>> {

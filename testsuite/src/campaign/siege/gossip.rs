@@ -54,7 +54,7 @@ struct Stale;
 impl Attack for Stale {
     fn facts(&self) -> Facts {
         let about = "eight identities that announce old batches, 50 a second each, some with megabytes";
-        Facts::new(Face::Gossip, "stale-announcements", about).item(8).quick()
+        Facts::new(Face::Gossip, "stale-announcements", about).item(8)
     }
 
     fn start(&self, field: Field) -> BoxFuture<'static, Result<()>> {

@@ -190,7 +190,6 @@ struct ConnectionFlood;
 impl Attack for ConnectionFlood {
     fn facts(&self) -> Facts {
         Facts::new(Face::Http, "connection-flood", "2,000 connections a second that are opened and dropped")
-            .quick()
     }
 
     fn start(&self, field: Field) -> BoxFuture<'static, Result<()>> {

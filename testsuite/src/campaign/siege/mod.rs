@@ -78,8 +78,10 @@ pub struct SiegeCampaign {
 #[derive(Clone, Copy, Debug)]
 pub struct Pace {
     ballast: Ballast,
-    /// Without an attack, before and after each face.
+    /// A look without an attack.
     quiet: Duration,
+    /// Whether there is one behind each face, and not only at the beginning and the end.
+    alternates: bool,
     attack: Duration,
     /// Until victim and follower must be at the head, and transfers there.
     recover: Duration,
@@ -92,6 +94,7 @@ impl Pace {
     pub const FULL: Pace = Pace {
         ballast: Ballast { heavy: 200, logs: 12, batches: 130 },
         quiet: Duration::from_secs(6),
+        alternates: true,
         attack: Duration::from_secs(5),
         recover: Duration::from_secs(20),
         join: Duration::from_secs(40),
@@ -99,7 +102,8 @@ impl Pace {
     /// That of a look.
     pub const QUICK: Pace = Pace {
         ballast: Ballast { heavy: 150, logs: 2, batches: 130 },
-        quiet: Duration::from_secs(2),
+        quiet: Duration::from_secs(3),
+        alternates: false,
         attack: Duration::from_secs(2),
         recover: Duration::from_secs(10),
         join: Duration::from_secs(20),
@@ -108,6 +112,7 @@ impl Pace {
     pub const BRIEF: Pace = Pace {
         ballast: Ballast { heavy: 3, logs: 1, batches: 3 },
         quiet: Duration::from_millis(700),
+        alternates: false,
         attack: Duration::from_secs(1),
         recover: Duration::from_secs(20),
         join: Duration::from_secs(20),
@@ -204,7 +209,8 @@ async fn wage(
             progress.step(&told(&outcome));
             outcomes.push(outcome);
         }
-        if !group.is_empty() {
+        let is_last = outcomes.len() == attacks.len();
+        if !group.is_empty() && (pace.alternates || is_last) {
             let more = look(stage, honest, pace, progress).await?;
             quiet.iter_mut().zip(more).for_each(|(quiet, more)| quiet.extend(more));
         }

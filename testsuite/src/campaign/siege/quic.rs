@@ -66,7 +66,7 @@ impl Attack for Identities {
     }
 
     fn start(&self, field: Field) -> BoxFuture<'static, Result<()>> {
-        Box::pin(field.swarm(128, Duration::from_millis(500), |field, index| hold(field, index)))
+        Box::pin(field.swarm(128, Duration::from_millis(500), hold))
     }
 }
 
@@ -103,7 +103,6 @@ impl Attack for GarbageDatagrams {
             "garbage-datagrams",
             "10,000 datagrams of noise a second, half of them like first packets of QUIC",
         )
-        .quick()
     }
 
     fn start(&self, field: Field) -> BoxFuture<'static, Result<()>> {

@@ -19,7 +19,7 @@ use serde_json::{Value, json};
 
 use super::{attack::Target, honest::Wallet};
 use crate::{
-    accounts::Account,
+    accounts::{Account, DEFAULT_SEED, node_key},
     devnet::{Devnet, DevnetOptions, Node, SyncMode},
     rpc::{Rpc, quantity},
     signer::{Envelope, Fees, Request, Signed, sign},
@@ -221,6 +221,7 @@ impl Stage {
             api,
             peer: self.victim().peer_address(),
             upstream: self.validator().peer_address(),
+            joiner: node_key(DEFAULT_SEED, u32::try_from(self.devnet.nodes().len())?).public().to_string(),
             chain_id: self.money.chain_id,
             base_fee_wei: self.money.base_fee_wei,
             accounts: keys,

@@ -159,7 +159,7 @@ struct OpenStreams;
 impl Attack for OpenStreams {
     fn facts(&self) -> Facts {
         let about = "eight identities that open all the streams there are, write a byte into each and wait";
-        Facts::new(Face::Quic, "open-streams", about).quick()
+        Facts::new(Face::Quic, "open-streams", about)
     }
 
     fn start(&self, field: Field) -> BoxFuture<'static, Result<()>> {
@@ -225,7 +225,7 @@ struct OversizedFrames;
 impl Attack for OversizedFrames {
     fn facts(&self) -> Facts {
         let about = "requests and broadcasts that announce 4 GiB, or 48 MiB and then send half of it";
-        Facts::new(Face::Quic, "oversized-frames", about).quick()
+        Facts::new(Face::Quic, "oversized-frames", about)
     }
 
     fn start(&self, field: Field) -> BoxFuture<'static, Result<()>> {

@@ -14,7 +14,7 @@ use slipstream_network::{
 use slipstream_sync::protocol::{
     ANSWER_BYTES_MAX, BUSY, REQUEST_BYTES_MAX, Range, RangeBatch, Request, SnapshotOffer, Summary,
 };
-use slipstream_types::{Blob, BlobKind, SecretKey, bounded::BoundedVec, codec};
+use slipstream_types::{Blob, BlobKind, Digest, PublicKey, SecretKey, bounded::BoundedVec, codec};
 use tokio::time::sleep;
 
 use super::{
@@ -80,7 +80,7 @@ static LURE: Liars = Liars {
 
 static GROUND_KEY: Liars = Liars {
     name: "snapshot-lure-ground",
-    about: "three of them under the lowest of 4,096 keys each",
+    about: "three of them under keys that are ground to be asked first by nodes whose draws come from their public key",
     item: 2,
     lie: Lie::Lure,
     count: 3,
@@ -150,10 +150,11 @@ impl Attack for Liars {
     fn start(&self, field: Field) -> BoxFuture<'static, Result<()>> {
         let (lie, count, is_ground) = (self.lie, self.count, self.is_ground);
         Box::pin(async move {
+            let victim: PublicKey = field.target.joiner.parse().context("the joining node's key")?;
             let mut networks = Vec::new();
             let mut entries = Vec::new();
             for index in 0..count {
-                let key = if is_ground { ground_key() } else { fresh_key() };
+                let key = if is_ground { ground_key(&victim) } else { fresh_key() };
                 let (network, address) = listen(&field, lie, &key, index).await?;
                 entries.push(PeerAddress { id: key.public(), address }.to_string());
                 networks.push(network);
@@ -165,10 +166,24 @@ impl Attack for Liars {
     }
 }
 
-/// The lowest of many: nodes that go through their peers in order meet it first.
-fn ground_key() -> SecretKey {
+/// The key of many that comes first where equals are ordered by a number drawn from the asker's public key.
+fn ground_key(asker: &PublicKey) -> SecretKey {
+    let seed = Digest::tagged("slipstream/exploration/1", &asker.0).0;
+    let seed = seed.iter().fold(0, |seed, byte| u64::rotate_left(seed, 8) ^ u64::from(*byte));
     let keys = (0..KEYS_GROUND).map(|_| fresh_key());
-    keys.min_by_key(SecretKey::public).unwrap_or_else(fresh_key)
+    keys.min_by_key(|key| place(seed, &key.public())).unwrap_or_else(fresh_key)
+}
+
+/// Where a peer stands among equals, for a seed: SplitMix64 over the words of its key.
+fn place(seed: u64, peer: &PublicKey) -> u64 {
+    let (words, _) = peer.0.as_chunks::<8>();
+    words.iter().fold(0, |mixed, word| {
+        let value = mixed ^ u64::from_le_bytes(*word);
+        let mut mixed = seed.wrapping_add(value.wrapping_mul(0x9e37_79b9_7f4a_7c15));
+        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        mixed ^ (mixed >> 31)
+    })
 }
 
 /// Starts a liar that is connected with the truth.
@@ -355,7 +370,12 @@ mod tests {
     }
 
     #[test]
-    fn a_ground_key_is_low() {
-        assert!(ground_key().public().0[0] < 16);
+    fn a_ground_key_comes_before_others() {
+        let asker = fresh_key().public();
+        let seed = Digest::tagged("slipstream/exploration/1", &asker.0).0;
+        let seed = seed.iter().fold(0, |seed, byte| u64::rotate_left(seed, 8) ^ u64::from(*byte));
+        let ground = place(seed, &ground_key(&asker).public());
+        let before = (0..100).filter(|_| place(seed, &fresh_key().public()) < ground).count();
+        assert!(before < 5, "{before} of 100 fresh keys come before it");
     }
 }

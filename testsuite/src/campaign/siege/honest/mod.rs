@@ -16,7 +16,10 @@ use super::stage::Stage;
 
 /// Waits of one honest user, by when each began. One that goes on counts with the time so far: who waits for ever is not left out.
 #[derive(Clone, Default)]
-pub(super) struct Waits(Arc<Mutex<Vec<(Instant, Option<Instant>)>>>);
+pub(super) struct Waits(Arc<Mutex<Vec<Wait>>>);
+
+/// When a wait began, and when it ended.
+type Wait = (Instant, Option<Instant>);
 
 impl Waits {
     /// Notes that a wait begins; its place for [`Waits::end`].
@@ -36,9 +39,8 @@ impl Waits {
     pub(super) fn between(&self, window: (Instant, Instant), now: Instant) -> Vec<f64> {
         let waits = self.0.lock();
         let within = waits.iter().filter(|(begin, _)| (window.0..window.1).contains(begin));
-        let took = |(begin, end): &(Instant, Option<Instant>)| {
-            end.unwrap_or(now).saturating_duration_since(*begin).as_secs_f64() * 1e3
-        };
+        let took =
+            |(begin, end): &Wait| end.unwrap_or(now).saturating_duration_since(*begin).as_secs_f64() * 1e3;
         let mut waits: Vec<f64> = within.map(took).collect();
         waits.sort_by(f64::total_cmp);
         waits
