@@ -1,6 +1,6 @@
 //! A small HTTP client of a node: JSON-RPC with batches, and plain JSON pages such as `/v1/status`.
 
-use std::{fmt, time::Duration};
+use std::{fmt, net::IpAddr, time::Duration};
 
 use anyhow::{Context, Result, anyhow, bail, ensure};
 use http_body_util::{BodyExt, Full, Limited};
@@ -68,9 +68,20 @@ impl Response {
 impl Rpc {
     /// For the API at an address such as `http://127.0.0.1:8545`.
     pub fn new(url: &str) -> Result<Rpc> {
+        Rpc::over(HttpConnector::new(), url)
+    }
+
+    /// As [`Rpc::new`], from this address of this machine: for nodes that tell their operator from strangers by it.
+    pub fn from_address(local: IpAddr, url: &str) -> Result<Rpc> {
+        let mut connector = HttpConnector::new();
+        connector.set_local_address(Some(local));
+        Rpc::over(connector, url)
+    }
+
+    fn over(connector: HttpConnector, url: &str) -> Result<Rpc> {
         let url = if url.contains("://") { url.to_owned() } else { format!("http://{url}") };
         ensure!(url.starts_with("http://"), "{url}: only http:// is supported here");
-        let client = Client::builder(TokioExecutor::new()).build_http();
+        let client = Client::builder(TokioExecutor::new()).build(connector);
         Ok(Rpc { client, url: url.trim_end_matches('/').to_owned() })
     }
 

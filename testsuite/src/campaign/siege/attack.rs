@@ -16,7 +16,7 @@ use serde::{Deserialize, Serialize};
 use tokio::task::JoinSet;
 
 use super::{calls, gossip, http, pool, quic, streams, sync_server};
-use crate::{accounts::Account, rpc::Rpc};
+use crate::{accounts::Account, devnet::SyncMode, rpc::Rpc};
 
 /// Where an attack comes in. Attacks of one face run one after another, between two looks at the quiet node.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
@@ -58,15 +58,16 @@ pub(super) struct Facts {
     pub(super) about: &'static str,
     /// The finding that it tries, numbered as in docs/security.md; none of a classic.
     pub(super) item: Option<u8>,
-    /// Whether a fresh fullnode joins while the attack goes on; its peers are the attackers that listen, if any, and the victim.
-    pub(super) joiner: bool,
+    /// How a fresh fullnode joins while the attack goes on, if one does; its peers are the attackers that listen, if any, and the
+    /// victim.
+    pub(super) joins: Option<SyncMode>,
     /// Whether a quick campaign has time for it.
     pub(super) quick: bool,
 }
 
 impl Facts {
     pub(super) const fn new(face: Face, name: &'static str, about: &'static str) -> Facts {
-        Facts { name, face, about, item: None, joiner: false, quick: false }
+        Facts { name, face, about, item: None, joins: None, quick: false }
     }
 
     pub(super) const fn item(self, item: u8) -> Facts {
@@ -77,8 +78,8 @@ impl Facts {
         Facts { quick: true, ..self }
     }
 
-    pub(super) const fn with_joiner(self) -> Facts {
-        Facts { joiner: true, ..self }
+    pub(super) const fn joined(self, mode: SyncMode) -> Facts {
+        Facts { joins: Some(mode), ..self }
     }
 }
 
@@ -126,8 +127,9 @@ pub(super) struct Target {
 }
 
 impl Target {
-    pub(super) fn rpc(&self) -> Result<Rpc> {
-        Rpc::new(&self.api.to_string())
+    /// The victim's API, for the attacker number `index`.
+    pub(super) fn rpc(&self, index: usize) -> Result<Rpc> {
+        Rpc::from_address(Field::address(index), &self.api.to_string())
     }
 
     /// Some of the funded accounts.

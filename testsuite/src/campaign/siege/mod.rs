@@ -197,7 +197,7 @@ async fn wage(
     let mut outcomes: Vec<Outcome> = Vec::new();
     let mut task = progress.task("attacks", attacks.len() as u64);
     let mut quiet = look(stage, honest, pace, progress).await?;
-    let joins = attacks.iter().any(|attack| attack.facts().joiner);
+    let joins = attacks.iter().any(|attack| attack.facts().joins.is_some());
     let join_s = if joins { round::join_quietly(stage, pace, progress).await? } else { None };
     for face in Face::ALL {
         let group: Vec<_> = attacks.iter().filter(|attack| attack.facts().face == face).collect();

@@ -119,7 +119,7 @@ type Round = fn(&mut Sender, u64) -> Vec<Signed>;
 
 /// Lets the funded accounts send, some at a time, body after body.
 async fn flood(field: Field, workers: usize, pause: Duration, round: Round) -> Result<()> {
-    let rpc = field.target.rpc()?;
+    let rpc = field.target.rpc(0)?;
     let accounts = field.target.accounts(SENDERS)?;
     let params: Vec<_> = accounts.iter().map(|account| json!([account.address, "pending"])).collect();
     let nonces: Vec<Value> = rpc.batch_all("eth_getTransactionCount", &params).await?;
@@ -134,7 +134,7 @@ async fn flood(field: Field, workers: usize, pause: Duration, round: Round) -> R
         .swarm(workers, pause, move |field, worker| {
             let senders = senders.clone();
             async move {
-                let rpc = field.target.rpc()?;
+                let rpc = field.target.rpc(worker)?;
                 for sender in senders.iter().skip(worker).step_by(workers) {
                     let mut sender = sender.lock().await;
                     let (sender, turn) = &mut *sender;
@@ -163,8 +163,8 @@ impl Attack for BadSignatures {
     }
 
     fn start(&self, field: Field) -> BoxFuture<'static, Result<()>> {
-        Box::pin(field.swarm(8, Duration::from_millis(50), |field, _| async move {
-            let rpc = field.target.rpc()?;
+        Box::pin(field.swarm(8, Duration::from_millis(50), |field, index| async move {
+            let rpc = field.target.rpc(index)?;
             let account = field.target.accounts(1)?.pop().context("attackers have accounts")?;
             let forge = |nonce| {
                 let signed = money(&field).sign(&account, nonce, 1, sink());

@@ -12,6 +12,7 @@ use super::{
     stall::stall,
     wire::{Manner, Wire},
 };
+use crate::devnet::SyncMode;
 
 pub(super) const ALL: &[&dyn Attack] =
     &[&StalledHandshakes, &HandshakeFlood, &Identities, &OneNetwork, &GarbageDatagrams, &BanEvasion];
@@ -24,7 +25,7 @@ struct StalledHandshakes;
 impl Attack for StalledHandshakes {
     fn facts(&self) -> Facts {
         let about = "128 handshakes of one address that stall once the node has answered";
-        Facts::new(Face::Quic, "stalled-handshakes", about).item(5).with_joiner().quick()
+        Facts::new(Face::Quic, "stalled-handshakes", about).item(5).joined(SyncMode::Auto).quick()
     }
 
     fn start(&self, field: Field) -> BoxFuture<'static, Result<()>> {
@@ -47,7 +48,7 @@ impl Attack for HandshakeFlood {
             "handshake-flood",
             "handshakes under new keys, each dropped once it is complete",
         )
-        .with_joiner()
+        .joined(SyncMode::Auto)
     }
 
     fn start(&self, field: Field) -> BoxFuture<'static, Result<()>> {
@@ -62,7 +63,7 @@ struct Identities;
 impl Attack for Identities {
     fn facts(&self) -> Facts {
         let about = "128 identities from as many networks that take the places of strangers and keep them";
-        Facts::new(Face::Quic, "identities", about).item(9).with_joiner()
+        Facts::new(Face::Quic, "identities", about).item(9).joined(SyncMode::Auto)
     }
 
     fn start(&self, field: Field) -> BoxFuture<'static, Result<()>> {
@@ -75,7 +76,7 @@ struct OneNetwork;
 impl Attack for OneNetwork {
     fn facts(&self) -> Facts {
         let about = "128 identities of one network that take the places of strangers and keep them";
-        Facts::new(Face::Quic, "identities-one-network", about).item(9).with_joiner()
+        Facts::new(Face::Quic, "identities-one-network", about).item(9).joined(SyncMode::Auto)
     }
 
     fn start(&self, field: Field) -> BoxFuture<'static, Result<()>> {

@@ -20,7 +20,7 @@ use super::{
     stage::{Stage, head},
 };
 use crate::{
-    devnet::Node,
+    devnet::{Node, SyncMode},
     progress::Progress,
     rpc::{BATCH_CALLS_MAX, Rpc},
 };
@@ -45,11 +45,11 @@ struct Joiner {
 
 impl Joiner {
     /// Starts a node behind the attackers that listen, and the victim.
-    async fn start(stage: &mut Stage, servers: &[String]) -> Result<Joiner> {
+    async fn start(stage: &mut Stage, mode: SyncMode, servers: &[String]) -> Result<Joiner> {
         let target = stage.head().await?;
         let peers = [servers, &[stage.victim().peer_address()]].concat();
         let began = Instant::now();
-        let index = stage.add_joiner(&peers).await?;
+        let index = stage.add_joiner(mode, &peers).await?;
         let meter = Meter::start(stage.node(index).pid().context("the joining node runs")?)?;
         Ok(Joiner { index, meter, began, target, took: None })
     }
@@ -70,7 +70,7 @@ impl Joiner {
 /// Seconds that a fresh fullnode takes to the head without an attack; none if it does not get there in time.
 pub(super) async fn join_quietly(stage: &mut Stage, pace: &Pace, progress: Progress) -> Result<Option<f64>> {
     progress.step("a fullnode joins without an attack");
-    let mut joiner = Joiner::start(stage, &[]).await?;
+    let mut joiner = Joiner::start(stage, SyncMode::Auto, &[]).await?;
     while joiner.is_joining(stage, pace.join).await {
         tokio::time::sleep(POLL).await;
     }
@@ -90,9 +90,9 @@ impl Round<'_> {
         let attackers = Attackers::start(self.program, self.facts.name, &target, stage.files()).await?;
         let began = Instant::now();
         let cpu = (meter.cpu_s(), attackers.cpu_s());
-        let mut joiner = match self.facts.joiner {
-            true => Some(Joiner::start(stage, &attackers.servers).await?),
-            false => None,
+        let mut joiner = match self.facts.joins {
+            Some(mode) => Some(Joiner::start(stage, mode, &attackers.servers).await?),
+            None => None,
         };
         let blame = Blame::watch(parties(stage, joiner.as_ref()));
         self.watch(stage, joiner.as_mut(), &mut meter, began).await;

@@ -190,10 +190,10 @@ impl Stage {
     }
 
     /// Starts a fullnode with an empty disk behind these peers; its place among the nodes.
-    pub(super) async fn add_joiner(&mut self, peers: &[String]) -> Result<usize> {
+    pub(super) async fn add_joiner(&mut self, mode: SyncMode, peers: &[String]) -> Result<usize> {
         self.joiners += 1;
         let name = format!("joiner-{}", self.joiners);
-        self.devnet.add_fullnode_behind(&name, SyncMode::Auto, peers).await
+        self.devnet.add_fullnode_behind(&name, mode, peers).await
     }
 
     pub(super) fn node(&self, index: usize) -> &Node {

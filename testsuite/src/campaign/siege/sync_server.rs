@@ -12,9 +12,12 @@ use slipstream_network::{
     Handler, Network, NetworkConfig, PeerAddress, PeerId, Protocol, Refusal, RequestLimits, Transport,
 };
 use slipstream_sync::protocol::{
-    ANSWER_BYTES_MAX, BUSY, REQUEST_BYTES_MAX, Range, RangeBatch, Request, SnapshotOffer, Summary,
+    ANSWER_BYTES_MAX, BUSY, REQUEST_BYTES_MAX, Range, RangeBatch, Request, SNAPSHOTS_MAX, SnapshotOffer,
+    Summary,
 };
-use slipstream_types::{Blob, BlobKind, Digest, PublicKey, SecretKey, bounded::BoundedVec, codec};
+use slipstream_types::{
+    BatchNumber, Blob, BlobKind, Digest, PublicKey, SecretKey, bounded::BoundedVec, codec,
+};
 use tokio::time::sleep;
 
 use super::{
@@ -22,6 +25,7 @@ use super::{
     quic::keep,
     wire::fresh_key,
 };
+use crate::devnet::SyncMode;
 
 pub(super) const ALL: &[&dyn Attack] =
     &[&LURE, &GROUND_KEY, &DRIP, &STALLERS, &HINTS, &OVERSIZED, &LITERAL, &CORRUPT];
@@ -143,7 +147,12 @@ static CORRUPT: Liars = Liars {
 
 impl Attack for Liars {
     fn facts(&self) -> Facts {
-        let facts = Facts::new(Face::Server, self.name, self.about).item(self.item).with_joiner();
+        let mode = match self.lie {
+            Lie::Lure | Lie::Drip | Lie::Stall | Lie::Oversized => SyncMode::Auto,
+            // What they do to ranges shows where there is nothing but ranges.
+            Lie::Hints | Lie::Literal | Lie::Corrupt => SyncMode::Replay,
+        };
+        let facts = Facts::new(Face::Server, self.name, self.about).item(self.item).joined(mode);
         if self.lie == Lie::Stall { facts.quick() } else { facts }
     }
 
@@ -226,8 +235,8 @@ impl Liar {
         let mut request: Request = codec::decode("sync request", &payload, REQUEST_BYTES_MAX)?;
         self.tally.tried();
         let answer = match (self.lie, &mut request) {
-            (Lie::Lure, Request::Summary) => self.summary(|_| u64::MAX, 0).await?,
-            (Lie::Drip, Request::Summary) => self.summary(|rows| rows, 1).await?,
+            (Lie::Lure, Request::Summary) => self.summary(lures).await?,
+            (Lie::Drip, Request::Summary) => self.summary(bargains).await?,
             (Lie::Lure, _) => {
                 self.tally.done();
                 sleep(LATE).await;
@@ -268,15 +277,25 @@ impl Liar {
         Ok(network.request(self.upstream, Protocol::SYNC, payload, UPSTREAM).await?)
     }
 
-    /// A true summary but for what its snapshots cost.
-    async fn summary(&self, rows: fn(u64) -> u64, bytes: u64) -> Result<Vec<u8>> {
+    /// A true summary but for its snapshots.
+    async fn summary(&self, offers: fn(&Summary) -> Vec<SnapshotOffer>) -> Result<Vec<u8>> {
         let truth = self.truth(&Request::Summary).await?;
         let mut summary: Summary = codec::decode("summary", &truth, ANSWER_BYTES_MAX)?;
-        let offers = summary.snapshots.iter();
-        let offers = offers.map(|offer| SnapshotOffer { rows: rows(offer.rows), bytes, ..*offer }).collect();
-        summary.snapshots = BoundedVec::new(offers)?;
+        summary.snapshots = BoundedVec::new(offers(&summary))?;
         Ok(codec::encode("summary", &summary)?)
     }
+}
+
+/// Snapshots of the newest batches, which nobody else has: they cost nothing to fetch and never end.
+fn lures(summary: &Summary) -> Vec<SnapshotOffer> {
+    let head = summary.head.as_ref().map_or(0, |head| head.info.number.0);
+    let newest = (0..SNAPSHOTS_MAX as u64).map(|behind| BatchNumber(head.saturating_sub(behind)));
+    newest.map(|number| SnapshotOffer { number, rows: u64::MAX, bytes: 0 }).collect()
+}
+
+/// The true ones, for nothing.
+fn bargains(summary: &Summary) -> Vec<SnapshotOffer> {
+    summary.snapshots.iter().map(|offer| SnapshotOffer { bytes: 1, ..*offer }).collect()
 }
 
 /// A range with its batches changed.

@@ -4,7 +4,11 @@ mod follower;
 mod reader;
 mod wallet;
 
-use std::{sync::Arc, time::Instant};
+use std::{
+    net::{IpAddr, Ipv4Addr},
+    sync::Arc,
+    time::Instant,
+};
 
 use anyhow::Result;
 use parking_lot::Mutex;
@@ -13,6 +17,11 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 pub(super) use wallet::Wallet;
 
 use super::stage::Stage;
+
+/// Where the wallet and the reader call from: a node takes who calls from 127.0.0.1 for its operator, and those two are strangers as
+/// the attackers are, with an address of their own.
+const WALLET: IpAddr = IpAddr::V4(Ipv4Addr::new(127, 32, 0, 1));
+const READER: IpAddr = IpAddr::V4(Ipv4Addr::new(127, 32, 1, 1));
 
 /// Waits of one honest user, by when each began. One that goes on counts with the time so far: who waits for ever is not left out.
 #[derive(Clone, Default)]

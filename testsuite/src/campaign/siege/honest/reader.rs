@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
-use super::Waits;
+use super::{READER, Waits};
 use crate::rpc::Rpc;
 
 const INTERVAL: Duration = Duration::from_millis(20);
@@ -16,13 +16,13 @@ const WAITING_MAX: usize = 256;
 
 /// Asks until it is stopped.
 pub(super) async fn run(url: String, waits: Waits, tasks: TaskTracker, stop: CancellationToken) {
-    let Ok(kept) = Rpc::new(&url) else { return };
+    let Ok(kept) = Rpc::from_address(READER, &url) else { return };
     let waiting = std::sync::Arc::new(tokio::sync::Semaphore::new(WAITING_MAX));
     let mut ticks = tokio::time::interval(INTERVAL);
     for turn in 0_usize.. {
         let scheduled = ticks.tick().await.into_std();
         let Ok(place) = waiting.clone().try_acquire_owned() else { continue };
-        let rpc = if turn % 2 == 0 { Rpc::new(&url).ok() } else { Some(kept.clone()) };
+        let rpc = if turn % 2 == 0 { Rpc::from_address(READER, &url).ok() } else { Some(kept.clone()) };
         let (Some(rpc), waits) = (rpc, waits.clone()) else { return };
         tasks.spawn(stop.clone().run_until_cancelled_owned(async move {
             let _place = place;

@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 use tokio::sync::Semaphore;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
-use super::Waits;
+use super::{WALLET, Waits};
 use crate::{
     accounts::Account,
     campaign::siege::stage::{Call, Money},
@@ -140,14 +140,14 @@ impl Wallet {
 
     /// What the chain says of an account whose last transfer nobody knows the end of.
     async fn nonce(&self, account: &Account) -> Result<u64> {
-        let rpc = Rpc::new(&self.url)?;
+        let rpc = Rpc::from_address(WALLET, &self.url)?;
         quantity(&rpc.call("eth_getTransactionCount", json!([account.address, "latest"])).await?)
     }
 
     /// Sends until it is accepted, then asks until there is a receipt.
     async fn bring(&self, signed: &Signed) {
         // A wallet opens its page, sends and closes: a node that takes no new connections is not there for it.
-        let Ok(mut rpc) = Rpc::new(&self.url) else { return std::future::pending().await };
+        let Ok(mut rpc) = Rpc::from_address(WALLET, &self.url) else { return std::future::pending().await };
         loop {
             let sent: Result<B256> = rpc.call("eth_sendRawTransaction", json!([signed.raw])).await;
             let refusal = match sent {
@@ -159,7 +159,7 @@ impl Wallet {
                 Some(known) if known.message.contains("already known") => break,
                 Some(used) if used.message.contains("nonce too low") => break,
                 Some(_) => {}
-                None => rpc = Rpc::new(&self.url).unwrap_or(rpc),
+                None => rpc = Rpc::from_address(WALLET, &self.url).unwrap_or(rpc),
             }
             tokio::time::sleep(RETRY).await;
         }
@@ -168,7 +168,7 @@ impl Wallet {
             match receipt {
                 Ok(receipt) if !receipt.is_null() => return,
                 Ok(_) => {}
-                Err(_) => rpc = Rpc::new(&self.url).unwrap_or(rpc),
+                Err(_) => rpc = Rpc::from_address(WALLET, &self.url).unwrap_or(rpc),
             }
             tokio::time::sleep(POLL).await;
         }
