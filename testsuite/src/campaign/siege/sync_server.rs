@@ -9,11 +9,11 @@ use std::{
 use anyhow::{Context, Result};
 use futures::future::BoxFuture;
 use slipstream_network::{
-    Handler, Network, NetworkConfig, PeerAddress, PeerId, Protocol, Refusal, RequestLimits, Transport,
+    Handler, Network, NetworkConfig, Payload, PeerAddress, PeerId, Protocol, Refusal, RequestLimits,
+    Transport,
 };
 use slipstream_sync::protocol::{
-    ANSWER_BYTES_MAX, BUSY, REQUEST_BYTES_MAX, Range, RangeBatch, Request, SNAPSHOTS_MAX, SnapshotOffer,
-    Summary,
+    ANSWER_BYTES_MAX, REQUEST_BYTES_MAX, Range, RangeBatch, Request, SNAPSHOTS_MAX, SnapshotOffer, Summary,
 };
 use slipstream_types::{
     BatchNumber, Blob, BlobKind, Digest, PublicKey, SecretKey, bounded::BoundedVec, codec,
@@ -231,17 +231,22 @@ struct Liar {
 }
 
 impl Liar {
-    async fn answer(&self, payload: Vec<u8>) -> Result<Vec<u8>> {
-        let mut request: Request = codec::decode("sync request", &payload, REQUEST_BYTES_MAX)?;
+    async fn respond(&self, payload: &[u8]) -> Result<Vec<u8>, Refusal> {
         self.tally.tried();
+        let request: Request = codec::decode("sync request", payload, REQUEST_BYTES_MAX)
+            .map_err(|error| Refusal::malformed(error.to_string()))?;
+        if self.lie == Lie::Lure && request != Request::Summary {
+            self.tally.done();
+            sleep(LATE).await;
+            return Err(Refusal::busy(Duration::ZERO, "ask again in a moment"));
+        }
+        self.answer(request).await.map_err(|error| Refusal::failed(error.to_string()))
+    }
+
+    async fn answer(&self, mut request: Request) -> Result<Vec<u8>> {
         let answer = match (self.lie, &mut request) {
             (Lie::Lure, Request::Summary) => self.summary(lures).await?,
             (Lie::Drip, Request::Summary) => self.summary(bargains).await?,
-            (Lie::Lure, _) => {
-                self.tally.done();
-                sleep(LATE).await;
-                anyhow::bail!("{BUSY}ask again in a moment")
-            }
             (Lie::Stall, Request::Summary | Request::Epochs { .. }) => self.truth(&request).await?,
             (Lie::Stall, _) => {
                 self.tally.done();
@@ -364,8 +369,8 @@ impl Handler for Liar {
         _peer: PeerId,
         _protocol: Protocol,
         payload: Vec<u8>,
-    ) -> slipstream_network::BoxFuture<'a, Result<Vec<u8>, Refusal>> {
-        Box::pin(async move { self.answer(payload).await.map_err(|error| Refusal(error.to_string())) })
+    ) -> slipstream_network::BoxFuture<'a, Result<Payload, Refusal>> {
+        Box::pin(async move { self.respond(&payload).await.map(Payload::from) })
     }
 
     fn broadcast<'a>(&'a self, _peer: PeerId, _payload: Vec<u8>) -> slipstream_network::BoxFuture<'a, ()> {

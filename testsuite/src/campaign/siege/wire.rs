@@ -28,7 +28,7 @@ use slipstream_sync::protocol::{Parts, Range, RangeRequest, Request, Summary};
 use slipstream_types::{BatchNumber, SecretKey, codec};
 
 /// The application protocol of peers.
-const ALPN: &[u8] = b"slipstream/1";
+const ALPN: &[u8] = b"slipstream/2";
 /// DER of an ed25519 SubjectPublicKeyInfo up to the key, and of a PKCS#8 private key up to the seed (RFC 8410).
 const SPKI_PREFIX: [u8; 12] = [0x30, 0x2a, 0x30, 0x05, 0x06, 0x03, 0x2b, 0x65, 0x70, 0x03, 0x21, 0x00];
 const PKCS8_PREFIX: [u8; 16] =
