@@ -266,7 +266,7 @@ impl Attack for TruncatedFrames {
             for turn in 0..64 {
                 field.tally.tried();
                 let (mut send, mut receive) = wire.connection.open_bi().await?;
-                send.write_all(&head(Protocol(1 + turn % 3), 1_000)[..1 + usize::from(turn % 5)]).await?;
+                send.write_all(&head(Protocol(1 + turn % 3), 1_000)[..1 + usize::from(turn % 9)]).await?;
                 send.finish()?;
                 // Whatever the answer is.
                 let _ = timeout(Duration::from_secs(1), receive.read_to_end(1 << 20)).await;

@@ -24,7 +24,7 @@ use rustls::{
     version::TLS13,
 };
 use slipstream_network::{PeerAddress, Protocol};
-use slipstream_sync::protocol::{Parts, Range, RangeRequest, Request, Summary};
+use slipstream_sync::protocol::{ANSWER_BYTES_MAX, Parts, Range, RangeRequest, Request, Summary};
 use slipstream_types::{BatchNumber, SecretKey, codec};
 
 /// The application protocol of peers.
@@ -35,8 +35,8 @@ const PKCS8_PREFIX: [u8; 16] =
     [0x30, 0x2e, 0x02, 0x01, 0x00, 0x30, 0x05, 0x06, 0x03, 0x2b, 0x65, 0x70, 0x04, 0x22, 0x04, 0x20];
 /// Time for a handshake, and for an answer that is read.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// Bytes of an answer that is read.
-const ANSWER_BYTES_MAX: usize = 64 << 20;
+/// What goes before an answer: its status and its length.
+const HEAD_BYTES: usize = 5;
 /// The status byte of an answer, as network's lib.rs draws it.
 const ANSWER: u8 = 0;
 
@@ -101,12 +101,12 @@ impl Wire {
     pub(super) async fn ask(&self, protocol: Protocol, payload: &[u8]) -> Result<Vec<u8>> {
         let asked = async {
             let (_send, mut receive) = self.send(protocol, payload).await?;
-            anyhow::Ok(receive.read_to_end(ANSWER_BYTES_MAX).await?)
+            anyhow::Ok(receive.read_to_end(HEAD_BYTES + ANSWER_BYTES_MAX).await?)
         };
         let answer = tokio::time::timeout(PATIENCE, asked).await.context("no answer in time")??;
         let (status, rest) = answer.split_first().context("an empty answer")?;
         ensure!(*status == ANSWER, "refused: {}", String::from_utf8_lossy(rest));
-        rest.get(4..).map(<[u8]>::to_vec).ok_or_else(|| anyhow!("an answer without a length"))
+        rest.get(HEAD_BYTES - 1..).map(<[u8]>::to_vec).ok_or_else(|| anyhow!("an answer without a length"))
     }
 
     /// Asks for what a node has.
@@ -142,10 +142,10 @@ pub(super) fn encoded(request: &Request) -> Result<Vec<u8>> {
     Ok(codec::encode("sync request", request)?)
 }
 
-/// What goes before a request.
-pub(super) fn head(protocol: Protocol, bytes: usize) -> [u8; 5] {
-    let [a, b, c, d] = length(bytes);
-    [protocol.0, a, b, c, d]
+/// What goes before a request, as network's lib.rs draws it: the longest answer is the attacker's to choose, so it is as long as may be.
+pub(super) fn head(protocol: Protocol, bytes: usize) -> [u8; 9] {
+    let ([a, b, c, d], [e, f, g, h]) = (length(ANSWER_BYTES_MAX), length(bytes));
+    [protocol.0, a, b, c, d, e, f, g, h]
 }
 
 /// What goes before a broadcast.
