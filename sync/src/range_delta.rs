@@ -8,17 +8,17 @@ use crate::{
     verify::Violation,
 };
 
-/// Range deltas are asked for from multiples of this on, so that nodes that are about as far behind get the same answers.
+/// Range deltas are asked for from multiples of this on, so that nodes that are about as far behind get the same answers, and nobody
+/// can make a server merge a range for every batch there is. Others are refused.
 pub const BASE_STEP: u64 = 64;
 /// Bytes of a chunk beside its changes: ends, count, and a proof of the greatest depth on both sides.
 const FRAME_BYTES_MAX: usize = 40 << 10;
 
 /// The batch after which a node with that head asks for changes, of a peer that keeps the deltas from `deltas_from` on. None if the
-/// peer lacks some that the node needs.
+/// peer lacks some of those after it, though they may all be behind the node's head.
 pub fn base(head: BatchNumber, deltas_from: BatchNumber) -> Option<BatchNumber> {
-    let lowest = deltas_from.0.saturating_sub(1);
-    let base = (head.0 - head.0 % BASE_STEP).max(lowest);
-    (base <= head.0).then_some(BatchNumber(base))
+    let base = head.0 - head.0 % BASE_STEP;
+    (deltas_from.0 <= base + 1).then_some(BatchNumber(base))
 }
 
 /// Checks of an answer what can be checked without the state: that it is a chunk, that it begins and ends where it should, and that it
@@ -50,10 +50,7 @@ mod tests {
             [base(0, 1), base(63, 1), base(64, 1), base(130, 0)],
             [Some(0), Some(0), Some(64), Some(128)]
         );
-        // Not below what the peer keeps, and not above the node's head.
-        assert_eq!(
-            [base(130, 129), base(130, 130), base(130, 131), base(130, 132)],
-            [Some(128), Some(129), Some(130), None]
-        );
+        // Whoever keeps less than that serves others.
+        assert_eq!([base(130, 128), base(130, 129), base(130, 130)], [Some(128), Some(128), None]);
     }
 }

@@ -11,6 +11,7 @@ use self::price::{Bound, Costs, Machine, Price, Sizes, touched_rows};
 use crate::{
     config::{Mode, SyncConfig},
     protocol::SnapshotOffer,
+    range_delta,
 };
 
 /// A peer that may be asked, as far as planning goes.
@@ -208,7 +209,7 @@ impl Planner<'_> {
             None => "no peer offers a snapshot ahead of this node".into(),
             Some(_) => format!(
                 "no peer that offers a snapshot at most {range_delta_max} batches ahead keeps the deltas from batch {} on",
-                head.next()
+                head.0 - head.0 % range_delta::BASE_STEP + 1
             ),
         };
         is_due.then(|| format!("{mode} asked for, but {why}"))
@@ -382,7 +383,9 @@ impl Planner<'_> {
     /// The snapshot up to which the range delta is applied, and what that takes at most.
     fn range_delta_at(&self, target: BatchNumber) -> Option<(BatchNumber, f64)> {
         let Inputs { head, peers, machine, costs, .. } = *self.inputs;
-        let serves = |peer: &&Candidate| peer.range_delta_from.is_some_and(|from| from <= head.next());
+        let serves = |peer: &&Candidate| {
+            peer.range_delta_from.is_some_and(|from| range_delta::base(head, from).is_some())
+        };
         let fits = |number: BatchNumber| number > head && number.0 - head.0 <= self.inputs.range_delta_max;
         let number = self.newest(peers.iter().filter(serves), fits)?;
         let offering = peers.iter().filter(serves).filter(|peer| peer.offers(number));

@@ -264,7 +264,7 @@ fn a_leap_that_cannot_be_made_is_explained() {
             pruned(offering(1, 5_000, 4_900, 1_000)),
             Some(format!(
                 "range_delta asked for, but no peer that offers a snapshot at most {RANGE_DELTA_BATCHES_MAX} batches ahead keeps the \
-                 deltas from batch 11 on; "
+                 deltas from batch 1 on; "
             )),
         ),
         (

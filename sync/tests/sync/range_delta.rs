@@ -134,11 +134,13 @@ async fn what_is_not_kept_is_refused_with_its_reason() {
     pruned.put_certificate(&chain.store.certificate(BatchNumber(75)).unwrap().unwrap()).unwrap();
     let to = pruned.create_snapshot().unwrap().number;
     let server = SyncServer::new(pruned.clone());
-    let request = RangeDeltaRequest { from: BatchNumber(34), to, ..request };
+    let request = RangeDeltaRequest { to, ..request };
     ask(&server, &Request::RangeDelta(request)).await.unwrap();
     pruned.prune().unwrap();
-    refuse(&server, request, "the delta of batch 35").await;
-    ask(&server, &Request::RangeDelta(RangeDeltaRequest { from: BatchNumber(35), ..request })).await.unwrap();
+    refuse(&server, request, "the delta of batch 1").await;
+    ask(&server, &Request::RangeDelta(RangeDeltaRequest { from: BatchNumber(64), ..request })).await.unwrap();
+    // It keeps what is after 35, but each base is a merge of its own.
+    refuse(&server, RangeDeltaRequest { from: BatchNumber(35), ..request }, "a multiple of 64").await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
