@@ -1,9 +1,9 @@
 //! Making answers: what a store has, as the protocol wants it. Blobs are served as they are stored.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use serde::Serialize;
-use slipstream_network::Refusal;
+use slipstream_network::{Payload, Refusal};
 use slipstream_storage::{Blobs, RangeDelta, RangeDeltaError, Snapshot, StorageError, Store};
 use slipstream_types::{
     BatchHeader, BatchNumber, Blob, BlobKind, Digest, Path, bounded::BoundedVec, codec, delta::Code, limits,
@@ -13,26 +13,43 @@ use super::{
     cache::{Key, Part},
     merges::MergeRange,
 };
-use crate::protocol::{
-    CHUNK_BYTES_MAX, CODES_MAX, Codes, EPOCH_ENDS_MAX, EpochEnds, Headers, Offer, Origin, Parts, PassedBatch,
-    RANGE_BATCHES_MAX, RANGE_BYTES_MAX, RangeBatch, RangeDeltaRequest, RangeRequest, Request, SNAPSHOTS_MAX,
-    SnapshotOffer, Summary,
+use crate::{
+    protocol::{
+        CHUNK_BYTES_MAX, CODES_MAX, Codes, EPOCH_ENDS_MAX, EpochEnds, Headers, Offer, Origin, Parts,
+        PassedBatch, RANGE_BATCHES_MAX, RANGE_BYTES_MAX, RangeBatch, RangeDeltaRequest, RangeRequest,
+        Request, SNAPSHOTS_MAX, SnapshotOffer, Summary,
+    },
+    range_delta::BASE_STEP,
 };
 
 /// Why a request was not served.
+#[derive(Debug)]
 pub(super) enum Unserved {
-    Storage(StorageError),
+    /// The asker should come back after so long.
+    Busy {
+        retry_after: Duration,
+        why: &'static str,
+    },
+    Malformed(String),
     NotKept(String),
+    Failed(&'static str),
+    /// As it was refused to another who asked alike.
+    Refused(Refusal),
+    Storage(StorageError),
 }
 
 impl Unserved {
     pub(super) fn into_refusal(self) -> Refusal {
         match self {
+            Unserved::Busy { retry_after, why } => Refusal::busy(retry_after, why),
+            Unserved::Malformed(text) => Refusal::malformed(text),
+            Unserved::NotKept(text) => Refusal::not_kept(text),
+            Unserved::Failed(text) => Refusal::failed(text),
+            Unserved::Refused(refusal) => refusal,
             Unserved::Storage(error) => {
                 tracing::warn!(%error, "cannot serve a sync request");
                 Refusal::failed("the store of this node failed")
             }
-            Unserved::NotKept(text) => Refusal::not_kept(text),
         }
     }
 }
@@ -74,7 +91,7 @@ pub(super) enum Common {
 /// What a request needs.
 pub(super) enum Prepared {
     /// Nothing more: this is the answer.
-    Done(Vec<u8>),
+    Done(Payload),
     /// A part that others may have asked for.
     Shared(Common),
 }
@@ -107,12 +124,9 @@ pub(super) fn prepare(store: &Store, request: Request) -> Result<Prepared, Unser
             return Ok(Prepared::Shared(Common::Codes { number, hashes }));
         }
         Request::RangeDelta(request) => {
-            let RangeDeltaRequest { from, to, first, last, bytes_max } = request;
-            check_ends(first, last)?;
+            let RangeDeltaRequest { from, to, bytes_max, .. } = request;
+            check_range_delta(&request)?;
             snapshot(store, to)?;
-            if from >= to {
-                return Err(StorageError::from(RangeDeltaError::EmptyRange { from, to }).into());
-            }
             // What was merged or cached before is not served either once its deltas are gone: the rest of it could not be made.
             let due = from.next();
             store
@@ -133,7 +147,16 @@ pub(super) fn prepare(store: &Store, request: Request) -> Result<Prepared, Unser
             bytes(&EpochEnds { certificates: bounded(store.epoch_ends(first, EPOCH_ENDS_MAX)?)? })?
         }
     };
-    Ok(Prepared::Done(done))
+    Ok(Prepared::Done(done.into()))
+}
+
+/// The snapshot whose tree an answer is proved by.
+pub(super) fn proved_by(request: &Request) -> Option<BatchNumber> {
+    match request {
+        Request::Chunk { number, .. } | Request::RangeProof { number, .. } => Some(*number),
+        Request::RangeDelta(request) => Some(request.to),
+        _ => None,
+    }
 }
 
 impl Common {
@@ -152,7 +175,7 @@ impl Common {
 
     /// Makes the part, with the merge of its [`Common::merge_range`].
     pub(super) fn make(&self, store: &Store, merged: Option<&RangeDelta>) -> Result<Part, Unserved> {
-        let mut part = match self {
+        Ok(match self {
             Common::Range(request) => range_batches(store, request)?,
             Common::Headers { first, last } => Part::whole(bytes(&headers(store, *first, *last)?)?),
             Common::Chunk { number, first, last, bytes_max } => {
@@ -172,26 +195,22 @@ impl Common {
                     .map_err(|error| Unserved::NotKept(error.to_string()))?;
                 Part::whole(blob.into_bytes())
             }
-        };
-        part.bytes.shrink_to_fit();
-        Ok(part)
+        })
     }
 
     /// The answer with its part. The certificate of a range is the batch's own if it is kept, else the latest, which covers it
     /// too but changes; so it and its proof are no part of what is kept. They stand first in a [`crate::protocol::Range`], and
     /// BCS puts one field behind the other.
-    pub(super) fn answer(&self, store: &Store, part: &Part) -> Result<Vec<u8>, Unserved> {
-        let Common::Range(RangeRequest { first, .. }) = *self else { return Ok(part.bytes.clone()) };
+    pub(super) fn answer(&self, store: &Store, part: &Part) -> Result<Payload, Unserved> {
+        let Common::Range(RangeRequest { first, .. }) = *self else { return Ok(part.bytes.clone().into()) };
         let last = BatchNumber(first.0 + part.batches as u64 - 1);
         let certificate = match store.certificate(last)? {
             Some(own) => own,
             None => store.latest_certificate()?.ok_or_else(|| not_kept("certificate", last))?,
         };
         let proof = store.header_range_proof(certificate.info.number.0 + 1, first, part.batches)?;
-        let mut answer = bytes(&(certificate, proof))?;
-        answer.reserve_exact(part.bytes.len());
-        answer.extend_from_slice(&part.bytes);
-        Ok(answer)
+        // What others get as well is not copied for each.
+        Ok(vec![bytes(&(certificate, proof))?.into(), part.bytes.clone()].into())
     }
 }
 
@@ -228,7 +247,7 @@ fn range_batches(store: &Store, request: &RangeRequest) -> Result<Part, Unserved
     }
     let len = batches.len();
     let batches: BoundedVec<RangeBatch, { RANGE_BATCHES_MAX as usize }> = bounded(batches)?;
-    Ok(Part { bytes: bytes(&batches)?, batches: len })
+    Ok(Part { batches: len, ..Part::whole(bytes(&batches)?) })
 }
 
 /// The wanted parts of a range, each read in one pass beside the others.
@@ -270,7 +289,7 @@ impl<'a> RangeParts<'a> {
 fn headers(store: &Store, first: BatchNumber, last: BatchNumber) -> Result<Headers, Unserved> {
     let count = last.0.checked_sub(first.0).map_or(0, |n| n.saturating_add(1)) as usize;
     if count == 0 || count > limits::HEADERS_MAX {
-        return Err(Unserved::NotKept(format!(
+        return Err(Unserved::Malformed(format!(
             "headers {first} to {last} are not 1 to {}",
             limits::HEADERS_MAX
         )));
@@ -284,7 +303,22 @@ fn headers(store: &Store, first: BatchNumber, last: BatchNumber) -> Result<Heade
 }
 
 fn check_ends(first: Path, last: Path) -> Result<(), Unserved> {
-    if first > last { Err(Unserved::NotKept("the range of the chunk is empty".into())) } else { Ok(()) }
+    if first > last { Err(Unserved::Malformed("the range of the chunk is empty".into())) } else { Ok(()) }
+}
+
+/// Whether a range delta may be asked for so. Each base is a merge of its own: askers that are about as far behind must share one.
+pub(super) fn check_range_delta(request: &RangeDeltaRequest) -> Result<(), Unserved> {
+    let RangeDeltaRequest { from, to, first, last, .. } = *request;
+    check_ends(first, last)?;
+    if from >= to {
+        return Err(StorageError::from(RangeDeltaError::EmptyRange { from, to }).into());
+    }
+    match from.0.is_multiple_of(BASE_STEP) {
+        true => Ok(()),
+        false => Err(Unserved::Malformed(format!(
+            "a range delta begins after a multiple of {BASE_STEP}, not after batch {from}"
+        ))),
+    }
 }
 
 fn snapshot(store: &Store, number: BatchNumber) -> Result<Arc<Snapshot>, Unserved> {

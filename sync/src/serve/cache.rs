@@ -2,6 +2,7 @@
 
 use std::{collections::HashMap, sync::Arc};
 
+use alloy_primitives::bytes::Bytes;
 use parking_lot::Mutex;
 use quick_cache::{DefaultHashBuilder, OptionsBuilder, Weighter, unsync};
 use slipstream_network::Refusal;
@@ -21,16 +22,17 @@ pub(super) type Key = Box<[u8]>;
 /// An answer, or of a range the part that does not change with the server's head.
 #[derive(Debug)]
 pub(super) struct Part {
-    /// Encoded.
-    pub(super) bytes: Vec<u8>,
+    /// Encoded. Every asker gets these same bytes.
+    pub(super) bytes: Bytes,
     /// Batches in it, of a range; else 0.
     pub(super) batches: usize,
 }
 
 impl Part {
     /// Of another request than a range: the whole answer.
-    pub(super) fn whole(bytes: Vec<u8>) -> Part {
-        Part { bytes, batches: 0 }
+    pub(super) fn whole(mut bytes: Vec<u8>) -> Part {
+        bytes.shrink_to_fit();
+        Part { bytes: bytes.into(), batches: 0 }
     }
 }
 
@@ -104,6 +106,12 @@ impl PartCache {
         Turn::Lead(Lead { cache: self.clone(), key: key.clone(), waiting })
     }
 
+    /// Whether a part is there, or being made.
+    pub(super) fn has(&self, key: &Key) -> bool {
+        let inner = self.inner.lock();
+        inner.flights.contains_key(key) || inner.parts.peek(key).is_some()
+    }
+
     /// Parts that were there or under way, and parts that had to be made.
     pub(super) fn hits_and_misses(&self) -> (u64, u64) {
         let inner = self.inner.lock();
@@ -117,7 +125,8 @@ impl PartCache {
 }
 
 impl Lead {
-    /// Keeps the part and hands it to all who wait. A refusal goes to them too, but is not kept.
+    /// Keeps the part and hands it to all who wait. A refusal goes to them too, but is not kept; it must not be one that is about the
+    /// asker who leads.
     pub(super) fn land(self, outcome: Outcome) {
         if let Ok(part) = &outcome {
             self.cache.inner.lock().parts.insert(self.key.clone(), part.clone());
@@ -137,7 +146,7 @@ struct Weight;
 
 impl Weighter<Key, Arc<Part>> for Weight {
     fn weight(&self, key: &Key, part: &Arc<Part>) -> u64 {
-        ENTRY_BYTES + (key.len() + part.bytes.capacity()) as u64
+        ENTRY_BYTES + (key.len() + part.bytes.len()) as u64
     }
 }
 
@@ -150,7 +159,7 @@ mod tests {
     }
 
     fn part(bytes: usize) -> Arc<Part> {
-        Arc::new(Part { bytes: vec![7; bytes], batches: 1 })
+        Arc::new(Part { bytes: vec![7; bytes].into(), batches: 1 })
     }
 
     /// Gets a part as an asker does who asks alone. True if it was there.

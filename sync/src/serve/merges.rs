@@ -1,20 +1,31 @@
-//! [`Merges`]: the range deltas that were asked for last, each made once for all of its chunks.
+//! [`Merges`]: the range deltas that were asked for last, each merged once for all of its chunks.
+//!
+//! A merge takes seconds of several threads and, while it is made, up to four times its memory. So few are made at once, in places and on
+//! threads of their own, and who asks for many ranges gives up its own results for them, not those that others ask for.
 
-use std::{collections::VecDeque, sync::Arc};
+use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 use parking_lot::Mutex;
-use slipstream_network::Refusal;
+use slipstream_network::{PeerId, Refusal};
 use slipstream_storage::{RangeDelta, StorageError, Store};
 use slipstream_types::BatchNumber;
-use tokio::sync::OnceCell;
+use tokio::sync::watch;
 
-use super::answer::Unserved;
+use super::{
+    answer::Unserved,
+    lane::{Lane, Limits},
+};
 
-/// Bytes of memory for range deltas, and the most that one may take: about 400,000 keys. Who is further behind takes
-/// deltas one by one, or a snapshot.
-const MERGES_BYTES_MAX: u64 = 64 << 20;
-/// Ranges that are kept: some bases, because those who ask are not equally far behind, for each of two snapshots.
-const MERGES_MAX: usize = 4;
+/// Bytes of memory that one merge may take: about 400,000 keys. Who is further behind takes deltas one by one, or a snapshot.
+const MERGE_BYTES_MAX: u64 = 64 << 20;
+/// Bytes of memory of those that are kept.
+const KEPT_BYTES_MAX: u64 = 128 << 20;
+/// Ranges that are kept: some bases, because those who ask are not equally far behind, for each of two snapshots. Also those that
+/// cannot be merged count: they take no memory, but finding out took time.
+const KEPT_MAX: usize = 8;
+/// Two are made at once, so that a peer's first one does not wait for all that another wants. Waiting ends well before the deadline of
+/// who asks: what was made meanwhile is there when it comes back.
+const LIMITS: Limits = Limits { places: 2, of_peer: 1, waiting: 128, wait: Duration::from_secs(5) };
 
 /// The batch before a range, and its last one.
 pub(super) type MergeRange = (BatchNumber, BatchNumber);
@@ -22,77 +33,178 @@ pub(super) type MergeRange = (BatchNumber, BatchNumber);
 /// A merge, or why there is none: that does not change either.
 pub(super) type Merge = Result<Arc<RangeDelta>, Refusal>;
 
-/// Merges by their range, the one asked for last in front. A cell is empty while somebody fills it, for whom the others wait.
+/// Merges by their range, and the places in which they are made.
+pub(super) struct Merges {
+    pub(super) lane: Lane,
+    state: Mutex<State>,
+    /// Tells those who wait that one was made, or is not made any more.
+    changed: watch::Sender<()>,
+}
+
 #[derive(Default)]
-pub(super) struct Merges(Mutex<VecDeque<(MergeRange, Arc<OnceCell<Merge>>)>>);
+struct State {
+    /// The one used last stands last.
+    kept: Vec<Kept>,
+    making: BTreeSet<MergeRange>,
+}
 
-impl Merges {
-    /// Where the merge of a range is or will be. Older ones make room for it.
-    pub(super) fn cell(&self, range: MergeRange) -> Arc<OnceCell<Merge>> {
-        let mut kept = self.0.lock();
-        let known = kept.iter().position(|(other, _)| *other == range).and_then(|at| kept.remove(at));
-        let entry = known.unwrap_or_else(|| (range, Arc::default()));
-        let cell = Arc::clone(&entry.1);
-        kept.push_front(entry);
-        kept.truncate(MERGES_MAX);
-        cell
-    }
+struct Kept {
+    range: MergeRange,
+    merge: Merge,
+    /// For whom it was made.
+    peer: PeerId,
+}
 
-    /// Drops the oldest ones until the rest is within its bytes.
-    pub(super) fn trim(&self) {
-        let mut left = MERGES_BYTES_MAX;
-        self.0.lock().retain(|(_, cell)| match left.checked_sub(bytes(cell)) {
-            Some(rest) => {
-                left = rest;
-                true
-            }
-            None => false,
-        });
-    }
+/// How it stands with a merge.
+pub(super) enum Look {
+    Kept(Merge),
+    Making,
+    Absent,
+}
 
-    /// Bytes of what is kept.
-    #[cfg(test)]
-    fn bytes(&self) -> u64 {
-        self.0.lock().iter().map(|(_, cell)| bytes(cell)).sum()
+/// The duty to make one. Others wait for it until it is dropped.
+pub(super) struct Making<'a> {
+    merges: &'a Merges,
+    range: MergeRange,
+}
+
+impl Default for Merges {
+    fn default() -> Self {
+        Merges { lane: Lane::new(LIMITS), state: Mutex::default(), changed: watch::Sender::new(()) }
     }
 }
 
-fn bytes(cell: &OnceCell<Merge>) -> u64 {
-    cell.get().and_then(|merge| merge.as_ref().ok()).map_or(0, |merged| merged.bytes())
+impl Merges {
+    /// Whether it is there, or on its way.
+    pub(super) fn look(&self, range: MergeRange) -> Look {
+        let mut state = self.state.lock();
+        match state.kept.iter().position(|kept| kept.range == range) {
+            Some(at) => {
+                state.kept[at..].rotate_left(1);
+                Look::Kept(state.kept.last().expect("it was found").merge.clone())
+            }
+            None if state.making.contains(&range) => Look::Making,
+            None => Look::Absent,
+        }
+    }
+
+    /// The right to make one; none if it is there or on its way.
+    pub(super) fn begin(&self, range: MergeRange) -> Option<Making<'_>> {
+        let mut state = self.state.lock();
+        let is_free = state.kept.iter().all(|kept| kept.range != range) && state.making.insert(range);
+        is_free.then(|| Making { merges: self, range })
+    }
+
+    /// Tells of every change from now on.
+    pub(super) fn changes(&self) -> watch::Receiver<()> {
+        self.changed.subscribe()
+    }
+
+    /// Bytes of what is kept, and their number.
+    #[cfg(test)]
+    pub(super) fn kept(&self) -> (u64, usize) {
+        let state = self.state.lock();
+        (state.kept.iter().map(Kept::bytes).sum(), state.kept.len())
+    }
+}
+
+impl Making<'_> {
+    /// Keeps what was made for a peer.
+    pub(super) fn land(self, peer: PeerId, merge: Merge) {
+        let mut state = self.merges.state.lock();
+        state.kept.push(Kept { range: self.range, merge, peer });
+        state.trim();
+    }
+}
+
+impl Drop for Making<'_> {
+    fn drop(&mut self) {
+        self.merges.state.lock().making.remove(&self.range);
+        self.merges.changed.send_replace(());
+    }
+}
+
+impl State {
+    /// Drops old ones until the rest is within its bounds: of the peer with the most of them the one that was used longest ago.
+    fn trim(&mut self) {
+        while self.kept.len() > KEPT_MAX || self.kept.iter().map(Kept::bytes).sum::<u64>() > KEPT_BYTES_MAX {
+            let of = |peer: &PeerId| self.kept.iter().filter(|kept| kept.peer == *peer).count();
+            let older = &self.kept[..self.kept.len() - 1];
+            let at = |(at, kept): (usize, &Kept)| (std::cmp::Reverse(of(&kept.peer)), at);
+            let Some((_, victim)) = older.iter().enumerate().map(at).min() else { return };
+            self.kept.remove(victim);
+        }
+    }
+}
+
+impl Kept {
+    fn bytes(&self) -> u64 {
+        self.merge.as_ref().map_or(0, |merged| merged.bytes())
+    }
 }
 
 /// Makes a merge.
 ///
 /// # Errors
 /// What may be otherwise the next time.
-pub(super) fn merge(store: &Store, (from, to): MergeRange) -> Result<Merge, Refusal> {
-    match store.range_delta(from, to, MERGES_BYTES_MAX) {
+pub(super) fn merge(store: &Store, (from, to): MergeRange) -> Result<Merge, Unserved> {
+    match store.range_delta(from, to, MERGE_BYTES_MAX) {
         Ok(merged) => Ok(Ok(Arc::new(merged))),
         Err(error @ StorageError::RangeDelta(_)) => Ok(Err(Unserved::from(error).into_refusal())),
-        Err(error) => Err(Unserved::from(error).into_refusal()),
+        Err(error) => Err(error.into()),
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use slipstream_types::PublicKey;
+
     use super::*;
 
     fn range(from: u64) -> MergeRange {
         (BatchNumber(from), BatchNumber(1_000))
     }
 
+    fn keep(merges: &Merges, id: u8, from: u64) {
+        let making = merges.begin(range(from)).unwrap();
+        making.land(PublicKey([id; 32]), Err(Refusal::not_kept("too large")));
+    }
+
+    fn is_kept(merges: &Merges, from: u64) -> bool {
+        matches!(merges.look(range(from)), Look::Kept(_))
+    }
+
     #[test]
     fn the_ranges_asked_for_last_are_kept() {
         let merges = Merges::default();
-        let first = merges.cell(range(0));
-        (1..MERGES_MAX as u64).for_each(|from| drop(merges.cell(range(from))));
-        assert!(Arc::ptr_eq(&first, &merges.cell(range(0))), "it is there, and in front again");
-        let second = merges.cell(range(1));
-        (10..10 + MERGES_MAX as u64 - 1).for_each(|from| drop(merges.cell(range(from))));
-        assert!(!Arc::ptr_eq(&first, &merges.cell(range(0))), "the oldest made room");
-        assert!(!Arc::ptr_eq(&second, &merges.cell(range(1))));
-        merges.trim();
-        let kept = merges.0.lock().len();
-        assert_eq!((kept, merges.bytes()), (MERGES_MAX, 0));
+        (0..KEPT_MAX as u64).for_each(|from| keep(&merges, 1, from));
+        assert!(is_kept(&merges, 0), "it is there, and the last again");
+        keep(&merges, 1, 100);
+        assert!(is_kept(&merges, 0) && !is_kept(&merges, 1), "the oldest made room");
+        assert_eq!(merges.kept(), (0, KEPT_MAX));
+    }
+
+    /// Goal: a peer that asks from every base there is does not make this node merge again what another asks for.
+    #[test]
+    fn who_asks_for_many_ranges_displaces_its_own() {
+        let merges = Merges::default();
+        keep(&merges, 1, 0);
+        (1..1_000).for_each(|from| keep(&merges, 2, from));
+        assert!(is_kept(&merges, 0) && is_kept(&merges, 999));
+        assert_eq!(merges.kept().1, KEPT_MAX);
+    }
+
+    #[tokio::test]
+    async fn one_makes_it_and_the_others_hear_of_it() {
+        let merges = Merges::default();
+        let mut changes = merges.changes();
+        let making = merges.begin(range(1)).unwrap();
+        assert!(merges.begin(range(1)).is_none() && matches!(merges.look(range(1)), Look::Making));
+        drop(making);
+        changes.changed().await.unwrap();
+        assert!(matches!(merges.look(range(1)), Look::Absent), "it was given up");
+        keep(&merges, 1, 1);
+        changes.changed().await.unwrap();
+        assert!(is_kept(&merges, 1) && merges.begin(range(1)).is_none());
     }
 }

@@ -1,13 +1,33 @@
 //! [`Meter`]: how many bytes and how much work one peer may take, so that no peer takes what the others need.
+//!
+//! A request is paid for when it is admitted, with what it is thought to cost; what it did cost replaces that when it is over. So many
+//! requests at once do not all pass as if each were the first. Short answers are paid from a purse of their own: who took much may still
+//! ask where the head is.
 
-use std::{collections::BTreeMap, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+    time::Duration,
+};
 
 use parking_lot::Mutex;
 use slipstream_network::PeerId;
 use tokio::time::Instant;
 
-/// Peers that are counted before those with full buckets are forgotten. `network` bounds how many are connected.
-const PEERS_KEPT: usize = 1024;
+use super::{
+    cost::{Cost, Kind},
+    lane::Class,
+};
+
+/// Peers that are counted before those with full purses are forgotten. `network` bounds how many are connected.
+const PEERS_KEPT: usize = 1_024;
+/// Who has been counted for so long is no stranger any more.
+const KNOWN_AFTER: Duration = Duration::from_secs(600);
+/// Full purses that are there for strangers who come; they come back at the rate of one peer. Beyond them a new key begins with an empty
+/// one: else changing the key would pay every debt.
+const STRANGERS: f64 = 16.0;
+/// The purse for short answers is so much smaller.
+const SMALL: f64 = 16.0;
 
 /// A rate, and how much may be taken at once.
 #[derive(Clone, Copy, Debug)]
@@ -18,60 +38,202 @@ pub(super) struct Allowance {
     pub(super) burst: f64,
 }
 
-/// Token buckets of all peers, two for each: bytes, and microseconds of work.
+/// What one purse gets: bytes, and microseconds of work.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Allowances {
+    pub(super) bytes: Allowance,
+    pub(super) work: Allowance,
+}
+
+/// The purses of all peers.
 pub(super) struct Meter {
-    bytes: Allowance,
-    work: Allowance,
-    peers: Mutex<BTreeMap<PeerId, Account>>,
+    large: Allowances,
+    small: Allowances,
+    /// Configured here.
+    known: BTreeSet<PeerId>,
+    state: Mutex<State>,
+}
+
+struct State {
+    peers: BTreeMap<PeerId, Account>,
+    /// What strangers who come begin with.
+    strangers: Purse,
 }
 
 struct Account {
+    since: Instant,
+    large: Purse,
+    small: Purse,
+}
+
+#[derive(Clone, Copy)]
+struct Purse {
     at: Instant,
     bytes: f64,
     work: f64,
 }
 
+/// A request that was paid for. When the last part of it is dropped, what it did cost replaces what it was charged.
+pub(super) struct Debit {
+    meter: Arc<Meter>,
+    peer: PeerId,
+    kind: Kind,
+    charged: Cost,
+    spent: Mutex<Cost>,
+}
+
 impl Meter {
-    /// With the allowances of each peer.
-    pub(super) fn new(bytes: Allowance, work: Allowance) -> Meter {
-        Meter { bytes, work, peers: Mutex::default() }
+    /// With what each peer gets for large answers; the peers named are known from the start.
+    pub(super) fn new(large: Allowances, known: BTreeSet<PeerId>, now: Instant) -> Meter {
+        let strangers = Purse::full(&large.times(STRANGERS), now);
+        let state = State { peers: BTreeMap::new(), strangers };
+        Meter { large, small: large.times(1.0 / SMALL), known, state: Mutex::new(state) }
     }
 
-    /// How long a peer must wait before its next request. Zero while it has anything left: what an answer costs is known
-    /// only once it is made, so it is taken then, and may leave a debt.
-    pub(super) fn wait(&self, peer: PeerId, now: Instant) -> Duration {
-        let mut peers = self.peers.lock();
-        let Some(account) = peers.get_mut(&peer) else { return Duration::ZERO };
-        self.refill(account, now);
-        self.bytes.wait(account.bytes).max(self.work.wait(account.work))
-    }
-
-    /// Takes what an answer cost.
-    pub(super) fn charge(&self, peer: PeerId, bytes: usize, work: Duration, now: Instant) {
-        let mut peers = self.peers.lock();
-        if peers.len() >= PEERS_KEPT && !peers.contains_key(&peer) {
-            peers.retain(|_, account| {
-                self.refill(account, now);
-                account.bytes < self.bytes.burst || account.work < self.work.burst
-            });
+    /// Charges a request, and says how long it must wait until its peer's debt is paid. If that is longer than `wait_max` nothing is
+    /// charged, and the wait is the error.
+    pub(super) fn admit(
+        self: &Arc<Self>,
+        peer: PeerId,
+        kind: Kind,
+        cost: Cost,
+        wait_max: Duration,
+        now: Instant,
+    ) -> Result<(Debit, Duration), Duration> {
+        let mut state = self.state.lock();
+        let allowances = self.allowances(kind);
+        let purse = state.account(self, peer, now).purse(kind);
+        purse.refill(allowances, now);
+        let wait = purse.wait(allowances);
+        if wait > wait_max {
+            return Err(wait);
         }
-        let account =
-            peers.entry(peer).or_insert(Account { at: now, bytes: self.bytes.burst, work: self.work.burst });
-        self.refill(account, now);
-        account.bytes -= bytes as f64;
-        account.work -= work.as_micros() as f64;
+        purse.take(cost);
+        let debit = Debit { meter: Arc::clone(self), peer, kind, charged: cost, spent: Mutex::default() };
+        Ok((debit, wait))
     }
 
-    fn refill(&self, account: &mut Account, now: Instant) {
-        let seconds = now.saturating_duration_since(account.at).as_secs_f64();
-        account.at = account.at.max(now);
-        account.bytes = (account.bytes + seconds * self.bytes.rate).min(self.bytes.burst);
-        account.work = (account.work + seconds * self.work.rate).min(self.work.burst);
+    /// Whether a peer is known, or a stranger.
+    pub(super) fn class(&self, peer: &PeerId, now: Instant) -> Class {
+        let is_old = |account: &Account| now.saturating_duration_since(account.since) >= KNOWN_AFTER;
+        match self.known.contains(peer) || self.state.lock().peers.get(peer).is_some_and(is_old) {
+            true => Class::Known,
+            false => Class::Stranger,
+        }
+    }
+
+    fn allowances(&self, kind: Kind) -> &Allowances {
+        match kind {
+            Kind::Cheap => &self.small,
+            Kind::Disk => &self.large,
+        }
+    }
+
+    fn settle(&self, debit: &Debit, now: Instant) {
+        let mut state = self.state.lock();
+        let Some(account) = state.peers.get_mut(&debit.peer) else { return };
+        let (allowances, purse) = (self.allowances(debit.kind), account.purse(debit.kind));
+        purse.refill(allowances, now);
+        purse.give_back(debit.charged);
+        purse.take(*debit.spent.lock());
+        purse.refill(allowances, now);
+    }
+}
+
+impl State {
+    fn account(&mut self, meter: &Meter, peer: PeerId, now: Instant) -> &mut Account {
+        if self.peers.len() >= PEERS_KEPT && !self.peers.contains_key(&peer) {
+            self.forget(meter, now);
+        }
+        let strangers = &mut self.strangers;
+        self.peers.entry(peer).or_insert_with(|| {
+            let full = Purse::full(&meter.large, now);
+            let large = match meter.known.contains(&peer) {
+                true => full,
+                false => strangers.hand_out(&meter.large, now),
+            };
+            Account { since: now, large, small: Purse::full(&meter.small, now) }
+        })
+    }
+
+    /// Forgets those that owe nothing; of debtors, should there be nobody else, the one that owes least.
+    fn forget(&mut self, meter: &Meter, now: Instant) {
+        self.peers.retain(|_, account| {
+            account.large.refill(&meter.large, now);
+            account.large.bytes < meter.large.bytes.burst || account.large.work < meter.large.work.burst
+        });
+        if self.peers.len() >= PEERS_KEPT {
+            let wait = |account: &Account| account.large.wait(&meter.large);
+            let least = self.peers.iter().min_by_key(|(_, account)| wait(account)).map(|(peer, _)| *peer);
+            least.map(|peer| self.peers.remove(&peer));
+        }
+    }
+}
+
+impl Account {
+    fn purse(&mut self, kind: Kind) -> &mut Purse {
+        match kind {
+            Kind::Cheap => &mut self.small,
+            Kind::Disk => &mut self.large,
+        }
+    }
+}
+
+impl Purse {
+    fn full(allowances: &Allowances, now: Instant) -> Purse {
+        Purse { at: now, bytes: allowances.bytes.burst, work: allowances.work.burst }
+    }
+
+    /// What is left for one who comes: a full purse, or less.
+    fn hand_out(&mut self, full: &Allowances, now: Instant) -> Purse {
+        let all = full.times(STRANGERS);
+        // They come back at the rate of one peer, not of all.
+        let all = Allowances {
+            bytes: Allowance { rate: full.bytes.rate, ..all.bytes },
+            work: Allowance { rate: full.work.rate, ..all.work },
+        };
+        self.refill(&all, now);
+        let handed = Purse {
+            at: now,
+            bytes: self.bytes.clamp(0.0, full.bytes.burst),
+            work: self.work.clamp(0.0, full.work.burst),
+        };
+        self.bytes -= handed.bytes;
+        self.work -= handed.work;
+        handed
+    }
+
+    fn refill(&mut self, allowances: &Allowances, now: Instant) {
+        let seconds = now.saturating_duration_since(self.at).as_secs_f64();
+        self.at = self.at.max(now);
+        self.bytes = (self.bytes + seconds * allowances.bytes.rate).min(allowances.bytes.burst);
+        self.work = (self.work + seconds * allowances.work.rate).min(allowances.work.burst);
+    }
+
+    /// Until a debt is paid; zero while there is anything left.
+    fn wait(&self, allowances: &Allowances) -> Duration {
+        allowances.bytes.wait(self.bytes).max(allowances.work.wait(self.work))
+    }
+
+    fn take(&mut self, cost: Cost) {
+        self.bytes -= cost.bytes as f64;
+        self.work -= cost.work.as_micros() as f64;
+    }
+
+    fn give_back(&mut self, cost: Cost) {
+        self.bytes += cost.bytes as f64;
+        self.work += cost.work.as_micros() as f64;
+    }
+}
+
+impl Allowances {
+    fn times(&self, factor: f64) -> Allowances {
+        let times = |it: &Allowance| Allowance { rate: it.rate * factor, burst: it.burst * factor };
+        Allowances { bytes: times(&self.bytes), work: times(&self.work) }
     }
 }
 
 impl Allowance {
-    /// Until a debt is paid.
     fn wait(&self, level: f64) -> Duration {
         if level >= 0.0 {
             return Duration::ZERO;
@@ -80,54 +242,115 @@ impl Allowance {
     }
 }
 
+impl Debit {
+    /// Adds to what the request did cost.
+    pub(super) fn spend(&self, cost: Cost) {
+        let mut spent = self.spent.lock();
+        spent.bytes += cost.bytes;
+        spent.work += cost.work;
+    }
+}
+
+impl Drop for Debit {
+    fn drop(&mut self) {
+        self.meter.settle(self, Instant::now());
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn peer(id: u8) -> PeerId {
-        slipstream_types::PublicKey([id; 32])
+    fn peer(id: u16) -> PeerId {
+        let mut bytes = [0; 32];
+        bytes[..2].copy_from_slice(&id.to_be_bytes());
+        slipstream_types::PublicKey(bytes)
     }
 
-    fn meter() -> Meter {
+    fn meter() -> Arc<Meter> {
         let bytes = Allowance { rate: 1_000.0, burst: 5_000.0 };
-        Meter::new(bytes, Allowance { rate: 100_000.0, burst: 1_000_000.0 })
+        let work = Allowance { rate: 100_000.0, burst: 1_000_000.0 };
+        Arc::new(Meter::new(Allowances { bytes, work }, BTreeSet::from([peer(9_999)]), Instant::now()))
     }
 
-    #[test]
-    fn a_burst_is_free_and_a_debt_is_paid_at_the_rate() {
-        let (meter, now) = (meter(), Instant::now());
-        meter.charge(peer(1), 5_000, Duration::ZERO, now);
-        assert_eq!(meter.wait(peer(1), now), Duration::ZERO);
-        meter.charge(peer(1), 2_000, Duration::ZERO, now);
-        assert_eq!(meter.wait(peer(1), now), Duration::from_secs(2));
-        assert_eq!(meter.wait(peer(2), now), Duration::ZERO, "each pays for itself");
-        assert_eq!(meter.wait(peer(1), now + Duration::from_secs(2)), Duration::ZERO);
+    fn bytes(bytes: u64) -> Cost {
+        Cost { bytes, work: Duration::ZERO }
+    }
+
+    /// Charges, and waits as long as it has to.
+    fn take(meter: &Arc<Meter>, id: u16, cost: Cost) -> Result<Duration, Duration> {
+        let admitted = meter.admit(peer(id), Kind::Disk, cost, Duration::from_secs(1), Instant::now());
+        admitted.map(|(debit, wait)| {
+            debit.spend(cost);
+            wait
+        })
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_burst_is_free_and_a_debt_is_paid_at_the_rate() {
+        let meter = meter();
+        assert_eq!(take(&meter, 1, bytes(5_000)), Ok(Duration::ZERO));
+        assert_eq!(take(&meter, 1, bytes(2_000)), Ok(Duration::ZERO));
+        assert_eq!(take(&meter, 1, bytes(1)), Err(Duration::from_secs(2)));
+        assert_eq!(take(&meter, 2, bytes(1)), Ok(Duration::ZERO), "each pays for itself");
+        tokio::time::advance(Duration::from_millis(1_500)).await;
+        assert_eq!(take(&meter, 1, bytes(500)), Ok(Duration::from_millis(500)));
         // However long it rests, it saves no more than one burst.
-        let later = now + Duration::from_secs(3_600);
-        meter.charge(peer(1), 6_000, Duration::ZERO, later);
-        assert_eq!(meter.wait(peer(1), later), Duration::from_secs(1));
+        tokio::time::advance(Duration::from_secs(3_600)).await;
+        assert_eq!(take(&meter, 1, bytes(6_000)), Ok(Duration::ZERO));
+        assert_eq!(take(&meter, 1, bytes(1)), Ok(Duration::from_secs(1)));
     }
 
-    #[test]
-    fn work_counts_beside_bytes() {
-        let (meter, now) = (meter(), Instant::now());
-        meter.charge(peer(1), 10, Duration::from_millis(1_200), now);
-        assert_eq!(meter.wait(peer(1), now), Duration::from_secs(2));
+    /// Goal: what is asked for at once is not free because nothing of it is done yet; and what did not cost anything is given back.
+    #[tokio::test(start_paused = true)]
+    async fn a_request_is_paid_for_before_it_is_worked_on() {
+        let meter = meter();
+        let admit = || meter.admit(peer(1), Kind::Disk, bytes(1_000), Duration::from_secs(1), Instant::now());
+        let admitted: Vec<_> = (0..64).filter_map(|_| admit().ok()).collect();
+        assert_eq!(admitted.len(), 7, "a burst, and what one second brings");
+        assert!(admit().is_err());
+        drop(admitted);
+        assert_eq!(admit().map(|(_, wait)| wait).ok(), Some(Duration::ZERO));
     }
 
-    #[test]
-    fn rested_peers_are_forgotten_and_debtors_are_not() {
-        let (meter, now) = (meter(), Instant::now());
-        let id = |i: usize| {
-            let mut bytes = [0; 32];
-            bytes[..8].copy_from_slice(&i.to_be_bytes());
-            slipstream_types::PublicKey(bytes)
+    #[tokio::test(start_paused = true)]
+    async fn work_counts_beside_bytes_and_short_answers_for_themselves() {
+        let meter = meter();
+        let work = Cost { bytes: 10, work: Duration::from_millis(1_200) };
+        assert_eq!(take(&meter, 1, work), Ok(Duration::ZERO));
+        assert_eq!(take(&meter, 1, bytes(1)), Err(Duration::from_secs(2)));
+        let short = meter.admit(peer(1), Kind::Cheap, bytes(100), Duration::ZERO, Instant::now());
+        assert_eq!(short.map(|(_, wait)| wait).ok(), Some(Duration::ZERO));
+    }
+
+    /// Goal: changing the key pays no debts.
+    #[tokio::test(start_paused = true)]
+    async fn fresh_keys_share_what_strangers_begin_with() {
+        let meter = meter();
+        let taken = |from: u16| {
+            let of =
+                |id| (0..64).take_while(|_| take(&meter, id, bytes(1_000)) == Ok(Duration::ZERO)).count();
+            (from..from + 100).map(of).sum::<usize>()
         };
-        meter.charge(id(0), 1_000_000, Duration::ZERO, now);
-        (1..PEERS_KEPT).for_each(|i| meter.charge(id(i), 1, Duration::ZERO, now));
-        let later = now + Duration::from_secs(1);
-        meter.charge(id(PEERS_KEPT), 1, Duration::ZERO, later);
-        assert_eq!(meter.peers.lock().len(), 2);
-        assert!(meter.wait(id(0), later) > Duration::from_secs(900));
+        // Each gets a request on credit, whatever it has.
+        let most = (STRANGERS as usize + 1) * 6 + 100;
+        let first = taken(0);
+        assert!((STRANGERS as usize * 5..most).contains(&first), "{first}");
+        let second = taken(100);
+        assert!(second <= 100, "{second}");
+        assert_eq!(take(&meter, 9_999, bytes(5_000)), Ok(Duration::ZERO), "who is configured has its own");
+        assert_eq!(meter.class(&peer(9_999), Instant::now()), Class::Known);
+        assert_eq!(meter.class(&peer(1), Instant::now()), Class::Stranger);
+        tokio::time::advance(KNOWN_AFTER).await;
+        assert_eq!(meter.class(&peer(1), Instant::now()), Class::Known);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn rested_peers_are_forgotten_and_debtors_are_not() {
+        let meter = meter();
+        take(&meter, 0, bytes(1_000_000)).unwrap();
+        (1..3 * PEERS_KEPT as u16).for_each(|id| _ = take(&meter, id, bytes(1)));
+        assert!(meter.state.lock().peers.len() <= PEERS_KEPT);
+        assert!(take(&meter, 0, bytes(1)).unwrap_err() > Duration::from_secs(900));
     }
 }

@@ -1,21 +1,34 @@
 //! [`SyncServer`]: answers [`Request`]s from a store, most of them once for all who ask alike.
 //!
 //! ```text
-//!  request ─ Meter: in debt? ─▶ prepare ─┬─▶ answer (summary, offer, origin, range proof)
-//!                                        └─▶ PartCache ─ hit, or made once ─▶ certificate and proof before it ─▶ answer
+//!  request ─ Cost: cheap or disk? ─ Meter: charged; in debt? ─▶ Lane: in its peer's turn ─▶ prepare
+//!              ┌────────────────────────────────────────────────────────────────────────────┘
+//!              ├─▶ answer (summary, offer, origin, range proof)
+//!              └─▶ PartCache ─ hit, or made once ─▶ certificate and proof before it ─▶ answer
+//!                      └─ range delta: Merges, charged again, in a lane and on threads (Heavy) of its own
 //! ```
 //!
-//! `network` bounds the requests of one peer, the time for taking an answer, and the bytes of requests that wait. Here: how many
-//! answers are made at once, how many bytes of them are kept, and how much one peer gets.
+//! What is cheap and urgent (where the head is, what ends an epoch) never waits behind megabytes from the disk, and neither waits for a
+//! merge of deltas or for a snapshot's tree to be loaded. Within a lane peers take turns; see [`lane`]. A request pays on admission with
+//! what it is thought to cost; see [`meter`]. Who is told that this node is busy is told when to come back, soon enough that it need not
+//! take the silence for a failure.
+//!
+//! `network` bounds the requests of one peer, the time for taking an answer, and the bytes of requests and answers that wait. Here: how
+//! much is worked on at once, how many bytes of answers are kept, and how much one peer gets.
 
 mod answer;
 mod cache;
+mod cost;
+mod heavy;
+mod lane;
 mod merges;
 mod meter;
+mod steps;
 #[cfg(test)]
 mod tests;
 
 use std::{
+    collections::BTreeSet,
     sync::{
         Arc,
         atomic::{AtomicU64, Ordering},
@@ -27,22 +40,27 @@ use serde::Serialize;
 use slipstream_network::{Payload, PeerId, Refusal};
 use slipstream_storage::Store;
 use slipstream_types::codec;
-use tokio::{sync::Semaphore, time::Instant};
+use tokio::time::Instant;
 
 use self::{
-    answer::{Common, Prepared, Unserved, prepare},
-    cache::{Outcome, Part, PartCache, Turn},
-    merges::{Merge, MergeRange, Merges, merge},
-    meter::{Allowance, Meter},
+    answer::{Prepared, Unserved, prepare},
+    cache::PartCache,
+    cost::{Cost, Kind},
+    heavy::Heavy,
+    lane::{Class, Lane, Limits, Place},
+    merges::{Merges, merge},
+    meter::{Allowance, Allowances, Debit, Meter},
 };
 use crate::{
     SyncConfig,
     protocol::{REQUEST_BYTES_MAX, Request},
 };
 
-/// Requests of all peers that are worked on at once. Each holds an answer of up to 48 MiB and a thread that waits for the
-/// disk; more of them would take memory from the node's own work without serving anybody sooner.
-const ANSWERS_MAX: usize = 16;
+/// A few reads each: they are over before the next one has waited.
+const CHEAP: Limits = Limits { places: 4, of_peer: 3, waiting: 512, wait: Duration::from_secs(2) };
+/// Each holds an answer of up to 48 MiB and a thread that waits for the disk; more of them would take memory from the node's own work
+/// without serving anybody sooner.
+const DISK: Limits = Limits { places: 12, of_peer: 9, waiting: 512, wait: Duration::from_secs(3) };
 /// A peer in debt waits this long for its answer; if that does not do, it is told to come back. Short beside any deadline, so
 /// that a peer a little above its rate is slowed and not refused.
 const WAIT_MAX: Duration = Duration::from_secs(1);
@@ -52,17 +70,28 @@ const BURST_SECONDS: f64 = 2.0;
 /// The serving side. `network` bounds how many requests of one peer wait here, this how many of all peers are worked on.
 pub struct SyncServer {
     shared: Arc<Shared>,
-    answers: Arc<Semaphore>,
 }
 
 struct Shared {
     store: Store,
     cache: Arc<PartCache>,
     merges: Merges,
-    meter: Meter,
+    heavy: Arc<Heavy>,
+    cheap: Lane,
+    disk: Lane,
+    meter: Arc<Meter>,
     answers: AtomicU64,
     bytes: AtomicU64,
     refused_busy: AtomicU64,
+}
+
+/// Who asks, and what pays for it.
+#[derive(Clone)]
+struct Asker {
+    peer: PeerId,
+    class: Class,
+    kind: Kind,
+    debit: Arc<Debit>,
 }
 
 /// What was served since start.
@@ -78,7 +107,7 @@ pub struct ServeStatus {
     pub cache_misses: u64,
     /// Bytes of the parts that are kept now.
     pub cache_bytes: u64,
-    /// Requests refused because their peer had taken more than its rate allows.
+    /// Requests that were to come back later: their peer had taken more than its rate allows, or this node had no place in time.
     pub refused_busy: u64,
 }
 
@@ -90,40 +119,47 @@ impl SyncServer {
 
     /// As [`SyncServer::new`], with the `serve_` limits of a configuration.
     pub fn with_config(store: Store, config: &SyncConfig) -> SyncServer {
+        Self::with_known(store, config, [])
+    }
+
+    /// As [`SyncServer::with_config`], where some peers are no strangers: those that the operator configured. When many ask at once,
+    /// they get as many places as all strangers together, and what strangers took before is not held against them.
+    pub fn with_known(
+        store: Store,
+        config: &SyncConfig,
+        known: impl IntoIterator<Item = PeerId>,
+    ) -> SyncServer {
         let allowance = |rate: f64| Allowance { rate, burst: rate * BURST_SECONDS };
         let bytes = allowance(f64::from(config.serve_peer_mib_per_second.get()) * f64::from(1 << 20));
         let work = allowance(f64::from(config.serve_peer_work_ms_per_second.get()) * 1_000.0);
+        let known: BTreeSet<PeerId> = known.into_iter().collect();
         let shared = Shared {
             store,
             cache: Arc::new(PartCache::new(u64::from(config.serve_cache_mib) << 20)),
             merges: Merges::default(),
-            meter: Meter::new(bytes, work),
+            heavy: Arc::default(),
+            cheap: Lane::new(CHEAP),
+            disk: Lane::new(DISK),
+            meter: Arc::new(Meter::new(Allowances { bytes, work }, known, Instant::now())),
             answers: AtomicU64::new(0),
             bytes: AtomicU64::new(0),
             refused_busy: AtomicU64::new(0),
         };
-        SyncServer { shared: Arc::new(shared), answers: Arc::new(Semaphore::new(ANSWERS_MAX)) }
+        SyncServer { shared: Arc::new(shared) }
     }
 
     /// Answers one request.
     ///
     /// # Errors
-    /// A text for the asker, if the request is malformed or asks for what is not kept here, or if the peer took more than its
-    /// rate allows and should come back later.
+    /// A text for the asker, if the request is malformed or asks for what is not kept here, or if it should come back later: because it
+    /// took more than its rate allows, because others are served first, or because what it asks for is being loaded.
     pub async fn handle(&self, peer: PeerId, payload: Vec<u8>) -> Result<Payload, Refusal> {
-        let request: Request = codec::decode("sync request", &payload, REQUEST_BYTES_MAX)
-            .map_err(|error| Refusal::malformed(error.to_string()))?;
-        let wait = self.shared.meter.wait(peer, Instant::now());
-        if wait > WAIT_MAX {
-            self.shared.refused_busy.fetch_add(1, Ordering::Relaxed);
-            return Err(Refusal::busy(wait, "you took more than your share here"));
-        }
-        tokio::time::sleep(wait).await;
-        let answer = self.answer(peer, request).await?;
-        self.shared.answers.fetch_add(1, Ordering::Relaxed);
-        self.shared.bytes.fetch_add(answer.len() as u64, Ordering::Relaxed);
-        self.shared.meter.charge(peer, answer.len(), Duration::ZERO, Instant::now());
-        Ok(answer.into())
+        self.serve(peer, &payload).await.map_err(|unserved| {
+            if matches!(unserved, Unserved::Busy { .. }) {
+                self.shared.refused_busy.fetch_add(1, Ordering::Relaxed);
+            }
+            unserved.into_refusal()
+        })
     }
 
     /// What was served so far.
@@ -139,83 +175,67 @@ impl SyncServer {
         }
     }
 
-    async fn answer(&self, peer: PeerId, request: Request) -> Result<Vec<u8>, Refusal> {
-        let prepared = self.work(peer, |shared| prepare(&shared.store, request).map_err(refusal)).await?;
-        let common = match prepared {
-            Prepared::Done(answer) => return Ok(answer),
-            Prepared::Shared(common) => Arc::new(common),
-        };
-        let part = self.part(peer, &common).await?;
-        self.work(peer, move |shared| common.answer(&shared.store, &part).map_err(refusal)).await
+    async fn serve(&self, peer: PeerId, payload: &[u8]) -> Result<Payload, Unserved> {
+        let request: Request = codec::decode("sync request", payload, REQUEST_BYTES_MAX)
+            .map_err(|error| Unserved::Malformed(error.to_string()))?;
+        let (kind, cost) = Cost::of(&request);
+        let asker = self.admit(peer, kind, cost).await?;
+        let answer = self.answer(&asker, request).await?;
+        let bytes = answer.len() as u64;
+        self.shared.answers.fetch_add(1, Ordering::Relaxed);
+        self.shared.bytes.fetch_add(bytes, Ordering::Relaxed);
+        asker.debit.spend(Cost { bytes, work: Duration::ZERO });
+        Ok(answer)
     }
 
-    /// The part of a request, from the cache, from another asker who has it made, or made now.
-    async fn part(&self, peer: PeerId, common: &Arc<Common>) -> Outcome {
-        let key = common.key().map_err(refusal)?;
-        loop {
-            match self.shared.cache.turn(&key) {
-                Turn::Hit(part) => return Ok(part),
-                Turn::Wait(mut waiting) => {
-                    // Who waits holds no place among the answers: its leader may still need one.
-                    if let Ok(outcome) = waiting.wait_for(Option::is_some).await {
-                        return outcome.clone().expect("waited for");
-                    }
-                }
-                Turn::Lead(lead) => {
-                    let merged = match common.merge_range() {
-                        None => None,
-                        Some(range) => match self.merged(peer, range).await {
-                            Ok(merged) => Some(merged),
-                            Err(refusal) => {
-                                lead.land(Err(refusal.clone()));
-                                return Err(refusal);
-                            }
-                        },
-                    };
-                    let common = common.clone();
-                    let make = move |shared: &Shared| {
-                        let made: Result<Part, Unserved> = common.make(&shared.store, merged.as_deref());
-                        let outcome = made.map(Arc::new).map_err(refusal);
-                        lead.land(outcome.clone());
-                        outcome
-                    };
-                    return self.work(peer, make).await;
-                }
-            }
-        }
+    /// Charges a peer, and waits until it owes nothing of before.
+    async fn admit(&self, peer: PeerId, kind: Kind, cost: Cost) -> Result<Asker, Unserved> {
+        let now = Instant::now();
+        let class = self.shared.meter.class(&peer, now);
+        let admitted = self.shared.meter.admit(peer, kind, cost, WAIT_MAX, now);
+        let (debit, wait) = admitted.map_err(in_debt)?;
+        tokio::time::sleep(wait).await;
+        Ok(Asker { peer, class, kind, debit: Arc::new(debit) })
     }
 
-    /// The range delta of batches, made by one of all who ask for its chunks. Who waits holds no place among the answers.
-    async fn merged(&self, peer: PeerId, range: MergeRange) -> Merge {
-        let cell = self.shared.merges.cell(range);
-        let make = || self.work(peer, move |shared| merge(&shared.store, range));
-        let made = cell.get_or_try_init(make).await?.clone();
-        self.shared.merges.trim();
-        made
-    }
-
-    /// Works on a thread that may wait for the disk, in its turn, and charges the peer for the time.
+    /// Works on a thread that may wait for the disk, in the asker's turn, and charges it for the time.
     async fn work<T: Send + 'static>(
         &self,
-        peer: PeerId,
-        work: impl FnOnce(&Shared) -> Result<T, Refusal> + Send + 'static,
-    ) -> Result<T, Refusal> {
-        let answers = self.answers.clone();
-        let permit = answers.acquire_owned().await.map_err(|_| Refusal::failed("this node is stopping"))?;
-        let shared = self.shared.clone();
-        // The permit goes along, and the charge is made there: the work runs on when the peer disconnects and this future is
-        // dropped.
+        asker: &Asker,
+        work: impl FnOnce(&Shared) -> Result<T, Unserved> + Send + 'static,
+    ) -> Result<T, Unserved> {
+        let lane = match asker.kind {
+            Kind::Cheap => &self.shared.cheap,
+            Kind::Disk => &self.shared.disk,
+        };
+        let place = lane.enter(asker.peer, asker.class).await?;
+        self.work_in(place, asker, 1, work).await
+    }
+
+    /// As [`SyncServer::work`], in a place that the asker has, with so many threads.
+    async fn work_in<T: Send + 'static>(
+        &self,
+        place: Place,
+        asker: &Asker,
+        threads: u32,
+        work: impl FnOnce(&Shared) -> Result<T, Unserved> + Send + 'static,
+    ) -> Result<T, Unserved> {
+        let (shared, debit) = (Arc::clone(&self.shared), Arc::clone(&asker.debit));
+        // The place goes along, and the charge is made there: the work runs on when the peer disconnects and this future is dropped.
         let work = move || {
-            let _permit = permit;
+            let _place = place;
             let began = Instant::now();
             let done = work(&shared);
-            let now = Instant::now();
-            shared.meter.charge(peer, 0, now.duration_since(began), now);
+            debit.spend(Cost { bytes: 0, work: began.elapsed() * threads });
             done
         };
         let worked = tokio::task::spawn_blocking(work).await;
-        worked.map_err(|_| Refusal::failed("the request failed here"))?
+        worked.map_err(|_| Unserved::Failed("the request failed here"))?
     }
+}
+
+fn in_debt(wait: Duration) -> Unserved {
+    Unserved::Busy { retry_after: wait, why: "you took more than your share here" }
 }
 
 /// Answers one request from a store at once, without cache and limits: what a simulated server does.
@@ -226,16 +246,19 @@ impl SyncServer {
 pub fn answer(store: &Store, payload: &[u8]) -> Result<Vec<u8>, Refusal> {
     let request: Request = codec::decode("sync request", payload, REQUEST_BYTES_MAX)
         .map_err(|error| Refusal::malformed(error.to_string()))?;
-    match prepare(store, request).map_err(refusal)? {
-        Prepared::Done(answer) => Ok(answer),
-        Prepared::Shared(common) => {
-            let merged = common.merge_range().map(|range| merge(store, range)).transpose()?.transpose()?;
-            let part = common.make(store, merged.as_deref()).map_err(refusal)?;
-            common.answer(store, &part).map_err(refusal)
-        }
-    }
+    answer_at_once(store, request).map(Payload::into_vec).map_err(Unserved::into_refusal)
 }
 
-fn refusal(error: Unserved) -> Refusal {
-    error.into_refusal()
+fn answer_at_once(store: &Store, request: Request) -> Result<Payload, Unserved> {
+    let common = match prepare(store, request)? {
+        Prepared::Done(answer) => return Ok(answer),
+        Prepared::Shared(common) => common,
+    };
+    let merged = common
+        .merge_range()
+        .map(|range| merge(store, range))
+        .transpose()?
+        .transpose()
+        .map_err(Unserved::Refused)?;
+    common.answer(store, &common.make(store, merged.as_deref())?)
 }

@@ -1,43 +1,132 @@
+//! Goal: whatever one peer asks for, the others get what they live on, and nobody is told to come back who need not be.
+
 use std::time::Duration;
 
 use slipstream_storage::StorageConfig;
-use slipstream_types::SecretKey;
+use slipstream_types::{BatchNumber, Path, PublicKey};
 
-use super::*;
+use super::{cost::MERGE, *};
+use crate::protocol::RangeDeltaRequest;
+
+fn peer(id: u8) -> PeerId {
+    PublicKey([id; 32])
+}
+
+fn server() -> SyncServer {
+    SyncServer::new(Store::memory(&StorageConfig::default()))
+}
+
+async fn ask(server: &SyncServer, id: u8, request: &Request) -> String {
+    server.handle(peer(id), codec::encode("request", request).unwrap()).await.unwrap_err().to_string()
+}
+
+fn headers() -> Request {
+    Request::Headers { first: BatchNumber(1), last: BatchNumber(1_000) }
+}
 
 // A peer that disconnects drops the request, not the work behind it: that goes on to count.
 #[test]
-fn a_dropped_request_holds_its_permit_until_its_work_ends() {
+fn a_dropped_request_holds_its_place_until_its_work_ends() {
     let runtime =
         tokio::runtime::Builder::new_current_thread().enable_time().max_blocking_threads(1).build().unwrap();
     runtime.block_on(async {
-        let server = SyncServer::new(Store::memory(&StorageConfig::default()));
+        let server = server();
         let (open, gate) = std::sync::mpsc::channel::<()>();
         // The only thread for such work is taken, so that the request's own work cannot begin.
         let blocker = tokio::task::spawn_blocking(move || gate.recv());
         let payload = codec::encode("request", &Request::Summary).unwrap();
-        let request = server.handle(SecretKey::from_seed([1; 32]).public(), payload);
+        let request = server.handle(peer(1), payload);
         assert!(tokio::time::timeout(Duration::from_millis(20), request).await.is_err());
-        assert_eq!(server.answers.available_permits(), ANSWERS_MAX - 1);
+        assert_eq!(server.shared.cheap.load(), (1, 0));
         open.send(()).unwrap();
         blocker.await.unwrap().unwrap();
-        let done = server.answers.acquire_many(ANSWERS_MAX as u32);
-        assert!(tokio::time::timeout(Duration::from_secs(30), done).await.unwrap().is_ok());
+        // It has the only thread before this.
+        tokio::task::spawn_blocking(|| ()).await.unwrap();
+        assert_eq!(server.shared.cheap.load(), (0, 0));
     });
 }
 
-/// Goal: who took more than its rate allows is told to come back, and nobody else is.
-#[tokio::test]
+/// Goal: who took more than its rate allows is told to come back, and nobody else is; where the head is it may still ask.
+#[tokio::test(start_paused = true)]
 async fn a_peer_in_debt_is_told_to_come_back() {
-    let server = SyncServer::new(Store::memory(&StorageConfig::default()));
-    let peer = |id| SecretKey::from_seed([id; 32]).public();
-    let ask = async |id| {
-        let payload = codec::encode("request", &Request::Summary).unwrap();
-        server.handle(peer(id), payload).await.unwrap_err()
-    };
-    server.shared.meter.charge(peer(1), 8 << 30, Duration::ZERO, Instant::now());
-    assert!(ask(1).await.retry_after().is_some());
-    let refusal = ask(2).await;
-    assert!(refusal.text().contains("no ledger") && refusal.retry_after().is_none(), "{refusal}");
+    let server = server();
+    let cost = Cost { bytes: 8 << 30, work: Duration::ZERO };
+    let now = Instant::now();
+    let (debit, _) = server.shared.meter.admit(peer(1), Kind::Disk, cost, WAIT_MAX, now).unwrap();
+    assert!(ask(&server, 1, &headers()).await.contains("busy for 10000 ms: you took more"));
+    assert!(ask(&server, 2, &headers()).await.contains("no ledger"));
+    assert!(ask(&server, 1, &Request::Summary).await.contains("no ledger"));
     assert_eq!(server.status().refused_busy, 1);
+    drop(debit);
+    assert!(ask(&server, 1, &headers()).await.contains("no ledger"), "nothing of it was done");
+}
+
+/// Goal: with all places for the disk and for merges taken, a follower learns where the head is at once.
+#[tokio::test(start_paused = true)]
+async fn what_is_cheap_does_not_wait_for_what_is_dear() {
+    let server = server();
+    let mut held = Vec::new();
+    for id in 0..DISK.places {
+        held.push(server.shared.disk.enter(peer(id as u8), Class::Stranger).await.unwrap());
+    }
+    let began = Instant::now();
+    assert!(ask(&server, 100, &Request::Summary).await.contains("no ledger"));
+    assert_eq!(began.elapsed(), Duration::ZERO);
+    assert!(ask(&server, 100, &headers()).await.contains("busy for 3000 ms: others are served first"));
+    assert_eq!(began.elapsed(), DISK.wait, "it is told before it takes the silence for a failure");
+    assert_eq!(server.status().refused_busy, 1);
+    drop(held.pop());
+    assert!(ask(&server, 100, &headers()).await.contains("no ledger"));
+}
+
+/// Goal: merges wait for each other and for nobody else, and a wait for one holds no place for the disk.
+#[tokio::test(start_paused = true)]
+async fn a_merge_waits_in_its_own_lane() {
+    let server = server();
+    let lane = &server.shared.merges.lane;
+    let held = [lane.enter(peer(1), Class::Stranger).await, lane.enter(peer(2), Class::Stranger).await];
+    let range = (BatchNumber(0), BatchNumber(70));
+    let asker = server.admit(peer(3), Kind::Disk, MERGE).await.unwrap();
+    let waiting = server.merged(&asker, range);
+    tokio::pin!(waiting);
+    assert!(futures::poll!(&mut waiting).is_pending());
+    assert_eq!((lane.load(), server.shared.disk.load()), ((2, 1), (0, 0)));
+    // Another made it: nobody has to wait for a place any more.
+    let making = server.shared.merges.begin(range).unwrap();
+    making.land(peer(1), Err(Refusal::not_kept("too large")));
+    let refused = waiting.await.unwrap_err().into_refusal();
+    assert_eq!(refused.text(), "too large");
+    assert_eq!(lane.load(), (2, 0));
+    drop(held);
+}
+
+/// Goal: the bases of range deltas are few, so that those who ask share the merges.
+#[test]
+fn a_range_delta_begins_where_others_begin() {
+    let refused = |from| {
+        let (from, to, first, last) = (BatchNumber(from), BatchNumber(1_000), Path::MIN, Path::MAX);
+        let request = RangeDeltaRequest { from, to, first, last, bytes_max: 1 };
+        answer::check_range_delta(&request).err().map(|unserved| unserved.into_refusal().to_string())
+    };
+    assert_eq!((0..1_000).filter(|from| refused(*from).is_none()).count(), 16);
+    assert!(refused(63).is_some_and(|it| it.contains("after a multiple of 64, not after batch 63")));
+    assert!(refused(1_000).is_some());
+}
+
+/// Goal: 64 requests at once do not all pass as if each were the first.
+#[tokio::test(start_paused = true)]
+async fn many_requests_at_once_are_paid_for_before_they_are_worked_on() {
+    let server = server();
+    let range = crate::protocol::RangeRequest {
+        first: BatchNumber(1),
+        batches_max: 1_024,
+        bytes_max: 16 << 20,
+        parts: crate::protocol::Parts::BODY,
+    };
+    let (kind, cost) = Cost::of(&Request::Range(range));
+    let now = Instant::now();
+    let admit = || server.shared.meter.admit(peer(1), kind, cost, WAIT_MAX, now).ok();
+    let admitted: Vec<_> = (0..64).filter_map(|_| admit()).collect();
+    // 512 MiB at once and 256 in the second that it may wait, of 16 each.
+    assert_eq!(admitted.len(), 49);
 }

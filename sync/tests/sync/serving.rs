@@ -1,6 +1,6 @@
 //! Goal: many followers cost a server the work of one, and nobody can tell a cached answer from a fresh one.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use slipstream_network::{MemoryHub, Payload};
 use slipstream_storage::{StorageConfig, Store};
@@ -137,6 +137,30 @@ async fn many_followers_share_the_work_of_one() {
     assert!(share >= 0.7, "{share}: {status:?}");
 }
 
+/// Goal: after a restart, who asks for a snapshot is told to come back while its tree is loaded, and holds no place meanwhile.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_snapshot_that_is_being_loaded_keeps_nobody_waiting() {
+    let chain = Chain::with_accounts(12, 300);
+    let dir = tempfile::tempdir().unwrap();
+    let config = StorageConfig { snapshot_interval_batches: 10, ..Default::default() };
+    let store = Store::open(&config, dir.path()).unwrap();
+    store.initialize(&chain.genesis).unwrap();
+    (1..=12).for_each(|number| chain.commit_to(&store, BatchNumber(number)));
+    store.close();
+    drop(store);
+    let server = SyncServer::new(Store::open(&config, dir.path()).unwrap());
+    let payload = codec::encode("request", &chunk(10)).unwrap();
+    let first = server.handle(peer(9), payload.clone()).await.unwrap_err();
+    assert!(first.retry_after().is_some() && first.text().contains("being loaded"), "{first}");
+    assert!(ask(&server, &range(1, 8)).await.is_ok());
+    let loaded = async {
+        while server.handle(peer(9), payload.clone()).await.is_err() {
+            tokio::task::yield_now().await;
+        }
+    };
+    assert!(tokio::time::timeout(Duration::from_secs(60), loaded).await.is_ok());
+}
+
 /// Goal: a follower that a server refuses for what it took comes back when its debt is paid.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_follower_comes_back_to_a_server_that_is_busy() {
@@ -145,11 +169,11 @@ async fn a_follower_comes_back_to_a_server_that_is_busy() {
     let slow = SyncConfig { serve_peer_mib_per_second: 1.try_into().unwrap(), ..Default::default() };
     let server = Arc::new(SyncServer::with_config(chain.store.clone(), &slow));
     let _transport = hub.join(source, Arc::new(Honest(server.clone())));
-    // What is asked for at once is served, and owed: some MiB more than a burst.
+    // What is asked for at once is served and owed, but no more of it than a second may bring.
     let request = chunk(20);
     let asked = (0..12).map(|_| ask(&server, &request));
-    assert!(futures::future::join_all(asked).await.iter().all(Result::is_ok));
-    assert_eq!(server.status().refused_busy, 0);
+    let served = futures::future::join_all(asked).await.iter().filter(|answer| answer.is_ok()).count();
+    assert!((3..12).contains(&served), "{served}");
     let node = Following::start(&hub, peer(9), &chain.genesis, Mode::Delta, &[source]).await;
     let status = node.reach(chain.head()).await;
     assert!(server.status().refused_busy > 0, "{:?}", server.status());

@@ -1,0 +1,117 @@
+//! [`Heavy`]: the threads of work that takes seconds, and the trees of snapshots that are loaded on them.
+//!
+//! The threads are few and apart from those that the node's own work uses, so that whatever peers ask for, commits, execution and
+//! verification have theirs.
+
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, OnceLock},
+    time::Duration,
+};
+
+use parking_lot::Mutex;
+use rayon::{ThreadPool, ThreadPoolBuilder};
+use slipstream_storage::{Snapshot, StorageError, Store};
+use slipstream_types::BatchNumber;
+use tokio::time::Instant;
+
+use super::answer::Unserved;
+
+/// Threads at most.
+const THREADS_MAX: usize = 2;
+/// A peer that asks for what is being loaded comes back after this.
+const LOAD_RETRY: Duration = Duration::from_secs(2);
+/// A tree that could not be loaded is tried again after this: whoever asks must not make this node read a damaged snapshot for ever.
+const FAILED_RETRY: Duration = Duration::from_secs(300);
+
+/// See the module.
+#[derive(Default)]
+pub(super) struct Heavy {
+    /// Made when they are first needed; none if they cannot be.
+    pool: OnceLock<Option<ThreadPool>>,
+    /// Snapshots whose tree is being loaded (none), or was not loaded, and until when that counts.
+    loads: Mutex<BTreeMap<BatchNumber, Option<Instant>>>,
+}
+
+impl Heavy {
+    /// Runs something that uses many threads on these. The caller waits.
+    pub(super) fn run<T: Send>(&self, work: impl FnOnce() -> T + Send) -> Result<T, Unserved> {
+        let pool = self.pool.get_or_init(|| {
+            let threads = self.threads();
+            let name = |index| format!("serve-heavy-{index}");
+            match ThreadPoolBuilder::new().num_threads(threads).thread_name(name).build() {
+                Ok(pool) => Some(pool),
+                Err(error) => {
+                    tracing::error!(%error, "no threads for merging deltas and loading snapshots: peers get none of either here");
+                    None
+                }
+            }
+        });
+        pool.as_ref()
+            .map(|pool| pool.install(work))
+            .ok_or(Unserved::Failed("this node has no threads for it"))
+    }
+
+    /// Threads that work takes.
+    pub(super) fn threads(&self) -> usize {
+        let cores = std::thread::available_parallelism().map_or(1, usize::from);
+        (cores / 2).clamp(1, THREADS_MAX)
+    }
+
+    /// Passes if the tree of a snapshot is in memory. Otherwise it is loaded in the background, once for all who ask, and nobody waits
+    /// for it here: that takes as long as reading the whole state.
+    pub(super) fn ready(self: &Arc<Self>, store: &Store, number: BatchNumber) -> Result<(), Unserved> {
+        let Some(snapshot) = store.snapshot(number)?.filter(|snapshot| !snapshot.is_ready()) else {
+            return Ok(());
+        };
+        let now = Instant::now();
+        let mut loads = self.loads.lock();
+        loads.retain(|_, until| until.is_none_or(|until| now < until));
+        match loads.get(&number) {
+            Some(Some(_)) => return Err(Unserved::Failed("the snapshot cannot be read here")),
+            Some(None) => {}
+            None => {
+                loads.insert(number, None);
+                let load = Load { heavy: Arc::clone(self), number, failed: true };
+                tokio::task::spawn_blocking(move || load.run(&snapshot));
+            }
+        }
+        Err(Unserved::Busy { retry_after: LOAD_RETRY, why: "the snapshot is being loaded" })
+    }
+}
+
+/// A tree on its way into memory.
+struct Load {
+    heavy: Arc<Heavy>,
+    number: BatchNumber,
+    failed: bool,
+}
+
+impl Load {
+    fn run(mut self, snapshot: &Snapshot) {
+        let began = Instant::now();
+        let loaded: Result<Result<(), StorageError>, Unserved> = self.heavy.run(|| snapshot.load());
+        match loaded {
+            Ok(Ok(())) => {
+                self.failed = false;
+                let took_ms = began.elapsed().as_millis() as u64;
+                tracing::info!(batch = %self.number, took_ms, "loaded a snapshot that peers ask for");
+            }
+            Ok(Err(error)) => {
+                tracing::warn!(batch = %self.number, %error, "a snapshot cannot be served; peers take another");
+            }
+            // Told when the threads could not be made.
+            Err(_) => {}
+        }
+    }
+}
+
+impl Drop for Load {
+    fn drop(&mut self) {
+        let mut loads = self.heavy.loads.lock();
+        match self.failed {
+            true => loads.insert(self.number, Some(Instant::now() + FAILED_RETRY)),
+            false => loads.remove(&self.number),
+        };
+    }
+}

@@ -1,0 +1,157 @@
+//! The way of one request through the server, from one place to the next. Between two steps it holds no place: who waits for another's
+//! work, or for a merge, keeps nobody from theirs.
+
+use std::{sync::Arc, time::Duration};
+
+use slipstream_network::Payload;
+use slipstream_storage::RangeDelta;
+use tokio::{sync::watch, time::Instant};
+
+use super::{
+    Asker, Shared, SyncServer,
+    answer::{Common, Prepared, Unserved, prepare, proved_by},
+    cache::{Outcome, Part, Turn},
+    cost::{Kind, MERGE},
+    in_debt,
+    lane::{Full, Place},
+    merges::{Look, MergeRange, merge},
+};
+use crate::protocol::Request;
+
+/// What a step came to.
+enum Step {
+    Answer(Payload),
+    /// Another asker has the part made.
+    Wait(Arc<Common>, watch::Receiver<Option<Outcome>>),
+    /// The deltas of a range must be merged first.
+    Merge(Arc<Common>, MergeRange),
+}
+
+impl SyncServer {
+    /// Takes a request that is paid for from step to step.
+    pub(super) async fn answer(&self, asker: &Asker, request: Request) -> Result<Payload, Unserved> {
+        let mut step = self.work(asker, move |shared| begin(shared, request)).await?;
+        loop {
+            step = match step {
+                Step::Answer(answer) => return Ok(answer),
+                Step::Wait(common, waiting) => match outcome(waiting).await {
+                    Some(part) => {
+                        let part = part.map_err(Unserved::Refused)?;
+                        self.work(asker, move |shared| finish(shared, &common, &part)).await?
+                    }
+                    // Its leader failed: somebody else makes it, perhaps this one.
+                    None => self.work(asker, move |shared| make(shared, common, None)).await?,
+                },
+                Step::Merge(common, range) => {
+                    let merged = self.merged(asker, range).await?;
+                    self.work(asker, move |shared| make(shared, common, Some(merged))).await?
+                }
+            };
+        }
+    }
+
+    /// A range delta, made by one of all who ask for its chunks.
+    pub(super) async fn merged(&self, asker: &Asker, range: MergeRange) -> Result<Arc<RangeDelta>, Unserved> {
+        let merges = &self.shared.merges;
+        let mut changes = merges.changes();
+        loop {
+            match merges.look(range) {
+                Look::Kept(merge) => return merge.map_err(Unserved::Refused),
+                Look::Making => _ = changes.changed().await,
+                Look::Absent => {
+                    let Some(place) = self.merge_place(asker, range).await? else { continue };
+                    self.merge(place, asker, range).await?;
+                }
+            }
+        }
+    }
+
+    /// A place for making a merge; none if it was made meanwhile.
+    async fn merge_place(&self, asker: &Asker, range: MergeRange) -> Result<Option<Place>, Unserved> {
+        let merges = &self.shared.merges;
+        let mut changes = merges.changes();
+        let entering = merges.lane.enter(asker.peer, asker.class);
+        tokio::pin!(entering);
+        loop {
+            if matches!(merges.look(range), Look::Kept(_)) {
+                return Ok(None);
+            }
+            tokio::select! {
+                place = &mut entering => return Ok(Some(place?)),
+                _ = changes.changed() => {}
+            }
+        }
+    }
+
+    /// Only who makes it pays for it: the chunks of one range are asked for side by side. A debtor does not wait here, where its wait
+    /// would hold the place.
+    async fn merge(&self, place: Place, asker: &Asker, range: MergeRange) -> Result<(), Unserved> {
+        let (peer, now) = (asker.peer, Instant::now());
+        let admitted = self.shared.meter.admit(peer, Kind::Disk, MERGE, Duration::ZERO, now);
+        let (debit, _) = admitted.map_err(in_debt)?;
+        let payer = Asker { debit: Arc::new(debit), ..asker.clone() };
+        let threads = self.shared.heavy.threads() as u32;
+        let work = move |shared: &Shared| {
+            // Another may have begun it while this one waited for its place.
+            let Some(making) = shared.merges.begin(range) else { return Ok(()) };
+            let merged = shared.heavy.run(|| merge(&shared.store, range))??;
+            making.land(peer, merged);
+            Ok(())
+        };
+        self.work_in(place, &payer, threads, work).await
+    }
+}
+
+/// The part that another makes; none if that came to nothing.
+async fn outcome(mut waiting: watch::Receiver<Option<Outcome>>) -> Option<Outcome> {
+    waiting.wait_for(Option::is_some).await.ok()?.clone()
+}
+
+fn begin(shared: &Shared, request: Request) -> Result<Step, Unserved> {
+    if let Some(number) = proved_by(&request) {
+        shared.heavy.ready(&shared.store, number)?;
+    }
+    match prepare(&shared.store, request)? {
+        Prepared::Done(answer) => Ok(Step::Answer(answer)),
+        Prepared::Shared(common) => make(shared, Arc::new(common), None),
+    }
+}
+
+/// The part of a request from the cache, or made here and now: who leads the making of a part has a place already, so that nobody who
+/// waits for the part waits for the turn of another.
+fn make(shared: &Shared, common: Arc<Common>, merged: Option<Arc<RangeDelta>>) -> Result<Step, Unserved> {
+    let key = common.key()?;
+    let unmerged = common.merge_range().filter(|_| merged.is_none());
+    if let Some(range) = unmerged.filter(|_| !shared.cache.has(&key)) {
+        return Ok(Step::Merge(common, range));
+    }
+    let lead = match shared.cache.turn(&key) {
+        Turn::Hit(part) => return finish(shared, &common, &part),
+        Turn::Wait(waiting) => return Ok(Step::Wait(common, waiting)),
+        Turn::Lead(lead) => lead,
+    };
+    if let Some(range) = unmerged {
+        // It was dropped in this moment.
+        return Ok(Step::Merge(common, range));
+    }
+    let part = match common.make(&shared.store, merged.as_deref()) {
+        Ok(part) => Arc::new(part),
+        Err(unserved) => {
+            let refusal = unserved.into_refusal();
+            lead.land(Err(refusal.clone()));
+            return Err(Unserved::Refused(refusal));
+        }
+    };
+    lead.land(Ok(Arc::clone(&part)));
+    finish(shared, &common, &part)
+}
+
+fn finish(shared: &Shared, common: &Common, part: &Part) -> Result<Step, Unserved> {
+    Ok(Step::Answer(common.answer(&shared.store, part)?))
+}
+
+impl From<Full> for Unserved {
+    fn from(full: Full) -> Self {
+        Unserved::Busy { retry_after: full.retry_after, why: "others are served first" }
+    }
+}
