@@ -16,6 +16,7 @@ use super::{
 };
 use crate::{
     error::Fault,
+    peers::Ware,
     plan::price::Sizes,
     planted::Planted,
     protocol::{ANSWER_BYTES_MAX, EpochEnds, Headers, RangeRequest, Request, Summary},
@@ -72,6 +73,10 @@ impl Engine {
                     && !fault.is_busy()
                 {
                     restore.offer_refused();
+                }
+                if let Some(wanted) = fault.retry_after() {
+                    let reason = format!("{what}: {fault}");
+                    return self.book.busy(&flight.peer, ware(&flight), now, wanted, reason);
                 }
                 return self.punish(flight.peer, &what, &fault, now);
             }
@@ -298,12 +303,23 @@ impl Engine {
     /// Credit, given only after the proofs were checked.
     pub(super) fn credit(&mut self, flight: &Flight, arrived: Instant, now: Instant, bytes: usize) {
         let took = arrived.saturating_duration_since(flight.sent.at);
-        self.book.credit(&flight.peer, now, bytes, took);
+        self.book.credit(&flight.peer, ware(flight), now, bytes, took);
         self.streams.links.delivered(&flight.peer, now, arrived, &flight.sent, bytes);
         self.stages.worked(super::Stage::Fetch, now, took, bytes as u64);
         self.counters.bytes_received += bytes as u64;
         if let Some(restore) = &mut self.restore {
             restore.moved(now);
+        }
+    }
+}
+
+/// What a request asks for of what its peer says that it serves.
+fn ware(flight: &Flight) -> Option<Ware> {
+    match flight.about {
+        About::Summary | About::Epochs => None,
+        About::Wanted(Key::Survey | Key::Range(_)) => Some(Ware::Batches),
+        About::Wanted(Key::Offer | Key::Headers | Key::Siblings(_) | Key::Chunk(_) | Key::Codes) => {
+            Some(Ware::Snapshots)
         }
     }
 }

@@ -289,8 +289,6 @@ impl Engine {
             self.book.ban(peer, now + BAN, reason.clone());
             self.unproven.remove(&peer);
             self.effects.push_back(Effect::Ban { peer, reason, duration: BAN });
-        } else if let Some(pause) = fault.retry_after() {
-            self.book.busy(&peer, now, pause, reason);
         } else if self.defences.lacks(Planted::EndlessPause) {
             self.book.ban(peer, now + BAN, reason);
         } else {

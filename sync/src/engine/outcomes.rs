@@ -18,7 +18,6 @@ use super::{
 use crate::{
     SyncError,
     error::Fault,
-    peers::UNJUDGED_PAUSE,
     plan::price::Seen,
     protocol::Request,
     verify::{VerifiedRange, Violation},
@@ -113,7 +112,7 @@ impl Engine {
             Err(fault @ Fault::Unverified(_)) => {
                 self.heard.insert(flight.peer);
                 let reason = format!("{}: {fault}", describe_key(&key));
-                return self.book.busy(&flight.peer, now, UNJUDGED_PAUSE, reason);
+                return self.book.unjudged(&flight.peer, now, reason);
             }
             Err(fault) => return self.punish(flight.peer, &describe_key(&key), &fault, now),
         };

@@ -254,7 +254,9 @@ impl Streams {
                 needs.fits(peer) && !asked.contains(&peer.peer) && self.links.has_room(&peer.peer, bytes)
             };
             let free: Vec<Candidate> = candidates.iter().filter(fits).cloned().collect();
-            let Some(peer) = self.choose(now, &free, bytes, book) else { continue };
+            // What comes first is what everything else waits for.
+            let urgent = self.wanted.keys().next() == Some(&key);
+            let Some(peer) = self.choose(now, &free, bytes, urgent, book) else { continue };
             for id in &wanted.flights {
                 if let Some(flight) = self.flights.get_mut(id).filter(|flight| !flight.is_overdue) {
                     flight.is_overdue = true;
@@ -268,8 +270,15 @@ impl Streams {
     }
 
     /// The peer whose answer would be here first, but now and then one that is not known.
-    fn choose(&self, now: Instant, free: &[Candidate], bytes: u64, book: &mut PeerBook) -> Option<Candidate> {
-        let explored = book.choose(now, free)?;
+    fn choose(
+        &self,
+        now: Instant,
+        free: &[Candidate],
+        bytes: u64,
+        urgent: bool,
+        book: &mut PeerBook,
+    ) -> Option<Candidate> {
+        let explored = book.choose(now, free, urgent)?;
         if explored.peer != free.first()?.peer {
             return Some(explored);
         }

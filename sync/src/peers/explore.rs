@@ -1,9 +1,13 @@
-//! [`Explorer`]: which requests go to a peer that is not known well.
+//! [`Explorer`]: which requests go to a peer that is not known well, and which of equal peers comes first.
+
+use slipstream_network::PeerId;
+use slipstream_types::Digest;
 
 /// One request of so many explores.
 pub(super) const ONE_IN: u64 = 16;
 
-/// Draws, from its seed, one place in every [`ONE_IN`] requests, so that peers cannot know which requests test them.
+/// Draws, from its seed, one place in every [`ONE_IN`] requests, so that peers cannot know which requests test them. The seed is the
+/// node's secret, and no draw tells anything of another.
 #[derive(Debug)]
 pub(super) struct Explorer {
     seed: u64,
@@ -19,15 +23,37 @@ impl Explorer {
     pub(super) fn turn(&mut self) -> Option<usize> {
         let (window, place) = (self.requests / ONE_IN, self.requests % ONE_IN);
         self.requests += 1;
-        let draw = self.mix(window);
+        let draw = self.draw("slipstream/explore/1", &window.to_le_bytes());
         (draw % ONE_IN == place).then_some((draw / ONE_IN) as usize)
     }
 
-    /// A fixed random number for a value; SplitMix64.
-    pub(super) fn mix(&self, value: u64) -> u64 {
-        let mut mixed = self.seed.wrapping_add(value.wrapping_mul(0x9e37_79b9_7f4a_7c15));
-        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        mixed ^ (mixed >> 31)
+    /// The place of a peer among its equals.
+    pub(super) fn place(&self, peer: &PeerId) -> u64 {
+        self.draw("slipstream/place/1", &peer.0)
+    }
+
+    fn draw(&self, tag: &str, of: &[u8]) -> u64 {
+        let digest = Digest::tagged(tag, &[&self.seed.to_le_bytes(), of].concat()).0;
+        u64::from_le_bytes(*digest.first_chunk().expect("a digest is longer"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use slipstream_types::PublicKey;
+
+    use super::*;
+
+    /// Goal: a key that goes first under one secret is one of many under the next: nobody can grind for it.
+    #[test]
+    fn a_place_is_worth_nothing_under_another_secret() {
+        let keys: Vec<_> = (0..=255).map(|id| PublicKey([id; 32])).collect();
+        let first = |seed: u64| {
+            let explorer = Explorer::new(seed);
+            keys.iter().min_by_key(|key| explorer.place(key)).map(|key| key.0[0])
+        };
+        let firsts: std::collections::BTreeSet<_> = (0..100).map(first).collect();
+        assert!(firsts.len() > 50, "{firsts:?}");
+        assert_eq!(first(1), first(1));
     }
 }

@@ -4,6 +4,7 @@ mod explore;
 mod reasons;
 mod saved;
 mod score;
+mod service;
 #[cfg(test)]
 mod tests;
 
@@ -18,13 +19,15 @@ use explore::Explorer;
 use reasons::{Cause, Reasons};
 pub(crate) use saved::KEY;
 use score::Score;
+use service::Service;
+pub(crate) use service::Ware;
 
 /// Longest pause of a peer that keeps failing.
 const BENCH_MAX: Duration = Duration::from_secs(30);
 /// First pause; doubles with each failure in a row.
 const BENCH_FIRST: Duration = Duration::from_millis(250);
 /// Pause of a peer that showed what cannot be judged yet: its next summary comes within about as long.
-pub(crate) const UNJUDGED_PAUSE: Duration = Duration::from_secs(1);
+const UNJUDGED_PAUSE: Duration = Duration::from_secs(1);
 /// Reasons kept of banned peers, so that a flood of fresh identities cannot fill memory.
 const BANNED_MAX: usize = 256;
 /// A peer with less weight than half a fresh request is unknown, or known from long ago: exploration may pick it.
@@ -43,6 +46,9 @@ struct Peer {
     /// Why it was last paused, or proved unreliable, and when.
     last_reason: Option<(String, Instant)>,
     score: Score,
+    service: Service,
+    /// Its place among equals: no peer can choose it, or know it.
+    place: u64,
     /// The points after the last change with a reason.
     points: f64,
     reasons: Reasons,
@@ -83,7 +89,8 @@ impl PeerBook {
     /// Takes over the scores of an earlier run. The book stays as it is if the record is damaged.
     pub(crate) fn restore(&mut self, now: Instant, record: &[u8]) -> Result<(), CodecError> {
         for (id, score) in saved::decode(now, record)? {
-            self.away.insert(id, Peer::new(now, score));
+            let place = self.explorer.place(&id);
+            self.away.insert(id, Peer::new(now, score, place));
         }
         Ok(())
     }
@@ -105,7 +112,7 @@ impl PeerBook {
         let gone: Vec<_> = self.peers.keys().filter(|id| !connected.contains(id)).copied().collect();
         for id in gone {
             if let Some(mut peer) = self.peers.remove(&id)
-                && peer.score.weight(now) > 0.0
+                && (peer.score.weight(now) > 0.0 || !peer.asked(now) || peer.service.share(now) < 1.0)
             {
                 (peer.summary, peer.summary_at, peer.heard_at) = (None, None, None);
                 self.away.insert(id, peer);
@@ -113,7 +120,8 @@ impl PeerBook {
         }
         for id in connected {
             if !self.peers.contains_key(id) && self.banned.iter().all(|ban| ban.peer != *id) {
-                let peer = self.away.remove(id).unwrap_or_else(|| Peer::new(now, Score::new(now)));
+                let place = self.explorer.place(id);
+                let peer = self.away.remove(id).unwrap_or_else(|| Peer::new(now, Score::new(now), place));
                 self.peers.insert(*id, peer);
             }
         }
@@ -187,8 +195,18 @@ impl PeerBook {
     }
 
     /// Credit, given only after the proofs were checked.
-    pub(crate) fn credit(&mut self, id: &PeerId, now: Instant, bytes: usize, took: Duration) {
+    pub(crate) fn credit(
+        &mut self,
+        id: &PeerId,
+        ware: Option<Ware>,
+        now: Instant,
+        bytes: usize,
+        took: Duration,
+    ) {
         let Some(peer) = self.peers.get_mut(id) else { return };
+        if let Some(ware) = ware {
+            peer.service.delivered(ware, now);
+        }
         peer.verified_bytes += bytes as u64;
         peer.failures_in_row = 0;
         peer.change(now, Cause::Verified, |score| {
@@ -244,10 +262,30 @@ impl PeerBook {
         until.saturating_duration_since(now)
     }
 
-    /// A pause for a peer that has no time; nothing is held against it.
-    pub(crate) fn busy(&mut self, id: &PeerId, now: Instant, pause: Duration, reason: String) {
+    /// A pause for a peer that has no time for what it says that it serves. It is no failure; but a peer that has none again and again
+    /// rests longer than it wants, and ranks by what it delivers. See [`Service`].
+    pub(crate) fn busy(
+        &mut self,
+        id: &PeerId,
+        ware: Option<Ware>,
+        now: Instant,
+        wanted: Duration,
+        reason: String,
+    ) {
+        let Some(peer) = self.peers.get_mut(id) else { return };
+        // What was asked for before its pause is refused for the same reason.
+        let pause = match ware.filter(|_| peer.asked(now)) {
+            Some(ware) => peer.service.refused(ware, now, wanted),
+            None => wanted,
+        };
+        peer.benched_until = peer.benched_until.max(Some(now + pause));
+        peer.last_reason = Some((reason, now));
+    }
+
+    /// A pause for a peer that showed what cannot be judged yet.
+    pub(crate) fn unjudged(&mut self, id: &PeerId, now: Instant, reason: String) {
         if let Some(peer) = self.peers.get_mut(id) {
-            peer.benched_until = Some(now + pause);
+            peer.benched_until = Some(now + UNJUDGED_PAUSE);
             peer.last_reason = Some((reason, now));
         }
     }
@@ -263,9 +301,9 @@ impl PeerBook {
         self.changed = true;
     }
 
-    /// The share of requests to a peer that were answered in time and well; 1 for an unknown one.
+    /// The share of requests to a peer that are answered, in time and well, as far as it has shown; half for an unknown one.
     pub(crate) fn reliability(&self, id: &PeerId, now: Instant) -> f64 {
-        self.peers.get(id).map_or(1.0, |peer| peer.score.reliability(now))
+        self.peers.get(id).map_or(0.5, |peer| peer.score.reliability(now) * peer.service.share(now))
     }
 
     /// What all but the slowest of its answers take, for a MiB or less; zero for an unknown one.
@@ -352,29 +390,31 @@ impl PeerBook {
         self.banned.push(Banned { peer: id, until, reason });
     }
 
-    /// Who may be asked, by score; equals in an order that no peer can choose for itself.
+    /// Who may be asked, by score and by how much of what it offers it delivers; equals in an order that no peer can choose for itself.
     pub(crate) fn candidates(&self, now: Instant, history: bool) -> Vec<Candidate> {
         let mut ranked: Vec<_> = self
             .peers
             .iter()
             .filter(|(_, peer)| peer.asked(now))
             .filter_map(|(id, peer)| {
-                let candidate = candidate(*id, peer.summary.as_ref()?, history, &peer.score);
-                Some((peer.score.points(now), candidate))
+                let share = peer.service.share(now);
+                let mut candidate = candidate(*id, peer.summary.as_ref()?, history, &peer.score);
+                candidate.bytes_per_second *= share;
+                Some((peer.score.points(now) * share, peer.place, candidate))
             })
             .collect();
-        let place = |candidate: &Candidate| {
-            let chunks = candidate.peer.0.as_chunks::<8>().0;
-            chunks.iter().fold(0, |mixed, chunk| self.explorer.mix(mixed ^ u64::from_le_bytes(*chunk)))
-        };
-        ranked.sort_by(|(one, a), (other, b)| other.total_cmp(one).then_with(|| place(a).cmp(&place(b))));
-        ranked.into_iter().map(|(_, candidate)| candidate).collect()
+        ranked.sort_by(|(one, a, _), (other, b, _)| other.total_cmp(one).then_with(|| a.cmp(b)));
+        ranked.into_iter().map(|(_, _, candidate)| candidate).collect()
     }
 
     /// Picks whom to send a request, out of candidates in their order: the best, but once in [`explore::ONE_IN`] requests one that is
-    /// unknown or was not measured for long. So a better peer is found, and many unknown ones cost only that share.
-    pub(crate) fn choose(&mut self, now: Instant, serving: &[Candidate]) -> Option<Candidate> {
+    /// unknown or was not measured for long. So a better peer is found, and many unknown ones cost only that share. What everything else
+    /// waits for (`urgent`) explores nobody.
+    pub(crate) fn choose(&mut self, now: Instant, serving: &[Candidate], urgent: bool) -> Option<Candidate> {
         let best = serving.first()?;
+        if urgent {
+            return Some(best.clone());
+        }
         let unknown = |candidate: &&Candidate| {
             self.peers.get(&candidate.peer).is_some_and(|peer| peer.score.weight(now) < KNOWN_WEIGHT)
         };
@@ -425,7 +465,7 @@ impl PeerBook {
 }
 
 impl Peer {
-    fn new(now: Instant, score: Score) -> Peer {
+    fn new(now: Instant, score: Score, place: u64) -> Peer {
         Peer {
             summary: None,
             summary_at: None,
@@ -437,6 +477,8 @@ impl Peer {
             last_reason: None,
             points: score.points(now),
             score,
+            service: Service::new(now),
+            place,
             reasons: Reasons::default(),
         }
     }

@@ -112,10 +112,11 @@ impl Score {
         (self.answers + self.failures) * self.fade(now)
     }
 
-    /// The share of requests that were answered in time and well; 1 while nothing is known.
+    /// The share of requests that are answered in time and well, as if one answer and one failure had come before all others: half
+    /// while nothing is known, so that a fresh peer is not preferred to one that has shown that it answers.
     pub(crate) fn reliability(&self, now: Instant) -> f64 {
         let fade = self.fade(now);
-        (self.answers * fade + 1.0) / ((self.answers + self.failures) * fade + 1.0)
+        (self.answers * fade + 1.0) / ((self.answers + self.failures) * fade + 2.0)
     }
 
     /// Verified bytes over the time that the answers took.

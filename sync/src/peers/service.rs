@@ -1,0 +1,130 @@
+//! [`Service`]: whether a peer delivers what it says that it serves, or is busy whenever it is asked for it.
+//!
+//! An honest server may have no time, and nothing is held against it: no failure is counted, and nobody is banned. But a peer that offers
+//! something and is busy each time costs a turn each time. So it is left alone longer each time, and ranked by how often it delivered,
+//! until it delivers: then most of that is forgotten at once.
+
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+/// What peers say that they serve. Each is judged apart: delivering what is cheap is no excuse for what is dear.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Ware {
+    /// Ranges of batches, and headers.
+    Batches,
+    /// Whatever snapshots and range deltas consist of.
+    Snapshots,
+}
+
+/// So many refusals in a row rest a peer only as long as it wants.
+const FREE: u32 = 2;
+/// The next one rests it for so long, and each further one twice as long.
+const REST_FIRST: Duration = Duration::from_secs(1);
+/// Longest rest: an honest server that recovers is asked again within it.
+const REST_MAX: Duration = Duration::from_secs(30);
+/// What came to nothing counts half after this.
+const HALF_LIFE: Duration = Duration::from_secs(60);
+/// Refusals that are remembered at most, so that what makes up for them stays in reach.
+const REFUSED_MAX: f64 = 16.0;
+
+/// Of one peer.
+#[derive(Clone, Debug)]
+pub(super) struct Service([Kept; 2]);
+
+/// How one ware's promises were kept.
+#[derive(Clone, Debug)]
+struct Kept {
+    /// The counts are decayed to here.
+    at: Instant,
+    delivered: f64,
+    refused: f64,
+    in_row: u32,
+}
+
+impl Service {
+    pub(super) fn new(at: Instant) -> Service {
+        Service([(); 2].map(|()| Kept { at, delivered: 0.0, refused: 0.0, in_row: 0 }))
+    }
+
+    /// Counts an answer that passed its checks.
+    pub(super) fn delivered(&mut self, ware: Ware, now: Instant) {
+        let kept = &mut self.0[ware as usize];
+        kept.decay(now);
+        kept.delivered += 1.0;
+        kept.refused /= 2.0;
+        kept.in_row = 0;
+    }
+
+    /// Counts a refusal as busy. Returns how long the peer rests, which is as long as it wants or longer.
+    pub(super) fn refused(&mut self, ware: Ware, now: Instant, wanted: Duration) -> Duration {
+        let kept = &mut self.0[ware as usize];
+        kept.decay(now);
+        kept.refused = (kept.refused + 1.0).min(REFUSED_MAX);
+        kept.in_row = kept.in_row.saturating_add(1);
+        let rest = match kept.in_row.checked_sub(FREE + 1) {
+            None => Duration::ZERO,
+            Some(doubled) => REST_FIRST.saturating_mul(2u32.saturating_pow(doubled.min(8))).min(REST_MAX),
+        };
+        rest.max(wanted)
+    }
+
+    /// The share of what was asked for that came, of the ware of which less came; 1 while nothing is known.
+    pub(super) fn share(&self, now: Instant) -> f64 {
+        self.0.iter().map(|kept| kept.share(now)).fold(1.0, f64::min)
+    }
+}
+
+impl Kept {
+    fn share(&self, now: Instant) -> f64 {
+        let fade = self.fade(now);
+        (self.delivered * fade + 1.0) / ((self.delivered + self.refused) * fade + 1.0)
+    }
+
+    fn fade(&self, now: Instant) -> f64 {
+        0.5f64.powf(now.saturating_duration_since(self.at).as_secs_f64() / HALF_LIFE.as_secs_f64())
+    }
+
+    fn decay(&mut self, now: Instant) {
+        let fade = self.fade(now);
+        (self.delivered, self.refused) = (self.delivered * fade, self.refused * fade);
+        self.at = self.at.max(now);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const WANTED: Duration = Duration::from_millis(500);
+
+    /// Goal: who is always busy with what it offers rests longer and longer, and counts less, whatever else it delivers.
+    #[test]
+    fn a_peer_that_never_delivers_what_it_offers_rests() {
+        let mut now = Instant::now();
+        let mut service = Service::new(now);
+        let mut rests = Vec::new();
+        for _ in 0..10 {
+            service.delivered(Ware::Batches, now);
+            let rest = service.refused(Ware::Snapshots, now, WANTED);
+            rests.push(rest.as_millis());
+            now += rest;
+        }
+        assert_eq!(rests, [500, 500, 1_000, 2_000, 4_000, 8_000, 16_000, 30_000, 30_000, 30_000]);
+        assert!(service.share(now) < 0.25, "{}", service.share(now));
+    }
+
+    /// Goal: an honest server that had no time is back as soon as it answers.
+    #[test]
+    fn one_answer_makes_up_for_most_of_it() {
+        let mut now = Instant::now();
+        let mut service = Service::new(now);
+        for _ in 0..20 {
+            now += service.refused(Ware::Batches, now, WANTED);
+        }
+        (0..3).for_each(|_| service.delivered(Ware::Batches, now));
+        assert!(service.share(now) > 0.6, "{}", service.share(now));
+        assert_eq!(service.refused(Ware::Batches, now, WANTED), WANTED);
+        assert!(service.share(now + 10 * HALF_LIFE) > 0.95, "and time does the rest");
+    }
+}
