@@ -10,7 +10,7 @@ use slipstream_config::{NodeConfig, Role};
 use slipstream_consensus::{Decided, Forwarder, Journal, Pool, Validator, maintain};
 use slipstream_network::{Network, PeerAddress, Transport};
 use slipstream_storage::Store;
-use slipstream_sync::{Follower, SyncError, SyncServer, announcement, fetch_genesis};
+use slipstream_sync::{Follower, Patience, SyncError, SyncServer, announcement, fetch_genesis};
 use slipstream_types::{BatchNumber, Clock, Genesis, SecretKey, Waypoint};
 use tokio::{net::TcpListener, sync::mpsc};
 use tokio_util::sync::CancellationToken;
@@ -182,7 +182,8 @@ impl Node {
             transport.clone(),
             clock.clone(),
         ));
-        let server = Arc::new(SyncServer::with_config(store.clone(), &config.sync));
+        let known = config.network.peers.iter().map(|peer| peer.id);
+        let server = Arc::new(SyncServer::with_known(store.clone(), &config.sync, known));
         let status = StatusSource {
             role: config.role,
             address: peer_address,
@@ -388,8 +389,11 @@ async fn fetch(
         return Ok(None);
     };
     starting.stage("asking peers for the genesis");
-    let patience = if has_file { WAYPOINT_PATIENCE } else { GENESIS_PATIENCE };
-    tracing::info!(%waypoint, patience_s = patience.as_secs(), "asking peers for the genesis");
+    let patience = match has_file {
+        true => Patience::AtMost(WAYPOINT_PATIENCE),
+        false => Patience::WhileHopeful(GENESIS_PATIENCE),
+    };
+    tracing::info!(%waypoint, ?patience, "asking peers for the genesis");
     match fetch_genesis(transport, &waypoint, patience).await {
         Err(SyncError::UnknownWaypoint { answers, .. }) if has_file => {
             tracing::info!(%waypoint, %answers, "no peer knows the waypoint yet; the node stops at its batch if the ledger does not pass through it");

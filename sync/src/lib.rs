@@ -26,6 +26,7 @@
 #[cfg(test)]
 extern crate self as slipstream_sync;
 
+mod broadcasts;
 mod config;
 mod driver;
 pub mod engine;
@@ -35,6 +36,7 @@ pub mod plan;
 mod planted;
 pub mod protocol;
 pub mod range_delta;
+mod secret;
 mod serve;
 mod status;
 mod trust;
@@ -53,4 +55,4 @@ pub use serve::answer;
 pub use serve::{ServeStatus, SyncServer};
 pub use status::{PeerStatus, Phase, ScoreReason, SnapshotStatus, SyncStatus, Waiting};
 pub use trust::{Trust, TrustError};
-pub use waypoint::fetch_genesis;
+pub use waypoint::{Patience, fetch_genesis};

@@ -1,15 +1,18 @@
 //! Starting from a waypoint alone: peers send the genesis, the waypoint proves it.
 
-use std::{collections::BTreeMap, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
 
 use futures::stream::{FuturesUnordered, StreamExt};
 use slipstream_network::{PeerId, Protocol, RequestLimits, Transport};
-use slipstream_types::{BatchNumber, BlobKind, Genesis, Waypoint, codec};
+use slipstream_types::{BatchNumber, BlobKind, Genesis, Waypoint, codec, limits};
 use tokio::time::Instant;
 
 use crate::{
     SyncError,
-    protocol::{ANSWER_BYTES_MAX, Origin, Request},
+    protocol::{Origin, Request},
 };
 
 /// How long one peer may take.
@@ -18,8 +21,14 @@ const ANSWER_DEADLINE: Duration = Duration::from_secs(10);
 const ROUND_PAUSE: Duration = Duration::from_millis(250);
 /// How often an operator who waits is told what peers say.
 const REPORT_INTERVAL: Duration = Duration::from_secs(3);
-/// When all peers have another ledger, waiting for more of them is short: the waypoint is probably mistyped.
+/// When all configured peers have another ledger, waiting is short: the waypoint is probably mistyped.
 const CONTRADICTED_PATIENCE: Duration = Duration::from_secs(3);
+/// Peers that are known to have come; whoever comes after so many brings no hope any more.
+const MET_MAX: usize = 1_024;
+/// Peers whose answers are told in one line.
+const TOLD_MAX: usize = 16;
+/// Bytes of an answer: the longest genesis, and what proves it.
+const ORIGIN_BYTES_MAX: usize = limits::GENESIS_BYTES_MAX + (64 << 10);
 
 /// Why a peer did not give the genesis.
 #[derive(Debug, thiserror::Error)]
@@ -34,47 +43,71 @@ fn other(error: impl ToString) -> Refused {
     Refused::Other(error.to_string())
 }
 
+/// How long peers are asked.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Patience {
+    /// No longer than this: the node can begin without them.
+    AtMost(Duration),
+    /// As long as somebody may still know: while a configured peer has not contradicted the waypoint, or for so long after the last new
+    /// peer came.
+    WhileHopeful(Duration),
+}
+
 /// Fetches the genesis of the ledger that a waypoint names, from any peer, and checks it: the ledger info must have the
 /// waypoint's hash, and the genesis must be leaf 0 of its accumulator. Whom it asked and what each answered is logged every
-/// few seconds.
+/// few seconds. That those who came first have another ledger ends nothing: whoever wants may come.
 ///
 /// # Errors
-/// [`SyncError::OtherLedger`] if all peers contradict the waypoint, [`SyncError::UnknownWaypoint`] after `patience`; both with
-/// what each peer said.
+/// [`SyncError::OtherLedger`] if the configured peers all contradict the waypoint, or, with none configured, those who are connected when
+/// the patience ends; [`SyncError::UnknownWaypoint`] when it ends otherwise; both with what each peer said.
 pub async fn fetch_genesis(
     transport: &dyn Transport,
     waypoint: &Waypoint,
-    patience: Duration,
+    patience: Patience,
 ) -> Result<Genesis, SyncError> {
+    let now = Instant::now();
     let mut asking = Asking {
         transport,
         waypoint: *waypoint,
         answers: BTreeMap::new(),
-        started: Instant::now(),
-        report_at: Instant::now() + REPORT_INTERVAL,
+        met: BTreeSet::new(),
+        started: now,
+        met_at: now,
+        report_at: now + REPORT_INTERVAL,
     };
     loop {
         if let Some(genesis) = asking.round().await {
             return Ok(genesis);
         }
-        let (waypoint, answers, waited) = (*waypoint, asking.describe(), asking.started.elapsed());
-        if asking.is_contradicted() && waited >= patience.min(CONTRADICTED_PATIENCE) {
-            return Err(SyncError::OtherLedger { waypoint, answers });
-        }
-        if waited >= patience {
-            return Err(SyncError::UnknownWaypoint { waypoint, answers });
+        if let Some(verdict) = asking.verdict(patience) {
+            let (waypoint, answers) = (*waypoint, asking.describe());
+            return Err(match verdict {
+                Verdict::Contradicted => SyncError::OtherLedger { waypoint, answers },
+                Verdict::Unknown => SyncError::UnknownWaypoint { waypoint, answers },
+            });
         }
         asking.pause().await;
     }
+}
+
+/// Why asking ends.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Verdict {
+    Contradicted,
+    Unknown,
 }
 
 /// What peers were asked and what they said.
 struct Asking<'a> {
     transport: &'a dyn Transport,
     waypoint: Waypoint,
-    /// The last answer of each peer; none of one that has not answered yet.
+    /// The last answer of each peer that is configured or connected; none of one that has not answered yet.
     answers: BTreeMap<PeerId, Option<Refused>>,
+    /// Who came so far.
+    met: BTreeSet<PeerId>,
     started: Instant,
+    /// When somebody new came last.
+    met_at: Instant,
     report_at: Instant,
 }
 
@@ -82,12 +115,13 @@ impl Asking<'_> {
     /// Asks all peers at once: a slow one must not keep an honest one from answering.
     async fn round(&mut self) -> Option<Genesis> {
         let (transport, waypoint) = (self.transport, self.waypoint);
-        let peers = transport.peers();
-        if !peers.is_empty() {
-            self.answers.retain(|peer, _| peers.contains(peer));
-        }
+        let (peers, configured) = (transport.peers(), self.configured());
+        self.answers.retain(|peer, _| peers.contains(peer) || configured.contains(peer));
         for peer in &peers {
             self.answers.entry(*peer).or_insert(None);
+            if self.met.len() < MET_MAX && self.met.insert(*peer) {
+                self.met_at = Instant::now();
+            }
         }
         let mut asked: FuturesUnordered<_> = peers
             .into_iter()
@@ -104,7 +138,6 @@ impl Asking<'_> {
         }
     }
 
-    /// Waits a little for other peers, or other answers.
     async fn pause(&mut self) {
         tokio::time::sleep(ROUND_PAUSE).await;
         if Instant::now() >= self.report_at {
@@ -118,35 +151,76 @@ impl Asking<'_> {
         tracing::info!(waypoint = %self.waypoint, waited_s, answers = %self.describe(), "no peer has sent the genesis yet");
     }
 
-    fn is_contradicted(&self) -> bool {
-        let contradicts = |answer: &Option<Refused>| matches!(answer, Some(Refused::OtherLedger { .. }));
-        // Who has gone does not count: others may still come.
-        let peers = self.transport.peers();
-        !peers.is_empty() && peers.iter().all(|peer| self.answers.get(peer).is_some_and(contradicts))
+    /// Whether there is nothing to wait for any more.
+    fn verdict(&self, patience: Patience) -> Option<Verdict> {
+        let configured = self.configured();
+        let waited = self.started.elapsed();
+        let is_over = match patience {
+            Patience::AtMost(limit) => waited >= limit,
+            Patience::WhileHopeful(patience) => configured.is_empty() && self.met_at.elapsed() >= patience,
+        };
+        if !configured.is_empty() {
+            let soon = match patience {
+                Patience::AtMost(limit) => limit.min(CONTRADICTED_PATIENCE),
+                Patience::WhileHopeful(_) => CONTRADICTED_PATIENCE,
+            };
+            return match self.contradict(&configured) && waited >= soon {
+                true => Some(Verdict::Contradicted),
+                false => is_over.then_some(Verdict::Unknown),
+            };
+        }
+        // Who came by itself proves nothing to a node that can begin without it.
+        let connected = self.transport.peers();
+        let may_begin = matches!(patience, Patience::AtMost(_));
+        let verdict = match !may_begin && !connected.is_empty() && self.contradict(&connected) {
+            true => Verdict::Contradicted,
+            false => Verdict::Unknown,
+        };
+        is_over.then_some(verdict)
     }
 
+    /// Whether all of these said that they have another ledger.
+    fn contradict(&self, peers: &[PeerId]) -> bool {
+        let contradicts = |answer: &Option<Refused>| matches!(answer, Some(Refused::OtherLedger { .. }));
+        peers.iter().all(|peer| self.answers.get(peer).is_some_and(contradicts))
+    }
+
+    /// The peers that the operator named.
+    fn configured(&self) -> Vec<PeerId> {
+        self.transport.contacts().configured.iter().map(|configured| configured.peer.id).collect()
+    }
+
+    /// What each said, the configured ones first.
     fn describe(&self) -> String {
-        if self.answers.is_empty() {
+        let configured = self.configured();
+        if self.answers.is_empty() && configured.is_empty() {
             return "no peer is connected".into();
         }
-        let answers = self.answers.iter().map(|(peer, answer)| match answer {
-            Some(refused) => format!("{}: {refused}", peer.short()),
-            None => format!("{}: has not answered yet", peer.short()),
-        });
-        answers.collect::<Vec<_>>().join("; ")
+        let others = self.answers.keys().filter(|peer| !configured.contains(peer));
+        let all: Vec<_> = configured.iter().chain(others).collect();
+        let said = |peer: &&PeerId| match self.answers.get(peer) {
+            Some(Some(refused)) => format!("{}: {refused}", peer.short()),
+            Some(None) => format!("{}: has not answered yet", peer.short()),
+            None => format!("{}: is not connected", peer.short()),
+        };
+        let mut told: Vec<_> = all.iter().copied().take(TOLD_MAX).map(|peer| said(&peer)).collect();
+        if all.len() > TOLD_MAX {
+            told.push(format!("and {} more", all.len() - TOLD_MAX));
+        }
+        told.join("; ")
     }
 }
 
 async fn ask(transport: &dyn Transport, peer: PeerId, waypoint: &Waypoint) -> Result<Genesis, Refused> {
     let request = Request::Origin { number: waypoint.number };
     let payload = codec::encode("sync request", &request).map_err(other)?;
-    let limits = RequestLimits { deadline: ANSWER_DEADLINE, response_bytes_max: ANSWER_BYTES_MAX };
+    let limits = RequestLimits { deadline: ANSWER_DEADLINE, response_bytes_max: ORIGIN_BYTES_MAX };
     let bytes = transport.request(peer, Protocol::SYNC, payload, limits).await.map_err(other)?;
     check(&bytes, waypoint)
 }
 
 fn check(bytes: &[u8], waypoint: &Waypoint) -> Result<Genesis, Refused> {
-    let origin: Origin = codec::decode("origin", bytes, ANSWER_BYTES_MAX).map_err(other)?;
+    let origin: Origin = codec::decode("origin", bytes, ORIGIN_BYTES_MAX).map_err(other)?;
     let found = Waypoint::of(&origin.info);
     if found != *waypoint {
         return Err(Refused::OtherLedger { found });

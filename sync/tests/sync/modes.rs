@@ -5,7 +5,7 @@ use std::{sync::Arc, time::Duration};
 use slipstream_executor::{ExecutorConfig, HintsMode, predict::PredictMode};
 use slipstream_network::{MemoryHub, Transport};
 use slipstream_storage::{StorageConfig, Store};
-use slipstream_sync::{Mode, SyncConfig, SyncError, SyncServer, announcement, fetch_genesis};
+use slipstream_sync::{Mode, Patience, SyncConfig, SyncError, SyncServer, announcement, fetch_genesis};
 use slipstream_types::{BatchNumber, BlobKind, Digest, Waypoint};
 
 use crate::chain::{Chain, Following, Honest, peer};
@@ -131,11 +131,15 @@ async fn a_node_starts_from_a_waypoint_alone() {
         hub.join(peer(2), Arc::new(Honest(Arc::new(SyncServer::new(Store::memory(&Default::default()))))));
     hub.connect(peer(2), peer(1));
     let waypoint = chain.waypoint(7);
-    let genesis = fetch_genesis(&*transport, &waypoint, Duration::from_secs(10)).await.unwrap();
+    let genesis =
+        fetch_genesis(&*transport, &waypoint, Patience::AtMost(Duration::from_secs(10))).await.unwrap();
     assert_eq!(genesis, chain.genesis);
 
     let wrong = Waypoint { hash: Digest([1; 32]), ..waypoint };
-    let error = fetch_genesis(&*transport, &wrong, Duration::from_millis(300)).await.unwrap_err().to_string();
+    let error = fetch_genesis(&*transport, &wrong, Patience::AtMost(Duration::from_millis(300)))
+        .await
+        .unwrap_err()
+        .to_string();
     assert!(error.contains(&wrong.to_string()) && error.contains(&waypoint.to_string()), "{error}");
 }
 

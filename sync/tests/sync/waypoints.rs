@@ -7,7 +7,8 @@ use slipstream_executor::ExecutorConfig;
 use slipstream_network::{BoxFuture, Handler, MemoryHub, Payload, PeerId, Protocol, Refusal, Transport};
 use slipstream_storage::{StorageConfig, StorageError, Store};
 use slipstream_sync::{
-    Mode, PeerStatus, SyncConfig, SyncError, SyncServer, fetch_genesis, protocol::Request, work::Worker,
+    Mode, Patience, PeerStatus, SyncConfig, SyncError, SyncServer, fetch_genesis, protocol::Request,
+    work::Worker,
 };
 use slipstream_types::{BatchNumber, Digest, Waypoint, codec};
 
@@ -151,10 +152,14 @@ async fn a_node_born_from_a_snapshot_introduces_others() {
     let newcomer = join(&hub, 3, &Store::memory(&Default::default()));
     assert!(hub.connect(peer(3), peer(2)));
     for at in [45, 46, 255, 256, 299, 300, 301, 303] {
-        let genesis = fetch_genesis(&*newcomer, &chain.waypoint(at), Duration::from_secs(10)).await.unwrap();
+        let genesis =
+            fetch_genesis(&*newcomer, &chain.waypoint(at), Patience::AtMost(Duration::from_secs(10)))
+                .await
+                .unwrap();
         assert_eq!(genesis, chain.genesis, "waypoint {at}");
     }
-    let unknown = fetch_genesis(&*newcomer, &chain.waypoint(44), Duration::ZERO).await.unwrap_err();
+    let unknown =
+        fetch_genesis(&*newcomer, &chain.waypoint(44), Patience::AtMost(Duration::ZERO)).await.unwrap_err();
     assert!(matches!(&unknown, SyncError::UnknownWaypoint { .. }), "{unknown}");
     assert!(unknown.to_string().contains("the header of batch 44 is not kept here"), "{unknown}");
 
@@ -203,4 +208,35 @@ impl Handler for Forgetful {
     fn broadcast<'a>(&'a self, _peer: PeerId, _payload: Vec<u8>) -> BoxFuture<'a, ()> {
         Box::pin(async {})
     }
+}
+
+/// Goal: that hostile peers were there first ends nothing; whoever comes later and knows is believed.
+#[tokio::test(start_paused = true)]
+async fn whoever_knows_the_waypoint_may_come_late() {
+    let (chain, other) = (Chain::new(3), Chain::with_accounts(3, 1));
+    let hub = MemoryHub::new();
+    let newcomer = join(&hub, 1, &Store::memory(&Default::default()));
+    let _hostile: Vec<_> = (2..6).map(|id| join(&hub, id, &other.store)).collect();
+    (2..6).for_each(|id| assert!(hub.connect(peer(1), peer(id))));
+    let waypoint = chain.waypoint(2);
+    let hopeful = Patience::WhileHopeful(Duration::from_secs(60));
+    let fetching = fetch_genesis(&*newcomer, &waypoint, hopeful);
+    let joining = async {
+        tokio::time::sleep(Duration::from_secs(50)).await;
+        let honest = join(&hub, 9, &chain.store);
+        assert!(hub.connect(peer(1), peer(9)));
+        honest
+    };
+    let (genesis, _honest) = tokio::join!(fetching, joining);
+    assert_eq!(genesis.unwrap(), chain.genesis);
+
+    let lonely = join(&hub, 10, &Store::memory(&Default::default()));
+    assert!(hub.connect(peer(10), peer(2)));
+    let began = tokio::time::Instant::now();
+    let error = fetch_genesis(&*lonely, &waypoint, hopeful).await.unwrap_err();
+    assert!(
+        matches!(&error, SyncError::OtherLedger { answers, .. } if answers.contains("its ledger has")),
+        "{error}"
+    );
+    assert!(began.elapsed() >= Duration::from_secs(60), "{:?}", began.elapsed());
 }
