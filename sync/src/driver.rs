@@ -9,9 +9,8 @@ use parking_lot::Mutex;
 use slipstream_executor::{ExecutorConfig, HintsMode, HotStats};
 use slipstream_network::{PeerId, Protocol, RequestLimits, Transport};
 use slipstream_storage::{StorageError, Store};
-use slipstream_types::{BatchNumber, Digest, Waypoint, codec};
+use slipstream_types::{BatchNumber, Waypoint, codec};
 use tokio::{
-    sync::mpsc,
     task::{AbortHandle, JoinSet},
     time::Instant,
 };
@@ -19,16 +18,19 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{
     SyncConfig, SyncError,
+    broadcasts::Broadcasts,
     engine::{Done, Effect, Engine, JobId, Local, RequestId, Setup},
     peers::KEY,
     planted::Defences,
     protocol::{ANSWER_BYTES_MAX, Request},
+    secret,
     status::SyncStatus,
     work::Worker,
 };
 
-/// Broadcasts that wait for the engine; when full the newest is dropped and its batch is fetched.
-const BROADCASTS_MAX: usize = 16;
+/// After a broadcast the next one waits for so many times as long as it took: announcements get a quarter of the engine's time at most,
+/// however many come, and what was asked for gets the rest.
+const BROADCAST_REST: u32 = 3;
 /// How often a node that is alone looks whether somebody connected.
 const FIRST_PEER_POLL: Duration = Duration::from_millis(25);
 /// How often any other node looks whether its peers changed: the transport does not tell.
@@ -42,8 +44,7 @@ pub struct Follower {
     transport: Arc<dyn Transport>,
     worker: Arc<Worker>,
     engine: Mutex<Engine>,
-    broadcasts: mpsc::Sender<(PeerId, Vec<u8>)>,
-    inbox: tokio::sync::Mutex<mpsc::Receiver<(PeerId, Vec<u8>)>>,
+    broadcasts: Broadcasts,
 }
 
 /// What ends beside the loop.
@@ -70,8 +71,7 @@ impl Follower {
         waypoint: Option<Waypoint>,
         patience: Duration,
     ) -> Result<Arc<Follower>, SyncError> {
-        let seed = Digest::tagged("slipstream/exploration/1", &transport.local().0).0;
-        let seed = seed.iter().fold(0, |seed, byte| u64::rotate_left(seed, 8) ^ u64::from(*byte));
+        let seed = secret::seed(&store)?;
         let setup = Setup {
             hints: executor.hints != HintsMode::Off,
             patience,
@@ -84,21 +84,20 @@ impl Follower {
         let local = Local::of(&store)?;
         let scores = store.record(KEY)?;
         let engine = Engine::new(config, &setup, local, scores.as_deref(), Instant::now());
-        let (broadcasts, inbox) = mpsc::channel(BROADCASTS_MAX);
         Ok(Arc::new(Follower {
             store,
             transport,
             worker: Arc::new(worker),
             engine: Mutex::new(engine),
-            broadcasts,
-            inbox: tokio::sync::Mutex::new(inbox),
+            broadcasts: Broadcasts::default(),
         }))
     }
 
-    /// Takes a broadcast. When too many wait it is dropped, and its batch is fetched later.
+    /// Takes a broadcast. When too many of its peer wait the oldest is dropped, and its batch is fetched later.
     pub async fn on_broadcast(&self, peer: PeerId, payload: Vec<u8>) {
-        if self.broadcasts.try_send((peer, payload)).is_err() {
-            tracing::debug!(peer = %peer.short(), "an announcement was dropped: too many wait");
+        let dropped = self.broadcasts.push(peer, payload);
+        if dropped > 0 {
+            tracing::debug!(peer = %peer.short(), dropped, "announcements were dropped: too many wait");
         }
     }
 
@@ -163,10 +162,10 @@ struct Driver<'a> {
 impl Driver<'_> {
     async fn drive(&mut self) -> Result<(), SyncError> {
         let follower = self.follower;
-        let mut inbox = follower.inbox.lock().await;
         let mut head = follower.store.watch_head();
         let mut connected = Vec::new();
         let mut save_at = Instant::now() + SAVE_EVERY;
+        let mut broadcast_at = Instant::now();
         loop {
             let now = Instant::now();
             let peers = follower.transport.peers();
@@ -181,6 +180,7 @@ impl Driver<'_> {
             self.act();
             let timeout = follower.engine.lock().poll_timeout();
             let look_at = now + if connected.is_empty() { FIRST_PEER_POLL } else { PEERS_POLL };
+            let look_at = if now < broadcast_at { look_at.min(broadcast_at) } else { look_at };
             tokio::select! {
                 Some(ended) = self.beside.join_next() => match ended {
                     Ok(ended) => self.take(ended)?,
@@ -188,8 +188,11 @@ impl Driver<'_> {
                     Err(error) if error.is_cancelled() => {}
                     Err(error) => return Err(SyncError::Worker(error.to_string())),
                 },
-                Some((peer, payload)) = inbox.recv() => {
-                    follower.engine.lock().handle_broadcast(peer, payload, Instant::now());
+                (peer, payload) = follower.broadcasts.pop(), if broadcast_at <= now => {
+                    let began = Instant::now();
+                    follower.engine.lock().handle_broadcast(peer, payload, began);
+                    let ended = Instant::now();
+                    broadcast_at = ended + (ended - began) * BROADCAST_REST;
                 }
                 Ok(()) = head.changed() => {
                     let number = *head.borrow_and_update();

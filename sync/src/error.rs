@@ -95,6 +95,9 @@ pub enum SyncError {
         /// Why.
         source: Box<dyn std::error::Error + Send + Sync>,
     },
+    /// The operating system has no randomness to give.
+    #[error("no randomness for this node's secret: {0}; check /dev/urandom and the container")]
+    NoRandomness(String),
     /// A worker of the follower panicked, or its parts disagree: a bug.
     #[error("a sync worker stopped: {0}")]
     Worker(String),

@@ -114,6 +114,7 @@ impl Lane {
     }
 
     /// Requests that hold a place, and those that wait.
+    #[cfg(test)]
     pub(super) fn load(&self) -> (usize, usize) {
         let state = self.0.state.lock();
         (state.taken, state.waiting)

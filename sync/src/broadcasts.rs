@@ -1,0 +1,158 @@
+//! [`Broadcasts`]: announcements that wait for the engine, by peer and in turns, so that one peer's flood displaces only its own.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use parking_lot::Mutex;
+use slipstream_network::{MESSAGE_BYTES_MAX, PeerId};
+use tokio::sync::Notify;
+
+/// Announcements of one peer. A peer at the head announces one batch after the other; what it loses here is fetched.
+const PEER_ITEMS_MAX: usize = 4;
+/// Bytes of them: one of any size fits.
+const PEER_BYTES_MAX: usize = MESSAGE_BYTES_MAX;
+/// Bytes of all peers' announcements; beyond it the peer with the most bytes loses its oldest.
+const BYTES_MAX: usize = 128 << 20;
+
+/// See the module.
+#[derive(Default)]
+pub(crate) struct Broadcasts {
+    state: Mutex<State>,
+    arrived: Notify,
+}
+
+#[derive(Default)]
+struct State {
+    /// None of them is empty.
+    queues: BTreeMap<PeerId, Queue>,
+    /// Whose turn it is.
+    turns: VecDeque<PeerId>,
+    bytes: usize,
+}
+
+#[derive(Default)]
+struct Queue {
+    payloads: VecDeque<Vec<u8>>,
+    bytes: usize,
+}
+
+impl Broadcasts {
+    /// Takes one in. Returns how many older ones made room for it: of the same peer, or of one that sent more.
+    pub(crate) fn push(&self, peer: PeerId, payload: Vec<u8>) -> usize {
+        let dropped = self.state.lock().push(peer, payload);
+        self.arrived.notify_one();
+        dropped
+    }
+
+    /// The next one, in its peer's turn. Waits while there is none; dropping the future loses nothing.
+    pub(crate) async fn pop(&self) -> (PeerId, Vec<u8>) {
+        loop {
+            if let Some(next) = self.state.lock().pop() {
+                return next;
+            }
+            self.arrived.notified().await;
+        }
+    }
+}
+
+impl State {
+    fn push(&mut self, peer: PeerId, payload: Vec<u8>) -> usize {
+        let mut dropped = 0;
+        while self.queues.get(&peer).is_some_and(|queue| {
+            queue.payloads.len() >= PEER_ITEMS_MAX || queue.bytes + payload.len() > PEER_BYTES_MAX
+        }) {
+            self.take(peer);
+            dropped += 1;
+        }
+        if !self.queues.contains_key(&peer) {
+            self.turns.push_back(peer);
+        }
+        let queue = self.queues.entry(peer).or_default();
+        queue.bytes += payload.len();
+        self.bytes += payload.len();
+        queue.payloads.push_back(payload);
+        while self.bytes > BYTES_MAX
+            && let Some(most) = self.queues.iter().max_by_key(|(_, queue)| queue.bytes).map(|(peer, _)| *peer)
+        {
+            self.take(most);
+            dropped += 1;
+        }
+        dropped
+    }
+
+    fn pop(&mut self) -> Option<(PeerId, Vec<u8>)> {
+        let peer = *self.turns.front()?;
+        let payload = self.take(peer)?;
+        // Its next one waits for all others.
+        if self.queues.contains_key(&peer) {
+            self.turns.rotate_left(1);
+        }
+        Some((peer, payload))
+    }
+
+    /// The oldest of a peer.
+    fn take(&mut self, peer: PeerId) -> Option<Vec<u8>> {
+        let queue = self.queues.get_mut(&peer)?;
+        let payload = queue.payloads.pop_front()?;
+        queue.bytes -= payload.len();
+        self.bytes -= payload.len();
+        if queue.payloads.is_empty() {
+            self.queues.remove(&peer);
+            self.turns.retain(|other| *other != peer);
+        }
+        Some(payload)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use slipstream_types::PublicKey;
+
+    use super::*;
+
+    fn peer(id: u8) -> PeerId {
+        PublicKey([id; 32])
+    }
+
+    fn order(broadcasts: &Broadcasts) -> Vec<(u8, u8)> {
+        let mut state = broadcasts.state.lock();
+        std::iter::from_fn(|| state.pop()).map(|(peer, payload)| (peer.0[0], payload[0])).collect()
+    }
+
+    /// Goal: a flood of one peer costs no other peer an announcement, and no other peer its turn.
+    #[test]
+    fn a_flood_displaces_its_own() {
+        let broadcasts = Broadcasts::default();
+        broadcasts.push(peer(1), vec![0]);
+        let dropped: usize = (0..200).map(|i| broadcasts.push(peer(2), vec![i])).sum();
+        assert_eq!(dropped, 200 - PEER_ITEMS_MAX);
+        (3..40).for_each(|id| assert_eq!(broadcasts.push(peer(id), vec![0]), 0));
+        let order = order(&broadcasts);
+        assert_eq!(order[..2], [(1, 0), (2, 196)]);
+        assert_eq!(order[2].0, 3, "turn by turn");
+        assert_eq!(order[39..], [(2, 197), (2, 198), (2, 199)]);
+    }
+
+    #[test]
+    fn bytes_are_bounded_and_the_longest_pay() {
+        let broadcasts = Broadcasts::default();
+        broadcasts.push(peer(1), vec![1; 100]);
+        let long = || vec![9; PEER_BYTES_MAX];
+        assert_eq!((2..=3).map(|id| broadcasts.push(peer(id), long())).sum::<usize>(), 0);
+        assert_eq!(broadcasts.push(peer(2), long()), 1, "of its own");
+        assert_eq!(broadcasts.push(peer(4), long()), 1, "there is room for two of them");
+        let state = broadcasts.state.lock();
+        assert!(state.bytes <= BYTES_MAX && state.queues.contains_key(&peer(1)));
+    }
+
+    #[tokio::test]
+    async fn who_waits_is_woken() {
+        let broadcasts = std::sync::Arc::new(Broadcasts::default());
+        let waiting = tokio::spawn({
+            let broadcasts = std::sync::Arc::clone(&broadcasts);
+            async move { broadcasts.pop().await }
+        });
+        tokio::task::yield_now().await;
+        broadcasts.push(peer(1), vec![7]);
+        assert_eq!(waiting.await.unwrap(), (peer(1), vec![7]));
+    }
+}
