@@ -128,9 +128,19 @@ impl Journal {
         self.inner.lock().kept.clone()
     }
 
-    /// Of what was in the file, only this is still to be kept although it is in no pool.
-    pub fn settle(&self, kept: Vec<Vec<u8>>) {
-        self.inner.lock().kept = kept;
+    /// Of what was in the file, only `kept` is still to be kept although it is in no pool. Writes the file anew with that and with what is
+    /// in the pool.
+    ///
+    /// # Errors
+    /// If it cannot be written; then the file is as it was.
+    pub fn settle(
+        &self,
+        kept: Vec<Vec<u8>>,
+        live: impl FnOnce() -> Vec<Vec<u8>>,
+    ) -> Result<(), JournalError> {
+        let mut inner = self.inner.lock();
+        inner.kept = kept;
+        self.compact(&mut inner, live())
     }
 
     /// Bytes of the file.
@@ -147,9 +157,10 @@ impl Journal {
         let mut inner = self.inner.lock();
         let entry = entry(raw);
         let mut len = entry.len() as u64;
-        let compact_at = (2 * inner.compacted_bytes).max(COMPACT_BYTES_MIN).min(self.bytes_max);
-        if inner.is_broken || inner.bytes + len > compact_at {
-            self.check_compact(&inner)?;
+        let is_over = inner.bytes + len > self.bytes_max;
+        let has_doubled = inner.bytes + len > (2 * inner.compacted_bytes).max(COMPACT_BYTES_MIN);
+        if inner.is_broken || is_over || has_doubled {
+            self.check_compact(&inner, is_over)?;
             self.compact(&mut inner, live())?;
             // The pool has it, so it is in there.
             len = 0;
@@ -197,15 +208,15 @@ impl Journal {
         self.synced.try_lock().is_some_and(|synced| *synced >= appended)
     }
 
-    /// Whether writing the file anew is likely to help.
-    fn check_compact(&self, inner: &Inner) -> Result<(), JournalError> {
+    /// Whether the file may be written anew now. One that has doubled since always may: that costs no more than its appends did.
+    fn check_compact(&self, inner: &Inner, is_over: bool) -> Result<(), JournalError> {
         let elapsed = inner.compacted.map_or(Duration::MAX, |compacted| compacted.elapsed());
         if inner.is_broken && elapsed < REPAIR_INTERVAL {
             let source = io::Error::other("an earlier write failed, and the next attempt is a moment away");
             return Err(self.failed("write", source));
         }
         let grown = inner.bytes - inner.compacted_bytes;
-        if !inner.is_broken && elapsed < COMPACT_INTERVAL && grown < self.bytes_max / 4 {
+        if is_over && !inner.is_broken && elapsed < COMPACT_INTERVAL && grown < self.bytes_max / 4 {
             return Err(self.full(inner));
         }
         Ok(())
@@ -371,6 +382,22 @@ mod tests {
         assert!(matches!(full, JournalError::Full { .. }));
     }
 
+    /// Goal: a file far below its bound takes what comes, however fast it grows.
+    #[test]
+    fn a_file_that_grows_fast_is_not_full() {
+        let (_dir, path) = file();
+        let journal = Journal::open(&path, 64 << 20).unwrap();
+        let large = |number: u32| [&number.to_le_bytes()[..], &[7; 100_000]].concat();
+        let mut rewritten = 0;
+        for number in 0..100 {
+            let before = journal.bytes();
+            journal.append(&large(number), || (0..=number).map(large).collect()).unwrap();
+            rewritten += usize::from(journal.inner.lock().compacted_bytes > before);
+        }
+        assert!((3..6).contains(&rewritten), "{rewritten}");
+        assert_eq!(recover(&fs::read(&path).unwrap()).transactions, (0..100).map(large).collect::<Vec<_>>());
+    }
+
     /// Goal: what is not settled yet is kept when the file is written anew; after a failed write it is written anew first.
     #[test]
     fn what_is_unsettled_is_kept() {
@@ -380,7 +407,8 @@ mod tests {
         journal.inner.lock().is_broken = true;
         journal.append(&raw(9), || vec![raw(9)]).unwrap();
         assert_eq!(recover(&fs::read(&path).unwrap()).transactions, [raws(0..4), vec![raw(9)]].concat());
-        journal.settle(raws(2..3));
+        journal.settle(raws(2..3), || vec![raw(9)]).unwrap();
+        assert_eq!(recover(&fs::read(&path).unwrap()).transactions, [raw(2), raw(9)]);
         journal.inner.lock().is_broken = true;
         let refused = journal.append(&raw(10), || unreachable!("a moment ago")).unwrap_err();
         assert!(matches!(refused, JournalError::Io { .. }), "{refused}");

@@ -28,7 +28,7 @@ use super::{
     message::Outcome,
     meter::{DECODE, JUNK, LOOKUP, Meter, RECOVERY, hashing},
 };
-use crate::pool::{Origin, Pool, Refused};
+use crate::pool::{Pool, Refused};
 
 /// Every so many turns one goes to a peer whose transactions were mostly of no use. The others go to those whose were of use: so
 /// strangers in any number, who have used up their allowances, do not make these wait.
@@ -303,16 +303,16 @@ impl Taker {
             Ok(transaction) => transaction,
             Err(error) => return junk(error),
         };
-        if let Err(error) = self.pool.check_unrecovered(&unrecovered) {
-            self.pool.count_refused(error.reason(), 1);
-            return (Some(error.reason()), DECODE);
-        }
+        let checked = match self.pool.check_unrecovered(&unrecovered) {
+            Ok(checked) => checked,
+            Err(error) => return (Some(error.reason()), DECODE),
+        };
         let cost = RECOVERY * (1 + unrecovered.authorizations() as i64);
         let transaction = match unrecovered.recovered() {
             Ok(transaction) => transaction,
             Err(error) => return junk(error),
         };
-        match self.pool.add_from(transaction.clone(), Origin::Peer) {
+        match self.pool.add_checked(transaction.clone(), checked) {
             Ok(()) => {
                 // When the queue is full the transaction stays in the pool and is offered again later.
                 _ = self.queue.try_send((transaction, Some(peer)));

@@ -88,11 +88,15 @@ impl Forwarder {
 
     fn write_down(&self, raw: &[u8]) -> Result<(), JournalError> {
         let Some(journal) = &self.journal else { return Ok(()) };
-        let live = || self.pool.local().iter().map(|transaction| transaction.raw.to_vec()).collect();
-        journal.append(raw, live).inspect_err(|error| {
+        journal.append(raw, || self.live()).inspect_err(|error| {
             self.pool.count_refused(Refused::Journal, 1);
             self.tell_journal(error);
         })
+    }
+
+    /// What the journal has to keep.
+    fn live(&self) -> Vec<Vec<u8>> {
+        self.pool.local().iter().map(|transaction| transaction.raw.to_vec()).collect()
     }
 
     /// Callers cause it, so it is told now and then only.
@@ -148,6 +152,9 @@ impl Forwarder {
                 }
             }
         }
+        if taken + gone + waiting.len() as u64 == 0 {
+            return;
+        }
         if taken + gone > 0 {
             tracing::info!(
                 taken,
@@ -156,7 +163,9 @@ impl Forwarder {
                 "replayed the transactions that users gave this node before"
             );
         }
-        journal.settle(waiting);
+        if let Err(error) = journal.settle(waiting, || self.live()) {
+            self.tell_journal(&error);
+        }
     }
 }
 

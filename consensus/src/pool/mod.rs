@@ -76,6 +76,9 @@ pub(crate) enum Origin {
     Peer,
 }
 
+/// A transaction that passed the checks that need neither sender nor account.
+pub(crate) struct Checked(Terms);
+
 /// The accounts in `index` are as of batch `head` or later.
 struct State {
     index: Index<Transaction>,
@@ -115,17 +118,22 @@ impl Pool {
     }
 
     pub(crate) fn add_from(&self, transaction: Transaction, origin: Origin) -> Result<(), PoolError> {
-        let added = self.try_add(transaction, origin);
-        if let Err(error) = &added {
-            self.count_refused(error.reason(), 1);
-        }
-        added
+        let checked = self.check_dropped(&transaction.hash, origin).and_then(|()| self.terms(&transaction));
+        self.counted(checked.and_then(|terms| self.try_add(transaction, terms, origin)))
     }
 
-    fn try_add(&self, transaction: Transaction, origin: Origin) -> Result<(), PoolError> {
-        let (hash, sender) = (transaction.hash, transaction.sender);
-        self.check_dropped(&hash, origin)?;
-        let terms = Terms { authorities: authorities(&transaction), ..self.terms(&transaction)? };
+    /// Takes a peer's transaction that was checked before its sender was recovered.
+    pub(crate) fn add_checked(&self, transaction: Transaction, checked: Checked) -> Result<(), PoolError> {
+        self.counted(self.try_add(transaction, checked.0, Origin::Peer))
+    }
+
+    fn counted<T>(&self, result: Result<T, PoolError>) -> Result<T, PoolError> {
+        result.inspect_err(|error| self.count_refused(error.reason(), 1))
+    }
+
+    fn try_add(&self, transaction: Transaction, terms: Terms, origin: Origin) -> Result<(), PoolError> {
+        let sender = transaction.sender;
+        let terms = Terms { sender, authorities: authorities(&transaction), ..terms };
         let mut state = self.shared.state.lock();
         if let Some(account) = state.index.account(&sender) {
             return self.insert(&mut state, terms, transaction, account, origin);
@@ -150,11 +158,16 @@ impl Pool {
 
     /// Whether a peer's transaction is worth recovering its sender: the checks that need neither sender nor account. The sender that
     /// the transaction names is not looked at.
-    pub(crate) fn check_unrecovered(&self, transaction: &Transaction) -> Result<(), PoolError> {
-        self.check_dropped(&transaction.hash, Origin::Peer)?;
-        let tip_wei = self.terms(transaction)?.tip_wei;
-        let lowest_wei = self.shared.state.lock().index.tip_min_wei(Instant::now());
-        if tip_wei < lowest_wei { Err(PoolError::Underpriced { tip_wei, lowest_wei }) } else { Ok(()) }
+    pub(crate) fn check_unrecovered(&self, transaction: &Transaction) -> Result<Checked, PoolError> {
+        let checked =
+            self.check_dropped(&transaction.hash, Origin::Peer).and_then(|()| self.terms(transaction));
+        self.counted(checked.and_then(|terms| {
+            let lowest_wei = self.shared.state.lock().index.tip_min_wei(Instant::now());
+            match terms.tip_wei {
+                tip_wei if tip_wei < lowest_wei => Err(PoolError::Underpriced { tip_wei, lowest_wei }),
+                _ => Ok(Checked(terms)),
+            }
+        }))
     }
 
     fn insert(
