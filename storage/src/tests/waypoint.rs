@@ -57,8 +57,8 @@ fn no_commit_leads_past_a_waypoint_on_another_ledger() {
         })
     };
     let at_once = |store: &Store| store.commit_run(&batches, NonZeroUsize::new(4).unwrap());
-    let commits: [&dyn Fn(&Store) -> Result<(), StorageError>; 2] = [&one_by_one, &at_once];
-    for commit in commits {
+    for is_run in [false, true] {
+        let commit = |store: &Store| if is_run { at_once(store) } else { one_by_one(store) };
         let fixture = Fixture::initialized(&config(), false);
         fixture.store().expect_waypoint(&wrong(waypoint)).unwrap();
         let error = commit(fixture.store()).unwrap_err();
