@@ -42,7 +42,7 @@ impl Restore {
         self.add(verified)
     }
 
-    /// Adds a chunk that starts where a range of [`Takeover::missing`] does. Its rows are durable some chunks later, or
+    /// Adds a chunk that starts where a range of [`crate::Takeover::missing`] does. Its rows are durable some chunks later, or
     /// when this handle is dropped.
     ///
     /// # Errors
