@@ -37,10 +37,10 @@ impl Origin {
         }
     }
 
-    /// Whether someone who has `taken` may take one more unit of what `free` units are left of: a stranger never takes more than it
-    /// leaves. One address gets at most half, the next one half of the rest; whoever has nothing gets what there is.
+    /// Whether someone who has `taken` may take `more` of what `free` are left of: a stranger leaves twice as much as it then has. One
+    /// address gets at most a third, the next one a third of the rest; whoever has nothing gets what there is.
     pub(crate) fn may_take(self, taken: usize, more: usize, free: usize) -> bool {
-        more <= free && (taken == 0 || !self.is_stranger() || taken + more <= free)
+        more <= free && (taken == 0 || !self.is_stranger() || 2 * (taken + more) <= free)
     }
 }
 
@@ -99,7 +99,7 @@ mod tests {
                 taken
             })
             .collect();
-        assert_eq!(shares, [12, 6, 3, 2, 1, 0]);
+        assert_eq!(shares, [8, 5, 4, 2, 2, 1]);
         assert!((0..24).all(|taken| Origin::Trusted.may_take(taken, 1, 24 - taken)));
         assert!(!Origin::Trusted.may_take(24, 1, 0));
     }

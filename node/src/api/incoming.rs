@@ -122,8 +122,8 @@ mod tests {
             assert_eq!(body.bytes().len(), 16 << 20);
             held.push(body);
         }
-        assert_eq!(held.len(), 4, "half of seven eighths of 128 MiB");
-        assert_eq!(read(host(1), 1 << 20).await.err(), Some(Unread::NoRoom));
+        assert_eq!(held.len(), 2, "a third of seven eighths of 128 MiB");
+        assert_eq!(read(host(1), 16 << 20).await.err(), Some(Unread::NoRoom));
         assert!(read(host(1), SHORT_BYTES_MAX).await.is_ok(), "a short one needs no room");
         assert!(read(host(2), 16 << 20).await.is_ok());
         drop(held);

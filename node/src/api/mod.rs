@@ -187,10 +187,14 @@ async fn jsonrpc(State(api): State<Arc<Api>>, ConnectInfo(seat): ConnectInfo<Sea
     if seat.call_read().is_err() {
         return api.busy("call", "too many calls at a time (`api.max_connections`)");
     }
-    match api.jsonrpc.handle(seat.origin(), body.bytes()).await {
-        Some(answer) => ([(CONTENT_TYPE, "application/json")], answer).into_response(),
-        // Notifications have no answer.
-        None => StatusCode::NO_CONTENT.into_response(),
+    let handled = api.jsonrpc.handle(seat.origin(), || seat.working(), body.bytes());
+    tokio::select! {
+        answer = handled => match answer {
+            Some(answer) => ([(CONTENT_TYPE, "application/json")], answer).into_response(),
+            // Notifications have no answer.
+            None => StatusCode::NO_CONTENT.into_response(),
+        },
+        () = seat.sent_away() => api.busy("call", "others need the place of this call, which has not begun"),
     }
 }
 

@@ -99,10 +99,10 @@ mod tests {
 
     /// Goal: one address cannot fill the room, whoever has nothing gets what there is, and the operator finds what is kept.
     #[test]
-    fn an_address_leaves_as_much_as_it_takes() {
+    fn an_address_leaves_twice_as_much_as_it_takes() {
         let room = Room::new(100, 20);
         let _first = grown(&room, host(1), 40).unwrap();
-        assert!(grown(&room, host(1), 1).is_none(), "40 of 80");
+        assert!(grown(&room, host(1), 1).is_none(), "40 of 80 is too much already");
         let second = grown(&room, host(2), 40).unwrap();
         assert!(grown(&room, host(3), 1).is_none(), "what is left is reserved");
         let _own = grown(&room, Origin::Trusted, 20).unwrap();

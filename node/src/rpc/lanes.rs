@@ -9,8 +9,12 @@ use crate::{blocking::Blocking, workers::Rank};
 
 /// Most threads that the cheap calls take at once: they wait for the disk, and a disk has no more to do for them at a time.
 const READS_MAX: usize = 48;
-/// The same of calls that compute, and of those that search. Both wait for cores more than for the disk.
-const COSTLY_MAX: usize = 16;
+/// Threads of calls that compute: more than there are cores, so that a short call of one address need not wait for the long ones of
+/// some others; the system gives it a core before them.
+const CALLS_MAX: usize = 16;
+/// Threads of calls that search, each of which holds the receipts of a batch.
+const SEARCHES_MAX: usize = 16;
+const SEARCHES_MIN: usize = 4;
 /// The same of transactions that come in: recovering one takes 30 microseconds, and consensus needs the cores.
 const TRANSACTIONS_MAX: usize = 4;
 
@@ -77,8 +81,8 @@ impl Lanes {
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
         let places = [
             (Lane::Reads, "rpc reads", (2 * cores + 8).min(READS_MAX)),
-            (Lane::Calls, "rpc calls", (cores + 2).min(COSTLY_MAX)),
-            (Lane::Searches, "rpc searches", cores.min(COSTLY_MAX)),
+            (Lane::Calls, "rpc calls", CALLS_MAX),
+            (Lane::Searches, "rpc searches", cores.clamp(SEARCHES_MIN, SEARCHES_MAX)),
             (Lane::Transactions, "rpc transactions", cores.div_ceil(2).clamp(2, TRANSACTIONS_MAX)),
         ];
         Lanes(

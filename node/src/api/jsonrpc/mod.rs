@@ -30,8 +30,8 @@ const ARRAY_ANSWER_BYTES_MAX: usize = 25_000_000;
 const ANSWER_TIME_MAX: Duration = Duration::from_secs(25);
 /// HTTP bodies worked on at a time, each with the answers that it has so far: of those with costly calls, and of those without. More
 /// wait, cheap calls never behind costly ones, and no address behind all bodies of another.
-const COSTLY_BODIES_MAX: usize = 24;
-const CHEAP_BODIES_MAX: usize = 16;
+const COSTLY_BODIES_MAX: usize = 64;
+const CHEAP_BODIES_MAX: usize = 32;
 /// Requests in an array that still counts as cheap: many cheap calls take as long as a costly one.
 const CHEAP_REQUESTS_MAX: usize = 32;
 /// Bytes of an id that an answer without room repeats.
@@ -131,8 +131,9 @@ impl JsonRpc {
         JsonRpc { table: rpc::table(context), metrics, costly, cheap, outgoing }
     }
 
-    /// The answer to an HTTP body; none if it holds notifications alone.
-    pub(super) async fn handle(&self, origin: Origin, body: &[u8]) -> Option<Bytes> {
+    /// The answer to an HTTP body; none if it holds notifications alone. Tells when it has a place and is worked on: until then nothing is
+    /// lost if the caller is sent away.
+    pub(super) async fn handle(&self, origin: Origin, begins: impl FnOnce(), body: &[u8]) -> Option<Bytes> {
         let asking = Asking { origin, deadline: Instant::now() + ANSWER_TIME_MAX };
         let mut answer = self.outgoing.grow(origin);
         match Asked::read(body) {
@@ -141,6 +142,7 @@ impl JsonRpc {
                 let places = if asked.is_cheap() { &self.cheap } else { &self.costly };
                 // Without a place the deadline is over: each request is told so, and none is begun.
                 let _place = timeout_at(asking.deadline, places.take(origin)).await;
+                begins();
                 let (sending, is_array) = (asked.ids_of_sending(), matches!(asked, Asked::Array(_)));
                 self.answer(asked, asking, &mut answer).await;
                 if let Some(ids) = sending

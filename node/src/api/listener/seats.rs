@@ -26,6 +26,9 @@ pub(super) const ANSWER_BYTES_PER_SECOND_MIN: usize = 128 << 10;
 /// The part of the calls that strangers leave to the operator's own hosts: one in so many.
 const RESERVED_CALLS_SHARE: usize = 8;
 
+/// The class of those whose call waits.
+const WAITS: u8 = 2;
+
 /// How many may be connected, and call.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Limits {
@@ -48,6 +51,8 @@ enum Doing {
     Idle,
     /// The head is here, the body is not.
     Body,
+    /// Its call is here, and waits for others.
+    Wait,
     /// Its request is worked on.
     Work,
     /// The answer is made, and not yet all with the kernel.
@@ -79,12 +84,13 @@ struct State {
 
 impl State {
     /// Whether the connection can be given up for another, and how late: those that ask for nothing go before those that are
-    /// slow to ask or to read.
+    /// slow to ask or to read, and these before those whose call has not begun.
     fn rank(&self) -> Option<(u8, Instant)> {
         match self.doing {
             Doing::Head | Doing::Idle => Some((0, self.since)),
             Doing::Body => Some((1, self.since)),
             Doing::Answer if self.call.is_none() => Some((1, self.since)),
+            Doing::Wait => Some((WAITS, self.since)),
             Doing::Work | Doing::Answer => None,
         }
     }
@@ -138,7 +144,7 @@ impl Seats {
             None
         };
         if let Some(may_go) = full {
-            taken.dismiss_one(|one| may_go(one, origin));
+            taken.dismiss_one(origin, |one| may_go(one, origin));
             return Err(Full);
         }
         let number = taken.next;
@@ -165,12 +171,21 @@ impl Seats {
 
 impl Taken {
     /// Tells the connection that can go first to go, unless one is going already: a stranger before the operator's hosts, and of
-    /// strangers that are equally idle one whose address has most.
-    fn dismiss_one(&self, may_go: impl Fn(Origin) -> bool) {
+    /// strangers that are equally idle one whose address has most. A call that waits goes only for an address that has less, or for the
+    /// operator.
+    fn dismiss_one(&self, newcomer: Origin, may_go: impl Fn(Origin) -> bool) {
         let mut counts = BTreeMap::<Origin, usize>::new();
         self.seats.values().for_each(|seat| *counts.entry(seat.0.origin).or_default() += 1);
+        let own = counts.get(&newcomer).copied().unwrap_or_default();
+        let yields = |one: Origin| match newcomer.is_stranger() {
+            true => counts[&one] > own + 1,
+            false => one.is_stranger(),
+        };
         let ranks = self.seats.values().filter(|seat| may_go(seat.0.origin)).filter_map(|seat| {
             let (class, since) = seat.0.state.lock().rank()?;
+            if class == WAITS && !yields(seat.0.origin) {
+                return None;
+            }
             let others = self.seats.len() - counts[&seat.0.origin];
             Some(((!seat.0.origin.is_stranger(), class, others, since), seat))
         });
@@ -229,16 +244,26 @@ impl Seat {
 
     /// The request is worked on.
     pub(crate) fn working(&self) {
+        let call = self.0.state.lock().call.take();
         self.turn(Doing::Work);
+        self.0.state.lock().call = call;
     }
 
-    /// A call has come whole: it is worked on if there is a place for it.
+    /// Returns when the connection has to go before its call has begun.
+    pub(crate) async fn sent_away(&self) {
+        self.0.dismissed.cancelled().await;
+        if !self.has_to_go() {
+            std::future::pending::<()>().await;
+        }
+    }
+
+    /// A call has come whole: it waits for its turn if there is a place for it.
     pub(crate) fn call_read(&self) -> Result<(), NoPlace> {
         let mut place = self.0.seats.calls.share(self.0.origin);
         if !place.grow_to(1) {
             return Err(NoPlace);
         }
-        self.turn(Doing::Work);
+        self.turn(Doing::Wait);
         self.0.state.lock().call = Some(place);
         Ok(())
     }
@@ -279,7 +304,7 @@ impl Seat {
             + match state.doing {
                 Doing::Head => HEAD_MAX,
                 Doing::Body => BODY_GRACE + at_rate(state.bytes, BODY_BYTES_PER_SECOND_MIN),
-                Doing::Idle | Doing::Work | Doing::Answer => IDLE_MAX,
+                Doing::Idle | Doing::Wait | Doing::Work | Doing::Answer => IDLE_MAX,
             }
     }
 
