@@ -14,7 +14,6 @@ use crate::{backend::Column, error::StorageError, restore::Retargeted, spans::Sp
 /// Keys in [`Column::Meta`].
 pub(crate) const HEAD_KEY: &[u8] = b"head";
 pub(crate) const RESTORE_KEY: &[u8] = b"restore";
-pub(crate) const WAYPOINT_KEY: &[u8] = b"waypoint";
 pub(crate) const PRUNED_KEY: &[u8] = b"pruned";
 /// The genesis stands here and not in batch 0's place among the bodies, because those are pruned by whole files.
 pub(crate) const GENESIS_KEY: &[u8] = b"genesis";

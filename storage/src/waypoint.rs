@@ -8,13 +8,10 @@
 use serde::{Deserialize, Serialize};
 use slipstream_types::{BatchHeader, BatchNumber, Certificate, Digest, LedgerInfo, Waypoint};
 
-use crate::{
-    backend::{Column, WriteBatch},
-    error::StorageError,
-    restore::RestoreTarget,
-    schema::{self, WAYPOINT_KEY},
-    store::Store,
-};
+use crate::{error::StorageError, restore::RestoreTarget, schema, store::Store};
+
+/// The last leap over a waypoint that was proved.
+const PASSED_RECORD: &str = "storage/waypoint";
 
 /// The ledger with this batch passes through this waypoint.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -66,17 +63,19 @@ impl Store {
     /// # Errors
     /// What the disk says.
     pub fn note_waypoint(&self, waypoint: &Waypoint, target: &BatchHeader) -> Result<(), StorageError> {
-        let mut writes = WriteBatch::default();
-        writes.put(Column::Meta, WAYPOINT_KEY, schema::encode(&Passed::of(waypoint, target)));
-        self.write(writes, true)
+        self.put_record(PASSED_RECORD, &schema::encode(&Passed::of(waypoint, target)))
     }
 
     /// A note about another ledger than this one's says nothing: the operator may have led the store elsewhere without a waypoint.
     fn is_noted(&self, waypoint: &Waypoint) -> Result<bool, StorageError> {
-        let Some(bytes) = self.0.backend.get(Column::Meta, WAYPOINT_KEY)? else { return Ok(false) };
-        let passed: Passed = schema::decode("waypoint record", &bytes)?;
+        let Some(passed) = self.passed()? else { return Ok(false) };
         let target = self.header(passed.target)?;
         Ok(target.is_some_and(|target| passed == Passed::of(waypoint, &target)))
+    }
+
+    fn passed(&self) -> Result<Option<Passed>, StorageError> {
+        let noted = self.record(PASSED_RECORD)?;
+        noted.map(|bytes| schema::decode("waypoint record", &bytes)).transpose()
     }
 
     /// Refuses a takeover that leads from before the waypoint to a ledger that nobody compared.
@@ -87,10 +86,7 @@ impl Store {
         if waypoint.number == target.header.number {
             return compare(waypoint, &target.certificate.info);
         }
-        let noted = self.0.backend.get(Column::Meta, WAYPOINT_KEY)?;
-        let noted: Option<Passed> =
-            noted.map(|bytes| schema::decode("waypoint record", &bytes)).transpose()?;
-        match noted == Some(Passed::of(waypoint, &target.header)) {
+        match self.passed()? == Some(Passed::of(waypoint, &target.header)) {
             true => Ok(()),
             false => Err(StorageError::UnprovenWaypoint { waypoint: *waypoint }),
         }

@@ -5,8 +5,8 @@ use slipstream_types::{Path, accumulator::AccumulatorRangeProof};
 
 use super::{restore::target, *};
 use crate::{
-    Ancestry, CrashPoint, Faults, Maintenance, PruneConfig, RangeDeltaError, RangeDeltaTakeover, Snapshot,
-    Step, StorageError, Takeover, backend::faulty::FaultyBackend,
+    Ancestry, CrashPoint, Faults, Maintenance, PruneConfig, RangeDeltaChunk, RangeDeltaError,
+    RangeDeltaTakeover, Snapshot, Step, StorageError, Takeover, backend::faulty::FaultyBackend,
 };
 
 /// What a merge may take: enough for all of these tests.
@@ -315,4 +315,19 @@ fn a_head_that_moved_ends_an_advance() {
 pub(super) fn finish(takeover: &RangeDeltaTakeover, headers: &[BatchHeader]) -> Result<(), StorageError> {
     let none = AccumulatorRangeProof::default();
     takeover.finish(&Ancestry { headers, proof: &none, genesis_proof: &none })
+}
+
+/// Goal: the changes of a range delta take no more bytes than in the deltas that they come from, so that these bound them.
+#[test]
+fn changes_have_the_bytes_that_they_have_in_their_delta() {
+    let some = (0..40).flat_map(|i| [(account_key(i), account(u64::from(i) + 1)), (slot_key(i, 1), slot(7))]);
+    let gone = (0..40).flat_map(|i| [(account_key(100 + i), None), (slot_key(i, 2), None)]);
+    let with_code = [(account_key(99), contract(1, 2).0)];
+    let entries: Vec<_> =
+        some.chain(gone).chain(with_code).map(|(key, value)| DeltaEntry { key, value }).collect();
+    let delta = Delta::new(entries.clone(), Vec::new()).unwrap();
+    let (first, last, proof) = (Path::MIN, Path::MAX, Default::default());
+    let chunk = RangeDeltaChunk { first, last, entries: BoundedVec::new(entries).unwrap(), proof };
+    let around = delta.content().unwrap().len() - chunk.entry_bytes();
+    assert!(around <= 8, "{around} bytes for two lengths");
 }
