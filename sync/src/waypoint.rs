@@ -233,3 +233,6 @@ fn check(bytes: &[u8], waypoint: &Waypoint) -> Result<Genesis, Refused> {
     proved.map_err(other)?;
     Ok(genesis)
 }
+
+#[cfg(test)]
+mod tests;

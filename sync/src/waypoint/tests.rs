@@ -1,0 +1,116 @@
+//! Goal: who is configured decides when there is nothing to wait for any more, and not who happened to come.
+
+use slipstream_network::{BoxFuture, ConfiguredPeer, ContactState, Contacts, NetworkError, PeerStats};
+use slipstream_types::{Digest, PublicKey};
+
+use super::*;
+
+const WAYPOINT: Waypoint = Waypoint { number: BatchNumber(7), hash: Digest([7; 32]) };
+const HOPEFUL: Patience = Patience::WhileHopeful(Duration::from_secs(30));
+
+fn peer(id: u8) -> PeerId {
+    PublicKey([id; 32])
+}
+
+/// Nobody answers; some peers are configured, some connected.
+struct Silent {
+    configured: Vec<u8>,
+    connected: Vec<u8>,
+}
+
+impl Transport for Silent {
+    fn local(&self) -> PeerId {
+        peer(0)
+    }
+
+    fn peers(&self) -> Vec<PeerId> {
+        self.connected.iter().copied().map(peer).collect()
+    }
+
+    fn request<'a>(
+        &'a self,
+        peer: PeerId,
+        _: Protocol,
+        _: Vec<u8>,
+        _: RequestLimits,
+    ) -> BoxFuture<'a, Result<Vec<u8>, NetworkError>> {
+        Box::pin(async move { Err(NetworkError::UnknownPeer { peer }) })
+    }
+
+    fn broadcast(&self, _: Vec<u8>, _: Option<PeerId>) {}
+
+    fn ban(&self, _: PeerId, _: &str, _: Duration) {}
+
+    fn peer_stats(&self) -> Vec<PeerStats> {
+        Vec::new()
+    }
+
+    fn contacts(&self) -> Contacts {
+        let configured = |id: &u8| ConfiguredPeer {
+            peer: format!("{}@127.0.0.1:7400", peer(*id)).parse().unwrap(),
+            state: ContactState::Connecting,
+        };
+        Contacts { configured: self.configured.iter().map(configured).collect(), ..Contacts::default() }
+    }
+}
+
+fn asking(transport: &Silent) -> Asking<'_> {
+    let now = Instant::now();
+    Asking {
+        transport,
+        waypoint: WAYPOINT,
+        answers: BTreeMap::new(),
+        met: BTreeSet::new(),
+        started: now,
+        met_at: now,
+        report_at: now + REPORT_INTERVAL,
+    }
+}
+
+fn contradict(asking: &mut Asking<'_>, ids: impl IntoIterator<Item = u8>) {
+    let found = Waypoint { hash: Digest([1; 32]), ..WAYPOINT };
+    ids.into_iter().for_each(|id| {
+        asking.answers.insert(peer(id), Some(Refused::OtherLedger { found }));
+    });
+}
+
+#[tokio::test(start_paused = true)]
+async fn hostile_peers_end_nothing_while_a_configured_one_may_know() {
+    let transport = Silent { configured: vec![1, 2], connected: vec![2, 8, 9] };
+    let mut asking = asking(&transport);
+    contradict(&mut asking, [2, 8, 9]);
+    tokio::time::advance(Duration::from_secs(3_600)).await;
+    assert_eq!(asking.verdict(HOPEFUL), None, "peer 1 is not connected yet");
+    let told = asking.describe();
+    assert!(told.contains(&format!("{}: is not connected", peer(1).short())), "{told}");
+    assert_eq!(asking.verdict(Patience::AtMost(Duration::from_secs(10))), Some(Verdict::Unknown));
+    contradict(&mut asking, [1]);
+    assert_eq!(asking.verdict(HOPEFUL), Some(Verdict::Contradicted));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_mistyped_waypoint_is_told_soon() {
+    let transport = Silent { configured: vec![1], connected: vec![1] };
+    let mut asking = asking(&transport);
+    contradict(&mut asking, [1]);
+    assert_eq!(asking.verdict(HOPEFUL), None);
+    tokio::time::advance(CONTRADICTED_PATIENCE).await;
+    assert_eq!(asking.verdict(HOPEFUL), Some(Verdict::Contradicted));
+}
+
+#[tokio::test(start_paused = true)]
+async fn without_configured_peers_whoever_comes_gives_hope() {
+    let transport = Silent { configured: vec![], connected: vec![8] };
+    let mut asking = asking(&transport);
+    assert!(asking.round().await.is_none());
+    contradict(&mut asking, [8]);
+    tokio::time::advance(Duration::from_secs(29)).await;
+    assert_eq!(asking.verdict(HOPEFUL), None);
+    tokio::time::advance(Duration::from_secs(1)).await;
+    assert_eq!(asking.verdict(HOPEFUL), Some(Verdict::Contradicted));
+    let has_file = Patience::AtMost(Duration::from_secs(30));
+    assert_eq!(asking.verdict(has_file), Some(Verdict::Unknown), "strangers do not stop who has a genesis");
+    // Their number does not fill the log.
+    contradict(&mut asking, 8..100);
+    assert!(asking.describe().ends_with("and 76 more"), "{}", asking.describe());
+}
