@@ -7,6 +7,8 @@ mod contact_tests;
 mod dial;
 mod door;
 mod driver;
+#[cfg(test)]
+mod frame_tests;
 mod frames;
 mod link;
 mod resources;

@@ -280,6 +280,29 @@ async fn one_host_gets_some_places() {
     drop((raws, other));
 }
 
+// Goal: who took all places first makes room for a peer from elsewhere, the newest first.
+#[tokio::test]
+async fn a_crowd_makes_room_for_a_peer_from_elsewhere() {
+    let (a, _) = start(1, &NetworkConfig { peers_max: 4, ..loopback() }).await;
+    let from = |host: &str, n: u8| {
+        let address = SocketAddr::new(host.parse().unwrap(), 0);
+        Raw::connect_from(address, n, address_of(&a), TransportConfig::default())
+    };
+    let mut crowd = Vec::new();
+    for n in 0..4 {
+        crowd.push(from("127.9.1.1", 10 + n).await);
+        eventually("it is in", || a.peers().len() == crowd.len()).await;
+    }
+    let newcomer = from("127.9.2.1", 20).await;
+    let end = crowd[3].connection.closed().await.to_string();
+    assert!(end.contains("the place goes to a peer from elsewhere"), "{end}");
+    eventually("it is in", || a.peers().contains(&key(20).public())).await;
+    let another = from("127.9.1.2", 30).await.connection.closed().await.to_string();
+    assert!(another.contains("no free place"), "{another}");
+    assert!(crowd[..3].iter().all(|raw| raw.connection.close_reason().is_none()));
+    drop(newcomer);
+}
+
 // Goal: a flood of broadcasts costs what the rate lets through, ends the connection, and no broadcast of others is lost.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_flood_of_broadcasts_ends_its_connection_and_nobody_elses() {

@@ -1,0 +1,155 @@
+//! Frames that lie, that do not fit, or that take for ever, in both directions.
+
+use std::time::Duration;
+
+use quinn::Endpoint;
+use tokio::time::{Instant, sleep};
+
+use super::{
+    frames::code,
+    tests::{Raw, address_of, dialling, framed, reset_code, start},
+    tls,
+};
+use crate::{
+    NetworkConfig, NetworkError, PeerAddress, Refusal, RefusalKind, RequestLimits, Transport,
+    tests::{ECHO, LIMITS, NOTHING, SHORT, SHORT_BYTES_MAX, eventually, key, loopback},
+};
+
+fn request(length: u32, payload: &[u8]) -> Vec<u8> {
+    framed(ECHO, length, payload)
+}
+
+#[tokio::test]
+async fn a_length_that_lies_is_refused_unread() {
+    let (a, probe) = start(1, &loopback()).await;
+    let raw = Raw::connect(2, address_of(&a)).await;
+    let (_send, mut receive) = raw.send(&request(u32::MAX, b"short")).await;
+    let response = receive.read_to_end(2_000).await.unwrap();
+    assert_eq!(response[0], 3, "malformed");
+    assert!(String::from_utf8_lossy(&response[5..]).contains("4294967295"));
+
+    let (mut send, mut receive) = raw.send(&request(3, b"four")).await;
+    send.finish().unwrap();
+    assert_eq!(reset_code(receive.read_exact(&mut [0]).await.unwrap_err()), Some(code::MALFORMED));
+    let (mut send, mut receive) = raw.send(&request(4, b"two")).await;
+    send.finish().unwrap();
+    assert_eq!(reset_code(receive.read_exact(&mut [0]).await.unwrap_err()), Some(code::MALFORMED));
+    // The same for broadcasts, which stop without an answer, and do not hold up the next one.
+    for bytes in [&u32::MAX.to_le_bytes()[..], &[1, 0, 0, 0, 7, 7], &[2, 0, 0, 0, 7], &[1, 0, 0, 0, 42]] {
+        let mut stream = raw.connection.open_uni().await.unwrap();
+        stream.write_all(bytes).await.unwrap();
+        stream.finish().unwrap();
+    }
+    eventually("the sound one arrives", || !probe.broadcasts.lock().is_empty()).await;
+    assert_eq!(*probe.broadcasts.lock(), [(key(2).public(), vec![42])]);
+    assert_eq!(probe.started(), 0, "nothing unsound reached the handler");
+}
+
+// Goal: a sender of one byte a minute loses its stream, and its slot is free for the next request.
+#[tokio::test]
+async fn a_slow_sender_is_cut() {
+    let config = NetworkConfig { transfer_timeout_ms: 300, request_concurrency_max: 1, ..loopback() };
+    let (a, _) = start(1, &config).await;
+    let raw = Raw::connect(2, address_of(&a)).await;
+    let (_send, mut receive) = raw.send(&request(1_000, b"the first bytes")).await;
+    let started = Instant::now();
+    assert_eq!(reset_code(receive.read_exact(&mut [0]).await.unwrap_err()), Some(code::TOO_SLOW));
+    assert!(started.elapsed() < Duration::from_secs(5));
+    drop((_send, receive));
+    let (mut send, mut receive) = raw.send(&request(2, b"ok")).await;
+    send.finish().unwrap();
+    assert_eq!(receive.read_to_end(100).await.unwrap(), b"\x00\x02\x00\x00\x00ok");
+}
+
+#[tokio::test]
+async fn announced_bytes_are_budgeted_per_peer() {
+    let config = NetworkConfig { request_bytes_in_flight_max: 48 << 20, ..loopback() };
+    let (a, _) = start(1, &config).await;
+    let raw = Raw::connect(2, address_of(&a)).await;
+    let (first, _) = raw.send(&request(40 << 20, b"the first bytes")).await;
+    sleep(Duration::from_millis(100)).await;
+    let (_send, mut receive) = raw.send(&request(10 << 20, b"")).await;
+    let response = receive.read_to_end(2_000).await.unwrap();
+    let (head, retry_after) = (response[0], u32::from_le_bytes(response[5..9].try_into().unwrap()));
+    assert_eq!((head, retry_after), (1, 500), "busy");
+    // Another peer has a budget of its own; and this one has its budget back when it gives up.
+    let other = Raw::connect(3, address_of(&a)).await;
+    let (mut send, mut receive) = other.send(&request(2, b"ok")).await;
+    send.finish().unwrap();
+    assert_eq!(receive.read_to_end(100).await.unwrap()[0], 0);
+    let mut first = first;
+    first.reset(code::CANCELLED).unwrap();
+    sleep(Duration::from_millis(100)).await;
+    let payload = vec![5; 10 << 20];
+    let (mut send, mut receive) = raw.send(&request(10 << 20, &payload)).await;
+    send.finish().unwrap();
+    assert_eq!(receive.read_to_end(11 << 20).await.unwrap()[5..], payload);
+}
+
+/// A server with a proper key that answers every request with the given bytes.
+async fn liar(n: u8, answer: &'static [u8]) -> (PeerAddress, Endpoint) {
+    let identity = tls::Identity::new(&key(n)).unwrap();
+    let config = quinn::ServerConfig::with_crypto(identity.server().unwrap());
+    let endpoint = Endpoint::server(config, "127.0.0.1:0".parse().unwrap()).unwrap();
+    let address = PeerAddress { id: key(n).public(), address: endpoint.local_addr().unwrap() };
+    tokio::spawn({
+        let endpoint = endpoint.clone();
+        async move {
+            let connection = endpoint.accept().await.unwrap().await.unwrap();
+            while let Ok((mut send, mut receive)) = connection.accept_bi().await {
+                let _ = receive.read_to_end(1_000).await;
+                let _ = send.write_all(answer).await;
+                let _ = send.finish();
+            }
+        }
+    });
+    (address, endpoint)
+}
+
+fn is_busy(error: &NetworkError, retry_after_ms: u32) -> bool {
+    error.refusal().map(Refusal::kind) == Some(RefusalKind::Busy { retry_after_ms })
+}
+
+#[tokio::test]
+async fn answers_that_lie_are_told_apart() {
+    type Check = fn(&NetworkError) -> bool;
+    let cases: [(&'static [u8], Check); 8] = [
+        (b"\x00\xff\xff\xff\xff", |e| matches!(e, NetworkError::TooLong { bytes: 0xffff_ffff, .. })),
+        (b"\x07\x00\x00\x00\x00", |e| matches!(e, NetworkError::Malformed { .. })),
+        (b"\x00\x05\x00\x00\x00four", |e| matches!(e, NetworkError::Malformed { .. })),
+        (b"\x00\x01\x00\x00\x00two", |e| matches!(e, NetworkError::Malformed { .. })),
+        // What a peer wants to wait is clamped, and its text is bounded.
+        (b"\x01\x04\x00\x00\x00\xff\xff\xff\xff", |e| is_busy(e, 10_000)),
+        (b"\x01\x07\x00\x00\x00\x00\x00\x00\x00why", |e| is_busy(e, 20)),
+        (b"\x01\x03\x00\x00\x00\x00\x00\x00", |e| matches!(e, NetworkError::Malformed { .. })),
+        (b"\x02\x01\x04\x00\x00", |e| matches!(e, NetworkError::TooLong { bytes_max: 1_024, .. })),
+    ];
+    for (n, (answer, expected)) in cases.into_iter().enumerate() {
+        let (peer, endpoint) = liar(10 + n as u8, answer).await;
+        let (b, _) = start(2, &dialling(vec![peer])).await;
+        eventually("connected", || !b.peers().is_empty()).await;
+        let limits = RequestLimits { response_bytes_max: 1_000, ..LIMITS };
+        let error = b.request(peer.id, ECHO, vec![1], limits).await.unwrap_err();
+        assert!(expected(&error), "{answer:?}: {error}");
+        drop(endpoint);
+    }
+}
+
+// What the handler does not take is refused by its head alone.
+#[tokio::test]
+async fn an_unwanted_request_is_refused_unread() {
+    let (a, probe) = start(1, &loopback()).await;
+    let raw = Raw::connect(2, address_of(&a)).await;
+    for (protocol, length, status, text) in [
+        (SHORT, SHORT_BYTES_MAX + 1, 3, "11 bytes exceeds the limit of 10"),
+        (NOTHING, 1, 2, "takes no such request"),
+    ] {
+        let head = framed(protocol, length as u32, b"");
+        let (_send, mut receive) = raw.send(&head).await;
+        let response = receive.read_to_end(2_000).await.unwrap();
+        assert_eq!(response[0], status);
+        let refusal = String::from_utf8_lossy(&response[5..]).into_owned();
+        assert!(refusal.contains(text), "{refusal}");
+    }
+    assert_eq!(probe.started(), 0);
+}
