@@ -2,8 +2,8 @@
 //!
 //! ```text
 //!   first packet ─▶ places left? ─▶ is the address proven, or is it quiet? ─▶ handshake, in less time when it is crowded
-//!                       │ no             │ no
-//!                     ignore           retry: a round trip that costs nothing here
+//!                       │ no             │ no                                     │ displaced by one from elsewhere
+//!                     ignore           retry: a round trip that costs nothing here  end
 //! ```
 //!
 //! A packet that is ignored is sent again by its sender, so that an honest one only waits.
@@ -17,6 +17,7 @@ use std::{
 
 use parking_lot::Mutex;
 use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
 
 use crate::{
     bucket::Bucket,
@@ -43,6 +44,8 @@ const NET_PER_SECOND: f64 = 16.0;
 const NET_BURST: f64 = 128.0;
 /// Networks whose rate is remembered; those that were quiet for some seconds are forgotten first.
 const RATES_MAX: usize = 4_096;
+/// Time in which a handshake around the world comes to its end if nothing is lost. An older one makes room for another.
+const HANDSHAKE_USUAL: Duration = Duration::from_millis(600);
 /// Above this many handshakes each has a fourth of the time: enough for some round trips around the world.
 const CROWDED: usize = 24;
 
@@ -61,7 +64,8 @@ pub(super) struct Door {
 
 #[derive(Default)]
 struct State {
-    total: usize,
+    under_way: BTreeMap<u64, UnderWay>,
+    next: u64,
     strangers: usize,
     addresses: BTreeMap<SocketAddr, usize>,
     hosts: BTreeMap<IpAddr, usize>,
@@ -69,11 +73,21 @@ struct State {
     rates: BTreeMap<IpAddr, Bucket>,
 }
 
+/// A handshake that has a place.
+struct UnderWay {
+    from: SocketAddr,
+    is_configured: bool,
+    since: Instant,
+    displaced: CancellationToken,
+}
+
 /// The place of one handshake; given back when it is dropped.
 pub(super) struct Place {
     door: Arc<Door>,
-    from: SocketAddr,
+    number: u64,
     is_crowded: bool,
+    /// Cancelled when the place has gone to another handshake.
+    pub(super) displaced: CancellationToken,
 }
 
 impl Door {
@@ -94,31 +108,57 @@ impl Door {
         if !is_proven && state.is_busy(from) {
             return Welcome::Prove;
         }
+        let leaving = match is_configured || state.strangers < STRANGERS_MAX {
+            true => None,
+            false => match state.displaceable(from, now) {
+                Some(leaving) => Some(leaving),
+                None => return Welcome::Ignore,
+            },
+        };
         if !is_configured && !state.is_within_rate(from, now) {
             return Welcome::Ignore;
         }
-        state.enter(from, is_configured);
-        let is_crowded = state.total > CROWDED;
+        if let Some(displaced) = leaving.and_then(|number| state.leave(number)) {
+            displaced.cancel();
+        }
+        let (number, displaced) = state.enter(from, is_configured, now);
+        let is_crowded = state.under_way.len() > CROWDED;
         drop(state);
-        Welcome::Enter(Place { door: self.clone(), from, is_crowded })
+        Welcome::Enter(Place { door: self.clone(), number, is_crowded, displaced })
     }
 }
 
 impl State {
+    /// Whether there is a place for whoever comes from there, apart from those that all strangers have together.
     fn has_place(&self, from: SocketAddr, is_configured: bool) -> bool {
         if is_configured {
-            return self.total < HANDSHAKES_MAX && count(&self.addresses, &from) < PER_CONFIGURED_MAX;
+            let total = self.under_way.len();
+            return total < HANDSHAKES_MAX && count(&self.addresses, &from) < PER_CONFIGURED_MAX;
         }
         let Origin { host, net } = Origin::of(from.ip());
-        let is_free = match is_this_machine(from.ip()) {
+        match is_this_machine(from.ip()) {
             true => count(&self.hosts, &host) < PER_MACHINE_MAX,
             false => count(&self.hosts, &host) < PER_HOST_MAX && count(&self.nets, &net) < PER_NET_MAX,
-        };
-        is_free && self.strangers < STRANGERS_MAX
+        }
+    }
+
+    /// The handshake of a stranger that makes room for one from elsewhere: the oldest of the network that has the most, if it has
+    /// more than the newcomer's will have, or if it has had time to come to its end.
+    fn displaceable(&self, newcomer: SocketAddr, now: Instant) -> Option<u64> {
+        let net = |from: SocketAddr| Origin::of(from.ip()).net;
+        let (crowd, most) = self.nets.iter().max_by_key(|(_, count)| **count)?;
+        let strangers = self.under_way.iter().filter(|(_, it)| !it.is_configured);
+        let oldest = strangers.clone().find(|(_, it)| net(it.from) == *crowd).filter(|_| {
+            let own = count(&self.nets, &net(newcomer));
+            *most >= own + 2
+        });
+        let is_late = |it: &UnderWay| now.saturating_duration_since(it.since) > HANDSHAKE_USUAL;
+        oldest.or_else(|| strangers.clone().next().filter(|(_, it)| is_late(it))).map(|(number, _)| *number)
     }
 
     fn is_busy(&self, from: SocketAddr) -> bool {
-        self.total >= UNPROVEN_MAX || count(&self.hosts, &Origin::of(from.ip()).host) >= UNPROVEN_PER_HOST_MAX
+        self.under_way.len() >= UNPROVEN_MAX
+            || count(&self.hosts, &Origin::of(from.ip()).host) >= UNPROVEN_PER_HOST_MAX
     }
 
     /// Counts a handshake by its network; those of this machine have no limit.
@@ -133,26 +173,33 @@ impl State {
         self.rates.entry(net).or_insert_with(|| Bucket::full(NET_PER_SECOND, NET_BURST, now)).take(1.0, now)
     }
 
-    fn enter(&mut self, from: SocketAddr, is_configured: bool) {
-        self.total += 1;
+    fn enter(&mut self, from: SocketAddr, is_configured: bool, since: Instant) -> (u64, CancellationToken) {
+        let (number, displaced) = (self.next, CancellationToken::new());
+        self.next += 1;
+        self.under_way.insert(number, UnderWay { from, is_configured, since, displaced: displaced.clone() });
         if is_configured {
-            return add(&mut self.addresses, from);
+            add(&mut self.addresses, from);
+        } else {
+            let Origin { host, net } = Origin::of(from.ip());
+            self.strangers += 1;
+            add(&mut self.hosts, host);
+            add(&mut self.nets, net);
         }
-        let Origin { host, net } = Origin::of(from.ip());
-        self.strangers += 1;
-        add(&mut self.hosts, host);
-        add(&mut self.nets, net);
+        (number, displaced)
     }
 
-    fn leave(&mut self, from: SocketAddr, is_configured: bool) {
-        self.total -= 1;
+    /// Gives a place back, once.
+    fn leave(&mut self, number: u64) -> Option<CancellationToken> {
+        let UnderWay { from, is_configured, displaced, .. } = self.under_way.remove(&number)?;
         if is_configured {
-            return subtract(&mut self.addresses, from);
+            subtract(&mut self.addresses, from);
+        } else {
+            let Origin { host, net } = Origin::of(from.ip());
+            self.strangers -= 1;
+            subtract(&mut self.hosts, host);
+            subtract(&mut self.nets, net);
         }
-        let Origin { host, net } = Origin::of(from.ip());
-        self.strangers -= 1;
-        subtract(&mut self.hosts, host);
-        subtract(&mut self.nets, net);
+        Some(displaced)
     }
 }
 
@@ -165,7 +212,7 @@ impl Place {
 
 impl Drop for Place {
     fn drop(&mut self) {
-        self.door.state.lock().leave(self.from, self.door.configured.contains(&self.from));
+        self.door.state.lock().leave(self.number);
     }
 }
 
@@ -218,17 +265,20 @@ mod tests {
         assert_eq!(one.len() + two.len(), PER_NET_MAX);
         let six: Vec<_> = (0..200).flat_map(|n| knock(&door, &format!("2001:db8:0:{n}::1"), 4)).collect();
         assert_eq!(six.len(), PER_NET_MAX, "an IPv6 network of 48 bits");
-        let rest: Vec<_> = (0..99).flat_map(|n| knock(&door, &format!("192.0.{n}.1"), 9)).collect();
-        assert_eq!(one.len() + two.len() + six.len() + rest.len(), STRANGERS_MAX);
-        assert!(knock(&door, "198.51.100.7", 9).is_empty(), "only the very address is the configured peer's");
+        let rest: Vec<_> = (0..2).flat_map(|n| knock(&door, &format!("192.0.{n}.1"), 9)).collect();
+        let strangers = || one.iter().chain(&two).chain(&six).chain(&rest);
+        assert_eq!(strangers().count(), STRANGERS_MAX);
         let mapped = at("::ffff:198.51.100.7", 7400);
         let Welcome::Enter(first) = door.knock(friend, true, Instant::now()) else { panic!("refused") };
         let Welcome::Enter(second) = door.knock(mapped, true, Instant::now()) else { panic!("refused") };
         assert!(matches!(door.knock(friend, true, Instant::now()), Welcome::Ignore));
+        assert!(strangers().all(|place| !place.displaced.is_cancelled()), "it has places of its own");
+        let other = knock(&door, "198.51.100.7", 1);
+        assert_eq!(strangers().filter(|place| place.displaced.is_cancelled()).count(), other.len());
         assert_eq!(first.patience(Duration::from_secs(4)), Duration::from_secs(1));
-        drop((one, two, six, rest, first, second));
+        drop((one, two, six, rest, first, second, other));
         let state = door.state.lock();
-        assert_eq!((state.total, state.strangers), (0, 0));
+        assert_eq!((state.under_way.len(), state.strangers), (0, 0));
         assert!(state.hosts.is_empty() && state.nets.is_empty() && state.addresses.is_empty());
     }
 
@@ -253,6 +303,36 @@ mod tests {
         }
         assert_eq!(places.len(), UNPROVEN_MAX);
         assert!(matches!(door.knock(at("198.51.100.1", 1), true, Instant::now()), Welcome::Enter(_)));
+    }
+
+    /// Goal: who stalls as many handshakes as there are places makes room for whoever comes from elsewhere: at once where a network
+    /// has many, after the usual time of a handshake where each has one.
+    #[test]
+    fn who_stalls_makes_room_for_others() {
+        let (door, start) = (Door::new([]), Instant::now());
+        let enter = |ip: &str, now| match door.knock(at(ip, 9), true, now) {
+            Welcome::Enter(place) => Some(place),
+            Welcome::Prove | Welcome::Ignore => None,
+        };
+        let crowd: Vec<_> = (0..3).flat_map(|n| knock(&door, &format!("203.0.{n}.1"), 8)).collect();
+        let more: Vec<_> = (0..3).flat_map(|n| knock(&door, &format!("203.0.{n}.2"), 8)).collect();
+        assert_eq!(crowd.len() + more.len(), STRANGERS_MAX);
+        let newcomer = enter("198.51.100.1", start).unwrap();
+        assert_eq!(crowd.iter().filter(|place| place.displaced.is_cancelled()).count(), 1, "an old one");
+        drop((crowd, more, newcomer));
+        assert_eq!(door.state.lock().under_way.len(), 0, "each place is given back once");
+
+        let spread: Vec<_> = (0..48).map(|n| enter(&format!("192.0.{n}.1"), start).unwrap()).collect();
+        assert!(enter("198.51.100.1", start + HANDSHAKE_USUAL).is_none(), "they may come to their end");
+        let late = start + 2 * HANDSHAKE_USUAL;
+        let newcomer = enter("198.51.100.1", late).unwrap();
+        assert!(spread[0].displaced.is_cancelled() && !spread[1].displaced.is_cancelled());
+        assert!(!newcomer.displaced.is_cancelled());
+        assert!(
+            matches!(door.knock(at("198.51.100.2", 9), false, late), Welcome::Prove),
+            "proof comes first"
+        );
+        assert_eq!(door.state.lock().strangers, STRANGERS_MAX);
     }
 
     /// Goal: a network whose handshakes end at once, so that none of its places is taken, has a rate; who forges networks fills no

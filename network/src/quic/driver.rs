@@ -108,8 +108,12 @@ impl Driver {
         place: &Place,
     ) -> Result<(quinn::Connection, PeerId), String> {
         let connecting = incoming.accept().map_err(|error| describe(&error))?;
-        let connection = timeout(place.patience(self.config.handshake_timeout()), connecting)
+        let shaking = timeout(place.patience(self.config.handshake_timeout()), connecting);
+        let connection = place
+            .displaced
+            .run_until_cancelled(shaking)
             .await
+            .ok_or("its place went to one from elsewhere")?
             .map_err(|_| "the handshake took too long".to_owned())?
             .map_err(|error| describe(&error))?;
         let peer = tls::peer_of(&connection).ok_or("the peer presented no key")?;

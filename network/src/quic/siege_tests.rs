@@ -232,9 +232,10 @@ async fn stalled_handshakes_of_one_host_keep_nobody_out() {
     drop(attacker);
 }
 
-// Goal: hosts of many networks that stall as many handshakes as they can leave the places of configured peers alone.
+// Goal: hosts of many networks that stall as many handshakes as they can leave the places of configured peers alone, and make room
+// for strangers from elsewhere.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn stalled_handshakes_of_many_hosts_leave_configured_peers_their_places() {
+async fn stalled_handshakes_of_many_hosts_keep_nobody_out() {
     let friend = PeerAddress { id: key(2).public(), address: free_address() };
     let config = NetworkConfig { handshake_timeout_ms: 20_000, ..dialling(vec![friend]) };
     let (a, _) = start(1, &config).await;
@@ -246,7 +247,10 @@ async fn stalled_handshakes_of_many_hosts_leave_configured_peers_their_places() 
     let connecting = Raw::connect_from(friend.address, 2, address_of(&a), TransportConfig::default());
     let friend = timeout(Duration::from_secs(4), connecting).await.expect("it has a place");
     eventually("connected", || a.peers() == [key(2).public()]).await;
-    drop(friend);
+    let from = SocketAddr::new("127.77.0.1".parse().unwrap(), 0);
+    let connecting = Raw::connect_from(from, 3, address_of(&a), TransportConfig::default());
+    let stranger = timeout(Duration::from_secs(4), connecting).await.expect("others make room for it");
+    drop((friend, stranger));
 }
 
 // Goal: of an answer longer than its asker takes only the head is sent, and nothing is kept.
