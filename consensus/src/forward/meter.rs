@@ -29,6 +29,11 @@ pub(super) const JUNK: i64 = 64 * RECOVERY;
 const PER_SECOND: i64 = 512 * RECOVERY;
 /// What a sender that was never heard of may ask for at once: two full messages.
 const FIRST: i64 = 4_096 * RECOVERY;
+/// So much do all senders together begin with: sixteen of them with a full first allowance. It comes back like an allowance, so that ever
+/// new keys get no more than one peer does.
+const NEWCOMERS: i64 = 16 * FIRST;
+/// What a sender begins with when that is used up: enough for a few transactions.
+const FIRST_LEAST: i64 = 256 * RECOVERY;
 /// What anybody may ask for at once: eight full messages.
 const MOST: i64 = 16_384 * RECOVERY;
 /// Nobody owes more than comes back in ten minutes.
@@ -42,6 +47,8 @@ const SOON: Duration = Duration::from_millis(100);
 #[derive(Debug)]
 pub(super) struct Meter<K> {
     senders: HashMap<K, Allowance>,
+    /// What is left for new senders to begin with; none before the first one.
+    newcomers: Option<Allowance>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -53,11 +60,11 @@ struct Allowance {
 }
 
 impl Allowance {
-    fn refill(&mut self, now: Instant) {
+    fn refill(&mut self, most: i64, now: Instant) {
         let elapsed_us = now.saturating_duration_since(self.at).as_micros();
         let earned = i64::try_from(elapsed_us).unwrap_or(i64::MAX).saturating_mul(PER_SECOND) / 1_000_000;
         if earned > 0 {
-            self.left = self.left.saturating_add(earned).min(MOST - self.held);
+            self.left = self.left.saturating_add(earned).min(most - self.held);
             self.at = now;
         }
     }
@@ -71,15 +78,18 @@ impl Allowance {
 
 impl<K: Copy + Eq + Hash> Meter<K> {
     pub(super) fn new() -> Meter<K> {
-        Meter { senders: HashMap::new() }
+        Meter { senders: HashMap::new(), newcomers: None }
     }
 
     /// Charges a sender for work that is about to be done; if it has not so much left, says when to come back.
     pub(super) fn charge(&mut self, sender: K, units: i64, now: Instant) -> Result<(), Duration> {
-        self.make_room(&sender, now);
-        let fresh = Allowance { left: FIRST, held: 0, at: now };
-        let allowance = self.senders.entry(sender).or_insert(fresh);
-        allowance.refill(now);
+        if !self.senders.contains_key(&sender) {
+            self.make_room(now);
+            let first = Allowance { left: self.first(now), held: 0, at: now };
+            self.senders.insert(sender, first);
+        }
+        let Some(allowance) = self.senders.get_mut(&sender) else { return Err(SOON) };
+        allowance.refill(MOST, now);
         if allowance.left < units {
             let is_soon = allowance.held > 0 && allowance.left >= 0;
             return Err(if is_soon { SOON } else { allowance.wait(units) });
@@ -107,11 +117,20 @@ impl<K: Copy + Eq + Hash> Meter<K> {
         self.senders.get(sender).is_some_and(|allowance| allowance.left + allowance.held < 0)
     }
 
-    fn make_room(&mut self, sender: &K, now: Instant) {
-        if self.senders.len() < SENDERS_MAX || self.senders.contains_key(sender) {
+    /// What a sender begins with that was never heard of.
+    fn first(&mut self, now: Instant) -> i64 {
+        let newcomers = self.newcomers.get_or_insert(Allowance { left: NEWCOMERS, held: 0, at: now });
+        newcomers.refill(NEWCOMERS, now);
+        let first = newcomers.left.clamp(FIRST_LEAST, FIRST);
+        newcomers.left = (newcomers.left - first).max(0);
+        first
+    }
+
+    fn make_room(&mut self, now: Instant) {
+        if self.senders.len() < SENDERS_MAX {
             return;
         }
-        self.senders.values_mut().for_each(|allowance| allowance.refill(now));
+        self.senders.values_mut().for_each(|allowance| allowance.refill(MOST, now));
         let mut left: Vec<i64> = self.senders.values().map(|allowance| allowance.left).collect();
         let (_, median, _) = left.select_nth_unstable(SENDERS_MAX / 2);
         let median = *median;
@@ -184,10 +203,14 @@ mod tests {
         let (mut meter, now) = (Meter::new(), Instant::now());
         meter.charge(0, MESSAGE, now).unwrap();
         meter.settle(&0, MESSAGE, 2_048 * JUNK);
+        let mut full = 0;
         for sender in 1..20_000 {
-            meter.charge(sender, MESSAGE, now).unwrap();
-            meter.settle(&sender, MESSAGE, i64::from(sender % 7));
+            full += usize::from(meter.charge(sender, MESSAGE, now).is_ok());
+            meter.charge(sender, RECOVERY, now).unwrap();
+            meter.settle(&sender, RECOVERY, i64::from(sender % 7));
         }
+        assert_eq!(full, 15, "with the debtor sixteen begin with a full allowance");
+        assert!(meter.charge(50_000, MESSAGE, now + Duration::from_secs(8)).is_ok());
         assert!(meter.senders.len() <= SENDERS_MAX);
         assert!(meter.is_in_debt(&0));
     }
