@@ -28,7 +28,7 @@ pub enum PoolError {
         nonce: u64,
         /// The account's.
         next: u64,
-        /// [`PoolConfig::per_sender_max`].
+        /// [`PoolConfig::per_sender_max`](crate::PoolConfig::per_sender_max).
         max: u64,
     },
     /// The balance does not cover value and gas.
