@@ -20,7 +20,7 @@ pub(crate) struct Blocking {
 impl Blocking {
     /// So many places, on threads of a name.
     pub(crate) fn new(name: &'static str, places: usize, rank: Rank) -> Blocking {
-        Blocking { places: Places::new(places), workers: Arc::new(Workers::new(name, places, rank)) }
+        Blocking { places: Places::metered(places), workers: Arc::new(Workers::new(name, places, rank)) }
     }
 
     /// Runs `work` on a thread that may block. Work that has begun cannot be stopped: when the caller goes away it runs on, and

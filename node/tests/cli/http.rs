@@ -129,11 +129,12 @@ fn strangers_and_idlers() {
     node.stop();
 }
 
-/// A connection from an address of this machine: all but 127.0.0.1 are strangers.
-fn connect_from(node: &Running, last: u8) -> TcpStream {
+/// A connection from an address 127.0.x.y of this machine: all but 127.0.0.1 are strangers.
+fn connect_from(node: &Running, host: u16) -> TcpStream {
+    let [third, last] = host.to_be_bytes();
     let connect = async {
         let socket = tokio::net::TcpSocket::new_v4().unwrap();
-        socket.bind(SocketAddr::from((Ipv4Addr::new(127, 0, 0, last), 0))).unwrap();
+        socket.bind(SocketAddr::from((Ipv4Addr::new(127, 0, third, last), 0))).unwrap();
         socket.connect(node.api.parse().unwrap()).await.unwrap().into_std().unwrap()
     };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build().unwrap();
@@ -184,5 +185,25 @@ fn one_address_cannot_take_the_api() {
     });
     assert!(closed.count() >= 40 - 8 - 4);
     drop(taken);
+    node.stop();
+}
+
+/// Goal: silent connections of ever new addresses make way at once, however many come.
+#[test]
+fn silent_connections_of_many_addresses_keep_nobody_out() {
+    let chain = Chain::new();
+    chain.configure("api: { listen: \"127.0.0.1:0\", max_connections: 64 }\n");
+    let node = Running::start(&chain);
+    let head = "POST / HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json";
+    let call = json!({ "jsonrpc": "2.0", "id": 1, "method": "eth_chainId" }).to_string();
+    let mut silent = Vec::new();
+    for round in 0..4 {
+        silent.extend((0..150).map(|number| connect_from(&node, 1_024 + 150 * round + number)));
+        let started = Instant::now();
+        assert_eq!(exchange_on(connect_from(&node, 3), head, &call).0, 200);
+        assert!(started.elapsed() < Duration::from_secs(3), "{:?}", started.elapsed());
+    }
+    assert_eq!(exchange(&node, "GET /health/live HTTP/1.1\r\nHost: 127.0.0.1", "").0, 200);
+    drop(silent);
     node.stop();
 }

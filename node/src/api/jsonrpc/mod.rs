@@ -28,9 +28,10 @@ const ARRAY_MAX: usize = 1_000;
 const ARRAY_ANSWER_BYTES_MAX: usize = 25_000_000;
 /// Time for the answers to one body. Less than what the HTTP side gives it, so that who asked learns which requests were too many.
 const ANSWER_TIME_MAX: Duration = Duration::from_secs(25);
-/// HTTP bodies worked on at a time, each with the answers that it has so far: of those with costly calls, and of those without. More
-/// wait, cheap calls never behind costly ones, and no address behind all bodies of another.
+/// HTTP bodies worked on at a time, each with the answers that it has so far: of those with costly calls, of those that search and
+/// do nothing else that is costly, and of others. More wait, cheap calls never behind costly ones, and no address behind all bodies of another.
 const COSTLY_BODIES_MAX: usize = 64;
+const SEARCH_BODIES_MAX: usize = 32;
 const CHEAP_BODIES_MAX: usize = 32;
 /// Requests in an array that still counts as cheap: many cheap calls take as long as a costly one.
 const CHEAP_REQUESTS_MAX: usize = 32;
@@ -95,17 +96,6 @@ impl<'a> Asked<'a> {
         let requests = self.requests();
         requests.iter().any(sends).then(|| requests.iter().filter_map(Request::id).collect())
     }
-
-    /// Whether no call in it takes long; what is no request is refused at once.
-    fn is_cheap(&self) -> bool {
-        let is_cheap = |request: &Request<'_>| {
-            request.call().is_none_or(|call| Lane::of_call(&call.method, call.params).is_cheap())
-        };
-        match self {
-            Asked::One(request) => is_cheap(request),
-            Asked::Array(requests) => requests.len() <= CHEAP_REQUESTS_MAX && requests.iter().all(is_cheap),
-        }
-    }
 }
 
 /// The table of methods behind the door.
@@ -113,6 +103,7 @@ pub(super) struct JsonRpc {
     table: Table,
     metrics: Arc<Metrics>,
     costly: Places,
+    searching: Places,
     cheap: Places,
     outgoing: Outgoing,
 }
@@ -126,9 +117,14 @@ struct Asking {
 
 impl JsonRpc {
     pub(super) fn new(context: RpcContext, metrics: Arc<Metrics>) -> JsonRpc {
-        let (costly, cheap) = (Places::new(COSTLY_BODIES_MAX), Places::new(CHEAP_BODIES_MAX));
-        let outgoing = Outgoing::new(OUTGOING_BYTES_MAX);
-        JsonRpc { table: rpc::table(context), metrics, costly, cheap, outgoing }
+        JsonRpc {
+            table: rpc::table(context),
+            metrics,
+            costly: Places::new(COSTLY_BODIES_MAX),
+            searching: Places::new(SEARCH_BODIES_MAX),
+            cheap: Places::new(CHEAP_BODIES_MAX),
+            outgoing: Outgoing::new(OUTGOING_BYTES_MAX),
+        }
     }
 
     /// The answer to an HTTP body; none if it holds notifications alone. Tells when it has a place and is worked on: until then nothing is
@@ -139,7 +135,7 @@ impl JsonRpc {
         match Asked::read(body) {
             Err(refusal) => answer.push_short(&refusal),
             Ok(asked) => {
-                let places = if asked.is_cheap() { &self.cheap } else { &self.costly };
+                let places = self.places_for(&asked);
                 // Without a place the deadline is over: each request is told so, and none is begun.
                 let _place = timeout_at(asking.deadline, places.take(origin)).await;
                 begins();
@@ -154,6 +150,22 @@ impl JsonRpc {
             }
         }
         answer.finish()
+    }
+
+    fn places_for(&self, asked: &Asked<'_>) -> &Places {
+        let lane = |request: &Request<'_>| {
+            request.call().map_or(Lane::Reads, |call| Lane::of_call(&call.method, call.params))
+        };
+        let requests = asked.requests();
+        if requests.iter().any(|request| lane(request) == Lane::Calls) {
+            &self.costly
+        } else if requests.iter().any(|request| lane(request) == Lane::Searches) {
+            &self.searching
+        } else if requests.len() > CHEAP_REQUESTS_MAX {
+            &self.costly
+        } else {
+            &self.cheap
+        }
     }
 
     /// Waits until what was sent is on the disk: once for a whole body.

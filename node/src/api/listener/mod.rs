@@ -20,7 +20,10 @@ use tokio::{
 
 pub(crate) use self::seats::Limits;
 pub(super) use self::seats::Seat;
-use self::{connection::Connection, seats::Seats};
+use self::{
+    connection::Connection,
+    seats::{Full, Seats},
+};
 use crate::{
     NodeError,
     origin::{Origin, Vouched},
@@ -120,8 +123,10 @@ impl axum::serve::Listener for Limited {
                 return (Connection::new(stream, seat), address);
             }
             let patience = self.waiting.patience();
+            // While seats become free those in the kernel's queue come in turn. Otherwise they are looked through for the operator's hosts.
+            let may_accept = self.waiting.0.len() < WAITING_MAX || !self.seats.is_one_leaving();
             tokio::select! {
-                accepted = accept(&self.listener, self.resumes) => match accepted {
+                accepted = accept(&self.listener, self.resumes), if may_accept => match accepted {
                     Ok((stream, address)) => self.arrived(stream, address),
                     Err(error) => self.failed(&error),
                 },
@@ -194,7 +199,9 @@ impl<S> Waiting<S> {
                         let Newcomer { stream, address, .. } = self.0.remove(index);
                         return Some((seat, stream, address));
                     }
-                    Err(seats::Full) => refused.push(origin),
+                    Err(Full::Address) => refused.push(origin),
+                    // The others would hear the same, and looking takes its time.
+                    Err(Full::All) => break,
                 }
             }
         }

@@ -112,8 +112,13 @@ struct Taken {
 }
 
 /// There is no seat now. Somebody may be on the way out.
-#[derive(PartialEq, Eq, Debug)]
-pub(super) struct Full;
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Full {
+    /// For this address.
+    Address,
+    /// For anybody like it.
+    All,
+}
 
 impl Seats {
     pub(super) fn new(limits: Limits) -> Arc<Seats> {
@@ -145,7 +150,8 @@ impl Seats {
         };
         if let Some(may_go) = full {
             taken.dismiss_one(origin, |one| may_go(one, origin));
-            return Err(Full);
+            let is_own = origin.is_stranger() && held(|one, newcomer| one == newcomer) >= per_address;
+            return Err(if is_own { Full::Address } else { Full::All });
         }
         let number = taken.next;
         taken.next += 1;
@@ -161,6 +167,11 @@ impl Seats {
         let seat = Seat(Arc::new(shared));
         taken.seats.insert(number, seat.clone());
         Ok(seat)
+    }
+
+    /// Whether somebody is on the way out, so that there is a seat in a moment.
+    pub(super) fn is_one_leaving(&self) -> bool {
+        self.taken.lock().seats.values().any(Seat::has_to_go)
     }
 
     /// Returns when it may be worth to ask for a seat again.
