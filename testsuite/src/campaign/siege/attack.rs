@@ -56,7 +56,7 @@ pub(super) struct Facts {
     pub(super) face: Face,
     /// One line for people.
     pub(super) about: &'static str,
-    /// The finding that it tries, numbered as in docs/security.md; none of a classic.
+    /// The finding of issue 14 that it tries, by its number; none of a classic.
     pub(super) item: Option<u8>,
     /// How a fresh fullnode joins while the attack goes on, if one does; its peers are the attackers that listen, if any, and the
     /// victim.
@@ -122,8 +122,6 @@ pub(super) struct Target {
     pub(super) heavy_batch: u64,
     /// The last batch when the attack began.
     pub(super) head: u64,
-    /// How long the attack is watched.
-    pub(super) seconds: f64,
 }
 
 impl Target {
@@ -175,6 +173,11 @@ impl Field {
     pub(super) fn address(index: usize) -> IpAddr {
         let [_, _, high, low] = u32::try_from(index % 60_000).unwrap_or_default().to_be_bytes();
         IpAddr::V4(Ipv4Addr::new(127, 64 + high % 64, low, 1 + high))
+    }
+
+    /// As [`Field::address`], but all in one network of 254 addresses.
+    pub(super) fn neighbour(index: usize) -> IpAddr {
+        IpAddr::V4(Ipv4Addr::new(127, 63, 0, u8::try_from(1 + index % 254).unwrap_or(1)))
     }
 
     /// Says that the attack goes on, and who listens.
@@ -232,5 +235,7 @@ mod tests {
         let addresses: BTreeSet<_> = (0..2_000).map(Field::address).collect();
         assert_eq!(addresses.len(), 2_000);
         assert!(addresses.iter().all(|address| address.is_loopback() && *address != Ipv4Addr::LOCALHOST));
+        let neighbours: BTreeSet<_> = (0..254).map(Field::neighbour).collect();
+        assert_eq!((neighbours.len(), neighbours.intersection(&addresses).count()), (254, 0));
     }
 }

@@ -113,13 +113,28 @@ pub struct Summary {
     /// Seconds that a fresh fullnode takes to the head then, if that was looked at.
     pub(super) join_s: Option<f64>,
     pub(super) outcomes: Vec<Outcome>,
+    /// Attacks that the attackers could not begin, and why.
+    pub(super) untried: Vec<(&'static str, String)>,
 }
 
 impl Summary {
-    /// Attacks that the node did not survive.
+    /// After the first look without an attack.
+    pub(super) fn new(quiet: Waits) -> Summary {
+        Summary { quiet, join_s: None, outcomes: Vec::new(), untried: Vec::new() }
+    }
+
+    /// Adds a further look without an attack.
+    pub(super) fn add_quiet(&mut self, more: Waits) {
+        for (quiet, more) in self.quiet.iter_mut().zip(more) {
+            quiet.extend(more);
+            quiet.sort_by(f64::total_cmp);
+        }
+    }
+
+    /// Attacks that the node did not survive, and those that could not be tried: nobody knows of these.
     pub fn lost_to(&self) -> Vec<&'static str> {
         let lost = self.outcomes.iter().filter(|outcome| !outcome.survived());
-        lost.map(|outcome| outcome.facts.name).collect()
+        lost.map(|outcome| outcome.facts.name).chain(self.untried.iter().map(|(name, _)| *name)).collect()
     }
 
     /// All figures; the headline ones first, under the names of the aims.
@@ -140,7 +155,7 @@ impl Summary {
     fn headlines(&self) -> Vec<Figure> {
         let worst = |value: &dyn Fn(&Outcome) -> f64| self.outcomes.iter().map(value).fold(0.0, f64::max);
         let survived = self.outcomes.iter().filter(|outcome| outcome.survived()).count();
-        let share = survived as f64 / self.outcomes.len().max(1) as f64;
+        let share = survived as f64 / (self.outcomes.len() + self.untried.len()).max(1) as f64;
         let one = |name, unit, value, aim| Figure::new(name, unit, vec![value]).aim(aim);
         vec![
             one(
@@ -194,10 +209,13 @@ impl fmt::Display for Summary {
             writeln!(f, "{} is NOT SURVIVED:", outcome.facts.name)?;
             outcome.failures().iter().try_for_each(|failure| writeln!(f, "  {failure}"))?;
         }
+        for (name, why) in &self.untried {
+            writeln!(f, "{name} could not be tried: {why}")?;
+        }
+        let all = self.outcomes.len() + self.untried.len();
         let notes = vec![format!(
-            "{} of {} attacks survived: at the head afterwards, nobody honest blamed, nothing acknowledged lost",
-            self.outcomes.len() - self.lost_to().len(),
-            self.outcomes.len()
+            "{} of {all} attacks survived: at the head afterwards, nobody honest blamed, nothing acknowledged lost",
+            all - self.lost_to().len(),
         )];
         Report { bench: "siege", runs: 1, figures: self.headlines(), notes }.fmt(f)
     }
@@ -263,8 +281,7 @@ mod tests {
     /// Goal: the worst attack decides, the user who suffered most decides of an attack, and one without a look before is left out.
     #[test]
     fn the_worst_counts() {
-        let summary =
-            Summary { quiet: quiet(), join_s: Some(1.0), outcomes: vec![outcome(20.0), outcome(70.0)] };
+        let summary = Summary { outcomes: vec![outcome(20.0), outcome(70.0)], ..Summary::new(quiet()) };
         assert_eq!((summary.outcomes[0].ratio(&quiet()), summary.outcomes[1].ratio(&quiet())), (2.0, 7.0));
         let figures = summary.headlines();
         assert_eq!(figures.iter().map(Figure::value).collect::<Vec<_>>(), [7.0, 100.0, 1.0]);
@@ -284,8 +301,13 @@ mod tests {
         hurt.blamed = vec!["follower banned victim: x".to_owned()];
         hurt.ended = Some("signal 9".to_owned());
         assert_eq!(hurt.failures().len(), 5);
-        let summary = Summary { quiet: quiet(), join_s: Some(1.0), outcomes: vec![hurt, outcome(20.0)] };
-        assert_eq!(summary.lost_to(), ["slow"]);
+        let summary = Summary {
+            outcomes: vec![hurt, outcome(20.0)],
+            untried: vec![("odd", "no address".to_owned())],
+            ..Summary::new(quiet())
+        };
+        assert_eq!(summary.lost_to(), ["slow", "odd"]);
+        assert_eq!(summary.headlines()[2].value(), 1.0 / 3.0);
         let text = summary.to_string();
         assert!(text.contains("2 acknowledged transfers are lost") && text.contains("NEVER"), "{text}");
         assert!(

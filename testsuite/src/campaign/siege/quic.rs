@@ -1,6 +1,6 @@
 //! Attacks by connections between peers: handshakes, identities, datagrams.
 
-use std::time::Duration;
+use std::{net::IpAddr, time::Duration};
 
 use anyhow::{Context, Result};
 use futures::future::BoxFuture;
@@ -67,7 +67,9 @@ impl Attack for Identities {
     }
 
     fn start(&self, field: Field) -> BoxFuture<'static, Result<()>> {
-        Box::pin(field.swarm(128, Duration::from_millis(500), hold))
+        Box::pin(
+            field.swarm(128, Duration::from_millis(500), |field, index| hold(field, Field::address(index))),
+        )
     }
 }
 
@@ -80,16 +82,15 @@ impl Attack for OneNetwork {
     }
 
     fn start(&self, field: Field) -> BoxFuture<'static, Result<()>> {
-        // Addresses that differ in their last byte alone: see Field::address.
         Box::pin(
-            field.swarm(128, Duration::from_millis(500), |field, index| hold(field, 256 * (index % 200))),
+            field.swarm(128, Duration::from_millis(500), |field, index| hold(field, Field::neighbour(index))),
         )
     }
 }
 
 /// Keeps a connection for as long as the node does.
-async fn hold(field: Field, address: usize) -> Result<()> {
-    let wire = Wire::dial(&field.target.peer, Field::address(address), Manner::default()).await?;
+async fn hold(field: Field, address: IpAddr) -> Result<()> {
+    let wire = Wire::dial(&field.target.peer, address, Manner::default()).await?;
     field.tally.done();
     wire.connection.closed().await;
     Ok(())

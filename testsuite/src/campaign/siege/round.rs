@@ -6,7 +6,7 @@ use std::{
 };
 
 use alloy_primitives::B256;
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
 
 use super::{
@@ -85,7 +85,7 @@ impl Round<'_> {
     /// If the attackers fail, or the stage does for another reason than the attack.
     pub(super) async fn run(&self, stage: &mut Stage, honest: &Honest) -> Result<Outcome> {
         stage.renew(&honest.wallet).await?;
-        let target = stage.target(self.pace.attack.as_secs_f64()).await?;
+        let target = stage.target().await?;
         let mut meter = Meter::start(stage.victim().pid().context("the victim runs")?)?;
         let attackers = Attackers::start(self.program, self.facts.name, &target, stage.files()).await?;
         let began = Instant::now();
@@ -101,6 +101,7 @@ impl Round<'_> {
         let cores = |now: f64, then: f64| (now - then).max(0.0) / took;
         let (victim_cores, attacker_cores) = (cores(meter.cpu_s(), cpu.0), cores(attackers.cpu_s(), cpu.1));
         let tally = attackers.end()?;
+        ensure!(tally.0 > 0, "the attackers did nothing in all their time");
         let catch_up_s = self.recover(stage, window.1).await;
         let ended = stage.victim_ended();
         let waits: Waits = User::ALL.map(|user| honest.waits(user, window));

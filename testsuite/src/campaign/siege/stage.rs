@@ -214,7 +214,7 @@ impl Stage {
     }
 
     /// What the attackers are told.
-    pub(super) async fn target(&self, seconds: f64) -> Result<Target> {
+    pub(super) async fn target(&self) -> Result<Target> {
         let api: SocketAddr = self.victim().rpc().url().trim_start_matches("http://").parse()?;
         let keys = self.devnet.accounts()[WALLET_ACCOUNTS..].iter().map(Account::key_hex).collect();
         Ok(Target {
@@ -227,7 +227,6 @@ impl Stage {
             accounts: keys,
             heavy_batch: self.heavy_batch,
             head: self.head().await?,
-            seconds,
         })
     }
 
