@@ -22,7 +22,7 @@ use crate::{
     engine::{Done, Effect, Engine, JobId, Local, RequestId, Setup},
     peers::KEY,
     planted::Defences,
-    protocol::{ANSWER_BYTES_MAX, Request},
+    protocol::Request,
     secret,
     status::SyncStatus,
     work::Worker,
@@ -233,7 +233,10 @@ impl Driver<'_> {
             let effect = self.follower.engine.lock().poll_effect();
             let Some(effect) = effect else { return };
             match effect {
-                Effect::Send { id, peer, request, deadline } => self.send(id, peer, &request, deadline),
+                Effect::Send { id, peer, request, deadline, bytes_max } => {
+                    let limits = RequestLimits { deadline, response_bytes_max: bytes_max };
+                    self.send(id, peer, &request, limits);
+                }
                 Effect::Cancel { id } => {
                     if let Some(request) = self.requests.remove(&id) {
                         request.abort();
@@ -271,9 +274,8 @@ impl Driver<'_> {
         done
     }
 
-    fn send(&mut self, id: RequestId, peer: PeerId, request: &Request, deadline: Duration) {
+    fn send(&mut self, id: RequestId, peer: PeerId, request: &Request, limits: RequestLimits) {
         let transport = Arc::clone(&self.follower.transport);
-        let limits = RequestLimits { deadline, response_bytes_max: ANSWER_BYTES_MAX };
         tracing::trace!(id = id.0, peer = %peer.short(), ?request, "asked");
         let payload = codec::encode("sync request", request).expect("requests are within their bounds");
         let asked = self.beside.spawn(async move {

@@ -97,7 +97,32 @@ const ANSWER_SLACK_BYTES: usize = 256 << 10;
 /// Bytes of a long contract's code.
 const CODE_BYTES: usize = 24_576;
 
+/// Bytes of what goes with a chunk, a range of headers or a certificate: ends, counts, and proofs of the greatest depth on both sides.
+const PROOF_BYTES_MAX: usize = 128 << 10;
+/// Bytes of a header, at most.
+const HEADER_BYTES_MAX: usize = 512;
+/// Bytes of the end of an epoch, at most: signatures of as many validators as there may be, and the validators of the next epoch.
+const EPOCH_END_BYTES_MAX: usize = limits::VALIDATORS_MAX * 256;
+
 impl Request {
+    /// Bytes that an answer may have, by what it asks for: who asks takes no more, so that an answer is bounded by its request.
+    pub fn answer_bytes_max(&self) -> usize {
+        let content = match self {
+            Request::Summary | Request::Offer { .. } | Request::RangeProof { .. } => EPOCH_END_BYTES_MAX,
+            Request::Range(range) => range.answer_bytes_max(),
+            Request::Headers { first, last } => {
+                let count = last.0.saturating_sub(first.0).saturating_add(1).min(limits::HEADERS_MAX as u64);
+                count as usize * HEADER_BYTES_MAX
+            }
+            Request::Chunk { bytes_max, .. } => chunk_bytes_max(*bytes_max),
+            Request::RangeDelta(delta) => chunk_bytes_max(delta.bytes_max),
+            Request::Codes { hashes, .. } => hashes.len() * (limits::CODE_BYTES_MAX + 8),
+            Request::Epochs { .. } => EPOCH_ENDS_MAX * EPOCH_END_BYTES_MAX,
+            Request::Origin { .. } => ANSWER_BYTES_MAX,
+        };
+        content.saturating_add(PROOF_BYTES_MAX).min(ANSWER_BYTES_MAX)
+    }
+
     /// Bytes that the answer will have, about: what a server keeps room for before it makes it. Few answers are longer, none by
     /// the asker's choice.
     pub fn answer_bytes_expected(&self) -> usize {
@@ -177,6 +202,29 @@ pub struct RangeRequest {
     pub parts: Parts,
 }
 
+impl RangeRequest {
+    /// Bytes of the longest answer: parts up to the limit, the batch that passes it, and hints, which no limit counts.
+    fn answer_bytes_max(&self) -> usize {
+        let parts = [
+            (Parts::BODY, limits::BODY_BYTES_MAX),
+            (Parts::RECEIPTS, limits::RECEIPTS_BYTES_MAX),
+            (Parts::DELTA, limits::DELTA_BYTES_MAX),
+            (Parts::HINTS, limits::HINTS_BYTES_MAX * self.batches_max.min(RANGE_BATCHES_MAX) as usize),
+        ];
+        let batch: usize =
+            parts.iter().filter(|(part, _)| self.parts.has(*part)).map(|(_, bytes)| bytes).sum();
+        let headers = self.batches_max.min(RANGE_BATCHES_MAX) as usize * HEADER_BYTES_MAX;
+        let parts = self.bytes_max.min(RANGE_BYTES_MAX) as usize;
+        (parts + batch).saturating_add(headers + EPOCH_END_BYTES_MAX)
+    }
+}
+
+/// Compressed bytes of a chunk of so many uncompressed ones: what does not compress grows a little, and its last row may pass the limit.
+fn chunk_bytes_max(bytes_max: u32) -> usize {
+    let bytes = bytes_max.min(CHUNK_BYTES_MAX) as usize;
+    bytes + bytes / 16
+}
+
 /// Consecutive batches under one certificate.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Range {
@@ -214,6 +262,11 @@ impl RangeBatch {
         ];
         let here = parts.into_iter().filter(|(_, blob)| blob.is_some());
         here.fold(Parts(0), |parts, (part, _)| parts.with(part))
+    }
+
+    /// Compressed bytes of all parts that are here, hints included: what it takes to hold it.
+    pub fn held_bytes(&self) -> usize {
+        self.certified_bytes() + self.hints.as_ref().map_or(0, |hints| hints.len())
     }
 
     /// Compressed bytes of the parts that its header commits to. Hints do not count: nobody can check them, so they must

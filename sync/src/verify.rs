@@ -156,6 +156,11 @@ impl VerifiedRange {
         VerifiedRange { certificate, batches }
     }
 
+    /// Compressed bytes of all that is here, hints included: what it takes to hold it.
+    pub fn held_bytes(&self) -> usize {
+        self.batches.iter().map(RangeBatch::held_bytes).sum()
+    }
+
     /// Compressed bytes of what was verified.
     pub fn certified_bytes(&self) -> usize {
         self.batches.iter().map(RangeBatch::certified_bytes).sum()
@@ -189,6 +194,7 @@ pub(crate) fn range_but(
         trust.verify(&certificate)?;
     }
     check_length(&batches, request, due)?;
+    check_asked(&batches, request.parts)?;
     let mut parent = None;
     let mut digests = Vec::with_capacity(batches.len());
     for (batch, number) in batches.iter().zip(request.first.0..) {
@@ -210,12 +216,17 @@ pub(crate) fn range_but(
 
 /// Checks of an announcement what needs no ledger: that a quorum signed, and that it is about this header.
 pub fn announcement(announcement: &Announcement, trust: &Trust) -> Result<(), TrustError> {
+    announcement_agrees(announcement)?;
+    trust.verify(&announcement.certificate)
+}
+
+/// As [`announcement`], but for the signatures.
+pub(crate) fn announcement_agrees(announcement: &Announcement) -> Result<(), Violation> {
     let Announcement { header, certificate, .. } = announcement;
     if certificate.info.number != header.number {
-        return Err(Violation::WrongNumber { expected: header.number, found: certificate.info.number }.into());
+        return Err(Violation::WrongNumber { expected: header.number, found: certificate.info.number });
     }
-    check_agrees(header, certificate)?;
-    trust.verify(certificate)
+    check_agrees(header, certificate)
 }
 
 /// Checks an announcement of the batch after `head`, wholly.
@@ -344,6 +355,14 @@ fn check_follows(header: &BatchHeader, number: BatchNumber, parent: Digest) -> R
         return Err(Violation::WrongParent { number });
     }
     Ok(())
+}
+
+/// What nobody asked for is not held: hints above all, whose bytes no header bounds.
+fn check_asked(batches: &[RangeBatch], asked: Parts) -> Result<(), Violation> {
+    match batches.iter().all(|batch| asked.has(batch.parts())) {
+        true => Ok(()),
+        false => Err(Violation::Unrelated("parts of a batch that were not asked for")),
+    }
 }
 
 /// The accumulator binds the header; these are the fields that the ledger info repeats.

@@ -105,7 +105,7 @@ impl Engine {
                 return Ok(());
             }
             if !self.defences.lacks(Planted::UnsignedSummary) {
-                self.trust.verify(certificate)?;
+                self.certified.verify(certificate, &self.trust)?;
             }
         }
         self.book.summarize(peer, now, summary);
@@ -142,7 +142,7 @@ impl Engine {
             return Ok(());
         }
         if let Some(certificate) = &summary.head {
-            self.trust.verify(certificate)?;
+            self.certified.verify(certificate, &self.trust)?;
         }
         self.book.summarize(peer, now, summary);
         Ok(())

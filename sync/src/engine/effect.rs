@@ -39,6 +39,8 @@ pub enum Effect {
         request: Request,
         /// How long the answer may take.
         deadline: Duration,
+        /// Bytes that the answer may have, by what is asked for.
+        bytes_max: usize,
     },
     /// Nobody waits for this answer any more.
     Cancel {

@@ -9,24 +9,33 @@ use tokio::time::Instant;
 use super::{Engine, effect::Job, jobs::CheckAnnounced};
 use crate::{config::Mode, error::Fault, protocol::Announcement, verify};
 
-/// Announcements that wait for the batch before them.
-const ANNOUNCED_MAX: usize = 8;
-
+/// Batches ahead of the head whose announcements wait for those before them: a later one is of no use before it is fetched.
+const ANNOUNCED_MAX: u64 = 8;
+/// Peers whose announcement of one batch is kept: a certificate is true whoever shows it, what comes with it may not be, and then the next
+/// peer's is taken.
+const ANNOUNCERS_MAX: usize = 3;
+/// Bytes of all announcements that wait: beyond it whoever has most loses its last.
+const ANNOUNCED_BYTES_MAX: usize = 64 << 20;
 /// Announced batches on their way to their commit.
 const AHEAD_MAX: u64 = 4;
+/// A batch so far behind the head is no news of anybody's: a peer that lags fetches batches and does not pass them on.
+const STALE_BATCHES: u64 = 1_024;
 
 /// An announcement whose certificate was checked, and that the header is its; body and place in the ledger were not.
 #[derive(Debug)]
 struct Announced {
     from: PeerId,
+    /// Whether it came from a peer that had delivered something.
+    is_proven: bool,
     announcement: Box<Announcement>,
     payload: Vec<u8>,
 }
 
-/// Announcements that wait for the batch before them: the lowest few, as they are needed first.
+/// Announcements that wait for the batch before them.
 #[derive(Debug, Default)]
 pub(super) struct Announcements {
-    waiting: BTreeMap<BatchNumber, Announced>,
+    /// By batch; of each peer one, those of proven peers first.
+    waiting: BTreeMap<BatchNumber, Vec<Announced>>,
     /// The last batch that was relayed: a node that applies deltas hears of a batch from all its peers before it commits it.
     relayed: BatchNumber,
     /// The last one that went on to execution: the one behind it can be checked before it is committed.
@@ -34,8 +43,9 @@ pub(super) struct Announcements {
 }
 
 impl Announcements {
-    /// Whether this is the first time that the batch is relayed.
+    /// Takes note of a batch that passed its checks: other announcements of it are of no use. True the first time.
     pub(super) fn relay(&mut self, number: BatchNumber) -> bool {
+        self.waiting.remove(&number);
         let first = number > self.relayed;
         self.relayed = self.relayed.max(number);
         first
@@ -46,47 +56,118 @@ impl Announcements {
         self.taken = number;
     }
 
+    /// Whether a peer's announcement of a batch waits already.
+    fn has(&self, number: BatchNumber, from: &PeerId) -> bool {
+        self.waiting.get(&number).is_some_and(|all| all.iter().any(|other| other.from == *from))
+    }
+
+    /// Keeps an announcement, beside those of other peers. One of a proven peer takes the place of a stranger's.
     fn add(&mut self, announced: Announced) {
-        self.waiting.entry(announced.announcement.header.number).or_insert(announced);
-        while self.waiting.len() > ANNOUNCED_MAX {
-            self.waiting.pop_last();
+        let all = self.waiting.entry(announced.announcement.header.number).or_default();
+        let place = all.partition_point(|other| other.is_proven >= announced.is_proven);
+        all.insert(place, announced);
+        all.truncate(ANNOUNCERS_MAX);
+        while self.bytes() > ANNOUNCED_BYTES_MAX {
+            self.drop_one();
+        }
+    }
+
+    /// The batches of which a peer's announcement waits.
+    #[cfg(test)]
+    pub(super) fn waiting_of(&self, peer: &PeerId) -> Vec<u64> {
+        let has = |all: &[Announced]| all.iter().any(|announced| announced.from == *peer);
+        self.waiting.iter().filter(|(_, all)| has(all)).map(|(number, _)| number.0).collect()
+    }
+
+    fn bytes(&self) -> usize {
+        self.waiting.values().flatten().map(|announced| announced.payload.len()).sum()
+    }
+
+    /// Drops the last announcement of the peer that has most bytes here.
+    fn drop_one(&mut self) {
+        let mut held = BTreeMap::<PeerId, usize>::new();
+        for announced in self.waiting.values().flatten() {
+            *held.entry(announced.from).or_default() += announced.payload.len();
+        }
+        let Some((most, _)) = held.into_iter().max_by_key(|(_, bytes)| *bytes) else { return };
+        let mut all = self.waiting.values_mut().rev();
+        let of_most = |all: &&mut Vec<Announced>| all.iter().any(|announced| announced.from == most);
+        if let Some(all) = all.find(of_most) {
+            all.retain(|announced| announced.from != most);
         }
     }
 
     /// The highest that waits; batch 0 if there is none.
     fn last(&self) -> BatchNumber {
-        self.waiting.last_key_value().map_or(BatchNumber(0), |(number, _)| *number)
+        let mut waiting = self.waiting.iter().rev();
+        waiting.find(|(_, all)| !all.is_empty()).map_or(BatchNumber(0), |(number, _)| *number)
     }
 
+    /// Takes the best announcement of a batch; those before it are over.
     fn take(&mut self, number: BatchNumber) -> Option<Announced> {
         self.waiting = self.waiting.split_off(&number);
-        self.waiting.remove(&number)
+        let all = self.waiting.get_mut(&number)?;
+        (!all.is_empty()).then(|| all.remove(0))
     }
 }
 
+/// The batch that an announcement is about, which its first bytes say: most announcements are refused by it alone.
+fn number_of(payload: &[u8]) -> Option<BatchNumber> {
+    payload.first_chunk().map(|bytes| BatchNumber(u64::from_le_bytes(*bytes)))
+}
+
 impl Engine {
-    pub(super) fn heard_of(&mut self, from: PeerId, payload: Vec<u8>, now: Instant) {
-        let decoded = codec::decode::<Announcement>("announcement", &payload, MESSAGE_BYTES_MAX);
-        let announcement = match decoded {
-            Ok(announcement) => announcement,
-            Err(error) => return self.punish(from, "announcement", &Fault::Codec(error), now),
-        };
-        let number = announcement.header.number;
-        // The cheap check first: most announcements are copies of what is here already.
-        if number <= self.head {
-            return;
+    /// Takes in an announcement, the cheap checks first. Returns whether anything follows from it.
+    pub(super) fn heard_of(&mut self, from: PeerId, payload: Vec<u8>, now: Instant) -> bool {
+        match number_of(&payload) {
+            Some(number) if number.0 + STALE_BATCHES < self.head.0 => {
+                let reason = format!("announcement: batch {number} is far behind the head {}", self.head);
+                self.book.bench(&from, now, reason);
+                return false;
+            }
+            // Most are copies of what is here already.
+            Some(number) if number <= self.head || self.announcements.has(number, &from) => return false,
+            _ => {}
         }
-        // A peer relays before it commits: its own head is what its next summary says. So it does when this node lags an epoch behind.
+        let is_far = number_of(&payload).is_some_and(|number| number.0 > self.head.0 + ANNOUNCED_MAX);
+        let is_known = number_of(&payload).is_some_and(|number| number <= self.announcements.relayed);
+        if is_far || is_known {
+            return self.expect_more(from);
+        }
+        match self.opened(&payload) {
+            Ok(Some(announcement)) => {
+                self.expect_more(from);
+                let (announcement, is_proven) = (Box::new(announcement), self.book.is_proven(&from, now));
+                self.announcements.add(Announced { from, is_proven, announcement, payload });
+                true
+            }
+            Ok(None) => self.expect_more(from),
+            Err(fault) => {
+                self.punish(from, "announcement", &fault, now);
+                true
+            }
+        }
+    }
+
+    /// Decodes an announcement and checks what needs no ledger. None if its epoch is not known yet.
+    fn opened(&mut self, payload: &[u8]) -> Result<Option<Announcement>, Fault> {
+        let announcement: Announcement = codec::decode("announcement", payload, MESSAGE_BYTES_MAX)?;
+        if announcement.certificate.info.epoch > self.trust.epoch() {
+            return Ok(None);
+        }
+        verify::announcement_agrees(&announcement)?;
+        self.certified.verify(&announcement.certificate, &self.trust)?;
+        Ok(Some(announcement))
+    }
+
+    /// A peer relays before it commits, and may be an epoch ahead: its own head is what its next summary says. Returns whether it has to be
+    /// asked for one: however much it announces, there is one request for it at a time.
+    fn expect_more(&mut self, from: PeerId) -> bool {
+        if self.streams.is_asked(&from) {
+            return false;
+        }
         self.book.expire(&from);
-        self.heard.insert(from);
-        let is_known = number <= self.announcements.relayed;
-        if is_known || announcement.certificate.info.epoch > self.trust.epoch() {
-            return;
-        }
-        if let Err(fault) = verify::announcement(&announcement, &self.trust) {
-            return self.punish(from, "announcement", &fault.into(), now);
-        }
-        self.announcements.add(Announced { from, announcement: Box::new(announcement), payload });
+        self.heard.insert(from)
     }
 
     /// Notes the highest certified batch that is known, and since when one after the head is.
@@ -113,7 +194,7 @@ impl Engine {
             _ => self.head,
         };
         let Some(announced) = self.announcements.take(last.next()) else { return };
-        let Announced { from, announcement, payload } = announced;
+        let Announced { from, announcement, payload, .. } = announced;
         let trust = Arc::clone(&self.trust);
         self.run(CheckAnnounced { from, payload }, Job::CheckAnnounced { announcement, trust });
     }

@@ -20,6 +20,7 @@
 
 mod answers;
 mod bootstrap;
+mod certified;
 mod effect;
 mod head;
 mod jobs;
@@ -47,8 +48,8 @@ use slipstream_types::{BatchNumber, Certificate, CodecError, Digest};
 use tokio::time::Instant;
 
 use self::{
-    answers::Checking, bootstrap::Bootstrap, effect::Effects, head::Announcements, jobs::Jobs,
-    stages::Stages, streams::Streams, tail::Tail, timers::Timers,
+    answers::Checking, bootstrap::Bootstrap, certified::Certified, effect::Effects, head::Announcements,
+    jobs::Jobs, stages::Stages, streams::Streams, tail::Tail, timers::Timers,
 };
 pub use self::{
     effect::{Ancestry, Done, Effect, Job, JobId, Local, RequestId, RestoreJob},
@@ -82,6 +83,7 @@ pub struct Engine {
     cores: f64,
     genesis: Digest,
     trust: Arc<Trust>,
+    certified: Certified,
     head: BatchNumber,
     /// Since when a batch after the head is known; none at the head.
     ahead_at: Option<Instant>,
@@ -121,6 +123,9 @@ pub struct Engine {
     /// Peers to be asked for their summary at once.
     heard: BTreeSet<PeerId>,
     defences: Defences,
+    /// How often it thought about everything.
+    #[cfg(test)]
+    turns: u64,
 }
 
 /// What an engine is made with, beside its configuration.
@@ -163,6 +168,7 @@ impl Engine {
             cores: setup.cores.max(1) as f64,
             genesis: local.genesis,
             trust: Arc::new(local.trust),
+            certified: Certified::default(),
             head: local.head,
             ahead_at: None,
             newest: local.head,
@@ -191,6 +197,8 @@ impl Engine {
             audit_seed: setup.seed,
             heard: BTreeSet::new(),
             defences: setup.defences,
+            #[cfg(test)]
+            turns: 0,
             config,
         }
     }
@@ -211,10 +219,11 @@ impl Engine {
         self.turn(now);
     }
 
-    /// A broadcast. Its certificate is checked at once; the rest in its turn.
+    /// A broadcast. Its certificate is checked at once; the rest in its turn. What changes nothing has no turn.
     pub fn handle_broadcast(&mut self, from: PeerId, payload: Vec<u8>, now: Instant) {
-        self.heard_of(from, payload, now);
-        self.turn(now);
+        if self.heard_of(from, payload, now) {
+            self.turn(now);
+        }
     }
 
     /// Somebody else moved the head of the store, or noticed that it moved.

@@ -99,6 +99,9 @@ pub(super) struct Flight {
 
 /// Peers asked for one thing at once, at most.
 const FLIGHTS_MAX: usize = 3;
+/// As many for what everything else of its kind waits for. Each of them is late by the time the next is asked, and gets nothing else
+/// meanwhile: silent strangers hold up the first range no longer than it takes to ask each of them once.
+const URGENT_FLIGHTS_MAX: usize = 16;
 /// Hedging sooner than this would answer every hiccup with twice the traffic.
 const HEDGE_MIN: Duration = Duration::from_millis(100);
 /// An answer is late when it takes so many times what is expected of its peer.
@@ -235,12 +238,18 @@ impl Streams {
     ) -> bool {
         let before = self.next;
         let keys: Vec<Key> = self.wanted.keys().copied().collect();
+        let mut kinds = Vec::new();
         for key in keys {
             if checking(&key) {
                 continue;
             }
+            let kind = std::mem::discriminant(&key);
+            let is_urgent = !kinds.contains(&kind);
+            if is_urgent {
+                kinds.push(kind);
+            }
             let Some(wanted) = self.wanted.get(&key) else { continue };
-            if wanted.flights.len() >= FLIGHTS_MAX {
+            if wanted.flights.len() >= if is_urgent { URGENT_FLIGHTS_MAX } else { FLIGHTS_MAX } {
                 continue;
             }
             let flights = wanted.flights.iter().filter_map(|id| self.flights.get(id));
@@ -253,9 +262,13 @@ impl Streams {
             let fits = |peer: &&Candidate| {
                 needs.fits(peer) && !asked.contains(&peer.peer) && self.links.has_room(&peer.peer, bytes)
             };
-            let free: Vec<Candidate> = candidates.iter().filter(fits).cloned().collect();
-            // What comes first is what everything else waits for.
-            let urgent = self.wanted.keys().next() == Some(&key);
+            let mut free: Vec<Candidate> = candidates.iter().filter(fits).cloned().collect();
+            // What is late goes to somebody who has delivered, if there is one: strangers may be one and the same.
+            if hedges && free.iter().any(|peer| peer.is_proven) {
+                free.retain(|peer| peer.is_proven);
+            }
+            // What comes first is what everything else waits for: it explores nobody, nor does what is late.
+            let urgent = is_urgent || hedges;
             let Some(peer) = self.choose(now, &free, bytes, urgent, book) else { continue };
             for id in &wanted.flights {
                 if let Some(flight) = self.flights.get_mut(id).filter(|flight| !flight.is_overdue) {
@@ -312,7 +325,9 @@ impl Streams {
     fn start(&mut self, flight: Flight, request: Request, effects: &mut Effects) {
         let id = RequestId(self.next);
         self.next += 1;
-        effects.push_back(Effect::Send { id, peer: flight.peer, request, deadline: self.deadline });
+        let bytes_max = request.answer_bytes_max();
+        let (peer, deadline) = (flight.peer, self.deadline);
+        effects.push_back(Effect::Send { id, peer, request, deadline, bytes_max });
         self.flights.insert(id, flight);
     }
 

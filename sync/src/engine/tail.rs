@@ -29,7 +29,7 @@ const COMMIT_BYTES: u64 = 16 << 20;
 pub(super) struct Piece {
     pub(super) last: BatchNumber,
     pub(super) mode: RangeMode,
-    /// Compressed bytes: as estimated, then as they came.
+    /// Compressed bytes that it holds: as estimated, then as they came, hints included.
     pub(super) bytes: u64,
     pub(super) state: State,
 }
@@ -148,7 +148,7 @@ impl Tail {
             (end.next(), Piece { last: piece.last, mode: piece.mode, bytes, state: State::Asked })
         });
         piece.last = end.min(piece.last);
-        piece.bytes = range.certified_bytes() as u64;
+        piece.bytes = range.held_bytes() as u64;
         piece.state = State::Checked(range, from);
         let (first, rest) = rest?;
         self.pieces.insert(first, rest);
@@ -164,7 +164,7 @@ impl Tail {
         match self.pieces.get_mut(&number) {
             Some(piece) if piece.last == number && matches!(piece.state, State::Asked) => {
                 piece.mode = RangeMode::Replay;
-                piece.bytes = range.certified_bytes() as u64;
+                piece.bytes = range.held_bytes() as u64;
                 piece.state = State::Checked(range, from);
                 true
             }

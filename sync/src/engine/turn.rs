@@ -43,6 +43,10 @@ const GIVEN_UP: Duration = Duration::from_secs(60);
 
 impl Engine {
     pub(super) fn turn(&mut self, now: Instant) {
+        #[cfg(test)]
+        {
+            self.turns += 1;
+        }
         if self.timers.get(Timer::Ban).is_some_and(|at| at <= now) {
             self.book.retain(now, &self.connected);
         }
@@ -278,7 +282,8 @@ impl Engine {
 
     /// Asks for ranges as far as the buffer goes.
     fn fill(&mut self, mode: RangeMode, candidates: &[Candidate]) {
-        let budget = u64::from(self.config.buffer_mib.get()) << 20;
+        // Answers that wait for their check are held beside the pieces that they are for.
+        let budget = (u64::from(self.config.buffer_mib.get()) << 20).saturating_sub(self.checking.bytes());
         self.mode = Some(mode);
         while self.tail.has_room(budget) && self.streams.waiting_ranges() < WAITING_RANGES {
             let first = self.tail.next();

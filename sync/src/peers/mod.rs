@@ -306,6 +306,11 @@ impl PeerBook {
         self.peers.get(id).map_or(0.5, |peer| peer.score.reliability(now) * peer.service.share(now))
     }
 
+    /// Whether a peer delivered what passed its checks, of late.
+    pub(crate) fn is_proven(&self, id: &PeerId, now: Instant) -> bool {
+        self.peers.get(id).is_some_and(|peer| peer.is_proven(now))
+    }
+
     /// What all but the slowest of its answers take, for a MiB or less; zero for an unknown one.
     pub(crate) fn tail(&self, id: &PeerId) -> Duration {
         let seconds = self.peers.get(id).map_or(0.0, |peer| peer.score.tail_seconds());
@@ -400,6 +405,7 @@ impl PeerBook {
                 let share = peer.service.share(now);
                 let mut candidate = candidate(*id, peer.summary.as_ref()?, history, &peer.score);
                 candidate.bytes_per_second *= share;
+                candidate.is_proven = peer.is_proven(now);
                 Some((peer.score.points(now) * share, peer.place, candidate))
             })
             .collect();
@@ -497,6 +503,11 @@ impl Peer {
         self.reasons.note(now, cause, self.points - before + small, what);
     }
 
+    /// Whether it delivered enough of late for its answers to say something of the next ones.
+    fn is_proven(&self, now: Instant) -> bool {
+        self.verified_bytes > 0 && self.score.weight(now) >= KNOWN_WEIGHT
+    }
+
     fn asked(&self, now: Instant) -> bool {
         self.benched_until.is_none_or(|until| until <= now)
     }
@@ -534,5 +545,6 @@ fn candidate(peer: PeerId, summary: &Summary, history: bool, score: &Score) -> C
             rate if rate > 0.0 => rate,
             _ => RATE_UNKNOWN,
         },
+        is_proven: false,
     }
 }

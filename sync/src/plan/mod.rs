@@ -31,6 +31,8 @@ pub struct Candidate {
     pub snapshots: Vec<SnapshotOffer>,
     /// What it delivers, or is thought to deliver while nobody knows.
     pub bytes_per_second: f64,
+    /// Whether it delivered what passed its checks, of late: promises alone prove nothing.
+    pub is_proven: bool,
 }
 
 /// How a range of batches is followed.

@@ -12,6 +12,7 @@ fn peer(id: u8, head: u64) -> Candidate {
         range_delta_from: from,
         snapshots: vec![],
         bytes_per_second: 50e6,
+        is_proven: false,
     }
 }
 

@@ -51,7 +51,9 @@ impl World {
     fn effect(&mut self, to: To, effect: Effect) -> Result<()> {
         let node = to.node;
         match effect {
-            Effect::Send { id, peer, request, deadline } => self.send(to, id, peer, &request, deadline)?,
+            Effect::Send { id, peer, request, deadline, .. } => {
+                self.send(to, id, peer, &request, deadline)?
+            }
             Effect::Cancel { id } => {
                 self.trace.note(self.now, format_args!("node {node} cancels {}", id.0), &[]);
                 if let Some(up) = self.process(to) {

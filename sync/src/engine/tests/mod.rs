@@ -2,4 +2,5 @@
 
 mod following;
 mod restoring;
+mod siege;
 mod timing;
