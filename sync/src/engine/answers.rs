@@ -173,6 +173,7 @@ impl Engine {
             (Key::Offer, Some(restore)) => {
                 let len = answer.len();
                 let early = restore.offered(&answer, self.genesis, &self.trust)?;
+                restore.moved(now);
                 self.settle(&key, now);
                 self.credit(flight, now, now, len);
                 match early {
@@ -307,9 +308,6 @@ impl Engine {
         self.streams.links.delivered(&flight.peer, now, arrived, &flight.sent, bytes);
         self.stages.worked(super::Stage::Fetch, now, took, bytes as u64);
         self.counters.bytes_received += bytes as u64;
-        if let Some(restore) = &mut self.restore {
-            restore.moved(now);
-        }
     }
 }
 

@@ -22,6 +22,7 @@ mod answers;
 mod bootstrap;
 mod certified;
 mod effect;
+mod given_up;
 mod head;
 mod jobs;
 mod links;
@@ -48,8 +49,8 @@ use slipstream_types::{BatchNumber, Certificate, CodecError, Digest};
 use tokio::time::Instant;
 
 use self::{
-    answers::Checking, bootstrap::Bootstrap, certified::Certified, effect::Effects, head::Announcements,
-    jobs::Jobs, stages::Stages, streams::Streams, tail::Tail, timers::Timers,
+    answers::Checking, bootstrap::Bootstrap, certified::Certified, effect::Effects, given_up::GivenUp,
+    head::Announcements, jobs::Jobs, stages::Stages, streams::Streams, tail::Tail, timers::Timers,
 };
 pub use self::{
     effect::{Ancestry, Done, Effect, Job, JobId, Local, RequestId, RestoreJob},
@@ -98,8 +99,8 @@ pub struct Engine {
     restore: Option<Bootstrap>,
     /// Proved, and to be kept when those before them are.
     epoch_ends: Vec<Certificate>,
-    /// Snapshots that nobody sent although somebody has them by his own word; they are left alone until then.
-    given_up: BTreeMap<BatchNumber, Instant>,
+    /// Snapshots that came to nothing, and who promised them.
+    given_up: GivenUp,
     /// Most batches that a range delta may pass: fewer once one was too large for this node.
     range_delta_max: u64,
     announcements: Announcements,
@@ -179,7 +180,7 @@ impl Engine {
             tail: Tail::new(local.head),
             restore: None,
             epoch_ends: Vec::new(),
-            given_up: BTreeMap::new(),
+            given_up: GivenUp::default(),
             range_delta_max: crate::plan::RANGE_DELTA_BATCHES_MAX,
             announcements: Announcements::default(),
             sizes: None,

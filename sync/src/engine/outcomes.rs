@@ -204,6 +204,9 @@ impl Engine {
                 return Ok(());
             }
         };
+        if answer.is_some() && checked.is_ok() {
+            restore.moved(now);
+        }
         for chunk in restore.progressed(restored.progress, &mut self.streams, &mut self.effects) {
             self.add_chunk(chunk);
         }

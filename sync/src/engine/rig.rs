@@ -275,6 +275,14 @@ impl Rig {
         self.step()
     }
 
+    /// A peer answers the first of these of the requests that it got; false if it got none.
+    pub(super) fn answer_one(&mut self, peer: PeerId, which: impl Fn(&Request) -> bool) -> bool {
+        let first = self.open.iter().find(|open| open.peer == peer && which(&open.request));
+        let Some(request) = first.map(|open| open.request.clone()) else { return false };
+        self.answer_if(peer, |other| *other == request);
+        true
+    }
+
     /// A peer answers what it was asked for with these bytes.
     pub(super) fn lie(&mut self, peer: PeerId, bytes: &[u8]) -> &mut Rig {
         for open in self.take(|open| open.peer == peer) {

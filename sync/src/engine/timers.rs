@@ -23,7 +23,7 @@ pub(super) enum Timer {
     Patience,
     /// The first plan does without the headers that it asked for.
     Survey,
-    /// A restore got too little for too long.
+    /// It is looked at how fast a restore gets on, and whether another way would be faster.
     Standstill,
     /// A snapshot that was given up may be tried again.
     GivenUp,
@@ -74,8 +74,8 @@ impl Engine {
         timers.set(Timer::Ban, self.book.next_unbanned(), now);
         timers.set(Timer::Patience, self.ahead_at.map(|at| at + self.patience), now);
         timers.set(Timer::Survey, self.survey_ends(), now);
-        timers.set(Timer::Standstill, self.restore.as_ref().and_then(Bootstrap::stands_still_at), now);
-        timers.set(Timer::GivenUp, self.given_up.values().min().copied(), now);
+        timers.set(Timer::Standstill, self.restore.as_ref().and_then(Bootstrap::look_at), now);
+        timers.set(Timer::GivenUp, self.given_up.next(now), now);
         timers
     }
 }

@@ -16,7 +16,10 @@ use super::{
 };
 use crate::{
     config::Mode,
-    plan::{self, Candidate, Inputs, Plan, RANGE_DELTA_BATCHES_MAX, RangeMode, Step, price::Machine},
+    plan::{
+        self, Candidate, Inputs, Plan, RANGE_DELTA_BATCHES_MAX, RangeMode, Step,
+        price::{self, Machine},
+    },
     protocol::{Parts, RANGE_BATCHES_MAX, RANGE_BYTES_MAX, RangeRequest, Request},
     range_delta,
 };
@@ -36,10 +39,11 @@ const WAITING_RANGES: usize = 4;
 const SURVEY_HEADERS: u64 = 64;
 /// The first plan waits so long for them.
 const SURVEY_PATIENCE: Duration = Duration::from_secs(2);
-/// A restore stands still when nothing came for as long as so many requests may take.
-const STANDSTILL_DEADLINES: u32 = 3;
-/// A snapshot that nobody sent is left alone for so long.
-const GIVEN_UP: Duration = Duration::from_secs(60);
+/// It is looked at how fast a restore gets on each time that so many requests could have taken all their time.
+const PACE_DEADLINES: u32 = 3;
+/// A restore goes on unless another way takes so many times less, beside the time in which that would show itself: what is known of it are
+/// promises.
+const OUTPACED: f64 = 3.0;
 
 impl Engine {
     pub(super) fn turn(&mut self, now: Instant) {
@@ -52,7 +56,7 @@ impl Engine {
         }
         self.ask_summaries(now);
         self.look_ahead(now);
-        self.given_up.retain(|_, until| *until > now);
+        self.given_up.expire(now);
         let candidates = self.candidates(now);
         self.direct(&candidates, now);
         while self.assign(&candidates, now) {
@@ -94,13 +98,13 @@ impl Engine {
     }
 
     /// The peers that may be asked, with what they deliver.
-    fn candidates(&self, now: Instant) -> Vec<Candidate> {
+    pub(super) fn candidates(&self, now: Instant) -> Vec<Candidate> {
         let mut candidates = self.book.candidates(now, self.config.history);
         for candidate in &mut candidates {
             if let Some(rate) = self.streams.links.rate(&candidate.peer) {
                 candidate.bytes_per_second = rate;
             }
-            candidate.snapshots.retain(|offered| !self.given_up.contains_key(&offered.number));
+            self.given_up.filter(candidate, now);
         }
         candidates
     }
@@ -119,15 +123,15 @@ impl Engine {
             if !is_served {
                 if self.restore.as_ref().is_some_and(Bootstrap::is_unproved) {
                     tracing::info!(batch = %number, waypoint = %self.waypoint, "no peer shows that the snapshot's ledger passes through the waypoint; another way is tried");
-                    self.given_up.insert(number, now + GIVEN_UP);
+                    self.given_up.unproved(number, now);
                 } else {
                     tracing::info!(batch = %number, "no connected peer serves the snapshot any more");
                 }
                 return self.abandon();
             }
-            if self.stands_still(number, candidates, now) {
-                tracing::info!(batch = %number, "nobody sends the snapshot; another way is tried");
-                self.given_up.insert(number, now + GIVEN_UP);
+            if self.is_outpaced(candidates, now) {
+                tracing::info!(batch = %number, "the snapshot comes too slowly, if at all; another way is tried");
+                self.given_up.broken(self.book.offering(number), now);
                 return self.abandon();
             }
             // The end of an epoch is not stored before the ends of those before it.
@@ -174,24 +178,39 @@ impl Engine {
         }
     }
 
-    /// Whether a restore gets nothing any more, although there is another way: its peers may claim what they do not have.
-    fn stands_still(&self, number: BatchNumber, candidates: &[Candidate], now: Instant) -> bool {
-        let stands_still_at = self.restore.as_ref().and_then(Bootstrap::stands_still_at);
-        let is_idle = stands_still_at.is_some_and(|at| at <= now);
-        let next = self.head.next();
-        let is_other = |peer: &Candidate| {
-            let mut snapshots = peer.snapshots.iter().map(|offered| offered.number);
-            snapshots.any(|other| other != number && other >= next)
-                || [RangeMode::Replay, RangeMode::Delta].iter().any(|mode| peer.serves(*mode, next))
+    /// Whether a restore takes far longer, at the rate of late, than another way would by what is known now: its peers may claim what they
+    /// do not have, or send it one row at a time. Where there is no other way it goes on at any rate.
+    fn is_outpaced(&mut self, candidates: &[Candidate], now: Instant) -> bool {
+        let Some(restore) = self.restore.as_ref().filter(|_| !self.jobs.restore.is_working()) else {
+            return false;
         };
-        is_idle && !self.jobs.restore.is_working() && candidates.iter().any(is_other)
+        if restore.look_at().is_none_or(|at| at > now) {
+            return false;
+        }
+        let (number, left) = (restore.number(), restore.seconds_left(now));
+        let mut others = candidates.to_vec();
+        for peer in others.iter_mut().filter(|peer| peer.offers(number)) {
+            peer.snapshots.clear();
+        }
+        let plan = self.decide_from(self.head, None, &others);
+        let is_other = matches!(plan.step, Step::Range(_) | Step::Snapshot(_) | Step::RangeDelta(_));
+        let is_outpaced = is_other && left > plan.seconds * OUTPACED + restore.patience().as_secs_f64();
+        if let Some(restore) = self.restore.as_mut().filter(|_| !is_outpaced) {
+            restore.look_again(now);
+        }
+        is_outpaced
     }
 
     fn decide(&self, head: BatchNumber, candidates: &[Candidate]) -> Plan {
+        self.decide_from(head, self.begun, candidates)
+    }
+
+    /// As [`Engine::decide`], as if `begun` were the restore that did not finish.
+    fn decide_from(&self, head: BatchNumber, begun: Option<BatchNumber>, candidates: &[Candidate]) -> Plan {
         let machine = Machine { cores: self.cores, history: self.config.history, hints: self.hints };
         let inputs = Inputs {
             head,
-            begun: self.begun,
+            begun,
             waypoint: self.waypoint,
             peers: candidates,
             given_up: self.given_up.len(),
@@ -251,8 +270,7 @@ impl Engine {
             let bytes = self.leap_bytes(number, range_delta, candidates);
             let passing = Some(self.waypoint).filter(|waypoint| self.head < *waypoint && *waypoint <= number);
             let beginning = Beginning { number, range_delta, passing, is_new: self.begun.is_none(), bytes };
-            let patience =
-                Duration::from_millis(self.config.request_deadline_ms.get()) * STANDSTILL_DEADLINES;
+            let patience = Duration::from_millis(self.config.request_deadline_ms.get()) * PACE_DEADLINES;
             let restore = self.restore.insert(Bootstrap::new(beginning, patience, now));
             restore.advance(&mut self.streams, &self.jobs.restore);
             self.tail = Tail::new(number);
@@ -262,8 +280,10 @@ impl Engine {
     /// Bytes that a restore is thought to take: what peers say of the snapshot, and of a range delta not more than all changes.
     fn leap_bytes(&self, number: BatchNumber, range_delta: Option<Base>, candidates: &[Candidate]) -> f64 {
         let offered = candidates.iter().flat_map(|peer| &peer.snapshots);
-        let rows = offered.filter(|offered| offered.number == number).map(|offered| offered.rows).max();
-        let rows = rows.unwrap_or_default() as f64 * ROW_BYTES;
+        let offered = offered.filter(|offered| offered.number == number);
+        // What cannot be true says nothing, and must not make ranges look so long that few are asked for at once.
+        let rows =
+            offered.filter_map(price::plausible_rows).max_by(f64::total_cmp).unwrap_or_default() * ROW_BYTES;
         match range_delta {
             Some(Base { head, .. }) => {
                 let batch = self.sizes.as_ref().map_or(BATCH_BYTES_UNKNOWN, |sizes| sizes.delta);

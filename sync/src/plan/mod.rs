@@ -136,6 +136,8 @@ const LEAP: f64 = 0.6;
 pub const RANGE_DELTA_BATCHES_MAX: u64 = slipstream_types::limits::HEADERS_MAX as u64;
 /// A batch behind a snapshot, while nobody serves it.
 const TAIL_BATCH_SECONDS: f64 = 0.02;
+/// Bytes of a snapshot of which nobody says anything that can be true: a promise that it is short earns nothing.
+const SNAPSHOT_BYTES_UNKNOWN: f64 = 1e9;
 /// Bytes of one row and what goes with it in a delta.
 const ROW_BYTES: f64 = 80.0;
 
@@ -356,30 +358,45 @@ impl Planner<'_> {
     }
 
     /// The best peer's newest snapshot that fits. One from the waypoint on, whose ledger shows the waypoint before anything is stored, goes
-    /// before one below it, for which nobody vouches until the batches behind it have passed the waypoint.
+    /// before one below it, for which nobody vouches until the batches behind it have passed the waypoint. One that two peers offer, or
+    /// one that has delivered, goes before a lone stranger's.
     fn newest<'p>(
         &self,
         peers: impl Iterator<Item = &'p Candidate> + Clone,
         fits: impl Fn(BatchNumber) -> bool,
     ) -> Option<BatchNumber> {
-        let from = |least: BatchNumber| {
+        let is_vouched = |number: BatchNumber| {
+            let mut offering = peers.clone().filter(|peer| peer.offers(number));
+            offering.clone().any(|peer| peer.is_proven) || offering.nth(1).is_some()
+        };
+        let from = |least: BatchNumber, vouched: bool| {
             peers.clone().find_map(|peer| {
                 let mut numbers = peer.snapshots.iter().map(|offered| offered.number);
-                numbers.find(|number| *number >= least && fits(*number))
+                numbers.find(|number| *number >= least && fits(*number) && (!vouched || is_vouched(*number)))
             })
         };
-        from(self.inputs.waypoint).or_else(|| from(BatchNumber(0)))
+        let ways = [(self.inputs.waypoint, true), (self.inputs.waypoint, false), (BatchNumber(0), true)];
+        ways.into_iter()
+            .find_map(|(least, vouched)| from(least, vouched))
+            .or_else(|| from(BatchNumber(0), false))
     }
 
-    /// Rows and bytes of a snapshot: the middle of what its peers say, so that one liar decides nothing.
+    /// Rows and bytes of a snapshot: the middle of what its peers say, so that one liar decides nothing, as far as it can be true. One that
+    /// a lone peer offers is no shorter than the middle of all that is offered: states do not shrink.
     fn offered_size(&self, number: BatchNumber) -> (f64, f64) {
-        let offered = self.inputs.peers.iter().flat_map(|peer| &peer.snapshots);
-        let mut sizes: Vec<_> = offered
-            .filter(|offered| offered.number == number)
-            .map(|offered| (offered.bytes, offered.rows))
-            .collect();
-        sizes.sort_unstable();
-        sizes.get(sizes.len() / 2).map_or((0.0, 0.0), |(bytes, rows)| (*rows as f64, *bytes as f64))
+        let all = || self.inputs.peers.iter().flat_map(|peer| &peer.snapshots);
+        let middle = |of: &dyn Fn(&&SnapshotOffer) -> bool| {
+            let mut sizes: Vec<_> = all().filter(of).filter_map(price::plausible_rows).collect();
+            sizes.sort_unstable_by(f64::total_cmp);
+            sizes.get(sizes.len() / 2).copied()
+        };
+        let is_it = |offered: &&SnapshotOffer| offered.number == number;
+        let told = middle(&is_it);
+        let rows = match all().filter(is_it).count() {
+            0 | 1 => told.into_iter().chain(middle(&|_| true)).max_by(f64::total_cmp),
+            _ => told,
+        };
+        rows.map_or((0.0, SNAPSHOT_BYTES_UNKNOWN), |rows| (rows, rows * ROW_BYTES))
     }
 
     /// The snapshot up to which the range delta is applied, and what that takes at most.

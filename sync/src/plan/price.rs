@@ -12,6 +12,7 @@ use std::fmt;
 use serde::Serialize;
 
 use super::RangeMode;
+use crate::protocol::SnapshotOffer;
 
 /// Sizes of a batch, averaged over those seen last. Header fields give the uncompressed ones, answers the compressed ones.
 #[derive(Clone, Copy, PartialEq, Debug)]
@@ -188,6 +189,19 @@ pub fn batch(
 /// Seconds for a snapshot's rows.
 pub fn snapshot(bytes: f64, costs: &Costs, machine: &Machine, bytes_per_second: f64) -> f64 {
     (bytes / bytes_per_second.max(1.0)).max(bytes * costs.restore / machine.cores.max(1.0))
+}
+
+/// Bytes of a row with its path, at least and at most, on an average over a state: an offer that says otherwise is not true.
+const ROW_BYTES: std::ops::RangeInclusive<f64> = 32.0..=256.0;
+/// Rows that no state has: a node that held as many would not be caught up with by rows.
+const ROWS_MAX: u64 = 1 << 40;
+
+/// The rows of an offered snapshot; none if its numbers cannot be true together, or say that nobody knows.
+pub fn plausible_rows(offered: &SnapshotOffer) -> Option<f64> {
+    let rows = offered.rows as f64;
+    let is_true =
+        (1..=ROWS_MAX).contains(&offered.rows) && ROW_BYTES.contains(&(offered.bytes as f64 / rows));
+    is_true.then_some(rows)
 }
 
 /// How many of `rows` rows some updates touch, if each row is as likely as any other: what a range delta has at most.

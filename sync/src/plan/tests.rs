@@ -296,3 +296,33 @@ fn only_peers_that_keep_the_next_batch_count() {
     assert_eq!(case.step(&[pruned.clone(), peer(2, 50)]), Step::Range(RangeMode::Replay));
     assert_eq!(case.step(&[pruned]), Step::Stuck);
 }
+
+/// Goal: a promise that costs nothing earns nothing: neither an empty snapshot nor an endless one is taken for a short one.
+#[test]
+fn an_offer_that_cannot_be_true_is_not_cheap() {
+    let offer = |rows, bytes| {
+        let offered = SnapshotOffer { number: BatchNumber(20_000), rows, bytes };
+        [Candidate { snapshots: vec![offered], ..peer(1, 20_050) }]
+    };
+    let case = Case::new(Mode::Auto, 10);
+    assert!(matches!(case.step(&offer(10_000, 800_000)), Step::Snapshot(_)));
+    for (rows, bytes) in
+        [(u64::MAX, 0), (0, 0), (0, 800_000), (10_000, 0), (1, u64::MAX), (u64::MAX, u64::MAX)]
+    {
+        let slow = offer(rows, bytes).map(|peer| Candidate { bytes_per_second: 10e6, ..peer });
+        assert!(matches!(case.step(&slow), Step::Range(_)), "{rows} rows of {bytes} bytes");
+    }
+}
+
+/// Goal: what a lone peer says of its own snapshot makes it no shorter than others, and others go first.
+#[test]
+fn a_lone_offer_is_no_cheaper_than_what_others_say() {
+    let large = 1_000_000_000_000;
+    let mut peers: Vec<_> = (2..5).map(|id| offering(id, 20_050, 20_000, large)).collect();
+    peers.insert(0, offering(1, 20_050, 20_010, 1_000_000));
+    assert!(matches!(Case::new(Mode::Auto, 10).step(&peers), Step::Range(_)), "it is thought to be as long");
+    let pinned = Case::new(Mode::Snapshot, 0);
+    assert_eq!(pinned.step(&peers), Step::Snapshot(BatchNumber(20_000)), "three offer it");
+    peers[0].is_proven = true;
+    assert_eq!(pinned.step(&peers), Step::Snapshot(BatchNumber(20_010)), "it has delivered");
+}

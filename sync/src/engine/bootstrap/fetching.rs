@@ -33,6 +33,18 @@ impl Fetching {
         self.progress.share - self.share_before
     }
 
+    /// Seconds until it is through, if `before` of it was done so many seconds ago; `moved` tells whether anything came since. Code comes
+    /// last, and no share tells of it.
+    pub(super) fn seconds_left(&self, before: Option<f64>, seconds: f64, moved: bool) -> f64 {
+        let done = self.progress.share - before.unwrap_or(self.share_before);
+        let left = 1.0 - self.progress.share;
+        match (self.progress.spans.is_empty() && self.progress.older.is_none(), done > 0.0) {
+            (true, _) if moved => 0.0,
+            (false, true) => left.max(0.0) / done * seconds,
+            _ => f64::INFINITY,
+        }
+    }
+
     /// For operators.
     pub(super) fn status(&self, age: Duration, idle: Duration) -> SnapshotStatus {
         let (progress, done) = (&self.progress, self.done());

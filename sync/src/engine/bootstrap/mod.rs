@@ -48,8 +48,10 @@ pub(super) struct Bootstrap {
     began: Instant,
     /// When the last answer for it passed its checks.
     moved_at: Instant,
-    /// How long it may go without one.
+    /// How long it is before it is looked at how fast it gets on.
     patience: Duration,
+    /// Since when that counts, and the share that was done then; none before it had begun.
+    pace: (Instant, Option<f64>),
     /// Bytes that came and passed their checks.
     bytes: u64,
     /// Bytes of the chunks that came, and the share of all paths that was asked for with them; checked or not.
@@ -126,6 +128,7 @@ impl Bootstrap {
             began: now,
             moved_at: now,
             patience,
+            pace: (now, None),
             bytes: 0,
             arrived: (0, 0.0),
             behind: None,
@@ -403,9 +406,31 @@ impl Bootstrap {
         self.moved_at = now;
     }
 
-    /// When it stands still, should nothing come until then. What is finishing needs nobody.
-    pub(super) fn stands_still_at(&self) -> Option<Instant> {
-        (!self.is_finishing()).then_some(self.moved_at + self.patience)
+    /// When it is looked at how fast it gets on. What is finishing needs nobody.
+    pub(super) fn look_at(&self) -> Option<Instant> {
+        (!self.is_finishing()).then_some(self.pace.0 + self.patience)
+    }
+
+    /// See [`Bootstrap::new`].
+    pub(super) fn patience(&self) -> Duration {
+        self.patience
+    }
+
+    /// Seconds until it is through at the rate since it was looked at last, by the share of paths whose rows were proved: a share is one of
+    /// the whole state, whatever its peers say of the state's size.
+    pub(super) fn seconds_left(&self, now: Instant) -> f64 {
+        let (since, before) = self.pace;
+        let seconds = now.saturating_duration_since(since).as_secs_f64();
+        match &self.state {
+            State::Asking(_) | State::Beginning(_) => f64::INFINITY,
+            State::Fetching(fetching) => fetching.seconds_left(before, seconds, self.moved_at > since),
+            State::Finishing(_) => 0.0,
+        }
+    }
+
+    /// What was looked at is over: from now on counts.
+    pub(super) fn look_again(&mut self, now: Instant) {
+        self.pace = (now, self.fetching().map(|fetching| fetching.progress.share));
     }
 
     /// How long no answer passed its checks.

@@ -140,3 +140,82 @@ fn an_answer_is_bounded_by_its_request() {
     }
     assert!(total < 100 << 20, "{total}");
 }
+
+/// A node that asks for a snapshot of a peer that promises the world, while another keeps the batches.
+fn promised(offers: &[u64]) -> Rig {
+    let promise =
+        offers.iter().fold(serves(1..=HEAD), |promise, number| promise.offering(*number, 100, 8_000));
+    let mut rig = Node::new(Mode::Snapshot, 0).rig().peer(C, promise);
+    rig.step();
+    assert!(rig.engine.restore.is_some());
+    rig.meet(B, serves(1..=HEAD));
+    rig
+}
+
+/// The peer lets the node wait until just before each deadline, and then it is busy.
+fn stall(rig: &mut Rig) {
+    rig.wait(99 * SECOND / 10).busy(C);
+    rig.serve(B);
+}
+
+/// Goal: a peer that offers a snapshot and is busy at the end of each deadline holds a node for three of them, whatever else comes
+/// meanwhile, and offering others does not help it.
+#[test]
+fn a_promise_that_is_not_kept_is_given_up_whichever_it_is() {
+    let mut rig = promised(&[HEAD, 39, 38, 37, 36, 35, 34, 33]);
+    let began = rig.now;
+    while rig.head() < HEAD {
+        stall(&mut rig);
+        assert!(rig.now - began < 60 * SECOND, "{:#?}", rig.status());
+    }
+    assert!(rig.engine.restore.is_none());
+    let offers: usize = rig.engine.candidates(rig.now).iter().map(|peer| peer.snapshots.len()).sum();
+    assert_eq!(offers, 0, "none of the eight is believed");
+    assert!(rig.bans.is_empty(), "it is not a lie that it is busy");
+}
+
+/// Goal: a good chunk now and then does not pin a restore: what counts is how long it would take.
+#[test]
+fn a_restore_that_drips_is_put_down_and_what_is_restored_is_kept() {
+    let mut rig = promised(&[HEAD]);
+    rig.answer_if(C, |request| matches!(request, Request::Offer { .. } | Request::Headers { .. }));
+    let began = rig.now;
+    let mut chunks = 0;
+    while rig.engine.restore.is_some() {
+        assert!(rig.now - began < 90 * SECOND, "{:#?}", rig.status().snapshot);
+        chunks += usize::from(rig.answer_one(C, |request| matches!(request, Request::Chunk { .. })));
+        stall(&mut rig);
+    }
+    assert!(chunks >= 1 && rig.now - began >= 30 * SECOND, "{chunks}");
+    assert_eq!(rig.engine.begun.map(|number| number.0), Some(HEAD), "it can be taken up");
+    rig.wait(SECOND).serve(B);
+    assert_eq!(rig.head(), HEAD);
+}
+
+/// Goal: a restore that is slow because everything is slow goes on; so does one without which there is no way.
+#[test]
+fn a_slow_restore_without_another_way_goes_on() {
+    let mut rig = promised(&[HEAD]);
+    rig.lose(B);
+    rig.meet(C, crate::engine::rig::pruned(HEAD).offering(HEAD, 100, 8_000));
+    for _ in 0..20 {
+        stall(&mut rig);
+        assert!(rig.engine.restore.is_some());
+    }
+    rig.wait(40 * SECOND).serve(C);
+    assert_eq!(rig.head(), HEAD);
+}
+
+/// Goal: rows that no state has do not make a restore look so long that it asks for few of its ranges at once.
+#[test]
+fn an_offer_of_endless_rows_changes_no_request() {
+    let asked = |rows, bytes| {
+        let mut rig = Node::new(Mode::Snapshot, 0).rig().peer(A, serves(1..=HEAD).offering(30, rows, bytes));
+        rig.step();
+        let chunks = rig.asked(A).iter().filter(|request| matches!(request, Request::Chunk { .. })).count();
+        let restore = rig.engine.restore.as_ref().unwrap();
+        (chunks, restore.is_all_asked(&rig.engine.streams, &rig.engine.jobs.restore))
+    };
+    assert_eq!(asked(u64::MAX, 0), asked(100, 8_000));
+    assert!(asked(u64::MAX, u64::MAX).1);
+}

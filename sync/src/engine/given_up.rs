@@ -1,0 +1,106 @@
+//! [`GivenUp`]: snapshots that came to nothing, and the peers that promised them.
+//!
+//! Who promises a snapshot that does not come is not believed about snapshots for a while, whichever it offers next, and twice as long each
+//! time: to offer many of them in turn holds a node no longer than to offer one. Batches it may serve all the same, and nothing is held
+//! against it: an honest server without time comes to no harm, and a node that needs it is back in a minute.
+
+use std::{collections::BTreeMap, time::Duration};
+
+use slipstream_network::PeerId;
+use slipstream_types::BatchNumber;
+use tokio::time::Instant;
+
+use crate::plan::Candidate;
+
+/// For so long the first time.
+const FIRST: Duration = Duration::from_secs(60);
+/// For so long at most; for so long, too, it is remembered how often it was.
+const LONGEST: Duration = Duration::from_secs(3_600);
+/// Peers that are remembered. Beyond it whoever may soonest be believed is forgotten.
+const PEERS_MAX: usize = 1_024;
+
+/// See the module.
+#[derive(Debug, Default)]
+pub(super) struct GivenUp {
+    /// Snapshots of whose ledger no peer shows that it passes through the waypoint.
+    unproved: BTreeMap<BatchNumber, Instant>,
+    peers: BTreeMap<PeerId, Promised>,
+    /// How many of both are left alone now.
+    active: usize,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Promised {
+    until: Instant,
+    times: u32,
+}
+
+impl GivenUp {
+    /// Leaves a snapshot alone, whoever offers it.
+    pub(super) fn unproved(&mut self, number: BatchNumber, now: Instant) {
+        self.unproved.insert(number, now + FIRST);
+    }
+
+    /// Leaves the snapshots of peers alone whose offer came to nothing.
+    pub(super) fn broken(&mut self, peers: impl IntoIterator<Item = PeerId>, now: Instant) {
+        for peer in peers {
+            let times = self.peers.get(&peer).map_or(0, |promised| promised.times);
+            let pause = FIRST.saturating_mul(2u32.saturating_pow(times)).min(LONGEST);
+            self.peers.insert(peer, Promised { until: now + pause, times: times.saturating_add(1) });
+        }
+        while self.peers.len() > PEERS_MAX {
+            let soonest = self.peers.iter().min_by_key(|(_, promised)| promised.until);
+            let Some(soonest) = soonest.map(|(peer, _)| *peer) else { return };
+            self.peers.remove(&soonest);
+        }
+    }
+
+    /// Forgets what is long over.
+    pub(super) fn expire(&mut self, now: Instant) {
+        self.unproved.retain(|_, until| *until > now);
+        self.peers.retain(|_, promised| promised.until + LONGEST > now);
+        self.active =
+            self.unproved.len() + self.peers.values().filter(|promised| promised.until > now).count();
+    }
+
+    /// Snapshots, and peers, that are left alone since the last look.
+    pub(super) fn len(&self) -> usize {
+        self.active
+    }
+
+    /// When the next of them may be tried again.
+    pub(super) fn next(&self, now: Instant) -> Option<Instant> {
+        let peers = self.peers.values().map(|promised| promised.until);
+        self.unproved.values().copied().chain(peers).filter(|until| *until > now).min()
+    }
+
+    /// Takes out of a peer's offers what is left alone.
+    pub(super) fn filter(&self, peer: &mut Candidate, now: Instant) {
+        let is_believed = self.peers.get(&peer.peer).is_none_or(|promised| promised.until <= now);
+        peer.snapshots.retain(|offered| is_believed && !self.unproved.contains_key(&offered.number));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::engine::rig::{A, B};
+
+    /// Goal: the second broken promise costs twice the time of the first, whichever snapshot it was.
+    #[test]
+    fn broken_promises_add_up() {
+        let mut now = Instant::now();
+        let mut given_up = GivenUp::default();
+        for pause in [60, 120, 240, 480, 960, 1_920, 3_600, 3_600] {
+            given_up.broken([A], now);
+            assert_eq!(given_up.next(now), Some(now + Duration::from_secs(pause)));
+            now += Duration::from_secs(pause);
+            given_up.expire(now);
+            assert_eq!(given_up.next(now), None);
+        }
+        given_up.broken([B], now);
+        assert_eq!(given_up.next(now), Some(now + FIRST), "another peer's are its own");
+        given_up.expire(now + 2 * LONGEST);
+        assert!(given_up.peers.is_empty());
+    }
+}
