@@ -54,6 +54,17 @@ fn scene(planted: Planted) -> Option<Scenario> {
     }
 }
 
+/// Goal: what survives the tests of its own crate is held against worlds that nobody tuned anything to. For `./x mutants`, and for who
+/// changed a defence: `SLIPNET_SEEDS=A..B` are others.
+#[test]
+#[ignore = "slow: for ./x mutants"]
+fn unseen_worlds_hold() {
+    let seeds = std::env::var("SLIPNET_SEEDS").unwrap_or_else(|_| "1000000..1000100".into());
+    let options = SimOptions { seeds: seeds.parse().unwrap(), ..options(0..1) };
+    let report = sim::run(&options, Progress::Quiet).unwrap_or_else(|error| panic!("{error:#}"));
+    println!("{report}");
+}
+
 #[test]
 fn seeds_are_ranges() {
     assert_eq!("3..7".parse(), Ok(Seeds(3..7)));

@@ -4,7 +4,7 @@ use std::{collections::VecDeque, sync::Arc};
 
 use slipstream_network::{NetworkError, PeerId};
 use slipstream_storage::Span;
-use slipstream_types::{BatchHeader, BatchNumber, codec};
+use slipstream_types::{BatchHeader, BatchNumber, Certificate, codec};
 use tokio::time::Instant;
 
 use super::{
@@ -106,10 +106,26 @@ impl Engine {
             }
             if !self.defences.lacks(Planted::UnsignedSummary) {
                 self.certified.verify(certificate, &self.trust)?;
+                self.learn_end(certificate);
             }
         }
         self.book.summarize(peer, now, summary);
         Ok(())
+    }
+
+    /// Takes over what a verified certificate says of the next epoch, if it ends its own: from then on whoever signed it has no say in
+    /// what comes after it, also if no peer tells of that epoch.
+    pub(super) fn learn_end(&mut self, certificate: &Certificate) {
+        let info = &certificate.info;
+        if info.next_validators.is_none() || info.epoch != self.trust.epoch() {
+            return;
+        }
+        let mut trust = (*self.trust).clone();
+        if trust.learn(std::slice::from_ref(certificate)).is_ok() {
+            self.trust = Arc::new(trust);
+            self.epoch_ends.push(certificate.clone());
+            self.keep_epochs();
+        }
     }
 
     /// Epochs are followed certificate by certificate; whatever is learned stays true whoever sent it.
@@ -174,6 +190,9 @@ impl Engine {
                 let len = answer.len();
                 let early = restore.offered(&answer, self.genesis, &self.trust)?;
                 restore.moved(now);
+                if let Some(certificate) = restore.certificate().cloned() {
+                    self.learn_end(&certificate);
+                }
                 self.settle(&key, now);
                 self.credit(flight, now, now, len);
                 match early {

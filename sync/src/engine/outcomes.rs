@@ -121,6 +121,7 @@ impl Engine {
         learn(&mut self.stages.costs.check, took, bytes as f64);
         self.credit(&flight, at, now, bytes);
         self.book.advance(&flight.peer, now, range.certificate());
+        self.learn_end(range.certificate());
         self.learn_sizes(&range);
         // What was given up and is asked for again in another way is not what came here.
         if self.tail.get(first).is_some_and(|piece| !range.has(self.needed(piece.mode))) {
@@ -273,6 +274,7 @@ impl Engine {
             Ok(Some(range)) => {
                 self.counters.bytes_received += range.certified_bytes() as u64;
                 let number = range.certificate().info.number;
+                self.learn_end(range.certificate());
                 if self.announcements.relay(number) {
                     self.effects.push_back(Effect::Relay { payload, except: from });
                 }

@@ -7,6 +7,7 @@ mod choice;
 mod epochs;
 mod liars;
 mod modes;
+mod order;
 mod range_delta;
 mod retarget;
 mod serving;

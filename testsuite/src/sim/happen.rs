@@ -3,12 +3,18 @@
 use anyhow::Result;
 use rand::Rng;
 
+use slipstream_network::PeerId;
+use slipstream_types::PublicKey;
+
 use super::{
     chain::{Chain, epoch},
     fault::Fault,
     server::Habit,
-    world::{Event, Place, To, World},
+    world::{Event, FLOOD_INTERVAL, Place, RENAME_INTERVAL, To, World},
 };
+
+/// Announcements of a flood.
+const FLOOD_MESSAGES: usize = 12;
 
 impl World {
     pub(super) fn happen(&mut self, event: Event) -> Result<()> {
@@ -31,6 +37,10 @@ impl World {
             Event::Save(to) => self.save(to)?,
             Event::Prune(to) => self.prune(to)?,
             Event::Crash(node) => self.crash(node, Fault::RandomCrash)?,
+            Event::Cut(to) => self.cut_power(to)?,
+            Event::Waited { to, id } => self.check_handed_over(to, id)?,
+            Event::Rename { server, key } => self.rename(server, key)?,
+            Event::Flood(server) => self.flood(server)?,
             Event::Start(node) => self.start(node)?,
             Event::Flap { server, is_cut } => self.flap(server, is_cut)?,
             Event::Partition(begins) => self.part(begins)?,
@@ -97,9 +107,48 @@ impl World {
         Ok(())
     }
 
+    /// A peer ends its connections and comes back as a stranger.
+    fn rename(&mut self, server: usize, key: PeerId) -> Result<()> {
+        // Two nodes may have banned the same key.
+        if self.servers[server].id != key {
+            return Ok(());
+        }
+        for node in 0..self.nodes.len() {
+            self.lose_requests(To { node, life: self.nodes[node].life }, server);
+        }
+        let count = self.servers[server].former.len() + 1;
+        let mut key = [server as u8 + 1; 32];
+        key[..8].copy_from_slice(&(count as u64).to_be_bytes());
+        let former = std::mem::replace(&mut self.servers[server].id, PublicKey(key));
+        self.servers[server].former.push(former);
+        self.fired.insert(Fault::FreshKey);
+        self.trace.note(self.now, format_args!("server {server} has its {count}. other key"), &[]);
+        if self.servers[server].habit == Habit::Stalling {
+            let at = self.now + RENAME_INTERVAL + self.rng.random_range(0..RENAME_INTERVAL);
+            self.queue.push(at, Event::Rename { server, key: self.servers[server].id });
+        }
+        self.refresh_peers()
+    }
+
+    /// Announcements that cost whoever hears them, and help nobody.
+    fn flood(&mut self, server: usize) -> Result<()> {
+        self.fired.insert(Fault::Flood);
+        for _ in 0..FLOOD_MESSAGES {
+            let payload = super::lie::junk(self.certified, &mut self.rng)?;
+            for node in 0..self.nodes.len() {
+                self.broadcast(server, node, payload.clone());
+            }
+        }
+        self.queue.push(self.now + FLOOD_INTERVAL, Event::Flood(server));
+        Ok(())
+    }
+
     /// An honest server announces its new head; a liar something else.
     fn announce(&mut self) -> Result<()> {
         let chain = Chain::canonical();
+        // Expired keys are for those who know that they are.
+        let epochs = self.nodes.iter().filter_map(|node| node.up.as_ref()).map(|up| up.store.epoch());
+        let known = epochs.min().unwrap_or_default();
         for server in 0..self.servers.len() {
             let number = self.servers[server].head(self.certified);
             let Some(made) = chain.batch(number) else { continue };
@@ -107,7 +156,9 @@ impl World {
                 Habit::Honest | Habit::Flapping => made.announcement.clone(),
                 Habit::Lying(_) | Habit::Colluding { .. } if self.rng.random_ratio(1, 4) => {
                     self.fired.insert(Fault::FalseAnnouncement);
-                    super::lie::announcement(number, &mut self.rng)?
+                    let (payload, is_expired) = super::lie::announcement(number, known, &mut self.rng)?;
+                    self.fired.extend(is_expired.then_some(Fault::ExpiredKeys));
+                    payload
                 }
                 _ => continue,
             };

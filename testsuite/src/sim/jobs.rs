@@ -51,6 +51,11 @@ impl World {
             self.check_state(to.node)?;
             let at = self.now + self.rng.random_range(0..=left);
             self.queue.push(at, Event::Head { to, number: after });
+            if !self.is_quiet && self.nodes[to.node].cuts > 0 && self.rng.random_ratio(1, 4) {
+                self.nodes[to.node].cuts -= 1;
+                let at = self.now + self.rng.random_range(1..2_000);
+                self.queue.push(at, Event::Cut(to));
+            }
         }
         Ok(done)
     }

@@ -198,7 +198,7 @@ pub fn run(options: &SimOptions, progress: Progress) -> Result<SimReport> {
     let counts = options.scenario.is_none() && runs >= COVERED_RUNS_MIN;
     ensure!(
         !counts || missing.is_empty(),
-        "{missing:?} came about in fewer than {:.0} % of the runs:\n{coverage}",
+        "{missing:?} came about too seldom to be {:.0} % of the runs by chance:\n{coverage}",
         SHARE_MIN * 100.0
     );
     Ok(SimReport { runs, seconds: began.elapsed().as_secs_f64(), simulated, trace, coverage })

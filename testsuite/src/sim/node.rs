@@ -10,9 +10,10 @@ use slipstream_storage::{CommitBatch, Faults, MemoryDisk, Store};
 use slipstream_sync::{
     Defences, SyncError,
     engine::{Engine, Local, RequestId, Setup},
+    protocol::Request,
     work::Worker,
 };
-use slipstream_types::{BatchNumber, BlobKind, Delta};
+use slipstream_types::{BatchNumber, BlobKind, Delta, Path};
 use tokio::time::Instant;
 
 use super::{
@@ -43,16 +44,52 @@ pub(super) struct Node {
     pub(super) has_refused: bool,
     /// The highest head that was ever seen here.
     pub(super) seen: BatchNumber,
+    /// How often its power still goes right after a commit.
+    pub(super) cuts: u32,
 }
 
 /// A request under way.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Asked {
     pub(super) place: Place,
+    /// The key that the peer had then.
+    pub(super) key: PeerId,
+    pub(super) at: Moment,
     /// Whether it is for a summary.
     pub(super) is_summary: bool,
-    /// The first batch of the range that it asks for, if it does.
-    pub(super) range: Option<BatchNumber>,
+    /// What it asks for; none if it is about its peer.
+    pub(super) thing: Option<Thing>,
+}
+
+/// What may be asked of more than one peer.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(super) enum Thing {
+    /// Batches from here on.
+    Range(BatchNumber),
+    /// What a snapshot begins with.
+    Offer(BatchNumber),
+    /// Headers up to here.
+    Headers(BatchNumber),
+    /// Rows of a snapshot, their siblings, or changes up to it, from here on.
+    Rows(BatchNumber, Path),
+    /// Code of a snapshot.
+    Codes(BatchNumber),
+}
+
+impl Thing {
+    pub(super) fn of(request: &Request) -> Option<Thing> {
+        match request {
+            Request::Summary | Request::Epochs { .. } | Request::Origin { .. } => None,
+            Request::Range(range) => Some(Thing::Range(range.first)),
+            Request::Offer { number, .. } => Some(Thing::Offer(*number)),
+            Request::Headers { last, .. } => Some(Thing::Headers(*last)),
+            Request::Chunk { number, first, .. } | Request::RangeProof { number, first, .. } => {
+                Some(Thing::Rows(*number, *first))
+            }
+            Request::RangeDelta(request) => Some(Thing::Rows(request.to, request.first)),
+            Request::Codes { number, .. } => Some(Thing::Codes(*number)),
+        }
+    }
 }
 
 /// A process.
@@ -62,8 +99,10 @@ pub(super) struct Up {
     pub(super) store: Store,
     /// Requests that wait for an answer.
     pub(super) requests: BTreeMap<RequestId, Asked>,
-    /// When the first server, which has everything, owed nothing any more, if its last answer was a good one.
+    /// Since when the first server, which has everything, owes nothing, if its last answer was a good one.
     pub(super) free_since: Option<Moment>,
+    /// When somebody last sent a thing.
+    pub(super) came: BTreeMap<Thing, Moment>,
     pub(super) wake: Option<Ticket>,
     pub(super) peers: Vec<PeerId>,
     pub(super) banned: BTreeSet<PeerId>,
@@ -99,6 +138,7 @@ impl Node {
             up: None,
             has_refused: false,
             seen: plan.head,
+            cuts: plan.cuts,
         })
     }
 
@@ -183,6 +223,7 @@ impl World {
             store,
             requests: BTreeMap::new(),
             free_since: None,
+            came: BTreeMap::new(),
             offered: Default::default(),
             wake: None,
             peers: Vec::new(),
@@ -214,10 +255,24 @@ impl World {
         self.fall(index, fault)
     }
 
+    /// The power goes, right after a commit: what was acknowledged has to be on the disk.
+    pub(super) fn cut_power(&mut self, to: To) -> Result<()> {
+        if self.is_quiet || self.process(to).is_none() {
+            return Ok(());
+        }
+        self.trace.note(self.now, format_args!("the power of node {} goes after a commit", to.node), &[]);
+        self.fall(to.node, Fault::CutAfterCommit)
+    }
+
     /// It is gone; a power cut takes writes that were not synced as well.
     pub(super) fn fall(&mut self, index: usize, fault: Fault) -> Result<()> {
         let unsynced = self.nodes[index].disk.unsynced();
-        let kept = if self.rng.random_ratio(1, 4) { usize::MAX } else { self.rng.random_range(0..=unsynced) };
+        let kept = match self.rng.random_range(0..4) {
+            _ if fault == Fault::CutAfterCommit => 0,
+            0 => usize::MAX,
+            1 => 0,
+            _ => self.rng.random_range(0..=unsynced),
+        };
         self.fired.insert(fault);
         if kept < unsynced {
             self.fired.insert(Fault::PowerCut);
@@ -297,6 +352,7 @@ impl World {
             return self.fall(to.node, Fault::CrashPoint);
         }
         pruned?;
+        self.check_pruned(to)?;
         self.queue.push(self.now + interval, Event::Prune(to));
         Ok(())
     }

@@ -3,6 +3,8 @@
 //! All servers of a process share one store that has everything. What a server keeps of it (its windows, its snapshots, how far it
 //! is) decides what it refuses; what it does not refuse is answered by the code that a node serves with.
 
+use std::time::Duration;
+
 use anyhow::Result;
 use rand::{Rng, rngs::StdRng};
 use slipstream_network::{PeerId, Refusal};
@@ -12,13 +14,21 @@ use slipstream_sync::{
         ANSWER_BYTES_MAX, EpochEnds, Parts, REQUEST_BYTES_MAX, Request, SNAPSHOTS_MAX, SnapshotOffer, Summary,
     },
 };
-use slipstream_types::{BatchNumber, bounded::BoundedVec, codec};
+use slipstream_types::{BatchNumber, Epoch, bounded::BoundedVec, codec};
 
 use super::{
     chain::Chain,
     fault::{Fault, Fired},
-    lie::Lie,
+    lie::{Lie, Question},
+    queue::Moment,
 };
+
+/// What a trickling peer lets pass between two chunks, as a multiple of a request's deadline: a restore is thought to stand still after
+/// three.
+const TRICKLE_DEADLINES: f64 = 2.6;
+
+/// Snapshots that a pretending peer offers at once. Each holds a node that has no other defence than patience until it is given up.
+const PRETENDED: u64 = 1;
 
 /// How a server behaves.
 #[derive(Clone, PartialEq, Debug)]
@@ -35,12 +45,32 @@ pub(super) enum Habit {
     Dripping,
     /// Shows the forged ledger; its summaries too, or they are honest ones.
     Colluding { summaries: bool },
+    /// Offers snapshots of no bytes and of all rows there are, holds each request until just before its deadline, and then has no
+    /// time.
+    Pretending,
+    /// Sends one chunk as seldom as keeps a restore from standing still, and has no time for anything else, just before each deadline.
+    Trickling,
+    /// Has no time for anything but summaries.
+    Busy,
+    /// Answers as it should, and announces what nobody needs without end.
+    Flooding,
+}
+
+/// What a server does with a request.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Manner {
+    /// Answers it then.
+    Answer(Moment),
+    /// Says then that it has no time.
+    Busy(Moment),
+    /// Nothing, ever.
+    Silence,
 }
 
 impl Habit {
-    /// Whether no answer of it can be wrong.
+    /// Whether no answer of it can be wrong, and it says nothing that nobody needs.
     pub(super) fn is_honest(&self) -> bool {
-        !matches!(self, Habit::Lying(_) | Habit::Colluding { .. })
+        !matches!(self, Habit::Lying(_) | Habit::Colluding { .. } | Habit::Pretending | Habit::Flooding)
     }
 }
 
@@ -66,6 +96,12 @@ pub(super) struct Server {
     pub(super) keeps: Keeps,
     /// Batches that it is behind.
     pub(super) lag: u64,
+    /// It comes back under another key when it is banned, and every few seconds if nobody bans it.
+    pub(super) renames: bool,
+    /// Its earlier keys.
+    pub(super) former: Vec<PeerId>,
+    /// When a trickling one sends its next chunk.
+    pub(super) chunk_at: Moment,
 }
 
 /// What a server answers, and how much of it is true.
@@ -90,14 +126,49 @@ impl Server {
         let head = self.head(certified);
         let made = Chain::canonical().store.snapshots();
         let numbers = made.into_iter().map(|info| info.number).filter(|number| *number <= head);
-        numbers.take(self.keeps.snapshots.min(SNAPSHOTS_MAX)).collect()
+        // A trickling peer has one that honest peers forgot: else these would send the rest of it.
+        let forgotten = if self.habit == Habit::Trickling { Keeps::ALL.snapshots } else { 0 };
+        numbers.skip(forgotten).take(self.keeps.snapshots.min(SNAPSHOTS_MAX)).collect()
     }
 
-    /// Answers a request, as its habit is.
+    /// When and whether it answers a request that is to be answered by `deadline_at`.
+    pub(super) fn manner(
+        &mut self,
+        payload: &[u8],
+        now: Moment,
+        deadline_at: Moment,
+        fired: &mut Fired,
+    ) -> Result<Manner> {
+        let request: Request = codec::decode("sync request", payload, REQUEST_BYTES_MAX)?;
+        let left = deadline_at.saturating_sub(now);
+        let late = now + left - left / 10;
+        let is_chunk = matches!(request, Request::Chunk { .. } | Request::RangeDelta(_));
+        let begins =
+            matches!(request, Request::Offer { .. } | Request::Headers { .. } | Request::Codes { .. });
+        let (manner, fault) = match self.habit {
+            _ if request == Request::Summary => return Ok(Manner::Answer(now)),
+            Habit::Stalling => (Manner::Silence, Fault::Stall),
+            Habit::Dripping => (Manner::Answer(late), Fault::Drip),
+            Habit::Pretending => (Manner::Busy(late), Fault::Pretence),
+            Habit::Busy => (Manner::Busy(now), Fault::EndlessBusy),
+            Habit::Trickling if begins => return Ok(Manner::Answer(now)),
+            Habit::Trickling if is_chunk && now >= self.chunk_at => {
+                self.chunk_at = now + (left as f64 * TRICKLE_DEADLINES) as Moment;
+                (Manner::Answer(late), Fault::Trickle)
+            }
+            Habit::Trickling => return Ok(Manner::Busy(late)),
+            _ => return Ok(Manner::Answer(now)),
+        };
+        fired.insert(fault);
+        Ok(manner)
+    }
+
+    /// Answers a request, as its habit is, of a node that has stored the epochs up to `known`.
     pub(super) fn answer(
         &self,
         certified: BatchNumber,
         payload: &[u8],
+        known: Epoch,
         rng: &mut StdRng,
         fired: &mut Fired,
     ) -> Result<Answer> {
@@ -117,8 +188,9 @@ impl Server {
                     return Ok(Answer { bytes: Ok(honest), is_lie: false });
                 }
                 let lie = fitting[rng.random_range(0..fitting.len())];
-                let told = lie.tell(&request, &honest, self.head(certified), rng)?;
-                let told = told.filter(|told| *told != honest);
+                let question =
+                    Question { request: &request, honest: &honest, head: self.head(certified), known };
+                let told = lie.tell(question, rng)?.filter(|told| *told != honest);
                 fired.extend(told.as_ref().map(|_| lie.fault()));
                 let is_lie = told.is_some() && lie.is_provable();
                 Ok(Answer { bytes: Ok(told.unwrap_or(honest)), is_lie })
@@ -174,6 +246,14 @@ impl Server {
                 let numbers = self.snapshots(certified);
                 let offers = numbers.iter().filter_map(|number| served(*number));
                 let offers = offers.map(|info| SnapshotOffer::new(info.number, info.rows)).collect();
+                let pretended =
+                    |number| SnapshotOffer { number: BatchNumber(number), rows: u64::MAX, bytes: 0 };
+                let offers = match self.habit {
+                    Habit::Pretending => {
+                        (head.0.saturating_sub(PRETENDED - 1)..=head.0).rev().map(pretended).collect()
+                    }
+                    _ => offers,
+                };
                 summary.snapshots = BoundedVec::new(offers)?;
                 Ok(Ok(codec::encode("summary", &summary)?))
             }
@@ -203,4 +283,9 @@ fn lowest(head: BatchNumber, window: u64) -> BatchNumber {
         0 => BatchNumber(0),
         window => BatchNumber((head.0 + 1).saturating_sub(window)),
     }
+}
+
+/// What a peer says that has no time.
+pub(super) fn busy() -> Refusal {
+    Refusal::busy(Duration::ZERO, "come back later")
 }

@@ -13,13 +13,15 @@ use slipstream_sync::{
 use slipstream_types::{BatchNumber, codec};
 
 use super::{
-    fault::Fault,
-    node::Asked,
+    node::{Asked, Thing},
     oracle::ANCHOR,
     queue::Moment,
-    server::{Answer, Habit},
+    server::{Answer, Manner, busy},
     world::{Event, Place, To, World},
 };
+
+/// How long a banned peer takes to come back under another key, at most.
+const RENAME_MAX: Moment = 500_000;
 
 impl World {
     /// Does what an engine asks for, and notes when it wants to be called again.
@@ -73,6 +75,10 @@ impl World {
                 }
                 // Not from within this engine's turn: the transport tells it later.
                 self.queue.push(self.now, Event::Peers);
+                if self.servers.get(place).is_some_and(|server| server.renames && server.id == peer) {
+                    let pause = self.rng.random_range(RENAME_MAX / 4..RENAME_MAX);
+                    self.queue.push(self.now + pause, Event::Rename { server: place, key: peer });
+                }
             }
             Effect::Relay { payload, except } => {
                 let from = self.place_of(node);
@@ -99,17 +105,15 @@ impl World {
         self.check_request(to, request)?;
         let payload = codec::encode("sync request", request).context("requests are within their bounds")?;
         self.trace.note(self.now, format_args!("node {} asks {place} ({})", to.node, id.0), &payload);
+        let at = self.now;
         if let Some(up) = self.process(to) {
-            let range = match request {
-                Request::Range(range) => Some(range.first),
-                _ => None,
-            };
-            let is_summary = *request == Request::Summary;
-            up.requests.insert(id, Asked { place, is_summary, range });
-            if place == ANCHOR {
+            let (is_summary, thing) = (*request == Request::Summary, Thing::of(request));
+            up.requests.insert(id, Asked { place, key: peer, at, is_summary, thing });
+            if place == ANCHOR && thing.is_some() {
                 up.free_since = None;
             }
         }
+        self.expect_hand_over(to, id, place);
         if !self.is_connected(to.node, place) {
             let answer = Err(NetworkError::UnknownPeer { peer });
             self.queue.push(self.now, Event::Answer { to, id, peer: place, answer, is_lie: false });
@@ -137,30 +141,9 @@ impl World {
         if !waits || !self.is_connected(to.node, peer) {
             return Ok(());
         }
-        let certified = self.certified;
-        let mut begins = self.now;
-        let Answer { bytes, is_lie } = match self.node_at(peer) {
-            Some(other) => {
-                let Some(up) = &self.nodes[other].up else { return Ok(()) };
-                Answer { bytes: answer(&up.store, payload), is_lie: false }
-            }
-            None => {
-                let server = &self.servers[peer];
-                let is_summary = payload == codec::encode("sync request", &Request::Summary)?;
-                match server.habit {
-                    Habit::Stalling if !is_summary => {
-                        self.fired.insert(Fault::Stall);
-                        return Ok(());
-                    }
-                    Habit::Dripping if !is_summary => {
-                        self.fired.insert(Fault::Drip);
-                        let left = deadline_at.saturating_sub(self.now);
-                        begins += left - left / 10;
-                    }
-                    _ => {}
-                }
-                server.answer(certified, payload, &mut self.rng, &mut self.fired)?
-            }
+        let Some((begins, Answer { bytes, is_lie })) = self.make_answer(to, peer, payload, deadline_at)?
+        else {
+            return Ok(());
         };
         let id_of_peer = self.id(peer);
         let answer = bytes.map_err(|refusal| NetworkError::Refused { peer: id_of_peer, refusal });
@@ -173,6 +156,32 @@ impl World {
         Ok(())
     }
 
+    /// What a peer answers, and when it begins to send it; nothing from who keeps silent.
+    fn make_answer(
+        &mut self,
+        to: To,
+        peer: Place,
+        payload: &[u8],
+        deadline_at: Moment,
+    ) -> Result<Option<(Moment, Answer)>> {
+        let now = self.now;
+        if let Some(other) = self.node_at(peer) {
+            let Some(up) = &self.nodes[other].up else { return Ok(None) };
+            return Ok(Some((now, Answer { bytes: answer(&up.store, payload), is_lie: false })));
+        }
+        let manner = self.servers[peer].manner(payload, now, deadline_at, &mut self.fired)?;
+        let Some(up) = self.process(to) else { return Ok(None) };
+        let known = up.store.epoch();
+        let at = match manner {
+            Manner::Silence => return Ok(None),
+            Manner::Busy(at) => return Ok(Some((at, Answer { bytes: Err(busy()), is_lie: false }))),
+            Manner::Answer(at) => at,
+        };
+        let server = &self.servers[peer];
+        let answer = server.answer(self.certified, payload, known, &mut self.rng, &mut self.fired)?;
+        Ok(Some((at, answer)))
+    }
+
     /// An answer arrives, if anybody still waits for it.
     pub(super) fn answered(
         &mut self,
@@ -182,18 +191,19 @@ impl World {
         answer: Result<Vec<u8>, NetworkError>,
         is_lie: bool,
     ) -> Result<()> {
-        let from = self.id(peer);
         let Some(up) = self.process(to) else { return Ok(()) };
         let Some(asked) = up.requests.remove(&id) else { return Ok(()) };
-        let is_late = matches!(answer, Err(NetworkError::Deadline { .. }));
-        if is_late {
-            self.check_hedged(to, asked)?;
-        }
+        // It may have another key by now.
+        let from = asked.key;
         let now = self.now;
         let Some(up) = self.process(to) else { return Ok(()) };
+        if let (Some(thing), Ok(_)) = (asked.thing, &answer) {
+            up.came.insert(thing, now);
+        }
         if peer == ANCHOR {
-            let owes = up.requests.values().any(|asked| asked.place == ANCHOR);
-            up.free_since = (!owes && answer.is_ok()).then_some(now);
+            let owes = up.requests.values().any(|asked| asked.place == ANCHOR && asked.thing.is_some());
+            let since = up.free_since.unwrap_or(now);
+            up.free_since = (!owes && answer.is_ok()).then_some(since);
             if let (true, Ok(summary)) = (asked.is_summary, &answer) {
                 up.offered = offered(summary)?;
             }
@@ -211,7 +221,7 @@ impl World {
             Ok(())
         })?;
         if is_lie && asked.is_summary {
-            self.check_disbelief(to, peer, &told)?;
+            self.check_disbelief(to, peer, &from, &told)?;
         }
         if is_lie { self.check_credit(to) } else { Ok(()) }
     }
@@ -230,14 +240,13 @@ impl World {
     }
 
     /// Requests to a peer that is gone end.
-    fn lose_requests(&mut self, to: To, peer: &PeerId) {
-        let now = self.now;
-        let Ok(place) = self.place(peer) else { return };
+    pub(super) fn lose_requests(&mut self, to: To, place: Place) {
+        let (now, peer) = (self.now, self.id(place));
         let Some(up) = self.process(to) else { return };
         let open = up.requests.iter().filter(|(_, asked)| asked.place == place);
         let open: Vec<RequestId> = open.map(|(id, _)| *id).collect();
         for id in open {
-            let answer = Err(NetworkError::Closed { peer: *peer });
+            let answer = Err(NetworkError::Closed { peer });
             self.queue.push(now, Event::Answer { to, id, peer: place, answer, is_lie: false });
         }
     }
@@ -256,7 +265,8 @@ impl World {
         up.peers = peers.clone();
         self.trace.note(self.now, format_args!("node {node} has {} peers", peers.len()), &[]);
         for peer in gone {
-            self.lose_requests(to, &peer);
+            let place = self.place(&peer)?;
+            self.lose_requests(to, place);
         }
         self.with_engine(to, |engine, now| {
             engine.handle_peers(&peers, now);

@@ -30,6 +30,10 @@ use super::{
 /// All nodes are caught up this long after the last fault, whatever liars and stallers go on doing: the longest pause of a peer that kept
 /// failing is 30 s, and a deadline 5 s.
 pub(super) const CATCH_UP: Moment = 90_000_000;
+/// Between two floods of a peer.
+pub(super) const FLOOD_INTERVAL: Moment = 400_000;
+/// How long a peer that comes back under other keys has one, if nobody bans it: less than a deadline.
+pub(super) const RENAME_INTERVAL: Moment = 800_000;
 /// What is done at a moment takes no time; this many events at one moment are a loop.
 const EVENTS_PER_MOMENT_MAX: u32 = 50_000;
 
@@ -65,6 +69,14 @@ pub(super) enum Event {
     Prune(To),
     /// A node dies.
     Crash(usize),
+    /// The power of a node goes, with whatever it did not sync.
+    Cut(To),
+    /// A request may have been waited for too long.
+    Waited { to: To, id: RequestId },
+    /// A peer that has this key takes another one.
+    Rename { server: usize, key: PeerId },
+    /// A peer announces what nobody needs.
+    Flood(usize),
     /// And comes back.
     Start(usize),
     /// The connections of a flapping server end, or are there again.
@@ -172,6 +184,16 @@ impl World {
                 self.queue.push(at, Event::Flap { server, is_cut: true });
             }
         }
+        for server in 0..self.servers.len() {
+            let at = self.rng.random_range(0..FLOOD_INTERVAL);
+            if self.servers[server].habit == Habit::Flooding {
+                self.queue.push(at, Event::Flood(server));
+            }
+            if self.servers[server].renames {
+                let key = self.servers[server].id;
+                self.queue.push(RENAME_INTERVAL + at, Event::Rename { server, key });
+            }
+        }
         self.queue.push(self.plan.quiet_at, Event::Quiet);
     }
 
@@ -193,10 +215,12 @@ impl World {
         self.servers.len() + node
     }
 
-    /// Where a participant of that name stands.
+    /// Where a participant of that name stands, or stood under it.
     pub(super) fn place(&self, id: &PeerId) -> Result<Place> {
         let places = 0..self.servers.len() + self.nodes.len();
-        places.into_iter().find(|place| self.id(*place) == *id).context("nobody has this name")
+        let was = |place: Place| self.servers.get(place).is_some_and(|server| server.former.contains(id));
+        let found = places.into_iter().find(|place| self.id(*place) == *id || was(*place));
+        found.context("nobody has this name")
     }
 
     /// The node at a place, if it is one.

@@ -300,6 +300,14 @@ impl Bootstrap {
         Ok(asking.early.take_headers())
     }
 
+    /// What certifies the snapshot, between its offer and its beginning.
+    pub(super) fn certificate(&self) -> Option<&Certificate> {
+        match &self.state {
+            State::Asking(Asking { offered: Some(offered), .. }) => Some(&offered.certificate),
+            _ => None,
+        }
+    }
+
     /// A peer that has the snapshot does not give its offer.
     pub(super) fn offer_refused(&mut self) {
         if let State::Asking(asking) = &mut self.state {

@@ -1,25 +1,56 @@
-//! Announcements that are wrong.
+//! Announcements that are wrong, and those that nobody needs.
 
 use anyhow::Result;
 use rand::{Rng, rngs::StdRng};
 use slipstream_sync::protocol::{ANSWER_BYTES_MAX, Announcement};
-use slipstream_types::{BatchNumber, codec};
+use slipstream_types::{BatchNumber, Epoch, codec};
 
-use super::{super::chain::Chain, tell::flip};
+use super::{super::chain::Chain, expired, tell::flip};
 
-/// An announcement that is wrong.
-pub(in super::super) fn announcement(number: BatchNumber, rng: &mut StdRng) -> Result<Vec<u8>> {
-    let canonical = Chain::canonical();
-    let Some(made) = canonical.batch(number) else { return Ok(vec![0; 8]) };
-    let mut announcement: Announcement = codec::decode("announcement", &made.announcement, ANSWER_BYTES_MAX)?;
-    match rng.random_range(0..4) {
-        0 => return Ok((0..rng.random_range(0..200)).map(|_| rng.random()).collect()),
+/// An announcement that is wrong, for nodes that all know the validators of `known`; and whether it is under expired keys.
+pub(in super::super) fn announcement(
+    number: BatchNumber,
+    known: Epoch,
+    rng: &mut StdRng,
+) -> Result<(Vec<u8>, bool)> {
+    let Some(mut announcement) = announced(number)? else { return Ok((vec![0; 8], false)) };
+    let mut is_expired = false;
+    match rng.random_range(0..5) {
+        0 => return Ok(((0..rng.random_range(0..200)).map(|_| rng.random()).collect(), false)),
         1 => {
             let forged = Chain::forged().batch(number).map(|made| made.announcement.clone());
-            return Ok(forged.unwrap_or_default());
+            return Ok((forged.unwrap_or_default(), false));
         }
-        2 => announcement.header.gas_used += 1,
+        2 if expired::announce(&mut announcement, known)? => is_expired = true,
+        2 | 3 => announcement.header.gas_used += 1,
         _ => announcement.body = flip(announcement.body),
     }
+    Ok((codec::encode("announcement", &announcement)?, is_expired))
+}
+
+/// One of a flood: an old batch, a batch to come with another header or body under its own certificate, or one of an epoch that nobody
+/// knows.
+pub(in super::super) fn junk(certified: BatchNumber, rng: &mut StdRng) -> Result<Vec<u8>> {
+    let old = BatchNumber(rng.random_range(1..=certified.0));
+    let late = BatchNumber(certified.0.saturating_sub(rng.random_range(0..8)).max(1));
+    let drawn = rng.random_range(0..4);
+    let Some(mut announcement) = announced(if drawn == 0 { old } else { late })? else {
+        return Ok(Vec::new());
+    };
+    match drawn {
+        0 => {}
+        1 => announcement.header.gas_used += rng.random_range(1..1_000),
+        2 => announcement.body = flip(announcement.body),
+        _ => {
+            announcement.header.number.0 += 1_000;
+            announcement.certificate.info.number.0 += 1_000;
+            announcement.certificate.info.epoch.0 += rng.random_range(1..100);
+        }
+    }
     Ok(codec::encode("announcement", &announcement)?)
+}
+
+fn announced(number: BatchNumber) -> Result<Option<Announcement>> {
+    let Some(made) = Chain::canonical().batch(number) else { return Ok(None) };
+    Ok(Some(codec::decode("announcement", &made.announcement, ANSWER_BYTES_MAX)?))
 }

@@ -1,12 +1,26 @@
 //! [`Lie`]: what liars make of honest answers.
 
 mod announce;
+mod expired;
 mod tell;
+mod waste;
 
 use slipstream_sync::protocol::{Parts, Request};
+use slipstream_types::{BatchNumber, Epoch};
 
-pub(super) use self::announce::announcement;
+pub(super) use self::announce::{announcement, junk};
 use super::fault::Fault;
+
+/// What a liar is asked, what an honest peer would answer, and what both sides know.
+#[derive(Clone, Copy)]
+pub(super) struct Question<'a> {
+    pub(super) request: &'a Request,
+    pub(super) honest: &'a [u8],
+    /// The liar's head.
+    pub(super) head: BatchNumber,
+    /// The last epoch whose validators the asker has stored.
+    pub(super) known: Epoch,
+}
 
 /// A way to lie.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -65,6 +79,14 @@ pub(super) enum Lie {
     NetChange,
     /// Validators that nobody appointed.
     Epochs,
+    /// Good signatures of validators whose epoch is over.
+    Expired,
+    /// Net changes that name rows which did not change.
+    Padded,
+    /// Parts that are as long as their content.
+    Literal,
+    /// Hints beside parts that were asked for without.
+    UnaskedHints,
     /// Random bytes.
     Garbage,
 }
@@ -84,7 +106,7 @@ impl Lie {
     ];
 
     /// Lies about the same: who is found out by one could not tell another. What is asked for seldom stands here more than once.
-    pub(super) const GROUPS: [&[Lie]; 15] = [
+    pub(super) const GROUPS: [&[Lie]; 18] = [
         &[Lie::ForgedHead, Lie::NoQuorum, Lie::ForeignChain, Lie::Promises, Lie::Epochs],
         &[Lie::Epochs],
         &[Lie::Delta, Lie::Money],
@@ -99,6 +121,9 @@ impl Lie {
         &[Lie::UselessHints, Lie::HugeHints],
         &[Lie::FalseValues],
         &[Lie::HugeHints],
+        &[Lie::Expired],
+        &[Lie::Literal],
+        &[Lie::UnaskedHints],
         &Lie::ABOUT_SNAPSHOTS,
     ];
 
@@ -115,7 +140,12 @@ impl Lie {
             Lie::UselessHints | Lie::HugeHints | Lie::FalseValues => {
                 matches!(request, Request::Range(range) if range.parts.has(Parts::HINTS))
             }
-            Lie::Short
+            Lie::UnaskedHints => {
+                matches!(request, Request::Range(range) if !range.parts.has(Parts::HINTS))
+            }
+            Lie::Expired => matches!(request, Request::Summary | Request::Range(_)),
+            Lie::Literal
+            | Lie::Short
             | Lie::Empty
             | Lie::Shifted
             | Lie::Missing
@@ -128,7 +158,7 @@ impl Lie {
             Lie::HiddenRow | Lie::ChangedRow => matches!(request, Request::Chunk { .. }),
             Lie::Siblings => matches!(request, Request::RangeProof { .. }),
             Lie::Code => matches!(request, Request::Codes { .. }),
-            Lie::NetChange => matches!(request, Request::RangeDelta(_)),
+            Lie::NetChange | Lie::Padded => matches!(request, Request::RangeDelta(_)),
             Lie::Epochs => matches!(request, Request::Epochs { .. }),
             Lie::Garbage => true,
         }
@@ -149,12 +179,17 @@ impl Lie {
             Lie::Code => Fault::FalseCode,
             Lie::NetChange => Fault::FalseNetChange,
             Lie::Epochs => Fault::FalseEpochs,
+            Lie::Expired => Fault::ExpiredKeys,
+            Lie::Padded => Fault::PaddedDelta,
+            Lie::Literal => Fault::LiteralOnly,
+            Lie::UnaskedHints => Fault::UnaskedHints,
             Lie::Garbage => Fault::Garbage,
         }
     }
 
     /// Whether whoever checks the answer must see it. The others cost time at most: promises and hints are advice; an answer that
-    /// is short of what its maker has may be all that it had shown; an offer and siblings are judged by what comes after them.
+    /// is short of what its maker has may be all that it had shown; an offer and siblings are judged by what comes after them; what
+    /// is true and wasteful is true.
     pub(super) fn is_provable(self) -> bool {
         !matches!(
             self,
@@ -165,6 +200,9 @@ impl Lie {
                 | Lie::FalseValues
                 | Lie::SubtleOffer
                 | Lie::Siblings
+                | Lie::Padded
+                | Lie::Literal
+                | Lie::UnaskedHints
         )
     }
 }

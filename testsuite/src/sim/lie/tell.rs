@@ -18,18 +18,16 @@ use slipstream_types::{
     tree::StateRangeProof,
 };
 
-use super::{super::chain::Chain, Lie};
+use super::{super::chain::Chain, Lie, Question, expired, waste};
 
 impl Lie {
     /// What it makes of an honest answer; none if there is nothing to lie about.
-    pub(in super::super) fn tell(
-        self,
-        request: &Request,
-        honest: &[u8],
-        head: BatchNumber,
-        rng: &mut StdRng,
-    ) -> Result<Option<Vec<u8>>> {
+    pub(in super::super) fn tell(self, question: Question<'_>, rng: &mut StdRng) -> Result<Option<Vec<u8>>> {
+        let Question { request, honest, head, known } = question;
         match (self, request) {
+            (Lie::Expired, Request::Summary) => expired::summary(honest, known),
+            (Lie::Expired, _) => expired::range(honest, known),
+            (Lie::Padded, Request::RangeDelta(request)) => waste::padded(honest, request),
             (Lie::Garbage, _) => {
                 let len = rng.random_range(0..300);
                 Ok(Some((0..len).map(|_| rng.random()).collect()))
@@ -147,7 +145,12 @@ impl Lie {
                     .iter_mut()
                     .for_each(|batch| batch.hints = if none { None } else { Some(hints.clone()) });
             }
-            Lie::HugeHints => {
+            Lie::Literal => {
+                if !waste::literal(&mut batches)? {
+                    return Ok(None);
+                }
+            }
+            Lie::HugeHints | Lie::UnaskedHints => {
                 batches[at].hints = Some(huge_hints()?);
             }
             Lie::FalseValues => {

@@ -14,8 +14,10 @@ mod served;
 mod waiting;
 
 use anyhow::{Context, Result, ensure};
+use slipstream_network::PeerId;
 use slipstream_storage::Span;
 use slipstream_sync::{
+    SyncError,
     engine::{Done, Job, RestoreJob},
     protocol::{ANSWER_BYTES_MAX, RangeRequest, Request, Summary},
     work::Step,
@@ -93,6 +95,12 @@ impl World {
                 }
                 Ok(())
             }
+            // Nobody damages a simulated disk: rows that do not give the root were never checked.
+            (_, Done::Restored(Err(SyncError::Storage(error)))) if error.is_retryable() => {
+                return self.fail(&format!(
+                    "safety: a restore of node {node} kept what it had not checked: {error}"
+                ));
+            }
             _ => Ok(()),
         };
         checked.with_context(|| format!("safety: a check of node {node} let pass what is not the ledger's"))
@@ -151,14 +159,13 @@ impl World {
     }
 
     /// A peer whose summary is a lie is out at once, unless nobody can tell yet: its epoch is behind what the node knows.
-    pub(super) fn check_disbelief(&mut self, to: To, peer: Place, told: &[u8]) -> Result<()> {
-        let id = self.id(peer);
+    pub(super) fn check_disbelief(&mut self, to: To, peer: Place, key: &PeerId, told: &[u8]) -> Result<()> {
         let Some(up) = self.process(to) else { return Ok(()) };
         let known = epoch(up.engine.head());
         let summary = codec::decode::<Summary>("summary", told, ANSWER_BYTES_MAX);
         let head = summary.ok().and_then(|summary| summary.head);
         let is_ahead = head.is_some_and(|head| head.info.epoch > known);
-        if up.banned.contains(&id) || is_ahead {
+        if up.banned.contains(key) || is_ahead {
             return Ok(());
         }
         self.fail(&format!("safety: node {} believes a false summary of server {peer}", to.node))

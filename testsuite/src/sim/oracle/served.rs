@@ -1,17 +1,33 @@
 //! What a node serves is the ledger's, and it serves what it promises.
 
-use anyhow::{Result, ensure};
-use slipstream_storage::{Store, VerifiedChunk};
+use anyhow::{Context, Result, ensure};
+use slipstream_storage::{PruneConfig, Store, VerifiedChunk};
 use slipstream_sync::{
     answer,
-    protocol::{ANSWER_BYTES_MAX, Parts, Range, RangeRequest, Request, Summary},
+    protocol::{ANSWER_BYTES_MAX, Parts, Range, RangeDeltaRequest, RangeRequest, Request, Summary},
 };
-use slipstream_types::{BatchNumber, Blob, BlobKind, codec};
+use slipstream_types::{BatchNumber, Blob, BlobKind, Path, codec};
 
 use super::{
-    super::chain::Chain,
+    super::{
+        chain::Chain,
+        world::{To, World},
+    },
     expect::{expect_certificate, expect_parts},
 };
+
+impl World {
+    /// A node that pruned keeps its windows, and nothing below them can be had of it.
+    pub(in super::super) fn check_pruned(&mut self, to: To) -> Result<()> {
+        let node = to.node;
+        let prune = self.nodes[node].plan.storage.prune;
+        let Some(up) = self.process(to) else { return Ok(()) };
+        if up.has_failed() {
+            return Ok(());
+        }
+        expect_windows(&up.store, &prune).with_context(|| format!("safety: what node {node} pruned"))
+    }
+}
 
 /// What a store serves is the ledger's.
 pub(super) fn expect_served(store: &Store) -> Result<()> {
@@ -47,4 +63,41 @@ pub(super) fn expect_served(store: &Store) -> Result<()> {
 
 fn refused(refusal: slipstream_network::Refusal) -> anyhow::Error {
     anyhow::anyhow!("it refuses what it promises: {refusal}")
+}
+
+/// What is served begins with the windows, to the batch.
+fn expect_windows(store: &Store, prune: &PruneConfig) -> Result<()> {
+    let ask = |request: &Request| answer(store, &codec::encode("sync request", request)?).map_err(refused);
+    let summary: Summary = codec::decode("summary", &ask(&Request::Summary)?, ANSWER_BYTES_MAX)?;
+    let head = store.head()?.header.number;
+    let kinds = [
+        (Parts::BODY, BlobKind::Body, prune.bodies, summary.bodies_from),
+        (Parts::RECEIPTS, BlobKind::Receipts, prune.receipts, summary.receipts_from),
+        (Parts::DELTA, BlobKind::Delta, prune.deltas, summary.deltas_from),
+    ];
+    for (parts, kind, window, from) in kinds {
+        let name = kind.name();
+        let least = BatchNumber((head.0 + 1).saturating_sub(window));
+        ensure!(
+            window == 0 || from.is_none_or(|from| from >= least),
+            "its {name} window of {window} ends with batch {head}, and begins with {from:?}"
+        );
+        let Some(before) = from.and_then(|from| from.0.checked_sub(1)).filter(|before| *before > 0) else {
+            continue;
+        };
+        let first = BatchNumber(before);
+        let range = RangeRequest { first, batches_max: 1, bytes_max: 1 << 20, parts };
+        ensure!(ask(&Request::Range(range)).is_err(), "the {name} of batch {first} is not kept, and served");
+        ensure!(store.blob(kind, first)?.is_none(), "the {name} of batch {first} is not kept, and there");
+    }
+    let Some(from) = summary.deltas_from.and_then(|from| from.0.checked_sub(2)).map(BatchNumber) else {
+        return Ok(());
+    };
+    for offered in summary.snapshots.iter().filter(|offered| offered.number > from) {
+        let (first, last) = (Path::MIN, Path::MAX);
+        let request = RangeDeltaRequest { from, to: offered.number, first, last, bytes_max: 1 << 20 };
+        let served = ask(&Request::RangeDelta(request)).is_ok();
+        ensure!(!served, "the delta of batch {} is not kept, and a range delta with it served", from.next());
+    }
+    Ok(())
 }

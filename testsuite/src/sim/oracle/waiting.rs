@@ -1,45 +1,62 @@
 //! Nobody waits for a silent peer while another could serve, and nobody forgets what he has.
 
 use anyhow::{Result, ensure};
-use slipstream_sync::{Phase, protocol::Request};
+use slipstream_sync::{Phase, engine::RequestId, protocol::Request};
 
 use super::{
     super::{
-        node::Asked,
+        node::Thing,
         queue::Moment,
         server::{Habit, Keeps},
-        world::{To, World},
+        world::{Event, Place, To, World},
     },
     ANCHOR,
 };
 
-/// An answer that takes so long is late by any measure of a peer that never answered.
-const LATE: Moment = 5_000_000;
-/// So long before a deadline somebody else must have been free to ask.
+/// A peer that never answers is given so long at most, where its deadline is later.
+const HAND_OVER: Moment = 6_000_000;
+/// So long before that somebody else must have been free to ask.
 const FREE: Moment = 1_000_000;
 
 impl World {
-    /// A deadline has come: of a peer that never answers, the same was asked of somebody else long before, if somebody had nothing to do.
-    pub(in super::super) fn check_hedged(&mut self, to: To, asked: Asked) -> Result<()> {
-        let (now, instant) = (self.now, self.instant());
+    /// Has a request to a silent peer looked at after some time.
+    pub(in super::super) fn expect_hand_over(&mut self, to: To, id: RequestId, place: Place) {
         let deadline = self.nodes[to.node].plan.sync.request_deadline_ms.get() * 1_000;
-        let is_silent = self.servers.get(asked.place).is_some_and(|server| server.habit == Habit::Stalling);
-        let has_all = self.servers[ANCHOR].keeps == Keeps::ALL;
+        let is_silent = self.servers.get(place).is_some_and(|server| server.habit == Habit::Stalling);
+        if is_silent && deadline > HAND_OVER + FREE {
+            self.queue.push(self.now + HAND_OVER, Event::Waited { to, id });
+        }
+    }
+
+    /// What a silent peer owes was asked of somebody else by now, if the first server has had nothing to do for a while.
+    pub(in super::super) fn check_handed_over(&mut self, to: To, id: RequestId) -> Result<()> {
+        let (now, instant, anchor) = (self.now, self.instant(), self.servers[ANCHOR].id);
+        let keeps_all = self.servers[ANCHOR].keeps == Keeps::ALL;
         let is_there = self.is_connected(to.node, ANCHOR);
-        let Some(first) = asked.range.filter(|_| is_silent && has_all && is_there && deadline >= LATE) else {
-            return Ok(());
-        };
-        let anchor = self.servers[ANCHOR].id;
         let Some(up) = self.process(to) else { return Ok(()) };
-        let is_asked = up.requests.values().any(|other| other.range == Some(first));
+        let Some(asked) = up.requests.get(&id).copied() else { return Ok(()) };
+        let Some(thing) = asked.thing else { return Ok(()) };
+        let is_asked = up.requests.iter().any(|(other, it)| *other != id && it.thing == Some(thing));
+        // An answer of somebody else is being checked, or was wrong.
+        let came = up.came.get(&thing).is_some_and(|at| *at >= asked.at);
         let is_free = up.free_since.is_some_and(|since| since + FREE < now);
+        let (head, offered) = &up.offered;
+        let serves = match thing {
+            Thing::Range(number) | Thing::Headers(number) => keeps_all && number <= *head,
+            Thing::Offer(number) | Thing::Rows(number, _) | Thing::Codes(number) => {
+                keeps_all && offered.contains(&number)
+            }
+        };
+        if is_asked || came || !is_free || !serves || !is_there {
+            return Ok(());
+        }
         let status = up.engine.status(instant);
-        let serves = status.peers.iter().any(|peer| {
-            peer.id == anchor && peer.pause_ms == 0 && peer.head.is_some_and(|head| head >= first)
+        let may_be_asked = status.peers.iter().any(|peer| {
+            peer.id == anchor && peer.pause_ms == 0 && peer.head.is_some_and(|found| found >= *head)
         });
         ensure!(
-            is_asked || !is_free || !serves,
-            "liveness: node {} waits {deadline} us for batch {first} of a silent peer, and asks nobody else",
+            !may_be_asked,
+            "liveness: node {} waits {HAND_OVER} us for {thing:?} of a silent peer, and asks nobody else",
             to.node
         );
         Ok(())

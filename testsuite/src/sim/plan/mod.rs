@@ -39,6 +39,8 @@ pub enum Scenario {
     Flapping,
     /// Nodes begin from snapshots, and some peers lie about those.
     Snapshot,
+    /// Peers that say and send nothing false, and waste everybody's time.
+    Siege,
     /// Any of it at once.
     Everything,
 }
@@ -72,6 +74,8 @@ pub(super) struct NodePlan {
     pub(super) slowness: f64,
     /// Moments at which it dies.
     pub(super) crashes: Vec<Moment>,
+    /// How often its power goes right after a commit.
+    pub(super) cuts: u32,
     /// Where its store fails, life by life: at which passing.
     pub(super) points: Vec<(CrashPoint, u64)>,
     /// Between two rounds of pruning; never if it keeps all.
@@ -108,6 +112,7 @@ struct Troubles {
     pruning: bool,
     flapping: bool,
     snapshots: bool,
+    siege: bool,
 }
 
 impl Troubles {
@@ -126,6 +131,7 @@ impl Troubles {
             pruning: has(Scenario::Pruning) || (scenario == Scenario::Snapshot && forgets),
             flapping: has(Scenario::Flapping),
             snapshots: has(Scenario::Snapshot),
+            siege: has(Scenario::Siege),
         }
     }
 }

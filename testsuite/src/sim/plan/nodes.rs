@@ -47,12 +47,13 @@ pub(super) fn node(
         _ => &[Mode::Auto, Mode::Auto, Mode::Replay, Mode::Delta, Mode::Snapshot, Mode::RangeDelta],
     };
     let mode = modes[rng.random_range(0..modes.len())];
+    // Where peers are silent, a deadline is so late that it shows who waits for it.
+    let deadlines = if troubles.stallers { [1_000, 10_000, 10_000] } else { [1_000, 2_500, 5_000] };
     let sync = SyncConfig {
         mode,
         history: rng.random_bool(0.6),
         range_batches_max: NonZeroU32::new([2, 8, 32, 256][rng.random_range(0..4)]).expect("not zero"),
-        request_deadline_ms: NonZeroU64::new([1_000, 2_500, 5_000][rng.random_range(0..3)])
-            .expect("not zero"),
+        request_deadline_ms: NonZeroU64::new(deadlines[rng.random_range(0..3)]).expect("not zero"),
         audit: if rng.random_bool(0.3) { 0.3 } else { 0.0 },
         ..SyncConfig::default()
     };
@@ -107,6 +108,7 @@ pub(super) fn node(
         // A slow restore is one whose snapshot is gone before its end.
         slowness: if troubles.snapshots { [4.0, 60.0, 200.0] } else { [1.0, 4.0, 20.0] }
             [rng.random_range(0..3)],
+        cuts: if crashes.is_empty() { 0 } else { rng.random_range(0..3) },
         crashes,
         points,
         prune_interval: (!keeps_all).then(|| rng.random_range(SECOND / 5..2 * SECOND)),

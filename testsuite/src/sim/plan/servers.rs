@@ -32,7 +32,7 @@ pub(super) fn servers(troubles: &Troubles, rng: &mut StdRng) -> Vec<Server> {
         more(Habit::Flapping, rng.random_range(1..3), rng);
     }
     if troubles.stallers {
-        more(Habit::Stalling, rng.random_range(0..3), rng);
+        more(Habit::Stalling, rng.random_range(1..4), rng);
         more(Habit::Dripping, rng.random_range(1..3), rng);
     }
     if troubles.liars {
@@ -51,6 +51,14 @@ pub(super) fn servers(troubles: &Troubles, rng: &mut StdRng) -> Vec<Server> {
         let lies: Vec<Lie> = Lie::ABOUT_SNAPSHOTS.choose_multiple(rng, 4).copied().collect();
         lies.into_iter().for_each(|lie| more(Habit::Lying(vec![lie]), 1, rng));
     }
+    if troubles.siege {
+        for habit in [Habit::Pretending, Habit::Trickling, Habit::Busy, Habit::Flooding] {
+            more(habit, usize::from(rng.random_bool(0.7)), rng);
+        }
+        for lie in [Lie::Padded, Lie::Literal, Lie::UnaskedHints] {
+            more(Habit::Lying(vec![lie]), usize::from(rng.random_bool(0.6)), rng);
+        }
+    }
     if troubles.colluders {
         let summaries = rng.random();
         let honest = habits.len();
@@ -64,7 +72,13 @@ pub(super) fn servers(troubles: &Troubles, rng: &mut StdRng) -> Vec<Server> {
     };
     let server = |(index, (habit, keeps)): (usize, (Habit, Keeps))| {
         let lag = if index == 0 { 0 } else { lag(&habit, rng) };
-        Server { id: PublicKey([index as u8 + 1; 32]), habit, keeps, lag }
+        let renames = match habit {
+            Habit::Stalling => rng.random_ratio(1, 3),
+            Habit::Lying(_) => rng.random_ratio(1, 4),
+            _ => false,
+        };
+        let (former, chunk_at) = (Vec::new(), 0);
+        Server { id: PublicKey([index as u8 + 1; 32]), habit, keeps, lag, renames, former, chunk_at }
     };
     habits.into_iter().enumerate().map(server).collect()
 }
