@@ -15,7 +15,7 @@ mod waiting;
 
 use anyhow::{Context, Result, ensure};
 use slipstream_network::PeerId;
-use slipstream_storage::Span;
+use slipstream_storage::{RestoreError, Span, StorageError};
 use slipstream_sync::{
     SyncError,
     engine::{Done, Job, RestoreJob},
@@ -96,7 +96,12 @@ impl World {
                 Ok(())
             }
             // Nobody damages a simulated disk: rows that do not give the root were never checked.
-            (_, Done::Restored(Err(SyncError::Storage(error)))) if error.is_retryable() => {
+            (
+                _,
+                Done::Restored(Err(SyncError::Storage(
+                    error @ StorageError::Restore(RestoreError::DamagedRows { .. }),
+                ))),
+            ) => {
                 return self.fail(&format!(
                     "safety: a restore of node {node} kept what it had not checked: {error}"
                 ));
