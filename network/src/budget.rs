@@ -8,8 +8,8 @@
 //!          └─ configured total ── Share of a configured peer
 //! ```
 //!
-//! Bytes count from before they exist until they are gone: an answer from before it is made until the peer has it, a request from
-//! its head until its handler has returned.
+//! Bytes count from before they exist until they are gone: an answer from before it is made until the peer has it, a request as its
+//! bytes come until its handler has returned.
 
 use std::{sync::Arc, time::Duration};
 
@@ -61,8 +61,8 @@ pub(crate) struct Share {
     bar: Arc<Mutex<Bar>>,
 }
 
-/// Bytes that are counted until this is dropped.
-#[derive(Debug)]
+/// Bytes that are counted until this is dropped; none at first.
+#[derive(Debug, Default)]
 pub(crate) struct Held {
     permits: Vec<OwnedSemaphorePermit>,
 }
@@ -163,7 +163,10 @@ impl Share {
             return true;
         }
         let Some(more) = self.try_hold((count - before) * PERMIT_BYTES) else { return false };
-        held.permits.iter_mut().zip(more.permits).for_each(|(permit, more)| permit.merge(more));
+        match held.permits.is_empty() {
+            true => *held = more,
+            false => held.permits.iter_mut().zip(more.permits).for_each(|(permit, more)| permit.merge(more)),
+        }
         true
     }
 
@@ -237,8 +240,8 @@ mod tests {
         assert!(share.resize(&mut held, 10 * MIB) && share.try_hold(1).is_none());
         drop(held);
         assert!(share.try_hold(usize::MAX).is_some(), "more than there is counts as all");
-        let mut nothing = share.try_hold(0).unwrap();
-        assert!(share.resize(&mut nothing, 5));
+        let mut nothing = Held::default();
+        assert!(share.resize(&mut nothing, 5 * MIB) && share.try_hold(6 * MIB).is_none());
     }
 
     /// Goal: a host that does not take what it asked for comes back under no other key, for longer each time; others are not barred.

@@ -11,7 +11,7 @@ use tokio::{
 use tracing::debug;
 
 use super::{
-    frames::{FrameError, Sender, code, read_payload, read_request_head, response_frame},
+    frames::{FrameError, Sender, code, read_request_head, response_frame},
     serve::Session,
 };
 use crate::{MESSAGE_BYTES_MAX, Payload, Protocol, Refusal, TurnedAway, budget::Held};
@@ -100,7 +100,7 @@ impl Session {
             () = self.link.received.stalls() => None,
         };
         read.unwrap_or_else(|| {
-            self.turned_away(TurnedAway::RequestStalled, 1);
+            self.stood_still(TurnedAway::RequestStalled);
             Err(Untaken::GivenUp { code: code::TOO_SLOW, why: "too slow".into() })
         })
     }
@@ -113,13 +113,18 @@ impl Session {
         if head.length > bytes_max {
             return Err(Untaken::Refused(Refusal::too_long(head.length, bytes_max)));
         }
-        let Some(held) = self.shares.requests.try_hold(head.length) else {
-            self.turned_away(TurnedAway::RequestNoRoom, 1);
-            let text = "there is no room for more requests of this peer or for more requests at all";
-            return Err(Untaken::Refused(Refusal::busy(BUSY_PAUSE, text)));
-        };
-        let payload = read_payload(receive, head.length, &self.link.received).await?;
+        let read = self.read_counted(receive, head.length).await;
+        let (payload, held) = read.map_err(|error| match error {
+            FrameError::NoRoom => Untaken::Refused(self.no_room_for_request()),
+            other => other.into(),
+        })?;
         Ok(Taken { protocol: head.protocol, payload, answer_bytes_max: head.answer_bytes_max, held })
+    }
+
+    fn no_room_for_request(&self) -> Refusal {
+        self.turned_away(TurnedAway::RequestNoRoom, 1);
+        let pause = self.shares.requests.barred(Instant::now()).max(BUSY_PAUSE);
+        Refusal::busy(pause, "there is no room for more requests of this peer or for more requests at all")
     }
 
     /// Has the answer made, in the room that it will need.

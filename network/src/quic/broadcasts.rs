@@ -7,7 +7,7 @@ use tokio::time::{Instant, timeout};
 use tracing::debug;
 
 use super::{
-    frames::{FrameError, Sender, code, read_broadcast_head, read_payload},
+    frames::{FrameError, Sender, code, read_broadcast_head},
     link::{Goodbye, close},
     serve::Session,
 };
@@ -23,7 +23,10 @@ enum Untaken {
 
 impl From<FrameError> for Untaken {
     fn from(error: FrameError) -> Untaken {
-        Untaken::Frame(error)
+        match error {
+            FrameError::NoRoom => Untaken::NoRoom,
+            other => Untaken::Frame(other),
+        }
     }
 }
 
@@ -60,7 +63,12 @@ impl Session {
                 Some(Ok(())) => continue,
                 Some(Err(Untaken::Flood)) => return self.end_flood(),
                 Some(Err(Untaken::TooMany)) => (code::CANCELLED, TurnedAway::BroadcastTooMany),
-                Some(Err(Untaken::NoRoom)) | None => (code::TOO_SLOW, TurnedAway::BroadcastNoRoom),
+                Some(Err(Untaken::NoRoom)) => (code::TOO_SLOW, TurnedAway::BroadcastNoRoom),
+                None => {
+                    self.stood_still(TurnedAway::BroadcastNoRoom);
+                    let _ = stream.stop(code::TOO_SLOW);
+                    continue;
+                }
                 Some(Err(Untaken::Frame(error))) => {
                     debug!(peer = %self.link.peer, %error, "gave up a broadcast of the peer");
                     let _ = stream.stop(code::MALFORMED);
@@ -82,8 +90,7 @@ impl Session {
             Verdict::Flood if !self.shares.is_configured => return Err(Untaken::Flood),
             Verdict::Drop | Verdict::Flood => return Err(Untaken::TooMany),
         }
-        let held = self.shares.requests.try_hold(length).ok_or(Untaken::NoRoom)?;
-        let payload = read_payload(stream, length, &self.link.received).await?;
+        let (payload, held) = self.read_counted(stream, length).await?;
         let dropped = self.shares.inbox.push(payload);
         drop(held);
         self.turned_away(TurnedAway::BroadcastOvertaken, dropped);

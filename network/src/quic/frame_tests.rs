@@ -1,8 +1,8 @@
 //! Frames that lie, that do not fit, or that take for ever, in both directions.
 
-use std::time::Duration;
+use std::{net::SocketAddr, time::Duration};
 
-use quinn::Endpoint;
+use quinn::{Endpoint, TransportConfig};
 use tokio::time::{Instant, sleep};
 
 use super::{
@@ -14,6 +14,8 @@ use crate::{
     NetworkConfig, NetworkError, PeerAddress, Refusal, RefusalKind, RequestLimits, Transport,
     tests::{ECHO, LIMITS, NOTHING, SHORT, SHORT_BYTES_MAX, eventually, key, loopback},
 };
+
+const MIB: usize = 1 << 20;
 
 fn request(length: u32, payload: &[u8]) -> Vec<u8> {
     framed(ECHO, length, payload)
@@ -62,28 +64,83 @@ async fn a_slow_sender_is_cut() {
 }
 
 #[tokio::test]
-async fn announced_bytes_are_budgeted_per_peer() {
+async fn bytes_that_have_come_are_budgeted_per_peer() {
     let config = NetworkConfig { request_bytes_in_flight_max: 48 << 20, ..loopback() };
     let (a, _) = start(1, &config).await;
     let raw = Raw::connect(2, address_of(&a)).await;
-    let (first, _) = raw.send(&request(40 << 20, b"the first bytes")).await;
-    sleep(Duration::from_millis(100)).await;
-    let (_send, mut receive) = raw.send(&request(10 << 20, b"")).await;
+    let (mut first, _first) = raw.send(&request(40 << 20, &vec![5; (40 << 20) - 1])).await;
+    sleep(Duration::from_millis(500)).await;
+    let payload = vec![5; 10 << 20];
+    let (mut send, mut receive) = raw.connection.open_bi().await.unwrap();
+    // It is told before it has sent all of it.
+    let _ = send.write_all(&request(10 << 20, &payload)).await;
     let response = receive.read_to_end(2_000).await.unwrap();
     let (head, retry_after) = (response[0], u32::from_le_bytes(response[5..9].try_into().unwrap()));
     assert_eq!((head, retry_after), (1, 500), "busy");
-    // Another peer has a budget of its own; and this one has its budget back when it gives up.
+    // Short requests need no room, another peer has a budget of its own, and this one has its budget back when it gives up.
+    let (mut send, mut receive) = raw.send(&request(2, b"ok")).await;
+    send.finish().unwrap();
+    assert_eq!(receive.read_to_end(100).await.unwrap()[0], 0);
     let other = Raw::connect(3, address_of(&a)).await;
     let (mut send, mut receive) = other.send(&request(2, b"ok")).await;
     send.finish().unwrap();
     assert_eq!(receive.read_to_end(100).await.unwrap()[0], 0);
-    let mut first = first;
     first.reset(code::CANCELLED).unwrap();
     sleep(Duration::from_millis(100)).await;
-    let payload = vec![5; 10 << 20];
     let (mut send, mut receive) = raw.send(&request(10 << 20, &payload)).await;
     send.finish().unwrap();
     assert_eq!(receive.read_to_end(11 << 20).await.unwrap()[5..], payload);
+}
+
+// Goal: requests and broadcasts that are announced and not sent take no room from anybody; what has come of them does.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_is_announced_takes_no_room() {
+    let (a, probe) = start(1, &NetworkConfig { bytes_in_flight_total_max: 128 * MIB, ..loopback() }).await;
+    let (mut attackers, mut open) = (Vec::new(), Vec::new());
+    for n in 0..3 {
+        let from = SocketAddr::new(format!("127.9.{n}.1").parse().unwrap(), 0);
+        let raw = Raw::connect_from(from, 10 + n, address_of(&a), TransportConfig::default()).await;
+        for _ in 0..60 {
+            open.push(raw.send(&request(48 << 20, b"the first bytes")).await);
+        }
+        let mut stream = raw.connection.open_uni().await.unwrap();
+        stream.write_all(&(48u32 << 20).to_le_bytes()).await.unwrap();
+        attackers.push((raw, stream));
+    }
+    sleep(Duration::from_millis(300)).await;
+    let honest = Raw::connect(2, address_of(&a)).await;
+    for length in [50, MIB, 40 * MIB] {
+        let (mut send, mut receive) = honest.send(&request(length as u32, &vec![7; length])).await;
+        send.finish().unwrap();
+        assert_eq!(receive.read_to_end(length + 5).await.unwrap().len(), length + 5, "answered");
+    }
+    let mut stream = honest.connection.open_uni().await.unwrap();
+    stream.write_all(&[(MIB as u32).to_le_bytes().as_slice(), &vec![7; MIB]].concat()).await.unwrap();
+    stream.finish().unwrap();
+    eventually("its broadcast is taken", || !probe.broadcasts.lock().is_empty()).await;
+    assert!(a.turned_away().iter().all(|(_, count)| *count == 0), "{:?}", a.turned_away());
+}
+
+// Goal: who lets a request stand still has no long ones read for a while, under no key, and short ones still.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_stalls_a_request_is_barred_from_long_ones() {
+    let (a, _) = start(1, &NetworkConfig { transfer_timeout_ms: 3_000, ..loopback() }).await;
+    let from = async |host: &str, n: u8| {
+        let address = SocketAddr::new(host.parse().unwrap(), 0);
+        Raw::connect_from(address, n, address_of(&a), TransportConfig::default()).await
+    };
+    let raw = from("127.0.0.9", 10).await;
+    let (_send, mut receive) = raw.send(&request(MIB as u32, &vec![7; MIB - 1])).await;
+    assert_eq!(reset_code(receive.read_exact(&mut [0]).await.unwrap_err()), Some(code::TOO_SLOW));
+    let other = from("127.0.0.10", 12).await;
+    let again = from("127.0.0.9", 11).await;
+    for (raw, length, status) in [(&again, 16 << 10, 0), (&again, MIB, 1), (&other, MIB, 0)] {
+        let (mut send, mut receive) = raw.connection.open_bi().await.unwrap();
+        // Who is refused is told before it has sent all of it.
+        let _ = send.write_all(&request(length as u32, &vec![7; length])).await;
+        let _ = send.finish();
+        assert_eq!(receive.read_to_end(2 * MIB).await.unwrap()[0], status, "{length} bytes");
+    }
 }
 
 /// A server with a proper key that answers every request with the given bytes.

@@ -19,7 +19,7 @@ pub(crate) mod code {
     pub(crate) const MALFORMED: VarInt = VarInt::from_u32(3);
 }
 
-/// Bytes read at once; a payload's memory grows with what has arrived, not with what was announced.
+/// Bytes read at once.
 const READ_STEP: usize = 64 * 1024;
 
 /// Why a stream's content could not be taken.
@@ -27,6 +27,8 @@ const READ_STEP: usize = 64 * 1024;
 pub(crate) enum FrameError {
     #[error("{bytes} bytes exceed the limit of {bytes_max}")]
     TooLong { bytes: usize, bytes_max: usize },
+    #[error("there is no room for the message")]
+    NoRoom,
     #[error("the stream ended inside the message")]
     Truncated,
     #[error("bytes follow the message")]
@@ -167,7 +169,8 @@ pub(crate) async fn read_response(
     let length = read_length(stream).await?;
     let status = Status::from_byte(tag[0])?;
     let length = checked(length, status.bytes_max(answer_bytes_max))?;
-    outcome(status, read_payload(stream, length, pace).await?)
+    // Who asks has room for what it asks for.
+    outcome(status, read_payload(stream, length, pace, |_| true).await?)
 }
 
 /// Reads a broadcast's head: the length of its payload.
@@ -186,18 +189,28 @@ fn checked(length: u32, bytes_max: usize) -> Result<usize, FrameError> {
     if bytes > bytes_max { Err(FrameError::TooLong { bytes, bytes_max }) } else { Ok(bytes) }
 }
 
-/// Reads a payload of a length that was checked, and the end of the stream behind it.
+/// Reads a payload of a length that was checked, and the end of the stream behind it. Its memory grows with what has come, not with
+/// what was announced; above [`SHORT_BYTES`] `make_room` is told of each size before it is allocated.
 pub(crate) async fn read_payload(
     stream: &mut RecvStream,
     length: usize,
     pace: &Pace,
+    mut make_room: impl FnMut(usize) -> bool,
 ) -> Result<Vec<u8>, FrameError> {
-    let mut payload = Vec::with_capacity(length.min(READ_STEP));
+    let mut payload = Vec::with_capacity(length.min(SHORT_BYTES));
     while payload.len() < length {
         let wanted = (length - payload.len()).min(READ_STEP);
         match stream.read_chunk(wanted, true).await? {
             Some(chunk) => {
                 pace.moved(chunk.bytes.len());
+                let needed = payload.len() + chunk.bytes.len();
+                if needed > payload.capacity() {
+                    let bytes = needed.max(2 * payload.capacity()).max(READ_STEP).min(length);
+                    if !make_room(bytes) {
+                        return Err(FrameError::NoRoom);
+                    }
+                    payload.reserve_exact(bytes - payload.len());
+                }
                 payload.extend_from_slice(&chunk.bytes);
             }
             None => return Err(FrameError::Truncated),
@@ -217,7 +230,8 @@ mod priority {
 }
 
 /// Messages up to this length do not wait behind long ones: requests, summaries, votes.
-const SHORT_BYTES: usize = 16 << 10;
+/// Nor do they need room where they come in: a connection has as many at once as it has streams.
+pub(crate) const SHORT_BYTES: usize = 16 << 10;
 
 /// A sending half that resets the stream unless it was completed: quinn by itself would finish a dropped stream, and a
 /// half-sent message would look complete to whoever does not count.

@@ -140,7 +140,7 @@ impl Link {
             FrameError::Read(ReadError::Reset(reset)) if reset == code::MALFORMED => {
                 NetworkError::Malformed { peer, what: "the peer could not read the request" }
             }
-            FrameError::Read(_) => NetworkError::Closed { peer },
+            FrameError::NoRoom | FrameError::Read(_) => NetworkError::Closed { peer },
         }
     }
 

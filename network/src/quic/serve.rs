@@ -16,13 +16,17 @@ use std::{
     time::Duration,
 };
 
-use quinn::ConnectionError;
-use tokio::{sync::Semaphore, task::JoinSet};
+use quinn::{ConnectionError, RecvStream};
+use tokio::{sync::Semaphore, task::JoinSet, time::Instant};
 use tokio_util::task::TaskTracker;
 use tracing::error;
 
-use super::{link::Link, resources::Shares};
-use crate::{Handler, NetworkConfig, TurnedAway};
+use super::{
+    frames::{FrameError, SHORT_BYTES, read_payload},
+    link::Link,
+    resources::Shares,
+};
+use crate::{Handler, NetworkConfig, TurnedAway, budget::Held};
 
 /// What the tasks of one connection share.
 pub(super) struct Session {
@@ -88,6 +92,33 @@ pub(super) async fn serve(
 }
 
 impl Session {
+    /// Reads a message of the peer, and counts its bytes as they come: what is announced and not sent takes room from nobody.
+    ///
+    /// # Errors
+    /// Also if there is no room for so much of it, or if the peer is barred from long messages.
+    pub(super) async fn read_counted(
+        &self,
+        receive: &mut RecvStream,
+        length: usize,
+    ) -> Result<(Vec<u8>, Held), FrameError> {
+        let (share, mut held) = (&self.shares.requests, Held::default());
+        if length > SHORT_BYTES && !share.barred(Instant::now()).is_zero() {
+            return Err(FrameError::NoRoom);
+        }
+        let make_room = |bytes| share.resize(&mut held, bytes);
+        let payload = read_payload(receive, length, &self.link.received, make_room).await?;
+        Ok((payload, held))
+    }
+
+    /// Notes that a message stood still. Who did that has no long ones read for a while, lest it hold as much again at once. A
+    /// configured peer is trusted to have a bad link.
+    pub(super) fn stood_still(&self, reason: TurnedAway) {
+        self.turned_away(reason, 1);
+        if !self.shares.is_configured {
+            self.shares.requests.bar(Instant::now());
+        }
+    }
+
     pub(super) fn turned_away(&self, reason: TurnedAway, count: usize) {
         self.shares.turned_away.add(reason, count);
     }
