@@ -1,10 +1,13 @@
 //! [`Door`]: who may begin a handshake. A handshake costs a key exchange and some KiB, and whoever begins it is nobody yet.
 //!
 //! ```text
-//!   first packet ─▶ places left? ─▶ is the address proven, or is it quiet? ─▶ handshake, in less time when it is crowded
-//!                       │ no             │ no                                     │ displaced by one from elsewhere
-//!                     ignore           retry: a round trip that costs nothing here  end
+//!   first packet ─▶ is the address proven, or is it quiet? ─▶ places left, or one to displace? ─▶ handshake, in less time
+//!                       │ no                                      │ no                            when it is crowded
+//!                     retry: a round trip that costs nothing here  ignore
 //! ```
+//!
+//! An address that is not proven may be forged. It enters only where nobody is missed for it: wherever places are scarce, proven ones
+//! have them.
 //!
 //! A packet that is ignored is sent again by its sender, so that an honest one only waits.
 
@@ -32,6 +35,8 @@ const STRANGERS_MAX: usize = 48;
 const UNPROVEN_MAX: usize = 16;
 /// The same for one host, so that nobody fills a host's places in its name.
 const UNPROVEN_PER_HOST_MAX: usize = 2;
+/// And for one network: less than its places, of those that are not proven.
+const UNPROVEN_PER_NET_MAX: usize = 4;
 /// Handshakes of one host, of one network, and from this machine, where a whole devnet has one address.
 const PER_HOST_MAX: usize = 8;
 const PER_NET_MAX: usize = 16;
@@ -42,6 +47,8 @@ const PER_CONFIGURED_MAX: usize = 2;
 /// at once leave their places free.
 const NET_PER_SECOND: f64 = 16.0;
 const NET_BURST: f64 = 128.0;
+/// What those that are not proven leave of it.
+const NET_BURST_PROVEN: f64 = NET_BURST / 2.0;
 /// Networks whose rate is remembered; those that were quiet for some seconds are forgotten first.
 const RATES_MAX: usize = 4_096;
 /// Time in which a handshake around the world comes to its end if nothing is lost. An older one makes room for another.
@@ -77,6 +84,7 @@ struct State {
 struct UnderWay {
     from: SocketAddr,
     is_configured: bool,
+    is_proven: bool,
     since: Instant,
     displaced: CancellationToken,
 }
@@ -102,49 +110,91 @@ impl Door {
         let from = canonical(from);
         let is_configured = self.configured.contains(&from);
         let mut state = self.state.lock();
-        if !state.has_place(from, is_configured) {
-            return Welcome::Ignore;
-        }
-        if !is_proven && state.is_busy(from) {
+        if !is_proven && (state.is_busy(from) || !state.is_within_rate(from, is_proven, now)) {
             return Welcome::Prove;
         }
-        let leaving = match is_configured || state.strangers < STRANGERS_MAX {
-            true => None,
-            false => match state.displaceable(from, now) {
+        let leaving = match state.full_for(from, is_configured) {
+            None => None,
+            Some(full) => match state.displaceable(full, from, now) {
                 Some(leaving) => Some(leaving),
                 None => return Welcome::Ignore,
             },
         };
-        if !is_configured && !state.is_within_rate(from, now) {
+        if is_proven && !is_configured && !state.is_within_rate(from, is_proven, now) {
             return Welcome::Ignore;
         }
         if let Some(displaced) = leaving.and_then(|number| state.leave(number)) {
             displaced.cancel();
         }
-        let (number, displaced) = state.enter(from, is_configured, now);
+        let (number, displaced) = state.enter(UnderWay {
+            from,
+            is_configured,
+            is_proven,
+            since: now,
+            displaced: CancellationToken::new(),
+        });
         let is_crowded = state.under_way.len() > CROWDED;
         drop(state);
         Welcome::Enter(Place { door: self.clone(), number, is_crowded, displaced })
     }
 }
 
+/// Who has all the places that it may have.
+#[derive(Clone, Copy)]
+enum Full {
+    /// The address of a configured peer.
+    Address(SocketAddr),
+    All,
+    Host(IpAddr),
+    Net(IpAddr),
+    Strangers,
+}
+
+impl Full {
+    /// Whether a handshake has one of these places.
+    fn has(self, it: &UnderWay) -> bool {
+        let Origin { host, net } = Origin::of(it.from.ip());
+        match self {
+            Full::All => true,
+            Full::Address(address) => it.from == address,
+            Full::Host(full) => !it.is_configured && host == full,
+            Full::Net(full) => !it.is_configured && net == full,
+            Full::Strangers => !it.is_configured,
+        }
+    }
+}
+
 impl State {
-    /// Whether there is a place for whoever comes from there, apart from those that all strangers have together.
-    fn has_place(&self, from: SocketAddr, is_configured: bool) -> bool {
+    /// Who has all places that whoever comes from there may have; the least of those who do, if several.
+    fn full_for(&self, from: SocketAddr, is_configured: bool) -> Option<Full> {
         if is_configured {
-            let total = self.under_way.len();
-            return total < HANDSHAKES_MAX && count(&self.addresses, &from) < PER_CONFIGURED_MAX;
+            let full = (count(&self.addresses, &from) >= PER_CONFIGURED_MAX).then_some(Full::Address(from));
+            return full.or_else(|| (self.under_way.len() >= HANDSHAKES_MAX).then_some(Full::All));
         }
         let Origin { host, net } = Origin::of(from.ip());
-        match is_this_machine(from.ip()) {
-            true => count(&self.hosts, &host) < PER_MACHINE_MAX,
-            false => count(&self.hosts, &host) < PER_HOST_MAX && count(&self.nets, &net) < PER_NET_MAX,
-        }
+        let is_here = is_this_machine(from.ip());
+        let per_host = if is_here { PER_MACHINE_MAX } else { PER_HOST_MAX };
+        let bounds = [
+            (count(&self.hosts, &host) >= per_host, Full::Host(host)),
+            (!is_here && count(&self.nets, &net) >= PER_NET_MAX, Full::Net(net)),
+            (self.strangers >= STRANGERS_MAX, Full::Strangers),
+        ];
+        bounds.into_iter().find_map(|(is_full, full)| is_full.then_some(full))
+    }
+
+    /// The handshake that makes room for a proven one: the oldest that is not proven, of those that have the places. Of strangers
+    /// also one that makes room for one from elsewhere.
+    fn displaceable(&self, full: Full, newcomer: SocketAddr, now: Instant) -> Option<u64> {
+        let unproven = self.under_way.iter().find(|(_, it)| !it.is_proven && full.has(it));
+        unproven.map(|(number, _)| *number).or_else(|| match full {
+            Full::Strangers => self.displaceable_stranger(newcomer, now),
+            Full::Address(_) | Full::All | Full::Host(_) | Full::Net(_) => None,
+        })
     }
 
     /// The handshake of a stranger that makes room for one from elsewhere: the oldest of the network that has the most, if it has
     /// more than the newcomer's will have, or if it has had time to come to its end.
-    fn displaceable(&self, newcomer: SocketAddr, now: Instant) -> Option<u64> {
+    fn displaceable_stranger(&self, newcomer: SocketAddr, now: Instant) -> Option<u64> {
         let net = |from: SocketAddr| Origin::of(from.ip()).net;
         let (crowd, most) = self.nets.iter().max_by_key(|(_, count)| **count)?;
         let strangers = self.under_way.iter().filter(|(_, it)| !it.is_configured);
@@ -156,13 +206,18 @@ impl State {
         oldest.or_else(|| strangers.clone().next().filter(|(_, it)| is_late(it))).map(|(number, _)| *number)
     }
 
+    /// Whether who comes from there has to prove its address first.
     fn is_busy(&self, from: SocketAddr) -> bool {
+        let Origin { host, net } = Origin::of(from.ip());
+        let of_net = |it: &&UnderWay| !it.is_proven && Origin::of(it.from.ip()).net == net;
         self.under_way.len() >= UNPROVEN_MAX
-            || count(&self.hosts, &Origin::of(from.ip()).host) >= UNPROVEN_PER_HOST_MAX
+            || count(&self.addresses, &from) > 0
+            || count(&self.hosts, &host) >= UNPROVEN_PER_HOST_MAX
+            || self.under_way.values().filter(of_net).count() >= UNPROVEN_PER_NET_MAX
     }
 
-    /// Counts a handshake by its network; those of this machine have no limit.
-    fn is_within_rate(&mut self, from: SocketAddr, now: Instant) -> bool {
+    /// Counts a handshake by its network; those of this machine have no limit. One that is not proven leaves some to those that are.
+    fn is_within_rate(&mut self, from: SocketAddr, is_proven: bool, now: Instant) -> bool {
         let Some(Origin { net, .. }) = Origin::of_remote(from.ip()) else { return true };
         if self.rates.len() >= RATES_MAX {
             self.rates.retain(|_, rate| !rate.is_full(now));
@@ -170,13 +225,15 @@ impl State {
         if self.rates.len() >= RATES_MAX && !self.rates.contains_key(&net) {
             return false;
         }
-        self.rates.entry(net).or_insert_with(|| Bucket::full(NET_PER_SECOND, NET_BURST, now)).take(1.0, now)
+        let rate = self.rates.entry(net).or_insert_with(|| Bucket::full(NET_PER_SECOND, NET_BURST, now));
+        (is_proven || rate.has(NET_BURST_PROVEN + 1.0, now)) && rate.take(1.0, now)
     }
 
-    fn enter(&mut self, from: SocketAddr, is_configured: bool, since: Instant) -> (u64, CancellationToken) {
-        let (number, displaced) = (self.next, CancellationToken::new());
+    fn enter(&mut self, newcomer: UnderWay) -> (u64, CancellationToken) {
+        let UnderWay { from, is_configured, .. } = newcomer;
+        let (number, displaced) = (self.next, newcomer.displaced.clone());
         self.next += 1;
-        self.under_way.insert(number, UnderWay { from, is_configured, since, displaced: displaced.clone() });
+        self.under_way.insert(number, newcomer);
         if is_configured {
             add(&mut self.addresses, from);
         } else {
@@ -303,6 +360,46 @@ mod tests {
         }
         assert_eq!(places.len(), UNPROVEN_MAX);
         assert!(matches!(door.knock(at("198.51.100.1", 1), true, Instant::now()), Welcome::Enter(_)));
+    }
+
+    /// Goal: who forges the address of a configured peer, or addresses of a network, fills places of nobody who proves its own.
+    #[test]
+    fn forged_addresses_make_room_for_proven_ones() {
+        let (friend, now) = (at("198.51.100.7", 7400), Instant::now());
+        let door = Door::new([friend]);
+        let forged = |from| match door.knock(from, false, now) {
+            Welcome::Enter(place) => Some(place),
+            Welcome::Prove => None,
+            Welcome::Ignore => panic!("a forged address has all places"),
+        };
+        let of_friend: Vec<_> = (0..9).filter_map(|_| forged(friend)).collect();
+        assert_eq!(of_friend.len(), 1);
+        let is_displaced = || of_friend[0].displaced.is_cancelled();
+        let Welcome::Enter(first) = door.knock(friend, true, now) else { panic!("refused") };
+        assert!(!is_displaced());
+        let Welcome::Enter(second) = door.knock(friend, true, now) else { panic!("refused") };
+        assert!(is_displaced() && !first.displaced.is_cancelled());
+        assert!(matches!(door.knock(friend, true, now), Welcome::Ignore));
+        drop((first, second, of_friend));
+
+        let of_net = (0..16).filter_map(|n| forged(at(&format!("203.0.113.{}", n / 2), n)));
+        let of_net: Vec<_> = of_net.collect();
+        assert_eq!(of_net.len(), UNPROVEN_PER_NET_MAX);
+        let proven: Vec<_> = (0..40).flat_map(|n| knock(&door, &format!("203.0.113.{n}"), 1)).collect();
+        assert_eq!(proven.len(), PER_NET_MAX);
+        assert!(of_net.iter().all(|place| place.displaced.is_cancelled()));
+        assert!(proven.iter().all(|place| !place.displaced.is_cancelled()));
+    }
+
+    /// Goal: forged handshakes that end at once leave a network its rate.
+    #[test]
+    fn forged_handshakes_leave_proven_ones_a_rate() {
+        let (door, now) = (Door::new([at("198.51.100.7", 7400)]), Instant::now());
+        for from in [at("203.0.113.9", 1), at("198.51.100.7", 7400)] {
+            let entered = (0..1_000).filter(|_| matches!(door.knock(from, false, now), Welcome::Enter(_)));
+            assert_eq!(entered.count() as f64, NET_BURST - NET_BURST_PROVEN);
+            assert!(matches!(door.knock(from, true, now), Welcome::Enter(_)));
+        }
     }
 
     /// Goal: who stalls as many handshakes as there are places makes room for whoever comes from elsewhere: at once where a network
