@@ -2,11 +2,13 @@
 //! can fill its memory.
 //!
 //! ```text
-//!   Budget ── strangers' total ── network ──┬── host ──┬── Share of a peer ── Held
-//!          │                                │          └── Share of a peer
-//!          │                                └── host ───── Share of a peer
-//!          └─ configured total ── Share of a configured peer
+//!   Budget: total ──┬── strangers' part ── network ──┬── host ──┬── Share of a peer ── Held
+//!                   │                                │          └── Share of a peer
+//!                   │                                └── host ───── Share of a peer
+//!                   └── Share of a configured peer
 //! ```
+//!
+//! What strangers leave is for configured peers, who may have all of it: where everybody is configured, nothing lies idle.
 //!
 //! Bytes count from before they exist until they are gone: an answer from before it is made until the peer has it, a request as its
 //! bytes come until its handler has returned.
@@ -19,15 +21,18 @@ use tokio::{
     time::Instant,
 };
 
-use crate::{origin::Origin, registry::Registry};
+use crate::{MESSAGE_BYTES_MAX, origin::Origin, registry::Registry};
 
 /// Bytes behind one permit; permits are 32-bit numbers.
 const PERMIT_BYTES: usize = 1_024;
 /// Peers' worth of bytes that all peers of one host, and of one network, have together.
 const PEERS_PER_HOST: usize = 2;
 const PEERS_PER_NET: usize = 3;
-/// The part of the total that is kept for configured peers, if there are any: one in so many.
+/// The part of the total that strangers leave to configured peers, if there are any: one in so many.
 const CONFIGURED_PART: usize = 4;
+/// The part of the total that one configured peer has at most, if that is a whole message: half of what is left to all of them, so
+/// that there is room beside it.
+const CONFIGURED_PEER_PART: usize = 2 * CONFIGURED_PART;
 
 /// How long a party is barred after it has not taken what was held for it; doubles each time, until it has taken everything for
 /// [`BAR_FORGOTTEN`]. Else it could hold as much again at once, under another key.
@@ -38,8 +43,9 @@ const BAR_FORGOTTEN: Duration = Duration::from_secs(600);
 /// What a node holds for all its peers in one direction.
 pub(crate) struct Budget {
     peer_bytes_max: usize,
+    configured_peer_bytes_max: usize,
     strangers: Arc<Semaphore>,
-    configured: Arc<Semaphore>,
+    total: Arc<Semaphore>,
     hosts: Registry<Semaphore>,
     nets: Registry<Semaphore>,
     bars: Registry<Mutex<Bar>>,
@@ -68,15 +74,23 @@ pub(crate) struct Held {
 }
 
 impl Budget {
-    /// Holds so many bytes for one peer, and so many for all of them. A total below one peer's bytes is raised to them, so that no
-    /// message waits for ever.
+    /// Holds so many bytes for one peer, and so many for all of them. A total that leaves strangers, or configured peers, less than one
+    /// peer's bytes is raised, so that no message waits for ever.
     pub(crate) fn new(peer_bytes_max: usize, total_bytes_max: usize, has_configured: bool) -> Budget {
-        let kept = if has_configured { total_bytes_max / CONFIGURED_PART } else { 0 };
-        let pool = |bytes: usize| Arc::new(Semaphore::new(permits(bytes.max(peer_bytes_max)) as usize));
+        let one_part = (total_bytes_max / CONFIGURED_PEER_PART).max(MESSAGE_BYTES_MAX);
+        let configured_peer_bytes_max = peer_bytes_max.min(one_part);
+        let (kept, kept_min) = match has_configured {
+            true => (total_bytes_max / CONFIGURED_PART, configured_peer_bytes_max),
+            false => (0, 0),
+        };
+        let strangers = (total_bytes_max - kept).max(peer_bytes_max);
+        let total = total_bytes_max.max(strangers + kept_min);
+        let pool = |bytes: usize| Arc::new(Semaphore::new(permits(bytes) as usize));
         Budget {
             peer_bytes_max,
-            strangers: pool(total_bytes_max - kept),
-            configured: pool(kept),
+            configured_peer_bytes_max,
+            strangers: pool(strangers),
+            total: pool(total),
             hosts: Registry::default(),
             nets: Registry::default(),
             bars: Registry::default(),
@@ -85,8 +99,8 @@ impl Budget {
 
     /// The share of a peer with a new connection. Those of one host and of one network, if it has them, have some bytes together.
     pub(crate) fn share(&self, origin: Option<Origin>, is_configured: bool) -> Share {
-        let total = if is_configured { &self.configured } else { &self.strangers };
-        let mut levels = vec![Arc::new(self.room_for(1))];
+        let own = if is_configured { self.configured_peer_bytes_max } else { self.peer_bytes_max };
+        let mut levels = vec![Arc::new(Semaphore::new(permits(own) as usize))];
         let mut bar = Arc::default();
         if let Some(origin) = origin.filter(|_| !is_configured) {
             levels.push(self.hosts.of(origin.host, || self.room_for(PEERS_PER_HOST), |_| false));
@@ -94,8 +108,11 @@ impl Budget {
             let now = Instant::now();
             bar = self.bars.of(origin.party(), Mutex::default, |bar| bar.lock().is_remembered(now));
         }
-        levels.push(total.clone());
-        Share { levels, most: permits(self.peer_bytes_max), bar }
+        if !is_configured {
+            levels.push(self.strangers.clone());
+        }
+        levels.push(self.total.clone());
+        Share { levels, most: permits(own), bar }
     }
 
     fn room_for(&self, peers: usize) -> Semaphore {
@@ -225,6 +242,31 @@ mod tests {
         assert!(budget.share(None, false).try_hold(10 * MIB).is_some());
         budget.share(host(1), false).bar(Instant::now());
         assert!(budget.share(host(2), false).barred(Instant::now()) > Duration::ZERO, "of one party");
+    }
+
+    /// Goal: configured peers use all that there is, each no more than leaves room for another, and strangers always leave them some.
+    #[test]
+    fn configured_peers_have_what_strangers_leave() {
+        let budget = Budget::new(96 * MIB, 512 * MIB, true);
+        let friends: Vec<Share> = (0..9).map(|_| budget.share(None, true)).collect();
+        let strangers: Vec<Share> = (0..6).map(|_| budget.share(None, false)).collect();
+        let hold = |shares: &[Share], bytes| -> Vec<Held> {
+            shares.iter().filter_map(|share| share.try_hold(bytes)).collect()
+        };
+        let held = hold(&friends, 64 * MIB);
+        assert_eq!(held.len(), 8, "all of it");
+        assert!(hold(&strangers, 1).is_empty());
+        drop(held);
+        let held = hold(&strangers, 96 * MIB);
+        assert_eq!(held.len(), 4, "their part");
+        let greedy: Vec<_> = (0..200).filter_map(|_| friends[0].try_hold(MIB)).collect();
+        assert_eq!(greedy.len(), 64);
+        assert!(friends[1].try_hold(MESSAGE_BYTES_MAX).is_some(), "a message has room beside it");
+        drop((held, greedy));
+        // A total that is too small for them is raised.
+        let small = Budget::new(96 * MIB, 96 * MIB, true);
+        let stranger = small.share(None, false).try_hold(96 * MIB);
+        assert!(stranger.is_some() && small.share(None, true).try_hold(MESSAGE_BYTES_MAX).is_some());
     }
 
     /// Goal: an answer that is shorter than was thought gives back the rest, a longer one needs room.

@@ -29,8 +29,8 @@ pub struct NetworkConfig {
     /// moment and are then refused as busy. All peers of one host have twice as much together, those of one network (IPv4 /24, IPv6
     /// /48) three times.
     pub answer_bytes_in_flight_max: usize,
-    /// Bytes that are held for all peers together: of their requests, of answers to them, and half as much of their broadcasts. A
-    /// fourth of it is kept for configured peers.
+    /// Bytes that are held for all peers together: of their requests, of answers to them, and half as much of their broadcasts.
+    /// Strangers leave a fourth of it to configured peers, who may have all; each of them an eighth, or one longest message.
     pub bytes_in_flight_total_max: usize,
     /// Broadcasts waiting per peer and direction; above that the oldest is dropped.
     pub broadcast_queue_items_max: usize,
