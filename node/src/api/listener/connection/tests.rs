@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use axum::{Router, extract::connect_info::Connected, middleware, routing::get, serve::IncomingStream};
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt, DuplexStream, duplex},
     time::{advance, sleep},
@@ -14,7 +15,7 @@ use super::{
     },
     *,
 };
-use crate::origin::Origin;
+use crate::{api::seated, origin::Origin};
 
 const PIPE_BYTES: usize = 1 << 10;
 
@@ -213,4 +214,58 @@ async fn a_slow_reader_is_served() {
     advance(2 * STALL_WINDOW).await;
     server.write_all(&[7; 2 * PIPE_BYTES]).await.unwrap();
     reader.await.unwrap();
+}
+
+/// Hands out one connection.
+struct One(Option<Connection<DuplexStream>>);
+
+impl axum::serve::Listener for One {
+    type Io = Connection<DuplexStream>;
+    type Addr = ();
+
+    async fn accept(&mut self) -> (Connection<DuplexStream>, ()) {
+        match self.0.take() {
+            Some(connection) => (connection, ()),
+            None => std::future::pending().await,
+        }
+    }
+
+    fn local_addr(&self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl Connected<IncomingStream<'_, One>> for Seat {
+    fn connect_info(stream: IncomingStream<'_, One>) -> Self {
+        stream.io().seat().clone()
+    }
+}
+
+/// Goal: who asks for more before it has read a long answer has as much time for that answer as otherwise: the next request is worked
+/// on when little of it is left.
+#[tokio::test(start_paused = true)]
+async fn a_slow_reader_may_pipeline() {
+    let len = 8 << 20;
+    let seats = Seats::new(Limits { calls: 1, spare: 0, reserved: 0, per_address: 1 });
+    let (server, mut client) = duplex(STALL_BYTES_MIN);
+    let one = One(Some(Connection::new(server, seats.take(Origin::Trusted).unwrap())));
+    let router = Router::new()
+        .route("/long", get(async move || vec![b'x'; len]))
+        .route("/short", get(async || "short"))
+        .layer(middleware::from_fn(seated));
+    let service = router.into_make_service_with_connect_info::<Seat>();
+    let serving = tokio::spawn(async move { axum::serve(one, service).await });
+    for path in ["long", "short", "short"] {
+        client.write_all(format!("GET /{path} HTTP/1.1\r\nhost: a\r\n\r\n").as_bytes()).await.unwrap();
+    }
+    let (started, mut read) = (Instant::now(), Vec::new());
+    while read.windows(5).rev().take(STALL_BYTES_MIN).filter(|end| end == b"short").count() < 2 {
+        let mut chunk = vec![0; ANSWER_BYTES_PER_SECOND_MIN / 4];
+        let bytes = client.read(&mut chunk).await.unwrap();
+        assert!(bytes > 0, "cut after {:?} and {} bytes", started.elapsed(), read.len());
+        read.extend_from_slice(&chunk[..bytes]);
+        sleep(Duration::from_millis(200)).await;
+    }
+    assert!(read.len() > len && started.elapsed() > ANSWER_GRACE + Duration::from_secs(10));
+    serving.abort();
 }
