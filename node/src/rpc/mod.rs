@@ -31,7 +31,7 @@ use slipstream_types::{ChainConfig, Clock};
 pub(crate) use self::{
     batches::Batches,
     lanes::Lane,
-    logs::{Filters, LogIndex},
+    logs::{Filters, LogIndex, Poll},
     table::{Reply, Table},
 };
 use self::{

@@ -19,7 +19,7 @@ use crate::{
     fair::Places,
     json_list,
     origin::Origin,
-    rpc::{self, Lane, Reply, RpcContext, Table},
+    rpc::{self, Lane, Poll, Reply, RpcContext, Table},
 };
 
 /// Requests in one array: what viem's batch transport sends, and what geth takes.
@@ -115,6 +115,33 @@ struct Asking {
     deadline: Instant,
 }
 
+/// The answer to a body in the making.
+struct Answer {
+    text: Growing,
+    /// Where the body sends: the polls that move on once that is on the disk.
+    polls: Option<Vec<Poll>>,
+}
+
+impl Answer {
+    fn new(text: Growing, is_sending: bool) -> Answer {
+        Answer { text, polls: is_sending.then(Vec::new) }
+    }
+
+    /// A poll's changes are in the answer: it moves on at once, if nothing can take that back.
+    fn polled(&mut self, poll: Poll) {
+        match &mut self.polls {
+            Some(polls) => polls.push(poll),
+            None => poll.told(),
+        }
+    }
+
+    /// The answer is as it will be sent.
+    fn counts(self) -> Growing {
+        self.polls.into_iter().flatten().for_each(Poll::told);
+        self.text
+    }
+}
+
 impl JsonRpc {
     pub(super) fn new(context: RpcContext, metrics: Arc<Metrics>) -> JsonRpc {
         JsonRpc {
@@ -131,25 +158,37 @@ impl JsonRpc {
     /// lost if the caller is sent away.
     pub(super) async fn handle(&self, origin: Origin, begins: impl FnOnce(), body: &[u8]) -> Option<Bytes> {
         let asking = Asking { origin, deadline: Instant::now() + ANSWER_TIME_MAX };
-        let mut answer = self.outgoing.grow(origin);
         match Asked::read(body) {
-            Err(refusal) => answer.push_short(&refusal),
+            Err(refusal) => Some(Bytes::from(refusal)),
             Ok(asked) => {
                 let places = self.places_for(&asked);
                 // Without a place the deadline is over: each request is told so, and none is begun.
                 let _place = timeout_at(asking.deadline, places.take(origin)).await;
                 begins();
-                let (sending, is_array) = (asked.ids_of_sending(), matches!(asked, Asked::Array(_)));
-                self.answer(asked, asking, &mut answer).await;
-                if let Some(ids) = sending
-                    && let Err(reason) = self.synced(asking.deadline).await
-                {
-                    answer = self.outgoing.grow(origin);
-                    answer.push_short(&unacknowledged(&ids, is_array, &reason));
-                }
+                self.work(asked, asking, self.synced(asking.deadline)).await.finish()
             }
         }
-        answer.finish()
+    }
+
+    /// The answer to what was asked. If it sends, and what it sends cannot be made durable, nothing of the answer counts: no poll
+    /// moves on.
+    async fn work(
+        &self,
+        asked: Asked<'_>,
+        asking: Asking,
+        synced: impl Future<Output = Result<(), String>>,
+    ) -> Growing {
+        let (sending, is_array) = (asked.ids_of_sending(), matches!(asked, Asked::Array(_)));
+        let mut answer = Answer::new(self.outgoing.grow(asking.origin), sending.is_some());
+        self.answer(asked, asking, &mut answer).await;
+        if let Some(ids) = sending
+            && let Err(reason) = synced.await
+        {
+            let mut refusal = self.outgoing.grow(asking.origin);
+            refusal.push_short(&unacknowledged(&ids, is_array, &reason));
+            return refusal;
+        }
+        answer.counts()
     }
 
     fn places_for(&self, asked: &Asked<'_>) -> &Places {
@@ -176,23 +215,23 @@ impl JsonRpc {
         }
     }
 
-    async fn answer(&self, asked: Asked<'_>, asking: Asking, answer: &mut Growing) {
+    async fn answer(&self, asked: Asked<'_>, asking: Asking, answer: &mut Answer) {
         let requests = match asked {
             Asked::One(request) => return self.request(request, "", asking, answer).await,
             Asked::Array(requests) => requests,
         };
         for request in requests {
-            let separator = if answer.len() == 0 { "[" } else { "," };
+            let separator = if answer.text.len() == 0 { "[" } else { "," };
             self.request(request, separator, asking, answer).await;
         }
-        if answer.len() > 0 {
-            answer.push_short("]");
+        if answer.text.len() > 0 {
+            answer.text.push_short("]");
         }
     }
 
     /// Adds the answer to one request, if anybody waits for it.
-    async fn request(&self, request: Request<'_>, separator: &str, asking: Asking, answer: &mut Growing) {
-        let refused = match (&request, answer.len() > ARRAY_ANSWER_BYTES_MAX) {
+    async fn request(&self, request: Request<'_>, separator: &str, asking: Asking, answer: &mut Answer) {
+        let refused = match (&request, answer.text.len() > ARRAY_ANSWER_BYTES_MAX) {
             (_, true) => error(
                 request.id().unwrap_or(NO_ID),
                 TOO_LARGE_CODE,
@@ -214,8 +253,8 @@ impl JsonRpc {
             },
         };
         if request.id().is_some() {
-            answer.push_short(separator);
-            answer.push_short(&refused);
+            answer.text.push_short(separator);
+            answer.text.push_short(&refused);
         }
     }
 
@@ -236,17 +275,22 @@ impl JsonRpc {
         reply
     }
 
-    /// Adds a reply and lets the poll behind it move on, or tells that there is no room for it.
-    fn push(&self, answer: &mut Growing, separator: &str, id: &str, Reply { result, poll }: Reply) {
+    /// Adds a reply and the poll behind it, or tells that there is no room for it.
+    fn push(&self, answer: &mut Answer, separator: &str, id: &str, Reply { result, poll }: Reply) {
         let is_pushed = match &result {
-            Ok(result) => {
-                answer.push(&[separator, r#"{"jsonrpc":"2.0","id":"#, id, r#","result":"#, result.get(), "}"])
-            }
-            Err(error) => answer.push(&[separator, &failure(id, error)]),
+            Ok(result) => answer.text.push(&[
+                separator,
+                r#"{"jsonrpc":"2.0","id":"#,
+                id,
+                r#","result":"#,
+                result.get(),
+                "}",
+            ]),
+            Err(error) => answer.text.push(&[separator, &failure(id, error)]),
         };
         if is_pushed {
             if let Some(poll) = poll {
-                poll.told();
+                answer.polled(poll);
             }
             return;
         }
@@ -254,8 +298,8 @@ impl JsonRpc {
         let text =
             "limit exceeded: too many long answers are being read slowly; ask again, or for less at once";
         let id = if id.len() <= ID_SHOWN_MAX { id } else { NO_ID };
-        answer.push_short(separator);
-        answer.push_short(&error(id, LIMIT_EXCEEDED_CODE, text));
+        answer.text.push_short(separator);
+        answer.text.push_short(&error(id, LIMIT_EXCEEDED_CODE, text));
     }
 }
 

@@ -104,9 +104,8 @@ async fn single_requests_and_what_is_none() {
 async fn time_is_bounded() {
     let server = server();
     let text = call(json!(1), "eth_chainId", json!([])).to_string();
-    let mut grown = server.outgoing.grow(Origin::Trusted);
     let asking = Asking { origin: Origin::Trusted, deadline: Instant::now() };
-    server.answer(Asked::read(text.as_bytes()).ok().unwrap(), asking, &mut grown).await;
+    let grown = server.work(Asked::read(text.as_bytes()).ok().unwrap(), asking, async { Ok(()) }).await;
     let answer: Value = serde_json::from_slice(&grown.finish().unwrap()).unwrap();
     assert_eq!((&answer["id"], &answer["error"]["code"]), (&json!(1), &json!(-32002)));
 }
@@ -128,10 +127,10 @@ async fn a_poll_without_room_loses_nothing() {
     let mut held = server.outgoing.grow(Origin::Trusted);
     assert!(held.push(&[&"x".repeat(OUTGOING_BYTES_MAX)]));
     // An array whose answer is long already.
-    let mut full = server.outgoing.grow(Origin::Trusted);
-    full.push_short(&"x".repeat(64 << 10));
+    let mut full = Answer::new(server.outgoing.grow(Origin::Trusted), false);
+    full.text.push_short(&"x".repeat(64 << 10));
     server.answer(Asked::read(poll.as_bytes()).ok().unwrap(), asking, &mut full).await;
-    let refused = full.finish().unwrap();
+    let refused = full.counts().finish().unwrap();
     assert!(std::str::from_utf8(&refused).unwrap().contains("too many long answers are being read slowly"));
     drop(held);
     // Nobody hears what a notification polls.
@@ -139,6 +138,29 @@ async fn a_poll_without_room_loses_nothing() {
     assert!(server.handle(host(1), || {}, silent.to_string().as_bytes()).await.is_none());
     assert_eq!(answer(&server, &poll).await["result"], json!([sent["result"]]));
     assert_eq!(answer(&server, &poll).await["result"], json!([]));
+}
+
+/// Goal: a poll beside a transaction that cannot be made durable tells the same again.
+#[tokio::test]
+async fn a_poll_beside_a_lost_transaction_loses_nothing() {
+    let server = server();
+    let filter =
+        answer(&server, &call(json!(1), "eth_newPendingTransactionFilter", json!([])).to_string()).await;
+    let poll = call(json!(1), "eth_getFilterChanges", json!([filter["result"]]));
+    let send = call(json!(2), SENDING, json!([raw()]));
+    let sent = answer(&server, &send.to_string()).await;
+    let both = json!([poll, send]).to_string();
+    let asking = Asking { origin: Origin::Trusted, deadline: Instant::now() + ANSWER_TIME_MAX };
+    for is_durable in [false, true] {
+        let synced = async move { if is_durable { Ok(()) } else { Err("no space".to_owned()) } };
+        let answered = server.work(Asked::read(both.as_bytes()).ok().unwrap(), asking, synced).await;
+        let answered: Value = serde_json::from_slice(&answered.finish().unwrap()).unwrap();
+        match is_durable {
+            false => assert_eq!(answered[0]["error"]["code"], INTERNAL_ERROR_CODE),
+            true => assert_eq!(answered[0]["result"], json!([sent["result"]])),
+        }
+    }
+    assert_eq!(answer(&server, &poll.to_string()).await["result"], json!([]));
 }
 
 /// Goal: one address that asks for as much as it can makes another wait for no more than a place of its own.

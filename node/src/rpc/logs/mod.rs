@@ -20,7 +20,10 @@ use jsonrpsee::types::Params;
 use slipstream_types::BatchNumber;
 use tokio_util::sync::CancellationToken;
 
-pub(crate) use self::{filters::Filters, index::LogIndex};
+pub(crate) use self::{
+    filters::{Filters, Poll},
+    index::LogIndex,
+};
 use self::{
     search::{Budget, Criteria, End, Found, Place, Search},
     wanted::Wanted,
