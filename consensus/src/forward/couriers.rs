@@ -25,6 +25,8 @@ const VALIDATORS: usize = 2;
 /// How long a peer rests after a failure; twice as long after each more.
 const REST: Duration = Duration::from_secs(1);
 const REST_MAX: Duration = Duration::from_secs(300);
+/// The same for the proposer: every transaction has to come to it, so it is asked again soon after it is back.
+const PROPOSER_REST_MAX: Duration = Duration::from_secs(5);
 /// Peers that are remembered after they have gone, because they failed.
 const REMEMBERED_MAX: usize = 1_024;
 
@@ -34,6 +36,8 @@ pub(super) struct Couriers {
     /// The proposer first.
     validators: Vec<PeerId>,
     peers: HashMap<PeerId, Courier>,
+    /// The validators that were connected when this was last told.
+    connected: Vec<PeerId>,
     /// So that nobody can choose a key that is drawn.
     secret: RandomState,
     round: u64,
@@ -71,7 +75,7 @@ pub(super) enum Ended {
 impl Couriers {
     pub(super) fn new(local: PeerId, validators: &[PeerId]) -> Couriers {
         let (peers, secret) = (HashMap::new(), RandomState::new());
-        Couriers { local, validators: validators.to_vec(), peers, secret, round: 0 }
+        Couriers { local, validators: validators.to_vec(), peers, connected: Vec::new(), secret, round: 0 }
     }
 
     /// Whether this node proposes itself, and sends nothing.
@@ -82,6 +86,18 @@ impl Couriers {
     /// The proposer's word on a transaction counts; nobody can say it in its place.
     pub(super) fn is_from_proposer(&self, peer: &PeerId) -> bool {
         self.validators.first() == Some(peer)
+    }
+
+    /// Takes note of who is connected. A validator that was not a moment ago does not rest any longer for what happened before.
+    pub(super) fn note_connected(&mut self, connected: &[PeerId]) {
+        let validators: Vec<PeerId> =
+            self.validators.iter().filter(|validator| connected.contains(validator)).copied().collect();
+        for validator in validators.iter().filter(|validator| !self.connected.contains(validator)) {
+            if let Some(courier) = self.peers.get_mut(validator) {
+                courier.rests_until = None;
+            }
+        }
+        self.connected = validators;
     }
 
     /// Whether the next message should wait for room at those who would get it. What waits keeps its place; what is sent to nobody has
@@ -167,6 +183,7 @@ impl Couriers {
 
     /// A message to the peer is not under way any more.
     pub(super) fn end(&mut self, peer: &PeerId, ended: Ended, now: Instant) {
+        let rest_max = if self.is_from_proposer(peer) { PROPOSER_REST_MAX } else { REST_MAX };
         let Some(courier) = self.peers.get_mut(peer) else { return };
         courier.under_way = courier.under_way.saturating_sub(1);
         match ended {
@@ -176,12 +193,12 @@ impl Couriers {
             }
             Ended::Busy(pause) => {
                 // Several answers to messages of one moment: the longest pause counts.
-                courier.rests_until = courier.rests_until.max(Some(now + pause));
+                courier.rests_until = courier.rests_until.max(Some(now + pause.min(rest_max)));
             }
             // Those that were under way with the first one that failed say nothing new.
             Ended::Failed if courier.rests_until.is_some_and(|until| now < until) => {}
             Ended::Failed => {
-                let rest = REST.saturating_mul(1 << courier.failures.min(16)).min(REST_MAX);
+                let rest = REST.saturating_mul(1 << courier.failures.min(16)).min(rest_max);
                 courier.failures += 1;
                 courier.accepted = false;
                 courier.rests_until = Some(now + rest);
@@ -319,5 +336,28 @@ mod tests {
         assert_eq!(couriers.choose(&connected, now + Duration::from_secs(2)).len(), FANOUT + 1);
         couriers.local = proposer;
         assert_eq!(couriers.choose(&connected, now), []);
+    }
+
+    /// Goal: a proposer that failed for long, or names a long pause, is asked again within seconds, and at once when it connects anew.
+    #[test]
+    fn a_proposer_that_is_back_is_asked_soon() {
+        let (proposer, others, mut now) = (PublicKey([200; 32]), peers(1..2), Instant::now());
+        let connected = [others[0], proposer];
+        let mut couriers = couriers(&[proposer]);
+        couriers.note_connected(&connected);
+        for _ in 0..20 {
+            couriers.begin(proposer);
+            couriers.end(&proposer, Ended::Failed, now);
+            now += PROPOSER_REST_MAX;
+            assert!(couriers.has_room(&proposer, now));
+        }
+        couriers.end(&proposer, Ended::Busy(Duration::from_secs(3_600)), now);
+        assert!(couriers.has_room(&proposer, now + PROPOSER_REST_MAX));
+        couriers.note_connected(&connected);
+        assert!(!couriers.has_room(&proposer, now), "it was connected before");
+        couriers.note_connected(&others);
+        couriers.note_connected(&connected);
+        assert!(couriers.has_room(&proposer, now));
+        assert!(couriers.choose(&connected, now).contains(&proposer));
     }
 }

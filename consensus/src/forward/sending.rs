@@ -25,6 +25,8 @@ const LINGERING_MAX: usize = 1_024;
 /// How often a pool that is not the proposer's is swept of what the proposer does not execute. Ten sweeps find it.
 const SWEEP_INTERVAL: Duration = Duration::from_secs(60);
 
+/// While nobody has room, the connections are looked at this often: one that is new has room.
+const LOOK_INTERVAL: Duration = Duration::from_secs(1);
 /// Longer than anything is waited for.
 const FAR: Duration = Duration::from_secs(365 * 24 * 3_600);
 
@@ -64,11 +66,11 @@ impl Forwarder {
         };
         loop {
             let connected = self.transport.peers();
-            let outlook = self.couriers.lock().outlook(&connected, Instant::now());
-            // A message that ends wakes the loop, too; nobody rests for a year.
+            let (outlook, now) = (self.outlook(&connected), Instant::now());
+            // A message that ends wakes the loop, too.
             let room = match outlook {
-                Outlook::Later(Some(room)) => room,
-                Outlook::Now | Outlook::Later(None) => Instant::now() + FAR,
+                Outlook::Later(room) => (now + LOOK_INTERVAL).min(room.unwrap_or(now + FAR)),
+                Outlook::Now => now + FAR,
             };
             let items = tokio::select! {
                 () = shutdown.cancelled() => return,
@@ -92,6 +94,12 @@ impl Forwarder {
             };
             self.send(&items, &mut sends);
         }
+    }
+
+    fn outlook(&self, connected: &[PeerId]) -> Outlook {
+        let mut couriers = self.couriers.lock();
+        couriers.note_connected(connected);
+        couriers.outlook(connected, Instant::now())
     }
 
     /// The proposer itself sees what it cannot execute, and drops it at once.
