@@ -166,10 +166,14 @@ impl Transaction {
         self.envelope.authorization_list().map_or(0, <[_]>::len)
     }
 
-    /// The accounts that it would delegate, as their signatures name them; invalid ones name nobody and are left out.
-    pub fn authorities(&self) -> impl Iterator<Item = Address> + '_ {
+    /// The accounts that it would delegate on this chain, as their signatures name them, each with the nonce that it must have for
+    /// that. Invalid ones name nobody, and those for other chains do nothing here: they are left out.
+    pub fn authorities(&self, chain_id: u64) -> impl Iterator<Item = (Address, u64)> + '_ {
         let list = self.envelope.authorization_list().unwrap_or_default();
-        list.iter().filter_map(|authorization| authorization.recover_authority().ok())
+        let here = list.iter().filter(move |authorization| {
+            authorization.chain_id.is_zero() || authorization.chain_id == U256::from(chain_id)
+        });
+        here.filter_map(|authorization| Some((authorization.recover_authority().ok()?, authorization.nonce)))
     }
 
     /// The EIP-2718 type; 0 is legacy.

@@ -17,8 +17,8 @@ pub(super) struct Terms {
     pub(super) tip_cap_wei: u128,
     /// What the proposer earns per gas at the chain's base fee.
     pub(super) tip_wei: u128,
-    /// Accounts that it would delegate (EIP-7702), each once.
-    pub(super) authorities: Vec<Address>,
+    /// Accounts that it would delegate (EIP-7702), each with the nonce that it must have for that.
+    pub(super) authorities: Vec<(Address, u64)>,
 }
 
 /// A transaction in the pool.
@@ -135,8 +135,8 @@ impl<T> AccountQueue<T> {
         self.ready_end
     }
 
-    /// Whether a transaction would be ready if it were inserted now.
-    pub(super) fn accepts_as_ready(&self, terms: &Terms) -> bool {
+    /// Whether a transaction would be ready if it were inserted behind the ready ones.
+    fn accepts_as_ready(&self, terms: &Terms) -> bool {
         let cost = self.ready_cost.checked_add(terms.cost_max);
         terms.nonce == self.ready_end && cost.is_some_and(|cost| cost <= self.state.balance)
     }
@@ -162,10 +162,15 @@ impl<T> AccountQueue<T> {
         Some((worth, Reverse(entry.sequence), entry.terms.sender))
     }
 
-    /// What the transaction would be worth if it were inserted now, where no other has its nonce.
+    /// What the transaction would be worth if it were inserted now, in the place of the one that has its nonce, if any.
     pub(super) fn worth_of(&self, terms: &Terms) -> Worth {
-        if !self.accepts_as_ready(terms) {
-            return Worth::Waiting(Reverse(self.waiting_len() + 1));
+        let behind = self.entries.range(terms.nonce.min(self.ready_end)..self.ready_end);
+        let before_cost = behind.fold(self.ready_cost, |cost, (_, entry)| cost - entry.terms.cost_max);
+        let cost = before_cost.checked_add(terms.cost_max);
+        if terms.nonce > self.ready_end || cost.is_none_or(|cost| cost > self.state.balance) {
+            let others = self.entries.len() - usize::from(self.entries.contains_key(&terms.nonce));
+            let ready_before = terms.nonce.min(self.ready_end) - self.state.nonce;
+            return Worth::Waiting(Reverse(others + 1 - ready_before as usize));
         }
         let before = terms.nonce.checked_sub(1).and_then(|nonce| self.ready(nonce));
         let floor_wei = before.map_or(terms.tip_wei, |entry| entry.floor_wei.min(terms.tip_wei));

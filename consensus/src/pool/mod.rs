@@ -133,7 +133,7 @@ impl Pool {
 
     fn try_add(&self, transaction: Transaction, terms: Terms, origin: Origin) -> Result<(), PoolError> {
         let sender = transaction.sender;
-        let terms = Terms { sender, authorities: authorities(&transaction), ..terms };
+        let terms = Terms { sender, authorities: authorities(&transaction, &self.shared.chain), ..terms };
         let mut state = self.shared.state.lock();
         if let Some(account) = state.index.account(&sender) {
             return self.insert(&mut state, terms, transaction, account, origin);
@@ -351,9 +351,9 @@ impl Pool {
     }
 }
 
-/// Whom it would delegate, each once.
-fn authorities(transaction: &Transaction) -> Vec<Address> {
-    let mut authorities: Vec<Address> = transaction.authorities().collect();
+/// Whom it would delegate at which nonce, each once.
+fn authorities(transaction: &Transaction, chain: &ChainConfig) -> Vec<(Address, u64)> {
+    let mut authorities: Vec<(Address, u64)> = transaction.authorities(chain.chain_id).collect();
     authorities.sort_unstable();
     authorities.dedup();
     authorities

@@ -11,7 +11,7 @@ use alloy_primitives::{Address, B256};
 use slipstream_executor::Room;
 use tokio::time::Instant;
 
-use self::room::check_replacement;
+use self::room::{Replaced, check_replacement};
 use super::{
     PoolStatus,
     account_queue::{AccountQueue, AccountState, Circle, Entry, HeadKey, TailKey, Terms},
@@ -34,8 +34,8 @@ pub(super) struct Index<T> {
     config: PoolConfig,
     accounts: BTreeMap<Address, AccountQueue<T>>,
     by_hash: HashMap<B256, (Address, u64)>,
-    /// How many transactions here would delegate an account.
-    authorities: HashMap<Address, usize>,
+    /// How many transactions here would delegate an account that has this nonce then.
+    authorities: HashMap<Address, BTreeMap<u64, usize>>,
     heads: BTreeSet<HeadKey>,
     tails: BTreeSet<TailKey>,
     bytes: usize,
@@ -129,15 +129,13 @@ impl<T: Clone> Index<T> {
         let account = self.account(&terms.sender).unwrap_or(account);
         self.check_account(&terms, account)?;
         let old = self.accounts.get(&terms.sender).and_then(|queue| queue.get(terms.nonce));
-        let replaced = match old {
-            Some(old) => {
-                check_replacement(&old.terms, &terms, self.config.price_bump_percent)?;
-                true
-            }
-            None => false,
-        };
-        self.check_delegation(&terms, account, replaced)?;
+        if let Some(old) = old {
+            check_replacement(&old.terms, &terms, self.config.price_bump_percent)?;
+        }
+        let replaced = Replaced::of(old, self.accounts.get(&terms.sender));
+        self.check_delegation(&terms, account, replaced.count)?;
         self.make_room(&terms, account, replaced, arrival.at)?;
+        self.take(&terms.sender, terms.nonce);
         let sequence = self.sequence;
         self.sequence += 1;
         let is_local = arrival.is_local;
@@ -289,8 +287,8 @@ impl<T: Clone> Index<T> {
         let (sender, nonce) = (entry.terms.sender, entry.terms.nonce);
         self.by_hash.insert(entry.terms.hash, (sender, nonce));
         self.bytes += entry.terms.bytes;
-        for authority in &entry.terms.authorities {
-            *self.authorities.entry(*authority).or_default() += 1;
+        for (authority, nonce) in &entry.terms.authorities {
+            *self.authorities.entry(*authority).or_default().entry(*nonce).or_default() += 1;
         }
         self.edit(&sender, state, |queue| queue.insert(entry));
     }
@@ -305,12 +303,14 @@ impl<T: Clone> Index<T> {
     fn forget(&mut self, entry: &Entry<T>) {
         self.by_hash.remove(&entry.terms.hash);
         self.bytes -= entry.terms.bytes;
-        for authority in &entry.terms.authorities {
-            if let Some(count) = self.authorities.get_mut(authority) {
+        for (authority, nonce) in &entry.terms.authorities {
+            let Some(nonces) = self.authorities.get_mut(authority) else { continue };
+            if let Some(count) = nonces.get_mut(nonce) {
                 *count -= 1;
-                if *count == 0 {
-                    self.authorities.remove(authority);
-                }
+            }
+            nonces.retain(|_, count| *count > 0);
+            if nonces.is_empty() {
+                self.authorities.remove(authority);
             }
         }
     }

@@ -1,11 +1,13 @@
 //! Who gets a place in the pool, and who has to go for it.
 
+use std::collections::BTreeMap;
+
 use alloy_primitives::Address;
 use tokio::time::Instant;
 
 use super::{
     super::{
-        account_queue::{AccountQueue, AccountState, Terms, Worth},
+        account_queue::{AccountQueue, AccountState, Entry, Terms, Worth},
         error::PoolError,
     },
     Index,
@@ -17,6 +19,23 @@ use crate::config::PoolConfig;
 const WAITING_SHARE: usize = 4;
 /// Whoever comes after a full pool's floor was set pays this much more, in percent, unless he has few transactions here.
 const FLOOR_BUMP_PERCENT: u64 = 10;
+
+/// What leaves its place to a newcomer with the same sender and nonce: one transaction, or none.
+#[derive(Clone, Copy, Default, Debug)]
+pub(super) struct Replaced {
+    pub(super) count: usize,
+    bytes: usize,
+    waits: bool,
+}
+
+impl Replaced {
+    pub(super) fn of<T>(old: Option<&Entry<T>>, queue: Option<&AccountQueue<T>>) -> Replaced {
+        let Some(old) = old else { return Replaced::default() };
+        let waits = queue.is_none_or(|queue| queue.ready(old.terms.nonce).is_none());
+        Replaced { count: 1, bytes: old.terms.bytes, waits }
+    }
+}
+
 impl<T: Clone> Index<T> {
     /// Wei per gas that a newcomer must offer at least. A pool that is less than half full takes what comes.
     pub(in crate::pool) fn tip_min_wei(&self, now: Instant) -> u128 {
@@ -31,41 +50,45 @@ impl<T: Clone> Index<T> {
         &self,
         terms: &Terms,
         account: AccountState,
-        replaced: bool,
+        replaced: usize,
     ) -> Result<(), PoolError> {
         let sender = terms.sender;
         let len = |address: &Address| self.accounts.get(address).map_or(0, AccountQueue::len);
-        let others = len(&sender) - usize::from(replaced);
-        let is_limited = account.has_code || self.authorities.contains_key(&sender);
+        let others = len(&sender) - replaced;
+        // An authorization of a nonce that the account has used does nothing any more, whoever spreads it.
+        let is_live = |nonces: &BTreeMap<u64, usize>| nonces.range(account.nonce..).next().is_some();
+        let is_limited = account.has_code || self.authorities.get(&sender).is_some_and(is_live);
         if is_limited && (others > 0 || terms.nonce != account.nonce) {
             return Err(PoolError::InFlightLimit { sender });
         }
-        match terms.authorities.iter().find(|authority| len(authority) > 1) {
-            Some(authority) => Err(PoolError::AuthorityReserved { authority: *authority }),
+        let is_reserved = |(authority, nonce): &&(Address, u64)| {
+            len(authority) > 1 && self.account(authority).is_some_and(|account| account.nonce <= *nonce)
+        };
+        match terms.authorities.iter().find(is_reserved) {
+            Some((authority, _)) => Err(PoolError::AuthorityReserved { authority: *authority }),
             None => Ok(()),
         }
     }
 
-    /// Evicts until the newcomer fits, or leaves everything as it was.
+    /// Evicts until the newcomer fits, or leaves everything as it was. What it replaces stays meanwhile, so that nothing behind it has
+    /// to wait and is taken for less than it is.
     pub(super) fn make_room(
         &mut self,
         terms: &Terms,
         account: AccountState,
-        replaced: bool,
+        replaced: Replaced,
         now: Instant,
     ) -> Result<(), PoolError> {
         let mut removed = Vec::new();
-        if replaced {
-            removed.extend(self.take(&terms.sender, terms.nonce));
-        }
         let worth = match self.accounts.get(&terms.sender) {
             Some(queue) => queue.worth_of(terms),
             None => AccountQueue::<T>::new(account).worth_of(terms),
         };
         let mut dearest_wei = None;
-        let mut made = if replaced { Ok(()) } else { self.check_floor(terms, worth, now) };
-        while made.is_ok() && self.is_full_for(terms, worth) {
-            made = self.victim(terms, worth).map(|(sender, nonce, worth)| {
+        let is_replacement = replaced.count > 0;
+        let mut made = if is_replacement { Ok(()) } else { self.check_floor(terms, worth, now) };
+        while made.is_ok() && self.is_full_for(terms, worth, replaced) {
+            made = self.victim(terms, worth, is_replacement).map(|(sender, nonce, worth)| {
                 removed.extend(self.take(&sender, nonce));
                 if let Worth::Ready { floor_wei, .. } = worth {
                     dearest_wei = dearest_wei.max(Some(floor_wei));
@@ -83,15 +106,17 @@ impl<T: Clone> Index<T> {
         made
     }
 
-    fn is_full_for(&self, terms: &Terms, worth: Worth) -> bool {
+    fn is_full_for(&self, terms: &Terms, worth: Worth, replaced: Replaced) -> bool {
         let PoolConfig { transactions_max, bytes_max, .. } = self.config;
         let is_over = |count: usize, count_max: usize, bytes: usize, bytes_max: usize| {
             count >= count_max || bytes.saturating_add(terms.bytes) > bytes_max
         };
+        let waited = if replaced.waits { replaced } else { Replaced::default() };
+        let (waiting, waiting_bytes) = (self.waiting() - waited.count, self.waiting_bytes() - waited.bytes);
+        let (count, bytes) = (self.by_hash.len() - replaced.count, self.bytes - replaced.bytes);
         let waits = matches!(worth, Worth::Waiting(_));
-        is_over(self.by_hash.len(), transactions_max, self.bytes, bytes_max)
-            || waits
-                && is_over(self.waiting(), self.waiting_max(), self.waiting_bytes(), self.waiting_bytes_max())
+        is_over(count, transactions_max, bytes, bytes_max)
+            || waits && is_over(waiting, self.waiting_max(), waiting_bytes, self.waiting_bytes_max())
     }
 
     pub(super) fn waiting(&self) -> usize {
@@ -124,10 +149,18 @@ impl<T: Clone> Index<T> {
         Ok(())
     }
 
-    /// The last transaction of the sender whose last one is worth least, if it is worth less than the newcomer.
-    fn victim(&self, terms: &Terms, worth: Worth) -> Result<(Address, u64, Worth), PoolError> {
+    /// The last transaction of the sender whose last one is worth least, if it is worth less than the newcomer. A replacement takes
+    /// no place of its own sender's beside the one that it replaces.
+    fn victim(
+        &self,
+        terms: &Terms,
+        worth: Worth,
+        is_replacement: bool,
+    ) -> Result<(Address, u64, Worth), PoolError> {
         let full = PoolError::Full { transactions: self.by_hash.len(), bytes: self.bytes };
-        let Some((victim_worth, _, sender)) = self.tails.first() else {
+        let is_spared = |sender: &Address| is_replacement && *sender == terms.sender;
+        let Some((victim_worth, _, sender)) = self.tails.iter().find(|(_, _, sender)| !is_spared(sender))
+        else {
             return Err(full);
         };
         let nonce = self.accounts.get(sender).and_then(AccountQueue::tail_nonce).unwrap_or_default();

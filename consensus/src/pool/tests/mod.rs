@@ -327,7 +327,7 @@ fn delegated_accounts_have_one_transaction() {
     assert_eq!(pool.counts().0, 2);
     // Whoever is named by an authorization counts as delegated while that waits, and may not have more before.
     let naming =
-        |id, from, authority| Terms { authorities: vec![sender(authority)], ..terms(id, from, 0, 5) };
+        |id, from, authority| Terms { authorities: vec![(sender(authority), 0)], ..terms(id, from, 0, 5) };
     pool.put(naming(20, 2, 3), 20, state(0, 100)).unwrap();
     pool.put(terms(21, 3, 0, 5), 21, state(0, 100)).unwrap();
     assert!(matches!(pool.put(terms(22, 3, 1, 5), 22, state(0, 100)), Err(PoolError::InFlightLimit { .. })));
@@ -335,6 +335,46 @@ fn delegated_accounts_have_one_transaction() {
     pool.put(terms(22, 3, 1, 5), 22, state(0, 100)).unwrap();
     let reserved = pool.put(naming(23, 2, 3), 23, state(0, 100)).unwrap_err();
     assert!(matches!(reserved, PoolError::AuthorityReserved { .. }), "{reserved}");
+}
+
+/// Goal: an authorization that anybody can copy from an old batch limits nobody: its nonce is used.
+#[test]
+fn used_authorizations_limit_nobody() {
+    let mut pool = index(10);
+    let naming = |id, nonce, at| Terms { authorities: vec![(sender(1), at)], ..terms(id, 0, nonce, 5) };
+    pool.put(naming(1, 0, 6), 1, state(0, 100)).unwrap();
+    for nonce in 7..9 {
+        pool.put(terms(nonce, 1, nonce, 5), nonce, state(7, 100)).unwrap();
+    }
+    pool.put(naming(2, 1, 6), 2, state(0, 100)).unwrap();
+    let reserved = pool.put(naming(3, 2, 7), 3, state(0, 100)).unwrap_err();
+    assert!(matches!(reserved, PoolError::AuthorityReserved { .. }), "{reserved}");
+    // One that was good when it came is used up by what its account sends.
+    pool.remove(&B256::from(U256::from(8)));
+    pool.put(naming(4, 2, 7), 4, state(0, 100)).unwrap();
+    assert!(pool.put(terms(8, 1, 8, 5), 8, state(7, 100)).is_err());
+    pool.advance(&sender(1), state(8, 100));
+    for nonce in 8..10 {
+        pool.put(terms(nonce, 1, nonce, 5), nonce, state(8, 100)).unwrap();
+    }
+}
+
+/// Goal: a longer replacement takes its place from others that are worth less, or is refused: what its own sender has behind it stays.
+#[test]
+fn a_replacement_spares_its_own_sender() {
+    let mut pool = index(100);
+    for nonce in 0..3 {
+        let long = Terms { bytes: 3_000, ..terms(nonce, 0, nonce, 10) };
+        pool.put(long, nonce, state(0, 1_000)).unwrap();
+    }
+    let longer = Terms { bytes: 5_000, ..terms(9, 0, 0, 20) };
+    let full = pool.put(longer.clone(), 9, state(0, 1_000)).unwrap_err();
+    assert!(matches!(full, PoolError::Full { .. }), "{full}");
+    assert_eq!(all(&pool), [0, 1, 2]);
+    pool.remove(&B256::from(U256::from(2)));
+    pool.put(Terms { bytes: 3_000, ..terms(7, 1, 0, 5) }, 7, state(0, 100)).unwrap();
+    pool.put(longer, 9, state(0, 1_000)).unwrap();
+    assert_eq!(all(&pool), [9, 1], "the other's is worth less");
 }
 
 /// Goal: a pool that was full asks for what the evicted paid, and more of those who send much; with time, or with room, less.

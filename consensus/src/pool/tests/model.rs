@@ -65,8 +65,9 @@ impl Model {
         Some(((self.worth(terms), Reverse(*sequence), sender), terms.nonce))
     }
 
-    fn lowest(&self) -> Option<(Rank, u64)> {
-        self.accounts.keys().filter_map(|sender| self.tail(*sender)).min()
+    fn lowest(&self, spared: Option<Address>) -> Option<(Rank, u64)> {
+        let senders = self.accounts.keys().filter(|sender| Some(**sender) != spared);
+        senders.filter_map(|sender| self.tail(*sender)).min()
     }
 
     fn remove(&mut self, sender: Address, nonce: u64) {
@@ -98,23 +99,29 @@ impl Model {
                 return false;
             }
         }
-        let named = self.entries.iter().any(|(terms, _)| terms.authorities.contains(&new.sender));
+        let is_live = |(authority, nonce): &&(Address, u64)| self.accounts[authority].nonce <= *nonce;
+        let named_by =
+            |terms: &Terms| terms.authorities.iter().filter(is_live).map(|(of, _)| *of).collect::<Vec<_>>();
+        let named = self.entries.iter().any(|(terms, _)| named_by(terms).contains(&new.sender));
         let others = self.of(new.sender).len() - usize::from(old.is_some());
         if (account.has_code || named) && (others > 0 || new.nonce != account.nonce)
-            || new.authorities.iter().any(|authority| self.of(*authority).len() > 1)
+            || new.authorities.iter().any(|(authority, nonce)| {
+                self.accounts[authority].nonce <= *nonce && self.of(*authority).len() > 1
+            })
         {
             return false;
         }
+        let (kept, sequence) = (self.entries.clone(), self.sequence);
         self.remove(new.sender, new.nonce);
-        let sequence = self.sequence;
         self.entries.push((new.clone(), sequence));
         let worth = self.worth(&new);
-        self.entries.pop();
+        self.entries = kept;
         if old.is_none() && !self.pays(&new, worth) {
             return false;
         }
-        while self.is_full_for(&new, worth) {
-            let Some(((victim, _, sender), nonce)) = self.lowest() else { return false };
+        while self.is_full_for(&new, worth, old.as_ref().map(|(old, _)| old)) {
+            let spared = old.as_ref().map(|_| new.sender);
+            let Some(((victim, _, sender), nonce)) = self.lowest(spared) else { return false };
             if sender == new.sender && nonce < new.nonce || victim >= worth {
                 return false;
             }
@@ -123,6 +130,7 @@ impl Model {
             }
             self.remove(sender, nonce);
         }
+        self.remove(new.sender, new.nonce);
         self.entries.push((new, sequence));
         self.sequence += 1;
         self.trim();
@@ -148,12 +156,19 @@ impl Model {
         (waiting.len(), waiting.iter().map(|terms| terms.bytes).sum())
     }
 
-    fn is_full_for(&self, new: &Terms, worth: Worth) -> bool {
+    fn is_full_for(&self, new: &Terms, worth: Worth, old: Option<&Terms>) -> bool {
         let PoolConfig { transactions_max, bytes_max, .. } = self.config;
-        let (waiting, waiting_bytes) = self.waiting();
+        let (mut waiting, mut waiting_bytes) = self.waiting();
+        let (mut count, mut bytes) = (self.entries.len(), self.bytes());
+        if let Some(old) = old {
+            (count, bytes) = (count - 1, bytes - old.bytes);
+            if matches!(self.worth(old), Worth::Waiting(_)) {
+                (waiting, waiting_bytes) = (waiting - 1, waiting_bytes - old.bytes);
+            }
+        }
         let waits = matches!(worth, Worth::Waiting(_));
-        self.entries.len() >= transactions_max
-            || self.bytes() + new.bytes > bytes_max
+        count >= transactions_max
+            || bytes + new.bytes > bytes_max
             || waits && (waiting >= transactions_max / 4 || waiting_bytes + new.bytes > bytes_max / 4)
     }
 
@@ -164,7 +179,7 @@ impl Model {
             if waiting <= self.config.transactions_max / 4 && waiting_bytes <= self.config.bytes_max / 4 {
                 return;
             }
-            let ((_, _, sender), nonce) = self.lowest().unwrap();
+            let ((_, _, sender), nonce) = self.lowest(None).unwrap();
             self.remove(sender, nonce);
         }
     }
@@ -225,7 +240,7 @@ proptest! {
         for (id, step) in (0u64..).zip(steps) {
             match step {
                 Step::Insert { from, nonce, fee, bytes, cost, authority } => {
-                    let authorities = authority.map(sender).into_iter().collect();
+                    let authorities = authority.map(|of| (sender(of), nonce)).into_iter().collect();
                     let terms = Terms { bytes, cost_max: U256::from(cost), authorities, ..terms(id, from, nonce, fee) };
                     let account = model.accounts[&terms.sender];
                     let taken = index.insert(terms.clone(), terms.hash, account, arrival).is_ok();
