@@ -106,11 +106,11 @@ impl Forwarder {
     fn sweep(self: &Arc<Self>, timers: &mut Timers) {
         timers.sweep = Instant::now() + SWEEP_INTERVAL;
         timers.sweeps = timers.sweeps.saturating_add(1);
-        let expired = if self.is_proposer { 0 } else { self.pool.expire() };
+        let expired = if self.is_proposer { self.pool.expire_waiting() } else { self.pool.expire() };
         if expired > 0 {
-            tracing::info!(expired, "dropped transactions that the proposer does not execute");
+            tracing::info!(expired, "dropped transactions that were not executed for long");
         }
-        if self.journal.as_ref().is_some_and(|journal| !journal.recovered().is_empty()) {
+        if self.journal.as_ref().is_some_and(|journal| journal.has_recovered()) {
             let (forwarder, attempt) = (self.clone(), timers.sweeps);
             tokio::task::spawn_blocking(move || forwarder.replay(attempt));
         }

@@ -12,7 +12,7 @@ use super::{
     meter::{RECOVERY, hashing},
 };
 use crate::{
-    journal::JournalError,
+    journal::{JournalError, Place},
     pool::{PoolError, Refused},
 };
 
@@ -31,7 +31,7 @@ pub enum SubmitError {
     /// The pool does not take it.
     #[error(transparent)]
     Pool(#[from] PoolError),
-    /// It could not be written down, and so is not acknowledged.
+    /// It could not be written down, and so is not acknowledged; it may be executed all the same. Sent again, it is written down then.
     #[error(transparent)]
     Journal(#[from] JournalError),
     /// The address has sent too much that no pool takes.
@@ -69,16 +69,20 @@ impl Forwarder {
         let decoded = Transaction::decode(raw, self.chain_id);
         let transaction = decoded.inspect_err(|error| self.pool.count_refused(reason_of(error), 1))?;
         let hash = transaction.hash;
+        // Before the pool takes it, which may drive out others that are acknowledged.
+        let place = if self.pool.is_journaled(&hash) { None } else { self.reserve(&transaction)? };
         match self.pool.add(transaction.clone()) {
             Ok(()) => {
-                self.write_down(raw).inspect_err(|_| self.pool.withdraw(&hash))?;
+                self.write_down(&transaction, place)?;
                 self.enqueue(transaction);
                 Ok(hash)
             }
             Err(known @ PoolError::AlreadyKnown { .. }) => {
-                // A peer may have brought it first. It is the user's all the same, whose wallet reads this as a yes.
-                if self.pool.adopt(&hash) {
-                    self.write_down(raw)?;
+                // A peer may have brought it first, or writing it down have failed before. It is the user's all the same, whose wallet
+                // reads this as a yes.
+                self.pool.adopt(&hash);
+                if !self.pool.is_journaled(&hash) {
+                    self.write_down(&transaction, place)?;
                 }
                 Err(known.into())
             }
@@ -86,17 +90,32 @@ impl Forwarder {
         }
     }
 
-    fn write_down(&self, raw: &[u8]) -> Result<(), JournalError> {
-        let Some(journal) = &self.journal else { return Ok(()) };
-        journal.append(raw, || self.live()).inspect_err(|error| {
-            self.pool.count_refused(Refused::Journal, 1);
-            self.tell_journal(error);
-        })
+    /// Room in the journal; none without one.
+    fn reserve(&self, transaction: &Transaction) -> Result<Option<Place<'_>>, JournalError> {
+        let Some(journal) = &self.journal else { return Ok(None) };
+        let sender_bytes = self.pool.local_bytes_beside(transaction);
+        let place = journal.reserve(transaction.raw.len(), sender_bytes, || self.pool.local());
+        place.map(Some).inspect_err(|error| self.not_written(error))
     }
 
-    /// What the journal has to keep.
-    fn live(&self) -> Vec<Vec<u8>> {
-        self.pool.local().iter().map(|transaction| transaction.raw.to_vec()).collect()
+    /// What cannot be written stays in the pool like a peer's that is offered here: whom it drove out does not come back, so that it
+    /// must not go, too. It counts as acknowledged once it is written, when it is sent again.
+    fn write_down(&self, transaction: &Transaction, place: Option<Place<'_>>) -> Result<(), JournalError> {
+        let place = match place {
+            Some(place) => Some(place),
+            None => self.reserve(transaction)?,
+        };
+        let Some(place) = place else { return Ok(()) };
+        place.append(&transaction.raw).inspect_err(|error| self.not_written(error))?;
+        self.pool.mark_journaled(&transaction.hash);
+        Ok(())
+    }
+
+    fn not_written(&self, error: &JournalError) {
+        self.pool.count_refused(Refused::Journal, 1);
+        if !matches!(error, JournalError::SenderFull { .. }) {
+            self.tell_journal(error);
+        }
     }
 
     /// Callers cause it, so it is told now and then only.
@@ -115,8 +134,8 @@ impl Forwarder {
     pub async fn synced(&self) -> Result<(), JournalError> {
         match &self.journal {
             Some(journal) if !journal.is_synced() => {
-                let journal = journal.clone();
-                let synced = tokio::task::spawn_blocking(move || journal.sync()).await;
+                let (journal, pool) = (journal.clone(), self.pool.clone());
+                let synced = tokio::task::spawn_blocking(move || journal.sync(|| pool.local())).await;
                 // Only a runtime that ends gives no answer, and with it the caller.
                 synced.unwrap_or(Ok(()))
             }
@@ -142,9 +161,14 @@ impl Forwarder {
             match self.pool.add(transaction.clone()) {
                 Ok(()) => {
                     taken += 1;
+                    self.pool.mark_journaled(&transaction.hash);
                     self.enqueue(transaction);
                 }
-                Err(PoolError::AlreadyKnown { .. }) => taken += 1,
+                Err(PoolError::AlreadyKnown { hash }) => {
+                    taken += 1;
+                    self.pool.adopt(&hash);
+                    self.pool.mark_journaled(&hash);
+                }
                 Err(error) if may_pass(&error) && attempt < REPLAYS_MAX => waiting.push(raw),
                 Err(error) => {
                     gone += 1;
@@ -163,7 +187,7 @@ impl Forwarder {
                 "replayed the transactions that users gave this node before"
             );
         }
-        if let Err(error) = journal.settle(waiting, || self.live()) {
+        if let Err(error) = journal.settle(waiting, || self.pool.local()) {
             self.tell_journal(&error);
         }
     }

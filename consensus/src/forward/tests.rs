@@ -337,6 +337,47 @@ async fn what_cannot_be_written_down_is_not_acknowledged() {
     assert_eq!(node.pool.status().pending, 1);
 }
 
+/// Goal: a transaction that cannot be written down drives nobody out: what it would replace is acknowledged.
+#[tokio::test(start_paused = true)]
+async fn what_cannot_be_written_down_replaces_nothing() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("transactions.journal");
+    let (hub, genesis) = (MemoryHub::new(), genesis(1));
+    let account = Account::new(0);
+    let bytes_max = 100 + account.transfer(0, 1).raw.len() as u64;
+    let (node, _) = fullnode(&hub, &genesis, 1, Some(Journal::open(&path, bytes_max).unwrap()));
+    let kept = give(&node, &account.transfer(0, 1)).unwrap();
+    let refused = give(&node, &account.transfer(0, 1_000_000_000_000)).unwrap_err();
+    assert!(matches!(refused, SubmitError::Journal(_)), "{refused}");
+    assert!(node.pool.contains(&kept));
+}
+
+/// Goal: "already known" is said of what is in the journal only, however the first attempt at it ended.
+#[tokio::test(start_paused = true)]
+async fn a_retry_is_written_down() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("transactions.journal");
+    let (hub, genesis) = (MemoryHub::new(), genesis(1));
+    let (node, _) = fullnode(&hub, &genesis, 1, Some(Journal::open(&path, 1 << 20).unwrap()));
+    let transaction = Account::new(0).transfer(0, 1);
+    node.pool.add_from(transaction.clone(), Origin::Peer).unwrap();
+    let journal = node.journal.clone().unwrap();
+    journal.fail();
+    for _ in 0..2 {
+        let refused = give(&node, &transaction).unwrap_err();
+        assert!(matches!(refused, SubmitError::Journal(_)), "{refused}");
+    }
+    tokio::time::advance(Duration::from_secs(2)).await;
+    for _ in 0..2 {
+        let known = give(&node, &transaction).unwrap_err();
+        assert!(known.to_string().starts_with("already known"), "{known}");
+    }
+    node.synced().await.unwrap();
+    assert!(journal.is_synced());
+    drop(node);
+    assert!(Journal::open(&path, 1 << 20).unwrap().recovered().contains(&transaction.raw.to_vec()));
+}
+
 /// Goal: an address whose transactions come to nothing has to wait; one whose transactions are taken never has.
 #[tokio::test(start_paused = true)]
 async fn wallets_are_metered_by_address() {

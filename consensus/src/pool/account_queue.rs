@@ -32,6 +32,10 @@ pub(super) struct Entry<T> {
     pub(super) floor_wei: u128,
     /// A user of this node gave it, and was told that it is taken.
     pub(super) is_local: bool,
+    /// It is in the journal.
+    pub(super) is_journaled: bool,
+    /// The index's count of sweeps when it came.
+    pub(super) since: u64,
     pub(super) payload: T,
 }
 
@@ -86,6 +90,8 @@ pub(super) struct AccountQueue<T> {
     ready_end: u64,
     ready_cost: U256,
     ready_bytes: usize,
+    /// Of the transactions of this node's users.
+    local_bytes: usize,
     /// Where the next offer of its transactions to others begins, in each circle.
     offer_from: [u64; 2],
     /// The index's count of sweeps when the next executable transaction became that.
@@ -100,6 +106,7 @@ impl<T> AccountQueue<T> {
             ready_end: state.nonce,
             ready_cost: U256::ZERO,
             ready_bytes: 0,
+            local_bytes: 0,
             offer_from: [0; 2],
             head_since: 0,
         }
@@ -212,10 +219,24 @@ impl<T> AccountQueue<T> {
         offered
     }
 
-    /// Marks a transaction as one of this node's users. Says whether it was not yet.
-    pub(super) fn adopt(&mut self, nonce: u64) -> bool {
-        let entry = self.entries.get_mut(&nonce);
-        entry.is_some_and(|entry| !std::mem::replace(&mut entry.is_local, true))
+    /// Marks a transaction as one of this node's users.
+    pub(super) fn adopt(&mut self, nonce: u64) {
+        if let Some(entry) = self.entries.get_mut(&nonce).filter(|entry| !entry.is_local) {
+            entry.is_local = true;
+            self.local_bytes += entry.terms.bytes;
+        }
+    }
+
+    /// Marks a transaction as one that is in the journal.
+    pub(super) fn mark_journaled(&mut self, nonce: u64) {
+        if let Some(entry) = self.entries.get_mut(&nonce) {
+            entry.is_journaled = true;
+        }
+    }
+
+    /// Bytes of the transactions of this node's users, but for the one with this nonce.
+    pub(super) fn local_bytes_beside(&self, nonce: u64) -> usize {
+        self.local_bytes - self.entries.get(&nonce).map_or(0, Entry::local_bytes)
     }
 
     pub(super) fn tail_nonce(&self) -> Option<u64> {
@@ -224,13 +245,16 @@ impl<T> AccountQueue<T> {
 
     pub(super) fn insert(&mut self, entry: Entry<T>) {
         self.cut_ready(entry.terms.nonce);
+        self.local_bytes += entry.local_bytes();
         self.entries.insert(entry.terms.nonce, entry);
         self.extend_ready();
     }
 
     pub(super) fn remove(&mut self, nonce: u64) -> Option<Entry<T>> {
         self.cut_ready(nonce);
-        self.entries.remove(&nonce)
+        let entry = self.entries.remove(&nonce)?;
+        self.local_bytes -= entry.local_bytes();
+        Some(entry)
     }
 
     /// Takes the account as a later batch left it; returns the transactions whose nonce is used up. A lower nonce than
@@ -241,6 +265,7 @@ impl<T> AccountQueue<T> {
         }
         let kept = self.entries.split_off(&state.nonce);
         let dropped: Vec<_> = std::mem::replace(&mut self.entries, kept).into_values().collect();
+        self.local_bytes -= dropped.iter().map(Entry::local_bytes).sum::<usize>();
         for entry in dropped.iter().filter(|entry| entry.terms.nonce < self.ready_end) {
             self.ready_cost -= entry.terms.cost_max;
             self.ready_bytes -= entry.terms.bytes;
@@ -299,6 +324,10 @@ impl<T> AccountQueue<T> {
 }
 
 impl<T> Entry<T> {
+    fn local_bytes(&self) -> usize {
+        if self.is_local { self.terms.bytes } else { 0 }
+    }
+
     pub(super) fn head_key(&self) -> HeadKey {
         (self.terms.tip_wei, Reverse(self.sequence), self.terms.sender)
     }

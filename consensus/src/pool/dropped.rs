@@ -21,7 +21,7 @@ const NOT_EXECUTABLE_FOR: Duration = Duration::from_secs(5 * 60);
 pub enum DropReason {
     /// The proposer tried it, and it broke a rule that only execution finds.
     NotExecutable,
-    /// It could be executed for long, and no proposer did.
+    /// It was here for long, and no proposer executed it.
     Expired,
 }
 
@@ -40,9 +40,7 @@ impl fmt::Display for DropReason {
             DropReason::NotExecutable => {
                 "could not be executed by the proposer; it may be sent again in five minutes"
             }
-            DropReason::Expired => {
-                "could have been executed for long and was not; only its owner may send it again"
-            }
+            DropReason::Expired => "was here for long and was not executed; only its owner may send it again",
         })
     }
 }

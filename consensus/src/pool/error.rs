@@ -182,7 +182,7 @@ pub enum Refused {
     Delegated = 11,
     /// The proposer could not execute it.
     NotExecutable = 12,
-    /// It could be executed for long, and no proposer did.
+    /// It was here for long, and no proposer executed it.
     Expired = 13,
     /// The state could not be read.
     Storage = 14,

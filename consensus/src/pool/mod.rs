@@ -35,7 +35,7 @@ use self::{
     error::RefusedCounts,
     index::{Arrival, Index},
 };
-use crate::config::PoolConfig;
+use crate::{config::PoolConfig, journal::Live};
 
 pub use self::{
     candidates::Candidates,
@@ -46,7 +46,7 @@ pub use self::{
 
 /// How many times [`Pool::expire`] finds a transaction executable before it is dropped.
 const SWEEPS_MAX: u64 = 10;
-/// The same of one that a user of this node was told is taken: three hours of batches.
+/// The same of one that a user of this node was told is taken, and of any that waits: three hours of batches.
 const LOCAL_SWEEPS_MAX: u64 = 180;
 
 /// So often is a waiting proposer told of arrivals, so that it sees a full batch early and is not woken by every one.
@@ -265,26 +265,47 @@ impl Pool {
         was_here
     }
 
-    /// One that is here from a peer is from now on a user's, too. Says whether it was not before.
-    pub(crate) fn adopt(&self, hash: &B256) -> bool {
-        self.shared.state.lock().index.adopt(hash)
+    /// One that is here from a peer is from now on a user's, too.
+    pub(crate) fn adopt(&self, hash: &B256) {
+        self.shared.state.lock().index.adopt(hash);
     }
 
-    /// Gives up one that was taken a moment ago and is not acknowledged.
-    pub(crate) fn withdraw(&self, hash: &B256) {
-        self.shared.state.lock().index.remove(hash);
+    /// It is in the journal.
+    pub(crate) fn mark_journaled(&self, hash: &B256) {
+        self.shared.state.lock().index.mark_journaled(hash);
+    }
+
+    /// Whether it is here and in the journal.
+    pub(crate) fn is_journaled(&self, hash: &B256) -> bool {
+        self.shared.state.lock().index.is_journaled(hash)
+    }
+
+    /// Bytes of what this node's users gave of the transaction's sender, but for what the transaction would replace.
+    pub(crate) fn local_bytes_beside(&self, transaction: &Transaction) -> u64 {
+        let state = self.shared.state.lock();
+        state.index.local_bytes_beside(&transaction.sender, transaction.nonce()) as u64
     }
 
     /// Called about once a minute by nodes that do not propose: drops what was executable for [`SWEEPS_MAX`] calls and is
-    /// in no batch, because the proposer must have found it not to be. Time in which the chain stands does not count. Says
-    /// how many went.
+    /// in no batch, because the proposer must have found it not to be; and what [`Pool::expire_waiting`] does. Time in which the chain
+    /// stands does not count. Says how many went.
     pub(crate) fn expire(&self) -> usize {
+        self.expire_by(|index| index.sweep(SWEEPS_MAX, LOCAL_SWEEPS_MAX))
+    }
+
+    /// The same for the proposer, which sees by itself what it cannot execute: drops what waits for a nonce or for funds and has been
+    /// here for [`LOCAL_SWEEPS_MAX`] calls.
+    pub(crate) fn expire_waiting(&self) -> usize {
+        self.expire_by(|index| index.sweep_waiting(LOCAL_SWEEPS_MAX))
+    }
+
+    fn expire_by(&self, sweep: impl FnOnce(&mut Index<Transaction>) -> Vec<B256>) -> usize {
         let mut state = self.shared.state.lock();
         if state.head == state.swept {
             return 0;
         }
         state.swept = state.head;
-        let (expired, now) = (state.index.sweep(SWEEPS_MAX, LOCAL_SWEEPS_MAX), Instant::now());
+        let (expired, now) = (sweep(&mut state.index), Instant::now());
         for hash in &expired {
             state.dropped.insert(*hash, DropReason::Expired, now);
         }
@@ -346,8 +367,14 @@ impl Pool {
     }
 
     /// The transactions of this node's users.
-    pub(crate) fn local(&self) -> Vec<Transaction> {
-        self.shared.state.lock().index.local()
+    pub(crate) fn local(&self) -> Vec<Live> {
+        let state = self.shared.state.lock();
+        let live = |(transaction, waits): (&Transaction, bool)| Live {
+            raw: transaction.raw.clone(),
+            sender: transaction.sender,
+            waits,
+        };
+        state.index.local().map(live).collect()
     }
 }
 

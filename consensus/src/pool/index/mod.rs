@@ -138,8 +138,9 @@ impl<T: Clone> Index<T> {
         self.take(&terms.sender, terms.nonce);
         let sequence = self.sequence;
         self.sequence += 1;
-        let is_local = arrival.is_local;
-        self.place(Entry { terms, sequence, floor_wei: 0, is_local, payload }, account);
+        let (is_local, since) = (arrival.is_local, self.sweeps);
+        let entry = Entry { terms, sequence, floor_wei: 0, is_local, is_journaled: false, since, payload };
+        self.place(entry, account);
         self.trim_waiting();
         Ok(())
     }
@@ -161,16 +162,42 @@ impl<T: Clone> Index<T> {
         Ok(())
     }
 
-    /// Marks a transaction as one of this node's users. Says whether it was not yet.
-    pub(super) fn adopt(&mut self, hash: &B256) -> bool {
-        let Some((sender, nonce)) = self.by_hash.get(hash) else { return false };
-        self.accounts.get_mut(sender).is_some_and(|queue| queue.adopt(*nonce))
+    /// Marks a transaction as one of this node's users.
+    pub(super) fn adopt(&mut self, hash: &B256) {
+        self.mark(hash, AccountQueue::adopt);
     }
 
-    /// Those of this node's users.
-    pub(super) fn local(&self) -> Vec<T> {
-        let entries = self.accounts.values().flat_map(AccountQueue::entries);
-        entries.filter(|entry| entry.is_local).map(|entry| entry.payload.clone()).collect()
+    /// Marks a transaction as one that is in the journal.
+    pub(super) fn mark_journaled(&mut self, hash: &B256) {
+        self.mark(hash, AccountQueue::mark_journaled);
+    }
+
+    fn mark(&mut self, hash: &B256, mark: impl FnOnce(&mut AccountQueue<T>, u64)) {
+        if let Some((sender, nonce)) = self.by_hash.get(hash)
+            && let Some(queue) = self.accounts.get_mut(sender)
+        {
+            mark(queue, *nonce);
+        }
+    }
+
+    /// Whether it is here and in the journal.
+    pub(super) fn is_journaled(&self, hash: &B256) -> bool {
+        let entry = |(sender, nonce): &(Address, u64)| self.accounts.get(sender)?.get(*nonce);
+        self.by_hash.get(hash).and_then(entry).is_some_and(|entry| entry.is_journaled)
+    }
+
+    /// Bytes of a sender's transactions of this node's users, but for the one with this nonce.
+    pub(super) fn local_bytes_beside(&self, sender: &Address, nonce: u64) -> usize {
+        self.accounts.get(sender).map_or(0, |queue| queue.local_bytes_beside(nonce))
+    }
+
+    /// Those of this node's users, each sender's in the order of their nonces, and whether they wait.
+    pub(super) fn local(&self) -> impl Iterator<Item = (&T, bool)> {
+        let entries = self.accounts.values().flat_map(|queue| {
+            let ready_len = queue.ready_len();
+            queue.entries().enumerate().map(move |(index, entry)| (entry, index >= ready_len))
+        });
+        entries.filter(|(entry, _)| entry.is_local).map(|(entry, waits)| (&entry.payload, waits))
     }
 
     /// Drops a transaction that turned out not to be executable.
@@ -182,11 +209,10 @@ impl<T: Clone> Index<T> {
     }
 
     /// Drops the executable transactions of every sender whose next one has been executable, and the same, for `max` sweeps; those of
-    /// this node's users for `local_max`. Says which.
+    /// this node's users for `local_max`; and what [`Index::sweep_waiting`] does. Says which.
     pub(super) fn sweep(&mut self, max: u64, local_max: u64) -> Vec<B256> {
         let sweeps = self.sweeps;
-        self.sweeps += 1;
-        let is_stuck = |since: u64, max: u64| sweeps.checked_sub(max).is_some_and(|limit| since <= limit);
+        let is_stuck = |since: u64, max: u64| is_older(sweeps, since, max);
         let queues = self.heads.iter().filter_map(|(_, _, sender)| self.accounts.get(sender));
         let ready = queues.flat_map(|queue| {
             let since = queue.head_since();
@@ -196,7 +222,20 @@ impl<T: Clone> Index<T> {
         });
         let hashes: Vec<B256> = ready.map(|entry| entry.terms.hash).collect();
         // The last nonce first, so that no rest of them becomes another head in between.
-        hashes.into_iter().rev().filter(|hash| self.remove(hash).is_some()).collect()
+        let mut swept: Vec<B256> =
+            hashes.into_iter().rev().filter(|hash| self.remove(hash).is_some()).collect();
+        swept.extend(self.sweep_waiting(local_max));
+        swept
+    }
+
+    /// Drops what has been here for `max` sweeps and waits for a nonce or for funds. Says which.
+    pub(super) fn sweep_waiting(&mut self, max: u64) -> Vec<B256> {
+        let sweeps = self.sweeps;
+        self.sweeps += 1;
+        let waiting = self.accounts.values().flat_map(|queue| queue.entries().skip(queue.ready_len()));
+        let old = waiting.filter(|entry| is_older(sweeps, entry.since, max));
+        let hashes: Vec<B256> = old.map(|entry| entry.terms.hash).collect();
+        hashes.into_iter().filter(|hash| self.remove(hash).is_some()).collect()
     }
 
     /// Takes a sender's account as a later batch left it, and drops what that batch used up.
@@ -341,6 +380,11 @@ impl<T: Clone> Index<T> {
         self.ready_bytes = self.ready_bytes - before.3 + after.3;
         result
     }
+}
+
+/// Whether at the count `sweeps` something that began at `since` has seen `max` of them.
+fn is_older(sweeps: u64, since: u64, max: u64) -> bool {
+    sweeps.checked_sub(max).is_some_and(|limit| since <= limit)
 }
 
 fn replace<K: Ord>(ranking: &mut BTreeSet<K>, before: Option<K>, after: Option<K>) {

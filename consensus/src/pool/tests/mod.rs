@@ -234,6 +234,24 @@ fn what_is_never_executed_expires() {
     assert_eq!((pool.sweep(3, 9).len(), pool.sweep(3, 9).len()), (0, 1));
 }
 
+// What waits goes when it has waited for long, of peers and of users, also where nothing else is swept; what came later stays.
+#[test]
+fn what_waits_expires() {
+    let mut pool = index(20);
+    let local = Arrival { at: Instant::now(), is_local: true };
+    pool.insert(terms(1, 0, 1, 9), 1, state(0, 100), local).unwrap();
+    pool.put(terms(2, 1, 2, 9), 2, state(0, 100)).unwrap();
+    assert_eq!((pool.sweep(1, 2).len(), pool.sweep_waiting(2).len()), (0, 0));
+    pool.put(terms(3, 1, 3, 9), 3, state(0, 100)).unwrap();
+    pool.insert(terms(4, 2, 0, 9), 4, state(0, 100), local).unwrap();
+    assert_eq!(pool.local_bytes_beside(&sender(0), 0), 100);
+    assert_eq!(pool.sweep_waiting(2).len(), 2);
+    assert_eq!(pool.local_bytes_beside(&sender(0), 0), 0);
+    assert_eq!(pool.counts(), (1, 1, 200));
+    assert_eq!((pool.sweep(3, 9).len(), pool.sweep_waiting(2).len()), (0, 1));
+    assert_eq!(all(&pool), [4]);
+}
+
 /// Goal: what asks for more gas than the chain gives one transaction is refused with the text that clients know.
 #[test]
 fn a_gas_limit_above_the_cap_is_refused() {

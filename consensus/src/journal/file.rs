@@ -1,0 +1,88 @@
+//! The file's format, and how it is written anew.
+
+use std::{
+    fs::{self, File, OpenOptions},
+    io::{self, Write},
+    path::Path,
+};
+
+use alloy_primitives::keccak256;
+use slipstream_types::limits::TRANSACTION_BYTES_MAX;
+
+/// What the file begins with.
+pub(super) const MAGIC: &[u8] = b"slipstream journal 1\n";
+const LENGTH_BYTES: usize = 4;
+const CHECKSUM_BYTES: usize = 8;
+
+/// What was found in the file.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct Recovered {
+    /// The envelopes, in their order.
+    pub(super) transactions: Vec<Vec<u8>>,
+    /// Bytes that belong to no whole entry.
+    pub(super) damaged_bytes: usize,
+}
+
+/// Bytes of the entry of an envelope of so many bytes.
+pub(super) fn entry_bytes(raw_len: usize) -> u64 {
+    (LENGTH_BYTES + CHECKSUM_BYTES + raw_len) as u64
+}
+
+pub(super) fn entry(raw: &[u8]) -> Vec<u8> {
+    let length = u32::try_from(raw.len()).unwrap_or(u32::MAX).to_le_bytes();
+    [&length[..], &keccak256(raw)[..CHECKSUM_BYTES], raw].concat()
+}
+
+/// The entry that the bytes begin with.
+fn first(bytes: &[u8]) -> Option<&[u8]> {
+    let (length, rest) = bytes.split_first_chunk::<LENGTH_BYTES>()?;
+    let length = u32::from_le_bytes(*length) as usize;
+    if length == 0 || length > TRANSACTION_BYTES_MAX {
+        return None;
+    }
+    let (checksum, rest) = rest.split_at_checked(CHECKSUM_BYTES)?;
+    let raw = rest.get(..length)?;
+    (keccak256(raw)[..CHECKSUM_BYTES] == *checksum).then_some(raw)
+}
+
+/// Every whole entry. After damage it goes on at the next one, wherever that begins.
+pub(super) fn recover(bytes: &[u8]) -> Recovered {
+    let mut recovered = Recovered::default();
+    let mut rest = bytes.strip_prefix(MAGIC).unwrap_or(bytes);
+    while !rest.is_empty() {
+        match first(rest) {
+            Some(raw) => {
+                recovered.transactions.push(raw.to_vec());
+                rest = &rest[LENGTH_BYTES + CHECKSUM_BYTES + raw.len()..];
+            }
+            None => {
+                recovered.damaged_bytes += 1;
+                rest = &rest[1..];
+            }
+        }
+    }
+    recovered
+}
+
+/// Puts a file with these entries in the place of the one that is there; a power cut leaves the one or the other.
+pub(super) fn rewrite<'a>(path: &Path, entries: impl Iterator<Item = &'a [u8]>) -> io::Result<(File, u64)> {
+    let fresh = path.with_extension("new");
+    let file = OpenOptions::new().create(true).write(true).truncate(true).open(&fresh)?;
+    let mut writer = io::BufWriter::new(file);
+    writer.write_all(MAGIC)?;
+    let mut bytes = MAGIC.len() as u64;
+    for raw in entries {
+        let entry = entry(raw);
+        writer.write_all(&entry)?;
+        bytes += entry.len() as u64;
+    }
+    let file = writer.into_inner().map_err(io::IntoInnerError::into_error)?;
+    file.sync_all()?;
+    // Whatever can fail before the old file is gone, does.
+    let dir = path.parent().map(File::open).transpose()?;
+    fs::rename(&fresh, path)?;
+    if let Some(dir) = dir {
+        dir.sync_all()?;
+    }
+    Ok((file, bytes))
+}

@@ -1,0 +1,242 @@
+//! The journal by itself.
+
+use std::fs;
+
+use alloy_primitives::Address;
+
+use super::{
+    file::{MAGIC, recover},
+    *,
+};
+
+fn raw(number: u32) -> Vec<u8> {
+    [&number.to_le_bytes()[..], &[7; 100]].concat()
+}
+
+fn raws(range: std::ops::Range<u32>) -> Vec<Vec<u8>> {
+    range.map(raw).collect()
+}
+
+/// A transaction of the pool.
+fn live(from: u8, raw: &[u8], waits: bool) -> Live {
+    Live { raw: raw.to_vec().into(), sender: Address::repeat_byte(from), waits }
+}
+
+fn ready(range: std::ops::Range<u32>) -> Vec<Live> {
+    raws(range).iter().map(|raw| live(1, raw, false)).collect()
+}
+
+fn put(journal: &Journal, raw: &[u8], live: impl FnOnce() -> Vec<Live>) -> Result<(), JournalError> {
+    journal.reserve(raw.len(), 0, live)?.append(raw)
+}
+
+fn sync(journal: &Journal) -> Result<(), JournalError> {
+    journal.sync(|| unreachable!("nothing is broken"))
+}
+
+fn file() -> (tempfile::TempDir, PathBuf) {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("transactions.journal");
+    (dir, path)
+}
+
+fn append(journal: &Journal, range: std::ops::Range<u32>) {
+    for raw in raws(range) {
+        put(journal, &raw, || unreachable!("there is room")).unwrap();
+    }
+}
+
+/// Goal: what is appended is there after a restart, in its order, whatever came of the process.
+#[test]
+fn what_is_appended_outlives_the_process() {
+    let (_dir, path) = file();
+    let journal = Journal::open(&path, 1 << 20).unwrap();
+    assert!(journal.is_synced() && journal.recovered().is_empty());
+    append(&journal, 0..3);
+    assert!(!journal.is_synced());
+    sync(&journal).unwrap();
+    assert!(journal.is_synced());
+    append(&journal, 3..4);
+    std::mem::forget(journal);
+    let journal = Journal::open(&path, 1 << 20).unwrap();
+    assert_eq!(journal.recovered(), raws(0..4));
+    append(&journal, 4..5);
+    drop(journal);
+    assert_eq!(Journal::open(&path, 1 << 20).unwrap().recovered(), raws(0..5));
+}
+
+/// Goal: a torn end is cut wherever it is torn, and an entry that is damaged anywhere costs itself alone.
+#[test]
+fn damage_costs_what_is_damaged() {
+    let (_dir, path) = file();
+    append(&Journal::open(&path, 1 << 20).unwrap(), 0..3);
+    let whole = fs::read(&path).unwrap();
+    let entry_len = (whole.len() - MAGIC.len()) / 3;
+    for torn in 0..entry_len {
+        let recovered = recover(&whole[..MAGIC.len() + 2 * entry_len + torn]);
+        assert_eq!(recovered, Recovered { transactions: raws(0..2), damaged_bytes: torn });
+    }
+    for position in MAGIC.len() + entry_len..MAGIC.len() + 2 * entry_len {
+        let mut damaged = whole.clone();
+        damaged[position] ^= 0x40;
+        assert_eq!(recover(&damaged).transactions, [raw(0), raw(2)], "byte {position}");
+    }
+    fs::write(&path, [&whole[..whole.len() - 5], &[0; 5_000]].concat()).unwrap();
+    let journal = Journal::open(&path, 1 << 20).unwrap();
+    append(&journal, 9..10);
+    drop(journal);
+    assert_eq!(Journal::open(&path, 1 << 20).unwrap().recovered(), [raw(0), raw(1), raw(9)]);
+}
+
+/// Goal: the file is bounded: it is written anew with what the pool still has, and refuses what does not fit beside that.
+#[test]
+fn the_file_is_bounded() {
+    let (_dir, path) = file();
+    let journal = Journal::open(&path, 10_000).unwrap();
+    for number in 0..1_000u32 {
+        let live = || ready(number.saturating_sub(5)..number);
+        put(&journal, &raw(number), live).unwrap();
+        assert!(journal.bytes() <= 10_000 && journal.bytes() == fs::metadata(&path).unwrap().len());
+    }
+    sync(&journal).unwrap();
+    let recovered = Journal::open(&path, 10_000).unwrap().recovered();
+    assert_eq!(recovered[recovered.len() - 6..], raws(994..1_000));
+    let full = (0..1_000).find_map(|number| put(&journal, &raw(number), || ready(0..number)).err());
+    assert!(matches!(full, Some(JournalError::Full { bytes_max: 10_000, .. })));
+    let full = put(&journal, &raw(0), || unreachable!("it was written anew a moment ago")).unwrap_err();
+    assert!(matches!(full, JournalError::Full { .. }));
+}
+
+/// Goal: a file far below its bound takes what comes, however fast it grows.
+#[test]
+fn a_file_that_grows_fast_is_not_full() {
+    let (_dir, path) = file();
+    let journal = Journal::open(&path, 64 << 20).unwrap();
+    let large = |number: u32| [&number.to_le_bytes()[..], &[7; 100_000]].concat();
+    let mut rewritten = 0;
+    for number in 0..100 {
+        let before = journal.inner.lock().compacted_bytes;
+        let of_pool = || (0..number).map(|number| live(1, &large(number), false)).collect();
+        put(&journal, &large(number), of_pool).unwrap();
+        rewritten += usize::from(journal.inner.lock().compacted_bytes > before);
+    }
+    assert!((3..6).contains(&rewritten), "{rewritten}");
+    assert_eq!(recover(&fs::read(&path).unwrap()).transactions, (0..100).map(large).collect::<Vec<_>>());
+}
+
+/// Goal: what is not settled yet is kept when the file is written anew; after a failed write it is written anew first.
+#[test]
+fn what_is_unsettled_is_kept() {
+    let (_dir, path) = file();
+    append(&Journal::open(&path, 1 << 20).unwrap(), 0..4);
+    let journal = Journal::open(&path, 1 << 20).unwrap();
+    journal.inner.lock().is_broken = true;
+    put(&journal, &raw(9), Vec::new).unwrap();
+    assert_eq!(recover(&fs::read(&path).unwrap()).transactions, [raws(0..4), vec![raw(9)]].concat());
+    journal.settle(raws(2..3), || ready(9..10)).unwrap();
+    assert_eq!(recover(&fs::read(&path).unwrap()).transactions, [raw(2), raw(9)]);
+    journal.inner.lock().is_broken = true;
+    let refused = put(&journal, &raw(10), || unreachable!("a moment ago")).unwrap_err();
+    assert!(matches!(refused, JournalError::Io { .. }), "{refused}");
+    journal.inner.lock().compacted = None;
+    put(&journal, &raw(10), || ready(9..10)).unwrap();
+    assert_eq!(recover(&fs::read(&path).unwrap()).transactions, [raw(2), raw(9), raw(10)]);
+}
+
+/// Goal: a disk that refuses is told with the file and what to do, and nothing counts as written.
+#[test]
+fn a_refusing_disk_is_told() {
+    let (dir, path) = file();
+    let journal = Journal::open(&path, 1 << 20).unwrap();
+    journal.inner.lock().is_broken = true;
+    drop(dir);
+    let refused = put(&journal, &raw(1), Vec::new).unwrap_err().to_string();
+    assert!(refused.contains("transactions.journal") && refused.contains("journal_mib"), "{refused}");
+    assert_eq!(journal.appended.load(Acquire), 0);
+}
+
+/// Goal: a disk that loses a write and says so once is not believed afterwards: the file is written anew before anything counts as there.
+#[test]
+fn a_failed_sync_is_never_believed_again() {
+    let (_dir, path) = file();
+    let journal = Journal::open(&path, 1 << 20).unwrap();
+    // It takes every write, and refuses to be synced.
+    let refusing = fs::OpenOptions::new().write(true).open("/dev/null").unwrap();
+    journal.inner.lock().file = Arc::new(refusing);
+    put(&journal, &raw(1), Vec::new).unwrap();
+    assert!(sync(&journal).is_err() && !journal.is_synced());
+    journal.sync(|| ready(1..2)).unwrap();
+    assert!(journal.is_synced());
+    put(&journal, &raw(2), || unreachable!("there is room")).unwrap();
+    sync(&journal).unwrap();
+    assert_eq!(recover(&fs::read(&path).unwrap()).transactions, raws(1..3));
+}
+
+/// Goal: a file that could not be written anew is not appended to: it may not be the one that the next start reads.
+#[test]
+fn a_file_that_was_not_rewritten_is_not_trusted() {
+    let (_dir, path) = file();
+    let journal = Journal::open(&path, 1 << 20).unwrap();
+    let place = journal.reserve(raw(1).len(), 0, || unreachable!("there is room")).unwrap();
+    let fresh = path.with_extension("new");
+    fs::create_dir(&fresh).unwrap();
+    assert!(journal.settle(Vec::new(), Vec::new).is_err());
+    assert!(place.append(&raw(1)).is_err());
+    assert!(put(&journal, &raw(1), || unreachable!("a moment ago")).is_err());
+    fs::remove_dir(&fresh).unwrap();
+    journal.inner.lock().compacted = None;
+    put(&journal, &raw(1), Vec::new).unwrap();
+    assert_eq!(recover(&fs::read(&path).unwrap()).transactions, raws(1..2));
+    assert_eq!(journal.inner.lock().reserved, 0);
+}
+
+/// Goal: whoever may not be held asks without waiting for the one who writes the file anew.
+#[test]
+fn questions_do_not_wait_for_the_disk() {
+    let (_dir, path) = file();
+    append(&Journal::open(&path, 1 << 20).unwrap(), 0..1);
+    let journal = Journal::open(&path, 1 << 20).unwrap();
+    let _writing = (journal.inner.lock(), journal.syncing.lock());
+    assert!(journal.is_synced() && journal.has_recovered());
+    assert_eq!(journal.bytes(), fs::metadata(&path).unwrap().len());
+}
+
+/// Goal: one sender's transactions never fill the file, and those that wait, of whomever, leave room for others: the ones of the senders with
+/// most of them go first, and what executes never.
+#[test]
+fn what_waits_leaves_room_for_others() {
+    let (_dir, path) = file();
+    let bytes_max = 4 << 20;
+    let journal = Journal::open(&path, bytes_max).unwrap();
+    let large = |number: u32| [&number.to_le_bytes()[..], &[7; 100_000]].concat();
+    let mut pool = vec![live(1, &raw(0), true), live(2, &raw(1), false)];
+    for number in 0..200 {
+        put(&journal, &large(number), || pool.clone()).unwrap();
+        pool.push(live(10 + (number % 3) as u8, &large(number), true));
+        assert!(journal.bytes() <= bytes_max);
+    }
+    put(&journal, &raw(2), || pool.clone()).unwrap();
+    journal.inner.lock().is_broken = true;
+    journal.inner.lock().compacted = None;
+    put(&journal, &raw(3), || pool.clone()).unwrap();
+    let written = recover(&fs::read(&path).unwrap()).transactions;
+    assert!(written.contains(&raw(0)) && written.contains(&raw(1)), "the lightest, and what executes");
+    assert!(journal.bytes() < bytes_max / 4, "{}", journal.bytes());
+    let full = journal.reserve(100_000, 200_000, Vec::new).unwrap_err();
+    assert!(matches!(full, JournalError::SenderFull { bytes: 200_000, .. }), "{full}");
+}
+
+/// Goal: what was kept from before the start gives no way before the pool has had a look at it, and then to what the pool has.
+#[test]
+fn what_is_kept_gives_way_once_it_is_settled() {
+    let (_dir, path) = file();
+    append(&Journal::open(&path, 10_000).unwrap(), 0..80);
+    let journal = Journal::open(&path, 10_000).unwrap();
+    let full = (100..200).find_map(|number| put(&journal, &raw(number), || ready(100..number)).err());
+    assert!(matches!(full, Some(JournalError::Full { .. })));
+    journal.settle(raws(0..80), || ready(100..101)).unwrap();
+    for number in 100..120 {
+        put(&journal, &raw(number), || ready(100..number)).unwrap();
+    }
+    assert_eq!(journal.recovered().len(), 80);
+}
