@@ -1,7 +1,8 @@
 //! [`Heavy`]: the threads of work that takes seconds, and the trees of snapshots that are loaded on them.
 //!
 //! The threads are few and apart from those that the node's own work uses, so that whatever peers ask for, commits, execution and
-//! verification have theirs.
+//! verification have theirs. Loads have a thread of their own: reading a whole state takes seconds to minutes, and merges do not wait
+//! for that.
 
 use std::{
     collections::BTreeMap,
@@ -17,8 +18,8 @@ use tokio::time::Instant;
 
 use super::answer::Unserved;
 
-/// Threads at most.
-const THREADS_MAX: usize = 2;
+/// Threads for merges at most.
+const MERGE_THREADS_MAX: usize = 2;
 /// A peer that asks for what is being loaded comes back after this.
 const LOAD_RETRY: Duration = Duration::from_secs(2);
 /// A tree that could not be loaded is tried again after this: whoever asks must not make this node read a damaged snapshot for ever.
@@ -27,35 +28,22 @@ const FAILED_RETRY: Duration = Duration::from_secs(300);
 /// See the module.
 #[derive(Default)]
 pub(super) struct Heavy {
-    /// Made when they are first needed; none if they cannot be.
-    pool: OnceLock<Option<ThreadPool>>,
+    merging: Threads,
+    loading: Threads,
     /// Snapshots whose tree is being loaded (none), or was not loaded, and until when that counts.
     loads: Mutex<BTreeMap<BatchNumber, Option<Instant>>>,
 }
 
 impl Heavy {
-    /// Runs something that uses many threads on these. The caller waits.
-    pub(super) fn run<T: Send>(&self, work: impl FnOnce() -> T + Send) -> Result<T, Unserved> {
-        let pool = self.pool.get_or_init(|| {
-            let threads = self.threads();
-            let name = |index| format!("serve-heavy-{index}");
-            match ThreadPoolBuilder::new().num_threads(threads).thread_name(name).build() {
-                Ok(pool) => Some(pool),
-                Err(error) => {
-                    tracing::error!(%error, "no threads for merging deltas and loading snapshots: peers get none of either here");
-                    None
-                }
-            }
-        });
-        pool.as_ref()
-            .map(|pool| pool.install(work))
-            .ok_or(Unserved::Failed("this node has no threads for it"))
+    /// Merges something on these threads. The caller waits.
+    pub(super) fn merge<T: Send>(&self, work: impl FnOnce() -> T + Send) -> Result<T, Unserved> {
+        self.merging.run("serve-merge", self.merge_threads(), work)
     }
 
-    /// Threads that work takes.
-    pub(super) fn threads(&self) -> usize {
+    /// Threads that a merge takes.
+    pub(super) fn merge_threads(&self) -> usize {
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
-        (cores / 2).clamp(1, THREADS_MAX)
+        (cores / 2).clamp(1, MERGE_THREADS_MAX)
     }
 
     /// Passes if the tree of a snapshot is in memory. Otherwise it is loaded in the background, once for all who ask, and nobody waits
@@ -80,6 +68,32 @@ impl Heavy {
     }
 }
 
+/// Threads of one kind of work, made when they are first needed.
+#[derive(Default)]
+struct Threads {
+    /// None if they cannot be made.
+    pool: OnceLock<Option<ThreadPool>>,
+}
+
+impl Threads {
+    fn run<T: Send>(&self, name: &str, count: usize, work: impl FnOnce() -> T + Send) -> Result<T, Unserved> {
+        let pool = self.pool.get_or_init(|| {
+            let names = name.to_string();
+            let builder = ThreadPoolBuilder::new().num_threads(count);
+            match builder.thread_name(move |index| format!("{names}-{index}")).build() {
+                Ok(pool) => Some(pool),
+                Err(error) => {
+                    tracing::error!(%error, threads = name, "no threads for it: peers do not get what they are for from this node");
+                    None
+                }
+            }
+        });
+        pool.as_ref()
+            .map(|pool| pool.install(work))
+            .ok_or(Unserved::Failed("this node has no threads for it"))
+    }
+}
+
 /// A tree on its way into memory.
 struct Load {
     heavy: Arc<Heavy>,
@@ -90,7 +104,8 @@ struct Load {
 impl Load {
     fn run(mut self, snapshot: &Snapshot) {
         let began = Instant::now();
-        let loaded: Result<Result<(), StorageError>, Unserved> = self.heavy.run(|| snapshot.load());
+        let loaded: Result<Result<(), StorageError>, Unserved> =
+            self.heavy.loading.run("serve-load", 1, || snapshot.load());
         match loaded {
             Ok(Ok(())) => {
                 self.failed = false;
@@ -113,5 +128,30 @@ impl Drop for Load {
             true => loads.insert(self.number, Some(Instant::now() + FAILED_RETRY)),
             false => loads.remove(&self.number),
         };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc;
+
+    use super::*;
+
+    /// Goal: a merge is made while a whole state is read.
+    #[test]
+    fn a_merge_does_not_wait_for_a_load() {
+        let heavy = Heavy::default();
+        let (merged, gate) = mpsc::channel();
+        let (begun, loads) = mpsc::channel();
+        let load = move || {
+            begun.send(()).unwrap();
+            gate.recv_timeout(Duration::from_secs(10))
+        };
+        std::thread::scope(|scope| {
+            let loading = scope.spawn(|| heavy.loading.run("serve-load", 1, load).unwrap());
+            loads.recv().unwrap();
+            heavy.merge(move || merged.send(()).unwrap()).unwrap();
+            assert_eq!(loading.join().unwrap(), Ok(()));
+        });
     }
 }

@@ -23,9 +23,13 @@ const KEPT_BYTES_MAX: u64 = 128 << 20;
 /// Ranges that are kept: some bases, because those who ask are not equally far behind, for each of two snapshots. Also those that
 /// cannot be merged count: they take no memory, but finding out took time.
 const KEPT_MAX: usize = 8;
-/// Two are made at once, so that a peer's first one does not wait for all that another wants. Waiting ends well before the deadline of
-/// who asks: what was made meanwhile is there when it comes back.
-const LIMITS: Limits = Limits { places: 2, of_peer: 1, waiting: 128, wait: Duration::from_secs(5) };
+/// Two are made at once, so that a peer's first one does not wait for all that another wants. Waiting, for a place and for the merge
+/// itself, ends well before the deadline of who asks: what was made meanwhile is there when it comes back.
+pub(super) const LIMITS: Limits =
+    Limits { places: 2, of_peer: 1, waiting: 128, wait: Duration::from_secs(5) };
+
+/// A peer that asks for what is being merged comes back after this.
+pub(super) const RETRY: Duration = Duration::from_secs(2);
 
 /// The batch before a range, and its last one.
 pub(super) type MergeRange = (BatchNumber, BatchNumber);

@@ -5,7 +5,10 @@ use std::{sync::Arc, time::Duration};
 
 use slipstream_network::Payload;
 use slipstream_storage::RangeDelta;
-use tokio::{sync::watch, time::Instant};
+use tokio::{
+    sync::watch,
+    time::{Instant, timeout},
+};
 
 use super::{
     Asker, Shared, SyncServer,
@@ -14,7 +17,7 @@ use super::{
     cost::{Kind, MERGE},
     in_debt,
     lane::{Full, Place},
-    merges::{Look, MergeRange, merge},
+    merges::{self, Look, MergeRange, merge},
 };
 use crate::protocol::Request;
 
@@ -50,8 +53,14 @@ impl SyncServer {
         }
     }
 
-    /// A range delta, made by one of all who ask for its chunks.
+    /// A range delta, made by one of all who ask for its chunks. Whoever waits too long for its place and its making together is told to
+    /// come back, the one who has it made included: the work goes on.
     pub(super) async fn merged(&self, asker: &Asker, range: MergeRange) -> Result<Arc<RangeDelta>, Unserved> {
+        let late = Unserved::Busy { retry_after: merges::RETRY, why: "what changed is being merged" };
+        timeout(merges::LIMITS.wait, self.merged_at_last(asker, range)).await.unwrap_or(Err(late))
+    }
+
+    async fn merged_at_last(&self, asker: &Asker, range: MergeRange) -> Result<Arc<RangeDelta>, Unserved> {
         let merges = &self.shared.merges;
         let mut changes = merges.changes();
         loop {
@@ -90,11 +99,11 @@ impl SyncServer {
         let admitted = self.shared.meter.admit(peer, Kind::Disk, MERGE, Duration::ZERO, now);
         let (debit, _) = admitted.map_err(in_debt)?;
         let payer = Asker { debit: Arc::new(debit), ..asker.clone() };
-        let threads = self.shared.heavy.threads() as u32;
+        let threads = self.shared.heavy.merge_threads() as u32;
         let work = move |shared: &Shared| {
             // Another may have begun it while this one waited for its place.
             let Some(making) = shared.merges.begin(range) else { return Ok(()) };
-            let merged = shared.heavy.run(|| merge(&shared.store, range))??;
+            let merged = shared.heavy.merge(|| merge(&shared.store, range))??;
             making.land(peer, merged);
             Ok(())
         };

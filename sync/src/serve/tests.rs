@@ -100,6 +100,21 @@ async fn a_merge_waits_in_its_own_lane() {
     drop(held);
 }
 
+/// Goal: whoever asks for what is merged for long is told to come back before it takes the silence for a failure.
+#[tokio::test(start_paused = true)]
+async fn nobody_waits_for_a_merge_without_end() {
+    let server = server();
+    let range = (BatchNumber(0), BatchNumber(70));
+    let making = server.shared.merges.begin(range).unwrap();
+    let asker = server.admit(peer(3), Kind::Disk, MERGE).await.unwrap();
+    let began = Instant::now();
+    let refused = server.merged(&asker, range).await.unwrap_err().into_refusal();
+    assert!(refused.to_string().contains("busy for 2000 ms: what changed is being merged"), "{refused}");
+    assert_eq!(began.elapsed(), merges::LIMITS.wait);
+    making.land(peer(1), Err(Refusal::not_kept("too large")));
+    assert_eq!(server.merged(&asker, range).await.unwrap_err().into_refusal().text(), "too large");
+}
+
 /// Goal: the bases of range deltas are few, so that those who ask share the merges.
 #[test]
 fn a_range_delta_begins_where_others_begin() {
