@@ -16,8 +16,11 @@ use super::{
     lane::{Lane, Limits},
 };
 
-/// Bytes of memory that one merge may take: about 400,000 keys. Who is further behind takes deltas one by one, or a snapshot.
-const MERGE_BYTES_MAX: u64 = 64 << 20;
+/// Bytes of memory that one merge may take: 199,728 keys of 168 bytes. A client with the default bound of 512 MiB reckons 2,000 bytes a
+/// key for the nodes of its tree that are copied, 125 for a leaf that is new and at most 127 for the row: it takes 238,000 keys of the
+/// longest, 253,000 as they are on average. So what is served here fits there, with 83 MiB to spare for new code and for subtrees that
+/// come back into memory, and is not fetched in vain. Who is further behind takes deltas one by one, or a snapshot.
+const MERGE_BYTES_MAX: u64 = 32 << 20;
 /// Bytes of memory of those that are kept.
 const KEPT_BYTES_MAX: u64 = 128 << 20;
 /// Ranges that are kept: some bases, because those who ask are not equally far behind, for each of two snapshots. Also those that
@@ -161,9 +164,20 @@ pub(super) fn merge(store: &Store, (from, to): MergeRange) -> Result<Merge, Unse
 
 #[cfg(test)]
 mod tests {
-    use slipstream_types::PublicKey;
+    use slipstream_types::{Path, PublicKey, delta::DeltaEntry, state::ROW_BYTES_MAX};
 
     use super::*;
+    use crate::work::RANGE_DELTA_BYTES_MAX;
+
+    /// Goal: no client fetches what is merged here only to find that it is too large for it.
+    #[test]
+    fn what_is_merged_fits_a_client() {
+        let keys = MERGE_BYTES_MAX / size_of::<(Path, DeltaEntry)>() as u64;
+        // As storage reckons: sixteen leaves that are copied, and one that is new, of 125 bytes each.
+        let key_bytes = (16 + 1) * 125 + (size_of::<Path>() + ROW_BYTES_MAX) as u64;
+        assert_eq!(keys, 199_728);
+        assert!(keys * key_bytes <= RANGE_DELTA_BYTES_MAX - (64 << 20), "{}", keys * key_bytes);
+    }
 
     fn range(from: u64) -> MergeRange {
         (BatchNumber(from), BatchNumber(1_000))

@@ -43,6 +43,8 @@ use crate::{
     verify::{self, VerifiedRange},
 };
 use slipstream_types::codec;
+#[cfg(test)]
+pub(crate) use takeover::RANGE_DELTA_BYTES_MAX;
 pub(crate) use takeover::{CHUNK_BYTES, RANGE_DELTA_RANGES_BITS};
 
 /// Peers that are remembered for wrong values. Beyond it all are forgotten: an attacker with so many identities gains as many executions.

@@ -28,7 +28,7 @@ pub(crate) const CHUNK_BYTES: u32 = 1 << 20;
 /// Ranges that the engine is told of: all that a restore begins with.
 const SPANS: usize = 1 << RESTORE_RANGES_BITS;
 /// Most bytes of memory that a range delta takes until its end.
-pub(super) const RANGE_DELTA_BYTES_MAX: u64 = 512 << 20;
+pub(crate) const RANGE_DELTA_BYTES_MAX: u64 = 512 << 20;
 /// A range delta is asked for in so many ranges, as a power of two, so that many peers can send at once.
 pub(crate) const RANGE_DELTA_RANGES_BITS: u8 = 4;
 
