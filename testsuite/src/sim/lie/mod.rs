@@ -76,7 +76,7 @@ pub(super) enum Lie {
     /// Other code.
     Code,
     /// Range deltas with bits flipped.
-    NetChange,
+    RangeDelta,
     /// Validators that nobody appointed.
     Epochs,
     /// Good signatures of validators whose epoch is over.
@@ -101,8 +101,8 @@ impl Lie {
         Lie::ChangedRow,
         Lie::Siblings,
         Lie::Code,
-        Lie::NetChange,
-        Lie::NetChange,
+        Lie::RangeDelta,
+        Lie::RangeDelta,
     ];
 
     /// Lies about the same: who is found out by one could not tell another. What is asked for seldom stands here more than once.
@@ -158,7 +158,7 @@ impl Lie {
             Lie::HiddenRow | Lie::ChangedRow => matches!(request, Request::Chunk { .. }),
             Lie::Siblings => matches!(request, Request::RangeProof { .. }),
             Lie::Code => matches!(request, Request::Codes { .. }),
-            Lie::NetChange | Lie::Padded => matches!(request, Request::RangeDelta(_)),
+            Lie::RangeDelta | Lie::Padded => matches!(request, Request::RangeDelta(_)),
             Lie::Epochs => matches!(request, Request::Epochs { .. }),
             Lie::Garbage => true,
         }
@@ -177,7 +177,7 @@ impl Lie {
             Lie::Offer | Lie::SubtleOffer | Lie::Headers => Fault::FalseOffer,
             Lie::HiddenRow | Lie::ChangedRow | Lie::Siblings => Fault::FalseChunk,
             Lie::Code => Fault::FalseCode,
-            Lie::NetChange => Fault::FalseNetChange,
+            Lie::RangeDelta => Fault::FalseRangeDelta,
             Lie::Epochs => Fault::FalseEpochs,
             Lie::Expired => Fault::ExpiredKeys,
             Lie::Padded => Fault::PaddedDelta,

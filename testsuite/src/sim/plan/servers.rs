@@ -44,7 +44,7 @@ pub(super) fn servers(troubles: &Troubles, rng: &mut StdRng) -> Vec<Server> {
     }
     if troubles.snapshots {
         // One lie each: who is found out has no chance to tell another. Code, siblings and range deltas are asked for seldom.
-        let rare = [Lie::Code, Lie::Code, Lie::Siblings, Lie::NetChange, Lie::NetChange, Lie::Offer];
+        let rare = [Lie::Code, Lie::Code, Lie::Siblings, Lie::RangeDelta, Lie::RangeDelta, Lie::Offer];
         for lie in rare.into_iter().chain([Lie::HiddenRow, Lie::ChangedRow]) {
             more(Habit::Lying(vec![lie]), rng.random_range(1..3), rng);
         }
