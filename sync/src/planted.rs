@@ -75,11 +75,13 @@ pub enum Planted {
     NoWaypoint,
     /// The values that hints tell are not compared with the store's.
     BelievedValues,
+    /// Nobody else is asked before a request's deadline, however late its answer is.
+    LateHedge,
 }
 
 impl Planted {
     /// Every one.
-    pub const ALL: [Planted; 16] = [
+    pub const ALL: [Planted; 17] = [
         Planted::UnsignedSummary,
         Planted::ForeignSummary,
         Planted::UnsignedRange,
@@ -96,6 +98,7 @@ impl Planted {
         Planted::EndlessPause,
         Planted::NoWaypoint,
         Planted::BelievedValues,
+        Planted::LateHedge,
     ];
 
     fn name(self) -> &'static str {
@@ -116,6 +119,7 @@ impl Planted {
             Planted::EndlessPause => "endless-pause",
             Planted::NoWaypoint => "no-waypoint",
             Planted::BelievedValues => "believed-values",
+            Planted::LateHedge => "late-hedge",
         }
     }
 }

@@ -50,6 +50,7 @@ fn a_missing_defence_is_noticed() {
 fn scene(planted: Planted) -> Option<Scenario> {
     match planted {
         Planted::ForgottenRestore => Some(Scenario::Crash),
+        Planted::LateHedge => Some(Scenario::Stallers),
         _ => None,
     }
 }

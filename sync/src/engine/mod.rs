@@ -176,7 +176,7 @@ impl Engine {
             begun: local.begun.filter(|_| !setup.defences.lacks(Planted::ForgottenRestore)),
             book,
             unproven: BTreeMap::new(),
-            streams: Streams::new(deadline),
+            streams: Streams::new(deadline, setup.defences),
             tail: Tail::new(local.head),
             restore: None,
             epoch_ends: Vec::new(),

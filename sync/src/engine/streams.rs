@@ -16,6 +16,7 @@ use super::{
 use crate::{
     peers::PeerBook,
     plan::{Candidate, RangeMode},
+    planted::{Defences, Planted},
     protocol::Request,
 };
 
@@ -114,15 +115,16 @@ pub(super) struct Streams {
     flights: BTreeMap<RequestId, Flight>,
     pub(super) links: Links,
     deadline: Duration,
+    defences: Defences,
     next: u64,
     hedges: u64,
 }
 
 impl Streams {
     /// Nothing is wanted. Answers may take `deadline`.
-    pub(super) fn new(deadline: Duration) -> Streams {
+    pub(super) fn new(deadline: Duration, defences: Defences) -> Streams {
         let (wanted, flights, links) = Default::default();
-        Streams { wanted, flights, links, deadline, next: 0, hedges: 0 }
+        Streams { wanted, flights, links, deadline, defences, next: 0, hedges: 0 }
     }
 
     /// Wants something; does nothing if it is wanted already.
@@ -307,7 +309,10 @@ impl Streams {
         let usual = self.links.expected(&peer.peer, bytes).mul_f64(HEDGE_FACTOR);
         // Its own quantile, for as many MiB as these are.
         let quantile = book.tail(&peer.peer).mul_f64((bytes as f64 / f64::from(1 << 20)).max(1.0));
-        let patience = usual.max(quantile).clamp(HEDGE_MIN, self.deadline);
+        let patience = match self.defences.lacks(Planted::LateHedge) {
+            true => self.deadline,
+            false => usual.max(quantile).clamp(HEDGE_MIN, self.deadline),
+        };
         let flight = Flight {
             about: About::Wanted(key),
             peer: peer.peer,
