@@ -120,7 +120,8 @@ impl Engine {
     /// Takes in an announcement, the cheap checks first. Returns whether anything follows from it.
     pub(super) fn heard_of(&mut self, from: PeerId, payload: Vec<u8>, now: Instant) -> bool {
         match number_of(&payload) {
-            Some(number) if number.0 + STALE_BATCHES < self.head.0 => {
+            // No sums with a number that anybody may have made up: it can be the highest there is.
+            Some(number) if self.head.0.saturating_sub(number.0) > STALE_BATCHES => {
                 let reason = format!("announcement: batch {number} is far behind the head {}", self.head);
                 self.book.bench(&from, now, reason);
                 return false;
@@ -129,7 +130,7 @@ impl Engine {
             Some(number) if number <= self.head || self.announcements.has(number, &from) => return false,
             _ => {}
         }
-        let is_far = number_of(&payload).is_some_and(|number| number.0 > self.head.0 + ANNOUNCED_MAX);
+        let is_far = number_of(&payload).is_some_and(|number| number.0.saturating_sub(self.head.0) > ANNOUNCED_MAX);
         let is_known = number_of(&payload).is_some_and(|number| number <= self.announcements.relayed);
         if is_far || is_known {
             return self.expect_more(from);

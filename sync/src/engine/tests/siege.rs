@@ -76,6 +76,24 @@ fn old_and_repeated_announcements_have_no_turn() {
     rig.blames_nobody();
 }
 
+/// Goal: no number that an announcement says ends the node, be it the highest there is: it is far ahead.
+#[test]
+fn an_announcement_of_any_number_is_survived() {
+    let mut rig = Node::new(Mode::Auto, 10).rig().peer(A, serves(1..=10)).peer(B, serves(1..=10));
+    rig.step();
+    for number in [u64::MAX, u64::MAX - 1, u64::MAX - 1_022, u64::MAX - 1_023, u64::MAX - 1_024, 1 << 63] {
+        let mut whole = announcement(11);
+        whole[..8].copy_from_slice(&number.to_le_bytes());
+        rig.engine.handle_broadcast(A, whole[..8].to_vec(), rig.now);
+        rig.engine.handle_broadcast(A, whole, rig.now);
+        rig.step();
+    }
+    rig.engine.handle_broadcast(A, vec![0xff; 8], rig.now);
+    rig.step().announce(B, 11);
+    assert_eq!(rig.head(), 11);
+    rig.blames_nobody();
+}
+
 /// Goal: a true certificate with another body does not displace the honest announcement, whoever comes first.
 #[test]
 fn a_forged_body_does_not_displace_an_honest_announcement() {
