@@ -85,6 +85,11 @@ impl Account {
         self.call(nonce, tip_wei, gas_limit, &[])
     }
 
+    /// A transfer of so many bytes and some more.
+    pub(crate) fn large(&self, nonce: u64, bytes: usize) -> Transaction {
+        self.call(nonce, 1, TRANSFER_GAS + 10 * bytes as u64, &vec![0; bytes])
+    }
+
     /// Has money, but code as well (EIP-3607): only executing its transactions finds that they are invalid.
     pub(crate) fn contract() -> Account {
         Account::new(CONTRACT)

@@ -9,6 +9,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::{message::Outcome, *};
 use crate::{
+    journal::JournalError,
     pool::{Origin, PoolError},
     testing::{Account, Endpoint, Node, Silent, clock, genesis, join, store, until, validator_key},
 };
@@ -376,6 +377,41 @@ async fn a_retry_is_written_down() {
     assert!(journal.is_synced());
     drop(node);
     assert!(Journal::open(&path, 1 << 20).unwrap().recovered().contains(&transaction.raw.to_vec()));
+}
+
+/// Goal: a wallet with money for one transaction sends as many as may wait: its own are refused some day, and nobody else's.
+#[tokio::test(start_paused = true)]
+async fn one_wallet_does_not_fill_the_journal() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("transactions.journal");
+    let (hub, genesis) = (MemoryHub::new(), genesis(1));
+    let (node, _) = fullnode(&hub, &genesis, 1, Some(Journal::open(&path, 1 << 20).unwrap()));
+    let large = |account: u8, nonce| Account::new(account).large(nonce, 65_300);
+    for account in 0..7 {
+        for nonce in 1..3 {
+            give(&node, &large(account, nonce)).unwrap();
+        }
+        let refused = give(&node, &large(account, 3)).unwrap_err();
+        assert!(matches!(refused, SubmitError::Journal(JournalError::SenderFull { .. })), "{refused}");
+        let known = give(&node, &large(account, 2)).unwrap_err();
+        assert!(known.to_string().starts_with("already known"), "{known}");
+    }
+    let honest = Account::new(7);
+    for nonce in 0..2 {
+        give(&node, &honest.large(nonce, 65_000)).unwrap();
+    }
+    assert!(node.journal_bytes() > 1_046_000, "it is as good as full");
+    let tips = std::iter::successors(Some(100_000_000_000), |tip| Some(tip / 5 * 6)).take(25);
+    let replacing: Vec<_> = tips.map(|tip| honest.transfer(2, tip)).collect();
+    for transaction in &replacing {
+        give(&node, transaction).unwrap();
+    }
+    node.synced().await.unwrap();
+    drop(node);
+    let recovered = Journal::open(&path, 1 << 20).unwrap().recovered();
+    for raw in [&honest.large(0, 65_000).raw, &replacing[24].raw] {
+        assert!(recovered.contains(&raw.to_vec()));
+    }
 }
 
 /// Goal: an address whose transactions come to nothing has to wait; one whose transactions are taken never has.

@@ -148,3 +148,11 @@ fn names_what_can_never_execute() {
         assert_eq!(check_static(&asks(max + 1), &chain), Err(too_high));
     }
 }
+
+/// Goal: an authorization for another chain, which anybody can copy from there, names nobody here.
+#[test]
+fn authorities_are_those_of_this_chain() {
+    let transaction = decode(sign(1, delegation(0, account(2), 3, COUNTER)));
+    assert_eq!(transaction.authorities(CHAIN_ID).collect::<Vec<_>>(), [(account(3), 0)]);
+    assert_eq!(transaction.authorities(CHAIN_ID + 1).count(), 0);
+}
