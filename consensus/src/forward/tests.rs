@@ -1,6 +1,6 @@
 //! The way of a transaction from node to node, and what junk, silence, refusals and restarts do to it.
 
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use alloy_primitives::B256;
 use slipstream_network::{BoxFuture, Handler, MemoryHub, Payload, Protocol, RefusalKind};
@@ -192,6 +192,50 @@ async fn a_busy_proposer_is_waited_for() {
     until("the proposer has them", || proposer.pool.status().pending == 120).await;
     // Some 100 messages, eight at a time, of 100 ms each, and the pauses.
     assert!(begun.elapsed() < Duration::from_millis(2_900), "{:?}", begun.elapsed());
+}
+
+/// Goal: a proposer that failed for minutes gets what waits within seconds of being back.
+#[tokio::test(start_paused = true)]
+async fn a_proposer_that_is_back_gets_what_waits() {
+    let (hub, genesis) = (MemoryHub::new(), genesis(1));
+    let (proposer, _endpoint) = fullnode(&hub, &genesis, 0, None);
+    let failing = Arc::new(Failing { forwarder: proposer.clone(), is_back: AtomicBool::new(false) });
+    hub.join(id(0), failing.clone());
+    let (node, _node_endpoint) = fullnode(&hub, &genesis, 1, None);
+    hub.connect(id(0), id(1));
+    tokio::spawn(node.clone().run(CancellationToken::new()));
+    give(&node, &Account::new(0).transfer(0, 1)).unwrap();
+    tokio::time::sleep(Duration::from_secs(300)).await;
+    failing.is_back.store(true, Ordering::Relaxed);
+    let begun = Instant::now();
+    until("the proposer has it", || proposer.pool.status().pending == 1).await;
+    assert!(begun.elapsed() < Duration::from_secs(9), "{:?}", begun.elapsed());
+}
+
+/// A proposer that fails until it is back.
+struct Failing {
+    forwarder: Arc<Forwarder>,
+    is_back: AtomicBool,
+}
+
+impl Handler for Failing {
+    fn request<'a>(
+        &'a self,
+        peer: PeerId,
+        _: Protocol,
+        payload: Vec<u8>,
+    ) -> BoxFuture<'a, Result<Payload, Refusal>> {
+        Box::pin(async move {
+            match self.is_back.load(Ordering::Relaxed) {
+                true => self.forwarder.handle(peer, payload).await.map(Payload::from),
+                false => Err(Refusal::failed("down")),
+            }
+        })
+    }
+
+    fn broadcast<'a>(&'a self, _: PeerId, _: Vec<u8>) -> BoxFuture<'a, ()> {
+        Box::pin(async {})
+    }
 }
 
 /// A proposer that is busy at first and slow afterwards.
