@@ -84,7 +84,7 @@ impl Engine {
         let taken = match flight.about {
             About::Summary => {
                 self.streams.links.round_trip(&flight.peer, now, &flight.sent);
-                self.take_summary(flight.peer, &answer, now)
+                self.take_summary(flight.peer, &answer, now).map(|()| self.judge_claim(&flight, now))
             }
             About::Epochs => self.take_epochs(flight.peer, &answer, now),
             About::Wanted(key) => self.take(key, &flight, answer, now),

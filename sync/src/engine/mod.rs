@@ -21,6 +21,7 @@
 mod answers;
 mod bootstrap;
 mod certified;
+mod claims;
 mod effect;
 mod given_up;
 mod head;
@@ -49,8 +50,9 @@ use slipstream_types::{BatchNumber, Certificate, CodecError, Digest};
 use tokio::time::Instant;
 
 use self::{
-    answers::Checking, bootstrap::Bootstrap, certified::Certified, effect::Effects, given_up::GivenUp,
-    head::Announcements, jobs::Jobs, stages::Stages, streams::Streams, tail::Tail, timers::Timers,
+    answers::Checking, bootstrap::Bootstrap, certified::Certified, claims::Claim, effect::Effects,
+    given_up::GivenUp, head::Announcements, jobs::Jobs, stages::Stages, streams::Streams, tail::Tail,
+    timers::Timers,
 };
 pub use self::{
     effect::{Ancestry, Done, Effect, Job, JobId, Local, RequestId, RestoreJob},
@@ -94,6 +96,8 @@ pub struct Engine {
     book: PeerBook,
     /// Summaries of an epoch that is not known yet.
     unproven: BTreeMap<PeerId, Summary>,
+    /// Epochs of ranges that are not known yet.
+    claims: BTreeMap<PeerId, Claim>,
     streams: Streams,
     tail: Tail,
     restore: Option<Bootstrap>,
@@ -176,6 +180,7 @@ impl Engine {
             begun: local.begun.filter(|_| !setup.defences.lacks(Planted::ForgottenRestore)),
             book,
             unproven: BTreeMap::new(),
+            claims: BTreeMap::new(),
             streams: Streams::new(deadline, setup.defences),
             tail: Tail::new(local.head),
             restore: None,
@@ -210,6 +215,7 @@ impl Engine {
         self.book.retain(now, connected);
         self.streams.links.retain(|peer| connected.contains(peer));
         self.unproven.retain(|peer, _| connected.contains(peer));
+        self.claims.retain(|peer, _| connected.contains(peer));
         self.heard.retain(|peer| connected.contains(peer));
         self.turn(now);
     }

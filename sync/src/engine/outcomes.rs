@@ -110,9 +110,7 @@ impl Engine {
             Ok(range) => range,
             // It may only be an epoch ahead: its next summary leads there.
             Err(fault @ Fault::Unverified(_)) => {
-                self.heard.insert(flight.peer);
-                let reason = format!("{}: {fault}", describe_key(&key));
-                return self.book.unjudged(&flight.peer, now, reason);
+                return self.claimed(flight.peer, &describe_key(&key), &fault, now);
             }
             Err(fault) => return self.punish(flight.peer, &describe_key(&key), &fault, now),
         };

@@ -282,10 +282,10 @@ impl PeerBook {
         peer.last_reason = Some((reason, now));
     }
 
-    /// A pause for a peer that showed what cannot be judged yet.
+    /// A pause for a peer that showed what cannot be judged yet. It ends no longer one.
     pub(crate) fn unjudged(&mut self, id: &PeerId, now: Instant, reason: String) {
         if let Some(peer) = self.peers.get_mut(id) {
-            peer.benched_until = Some(now + UNJUDGED_PAUSE);
+            peer.benched_until = peer.benched_until.max(Some(now + UNJUDGED_PAUSE));
             peer.last_reason = Some((reason, now));
         }
     }

@@ -320,6 +320,22 @@ fn a_peer_that_is_always_busy_has_a_price() {
     assert_eq!(book.next_unpaused(now).unwrap() - now, wanted);
 }
 
+/// Goal: who pauses for its failures does not get out of it by showing what nobody can judge.
+#[test]
+fn what_cannot_be_judged_ends_no_pause() {
+    let mut now = Instant::now();
+    let mut book = book(now, 1..=1);
+    for _ in 0..8 {
+        now += book.bench(&id(1), now, "late".into());
+    }
+    let pause = book.bench(&id(1), now, "late".into());
+    book.unjudged(&id(1), now, "an epoch that is not known".into());
+    assert!(pause > UNJUDGED_PAUSE && book.next_unpaused(now) == Some(now + pause));
+    now += pause;
+    book.unjudged(&id(1), now, "an epoch that is not known".into());
+    assert_eq!(book.next_unpaused(now), Some(now + UNJUDGED_PAUSE));
+}
+
 /// Goal: going away and coming back under the same key makes nobody forget that a peer delivers nothing.
 #[test]
 fn flapping_does_not_clear_what_was_not_delivered() {

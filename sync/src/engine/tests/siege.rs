@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use slipstream_network::PeerId;
-use slipstream_types::{BatchNumber, PublicKey, codec};
+use slipstream_types::{BatchNumber, Epoch, PublicKey, codec};
 
 use crate::{
     Mode,
@@ -236,4 +236,46 @@ fn an_offer_of_endless_rows_changes_no_request() {
     };
     assert_eq!(asked(u64::MAX, 0), asked(100, 8_000));
     assert!(asked(u64::MAX, u64::MAX).1);
+}
+
+/// Goal: what is of an epoch that nobody has proved is not decoded; a certificate of another epoch than the header's is a lie.
+#[test]
+fn an_announcement_of_an_invented_epoch_is_not_decoded() {
+    let far = |header: bool| {
+        let mut far: Announcement =
+            codec::decode("announcement", &announcement(12), ANSWER_BYTES_MAX).unwrap();
+        if header {
+            far.header.epoch = Epoch(u64::MAX);
+        }
+        far.certificate.info.epoch = Epoch(u64::MAX);
+        codec::encode("announcement", &far).unwrap()
+    };
+    let mut rig = Node::new(Mode::Auto, 10).rig().peer(A, serves(1..=10)).peer(B, serves(1..=10));
+    rig.step();
+    // What it says of its epoch is all that is looked at.
+    let cut = far(true)[..48].to_vec();
+    rig.engine.handle_broadcast(A, cut, rig.now);
+    rig.step().blames_nobody();
+    rig.engine.handle_broadcast(B, far(false), rig.now);
+    rig.step();
+    assert!(rig.bans.len() == 1 && rig.bans[0].0 == B, "{:?}", rig.bans);
+}
+
+/// Goal: a range under an invented epoch is a failure of a peer whose summary does not lead there, and no lie.
+#[test]
+fn a_range_of_an_invented_epoch_is_a_failure() {
+    let mut rig = Rig::at_head(10).peer(A, serves(1..=12));
+    rig.step().expect_range(A, 11);
+    let request = rig.asked(A).into_iter().find(|request| matches!(request, Request::Range(_))).unwrap();
+    let payload = codec::encode("request", request).unwrap();
+    let answer = crate::serve::answer(&chain().store, &payload).unwrap();
+    let mut range = codec::decode::<Range>("range", &answer, ANSWER_BYTES_MAX).unwrap();
+    range.certificate.info.epoch = Epoch(u64::MAX);
+    rig.lie(A, &codec::encode("range", &range).unwrap());
+    rig.blames_nobody();
+    assert!(rig.asked(A).is_empty(), "it pauses");
+    rig.wait(SECOND);
+    rig.blame_only(A);
+    rig.wait(SECOND).serve(A);
+    assert_eq!(rig.head(), 12, "it is asked again");
 }

@@ -1,0 +1,48 @@
+//! [`Claim`]: an epoch that a peer's range stands in, and that nobody has proved to this node.
+//!
+//! That is no lie: epochs end while ranges are on their way. But a peer has what it serves, so its own summary leads to that epoch. If
+//! one that was asked for later does not, the claim counts as a failure: else a range under an invented epoch would cost its sender
+//! nothing, however often.
+
+use slipstream_network::PeerId;
+use slipstream_types::Epoch;
+use tokio::time::Instant;
+
+use super::{Engine, streams::Flight};
+use crate::{error::Fault, trust::TrustError};
+
+/// See the module.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Claim {
+    epoch: Epoch,
+    at: Instant,
+}
+
+impl Engine {
+    /// Takes note of an answer that cannot be judged yet. Its sender pauses, and then is asked for its summary first.
+    pub(super) fn claimed(&mut self, peer: PeerId, what: &str, fault: &Fault, now: Instant) {
+        if let Fault::Unverified(TrustError::UnknownEpoch { epoch, .. }) = fault {
+            self.claims.entry(peer).or_insert(Claim { epoch: *epoch, at: now });
+        }
+        self.book.expire(&peer);
+        self.book.unjudged(&peer, now, format!("{what}: {fault}"));
+    }
+
+    /// A peer told of its head, in an answer that was taken: judges what it claimed before it was asked.
+    pub(super) fn judge_claim(&mut self, flight: &Flight, now: Instant) {
+        let peer = flight.peer;
+        let Some(claim) = self.claims.get(&peer).copied() else { return };
+        if claim.epoch > self.trust.epoch() {
+            if self.unproven.contains_key(&peer) {
+                // Its epoch ends come next.
+                return;
+            }
+            if flight.sent.at < claim.at {
+                return self.book.expire(&peer);
+            }
+            let reason = format!("it served batches of epoch {}, to which nothing of it leads", claim.epoch);
+            self.book.bench(&peer, now, reason);
+        }
+        self.claims.remove(&peer);
+    }
+}
