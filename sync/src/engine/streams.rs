@@ -166,6 +166,11 @@ impl Streams {
         chunks.map(|(_, wanted)| wanted.bytes).sum()
     }
 
+    /// State chunks that are wanted.
+    pub(super) fn chunks(&self) -> usize {
+        self.wanted.keys().filter(|key| matches!(key, Key::Chunk(_))).count()
+    }
+
     /// It came, or nobody wants it any more: what is still under way is cancelled. Returns the peers that were late with it.
     pub(super) fn settle(&mut self, key: &Key, effects: &mut Effects) -> Vec<PeerId> {
         let Some(wanted) = self.wanted.remove(key) else { return Vec::new() };

@@ -6,10 +6,7 @@ use slipstream_storage::Span;
 use slipstream_types::Path;
 use tokio::time::Instant;
 
-use crate::{engine::streams::Flight, protocol::Request};
-
-/// Bytes of chunks that are kept: what is beyond is asked for again.
-const CHUNKS_BYTES_MAX: usize = 32 << 20;
+use crate::{engine::streams::Flight, protocol::Request, work::CHUNK_BYTES};
 
 /// What came early.
 #[derive(Debug, Default)]
@@ -67,15 +64,16 @@ impl Early {
         self.chunks.iter().any(|chunk| chunk.first == *first)
     }
 
-    /// Bytes of the chunks.
-    pub(super) fn chunk_bytes(&self) -> u64 {
-        self.chunks.iter().map(|chunk| chunk.answer.len() as u64).sum()
+    /// Bytes of so many chunks that are wanted, those that came among them: the others are as long as they may be.
+    pub(super) fn bytes_of(&self, wanted: usize) -> u64 {
+        let came: u64 = self.chunks.iter().map(|chunk| chunk.answer.len() as u64).sum();
+        let others = wanted.saturating_sub(self.chunks.len()) as u64;
+        came + others * u64::from(CHUNK_BYTES)
     }
 
-    /// Keeps a chunk, unless there is no room for it: then it is asked for again.
+    /// Keeps a chunk. How many are asked for bounds their bytes: none is dropped, to be asked for again and again.
     pub(super) fn keep_chunk(&mut self, chunk: EarlyChunk) {
-        let bytes = self.chunk_bytes() as usize + chunk.answer.len();
-        if bytes <= CHUNKS_BYTES_MAX && !self.has_chunk(&chunk.first) {
+        if !self.has_chunk(&chunk.first) {
             self.chunks.push(chunk);
         }
     }

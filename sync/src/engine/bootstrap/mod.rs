@@ -240,8 +240,11 @@ impl Bootstrap {
     }
 
     fn want_chunks(&self, spans: &[Span], streams: &mut Streams, running: &Running<Restoring>) {
-        let early = self.early().map_or(0, Early::chunk_bytes);
-        let mut open = streams.chunk_bytes() + early + running.chunk_bytes();
+        // Before anything is checked no word of a peer says how long a chunk is: each is reckoned as long as it may be, so that what
+        // comes early is bounded, and all of it is kept.
+        let early = self.early();
+        let wanted = early.map_or_else(|| streams.chunk_bytes(), |early| early.bytes_of(streams.chunks()));
+        let mut open = wanted + running.chunk_bytes();
         for span in spans {
             if self.has_chunk(span, running) {
                 continue;
@@ -255,7 +258,7 @@ impl Bootstrap {
                 return;
             }
             streams.want(key, self.chunk_request(*span), self.needs(), bytes);
-            open += bytes;
+            open += early.map_or(bytes, |_| CHUNK_BYTES.into());
         }
     }
 
