@@ -5,6 +5,7 @@ mod audit;
 mod chain;
 mod choice;
 mod epochs;
+mod floors;
 mod liars;
 mod modes;
 mod order;
