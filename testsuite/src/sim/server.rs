@@ -28,7 +28,7 @@ use super::{
 const TRICKLE_DEADLINES: f64 = 2.6;
 
 /// Snapshots that a pretending peer offers at once. Each holds a node that has no other defence than patience until it is given up.
-const PRETENDED: u64 = 1;
+const PRETENDED: u64 = 4;
 
 /// How a server behaves.
 #[derive(Clone, PartialEq, Debug)]
