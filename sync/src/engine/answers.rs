@@ -9,7 +9,7 @@ use tokio::time::Instant;
 
 use super::{
     Engine,
-    bootstrap::EarlyChunk,
+    bootstrap::{Bootstrap, EarlyChunk},
     effect::{Job, RequestId, RestoreJob},
     jobs::{Check, Keeping, RestoreAnswer, Restoring, Running},
     streams::{About, Flight, Key},
@@ -68,6 +68,11 @@ impl Engine {
                     self.settle(&key, now);
                 }
                 let fault = Fault::Network(error);
+                if let (About::Wanted(key), Some(restore)) = (flight.about, &mut self.restore)
+                    && Bootstrap::owns(&key)
+                {
+                    restore.failed(flight.peer);
+                }
                 if let (About::Wanted(Key::Offer), Some(restore)) = (flight.about, &mut self.restore)
                     && fault.is_refusal()
                     && !fault.is_busy()

@@ -2,7 +2,9 @@
 //!
 //! Who promises a snapshot that does not come is not believed about snapshots for a while, whichever it offers next, and twice as long each
 //! time: to offer many of them in turn holds a node no longer than to offer one. Batches it may serve all the same, and nothing is held
-//! against it: an honest server without time comes to no harm, and a node that needs it is back in a minute.
+//! against it: an honest server without time comes to no harm, and a node that needs it is back in a minute. Who did deliver rests that
+//! minute too when another way was faster, but never longer; and strangers' promises of a faster way put a restore that gets on down ever
+//! more seldom.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -25,6 +27,8 @@ pub(super) struct GivenUp {
     /// Snapshots of whose ledger no peer shows that it passes through the waypoint.
     unproved: BTreeMap<BatchNumber, Instant>,
     peers: BTreeMap<PeerId, Promised>,
+    /// Until when strangers' word that they are faster counts for nothing, and how often it was taken.
+    word: Option<Promised>,
     /// How many of both are left alone now.
     active: usize,
 }
@@ -48,6 +52,34 @@ impl GivenUp {
             let pause = FIRST.saturating_mul(2u32.saturating_pow(times)).min(LONGEST);
             self.peers.insert(peer, Promised { until: now + pause, times: times.saturating_add(1) });
         }
+        self.trim();
+    }
+
+    /// Leaves the snapshots of peers alone that delivered, but slower than another way: for a while that does not grow.
+    pub(super) fn outpaced(&mut self, peers: impl IntoIterator<Item = PeerId>, now: Instant) {
+        let promised = Promised { until: now + FIRST, times: 0 };
+        self.peers.extend(peers.into_iter().map(|peer| (peer, promised)));
+        self.trim();
+    }
+
+    /// A peer delivered of a snapshot: what it promised before is no reason for anything.
+    pub(super) fn kept(&mut self, peer: &PeerId) {
+        self.peers.remove(peer);
+    }
+
+    /// Whether strangers' word that they are faster is taken for a restore that gets on.
+    pub(super) fn takes_word(&self, now: Instant) -> bool {
+        self.word.is_none_or(|word| word.until <= now)
+    }
+
+    /// Strangers' word put down a restore that got on: the next time it may do so is later, twice as late each time.
+    pub(super) fn took_word(&mut self, now: Instant) {
+        let times = self.word.map_or(0, |word| word.times);
+        let pause = (2 * FIRST).saturating_mul(2u32.saturating_pow(times)).min(LONGEST);
+        self.word = Some(Promised { until: now + pause, times: times.saturating_add(1) });
+    }
+
+    fn trim(&mut self) {
         while self.peers.len() > PEERS_MAX {
             let soonest = self.peers.iter().min_by_key(|(_, promised)| promised.until);
             let Some(soonest) = soonest.map(|(peer, _)| *peer) else { return };
@@ -59,6 +91,7 @@ impl GivenUp {
     pub(super) fn expire(&mut self, now: Instant) {
         self.unproved.retain(|_, until| *until > now);
         self.peers.retain(|_, promised| promised.until + LONGEST > now);
+        self.word = self.word.filter(|word| word.until + LONGEST > now);
         self.active =
             self.unproved.len() + self.peers.values().filter(|promised| promised.until > now).count();
     }

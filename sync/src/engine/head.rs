@@ -135,7 +135,8 @@ impl Engine {
             Some(number) if number <= self.head || self.announcements.has(number, &from) => return false,
             _ => {}
         }
-        let is_far = number_of(&payload).is_some_and(|number| number.0.saturating_sub(self.head.0) > ANNOUNCED_MAX);
+        let is_far =
+            number_of(&payload).is_some_and(|number| number.0.saturating_sub(self.head.0) > ANNOUNCED_MAX);
         let is_known = number_of(&payload).is_some_and(|number| number <= self.announcements.relayed);
         if is_far || is_known {
             return self.expect_more(from);

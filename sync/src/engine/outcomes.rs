@@ -214,6 +214,10 @@ impl Engine {
             let earned = if matches!(key, Key::Siblings(_)) { 0 } else { bytes };
             match checked {
                 Ok(()) => {
+                    if let (Key::Chunk(_) | Key::Codes, Some(restore)) = (key, &mut self.restore) {
+                        restore.delivered(flight.peer);
+                        self.given_up.kept(&flight.peer);
+                    }
                     self.settle(&key, now);
                     self.credit(&flight, at, now, earned);
                 }

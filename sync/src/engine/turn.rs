@@ -131,7 +131,7 @@ impl Engine {
             }
             if self.is_outpaced(candidates, now) {
                 tracing::info!(batch = %number, "the snapshot comes too slowly, if at all; another way is tried");
-                self.given_up.broken(self.book.offering(number), now);
+                self.blame_slow(now);
                 return self.abandon();
             }
             // The end of an epoch is not stored before the ends of those before it.
@@ -187,12 +187,8 @@ impl Engine {
         if restore.look_at().is_none_or(|at| at > now) {
             return false;
         }
-        let (number, left) = (restore.number(), restore.seconds_left(now));
-        let mut others = candidates.to_vec();
-        for peer in others.iter_mut().filter(|peer| peer.offers(number)) {
-            peer.snapshots.clear();
-        }
-        let plan = self.decide_from(self.head, None, &others);
+        let left = restore.seconds_left(now);
+        let plan = self.beside(restore, candidates, now);
         let is_other = matches!(plan.step, Step::Range(_) | Step::Snapshot(_) | Step::RangeDelta(_));
         let is_outpaced = is_other && left > plan.seconds * OUTPACED + restore.patience().as_secs_f64();
         if let Some(restore) = self.restore.as_mut().filter(|_| !is_outpaced) {
@@ -201,12 +197,51 @@ impl Engine {
         is_outpaced
     }
 
-    fn decide(&self, head: BatchNumber, candidates: &[Candidate]) -> Plan {
-        self.decide_from(head, self.begun, candidates)
+    /// The best way without the peers that offer what is being restored. Beside a restore that gets on, strangers' promises are weighed
+    /// with care: not too often, all of them as one peer, and no snapshot that nobody proven offers and no second one either; and no
+    /// snapshot is shorter than this one is known to be.
+    fn beside(&self, restore: &Bootstrap, candidates: &[Candidate], now: Instant) -> Plan {
+        let number = restore.number();
+        let mut others = candidates.to_vec();
+        for peer in others.iter_mut().filter(|peer| peer.offers(number)) {
+            peer.snapshots.clear();
+        }
+        if !restore.deliverers().is_empty() {
+            let takes_word = self.given_up.takes_word(now);
+            others.retain(|peer| peer.is_proven || takes_word);
+            let strangers = others.iter().filter(|peer| !peer.is_proven).count() as f64;
+            for peer in others.iter_mut().filter(|peer| !peer.is_proven) {
+                peer.bytes_per_second /= strangers;
+            }
+            plan::retain_vouched(&mut others);
+        }
+        let told = plan::told_rows(candidates, Some(number));
+        let rows = told.into_iter().chain(restore.known_rows()).fold(0.0, f64::max);
+        self.decide_with(self.head, None, &others, rows)
     }
 
-    /// As [`Engine::decide`], as if `begun` were the restore that did not finish.
-    fn decide_from(&self, head: BatchNumber, begun: Option<BatchNumber>, candidates: &[Candidate]) -> Plan {
+    /// Leaves the peers alone for whose sake a restore was too slow: for longer each time only those that delivered nothing.
+    fn blame_slow(&mut self, now: Instant) {
+        let Some(restore) = &self.restore else { return };
+        self.given_up.broken(restore.broke_promises(), now);
+        if !restore.deliverers().is_empty() {
+            self.given_up.outpaced(restore.deliverers().iter().copied(), now);
+            self.given_up.took_word(now);
+        }
+    }
+
+    fn decide(&self, head: BatchNumber, candidates: &[Candidate]) -> Plan {
+        self.decide_with(head, self.begun, candidates, 0.0)
+    }
+
+    /// As [`Engine::decide`], as if `begun` were the restore that did not finish, and the state known to have so many rows.
+    fn decide_with(
+        &self,
+        head: BatchNumber,
+        begun: Option<BatchNumber>,
+        candidates: &[Candidate],
+        rows_known: f64,
+    ) -> Plan {
         let machine = Machine { cores: self.cores, history: self.config.history, hints: self.hints };
         let inputs = Inputs {
             head,
@@ -214,6 +249,7 @@ impl Engine {
             waypoint: self.waypoint,
             peers: candidates,
             given_up: self.given_up.len(),
+            rows_known,
             range_delta_max: self.range_delta_max,
             sizes: self.sizes.as_ref(),
             costs: &self.stages.costs,

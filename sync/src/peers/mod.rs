@@ -334,13 +334,6 @@ impl PeerBook {
         summaries.into_iter().any(|summary| summary.snapshots.iter().any(|offered| offered.number == number))
     }
 
-    /// The connected peers, paused ones included, that say they have a snapshot.
-    pub(crate) fn offering(&self, number: BatchNumber) -> Vec<PeerId> {
-        let offers = |summary: &Summary| summary.snapshots.iter().any(|offered| offered.number == number);
-        let offering = self.peers.iter().filter(|(_, peer)| peer.summary.as_ref().is_some_and(offers));
-        offering.map(|(id, _)| *id).collect()
-    }
-
     /// As [`PeerBook::is_offered`], with the deltas after a batch.
     pub(crate) fn serves_range_delta(&self, base: BatchNumber, number: BatchNumber) -> bool {
         let summaries = self.peers.values().filter_map(|peer| peer.summary.as_ref());

@@ -2,7 +2,7 @@
 
 pub mod price;
 
-use std::fmt;
+use std::{collections::BTreeSet, fmt};
 
 use slipstream_network::PeerId;
 use slipstream_types::BatchNumber;
@@ -112,6 +112,8 @@ pub struct Inputs<'a> {
     pub peers: &'a [Candidate],
     /// Snapshots that peers claim and nobody sent; they are not among what the peers offer here.
     pub given_up: usize,
+    /// Rows that the state is known to have, by a restore that is under way: no snapshot is shorter, whatever its peers say. 0 if unknown.
+    pub rows_known: f64,
     /// Most batches that a range delta may pass; at most [`RANGE_DELTA_BATCHES_MAX`].
     pub range_delta_max: u64,
     /// Of the batches ahead; none while no header was seen.
@@ -148,6 +150,31 @@ const ROW_BYTES: f64 = 80.0;
 /// is taken whatever it costs unless a mode without one is pinned: there is no other way on.
 pub fn decide(policy: &SyncConfig, inputs: &Inputs<'_>) -> Plan {
     Planner { policy, inputs }.decide()
+}
+
+/// The middle of what peers say of the rows of a snapshot, or of whichever they offer, as far as it can be true: one vote for each peer,
+/// however much it offers.
+pub(crate) fn told_rows(peers: &[Candidate], number: Option<BatchNumber>) -> Option<f64> {
+    let is_it = |offered: &&SnapshotOffer| number.is_none_or(|number| offered.number == number);
+    let vote = |peer: &Candidate| peer.snapshots.iter().filter(is_it).find_map(price::plausible_rows);
+    let mut votes: Vec<f64> = peers.iter().filter_map(vote).collect();
+    votes.sort_unstable_by(f64::total_cmp);
+    votes.get(votes.len() / 2).copied()
+}
+
+/// Whether one peer that has delivered offers a snapshot, or two do.
+fn is_vouched<'p>(peers: impl Iterator<Item = &'p Candidate> + Clone, number: BatchNumber) -> bool {
+    let mut offering = peers.filter(|peer| peer.offers(number));
+    offering.clone().any(|peer| peer.is_proven) || offering.nth(1).is_some()
+}
+
+/// Leaves out the snapshots that only a lone stranger offers.
+pub(crate) fn retain_vouched(peers: &mut [Candidate]) {
+    let offered = peers.iter().flat_map(|peer| &peer.snapshots).map(|offered| offered.number);
+    let vouched: BTreeSet<BatchNumber> = offered.filter(|number| is_vouched(peers.iter(), *number)).collect();
+    for peer in peers {
+        peer.snapshots.retain(|offered| vouched.contains(&offered.number));
+    }
 }
 
 struct Planner<'a> {
@@ -365,10 +392,7 @@ impl Planner<'_> {
         peers: impl Iterator<Item = &'p Candidate> + Clone,
         fits: impl Fn(BatchNumber) -> bool,
     ) -> Option<BatchNumber> {
-        let is_vouched = |number: BatchNumber| {
-            let mut offering = peers.clone().filter(|peer| peer.offers(number));
-            offering.clone().any(|peer| peer.is_proven) || offering.nth(1).is_some()
-        };
+        let is_vouched = |number: BatchNumber| is_vouched(peers.clone(), number);
         let from = |least: BatchNumber, vouched: bool| {
             peers.clone().find_map(|peer| {
                 let mut numbers = peer.snapshots.iter().map(|offered| offered.number);
@@ -384,18 +408,14 @@ impl Planner<'_> {
     /// Rows and bytes of a snapshot: the middle of what its peers say, so that one liar decides nothing, as far as it can be true. One that
     /// a lone peer offers is no shorter than the middle of all that is offered: states do not shrink.
     fn offered_size(&self, number: BatchNumber) -> (f64, f64) {
-        let all = || self.inputs.peers.iter().flat_map(|peer| &peer.snapshots);
-        let middle = |of: &dyn Fn(&&SnapshotOffer) -> bool| {
-            let mut sizes: Vec<_> = all().filter(of).filter_map(price::plausible_rows).collect();
-            sizes.sort_unstable_by(f64::total_cmp);
-            sizes.get(sizes.len() / 2).copied()
-        };
-        let is_it = |offered: &&SnapshotOffer| offered.number == number;
-        let told = middle(&is_it);
-        let rows = match all().filter(is_it).count() {
-            0 | 1 => told.into_iter().chain(middle(&|_| true)).max_by(f64::total_cmp),
+        let peers = self.inputs.peers;
+        let told = told_rows(peers, Some(number));
+        let rows = match peers.iter().filter(|peer| peer.offers(number)).count() {
+            0 | 1 => told.into_iter().chain(told_rows(peers, None)).max_by(f64::total_cmp),
             _ => told,
         };
+        let known = Some(self.inputs.rows_known).filter(|known| *known > 0.0);
+        let rows = rows.into_iter().chain(known).max_by(f64::total_cmp);
         rows.map_or((0.0, SNAPSHOT_BYTES_UNKNOWN), |rows| (rows, rows * ROW_BYTES))
     }
 

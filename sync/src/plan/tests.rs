@@ -56,6 +56,7 @@ impl Case {
                 waypoint: BatchNumber(self.waypoint),
                 peers,
                 given_up: self.given_up,
+                rows_known: 0.0,
                 range_delta_max: RANGE_DELTA_BATCHES_MAX,
                 sizes: Some(&self.sizes),
                 costs: &self.costs,

@@ -66,6 +66,12 @@ impl Fetching {
 }
 
 impl Bootstrap {
+    /// Rows that the state is known to have by those that were proved; none while they are too few to tell.
+    pub(in crate::engine) fn known_rows(&self) -> Option<f64> {
+        let progress = &self.fetching().filter(|fetching| fetching.progress.share > 0.001)?.progress;
+        Some(progress.rows as f64 / progress.share)
+    }
+
     /// Bytes that a chunk of a range is thought to have: paths are hashes, so a range has its share of everything.
     pub(super) fn chunk_bytes(&self, span: Span) -> u64 {
         let done = self.fetching().map_or(0.0, Fetching::done);

@@ -9,8 +9,9 @@
 mod early;
 mod fetching;
 
-use std::time::Duration;
+use std::{collections::BTreeSet, time::Duration};
 
+use slipstream_network::PeerId;
 use slipstream_storage::{RESTORE_RANGES_BITS, RestoreTarget, Span};
 use slipstream_types::{
     BatchHeader, BatchNumber, Certificate, Digest, Waypoint, accumulator::AccumulatorRangeProof,
@@ -41,6 +42,9 @@ const TAIL_HEADERS: u64 = 256;
 /// to some 60 MiB should each of them be as long as it may.
 const CHUNKS_BYTES: u64 = 16 << 20;
 
+/// Peers that are remembered of one restore, of those that delivered and of those that did not each.
+const PEERS_MAX: usize = 1_024;
+
 /// A restore under way.
 #[derive(Debug)]
 pub(super) struct Bootstrap {
@@ -56,6 +60,10 @@ pub(super) struct Bootstrap {
     bytes: u64,
     /// Bytes of the chunks that came, and the share of all paths that was asked for with them; checked or not.
     arrived: (u64, f64),
+    /// Who sent rows or code of it that passed their checks.
+    delivered: BTreeSet<PeerId>,
+    /// Who did not answer for it in time, or had none; some of them may have delivered before.
+    failed: BTreeSet<PeerId>,
     /// How what lies behind it is fetched, once that is asked for.
     pub(super) behind: Option<Plan>,
     state: State,
@@ -131,6 +139,8 @@ impl Bootstrap {
             pace: (now, None),
             bytes: 0,
             arrived: (0, 0.0),
+            delivered: BTreeSet::new(),
+            failed: BTreeSet::new(),
             behind: None,
             state: State::Asking(Asking { offered: None, is_offer_refused: false, early }),
         }
@@ -368,6 +378,30 @@ impl Bootstrap {
             }
             State::Fetching(_) | State::Finishing(_) => Some(chunk),
         }
+    }
+
+    /// Notes that a peer sent rows or code of it that passed their checks.
+    pub(super) fn delivered(&mut self, peer: PeerId) {
+        if self.delivered.len() < PEERS_MAX {
+            self.delivered.insert(peer);
+        }
+    }
+
+    /// Notes that a peer was asked for part of it in vain.
+    pub(super) fn failed(&mut self, peer: PeerId) {
+        if self.failed.len() < PEERS_MAX {
+            self.failed.insert(peer);
+        }
+    }
+
+    /// Who delivered of it.
+    pub(super) fn deliverers(&self) -> &BTreeSet<PeerId> {
+        &self.delivered
+    }
+
+    /// Who was asked for it in vain, and delivered nothing.
+    pub(super) fn broke_promises(&self) -> impl Iterator<Item = PeerId> {
+        self.failed.difference(&self.delivered).copied()
     }
 
     /// Notes so many bytes of rows that passed their checks.

@@ -224,6 +224,48 @@ fn a_slow_restore_without_another_way_goes_on() {
     assert_eq!(rig.head(), HEAD);
 }
 
+/// Goal: a restore at a slow but steady rate is not put down for what a lone stranger, or many, say of another snapshot; and strangers'
+/// word that they have the batches puts it down seldom, and no peer of it pays for that with more than a minute.
+#[test]
+fn strangers_do_not_put_an_honest_restore_down() {
+    let is_chunk = |request: &Request| matches!(request, Request::Chunk { .. });
+    let begin = || {
+        let mut rig = Node::new(Mode::Auto, 0)
+            .rig()
+            .peer(A, crate::engine::rig::pruned(HEAD).offering(HEAD, 100, 8_000));
+        rig.step().answer_if(A, |request| !matches!(request, Request::Chunk { .. }));
+        rig.answer_if(A, |request| !matches!(request, Request::Chunk { .. }));
+        assert!(rig.engine.restore.is_some(), "{:#?}", rig.status());
+        rig.answer_one(A, is_chunk);
+        rig
+    };
+    let mut rig = begin();
+    rig.meet(C, crate::engine::rig::pruned(HEAD).offering(HEAD - 1, 1, 80));
+    for _ in 0..30 {
+        rig.wait(8 * SECOND).answer_one(A, is_chunk);
+        assert!(rig.engine.restore.as_ref().is_some_and(|restore| restore.number().0 == HEAD));
+    }
+    rig.serve(A);
+    assert_eq!(rig.head(), HEAD);
+
+    let mut rig = begin();
+    (0..3).for_each(|number| rig.meet(stranger(number), serves(1..=HEAD)));
+    let (began, mut put_down, mut was_up) = (rig.now, 0, true);
+    while rig.now - began < 900 * SECOND && rig.engine.restore.as_ref().is_none_or(|it| !it.is_finishing())
+    {
+        rig.wait(8 * SECOND).answer_if(A, |request| !is_chunk(request)).answer_one(A, is_chunk);
+        let is_up = rig.engine.restore.is_some();
+        put_down += u32::from(was_up && !is_up);
+        was_up = is_up;
+        let promised = rig.engine.given_up.next(rig.now);
+        assert!(
+            promised.is_none_or(|until| until <= rig.now + 61 * SECOND),
+            "nobody who delivered waits longer"
+        );
+    }
+    assert!(put_down <= 4, "{put_down} times in 15 minutes");
+}
+
 /// Goal: rows that no state has do not make a restore look so long that it asks for few of its ranges at once.
 #[test]
 fn an_offer_of_endless_rows_changes_no_request() {
