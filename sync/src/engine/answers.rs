@@ -9,7 +9,7 @@ use tokio::time::Instant;
 
 use super::{
     Engine,
-    bootstrap::{Bootstrap, EarlyChunk},
+    bootstrap::{Base, Bootstrap, EarlyChunk},
     effect::{Job, RequestId, RestoreJob},
     jobs::{Check, Keeping, RestoreAnswer, Restoring, Running},
     streams::{About, Flight, Key},
@@ -83,6 +83,9 @@ impl Engine {
                     let reason = format!("{what}: {fault}");
                     return self.book.busy(&flight.peer, ware(&flight), now, wanted, reason);
                 }
+                if self.is_range_delta_refused(&flight, &fault) {
+                    return self.range_delta_refused(&flight, &what, &fault, now);
+                }
                 return self.punish(flight.peer, &what, &fault, now);
             }
         };
@@ -96,6 +99,25 @@ impl Engine {
         };
         if let Err(fault) = taken {
             self.punish(flight.peer, &what, &fault, now);
+        }
+    }
+
+    /// Whether a peer refuses a chunk of the range delta that is being taken.
+    fn is_range_delta_refused(&self, flight: &Flight, fault: &Fault) -> bool {
+        let takes_one = self.restore.as_ref().is_some_and(|restore| restore.range_delta().is_some());
+        takes_one && fault.is_refusal() && matches!(flight.about, About::Wanted(Key::Chunk(_)))
+    }
+
+    /// A peer may keep all that it says and still not be able to merge so many deltas: that is no broken promise, and it would refuse again.
+    /// Its snapshots are left alone for a while; when nobody else has the range delta, a shorter one or another way is taken.
+    fn range_delta_refused(&mut self, flight: &Flight, what: &str, fault: &Fault, now: Instant) {
+        let Some(restore) = &self.restore else { return };
+        tracing::info!(peer = %flight.peer.short(), what, %fault, "the peer cannot serve the range delta");
+        let (number, Some(Base { from, .. })) = (restore.number(), restore.range_delta()) else { return };
+        self.given_up.rest([flight.peer], now);
+        if self.book.serving_range_delta(from, number).all(|peer| self.given_up.has(&peer, now)) {
+            self.range_delta_too_long(number, now);
+            self.abandon();
         }
     }
 

@@ -55,8 +55,9 @@ impl GivenUp {
         self.trim();
     }
 
-    /// Leaves the snapshots of peers alone that delivered, but slower than another way: for a while that does not grow.
-    pub(super) fn outpaced(&mut self, peers: impl IntoIterator<Item = PeerId>, now: Instant) {
+    /// Leaves the snapshots of peers alone that broke no promise: they delivered slower than another way, or cannot merge so many deltas. For
+    /// a while that does not grow.
+    pub(super) fn rest(&mut self, peers: impl IntoIterator<Item = PeerId>, now: Instant) {
         let promised = Promised { until: now + FIRST, times: 0 };
         self.peers.extend(peers.into_iter().map(|peer| (peer, promised)));
         self.trim();
@@ -65,6 +66,11 @@ impl GivenUp {
     /// A peer delivered of a snapshot: what it promised before is no reason for anything.
     pub(super) fn kept(&mut self, peer: &PeerId) {
         self.peers.remove(peer);
+    }
+
+    /// Whether a peer's snapshots are left alone.
+    pub(super) fn has(&self, peer: &PeerId, now: Instant) -> bool {
+        self.peers.get(peer).is_some_and(|promised| promised.until > now)
     }
 
     /// Whether strangers' word that they are faster is taken for a restore that gets on.

@@ -107,6 +107,8 @@ pub struct Engine {
     given_up: GivenUp,
     /// Most batches that a range delta may pass: fewer once one was too large for this node.
     range_delta_max: u64,
+    /// When that grows again; none while it is as high as it gets.
+    range_delta_grows: Option<Instant>,
     announcements: Announcements,
     sizes: Option<Sizes>,
     stages: Stages,
@@ -187,6 +189,7 @@ impl Engine {
             epoch_ends: Vec::new(),
             given_up: GivenUp::default(),
             range_delta_max: crate::plan::RANGE_DELTA_BATCHES_MAX,
+            range_delta_grows: None,
             announcements: Announcements::default(),
             sizes: None,
             stages: Stages::new(now),

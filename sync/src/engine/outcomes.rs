@@ -18,7 +18,7 @@ use super::{
 use crate::{
     SyncError,
     error::Fault,
-    plan::price::Seen,
+    plan::{RANGE_DELTA_BATCHES_MAX, price::Seen},
     protocol::Request,
     verify::{VerifiedRange, Violation},
     work::{Audited, Committed, Executed, PutDown, Ready, Restored, Step},
@@ -26,6 +26,8 @@ use crate::{
 
 /// Audits that wait. Those of one commit share its deltas.
 const AUDITS_MAX: usize = 256;
+/// After so long without one that is too large, range deltas may be twice as long again.
+const RANGE_DELTA_GROWS: Duration = Duration::from_secs(3_600);
 
 impl Engine {
     pub(super) fn finished(
@@ -179,7 +181,13 @@ impl Engine {
             }
             restored => restored?,
         };
-        let Some(restore) = &mut self.restore else { return Ok(()) };
+        let Some(restore) = &mut self.restore else {
+            // It began after it had been put down: the worker still holds it, and the state that it stands on.
+            if matches!(restored.step, Step::Begun) {
+                self.run(Restoring::Drop, Job::Restore(RestoreJob::Drop));
+            }
+            return Ok(());
+        };
         let (checked, judged) = match restored.step {
             Step::Chunk { checked, judged, .. } => {
                 restore.added(answer.as_ref().filter(|_| checked.is_ok()).map_or(0, |answer| answer.bytes));
@@ -199,7 +207,7 @@ impl Engine {
             }
             Step::Dropped => (Ok(()), None),
             Step::PutDown { why, reason } => {
-                self.put_down(why, &reason);
+                self.put_down(why, &reason, now);
                 return Ok(());
             }
         };
@@ -243,12 +251,33 @@ impl Engine {
         self.moved(head, now);
     }
 
-    /// A takeover that cannot end is no failure. What was too large is tried again when half of it is left.
-    fn put_down(&mut self, why: PutDown, reason: &str) {
+    /// A range delta that passes so many batches cannot be had here: one of half as many may be, and in a while a longer one again.
+    pub(super) fn range_delta_too_long(&mut self, number: BatchNumber, now: Instant) {
+        self.range_delta_max = number.0.saturating_sub(self.head.0) / 2;
+        self.range_delta_grows = Some(now + RANGE_DELTA_GROWS);
+    }
+
+    /// Doubles the bound of range deltas when it is time for that.
+    pub(super) fn grow_range_delta(&mut self, now: Instant) {
+        if self.range_delta_grows.is_some_and(|at| at <= now) {
+            self.range_delta_max = (self.range_delta_max.max(1) * 2).min(RANGE_DELTA_BATCHES_MAX);
+            let is_short = self.range_delta_max < RANGE_DELTA_BATCHES_MAX;
+            self.range_delta_grows = is_short.then(|| now + RANGE_DELTA_GROWS);
+        }
+    }
+
+    /// A takeover that cannot end is no failure. What was too large is tried again when half of it is left, or later. Rows beside those that
+    /// changed are in nobody's chunk for sure, and most likely in the one with most for its share of the paths: its sender is left alone.
+    fn put_down(&mut self, why: PutDown, reason: &str, now: Instant) {
         let Some(number) = self.restore.as_ref().map(Bootstrap::number) else { return };
         tracing::info!(batch = %number, reason, "the way to the snapshot is left, and another one taken");
-        if why == PutDown::TooLarge {
-            self.range_delta_max = number.0.saturating_sub(self.head.0) / 2;
+        match why {
+            PutDown::TooLarge => self.range_delta_too_long(number, now),
+            PutDown::Padded => {
+                let densest = self.restore.as_ref().and_then(Bootstrap::densest);
+                self.given_up.broken(densest, now);
+            }
+            PutDown::Overtaken => {}
         }
         self.abandon();
     }

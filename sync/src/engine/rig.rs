@@ -231,6 +231,16 @@ impl Rig {
         self.step()
     }
 
+    /// Has the jobs that are held done in the other order.
+    pub(super) fn reverse_held(&mut self) {
+        self.held.reverse();
+    }
+
+    /// How many jobs are held.
+    pub(super) fn held_jobs(&self) -> usize {
+        self.held.len()
+    }
+
     /// What a peer was asked for and did not answer.
     pub(super) fn asked(&self, peer: PeerId) -> Vec<&Request> {
         self.open.iter().filter(|open| open.peer == peer).map(|open| &open.request).collect()
@@ -294,6 +304,15 @@ impl Rig {
     /// A peer has no time for what it was asked for.
     pub(super) fn busy(&mut self, peer: PeerId) -> &mut Rig {
         self.fail(peer, |peer, _| NetworkError::Refused { peer, refusal: Refusal::busy(SECOND, "busy") });
+        self.step()
+    }
+
+    /// A peer refuses these of the requests that it got: it cannot serve them.
+    pub(super) fn refuse_if(&mut self, peer: PeerId, which: impl Fn(&Request) -> bool) -> &mut Rig {
+        for open in self.take(|open| open.peer == peer && which(&open.request)) {
+            let refused = NetworkError::Refused { peer, refusal: Refusal::not_kept("too large") };
+            self.engine.handle_answer(open.id, Err(refused), self.now);
+        }
         self.step()
     }
 

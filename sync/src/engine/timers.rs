@@ -27,10 +27,12 @@ pub(super) enum Timer {
     Standstill,
     /// A snapshot that was given up may be tried again.
     GivenUp,
+    /// Range deltas may be longer again.
+    RangeDelta,
 }
 
 impl Timer {
-    const ALL: [Timer; 8] = [
+    const ALL: [Timer; 9] = [
         Timer::Summary,
         Timer::Hedge,
         Timer::Pause,
@@ -39,6 +41,7 @@ impl Timer {
         Timer::Survey,
         Timer::Standstill,
         Timer::GivenUp,
+        Timer::RangeDelta,
     ];
 }
 
@@ -76,6 +79,7 @@ impl Engine {
         timers.set(Timer::Survey, self.survey_ends(), now);
         timers.set(Timer::Standstill, self.restore.as_ref().and_then(Bootstrap::look_at), now);
         timers.set(Timer::GivenUp, self.given_up.next(now), now);
+        timers.set(Timer::RangeDelta, self.range_delta_grows, now);
         timers
     }
 }

@@ -57,6 +57,7 @@ impl Engine {
         self.ask_summaries(now);
         self.look_ahead(now);
         self.given_up.expire(now);
+        self.grow_range_delta(now);
         let candidates = self.candidates(now);
         self.direct(&candidates, now);
         while self.assign(&candidates, now) {
@@ -117,7 +118,7 @@ impl Engine {
         }
         if let Some(number) = self.restore.as_ref().map(Bootstrap::number) {
             let is_served = match self.restore.as_ref().and_then(Bootstrap::range_delta) {
-                Some(Base { from, .. }) => self.book.serves_range_delta(from, number),
+                Some(Base { from, .. }) => self.book.serving_range_delta(from, number).next().is_some(),
                 None => self.book.is_offered(number),
             };
             if !is_served {
@@ -225,7 +226,7 @@ impl Engine {
         let Some(restore) = &self.restore else { return };
         self.given_up.broken(restore.broke_promises(), now);
         if !restore.deliverers().is_empty() {
-            self.given_up.outpaced(restore.deliverers().iter().copied(), now);
+            self.given_up.rest(restore.deliverers().iter().copied(), now);
             self.given_up.took_word(now);
         }
     }

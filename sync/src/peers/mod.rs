@@ -334,13 +334,18 @@ impl PeerBook {
         summaries.into_iter().any(|summary| summary.snapshots.iter().any(|offered| offered.number == number))
     }
 
-    /// As [`PeerBook::is_offered`], with the deltas after a batch.
-    pub(crate) fn serves_range_delta(&self, base: BatchNumber, number: BatchNumber) -> bool {
-        let summaries = self.peers.values().filter_map(|peer| peer.summary.as_ref());
-        summaries.into_iter().any(|summary| {
+    /// The connected peers, paused ones included, that say they have a snapshot and the deltas after a batch.
+    pub(crate) fn serving_range_delta(
+        &self,
+        base: BatchNumber,
+        number: BatchNumber,
+    ) -> impl Iterator<Item = PeerId> {
+        let serves = move |summary: &Summary| {
             let keeps = summary.deltas_from.is_some_and(|from| from <= base.next());
             keeps && summary.snapshots.iter().any(|offered| offered.number == number)
-        })
+        };
+        let serving = self.peers.iter().filter(move |(_, peer)| peer.summary.as_ref().is_some_and(serves));
+        serving.map(|(id, _)| *id)
     }
 
     /// Whether nobody is connected.

@@ -62,6 +62,8 @@ pub(super) struct Bootstrap {
     arrived: (u64, f64),
     /// Who sent rows or code of it that passed their checks.
     delivered: BTreeSet<PeerId>,
+    /// Whose chunk had most bytes for its share of all paths, and how many that are for all of them.
+    densest: Option<(PeerId, f64)>,
     /// Who did not answer for it in time, or had none; some of them may have delivered before.
     failed: BTreeSet<PeerId>,
     /// How what lies behind it is fetched, once that is asked for.
@@ -140,6 +142,7 @@ impl Bootstrap {
             bytes: 0,
             arrived: (0, 0.0),
             delivered: BTreeSet::new(),
+            densest: None,
             failed: BTreeSet::new(),
             behind: None,
             state: State::Asking(Asking { offered: None, is_offer_refused: false, early }),
@@ -369,6 +372,10 @@ impl Bootstrap {
         if self.has_chunk(&chunk.span(), running) {
             return None;
         }
+        let density = chunk.answer.len() as f64 / chunk.span().share().max(f64::MIN_POSITIVE);
+        if self.densest.is_none_or(|(_, most)| most < density) {
+            self.densest = Some((chunk.flight.peer, density));
+        }
         self.arrived.0 += chunk.answer.len() as u64;
         self.arrived.1 += chunk.span().share();
         match &mut self.state {
@@ -392,6 +399,11 @@ impl Bootstrap {
         if self.failed.len() < PEERS_MAX {
             self.failed.insert(peer);
         }
+    }
+
+    /// Whose chunk had most bytes for its share of all paths.
+    pub(super) fn densest(&self) -> Option<PeerId> {
+        self.densest.map(|(peer, _)| peer)
     }
 
     /// Who delivered of it.

@@ -4,7 +4,11 @@ use std::time::Duration;
 
 use crate::{
     Mode, Phase,
-    engine::rig::{A, B, HEAD, Node, chain, pruned, serves},
+    engine::{
+        rig::{A, B, HEAD, Node, chain, pruned, serves},
+        timers::Timer,
+    },
+    plan::RANGE_DELTA_BATCHES_MAX,
     protocol::Request,
 };
 
@@ -121,4 +125,71 @@ fn a_range_delta_that_is_too_large_is_left_for_batches() {
     assert_eq!((rig.head(), rig.status().batches), (HEAD, HEAD - 10));
     assert!(rig.engine.range_delta_max <= (HEAD - 10) / 2, "{}", rig.engine.range_delta_max);
     rig.blames_nobody();
+}
+
+fn is_change(request: &Request) -> bool {
+    matches!(request, Request::RangeDelta(_))
+}
+
+/// Goal: peers that keep everything and cannot merge so many deltas are not to blame, and the node does not ask for ever.
+#[test]
+fn a_range_delta_that_nobody_can_merge_is_left_for_batches() {
+    let node = Node::new(Mode::RangeDelta, 10).rig();
+    let mut rig = node.peer(A, serves(1..=HEAD).offering(HEAD, 100, 8_000));
+    rig.meet(B, serves(1..=HEAD).offering(HEAD, 100, 8_000));
+    rig.step();
+    for _ in 0..10 {
+        rig.refuse_if(A, is_change).refuse_if(B, is_change);
+    }
+    assert!(rig.engine.restore.is_none(), "{:#?}", rig.status());
+    rig.answer(A).serve(B).serve(A).wait(SECOND);
+    assert_eq!((rig.head(), rig.status().batches), (HEAD, HEAD - 10));
+    rig.blames_nobody();
+}
+
+/// Goal: what was too large once may be tried again: the bound grows with time, up to where it was.
+#[test]
+fn the_bound_of_range_deltas_grows_again() {
+    let node = Node::new(Mode::RangeDelta, 10).rig().range_delta_bytes(10);
+    let mut rig = node.peer(A, serves(1..=HEAD).offering(HEAD, 100, 8_000));
+    rig.step().serve(A).wait(SECOND);
+    let short = rig.engine.range_delta_max;
+    rig.until(Timer::RangeDelta);
+    assert_eq!(rig.engine.range_delta_max, short * 2);
+    rig.wait(20 * 3_600 * SECOND);
+    assert_eq!(rig.engine.range_delta_max, RANGE_DELTA_BATCHES_MAX);
+    assert_eq!(rig.engine.timers.get(Timer::RangeDelta), None);
+}
+
+/// Goal: a range delta that begins after the head moved is put down, and is no failure of the node.
+#[test]
+fn a_range_delta_that_is_overtaken_before_it_begins_is_put_down() {
+    let node = Node::new(Mode::RangeDelta, 10).rig();
+    let mut rig = node.peer(A, serves(1..=HEAD).offering(HEAD, 100, 8_000));
+    rig.step();
+    rig.holds_jobs = true;
+    rig.answer_if(A, |request| !is_change(request));
+    chain().commit_to(&rig.store, slipstream_types::BatchNumber(11));
+    rig.holds_jobs = false;
+    rig.work();
+    rig.engine.handle_head(slipstream_types::BatchNumber(11), rig.now);
+    rig.step().serve(A).wait(SECOND);
+    assert_eq!(rig.head(), HEAD);
+    rig.blames_nobody();
+}
+
+/// Goal: a restore that begins after it was put down is dropped by the worker too.
+#[test]
+fn a_restore_that_begins_too_late_is_dropped() {
+    let mut rig = snapshot().rig().peer(A, pruned(HEAD).offering(HEAD, 100, 8_000));
+    rig.step();
+    rig.holds_jobs = true;
+    rig.answer_if(A, |request| !is_chunk(request));
+    rig.lose(A);
+    rig.step();
+    assert!(rig.engine.restore.is_none());
+    // The threads of the worker may take the later job first.
+    rig.reverse_held();
+    rig.work();
+    assert_eq!(rig.held_jobs(), 1, "it is told to drop it once more");
 }

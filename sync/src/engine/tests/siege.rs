@@ -251,8 +251,7 @@ fn strangers_do_not_put_an_honest_restore_down() {
     let mut rig = begin();
     (0..3).for_each(|number| rig.meet(stranger(number), serves(1..=HEAD)));
     let (began, mut put_down, mut was_up) = (rig.now, 0, true);
-    while rig.now - began < 900 * SECOND && rig.engine.restore.as_ref().is_none_or(|it| !it.is_finishing())
-    {
+    while rig.now - began < 900 * SECOND && rig.engine.restore.as_ref().is_none_or(|it| !it.is_finishing()) {
         rig.wait(8 * SECOND).answer_if(A, |request| !is_chunk(request)).answer_one(A, is_chunk);
         let is_up = rig.engine.restore.is_some();
         put_down += u32::from(was_up && !is_up);

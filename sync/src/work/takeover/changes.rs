@@ -28,6 +28,19 @@ impl Changes {
         memory_max: u64,
     ) -> Result<Changes, SyncError> {
         let takeover = store.take_range_delta(target, RANGE_DELTA_RANGES_BITS, memory_max)?;
+        // The headers were asked for behind the head of then: if it moved since, they do not lead on from what is taken over.
+        let (base, first) = (takeover.base().number, ancestry.headers.headers.first());
+        if let Some(asked) =
+            first.and_then(|first| first.number.0.checked_sub(1)).filter(|asked| *asked != base.0)
+        {
+            let target = target.header.number;
+            return Err(StorageError::from(RangeDeltaError::HeadMoved {
+                base: BatchNumber(asked),
+                head: base,
+                target,
+            })
+            .into());
+        }
         let bytes_max = changes_bytes(store, &ancestry.headers.headers)?;
         Ok(Changes { takeover: takeover.of_changes(bytes_max), bytes_max })
     }

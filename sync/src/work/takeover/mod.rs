@@ -132,8 +132,10 @@ pub enum Step {
 /// Why a takeover cannot end, although nothing failed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum PutDown {
-    /// The range delta is too large for this node, or is made so by peers: another way leads on.
+    /// The range delta is too large for this node: another way leads on.
     TooLarge,
+    /// Peers made it larger than the batches are, and nobody can tell who: another way leads on.
+    Padded,
     /// The head moved meanwhile, by a validator's consensus: what is left to do is another matter.
     Overtaken,
 }
@@ -142,9 +144,10 @@ impl PutDown {
     fn of(error: &StorageError) -> Option<PutDown> {
         match error {
             StorageError::RangeDelta(error) => match error {
-                RangeDeltaError::OverBudget { .. }
-                | RangeDeltaError::Padded { .. }
-                | RangeDeltaError::TooFar { .. } => Some(PutDown::TooLarge),
+                RangeDeltaError::OverBudget { .. } | RangeDeltaError::TooFar { .. } => {
+                    Some(PutDown::TooLarge)
+                }
+                RangeDeltaError::Padded { .. } => Some(PutDown::Padded),
                 RangeDeltaError::NotAhead { .. } | RangeDeltaError::HeadMoved { .. } => {
                     Some(PutDown::Overtaken)
                 }
