@@ -181,7 +181,8 @@ fn a_wrong_parent_is_refused_under_a_good_certificate() {
 /// Goal: what the certificate repeats of its header is the header's.
 #[test]
 fn a_certificate_that_contradicts_its_header_is_refused() {
-    let cases: [(&str, fn(&mut LedgerInfo)); 2] =
+    type Change = fn(&mut LedgerInfo);
+    let cases: [(&str, Change); 2] =
         [("state root", |info| info.state_root = Digest::ZERO), ("timestamp", |info| info.timestamp_ms += 1)];
     for (field, change) in cases {
         let ledger = Ledger::new(|_| {}, change);
