@@ -284,7 +284,7 @@ async fn a_range_delta_has_no_more_changes_than_its_batches() {
     assert!(matches!(&step, Step::Chunk { checked: Err(fault), .. } if is_blamed(fault)), "{step:?}");
     let step = take(&worker(&store), &chain, 66, |chunk| pad(chunk, 300)).await;
     assert!(
-        matches!(&step, Step::PutDown { why: PutDown::TooLarge, reason } if reason.contains("did not change")),
+        matches!(&step, Step::PutDown { why: PutDown::Padded, reason } if reason.contains("did not change")),
         "{step:?}"
     );
     let step = take(&worker(&store), &chain, 66, |chunk| pad(chunk, 1)).await;
