@@ -244,7 +244,7 @@ async fn live(State(api): State<Arc<Api>>, ConnectInfo(seat): ConnectInfo<Seat>)
 }
 
 impl Api {
-    /// Refuses a call for now, for want of something.
+    /// Answers 503 with a time to come back, and counts what was missing.
     fn busy(&self, missing: &str, reason: &str) -> Response {
         self.metrics.api_refused.with_label_values(&[missing]).inc();
         let headers = [(RETRY_AFTER, "1"), (CONNECTION, "close")];
