@@ -4,7 +4,7 @@
 //! transaction at a time, by the room that the ones before it left. One that does not fit is passed over together with its
 //! sender's later ones, and nothing remembers that: for the next batch it stands where its tip puts it.
 
-use std::collections::BinaryHeap;
+use std::collections::{BinaryHeap, HashMap};
 
 use alloy_primitives::Address;
 use slipstream_executor::{Room, Transaction};
@@ -19,6 +19,10 @@ const LAST_MISFITS_MAX: usize = 64;
 /// A batch is as good as full when less than this share of its gas or of its bytes is left, as a divisor.
 const LAST_SHARE: u64 = 64;
 
+/// What batches hold that are executed but not committed: by sender, the nonce after the last of its transactions there. The pool still
+/// has these transactions, in case that the batches are rolled back.
+pub(crate) type Ahead = HashMap<Address, u64>;
+
 /// Draws from a pool. Holds no lock in between, so that the pool goes on taking transactions; those of them that rank above
 /// what is drawn already wait for the next batch.
 pub struct Candidates {
@@ -30,7 +34,13 @@ impl Pool {
     /// The best executable transactions, best tip first, each sender's in nonce order. The cost depends on how many are drawn,
     /// not on how many the pool holds.
     pub fn candidates(&self) -> Candidates {
-        Candidates { pool: self.clone(), cursor: Cursor::default() }
+        self.candidates_after(Ahead::new())
+    }
+
+    /// As [`Pool::candidates`], for a batch behind others that are not committed yet.
+    pub(crate) fn candidates_after(&self, ahead: Ahead) -> Candidates {
+        let cursor = self.shared.state.lock().index.cursor(ahead);
+        Candidates { pool: self.clone(), cursor }
     }
 }
 
@@ -55,8 +65,10 @@ pub(super) struct Cursor {
     pub(super) drawn: Option<(Address, u64)>,
     /// Transactions looked at in vain.
     pub(super) misfits: usize,
+    /// Senders whose next transaction is another than that of the ranking. It was opened at the beginning.
+    pub(super) ahead: Ahead,
     /// The room of the first draw.
-    whole: Option<Room>,
+    pub(super) whole: Option<Room>,
 }
 
 impl Cursor {

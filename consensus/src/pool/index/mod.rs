@@ -15,7 +15,7 @@ use self::room::{Replaced, check_replacement};
 use super::{
     PoolStatus,
     account_queue::{AccountQueue, AccountState, Circle, Entry, HeadKey, TailKey, Terms},
-    candidates::Cursor,
+    candidates::{Ahead, Cursor},
     error::PoolError,
     floor::TipFloor,
 };
@@ -258,6 +258,16 @@ impl<T: Clone> Index<T> {
         self.trim_waiting();
     }
 
+    /// The beginning of the draws for a batch behind those that hold what is `ahead`.
+    pub(super) fn cursor(&self, ahead: Ahead) -> Cursor {
+        let next = |(sender, nonce): (&Address, &u64)| {
+            let entry = self.ready_at(sender, *nonce)?;
+            Some((entry.head_key(), *nonce))
+        };
+        let opened = ahead.iter().filter_map(next).collect();
+        Cursor { opened, ahead, ..Cursor::default() }
+    }
+
     /// The best executable transaction that the cursor has not seen and that fits. What the draw before gave counts as taken,
     /// unless it was left out.
     pub(super) fn draw(&self, cursor: &mut Cursor, room: Room) -> Option<T> {
@@ -282,9 +292,15 @@ impl<T: Clone> Index<T> {
 
     /// Moves the cursor on by one, in the order of the tips.
     fn next_ranked(&self, cursor: &mut Cursor) -> Option<(Address, u64)> {
-        let head = match &cursor.below {
-            None => self.heads.last(),
-            Some(below) => self.heads.range(..below).next_back(),
+        let head = loop {
+            let head = match &cursor.below {
+                None => self.heads.last(),
+                Some(below) => self.heads.range(..below).next_back(),
+            };
+            match head {
+                Some(head) if cursor.ahead.contains_key(&head.2) => cursor.below = Some(*head),
+                _ => break head,
+            }
         };
         if cursor.opened.peek().is_some_and(|(key, _)| head.is_none_or(|head| key > head)) {
             return cursor.opened.pop().map(|((_, _, sender), nonce)| (sender, nonce));

@@ -9,9 +9,10 @@ use tokio::time::Instant;
 use super::{
     super::{
         account_queue::{AccountState, Terms, Worth},
+        candidates::Ahead,
         index::{Arrival, Index},
     },
-    all, sender, state, terms,
+    UNLIMITED, all, sender, state, terms,
 };
 use crate::config::PoolConfig;
 
@@ -188,8 +189,11 @@ impl Model {
         self.entries.iter().map(|(terms, _)| terms.bytes).sum()
     }
 
-    fn candidates(&self) -> Vec<B256> {
+    /// What a batch draws behind those that hold what is `ahead`.
+    fn candidates(&self, ahead: &Ahead) -> Vec<B256> {
+        let is_left = |terms: &Terms| ahead.get(&terms.sender).is_none_or(|next| terms.nonce >= *next);
         let mut queues: Vec<_> = self.accounts.keys().map(|sender| self.ready(*sender)).collect();
+        queues.iter_mut().for_each(|queue| queue.retain(|(terms, _)| is_left(terms)));
         let mut order = Vec::new();
         loop {
             queues.retain(|queue| !queue.is_empty());
@@ -266,12 +270,22 @@ proptest! {
                     model.trim();
                 }
             }
-            let ordered = model.candidates();
+            let ordered = model.candidates(&Ahead::new());
             let (pending, queued, bytes) = index.counts();
             prop_assert_eq!((pending, queued, bytes), (ordered.len(), model.entries.len() - ordered.len(), model.bytes()));
             prop_assert!(pending + queued <= config.transactions_max && bytes <= config.bytes_max);
             prop_assert!(queued <= config.transactions_max / 4);
             prop_assert_eq!(all(&index), ordered);
+            // Every second of the senders has its next `len` transactions in batches that are not committed yet.
+            let ready = model.accounts.keys().map(|sender| (*sender, model.accounts[sender].nonce, model.ready(*sender).len()));
+            let ahead: Ahead = ready
+                .filter(|(_, _, len)| *len > 0)
+                .step_by(2)
+                .map(|(sender, nonce, len)| (sender, nonce + (len as u64).div_ceil(2)))
+                .collect();
+            let mut cursor = index.cursor(ahead.clone());
+            let drawn: Vec<B256> = std::iter::from_fn(|| index.draw(&mut cursor, UNLIMITED)).collect();
+            prop_assert_eq!(drawn, model.candidates(&ahead));
             for (terms, _) in &model.entries {
                 prop_assert_eq!(index.get(&terms.hash), Some(&terms.hash));
             }
