@@ -78,6 +78,21 @@ impl Couriers {
         Couriers { local, validators: validators.to_vec(), peers, connected: Vec::new(), secret, round: 0 }
     }
 
+    /// From now on these are the validators, the first of whom proposes. Says whether anything of that is new. Who proposed before, or
+    /// does now, does not rest for what happened when it had another part.
+    pub(super) fn lead(&mut self, validators: &[PeerId]) -> bool {
+        if self.validators == validators {
+            return false;
+        }
+        let before = std::mem::replace(&mut self.validators, validators.to_vec());
+        for proposer in before.first().into_iter().chain(validators.first()) {
+            if let Some(courier) = self.peers.get_mut(proposer) {
+                (courier.failures, courier.rests_until) = (0, None);
+            }
+        }
+        true
+    }
+
     /// Whether this node proposes itself, and sends nothing.
     pub(super) fn is_proposer(&self) -> bool {
         self.validators.first() == Some(&self.local)
@@ -336,6 +351,24 @@ mod tests {
         assert_eq!(couriers.choose(&connected, now + Duration::from_secs(2)).len(), FANOUT + 1);
         couriers.local = proposer;
         assert_eq!(couriers.choose(&connected, now), []);
+    }
+
+    /// Goal: the next message goes to who proposes now, however often it failed as another; who proposed before is one of the others.
+    #[test]
+    fn another_one_leads() {
+        let (first, second, now) = (PublicKey([200; 32]), PublicKey([201; 32]), Instant::now());
+        let connected = [first, second];
+        let mut couriers = couriers(&[first, second]);
+        for _ in 0..9 {
+            couriers.begin(second);
+            couriers.end(&second, Ended::Failed, now);
+        }
+        assert!(couriers.lead(&[second, first]) && !couriers.lead(&[second, first]));
+        assert_eq!(couriers.choose(&connected, now), [second]);
+        couriers.local = second;
+        assert!(couriers.is_proposer() && couriers.choose(&connected, now).is_empty());
+        assert!(couriers.lead(&[first, second]) && !couriers.is_proposer());
+        assert_eq!(couriers.choose(&connected, now), [first]);
     }
 
     /// Goal: a proposer that failed for long, or names a long pause, is asked again within seconds, and at once when it connects anew.

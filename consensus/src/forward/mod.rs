@@ -28,7 +28,10 @@ use std::{net::IpAddr, sync::Arc, time::Duration};
 use parking_lot::Mutex;
 use slipstream_executor::Transaction;
 use slipstream_network::{PeerId, Refusal, Transport};
-use tokio::{sync::mpsc, time::Instant};
+use tokio::{
+    sync::{Notify, mpsc},
+    time::Instant,
+};
 
 use self::{
     couriers::Couriers,
@@ -70,7 +73,8 @@ pub struct Forwarder {
     wallets: Mutex<Meter<IpAddr>>,
     couriers: Mutex<Couriers>,
     verdicts: Mutex<Verdicts>,
-    is_proposer: bool,
+    /// Told when another node proposes than before.
+    led: Notify,
     /// When it was last told that the journal takes nothing.
     journal_told: Mutex<Option<Instant>>,
     /// The other end of the taker's queue, until `run` takes it.
@@ -114,10 +118,10 @@ impl Forwarder {
             intake: Intake::start(taker.clone(), threads)?,
             taker,
             wallets: Mutex::new(Meter::new()),
-            is_proposer: couriers.is_proposer(),
             couriers: Mutex::new(couriers),
             journal_told: Mutex::new(None),
             verdicts: Mutex::new(Verdicts::new(validators)),
+            led: Notify::new(),
             queued: Mutex::new(Some(queued)),
         }))
     }
@@ -132,9 +136,23 @@ impl Forwarder {
         message::ANSWER_BYTES_MAX
     }
 
+    /// From now on these are the validators, the first of whom proposes. If that is another than before, it is offered what waits here at
+    /// once: the one before may have been its only holder.
+    pub fn lead(&self, validators: &[PeerId]) {
+        if self.couriers.lock().lead(validators) {
+            *self.verdicts.lock() = Verdicts::new(validators);
+            self.led.notify_one();
+        }
+    }
+
+    /// Whether this node proposes itself.
+    fn is_proposer(&self) -> bool {
+        self.couriers.lock().is_proposer()
+    }
+
     /// Puts a transaction of a user of this node on its way.
     fn enqueue(&self, transaction: Transaction) {
-        if !self.is_proposer {
+        if !self.is_proposer() {
             // When the queue is full the transaction stays in the pool and is offered again later.
             _ = self.taker.queue.try_send((transaction, None));
         }

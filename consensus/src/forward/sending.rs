@@ -1,6 +1,6 @@
 //! Sending what is queued and what lingers, and hearing what became of it.
 
-use std::{sync::Arc, time::Duration};
+use std::{collections::HashSet, sync::Arc, time::Duration};
 
 use alloy_primitives::B256;
 use slipstream_network::{NetworkError, PeerId, Protocol, RequestLimits};
@@ -8,7 +8,7 @@ use tokio::{sync::mpsc, task::JoinSet, time::Instant};
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    Forwarder, Item,
+    Forwarder, Item, QUEUE_MAX,
     couriers::{Ended, Outlook},
     message::{self, ANSWER_BYTES_MAX, MESSAGE_TRANSACTIONS_MAX, Packed},
 };
@@ -85,6 +85,10 @@ impl Forwarder {
                     continue;
                 }
                 () = tokio::time::sleep_until(room) => continue,
+                () = self.led.notified() => {
+                    self.enqueue_all();
+                    continue;
+                }
                 () = tokio::time::sleep_until(timers.remind), if outlook == Outlook::Now => {
                     let lingering = self.pool.lingering(timers.mark, LINGERING_MAX);
                     (timers.mark, timers.remind) = (self.pool.sequence(), Instant::now() + LINGER);
@@ -93,6 +97,22 @@ impl Forwarder {
                 Some(item) = queued.recv(), if outlook == Outlook::Now => gather(item, &mut queued).await,
             };
             self.send(&items, &mut sends);
+        }
+    }
+
+    /// Everything that the pool has, as far as there is room for it.
+    fn enqueue_all(&self) {
+        let (mark, mut enqueued) = (self.pool.sequence(), HashSet::new());
+        while enqueued.len() < QUEUE_MAX {
+            let before = enqueued.len();
+            for transaction in self.pool.lingering(mark, QUEUE_MAX) {
+                if enqueued.insert(transaction.hash) {
+                    self.enqueue(transaction);
+                }
+            }
+            if enqueued.len() == before {
+                return;
+            }
         }
     }
 
@@ -106,7 +126,7 @@ impl Forwarder {
     fn sweep(self: &Arc<Self>, timers: &mut Timers) {
         timers.sweep = Instant::now() + SWEEP_INTERVAL;
         timers.sweeps = timers.sweeps.saturating_add(1);
-        let expired = if self.is_proposer { self.pool.expire_waiting() } else { self.pool.expire() };
+        let expired = if self.is_proposer() { self.pool.expire_waiting() } else { self.pool.expire() };
         if expired > 0 {
             tracing::info!(expired, "dropped transactions that were not executed for long");
         }

@@ -212,6 +212,28 @@ async fn a_proposer_that_is_back_gets_what_waits() {
     assert!(begun.elapsed() < Duration::from_secs(9), "{:?}", begun.elapsed());
 }
 
+/// Goal: who proposes after another one is given at once what that one had, all of a sender that has much.
+#[tokio::test(start_paused = true)]
+async fn who_proposes_next_gets_what_the_one_before_had() {
+    let (hub, genesis) = (MemoryHub::new(), genesis(2));
+    let (first, first_endpoint) = fullnode(&hub, &genesis, 0, None);
+    let (node, _node_endpoint) = fullnode(&hub, &genesis, 2, None);
+    let (second, _second_endpoint) = fullnode(&hub, &genesis, 1, None);
+    hub.connect(id(0), id(2));
+    hub.connect(id(1), id(2));
+    tokio::spawn(node.clone().run(CancellationToken::new()));
+    for nonce in 0..60 {
+        give(&node, &Account::new(0).transfer(nonce, 1)).unwrap();
+    }
+    until("the first has them", || first.pool.status().pending == 60).await;
+    assert_eq!(second.pool.status().pending, 0);
+    drop((first, first_endpoint));
+    let begun = Instant::now();
+    node.lead(&[id(1), id(0)]);
+    until("the next has them", || second.pool.status().pending == 60).await;
+    assert!(begun.elapsed() < Duration::from_secs(1), "{:?}", begun.elapsed());
+}
+
 /// A proposer that fails until it is back.
 struct Failing {
     forwarder: Arc<Forwarder>,
