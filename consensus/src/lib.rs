@@ -24,11 +24,11 @@
 //! use slipstream_consensus::{Pool, PoolConfig};
 //! use slipstream_executor::{Candidates, Room};
 //! use slipstream_storage::{StorageConfig, Store};
-//! use slipstream_types::{Address, ChainConfig, Genesis, SecretKey, Validator, bounded::BoundedVec};
+//! use slipstream_types::{Address, Genesis, SecretKey, Validator, bounded::BoundedVec};
 //!
 //! let validator = Validator { public_key: SecretKey::from_seed([1; 32]).public(), fee_recipient: Address::ZERO };
 //! let validators = BoundedVec::new(vec![validator]).unwrap();
-//! let genesis = Genesis { chain: ChainConfig::default(), timestamp_ms: 0, validators, accounts: Default::default() };
+//! let genesis = Genesis { validators, ..Genesis::default() };
 //! let store = Store::memory(&StorageConfig::default());
 //! store.initialize(&genesis).unwrap();
 //! let pool = Pool::new(PoolConfig::default(), genesis.chain, store).unwrap();

@@ -138,6 +138,7 @@ pub(crate) fn genesis(validators: usize) -> Genesis {
         timestamp_ms: NOW_MS - 1_000,
         validators: BoundedVec::new(validators.collect()).unwrap(),
         accounts: accounts.collect(),
+        ..Genesis::default()
     }
 }
 

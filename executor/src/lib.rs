@@ -28,14 +28,9 @@
 //!
 //! ```
 //! use slipstream_executor::{BatchEnv, MemoryState, execute};
-//! use slipstream_types::{Address, ChainConfig, Genesis};
+//! use slipstream_types::{Address, Genesis};
 //!
-//! let genesis = Genesis {
-//!     chain: ChainConfig::default(),
-//!     timestamp_ms: 0,
-//!     validators: Default::default(),
-//!     accounts: Default::default(),
-//! };
+//! let genesis = Genesis::default();
 //! let state = MemoryState::from_genesis(&genesis).unwrap();
 //! let env = BatchEnv::new(&genesis.chain, &genesis.header().unwrap(), 1_000, Address::ZERO);
 //! let outcome = execute(&state, &env, &[]).unwrap();

@@ -101,6 +101,7 @@ mod tests {
             timestamp_ms: 1_700_000_000_000,
             validators: BoundedVec::new(vec![validator]).unwrap(),
             accounts: BTreeMap::from([(Address::repeat_byte(1), account)]),
+            ..Genesis::default()
         }
     }
 

@@ -12,6 +12,9 @@ use crate::{
     store::Store,
 };
 
+/// See [`slipstream_types::ValidatorSet::check`].
+const NO_SET: &str = "the validators that it names for the next epoch are none, repeat, or are too few for the failures that they shall bear";
+
 impl Store {
     /// The last epoch whose validators are known: that of the genesis, or the one after the last epoch end that is stored.
     pub fn epoch(&self) -> Epoch {
@@ -70,8 +73,11 @@ impl Store {
         if info.epoch > known {
             return Err(refused(certificate, "the end of an epoch before its own is not stored"));
         }
-        if next.epoch.0.checked_sub(1) != Some(info.epoch.0) || next.validators.is_empty() {
+        if next.epoch.0.checked_sub(1) != Some(info.epoch.0) {
             return Err(refused(certificate, "the validators that it names are not those of the next epoch"));
+        }
+        if next.check().is_err() {
+            return Err(refused(certificate, NO_SET));
         }
         if info.epoch < known {
             return match self.epoch_ends(info.epoch, 1)?.first() {

@@ -8,7 +8,7 @@ use std::{fs, io::Write as _, path::Path};
 
 use slipstream_types::{
     AccountValue, Address, B256, BatchHeader, BatchNumber, BlobKind, Certificate, ChainConfig, Digest, Epoch,
-    Genesis, LedgerInfo, PublicKey, Signature, StateKey, StateValue, U256, Validator, ValidatorSet,
+    Failures, Genesis, LedgerInfo, PublicKey, Signature, StateKey, StateValue, U256, Validator, ValidatorSet,
     accumulator::{Accumulator, NodePosition},
     batch::content_digest,
     bounded::BoundedVec,
@@ -158,16 +158,17 @@ fn records() -> Vec<u8> {
     };
     let validator = Validator { public_key: PublicKey([33; 32]), fee_recipient: Address::repeat_byte(34) };
     let validators = BoundedVec::new(vec![validator]).expect("one is within the limit");
+    let failures = Failures { any: 63, commission: 64 };
     let info = LedgerInfo {
         epoch: Epoch(35),
         number: BatchNumber(36),
         accumulator_root: digest(37),
         state_root: digest(38),
         timestamp_ms: 39,
-        next_validators: Some(ValidatorSet { epoch: Epoch(40), validators }),
+        next_validators: Some(ValidatorSet { epoch: Epoch(40), validators, failures }),
     };
     let signatures = BoundedVec::new(vec![(41, Signature([42; 64]))]).expect("one is within the limit");
-    let certificate = Certificate { info, signatures };
+    let certificate = Certificate { info, view: 62, signatures };
     let numbers = [43, 44, 45, 46].map(BatchNumber);
     let head = HeadRecord { number: BatchNumber(47), active: StateColumn::B, lowest: numbers };
     let restore = RestoreRecord {
@@ -205,6 +206,7 @@ fn genesis() -> Genesis {
         chain: ChainConfig { chain_id: 58, fork, gas_limit, transaction_gas_max, base_fee_wei: 59 },
         timestamp_ms: 60,
         validators: BoundedVec::default(),
+        failures: Some(Failures { any: 1, commission: 1 }),
         accounts: [(Address::repeat_byte(61), account)].into(),
     }
 }
@@ -217,6 +219,6 @@ mod tests {
     /// decision, in a commit of its own.
     #[test]
     fn the_fingerprint_is_pinned() {
-        assert_eq!(fingerprint(), "382a67b68887900d");
+        assert_eq!(fingerprint(), "0766a357fcf9b406");
     }
 }

@@ -102,9 +102,14 @@ impl Trust {
                 TrustError::UnknownEpoch { .. } => wrong("the end of an epoch before it is missing"),
                 TrustError::Violation(violation) => violation,
             })?;
-            // An empty set would need no signatures at all.
-            if next.epoch.0.checked_sub(1) != Some(epoch.0) || next.validators.is_empty() {
+            if next.epoch.0.checked_sub(1) != Some(epoch.0) {
                 return Err(wrong("the validators that it names are not those of the next epoch"));
+            }
+            // An empty set would need no signatures at all, and too small a one could certify two batches of one number.
+            if next.check().is_err() {
+                return Err(wrong(
+                    "the validators that it names for the next epoch are none, repeat, or are too few for their failures",
+                ));
             }
             let term = Term { set: next.clone(), after: Some(number) };
             if *self.terms.entry(next.epoch).or_insert_with(|| term.clone()) != term {

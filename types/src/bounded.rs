@@ -10,7 +10,7 @@ use serde::{
 use crate::codec::CodecError;
 
 /// At most `MAX` elements. BCS: as `Vec<T>`.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+#[derive(Clone, PartialEq, Eq, Hash, Debug, Serialize)]
 #[serde(transparent)]
 pub struct BoundedVec<T, const MAX: usize>(Vec<T>);
 

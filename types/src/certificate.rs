@@ -1,50 +1,19 @@
 //! [`LedgerInfo`], the statement that validators sign, and [`Certificate`], a quorum's signatures on it.
 
-use alloy_primitives::Address;
 use serde::{Deserialize, Serialize};
 
 use crate::{
     batch::{BatchNumber, Epoch},
     bounded::BoundedVec,
+    codec::CodecError,
     digest::Digest,
     keys::{PublicKey, SecretKey, Signature},
     limits,
+    validators::{SetError, ValidatorSet},
 };
 
-/// One validator of an epoch.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Validator {
-    /// Signs ledger infos, and is the validator's identity as a peer.
-    pub public_key: PublicKey,
-    /// Receives the fees of the batches that it proposes.
-    pub fee_recipient: Address,
-}
-
-/// The validators of one epoch, in the order that certificates index them by.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub struct ValidatorSet {
-    /// The epoch.
-    pub epoch: Epoch,
-    /// At least one.
-    pub validators: BoundedVec<Validator, { limits::VALIDATORS_MAX }>,
-}
-
-impl ValidatorSet {
-    /// Signatures that make a certificate: n - f with f = (n - 1) / 3, so that two quorums share an honest validator.
-    pub fn quorum(&self) -> usize {
-        let n = self.validators.len();
-        n - n.saturating_sub(1) / 3
-    }
-
-    /// The position of a validator in the set.
-    pub fn index_of(&self, key: &PublicKey) -> Option<u16> {
-        self.validators.iter().position(|validator| validator.public_key == *key).map(|index| index as u16)
-    }
-}
-
 /// The ledger up to one batch: what a certificate signs and what a waypoint names.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
 pub struct LedgerInfo {
     /// The epoch whose validators sign it.
     pub epoch: Epoch,
@@ -61,23 +30,45 @@ pub struct LedgerInfo {
 }
 
 impl LedgerInfo {
-    /// What waypoints quote and validators sign.
+    /// What waypoints quote and, with a view, validators sign.
     pub fn digest(&self) -> Digest {
         let bytes = bcs::to_bytes(self).expect("a validator set is within the limits of BCS");
         Digest::tagged("slipstream/ledger-info/1", &bytes)
     }
+}
 
-    /// A validator's signature.
+/// What a validator signs to commit a batch: the digest of its ledger info, in one view. Signatures of different views are on different
+/// statements, so that those of two views never add up to a certificate.
+///
+/// All signatures of certificates are made and checked here.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct CommitStatement(Digest);
+
+impl CommitStatement {
+    /// Of a view and a [`LedgerInfo::digest`], which says which chain, epoch and batch it is about.
+    pub fn new(view: u64, info: Digest) -> CommitStatement {
+        let content = [&view.to_le_bytes()[..], info.as_bytes()].concat();
+        CommitStatement(Digest::tagged("slipstream/commit/1", &content))
+    }
+
+    /// A validator's signature on it.
     pub fn sign(&self, key: &SecretKey) -> Signature {
-        key.sign(self.digest().as_bytes())
+        key.sign(self.0.as_bytes())
+    }
+
+    /// Whether a signature on it is this validator's.
+    pub fn verify(&self, key: &PublicKey, signature: &Signature) -> bool {
+        key.verify(self.0.as_bytes(), signature)
     }
 }
 
 /// A ledger info with the signatures of a quorum, by ascending validator index.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
 pub struct Certificate {
     /// What is certified.
     pub info: LedgerInfo,
+    /// The view that all of them signed in; 0 with a fixed proposer.
+    pub view: u64,
     /// Validator index and signature.
     pub signatures: BoundedVec<(u16, Signature), { limits::VALIDATORS_MAX }>,
 }
@@ -94,6 +85,14 @@ pub enum CertificateError {
         found: Epoch,
         /// The epoch of the validator set.
         expected: Epoch,
+    },
+    /// The set at hand has no quorum that means anything.
+    #[error("certificate of batch {number} cannot be checked: {source}")]
+    BadSet {
+        /// The certified batch.
+        number: BatchNumber,
+        /// What is wrong with the set.
+        source: SetError,
     },
     /// Too few validators signed.
     #[error("certificate of batch {number} has {found} signatures, a quorum is {quorum}")]
@@ -124,12 +123,33 @@ pub enum CertificateError {
 }
 
 impl Certificate {
-    /// Checks that a quorum of the set signed the ledger info.
+    /// Signs a ledger info with keys that are all at hand, by ascending index, as in chains that are made for tests and benchmarks. Too few
+    /// make a certificate that does not verify.
+    ///
+    /// # Errors
+    /// If they are more than [`limits::VALIDATORS_MAX`].
+    pub fn signed<'a>(
+        info: LedgerInfo,
+        view: u64,
+        signers: impl IntoIterator<Item = (u16, &'a SecretKey)>,
+    ) -> Result<Certificate, CodecError> {
+        let statement = CommitStatement::new(view, info.digest());
+        let signatures = signers.into_iter().map(|(index, key)| (index, statement.sign(key))).collect();
+        Ok(Certificate { info, view, signatures: BoundedVec::new(signatures)? })
+    }
+
+    /// The statement that its signatures are on.
+    pub fn statement(&self) -> CommitStatement {
+        CommitStatement::new(self.view, self.info.digest())
+    }
+
+    /// Checks that a quorum of the set signed the ledger info in the certificate's view.
     pub fn verify(&self, set: &ValidatorSet) -> Result<(), CertificateError> {
         let number = self.info.number;
         if self.info.epoch != set.epoch {
             return Err(CertificateError::WrongEpoch { number, found: self.info.epoch, expected: set.epoch });
         }
+        set.check_failures().map_err(|source| CertificateError::BadSet { number, source })?;
         if self.signatures.len() < set.quorum() {
             return Err(CertificateError::NoQuorum {
                 number,
@@ -137,14 +157,14 @@ impl Certificate {
                 quorum: set.quorum(),
             });
         }
-        let message = self.info.digest();
+        let statement = self.statement();
         let mut lowest_free = 0;
         for (index, signature) in &self.signatures {
             let validator = set.validators.get(usize::from(*index)).filter(|_| *index >= lowest_free);
             let Some(validator) = validator else {
                 return Err(CertificateError::BadIndex { number, index: *index });
             };
-            if !validator.public_key.verify(message.as_bytes(), signature) {
+            if !statement.verify(&validator.public_key, signature) {
                 return Err(CertificateError::BadSignature { number, index: *index });
             }
             lowest_free = index + 1;

@@ -3,6 +3,8 @@
 use alloy_primitives::Address;
 use serde::{Serialize, de::DeserializeOwned};
 
+use crate::validators::SetError;
+
 /// Why bytes were not accepted.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum CodecError {
@@ -32,6 +34,15 @@ pub enum CodecError {
         what: &'static str,
         /// The rule that it breaks.
         rule: &'static str,
+    },
+    /// Names validators that are no set.
+    #[error("invalid {what}: {source}")]
+    Validators {
+        /// The kind of value.
+        what: &'static str,
+        /// What is wrong with them.
+        #[source]
+        source: SetError,
     },
     /// A genesis with an account that no chain may begin with.
     #[error("invalid genesis: account {address} {rule}")]

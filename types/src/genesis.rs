@@ -10,7 +10,7 @@ use crate::{
     batch::{BatchHeader, BatchNumber, Epoch, content_digest},
     blob::BlobKind,
     bounded::BoundedVec,
-    certificate::{LedgerInfo, Validator, ValidatorSet},
+    certificate::LedgerInfo,
     chain::ChainConfig,
     codec::{self, CodecError},
     delta::{Code, Delta, DeltaEntry},
@@ -19,10 +19,11 @@ use crate::{
     receipt::Receipts,
     state::{AccountValue, StateKey, StateValue},
     tree,
+    validators::{Failures, Validator, ValidatorSet},
 };
 
-/// Everything that batch 0 fixes. JSON as a file, BCS as batch 0's body.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+/// Everything that batch 0 fixes. JSON as a file, BCS as batch 0's body. The default, which names no validator, is none yet.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Genesis {
     /// The rules.
@@ -31,6 +32,9 @@ pub struct Genesis {
     pub timestamp_ms: u64,
     /// The validators of epoch 0.
     pub validators: BoundedVec<Validator, { limits::VALIDATORS_MAX }>,
+    /// How many of them may fail; [`Failures::thirds`] if left out.
+    #[serde(default)]
+    pub failures: Option<Failures>,
     /// The first state.
     pub accounts: BTreeMap<Address, GenesisAccount>,
 }
@@ -76,11 +80,7 @@ impl Genesis {
     /// The rules that parsing alone does not check.
     pub fn check(&self) -> Result<(), CodecError> {
         let invalid = |rule| Err(CodecError::Invalid { what: "genesis", rule });
-        let mut keys: Vec<_> = self.validators.iter().map(|validator| validator.public_key).collect();
-        keys.sort_unstable();
-        if keys.is_empty() || !keys.is_sorted_by(|a, b| a < b) {
-            return invalid("there must be at least one validator, and no key twice");
-        }
+        self.validator_set().check().map_err(|source| CodecError::Validators { what: "genesis", source })?;
         if self.accounts.len() > limits::GENESIS_ACCOUNTS_MAX {
             return invalid("too many accounts");
         }
@@ -169,6 +169,7 @@ impl Genesis {
 
     /// The validators of epoch 0.
     pub fn validator_set(&self) -> ValidatorSet {
-        ValidatorSet { epoch: Epoch(0), validators: self.validators.clone() }
+        let set = ValidatorSet::new(Epoch(0), self.validators.clone());
+        ValidatorSet { failures: self.failures.unwrap_or(set.failures), ..set }
     }
 }

@@ -70,7 +70,7 @@ impl<'de> Deserialize<'de> for PublicKey {
 }
 
 /// An ed25519 signature. BCS: its 64 bytes.
-#[derive(Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Signature(#[serde(with = "raw")] pub [u8; 64]);
 

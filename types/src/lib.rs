@@ -10,7 +10,7 @@
 //!
 //! * [`batch`]: headers and bodies; [`receipt`], [`delta`], [`hints`], [`conflicts`]: what execution makes of a body.
 //! * [`accumulator`]: the append-only Merkle tree over headers, and range proofs in it.
-//! * [`certificate`]: who may sign what; [`waypoint`]: where trust starts when it does not start at genesis.
+//! * [`certificate`] and [`validators`]: who may sign what; [`waypoint`]: where trust starts when it does not start at genesis.
 //! * [`state`] and [`tree`]: keys, values and paths of the EVM state, and the canonical Merkle tree over them.
 //! * [`blob`], [`bounded`], [`codec`]: canonical BCS with explicit limits; [`limits`] has all numbers in one place.
 //!
@@ -43,12 +43,13 @@ pub mod limits;
 pub mod receipt;
 pub mod state;
 pub mod tree;
+pub mod validators;
 pub mod waypoint;
 
 pub use alloy_primitives::{Address, B256, Bloom, Bytes, U256, keccak256};
 pub use batch::{BatchHeader, BatchNumber, Body, Epoch};
 pub use blob::{Blob, BlobKind};
-pub use certificate::{Certificate, LedgerInfo, Validator, ValidatorSet};
+pub use certificate::{Certificate, CommitStatement, LedgerInfo};
 pub use chain::ChainConfig;
 pub use clock::Clock;
 pub use codec::CodecError;
@@ -60,4 +61,5 @@ pub use hints::Hints;
 pub use keys::{PublicKey, SecretKey, Signature};
 pub use receipt::{Log, Receipt, Receipts};
 pub use state::{AccountValue, Path, StateKey, StateValue};
+pub use validators::{Failures, Validator, ValidatorSet};
 pub use waypoint::Waypoint;

@@ -12,7 +12,7 @@
 //! ```
 //!
 //! Safety needs nothing but two rules: a validator records its vote durably before it tells anybody, and never signs two
-//! ledger infos of one number ([`record`]); and two quorums of n - f share an honest validator. Liveness needs the proposer
+//! ledger infos of one number ([`record`]); and two quorums of n - u share an honest validator. Liveness needs the proposer
 //! and a quorum. Eve's execute-verify protocol with its view change, which does without the fixed proposer, takes this
 //! module's place later; `validator` around it stays.
 //!

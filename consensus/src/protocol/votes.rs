@@ -2,13 +2,18 @@
 
 use std::collections::BTreeMap;
 
-use slipstream_types::{Certificate, Digest, LedgerInfo, Signature, ValidatorSet, bounded::BoundedVec};
+use slipstream_types::{
+    Certificate, CommitStatement, LedgerInfo, Signature, ValidatorSet, bounded::BoundedVec,
+};
+
+/// The view that everybody signs in while the proposer is fixed.
+pub(crate) const VIEW: u64 = 0;
 
 /// The signatures on one ledger info. Holds at most one per validator, each verified.
 #[derive(Debug)]
 pub(crate) struct Votes {
     info: LedgerInfo,
-    message: Digest,
+    statement: CommitStatement,
     signatures: BTreeMap<u16, Signature>,
 }
 
@@ -25,8 +30,8 @@ pub(crate) enum Verdict {
 
 impl Votes {
     pub(crate) fn new(info: LedgerInfo) -> Votes {
-        let message = info.digest();
-        Votes { info, message, signatures: BTreeMap::new() }
+        let statement = CommitStatement::new(VIEW, info.digest());
+        Votes { info, statement, signatures: BTreeMap::new() }
     }
 
     pub(crate) fn add(&mut self, set: &ValidatorSet, index: u16, signature: Signature) -> Verdict {
@@ -36,7 +41,7 @@ impl Votes {
         if self.signatures.contains_key(&index) {
             return Verdict::Repeated;
         }
-        if !validator.public_key.verify(self.message.as_bytes(), &signature) {
+        if !self.statement.verify(&validator.public_key, &signature) {
             return Verdict::Invalid;
         }
         self.signatures.insert(index, signature);
@@ -54,13 +59,13 @@ impl Votes {
         }
         let signatures = self.signatures.iter().map(|(index, signature)| (*index, *signature)).collect();
         let signatures = BoundedVec::new(signatures).expect("no more signatures than validators");
-        Some(Certificate { info: self.info.clone(), signatures })
+        Some(Certificate { info: self.info.clone(), view: VIEW, signatures })
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use slipstream_types::{Address, BatchNumber, Epoch, SecretKey, Validator};
+    use slipstream_types::{Address, BatchNumber, Digest, Epoch, SecretKey, Validator};
 
     use super::*;
 
@@ -70,7 +75,7 @@ mod tests {
             .iter()
             .map(|key| Validator { public_key: key.public(), fee_recipient: Address::ZERO })
             .collect();
-        (keys, ValidatorSet { epoch: Epoch(0), validators: BoundedVec::new(validators).unwrap() })
+        (keys, ValidatorSet::new(Epoch(0), BoundedVec::new(validators).unwrap()))
     }
 
     fn info(number: u64) -> LedgerInfo {
@@ -84,20 +89,24 @@ mod tests {
         }
     }
 
+    fn signature(number: u64, key: &SecretKey) -> Signature {
+        CommitStatement::new(VIEW, info(number).digest()).sign(key)
+    }
+
     // Only a quorum of different, valid signatures makes a certificate, in whatever order they come, and it verifies.
     #[test]
     fn quorum_of_distinct_valid_signatures() {
         let (keys, set) = keys(4);
         let mut votes = Votes::new(info(1));
-        assert_eq!(votes.add(&set, 2, info(1).sign(&keys[2])), Verdict::Counted);
-        assert_eq!(votes.add(&set, 2, info(1).sign(&keys[2])), Verdict::Repeated);
-        assert_eq!(votes.add(&set, 1, info(1).sign(&keys[3])), Verdict::Invalid);
-        assert_eq!(votes.add(&set, 1, info(2).sign(&keys[1])), Verdict::Invalid);
-        assert_eq!(votes.add(&set, 4, info(1).sign(&keys[0])), Verdict::Invalid);
-        assert_eq!(votes.add(&set, 0, info(1).sign(&keys[0])), Verdict::Counted);
+        assert_eq!(votes.add(&set, 2, signature(1, &keys[2])), Verdict::Counted);
+        assert_eq!(votes.add(&set, 2, signature(1, &keys[2])), Verdict::Repeated);
+        assert_eq!(votes.add(&set, 1, signature(1, &keys[3])), Verdict::Invalid);
+        assert_eq!(votes.add(&set, 1, signature(2, &keys[1])), Verdict::Invalid);
+        assert_eq!(votes.add(&set, 4, signature(1, &keys[0])), Verdict::Invalid);
+        assert_eq!(votes.add(&set, 0, signature(1, &keys[0])), Verdict::Counted);
         assert_eq!(votes.len(), 2);
         assert_eq!(votes.certificate(&set), None);
-        assert_eq!(votes.add(&set, 1, info(1).sign(&keys[1])), Verdict::Counted);
+        assert_eq!(votes.add(&set, 1, signature(1, &keys[1])), Verdict::Counted);
         votes.certificate(&set).unwrap().verify(&set).unwrap();
     }
 }

@@ -222,7 +222,7 @@ mod tests {
                 timestamp_ms: 0,
                 next_validators: None,
             };
-            proven(Some(&Certificate { info, signatures: Default::default() }), &set, BatchNumber(4))
+            proven(Some(&Certificate { info, view: 0, signatures: Default::default() }), &set, BatchNumber(4))
         };
         assert_eq!(claim(2).unwrap(), None);
         assert!(claim(3).is_err() && claim(4).is_err());

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use slipstream_types::{
-    BatchHeader, BatchNumber, Blob, Certificate, Clock, LedgerInfo, SecretKey, Signature,
+    BatchHeader, BatchNumber, Blob, Certificate, Clock, CommitStatement, LedgerInfo, SecretKey, Signature,
 };
 
 use super::ledger::{Executed, Ledger};
@@ -12,6 +12,7 @@ use crate::{
     protocol::{
         messages::{Proposal, Response},
         record::{self, Permission, RecordError, VoteRecord},
+        votes::VIEW,
     },
 };
 
@@ -85,7 +86,7 @@ impl Voter {
                 self.last = Some(record);
             }
         }
-        Ok(info.sign(&self.key))
+        Ok(CommitStatement::new(VIEW, digest).sign(&self.key))
     }
 
     /// Answers the proposer.

@@ -75,6 +75,7 @@ pub(crate) fn genesis() -> Genesis {
         timestamp_ms: 1_000,
         validators: Default::default(),
         accounts,
+        ..Genesis::default()
     }
 }
 

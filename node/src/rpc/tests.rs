@@ -167,6 +167,7 @@ pub(crate) fn context() -> RpcContext {
         validators: BoundedVec::new(vec![Validator { public_key: validator, fee_recipient: Address::ZERO }])
             .unwrap(),
         accounts: BTreeMap::from([(sender(), rich), (CONTRACT, contract), (ZEROS, zeros)]),
+        ..Genesis::default()
     };
     let store = Store::memory(&StorageConfig::default());
     store.initialize(&genesis).unwrap();

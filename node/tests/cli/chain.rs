@@ -62,6 +62,7 @@ impl Chain {
                 (Address::repeat_byte(1), rich.clone()),
                 (Address::from_private_key(&SigningKey::from_slice(&SENDER).unwrap()), rich),
             ]),
+            ..Genesis::default()
         };
         let chain = Chain { dir, genesis };
         genesis_file::save(&chain.path("genesis.json"), &chain.genesis).unwrap();

@@ -16,9 +16,8 @@ fn ending(certificate: &Certificate, epoch: u64, next: u64) -> Certificate {
     let validators = genesis().validators;
     let mut info = certificate.info.clone();
     info.epoch = Epoch(epoch);
-    info.next_validators = Some(ValidatorSet { epoch: Epoch(next), validators });
-    let signatures = BoundedVec::new(vec![(0, info.sign(&key()))]).unwrap();
-    Certificate { info, signatures }
+    info.next_validators = Some(ValidatorSet::new(Epoch(next), validators));
+    Certificate::signed(info, 0, [(0, &key())]).unwrap()
 }
 
 /// Batches of which every third ends an epoch.

@@ -80,6 +80,7 @@ pub(super) fn genesis() -> Genesis {
         }])
         .unwrap(),
         accounts: BTreeMap::from([(address(0xaa), rich), (address(0xcc), contract)]),
+        ..Genesis::default()
     }
 }
 
@@ -129,8 +130,7 @@ pub(super) fn certify(header: &BatchHeader, accumulator_root: Digest) -> Certifi
         timestamp_ms: header.timestamp_ms,
         next_validators: None,
     };
-    let signature = info.sign(&key());
-    Certificate { info, signatures: BoundedVec::new(vec![(0, signature)]).unwrap() }
+    Certificate::signed(info, 0, [(0, &key())]).unwrap()
 }
 
 pub(super) fn state_root(state: &BTreeMap<StateKey, StateValue>) -> Digest {

@@ -33,7 +33,7 @@ fn summary_at(number: u64) -> Summary {
         timestamp_ms: 0,
         next_validators: None,
     };
-    Summary { head: Some(Certificate { info, signatures: BoundedVec::default() }), ..summary() }
+    Summary { head: Some(Certificate { info, view: 0, signatures: BoundedVec::default() }), ..summary() }
 }
 
 fn book(now: Instant, peers: std::ops::RangeInclusive<u8>) -> PeerBook {

@@ -16,7 +16,7 @@ fn validators(keys: &[SecretKey]) -> Vec<Validator> {
 }
 
 fn set(epoch: u64, keys: &[SecretKey]) -> ValidatorSet {
-    ValidatorSet { epoch: Epoch(epoch), validators: BoundedVec::new(validators(keys)).unwrap() }
+    ValidatorSet::new(Epoch(epoch), BoundedVec::new(validators(keys)).unwrap())
 }
 
 fn genesis() -> Genesis {
@@ -25,6 +25,7 @@ fn genesis() -> Genesis {
         timestamp_ms: 1,
         validators: set(0, &keys(0)).validators,
         accounts: BTreeMap::new(),
+        ..Genesis::default()
     }
 }
 
@@ -38,8 +39,7 @@ fn certificate(number: u64, epoch: u64, keys: &[SecretKey], next: Option<Validat
         timestamp_ms: number,
         next_validators: next,
     };
-    let signatures = (0..3).map(|i| (i, info.sign(&keys[usize::from(i)]))).collect();
-    Certificate { info, signatures: BoundedVec::new(signatures).unwrap() }
+    Certificate::signed(info, 0, (0..).zip(&keys[..3])).unwrap()
 }
 
 /// Epoch 0 ends with batch 10, epoch 1 with batch 20, and so on.

@@ -53,6 +53,7 @@ impl Chain {
                 .map(|i| (Address::from_word(keccak256(i.to_be_bytes())), rich.clone()))
                 .chain([(address_of(&sender), rich.clone())])
                 .collect(),
+            ..Genesis::default()
         };
         let config = StorageConfig { snapshot_interval_batches: 10, snapshots_kept: 2, ..Default::default() };
         let store = Store::memory(&config);
@@ -85,7 +86,7 @@ impl Chain {
     pub(crate) fn end_epoch(&mut self) {
         let next = Epoch(self.epoch.0 + 1);
         let raw = self.sign(TxKind::Call(address_of(&self.sender)), 1, Bytes::new());
-        let set = ValidatorSet { epoch: next, validators: validators(&keys(next)) };
+        let set = ValidatorSet::new(next, validators(&keys(next)));
         self.append(Body::new(vec![raw]).unwrap(), Some(set), None);
         (self.epoch, self.keys) = (next, keys(next));
     }
@@ -161,8 +162,7 @@ impl Chain {
             timestamp_ms,
             next_validators,
         };
-        let signatures = (0..3).map(|i| (i, info.sign(&self.keys[usize::from(i)]))).collect();
-        let certificate = Certificate { info, signatures: BoundedVec::new(signatures).unwrap() };
+        let certificate = Certificate::signed(info, 0, (0..).zip(&self.keys[..3])).unwrap();
         let hashes: Vec<_> = transactions.iter().map(|transaction| transaction.hash).collect();
         let commit =
             CommitBatch { certificate: Some(&certificate), ..sealed.commit_batch(&outcome.delta, &hashes) };

@@ -31,6 +31,7 @@ fn trust() -> Trust {
         timestamp_ms: 1,
         validators: BoundedVec::new(vec![validator]).unwrap(),
         accounts: BTreeMap::new(),
+        ..Genesis::default()
     })
 }
 
@@ -88,8 +89,8 @@ impl Ledger {
             next_validators: None,
         };
         certify(&mut info);
-        let signatures = BoundedVec::new(vec![(0, info.sign(&key()))]).unwrap();
-        Ledger { headers, accumulator, nodes, certificate: Certificate { info, signatures } }
+        let certificate = Certificate::signed(info, 0, [(0, &key())]).unwrap();
+        Ledger { headers, accumulator, nodes, certificate }
     }
 
     fn proof(&self, first: u64, count: usize) -> accumulator::AccumulatorRangeProof {
@@ -212,8 +213,7 @@ fn an_announcement_follows_the_head() {
             },
             ..ledger.certificate.info.clone()
         };
-        let signatures = BoundedVec::new(vec![(0, info.sign(&key()))]).unwrap();
-        let certificate = Certificate { info, signatures };
+        let certificate = Certificate::signed(info, 0, [(0, &key())]).unwrap();
         let announcement = Announcement { header: header.clone(), certificate, body: body(), hints: None };
         verify::announced(announcement, head, &trust()).map_err(violation)
     };

@@ -88,6 +88,7 @@ pub(crate) fn genesis(seed: &str, validators: u32, accounts: &[Account]) -> Gene
         timestamp_ms: GENESIS_TIMESTAMP_MS,
         validators: BoundedVec::new((0..validators).map(validator).collect()).unwrap_or_default(),
         accounts,
+        ..Genesis::default()
     }
 }
 

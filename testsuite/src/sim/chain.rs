@@ -132,7 +132,7 @@ fn strangers(epoch: Epoch) -> Vec<SecretKey> {
 fn set(epoch: Epoch, keys: &[SecretKey]) -> Result<ValidatorSet> {
     let validator =
         |key: &SecretKey| Validator { public_key: key.public(), fee_recipient: Address::repeat_byte(1) };
-    Ok(ValidatorSet { epoch, validators: BoundedVec::new(keys.iter().map(validator).collect())? })
+    Ok(ValidatorSet::new(epoch, BoundedVec::new(keys.iter().map(validator).collect())?))
 }
 
 struct Maker {
@@ -160,6 +160,7 @@ impl Maker {
                 .map(|index| (address(index), rich.clone()))
                 .chain([(self.address(), rich.clone())])
                 .collect(),
+            ..Genesis::default()
         })
     }
 
@@ -212,8 +213,7 @@ impl Maker {
             next_validators: ends.then(|| set(next, &(self.signers)(next))).transpose()?,
         };
         let signers = (self.signers)(epoch);
-        let signatures = (0..).zip(&signers).map(|(index, key)| (index, info.sign(key))).collect();
-        let certificate = Certificate { info, signatures: BoundedVec::new(signatures)? };
+        let certificate = Certificate::signed(info, 0, (0..).zip(&signers))?;
         let hashes: Vec<_> = transactions.iter().map(|transaction| transaction.hash).collect();
         let commit =
             CommitBatch { certificate: Some(&certificate), ..sealed.commit_batch(&outcome.delta, &hashes) };

@@ -45,12 +45,11 @@ pub(crate) fn validators(keys: &[SecretKey]) -> ValidatorSet {
             fee_recipient: Address::repeat_byte(key.public().0[0]),
         })
         .collect();
-    ValidatorSet { epoch: Epoch(3), validators: BoundedVec::new(validators).unwrap() }
+    ValidatorSet::new(Epoch(3), BoundedVec::new(validators).unwrap())
 }
 
 pub(crate) fn certify(info: LedgerInfo, keys: &[SecretKey], signers: &[u16]) -> Certificate {
-    let signatures = signers.iter().map(|&i| (i, info.sign(&keys[usize::from(i)]))).collect();
-    Certificate { info, signatures: BoundedVec::new(signatures).unwrap() }
+    Certificate::signed(info, 5, signers.iter().map(|&i| (i, &keys[usize::from(i)]))).unwrap()
 }
 
 /// A ledger of `leaves` headers, the certificate of its last batch by validators 0, 1 and 3 of 4, and a way to prove ranges.

@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 
 use crate::common::*;
 use slipstream_types::{
-    Address, B256, Blob, BlobKind, Body, ChainConfig, Delta, Digest, Genesis, Path, StateKey, StateValue,
-    U256, Waypoint,
+    Address, B256, Blob, BlobKind, Body, ChainConfig, Delta, Digest, Failures, Genesis, Path, StateKey,
+    StateValue, U256, Waypoint,
     batch::content_digest,
     bounded::BoundedVec,
     delta::DeltaEntry,
@@ -27,6 +27,7 @@ fn genesis() -> Genesis {
         chain: ChainConfig::default(),
         timestamp_ms: 1_700_000_000_000,
         validators: BoundedVec::new(validators(&keys(4)).validators.to_vec()).unwrap(),
+        failures: Some(Failures { any: 1, commission: 1 }),
         accounts: [(Address::repeat_byte(0xaa), account)].into(),
     }
 }

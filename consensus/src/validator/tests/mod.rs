@@ -11,7 +11,7 @@ use std::sync::Arc;
 use slipstream_executor::ExecutorConfig;
 use slipstream_network::MemoryHub;
 use slipstream_storage::Store;
-use slipstream_types::{Certificate, Genesis, ValidatorSet};
+use slipstream_types::{Certificate, CommitStatement, Genesis, ValidatorSet};
 
 use super::{
     engine::Engine,
@@ -20,7 +20,10 @@ use super::{
 };
 use crate::{
     Pool, PoolConfig,
-    protocol::{messages::Proposal, votes::Votes},
+    protocol::{
+        messages::Proposal,
+        votes::{VIEW, Votes},
+    },
     testing::{Account, ManualClock, Node, clock, store, validator_key},
 };
 
@@ -56,8 +59,9 @@ fn proposal(executed: &Executed) -> Proposal {
 /// Signed by all.
 fn certificate(set: &ValidatorSet, executed: &Executed) -> Certificate {
     let mut votes = Votes::new(executed.info.clone());
+    let statement = CommitStatement::new(VIEW, executed.info.digest());
     for index in 0..set.validators.len() as u16 {
-        votes.add(set, index, executed.info.sign(&validator_key(index.into())));
+        votes.add(set, index, statement.sign(&validator_key(index.into())));
     }
     votes.certificate(set).unwrap()
 }

@@ -4,9 +4,7 @@
 use anyhow::{Result, ensure};
 use slipstream_executor::{Basis, HintsMode, Transaction, execute, seal};
 use slipstream_storage::{CommitBatch, Store};
-use slipstream_types::{
-    B256, BatchNumber, Certificate, Digest, Epoch, Genesis, LedgerInfo, SecretKey, bounded::BoundedVec,
-};
+use slipstream_types::{B256, BatchNumber, Certificate, Digest, Epoch, Genesis, LedgerInfo, SecretKey};
 
 use super::workload::{Signer, Workload};
 use crate::{accounts::node_key, devnet::genesis, progress::Progress};
@@ -110,8 +108,7 @@ pub(in crate::bench) fn certify(
         timestamp_ms: header.timestamp_ms,
         next_validators: None,
     };
-    let signature = info.sign(key);
-    Ok(Certificate { info, signatures: BoundedVec::new(vec![(0, signature)])? })
+    Ok(Certificate::signed(info, 0, [(0, key)])?)
 }
 
 #[cfg(test)]

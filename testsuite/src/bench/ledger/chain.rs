@@ -48,6 +48,7 @@ pub(in crate::bench) fn initialize(store: &Store) -> Result<()> {
         timestamp_ms: 0,
         validators: BoundedVec::new(vec![validator])?,
         accounts: BTreeMap::new(),
+        ..Genesis::default()
     };
     Ok(store.initialize(&genesis)?)
 }

@@ -58,7 +58,13 @@ impl Chain {
         let funded = |account: &Account| (account.address, GenesisAccount { balance, ..Default::default() });
         let accounts: BTreeMap<_, _> = senders.iter().map(funded).collect();
         let chain = config.clone();
-        let genesis = Genesis { chain, timestamp_ms: 0, validators: Default::default(), accounts };
+        let genesis = Genesis {
+            chain,
+            timestamp_ms: 0,
+            validators: Default::default(),
+            accounts,
+            ..Genesis::default()
+        };
         let env = BatchEnv::new(&config, &genesis.header()?, 1_000, Address::repeat_byte(0xfe));
         let deployer = senders.pop().expect("one more than the senders");
         let token = deployer.address.create(0);

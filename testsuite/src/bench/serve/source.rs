@@ -27,6 +27,7 @@ pub(super) fn make(database: &Path, genesis_file: &Path, batches: u64, progress:
         timestamp_ms: 0,
         validators: BoundedVec::new(vec![validator])?,
         accounts: BTreeMap::new(),
+        ..Genesis::default()
     };
     fs::write(genesis_file, serde_json::to_string(&genesis)?)?;
     store.initialize(&genesis)?;

@@ -55,6 +55,7 @@ pub(super) fn genesis() -> Result<Genesis> {
         timestamp_ms: 1_000,
         validators: BoundedVec::new(vec![validator])?,
         accounts: BTreeMap::new(),
+        ..Genesis::default()
     })
 }
 
@@ -101,8 +102,7 @@ fn commit(store: &Store, first: u64, last: u64) -> Result<()> {
         timestamp_ms: header.timestamp_ms,
         next_validators: None,
     };
-    let signature = info.sign(&key());
-    let certificate = Certificate { info, signatures: BoundedVec::new(vec![(0, signature)])? };
+    let certificate = Certificate::signed(info, 0, [(0, &key())])?;
     let batch = CommitBatch { certificate: Some(&certificate), ..CommitBatch::new(&header, &delta) };
     Ok(store.commit(batch, Some(speculation))?)
 }

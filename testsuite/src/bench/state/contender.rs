@@ -133,6 +133,7 @@ fn genesis() -> Genesis {
         timestamp_ms: 0,
         validators: BoundedVec::new(vec![validator]).expect("one validator is within the limit"),
         accounts: Default::default(),
+        ..Genesis::default()
     }
 }
 

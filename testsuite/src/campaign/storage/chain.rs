@@ -98,6 +98,7 @@ impl Chain {
             timestamp_ms: 1_000,
             validators: BoundedVec::new(vec![validator]).expect("one validator is within the limit"),
             accounts: (0..ACCOUNTS / 2).map(rich).collect(),
+            ..Genesis::default()
         }
     }
 
@@ -210,8 +211,7 @@ impl Chain {
             timestamp_ms: header.timestamp_ms,
             next_validators: None,
         };
-        let signature = info.sign(&key());
-        Ok(Certificate { info, signatures: BoundedVec::new(vec![(0, signature)])? })
+        Ok(Certificate::signed(info, 0, [(0, &key())])?)
     }
 }
 

@@ -18,8 +18,8 @@ fn over(known: Epoch, number: BatchNumber) -> Option<Epoch> {
 }
 
 fn sign(info: LedgerInfo) -> Result<Certificate> {
-    let signatures = (0..).zip(&validators(info.epoch)).map(|(index, key)| (index, info.sign(key))).collect();
-    Ok(Certificate { info, signatures: BoundedVec::new(signatures)? })
+    let signers = validators(info.epoch);
+    Ok(Certificate::signed(info, 0, (0..).zip(&signers))?)
 }
 
 /// Another header in the place of a batch, and the certificate of the ledger that ends with it.

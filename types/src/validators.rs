@@ -1,0 +1,124 @@
+//! [`ValidatorSet`]: who may certify the batches of an epoch, and how many of them may fail.
+
+use alloy_primitives::Address;
+use serde::{Deserialize, Serialize};
+
+use crate::{batch::Epoch, bounded::BoundedVec, keys::PublicKey, limits};
+
+/// One validator of an epoch.
+#[derive(Clone, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Validator {
+    /// Signs ledger infos, and is the validator's identity as a peer.
+    pub public_key: PublicKey,
+    /// Receives the fees of the batches that it proposes.
+    pub fee_recipient: Address,
+}
+
+/// How many validators of a set may fail before it loses what it promises.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Failures {
+    /// Failures of any kind, silence included, through which batches still commit: `u`.
+    pub any: u16,
+    /// Validators that say what they should not, through which no two batches of one number are certified: `r`.
+    pub commission: u16,
+}
+
+impl Failures {
+    /// What holds where nothing else is said: a third, rounded down, may fail in whatever way.
+    pub fn thirds(validators: usize) -> Failures {
+        let third = (validators.saturating_sub(1) / 3).try_into().unwrap_or(u16::MAX);
+        Failures { any: third, commission: third }
+    }
+
+    /// Validators that it takes to bear these failures: `2u + r + 1`. Two quorums of `n - u` then share `r + 1`, one of them honest.
+    pub fn validators_min(self) -> usize {
+        2 * usize::from(self.any) + usize::from(self.commission) + 1
+    }
+}
+
+/// The validators of one epoch, in the order that certificates index them by.
+#[derive(Clone, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
+pub struct ValidatorSet {
+    /// The epoch.
+    pub epoch: Epoch,
+    /// At least one.
+    pub validators: BoundedVec<Validator, { limits::VALIDATORS_MAX }>,
+    /// How many of them may fail.
+    pub failures: Failures,
+}
+
+/// Why validators are no set.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum SetError {
+    /// None at all: every certificate would do.
+    #[error("there must be at least one validator")]
+    Empty,
+    /// One key would count twice.
+    #[error("validator {key} is named twice: there must be no key twice")]
+    Repeated {
+        /// The key.
+        key: PublicKey,
+    },
+    /// Too few for the failures that they are to bear.
+    #[error(
+        "{validators} validators cannot bear {} failures of any kind and {} of commission: it takes 2 × any + commission + 1 = {}",
+        failures.any, failures.commission, failures.validators_min()
+    )]
+    TooFew {
+        /// Validators in the set.
+        validators: usize,
+        /// What is asked of them.
+        failures: Failures,
+    },
+}
+
+impl ValidatorSet {
+    /// A set of which a third may fail. Unchecked: see [`ValidatorSet::check`].
+    pub fn new(epoch: Epoch, validators: BoundedVec<Validator, { limits::VALIDATORS_MAX }>) -> ValidatorSet {
+        let failures = Failures::thirds(validators.len());
+        ValidatorSet { epoch, validators, failures }
+    }
+
+    /// Whether it may begin an epoch.
+    ///
+    /// # Errors
+    /// What is wrong: no validator, one twice, or too few for the failures that they are to bear.
+    pub fn check(&self) -> Result<(), SetError> {
+        if self.validators.is_empty() {
+            return Err(SetError::Empty);
+        }
+        let mut keys: Vec<_> = self.validators.iter().map(|validator| validator.public_key).collect();
+        keys.sort_unstable();
+        if let Some(pair) = keys.windows(2).find(|pair| pair[0] == pair[1]) {
+            return Err(SetError::Repeated { key: pair[0] });
+        }
+        self.check_failures()
+    }
+
+    /// The part of [`ValidatorSet::check`] without which a quorum means nothing; costs nothing.
+    pub(crate) fn check_failures(&self) -> Result<(), SetError> {
+        let (validators, failures) = (self.validators.len(), self.failures);
+        match validators >= failures.validators_min() {
+            true => Ok(()),
+            false => Err(SetError::TooFew { validators, failures }),
+        }
+    }
+
+    /// Signatures that make a certificate: `n - u`. So many answer while no more than `u` fail, and two quorums share `r + 1` validators.
+    pub fn quorum(&self) -> usize {
+        self.validators.len().saturating_sub(self.failures.any.into())
+    }
+
+    /// Equal statements of different validators that one may act upon before there is a quorum: `max(u, r) + 1`, so that an honest one
+    /// made one of them.
+    pub fn matching(&self) -> usize {
+        usize::from(self.failures.any.max(self.failures.commission)) + 1
+    }
+
+    /// The position of a validator in the set.
+    pub fn index_of(&self, key: &PublicKey) -> Option<u16> {
+        self.validators.iter().position(|validator| validator.public_key == *key).map(|index| index as u16)
+    }
+}
