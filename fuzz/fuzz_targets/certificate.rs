@@ -1,0 +1,71 @@
+//! A certificate that verifies is a quorum's, in order and once each, on the honest ledger info and view: no key here signed another.
+
+#![no_main]
+
+use std::sync::LazyLock;
+
+use libfuzzer_sys::fuzz_target;
+use serde::{Deserialize, Serialize};
+use slipstream_fuzz::claim;
+use slipstream_types::{
+    Address, BatchNumber, Certificate, Digest, Epoch, Failures, LedgerInfo, SecretKey, Validator,
+    ValidatorSet, bounded::BoundedVec,
+};
+
+const VALIDATORS: u8 = 7;
+
+/// The certificate, and the set that it is held against if it comes from nowhere but the fuzzer.
+#[derive(Serialize, Deserialize)]
+struct Claim {
+    certificate: Certificate,
+    failures: Failures,
+}
+
+static KEYS: LazyLock<Vec<SecretKey>> =
+    LazyLock::new(|| (0..VALIDATORS).map(|seed| SecretKey::from_seed([seed; 32])).collect());
+
+fn set(failures: Failures) -> ValidatorSet {
+    let validator = |key: &SecretKey| Validator { public_key: key.public(), fee_recipient: Address::ZERO };
+    let validators =
+        BoundedVec::new(KEYS.iter().map(validator).collect()).expect("seven are within the limit");
+    ValidatorSet { epoch: Epoch(3), validators, failures }
+}
+
+fn info(ends: bool) -> LedgerInfo {
+    let next = ValidatorSet { epoch: Epoch(4), ..set(Failures { any: 2, commission: 2 }) };
+    LedgerInfo {
+        epoch: Epoch(3),
+        number: BatchNumber(40),
+        accumulator_root: Digest::tagged("fuzz", b"accumulator"),
+        state_root: Digest::tagged("fuzz", b"state"),
+        timestamp_ms: 1_700_000_000_000,
+        next_validators: ends.then_some(next),
+    }
+}
+
+/// `a` says who signs, `b` the view, what may fail and whether the epoch ends.
+fn honest(a: u8, b: u8) -> Claim {
+    let signers = (0..u16::from(VALIDATORS)).zip(KEYS.iter()).filter(|(index, _)| a & 1 << index != 0);
+    let certificate = Certificate::signed(info(b & 1 != 0), u64::from(b >> 4), signers);
+    let failures = Failures { any: u16::from(b >> 1 & 3), commission: u16::from(b >> 3 & 1) };
+    Claim { certificate: certificate.expect("seven are within the limit"), failures }
+}
+
+fuzz_target!(|bytes: &[u8]| {
+    if let [1, a, b] = bytes {
+        let Claim { certificate, failures } = honest(*a, *b);
+        let set = set(failures);
+        let is_quorum = set.check().is_ok() && (a & 0x7f).count_ones() as usize >= set.quorum();
+        assert_eq!(certificate.verify(&set).is_ok(), is_quorum, "the truth is judged wrongly");
+    }
+    let Some(Claim { certificate, failures }) = claim(bytes, honest) else { return };
+    let set = set(failures);
+    if certificate.verify(&set).is_ok() {
+        assert!(set.check().is_ok() && certificate.signatures.len() >= set.quorum(), "no quorum signed");
+        assert!(certificate.signatures.is_sorted_by(|a, b| a.0 < b.0), "a signature counts twice");
+        assert!(
+            [info(false), info(true)].contains(&certificate.info) && certificate.view < 16,
+            "nobody signed it"
+        );
+    }
+});
