@@ -3,7 +3,7 @@
 use alloy_consensus::Header;
 use alloy_primitives::{Address, B256, U256};
 pub use revm::primitives::hardfork::SpecId;
-use slipstream_types::{BatchHeader, ChainConfig, Epoch, chain::Fork, limits};
+use slipstream_types::{BatchHeader, BatchNumber, ChainConfig, Epoch, chain::Fork, limits};
 
 /// The block as the EVM sees it. Everything that execution depends on besides the state and the transactions.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -43,10 +43,22 @@ impl BatchEnv {
     /// proposer of the parent could grind, so contracts must not draw lots with it; BLOBBASEFEE is at its minimum.
     pub fn new(chain: &ChainConfig, parent: &BatchHeader, timestamp_ms: u64, proposer: Address) -> BatchEnv {
         let parent_hash = B256::from(parent.digest());
+        BatchEnv::behind(parent_hash, chain, parent.number.next(), timestamp_ms, proposer)
+    }
+
+    /// As [`BatchEnv::new`], with the digest of the parent's header. Zero may stand for one that is not known yet where the environment
+    /// only serves to foretell: the digest decides no keys.
+    pub(crate) fn behind(
+        parent_hash: B256,
+        chain: &ChainConfig,
+        number: BatchNumber,
+        timestamp_ms: u64,
+        proposer: Address,
+    ) -> BatchEnv {
         BatchEnv {
             chain_id: chain.chain_id,
             spec: chain_spec(chain.fork),
-            number: parent.number.next().0,
+            number: number.0,
             timestamp_s: timestamp_ms / 1000,
             beneficiary: proposer,
             gas_limit: chain.gas_limit,

@@ -1,15 +1,16 @@
 //! Executes batches: Ethereum transactions through `revm`, over a view of the state that somebody else owns.
 //!
 //! It decodes and checks transactions, runs them in order, and hands back what a batch did: receipts, the *net* state
-//! delta, the working set as hints, and gas. It keeps no state between calls, does no I/O but reads through
-//! [`StateReader`], knows no clock and starts no task; committing, roots and certificates are left to others.
+//! delta, the working set as hints, and gas. It does no I/O but reads through [`StateReader`]; committing, roots and certificates are
+//! left to others. What a node keeps from batch to batch, and the threads that it has for them, are a [`Session`]'s; everything
+//! else keeps no state between calls.
 //!
 //! ```text
 //!  Body ─ decode_body ─▶ [Transaction] ─┐                                   ┌─▶ Receipts
 //!  pool ─ build ────────────────────────┼─▶ execute ─▶ evm (revm) ─▶ Outcome┼─▶ Delta     ─ seal ─▶ header and blobs
 //!  header ─ BatchEnv ───────────────────┘                 │  ▲              └─▶ Hints
 //!                                                   reads ▼  │
-//!                     StateReader: storage::View │ Warm (read ahead by hints, over a View) │ MemoryState
+//!         StateReader: storage::View │ Warm (read ahead by hints, over a View) │ State (batches ahead, over a View) │ MemoryState
 //! ```
 //!
 //! * [`transaction`] and [`body`]: what the chain admits; senders are recovered in parallel.
@@ -18,7 +19,8 @@
 //! * [`call`](mod@call): JSON-RPC's `eth_call` and `eth_estimateGas`, with [`overrides`]. [`prefetch`]: reading ahead by hints.
 //! * [`predict`]: what a transaction will read, foretold from its contracts' bytecode, for batches without hints.
 //! * [`access`]: what each transaction read and wrote, and who waits for whom. [`parallel`]: the same outcome on several threads.
-//! * [`hot`]: what the last batches touched, kept for the next.
+//! * [`hot`]: what the last batches touched, kept for the next. [`overlay`]: batches that are executed and not committed.
+//! * [`session`]: all of these put together, for following, voting and proposing alike. [`difference`](mod@difference): where two headers part.
 //! * `evm`: the only folder that knows revm, which changes every month.
 //!
 //! Invariants: the outcome is a function of state, environment and transactions alone; hints, warm data, conflicts and thread counts
@@ -42,6 +44,7 @@ pub mod assemble;
 pub mod body;
 pub mod call;
 pub mod config;
+pub mod difference;
 pub mod env;
 pub mod error;
 mod evm;
@@ -49,12 +52,14 @@ pub mod hinting;
 pub mod hot;
 pub mod interrupt;
 pub mod outcome;
+pub mod overlay;
 pub mod overrides;
 pub mod parallel;
 pub mod predict;
 pub mod prefetch;
 pub mod reader;
 pub mod seal;
+pub mod session;
 pub mod transaction;
 
 pub use access::{AccessSet, announced_conflicts, conflicts};
@@ -62,6 +67,7 @@ pub use assemble::{BuildLimits, Built, Candidates, Room, build};
 pub use body::{BodyError, decode_body};
 pub use call::{CALL_GAS_MAX, CallOutcome, CallRequest, EstimateError, call, estimate_gas};
 pub use config::{ExecutorConfig, HintsMode};
+pub use difference::{Difference, difference};
 pub use env::{Basis, BatchEnv, SpecId, chain_spec};
 pub use error::{ExecuteError, Rejection};
 pub use evm::{AnalysedCode, check_static};
@@ -69,6 +75,7 @@ pub use hinting::{open_hints, seal_hints, seal_hints_with_values};
 pub use hot::{HotCache, HotStats, Touched};
 pub use interrupt::Interrupt;
 pub use outcome::{Outcome, execute};
+pub use overlay::{Layer, Overlay, State};
 pub use overrides::{AccountOverride, BlockOverrides, Overrides, StorageOverride};
 pub use parallel::{Eager, ParallelStats, Workers};
 pub use prefetch::{
@@ -76,4 +83,5 @@ pub use prefetch::{
 };
 pub use reader::{MemoryState, StateReader};
 pub use seal::{Sealed, seal};
+pub use session::{Ahead, AheadUse, Executed, OrderedBatch, Session, SessionError, Trust, Way};
 pub use transaction::{Envelope, Transaction, TransactionError};

@@ -10,7 +10,7 @@ use revm::bytecode::Bytecode;
 pub struct AnalysedCode(pub(super) Bytecode);
 
 impl AnalysedCode {
-    pub(super) fn new(code: Bytes) -> Self {
+    pub(crate) fn new(code: Bytes) -> Self {
         // Code from before EIP-3541 may start like a delegation (EIP-7702) without being one.
         Self(Bytecode::new_raw_checked(code.clone()).unwrap_or_else(|_| Bytecode::new_legacy(code)))
     }

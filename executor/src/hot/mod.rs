@@ -7,7 +7,7 @@
 //!  Outcome of batch n ── apply ──▶ HotCache at n ── reader ──▶ execution of n + 1 ── what it lacks ──▶ layers, warm data, store
 //! ```
 //! It belongs to the state behind exactly one batch, named by its header's digest. [`HotCache::apply`] moves it to the next; a batch
-//! with another parent (a rollback, a restore, a gap) empties it; and a reader for another batch passes everything on. So nothing
+//! with another parent (another branch, a restore, a gap) empties it; and a reader for another batch passes everything on. So nothing
 //! stale is ever read, whoever forgot to tell it of what.
 
 mod reader;
@@ -28,7 +28,7 @@ use slipstream_types::{AccountValue, Delta, Digest, Hints, StateKey, StateValue}
 
 pub use reader::Hot;
 
-use crate::evm::AnalysedCode;
+use crate::{evm::AnalysedCode, overlay::Layer};
 
 /// Memory of a row: key and value in a table that is at least half full, and the key once more among the ages.
 const ROW_BYTES: usize = 320;
@@ -115,11 +115,7 @@ impl HotCache {
     /// Moves on by the batch whose header has the digest `batch`. Who executed it passes what it read; who applied a delta has
     /// nothing to pass, and then only what the batch changed counts as touched.
     pub fn apply(&mut self, parent: Digest, batch: Digest, touched: Option<&Touched>, delta: &Delta) {
-        if self.at != Some(parent) {
-            self.clear();
-        }
-        self.at = Some(batch);
-        self.age += 1;
+        self.move_on(self.at == Some(parent), batch);
         let mut keys = Vec::new();
         if let Some(touched) = touched {
             for (key, value) in &touched.rows {
@@ -132,6 +128,32 @@ impl HotCache {
         for entry in delta.entries() {
             self.put_row(entry.key, entry.value, &mut keys);
         }
+        self.age_and_shrink(keys);
+    }
+
+    /// Moves on by the batches of a layer. It may be behind one of them already.
+    pub(crate) fn take(&mut self, layer: &Layer) {
+        self.move_on(self.at.is_some_and(|at| layer.reaches(at)), layer.tip());
+        let mut keys = Vec::new();
+        for row in layer.rows_by_age() {
+            self.put_row(row.key, row.value, &mut keys);
+        }
+        for (hash, code) in layer.codes() {
+            self.put_code(*hash, code, &mut keys);
+        }
+        self.age_and_shrink(keys);
+    }
+
+    /// Begins with a batch, from nothing if it is not the next one.
+    fn move_on(&mut self, is_next: bool, batch: Digest) {
+        if !is_next {
+            self.clear();
+        }
+        self.at = Some(batch);
+        self.age += 1;
+    }
+
+    fn age_and_shrink(&mut self, keys: Vec<Key>) {
         self.ages.push_back((self.age, keys.into_iter()));
         self.shrink();
     }
@@ -195,19 +217,7 @@ impl HotCache {
 
     /// Strikes out of hints what need not be read ahead because it is here. Should it be gone when it is needed, that costs a plain read.
     pub fn leave_out(&self, hints: &mut Hints) {
-        hints.accounts.retain_mut(|account| {
-            let address = account.address;
-            account.slots.retain(|slot| !self.contains(&StateKey::Slot(address, *slot)));
-            let row = self.rows.get(&StateKey::Account(address)).map(|(row, _)| *row);
-            account.code &= match row {
-                Some(Some(StateValue::Account(AccountValue { code_hash: Some(hash), .. }))) => {
-                    !self.codes.contains_key(&B256::from(hash))
-                }
-                Some(_) => false,
-                None => true,
-            };
-            row.is_none() || account.code || !account.slots.is_empty()
-        });
+        leave_out(hints, |key| self.peek(key), |hash| self.has_code(hash));
     }
 
     /// Reads the state behind the batch whose header has the digest `at`, from here what is here and the rest from `below`, which
@@ -227,11 +237,30 @@ impl HotCache {
         }
     }
 
-    fn row(&self, key: &StateKey) -> Option<Option<StateValue>> {
-        self.count(self.rows.get(key).map(|(value, _)| *value))
+    /// The batch that it is behind; none if it is empty.
+    pub(crate) fn at(&self) -> Option<Digest> {
+        self.at
     }
 
-    fn code(&self, hash: &B256) -> Option<AnalysedCode> {
+    /// As [`HotCache::row`], without counting.
+    pub(crate) fn peek(&self, key: &StateKey) -> Option<Option<StateValue>> {
+        self.rows.get(key).map(|(value, _)| *value)
+    }
+
+    pub(crate) fn has_code(&self, hash: &Digest) -> bool {
+        self.codes.contains_key(&B256::from(*hash))
+    }
+
+    /// Counts a read that was answered in its place.
+    pub(crate) fn count_hit(&self) {
+        self.hits.fetch_add(1, Relaxed);
+    }
+
+    pub(crate) fn row(&self, key: &StateKey) -> Option<Option<StateValue>> {
+        self.count(self.peek(key))
+    }
+
+    pub(crate) fn code(&self, hash: &B256) -> Option<AnalysedCode> {
         self.count(self.codes.get(hash).map(|(code, _)| code.clone()))
     }
 
@@ -240,4 +269,23 @@ impl HotCache {
         counter.fetch_add(1, Relaxed);
         found
     }
+}
+
+/// Strikes out of hints the rows that `row` knows, and the code that is there of the accounts among them.
+pub(crate) fn leave_out(
+    hints: &mut Hints,
+    row: impl Fn(&StateKey) -> Option<Option<StateValue>>,
+    has_code: impl Fn(&Digest) -> bool,
+) {
+    hints.accounts.retain_mut(|account| {
+        let address = account.address;
+        account.slots.retain(|slot| row(&StateKey::Slot(address, *slot)).is_none());
+        let known = row(&StateKey::Account(address));
+        account.code &= match known {
+            Some(Some(StateValue::Account(AccountValue { code_hash: Some(hash), .. }))) => !has_code(&hash),
+            Some(_) => false,
+            None => true,
+        };
+        known.is_none() || account.code || !account.slots.is_empty()
+    });
 }

@@ -1,0 +1,120 @@
+//! [`difference`]: where two headers of one batch part.
+
+use std::fmt;
+
+use slipstream_types::BatchHeader;
+
+/// The first field in which a header is not the expected one.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Difference {
+    /// The header's field, as in docs/formats.md.
+    pub field: &'static str,
+    /// What it should be.
+    pub expected: String,
+    /// What it is.
+    pub found: String,
+}
+
+impl fmt::Display for Difference {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Difference { field, expected, found } = self;
+        write!(f, "{field} is {found}, expected is {expected}")
+    }
+}
+
+/// Compares two headers field by field, what execution gives first: of a wrong transaction everything differs behind its receipt, and the
+/// first field says most about it.
+pub fn difference(expected: &BatchHeader, found: &BatchHeader) -> Option<Difference> {
+    // A field that a later release adds has to be named here.
+    let BatchHeader {
+        number,
+        parent,
+        epoch,
+        timestamp_ms,
+        proposer,
+        tx_count,
+        tx_bytes,
+        gas_used,
+        delta_bytes,
+        transactions_root,
+        receipts_root,
+        delta_digest,
+        state_root,
+    } = expected;
+    let fields: [(&'static str, &dyn fmt::Display, &dyn fmt::Display); 13] = [
+        ("receipts_root", receipts_root, &found.receipts_root),
+        ("gas_used", gas_used, &found.gas_used),
+        ("delta_digest", delta_digest, &found.delta_digest),
+        ("state_root", state_root, &found.state_root),
+        ("delta_bytes", delta_bytes, &found.delta_bytes),
+        ("transactions_root", transactions_root, &found.transactions_root),
+        ("tx_count", tx_count, &found.tx_count),
+        ("tx_bytes", tx_bytes, &found.tx_bytes),
+        ("number", number, &found.number),
+        ("parent", parent, &found.parent),
+        ("epoch", epoch, &found.epoch),
+        ("timestamp_ms", timestamp_ms, &found.timestamp_ms),
+        ("proposer", proposer, &found.proposer),
+    ];
+    let texts = fields.map(|(field, expected, found)| (field, expected.to_string(), found.to_string()));
+    let (field, expected, found) = texts.into_iter().find(|(_, expected, found)| expected != found)?;
+    Some(Difference { field, expected, found })
+}
+
+#[cfg(test)]
+mod tests {
+    use slipstream_types::{Address, BatchNumber, Digest, Epoch};
+
+    use super::*;
+
+    type Change = fn(&mut BatchHeader);
+
+    fn header() -> BatchHeader {
+        BatchHeader {
+            number: BatchNumber(7),
+            parent: Digest([1; 32]),
+            epoch: Epoch(2),
+            timestamp_ms: 3,
+            proposer: Address::repeat_byte(4),
+            tx_count: 5,
+            tx_bytes: 6,
+            gas_used: 7,
+            delta_bytes: 8,
+            transactions_root: Digest([9; 32]),
+            receipts_root: Digest([10; 32]),
+            delta_digest: Digest([11; 32]),
+            state_root: Digest([12; 32]),
+        }
+    }
+
+    /// Goal: no field can differ without being named, and what is expected is not taken for what was found.
+    #[test]
+    fn every_field_is_compared_and_named() {
+        let expected = header();
+        assert_eq!(difference(&expected, &header()), None);
+        let changes: [(&str, Change); 13] = [
+            ("number", |it| it.number = BatchNumber(0)),
+            ("parent", |it| it.parent = Digest::ZERO),
+            ("epoch", |it| it.epoch = Epoch(0)),
+            ("timestamp_ms", |it| it.timestamp_ms = 0),
+            ("proposer", |it| it.proposer = Address::ZERO),
+            ("tx_count", |it| it.tx_count = 0),
+            ("tx_bytes", |it| it.tx_bytes = 0),
+            ("gas_used", |it| it.gas_used = 0),
+            ("delta_bytes", |it| it.delta_bytes = 0),
+            ("transactions_root", |it| it.transactions_root = Digest::ZERO),
+            ("receipts_root", |it| it.receipts_root = Digest::ZERO),
+            ("delta_digest", |it| it.delta_digest = Digest::ZERO),
+            ("state_root", |it| it.state_root = Digest::ZERO),
+        ];
+        for (field, change) in changes {
+            let mut found = header();
+            change(&mut found);
+            assert_ne!(found.digest(), expected.digest());
+            assert_eq!(difference(&expected, &found).unwrap().field, field);
+        }
+        let found = BatchHeader { gas_used: 21_000, state_root: Digest::ZERO, ..header() };
+        let text = difference(&expected, &found).unwrap().to_string();
+        assert_eq!(text, "gas_used is 21000, expected is 7");
+    }
+}

@@ -1,0 +1,150 @@
+//! [`Layer`]: what some batches in a row read and wrote.
+
+use std::collections::BTreeMap;
+
+use alloy_primitives::{B256, Bytes, keccak256, map::HashMap};
+use slipstream_types::{BatchHeader, BatchNumber, Delta, Digest, StateKey, StateValue};
+
+use crate::{evm::AnalysedCode, hot::Touched};
+
+/// Memory of a row: key and value, and the key once more in a table that is at least half full.
+const ROW_BYTES: usize = 320;
+/// Memory of an entry for code, without the code.
+const CODE_BYTES: usize = 100;
+
+/// What one batch, or several in a row, read and wrote: the values behind the last of them.
+#[derive(Clone, Debug)]
+pub struct Layer {
+    /// Digest of the header before the first batch.
+    parent: Digest,
+    /// Digests of the batches' headers, in order.
+    digests: Vec<Digest>,
+    /// The last batch's.
+    header: BatchHeader,
+    /// In the order in which they were first touched.
+    rows: Vec<Row>,
+    places: HashMap<StateKey, u32>,
+    codes: BTreeMap<B256, AnalysedCode>,
+    code_bytes: usize,
+}
+
+/// A row of a [`Layer`].
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Row {
+    pub(crate) key: StateKey,
+    pub(crate) value: Option<StateValue>,
+    /// Which of the layer's batches touched it last, from 0.
+    pub(crate) touched: u32,
+}
+
+impl Layer {
+    /// Of one batch. Who executed it passes what it read, too; who only has its delta has nothing to pass.
+    pub fn of(header: &BatchHeader, touched: Option<&Touched>, delta: &Delta) -> Layer {
+        let mut layer = Layer {
+            parent: header.parent,
+            digests: Vec::new(),
+            header: header.clone(),
+            rows: Vec::new(),
+            places: HashMap::default(),
+            codes: BTreeMap::new(),
+            code_bytes: 0,
+        };
+        layer.put(header, touched, delta);
+        layer
+    }
+
+    /// Adds the next batch.
+    ///
+    /// # Panics
+    /// If the batch does not continue the layer's last one.
+    pub fn extend(&mut self, header: &BatchHeader, touched: Option<&Touched>, delta: &Delta) {
+        assert_eq!(header.parent, self.tip(), "batch {} does not continue the layer", header.number);
+        self.put(header, touched, delta);
+    }
+
+    fn put(&mut self, header: &BatchHeader, touched: Option<&Touched>, delta: &Delta) {
+        self.digests.push(header.digest());
+        self.header.clone_from(header);
+        if let Some(touched) = touched {
+            touched.rows.iter().for_each(|(key, value)| self.put_row(*key, *value));
+            touched.codes.iter().for_each(|(hash, code)| self.put_code(*hash, || code.clone()));
+        }
+        delta.entries().iter().for_each(|entry| self.put_row(entry.key, entry.value));
+        for code in delta.codes() {
+            let analysed = || AnalysedCode::new(Bytes::copy_from_slice(code));
+            self.put_code(keccak256(&code[..]), analysed);
+        }
+    }
+
+    fn put_row(&mut self, key: StateKey, value: Option<StateValue>) {
+        let row = Row { key, value, touched: self.digests.len() as u32 - 1 };
+        let end = self.rows.len() as u32;
+        match *self.places.entry(key).or_insert(end) {
+            place if place == end => self.rows.push(row),
+            place => self.rows[place as usize] = row,
+        }
+    }
+
+    fn put_code(&mut self, hash: B256, code: impl FnOnce() -> AnalysedCode) {
+        self.codes.entry(hash).or_insert_with(|| {
+            let code = code();
+            self.code_bytes += CODE_BYTES + code.memory_bytes();
+            code
+        });
+    }
+
+    /// The digest of the header before its first batch.
+    pub fn parent(&self) -> Digest {
+        self.parent
+    }
+
+    /// The digest of its last batch's header.
+    pub fn tip(&self) -> Digest {
+        self.digests.last().copied().unwrap_or(self.parent)
+    }
+
+    /// Its last batch's header.
+    pub fn header(&self) -> &BatchHeader {
+        &self.header
+    }
+
+    /// Batches in it; at least one.
+    pub fn batches(&self) -> usize {
+        self.digests.len()
+    }
+
+    /// About how many bytes of memory it takes.
+    pub fn bytes(&self) -> usize {
+        self.rows.len() * ROW_BYTES + self.code_bytes
+    }
+
+    /// Whether it holds all that came since the batch whose header has this digest, up to its own last one.
+    pub(crate) fn reaches(&self, digest: Digest) -> bool {
+        self.parent == digest || self.digests.contains(&digest)
+    }
+
+    /// The rows, those first that were not touched for longest.
+    pub(crate) fn rows_by_age(&self) -> Vec<Row> {
+        let mut rows = self.rows.clone();
+        rows.sort_by_key(|row| row.touched);
+        rows
+    }
+
+    pub(crate) fn codes(&self) -> impl Iterator<Item = (&B256, &AnalysedCode)> {
+        self.codes.iter()
+    }
+
+    pub(super) fn row(&self, key: &StateKey) -> Option<Option<StateValue>> {
+        self.places.get(key).map(|place| self.rows[*place as usize].value)
+    }
+
+    pub(super) fn code(&self, hash: &Digest) -> Option<&AnalysedCode> {
+        self.codes.get(&B256::from(*hash))
+    }
+
+    pub(super) fn header_digest(&self, number: BatchNumber) -> Option<Digest> {
+        let behind = self.header.number.0.checked_sub(number.0)?;
+        let place = (self.digests.len() as u64).checked_sub(behind + 1)?;
+        self.digests.get(place as usize).copied()
+    }
+}

@@ -1,0 +1,127 @@
+//! [`State`]: what a batch is executed on.
+
+use alloy_primitives::{Address, B256, Bytes, U256};
+use slipstream_storage::{StorageError, View};
+use slipstream_types::{AccountValue, BatchNumber, Digest, StateKey, StateValue};
+
+use super::Overlay;
+use crate::{evm::AnalysedCode, hot::HotCache, reader::StateReader};
+
+/// The state behind a batch: a committed one, and what the batches since then made of it.
+#[derive(Clone, Copy)]
+pub struct State<'a> {
+    base: &'a dyn StateReader,
+    /// The batch that `base` is behind.
+    at: Digest,
+    overlay: &'a Overlay,
+}
+
+impl<'a> State<'a> {
+    /// The state behind the overlay's last batch, or behind the view's if the overlay is empty. None if there is a gap: the view's
+    /// batch is neither in the overlay nor the one before it.
+    ///
+    /// Layers of batches that the view has are harmless, they repeat it. As long as they are kept, what was read ahead from an older view
+    /// can be used, too.
+    pub fn on(view: &'a View, overlay: &'a Overlay) -> Option<State<'a>> {
+        State::over(view, view.head().digest(), overlay)
+    }
+
+    /// As [`State::on`], over any reader of the state behind the batch whose header has the digest `at`.
+    pub fn over(base: &'a dyn StateReader, at: Digest, overlay: &'a Overlay) -> Option<State<'a>> {
+        let is_whole = overlay.tip().is_none() || overlay.reaches(at);
+        is_whole.then_some(State { base, at, overlay })
+    }
+
+    /// The digest of the header of the batch that it is behind: the parent of a batch that is executed on it.
+    pub fn tip(&self) -> Digest {
+        self.overlay.tip().unwrap_or(self.at)
+    }
+
+    /// Reads it.
+    pub fn reader(&self) -> impl StateReader + use<'a> {
+        Stacked { overlay: self.overlay, hot: None, base: self.base }
+    }
+
+    /// Reads it, from a cache what the cache has. `base` may take the place of the committed state if it is the state behind a batch
+    /// that this one [covers](State::covers).
+    pub(crate) fn reader_with<'b>(&self, hot: &'b HotCache, base: Option<&'b dyn StateReader>) -> Stacked<'b>
+    where
+        'a: 'b,
+    {
+        let hot = hot.at().is_some_and(|at| self.covers(at)).then_some(hot);
+        Stacked { overlay: self.overlay, hot, base: base.unwrap_or(self.base) }
+    }
+
+    /// Whether it is the state behind that batch but for what the layers say.
+    pub(crate) fn covers(&self, batch: Digest) -> bool {
+        batch == self.at || self.overlay.reaches(batch)
+    }
+}
+
+/// Layers over a cache over a state: whoever knows a key first answers. Each of the lower ones may be behind another of the layers'
+/// batches, because a layer has all that changed since.
+pub(crate) struct Stacked<'a> {
+    overlay: &'a Overlay,
+    hot: Option<&'a HotCache>,
+    base: &'a dyn StateReader,
+}
+
+impl Stacked<'_> {
+    /// What a layer has the cache is going to have, so that for whoever watches the cache they are one.
+    fn count_hit(&self) {
+        if let Some(hot) = self.hot {
+            hot.count_hit();
+        }
+    }
+
+    fn row(&self, key: &StateKey) -> Option<Option<StateValue>> {
+        match self.overlay.row(key) {
+            Some(row) => {
+                self.count_hit();
+                Some(row)
+            }
+            None => self.hot.and_then(|hot| hot.row(key)),
+        }
+    }
+}
+
+impl StateReader for Stacked<'_> {
+    fn account(&self, address: &Address) -> Result<Option<AccountValue>, StorageError> {
+        match self.row(&StateKey::Account(*address)) {
+            Some(Some(StateValue::Account(account))) => Ok(Some(account)),
+            Some(None) => Ok(None),
+            _ => self.base.account(address),
+        }
+    }
+
+    fn slot(&self, address: &Address, slot: &B256) -> Result<U256, StorageError> {
+        match self.row(&StateKey::Slot(*address, *slot)) {
+            Some(Some(StateValue::Slot(value))) => Ok(value),
+            Some(None) => Ok(U256::ZERO),
+            _ => self.base.slot(address, slot),
+        }
+    }
+
+    fn code(&self, hash: &Digest) -> Result<Option<Bytes>, StorageError> {
+        match self.analysed(hash) {
+            Some(code) => Ok(Some(code.bytes())),
+            None => self.base.code(hash),
+        }
+    }
+
+    fn analysed(&self, hash: &Digest) -> Option<AnalysedCode> {
+        if let Some(code) = self.overlay.code(hash) {
+            self.count_hit();
+            return Some(code.clone());
+        }
+        let hot = self.hot.and_then(|hot| hot.code(&B256::from(*hash)));
+        hot.or_else(|| self.base.analysed(hash))
+    }
+
+    fn header_digest(&self, number: BatchNumber) -> Result<Option<Digest>, StorageError> {
+        match self.overlay.header_digest(number) {
+            Some(digest) => Ok(Some(digest)),
+            None => self.base.header_digest(number),
+        }
+    }
+}

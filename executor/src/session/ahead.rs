@@ -1,0 +1,210 @@
+//! [`Session::prepare`]: what is done for a batch before the batches before it have ended.
+
+use slipstream_storage::{StorageError, View};
+use slipstream_types::{
+    Address, BatchHeader, BatchNumber, Blob, Conflicts, Digest, Hints, StateKey, hints::Decoded,
+};
+
+use super::Session;
+use crate::{
+    access::announced_conflicts,
+    config::HintsMode,
+    hinting::open_hints,
+    hot,
+    overlay::{Overlay, State},
+    prefetch::{Wanted, Warm, WarmStats},
+    transaction::Transaction,
+};
+
+/// A batch as it is known before it is executed: its place, its content, and perhaps hints.
+#[derive(Clone, Copy, Debug)]
+pub struct OrderedBatch<'a> {
+    /// Its number.
+    pub number: BatchNumber,
+    /// Milliseconds since 1970.
+    pub timestamp_ms: u64,
+    /// Has the fees.
+    pub proposer: Address,
+    /// Most gas that it may use. Bounds how many keys hints may name, and predictors follow.
+    pub gas_max: u64,
+    /// What it executes, in order.
+    pub transactions: &'a [Transaction],
+    /// What somebody says that it reads.
+    pub hints: Option<&'a Blob>,
+}
+
+impl<'a> OrderedBatch<'a> {
+    /// A batch whose header is known.
+    pub fn of(
+        header: &BatchHeader,
+        transactions: &'a [Transaction],
+        hints: Option<&'a Blob>,
+    ) -> OrderedBatch<'a> {
+        let BatchHeader { number, timestamp_ms, proposer, gas_used: gas_max, .. } = *header;
+        OrderedBatch { number, timestamp_ms, proposer, gas_max, transactions, hints }
+    }
+
+    /// The same if the header is not known: then it uses no more gas than its transactions ask for, or than the chain allows.
+    pub fn without_header(
+        number: BatchNumber,
+        timestamp_ms: u64,
+        proposer: Address,
+        gas_limit: u64,
+        transactions: &'a [Transaction],
+        hints: Option<&'a Blob>,
+    ) -> OrderedBatch<'a> {
+        let asked = transactions.iter().fold(0_u64, |sum, it| sum.saturating_add(it.gas_limit()));
+        OrderedBatch { number, timestamp_ms, proposer, gas_max: asked.min(gas_limit), transactions, hints }
+    }
+}
+
+/// What of hints is used.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Trust {
+    /// Which rows they name, and who waits for whom: what is wrong costs time only.
+    Keys,
+    /// Also the values that they ship, if the configuration says so. To be [confirmed](Ahead::confirm).
+    Values,
+}
+
+/// What is known and read ahead of a batch. The default is nothing. Dropping it ends the reading.
+#[derive(Debug, Default)]
+pub struct Ahead {
+    /// None if nothing is read, or once it is released.
+    warm: Option<Warm>,
+    /// The batch that it is read behind.
+    at: Digest,
+    /// Which transactions wait for which, if that is used.
+    conflicts: Option<Conflicts>,
+    is_hinted: bool,
+}
+
+/// What reading ahead was worth, in rows and code. What the cache or uncommitted batches had counts nowhere.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct AheadUse {
+    /// Read ahead because they were named.
+    pub named: u64,
+    /// Of these, asked for by execution.
+    pub used: u64,
+    /// Asked for by execution, named or not.
+    pub reads: u64,
+}
+
+impl AheadUse {
+    /// What an execution made of it: `before` is what was asked for until then.
+    pub(super) fn since(before: WarmStats, warm: &Warm) -> AheadUse {
+        let (after, read) = (warm.stats(), warm.prefetched());
+        let (used, missed) = (after.hits - before.hits, after.misses - before.misses);
+        AheadUse { named: (read.keys + read.codes) as u64, used, reads: used + missed }
+    }
+}
+
+impl Ahead {
+    /// Whether the batch came with hints of use. Without them, what is read was foretold here.
+    pub fn is_hinted(&self) -> bool {
+        self.is_hinted
+    }
+
+    /// Which transactions wait for which, if several threads are to execute the batch.
+    pub fn conflicts(&self) -> Option<&Conflicts> {
+        self.conflicts.as_ref()
+    }
+
+    /// What was read for a batch on that state.
+    pub(super) fn warm(&self, state: &State<'_>) -> Option<&Warm> {
+        self.warm.as_ref().filter(|_| state.covers(self.at))
+    }
+
+    /// Whether [`Ahead::confirm`] would neither read nor wait.
+    pub fn is_confirmable(&self) -> bool {
+        self.warm.as_ref().is_none_or(Warm::is_confirmable)
+    }
+
+    /// Compares what execution was told by values of hints with the store's rows; names those that were wrong. See [`Warm::confirm`].
+    ///
+    /// # Errors
+    /// If a read fails.
+    pub fn confirm(&self) -> Result<Vec<StateKey>, StorageError> {
+        self.warm.as_ref().map_or(Ok(Vec::new()), Warm::confirm)
+    }
+
+    /// Uses no values of hints any more, and forgets those that were used.
+    pub fn distrust(&self) {
+        if let Some(warm) = &self.warm {
+            warm.distrust();
+        }
+    }
+
+    /// Gives the rows' memory back: the batch is executed and confirmed.
+    pub fn release(&mut self) {
+        self.warm = None;
+    }
+}
+
+impl Session {
+    /// Begins to read what the batch will probably need, and returns at once; without threads to read it reads before it returns. `base` is
+    /// committed, and may be batches behind the state that the batch is executed on. `overlay` is what was executed of those
+    /// by now: what its layers have is not read.
+    ///
+    /// # Errors
+    /// If this node's disk fails. Hints that are malformed, or name more than the batch's gas allows, are as good as none.
+    pub fn prepare(
+        &self,
+        batch: &OrderedBatch<'_>,
+        base: &View,
+        overlay: &Overlay,
+        trust: Trust,
+    ) -> Result<Ahead, StorageError> {
+        let opened = self.open(batch);
+        let is_hinted = opened.is_some();
+        let decoded = opened.or_else(|| {
+            let foretold = self.foretell(batch, base, overlay)?;
+            Some(Decoded { hints: foretold, ..Decoded::default() })
+        });
+        let uses_conflicts = self.hints.uses_conflicts();
+        let Some(Decoded { mut hints, conflicts, mut values }) = decoded else {
+            let conflicts = uses_conflicts.then(|| announced_conflicts(batch.transactions));
+            return Ok(Ahead { conflicts, ..Ahead::default() });
+        };
+        self.leave_out(&mut hints, overlay);
+        if self.hints != HintsMode::Values || trust != Trust::Values {
+            values.clear();
+        }
+        let wanted = Wanted { values, ..Wanted::from(&hints) };
+        // Without hints the transactions tell enough to begin with.
+        let conflicts =
+            uses_conflicts.then(|| conflicts.unwrap_or_else(|| announced_conflicts(batch.transactions)));
+        let warm = Some(self.read_ahead(batch.number, base.clone(), wanted)?);
+        Ok(Ahead { warm, at: base.head().digest(), conflicts, is_hinted })
+    }
+
+    fn open(&self, batch: &OrderedBatch<'_>) -> Option<Decoded> {
+        let blob = batch.hints.filter(|_| self.hints != HintsMode::Off)?;
+        open_hints(blob, batch.gas_max, batch.proposer, batch.transactions).ok()
+    }
+
+    fn foretell(&self, batch: &OrderedBatch<'_>, base: &View, overlay: &Overlay) -> Option<Hints> {
+        match State::on(base, overlay) {
+            Some(state) => self.foreteller.hints(&self.chain, batch, &state.reader()),
+            None => self.foreteller.hints(&self.chain, batch, base),
+        }
+    }
+
+    /// Whichever batches cache and layers are behind: what is there by now will probably still be when the batch is executed. If not,
+    /// that costs a plain read.
+    fn leave_out(&self, hints: &mut Hints, layers: &Overlay) {
+        let hot = self.hot();
+        let row = |key: &StateKey| layers.row(key).or_else(|| hot.cache.peek(key));
+        hot::leave_out(hints, row, |hash| layers.code(hash).is_some() || hot.cache.has_code(hash));
+    }
+
+    /// Reads while the batches before it execute. If there are no threads for it, now; or after the batch was executed, if hints say what
+    /// would be read.
+    fn read_ahead(&self, number: BatchNumber, base: View, wanted: Wanted) -> Result<Warm, StorageError> {
+        match &self.prefetcher {
+            Some(prefetcher) => Ok(prefetcher.read_ahead(number, base, wanted)),
+            None if wanted.values.is_empty() => Warm::complete(base, wanted),
+            None => Ok(Warm::deferred(base, wanted)),
+        }
+    }
+}

@@ -1,0 +1,181 @@
+//! [`Foreteller`]: what batches without hints will read.
+//!
+//! It learns from the batches that are executed here which contracts are called often, and analyses those in the background. What it
+//! foretells goes the way of hints, to the prefetcher, and is as little relied upon.
+
+use std::sync::{
+    Arc,
+    atomic::{AtomicBool, Ordering::SeqCst},
+};
+
+use rayon::{ThreadPool, ThreadPoolBuilder};
+use slipstream_types::{B256, ChainConfig, Digest, Hints};
+
+use super::{OrderedBatch, SessionError};
+use crate::{
+    config::ExecutorConfig,
+    env::BatchEnv,
+    hot::Touched,
+    predict::{PredictConfig, PredictMode, Predictors},
+    reader::StateReader,
+};
+
+/// Code that is analysed for a batch that was executed, at most: some 10 to 20 ms of work, so that execution loses little by it. What is
+/// left waits for the next batch.
+const BUILD_BYTES: usize = 64 << 10;
+
+/// See the module.
+pub(super) struct Foreteller {
+    mode: PredictMode,
+    predictors: Arc<Predictors>,
+    /// Threads of their own, because each waits for the disk most of the time. None if nobody reads ahead: then everything happens on
+    /// the thread that asks, and a simulation stays a function of its seed.
+    threads: Option<ThreadPool>,
+    is_building: Arc<AtomicBool>,
+}
+
+impl Foreteller {
+    /// Without any program yet.
+    ///
+    /// # Errors
+    /// If there are no threads to foretell on.
+    pub(super) fn new(executor: &ExecutorConfig) -> Result<Foreteller, SessionError> {
+        let mode = executor.predict;
+        let has_threads = mode == PredictMode::Full && executor.prefetch_threads > 0;
+        let start = || {
+            ThreadPoolBuilder::new()
+                .num_threads(executor.prefetch_threads)
+                .thread_name(|index| format!("predict-{index}"))
+                .build()
+                .map_err(SessionError::of("foretell on"))
+        };
+        Ok(Foreteller {
+            mode,
+            predictors: Arc::new(Predictors::new(PredictConfig::default())),
+            threads: has_threads.then(start).transpose()?,
+            is_building: Arc::default(),
+        })
+    }
+
+    /// What a batch will probably read, some batches after the state `base`; none if nothing is foretold.
+    pub(super) fn hints(
+        &self,
+        chain: &ChainConfig,
+        batch: &OrderedBatch<'_>,
+        base: &dyn StateReader,
+    ) -> Option<Hints> {
+        let OrderedBatch { number, timestamp_ms, proposer, gas_max, transactions, .. } = *batch;
+        if self.mode == PredictMode::Off || transactions.is_empty() {
+            return None;
+        }
+        // The batch before may not be here yet. Of it the EVM sees the digest, which decides no keys.
+        let env = BatchEnv::behind(B256::ZERO, chain, number, timestamp_ms, proposer);
+        let foretell = || self.predictors.foretell(transactions, &env, gas_max, base, self.mode);
+        Some(match &self.threads {
+            Some(threads) => threads.install(foretell),
+            None => foretell(),
+        })
+    }
+
+    /// Counts the contracts that a batch called, and analyses some of those that are called often.
+    pub(super) fn learn(&self, touched: &Touched) {
+        if self.mode != PredictMode::Full {
+            return;
+        }
+        for (hash, code) in &touched.codes {
+            self.predictors.note_executed(Digest::from(*hash), &code.bytes(), 1);
+        }
+        let Some(threads) = &self.threads else {
+            self.predictors.build_queued(BUILD_BYTES);
+            return;
+        };
+        // One at a time: beside execution, analysing must not take all cores.
+        if self.predictors.queued() > 0 && !self.is_building.swap(true, SeqCst) {
+            let (predictors, is_building) = (Arc::clone(&self.predictors), Arc::clone(&self.is_building));
+            threads.spawn(move || {
+                predictors.build_queued(BUILD_BYTES);
+                is_building.store(false, SeqCst);
+            });
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use alloy_consensus::{SignableTransaction as _, TxLegacy};
+    use alloy_primitives::{Address, B256, Bytes, Signature, TxKind, U256};
+    use slipstream_storage::{StorageConfig, Store};
+    use slipstream_types::{
+        Genesis, PublicKey, StateKey, Validator, bounded::BoundedVec, delta::Code, genesis::GenesisAccount,
+    };
+
+    use super::*;
+    use crate::{
+        outcome::execute,
+        transaction::{Envelope, Transaction},
+    };
+
+    const SENDER: Address = Address::repeat_byte(1);
+    const CONTRACT: Address = Address::repeat_byte(0xc0);
+
+    /// A sender with means, and a contract that reads its slot 1.
+    fn genesis() -> Genesis {
+        let sender = GenesisAccount { balance: U256::from(1_u128 << 100), ..Default::default() };
+        let code = Code::new(vec![0x60, 1, 0x54, 0x50, 0x00]).unwrap();
+        let validator = Validator { public_key: PublicKey([7; 32]), fee_recipient: Address::ZERO };
+        let contract = GenesisAccount { nonce: 1, code, ..Default::default() };
+        Genesis {
+            chain: ChainConfig::default(),
+            timestamp_ms: 0,
+            validators: BoundedVec::new(vec![validator]).unwrap(),
+            accounts: [(SENDER, sender), (CONTRACT, contract)].into(),
+        }
+    }
+
+    fn call() -> Transaction {
+        let to = TxKind::Call(CONTRACT);
+        let tx = TxLegacy { gas_limit: 100_000, gas_price: 1 << 40, to, ..TxLegacy::default() };
+        let envelope = Envelope::from(tx.into_signed(Signature::new(U256::from(1), U256::from(1), false)));
+        // The signature is nobody's, so the sender is set by hand.
+        Transaction { raw: Bytes::new(), hash: B256::ZERO, sender: SENDER, envelope: envelope.into() }
+    }
+
+    fn config(predict: PredictMode, prefetch_threads: usize) -> ExecutorConfig {
+        ExecutorConfig { predict, prefetch_threads, ..ExecutorConfig::default() }
+    }
+
+    /// Goal: accounts are foretold from the beginning, slots once their contract was executed often enough, and nothing if so
+    /// configured; on threads of its own, and without any.
+    #[test]
+    fn contracts_that_are_called_often_are_followed() {
+        let store = Store::memory(&StorageConfig::default());
+        let genesis = genesis();
+        store.initialize(&genesis).unwrap();
+        let (base, header) = (store.view().unwrap(), genesis.header().unwrap());
+        let transactions = [call()];
+        let batch = OrderedBatch::of(&header, &transactions, None);
+        let env = BatchEnv::new(&genesis.chain, &header, 1_000, Address::ZERO);
+        let touched = execute(&base, &env, &[call()]).unwrap().touched;
+        for threads in [0, 2] {
+            let foreteller = Foreteller::new(&config(PredictMode::Full, threads)).unwrap();
+            let slots = || {
+                let hints = foreteller.hints(&genesis.chain, &batch, &base).unwrap();
+                assert!(hints.codes().any(|address| address == CONTRACT));
+                hints.keys().filter(|key| matches!(key, StateKey::Slot(..))).count()
+            };
+            assert_eq!(slots(), 0);
+            (0..4).for_each(|_| foreteller.learn(&touched));
+            while foreteller.predictors.is_empty() {
+                std::thread::yield_now();
+            }
+            assert_eq!(slots(), 1);
+        }
+        let accounts = Foreteller::new(&config(PredictMode::Accounts, 2)).unwrap();
+        (0..4).for_each(|_| accounts.learn(&touched));
+        let hints = accounts.hints(&genesis.chain, &batch, &base).unwrap();
+        assert!(hints.accounts.iter().all(|account| account.slots.is_empty()));
+        assert_eq!((accounts.predictors.queued(), accounts.predictors.len()), (0, 0));
+        let off = Foreteller::new(&config(PredictMode::Off, 2)).unwrap();
+        assert_eq!(off.hints(&genesis.chain, &batch, &base), None);
+    }
+}

@@ -1,0 +1,250 @@
+//! [`Session`]: what a node executes with, whoever asks: sync that follows, and a validator's consensus.
+//!
+//! ```text
+//!  OrderedBatch ── prepare ──▶ Ahead (rows on their way, who waits for whom) ─┐
+//!                    │ hints, or what predictors foretell                     ▼
+//!                    └ without what the state or the cache has      State ─▶ execute ─▶ Executed
+//!                                                                     ▲        │ learn: predictors
+//!     batches ahead: Overlay ─────────────────────────────────────────┤        ▼
+//!     committed ones: committed │ applied ─▶ HotCache ────────────────┘      Layer ─▶ Overlay, or committed
+//! ```
+//! None of it changes what a batch does: a session decides how long execution waits, on how many threads it runs, and what is
+//! remembered for the next batch. A node has one, so that there is one cache to pay for, and it stays warm whoever commits.
+//!
+//! * Only commits change the cache ([`Session::committed`], [`Session::applied`]). What is executed ahead stays in the caller's
+//!   [`Overlay`](crate::Overlay), so that a rollback, or a row that hints told wrongly, leaves nothing behind here.
+//! * A commit never waits for an execution: what it says is taken in before the next one.
+//! * The session trusts its caller that a [`State`] is what it says, and nobody else. Hints are advice; values that they ship are used only
+//!   with [`Trust::Values`], by who [confirms](Ahead::confirm) them.
+
+mod ahead;
+mod foretell;
+
+use std::{collections::VecDeque, sync::Arc};
+
+use parking_lot::{Mutex, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use slipstream_types::{BatchHeader, BatchNumber, ChainConfig, Delta};
+
+pub use self::ahead::{Ahead, AheadUse, OrderedBatch, Trust};
+use self::foretell::Foreteller;
+use crate::{
+    assemble::{self, BuildLimits, Built, Candidates},
+    config::{ExecutorConfig, HintsMode},
+    env::Basis,
+    error::ExecuteError,
+    hot::{HotCache, HotStats},
+    outcome::{self, Outcome},
+    overlay::{Layer, State},
+    parallel::{self, ParallelStats, Workers},
+    predict::PredictMode,
+    prefetch::{Prefetcher, Warm},
+    reader::StateReader,
+    transaction::Transaction,
+};
+
+/// Commits that wait to be taken into the cache. An execution would have to take longer than so many commits; then the next one
+/// waits for it, so that the layers do not fill the memory.
+const TOLD_MAX: usize = 16;
+
+/// See the module.
+pub struct Session {
+    chain: ChainConfig,
+    hints: HintsMode,
+    /// None if neither hints nor predictions are used, or no threads read ahead.
+    prefetcher: Option<Prefetcher>,
+    foreteller: Foreteller,
+    /// A pool of their own: while one batch executes, the one before it is sealed on the common one.
+    workers: Workers,
+    /// Held by whoever executes.
+    hot: RwLock<Hot>,
+    /// Committed and not taken in, oldest first. Locked only for a moment, and after `hot` by who needs both.
+    told: Mutex<VecDeque<Arc<Layer>>>,
+}
+
+struct Hot {
+    cache: HotCache,
+    /// The batch that the cache is behind, if it is behind any.
+    number: BatchNumber,
+}
+
+/// The system gives no more threads.
+#[derive(Debug, thiserror::Error)]
+#[error("no thread to {purpose}: {source}; check the limits of this user and of the container")]
+pub struct SessionError {
+    /// What it is for.
+    pub purpose: &'static str,
+    /// Why.
+    pub source: Box<dyn std::error::Error + Send + Sync>,
+}
+
+impl SessionError {
+    fn of<E>(purpose: &'static str) -> impl Fn(E) -> SessionError
+    where
+        E: std::error::Error + Send + Sync + 'static,
+    {
+        move |source| SessionError { purpose, source: Box::new(source) }
+    }
+}
+
+/// On how many threads a batch is executed. The outcome is the same.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Way {
+    /// As configured, and as its conflicts let expect to be fastest.
+    Fitting,
+    /// On one, transaction by transaction: after validators came to different outcomes.
+    Sequential,
+}
+
+/// What came of executing a batch.
+#[derive(Debug)]
+pub struct Executed {
+    /// What it did.
+    pub outcome: Outcome,
+    /// What reading ahead was worth.
+    pub ahead: AheadUse,
+    /// What other threads did of it.
+    pub parallel: ParallelStats,
+}
+
+impl Session {
+    /// For one chain's batches, with nothing learned yet.
+    ///
+    /// # Errors
+    /// If the system gives no threads.
+    pub fn new(config: &ExecutorConfig, chain: ChainConfig) -> Result<Session, SessionError> {
+        let has_keys = config.hints != HintsMode::Off || config.predict != PredictMode::Off;
+        let reads_ahead = has_keys && config.prefetch_threads > 0;
+        let prefetcher = reads_ahead.then(|| Prefetcher::new(config.prefetch_limits())).transpose();
+        Ok(Session {
+            chain,
+            hints: config.hints,
+            prefetcher: prefetcher.map_err(SessionError::of("read ahead"))?,
+            foreteller: Foreteller::new(config)?,
+            workers: Workers::new(config.execution_threads()).map_err(SessionError::of("execute on"))?,
+            hot: RwLock::new(Hot {
+                cache: HotCache::new(config.hot_cache_mib << 20),
+                number: BatchNumber(0),
+            }),
+            told: Mutex::default(),
+        })
+    }
+
+    /// Which hints are used, and made.
+    pub fn hints(&self) -> HintsMode {
+        self.hints
+    }
+
+    /// The chain whose batches it executes.
+    pub fn chain(&self) -> &ChainConfig {
+        &self.chain
+    }
+
+    /// Executes a batch on the state behind its parent. What was read ahead is used if the state covers what it was read from, and is
+    /// of no use otherwise.
+    ///
+    /// With values of hints ([`Trust::Values`]) neither outcome nor error counts before [`Ahead::confirm`] has found none wrong.
+    ///
+    /// # Errors
+    /// Those of [`execute`](crate::execute).
+    pub fn execute(
+        &self,
+        ahead: &Ahead,
+        basis: &Basis<'_>,
+        transactions: &[Transaction],
+        state: &State<'_>,
+        way: Way,
+    ) -> Result<Executed, ExecuteError> {
+        debug_assert_eq!(basis.parent.digest(), state.tip(), "the state is not that of the batch's parent");
+        let env = basis.env(&self.chain);
+        let warm = ahead.warm(state);
+        let before = warm.map(Warm::stats).unwrap_or_default();
+        let hot = self.hot();
+        let reader = state.reader_with(&hot.cache, warm.map(|warm| warm as &dyn StateReader));
+        let (outcome, parallel) = match ahead.conflicts().filter(|_| way == Way::Fitting) {
+            Some(conflicts) => parallel::execute(&reader, &env, transactions, conflicts, &self.workers)?,
+            None => (outcome::execute(&reader, &env, transactions)?, ParallelStats::default()),
+        };
+        drop(hot);
+        self.foreteller.learn(&outcome.touched);
+        let ahead = warm.map(|warm| AheadUse::since(before, warm)).unwrap_or_default();
+        Ok(Executed { outcome, ahead, parallel })
+    }
+
+    /// Makes a batch on the state behind its parent.
+    ///
+    /// # Errors
+    /// Those of [`build`](crate::build).
+    pub fn build(
+        &self,
+        ahead: &Ahead,
+        basis: &Basis<'_>,
+        candidates: &mut dyn Candidates,
+        limits: &BuildLimits,
+        state: &State<'_>,
+    ) -> Result<Built, ExecuteError> {
+        debug_assert_eq!(basis.parent.digest(), state.tip(), "the state is not that of the batch's parent");
+        let hot = self.hot();
+        let warm = ahead.warm(state).map(|warm| warm as &dyn StateReader);
+        let reader = state.reader_with(&hot.cache, warm);
+        let built = assemble::build(&reader, &basis.env(&self.chain), candidates, limits)?;
+        drop(hot);
+        self.foreteller.learn(&built.outcome.touched);
+        Ok(built)
+    }
+
+    /// Batches that were executed are committed: what they touched is kept for the next one. To be told in the order of the ledger;
+    /// what is told twice, or after a later batch, is passed over.
+    pub fn committed(&self, layer: &Arc<Layer>) {
+        self.told.lock().push_back(Arc::clone(layer));
+        let hot =
+            if self.told.lock().len() > TOLD_MAX { Some(self.hot.write()) } else { self.hot.try_write() };
+        if let Some(mut hot) = hot {
+            self.take_in(&mut hot);
+        }
+    }
+
+    /// A batch that was not executed here is committed by its delta. Keeps what the cache has up to date, and starts none.
+    pub fn applied(&self, header: &BatchHeader, delta: &Delta) {
+        let mut hot = self.hot.write();
+        self.take_in(&mut hot);
+        if hot.cache.is_at(header.parent) {
+            hot.cache.apply(header.parent, header.digest(), None, delta);
+            hot.number = header.number;
+        }
+    }
+
+    /// Forgets what the last batches touched: the head's state came by another way than by batches.
+    pub fn forget(&self) {
+        let mut hot = self.hot.write();
+        self.told.lock().clear();
+        hot.cache.clear();
+    }
+
+    /// What the last batches had of what the next one reads.
+    pub fn hot_stats(&self) -> HotStats {
+        self.hot().cache.stats()
+    }
+
+    /// The cache with all commits in it, unless somebody executes on it: then theirs are in it that were told before.
+    fn hot(&self) -> RwLockReadGuard<'_, Hot> {
+        if !self.told.lock().is_empty()
+            && let Some(mut hot) = self.hot.try_write()
+        {
+            self.take_in(&mut hot);
+            return RwLockWriteGuard::downgrade(hot);
+        }
+        self.hot.read()
+    }
+
+    fn take_in(&self, hot: &mut Hot) {
+        loop {
+            // Not held while rows are copied.
+            let Some(layer) = self.told.lock().pop_front() else { return };
+            let number = layer.header().number;
+            if hot.cache.at().is_none() || number > hot.number {
+                hot.cache.take(&layer);
+                hot.number = number;
+            }
+        }
+    }
+}
