@@ -4,6 +4,7 @@ use std::{io, net::SocketAddr, path::PathBuf};
 
 use slipstream_config::ConfigError;
 use slipstream_consensus::{ConsensusError, JournalError};
+use slipstream_executor::SessionError;
 use slipstream_network::{NetworkError, PeerId};
 use slipstream_storage::StorageError;
 use slipstream_sync::SyncError;
@@ -100,6 +101,9 @@ pub enum NodeError {
     /// The store.
     #[error(transparent)]
     Storage(#[from] StorageError),
+    /// What batches are executed with.
+    #[error(transparent)]
+    Session(#[from] SessionError),
     /// The sync daemon.
     #[error(transparent)]
     Sync(#[from] SyncError),

@@ -8,6 +8,7 @@ use std::{net::SocketAddr, path::Path, sync::Arc, time::Duration};
 
 use slipstream_config::{NodeConfig, Role};
 use slipstream_consensus::{Decided, Forwarder, Journal, Pool, Validator, maintain};
+use slipstream_executor::Session;
 use slipstream_network::{Network, PeerAddress, Transport};
 use slipstream_storage::Store;
 use slipstream_sync::{Follower, Patience, SyncError, SyncServer, announcement, fetch_genesis};
@@ -139,12 +140,13 @@ impl Node {
         if let Some(waypoint) = &config.waypoint {
             store.expect_waypoint(waypoint)?;
         }
+        let session = Arc::new(Session::new(&config.executor, chain.clone())?);
         let patience = if config.role == Role::Validator { DECISION_PATIENCE } else { Duration::ZERO };
         let follower = Follower::new(
             config.sync.clone(),
             store.clone(),
             transport.clone(),
-            config.executor.clone(),
+            session,
             config.waypoint,
             patience,
         )?;

@@ -6,7 +6,7 @@
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use parking_lot::Mutex;
-use slipstream_executor::{ExecutorConfig, HintsMode, HotStats};
+use slipstream_executor::{HintsMode, HotStats, Session};
 use slipstream_network::{PeerId, Protocol, RequestLimits, Transport};
 use slipstream_storage::{StorageError, Store};
 use slipstream_types::{BatchNumber, Waypoint, codec};
@@ -67,20 +67,20 @@ impl Follower {
         config: SyncConfig,
         store: Store,
         transport: Arc<dyn Transport>,
-        executor: ExecutorConfig,
+        session: Arc<Session>,
         waypoint: Option<Waypoint>,
         patience: Duration,
     ) -> Result<Arc<Follower>, SyncError> {
         let seed = secret::seed(&store)?;
         let setup = Setup {
-            hints: executor.hints != HintsMode::Off,
+            hints: session.hints() != HintsMode::Off,
             patience,
             waypoint: waypoint.map_or(BatchNumber(0), |waypoint| waypoint.number),
             cores: std::thread::available_parallelism().map_or(1, usize::from),
             seed,
             defences: Defences::default(),
         };
-        let worker = Worker::new(store.clone(), &config, executor, waypoint, seed)?;
+        let worker = Worker::new(store.clone(), &config, session, waypoint, seed)?;
         let local = Local::of(&store)?;
         let scores = store.record(KEY)?;
         let engine = Engine::new(config, &setup, local, scores.as_deref(), Instant::now());

@@ -87,30 +87,12 @@ pub enum SyncError {
         /// What is wrong with the first that is refused.
         source: Violation,
     },
-    /// The system gives no more threads.
-    #[error("no thread to {purpose}: {source}; check the limits of this user and of the container")]
-    NoThread {
-        /// What it is for.
-        purpose: &'static str,
-        /// Why.
-        source: Box<dyn std::error::Error + Send + Sync>,
-    },
     /// The operating system has no randomness to give.
     #[error("no randomness for this node's secret: {0}; check /dev/urandom and the container")]
     NoRandomness(String),
     /// A worker of the follower panicked, or its parts disagree: a bug.
     #[error("a sync worker stopped: {0}")]
     Worker(String),
-}
-
-impl SyncError {
-    /// Makes the error of threads that were not started.
-    pub(crate) fn no_thread<E>(purpose: &'static str) -> impl Fn(E) -> SyncError
-    where
-        E: std::error::Error + Send + Sync + 'static,
-    {
-        move |source| SyncError::NoThread { purpose, source: Box::new(source) }
-    }
 }
 
 /// Why an answer was not used.

@@ -111,7 +111,7 @@ fn of_node(error: &NodeError) -> Option<Exit> {
         | NodeError::NotAValidator { .. }
         | NodeError::GenesisNotOfWaypoint { .. }
         | NodeError::WrongWaypoint { .. } => Some(Exit::Config),
-        NodeError::ApiInUse { .. } => Some(Exit::TryAgain),
+        NodeError::ApiInUse { .. } | NodeError::Session(_) => Some(Exit::TryAgain),
         NodeError::Lock(error) => of_lock(error),
         NodeError::Network(error) => of_network(error),
         NodeError::Storage(error) => of_storage(error),
@@ -132,7 +132,6 @@ fn of_sync(error: &SyncError) -> Option<Exit> {
             ExecuteError::State(error) => of_storage(error),
             _ => Some(Exit::Data),
         },
-        SyncError::NoThread { .. } => Some(Exit::TryAgain),
         SyncError::WrongWaypoint { .. } => Some(Exit::Config),
         // What peers say of another ledger is not proved.
         SyncError::UnknownWaypoint { .. } | SyncError::OtherLedger { .. } => Some(Exit::TryAgain),
@@ -300,7 +299,7 @@ mod tests {
         let full = StorageError::Io { action: "write", path: "data".into(), source: full };
         let panicked = TaskFailure::Panicked { task: "sync", message: "oh".into() };
         let number = slipstream_types::BatchNumber(3);
-        let diverged = SyncError::Diverged { number, field: "state root" };
+        let diverged = SyncError::Diverged { number, field: "state_root" };
         let of_execution = |source| SyncError::Execute { number, source: Box::new(source) };
         let gas = ExecuteError::GasLimit { index: 0, hash: Default::default(), gas_limit: 2, left: 1 };
         for (error, exit) in [

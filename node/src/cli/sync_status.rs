@@ -255,11 +255,11 @@ mod tests {
             "waiting": { "reason": "no peer has a newer batch", "retry_ms": 500 }, "head": 300, "target": 300,
             "batches_per_second": 0.0, "transactions_per_second": 0.0, "requests": 0, "hedges": 0,
             "batches": 100, "batches_replayed": 40, "transactions": 400, "bytes_received": 512, "hint_recall": 0.934, "hint_precision": 0.98,
-            "audited": 7, "audits_skipped": 2, "alarm": "batch 13: execution gives another delta digest",
+            "audited": 7, "audits_skipped": 2, "alarm": "batch 13: execution gives another delta_digest",
             "snapshot": { "number": 200, "rows": 12, "share": 1.0 },
             "stages": [{ "stage": "fetch", "busy_percent": 3.0, "queue_bytes": 0, "bytes_per_second": 1.0 }],
         });
-        let expected = "ALARM        batch 13: execution gives another delta digest
+        let expected = "ALARM        batch 13: execution gives another delta_digest
              a quorum signed what this program does not get: keep the data directory, ask the validators' operators
              once that is settled, `slipstream db alarm --clear` with the node stopped removes this
 sync         idle (mode auto)

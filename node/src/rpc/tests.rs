@@ -12,7 +12,7 @@ use alloy_primitives::{Address, B256, Bytes, Signature, TxKind, U256, hex, kecca
 use k256::ecdsa::SigningKey;
 use serde_json::{Value, json, value::to_raw_value};
 use slipstream_consensus::{Forwarder, Pool, PoolConfig};
-use slipstream_executor::{Envelope, ExecutorConfig};
+use slipstream_executor::{Envelope, ExecutorConfig, Session};
 use slipstream_network::{BoxFuture, Handler, MemoryHub, Payload, PeerId, Protocol, Refusal, Transport};
 use slipstream_storage::{StorageConfig, Store};
 use slipstream_sync::{Follower, SyncConfig};
@@ -177,7 +177,7 @@ pub(crate) fn context() -> RpcContext {
         SyncConfig::default(),
         store.clone(),
         transport.clone(),
-        ExecutorConfig::default(),
+        Arc::new(Session::new(&ExecutorConfig::default(), chain()).unwrap()),
         None,
         Duration::ZERO,
     );

@@ -7,9 +7,13 @@
 //! ```
 //! The chain, its certificates and the answers to requests are real: what the script makes up are the promises of summaries.
 
-use std::{ops::RangeInclusive, sync::OnceLock, time::Duration};
+use std::{
+    ops::RangeInclusive,
+    sync::{Arc, OnceLock},
+    time::Duration,
+};
 
-use slipstream_executor::{ExecutorConfig, HintsMode};
+use slipstream_executor::{ExecutorConfig, HintsMode, Session};
 use slipstream_network::{NetworkError, PeerId, Refusal};
 use slipstream_storage::{StorageConfig, Store};
 use slipstream_types::{BatchNumber, BlobKind, PublicKey, bounded::BoundedVec, codec};
@@ -134,7 +138,8 @@ impl Node {
         (1..=head).for_each(|number| chain().commit_to(&store, BatchNumber(number)));
         let executor =
             ExecutorConfig { hints: HintsMode::Off, prefetch_threads: 0, ..ExecutorConfig::default() };
-        let worker = Worker::new(store.clone(), &config, executor, None, 7).unwrap();
+        let session = Session::new(&executor, chain().genesis.chain.clone()).unwrap();
+        let worker = Worker::new(store.clone(), &config, Arc::new(session), None, 7).unwrap();
         let waypoint = BatchNumber(0);
         let setup = Setup { hints, patience, waypoint, cores: 2, seed: 7, defences: Defences::default() };
         let now = Instant::now();

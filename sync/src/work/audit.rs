@@ -6,16 +6,17 @@
 use std::{fmt, sync::Arc};
 
 use serde::{Deserialize, Serialize};
-use slipstream_executor::{Basis, HintsMode, StateReader, decode_body, execute, seal};
+use slipstream_executor::{
+    Basis, Difference, HintsMode, Overlay, State, decode_body, difference, execute, seal,
+};
 use slipstream_storage::{RECORD_BYTES_MAX, StorageError, Store, View};
 use slipstream_types::{BatchHeader, BatchNumber, BlobKind, Body, CodecError, Digest, codec};
 
 use super::{
     Worker,
     commit::Ready,
-    layers::{Layer, Stacked},
     prepare::{Kind, OpenedBatch, unreadable},
-    replay::difference,
+    replay::{execute_error, gap},
 };
 use crate::SyncError;
 
@@ -117,7 +118,7 @@ impl Worker {
         let certified_header = &audit.applied.batches[audit.index].batch.header;
         let (number, certified) = (certified_header.number, certified_header.digest());
         let alarm = match self.execute_again(audit) {
-            Ok(executed) => difference(certified_header, &executed).map(|field| Alarm {
+            Ok(executed) => difference(certified_header, &executed).map(|Difference { field, .. }| Alarm {
                 number,
                 what: format!("execution gives another {field}"),
                 certified,
@@ -143,16 +144,13 @@ impl Worker {
         let body: Body = blob.open(BlobKind::Body).map_err(|error| unreadable(number, error))?;
         let transactions =
             decode_body(&body, self.chain.chain_id).map_err(|error| unreadable(number, error))?;
-        let mut layer = Layer::default();
-        for opened in before {
-            layer.push(&opened.batch.header, opened.batch.header.digest(), &opened.delta);
-        }
+        let mut overlay = Overlay::default();
+        before.iter().for_each(|opened| overlay.extend(&opened.batch.header, None, &opened.delta));
+        let state = State::on(base, &overlay).ok_or_else(|| gap(number))?;
         let parent = before.last().map_or(base.head(), |opened| &opened.batch.header);
-        let base: &dyn StateReader = base;
-        let state = Stacked { top: &layer, middle: &[], base };
         let basis = Basis::of(parent, header);
-        let outcome = execute(&state, &basis.env(&self.chain), &transactions)
-            .map_err(|source| super::replay::execute_error(number, source))?;
+        let outcome = execute(&state.reader(), &basis.env(&self.chain), &transactions)
+            .map_err(|source| execute_error(number, source))?;
         let sealed = seal(HintsMode::Keys, &basis, &transactions, &outcome, header.state_root);
         Ok(sealed.map_err(|error| unreadable(number, error))?.header)
     }

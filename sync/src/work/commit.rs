@@ -1,8 +1,9 @@
 //! Committing ranges that were executed or opened: groups of batches, each with one root and one durable write.
 
-use std::num::NonZeroUsize;
+use std::{num::NonZeroUsize, sync::Arc};
 
 use serde::Serialize;
+use slipstream_executor::{AheadUse, Layer};
 use slipstream_network::PeerId;
 use slipstream_storage::{CommitBatch, StorageError};
 use slipstream_types::{BatchHeader, BatchNumber, Certificate};
@@ -75,6 +76,12 @@ pub struct HintUse {
     pub values_wrong: u64,
 }
 
+impl From<AheadUse> for HintUse {
+    fn from(AheadUse { named, used, reads }: AheadUse) -> HintUse {
+        HintUse { named, used, reads, values_wrong: 0 }
+    }
+}
+
 impl HintUse {
     /// Adds the use of other hints.
     pub fn add(&mut self, other: HintUse) {
@@ -101,6 +108,8 @@ struct Entry<'a> {
     certificate: &'a Certificate,
     from: PeerId,
     replayed: bool,
+    /// With the last batch of a range that was executed: what the range touched.
+    layer: Option<&'a Arc<Layer>>,
     ahead: ReadAhead,
 }
 
@@ -133,7 +142,7 @@ impl Worker {
                 // A validator's consensus was faster: these batches are there already.
                 Err(StorageError::NotNext { head, .. }) if head >= first.commit.header.number => continue,
                 Err(StorageError::StateRootMismatch { number, .. }) => {
-                    return Err(SyncError::Diverged { number, field: "state root" });
+                    return Err(SyncError::Diverged { number, field: "state_root" });
                 }
                 result => result?,
             }
@@ -144,13 +153,14 @@ impl Worker {
         Ok(committed)
     }
 
-    /// Moves the hot cache on by batches that were applied by their deltas, if it is of the state before them.
+    /// Tells the session what was committed, in order.
     fn keep_hot(&self, entries: &[Entry<'_>]) {
-        for entry in entries.iter().filter(|entry| !entry.replayed) {
-            let header = entry.commit.header;
-            let mut hot = self.hot.write();
-            if hot.is_at(header.parent) {
-                hot.apply(header.parent, header.digest(), None, entry.commit.delta);
+        for entry in entries {
+            match (entry.layer, entry.replayed) {
+                (Some(layer), _) => self.session.committed(layer),
+                (None, false) => self.session.applied(entry.commit.header, entry.commit.delta),
+                // It is in the layer that comes with the last of its range.
+                (None, true) => {}
             }
         }
     }
@@ -182,7 +192,7 @@ impl Worker {
             certificate: of_batch(&prepared.certificate, &batch.header),
         };
         let (certificate, from) = (&prepared.certificate, prepared.from);
-        Entry { commit, certificate, from, replayed: false, ahead: ReadAhead::default() }
+        Entry { commit, certificate, from, replayed: false, layer: None, ahead: ReadAhead::default() }
     }
 
     /// How many of some batches come before the operator's waypoint, or all of them if the ledger passes through it. What stands
@@ -239,7 +249,8 @@ fn executed_entry<'a>(range: &'a ExecutedRange, executed: &'a ExecutedBatch) -> 
         ..sealed.commit_batch(delta, hashes)
     };
     let (certificate, from) = (&range.certificate, range.from);
-    Entry { commit, certificate, from, replayed: true, ahead: *ahead }
+    let layer = range.layer.as_ref().filter(|layer| layer.header().number == batch.header.number);
+    Entry { commit, certificate, from, replayed: true, layer, ahead: *ahead }
 }
 
 fn of_batch<'a>(certificate: &'a Certificate, header: &BatchHeader) -> Option<&'a Certificate> {

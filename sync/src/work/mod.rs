@@ -9,18 +9,14 @@
 mod ahead;
 mod audit;
 mod commit;
-mod foretell;
-mod layers;
 mod prepare;
 mod replay;
 mod takeover;
 
-use std::collections::BTreeSet;
+use std::{collections::BTreeSet, sync::Arc};
 
-use parking_lot::{Mutex, RwLock};
-use slipstream_executor::{
-    ExecutorConfig, HintsMode, HotCache, HotStats, Prefetcher, Workers, predict::PredictMode,
-};
+use parking_lot::Mutex;
+use slipstream_executor::{HotStats, Overlay, Session};
 use slipstream_network::PeerId;
 use slipstream_storage::{Head, StorageError, Store};
 use slipstream_types::{BatchNumber, Certificate, ChainConfig, Waypoint};
@@ -54,21 +50,16 @@ const DISBELIEVED_MAX: usize = 1_024;
 pub struct Worker {
     store: Store,
     chain: ChainConfig,
-    executor: ExecutorConfig,
-    /// None if neither hints nor predictions are used, or no threads read ahead.
-    prefetcher: Option<Prefetcher>,
-    foreteller: foretell::Foreteller,
-    /// A pool of their own: while one batch executes, the one before it is sealed on the common one.
-    workers: Workers,
+    /// Shared with consensus, if this node is a validator.
+    session: Arc<Session>,
     history: bool,
     waypoint: Option<Waypoint>,
     audit_share: f64,
     audit_seed: u64,
-    layers: layers::Layers,
+    /// Ranges that were executed last: each is a layer.
+    executed: Mutex<Overlay>,
     /// Behind the last announced batch that passed its checks: the next one is checked before that is committed.
     announced: Mutex<Option<Head>>,
-    /// Behind the batch that was executed last, or applied by its delta.
-    hot: RwLock<HotCache>,
     /// Peers whose hints told wrong values since this node started: they get one execution out of it. At most [`DISBELIEVED_MAX`].
     disbelieved: Mutex<BTreeSet<PeerId>>,
     active: Mutex<Option<takeover::Active>>,
@@ -82,12 +73,11 @@ impl Worker {
     /// A worker on an initialized store. The seed draws the batches that are audited.
     ///
     /// # Errors
-    /// If the store has no genesis, or passed the waypoint's batch on another ledger or one that nobody compared; or if there are no threads to read ahead or to
-    /// execute on.
+    /// If the store has no genesis, or passed the waypoint's batch on another ledger or one that nobody compared.
     pub fn new(
         store: Store,
         config: &SyncConfig,
-        executor: ExecutorConfig,
+        session: Arc<Session>,
         waypoint: Option<Waypoint>,
         audit_seed: u64,
     ) -> Result<Worker, SyncError> {
@@ -95,27 +85,16 @@ impl Worker {
         if let Some(waypoint) = &waypoint {
             check_stored_waypoint(&store, waypoint)?;
         }
-        let hot = RwLock::new(HotCache::new(executor.hot_cache_mib << 20));
-        let has_keys = executor.hints != HintsMode::Off || executor.predict != PredictMode::Off;
-        let reads_ahead = has_keys && executor.prefetch_threads > 0;
-        let prefetcher = reads_ahead.then(|| Prefetcher::new(executor.prefetch_limits())).transpose();
-        let foreteller = foretell::Foreteller::new(&executor)?;
-        let workers =
-            Workers::new(executor.execution_threads()).map_err(SyncError::no_thread("execute on"))?;
         Ok(Worker {
             store,
             chain,
-            executor,
-            prefetcher: prefetcher.map_err(SyncError::no_thread("read ahead"))?,
-            foreteller,
-            workers,
+            session,
             history: config.history,
             waypoint,
             audit_share: config.audit,
             audit_seed,
-            layers: layers::Layers::default(),
+            executed: Mutex::default(),
             announced: Mutex::new(None),
-            hot,
             disbelieved: Mutex::default(),
             active: Mutex::new(None),
             range_delta_bytes_max: takeover::RANGE_DELTA_BYTES_MAX,
@@ -143,7 +122,7 @@ impl Worker {
 
     /// What the last batches had of what the next one reads.
     pub(crate) fn hot_stats(&self) -> HotStats {
-        self.hot.read().stats()
+        self.session.hot_stats()
     }
 
     /// Runs a job. It blocks: for the disk, and for as long as the work takes.

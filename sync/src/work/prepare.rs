@@ -2,14 +2,11 @@
 //! foretold begin to be read.
 
 use rayon::prelude::*;
-use slipstream_executor::{
-    HintsMode, Transaction, Wanted, Warm, announced_conflicts, decode_body, open_hints,
-};
+use slipstream_executor::{Ahead, OrderedBatch, Overlay, Transaction, Trust, decode_body};
 use slipstream_network::PeerId;
 use slipstream_storage::View;
 use slipstream_types::{
-    B256, BatchNumber, Blob, BlobKind, Body, Certificate, Conflicts, Delta, codec, hints::Decoded, keccak256,
-    limits,
+    B256, BatchNumber, Blob, BlobKind, Body, Certificate, Delta, codec, keccak256, limits,
 };
 
 use super::Worker;
@@ -34,12 +31,10 @@ pub(super) enum Kind {
 /// A body made ready, and the rows that it will probably need, which may still be on their way.
 #[derive(Debug)]
 pub(super) struct PreparedBatch {
-    /// Without hints if they were of no use: then what is warm was foretold here, and says nothing about the peer.
+    /// Without hints if they were of no use: then what is read was foretold here, and says nothing about the peer.
     pub(super) batch: RangeBatch,
     pub(super) transactions: Vec<Transaction>,
-    pub(super) warm: Option<Warm>,
-    /// Which transactions wait for which, if hints say so and that is used.
-    pub(super) conflicts: Option<Conflicts>,
+    pub(super) ahead: Ahead,
 }
 
 /// A delta, and what the index needs of the body beside it.
@@ -81,8 +76,8 @@ impl Worker {
         let (certificate, batches) = range.into_parts();
         let kind = match mode {
             RangeMode::Replay => {
-                let base = self.store.view()?;
-                let prepare = |batch| self.prepare_body(batch, from, &base);
+                let (base, executed) = (self.store.view()?, self.executed.lock().clone());
+                let prepare = |batch| self.prepare_body(batch, from, &base, &executed);
                 // What somebody else committed meanwhile is passed over.
                 let left = batches.into_par_iter().filter(|batch| batch.header.number > base.head().number);
                 let batches = left.map(prepare).collect::<Result<_, SyncError>>()?;
@@ -101,55 +96,25 @@ impl Worker {
         mut batch: RangeBatch,
         from: PeerId,
         base: &View,
+        executed: &Overlay,
     ) -> Result<PreparedBatch, SyncError> {
         let number = batch.header.number;
         let blob = batch.body.as_ref().ok_or_else(|| unreadable(number, "the body is missing"))?;
         let body: Body = blob.open(BlobKind::Body).map_err(|error| unreadable(number, error))?;
         let transactions =
             decode_body(&body, self.chain.chain_id).map_err(|error| unreadable(number, error))?;
-        let decoded = self.hints(&batch, &transactions).or_else(|| {
+        let ordered = OrderedBatch::of(&batch.header, &transactions, batch.hints.as_ref());
+        let trust = if self.believes(from) { Trust::Values } else { Trust::Keys };
+        let ahead = self.session.prepare(&ordered, base, executed, trust)?;
+        if !ahead.is_hinted() {
             batch.hints = None;
-            let foretold = self.foreteller.hints(&self.chain, &batch.header, &transactions, base)?;
-            Some(Decoded { hints: foretold, ..Decoded::default() })
-        });
-        let (warm, conflicts) = match decoded {
-            Some(Decoded { mut hints, conflicts, mut values }) => {
-                self.hot.read().leave_out(&mut hints);
-                if !self.believes(from) {
-                    values.clear();
-                }
-                let wanted = Wanted { values, ..Wanted::from(&hints) };
-                (Some(self.read_ahead(number, base.clone(), wanted)?), conflicts)
-            }
-            None => (None, None),
-        };
-        let conflicts = self.executor.hints.uses_conflicts().then(|| {
-            // Without hints the transactions tell enough to begin with: what is wrong costs time only.
-            conflicts.unwrap_or_else(|| announced_conflicts(&transactions))
-        });
-        Ok(PreparedBatch { batch, transactions, warm, conflicts })
+        }
+        Ok(PreparedBatch { batch, transactions, ahead })
     }
 
     /// Whether batches are executed on the values that a peer sends.
     fn believes(&self, peer: PeerId) -> bool {
-        self.executor.hints == HintsMode::Values && !self.disbelieved.lock().contains(&peer)
-    }
-
-    /// Reads for a batch while the ones before it execute. If there are no threads for it, now; or after it was executed, if
-    /// hints say what would be read.
-    fn read_ahead(&self, number: BatchNumber, base: View, wanted: Wanted) -> Result<Warm, SyncError> {
-        match &self.prefetcher {
-            Some(prefetcher) => Ok(prefetcher.read_ahead(number, base, wanted)),
-            None if wanted.values.is_empty() => Ok(Warm::complete(base, wanted)?),
-            None => Ok(Warm::deferred(base, wanted)),
-        }
-    }
-
-    /// The hints of a batch, if they are used and not more than its gas allows. They are advice: malformed ones are as good as none.
-    fn hints(&self, batch: &RangeBatch, transactions: &[Transaction]) -> Option<Decoded> {
-        let blob = batch.hints.as_ref().filter(|_| self.executor.hints != HintsMode::Off)?;
-        let header = &batch.header;
-        open_hints(blob, header.gas_used, header.proposer, transactions).ok()
+        !self.disbelieved.lock().contains(&peer)
     }
 
     /// What of it is stored is compressed as this node does it, which costs about as much as hashing it.

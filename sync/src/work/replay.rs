@@ -1,23 +1,25 @@
 //! Executing prepared batches, one behind the other, and checking each against its certified header.
 
-use std::sync::Arc;
+use std::{mem, sync::Arc};
 
 use parking_lot::Mutex;
 use slipstream_executor::{
-    Basis, BatchEnv, ExecuteError, HintsMode, Outcome, PrefetchStats, Sealed, StateReader, Transaction, Warm,
-    WarmStats, execute, parallel, seal,
+    Basis, Difference, ExecuteError, HintsMode, Layer, Outcome, Overlay, Sealed, State, Touched, Transaction,
+    Way, difference, seal,
 };
 use slipstream_network::PeerId;
 use slipstream_storage::View;
-use slipstream_types::{B256, BatchHeader, BatchNumber, Certificate, Conflicts, Delta};
+use slipstream_types::{B256, BatchHeader, BatchNumber, Certificate, Delta};
 
 use super::{
     DISBELIEVED_MAX, HintUse, Worker,
-    ahead::Ahead,
-    layers::{Layer, Stacked},
+    ahead::RangeAhead,
     prepare::{Kind, Prepared, PreparedBatch, unreadable},
 };
 use crate::{SyncError, planted::Planted, protocol::RangeBatch, verify::VerifiedRange};
+
+/// Ranges whose layers are kept: they are prepared at most two ahead of execution, and at most two of those before are not committed.
+const LAYERS_MAX: usize = 6;
 
 /// A range that was executed; each batch gave what its header says, the state root apart.
 #[derive(Debug)]
@@ -25,6 +27,8 @@ pub struct ExecutedRange {
     pub(super) from: PeerId,
     pub(super) certificate: Certificate,
     pub(super) batches: Vec<ExecutedBatch>,
+    /// What they read and wrote; none if there are none.
+    pub(super) layer: Option<Arc<Layer>>,
 }
 
 /// What came of executing a range.
@@ -55,7 +59,8 @@ pub(super) struct ReadAhead {
 /// A range in execution: its batches, and the state before them.
 struct Replay<'a> {
     base: &'a View,
-    middle: &'a [Arc<Layer>],
+    /// The ranges between the two.
+    before: &'a Overlay,
     /// The header before the first batch.
     parent: &'a BatchHeader,
     batches: &'a [PreparedBatch],
@@ -76,6 +81,15 @@ impl Replay<'_> {
             None => self.parent,
         }
     }
+
+    /// Puts a batch on an overlay. All batches of the range are one layer.
+    fn add(&self, overlay: &mut Overlay, index: usize, touched: Option<&Touched>, delta: &Delta) {
+        let header = &self.batches[index].batch.header;
+        match index {
+            0 => overlay.push(Arc::new(Layer::of(header, touched, delta))),
+            _ => overlay.extend(header, touched, delta),
+        }
+    }
 }
 
 impl Worker {
@@ -88,25 +102,30 @@ impl Worker {
         };
         let committed = base.head().number;
         let first = batches.first().map_or(committed.next(), |batch| batch.batch.header.number);
-        let (middle, parent) = match self.layers.between(committed, first) {
-            _ if committed.next() == first => (Vec::new(), base.head().clone()),
-            Some(found) => found,
-            None => {
-                let batches = batches.into_iter().map(|prepared| prepared.batch).collect();
-                return Ok(Executed::Unprepared(VerifiedRange::again(certificate, batches)));
-            }
+        let before = match first == committed.next() {
+            true => Some(Overlay::default()),
+            false => self.executed.lock().up_to(BatchNumber(first.0.saturating_sub(1))),
         };
-        let mut ahead = Ahead::new(batches.iter_mut().map(|batch| batch.warm.take()).collect());
-        let range = Replay { base: &base, middle: &middle, parent: &parent, batches: &batches };
+        let Some(before) = before.filter(|before| State::on(&base, before).is_some()) else {
+            let batches = batches.into_iter().map(|prepared| prepared.batch).collect();
+            return Ok(Executed::Unprepared(VerifiedRange::again(certificate, batches)));
+        };
+        let parent = before.header().unwrap_or(base.head());
+        let mut ahead =
+            RangeAhead::new(batches.iter_mut().map(|batch| mem::take(&mut batch.ahead)).collect());
+        let range = Replay { base: &base, before: &before, parent, batches: &batches };
         let (done, layer) = self.replay(&range, &mut ahead, from)?;
-        let last = range.parent(batches.len()).clone();
         let executed = batches.into_iter().zip(done).map(|(prepared, ran)| {
             let (sealed, hashes) = ran.checked?;
             Ok(ExecutedBatch { batch: prepared.batch, delta: ran.delta, sealed, hashes, ahead: ran.ahead })
         });
         let batches = executed.collect::<Result<_, SyncError>>()?;
-        self.layers.push(first, last, layer);
-        Ok(Executed::Range(Box::new(ExecutedRange { from, certificate, batches })))
+        if let Some(layer) = &layer {
+            let mut executed = self.executed.lock();
+            executed.push(Arc::clone(layer));
+            executed.keep_newest(LAYERS_MAX);
+        }
+        Ok(Executed::Range(Box::new(ExecutedRange { from, certificate, batches, layer })))
     }
 
     /// Executes the batches, and those again that stand on wrong values of a peer. Nothing of them is used before it is known
@@ -114,23 +133,19 @@ impl Worker {
     fn replay(
         &self,
         range: &Replay<'_>,
-        ahead: &mut Ahead,
+        ahead: &mut RangeAhead,
         from: PeerId,
-    ) -> Result<(Vec<Ran>, Layer), SyncError> {
+    ) -> Result<(Vec<Ran>, Option<Arc<Layer>>), SyncError> {
         let mut done = Vec::with_capacity(range.batches.len());
         let layer = loop {
             let run = self.replay_once(range, ahead, &mut done);
-            // What the cache has seen is not known to be right then.
-            let confirmed = ahead.confirm(range.batches.len(), true);
-            let wrong = confirmed.inspect_err(|_| self.hot.write().clear())?;
+            let wrong = ahead.confirm(range.batches.len(), true)?;
             let wrong = wrong.filter(|_| !self.defences.lacks(Planted::BelievedValues));
             let Some(wrong) = wrong else { break run? };
             let number = range.batches[wrong.index].batch.header.number;
             let (rows, first) = (wrong.keys.len(), wrong.keys.first());
             tracing::warn!(%number, peer = %from, rows, ?first, "hints told wrong values: the batch is executed again");
             self.disbelieve(from);
-            // It has seen the values, too.
-            self.hot.write().clear();
             done.truncate(wrong.index);
             ahead.distrust(&wrong);
         };
@@ -150,17 +165,16 @@ impl Worker {
     }
 
     /// Executes the batches behind those that are done, up to one that is known to stand on wrong values. Gives what all of them
-    /// changed.
+    /// touched.
     fn replay_once(
         &self,
         range: &Replay<'_>,
-        ahead: &mut Ahead,
+        ahead: &mut RangeAhead,
         done: &mut Vec<Ran>,
-    ) -> Result<Layer, SyncError> {
-        let mut layer = Layer::default();
-        for (ran, prepared) in done.iter().zip(range.batches) {
-            let header = &prepared.batch.header;
-            layer.push(header, header.digest(), &ran.delta);
+    ) -> Result<Option<Arc<Layer>>, SyncError> {
+        let mut overlay = range.before.clone();
+        for (index, ran) in done.iter().enumerate() {
+            range.add(&mut overlay, index, None, &ran.delta);
         }
         let first = done.len();
         let mut executed = Vec::new();
@@ -168,10 +182,10 @@ impl Worker {
         let run = rayon::in_place_scope(|scope| -> Result<(), SyncError> {
             for (place, prepared) in range.batches[first..].iter().enumerate() {
                 let (index, header) = (first + place, &prepared.batch.header);
-                let (outcome, ahead_of_it) = self.replay_batch(range, index, ahead.of(index), &layer)?;
-                layer.push(header, header.digest(), &outcome.delta);
+                let (outcome, ahead_of_it) = self.replay_batch(range, index, ahead, &overlay)?;
+                range.add(&mut overlay, index, Some(&outcome.touched), &outcome.delta);
                 executed.push((outcome.delta.clone(), ahead_of_it));
-                let (sealed, parent, mode) = (&sealed, range.parent(index), self.executor.hints);
+                let (sealed, parent, mode) = (&sealed, range.parent(index), self.session.hints());
                 scope.spawn(move |_| {
                     let checked = check(mode, parent, header, &prepared.transactions, &outcome);
                     sealed.lock()[place] = Some(checked);
@@ -186,65 +200,31 @@ impl Worker {
         for ((delta, ahead), checked) in executed.into_iter().zip(sealed.into_inner()) {
             done.push(Ran { delta, ahead, checked: checked.ok_or_else(lost).flatten() });
         }
-        run.map(|()| layer)
+        run.map(|()| overlay.newest().filter(|_| !range.batches.is_empty()).map(Arc::clone))
     }
 
     fn replay_batch(
         &self,
         range: &Replay<'_>,
         index: usize,
-        warm: Option<&Warm>,
-        layer: &Layer,
+        ahead: &RangeAhead,
+        overlay: &Overlay,
     ) -> Result<(Outcome, ReadAhead), SyncError> {
-        let (prepared, parent) = (&range.batches[index], range.parent(index));
-        let PreparedBatch { batch, transactions, conflicts, .. } = prepared;
-        let header = &batch.header;
-        let below: &dyn StateReader = match warm {
-            Some(warm) => warm,
-            None => range.base,
-        };
-        let asked = warm.map(Warm::stats).unwrap_or_default();
-        let state = Stacked { top: layer, middle: range.middle, base: below };
-        let env = Basis::of(parent, header).env(&self.chain);
-        let (before, digest) = (parent.digest(), header.digest());
-        let hot = self.hot.read();
-        let state = hot.reader(before, &state);
-        let outcome = self
-            .execute_batch(&state, &env, transactions, conflicts.as_ref())
-            .map_err(|source| execute_error(header.number, source))?;
-        drop(hot);
-        self.hot.write().apply(before, digest, Some(&outcome.touched), &outcome.delta);
-        self.foreteller.learn(&outcome.touched);
-        let used = warm.map(|warm| hint_use(asked, warm.stats(), warm.prefetched())).unwrap_or_default();
+        let PreparedBatch { batch, transactions, .. } = &range.batches[index];
+        let number = batch.header.number;
+        let basis = Basis::of(range.parent(index), &batch.header);
+        let state = State::on(range.base, overlay).ok_or_else(|| gap(number))?;
+        let executed = self
+            .session
+            .execute(ahead.of(index), &basis, transactions, &state, Way::Fitting)
+            .map_err(|source| execute_error(number, source))?;
+        let used = HintUse::from(executed.ahead);
         let ahead = match batch.hints {
             Some(_) => ReadAhead { hints: used, ..ReadAhead::default() },
             None => ReadAhead { foretold: used, ..ReadAhead::default() },
         };
-        Ok((outcome, ahead))
+        Ok((executed.outcome, ahead))
     }
-
-    /// On several threads if hints say which transactions wait for which; the outcome is the same.
-    fn execute_batch(
-        &self,
-        state: &dyn StateReader,
-        env: &BatchEnv,
-        transactions: &[Transaction],
-        conflicts: Option<&Conflicts>,
-    ) -> Result<Outcome, ExecuteError> {
-        match conflicts {
-            Some(conflicts) => {
-                let executed = parallel::execute(state, env, transactions, conflicts, &self.workers);
-                executed.map(|(outcome, _)| outcome)
-            }
-            None => execute(state, env, transactions),
-        }
-    }
-}
-
-/// What an execution made of hints: `before` and `after` are what was asked for until then.
-fn hint_use(before: WarmStats, after: WarmStats, read: PrefetchStats) -> HintUse {
-    let (used, missed) = (after.hits - before.hits, after.misses - before.misses);
-    HintUse { named: (read.keys + read.codes) as u64, used, reads: used + missed, values_wrong: 0 }
 }
 
 type Checked = Result<(Sealed, Vec<B256>), SyncError>;
@@ -261,7 +241,7 @@ fn check(
     let basis = Basis::of(parent, certified);
     let sealed = seal(mode, &basis, transactions, outcome, certified.state_root)
         .map_err(|error| unreadable(number, error))?;
-    if let Some(field) = difference(certified, &sealed.header) {
+    if let Some(Difference { field, .. }) = difference(certified, &sealed.header) {
         return Err(SyncError::Diverged { number, field });
     }
     Ok((sealed, transactions.iter().map(|transaction| transaction.hash).collect()))
@@ -274,14 +254,7 @@ pub(super) fn execute_error(number: BatchNumber, source: ExecuteError) -> SyncEr
     }
 }
 
-/// The first field in which what was executed differs from what is certified.
-pub(super) fn difference(certified: &BatchHeader, executed: &BatchHeader) -> Option<&'static str> {
-    let differs = [
-        ("receipts root", certified.receipts_root != executed.receipts_root),
-        ("gas used", certified.gas_used != executed.gas_used),
-        ("delta digest", certified.delta_digest != executed.delta_digest),
-        ("state root", certified.state_root != executed.state_root),
-        ("header", certified != executed),
-    ];
-    differs.into_iter().find(|(_, differs)| *differs).map(|(field, _)| field)
+/// The state before a batch is not whole, although its layers were found.
+pub(super) fn gap(number: BatchNumber) -> SyncError {
+    SyncError::Worker(format!("the state before batch {number} lacks batches"))
 }

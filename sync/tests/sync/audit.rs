@@ -43,7 +43,7 @@ async fn an_audit_raises_an_alarm_that_survives_a_restart() {
             }
             tokio::time::sleep(Duration::from_millis(10)).await;
         };
-        assert!(alarm.contains("batch 13: execution gives another delta digest"), "{alarm}");
+        assert!(alarm.contains("batch 13: execution gives another delta_digest"), "{alarm}");
         assert!(node.follower.status().audited > 0);
         node.stop().await.unwrap();
         let again = start().await;
@@ -72,6 +72,6 @@ async fn who_executes_stops_before_the_false_batch() {
     let (chain, hub) = false_chain();
     let node = Following::start(&hub, peer(9), &chain.genesis, Mode::Replay, &[peer(1)]).await;
     let error = node.task.await.unwrap().unwrap_err();
-    assert!(matches!(error, SyncError::Diverged { number: FALSE, field: "delta digest" }), "{error}");
+    assert!(matches!(error, SyncError::Diverged { number: FALSE, field: "delta_digest" }), "{error}");
     assert!(node.store.head().unwrap().header.number < FALSE);
 }

@@ -6,7 +6,7 @@ use alloy_consensus::{SignableTransaction, TxEip1559, TxEnvelope};
 use alloy_eips::eip2718::Encodable2718;
 use alloy_primitives::{Bytes, Signature, TxKind};
 use k256::ecdsa::SigningKey;
-use slipstream_executor::{Basis, ExecutorConfig, HintsMode, Touched, decode_body, execute, seal};
+use slipstream_executor::{Basis, ExecutorConfig, HintsMode, Session, Touched, decode_body, execute, seal};
 use slipstream_network::{BoxFuture, Handler, MemoryHub, Payload, PeerId, Protocol, Refusal};
 use slipstream_storage::{CommitBatch, StorageConfig, Store};
 use slipstream_sync::{Follower, Mode, SyncConfig, SyncServer, SyncStatus};
@@ -29,6 +29,11 @@ pub(crate) struct Chain {
     sender: SigningKey,
     nonce: u64,
     tell: Option<Tell>,
+}
+
+/// What a node on this store executes with.
+pub(crate) fn session(executor: &ExecutorConfig, store: &Store) -> Arc<Session> {
+    Arc::new(Session::new(executor, store.genesis().unwrap().chain).unwrap())
 }
 
 /// Changes what hints say of the rows before a batch.
@@ -382,8 +387,9 @@ impl Following {
         for peer in peers {
             assert!(hub.connect(id, *peer));
         }
+        let session = session(&executor, &store);
         let follower =
-            Follower::new(sync, store.clone(), transport, executor, waypoint, Duration::ZERO).unwrap();
+            Follower::new(sync, store.clone(), transport, session, waypoint, Duration::ZERO).unwrap();
         node.follower.set(follower.clone()).ok().unwrap();
         let stop = CancellationToken::new();
         let task = tokio::spawn(follower.clone().run(stop.clone()));

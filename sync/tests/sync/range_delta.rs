@@ -22,7 +22,7 @@ use slipstream_types::{
 };
 
 use crate::{
-    chain::{Chain, Following, Honest, peer},
+    chain::{Chain, Following, Honest, peer, session},
     liars::Liar,
     serving::ask,
 };
@@ -243,7 +243,8 @@ async fn take(worker: &Worker, chain: &Chain, head: u64, lie: fn(&mut RangeDelta
 }
 
 fn worker(store: &Store) -> Worker {
-    Worker::new(store.clone(), &SyncConfig::default(), ExecutorConfig::default(), None, 0).unwrap()
+    let session = session(&ExecutorConfig::default(), store);
+    Worker::new(store.clone(), &SyncConfig::default(), session, None, 0).unwrap()
 }
 
 /// Adds deletions of so many accounts that never were: they change nothing, and so the proof is as good as before.

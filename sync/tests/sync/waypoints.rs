@@ -12,7 +12,7 @@ use slipstream_sync::{
 };
 use slipstream_types::{BatchNumber, Digest, Waypoint, codec};
 
-use crate::chain::{Chain, Following, Honest, peer};
+use crate::chain::{Chain, Following, Honest, peer, session};
 
 fn join(hub: &MemoryHub, id: u8, store: &Store) -> Arc<dyn Transport> {
     hub.join(peer(id), Arc::new(Honest(Arc::new(SyncServer::new(store.clone())))))
@@ -109,7 +109,8 @@ async fn a_restart_knows_whether_the_ledger_was_compared() {
     let _server = join(&hub, 1, &chain.store);
     let waypoint = chain.waypoint(44);
     let restarted = |store: &Store, waypoint| {
-        Worker::new(store.clone(), &SyncConfig::default(), ExecutorConfig::default(), Some(waypoint), 0)
+        let session = session(&ExecutorConfig::default(), store);
+        Worker::new(store.clone(), &SyncConfig::default(), session, Some(waypoint), 0)
     };
     let store = fresh(&chain);
     let compared = start(&hub, 2, &store, Mode::Snapshot, waypoint, 1).await;

@@ -1,10 +1,13 @@
 //! [`Node`]: a simulated machine: a disk that outlives its process, and the process: the engine and the worker that ship.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
 
 use anyhow::{Context, Result, ensure};
 use rand::Rng;
-use slipstream_executor::HintsMode;
+use slipstream_executor::{HintsMode, Session};
 use slipstream_network::PeerId;
 use slipstream_storage::{CommitBatch, Faults, MemoryDisk, Store};
 use slipstream_sync::{
@@ -156,8 +159,10 @@ impl Node {
         let NodePlan { sync, storage, executor, waypoint, id, .. } = &self.plan;
         let store = Store::memory_on(&self.disk, storage, faults)?;
         let seed = u64::from(id.0[0]);
-        let worker =
-            Worker::new(store.clone(), sync, executor.clone(), *waypoint, seed)?.with_defences(self.defences);
+        let session = Session::new(executor, store.genesis()?.chain)
+            .map_err(|error| SyncError::Worker(error.to_string()))?;
+        let worker = Worker::new(store.clone(), sync, Arc::new(session), *waypoint, seed)?
+            .with_defences(self.defences);
         let setup = Setup {
             hints: executor.hints != HintsMode::Off,
             patience: std::time::Duration::ZERO,

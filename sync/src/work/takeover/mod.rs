@@ -5,6 +5,7 @@ mod rows;
 
 use std::{collections::BTreeSet, sync::Arc};
 
+use slipstream_executor::Overlay;
 use slipstream_network::PeerId;
 use slipstream_storage::{
     self as storage, RESTORE_RANGES_BITS, RangeDeltaError, RestoreError, RestoreTarget, Span, StorageError,
@@ -293,8 +294,8 @@ impl Worker {
             }
             way.takeover().finish(&storage::Ancestry { headers, proof, genesis_proof })?;
         }
-        self.layers.clear();
-        self.hot.write().clear();
+        *self.executed.lock() = Overlay::default();
+        self.session.forget();
         Ok(Step::Finished(self.store.head()?.header.number))
     }
 
