@@ -11,7 +11,7 @@ use std::{
 use alloy_consensus::{SignableTransaction, TxEip1559};
 use alloy_primitives::{Address, Signature, TxKind, U256, keccak256};
 use k256::ecdsa::SigningKey;
-use slipstream_executor::{Envelope, ExecutorConfig, Transaction};
+use slipstream_executor::{Envelope, ExecutorConfig, Session, Transaction};
 use slipstream_network::{
     BoxFuture, Handler, MemoryHub, MemoryTransport, Payload, PeerId, Protocol, Refusal,
 };
@@ -148,6 +148,11 @@ pub(crate) fn store(genesis: &Genesis) -> Store {
     store
 }
 
+/// What a node of this chain executes with.
+pub(crate) fn session(executor: &ExecutorConfig, genesis: &Genesis) -> Arc<Session> {
+    Arc::new(Session::new(executor, genesis.chain.clone()).unwrap())
+}
+
 pub(crate) fn config() -> ConsensusConfig {
     ConsensusConfig { batch_interval_ms: 5, empty_batch_interval_ms: 0, ..ConsensusConfig::default() }
 }
@@ -221,7 +226,7 @@ impl Node {
             Forwarder::new(pool.clone(), chain.chain_id, transport.clone(), &members, None).unwrap();
         let validator = Validator::new(
             config(),
-            &ExecutorConfig::default(),
+            session(&ExecutorConfig::default(), genesis),
             chain,
             store.clone(),
             pool.clone(),

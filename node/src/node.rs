@@ -146,7 +146,7 @@ impl Node {
             config.sync.clone(),
             store.clone(),
             transport.clone(),
-            session,
+            session.clone(),
             config.waypoint,
             patience,
         )?;
@@ -157,7 +157,7 @@ impl Node {
                 let (decided, announced) = mpsc::channel(DECIDED_MAX);
                 let validator = Validator::new(
                     config.consensus.clone(),
-                    &config.executor,
+                    session,
                     chain.clone(),
                     store.clone(),
                     pool.clone(),

@@ -1,13 +1,17 @@
 //! Executing the next batch, one's own or a proposed one, and committing it. Everything here blocks.
 
-use slipstream_executor::{self as executor, Basis, BuildLimits, Outcome, Sealed, Touched, Transaction};
+use std::sync::Arc;
+
+use slipstream_executor::{
+    self as executor, Ahead, Basis, BuildLimits, Difference, Layer, OrderedBatch, Outcome, Overlay, Sealed,
+    Session, State, Transaction, Trust, Way,
+};
 use slipstream_storage::{CommitBatch, Head, Speculation, StorageError, Store, View};
 use slipstream_types::{
     B256, BatchHeader, BatchNumber, Blob, BlobKind, Body, Certificate, ChainConfig, CodecError, Delta,
     Digest, LedgerInfo, ValidatorSet, batch::content_digest, codec, limits,
 };
 
-use super::engine::Engine;
 use crate::{
     error::{ConsensusError, ProposalError},
     pool::Pool,
@@ -26,7 +30,8 @@ pub(super) struct Ledger {
     pub(super) chain: ChainConfig,
     pub(super) store: Store,
     pub(super) set: ValidatorSet,
-    pub(super) engine: Engine,
+    /// Shared with sync.
+    pub(super) session: Arc<Session>,
 }
 
 /// A batch with everything that committing it needs.
@@ -34,7 +39,8 @@ pub(super) struct Executed {
     pub(super) sealed: Sealed,
     pub(super) info: LedgerInfo,
     pub(super) delta: Delta,
-    touched: Touched,
+    /// What it read and wrote.
+    layer: Arc<Layer>,
     hashes: Vec<B256>,
     speculation: Option<Speculation>,
 }
@@ -84,7 +90,8 @@ impl Ledger {
         pool.catch_up()?;
         let Some((head, view)) = self.head()? else { return Ok(None) };
         let timestamp_ms = next_timestamp(&head.header, now_ms);
-        let env = self.basis(&head, timestamp_ms).env(&self.chain);
+        let (basis, overlay) = (self.basis(&head, timestamp_ms), Overlay::default());
+        let Some(state) = State::on(&view, &overlay) else { return Ok(None) };
         let limits = BuildLimits {
             gas: self.chain.gas_limit,
             body_bytes: limits::BODY_BYTES_MAX - BODY_BYTES_SLACK,
@@ -92,8 +99,8 @@ impl Ledger {
         };
         let number = head.header.number.next();
         let built = self
-            .engine
-            .build(head.digest, &view, &env, pool.candidates(), &limits)
+            .session
+            .build(&Ahead::default(), &basis, &mut pool.candidates(), &limits, &state)
             .map_err(|source| ConsensusError::Execute { number, source })?;
         for (hash, reason) in &built.rejected {
             tracing::debug!(%number, %hash, %reason, "transaction left out");
@@ -127,16 +134,34 @@ impl Ledger {
         let body = open_body(header, blob)?;
         let transactions = executor::decode_body(&body, self.chain.chain_id)
             .map_err(|source| ProposalError::Transactions { number, source })?;
-        let env = self.basis(&head, header.timestamp_ms).env(&self.chain);
-        let outcome = self
-            .engine
-            .execute(&view, &env, header, &transactions, hints)
-            .map_err(|source| ProposalError::Execute { number, source })?;
+        let basis = self.basis(&head, header.timestamp_ms);
+        let outcome = self.run(&view, &basis, header, &transactions, hints)?;
         let executed = self
             .seal(&head, header.timestamp_ms, &transactions, outcome)
             .map_err(|error| error.of_proposal(number))?;
-        compare(header, &executed.sealed.header)?;
-        Ok(executed)
+        match executor::difference(&executed.sealed.header, header) {
+            None => Ok(executed),
+            Some(Difference { field, expected, found }) => {
+                Err(ProposalError::Differs { number, field, expected, found })
+            }
+        }
+    }
+
+    /// Executes a proposed batch on the state behind its parent. Nobody vouches for the hints, so that values in them are not used.
+    fn run(
+        &self,
+        view: &View,
+        basis: &Basis<'_>,
+        header: &BatchHeader,
+        transactions: &[Transaction],
+        hints: Option<&Blob>,
+    ) -> Result<Outcome, ProposalError> {
+        let (number, overlay) = (header.number, Overlay::default());
+        let state = State::on(view, &overlay).ok_or(ProposalError::Overtaken { number })?;
+        let batch = OrderedBatch::of(header, transactions, hints);
+        let ahead = self.session.prepare(&batch, view, &overlay, Trust::Keys)?;
+        let executed = self.session.execute(&ahead, basis, transactions, &state, Way::Fitting);
+        executed.map(|executed| executed.outcome).map_err(|source| ProposalError::Execute { number, source })
     }
 
     /// What is settled about the batch behind the head. A proposed one says the same, or is refused.
@@ -190,13 +215,13 @@ impl Ledger {
         outcome: Outcome,
     ) -> Result<Executed, SealError> {
         let speculation = self.store.speculate(&outcome.delta)?;
-        let (mode, basis) = (self.engine.hints(), self.basis(head, timestamp_ms));
+        let (mode, basis) = (self.session.hints(), self.basis(head, timestamp_ms));
         let sealed = executor::seal(mode, &basis, transactions, &outcome, speculation.root())?;
         Ok(Executed {
             info: info_after(head, &sealed.header),
+            layer: Arc::new(Layer::of(&sealed.header, Some(&outcome.touched), &outcome.delta)),
             sealed,
             delta: outcome.delta,
-            touched: outcome.touched,
             hashes: transactions.iter().map(|transaction| transaction.hash).collect(),
             speculation: Some(speculation),
         })
@@ -223,7 +248,7 @@ impl Ledger {
             Err(StorageError::NotNext { head, number }) if head >= number => {}
             result => result?,
         }
-        self.engine.committed(&sealed.header, &executed.touched, &executed.delta);
+        self.session.committed(&executed.layer);
         Ok(())
     }
 
@@ -274,25 +299,4 @@ fn open_body(header: &BatchHeader, blob: &Blob) -> Result<Body, ProposalError> {
         });
     }
     codec::decode("body", &content, limits::BODY_BYTES_MAX).map_err(refuse)
-}
-
-/// Names the first field in which the proposed header differs from the one that execution gives.
-fn compare(proposed: &BatchHeader, executed: &BatchHeader) -> Result<(), ProposalError> {
-    let fields: [(&'static str, String, String); 8] = [
-        ("tx_count", executed.tx_count.to_string(), proposed.tx_count.to_string()),
-        ("tx_bytes", executed.tx_bytes.to_string(), proposed.tx_bytes.to_string()),
-        ("gas_used", executed.gas_used.to_string(), proposed.gas_used.to_string()),
-        ("delta_bytes", executed.delta_bytes.to_string(), proposed.delta_bytes.to_string()),
-        ("delta_digest", executed.delta_digest.to_string(), proposed.delta_digest.to_string()),
-        ("receipts_root", executed.receipts_root.to_string(), proposed.receipts_root.to_string()),
-        ("state_root", executed.state_root.to_string(), proposed.state_root.to_string()),
-        // Whatever field a later release adds to the header.
-        ("digest", executed.digest().to_string(), proposed.digest().to_string()),
-    ];
-    match fields.into_iter().find(|(_, expected, found)| expected != found) {
-        None => Ok(()),
-        Some((field, expected, found)) => {
-            Err(ProposalError::Differs { number: proposed.number, field, expected, found })
-        }
-    }
 }

@@ -1,6 +1,5 @@
 //! A validator: it votes on what the proposer proposes, and if it is the proposer, proposes.
 
-mod engine;
 mod inquiry;
 mod ledger;
 mod messenger;
@@ -14,7 +13,7 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 use serde::Serialize;
-use slipstream_executor::{ExecutorConfig, HotStats};
+use slipstream_executor::Session;
 use slipstream_network::{PeerId, Refusal, Transport};
 use slipstream_storage::Store;
 use slipstream_types::{
@@ -23,7 +22,7 @@ use slipstream_types::{
 use tokio::sync::{mpsc, watch};
 use tokio_util::sync::CancellationToken;
 
-use self::{engine::Engine, ledger::Ledger, said::Said, voter::Voter};
+use self::{ledger::Ledger, said::Said, voter::Voter};
 use crate::{
     config::ConsensusConfig,
     error::{ConsensusError, ProposalError},
@@ -89,11 +88,11 @@ impl Validator {
     /// `executor.hints: values` its batches' hints carry values.
     ///
     /// # Errors
-    /// If the key is not one of the set's, its vote record cannot be read, or the system gives no threads.
+    /// If the key is not one of the set's, its vote record or cannot be read.
     #[allow(clippy::too_many_arguments, reason = "a validator is wired together once, by node")]
     pub fn new(
         config: ConsensusConfig,
-        executor: &ExecutorConfig,
+        session: Arc<Session>,
         chain: ChainConfig,
         store: Store,
         pool: Pool,
@@ -110,7 +109,7 @@ impl Validator {
                 validators: set.validators.len(),
             });
         };
-        let ledger = Arc::new(Ledger { chain, store, set, engine: Engine::new(executor)? });
+        let ledger = Arc::new(Ledger { chain, store, set, session });
         let voter = Voter::new(ledger.clone(), clock.clone(), key, index)?;
         let status = Mutex::new(ConsensusStatus {
             index,
@@ -242,10 +241,5 @@ impl Validator {
     /// What it is doing.
     pub fn status(&self) -> ConsensusStatus {
         self.status.lock().clone()
-    }
-
-    /// What the hot cache of consensus holds and how it did.
-    pub fn hot_stats(&self) -> HotStats {
-        self.ledger.engine.hot_stats()
     }
 }

@@ -52,7 +52,7 @@ pub struct NodeStatus {
     /// Certifying it; validators only.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub consensus: Option<ConsensusStatus>,
-    /// What the last batches touched, kept for the next: of following and, on a validator, of certifying.
+    /// What the last batches touched, kept for the next, whether sync or consensus committed them.
     pub hot_cache: HotStats,
     /// The transaction pool.
     pub pool: PoolStatus,
@@ -136,10 +136,7 @@ impl StatusSource {
             sync,
             serve: self.server.status(),
             consensus,
-            hot_cache: [Some(self.follower.hot_stats()), validator.map(Validator::hot_stats)]
-                .into_iter()
-                .flatten()
-                .sum(),
+            hot_cache: self.follower.hot_stats(),
             pool: self.pool.status(),
             disk: self
                 .store

@@ -62,7 +62,7 @@ fn every_way_to_execute_gives_the_proposers_batch() {
                 voting.commit(&mut executed, &certificate).unwrap();
             }
         }
-        let stats = [&proposing, &voting].map(|ledger| ledger.engine.hot_stats());
+        let stats = [&proposing, &voting].map(|ledger| ledger.session.hot_stats());
         assert!(stats.iter().all(|stats| stats.hits > stats.misses), "{stats:?}");
     }
 }

@@ -14,7 +14,6 @@ use slipstream_storage::Store;
 use slipstream_types::{Certificate, CommitStatement, Genesis, ValidatorSet};
 
 use super::{
-    engine::Engine,
     ledger::{Executed, Ledger},
     voter::Voter,
 };
@@ -24,7 +23,7 @@ use crate::{
         messages::Proposal,
         votes::{VIEW, Votes},
     },
-    testing::{Account, ManualClock, Node, clock, store, validator_key},
+    testing::{Account, ManualClock, Node, clock, session, store, validator_key},
 };
 
 fn ledger(genesis: &Genesis, store: &Store) -> Arc<Ledger> {
@@ -33,8 +32,8 @@ fn ledger(genesis: &Genesis, store: &Store) -> Arc<Ledger> {
 
 fn ledger_with(executor: ExecutorConfig, genesis: &Genesis, store: &Store) -> Arc<Ledger> {
     let (chain, set) = (genesis.chain.clone(), genesis.validator_set());
-    let engine = Engine::new(&executor).unwrap();
-    Arc::new(Ledger { chain, store: store.clone(), set, engine })
+    let session = session(&executor, genesis);
+    Arc::new(Ledger { chain, store: store.clone(), set, session })
 }
 
 fn voter(genesis: &Genesis, store: &Store, index: u16) -> Voter {

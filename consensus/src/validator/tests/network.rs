@@ -132,7 +132,7 @@ fn a_stranger_is_told_what_to_do() {
     let (chain, set) = (genesis.chain.clone(), genesis.validator_set());
     let stranger = crate::Validator::new(
         crate::testing::config(),
-        &ExecutorConfig::default(),
+        crate::testing::session(&ExecutorConfig::default(), &genesis),
         chain,
         store,
         pool,
