@@ -129,6 +129,7 @@ mod tests {
             timestamp_ms: 0,
             validators: BoundedVec::new(vec![validator]).unwrap(),
             accounts: [(SENDER, sender), (CONTRACT, contract)].into(),
+            ..Genesis::default()
         }
     }
 
