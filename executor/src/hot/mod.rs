@@ -10,8 +10,6 @@
 //! with another parent (another branch, a restore, a gap) empties it; and a reader for another batch passes everything on. So nothing
 //! stale is ever read, whoever forgot to tell it of what.
 
-mod reader;
-
 use std::{
     collections::VecDeque,
     iter::Sum,
@@ -26,9 +24,11 @@ use alloy_primitives::{
 use serde::Serialize;
 use slipstream_types::{AccountValue, Delta, Digest, Hints, StateKey, StateValue};
 
-pub use reader::Hot;
-
-use crate::{evm::AnalysedCode, overlay::Layer};
+use crate::{
+    evm::AnalysedCode,
+    overlay::{Layer, Overlay, Stacked},
+    reader::StateReader,
+};
 
 /// Memory of a row: key and value in a table that is at least half full, and the key once more among the ages.
 const ROW_BYTES: usize = 320;
@@ -222,8 +222,9 @@ impl HotCache {
 
     /// Reads the state behind the batch whose header has the digest `at`, from here what is here and the rest from `below`, which
     /// must be that state. If the cache belongs to another one, everything comes from `below`.
-    pub fn reader<'a>(&'a self, at: Digest, below: &'a dyn crate::StateReader) -> Hot<'a> {
-        Hot::new((self.at == Some(at)).then_some(self), below)
+    pub fn reader<'a>(&'a self, at: Digest, below: &'a dyn StateReader) -> Stacked<'a> {
+        static NO_LAYERS: Overlay = Overlay::new();
+        Stacked::new(&NO_LAYERS, self.is_at(at).then_some(self), below)
     }
 
     /// What it holds and how it did.

@@ -124,10 +124,10 @@ impl Layer {
     }
 
     /// The rows, those first that were not touched for longest.
-    pub(crate) fn rows_by_age(&self) -> Vec<Row> {
-        let mut rows = self.rows.clone();
-        rows.sort_by_key(|row| row.touched);
-        rows
+    pub(crate) fn rows_by_age(&self) -> impl Iterator<Item = &Row> {
+        let mut places: Vec<u32> = (0..self.rows.len() as u32).collect();
+        places.sort_by_key(|place| self.rows[*place as usize].touched);
+        places.into_iter().map(|place| &self.rows[place as usize])
     }
 
     pub(crate) fn codes(&self) -> impl Iterator<Item = (&B256, &AnalysedCode)> {

@@ -17,7 +17,10 @@ use std::sync::Arc;
 
 use slipstream_types::{BatchHeader, BatchNumber, Delta, Digest, StateKey, StateValue};
 
-pub use self::{layer::Layer, state::State};
+pub use self::{
+    layer::Layer,
+    state::{Stacked, State},
+};
 use crate::{evm::AnalysedCode, hot::Touched};
 
 /// Layers in a row, each on the one before it. A clone shares the layers, so it costs next to nothing.
@@ -31,6 +34,11 @@ pub struct Overlay {
 }
 
 impl Overlay {
+    /// Without layers.
+    pub const fn new() -> Overlay {
+        Overlay { layers: Vec::new() }
+    }
+
     /// Puts a layer on top of the batch that it stands on. The layers behind that batch are forgotten: it takes their place, as that of
     /// all layers if none ends in that batch.
     pub fn push(&mut self, layer: Arc<Layer>) {

@@ -38,8 +38,8 @@ impl<'a> State<'a> {
     }
 
     /// Reads it.
-    pub fn reader(&self) -> impl StateReader + use<'a> {
-        Stacked { overlay: self.overlay, hot: None, base: self.base }
+    pub fn reader(&self) -> Stacked<'a> {
+        Stacked::new(self.overlay, None, self.base)
     }
 
     /// Reads it, from a cache what the cache has. `base` may take the place of the committed state if it is the state behind a batch
@@ -49,7 +49,7 @@ impl<'a> State<'a> {
         'a: 'b,
     {
         let hot = hot.at().is_some_and(|at| self.covers(at)).then_some(hot);
-        Stacked { overlay: self.overlay, hot, base: base.unwrap_or(self.base) }
+        Stacked::new(self.overlay, hot, base.unwrap_or(self.base))
     }
 
     /// Whether it is the state behind that batch but for what the layers say.
@@ -60,13 +60,21 @@ impl<'a> State<'a> {
 
 /// Layers over a cache over a state: whoever knows a key first answers. Each of the lower ones may be behind another of the layers'
 /// batches, because a layer has all that changed since.
-pub(crate) struct Stacked<'a> {
+pub struct Stacked<'a> {
     overlay: &'a Overlay,
     hot: Option<&'a HotCache>,
     base: &'a dyn StateReader,
 }
 
-impl Stacked<'_> {
+impl<'a> Stacked<'a> {
+    pub(crate) fn new(
+        overlay: &'a Overlay,
+        hot: Option<&'a HotCache>,
+        base: &'a dyn StateReader,
+    ) -> Stacked<'a> {
+        Stacked { overlay, hot, base }
+    }
+
     /// What a layer has the cache is going to have, so that for whoever watches the cache they are one.
     fn count_hit(&self) {
         if let Some(hot) = self.hot {

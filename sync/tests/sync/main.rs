@@ -12,5 +12,6 @@ mod order;
 mod range_delta;
 mod retarget;
 mod serving;
+mod shared;
 mod values;
 mod waypoints;
