@@ -52,10 +52,12 @@ pub enum Step {
     PruneRecord,
     /// The files of one kind of blob that hold only such batches are dropped.
     PruneDrop,
+    /// Rows and code that were wrong are put right.
+    Repair,
 }
 
 impl Step {
-    /// Every step.
+    /// Every step of a store in use. A [`Step::Repair`] is made on one that is not.
     pub const ALL: [Step; 17] = [
         Step::Open,
         Step::Initialize,
@@ -95,6 +97,7 @@ impl Step {
             Step::DropSnapshot => "drop-snapshot",
             Step::PruneRecord => "prune-record",
             Step::PruneDrop => "prune-drop",
+            Step::Repair => "repair",
         }
     }
 }
@@ -109,7 +112,7 @@ pub enum CrashPoint {
 }
 
 impl CrashPoint {
-    /// Every crash point.
+    /// Every crash point of a store in use.
     pub fn all() -> impl Iterator<Item = CrashPoint> {
         Step::ALL.into_iter().flat_map(|step| [CrashPoint::Before(step), CrashPoint::After(step)])
     }

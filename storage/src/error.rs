@@ -7,7 +7,7 @@ use slipstream_types::{
     tree::StateRangeError,
 };
 
-use crate::range_delta::RangeDeltaError;
+use crate::{range_delta::RangeDeltaError, repair::RepairError};
 
 /// Why the store did not do what was asked. Unless a variant says otherwise, nothing was written.
 #[derive(Debug, thiserror::Error)]
@@ -190,6 +190,9 @@ pub enum StorageError {
     /// A range delta was not made, or not taken over.
     #[error(transparent)]
     RangeDelta(#[from] RangeDeltaError),
+    /// A state was not repaired, or not served for a repair.
+    #[error(transparent)]
+    Repair(#[from] RepairError),
     /// Something given or stored is not of its type.
     #[error(transparent)]
     Codec(#[from] CodecError),
@@ -376,6 +379,7 @@ impl StorageError {
                     | RestoreError::BadHeaders { .. }
             ),
             StorageError::RangeDelta(error) => error.is_bad_supply(),
+            StorageError::Repair(error) => error.is_bad_supply(),
             _ => false,
         }
     }

@@ -15,6 +15,7 @@
 //! * [`Snapshot`]: a frozen state that is served in [`StateChunk`]s; [`Restore`]: the receiving side.
 //! * [`RangeDelta`]: what changed between two batches, served in [`RangeDeltaChunk`]s; [`RangeDeltaTakeover`]: the receiving side.
 //! * [`Takeover`]: what both receiving sides are.
+//! * [`StateAt`]: the state after one batch, opened subtree by subtree; [`Repair`]: the receiving side, for rows that are wrong.
 //! * [`CrashPoint`]: where a process may die, by name; `slipnet campaign storage` makes it die there.
 //! * [`export_snapshot`], [`verify_export`], [`import_snapshot`]: a snapshot as files.
 //!
@@ -53,6 +54,7 @@ mod maintenance;
 mod memory_disk;
 mod prune;
 mod range_delta;
+mod repair;
 mod restore;
 mod run;
 mod schema;
@@ -85,6 +87,9 @@ pub use prune::Pruned;
 pub use range_delta::{
     CheckedRangeDelta, RANGE_DELTA_BATCHES_MAX, RangeDelta, RangeDeltaChunk, RangeDeltaError,
     RangeDeltaTakeover,
+};
+pub use repair::{
+    KEYS_TOLD_MAX, LEVELS_MAX, Opened, Part, Place, Repair, RepairError, Repaired, StateAt, Wanted,
 };
 pub use restore::{Checked, RESTORE_HEADERS_MAX, RESTORE_RANGES_BITS, Restore, RestoreTarget, Retargeted};
 pub use snapshot::{Snapshot, SnapshotInfo};

@@ -126,6 +126,11 @@ impl Snapshot {
         self.own(self.tree()?.prove(&first, &last))
     }
 
+    /// A row as it is stored.
+    pub(crate) fn row(&self, path: &Path) -> Result<Option<Vec<u8>>, StorageError> {
+        self.own(self.reader.get(self.column, &path.0))
+    }
+
     /// Contract code by its Keccak-256.
     pub fn code(&self, hash: &Digest) -> Result<Option<Bytes>, StorageError> {
         Ok(self.own(self.reader.get(Column::Codes, &hash.0))?.map(Bytes::from))

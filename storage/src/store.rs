@@ -359,6 +359,13 @@ pub(crate) fn load_current(
     reader: Arc<dyn Reader>,
     tree_memory_mib: u64,
 ) -> Result<Option<Current>, StorageError> {
+    let Some((record, head)) = load_head(&*reader)? else { return Ok(None) };
+    let tree = Mutex::new(Some(checked_tree(&reader, &record, &head.header, tree_memory_mib)?));
+    Ok(Some(Current { head, record, version: 0, tree, reader }))
+}
+
+/// Reads the head and checks that accumulator and header belong together; the state's rows are not looked at.
+pub(crate) fn load_head(reader: &dyn Reader) -> Result<Option<(HeadRecord, Head)>, StorageError> {
     let Some(bytes) = reader.get(Column::Meta, HEAD_KEY)? else { return Ok(None) };
     let record: HeadRecord = schema::decode("head record", &bytes)?;
     let number = record.number;
@@ -367,15 +374,14 @@ pub(crate) fn load_current(
     })?;
     let header: BatchHeader = schema::decode("header", &header)?;
     let digest = header.digest();
-    if read_node(&*reader, NodePosition { level: 0, index: number.0 })? != Some(digest) {
+    if read_node(reader, NodePosition { level: 0, index: number.0 })? != Some(digest) {
         return Err(StorageError::corrupt(format!(
             "the header of batch {number} is not the one in the accumulator"
         )));
     }
-    let accumulator = load_accumulator(&*reader, number)?
+    let accumulator = load_accumulator(reader, number)?
         .ok_or_else(|| StorageError::corrupt(format!("accumulator nodes of batch {number} are missing")))?;
-    let tree = Mutex::new(Some(checked_tree(&reader, &record, &header, tree_memory_mib)?));
-    Ok(Some(Current { head: Head { header, digest, accumulator }, record, version: 0, tree, reader }))
+    Ok(Some((record, Head { header, digest, accumulator })))
 }
 
 /// Rebuilds the tree of a head from its rows.

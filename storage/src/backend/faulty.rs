@@ -91,6 +91,7 @@ fn step_of(batch: &WriteBatch) -> Option<Step> {
         None if progress && clears => Step::RestoreStart,
         None if progress => Step::RestoreChunk,
         None if ends => Step::RestoreDiscard,
+        None if any(&|write| matches!(write, Write::Rows(..))) => Step::Repair,
         None if puts(Column::Records) => Step::PutRecord,
         None if puts(Column::Certificates) || puts(Column::EpochEnds) => Step::PutCertificate,
         None if puts(Column::Codes) => Step::RestoreCode,

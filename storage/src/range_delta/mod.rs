@@ -67,6 +67,11 @@ impl RangeDelta {
         (self.changes.capacity() * size_of::<(Path, DeltaEntry)>()) as u64
     }
 
+    /// All changes, sorted by path.
+    pub(crate) fn into_changes(self) -> Vec<(Path, DeltaEntry)> {
+        self.changes
+    }
+
     /// The changes between two paths, both included.
     fn within(&self, first: &Path, last: &Path) -> &[(Path, DeltaEntry)] {
         let start = self.changes.partition_point(|(path, _)| path < first);

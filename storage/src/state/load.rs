@@ -63,13 +63,22 @@ pub(crate) fn load_tree(
 
 /// As [`load_tree`], for a tree that has all rows but those of some spans.
 pub(crate) fn grow_tree(
-    mut tree: Tree,
+    tree: Tree,
     reader: &Arc<dyn Reader>,
     column: Column,
     memory_mib: u64,
     spans: &Spans,
 ) -> Result<Tree, StorageError> {
-    let rows = ColumnRows::new(Arc::clone(reader), column);
+    grow_tree_from(tree, ColumnRows::new(Arc::clone(reader), column), memory_mib, spans)
+}
+
+/// As [`grow_tree`], from any rows.
+pub(crate) fn grow_tree_from(
+    mut tree: Tree,
+    rows: Arc<dyn RowSource>,
+    memory_mib: u64,
+    spans: &Spans,
+) -> Result<Tree, StorageError> {
     let (loaded, resident) = (AtomicU64::new(0), AtomicU64::new(tree.resident()));
     let resident_max = Tree::resident_max(memory_mib);
     let load = |span: &Span| {

@@ -9,7 +9,7 @@
 //! ```
 //!
 //! * [`node`]: the parts and their hashes; [`tree`]: updates; [`warm`]: fetching ahead; [`proof`]: range proofs;
-//!   [`budget`]: bounded memory; [`load`]: rebuilding from rows; [`join`]: growing from parts;
+//!   [`shape`]: where leaves part; [`budget`]: bounded memory; [`load`]: rebuilding from rows; [`join`]: growing from parts;
 //!   [`sketch`]: parts without nodes.
 //! * A tree is a value: a clone shares all nodes and stays as it is. Nodes that no other version shares are changed in
 //!   place, so that a commit on the only version copies nothing.
@@ -19,6 +19,7 @@ mod join;
 pub(crate) mod load;
 mod node;
 mod proof;
+mod shape;
 mod sketch;
 #[cfg(test)]
 mod tests;
@@ -29,6 +30,7 @@ use std::sync::Arc;
 
 use slipstream_types::{Digest, Path, tree::Leaf};
 
+pub(crate) use shape::Shape;
 pub(crate) use tree::Tree;
 
 use crate::error::StorageError;

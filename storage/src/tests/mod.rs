@@ -13,6 +13,7 @@ mod prune;
 mod range_delta;
 mod range_delta_refused;
 mod ranges;
+mod repair;
 mod restore;
 mod run;
 mod waypoint;

@@ -1,0 +1,71 @@
+//! [`RepairError`].
+
+use slipstream_types::{BatchNumber, Digest};
+
+use super::Place;
+
+/// Why a state was not repaired, or not served for a repair. Nothing was written.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum RepairError {
+    /// An opened subtree that is none.
+    #[error("the subtree {place:?} is malformed: {reason}")]
+    Malformed {
+        /// Which was asked for.
+        place: Place,
+        /// What is wrong.
+        reason: &'static str,
+    },
+    /// An opened subtree of another state.
+    #[error("the subtree {place:?} was given as one with the hash {found}, proved is {expected}")]
+    WrongHash {
+        /// Which was asked for.
+        place: Place,
+        /// What its parent commits to.
+        expected: Digest,
+        /// What was given.
+        found: Digest,
+    },
+    /// Code that nobody asked for.
+    #[error("code {hash} is not one that is missing")]
+    UnwantedCode {
+        /// Its Keccak-256.
+        hash: Digest,
+    },
+    /// So much is wrong that a snapshot is cheaper.
+    #[error(
+        "more than {max} bytes of rows differ from the certified state of batch {number}: too much to be repaired; move the data \
+         directory away and begin from a snapshot"
+    )]
+    TooMuch {
+        /// The head's batch.
+        number: BatchNumber,
+        /// Bytes that are held at most.
+        max: u64,
+    },
+    /// Finished too early.
+    #[error("the repair of batch {number} is not complete: {places} subtrees and {codes} codes are missing")]
+    Incomplete {
+        /// The head's batch.
+        number: BatchNumber,
+        /// Subtrees that differ and are not opened.
+        places: usize,
+        /// Codes that are not there.
+        codes: usize,
+    },
+    /// The state of a batch cannot be made here.
+    #[error("the state after batch {number} is not kept here: {reason}")]
+    NotKept {
+        /// The batch.
+        number: BatchNumber,
+        /// Why.
+        reason: &'static str,
+    },
+}
+
+impl RepairError {
+    /// Whether what the caller gave was refused, so that the peer it came from is at fault.
+    pub(crate) fn is_bad_supply(&self) -> bool {
+        use RepairError::{Malformed, UnwantedCode, WrongHash};
+        matches!(self, Malformed { .. } | WrongHash { .. } | UnwantedCode { .. })
+    }
+}

@@ -1,0 +1,349 @@
+//! [`Repair`]: puts a state right of which some rows are wrong, by comparing subtrees with others and fetching only what differs.
+//!
+//! ```text
+//!   server: snapshot + deltas after it ─▶ StateAt ─▶ Opened: a subtree some levels down, each part a preimage
+//!   client: rows on disk ─▶ tree ─▶ differs from the header's root? ─▶ Wanted ─▶ Opened, proved by its hash ─▶ Wanted …
+//!                                                                                └▶ rows ─▶ one write, root compared before it
+//! ```
+//!
+//! The state is that of the head: its header is in the accumulator, and what it names is what a quorum signed. So every hash that is
+//! known is one that the head's root commits to, from the first on, and whoever sends anything else is found out by that answer
+//! alone. The tree is made of the rows as they lie on the disk, nothing that was in memory is believed. Until the one write at the
+//! end nothing has changed: a kill leaves the state as wrong as it was, and the repair begins anew.
+
+mod error;
+mod local;
+mod opened;
+mod place;
+mod state_at;
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fmt,
+    path::Path as FilePath,
+    sync::Arc,
+};
+
+use slipstream_types::{BatchHeader, Digest, Path, StateKey, StateValue, keccak256, tree::Leaf};
+
+use self::{local::LocalRows, opened::Proved};
+use crate::{
+    backend::{Backend, Column, Rows, WriteBatch, rocks::RocksBackend},
+    chunk,
+    config::StorageConfig,
+    error::StorageError,
+    format, schema,
+    spans::{Span, Spans},
+    state::{Tree, Update, load::grow_tree_from},
+    store::{Head, load_head},
+};
+pub use error::RepairError;
+pub use opened::{LEVELS_MAX, Opened, Part};
+pub use place::Place;
+pub use state_at::StateAt;
+
+/// Bytes of rows that are held until the end, at most: some million rows. Whoever needs more is cheaper off with a snapshot.
+const CHANGES_BYTES_MAX: u64 = 256 << 20;
+/// What a change takes in memory beside its row.
+const CHANGE_BYTES: u64 = 128;
+/// Keys that a repair names; the others it only counts.
+pub const KEYS_TOLD_MAX: usize = 16;
+
+/// A store that is being repaired: opened without its tree, for one thread. Dropping it changes nothing.
+pub struct Repair {
+    backend: Arc<dyn Backend>,
+    head: Head,
+    column: Column,
+    rows: Arc<LocalRows>,
+    /// Of the rows on disk.
+    tree: Tree,
+    /// What differs and is not opened. The one to be opened next stands last, so that few wait at a time.
+    differing: Vec<Wanted>,
+    /// What was handed out.
+    open: usize,
+    changes: BTreeMap<Path, Change>,
+    changes_bytes: u64,
+    /// None until all rows are known.
+    missing_codes: Option<BTreeSet<Digest>>,
+    codes: Vec<Vec<u8>>,
+}
+
+/// A subtree that differs from what is certified, with the hash that it should have. Only a repair makes one.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Wanted {
+    place: Place,
+    hash: Digest,
+}
+
+/// What becomes of a row.
+struct Change {
+    /// None removes it.
+    row: Option<Vec<u8>>,
+    /// None if the row that is removed does not say.
+    key: Option<StateKey>,
+}
+
+/// What a repair changed.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Repaired {
+    /// Rows that were missing or had another value.
+    pub rows_put: u64,
+    /// Rows that should not have been there.
+    pub rows_removed: u64,
+    /// Codes that were missing or damaged.
+    pub codes: u64,
+    /// The first [`KEYS_TOLD_MAX`] keys of these rows, by path.
+    pub keys: Vec<String>,
+}
+
+impl Wanted {
+    /// Which subtree.
+    pub fn place(&self) -> Place {
+        self.place
+    }
+}
+
+impl fmt::Debug for Repair {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (number, waiting) = (self.head.header.number, self.differing.len());
+        write!(f, "Repair of batch {number}, {waiting} subtrees differ, {} rows changed", self.changes.len())
+    }
+}
+
+impl Repair {
+    /// Opens a store of which no other process has hold, and compares its rows with the root that the head's header names. Reads the
+    /// whole state: seconds to minutes.
+    ///
+    /// # Errors
+    /// [`StorageError::NotInitialized`]; [`StorageError::Corrupt`] if more than the state is damaged, or if the disk cannot give the rows
+    /// at all; and what [`crate::Store::open`] has.
+    pub fn open(config: &StorageConfig, dir: &FilePath) -> Result<Repair, StorageError> {
+        format::check_existing(dir)?;
+        Self::with_backend(config, Arc::new(RocksBackend::open(config, dir)?))
+    }
+
+    pub(crate) fn with_backend(
+        config: &StorageConfig,
+        backend: Arc<dyn Backend>,
+    ) -> Result<Repair, StorageError> {
+        let reader = backend.snapshot();
+        let (record, head) = load_head(&*reader)?.ok_or(StorageError::NotInitialized)?;
+        let column = record.active.column();
+        let rows = LocalRows::new(reader, column);
+        let memory_mib = config.tree_memory_mib;
+        let tree = grow_tree_from(Tree::default(), rows.clone(), memory_mib, &Spans::divided(0))?;
+        let mut repair = Repair {
+            backend,
+            head,
+            column,
+            rows,
+            tree,
+            differing: Vec::new(),
+            open: 0,
+            changes: BTreeMap::new(),
+            changes_bytes: 0,
+            missing_codes: None,
+            codes: Vec::new(),
+        };
+        match repair.head.header.state_root {
+            Digest::ZERO => _ = repair.remove_within(Place::ROOT.span(), None)?,
+            root => repair.compare(Place::ROOT, root)?,
+        }
+        Ok(repair)
+    }
+
+    /// The batch whose state is put right.
+    pub fn header(&self) -> &BatchHeader {
+        &self.head.header
+    }
+
+    /// Takes up to `max` subtrees that differ; each is to be given to [`Repair::add`] or back by [`Repair::want_again`].
+    pub fn take_wanted(&mut self, max: usize) -> Vec<Wanted> {
+        let taken = self.differing.split_off(self.differing.len().saturating_sub(max));
+        self.open += taken.len();
+        taken
+    }
+
+    /// Takes back what nobody answered.
+    pub fn want_again(&mut self, wanted: impl IntoIterator<Item = Wanted>) {
+        let before = self.differing.len();
+        self.differing.extend(wanted);
+        self.open -= self.differing.len() - before;
+    }
+
+    /// Adds a subtree that was opened up to so many levels.
+    ///
+    /// # Errors
+    /// [`RepairError::Malformed`] and [`RepairError::WrongHash`] if it is false, which is its sender's fault: nothing of it is kept, and it
+    /// is still wanted from somebody else; [`RepairError::TooMuch`]; or what the disk says.
+    pub fn add(&mut self, wanted: &Wanted, opened: &Opened, levels: u8) -> Result<(), StorageError> {
+        for proved in opened.prove(wanted.place, wanted.hash, levels)? {
+            match proved {
+                Proved::Subtree(place, hash) => self.compare(place, hash)?,
+                Proved::Row(place, leaf, key, value) => {
+                    let is_there = self.remove_within(place.span(), Some(leaf))?;
+                    if !is_there {
+                        let row = schema::encode_row(&key, &value);
+                        self.change(leaf.path, Change { row: Some(row), key: Some(key) })?;
+                    }
+                }
+                Proved::Run(place, below) => {
+                    let mut outside = Spans::default();
+                    outside.insert(place.span());
+                    outside.remove(below.span());
+                    for span in outside.iter() {
+                        self.remove_within(span, None)?;
+                    }
+                }
+            }
+        }
+        self.open -= 1;
+        Ok(())
+    }
+
+    /// Up to `max` hashes of code that accounts have and the store has not, or not as it should be. Known once no subtree differs.
+    ///
+    /// # Errors
+    /// [`RepairError::Incomplete`] before that; or what the disk says.
+    pub fn missing_codes(&mut self, max: usize) -> Result<Vec<Digest>, StorageError> {
+        self.check_rows()?;
+        if self.missing_codes.is_none() {
+            self.missing_codes = Some(self.find_missing_codes()?);
+        }
+        Ok(self.missing_codes.iter().flatten().take(max).copied().collect())
+    }
+
+    /// Adds code that is missing.
+    ///
+    /// # Errors
+    /// [`RepairError::UnwantedCode`], [`RepairError::TooMuch`].
+    pub fn add_code(&mut self, code: &[u8]) -> Result<(), StorageError> {
+        let hash = Digest::from(keccak256(code));
+        let missing = self.missing_codes.as_mut().filter(|codes| codes.contains(&hash));
+        let missing = missing.ok_or(RepairError::UnwantedCode { hash })?;
+        missing.remove(&hash);
+        self.codes.push(code.to_vec());
+        self.hold(code.len() as u64)
+    }
+
+    /// Writes what was found in one durable write, if nothing is missing and the state then has the header's root.
+    ///
+    /// # Errors
+    /// [`RepairError::Incomplete`]; [`StorageError::StateRootMismatch`]; or what the disk says. Nothing was written, or all of it.
+    pub fn finish(mut self) -> Result<Repaired, StorageError> {
+        let codes = self.missing_codes(usize::MAX)?.len();
+        if codes > 0 {
+            let number = self.head.header.number;
+            return Err(RepairError::Incomplete { number, places: 0, codes }.into());
+        }
+        let hash = |change: &Change| change.row.as_deref().map(StateValue::row_hash);
+        let updates: Vec<Update> = self.changes.iter().map(|(path, change)| (*path, hash(change))).collect();
+        let (number, expected) = (self.head.header.number, self.head.header.state_root);
+        let found = self.tree.apply(&updates)?.root();
+        if found != expected {
+            return Err(StorageError::StateRootMismatch { number, expected, found });
+        }
+        let repaired = self.changes.values().fold(Repaired::default(), Repaired::with);
+        let mut rows = Rows::with_capacity(self.changes.len());
+        for (path, change) in self.changes {
+            rows.push(path, change.row.map(|row| move |bytes: &mut Vec<u8>| bytes.extend_from_slice(&row)));
+        }
+        let mut writes = WriteBatch::default();
+        writes.rows(self.column, rows);
+        for code in &self.codes {
+            writes.put(Column::Codes, keccak256(code).0, code.as_slice());
+        }
+        let repaired = Repaired { codes: self.codes.len() as u64, ..repaired };
+        if !repaired.is_nothing() {
+            self.backend.write(writes, true)?;
+        }
+        Ok(repaired)
+    }
+
+    /// Notes what differs at a place that should have a hash.
+    fn compare(&mut self, place: Place, hash: Digest) -> Result<(), StorageError> {
+        if self.local_hash(place)? != hash {
+            self.differing.push(Wanted { place, hash });
+        }
+        Ok(())
+    }
+
+    fn local_hash(&self, place: Place) -> Result<Digest, StorageError> {
+        Ok(self.tree.subtree(place.path(), place.bits())?.hash())
+    }
+
+    /// Removes the rows of a span but for one. Returns whether that is there.
+    fn remove_within(&mut self, span: Span, kept: Option<Leaf>) -> Result<bool, StorageError> {
+        let rows = self.rows.clone();
+        let mut is_there = false;
+        rows.each(span, |path, row| {
+            let leaf = Leaf { path, value_hash: StateValue::row_hash(row) };
+            if kept.is_some_and(|kept| kept.path == path) {
+                is_there = kept == Some(leaf);
+                return Ok(());
+            }
+            let key = schema::decode_row(row).ok().map(|(key, _)| key);
+            self.change(path, Change { row: None, key })
+        })?;
+        Ok(is_there)
+    }
+
+    fn change(&mut self, path: Path, change: Change) -> Result<(), StorageError> {
+        self.hold(CHANGE_BYTES + change.row.as_ref().map_or(0, |row| row.len() as u64))?;
+        self.changes.insert(path, change);
+        Ok(())
+    }
+
+    fn hold(&mut self, bytes: u64) -> Result<(), StorageError> {
+        self.changes_bytes += bytes;
+        if self.changes_bytes > CHANGES_BYTES_MAX {
+            let number = self.head.header.number;
+            return Err(RepairError::TooMuch { number, max: CHANGES_BYTES_MAX }.into());
+        }
+        Ok(())
+    }
+
+    fn check_rows(&self) -> Result<(), RepairError> {
+        let (number, places) = (self.head.header.number, self.differing.len() + self.open);
+        if places > 0 { Err(RepairError::Incomplete { number, places, codes: 0 }) } else { Ok(()) }
+    }
+
+    /// The code of all accounts as they will be: what rows name that are wrong does not count.
+    fn find_missing_codes(&self) -> Result<BTreeSet<Digest>, StorageError> {
+        let put = self.changes.values().filter_map(|change| chunk::code_hash(change.row.as_deref()?));
+        let put: BTreeSet<Digest> = put.collect();
+        let mut missing = local::bad_codes(&*self.backend, &put)?;
+        let suspects = local::bad_codes(&*self.backend, &self.rows.codes())?;
+        let suspects: BTreeSet<Digest> = suspects.difference(&missing).copied().collect();
+        if !suspects.is_empty() {
+            self.rows.each(Place::ROOT.span(), |path, row| {
+                let code = chunk::code_hash(row).filter(|hash| suspects.contains(hash));
+                missing.extend(code.filter(|_| !self.changes.contains_key(&path)));
+                Ok(())
+            })?;
+        }
+        Ok(missing)
+    }
+}
+
+impl Repaired {
+    /// Whether there was nothing to change.
+    pub fn is_nothing(&self) -> bool {
+        self.rows_put == 0 && self.rows_removed == 0 && self.codes == 0
+    }
+
+    fn with(mut self, change: &Change) -> Repaired {
+        match change.row {
+            Some(_) => self.rows_put += 1,
+            None => self.rows_removed += 1,
+        }
+        if self.keys.len() < KEYS_TOLD_MAX {
+            self.keys.push(match change.key {
+                Some(StateKey::Account(address)) => format!("account {address}"),
+                Some(StateKey::Slot(address, slot)) => format!("slot {slot} of {address}"),
+                None => "a row that names no key".to_owned(),
+            });
+        }
+        self
+    }
+}

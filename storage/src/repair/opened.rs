@@ -1,0 +1,142 @@
+//! [`Opened`]: a subtree opened some levels down, so that whoever knows its hash can tell whether it is true.
+//!
+//! Every part shows the preimage of a hash that is known already, or is that hash: a fork the hashes of its two sides, a leaf its row. So
+//! what is not there cannot be shown, and what is shown is what stands there: nobody has to trust who sent it, part by part.
+
+use std::slice::Iter;
+
+use serde::{Deserialize, Serialize};
+use slipstream_types::{
+    Digest, Path, StateKey, StateValue,
+    bounded::BoundedVec,
+    tree::{Leaf, Subtree},
+};
+
+use super::{Place, RepairError};
+
+/// Most levels that one subtree is opened at once: 64 hashes of 32 bytes.
+pub const LEVELS_MAX: u8 = 6;
+/// Parts of a subtree that is opened so far: a fork for every two parts below.
+const PARTS_MAX: usize = (2 << LEVELS_MAX) - 1;
+
+/// One part of an opened subtree.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub enum Part {
+    /// A subtree that is not opened.
+    Hash(Digest),
+    /// A leaf that is alone in its place.
+    Row(StateKey, StateValue),
+    /// Leaves part at the next bit. Both sides follow, that of bit 0 first.
+    Fork,
+    /// All leaves share the bits of a path before a later bit, and part there. Both sides follow.
+    Run {
+        /// Its bits from `bit` on are 0.
+        path: Path,
+        /// Where the leaves part.
+        bit: u8,
+    },
+}
+
+/// A subtree opened some levels down, each part before those below it. Empty for a place without leaves.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Opened(pub(super) BoundedVec<Part, PARTS_MAX>);
+
+/// What an opened subtree proves.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) enum Proved {
+    /// The subtree at a place has this hash.
+    Subtree(Place, Digest),
+    /// A place holds one leaf.
+    Row(Place, Leaf, StateKey, StateValue),
+    /// All leaves of the first place are in the second.
+    Run(Place, Place),
+}
+
+impl Opened {
+    /// The parts, as they are sent.
+    ///
+    /// # Errors
+    /// [`RepairError::Malformed`] if they are too many.
+    pub fn new(parts: Vec<Part>) -> Result<Opened, RepairError> {
+        let malformed = |_| RepairError::Malformed { place: Place::ROOT, reason: "it has too many parts" };
+        Ok(Opened(BoundedVec::new(parts).map_err(malformed)?))
+    }
+
+    /// The parts in their order.
+    pub fn parts(&self) -> &[Part] {
+        &self.0
+    }
+
+    /// What it proves of a place whose subtree has that hash, if it is opened up to so many levels.
+    pub(super) fn prove(
+        &self,
+        place: Place,
+        expected: Digest,
+        levels: u8,
+    ) -> Result<Vec<Proved>, RepairError> {
+        let malformed = |reason| RepairError::Malformed { place, reason };
+        if matches!(self.0.first(), None | Some(Part::Hash(_))) {
+            return Err(malformed("nothing is opened"));
+        }
+        let mut reading = Reading { parts: self.0.iter(), proved: Vec::new() };
+        let found = reading.part(place, levels.min(LEVELS_MAX)).map_err(malformed)?;
+        if reading.parts.next().is_some() {
+            return Err(malformed("parts are left over"));
+        }
+        if found != expected {
+            return Err(RepairError::WrongHash { place, expected, found });
+        }
+        Ok(reading.proved)
+    }
+}
+
+struct Reading<'a> {
+    parts: Iter<'a, Part>,
+    proved: Vec<Proved>,
+}
+
+impl Reading<'_> {
+    /// The hash of the subtree at a place by the parts that come now.
+    fn part(&mut self, place: Place, levels: u8) -> Result<Digest, &'static str> {
+        match self.parts.next().ok_or("it ends early")? {
+            Part::Hash(Digest::ZERO) => Err("an empty side is none"),
+            Part::Hash(hash) => {
+                self.proved.push(Proved::Subtree(place, *hash));
+                Ok(*hash)
+            }
+            Part::Row(key, value) => {
+                let leaf = Leaf { path: key.path(), value_hash: value.hash(key) };
+                if !place.contains(&leaf.path) || !value.fits(key) {
+                    return Err("a row has another place, or a value that it cannot have");
+                }
+                self.proved.push(Proved::Row(place, leaf, *key, *value));
+                Ok(leaf.hash())
+            }
+            Part::Fork => self.fork(place, levels),
+            Part::Run { path, bit } => {
+                let below = Place::new(path, usize::from(*bit));
+                if below.bits() <= place.bits() || !place.contains(path) || below.path() != path {
+                    return Err("a run leads elsewhere");
+                }
+                self.proved.push(Proved::Run(place, below));
+                let hash = self.fork(below, levels)?;
+                let lift = |subtree, bit| match path.bit(bit) {
+                    false => Subtree::parent(subtree, Subtree::Empty),
+                    true => Subtree::parent(Subtree::Empty, subtree),
+                };
+                Ok((place.bits()..below.bits()).rev().fold(Subtree::Inner(hash), lift).hash())
+            }
+        }
+    }
+
+    fn fork(&mut self, place: Place, levels: u8) -> Result<Digest, &'static str> {
+        let below = levels.checked_sub(1).ok_or("it goes deeper than was asked for")?;
+        if place.bits() == 256 {
+            return Err("leaves part behind their last bit");
+        }
+        let left = self.part(place.child(false), below)?;
+        let right = self.part(place.child(true), below)?;
+        Ok(Subtree::parent(Subtree::Inner(left), Subtree::Inner(right)).hash())
+    }
+}

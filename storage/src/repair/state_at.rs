@@ -1,0 +1,178 @@
+//! [`StateAt`]: the state after one batch that is no head any more, to be compared with subtree by subtree.
+//!
+//! It is a snapshot's tree with what the batches after it changed, so it costs what they changed and no more: every batch from the
+//! oldest snapshot to the head has one, as long as the deltas between are kept. Before there is a snapshot the genesis takes its place.
+
+use std::{fmt, sync::Arc};
+
+use slipstream_types::{
+    BatchNumber, Bytes, Digest, Path, StateKey, StateValue,
+    delta::{Delta, DeltaEntry},
+    tree::Subtree,
+};
+
+use super::{LEVELS_MAX, Opened, Part, Place, RepairError};
+use crate::{
+    error::StorageError,
+    schema,
+    snapshot::Snapshot,
+    stage::{prepare, with_paths},
+    state::{Shape, Tree},
+    store::Store,
+};
+
+/// The state after one batch.
+pub struct StateAt {
+    number: BatchNumber,
+    tree: Tree,
+    /// None if the state is that of the changes alone.
+    below: Option<Arc<Snapshot>>,
+    /// Since the snapshot, sorted by path.
+    changes: Vec<(Path, DeltaEntry)>,
+    store: Store,
+}
+
+impl fmt::Debug for StateAt {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "State after batch {}, {} changes after a snapshot", self.number, self.changes.len())
+    }
+}
+
+impl Store {
+    /// The snapshot that [`Store::state_at`] begins with: the last one up to a batch. None if it begins with the genesis.
+    pub fn snapshot_below(&self, number: BatchNumber) -> Option<BatchNumber> {
+        self.snapshots().iter().map(|info| info.number).filter(|snapshot| *snapshot <= number).max()
+    }
+
+    /// The state after a batch up to the head. What changed since the snapshot before it takes `bytes_max` bytes at most, and making
+    /// it up to four times as many.
+    ///
+    /// # Errors
+    /// [`RepairError::NotKept`] for a batch above the head; [`crate::RangeDeltaError::NotKept`] and
+    /// [`crate::RangeDeltaError::TooLarge`]; [`StorageError::Corrupt`] if snapshot and deltas do not give the state that the batch's header
+    /// names; or what the disk says.
+    pub fn state_at(&self, number: BatchNumber, bytes_max: u64) -> Result<StateAt, StorageError> {
+        let header = self.header(number)?;
+        let header = header.ok_or(RepairError::NotKept { number, reason: "it has no such batch" })?;
+        let from = self.snapshot_below(number);
+        let below = from.map(|from| self.snapshot(from)).transpose()?.flatten();
+        let (base, begins) = match &below {
+            Some(snapshot) => (snapshot.tree()?.clone(), snapshot.info().number),
+            None => (genesis_tree(&self.genesis()?.delta()?)?, BatchNumber(0)),
+        };
+        let mut changes = match begins < number {
+            true => self.range_delta(begins, number, bytes_max)?.into_changes(),
+            false => Vec::new(),
+        };
+        let updates: Vec<_> =
+            changes.iter().map(|(path, it)| (*path, it.value.map(|value| value.hash(&it.key)))).collect();
+        let tree = base.apply(&updates)?;
+        if tree.root() != header.state_root {
+            let text =
+                format!("batch {begins} and the deltas after it do not give the state of batch {number}");
+            return Err(StorageError::corrupt(text));
+        }
+        if below.is_none() {
+            changes = with_genesis(&self.genesis()?.delta()?, changes);
+        }
+        Ok(StateAt { number, tree, below, changes, store: self.clone() })
+    }
+}
+
+fn genesis_tree(delta: &Delta) -> Result<Tree, StorageError> {
+    let mut entries: Vec<_> = with_paths(delta.entries()).collect();
+    entries.sort_unstable_by_key(|(path, _)| *path);
+    Tree::default().apply(&prepare(entries.into_iter()).1)
+}
+
+/// What changed since nothing: the genesis where nothing changed after it.
+fn with_genesis(genesis: &Delta, changes: Vec<(Path, DeltaEntry)>) -> Vec<(Path, DeltaEntry)> {
+    let first = with_paths(genesis.entries()).map(|(path, entry)| (path, *entry));
+    let mut all: Vec<_> = changes.into_iter().chain(first).collect();
+    // The stable sort leaves the later change of a key before the genesis'.
+    all.sort_by_key(|(path, _)| *path);
+    all.dedup_by_key(|(path, _)| *path);
+    all
+}
+
+impl StateAt {
+    /// The batch.
+    pub fn number(&self) -> BatchNumber {
+        self.number
+    }
+
+    /// Its state root.
+    pub fn root(&self) -> Digest {
+        self.tree.root()
+    }
+
+    /// Bytes of memory that it takes beside the snapshot, about.
+    pub fn bytes(&self) -> u64 {
+        let updates = self.changes.len() as u64;
+        updates * size_of::<(Path, DeltaEntry)>() as u64
+            + self.tree.bytes_beside(self.tree.resident(), updates)
+    }
+
+    /// Opens the subtree at a place up to so many levels, at most [`LEVELS_MAX`].
+    ///
+    /// # Errors
+    /// What the disk says.
+    pub fn open(&self, place: &Place, levels: u8) -> Result<Opened, StorageError> {
+        let mut parts = Vec::new();
+        match self.tree.shape(place.path(), place.bits())? {
+            Shape::Empty => {}
+            Shape::Leaf(leaf) => {
+                let (key, value) = self.row(&leaf.path)?;
+                parts.push(Part::Row(key, value));
+            }
+            fork @ Shape::Fork { .. } => self.fork(place, fork, levels.clamp(1, LEVELS_MAX), &mut parts)?,
+        }
+        Ok(Opened::new(parts)?)
+    }
+
+    /// Contract code by its Keccak-256.
+    ///
+    /// # Errors
+    /// What the disk says.
+    pub fn code(&self, hash: &Digest) -> Result<Option<Bytes>, StorageError> {
+        self.store.view()?.code(hash)
+    }
+
+    fn fork(
+        &self,
+        place: &Place,
+        shape: Shape,
+        levels: u8,
+        parts: &mut Vec<Part>,
+    ) -> Result<(), StorageError> {
+        let Shape::Fork { path, bit, left, right } = shape else { return Ok(()) };
+        let at = Place::new(&path, bit);
+        parts.push(match bit == place.bits() {
+            true => Part::Fork,
+            false => Part::Run { path: *at.path(), bit: bit as u8 },
+        });
+        for (is_right, subtree) in [(false, left), (true, right)] {
+            match subtree {
+                Subtree::Inner(_) if levels > 1 => {
+                    let side = at.child(is_right);
+                    let shape = self.tree.shape(side.path(), side.bits())?;
+                    self.fork(&side, shape, levels - 1, parts)?;
+                }
+                subtree => parts.push(Part::Hash(subtree.hash())),
+            }
+        }
+        Ok(())
+    }
+
+    fn row(&self, path: &Path) -> Result<(StateKey, StateValue), StorageError> {
+        let changed = self.changes.binary_search_by_key(path, |(path, _)| *path);
+        let row = match (changed, &self.below) {
+            (Ok(at), _) => self.changes[at].1.value.map(|value| (self.changes[at].1.key, value)),
+            (Err(_), Some(snapshot)) => {
+                snapshot.row(path)?.map(|row| schema::decode_row(&row)).transpose()?
+            }
+            (Err(_), None) => None,
+        };
+        row.ok_or_else(|| StorageError::corrupt(format!("the state row {path:?} of a snapshot is missing")))
+    }
+}

@@ -1,0 +1,94 @@
+//! What stands at one place of a [`Tree`]: nothing, one leaf, or two parts and the bit at which they part.
+
+use slipstream_types::{
+    Path,
+    tree::{Leaf, Subtree},
+};
+
+use super::{
+    RowSource, Tree,
+    node::{ARITY, Link, Node, SlotRef, nibble, with_nibble},
+    tree::resolve,
+};
+use crate::error::StorageError;
+
+/// The leaves of one place, as far as their parent must know them to be opened further.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Shape {
+    /// No leaf.
+    Empty,
+    /// One leaf.
+    Leaf(Leaf),
+    /// Two leaves or more, which share the bits of `path` before `bit` and part there. Later bits of `path` say nothing.
+    Fork { path: Path, bit: usize, left: Subtree, right: Subtree },
+}
+
+impl Tree {
+    /// What the leaves that share the first `bits` bits of `path` look like.
+    ///
+    /// # Errors
+    /// If the rows of a stub cannot be read.
+    pub(crate) fn shape(&self, path: &Path, bits: usize) -> Result<Shape, StorageError> {
+        shape(self.root.as_ref(), path, bits, 0, &*self.rows)
+    }
+}
+
+/// Of a slot at `depth`, to which the first nibbles of `path` lead.
+fn shape(
+    slot: SlotRef<'_>,
+    path: &Path,
+    bits: usize,
+    depth: usize,
+    rows: &dyn RowSource,
+) -> Result<Shape, StorageError> {
+    let child = match slot {
+        SlotRef::Empty => return Ok(Shape::Empty),
+        SlotRef::Leaf(leaf) => {
+            let inside = leaf.path.common_bits(path) >= bits;
+            return Ok(if inside { Shape::Leaf(*leaf) } else { Shape::Empty });
+        }
+        SlotRef::Child(child) => child,
+    };
+    match &child.link {
+        Link::Stub => shape(resolve(child, path, depth, rows, 0)?.as_ref(), path, bits, depth, rows),
+        Link::Node(node) => in_node(node, path, bits, depth, rows),
+        Link::Run(run) => {
+            let end = 4 * run.depth;
+            if run.path.common_bits(path) < bits.min(end) {
+                return Ok(Shape::Empty);
+            }
+            let path = if bits <= end { &run.path } else { path };
+            in_node(&run.node, path, bits.max(end), run.depth, rows)
+        }
+    }
+}
+
+/// Goes down from `bits` to the bit at which the leaves part.
+fn in_node(
+    node: &Node,
+    path: &Path,
+    bits: usize,
+    depth: usize,
+    rows: &dyn RowSource,
+) -> Result<Shape, StorageError> {
+    let slot = nibble(path, depth);
+    let inside = bits - 4 * depth;
+    if inside >= 4 {
+        return shape(node.slot(slot), path, bits, depth + 1, rows);
+    }
+    let (mut len, mut bit) = (ARITY >> inside, bits);
+    let mut first = slot / len * len;
+    while len > 1 {
+        len /= 2;
+        match (node.fold(first, len), node.fold(first + len, len)) {
+            (Subtree::Empty, Subtree::Empty) => return Ok(Shape::Empty),
+            (Subtree::Empty, _) => first += len,
+            (_, Subtree::Empty) => {}
+            (left, right) => {
+                return Ok(Shape::Fork { path: with_nibble(path, depth, first), bit, left, right });
+            }
+        }
+        bit += 1;
+    }
+    shape(node.slot(first), &with_nibble(path, depth, first), bit, depth + 1, rows)
+}

@@ -1,0 +1,395 @@
+//! Repairs: whatever is wrong with a state's rows and code, comparing it with another's puts right exactly that.
+
+use proptest::{prelude::*, test_runner::RngSeed};
+use slipstream_types::Path;
+
+use super::*;
+use crate::{
+    Faults, LEVELS_MAX, Opened, Part, Place, Repair, RepairError, Repaired, StateAt, StorageError, Wanted,
+    backend::{Column, WriteBatch, faulty::FaultyBackend},
+    crash::{CrashPoint, Step},
+    schema,
+};
+
+const MERGE_BYTES: u64 = 1 << 20;
+/// Batches of the ledger that is repaired.
+const HEAD: u64 = 25;
+
+/// The rows of a column.
+type Content = BTreeMap<Path, Vec<u8>>;
+
+fn snapshots() -> StorageConfig {
+    StorageConfig { snapshot_interval_batches: 10, ..config() }
+}
+
+fn code_of(i: u8) -> Vec<u8> {
+    vec![0x60, i, 0x00]
+}
+
+fn contract(i: u8) -> Option<StateValue> {
+    let code_hash = Some(Digest::from(keccak256(code_of(i))));
+    Some(StateValue::Account(AccountValue { nonce: 1, balance: U256::from(i), code_hash }))
+}
+
+/// Accounts, contracts, and slots that share long beginnings of their paths; some of it deleted again.
+fn ledger(store: &Store) -> Ledger {
+    let mut ledger = Ledger::new();
+    for number in 1..=HEAD {
+        let n = number as u8;
+        let changes: BTreeMap<StateKey, Option<StateValue>> = (0..6u8)
+            .flat_map(|i| {
+                [
+                    (account_key(n.wrapping_mul(7).wrapping_add(i) | 1), account(number + u64::from(i))),
+                    (slot_key(2 * (i % 3), n.wrapping_mul(11).wrapping_add(i)), slot(number + u64::from(i))),
+                ]
+            })
+            .chain([(account_key(2 * n), contract(n)), (slot_key(0, n.wrapping_mul(11)), None)])
+            .filter(|(_, value)| value.is_some() || number % 3 == 0)
+            .collect();
+        let changes: Vec<_> = changes.into_iter().collect();
+        let made = ledger.make(&changes, vec![code_of(n)]);
+        store.commit(made.batch(), None).unwrap();
+        ledger.advance(&made);
+    }
+    ledger
+}
+
+/// A memory backend with the ledger, closed.
+fn backend() -> (MemoryBackend, Ledger) {
+    let backend = MemoryBackend::with_crashes();
+    let store = Store::with_backend(&snapshots(), Arc::new(backend.clone())).unwrap();
+    store.initialize(&genesis()).unwrap();
+    let ledger = ledger(&store);
+    (backend, ledger)
+}
+
+fn open(backend: &MemoryBackend) -> Repair {
+    Repair::with_backend(&snapshots(), Arc::new(backend.clone())).unwrap()
+}
+
+/// Asks one server for all that differs, and counts the bytes of its answers.
+fn compare(repair: &mut Repair, state: &StateAt, levels: u8) -> usize {
+    let mut bytes = 0;
+    loop {
+        let wanted = repair.take_wanted(7);
+        if wanted.is_empty() {
+            break;
+        }
+        for wanted in wanted {
+            let opened = state.open(&wanted.place(), levels).unwrap();
+            bytes += slipstream_types::codec::encode("opened", &opened).unwrap().len();
+            repair.add(&wanted, &opened, levels).unwrap();
+        }
+    }
+    for hash in repair.missing_codes(usize::MAX).unwrap() {
+        let code = state.code(&hash).unwrap().unwrap();
+        bytes += code.len();
+        repair.add_code(&code).unwrap();
+    }
+    bytes
+}
+
+/// What is done to a row, chosen by two bytes.
+#[derive(Clone, Debug)]
+enum Wrong {
+    Change(usize, u8),
+    Remove(usize),
+    Add(u8, u8),
+    Garbage(usize),
+    RemoveCode(usize),
+    ChangeCode(usize),
+}
+
+fn wrong() -> impl Strategy<Value = Wrong> {
+    prop_oneof![
+        (any::<usize>(), 1..=255u8).prop_map(|(at, by)| Wrong::Change(at, by)),
+        any::<usize>().prop_map(Wrong::Remove),
+        (any::<u8>(), any::<u8>()).prop_map(|(address, slot)| Wrong::Add(address, slot)),
+        any::<usize>().prop_map(Wrong::Garbage),
+        any::<usize>().prop_map(Wrong::RemoveCode),
+        any::<usize>().prop_map(Wrong::ChangeCode),
+    ]
+}
+
+/// Does it to what a store holds; notes which paths then differ.
+fn spoil(backend: &MemoryBackend, right: &Content, wrong: &[Wrong]) {
+    let paths: Vec<&Path> = right.keys().collect();
+    let path = |at: &usize| paths[at % paths.len()];
+    let codes: Vec<Vec<u8>> = (1..=HEAD as u8).map(code_of).collect();
+    let code = |at: &usize| keccak256(&codes[at % codes.len()]);
+    let mut writes = WriteBatch::default();
+    for wrong in wrong {
+        match wrong {
+            Wrong::Change(at, by) => {
+                let mut row = right[path(at)].clone();
+                *row.last_mut().unwrap() ^= by;
+                writes.put(Column::StateA, path(at).0, row);
+            }
+            Wrong::Remove(at) => writes.delete(Column::StateA, path(at).0),
+            Wrong::Add(i, slot) => {
+                let key = slot_key(*i, *slot);
+                writes.put(
+                    Column::StateA,
+                    key.path().0,
+                    schema::encode_row(&key, &super::slot(9_999).unwrap()),
+                );
+            }
+            // An account with code that nobody has, under a path that may not even be its own.
+            Wrong::Garbage(at) => {
+                let garbage = AccountValue { code_hash: Some(Digest([7; 32])), ..AccountValue::default() };
+                let row = schema::encode_row(&account_key(3), &StateValue::Account(garbage));
+                writes.put(Column::StateA, path(at).0, row);
+            }
+            Wrong::RemoveCode(at) => writes.delete(Column::Codes, code(at).0),
+            Wrong::ChangeCode(at) => writes.put(Column::Codes, code(at).0, *b"nonsense"),
+        }
+    }
+    backend.write(writes, true).unwrap();
+}
+
+fn rows(backend: &MemoryBackend, column: Column) -> Content {
+    let mut rows = BTreeMap::new();
+    let visit = &mut |path: &[u8], row: &[u8]| {
+        rows.insert(Path(path.try_into().unwrap()), row.to_vec());
+        Ok(std::ops::ControlFlow::Continue(()))
+    };
+    use crate::backend::{Direction, Reader as _};
+    backend.scan(column, &[], Direction::Up, visit).unwrap();
+    rows
+}
+
+/// What a repair has to change, by comparing both.
+fn expected(right: &Content, codes: &Content, backend: &MemoryBackend) -> Repaired {
+    let found = rows(backend, Column::StateA);
+    let found_codes = rows(backend, Column::Codes);
+    Repaired {
+        rows_put: right.iter().filter(|(path, row)| found.get(path) != Some(row)).count() as u64,
+        rows_removed: found.keys().filter(|path| !right.contains_key(path)).count() as u64,
+        codes: codes.iter().filter(|(hash, code)| found_codes.get(hash) != Some(code)).count() as u64,
+        keys: Vec::new(),
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 96, rng_seed: RngSeed::Fixed(15), ..ProptestConfig::default() })]
+
+    /// Goal: any rows and codes that are missing, surplus or changed are put right, those and no others, whatever the tree may hold.
+    #[test]
+    fn whatever_is_wrong_is_put_right(
+        wrong in prop::collection::vec(wrong(), 0..40),
+        levels in 1..=LEVELS_MAX,
+        tree_memory_mib in 0..2u64,
+    ) {
+        let (source, ledger) = backend();
+        let server = Store::with_backend(&snapshots(), Arc::new(source.clone())).unwrap();
+        let state = server.state_at(BatchNumber(HEAD), MERGE_BYTES).unwrap();
+        let (spoiled, _) = backend();
+        let (right, codes) = (rows(&source, Column::StateA), rows(&source, Column::Codes));
+        spoil(&spoiled, &right, &wrong);
+        let expected = expected(&right, &codes, &spoiled);
+
+        let config = StorageConfig { tree_memory_mib, ..snapshots() };
+        let mut repair = Repair::with_backend(&config, Arc::new(spoiled.clone())).unwrap();
+        compare(&mut repair, &state, levels);
+        let repaired = repair.finish().unwrap();
+        prop_assert_eq!(repaired.keys.len() as u64, (expected.rows_put + expected.rows_removed).min(16));
+        prop_assert_eq!(Repaired { keys: Vec::new(), ..repaired }, expected);
+        prop_assert_eq!(rows(&spoiled, Column::StateA), right);
+        prop_assert_eq!(rows(&spoiled, Column::Codes), codes);
+        let store = Store::with_backend(&snapshots(), Arc::new(spoiled)).unwrap();
+        prop_assert_eq!(store.head().unwrap().header, ledger.head);
+    }
+}
+
+/// Goal: a state that is whole is found to be, and nothing is asked for or written.
+#[test]
+fn a_whole_state_asks_for_nothing() {
+    let (whole, _) = backend();
+    let mut repair = open(&whole);
+    assert!(repair.take_wanted(10).is_empty());
+    let repaired = repair.finish().unwrap();
+    assert!(repaired.is_nothing(), "{repaired:?}");
+}
+
+/// Goal: every batch from the genesis on has its state, with snapshots and without, as the model says.
+#[test]
+fn the_state_of_every_batch_can_be_opened() {
+    for config in [config(), snapshots()] {
+        let mut fixture = Fixture::initialized(&config, false);
+        let mut model = vec![Ledger::new()];
+        for number in 1..=HEAD {
+            let mut next = model.last().unwrap().clone();
+            next.commit_up_to(fixture.store(), number);
+            model.push(next);
+        }
+        for (number, ledger) in model.iter().enumerate() {
+            let number = BatchNumber(number as u64);
+            let state = match fixture.store().state_at(number, MERGE_BYTES) {
+                Ok(state) => state,
+                Err(error) => panic!("batch {number}: {error}"),
+            };
+            assert_eq!((state.number(), state.root()), (number, state_root(&ledger.state)));
+            let mut shown = BTreeMap::new();
+            collect(&state, Place::ROOT, &mut shown);
+            assert_eq!(shown, ledger.state, "batch {number}");
+        }
+        let error = fixture.store().state_at(BatchNumber(HEAD + 1), MERGE_BYTES).unwrap_err();
+        assert!(matches!(error, StorageError::Repair(RepairError::NotKept { .. })), "{error}");
+        let error = fixture.store().state_at(BatchNumber(9), 1_000).unwrap_err();
+        assert!(matches!(error, StorageError::RangeDelta(_)), "{error}");
+        fixture.reopen();
+        assert!(fixture.store().state_at(BatchNumber(HEAD), MERGE_BYTES).is_ok(), "after a restart, too");
+    }
+}
+
+/// Everything below a place, by opening it bit for bit.
+fn collect(state: &StateAt, place: Place, shown: &mut BTreeMap<StateKey, StateValue>) {
+    let opened = state.open(&place, 1).unwrap();
+    let below = match opened.parts() {
+        [] => return,
+        [Part::Row(key, value)] => {
+            shown.insert(*key, *value);
+            return;
+        }
+        [Part::Fork, Part::Hash(_), Part::Hash(_)] => place,
+        [Part::Run { path, bit }, Part::Hash(_), Part::Hash(_)] => Place::new(path, usize::from(*bit)),
+        other => panic!("{other:?}"),
+    };
+    for right in [false, true] {
+        collect(state, below.child(right), shown);
+    }
+}
+
+fn lies(opened: &Opened) -> Vec<Opened> {
+    let parts = opened.parts();
+    let mut lies = vec![Vec::new(), parts[..parts.len() - 1].to_vec()];
+    lies.push([parts, &[Part::Fork]].concat());
+    lies.push(vec![Part::Hash(Digest([9; 32]))]);
+    lies.push(vec![Part::Fork; 2 * usize::from(LEVELS_MAX)]);
+    lies.push(vec![Part::Run { path: Path::MAX, bit: 255 }, Part::Fork, Part::Fork]);
+    for at in 0..parts.len() {
+        for part in [
+            Part::Hash(Digest([1; 32])),
+            Part::Hash(Digest::ZERO),
+            Part::Fork,
+            Part::Run { path: Path::MIN, bit: 200 },
+            Part::Row(slot_key(1, 1), super::slot(3).unwrap()),
+        ] {
+            let mut parts = parts.to_vec();
+            if parts[at] != part {
+                parts[at] = part;
+                lies.push(parts);
+            }
+        }
+    }
+    lies.into_iter().map(|parts| Opened::new(parts).unwrap()).collect()
+}
+
+/// Goal: no false answer is taken, and none of it is kept: the next true one is.
+#[test]
+fn lies_are_found_out_one_by_one() {
+    let (source, _) = backend();
+    let server = Store::with_backend(&snapshots(), Arc::new(source.clone())).unwrap();
+    let state = server.state_at(BatchNumber(HEAD), MERGE_BYTES).unwrap();
+    let older = server.state_at(BatchNumber(HEAD - 1), MERGE_BYTES).unwrap();
+    let (spoiled, _) = backend();
+    let right = rows(&source, Column::StateA);
+    spoil(
+        &spoiled,
+        &right,
+        &[Wrong::Change(3, 1), Wrong::Remove(40), Wrong::Add(0, 1), Wrong::RemoveCode(2)],
+    );
+    let mut repair = open(&spoiled);
+    let mut told = 0;
+    while let Some(wanted) = repair.take_wanted(1).pop() {
+        let opened = state.open(&wanted.place(), 2).unwrap();
+        let stale = older.open(&wanted.place(), 2).unwrap();
+        let deeper = state.open(&wanted.place(), 3).unwrap();
+        let others = [stale, deeper].into_iter().filter(|other| *other != opened);
+        for lie in lies(&opened).into_iter().chain(others) {
+            let error = repair.add(&wanted, &lie, 2).unwrap_err();
+            assert!(error.is_bad_supply(), "{lie:?}: {error}");
+            told += 1;
+        }
+        repair.add(&wanted, &opened, 2).unwrap();
+    }
+    assert!(told > 100, "{told}");
+    let missing = repair.missing_codes(10).unwrap();
+    assert_eq!(missing.len(), 1);
+    let error = repair.add_code(b"another").unwrap_err();
+    assert!(matches!(error, StorageError::Repair(RepairError::UnwantedCode { .. })) && error.is_bad_supply());
+    repair.add_code(&state.code(&missing[0]).unwrap().unwrap()).unwrap();
+    assert_eq!(repair.finish().unwrap().rows_put, 2);
+    assert_eq!(rows(&spoiled, Column::StateA), right);
+}
+
+/// Goal: nothing is written before everything is there.
+#[test]
+fn what_is_not_complete_is_not_written() {
+    let (source, _) = backend();
+    let (spoiled, _) = backend();
+    spoil(&spoiled, &rows(&source, Column::StateA), &[Wrong::Change(5, 1)]);
+    let before = rows(&spoiled, Column::StateA);
+    let mut repair = open(&spoiled);
+    assert!(matches!(repair.missing_codes(1), Err(StorageError::Repair(RepairError::Incomplete { .. }))));
+    let wanted: Vec<Wanted> = repair.take_wanted(9);
+    assert_eq!(wanted.len(), 1);
+    repair.want_again(wanted);
+    let error = repair.finish().unwrap_err();
+    assert!(matches!(error, StorageError::Repair(RepairError::Incomplete { places: 1, .. })), "{error}");
+    assert_eq!(rows(&spoiled, Column::StateA), before);
+}
+
+/// Goal: a kill around the write leaves the state as wrong as it was, or right.
+#[test]
+fn a_crash_leaves_the_state_before_or_after() {
+    let (source, _) = backend();
+    let server = Store::with_backend(&snapshots(), Arc::new(source.clone())).unwrap();
+    let state = server.state_at(BatchNumber(HEAD), MERGE_BYTES).unwrap();
+    let right = rows(&source, Column::StateA);
+    for point in [CrashPoint::Before(Step::Repair), CrashPoint::After(Step::Repair)] {
+        let (spoiled, _) = backend();
+        spoil(&spoiled, &right, &[Wrong::Change(5, 1), Wrong::Remove(7), Wrong::Add(9, 9)]);
+        let faulty = FaultyBackend::wrap(Arc::new(spoiled.clone()), &Faults::fail_at(point, 1));
+        let mut repair = Repair::with_backend(&snapshots(), faulty).unwrap();
+        compare(&mut repair, &state, 2);
+        repair.finish().unwrap_err();
+        let left = spoiled.after_crash(0);
+        let is_right = rows(&left, Column::StateA) == right;
+        assert_eq!(is_right, point == CrashPoint::After(Step::Repair));
+        let mut repair = open(&left);
+        compare(&mut repair, &state, 2);
+        assert_eq!(repair.finish().unwrap().is_nothing(), is_right);
+        assert_eq!(rows(&left, Column::StateA), right);
+    }
+}
+
+/// Goal: on disk, too; and the cost is of what is wrong, not of what is there.
+#[test]
+fn a_repair_of_files_moves_what_differs() {
+    let serving = StorageConfig { snapshot_interval_batches: 10, ..config() };
+    let mut fixture = Fixture::initialized(&serving, true);
+    let (source, _) = backend();
+    let server = Store::with_backend(&snapshots(), Arc::new(source.clone())).unwrap();
+    ledger(fixture.store());
+    let path = account_key(7).path();
+    let mut writes = WriteBatch::default();
+    writes.put(Column::StateA, path.0, schema::encode_row(&account_key(7), &account(4_242).unwrap()));
+    fixture.store().0.backend.write(writes, true).unwrap();
+    fixture.store = None;
+    let error = Store::open(&serving, fixture.dir()).unwrap_err();
+    assert!(matches!(error, StorageError::Corrupt { .. }), "{error}");
+
+    let state = server.state_at(BatchNumber(HEAD), MERGE_BYTES).unwrap();
+    let mut repair = Repair::open(&serving, fixture.dir()).unwrap();
+    assert_eq!(repair.header().number, BatchNumber(HEAD));
+    let bytes = compare(&mut repair, &state, 2);
+    let repaired = repair.finish().unwrap();
+    assert_eq!(repaired.keys, [format!("account {}", address(7))]);
+    let all: usize = rows(&source, Column::StateA).values().map(Vec::len).sum();
+    assert!(bytes * 4 < all, "{bytes} of {all}");
+    fixture.reopen();
+    assert_eq!(fixture.store().view().unwrap().account(&address(7)).unwrap().map(StateValue::Account), {
+        server.view().unwrap().account(&address(7)).unwrap().map(StateValue::Account)
+    });
+}
