@@ -36,6 +36,7 @@ pub mod lock;
 mod log;
 pub mod node;
 mod origin;
+mod repair;
 mod router;
 mod rpc;
 mod sparse;

@@ -25,6 +25,7 @@ use crate::{
     health::{self, HealthSource, Rules},
     keys,
     lock::{self, DataLock},
+    repair,
     router::{Router, Services},
     rpc::{Batches, LogIndex, RpcContext},
     tasks::{TaskError, TaskFailure, Tasks},
@@ -262,6 +263,11 @@ impl Node {
         self.tasks.failure().await
     }
 
+    /// Whether the next start may mend what a task failed of, because the state is wrong. Notes it for that start.
+    pub async fn is_to_be_repaired(&self, config: &NodeConfig, failure: &TaskFailure) -> bool {
+        repair::note(config, &self.store, failure).await
+    }
+
     /// Ends every task, then the network, then the store. What is committed stays committed.
     pub async fn stop(mut self) -> Result<(), NodeError> {
         let failures = self.tasks.stop(&STOP_ORDER, STOP_PATIENCE).await;
@@ -364,7 +370,7 @@ async fn open_store(
     };
     let lock = lock::acquire(&config.data_dir, Some(address_of(api)?))?;
     starting.stage("opening the store");
-    let store = open_database(config, &dir).await?;
+    let store = repair::open_repaired(config, &dir, transport, starting).await?;
     if genesis.is_none() && !store.is_initialized() {
         genesis = fetch(config, transport, starting).await?;
     }
@@ -430,7 +436,7 @@ fn open_journal(config: &NodeConfig) -> Result<Option<Journal>, NodeError> {
 }
 
 /// Opening reads the whole state back into the tree: not on a thread that others wait for.
-async fn open_database(config: &NodeConfig, dir: &Path) -> Result<Store, NodeError> {
+pub(crate) async fn open_database(config: &NodeConfig, dir: &Path) -> Result<Store, NodeError> {
     let (storage, dir) = (config.storage.clone(), dir.to_owned());
     let opened = tokio::task::spawn_blocking(move || Store::open(&storage, &dir)).await;
     let store = opened.map_err(|error| NodeError::Io {

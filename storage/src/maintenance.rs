@@ -95,6 +95,16 @@ impl Maintenance {
         self.backend.get(Column::Records, key.as_bytes())
     }
 
+    /// Sets such a record. It is in the disk's log when this returns.
+    ///
+    /// # Errors
+    /// What the disk says.
+    pub fn put_record(&self, key: &str, value: &[u8]) -> Result<(), StorageError> {
+        let mut writes = WriteBatch::default();
+        writes.put(Column::Records, key, value);
+        self.backend.write(writes, true)
+    }
+
     /// Removes such a record. It is gone from the disk's log when this returns.
     pub fn remove_record(&self, key: &str) -> Result<(), StorageError> {
         let mut writes = WriteBatch::default();

@@ -21,6 +21,17 @@ pub enum Mode {
     RangeDelta,
 }
 
+/// What a node does whose state is found to be wrong.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum RepairMode {
+    /// It compares its state with its peers' and fetches what differs, once for a batch: see [`crate::repair`].
+    #[default]
+    Auto,
+    /// It stops, and an operator decides.
+    Off,
+}
+
 /// Tuning of the sync daemon.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
@@ -43,6 +54,8 @@ pub struct SyncConfig {
     /// Share of the batches applied by their deltas that are executed again in the background, 0 to 1. A batch whose execution
     /// does not give what is certified raises an alarm.
     pub audit: f64,
+    /// What happens when executing a certified batch gives another result, or the state's rows are damaged.
+    pub repair: RepairMode,
     /// MiB of ranges that are under way between the network and the commit.
     pub buffer_mib: NonZeroU32,
     /// MiB of answers kept for other peers that ask the same; 0 keeps none.
@@ -64,6 +77,7 @@ impl Default for SyncConfig {
             head_age_max_s: 30,
             forbid: Vec::new(),
             audit: 0.0,
+            repair: RepairMode::Auto,
             buffer_mib: NonZeroU32::new(64).expect("not zero"),
             serve_cache_mib: 128,
             serve_peer_mib_per_second: NonZeroU32::new(256).expect("not zero"),

@@ -76,6 +76,16 @@ pub enum SyncError {
         /// What each peer said.
         answers: String,
     },
+    /// Nobody could be compared with.
+    #[error(
+        "the state of batch {number} must be compared with peers and put right, but none could answer ({answers}): check the          connection, then start the node again; peers keep the states since their oldest snapshot, so a node that is further behind          begins from a snapshot in a new data directory"
+    )]
+    Unrepaired {
+        /// The batch whose state is wrong.
+        number: BatchNumber,
+        /// What each peer said.
+        answers: String,
+    },
     /// The store's way from the genesis to today's validators is broken.
     #[error(
         "the store's end of epoch {epoch}, or of one after it, is refused: {source}; check the disk, and bootstrap a new data \

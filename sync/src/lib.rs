@@ -13,6 +13,7 @@
 //! * [`protocol`]: requests and answers, each bounded. [`SyncServer`] answers them from a store, once for all who ask alike.
 //! * [`verify`]: pure checks of an answer against a certificate and its signers; [`Trust`]: the validators of every epoch.
 //! * [`range_delta`]: how a node that is far behind asks for what changed since, instead of batch after batch.
+//! * [`repair`]: how a node whose state went wrong compares it with others' and fetches what differs.
 //! * [`plan`]: what to do next, as a pure function of local head, policy, what peers offer and what everything costs here.
 //! * [`engine`]: all decisions, without I/O; [`work`]: the stages of the pipeline, as jobs; [`Follower`]: the driver that moves bytes and
 //!   runs jobs for the engine.
@@ -36,6 +37,7 @@ pub mod plan;
 mod planted;
 pub mod protocol;
 pub mod range_delta;
+pub mod repair;
 mod secret;
 mod serve;
 mod status;
@@ -44,7 +46,7 @@ pub mod verify;
 mod waypoint;
 pub mod work;
 
-pub use config::{Mode, SyncConfig};
+pub use config::{Mode, RepairMode, SyncConfig};
 pub use driver::Follower;
 pub use error::{Fault, SyncError};
 #[doc(hidden)]

@@ -3,9 +3,11 @@
 //! A request is one BCS [`Request`]; the answer is the BCS of the type that its doc names. See docs/formats.md.
 
 use serde::{Deserialize, Serialize};
+use slipstream_storage::{LEVELS_MAX, Opened, Place};
 use slipstream_types::{
     BatchHeader, BatchNumber, Blob, Certificate, CodecError, Digest, Epoch, LedgerInfo, Path,
     accumulator::AccumulatorRangeProof, bounded::BoundedVec, codec, delta::Code, limits,
+    state::ROW_BYTES_MAX,
 };
 
 /// Bytes of a request; the longest asks for [`CODES_MAX`] codes.
@@ -20,6 +22,10 @@ pub const RANGE_BATCHES_MAX: u32 = 1024;
 pub const CHUNK_BYTES_MAX: u32 = 4 << 20;
 /// Codes asked for at once.
 pub const CODES_MAX: usize = 64;
+/// Places of a state asked for at once; those of a usual state fill a request.
+pub const PLACES_MAX: usize = 256;
+/// Hashes in one answer about places: about 70 KB.
+pub const SUBTREE_HASHES_MAX: usize = 1_024;
 /// Epoch ends in one answer; with the most validators they have 1 MB.
 pub const EPOCH_ENDS_MAX: usize = 64;
 /// Snapshots named in a summary.
@@ -60,9 +66,9 @@ pub enum Request {
         /// Uncompressed bytes after which it ends.
         bytes_max: u32,
     },
-    /// Contract code of a snapshot by hash; answered by [`Codes`].
+    /// Contract code by hash; answered by [`Codes`].
     Codes {
-        /// The snapshot.
+        /// The snapshot that has it; or, for who compares subtrees, the batch whose state that is.
         number: BatchNumber,
         /// Keccak-256 of each.
         hashes: BoundedVec<Digest, CODES_MAX>,
@@ -90,6 +96,8 @@ pub enum Request {
     /// What changed in a path range from one batch to a snapshot; answered by a blob of kind `RangeDelta` that holds a
     /// [`slipstream_storage::RangeDeltaChunk`].
     RangeDelta(RangeDeltaRequest),
+    /// Subtrees of the state after a batch, for who compares its own with them; answered by [`Subtrees`].
+    Subtrees(SubtreesRequest),
 }
 
 /// Bytes that are added to what a request asks for: proofs, signatures, and some of the batch that passes its limit.
@@ -119,6 +127,7 @@ impl Request {
             Request::Codes { hashes, .. } => hashes.len() * (limits::CODE_BYTES_MAX + 8),
             Request::Epochs { .. } => EPOCH_ENDS_MAX * EPOCH_END_BYTES_MAX,
             Request::Origin { .. } => ANSWER_BYTES_MAX,
+            Request::Subtrees(request) => request.answer_bytes(),
         };
         content.saturating_add(PROOF_BYTES_MAX).min(ANSWER_BYTES_MAX)
     }
@@ -135,6 +144,7 @@ impl Request {
             Request::Headers { .. } | Request::RangeProof { .. } | Request::Epochs { .. } => 1 << 20,
             Request::Offer { .. } => 0,
             Request::Origin { .. } => return ANSWER_BYTES_MAX,
+            Request::Subtrees(request) => return request.answer_bytes(),
         };
         content + ANSWER_SLACK_BYTES
     }
@@ -160,6 +170,40 @@ pub struct RangeDeltaRequest {
     pub last: Path,
     /// Uncompressed bytes of changes; the server's own limit is [`CHUNK_BYTES_MAX`].
     pub bytes_max: u32,
+}
+
+/// Asks what some places of the state after a batch hold. The answer opens each so many levels down.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct SubtreesRequest {
+    /// The batch, up to the server's head.
+    pub number: BatchNumber,
+    /// Its state root as the asker has it: of another ledger's state nothing is told.
+    pub root: Digest,
+    /// Levels that each place is opened, 1 to [`slipstream_storage::LEVELS_MAX`]; all places together have up to
+    /// [`SUBTREE_HASHES_MAX`] hashes then.
+    pub levels: u8,
+    /// The places.
+    pub places: BoundedVec<Place, PLACES_MAX>,
+}
+
+impl SubtreesRequest {
+    /// Hashes in its answer, at most.
+    pub fn hashes(&self) -> usize {
+        self.places.len() << self.levels.min(LEVELS_MAX)
+    }
+
+    /// Bytes of its answer, at most: a hash with what leads to it for every side, and a row for every place.
+    fn answer_bytes(&self) -> usize {
+        const HASH_BYTES: usize = 2 * (1 + 32) + 1;
+        self.hashes().min(SUBTREE_HASHES_MAX) * HASH_BYTES + self.places.len() * (ROW_BYTES_MAX + 8) + 8
+    }
+}
+
+/// Subtrees in the order in which their places were asked for.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Subtrees {
+    /// One per place.
+    pub opened: BoundedVec<Opened, PLACES_MAX>,
 }
 
 /// The parts of a batch, as bits.

@@ -6,7 +6,7 @@ use serde::{Serialize, Serializer};
 use slipstream_network::PeerId;
 use slipstream_types::BatchNumber;
 
-use crate::{config::Mode, engine::StageStatus, plan::price::Bound, work::HintUse};
+use crate::{config::Mode, engine::StageStatus, plan::price::Bound, repair::RepairReport, work::HintUse};
 
 /// What a follower does. Its text is part of the status, of metrics and of docs/operations.md.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
@@ -112,6 +112,8 @@ pub struct SyncStatus {
     pub audits_skipped: u64,
     /// The last certified batch that execution did not reproduce.
     pub alarm: Option<String>,
+    /// The last repair of the state, of whichever start.
+    pub repair: Option<RepairReport>,
     /// Each peer, the banned ones with their reason.
     pub peers: Vec<PeerStatus>,
 }

@@ -120,6 +120,10 @@ metrics! {
     "slipstream_sync_audits_skipped_total" sync_audits_skipped: IntCounter;
     /// 1 while there is an alarm: an audit found a certified batch that execution does not give.
     "slipstream_sync_alarm" sync_alarm: IntGauge;
+    /// Bytes that the last repair of the state moved; 0 if there was none.
+    "slipstream_sync_repair_bytes" sync_repair_bytes: IntGauge;
+    /// Rows and codes that the last repair of the state changed.
+    "slipstream_sync_repair_rows" sync_repair_rows: IntGauge;
     /// Share of the running or last restore that is done, 0 to 1; 0 if there was none.
     "slipstream_sync_restore_ratio" sync_restore_ratio: Gauge;
     /// Seconds to the target at the present rate; 0 at the head of a chain that goes on, NaN while nobody can tell.

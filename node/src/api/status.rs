@@ -229,6 +229,10 @@ fn sample_pipeline(sync: &SyncStatus, metrics: &Metrics) {
     raise(&metrics.sync_audited, sync.audited);
     raise(&metrics.sync_audits_skipped, sync.audits_skipped);
     metrics.sync_alarm.set(sync.alarm.is_some().into());
+    if let Some(repair) = &sync.repair {
+        metrics.sync_repair_bytes.set(gauge(repair.bytes));
+        metrics.sync_repair_rows.set(gauge(repair.rows_put + repair.rows_removed + repair.codes));
+    }
     metrics.sync_restore_ratio.set(sync.snapshot.as_ref().map_or(0.0, |snapshot| snapshot.share));
 }
 

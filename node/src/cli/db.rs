@@ -11,7 +11,10 @@ use clap::{Args, Subcommand};
 use miette::{Result, bail};
 use slipstream_config::{NodeConfig, Role};
 use slipstream_storage::{CheckReport, Maintenance, PruneConfig, Pruned};
-use slipstream_sync::work::{ALARM_RECORD, Alarm};
+use slipstream_sync::{
+    repair::{Due, REPAIR_RECORD, RepairRecord},
+    work::{ALARM_RECORD, Alarm},
+};
 
 use super::{
     access::{self, Access},
@@ -35,6 +38,8 @@ pub(super) enum DbCommand {
     Prune(PruneArgs),
     /// Show the alarm that an audit raised, if there is one, and with --clear remove it
     Alarm(AlarmArgs),
+    /// Let the node's next start compare its state with its peers' and repair what differs
+    Repair(DbArgs),
 }
 
 #[derive(Debug, Args)]
@@ -74,6 +79,7 @@ pub(super) fn db(command: &DbCommand) -> Result<()> {
             let pruned = advised(store.prune(windows, args.dry_run), config.role)?;
             print(prune_table(&pruned, args.dry_run).trim_end())
         }),
+        DbCommand::Repair(args) => with_store(args, |store, config| repair(store, config.role)),
         DbCommand::Alarm(args) => with_store(&args.db, |store, config| alarm(store, config.role, args.clear)),
     }
 }
@@ -90,6 +96,19 @@ fn alarm(store: &Maintenance, role: Role, clear: bool) -> Result<()> {
         print("removed")?;
     }
     Ok(())
+}
+
+fn repair(store: &Maintenance, role: Role) -> Result<()> {
+    let Some(head) = advised(store.stats(), role)?.head else {
+        bail!("the database is empty: there is nothing to repair");
+    };
+    let record = advised(store.record(REPAIR_RECORD), role)?;
+    let record = record.map(|bytes| RepairRecord::decode(&bytes)).unwrap_or_default();
+    let record = RepairRecord { due: Some(Due::Operator), ..record };
+    advised(store.put_record(REPAIR_RECORD, &record.encode().or_fail()?), role)?;
+    print(&format!(
+        "noted: the next start compares the state of batch {head} with the node's peers and repairs what differs"
+    ))
 }
 
 fn stats(args: &DbArgs) -> Result<()> {
@@ -258,6 +277,7 @@ mod tests {
         db(&DbCommand::Stats(args())).unwrap();
         db(&DbCommand::Check(args())).unwrap();
         assert!(db(&prune(true)).unwrap_err().to_string().contains("empty"));
+        assert!(db(&DbCommand::Repair(args())).unwrap_err().to_string().contains("empty"));
         let held = lock::acquire(&dir.path().join("data"), None).unwrap();
         assert!(db(&prune(false)).unwrap_err().to_string().contains("in use"));
         drop(held);

@@ -134,7 +134,9 @@ fn of_sync(error: &SyncError) -> Option<Exit> {
         },
         SyncError::WrongWaypoint { .. } => Some(Exit::Config),
         // What peers say of another ledger is not proved.
-        SyncError::UnknownWaypoint { .. } | SyncError::OtherLedger { .. } => Some(Exit::TryAgain),
+        SyncError::UnknownWaypoint { .. } | SyncError::OtherLedger { .. } | SyncError::Unrepaired { .. } => {
+            Some(Exit::TryAgain)
+        }
         SyncError::Worker(_) => Some(Exit::Bug),
         _ => None,
     }

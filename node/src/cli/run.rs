@@ -6,7 +6,7 @@ use std::{
     panic,
     path::PathBuf,
     sync::{Arc, atomic::AtomicBool},
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use clap::Args;
@@ -17,6 +17,7 @@ use signal_hook::{
     flag,
 };
 use slipstream_config::{LogConfig, LogFormat, NodeConfig};
+use slipstream_storage::StorageError;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tracing::field::display;
 use tracing_subscriber::EnvFilter;
@@ -26,10 +27,13 @@ use super::{
     exit::{self, Exit, OrFail as _},
     output::offer,
 };
-use crate::{Log, Node, NodeError};
+use crate::{Log, Node, NodeError, lock::LockError};
 
 /// How long threads that block may take to end when everything else has.
 const BLOCKING_PATIENCE: Duration = Duration::from_secs(2);
+/// How long a node that begins anew waits for what the one before has not let go of: a call that still reads the store.
+const RESTART_PATIENCE: Duration = Duration::from_secs(30);
+const RESTART_PAUSE: Duration = Duration::from_millis(250);
 
 #[derive(Debug, Args)]
 pub(super) struct RunArgs {
@@ -123,29 +127,74 @@ fn log_panics() {
     }));
 }
 
-/// Runs a node until SIGINT, SIGTERM or the failure of a task.
+/// Runs a node until SIGINT, SIGTERM or the failure of a task. If the state is what is wrong, the node begins anew: its start repairs the
+/// state.
 async fn until_signal(config: &NodeConfig, log: &Log) -> Result<()> {
     let mut signals = Signals::listen().or_fail()?;
+    let mut ended = run_once(config, log, &mut signals, Duration::ZERO).await?;
+    while let Ended::ToBeRepaired = ended {
+        ended = run_once(config, log, &mut signals, RESTART_PATIENCE).await?;
+    }
+    Ok(())
+}
+
+/// How a node ended that did not fail.
+enum Ended {
+    BySignal,
+    /// What is wrong with its state, its next start puts right.
+    ToBeRepaired,
+}
+
+/// Runs a node until it ends. For `patience` it waits for a directory that the one before may still have.
+async fn run_once(
+    config: &NodeConfig,
+    log: &Log,
+    signals: &mut Signals,
+    patience: Duration,
+) -> Result<Ended> {
     let mut node = tokio::select! {
-        started = Node::start(config, log.clone()) => advised(started, config.role)?,
+        started = start(config, log, patience) => advised(started, config.role)?,
         name = signals.next() => {
             tracing::info!(signal = name, "stopped before the node was up; what is committed is kept");
-            return Ok(());
+            return Ok(Ended::BySignal);
         }
     };
     offer(node.ready_line());
     tracing::info!(role = config.role.name(), api = %node.api_address(), network = %node.peer_address(), "ready");
     let failure = tokio::select! {
-        failure = node.failure() => Some(failed(&failure, config.role).log("stopping, because a task failed")),
+        failure = node.failure() => failure,
         name = signals.next() => {
             tracing::info!(signal = name, "stopping; a second signal stops at once");
-            None
+            advised(node.stop().await, config.role)?;
+            tracing::info!("stopped");
+            return Ok(Ended::BySignal);
         }
     };
-    let stopped = advised(node.stop().await, config.role);
-    match failure {
-        Some(failure) => Err(failure.into()),
-        None => stopped.inspect(|()| tracing::info!("stopped")),
+    if node.is_to_be_repaired(config, &failure).await {
+        tracing::error!(error = %failure, "the state is wrong: the node begins anew and repairs it");
+        if let Err(error) = node.stop().await {
+            tracing::warn!(%error, "another task failed as well");
+        }
+        return Ok(Ended::ToBeRepaired);
+    }
+    let failed = failed(&failure, config.role).log("stopping, because a task failed");
+    // What else fails then is logged; the first failure is what the operator has to know.
+    let _ = node.stop().await;
+    Err(failed.into())
+}
+
+/// Starts a node; as long as another one of this process may still be ending, once more.
+async fn start(config: &NodeConfig, log: &Log, patience: Duration) -> std::result::Result<Node, NodeError> {
+    let began = Instant::now();
+    loop {
+        match Node::start(config, log.clone()).await {
+            Err(
+                NodeError::Storage(StorageError::Locked { .. }) | NodeError::Lock(LockError::Held { .. }),
+            ) if began.elapsed() < patience => {
+                tokio::time::sleep(RESTART_PAUSE).await;
+            }
+            started => return started,
+        }
     }
 }
 

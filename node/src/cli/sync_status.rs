@@ -52,6 +52,7 @@ pub(super) fn describe(rows: &mut Rows, sync: &Value) {
         }),
     );
     rows.add("  received", number("bytes_received").map(bytes));
+    repair(rows, sync);
     rows.add("  hints", number("hint_recall").map(|recall| hints(recall, number("hint_precision"))));
 }
 
@@ -72,6 +73,21 @@ pub(super) fn alarm(rows: &mut Rows, sync: &Value) {
     rows.add(
         "",
         Some("once that is settled, `slipstream db alarm --clear` with the node stopped removes this".into()),
+    );
+}
+
+/// What the last repair of the state did.
+pub(super) fn repair(rows: &mut Rows, sync: &Value) {
+    let Some(repair) = sync.get("repair").filter(|repair| repair.is_object()) else { return };
+    let at = |name| repair.get(name).and_then(Value::as_u64).unwrap_or_default();
+    let (put, removed, codes) = (at("rows_put"), at("rows_removed"), at("codes"));
+    rows.add(
+        "  repaired",
+        Some(format!(
+            "the state of batch {}: {put} rows put, {removed} removed, {codes} codes, {} moved",
+            at("number"),
+            bytes(at("bytes") as f64)
+        )),
     );
 }
 

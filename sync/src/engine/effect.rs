@@ -10,6 +10,7 @@ use crate::{
     error::{Fault, SyncError},
     plan::RangeMode,
     protocol::{Announcement, Headers, RangeRequest, Request},
+    repair::{RepairRecord, RepairReport},
     trust::Trust,
     verify::VerifiedRange,
     work::{Alarm, Audit, Audited, Committed, Executed, Prepared, Ready, Restored},
@@ -206,6 +207,8 @@ pub struct Local {
     pub trust: Trust,
     /// An alarm of an audit that somebody has to look into.
     pub alarm: Option<Alarm>,
+    /// What the last repair of the state did.
+    pub repair: Option<RepairReport>,
 }
 
 impl Local {
@@ -220,6 +223,7 @@ impl Local {
             begun: store.recorded_restore()?.map(|target| target.header.number),
             trust: Trust::of(store)?,
             alarm: Alarm::stored(store)?,
+            repair: RepairRecord::of(store)?.report,
         })
     }
 }

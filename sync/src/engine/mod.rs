@@ -168,6 +168,8 @@ impl Engine {
             tracing::warn!(%error, "the stored peer scores are damaged and were dropped; peers are measured anew");
         }
         let deadline = Duration::from_millis(config.request_deadline_ms.get());
+        let mut counters = report::Counters::new(local.head, local.alarm.as_ref(), now);
+        counters.repair = local.repair;
         Engine {
             hints: setup.hints,
             patience: setup.patience,
@@ -201,7 +203,7 @@ impl Engine {
             effects: Effects::new(),
             timers: Timers::default(),
             connected: Vec::new(),
-            counters: report::Counters::new(local.head, local.alarm.as_ref(), now),
+            counters,
             survey: None,
             audit_seed: setup.seed,
             heard: BTreeSet::new(),

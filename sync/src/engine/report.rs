@@ -8,6 +8,7 @@ use tokio::time::Instant;
 use super::{Engine, SUMMARY_AGE, Stage, answers::describe_key, stages::IDLE_AFTER};
 use crate::{
     plan::{Plan, RangeMode, Step},
+    repair::RepairReport,
     status::{Phase, SnapshotStatus, SyncStatus, Waiting},
     work::{Alarm, Committed, HintUse},
 };
@@ -29,6 +30,7 @@ pub(super) struct Counters {
     pub(super) audited: u64,
     pub(super) audits_skipped: u64,
     pub(super) alarm: Option<String>,
+    pub(super) repair: Option<RepairReport>,
     pub(super) snapshot: Option<SnapshotStatus>,
     active: Duration,
     active_since: Option<Instant>,
@@ -49,6 +51,7 @@ impl Counters {
             audited: 0,
             audits_skipped: 0,
             alarm: alarm.map(Alarm::to_string),
+            repair: None,
             snapshot: None,
             active: Duration::ZERO,
             active_since: None,
@@ -181,6 +184,7 @@ impl Engine {
             audited: counters.audited,
             audits_skipped: counters.audits_skipped,
             alarm: counters.alarm.clone(),
+            repair: counters.repair.clone(),
             peers: self.book.statuses(now),
         }
     }

@@ -4,20 +4,20 @@ use std::{sync::Arc, time::Duration};
 
 use serde::Serialize;
 use slipstream_network::{Payload, Refusal};
-use slipstream_storage::{Blobs, RangeDelta, RangeDeltaError, Snapshot, StorageError, Store};
+use slipstream_storage::{Blobs, LEVELS_MAX, RangeDeltaError, Snapshot, StorageError, Store};
 use slipstream_types::{
     BatchHeader, BatchNumber, Blob, BlobKind, Digest, Path, bounded::BoundedVec, codec, delta::Code, limits,
 };
 
 use super::{
     cache::{Key, Part},
-    merges::MergeRange,
+    merges::{Merged, Merging},
 };
 use crate::{
     protocol::{
         CHUNK_BYTES_MAX, CODES_MAX, Codes, EPOCH_ENDS_MAX, EpochEnds, Headers, Offer, Origin, Parts,
         PassedBatch, RANGE_BATCHES_MAX, RANGE_BYTES_MAX, RangeBatch, RangeDeltaRequest, RangeRequest,
-        Request, SNAPSHOTS_MAX, SnapshotOffer, Summary,
+        Request, SNAPSHOTS_MAX, SUBTREE_HASHES_MAX, SnapshotOffer, Subtrees, SubtreesRequest, Summary,
     },
     range_delta::BASE_STEP,
 };
@@ -58,6 +58,7 @@ impl From<StorageError> for Unserved {
     fn from(error: StorageError) -> Self {
         match error {
             StorageError::RangeDelta(error) => Unserved::NotKept(error.to_string()),
+            StorageError::Repair(error) => Unserved::NotKept(error.to_string()),
             // A node that began from a snapshot lacks the headers before it; a peer may ask beyond the head.
             StorageError::Accumulator(error) => Unserved::NotKept(error.to_string()),
             error => Unserved::Storage(error),
@@ -86,6 +87,7 @@ pub(super) enum Common {
     Chunk { number: BatchNumber, first: Path, last: Path, bytes_max: u32 },
     Codes { number: BatchNumber, hashes: BoundedVec<Digest, CODES_MAX> },
     RangeDelta(RangeDeltaRequest),
+    Subtrees(SubtreesRequest),
 }
 
 /// What a request needs.
@@ -120,7 +122,7 @@ pub(super) fn prepare(store: &Store, request: Request) -> Result<Prepared, Unser
             return Ok(Prepared::Shared(Common::Chunk { number, first, last, bytes_max }));
         }
         Request::Codes { number, hashes } => {
-            snapshot(store, number)?;
+            check_code_batch(store, number)?;
             return Ok(Prepared::Shared(Common::Codes { number, hashes }));
         }
         Request::RangeDelta(request) => {
@@ -136,6 +138,10 @@ pub(super) fn prepare(store: &Store, request: Request) -> Result<Prepared, Unser
             let bytes_max = bytes_max.min(CHUNK_BYTES_MAX);
             return Ok(Prepared::Shared(Common::RangeDelta(RangeDeltaRequest { bytes_max, ..request })));
         }
+        Request::Subtrees(request) => {
+            check_subtrees(store, &request)?;
+            return Ok(Prepared::Shared(Common::Subtrees(request)));
+        }
         Request::Headers { first, last } => return Ok(Prepared::Shared(Common::Headers { first, last })),
         Request::Summary => bytes(&summary(store)?)?,
         Request::Offer { number, passing } => bytes(&offer(store, number, passing)?)?,
@@ -150,11 +156,12 @@ pub(super) fn prepare(store: &Store, request: Request) -> Result<Prepared, Unser
     Ok(Prepared::Done(done.into()))
 }
 
-/// The snapshot whose tree an answer is proved by.
-pub(super) fn proved_by(request: &Request) -> Option<BatchNumber> {
+/// The snapshot whose tree an answer is made of.
+pub(super) fn proved_by(store: &Store, request: &Request) -> Option<BatchNumber> {
     match request {
         Request::Chunk { number, .. } | Request::RangeProof { number, .. } => Some(*number),
         Request::RangeDelta(request) => Some(request.to),
+        Request::Subtrees(request) => store.snapshot_below(request.number),
         _ => None,
     }
 }
@@ -165,16 +172,17 @@ impl Common {
         Ok(bytes(self)?.into())
     }
 
-    /// The range whose deltas must be merged before the part can be made.
-    pub(super) fn merge_range(&self) -> Option<MergeRange> {
+    /// What must be merged before the part can be made.
+    pub(super) fn merge(&self) -> Option<Merging> {
         match self {
-            Common::RangeDelta(request) => Some((request.from, request.to)),
+            Common::RangeDelta(request) => Some(Merging::Range(request.from, request.to)),
+            Common::Subtrees(request) => Some(Merging::State(request.number)),
             _ => None,
         }
     }
 
-    /// Makes the part, with the merge of its [`Common::merge_range`].
-    pub(super) fn make(&self, store: &Store, merged: Option<&RangeDelta>) -> Result<Part, Unserved> {
+    /// Makes the part, with what its [`Common::merge`] came to.
+    pub(super) fn make(&self, store: &Store, merged: Option<&Merged>) -> Result<Part, Unserved> {
         Ok(match self {
             Common::Range(request) => range_batches(store, request)?,
             Common::Headers { first, last } => Part::whole(bytes(&headers(store, *first, *last)?)?),
@@ -184,16 +192,20 @@ impl Common {
                     .map_err(|e| Unserved::NotKept(e.to_string()))?;
                 Part::whole(blob.into_bytes())
             }
-            Common::Codes { number, hashes } => {
-                Part::whole(bytes(&codes(&*snapshot(store, *number)?, hashes)?)?)
-            }
+            Common::Codes { number, hashes } => Part::whole(bytes(&codes(store, *number, hashes)?)?),
             Common::RangeDelta(RangeDeltaRequest { from, to, first, last, bytes_max }) => {
-                let merged = merged.ok_or_else(|| not_kept("range delta", *from))?;
+                let Some(Merged::Range(merged)) = merged else { return Err(not_kept("range delta", *from)) };
                 let snapshot = snapshot(store, *to)?;
                 let chunk = snapshot.range_delta_chunk(merged, *first, *last, *bytes_max as usize)?;
                 let blob = Blob::seal(BlobKind::RangeDelta, &chunk)
                     .map_err(|error| Unserved::NotKept(error.to_string()))?;
                 Part::whole(blob.into_bytes())
+            }
+            Common::Subtrees(SubtreesRequest { number, levels, places, .. }) => {
+                let Some(Merged::State(state)) = merged else { return Err(not_kept("state", *number)) };
+                let opened = places.iter().map(|place| state.open(place, *levels));
+                let opened = bounded(opened.collect::<Result<_, StorageError>>()?)?;
+                Part::whole(bytes(&Subtrees { opened })?)
             }
         })
     }
@@ -325,11 +337,37 @@ fn snapshot(store: &Store, number: BatchNumber) -> Result<Arc<Snapshot>, Unserve
     store.snapshot(number)?.ok_or_else(|| not_kept("snapshot", number))
 }
 
-fn codes(snapshot: &Snapshot, hashes: &[Digest]) -> Result<Codes, Unserved> {
+/// Whether subtrees of the state after a batch may be asked for so.
+pub(super) fn check_subtrees(store: &Store, request: &SubtreesRequest) -> Result<(), Unserved> {
+    let SubtreesRequest { number, root, levels, .. } = *request;
+    if !(1..=LEVELS_MAX).contains(&levels) || request.hashes() > SUBTREE_HASHES_MAX {
+        return Err(Unserved::Malformed(format!(
+            "subtrees are opened 1 to {LEVELS_MAX} levels, to at most {SUBTREE_HASHES_MAX} hashes"
+        )));
+    }
+    let header = store.header(number)?.ok_or_else(|| not_kept("state", number))?;
+    match header.state_root == root {
+        true => Ok(()),
+        false => Err(Unserved::NotKept(format!("the state of batch {number} has another root here"))),
+    }
+}
+
+/// Code is asked for with a snapshot, or with a batch whose state is compared.
+fn check_code_batch(store: &Store, number: BatchNumber) -> Result<(), Unserved> {
+    let is_known = store.snapshot(number)?.is_some() || store.header(number)?.is_some();
+    if is_known { Ok(()) } else { Err(not_kept("state", number)) }
+}
+
+fn codes(store: &Store, number: BatchNumber, hashes: &[Digest]) -> Result<Codes, Unserved> {
+    let snapshot = store.snapshot(number)?;
+    let view = store.view()?;
     let mut codes: Vec<Code> = Vec::with_capacity(hashes.len().min(CODES_MAX));
     for hash in hashes {
-        let code =
-            snapshot.code(hash)?.ok_or_else(|| Unserved::NotKept(format!("code {hash} is not kept here")))?;
+        let code = match &snapshot {
+            Some(snapshot) => snapshot.code(hash)?,
+            None => view.code(hash)?,
+        };
+        let code = code.ok_or_else(|| Unserved::NotKept(format!("code {hash} is not kept here")))?;
         codes.push(Code::new(code.to_vec()).map_err(|error| Unserved::NotKept(error.to_string()))?);
     }
     Ok(Codes { codes: bounded(codes)? })

@@ -1,4 +1,4 @@
-//! [`Merges`]: the range deltas that were asked for last, each merged once for all of its chunks.
+//! [`Merges`]: the range deltas and the states that were asked for last, each merged once for all of its chunks or subtrees.
 //!
 //! A merge takes seconds of several threads and, while it is made, up to four times its memory. So few are made at once, in places and on
 //! threads of their own, and who asks for many ranges gives up its own results for them, not those that others ask for.
@@ -7,9 +7,9 @@ use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 use parking_lot::Mutex;
 use slipstream_network::{PeerId, Refusal};
-use slipstream_storage::{RangeDelta, StorageError, Store};
+use slipstream_storage::{RangeDelta, StateAt, StorageError, Store};
 use slipstream_types::BatchNumber;
-use tokio::sync::watch;
+use tokio::{sync::watch, time::Instant};
 
 use super::{
     answer::Unserved,
@@ -34,11 +34,30 @@ pub(super) const LIMITS: Limits =
 /// A peer that asks for what is being merged comes back after this.
 pub(super) const RETRY: Duration = Duration::from_secs(2);
 
-/// The batch before a range, and its last one.
-pub(super) type MergeRange = (BatchNumber, BatchNumber);
+/// Bytes of the deltas of a state that is made for who compares its own: with the nodes that they change it takes 200 MiB at most. It
+/// is kept alone then.
+const STATE_BYTES_MAX: u64 = 16 << 20;
+/// A state that nobody asked for in so long is dropped: it keeps files of a snapshot from being freed.
+const STATE_IDLE: Duration = Duration::from_secs(60);
+
+/// What is merged.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(super) enum Merging {
+    /// The range delta after the first batch up to the second.
+    Range(BatchNumber, BatchNumber),
+    /// The state after a batch.
+    State(BatchNumber),
+}
+
+/// What it came to.
+#[derive(Clone, Debug)]
+pub(super) enum Merged {
+    Range(Arc<RangeDelta>),
+    State(Arc<StateAt>),
+}
 
 /// A merge, or why there is none: that does not change either.
-pub(super) type Merge = Result<Arc<RangeDelta>, Refusal>;
+pub(super) type Merge = Result<Merged, Refusal>;
 
 /// Merges by their range, and the places in which they are made.
 pub(super) struct Merges {
@@ -52,14 +71,16 @@ pub(super) struct Merges {
 struct State {
     /// The one used last stands last.
     kept: Vec<Kept>,
-    making: BTreeSet<MergeRange>,
+    making: BTreeSet<Merging>,
 }
 
 struct Kept {
-    range: MergeRange,
+    range: Merging,
     merge: Merge,
     /// For whom it was made.
     peer: PeerId,
+    /// When it was asked for last.
+    used: Instant,
 }
 
 /// How it stands with a merge.
@@ -72,7 +93,7 @@ pub(super) enum Look {
 /// The duty to make one. Others wait for it until it is dropped.
 pub(super) struct Making<'a> {
     merges: &'a Merges,
-    range: MergeRange,
+    range: Merging,
 }
 
 impl Default for Merges {
@@ -83,12 +104,14 @@ impl Default for Merges {
 
 impl Merges {
     /// Whether it is there, or on its way.
-    pub(super) fn look(&self, range: MergeRange) -> Look {
+    pub(super) fn look(&self, range: Merging) -> Look {
         let mut state = self.state.lock();
         match state.kept.iter().position(|kept| kept.range == range) {
             Some(at) => {
                 state.kept[at..].rotate_left(1);
-                Look::Kept(state.kept.last().expect("it was found").merge.clone())
+                let kept = state.kept.last_mut().expect("it was found");
+                kept.used = Instant::now();
+                Look::Kept(kept.merge.clone())
             }
             None if state.making.contains(&range) => Look::Making,
             None => Look::Absent,
@@ -96,7 +119,7 @@ impl Merges {
     }
 
     /// The right to make one; none if it is there or on its way.
-    pub(super) fn begin(&self, range: MergeRange) -> Option<Making<'_>> {
+    pub(super) fn begin(&self, range: Merging) -> Option<Making<'_>> {
         let mut state = self.state.lock();
         let is_free = state.kept.iter().all(|kept| kept.range != range) && state.making.insert(range);
         is_free.then(|| Making { merges: self, range })
@@ -105,6 +128,14 @@ impl Merges {
     /// Tells of every change from now on.
     pub(super) fn changes(&self) -> watch::Receiver<()> {
         self.changed.subscribe()
+    }
+
+    /// Drops the states that nobody asked for lately. Returns when the next one will have been idle for so long; none if there is none.
+    pub(super) fn drop_idle(&self, now: Instant) -> Option<Instant> {
+        let mut state = self.state.lock();
+        let is_state = |kept: &Kept| matches!(kept.range, Merging::State(_));
+        state.kept.retain(|kept| !is_state(kept) || now < kept.used + STATE_IDLE);
+        state.kept.iter().filter(|kept| is_state(kept)).map(|kept| kept.used + STATE_IDLE).min()
     }
 
     /// Bytes of what is kept, and their number.
@@ -119,7 +150,7 @@ impl Making<'_> {
     /// Keeps what was made for a peer.
     pub(super) fn land(self, peer: PeerId, merge: Merge) {
         let mut state = self.merges.state.lock();
-        state.kept.push(Kept { range: self.range, merge, peer });
+        state.kept.push(Kept { range: self.range, merge, peer, used: Instant::now() });
         state.trim();
     }
 }
@@ -146,7 +177,11 @@ impl State {
 
 impl Kept {
     fn bytes(&self) -> u64 {
-        self.merge.as_ref().map_or(0, |merged| merged.bytes())
+        match &self.merge {
+            Ok(Merged::Range(merged)) => merged.bytes(),
+            Ok(Merged::State(state)) => state.bytes(),
+            Err(_) => 0,
+        }
     }
 }
 
@@ -154,10 +189,20 @@ impl Kept {
 ///
 /// # Errors
 /// What may be otherwise the next time.
-pub(super) fn merge(store: &Store, (from, to): MergeRange) -> Result<Merge, Unserved> {
-    match store.range_delta(from, to, MERGE_BYTES_MAX) {
-        Ok(merged) => Ok(Ok(Arc::new(merged))),
-        Err(error @ StorageError::RangeDelta(_)) => Ok(Err(Unserved::from(error).into_refusal())),
+pub(super) fn merge(store: &Store, merging: Merging) -> Result<Merge, Unserved> {
+    let merged = match merging {
+        Merging::Range(from, to) => {
+            store.range_delta(from, to, MERGE_BYTES_MAX).map(|merged| Merged::Range(Arc::new(merged)))
+        }
+        Merging::State(number) => {
+            store.state_at(number, STATE_BYTES_MAX).map(|state| Merged::State(Arc::new(state)))
+        }
+    };
+    match merged {
+        Ok(merged) => Ok(Ok(merged)),
+        Err(error @ (StorageError::RangeDelta(_) | StorageError::Repair(_))) => {
+            Ok(Err(Unserved::from(error).into_refusal()))
+        }
         Err(error) => Err(error.into()),
     }
 }
@@ -179,8 +224,8 @@ mod tests {
         assert!(keys * key_bytes <= RANGE_DELTA_BYTES_MAX - (64 << 20), "{}", keys * key_bytes);
     }
 
-    fn range(from: u64) -> MergeRange {
-        (BatchNumber(from), BatchNumber(1_000))
+    fn range(from: u64) -> Merging {
+        Merging::Range(BatchNumber(from), BatchNumber(1_000))
     }
 
     fn keep(merges: &Merges, id: u8, from: u64) {

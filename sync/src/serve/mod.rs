@@ -5,7 +5,7 @@
 //!              ┌────────────────────────────────────────────────────────────────────────────┘
 //!              ├─▶ answer (summary, offer, origin, range proof)
 //!              └─▶ PartCache ─ hit, or made once ─▶ certificate and proof before it ─▶ answer
-//!                      └─ range delta: Merges, charged again, in a lane and on threads (Heavy) of its own
+//!                      └─ range delta, subtrees: Merges, charged again, in a lane and on threads (Heavy) of its own
 //! ```
 //!
 //! What is cheap and urgent (where the head is, what ends an epoch) never waits behind megabytes from the disk, and neither waits for a
@@ -255,10 +255,10 @@ fn answer_at_once(store: &Store, request: Request) -> Result<Payload, Unserved> 
         Prepared::Shared(common) => common,
     };
     let merged = common
-        .merge_range()
+        .merge()
         .map(|range| merge(store, range))
         .transpose()?
         .transpose()
         .map_err(Unserved::Refused)?;
-    common.answer(store, &common.make(store, merged.as_deref())?)
+    common.answer(store, &common.make(store, merged.as_ref())?)
 }

@@ -1,10 +1,12 @@
 //! The way of one request through the server, from one place to the next. Between two steps it holds no place: who waits for another's
 //! work, or for a merge, keeps nobody from theirs.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::{Arc, Weak},
+    time::Duration,
+};
 
 use slipstream_network::Payload;
-use slipstream_storage::RangeDelta;
 use tokio::{
     sync::watch,
     time::{Instant, timeout},
@@ -17,7 +19,7 @@ use super::{
     cost::{Kind, MERGE},
     in_debt,
     lane::{Full, Place},
-    merges::{self, Look, MergeRange, merge},
+    merges::{self, Look, Merged, Merging, merge},
 };
 use crate::protocol::Request;
 
@@ -27,7 +29,7 @@ enum Step {
     /// Another asker has the part made.
     Wait(Arc<Common>, watch::Receiver<Option<Outcome>>),
     /// The deltas of a range must be merged first.
-    Merge(Arc<Common>, MergeRange),
+    Merge(Arc<Common>, Merging),
 }
 
 impl SyncServer {
@@ -55,12 +57,12 @@ impl SyncServer {
 
     /// A range delta, made by one of all who ask for its chunks. Whoever waits too long for its place and its making together is told to
     /// come back, the one who has it made included: the work goes on.
-    pub(super) async fn merged(&self, asker: &Asker, range: MergeRange) -> Result<Arc<RangeDelta>, Unserved> {
+    pub(super) async fn merged(&self, asker: &Asker, range: Merging) -> Result<Merged, Unserved> {
         let late = Unserved::Busy { retry_after: merges::RETRY, why: "what changed is being merged" };
         timeout(merges::LIMITS.wait, self.merged_at_last(asker, range)).await.unwrap_or(Err(late))
     }
 
-    async fn merged_at_last(&self, asker: &Asker, range: MergeRange) -> Result<Arc<RangeDelta>, Unserved> {
+    async fn merged_at_last(&self, asker: &Asker, range: Merging) -> Result<Merged, Unserved> {
         let merges = &self.shared.merges;
         let mut changes = merges.changes();
         loop {
@@ -76,7 +78,7 @@ impl SyncServer {
     }
 
     /// A place for making a merge; none if it was made meanwhile.
-    async fn merge_place(&self, asker: &Asker, range: MergeRange) -> Result<Option<Place>, Unserved> {
+    async fn merge_place(&self, asker: &Asker, range: Merging) -> Result<Option<Place>, Unserved> {
         let merges = &self.shared.merges;
         let mut changes = merges.changes();
         let entering = merges.lane.enter(asker.peer, asker.class);
@@ -94,7 +96,7 @@ impl SyncServer {
 
     /// Only who makes it pays for it: the chunks of one range are asked for side by side. A debtor does not wait here, where its wait
     /// would hold the place.
-    async fn merge(&self, place: Place, asker: &Asker, range: MergeRange) -> Result<(), Unserved> {
+    async fn merge(&self, place: Place, asker: &Asker, range: Merging) -> Result<(), Unserved> {
         let (peer, now) = (asker.peer, Instant::now());
         let admitted = self.shared.meter.admit(peer, Kind::Disk, MERGE, Duration::ZERO, now);
         let (debit, _) = admitted.map_err(in_debt)?;
@@ -107,7 +109,19 @@ impl SyncServer {
             making.land(peer, merged);
             Ok(())
         };
-        self.work_in(place, &payer, threads, work).await
+        self.work_in(place, &payer, threads, work).await?;
+        if matches!(range, Merging::State(_)) {
+            tokio::spawn(drop_idle_states(Arc::downgrade(&self.shared)));
+        }
+        Ok(())
+    }
+}
+
+/// Lets states go that nobody asks for any more, as long as there are some.
+async fn drop_idle_states(shared: Weak<Shared>) {
+    let next = || shared.upgrade().and_then(|shared| shared.merges.drop_idle(Instant::now()));
+    while let Some(at) = next() {
+        tokio::time::sleep_until(at).await;
     }
 }
 
@@ -117,7 +131,7 @@ async fn outcome(mut waiting: watch::Receiver<Option<Outcome>>) -> Option<Outcom
 }
 
 fn begin(shared: &Shared, request: Request) -> Result<Step, Unserved> {
-    if let Some(number) = proved_by(&request) {
+    if let Some(number) = proved_by(&shared.store, &request) {
         shared.heavy.ready(&shared.store, number)?;
     }
     match prepare(&shared.store, request)? {
@@ -128,9 +142,9 @@ fn begin(shared: &Shared, request: Request) -> Result<Step, Unserved> {
 
 /// The part of a request from the cache, or made here and now: who leads the making of a part has a place already, so that nobody who
 /// waits for the part waits for the turn of another.
-fn make(shared: &Shared, common: Arc<Common>, merged: Option<Arc<RangeDelta>>) -> Result<Step, Unserved> {
+fn make(shared: &Shared, common: Arc<Common>, merged: Option<Merged>) -> Result<Step, Unserved> {
     let key = common.key()?;
-    let unmerged = common.merge_range().filter(|_| merged.is_none());
+    let unmerged = common.merge().filter(|_| merged.is_none());
     if let Some(range) = unmerged.filter(|_| !shared.cache.has(&key)) {
         return Ok(Step::Merge(common, range));
     }
@@ -143,7 +157,7 @@ fn make(shared: &Shared, common: Arc<Common>, merged: Option<Arc<RangeDelta>>) -
         // It was dropped in this moment.
         return Ok(Step::Merge(common, range));
     }
-    let part = match common.make(&shared.store, merged.as_deref()) {
+    let part = match common.make(&shared.store, merged.as_ref()) {
         Ok(part) => Arc::new(part),
         Err(unserved) => {
             let refusal = unserved.into_refusal();

@@ -5,7 +5,7 @@ use std::time::Duration;
 use slipstream_storage::StorageConfig;
 use slipstream_types::{BatchNumber, Path, PublicKey};
 
-use super::{cost::MERGE, *};
+use super::{cost::MERGE, merges::Merging, *};
 use crate::protocol::RangeDeltaRequest;
 
 fn peer(id: u8) -> PeerId {
@@ -85,7 +85,7 @@ async fn a_merge_waits_in_its_own_lane() {
     let server = server();
     let lane = &server.shared.merges.lane;
     let held = [lane.enter(peer(1), Class::Stranger).await, lane.enter(peer(2), Class::Stranger).await];
-    let range = (BatchNumber(0), BatchNumber(70));
+    let range = Merging::Range(BatchNumber(0), BatchNumber(70));
     let asker = server.admit(peer(3), Kind::Disk, MERGE).await.unwrap();
     let waiting = server.merged(&asker, range);
     tokio::pin!(waiting);
@@ -104,7 +104,7 @@ async fn a_merge_waits_in_its_own_lane() {
 #[tokio::test(start_paused = true)]
 async fn nobody_waits_for_a_merge_without_end() {
     let server = server();
-    let range = (BatchNumber(0), BatchNumber(70));
+    let range = Merging::Range(BatchNumber(0), BatchNumber(70));
     let making = server.shared.merges.begin(range).unwrap();
     let asker = server.admit(peer(3), Kind::Disk, MERGE).await.unwrap();
     let began = Instant::now();

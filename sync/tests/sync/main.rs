@@ -10,6 +10,7 @@ mod liars;
 mod modes;
 mod order;
 mod range_delta;
+mod repair;
 mod retarget;
 mod serving;
 mod shared;

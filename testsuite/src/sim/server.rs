@@ -219,6 +219,7 @@ impl Server {
                 let keeps = delta.from.next() >= lowest(head, self.keeps.deltas);
                 self.offers(certified, delta.to) && keeps
             }
+            Request::Subtrees(request) => request.number <= head,
             Request::Epochs { .. } | Request::Origin { .. } => true,
         };
         if !kept {

@@ -1,0 +1,132 @@
+//! A node whose state is wrong: what is found while it runs is noted, and the next start puts it right before anything else has the
+//! store. See [`slipstream_sync::repair`].
+
+use std::{error::Error, iter, path::Path};
+
+use slipstream_config::NodeConfig;
+use slipstream_network::Transport;
+use slipstream_storage::{Damage, Maintenance, Repair, StorageError, Store};
+use slipstream_sync::{
+    RepairMode, SyncError,
+    repair::{REPAIR_PATIENCE, REPAIR_RECORD, RepairRecord, repair},
+};
+use slipstream_types::BatchNumber;
+
+use crate::{api::starting::Starting, error::NodeError, node::open_database, tasks::TaskFailure};
+
+/// Opens the store, and repairs its state first if that is due or if its rows are not those of the head. With `sync.repair: off` only what an
+/// operator asked for is repaired.
+///
+/// # Errors
+/// As [`Store::open`]; [`SyncError::Unrepaired`].
+pub(crate) async fn open_repaired(
+    config: &NodeConfig,
+    dir: &Path,
+    transport: &dyn Transport,
+    starting: &Starting,
+) -> Result<Store, NodeError> {
+    let record = match open_database(config, dir).await {
+        Ok(store) => {
+            let record = RepairRecord::of(&store)?;
+            if record.due.is_none() {
+                return Ok(store);
+            }
+            store.close();
+            record
+        }
+        Err(NodeError::Storage(error @ StorageError::Corrupt { .. })) if is_automatic(config) => {
+            tracing::error!(%error, "the state is wrong; it is compared with that of peers");
+            closed_record(config, dir)?
+        }
+        Err(error) => return Err(error),
+    };
+    starting.stage("repairing the state from peers");
+    tracing::warn!(due = ?record.due, "repairing the state before the node begins");
+    let (storage, path) = (config.storage.clone(), dir.to_owned());
+    let session = on_disk(move || Ok(Repair::open(&storage, &path)?)).await?;
+    let report = repair(session, transport, REPAIR_PATIENCE).await?;
+    let store = open_database(config, dir).await?;
+    let (record, kept) = (record.done(report).encode()?, store.clone());
+    on_disk(move || Ok(kept.put_record(REPAIR_RECORD, &record)?)).await?;
+    Ok(store)
+}
+
+/// Notes a failure that a repair may mend, for the next start. False if it is none, or if its batch was repaired before: then
+/// the node stops for its operator.
+pub(crate) async fn note(config: &NodeConfig, store: &Store, failure: &TaskFailure) -> bool {
+    if !is_automatic(config) {
+        return false;
+    }
+    let Some(number) = store.head().ok().and_then(|head| incident(failure, head.header.number)) else {
+        return false;
+    };
+    let (store, what) = (store.clone(), failure.to_string());
+    let noted = on_disk(move || {
+        let mut record = RepairRecord::of(&store)?;
+        if !record.note(number, what) {
+            tracing::error!(batch = %number, "the state was repaired for this batch before, so that it is not what is wrong");
+            return Ok(false);
+        }
+        store.put_record(REPAIR_RECORD, &record.encode()?)?;
+        Ok(true)
+    });
+    noted.await.unwrap_or_else(|error| {
+        tracing::error!(%error, "a repair cannot be noted");
+        false
+    })
+}
+
+/// The batch at which the state turned out to be wrong, if a failure says so.
+fn incident(failure: &TaskFailure, head: BatchNumber) -> Option<BatchNumber> {
+    let failure: &(dyn Error + 'static) = failure;
+    iter::successors(Some(failure), |&error| error.source()).find_map(|error| {
+        match error.downcast_ref::<SyncError>() {
+            Some(SyncError::Diverged { number, .. } | SyncError::Execute { number, .. }) => Some(*number),
+            _ => error.is::<Damage>().then(|| head.next()),
+        }
+    })
+}
+
+fn is_automatic(config: &NodeConfig) -> bool {
+    config.sync.repair == RepairMode::Auto
+}
+
+/// The record of a store that cannot be opened.
+fn closed_record(config: &NodeConfig, dir: &Path) -> Result<RepairRecord, NodeError> {
+    let record = Maintenance::open(&config.storage, dir)?.record(REPAIR_RECORD)?;
+    Ok(record.map(|bytes| RepairRecord::decode(&bytes)).unwrap_or_default())
+}
+
+/// Runs what waits for the disk on a thread of its own.
+async fn on_disk<T: Send + 'static>(
+    work: impl FnOnce() -> Result<T, NodeError> + Send + 'static,
+) -> Result<T, NodeError> {
+    let worked = tokio::task::spawn_blocking(work).await;
+    worked
+        .map_err(|error| NodeError::Io { action: "repair the store", source: std::io::Error::other(error) })?
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn failed(source: SyncError) -> TaskFailure {
+        TaskFailure::Failed { task: "sync", source: source.into() }
+    }
+
+    /// Goal: what a wrong state looks like is told from what a repair cannot mend.
+    #[test]
+    fn a_wrong_state_is_an_incident() {
+        let head = BatchNumber(9);
+        let number = BatchNumber(12);
+        let of = |error| incident(&failed(error), head);
+        assert_eq!(of(SyncError::Diverged { number, field: "state root" }), Some(number));
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::write(dir.path().join("FORMAT"), "nonsense").unwrap();
+        let damage = Store::open(&slipstream_storage::StorageConfig::default(), dir.path()).err().unwrap();
+        assert_eq!(of(damage.into()), Some(BatchNumber(10)));
+        assert_eq!(of(StorageError::Poisoned.into()), None);
+        assert_eq!(of(SyncError::Worker("it panicked".into())), None);
+        assert_eq!(incident(&TaskFailure::Ended { task: "sync" }, head), None);
+    }
+}

@@ -1,0 +1,77 @@
+//! Repairing a state of which some rows are wrong: subtrees are compared with peers, and only what differs is fetched.
+//!
+//! ```text
+//!  storage::Repair ─ Wanted ─▶ Question ─▶ any peer ─▶ Subtrees ─▶ proved by their hashes ─▶ Repair ─▶ one write
+//!                                 ▲                        └─ false: its sender is banned, another one is asked ─┐
+//!                                 └──────────────────────────────────────────────────────────────────────────────┘
+//! ```
+//!
+//! It runs while the node starts, before anything else uses the store: the node has no head to serve and nothing to follow then, so what
+//! is cached of the wrong state cannot outlive it. [`RepairRecord`] says why, and sees to it that one batch is tried once: what still
+//! differs then is this program.
+
+mod asking;
+mod record;
+
+use std::{sync::Arc, time::Duration};
+
+use parking_lot::Mutex;
+use slipstream_network::Transport;
+use slipstream_storage::Repair;
+use tokio::time::Instant;
+
+use self::asking::Asking;
+pub use self::record::{Due, REPAIR_RECORD, RepairRecord, RepairReport};
+use crate::SyncError;
+
+/// How long a repair waits for peers that can answer.
+pub const REPAIR_PATIENCE: Duration = Duration::from_secs(120);
+
+/// Puts the rows of an opened store right by asking the peers of a transport, as long as one of them answers within `patience`. Whoever
+/// tells a lie is banned.
+///
+/// # Errors
+/// [`SyncError::Unrepaired`] if nobody could answer for so long; [`SyncError::Storage`] if the store cannot be read or written, or if too
+/// much is wrong. The store is as it was then.
+pub async fn repair(
+    repair: Repair,
+    transport: &dyn Transport,
+    patience: Duration,
+) -> Result<RepairReport, SyncError> {
+    let began = Instant::now();
+    let (number, root) = (repair.header().number, repair.header().state_root);
+    let session = Arc::new(Mutex::new(repair));
+    let moved = Asking::new(transport, number, root, Arc::clone(&session), patience).run().await?;
+    let repair = Arc::into_inner(session).map(Mutex::into_inner);
+    let repair = repair.ok_or_else(|| SyncError::Worker("a repair is still at work".into()))?;
+    let repaired = blocking(move || Ok(repair.finish()?)).await?;
+    let report = RepairReport {
+        number,
+        rows_put: repaired.rows_put,
+        rows_removed: repaired.rows_removed,
+        codes: repaired.codes,
+        keys: repaired.keys,
+        bytes: moved.bytes,
+        questions: moved.questions,
+        took_ms: began.elapsed().as_millis() as u64,
+    };
+    tracing::info!(
+        batch = %number,
+        rows_put = report.rows_put,
+        rows_removed = report.rows_removed,
+        codes = report.codes,
+        bytes = report.bytes,
+        took_ms = report.took_ms,
+        keys = ?report.keys,
+        "the state was compared with peers and is right now"
+    );
+    Ok(report)
+}
+
+/// Runs what waits for the disk on a thread of its own.
+async fn blocking<T: Send + 'static>(
+    work: impl FnOnce() -> Result<T, SyncError> + Send + 'static,
+) -> Result<T, SyncError> {
+    let worked = tokio::task::spawn_blocking(work).await;
+    worked.map_err(|error| SyncError::Worker(error.to_string()))?
+}

@@ -1,0 +1,162 @@
+//! [`RepairRecord`]: what the store remembers of repairs, over restarts.
+
+use serde::{Deserialize, Serialize};
+use slipstream_storage::Store;
+use slipstream_types::{BatchNumber, bounded::BoundedVec, codec};
+
+use crate::SyncError;
+
+/// The store's record of the last repair, and of one that is due.
+pub const REPAIR_RECORD: &str = "sync/repair";
+/// Bytes of that record: a few keys and numbers.
+const RECORD_BYTES_MAX: usize = 16 << 10;
+/// Keys that a record names.
+const KEYS_MAX: usize = slipstream_storage::KEYS_TOLD_MAX;
+
+/// Why a state is to be compared with peers.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub enum Due {
+    /// Execution of a certified batch gave something else, or the state before it could not be read.
+    Incident {
+        /// The batch.
+        number: BatchNumber,
+        /// What was found.
+        what: String,
+    },
+    /// An operator wants it.
+    Operator,
+}
+
+/// What a repair did.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct RepairReport {
+    /// The batch whose state was compared.
+    pub number: BatchNumber,
+    /// Rows that were missing or had another value.
+    pub rows_put: u64,
+    /// Rows that should not have been there.
+    pub rows_removed: u64,
+    /// Codes that were missing or damaged.
+    pub codes: u64,
+    /// The first keys of these rows.
+    pub keys: Vec<String>,
+    /// Bytes of all questions and answers.
+    pub bytes: u64,
+    /// Questions that were answered.
+    pub questions: u64,
+    /// How long it took.
+    pub took_ms: u64,
+}
+
+/// What the store remembers of repairs.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub struct RepairRecord {
+    /// What the next start does first.
+    pub due: Option<Due>,
+    /// The batch of the last incident that was repaired: a second one is none of the state.
+    pub repaired: Option<BatchNumber>,
+    /// What the last repair did.
+    pub report: Option<RepairReport>,
+}
+
+/// The record as it is stored.
+#[derive(Serialize, Deserialize)]
+struct Stored {
+    due: Option<Due>,
+    repaired: Option<BatchNumber>,
+    report: Option<(Counts, BoundedVec<String, KEYS_MAX>)>,
+}
+
+/// The numbers of a [`RepairReport`] in its order: batch, rows put, rows removed, codes, bytes, questions, milliseconds.
+type Counts = [u64; 7];
+
+impl RepairRecord {
+    /// Reads the record of a store; one that cannot be read counts as none, because it only says what to look at.
+    ///
+    /// # Errors
+    /// What the disk says.
+    pub fn of(store: &Store) -> Result<RepairRecord, SyncError> {
+        Ok(store.record(REPAIR_RECORD)?.map(|bytes| Self::decode(&bytes)).unwrap_or_default())
+    }
+
+    /// As [`RepairRecord::of`], of the record's bytes.
+    pub fn decode(bytes: &[u8]) -> RepairRecord {
+        let stored = codec::decode::<Stored>("repair record", bytes, RECORD_BYTES_MAX);
+        let Ok(Stored { due, repaired, report }) = stored else { return RepairRecord::default() };
+        let report = report.map(|(counts, keys)| {
+            let [number, rows_put, rows_removed, codes, bytes, questions, took_ms] = counts;
+            let (number, keys) = (BatchNumber(number), keys.into_inner());
+            RepairReport { number, rows_put, rows_removed, codes, keys, bytes, questions, took_ms }
+        });
+        RepairRecord { due, repaired, report }
+    }
+
+    /// The record's bytes.
+    ///
+    /// # Errors
+    /// If it has more keys than a report names.
+    pub fn encode(&self) -> Result<Vec<u8>, SyncError> {
+        let report = self.report.as_ref().map(|it| {
+            let counts =
+                [it.number.0, it.rows_put, it.rows_removed, it.codes, it.bytes, it.questions, it.took_ms];
+            BoundedVec::new(it.keys.clone()).map(|keys| (counts, keys))
+        });
+        let report = report.transpose().map_err(|error| SyncError::Worker(error.to_string()))?;
+        let stored = Stored { due: self.due.clone(), repaired: self.repaired, report };
+        codec::encode("repair record", &stored).map_err(|error| SyncError::Worker(error.to_string()))
+    }
+
+    /// Notes what happened at a batch. False if a repair for that batch came before: then the state is right, and what happened is
+    /// for an operator.
+    pub fn note(&mut self, number: BatchNumber, what: String) -> bool {
+        if self.repaired == Some(number) {
+            return false;
+        }
+        self.due = Some(Due::Incident { number, what });
+        true
+    }
+
+    /// The record after a repair that was due.
+    pub fn done(self, report: RepairReport) -> RepairRecord {
+        let repaired = match self.due {
+            Some(Due::Incident { number, .. }) => Some(number),
+            Some(Due::Operator) | None => self.repaired,
+        };
+        RepairRecord { due: None, repaired, report: Some(report) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn report() -> RepairReport {
+        RepairReport {
+            number: BatchNumber(6),
+            rows_put: 1,
+            rows_removed: 2,
+            codes: 3,
+            keys: vec!["account 0x01".into()],
+            bytes: 4,
+            questions: 5,
+            took_ms: 7,
+        }
+    }
+
+    /// Goal: a batch is repaired for once, over restarts; another batch may come later.
+    #[test]
+    fn a_second_incident_at_a_batch_is_not_repaired() {
+        let mut record = RepairRecord::default();
+        assert!(record.note(BatchNumber(7), "another state root".into()));
+        let stored = RepairRecord::decode(&record.encode().unwrap());
+        assert_eq!(stored, record);
+        let mut record = RepairRecord::decode(&stored.done(report()).encode().unwrap());
+        assert_eq!((&record.due, record.report.as_ref()), (&None, Some(&report())));
+        assert!(!record.note(BatchNumber(7), "again".into()));
+        assert_eq!(record.due, None);
+        assert!(record.note(BatchNumber(8), "another".into()));
+        let by_hand = RepairRecord { due: Some(Due::Operator), ..record.done(report()) }.done(report());
+        assert_eq!(by_hand.repaired, Some(BatchNumber(8)), "who asks for one settles no incident");
+        assert_eq!(RepairRecord::decode(b"nonsense"), RepairRecord::default());
+    }
+}

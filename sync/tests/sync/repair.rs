@@ -1,0 +1,202 @@
+//! Goal: a store of which rows and code are wrong on the disk is put right by peers, at the cost of what is wrong; liars among them are
+//! found out and kept out; and where nobody can help the node says so.
+
+use std::{path::Path as FilePath, sync::Arc, time::Duration};
+
+use slipstream_network::{MemoryHub, MemoryTransport, NetworkError, PeerId, Transport};
+use slipstream_storage::{Opened, Part, Repair, StorageConfig, StorageError, Store, plain_database};
+use slipstream_sync::{
+    SyncError, SyncServer,
+    protocol::{Codes, Request, Subtrees},
+    repair::{RepairReport, repair},
+};
+use slipstream_types::{Digest, bounded::BoundedVec, codec};
+
+use crate::{
+    chain::{Chain, Honest, peer},
+    liars::{Liar, Lie},
+};
+
+const MAX: usize = 64 << 20;
+const BATCHES: u64 = 27;
+const ACCOUNTS: u64 = 3_000;
+const PATIENCE: Duration = Duration::from_secs(5);
+
+fn config() -> StorageConfig {
+    StorageConfig { snapshot_interval_batches: 0, disk_free_min_mib: 0, ..StorageConfig::default() }
+}
+
+/// A chain that a peer serves, and a node's directory that has it.
+fn followed(hub: &MemoryHub, dir: &FilePath) -> Chain {
+    let chain = Chain::with_accounts(BATCHES, ACCOUNTS);
+    hub.join(peer(1), Arc::new(Honest(Arc::new(SyncServer::new(chain.store.clone())))));
+    let store = Store::open(&config(), dir).unwrap();
+    store.initialize(&chain.genesis).unwrap();
+    chain.commit_to(&store, chain.head());
+    chain
+}
+
+/// Makes one row of a thousand wrong, in every way there is, and all code.
+fn spoil(dir: &FilePath) -> u64 {
+    let database = plain_database(&config(), dir).unwrap();
+    let keys = |column: &str| {
+        let mut all = database.raw_iterator_cf(&database.cf_handle(column).unwrap());
+        let mut keys = Vec::new();
+        all.seek_to_first();
+        while let Some(key) = all.key() {
+            keys.push(key.to_vec());
+            all.next();
+        }
+        keys
+    };
+    let rows = database.cf_handle("state_a").unwrap();
+    let mut wrong = 0;
+    for (at, key) in keys("state_a").into_iter().enumerate().filter(|(at, _)| at % 1_000 == 7) {
+        match at / 1_000 % 3 {
+            0 => database.put_cf(&rows, &key, b"nonsense").unwrap(),
+            1 => database.delete_cf(&rows, &key).unwrap(),
+            _ => {
+                let mut other = key.clone();
+                *other.last_mut().unwrap() ^= 1;
+                database.put_cf(&rows, &other, b"surplus").unwrap();
+            }
+        }
+        wrong += 1;
+    }
+    let codes = database.cf_handle("codes").unwrap();
+    for hash in keys("codes") {
+        database.put_cf(&codes, hash, b"nonsense").unwrap();
+    }
+    wrong
+}
+
+/// Repairs what is in a directory, with these peers; opens it afterwards.
+async fn repaired(hub: &MemoryHub, dir: &FilePath, peers: &[PeerId]) -> (RepairReport, Store) {
+    let report = try_repair(hub, dir, peers).await.1.unwrap();
+    (report, Store::open(&config(), dir).unwrap())
+}
+
+async fn try_repair(
+    hub: &MemoryHub,
+    dir: &FilePath,
+    peers: &[PeerId],
+) -> (Arc<MemoryTransport>, Result<RepairReport, SyncError>) {
+    let nobody = Store::memory(&config());
+    let transport = hub.join(peer(100), Arc::new(Honest(Arc::new(SyncServer::new(nobody)))));
+    for id in peers {
+        assert!(hub.connect(peer(100), *id));
+    }
+    let session = Repair::open(&config(), dir).unwrap();
+    let report = repair(session, &*transport, PATIENCE).await;
+    (transport, report)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_differs_is_fetched_and_nothing_else() {
+    let (hub, dir) = (MemoryHub::new(), tempfile::tempdir().unwrap());
+    let chain = followed(&hub, dir.path());
+    let wrong = spoil(dir.path());
+    assert!(wrong >= 3);
+    let error = Store::open(&config(), dir.path()).unwrap_err();
+    assert!(matches!(error, StorageError::Corrupt { .. }), "{error}");
+
+    let (report, store) = repaired(&hub, dir.path(), &[peer(1)]).await;
+    assert_eq!((report.number, report.rows_put + report.rows_removed), (chain.head(), wrong));
+    assert!(report.codes > 0 && !report.keys.is_empty(), "{report:?}");
+    let rows: u64 = chain.store.snapshots()[0].rows;
+    assert!(report.bytes < rows * 80 / 10, "{report:?}: all of the {rows} rows are 80 bytes each");
+    assert_eq!(store.head().unwrap().header, chain.store.head().unwrap().header);
+    drop(store);
+
+    let (report, _) = repaired(&hub, dir.path(), &[peer(1)]).await;
+    assert_eq!((report.rows_put + report.rows_removed + report.codes, report.bytes), (0, 0));
+}
+
+fn change_subtrees(request: &Request, answer: Vec<u8>, change: fn(&mut Vec<Part>)) -> Option<Vec<u8>> {
+    if !matches!(request, Request::Subtrees(_)) {
+        return Some(answer);
+    }
+    let mut subtrees: Subtrees = codec::decode("subtrees", &answer, MAX).unwrap();
+    let mut opened = subtrees.opened.to_vec();
+    let mut parts = opened.last().unwrap().parts().to_vec();
+    change(&mut parts);
+    *opened.last_mut().unwrap() = Opened::new(parts).unwrap();
+    subtrees.opened = BoundedVec::new(opened).unwrap();
+    Some(codec::encode("subtrees", &subtrees).unwrap())
+}
+
+fn wrong_hash(request: &Request, answer: Vec<u8>) -> Option<Vec<u8>> {
+    change_subtrees(request, answer, |parts| *parts.last_mut().unwrap() = Part::Hash(Digest([1; 32])))
+}
+
+fn nothing_there(request: &Request, answer: Vec<u8>) -> Option<Vec<u8>> {
+    change_subtrees(request, answer, Vec::clear)
+}
+
+fn endless(request: &Request, answer: Vec<u8>) -> Option<Vec<u8>> {
+    change_subtrees(request, answer, |parts| *parts = vec![Part::Fork; 100])
+}
+
+fn too_few(request: &Request, answer: Vec<u8>) -> Option<Vec<u8>> {
+    if !matches!(request, Request::Subtrees(_)) {
+        return Some(answer);
+    }
+    Some(codec::encode("subtrees", &Subtrees { opened: BoundedVec::default() }).unwrap())
+}
+
+fn wrong_code(request: &Request, answer: Vec<u8>) -> Option<Vec<u8>> {
+    if !matches!(request, Request::Codes { .. }) {
+        return Some(answer);
+    }
+    let codes: Codes = codec::decode("codes", &answer, MAX).unwrap();
+    let wrong = codes.codes.iter().map(|_| slipstream_types::delta::Code::new(vec![1]).unwrap());
+    Some(codec::encode("codes", &Codes { codes: BoundedVec::new(wrong.collect()).unwrap() }).unwrap())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn liars_are_banned_and_others_are_asked() {
+    let (hub, dir) = (MemoryHub::new(), tempfile::tempdir().unwrap());
+    let chain = followed(&hub, dir.path());
+    let lies: [(u8, Lie); 5] =
+        [(2, wrong_hash), (3, nothing_there), (4, endless), (5, too_few), (6, wrong_code)];
+    for (id, lie) in lies {
+        let wrong = spoil(dir.path());
+        let server = SyncServer::new(chain.store.clone());
+        hub.join(peer(id), Arc::new(Liar { server, lie }));
+        // Alone, the liar is found out and leaves nobody to ask.
+        let (transport, alone) = try_repair(&hub, dir.path(), &[peer(id)]).await;
+        let error = alone.unwrap_err();
+        assert!(matches!(error, SyncError::Unrepaired { number, .. } if number == chain.head()), "{error}");
+        assert!(error.to_string().contains("repair: "), "{error}");
+        let limits = slipstream_network::RequestLimits { deadline: PATIENCE, response_bytes_max: MAX };
+        let asked = transport.request(peer(id), slipstream_network::Protocol::SYNC, Vec::new(), limits).await;
+        assert!(
+            matches!(asked, Err(NetworkError::Banned { .. } | NetworkError::UnknownPeer { .. })),
+            "{asked:?}"
+        );
+        assert!(Store::open(&config(), dir.path()).is_err(), "nothing of it was written");
+
+        let (report, store) = repaired(&hub, dir.path(), &[peer(id), peer(1)]).await;
+        assert_eq!(report.rows_put + report.rows_removed, wrong, "lie {id}");
+        assert_eq!(store.head().unwrap().header, chain.store.head().unwrap().header);
+    }
+}
+
+/// Goal: a peer on another ledger, or without the state, says so and is not to blame.
+#[tokio::test(flavor = "multi_thread")]
+async fn who_does_not_have_the_state_is_not_to_blame() {
+    let (hub, dir) = (MemoryHub::new(), tempfile::tempdir().unwrap());
+    let _chain = followed(&hub, dir.path());
+    spoil(dir.path());
+    let shorter = Chain::with_accounts(BATCHES - 1, ACCOUNTS);
+    let other = Chain::with_accounts(BATCHES + 1, ACCOUNTS + 1);
+    for (id, chain) in [(7, &shorter), (8, &other)] {
+        hub.join(peer(id), Arc::new(Honest(Arc::new(SyncServer::new(chain.store.clone())))));
+    }
+    let (transport, alone) = try_repair(&hub, dir.path(), &[peer(7), peer(8)]).await;
+    let text = alone.unwrap_err().to_string();
+    assert!(text.contains("not kept: the state of batch 27 is not kept here"), "{text}");
+    assert!(text.contains("the state of batch 27 has another root here"), "{text}");
+    assert_eq!(transport.peers().len(), 2, "both are still connected");
+    repaired(&hub, dir.path(), &[peer(7), peer(8), peer(1)]).await;
+}
