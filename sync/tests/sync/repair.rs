@@ -10,7 +10,7 @@ use slipstream_sync::{
     protocol::{Codes, Request, Subtrees},
     repair::{RepairReport, repair},
 };
-use slipstream_types::{Digest, bounded::BoundedVec, codec};
+use slipstream_types::{BatchNumber, Digest, bounded::BoundedVec, codec};
 
 use crate::{
     chain::{Chain, Honest, peer},
@@ -32,7 +32,7 @@ fn followed(hub: &MemoryHub, dir: &FilePath) -> Chain {
     hub.join(peer(1), Arc::new(Honest(Arc::new(SyncServer::new(chain.store.clone())))));
     let store = Store::open(&config(), dir).unwrap();
     store.initialize(&chain.genesis).unwrap();
-    chain.commit_to(&store, chain.head());
+    (1..=chain.head().0).for_each(|number| chain.commit_to(&store, BatchNumber(number)));
     chain
 }
 
