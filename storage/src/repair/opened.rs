@@ -140,3 +140,27 @@ impl Reading<'_> {
         Ok(Subtree::parent(Subtree::Inner(left), Subtree::Inner(right)).hash())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use slipstream_types::{Address, B256, U256, codec};
+
+    use super::*;
+
+    /// Goal: what peers send each other stays as docs/formats.md draws it.
+    #[test]
+    fn the_bytes_of_an_opened_subtree_are_pinned() {
+        let (key, value) =
+            (StateKey::Slot(Address::repeat_byte(2), B256::repeat_byte(3)), StateValue::Slot(U256::from(4)));
+        let run = Part::Run { path: *Place::new(&Path([0xff; 32]), 9).path(), bit: 9 };
+        let parts = vec![run, Part::Hash(Digest([1; 32])), Part::Fork, Part::Row(key, value)];
+        let bytes = codec::encode("opened", &Opened::new(parts).unwrap()).unwrap();
+        let mut row = Vec::new();
+        value.append_row(&key, &mut row);
+        let path = [&[0xff, 0x80][..], &[0; 30]].concat();
+        let expected = [&[4, 3][..], &path, &[9, 0], &[1; 32], &[2, 1], &row].concat();
+        assert_eq!(bytes, expected);
+        let place = codec::encode("place", &Place::new(&Path([0xff; 32]), 9)).unwrap();
+        assert_eq!(place, [9, 0, 2, 0xff, 0x80]);
+    }
+}

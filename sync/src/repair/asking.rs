@@ -168,8 +168,10 @@ impl<'a> Asking<'a> {
             // Their answers may show more that differs.
             return Ok(None);
         }
-        let (repair, asked) = (Arc::clone(&self.repair), self.codes.clone());
-        let missing = blocking(move || Ok(repair.lock().missing_codes(asked.len() + CODES_MAX)?)).await?;
+        let (repair, max, began) = (Arc::clone(&self.repair), self.codes.len() + CODES_MAX, Instant::now());
+        let missing = blocking(move || Ok(repair.lock().missing_codes(max)?)).await?;
+        // The first time it reads all code, and perhaps all rows: nobody was waited for meanwhile.
+        self.progress_at += began.elapsed();
         let due = missing.into_iter().filter(|hash| !self.codes.contains(hash)).take(CODES_MAX);
         let due: Vec<Digest> = due.collect();
         if due.is_empty() {
