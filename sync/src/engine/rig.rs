@@ -49,6 +49,21 @@ pub(super) fn chain() -> &'static Chain {
     CHAIN.get_or_init(|| Chain::new(HEAD))
 }
 
+/// The last batch of [`long_chain()`]; it has a snapshot.
+pub(super) const FAR: u64 = 80;
+
+/// One that is longer than what lies between two bases of range deltas.
+pub(super) fn long_chain() -> &'static Chain {
+    static CHAIN: OnceLock<Chain> = OnceLock::new();
+    CHAIN.get_or_init(|| Chain::new(FAR))
+}
+
+/// One whose epoch 0 ends with batch 8.
+pub(super) fn chain_of_epochs() -> &'static Chain {
+    static CHAIN: OnceLock<Chain> = OnceLock::new();
+    CHAIN.get_or_init(Chain::of_three_epochs)
+}
+
 /// What a peer's summary says.
 #[derive(Clone, Debug)]
 pub(super) struct Promise {
@@ -74,8 +89,8 @@ impl Promise {
         self
     }
 
-    fn summary(&self) -> Summary {
-        let store = &chain().store;
+    fn summary(&self, chain: &Chain) -> Summary {
+        let store = &chain.store;
         let from = self.keeps_from.map(BatchNumber);
         Summary {
             genesis: store.header(BatchNumber(0)).unwrap().unwrap().digest(),
@@ -114,6 +129,7 @@ pub(super) struct Rig {
     peers: Vec<(PeerId, Promise)>,
     worker: Worker,
     pub(super) store: Store,
+    chain: &'static Chain,
 }
 
 /// How a node is set up for a script.
@@ -132,10 +148,15 @@ impl Node {
     }
 
     pub(super) fn rig(self) -> Rig {
+        self.rig_on(chain())
+    }
+
+    /// As [`Node::rig`], on another chain.
+    pub(super) fn rig_on(self, chain: &'static Chain) -> Rig {
         let Node { config, head, hints, patience } = self;
         let store = Store::memory(&StorageConfig { snapshot_interval_batches: 0, ..Default::default() });
-        store.initialize(&chain().genesis).unwrap();
-        (1..=head).for_each(|number| chain().commit_to(&store, BatchNumber(number)));
+        store.initialize(&chain.genesis).unwrap();
+        (1..=head).for_each(|number| chain.commit_to(&store, BatchNumber(number)));
         let executor =
             ExecutorConfig { hints: HintsMode::Off, prefetch_threads: 0, ..ExecutorConfig::default() };
         let session = Session::new(&executor, chain().genesis.chain.clone()).unwrap();
@@ -156,6 +177,7 @@ impl Node {
             peers: Vec::new(),
             worker,
             store,
+            chain,
         }
     }
 }
@@ -203,7 +225,7 @@ impl Rig {
             match effect {
                 Effect::Send { id, peer, request: Request::Summary, .. } if !self.quiet.contains(&peer) => {
                     if let Some((_, promise)) = self.peers.iter().find(|(other, _)| *other == peer) {
-                        let answer = codec::encode("summary", &promise.summary()).unwrap();
+                        let answer = codec::encode("summary", &promise.summary(self.chain)).unwrap();
                         self.engine.handle_answer(id, Ok(answer), self.now);
                     }
                 }
@@ -283,7 +305,7 @@ impl Rig {
     pub(super) fn answer_if(&mut self, peer: PeerId, which: impl Fn(&Request) -> bool) -> &mut Rig {
         for open in self.take(|open| open.peer == peer && which(&open.request)) {
             let payload = codec::encode("request", &open.request).unwrap();
-            let answer = serve::answer(&chain().store, &payload);
+            let answer = serve::answer(&self.chain.store, &payload);
             let answer = answer.map_err(|refusal| NetworkError::Refused { peer, refusal });
             self.engine.handle_answer(open.id, answer, self.now);
         }
@@ -375,13 +397,13 @@ impl Rig {
 
     /// A batch is announced by a peer.
     pub(super) fn announce(&mut self, from: PeerId, number: u64) -> &mut Rig {
-        self.engine.handle_broadcast(from, announcement(number), self.now);
+        self.engine.handle_broadcast(from, announcement_of(self.chain, number), self.now);
         self.step()
     }
 
     /// Somebody else in this process commits a batch.
     pub(super) fn commit(&mut self, number: u64) -> &mut Rig {
-        chain().commit_to(&self.store, BatchNumber(number));
+        self.chain.commit_to(&self.store, BatchNumber(number));
         self.engine.handle_head(BatchNumber(number), self.now);
         self.step()
     }
@@ -415,7 +437,11 @@ impl Rig {
 
 /// The announcement of a batch of [`chain()`].
 pub(super) fn announcement(number: u64) -> Vec<u8> {
-    let (store, number) = (&chain().store, BatchNumber(number));
+    announcement_of(chain(), number)
+}
+
+fn announcement_of(chain: &Chain, number: u64) -> Vec<u8> {
+    let (store, number) = (&chain.store, BatchNumber(number));
     let blob = |kind| store.blob(kind, number).unwrap();
     let (header, certificate) = (store.header(number).unwrap(), store.certificate(number).unwrap());
     let body = blob(BlobKind::Body).unwrap();

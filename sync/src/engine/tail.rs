@@ -179,6 +179,12 @@ impl Tail {
         !dropped.is_empty()
     }
 
+    /// The batch behind which [`Tail::cut_asked`] drops everything.
+    pub(super) fn last_that_came(&self) -> BatchNumber {
+        let asked = self.pieces.iter().rev().take_while(|(_, piece)| matches!(piece.state, State::Asked));
+        asked.last().map_or(self.last(), |(first, _)| BatchNumber(first.0.saturating_sub(1)))
+    }
+
     /// Drops the pieces from `first` on that nobody sent yet, if nothing that came lies behind them.
     pub(super) fn cut_asked(&mut self) -> Vec<BatchNumber> {
         let mut dropped = Vec::new();

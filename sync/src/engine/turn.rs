@@ -147,7 +147,7 @@ impl Engine {
         if self.awaits_survey(candidates, now) {
             return;
         }
-        let plan = self.decide(self.tail.last(), candidates);
+        let plan = self.decide_next(candidates);
         let holds = self.leaves_to_others(&plan, now);
         match plan.step {
             _ if holds => {}
@@ -235,6 +235,16 @@ impl Engine {
         self.decide_with(head, self.begun, candidates, 0.0)
     }
 
+    /// What to do behind what is asked for. A leap gives up what did not come yet, and so begins before it: it has to be the best from there
+    /// too, or else a range delta would find no base there, and a restore forget the rows that it has. If it is not, the batches come first.
+    fn decide_next(&self, candidates: &[Candidate]) -> Plan {
+        let plan = self.decide(self.tail.last(), candidates);
+        match plan.step {
+            Step::Snapshot(_) | Step::RangeDelta(_) => self.decide(self.tail.last_that_came(), candidates),
+            Step::Range(_) | Step::Idle | Step::Stuck => plan,
+        }
+    }
+
     /// As [`Engine::decide`], as if `begun` were the restore that did not finish, and the state known to have so many rows.
     fn decide_with(
         &self,
@@ -302,8 +312,12 @@ impl Engine {
         if self.tail.is_empty() && !self.jobs.restore.is_any() {
             let serves = candidates.iter().filter(|peer| peer.offers(number));
             let from = |peer: &Candidate| range_delta::base(self.head, peer.range_delta_from?);
-            let from = serves.filter_map(from).max().filter(|_| by_changes);
-            let range_delta = from.map(|from| Base { from, head: self.head });
+            let base = serves.filter_map(from).max().map(|from| Base { from, head: self.head });
+            // Without a base it is no range delta, and nobody asked for all rows.
+            if by_changes && base.is_none() {
+                return;
+            }
+            let range_delta = base.filter(|_| by_changes);
             let bytes = self.leap_bytes(number, range_delta, candidates);
             let passing = Some(self.waypoint).filter(|waypoint| self.head < *waypoint && *waypoint <= number);
             let beginning = Beginning { number, range_delta, passing, is_new: self.begun.is_none(), bytes };

@@ -5,7 +5,7 @@ use std::time::Duration;
 use crate::{
     Mode, Phase,
     engine::{
-        rig::{A, B, HEAD, Node, chain, pruned, serves},
+        rig::{A, B, FAR, HEAD, Node, chain, long_chain, pruned, serves},
         timers::Timer,
     },
     plan::RANGE_DELTA_BATCHES_MAX,
@@ -124,6 +124,26 @@ fn a_range_delta_that_is_too_large_is_left_for_batches() {
     rig.serve(A).wait(SECOND);
     assert_eq!((rig.head(), rig.status().batches), (HEAD, HEAD - 10));
     assert!(rig.engine.range_delta_max <= (HEAD - 10) / 2, "{}", rig.engine.range_delta_max);
+    rig.blames_nobody();
+}
+
+/// Goal: a range delta that could begin behind batches that were only asked for does not become a whole snapshot where the node is: the
+/// batches come first.
+#[test]
+fn a_range_delta_waits_for_the_batches_that_it_stands_on() {
+    let mut rig = Node::new(Mode::RangeDelta, 7).rig_on(long_chain()).peer(A, serves(1..=FAR - 1));
+    rig.step();
+    assert_eq!(rig.status().phase, Phase::Replay);
+    let asked: Vec<_> = rig.asked(A).into_iter().cloned().collect();
+    // It keeps the deltas behind batch 64, the base of the last batch that was asked for, and not those behind this node's base, 0.
+    rig.meet(B, serves(60..=FAR).offering(FAR, 100, 8_000));
+    rig.step();
+    assert_eq!((rig.status().phase, rig.status().target.0), (Phase::Replay, FAR));
+    assert!(asked.iter().all(|request| rig.asked(A).contains(&request)), "{:#?}", rig.open);
+    rig.serve(A).serve(B).wait(SECOND);
+    let status = rig.status();
+    assert_eq!((rig.head(), status.batches), (FAR, FAR - 7));
+    assert!(status.snapshot.is_none(), "{status:#?}");
     rig.blames_nobody();
 }
 
