@@ -1,0 +1,68 @@
+//! Goal: whatever certificate shows that an epoch is over, from then on its validators sign nothing that comes after it, also if no peer
+//! tells of the next epoch.
+
+use slipstream_types::{BatchNumber, Certificate, Epoch, LedgerInfo, codec};
+
+use crate::{
+    Mode,
+    engine::rig::{A, Node, Rig, chain_of_epochs, serves},
+    protocol::{ANSWER_BYTES_MAX, Range, Request},
+    trust::TrustError,
+    verify::Violation,
+};
+
+/// The last batch of epoch 0.
+const END: u64 = 8;
+
+fn at_head(head: u64) -> Rig {
+    Node::new(Mode::Replay, head).rig_on(chain_of_epochs())
+}
+
+fn certificate(number: u64) -> Certificate {
+    chain_of_epochs().store.certificate(BatchNumber(number)).unwrap().unwrap()
+}
+
+/// The node holds epoch 0 for over and has noted its end; what its validators sign behind it is a lie, whatever signatures it has.
+#[track_caller]
+fn expect_over(rig: &Rig) {
+    assert_eq!(rig.engine.trust.epoch(), Epoch(1));
+    assert_eq!(rig.store.epoch_ends(Epoch(0), 10).unwrap(), [certificate(END)]);
+    let last = certificate(END);
+    let info = LedgerInfo { number: BatchNumber(END + 1), next_validators: None, ..last.info.clone() };
+    let late = Certificate { info, ..last };
+    let outside = Violation::OutsideEpoch { number: BatchNumber(END + 1), epoch: Epoch(0) };
+    assert_eq!(rig.engine.trust.verify(&late), Err(TrustError::Violation(outside)));
+    rig.blames_nobody();
+}
+
+#[test]
+fn a_summary_ends_an_epoch() {
+    let mut rig = at_head(END - 1).peer(A, serves(1..=END));
+    assert_eq!(rig.engine.trust.epoch(), Epoch(0));
+    expect_over(rig.step());
+}
+
+#[test]
+fn an_announcement_ends_an_epoch() {
+    let mut rig = at_head(END - 1).peer(A, serves(1..=END - 1));
+    rig.step();
+    assert_eq!(rig.engine.trust.epoch(), Epoch(0));
+    expect_over(rig.announce(A, END));
+}
+
+/// Goal: the certificate of a range may be of a later batch than its last one.
+#[test]
+fn a_range_ends_an_epoch() {
+    let mut rig = at_head(END - 3).peer(A, serves(1..=END - 1));
+    rig.step();
+    let [Request::Range(request)] = rig.asked(A)[..] else { panic!("{:?}", rig.open) };
+    let store = &chain_of_epochs().store;
+    let payload = codec::encode("request", &Request::Range(*request)).unwrap();
+    let answer = crate::serve::answer(store, &payload).unwrap();
+    let mut range: Range = codec::decode("range", &answer, ANSWER_BYTES_MAX).unwrap();
+    range.certificate = certificate(END);
+    range.proof = store.header_range_proof(END + 1, request.first, range.batches.len()).unwrap();
+    assert_eq!(rig.engine.trust.epoch(), Epoch(0));
+    rig.lie(A, &codec::encode("range", &range).unwrap());
+    expect_over(&rig);
+}
