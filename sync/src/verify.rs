@@ -223,9 +223,7 @@ pub fn announcement(announcement: &Announcement, trust: &Trust) -> Result<(), Tr
 /// As [`announcement`], but for the signatures.
 pub(crate) fn announcement_agrees(announcement: &Announcement) -> Result<(), Violation> {
     let Announcement { header, certificate, .. } = announcement;
-    if certificate.info.number != header.number {
-        return Err(Violation::WrongNumber { expected: header.number, found: certificate.info.number });
-    }
+    check_number(header.number, certificate.info.number)?;
     check_agrees(header, certificate)
 }
 
@@ -259,8 +257,8 @@ pub fn offer(
 ) -> Result<Option<Waypoint>, TrustError> {
     trust.verify(&offer.certificate)?;
     let info = &offer.certificate.info;
-    if offer.header.number != number || info.number != number {
-        return Err(Violation::WrongNumber { expected: number, found: offer.header.number }.into());
+    for found in [offer.header.number, info.number] {
+        check_number(number, found)?;
     }
     check_agrees(&offer.header, &offer.certificate)?;
     let leaves = number.0.saturating_add(1);
@@ -282,9 +280,7 @@ fn passed_waypoint(
     trust: &Trust,
 ) -> Result<Waypoint, Violation> {
     let PassedBatch { header, proof } = passed;
-    if header.number != number {
-        return Err(Violation::WrongNumber { expected: number, found: header.number });
-    }
+    check_number(number, header.number)?;
     let leaves = later.number.0.saturating_add(1);
     let nodes = proof.verify(later.accumulator_root, leaves, number.0, &[header.digest()])?;
     let nodes: BTreeMap<_, _> = nodes.into_iter().collect();
@@ -301,9 +297,7 @@ pub fn headers(answer: &Headers, first: BatchNumber, certificate: &Certificate) 
         return Err(Violation::Unrelated("another number of headers"));
     }
     for (header, number) in answer.headers.iter().zip(first.0..) {
-        if header.number.0 != number {
-            return Err(Violation::WrongNumber { expected: BatchNumber(number), found: header.number });
-        }
+        check_number(BatchNumber(number), header.number)?;
     }
     let digests: Vec<_> = answer.headers.iter().map(BatchHeader::digest).collect();
     answer.proof.verify(certificate.info.accumulator_root, last.0 + 1, first.0, &digests)?;
@@ -347,10 +341,15 @@ fn check_length(batches: &[RangeBatch], request: &RangeRequest, due: u64) -> Res
     Ok(())
 }
 
-fn check_follows(header: &BatchHeader, number: BatchNumber, parent: Digest) -> Result<(), Violation> {
-    if header.number != number {
-        return Err(Violation::WrongNumber { expected: number, found: header.number });
+fn check_number(expected: BatchNumber, found: BatchNumber) -> Result<(), Violation> {
+    match found == expected {
+        true => Ok(()),
+        false => Err(Violation::WrongNumber { expected, found }),
     }
+}
+
+fn check_follows(header: &BatchHeader, number: BatchNumber, parent: Digest) -> Result<(), Violation> {
+    check_number(number, header.number)?;
     if header.parent != parent {
         return Err(Violation::WrongParent { number });
     }
@@ -423,3 +422,6 @@ fn check_blob(
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests;

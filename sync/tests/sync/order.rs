@@ -6,19 +6,22 @@ use std::collections::BTreeMap;
 use slipstream_storage::Head;
 use slipstream_sync::{
     Trust, TrustError,
-    protocol::{Announcement, Headers, Parts, Range, RangeBatch, RangeRequest},
+    protocol::{Announcement, Headers, Offer, Parts, PassedBatch, Range, RangeBatch, RangeRequest},
     verify::{self, VerifiedRange, Violation},
 };
 use slipstream_types::{
     Address, BatchHeader, BatchNumber, Blob, BlobKind, Body, Certificate, ChainConfig, Digest, Epoch,
-    Genesis, LedgerInfo, SecretKey, Validator,
+    Genesis, LedgerInfo, SecretKey, Validator, Waypoint,
     accumulator::{self, Accumulator},
     batch::content_digest,
     bounded::BoundedVec,
+    certificate::CertificateError,
 };
 
 /// Batches of each ledger, from 1 on, behind a leaf for the genesis.
 const BATCHES: u64 = 4;
+/// The leaf of the genesis.
+const GENESIS: Digest = Digest([9; 32]);
 
 fn key() -> SecretKey {
     SecretKey::from_seed([1; 32])
@@ -70,7 +73,7 @@ impl Ledger {
     /// Each header passes through `change` before it is certified; the next one stands on what came of it.
     fn new(change: impl Fn(&mut BatchHeader), certify: impl Fn(&mut LedgerInfo)) -> Ledger {
         let (mut accumulator, mut nodes) = (Accumulator::default(), BTreeMap::new());
-        let (mut headers, mut parent) = (Vec::new(), Digest([9; 32]));
+        let (mut headers, mut parent) = (Vec::new(), GENESIS);
         nodes.extend(accumulator.append(parent));
         for number in 1..=BATCHES {
             let mut header = header(number, parent);
@@ -119,6 +122,29 @@ impl Ledger {
         verify::range(answer, &request, BATCHES, &trust()).map_err(violation)
     }
 
+    /// Of the last batch, which shows where another one is.
+    fn offer(&self, passed: Option<u64>) -> Offer {
+        let passed = passed.map(|number| PassedBatch {
+            header: self.headers[number as usize - 1].clone(),
+            proof: self.proof(number, 1),
+        });
+        let header = self.headers[BATCHES as usize - 1].clone();
+        Offer { certificate: self.certificate.clone(), header, genesis_proof: self.proof(0, 1), passed }
+    }
+
+    /// What the ledger up to a batch says of itself.
+    fn waypoint(&self, number: u64) -> Waypoint {
+        let header = &self.headers[number as usize - 1];
+        let node = |position| self.nodes.get(&position).copied();
+        Waypoint::of(&LedgerInfo {
+            number: header.number,
+            accumulator_root: Accumulator::load(number + 1, node).unwrap().root(),
+            state_root: header.state_root,
+            timestamp_ms: header.timestamp_ms,
+            ..self.certificate.info.clone()
+        })
+    }
+
     fn headers(&self) -> Result<(), Violation> {
         let answer = Headers {
             headers: BoundedVec::new(self.headers.clone()).unwrap(),
@@ -126,6 +152,12 @@ impl Ledger {
         };
         verify::headers(&answer, BatchNumber(1), &self.certificate)
     }
+}
+
+/// Checks an offer of the last batch, as who is told to pass `passing`.
+fn check_offer(offer: &Offer, passing: Option<u64>) -> Result<Option<Waypoint>, Violation> {
+    let passing = passing.map(BatchNumber);
+    verify::offer(offer, BatchNumber(BATCHES), passing, GENESIS, &trust()).map_err(violation)
 }
 
 fn violation(error: TrustError) -> Violation {
@@ -237,4 +269,80 @@ fn an_announcement_follows_the_head() {
     let wrong = Violation::Disagreement { number: BatchNumber(BATCHES), field: "accumulator root" };
     assert_eq!(refused, wrong);
     assert_eq!(ledger.accumulator.root(), ledger.certificate.info.accumulator_root);
+}
+
+/// Goal: an offer is of the snapshot that was asked for, by its header and by its certificate, in a ledger of this genesis.
+#[test]
+fn an_offer_is_of_the_snapshot_that_was_asked_for() {
+    let ledger = Ledger::new(|_| {}, |_| {});
+    assert_eq!(check_offer(&ledger.offer(None), None), Ok(None));
+    let wrong = |found| Violation::WrongNumber { expected: BatchNumber(BATCHES), found: BatchNumber(found) };
+    let of_another = Offer { header: ledger.headers[2].clone(), ..ledger.offer(None) };
+    assert_eq!(check_offer(&of_another, None), Err(wrong(3)));
+    for number in [BATCHES - 1, BATCHES + 1] {
+        let certified = Ledger::new(|_| {}, |info| info.number = BatchNumber(number));
+        assert_eq!(check_offer(&certified.offer(None), None), Err(wrong(number)));
+    }
+    let elsewhere = verify::offer(&ledger.offer(None), BatchNumber(BATCHES), None, Digest::ZERO, &trust());
+    assert!(matches!(violation(elsewhere.unwrap_err()), Violation::Accumulator(_)));
+    let mut unsigned = ledger.offer(None);
+    unsigned.certificate.info.timestamp_ms += 1;
+    unsigned.header.timestamp_ms += 1;
+    let refused = check_offer(&unsigned, None).unwrap_err();
+    assert!(matches!(refused, Violation::Certificate(CertificateError::BadSignature { .. })), "{refused}");
+}
+
+/// Goal: the waypoint that an offer shows is that of the batch that was asked for, in the offered ledger.
+#[test]
+fn an_offer_shows_the_waypoint_that_was_asked_for() {
+    let ledger = Ledger::new(|_| {}, |_| {});
+    for number in 1..BATCHES {
+        let shown = check_offer(&ledger.offer(Some(number)), Some(number));
+        assert_eq!(shown, Ok(Some(ledger.waypoint(number))), "batch {number}");
+        // Whoever did not ask is not told.
+        assert_eq!(check_offer(&ledger.offer(Some(number)), None), Ok(None));
+    }
+    // The snapshot's own certificate says what its batch's waypoint is, whatever stands beside it.
+    for passed in [None, Some(1)] {
+        let shown = check_offer(&ledger.offer(passed), Some(BATCHES));
+        assert_eq!(shown, Ok(Some(ledger.waypoint(BATCHES))));
+    }
+    let missing = check_offer(&ledger.offer(None), Some(3)).unwrap_err();
+    assert!(matches!(missing, Violation::Unrelated(_)), "{missing}");
+    let wrong = Violation::WrongNumber { expected: BatchNumber(3), found: BatchNumber(2) };
+    assert_eq!(check_offer(&ledger.offer(Some(2)), Some(3)), Err(wrong));
+    let mut displaced = ledger.offer(Some(3));
+    displaced.passed.as_mut().unwrap().proof = ledger.proof(2, 1);
+    assert!(matches!(check_offer(&displaced, Some(3)), Err(Violation::Accumulator(_))));
+}
+
+/// Goal: what an announcement is checked for before the ledger is there: a quorum signed it, and it signed this header.
+#[test]
+fn an_announcement_is_of_the_header_that_a_quorum_signed() {
+    let announce = |ledger: &Ledger| Announcement {
+        header: ledger.headers[BATCHES as usize - 1].clone(),
+        certificate: ledger.certificate.clone(),
+        body: body(),
+        hints: None,
+    };
+    let check = |announcement: &Announcement| verify::announcement(announcement, &trust()).map_err(violation);
+    let ledger = Ledger::new(|_| {}, |_| {});
+    assert_eq!(check(&announce(&ledger)), Ok(()));
+    let other = Ledger::new(|_| {}, |info| info.number = BatchNumber(BATCHES + 1));
+    let wrong = Violation::WrongNumber { expected: BatchNumber(BATCHES), found: BatchNumber(BATCHES + 1) };
+    assert_eq!(check(&announce(&other)), Err(wrong));
+    let other = Ledger::new(|_| {}, |info| info.state_root = Digest::ZERO);
+    let wrong = Violation::Disagreement { number: BatchNumber(BATCHES), field: "state root" };
+    assert_eq!(check(&announce(&other)), Err(wrong));
+    let mut unsigned = announce(&ledger);
+    unsigned.certificate.info.accumulator_root = Digest::ZERO;
+    let refused = check(&unsigned).unwrap_err();
+    assert!(matches!(refused, Violation::Certificate(CertificateError::BadSignature { .. })), "{refused}");
+    let head = Head {
+        header: ledger.headers[BATCHES as usize - 2].clone(),
+        digest: ledger.headers[BATCHES as usize - 2].digest(),
+        accumulator: Accumulator::default(),
+    };
+    let refused = violation(verify::announced(unsigned, &head, &trust()).unwrap_err());
+    assert!(matches!(refused, Violation::Certificate(_)), "whoever looks at it again: {refused}");
 }
