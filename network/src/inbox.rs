@@ -227,6 +227,21 @@ mod tests {
         assert_eq!(order.lock()[..6], [0, 1, 2, 0, 1, 2]);
     }
 
+    /// Goal: who has no message waits for one, and for no turn that others could have.
+    #[tokio::test]
+    async fn an_empty_inbox_takes_no_turn() {
+        let inboxes = Inboxes::new(LIMITS);
+        let inbox = inboxes.open();
+        let all: Vec<_> = (0..TURNS).map(|_| inboxes.turns.try_acquire().unwrap()).collect();
+        let mut reader = std::pin::pin!(inbox.pop());
+        let is_waiting = std::future::poll_fn(|context| {
+            std::task::Poll::Ready(reader.as_mut().poll(context).is_pending())
+        });
+        assert!(is_waiting.await);
+        drop(all);
+        assert_eq!(inboxes.turns.available_permits(), TURNS, "nobody waits for one");
+    }
+
     #[tokio::test]
     async fn a_waiting_reader_wakes() {
         let inbox = Arc::new(Inboxes::new(LIMITS).open());

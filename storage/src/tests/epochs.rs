@@ -2,7 +2,7 @@
 
 use std::num::NonZeroUsize;
 
-use slipstream_types::{Path, ValidatorSet};
+use slipstream_types::{Path, ValidatorSet, Waypoint};
 
 use super::range_delta::finish;
 use super::{
@@ -186,4 +186,34 @@ fn an_advance_keeps_the_end_of_its_epoch() {
             fixture.reopen();
         }
     });
+}
+
+/// Goal: the waypoint of a batch that ends its epoch names the next validators, whoever tells of them: the batch's own certificate, or the
+/// end of the epoch that came before the batch. A waypoint before that end is not held against it.
+#[test]
+fn a_waypoint_is_compared_with_the_validators_that_its_batch_names() {
+    let made = epochs(4);
+    let own = |store: &Store| made.iter().try_for_each(|made| store.commit(made.batch(), None));
+    let before = |store: &Store| {
+        store.put_epoch_end(&made[2].certificate)?;
+        let bare = |made: &Made| store.commit(CommitBatch { certificate: None, ..made.batch() }, None);
+        made.iter().try_for_each(bare)
+    };
+    let commits: [&dyn Fn(&Store) -> Result<(), StorageError>; 2] = [&own, &before];
+    for commit in commits {
+        for at in 0..4 {
+            let info = &made[at].certificate.info;
+            let fixture = Fixture::initialized(&config(), false);
+            let waypoint = Waypoint::of(info);
+            fixture.store().expect_waypoint(&waypoint).unwrap();
+            commit(fixture.store()).unwrap();
+            assert!(fixture.store().passes_waypoint(&waypoint).unwrap(), "batch {}", at + 1);
+        }
+        let of_nobody = LedgerInfo { next_validators: None, ..made[2].certificate.info.clone() };
+        let fixture = Fixture::initialized(&config(), false);
+        fixture.store().expect_waypoint(&Waypoint::of(&of_nobody)).unwrap();
+        let error = commit(fixture.store()).unwrap_err();
+        assert!(matches!(error, StorageError::WrongWaypoint { .. }), "{error}");
+        assert_eq!(fixture.store().head().unwrap().header.number, BatchNumber(2));
+    }
 }

@@ -105,6 +105,23 @@ fn a_leap_over_the_waypoint_is_compared_or_refused() {
     });
 }
 
+/// Goal: a leap that does not lead over the waypoint needs no proof of it: one that begins at its batch, and one that ends before it.
+#[test]
+fn a_leap_beside_the_waypoint_needs_no_proof() {
+    let (source, made, waypoint) = source();
+    let fixture = Fixture::initialized(&config(), false);
+    fixture.store().expect_waypoint(&waypoint).unwrap();
+    made[..AT.0 as usize].iter().for_each(|made| fixture.store().commit(made.batch(), None).unwrap());
+    restore(fixture.store(), source.store()).unwrap();
+    assert_eq!(fixture.store().head().unwrap().header.number, BatchNumber(20));
+
+    let fixture = Fixture::initialized(&config(), false);
+    let ahead = Waypoint { number: BatchNumber(21), ..waypoint };
+    fixture.store().expect_waypoint(&ahead).unwrap();
+    restore(fixture.store(), source.store()).unwrap();
+    assert!(!fixture.store().passes_waypoint(&ahead).unwrap());
+}
+
 /// Goal: a store that was led behind the waypoint by nobody knows whom is not taken for one that was compared.
 #[test]
 fn a_ledger_that_nobody_compared_is_refused_at_the_start() {

@@ -112,6 +112,7 @@ proptest! {
         let nodes: std::collections::HashMap<_, _> =
             digests.iter().flat_map(|digest| accumulator.append(*digest)).collect();
         prop_assert_eq!(accumulator.root(), naive(&digests));
+        prop_assert_eq!((accumulator.len(), accumulator.is_empty()), (leaves, leaves == 0));
         prop_assert_eq!(Accumulator::load(leaves, |position| nodes.get(&position).copied()), Some(accumulator));
     }
 

@@ -156,3 +156,30 @@ fn this_machine_may_be_many_hosts() {
     let door = Door::new([]);
     assert_eq!(knock(&door, "127.0.0.1", 100).len(), PER_MACHINE_MAX);
 }
+
+/// Goal: who comes to a host that has all its places takes one of that host's that is not proven, and nobody else's.
+#[test]
+fn a_host_makes_room_among_its_own() {
+    let (friend, now) = (at("203.0.113.1", 7400), Instant::now());
+    let door = Door::new([friend]);
+    let forged = |from| match door.knock(from, false, now) {
+        Welcome::Enter(place) => place,
+        Welcome::Prove | Welcome::Ignore => panic!("refused"),
+    };
+    let others = [forged(friend), forged(at("198.51.100.1", 1))];
+    let own = [forged(at("203.0.113.1", 1)), forged(at("203.0.113.1", 2))];
+    let proven = knock(&door, "203.0.113.1", 100);
+    assert_eq!(proven.len(), PER_HOST_MAX);
+    assert!(own.iter().all(|place| place.displaced.is_cancelled()));
+    assert!(others.iter().chain(&proven).all(|place| !place.displaced.is_cancelled()));
+}
+
+/// Goal: handshakes have the whole time until it is crowded.
+#[test]
+fn handshakes_have_less_time_when_it_is_crowded() {
+    let (door, quiet) = (Door::new([]), Duration::from_secs(4));
+    let places: Vec<_> = (0..=CROWDED).flat_map(|n| knock(&door, &format!("192.0.{n}.1"), 1)).collect();
+    let patience: Vec<_> = places.iter().map(|place| place.patience(quiet)).collect();
+    assert_eq!(patience[..CROWDED], [quiet; CROWDED]);
+    assert_eq!(patience[CROWDED..], [quiet / 4]);
+}
