@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 
 use crate::common::*;
 use slipstream_types::{
-    Address, B256, Blob, BlobKind, Body, ChainConfig, Delta, Digest, Failures, Genesis, Path, StateKey,
-    StateValue, U256, Waypoint,
+    Address, B256, Blob, BlobKind, Body, ChainConfig, Delta, Digest, Failures, Genesis, Path, SecretKey,
+    StateKey, StateValue, U256, Waypoint,
     batch::content_digest,
     bounded::BoundedVec,
     delta::DeltaEntry,
@@ -136,4 +136,14 @@ fn a_genesis_file_may_leave_the_gas_cap_out() {
     let mut file = serde_json::to_value(genesis()).unwrap();
     file["chain"].as_object_mut().unwrap().remove("transaction_gas_max").unwrap();
     assert_eq!(serde_json::from_value::<Genesis>(file).unwrap(), genesis());
+}
+
+/// Goal: signatures go by positions; each validator has its own, and nobody else has one.
+#[test]
+fn a_set_knows_the_position_of_each_validator() {
+    let (keys, stranger) = (keys(5), SecretKey::from_seed([9; 32]));
+    let set = validators(&keys);
+    let found: Vec<_> = keys.iter().map(|key| set.index_of(&key.public())).collect();
+    assert_eq!(found, [0, 1, 2, 3, 4].map(Some));
+    assert_eq!(set.index_of(&stranger.public()), None);
 }

@@ -157,21 +157,62 @@ fn this_machine_may_be_many_hosts() {
     assert_eq!(knock(&door, "127.0.0.1", 100).len(), PER_MACHINE_MAX);
 }
 
-/// Goal: who comes to a host that has all its places takes one of that host's that is not proven, and nobody else's.
+/// The place of a handshake whose address may be forged.
+#[track_caller]
+fn forged(door: &Arc<Door>, from: SocketAddr, now: Instant) -> Place {
+    match door.knock(from, false, now) {
+        Welcome::Enter(place) => place,
+        Welcome::Prove | Welcome::Ignore => panic!("{from} is refused"),
+    }
+}
+
+/// Goal: who comes to a host or a network that has all its places takes one of its own that is not proven, and nobody else's.
 #[test]
-fn a_host_makes_room_among_its_own() {
+fn who_has_all_places_makes_room_among_its_own() {
+    for (hosts, times, places) in [(1, 100, PER_HOST_MAX), (40, 1, PER_NET_MAX)] {
+        let (friend, now) = (at("203.0.113.1", 7400), Instant::now());
+        let door = Door::new([friend]);
+        let others = [friend, at("198.51.100.1", 1)].map(|from| forged(&door, from, now));
+        let own = [1, 2].map(|port| forged(&door, at("203.0.113.1", port), now));
+        let proven: Vec<_> =
+            (1..=hosts).flat_map(|host| knock(&door, &format!("203.0.113.{host}"), times)).collect();
+        assert_eq!(proven.len(), places);
+        assert!(own.iter().all(|place| place.displaced.is_cancelled()));
+        assert!(others.iter().chain(&proven).all(|place| !place.displaced.is_cancelled()));
+    }
+}
+
+/// Goal: where strangers have all their places, room is made by a stranger that is not proven, or else by the network that has the most.
+#[test]
+fn strangers_make_room_among_themselves() {
     let (friend, now) = (at("203.0.113.1", 7400), Instant::now());
     let door = Door::new([friend]);
-    let forged = |from| match door.knock(from, false, now) {
-        Welcome::Enter(place) => place,
-        Welcome::Prove | Welcome::Ignore => panic!("refused"),
+    let of_friend = forged(&door, friend, now);
+    let of_stranger = forged(&door, at("198.51.100.1", 1), now);
+    let lone = knock(&door, "192.0.2.1", 1);
+    let crowd: Vec<_> = (1..3).flat_map(|host| knock(&door, &format!("203.0.114.{host}"), 8)).collect();
+    let spread: Vec<_> = (0..30).flat_map(|n| knock(&door, &format!("10.0.{n}.1"), 1)).collect();
+    assert_eq!(1 + lone.len() + crowd.len() + spread.len(), STRANGERS_MAX);
+    let newcomers = ["172.16.0.1", "172.16.1.1"].map(|ip| knock(&door, ip, 1));
+    assert!(newcomers.iter().all(|places| places.len() == 1));
+    let displaced = |places: &[Place]| places.iter().filter(|it| it.displaced.is_cancelled()).count();
+    assert!(of_stranger.displaced.is_cancelled() && !of_friend.displaced.is_cancelled());
+    assert_eq!((displaced(&lone), displaced(&crowd), displaced(&spread)), (0, 1, 0));
+    assert!(crowd[0].displaced.is_cancelled(), "its oldest");
+}
+
+/// Goal: while as many networks are counted as may be, those that are known are, and no other enters.
+#[test]
+fn no_more_networks_are_counted_than_may_be() {
+    let (door, now) = (Door::new([]), Instant::now());
+    let enters = |n: usize| {
+        let ip = std::net::Ipv4Addr::from_bits((n as u32) << 12).to_string();
+        matches!(door.knock(at(&ip, 1), true, now), Welcome::Enter(_))
     };
-    let others = [forged(friend), forged(at("198.51.100.1", 1))];
-    let own = [forged(at("203.0.113.1", 1)), forged(at("203.0.113.1", 2))];
-    let proven = knock(&door, "203.0.113.1", 100);
-    assert_eq!(proven.len(), PER_HOST_MAX);
-    assert!(own.iter().all(|place| place.displaced.is_cancelled()));
-    assert!(others.iter().chain(&proven).all(|place| !place.displaced.is_cancelled()));
+    assert!((1..=RATES_MAX).all(enters));
+    assert!(enters(1) && enters(RATES_MAX));
+    assert!(!enters(RATES_MAX + 1));
+    assert_eq!(door.state.lock().rates.len(), RATES_MAX);
 }
 
 /// Goal: handshakes have the whole time until it is crowded.
