@@ -23,6 +23,9 @@ use super::{
 };
 use crate::protocol::Request;
 
+/// Nobody waits longer for a part that is made for another: well before the deadline of who asks, as it is with a merge.
+const PART_WAIT: Duration = Duration::from_secs(5);
+
 /// What a step came to.
 enum Step {
     Answer(Payload),
@@ -39,7 +42,7 @@ impl SyncServer {
         loop {
             step = match step {
                 Step::Answer(answer) => return Ok(answer),
-                Step::Wait(common, waiting) => match outcome(waiting).await {
+                Step::Wait(common, waiting) => match outcome(waiting).await? {
                     Some(part) => {
                         let part = part.map_err(Unserved::Refused)?;
                         self.work(asker, move |shared| finish(shared, &common, &part)).await?
@@ -125,9 +128,14 @@ async fn drop_idle_states(shared: Weak<Shared>) {
     }
 }
 
-/// The part that another makes; none if that came to nothing.
-async fn outcome(mut waiting: watch::Receiver<Option<Outcome>>) -> Option<Outcome> {
-    waiting.wait_for(Option::is_some).await.ok()?.clone()
+/// The part that another makes; none if that came to nothing. Whoever waits too long is told to come back: a disk that stands still must
+/// not gather askers who wait for one answer.
+async fn outcome(mut waiting: watch::Receiver<Option<Outcome>>) -> Result<Option<Outcome>, Unserved> {
+    let late = Unserved::Busy { retry_after: merges::RETRY, why: "what is asked for is being made" };
+    match timeout(PART_WAIT, waiting.wait_for(Option::is_some)).await {
+        Ok(made) => Ok(made.ok().and_then(|made| made.clone())),
+        Err(_) => Err(late),
+    }
 }
 
 fn begin(shared: &Shared, request: Request) -> Result<Step, Unserved> {
@@ -176,5 +184,32 @@ fn finish(shared: &Shared, common: &Common, part: &Part) -> Result<Step, Unserve
 impl From<Full> for Unserved {
     fn from(full: Full) -> Self {
         Unserved::Busy { retry_after: full.retry_after, why: "others are served first" }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Goal: who waits for an answer that another has made gets it, makes it if the other fails, and waits for neither without end.
+    #[tokio::test(start_paused = true)]
+    async fn nobody_waits_for_a_part_without_end() {
+        let (stuck, waiting) = watch::channel(None);
+        let began = Instant::now();
+        let refused = outcome(waiting).await;
+        assert!(matches!(refused, Err(Unserved::Busy { .. })) && began.elapsed() == PART_WAIT);
+        drop(stuck);
+
+        let (failed, waiting) = watch::channel::<Option<Outcome>>(None);
+        drop(failed);
+        assert!(matches!(outcome(waiting).await, Ok(None)));
+
+        let (made, waiting) = watch::channel(None);
+        let landing = async {
+            tokio::time::sleep(PART_WAIT / 2).await;
+            made.send_replace(Some(Err(slipstream_network::Refusal::failed("as it came"))));
+        };
+        let (part, ()) = tokio::join!(outcome(waiting), landing);
+        assert!(matches!(part, Ok(Some(Err(_)))));
     }
 }
