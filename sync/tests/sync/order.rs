@@ -103,12 +103,12 @@ impl Ledger {
 
     /// Asks for all batches, and checks them as a follower does.
     fn range(&self) -> Result<VerifiedRange, Violation> {
-        let request = RangeRequest {
-            first: BatchNumber(1),
-            batches_max: BATCHES as u32,
-            bytes_max: 1 << 20,
-            parts: Parts::BODY,
-        };
+        self.range_of(BATCHES as u32, 1 << 20, BATCHES)
+    }
+
+    /// Gets all batches for a request with these limits, of a peer that has so many.
+    fn range_of(&self, batches_max: u32, bytes_max: u32, due: u64) -> Result<VerifiedRange, Violation> {
+        let request = RangeRequest { first: BatchNumber(1), batches_max, bytes_max, parts: Parts::BODY };
         let batch = |header: &BatchHeader| RangeBatch {
             header: header.clone(),
             body: Some(body()),
@@ -119,7 +119,7 @@ impl Ledger {
         let batches = BoundedVec::new(self.headers.iter().map(batch).collect()).unwrap();
         let answer =
             Range { certificate: self.certificate.clone(), proof: self.proof(1, BATCHES as usize), batches };
-        verify::range(answer, &request, BATCHES, &trust()).map_err(violation)
+        verify::range(answer, &request, due, &trust()).map_err(violation)
     }
 
     /// Of the last batch, which shows where another one is.
@@ -180,6 +180,23 @@ fn a_ledger_in_order_passes() {
     let ledger = Ledger::new(|_| {}, |_| {});
     assert_eq!(ledger.range().unwrap().batches().len() as u64, BATCHES);
     ledger.headers().unwrap();
+}
+
+/// Goal: a range ends where it was asked to, or where its peer's batches or the bytes end, and nowhere else.
+#[test]
+fn a_range_is_as_long_as_it_has_to_be() {
+    let (ledger, batches) = (Ledger::new(|_| {}, |_| {}), BATCHES as u32);
+    for (batches_max, bytes_max, due) in
+        [(batches, 1 << 20, 9), (9, 1 << 20, BATCHES), (9, 1, 9), (batches, 1, 9)]
+    {
+        assert_eq!(ledger.range_of(batches_max, bytes_max, due).unwrap().batches().len() as u32, batches);
+    }
+    let short = Violation::ShortRange { first: BatchNumber(1), found: BATCHES as usize, wanted: 9 };
+    assert_eq!(ledger.range_of(9, 1 << 20, 9).unwrap_err(), short);
+    for bytes_max in [1, 1 << 20] {
+        let longer = ledger.range_of(batches - 1, bytes_max, 9).unwrap_err();
+        assert!(matches!(longer, Violation::Unrelated(_)), "{longer}");
+    }
 }
 
 /// Goal: neither the accumulator, which binds places and not numbers, nor the parents stand in for the number.
