@@ -40,6 +40,8 @@ pub(super) fn node(
     rng: &mut StdRng,
 ) -> NodePlan {
     let modes: &[Mode] = match (troubles.pruning, troubles.snapshots) {
+        // Only who leaps meets the half of a siege that is about leaps.
+        _ if troubles.siege && rng.random() => &[Mode::Snapshot, Mode::RangeDelta],
         // What nobody keeps any more can only be passed by a snapshot.
         (true, _) => &[Mode::Auto, Mode::Snapshot, Mode::RangeDelta, Mode::RangeDelta],
         (_, true) => &[Mode::Snapshot, Mode::Snapshot, Mode::RangeDelta, Mode::RangeDelta, Mode::Auto],

@@ -11,6 +11,9 @@ use super::{
     Troubles, WINDOW,
 };
 
+/// Peers of a siege that vouch for each other.
+const ALIKE: usize = 3;
+
 /// The first server is honest, always there, and has what every node of the world needs.
 pub(super) fn servers(troubles: &Troubles, rng: &mut StdRng) -> Vec<Server> {
     let anchor = match troubles.pruning {
@@ -52,10 +55,15 @@ pub(super) fn servers(troubles: &Troubles, rng: &mut StdRng) -> Vec<Server> {
         lies.into_iter().for_each(|lie| more(Habit::Lying(vec![lie]), 1, rng));
     }
     if troubles.siege {
-        for habit in [Habit::Pretending, Habit::Trickling, Habit::Busy, Habit::Flooding] {
+        for habit in [Habit::Pretending, Habit::Busy, Habit::Flooding] {
             more(habit, usize::from(rng.random_bool(0.7)), rng);
         }
-        for lie in [Lie::Padded, Lie::Literal, Lie::UnaskedHints] {
+        // Several alike: what a lone stranger offers is left alone while two peers offer something else, and range deltas are asked for
+        // seldom.
+        for habit in [Habit::Trickling, Habit::Lying(vec![Lie::Padded])] {
+            more(habit, if rng.random_bool(0.7) { ALIKE } else { 0 }, rng);
+        }
+        for lie in [Lie::Literal, Lie::UnaskedHints] {
             more(Habit::Lying(vec![lie]), usize::from(rng.random_bool(0.6)), rng);
         }
     }
