@@ -133,7 +133,7 @@ impl MemoryHub {
 
 /// Takes the connection to `peer` out of a node's table and ends it.
 fn cut(nodes: &mut BTreeMap<PeerId, Node>, id: PeerId, peer: PeerId) {
-    if let Some(end) = nodes.get_mut(&id).and_then(|node| node.peers.disconnect(peer)) {
+    if let Some(end) = nodes.get_mut(&id).and_then(|node| node.peers.disconnect(peer, Instant::now())) {
         end.closed.cancel();
     }
 }

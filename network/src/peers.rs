@@ -1,6 +1,14 @@
 //! Who is connected, who is banned, and which of two connections stays: decisions only, no I/O and no clock of its own.
+//!
+//! ```text
+//!   configured ─────────────────────────────────────▶ a place of its own
+//!   stranger ─▶ host and network have one left? ─▶ free place ─▶ one of no use ─▶ one of a crowd ─▶ one whose turn is over ─▶ full
+//! ```
+
+mod turns;
 
 use std::{
+    cmp::Ordering,
     collections::{BTreeMap, BTreeSet},
     net::IpAddr,
     time::Duration,
@@ -8,6 +16,7 @@ use std::{
 
 use tokio::time::Instant;
 
+use self::turns::{Home, Turns};
 use crate::{PeerId, origin::Origin};
 
 /// Longest ban; beyond it an end cannot be told from forever, and the sum of times might overflow.
@@ -26,6 +35,9 @@ const NETWORK_PART: usize = 4;
 
 /// A peer without which nothing was missed for so long makes room for another one.
 const IDLE_MAX: Duration = Duration::from_secs(300);
+
+/// The part of the strangers' places that goes round where all want one, one in so many; the others stay with those who were here first.
+const TURNS_PART: usize = 2;
 
 /// Which side opened a connection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -84,6 +96,7 @@ pub(crate) struct Peers<L> {
     crossing: Duration,
     links: BTreeMap<PeerId, Entry<L>>,
     bans: BTreeMap<PeerId, Instant>,
+    turns: Turns,
     next_number: u64,
 }
 
@@ -102,6 +115,7 @@ impl<L: Useful> Peers<L> {
             crossing,
             links: BTreeMap::new(),
             bans: BTreeMap::new(),
+            turns: Turns::default(),
             next_number: 0,
         }
     }
@@ -140,9 +154,10 @@ impl<L: Useful> Peers<L> {
         }
         let number = self.next_number;
         self.next_number += 1;
-        let replaced = self.links.insert(peer, Entry { number, direction, since: now, origin, link });
-        let evicted = leaving.and_then(|peer| self.disconnect(peer));
-        Ok(Admitted { number, replaced: replaced.map(|entry| entry.link), evicted })
+        let replaced = self.disconnect(peer, now);
+        self.links.insert(peer, Entry { number, direction, since: now, origin, link });
+        let evicted = leaving.and_then(|peer| self.disconnect(peer, now));
+        Ok(Admitted { number, replaced, evicted })
     }
 
     fn lower_dialled(&self, peer: PeerId, direction: Direction) -> bool {
@@ -173,8 +188,9 @@ impl<L: Useful> Peers<L> {
         if self.strangers().count() < places {
             return Ok(None);
         }
-        let leaving = self.idle_longest(now).or_else(|| self.youngest_of_a_crowd(origin.map(|it| it.net)));
-        leaving.map(Some).ok_or(Unwanted::Full)
+        let net = origin.map(|it| it.net);
+        let leaving = self.idle_longest(now).or_else(|| self.youngest_of_a_crowd(net));
+        leaving.or_else(|| self.turn_over(net?, now)).map(Some).ok_or(Unwanted::Full)
     }
 
     fn strangers(&self) -> impl Iterator<Item = (&PeerId, &Entry<L>)> {
@@ -209,18 +225,42 @@ impl<L: Useful> Peers<L> {
         crowd.max_by_key(|(_, entry)| entry.number).map(|(id, _)| *id)
     }
 
+    /// The stranger whose home had places for longest, of those that did not come first, if it is the turn of a newcomer from a network
+    /// that has no place. Who has many networks gets no more turns by coming under ever new keys, and shuts out nobody who has had none.
+    fn turn_over(&self, newcomer: IpAddr, now: Instant) -> Option<PeerId> {
+        if self.count_of(Some(newcomer)) > 0 {
+            return None;
+        }
+        let homes = |entry: &Entry<L>| entry.home().map(|home| (home, entry.since));
+        let tally = self.turns.tally(self.strangers().filter_map(|(_, entry)| homes(entry)), now);
+        let mut strangers: Vec<_> = self.strangers().collect();
+        strangers.sort_unstable_by_key(|(_, entry)| entry.number);
+        let stay = strangers.len() - strangers.len().div_ceil(TURNS_PART);
+        let ranked = strangers[stay..].iter().filter_map(|(id, entry)| {
+            let home = entry.home()?;
+            Some((tally.rank(home), home, **id))
+        });
+        let (_, leaving, id) =
+            ranked.max_by(|one, other| one.0.partial_cmp(&other.0).unwrap_or(Ordering::Equal))?;
+        tally.is_turn_of(Home::of(newcomer), leaving).then_some(id)
+    }
+
     /// Forgets a connection that ended; false if another one has taken its place.
-    pub(crate) fn remove(&mut self, peer: PeerId, number: u64) -> bool {
+    pub(crate) fn remove(&mut self, peer: PeerId, number: u64, now: Instant) -> bool {
         let current = self.links.get(&peer).is_some_and(|entry| entry.number == number);
         if current {
-            self.links.remove(&peer);
+            self.disconnect(peer, now);
         }
         current
     }
 
     /// Takes a connection out, which the caller closes.
-    pub(crate) fn disconnect(&mut self, peer: PeerId) -> Option<L> {
-        self.links.remove(&peer).map(|entry| entry.link)
+    pub(crate) fn disconnect(&mut self, peer: PeerId, now: Instant) -> Option<L> {
+        let entry = self.links.remove(&peer)?;
+        if let Some(home) = entry.home().filter(|_| !self.reserved.contains(&peer)) {
+            self.turns.had(home, entry.since, now);
+        }
+        Some(entry.link)
     }
 
     /// When the connection to a peer was made, if there is one.
@@ -250,7 +290,7 @@ impl<L: Useful> Peers<L> {
         {
             self.bans.remove(&first);
         }
-        self.disconnect(peer)
+        self.disconnect(peer, now)
     }
 
     pub(crate) fn banned_until(&self, peer: PeerId, now: Instant) -> Option<Instant> {
@@ -261,6 +301,10 @@ impl<L: Useful> Peers<L> {
 impl<L> Entry<L> {
     fn net(&self) -> Option<IpAddr> {
         self.origin.map(|origin| origin.net)
+    }
+
+    fn home(&self) -> Option<Home> {
+        self.net().map(Home::of)
     }
 }
 

@@ -67,7 +67,7 @@ fn a_peer_that_lost_its_connection_gets_in_again() {
     let much_later = later + CROSSING + Duration::from_millis(1);
     assert_eq!(peers.admit(high, Direction::Accepted, None, "4", much_later).unwrap().replaced, Some("3"));
     // The end of a replaced connection does not remove its successor.
-    assert!(!peers.remove(high, third.number));
+    assert!(!peers.remove(high, third.number, much_later));
     assert_eq!(peers.get(high), Some(&"4"));
 }
 
@@ -189,4 +189,91 @@ fn a_peer_of_no_use_makes_room() {
     let admitted = peers.admit(id(3), Direction::Accepted, None, later, later).unwrap();
     assert_eq!(admitted.evicted, Some(start));
     assert_eq!(peers.admit(id(4), Direction::Accepted, None, later, later).unwrap_err(), Unwanted::Full);
+}
+
+/// Attackers from many networks, of which each comes again under a fresh key as soon as it is out, twice a second.
+struct Cycling {
+    /// Each one's address, and its key while it is in.
+    attackers: Vec<(String, Option<PeerId>)>,
+    keys: u32,
+}
+
+impl Cycling {
+    fn new(addresses: impl Iterator<Item = String>) -> Cycling {
+        Cycling { attackers: addresses.map(|address| (address, None)).collect(), keys: 0 }
+    }
+
+    fn knock(&mut self, peers: &mut Peers<Instant>, now: Instant) {
+        for (address, held) in &mut self.attackers {
+            if held.is_some_and(|key| peers.get(key).is_some()) {
+                continue;
+            }
+            self.keys += 1;
+            let mut key = [9; 32];
+            key[..4].copy_from_slice(&self.keys.to_be_bytes());
+            let key = slipstream_types::PublicKey(key);
+            *held = peers
+                .admit(key, Direction::Accepted, from(address), now + 4 * IDLE_MAX, now)
+                .ok()
+                .map(|_| key);
+        }
+    }
+}
+
+/// Lets attackers cycle for a minute beside somebody who was there before, then an honest newcomer knock every eight seconds, which is
+/// how seldom a node dials in the end. How long the newcomer waited for its first place, and how much of five minutes it had one.
+fn siege(mut attackers: Cycling) -> (Duration, Duration) {
+    let (start, step) = (Instant::now(), Duration::from_secs(2));
+    let used = start + Duration::from_secs(3_600);
+    let mut peers = Peers::new(id(0), 32, [id(1)], CROSSING);
+    peers.admit(id(2), Direction::Accepted, from("198.51.100.7"), used, start).unwrap();
+    let (mut waited, mut had) = (None, Duration::ZERO);
+    for turn in 0..180u32 {
+        let (now, arrived) = (start + step * turn, start + Duration::from_secs(60));
+        attackers.knock(&mut peers, now);
+        if turn % 4 == 2 && now >= arrived && peers.get(id(3)).is_none() {
+            let admitted = peers.admit(id(3), Direction::Accepted, from("203.0.113.9"), used, now);
+            waited = waited.or(admitted.is_ok().then(|| now - arrived));
+            attackers.knock(&mut peers, now);
+        }
+        had += if peers.get(id(3)).is_some() { step } else { Duration::ZERO };
+        assert!(peers.get(id(2)).is_some(), "who was here before stays");
+        assert!(peers.iter().count() <= 32);
+    }
+    (waited.unwrap_or(Duration::MAX), had)
+}
+
+/// Goal: a newcomer from elsewhere gets a place soon, and has one for most of the time, while attackers with far more networks than there
+/// are places come again and again under fresh keys.
+#[test]
+fn fresh_keys_from_many_networks_keep_nobody_out() {
+    let one_block = || (0..100).map(|n| format!("10.9.{n}.1"));
+    let many_blocks = || (0..100).map(|n| format!("10.{}.{n}.1", n % 32));
+    let sixth = || (0..100).map(|n| format!("2001:db8:{n}::1"));
+    for attackers in [Cycling::new(one_block()), Cycling::new(many_blocks()), Cycling::new(sixth())] {
+        let kind = attackers.attackers[1].0.clone();
+        let (waited, had) = siege(attackers);
+        assert!(waited <= Duration::from_secs(8), "{kind}: {waited:?}");
+        assert!(had >= Duration::from_secs(150), "{kind}: {had:?} of 300 s");
+    }
+}
+
+/// Goal: where all are honest and more than there are places, each gets turns that grow, and half of them are never disturbed.
+#[test]
+fn turns_of_the_honest_grow() {
+    let (start, mut evictions) = (Instant::now(), 0);
+    let used = start + Duration::from_secs(3_600);
+    let mut peers = Peers::new(id(0), 8, [], CROSSING);
+    for second in 0..600 {
+        let now = start + Duration::from_secs(second);
+        for n in 1..=12 {
+            if peers.get(id(n)).is_none() {
+                let admitted =
+                    peers.admit(id(n), Direction::Accepted, from(&format!("10.{n}.0.1")), used, now);
+                evictions += usize::from(admitted.is_ok_and(|admitted| admitted.evicted.is_some()));
+            }
+        }
+        assert!((1..=4).all(|n| peers.get(id(n)).is_some()));
+    }
+    assert!((8..=40).contains(&evictions), "{evictions}");
 }

@@ -263,7 +263,7 @@ struct Registration<'a> {
 impl Registration<'_> {
     /// Gives the place back; false if another connection has taken it, or it was taken away.
     fn end(&self) -> bool {
-        self.driver.peers.lock().remove(self.peer, self.number)
+        self.driver.peers.lock().remove(self.peer, self.number, Instant::now())
     }
 }
 
