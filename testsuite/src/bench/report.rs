@@ -103,11 +103,14 @@ fn cores() -> usize {
     std::thread::available_parallelism().map_or(1, usize::from)
 }
 
-/// The commit of the checkout that the program is run in.
+/// The commit of the checkout that the program was built from, wherever it is run; of the one that it is run in if that is gone.
 fn commit() -> String {
-    let output = Command::new("git").args(["rev-parse", "--short", "HEAD"]).output();
-    let known = output.ok().filter(|output| output.status.success());
-    known.map_or_else(|| "unknown".into(), |output| String::from_utf8_lossy(&output.stdout).trim().to_owned())
+    let of = |dir: &str| {
+        let output = Command::new("git").args(["-C", dir, "rev-parse", "--short", "HEAD"]).output().ok()?;
+        let text = String::from_utf8_lossy(&output.stdout).trim().to_owned();
+        output.status.success().then_some(text)
+    };
+    of(env!("CARGO_MANIFEST_DIR")).or_else(|| of(".")).unwrap_or_else(|| "unknown".into())
 }
 
 impl fmt::Display for Report {

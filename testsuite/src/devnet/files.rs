@@ -116,13 +116,13 @@ pub(super) fn write_node(
     dir: &Path,
     role: Role,
     key: &SecretKey,
-    network_port: u16,
+    network: SocketAddr,
     api_port: u16,
     settings: &Settings<'_>,
 ) -> Result<()> {
     write_key(dir, key)?;
     let path = dir.join(CONFIG);
-    fs::write(&path, node_yaml(role, network_port, api_port, settings))
+    fs::write(&path, node_yaml(role, network, api_port, settings))
         .with_context(|| format!("cannot write {}", path.display()))
 }
 
@@ -157,7 +157,7 @@ pub(crate) fn write_key(dir: &Path, key: &SecretKey) -> Result<()> {
     written.with_context(|| format!("cannot write {}", path.display()))
 }
 
-fn node_yaml(role: Role, network_port: u16, api_port: u16, settings: &Settings<'_>) -> String {
+fn node_yaml(role: Role, network: SocketAddr, api_port: u16, settings: &Settings<'_>) -> String {
     let mut peers = String::from(" []\n");
     if !settings.peers.is_empty() {
         peers = String::from("\n");
@@ -176,7 +176,7 @@ fn node_yaml(role: Role, network_port: u16, api_port: u16, settings: &Settings<'
          data_dir: {DATA}\n\
          genesis: ../{GENESIS}\n\
          key_file: {KEY}\n\
-         network:\n  listen: \"127.0.0.1:{network_port}\"\n  peers:{peers}\
+         network:\n  listen: \"{network}\"\n  peers:{peers}\
          storage:\n{cache}  snapshot_interval_batches: {interval}\n\
          sync:\n  mode: {mode}\n\
          {consensus}\
@@ -220,7 +220,15 @@ mod tests {
             block_cache_mib: None,
             log_filter: "info",
         };
-        write_node(dir.path(), Role::Validator, &node_key("a", 0), 12_001, 12_002, &settings).unwrap();
+        write_node(
+            dir.path(),
+            Role::Validator,
+            &node_key("a", 0),
+            ([127, 0, 0, 1], 12_001).into(),
+            12_002,
+            &settings,
+        )
+        .unwrap();
         assert_eq!(kept_ports(dir.path()).unwrap(), Some((12_001, 12_002)));
         fs::write(dir.path().join(CONFIG), "role: validator\n").unwrap();
         assert!(kept_ports(dir.path()).unwrap_err().to_string().contains("remove it"));

@@ -15,6 +15,7 @@ mod ports;
 mod process;
 
 use std::{
+    net::Ipv4Addr,
     path::{Path, PathBuf},
     time::{Duration, Instant},
 };
@@ -178,6 +179,17 @@ impl Devnet {
         mode: SyncMode,
         peers: &[String],
     ) -> Result<usize> {
+        self.add_fullnode_from(Ipv4Addr::LOCALHOST, name, mode, peers).await
+    }
+
+    /// As [`Devnet::add_fullnode_behind`], at another address of this machine's: its peers take it for a stranger from elsewhere.
+    pub(crate) async fn add_fullnode_from(
+        &mut self,
+        host: Ipv4Addr,
+        name: &str,
+        mode: SyncMode,
+        peers: &[String],
+    ) -> Result<usize> {
         let index = self.nodes.len();
         let node_index = u32::try_from(index).context("too many nodes")?;
         let name = name.to_owned();
@@ -190,6 +202,7 @@ impl Devnet {
             &mut self.ports,
             &binary()?,
         )?;
+        let node = node.at(host);
         ensure!(!node.has_data(), "{} already has data: choose another name", node.dir().display());
         self.nodes.push(node);
         self.configure(index, mode, peers)?;

@@ -3,6 +3,7 @@
 use std::{
     fmt,
     fs::File,
+    net::{Ipv4Addr, SocketAddr},
     os::unix::process::ExitStatusExt,
     path::{Path, PathBuf},
     process::ExitStatus,
@@ -124,6 +125,8 @@ pub struct Node {
     key: SecretKey,
     dir: PathBuf,
     binary: PathBuf,
+    /// Where it listens for peers, and dials from.
+    network_host: Ipv4Addr,
     network_port: u16,
     api_port: u16,
     rpc: Rpc,
@@ -158,11 +161,17 @@ impl Node {
             key,
             dir,
             binary: binary.to_owned(),
+            network_host: Ipv4Addr::LOCALHOST,
             network_port,
             api_port,
             rpc,
             process: None,
         })
+    }
+
+    /// The node at another address of this machine's: its peers take it for a stranger from elsewhere.
+    pub(super) fn at(self, network_host: Ipv4Addr) -> Node {
+        Node { network_host, ..self }
     }
 
     /// Its name, also of its directory.
@@ -191,7 +200,11 @@ impl Node {
     }
 
     pub(crate) fn peer_address(&self) -> String {
-        format!("{}@127.0.0.1:{}", self.key.public(), self.network_port)
+        format!("{}@{}", self.key.public(), self.network_address())
+    }
+
+    fn network_address(&self) -> SocketAddr {
+        SocketAddr::from((self.network_host, self.network_port))
     }
 
     pub(super) fn manifest(&self) -> ManifestNode {
@@ -201,7 +214,7 @@ impl Node {
             peer_id: self.key.public().to_string(),
             pid: self.pid().unwrap_or_default(),
             api: self.rpc.url().to_owned(),
-            network: format!("127.0.0.1:{}", self.network_port),
+            network: self.network_address().to_string(),
             dir: self.dir.clone(),
         }
     }
@@ -211,7 +224,7 @@ impl Node {
     }
 
     pub(super) fn configure(&self, settings: &Settings<'_>) -> Result<()> {
-        files::write_node(&self.dir, self.role, &self.key, self.network_port, self.api_port, settings)
+        files::write_node(&self.dir, self.role, &self.key, self.network_address(), self.api_port, settings)
     }
 
     /// Starts the process.

@@ -175,6 +175,12 @@ impl Field {
         IpAddr::V4(Ipv4Addr::new(127, 64 + high % 64, low, 1 + high))
     }
 
+    /// As [`Field::address`], but one after the other from as many providers' blocks (of 16 bits) as there are for attackers, 64.
+    pub(super) fn elsewhere(index: usize) -> IpAddr {
+        let [low, block] = [index / 64 % 256, index % 64].map(|part| u8::try_from(part).unwrap_or_default());
+        IpAddr::V4(Ipv4Addr::new(127, 64 + block, low, 2))
+    }
+
     /// As [`Field::address`], but all in one network of 254 addresses.
     pub(super) fn neighbour(index: usize) -> IpAddr {
         IpAddr::V4(Ipv4Addr::new(127, 63, 0, u8::try_from(1 + index % 254).unwrap_or(1)))
@@ -235,6 +241,8 @@ mod tests {
         let addresses: BTreeSet<_> = (0..2_000).map(Field::address).collect();
         assert_eq!(addresses.len(), 2_000);
         assert!(addresses.iter().all(|address| address.is_loopback() && *address != Ipv4Addr::LOCALHOST));
+        let blocks: BTreeSet<_> = (0..2_000).map(Field::elsewhere).collect();
+        assert_eq!((blocks.len(), blocks.intersection(&addresses).count()), (2_000, 0));
         let neighbours: BTreeSet<_> = (0..254).map(Field::neighbour).collect();
         assert_eq!((neighbours.len(), neighbours.intersection(&addresses).count()), (254, 0));
     }

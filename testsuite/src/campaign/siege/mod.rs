@@ -82,6 +82,7 @@ pub struct Pace {
     quiet: Duration,
     /// Whether there is one behind each face, and not only at the beginning and the end.
     alternates: bool,
+    /// Long enough that one wait in a hundred is more than one or two.
     attack: Duration,
     /// Until victim and follower must be at the head, and transfers there.
     recover: Duration,
@@ -93,9 +94,9 @@ impl Pace {
     /// That of figures that are quoted.
     pub const FULL: Pace = Pace {
         ballast: Ballast { heavy: 200, logs: 12, batches: 130 },
-        quiet: Duration::from_secs(6),
+        quiet: Duration::from_secs(10),
         alternates: true,
-        attack: Duration::from_secs(5),
+        attack: Duration::from_secs(10),
         recover: Duration::from_secs(20),
         join: Duration::from_secs(40),
     };
@@ -230,7 +231,7 @@ async fn wage(
 }
 
 /// A look at the honest without an attack, at a victim as fresh as those that are attacked.
-async fn look(stage: &mut Stage, honest: &Honest, pace: &Pace, progress: Progress) -> Result<Waits> {
+async fn look(stage: &mut Stage, honest: &Honest, pace: &Pace, progress: Progress) -> Result<(Waits, f64)> {
     progress.step("without an attack");
     stage.renew(&honest.wallet).await?;
     let begin = Instant::now();
@@ -238,7 +239,8 @@ async fn look(stage: &mut Stage, honest: &Honest, pace: &Pace, progress: Progres
     let window = (begin, Instant::now());
     // The last waits end by themselves within a batch or two.
     tokio::time::sleep(Duration::from_millis(500)).await;
-    Ok(User::ALL.map(|user| honest.waits(user, window)))
+    let late_ms = honest.late_ms(window).unwrap_or_default();
+    Ok((User::ALL.map(|user| honest.waits(user, window)), late_ms))
 }
 
 /// A line for who watches.

@@ -1,6 +1,13 @@
 //! Attacks by connections between peers: handshakes, identities, datagrams.
 
-use std::{net::IpAddr, time::Duration};
+use std::{
+    net::IpAddr,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+    time::Duration,
+};
 
 use anyhow::{Context, Result};
 use futures::future::BoxFuture;
@@ -14,8 +21,16 @@ use super::{
 };
 use crate::devnet::SyncMode;
 
-pub(super) const ALL: &[&dyn Attack] =
-    &[&StalledHandshakes, &HandshakeFlood, &Identities, &OneNetwork, &GarbageDatagrams, &BanEvasion];
+pub(super) const ALL: &[&dyn Attack] = &[
+    &StalledHandshakes,
+    &HandshakeFlood,
+    &Identities,
+    &OneNetwork,
+    &CyclingIdentities,
+    &BusyIdentities,
+    &GarbageDatagrams,
+    &BanEvasion,
+];
 
 /// As long as an attack may take: what is held until the process ends.
 const FOREVER: Duration = Duration::from_secs(3_600);
@@ -85,6 +100,46 @@ impl Attack for OneNetwork {
         Box::pin(
             field.swarm(128, Duration::from_millis(500), |field, index| hold(field, Field::neighbour(index))),
         )
+    }
+}
+
+struct CyclingIdentities;
+
+impl Attack for CyclingIdentities {
+    fn facts(&self) -> Facts {
+        let about = "128 at a time, each for three seconds, then under a fresh key from a network that nobody saw, of 64 blocks";
+        Facts::new(Face::Quic, "identities-cycling", about).item(9).joined(SyncMode::Auto)
+    }
+
+    fn start(&self, field: Field) -> BoxFuture<'static, Result<()>> {
+        let turns = Arc::new(AtomicUsize::new(0));
+        Box::pin(field.swarm(128, Duration::from_millis(500), move |field, _| {
+            let address = Field::elsewhere(turns.fetch_add(1, Ordering::Relaxed));
+            async move {
+                let held = tokio::time::timeout(Duration::from_secs(3), hold(field, address)).await;
+                held.unwrap_or(Ok(()))
+            }
+        }))
+    }
+}
+
+struct BusyIdentities;
+
+impl Attack for BusyIdentities {
+    fn facts(&self) -> Facts {
+        let about = "128 identities from as many networks of 64 blocks that keep the places of strangers, and ask now and then";
+        Facts::new(Face::Quic, "identities-busy", about).item(9).joined(SyncMode::Auto)
+    }
+
+    fn start(&self, field: Field) -> BoxFuture<'static, Result<()>> {
+        Box::pin(field.swarm(128, Duration::from_millis(500), |field, index| async move {
+            let wire = Wire::dial(&field.target.peer, Field::elsewhere(index), Manner::default()).await?;
+            loop {
+                wire.summary().await?;
+                field.tally.done();
+                sleep(Duration::from_secs(1)).await;
+            }
+        }))
     }
 }
 

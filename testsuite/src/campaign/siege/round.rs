@@ -26,6 +26,8 @@ use crate::{
 };
 
 const POLL: Duration = Duration::from_millis(50);
+/// How long an attack goes on before a fullnode joins: attackers who take places have them by then.
+const HEAD_START: Duration = Duration::from_secs(1);
 
 /// One attack and its circumstances.
 pub(super) struct Round<'a> {
@@ -91,7 +93,10 @@ impl Round<'_> {
         let began = Instant::now();
         let cpu = (meter.cpu_s(), attackers.cpu_s());
         let mut joiner = match self.facts.joins {
-            Some(mode) => Some(Joiner::start(stage, mode, &attackers.servers).await?),
+            Some(mode) => {
+                tokio::time::sleep(HEAD_START).await;
+                Some(Joiner::start(stage, mode, &attackers.servers).await?)
+            }
             None => None,
         };
         let blame = Blame::watch(parties(stage, joiner.as_ref()));
@@ -105,6 +110,7 @@ impl Round<'_> {
         let catch_up_s = self.recover(stage, window.1).await;
         let ended = stage.victim_ended();
         let waits: Waits = User::ALL.map(|user| honest.waits(user, window));
+        let late_ms = honest.late_ms(window).unwrap_or_default();
         let blamed = blame.end();
         let memory_mib = meter.peak_mib().max(joiner.as_mut().map_or(0.0, |joiner| joiner.meter.peak_mib()));
         let join_s = joiner.as_ref().map(|joiner| joiner.took);
@@ -118,6 +124,7 @@ impl Round<'_> {
         Ok(Outcome {
             facts: self.facts,
             waits,
+            late_ms,
             memory_mib,
             victim_cores,
             attacker_cores,

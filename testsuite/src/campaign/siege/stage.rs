@@ -7,7 +7,7 @@
 //! ```
 
 use std::{
-    net::SocketAddr,
+    net::{Ipv4Addr, SocketAddr},
     path::{Path, PathBuf},
     time::{Duration, Instant},
 };
@@ -44,6 +44,10 @@ const LOG_LOOP: [u8; 18] = [
     0x61, 0x08, 0x00, 0x5b, 0x60, 0x00, 0x60, 0x00, 0xa0, 0x60, 0x01, 0x90, 0x03, 0x80, 0x60, 0x03, 0x57,
     0x00,
 ];
+
+/// Where the follower comes from, and nodes that join: as strange to the victim as the attackers, each from a network of its own.
+const FOLLOWS_FROM: Ipv4Addr = Ipv4Addr::new(127, 34, 0, 1);
+const JOINS_FROM: Ipv4Addr = Ipv4Addr::new(127, 33, 0, 1);
 
 const VALIDATOR: usize = 0;
 const VICTIM: usize = 1;
@@ -124,7 +128,7 @@ impl Stage {
         })
         .await?;
         let victim = devnet.nodes()[VICTIM].peer_address();
-        devnet.add_fullnode_behind("follower", SyncMode::Auto, &[victim]).await?;
+        devnet.add_fullnode_from(FOLLOWS_FROM, "follower", SyncMode::Auto, &[victim]).await?;
         let money = money(devnet.proposer().rpc()).await?;
         let mut stage = Stage { devnet, money, heavy_batch: 0, joiners: 0, files: dir.to_owned() };
         stage.heavy_batch = stage.fill(ballast).await?;
@@ -193,7 +197,7 @@ impl Stage {
     pub(super) async fn add_joiner(&mut self, mode: SyncMode, peers: &[String]) -> Result<usize> {
         self.joiners += 1;
         let name = format!("joiner-{}", self.joiners);
-        self.devnet.add_fullnode_behind(&name, mode, peers).await
+        self.devnet.add_fullnode_from(JOINS_FROM, &name, mode, peers).await
     }
 
     pub(super) fn node(&self, index: usize) -> &Node {

@@ -7,7 +7,7 @@ mod wallet;
 use std::{
     net::{IpAddr, Ipv4Addr},
     sync::Arc,
-    time::Instant,
+    time::{Duration, Instant},
 };
 
 use anyhow::Result;
@@ -22,6 +22,9 @@ use super::stage::Stage;
 /// the attackers are, with an address of their own.
 const WALLET: IpAddr = IpAddr::V4(Ipv4Addr::new(127, 32, 0, 1));
 const READER: IpAddr = IpAddr::V4(Ipv4Addr::new(127, 32, 1, 1));
+
+/// How often the honest look whether they have a core when they want one.
+const LATENESS_INTERVAL: Duration = Duration::from_millis(10);
 
 /// Waits of one honest user, by when each began. One that goes on counts with the time so far: who waits for ever is not left out.
 #[derive(Clone, Default)]
@@ -82,6 +85,8 @@ impl User {
 /// The honest users of a stage.
 pub(super) struct Honest {
     waits: [Waits; 3],
+    /// How late this process is for its own sake.
+    lateness: Waits,
     pub(super) wallet: Arc<Wallet>,
     stop: CancellationToken,
     tasks: TaskTracker,
@@ -103,7 +108,9 @@ impl Honest {
         tasks.spawn(until(Box::pin(reader::run(url, waits[1].clone(), tasks.clone(), stop.clone()))));
         let nodes = [stage.validator(), stage.follower()].map(|node| node.rpc().clone());
         tasks.spawn(until(Box::pin(follower::run(nodes, waits[2].clone()))));
-        Ok(Honest { waits, wallet, stop, tasks })
+        let lateness = Waits::default();
+        tasks.spawn(until(Box::pin(watch_lateness(lateness.clone()))));
+        Ok(Honest { waits, lateness, wallet, stop, tasks })
     }
 
     /// The waits of one of them that began within a time, in milliseconds, sorted.
@@ -111,10 +118,27 @@ impl Honest {
         self.waits[user as usize].between(window, Instant::now())
     }
 
+    /// By how many milliseconds the honest were late for their own sake, of those waits one in a hundred: what they waited for a core of
+    /// this machine, and not for the node. None of no time.
+    pub(super) fn late_ms(&self, window: (Instant, Instant)) -> Option<f64> {
+        quantile(&self.lateness.between(window, Instant::now()), 0.99)
+    }
+
     pub(super) async fn end(self) {
         self.stop.cancel();
         self.tasks.close();
         self.tasks.wait().await;
+    }
+}
+
+/// Wakes up again and again, and notes how late.
+async fn watch_lateness(lateness: Waits) {
+    let mut ticks = tokio::time::interval(LATENESS_INTERVAL);
+    ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    loop {
+        let scheduled = ticks.tick().await.into_std();
+        let place = lateness.begin(scheduled);
+        lateness.end(place, Instant::now());
     }
 }
 
@@ -126,8 +150,6 @@ pub(super) fn quantile(sorted: &[f64], share: f64) -> Option<f64> {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use super::*;
 
     #[test]
