@@ -6,7 +6,9 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{
     fair::Places,
+    leash::Leash,
     origin::Origin,
+    turns::Turns,
     workers::{Rank, WorkError, Workers},
 };
 
@@ -15,12 +17,24 @@ use crate::{
 pub(crate) struct Blocking {
     places: Places,
     workers: Arc<Workers>,
+    turns: Turns,
 }
 
 impl Blocking {
-    /// So many places, on threads of a name.
+    /// So many places, on threads of a name, for work that is always short.
     pub(crate) fn new(name: &'static str, places: usize, rank: Rank) -> Blocking {
-        Blocking { places: Places::metered(places), workers: Arc::new(Workers::new(name, places, rank)) }
+        Blocking::with_long(name, (places, 0), rank, Turns::new(places))
+    }
+
+    /// So many places, and further ones for work that is long already and takes turns.
+    pub(crate) fn with_long(
+        name: &'static str,
+        (places, long): (usize, usize),
+        rank: Rank,
+        turns: Turns,
+    ) -> Blocking {
+        let workers = Arc::new(Workers::new(name, places + long, rank));
+        Blocking { places: Places::metered(places, long), workers, turns }
     }
 
     /// Runs `work` on a thread that may block. Work that has begun cannot be stopped: when the caller goes away it runs on, and
@@ -30,24 +44,29 @@ impl Blocking {
         origin: Origin,
         work: impl FnOnce() -> T + Send + 'static,
     ) -> Result<T, WorkError> {
-        let place = self.places.take(origin).await;
-        let work = move || {
-            let _place = place;
-            work()
-        };
-        self.workers.run(work).await
+        self.begin(origin, CancellationToken::new(), |_| work()).await
     }
 
-    /// As [`Blocking::run`], for work that looks at the token now and then, and ends once it is cancelled: when the caller has
-    /// gone, or has waited as long as it may.
+    /// As [`Blocking::run`], for work that asks its leash now and then, and ends once that is cut: when the caller has gone, or has
+    /// waited as long as it may.
     pub(crate) async fn run_while_awaited<T: Send + 'static>(
         &self,
         origin: Origin,
-        work: impl FnOnce(&CancellationToken) -> T + Send + 'static,
+        work: impl FnOnce(&Leash) -> T + Send + 'static,
     ) -> Result<T, WorkError> {
         let gone = CancellationToken::new();
         let _awaited = gone.clone().drop_guard();
-        self.run(origin, move || work(&gone)).await
+        self.begin(origin, gone, work).await
+    }
+
+    async fn begin<T: Send + 'static>(
+        &self,
+        origin: Origin,
+        gone: CancellationToken,
+        work: impl FnOnce(&Leash) -> T + Send + 'static,
+    ) -> Result<T, WorkError> {
+        let (place, turns) = (self.places.take(origin).await, self.turns.clone());
+        self.workers.run(move || work(&Leash::begin(Some(place), turns, gone))).await
     }
 
     /// The places of the threads.
@@ -95,9 +114,9 @@ mod tests {
         let caller = tokio::spawn({
             let blocking = blocking.clone();
             async move {
-                let work = move |gone: &CancellationToken| {
+                let work = move |leash: &Leash| {
                     started.send(()).unwrap();
-                    while !gone.is_cancelled() {
+                    while !leash.is_cut() {
                         std::thread::yield_now();
                     }
                 };
@@ -108,5 +127,24 @@ mod tests {
         caller.abort();
         assert!(caller.await.unwrap_err().is_cancelled());
         assert_eq!(blocking.run(Origin::Trusted, || 7).await.unwrap(), 7);
+    }
+
+    /// Goal: work that takes much CPU time leaves its place to others before it ends, and one that waits as long does not.
+    #[tokio::test(flavor = "multi_thread")]
+    async fn long_work_leaves_its_place() {
+        let blocking = Blocking::with_long("test", (1, 1), Rank::Behind, Turns::new(1));
+        let (done, wait) = mpsc::channel::<()>();
+        let burns = move |leash: &Leash| while wait.try_recv().is_err() && !leash.is_cut() {};
+        let burning = tokio::spawn({
+            let blocking = blocking.clone();
+            async move { blocking.run_while_awaited(Origin::Trusted, burns).await }
+        });
+        while blocking.places.free() > 0 && !burning.is_finished() {
+            tokio::task::yield_now().await;
+        }
+        blocking.run(Origin::Trusted, || ()).await.unwrap();
+        done.send(()).unwrap();
+        burning.await.unwrap().unwrap();
+        assert_eq!(blocking.places.free(), 1);
     }
 }

@@ -3,8 +3,9 @@
 //! A semaphore gives its places to whoever came first, so that one caller with many requests takes them all. Here an address
 //! holds no more than half of what it leaves free ([`Origin::may_take`]), and a place that becomes free goes to whoever holds the fewest.
 //!
-//! Places for work ([`Places::metered`]) also know how long each address had some of late: of those who hold as many, whoever used less
-//! comes first, and a quarter of the places is left to those who used little. So a short call does not wait for the long ones of many.
+//! Places for work ([`Places::metered`]) also know what each address asks for: of those who hold as many, whoever's work was short comes
+//! first, then whoever used less of late, and a quarter of the places is left to those who used little. Work that turns out to be long leaves its place to others while it
+//! goes on ([`Place::lengthen`]), as far as there are places for long work. So a short call does not wait for the long ones of many.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -22,6 +23,10 @@ const HALF_LIFE: Duration = Duration::from_secs(10);
 /// Who used more than this of late leaves a part of the places to others: one in so many.
 const LITTLE: Duration = Duration::from_millis(500);
 const LEFT_PART: usize = 4;
+/// How long the work of an address is thought to be of which nothing is known: longer than what most ask for.
+const UNKNOWN: Duration = Duration::from_millis(5);
+/// How much of what is thought each further piece of work changes: one part in so many.
+const NEWS_PART: f64 = 4.0;
 /// Addresses of which it is known how much they used. When there are more, those are forgotten that used least.
 const USERS_MAX: usize = 4_096;
 
@@ -33,9 +38,10 @@ struct State {
     /// Left to those who used little; 0 if nothing is metered.
     left: usize,
     is_metered: bool,
-    /// Seconds of late, as of a moment.
-    used: HashMap<Origin, (f64, Instant)>,
+    used: HashMap<Origin, Use>,
     free: usize,
+    /// Places for work that is long already.
+    free_long: usize,
     /// Of those who have any.
     taken: HashMap<Origin, usize>,
     next: u64,
@@ -43,27 +49,49 @@ struct State {
     waiting: BTreeMap<u64, (Origin, oneshot::Sender<()>)>,
 }
 
+/// What is known of an address.
+#[derive(Clone, Copy)]
+struct Use {
+    /// Seconds of late, as of a moment.
+    seconds: f64,
+    at: Instant,
+    /// Seconds that one piece of its work takes.
+    typical: f64,
+}
+
 impl State {
     fn taken(&self, origin: Origin) -> usize {
         self.taken.get(&origin).copied().unwrap_or_default()
     }
 
-    /// Seconds that an address had places of late.
+    /// Seconds of work that an address asked for of late.
     fn used(&self, origin: Origin, now: Instant) -> f64 {
-        self.used.get(&origin).map_or(0.0, |used| faded(*used, now))
+        self.used.get(&origin).map_or(0.0, |used| faded(used, now))
     }
 
-    fn note_use(&mut self, origin: Origin, since: Instant, now: Instant) {
+    /// Seconds that its next piece of work may take.
+    fn typical(&self, origin: Origin) -> f64 {
+        self.used.get(&origin).map_or(UNKNOWN.as_secs_f64(), |used| used.typical)
+    }
+
+    /// A piece of work has ended, and took so long in all.
+    fn note_end(&mut self, origin: Origin, took: Duration) {
+        if let Some(used) = self.used.get_mut(&origin) {
+            used.typical += (took.as_secs_f64() - used.typical) / NEWS_PART;
+        }
+    }
+
+    fn note_use(&mut self, origin: Origin, used: Duration, now: Instant) {
         if !self.is_metered || !origin.is_stranger() {
             return;
         }
-        let used = self.used(origin, now) + now.saturating_duration_since(since).as_secs_f64();
-        self.used.insert(origin, (used, now));
+        let (seconds, typical) = (self.used(origin, now) + used.as_secs_f64(), self.typical(origin));
+        self.used.insert(origin, Use { seconds, at: now, typical });
         if self.used.len() > USERS_MAX {
-            let mut all: Vec<f64> = self.used.values().map(|used| faded(*used, now)).collect();
+            let mut all: Vec<f64> = self.used.values().map(|used| faded(used, now)).collect();
             let (_, median, _) = all.select_nth_unstable_by(USERS_MAX / 2, f64::total_cmp);
             let median = *median;
-            self.used.retain(|_, used| faded(*used, now) > median);
+            self.used.retain(|_, used| faded(used, now) > median);
         }
     }
 
@@ -78,8 +106,8 @@ impl State {
         *self.taken.entry(origin).or_default() += 1;
     }
 
-    fn give_back(&mut self, origin: Origin, now: Instant) {
-        self.free += 1;
+    fn give_back(&mut self, origin: Origin, is_long: bool, now: Instant) {
+        *(if is_long { &mut self.free_long } else { &mut self.free }) += 1;
         if let Some(taken) = self.taken.get_mut(&origin) {
             *taken -= 1;
             if *taken == 0 {
@@ -89,15 +117,16 @@ impl State {
         self.grant(now);
     }
 
-    /// Gives free places to those who wait: to the trusted first, then to whoever has the fewest, then to whoever used
-    /// least, in quarters of a second, then to whoever came first.
+    /// Gives free places to those who wait: to the trusted first, then to whoever has the fewest, then to whoever's work is the shortest, in
+    /// units of what is unknown, then to whoever used least, in quarters of a second, then to whoever came first.
     fn grant(&mut self, now: Instant) {
         loop {
             let waiting = self.waiting.iter().filter(|(_, (origin, _))| self.may_take(*origin, now));
             let first = waiting
                 .min_by_key(|(ticket, (origin, _))| {
                     let used = (self.used(*origin, now) * 4.0) as u64;
-                    (origin.is_stranger(), self.taken(*origin), used, **ticket)
+                    let long = (self.typical(*origin) / UNKNOWN.as_secs_f64()) as u64;
+                    (origin.is_stranger(), self.taken(*origin), long, used, **ticket)
                 })
                 .map(|(ticket, _)| *ticket);
             let Some((origin, told)) = first.and_then(|ticket| self.waiting.remove(&ticket)) else { return };
@@ -109,28 +138,29 @@ impl State {
 }
 
 /// What is left of seconds that were counted at a moment.
-fn faded((used, at): (f64, Instant), now: Instant) -> f64 {
-    let halves = now.saturating_duration_since(at).as_secs_f64() / HALF_LIFE.as_secs_f64();
-    used * (-halves).exp2()
+fn faded(used: &Use, now: Instant) -> f64 {
+    let halves = now.saturating_duration_since(used.at).as_secs_f64() / HALF_LIFE.as_secs_f64();
+    used.seconds * (-halves).exp2()
 }
 
 impl Places {
     /// Places that are shared by their number alone: for what mostly waits.
     pub(crate) fn new(places: usize) -> Places {
-        Self::of(places, false)
+        Self::of(places, 0, false)
     }
 
-    /// Places for work, shared by the time that it takes as well.
-    pub(crate) fn metered(places: usize) -> Places {
-        Self::of(places, true)
+    /// Places for work, shared by the time that it takes as well, and further ones for work that is long already.
+    pub(crate) fn metered(places: usize, long: usize) -> Places {
+        Self::of(places, long, true)
     }
 
-    fn of(places: usize, is_metered: bool) -> Places {
+    fn of(places: usize, free_long: usize, is_metered: bool) -> Places {
         let state = State {
             left: if is_metered { places / LEFT_PART } else { 0 },
             is_metered,
             used: HashMap::new(),
             free: places,
+            free_long,
             taken: HashMap::new(),
             next: 0,
             waiting: BTreeMap::new(),
@@ -164,7 +194,7 @@ impl Places {
     #[cfg(test)]
     pub(crate) fn occupy(&self) -> Vec<Place> {
         let mut state = self.0.lock();
-        let place = || Place { places: self.clone(), origin: Origin::Trusted, since: Instant::now() };
+        let place = || Place::new(self.clone(), Origin::Trusted);
         let free = state.free;
         (0..free).for_each(|_| state.take(Origin::Trusted));
         (0..free).map(|_| place()).collect()
@@ -182,7 +212,7 @@ struct Waiting {
 impl Waiting {
     fn enter(mut self) -> Place {
         self.came = true;
-        Place { places: self.places.clone(), origin: self.origin, since: Instant::now() }
+        Place::new(self.places.clone(), self.origin)
     }
 }
 
@@ -194,7 +224,7 @@ impl Drop for Waiting {
         let mut state = self.places.0.lock();
         // Not in the queue any more: the place was given, and nobody takes it.
         if state.waiting.remove(&self.ticket).is_none() {
-            state.give_back(self.origin, Instant::now());
+            state.give_back(self.origin, false, Instant::now());
         }
     }
 }
@@ -203,14 +233,44 @@ impl Drop for Waiting {
 pub(crate) struct Place {
     places: Places,
     origin: Origin,
-    since: Instant,
+    is_long: bool,
+    /// In all.
+    used: Duration,
+}
+
+impl Place {
+    fn new(places: Places, origin: Origin) -> Place {
+        Place { places, origin, is_long: false, used: Duration::ZERO }
+    }
+
+    /// Notes what the work has used beside what was noted before; what its address used of late, with that.
+    pub(crate) fn uses(&mut self, used: Duration) -> Duration {
+        self.used += used;
+        let (mut state, now) = (self.places.0.lock(), Instant::now());
+        state.note_use(self.origin, used, now);
+        Duration::try_from_secs_f64(state.used(self.origin, now)).unwrap_or_default()
+    }
+
+    /// The work is long: others may have its place while it goes on, if there is one left for long work, which is told. Its address has as
+    /// many as before.
+    pub(crate) fn lengthen(&mut self) -> bool {
+        let mut state = self.places.0.lock();
+        if self.is_long || state.free_long == 0 {
+            return self.is_long;
+        }
+        state.free_long -= 1;
+        state.free += 1;
+        self.is_long = true;
+        state.grant(Instant::now());
+        true
+    }
 }
 
 impl Drop for Place {
     fn drop(&mut self) {
-        let (mut state, now) = (self.places.0.lock(), Instant::now());
-        state.note_use(self.origin, self.since, now);
-        state.give_back(self.origin, now);
+        let mut state = self.places.0.lock();
+        state.note_end(self.origin, self.used);
+        state.give_back(self.origin, self.is_long, Instant::now());
     }
 }
 
@@ -284,13 +344,14 @@ mod tests {
     /// Goal: many addresses with long work leave places to whoever needs little, who also comes first in the queue.
     #[tokio::test(start_paused = true)]
     async fn whoever_used_little_comes_first() {
-        let places = Places::metered(8);
+        let places = Places::metered(8, 0);
         let mut busy: Vec<Place> = Vec::new();
         for number in 1..=8 {
             busy.push(places.take(host(number)).await);
         }
         assert_eq!(places.free(), 0, "nobody is known yet");
-        tokio::time::advance(Duration::from_secs(5)).await;
+        let used: Vec<_> = busy.iter_mut().map(|place| place.uses(Duration::from_secs(5))).collect();
+        assert_eq!(used, [Duration::from_secs(5); 8]);
         let mut again: Vec<_> = (1..=8).map(|number| Box::pin(places.take(host(number)))).collect();
         assert!(again.iter_mut().all(|one| poll_now(one.as_mut()).is_pending()));
         let mut honest = Box::pin(places.take(host(9)));
@@ -308,5 +369,49 @@ mod tests {
         tokio::time::advance(10 * HALF_LIFE).await;
         drop(again);
         assert!(poll_now(Box::pin(places.take(host(8))).as_mut()).is_ready(), "it is forgotten");
+    }
+
+    /// Goal: long work leaves its place to short work, as far as there are places for long work, and counts for its address all the time.
+    #[tokio::test(start_paused = true)]
+    async fn long_work_leaves_its_place_to_others() {
+        let places = Places::metered(4, 2);
+        let mut held: Vec<Place> = Vec::new();
+        for number in 1..=4 {
+            held.push(places.take(host(number)).await);
+        }
+        let mut honest = Box::pin(places.take(host(9)));
+        assert!(poll_now(honest.as_mut()).is_pending());
+        assert_eq!(held.iter_mut().filter_map(|place| place.lengthen().then_some(())).count(), 2);
+        let Poll::Ready(honest) = poll_now(honest.as_mut()) else { panic!("there are two for long work") };
+        assert_eq!(places.free(), 1);
+        assert!(poll_now(Box::pin(places.take(host(1))).as_mut()).is_pending(), "it has one that goes on");
+        assert!(held[0].lengthen() && places.free() == 1, "once");
+        drop(held);
+        drop(honest);
+        let state = places.0.lock();
+        assert_eq!((state.free, state.free_long, state.taken.len()), (4, 2, 0));
+    }
+
+    /// Goal: somebody who asks for much that is short goes before many of whom nothing is known, and before those whose work is long.
+    #[tokio::test(start_paused = true)]
+    async fn whoevers_work_is_short_comes_first() {
+        let places = Places::metered(1, 0);
+        for _ in 0..1_000 {
+            places.take(host(9)).await.uses(Duration::from_millis(1));
+        }
+        for _ in 0..10 {
+            places.take(host(8)).await.uses(Duration::from_millis(20));
+        }
+        let held = places.take(Origin::Trusted).await;
+        let mut long = Box::pin(places.take(host(8)));
+        let mut unknown = Box::pin(places.take(host(1)));
+        let mut short = Box::pin(places.take(host(9)));
+        for waiting in [&mut long, &mut unknown, &mut short] {
+            assert!(poll_now(waiting.as_mut()).is_pending());
+        }
+        drop(held);
+        assert!(poll_now(short.as_mut()).is_ready());
+        assert!(poll_now(long.as_mut()).is_pending() && poll_now(unknown.as_mut()).is_ready());
+        assert!(poll_now(long.as_mut()).is_ready());
     }
 }

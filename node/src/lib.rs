@@ -32,6 +32,7 @@ pub mod genesis_file;
 pub mod health;
 mod json_list;
 pub mod keys;
+mod leash;
 pub mod lock;
 mod log;
 pub mod node;
@@ -41,6 +42,7 @@ mod router;
 mod rpc;
 mod sparse;
 pub mod tasks;
+mod turns;
 mod workers;
 
 pub use error::NodeError;

@@ -1,9 +1,11 @@
 //! [`Workers`]: threads for what callers ask, apart from those of the node's own work, for which they can stand back.
 //!
 //! What callers compute takes all cores if they ask for enough. The system gives such threads less of a core than those that commit,
-//! execute and verify; while a core is free they are as fast as any.
+//! execute and verify; while a core is free they are as fast as any. Work that turns out to be long steps back once more
+//! ([`step_back`]), behind what is short.
 
 use std::{
+    cell::RefCell,
     collections::VecDeque,
     io,
     panic::{AssertUnwindSafe, catch_unwind},
@@ -11,6 +13,7 @@ use std::{
 };
 
 use parking_lot::{Condvar, Mutex};
+use rustix::process::setpriority_process;
 use tokio::sync::oneshot;
 
 /// Whether threads stand back when cores are scarce.
@@ -29,6 +32,30 @@ impl Rank {
             Rank::Own => 0,
             Rank::Behind => 5,
         }
+    }
+}
+
+/// The niceness of a thread that stands back with long work: beside a thread of the node's own it gets a thirtieth of a core.
+const LONG_NICENESS: i32 = 15;
+
+thread_local! {
+    /// Whose thread this is, if it is one of [`Rank::Behind`] that has not stepped back.
+    static CREW: RefCell<Option<Arc<Shared>>> = const { RefCell::new(None) };
+}
+
+/// Lets a thread of [`Rank::Behind`] stand back further, because what it does is long. The system lets no thread come forward again, so
+/// this one ends with its work, and another one may take its place at once.
+pub(crate) fn step_back() {
+    if let Some(crew) = CREW.take() {
+        let mut state = crew.state.lock();
+        state.threads -= 1;
+        if !state.jobs.is_empty() {
+            // Before this one stands back: a thread begins as the one that starts it. Without one, this one comes to it.
+            let _ = crew.start_one(&mut state);
+        }
+        drop(state);
+        // Where the system does not know this, or forbids it, the thread is like any other.
+        let _ = setpriority_process(None, LONG_NICENESS);
     }
 }
 
@@ -93,14 +120,9 @@ impl Workers {
     fn push(&self, job: Job) -> io::Result<()> {
         let mut state = self.0.state.lock();
         if state.idle <= state.jobs.len() && state.threads < self.0.threads_max {
-            let shared = self.0.clone();
-            let started = std::thread::Builder::new().name(self.0.name.into()).spawn(move || shared.work());
-            match started {
-                Ok(_) => state.threads += 1,
-                Err(error) if state.threads == 0 => return Err(error),
-                // The others come to it.
-                Err(_) => {}
-            }
+            let started = self.0.start_one(&mut state);
+            // Where there are others, these come to it.
+            started.or_else(|error| if state.threads == 0 { Err(error) } else { Ok(()) })?;
         }
         state.jobs.push_back(job);
         self.0.changed.notify_one();
@@ -116,13 +138,26 @@ impl Drop for Workers {
 }
 
 impl Shared {
-    fn work(&self) {
+    fn start_one(self: &Arc<Self>, state: &mut State) -> io::Result<()> {
+        let shared = self.clone();
+        std::thread::Builder::new().name(self.name.into()).spawn(move || shared.work())?;
+        state.threads += 1;
+        Ok(())
+    }
+
+    fn work(self: Arc<Self>) {
         if self.rank == Rank::Behind {
             // Where the system does not know this, the threads are like any other.
-            let _ = rustix::process::setpriority_process(None, self.rank.niceness());
+            let _ = setpriority_process(None, self.rank.niceness());
+            CREW.set(Some(self.clone()));
         }
+        let is_back = || self.rank == Rank::Behind && CREW.with_borrow(Option::is_none);
         let mut state = self.state.lock();
         loop {
+            // What waits is for the others, if there are any.
+            if is_back() && (state.threads > 0 || state.jobs.is_empty()) {
+                return;
+            }
             if let Some(job) = state.jobs.pop_front() {
                 parking_lot::MutexGuard::unlocked(&mut state, job);
             } else if state.is_closed {
@@ -166,6 +201,31 @@ mod tests {
         let both = tokio::join!(workers.run(|| 1), workers.run(|| 2));
         assert_eq!((both.0.unwrap(), both.1.unwrap()), (1, 2));
         assert!(workers.0.state.lock().threads <= 2);
+    }
+
+    /// Goal: long work stands back further, ends its thread, and leaves no work undone that came meanwhile.
+    #[tokio::test]
+    async fn long_work_stands_back_further() {
+        let niceness = || rustix::process::getpriority_process(None).unwrap();
+        step_back();
+        assert!(niceness() < LONG_NICENESS, "no worker, no effect");
+        let workers = Workers::new("test", 1, Rank::Behind);
+        let (go, wait) = std::sync::mpsc::channel::<()>();
+        let long = workers.run(move || {
+            step_back();
+            step_back();
+            let _ = wait.recv();
+            niceness()
+        });
+        let short = async {
+            let short = workers.run(niceness).await.unwrap();
+            go.send(()).unwrap();
+            short
+        };
+        let (long, short) = tokio::join!(long, short);
+        let long = long.unwrap();
+        assert!(long >= LONG_NICENESS && short < long, "{short} {long}");
+        assert_eq!(workers.0.state.lock().threads, 1, "the second");
     }
 
     /// Goal: the threads end with their owner, after what they were given.

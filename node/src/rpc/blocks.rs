@@ -10,7 +10,6 @@ use alloy_rpc_types_eth::{Block, BlockId, BlockNumberOrTag, BlockTransactions, H
 use jsonrpsee::types::Params;
 use serde::de::DeserializeOwned;
 use slipstream_types::{BatchNumber, ChainConfig, chain::Fork};
-use tokio_util::sync::CancellationToken;
 
 use super::{
     RpcContext, RpcTransaction,
@@ -20,6 +19,7 @@ use super::{
     table::Asker,
     transactions,
 };
+use crate::leash::Leash;
 
 impl RpcContext {
     /// The batch that a block id names: none if it does not exist.
@@ -54,7 +54,7 @@ pub(super) fn block<I: DeserializeOwned + Into<BlockParam>>(
 ) -> RpcResult<Option<Block<RpcTransaction>>> {
     let (id, full): (I, Option<bool>) = args(params)?;
     let Some(batch) = context.batch(id.into().0)? else { return Ok(None) };
-    Ok(Some(to_block(&context.chain, &batch, full.unwrap_or(false), asker.gone)?))
+    Ok(Some(to_block(&context.chain, &batch, full.unwrap_or(false), asker.leash)?))
 }
 
 /// `eth_getBlockReceipts`
@@ -98,12 +98,12 @@ pub(super) fn to_block(
     chain: &ChainConfig,
     batch: &Batch,
     full: bool,
-    gone: &CancellationToken,
+    leash: &Leash,
 ) -> Result<Block<RpcTransaction>, RpcError> {
     let count = batch.header.tx_count as usize;
     let transactions = if full {
         // Recovering ten thousand senders takes half a second.
-        let all = (0..count).map(|index| match gone.is_cancelled() {
+        let all = (0..count).map(|index| match leash.is_cut() {
             true => Err(RpcError::NobodyWaits),
             false => transactions::to_transaction(chain, batch, index),
         });

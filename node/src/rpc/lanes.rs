@@ -5,16 +5,19 @@ use std::collections::BTreeMap;
 
 use serde_json::value::RawValue;
 
-use crate::{blocking::Blocking, workers::Rank};
+use crate::{blocking::Blocking, turns::Turns, workers::Rank};
 
 /// Most threads that the cheap calls take at once: they wait for the disk, and a disk has no more to do for them at a time.
 const READS_MAX: usize = 48;
-/// Threads of calls that compute: more than there are cores, so that a short call of one address need not wait for the long ones of
-/// some others; the system gives it a core before them.
+/// Threads of calls that compute, beside one for each core, and further ones of such calls that turned out to be long and take turns. These
+/// bound how many answers, and memories of the EVM, there are at a time; of those that wait, each has what a few milliseconds can fill.
+const CALLS_BESIDE: usize = 2;
 const CALLS_MAX: usize = 16;
+const LONG_CALLS_MAX: usize = 28;
 /// Threads of calls that search, each of which holds the receipts of a batch.
 const SEARCHES_MAX: usize = 16;
 const SEARCHES_MIN: usize = 4;
+const LONG_SEARCHES_MAX: usize = 8;
 /// The same of transactions that come in: recovering one takes 30 microseconds, and consensus needs the cores.
 const TRANSACTIONS_MAX: usize = 4;
 
@@ -79,16 +82,20 @@ impl Lanes {
     /// Reads wait for the disk, so there are more of them than cores.
     pub(super) fn new() -> Lanes {
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
+        // Long work leaves a core to what is short.
+        let turns = Turns::new(cores.saturating_sub(1).max(1));
         let places = [
-            (Lane::Reads, "rpc reads", (2 * cores + 8).min(READS_MAX)),
-            (Lane::Calls, "rpc calls", CALLS_MAX),
-            (Lane::Searches, "rpc searches", cores.clamp(SEARCHES_MIN, SEARCHES_MAX)),
-            (Lane::Transactions, "rpc transactions", cores.div_ceil(2).clamp(2, TRANSACTIONS_MAX)),
+            (Lane::Reads, "rpc reads", ((2 * cores + 8).min(READS_MAX), 0)),
+            (Lane::Calls, "rpc calls", ((cores + CALLS_BESIDE).min(CALLS_MAX), LONG_CALLS_MAX)),
+            (Lane::Searches, "rpc searches", (cores.clamp(SEARCHES_MIN, SEARCHES_MAX), LONG_SEARCHES_MAX)),
+            (Lane::Transactions, "rpc transactions", (cores.div_ceil(2).clamp(2, TRANSACTIONS_MAX), 0)),
         ];
         Lanes(
             places
                 .into_iter()
-                .map(|(lane, name, places)| (lane, Blocking::new(name, places, lane.rank())))
+                .map(|(lane, name, places)| {
+                    (lane, Blocking::with_long(name, places, lane.rank(), turns.clone()))
+                })
                 .collect(),
         )
     }

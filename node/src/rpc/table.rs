@@ -6,7 +6,6 @@ use jsonrpsee::types::{ErrorObjectOwned, Params};
 use serde::Serialize;
 use serde_json::value::{RawValue, to_raw_value};
 use slipstream_consensus::JournalError;
-use tokio_util::sync::CancellationToken;
 
 use super::{
     RpcContext,
@@ -14,20 +13,20 @@ use super::{
     lanes::{Lane, Lanes},
     logs::filters::Poll,
 };
-use crate::origin::Origin;
+use crate::{leash::Leash, origin::Origin};
 
 /// Who waits for the answer of a call.
 pub(super) struct Asker<'a> {
     pub(super) origin: Origin,
-    /// Cancelled when nobody waits any more.
-    pub(super) gone: &'a CancellationToken,
+    /// Cut when nobody waits any more.
+    pub(super) leash: &'a Leash,
 }
 
 impl Asker<'_> {
     /// # Errors
     /// If nobody waits for the answer any more.
     pub(super) fn still_waits(&self) -> Result<(), RpcError> {
-        if self.gone.is_cancelled() { Err(RpcError::NobodyWaits) } else { Ok(()) }
+        if self.leash.is_cut() { Err(RpcError::NobodyWaits) } else { Ok(()) }
     }
 }
 
@@ -94,8 +93,11 @@ impl Table {
     ) {
         let method = move |context: &RpcContext, params: &Params<'_>, asker: &Asker<'_>| {
             let (result, poll) = method(context, params, asker);
-            let write =
-                |result| to_raw_value(&result).map_err(|error| RpcError::internal(name, &error).into());
+            let write = |result| {
+                // What took long to find mostly takes long to write.
+                asker.still_waits()?;
+                to_raw_value(&result).map_err(|error| RpcError::internal(name, &error).into())
+            };
             Reply { result: result.and_then(write), poll }
         };
         self.methods.insert(name, Arc::new(method));
@@ -127,9 +129,8 @@ impl Table {
         let (context, method) = (self.context.clone(), method.clone());
         let lane = self.lanes.of(Lane::of_call(name, params));
         let params = params.map_or("[]", RawValue::get).to_owned();
-        let call = move |gone: &CancellationToken| {
-            method(&context, &Params::new(Some(&params)), &Asker { origin, gone })
-        };
+        let call =
+            move |leash: &Leash| method(&context, &Params::new(Some(&params)), &Asker { origin, leash });
         let reply = lane.run_while_awaited(origin, call).await;
         Some(reply.unwrap_or_else(|panic| Reply {
             result: Err(RpcError::internal(name, &panic).into()),

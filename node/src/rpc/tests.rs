@@ -37,12 +37,18 @@ use super::{
 use crate::{
     clock::SystemClock,
     health::{HealthSource, Rules},
+    leash::Leash,
     origin::Origin,
 };
 
 const CHAIN_ID: u64 = 7_357;
 const CONTRACT: Address = Address::repeat_byte(0xcc);
 pub(crate) const ZEROS: Address = Address::repeat_byte(0xdd);
+
+/// The leash of work that somebody waits for.
+pub(crate) fn loose() -> Leash {
+    Leash::loose(CancellationToken::new())
+}
 
 fn key() -> SigningKey {
     SigningKey::from_slice(&[5; 32]).unwrap()

@@ -27,7 +27,12 @@ pub(super) const ANSWER_BYTES_PER_SECOND_MIN: usize = 128 << 10;
 const RESERVED_CALLS_SHARE: usize = 8;
 
 /// The class of those whose call waits.
-const WAITS: u8 = 2;
+const WAITS: u8 = 4;
+/// Whoever has done something within this time goes after those who have not: what an honest caller has just opened, or asks over again and
+/// again, is not closed for the next one of many who only sit there.
+const GRACE: Duration = Duration::from_millis(250);
+/// What that adds to a class.
+const YOUNG: u8 = 2;
 
 /// How many may be connected, and call.
 #[derive(Clone, Copy, Debug)]
@@ -84,12 +89,13 @@ struct State {
 
 impl State {
     /// Whether the connection can be given up for another, and how late: those that ask for nothing go before those that are
-    /// slow to ask or to read, and these before those whose call has not begun.
+    /// slow to ask or to read, these before those who have just done something, and all before those whose call has not begun.
     fn rank(&self) -> Option<(u8, Instant)> {
+        let young = if self.since.elapsed() < GRACE { YOUNG } else { 0 };
         match self.doing {
-            Doing::Head | Doing::Idle => Some((0, self.since)),
-            Doing::Body => Some((1, self.since)),
-            Doing::Answer if self.call.is_none() => Some((1, self.since)),
+            Doing::Head | Doing::Idle => Some((young, self.since)),
+            Doing::Body => Some((1 + young, self.since)),
+            Doing::Answer if self.call.is_none() => Some((1 + young, self.since)),
             Doing::Wait => Some((WAITS, self.since)),
             Doing::Work | Doing::Answer => None,
         }

@@ -84,13 +84,13 @@ impl Asked {
 impl RpcContext {
     /// Ends a call when it has had its time, or when nobody waits for it any more.
     fn interrupt(&self, asker: &Asker<'_>) -> Interrupt {
-        let (gone, end) = (asker.gone.clone(), Instant::now() + self.call_time_max);
-        Interrupt::when(move || gone.is_cancelled() || Instant::now() >= end)
+        let (leash, end) = (asker.leash.clone(), Instant::now() + self.call_time_max);
+        Interrupt::when(move || leash.is_cut_or(|| Instant::now() >= end))
     }
 
     fn execute_error(&self, error: ExecuteError, asker: &Asker<'_>) -> RpcError {
         match error {
-            ExecuteError::Interrupted if asker.gone.is_cancelled() => RpcError::NobodyWaits,
+            ExecuteError::Interrupted if asker.leash.is_cut() => RpcError::NobodyWaits,
             ExecuteError::Interrupted => RpcError::CallTimedOut { limit: self.call_time_max },
             error => error.into(),
         }

@@ -18,7 +18,6 @@ mod wanted;
 use alloy_rpc_types_eth::{BlockId, BlockNumberOrTag, Filter, FilterBlockOption, Log};
 use jsonrpsee::types::Params;
 use slipstream_types::BatchNumber;
-use tokio_util::sync::CancellationToken;
 
 pub(crate) use self::{
     filters::{Filters, Poll},
@@ -34,23 +33,24 @@ use super::{
     params::args,
     table::Asker,
 };
+use crate::leash::Leash;
 
 /// `eth_getLogs`
 pub(super) fn logs(context: &RpcContext, params: &Params<'_>, asker: &Asker<'_>) -> RpcResult<Vec<Log>> {
     let (wanted,): (Wanted,) = args(params)?;
     let criteria = Criteria::new(wanted.into_filter()?)?;
-    Ok(all(context, &criteria, asker.gone, Budget::CALL)?)
+    Ok(all(context, &criteria, asker.leash, Budget::CALL)?)
 }
 
 /// All logs in the range of the criteria, or an error that says how far one call gets.
 fn all(
     context: &RpcContext,
     criteria: &Criteria,
-    gone: &CancellationToken,
+    leash: &Leash,
     budget: Budget,
 ) -> Result<Vec<Log>, RpcError> {
     let (first, last) = range(context, criteria.filter())?;
-    let Found { logs, end } = context.search(criteria, gone).run(Place::before(first), last, budget)?;
+    let Found { logs, end } = context.search(criteria, leash).run(Place::before(first), last, budget)?;
     let (reason, fits) = match end {
         End::Reached => return Ok(logs),
         End::Results(place) => {
@@ -113,7 +113,7 @@ fn number(end: Option<BlockNumberOrTag>, head: BatchNumber) -> Result<BatchNumbe
 }
 
 impl RpcContext {
-    fn search<'a>(&'a self, criteria: &'a Criteria, gone: &'a CancellationToken) -> Search<'a> {
-        Search { store: &self.store, batches: &self.batches, index: &self.log_index, criteria, gone }
+    fn search<'a>(&'a self, criteria: &'a Criteria, leash: &'a Leash) -> Search<'a> {
+        Search { store: &self.store, batches: &self.batches, index: &self.log_index, criteria, leash }
     }
 }

@@ -6,16 +6,18 @@ use alloy_primitives::B256;
 use alloy_rpc_types_eth::{Filter, Log};
 use slipstream_storage::Store;
 use slipstream_types::{BatchNumber, BlobKind, Receipts};
-use tokio_util::sync::CancellationToken;
 
 use super::{
     bloom::{self, Entry},
     index::{LogIndex, Section, batches_of, section_of},
 };
-use crate::rpc::{
-    batches::{Batch, Batches},
-    errors::RpcError,
-    transactions::to_log,
+use crate::{
+    leash::Leash,
+    rpc::{
+        batches::{Batch, Batches},
+        errors::RpcError,
+        transactions::to_log,
+    },
 };
 
 /// Values of one position in a filter, as in geth: each is looked up in every batch's filter.
@@ -127,8 +129,8 @@ pub(super) struct Search<'a> {
     pub(super) batches: &'a Batches,
     pub(super) index: &'a LogIndex,
     pub(super) criteria: &'a Criteria,
-    /// Cancelled when nobody waits for the answer any more.
-    pub(super) gone: &'a CancellationToken,
+    /// Cut when nobody waits for the answer any more.
+    pub(super) leash: &'a Leash,
 }
 
 /// How far a search is.
@@ -190,7 +192,7 @@ impl Search<'_> {
             return Ok(End::Work(BatchNumber(first)));
         }
         for number in (first..=last).map(BatchNumber) {
-            if self.gone.is_cancelled() {
+            if self.leash.is_cut() {
                 return Err(RpcError::NobodyWaits);
             }
             if !self.may_match(&section, number) {

@@ -11,12 +11,16 @@ use slipstream_types::{
     BatchHeader, Blob, BlobKind, Body, Delta, Digest, Log, Receipt, Receipts,
     bounded::{BoundedBytes, BoundedVec},
 };
+use tokio_util::sync::CancellationToken;
 
 use super::{
     index::{SECTION_BATCHES, Section},
     *,
 };
-use crate::rpc::tests::{Fixture, context};
+use crate::{
+    leash::Leash,
+    rpc::tests::{Fixture, context, loose},
+};
 
 const MUCH: Budget = Budget { work_bytes: usize::MAX, logs: usize::MAX, data_bytes: usize::MAX };
 
@@ -53,8 +57,8 @@ impl Chain {
 
     fn found(&self, filter: &Filter, range: Range<u64>, budget: Budget) -> Found {
         let criteria = Criteria::new(filter.clone()).unwrap();
-        let gone = CancellationToken::new();
-        let search = self.context.search(&criteria, &gone);
+        let leash = loose();
+        let search = self.context.search(&criteria, &leash);
         search.run(Place::before(BatchNumber(range.start)), BatchNumber(range.end - 1), budget).unwrap()
     }
 
@@ -147,11 +151,12 @@ proptest! {
                 prop_assert_eq!(places(&found.logs), chain.scanned(&filter, &range));
 
                 let budget = Budget { logs: *step, data_bytes: 30, work_bytes: 40 << 10 };
-                let (criteria, gone) = (Criteria::new(filter.clone()).unwrap(), CancellationToken::new());
+                let (criteria, leash) =
+                    (Criteria::new(filter.clone()).unwrap(), loose());
                 let (mut place, mut parts) = (Place::before(BatchNumber(0)), Vec::new());
                 while place.batch.0 <= head {
                     parts.extend(
-                        filters::new_logs(&chain.context, &criteria, &mut place, &gone, budget).unwrap(),
+                        filters::new_logs(&chain.context, &criteria, &mut place, &leash, budget).unwrap(),
                     );
                 }
                 prop_assert_eq!(places(&parts), chain.scanned(&filter, &(0..head + 1)));
@@ -255,7 +260,8 @@ fn a_search_ends_when_nobody_waits() {
     let gone = CancellationToken::new();
     gone.cancel();
     let criteria = Criteria::new(Filter::new()).unwrap();
-    let search = chain.context.search(&criteria, &gone);
+    let leash = Leash::loose(gone);
+    let search = chain.context.search(&criteria, &leash);
     let ended = search.run(Place::before(BatchNumber(0)), BatchNumber(1), MUCH);
     assert!(matches!(ended, Err(RpcError::NobodyWaits)), "{ended:?}");
 }
@@ -269,7 +275,7 @@ fn a_call_that_asks_for_too_much_is_told_what_fits() {
     }
     let told = |filter: Filter, budget: Budget| {
         let criteria = Criteria::new(filter).unwrap();
-        all(&chain.context, &criteria, &CancellationToken::new(), budget).unwrap_err().to_string()
+        all(&chain.context, &criteria, &loose(), budget).unwrap_err().to_string()
     };
     let from = |number: u64| Filter::new().from_block(number).to_block(4u64);
     assert_eq!(

@@ -5,9 +5,7 @@ use super::*;
 #[test]
 fn a_batch_as_a_block() {
     let batch = batch();
-    let block =
-        serde_json::to_value(blocks::to_block(&chain(), &batch, false, &CancellationToken::new()).unwrap())
-            .unwrap();
+    let block = serde_json::to_value(blocks::to_block(&chain(), &batch, false, &loose()).unwrap()).unwrap();
     let expected = json!({
         "number": "0x3",
         "hash": batch.hash,
@@ -36,9 +34,7 @@ fn a_batch_as_a_block() {
     let bloom: alloy_primitives::Bloom = serde_json::from_value(block["logsBloom"].clone()).unwrap();
     assert!(bloom.contains_input(alloy_primitives::BloomInput::Raw(&[0xa2; 32])));
 
-    let full =
-        serde_json::to_value(blocks::to_block(&chain(), &batch, true, &CancellationToken::new()).unwrap())
-            .unwrap();
+    let full = serde_json::to_value(blocks::to_block(&chain(), &batch, true, &loose()).unwrap()).unwrap();
     assert_eq!(full["transactions"][1]["hash"], json!(batch.hashes[1]));
 }
 
@@ -46,13 +42,11 @@ fn a_batch_as_a_block() {
 fn a_block_without_its_parts() {
     let whole = batch();
     let without = Batch::new(whole.header.clone(), None, None);
-    let refused = blocks::to_block(&chain(), &without, false, &CancellationToken::new()).unwrap_err();
+    let refused = blocks::to_block(&chain(), &without, false, &loose()).unwrap_err();
     assert!(refused.to_string().starts_with("the transactions of batch 3 are not stored"), "{refused}");
     let headless = Batch::new(whole.header.clone(), whole.body.clone(), None);
-    let block = serde_json::to_value(
-        blocks::to_block(&chain(), &headless, false, &CancellationToken::new()).unwrap(),
-    )
-    .unwrap();
+    let block =
+        serde_json::to_value(blocks::to_block(&chain(), &headless, false, &loose()).unwrap()).unwrap();
     assert_eq!(
         block["logsBloom"],
         format!("0x{}", "ff".repeat(256)),
@@ -128,9 +122,7 @@ fn senders_are_recovered_once() {
     // Nobody signed for this address: an answer that shows it recovered nothing.
     known.of(BatchNumber(3), 2).keep(1, CONTRACT);
     assert_eq!(from(1), CONTRACT);
-    let block =
-        serde_json::to_value(blocks::to_block(&chain(), &open(), true, &CancellationToken::new()).unwrap())
-            .unwrap();
+    let block = serde_json::to_value(blocks::to_block(&chain(), &open(), true, &loose()).unwrap()).unwrap();
     assert_eq!(
         (&block["transactions"][0]["from"], &block["transactions"][1]["from"]),
         (&json!(sender()), &json!(CONTRACT))

@@ -124,3 +124,26 @@ async fn calls_that_wait_make_way_for_others() {
     assert!(seats.take(host(3)).is_err());
     assert!(many.iter().all(|seat| !seat.has_to_go()), "what has begun is not cut");
 }
+
+/// Goal: what somebody has just opened, or asks over again and again, is not closed for those who only sit there, though it has more of them.
+#[tokio::test(start_paused = true)]
+async fn who_is_at_it_goes_after_those_who_sit_there() {
+    let seats = seats(8, 0);
+    let sitting: Vec<_> = (1..=6).map(|number| seats.take(host(number)).unwrap()).collect();
+    sitting[5].head_read();
+    let kept = seats.take(host(9)).unwrap();
+    advance(GRACE).await;
+    kept.answered(1);
+    kept.flushed();
+    let fresh = seats.take(host(9)).unwrap();
+    for _ in 0..6 {
+        assert!(seats.take(host(7)).is_err());
+        let going: Vec<_> = sitting.iter().filter(|seat| seat.has_to_go()).collect();
+        assert!(!kept.has_to_go() && !fresh.has_to_go());
+        going.last().unwrap().leave();
+        let busy = seats.take(host(7)).unwrap();
+        busy.working();
+    }
+    assert!(seats.take(host(7)).is_err());
+    assert!(kept.has_to_go() || fresh.has_to_go(), "when nobody else is there");
+}

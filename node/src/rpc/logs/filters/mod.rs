@@ -13,7 +13,6 @@ use alloy_rpc_types_eth::{BlockNumberOrTag, Filter, FilterBlockOption, Log};
 use jsonrpsee::types::Params;
 use serde::Serialize;
 use slipstream_types::BatchNumber;
-use tokio_util::sync::CancellationToken;
 
 use self::installed::Watch;
 pub(crate) use self::installed::{Filters, Poll};
@@ -22,11 +21,14 @@ use super::{
     search::{Budget, Criteria, End, Found, Place},
     wanted::Wanted,
 };
-use crate::rpc::{
-    RpcContext,
-    errors::{RpcError, RpcResult},
-    params::args,
-    table::Asker,
+use crate::{
+    leash::Leash,
+    rpc::{
+        RpcContext,
+        errors::{RpcError, RpcResult},
+        params::args,
+        table::Asker,
+    },
 };
 
 /// Hashes in one answer; more come with the next.
@@ -111,17 +113,17 @@ pub(in crate::rpc) fn changes(
     match begun {
         Err(error) => (Err(error), None),
         Ok(mut poll) => {
-            let changes = new(context, &mut poll.watch, asker.gone).map_err(Into::into);
+            let changes = new(context, &mut poll.watch, asker.leash).map_err(Into::into);
             (changes, Some(poll))
         }
     }
 }
 
 /// What is new for a filter, which moves behind it.
-fn new(context: &RpcContext, watch: &mut Watch, gone: &CancellationToken) -> Result<Changes, RpcError> {
+fn new(context: &RpcContext, watch: &mut Watch, leash: &Leash) -> Result<Changes, RpcError> {
     Ok(match watch {
         Watch::Logs(criteria, place) => {
-            Changes::Logs(new_logs(context, criteria, place, gone, Budget::CALL)?)
+            Changes::Logs(new_logs(context, criteria, place, leash, Budget::CALL)?)
         }
         Watch::Batches(next) => Changes::Hashes(new_batches(context, next)?),
         Watch::Arrivals(next) => {
@@ -139,7 +141,7 @@ pub(in crate::rpc) fn filter_logs(
     asker: &Asker<'_>,
 ) -> RpcResult<Vec<Log>> {
     match context.filters.find(id(params)?, Instant::now())? {
-        Watch::Logs(criteria, _) => Ok(all(context, &criteria, asker.gone, Budget::CALL)?),
+        Watch::Logs(criteria, _) => Ok(all(context, &criteria, asker.leash, Budget::CALL)?),
         Watch::Batches(_) | Watch::Arrivals(_) => Err(RpcError::FilterNotFound.into()),
     }
 }
@@ -149,13 +151,13 @@ pub(super) fn new_logs(
     context: &RpcContext,
     criteria: &Criteria,
     place: &mut Place,
-    gone: &CancellationToken,
+    leash: &Leash,
     budget: Budget,
 ) -> Result<Vec<Log>, RpcError> {
     let head = context.store.head()?.header.number;
     let (first, last) = watched(context, criteria.filter(), head)?;
     let from = if first > place.batch { Place::before(first) } else { *place };
-    let found = context.search(criteria, gone).run(from, last, budget);
+    let found = context.search(criteria, leash).run(from, last, budget);
     if let Err(RpcError::LogsNotStored { number, kept_from }) = &found {
         // A restore or pruning left a gap. It is told once; the next poll goes on where there are receipts again.
         *place = Place::before(kept_from.unwrap_or(head.next()).max(number.next()));

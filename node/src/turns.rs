@@ -1,0 +1,117 @@
+//! [`Turns`]: long work of callers, a slice at a time, on fewer threads than there are cores, so that what is short finds one.
+//!
+//! Who has a slice behind it goes to the queue again if anybody is there. First is whoever's address used least of late, so that the long
+//! call of somebody who asks for little does not stand behind those of somebody who asks for much.
+
+use std::{
+    collections::BTreeMap,
+    sync::Arc,
+    thread::{self, Thread},
+    time::Duration,
+};
+
+use parking_lot::Mutex;
+
+/// How often those who wait look whether they still have to.
+const LOOK_INTERVAL: Duration = Duration::from_millis(50);
+
+/// Turns that threads take and give back. Cheap to clone.
+#[derive(Clone)]
+pub(crate) struct Turns(Arc<Mutex<State>>);
+
+struct State {
+    free: usize,
+    next: u64,
+    /// What each one's address used, and when it came.
+    waiting: BTreeMap<(Duration, u64), Thread>,
+}
+
+impl State {
+    /// Wakes those whose turn it is: who is not in the queue any more has one.
+    fn grant(&mut self) {
+        while self.free > 0
+            && let Some((_, first)) = self.waiting.pop_first()
+        {
+            self.free -= 1;
+            first.unpark();
+        }
+    }
+}
+
+impl Turns {
+    /// So many at a time.
+    pub(crate) fn new(free: usize) -> Turns {
+        Turns(Arc::new(Mutex::new(State { free, next: 0, waiting: BTreeMap::new() })))
+    }
+
+    /// Blocks the thread until it has a turn; none if that has no use any more. The address of whoever asks has used so much.
+    pub(crate) fn take(&self, used: Duration, is_over: impl Fn() -> bool) -> Option<Turn> {
+        let place = {
+            let mut state = self.0.lock();
+            let place = (used, state.next);
+            state.next += 1;
+            state.waiting.insert(place, thread::current());
+            state.grant();
+            place
+        };
+        loop {
+            let mut state = self.0.lock();
+            if !state.waiting.contains_key(&place) {
+                return Some(Turn(self.clone()));
+            }
+            if is_over() {
+                state.waiting.remove(&place);
+                return None;
+            }
+            drop(state);
+            thread::park_timeout(LOOK_INTERVAL);
+        }
+    }
+
+    /// Whether anybody waits for a turn.
+    pub(crate) fn is_wanted(&self) -> bool {
+        !self.0.lock().waiting.is_empty()
+    }
+}
+
+/// A turn, until it is dropped.
+pub(crate) struct Turn(Turns);
+
+impl Drop for Turn {
+    fn drop(&mut self) {
+        let mut state = self.0.0.lock();
+        state.free += 1;
+        state.grant();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc;
+
+    use super::*;
+
+    /// Goal: no more than there are turns go on at a time, whoever used least is next, and who gives up leaves nothing taken.
+    #[test]
+    fn whoever_used_least_is_next() {
+        let turns = Turns::new(1);
+        let first = turns.take(Duration::ZERO, || false).unwrap();
+        assert!(turns.take(Duration::ZERO, || true).is_none() && !turns.is_wanted());
+        let (tell, told) = mpsc::channel();
+        let threads = [30, 10, 20].map(|used| {
+            let (turns, tell) = (turns.clone(), tell.clone());
+            thread::spawn(move || {
+                let _turn = turns.take(Duration::from_millis(used), || false);
+                tell.send(used).unwrap();
+            })
+        });
+        while turns.0.lock().waiting.len() < 3 {
+            thread::yield_now();
+        }
+        assert!(turns.is_wanted() && told.try_recv().is_err());
+        drop(first);
+        threads.into_iter().for_each(|thread| thread.join().unwrap());
+        assert_eq!(told.try_iter().collect::<Vec<_>>(), [10, 20, 30]);
+        assert_eq!(turns.0.lock().free, 1);
+    }
+}
