@@ -87,6 +87,13 @@ impl Lie {
                 ends.certificates = BoundedVec::new(certificates)?;
                 Ok(Some(codec::encode("epoch ends", &ends)?))
             }
+            (_, Request::Subtrees(_)) => {
+                let mut answer = honest.to_vec();
+                if let Some(byte) = answer.choose_mut(rng) {
+                    *byte ^= 1;
+                }
+                Ok(Some(answer))
+            }
             (_, Request::Origin { .. }) => Ok(None),
         }
     }
