@@ -275,3 +275,33 @@ fn a_layer_is_not_extended_past_a_gap() {
     let mut layer = Layer::of(&header, None, &Delta::default());
     layer.extend(&BatchHeader { number: BatchNumber(2), ..header }, None, &Delta::default());
 }
+
+/// Goal: batches that only read, as much as their gas allows, fill no memory; what was written is there in any case.
+#[test]
+fn a_layer_keeps_what_was_written_and_some_of_what_was_read() {
+    let (_, header, _) = chain();
+    let slot = |index: u64| StateKey::Slot(address(0), B256::from(U256::from(index)));
+    let read = |range: std::ops::Range<u64>| Touched {
+        rows: range.map(|index| (slot(index), Some(StateValue::Slot(U256::from(index + 1))))).collect(),
+        codes: Vec::new(),
+    };
+    let write = |index: u64| {
+        let entry = DeltaEntry { key: slot(index), value: Some(StateValue::Slot(U256::from(7))) };
+        Delta::new(vec![entry], Vec::new()).unwrap()
+    };
+    let mut layer = Layer::of(&header, Some(&read(0..60_000)), &write(70_000));
+    let full = layer.bytes();
+    assert!((16 << 20..17 << 20).contains(&full), "{full}");
+    let next = BatchHeader { number: BatchNumber(1), parent: layer.tip(), ..header.clone() };
+    layer.extend(&next, Some(&read(90_000..150_000)), &write(80_000));
+    assert!(layer.bytes() < full + 1_000, "{} after {full}", layer.bytes());
+
+    let mut overlay = Overlay::default();
+    overlay.push(Arc::new(layer));
+    // What is not in the layer comes from below, where this one has nothing.
+    let below = slipstream_executor::MemoryState::default();
+    let state = State::over(&below, header.parent, &overlay).unwrap().reader();
+    let value = |index: u64| state.slot(&address(0), &B256::from(U256::from(index))).unwrap();
+    assert_eq!((value(0), value(59_999)), (U256::from(1), U256::ZERO));
+    assert_eq!((value(70_000), value(80_000)), (U256::from(7), U256::from(7)));
+}
