@@ -1,10 +1,8 @@
-//! [`ConsensusError`] ends a validator's work; [`ProposalError`] is why one message was refused.
+//! [`ConsensusError`] ends a validator's work; [`ProposalError`] is why one message was refused; [`RecordError`] may be either.
 
 use slipstream_executor::{BodyError, ExecuteError};
 use slipstream_storage::StorageError;
 use slipstream_types::{BatchNumber, CodecError, Digest, Epoch, PublicKey, certificate::CertificateError};
-
-use crate::protocol::record::RecordError;
 
 /// Why a validator cannot start or go on.
 #[derive(Debug, thiserror::Error)]
@@ -87,6 +85,19 @@ impl ConsensusError {
             _ => false,
         }
     }
+}
+
+/// The record of a validator's last vote could not be read or written.
+#[derive(Debug, thiserror::Error)]
+pub enum RecordError {
+    /// The store failed.
+    #[error("the vote record could not be read or written")]
+    Storage(#[from] StorageError),
+    /// The store holds something else under the record's name. Voting on would risk a second vote.
+    #[error(
+        "the vote record is unreadable: this validator must not vote until its data directory is restored"
+    )]
+    Unreadable(#[source] CodecError),
 }
 
 /// Why a proposal or a decision was refused. The text goes to whoever sent it.
@@ -221,16 +232,4 @@ pub enum ProposalError {
     /// This validator is stopping: it was told to, or a vote panicked.
     #[error("this validator is stopping")]
     Stopping,
-}
-
-impl ProposalError {
-    /// Whether it says something about a batch or this validator, and not just about who sent the message.
-    pub(crate) fn is_of_the_batch(&self) -> bool {
-        !matches!(
-            self,
-            ProposalError::Malformed(_)
-                | ProposalError::NotProposer { .. }
-                | ProposalError::NotAValidator { .. }
-        )
-    }
 }

@@ -12,8 +12,8 @@
 //! ```
 //!
 //! * [`Pool`]: bounded, by nonce within a sender and by effective tip across senders.
-//! * [`Validator`]: the vote and, for the first of the set, the proposal. `protocol` has its messages and rules without I/O, and
-//!   is the place that Eve's execute-verify protocol takes later.
+//! * [`Validator`]: a handle to the actor, its [`Driver`], that votes and, as the first of the set, proposes. `protocol` has its messages
+//!   and decides without I/O, and is the place that Eve's execute-verify protocol takes later.
 //! * [`Forwarder`]: every node's way to the proposer; [`Journal`] keeps what users gave it.
 //!
 //! Invariants: a validator records its vote durably before anybody learns of it, and never signs two ledger infos of one
@@ -46,9 +46,8 @@ mod testing;
 mod validator;
 
 pub use config::{ConsensusConfig, PoolConfig};
-pub use error::{ConsensusError, ProposalError};
+pub use error::{ConsensusError, ProposalError, RecordError};
 pub use forward::{Forwarder, SubmitError};
 pub use journal::{Journal, JournalError};
 pub use pool::{Candidates, DropReason, Pool, PoolError, PoolStatus, Refused, maintain};
-pub use protocol::record::RecordError;
-pub use validator::{ConsensusStatus, Decided, Validator};
+pub use validator::{ConsensusStatus, Decided, Driver, Validator};

@@ -160,7 +160,7 @@ pub(crate) fn config() -> ConsensusConfig {
 /// Gives requests to whatever the node runs.
 #[derive(Default)]
 pub(crate) struct Endpoint {
-    validator: OnceLock<Arc<Validator>>,
+    validator: OnceLock<Validator>,
     forwarder: OnceLock<Arc<Forwarder>>,
 }
 
@@ -200,7 +200,7 @@ impl Handler for Endpoint {
 pub(crate) struct Node {
     pub(crate) store: Store,
     pub(crate) pool: Pool,
-    pub(crate) validator: Arc<Validator>,
+    pub(crate) validator: Validator,
     pub(crate) forwarder: Arc<Forwarder>,
     pub(crate) decided: mpsc::Receiver<Decided>,
     shutdown: CancellationToken,
@@ -224,7 +224,7 @@ impl Node {
         let members: Vec<_> = set.validators.iter().map(|member| member.public_key).collect();
         let forwarder =
             Forwarder::new(pool.clone(), chain.chain_id, transport.clone(), &members, None).unwrap();
-        let validator = Validator::new(
+        let (validator, driver) = Validator::new(
             config(),
             session(&ExecutorConfig::default(), genesis),
             chain,
@@ -240,7 +240,7 @@ impl Node {
         endpoint.validator.set(validator.clone()).ok().unwrap();
         endpoint.forwarder.set(forwarder.clone()).ok().unwrap();
         let shutdown = CancellationToken::new();
-        let running = tokio::spawn(validator.clone().run(shutdown.clone()));
+        let running = tokio::spawn(driver.run(shutdown.clone()));
         Node { store, pool, validator, forwarder, decided, shutdown, running }
     }
 

@@ -7,7 +7,7 @@
 use std::{net::SocketAddr, path::Path, sync::Arc, time::Duration};
 
 use slipstream_config::{NodeConfig, Role};
-use slipstream_consensus::{Decided, Forwarder, Journal, Pool, Validator, maintain};
+use slipstream_consensus::{Decided, Driver, Forwarder, Journal, Pool, Validator, maintain};
 use slipstream_executor::Session;
 use slipstream_network::{Network, PeerAddress, Transport};
 use slipstream_storage::Store;
@@ -156,7 +156,7 @@ impl Node {
             Role::Fullnode => None,
             Role::Validator => {
                 let (decided, announced) = mpsc::channel(DECIDED_MAX);
-                let validator = Validator::new(
+                let (validator, driver) = Validator::new(
                     config.consensus.clone(),
                     session,
                     chain.clone(),
@@ -168,7 +168,7 @@ impl Node {
                     clock.clone(),
                     decided,
                 )?;
-                spawn_validator(&mut tasks, validator.clone(), announced, transport.clone());
+                spawn_validator(&mut tasks, driver, announced, transport.clone());
                 Some(validator)
             }
         };
@@ -314,11 +314,11 @@ async fn prune(store: Store, shutdown: CancellationToken) -> Result<(), TaskErro
 
 fn spawn_validator(
     tasks: &mut Tasks,
-    validator: Arc<Validator>,
+    driver: Driver,
     mut decided: mpsc::Receiver<Decided>,
     transport: Arc<dyn Transport>,
 ) {
-    tasks.spawn("consensus", |shutdown| async move { Ok(validator.run(shutdown).await?) });
+    tasks.spawn("consensus", |shutdown| async move { Ok(driver.run(shutdown).await?) });
     tasks.spawn("announcer", |shutdown| async move {
         loop {
             let Decided { header, certificate, body, hints } = tokio::select! {

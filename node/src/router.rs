@@ -27,7 +27,7 @@ pub(crate) struct Services {
     pub(crate) server: Arc<SyncServer>,
     pub(crate) follower: Arc<Follower>,
     pub(crate) forwarder: Arc<Forwarder>,
-    pub(crate) validator: Option<Arc<Validator>>,
+    pub(crate) validator: Option<Validator>,
 }
 
 impl Router {

@@ -16,8 +16,13 @@
 //! and a quorum. Eve's execute-verify protocol with its view change, which does without the fixed proposer, takes this
 //! module's place later; `validator` around it stays.
 //!
-//! Everything here is plain data and decisions, no I/O.
+//! Everything here is plain data and decisions, no I/O: [`fixed`] is the machine that decides, `validator` drives it.
 
+pub(crate) mod effects;
+pub(crate) mod fixed;
 pub(crate) mod messages;
 pub(crate) mod record;
+#[cfg(test)]
+mod tests;
+pub(crate) mod tip;
 pub(crate) mod votes;

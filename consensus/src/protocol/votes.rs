@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use slipstream_types::{
-    Certificate, CommitStatement, LedgerInfo, Signature, ValidatorSet, bounded::BoundedVec,
+    BatchNumber, Certificate, CommitStatement, LedgerInfo, Signature, ValidatorSet, bounded::BoundedVec,
 };
 
 /// The view that everybody signs in while the proposer is fixed.
@@ -48,6 +48,11 @@ impl Votes {
         Verdict::Counted
     }
 
+    /// The batch.
+    pub(crate) fn number(&self) -> BatchNumber {
+        self.info.number
+    }
+
     pub(crate) fn len(&self) -> usize {
         self.signatures.len()
     }
@@ -65,7 +70,7 @@ impl Votes {
 
 #[cfg(test)]
 mod tests {
-    use slipstream_types::{Address, BatchNumber, Digest, Epoch, SecretKey, Validator};
+    use slipstream_types::{Address, Digest, Epoch, SecretKey, Validator};
 
     use super::*;
 

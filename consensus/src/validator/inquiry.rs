@@ -2,17 +2,18 @@
 //!
 //! A proposer can take back nothing that it signed: it proposes the same batch again until a quorum votes for it. So whatever
 //! could keep a quorum from voting is asked before. Silence and lies of up to f validators keep it from nothing.
+//!
+//! [`Heads`] and [`ClockCheck`] take answers and say what they make of them; whoever owns them asks all others again and again while
+//! one of the two wants answers.
 
-use std::{collections::BTreeMap, sync::Arc, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
 
 use slipstream_types::{BatchNumber, Certificate, ValidatorSet, certificate::CertificateError};
-use tokio::{sync::mpsc, task::JoinSet, time::Instant};
-use tokio_util::sync::CancellationToken;
+use tokio::time::Instant;
 
-use super::{Validator, messenger::ask_standing};
-
-/// How often a proposer that does not get the answers that it needs says so.
-const COMPLAINT_INTERVAL: Duration = Duration::from_secs(10);
 /// How far a proposer's clock may be from the others'. Half of what voters grant, so that they accept its time.
 const SKEW_MS_MAX: u64 = 5_000;
 /// After this long the others are asked for the time again: a clock that nobody sets drifts by seconds a day.
@@ -23,82 +24,57 @@ const DISAGREEMENT_PATIENCE: Duration = Duration::from_secs(2);
 /// A clock that goes so much faster or slower than the machine's monotonic one was set, and counts as unknown.
 const STEP_MS_MAX: u64 = 1_000;
 
-/// How another validator stands. Nothing of it is checked yet.
-pub(super) struct Standing {
-    /// Of the highest batch that it has a certificate for.
-    pub(super) certificate: Option<Certificate>,
-    /// Its clock.
-    pub(super) now_ms: u64,
-}
-
-/// Asks all other validators how they stand, again and again until it is dropped.
-struct Inquiry {
-    answers: mpsc::Receiver<(usize, Standing)>,
-    _asking: JoinSet<()>,
-}
-
-impl Inquiry {
-    fn start(validator: &Arc<Validator>) -> Inquiry {
-        let members = &validator.ledger.set.validators;
-        let (sender, answers) = mpsc::channel(members.len());
-        let mut asking = JoinSet::new();
-        for (index, other) in members.iter().enumerate().skip(1) {
-            asking.spawn(ask_standing(validator.clone(), index, other.public_key, sender.clone()));
-        }
-        Inquiry { answers, _asking: asking }
-    }
-}
-
-/// A proposer without a recorded vote is at the beginning of the chain, or has lost its data. Before it signs a batch that
-/// may not be the first of that number, a quorum must have said how far it is, and sync must have brought everything that
-/// any of them can prove. Returns early at shutdown, or if the store fails.
+/// How far the chain is, for a proposer without a recorded vote: it is at the beginning of the chain, or has lost its data. Before it
+/// signs a batch that may not be the first of that number, a quorum must have said how far it is, and sync must have brought everything
+/// that any of them can prove.
 ///
 /// Who claims a batch shows its certificate: a validator that lies can hide what it has, but not invent what nobody can bring.
 /// A quorum of answers holds one of an honest validator that has the last batch, if more than f have it. A batch that fewer
 /// have, or that was signed and never decided, may be proposed anew. Its voters then refuse, so that no second certificate comes
 /// of it while the proposer that lost its data is one of at most f faulty validators.
-pub(super) async fn find_chain(
-    validator: &Arc<Validator>,
-    shutdown: &CancellationToken,
-) -> Result<(), slipstream_storage::StorageError> {
-    let set = &validator.ledger.set;
-    if set.validators.len() == 1 {
-        return Ok(());
-    }
-    let mut inquiry = Inquiry::start(validator);
-    let mut answered = vec![false; set.validators.len()];
-    let mut highest = BatchNumber(0);
-    let mut complaint = tokio::time::interval_at(Instant::now() + COMPLAINT_INTERVAL, COMPLAINT_INTERVAL);
-    loop {
-        let own = validator.ledger.head_number()?;
-        let answers = 1 + answered.iter().filter(|answered| **answered).count();
-        if answers >= set.quorum() && highest <= own {
-            return Ok(());
-        }
-        tokio::select! {
-            () = shutdown.cancelled() => return Ok(()),
-            Some((index, standing)) = inquiry.answers.recv() => {
-                match proven(standing.certificate.as_ref(), set, highest) {
-                    Ok(number) => {
-                        answered[index] = true;
-                        if let Some(number) = number {
-                            highest = number;
-                        }
-                        if number.is_some() && highest > own {
-                            tracing::warn!(
-                                validator = index, head = %highest, %own,
-                                "this proposer has no vote on record, but the chain has gone on; waiting for sync to catch up"
-                            );
-                        }
-                    }
-                    Err(error) => tracing::debug!(validator = index, %error, "a validator proves its head wrongly"),
+#[derive(Debug, Default)]
+pub(super) struct Heads {
+    answered: BTreeSet<u16>,
+    highest: BatchNumber,
+}
+
+impl Heads {
+    /// What a validator says that it has.
+    pub(super) fn heard(
+        &mut self,
+        seat: u16,
+        certificate: Option<&Certificate>,
+        set: &ValidatorSet,
+        own: BatchNumber,
+    ) {
+        match proven(certificate, set, self.highest) {
+            Ok(number) => {
+                self.answered.insert(seat);
+                if let Some(number) = number {
+                    self.highest = number;
+                }
+                if number.is_some() && self.highest > own {
+                    tracing::warn!(
+                        validator = seat, head = %self.highest, %own,
+                        "this proposer has no vote on record, but the chain has gone on; waiting for sync to catch up"
+                    );
                 }
             }
-            _ = complaint.tick() => tracing::warn!(
-                answers, quorum = set.quorum(), %highest, %own,
-                "not proposing yet: a new proposer waits for a quorum's heads, and for sync to reach the highest"
-            ),
+            Err(error) => tracing::debug!(validator = seat, %error, "a validator proves its head wrongly"),
         }
+    }
+
+    /// Whether a proposer that has committed `own` may begin.
+    pub(super) fn are_known(&self, set: &ValidatorSet, own: BatchNumber) -> bool {
+        1 + self.answered.len() >= set.quorum() && self.highest <= own
+    }
+
+    /// Says why nothing is proposed.
+    pub(super) fn complain(&self, set: &ValidatorSet, own: BatchNumber) {
+        tracing::warn!(
+            answers = 1 + self.answered.len(), quorum = set.quorum(), highest = %self.highest, %own,
+            "not proposing yet: a new proposer waits for a quorum's heads, and for sync to reach the highest"
+        );
     }
 }
 
@@ -114,17 +90,30 @@ fn proven(
 }
 
 /// Whether the proposer's clock may be signed. Batches carry its time, and voters refuse one that is ahead of their own.
-#[derive(Default)]
+#[derive(Debug)]
 pub(super) struct ClockCheck {
+    members: usize,
+    quorum: usize,
     /// When a quorum agreed with the clock, and what it said.
     agreed: Option<Reading>,
+    measuring: Option<Measuring>,
+}
+
+/// What the others' answers have shown so far.
+#[derive(Debug)]
+struct Measuring {
+    begun: Instant,
+    /// What the offsets were measured against.
+    base: Reading,
+    offsets_ms: BTreeMap<u16, i128>,
+    disagreed: bool,
 }
 
 /// What the clock said at a moment of the monotonic one.
-#[derive(Clone, Copy)]
-struct Reading {
-    at: Instant,
-    now_ms: u64,
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Reading {
+    pub(super) at: Instant,
+    pub(super) now_ms: u64,
 }
 
 impl Reading {
@@ -136,59 +125,67 @@ impl Reading {
 }
 
 impl ClockCheck {
-    /// The time, once a quorum agrees with it; none at shutdown. Asks nobody while the last agreement is fresh and the clock was
-    /// not set since.
-    pub(super) async fn now_ms(
-        &mut self,
-        validator: &Arc<Validator>,
-        shutdown: &CancellationToken,
-    ) -> Option<u64> {
-        let read = || Reading { at: Instant::now(), now_ms: validator.clock.now_ms() };
-        let begun = read();
-        let is_fresh =
-            |agreed: Reading| begun.at - agreed.at < CLOCK_CHECK_INTERVAL && agreed.leads_to(begun);
-        if validator.ledger.set.validators.len() == 1 || self.agreed.is_some_and(is_fresh) {
-            return Some(begun.now_ms);
+    pub(super) fn new(set: &ValidatorSet) -> ClockCheck {
+        let (members, quorum) = (set.validators.len(), set.quorum());
+        ClockCheck { members, quorum, agreed: None, measuring: None }
+    }
+
+    /// Whether the reading may be signed. If not, the others' answers are wanted from now on, until a quorum agrees. Nobody is asked
+    /// while the last agreement is fresh and the clock was not set since.
+    pub(super) fn may_sign(&mut self, now: Reading) -> bool {
+        let is_fresh = |agreed: Reading| now.at - agreed.at < CLOCK_CHECK_INTERVAL && agreed.leads_to(now);
+        if self.members == 1 || self.measuring.is_none() && self.agreed.is_some_and(is_fresh) {
+            return true;
         }
-        let quorum = validator.ledger.set.quorum();
-        let mut inquiry = Inquiry::start(validator);
-        let (mut base, mut offsets_ms) = (begun, BTreeMap::new());
-        let mut complaint = tokio::time::interval_at(Instant::now() + COMPLAINT_INTERVAL, COMPLAINT_INTERVAL);
-        let mut said = false;
-        loop {
-            tokio::select! {
-                () = shutdown.cancelled() => return None,
-                Some((index, standing)) = inquiry.answers.recv() => {
-                    let now = read();
-                    if !base.leads_to(now) {
-                        // The clock was set meanwhile: what was measured is worth nothing.
-                        (base, offsets_ms) = (now, BTreeMap::new());
-                    }
-                    offsets_ms.insert(index, i128::from(standing.now_ms) - i128::from(now.now_ms));
-                    if offsets_ms.len() + 1 < quorum {
-                        continue;
-                    }
-                    let all = offsets_ms.len() + 1 == validator.ledger.set.validators.len();
-                    let alike = offsets_ms.values().all(|offset| offset.unsigned_abs() <= SKEW_MS_MAX.into());
-                    if !all && !alike && begun.at.elapsed() < DISAGREEMENT_PATIENCE {
-                        continue;
-                    }
-                    if median_distance_ms(offsets_ms.values().copied()) <= SKEW_MS_MAX.into() {
-                        self.agreed = Some(base);
-                        return Some(now.now_ms);
-                    }
-                    if !said {
-                        said = true;
-                        complaint.reset_immediately();
-                    }
-                }
-                _ = complaint.tick() => tracing::warn!(
-                    answers = offsets_ms.len() + 1, quorum, offsets_ms = ?offsets_ms, max_ms = SKEW_MS_MAX,
-                    "not proposing: the clocks of a quorum must agree with this proposer's before it signs a batch; the offsets \
-                     are the other validators' clocks by index, in milliseconds; set the clocks that are wrong (NTP)"
-                ),
-            }
+        self.measuring.get_or_insert_with(|| Measuring {
+            begun: now.at,
+            base: now,
+            offsets_ms: BTreeMap::new(),
+            disagreed: false,
+        });
+        false
+    }
+
+    /// Whether the others should be asked.
+    pub(super) fn wants_answers(&self) -> bool {
+        self.measuring.is_some()
+    }
+
+    /// What a validator's clock says, and what the own one said when the answer came. True if that is the first that shows a
+    /// quorum's clocks to disagree.
+    pub(super) fn heard(&mut self, seat: u16, their_ms: u64, now: Reading) -> bool {
+        let Some(measuring) = &mut self.measuring else { return false };
+        if !measuring.base.leads_to(now) {
+            // The clock was set meanwhile: what was measured is worth nothing.
+            (measuring.base, measuring.offsets_ms) = (now, BTreeMap::new());
         }
+        let offsets_ms = &mut measuring.offsets_ms;
+        offsets_ms.insert(seat, i128::from(their_ms) - i128::from(now.now_ms));
+        let all = offsets_ms.len() + 1 == self.members;
+        let alike = offsets_ms.values().all(|offset| offset.unsigned_abs() <= SKEW_MS_MAX.into());
+        let is_early = !all && !alike && now.at - measuring.begun < DISAGREEMENT_PATIENCE;
+        if offsets_ms.len() + 1 < self.quorum || is_early {
+            return false;
+        }
+        if median_distance_ms(offsets_ms.values().copied()) <= SKEW_MS_MAX.into() {
+            self.agreed = Some(measuring.base);
+            self.measuring = None;
+            return false;
+        }
+        !std::mem::replace(&mut measuring.disagreed, true)
+    }
+
+    /// Says why nothing is proposed.
+    pub(super) fn complain(&self) {
+        let Some(Measuring { offsets_ms, .. }) = &self.measuring else { return };
+        tracing::warn!(
+            answers = offsets_ms.len() + 1,
+            quorum = self.quorum,
+            ?offsets_ms,
+            max_ms = SKEW_MS_MAX,
+            "not proposing: the clocks of a quorum must agree with this proposer's before it signs a batch; the offsets \
+             are the other validators' clocks by index, in milliseconds; set the clocks that are wrong (NTP)"
+        );
     }
 }
 

@@ -9,12 +9,13 @@ use slipstream_executor::{
 use slipstream_storage::{CommitBatch, Head, Speculation, StorageError, Store, View};
 use slipstream_types::{
     B256, BatchHeader, BatchNumber, Blob, BlobKind, Body, Certificate, ChainConfig, CodecError, Delta,
-    Digest, LedgerInfo, ValidatorSet, batch::content_digest, codec, limits,
+    LedgerInfo, ValidatorSet, batch::content_digest, codec, limits,
 };
 
 use crate::{
     error::{ConsensusError, ProposalError},
     pool::Pool,
+    protocol::tip::Tip,
 };
 
 /// Bytes of a body that are left free for the length prefixes.
@@ -113,14 +114,6 @@ impl Ledger {
         Ok(Some(Built { executed: Some(executed), rejected }))
     }
 
-    /// What a validator would sign if executing the proposed batch gave what its header says. Checks the header beside the head,
-    /// and executes nothing.
-    pub(super) fn claimed_info(&self, header: &BatchHeader) -> Result<LedgerInfo, ProposalError> {
-        let (head, _) = self.parent_of(header)?;
-        self.check(header, &head)?;
-        Ok(info_after(&head, header))
-    }
-
     /// Checks and executes a proposed batch that continues the head.
     pub(super) fn execute(
         &self,
@@ -130,7 +123,7 @@ impl Ledger {
     ) -> Result<Executed, ProposalError> {
         let number = header.number;
         let (head, view) = self.parent_of(header)?;
-        self.check(header, &head)?;
+        Tip::from(head.clone()).check(header, &self.set)?;
         let body = open_body(header, blob)?;
         let transactions = executor::decode_body(&body, self.chain.chain_id)
             .map_err(|source| ProposalError::Transactions { number, source })?;
@@ -184,29 +177,6 @@ impl Ledger {
         parent.ok_or(ProposalError::Overtaken { number })
     }
 
-    /// What the header must say before anything is executed.
-    fn check(&self, header: &BatchHeader, head: &Head) -> Result<(), ProposalError> {
-        let number = header.number;
-        if header.parent != head.digest {
-            return Err(ProposalError::WrongParent { number, expected: head.digest, found: header.parent });
-        }
-        let (timestamp_ms, parent_ms) = (header.timestamp_ms, head.header.timestamp_ms);
-        if timestamp_ms < parent_ms {
-            return Err(ProposalError::BeforeParent { number, timestamp_ms, parent_ms });
-        }
-        let differs = |field, expected: String, found: String| {
-            Err(ProposalError::Differs { number, field, expected, found })
-        };
-        if header.epoch != self.set.epoch {
-            return differs("epoch", self.set.epoch.to_string(), header.epoch.to_string());
-        }
-        let proposer = self.set.validators[0].fee_recipient;
-        if header.proposer != proposer {
-            return differs("proposer", proposer.to_string(), header.proposer.to_string());
-        }
-        Ok(())
-    }
-
     fn seal(
         &self,
         head: &Head,
@@ -218,19 +188,13 @@ impl Ledger {
         let (mode, basis) = (self.session.hints(), self.basis(head, timestamp_ms));
         let sealed = executor::seal(mode, &basis, transactions, &outcome, speculation.root())?;
         Ok(Executed {
-            info: info_after(head, &sealed.header),
+            info: Tip::from(head.clone()).info_after(&sealed.header),
             layer: Arc::new(Layer::of(&sealed.header, Some(&outcome.touched), &outcome.delta)),
             sealed,
             delta: outcome.delta,
             hashes: transactions.iter().map(|transaction| transaction.hash).collect(),
             speculation: Some(speculation),
         })
-    }
-
-    /// What validators sign for the batch at the head.
-    pub(super) fn head_info(&self) -> Result<LedgerInfo, StorageError> {
-        let head = self.store.head()?;
-        Ok(ledger_info(&head.header, head.accumulator.root()))
     }
 
     /// Commits a certified batch. That somebody else, sync, has committed it meanwhile is fine.
@@ -251,11 +215,6 @@ impl Ledger {
         self.session.committed(&executed.layer);
         Ok(())
     }
-
-    /// The number of the last committed batch.
-    pub(super) fn head_number(&self) -> Result<BatchNumber, StorageError> {
-        Ok(self.store.head()?.header.number)
-    }
 }
 
 /// The time of the batch after `parent`, which for batch 1 may be long after the genesis was written.
@@ -265,22 +224,9 @@ fn next_timestamp(parent: &BatchHeader, now_ms: u64) -> u64 {
     now_ms.clamp(parent_ms, most_ms)
 }
 
-/// What is signed for a batch that continues the head.
-fn info_after(head: &Head, header: &BatchHeader) -> LedgerInfo {
-    let mut accumulator = head.accumulator.clone();
-    accumulator.append(header.digest());
-    ledger_info(header, accumulator.root())
-}
-
-/// Epochs end by other means than a batch's content, so that no ledger info names next validators yet.
-fn ledger_info(header: &BatchHeader, accumulator_root: Digest) -> LedgerInfo {
-    LedgerInfo {
-        epoch: header.epoch,
-        number: header.number,
-        accumulator_root,
-        state_root: header.state_root,
-        timestamp_ms: header.timestamp_ms,
-        next_validators: None,
+impl From<Head> for Tip {
+    fn from(Head { header, digest, accumulator }: Head) -> Tip {
+        Tip { header, digest, accumulator }
     }
 }
 

@@ -102,7 +102,7 @@ pub(crate) struct StatusSource {
     pub(crate) forwarder: Arc<Forwarder>,
     pub(crate) follower: Arc<Follower>,
     pub(crate) server: Arc<SyncServer>,
-    pub(crate) validator: Option<Arc<Validator>>,
+    pub(crate) validator: Option<Validator>,
     pub(crate) transport: Arc<dyn Transport>,
     pub(crate) health: Arc<HealthSource>,
     pub(crate) log: Log,
@@ -115,7 +115,7 @@ impl StatusSource {
         let certificate = self.store.latest_certificate()?;
         let sync = self.follower.status();
         let contacts = self.transport.contacts();
-        let validator = self.validator.as_deref();
+        let validator = self.validator.as_ref();
         let consensus = validator.map(Validator::status);
         Ok(NodeStatus {
             client: client_version(),

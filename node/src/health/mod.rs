@@ -137,7 +137,7 @@ impl Reason {
 pub(crate) struct HealthSource {
     store: Store,
     follower: Arc<Follower>,
-    validator: Option<Arc<Validator>>,
+    validator: Option<Validator>,
     transport: Arc<dyn Transport>,
     clock: Arc<dyn Clock>,
     judge: Mutex<Judge>,
@@ -148,7 +148,7 @@ impl HealthSource {
         rules: Rules,
         store: Store,
         follower: Arc<Follower>,
-        validator: Option<Arc<Validator>>,
+        validator: Option<Validator>,
         transport: Arc<dyn Transport>,
         clock: Arc<dyn Clock>,
     ) -> HealthSource {
@@ -159,7 +159,7 @@ impl HealthSource {
     /// Reads the health. Blocks on the store for a moment.
     pub(crate) fn read(&self) -> Result<Health, StorageError> {
         let head = self.store.head()?;
-        let consensus = self.validator.as_deref().map(Validator::status);
+        let consensus = self.validator.as_ref().map(Validator::status);
         Ok(self.judge(&head.header, &self.follower.status(), consensus.as_ref(), &self.transport.contacts()))
     }
 

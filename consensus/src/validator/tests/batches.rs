@@ -85,7 +85,7 @@ fn time_goes_on_in_bounded_steps() {
 }
 
 // Without transactions the chain's time goes on in empty batches, if it is told to.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[tokio::test(start_paused = true)]
 async fn empty_batches_are_made_on_request_only() {
     let genesis = genesis(1);
     let quiet = Node::start(&MemoryHub::new(), &genesis, 0, store(&genesis), clock());

@@ -1,18 +1,13 @@
 //! Validators that talk to each other: what gets certified, what is waited for, and what survives a restart.
 
-use slipstream_executor::ExecutorConfig;
 use slipstream_network::MemoryHub;
 use slipstream_types::{BatchNumber, BlobKind};
 
-use super::{connect_all, start_all};
-use crate::{
-    Pool, PoolConfig,
-    protocol::record,
-    testing::{Account, Node, clock, genesis, store, until, validator_key},
-};
+use super::{super::records::Records, connect_all, lone, start_all};
+use crate::testing::{Account, Node, clock, genesis, store, until, validator_key};
 
 // A set of one certifies without a network; the batch is committed with its certificate, announced, and out of the pool.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[tokio::test(start_paused = true)]
 async fn one_validator_certifies_alone() {
     let genesis = genesis(1);
     let mut node = Node::start(&MemoryHub::new(), &genesis, 0, store(&genesis), clock());
@@ -38,7 +33,7 @@ async fn one_validator_certifies_alone() {
 }
 
 // Three of four are a quorum: the silent one holds up nobody, the others all commit the same batches.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[tokio::test(start_paused = true)]
 async fn four_certify_with_one_silent() {
     let (hub, genesis) = (MemoryHub::new(), genesis(4));
     let nodes = start_all(&hub, &genesis, &clock());
@@ -87,7 +82,8 @@ async fn two_silent_halt_and_the_open_batch_survives_a_restart() {
 
     drop(proposer);
     let disk = nodes.remove(0).stop().await;
-    let (open, _) = record::load(&disk).unwrap().unwrap().proposal.unwrap();
+    let record = Records::open(disk.clone()).unwrap().last().unwrap().clone();
+    let (open, _) = record.proposal().unwrap();
     clock.shift(60_000);
     let again = Node::start(&hub, &genesis, 0, disk, clock);
     connect_all(&hub, &[0, 1, 2]);
@@ -103,7 +99,7 @@ async fn two_silent_halt_and_the_open_batch_survives_a_restart() {
 }
 
 // What only execution finds to be invalid leaves the pool, whether or not there is a batch, and holds up nobody else.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[tokio::test(start_paused = true)]
 async fn duds_leave_the_pool() {
     let genesis = genesis(1);
     let node = Node::start(&MemoryHub::new(), &genesis, 0, store(&genesis), clock());
@@ -120,28 +116,9 @@ async fn duds_leave_the_pool() {
 }
 
 // Only a member of the set can be a validator.
-#[test]
-fn a_stranger_is_told_what_to_do() {
+#[tokio::test]
+async fn a_stranger_is_told_what_to_do() {
     let genesis = genesis(1);
-    let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
-    let _guard = runtime.enter();
-    let (transport, _) = crate::testing::join(&MemoryHub::new(), validator_key(5).public());
-    let store = store(&genesis);
-    let pool = Pool::new(PoolConfig::default(), genesis.chain.clone(), store.clone()).unwrap();
-    let (sender, _decided) = tokio::sync::mpsc::channel(1);
-    let (chain, set) = (genesis.chain.clone(), genesis.validator_set());
-    let stranger = crate::Validator::new(
-        crate::testing::config(),
-        crate::testing::session(&ExecutorConfig::default(), &genesis),
-        chain,
-        store,
-        pool,
-        validator_key(5),
-        set,
-        transport,
-        clock(),
-        sender,
-    );
-    let error = stranger.err().unwrap().to_string();
+    let error = lone(&genesis, &store(&genesis), 5).err().unwrap().to_string();
     assert!(error.contains("run this node as a fullnode"), "{error}");
 }

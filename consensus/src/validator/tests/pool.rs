@@ -20,7 +20,7 @@ fn the_pool_refuses_what_can_never_execute() {
 }
 
 // A pool follows batches that somebody else commits, by their deltas or, where those are not stored, by reading accounts.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[tokio::test(start_paused = true)]
 async fn the_pool_follows_the_head() {
     let genesis = genesis(1);
     for with_delta in [true, false] {

@@ -4,22 +4,25 @@ use std::{sync::Arc, time::Duration};
 
 use slipstream_network::MemoryHub;
 use slipstream_storage::{StorageConfig, Store};
-use slipstream_types::{Address, BatchHeader, BatchNumber, Blob, BlobKind, Body, Clock, Digest, Epoch};
+use slipstream_types::{
+    Address, BatchHeader, BatchNumber, Blob, BlobKind, Body, Clock, CommitStatement, Digest, Epoch,
+};
 
-use super::{batch, ledger, proposal, voter};
+use super::{super::records::Records, Lone, batch, ledger, proposal};
 use crate::{
-    ProposalError,
     protocol::{
         messages::{self, Proposal, Request, Response},
-        record,
-        votes::Votes,
+        votes::{VIEW, Votes},
     },
     testing::{NOW_MS, Node, clock, genesis, store, validator_key},
 };
 
+/// What a validator says that has voted for another batch 1.
+const OTHER_VOTE: &str = "batch 1 is refused: this validator has voted for another batch 1";
+
 // A validator signs one ledger info per number, and a restart on the same disk does not make it forget.
-#[test]
-fn never_two_votes_for_one_number() {
+#[tokio::test(start_paused = true)]
+async fn never_two_votes_for_one_number() {
     let genesis = genesis(4);
     let dir = tempfile::tempdir().unwrap();
     let open = || Store::open(&StorageConfig::default(), dir.path()).unwrap();
@@ -27,38 +30,36 @@ fn never_two_votes_for_one_number() {
     disk.initialize(&genesis).unwrap();
     let first = proposal(&batch(&genesis, &disk, 0..2, NOW_MS));
     let second = proposal(&batch(&genesis, &disk, 0..1, NOW_MS + 1));
-    let mut running = voter(&genesis, &disk, 2);
-    let vote = running.vote(&first).unwrap();
+    let running = Lone::start(&genesis, &disk, 2);
+    let vote = running.propose(&first).await.unwrap();
     assert!(matches!(vote, Response::Vote { index: 2, .. }));
-    assert_eq!(running.vote(&first).unwrap(), vote);
-    let refused = running.vote(&second);
-    assert!(matches!(
-        refused,
-        Err(ProposalError::AlreadyVoted { number: BatchNumber(1), voted: BatchNumber(1) })
-    ));
-    drop((running, disk));
+    assert_eq!(running.propose(&first).await.unwrap(), vote);
+    assert_eq!(running.propose(&second).await.unwrap_err(), OTHER_VOTE);
+    running.stop().await;
+    drop(disk);
 
-    let mut restarted = voter(&genesis, &open(), 2);
-    assert!(matches!(restarted.vote(&second), Err(ProposalError::AlreadyVoted { .. })));
-    assert_eq!(restarted.vote(&first).unwrap(), vote);
-    assert!(matches!(restarted.vote(&second), Err(ProposalError::AlreadyVoted { .. })));
+    let restarted = Lone::start(&genesis, &open(), 2);
+    assert_eq!(restarted.validator.status().voted, Some(BatchNumber(1)));
+    assert_eq!(restarted.propose(&second).await.unwrap_err(), OTHER_VOTE);
+    assert_eq!(restarted.propose(&first).await.unwrap(), vote);
+    assert_eq!(restarted.propose(&second).await.unwrap_err(), OTHER_VOTE);
 }
 
 // A missed decision comes with the next proposal; a decision on what is not held, or without a quorum, commits nothing; a
 // proposer that lost its own commit gets the same votes again.
-#[test]
-fn decisions() {
+#[tokio::test(start_paused = true)]
+async fn decisions() {
     let genesis = genesis(4);
     let stores: Vec<_> = (0..4).map(|_| store(&genesis)).collect();
     let mut executed = batch(&genesis, &stores[0], 0..2, NOW_MS);
     let first = proposal(&executed);
-    let mut voters: Vec<_> =
-        (0..4).map(|index| voter(&genesis, &stores[usize::from(index)], index)).collect();
+    let [one, two, three] = [1, 2, 3].map(|index| Lone::start(&genesis, &stores[index], index));
     let set = genesis.validator_set();
     let mut votes = Votes::new(executed.info.clone());
-    votes.add(&set, 0, voters[0].sign(&executed.info, None).unwrap());
-    let given: Vec<_> = voters[1..3].iter_mut().map(|voter| voter.vote(&first).unwrap()).collect();
-    for vote in &given {
+    let statement = CommitStatement::new(VIEW, executed.info.digest());
+    votes.add(&set, 0, statement.sign(&validator_key(0)));
+    let given = one.propose(&first).await.unwrap();
+    for vote in [&given, &two.propose(&first).await.unwrap()] {
         let Response::Vote { index, signature } = vote else { panic!("{vote:?}") };
         votes.add(&set, *index, *signature);
     }
@@ -66,23 +67,21 @@ fn decisions() {
 
     let mut short = certificate.clone();
     short.signatures = slipstream_types::bounded::BoundedVec::new(short.signatures[..2].to_vec()).unwrap();
-    assert!(matches!(voters[1].decide(&short), Err(ProposalError::Certificate(_))));
+    let refused = one.decide(&short).await.unwrap_err();
+    assert!(refused.contains("has 2 signatures, a quorum is 3"), "{refused}");
     assert_eq!(stores[1].head().unwrap().header.number, BatchNumber(0));
-    assert_eq!(voters[3].decide(&certificate).unwrap(), Response::Decided { head: BatchNumber(0) });
-    assert_eq!(voters[1].decide(&certificate).unwrap(), Response::Decided { head: BatchNumber(1) });
+    assert_eq!(three.decide(&certificate).await.unwrap(), Response::Decided { head: BatchNumber(0) });
+    assert_eq!(one.decide(&certificate).await.unwrap(), Response::Decided { head: BatchNumber(1) });
     assert_eq!(stores[1].certificate(BatchNumber(1)).unwrap().as_ref(), Some(&certificate));
-    assert_eq!(voters[1].vote(&first).unwrap(), given[0], "the proposer went down before its own commit");
+    assert_eq!(one.propose(&first).await.unwrap(), given, "the proposer went down before its own commit");
 
     ledger(&genesis, &stores[0]).commit(&mut executed, &certificate).unwrap();
     let next = Proposal { parent: Some(certificate), ..proposal(&batch(&genesis, &stores[0], 2..3, NOW_MS)) };
-    assert!(matches!(voters[2].vote(&next).unwrap(), Response::Vote { index: 2, .. }));
+    assert!(matches!(two.propose(&next).await.unwrap(), Response::Vote { index: 2, .. }));
     assert_eq!(stores[2].head().unwrap().header.number, BatchNumber(1));
-    assert_eq!(voters[3].vote(&next).unwrap(), Response::Behind { head: BatchNumber(0) });
-    let refused = voters[2].vote(&first);
-    assert!(
-        matches!(refused, Err(ProposalError::AlreadyVoted { .. })),
-        "its last vote is for batch 2: {refused:?}"
-    );
+    assert_eq!(three.propose(&next).await.unwrap(), Response::Behind { head: BatchNumber(0) });
+    let refused = two.propose(&first).await.unwrap_err();
+    assert!(refused.contains("voted for another batch 2"), "its last vote is for batch 2: {refused}");
 }
 
 type Forgery<'a> = Box<dyn FnOnce(&mut Proposal) + 'a>;
@@ -160,7 +159,7 @@ async fn forged_proposals_are_refused_by_name() {
     let behind = send(proposer, ahead).await.unwrap();
     assert_eq!(messages::decode_response(&behind).unwrap(), Response::Behind { head: BatchNumber(0) });
 
-    assert_eq!(record::load(&node.store).unwrap(), None);
+    assert_eq!(Records::open(node.store.clone()).unwrap().last(), None);
     assert_eq!(node.validator.status().voted, None);
     assert_eq!(node.validator.status().refused, 19);
     // The honest one gets its vote, whatever its hints say: they are advice.
@@ -172,18 +171,45 @@ async fn forged_proposals_are_refused_by_name() {
 }
 
 // That another batch of the number was voted for is found before anything is executed: a proposer asks ten times a second.
-#[test]
-fn a_second_vote_is_refused_unexecuted() {
+#[tokio::test(start_paused = true)]
+async fn a_second_vote_is_refused_unexecuted() {
     let genesis = genesis(4);
     let store = store(&genesis);
     let first = proposal(&batch(&genesis, &store, 0..2, NOW_MS));
     let mut second = proposal(&batch(&genesis, &store, 0..1, NOW_MS));
     second.header.gas_used += 1;
     second.body = Blob::compress(BlobKind::Body, &[0xff; 9]).unwrap();
-    let mut voter = voter(&genesis, &store, 2);
-    voter.vote(&first).unwrap();
-    let refused = voter.vote(&second);
-    assert!(matches!(refused, Err(ProposalError::AlreadyVoted { .. })), "{refused:?}");
+    let voter = Lone::start(&genesis, &store, 2);
+    voter.propose(&first).await.unwrap();
+    assert_eq!(voter.propose(&second).await.unwrap_err(), OTHER_VOTE);
+}
+
+// What was begun for an asker that has gone is finished: its vote counts, and is given again to whoever asks next.
+#[tokio::test(start_paused = true)]
+async fn an_asker_that_goes_stops_nothing() {
+    let genesis = genesis(4);
+    let store = store(&genesis);
+    let first = proposal(&batch(&genesis, &store, 0..2, NOW_MS));
+    let second = proposal(&batch(&genesis, &store, 0..1, NOW_MS));
+    let voter = Lone::start(&genesis, &store, 2);
+    assert!(tokio::time::timeout(Duration::ZERO, voter.propose(&first)).await.is_err(), "it is gone");
+    assert_eq!(voter.propose(&second).await.unwrap_err(), OTHER_VOTE, "its place in the order stays");
+    assert!(matches!(voter.propose(&first).await.unwrap(), Response::Vote { index: 2, .. }));
+    voter.stop().await;
+}
+
+// Whoever asks a validator that has stopped is told so, and does not wait.
+#[tokio::test(start_paused = true)]
+async fn a_validator_that_stopped_says_so() {
+    let genesis = genesis(4);
+    let store = store(&genesis);
+    let Lone { validator, shutdown, running } = Lone::start(&genesis, &store, 1);
+    shutdown.cancel();
+    running.await.unwrap().unwrap();
+    let payload = messages::encode(&Request::Standing).unwrap();
+    let refusal = validator.handle(validator_key(0).public(), payload).await.unwrap_err();
+    assert_eq!(refusal.text(), "this validator is stopping");
+    assert_eq!(validator.status().refused, 1);
 }
 
 struct BrokenClock;

@@ -1,0 +1,120 @@
+//! [`Bench`]: heavy work on a thread that may block, one piece after another, whose results come back to the actor.
+
+use std::collections::VecDeque;
+
+use tokio::task::JoinHandle;
+
+use crate::error::ConsensusError;
+
+struct Job<R> {
+    name: &'static str,
+    work: Box<dyn FnOnce() -> R + Send>,
+}
+
+/// A queue of work with one piece under way. Work that has begun runs to its end even if the bench is dropped.
+///
+/// The queue has no bound of its own: its owner adds work only for what it has one of at a time.
+pub(super) struct Bench<R> {
+    queue: VecDeque<Job<R>>,
+    running: Option<(&'static str, JoinHandle<R>)>,
+}
+
+impl<R: Send + 'static> Bench<R> {
+    pub(super) fn new() -> Bench<R> {
+        Bench { queue: VecDeque::new(), running: None }
+    }
+
+    /// Begins the work, or puts it behind what is there. The name is for whoever reads of its panic.
+    pub(super) fn add(&mut self, name: &'static str, work: impl FnOnce() -> R + Send + 'static) {
+        self.queue.push_back(Job { name, work: Box::new(work) });
+        self.begin();
+    }
+
+    fn begin(&mut self) {
+        if self.running.is_none()
+            && let Some(Job { name, work }) = self.queue.pop_front()
+        {
+            self.running = Some((name, tokio::task::spawn_blocking(work)));
+        }
+    }
+
+    /// Waits for the next result; for ever if nothing is to be done. Dropping the future loses nothing.
+    ///
+    /// # Errors
+    /// [`ConsensusError::Task`] if the work panicked.
+    pub(super) async fn next(&mut self) -> Result<R, ConsensusError> {
+        let Some((name, running)) = &mut self.running else { return std::future::pending().await };
+        let (task, ended) = (*name, running.await);
+        self.running = None;
+        self.begin();
+        ended.map_err(|panic| ConsensusError::Task { task, reason: panic.to_string() })
+    }
+
+    /// Waits for what is under way and forgets the rest.
+    pub(super) async fn finish(&mut self) {
+        self.queue.clear();
+        if let Some((_, running)) = self.running.take() {
+            // Nobody is left to tell.
+            _ = running.await;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{
+        sync::{
+            Arc,
+            atomic::{AtomicUsize, Ordering::SeqCst},
+            mpsc,
+        },
+        time::Duration,
+    };
+
+    use super::*;
+
+    /// Goal: one piece at a time and in order, whoever waits; a panic is told by name and ends nothing else.
+    #[tokio::test]
+    async fn one_after_another() {
+        let mut bench = Bench::new();
+        let (open, gate) = mpsc::channel::<()>();
+        let begun = Arc::new(AtomicUsize::new(0));
+        let count = || {
+            let begun = begun.clone();
+            move || begun.fetch_add(1, SeqCst)
+        };
+        bench.add("first", {
+            let count = count();
+            move || {
+                gate.recv().unwrap();
+                count()
+            }
+        });
+        bench.add("second", || panic!("broken"));
+        bench.add("third", count());
+        // A waiter that gives up takes nothing away.
+        assert!(tokio::time::timeout(Duration::ZERO, bench.next()).await.is_err());
+        assert_eq!(begun.load(SeqCst), 0, "nothing overtakes the first");
+        open.send(()).unwrap();
+        assert_eq!(bench.next().await.unwrap(), 0);
+        let panic = bench.next().await.unwrap_err().to_string();
+        assert!(panic.contains("second") && panic.contains("broken"), "{panic}");
+        assert_eq!(bench.next().await.unwrap(), 1);
+    }
+
+    /// Goal: the end waits for what is under way, and begins nothing more.
+    #[tokio::test]
+    async fn the_end_waits_for_what_is_under_way() {
+        let mut bench = Bench::new();
+        let done = Arc::new(AtomicUsize::new(0));
+        for _ in 0..3 {
+            let done = done.clone();
+            bench.add("work", move || {
+                done.fetch_add(1, SeqCst);
+            });
+        }
+        bench.finish().await;
+        assert_eq!(done.load(SeqCst), 1);
+        assert!(tokio::time::timeout(Duration::ZERO, bench.next()).await.is_err());
+    }
+}

@@ -1,0 +1,70 @@
+//! [`Cadence`]: when the proposer's next batch is due.
+
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use crate::config::ConsensusConfig;
+
+/// Batches by time and by what waits in the pool.
+pub(super) struct Cadence {
+    interval: Duration,
+    /// None if empty batches are not made.
+    empty_interval: Option<Duration>,
+    full: usize,
+    last: Instant,
+}
+
+impl Cadence {
+    /// Counts from now.
+    pub(super) fn new(config: &ConsensusConfig) -> Cadence {
+        let empty_ms = config.empty_batch_interval_ms;
+        Cadence {
+            interval: Duration::from_millis(config.batch_interval_ms),
+            empty_interval: (empty_ms > 0).then(|| Duration::from_millis(empty_ms)),
+            full: config.batch_transactions_max.get(),
+            last: Instant::now(),
+        }
+    }
+
+    /// When to make a batch of so many transactions; never if there is nothing to make.
+    pub(super) fn due(&self, pending: usize) -> Option<Instant> {
+        match pending {
+            0 => self.empty_interval.map(|interval| self.last + interval),
+            pending if pending >= self.full => Some(self.last),
+            _ => Some(self.last + self.interval),
+        }
+    }
+
+    /// Whether the batch may be one without transactions.
+    pub(super) fn may_be_empty(&self, now: Instant) -> bool {
+        self.empty_interval.is_some_and(|interval| self.last + interval <= now)
+    }
+
+    /// A batch was begun at that time, and made.
+    pub(super) fn made(&mut self, begun: Instant) {
+        self.last = begun;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Goal: a full pool is proposed from at once, some transactions after the interval, nothing after the longer one or never.
+    #[tokio::test(start_paused = true)]
+    async fn batches_are_due_by_time_and_size() {
+        let config = ConsensusConfig { batch_interval_ms: 100, ..ConsensusConfig::default() };
+        let full = config.batch_transactions_max.get();
+        let mut cadence = Cadence::new(&config);
+        let begun = Instant::now() + Duration::from_secs(5);
+        cadence.made(begun);
+        let after_ms = |pending| cadence.due(pending).map(|due| (due - begun).as_millis());
+        assert_eq!([0, 1, full].map(after_ms), [Some(1_000), Some(100), Some(0)]);
+        assert!(!cadence.may_be_empty(begun + Duration::from_millis(999)));
+        assert!(cadence.may_be_empty(begun + Duration::from_millis(1_000)));
+        let never = Cadence::new(&ConsensusConfig { empty_batch_interval_ms: 0, ..config });
+        assert_eq!(never.due(0), None);
+        assert!(!never.may_be_empty(begun + Duration::from_secs(3_600)));
+    }
+}

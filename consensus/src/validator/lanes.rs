@@ -1,0 +1,289 @@
+//! [`Lanes`]: what goes out to the other validators, each on a lane of its own.
+//!
+//! A lane has several requests in flight and a bounded queue behind them, so that a validator that is slow or silent holds up
+//! nobody else and takes little memory. Whoever wants no answer ignores what lands.
+
+use std::{
+    collections::{BTreeMap, VecDeque},
+    sync::Arc,
+    time::Duration,
+};
+
+use slipstream_network::{NetworkError, PeerId, Protocol, RequestLimits, Transport};
+use slipstream_types::BatchNumber;
+use tokio::task::JoinSet;
+
+use super::said::Said;
+use crate::error::ConsensusError;
+
+/// Requests to one validator at the same time.
+const IN_FLIGHT_MAX: usize = 4;
+/// Requests to one validator that wait. The oldest is given up for a newer one.
+const QUEUE_MAX: usize = 16;
+/// Payload bytes a second of the slowest link that a validator may have. The deadline of a request grows by this, because a
+/// proposal that cannot be sent within its deadline would be sent again from its first byte for ever, and a proposer may not
+/// propose another one. A proposal of 24 MiB then has 25 s, which is within the receiver's transfer timeout.
+const LINK_BYTES_PER_SECOND: u64 = 1_000_000;
+
+/// One request.
+pub(super) struct Parcel<T> {
+    /// Tells its sender what the answer is to.
+    pub(super) tag: T,
+    /// The batch that it is about. Of others nothing is logged.
+    pub(super) number: Option<BatchNumber>,
+    pub(super) payload: Vec<u8>,
+}
+
+/// What became of a request.
+#[derive(Debug)]
+pub(super) struct Landed<T> {
+    pub(super) seat: u16,
+    pub(super) tag: T,
+    pub(super) number: Option<BatchNumber>,
+    /// None if there was none in time, or a refusal.
+    pub(super) answer: Option<Vec<u8>>,
+}
+
+struct Lane<T> {
+    peer: PeerId,
+    in_flight: usize,
+    queue: VecDeque<Parcel<T>>,
+    /// The refusals that were logged.
+    said: Said,
+    /// Whether it was logged that the validator does not answer.
+    silent: bool,
+}
+
+struct Flight<T> {
+    seat: u16,
+    tag: T,
+    number: Option<BatchNumber>,
+    result: Result<Vec<u8>, NetworkError>,
+}
+
+/// See the module.
+pub(super) struct Lanes<T> {
+    transport: Arc<dyn Transport>,
+    /// For the answer itself, beside the time for the way.
+    timeout_ms: u64,
+    response_bytes_max: usize,
+    lanes: BTreeMap<u16, Lane<T>>,
+    flying: JoinSet<Flight<T>>,
+    /// What was given up unsent, and is yet to be told.
+    given_up: VecDeque<Landed<T>>,
+}
+
+impl<T: Copy + Send + 'static> Lanes<T> {
+    pub(super) fn new(
+        transport: Arc<dyn Transport>,
+        timeout_ms: u64,
+        response_bytes_max: usize,
+        others: impl Iterator<Item = (u16, PeerId)>,
+    ) -> Lanes<T> {
+        let lane = |(seat, peer)| {
+            let (queue, said) = (VecDeque::new(), Said::default());
+            (seat, Lane { peer, in_flight: 0, queue, said, silent: false })
+        };
+        Lanes {
+            transport,
+            timeout_ms,
+            response_bytes_max,
+            lanes: others.map(lane).collect(),
+            flying: JoinSet::new(),
+            given_up: VecDeque::new(),
+        }
+    }
+
+    /// The validators that there are lanes to.
+    pub(super) fn seats(&self) -> Vec<u16> {
+        self.lanes.keys().copied().collect()
+    }
+
+    /// Sends a request, now or when the lane has room. Each is told by [`Lanes::landed`], also one that is given up.
+    pub(super) fn post(&mut self, seat: u16, parcel: Parcel<T>) {
+        let Some(lane) = self.lanes.get_mut(&seat) else { return };
+        lane.queue.push_back(parcel);
+        if lane.queue.len() > QUEUE_MAX
+            && let Some(Parcel { tag, number, .. }) = lane.queue.pop_front()
+        {
+            tracing::debug!(validator = seat, "a request is given up: too many wait for this validator");
+            self.given_up.push_back(Landed { seat, tag, number, answer: None });
+        }
+        self.launch(seat);
+    }
+
+    fn launch(&mut self, seat: u16) {
+        let Some(lane) = self.lanes.get_mut(&seat) else { return };
+        while lane.in_flight < IN_FLIGHT_MAX
+            && let Some(Parcel { tag, number, payload }) = lane.queue.pop_front()
+        {
+            lane.in_flight += 1;
+            let (transport, peer) = (self.transport.clone(), lane.peer);
+            let deadline = deadline(self.timeout_ms, payload.len());
+            let limits = RequestLimits { deadline, response_bytes_max: self.response_bytes_max };
+            self.flying.spawn(async move {
+                let result = transport.request(peer, Protocol::CONSENSUS, payload, limits).await;
+                Flight { seat, tag, number, result }
+            });
+        }
+    }
+
+    /// Waits for the next request that ends; for ever if there is none. Dropping the future loses nothing.
+    ///
+    /// # Errors
+    /// [`ConsensusError::Task`] if sending panicked.
+    pub(super) async fn landed(&mut self) -> Result<Landed<T>, ConsensusError> {
+        if let Some(landed) = self.given_up.pop_front() {
+            return Ok(landed);
+        }
+        let Some(ended) = self.flying.join_next().await else { return std::future::pending().await };
+        let Flight { seat, tag, number, result } =
+            ended.map_err(|panic| ConsensusError::Task { task: "messenger", reason: panic.to_string() })?;
+        if let Some(lane) = self.lanes.get_mut(&seat) {
+            lane.in_flight -= 1;
+            if let Some(number) = number {
+                lane.note(seat, number, &result);
+            }
+        }
+        self.launch(seat);
+        Ok(Landed { seat, tag, number, answer: result.ok() })
+    }
+
+    /// An answer is not what it should be. Said once per batch.
+    pub(super) fn complain(&mut self, seat: u16, number: Option<BatchNumber>, error: &dyn std::error::Error) {
+        let is_new = |lane: &mut Lane<T>| number.is_some() && lane.said.is_new(number, &error.to_string());
+        match self.lanes.get_mut(&seat).is_some_and(is_new) {
+            true => tracing::warn!(validator = seat, ?number, %error, "a validator's answer is not one"),
+            false => tracing::debug!(validator = seat, %error, "a validator's answer is not one"),
+        }
+    }
+}
+
+impl<T> Lane<T> {
+    /// A refusal is logged once per batch, silence once until it ends.
+    fn note(&mut self, validator: u16, number: BatchNumber, result: &Result<Vec<u8>, NetworkError>) {
+        // A validator that has no time says nothing of the batch.
+        let silent = matches!(result, Err(error) if error.refusal().is_none() || error.is_retryable());
+        let began = silent && !std::mem::replace(&mut self.silent, silent);
+        match result {
+            Ok(_) => {}
+            Err(error) if began => {
+                tracing::warn!(validator, %number, %error, "a validator does not answer");
+            }
+            Err(error) if !silent && self.said.is_new(Some(number), &error.to_string()) => {
+                tracing::warn!(validator, %number, %error, "a validator refuses the batch");
+            }
+            Err(error) => tracing::debug!(validator, %error, "a validator did not answer"),
+        }
+    }
+}
+
+/// Time to execute, and time to send so many bytes over the slowest link.
+fn deadline(timeout_ms: u64, payload_bytes: usize) -> Duration {
+    let transfer_ms = payload_bytes as u64 * 1_000 / LINK_BYTES_PER_SECOND;
+    Duration::from_millis(timeout_ms.saturating_add(transfer_ms))
+}
+
+#[cfg(test)]
+mod tests {
+    use slipstream_network::{BoxFuture, Handler, MemoryHub, Payload, Refusal};
+    use tokio::{sync::Semaphore, time::Instant};
+
+    use super::*;
+    use crate::testing::{Endpoint, Silent, validator_key};
+
+    // The largest proposal fits through the slowest link, and a small one is asked again as soon as ever.
+    #[test]
+    fn deadlines_leave_time_for_the_transfer() {
+        assert_eq!(deadline(2_000, 300), Duration::from_millis(2_000));
+        assert_eq!(deadline(2_000, 24 << 20), Duration::from_millis(2_000 + 25_165));
+    }
+
+    /// Answers what it is asked, once it is let.
+    struct Echo {
+        gate: Arc<Semaphore>,
+    }
+
+    impl Handler for Echo {
+        fn request<'a>(
+            &'a self,
+            _: PeerId,
+            _: Protocol,
+            payload: Vec<u8>,
+        ) -> BoxFuture<'a, Result<Payload, Refusal>> {
+            Box::pin(async move {
+                self.gate.acquire().await.unwrap().forget();
+                match payload.as_slice() {
+                    [] => Err(Refusal::failed("nothing")),
+                    _ => Ok(payload.into()),
+                }
+            })
+        }
+
+        fn broadcast<'a>(&'a self, _: PeerId, _: Vec<u8>) -> BoxFuture<'a, ()> {
+            Box::pin(async {})
+        }
+    }
+
+    /// Lanes of validator 0 to validator 1, that answers as it is let, and to 2, that never does.
+    fn lanes(gate: &Arc<Semaphore>) -> (MemoryHub, Lanes<u32>) {
+        let hub = MemoryHub::new();
+        let peer = |index| validator_key(index).public();
+        let transport = hub.join(peer(0), Arc::new(Endpoint::default()));
+        hub.join(peer(1), Arc::new(Echo { gate: gate.clone() }));
+        hub.join(peer(2), Arc::new(Silent));
+        assert!(hub.connect(peer(0), peer(1)) && hub.connect(peer(0), peer(2)));
+        let lanes = Lanes::new(transport, 2_000, 100, [(1, peer(1)), (2, peer(2))].into_iter());
+        (hub, lanes)
+    }
+
+    fn parcel(tag: u32) -> Parcel<u32> {
+        Parcel { tag, number: Some(BatchNumber(1)), payload: vec![tag as u8] }
+    }
+
+    /// Goal: who is silent costs its own lane its deadline, and the other lane nothing.
+    #[tokio::test(start_paused = true)]
+    async fn a_silent_validator_holds_up_nobody() {
+        let (_hub, mut lanes) = lanes(&Arc::new(Semaphore::new(100)));
+        assert_eq!(lanes.seats(), [1, 2]);
+        lanes.post(2, parcel(7));
+        lanes.post(1, parcel(8));
+        lanes.post(1, Parcel { payload: Vec::new(), ..parcel(9) });
+        lanes.post(3, parcel(10));
+        let begun = Instant::now();
+        let mut heard = Vec::new();
+        for _ in 0..3 {
+            let Landed { seat, tag, answer, .. } = lanes.landed().await.unwrap();
+            heard.push((seat, tag, answer, begun.elapsed() >= Duration::from_millis(2_000)));
+        }
+        heard.sort();
+        let expected = [(1, 8, Some(vec![8]), false), (1, 9, None, false), (2, 7, None, true)];
+        assert_eq!(heard, expected);
+        assert!(tokio::time::timeout(Duration::from_secs(9), lanes.landed()).await.is_err());
+    }
+
+    /// Goal: a lane's memory is bounded, the oldest of what waits is given up and told, and everything else is sent in order.
+    #[tokio::test(start_paused = true)]
+    async fn a_full_lane_gives_up_the_oldest() {
+        const EXCESS: usize = 3;
+        let gate = Arc::new(Semaphore::new(0));
+        let (_hub, mut lanes) = lanes(&gate);
+        let posted = IN_FLIGHT_MAX + QUEUE_MAX + EXCESS;
+        (0..posted as u32).for_each(|tag| lanes.post(1, parcel(tag)));
+        assert_eq!(lanes.lanes[&1].queue.len(), QUEUE_MAX);
+        for expected in IN_FLIGHT_MAX..IN_FLIGHT_MAX + EXCESS {
+            let landed = lanes.landed().await.unwrap();
+            assert_eq!((landed.tag as usize, landed.answer), (expected, None));
+        }
+        gate.add_permits(posted);
+        let mut answered = Vec::new();
+        for _ in 0..IN_FLIGHT_MAX + QUEUE_MAX {
+            let landed = lanes.landed().await.unwrap();
+            assert_eq!(landed.answer, Some(vec![landed.tag as u8]));
+            answered.push(landed.tag as usize);
+        }
+        answered.sort();
+        let given_up = IN_FLIGHT_MAX..IN_FLIGHT_MAX + EXCESS;
+        assert_eq!(answered, (0..posted).filter(|tag| !given_up.contains(tag)).collect::<Vec<_>>());
+    }
+}
