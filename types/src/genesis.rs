@@ -1,6 +1,6 @@
 //! [`Genesis`]: a chain's identity and first state.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, convert::Infallible};
 
 use alloy_primitives::{Address, B256, U256, keccak256};
 use serde::{Deserialize, Serialize};
@@ -20,6 +20,7 @@ use crate::{
     state::{AccountValue, StateKey, StateValue},
     tree,
     validators::{Failures, Validator, ValidatorSet},
+    validators_contract,
 };
 
 /// Everything that batch 0 fixes. JSON as a file, BCS as batch 0's body. The default, which names no validator, is none yet.
@@ -35,6 +36,9 @@ pub struct Genesis {
     /// How many of them may fail; [`Failures::thirds`] if left out.
     #[serde(default)]
     pub failures: Option<Failures>,
+    /// Where the contract is that says which validators later epochs have; see [`validators_contract`]. Without one they never change.
+    #[serde(default)]
+    pub validators_contract: Option<Address>,
     /// The first state.
     pub accounts: BTreeMap<Address, GenesisAccount>,
 }
@@ -61,6 +65,10 @@ pub struct GenesisAccount {
 /// exist: every other one with storage has code or a nonce, at which creation fails too.
 const ONLY_STORAGE: &str = "has storage but neither code nor a nonce, so no contract could ever be created there (EIP-7610): \
                             give it code or a nonce, or leave its storage out";
+
+/// See [`Genesis::check`].
+const OTHER_VALIDATORS: &str = "is named as validators_contract, but its storage does not hold the validators and the failures of the \
+                                genesis, in their order";
 
 impl GenesisAccount {
     fn has_only_storage(&self) -> bool {
@@ -93,7 +101,22 @@ impl Genesis {
         }
         match self.accounts.iter().find(|(_, account)| account.has_only_storage()) {
             Some((address, _)) => Err(CodecError::GenesisAccount { address: *address, rule: ONLY_STORAGE }),
-            None => Ok(()),
+            None => self.check_validators_contract(),
+        }
+    }
+
+    /// The contract has to want the validators that the chain begins with: its first change would replace them all.
+    fn check_validators_contract(&self) -> Result<(), CodecError> {
+        let Some(address) = self.validators_contract else { return Ok(()) };
+        let invalid = |rule| Err(CodecError::GenesisAccount { address, rule });
+        let Some(account) = self.accounts.get(&address).filter(|account| !account.code.is_empty()) else {
+            return invalid("is named as validators_contract, but has no code");
+        };
+        let mut read = |slot| Ok::<_, Infallible>(account.storage.get(&slot).copied().unwrap_or_default());
+        let Ok(wanted) = validators_contract::wanted(Epoch(0), &mut read);
+        match wanted == Ok(self.validator_set()) {
+            true => Ok(()),
+            false => invalid(OTHER_VALIDATORS),
         }
     }
 
@@ -165,6 +188,21 @@ impl Genesis {
             timestamp_ms: self.timestamp_ms,
             next_validators: Some(self.validator_set()),
         })
+    }
+
+    /// Places the validators contract at [`validators_contract::ADDRESS`]; see [`validators_contract::account`].
+    ///
+    /// # Errors
+    /// Those of [`validators_contract::account`].
+    pub fn with_validators_contract(
+        mut self,
+        owner: Address,
+        epoch_batches: u64,
+    ) -> Result<Genesis, CodecError> {
+        let account = validators_contract::account(owner, epoch_batches, &self.validator_set())?;
+        self.accounts.insert(validators_contract::ADDRESS, account);
+        self.validators_contract = Some(validators_contract::ADDRESS);
+        Ok(self)
     }
 
     /// The validators of epoch 0.

@@ -23,6 +23,11 @@ impl PublicKey {
             .is_ok()
     }
 
+    /// Whether anybody can have signed anything with it: it is a point of the curve, and none of the few of small order.
+    pub fn is_usable(&self) -> bool {
+        VerifyingKey::from_bytes(&self.0).is_ok_and(|key| !key.is_weak())
+    }
+
     /// The first four bytes in hexadecimal, for logs.
     pub fn short(&self) -> String {
         hex::encode(&self.0[..4])

@@ -10,7 +10,8 @@
 //!
 //! * [`batch`]: headers and bodies; [`receipt`], [`delta`], [`hints`], [`conflicts`]: what execution makes of a body.
 //! * [`accumulator`]: the append-only Merkle tree over headers, and range proofs in it.
-//! * [`certificate`] and [`validators`]: who may sign what; [`waypoint`]: where trust starts when it does not start at genesis.
+//! * [`certificate`] and [`validators`]: who may sign what; [`validators_contract`]: who says so for later epochs;
+//!   [`waypoint`]: where trust starts when it does not start at genesis.
 //! * [`state`] and [`tree`]: keys, values and paths of the EVM state, and the canonical Merkle tree over them.
 //! * [`blob`], [`bounded`], [`codec`]: canonical BCS with explicit limits; [`limits`] has all numbers in one place.
 //!
@@ -44,6 +45,7 @@ pub mod receipt;
 pub mod state;
 pub mod tree;
 pub mod validators;
+pub mod validators_contract;
 pub mod waypoint;
 
 pub use alloy_primitives::{Address, B256, Bloom, Bytes, U256, keccak256};

@@ -28,6 +28,7 @@ fn genesis() -> Genesis {
         timestamp_ms: 1_700_000_000_000,
         validators: BoundedVec::new(validators(&keys(4)).validators.to_vec()).unwrap(),
         failures: Some(Failures { any: 1, commission: 1 }),
+        validators_contract: None,
         accounts: [(Address::repeat_byte(0xaa), account)].into(),
     }
 }

@@ -1,0 +1,231 @@
+//! The system contract that holds the validators that a chain wants: its code, its first storage, and what its storage says later.
+//!
+//! ```text
+//!  slot 0 owner │ 1 offeredTo │ 2 epochBatches │ 3 lastBatch │ 4 failuresAny │ 5 failuresCommission │ 6 validators
+//!  keccak256(6) + 2 i: public key of validator i │ keccak256(6) + 2 i + 1: its fee recipient
+//! ```
+//!
+//! A batch ends its epoch if, in the state after it, `lastBatch` is its number; the next epoch's validators are those that the
+//! storage holds then. So what follows a batch depends on its number and its state alone, and whoever has the state can tell. Nobody
+//! runs the code for that: a genesis may place another one that keeps this storage.
+
+use alloy_primitives::{Address, B256, U256, address, keccak256};
+
+use crate::{
+    batch::{BatchNumber, Epoch},
+    bounded::BoundedVec,
+    codec::CodecError,
+    delta::Code,
+    genesis::GenesisAccount,
+    keys::PublicKey,
+    limits,
+    validators::{Failures, SetError, Validator, ValidatorSet},
+};
+
+/// Where tools that make a genesis place the contract; a genesis names the address that it uses.
+pub const ADDRESS: Address = address!("00000000000000000000000000000000005e7701");
+
+/// `contracts/Validators.sol`, compiled by `testsuite/contracts/compile.mjs`, in hexadecimal.
+const CODE: &str = include_str!("../contracts/Validators.hex");
+
+const OWNER: u64 = 0;
+const EPOCH_BATCHES: u64 = 2;
+const LAST_BATCH: u64 = 3;
+const FAILURES_ANY: u64 = 4;
+const FAILURES_COMMISSION: u64 = 5;
+const VALIDATORS: u64 = 6;
+
+/// Why no validators follow from a storage. The contract of this crate lets nobody write such a one.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum WantedError {
+    /// The list is too long to be a set.
+    #[error("it lists {count} validators, at most {} may be", limits::VALIDATORS_MAX)]
+    TooMany {
+        /// Its length.
+        count: U256,
+    },
+    /// More failures than there can be validators.
+    #[error("it asks for {any} failures of any kind and {commission} of commission, at most 65535 may be")]
+    Failures {
+        /// Of any kind.
+        any: U256,
+        /// Of commission.
+        commission: U256,
+    },
+    /// The validators are no set.
+    #[error(transparent)]
+    Set(#[from] SetError),
+}
+
+/// The contract as a genesis places it: it wants the validators of `set`, and only `owner` may change that. Changes count from the next
+/// batch on whose number is a multiple of `epoch_batches`; with 1 (or 0) from the batch that holds the change.
+///
+/// # Errors
+/// If the contract's code is not what was compiled.
+pub fn account(owner: Address, epoch_batches: u64, set: &ValidatorSet) -> Result<GenesisAccount, CodecError> {
+    let invalid = |_| CodecError::Invalid { what: "validators contract", rule: "its code is hexadecimal" };
+    let code = Code::new(hex::decode(CODE.trim_end()).map_err(invalid)?)?;
+    let mut storage = std::collections::BTreeMap::from([
+        (slot(OWNER), U256::from_be_bytes(owner.into_word().0)),
+        (slot(EPOCH_BATCHES), U256::from(epoch_batches)),
+        (slot(FAILURES_ANY), U256::from(set.failures.any)),
+        (slot(FAILURES_COMMISSION), U256::from(set.failures.commission)),
+        (slot(VALIDATORS), U256::from(set.validators.len())),
+    ]);
+    for (index, validator) in set.validators.iter().enumerate() {
+        let [key, recipient] = element(index);
+        storage.insert(key, U256::from_be_bytes(validator.public_key.0));
+        storage.insert(recipient, U256::from_be_bytes(validator.fee_recipient.into_word().0));
+    }
+    storage.retain(|_, value| !value.is_zero());
+    Ok(GenesisAccount { nonce: 1, code, storage, ..GenesisAccount::default() })
+}
+
+/// The batch that ends the epoch with what is wanted now; none before the first change. `slot` reads the contract's storage.
+///
+/// # Errors
+/// Those of `slot`.
+pub fn last_batch<E>(read: &mut impl FnMut(B256) -> Result<U256, E>) -> Result<Option<BatchNumber>, E> {
+    let last = read(slot(LAST_BATCH))?;
+    Ok(u64::try_from(last).ok().filter(|last| *last > 0).map(BatchNumber))
+}
+
+/// The validators that are wanted, as the set of an epoch.
+///
+/// # Errors
+/// Those of `slot`; inside, why what it read is no set.
+pub fn wanted<E>(
+    epoch: Epoch,
+    read: &mut impl FnMut(B256) -> Result<U256, E>,
+) -> Result<Result<ValidatorSet, WantedError>, E> {
+    let (any, commission) = (read(slot(FAILURES_ANY))?, read(slot(FAILURES_COMMISSION))?);
+    let count = read(slot(VALIDATORS))?;
+    let Some(length) = usize::try_from(count).ok().filter(|count| *count <= limits::VALIDATORS_MAX) else {
+        return Ok(Err(WantedError::TooMany { count }));
+    };
+    let (Ok(any_failures), Ok(commissions)) = (u16::try_from(any), u16::try_from(commission)) else {
+        return Ok(Err(WantedError::Failures { any, commission }));
+    };
+    let mut validators = Vec::with_capacity(length);
+    for index in 0..length {
+        let [key, recipient] = element(index);
+        let public_key = PublicKey(read(key)?.to_be_bytes());
+        validators.push(Validator { public_key, fee_recipient: Address::from_word(read(recipient)?.into()) });
+    }
+    let Ok(validators) = BoundedVec::new(validators) else {
+        return Ok(Err(WantedError::TooMany { count }));
+    };
+    let failures = Failures { any: any_failures, commission: commissions };
+    let set = ValidatorSet { epoch, validators, failures };
+    Ok(set.check().map(|()| set).map_err(WantedError::from))
+}
+
+/// The validators of the epoch after the batch, if the batch ends its own: a function of its number, its epoch and the state after it.
+///
+/// # Errors
+/// Those of `slot`; inside, why the batch does not end its epoch although it should.
+pub fn next_validators<E>(
+    number: BatchNumber,
+    epoch: Epoch,
+    mut read: impl FnMut(B256) -> Result<U256, E>,
+) -> Result<Option<Result<ValidatorSet, WantedError>>, E> {
+    if number.0 == 0 || last_batch(&mut read)? != Some(number) {
+        return Ok(None);
+    }
+    wanted(Epoch(epoch.0.saturating_add(1)), &mut read).map(Some)
+}
+
+fn slot(index: u64) -> B256 {
+    U256::from(index).into()
+}
+
+/// The two slots of a validator.
+fn element(index: usize) -> [B256; 2] {
+    let first = U256::from_be_bytes(keccak256(slot(VALIDATORS)).0).wrapping_add(U256::from(2 * index));
+    [first.into(), first.wrapping_add(U256::from(1)).into()]
+}
+
+#[cfg(test)]
+mod tests {
+    use std::convert::Infallible;
+
+    use super::*;
+
+    fn set(keys: impl IntoIterator<Item = u8>, failures: Failures) -> ValidatorSet {
+        let validator =
+            |key| Validator { public_key: PublicKey([key; 32]), fee_recipient: Address::repeat_byte(key) };
+        let validators = BoundedVec::new(keys.into_iter().map(validator).collect()).unwrap();
+        ValidatorSet { epoch: Epoch(0), validators, failures }
+    }
+
+    fn reader(account: &GenesisAccount) -> impl FnMut(B256) -> Result<U256, Infallible> + '_ {
+        |slot| Ok(account.storage.get(&slot).copied().unwrap_or_default())
+    }
+
+    /// Goal: what a genesis places is read back as the set that it wants, whatever its size, and changes nothing yet.
+    #[test]
+    fn the_first_storage_is_the_set() {
+        for (count, failures) in [(1, 0), (4, 1), (128, 42)] {
+            let set = set(0..count, Failures { any: failures, commission: failures });
+            let account = account(Address::repeat_byte(9), 1, &set).unwrap();
+            let mut read = reader(&account);
+            assert_eq!(wanted(Epoch(0), &mut read).unwrap().unwrap(), set);
+            assert_eq!(last_batch(&mut read).unwrap(), None);
+            for number in [0, 1, 2, u64::MAX] {
+                assert_eq!(next_validators(BatchNumber(number), Epoch(0), reader(&account)).unwrap(), None);
+            }
+        }
+    }
+
+    /// Goal: exactly the batch that the storage names ends its epoch, and the next set is of the next epoch.
+    #[test]
+    fn one_batch_ends_the_epoch() {
+        let set = set(1..5, Failures::thirds(4));
+        let mut account = account(Address::ZERO, 10, &set).unwrap();
+        account.storage.insert(slot(LAST_BATCH), U256::from(20));
+        let next = |number| next_validators(BatchNumber(number), Epoch(6), reader(&account)).unwrap();
+        assert_eq!((next(19), next(21)), (None, None));
+        assert_eq!(next(20), Some(Ok(ValidatorSet { epoch: Epoch(7), ..set })));
+    }
+
+    /// Goal: a storage that is no set ends no epoch, and nothing is allocated for its length.
+    #[test]
+    fn what_is_no_set_is_refused() {
+        let good = account(Address::ZERO, 1, &set(1..5, Failures::thirds(4))).unwrap();
+        let with = |index: u64, value: U256| {
+            let mut account = good.clone();
+            account.storage.insert(slot(index), value);
+            wanted(Epoch(1), &mut reader(&account)).unwrap().map(|_| ()).unwrap_err()
+        };
+        let too_many = |count| WantedError::TooMany { count };
+        assert_eq!(with(VALIDATORS, U256::MAX), too_many(U256::MAX));
+        assert_eq!(with(VALIDATORS, U256::from(129)), too_many(U256::from(129)));
+        assert_eq!(with(VALIDATORS, U256::ZERO), SetError::Empty.into());
+        assert!(matches!(with(VALIDATORS, U256::from(6)), WantedError::Set(SetError::Repeated { .. })));
+        assert!(matches!(with(FAILURES_ANY, U256::from(2)), WantedError::Set(SetError::TooFew { .. })));
+        assert!(matches!(with(FAILURES_COMMISSION, U256::from(70_000)), WantedError::Failures { .. }));
+    }
+
+    /// A source that changed without `npm run compile` would keep its old code and layout unnoticed.
+    #[test]
+    fn the_code_is_that_of_the_committed_source() {
+        let artifact: serde_json::Value =
+            serde_json::from_str(include_str!("../contracts/Validators.json")).unwrap();
+        let source = keccak256(include_str!("../contracts/Validators.sol"));
+        assert_eq!(artifact["source_keccak256"], source.to_string(), "Validators.sol: run npm run compile");
+        assert_eq!(artifact["code"], CODE.trim_end(), "Validators.hex: run npm run compile");
+        let layout = artifact["storage"].as_array().unwrap();
+        let name = |index: u64| layout[index as usize]["label"].as_str().unwrap();
+        for (index, label) in [
+            (OWNER, "owner"),
+            (EPOCH_BATCHES, "epochBatches"),
+            (LAST_BATCH, "lastBatch"),
+            (FAILURES_ANY, "failuresAny"),
+            (FAILURES_COMMISSION, "failuresCommission"),
+            (VALIDATORS, "wanted"),
+        ] {
+            assert_eq!(name(index), label);
+            assert_eq!(layout[index as usize]["slot"], index.to_string());
+        }
+    }
+}
