@@ -15,7 +15,7 @@
 //!
 //! * [`transaction`] and [`body`]: what the chain admits; senders are recovered in parallel.
 //! * [`mod@env`]: what the EVM sees of a batch. [`outcome`]: following a batch. [`assemble`]: proposing one.
-//!   [`seal`](mod@seal): its header. [`hinting`]: its hints.
+//!   [`seal`](mod@seal): its header. [`hinting`]: its hints. [`validators`]: who validates after it.
 //! * [`call`](mod@call): JSON-RPC's `eth_call` and `eth_estimateGas`, with [`overrides`]. [`prefetch`]: reading ahead by hints.
 //! * [`predict`]: what a transaction will read, foretold from its contracts' bytecode, for batches without hints.
 //! * [`access`]: what each transaction read and wrote, and who waits for whom. [`parallel`]: the same outcome on several threads.
@@ -61,6 +61,7 @@ pub mod reader;
 pub mod seal;
 pub mod session;
 pub mod transaction;
+pub mod validators;
 
 pub use access::{AccessSet, announced_conflicts, conflicts};
 pub use assemble::{BuildLimits, Built, Candidates, Room, build};
@@ -85,3 +86,4 @@ pub use reader::{MemoryState, StateReader};
 pub use seal::{Sealed, seal};
 pub use session::{Ahead, AheadUse, Executed, OrderedBatch, Session, SessionError, Trust, Way};
 pub use transaction::{Envelope, Transaction, TransactionError};
+pub use validators::{ValidatorsStorage, next_validators};

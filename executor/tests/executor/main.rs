@@ -18,6 +18,7 @@ mod session;
 mod store;
 mod support;
 mod unpaid;
+mod validators;
 mod values;
 mod warm;
 mod ways;

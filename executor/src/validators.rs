@@ -1,0 +1,125 @@
+//! [`next_validators`]: which validators follow from a batch. Beside [`seal`](crate::seal()), because every executor tells it with the
+//! header, and validators sign both.
+
+use std::collections::BTreeMap;
+
+use alloy_primitives::{Address, B256, Bytes, U256};
+use alloy_sol_types::SolCall;
+use slipstream_storage::StorageError;
+use slipstream_types::{
+    BatchHeader, Delta, Failures, PublicKey, StateKey, StateValue, Validator, ValidatorSet,
+    validators_contract,
+};
+
+use self::interface::Validators as Contract;
+use crate::reader::StateReader;
+
+/// The validators of the next epoch if the batch ends its own, from the state before it and its changes. A chain whose genesis names
+/// no validators contract keeps its validators.
+///
+/// # Errors
+/// If the state cannot be read.
+pub fn next_validators(
+    contract: Option<Address>,
+    header: &BatchHeader,
+    before: &dyn StateReader,
+    delta: &Delta,
+) -> Result<Option<ValidatorSet>, StorageError> {
+    let mut storage = ValidatorsStorage::new(contract);
+    storage.apply(delta);
+    storage.next_validators(header, before)
+}
+
+/// What uncommitted batches changed of the validators contract's storage.
+#[derive(Clone, Debug)]
+pub struct ValidatorsStorage {
+    contract: Option<Address>,
+    changed: BTreeMap<B256, U256>,
+}
+
+impl ValidatorsStorage {
+    /// Of the contract that the genesis names, if it names one, and without changes.
+    pub fn new(contract: Option<Address>) -> ValidatorsStorage {
+        ValidatorsStorage { contract, changed: BTreeMap::new() }
+    }
+
+    /// Takes over what the next batch changed.
+    pub fn apply(&mut self, delta: &Delta) {
+        let Some(contract) = self.contract else { return };
+        self.changed.extend(delta.entries().iter().filter_map(|entry| match (entry.key, entry.value) {
+            (StateKey::Slot(address, _), _) if address != contract => None,
+            (StateKey::Slot(_, slot), Some(StateValue::Slot(value))) => Some((slot, value)),
+            (StateKey::Slot(_, slot), _) => Some((slot, U256::ZERO)),
+            (StateKey::Account(_), _) => None,
+        }));
+    }
+
+    /// The validators of the next epoch if the batch whose changes came last ends its own; `base` is the state before the first of
+    /// the batches. Where the contract wants what is no set of validators, the epoch goes on.
+    ///
+    /// # Errors
+    /// If the state cannot be read.
+    pub fn next_validators(
+        &self,
+        header: &BatchHeader,
+        base: &dyn StateReader,
+    ) -> Result<Option<ValidatorSet>, StorageError> {
+        let Some(contract) = self.contract else { return Ok(None) };
+        let read = |slot: B256| match self.changed.get(&slot) {
+            Some(value) => Ok(*value),
+            None => base.slot(&contract, &slot),
+        };
+        let next = validators_contract::next_validators(header.number, header.epoch, read)?;
+        Ok(next.and_then(Result::ok))
+    }
+}
+
+/// Call data with which the contract's owner adds a validator.
+pub fn add_call(validator: &Validator) -> Bytes {
+    let Validator { public_key, fee_recipient } = validator;
+    let call = Contract::addCall { publicKey: B256::from(public_key.0), feeRecipient: *fee_recipient };
+    call.abi_encode().into()
+}
+
+/// Call data with which the contract's owner removes a validator.
+pub fn remove_call(public_key: &PublicKey) -> Bytes {
+    Contract::removeCall { publicKey: B256::from(public_key.0) }.abi_encode().into()
+}
+
+/// Call data with which the contract's owner says how many validators may fail.
+pub fn failures_call(failures: Failures) -> Bytes {
+    let (any, commission) = (U256::from(failures.any), U256::from(failures.commission));
+    Contract::setFailuresCall { any, commission }.abi_encode().into()
+}
+
+/// The contract's functions and events, for those who call it.
+#[allow(missing_docs, reason = "the macro's items are documented by types/contracts/Validators.sol")]
+pub mod interface {
+    alloy_sol_types::sol! {
+        interface Validators {
+            struct Validator {
+                bytes32 publicKey;
+                address feeRecipient;
+            }
+
+            event ValidatorAdded(bytes32 indexed publicKey, address feeRecipient, uint256 lastBatch);
+            event ValidatorRemoved(bytes32 indexed publicKey, uint256 lastBatch);
+            event FeeRecipientChanged(bytes32 indexed publicKey, address feeRecipient, uint256 lastBatch);
+            event FailuresChanged(uint256 any, uint256 commission, uint256 lastBatch);
+            event OwnerChanged(address indexed from, address indexed to);
+
+            function add(bytes32 publicKey, address feeRecipient) external;
+            function remove(bytes32 publicKey) external;
+            function setFeeRecipient(bytes32 publicKey, address feeRecipient) external;
+            function setFailures(uint256 any, uint256 commission) external;
+            function offerOwnership(address to) external;
+            function acceptOwnership() external;
+            function owner() external view returns (address);
+            function lastBatch() external view returns (uint256);
+            function failuresAny() external view returns (uint256);
+            function failuresCommission() external view returns (uint256);
+            function count() external view returns (uint256);
+            function validators() external view returns (Validator[] memory);
+        }
+    }
+}
