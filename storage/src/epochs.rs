@@ -3,7 +3,7 @@
 
 use std::{ops::ControlFlow, sync::atomic::Ordering};
 
-use slipstream_types::{BatchNumber, Certificate, Epoch};
+use slipstream_types::{BatchNumber, Certificate, Epoch, ValidatorSet};
 
 use crate::{
     backend::{Column, Direction, Reader, WriteBatch},
@@ -19,6 +19,25 @@ impl Store {
     /// The last epoch whose validators are known: that of the genesis, or the one after the last epoch end that is stored.
     pub fn epoch(&self) -> Epoch {
         Epoch(self.0.epoch.load(Ordering::Acquire))
+    }
+
+    /// The validators of the batch after the head. Later epochs may be known already; see [`Store::epoch`].
+    ///
+    /// # Errors
+    /// [`StorageError::NotInitialized`], or if the database is damaged.
+    pub fn next_set(&self) -> Result<ValidatorSet, StorageError> {
+        let head = self.head()?.header;
+        let before = Epoch(head.epoch.0.saturating_sub(1));
+        let mut ends = self.epoch_ends(before, 2)?;
+        // The head's own epoch goes on until its last batch; what ended the one before says who has it.
+        ends.retain(|end| end.info.epoch < head.epoch || end.info.number == head.number);
+        match ends.pop().and_then(|end| end.info.next_validators) {
+            Some(next) => Ok(next),
+            None if head.epoch == Epoch(0) => Ok(self.genesis()?.validator_set()),
+            None => {
+                Err(StorageError::corrupt(format!("the certificate that ends epoch {before} is missing")))
+            }
+        }
     }
 
     /// The certificates that end epochs, from that of `first` on without a gap: at most `max`.
