@@ -8,8 +8,8 @@ use std::{
 use parking_lot::Mutex;
 use rayon::prelude::*;
 use slipstream_types::{
-    BatchHeader, BatchNumber, Blob, BlobKind, Digest, Genesis, Path, Waypoint, blob::BLOB_BYTES_MAX, codec,
-    keccak256,
+    BatchHeader, BatchNumber, Blob, BlobKind, Digest, Genesis, Path, ValidatorSet, Waypoint,
+    blob::BLOB_BYTES_MAX, codec, keccak256,
 };
 
 use super::{
@@ -149,7 +149,24 @@ impl Export {
         let digest = self.genesis.header().map_err(|error| error.to_string())?.digest();
         let proved = genesis_proof.verify(info.accumulator_root, leaves, 0, &[digest]);
         proved.map_err(|error| format!("its genesis is not the ledger's first batch: {error}"))?;
-        certificate.verify(&self.genesis.validator_set()).map_err(|error| error.to_string())
+        let set = self.signers()?;
+        certificate.verify(&set).map_err(|error| error.to_string())
+    }
+
+    /// The validators of the certificate's epoch: each set is named by the certificate that ends the epoch before.
+    fn signers(&self) -> Result<ValidatorSet, String> {
+        let (mut set, mut before) = (self.genesis.validator_set(), None);
+        for end in &self.manifest.epoch_ends {
+            let info = &end.info;
+            end.verify(&set).map_err(|error| format!("it names validators that nobody signed: {error}"))?;
+            let next = info.next_validators.as_ref().ok_or("one of its epoch ends names no validators")?;
+            let follows = next.epoch.0.checked_sub(1) == Some(info.epoch.0) && before < Some(info.number);
+            if !follows || next.check().is_err() || info.number >= self.manifest.certificate.info.number {
+                return Err(format!("its end of epoch {} does not lead to the certificate", info.epoch));
+            }
+            (set, before) = (next.clone(), Some(info.number));
+        }
+        Ok(set)
     }
 
     /// Whether the chunks are all paths, each once.

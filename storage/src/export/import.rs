@@ -31,6 +31,7 @@ pub fn import_snapshot(store: &Store, dir: &FilePath, trust: &Trust) -> Result<E
     }
     let export = Export::open(dir, trust)?;
     store.initialize(&export.genesis)?;
+    export.manifest.epoch_ends.iter().try_for_each(|end| store.put_epoch_end(end))?;
     let restore = store.restore(&export.target()?)?;
     import_rows(&export, &restore)?;
     let codes = import_codes(&export, store, &restore, dir)?;

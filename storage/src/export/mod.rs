@@ -30,13 +30,15 @@ pub use import::import_snapshot;
 pub use write::export_snapshot;
 
 /// The format that this release writes and reads.
-const VERSION: u32 = 2;
+const VERSION: u32 = 3;
 const MANIFEST: &str = "MANIFEST";
 const GENESIS: &str = "genesis";
 /// Files of an export: 16 TiB of state. Bounds the manifest.
 const FILES_MAX: usize = 1 << 22;
 /// Bytes of a manifest: that many files and the rest.
 const MANIFEST_BYTES_MAX: u64 = 1 << 30;
+/// Epochs before the snapshot's own: their ends are a few KB each.
+const EPOCH_ENDS_MAX: usize = 65_536;
 /// Codes in one file.
 const CODES_MAX: usize = 4_096;
 /// Bytes of one file of codes: more than 4 MiB end it, and one more code may still come.
@@ -47,6 +49,8 @@ const CODES_BYTES_MAX: usize = 5 << 20;
 struct Manifest {
     version: u32,
     certificate: Certificate,
+    /// Of all epochs before its own, in order: they lead from the validators of the genesis to those that signed it.
+    epoch_ends: BoundedVec<Certificate, EPOCH_ENDS_MAX>,
     /// The headers up to the snapshot's own, as far as BLOCKHASH looks back.
     headers: BoundedVec<BatchHeader, RESTORE_HEADERS_MAX>,
     /// That they stand where they say in the certified ledger.

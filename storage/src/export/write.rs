@@ -5,12 +5,12 @@ use std::{collections::BTreeSet, fs, io::Write as _, ops::ControlFlow, path::Pat
 use parking_lot::Mutex;
 use rayon::prelude::*;
 use slipstream_types::{
-    BatchNumber, Blob, BlobKind, Digest, Waypoint, bounded::BoundedVec, codec, delta::Code,
+    BatchNumber, Blob, BlobKind, Digest, Epoch, Waypoint, bounded::BoundedVec, codec, delta::Code,
 };
 
 use super::{
-    CODES_MAX, ChunkEntry, CodeFile, ExportError, ExportSummary, FileEntry, GENESIS, MANIFEST, Manifest,
-    VERSION, chunk_path, codes_path, file_digest,
+    CODES_MAX, ChunkEntry, CodeFile, EPOCH_ENDS_MAX, ExportError, ExportSummary, FileEntry, GENESIS,
+    MANIFEST, Manifest, VERSION, chunk_path, codes_path, file_digest,
 };
 use crate::{
     chunk::{EncodedChunk, code_hashes},
@@ -160,9 +160,13 @@ fn manifest(
     let headers_proof = store.header_range_proof(leaves, first, headers.len())?;
     let genesis = store.blob(BlobKind::Genesis, BatchNumber(0))?.ok_or(StorageError::NotInitialized)?;
     let genesis_proof = store.header_range_proof(leaves, BatchNumber(0), 1)?;
+    let certificate = snapshot.info().certificate.clone();
+    let epochs = usize::try_from(certificate.info.epoch.0).unwrap_or(usize::MAX).min(EPOCH_ENDS_MAX + 1);
+    let epoch_ends = store.epoch_ends(Epoch(0), epochs)?;
     Ok(Manifest {
         version: VERSION,
-        certificate: snapshot.info().certificate.clone(),
+        certificate,
+        epoch_ends: BoundedVec::new(epoch_ends).map_err(StorageError::from)?,
         headers: BoundedVec::new(headers).map_err(StorageError::from)?,
         headers_proof,
         genesis: write_file(&dir.join(GENESIS), genesis.as_bytes())?,
