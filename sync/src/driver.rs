@@ -101,6 +101,11 @@ impl Follower {
         }
     }
 
+    /// From now on a new batch is left to others in this process for so long: they validate now, or no longer.
+    pub fn set_patience(&self, patience: Duration) {
+        self.engine.lock().set_patience(patience);
+    }
+
     /// What the daemon is doing.
     pub fn status(&self) -> SyncStatus {
         self.engine.lock().status(Instant::now())

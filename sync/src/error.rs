@@ -26,6 +26,22 @@ pub enum SyncError {
         /// The first header field that differs.
         field: &'static str,
     },
+    /// A quorum named other validators for the next epoch than the state after the batch wants.
+    #[error(
+        "batch {number} is certified with other validators for the epoch after {epoch} than its state's validators contract wants: \
+         certified is {certified}, wanted is {wanted}. Either a quorum of epoch {epoch} hands the chain to whom its owner did not choose, or \
+         this program is wrong: keep the data directory for a report, and ask the chain's owner and several validators' operators"
+    )]
+    WrongSuccession {
+        /// The batch.
+        number: BatchNumber,
+        /// Its epoch.
+        epoch: Epoch,
+        /// Who is to validate by the certificate.
+        certified: String,
+        /// Who is by the state.
+        wanted: String,
+    },
     /// A certified batch cannot be executed at all.
     #[error("batch {number} is certified, but cannot be executed here: {source}")]
     Execute {

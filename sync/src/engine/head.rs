@@ -1,6 +1,6 @@
 //! At the head: batches that arrive by broadcast.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use slipstream_network::{MESSAGE_BYTES_MAX, PeerId};
 use slipstream_types::{BatchNumber, Epoch, codec};
@@ -182,6 +182,11 @@ impl Engine {
         self.newest = self.newest.max(self.book.target());
         let known = self.announcements.last().max(self.book.target());
         self.ahead_at = (known > self.head).then(|| self.ahead_at.unwrap_or(now));
+    }
+
+    /// From now on a new batch is left to others in this process for so long.
+    pub fn set_patience(&mut self, patience: Duration) {
+        self.patience = patience;
     }
 
     /// Whether the next batch is known for so short a time that others in this process may still commit it. The time since the last

@@ -134,6 +134,12 @@ impl Worker {
             let Some(first) = left.first() else { break };
             let due = self.before_waypoint(&head, left)?;
             let run = &left[..due];
+            let view = self.store.view()?;
+            if *view.head() != head.header {
+                continue;
+            }
+            self.check_succession(&view, run.iter().map(|entry| (entry.commit, entry.certificate)))?;
+            drop(view);
             let commits: Vec<CommitBatch<'_>> = run.iter().map(|entry| entry.commit).collect();
             let result = self.store.commit_run(&commits, group_batches(&commits));
             let reached = self.store.head()?.header.number;

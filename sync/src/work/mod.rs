@@ -11,6 +11,7 @@ mod audit;
 mod commit;
 mod prepare;
 mod replay;
+mod succession;
 mod takeover;
 
 use std::{collections::BTreeSet, sync::Arc};
@@ -19,7 +20,7 @@ use parking_lot::Mutex;
 use slipstream_executor::{HotStats, Overlay, Session};
 use slipstream_network::PeerId;
 use slipstream_storage::{Head, StorageError, Store};
-use slipstream_types::{BatchNumber, Certificate, ChainConfig, Waypoint};
+use slipstream_types::{Address, BatchNumber, Certificate, ChainConfig, Genesis, Waypoint};
 
 pub(crate) use self::audit::is_drawn;
 pub use self::{
@@ -50,6 +51,8 @@ const DISBELIEVED_MAX: usize = 1_024;
 pub struct Worker {
     store: Store,
     chain: ChainConfig,
+    /// The contract that says who validates the next epoch, if the genesis names one.
+    validators_contract: Option<Address>,
     /// Shared with consensus, if this node is a validator.
     session: Arc<Session>,
     history: bool,
@@ -81,13 +84,14 @@ impl Worker {
         waypoint: Option<Waypoint>,
         audit_seed: u64,
     ) -> Result<Worker, SyncError> {
-        let chain = store.genesis()?.chain;
+        let Genesis { chain, validators_contract, .. } = store.genesis()?;
         if let Some(waypoint) = &waypoint {
             check_stored_waypoint(&store, waypoint)?;
         }
         Ok(Worker {
             store,
             chain,
+            validators_contract,
             session,
             history: config.history,
             waypoint,

@@ -6,7 +6,10 @@ use alloy_consensus::{SignableTransaction, TxEip1559, TxEnvelope};
 use alloy_eips::eip2718::Encodable2718;
 use alloy_primitives::{Bytes, Signature, TxKind};
 use k256::ecdsa::SigningKey;
-use slipstream_executor::{Basis, ExecutorConfig, HintsMode, Session, Touched, decode_body, execute, seal};
+use slipstream_executor::{
+    Basis, ExecutorConfig, HintsMode, Session, Touched, decode_body, execute, next_validators, seal,
+    validators::{add_call, remove_call},
+};
 use slipstream_network::{BoxFuture, Handler, MemoryHub, Payload, PeerId, Protocol, Refusal};
 use slipstream_storage::{CommitBatch, StorageConfig, Store};
 use slipstream_sync::{Follower, Mode, SyncConfig, SyncServer, SyncStatus};
@@ -50,6 +53,7 @@ impl Chain {
         let keys = keys(Epoch(0));
         let sender = SigningKey::from_slice(&[9; 32]).unwrap();
         let rich = GenesisAccount { balance: U256::from(10).pow(U256::from(20)), ..Default::default() };
+        let owner = address_of(&sender);
         let genesis = Genesis {
             chain: ChainConfig::default(),
             timestamp_ms: 1_700_000_000_000,
@@ -60,6 +64,7 @@ impl Chain {
                 .collect(),
             ..Genesis::default()
         };
+        let genesis = genesis.with_validators_contract(owner, 1).unwrap();
         let config = StorageConfig { snapshot_interval_batches: 10, snapshots_kept: 2, ..Default::default() };
         let store = Store::memory(&config);
         store.initialize(&genesis).unwrap();
@@ -87,8 +92,22 @@ impl Chain {
         chain
     }
 
-    /// Appends one batch, after which other validators sign.
+    /// Appends one batch, after which other validators sign: the owner of the validators contract replaces them all.
     pub(crate) fn end_epoch(&mut self) {
+        let next = Epoch(self.epoch.0 + 1);
+        let (old, new) = (validators(&self.keys), validators(&keys(next)));
+        let add = new.iter().map(add_call);
+        let remove = old.iter().map(|validator| remove_call(&validator.public_key));
+        let calls: Vec<_> = add.chain(remove).collect();
+        let contract = TxKind::Call(self.genesis.validators_contract.unwrap());
+        let raw = calls.into_iter().map(|call| self.sign(contract, 0, call)).collect();
+        let (_, certificate) = self.append(Body::new(raw).unwrap(), None, None);
+        assert_eq!(certificate.info.next_validators.map(|set| set.validators), Some(new));
+        (self.epoch, self.keys) = (next, keys(next));
+    }
+
+    /// Appends one batch with which a quorum hands over to validators that the contract does not want.
+    pub(crate) fn usurp(&mut self) {
         let next = Epoch(self.epoch.0 + 1);
         let raw = self.sign(TxKind::Call(address_of(&self.sender)), 1, Bytes::new());
         let set = ValidatorSet::new(next, validators(&keys(next)));
@@ -133,7 +152,7 @@ impl Chain {
     fn append(
         &mut self,
         body: Body,
-        next_validators: Option<ValidatorSet>,
+        usurpers: Option<ValidatorSet>,
         gift: Option<Address>,
     ) -> (slipstream_types::BatchHeader, Certificate) {
         let head = self.store.head().unwrap();
@@ -157,6 +176,10 @@ impl Chain {
             }
         };
         let sealed = seal(mode, &basis, &transactions, &outcome, root).unwrap();
+        let view = self.store.view().unwrap();
+        let contract = self.genesis.validators_contract;
+        let wanted = next_validators(contract, &sealed.header, &view, &outcome.delta).unwrap();
+        drop(view);
         let mut accumulator = head.accumulator.clone();
         accumulator.append(sealed.header.digest());
         let info = LedgerInfo {
@@ -165,7 +188,7 @@ impl Chain {
             accumulator_root: accumulator.root(),
             state_root: root,
             timestamp_ms,
-            next_validators,
+            next_validators: usurpers.or(wanted),
         };
         let certificate = Certificate::signed(info, 0, (0..).zip(&self.keys[..3])).unwrap();
         let hashes: Vec<_> = transactions.iter().map(|transaction| transaction.hash).collect();
@@ -203,7 +226,7 @@ impl Chain {
         let tx = TxEip1559 {
             chain_id: self.genesis.chain.chain_id,
             nonce: self.nonce,
-            gas_limit: 200_000,
+            gas_limit: 500_000,
             max_fee_per_gas: 1_000_000_000,
             max_priority_fee_per_gas: 1,
             to,

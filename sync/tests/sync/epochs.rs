@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use slipstream_network::{MemoryHub, Transport};
-use slipstream_storage::{StorageConfig, Store};
+use slipstream_storage::{self as storage, StorageConfig, Store};
 use slipstream_sync::{
     Mode, SyncConfig, SyncError, SyncServer, Trust, announcement,
     protocol::{EpochEnds, Request},
@@ -71,6 +71,60 @@ async fn a_waypoint_that_ends_an_epoch_is_passed() {
             assert_eq!(node.store.head().unwrap().header.number, BatchNumber(at - 1));
         }
     }
+}
+
+/// Goal: a quorum that hands the chain to others than the validators contract wants is found out by every node that has the state,
+/// however it came by it, and none goes on.
+#[tokio::test(flavor = "multi_thread")]
+async fn validators_that_the_state_does_not_want_stop_every_mode() {
+    let mut chain = Chain::new(9);
+    chain.usurp();
+    (11..=12).for_each(|number| _ = chain.extend(number));
+    let (hub, _server) = hub_with(&chain);
+    for (id, mode) in [(11, Mode::Replay), (12, Mode::Delta), (13, Mode::Snapshot)] {
+        let node = Following::start(&hub, peer(id), &chain.genesis, mode, &[peer(1)]).await;
+        let ended = node.task.await.unwrap().unwrap_err();
+        assert!(matches!(ended, SyncError::WrongSuccession { .. }), "{mode:?}: {ended}");
+        let text = ended.to_string();
+        assert!(text.contains("batch 10 is certified") && text.contains("wanted is no change"), "{text}");
+    }
+}
+
+/// Goal: the validators of today come with a range delta over two epochs, too.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_older_node_follows_across_by_range_delta() {
+    let mut chain = Chain::of_three_epochs();
+    let store = Store::memory(&StorageConfig { snapshot_interval_batches: 0, ..Default::default() });
+    store.initialize(&chain.genesis).unwrap();
+    (1..=3).for_each(|number| chain.commit_to(&store, BatchNumber(number)));
+    (26..60).for_each(|_| chain.extend_quietly());
+    let (hub, _server) = hub_with(&chain);
+    let config = SyncConfig { mode: Mode::RangeDelta, history: false, ..Default::default() };
+    let node = Following::start_with(&hub, peer(11), store, config, None, &[peer(1)]).await;
+    node.reach(chain.head()).await;
+    assert_eq!(node.store.next_set().unwrap(), chain.store.next_set().unwrap());
+    assert_eq!(node.store.next_set().unwrap().epoch, Epoch(2));
+    let status = node.stop().await.unwrap();
+    assert!(status.batches < 20, "most came by the range delta: {status:?}");
+}
+
+/// Goal: a snapshot's files of a later epoch are accepted with nothing but the genesis, and what was imported goes on from there.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_export_of_a_later_epoch_is_imported() {
+    let chain = Chain::of_three_epochs();
+    let dir = tempfile::tempdir().unwrap();
+    let export = dir.path().join("export");
+    let trust = storage::Trust { waypoint: None, genesis: Some(chain.genesis.clone()) };
+    storage::export_snapshot(&chain.store, BatchNumber(20), &export).unwrap();
+    storage::verify_export(&export, &trust).unwrap();
+    let store = Store::memory(&StorageConfig { snapshot_interval_batches: 0, ..Default::default() });
+    storage::import_snapshot(&store, &export, &trust).unwrap();
+    assert_eq!(store.next_set().unwrap(), chain.store.next_set().unwrap());
+    let (hub, _server) = hub_with(&chain);
+    let config = SyncConfig { mode: Mode::Delta, ..Default::default() };
+    let node = Following::start_with(&hub, peer(11), store, config, None, &[peer(1)]).await;
+    node.reach(chain.head()).await;
+    node.stop().await.unwrap();
 }
 
 /// Goal: at the head, the first batch of an epoch comes from validators that nobody has heard of; its sender is no liar.

@@ -293,6 +293,7 @@ impl Worker {
                 self.store.note_waypoint(&waypoint, &way.takeover().target().header)?;
             }
             way.takeover().finish(&storage::Ancestry { headers, proof, genesis_proof })?;
+            self.check_head_succession()?;
         }
         *self.executed.lock() = Overlay::default();
         self.session.forget();
