@@ -74,6 +74,20 @@ fn validators_are_followed_from_epoch_to_epoch() {
     assert_eq!(trust.verify(&within(41, 4)), Err(unknown));
 }
 
+/// Goal: of the batch that ends an epoch, and of no other, the next validators are known.
+#[test]
+fn the_end_of_an_epoch_names_the_next_validators() {
+    let mut trust = Trust::of_genesis(&genesis());
+    assert_eq!(trust.end_of(Epoch(0), BatchNumber(10)), None);
+    trust.learn(&[end(0), end(1)]).unwrap();
+    for (epoch, number) in [(0, 10), (1, 20)] {
+        assert_eq!(trust.end_of(Epoch(epoch), BatchNumber(number)), Some(&set(epoch + 1, &keys(epoch + 1))));
+        assert_eq!(trust.end_of(Epoch(epoch), BatchNumber(number - 1)), None);
+        assert_eq!(trust.end_of(Epoch(epoch), BatchNumber(number + 1)), None);
+    }
+    assert_eq!(trust.end_of(Epoch(2), BatchNumber(30)), None);
+}
+
 /// Goal: keys of an epoch that is over are worth nothing outside it.
 #[test]
 fn a_certificate_counts_only_in_its_epoch() {
