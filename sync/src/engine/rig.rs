@@ -159,7 +159,7 @@ impl Node {
         (1..=head).for_each(|number| chain.commit_to(&store, BatchNumber(number)));
         let executor =
             ExecutorConfig { hints: HintsMode::Off, prefetch_threads: 0, ..ExecutorConfig::default() };
-        let session = Session::new(&executor, chain().genesis.chain.clone()).unwrap();
+        let session = Session::new(&executor, chain.genesis.chain.clone()).unwrap();
         let worker = Worker::new(store.clone(), &config, Arc::new(session), None, 7).unwrap();
         let waypoint = BatchNumber(0);
         let setup = Setup { hints, patience, waypoint, cores: 2, seed: 7, defences: Defences::default() };

@@ -1,4 +1,4 @@
-use slipstream_types::{Address, bounded::BoundedVec};
+use slipstream_types::Address;
 
 use super::*;
 
@@ -37,7 +37,7 @@ fn range(batches: Vec<RangeBatch>) -> VerifiedRange {
         timestamp_ms: 1,
         next_validators: None,
     };
-    VerifiedRange::again(Certificate { info, signatures: BoundedVec::default() }, batches)
+    VerifiedRange::again(Certificate::signed(info, 0, []).unwrap(), batches)
 }
 
 /// Goal: a range in which one batch lacks one part that is needed now is not taken for one that has all.
