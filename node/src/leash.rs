@@ -173,7 +173,7 @@ mod tests {
         }
         assert!(gone.join().unwrap());
         drop(leash);
-        assert!(places.take(host).await.uses(Duration::ZERO) >= SHORT_MAX + SLICE);
+        assert!(places.take(host).await.uses(Duration::ZERO) >= SLICE);
         assert!(!turns.is_wanted());
     }
 }

@@ -28,11 +28,17 @@ const RESERVED_CALLS_SHARE: usize = 8;
 
 /// The class of those whose call waits.
 const WAITS: u8 = 4;
-/// Whoever has done something within this time goes after those who have not: what an honest caller has just opened, or asks over again and
-/// again, is not closed for the next one of many who only sit there.
+/// What a caller has done something with within this time goes after what nobody has: what it has just opened, or asks over again and again, is
+/// not closed for the next one of many who only sit there.
 const GRACE: Duration = Duration::from_millis(250);
 /// What that adds to a class.
 const YOUNG: u8 = 2;
+/// An address is a caller for so long after it has read an answer, and while it has no more connections than so many: whoever opens more keeps
+/// none by opening ever new ones.
+const CALLER_MAX: Duration = Duration::from_secs(10);
+const CALLER_SEATS_MAX: usize = 8;
+/// Callers that are remembered. Of more, none is.
+const CALLERS_MAX: usize = 4_096;
 
 /// How many may be connected, and call.
 #[derive(Clone, Copy, Debug)]
@@ -91,11 +97,10 @@ impl State {
     /// Whether the connection can be given up for another, and how late: those that ask for nothing go before those that are
     /// slow to ask or to read, these before those who have just done something, and all before those whose call has not begun.
     fn rank(&self) -> Option<(u8, Instant)> {
-        let young = if self.since.elapsed() < GRACE { YOUNG } else { 0 };
         match self.doing {
-            Doing::Head | Doing::Idle => Some((young, self.since)),
-            Doing::Body => Some((1 + young, self.since)),
-            Doing::Answer if self.call.is_none() => Some((1 + young, self.since)),
+            Doing::Head | Doing::Idle => Some((0, self.since)),
+            Doing::Body => Some((1, self.since)),
+            Doing::Answer if self.call.is_none() => Some((1, self.since)),
             Doing::Wait => Some((WAITS, self.since)),
             Doing::Work | Doing::Answer => None,
         }
@@ -115,6 +120,8 @@ pub(super) struct Seats {
 struct Taken {
     next: u64,
     seats: BTreeMap<u64, Seat>,
+    /// When an address last had its answer.
+    callers: BTreeMap<Origin, Instant>,
 }
 
 /// There is no seat now. Somebody may be on the way out.
@@ -187,6 +194,21 @@ impl Seats {
 }
 
 impl Taken {
+    /// Whether an address with so many connections was answered of late.
+    fn is_caller(&self, origin: Origin, connections: usize) -> bool {
+        let is_answered = |at: &Instant| at.elapsed() < CALLER_MAX;
+        connections <= CALLER_SEATS_MAX && self.callers.get(&origin).is_some_and(is_answered)
+    }
+
+    fn note_caller(&mut self, origin: Origin) {
+        if self.callers.len() >= CALLERS_MAX && !self.callers.contains_key(&origin) {
+            self.callers.retain(|_, at| at.elapsed() < CALLER_MAX);
+        }
+        if self.callers.len() < CALLERS_MAX || self.callers.contains_key(&origin) {
+            self.callers.insert(origin, Instant::now());
+        }
+    }
+
     /// Tells the connection that can go first to go, unless one is going already: a stranger before the operator's hosts, and of
     /// strangers that are equally idle one whose address has most. A call that waits goes only for an address that has less, or for the
     /// operator.
@@ -203,7 +225,9 @@ impl Taken {
             if class == WAITS && !yields(seat.0.origin) {
                 return None;
             }
-            let others = self.seats.len() - counts[&seat.0.origin];
+            let own = counts[&seat.0.origin];
+            let is_young = class < WAITS && since.elapsed() < GRACE && self.is_caller(seat.0.origin, own);
+            let (class, others) = (class + if is_young { YOUNG } else { 0 }, self.seats.len() - own);
             Some(((!seat.0.origin.is_stranger(), class, others, since), seat))
         });
         let ranked: Vec<_> = ranks.collect();
@@ -310,6 +334,7 @@ impl Seat {
     pub(super) fn flushed(&self) {
         let is_answer = self.0.state.lock().doing == Doing::Answer;
         if is_answer {
+            self.0.seats.taken.lock().note_caller(self.0.origin);
             self.turn(Doing::Idle);
         }
     }
