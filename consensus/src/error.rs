@@ -124,6 +124,14 @@ pub enum ProposalError {
         /// The epoch.
         epoch: Epoch,
     },
+    /// Validators sign nothing after the last batch of their epoch.
+    #[error("batch {number} is refused: epoch {epoch} is over")]
+    EpochOver {
+        /// What was proposed.
+        number: BatchNumber,
+        /// The epoch.
+        epoch: Epoch,
+    },
     /// Another batch of that number is committed.
     #[error("batch {number} is not next: batch {head} is committed here")]
     AlreadyCommitted {

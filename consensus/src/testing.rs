@@ -100,7 +100,24 @@ impl Account {
         self.call(nonce, 1, TRANSFER_GAS, b"too much")
     }
 
+    /// Calls a contract, without value.
+    pub(crate) fn invoke(&self, nonce: u64, contract: Address, data: &[u8]) -> Transaction {
+        self.pay(contract, U256::ZERO, nonce, 1, 500_000, data)
+    }
+
     fn call(&self, nonce: u64, tip_wei: u128, gas_limit: u64, data: &[u8]) -> Transaction {
+        self.pay(Address::repeat_byte(0xee), U256::from(1), nonce, tip_wei, gas_limit, data)
+    }
+
+    fn pay(
+        &self,
+        to: Address,
+        value: U256,
+        nonce: u64,
+        tip_wei: u128,
+        gas_limit: u64,
+        data: &[u8],
+    ) -> Transaction {
         let chain = ChainConfig::default();
         let transaction = TxEip1559 {
             chain_id: chain.chain_id,
@@ -108,8 +125,8 @@ impl Account {
             gas_limit,
             max_fee_per_gas: u128::from(chain.base_fee_wei) + tip_wei,
             max_priority_fee_per_gas: tip_wei,
-            to: TxKind::Call(Address::repeat_byte(0xee)),
-            value: U256::from(1),
+            to: TxKind::Call(to),
+            value,
             input: data.to_vec().into(),
             ..TxEip1559::default()
         };

@@ -138,11 +138,15 @@ impl FixedProposer {
         if let Asked::Executing(header) = &self.asked {
             let header = header.clone();
             match result {
-                Ok(info) => {
-                    // Sync may have committed it meanwhile, or another one.
-                    self.held = (number > self.tip.number()).then(|| (header, info.clone()));
-                    self.vote(info);
-                }
+                Ok(info) => match permission(self.voted, Vote::on(&info)) {
+                    // It must not displace the outcome of what was signed.
+                    Permission::Never { voted } => self.refuse(ProposalError::AlreadyVoted { number, voted }),
+                    Permission::New | Permission::Again => {
+                        // Sync may have committed it meanwhile, or another one.
+                        self.held = (number > self.tip.number()).then(|| (header, info.clone()));
+                        self.vote(info);
+                    }
+                },
                 Err(error) => self.refuse(error),
             }
         } else if matches!(self.making, Making::Repeating) {
@@ -274,10 +278,14 @@ impl FixedProposer {
             return Ok(Some(info.clone()));
         }
         self.tip.check(header, &self.set)?;
-        // This also keeps the outcome of a batch that may not be signed from displacing the one that was.
-        match permission(self.voted, Vote::on(&self.tip.info_after(header))) {
-            Permission::Never { voted } => Err(ProposalError::AlreadyVoted { number, voted }),
-            Permission::New | Permission::Again => Ok(None),
+        // What would be signed only execution tells, because the batch may end its epoch: where the outcome of the last vote is not held, the
+        // vote forbids another batch after it.
+        let is_held = self.held.as_ref().is_some_and(|(held, _)| held.number == number);
+        match self.voted() {
+            Some(voted) if voted > number || voted == number && is_held => {
+                Err(ProposalError::AlreadyVoted { number, voted })
+            }
+            _ => Ok(None),
         }
     }
 
@@ -332,6 +340,11 @@ impl FixedProposer {
 
     /// Proposes the open batch again, or the next one.
     fn go_on(&mut self) {
+        if self.tip.is_over(&self.set) {
+            // The next epoch has a proposer of its own.
+            self.making = Making::Nothing;
+            return;
+        }
         let next = self.tip.number().next();
         // Others may hold this validator's signature on the open batch, so that it may propose no other.
         let open = self.own.as_ref().filter(|own| Some(own.number) == self.voted() && own.number == next);

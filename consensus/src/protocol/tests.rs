@@ -1,7 +1,7 @@
 //! The machine alone: inputs in, effects out.
 
 use slipstream_types::{
-    BatchHeader, BatchNumber, Certificate, CommitStatement, LedgerInfo, Signature, ValidatorSet,
+    BatchHeader, BatchNumber, Certificate, CommitStatement, Epoch, LedgerInfo, Signature, ValidatorSet,
     accumulator::Accumulator,
 };
 
@@ -23,7 +23,7 @@ fn set() -> ValidatorSet {
 
 fn tip_of(header: BatchHeader, mut accumulator: Accumulator) -> Tip {
     accumulator.append(header.digest());
-    Tip { digest: header.digest(), header, accumulator }
+    Tip { digest: header.digest(), header, accumulator, next: None }
 }
 
 /// The genesis.
@@ -287,6 +287,20 @@ fn a_proposer_behind_its_votes_waits() {
     core.handle_committed(on(&tip, &header));
     core.handle_retry();
     assert_eq!(wants(&mut core), ["build"]);
+}
+
+/// Goal: after the last batch of its epoch a validator votes for nothing more, and a proposer makes nothing.
+#[test]
+fn an_epoch_that_is_over_is_left_alone() {
+    let (mut core, tip) = voter();
+    let next = Some(ValidatorSet { epoch: Epoch(set().epoch.0 + 1), ..set() });
+    let over = Tip { next, ..on(&tip, &after(&tip, 0)) };
+    core.handle_committed(over.clone());
+    core.handle_request(None, Some(after(&over, 0)));
+    assert_eq!(wants(&mut core), ["refuse: batch 2 is refused: epoch 0 is over"]);
+    let mut proposer = FixedProposer::new(set(), over, None, None);
+    proposer.start();
+    assert_eq!(wants(&mut proposer), [""; 0]);
 }
 
 /// Goal: when sync is faster, the votes are no longer collected, and what was built on the old head is dropped unsigned.

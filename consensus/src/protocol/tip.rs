@@ -14,6 +14,8 @@ pub(crate) struct Tip {
     pub(crate) digest: Digest,
     /// Over the headers 0 to this one.
     pub(crate) accumulator: Accumulator,
+    /// The validators of the next epoch, if the batch ended its own.
+    pub(crate) next: Option<ValidatorSet>,
 }
 
 impl Tip {
@@ -23,10 +25,18 @@ impl Tip {
 
     /// What validators sign for this batch.
     pub(crate) fn info(&self) -> LedgerInfo {
-        ledger_info(&self.header, self.accumulator.root())
+        LedgerInfo {
+            next_validators: self.next.clone(),
+            ..ledger_info(&self.header, self.accumulator.root())
+        }
     }
 
-    /// What validators sign for a batch that continues this one.
+    /// Whether the epoch of these validators has its last batch: nothing more of it may be proposed or signed.
+    pub(crate) fn is_over(&self, set: &ValidatorSet) -> bool {
+        self.next.as_ref().is_some_and(|next| next.epoch > set.epoch)
+    }
+
+    /// What validators sign for a batch that continues this one, if it does not end its epoch. Only execution tells whether it does.
     pub(crate) fn info_after(&self, header: &BatchHeader) -> LedgerInfo {
         let mut accumulator = self.accumulator.clone();
         accumulator.append(header.digest());
@@ -36,6 +46,9 @@ impl Tip {
     /// What the header of the next batch must say before anything is executed.
     pub(crate) fn check(&self, header: &BatchHeader, set: &ValidatorSet) -> Result<(), ProposalError> {
         let number = header.number;
+        if self.is_over(set) {
+            return Err(ProposalError::EpochOver { number, epoch: set.epoch });
+        }
         if header.parent != self.digest {
             return Err(ProposalError::WrongParent { number, expected: self.digest, found: header.parent });
         }
@@ -57,7 +70,7 @@ impl Tip {
     }
 }
 
-/// Epochs end by other means than a batch's content, so that no ledger info names next validators yet.
+/// Without the validators of the next epoch.
 fn ledger_info(header: &BatchHeader, accumulator_root: Digest) -> LedgerInfo {
     LedgerInfo {
         epoch: header.epoch,

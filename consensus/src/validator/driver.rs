@@ -137,7 +137,7 @@ impl Driver {
         let head = ledger.store.watch_head();
         let last = records.last();
         let own = last.and_then(|record| record.proposal()).map(|(header, _)| header.clone());
-        let tip = Tip::from(ledger.store.head()?);
+        let tip = ledger.tip()?;
         let core = FixedProposer::new(ledger.set.clone(), tip, last.map(|record| record.vote()), own);
         let others =
             ledger.set.validators.iter().enumerate().filter(|(index, _)| *index != usize::from(seat));
@@ -228,7 +228,7 @@ impl Driver {
     fn follow_head(&mut self) -> Result<(), ConsensusError> {
         let number = *self.head.borrow_and_update();
         if number > self.core.tip().number() {
-            let tip = Tip::from(self.ledger.store.head()?);
+            let tip = self.ledger.tip()?;
             self.held.settle(tip.number());
             self.core.handle_committed(tip);
         }

@@ -8,8 +8,8 @@ use slipstream_executor::{
 };
 use slipstream_storage::{CommitBatch, Head, Speculation, StorageError, Store, View};
 use slipstream_types::{
-    B256, BatchHeader, BatchNumber, Blob, BlobKind, Body, Certificate, ChainConfig, CodecError, Delta,
-    LedgerInfo, ValidatorSet, batch::content_digest, codec, limits,
+    Address, B256, BatchHeader, BatchNumber, Blob, BlobKind, Body, Certificate, ChainConfig, CodecError,
+    Delta, LedgerInfo, ValidatorSet, batch::content_digest, codec, limits,
 };
 
 use crate::{
@@ -33,6 +33,8 @@ pub(super) struct Ledger {
     pub(super) set: ValidatorSet,
     /// Shared with sync.
     pub(super) session: Arc<Session>,
+    /// The contract that says who validates the next epoch, if the genesis names one.
+    pub(super) contract: Option<Address>,
 }
 
 /// A batch with everything that committing it needs.
@@ -89,7 +91,7 @@ impl Ledger {
         may_be_empty: bool,
     ) -> Result<Option<Built>, ConsensusError> {
         pool.catch_up()?;
-        let Some((head, view)) = self.head()? else { return Ok(None) };
+        let Some((head, view)) = self.head()?.filter(|_| !self.is_over()) else { return Ok(None) };
         let timestamp_ms = next_timestamp(&head.header, now_ms);
         let (basis, overlay) = (self.basis(&head, timestamp_ms), Overlay::default());
         let Some(state) = State::on(&view, &overlay) else { return Ok(None) };
@@ -110,8 +112,14 @@ impl Ledger {
         if built.included.is_empty() && !may_be_empty {
             return Ok(Some(Built { executed: None, rejected }));
         }
-        let executed = self.seal(&head, timestamp_ms, &built.included, built.outcome)?;
+        let executed = self.seal(&head, &view, timestamp_ms, &built.included, built.outcome)?;
         Ok(Some(Built { executed: Some(executed), rejected }))
+    }
+
+    /// Whether the epoch of this validator's set has its last batch. Nothing more of it may be proposed or signed, however far this node
+    /// has followed.
+    pub(super) fn is_over(&self) -> bool {
+        self.store.epoch() > self.set.epoch
     }
 
     /// Checks and executes a proposed batch that continues the head.
@@ -123,6 +131,9 @@ impl Ledger {
     ) -> Result<Executed, ProposalError> {
         let number = header.number;
         let (head, view) = self.parent_of(header)?;
+        if self.is_over() {
+            return Err(ProposalError::EpochOver { number, epoch: self.set.epoch });
+        }
         Tip::from(head.clone()).check(header, &self.set)?;
         let body = open_body(header, blob)?;
         let transactions = executor::decode_body(&body, self.chain.chain_id)
@@ -130,7 +141,7 @@ impl Ledger {
         let basis = self.basis(&head, header.timestamp_ms);
         let outcome = self.run(&view, &basis, header, &transactions, hints)?;
         let executed = self
-            .seal(&head, header.timestamp_ms, &transactions, outcome)
+            .seal(&head, &view, header.timestamp_ms, &transactions, outcome)
             .map_err(|error| error.of_proposal(number))?;
         match executor::difference(&executed.sealed.header, header) {
             None => Ok(executed),
@@ -180,6 +191,7 @@ impl Ledger {
     fn seal(
         &self,
         head: &Head,
+        view: &View,
         timestamp_ms: u64,
         transactions: &[Transaction],
         outcome: Outcome,
@@ -187,14 +199,22 @@ impl Ledger {
         let speculation = self.store.speculate(&outcome.delta)?;
         let (mode, basis) = (self.session.hints(), self.basis(head, timestamp_ms));
         let sealed = executor::seal(mode, &basis, transactions, &outcome, speculation.root())?;
+        let next = executor::next_validators(self.contract, &sealed.header, view, &outcome.delta)?;
         Ok(Executed {
-            info: Tip::from(head.clone()).info_after(&sealed.header),
+            info: LedgerInfo { next_validators: next, ..Tip::from(head.clone()).info_after(&sealed.header) },
             layer: Arc::new(Layer::of(&sealed.header, Some(&outcome.touched), &outcome.delta)),
             sealed,
             delta: outcome.delta,
             hashes: transactions.iter().map(|transaction| transaction.hash).collect(),
             speculation: Some(speculation),
         })
+    }
+
+    /// The head, with the validators that follow it if it ended its epoch.
+    pub(super) fn tip(&self) -> Result<Tip, StorageError> {
+        let head = self.store.head()?;
+        let info = self.store.ledger_info(head.header.number)?;
+        Ok(Tip { next: info.and_then(|info| info.next_validators), ..Tip::from(head) })
     }
 
     /// Commits a certified batch. That somebody else, sync, has committed it meanwhile is fine.
@@ -226,7 +246,7 @@ fn next_timestamp(parent: &BatchHeader, now_ms: u64) -> u64 {
 
 impl From<Head> for Tip {
     fn from(Head { header, digest, accumulator }: Head) -> Tip {
-        Tip { header, digest, accumulator }
+        Tip { header, digest, accumulator, next: None }
     }
 }
 

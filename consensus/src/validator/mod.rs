@@ -126,7 +126,8 @@ impl Validator {
                 validators: set.validators.len(),
             });
         };
-        let ledger = Arc::new(Ledger { chain, store, set: set.clone(), session });
+        let contract = store.genesis()?.validators_contract;
+        let ledger = Arc::new(Ledger { chain, store, set: set.clone(), session, contract });
         let status = Arc::new(watch::Sender::new(ConsensusStatus {
             index,
             validators: set.validators.len(),

@@ -2,6 +2,7 @@
 
 mod asked;
 mod batches;
+mod epochs;
 mod network;
 mod pool;
 mod votes;
@@ -32,7 +33,7 @@ pub(super) fn ledger(genesis: &Genesis, store: &Store) -> Arc<Ledger> {
 fn ledger_with(executor: ExecutorConfig, genesis: &Genesis, store: &Store) -> Arc<Ledger> {
     let (chain, set) = (genesis.chain.clone(), genesis.validator_set());
     let session = session(&executor, genesis);
-    Arc::new(Ledger { chain, store: store.clone(), set, session })
+    Arc::new(Ledger { chain, store: store.clone(), set, session, contract: genesis.validators_contract })
 }
 
 /// A validator that only answers, without a network.
