@@ -40,6 +40,7 @@ mod origin;
 mod repair;
 mod router;
 mod rpc;
+mod seat;
 mod sparse;
 pub mod tasks;
 mod turns;

@@ -7,7 +7,7 @@
 use std::{net::SocketAddr, path::Path, sync::Arc, time::Duration};
 
 use slipstream_config::{NodeConfig, Role};
-use slipstream_consensus::{Decided, Driver, Forwarder, Journal, Pool, Validator, maintain};
+use slipstream_consensus::{Decided, Forwarder, Journal, Pool, maintain};
 use slipstream_executor::Session;
 use slipstream_network::{Network, PeerAddress, Transport};
 use slipstream_storage::Store;
@@ -28,6 +28,7 @@ use crate::{
     repair,
     router::{Router, Services},
     rpc::{Batches, LogIndex, RpcContext},
+    seat::{Parts, Seat},
     tasks::{TaskError, TaskFailure, Tasks},
 };
 
@@ -39,8 +40,6 @@ const JOURNAL: &str = "transactions.journal";
 const GENESIS_PATIENCE: Duration = Duration::from_secs(30);
 /// How long they are asked where a file has the genesis: they can only show sooner that the waypoint is another ledger's.
 const WAYPOINT_PATIENCE: Duration = Duration::from_secs(10);
-/// How long a validator's follower leaves a new batch to consensus; a decision that is later than this was lost.
-const DECISION_PATIENCE: Duration = Duration::from_secs(1);
 /// Decided batches that wait to be announced; when it is full consensus waits, which bounds the memory they take.
 const DECIDED_MAX: usize = 16;
 /// How long each group of tasks may take to end. Five groups stay below what service managers wait before they kill.
@@ -123,9 +122,6 @@ impl Node {
     ) -> Result<Node, NodeError> {
         let genesis = store.genesis()?;
         let chain = genesis.chain.clone();
-        let set = genesis.validator_set();
-        let validators = set.validators.len();
-        let members: Vec<_> = set.validators.iter().map(|member| member.public_key).collect();
         let clock: Arc<dyn Clock> = Arc::new(SystemClock);
         let transport: Arc<dyn Transport> = network.clone();
         let peer_address = PeerAddress { id: key.public(), address: network.local_address() };
@@ -134,7 +130,7 @@ impl Node {
         let pool = Pool::new(config.consensus.pool.clone(), chain.clone(), store.clone())?;
         let journal = open_journal(config)?;
         let forwarder =
-            Forwarder::new(pool.clone(), chain.chain_id, transport.clone(), &members, journal).map_err(
+            Forwarder::new(pool.clone(), chain.chain_id, transport.clone(), &[], journal).map_err(
                 |source| NodeError::Io { action: "start the threads that take peers' transactions", source },
             )?;
         // Whoever commits, sync or this validator's consensus.
@@ -142,46 +138,37 @@ impl Node {
             store.expect_waypoint(waypoint)?;
         }
         let session = Arc::new(Session::new(&config.executor, chain.clone())?);
-        let patience = if config.role == Role::Validator { DECISION_PATIENCE } else { Duration::ZERO };
         let follower = Follower::new(
             config.sync.clone(),
             store.clone(),
             transport.clone(),
             session.clone(),
             config.waypoint,
-            patience,
+            Duration::ZERO,
         )?;
         let mut tasks = Tasks::default();
-        let validator = match config.role {
-            Role::Fullnode => None,
-            Role::Validator => {
-                let (decided, announced) = mpsc::channel(DECIDED_MAX);
-                let (validator, driver) = Validator::new(
-                    config.consensus.clone(),
-                    session,
-                    chain.clone(),
-                    store.clone(),
-                    pool.clone(),
-                    key,
-                    set,
-                    transport.clone(),
-                    clock.clone(),
-                    decided,
-                )?;
-                spawn_validator(&mut tasks, driver, announced, transport.clone());
-                Some(validator)
-            }
-        };
+        let (decided, announced) = mpsc::channel(DECIDED_MAX);
+        let seat = Seat::new(Parts {
+            config: config.clone(),
+            session,
+            chain: chain.clone(),
+            store: store.clone(),
+            pool: pool.clone(),
+            key,
+            transport: transport.clone(),
+            clock: clock.clone(),
+            forwarder: forwarder.clone(),
+            follower: follower.clone(),
+            decided,
+        })?;
+        spawn_seat(&mut tasks, seat.clone(), announced, transport.clone());
         let head_age_max_s = u64::from(config.sync.head_age_max_s);
-        let rules = Rules {
-            needs_peers: config.role == Role::Fullnode || validators > 1,
-            head_age_max: (head_age_max_s > 0).then(|| Duration::from_secs(head_age_max_s)),
-        };
+        let rules = Rules { head_age_max: (head_age_max_s > 0).then(|| Duration::from_secs(head_age_max_s)) };
         let health = Arc::new(HealthSource::new(
             rules,
             store.clone(),
             follower.clone(),
-            validator.clone(),
+            Some(seat.clone()),
             transport.clone(),
             clock.clone(),
         ));
@@ -198,7 +185,8 @@ impl Node {
             forwarder: forwarder.clone(),
             follower: follower.clone(),
             server: server.clone(),
-            validator: validator.clone(),
+            seat: seat.clone(),
+            validators_contract: genesis.validators_contract,
             transport: transport.clone(),
             health: health.clone(),
             log,
@@ -220,8 +208,7 @@ impl Node {
         let metrics = Metrics::new().map_err(|error| NodeError::Api(error.to_string()))?;
         let api = Api::new(context, Arc::new(metrics), status, &config.api);
 
-        let services =
-            Services { server, follower: follower.clone(), forwarder: forwarder.clone(), validator };
+        let services = Services { server, follower: follower.clone(), forwarder: forwarder.clone(), seat };
         router.open(services);
         tasks.spawn("sync", |shutdown| async move { Ok(follower.run(shutdown).await?) });
         tasks.spawn("pool", |shutdown| until_shutdown(maintain(pool, shutdown.clone()), shutdown));
@@ -312,13 +299,13 @@ async fn prune(store: Store, shutdown: CancellationToken) -> Result<(), TaskErro
     }
 }
 
-fn spawn_validator(
+fn spawn_seat(
     tasks: &mut Tasks,
-    driver: Driver,
+    seat: Arc<Seat>,
     mut decided: mpsc::Receiver<Decided>,
     transport: Arc<dyn Transport>,
 ) {
-    tasks.spawn("consensus", |shutdown| async move { Ok(driver.run(shutdown).await?) });
+    tasks.spawn("consensus", |shutdown| seat.run(shutdown));
     tasks.spawn("announcer", |shutdown| async move {
         loop {
             let Decided { header, certificate, body, hints } = tokio::select! {
@@ -336,7 +323,9 @@ fn read_inputs(config: &NodeConfig) -> Result<Inputs, NodeError> {
     let Some(path) = &config.genesis else { return Ok(Inputs { key, genesis: None }) };
     let genesis = genesis_file::load(path)?;
     let peer = key.public();
-    if config.role == Role::Validator && genesis.validator_set().index_of(&peer).is_none() {
+    // Where validators may come and go, this one may come later.
+    let is_fixed = genesis.validators_contract.is_none();
+    if config.role == Role::Validator && is_fixed && genesis.validator_set().index_of(&peer).is_none() {
         return Err(NodeError::NotAValidator { peer, genesis: path.clone() });
     }
     let found = Waypoint::of(&genesis.ledger_info()?);

@@ -5,12 +5,14 @@ use std::{
     time::Duration,
 };
 
-use slipstream_consensus::{Forwarder, Validator};
+use slipstream_consensus::Forwarder;
 use slipstream_network::{BoxFuture, Handler, MESSAGE_BYTES_MAX, Payload, PeerId, Protocol, Refusal};
 use slipstream_sync::{
     Follower, SyncServer,
     protocol::{REQUEST_BYTES_MAX, answer_bytes_expected},
 };
+
+use crate::seat::Seat;
 
 /// When a peer that asks a starting node is to ask again.
 const STARTING_PAUSE: Duration = Duration::from_secs(1);
@@ -27,7 +29,7 @@ pub(crate) struct Services {
     pub(crate) server: Arc<SyncServer>,
     pub(crate) follower: Arc<Follower>,
     pub(crate) forwarder: Arc<Forwarder>,
-    pub(crate) validator: Option<Validator>,
+    pub(crate) seat: Arc<Seat>,
 }
 
 impl Router {
@@ -48,26 +50,24 @@ impl Handler for Router {
             // Being up a moment before its services is no failure of a node, and its askers count none.
             let starting = || Refusal::busy(STARTING_PAUSE, "this node is starting");
             let services = self.services.get().ok_or_else(starting)?;
-            match (protocol, &services.validator) {
-                (Protocol::SYNC, _) => services.server.handle(peer, payload).await,
-                (Protocol::TRANSACTIONS, _) => {
-                    services.forwarder.handle(peer, payload).await.map(Payload::from)
-                }
-                (Protocol::CONSENSUS, Some(validator)) => {
-                    validator.handle(peer, payload).await.map(Payload::from)
-                }
-                (Protocol::CONSENSUS, None) => Err(Refusal::not_kept("this node is not a validator")),
-                (other, _) => Err(Refusal::not_kept(format!("this node does not speak {other}"))),
+            match protocol {
+                Protocol::SYNC => services.server.handle(peer, payload).await,
+                Protocol::TRANSACTIONS => services.forwarder.handle(peer, payload).await.map(Payload::from),
+                Protocol::CONSENSUS => match services.seat.validator() {
+                    Some(validator) => validator.handle(peer, payload).await.map(Payload::from),
+                    None => Err(Refusal::not_kept("this node is not a validator")),
+                },
+                other => Err(Refusal::not_kept(format!("this node does not speak {other}"))),
             }
         })
     }
 
     fn request_bytes_max(&self, peer: PeerId, protocol: Protocol) -> usize {
-        let validator = self.services.get().and_then(|services| services.validator.as_ref());
+        let validator = || self.services.get().and_then(|services| services.seat.validator());
         match protocol {
             Protocol::SYNC => REQUEST_BYTES_MAX,
             Protocol::TRANSACTIONS => Forwarder::request_bytes_max(),
-            Protocol::CONSENSUS if validator.is_some_and(|it| it.takes_from(&peer)) => MESSAGE_BYTES_MAX,
+            Protocol::CONSENSUS if validator().is_some_and(|it| it.takes_from(&peer)) => MESSAGE_BYTES_MAX,
             _ => 0,
         }
     }

@@ -72,6 +72,10 @@ metrics! {
     "slipstream_blocker" blocker: IntGaugeVec ["reason"];
     /// Number of the batch that the newest stored certificate is for.
     "slipstream_certificate_number" certificate_number: IntGauge;
+    /// Epoch of the batch after the head.
+    "slipstream_epoch" epoch_number: IntGauge;
+    /// Validators of that epoch.
+    "slipstream_epoch_validators" epoch_validators: IntGauge;
     /// Highest certified batch that peers have shown since start, or that of the waypoint.
     "slipstream_sync_target_number" sync_target_number: IntGauge;
     /// 1 for the phase that the sync daemon is in.

@@ -4,12 +4,12 @@ use std::sync::Arc;
 
 use serde::Serialize;
 use slipstream_config::Role;
-use slipstream_consensus::{ConsensusStatus, Forwarder, Pool, PoolStatus, Validator};
+use slipstream_consensus::{ConsensusStatus, Forwarder, Pool, PoolStatus};
 use slipstream_executor::HotStats;
 use slipstream_network::{PeerAddress, PeerId, Transport};
 use slipstream_storage::{DiskRoom, StorageError, Store};
 use slipstream_sync::{Follower, ServeStatus, SyncServer, SyncStatus};
-use slipstream_types::{BatchNumber, Digest, Waypoint};
+use slipstream_types::{Address, BatchNumber, Digest, Epoch, Failures, PublicKey, Waypoint};
 use tokio::time::Instant;
 
 use super::{
@@ -20,6 +20,7 @@ use crate::{
     Log,
     health::{Health, HealthSource, Reason},
     rpc::client_version,
+    seat::Seat,
 };
 
 /// The document.
@@ -45,6 +46,8 @@ pub struct NodeStatus {
     pub head: HeadStatus,
     /// The newest certified position, as another node's `waypoint`.
     pub waypoint: Waypoint,
+    /// Who certifies the batch after the head.
+    pub epoch: EpochStatus,
     /// Following the chain.
     pub sync: SyncStatus,
     /// Serving it to peers.
@@ -76,6 +79,21 @@ pub struct DiskStatus {
     pub min_bytes: u64,
 }
 
+/// The epoch of the batch after the head.
+#[derive(Debug, Serialize)]
+pub struct EpochStatus {
+    /// Its number.
+    pub number: Epoch,
+    /// Its validators, the proposing one first.
+    pub validators: Vec<PublicKey>,
+    /// How many of them may fail.
+    pub failures: Failures,
+    /// Signatures that make a certificate.
+    pub quorum: usize,
+    /// The contract that says who validates the next one; none on a chain that keeps its validators.
+    pub contract: Option<Address>,
+}
+
 /// The last committed batch.
 #[derive(Debug, Serialize)]
 pub struct HeadStatus {
@@ -102,7 +120,8 @@ pub(crate) struct StatusSource {
     pub(crate) forwarder: Arc<Forwarder>,
     pub(crate) follower: Arc<Follower>,
     pub(crate) server: Arc<SyncServer>,
-    pub(crate) validator: Option<Validator>,
+    pub(crate) seat: Arc<Seat>,
+    pub(crate) validators_contract: Option<Address>,
     pub(crate) transport: Arc<dyn Transport>,
     pub(crate) health: Arc<HealthSource>,
     pub(crate) log: Log,
@@ -115,8 +134,8 @@ impl StatusSource {
         let certificate = self.store.latest_certificate()?;
         let sync = self.follower.status();
         let contacts = self.transport.contacts();
-        let validator = self.validator.as_ref();
-        let consensus = validator.map(Validator::status);
+        let validator = self.seat.validator();
+        let consensus = validator.as_ref().map(|validator| validator.status());
         Ok(NodeStatus {
             client: client_version(),
             chain_id: self.chain_id,
@@ -133,6 +152,7 @@ impl StatusSource {
                 timestamp_ms: head.header.timestamp_ms,
             },
             waypoint: certificate.map_or(self.origin, |certificate| Waypoint::of(&certificate.info)),
+            epoch: self.epoch(),
             sync,
             serve: self.server.status(),
             consensus,
@@ -148,12 +168,25 @@ impl StatusSource {
         })
     }
 
+    fn epoch(&self) -> EpochStatus {
+        let set = self.seat.set();
+        EpochStatus {
+            number: set.epoch,
+            validators: set.validators.iter().map(|validator| validator.public_key).collect(),
+            failures: set.failures,
+            quorum: set.quorum(),
+            contract: self.validators_contract,
+        }
+    }
+
     /// Brings the sampled metrics up to date.
     pub(crate) fn sample(&self, metrics: &Metrics) -> Result<(), StorageError> {
         let status = self.read()?;
         metrics.head_number.set(gauge(status.head.number.0));
         sample_health(&status.health, metrics);
         metrics.certificate_number.set(gauge(status.waypoint.number.0));
+        metrics.epoch_number.set(gauge(status.epoch.number.0));
+        metrics.epoch_validators.set(gauge(status.epoch.validators.len() as u64));
         metrics.sync_target_number.set(gauge(status.sync.target.0));
         metrics.sync_phase.reset();
         metrics.sync_phase.with_label_values(&[status.sync.phase.name()]).set(1);

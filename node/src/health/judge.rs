@@ -20,8 +20,6 @@ const STALLED_AFTER: Duration = Duration::from_secs(30);
 /// What is asked of a node.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Rules {
-    /// Whether it can do nothing alone: all but the validator of a chain that has no other.
-    pub(crate) needs_peers: bool,
     /// How old its head may be: `sync.head_age_max_s`.
     pub(crate) head_age_max: Option<Duration>,
 }
@@ -46,6 +44,8 @@ pub(super) struct Signs {
     /// Bytes and rows that came, ever.
     pub(super) received: (u64, u64),
     pub(super) connected: usize,
+    /// Whether it can do nothing alone: all but the validator of a chain that has no other.
+    pub(super) needs_peers: bool,
     pub(super) configured: usize,
     /// Why peers are missing: one of the configured ones with its reason, or what keeps all away.
     pub(super) missing: Option<String>,
@@ -139,7 +139,7 @@ impl Judge {
         match signs.phase {
             Phase::Snapshot | Phase::RangeDelta => State::Restoring,
             Phase::Stuck => State::Stuck,
-            _ if self.rules.needs_peers && signs.heard == 0 => State::WaitingForPeers,
+            _ if signs.needs_peers && signs.heard == 0 => State::WaitingForPeers,
             _ if behind > behind_max => State::CatchingUp,
             _ => State::AtHead,
         }
@@ -157,7 +157,7 @@ impl Judge {
         let since = |at: Instant| now.saturating_duration_since(at);
         let unheard = since(self.heard_at.unwrap_or(self.started));
         let is_unheard = self.heard_at.is_none() || unheard >= NO_PEERS_AFTER;
-        if self.rules.needs_peers && signs.heard == 0 && is_unheard {
+        if signs.needs_peers && signs.heard == 0 && is_unheard {
             return Some(Blocker {
                 reason: Reason::NoPeers,
                 text: no_peers(signs),

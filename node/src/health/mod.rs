@@ -13,7 +13,7 @@ use std::{sync::Arc, time::Duration};
 
 use parking_lot::Mutex;
 use serde::Serialize;
-use slipstream_consensus::{ConsensusStatus, Validator};
+use slipstream_consensus::ConsensusStatus;
 use slipstream_network::{Contacts, Transport};
 use slipstream_storage::{StorageError, Store};
 use slipstream_sync::{Follower, SyncStatus};
@@ -26,7 +26,7 @@ use self::{
     judge::{Judge, Signs},
     teller::Teller,
 };
-use crate::tasks::TaskError;
+use crate::{seat::Seat, tasks::TaskError};
 
 /// How often the watch looks. What changes and changes back in between is not told.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
@@ -137,7 +137,8 @@ impl Reason {
 pub(crate) struct HealthSource {
     store: Store,
     follower: Arc<Follower>,
-    validator: Option<Validator>,
+    /// None in tests of what stands beside it: such a node needs nobody.
+    seat: Option<Arc<Seat>>,
     transport: Arc<dyn Transport>,
     clock: Arc<dyn Clock>,
     judge: Mutex<Judge>,
@@ -148,18 +149,19 @@ impl HealthSource {
         rules: Rules,
         store: Store,
         follower: Arc<Follower>,
-        validator: Option<Validator>,
+        seat: Option<Arc<Seat>>,
         transport: Arc<dyn Transport>,
         clock: Arc<dyn Clock>,
     ) -> HealthSource {
         let judge = Mutex::new(Judge::new(rules, Instant::now()));
-        HealthSource { store, follower, validator, transport, clock, judge }
+        HealthSource { store, follower, seat, transport, clock, judge }
     }
 
     /// Reads the health. Blocks on the store for a moment.
     pub(crate) fn read(&self) -> Result<Health, StorageError> {
         let head = self.store.head()?;
-        let consensus = self.validator.as_ref().map(Validator::status);
+        let validator = self.seat.as_ref().and_then(|seat| seat.validator());
+        let consensus = validator.map(|validator| validator.status());
         Ok(self.judge(&head.header, &self.follower.status(), consensus.as_ref(), &self.transport.contacts()))
     }
 
@@ -172,7 +174,8 @@ impl HealthSource {
         contacts: &Contacts,
     ) -> Health {
         let connected = self.transport.peers().len();
-        let signs = signs(head, self.clock.now_ms(), sync, consensus, contacts, connected);
+        let mut signs = signs(head, self.clock.now_ms(), sync, consensus, contacts, connected);
+        signs.needs_peers = self.seat.as_ref().is_some_and(|seat| seat.needs_peers());
         self.judge.lock().judge(&signs, Instant::now())
     }
 }
@@ -207,6 +210,7 @@ fn signs(
         newest: heads.into_iter().max().unwrap_or_default(),
         received: (sync.bytes_received, sync.snapshot.as_ref().map_or(0, |snapshot| snapshot.rows)),
         connected,
+        needs_peers: false,
         configured: contacts.configured.len(),
         missing,
         votes: consensus.and_then(|status| {

@@ -188,7 +188,7 @@ pub(crate) fn context() -> RpcContext {
         Duration::ZERO,
     );
     let clock = Arc::new(SystemClock);
-    let rules = Rules { needs_peers: false, head_age_max: None };
+    let rules = Rules { head_age_max: None };
     let health =
         HealthSource::new(rules, store.clone(), follower.unwrap(), None, transport.clone(), clock.clone());
     RpcContext {

@@ -2,7 +2,7 @@
 
 use super::*;
 
-const RULES: Rules = Rules { needs_peers: true, head_age_max: Some(Duration::from_secs(30)) };
+const RULES: Rules = Rules { head_age_max: Some(Duration::from_secs(30)) };
 
 /// A node with a virtual clock, which looks once a second.
 struct Rig {
@@ -15,7 +15,8 @@ struct Rig {
 impl Rig {
     fn new(rules: Rules) -> Rig {
         let start = Instant::now();
-        let signs = Signs { phase: Phase::WaitingForPeers, configured: 3, ..Signs::default() };
+        let signs =
+            Signs { phase: Phase::WaitingForPeers, needs_peers: true, configured: 3, ..Signs::default() };
         Rig { judge: Judge::new(rules, start), start, second: 0, signs }
     }
 
@@ -177,8 +178,8 @@ fn a_node_without_peers_says_so() {
 /// Goal: the only validator of a chain is fine alone, and noticed when it makes nothing.
 #[test]
 fn a_chain_of_one_needs_no_peers() {
-    let rules = Rules { needs_peers: false, ..RULES };
-    let mut rig = Rig::new(rules);
+    let mut rig = Rig::new(RULES);
+    rig.signs.needs_peers = false;
     assert!(rig.wait(30).ready, "the chain may still begin");
     let health = rig.wait(1);
     assert_eq!(text(&health), "the chain has no batch yet, 31 s after this node started");
@@ -212,9 +213,10 @@ fn a_head_that_moves_is_new_whatever_its_timestamp_says() {
 
 #[test]
 fn without_a_limit_the_head_may_be_of_any_age() {
-    let mut rig = Rig::at_head(Rules { head_age_max: None, ..RULES }, 970);
+    let mut rig = Rig::at_head(Rules { head_age_max: None }, 970);
     assert!(rig.wait(10_000).ready);
-    let mut rig = Rig::new(Rules { needs_peers: false, head_age_max: None });
+    let mut rig = Rig::new(Rules { head_age_max: None });
+    rig.signs.needs_peers = false;
     assert!(rig.wait(10_000).ready);
 }
 

@@ -1,0 +1,209 @@
+//! [`Seat`]: the node's place among the validators, from epoch to epoch.
+//!
+//! ```text
+//!  store's head ─▶ Seat ── the set of the next batch names the node's key ─▶ a Validator for that epoch
+//!                   ├────▶ forwarder: who proposes          └─ it does not, or the node is behind ─▶ none: it follows
+//!                   └────▶ follower: whether to leave new batches to the validator
+//! ```
+
+use std::{sync::Arc, time::Duration};
+
+use parking_lot::{Mutex, RwLock};
+use slipstream_config::{NodeConfig, Role};
+use slipstream_consensus::{ConsensusError, Decided, Driver, Forwarder, Pool, Validator};
+use slipstream_executor::Session;
+use slipstream_network::Transport;
+use slipstream_storage::{StorageError, Store};
+use slipstream_sync::Follower;
+use slipstream_types::{BatchNumber, ChainConfig, Clock, Epoch, PublicKey, SecretKey, ValidatorSet};
+use tokio::sync::{mpsc, watch};
+use tokio_util::sync::CancellationToken;
+
+use crate::tasks::TaskError;
+
+/// How long a validator's follower leaves a new batch to consensus; a decision that is later than this was lost.
+const DECISION_PATIENCE: Duration = Duration::from_secs(1);
+
+/// How often it is looked whether the epoch is over while the head does not move.
+const LOOK_INTERVAL: Duration = Duration::from_secs(1);
+
+/// What a validator is made of, in every epoch.
+pub(crate) struct Parts {
+    pub(crate) config: NodeConfig,
+    pub(crate) session: Arc<Session>,
+    pub(crate) chain: ChainConfig,
+    pub(crate) store: Store,
+    pub(crate) pool: Pool,
+    pub(crate) key: SecretKey,
+    pub(crate) transport: Arc<dyn Transport>,
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) forwarder: Arc<Forwarder>,
+    pub(crate) follower: Arc<Follower>,
+    /// Where batches go that are to be announced.
+    pub(crate) decided: mpsc::Sender<Decided>,
+}
+
+/// The node's part in one epoch.
+#[derive(Clone)]
+struct Term {
+    /// The validators of the batch after the head.
+    set: Arc<ValidatorSet>,
+    /// None if they do not name this node, or it is behind.
+    validator: Option<Validator>,
+}
+
+/// See the module.
+pub(crate) struct Seat {
+    parts: Parts,
+    id: PublicKey,
+    term: RwLock<Term>,
+    /// Of the term's validator, until it runs.
+    driver: Mutex<Option<Driver>>,
+}
+
+impl Seat {
+    /// The seat of the epoch that the store is in.
+    ///
+    /// # Errors
+    /// If the store cannot be read, or the validator cannot be made.
+    pub(crate) fn new(parts: Parts) -> Result<Arc<Seat>, ConsensusError> {
+        let id = parts.key.public();
+        let (term, driver) = parts.term(&id)?;
+        let seat = Seat { parts, id, term: RwLock::new(term), driver: Mutex::new(driver) };
+        seat.tell();
+        Ok(Arc::new(seat))
+    }
+
+    /// The validator that this node is now.
+    pub(crate) fn validator(&self) -> Option<Validator> {
+        self.term.read().validator.clone()
+    }
+
+    /// The validators of the batch after the head, as of the last change.
+    pub(crate) fn set(&self) -> Arc<ValidatorSet> {
+        self.term.read().set.clone()
+    }
+
+    /// Whether the node can do nothing alone: all but the validator of a chain that has no other.
+    pub(crate) fn needs_peers(&self) -> bool {
+        let set = self.set();
+        set.validators.len() > 1
+            || self.parts.config.role == Role::Fullnode
+            || set.index_of(&self.id).is_none()
+    }
+
+    /// Runs the validator of each epoch in turn until shutdown.
+    ///
+    /// # Errors
+    /// Those of the validator, if it must not go on; or if the store cannot be read.
+    pub(crate) async fn run(self: Arc<Self>, shutdown: CancellationToken) -> Result<(), TaskError> {
+        let mut head = self.parts.store.watch_head();
+        while !shutdown.is_cancelled() {
+            let (epoch, driver) = (self.set().epoch, self.driver.lock().take());
+            let epoch_token = shutdown.child_token();
+            let over = self.until_over(epoch, driver.is_some(), &mut head);
+            match driver {
+                None => tokio::select! {
+                    () = shutdown.cancelled() => return Ok(()),
+                    over = over => over?,
+                },
+                Some(driver) => {
+                    let running = driver.run(epoch_token.clone());
+                    tokio::pin!(running);
+                    tokio::select! {
+                        // At shutdown it ends by itself.
+                        ended = &mut running => {
+                            ended?;
+                            return if shutdown.is_cancelled() { Ok(()) } else { Err("it ended by itself".into()) };
+                        }
+                        over = over => over?,
+                    }
+                    // Whoever validates next must find what this one was writing.
+                    epoch_token.cancel();
+                    running.await?;
+                }
+            }
+            let seat = self.clone();
+            tokio::task::spawn_blocking(move || seat.enter()).await??;
+        }
+        Ok(())
+    }
+
+    /// Waits until the node's part may be another: its epoch is over, or it has caught up.
+    async fn until_over(
+        &self,
+        epoch: Epoch,
+        validates: bool,
+        head: &mut watch::Receiver<BatchNumber>,
+    ) -> Result<(), TaskError> {
+        let store = &self.parts.store;
+        loop {
+            let number = *head.borrow_and_update();
+            if store.epoch() > epoch {
+                let last = store.epoch_ends(epoch, 1)?.pop().map(|end| end.info.number);
+                if validates || last.is_some_and(|last| last <= number) {
+                    return Ok(());
+                }
+            }
+            // An epoch's end may become known without another head.
+            _ = tokio::time::timeout(LOOK_INTERVAL, head.changed()).await;
+        }
+    }
+
+    /// Takes the place that the store's head gives.
+    fn enter(&self) -> Result<(), ConsensusError> {
+        // The one before has ended.
+        self.term.write().validator = None;
+        let (term, driver) = self.parts.term(&self.id)?;
+        let (epoch, validators) = (term.set.epoch, term.set.validators.len());
+        match term.validator.is_some() {
+            true => tracing::info!(%epoch, validators, "an epoch has begun, and this node validates in it"),
+            false => tracing::info!(%epoch, validators, "an epoch has begun, and this node follows in it"),
+        }
+        (*self.term.write(), *self.driver.lock()) = (term, driver);
+        self.tell();
+        Ok(())
+    }
+
+    /// Tells the others in this process.
+    fn tell(&self) {
+        let Term { set, validator } = self.term.read().clone();
+        let members: Vec<_> = set.validators.iter().map(|member| member.public_key).collect();
+        self.parts.forwarder.lead(&members);
+        self.parts.follower.set_patience(validator.map_or(Duration::ZERO, |_| DECISION_PATIENCE));
+    }
+}
+
+impl Parts {
+    fn term(&self, id: &PublicKey) -> Result<(Term, Option<Driver>), ConsensusError> {
+        let set = Arc::new(self.store.next_set()?);
+        let validates = self.may_validate(&set, id)?;
+        let (validator, driver) = validates.then(|| self.validator(&set)).transpose()?.unzip();
+        Ok((Term { set, validator }, driver))
+    }
+
+    fn may_validate(&self, set: &ValidatorSet, id: &PublicKey) -> Result<bool, StorageError> {
+        let named = set.index_of(id).is_some();
+        if named && self.config.role == Role::Fullnode {
+            tracing::warn!(epoch = %set.epoch, "this node's key is a validator's, but `role` is fullnode: it only follows");
+            return Ok(false);
+        }
+        // A validator of an epoch that is over is behind, and has nothing to say.
+        Ok(named && set.epoch >= self.store.epoch())
+    }
+
+    fn validator(&self, set: &ValidatorSet) -> Result<(Validator, Driver), ConsensusError> {
+        Validator::new(
+            self.config.consensus.clone(),
+            self.session.clone(),
+            self.chain.clone(),
+            self.store.clone(),
+            self.pool.clone(),
+            self.key.clone(),
+            set.clone(),
+            self.transport.clone(),
+            self.clock.clone(),
+            self.decided.clone(),
+        )
+    }
+}
