@@ -1,4 +1,4 @@
-//! Questions to a running node: one HTTP GET each.
+//! Questions to a running node: one HTTP request each.
 
 use std::{
     io::{self, Read, Write},
@@ -25,7 +25,18 @@ pub(super) fn authority(mut listen: SocketAddr) -> String {
 
 /// Asks the node at HOST:PORT for a page.
 pub(super) fn ask(authority: &str, path: &str) -> Result<String> {
-    let answer = get(authority, path).map_err(|error| unanswered(authority, &error))?;
+    open(authority, path, request(authority, &format!("GET {path} HTTP/1.0"), ""))
+}
+
+/// Gives the node at HOST:PORT a JSON document, and takes its answer.
+pub(super) fn post(authority: &str, path: &str, json: &str) -> Result<String> {
+    let head =
+        format!("POST {path} HTTP/1.0\r\nContent-Type: application/json\r\nContent-Length: {}", json.len());
+    open(authority, path, request(authority, &head, json))
+}
+
+fn open(authority: &str, path: &str, answer: io::Result<String>) -> Result<String> {
+    let answer = answer.map_err(|error| unanswered(authority, &error))?;
     let (line, body) = parts(&answer).ok_or_else(|| {
         Failed::new(
             Exit::Failure,
@@ -53,11 +64,11 @@ fn parts(answer: &str) -> Option<(&str, &str)> {
 }
 
 /// HTTP/1.0, so that the answer ends where the connection does.
-fn get(authority: &str, path: &str) -> io::Result<String> {
+fn request(authority: &str, head: &str, body: &str) -> io::Result<String> {
     let mut stream = connect(authority)?;
     stream.set_read_timeout(Some(TIMEOUT))?;
     stream.set_write_timeout(Some(TIMEOUT))?;
-    write!(stream, "GET {path} HTTP/1.0\r\nHost: {authority}\r\n\r\n")?;
+    write!(stream, "{head}\r\nHost: {authority}\r\n\r\n{body}")?;
     let mut answer = String::new();
     stream.take(ANSWER_BYTES_MAX).read_to_string(&mut answer)?;
     Ok(answer)

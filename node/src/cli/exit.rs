@@ -127,7 +127,9 @@ fn of_node(error: &NodeError) -> Option<Exit> {
 fn of_sync(error: &SyncError) -> Option<Exit> {
     match error {
         SyncError::Storage(error) => of_storage(error),
-        SyncError::Diverged { .. } | SyncError::WrongEpochEnd { .. } => Some(Exit::Data),
+        SyncError::Diverged { .. } | SyncError::WrongSuccession { .. } | SyncError::WrongEpochEnd { .. } => {
+            Some(Exit::Data)
+        }
         SyncError::Execute { source, .. } => match &**source {
             ExecuteError::State(error) => of_storage(error),
             _ => Some(Exit::Data),

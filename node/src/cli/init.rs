@@ -77,7 +77,7 @@ fn render(args: &InitArgs) -> Result<String> {
     let mut text = format!(
         "# Configuration of a Slipstream node; every key with its default stands in docs/configuration.md.\n\
          # Relative paths start at this file's directory. Check it with: slipstream config check FILE\n\n\
-         # validator: executes and certifies, its key stands in the genesis. fullnode: follows and serves.\n\
+         # validator: executes and certifies while the chain's set names its key. fullnode: follows and serves.\n\
          role: {role}\n\n\
          # Database and lock.\n\
          data_dir: data\n\n\

@@ -13,6 +13,7 @@ mod run;
 mod snapshot;
 mod status;
 mod sync_status;
+mod validators;
 
 use std::{io, panic, process::ExitCode};
 
@@ -37,6 +38,9 @@ enum Command {
     Run(run::RunArgs),
     /// Show what a running node does
     Status(status::StatusArgs),
+    /// Show and change who certifies a chain's batches
+    #[command(subcommand)]
+    Validators(validators::ValidatorsCommand),
     /// Look at, check and prune the database of a node that does not run
     #[command(subcommand)]
     Db(db::DbCommand),
@@ -76,6 +80,7 @@ fn run_command(command: &Command) -> Result<()> {
         Command::Init(args) => init::init(args),
         Command::Run(args) => run::run(args),
         Command::Status(args) => status::status(args),
+        Command::Validators(command) => validators::validators(command),
         Command::Db(command) => db::db(command),
         Command::Snapshot(command) => snapshot::snapshot(command),
         Command::Config(ConfigCommand::Check(args)) => config_check::check(args),

@@ -72,6 +72,7 @@ fn table(status: &Value) -> String {
     row("  digest", at("/head/digest"));
     row("  state root", at("/head/state_root"));
     row("waypoint", at("/waypoint"));
+    row("epoch", epoch(status));
     if let Some(sync) = sync {
         sync_status::describe(&mut rows, sync);
     }
@@ -113,6 +114,14 @@ fn table(status: &Value) -> String {
         }
     }
     rows.0
+}
+
+/// Who certifies: as many as there are, and how many of them it takes.
+fn epoch(status: &Value) -> Option<String> {
+    let epoch = status.get("epoch")?;
+    let (number, quorum) = (epoch.get("number").and_then(plain)?, epoch.get("quorum").and_then(plain)?);
+    let validators = epoch.get("validators")?.as_array()?.len();
+    Some(format!("{number}, {quorum} of {validators} validators certify a batch"))
 }
 
 /// Whether the node is ready, and why not.
@@ -303,6 +312,7 @@ SHARED KEY   more than one node uses the key ab
         let status = json!({
             "role": "fullnode",
             "head": { "number": 12, "state_root": "0xaa" },
+            "epoch": { "number": 3, "validators": ["aa", "bb", "cc", "dd"], "quorum": 3 },
             "sync": { "phase": "idle", "mode": "auto", "batches": 3, "transactions": 4 },
             "disk": { "free_bytes": 3_000_000_000_u64, "min_bytes": 536_870_912 },
             "peers": [{ "id": "ab", "address": "127.0.0.1:1", "rtt_ms": 0.25 }],
@@ -310,7 +320,7 @@ SHARED KEY   more than one node uses the key ab
         let text = table(&status);
         assert_eq!(
             text,
-            "role         fullnode\nhead         12\n  state root 0xaa\nsync         idle (mode auto)\n  followed   3 batches, \
+            "role         fullnode\nhead         12\n  state root 0xaa\nepoch        3, 3 of 4 validators certify a batch\nsync         idle (mode auto)\n  followed   3 batches, \
              4 transactions\ndisk         2861 MiB free, stops below 512 MiB\npeers        1\n             ab@127.0.0.1:1 0.2 ms\n"
         );
     }

@@ -1,0 +1,94 @@
+//! [`Chain`]: what a node tells of its chain, by `/v1/status` and by JSON-RPC.
+
+use alloy_primitives::{Address, Bytes};
+use alloy_sol_types::SolCall;
+use miette::{Result, miette};
+use serde::{Deserialize, de::DeserializeOwned};
+use serde_json::{Value, json};
+use slipstream_types::{BatchNumber, Epoch, Failures, PublicKey};
+
+use crate::cli::{
+    ask::{ask, parse, post},
+    exit::{Exit, Failed},
+};
+
+/// A node's chain, as it was when the node was asked first.
+pub(super) struct Chain {
+    authority: String,
+    pub(super) status: Status,
+}
+
+/// What is used of `/v1/status`.
+#[derive(Debug, Deserialize)]
+pub(super) struct Status {
+    pub(super) chain_id: u64,
+    pub(super) head: Head,
+    pub(super) epoch: EpochStatus,
+}
+
+#[derive(Debug, Deserialize)]
+pub(super) struct Head {
+    pub(super) number: BatchNumber,
+}
+
+#[derive(Debug, Deserialize)]
+pub(super) struct EpochStatus {
+    pub(super) number: Epoch,
+    pub(super) validators: Vec<PublicKey>,
+    pub(super) failures: Failures,
+    pub(super) quorum: usize,
+    pub(super) contract: Option<Address>,
+}
+
+#[derive(Deserialize)]
+struct Answer {
+    #[serde(default)]
+    result: Value,
+    error: Option<RpcError>,
+}
+
+#[derive(Deserialize)]
+struct RpcError {
+    code: i64,
+    message: String,
+}
+
+impl Chain {
+    /// Asks the node at this URL.
+    pub(super) fn ask(url: &str) -> Result<Chain> {
+        let rest =
+            url.strip_prefix("http://").ok_or_else(|| miette!("{url} is not a URL http://HOST:PORT"))?;
+        let authority = rest.trim_end_matches('/').to_owned();
+        let status = parse(&ask(&authority, "/v1/status")?)?;
+        Ok(Chain { authority, status })
+    }
+
+    /// The validators contract.
+    pub(super) fn contract(&self) -> Result<Address> {
+        let contract = self.status.epoch.contract;
+        contract.ok_or_else(|| {
+            miette!("this chain keeps its validators: its genesis names no `validators_contract`, and only another genesis could")
+        })
+    }
+
+    /// One JSON-RPC call.
+    pub(super) fn rpc<T: DeserializeOwned>(&self, method: &str, params: &Value) -> Result<T> {
+        let request = json!({ "jsonrpc": "2.0", "id": 1, "method": method, "params": params });
+        let Answer { result, error } = parse(&post(&self.authority, "/", &request.to_string())?)?;
+        match error {
+            Some(RpcError { code, message }) => {
+                let text = format!("http://{} refuses {method}: {message} (code {code})", self.authority);
+                Err(Failed::new(Exit::Failure, text).into())
+            }
+            None => parse(&result.to_string()),
+        }
+    }
+
+    /// Calls a view function of the contract.
+    pub(super) fn view<C: SolCall>(&self, call: &C) -> Result<C::Return> {
+        let params = json!([{ "to": self.contract()?, "data": Bytes::from(call.abi_encode()) }, "latest"]);
+        let output: Bytes = self.rpc("eth_call", &params)?;
+        C::abi_decode_returns(&output)
+            .map_err(|error| miette!("what the validators contract returns is not of its interface: {error}"))
+    }
+}
