@@ -34,6 +34,11 @@ impl Account {
         (0..count).into_par_iter().map(|index| Account::derive(seed, index)).collect()
     }
 
+    /// The owner of a devnet's validators contract. No load uses it.
+    pub fn owner(seed: &str) -> Account {
+        Account::derive(seed, u32::MAX)
+    }
+
     /// From the hexadecimal text of a secret key, as a manifest has it.
     pub fn from_hex(text: &str) -> Result<Account> {
         let bytes =

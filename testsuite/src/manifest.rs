@@ -40,6 +40,9 @@ pub struct Manifest {
     pub genesis_file: PathBuf,
     /// Funded accounts.
     pub accounts: Vec<ManifestAccount>,
+    /// The owner of the validators contract: `slipstream validators` signs with its key.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub owner: Option<ManifestAccount>,
     /// Running nodes.
     pub nodes: Vec<ManifestNode>,
     /// Where trust may start instead of at the genesis; see `slipstream init --waypoint`.

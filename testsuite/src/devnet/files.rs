@@ -66,13 +66,16 @@ impl SyncMode {
 pub(super) struct Settings<'a> {
     pub(super) peers: &'a [String],
     pub(super) mode: SyncMode,
+    /// Where trust starts, in place of the genesis file.
+    pub(super) waypoint: Option<&'a str>,
     pub(super) snapshot_interval_batches: u64,
     pub(super) batch_interval_ms: Option<u64>,
     pub(super) block_cache_mib: Option<u64>,
     pub(super) log_filter: &'a str,
 }
 
-/// A chain with funded accounts and the contract of EIP-2935, which keeps block hashes in the state.
+/// A chain with funded accounts, the contract of EIP-2935, which keeps block hashes in the state, and the validators contract, which
+/// belongs to [`Account::owner`].
 pub(crate) fn genesis(seed: &str, validators: u32, accounts: &[Account]) -> Genesis {
     let validator = |index| Validator {
         public_key: node_key(seed, index).public(),
@@ -80,16 +83,19 @@ pub(crate) fn genesis(seed: &str, validators: u32, accounts: &[Account]) -> Gene
     };
     let balance = parse_ether("1000000").expect("a constant");
     let funded = accounts.iter().map(|account| (account.address, funded(balance)));
+    let owner = Account::owner(seed).address;
     let mut accounts: BTreeMap<Address, GenesisAccount> = funded.collect();
+    accounts.insert(owner, self::funded(balance));
     let code = Code::new(HISTORY_STORAGE_CODE.to_vec()).expect("83 bytes");
     accounts.insert(HISTORY_STORAGE_ADDRESS, GenesisAccount { nonce: 1, code, ..GenesisAccount::default() });
-    Genesis {
+    let genesis = Genesis {
         chain: ChainConfig::default(),
         timestamp_ms: GENESIS_TIMESTAMP_MS,
         validators: BoundedVec::new((0..validators).map(validator).collect()).unwrap_or_default(),
         accounts,
         ..Genesis::default()
-    }
+    };
+    genesis.with_validators_contract(owner, 1).expect("the contract's code was compiled")
 }
 
 fn funded(balance: U256) -> GenesisAccount {
@@ -168,13 +174,17 @@ fn node_yaml(role: Role, network: SocketAddr, api_port: u16, settings: &Settings
     let consensus = settings.batch_interval_ms.map_or_else(String::new, |interval| {
         format!("consensus:\n  batch_interval_ms: {interval}\n  empty_batch_interval_ms: {interval}\n")
     });
+    let origin = match settings.waypoint {
+        Some(waypoint) => format!("waypoint: \"{waypoint}\""),
+        None => format!("genesis: ../{GENESIS}"),
+    };
     let cache =
         settings.block_cache_mib.map_or_else(String::new, |mib| format!("  block_cache_mib: {mib}\n"));
     format!(
         "# Written by slipnet. Relative paths start at this file's directory.\n\
          role: {role}\n\
          data_dir: {DATA}\n\
-         genesis: ../{GENESIS}\n\
+         {origin}\n\
          key_file: {KEY}\n\
          network:\n  listen: \"{network}\"\n  peers:{peers}\
          storage:\n{cache}  snapshot_interval_batches: {interval}\n\
@@ -205,7 +215,8 @@ mod tests {
         let stored: Genesis =
             serde_json::from_str(&fs::read_to_string(dir.path().join(GENESIS)).unwrap()).unwrap();
         assert_eq!(stored.header().unwrap().digest(), first.header().unwrap().digest());
-        assert_eq!(stored.accounts.len(), 4);
+        assert_eq!(stored.accounts.len(), 3 + 1 + 2, "accounts, the owner, and two system contracts");
+        stored.check().unwrap();
     }
 
     #[test]
@@ -215,6 +226,7 @@ mod tests {
         let settings = Settings {
             peers: &[],
             mode: SyncMode::Auto,
+            waypoint: None,
             snapshot_interval_batches: 1,
             batch_interval_ms: None,
             block_cache_mib: None,

@@ -26,7 +26,7 @@ use tempfile::TempDir;
 
 pub use files::SyncMode;
 pub(crate) use files::{genesis, write_key};
-pub use node::{HeadStatus, Node, NodeEnd, SnapshotStatus, Status, SyncStatus};
+pub use node::{EpochStatus, HeadStatus, Node, NodeEnd, SnapshotStatus, Status, SyncStatus};
 pub(crate) use process::Process;
 pub use process::{binary, exists};
 
@@ -134,7 +134,7 @@ impl Devnet {
 
     async fn start_all(&mut self) -> Result<()> {
         for index in 0..self.nodes.len() {
-            self.configure(index, self.options.sync_mode, &self.peers_of(index))?;
+            self.configure(index, self.options.sync_mode, &self.peers_of(index), None)?;
             self.nodes[index].start()?;
         }
         let deadline = Instant::now() + READY_DEADLINE;
@@ -155,10 +155,17 @@ impl Devnet {
         peers.map(|(_, node)| node.peer_address()).collect()
     }
 
-    fn configure(&self, index: usize, mode: SyncMode, peers: &[String]) -> Result<()> {
+    fn configure(
+        &self,
+        index: usize,
+        mode: SyncMode,
+        peers: &[String],
+        waypoint: Option<&str>,
+    ) -> Result<()> {
         self.nodes[index].configure(&files::Settings {
             peers,
             mode,
+            waypoint,
             snapshot_interval_batches: self.options.snapshot_interval_batches,
             batch_interval_ms: self.options.batch_interval_ms,
             block_cache_mib: self.options.block_cache_mib,
@@ -190,6 +197,35 @@ impl Devnet {
         mode: SyncMode,
         peers: &[String],
     ) -> Result<usize> {
+        self.add_node(host, name, Role::Fullnode, mode, peers, None).await
+    }
+
+    /// Starts one more fullnode that trusts a waypoint and has no genesis.
+    pub async fn add_fullnode_by_waypoint(
+        &mut self,
+        name: &str,
+        mode: SyncMode,
+        waypoint: &str,
+    ) -> Result<usize> {
+        let peers = self.peers_of(self.nodes.len());
+        self.add_node(Ipv4Addr::LOCALHOST, name, Role::Fullnode, mode, &peers, Some(waypoint)).await
+    }
+
+    /// Starts a node that validates as soon as the chain's set names it, and follows until then.
+    pub async fn add_candidate(&mut self, name: &str) -> Result<usize> {
+        let peers = self.peers_of(self.nodes.len());
+        self.add_node(Ipv4Addr::LOCALHOST, name, Role::Validator, SyncMode::Auto, &peers, None).await
+    }
+
+    async fn add_node(
+        &mut self,
+        host: Ipv4Addr,
+        name: &str,
+        role: Role,
+        mode: SyncMode,
+        peers: &[String],
+        waypoint: Option<&str>,
+    ) -> Result<usize> {
         let index = self.nodes.len();
         let node_index = u32::try_from(index).context("too many nodes")?;
         let name = name.to_owned();
@@ -197,7 +233,7 @@ impl Devnet {
             &self.options.seed,
             node_index,
             name,
-            Role::Fullnode,
+            role,
             &self.directory.path,
             &mut self.ports,
             &binary()?,
@@ -205,7 +241,7 @@ impl Devnet {
         let node = node.at(host);
         ensure!(!node.has_data(), "{} already has data: choose another name", node.dir().display());
         self.nodes.push(node);
-        self.configure(index, mode, peers)?;
+        self.configure(index, mode, peers, waypoint)?;
         self.nodes[index].start()?;
         self.nodes[index].wait_ready(Instant::now() + READY_DEADLINE).await?;
         Ok(index)
@@ -229,6 +265,11 @@ impl Devnet {
     /// The funded accounts.
     pub fn accounts(&self) -> &[Account] {
         &self.accounts
+    }
+
+    /// The owner of the validators contract.
+    pub fn owner(&self) -> Account {
+        Account::owner(&self.options.seed)
     }
 
     /// Where files and logs are.
@@ -256,6 +297,7 @@ impl Devnet {
             chain_id: self.genesis.chain.chain_id,
             genesis_file: self.genesis_file(),
             accounts: self.accounts.iter().map(account).collect(),
+            owner: Some(account(&self.owner())),
             nodes: self.nodes.iter().map(Node::manifest).collect(),
             waypoint: status.waypoint,
         })

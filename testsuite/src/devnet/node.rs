@@ -42,6 +42,12 @@ pub struct Status {
     /// The newest certificate as a waypoint.
     #[serde(default)]
     pub waypoint: Option<String>,
+    /// Who certifies the batch after the head.
+    #[serde(default)]
+    pub epoch: EpochStatus,
+    /// What it does as a validator; none while it only follows.
+    #[serde(default)]
+    pub consensus: Option<Value>,
     /// What the follower did.
     #[serde(default)]
     pub sync: SyncStatus,
@@ -57,6 +63,15 @@ pub struct HeadStatus {
     pub number: u64,
     /// The state's root after it.
     pub state_root: B256,
+}
+
+/// The epoch in [`Status`].
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+pub struct EpochStatus {
+    /// Its number.
+    pub number: u64,
+    /// The public keys of its validators, the proposing one first.
+    pub validators: Vec<String>,
 }
 
 /// The follower in [`Status`]. Counters start with the process.
@@ -199,7 +214,8 @@ impl Node {
         self.process.as_ref().map(Process::pid)
     }
 
-    pub(crate) fn peer_address(&self) -> String {
+    /// The node as an entry of `network.peers`.
+    pub fn peer_address(&self) -> String {
         format!("{}@{}", self.key.public(), self.network_address())
     }
 
