@@ -43,7 +43,11 @@ pub fn parse(text: &str, path: &Path) -> Result<NodeConfig, ConfigError> {
         ConfigError::Rule { path: path.to_owned(), place, key, problem }
     })?;
     let dir = path.parent().unwrap_or(Path::new(""));
-    for file in [&mut config.data_dir, &mut config.key_file].into_iter().chain(&mut config.genesis) {
+    for file in [&mut config.data_dir, &mut config.key_file]
+        .into_iter()
+        .chain(&mut config.genesis)
+        .chain(&mut config.schedule)
+    {
         *file = join(dir, file);
     }
     Ok(config)

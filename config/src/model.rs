@@ -49,6 +49,9 @@ pub struct NodeConfig {
     /// A ledger position that the operator trusts, instead of or beside the genesis file.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub waypoint: Option<Waypoint>,
+    /// The chain's schedule of forks (JSON). None if the rules are those of the genesis for good.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub schedule: Option<PathBuf>,
     /// The node's ed25519 seed in hexadecimal. Default: `node.key`, beside the configuration file.
     #[serde(default = "default_key_file")]
     pub key_file: PathBuf,

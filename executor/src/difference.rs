@@ -30,6 +30,7 @@ pub fn difference(expected: &BatchHeader, found: &BatchHeader) -> Option<Differe
         number,
         parent,
         epoch,
+        rules,
         timestamp_ms,
         proposer,
         tx_count,
@@ -41,7 +42,8 @@ pub fn difference(expected: &BatchHeader, found: &BatchHeader) -> Option<Differe
         delta_digest,
         state_root,
     } = expected;
-    let fields: [(&'static str, &dyn fmt::Display, &dyn fmt::Display); 13] = [
+    let fields: [(&'static str, &dyn fmt::Display, &dyn fmt::Display); 14] = [
+        ("rules", rules, &found.rules),
         ("receipts_root", receipts_root, &found.receipts_root),
         ("gas_used", gas_used, &found.gas_used),
         ("delta_digest", delta_digest, &found.delta_digest),
@@ -63,7 +65,7 @@ pub fn difference(expected: &BatchHeader, found: &BatchHeader) -> Option<Differe
 
 #[cfg(test)]
 mod tests {
-    use slipstream_types::{Address, BatchNumber, Digest, Epoch};
+    use slipstream_types::{Address, BatchNumber, Digest, Epoch, RulesId};
 
     use super::*;
 
@@ -74,6 +76,7 @@ mod tests {
             number: BatchNumber(7),
             parent: Digest([1; 32]),
             epoch: Epoch(2),
+            rules: RulesId([2; 8]),
             timestamp_ms: 3,
             proposer: Address::repeat_byte(4),
             tx_count: 5,
@@ -92,7 +95,8 @@ mod tests {
     fn every_field_is_compared_and_named() {
         let expected = header();
         assert_eq!(difference(&expected, &header()), None);
-        let changes: [(&str, Change); 13] = [
+        let changes: [(&str, Change); 14] = [
+            ("rules", |it| it.rules = RulesId::GENESIS),
             ("number", |it| it.number = BatchNumber(0)),
             ("parent", |it| it.parent = Digest::ZERO),
             ("epoch", |it| it.epoch = Epoch(0)),

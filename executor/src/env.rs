@@ -3,14 +3,16 @@
 use alloy_consensus::Header;
 use alloy_primitives::{Address, B256, U256};
 pub use revm::primitives::hardfork::SpecId;
-use slipstream_types::{BatchHeader, BatchNumber, ChainConfig, Epoch, chain::Fork, limits};
+use slipstream_types::{BatchHeader, BatchNumber, ChainConfig, Epoch, RulesId, chain::Fork, limits};
 
 /// The block as the EVM sees it. Everything that execution depends on besides the state and the transactions.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct BatchEnv {
     /// EIP-155 chain id.
     pub chain_id: u64,
-    /// The rules.
+    /// Which rules these are; of the genesis for what is no batch of a chain.
+    pub rules: RulesId,
+    /// EVM rules.
     pub spec: SpecId,
     /// NUMBER.
     pub number: u64,
@@ -55,15 +57,17 @@ impl BatchEnv {
         timestamp_ms: u64,
         proposer: Address,
     ) -> BatchEnv {
+        let rules = chain.rules_at(number, timestamp_ms);
         BatchEnv {
             chain_id: chain.chain_id,
-            spec: chain_spec(chain.fork),
+            rules: rules.id,
+            spec: chain_spec(rules.fork),
             number: number.0,
             timestamp_s: timestamp_ms / 1000,
             beneficiary: proposer,
-            gas_limit: chain.gas_limit,
-            transaction_gas_max: chain.transaction_gas_max,
-            base_fee_wei: chain.base_fee_wei,
+            gas_limit: rules.gas_limit,
+            transaction_gas_max: rules.transaction_gas_max,
+            base_fee_wei: rules.base_fee_wei,
             difficulty: U256::ZERO,
             prev_randao: Some(parent_hash),
             parent_hash,
@@ -72,16 +76,10 @@ impl BatchEnv {
         }
     }
 
-    /// The environment of a batch that is made already, for calls that run as if they were in it.
+    /// The environment of a batch that is made already, under its own rules, for calls that run as if they were in it.
     pub fn within(chain: &ChainConfig, header: &BatchHeader) -> BatchEnv {
-        let parent_hash = B256::from(header.parent);
-        BatchEnv {
-            number: header.number.0,
-            prev_randao: Some(parent_hash),
-            parent_hash,
-            parent_beacon_root: Some(parent_hash),
-            ..BatchEnv::new(chain, header, header.timestamp_ms, header.proposer)
-        }
+        let BatchHeader { number, timestamp_ms, proposer, parent, .. } = *header;
+        BatchEnv::behind(B256::from(parent), chain, number, timestamp_ms, proposer)
     }
 
     /// The environment of the Ethereum mainnet block with this header.
@@ -90,6 +88,7 @@ impl BatchEnv {
         let is_capped = spec.is_enabled_in(SpecId::OSAKA);
         BatchEnv {
             chain_id: 1,
+            rules: RulesId::GENESIS,
             spec,
             number: header.number,
             timestamp_s: header.timestamp,
@@ -163,4 +162,48 @@ fn mainnet_spec(number: u64, timestamp_s: u64) -> SpecId {
     let by_time = BY_TIME.iter().find(|(first, _)| timestamp_s >= *first);
     let rules = by_time.or_else(|| BY_NUMBER.iter().find(|(first, _)| number >= *first));
     rules.map_or(SpecId::FRONTIER, |(_, spec)| *spec)
+}
+
+#[cfg(test)]
+mod tests {
+    use slipstream_types::{
+        Genesis, Schedule, ScheduledFork,
+        schedule::{Activation, Forks},
+    };
+
+    use super::*;
+
+    /// Goal: a batch runs under the rules of its own number and time, also when it is asked about later, and a call at the head of a chain
+    /// that is about to fork sees the old rules while the batch behind it sees the new ones.
+    #[test]
+    fn a_batch_has_its_own_rules_for_good() {
+        let forks = vec![
+            ScheduledFork::evm("osaka", Activation::Batch(BatchNumber(8)), Fork::Osaka),
+            ScheduledFork {
+                fork: None,
+                gas_limit: Some(50_000_000),
+                base_fee_wei: Some(3),
+                ..ScheduledFork::evm("room", Activation::TimeMs(9_000), Fork::Osaka)
+            },
+        ];
+        let schedule = Schedule::new(Forks::new(forks).expect("two"));
+        let chain = ChainConfig { schedule, ..ChainConfig::default() };
+        let genesis = Genesis::default().header().expect("an empty state");
+        let header = |number, timestamp_ms| BatchHeader {
+            number: BatchNumber(number),
+            timestamp_ms,
+            ..genesis.clone()
+        };
+        let seen = |env: BatchEnv| (env.number, env.spec, env.gas_limit, env.base_fee_wei);
+        let limit = chain.gas_limit;
+        let fee = chain.base_fee_wei;
+        let last = header(7, 8_000);
+        assert_eq!(seen(BatchEnv::within(&chain, &last)), (7, SpecId::PRAGUE, limit, fee));
+        let next = |timestamp_ms| seen(BatchEnv::new(&chain, &last, timestamp_ms, Address::ZERO));
+        assert_eq!(next(8_999), (8, SpecId::OSAKA, limit, fee));
+        assert_eq!(next(9_000), (8, SpecId::OSAKA, 50_000_000, 3));
+        let env = BatchEnv::within(&chain, &header(9, 9_001));
+        assert_eq!(env.rules, chain.schedule.forks()[1].1);
+        assert_eq!(seen(env), (9, SpecId::OSAKA, 50_000_000, 3));
+    }
 }

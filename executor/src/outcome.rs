@@ -2,7 +2,7 @@
 
 use alloy_primitives::Address;
 use slipstream_types::{
-    CodecError, Conflicts, Delta, Hints, Log, Receipt, Receipts,
+    CodecError, Conflicts, Delta, Hints, Log, Receipt, Receipts, RulesId,
     bounded::{BoundedBytes, BoundedVec},
     hints::Preimage,
     limits,
@@ -21,6 +21,8 @@ use crate::{
 /// What a batch did.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Outcome {
+    /// The rules that it was executed under.
+    pub rules: RulesId,
     /// One per transaction. Contract addresses and fees follow from the transactions.
     pub receipts: Receipts,
     /// The net effect on the state.
@@ -71,6 +73,7 @@ pub(crate) struct Batch<'a> {
 
 /// What a batch has come to: what its limits are about, and what is kept of each transaction beside its changes.
 pub(crate) struct Tally {
+    rules: RulesId,
     gas_limit: u64,
     /// Of one transaction.
     transaction_gas_max: u64,
@@ -205,6 +208,7 @@ impl<'a> Batch<'a> {
 impl Tally {
     pub(crate) fn new(env: &BatchEnv) -> Tally {
         Tally {
+            rules: env.rules,
             gas_limit: env.gas_limit,
             transaction_gas_max: env.transaction_gas_max.min(env.gas_limit),
             gas_used: 0,
@@ -249,8 +253,8 @@ impl Tally {
     pub(crate) fn finish(self, finished: Finished) -> Result<Outcome, ExecuteError> {
         let Finished { delta, hints, preimages, touched } = finished;
         let receipts = Receipts { receipts: BoundedVec::new(self.receipts)? };
-        let (accesses, gas_used) = (self.accesses, self.gas_used);
-        Ok(Outcome { receipts, delta, hints, preimages, touched, accesses, gas_used })
+        let (rules, accesses, gas_used) = (self.rules, self.accesses, self.gas_used);
+        Ok(Outcome { rules, receipts, delta, hints, preimages, touched, accesses, gas_used })
     }
 }
 

@@ -79,6 +79,7 @@ pub fn seal(
         number: parent.number.next(),
         parent: parent.digest(),
         epoch,
+        rules: outcome.rules,
         timestamp_ms,
         proposer,
         tx_count: transactions.len() as u32,

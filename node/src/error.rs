@@ -8,9 +8,12 @@ use slipstream_executor::SessionError;
 use slipstream_network::{NetworkError, PeerId};
 use slipstream_storage::StorageError;
 use slipstream_sync::SyncError;
-use slipstream_types::{CodecError, Digest, Waypoint};
+use slipstream_types::{CodecError, Digest, Waypoint, schedule::ScheduleError};
 
-use crate::{genesis_file::GenesisFileError, keys::KeyError, lock::LockError, tasks::TaskFailure};
+use crate::{
+    genesis_file::GenesisFileError, keys::KeyError, lock::LockError, schedule_file::ScheduleFileError,
+    tasks::TaskFailure,
+};
 
 /// Why a node did not start, or had to stop. The text says what, where and what to do.
 #[derive(Debug, thiserror::Error)]
@@ -24,6 +27,17 @@ pub enum NodeError {
     /// The genesis file.
     #[error(transparent)]
     GenesisFile(#[from] GenesisFileError),
+    /// The schedule of forks.
+    #[error(transparent)]
+    ScheduleFile(#[from] ScheduleFileError),
+    /// The schedule does not fit the chain.
+    #[error("the schedule {} does not fit the chain: {source}", path.display())]
+    Schedule {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong.
+        source: ScheduleError,
+    },
     /// The data directory's lock.
     #[error(transparent)]
     Lock(#[from] LockError),

@@ -40,6 +40,7 @@ mod origin;
 mod repair;
 mod router;
 mod rpc;
+pub mod schedule_file;
 mod seat;
 mod sparse;
 pub mod tasks;

@@ -12,7 +12,7 @@ use slipstream_executor::Session;
 use slipstream_network::{Network, PeerAddress, Transport};
 use slipstream_storage::Store;
 use slipstream_sync::{Follower, Patience, SyncError, SyncServer, announcement, fetch_genesis};
-use slipstream_types::{BatchNumber, Clock, Genesis, SecretKey, Waypoint};
+use slipstream_types::{BatchNumber, ChainConfig, Clock, Genesis, SecretKey, Waypoint};
 use tokio::{net::TcpListener, sync::mpsc};
 use tokio_util::sync::CancellationToken;
 
@@ -28,6 +28,7 @@ use crate::{
     repair,
     router::{Router, Services},
     rpc::{Batches, LogIndex, RpcContext},
+    schedule_file,
     seat::{Parts, Seat},
     tasks::{TaskError, TaskFailure, Tasks},
 };
@@ -121,7 +122,10 @@ impl Node {
         log: Log,
     ) -> Result<Node, NodeError> {
         let genesis = store.genesis()?;
-        let chain = genesis.chain.clone();
+        if let Some(path) = &config.schedule {
+            store.follow_schedule(schedule_file::load(path)?)?;
+        }
+        let chain = ChainConfig::clone(&*store.chain()?);
         let clock: Arc<dyn Clock> = Arc::new(SystemClock);
         let transport: Arc<dyn Transport> = network.clone();
         let peer_address = PeerAddress { id: key.public(), address: network.local_address() };
@@ -322,6 +326,10 @@ fn read_inputs(config: &NodeConfig) -> Result<Inputs, NodeError> {
     let key = keys::load(&config.key_file)?;
     let Some(path) = &config.genesis else { return Ok(Inputs { key, genesis: None }) };
     let genesis = genesis_file::load(path)?;
+    if let Some(path) = &config.schedule {
+        let chain = ChainConfig { schedule: schedule_file::load(path)?, ..genesis.chain.clone() };
+        chain.check_schedule().map_err(|source| NodeError::Schedule { path: path.clone(), source })?;
+    }
     let peer = key.public();
     // Where validators may come and go, this one may come later.
     let is_fixed = genesis.validators_contract.is_none();

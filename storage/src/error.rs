@@ -3,8 +3,8 @@
 use std::path::PathBuf;
 
 use slipstream_types::{
-    Address, BatchNumber, CodecError, Digest, Path, Waypoint, accumulator::AccumulatorError, limits,
-    tree::StateRangeError,
+    Address, BatchNumber, CodecError, Digest, Path, RulesId, Waypoint, accumulator::AccumulatorError, limits,
+    schedule::ScheduleError, tree::StateRangeError,
 };
 
 use crate::{range_delta::RangeDeltaError, repair::RepairError};
@@ -83,6 +83,29 @@ pub enum StorageError {
         /// What the operator gave.
         waypoint: Waypoint,
     },
+    /// A batch was executed under other rules than this node's schedule has for it.
+    #[error(
+        "batch {number} is under rules {found}{}, but this node's schedule says {expected}{}: give this node the schedule that the \
+         validators have (`schedule` in the configuration, the same forks in the same order), and a program that knows its rules, and \
+         start it again",
+        of(found_fork),
+        of(expected_fork)
+    )]
+    OtherRules {
+        /// The batch.
+        number: BatchNumber,
+        /// What its header says.
+        found: RulesId,
+        /// The fork that began these rules, if another node told of it.
+        found_fork: Option<String>,
+        /// What the schedule says.
+        expected: RulesId,
+        /// The fork that began these; none for those of the genesis.
+        expected_fork: Option<String>,
+    },
+    /// The forks that this node was given are no schedule of its chain.
+    #[error(transparent)]
+    Schedule(#[from] ScheduleError),
     /// The directory belongs to another chain.
     #[error(
         "the store holds the chain with genesis {stored}, the given genesis is {given}: use another data directory, or \
@@ -348,6 +371,10 @@ pub enum ChunkError {
     /// The rows are not what the root commits to.
     #[error(transparent)]
     Range(#[from] StateRangeError),
+}
+
+fn of(fork: &Option<String>) -> String {
+    fork.as_ref().map(|fork| format!(" of {fork}")).unwrap_or_default()
 }
 
 impl StorageError {

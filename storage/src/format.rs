@@ -8,7 +8,8 @@ use std::{fs, io::Write as _, path::Path};
 
 use slipstream_types::{
     AccountValue, Address, B256, BatchHeader, BatchNumber, BlobKind, Certificate, ChainConfig, Digest, Epoch,
-    Failures, Genesis, LedgerInfo, PublicKey, Signature, StateKey, StateValue, U256, Validator, ValidatorSet,
+    Failures, Genesis, LedgerInfo, PublicKey, RulesId, Schedule, Signature, StateKey, StateValue, U256,
+    Validator, ValidatorSet,
     accumulator::{Accumulator, NodePosition},
     batch::content_digest,
     bounded::BoundedVec,
@@ -145,6 +146,7 @@ fn records() -> Vec<u8> {
         number: BatchNumber(20),
         parent: digest(21),
         epoch: Epoch(22),
+        rules: RulesId([66; 8]),
         timestamp_ms: 23,
         proposer: Address::repeat_byte(24),
         tx_count: 25,
@@ -203,7 +205,14 @@ fn genesis() -> Genesis {
     };
     let (fork, gas_limit, transaction_gas_max) = (Fork::Prague, 56, 57);
     Genesis {
-        chain: ChainConfig { chain_id: 58, fork, gas_limit, transaction_gas_max, base_fee_wei: 59 },
+        chain: ChainConfig {
+            chain_id: 58,
+            fork,
+            gas_limit,
+            transaction_gas_max,
+            base_fee_wei: 59,
+            schedule: Schedule::default(),
+        },
         timestamp_ms: 60,
         validators: BoundedVec::default(),
         failures: Some(Failures { any: 1, commission: 1 }),
@@ -220,6 +229,6 @@ mod tests {
     /// decision, in a commit of its own.
     #[test]
     fn the_fingerprint_is_pinned() {
-        assert_eq!(fingerprint(), "e2990f9454465723");
+        assert_eq!(fingerprint(), "b62079137d8b5939");
     }
 }

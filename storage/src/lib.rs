@@ -56,6 +56,7 @@ mod prune;
 mod range_delta;
 mod repair;
 mod restore;
+mod rules;
 mod run;
 mod schema;
 mod snapshot;
@@ -92,6 +93,7 @@ pub use repair::{
     KEYS_TOLD_MAX, LEVELS_MAX, Opened, Part, Place, Repair, RepairError, Repaired, StateAt, Wanted,
 };
 pub use restore::{Checked, RESTORE_HEADERS_MAX, RESTORE_RANGES_BITS, Restore, RestoreTarget, Retargeted};
+pub use rules::FORKS_HEARD_MAX;
 pub use snapshot::{Snapshot, SnapshotInfo};
 pub use spans::Span;
 pub use store::{Head, Store};

@@ -184,6 +184,9 @@ impl Store {
         let Next { tree, changes, updates } = next;
         let checked = check_order(base, batches)
             .and_then(|digests| {
+                for (index, batch) in batches.iter().enumerate() {
+                    self.check_rules(batch.header).map_err(|error| (index, error))?;
+                }
                 check_root(batches, &tree)?;
                 self.check_codes(batches, &changes, base.map(|base| base.codes))?;
                 Ok(digests)

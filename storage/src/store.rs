@@ -29,6 +29,7 @@ use crate::{
     error::StorageError,
     format,
     prune::Floors,
+    rules::Rulebook,
     schema::{self, HEAD_KEY, HeadRecord},
     snapshot::Snapshot,
     stage::{Base, Next},
@@ -76,6 +77,8 @@ pub(crate) struct Shared {
     pub(crate) restore_generation: AtomicU64,
     /// Set once, by who knows the configuration.
     pub(crate) waypoint: OnceLock<Waypoint>,
+    /// The chain's rules, and what is told of them.
+    pub(crate) rulebook: Rulebook,
 }
 
 /// Everything that belongs to one head. Never changed: a commit puts another one in its place.
@@ -166,6 +169,7 @@ impl Store {
             epoch: AtomicU64::new(epoch.0),
             restore_generation: AtomicU64::new(0),
             waypoint: OnceLock::new(),
+            rulebook: Rulebook::default(),
         }));
         store.load_snapshots(head)?;
         store.discard_overtaken_restore()?;

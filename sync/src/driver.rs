@@ -9,7 +9,7 @@ use parking_lot::Mutex;
 use slipstream_executor::{HintsMode, HotStats, Session};
 use slipstream_network::{PeerId, Protocol, RequestLimits, Transport};
 use slipstream_storage::{StorageError, Store};
-use slipstream_types::{BatchNumber, Waypoint, codec};
+use slipstream_types::{BatchNumber, Waypoint, codec, schedule::Forks};
 use tokio::{
     task::{AbortHandle, JoinSet},
     time::Instant,
@@ -109,6 +109,20 @@ impl Follower {
     /// What the daemon is doing.
     pub fn status(&self) -> SyncStatus {
         self.engine.lock().status(Instant::now())
+    }
+
+    /// Says once of every fork that it is missing here, while there is time to do something about it.
+    fn hear(&self, peer: PeerId, forks: &Forks) {
+        match self.store.hear_forks(forks) {
+            Ok(unknown) => unknown.iter().for_each(|fork| {
+                tracing::warn!(
+                    peer = %peer.short(), %fork,
+                    "a peer's schedule has a fork that this node's lacks: this node stops there if the validators have it; \
+                     extend the file that `schedule` in the configuration names"
+                );
+            }),
+            Err(error) => tracing::warn!(%error, "what peers say of forks could not be compared"),
+        }
     }
 
     /// What the hot cache of following holds and how it did.
@@ -258,6 +272,7 @@ impl Driver<'_> {
                 Effect::Ban { peer, reason, duration } => {
                     self.follower.transport.ban(peer, &reason, duration);
                 }
+                Effect::Hear { peer, forks } => self.follower.hear(peer, &forks),
                 Effect::Relay { payload, except } => self.follower.transport.broadcast(payload, Some(except)),
             }
         }

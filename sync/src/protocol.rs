@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use slipstream_storage::{LEVELS_MAX, Opened, Place};
 use slipstream_types::{
     BatchHeader, BatchNumber, Blob, Certificate, CodecError, Digest, Epoch, LedgerInfo, Path,
-    accumulator::AccumulatorRangeProof, bounded::BoundedVec, codec, delta::Code, limits,
+    accumulator::AccumulatorRangeProof, bounded::BoundedVec, codec, delta::Code, limits, schedule::Forks,
     state::ROW_BYTES_MAX,
 };
 
@@ -336,6 +336,8 @@ pub struct Summary {
     pub deltas_from: Option<BatchNumber>,
     /// Snapshots it serves, newest first.
     pub snapshots: BoundedVec<SnapshotOffer, SNAPSHOTS_MAX>,
+    /// The forks of its schedule, so that a node which lacks one hears of it in time. Believed by nobody: headers say what holds.
+    pub forks: Forks,
 }
 
 /// A snapshot with what fetching it costs. Nothing proves the sizes: they choose what is asked for, never what is kept.

@@ -10,6 +10,7 @@ use crate::{
     codec::{self, CodecError, raw},
     digest::Digest,
     limits,
+    schedule::RulesId,
 };
 
 /// Position of a batch in the ledger; genesis is 0. The EVM sees it as the block number.
@@ -51,6 +52,8 @@ pub struct BatchHeader {
     pub parent: Digest,
     /// The epoch whose validators certify it.
     pub epoch: Epoch,
+    /// The rules that it was executed under.
+    pub rules: RulesId,
     /// Milliseconds since 1970, never less than the parent's. The EVM sees whole seconds.
     pub timestamp_ms: u64,
     /// The proposer's fee recipient: the EVM's COINBASE.

@@ -1,14 +1,14 @@
-//! [`ChainConfig`]: the rules of a chain, fixed by its genesis.
+//! [`ChainConfig`]: the rules of a chain: the first are fixed by its genesis, its schedule changes them.
 
 use serde::{Deserialize, Serialize};
 
-use crate::limits;
+use crate::{limits, schedule::Schedule};
 
 /// The Ethereum hard fork whose rules the EVM follows.
 ///
 /// Older forks are left to tests on mainnet blocks: before Cancun, SELFDESTRUCT deletes all slots of an account, which a
 /// state without per-account enumeration cannot express as a delta.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Fork {
     /// March 2024: transient storage, MCOPY.
@@ -20,7 +20,8 @@ pub enum Fork {
     Osaka,
 }
 
-/// The rules that every batch of a chain is executed under.
+/// The rules that the batches of a chain are executed under: those of the genesis, and how they change. [`ChainConfig::rules_at`] has those of
+/// a batch.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ChainConfig {
@@ -37,6 +38,9 @@ pub struct ChainConfig {
     pub transaction_gas_max: u64,
     /// Base fee of every batch, in wei per gas. Fixed, so that a node which joins from a snapshot knows it without history.
     pub base_fee_wei: u64,
+    /// The forks after the genesis. No part of it, nor of its file: the node's configuration names them.
+    #[serde(skip)]
+    pub schedule: Schedule,
 }
 
 impl Default for ChainConfig {
@@ -47,6 +51,7 @@ impl Default for ChainConfig {
             gas_limit: 300_000_000,
             transaction_gas_max: limits::TRANSACTION_GAS_MAX,
             base_fee_wei: 10_000_000,
+            schedule: Schedule::default(),
         }
     }
 }

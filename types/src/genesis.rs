@@ -17,6 +17,7 @@ use crate::{
     digest::Digest,
     limits,
     receipt::Receipts,
+    schedule::RulesId,
     state::{AccountValue, StateKey, StateValue},
     tree,
     validators::{Failures, Validator, ValidatorSet},
@@ -92,12 +93,11 @@ impl Genesis {
         if self.accounts.len() > limits::GENESIS_ACCOUNTS_MAX {
             return invalid("too many accounts");
         }
-        if self.chain.chain_id == 0 || self.chain.gas_limit < limits::TRANSACTION_GAS_MIN {
-            return invalid("chain_id must not be 0, and gas_limit at least 21,000");
+        if self.chain.chain_id == 0 {
+            return invalid("chain_id must not be 0");
         }
-        let transaction_gas = limits::TRANSACTION_GAS_MIN..=limits::TRANSACTION_GAS_MAX;
-        if !transaction_gas.contains(&self.chain.transaction_gas_max) {
-            return invalid("transaction_gas_max must be from 21,000 to 16,777,216");
+        if let Some(rule) = self.chain.first_rules().broken() {
+            return invalid(rule);
         }
         match self.accounts.iter().find(|(_, account)| account.has_only_storage()) {
             Some((address, _)) => Err(CodecError::GenesisAccount { address: *address, rule: ONLY_STORAGE }),
@@ -159,6 +159,7 @@ impl Genesis {
             number: BatchNumber(0),
             parent: Digest::ZERO,
             epoch: Epoch(0),
+            rules: RulesId::GENESIS,
             timestamp_ms: self.timestamp_ms,
             proposer: Address::ZERO,
             tx_count: 0,

@@ -10,6 +10,7 @@
 //!
 //! * [`batch`]: headers and bodies; [`receipt`], [`delta`], [`hints`], [`conflicts`]: what execution makes of a body.
 //! * [`accumulator`]: the append-only Merkle tree over headers, and range proofs in it.
+//! * [`chain`] and [`schedule`]: the rules, and how they change without another genesis.
 //! * [`certificate`] and [`validators`]: who may sign what; [`validators_contract`]: who says so for later epochs;
 //!   [`waypoint`]: where trust starts when it does not start at genesis.
 //! * [`state`] and [`tree`]: keys, values and paths of the EVM state, and the canonical Merkle tree over them.
@@ -42,6 +43,7 @@ pub mod hints;
 pub mod keys;
 pub mod limits;
 pub mod receipt;
+pub mod schedule;
 pub mod state;
 pub mod tree;
 pub mod validators;
@@ -62,6 +64,7 @@ pub use genesis::Genesis;
 pub use hints::Hints;
 pub use keys::{PublicKey, SecretKey, Signature};
 pub use receipt::{Log, Receipt, Receipts};
+pub use schedule::{Rules, RulesId, Schedule, ScheduledFork};
 pub use state::{AccountValue, Path, StateKey, StateValue};
 pub use validators::{Failures, Validator, ValidatorSet};
 pub use waypoint::Waypoint;

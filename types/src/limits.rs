@@ -31,6 +31,10 @@ pub const TRANSACTION_GAS_MAX: u64 = 1 << 24;
 pub const TRANSACTION_GAS_MIN: u64 = 21_000;
 /// Validators in one set; bounds signatures of a certificate.
 pub const VALIDATORS_MAX: usize = 128;
+/// Forks in a schedule; bounds what a peer tells of its own.
+pub const FORKS_MAX: usize = 32;
+/// Bytes of a fork's name, which is shown in logs.
+pub const FORK_NAME_BYTES_MAX: usize = 32;
 /// Siblings in one side of a proof: no path is deeper than its bits.
 pub const PROOF_SIDE_MAX: usize = 256;
 /// Headers in one range proof.

@@ -3,10 +3,16 @@
 use std::collections::HashMap;
 
 use slipstream_storage::StorageError;
-use slipstream_types::{Address, BatchNumber, BlobKind, Delta, StateKey, StateValue};
+use slipstream_types::{Address, BatchNumber, BlobKind, Delta, Rules, StateKey, StateValue};
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use super::{Pool, account_queue::AccountState};
+use super::{
+    Pool,
+    account_queue::{AccountState, Entry, Terms},
+    dropped::DropReason,
+    index::Arrival,
+};
 
 /// Batches whose deltas are opened one by one; a pool that is further behind reads its senders' accounts instead.
 const DELTAS_MAX: u64 = 16;
@@ -26,8 +32,40 @@ impl Pool {
     }
 
     /// Brings the pool up to the store's head: by the deltas in between if they are stored, else by reading every sender's
-    /// account. Blocks on the store; safe to call from several threads.
+    /// account. Where a fork begins behind the head everything is judged anew. Blocks on the store; safe to call from several threads.
     pub fn catch_up(&self) -> Result<(), StorageError> {
+        self.advance()?;
+        let head = self.shared.store.head()?.header;
+        let rules = self.shared.chain.rules_at(head.number.next(), head.timestamp_ms);
+        if *self.shared.rules.read() != rules {
+            self.judge_by(rules);
+        }
+        Ok(())
+    }
+
+    /// Keeps what the rules still allow, ranked by what it pays under them.
+    fn judge_by(&self, rules: Rules) {
+        let mut state = self.shared.state.lock();
+        *self.shared.rules.write() = rules;
+        let at = Instant::now();
+        for (entry, account) in state.index.drain() {
+            let Entry { terms: Terms { hash, authorities, .. }, is_local, is_journaled, payload, .. } = entry;
+            let kept = self.terms(&payload).and_then(|terms| {
+                let terms = Terms { authorities, ..terms };
+                state.index.insert(terms, payload, account, Arrival { at, is_local })
+            });
+            match kept {
+                Ok(()) if is_journaled => state.index.mark_journaled(&hash),
+                Ok(()) => {}
+                Err(error) => {
+                    state.dropped.insert(hash, DropReason::NotExecutable, at);
+                    self.count_refused(error.reason(), 1);
+                }
+            }
+        }
+    }
+
+    fn advance(&self) -> Result<(), StorageError> {
         loop {
             let from = self.shared.state.lock().head;
             let head = self.shared.store.head()?.header.number;

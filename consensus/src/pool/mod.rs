@@ -18,11 +18,11 @@ mod tests;
 use std::{collections::HashSet, sync::Arc};
 
 use alloy_primitives::{Address, B256};
-use parking_lot::Mutex;
+use parking_lot::{Mutex, RwLock};
 use serde::Serialize;
 use slipstream_executor::{Transaction, check_static};
 use slipstream_storage::{StorageError, Store};
-use slipstream_types::{AccountValue, BatchNumber, ChainConfig};
+use slipstream_types::{AccountValue, BatchHeader, BatchNumber, ChainConfig, Rules};
 use tokio::{
     sync::{Notify, futures::Notified},
     time::Instant,
@@ -60,6 +60,8 @@ pub struct Pool {
 
 struct Shared {
     chain: ChainConfig,
+    /// Of the batch after the head, by the head's time. All that is here was judged by them.
+    rules: RwLock<Rules>,
     store: Store,
     state: Mutex<State>,
     /// Told when the pool stops being empty, and now and then while it fills.
@@ -105,11 +107,12 @@ pub struct PoolStatus {
 impl Pool {
     /// An empty pool over the state of an initialised store.
     pub fn new(config: PoolConfig, chain: ChainConfig, store: Store) -> Result<Pool, StorageError> {
-        let head = store.head()?.header.number;
+        let BatchHeader { number: head, timestamp_ms, .. } = store.head()?.header;
+        let rules = RwLock::new(chain.rules_at(head.next(), timestamp_ms));
         let (index, dropped) = (Index::new(config, Instant::now()), Dropped::default());
         let state = Mutex::new(State { index, arrivals: Arrivals::default(), dropped, head, swept: head });
         let (arrived, refused) = (Notify::new(), RefusedCounts::default());
-        Ok(Pool { shared: Arc::new(Shared { chain, store, state, arrived, refused }) })
+        Ok(Pool { shared: Arc::new(Shared { chain, rules, store, state, arrived, refused }) })
     }
 
     /// Takes a transaction of a user of this node, or says why not.
@@ -197,13 +200,13 @@ impl Pool {
 
     /// The checks that need no account. Leaves the authorities out, which cost a recovery each.
     fn terms(&self, transaction: &Transaction) -> Result<Terms, PoolError> {
-        let chain = &self.shared.chain;
-        check_static(transaction, chain)?;
-        let (gas_limit, max) = (transaction.gas_limit(), chain.gas_limit);
+        let rules = *self.shared.rules.read();
+        check_static(transaction, &rules)?;
+        let (gas_limit, max) = (transaction.gas_limit(), rules.gas_limit);
         if gas_limit > max {
             return Err(PoolError::GasLimit { gas_limit, max });
         }
-        let (base_fee_wei, max_fee_wei) = (chain.base_fee_wei, transaction.max_fee_wei());
+        let (base_fee_wei, max_fee_wei) = (rules.base_fee_wei, transaction.max_fee_wei());
         let Some(tip_wei) = transaction.tip_wei(base_fee_wei) else {
             return Err(PoolError::FeeBelowBase { max_fee_wei, base_fee_wei });
         };

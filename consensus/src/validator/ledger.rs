@@ -96,7 +96,7 @@ impl Ledger {
         let (basis, overlay) = (self.basis(&head, timestamp_ms), Overlay::default());
         let Some(state) = State::on(&view, &overlay) else { return Ok(None) };
         let limits = BuildLimits {
-            gas: self.chain.gas_limit,
+            gas: self.chain.rules_at(head.header.number.next(), timestamp_ms).gas_limit,
             body_bytes: limits::BODY_BYTES_MAX - BODY_BYTES_SLACK,
             transactions: transactions_max.min(limits::BATCH_TRANSACTIONS_MAX),
         };

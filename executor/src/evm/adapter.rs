@@ -12,7 +12,7 @@ use revm::{
     primitives::{KECCAK_EMPTY, TxKind},
     state::AccountInfo,
 };
-use slipstream_types::{AccountValue, ChainConfig, Digest};
+use slipstream_types::{AccountValue, Digest, Rules};
 
 use crate::{
     call::CallRequest,
@@ -115,13 +115,13 @@ pub(super) fn account_value(info: &AccountInfo) -> Option<AccountValue> {
         .filter(|account| *account != AccountValue::default())
 }
 
-/// Whether any state and any batch of a chain could take the transaction: revm's own checks that need neither.
+/// Whether any state and any batch under these rules could take the transaction: revm's own checks that need neither.
 ///
 /// # Errors
 /// The rule that it breaks wherever it is tried: intrinsic gas and calldata floor, gas cap, type, fees, init code, an empty
 /// list of authorizations, the last nonce.
-pub fn check_static(transaction: &Transaction, chain: &ChainConfig) -> Result<(), Rejection> {
-    let (spec, cap) = (chain_spec(chain.fork), chain.transaction_gas_max);
+pub fn check_static(transaction: &Transaction, rules: &Rules) -> Result<(), Rejection> {
+    let (spec, cap) = (chain_spec(rules.fork), rules.transaction_gas_max);
     // Base fee, a batch's gas limit and chain id are for whoever asks.
     let block = BlockEnv { basefee: 0, gas_limit: u64::MAX, ..BlockEnv::default() };
     let mut cfg = CfgEnv::new_with_spec(spec).disable_tx_chain_id_check();

@@ -48,6 +48,7 @@ fn writer(index: u64) -> Address {
 fn env(spec: SpecId) -> BatchEnv {
     BatchEnv {
         chain_id: 1,
+        rules: slipstream_types::RulesId::GENESIS,
         spec,
         number: 5,
         timestamp_s: 100,

@@ -20,6 +20,7 @@ const OTHER: Address = Address::repeat_byte(0x0e);
 fn env() -> BatchEnv {
     BatchEnv {
         chain_id: 1,
+        rules: slipstream_types::RulesId::GENESIS,
         spec: SpecId::CANCUN,
         number: 5,
         timestamp_s: 100,

@@ -113,7 +113,7 @@ fn names_what_can_never_execute() {
         ..base()
     };
     let chain = |fork| ChainConfig { fork, ..ChainConfig::default() };
-    let check = |raw, fork| check_static(&decode(raw), &chain(fork));
+    let check = |raw, fork| check_static(&decode(raw), &chain(fork).first_rules());
     let prague = |tx: TxEip1559| check(sign(1, tx), Fork::Prague);
     let intrinsic = |tx| match prague(tx) {
         Err(Rejection::IntrinsicGas { needed, .. }) => needed,
@@ -143,9 +143,9 @@ fn names_what_can_never_execute() {
     let asks = |gas_limit| decode(sign(1, TxEip1559 { gas_limit, ..base() }));
     for max in [TRANSACTION_GAS_MAX, 50_000] {
         let chain = ChainConfig { transaction_gas_max: max, ..chain(Fork::Prague) };
-        assert_eq!(check_static(&asks(max), &chain), Ok(()));
+        assert_eq!(check_static(&asks(max), &chain.first_rules()), Ok(()));
         let too_high = Rejection::GasLimitTooHigh { gas_limit: max + 1, max };
-        assert_eq!(check_static(&asks(max + 1), &chain), Err(too_high));
+        assert_eq!(check_static(&asks(max + 1), &chain.first_rules()), Err(too_high));
     }
 }
 

@@ -64,6 +64,8 @@ macro_rules! metrics {
 metrics! {
     /// Number of the last committed batch.
     "slipstream_head_number" head_number: IntGauge;
+    /// Forks that peers' schedules have and this node's lacks.
+    "slipstream_unknown_forks" unknown_forks: IntGauge;
     /// Seconds since the timestamp of the last committed batch, by this node's clock; NaN before the first batch.
     "slipstream_head_age_seconds" head_age_seconds: Gauge;
     /// 1 while the node is ready, as GET /health says.

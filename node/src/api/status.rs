@@ -7,9 +7,11 @@ use slipstream_config::Role;
 use slipstream_consensus::{ConsensusStatus, Forwarder, Pool, PoolStatus};
 use slipstream_executor::HotStats;
 use slipstream_network::{PeerAddress, PeerId, Transport};
-use slipstream_storage::{DiskRoom, StorageError, Store};
+use slipstream_storage::{DiskRoom, Head, StorageError, Store};
 use slipstream_sync::{Follower, ServeStatus, SyncServer, SyncStatus};
-use slipstream_types::{Address, BatchNumber, Digest, Epoch, Failures, PublicKey, Waypoint};
+use slipstream_types::{
+    Address, BatchNumber, Digest, Epoch, Failures, PublicKey, RulesId, Waypoint, chain::Fork,
+};
 use tokio::time::Instant;
 
 use super::{
@@ -48,6 +50,8 @@ pub struct NodeStatus {
     pub waypoint: Waypoint,
     /// Who certifies the batch after the head.
     pub epoch: EpochStatus,
+    /// Under which rules the chain goes on, and the forks to come.
+    pub rules: RulesStatus,
     /// Following the chain.
     pub sync: SyncStatus,
     /// Serving it to peers.
@@ -92,6 +96,34 @@ pub struct EpochStatus {
     pub quorum: usize,
     /// The contract that says who validates the next one; none on a chain that keeps its validators.
     pub contract: Option<Address>,
+}
+
+/// Under which rules the chain goes on.
+#[derive(Debug, Serialize)]
+pub struct RulesStatus {
+    /// Of the batch after the head; zeros are those of the genesis.
+    pub id: RulesId,
+    /// EVM rules.
+    pub fork: Fork,
+    /// The fork of this node's schedule that comes next.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub next: Option<String>,
+    /// Forks that peers' schedules have and this node's lacks: it stops there if the validators have them.
+    pub unknown: Vec<String>,
+}
+
+impl RulesStatus {
+    fn of(store: &Store) -> Result<RulesStatus, StorageError> {
+        let Head { header, .. } = store.head()?;
+        let (number, timestamp_ms, chain) = (header.number.next(), header.timestamp_ms, store.chain()?);
+        let rules = chain.rules_at(number, timestamp_ms);
+        Ok(RulesStatus {
+            id: rules.id,
+            fork: rules.fork,
+            next: chain.next_fork(number, timestamp_ms).map(|(fork, _)| fork.to_string()),
+            unknown: store.unknown_forks().iter().map(ToString::to_string).collect(),
+        })
+    }
 }
 
 /// The last committed batch.
@@ -153,6 +185,7 @@ impl StatusSource {
             },
             waypoint: certificate.map_or(self.origin, |certificate| Waypoint::of(&certificate.info)),
             epoch: self.epoch(),
+            rules: RulesStatus::of(&self.store)?,
             sync,
             serve: self.server.status(),
             consensus,
@@ -183,6 +216,7 @@ impl StatusSource {
     pub(crate) fn sample(&self, metrics: &Metrics) -> Result<(), StorageError> {
         let status = self.read()?;
         metrics.head_number.set(gauge(status.head.number.0));
+        metrics.unknown_forks.set(gauge(status.rules.unknown.len() as u64));
         sample_health(&status.health, metrics);
         metrics.certificate_number.set(gauge(status.waypoint.number.0));
         metrics.epoch_number.set(gauge(status.epoch.number.0));

@@ -15,9 +15,13 @@ use slipstream_executor::ExecuteError;
 use slipstream_network::NetworkError;
 use slipstream_storage::{ExportError, StorageError};
 use slipstream_sync::SyncError;
+use slipstream_types::schedule::ScheduleError;
 
 use super::output::OutputError;
-use crate::{NodeError, genesis_file::GenesisFileError, keys::KeyError, lock::LockError, tasks::TaskFailure};
+use crate::{
+    NodeError, genesis_file::GenesisFileError, keys::KeyError, lock::LockError,
+    schedule_file::ScheduleFileError, tasks::TaskFailure,
+};
 
 /// Exit codes, after sysexits.h where it has one. Success is 0.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -98,7 +102,11 @@ fn known(error: &(dyn Error + 'static)) -> Option<Exit> {
     if let Some(error) = error.downcast_ref::<io::Error>() {
         return of_io(error);
     }
-    let configured = error.is::<ConfigError>() || error.is::<KeyError>() || error.is::<GenesisFileError>();
+    let configured = error.is::<ConfigError>()
+        || error.is::<KeyError>()
+        || error.is::<GenesisFileError>()
+        || error.is::<ScheduleFileError>()
+        || error.is::<ScheduleError>();
     configured.then_some(Exit::Config)
 }
 
@@ -160,7 +168,9 @@ fn of_storage(error: &StorageError) -> Option<Exit> {
         | StorageError::WrongWaypoint { .. }
         | StorageError::UnprovenWaypoint { .. }
         | StorageError::NewerFormat { .. }
-        | StorageError::OtherFormat { .. } => Some(Exit::Config),
+        | StorageError::OtherFormat { .. }
+        | StorageError::OtherRules { .. }
+        | StorageError::Schedule(_) => Some(Exit::Config),
         StorageError::Locked { .. }
         | StorageError::DiskLow { .. }
         | StorageError::DiskFull(_)

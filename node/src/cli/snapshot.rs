@@ -17,7 +17,7 @@ use super::{
     exit::OrFail as _,
     output::print,
 };
-use crate::{api::inspect::SnapshotEntry, genesis_file, lock::DataLock, node::DATABASE};
+use crate::{api::inspect::SnapshotEntry, genesis_file, lock::DataLock, node::DATABASE, schedule_file};
 
 #[derive(Debug, Subcommand)]
 pub(super) enum SnapshotCommand {
@@ -121,6 +121,9 @@ fn import(args: &ImportArgs) -> Result<()> {
     let trust = trust(args.waypoint.or(config.waypoint), config.genesis.as_deref())?;
     let _lock = access::take(&config)?;
     let store = advised(open(&config), config.role)?;
+    if let Some(path) = &config.schedule {
+        store.follow_schedule(schedule_file::load(path).or_fail()?).or_fail()?;
+    }
     let summary = advised(import_snapshot(&store, &args.dir, &trust), config.role)?;
     store.close();
     print(&described("imported", &summary, &args.dir))

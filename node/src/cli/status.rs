@@ -73,6 +73,15 @@ fn table(status: &Value) -> String {
     row("  state root", at("/head/state_root"));
     row("waypoint", at("/waypoint"));
     row("epoch", epoch(status));
+    row("rules", at("/rules/fork"));
+    row("  next", at("/rules/next"));
+    let unknown = status.pointer("/rules/unknown").and_then(Value::as_array);
+    for fork in unknown.into_iter().flatten().filter_map(Value::as_str) {
+        row(
+            "  unknown",
+            Some(format!("{fork}, by peers' schedules: this node stops there; extend its `schedule`")),
+        );
+    }
     if let Some(sync) = sync {
         sync_status::describe(&mut rows, sync);
     }

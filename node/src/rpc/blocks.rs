@@ -119,6 +119,7 @@ pub(super) fn to_block(
 
 fn to_header(chain: &ChainConfig, batch: &Batch) -> Header {
     let header = &batch.header;
+    let rules = chain.rules_at(header.number, header.timestamp_ms);
     let mut logs_bloom = Bloom::ZERO;
     match &batch.receipts {
         Some(receipts) => receipts.receipts.iter().for_each(|receipt| logs_bloom |= receipt.bloom()),
@@ -135,17 +136,17 @@ fn to_header(chain: &ChainConfig, batch: &Batch) -> Header {
         logs_bloom,
         difficulty: U256::ZERO,
         number: header.number.0,
-        gas_limit: chain.gas_limit,
+        gas_limit: rules.gas_limit,
         gas_used: header.gas_used,
         timestamp: batch.timestamp_s(),
         // What PREVRANDAO gives.
         mix_hash: header.parent.into(),
-        base_fee_per_gas: Some(chain.base_fee_wei),
+        base_fee_per_gas: Some(rules.base_fee_wei),
         withdrawals_root: Some(EMPTY_WITHDRAWALS),
         blob_gas_used: Some(0),
         excess_blob_gas: Some(0),
         parent_beacon_block_root: Some(header.parent.into()),
-        requests_hash: (chain.fork != Fork::Cancun).then_some(EMPTY_REQUESTS_HASH),
+        requests_hash: (rules.fork != Fork::Cancun).then_some(EMPTY_REQUESTS_HASH),
         ..Default::default()
     };
     Header { hash: batch.hash, inner, total_difficulty: None, size: Some(U256::from(header.tx_bytes)) }

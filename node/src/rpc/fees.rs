@@ -1,4 +1,4 @@
-//! What a transaction should pay. The base fee of a chain is fixed, so the past only tells about tips.
+//! What a transaction should pay. The base fee changes with forks only, so the past tells about tips.
 
 use alloy_consensus::Transaction as _;
 use alloy_eips::eip2718::Decodable2718;
@@ -25,18 +25,24 @@ const PERCENTILES_MAX: usize = 100;
 
 /// The tip that gets a transaction into the next batch unless batches are full: a tenth of the base fee, so that it is
 /// small beside what is paid anyway, and not zero, so that it orders before those that pay nothing.
-fn suggested_tip_wei(context: &RpcContext) -> u64 {
-    (context.chain.base_fee_wei / 10).max(1)
+fn suggested_tip_wei(base_fee_wei: u64) -> u64 {
+    (base_fee_wei / 10).max(1)
+}
+
+/// Of the batch that would be made now.
+fn base_fee_wei(context: &RpcContext) -> Result<u64, RpcError> {
+    Ok(context.store.next_rules()?.base_fee_wei)
 }
 
 /// `eth_gasPrice`
-pub(super) fn gas_price(context: &RpcContext) -> U256 {
-    U256::from(context.chain.base_fee_wei) + U256::from(suggested_tip_wei(context))
+pub(super) fn gas_price(context: &RpcContext) -> Result<U256, RpcError> {
+    let base_fee_wei = base_fee_wei(context)?;
+    Ok(U256::from(base_fee_wei) + U256::from(suggested_tip_wei(base_fee_wei)))
 }
 
 /// `eth_maxPriorityFeePerGas`
-pub(super) fn priority_fee(context: &RpcContext) -> U256 {
-    U256::from(suggested_tip_wei(context))
+pub(super) fn priority_fee(context: &RpcContext) -> Result<U256, RpcError> {
+    Ok(U256::from(suggested_tip_wei(base_fee_wei(context)?)))
 }
 
 /// `eth_feeHistory`
@@ -55,31 +61,33 @@ pub(super) fn history(context: &RpcContext, params: &Params<'_>, asker: &Asker<'
     let count = count.min(most).min(newest.0 + 1);
     let oldest = newest.0 + 1 - count;
     let mut history = FeeHistory {
-        base_fee_per_gas: vec![context.chain.base_fee_wei.into(); count as usize + 1],
+        base_fee_per_gas: Vec::new(),
         base_fee_per_blob_gas: vec![1; count as usize + 1],
         blob_gas_used_ratio: vec![0.0; count as usize],
         oldest_block: oldest,
         ..FeeHistory::default()
     };
     let mut rewards = Vec::new();
-    for number in oldest..=newest.0 {
+    let mut timestamp_ms = 0;
+    for number in (oldest..=newest.0).map(BatchNumber) {
         asker.still_waits()?;
-        let used = if percentiles.is_empty() {
-            context
-                .store
-                .header(BatchNumber(number))
-                .map_err(RpcError::from)?
-                .map_or(0, |header| header.gas_used)
-        } else {
-            let batch = context.batches.get(BatchNumber(number))?;
-            rewards.push(batch.as_ref().map_or_else(
-                || vec![0; percentiles.len()],
-                |batch| tips(batch, &percentiles, context.chain.base_fee_wei),
-            ));
-            batch.map_or(0, |batch| batch.header.gas_used)
-        };
-        history.gas_used_ratio.push(used as f64 / context.chain.gas_limit as f64);
+        let header = context.store.header(number).map_err(RpcError::from)?;
+        let used = header.as_ref().map_or(0, |header| header.gas_used);
+        // The headers that a restore leaves out were made before those that follow.
+        timestamp_ms = header.map_or(timestamp_ms, |header| header.timestamp_ms);
+        let rules = context.chain.rules_at(number, timestamp_ms);
+        history.base_fee_per_gas.push(rules.base_fee_wei.into());
+        history.gas_used_ratio.push(used as f64 / rules.gas_limit as f64);
+        if !percentiles.is_empty() {
+            let batch = context.batches.get(number)?;
+            let none = || vec![0; percentiles.len()];
+            rewards.push(
+                batch.as_ref().map_or_else(none, |batch| tips(batch, &percentiles, rules.base_fee_wei)),
+            );
+        }
     }
+    let behind = context.chain.rules_at(newest.next(), timestamp_ms);
+    history.base_fee_per_gas.push(behind.base_fee_wei.into());
     history.reward = (!percentiles.is_empty()).then_some(rewards);
     Ok(history)
 }

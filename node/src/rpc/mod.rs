@@ -88,8 +88,8 @@ fn methods(context: RpcContext, lanes: Lanes) -> Table {
     table.add_long("eth_call", call::call);
     table.add_long("eth_estimateGas", call::estimate);
 
-    table.plain("eth_gasPrice", |context| Ok(fees::gas_price(context)));
-    table.plain("eth_maxPriorityFeePerGas", |context| Ok(fees::priority_fee(context)));
+    table.plain("eth_gasPrice", |context| Ok(fees::gas_price(context)?));
+    table.plain("eth_maxPriorityFeePerGas", |context| Ok(fees::priority_fee(context)?));
     table.add_long("eth_feeHistory", fees::history);
 
     table.plain("eth_blockNumber", blocks::block_number);

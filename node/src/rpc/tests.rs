@@ -17,8 +17,8 @@ use slipstream_network::{BoxFuture, Handler, MemoryHub, Payload, PeerId, Protoco
 use slipstream_storage::{StorageConfig, Store};
 use slipstream_sync::{Follower, SyncConfig};
 use slipstream_types::{
-    BatchHeader, BatchNumber, Body, ChainConfig, Digest, Epoch, Genesis, Log, Receipt, Receipts, SecretKey,
-    Validator,
+    BatchHeader, BatchNumber, Body, ChainConfig, Digest, Epoch, Genesis, Log, Receipt, Receipts, RulesId,
+    SecretKey, Validator,
     bounded::{BoundedBytes, BoundedVec},
     genesis::GenesisAccount,
 };
@@ -91,6 +91,7 @@ fn header(body: &Body) -> BatchHeader {
         number: BatchNumber(3),
         parent: Digest([3; 32]),
         epoch: Epoch(0),
+        rules: RulesId::GENESIS,
         timestamp_ms: 1_700_000_000_999,
         proposer: Address::repeat_byte(9),
         tx_count: body.transactions.len() as u32,

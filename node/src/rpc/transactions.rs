@@ -70,7 +70,7 @@ pub(super) fn to_transaction(
         block_hash: Some(batch.hash),
         block_number: Some(batch.number().0),
         transaction_index: Some(index as u64),
-        effective_gas_price: Some(effective_gas_price(chain, &decoded)),
+        effective_gas_price: Some(effective_gas_price(chain, batch, &decoded)),
         block_timestamp: Some(batch.timestamp_s()),
         ..pending(&decoded)
     }))
@@ -88,8 +88,9 @@ fn pending(decoded: &Decoded) -> RpcTransaction {
     }
 }
 
-fn effective_gas_price(chain: &ChainConfig, decoded: &Decoded) -> u128 {
-    u128::from(chain.base_fee_wei) + decoded.tip_wei(chain.base_fee_wei).unwrap_or(0)
+fn effective_gas_price(chain: &ChainConfig, batch: &Batch, decoded: &Decoded) -> u128 {
+    let base_fee_wei = chain.rules_at(batch.header.number, batch.header.timestamp_ms).base_fee_wei;
+    u128::from(base_fee_wei) + decoded.tip_wei(base_fee_wei).unwrap_or(0)
 }
 
 /// The receipt of a transaction of a batch; none if the batch has fewer.
@@ -119,7 +120,7 @@ pub(super) fn to_receipt(
         block_hash: Some(batch.hash),
         block_number: Some(batch.number().0),
         gas_used: receipt.gas_used,
-        effective_gas_price: effective_gas_price(chain, &decoded),
+        effective_gas_price: effective_gas_price(chain, batch, &decoded),
         blob_gas_used: None,
         blob_gas_price: None,
         from: decoded.sender,

@@ -69,6 +69,7 @@ impl Store {
         bytes_max: u64,
     ) -> Result<RangeDeltaTakeover, StorageError> {
         target.check()?;
+        self.check_rules(&target.header)?;
         let (base, tree) = self.current_with_tree()?;
         let (head, to) = (base.record.number, target.header.number);
         match to.0.checked_sub(head.0) {

@@ -92,6 +92,7 @@ impl Store {
     /// [`RestoreError::DamagedRows`], after which the same call begins anew.
     pub fn restore(&self, target: &RestoreTarget) -> Result<Restore, StorageError> {
         target.check()?;
+        self.check_rules(&target.header)?;
         let RestoreTarget { header, certificate } = target;
         let number = header.number;
         let _writer = self.0.writer.lock();

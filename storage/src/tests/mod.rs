@@ -15,6 +15,7 @@ mod range_delta_refused;
 mod ranges;
 mod repair;
 mod restore;
+mod rules;
 mod run;
 mod waypoint;
 
@@ -22,7 +23,8 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use slipstream_types::{
     AccountValue, Address, B256, BatchHeader, BatchNumber, Blob, BlobKind, Body, Certificate, ChainConfig,
-    Delta, Digest, Epoch, Genesis, LedgerInfo, Receipts, SecretKey, StateKey, StateValue, U256, Validator,
+    Delta, Digest, Epoch, Genesis, LedgerInfo, Receipts, RulesId, SecretKey, StateKey, StateValue, U256,
+    Validator,
     accumulator::Accumulator,
     batch::content_digest,
     bounded::BoundedVec,
@@ -152,6 +154,7 @@ pub(super) fn seal(parent: &BatchHeader, accumulator: &Accumulator, delta: Delta
         number,
         parent: parent.digest(),
         epoch: Epoch(0),
+        rules: RulesId::GENESIS,
         timestamp_ms: parent.timestamp_ms + 100,
         proposer: Address::ZERO,
         tx_count: 2,

@@ -10,7 +10,7 @@ use tokio::time::Instant;
 use super::{
     Engine,
     bootstrap::{Base, Bootstrap, EarlyChunk},
-    effect::{Job, RequestId, RestoreJob},
+    effect::{Effect, Job, RequestId, RestoreJob},
     jobs::{Check, Keeping, RestoreAnswer, Restoring, Running},
     streams::{About, Flight, Key},
 };
@@ -125,6 +125,9 @@ impl Engine {
         let summary: Summary = codec::decode("summary", answer, ANSWER_BYTES_MAX)?;
         if summary.genesis != self.genesis && !self.defences.lacks(Planted::ForeignSummary) {
             return Err(Violation::WrongChain { found: summary.genesis, expected: self.genesis }.into());
+        }
+        if !summary.forks.is_empty() {
+            self.effects.push_back(Effect::Hear { peer, forks: summary.forks.clone() });
         }
         if let Some(certificate) = &summary.head {
             if certificate.info.epoch > self.trust.epoch() {

@@ -4,7 +4,9 @@ use std::{collections::VecDeque, sync::Arc, time::Duration};
 
 use slipstream_network::PeerId;
 use slipstream_storage::{RestoreTarget, Span, Store};
-use slipstream_types::{BatchNumber, Certificate, Digest, Waypoint, accumulator::AccumulatorRangeProof};
+use slipstream_types::{
+    BatchNumber, Certificate, Digest, Waypoint, accumulator::AccumulatorRangeProof, schedule::Forks,
+};
 
 use crate::{
     error::{Fault, SyncError},
@@ -63,6 +65,13 @@ pub enum Effect {
         reason: String,
         /// For so long.
         duration: Duration,
+    },
+    /// Note what a peer says of the forks to come. It is a claim.
+    Hear {
+        /// Who says so.
+        peer: PeerId,
+        /// Its whole schedule.
+        forks: Forks,
     },
     /// Broadcast an announcement to all peers but the one that it came from.
     Relay {

@@ -99,6 +99,7 @@ impl Promise {
             receipts_from: from,
             deltas_from: from,
             snapshots: BoundedVec::new(self.offers.clone()).unwrap(),
+            forks: store.chain().unwrap().schedule.told(),
         }
     }
 }
@@ -239,6 +240,7 @@ impl Rig {
                     self.bans.push((peer, reason));
                     self.lose(peer);
                 }
+                Effect::Hear { .. } => {}
                 Effect::Relay { .. } => self.relayed += 1,
             }
         }

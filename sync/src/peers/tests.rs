@@ -1,6 +1,6 @@
 //! Goal: a model of peers that are fast, slow, flaky, stale or lie; the book ranks them right and says why.
 
-use slipstream_types::{Digest, Epoch, LedgerInfo, PublicKey, bounded::BoundedVec};
+use slipstream_types::{Digest, Epoch, LedgerInfo, PublicKey, bounded::BoundedVec, schedule::Forks};
 
 use super::*;
 
@@ -20,6 +20,7 @@ fn summary() -> Summary {
         receipts_from: Some(BatchNumber(5)),
         deltas_from: from,
         snapshots: BoundedVec::default(),
+        forks: Forks::default(),
     }
 }
 

@@ -237,6 +237,7 @@ fn summary(store: &Store) -> Result<Summary, Unserved> {
         receipts_from: store.lowest(BlobKind::Receipts)?,
         deltas_from: store.lowest(BlobKind::Delta)?,
         snapshots: bounded(snapshots)?,
+        forks: store.chain()?.schedule.told(),
     })
 }
 

@@ -7,6 +7,7 @@ fn batch(parts: Parts) -> RangeBatch {
     let header = BatchHeader {
         number: BatchNumber(1),
         epoch: Epoch(0),
+        rules: slipstream_types::RulesId::GENESIS,
         parent: Digest::ZERO,
         timestamp_ms: 1,
         proposer: Address::ZERO,

@@ -50,7 +50,7 @@ const DISBELIEVED_MAX: usize = 1_024;
 /// Runs jobs on one node's store.
 pub struct Worker {
     store: Store,
-    chain: ChainConfig,
+    chain: Arc<ChainConfig>,
     /// The contract that says who validates the next epoch, if the genesis names one.
     validators_contract: Option<Address>,
     /// Shared with consensus, if this node is a validator.
@@ -84,7 +84,8 @@ impl Worker {
         waypoint: Option<Waypoint>,
         audit_seed: u64,
     ) -> Result<Worker, SyncError> {
-        let Genesis { chain, validators_contract, .. } = store.genesis()?;
+        let chain = store.chain()?;
+        let Genesis { validators_contract, .. } = store.genesis()?;
         if let Some(waypoint) = &waypoint {
             check_stored_waypoint(&store, waypoint)?;
         }

@@ -74,6 +74,10 @@ impl Worker {
         from: PeerId,
     ) -> Result<Box<Prepared>, SyncError> {
         let (certificate, batches) = range.into_parts();
+        for batch in &batches {
+            // Rules that are not known here would only give another result, and look like a wrong program.
+            self.store.check_rules(&batch.header)?;
+        }
         let kind = match mode {
             RangeMode::Replay => {
                 let (base, executed) = (self.store.view()?, self.executed.lock().clone());

@@ -36,7 +36,7 @@ pub(crate) struct Chain {
 
 /// What a node on this store executes with.
 pub(crate) fn session(executor: &ExecutorConfig, store: &Store) -> Arc<Session> {
-    Arc::new(Session::new(executor, store.genesis().unwrap().chain).unwrap())
+    Arc::new(Session::new(executor, ChainConfig::clone(&store.chain().unwrap())).unwrap())
 }
 
 /// Changes what hints say of the rows before a batch.
@@ -160,7 +160,7 @@ impl Chain {
         let timestamp_ms = head.header.timestamp_ms + 100;
         let proposer = self.genesis.validators[0].fee_recipient;
         let basis = Basis { parent: &head.header, epoch: self.epoch, timestamp_ms, proposer };
-        let env = basis.env(&self.genesis.chain);
+        let env = basis.env(&self.store.chain().unwrap());
         let mut outcome = execute(&self.store.view().unwrap(), &env, &transactions).unwrap();
         if let Some(to) = gift {
             outcome.delta = with_gift(&outcome.delta, to);

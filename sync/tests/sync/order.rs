@@ -11,7 +11,7 @@ use slipstream_sync::{
 };
 use slipstream_types::{
     Address, BatchHeader, BatchNumber, Blob, BlobKind, Body, Certificate, ChainConfig, Digest, Epoch,
-    Genesis, LedgerInfo, SecretKey, Validator, Waypoint,
+    Genesis, LedgerInfo, RulesId, SecretKey, Validator, Waypoint,
     accumulator::{self, Accumulator},
     batch::content_digest,
     bounded::BoundedVec,
@@ -47,6 +47,7 @@ fn header(number: u64, parent: Digest) -> BatchHeader {
     BatchHeader {
         number: BatchNumber(number),
         epoch: Epoch(0),
+        rules: RulesId::GENESIS,
         parent,
         timestamp_ms: 100 * number,
         proposer: Address::ZERO,

@@ -159,7 +159,7 @@ impl Node {
         let NodePlan { sync, storage, executor, waypoint, id, .. } = &self.plan;
         let store = Store::memory_on(&self.disk, storage, faults)?;
         let seed = u64::from(id.0[0]);
-        let session = Session::new(executor, store.genesis()?.chain)
+        let session = Session::new(executor, (*store.chain()?).clone())
             .map_err(|error| SyncError::Worker(error.to_string()))?;
         let worker = Worker::new(store.clone(), sync, Arc::new(session), *waypoint, seed)?
             .with_defences(self.defences);

@@ -80,6 +80,11 @@ impl World {
                     self.queue.push(self.now + pause, Event::Rename { server: place, key: peer });
                 }
             }
+            Effect::Hear { forks, .. } => {
+                if let Some(up) = self.process(to) {
+                    up.store.hear_forks(&forks)?;
+                }
+            }
             Effect::Relay { payload, except } => {
                 let from = self.place_of(node);
                 self.trace.note(self.now, format_args!("node {node} relays"), &payload);

@@ -3,7 +3,7 @@
 use proptest::{collection::vec, prelude::*};
 use slipstream_types::{
     Address, B256, BatchHeader, BatchNumber, Body, Certificate, Delta, Digest, Epoch, LedgerInfo, Log,
-    Receipt, Receipts, SecretKey, StateKey, StateValue, U256, Validator, ValidatorSet,
+    Receipt, Receipts, RulesId, SecretKey, StateKey, StateValue, U256, Validator, ValidatorSet,
     accumulator::{Accumulator, AccumulatorRangeProof, NodePosition, prove},
     bounded::{BoundedBytes, BoundedVec},
     delta::DeltaEntry,
@@ -20,6 +20,7 @@ pub(crate) fn header(number: u64) -> BatchHeader {
         number: BatchNumber(number),
         parent: digest(number),
         epoch: Epoch(3),
+        rules: RulesId([6; 8]),
         timestamp_ms: 1_700_000_000_000 + number,
         proposer: Address::repeat_byte(7),
         tx_count: 2,

@@ -5,4 +5,5 @@ mod certificates;
 mod common;
 mod hints;
 mod properties;
+mod schedule;
 mod vectors;

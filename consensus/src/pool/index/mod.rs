@@ -200,6 +200,23 @@ impl<T: Clone> Index<T> {
         entries.filter(|(entry, _)| entry.is_local).map(|(entry, waits)| (&entry.payload, waits))
     }
 
+    /// Takes everything out, in the order in which it came, each with its sender's account.
+    pub(super) fn drain(&mut self) -> Vec<(Entry<T>, AccountState)> {
+        let accounts = |queue: &AccountQueue<T>| {
+            let account = queue.state();
+            queue
+                .entries()
+                .map(move |entry| (entry.sequence, entry.terms.sender, entry.terms.nonce, account))
+                .collect::<Vec<_>>()
+        };
+        let mut places: Vec<_> = self.accounts.values().flat_map(accounts).collect();
+        places.sort_unstable_by_key(|(sequence, ..)| *sequence);
+        let taken = places.into_iter().filter_map(|(_, sender, nonce, account)| {
+            self.take(&sender, nonce).map(|(entry, _)| (entry, account))
+        });
+        taken.collect()
+    }
+
     /// Drops a transaction that turned out not to be executable.
     pub(super) fn remove(&mut self, hash: &B256) -> Option<T> {
         let (sender, nonce) = *self.by_hash.get(hash)?;

@@ -2,11 +2,15 @@
 
 mod model;
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use alloy_primitives::{Address, B256, U256};
 use slipstream_executor::Room;
-use slipstream_types::ChainConfig;
+use slipstream_types::{
+    BatchNumber, ChainConfig, Schedule, ScheduledFork,
+    chain::Fork,
+    schedule::{Activation, Forks},
+};
 use tokio::time::Instant;
 
 use super::{
@@ -261,6 +265,38 @@ fn a_gas_limit_above_the_cap_is_refused() {
     let refused = pool.add(Account::new(0).transfer(0, 7)).unwrap_err();
     assert_eq!(refused.to_string(), "transaction gas limit too high (cap: 20999, tx: 21000)");
     assert!(!refused.is_retryable());
+}
+
+/// Goal: where a fork begins the pool judges all that it has anew, and what comes by what holds then: it offers nothing that the next batch
+/// cannot take, and ranks by what is paid under its base fee.
+#[test]
+fn a_fork_judges_the_pool_anew() {
+    let genesis = genesis(1);
+    let fork = ScheduledFork {
+        fork: None,
+        base_fee_wei: Some(genesis.chain.base_fee_wei + 5),
+        transaction_gas_max: Some(30_000),
+        ..ScheduledFork::evm("dear", Activation::Batch(BatchNumber(1)), Fork::Osaka)
+    };
+    let schedule = Schedule::new(Forks::new(vec![fork]).unwrap());
+    let (store, before) = (store(&genesis), genesis.chain.clone());
+    let mut pool = Pool::new(PoolConfig::default(), before.clone(), store).unwrap();
+    let cheap = Account::new(0).transfer_with_gas(0, 1, 30_001);
+    let [first, second] = [0, 1].map(|nonce| Account::new(1).transfer(nonce, 7));
+    for transaction in [&cheap, &first, &second] {
+        pool.add(transaction.clone()).unwrap();
+    }
+    pool.mark_journaled(&second.hash);
+    // The head is the genesis: as if its batch had just been committed, the next one is under the fork.
+    let shared = Arc::get_mut(&mut pool.shared).unwrap();
+    shared.chain = ChainConfig { schedule, ..before };
+    pool.catch_up().unwrap();
+    assert!(!pool.contains(&cheap.hash) && pool.contains(&first.hash) && pool.contains(&second.hash));
+    assert!(pool.is_journaled(&second.hash) && !pool.is_journaled(&first.hash));
+    assert_eq!(pool.pending_nonce(&first.sender), Some(2));
+    let refused = pool.add(Account::new(2).transfer_with_gas(0, 1, 30_001)).unwrap_err();
+    assert!(refused.to_string().contains("cap: 30000"), "{refused}");
+    assert!(pool.add(cheap).is_err());
 }
 
 /// Goal: a high tip behind many transactions that pay nothing does not keep them: who pays at all takes their place.

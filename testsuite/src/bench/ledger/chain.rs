@@ -6,7 +6,7 @@ use anyhow::Result;
 use rand::{RngCore, SeedableRng, rngs::SmallRng};
 use slipstream_storage::{CommitBatch, Store};
 use slipstream_types::{
-    Address, BatchHeader, Blob, BlobKind, ChainConfig, Delta, Digest, Genesis, SecretKey, Validator,
+    Address, BatchHeader, Blob, BlobKind, ChainConfig, Delta, Digest, Genesis, RulesId, SecretKey, Validator,
     bounded::BoundedVec,
 };
 
@@ -61,6 +61,7 @@ pub(in crate::bench) fn commit(store: &Store, delta: &Delta, parts: Option<&Part
         number: head.header.number.next(),
         parent: head.digest,
         epoch: head.header.epoch,
+        rules: RulesId::GENESIS,
         timestamp_ms: head.header.timestamp_ms + 100,
         proposer: Address::ZERO,
         tx_count: 0,

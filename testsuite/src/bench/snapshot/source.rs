@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use slipstream_storage::{CommitBatch, RestoreTarget, StorageConfig, Store};
 use slipstream_types::{
     AccountValue, Address, B256, BatchHeader, BatchNumber, Certificate, ChainConfig, Delta, Digest, Epoch,
-    Genesis, LedgerInfo, SecretKey, StateKey, StateValue, U256, Validator,
+    Genesis, LedgerInfo, RulesId, SecretKey, StateKey, StateValue, U256, Validator,
     accumulator::AccumulatorRangeProof, bounded::BoundedVec, codec, delta::DeltaEntry,
 };
 
@@ -81,6 +81,7 @@ fn commit(store: &Store, first: u64, last: u64) -> Result<()> {
         number: head.header.number.next(),
         parent: head.digest,
         epoch: Epoch(0),
+        rules: RulesId::GENESIS,
         timestamp_ms: head.header.timestamp_ms + 100,
         proposer: Address::ZERO,
         tx_count: 0,

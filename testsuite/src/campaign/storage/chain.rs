@@ -7,8 +7,8 @@ use rand::{Rng, SeedableRng, rngs::StdRng};
 use slipstream_storage::CommitBatch;
 use slipstream_types::{
     AccountValue, Address, B256, BatchHeader, BatchNumber, Blob, BlobKind, Body, Certificate, ChainConfig,
-    Delta, Digest, Epoch, Genesis, LedgerInfo, Receipts, SecretKey, StateKey, StateValue, U256, Validator,
-    accumulator::Accumulator, batch::content_digest, bounded::BoundedVec, delta::DeltaEntry,
+    Delta, Digest, Epoch, Genesis, LedgerInfo, Receipts, RulesId, SecretKey, StateKey, StateValue, U256,
+    Validator, accumulator::Accumulator, batch::content_digest, bounded::BoundedVec, delta::DeltaEntry,
     genesis::GenesisAccount, hints::HINTS_VERSION, keccak256,
 };
 
@@ -177,6 +177,7 @@ impl Chain {
             number,
             parent: parent.digest(),
             epoch: Epoch(0),
+            rules: RulesId::GENESIS,
             timestamp_ms: parent.timestamp_ms + 100,
             proposer: Address::ZERO,
             tx_count,

@@ -1,0 +1,114 @@
+//! [`Rulebook`]: under which rules the store's chain goes on, and what other nodes tell of forks that this node's schedule lacks.
+//!
+//! Every header says under which rules it was executed. One that says others than the schedule has here is not stored, whichever way it
+//! came: the node lacks a fork, or has one that the others lack. That is no peer's fault, and no repair helps but another schedule.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use parking_lot::{Mutex, RwLock};
+use slipstream_types::{
+    BatchHeader, BatchNumber, ChainConfig, Rules, RulesId, Schedule, ScheduledFork, schedule::Forks,
+};
+
+use crate::{error::StorageError, store::Store};
+
+/// Forks of other nodes that are remembered. What is told beyond it is passed over: only a name in a warning is lost with it.
+pub const FORKS_HEARD_MAX: usize = 64;
+
+/// See the module.
+#[derive(Debug, Default)]
+pub(crate) struct Rulebook {
+    /// Given before there is a genesis.
+    schedule: RwLock<Schedule>,
+    /// None until it is asked for: the genesis is read for it.
+    chain: RwLock<Option<Arc<ChainConfig>>>,
+    /// By the rules from each fork on.
+    heard: Mutex<BTreeMap<RulesId, ScheduledFork>>,
+}
+
+impl Store {
+    /// The rules of the chain, with the schedule that this node was given; without any fork until then.
+    ///
+    /// # Errors
+    /// [`StorageError::NotInitialized`]; [`StorageError::Schedule`] for a schedule that came before the genesis and does not fit it.
+    pub fn chain(&self) -> Result<Arc<ChainConfig>, StorageError> {
+        if let Some(chain) = &*self.0.rulebook.chain.read() {
+            return Ok(chain.clone());
+        }
+        let schedule = self.0.rulebook.schedule.read().clone();
+        let chain = ChainConfig { schedule, ..self.genesis()?.chain };
+        chain.check_schedule()?;
+        Ok(self.0.rulebook.chain.write().get_or_insert_with(|| Arc::new(chain)).clone())
+    }
+
+    /// Follows this schedule from now on. A node calls it once, before anything is executed; an import before there is a genesis.
+    ///
+    /// # Errors
+    /// [`StorageError::Schedule`] for forks that are none; [`StorageError::OtherRules`] if the head was executed under other rules than the
+    /// schedule says.
+    pub fn follow_schedule(&self, schedule: Schedule) -> Result<(), StorageError> {
+        if !self.is_initialized() {
+            *self.0.rulebook.schedule.write() = schedule;
+            return Ok(());
+        }
+        let chain = ChainConfig { schedule, ..self.genesis()?.chain };
+        chain.check_schedule()?;
+        let head = self.head()?.header;
+        self.check_under(&chain, &head)?;
+        *self.0.rulebook.chain.write() = Some(Arc::new(chain));
+        Ok(())
+    }
+
+    /// The rules of the batch after the head, if it has the head's time.
+    pub fn next_rules(&self) -> Result<Rules, StorageError> {
+        let head = self.head()?.header;
+        Ok(self.chain()?.rules_at(head.number.next(), head.timestamp_ms))
+    }
+
+    /// Whether a batch was executed under the rules that the schedule has for it.
+    ///
+    /// # Errors
+    /// [`StorageError::OtherRules`], with the name of the fork if another node told of it.
+    pub fn check_rules(&self, header: &BatchHeader) -> Result<(), StorageError> {
+        if header.number == BatchNumber(0) && header.rules == RulesId::GENESIS {
+            return Ok(());
+        }
+        self.check_under(&*self.chain()?, header)
+    }
+
+    fn check_under(&self, chain: &ChainConfig, header: &BatchHeader) -> Result<(), StorageError> {
+        let (number, found) = (header.number, header.rules);
+        let expected = chain.rules_at(number, header.timestamp_ms).id;
+        if found == expected {
+            return Ok(());
+        }
+        let heard = self.0.rulebook.heard.lock().get(&found).cloned();
+        let own = || chain.schedule.forks().iter().find(|(_, id)| *id == expected);
+        let (found_fork, expected_fork) =
+            (heard.map(|fork| fork.to_string()), own().map(|(fork, _)| fork.to_string()));
+        Err(StorageError::OtherRules { number, found, found_fork, expected, expected_fork })
+    }
+
+    /// Takes note of another node's schedule. Returns the forks in it that this node's schedule lacks and that nobody told of before:
+    /// there is reason to warn. They are claims, and change nothing.
+    pub fn hear_forks(&self, told: &Forks) -> Result<Vec<ScheduledFork>, StorageError> {
+        if told.is_empty() {
+            return Ok(Vec::new());
+        }
+        let unknown = self.chain()?.schedule.unknown_of(told);
+        let mut heard = self.0.rulebook.heard.lock();
+        let mut news = Vec::new();
+        for (fork, id) in unknown {
+            if fork.has_good_name() && heard.len() < FORKS_HEARD_MAX && !heard.contains_key(&id) {
+                heard.insert(id, fork.clone());
+                news.push(fork);
+            }
+        }
+        Ok(news)
+    }
+
+    /// The forks that other nodes told of and that this node's schedule lacks.
+    pub fn unknown_forks(&self) -> Vec<ScheduledFork> {
+        self.0.rulebook.heard.lock().values().cloned().collect()
+    }
+}
