@@ -26,7 +26,6 @@ use crate::{
     protocol::{
         fixed::FixedProposer,
         messages::{RESPONSE_BYTES_MAX, Request, Response},
-        tip::Tip,
     },
 };
 
