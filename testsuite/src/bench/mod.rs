@@ -10,6 +10,7 @@ mod ledger;
 mod mainnet;
 mod parallel;
 mod predictors;
+mod repair;
 mod report;
 mod serve;
 mod snapshot;
@@ -46,6 +47,8 @@ pub enum Bench {
     Hints,
     /// The same without hints: what is foretold, and what that gains.
     Predictors,
+    /// Repairing a state of which one row of a thousand is wrong, beside fetching all of it.
+    Repair,
 }
 
 /// How it is measured.
@@ -112,6 +115,7 @@ pub fn run(bench: Bench, options: &BenchOptions) -> Result<Report> {
         Bench::Parallel => parallel::run(options, progress)?,
         Bench::Hints => hints::run(options, progress)?,
         Bench::Predictors => predictors::run(options, progress)?,
+        Bench::Repair => repair::run(options, progress)?,
     };
     if let Some(path) = &options.json {
         report.write_json(path)?;

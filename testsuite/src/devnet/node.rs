@@ -90,6 +90,8 @@ pub struct SyncStatus {
     pub batches_replayed: u64,
     /// The snapshot that it began with.
     pub snapshot: Option<SnapshotStatus>,
+    /// What the last repair of its state did.
+    pub repair: Option<Value>,
     /// Seconds in which it was catching up.
     pub active_seconds: f64,
 }

@@ -6,7 +6,7 @@
 //! in place), the next writes and ingests the same rows. A child has no past, so the peak that the kernel notes is its own.
 
 mod child;
-mod source;
+pub(super) mod source;
 
 use std::{
     fs,

@@ -60,7 +60,7 @@ pub(super) fn genesis() -> Result<Genesis> {
 }
 
 /// A store with so many leaves: half accounts, half slots. Its head is certified.
-pub(super) fn filled(dir: &Path, leaves: u64, progress: Progress) -> Result<Store> {
+pub(in crate::bench) fn filled(dir: &Path, leaves: u64, progress: Progress) -> Result<Store> {
     let config = StorageConfig { fsync: false, snapshot_interval_batches: 0, ..StorageConfig::default() };
     let store = Store::open(&config, dir)?;
     store.initialize(&genesis()?)?;
