@@ -67,7 +67,7 @@ async fn a_validator_is_added_and_the_proposer_removed_under_load() {
 
     let candidate = devnet.add_candidate("candidate").await.unwrap();
     let mut all: Vec<usize> = (0..=candidate).collect();
-    devnet.node_mut(0).wait_head(12, Instant::now() + PATIENCE).await.unwrap();
+    devnet.node_mut(0).wait_head(40, Instant::now() + PATIENCE).await.unwrap();
     for (name, mode) in
         [("replays", SyncMode::Replay), ("applies", SyncMode::Delta), ("restores", SyncMode::Snapshot)]
     {
