@@ -83,6 +83,7 @@ pub(super) fn send(chain: &Chain, key: &SigningKey, to: Address, input: Bytes) -
     Ok(Sent { hash, batch: receipt.block_number.to(), last_batch })
 }
 
+#[allow(clippy::disallowed_methods, reason = "a command has no runtime whose worker it could block")]
 fn wait(chain: &Chain, hash: B256) -> Result<Receipt> {
     let begun = Instant::now();
     loop {
