@@ -229,6 +229,6 @@ mod tests {
     /// decision, in a commit of its own.
     #[test]
     fn the_fingerprint_is_pinned() {
-        assert_eq!(fingerprint(), "b62079137d8b5939");
+        assert_eq!(fingerprint(), "dbb74315f5cde6d2");
     }
 }
