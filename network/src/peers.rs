@@ -226,16 +226,18 @@ impl<L: Useful> Peers<L> {
     }
 
     /// The stranger whose home had places for longest, of those that did not come first, if it is the turn of a newcomer from a network
-    /// that has no place. Who has many networks gets no more turns by coming under ever new keys, and shuts out nobody who has had none.
+    /// that has no place. Who has many networks gets no more turns by coming under ever new keys, and shuts out nobody who has had none of
+    /// late. What stays takes no turn from a newcomer of its block, whose own turns count.
     fn turn_over(&self, newcomer: IpAddr, now: Instant) -> Option<PeerId> {
         if self.count_of(Some(newcomer)) > 0 {
             return None;
         }
-        let homes = |entry: &Entry<L>| entry.home().map(|home| (home, entry.since));
-        let tally = self.turns.tally(self.strangers().filter_map(|(_, entry)| homes(entry)), now);
         let mut strangers: Vec<_> = self.strangers().collect();
         strangers.sort_unstable_by_key(|(_, entry)| entry.number);
         let stay = strangers.len() - strangers.len().div_ceil(TURNS_PART);
+        let places = strangers.iter().enumerate();
+        let places = places.filter_map(|(n, (_, entry))| Some((entry.home()?, entry.since, n >= stay)));
+        let tally = self.turns.tally(places, now);
         let ranked = strangers[stay..].iter().filter_map(|(id, entry)| {
             let home = entry.home()?;
             Some((tally.rank(home), home, **id))

@@ -196,11 +196,17 @@ struct Cycling {
     /// Each one's address, and its key while it is in.
     attackers: Vec<(String, Option<PeerId>)>,
     keys: u32,
+    /// Until when they are of use.
+    used: Instant,
 }
 
 impl Cycling {
     fn new(addresses: impl Iterator<Item = String>) -> Cycling {
-        Cycling { attackers: addresses.map(|address| (address, None)).collect(), keys: 0 }
+        Cycling {
+            attackers: addresses.map(|address| (address, None)).collect(),
+            keys: 0,
+            used: Instant::now() + 4 * IDLE_MAX,
+        }
     }
 
     fn knock(&mut self, peers: &mut Peers<Instant>, now: Instant) {
@@ -212,10 +218,7 @@ impl Cycling {
             let mut key = [9; 32];
             key[..4].copy_from_slice(&self.keys.to_be_bytes());
             let key = slipstream_types::PublicKey(key);
-            *held = peers
-                .admit(key, Direction::Accepted, from(address), now + 4 * IDLE_MAX, now)
-                .ok()
-                .map(|_| key);
+            *held = peers.admit(key, Direction::Accepted, from(address), self.used, now).ok().map(|_| key);
         }
     }
 }
@@ -255,6 +258,31 @@ fn fresh_keys_from_many_networks_keep_nobody_out() {
         let (waited, had) = siege(attackers);
         assert!(waited <= Duration::from_secs(8), "{kind}: {waited:?}");
         assert!(had >= Duration::from_secs(150), "{kind}: {had:?} of 300 s");
+    }
+}
+
+/// Goal: one connection that was held for a day, and stays, shuts out nobody else of its block while others cycle through the table; nor
+/// is somebody shut out who had a place for ten days and restarts.
+#[test]
+fn a_long_stay_shuts_nobody_out() {
+    let (start, step) = (Instant::now(), Duration::from_secs(2));
+    let used = start + Duration::from_secs(1_000_000);
+    for (leaves, wait_max) in [(false, 8), (true, 960)] {
+        let mut peers = Peers::new(id(0), 32, [id(1)], CROSSING);
+        let mut attackers = Cycling::new((0..100).map(|n| format!("10.{}.{n}.1", n % 40)));
+        attackers.used = used;
+        let admitted = peers.admit(id(2), Direction::Accepted, from("203.0.7.9"), used, start).unwrap();
+        let arrived = start + Duration::from_secs(864_000);
+        attackers.knock(&mut peers, arrived - Duration::from_secs(60));
+        if leaves {
+            assert!(peers.remove(id(2), admitted.number, arrived));
+        }
+        let waited = (0..1_000u32).map(|turn| step * turn).find(|waited| {
+            attackers.knock(&mut peers, arrived + *waited);
+            let again = peers.admit(id(3), Direction::Accepted, from("203.0.113.9"), used, arrived + *waited);
+            again.is_ok()
+        });
+        assert!(waited.is_some_and(|waited| waited.as_secs() <= wait_max), "{leaves}: {waited:?}");
     }
 }
 

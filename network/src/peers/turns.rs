@@ -7,6 +7,7 @@
 
 use std::{
     collections::BTreeMap,
+    f64::consts::LN_2,
     net::{IpAddr, Ipv4Addr, Ipv6Addr},
     time::Duration,
 };
@@ -39,7 +40,7 @@ impl Home {
     }
 }
 
-/// Seconds of places that homes had.
+/// Seconds of places that homes had, each stay as [`worth`] has it.
 #[derive(Default)]
 pub(super) struct Turns {
     blocks: Accounts,
@@ -49,18 +50,22 @@ pub(super) struct Turns {
 impl Turns {
     /// Notes a place that somebody had.
     pub(super) fn had(&mut self, home: Home, since: Instant, now: Instant) {
-        let seconds = now.saturating_duration_since(since).as_secs_f64();
+        let seconds = worth(since, now);
         self.blocks.add(home.block, seconds, now);
         self.nets.add(home.net, seconds, now);
     }
 
-    /// What all homes had, with the places that are taken now, of each its home and since when.
-    pub(super) fn tally(&self, taken: impl Iterator<Item = (Home, Instant)>, now: Instant) -> Tally<'_> {
+    /// What all homes had, with the places that are taken now, of each its home, since when, and whether it goes round.
+    pub(super) fn tally(
+        &self,
+        taken: impl Iterator<Item = (Home, Instant, bool)>,
+        now: Instant,
+    ) -> Tally<'_> {
         let mut tally = Tally { past: self, now, blocks: BTreeMap::new(), nets: BTreeMap::new() };
-        for (home, since) in taken {
-            let seconds = now.saturating_duration_since(since).as_secs_f64();
-            *tally.blocks.entry(home.block).or_default() += seconds;
-            *tally.nets.entry(home.net).or_default() += seconds;
+        for (home, since, goes_round) in taken {
+            let seconds = worth(since, now);
+            tally.blocks.entry(home.block).or_default().add(seconds, goes_round);
+            tally.nets.entry(home.net).or_default().add(seconds, goes_round);
         }
         tally
     }
@@ -71,31 +76,46 @@ pub(super) struct Tally<'a> {
     past: &'a Turns,
     now: Instant,
     /// Of the places that are taken.
-    blocks: BTreeMap<IpAddr, f64>,
-    nets: BTreeMap<IpAddr, f64>,
+    blocks: BTreeMap<IpAddr, Present>,
+    nets: BTreeMap<IpAddr, Present>,
+}
+
+/// Seconds of the places that are taken.
+#[derive(Clone, Copy, Default)]
+struct Present {
+    all: f64,
+    /// Of those that go round.
+    round: f64,
+}
+
+impl Present {
+    fn add(&mut self, seconds: f64, goes_round: bool) {
+        self.all += seconds;
+        self.round += if goes_round { seconds } else { 0.0 };
+    }
 }
 
 impl Tally<'_> {
-    fn of_block(&self, home: Home) -> f64 {
+    fn of_block(&self, home: Home, part: fn(Present) -> f64) -> f64 {
         let present = self.blocks.get(&home.block).copied().unwrap_or_default();
-        present + self.past.blocks.of(home.block, self.now)
+        part(present) + self.past.blocks.of(home.block, self.now)
     }
 
-    fn of_net(&self, home: Home) -> f64 {
+    fn of_net(&self, home: Home, part: fn(Present) -> f64) -> f64 {
         let present = self.nets.get(&home.net).copied().unwrap_or_default();
-        present + self.past.nets.of(home.net, self.now)
+        part(present) + self.past.nets.of(home.net, self.now)
     }
 
     /// How a home stands among others: the greatest is the next to leave.
     pub(super) fn rank(&self, home: Home) -> (f64, f64) {
-        (self.of_block(home), self.of_net(home))
+        (self.of_block(home, |it| it.all), self.of_net(home, |it| it.all))
     }
 
     /// Whether a place that one home has is a newcomer's turn: it had that much less.
     pub(super) fn is_turn_of(&self, newcomer: Home, leaving: Home) -> bool {
         let (less, more) = match newcomer.block == leaving.block {
-            true => (self.of_net(newcomer), self.of_net(leaving)),
-            false => (self.of_block(newcomer), self.of_block(leaving)),
+            true => (self.of_net(newcomer, |it| it.round), self.of_net(leaving, |it| it.all)),
+            false => (self.of_block(newcomer, |it| it.round), self.of_block(leaving, |it| it.all)),
         };
         more >= 2.0 * less + TURN_MIN.as_secs_f64()
     }
@@ -121,6 +141,13 @@ impl Accounts {
             self.0.retain(|_, account| faded(*account, now) > median);
         }
     }
+}
+
+/// A stay in seconds that fade while it lasts: almost the whole of a short one, and of the longest 866 (the half-life by ln 2). So a day
+/// weighs no more than what is forgotten within minutes, and a stay counts as much in one piece as in many.
+fn worth(since: Instant, now: Instant) -> f64 {
+    let full = HALF_LIFE.as_secs_f64() / LN_2;
+    full - faded((full, since), now)
 }
 
 /// What is left of seconds that were counted at a moment.
@@ -151,7 +178,7 @@ mod tests {
         let (start, mut turns) = (Instant::now(), Turns::default());
         let at = |seconds| start + Duration::from_secs(seconds);
         turns.had(home("203.0.1.0"), at(0), at(100));
-        let taken = [(home("203.0.2.0"), at(90)), (home("198.51.1.0"), at(60))];
+        let taken = [(home("203.0.2.0"), at(90), true), (home("198.51.1.0"), at(60), true)];
         let tally = turns.tally(taken.into_iter(), at(100));
         assert!(
             tally.rank(home("203.0.2.0")) > tally.rank(home("198.51.1.0")),
@@ -164,8 +191,34 @@ mod tests {
             tally.is_turn_of(home("203.0.9.0"), home("203.0.2.0"))
                 && tally.is_turn_of(home("203.0.2.0"), home("203.0.1.0"))
         );
-        let short = turns.tally([(home("192.0.1.0"), at(96))].into_iter(), at(100));
+        let short = turns.tally([(home("192.0.1.0"), at(96), true)].into_iter(), at(100));
         assert!(!short.is_turn_of(home("192.1.1.0"), home("192.0.1.0")), "it has just come");
+    }
+
+    /// Goal: ten days count no more than they would if they had been had in pieces, so that whoever had a place for long and lost it gets a
+    /// turn again within minutes, not hours; and what is had now counts as it will when it ends.
+    #[test]
+    fn a_long_stay_fades_while_it_lasts() {
+        let start = Instant::now();
+        let (days, old) = (start + Duration::from_secs(864_000), home("203.0.1.0"));
+        let (mut once, mut pieces) = (Turns::default(), Turns::default());
+        once.had(old, start, days);
+        for n in 0..8_640 {
+            let at = |n: u64| start + Duration::from_secs(100 * n);
+            pieces.had(old, at(n), at(n + 1));
+        }
+        let present = Turns::default();
+        let present = present.tally([(old, start, true)].into_iter(), days).rank(old).0;
+        for rank in [present, pieces.tally(std::iter::empty(), days).rank(old).0] {
+            let ended = once.tally(std::iter::empty(), days).rank(old).0;
+            assert!((ended - rank).abs() < 0.1 && ended < 900.0, "{ended} {rank}");
+        }
+        let (holder, wait) = (home("198.51.1.0"), |seconds| days + Duration::from_secs(seconds));
+        let turn = |seconds| {
+            let tally = once.tally([(holder, days, true)].into_iter(), wait(seconds));
+            tally.is_turn_of(old, holder)
+        };
+        assert!(!turn(300) && turn(960), "where others came as it left");
     }
 
     /// Goal: what was had is forgotten in time, and those who make up networks fill no memory.
@@ -174,8 +227,11 @@ mod tests {
         let (start, mut turns) = (Instant::now(), Turns::default());
         let later = start + Duration::from_secs(64);
         turns.had(home("203.0.1.0"), start, later);
+        let had = turns.blocks.of(home("203.0.1.0").block, later);
         let halved = turns.tally(std::iter::empty(), later + HALF_LIFE).rank(home("203.0.1.0"));
-        assert!((31.9..32.1).contains(&halved.0) && (31.9..32.1).contains(&halved.1), "{halved:?}");
+        let half = had / 2.0;
+        assert!((60.0..64.1).contains(&had), "{had}");
+        assert!((halved.0 - half).abs() < 0.1 && (halved.1 - half).abs() < 0.1, "{halved:?} of {had}");
         for n in 0..10_000u32 {
             turns.had(Home::of(Ipv4Addr::from_bits(n << 16).into()), later - Duration::from_secs(7), later);
         }
