@@ -16,7 +16,7 @@ use std::{
 
 use tokio::time::Instant;
 
-use self::turns::{Home, Turns};
+use self::turns::{Home, TURN_AT_WORK, TURN_MIN, Turns};
 use crate::{PeerId, origin::Origin};
 
 /// Longest ban; beyond it an end cannot be told from forever, and the sum of times might overflow.
@@ -35,6 +35,9 @@ const NETWORK_PART: usize = 4;
 
 /// A peer without which nothing was missed for so long makes room for another one.
 const IDLE_MAX: Duration = Duration::from_secs(300);
+
+/// A peer that asked, answered or told something within this time is at work.
+const AT_WORK_MAX: Duration = Duration::from_secs(10);
 
 /// The part of the strangers' places that goes round where all want one, one in so many; the others stay with those who were here first.
 const TURNS_PART: usize = 2;
@@ -225,9 +228,9 @@ impl<L: Useful> Peers<L> {
         crowd.max_by_key(|(_, entry)| entry.number).map(|(id, _)| *id)
     }
 
-    /// The stranger whose home had places for longest, of those that did not come first, if it is the turn of a newcomer from a network
-    /// that has no place. Who has many networks gets no more turns by coming under ever new keys, and shuts out nobody who has had none of
-    /// late. What stays takes no turn from a newcomer of its block, whose own turns count.
+    /// The stranger whose place is the turn of a newcomer from a network that has none: one that is not at work, of those the one whose home
+    /// had places for longest. Those that came first stay, and take no turn from newcomers of their blocks. Who has many networks gets no
+    /// more turns by coming under ever new keys, and shuts out nobody who has had none of late.
     fn turn_over(&self, newcomer: IpAddr, now: Instant) -> Option<PeerId> {
         if self.count_of(Some(newcomer)) > 0 {
             return None;
@@ -238,13 +241,17 @@ impl<L: Useful> Peers<L> {
         let places = strangers.iter().enumerate();
         let places = places.filter_map(|(n, (_, entry))| Some((entry.home()?, entry.since, n >= stay)));
         let tally = self.turns.tally(places, now);
-        let ranked = strangers[stay..].iter().filter_map(|(id, entry)| {
-            let home = entry.home()?;
-            Some((tally.rank(home), home, **id))
+        let newcomer = Home::of(newcomer);
+        let over = strangers[stay..].iter().filter_map(|(id, entry)| {
+            let (home, at_work) = (entry.home()?, entry.is_at_work(now));
+            let turn = if at_work { TURN_AT_WORK } else { TURN_MIN };
+            tally.is_turn_of(newcomer, home, turn).then(|| (!at_work, tally.rank(home), **id))
         });
-        let (_, leaving, id) =
-            ranked.max_by(|one, other| one.0.partial_cmp(&other.0).unwrap_or(Ordering::Equal))?;
-        tally.is_turn_of(Home::of(newcomer), leaving).then_some(id)
+        let by_rank = |one: &(bool, (f64, f64), PeerId), other: &(bool, (f64, f64), PeerId)| {
+            let ranks = one.1.partial_cmp(&other.1).unwrap_or(Ordering::Equal);
+            one.0.cmp(&other.0).then(ranks)
+        };
+        over.max_by(by_rank).map(|(_, _, id)| id)
     }
 
     /// Forgets a connection that ended; false if another one has taken its place.
@@ -307,6 +314,12 @@ impl<L> Entry<L> {
 
     fn home(&self) -> Option<Home> {
         self.net().map(Home::of)
+    }
+}
+
+impl<L: Useful> Entry<L> {
+    fn is_at_work(&self, now: Instant) -> bool {
+        self.link.used().is_some_and(|used| now.saturating_duration_since(used) <= AT_WORK_MAX)
     }
 }
 

@@ -267,7 +267,8 @@ fn fresh_keys_from_many_networks_keep_nobody_out() {
 fn a_long_stay_shuts_nobody_out() {
     let (start, step) = (Instant::now(), Duration::from_secs(2));
     let used = start + Duration::from_secs(1_000_000);
-    for (leaves, wait_max) in [(false, 8), (true, 960)] {
+    // Where all are at work, a newcomer waits for the end of such a turn.
+    for (leaves, wait_max) in [(false, TURN_AT_WORK.as_secs()), (true, 960)] {
         let mut peers = Peers::new(id(0), 32, [id(1)], CROSSING);
         let mut attackers = Cycling::new((0..100).map(|n| format!("10.{}.{n}.1", n % 40)));
         attackers.used = used;
@@ -284,6 +285,29 @@ fn a_long_stay_shuts_nobody_out() {
         });
         assert!(waited.is_some_and(|waited| waited.as_secs() <= wait_max), "{leaves}: {waited:?}");
     }
+}
+
+/// Goal: whoever is at work keeps its place while one that only sits there can give its own, and has a longer turn than that one.
+#[test]
+fn whoever_is_at_work_goes_last() {
+    let start = Instant::now();
+    let at = |seconds| start + Duration::from_secs(seconds);
+    let mut peers = Peers::new(id(0), 4, [], CROSSING);
+    let mut admit = |n: u8, used, now| {
+        let admitted = peers.admit(id(n), Direction::Accepted, from(&format!("10.{n}.0.1")), used, at(now));
+        admitted.map(|admitted| admitted.evicted)
+    };
+    // The first two stay; the third is at work all the time, and the fourth, which came later, has told something once.
+    let (working, later, silent) = (at(1_000), at(1_001), at(15));
+    for (n, used, now) in [(1, working, 0), (2, working, 0), (3, working, 10), (4, silent, 15)] {
+        assert_eq!(admit(n, used, now), Ok(None));
+    }
+    assert_eq!(admit(5, later, 18), Err(Unwanted::Full), "nobody's turn is over");
+    assert_eq!(admit(5, later, 40), Ok(Some(silent)), "the third had more, and is at work");
+    assert_eq!(admit(6, later, 41), Ok(Some(working)), "its turn is over too");
+    assert_eq!(admit(7, later, 56), Err(Unwanted::Full), "a turn at work is longer");
+    assert_eq!(admit(7, silent, 62), Ok(Some(later)), "and ends");
+    assert_eq!(admit(8, later, 68), Ok(Some(silent)), "the sixth had more, and is at work");
 }
 
 /// Goal: where all are honest and more than there are places, each gets turns that grow, and half of them are never disturbed.

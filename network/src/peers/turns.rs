@@ -16,6 +16,8 @@ use tokio::time::Instant;
 
 /// What a place has to have been worth to its block before a newcomer's block has a better right to it.
 pub(super) const TURN_MIN: Duration = Duration::from_secs(5);
+/// The same of a place whose peer is at work, which may be in the middle of something long.
+pub(super) const TURN_AT_WORK: Duration = Duration::from_secs(20);
 /// The time after which what was had counts half.
 const HALF_LIFE: Duration = Duration::from_secs(600);
 /// Blocks and networks that are remembered, of each so many; those that had least are forgotten first, as if they had nothing.
@@ -111,13 +113,13 @@ impl Tally<'_> {
         (self.of_block(home, |it| it.all), self.of_net(home, |it| it.all))
     }
 
-    /// Whether a place that one home has is a newcomer's turn: it had that much less.
-    pub(super) fn is_turn_of(&self, newcomer: Home, leaving: Home) -> bool {
+    /// Whether a place that one home has is a newcomer's turn: it had less by so much.
+    pub(super) fn is_turn_of(&self, newcomer: Home, leaving: Home, turn: Duration) -> bool {
         let (less, more) = match newcomer.block == leaving.block {
             true => (self.of_net(newcomer, |it| it.round), self.of_net(leaving, |it| it.all)),
             false => (self.of_block(newcomer, |it| it.round), self.of_block(leaving, |it| it.all)),
         };
-        more >= 2.0 * less + TURN_MIN.as_secs_f64()
+        more >= 2.0 * less + turn.as_secs_f64()
     }
 }
 
@@ -184,15 +186,18 @@ mod tests {
             tally.rank(home("203.0.2.0")) > tally.rank(home("198.51.1.0")),
             "its block had a hundred more"
         );
-        assert!(tally.is_turn_of(home("192.0.1.0"), home("198.51.1.0")));
-        assert!(tally.is_turn_of(home("198.51.2.0"), home("203.0.2.0")), "40 s and 110 s");
-        assert!(!tally.is_turn_of(home("203.0.9.0"), home("198.51.1.0")), "a new network, no new block");
+        assert!(tally.is_turn_of(home("192.0.1.0"), home("198.51.1.0"), TURN_MIN));
+        assert!(tally.is_turn_of(home("198.51.2.0"), home("203.0.2.0"), TURN_MIN), "40 s and 110 s");
         assert!(
-            tally.is_turn_of(home("203.0.9.0"), home("203.0.2.0"))
-                && tally.is_turn_of(home("203.0.2.0"), home("203.0.1.0"))
+            !tally.is_turn_of(home("203.0.9.0"), home("198.51.1.0"), TURN_MIN),
+            "a new network, no new block"
+        );
+        assert!(
+            tally.is_turn_of(home("203.0.9.0"), home("203.0.2.0"), TURN_MIN)
+                && tally.is_turn_of(home("203.0.2.0"), home("203.0.1.0"), TURN_MIN)
         );
         let short = turns.tally([(home("192.0.1.0"), at(96), true)].into_iter(), at(100));
-        assert!(!short.is_turn_of(home("192.1.1.0"), home("192.0.1.0")), "it has just come");
+        assert!(!short.is_turn_of(home("192.1.1.0"), home("192.0.1.0"), TURN_MIN), "it has just come");
     }
 
     /// Goal: ten days count no more than they would if they had been had in pieces, so that whoever had a place for long and lost it gets a
@@ -216,7 +221,7 @@ mod tests {
         let (holder, wait) = (home("198.51.1.0"), |seconds| days + Duration::from_secs(seconds));
         let turn = |seconds| {
             let tally = once.tally([(holder, days, true)].into_iter(), wait(seconds));
-            tally.is_turn_of(old, holder)
+            tally.is_turn_of(old, holder, TURN_MIN)
         };
         assert!(!turn(300) && turn(960), "where others came as it left");
     }
