@@ -341,9 +341,12 @@ fn snapshot(store: &Store, number: BatchNumber) -> Result<Arc<Snapshot>, Unserve
 /// Whether subtrees of the state after a batch may be asked for so.
 pub(super) fn check_subtrees(store: &Store, request: &SubtreesRequest) -> Result<(), Unserved> {
     let SubtreesRequest { number, root, levels, .. } = *request;
-    if !(1..=LEVELS_MAX).contains(&levels) || request.hashes() > SUBTREE_HASHES_MAX {
+    // Each batch's state is a merge of its own: nobody has one made for nothing.
+    let is_bounded =
+        (1..=LEVELS_MAX).contains(&levels) && (1..=SUBTREE_HASHES_MAX).contains(&request.hashes());
+    if !is_bounded {
         return Err(Unserved::Malformed(format!(
-            "subtrees are opened 1 to {LEVELS_MAX} levels, to at most {SUBTREE_HASHES_MAX} hashes"
+            "subtrees of at least one place are opened 1 to {LEVELS_MAX} levels, to at most {SUBTREE_HASHES_MAX} hashes"
         )));
     }
     let header = store.header(number)?.ok_or_else(|| not_kept("state", number))?;

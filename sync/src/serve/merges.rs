@@ -3,13 +3,17 @@
 //! A merge takes seconds of several threads and, while it is made, up to four times its memory. So few are made at once, in places and on
 //! threads of their own, and who asks for many ranges gives up its own results for them, not those that others ask for.
 
-use std::{collections::BTreeSet, sync::Arc, time::Duration};
+use std::{
+    collections::BTreeSet,
+    sync::{Arc, Weak},
+    time::Duration,
+};
 
 use parking_lot::Mutex;
 use slipstream_network::{PeerId, Refusal};
 use slipstream_storage::{RangeDelta, StateAt, StorageError, Store};
 use slipstream_types::BatchNumber;
-use tokio::{sync::watch, time::Instant};
+use tokio::{runtime::Handle, sync::watch, time::Instant};
 
 use super::{
     answer::Unserved,
@@ -34,9 +38,13 @@ pub(super) const LIMITS: Limits =
 /// A peer that asks for what is being merged comes back after this.
 pub(super) const RETRY: Duration = Duration::from_secs(2);
 
-/// Bytes of the deltas of a state that is made for who compares its own: with the nodes that they change it takes 200 MiB at most. It
-/// is kept alone then.
+/// Bytes of the deltas of a state that is made for who compares its own: with the nodes that they change it takes 200 MiB at most.
 const STATE_BYTES_MAX: u64 = 16 << 20;
+/// States that are kept, and bytes of their memory, beside the ranges: of two nodes that compare, or of one while its peers make the next.
+const STATES_MAX: usize = 2;
+const STATES_BYTES_MAX: u64 = 256 << 20;
+/// One state is made at once: every batch has one, and none is as urgent as what a follower lives on.
+pub(super) const STATE_LIMITS: Limits = Limits { places: 1, ..LIMITS };
 /// A state that nobody asked for in so long is dropped: it keeps files of a snapshot from being freed.
 const STATE_IDLE: Duration = Duration::from_secs(60);
 
@@ -61,8 +69,9 @@ pub(super) type Merge = Result<Merged, Refusal>;
 
 /// Merges by their range, and the places in which they are made.
 pub(super) struct Merges {
-    pub(super) lane: Lane,
-    state: Mutex<State>,
+    ranges: Lane,
+    states: Lane,
+    state: Arc<Mutex<State>>,
     /// Tells those who wait that one was made, or is not made any more.
     changed: watch::Sender<()>,
 }
@@ -72,6 +81,8 @@ struct State {
     /// The one used last stands last.
     kept: Vec<Kept>,
     making: BTreeSet<Merging>,
+    /// Whether a task waits for the states to be idle.
+    is_swept: bool,
 }
 
 struct Kept {
@@ -98,11 +109,24 @@ pub(super) struct Making<'a> {
 
 impl Default for Merges {
     fn default() -> Self {
-        Merges { lane: Lane::new(LIMITS), state: Mutex::default(), changed: watch::Sender::new(()) }
+        Merges {
+            ranges: Lane::new(LIMITS),
+            states: Lane::new(STATE_LIMITS),
+            state: Arc::default(),
+            changed: watch::Sender::new(()),
+        }
     }
 }
 
 impl Merges {
+    /// The places in which one is made.
+    pub(super) fn lane(&self, range: Merging) -> &Lane {
+        match range {
+            Merging::Range(..) => &self.ranges,
+            Merging::State(_) => &self.states,
+        }
+    }
+
     /// Whether it is there, or on its way.
     pub(super) fn look(&self, range: Merging) -> Look {
         let mut state = self.state.lock();
@@ -130,14 +154,6 @@ impl Merges {
         self.changed.subscribe()
     }
 
-    /// Drops the states that nobody asked for lately. Returns when the next one will have been idle for so long; none if there is none.
-    pub(super) fn drop_idle(&self, now: Instant) -> Option<Instant> {
-        let mut state = self.state.lock();
-        let is_state = |kept: &Kept| matches!(kept.range, Merging::State(_));
-        state.kept.retain(|kept| !is_state(kept) || now < kept.used + STATE_IDLE);
-        state.kept.iter().filter(|kept| is_state(kept)).map(|kept| kept.used + STATE_IDLE).min()
-    }
-
     /// Bytes of what is kept, and their number.
     #[cfg(test)]
     pub(super) fn kept(&self) -> (u64, usize) {
@@ -150,8 +166,25 @@ impl Making<'_> {
     /// Keeps what was made for a peer.
     pub(super) fn land(self, peer: PeerId, merge: Merge) {
         let mut state = self.merges.state.lock();
-        state.kept.push(Kept { range: self.range, merge, peer, used: Instant::now() });
-        state.trim();
+        let kept = Kept { range: self.range, merge, peer, used: Instant::now() };
+        let (is_state, limits) = (kept.is_state(), kept.limits());
+        state.kept.push(kept);
+        state.trim(is_state, limits);
+        if is_state && !state.is_swept {
+            // This is where a state begins to take memory, whether or not its asker is still there.
+            if let Ok(runtime) = Handle::try_current() {
+                state.is_swept = true;
+                runtime.spawn(sweep(Arc::downgrade(&self.merges.state)));
+            }
+        }
+    }
+}
+
+/// Lets states go that nobody asks for any more, as long as there are some.
+async fn sweep(state: Weak<Mutex<State>>) {
+    let next = || state.upgrade().and_then(|state| state.lock().drop_idle(Instant::now()));
+    while let Some(at) = next() {
+        tokio::time::sleep_until(at).await;
     }
 }
 
@@ -163,19 +196,45 @@ impl Drop for Making<'_> {
 }
 
 impl State {
-    /// Drops old ones until the rest is within its bounds: of the peer with the most of them the one that was used longest ago.
-    fn trim(&mut self) {
-        while self.kept.len() > KEPT_MAX || self.kept.iter().map(Kept::bytes).sum::<u64>() > KEPT_BYTES_MAX {
-            let of = |peer: &PeerId| self.kept.iter().filter(|kept| kept.peer == *peer).count();
-            let older = &self.kept[..self.kept.len() - 1];
-            let at = |(at, kept): (usize, &Kept)| (std::cmp::Reverse(of(&kept.peer)), at);
-            let Some((_, victim)) = older.iter().enumerate().map(at).min() else { return };
+    /// Drops old states, or old ranges, until they are within their bounds: of the peer with the most of them the one that was used
+    /// longest ago. The one that came last stays.
+    fn trim(&mut self, states: bool, (count_max, bytes_max): (usize, u64)) {
+        loop {
+            let alike = || self.kept.iter().enumerate().filter(|(_, kept)| kept.is_state() == states);
+            if alike().count() <= count_max && alike().map(|(_, kept)| kept.bytes()).sum::<u64>() <= bytes_max
+            {
+                return;
+            }
+            let of = |peer: &PeerId| alike().filter(|(_, kept)| kept.peer == *peer).count();
+            let older = alike().filter(|(at, _)| at + 1 < self.kept.len());
+            let Some((_, victim)) = older.map(|(at, kept)| (std::cmp::Reverse(of(&kept.peer)), at)).min()
+            else {
+                return;
+            };
             self.kept.remove(victim);
         }
+    }
+
+    /// Drops the states that nobody asked for lately. Returns when the next one will have been idle for so long; none if there is none,
+    /// and then nobody waits for it any more.
+    fn drop_idle(&mut self, now: Instant) -> Option<Instant> {
+        self.kept.retain(|kept| !kept.is_state() || now < kept.used + STATE_IDLE);
+        let next = self.kept.iter().filter(|kept| kept.is_state()).map(|kept| kept.used + STATE_IDLE).min();
+        self.is_swept = next.is_some();
+        next
     }
 }
 
 impl Kept {
+    fn is_state(&self) -> bool {
+        matches!(self.range, Merging::State(_))
+    }
+
+    /// How many of its kind are kept, and their bytes.
+    fn limits(&self) -> (usize, u64) {
+        if self.is_state() { (STATES_MAX, STATES_BYTES_MAX) } else { (KEPT_MAX, KEPT_BYTES_MAX) }
+    }
+
     fn bytes(&self) -> u64 {
         match &self.merge {
             Ok(Merged::Range(merged)) => merged.bytes(),
@@ -255,6 +314,41 @@ mod tests {
         (1..1_000).for_each(|from| keep(&merges, 2, from));
         assert!(is_kept(&merges, 0) && is_kept(&merges, 999));
         assert_eq!(merges.kept().1, KEPT_MAX);
+    }
+
+    fn keep_state(merges: &Merges, id: u8, number: u64) {
+        let making = merges.begin(Merging::State(BatchNumber(number))).unwrap();
+        making.land(PublicKey([id; 32]), Err(Refusal::not_kept("too large")));
+    }
+
+    /// Goal: who compares states displaces no range, and who asks for every batch's state not the one that another asks for.
+    #[test]
+    fn states_displace_states() {
+        let merges = Merges::default();
+        (0..KEPT_MAX as u64).for_each(|from| keep(&merges, 1, from));
+        keep_state(&merges, 1, 0);
+        (1..1_000).for_each(|number| keep_state(&merges, 2, number));
+        assert!((0..KEPT_MAX as u64).all(|from| is_kept(&merges, from)));
+        assert!(matches!(merges.look(Merging::State(BatchNumber(0))), Look::Kept(_)));
+        assert_eq!(merges.kept().1, KEPT_MAX + STATES_MAX);
+    }
+
+    /// Goal: however many states are made, one task waits for them to be idle, and it begins with the first that is kept.
+    #[tokio::test(start_paused = true)]
+    async fn states_that_nobody_asks_for_are_dropped_by_one_task() {
+        let merges = Merges::default();
+        let tasks = || Handle::current().metrics().num_alive_tasks();
+        let before = tasks();
+        for round in 0..3 {
+            (0..100).for_each(|number| keep_state(&merges, 1, 100 * round + number));
+            assert_eq!((merges.kept().1, tasks() - before), (STATES_MAX, 1));
+            tokio::time::sleep(STATE_IDLE / 2).await;
+            merges.look(Merging::State(BatchNumber(100 * round + 99)));
+            tokio::time::sleep(STATE_IDLE / 2 + Duration::from_secs(1)).await;
+            assert_eq!((merges.kept().1, tasks() - before), (1, 1), "one was asked for");
+            tokio::time::sleep(STATE_IDLE).await;
+            assert_eq!((merges.kept().1, tasks() - before), (0, 0));
+        }
     }
 
     #[tokio::test]

@@ -40,7 +40,7 @@ use serde::Serialize;
 use slipstream_network::{Payload, PeerId, Refusal};
 use slipstream_storage::Store;
 use slipstream_types::codec;
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout_at};
 
 use self::{
     answer::{Prepared, Unserved, prepare},
@@ -64,6 +64,9 @@ const DISK: Limits = Limits { places: 12, of_peer: 9, waiting: 512, wait: Durati
 /// A peer in debt waits this long for its answer; if that does not do, it is told to come back. Short beside any deadline, so
 /// that a peer a little above its rate is slowed and not refused.
 const WAIT_MAX: Duration = Duration::from_secs(1);
+/// All that one request waits for together: its debt, its places, others' work. The least deadline of who asks is 10 s, and what is left
+/// of it is for the work itself and for the way of the answer.
+const REQUEST_WAIT: Duration = Duration::from_secs(7);
 /// Bursts are what a peer may take within this many seconds at its rate.
 const BURST_SECONDS: f64 = 2.0;
 
@@ -92,6 +95,15 @@ struct Asker {
     class: Class,
     kind: Kind,
     debit: Arc<Debit>,
+    /// When its request is refused rather than that it waits any longer.
+    waits_until: Instant,
+}
+
+impl Asker {
+    /// How long a wait of so long from now on goes on at most.
+    fn until(&self, wait: Duration) -> Instant {
+        self.waits_until.min(Instant::now() + wait)
+    }
 }
 
 /// What was served since start.
@@ -195,7 +207,7 @@ impl SyncServer {
         let admitted = self.shared.meter.admit(peer, kind, cost, WAIT_MAX, now);
         let (debit, wait) = admitted.map_err(in_debt)?;
         tokio::time::sleep(wait).await;
-        Ok(Asker { peer, class, kind, debit: Arc::new(debit) })
+        Ok(Asker { peer, class, kind, debit: Arc::new(debit), waits_until: now + REQUEST_WAIT })
     }
 
     /// Works on a thread that may wait for the disk, in the asker's turn, and charges it for the time.
@@ -208,7 +220,9 @@ impl SyncServer {
             Kind::Cheap => &self.shared.cheap,
             Kind::Disk => &self.shared.disk,
         };
-        let place = lane.enter(asker.peer, asker.class).await?;
+        let late = Unserved::Busy { retry_after: merges::RETRY, why: "others are served first" };
+        let entered = timeout_at(asker.waits_until, lane.enter(asker.peer, asker.class)).await;
+        let place = entered.map_err(|_| late)??;
         self.work_in(place, asker, 1, work).await
     }
 

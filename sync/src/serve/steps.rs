@@ -1,15 +1,12 @@
 //! The way of one request through the server, from one place to the next. Between two steps it holds no place: who waits for another's
 //! work, or for a merge, keeps nobody from theirs.
 
-use std::{
-    sync::{Arc, Weak},
-    time::Duration,
-};
+use std::{sync::Arc, time::Duration};
 
 use slipstream_network::Payload;
 use tokio::{
     sync::watch,
-    time::{Instant, timeout},
+    time::{Instant, timeout_at},
 };
 
 use super::{
@@ -42,7 +39,7 @@ impl SyncServer {
         loop {
             step = match step {
                 Step::Answer(answer) => return Ok(answer),
-                Step::Wait(common, waiting) => match outcome(waiting).await? {
+                Step::Wait(common, waiting) => match outcome(waiting, asker.until(PART_WAIT)).await? {
                     Some(part) => {
                         let part = part.map_err(Unserved::Refused)?;
                         self.work(asker, move |shared| finish(shared, &common, &part)).await?
@@ -62,7 +59,8 @@ impl SyncServer {
     /// come back, the one who has it made included: the work goes on.
     pub(super) async fn merged(&self, asker: &Asker, range: Merging) -> Result<Merged, Unserved> {
         let late = Unserved::Busy { retry_after: merges::RETRY, why: "what changed is being merged" };
-        timeout(merges::LIMITS.wait, self.merged_at_last(asker, range)).await.unwrap_or(Err(late))
+        let until = asker.until(merges::LIMITS.wait);
+        timeout_at(until, self.merged_at_last(asker, range)).await.unwrap_or(Err(late))
     }
 
     async fn merged_at_last(&self, asker: &Asker, range: Merging) -> Result<Merged, Unserved> {
@@ -84,7 +82,7 @@ impl SyncServer {
     async fn merge_place(&self, asker: &Asker, range: Merging) -> Result<Option<Place>, Unserved> {
         let merges = &self.shared.merges;
         let mut changes = merges.changes();
-        let entering = merges.lane.enter(asker.peer, asker.class);
+        let entering = merges.lane(range).enter(asker.peer, asker.class);
         tokio::pin!(entering);
         loop {
             if matches!(merges.look(range), Look::Kept(_)) {
@@ -112,27 +110,18 @@ impl SyncServer {
             making.land(peer, merged);
             Ok(())
         };
-        self.work_in(place, &payer, threads, work).await?;
-        if matches!(range, Merging::State(_)) {
-            tokio::spawn(drop_idle_states(Arc::downgrade(&self.shared)));
-        }
-        Ok(())
-    }
-}
-
-/// Lets states go that nobody asks for any more, as long as there are some.
-async fn drop_idle_states(shared: Weak<Shared>) {
-    let next = || shared.upgrade().and_then(|shared| shared.merges.drop_idle(Instant::now()));
-    while let Some(at) = next() {
-        tokio::time::sleep_until(at).await;
+        self.work_in(place, &payer, threads, work).await
     }
 }
 
 /// The part that another makes; none if that came to nothing. Whoever waits too long is told to come back: a disk that stands still must
 /// not gather askers who wait for one answer.
-async fn outcome(mut waiting: watch::Receiver<Option<Outcome>>) -> Result<Option<Outcome>, Unserved> {
+async fn outcome(
+    mut waiting: watch::Receiver<Option<Outcome>>,
+    until: Instant,
+) -> Result<Option<Outcome>, Unserved> {
     let late = Unserved::Busy { retry_after: merges::RETRY, why: "what is asked for is being made" };
-    match timeout(PART_WAIT, waiting.wait_for(Option::is_some)).await {
+    match timeout_at(until, waiting.wait_for(Option::is_some)).await {
         Ok(made) => Ok(made.ok().and_then(|made| made.clone())),
         Err(_) => Err(late),
     }
@@ -196,20 +185,20 @@ mod tests {
     async fn nobody_waits_for_a_part_without_end() {
         let (stuck, waiting) = watch::channel(None);
         let began = Instant::now();
-        let refused = outcome(waiting).await;
+        let refused = outcome(waiting, Instant::now() + PART_WAIT).await;
         assert!(matches!(refused, Err(Unserved::Busy { .. })) && began.elapsed() == PART_WAIT);
         drop(stuck);
 
         let (failed, waiting) = watch::channel::<Option<Outcome>>(None);
         drop(failed);
-        assert!(matches!(outcome(waiting).await, Ok(None)));
+        assert!(matches!(outcome(waiting, Instant::now() + PART_WAIT).await, Ok(None)));
 
         let (made, waiting) = watch::channel(None);
         let landing = async {
             tokio::time::sleep(PART_WAIT / 2).await;
             made.send_replace(Some(Err(slipstream_network::Refusal::failed("as it came"))));
         };
-        let (part, ()) = tokio::join!(outcome(waiting), landing);
+        let (part, ()) = tokio::join!(outcome(waiting, Instant::now() + PART_WAIT), landing);
         assert!(matches!(part, Ok(Some(Err(_)))));
     }
 }

@@ -83,9 +83,9 @@ async fn what_is_cheap_does_not_wait_for_what_is_dear() {
 #[tokio::test(start_paused = true)]
 async fn a_merge_waits_in_its_own_lane() {
     let server = server();
-    let lane = &server.shared.merges.lane;
-    let held = [lane.enter(peer(1), Class::Stranger).await, lane.enter(peer(2), Class::Stranger).await];
     let range = Merging::Range(BatchNumber(0), BatchNumber(70));
+    let lane = server.shared.merges.lane(range);
+    let held = [lane.enter(peer(1), Class::Stranger).await, lane.enter(peer(2), Class::Stranger).await];
     let asker = server.admit(peer(3), Kind::Disk, MERGE).await.unwrap();
     let waiting = server.merged(&asker, range);
     tokio::pin!(waiting);
@@ -113,6 +113,50 @@ async fn nobody_waits_for_a_merge_without_end() {
     assert_eq!(began.elapsed(), merges::LIMITS.wait);
     making.land(peer(1), Err(Refusal::not_kept("too large")));
     assert_eq!(server.merged(&asker, range).await.unwrap_err().into_refusal().text(), "too large");
+}
+
+/// Goal: the waits of one request do not add up beyond the deadline of who asks.
+#[tokio::test(start_paused = true)]
+async fn all_waits_of_a_request_have_one_deadline() {
+    let server = server();
+    let range = Merging::Range(BatchNumber(0), BatchNumber(70));
+    let _making = server.shared.merges.begin(range).unwrap();
+    let asker = server.admit(peer(3), Kind::Disk, MERGE).await.unwrap();
+    let began = Instant::now();
+    for _ in 0..3 {
+        assert!(matches!(server.merged(&asker, range).await, Err(Unserved::Busy { .. })));
+    }
+    let mut held = Vec::new();
+    for id in 0..DISK.places {
+        held.push(server.shared.disk.enter(peer(id as u8), Class::Stranger).await.unwrap());
+    }
+    assert!(matches!(server.work(&asker, |_| Ok(())).await, Err(Unserved::Busy { .. })));
+    assert_eq!(began.elapsed(), REQUEST_WAIT);
+}
+
+/// Goal: one state is made at a time, in a place that no range needs.
+#[tokio::test(start_paused = true)]
+async fn a_state_has_a_place_of_its_own() {
+    let server = server();
+    let (merges, range) = (&server.shared.merges, Merging::Range(BatchNumber(0), BatchNumber(70)));
+    let (state, next) = (Merging::State(BatchNumber(1)), Merging::State(BatchNumber(2)));
+    let _held = merges.lane(state).enter(peer(1), Class::Stranger).await.unwrap();
+    let other = merges.lane(next).enter(peer(2), Class::Stranger);
+    assert!(futures::FutureExt::now_or_never(other).is_none());
+    assert!(merges.lane(range).enter(peer(2), Class::Stranger).await.is_ok());
+}
+
+/// Goal: whoever asks for no place has no state made for it.
+#[test]
+fn subtrees_are_asked_for_by_their_places() {
+    let request = crate::protocol::SubtreesRequest {
+        number: BatchNumber(0),
+        root: slipstream_types::Digest::ZERO,
+        levels: 1,
+        places: slipstream_types::bounded::BoundedVec::default(),
+    };
+    let refused = answer::check_subtrees(&Store::memory(&StorageConfig::default()), &request).unwrap_err();
+    assert!(matches!(refused, Unserved::Malformed(_)), "{refused:?}");
 }
 
 /// Goal: the bases of range deltas are few, so that those who ask share the merges.
