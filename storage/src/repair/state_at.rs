@@ -6,20 +6,22 @@
 use std::{fmt, sync::Arc};
 
 use slipstream_types::{
-    BatchNumber, Bytes, Digest, Path, StateKey, StateValue,
-    delta::{Delta, DeltaEntry},
-    tree::Subtree,
+    BatchNumber, BlobKind, Bytes, Digest, Path, StateKey, StateValue, delta::DeltaEntry, tree::Subtree,
 };
 
 use super::{LEVELS_MAX, Opened, Part, Place, RepairError};
 use crate::{
     error::StorageError,
+    range_delta::RangeDeltaError,
     schema,
     snapshot::Snapshot,
     stage::{prepare, with_paths},
     state::{Shape, Tree},
     store::Store,
 };
+
+/// Bytes of memory of a change.
+const ENTRY_BYTES: usize = size_of::<(Path, DeltaEntry)>();
 
 /// The state after one batch.
 pub struct StateAt {
@@ -44,8 +46,8 @@ impl Store {
         self.snapshots().iter().map(|info| info.number).filter(|snapshot| *snapshot <= number).max()
     }
 
-    /// The state after a batch up to the head. What changed since the snapshot before it takes `bytes_max` bytes at most, and making
-    /// it up to four times as many.
+    /// The state after a batch up to the head. What changed since the snapshot before it, or since nothing where there is none, takes
+    /// `bytes_max` bytes at most, and making it up to four times as many.
     ///
     /// # Errors
     /// [`RepairError::NotKept`] for a batch above the head; [`crate::RangeDeltaError::NotKept`] and
@@ -56,12 +58,16 @@ impl Store {
         let header = header.ok_or(RepairError::NotKept { number, reason: "it has no such batch" })?;
         let from = self.snapshot_below(number);
         let below = from.map(|from| self.snapshot(from)).transpose()?.flatten();
-        let (base, begins) = match &below {
-            Some(snapshot) => (snapshot.tree()?.clone(), snapshot.info().number),
-            None => (genesis_tree(&self.genesis()?.delta()?)?, BatchNumber(0)),
+        let (base, begins, genesis) = match &below {
+            Some(snapshot) => (snapshot.tree()?.clone(), snapshot.info().number, Vec::new()),
+            None => {
+                let genesis = self.genesis_entries(number, bytes_max)?;
+                (genesis_tree(&genesis)?, BatchNumber(0), genesis)
+            }
         };
+        let rest = bytes_max - (genesis.len() * ENTRY_BYTES) as u64;
         let mut changes = match begins < number {
-            true => self.range_delta(begins, number, bytes_max)?.into_changes(),
+            true => self.range_delta(begins, number, rest)?.into_changes(),
             false => Vec::new(),
         };
         let updates: Vec<_> =
@@ -73,22 +79,49 @@ impl Store {
             return Err(StorageError::corrupt(text));
         }
         if below.is_none() {
-            changes = with_genesis(&self.genesis()?.delta()?, changes);
+            changes = with_genesis(genesis, changes);
         }
         Ok(StateAt { number, tree, below, changes, store: self.clone() })
     }
+
+    /// The entries of the genesis, sorted by path, if they take `bytes_max` bytes at most.
+    fn genesis_entries(
+        &self,
+        number: BatchNumber,
+        bytes_max: u64,
+    ) -> Result<Vec<(Path, DeltaEntry)>, StorageError> {
+        let begins = BatchNumber(0);
+        let too_large = RangeDeltaError::TooLarge {
+            from: begins,
+            to: number,
+            max: bytes_max,
+            of: "bytes with the genesis",
+        };
+        let blob = self.blob(BlobKind::Genesis, begins)?.ok_or(StorageError::NotInitialized)?;
+        // What it takes decoded is known before it is decoded: an entry takes less as it is stored.
+        if blob.content_len(BlobKind::Genesis)? as u64 > bytes_max {
+            return Err(too_large.into());
+        }
+        let delta = self.genesis()?.delta()?;
+        if (delta.entries().len() * ENTRY_BYTES) as u64 > bytes_max {
+            return Err(too_large.into());
+        }
+        let mut entries: Vec<_> = with_paths(delta.entries()).map(|(path, entry)| (path, *entry)).collect();
+        entries.sort_unstable_by_key(|(path, _)| *path);
+        Ok(entries)
+    }
 }
 
-fn genesis_tree(delta: &Delta) -> Result<Tree, StorageError> {
-    let mut entries: Vec<_> = with_paths(delta.entries()).collect();
-    entries.sort_unstable_by_key(|(path, _)| *path);
-    Tree::default().apply(&prepare(entries.into_iter()).1)
+fn genesis_tree(entries: &[(Path, DeltaEntry)]) -> Result<Tree, StorageError> {
+    Tree::default().apply(&prepare(entries.iter().map(|(path, entry)| (*path, entry))).1)
 }
 
 /// What changed since nothing: the genesis where nothing changed after it.
-fn with_genesis(genesis: &Delta, changes: Vec<(Path, DeltaEntry)>) -> Vec<(Path, DeltaEntry)> {
-    let first = with_paths(genesis.entries()).map(|(path, entry)| (path, *entry));
-    let mut all: Vec<_> = changes.into_iter().chain(first).collect();
+fn with_genesis(
+    genesis: Vec<(Path, DeltaEntry)>,
+    changes: Vec<(Path, DeltaEntry)>,
+) -> Vec<(Path, DeltaEntry)> {
+    let mut all: Vec<_> = changes.into_iter().chain(genesis).collect();
     // The stable sort leaves the later change of a key before the genesis'.
     all.sort_by_key(|(path, _)| *path);
     all.dedup_by_key(|(path, _)| *path);
