@@ -219,7 +219,7 @@ impl Store {
     }
 }
 
-fn record_write(key: &str, value: &[u8]) -> Result<WriteBatch, StorageError> {
+pub(crate) fn record_write(key: &str, value: &[u8]) -> Result<WriteBatch, StorageError> {
     for (len, max) in [(key.len(), RECORD_KEY_BYTES_MAX), (value.len(), RECORD_BYTES_MAX)] {
         if len > max {
             let key = key.chars().take(80).collect();

@@ -25,11 +25,13 @@ pub enum RepairError {
         /// What was given.
         found: Digest,
     },
-    /// Code that nobody asked for.
-    #[error("code {hash} is not one that is missing")]
-    UnwantedCode {
-        /// Its Keccak-256.
-        hash: Digest,
+    /// Other code than was asked for.
+    #[error("code was given as that of {expected}, it is that of {found}")]
+    WrongCode {
+        /// The Keccak-256 that was asked for.
+        expected: Digest,
+        /// That of what was given.
+        found: Digest,
     },
     /// So much is wrong that a snapshot is cheaper.
     #[error(
@@ -65,7 +67,7 @@ pub enum RepairError {
 impl RepairError {
     /// Whether what the caller gave was refused, so that the peer it came from is at fault.
     pub(crate) fn is_bad_supply(&self) -> bool {
-        use RepairError::{Malformed, UnwantedCode, WrongHash};
-        matches!(self, Malformed { .. } | WrongHash { .. } | UnwantedCode { .. })
+        use RepairError::{Malformed, WrongCode, WrongHash};
+        matches!(self, Malformed { .. } | WrongHash { .. } | WrongCode { .. })
     }
 }

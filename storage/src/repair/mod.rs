@@ -24,7 +24,9 @@ use std::{
     sync::Arc,
 };
 
-use slipstream_types::{BatchHeader, Digest, Path, StateKey, StateValue, keccak256, tree::Leaf};
+use slipstream_types::{
+    BatchHeader, BatchNumber, Digest, Path, PublicKey, StateKey, StateValue, keccak256, tree::Leaf,
+};
 
 use self::{local::LocalRows, opened::Proved};
 use crate::{
@@ -32,7 +34,9 @@ use crate::{
     chunk,
     config::StorageConfig,
     error::StorageError,
-    format, schema,
+    format,
+    ledger::record_write,
+    schema,
     spans::{Span, Spans},
     state::{Tree, Update, load::grow_tree_from},
     store::{Head, load_head},
@@ -73,6 +77,8 @@ pub struct Repair {
 pub struct Wanted {
     place: Place,
     hash: Digest,
+    /// Who gave this hash where it had room to open it, so that it must be that of a leaf.
+    leaf_of: Option<PublicKey>,
 }
 
 /// What becomes of a row.
@@ -147,7 +153,7 @@ impl Repair {
         };
         match repair.head.header.state_root {
             Digest::ZERO => _ = repair.remove_within(Place::ROOT.span(), None)?,
-            root => repair.compare(Place::ROOT, root)?,
+            root => repair.compare(Place::ROOT, root, None)?,
         }
         Ok(repair)
     }
@@ -171,15 +177,24 @@ impl Repair {
         self.open -= self.differing.len() - before;
     }
 
-    /// Adds a subtree that was opened up to so many levels.
+    /// Adds a subtree that `supplier` opened, as it was asked to, up to so many levels. Returns who opened less than it was asked to, if
+    /// this shows it: that one gave the hash of this subtree, as if it were a leaf.
     ///
     /// # Errors
     /// [`RepairError::Malformed`] and [`RepairError::WrongHash`] if it is false, which is its sender's fault: nothing of it is kept, and it
     /// is still wanted from somebody else; [`RepairError::TooMuch`]; or what the disk says.
-    pub fn add(&mut self, wanted: &Wanted, opened: &Opened, levels: u8) -> Result<(), StorageError> {
+    pub fn add(
+        &mut self,
+        wanted: &Wanted,
+        opened: &Opened,
+        levels: u8,
+        supplier: PublicKey,
+    ) -> Result<Option<PublicKey>, StorageError> {
         for proved in opened.prove(wanted.place, wanted.hash, levels)? {
             match proved {
-                Proved::Subtree(place, hash) => self.compare(place, hash)?,
+                Proved::Subtree { place, hash, is_early } => {
+                    self.compare(place, hash, is_early.then_some(supplier))?;
+                }
                 Proved::Row(place, leaf, key, value) => {
                     let is_there = self.remove_within(place.span(), Some(leaf))?;
                     if !is_there {
@@ -198,7 +213,7 @@ impl Repair {
             }
         }
         self.open -= 1;
-        Ok(())
+        Ok(wanted.leaf_of.filter(|_| !matches!(opened.parts(), [Part::Row(..)])))
     }
 
     /// Up to `max` hashes of code that accounts have and the store has not, or not as it should be. Known once no subtree differs.
@@ -213,57 +228,89 @@ impl Repair {
         Ok(self.missing_codes.iter().flatten().take(max).copied().collect())
     }
 
-    /// Adds code that is missing.
+    /// Adds the code of a hash. What is there already is not kept twice.
     ///
     /// # Errors
-    /// [`RepairError::UnwantedCode`], [`RepairError::TooMuch`].
-    pub fn add_code(&mut self, code: &[u8]) -> Result<(), StorageError> {
-        let hash = Digest::from(keccak256(code));
-        let missing = self.missing_codes.as_mut().filter(|codes| codes.contains(&hash));
-        let missing = missing.ok_or(RepairError::UnwantedCode { hash })?;
-        missing.remove(&hash);
+    /// [`RepairError::WrongCode`], [`RepairError::TooMuch`].
+    pub fn add_code(&mut self, hash: &Digest, code: &[u8]) -> Result<(), StorageError> {
+        let found = Digest::from(keccak256(code));
+        if found != *hash {
+            return Err(RepairError::WrongCode { expected: *hash, found }.into());
+        }
+        if !self.missing_codes.as_mut().is_some_and(|missing| missing.remove(hash)) {
+            return Ok(());
+        }
         self.codes.push(code.to_vec());
         self.hold(code.len() as u64)
     }
 
-    /// Writes what was found in one durable write, if nothing is missing and the state then has the header's root.
+    /// As [`Repair::finish_with`], without a record.
     ///
     /// # Errors
-    /// [`RepairError::Incomplete`]; [`StorageError::StateRootMismatch`]; or what the disk says. Nothing was written, or all of it.
-    pub fn finish(mut self) -> Result<Repaired, StorageError> {
-        let codes = self.missing_codes(usize::MAX)?.len();
-        if codes > 0 {
-            let number = self.head.header.number;
-            return Err(RepairError::Incomplete { number, places: 0, codes }.into());
-        }
-        let hash = |change: &Change| change.row.as_deref().map(StateValue::row_hash);
-        let updates: Vec<Update> = self.changes.iter().map(|(path, change)| (*path, hash(change))).collect();
-        let (number, expected) = (self.head.header.number, self.head.header.state_root);
-        let found = self.tree.apply(&updates)?.root();
-        if found != expected {
-            return Err(StorageError::StateRootMismatch { number, expected, found });
-        }
+    /// As there.
+    pub fn finish(self) -> Result<Repaired, StorageError> {
+        self.finish_with(|_| Ok::<_, StorageError>(None))
+    }
+
+    /// Writes what was found in one durable write, if nothing is missing and the state then has the header's root; in the same write a
+    /// record of what was done. If anything changed, the snapshots are dropped: they were taken of the wrong rows.
+    ///
+    /// # Errors
+    /// [`RepairError::Incomplete`]; [`StorageError::StateRootMismatch`]; what `record` says; or what the disk says. Nothing was written, or
+    /// all of it.
+    pub fn finish_with<E: From<StorageError>>(
+        mut self,
+        record: impl FnOnce(&Repaired) -> Result<Option<(&'static str, Vec<u8>)>, E>,
+    ) -> Result<Repaired, E> {
+        self.check_complete()?;
         let repaired = self.changes.values().fold(Repaired::default(), Repaired::with);
+        let repaired = Repaired { codes: self.codes.len() as u64, ..repaired };
+        let record = record(&repaired)?;
+        if repaired.is_nothing() && record.is_none() {
+            return Ok(repaired);
+        }
+        let mut writes =
+            record.map_or(Ok(WriteBatch::default()), |(key, value)| record_write(key, &value))?;
         let mut rows = Rows::with_capacity(self.changes.len());
         for (path, change) in self.changes {
             rows.push(path, change.row.map(|row| move |bytes: &mut Vec<u8>| bytes.extend_from_slice(&row)));
         }
-        let mut writes = WriteBatch::default();
         writes.rows(self.column, rows);
         for code in &self.codes {
             writes.put(Column::Codes, keccak256(code).0, code.as_slice());
         }
-        let repaired = Repaired { codes: self.codes.len() as u64, ..repaired };
+        self.backend.write(writes, true)?;
         if !repaired.is_nothing() {
-            self.backend.write(writes, true)?;
+            drop_snapshots(&*self.backend, self.head.header.number);
         }
         Ok(repaired)
     }
 
+    fn check_complete(&mut self) -> Result<(), StorageError> {
+        let (number, expected) = (self.head.header.number, self.head.header.state_root);
+        let codes = self.missing_codes(usize::MAX)?.len();
+        if codes > 0 {
+            return Err(RepairError::Incomplete { number, places: 0, codes }.into());
+        }
+        let hash = |change: &Change| change.row.as_deref().map(StateValue::row_hash);
+        let updates: Vec<Update> = self.changes.iter().map(|(path, change)| (*path, hash(change))).collect();
+        let found = std::mem::take(&mut self.tree).apply(&updates)?.root();
+        if found == expected {
+            Ok(())
+        } else {
+            Err(StorageError::StateRootMismatch { number, expected, found })
+        }
+    }
+
     /// Notes what differs at a place that should have a hash.
-    fn compare(&mut self, place: Place, hash: Digest) -> Result<(), StorageError> {
+    fn compare(
+        &mut self,
+        place: Place,
+        hash: Digest,
+        leaf_of: Option<PublicKey>,
+    ) -> Result<(), StorageError> {
         if self.local_hash(place)? != hash {
-            self.differing.push(Wanted { place, hash });
+            self.differing.push(Wanted { place, hash, leaf_of });
         }
         Ok(())
     }
@@ -323,6 +370,21 @@ impl Repair {
             })?;
         }
         Ok(missing)
+    }
+}
+
+/// Drops the checkpoints up to a batch. One that stays with wrong rows is not served, because they do not give its root: it only takes
+/// room. What is above the head may be the last there is of some batches.
+fn drop_snapshots(backend: &dyn Backend, head: BatchNumber) {
+    let dropped = backend.checkpoints().and_then(|checkpoints| {
+        let numbers: Vec<u64> = checkpoints.into_iter().map(|(number, _)| number).collect();
+        numbers
+            .into_iter()
+            .filter(|number| *number <= head.0)
+            .try_for_each(|number| backend.remove_checkpoint(number))
+    });
+    if let Err(error) = dropped {
+        tracing::warn!(%error, "snapshots of before the repair stay");
     }
 }
 

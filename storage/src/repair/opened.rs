@@ -45,8 +45,8 @@ pub struct Opened(pub(super) BoundedVec<Part, PARTS_MAX>);
 /// What an opened subtree proves.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) enum Proved {
-    /// The subtree at a place has this hash.
-    Subtree(Place, Digest),
+    /// The subtree at a place has this hash. If it could have been opened further, it is a leaf, or less was opened than asked for.
+    Subtree { place: Place, hash: Digest, is_early: bool },
     /// A place holds one leaf.
     Row(Place, Leaf, StateKey, StateValue),
     /// All leaves of the first place are in the second.
@@ -102,7 +102,7 @@ impl Reading<'_> {
         match self.parts.next().ok_or("it ends early")? {
             Part::Hash(Digest::ZERO) => Err("an empty side is none"),
             Part::Hash(hash) => {
-                self.proved.push(Proved::Subtree(place, *hash));
+                self.proved.push(Proved::Subtree { place, hash: *hash, is_early: levels > 0 });
                 Ok(*hash)
             }
             Part::Row(key, value) => {

@@ -1,11 +1,12 @@
 //! Repairs: whatever is wrong with a state's rows and code, comparing it with another's puts right exactly that.
 
 use proptest::{prelude::*, test_runner::RngSeed};
-use slipstream_types::Path;
+use slipstream_types::{Path, PublicKey};
 
 use super::*;
 use crate::{
-    Faults, LEVELS_MAX, Opened, Part, Place, Repair, RepairError, Repaired, StateAt, StorageError, Wanted,
+    Faults, LEVELS_MAX, Opened, Part, Place, RangeDeltaError, Repair, RepairError, Repaired, StateAt,
+    StorageError, Wanted,
     backend::{Column, WriteBatch, faulty::FaultyBackend},
     crash::{CrashPoint, Step},
     schema,
@@ -14,6 +15,7 @@ use crate::{
 const MERGE_BYTES: u64 = 1 << 20;
 /// Batches of the ledger that is repaired.
 const HEAD: u64 = 25;
+const SUPPLIER: PublicKey = PublicKey([7; 32]);
 
 /// The rows of a column.
 type Content = BTreeMap<Path, Vec<u8>>;
@@ -78,13 +80,13 @@ fn compare(repair: &mut Repair, state: &StateAt, levels: u8) -> usize {
         for wanted in wanted {
             let opened = state.open(&wanted.place(), levels).unwrap();
             bytes += slipstream_types::codec::encode("opened", &opened).unwrap().len();
-            repair.add(&wanted, &opened, levels).unwrap();
+            repair.add(&wanted, &opened, levels, SUPPLIER).unwrap();
         }
     }
     for hash in repair.missing_codes(usize::MAX).unwrap() {
         let code = state.code(&hash).unwrap().unwrap();
         bytes += code.len();
-        repair.add_code(&code).unwrap();
+        repair.add_code(&hash, &code).unwrap();
     }
     bytes
 }
@@ -237,6 +239,8 @@ fn the_state_of_every_batch_can_be_opened() {
         assert!(matches!(error, StorageError::Repair(RepairError::NotKept { .. })), "{error}");
         let error = fixture.store().state_at(BatchNumber(9), 1_000).unwrap_err();
         assert!(matches!(error, StorageError::RangeDelta(_)), "{error}");
+        let error = fixture.store().state_at(BatchNumber(0), 100).unwrap_err();
+        assert!(matches!(error, StorageError::RangeDelta(RangeDeltaError::TooLarge { .. })), "{error}");
         fixture.reopen();
         assert!(fixture.store().state_at(BatchNumber(HEAD), MERGE_BYTES).is_ok(), "after a restart, too");
     }
@@ -307,20 +311,42 @@ fn lies_are_found_out_one_by_one() {
         let deeper = state.open(&wanted.place(), 3).unwrap();
         let others = [stale, deeper].into_iter().filter(|other| *other != opened);
         for lie in lies(&opened).into_iter().chain(others) {
-            let error = repair.add(&wanted, &lie, 2).unwrap_err();
+            let error = repair.add(&wanted, &lie, 2, SUPPLIER).unwrap_err();
             assert!(error.is_bad_supply(), "{lie:?}: {error}");
             told += 1;
         }
-        repair.add(&wanted, &opened, 2).unwrap();
+        repair.add(&wanted, &opened, 2, SUPPLIER).unwrap();
     }
     assert!(told > 100, "{told}");
     let missing = repair.missing_codes(10).unwrap();
     assert_eq!(missing.len(), 1);
-    let error = repair.add_code(b"another").unwrap_err();
-    assert!(matches!(error, StorageError::Repair(RepairError::UnwantedCode { .. })) && error.is_bad_supply());
-    repair.add_code(&state.code(&missing[0]).unwrap().unwrap()).unwrap();
+    let error = repair.add_code(&missing[0], b"another").unwrap_err();
+    assert!(matches!(error, StorageError::Repair(RepairError::WrongCode { .. })) && error.is_bad_supply());
+    let code = state.code(&missing[0]).unwrap().unwrap();
+    repair.add_code(&missing[0], &code).unwrap();
+    repair.add_code(&missing[0], &code).unwrap();
     assert_eq!(repair.finish().unwrap().rows_put, 2);
     assert_eq!(rows(&spoiled, Column::StateA), right);
+}
+
+/// Goal: who opens less than it was asked to is found out by what is opened next, and nobody else is taken for it.
+#[test]
+fn who_opens_less_than_asked_is_named() {
+    let (source, _) = backend();
+    let server = Store::with_backend(&snapshots(), Arc::new(source.clone())).unwrap();
+    let state = server.state_at(BatchNumber(HEAD), MERGE_BYTES).unwrap();
+    for given in 1..=3 {
+        let (spoiled, _) = backend();
+        spoil(&spoiled, &rows(&source, Column::StateA), &[Wrong::Change(3, 1), Wrong::Remove(40)]);
+        let mut repair = open(&spoiled);
+        let mut named = Vec::new();
+        while let Some(wanted) = repair.take_wanted(1).pop() {
+            let opened = state.open(&wanted.place(), given).unwrap();
+            named.extend(repair.add(&wanted, &opened, 3, SUPPLIER).unwrap());
+        }
+        assert_eq!(named.is_empty(), given == 3, "{given} levels of 3");
+        assert!(named.iter().all(|named| *named == SUPPLIER));
+    }
 }
 
 /// Goal: nothing is written before everything is there.

@@ -8,41 +8,30 @@ use futures::{
     stream::{FuturesUnordered, StreamExt},
 };
 use parking_lot::Mutex;
-use slipstream_network::{NetworkError, PeerId, Protocol, RefusalKind, RequestLimits, Transport};
-use slipstream_storage::{LEVELS_MAX, Place, Repair, Wanted};
-use slipstream_types::{BatchNumber, Digest, bounded::BoundedVec, codec};
+use slipstream_network::{NetworkError, PeerId, Protocol, RequestLimits, Transport};
+use slipstream_storage::Repair;
+use slipstream_types::{BatchNumber, Digest, codec};
 use tokio::time::Instant;
 
-use super::blocking;
+use super::{blocking, peers::Peers, question::Question};
 use crate::{
     SyncError,
-    protocol::{ANSWER_BYTES_MAX, CODES_MAX, Codes, PLACES_MAX, Request, Subtrees, SubtreesRequest},
+    protocol::{CODES_MAX, PLACES_MAX},
 };
 
-/// Questions under way at once, at one peer and in all.
-const OF_PEER_MAX: usize = 2;
-const ALL_MAX: usize = 8;
+/// Questions under way at once, and peers that are asked in all: a question goes to another peer as well when it was not answered in
+/// [`HEDGE`]. The first true answer counts, so that silence costs a moment and not a deadline.
+const QUESTIONS_MAX: usize = 8;
+const ALL_MAX: usize = 24;
+const HEDGE: Duration = Duration::from_millis(1_500);
 /// How long one peer may take. A server that merges deltas first says so sooner.
 const DEADLINE: Duration = Duration::from_secs(10);
-/// A peer that is late or not there rests for so long, one that does not have what is asked for longer.
-const REST: Duration = Duration::from_secs(3);
-const NOT_KEPT_REST: Duration = Duration::from_secs(20);
 /// How long whoever lied is kept out.
 const BAN: Duration = Duration::from_secs(3_600);
-/// How often is looked whether a peer came or has rested.
+/// How often is looked whether a peer came, has rested or is late.
 const LOOK: Duration = Duration::from_millis(100);
 /// How often an operator who waits is told what peers say.
 const REPORT_INTERVAL: Duration = Duration::from_secs(5);
-/// Levels that many places are opened at once: what is sent is least for one or two, and two take half the round trips.
-const LEVELS: u8 = 2;
-/// So few places are opened further: their bytes are few anyway.
-const FEW_PLACES: usize = 4;
-const LEVELS_OF_FEW: u8 = 4;
-/// Bytes of the places in one question: a request has 4 KiB.
-const PLACES_BYTES_MAX: usize = 3_900;
-/// Peers whose answers are told in one line, and remembered.
-const TOLD_MAX: usize = 16;
-const PEERS_MAX: usize = 1_024;
 
 /// What it cost.
 #[derive(Clone, Copy, Default, Debug)]
@@ -53,28 +42,22 @@ pub(super) struct Moved {
     pub(super) questions: u64,
 }
 
-/// What is asked of one peer.
-enum Question {
-    Places { wanted: Vec<Wanted>, levels: u8 },
-    Codes(Vec<Digest>),
-}
-
-/// How a question ended.
-struct Ended {
-    peer: PeerId,
+/// A question that nobody has answered.
+struct Open {
     question: Question,
-    /// Bytes of the question.
-    sent: usize,
-    answer: Result<Vec<u8>, NetworkError>,
+    /// Who is asked, in turn.
+    peers: Vec<PeerId>,
+    /// Of these, who is late: all up to one.
+    late: Vec<PeerId>,
+    /// When the last of them was asked.
+    asked_at: Instant,
 }
 
-/// What is known of a peer.
-#[derive(Default)]
-struct Known {
-    asked: usize,
-    rests_until: Option<Instant>,
-    /// Why it gave nothing the last time.
-    said: Option<String>,
+/// How it ended with one peer that was asked.
+struct Ended {
+    id: u64,
+    peer: PeerId,
+    answer: Result<Vec<u8>, NetworkError>,
 }
 
 /// A repair under way. See the module.
@@ -84,7 +67,10 @@ pub(super) struct Asking<'a> {
     root: Digest,
     repair: Arc<Mutex<Repair>>,
     patience: Duration,
-    peers: BTreeMap<PeerId, Known>,
+    peers: Peers,
+    /// By a number of their own: an answer to one that is not here any more came too late.
+    open: BTreeMap<u64, Open>,
+    next_id: u64,
     under_way: FuturesUnordered<BoxFuture<'a, Ended>>,
     /// Codes that somebody is asked for.
     codes: Vec<Digest>,
@@ -109,7 +95,9 @@ impl<'a> Asking<'a> {
             root,
             repair,
             patience,
-            peers: BTreeMap::new(),
+            peers: Peers::default(),
+            open: BTreeMap::new(),
+            next_id: 0,
             under_way: FuturesUnordered::new(),
             codes: Vec::new(),
             progress_at: now,
@@ -122,49 +110,65 @@ impl<'a> Asking<'a> {
     pub(super) async fn run(mut self) -> Result<Moved, SyncError> {
         loop {
             let left = self.ask_all().await?;
-            if !left && self.under_way.is_empty() {
+            if !left && self.open.is_empty() {
                 return Ok(self.moved);
             }
             tokio::select! {
                 Some(ended) = self.under_way.next() => self.take(ended).await?,
-                () = tokio::time::sleep(LOOK) => self.look()?,
+                () = tokio::time::sleep(LOOK) => {}
             }
+            self.look()?;
         }
     }
 
     /// Asks whoever is free. Returns whether something is left to be asked for.
     async fn ask_all(&mut self) -> Result<bool, SyncError> {
-        while self.under_way.len() < ALL_MAX {
+        self.ask_others();
+        while self.open.len() < QUESTIONS_MAX && self.under_way.len() < ALL_MAX {
             let Some(question) = self.next_question().await? else { return Ok(false) };
-            let Some(peer) = self.free_peer() else {
+            let Some(peer) = self.peers.free(self.transport.peers(), &[]) else {
                 self.give_back(question);
                 return Ok(true);
             };
-            self.ask(peer, question);
+            let id = self.next_id;
+            self.next_id += 1;
+            let asked_at = Instant::now();
+            self.open.insert(id, Open { question, peers: Vec::new(), late: Vec::new(), asked_at });
+            self.ask(id, peer);
         }
         Ok(true)
     }
 
-    /// The connected peer with the least to do.
-    fn free_peer(&mut self) -> Option<PeerId> {
-        let (now, connected) = (Instant::now(), self.transport.peers());
-        if self.peers.len() > PEERS_MAX {
-            self.peers.retain(|peer, _| connected.contains(peer));
+    /// Asks another peer as well what was not answered for a while.
+    fn ask_others(&mut self) {
+        let now = Instant::now();
+        let due = self.open.iter().filter(|(_, open)| now - open.asked_at >= HEDGE);
+        let due: Vec<u64> = due.map(|(id, _)| *id).collect();
+        for id in due {
+            let Some(open) = self.open.get_mut(&id) else { continue };
+            for peer in &open.peers {
+                if !open.late.contains(peer) {
+                    open.late.push(*peer);
+                    self.peers.is_late(*peer);
+                }
+            }
+            if self.under_way.len() >= ALL_MAX {
+                continue;
+            }
+            if let Some(peer) = self.peers.free(self.transport.peers(), &open.peers) {
+                self.ask(id, peer);
+            }
         }
-        let asked = |peer: &PeerId| self.peers.get(peer).map_or(0, |known| known.asked);
-        let rests = |peer: &PeerId| {
-            self.peers.get(peer).and_then(|known| known.rests_until).is_some_and(|until| now < until)
-        };
-        let free = connected.into_iter().filter(|peer| asked(peer) < OF_PEER_MAX && !rests(peer));
-        free.min_by_key(asked)
     }
 
     async fn next_question(&mut self) -> Result<Option<Question>, SyncError> {
         let wanted = self.repair.lock().take_wanted(PLACES_MAX);
         if !wanted.is_empty() {
-            return Ok(Some(self.about_places(wanted)));
+            let (question, rest) = Question::about(wanted);
+            self.repair.lock().want_again(rest);
+            return Ok(Some(question));
         }
-        if self.codes.is_empty() && !self.under_way.is_empty() {
+        if self.codes.is_empty() && !self.open.is_empty() {
             // Their answers may show more that differs.
             return Ok(None);
         }
@@ -181,24 +185,6 @@ impl<'a> Asking<'a> {
         Ok(Some(Question::Codes(due)))
     }
 
-    /// As many of the places as one question has room for; the others wait.
-    fn about_places(&self, mut wanted: Vec<Wanted>) -> Question {
-        let mut bytes = 0;
-        let fits = wanted.iter().take_while(|wanted| {
-            bytes += 3 + wanted.place().bits().div_ceil(8);
-            bytes <= PLACES_BYTES_MAX
-        });
-        let fitting = fits.count();
-        let rest = wanted.split_off(fitting);
-        self.repair.lock().want_again(rest);
-        let levels = match wanted.len() {
-            1 if wanted[0].place() == Place::ROOT => LEVELS_MAX,
-            ..=FEW_PLACES => LEVELS_OF_FEW,
-            _ => LEVELS,
-        };
-        Question::Places { wanted, levels }
-    }
-
     fn give_back(&mut self, question: Question) {
         match question {
             Question::Places { wanted, .. } => self.repair.lock().want_again(wanted),
@@ -206,67 +192,75 @@ impl<'a> Asking<'a> {
         }
     }
 
-    fn ask(&mut self, peer: PeerId, question: Question) {
-        self.peers.entry(peer).or_default().asked += 1;
-        let request = question.request(self.number, self.root);
+    fn ask(&mut self, id: u64, peer: PeerId) {
+        let Some(open) = self.open.get_mut(&id) else { return };
+        open.peers.push(peer);
+        open.asked_at = Instant::now();
+        self.peers.ask(peer);
+        let request = open.question.request(self.number, self.root);
         let response_bytes_max = request.answer_bytes_max();
         let payload = codec::encode("sync request", &request).expect("requests are within their bounds");
-        let (transport, sent) = (self.transport, payload.len());
+        self.moved.bytes += payload.len() as u64;
+        let transport = self.transport;
         let limits = RequestLimits { deadline: DEADLINE, response_bytes_max };
         let asked = async move {
             let answer = transport.request(peer, Protocol::SYNC, payload, limits).await;
-            Ended { peer, question, sent, answer }
+            Ended { id, peer, answer }
         };
         self.under_way.push(asked.boxed());
     }
 
     async fn take(&mut self, ended: Ended) -> Result<(), SyncError> {
-        let Ended { peer, question, sent, answer } = ended;
-        self.peers.entry(peer).or_default().asked -= 1;
-        self.moved.bytes += sent as u64;
+        let Ended { id, peer, answer } = ended;
+        self.moved.bytes += answer.as_ref().map_or(0, |answer| answer.len() as u64);
+        let is_late = self.open.get(&id).is_none_or(|open| open.late.contains(&peer));
+        self.peers.end(peer, is_late);
         let answer = match answer {
             Ok(answer) => answer,
             Err(error) => {
-                self.give_back(question);
-                self.rest(peer, &error);
+                self.peers.refused(peer, &error);
+                self.leave(id, peer);
                 return Ok(());
             }
         };
-        self.moved.bytes += answer.len() as u64;
+        // What another answered meanwhile is not compared: nobody is to blame then.
+        let Some(Open { question, peers, late, .. }) = self.open.remove(&id) else { return Ok(()) };
+        for other in peers.into_iter().filter(|other| *other != peer && !late.contains(other)) {
+            self.peers.is_late(other);
+        }
         if let Question::Codes(hashes) = &question {
             self.codes.retain(|hash| !hashes.contains(hash));
         }
         let repair = Arc::clone(&self.repair);
-        match blocking(move || question.add(&repair, &answer)).await? {
-            Ok(()) => {
+        let added = blocking(move || question.add(&repair, peer, &answer)).await?;
+        match added.lie {
+            None => {
                 self.moved.questions += 1;
-                self.progress_at = Instant::now();
-                if let Some(known) = self.peers.get_mut(&peer) {
-                    known.said = None;
+                if self.peers.gave(peer) {
+                    self.progress_at = Instant::now();
                 }
             }
-            Err(lie) => {
+            Some(lie) => {
                 let reason = format!("repair: {lie}");
                 tracing::warn!(peer = %peer.short(), %reason, "banned");
                 self.transport.ban(peer, &reason, BAN);
-                self.tell(peer, reason, BAN);
+                self.peers.fail(peer, reason, BAN);
             }
         }
+        added.shallow.into_iter().for_each(|peer| self.peers.shallow(peer));
         Ok(())
     }
 
-    fn rest(&mut self, peer: PeerId, error: &NetworkError) {
-        let rest = match error.refusal().map(|refusal| refusal.kind()) {
-            Some(RefusalKind::Busy { retry_after_ms }) => Duration::from_millis(retry_after_ms.into()),
-            Some(RefusalKind::NotKept | RefusalKind::Malformed | RefusalKind::Failed) => NOT_KEPT_REST,
-            None => REST,
-        };
-        self.tell(peer, error.to_string(), rest);
-    }
-
-    fn tell(&mut self, peer: PeerId, said: String, rest: Duration) {
-        let known = self.peers.entry(peer).or_default();
-        (known.rests_until, known.said) = (Some(Instant::now() + rest), Some(said));
+    /// A peer did not answer. If nobody else is asked, the question is to be asked anew.
+    fn leave(&mut self, id: u64, peer: PeerId) {
+        let Some(open) = self.open.get_mut(&id) else { return };
+        open.peers.retain(|asked| *asked != peer);
+        open.late.retain(|asked| *asked != peer);
+        if open.peers.is_empty()
+            && let Some(open) = self.open.remove(&id)
+        {
+            self.give_back(open.question);
+        }
     }
 
     /// Gives up if nobody has given anything for long.
@@ -285,85 +279,9 @@ impl<'a> Asking<'a> {
 
     /// What each peer said last.
     fn answers(&self) -> String {
-        let said = |(peer, known): (&PeerId, &Known)| {
-            known.said.as_ref().map(|said| format!("{}: {said}", peer.short()))
-        };
-        let told: Vec<String> = self.peers.iter().filter_map(said).take(TOLD_MAX).collect();
-        match told.is_empty() {
-            true if self.transport.peers().is_empty() => "no peer is connected".into(),
-            true => "none has refused".into(),
-            false => told.join("; "),
-        }
+        self.peers.answers().unwrap_or_else(|| match self.transport.peers().is_empty() {
+            true => "no peer is connected".into(),
+            false => "none has refused".into(),
+        })
     }
-}
-
-impl Question {
-    fn request(&self, number: BatchNumber, root: Digest) -> Request {
-        match self {
-            Question::Places { wanted, levels } => {
-                let places = wanted.iter().map(Wanted::place).collect();
-                let places = BoundedVec::new(places).expect("no more are taken");
-                Request::Subtrees(SubtreesRequest { number, root, levels: *levels, places })
-            }
-            Question::Codes(hashes) => {
-                let hashes = BoundedVec::new(hashes.clone()).expect("no more are taken");
-                Request::Codes { number, hashes }
-            }
-        }
-    }
-
-    /// Adds an answer; the inner error is what its sender is to blame for. What was not answered is wanted again then.
-    fn add(self, repair: &Mutex<Repair>, answer: &[u8]) -> Result<Result<(), String>, SyncError> {
-        let mut repair = repair.lock();
-        match self {
-            Question::Places { wanted, levels } => add_places(&mut repair, wanted, levels, answer),
-            Question::Codes(hashes) => add_codes(&mut repair, &hashes, answer),
-        }
-    }
-}
-
-fn add_places(
-    repair: &mut Repair,
-    mut wanted: Vec<Wanted>,
-    levels: u8,
-    answer: &[u8],
-) -> Result<Result<(), String>, SyncError> {
-    let opened = match codec::decode::<Subtrees>("subtrees", answer, ANSWER_BYTES_MAX) {
-        Ok(subtrees) if subtrees.opened.len() == wanted.len() => subtrees.opened,
-        Ok(_) => {
-            repair.want_again(wanted);
-            return Ok(Err("not as many subtrees as were asked for".into()));
-        }
-        Err(error) => {
-            repair.want_again(wanted);
-            return Ok(Err(error.to_string()));
-        }
-    };
-    for (at, opened) in opened.iter().enumerate() {
-        match repair.add(&wanted[at], opened, levels) {
-            Ok(()) => {}
-            Err(error) if error.is_bad_supply() => {
-                repair.want_again(wanted.drain(at..));
-                return Ok(Err(error.to_string()));
-            }
-            Err(error) => return Err(error.into()),
-        }
-    }
-    Ok(Ok(()))
-}
-
-fn add_codes(repair: &mut Repair, hashes: &[Digest], answer: &[u8]) -> Result<Result<(), String>, SyncError> {
-    let codes = match codec::decode::<Codes>("codes", answer, ANSWER_BYTES_MAX) {
-        Ok(codes) if codes.codes.len() == hashes.len() => codes.codes,
-        Ok(_) => return Ok(Err("not as many codes as were asked for".into())),
-        Err(error) => return Ok(Err(error.to_string())),
-    };
-    for code in &codes {
-        match repair.add_code(code) {
-            Ok(()) => {}
-            Err(error) if error.is_bad_supply() => return Ok(Err(error.to_string())),
-            Err(error) => return Err(error.into()),
-        }
-    }
-    Ok(Ok(()))
 }

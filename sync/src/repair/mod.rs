@@ -11,6 +11,8 @@
 //! differs then is this program.
 
 mod asking;
+mod peers;
+mod question;
 mod record;
 
 use std::{sync::Arc, time::Duration};
