@@ -8,14 +8,14 @@ use slipstream_network::Transport;
 use slipstream_storage::{Damage, Maintenance, Repair, StorageError, Store};
 use slipstream_sync::{
     RepairMode, SyncError,
-    repair::{REPAIR_PATIENCE, REPAIR_RECORD, RepairRecord, repair},
+    repair::{Due, REPAIR_PATIENCE, REPAIR_RECORD, RepairRecord, repair},
 };
 use slipstream_types::BatchNumber;
 
 use crate::{api::starting::Starting, error::NodeError, node::open_database, tasks::TaskFailure};
 
 /// Opens the store, and repairs its state first if that is due or if its rows are not those of the head. With `sync.repair: off` only what an
-/// operator asked for is repaired.
+/// operator asked for is repaired, also if something else was noted before.
 ///
 /// # Errors
 /// As [`Store::open`]; [`SyncError::Unrepaired`].
@@ -28,15 +28,22 @@ pub(crate) async fn open_repaired(
     let record = match open_database(config, dir).await {
         Ok(store) => {
             let record = RepairRecord::of(&store)?;
-            if record.due.is_none() {
+            if !is_wanted(&record, is_automatic(config)) {
+                if record.due.is_some() {
+                    tracing::warn!(due = ?record.due, "a repair is due and `sync.repair` is `off`: the state is used as it is");
+                }
                 return Ok(store);
             }
             store.close();
             record
         }
-        Err(NodeError::Storage(error @ StorageError::Corrupt { .. })) if is_automatic(config) => {
+        Err(NodeError::Storage(error @ StorageError::Corrupt { .. })) => {
+            let record = closed_record(config, dir)?;
+            if !is_automatic(config) && record.due != Some(Due::Operator) {
+                return Err(NodeError::Storage(error));
+            }
             tracing::error!(%error, "the state is wrong; it is compared with that of peers");
-            closed_record(config, dir)?
+            record
         }
         Err(error) => return Err(error),
     };
@@ -44,11 +51,17 @@ pub(crate) async fn open_repaired(
     tracing::warn!(due = ?record.due, "repairing the state before the node begins");
     let (storage, path) = (config.storage.clone(), dir.to_owned());
     let session = on_disk(move || Ok(Repair::open(&storage, &path)?)).await?;
-    let report = repair(session, transport, REPAIR_PATIENCE).await?;
-    let store = open_database(config, dir).await?;
-    let (record, kept) = (record.done(report).encode()?, store.clone());
-    on_disk(move || Ok(kept.put_record(REPAIR_RECORD, &record)?)).await?;
-    Ok(store)
+    repair(session, transport, REPAIR_PATIENCE, record).await?;
+    open_database(config, dir).await
+}
+
+/// Whether a store that can be opened is compared all the same.
+fn is_wanted(record: &RepairRecord, is_automatic: bool) -> bool {
+    match record.due {
+        Some(Due::Incident { .. }) => is_automatic,
+        Some(Due::Operator) => true,
+        None => false,
+    }
 }
 
 /// Notes a failure that a repair may mend, for the next start. False if it is none, or if its batch was repaired before: then
@@ -112,6 +125,15 @@ mod tests {
 
     fn failed(source: SyncError) -> TaskFailure {
         TaskFailure::Failed { task: "sync", source: source.into() }
+    }
+
+    /// Goal: with `sync.repair: off` only what an operator asked for is repaired, also when something was noted under `auto`.
+    #[test]
+    fn what_was_noted_waits_for_the_operator() {
+        let due = |due| RepairRecord { due, ..RepairRecord::default() };
+        let incident = due(Some(Due::Incident { number: BatchNumber(3), what: "another root".into() }));
+        assert!(is_wanted(&incident, true) && !is_wanted(&incident, false));
+        assert!(is_wanted(&due(Some(Due::Operator)), false) && !is_wanted(&due(None), true));
     }
 
     /// Goal: what a wrong state looks like is told from what a repair cannot mend.

@@ -19,7 +19,7 @@ use std::{sync::Arc, time::Duration};
 
 use parking_lot::Mutex;
 use slipstream_network::Transport;
-use slipstream_storage::Repair;
+use slipstream_storage::{Repair, Repaired};
 use tokio::time::Instant;
 
 use self::asking::Asking;
@@ -30,7 +30,8 @@ use crate::SyncError;
 pub const REPAIR_PATIENCE: Duration = Duration::from_secs(120);
 
 /// Puts the rows of an opened store right by asking the peers of a transport, as long as one of them answers within `patience`. Whoever
-/// tells a lie is banned.
+/// tells a lie is banned. What was done is noted in the store's record in the same write: whatever is lost afterwards, nobody takes the
+/// next incident at the same batch for the first one.
 ///
 /// # Errors
 /// [`SyncError::Unrepaired`] if nobody could answer for so long; [`SyncError::Storage`] if the store cannot be read or written, or if too
@@ -39,6 +40,7 @@ pub async fn repair(
     repair: Repair,
     transport: &dyn Transport,
     patience: Duration,
+    record: RepairRecord,
 ) -> Result<RepairReport, SyncError> {
     let began = Instant::now();
     let (number, root) = (repair.header().number, repair.header().state_root);
@@ -46,17 +48,25 @@ pub async fn repair(
     let moved = Asking::new(transport, number, root, Arc::clone(&session), patience).run().await?;
     let repair = Arc::into_inner(session).map(Mutex::into_inner);
     let repair = repair.ok_or_else(|| SyncError::Worker("a repair is still at work".into()))?;
-    let repaired = blocking(move || Ok(repair.finish()?)).await?;
-    let report = RepairReport {
+    let report = move |repaired: &Repaired| RepairReport {
         number,
         rows_put: repaired.rows_put,
         rows_removed: repaired.rows_removed,
         codes: repaired.codes,
-        keys: repaired.keys,
+        keys: repaired.keys.clone(),
         bytes: moved.bytes,
         questions: moved.questions,
         took_ms: began.elapsed().as_millis() as u64,
     };
+    let report = blocking(move || {
+        let mut done = None;
+        repair.finish_with(|repaired| {
+            let report = done.insert(report(repaired)).clone();
+            Ok::<_, SyncError>(Some((REPAIR_RECORD, record.done(report).encode()?)))
+        })?;
+        done.ok_or_else(|| SyncError::Worker("a repair ended without a report".into()))
+    });
+    let report = report.await?;
     tracing::info!(
         batch = %number,
         rows_put = report.rows_put,

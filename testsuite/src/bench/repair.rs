@@ -11,7 +11,7 @@ use slipstream_network::{BoxFuture, Handler, MemoryHub, Payload, PeerId, Protoco
 use slipstream_storage::{Repair, StorageConfig, Store, plain_database};
 use slipstream_sync::{
     SyncServer,
-    repair::{REPAIR_PATIENCE, RepairReport, repair},
+    repair::{REPAIR_PATIENCE, RepairRecord, RepairReport, repair},
 };
 use slipstream_types::{Blob, BlobKind, Path as StatePath, PublicKey, state::ROW_BYTES_MAX};
 
@@ -166,5 +166,5 @@ async fn repair_from(store: &Store, dir: &Path) -> Result<RepairReport> {
     ensure!(hub.connect(node, server), "the nodes are not connected");
     let dir = dir.to_owned();
     let session = tokio::task::spawn_blocking(move || Repair::open(&config(), &dir)).await??;
-    Ok(repair(session, &*transport, REPAIR_PATIENCE).await?)
+    Ok(repair(session, &*transport, REPAIR_PATIENCE, RepairRecord::default()).await?)
 }
