@@ -3,14 +3,17 @@
 
 use std::{path::Path as FilePath, sync::Arc, time::Duration};
 
-use slipstream_network::{MemoryHub, MemoryTransport, NetworkError, PeerId, Transport};
+use slipstream_network::{
+    BoxFuture, Handler, MemoryHub, MemoryTransport, NetworkError, Payload, PeerId, Protocol, Refusal,
+    Transport,
+};
 use slipstream_storage::{Opened, Part, Repair, StorageConfig, StorageError, Store, plain_database};
 use slipstream_sync::{
     SyncError, SyncServer,
-    protocol::{Codes, Request, Subtrees},
-    repair::{RepairReport, repair},
+    protocol::{Codes, Request, Subtrees, SubtreesRequest},
+    repair::{RepairRecord, RepairReport, repair},
 };
-use slipstream_types::{BatchNumber, Digest, bounded::BoundedVec, codec};
+use slipstream_types::{BatchNumber, Digest, PublicKey, bounded::BoundedVec, codec};
 
 use crate::{
     chain::{Chain, Honest, peer},
@@ -20,7 +23,9 @@ use crate::{
 const MAX: usize = 64 << 20;
 const BATCHES: u64 = 27;
 const ACCOUNTS: u64 = 3_000;
-const PATIENCE: Duration = Duration::from_secs(5);
+/// The highest id of all: whatever orders peers by their ids asks the others first.
+const HONEST: PeerId = PublicKey([99; 32]);
+const PATIENCE: Duration = Duration::from_secs(60);
 
 fn config() -> StorageConfig {
     StorageConfig { snapshot_interval_batches: 0, disk_free_min_mib: 0, ..StorageConfig::default() }
@@ -29,7 +34,7 @@ fn config() -> StorageConfig {
 /// A chain that a peer serves, and a node's directory that has it.
 fn followed(hub: &MemoryHub, dir: &FilePath) -> Chain {
     let chain = Chain::with_accounts(BATCHES, ACCOUNTS);
-    hub.join(peer(1), Arc::new(Honest(Arc::new(SyncServer::new(chain.store.clone())))));
+    hub.join(HONEST, Arc::new(Honest(Arc::new(SyncServer::new(chain.store.clone())))));
     let store = Store::open(&config(), dir).unwrap();
     store.initialize(&chain.genesis).unwrap();
     (1..=chain.head().0).for_each(|number| chain.commit_to(&store, BatchNumber(number)));
@@ -87,11 +92,11 @@ async fn try_repair(
         assert!(hub.connect(peer(100), *id));
     }
     let session = Repair::open(&config(), dir).unwrap();
-    let report = repair(session, &*transport, PATIENCE).await;
+    let report = repair(session, &*transport, PATIENCE, RepairRecord::default()).await;
     (transport, report)
 }
 
-#[tokio::test(flavor = "multi_thread")]
+#[tokio::test(start_paused = true)]
 async fn what_differs_is_fetched_and_nothing_else() {
     let (hub, dir) = (MemoryHub::new(), tempfile::tempdir().unwrap());
     let chain = followed(&hub, dir.path());
@@ -100,15 +105,16 @@ async fn what_differs_is_fetched_and_nothing_else() {
     let error = Store::open(&config(), dir.path()).unwrap_err();
     assert!(matches!(error, StorageError::Corrupt { .. }), "{error}");
 
-    let (report, store) = repaired(&hub, dir.path(), &[peer(1)]).await;
+    let (report, store) = repaired(&hub, dir.path(), &[HONEST]).await;
     assert_eq!((report.number, report.rows_put + report.rows_removed), (chain.head(), wrong));
     assert!(report.codes > 0 && !report.keys.is_empty(), "{report:?}");
     let rows: u64 = chain.store.snapshots()[0].rows;
     assert!(report.bytes < rows * 80 / 10, "{report:?}: all of the {rows} rows are 80 bytes each");
     assert_eq!(store.head().unwrap().header, chain.store.head().unwrap().header);
+    assert_eq!(RepairRecord::of(&store).unwrap().report.as_ref(), Some(&report), "it came with the write");
     drop(store);
 
-    let (report, _) = repaired(&hub, dir.path(), &[peer(1)]).await;
+    let (report, _) = repaired(&hub, dir.path(), &[HONEST]).await;
     assert_eq!((report.rows_put + report.rows_removed + report.codes, report.bytes), (0, 0));
 }
 
@@ -153,12 +159,90 @@ fn wrong_code(request: &Request, answer: Vec<u8>) -> Option<Vec<u8>> {
     Some(codec::encode("codes", &Codes { codes: BoundedVec::new(wrong.collect()).unwrap() }).unwrap())
 }
 
-#[tokio::test(flavor = "multi_thread")]
+/// Whoever is asked for one code answers with another that is missing too, so that its own peer would seem to send what nobody wants.
+fn others_code(request: &Request, answer: Vec<u8>) -> Option<Vec<u8>> {
+    if !matches!(request, Request::Codes { .. }) {
+        return Some(answer);
+    }
+    let codes: Codes = codec::decode("codes", &answer, MAX).unwrap();
+    let mut codes = codes.codes.to_vec();
+    codes.rotate_left(1);
+    Some(codec::encode("codes", &Codes { codes: BoundedVec::new(codes).unwrap() }).unwrap())
+}
+
+fn silent(_: &Request, _: Vec<u8>) -> Option<Vec<u8>> {
+    None
+}
+
+/// Opens one level of what it is asked for.
+struct Shallow(SyncServer);
+
+impl Handler for Shallow {
+    fn request<'a>(
+        &'a self,
+        peer: PeerId,
+        _protocol: Protocol,
+        payload: Vec<u8>,
+    ) -> BoxFuture<'a, Result<Payload, Refusal>> {
+        Box::pin(async move {
+            let payload = match codec::decode("request", &payload, MAX).unwrap() {
+                Request::Subtrees(asked) => {
+                    let asked = Request::Subtrees(SubtreesRequest { levels: 1, ..asked });
+                    codec::encode("request", &asked).unwrap()
+                }
+                _ => payload,
+            };
+            self.0.handle(peer, payload).await
+        })
+    }
+
+    fn broadcast<'a>(&'a self, _peer: PeerId, _payload: Vec<u8>) -> BoxFuture<'a, ()> {
+        Box::pin(async {})
+    }
+}
+
+/// Goal: peers that are silent or open less than they are asked to, however many keys of theirs come before the honest one's, cost moments.
+#[tokio::test(start_paused = true)]
+async fn who_plays_for_time_is_asked_last() {
+    let (hub, dir) = (MemoryHub::new(), tempfile::tempdir().unwrap());
+    let chain = followed(&hub, dir.path());
+    let server = || SyncServer::new(chain.store.clone());
+    for id in 2..6 {
+        hub.join(peer(id), Arc::new(Liar { server: server(), lie: silent }));
+    }
+    hub.join(peer(6), Arc::new(Shallow(server())));
+    let wrong = spoil(dir.path());
+    let (transport, alone) = try_repair(&hub, dir.path(), &[peer(2), peer(3)]).await;
+    let text = alone.unwrap_err().to_string();
+    assert!(text.contains("batch 27") && transport.peers().len() == 2, "silence is no lie: {text}");
+
+    let peers: Vec<PeerId> = (2..7).map(peer).chain([HONEST]).collect();
+    let began = tokio::time::Instant::now();
+    let (report, store) = repaired(&hub, dir.path(), &peers).await;
+    assert_eq!(report.rows_put + report.rows_removed, wrong);
+    assert!(began.elapsed() < Duration::from_secs(20), "{:?}", began.elapsed());
+    assert_eq!(store.head().unwrap().header, chain.store.head().unwrap().header);
+}
+
+/// Goal: what a peer gives is kept, also if it is less than it was asked for; it is told why it waits.
+#[tokio::test(start_paused = true)]
+async fn who_opens_less_than_asked_is_not_banned() {
+    let (hub, dir) = (MemoryHub::new(), tempfile::tempdir().unwrap());
+    let chain = followed(&hub, dir.path());
+    hub.join(peer(6), Arc::new(Shallow(SyncServer::new(chain.store.clone()))));
+    spoil(dir.path());
+    let (transport, alone) = try_repair(&hub, dir.path(), &[peer(6)]).await;
+    let text = alone.unwrap_err().to_string();
+    assert!(text.contains("it opened less than it was asked for"), "{text}");
+    assert_eq!(transport.peers().len(), 1);
+}
+
+#[tokio::test(start_paused = true)]
 async fn liars_are_banned_and_others_are_asked() {
     let (hub, dir) = (MemoryHub::new(), tempfile::tempdir().unwrap());
     let chain = followed(&hub, dir.path());
-    let lies: [(u8, Lie); 5] =
-        [(2, wrong_hash), (3, nothing_there), (4, endless), (5, too_few), (6, wrong_code)];
+    let lies: [(u8, Lie); 6] =
+        [(2, wrong_hash), (3, nothing_there), (4, endless), (5, too_few), (6, wrong_code), (7, others_code)];
     for (id, lie) in lies {
         let wrong = spoil(dir.path());
         let server = SyncServer::new(chain.store.clone());
@@ -176,14 +260,14 @@ async fn liars_are_banned_and_others_are_asked() {
         );
         assert!(Store::open(&config(), dir.path()).is_err(), "nothing of it was written");
 
-        let (report, store) = repaired(&hub, dir.path(), &[peer(id), peer(1)]).await;
+        let (report, store) = repaired(&hub, dir.path(), &[peer(id), HONEST]).await;
         assert_eq!(report.rows_put + report.rows_removed, wrong, "lie {id}");
         assert_eq!(store.head().unwrap().header, chain.store.head().unwrap().header);
     }
 }
 
 /// Goal: a peer on another ledger, or without the state, says so and is not to blame.
-#[tokio::test(flavor = "multi_thread")]
+#[tokio::test(start_paused = true)]
 async fn who_does_not_have_the_state_is_not_to_blame() {
     let (hub, dir) = (MemoryHub::new(), tempfile::tempdir().unwrap());
     let _chain = followed(&hub, dir.path());
@@ -198,5 +282,5 @@ async fn who_does_not_have_the_state_is_not_to_blame() {
     assert!(text.contains("not kept: the state of batch 27 is not kept here"), "{text}");
     assert!(text.contains("the state of batch 27 has another root here"), "{text}");
     assert_eq!(transport.peers().len(), 2, "both are still connected");
-    repaired(&hub, dir.path(), &[peer(7), peer(8), peer(1)]).await;
+    repaired(&hub, dir.path(), &[peer(7), peer(8), HONEST]).await;
 }
