@@ -15,6 +15,7 @@ mod error;
 mod local;
 mod opened;
 mod place;
+mod repaired;
 mod state_at;
 
 use std::{
@@ -24,11 +25,9 @@ use std::{
     sync::Arc,
 };
 
-use slipstream_types::{
-    BatchHeader, BatchNumber, Digest, Path, PublicKey, StateKey, StateValue, keccak256, tree::Leaf,
-};
+use slipstream_types::{BatchHeader, Digest, Path, PublicKey, StateKey, StateValue, keccak256, tree::Leaf};
 
-use self::{local::LocalRows, opened::Proved};
+use self::{local::LocalRows, opened::Proved, repaired::drop_snapshots};
 use crate::{
     backend::{Backend, Column, Rows, WriteBatch, rocks::RocksBackend},
     chunk,
@@ -44,14 +43,13 @@ use crate::{
 pub use error::RepairError;
 pub use opened::{LEVELS_MAX, Opened, Part};
 pub use place::Place;
+pub use repaired::{KEYS_TOLD_MAX, Repaired};
 pub use state_at::StateAt;
 
 /// Bytes of rows that are held until the end, at most: some million rows. Whoever needs more is cheaper off with a snapshot.
 const CHANGES_BYTES_MAX: u64 = 256 << 20;
 /// What a change takes in memory beside its row.
 const CHANGE_BYTES: u64 = 128;
-/// Keys that a repair names; the others it only counts.
-pub const KEYS_TOLD_MAX: usize = 16;
 
 /// A store that is being repaired: opened without its tree, for one thread. Dropping it changes nothing.
 pub struct Repair {
@@ -87,19 +85,6 @@ struct Change {
     row: Option<Vec<u8>>,
     /// None if the row that is removed does not say.
     key: Option<StateKey>,
-}
-
-/// What a repair changed.
-#[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct Repaired {
-    /// Rows that were missing or had another value.
-    pub rows_put: u64,
-    /// Rows that should not have been there.
-    pub rows_removed: u64,
-    /// Codes that were missing or damaged.
-    pub codes: u64,
-    /// The first [`KEYS_TOLD_MAX`] keys of these rows, by path.
-    pub keys: Vec<String>,
 }
 
 impl Wanted {
@@ -370,42 +355,5 @@ impl Repair {
             })?;
         }
         Ok(missing)
-    }
-}
-
-/// Drops the checkpoints up to a batch. One that stays with wrong rows is not served, because they do not give its root: it only takes
-/// room. What is above the head may be the last there is of some batches.
-fn drop_snapshots(backend: &dyn Backend, head: BatchNumber) {
-    let dropped = backend.checkpoints().and_then(|checkpoints| {
-        let numbers: Vec<u64> = checkpoints.into_iter().map(|(number, _)| number).collect();
-        numbers
-            .into_iter()
-            .filter(|number| *number <= head.0)
-            .try_for_each(|number| backend.remove_checkpoint(number))
-    });
-    if let Err(error) = dropped {
-        tracing::warn!(%error, "snapshots of before the repair stay");
-    }
-}
-
-impl Repaired {
-    /// Whether there was nothing to change.
-    pub fn is_nothing(&self) -> bool {
-        self.rows_put == 0 && self.rows_removed == 0 && self.codes == 0
-    }
-
-    fn with(mut self, change: &Change) -> Repaired {
-        match change.row {
-            Some(_) => self.rows_put += 1,
-            None => self.rows_removed += 1,
-        }
-        if self.keys.len() < KEYS_TOLD_MAX {
-            self.keys.push(match change.key {
-                Some(StateKey::Account(address)) => format!("account {address}"),
-                Some(StateKey::Slot(address, slot)) => format!("slot {slot} of {address}"),
-                None => "a row that names no key".to_owned(),
-            });
-        }
-        self
     }
 }

@@ -1,0 +1,59 @@
+//! [`Repaired`]: what a repair did, and what goes with the wrong rows.
+
+use slipstream_types::{BatchNumber, StateKey};
+
+use super::Change;
+use crate::backend::Backend;
+
+/// Keys that a repair names; the others it only counts.
+pub const KEYS_TOLD_MAX: usize = 16;
+
+/// What a repair changed.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Repaired {
+    /// Rows that were missing or had another value.
+    pub rows_put: u64,
+    /// Rows that should not have been there.
+    pub rows_removed: u64,
+    /// Codes that were missing or damaged.
+    pub codes: u64,
+    /// The first [`KEYS_TOLD_MAX`] keys of these rows, by path.
+    pub keys: Vec<String>,
+}
+
+impl Repaired {
+    /// Whether there was nothing to change.
+    pub fn is_nothing(&self) -> bool {
+        self.rows_put == 0 && self.rows_removed == 0 && self.codes == 0
+    }
+
+    pub(super) fn with(mut self, change: &Change) -> Repaired {
+        match change.row {
+            Some(_) => self.rows_put += 1,
+            None => self.rows_removed += 1,
+        }
+        if self.keys.len() < KEYS_TOLD_MAX {
+            self.keys.push(match change.key {
+                Some(StateKey::Account(address)) => format!("account {address}"),
+                Some(StateKey::Slot(address, slot)) => format!("slot {slot} of {address}"),
+                None => "a row that names no key".to_owned(),
+            });
+        }
+        self
+    }
+}
+
+/// Drops the checkpoints up to a batch. One that stays with wrong rows is not served, because they do not give its root: it only takes
+/// room. What is above the head may be the last there is of some batches.
+pub(super) fn drop_snapshots(backend: &dyn Backend, head: BatchNumber) {
+    let dropped = backend.checkpoints().and_then(|checkpoints| {
+        let numbers: Vec<u64> = checkpoints.into_iter().map(|(number, _)| number).collect();
+        numbers
+            .into_iter()
+            .filter(|number| *number <= head.0)
+            .try_for_each(|number| backend.remove_checkpoint(number))
+    });
+    if let Err(error) = dropped {
+        tracing::warn!(%error, "snapshots of before the repair stay");
+    }
+}
