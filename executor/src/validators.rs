@@ -7,15 +7,17 @@ use alloy_primitives::{Address, B256, Bytes, U256};
 use alloy_sol_types::SolCall;
 use slipstream_storage::StorageError;
 use slipstream_types::{
-    BatchHeader, Delta, Failures, PublicKey, StateKey, StateValue, Validator, ValidatorSet,
-    validators_contract,
+    BatchHeader, BatchNumber, Delta, Epoch, Failures, PublicKey, StateKey, StateValue, Validator,
+    ValidatorSet,
+    validators_contract::{self, WantedError},
 };
 
 use self::interface::Validators as Contract;
 use crate::reader::StateReader;
 
 /// The validators of the next epoch if the batch ends its own, from the state before it and its changes. A chain whose genesis names
-/// no validators contract keeps its validators.
+/// no validators contract keeps its validators. Where the contract wants what is no set of validators, the epoch goes on, and the log says
+/// why.
 ///
 /// # Errors
 /// If the state cannot be read.
@@ -27,7 +29,14 @@ pub fn next_validators(
 ) -> Result<Option<ValidatorSet>, StorageError> {
     let mut storage = ValidatorsStorage::new(contract);
     storage.apply(delta);
-    storage.next_validators(header, before)
+    match storage.succession(header, before)? {
+        Some(Err(reason)) => {
+            let (number, epoch) = (header.number, header.epoch);
+            tracing::warn!(%number, %epoch, %reason, "the epoch goes on: what the validators contract wants is no set of validators");
+            Ok(None)
+        }
+        next => Ok(next.and_then(Result::ok)),
+    }
 }
 
 /// What uncommitted batches changed of the validators contract's storage.
@@ -64,13 +73,42 @@ impl ValidatorsStorage {
         header: &BatchHeader,
         base: &dyn StateReader,
     ) -> Result<Option<ValidatorSet>, StorageError> {
+        Ok(self.succession(header, base)?.and_then(Result::ok))
+    }
+
+    /// As [`ValidatorsStorage::next_validators`], with the reason if the batch would end its epoch and what is wanted is no set.
+    fn succession(
+        &self,
+        header: &BatchHeader,
+        base: &dyn StateReader,
+    ) -> Result<Option<Result<ValidatorSet, WantedError>>, StorageError> {
         let Some(contract) = self.contract else { return Ok(None) };
-        let read = |slot: B256| match self.changed.get(&slot) {
+        let read = |slot| self.read(contract, slot, base);
+        validators_contract::next_validators(header.number, header.epoch, read)
+    }
+
+    /// What the contract wants as the set of an epoch, and from the end of which batch on; without a number it never changed. None where
+    /// there is no contract, or what it wants is no set of validators.
+    ///
+    /// # Errors
+    /// If the state cannot be read.
+    pub fn wanted(
+        &self,
+        epoch: Epoch,
+        base: &dyn StateReader,
+    ) -> Result<Option<(Option<BatchNumber>, ValidatorSet)>, StorageError> {
+        let Some(contract) = self.contract else { return Ok(None) };
+        let mut read = |slot| self.read(contract, slot, base);
+        let last = validators_contract::last_batch(&mut read)?;
+        let wanted = validators_contract::wanted(epoch, &mut read)?;
+        Ok(wanted.ok().map(|wanted| (last, wanted)))
+    }
+
+    fn read(&self, contract: Address, slot: B256, base: &dyn StateReader) -> Result<U256, StorageError> {
+        match self.changed.get(&slot) {
             Some(value) => Ok(*value),
             None => base.slot(&contract, &slot),
-        };
-        let next = validators_contract::next_validators(header.number, header.epoch, read)?;
-        Ok(next.and_then(Result::ok))
+        }
     }
 }
 
