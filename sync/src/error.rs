@@ -28,7 +28,7 @@ pub enum SyncError {
     },
     /// A quorum named other validators for the next epoch than the state after the batch wants.
     #[error(
-        "batch {number} is certified with other validators for the epoch after {epoch} than its state's validators contract wants: \
+        "batch {number} of epoch {epoch} is certified with other validators for the batches after it than its state's validators contract wants: \
          certified is {certified}, wanted is {wanted}. Either a quorum of epoch {epoch} hands the chain to whom its owner did not choose, or \
          this program is wrong: keep the data directory for a report, and ask the chain's owner and several validators' operators"
     )]

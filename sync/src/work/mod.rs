@@ -76,7 +76,8 @@ impl Worker {
     /// A worker on an initialized store. The seed draws the batches that are audited.
     ///
     /// # Errors
-    /// If the store has no genesis, or passed the waypoint's batch on another ledger or one that nobody compared.
+    /// If the store has no genesis, or passed the waypoint's batch on another ledger or one that nobody compared, or its epoch has
+    /// other validators than its state wants ([`SyncError::WrongSuccession`]).
     pub fn new(
         store: Store,
         config: &SyncConfig,
@@ -89,6 +90,7 @@ impl Worker {
         if let Some(waypoint) = &waypoint {
             check_stored_waypoint(&store, waypoint)?;
         }
+        succession::check_head(&store, validators_contract)?;
         Ok(Worker {
             store,
             chain,

@@ -2,8 +2,8 @@
 //! to whom it passes on is for the owner of the validators contract, and every node has the contract's rows, however it came by them.
 
 use slipstream_executor::ValidatorsStorage;
-use slipstream_storage::{CommitBatch, View};
-use slipstream_types::{BatchHeader, BatchNumber, Certificate, Epoch, ValidatorSet};
+use slipstream_storage::{CommitBatch, Store, View};
+use slipstream_types::{Address, BatchHeader, BatchNumber, Certificate, Epoch, ValidatorSet};
 
 use super::Worker;
 use crate::SyncError;
@@ -53,16 +53,47 @@ impl Worker {
         Ok(())
     }
 
-    /// Checks the head, which was taken over with its certificate.
+    /// Checks the head, to which a takeover has led.
     pub(super) fn check_head_succession(&self) -> Result<(), SyncError> {
-        let view = self.store.view()?;
+        check_head(&self.store, self.validators_contract)
+    }
+}
+
+/// Checks the head, however the node came to it: a takeover, an import, or what the process before made durable. Who validates after it
+/// must be whom the state wants, because the contract tells every change by a `lastBatch` that is not before the change. A quorum of an
+/// epoch whose end is not at the head is found out that way, too.
+///
+/// Nothing is compared while the contract waits for a later batch, and where it wants what is no set of validators.
+///
+/// # Errors
+/// [`SyncError::WrongSuccession`], or if the store cannot be read.
+pub(super) fn check_head(store: &Store, contract: Option<Address>) -> Result<(), SyncError> {
+    if contract.is_none() {
+        return Ok(());
+    }
+    let storage = ValidatorsStorage::new(contract);
+    loop {
+        let view = store.view()?;
         let header = view.head();
-        let Some(certificate) = self.store.certificate(header.number)? else { return Ok(()) };
-        let wanted = ValidatorsStorage::new(self.validators_contract).next_validators(header, &view)?;
-        match self.validators_contract {
-            Some(_) => compare(header, certificate.info.next_validators.as_ref(), wanted.as_ref()),
-            None => Ok(()),
+        let next = store.next_set()?;
+        let certificate = store.certificate(header.number)?;
+        let has_end = !store.epoch_ends(header.epoch, 1)?.is_empty();
+        if store.head()?.header != *header {
+            // A validator's consensus committed meanwhile.
+            continue;
         }
+        if let Some(certificate) = &certificate {
+            let wanted = storage.next_validators(header, &view)?;
+            compare(header, certificate.info.next_validators.as_ref(), wanted.as_ref())?;
+        }
+        let Some((last, wanted)) = storage.wanted(next.epoch, &view)? else { return Ok(()) };
+        let is_pending = last.is_some_and(|last| last > header.number);
+        // The proof that the epoch ends at the head may be on its way to the store.
+        let is_unproved = last == Some(header.number) && certificate.is_none() && !has_end;
+        return match is_pending || is_unproved {
+            true => Ok(()),
+            false => compare(header, Some(&next), Some(&wanted)),
+        };
     }
 }
 

@@ -1,11 +1,12 @@
 //! Goal: a ledger whose validators change is followed from the genesis on, and nobody can slip in validators of their own.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
+use slipstream_executor::{ExecutorConfig, Session};
 use slipstream_network::{MemoryHub, Transport};
 use slipstream_storage::{self as storage, StorageConfig, Store};
 use slipstream_sync::{
-    Mode, SyncConfig, SyncError, SyncServer, Trust, announcement,
+    Follower, Mode, SyncConfig, SyncError, SyncServer, Trust, announcement,
     protocol::{EpochEnds, Request},
 };
 use slipstream_types::{BatchNumber, BlobKind, Digest, Epoch, bounded::BoundedVec, codec};
@@ -74,20 +75,36 @@ async fn a_waypoint_that_ends_an_epoch_is_passed() {
 }
 
 /// Goal: a quorum that hands the chain to others than the validators contract wants is found out by every node that has the state,
-/// however it came by it, and none goes on.
+/// however it came by it and wherever its snapshot is, and none goes on, nor after a restart.
 #[tokio::test(flavor = "multi_thread")]
 async fn validators_that_the_state_does_not_want_stop_every_mode() {
-    let mut chain = Chain::new(9);
-    chain.usurp();
-    (11..=12).for_each(|number| _ = chain.extend(number));
-    let (hub, _server) = hub_with(&chain);
-    for (id, mode) in [(11, Mode::Replay), (12, Mode::Delta), (13, Mode::Snapshot)] {
-        let node = Following::start(&hub, peer(id), &chain.genesis, mode, &[peer(1)]).await;
-        let ended = node.task.await.unwrap().unwrap_err();
-        assert!(matches!(ended, SyncError::WrongSuccession { .. }), "{mode:?}: {ended}");
-        let text = ended.to_string();
-        assert!(text.contains("batch 10 is certified") && text.contains("wanted is no change"), "{text}");
+    for usurped in [9, 10, 11] {
+        let mut chain = Chain::new(usurped - 1);
+        chain.usurp();
+        (usurped + 1..=22).for_each(|number| _ = chain.extend(number));
+        let (hub, _server) = hub_with(&chain);
+        for (id, mode) in [(11, Mode::Replay), (12, Mode::Delta), (13, Mode::Snapshot)] {
+            let node = Following::start(&hub, peer(id), &chain.genesis, mode, &[peer(1)]).await;
+            let (store, ended) = (node.store, node.task.await.unwrap().unwrap_err());
+            let number = if mode == Mode::Snapshot { 20 } else { usurped };
+            let text = ended.to_string();
+            assert!(matches!(ended, SyncError::WrongSuccession { .. }), "{usurped} {mode:?}: {text}");
+            assert!(text.contains(&format!("batch {number} ")), "{usurped} {mode:?}: {text}");
+            if mode == Mode::Snapshot {
+                assert_eq!(store.head().unwrap().header.number, BatchNumber(number), "it is durable");
+                assert_stays_down(&hub, store);
+            }
+        }
     }
+}
+
+/// A node does not begin on this store.
+fn assert_stays_down(hub: &MemoryHub, store: Store) {
+    let transport = hub.join(peer(30), Arc::new(Honest(Arc::new(SyncServer::new(store.clone())))));
+    let session = Session::new(&ExecutorConfig::default(), store.genesis().unwrap().chain).unwrap();
+    let (config, session) = (SyncConfig::default(), Arc::new(session));
+    let follower = Follower::new(config, store, transport, session, None, Duration::ZERO);
+    assert!(matches!(follower, Err(SyncError::WrongSuccession { .. })));
 }
 
 /// Goal: the validators of today come with a range delta over two epochs, too.
