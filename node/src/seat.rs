@@ -168,8 +168,7 @@ impl Seat {
     /// Tells the others in this process.
     fn tell(&self) {
         let Term { set, validator } = self.term.read().clone();
-        let members: Vec<_> = set.validators.iter().map(|member| member.public_key).collect();
-        self.parts.forwarder.lead(&members);
+        self.parts.forwarder.lead(&set);
         self.parts.follower.set_patience(validator.map_or(Duration::ZERO, |_| DECISION_PATIENCE));
     }
 }

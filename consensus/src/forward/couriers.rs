@@ -78,13 +78,13 @@ impl Couriers {
         Couriers { local, validators: validators.to_vec(), peers, connected: Vec::new(), secret, round: 0 }
     }
 
-    /// From now on these are the validators, the first of whom proposes. Says whether anything of that is new. Who proposed before, or
-    /// does now, does not rest for what happened when it had another part.
+    /// From now on these are the validators, the first of whom proposes. Says whether that is another one than before: who proposed
+    /// before, or does now, then does not rest for what happened when it had another part.
     pub(super) fn lead(&mut self, validators: &[PeerId]) -> bool {
-        if self.validators == validators {
+        let before = std::mem::replace(&mut self.validators, validators.to_vec());
+        if before.first() == validators.first() {
             return false;
         }
-        let before = std::mem::replace(&mut self.validators, validators.to_vec());
         for proposer in before.first().into_iter().chain(validators.first()) {
             if let Some(courier) = self.peers.get_mut(proposer) {
                 (courier.failures, courier.rests_until) = (0, None);
@@ -364,6 +364,7 @@ mod tests {
             couriers.end(&second, Ended::Failed, now);
         }
         assert!(couriers.lead(&[second, first]) && !couriers.lead(&[second, first]));
+        assert!(!couriers.lead(&[second]) && !couriers.lead(&[second, first]), "who proposes stays");
         assert_eq!(couriers.choose(&connected, now), [second]);
         couriers.local = second;
         assert!(couriers.is_proposer() && couriers.choose(&connected, now).is_empty());

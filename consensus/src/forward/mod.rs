@@ -28,6 +28,7 @@ use std::{net::IpAddr, sync::Arc, time::Duration};
 use parking_lot::Mutex;
 use slipstream_executor::Transaction;
 use slipstream_network::{PeerId, Refusal, Transport};
+use slipstream_types::{Failures, ValidatorSet};
 use tokio::{
     sync::{Notify, mpsc},
     time::Instant,
@@ -110,6 +111,8 @@ impl Forwarder {
         let (meter, refused) = (Mutex::new(Meter::new()), Mutex::new(Memory::new(Instant::now())));
         let taker = Arc::new(Taker { pool: pool.clone(), chain_id, meter, refused, queue });
         let couriers = Couriers::new(transport.local(), validators);
+        // Until a set is told, as many as a third of them makes it.
+        let enough = usize::from(Failures::thirds(validators.len()).any) + 1;
         Ok(Arc::new(Forwarder {
             pool,
             chain_id,
@@ -120,7 +123,7 @@ impl Forwarder {
             wallets: Mutex::new(Meter::new()),
             couriers: Mutex::new(couriers),
             journal_told: Mutex::new(None),
-            verdicts: Mutex::new(Verdicts::new(validators)),
+            verdicts: Mutex::new(Verdicts::new(validators, enough)),
             led: Notify::new(),
             queued: Mutex::new(Some(queued)),
         }))
@@ -137,10 +140,11 @@ impl Forwarder {
     }
 
     /// From now on these are the validators, the first of whom proposes. If that is another than before, it is offered what waits here at
-    /// once: the one before may have been its only holder.
-    pub fn lead(&self, validators: &[PeerId]) {
-        if self.couriers.lock().lead(validators) {
-            *self.verdicts.lock() = Verdicts::new(validators);
+    /// once: the one before may have been its only holder. What others said of transactions so far no longer counts.
+    pub fn lead(&self, set: &ValidatorSet) {
+        let validators: Vec<PeerId> = set.validators.iter().map(|validator| validator.public_key).collect();
+        *self.verdicts.lock() = Verdicts::new(&validators, set.matching());
+        if self.couriers.lock().lead(&validators) {
             self.led.notify_one();
         }
     }

@@ -2,9 +2,9 @@
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-use alloy_primitives::B256;
+use alloy_primitives::{Address, B256};
 use slipstream_network::{BoxFuture, Handler, MemoryHub, Payload, Protocol, RefusalKind};
-use slipstream_types::Genesis;
+use slipstream_types::{Epoch, Genesis, Validator, bounded::BoundedVec};
 use tokio_util::sync::CancellationToken;
 
 use super::{message::Outcome, *};
@@ -229,7 +229,9 @@ async fn who_proposes_next_gets_what_the_one_before_had() {
     assert_eq!(second.pool.status().pending, 0);
     drop((first, first_endpoint));
     let begun = Instant::now();
-    node.lead(&[id(1), id(0)]);
+    let validator = |of| Validator { public_key: id(of), fee_recipient: Address::ZERO };
+    let validators = BoundedVec::new(vec![validator(1), validator(0)]).unwrap();
+    node.lead(&ValidatorSet::new(Epoch(1), validators));
     until("the next has them", || second.pool.status().pending == 60).await;
     assert!(begun.elapsed() < Duration::from_secs(1), "{:?}", begun.elapsed());
 }
