@@ -13,7 +13,8 @@
 //!
 //! * Only commits change the cache ([`Session::committed`], [`Session::applied`]). What is executed ahead stays in the caller's
 //!   [`Overlay`](crate::Overlay), so that a rollback, or a row that hints told wrongly, leaves nothing behind here.
-//! * A commit never waits for an execution: what it says is taken in before the next one.
+//! * A commit does not wait for an execution, unless sixteen others have told theirs during it: what it says is taken in before the next
+//!   one.
 //! * The session trusts its caller that a [`State`] is what it says, and nobody else. Hints are advice; values that they ship are used only
 //!   with [`Trust::Values`], by who [confirms](Ahead::confirm) them.
 
@@ -58,7 +59,15 @@ pub struct Session {
     /// Held by whoever executes.
     hot: RwLock<Hot>,
     /// Committed and not taken in, oldest first. Locked only for a moment, and after `hot` by who needs both.
-    told: Mutex<VecDeque<Arc<Layer>>>,
+    told: Mutex<VecDeque<Told>>,
+}
+
+/// What a commit says.
+enum Told {
+    /// The batches of a layer were executed.
+    Executed(Arc<Layer>),
+    /// A batch came by its delta, which is all that the layer has.
+    Applied(Layer),
 }
 
 struct Hot {
@@ -195,21 +204,31 @@ impl Session {
     /// Batches that were executed are committed: what they touched is kept for the next one. To be told in the order of the ledger;
     /// what is told twice, or after a later batch, is passed over.
     pub fn committed(&self, layer: &Arc<Layer>) {
-        self.told.lock().push_back(Arc::clone(layer));
-        let hot =
-            if self.told.lock().len() > TOLD_MAX { Some(self.hot.write()) } else { self.hot.try_write() };
-        if let Some(mut hot) = hot {
-            self.take_in(&mut hot);
-        }
+        self.tell(Told::Executed(Arc::clone(layer)));
     }
 
     /// A batch that was not executed here is committed by its delta. Keeps what the cache has up to date, and starts none.
     pub fn applied(&self, header: &BatchHeader, delta: &Delta) {
-        let mut hot = self.hot.write();
+        let Some(mut hot) = self.hot.try_write() else {
+            return self.tell(Told::Applied(Layer::of(header, None, delta)));
+        };
         self.take_in(&mut hot);
         if hot.cache.is_at(header.parent) {
             hot.cache.apply(header.parent, header.digest(), None, delta);
             hot.number = header.number;
+        }
+    }
+
+    /// Takes it in now if nobody executes, and before the next execution otherwise.
+    fn tell(&self, told: Told) {
+        let waiting = {
+            let mut queue = self.told.lock();
+            queue.push_back(told);
+            queue.len()
+        };
+        let hot = if waiting > TOLD_MAX { Some(self.hot.write()) } else { self.hot.try_write() };
+        if let Some(mut hot) = hot {
+            self.take_in(&mut hot);
         }
     }
 
@@ -239,11 +258,16 @@ impl Session {
     fn take_in(&self, hot: &mut Hot) {
         loop {
             // Not held while rows are copied.
-            let Some(layer) = self.told.lock().pop_front() else { return };
-            let number = layer.header().number;
-            if hot.cache.at().is_none() || number > hot.number {
-                hot.cache.take(&layer);
-                hot.number = number;
+            let Some(told) = self.told.lock().pop_front() else { return };
+            let (layer, is_due) = match &told {
+                Told::Executed(layer) => {
+                    (&**layer, hot.cache.at().is_none() || layer.header().number > hot.number)
+                }
+                Told::Applied(layer) => (layer, hot.cache.is_at(layer.header().parent)),
+            };
+            if is_due {
+                hot.cache.take(layer);
+                hot.number = layer.header().number;
             }
         }
     }
