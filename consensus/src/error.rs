@@ -77,7 +77,8 @@ impl ConsensusError {
             // Sync brings the batches that the vote was about.
             ConsensusError::AlreadyVoted { .. } => true,
             ConsensusError::Repropose { source, .. } => match &**source {
-                ProposalError::Overtaken { .. } => true,
+                // Sync was faster: by a batch, or by the epoch's last one.
+                ProposalError::Overtaken { .. } | ProposalError::EpochOver { .. } => true,
                 ProposalError::Storage(error) => error.is_retryable(),
                 ProposalError::Execute { source, .. } => source.is_retryable(),
                 _ => false,

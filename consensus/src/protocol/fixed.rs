@@ -152,6 +152,8 @@ impl FixedProposer {
         } else if matches!(self.making, Making::Repeating) {
             match result {
                 Ok(info) => self.propose(info),
+                // Sync has brought it, or another one.
+                Err(_) if number <= self.tip.number() => self.go_on(),
                 Err(source) => self.fail(ConsensusError::Repropose { number, source: Box::new(source) }),
             }
         }

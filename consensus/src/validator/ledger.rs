@@ -61,6 +61,9 @@ enum SealError {
     Storage(#[from] StorageError),
     #[error(transparent)]
     Codec(#[from] CodecError),
+    /// Sync has committed on the head meanwhile, so that there is no root to be had of the batch's own state.
+    #[error("the head moved while the batch was executed")]
+    Overtaken,
 }
 
 impl SealError {
@@ -68,15 +71,7 @@ impl SealError {
         match self {
             SealError::Storage(source) => ProposalError::Storage(source),
             SealError::Codec(source) => ProposalError::Body { number, source },
-        }
-    }
-}
-
-impl From<SealError> for ConsensusError {
-    fn from(error: SealError) -> Self {
-        match error {
-            SealError::Storage(source) => ConsensusError::Storage(source),
-            SealError::Codec(source) => ConsensusError::Codec(source),
+            SealError::Overtaken => ProposalError::Overtaken { number },
         }
     }
 }
@@ -112,8 +107,13 @@ impl Ledger {
         if built.included.is_empty() && !may_be_empty {
             return Ok(Some(Built { executed: None, rejected }));
         }
-        let executed = self.seal(&head, &view, timestamp_ms, &built.included, built.outcome)?;
-        Ok(Some(Built { executed: Some(executed), rejected }))
+        match self.seal(&head, &view, timestamp_ms, &built.included, built.outcome) {
+            Ok(executed) => Ok(Some(Built { executed: Some(executed), rejected })),
+            // The next one is made on the new head.
+            Err(SealError::Overtaken) => Ok(None),
+            Err(SealError::Storage(source)) => Err(source.into()),
+            Err(SealError::Codec(source)) => Err(source.into()),
+        }
     }
 
     /// Whether the epoch of this validator's set has its last batch. Nothing more of it may be proposed or signed, however far this node
@@ -197,6 +197,10 @@ impl Ledger {
         outcome: Outcome,
     ) -> Result<Executed, SealError> {
         let speculation = self.store.speculate(&outcome.delta)?;
+        // The head only goes forward: as it still is the view's, the speculation was made on it.
+        if self.store.head()?.header != *view.head() {
+            return Err(SealError::Overtaken);
+        }
         let (mode, basis) = (self.session.hints(), self.basis(head, timestamp_ms));
         let sealed = executor::seal(mode, &basis, transactions, &outcome, speculation.root())?;
         let next = executor::next_validators(self.contract, &sealed.header, view, &outcome.delta)?;
