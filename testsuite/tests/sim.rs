@@ -51,6 +51,7 @@ fn scene(planted: Planted) -> Option<Scenario> {
     match planted {
         Planted::ForgottenRestore => Some(Scenario::Crash),
         Planted::LateHedge => Some(Scenario::Stallers),
+        Planted::BelievedValues => Some(Scenario::Liars),
         _ => None,
     }
 }

@@ -67,7 +67,7 @@ enum Told {
     /// The batches of a layer were executed.
     Executed(Arc<Layer>),
     /// A batch came by its delta, which is all that the layer has.
-    Applied(Layer),
+    Applied(Box<Layer>),
 }
 
 struct Hot {
@@ -210,7 +210,7 @@ impl Session {
     /// A batch that was not executed here is committed by its delta. Keeps what the cache has up to date, and starts none.
     pub fn applied(&self, header: &BatchHeader, delta: &Delta) {
         let Some(mut hot) = self.hot.try_write() else {
-            return self.tell(Told::Applied(Layer::of(header, None, delta)));
+            return self.tell(Told::Applied(Box::new(Layer::of(header, None, delta))));
         };
         self.take_in(&mut hot);
         if hot.cache.is_at(header.parent) {
@@ -263,7 +263,7 @@ impl Session {
                 Told::Executed(layer) => {
                     (&**layer, hot.cache.at().is_none() || layer.header().number > hot.number)
                 }
-                Told::Applied(layer) => (layer, hot.cache.is_at(layer.header().parent)),
+                Told::Applied(layer) => (&**layer, hot.cache.is_at(layer.header().parent)),
             };
             if is_due {
                 hot.cache.take(layer);

@@ -178,7 +178,7 @@ impl Field {
     /// As [`Field::address`], but one after the other from as many providers' blocks (of 16 bits) as there are for attackers, 64.
     pub(super) fn elsewhere(index: usize) -> IpAddr {
         let [low, block] = [index / 64 % 256, index % 64].map(|part| u8::try_from(part).unwrap_or_default());
-        IpAddr::V4(Ipv4Addr::new(127, 64 + block, low, 2))
+        IpAddr::V4(Ipv4Addr::new(127, 64 + block, low, 250))
     }
 
     /// As [`Field::address`], but all in one network of 254 addresses.
