@@ -108,7 +108,7 @@ impl Driver {
         });
     }
 
-    /// Proposing failed: perhaps for now.
+    /// A failure that may pass is tried again after [`FAILURE_PAUSE`]; any other ends the driver.
     pub(super) fn fail(&mut self, error: ConsensusError) -> Result<(), ConsensusError> {
         if !error.is_retryable() {
             return Err(error);
