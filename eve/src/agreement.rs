@@ -1,0 +1,275 @@
+//! From equal tokens to a certificate.
+
+use slipstream_types::{BatchNumber, Certificate, Digest, LedgerInfo};
+
+use crate::{
+    core::{Core, RECENT_MAX, WINDOW},
+    effect::{Effect, Output, Timer},
+    message::{Ballot, Evidence, Message, Prepared, Verify, Vote},
+    planted::{Fault, lacks},
+    slot::{Slot, quorum},
+};
+
+impl Core {
+    /// Whether a statement of that place is looked at.
+    fn is_open(&self, view: u64, number: BatchNumber) -> bool {
+        let open = self.decided.0 + 1..=self.decided.0 + WINDOW;
+        (view == self.view || lacks(Fault::AnyView))
+            && !self.changing
+            && open.contains(&number.0)
+            && !self.is_over()
+    }
+
+    pub(crate) fn take_verify(&mut self, from: u16, verify: Verify) {
+        let Verify { order, info } = verify;
+        let number = order.order.number;
+        let is_whole = info.number == number && info.epoch == self.set.epoch;
+        if !self.is_open(order.order.view, number) || !is_whole || order.order.epoch != self.set.epoch {
+            return;
+        }
+        let token = info.digest();
+        if self.slots.get(&number).is_some_and(|slot| slot.verifies.get(&from) == Some(&token)) {
+            return;
+        }
+        let known = self.orders.get(&number);
+        if known.is_none_or(|known| known.order != order.order) {
+            if !order.is_signed(&self.set, &self.domain) {
+                return;
+            }
+            if let Some(known) = known.filter(|known| known.order.view == order.order.view).cloned() {
+                self.convict(Evidence::Orders(Box::new([known, order])));
+            }
+        }
+        self.slots.entry(number).or_default().verify(from, info);
+    }
+
+    pub(crate) fn take_prepare(&mut self, from: u16, vote: Vote) {
+        if let Some(second) = self.vote(from, vote, Ballot::is_prepared_by, |slot| &mut slot.prepares) {
+            self.convict(Evidence::Prepares(from, second));
+        }
+    }
+
+    pub(crate) fn take_commit(&mut self, from: u16, vote: Vote) {
+        if let Some(second) = self.vote(from, vote, Ballot::is_committed_by, |slot| &mut slot.commits) {
+            self.convict(Evidence::Commits(from, second));
+        }
+    }
+
+    /// Counts a vote. Gives it back beside the one that it contradicts.
+    fn vote(
+        &mut self,
+        from: u16,
+        vote: Vote,
+        is_by: fn(&Ballot, &slipstream_types::PublicKey, &slipstream_types::Signature) -> bool,
+        votes: fn(&mut Slot) -> &mut std::collections::BTreeMap<u16, Vote>,
+    ) -> Option<[Vote; 2]> {
+        if !self.is_open(vote.ballot.view, vote.ballot.number) {
+            return None;
+        }
+        let votes = votes(self.slots.entry(vote.ballot.number).or_default());
+        match votes.get(&from) {
+            Some(first) if first.ballot != vote.ballot => Some([*first, vote]),
+            Some(_) => None,
+            None => {
+                let key = &self.set.validators[usize::from(from)].public_key;
+                if is_by(&vote.ballot, key, &vote.signature) {
+                    votes.insert(from, vote);
+                }
+                None
+            }
+        }
+    }
+
+    /// Somebody shows a decision.
+    pub(crate) fn take_decided(&mut self, certificate: Certificate) {
+        let next = self.decided.next();
+        // What is further ahead sync brings.
+        if certificate.info.number == next && certificate.verify(&self.set).is_ok() {
+            self.decide(certificate);
+        }
+    }
+
+    /// Signs what can be signed of the next batch, and takes the decisions that can be taken.
+    pub(crate) fn agree(&mut self) {
+        loop {
+            let number = self.decided.next();
+            if !self.changing && !self.is_over() && !self.is_silent() {
+                self.try_prepare(number);
+                self.try_commit(number);
+            }
+            let Some(certificate) = self.certificate(number).filter(|_| self.pending.len() < WINDOW as usize)
+            else {
+                return;
+            };
+            self.decide(certificate);
+        }
+    }
+
+    fn quorum(&self, fault: Fault) -> usize {
+        self.set.quorum() - usize::from(lacks(fault))
+    }
+
+    fn try_prepare(&mut self, number: BatchNumber) {
+        let place = |ballot: &Ballot| (ballot.view, ballot.number);
+        let signed = self.prepare.filter(|it| place(it) >= (self.view, number));
+        let slot = self.slots.get(&number);
+        if signed.is_some_and(|it| place(&it) != (self.view, number))
+            || slot.is_some_and(|slot| slot.prepares.contains_key(&self.seat))
+        {
+            return;
+        }
+        // After a restart it says again what it said.
+        let Some(token) = signed.map(|it| it.token).or_else(|| self.candidate(number)) else { return };
+        let ballot = Ballot { view: self.view, number, token };
+        self.prepare = Some(ballot);
+        let vote = Vote { ballot, signature: ballot.sign_prepare(&self.key) };
+        self.slots.entry(number).or_default().prepares.insert(self.seat, vote);
+        self.say(Message::Prepare(vote));
+    }
+
+    /// What may be prepared.
+    fn candidate(&mut self, number: BatchNumber) -> Option<Digest> {
+        if let Some(adopted) = &self.adopted {
+            return (adopted.info.number == number).then(|| adopted.info.digest());
+        }
+        let slot = self.slots.get(&number)?;
+        let executors = self.set.validators.len();
+        if slot.is_hopeless(self.set.matching(), executors) {
+            self.complain();
+            return None;
+        }
+        let enough = if lacks(Fault::OneToken) { 1 } else { self.set.matching() };
+        let token = slot.verified(enough)?;
+        let (differ, all) = (slot.differ(), slot.verifies.len() == executors);
+        self.is_protected(number, differ, all).then_some(token)
+    }
+
+    /// Eve's extra protection: after a clean time all executors' tokens are waited for, and one that differs makes the others suspect.
+    fn is_protected(&mut self, number: BatchNumber, differ: bool, all: bool) -> bool {
+        let after = self.settings.protect_after;
+        if after == 0 || self.clean < after {
+            return true;
+        }
+        if differ {
+            self.clean = 0;
+            self.complain();
+            return false;
+        }
+        match self.protecting.filter(|(waiting, _)| *waiting == number) {
+            _ if all => true,
+            Some((_, is_over)) => is_over,
+            None => {
+                self.protecting = Some((number, false));
+                self.effects.push_back(Effect::SetTimer(Timer::Protect, self.settings.protect_wait_ms));
+                false
+            }
+        }
+    }
+
+    fn try_commit(&mut self, number: BatchNumber) {
+        let Some(slot) = self.slots.get(&number) else { return };
+        if slot.commits.contains_key(&self.seat) {
+            return;
+        }
+        let Some((token, signatures)) = quorum(&slot.prepares, self.quorum(Fault::FewPrepares)) else {
+            return;
+        };
+        let Some(info) = self.info(number, &token) else { return };
+        self.prepared = Some(Prepared { view: self.view, info, signatures });
+        let ballot = Ballot { view: self.view, number, token };
+        let vote = Vote { ballot, signature: ballot.sign_commit(&self.key) };
+        self.slots.entry(number).or_default().commits.insert(self.seat, vote);
+        self.say(Message::Commit(vote));
+    }
+
+    fn certificate(&self, number: BatchNumber) -> Option<Certificate> {
+        let (token, signatures) = quorum(&self.slots.get(&number)?.commits, self.quorum(Fault::FewCommits))?;
+        Some(Certificate { info: self.info(number, &token)?, view: self.view, signatures })
+    }
+
+    /// What a token stands for.
+    fn info(&self, number: BatchNumber, token: &Digest) -> Option<LedgerInfo> {
+        let adopted = self.adopted.as_ref().map(|adopted| &adopted.info);
+        let said = self.slots.get(&number).and_then(|slot| slot.infos.get(token));
+        said.or(adopted.filter(|info| info.digest() == *token)).cloned()
+    }
+
+    /// The next batch is decided.
+    pub(crate) fn decide(&mut self, certificate: Certificate) {
+        let number = certificate.info.number;
+        if certificate.view == self.view {
+            self.decided_in_view += 1;
+        }
+        self.recent.insert(number, certificate.clone());
+        while self.recent.len() > RECENT_MAX {
+            self.recent.pop_first();
+        }
+        self.pending.insert(number, certificate.clone());
+        let was_adopted = self.adopted.as_ref().is_some_and(|adopted| adopted.info.number == number);
+        if was_adopted || certificate.view != self.view || self.changing {
+            // No order of it will come.
+            self.overdue = Some(number);
+        }
+        self.proof = Some(certificate);
+        self.prepared.take_if(|prepared| prepared.info.number <= number);
+        self.progress(number);
+        let rotate = self.settings.rotate_after;
+        if rotate > 0 && self.decided_in_view >= rotate && !self.is_over() {
+            self.complain();
+        }
+    }
+
+    /// The chain has gone on to that batch.
+    pub(crate) fn progress(&mut self, decided: BatchNumber) {
+        self.decided = decided;
+        self.slots.retain(|number, _| *number > decided);
+        self.adopted.take_if(|adopted| adopted.info.number <= decided);
+        self.amnesia.take_if(|(number, view)| decided >= *number && self.view > *view);
+        self.attempts = 0;
+        self.complains = false;
+        self.refused.take_if(|refused| *refused <= decided);
+        if std::mem::take(&mut self.patient) {
+            self.effects.push_back(Effect::CancelTimer(Timer::Patience));
+        }
+        if self.protecting.take().is_some() {
+            self.effects.push_back(Effect::CancelTimer(Timer::Protect));
+        }
+    }
+
+    /// Hands out what is decided and executed, in order, and gets what was executed otherwise.
+    pub(crate) fn settle(&mut self) {
+        while let Some((&number, certificate)) = self.pending.first_key_value() {
+            let outcome = self.outcomes.get(&number).map(|(_, info)| info.digest());
+            match outcome {
+                Some(token) if token == certificate.info.digest() => {
+                    let certificate = Box::new(certificate.clone());
+                    self.pending.remove(&number);
+                    self.fetching = None;
+                    self.clean += 1;
+                    self.output(Output::Commit(certificate));
+                }
+                Some(_) => {
+                    self.divergences += 1;
+                    self.clean = 0;
+                    self.overdue = Some(number);
+                    self.orders.remove(&number);
+                    self.rollback(BatchNumber(number.0 - 1));
+                }
+                // It is being executed, or will be.
+                None if self.orders.contains_key(&number) => return,
+                None => {
+                    // Who is so late that the next one is decided, too, catches up faster without executing.
+                    let is_late = self.overdue == Some(number) || self.pending.len() > 1;
+                    if is_late && number == self.top().next() && self.fetching != Some(number) {
+                        let certificate = Box::new(certificate.clone());
+                        // Nothing else of that number may come of what is being made.
+                        self.rollback(self.top());
+                        self.fetching = Some(number);
+                        self.effects.push_back(Effect::Fetch { certificate });
+                    }
+                    return;
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,201 @@
+//! How a view ends and the next begins.
+
+use slipstream_types::BatchNumber;
+
+use crate::{
+    core::{Core, RECENT_MAX},
+    effect::{Effect, Timer, To},
+    message::{Message, NewView, Prepared, ViewChange, primary},
+    planted::{Fault, lacks},
+};
+
+/// Patience doubles so often at most.
+const DOUBLINGS_MAX: u32 = 5;
+
+impl Core {
+    /// Wants another primary, and says so.
+    pub(crate) fn complain(&mut self) {
+        if self.complains || self.is_silent() || self.is_over() {
+            return;
+        }
+        self.complains = true;
+        self.tell(To::Others);
+        self.hear_complaints();
+    }
+
+    /// Joins a complaint that an honest validator made, and leaves a view that a quorum wants to end.
+    pub(crate) fn hear_complaints(&mut self) {
+        let complains =
+            |status: &&crate::Status| status.view > self.view || status.view == self.view && status.complains;
+        let others = self.heard.values().filter(complains).count();
+        if !self.complains && others >= self.set.matching() {
+            return self.complain();
+        }
+        if self.complains && others + 1 >= self.set.quorum() {
+            self.leave(self.view + 1);
+        }
+    }
+
+    /// Leaves all views below one. Nothing is signed in them any more.
+    fn leave(&mut self, view: u64) {
+        self.view = view;
+        self.changing = true;
+        self.complains = false;
+        self.attempts = self.attempts.saturating_add(1);
+        self.drop_view();
+        // What a quorum prepared may be adopted; anything above cannot be.
+        self.rollback(self.decided.next());
+        self.reset_patience();
+        self.say_change();
+    }
+
+    /// What was said in a view counts in no other.
+    fn drop_view(&mut self) {
+        self.decided_in_view = 0;
+        self.slots.clear();
+        self.links.clear();
+        self.adopted = None;
+        self.refused = None;
+        self.spent = false;
+        self.protecting = None;
+        let decided = self.decided;
+        self.orders.retain(|number, _| *number <= decided);
+    }
+
+    fn reset_patience(&mut self) {
+        if std::mem::take(&mut self.patient) {
+            self.effects.push_back(Effect::CancelTimer(Timer::Patience));
+        }
+    }
+
+    /// Says what it knows of the views that it left.
+    pub(crate) fn say_change(&mut self) {
+        if self.is_silent() {
+            return;
+        }
+        let change = self.own_change();
+        self.say(Message::ViewChange(Box::new(change.clone())));
+        self.changes.insert(self.seat, change);
+        self.try_new_view();
+    }
+
+    pub(crate) fn own_change(&self) -> ViewChange {
+        let (decided, prepared) = (self.proof.clone(), self.prepared.clone());
+        ViewChange::new(self.view, self.seat, decided, prepared, &self.domain, &self.key)
+    }
+
+    pub(crate) fn take_change(&mut self, from: u16, change: ViewChange) {
+        let is_late = change.view < self.view || change.view == self.view && !self.changing;
+        let is_old = self.changes.get(&from).is_some_and(|known| known.view >= change.view);
+        if change.seat != from || is_late || is_old || !change.is_valid(&self.set, &self.domain) {
+            return;
+        }
+        if let Some(status) = self.heard.get_mut(&from)
+            && status.view < change.view
+        {
+            (status.view, status.changing, status.complains) = (change.view, true, false);
+        }
+        if let Some(certificate) = change.decided.clone() {
+            self.learn(certificate);
+        }
+        self.changes.insert(from, change);
+        self.follow_changes();
+        self.try_new_view();
+    }
+
+    /// Goes where an honest validator has gone, which a quorum's complaints led.
+    fn follow_changes(&mut self) {
+        let others = self.changes.iter().filter(|(seat, _)| **seat != self.seat);
+        let mut views: Vec<_> = others.map(|(_, change)| change.view).collect();
+        views.sort_unstable_by(|a, b| b.cmp(a));
+        if let Some(&view) = views.get(self.set.matching() - 1)
+            && view > self.view
+            && !self.is_silent()
+            && !self.is_over()
+        {
+            self.leave(view);
+        }
+    }
+
+    /// Begins its view with the word of a quorum.
+    fn try_new_view(&mut self) {
+        if !self.changing || !self.is_primary() || self.is_silent() {
+            return;
+        }
+        let here = self.changes.values().filter(|change| change.view == self.view);
+        let changes: Vec<_> = here.take(self.set.quorum()).cloned().collect();
+        if changes.len() >= self.set.quorum() {
+            let new = NewView::new(self.view, changes, &self.domain, &self.key);
+            self.say(Message::NewView(Box::new(new.clone())));
+            self.begin(new);
+        }
+    }
+
+    pub(crate) fn take_new_view(&mut self, new: NewView) {
+        let is_new = new.view > self.view || new.view == self.view && self.changing;
+        if is_new && primary(&self.set, new.view) != self.seat && new.is_valid(&self.set, &self.domain) {
+            self.begin(new);
+        }
+    }
+
+    fn begin(&mut self, new: NewView) {
+        if new.view > self.view {
+            self.attempts = self.attempts.saturating_add(1);
+        }
+        (self.view, self.changing, self.complains) = (new.view, false, false);
+        self.drop_view();
+        self.reset_patience();
+        if let Some(certificate) = new.decided().cloned() {
+            self.learn(certificate);
+        }
+        let adopted =
+            new.prepared().filter(|it| it.info.number > self.decided && !lacks(Fault::IgnorePrepared));
+        let adopted = adopted.cloned();
+        let kept =
+            adopted.as_ref().filter(|it| self.has_adopted(it)).map_or(self.decided, |it| it.info.number);
+        self.rollback(kept);
+        let settled = adopted.as_ref().map_or(self.decided, |it| it.info.number);
+        self.careful_to = settled.next();
+        self.adopted = adopted;
+        self.changes.retain(|_, change| change.view > new.view);
+        self.new_view = Some(new);
+        self.tell(To::Others);
+    }
+
+    fn has_adopted(&self, adopted: &Prepared) -> bool {
+        let number = adopted.info.number;
+        number == self.decided.next()
+            && self.outcomes.get(&number).is_some_and(|(_, info)| *info == adopted.info)
+    }
+
+    /// A verified certificate that came inside another message.
+    fn learn(&mut self, certificate: slipstream_types::Certificate) {
+        let number = certificate.info.number;
+        if number == self.decided.next() && !self.is_over() && self.pending.len() < RECENT_MAX {
+            self.decide(certificate);
+        }
+    }
+
+    /// Whether something is to be expected of the primary.
+    pub(crate) fn expects(&self) -> bool {
+        let is_open = |number: &BatchNumber| *number > self.decided;
+        self.changing
+            || self.wanted
+            || self.complains
+            || self.adopted.is_some()
+            || self.slots.keys().any(is_open)
+            || self.orders.keys().any(is_open)
+    }
+
+    /// Sets and ends patience.
+    pub(crate) fn watch(&mut self) {
+        let expects = self.expects() && !self.is_over() && !self.is_silent();
+        if expects && !self.patient {
+            let patience_ms = self.settings.view_timeout_ms << self.attempts.min(DOUBLINGS_MAX);
+            self.patient = true;
+            self.effects.push_back(Effect::SetTimer(Timer::Patience, patience_ms));
+        } else if !expects {
+            self.reset_patience();
+        }
+    }
+}

@@ -1,0 +1,429 @@
+//! [`Core`]: one validator's state, its inputs and its outputs.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+use slipstream_types::{
+    BatchNumber, Certificate, Digest, LedgerInfo, SecretKey, ValidatorSet, bounded::BoundedVec,
+};
+
+use crate::{
+    effect::{Effect, Flush, Output, Timer, To},
+    message::{Evidence, Message, NewView, Prepared, SignedOrder, Status, ViewChange, primary},
+    planted::{Fault, lacks},
+    record::Record,
+    slot::Slot,
+};
+
+/// How a validator runs the protocol. Validators may differ in it.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct Settings {
+    /// How long a primary may take for one batch, in milliseconds, before one complains. Doubles with every view without a decision.
+    pub view_timeout_ms: u64,
+    /// Decisions of one view after which the next primary is wanted; 0 for no rotation.
+    pub rotate_after: u64,
+    /// Decisions without a divergence after which all executors' tokens are waited for; 0 for never.
+    pub protect_after: u64,
+    /// For how long, in milliseconds.
+    pub protect_wait_ms: u64,
+}
+
+/// What an order came to here. Its driver keeps it durably until its number is committed.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub struct Outcome {
+    /// What was executed.
+    pub order: SignedOrder,
+    /// What came of it.
+    pub info: LedgerInfo,
+}
+
+/// What a validator begins with.
+#[derive(Debug)]
+pub struct Setup {
+    /// The validators of the epoch.
+    pub set: ValidatorSet,
+    /// This one's.
+    pub key: SecretKey,
+    /// Its position.
+    pub seat: u16,
+    /// Names the chain, so that nothing signed for another is taken.
+    pub domain: Digest,
+    /// See there.
+    pub settings: Settings,
+    /// The last committed batch.
+    pub head: LedgerInfo,
+    /// What was recorded last; none for a validator that never took part, or lost its data.
+    pub record: Option<Record>,
+    /// The outcomes above the head that were kept and stand on each other, the first on the head, in this order.
+    pub outcomes: Vec<Outcome>,
+    /// The orders of all outcomes above the head that were kept, also of those that stand on others: a primary told them and may tell no
+    /// other in their place.
+    pub orders: Vec<SignedOrder>,
+}
+
+/// Batches above the head that may be ordered, executed and voted on.
+pub(crate) const WINDOW: u64 = 8;
+/// Batches above the head that a primary orders.
+pub(crate) const AHEAD: u64 = 4;
+/// Decisions that are kept for validators that missed them.
+pub(crate) const RECENT_MAX: usize = 16;
+/// How often, in milliseconds, a validator tells how far it is while nothing is decided.
+pub(crate) const TELL_MS: u64 = 500;
+/// Contradictions that are kept and told.
+const CONVICTED_MAX: usize = 64;
+/// Messages of one validator in [`TELL_MS`] that cost many signature checks, or many answers.
+const COSTLY_MAX: u8 = 16;
+
+/// One validator. See the crate.
+#[derive(Clone, Debug)]
+pub struct Core {
+    pub(crate) set: ValidatorSet,
+    pub(crate) key: SecretKey,
+    pub(crate) seat: u16,
+    pub(crate) domain: Digest,
+    pub(crate) settings: Settings,
+    /// The last committed batch.
+    pub(crate) head: LedgerInfo,
+    pub(crate) view: u64,
+    pub(crate) changing: bool,
+    pub(crate) complains: bool,
+    /// The last batch that is known to be decided, and may not be committed yet.
+    pub(crate) decided: BatchNumber,
+    /// The highest certificate of this epoch at hand. Sync may have committed more.
+    pub(crate) proof: Option<Certificate>,
+    pub(crate) recent: BTreeMap<BatchNumber, Certificate>,
+    /// Decided and not handed out for commit: the outcome is not there yet.
+    pub(crate) pending: BTreeMap<BatchNumber, Certificate>,
+    pub(crate) fetching: Option<BatchNumber>,
+    /// A pending batch whose order is not waited for any longer, or whose outcome here is another one.
+    pub(crate) overdue: Option<BatchNumber>,
+    /// The first pending batch without an order when the last status was told.
+    awaited: Option<BatchNumber>,
+    /// The last prepare that was signed.
+    pub(crate) prepare: Option<crate::Ballot>,
+    /// Kept until `proof` shows its number decided: what is told at a change of views rests on it.
+    pub(crate) prepared: Option<Prepared>,
+    /// What this view must decide first.
+    pub(crate) adopted: Option<Prepared>,
+    /// Above the last decision.
+    pub(crate) slots: BTreeMap<BatchNumber, Slot>,
+    /// What is to be executed.
+    pub(crate) orders: BTreeMap<BatchNumber, SignedOrder>,
+    /// Of the orders of this view, by which the next ones are linked.
+    pub(crate) links: BTreeMap<BatchNumber, Digest>,
+    /// Executed on each other, the first on the head. Fetched ones have no order.
+    pub(crate) outcomes: BTreeMap<BatchNumber, (Option<SignedOrder>, LedgerInfo)>,
+    pub(crate) working: Option<crate::Work>,
+    /// An order of this view has no outcome that an honest primary would cause.
+    pub(crate) refused: Option<BatchNumber>,
+    /// This view's orders were dropped: its primary does not know any more what it ordered, and orders nothing else.
+    pub(crate) spent: bool,
+    pub(crate) generation: u64,
+    /// Batches up to this one are executed sequentially.
+    pub(crate) careful_to: BatchNumber,
+    /// Without a record it does not know what it signed.
+    pub(crate) observing: bool,
+    /// What it may have signed: it votes only above, and orders only in views above.
+    pub(crate) amnesia: Option<(BatchNumber, u64)>,
+    pub(crate) heard: BTreeMap<u16, Status>,
+    pub(crate) changes: BTreeMap<u16, ViewChange>,
+    pub(crate) new_view: Option<NewView>,
+    /// Views without a decision.
+    pub(crate) attempts: u32,
+    pub(crate) decided_in_view: u64,
+    pub(crate) wanted: bool,
+    pub(crate) patient: bool,
+    /// Decisions since the last divergence.
+    pub(crate) clean: u64,
+    /// The batch whose tokens are waited for, and whether that is over.
+    pub(crate) protecting: Option<(BatchNumber, bool)>,
+    pub(crate) divergences: u64,
+    pub(crate) convicted: BTreeSet<(u16, u64, BatchNumber)>,
+    /// What was decided when the last status was told.
+    pub(crate) told: BatchNumber,
+    costs: BTreeMap<u16, u8>,
+    recorded: Option<Record>,
+    pub(crate) effects: VecDeque<Effect>,
+    outputs: Vec<Output>,
+}
+
+impl Core {
+    /// A validator that begins, or goes on with what it recorded.
+    pub fn new(setup: Setup) -> Core {
+        let Setup { set, key, seat, domain, settings, head, record, outcomes, orders } = setup;
+        // A record of an earlier epoch says that this validator forgot nothing, and binds it to nothing.
+        let observing = record.is_none() && set.quorum() > 1;
+        let record = record.filter(|record| record.epoch == set.epoch);
+        let own = record.clone();
+        let (view, changing) = record.as_ref().map_or((0, false), |it| (it.view, it.changing));
+        let (prepare, prepared, decided) =
+            record.map_or((None, None, Vec::new()), |it| (it.prepare, it.prepared, it.decided.into_inner()));
+        let mut core = Core {
+            decided: head.number,
+            head,
+            view,
+            changing,
+            complains: false,
+            proof: decided.last().cloned(),
+            recent: BTreeMap::new(),
+            pending: BTreeMap::new(),
+            fetching: None,
+            overdue: None,
+            awaited: None,
+            prepare,
+            prepared,
+            adopted: None,
+            slots: BTreeMap::new(),
+            orders: BTreeMap::new(),
+            links: BTreeMap::new(),
+            outcomes: BTreeMap::new(),
+            working: None,
+            refused: None,
+            spent: false,
+            generation: 0,
+            careful_to: BatchNumber(0),
+            observing,
+            amnesia: None,
+            heard: BTreeMap::new(),
+            changes: BTreeMap::new(),
+            new_view: None,
+            attempts: 0,
+            decided_in_view: 0,
+            wanted: false,
+            patient: false,
+            clean: 0,
+            protecting: None,
+            divergences: 0,
+            convicted: BTreeSet::new(),
+            told: BatchNumber(0),
+            costs: BTreeMap::new(),
+            recorded: own,
+            effects: VecDeque::new(),
+            outputs: Vec::new(),
+            set,
+            key,
+            seat,
+            domain,
+            settings,
+        };
+        core.resume(decided, outcomes, orders);
+        core
+    }
+
+    fn resume(&mut self, decided: Vec<Certificate>, outcomes: Vec<Outcome>, orders: Vec<SignedOrder>) {
+        self.effects.push_back(Effect::SetTimer(Timer::Tell, TELL_MS));
+        for certificate in decided {
+            // Not committed before the crash.
+            if certificate.info.number == self.decided.next() {
+                self.decide(certificate);
+            }
+        }
+        self.restore(outcomes, orders);
+        if self.changing {
+            self.say_change();
+        }
+        self.tell(To::Others);
+        self.advance();
+    }
+
+    /// What another validator said, on a channel that proves its seat.
+    pub fn handle_message(&mut self, from: u16, message: Message) {
+        if from == self.seat || usize::from(from) >= self.set.validators.len() {
+            return;
+        }
+        match message {
+            Message::Order(order) => self.take_order(order),
+            Message::Verify(verify) => self.take_verify(from, *verify),
+            Message::Prepare(vote) => self.take_prepare(from, vote),
+            Message::Commit(vote) => self.take_commit(from, vote),
+            Message::Decided(certificate) if self.may_cost(from) => self.take_decided(*certificate),
+            Message::ViewChange(change) if self.may_cost(from) => self.take_change(from, *change),
+            Message::NewView(new) if self.may_cost(from) => self.take_new_view(*new),
+            Message::Evidence(evidence) if self.may_cost(from) => self.convict(evidence),
+            Message::Status(status) => self.take_status(from, status),
+            _ => {}
+        }
+        self.advance();
+    }
+
+    /// The driver's clock says so.
+    pub fn handle_timer(&mut self, timer: Timer) {
+        match timer {
+            Timer::Patience => {
+                self.patient = false;
+                self.complain();
+            }
+            Timer::Tell => {
+                self.costs.clear();
+                self.effects.push_back(Effect::SetTimer(Timer::Tell, TELL_MS));
+                if self.is_to_tell() {
+                    self.tell(To::Others);
+                }
+                self.told = self.decided;
+                let first = self.pending.keys().next().copied();
+                let awaited = first.filter(|number| !self.orders.contains_key(number));
+                if awaited.is_some() && awaited == std::mem::replace(&mut self.awaited, awaited) {
+                    self.overdue = awaited;
+                }
+            }
+            Timer::Protect => {
+                if let Some((_, is_over)) = &mut self.protecting {
+                    *is_over = true;
+                }
+            }
+        }
+        self.advance();
+    }
+
+    /// Whether a batch is due, as far as this validator can see.
+    pub fn handle_wanted(&mut self, is_wanted: bool) {
+        if self.wanted != is_wanted {
+            self.wanted = is_wanted;
+            self.advance();
+        }
+    }
+
+    /// What is to be done at once.
+    pub fn next_effect(&mut self) -> Option<Effect> {
+        self.effects.pop_front()
+    }
+
+    /// What is to be recorded and then told. Nothing of a later flush may overtake an earlier one.
+    pub fn flush(&mut self) -> Option<Flush> {
+        let record = self.record();
+        let is_new = !self.observing && self.recorded.as_ref() != Some(&record);
+        if !is_new && self.outputs.is_empty() {
+            return None;
+        }
+        let outputs = std::mem::take(&mut self.outputs);
+        let record = is_new.then_some(record).filter(|_| !lacks(Fault::ForgetRecord));
+        if record.is_some() {
+            self.recorded.clone_from(&record);
+        }
+        Some(Flush { record, outputs })
+    }
+
+    fn record(&self) -> Record {
+        let uncommitted = self.recent.values().filter(|it| it.info.number > self.head.number);
+        let mut decided: Vec<_> = uncommitted.cloned().collect();
+        if decided.is_empty() {
+            decided.extend(self.proof.clone());
+        }
+        if lacks(Fault::ForgetDecisions) {
+            decided.clear();
+        }
+        let view = if lacks(Fault::ForgetView) { 0 } else { self.view };
+        Record {
+            epoch: self.set.epoch,
+            view,
+            changing: self.changing,
+            prepare: self.prepare.filter(|_| !lacks(Fault::ForgetPrepare)),
+            prepared: self.prepared.clone(),
+            decided: BoundedVec::new(decided).expect("recent decisions are bounded"),
+        }
+    }
+
+    /// Draws all conclusions, and looks after patience.
+    pub(crate) fn advance(&mut self) {
+        self.agree();
+        self.pursue();
+        self.watch();
+    }
+
+    pub(crate) fn output(&mut self, output: Output) {
+        self.outputs.push(output);
+    }
+
+    pub(crate) fn say(&mut self, message: Message) {
+        if self.set.validators.len() > 1 {
+            self.output(Output::Send(To::Others, message));
+        }
+    }
+
+    /// Whether the validator has not caused more work yet than it may for now.
+    pub(crate) fn may_cost(&mut self, from: u16) -> bool {
+        let cost = self.costs.entry(from).or_default();
+        *cost = cost.saturating_add(1);
+        *cost <= COSTLY_MAX
+    }
+
+    /// The epoch has its last batch, decided or committed.
+    pub(crate) fn is_over(&self) -> bool {
+        let proof = self.proof.as_ref().map(|proof| &proof.info);
+        [Some(&self.head), proof].into_iter().flatten().any(|info| self.ends(info))
+    }
+
+    /// Whether the batch is the last of this epoch.
+    pub(crate) fn ends(&self, info: &LedgerInfo) -> bool {
+        info.next_validators.as_ref().is_some_and(|next| next.epoch > self.set.epoch)
+    }
+
+    /// It may have signed something that it does not know of.
+    pub(crate) fn is_silent(&self) -> bool {
+        self.observing || self.amnesia.is_some_and(|(number, _)| self.decided < number)
+    }
+
+    /// A validator gave two statements where it may give one.
+    pub(crate) fn convict(&mut self, evidence: Evidence) {
+        let (view, number) = evidence.place();
+        let place = (evidence.author(&self.set), view, number);
+        if self.convicted.len() < CONVICTED_MAX
+            && !lacks(Fault::ForgetEvidence)
+            && !self.convicted.contains(&place)
+            && evidence.is_valid(&self.set, &self.domain)
+        {
+            self.convicted.insert(place);
+            self.output(Output::Convict(evidence.clone()));
+            self.say(Message::Evidence(evidence));
+        }
+    }
+
+    /// The view that it is in, or goes to.
+    pub fn view(&self) -> u64 {
+        self.view
+    }
+
+    /// Whether it has left the views below and waits for this one to begin.
+    pub fn is_changing(&self) -> bool {
+        self.changing
+    }
+
+    /// The seat of the view's primary.
+    pub fn primary(&self) -> u16 {
+        primary(&self.set, self.view)
+    }
+
+    /// Whether that is this validator.
+    pub fn is_primary(&self) -> bool {
+        self.primary() == self.seat
+    }
+
+    /// The last decision that it knows.
+    pub fn decided(&self) -> BatchNumber {
+        self.decided
+    }
+
+    /// Whether it wants another primary.
+    pub fn complains(&self) -> bool {
+        self.complains
+    }
+
+    /// Whether it has no record and has not heard yet how far a quorum is, so that it takes no part.
+    pub fn is_observing(&self) -> bool {
+        self.observing
+    }
+
+    /// How far the others said that they are.
+    pub fn heard(&self) -> &BTreeMap<u16, Status> {
+        &self.heard
+    }
+
+    /// How often others agreed on another outcome than this validator's.
+    pub fn divergences(&self) -> u64 {
+        self.divergences
+    }
+
+    /// Prepares and commits of the next batch to be decided.
+    pub fn votes(&self) -> (usize, usize) {
+        self.slots.get(&self.decided.next()).map_or((0, 0), |slot| (slot.prepares.len(), slot.commits.len()))
+    }
+}

@@ -1,0 +1,107 @@
+//! What the core wants of whoever drives it.
+
+use slipstream_types::{BatchNumber, Certificate, Digest};
+
+use super::{
+    message::{Evidence, Message, SignedOrder},
+    record::Record,
+};
+
+/// To be done at once.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub enum Effect {
+    /// Make and execute the next batch as soon as one is due, keep its outcome durably, then call `handle_built`.
+    Build {
+        /// What for.
+        work: Work,
+        /// [`Order::parent`](super::Order::parent) of the batch.
+        parent: Digest,
+    },
+    /// Execute an ordered batch on the outcome of the one before, keep its outcome durably, then call `handle_executed`.
+    Execute {
+        /// What for.
+        work: Work,
+        /// What.
+        order: SignedOrder,
+    },
+    /// Forget what was executed above that batch, and what is being executed or built. Orders and their bodies stay, and outcomes on disk too:
+    /// bodies go once their batch is committed or their view is over, outcomes on disk once their number is committed.
+    Rollback {
+        /// The last that stays.
+        to: BatchNumber,
+    },
+    /// Others agreed on an outcome that this validator does not have: get it from them, then call `handle_fetched`. Sync may be
+    /// faster.
+    Fetch {
+        /// What was decided.
+        certificate: Box<Certificate>,
+    },
+    /// Call `handle_timer` after so many milliseconds. Replaces an earlier one of that name.
+    SetTimer(Timer, u64),
+    /// Not any more.
+    CancelTimer(Timer),
+}
+
+/// One execution. Results of another generation are of a history that was rolled back.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct Work {
+    /// Grows with every rollback.
+    pub generation: u64,
+    /// The view.
+    pub view: u64,
+    /// The batch.
+    pub number: BatchNumber,
+    /// One transaction after the other, whatever the configuration: what was executed in parallel has just diverged, or may have.
+    pub sequential: bool,
+}
+
+/// What the core waits for by time.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub enum Timer {
+    /// The primary had its time.
+    Patience,
+    /// Say how far one is.
+    Tell,
+    /// Extra protection: all tokens had their time to come.
+    Protect,
+}
+
+/// What follows a record: none of it may happen before the record is durable.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub enum Output {
+    /// Say it. The driver sends body and hints beside an [`Message::Order`].
+    Send(To, Message),
+    /// Commit the outcome that is held or was fetched for it.
+    Commit(Box<Certificate>),
+    /// Keep it and tell the operator.
+    Convict(Evidence),
+}
+
+/// To whom.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum To {
+    /// All other validators.
+    Others,
+    /// One seat.
+    Seat(u16),
+}
+
+/// What leaves the core at one moment: first the record, then, once that is durable, the rest in its order.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub struct Flush {
+    /// To be made durable; none if nothing of it changed.
+    pub record: Option<Record>,
+    /// What may be seen outside then.
+    pub outputs: Vec<Output>,
+}
+
+/// Why an order has no outcome here.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum NoOutcome {
+    /// No honest primary orders this.
+    Refused,
+    /// The head moved meanwhile: `handle_committed` follows.
+    Overtaken,
+    /// Its body is not here (any more): it is asked for again.
+    Missing,
+}

@@ -1,0 +1,339 @@
+//! What validators say to each other to agree, and what they sign.
+//!
+//! Votes of different kinds and views are different statements, so that no signature can be used for what it was not given for. Ed25519
+//! signatures are checked where a message enters the core; nothing that failed is kept.
+
+use serde::{Deserialize, Serialize};
+use slipstream_types::{
+    BatchNumber, Certificate, CommitStatement, Digest, Epoch, LedgerInfo, PublicKey, SecretKey, Signature,
+    ValidatorSet, bounded::BoundedVec, codec, limits,
+};
+
+use crate::planted::{Fault, lacks};
+
+/// Validator index and signature, one for each validator at most.
+pub type Signatures = BoundedVec<(u16, Signature), { limits::VALIDATORS_MAX }>;
+
+/// A batch as its primary orders it: what is executed and when, not what comes of it.
+#[derive(Clone, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
+pub struct Order {
+    /// The epoch.
+    pub epoch: Epoch,
+    /// The view, whose primary orders.
+    pub view: u64,
+    /// The batch.
+    pub number: BatchNumber,
+    /// [`Order::digest`] of the batch ordered before in this view; [`Digest::ZERO`] for the first of a view.
+    pub parent: Digest,
+    /// The batch's time, in milliseconds since the Unix epoch.
+    pub timestamp_ms: u64,
+    /// `content_digest` of the body.
+    pub transactions: Digest,
+}
+
+impl Order {
+    /// What its primary signs, in a domain that names chain and epoch.
+    pub fn digest(&self, domain: &Digest) -> Digest {
+        statement("slipstream/order/1", domain, self)
+    }
+}
+
+/// An order with its primary's signature, so that two of one number convict it.
+#[derive(Clone, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
+pub struct SignedOrder {
+    /// What is ordered.
+    pub order: Order,
+    /// The primary's, on [`Order::digest`].
+    pub signature: Signature,
+}
+
+impl SignedOrder {
+    /// Signs the order.
+    pub fn new(order: Order, domain: &Digest, key: &SecretKey) -> SignedOrder {
+        let signature = key.sign(order.digest(domain).as_bytes());
+        SignedOrder { order, signature }
+    }
+
+    /// Whether the primary of its view signed it.
+    pub fn is_signed(&self, set: &ValidatorSet, domain: &Digest) -> bool {
+        let primary = &set.validators[usize::from(primary(set, self.order.view))].public_key;
+        primary.verify(self.order.digest(domain).as_bytes(), &self.signature)
+    }
+}
+
+/// The seat of a view's primary.
+pub fn primary(set: &ValidatorSet, view: u64) -> u16 {
+    (view % set.validators.len().max(1) as u64) as u16
+}
+
+/// What a vote is on. Its token is [`LedgerInfo::digest`], which through the accumulator binds every header up to the batch: Eve's
+/// token chain.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
+pub struct Ballot {
+    /// The view.
+    pub view: u64,
+    /// The batch.
+    pub number: BatchNumber,
+    /// What came of it.
+    pub token: Digest,
+}
+
+impl Ballot {
+    fn prepare_statement(&self) -> Digest {
+        let content = [&self.view.to_le_bytes()[..], self.token.as_bytes()].concat();
+        Digest::tagged("slipstream/prepare/1", &content)
+    }
+
+    pub(super) fn sign_prepare(&self, key: &SecretKey) -> Signature {
+        key.sign(self.prepare_statement().as_bytes())
+    }
+
+    pub(super) fn sign_commit(&self, key: &SecretKey) -> Signature {
+        CommitStatement::new(self.view, self.token).sign(key)
+    }
+
+    pub(super) fn is_prepared_by(&self, key: &PublicKey, signature: &Signature) -> bool {
+        key.verify(self.prepare_statement().as_bytes(), signature)
+    }
+
+    pub(super) fn is_committed_by(&self, key: &PublicKey, signature: &Signature) -> bool {
+        CommitStatement::new(self.view, self.token).verify(key, signature)
+    }
+}
+
+/// A ballot and its voter's signature.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
+pub struct Vote {
+    /// What it is on.
+    pub ballot: Ballot,
+    /// The voter's, on a prepare or a commit.
+    pub signature: Signature,
+}
+
+/// An executor's outcome of an order. The order rides along, so that everybody learns of one that contradicts it.
+#[derive(Clone, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
+pub struct Verify {
+    /// What was executed.
+    pub order: SignedOrder,
+    /// What came of it.
+    pub info: LedgerInfo,
+}
+
+/// Proof that a quorum prepared a batch in one view: no other can have been decided in it.
+#[derive(Clone, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
+pub struct Prepared {
+    /// The view.
+    pub view: u64,
+    /// What was prepared.
+    pub info: LedgerInfo,
+    /// A quorum's, on the prepare.
+    pub signatures: Signatures,
+}
+
+impl Prepared {
+    /// What was voted on.
+    pub fn ballot(&self) -> Ballot {
+        Ballot { view: self.view, number: self.info.number, token: self.info.digest() }
+    }
+
+    /// Whether a quorum of the set did.
+    pub fn is_valid(&self, set: &ValidatorSet) -> bool {
+        let ballot = self.ballot();
+        let signed = |(seat, signature): &(u16, Signature)| {
+            let validator = set.validators.get(usize::from(*seat));
+            validator.is_some_and(|it| ballot.is_prepared_by(&it.public_key, signature))
+        };
+        self.info.epoch == set.epoch
+            && self.signatures.len() >= set.quorum()
+            && self.signatures.windows(2).all(|pair| pair[0].0 < pair[1].0)
+            && self.signatures.iter().all(signed)
+    }
+}
+
+/// A validator has left all views below one, and says what it knows of them.
+#[derive(Clone, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
+pub struct ViewChange {
+    /// The view that it goes to.
+    pub view: u64,
+    /// Who it is.
+    pub seat: u16,
+    /// The highest certificate of this epoch that it has.
+    pub decided: Option<Certificate>,
+    /// What it saw prepared last, unless that is decided.
+    pub prepared: Option<Prepared>,
+    /// On all of this.
+    pub signature: Signature,
+}
+
+impl ViewChange {
+    pub(super) fn new(
+        view: u64,
+        seat: u16,
+        decided: Option<Certificate>,
+        prepared: Option<Prepared>,
+        domain: &Digest,
+        key: &SecretKey,
+    ) -> ViewChange {
+        let said = statement("slipstream/view-change/1", domain, &(view, seat, &decided, &prepared));
+        ViewChange { view, seat, decided, prepared, signature: key.sign(said.as_bytes()) }
+    }
+
+    /// Whether the validator said so, and proves what it says.
+    pub fn is_valid(&self, set: &ValidatorSet, domain: &Digest) -> bool {
+        let Some(validator) = set.validators.get(usize::from(self.seat)) else { return false };
+        let content = (self.view, self.seat, &self.decided, &self.prepared);
+        let said = statement("slipstream/view-change/1", domain, &content);
+        validator.public_key.verify(said.as_bytes(), &self.signature)
+            && self.decided.as_ref().is_none_or(|it| it.view < self.view && it.verify(set).is_ok())
+            && self
+                .prepared
+                .as_ref()
+                .is_none_or(|it| it.view < self.view && (it.is_valid(set) || lacks(Fault::BelievePrepared)))
+    }
+}
+
+/// A primary begins its view: what a quorum that left the views below knows of them.
+#[derive(Clone, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
+pub struct NewView {
+    /// The view.
+    pub view: u64,
+    /// Of a quorum, by ascending seat.
+    pub changes: BoundedVec<ViewChange, { limits::VALIDATORS_MAX }>,
+    /// The primary's, on all of this.
+    pub signature: Signature,
+}
+
+impl NewView {
+    pub(super) fn new(view: u64, changes: Vec<ViewChange>, domain: &Digest, key: &SecretKey) -> NewView {
+        let said = statement("slipstream/new-view/1", domain, &(view, &changes));
+        let signature = key.sign(said.as_bytes());
+        let changes = BoundedVec::new(changes).expect("no more of them than validators");
+        NewView { view, changes, signature }
+    }
+
+    /// Whether its primary says so with the word of a quorum.
+    pub fn is_valid(&self, set: &ValidatorSet, domain: &Digest) -> bool {
+        let said = statement("slipstream/new-view/1", domain, &(self.view, &*self.changes));
+        let primary = &set.validators[usize::from(primary(set, self.view))].public_key;
+        self.changes.len() >= set.quorum()
+            && self.changes.windows(2).all(|pair| pair[0].seat < pair[1].seat)
+            && primary.verify(said.as_bytes(), &self.signature)
+            && self.changes.iter().all(|it| it.view == self.view && it.is_valid(set, domain))
+    }
+
+    /// What was prepared last: the view begins with it, whatever the primary would like.
+    ///
+    /// A batch that was decided in an earlier view was committed there by a quorum. That quorum and this one share more validators than may
+    /// lie, so that an honest one of both says here that it is prepared or decided. A prepared batch also proves that those below
+    /// it are decided: nobody honest prepares a batch before.
+    pub fn prepared(&self) -> Option<&Prepared> {
+        let decided = self.decided().map(|certificate| certificate.info.number);
+        let prepared = self.changes.iter().filter_map(|change| change.prepared.as_ref());
+        let highest = match lacks(Fault::LowestPrepared) {
+            true => prepared.min_by_key(|it| (it.info.number, it.view)),
+            false => prepared.max_by_key(|it| (it.info.number, it.view)),
+        };
+        highest.filter(|it| decided.is_none_or(|number| it.info.number > number))
+    }
+
+    /// The highest decision.
+    pub fn decided(&self) -> Option<&Certificate> {
+        let decided = self.changes.iter().filter_map(|change| change.decided.as_ref());
+        decided.max_by_key(|certificate| certificate.info.number)
+    }
+}
+
+/// How far a validator is. Whoever hears it sends what it lacks: there is no other repetition.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
+pub struct Status {
+    /// Its view.
+    pub view: u64,
+    /// It has left the views below, and waits for this one to begin.
+    pub changing: bool,
+    /// It wants another primary.
+    pub complains: bool,
+    /// The last decision that it knows.
+    pub decided: BatchNumber,
+    /// The last order of this view that it has.
+    pub ordered: BatchNumber,
+}
+
+/// Two signed statements of one validator of which it may give only one.
+#[derive(Clone, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
+pub enum Evidence {
+    /// A primary ordered two batches of one number in one view.
+    Orders(Box<[SignedOrder; 2]>),
+    /// A validator prepared two outcomes of one number in one view.
+    Prepares(u16, [Vote; 2]),
+    /// A validator committed to two outcomes of one number in one view.
+    Commits(u16, [Vote; 2]),
+}
+
+impl Evidence {
+    /// The seat of the validator that it convicts.
+    pub fn author(&self, set: &ValidatorSet) -> u16 {
+        match self {
+            Evidence::Orders(orders) => primary(set, orders[0].order.view),
+            Evidence::Prepares(seat, _) | Evidence::Commits(seat, _) => *seat,
+        }
+    }
+
+    /// View and number of what was said twice.
+    pub fn place(&self) -> (u64, BatchNumber) {
+        match self {
+            Evidence::Orders(orders) => (orders[0].order.view, orders[0].order.number),
+            Evidence::Prepares(_, votes) | Evidence::Commits(_, votes) => {
+                (votes[0].ballot.view, votes[0].ballot.number)
+            }
+        }
+    }
+
+    /// Whether it proves what it says.
+    pub fn is_valid(&self, set: &ValidatorSet, domain: &Digest) -> bool {
+        let differ = |a: &Ballot, b: &Ballot| (a.view, a.number) == (b.view, b.number) && a.token != b.token;
+        let by = |seat: &u16, votes: &[Vote; 2], check: fn(&Ballot, &PublicKey, &Signature) -> bool| {
+            let Some(author) = set.validators.get(usize::from(*seat)) else { return false };
+            differ(&votes[0].ballot, &votes[1].ballot)
+                && votes.iter().all(|vote| check(&vote.ballot, &author.public_key, &vote.signature))
+        };
+        match self {
+            Evidence::Orders(orders) => {
+                let [a, b] = orders.as_ref();
+                (a.order.view, a.order.number) == (b.order.view, b.order.number)
+                    && a.order != b.order
+                    && a.is_signed(set, domain)
+                    && b.is_signed(set, domain)
+            }
+            Evidence::Prepares(seat, votes) => by(seat, votes, Ballot::is_prepared_by),
+            Evidence::Commits(seat, votes) => by(seat, votes, Ballot::is_committed_by),
+        }
+    }
+}
+
+/// What one core says to another. An order's body and hints travel beside it.
+#[derive(Clone, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
+pub enum Message {
+    /// Execute this next.
+    Order(SignedOrder),
+    /// This came of it.
+    Verify(Box<Verify>),
+    /// Enough executors got this, and everything below is decided.
+    Prepare(Vote),
+    /// A quorum prepared this.
+    Commit(Vote),
+    /// A quorum committed to this.
+    Decided(Box<Certificate>),
+    /// See [`ViewChange`].
+    ViewChange(Box<ViewChange>),
+    /// See [`NewView`].
+    NewView(Box<NewView>),
+    /// See [`Status`].
+    Status(Status),
+    /// See [`Evidence`].
+    Evidence(Evidence),
+}
+
+fn statement<T: Serialize>(tag: &str, domain: &Digest, content: &T) -> Digest {
+    let content = codec::encode("consensus statement", content).expect("a bounded value can be encoded");
+    Digest::tagged(tag, &[domain.as_bytes(), content.as_slice()].concat())
+}

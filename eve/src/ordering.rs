@@ -1,0 +1,201 @@
+//! What is executed next, and on what.
+
+use slipstream_types::{BatchNumber, Digest, LedgerInfo};
+
+use crate::{
+    core::{AHEAD, Core, Outcome, WINDOW},
+    effect::{Effect, NoOutcome, Work},
+    message::{Evidence, Message, SignedOrder, Verify},
+};
+
+impl Core {
+    /// Whether this validator lacks the order and would execute it. Whoever has its body keeps it first, then says the order.
+    pub fn wants(&self, signed: &SignedOrder) -> bool {
+        let order = &signed.order;
+        let open = self.top().0 + 1..=self.head.number.0 + WINDOW;
+        order.epoch == self.set.epoch
+            && order.view == self.view
+            && !self.changing
+            && open.contains(&order.number.0)
+            && self.refused.is_none_or(|refused| order.number < refused)
+            && self.adopted.as_ref().is_none_or(|adopted| order.number > adopted.info.number)
+            && !self.orders.contains_key(&order.number)
+            && !self.outcomes.contains_key(&order.number)
+            && signed.is_signed(&self.set, &self.domain)
+    }
+
+    pub(crate) fn take_order(&mut self, signed: SignedOrder) {
+        let number = signed.order.number;
+        match self.orders.get(&number).filter(|known| known.order.view == signed.order.view) {
+            Some(known) if known.order != signed.order => {
+                let pair = Box::new([known.clone(), signed]);
+                self.convict(Evidence::Orders(pair));
+            }
+            Some(_) => {}
+            None if self.wants(&signed) => self.keep(signed),
+            None => {}
+        }
+    }
+
+    fn keep(&mut self, signed: SignedOrder) {
+        let number = signed.order.number;
+        self.links.insert(number, signed.order.digest(&self.domain));
+        while self.links.len() > 2 * WINDOW as usize {
+            self.links.pop_first();
+        }
+        self.orders.insert(number, signed);
+    }
+
+    /// The primary's own batch is made, executed, and durable.
+    pub fn handle_built(&mut self, work: Work, order: SignedOrder, info: LedgerInfo) {
+        if self.working != Some(work) {
+            return;
+        }
+        self.working = None;
+        if !self.changing && order.order.view == self.view {
+            self.keep(order.clone());
+            self.say(Message::Order(order.clone()));
+            self.has_outcome(order, info);
+        }
+        self.advance();
+    }
+
+    /// An order was executed, and its outcome is durable; or it has none.
+    pub fn handle_executed(&mut self, work: Work, result: Result<LedgerInfo, NoOutcome>) {
+        if self.working != Some(work) {
+            return;
+        }
+        self.working = None;
+        match (self.orders.get(&work.number).cloned(), result) {
+            (Some(order), Ok(info)) => self.has_outcome(order, info),
+            (_, Err(NoOutcome::Refused)) => {
+                self.drop_orders(work.number);
+                self.overdue = Some(work.number);
+                if work.number > self.decided {
+                    self.refused = Some(work.number);
+                    self.complain();
+                }
+            }
+            (_, Err(NoOutcome::Missing)) => {
+                self.spent = true;
+                self.orders.remove(&work.number);
+            }
+            // The head has moved, which is told next.
+            (_, Err(NoOutcome::Overtaken)) | (None, Ok(_)) => {}
+        }
+        self.advance();
+    }
+
+    /// The outcome that was to be fetched is held and durable.
+    pub fn handle_fetched(&mut self, number: BatchNumber) {
+        if let Some(certificate) = self.pending.get(&number).filter(|_| number == self.top().next()) {
+            self.outcomes.insert(number, (None, certificate.info.clone()));
+        }
+        self.advance();
+    }
+
+    /// The store has another head.
+    pub fn handle_committed(&mut self, head: LedgerInfo) {
+        let number = head.number;
+        if number <= self.head.number {
+            return;
+        }
+        let ours = self.outcomes.get(&number).is_some_and(|(_, info)| *info == head);
+        self.head = head;
+        if !ours {
+            // Sync was faster, and what was executed ahead may be on another state.
+            self.rollback(number);
+        }
+        self.outcomes.retain(|it, _| *it > number && ours);
+        self.orders.retain(|it, _| *it > number);
+        self.pending.retain(|it, _| *it > number);
+        self.fetching.take_if(|it| *it <= number);
+        if number > self.decided {
+            self.progress(number);
+        }
+        self.advance();
+    }
+
+    /// Goes on with what was kept over a restart.
+    pub(crate) fn restore(&mut self, outcomes: Vec<Outcome>, orders: Vec<SignedOrder>) {
+        let is_here = |order: &SignedOrder| order.order.view == self.view && !self.changing;
+        let orders: Vec<_> = orders.into_iter().filter(is_here).collect();
+        orders.into_iter().for_each(|order| self.keep(order));
+        for Outcome { order, info } in outcomes {
+            let is_next = info.number == self.top().next();
+            // One that is decided may be of an earlier view.
+            if is_next && (info.number <= self.decided || self.orders.get(&info.number) == Some(&order)) {
+                self.has_outcome(order, info);
+            }
+        }
+        self.rollback(self.top());
+    }
+
+    fn has_outcome(&mut self, order: SignedOrder, info: LedgerInfo) {
+        let (number, view) = (info.number, order.order.view);
+        self.outcomes.insert(number, (Some(order.clone()), info.clone()));
+        if number > self.decided && view == self.view && !self.changing && !self.is_silent() {
+            self.slots.entry(number).or_default().verify(self.seat, info.clone());
+            self.say(Message::Verify(Box::new(Verify { order, info })));
+        }
+    }
+
+    /// The last batch that has an outcome here.
+    pub(crate) fn top(&self) -> BatchNumber {
+        self.outcomes.last_key_value().map_or(self.head.number, |(number, _)| *number)
+    }
+
+    /// Forgets what was executed above a batch.
+    pub(crate) fn rollback(&mut self, to: BatchNumber) {
+        self.outcomes.retain(|number, _| *number <= to);
+        self.working = None;
+        self.fetching = None;
+        self.generation += 1;
+        self.effects.push_back(Effect::Rollback { to });
+    }
+
+    /// Executes or orders what can be.
+    pub(crate) fn pursue(&mut self) {
+        self.settle();
+        let top = self.top();
+        let number = top.next();
+        let last = self.outcomes.get(&top).map_or(&self.head, |(_, info)| info);
+        if self.working.is_some() || self.fetching.is_some() || self.ends(last) {
+            return;
+        }
+        let sequential = number <= self.careful_to;
+        let work = Work { generation: self.generation, view: self.view, number, sequential };
+        if let Some(order) = self.orders.get(&number).cloned() {
+            let parent = BatchNumber(number.0 - 1);
+            let is_linked = self.links.get(&parent).is_none_or(|link| order.order.parent == *link);
+            if number > self.decided && !is_linked {
+                self.drop_orders(number);
+                self.refused = Some(number);
+                return self.complain();
+            }
+            self.working = Some(work);
+            self.effects.push_back(Effect::Execute { work, order });
+        } else if self.may_order(number) {
+            let parent = self.links.get(&top).copied().unwrap_or(Digest::ZERO);
+            self.working = Some(work);
+            self.effects.push_back(Effect::Build { work, parent });
+        }
+    }
+
+    /// Orders from that number on are not to be executed.
+    fn drop_orders(&mut self, from: BatchNumber) {
+        self.orders.retain(|number, _| *number < from);
+        self.spent = true;
+    }
+
+    fn may_order(&self, number: BatchNumber) -> bool {
+        self.is_primary()
+            && !self.changing
+            && !self.is_silent()
+            && self.amnesia.is_none_or(|(_, view)| self.view > view)
+            && number > self.decided
+            && !self.spent
+            && number.0 <= self.head.number.0 + AHEAD
+            && self.adopted.as_ref().is_none_or(|adopted| number > adopted.info.number)
+    }
+}

@@ -1,0 +1,124 @@
+//! What validators tell each other of how far they are, and all repetition.
+
+use slipstream_types::{BatchNumber, Epoch};
+
+use crate::{
+    core::Core,
+    effect::{Output, To},
+    message::{Message, SignedOrder, Status, Verify},
+    planted::{Fault, lacks},
+};
+
+/// Missing orders and decisions that one answer brings.
+const ANSWERS_MAX: u64 = 2;
+
+impl Core {
+    pub(crate) fn status(&self) -> Status {
+        let mut ordered = self.top();
+        while self.orders.contains_key(&ordered.next()) {
+            ordered = ordered.next();
+        }
+        Status {
+            view: self.view,
+            changing: self.changing,
+            complains: self.complains,
+            decided: self.decided,
+            ordered,
+        }
+    }
+
+    /// Says how far it is.
+    pub(crate) fn tell(&mut self, to: To) {
+        if self.set.validators.len() > 1 && !lacks(Fault::NeverTell) {
+            let status = self.status();
+            self.output(Output::Send(to, Message::Status(status)));
+        }
+    }
+
+    /// Whether the others should hear how far it is, though it said so before.
+    pub(crate) fn is_to_tell(&self) -> bool {
+        let alike = |status: &Status| (status.view, status.decided) == (self.view, self.decided);
+        let settled = self.heard.len() + 1 == self.set.validators.len() && self.heard.values().all(alike);
+        let stands = self.decided == self.told;
+        stands && (self.expects() || self.is_silent() || !settled)
+    }
+
+    pub(crate) fn take_status(&mut self, from: u16, status: Status) {
+        self.heard.insert(from, status);
+        if self.observing {
+            self.wake();
+        }
+        self.hear_complaints();
+        if self.may_cost(from) {
+            self.answer(from, status);
+        }
+    }
+
+    /// A validator without a record begins once a quorum has told how far it is.
+    ///
+    /// If batches of this epoch are decided, it may have taken part and lost its data: it signs nothing of the batch that may have
+    /// been voted on then, and orders nothing in a view that may have been its own.
+    fn wake(&mut self) {
+        if self.heard.len() + 1 < self.set.quorum() {
+            return;
+        }
+        self.observing = false;
+        let decided = self.heard.values().map(|status| status.decided).max().unwrap_or_default();
+        let view = self.heard.values().map(|status| status.view).max().unwrap_or_default();
+        let is_first = self.head.number == BatchNumber(0)
+            || self.set.epoch > Epoch(0) && self.head.epoch < self.set.epoch;
+        if !is_first || decided > self.head.number || view > 0 {
+            self.amnesia = Some((decided.max(self.decided).next(), view));
+        }
+    }
+
+    /// Sends what the other lacks.
+    fn answer(&mut self, from: u16, status: Status) {
+        let send = |message| Output::Send(To::Seat(from), message);
+        if status.decided < self.decided {
+            let missed = status.decided.0 + 1..=status.decided.0 + ANSWERS_MAX;
+            let recent: Vec<_> =
+                missed.filter_map(|number| self.recent.get(&BatchNumber(number)).cloned()).collect();
+            for certificate in recent {
+                self.output(send(Message::Decided(Box::new(certificate))));
+            }
+        }
+        if self.changing && status.view <= self.view && !self.is_silent() {
+            let change = self.own_change();
+            self.output(send(Message::ViewChange(Box::new(change))));
+        }
+        if status.view < self.view || status.changing {
+            if let Some(new) = self.new_view.clone().filter(|new| new.view >= status.view) {
+                self.output(send(Message::NewView(Box::new(new))));
+            }
+        } else if status.view == self.view && !self.changing {
+            self.repeat(from, status);
+        }
+    }
+
+    /// What was said in this view.
+    fn repeat(&mut self, from: u16, status: Status) {
+        let send = |message| Output::Send(To::Seat(from), message);
+        if self.is_primary() {
+            let lacks = |order: &&SignedOrder| order.order.number > status.ordered;
+            let orders: Vec<_> =
+                self.orders.values().filter(lacks).take(ANSWERS_MAX as usize).cloned().collect();
+            orders.into_iter().for_each(|order| self.output(send(Message::Order(order))));
+        }
+        if self.is_silent() {
+            return;
+        }
+        let decided = self.decided;
+        let told = |number: &BatchNumber| *number > decided;
+        let own = self.outcomes.iter().filter(|(number, _)| told(number)).filter_map(|(_, (order, info))| {
+            let order = order.clone().filter(|order| order.order.view == self.view)?;
+            Some(Message::Verify(Box::new(Verify { order, info: info.clone() })))
+        });
+        let mut said: Vec<_> = own.collect();
+        if let Some(slot) = self.slots.get(&decided.next()) {
+            said.extend(slot.prepares.get(&self.seat).map(|vote| Message::Prepare(*vote)));
+            said.extend(slot.commits.get(&self.seat).map(|vote| Message::Commit(*vote)));
+        }
+        said.into_iter().for_each(|message| self.output(send(message)));
+    }
+}
