@@ -74,6 +74,18 @@ impl Speculation {
     pub fn root(&self) -> Digest {
         self.next.tree.root()
     }
+
+    /// The state after the delta, for what is executed on it. It stays when the speculation is committed.
+    pub fn state(&self) -> SpeculatedState {
+        SpeculatedState { version: self.version, tree: self.next.tree.clone() }
+    }
+}
+
+/// A state that is not committed: what [`Store::speculate_after`] goes on from. A clone shares everything.
+#[derive(Clone)]
+pub struct SpeculatedState {
+    version: u64,
+    tree: Tree,
 }
 
 impl Store {
@@ -91,8 +103,12 @@ impl Store {
     ///
     /// # Errors
     /// If the store cannot be read.
-    pub fn speculate_after(&self, before: &Speculation, delta: &Delta) -> Result<Speculation, StorageError> {
-        self.speculation(before.version, before.next.tree.clone(), delta)
+    pub fn speculate_after(
+        &self,
+        before: &SpeculatedState,
+        delta: &Delta,
+    ) -> Result<Speculation, StorageError> {
+        self.speculation(before.version, before.tree.clone(), delta)
     }
 
     fn speculation(&self, base: u64, tree: Tree, delta: &Delta) -> Result<Speculation, StorageError> {

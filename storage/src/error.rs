@@ -420,7 +420,9 @@ impl StorageError {
     }
 }
 
-/// Most bytes of a [`crate::Store::put_record`] value: a proposal with its body and hints, and some room.
-pub const RECORD_BYTES_MAX: usize = limits::BODY_BYTES_MAX + limits::HINTS_BYTES_MAX + (8 << 20);
+/// Most bytes of a [`crate::Store::put_record`] value: a batch that is executed and not agreed upon, with body, receipts and delta, and
+/// some room.
+pub const RECORD_BYTES_MAX: usize =
+    limits::BODY_BYTES_MAX + limits::RECEIPTS_BYTES_MAX + limits::DELTA_BYTES_MAX + (8 << 20);
 /// Most bytes of a record's name.
 pub const RECORD_KEY_BYTES_MAX: usize = 256;

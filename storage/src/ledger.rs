@@ -181,6 +181,24 @@ impl Store {
         self.0.backend.get(Column::Records, key.as_bytes())
     }
 
+    /// The named records from the first to the last, both included, in the order of their names' bytes.
+    ///
+    /// # Errors
+    /// What the disk says.
+    pub fn records(&self, first: &str, last: &str) -> Result<Vec<(String, Vec<u8>)>, StorageError> {
+        let mut found = Vec::new();
+        self.0.backend.scan(Column::Records, first.as_bytes(), Direction::Up, &mut |key, value| {
+            if key > last.as_bytes() {
+                return Ok(ControlFlow::Break(()));
+            }
+            let name = String::from_utf8(key.to_vec())
+                .map_err(|_| StorageError::corrupt("a record's name is no text"))?;
+            found.push((name, value.to_vec()));
+            Ok(ControlFlow::Continue(()))
+        })?;
+        Ok(found)
+    }
+
     /// Sets a named record. It is on disk when this returns (with `fsync`).
     ///
     /// # Errors
@@ -198,12 +216,12 @@ impl Store {
         self.write(record_write(key, value)?, false)
     }
 
-    /// Removes the derived records whose names lie from the first to the last, both included, in the order of their bytes. A
-    /// crash may bring the last of them back.
+    /// Removes the records whose names lie from the first to the last, both included, in the order of their bytes. A crash may bring
+    /// the last of them back, so that they are derived, or of no use any more.
     ///
     /// # Errors
     /// What the disk says.
-    pub fn remove_derived_records(&self, first: &str, last: &str) -> Result<(), StorageError> {
+    pub fn remove_records(&self, first: &str, last: &str) -> Result<(), StorageError> {
         let mut writes = WriteBatch::default();
         writes.clear_range(Column::Records, first.as_bytes(), last.as_bytes());
         self.write_unguarded(writes, false)

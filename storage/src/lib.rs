@@ -75,7 +75,7 @@ pub use backend::rocks::{plain_database, plain_state_options};
 pub use blobs::Blobs;
 pub use check::{CheckProgress, CheckReport, DAMAGE_MAX};
 pub use chunk::{EncodedChunk, StateChunk, VerifiedChunk};
-pub use commit::{CommitBatch, Speculation};
+pub use commit::{CommitBatch, SpeculatedState, Speculation};
 pub use config::{PruneConfig, StorageConfig};
 pub use crash::{CrashPoint, Faults, Step, UnknownCrashPoint};
 pub use disk::DiskRoom;

@@ -224,7 +224,7 @@ proptest! {
             for index in from..plans.len() {
                 let delta = &expected.deltas[index];
                 let next = match chain.last() {
-                    Some(before) => ahead.speculate_after(before, delta),
+                    Some(before) => ahead.speculate_after(&before.state(), delta),
                     None => ahead.speculate(delta),
                 };
                 chain.push(next.unwrap());
@@ -237,7 +237,7 @@ proptest! {
         let cut = cut.min(plans.len());
         chain.truncate(cut);
         let aside = match chain.last() {
-            Some(before) => ahead.speculate_after(before, &Delta::default()),
+            Some(before) => ahead.speculate_after(&before.state(), &Delta::default()),
             None => ahead.speculate(&Delta::default()),
         };
         let before = cut.checked_sub(1).map_or(expected.views[0].head(), |last| &expected.headers[last]);

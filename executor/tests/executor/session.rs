@@ -124,7 +124,7 @@ impl Node {
 
     fn keep(&mut self, transactions: &[Transaction], outcome: Outcome) {
         let speculation = match self.ahead.last() {
-            Some(before) => self.store.speculate_after(&before.speculation, &outcome.delta),
+            Some(before) => self.store.speculate_after(&before.speculation.state(), &outcome.delta),
             None => self.store.speculate(&outcome.delta),
         };
         let speculation = speculation.unwrap();

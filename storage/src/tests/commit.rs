@@ -228,7 +228,9 @@ fn derived_records_are_set_and_removed_by_range() {
         for name in ["derived/1", "derived/2", "derived/3", "other"] {
             fixture.store().put_derived_record(name, b"made").unwrap();
         }
-        fixture.store().remove_derived_records("derived/1", "derived/2").unwrap();
+        let named = fixture.store().records("derived/2", "derived/9").unwrap();
+        assert_eq!(named, ["derived/2", "derived/3"].map(|name| (name.to_owned(), b"made".to_vec())));
+        fixture.store().remove_records("derived/1", "derived/2").unwrap();
         fixture.reopen();
         let kept = ["derived/1", "derived/2", "derived/3", "other"]
             .map(|name| fixture.store().record(name).unwrap().is_some());

@@ -294,14 +294,14 @@ fn speculations_stand_on_each_other_and_roll_back_by_being_dropped() {
         let store = fixture.store();
         let mut chain: Vec<Speculation> = vec![store.speculate(&made[0].delta).unwrap()];
         for batch in &made[1..] {
-            let next = store.speculate_after(chain.last().unwrap(), &batch.delta).unwrap();
+            let next = store.speculate_after(&chain.last().unwrap().state(), &batch.delta).unwrap();
             chain.push(next);
         }
         for (speculation, batch) in chain.iter().zip(&made) {
             assert_eq!(speculation.root(), batch.header.state_root);
         }
         chain.truncate(3);
-        let other = store.speculate_after(&chain[2], &Delta::default()).unwrap();
+        let other = store.speculate_after(&chain[2].state(), &Delta::default()).unwrap();
         assert_eq!(other.root(), made[2].header.state_root);
         for (speculation, batch) in chain.into_iter().zip(&made) {
             store.commit(batch.batch(), Some(speculation)).unwrap();

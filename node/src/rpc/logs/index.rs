@@ -178,7 +178,7 @@ impl LogIndex {
         let end = section_of(self.store.floor(BlobKind::Receipts));
         let mut open = self.open.lock();
         if end >= open.kept_from + REMOVED_SECTIONS_MIN {
-            self.store.remove_derived_records(&name(open.kept_from), &name(end - 1))?;
+            self.store.remove_records(&name(open.kept_from), &name(end - 1))?;
             open.kept_from = end;
         }
         Ok(())
