@@ -16,8 +16,15 @@ pub struct ConsensusConfig {
     pub empty_batch_interval_ms: u64,
     /// Transactions in one batch, at most. A pool that holds as many is proposed from without waiting.
     pub batch_transactions_max: NonZeroUsize,
-    /// How long a validator may take to execute a proposal and answer, in milliseconds, before it is asked again.
-    pub vote_timeout_ms: NonZeroU64,
+    /// How long a primary may take for one batch, in milliseconds, before this validator wants another one. Twice as long after
+    /// each view without a batch.
+    pub view_timeout_ms: NonZeroU64,
+    /// Batches after which the next validator becomes the primary. 0 keeps a primary for as long as it makes batches.
+    pub rotate_after: u64,
+    /// Batches without a divergence after which a validator waits for the outcomes of all validators before it votes. 0 never waits.
+    pub protect_after: u64,
+    /// How long it waits for them, in milliseconds.
+    pub protect_wait_ms: u64,
     /// The transaction pool.
     pub pool: PoolConfig,
 }
@@ -28,7 +35,10 @@ impl Default for ConsensusConfig {
             batch_interval_ms: 100,
             empty_batch_interval_ms: 1_000,
             batch_transactions_max: NonZeroUsize::new(10_000).expect("not zero"),
-            vote_timeout_ms: NonZeroU64::new(2_000).expect("not zero"),
+            view_timeout_ms: NonZeroU64::new(2_000).expect("not zero"),
+            rotate_after: 0,
+            protect_after: 0,
+            protect_wait_ms: 50,
             pool: PoolConfig::default(),
         }
     }

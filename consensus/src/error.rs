@@ -2,7 +2,7 @@
 
 use slipstream_executor::{BodyError, ExecuteError};
 use slipstream_storage::StorageError;
-use slipstream_types::{BatchNumber, CodecError, Digest, Epoch, PublicKey, certificate::CertificateError};
+use slipstream_types::{BatchNumber, CodecError, Epoch, PublicKey};
 
 /// Why a validator cannot start or go on.
 #[derive(Debug, thiserror::Error)]
@@ -37,25 +37,6 @@ pub enum ConsensusError {
     /// The node's own batch or message is over a limit.
     #[error("the next batch could not be encoded: {0}")]
     Codec(#[from] CodecError),
-    /// This validator has signed another batch of that number, which is not in its store.
-    #[error(
-        "this validator voted up to batch {voted} and may not sign another batch {number}: its data directory is older than \
-         its vote; restore it, or let it catch up through sync"
-    )]
-    AlreadyVoted {
-        /// What was to be signed.
-        number: BatchNumber,
-        /// The last vote.
-        voted: BatchNumber,
-    },
-    /// The batch that was proposed before a restart no longer gives what it gave.
-    #[error("batch {number} was proposed before a restart and does not execute to the same again: {source}")]
-    Repropose {
-        /// The batch.
-        number: BatchNumber,
-        /// What differs.
-        source: Box<ProposalError>,
-    },
     /// A task of the validator panicked.
     #[error("the validator's task {task} ended unexpectedly: {reason}")]
     Task {
@@ -74,15 +55,6 @@ impl ConsensusError {
                 error.is_retryable()
             }
             ConsensusError::Execute { source, .. } => source.is_retryable(),
-            // Sync brings the batches that the vote was about.
-            ConsensusError::AlreadyVoted { .. } => true,
-            ConsensusError::Repropose { source, .. } => match &**source {
-                // Sync was faster: by a batch, or by the epoch's last one.
-                ProposalError::Overtaken { .. } | ProposalError::EpochOver { .. } => true,
-                ProposalError::Storage(error) => error.is_retryable(),
-                ProposalError::Execute { source, .. } => source.is_retryable(),
-                _ => false,
-            },
             _ => false,
         }
     }
@@ -101,23 +73,13 @@ pub enum RecordError {
     Unreadable(#[source] CodecError),
 }
 
-/// Why a proposal or a decision was refused. The text goes to whoever sent it.
+/// Why a message, an ordered batch or a shown outcome was refused. The text of what concerns a message goes to whoever sent it.
 #[derive(Debug, thiserror::Error)]
 pub enum ProposalError {
     /// Not a consensus message.
     #[error("{0}")]
     Malformed(CodecError),
-    /// Only the proposer proposes.
-    #[error("peer {peer} is not the proposer of epoch {epoch}, which is {proposer}")]
-    NotProposer {
-        /// Who proposed.
-        peer: PublicKey,
-        /// The epoch.
-        epoch: Epoch,
-        /// Who may.
-        proposer: PublicKey,
-    },
-    /// Only validators announce decisions.
+    /// Only validators are listened to.
     #[error("peer {peer} is not a validator of epoch {epoch}")]
     NotAValidator {
         /// Who sent it.
@@ -128,35 +90,17 @@ pub enum ProposalError {
     /// Validators sign nothing after the last batch of their epoch.
     #[error("batch {number} is refused: epoch {epoch} is over")]
     EpochOver {
-        /// What was proposed.
+        /// The batch.
         number: BatchNumber,
         /// The epoch.
         epoch: Epoch,
-    },
-    /// Another batch of that number is committed.
-    #[error("batch {number} is not next: batch {head} is committed here")]
-    AlreadyCommitted {
-        /// What was proposed.
-        number: BatchNumber,
-        /// This validator's head.
-        head: BatchNumber,
-    },
-    /// It does not continue this ledger.
-    #[error("batch {number} names the parent {found}, the batch before it is {expected}")]
-    WrongParent {
-        /// What was proposed.
-        number: BatchNumber,
-        /// Digest of the head.
-        expected: Digest,
-        /// What the header names.
-        found: Digest,
     },
     /// Time must not go back.
     #[error(
         "batch {number} has the timestamp {timestamp_ms} ms, its parent {parent_ms} ms: time must not go back"
     )]
     BeforeParent {
-        /// What was proposed.
+        /// The batch.
         number: BatchNumber,
         /// Its timestamp.
         timestamp_ms: u64,
@@ -168,7 +112,7 @@ pub enum ProposalError {
         "batch {number} has the timestamp {timestamp_ms} ms, the clock here says {now_ms} ms: more than {max_ms} ahead"
     )]
     FromTheFuture {
-        /// What was proposed.
+        /// The batch.
         number: BatchNumber,
         /// Its timestamp.
         timestamp_ms: u64,
@@ -177,10 +121,24 @@ pub enum ProposalError {
         /// How far ahead a timestamp may be.
         max_ms: u64,
     },
+    /// Time must not stand still.
+    #[error(
+        "batch {number} has the timestamp {timestamp_ms} ms, the clock here says {now_ms} ms: more than {max_ms} behind"
+    )]
+    FromThePast {
+        /// The batch.
+        number: BatchNumber,
+        /// Its timestamp.
+        timestamp_ms: u64,
+        /// This validator's clock.
+        now_ms: u64,
+        /// How far behind a timestamp may be.
+        max_ms: u64,
+    },
     /// The body is not a body.
     #[error("the body of batch {number} is refused: {source}")]
     Body {
-        /// What was proposed.
+        /// The batch.
         number: BatchNumber,
         /// Why.
         source: CodecError,
@@ -188,7 +146,7 @@ pub enum ProposalError {
     /// A transaction in the body is invalid in itself.
     #[error("the body of batch {number} is refused: {source}")]
     Transactions {
-        /// What was proposed.
+        /// The batch.
         number: BatchNumber,
         /// Which, and why.
         source: BodyError,
@@ -196,49 +154,23 @@ pub enum ProposalError {
     /// The body does not execute.
     #[error("batch {number} does not execute: {source}")]
     Execute {
-        /// What was proposed.
+        /// The batch.
         number: BatchNumber,
         /// Why.
         source: ExecuteError,
     },
-    /// Execution gives something else than the header says.
-    #[error("batch {number} has {field} {found} in its header, executing it gives {expected}")]
-    Differs {
-        /// What was proposed.
+    /// What was shown as the outcome of a batch is another one.
+    #[error("what was shown as the outcome of batch {number} is none: {field} does not fit")]
+    NotTheOutcome {
+        /// The batch.
         number: BatchNumber,
-        /// The header's field.
+        /// The header's field, or what else does not fit.
         field: &'static str,
-        /// What this validator found.
-        expected: String,
-        /// What the header says.
-        found: String,
     },
-    /// This validator signed another batch of that number or a later one.
-    #[error("batch {number} is refused: this validator has voted for another batch {voted}")]
-    AlreadyVoted {
-        /// What was proposed.
-        number: BatchNumber,
-        /// The last vote.
-        voted: BatchNumber,
-    },
-    /// The certificate is not one.
-    #[error("{0}")]
-    Certificate(#[from] CertificateError),
-    /// The head moved while the batch was being executed.
-    #[error(
-        "batch {number} was overtaken: another batch was committed while it was being executed; ask again"
-    )]
-    Overtaken {
-        /// What was proposed.
-        number: BatchNumber,
-    },
-    /// The store failed.
-    #[error("the store of this validator failed: {0}")]
-    Storage(#[from] StorageError),
-    /// The vote record failed.
-    #[error("{0}")]
-    Record(#[from] RecordError),
-    /// This validator is stopping: it was told to, or a vote panicked.
+    /// Too many bytes of ordered batches wait for being executed.
+    #[error("too many ordered batches wait here for being executed")]
+    Busy,
+    /// This validator is stopping: it was told to, or its work panicked.
     #[error("this validator is stopping")]
     Stopping,
 }

@@ -1,24 +1,23 @@
-//! Validators: the transaction pool, proposing, voting, certificates; and how transactions reach the proposer.
+//! Validators: the transaction pool, ordering, execution ahead, voting, certificates; and how transactions reach the primary.
 //!
-//! It decides *which* batch comes next and proves it by a quorum's signatures. What a batch does is `executor`'s concern, how
-//! it is stored `storage`'s, and how nodes that do not vote get it `sync`'s; announcing decided batches is left to `node`.
+//! It drives `slipstream_eve`, which decides *which* batch comes next and proves it by a quorum's signatures. What a batch does is
+//! `executor`'s concern, how it is stored `storage`'s, and how nodes that do not vote get it `sync`'s; announcing decided batches is left
+//! to `node`.
 //!
 //! ```text
-//!  JSON-RPC ──▶ Forwarder ──▶ Pool ── candidates ──▶ proposer ── Propose ──▶ validators: check, execute, record, sign
-//!  peers ─────────▲             ▲                       │ ◀──── Vote ───────────┘
-//!                               │                       ▼ quorum
-//!                        maintain (deltas) ◀── Store ◀─ Certificate ── Decide ──▶ validators: commit
-//!                                                       └──▶ Decided ──▶ node announces it to fullnodes
+//!  JSON-RPC ──▶ Forwarder ──▶ Pool ── candidates ──▶ primary: build ── Order ──▶ validators: execute, keep durably
+//!  peers ─────────▲             ▲                                                     │ Verify
+//!                               │                                                     ▼
+//!                        maintain (deltas) ◀── Store ◀─ commit ◀─ Certificate ◀── Prepare, Commit: remember, sign
+//!                                                                    └──▶ Decided ──▶ node announces it to fullnodes
 //! ```
 //!
 //! * [`Pool`]: bounded, by nonce within a sender and by effective tip across senders.
-//! * [`Validator`]: a handle to the actor, its [`Driver`], that votes and, as the first of the set, proposes. `protocol` has its messages
-//!   and decides without I/O, and is the place that Eve's execute-verify protocol takes later.
-//! * [`Forwarder`]: every node's way to the proposer; [`Journal`] keeps what users gave it.
+//! * [`Validator`]: a handle to the actor, its [`Driver`], that executes and votes, and orders while it is the primary.
+//! * [`Forwarder`]: every node's way to the primary; [`Journal`] keeps what users gave it.
 //!
-//! Invariants: a validator records its vote durably before anybody learns of it, and never signs two ledger infos of one
-//! number, across restarts. It signs only what it has executed itself. A batch is committed only with a certificate.
-//! What it trusts: its store, its clock (to 10 s; a proposer only while a quorum's agree with it), and any quorum of the set.
+//! Invariants: a validator makes its votes and the outcomes that it tells durable before anybody learns of them. It tells only what it has
+//! executed itself. A batch is committed only with a certificate. What it trusts: its store, its clock (to 10 s), and any quorum of the set.
 //!
 //! ```
 //! use slipstream_consensus::{Pool, PoolConfig};
@@ -40,7 +39,6 @@ mod error;
 mod forward;
 mod journal;
 mod pool;
-mod protocol;
 #[cfg(test)]
 mod testing;
 mod validator;
@@ -50,4 +48,6 @@ pub use error::{ConsensusError, ProposalError, RecordError};
 pub use forward::{Forwarder, SubmitError};
 pub use journal::{Journal, JournalError};
 pub use pool::{Candidates, DropReason, Pool, PoolError, PoolStatus, Refused, maintain};
-pub use validator::{ConsensusStatus, Decided, Driver, Validator};
+pub use validator::{
+    ConsensusStatus, Conviction, Decided, Driver, EvidenceKind, PeerStanding, Proof, Validator, Voting,
+};

@@ -23,7 +23,7 @@ use slipstream_types::{
 use tokio::{sync::mpsc, task::JoinHandle, time::Instant};
 use tokio_util::sync::CancellationToken;
 
-use crate::{ConsensusConfig, ConsensusError, Decided, Forwarder, Pool, PoolConfig, Validator};
+use crate::{ConsensusConfig, ConsensusError, Decided, Driver, Forwarder, Pool, PoolConfig, Validator};
 
 pub(crate) const NOW_MS: u64 = 1_800_000_000_000;
 
@@ -233,6 +233,18 @@ impl Node {
         store: Store,
         clock: Arc<impl Clock>,
     ) -> Node {
+        Node::start_with(hub, genesis, index, store, clock, |_| {})
+    }
+
+    /// The same, with a validator that is changed before it runs.
+    pub(crate) fn start_with(
+        hub: &MemoryHub,
+        genesis: &Genesis,
+        index: usize,
+        store: Store,
+        clock: Arc<impl Clock>,
+        change: impl FnOnce(&mut Driver),
+    ) -> Node {
         let (transport, endpoint) = join(hub, validator_key(index).public());
         let chain = genesis.chain.clone();
         let pool = Pool::new(PoolConfig::default(), chain.clone(), store.clone()).unwrap();
@@ -241,23 +253,30 @@ impl Node {
         let members: Vec<_> = set.validators.iter().map(|member| member.public_key).collect();
         let forwarder =
             Forwarder::new(pool.clone(), chain.chain_id, transport.clone(), &members, None).unwrap();
-        let (validator, driver) = Validator::new(
+        let (validator, mut driver) = Validator::new(
             config(),
             session(&ExecutorConfig::default(), genesis),
             chain,
             store.clone(),
             pool.clone(),
             key,
-            set,
+            set.clone(),
             transport,
             clock,
             sender,
         )
         .unwrap();
+        change(&mut driver);
         endpoint.validator.set(validator.clone()).ok().unwrap();
         endpoint.forwarder.set(forwarder.clone()).ok().unwrap();
         let shutdown = CancellationToken::new();
         let running = tokio::spawn(driver.run(shutdown.clone()));
+        let (mut view, led) = (validator.watch_view(), forwarder.clone());
+        tokio::spawn(async move {
+            while view.changed().await.is_ok() {
+                led.lead(&set, *view.borrow_and_update());
+            }
+        });
         Node { store, pool, validator, forwarder, decided, shutdown, running }
     }
 
@@ -268,10 +287,11 @@ impl Node {
         self.store
     }
 
-    /// Waits until it ends although nobody stopped it.
-    pub(crate) async fn failure(self) -> ConsensusError {
-        let ended = tokio::time::timeout(PATIENCE, self.running).await;
-        ended.expect("the validator runs on").unwrap().unwrap_err()
+    /// Waits until it panics, and says why.
+    pub(crate) async fn panics(self) -> String {
+        let ended = tokio::time::timeout(PATIENCE, self.running).await.expect("the validator runs on");
+        let panic = ended.unwrap_err().into_panic();
+        panic.downcast_ref::<&str>().copied().unwrap_or_default().to_owned()
     }
 
     /// Waits until the head is at least `number`.

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!  store's head ─▶ Seat ── the set of the next batch names the node's key ─▶ a Validator for that epoch
-//!                   ├────▶ forwarder: who proposes          └─ it does not, or the node is behind ─▶ none: it follows
+//!                   ├────▶ forwarder: the primary           └─ it does not, or the node is behind ─▶ none: it follows
 //!                   └────▶ follower: whether to leave new batches to the validator
 //! ```
 
@@ -59,6 +59,8 @@ pub(crate) struct Seat {
     term: RwLock<Term>,
     /// Of the term's validator, until it runs.
     driver: Mutex<Option<Driver>>,
+    /// Epoch and view that the forwarder was told last.
+    led: Mutex<Option<(Epoch, u64)>>,
 }
 
 impl Seat {
@@ -69,8 +71,9 @@ impl Seat {
     pub(crate) fn new(parts: Parts) -> Result<Arc<Seat>, ConsensusError> {
         let id = parts.key.public();
         let (term, driver) = parts.term(&id)?;
-        let seat = Seat { parts, id, term: RwLock::new(term), driver: Mutex::new(driver) };
-        seat.tell();
+        let (term, driver) = (RwLock::new(term), Mutex::new(driver));
+        let seat = Seat { parts, id, term, driver, led: Mutex::default() };
+        seat.tell()?;
         Ok(Arc::new(seat))
     }
 
@@ -137,7 +140,9 @@ impl Seat {
         head: &mut watch::Receiver<BatchNumber>,
     ) -> Result<(), TaskError> {
         let store = &self.parts.store;
+        let mut view = self.validator().map(|validator| validator.watch_view());
         loop {
+            self.lead()?;
             let number = *head.borrow_and_update();
             if store.epoch() > epoch {
                 let last = store.epoch_ends(epoch, 1)?.pop().map(|end| end.info.number);
@@ -145,8 +150,22 @@ impl Seat {
                     return Ok(());
                 }
             }
-            // An epoch's end may become known without another head.
-            _ = tokio::time::timeout(LOOK_INTERVAL, head.changed()).await;
+            let another_view = async {
+                let changed = match &mut view {
+                    Some(view) => view.changed().await.is_ok(),
+                    None => false,
+                };
+                // A validator that has ended has no view any more.
+                if !changed {
+                    std::future::pending::<()>().await;
+                }
+            };
+            tokio::select! {
+                _ = head.changed() => {}
+                () = another_view => {}
+                // An epoch's end may become known without another head.
+                () = tokio::time::sleep(LOOK_INTERVAL) => {}
+            }
         }
     }
 
@@ -161,15 +180,32 @@ impl Seat {
             false => tracing::info!(%epoch, validators, "an epoch has begun, and this node follows in it"),
         }
         (*self.term.write(), *self.driver.lock()) = (term, driver);
-        self.tell();
-        Ok(())
+        Ok(self.tell()?)
     }
 
     /// Tells the others in this process.
-    fn tell(&self) {
+    fn tell(&self) -> Result<(), StorageError> {
+        let validates = self.term.read().validator.is_some();
+        let patience = if validates { DECISION_PATIENCE } else { Duration::ZERO };
+        self.parts.follower.set_patience(patience);
+        self.lead()
+    }
+
+    /// Tells the forwarder of another primary. Who does not validate reads the view in the newest certificate: should its primary be
+    /// gone, transactions go to other validators until the next certificate, and these know better.
+    fn lead(&self) -> Result<(), StorageError> {
         let Term { set, validator } = self.term.read().clone();
-        self.parts.forwarder.lead(&set);
-        self.parts.follower.set_patience(validator.map_or(Duration::ZERO, |_| DECISION_PATIENCE));
+        let view = match validator {
+            Some(validator) => *validator.watch_view().borrow(),
+            None => {
+                let newest = self.parts.store.latest_certificate()?;
+                newest.filter(|it| it.info.epoch == set.epoch).map_or(0, |it| it.view)
+            }
+        };
+        if self.led.lock().replace((set.epoch, view)) != Some((set.epoch, view)) {
+            self.parts.forwarder.lead(&set, view);
+        }
+        Ok(())
     }
 }
 

@@ -26,6 +26,7 @@ mod verdicts;
 use std::{net::IpAddr, sync::Arc, time::Duration};
 
 use parking_lot::Mutex;
+use slipstream_eve::primary;
 use slipstream_executor::Transaction;
 use slipstream_network::{PeerId, Refusal, Transport};
 use slipstream_types::{Failures, ValidatorSet};
@@ -83,7 +84,8 @@ pub struct Forwarder {
 }
 
 impl Forwarder {
-    /// Forwards towards the first of `validators`, who proposes; a node that is the proposer itself only collects. With a journal,
+    /// Forwards towards the first of `validators`, who proposes until [`Forwarder::lead`] names another; a node that proposes itself
+    /// only collects. With a journal,
     /// what users give this node outlives it.
     ///
     /// # Errors
@@ -139,10 +141,12 @@ impl Forwarder {
         message::ANSWER_BYTES_MAX
     }
 
-    /// From now on these are the validators, the first of whom proposes. If that is another than before, it is offered what waits here at
-    /// once: the one before may have been its only holder. What others said of transactions so far no longer counts.
-    pub fn lead(&self, set: &ValidatorSet) {
-        let validators: Vec<PeerId> = set.validators.iter().map(|validator| validator.public_key).collect();
+    /// From now on these are the validators, and the primary of that view proposes. If that is another than before, it is offered what waits here at once: the one before may have been its only holder. What others said of transactions so
+    /// far no longer counts.
+    pub fn lead(&self, set: &ValidatorSet, view: u64) {
+        let mut validators: Vec<PeerId> =
+            set.validators.iter().map(|validator| validator.public_key).collect();
+        validators.rotate_left(usize::from(primary(set, view)));
         *self.verdicts.lock() = Verdicts::new(&validators, set.matching());
         if self.couriers.lock().lead(&validators) {
             self.led.notify_one();

@@ -231,7 +231,7 @@ async fn who_proposes_next_gets_what_the_one_before_had() {
     let begun = Instant::now();
     let validator = |of| Validator { public_key: id(of), fee_recipient: Address::ZERO };
     let validators = BoundedVec::new(vec![validator(1), validator(0)]).unwrap();
-    node.lead(&ValidatorSet::new(Epoch(1), validators));
+    node.lead(&ValidatorSet::new(Epoch(1), validators), 0);
     until("the next has them", || second.pool.status().pending == 60).await;
     assert!(begun.elapsed() < Duration::from_secs(1), "{:?}", begun.elapsed());
 }

@@ -37,6 +37,7 @@ use self::{
 };
 use crate::{config::PoolConfig, journal::Live};
 
+pub(crate) use self::candidates::Ahead;
 pub use self::{
     candidates::Candidates,
     dropped::DropReason,

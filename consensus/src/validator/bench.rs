@@ -13,7 +13,7 @@ struct Job<R> {
 
 /// A queue of work with one piece under way. Work that has begun runs to its end even if the bench is dropped.
 ///
-/// The queue has no bound of its own: its owner adds work only for what it has one of at a time.
+/// The queue has no bound of its own: its owner adds work only for what it has a bounded number of.
 pub(super) struct Bench<R> {
     queue: VecDeque<Job<R>>,
     running: Option<(&'static str, JoinHandle<R>)>,
@@ -28,6 +28,11 @@ impl<R: Send + 'static> Bench<R> {
     pub(super) fn add(&mut self, name: &'static str, work: impl FnOnce() -> R + Send + 'static) {
         self.queue.push_back(Job { name, work: Box::new(work) });
         self.begin();
+    }
+
+    /// Whether nothing is under way.
+    pub(super) fn is_idle(&self) -> bool {
+        self.running.is_none()
     }
 
     fn begin(&mut self) {

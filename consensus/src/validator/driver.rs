@@ -1,119 +1,135 @@
-//! [`Driver`]: the actor. It turns what happens into the machine's inputs; `effects` carries out what the machine wants.
+//! [`Driver`]: the actor. It turns what happens into the core's inputs; `effects` and `working` carry out what the core wants.
 
-use std::sync::Arc;
+use std::{collections::BTreeMap, sync::Arc};
 
-use slipstream_network::{PeerId, Transport};
+use slipstream_eve::{self as eve, Core, Evidence, Message, Output, Settings, SignedOrder};
+use slipstream_network::Transport;
 use slipstream_storage::StorageError;
-use slipstream_types::{BatchNumber, Blob, Certificate, Clock, SecretKey};
-use tokio::sync::{mpsc, oneshot, watch};
+use slipstream_types::{BatchNumber, Clock};
+use tokio::{
+    sync::{mpsc, oneshot, watch},
+    time::Instant,
+};
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    ConsensusStatus, Decided, Mail,
+    Decided, Mail,
     bench::Bench,
+    bodies::Bodies,
+    executed::Executed,
+    execution::{Built, Failure, Making},
+    fetching::Fetches,
     held::Held,
+    kept::{self, Kept},
     lanes::{Landed, Lanes},
-    ledger::{Built, Executed, Ledger},
-    proposing::Proposing,
-    records::{Records, VoteRecord},
+    ledger::Ledger,
+    message::{Ordered, OutcomeParts, Request, Response},
+    opening::Opened,
+    records::{Convictions, EVIDENCE},
     said::Said,
+    status::Shown,
     timers::Timers,
+    working::Working,
 };
 use crate::{
     config::ConsensusConfig,
     error::{ConsensusError, ProposalError, RecordError},
     pool::Pool,
-    protocol::{
-        fixed::FixedProposer,
-        messages::{RESPONSE_BYTES_MAX, Request, Response},
-    },
 };
-
-/// Batches that are executed and not committed.
-const HELD_MAX: usize = 1;
 
 /// What a driver is made of.
 pub(super) struct Parts {
     pub(super) config: ConsensusConfig,
     pub(super) ledger: Arc<Ledger>,
     pub(super) pool: Pool,
-    pub(super) key: SecretKey,
     pub(super) seat: u16,
     pub(super) transport: Arc<dyn Transport>,
     pub(super) clock: Arc<dyn Clock>,
     pub(super) decided: mpsc::Sender<Decided>,
     pub(super) mail: mpsc::Receiver<Mail>,
-    pub(super) status: Arc<watch::Sender<ConsensusStatus>>,
+    pub(super) shown: Arc<watch::Sender<Shown>>,
+    pub(super) view: watch::Sender<u64>,
+    pub(super) evidence: watch::Sender<Arc<Vec<Evidence>>>,
 }
 
 /// A validator's one task. See the module above.
 pub struct Driver {
     pub(super) seat: u16,
-    pub(super) key: SecretKey,
     pub(super) clock: Arc<dyn Clock>,
     pub(super) ledger: Arc<Ledger>,
-    pub(super) core: FixedProposer,
-    pub(super) records: Records,
+    pub(super) pool: Pool,
+    pub(super) core: Core,
     pub(super) held: Held,
-    pub(super) bench: Bench<Done>,
+    pub(super) kept: Kept,
+    pub(super) bodies: Bodies,
+    pub(super) working: Working,
+    pub(super) fetches: Fetches,
+    /// Executes one batch after the other.
+    pub(super) executions: Bench<Done>,
+    /// Commits, while the next batch is executed.
+    pub(super) commits: Bench<Done>,
+    /// Makes durable what is about to be said, while both go on.
+    pub(super) records: Bench<Done>,
+    /// Reads what others ask for.
+    lookups: Bench<Done>,
     pub(super) lanes: Lanes<Tag>,
     pub(super) timers: Timers<Timer>,
-    /// Of the proposer only.
-    pub(super) proposing: Option<Proposing>,
-    /// The open request: one is answered before the next is looked at.
-    pub(super) asked: Option<Asked>,
+    /// What waits for a record.
+    pub(super) flushing: Option<Vec<Output>>,
+    /// The last batch whose commit the core knows.
+    pub(super) committed: BatchNumber,
+    pub(super) decided: mpsc::Sender<Decided>,
+    pub(super) convictions: Convictions,
     mail: mpsc::Receiver<Mail>,
     head: watch::Receiver<BatchNumber>,
+    /// When the others told how far they are.
+    pub(super) heard_at: BTreeMap<u16, Instant>,
     /// The refusals that were logged.
     pub(super) said: Said,
-    status: Arc<watch::Sender<ConsensusStatus>>,
-}
-
-/// A request that is to be answered.
-pub(super) struct Asked {
-    peer: PeerId,
-    number: Option<BatchNumber>,
-    /// Body and hints of what it proposes.
-    pub(super) order: Option<(Blob, Option<Blob>)>,
-    answer: oneshot::Sender<Result<Response, ProposalError>>,
+    pub(super) shown: Arc<watch::Sender<Shown>>,
+    pub(super) view: watch::Sender<u64>,
+    pub(super) evidence: watch::Sender<Arc<Vec<Evidence>>>,
 }
 
 /// What came of work on a thread that may block.
 pub(super) enum Done {
-    Executed(BatchNumber, Result<Box<Executed>, ProposalError>),
-    Built(Result<Option<Box<Built>>, ConsensusError>),
-    Recorded(Result<VoteRecord, RecordError>),
-    /// The open request's decision.
-    Decided(Box<Executed>, Result<(), ProposalError>),
-    /// The proposer's own batch.
+    Built(Box<Making>, Result<Built, ConsensusError>),
+    Executed(eve::Work, Box<SignedOrder>, Result<Box<Executed>, Failure>),
+    Adopted(BatchNumber, Result<Box<Executed>, Failure>),
+    /// The record is durable, or the evidence.
+    Recorded(Result<(), RecordError>),
+    Convicted(Result<(), RecordError>),
+    /// A commit, or what follows it.
     Committed(Result<(), StorageError>),
-    /// The highest certificate here, and the time.
-    Standing(Result<(Option<Certificate>, u64), StorageError>),
+    /// A committed batch that another validator asked for.
+    Looked(Answer, Result<Option<OutcomeParts>, StorageError>),
 }
+
+/// Where the answer to a request goes. Nobody may be listening any more.
+pub(super) type Answer = oneshot::Sender<Result<Response, ProposalError>>;
 
 /// What a request to another validator is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Tag {
-    Propose,
-    Decide,
-    Standing,
+    /// Its answer says nothing.
+    Say,
+    /// The outcome of that batch.
+    Fetch(BatchNumber),
 }
 
 /// What is waited for by time.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(super) enum Timer {
-    /// The next batch is due.
+    /// The core waits.
+    Core(eve::Timer),
+    /// The next batch is to be made.
     Batch,
-    /// A proposer that failed tries again.
-    Retry,
-    /// There is no quorum of votes still.
-    Quorum,
-    /// There are no answers of a quorum still.
-    Inquiry,
-    /// A validator is asked for its vote again.
-    Propose(u16),
-    /// A validator is asked how it stands again.
-    Standing(u16),
+    /// A batch is due, whoever makes it.
+    Wanted,
+    /// Another validator is asked for an outcome.
+    Fetch,
+    /// The view is unsettled for long.
+    Complaint,
 }
 
 /// Whatever happens.
@@ -129,61 +145,90 @@ enum Input {
 
 impl Driver {
     /// # Errors
-    /// If the record or the head cannot be read.
+    /// If the records, the outcomes or the head cannot be read.
     pub(super) fn new(parts: Parts) -> Result<Driver, ConsensusError> {
-        let Parts { config, ledger, pool, key, seat, transport, clock, decided, mail, status } = parts;
-        let records = Records::open(ledger.store.clone())?;
+        let Parts { config, ledger, pool, seat, transport, clock, decided, mail, .. } = parts;
+        let Parts { shown, view, evidence, .. } = parts;
         let head = ledger.store.watch_head();
-        let last = records.last();
-        let own = last.and_then(|record| record.proposal()).map(|(header, _)| header.clone());
-        let tip = ledger.tip()?;
-        let core = FixedProposer::new(ledger.set.clone(), tip, last.map(|record| record.vote()), own);
+        let Opened { tip, record, outcomes, ordered, held, kept } = Opened::open(&ledger)?;
+        let orders = ordered.iter().map(|ordered| ordered.order.clone()).collect();
+        let mut bodies = Bodies::default();
+        for ordered in ordered.into_iter().filter(|ordered| kept.of_order(&ordered.order).is_none()) {
+            bodies.insert(ordered.order.order.digest(&ledger.domain), ordered);
+        }
+        let convictions = EVIDENCE.load(&ledger.store)?.unwrap_or_default();
+        let settings = Settings {
+            view_timeout_ms: config.view_timeout_ms.get(),
+            rotate_after: config.rotate_after,
+            protect_after: config.protect_after,
+            protect_wait_ms: config.protect_wait_ms,
+        };
+        let core = Core::new(eve::Setup {
+            set: ledger.set.clone(),
+            key: ledger.key.clone(),
+            seat,
+            domain: ledger.domain,
+            settings,
+            head: tip.info(),
+            record,
+            outcomes,
+            orders,
+        });
         let others =
             ledger.set.validators.iter().enumerate().filter(|(index, _)| *index != usize::from(seat));
         let others = others.map(|(index, other)| (index as u16, other.public_key));
-        let timeout_ms = config.vote_timeout_ms.get();
-        let lanes = Lanes::new(transport, timeout_ms, RESPONSE_BYTES_MAX, others);
-        let proposing = (seat == 0)
-            .then(|| Proposing::new(&config, pool, decided, &ledger.set, lanes.seats(), core.voted()));
+        let lanes = Lanes::new(transport, others);
         let driver = Driver {
             seat,
-            key,
             clock,
-            ledger,
+            committed: tip.number(),
             core,
-            records,
-            held: Held::new(HELD_MAX),
-            bench: Bench::new(),
+            held,
+            kept,
+            bodies,
+            working: Working::new(&config),
+            fetches: Fetches::new(seat, lanes.seats()),
+            executions: Bench::new(),
+            commits: Bench::new(),
+            records: Bench::new(),
+            lookups: Bench::new(),
             lanes,
             timers: Timers::new(),
-            proposing,
-            asked: None,
+            flushing: None,
+            decided,
+            convictions,
             mail,
             head,
+            heard_at: BTreeMap::new(),
             said: Said::default(),
-            status,
+            shown,
+            view,
+            evidence,
+            ledger,
+            pool,
         };
         driver.report();
+        driver.show_evidence();
         Ok(driver)
     }
 
-    /// Votes, and proposes if this validator is the proposer, until shutdown; what is under way then is finished first.
+    /// Takes part until shutdown; what is under way then is finished first.
     ///
     /// # Errors
-    /// When going on would be useless or unsafe, the store above all, or a vote that panicked; the node should stop.
+    /// When going on would be useless or unsafe, the store above all, or work that panicked; the node should stop.
     pub async fn run(mut self, shutdown: CancellationToken) -> Result<(), ConsensusError> {
         let ended = self.work(&shutdown).await;
         // Whoever opens the store next must find what this validator was writing.
-        self.bench.finish().await;
+        self.executions.finish().await;
+        self.commits.finish().await;
+        self.records.finish().await;
+        self.lookups.finish().await;
         ended
     }
 
     async fn work(&mut self, shutdown: &CancellationToken) -> Result<(), ConsensusError> {
         loop {
-            self.follow_head()?;
-            self.settle()?;
-            self.pursue()?;
-            self.report();
+            self.turn()?;
             match self.next_input(shutdown).await {
                 Input::Shutdown => return Ok(()),
                 input => self.take(input)?,
@@ -191,126 +236,147 @@ impl Driver {
         }
     }
 
-    async fn next_input(&mut self, shutdown: &CancellationToken) -> Input {
-        let pool = self.proposing.as_ref().and_then(Proposing::awaited_pool);
-        let arrived = async {
-            match &pool {
-                Some(pool) => pool.arrived().await,
-                None => std::future::pending().await,
+    /// Everything that can be done now.
+    fn turn(&mut self) -> Result<(), ConsensusError> {
+        loop {
+            self.follow_head()?;
+            self.settle();
+            self.flush()?;
+            if !self.pursue() {
+                break;
             }
-        };
+        }
+        self.watch_view();
+        self.report();
+        Ok(())
+    }
+
+    async fn next_input(&mut self, shutdown: &CancellationToken) -> Input {
+        let pool = self.pool.clone();
         tokio::select! {
             () = shutdown.cancelled() => Input::Shutdown,
-            done = self.bench.next() => Input::Done(done),
-            Some(mail) = self.mail.recv(), if self.asked.is_none() => Input::Mail(mail),
+            done = self.records.next() => Input::Done(done),
+            done = self.commits.next() => Input::Done(done),
+            done = self.executions.next() => Input::Done(done),
+            done = self.lookups.next() => Input::Done(done),
+            Some(mail) = self.mail.recv() => Input::Mail(mail),
             landed = self.lanes.landed() => Input::Landed(landed),
             timer = self.timers.next() => Input::Timer(timer),
             Ok(()) = self.head.changed() => Input::Look,
-            () = arrived => Input::Look,
+            () = pool.arrived() => Input::Look,
         }
     }
 
     fn take(&mut self, input: Input) -> Result<(), ConsensusError> {
         // Sync may have been faster than whatever this is.
         self.follow_head()?;
+        self.settle();
         match input {
             Input::Done(done) => self.done(done?)?,
             Input::Mail(mail) => self.open(mail),
             Input::Landed(landed) => self.landed(landed?),
-            Input::Timer(timer) => self.timer(timer),
-            Input::Look | Input::Shutdown => {}
+            Input::Timer(Timer::Core(timer)) => self.core.handle_timer(timer),
+            Input::Timer(Timer::Fetch) => self.fetches.ask_next(),
+            Input::Timer(Timer::Complaint) => self.complain(),
+            // Looked at before every input anyway.
+            Input::Timer(Timer::Batch | Timer::Wanted) | Input::Look | Input::Shutdown => {}
         }
         Ok(())
     }
 
-    /// Tells the machine of another head.
+    /// Tells the core of another head.
     fn follow_head(&mut self) -> Result<(), ConsensusError> {
         let number = *self.head.borrow_and_update();
-        if number > self.core.tip().number() {
-            let tip = self.ledger.tip()?;
-            self.held.settle(tip.number());
-            self.core.handle_committed(tip);
+        if number <= self.committed {
+            return Ok(());
         }
+        let tip = self.ledger.tip()?;
+        self.committed = tip.number();
+        self.held.settle(&tip);
+        self.fetches.settle(tip.number());
+        self.bodies.settle(tip.number(), self.core.view());
+        self.working.waits_since(Instant::now());
+        if self.kept.settle(tip.number()) {
+            let (store, number) = (self.ledger.store.clone(), tip.number());
+            let forget = move || Done::Committed(kept::remove_up_to(&store, number));
+            self.commits.add("forget outcomes", forget);
+        }
+        self.core.handle_committed(tip.info());
         Ok(())
     }
 
-    /// A validator asks.
-    fn open(&mut self, Mail { peer, request, answer }: Mail) {
-        let number = request.number();
-        let asked = |order| Some(Asked { peer, number, order, answer });
+    /// Another validator says something, or asks.
+    fn open(&mut self, Mail { seat, request, answer }: Mail) {
         match request {
-            Request::Propose(proposal) => {
-                self.asked = asked(Some((proposal.body, proposal.hints)));
-                self.core.handle_request(proposal.parent, Some(proposal.header));
+            Request::Order(ordered) => {
+                let taken = self.ordered(seat, *ordered);
+                _ = answer.send(taken.map(|()| Response::Taken));
             }
-            Request::Decide(certificate) => {
-                self.asked = asked(None);
-                self.core.handle_request(Some(*certificate), None);
+            Request::Say(message) => {
+                if matches!(*message, Message::Status(_)) {
+                    self.heard_at.insert(seat, Instant::now());
+                }
+                self.core.handle_message(seat, *message);
+                _ = answer.send(Ok(Response::Taken));
             }
-            Request::Standing => {
-                self.asked = asked(None);
-                let (store, clock) = (self.ledger.store.clone(), self.clock.clone());
-                let standing = move || Ok((store.latest_certificate()?, clock.now_ms()));
-                self.bench.add("vote", move || Done::Standing(standing()));
+            Request::Outcome { number, token } => match self.outcome(number, &token) {
+                Some(parts) => _ = answer.send(Ok(Response::Outcome(Box::new(parts)))),
+                None if number > self.committed => _ = answer.send(Ok(Response::Lacks)),
+                None => {
+                    let ledger = self.ledger.clone();
+                    let look = move || Done::Looked(answer, ledger.committed(number, token));
+                    self.lookups.add("look for an outcome", look);
+                }
+            },
+        }
+    }
+
+    /// Keeps the body of an order that the core wants, then tells it.
+    fn ordered(&mut self, seat: u16, ordered: Ordered) -> Result<(), ProposalError> {
+        let order = ordered.order.clone();
+        if self.core.wants(&order) {
+            let digest = order.order.digest(&self.ledger.domain);
+            if !self.bodies.insert(digest, ordered) {
+                return Err(ProposalError::Busy);
             }
         }
+        self.core.handle_message(seat, Message::Order(order));
+        Ok(())
+    }
+
+    /// An outcome above the head that this validator has.
+    fn outcome(&self, number: BatchNumber, token: &slipstream_types::Digest) -> Option<OutcomeParts> {
+        let kept = self.kept.get(number, token).map(|parts| parts.outcome());
+        kept.or_else(|| self.held.get(number, token).map(|held| held.parts.outcome()))
     }
 
     fn done(&mut self, done: Done) -> Result<(), ConsensusError> {
         match done {
-            Done::Executed(number, result) => {
-                let held = result.and_then(|executed| {
-                    let info = executed.info.clone();
-                    self.held.push(*executed).map_err(|_| ProposalError::Overtaken { number })?;
-                    Ok(info)
-                });
-                self.core.handle_executed(number, held);
-            }
-            Done::Built(result) => self.built(result)?,
+            Done::Built(making, result) => self.built(&making, result?),
+            Done::Executed(work, order, result) => self.executed(work, &order, result)?,
+            Done::Adopted(number, result) => self.adopted(number, result)?,
             Done::Recorded(result) => {
-                let result = result.map(|record| self.records.written(record));
-                self.core.handle_recorded(result);
+                result?;
+                let outputs = self.flushing.take().unwrap_or_default();
+                self.carry_out(outputs)?;
             }
-            Done::Decided(executed, Err(error)) => {
-                self.held.put_back(*executed);
-                self.core.handle_decision_failed(error);
-            }
-            Done::Committed(Err(error)) => self.core.handle_commit_failed(error.into()),
+            Done::Convicted(result) => result?,
             // The head says so.
-            Done::Decided(_, Ok(())) | Done::Committed(Ok(())) => {}
-            Done::Standing(result) => {
-                let standing = |(certificate, now_ms): (Option<Certificate>, u64)| Response::Standing {
-                    certificate: certificate.map(Box::new),
-                    now_ms,
+            Done::Committed(result) => result?,
+            Done::Looked(answer, result) => {
+                let response = match result? {
+                    Some(parts) => Response::Outcome(Box::new(parts)),
+                    None => Response::Lacks,
                 };
-                self.answer(result.map(standing).map_err(ProposalError::from));
+                _ = answer.send(Ok(response));
             }
         }
         Ok(())
     }
 
-    /// Answers the open request. Nobody may be listening any more.
-    pub(super) fn answer(&mut self, result: Result<Response, ProposalError>) {
-        let Some(Asked { peer, number, answer, .. }) = self.asked.take() else { return };
-        if let Err(error) = &result {
-            let peer = peer.short();
-            // A proposer asks ten times a second.
-            match self.said.is_new(number, &error.to_string()) {
-                true => tracing::warn!(%peer, %error, "consensus message refused"),
-                false => tracing::debug!(%peer, %error, "consensus message refused"),
-            }
-        }
-        _ = answer.send(result);
-    }
-
-    fn report(&self) {
-        let voted = self.core.voted();
-        let (proposing, votes) = self.core.proposing().unzip();
-        let votes = votes.unwrap_or_default();
-        self.status.send_if_modified(|status| {
-            let is_new = (status.voted, status.proposing, status.votes) != (voted, proposing, votes);
-            (status.voted, status.proposing, status.votes) = (voted, proposing, votes);
-            is_new
-        });
+    /// Makes the execution of a batch go wrong here.
+    #[cfg(test)]
+    pub(crate) fn diverge_at(&mut self, number: BatchNumber) {
+        Arc::get_mut(&mut self.ledger).unwrap().diverges_at = Some(number);
     }
 }

@@ -1,128 +1,162 @@
-//! What the machine wants, carried out in its order.
+//! What the core wants at once, and what may be seen outside once its record is durable.
 
-use slipstream_types::{BatchHeader, Blob, Certificate, CommitStatement, LedgerInfo};
+use std::{sync::Arc, time::Duration};
+
+use slipstream_eve::{Effect, Evidence, Flush, Message, Output, SignedOrder, To, primary};
+use slipstream_types::{Certificate, bounded::BoundedVec};
 
 use super::{
-    driver::{Done, Driver, Timer},
-    ledger::Executed,
-    proposing::FAILURE_PAUSE,
-    records::VoteRecord,
+    Decided,
+    driver::{Done, Driver, Tag, Timer},
+    executed::Parts,
+    lanes::Parcel,
+    message::{self, Ordered, Request, TAKEN_BYTES_MAX},
+    records::{EVIDENCE, VOTES},
+    status::Conviction,
+    working::Due,
 };
-use crate::{
-    error::{ConsensusError, ProposalError},
-    protocol::{
-        effects::{Answer, Audience, Effect, Source},
-        messages::Response,
-        record::Vote,
-        votes::VIEW,
-    },
-};
-
-/// How far a proposal's clock may be ahead of this validator's: clocks kept by NTP differ by far less, and a proposer must
-/// not be able to push the chain's time into the future.
-const AHEAD_MS_MAX: u64 = 10_000;
+use crate::error::ConsensusError;
 
 impl Driver {
-    /// Carries out what the machine wants, and what it wants because of that.
-    pub(super) fn settle(&mut self) -> Result<(), ConsensusError> {
+    /// Carries out what the core wants at once.
+    pub(super) fn settle(&mut self) {
         while let Some(effect) = self.core.next_effect() {
-            self.carry_out(effect)?;
+            match effect {
+                Effect::Build { work, parent } => self.working.begin(Due::Build { work, parent }),
+                Effect::Execute { work, order } => {
+                    self.working.begin(Due::Execute { work, order: Box::new(order) });
+                }
+                Effect::Rollback { to } => {
+                    self.working.clear();
+                    self.held.roll_back(to);
+                    self.bodies.settle(self.committed, self.core.view());
+                }
+                Effect::Fetch { certificate } => self.fetches.add(*certificate),
+                Effect::SetTimer(timer, ms) => self.timers.set(Timer::Core(timer), Duration::from_millis(ms)),
+                Effect::CancelTimer(timer) => self.timers.cancel(Timer::Core(timer)),
+            }
         }
-        Ok(())
     }
 
-    fn carry_out(&mut self, effect: Effect) -> Result<(), ConsensusError> {
-        match effect {
-            Effect::Record { vote, own } => self.record(vote, own),
-            Effect::Sign { info, to } => return self.sign(&info, to),
-            Effect::Answer(Answer::Behind { head }) => self.answer(Ok(Response::Behind { head })),
-            Effect::Answer(Answer::Decided { head }) => self.answer(Ok(Response::Decided { head })),
-            Effect::Refuse(error) => self.answer(Err(error)),
-            Effect::Execute { header, body } => self.execute(header, body),
-            Effect::Build => self.want_batch(),
-            Effect::Rollback { to } => self.held.roll_back(to),
-            Effect::Commit { certificate, own: true } => return self.conclude(certificate),
-            Effect::Commit { certificate, own: false } => self.commit_decided(certificate),
-            Effect::Withdraw => self.withdraw(),
-            Effect::Fail(error) => return self.fail(error),
-        }
-        Ok(())
-    }
-
-    fn record(&mut self, vote: Vote, own: bool) {
-        let made = self.held.get(vote.number).filter(|_| own);
-        let proposal = made.map(|made| (made.sealed.header.clone(), made.sealed.body.clone()));
-        let write = self.records.write(VoteRecord::new(vote, proposal));
-        self.bench.add("vote", move || Done::Recorded(write()));
-    }
-
-    /// The only place where the key is used.
-    fn sign(&mut self, info: &LedgerInfo, to: Audience) -> Result<(), ConsensusError> {
-        let signature = CommitStatement::new(VIEW, info.digest()).sign(&self.key);
-        match to {
-            Audience::Asker => self.answer(Ok(Response::Vote { index: self.seat, signature })),
-            Audience::Everybody => {
-                self.propose(info.number)?;
-                self.core.handle_vote(self.seat, signature);
+    /// Makes durable what the core must not forget, then says what follows; one after the other.
+    pub(super) fn flush(&mut self) -> Result<(), ConsensusError> {
+        while self.flushing.is_none()
+            && let Some(Flush { record, outputs }) = self.core.flush()
+        {
+            match record {
+                None => self.carry_out(outputs)?,
+                Some(record) => {
+                    self.flushing = Some(outputs);
+                    let store = self.ledger.store.clone();
+                    self.records.add("vote", move || Done::Recorded(VOTES.save(&store, &record)));
+                }
             }
         }
         Ok(())
     }
 
-    fn execute(&mut self, header: BatchHeader, body: Source) {
-        let (ledger, clock, number) = (self.ledger.clone(), self.clock.clone(), header.number);
-        let done =
-            move |result: Result<Executed, ProposalError>| Done::Executed(number, result.map(Box::new));
-        match body {
-            Source::Request => {
-                let order = self.asked.as_mut().and_then(|asked| asked.order.take());
-                let Some((body, hints)) = order else { return };
-                self.bench.add("vote", move || {
-                    let in_time = is_in_time(&header, clock.now_ms());
-                    done(in_time.and_then(|()| ledger.execute(&header, &body, hints.as_ref())))
-                });
-            }
-            Source::Record => {
-                tracing::info!(%number, "proposing the open batch again that this validator has voted for");
-                let Some(record) = self.records.last().cloned() else { return };
-                self.bench.add("re-execution", move || {
-                    let body =
-                        record.proposal().map(|(_, body)| body).ok_or(ProposalError::Overtaken { number });
-                    done(body.and_then(|body: &Blob| ledger.execute(&header, body, None)))
-                });
+    pub(super) fn carry_out(&mut self, outputs: Vec<Output>) -> Result<(), ConsensusError> {
+        for output in outputs {
+            match output {
+                Output::Send(to, message) => self.send(to, message)?,
+                Output::Commit(certificate) => self.commit(*certificate),
+                Output::Convict(evidence) => self.convict(evidence),
             }
         }
+        Ok(())
     }
 
-    /// Commits the batch that this validator holds, if its certificate is one.
-    fn commit_decided(&mut self, certificate: Certificate) {
-        let number = certificate.info.number;
-        let Some(mut executed) = self.held.take(&certificate.info).map(Box::new) else {
-            return self.core.handle_decision_failed(ProposalError::Overtaken { number });
+    fn send(&mut self, to: To, message: Message) -> Result<(), ConsensusError> {
+        let request = match message {
+            Message::Order(order) => match self.ordered_batch(&order) {
+                Some(ordered) => Request::Order(Box::new(Arc::unwrap_or_clone(ordered))),
+                // It is committed here by now: whoever lacks it gets it through sync.
+                None => return Ok(()),
+            },
+            message => Request::Say(Box::new(message)),
         };
-        let ledger = self.ledger.clone();
-        self.bench.add("vote", move || {
-            let verified = certificate.verify(&ledger.set).map_err(ProposalError::from);
-            let committed = verified.and_then(|()| Ok(ledger.commit(&mut executed, &certificate)?));
-            Done::Decided(executed, committed)
-        });
-    }
-
-    /// A failure that may pass is tried again after [`FAILURE_PAUSE`]; any other ends the driver.
-    pub(super) fn fail(&mut self, error: ConsensusError) -> Result<(), ConsensusError> {
-        if !error.is_retryable() {
-            return Err(error);
+        let payload = Arc::new(message::encode(&request)?);
+        let number = self.core.decided().next();
+        let parcel = Parcel { tag: Tag::Say, number, payload, answer_bytes_max: TAKEN_BYTES_MAX };
+        match to {
+            To::Seat(seat) => self.lanes.post(seat, parcel),
+            To::Others => {
+                for seat in self.lanes.seats() {
+                    self.lanes.post(seat, parcel.clone());
+                }
+            }
         }
-        tracing::warn!(%error, "no batch was made; trying again");
-        self.timers.set(Timer::Retry, FAILURE_PAUSE);
         Ok(())
     }
-}
 
-fn is_in_time(header: &BatchHeader, now_ms: u64) -> Result<(), ProposalError> {
-    let (number, timestamp_ms) = (header.number, header.timestamp_ms);
-    if timestamp_ms > now_ms.saturating_add(AHEAD_MS_MAX) {
-        return Err(ProposalError::FromTheFuture { number, timestamp_ms, now_ms, max_ms: AHEAD_MS_MAX });
+    /// What belongs to an order, whether or not it is executed.
+    pub(super) fn ordered_batch(&self, order: &SignedOrder) -> Option<Arc<Ordered>> {
+        let of = |parts: &Arc<Parts>| Ordered {
+            order: order.clone(),
+            body: parts.sealed.body.clone(),
+            hints: parts.sealed.hints.clone(),
+        };
+        let waiting = self.bodies.get(&order.order.digest(&self.ledger.domain));
+        waiting.cloned().or_else(|| self.kept.of_order(order).map(of).map(Arc::new))
     }
-    Ok(())
+
+    /// Commits what was decided. It is held, or was rolled back in between.
+    ///
+    /// The fullnodes can commit while this one does.
+    fn commit(&mut self, certificate: Certificate) {
+        let (number, token) = (certificate.info.number, certificate.info.digest());
+        if let Some(executed) = self.held.get(number, &token).cloned() {
+            self.announce(&executed.parts, &certificate);
+            let (ledger, pool) = (self.ledger.clone(), self.pool.clone());
+            self.commits
+                .add("commit", move || Done::Committed(ledger.commit(&executed, &certificate, &pool)));
+        } else if let Some(parts) = self.kept.get(number, &token).cloned() {
+            self.announce(&parts, &certificate);
+            let ledger = self.ledger.clone();
+            self.commits.add("commit", move || Done::Committed(ledger.commit_parts(&parts, &certificate)));
+        } else if number > self.committed {
+            tracing::warn!(%number, "the outcome of a decided batch is not here; sync brings it");
+        }
+    }
+
+    /// Hands the batch on without waiting: who is too slow to announce batches must not slow down making them. The primary of its view
+    /// does so alone, because peers pass announcements on, and every other copy would only cost bandwidth; should it be gone, sync
+    /// brings the batch.
+    fn announce(&self, parts: &Parts, certificate: &Certificate) {
+        let sealed = &parts.sealed;
+        let (number, transactions) = (sealed.header.number, sealed.header.tx_count);
+        tracing::debug!(%number, transactions, view = certificate.view, "batch decided");
+        if primary(&self.ledger.set, certificate.view) != self.seat {
+            return;
+        }
+        let decided = Decided {
+            header: sealed.header.clone(),
+            certificate: certificate.clone(),
+            body: sealed.body.clone(),
+            hints: sealed.hints.clone(),
+        };
+        if self.decided.try_send(decided).is_err() {
+            tracing::warn!(%number, "nobody took the decided batch for announcing it; fullnodes get it through sync");
+        }
+    }
+
+    /// Keeps a proof of misbehaviour, and tells the operator.
+    fn convict(&mut self, evidence: Evidence) {
+        let Conviction { author, view, number, kind } = Conviction::of(&evidence, &self.ledger.set);
+        let key = self.ledger.set.validators.get(usize::from(author)).map(|it| it.public_key);
+        tracing::warn!(
+            validator = author, ?key, view, %number, ?kind,
+            "a validator gave two statements where it may give one: the proof is at /v1/consensus/evidence"
+        );
+        if self.convictions.contains(&evidence) {
+            return;
+        }
+        let all = self.convictions.iter().cloned().chain([evidence]).collect();
+        // The first ones stay: whoever lies makes as many as it likes.
+        let Ok(convictions) = BoundedVec::new(all) else { return };
+        self.convictions = convictions;
+        self.show_evidence();
+        let (store, convictions) = (self.ledger.store.clone(), self.convictions.clone());
+        self.records.add("evidence", move || Done::Convicted(EVIDENCE.save(&store, &convictions)));
+    }
 }

@@ -1,67 +1,89 @@
-//! [`Held`]: batches that were executed here and are not committed, each on the one before.
+//! [`Held`]: batches that were executed here and are not known to be committed, each on the one before.
 
-use std::collections::VecDeque;
+use std::{collections::VecDeque, sync::Arc};
 
-use slipstream_types::{BatchNumber, LedgerInfo};
+use slipstream_types::{BatchNumber, Digest, StateKey, StateValue};
 
-use super::ledger::Executed;
+use super::{executed::Executed, tip::Tip};
+use crate::pool::Ahead;
 
-/// A bounded chain of outcomes in memory.
+/// Batches that are held: as many as validators vote on ahead of the head, so that a slow disk bounds the memory.
+pub(super) const HELD_MAX: usize = 8;
+
+/// A chain of outcomes in memory. The first stands on the head, or did when it was executed.
 pub(super) struct Held {
-    chain: VecDeque<Executed>,
-    most: usize,
+    chain: VecDeque<Arc<Executed>>,
     /// The last batch that is known to be committed.
     committed: BatchNumber,
 }
 
 impl Held {
-    /// Holds no more than so many.
-    pub(super) fn new(most: usize) -> Held {
-        Held { chain: VecDeque::new(), most, committed: BatchNumber(0) }
+    /// Nothing, behind the head.
+    pub(super) fn new(committed: BatchNumber) -> Held {
+        Held { chain: VecDeque::new(), committed }
     }
 
-    /// Takes an outcome, also one that was committed meanwhile. It displaces those of its number and above; one that continues none of the held displaces them all.
-    ///
-    /// # Errors
-    /// The outcome, if there is no room for another one.
-    pub(super) fn push(&mut self, executed: Executed) -> Result<(), Box<Executed>> {
-        let header = &executed.sealed.header;
-        let open = |held: &Executed| held.info.number > self.committed && held.info.number < header.number;
-        self.chain.retain(open);
-        if self.chain.back().is_some_and(|last| last.sealed.header.digest() != header.parent) {
+    /// Takes an outcome, but for one that was committed meanwhile. It displaces those of its number and above; one that continues none of
+    /// the held displaces them all.
+    pub(super) fn push(&mut self, executed: Arc<Executed>) {
+        let number = executed.number();
+        if number <= self.committed {
+            return;
+        }
+        self.chain.retain(|held| held.number() < number);
+        if self.chain.back().is_some_and(|last| last.tip.digest != executed.tip.header.parent) {
             self.chain.clear();
         }
-        if self.chain.len() == self.most {
-            return Err(Box::new(executed));
-        }
         self.chain.push_back(executed);
-        Ok(())
     }
 
-    /// The batch of that number.
-    pub(super) fn get(&self, number: BatchNumber) -> Option<&Executed> {
-        self.chain.iter().find(|held| held.info.number == number)
+    /// Whether no other batch may be executed before one is committed.
+    pub(super) fn is_full(&self) -> bool {
+        self.chain.len() >= HELD_MAX
     }
 
-    /// Takes out the batch to be committed, if it is the first.
-    pub(super) fn take(&mut self, info: &LedgerInfo) -> Option<Executed> {
-        self.chain.pop_front_if(|held| held.info == *info)
+    /// The batches that one of that number stands on. None if the one before it is neither here nor committed.
+    pub(super) fn before(&self, number: BatchNumber) -> Option<Vec<Arc<Executed>>> {
+        let chain: Vec<_> = self.chain.iter().filter(|held| held.number() < number).cloned().collect();
+        let last = chain.last().map_or(self.committed, |last| last.number());
+        (last.next() == number).then_some(chain)
     }
 
-    /// Brings back what could not be committed.
-    pub(super) fn put_back(&mut self, executed: Executed) {
-        self.chain.push_front(executed);
+    /// The outcome of that token.
+    pub(super) fn get(&self, number: BatchNumber, token: &Digest) -> Option<&Arc<Executed>> {
+        self.chain.iter().find(|held| held.number() == number && held.token() == *token)
+    }
+
+    /// Transactions that are in batches here.
+    pub(super) fn transactions(&self) -> usize {
+        self.chain.iter().map(|held| held.hashes.len()).sum()
+    }
+
+    /// What these batches took of the pool: the next nonce of every account that they changed. Of most nobody has a transaction there.
+    pub(super) fn ahead(&self) -> Ahead {
+        let entries = self.chain.iter().flat_map(|held| held.delta.entries());
+        let nonce = |(key, value): (StateKey, Option<StateValue>)| match (key, value) {
+            (StateKey::Account(address), Some(StateValue::Account(account))) => {
+                Some((address, account.nonce))
+            }
+            _ => None,
+        };
+        entries.filter_map(|entry| nonce((entry.key, entry.value))).collect()
     }
 
     /// Drops the batches up to one that is committed.
-    pub(super) fn settle(&mut self, committed: BatchNumber) {
-        self.committed = committed;
-        self.chain.retain(|held| held.info.number > committed);
+    pub(super) fn settle(&mut self, committed: &Tip) {
+        self.committed = committed.number();
+        self.chain.retain(|held| held.number() > committed.number());
+        // What sync brought may be another batch than the one that they stand on.
+        if self.chain.front().is_some_and(|first| first.tip.header.parent != committed.digest) {
+            self.chain.clear();
+        }
     }
 
     /// Drops the batches above.
     pub(super) fn roll_back(&mut self, to: BatchNumber) {
-        self.chain.retain(|held| held.info.number <= to);
+        self.chain.retain(|held| held.number() <= to);
     }
 }
 
@@ -70,48 +92,35 @@ mod tests {
     use super::*;
     use crate::{
         testing::{NOW_MS, genesis, store},
-        validator::tests::{batch, certificate, ledger},
+        validator::tests::{batch_after, ledger},
     };
 
-    /// Goal: a chain is held up to its bound; a batch displaces those that do not lead to it, and one is taken from the front only.
+    /// Goal: a chain is held; a batch displaces those that do not lead to it, and another head drops what does not stand on it.
     #[test]
     fn a_chain_is_held() {
         let genesis = genesis(1);
-        let store = store(&genesis);
-        let first = || batch(&genesis, &store, 0..1, NOW_MS);
-        let other = batch(&genesis, &store, 0..0, NOW_MS);
-        let mut committed = first();
-        let (one, held, late) = (first(), first(), first());
-        ledger(&genesis, &store)
-            .commit(&mut committed, &certificate(&genesis.validator_set(), &one))
-            .unwrap();
-        let second = || batch(&genesis, &store, 1..2, NOW_MS);
-        let (info, next) = (one.info.clone(), second().info);
-        let mut chain = Held::new(2);
-        let numbers = |chain: &Held| chain.chain.iter().map(|held| held.info.number.0).collect::<Vec<_>>();
-        chain.push(held).ok().unwrap();
-        chain.push(second()).ok().unwrap();
+        let ledger = ledger(&genesis, &store(&genesis));
+        let first = batch_after(&ledger, &[], 0..1, NOW_MS);
+        let second = batch_after(&ledger, std::slice::from_ref(&first), 1..2, NOW_MS);
+        let other = batch_after(&ledger, &[], 0..0, NOW_MS);
+        let mut chain = Held::new(BatchNumber(0));
+        let numbers = |chain: &Held| chain.chain.iter().map(|held| held.number().0).collect::<Vec<_>>();
+        assert!(chain.before(BatchNumber(1)).unwrap().is_empty() && chain.before(BatchNumber(2)).is_none());
+        chain.push(first.clone());
+        chain.push(second.clone());
         assert_eq!(numbers(&chain), [1, 2]);
-        assert!(chain.take(&next).is_none(), "not before the one below");
-        let taken = chain.take(&info).unwrap();
-        chain.put_back(taken);
-        assert_eq!(chain.get(BatchNumber(2)).unwrap().info, next);
+        assert_eq!((chain.transactions(), chain.before(BatchNumber(3)).unwrap().len()), (2, 2));
+        assert_eq!(chain.ahead().get(&crate::testing::Account::new(0).address), Some(&2));
+        assert!(chain.get(BatchNumber(2), &second.token()).is_some());
+        assert!(chain.get(BatchNumber(2), &first.token()).is_none());
         chain.roll_back(BatchNumber(1));
         assert_eq!(numbers(&chain), [1]);
-        chain.push(second()).ok().unwrap();
-        chain.settle(BatchNumber(1));
+        chain.push(second.clone());
+        chain.settle(&first.tip);
         assert_eq!(numbers(&chain), [2]);
-        chain.push(other).ok().unwrap();
-        assert_eq!(numbers(&chain), [1]);
-        chain.push(second()).ok().unwrap();
-        assert_eq!(numbers(&chain), [2], "it continues another batch 1");
-        let mut short = Held::new(1);
-        short.push(one).ok().unwrap();
-        assert_eq!(short.push(second()).unwrap_err().info.number, BatchNumber(2));
-        // One that sync committed while it was executed takes no room.
-        short.settle(BatchNumber(1));
-        short.push(late).ok().unwrap();
-        short.push(second()).ok().unwrap();
-        assert_eq!(numbers(&short), [2]);
+        chain.push(first.clone());
+        assert_eq!(numbers(&chain), [2], "what is committed takes no room");
+        chain.settle(&other.tip);
+        assert_eq!(numbers(&chain), [0; 0], "it stands on another batch 1");
     }
 }

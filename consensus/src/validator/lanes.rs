@@ -13,25 +13,32 @@ use slipstream_network::{NetworkError, PeerId, Protocol, RequestLimits, Transpor
 use slipstream_types::BatchNumber;
 use tokio::task::JoinSet;
 
-use super::said::Said;
+use super::{message::REQUEST_BYTES_MAX, said::Said};
 use crate::error::ConsensusError;
 
-/// Requests to one validator at the same time.
-const IN_FLIGHT_MAX: usize = 4;
+/// Requests to one validator at the same time: the votes of some batches, where a round trip takes longer than a batch.
+const IN_FLIGHT_MAX: usize = 16;
 /// Requests to one validator that wait. The oldest is given up for a newer one.
-const QUEUE_MAX: usize = 16;
-/// Payload bytes a second of the slowest link that a validator may have. The deadline of a request grows by this, because a
-/// proposal that cannot be sent within its deadline would be sent again from its first byte for ever, and a proposer may not
-/// propose another one. A proposal of 24 MiB then has 25 s, which is within the receiver's transfer timeout.
+const QUEUE_MAX: usize = 64;
+/// Bytes of them, beyond which the same happens: two of the longest orders.
+const QUEUE_BYTES_MAX: usize = 2 * REQUEST_BYTES_MAX;
+/// How long a validator may take to say that it heard.
+const DEADLINE_MS: u64 = 2_000;
+/// Payload bytes a second of the slowest link that a validator may have. The deadline of a request grows by this, because an order
+/// that cannot be sent within its deadline would be sent again from its first byte for ever. One of 24 MiB then has 25 s, which is within
+/// the receiver's transfer timeout.
 const LINK_BYTES_PER_SECOND: u64 = 1_000_000;
 
 /// One request.
+#[derive(Clone)]
 pub(super) struct Parcel<T> {
     /// Tells its sender what the answer is to.
     pub(super) tag: T,
-    /// The batch that it is about. Of others nothing is logged.
-    pub(super) number: Option<BatchNumber>,
-    pub(super) payload: Vec<u8>,
+    /// The batch that it was sent for.
+    pub(super) number: BatchNumber,
+    pub(super) payload: Arc<Vec<u8>>,
+    /// Bytes that the answer may have.
+    pub(super) answer_bytes_max: usize,
 }
 
 /// What became of a request.
@@ -39,7 +46,6 @@ pub(super) struct Parcel<T> {
 pub(super) struct Landed<T> {
     pub(super) seat: u16,
     pub(super) tag: T,
-    pub(super) number: Option<BatchNumber>,
     /// None if there was none in time, or a refusal.
     pub(super) answer: Option<Vec<u8>>,
 }
@@ -57,16 +63,13 @@ struct Lane<T> {
 struct Flight<T> {
     seat: u16,
     tag: T,
-    number: Option<BatchNumber>,
+    number: BatchNumber,
     result: Result<Vec<u8>, NetworkError>,
 }
 
 /// See the module.
 pub(super) struct Lanes<T> {
     transport: Arc<dyn Transport>,
-    /// For the answer itself, beside the time for the way.
-    timeout_ms: u64,
-    response_bytes_max: usize,
     lanes: BTreeMap<u16, Lane<T>>,
     flying: JoinSet<Flight<T>>,
     /// What was given up unsent, and is yet to be told.
@@ -76,8 +79,6 @@ pub(super) struct Lanes<T> {
 impl<T: Copy + Send + 'static> Lanes<T> {
     pub(super) fn new(
         transport: Arc<dyn Transport>,
-        timeout_ms: u64,
-        response_bytes_max: usize,
         others: impl Iterator<Item = (u16, PeerId)>,
     ) -> Lanes<T> {
         let lane = |(seat, peer)| {
@@ -86,8 +87,6 @@ impl<T: Copy + Send + 'static> Lanes<T> {
         };
         Lanes {
             transport,
-            timeout_ms,
-            response_bytes_max,
             lanes: others.map(lane).collect(),
             flying: JoinSet::new(),
             given_up: VecDeque::new(),
@@ -103,11 +102,11 @@ impl<T: Copy + Send + 'static> Lanes<T> {
     pub(super) fn post(&mut self, seat: u16, parcel: Parcel<T>) {
         let Some(lane) = self.lanes.get_mut(&seat) else { return };
         lane.queue.push_back(parcel);
-        if lane.queue.len() > QUEUE_MAX
-            && let Some(Parcel { tag, number, .. }) = lane.queue.pop_front()
-        {
+        let bytes = |queue: &VecDeque<Parcel<T>>| queue.iter().map(|it| it.payload.len()).sum::<usize>();
+        while lane.queue.len() > QUEUE_MAX || bytes(&lane.queue) > QUEUE_BYTES_MAX {
+            let Some(Parcel { tag, .. }) = lane.queue.pop_front() else { break };
             tracing::debug!(validator = seat, "a request is given up: too many wait for this validator");
-            self.given_up.push_back(Landed { seat, tag, number, answer: None });
+            self.given_up.push_back(Landed { seat, tag, answer: None });
         }
         self.launch(seat);
     }
@@ -115,13 +114,15 @@ impl<T: Copy + Send + 'static> Lanes<T> {
     fn launch(&mut self, seat: u16) {
         let Some(lane) = self.lanes.get_mut(&seat) else { return };
         while lane.in_flight < IN_FLIGHT_MAX
-            && let Some(Parcel { tag, number, payload }) = lane.queue.pop_front()
+            && let Some(Parcel { tag, number, payload, answer_bytes_max }) = lane.queue.pop_front()
         {
             lane.in_flight += 1;
             let (transport, peer) = (self.transport.clone(), lane.peer);
-            let deadline = deadline(self.timeout_ms, payload.len());
-            let limits = RequestLimits { deadline, response_bytes_max: self.response_bytes_max };
+            // What is long takes its time in either direction.
+            let deadline = deadline(payload.len().max(answer_bytes_max));
+            let limits = RequestLimits { deadline, response_bytes_max: answer_bytes_max };
             self.flying.spawn(async move {
+                let payload = Arc::unwrap_or_clone(payload);
                 let result = transport.request(peer, Protocol::CONSENSUS, payload, limits).await;
                 Flight { seat, tag, number, result }
             });
@@ -141,21 +142,10 @@ impl<T: Copy + Send + 'static> Lanes<T> {
             ended.map_err(|panic| ConsensusError::Task { task: "messenger", reason: panic.to_string() })?;
         if let Some(lane) = self.lanes.get_mut(&seat) {
             lane.in_flight -= 1;
-            if let Some(number) = number {
-                lane.note(seat, number, &result);
-            }
+            lane.note(seat, number, &result);
         }
         self.launch(seat);
-        Ok(Landed { seat, tag, number, answer: result.ok() })
-    }
-
-    /// An answer is not what it should be. Said once per batch.
-    pub(super) fn complain(&mut self, seat: u16, number: Option<BatchNumber>, error: &dyn std::error::Error) {
-        let is_new = |lane: &mut Lane<T>| number.is_some() && lane.said.is_new(number, &error.to_string());
-        match self.lanes.get_mut(&seat).is_some_and(is_new) {
-            true => tracing::warn!(validator = seat, ?number, %error, "a validator's answer is not one"),
-            false => tracing::debug!(validator = seat, %error, "a validator's answer is not one"),
-        }
+        Ok(Landed { seat, tag, answer: result.ok() })
     }
 }
 
@@ -171,17 +161,16 @@ impl<T> Lane<T> {
                 tracing::warn!(validator, %number, %error, "a validator does not answer");
             }
             Err(error) if !silent && self.said.is_new(Some(number), &error.to_string()) => {
-                tracing::warn!(validator, %number, %error, "a validator refuses the batch");
+                tracing::warn!(validator, %number, %error, "a validator refuses what it is told");
             }
             Err(error) => tracing::debug!(validator, %error, "a validator did not answer"),
         }
     }
 }
 
-/// Time to execute, and time to send so many bytes over the slowest link.
-fn deadline(timeout_ms: u64, payload_bytes: usize) -> Duration {
-    let transfer_ms = payload_bytes as u64 * 1_000 / LINK_BYTES_PER_SECOND;
-    Duration::from_millis(timeout_ms.saturating_add(transfer_ms))
+/// Time to listen, and time to send so many bytes over the slowest link.
+fn deadline(bytes: usize) -> Duration {
+    Duration::from_millis(DEADLINE_MS + bytes as u64 * 1_000 / LINK_BYTES_PER_SECOND)
 }
 
 #[cfg(test)]
@@ -192,11 +181,11 @@ mod tests {
     use super::*;
     use crate::testing::{Endpoint, Silent, validator_key};
 
-    // The largest proposal fits through the slowest link, and a small one is asked again as soon as ever.
+    // The largest order fits through the slowest link, and a small one is asked again as soon as ever.
     #[test]
     fn deadlines_leave_time_for_the_transfer() {
-        assert_eq!(deadline(2_000, 300), Duration::from_millis(2_000));
-        assert_eq!(deadline(2_000, 24 << 20), Duration::from_millis(2_000 + 25_165));
+        assert_eq!(deadline(300), Duration::from_millis(2_000));
+        assert_eq!(deadline(24 << 20), Duration::from_millis(2_000 + 25_165));
     }
 
     /// Answers what it is asked, once it is let.
@@ -233,12 +222,13 @@ mod tests {
         hub.join(peer(1), Arc::new(Echo { gate: gate.clone() }));
         hub.join(peer(2), Arc::new(Silent));
         assert!(hub.connect(peer(0), peer(1)) && hub.connect(peer(0), peer(2)));
-        let lanes = Lanes::new(transport, 2_000, 100, [(1, peer(1)), (2, peer(2))].into_iter());
+        let lanes = Lanes::new(transport, [(1, peer(1)), (2, peer(2))].into_iter());
         (hub, lanes)
     }
 
     fn parcel(tag: u32) -> Parcel<u32> {
-        Parcel { tag, number: Some(BatchNumber(1)), payload: vec![tag as u8] }
+        let payload = Arc::new(vec![tag as u8]);
+        Parcel { tag, number: BatchNumber(1), payload, answer_bytes_max: 100 }
     }
 
     /// Goal: who is silent costs its own lane its deadline, and the other lane nothing.
@@ -248,7 +238,7 @@ mod tests {
         assert_eq!(lanes.seats(), [1, 2]);
         lanes.post(2, parcel(7));
         lanes.post(1, parcel(8));
-        lanes.post(1, Parcel { payload: Vec::new(), ..parcel(9) });
+        lanes.post(1, Parcel { payload: Arc::default(), ..parcel(9) });
         lanes.post(3, parcel(10));
         let begun = Instant::now();
         let mut heard = Vec::new();

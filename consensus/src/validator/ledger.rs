@@ -1,272 +1,165 @@
-//! Executing the next batch, one's own or a proposed one, and committing it. Everything here blocks.
+//! [`Ledger`]: what execution and commit need, and what both do with the store. Everything here blocks.
 
 use std::sync::Arc;
 
-use slipstream_executor::{
-    self as executor, Ahead, Basis, BuildLimits, Difference, Layer, OrderedBatch, Outcome, Overlay, Sealed,
-    Session, State, Transaction, Trust, Way,
-};
-use slipstream_storage::{CommitBatch, Head, Speculation, StorageError, Store, View};
+use slipstream_eve::primary;
+use slipstream_executor::{Overlay, Session, State};
+use slipstream_storage::{CommitBatch, SpeculatedState, StorageError, Store, View};
 use slipstream_types::{
-    Address, B256, BatchHeader, BatchNumber, Blob, BlobKind, Body, Certificate, ChainConfig, CodecError,
-    Delta, LedgerInfo, ValidatorSet, batch::content_digest, codec, limits,
+    Address, B256, BatchNumber, BlobKind, Body, Certificate, ChainConfig, Delta, Digest, SecretKey,
+    ValidatorSet, keccak256,
 };
 
-use crate::{
-    error::{ConsensusError, ProposalError},
-    pool::Pool,
-    protocol::tip::Tip,
+use super::{
+    executed::{Executed, Parts},
+    message::OutcomeParts,
+    tip::Tip,
 };
+use crate::pool::Pool;
 
-/// Bytes of a body that are left free for the length prefixes.
-const BODY_BYTES_SLACK: usize = 1 << 20;
-
-/// How far a batch's time may be after its parent's. A wrong time that `inquiry` lets through, because a quorum's clocks are wrong,
-/// would be in a batch that is signed and that nobody votes for until that time has come; so it costs ten minutes at most. After
-/// a longer halt the chain's time catches up over several batches.
-const STEP_MS_MAX: u64 = 600_000;
-
-/// What executing and committing needs.
+/// See the module.
 pub(super) struct Ledger {
     pub(super) chain: ChainConfig,
     pub(super) store: Store,
     pub(super) set: ValidatorSet,
+    /// Signs the orders.
+    pub(super) key: SecretKey,
+    /// What is signed for this chain and epoch.
+    pub(super) domain: Digest,
     /// Shared with sync.
     pub(super) session: Arc<Session>,
     /// The contract that says who validates the next epoch, if the genesis names one.
     pub(super) contract: Option<Address>,
+    /// Executing this batch goes wrong here, unlike anywhere else.
+    #[cfg(test)]
+    pub(super) diverges_at: Option<BatchNumber>,
 }
 
-/// A batch with everything that committing it needs.
-pub(super) struct Executed {
-    pub(super) sealed: Sealed,
-    pub(super) info: LedgerInfo,
-    pub(super) delta: Delta,
-    /// What it read and wrote.
-    layer: Arc<Layer>,
-    hashes: Vec<B256>,
-    speculation: Option<Speculation>,
+/// What a batch is executed on: a committed state, and what was executed since.
+pub(super) struct Ground {
+    pub(super) view: View,
+    pub(super) overlay: Overlay,
+    /// The batch before.
+    pub(super) parent: Tip,
+    /// The state behind that batch; none if it is committed.
+    pub(super) before: Option<SpeculatedState>,
 }
 
-/// The proposer's next batch, and what it found not to be executable.
-pub(super) struct Built {
-    pub(super) executed: Option<Executed>,
-    pub(super) rejected: Vec<B256>,
-}
-
-/// Why an outcome has no header. It means another thing for one's own batch than for a proposed one.
-#[derive(Debug, thiserror::Error)]
-enum SealError {
-    #[error(transparent)]
-    Storage(#[from] StorageError),
-    #[error(transparent)]
-    Codec(#[from] CodecError),
-    /// Sync has committed on the head meanwhile, so that there is no root to be had of the batch's own state.
-    #[error("the head moved while the batch was executed")]
-    Overtaken,
-}
-
-impl SealError {
-    fn of_proposal(self, number: BatchNumber) -> ProposalError {
-        match self {
-            SealError::Storage(source) => ProposalError::Storage(source),
-            SealError::Codec(source) => ProposalError::Body { number, source },
-            SealError::Overtaken => ProposalError::Overtaken { number },
-        }
+impl Ground {
+    /// The state behind the batch before.
+    pub(super) fn state(&self) -> State<'_> {
+        State::on(&self.view, &self.overlay).expect("a ground is whole when it is made")
     }
 }
 
 impl Ledger {
-    /// Makes the next batch out of the pool. Without a transaction it makes one only if it may be empty.
-    pub(super) fn build(
-        &self,
-        pool: &Pool,
-        transactions_max: usize,
-        now_ms: u64,
-        may_be_empty: bool,
-    ) -> Result<Option<Built>, ConsensusError> {
-        pool.catch_up()?;
-        let Some((head, view)) = self.head()?.filter(|_| !self.is_over()) else { return Ok(None) };
-        let timestamp_ms = next_timestamp(&head.header, now_ms);
-        let (basis, overlay) = (self.basis(&head, timestamp_ms), Overlay::default());
-        let Some(state) = State::on(&view, &overlay) else { return Ok(None) };
-        let limits = BuildLimits {
-            gas: self.chain.rules_at(head.header.number.next(), timestamp_ms).gas_limit,
-            body_bytes: limits::BODY_BYTES_MAX - BODY_BYTES_SLACK,
-            transactions: transactions_max.min(limits::BATCH_TRANSACTIONS_MAX),
-        };
-        let number = head.header.number.next();
-        let built = self
-            .session
-            .build(&Ahead::default(), &basis, &mut pool.candidates(), &limits, &state)
-            .map_err(|source| ConsensusError::Execute { number, source })?;
-        for (hash, reason) in &built.rejected {
-            tracing::debug!(%number, %hash, %reason, "transaction left out");
-        }
-        let rejected = built.rejected.into_iter().map(|(hash, _)| hash).collect();
-        if built.included.is_empty() && !may_be_empty {
-            return Ok(Some(Built { executed: None, rejected }));
-        }
-        match self.seal(&head, &view, timestamp_ms, &built.included, built.outcome) {
-            Ok(executed) => Ok(Some(Built { executed: Some(executed), rejected })),
-            // The next one is made on the new head.
-            Err(SealError::Overtaken) => Ok(None),
-            Err(SealError::Storage(source)) => Err(source.into()),
-            Err(SealError::Codec(source)) => Err(source.into()),
-        }
+    /// The domain of what is signed in the epoch of a chain.
+    pub(super) fn domain(genesis: Digest, set: &ValidatorSet) -> Digest {
+        let place = [genesis.as_bytes(), &set.epoch.0.to_le_bytes()[..]].concat();
+        Digest::tagged("slipstream/consensus/1", &place)
     }
 
-    /// Whether the epoch of this validator's set has its last batch. Nothing more of it may be proposed or signed, however far this node
-    /// has followed.
-    pub(super) fn is_over(&self) -> bool {
-        self.store.epoch() > self.set.epoch
-    }
-
-    /// Checks and executes a proposed batch that continues the head.
-    pub(super) fn execute(
-        &self,
-        header: &BatchHeader,
-        blob: &Blob,
-        hints: Option<&Blob>,
-    ) -> Result<Executed, ProposalError> {
-        let number = header.number;
-        let (head, view) = self.parent_of(header)?;
-        if self.is_over() {
-            return Err(ProposalError::EpochOver { number, epoch: self.set.epoch });
-        }
-        Tip::from(head.clone()).check(header, &self.set)?;
-        let body = open_body(header, blob)?;
-        let transactions = executor::decode_body(&body, self.chain.chain_id)
-            .map_err(|source| ProposalError::Transactions { number, source })?;
-        let basis = self.basis(&head, header.timestamp_ms);
-        let outcome = self.run(&view, &basis, header, &transactions, hints)?;
-        let executed = self
-            .seal(&head, &view, header.timestamp_ms, &transactions, outcome)
-            .map_err(|error| error.of_proposal(number))?;
-        match executor::difference(&executed.sealed.header, header) {
-            None => Ok(executed),
-            Some(Difference { field, expected, found }) => {
-                Err(ProposalError::Differs { number, field, expected, found })
-            }
-        }
-    }
-
-    /// Executes a proposed batch on the state behind its parent. Nobody vouches for the hints, so that values in them are not used.
-    fn run(
-        &self,
-        view: &View,
-        basis: &Basis<'_>,
-        header: &BatchHeader,
-        transactions: &[Transaction],
-        hints: Option<&Blob>,
-    ) -> Result<Outcome, ProposalError> {
-        let (number, overlay) = (header.number, Overlay::default());
-        let state = State::on(view, &overlay).ok_or(ProposalError::Overtaken { number })?;
-        let batch = OrderedBatch::of(header, transactions, hints);
-        let ahead = self.session.prepare(&batch, view, &overlay, Trust::Keys)?;
-        let executed = self.session.execute(&ahead, basis, transactions, &state, Way::Fitting);
-        executed.map(|executed| executed.outcome).map_err(|source| ProposalError::Execute { number, source })
-    }
-
-    /// What is settled about the batch behind the head. A proposed one says the same, or is refused.
-    fn basis<'a>(&self, head: &'a Head, timestamp_ms: u64) -> Basis<'a> {
-        let proposer = self.set.validators[0].fee_recipient;
-        Basis { parent: &head.header, epoch: self.set.epoch, timestamp_ms, proposer }
-    }
-
-    /// The head with a view of its state; none if a batch was committed between the two.
-    fn head(&self) -> Result<Option<(Head, View)>, StorageError> {
-        let head = self.store.head()?;
-        let view = self.store.view()?;
-        Ok((*view.head() == head.header).then_some((head, view)))
-    }
-
-    /// The head that the batch continues.
-    fn parent_of(&self, header: &BatchHeader) -> Result<(Head, View), ProposalError> {
-        let number = header.number;
-        let parent = self.head()?.filter(|(head, _)| head.header.number.next() == number);
-        parent.ok_or(ProposalError::Overtaken { number })
-    }
-
-    fn seal(
-        &self,
-        head: &Head,
-        view: &View,
-        timestamp_ms: u64,
-        transactions: &[Transaction],
-        outcome: Outcome,
-    ) -> Result<Executed, SealError> {
-        let speculation = self.store.speculate(&outcome.delta)?;
-        // The head only goes forward: as it still is the view's, the speculation was made on it.
-        if self.store.head()?.header != *view.head() {
-            return Err(SealError::Overtaken);
-        }
-        let (mode, basis) = (self.session.hints(), self.basis(head, timestamp_ms));
-        let sealed = executor::seal(mode, &basis, transactions, &outcome, speculation.root())?;
-        let next = executor::next_validators(self.contract, &sealed.header, view, &outcome.delta)?;
-        Ok(Executed {
-            info: LedgerInfo { next_validators: next, ..Tip::from(head.clone()).info_after(&sealed.header) },
-            layer: Arc::new(Layer::of(&sealed.header, Some(&outcome.touched), &outcome.delta)),
-            sealed,
-            delta: outcome.delta,
-            hashes: transactions.iter().map(|transaction| transaction.hash).collect(),
-            speculation: Some(speculation),
-        })
+    /// Who has the fees of a view's batches.
+    pub(super) fn proposer(&self, view: u64) -> Address {
+        self.set.validators[usize::from(primary(&self.set, view))].fee_recipient
     }
 
     /// The head, with the validators that follow it if it ended its epoch.
     pub(super) fn tip(&self) -> Result<Tip, StorageError> {
         let head = self.store.head()?;
         let info = self.store.ledger_info(head.header.number)?;
-        Ok(Tip { next: info.and_then(|info| info.next_validators), ..Tip::from(head) })
+        Ok(Tip::of(head, info.and_then(|info| info.next_validators)))
+    }
+
+    /// What a batch stands on: the last of the chain, or the head if that is empty. None if the head moved so that the batch is not the
+    /// next one, or the chain does not lead to the head.
+    pub(super) fn ground(
+        &self,
+        chain: &[Arc<Executed>],
+        number: BatchNumber,
+    ) -> Result<Option<Ground>, StorageError> {
+        let view = self.store.view()?;
+        let mut overlay = Overlay::default();
+        chain.iter().for_each(|executed| overlay.push(Arc::clone(&executed.layer)));
+        let (parent, before) = match chain.last() {
+            Some(last) => (last.tip.clone(), Some(last.state.clone())),
+            None => (self.tip()?, None),
+        };
+        let is_whole = match chain.is_empty() {
+            true => parent.header == *view.head(),
+            false => State::on(&view, &overlay).is_some(),
+        };
+        let is_next = is_whole && parent.number().next() == number;
+        Ok(is_next.then_some(Ground { view, overlay, parent, before }))
     }
 
     /// Commits a certified batch. That somebody else, sync, has committed it meanwhile is fine.
     pub(super) fn commit(
         &self,
-        executed: &mut Executed,
+        executed: &Executed,
         certificate: &Certificate,
+        pool: &Pool,
     ) -> Result<(), StorageError> {
-        let sealed = &executed.sealed;
-        let batch = CommitBatch {
-            certificate: Some(certificate),
-            ..sealed.commit_batch(&executed.delta, &executed.hashes)
-        };
-        match self.store.commit(batch, executed.speculation.take()) {
-            Err(StorageError::NotNext { head, number }) if head >= number => {}
-            result => result?,
-        }
+        let batch = executed.parts.sealed.commit_batch(&executed.delta, &executed.hashes);
+        let speculation = executed.speculation.lock().take();
+        self.commit_batch(CommitBatch { certificate: Some(certificate), ..batch }, speculation)?;
         self.session.committed(&executed.layer);
+        if !pool.on_batch(executed.number(), &executed.delta) {
+            pool.catch_up()?;
+        }
+        pool.reject(&executed.rejected);
         Ok(())
     }
-}
 
-/// The time of the batch after `parent`, which for batch 1 may be long after the genesis was written.
-fn next_timestamp(parent: &BatchHeader, now_ms: u64) -> u64 {
-    let parent_ms = parent.timestamp_ms;
-    let most_ms = if parent.number.0 == 0 { u64::MAX } else { parent_ms.saturating_add(STEP_MS_MAX) };
-    now_ms.clamp(parent_ms, most_ms)
-}
+    /// Commits a certified batch that was rolled back here.
+    pub(super) fn commit_parts(&self, parts: &Parts, certificate: &Certificate) -> Result<(), StorageError> {
+        let sealed = &parts.sealed;
+        let delta = Delta::open(&sealed.delta)?;
+        let hashes = hashes(&sealed.body.open::<Body>(BlobKind::Body)?);
+        let batch = sealed.commit_batch(&delta, &hashes);
+        self.commit_batch(CommitBatch { certificate: Some(certificate), ..batch }, None)?;
+        self.session.applied(&sealed.header, &delta);
+        Ok(())
+    }
 
-impl From<Head> for Tip {
-    fn from(Head { header, digest, accumulator }: Head) -> Tip {
-        Tip { header, digest, accumulator, next: None }
+    fn commit_batch(
+        &self,
+        batch: CommitBatch<'_>,
+        speculation: Option<slipstream_storage::Speculation>,
+    ) -> Result<(), StorageError> {
+        match self.store.commit(batch, speculation) {
+            // Sync was faster, or it has to be: a batch before this one could not be had here.
+            Err(StorageError::NotNext { head, number }) => {
+                tracing::debug!(%head, %number, "a decided batch is left to sync");
+                Ok(())
+            }
+            result => result,
+        }
+    }
+
+    /// A committed batch, if that is what came of it, and all of it is stored.
+    pub(super) fn committed(
+        &self,
+        number: BatchNumber,
+        token: Digest,
+    ) -> Result<Option<OutcomeParts>, StorageError> {
+        let blob = |kind| self.store.blob(kind, number);
+        let info = self.store.ledger_info(number)?;
+        if info.is_none_or(|info| info.digest() != token) {
+            return Ok(None);
+        }
+        let parts = (
+            self.store.header(number)?,
+            blob(BlobKind::Body)?,
+            blob(BlobKind::Receipts)?,
+            blob(BlobKind::Delta)?,
+        );
+        let (Some(header), Some(body), Some(receipts), Some(delta)) = parts else { return Ok(None) };
+        Ok(Some(OutcomeParts { header, body, receipts, delta }))
     }
 }
 
-/// The body, if it is the one that the header commits to. Checked before anything of it is decoded.
-fn open_body(header: &BatchHeader, blob: &Blob) -> Result<Body, ProposalError> {
-    let number = header.number;
-    let refuse = |source| ProposalError::Body { number, source };
-    let content = blob.content(BlobKind::Body).map_err(refuse)?;
-    let found = content_digest(BlobKind::Body, &content);
-    if found != header.transactions_root {
-        return Err(ProposalError::Differs {
-            number,
-            field: "transactions_root",
-            expected: found.to_string(),
-            found: header.transactions_root.to_string(),
-        });
-    }
-    codec::decode("body", &content, limits::BODY_BYTES_MAX).map_err(refuse)
+/// Of a body's transactions, in order.
+pub(super) fn hashes(body: &Body) -> Vec<B256> {
+    body.transactions.iter().map(|raw| keccak256(&raw[..])).collect()
 }

@@ -1,56 +1,79 @@
-//! A validator: it votes on what the proposer proposes, and if it is the proposer, proposes.
+//! A validator: the actor that drives `slipstream_eve::Core`, which decides.
 //!
 //! ```text
-//!  node, peers ── Validator::handle ──▶ mailbox ─┐                      ┌─▶ answers (oneshot), status (watch)
-//!  store's head ─────────────────────────────────┤                      ├─▶ Bench: execute, build, commit, record
-//!  Bench: results ───────────────────────────────┼─▶ Driver ⇄ protocol ─┼─▶ Lanes: requests to the other validators
-//!  Lanes: answers ───────────────────────────────┤   (one task)         ├─▶ Timers
-//!  Timers, pool, shutdown ───────────────────────┘                      └─▶ Decided ──▶ node announces it to fullnodes
+//!  peers ── Validator::handle ──▶ mailbox ─┐                 ┌─▶ answers (oneshot), status and view (watch)
+//!  store's head ───────────────────────────┤                 ├─▶ executions: build, execute, adopt    ┐ three benches, so that
+//!  benches: results ───────────────────────┼─▶ Driver ⇄ Core ┼─▶ records: what must not be forgotten  │ votes on a batch travel while
+//!  Lanes: answers ─────────────────────────┤  (one task)     ├─▶ commits; lookups for others          ┘ the next is executed
+//!  Timers, pool, shutdown ─────────────────┘                 ├─▶ Lanes: messages to the other validators
+//!                                                            └─▶ Decided ──▶ node announces it to fullnodes
 //! ```
 //!
-//! [`Validator`] is a handle; the [`Driver`] is the actor that owns everything: the machine of `protocol` that decides, the key, the
-//! records, what was executed and is not committed. Inputs come one after another, so that nothing of it has a lock.
+//! [`Validator`] is a handle; the [`Driver`] is the actor that owns everything: the core, what was executed and is not committed
+//! ([`held`], and [`kept`] on disk), the bodies that wait for execution ([`bodies`]). Inputs come one after another, so that nothing of it
+//! has a lock. `driver` takes them in, `effects` carries out what the core wants, `working` and `execution` make outcomes, `fetching`
+//! gets those that others agreed on, `opening` finds after a start what was there before.
+//!
+//! What is said is durable before: an outcome by whoever executed it, the votes by [`Flush`](slipstream_eve::Flush), one after another.
 
 mod bench;
+mod bodies;
 mod cadence;
-mod delivery;
 mod driver;
 mod effects;
+mod executed;
+mod execution;
+mod fetching;
 mod held;
-mod inquiry;
+mod kept;
 mod lanes;
 mod ledger;
-mod proposing;
+mod message;
+mod opening;
 mod records;
+mod reporting;
 mod said;
+mod status;
 #[cfg(test)]
 mod tests;
 mod timers;
+mod times;
+mod tip;
+mod working;
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
-use serde::Serialize;
+use slipstream_eve::Evidence;
 use slipstream_executor::Session;
 use slipstream_network::{PeerId, Refusal, Transport};
 use slipstream_storage::Store;
-use slipstream_types::{
-    BatchHeader, BatchNumber, Blob, Certificate, ChainConfig, Clock, SecretKey, ValidatorSet,
-};
+use slipstream_types::{BatchHeader, Blob, Certificate, ChainConfig, Clock, SecretKey, ValidatorSet};
 use tokio::sync::{mpsc, oneshot, watch};
 
-pub use self::driver::Driver;
-use self::{driver::Parts, ledger::Ledger};
+pub use self::{
+    driver::Driver,
+    status::{ConsensusStatus, Conviction, EvidenceKind, PeerStanding, Proof, Voting},
+};
+use self::{
+    driver::{Answer, Parts},
+    ledger::Ledger,
+    message::{Request, Response},
+    status::Shown,
+};
 use crate::{
     config::ConsensusConfig,
     error::{ConsensusError, ProposalError},
     pool::Pool,
-    protocol::messages::{self, Request, Response},
 };
 
-/// Requests that wait for the driver. More of them wait with their askers: the network bounds how many each peer may have.
-const MAILBOX_MAX: usize = 4;
+/// Requests that wait for the driver. More of them wait with their askers: the network bounds how many each peer may have, and their
+/// bytes.
+const MAILBOX_MAX: usize = 16;
 
-/// A certified batch, as its proposer hands it to whoever announces it to the fullnodes. The proposer may not have committed it yet.
+/// When a validator that sent more orders than are executed is to come back.
+const BUSY_PAUSE: Duration = Duration::from_millis(200);
+
+/// A certified batch, as its view's primary hands it to whoever announces it to the fullnodes. The primary may not have committed it yet.
 #[derive(Clone, Debug)]
 pub struct Decided {
     /// The batch.
@@ -63,32 +86,11 @@ pub struct Decided {
     pub hints: Option<Blob>,
 }
 
-/// What a validator is doing.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct ConsensusStatus {
-    /// Position in the set.
-    pub index: u16,
-    /// Size of the set.
-    pub validators: usize,
-    /// Signatures that make a certificate.
-    pub quorum: usize,
-    /// Whether this validator proposes.
-    pub proposer: bool,
-    /// The last batch that it voted for.
-    pub voted: Option<BatchNumber>,
-    /// The batch that it collects votes for.
-    pub proposing: Option<BatchNumber>,
-    /// The votes that this batch has.
-    pub votes: usize,
-    /// Proposals and decisions of others that it refused since it started.
-    pub refused: u64,
-}
-
-/// A peer's request, and where its answer goes. Nobody may be waiting for it any more.
+/// Another validator's request, and where its answer goes.
 struct Mail {
-    peer: PeerId,
+    seat: u16,
     request: Request,
-    answer: oneshot::Sender<Result<Response, ProposalError>>,
+    answer: Answer,
 }
 
 /// A handle to one member of the validator set. A clone is another handle to the same one.
@@ -96,16 +98,18 @@ struct Mail {
 pub struct Validator {
     set: Arc<ValidatorSet>,
     mailbox: mpsc::Sender<Mail>,
-    status: Arc<watch::Sender<ConsensusStatus>>,
+    shown: Arc<watch::Sender<Shown>>,
+    view: watch::Receiver<u64>,
+    evidence: watch::Receiver<Arc<Vec<Evidence>>>,
 }
 
 impl Validator {
     /// A validator of `set` with that key, over an initialised store: the handle to it, and the driver that does its work once it
-    /// [runs](Driver::run). Batches that it proposes and that are decided go to `decided`; if nobody takes them from there, they are
-    /// dropped, and fullnodes learn of them through sync. With `executor.hints: values` its batches' hints carry values.
+    /// [runs](Driver::run). Batches that are decided while it is the primary go to `decided`; if nobody takes them from there, they
+    /// are dropped, and fullnodes learn of them through sync. With `executor.hints: values` its batches' hints carry values.
     ///
     /// # Errors
-    /// If the key is not one of the set's, its vote record cannot be read.
+    /// If the key is not one of the set's, or what it must not forget cannot be read.
     #[allow(clippy::too_many_arguments, reason = "a validator is wired together once, by node")]
     pub fn new(
         config: ConsensusConfig,
@@ -126,42 +130,46 @@ impl Validator {
                 validators: set.validators.len(),
             });
         };
-        let contract = store.genesis()?.validators_contract;
-        let ledger = Arc::new(Ledger { chain, store, set: set.clone(), session, contract });
-        let status = Arc::new(watch::Sender::new(ConsensusStatus {
-            index,
-            validators: set.validators.len(),
-            quorum: set.quorum(),
-            proposer: index == 0,
-            voted: None,
-            proposing: None,
-            votes: 0,
-            refused: 0,
-        }));
+        let genesis = store.genesis()?;
+        let ledger = Arc::new(Ledger {
+            domain: Ledger::domain(genesis.header()?.digest(), &set),
+            chain,
+            store,
+            set: set.clone(),
+            key,
+            session,
+            contract: genesis.validators_contract,
+            #[cfg(test)]
+            diverges_at: None,
+        });
+        let shown = Arc::new(watch::Sender::new(Shown::new(index, &set)));
         let (mailbox, mail) = mpsc::channel(MAILBOX_MAX);
+        let (told, view) = watch::channel(0);
+        let (proved, evidence) = watch::channel(Arc::default());
         let parts = Parts {
             config,
             ledger,
             pool,
-            key,
             seat: index,
             transport,
             clock,
             decided,
             mail,
-            status: status.clone(),
+            shown: shown.clone(),
+            view: told,
+            evidence: proved,
         };
         let driver = Driver::new(parts)?;
-        Ok((Validator { set: Arc::new(set), mailbox, status }, driver))
+        Ok((Validator { set: Arc::new(set), mailbox, shown, view, evidence }, driver))
     }
 
-    /// Answers a request of the consensus protocol. A refusal names what is wrong. What was begun for a request goes on even if
-    /// the future is dropped.
+    /// Answers a request of the consensus protocol, as soon as the driver has heard it. A refusal names what is wrong. What was begun for
+    /// a request goes on even if the future is dropped.
     pub async fn handle(&self, peer: PeerId, payload: Vec<u8>) -> Result<Vec<u8>, Refusal> {
         let answer = match self.open(peer, &payload) {
-            Ok(request) => {
+            Ok((seat, request)) => {
                 drop(payload);
-                self.ask(peer, request).await
+                self.ask(seat, request).await
             }
             Err(error) => {
                 // Strangers must not fill the log.
@@ -170,13 +178,14 @@ impl Validator {
             }
         };
         let encoded =
-            answer.and_then(|response| messages::encode(&response).map_err(ProposalError::Malformed));
+            answer.and_then(|response| message::encode(&response).map_err(ProposalError::Malformed));
         encoded.map_err(|error| {
-            self.status.send_modify(|status| status.refused += 1);
+            self.shown.send_modify(|shown| shown.status.refused += 1);
             let text = error.to_string();
             match error {
                 ProposalError::Malformed(_) => Refusal::malformed(text),
                 ProposalError::NotAValidator { .. } => Refusal::not_kept(text),
+                ProposalError::Busy => Refusal::busy(BUSY_PAUSE, text),
                 _ => Refusal::failed(text),
             }
         })
@@ -187,28 +196,31 @@ impl Validator {
         self.set.index_of(peer).is_some()
     }
 
-    fn open(&self, peer: PeerId, payload: &[u8]) -> Result<Request, ProposalError> {
-        let epoch = self.set.epoch;
+    fn open(&self, peer: PeerId, payload: &[u8]) -> Result<(u16, Request), ProposalError> {
         // Checked before the payload is decoded: strangers cost nothing.
-        if !self.takes_from(&peer) {
-            return Err(ProposalError::NotAValidator { peer, epoch });
-        }
-        let request = messages::decode_request(payload).map_err(ProposalError::Malformed)?;
-        let proposer = self.set.validators[0].public_key;
-        if matches!(request, Request::Propose(_)) && peer != proposer {
-            return Err(ProposalError::NotProposer { peer, epoch, proposer });
-        }
-        Ok(request)
+        let epoch = self.set.epoch;
+        let seat = self.set.index_of(&peer).ok_or(ProposalError::NotAValidator { peer, epoch })?;
+        Ok((seat, message::decode_request(payload).map_err(ProposalError::Malformed)?))
     }
 
-    async fn ask(&self, peer: PeerId, request: Request) -> Result<Response, ProposalError> {
+    async fn ask(&self, seat: u16, request: Request) -> Result<Response, ProposalError> {
         let (answer, answered) = oneshot::channel();
-        self.mailbox.send(Mail { peer, request, answer }).await.map_err(|_| ProposalError::Stopping)?;
+        self.mailbox.send(Mail { seat, request, answer }).await.map_err(|_| ProposalError::Stopping)?;
         answered.await.unwrap_or(Err(ProposalError::Stopping))
     }
 
     /// What it is doing.
     pub fn status(&self) -> ConsensusStatus {
-        self.status.borrow().clone()
+        self.shown.borrow().status()
+    }
+
+    /// The view that it is in, or goes to: who is the primary.
+    pub fn watch_view(&self) -> watch::Receiver<u64> {
+        self.view.clone()
+    }
+
+    /// What proves that validators gave two statements where they may give one.
+    pub fn evidence(&self) -> Vec<Proof> {
+        self.evidence.borrow().iter().map(|evidence| Proof::of(evidence, &self.set)).collect()
     }
 }

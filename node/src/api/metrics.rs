@@ -168,6 +168,18 @@ metrics! {
     "slipstream_network_open_received_bytes" network_received_bytes: IntGauge;
     /// What the network did not do for its peers, by reason, since start.
     "slipstream_network_turned_away_total" network_turned_away: IntCounterVec ["reason"];
+    /// View that this validator is in, by which the primaries take turns.
+    "slipstream_consensus_view" consensus_view: IntGauge;
+    /// 1 while this node is the primary, which orders the batches.
+    "slipstream_consensus_primary" consensus_primary: IntGauge;
+    /// 1 while this validator wants another primary, or waits for the next view to begin.
+    "slipstream_consensus_unsettled" consensus_unsettled: IntGauge;
+    /// Batches that the other validators agreed on with another outcome than this one's, in this epoch since start.
+    "slipstream_consensus_divergences_total" consensus_divergences: IntCounter;
+    /// Messages and orders of other validators that this one refused, in this epoch since start.
+    "slipstream_consensus_refused_total" consensus_refused: IntCounter;
+    /// Proofs that a validator gave two statements where it may give one.
+    "slipstream_consensus_evidence" consensus_evidence: IntGauge;
     /// Executable transactions in the pool.
     "slipstream_pool_pending" pool_pending: IntGauge;
     /// Transactions in the pool that wait for a lower nonce or for funds.

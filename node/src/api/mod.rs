@@ -1,5 +1,5 @@
-//! The HTTP side: JSON-RPC at `POST /`, `GET /v1/status`, `GET /v1/db`, `GET /v1/snapshots`, `GET /metrics`, `GET /health`, on
-//! one port.
+//! The HTTP side: JSON-RPC at `POST /`, `GET /v1/status`, `GET /v1/consensus/evidence`, `GET /v1/db`, `GET /v1/snapshots`, `GET /metrics`,
+//! `GET /health`, on one port.
 //!
 //! `/health` is readiness, also as `/health/ready`: whether to send callers here. `/health/live` is liveness: whether the process works;
 //! a halted chain is no reason to restart a node.
@@ -133,6 +133,7 @@ fn router(config: &ApiConfig, api: Arc<Api>) -> Router {
     let router = Router::new()
         .route("/", post(jsonrpc).route_layer(middleware::from_fn(only_json)))
         .route("/v1/status", get(status))
+        .route("/v1/consensus/evidence", get(evidence))
         .route("/v1/db", get(inspect::db))
         .route("/v1/snapshots", get(inspect::snapshots))
         .route("/metrics", get(metrics))
@@ -203,6 +204,10 @@ async fn status(State(api): State<Arc<Api>>, ConnectInfo(seat): ConnectInfo<Seat
         Ok(status) => Json(status).into_response(),
         Err(failure) => failure,
     }
+}
+
+async fn evidence(State(api): State<Arc<Api>>) -> Response {
+    Json(api.status.evidence()).into_response()
 }
 
 async fn metrics(State(api): State<Arc<Api>>, ConnectInfo(seat): ConnectInfo<Seat>) -> Response {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use serde::Serialize;
 use slipstream_config::Role;
-use slipstream_consensus::{ConsensusStatus, Forwarder, Pool, PoolStatus};
+use slipstream_consensus::{ConsensusStatus, Forwarder, Pool, PoolStatus, Proof};
 use slipstream_executor::HotStats;
 use slipstream_network::{PeerAddress, PeerId, Transport};
 use slipstream_storage::{DiskRoom, Head, StorageError, Store};
@@ -88,7 +88,7 @@ pub struct DiskStatus {
 pub struct EpochStatus {
     /// Its number.
     pub number: Epoch,
-    /// Its validators, the proposing one first.
+    /// Its validators, in the order in which they are primary.
     pub validators: Vec<PublicKey>,
     /// How many of them may fail.
     pub failures: Failures,
@@ -201,6 +201,11 @@ impl StatusSource {
         })
     }
 
+    /// What proves that validators lied, if this node is one.
+    pub(crate) fn evidence(&self) -> Vec<Proof> {
+        self.seat.validator().map(|validator| validator.evidence()).unwrap_or_default()
+    }
+
     fn epoch(&self) -> EpochStatus {
         let set = self.seat.set();
         EpochStatus {
@@ -229,6 +234,7 @@ impl StatusSource {
         raise(&metrics.sync_transactions, status.sync.transactions);
         raise(&metrics.sync_received_bytes, status.sync.bytes_received);
         sample_foresight(&status, metrics);
+        sample_consensus(status.consensus.as_ref(), metrics);
         sample_pipeline(&status.sync, metrics);
         let reads = self.store.read_counts();
         raise(&metrics.storage_keys_read, reads.keys);
@@ -266,6 +272,22 @@ fn sample_health(health: &Health, metrics: &Metrics) {
     for reason in Reason::ALL {
         metrics.blocker.with_label_values(&[reason.name()]).set((found == Some(reason)).into());
     }
+}
+
+/// How agreement goes, as this validator sees it.
+fn sample_consensus(consensus: Option<&ConsensusStatus>, metrics: &Metrics) {
+    let Some(status) = consensus else {
+        // It may have been a validator in the epoch before.
+        return [&metrics.consensus_primary, &metrics.consensus_unsettled]
+            .into_iter()
+            .for_each(|it| it.set(0));
+    };
+    metrics.consensus_view.set(gauge(status.view));
+    metrics.consensus_primary.set(status.is_primary.into());
+    metrics.consensus_unsettled.set((status.complains || status.changing).into());
+    raise(&metrics.consensus_divergences, status.divergences);
+    raise(&metrics.consensus_refused, status.refused);
+    metrics.consensus_evidence.set(gauge(status.evidence.len() as u64));
 }
 
 /// What execution found read already.

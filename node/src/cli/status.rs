@@ -89,19 +89,37 @@ fn table(status: &Value) -> String {
     row(
         "consensus",
         at("/consensus/index").zip(at("/consensus/validators")).map(|(index, validators)| {
-            let proposes =
-                if at("/consensus/proposer").as_deref() == Some("true") { ", proposes" } else { "" };
-            format!("validator {index} of {validators}, counted from 0{proposes}")
+            let is = |name: &str| at(&format!("/consensus/{name}")).as_deref() == Some("true");
+            let mut said = format!("validator {index} of {validators}, counted from 0");
+            for (name, text) in [
+                ("is_primary", ", the primary"),
+                ("observing", ", listens before it votes"),
+                ("complains", ", wants another primary"),
+            ] {
+                said.push_str(if is(name) { text } else { "" });
+            }
+            said
         }),
     );
-    row("  voted", at("/consensus/voted").map(|number| format!("batch {number}")));
+    row("  view", view(status));
     row(
-        "  collecting",
-        at("/consensus/proposing").zip(at("/consensus/votes").zip(at("/consensus/quorum"))).map(
-            |(number, (votes, quorum))| format!("batch {number}: {votes} votes, {quorum} make a certificate"),
-        ),
+        "  voting",
+        at("/consensus/voting/number")
+            .zip(at("/consensus/voting/prepares"))
+            .zip(at("/consensus/voting/commits").zip(at("/consensus/quorum")))
+            .map(|((number, prepares), (commits, quorum))| {
+                format!("batch {number}: {prepares} prepare it, {commits} commit to it, {quorum} decide")
+            }),
     );
-    row("  refused", at("/consensus/refused").map(|refused| format!("{refused} proposals and decisions")));
+    row(
+        "  diverged",
+        counted(status, "divergences").map(|times| format!("{times} times from what the others agreed on")),
+    );
+    row("  refused", at("/consensus/refused").map(|refused| format!("{refused} messages and orders")));
+    let convictions = status.pointer("/consensus/evidence").and_then(Value::as_array);
+    for lie in convictions.into_iter().flatten() {
+        row("  evidence", conviction(lie));
+    }
     row(
         "pool",
         at("/pool/pending")
@@ -123,6 +141,26 @@ fn table(status: &Value) -> String {
         }
     }
     rows.0
+}
+
+/// Whose turn it is to order batches.
+fn view(status: &Value) -> Option<String> {
+    let of = |name: &str| status.pointer(&format!("/consensus/{name}")).and_then(plain);
+    let begins = if of("changing")? == "true" { ", which has not begun" } else { "" };
+    Some(format!("{} of primary {}{begins}", of("view")?, of("primary")?))
+}
+
+/// A count of consensus that is worth a line if it is not 0.
+fn counted(status: &Value, name: &str) -> Option<u64> {
+    status.pointer(&format!("/consensus/{name}"))?.as_u64().filter(|count| *count > 0)
+}
+
+fn conviction(lie: &Value) -> Option<String> {
+    let of = |name: &str| lie.get(name).and_then(plain);
+    let (author, kind, number, view) = (of("author")?, of("kind")?, of("number")?, of("view")?);
+    Some(format!(
+        "validator {author} gave two {kind} of batch {number} in view {view}: /v1/consensus/evidence"
+    ))
 }
 
 /// Who certifies: as many as there are, and how many of them it takes.
@@ -248,8 +286,9 @@ mod tests {
     fn table_names_reasons() {
         let status = json!({
             "peer_address": "ab@0.0.0.0:7400",
-            "consensus": { "index": 1, "validators": 4, "quorum": 3, "proposer": true, "voted": 7, "proposing": 8, "votes": 2,
-                "refused": 5 },
+            "consensus": { "index": 1, "validators": 4, "quorum": 3, "view": 5, "changing": false, "primary": 1, "is_primary": true,
+                "complains": true, "voting": { "number": 8, "prepares": 3, "commits": 2 }, "divergences": 1, "refused": 5,
+                "evidence": [{ "author": 2, "kind": "orders", "number": 6, "view": 2 }] },
             "sync": { "peers": [
                 { "id": "aa", "banned": false, "pause_ms": 0, "failures": 0, "last_reason": null },
                 { "id": "bb", "banned": false, "pause_ms": 0, "failures": 1, "last_reason": "it was late",
@@ -265,10 +304,12 @@ mod tests {
         });
         let expected = "peer         ab@0.0.0.0:7400
              for network.peers of others, replace 0.0.0.0 by this machine's reachable IP
-consensus    validator 1 of 4, counted from 0, proposes
-  voted      batch 7
-  collecting batch 8: 2 votes, 3 make a certificate
-  refused    5 proposals and decisions
+consensus    validator 1 of 4, counted from 0, the primary, wants another primary
+  view       5 of primary 1
+  voting     batch 8: 3 prepare it, 2 commit to it, 3 decide
+  diverged   1 times from what the others agreed on
+  refused    5 messages and orders
+  evidence   validator 2 gave two orders of batch 6 in view 2: /v1/consensus/evidence
 peers        0
              bb: not paused any more, 1 failures, the last 95 s ago: it was late
              cc: paused for 250 ms, 2 failures: it refused

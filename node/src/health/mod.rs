@@ -214,8 +214,12 @@ fn signs(
         configured: contacts.configured.len(),
         missing,
         votes: consensus.and_then(|status| {
-            let number = status.proposing?;
-            Some(format!("batch {number} has {} of the {} votes that it needs", status.votes, status.quorum))
+            let (votes, quorum) = (status.voting?, status.quorum);
+            let (number, most) = (votes.number, votes.prepares.max(votes.commits));
+            Some(format!(
+                "batch {number} has {most} of the {quorum} votes that it needs, in view {}",
+                status.view
+            ))
         }),
         batches_per_second: sync.batches_per_second,
         transactions_per_second: sync.transactions_per_second,

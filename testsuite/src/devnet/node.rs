@@ -70,7 +70,7 @@ pub struct HeadStatus {
 pub struct EpochStatus {
     /// Its number.
     pub number: u64,
-    /// The public keys of its validators, the proposing one first.
+    /// The public keys of its validators, in the order in which they are primary.
     pub validators: Vec<String>,
 }
 

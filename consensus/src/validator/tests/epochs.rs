@@ -1,7 +1,7 @@
-//! The end of an epoch: the certificate of its last batch names the next validators, and nobody signs anything after it.
+//! The end of an epoch: the certificate of its last batch names the next validators, and nobody orders anything after it.
 
 use slipstream_executor::validators::add_call;
-use slipstream_types::{Address, BatchHeader, Epoch, Validator as Member, validators_contract};
+use slipstream_types::{Address, Epoch, Validator as Member, validators_contract};
 
 use super::*;
 use crate::testing::{NOW_MS, genesis};
@@ -11,73 +11,52 @@ fn changing() -> Genesis {
     genesis(4).with_validators_contract(Account::new(0).address, 1).unwrap()
 }
 
-/// The proposer's batch in which a fifth validator is added.
-fn last_batch(genesis: &Genesis, store: &Store) -> Executed {
-    let pool = Pool::new(PoolConfig::default(), genesis.chain.clone(), store.clone()).unwrap();
+fn added() -> slipstream_executor::Transaction {
     let member = Member { public_key: validator_key(4).public(), fee_recipient: Address::repeat_byte(0xf4) };
-    pool.add(Account::new(0).invoke(0, validators_contract::ADDRESS, &add_call(&member))).unwrap();
-    ledger(genesis, store).build(&pool, 100, NOW_MS, true).unwrap().unwrap().executed.unwrap()
+    Account::new(0).invoke(0, validators_contract::ADDRESS, &add_call(&member))
 }
 
-/// Goal: proposer and voter read the same next set out of their own state, also after a restart that left only the vote's record; after
-/// the batch is certified, none of them makes or signs another one in its epoch.
-#[tokio::test(start_paused = true)]
-async fn the_last_batch_names_the_next_set_and_is_the_last() {
+/// Goal: the primary and the others read the same next set out of their own state, and nothing is made or executed behind that batch.
+#[test]
+fn the_last_batch_names_the_next_set_and_is_the_last() {
     let genesis = changing();
-    let (own, other) = (store(&genesis), store(&genesis));
-    let mut executed = last_batch(&genesis, &own);
-    let next = executed.info.next_validators.clone().unwrap();
+    let [own, other] = [(), ()].map(|()| ledger(&genesis, &store(&genesis)));
+    let pool = pool(&genesis, &own.store);
+    pool.add(added()).unwrap();
+    let last = made(build(&own, &[], &pool, NOW_MS, true));
+    let next = last.parts.info.next_validators.clone().unwrap();
     assert_eq!((next.epoch, next.validators.len()), (Epoch(1), 5));
     assert_eq!(next.index_of(&validator_key(4).public()), Some(4));
+    let executed = other.execute(&[], &ordered(&last), false, NOW_MS).unwrap();
+    assert_eq!(executed.parts.info, last.parts.info);
+    let adopted = other.adopt(&[], None, last.parts.outcome()).unwrap();
+    assert_eq!(adopted.parts.info, last.parts.info);
 
-    let last = proposal(&executed);
-    let voter = Lone::start(&genesis, &other, 1);
-    let signed = voter.propose(&last).await.unwrap();
-    voter.stop().await;
-    let voter = Lone::start(&genesis, &other, 1);
-    assert_eq!(voter.propose(&last).await.unwrap(), signed, "a restarted voter says the same");
-
-    let certificate: Certificate = certificate(&genesis.validator_set(), &executed);
-    voter.decide(&certificate).await.unwrap();
-    assert_eq!(other.next_set().unwrap(), next);
-    assert_eq!(voter.propose(&last).await.unwrap(), signed, "what is committed is voted for again");
-
-    let mut beyond = last.clone();
-    let parent = &executed.sealed.header;
-    beyond.header = BatchHeader { number: parent.number.next(), parent: parent.digest(), ..parent.clone() };
-    let refused = voter.propose(&beyond).await.unwrap_err();
-    assert!(refused.contains("epoch 0 is over"), "{refused}");
-    voter.stop().await;
-
-    let ledger = ledger(&genesis, &own);
-    ledger.commit(&mut executed, &certificate).unwrap();
-    assert!(ledger.is_over());
-    let pool = Pool::new(PoolConfig::default(), genesis.chain.clone(), own.clone()).unwrap();
     pool.add(Account::new(0).transfer(1, 7)).unwrap();
-    assert!(ledger.build(&pool, 100, NOW_MS, true).unwrap().is_none());
+    let chain = [last];
+    assert!(matches!(build(&own, &chain, &pool, NOW_MS, true), Built::Overtaken));
+    own.commit(&chain[0], &certificate(&genesis.validator_set(), &chain[0]), &pool).unwrap();
+    assert_eq!(own.store.next_set().unwrap(), next);
+    assert!(matches!(build(&own, &[], &pool, NOW_MS, true), Built::Overtaken));
 }
 
-/// Goal: a vote for one of two batches of a number keeps its outcome, and no second one is signed: by who holds it, nor after a restart.
+/// Goal: four validators end their epoch together, and none goes on by itself.
 #[tokio::test(start_paused = true)]
-async fn another_batch_of_the_number_is_refused() {
-    let genesis = changing();
-    let (own, other) = (store(&genesis), store(&genesis));
-    let executed = last_batch(&genesis, &own);
-    let (last, plain) = (proposal(&executed), proposal(&batch(&genesis, &own, 0..1, NOW_MS)));
-    let refuse = async |voter: &Lone| {
-        let refused = voter.propose(&plain).await.unwrap_err();
-        assert!(refused.contains("voted for another batch"), "{refused}");
-    };
-    let voter = Lone::start(&genesis, &other, 1);
-    voter.propose(&last).await.unwrap();
-    refuse(&voter).await;
-    voter.stop().await;
-
-    let voter = Lone::start(&genesis, &other, 1);
-    refuse(&voter).await;
-    voter.propose(&last).await.unwrap();
-    refuse(&voter).await;
-    voter.decide(&certificate(&genesis.validator_set(), &executed)).await.unwrap();
-    assert_eq!(other.head().unwrap().header, executed.sealed.header);
-    voter.stop().await;
+async fn an_epoch_ends_for_all() {
+    let (hub, genesis, clock) = (MemoryHub::new(), changing(), clock());
+    let nodes = start_all(&hub, &genesis, &clock);
+    connect_all(&hub, &[0, 1, 2, 3]);
+    nodes[0].forwarder.submit(&added().raw, None).unwrap();
+    for node in &nodes {
+        node.reaches(1).await;
+    }
+    let head = nodes[0].store.head().unwrap().header.number;
+    for node in &nodes {
+        node.forwarder.submit(&Account::new(1).transfer(0, 7).raw, None).unwrap();
+    }
+    tokio::time::sleep(std::time::Duration::from_secs(30)).await;
+    for node in &nodes {
+        assert_eq!(node.store.next_set().unwrap().validators.len(), 5);
+        assert_eq!(node.store.head().unwrap().header.number, head);
+    }
 }

@@ -1,28 +1,29 @@
 //! Validators over memory: what gets certified, what is refused, and what survives a restart.
 
-mod asked;
 mod batches;
 mod epochs;
+mod messages;
 mod network;
 mod pool;
-mod votes;
+mod views;
 
 use std::sync::Arc;
 
+use slipstream_eve::Work;
 use slipstream_executor::ExecutorConfig;
 use slipstream_network::MemoryHub;
 use slipstream_storage::Store;
-use slipstream_types::{Certificate, CommitStatement, Genesis, ValidatorSet};
-use tokio::{sync::mpsc, task::JoinHandle};
-use tokio_util::sync::CancellationToken;
+use slipstream_types::{BatchNumber, Certificate, Digest, Genesis, ValidatorSet};
+use tokio::{sync::mpsc, time::Instant};
 
-use super::ledger::{Executed, Ledger};
+use super::{
+    executed::Executed,
+    execution::{Built, Making},
+    ledger::Ledger,
+    message::Ordered,
+};
 use crate::{
     ConsensusError, Driver, Pool, PoolConfig, Validator,
-    protocol::{
-        messages::{self, Proposal, Request, Response},
-        votes::{VIEW, Votes},
-    },
     testing::{Account, ManualClock, Node, clock, config, join, session, store, validator_key},
 };
 
@@ -31,52 +32,22 @@ pub(super) fn ledger(genesis: &Genesis, store: &Store) -> Arc<Ledger> {
 }
 
 fn ledger_with(executor: ExecutorConfig, genesis: &Genesis, store: &Store) -> Arc<Ledger> {
-    let (chain, set) = (genesis.chain.clone(), genesis.validator_set());
-    let session = session(&executor, genesis);
-    Arc::new(Ledger { chain, store: store.clone(), set, session, contract: genesis.validators_contract })
-}
-
-/// A validator that only answers, without a network.
-struct Lone {
-    validator: Validator,
-    shutdown: CancellationToken,
-    running: JoinHandle<Result<(), ConsensusError>>,
-}
-
-impl Lone {
-    fn start(genesis: &Genesis, store: &Store, index: usize) -> Lone {
-        let (validator, driver) = lone(genesis, store, index).unwrap();
-        let shutdown = CancellationToken::new();
-        let running = tokio::spawn(driver.run(shutdown.clone()));
-        Lone { validator, shutdown, running }
-    }
-
-    /// Asks as another validator does; a refusal gives its text.
-    async fn ask(&self, peer: usize, request: &Request) -> Result<Response, String> {
-        let payload = messages::encode(request).unwrap();
-        let answer = self.validator.handle(validator_key(peer).public(), payload).await;
-        let answer = answer.map_err(|refusal| refusal.text().to_owned());
-        answer.map(|bytes| messages::decode_response(&bytes).unwrap())
-    }
-
-    async fn propose(&self, proposal: &Proposal) -> Result<Response, String> {
-        self.ask(0, &Request::Propose(Box::new(proposal.clone()))).await
-    }
-
-    async fn decide(&self, certificate: &Certificate) -> Result<Response, String> {
-        self.ask(0, &Request::Decide(Box::new(certificate.clone()))).await
-    }
-
-    /// Stops it, and lets go of the store.
-    async fn stop(self) {
-        self.shutdown.cancel();
-        self.running.await.unwrap().unwrap();
-    }
+    let set = genesis.validator_set();
+    Arc::new(Ledger {
+        domain: Ledger::domain(genesis.header().unwrap().digest(), &set),
+        chain: genesis.chain.clone(),
+        store: store.clone(),
+        set,
+        key: validator_key(0),
+        session: session(&executor, genesis),
+        contract: genesis.validators_contract,
+        diverges_at: None,
+    })
 }
 
 fn lone(genesis: &Genesis, store: &Store, index: usize) -> Result<(Validator, Driver), ConsensusError> {
     let (transport, _) = join(&MemoryHub::new(), validator_key(index).public());
-    let pool = Pool::new(PoolConfig::default(), genesis.chain.clone(), store.clone()).unwrap();
+    let pool = pool(genesis, store);
     let executor = ExecutorConfig { prefetch_threads: 0, ..Default::default() };
     let session = session(&executor, genesis);
     let (chain, set) = (genesis.chain.clone(), genesis.validator_set());
@@ -85,29 +56,67 @@ fn lone(genesis: &Genesis, store: &Store, index: usize) -> Result<(Validator, Dr
     Validator::new(config(), session, chain, store.clone(), pool, key, set, transport, clock(), decided)
 }
 
-/// A batch as the proposer makes it, with transactions of one account.
-pub(super) fn batch(genesis: &Genesis, store: &Store, nonces: std::ops::Range<u64>, now_ms: u64) -> Executed {
-    let pool = Pool::new(PoolConfig::default(), genesis.chain.clone(), store.clone()).unwrap();
-    for nonce in nonces {
-        pool.add(Account::new(0).transfer(nonce, 7)).unwrap();
-    }
-    ledger(genesis, store).build(&pool, 100, now_ms, true).unwrap().unwrap().executed.unwrap()
+fn pool(genesis: &Genesis, store: &Store) -> Pool {
+    Pool::new(PoolConfig::default(), genesis.chain.clone(), store.clone()).unwrap()
 }
 
-fn proposal(executed: &Executed) -> Proposal {
-    let sealed = &executed.sealed;
-    let (header, body, hints) = (sealed.header.clone(), sealed.body.clone(), sealed.hints.clone());
-    Proposal { header, body, hints, parent: None }
+/// As the first primary makes it of what a pool has.
+fn build(ledger: &Ledger, chain: &[Arc<Executed>], pool: &Pool, now_ms: u64, may_be_empty: bool) -> Built {
+    let number = chain.last().map_or(ledger.tip().unwrap().number(), |last| last.number()).next();
+    let mut held = super::held::Held::new(BatchNumber(number.0 - 1 - chain.len() as u64));
+    chain.iter().for_each(|executed| held.push(executed.clone()));
+    let making = Making {
+        work: Work { generation: 0, view: 0, number, sequential: false },
+        parent: Digest::ZERO,
+        begun: Instant::now(),
+        transactions_max: 10_000,
+        may_be_empty,
+        now_ms,
+        ahead: held.ahead(),
+    };
+    ledger.build(chain, pool, &making).unwrap()
+}
+
+fn made(built: Built) -> Arc<Executed> {
+    match built {
+        Built::Batch(executed) => Arc::new(*executed),
+        Built::Nothing(rejected) => panic!("nothing was made, {} rejected", rejected.len()),
+        Built::Overtaken => panic!("overtaken"),
+    }
+}
+
+/// A batch behind others, with transactions of one account.
+pub(super) fn batch_after(
+    ledger: &Ledger,
+    chain: &[Arc<Executed>],
+    nonces: std::ops::Range<u64>,
+    now_ms: u64,
+) -> Arc<Executed> {
+    let pool = Pool::new(PoolConfig::default(), ledger.chain.clone(), ledger.store.clone()).unwrap();
+    // Those before are not committed, and have to be here for these to be executable.
+    for nonce in 0..nonces.end {
+        _ = pool.add(Account::new(0).transfer(nonce, 7));
+    }
+    made(build(ledger, chain, &pool, now_ms, true))
+}
+
+/// A batch behind the head.
+fn batch(genesis: &Genesis, store: &Store, nonces: std::ops::Range<u64>, now_ms: u64) -> Arc<Executed> {
+    batch_after(&ledger(genesis, store), &[], nonces, now_ms)
+}
+
+/// What the primary sends of it.
+fn ordered(executed: &Executed) -> Ordered {
+    let sealed = &executed.parts.sealed;
+    let order = executed.parts.order.clone().unwrap();
+    Ordered { order, body: sealed.body.clone(), hints: sealed.hints.clone() }
 }
 
 /// Signed by all.
 pub(super) fn certificate(set: &ValidatorSet, executed: &Executed) -> Certificate {
-    let mut votes = Votes::new(executed.info.clone());
-    let statement = CommitStatement::new(VIEW, executed.info.digest());
-    for index in 0..set.validators.len() as u16 {
-        votes.add(set, index, statement.sign(&validator_key(index.into())));
-    }
-    votes.certificate(set).unwrap()
+    let keys: Vec<_> = (0..set.validators.len()).map(validator_key).collect();
+    let signers = keys.iter().enumerate().map(|(seat, key)| (seat as u16, key));
+    Certificate::signed(executed.parts.info.clone(), 0, signers).unwrap()
 }
 
 fn connect_all(hub: &MemoryHub, indices: &[usize]) {

@@ -33,8 +33,9 @@ async fn the_pool_follows_the_head() {
         }
         pool.add(Account::new(1).transfer(0, 1)).unwrap();
         let executed = batch(&genesis, &store, 0..3, NOW_MS);
-        let delta_blob = with_delta.then_some(&executed.sealed.delta);
-        let commit = CommitBatch { delta_blob, ..CommitBatch::new(&executed.sealed.header, &executed.delta) };
+        let sealed = &executed.parts.sealed;
+        let delta_blob = with_delta.then_some(&sealed.delta);
+        let commit = CommitBatch { delta_blob, ..CommitBatch::new(&sealed.header, &executed.delta) };
         store.commit(commit, None).unwrap();
         until("three are gone", || pool.status().pending == 2).await;
         assert_eq!(pool.pending_nonce(&Account::new(0).address), Some(4));

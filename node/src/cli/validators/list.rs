@@ -17,7 +17,7 @@ struct Listing {
     head: u64,
     quorum: usize,
     failures: Failures,
-    /// Who certifies its batches, the proposing one first.
+    /// Who certifies its batches, in the order in which they are primary.
     validators: Vec<PublicKey>,
     /// None on a chain that keeps its validators.
     contract: Option<Wanted>,

@@ -1,0 +1,49 @@
+//! [`Bodies`]: what is ordered and waits for its execution.
+
+use std::{collections::HashMap, sync::Arc};
+
+use slipstream_types::{BatchNumber, Digest};
+
+use super::message::{Ordered, REQUEST_BYTES_MAX};
+
+/// Bytes of all that waits. A primary that orders more than is executed is told to come back, so that it does not fill the memory.
+const BYTES_MAX: usize = 2 * REQUEST_BYTES_MAX;
+
+/// By the order's digest, within [`BYTES_MAX`].
+#[derive(Default)]
+pub(super) struct Bodies {
+    orders: HashMap<Digest, Arc<Ordered>>,
+    bytes: usize,
+}
+
+impl Bodies {
+    /// Keeps it; says whether there is room.
+    pub(super) fn insert(&mut self, digest: Digest, ordered: Ordered) -> bool {
+        if self.orders.contains_key(&digest) {
+            return true;
+        }
+        if self.bytes + ordered.bytes() > BYTES_MAX {
+            return false;
+        }
+        self.bytes += ordered.bytes();
+        self.orders.insert(digest, Arc::new(ordered));
+        true
+    }
+
+    pub(super) fn get(&self, digest: &Digest) -> Option<&Arc<Ordered>> {
+        self.orders.get(digest)
+    }
+
+    /// It has an outcome.
+    pub(super) fn remove(&mut self, digest: &Digest) {
+        if let Some(ordered) = self.orders.remove(digest) {
+            self.bytes -= ordered.bytes();
+        }
+    }
+
+    /// Forgets what nobody executes any more: the orders of views below, and of batches that are committed.
+    pub(super) fn settle(&mut self, committed: BatchNumber, view: u64) {
+        self.orders.retain(|_, it| it.order.order.view >= view && it.order.order.number > committed);
+        self.bytes = self.orders.values().map(|it| it.bytes()).sum();
+    }
+}

@@ -1,0 +1,72 @@
+//! [`Executed`]: a batch that was executed or fetched, and is not committed.
+
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use slipstream_eve::SignedOrder;
+use slipstream_executor::{Layer, Sealed};
+use slipstream_storage::{SpeculatedState, Speculation};
+use slipstream_types::{B256, BatchNumber, Delta, Digest, LedgerInfo};
+
+use super::{message::OutcomeParts, tip::Tip};
+
+/// What an outcome is on disk and on the wire.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) struct Parts {
+    /// What was executed; none of one that was fetched.
+    pub(super) order: Option<SignedOrder>,
+    /// The batch.
+    pub(super) sealed: Sealed,
+    /// What validators sign of it.
+    pub(super) info: LedgerInfo,
+    /// Its digest.
+    pub(super) token: Digest,
+}
+
+impl Parts {
+    pub(super) fn new(order: Option<SignedOrder>, sealed: Sealed, info: LedgerInfo) -> Parts {
+        Parts { order, sealed, token: info.digest(), info }
+    }
+
+    pub(super) fn number(&self) -> BatchNumber {
+        self.info.number
+    }
+
+    /// Without its hints, which nobody has to check.
+    pub(super) fn outcome(&self) -> OutcomeParts {
+        let sealed = &self.sealed;
+        OutcomeParts {
+            header: sealed.header.clone(),
+            body: sealed.body.clone(),
+            receipts: sealed.receipts.clone(),
+            delta: sealed.delta.clone(),
+        }
+    }
+}
+
+/// A batch with everything that the next one's execution and its own commit need.
+pub(super) struct Executed {
+    pub(super) parts: Arc<Parts>,
+    pub(super) tip: Tip,
+    pub(super) delta: Delta,
+    /// Hashes of its transactions.
+    pub(super) hashes: Vec<B256>,
+    /// What it read and wrote.
+    pub(super) layer: Arc<Layer>,
+    /// The state behind it.
+    pub(super) state: SpeculatedState,
+    /// Until its commit begins.
+    pub(super) speculation: Mutex<Option<Speculation>>,
+    /// Of an own batch: what was found not to be executable on the way.
+    pub(super) rejected: Vec<B256>,
+}
+
+impl Executed {
+    pub(super) fn number(&self) -> BatchNumber {
+        self.tip.number()
+    }
+
+    pub(super) fn token(&self) -> Digest {
+        self.parts.token
+    }
+}

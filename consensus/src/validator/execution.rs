@@ -1,0 +1,325 @@
+//! From an order to an outcome: making a batch, executing one, taking one over. Everything here blocks.
+
+use std::sync::Arc;
+
+use slipstream_eve::{NoOutcome, Order, SignedOrder, Work};
+use slipstream_executor::{
+    self as executor, Ahead, Basis, BuildLimits, ExecuteError, Layer, OrderedBatch, Sealed, Transaction,
+    Trust, Way,
+};
+use slipstream_storage::{Speculation, StorageError};
+use slipstream_types::{
+    B256, BatchHeader, BatchNumber, BlobKind, Body, CodecError, Delta, Digest, batch::content_digest, codec,
+    limits,
+};
+use tokio::time::Instant;
+
+use super::{
+    executed::{Executed, Parts},
+    kept,
+    ledger::{Ground, Ledger, hashes},
+    message::{Ordered, OutcomeParts},
+    times,
+};
+use crate::{
+    error::{ConsensusError, ProposalError, RecordError},
+    pool::{self, Pool},
+};
+
+/// Bytes of a body that are left free for the length prefixes.
+const BODY_BYTES_SLACK: usize = 1 << 20;
+
+/// What the primary makes a batch of.
+pub(super) struct Making {
+    pub(super) work: Work,
+    /// [`Order::parent`].
+    pub(super) parent: Digest,
+    pub(super) begun: Instant,
+    pub(super) transactions_max: usize,
+    pub(super) may_be_empty: bool,
+    pub(super) now_ms: u64,
+    /// What the batches before it, which are not committed, took of the pool.
+    pub(super) ahead: pool::Ahead,
+}
+
+/// What came of it.
+pub(super) enum Built {
+    Batch(Box<Executed>),
+    /// There was nothing to put into it; these could not be executed.
+    Nothing(Vec<B256>),
+    /// The head moved meanwhile.
+    Overtaken,
+}
+
+/// Why there is no outcome.
+#[derive(Debug)]
+pub(super) enum Failure {
+    /// No honest primary orders this, or no honest validator shows this.
+    Refused(Box<ProposalError>),
+    /// The head moved meanwhile.
+    Overtaken,
+    /// This validator cannot go on.
+    Broken(ConsensusError),
+}
+
+impl Failure {
+    /// What the protocol makes of it.
+    ///
+    /// # Errors
+    /// If this validator cannot go on.
+    pub(super) fn no_outcome(self) -> Result<(NoOutcome, Option<Box<ProposalError>>), ConsensusError> {
+        match self {
+            Failure::Refused(error) => Ok((NoOutcome::Refused, Some(error))),
+            Failure::Overtaken => Ok((NoOutcome::Overtaken, None)),
+            Failure::Broken(error) => Err(error),
+        }
+    }
+}
+
+impl From<ProposalError> for Failure {
+    fn from(error: ProposalError) -> Self {
+        Failure::Refused(Box::new(error))
+    }
+}
+
+impl From<StorageError> for Failure {
+    fn from(error: StorageError) -> Self {
+        Failure::Broken(error.into())
+    }
+}
+
+impl From<RecordError> for Failure {
+    fn from(error: RecordError) -> Self {
+        Failure::Broken(error.into())
+    }
+}
+
+/// Everything that an outcome is made of.
+struct Made {
+    order: Option<SignedOrder>,
+    sealed: Sealed,
+    delta: Delta,
+    layer: Layer,
+    hashes: Vec<B256>,
+    speculation: Speculation,
+    rejected: Vec<B256>,
+}
+
+impl Ledger {
+    /// Makes the batch after a chain out of the pool, and its order. Without a transaction it makes one only if it may be empty.
+    pub(super) fn build(
+        &self,
+        chain: &[Arc<Executed>],
+        pool: &Pool,
+        making: &Making,
+    ) -> Result<Built, ConsensusError> {
+        pool.catch_up()?;
+        let Making { work: Work { view, number, .. }, parent, now_ms, .. } = *making;
+        let Some(ground) = self.ground(chain, number)?.filter(|ground| !ground.parent.is_over(&self.set))
+        else {
+            return Ok(Built::Overtaken);
+        };
+        let timestamp_ms = times::next(&ground.parent.header, now_ms);
+        let basis = self.basis(&ground, view, timestamp_ms);
+        let limits = BuildLimits {
+            gas: self.chain.rules_at(number, timestamp_ms).gas_limit,
+            body_bytes: limits::BODY_BYTES_MAX - BODY_BYTES_SLACK,
+            transactions: making.transactions_max.min(limits::BATCH_TRANSACTIONS_MAX),
+        };
+        let mut candidates = pool.candidates_after(making.ahead.clone());
+        let built = self
+            .session
+            .build(&Ahead::default(), &basis, &mut candidates, &limits, &ground.state())
+            .map_err(|source| ConsensusError::Execute { number, source })?;
+        for (hash, reason) in &built.rejected {
+            tracing::debug!(%number, %hash, %reason, "transaction left out");
+        }
+        let rejected = built.rejected.into_iter().map(|(hash, _)| hash).collect();
+        if built.included.is_empty() && !making.may_be_empty {
+            return Ok(Built::Nothing(rejected));
+        }
+        let outcome = built.outcome;
+        let Some(speculation) = self.speculate(&ground, &outcome.delta)? else {
+            return Ok(Built::Overtaken);
+        };
+        let sealed =
+            executor::seal(self.session.hints(), &basis, &built.included, &outcome, speculation.root())?;
+        let order = Order {
+            epoch: self.set.epoch,
+            view,
+            number,
+            parent,
+            timestamp_ms,
+            transactions: sealed.header.transactions_root,
+        };
+        let made = Made {
+            order: Some(SignedOrder::new(order, &self.domain, &self.key)),
+            layer: Layer::of(&sealed.header, Some(&outcome.touched), &outcome.delta),
+            sealed,
+            delta: outcome.delta,
+            hashes: built.included.iter().map(|transaction| transaction.hash).collect(),
+            speculation,
+            rejected,
+        };
+        let executed = self.finish(&ground, made)?;
+        kept::write(&self.store, &executed.parts)?;
+        Ok(Built::Batch(Box::new(executed)))
+    }
+
+    /// Executes an ordered batch on a chain.
+    pub(super) fn execute(
+        &self,
+        chain: &[Arc<Executed>],
+        ordered: &Ordered,
+        sequential: bool,
+        now_ms: u64,
+    ) -> Result<Executed, Failure> {
+        let order = &ordered.order.order;
+        let number = order.number;
+        let ground = self.ground(chain, number)?.ok_or(Failure::Overtaken)?;
+        if ground.parent.is_over(&self.set) {
+            return Err(ProposalError::EpochOver { number, epoch: self.set.epoch }.into());
+        }
+        times::check(order, &ground.parent.header, now_ms)?;
+        let body: Body =
+            ordered.body.open(BlobKind::Body).map_err(|source| ProposalError::Body { number, source })?;
+        let transactions = executor::decode_body(&body, self.chain.chain_id)
+            .map_err(|source| ProposalError::Transactions { number, source })?;
+        let basis = self.basis(&ground, order.view, order.timestamp_ms);
+        let outcome = self.run(&ground, &basis, number, &transactions, ordered, sequential)?;
+        let speculation = self.speculate(&ground, &outcome.delta)?.ok_or(Failure::Overtaken)?;
+        let sealed =
+            executor::seal(self.session.hints(), &basis, &transactions, &outcome, speculation.root())
+                .map_err(|source| ProposalError::Body { number, source })?;
+        let made = Made {
+            order: Some(ordered.order.clone()),
+            layer: Layer::of(&sealed.header, Some(&outcome.touched), &outcome.delta),
+            sealed,
+            delta: outcome.delta,
+            hashes: transactions.iter().map(|transaction| transaction.hash).collect(),
+            speculation,
+            rejected: Vec::new(),
+        };
+        let executed = self.finish(&ground, made)?;
+        kept::write(&self.store, &executed.parts)?;
+        Ok(executed)
+    }
+
+    /// Executes the transactions. Nobody vouches for the hints, so that values in them are not used.
+    fn run(
+        &self,
+        ground: &Ground,
+        basis: &Basis<'_>,
+        number: BatchNumber,
+        transactions: &[Transaction],
+        ordered: &Ordered,
+        sequential: bool,
+    ) -> Result<executor::Outcome, Failure> {
+        let Basis { timestamp_ms, proposer, .. } = *basis;
+        let gas_limit = self.chain.rules_at(number, timestamp_ms).gas_limit;
+        let hints = ordered.hints.as_ref();
+        let batch =
+            OrderedBatch::without_header(number, timestamp_ms, proposer, gas_limit, transactions, hints);
+        let ahead = self.session.prepare(&batch, &ground.view, &ground.overlay, Trust::Keys)?;
+        let way = if sequential { Way::Sequential } else { Way::Fitting };
+        let executed = self.session.execute(&ahead, basis, transactions, &ground.state(), way);
+        let outcome = executed.map(|executed| executed.outcome).map_err(|source| match source {
+            ExecuteError::State(_) | ExecuteError::MissingCode { .. } => {
+                Failure::Broken(ConsensusError::Execute { number, source })
+            }
+            source => ProposalError::Execute { number, source }.into(),
+        })?;
+        #[cfg(test)]
+        let outcome = self.diverged(number, outcome);
+        Ok(outcome)
+    }
+
+    /// As if this node had executed another transaction.
+    #[cfg(test)]
+    fn diverged(&self, number: BatchNumber, outcome: executor::Outcome) -> executor::Outcome {
+        if self.diverges_at != Some(number) {
+            return outcome;
+        }
+        let wrong = slipstream_types::delta::DeltaEntry {
+            key: slipstream_types::StateKey::Slot(slipstream_types::Address::repeat_byte(0xdd), B256::ZERO),
+            value: Some(slipstream_types::StateValue::Slot(slipstream_types::U256::from(1))),
+        };
+        let entries = outcome.delta.entries().iter().copied().chain([wrong]).collect();
+        let codes = outcome.delta.codes().iter().map(|code| code.to_vec()).collect();
+        executor::Outcome { delta: Delta::new(entries, codes).unwrap(), ..outcome }
+    }
+
+    /// Takes an outcome over that others show, or that was kept over a restart. Whether it is what was agreed on is for the caller to
+    /// see by its ledger info.
+    pub(super) fn adopt(
+        &self,
+        chain: &[Arc<Executed>],
+        order: Option<SignedOrder>,
+        parts: OutcomeParts,
+    ) -> Result<Executed, Failure> {
+        let OutcomeParts { header, body, receipts, delta } = parts;
+        let number = header.number;
+        let ground = self.ground(chain, number)?.ok_or(Failure::Overtaken)?;
+        let differs = |field| Failure::from(ProposalError::NotTheOutcome { number, field });
+        if header.parent != ground.parent.digest || header.epoch != self.set.epoch {
+            return Err(differs("parent or epoch"));
+        }
+        let content = |blob: &slipstream_types::Blob, kind, digest, field| -> Result<Vec<u8>, Failure> {
+            let content = blob.content(kind).map_err(|_| differs(field))?;
+            if content_digest(kind, &content) == digest { Ok(content) } else { Err(differs(field)) }
+        };
+        let transactions = content(&body, BlobKind::Body, header.transactions_root, "transactions_root")?;
+        content(&receipts, BlobKind::Receipts, header.receipts_root, "receipts_root")?;
+        let changes = content(&delta, BlobKind::Delta, header.delta_digest, "delta_digest")?;
+        let malformed = |_: CodecError| differs("content");
+        let opened: Body = codec::decode("body", &transactions, limits::BODY_BYTES_MAX).map_err(malformed)?;
+        let changes = Delta::decode(&changes).map_err(malformed)?;
+        let speculation = self.speculate(&ground, &changes)?.ok_or(Failure::Overtaken)?;
+        if speculation.root() != header.state_root {
+            return Err(differs("state_root"));
+        }
+        let made = Made {
+            order,
+            layer: Layer::of(&header, None, &changes),
+            sealed: Sealed { header, body, receipts, delta, hints: None },
+            delta: changes,
+            hashes: hashes(&opened),
+            speculation,
+            rejected: Vec::new(),
+        };
+        Ok(self.finish(&ground, made)?)
+    }
+
+    /// What is settled about the batch behind the ground.
+    fn basis<'a>(&self, ground: &'a Ground, view: u64, timestamp_ms: u64) -> Basis<'a> {
+        let parent: &BatchHeader = &ground.parent.header;
+        Basis { parent, epoch: self.set.epoch, timestamp_ms, proposer: self.proposer(view) }
+    }
+
+    /// The state behind the batch. None if a batch was committed meanwhile, so that there is no root to be had of the batch's own.
+    fn speculate(&self, ground: &Ground, delta: &Delta) -> Result<Option<Speculation>, StorageError> {
+        if let Some(before) = &ground.before {
+            return self.store.speculate_after(before, delta).map(Some);
+        }
+        let speculation = self.store.speculate(delta)?;
+        // The head only goes forward: if it still is the view's, the speculation was made on it.
+        Ok((self.store.head()?.header == *ground.view.head()).then_some(speculation))
+    }
+
+    fn finish(&self, ground: &Ground, made: Made) -> Result<Executed, StorageError> {
+        let Made { order, sealed, delta, layer, hashes, speculation, rejected } = made;
+        let before = ground.state().reader();
+        let next = executor::next_validators(self.contract, &sealed.header, &before, &delta)?;
+        let tip = ground.parent.followed_by(sealed.header.clone(), next);
+        Ok(Executed {
+            parts: Arc::new(Parts::new(order, sealed, tip.info())),
+            tip,
+            delta,
+            hashes,
+            layer: Arc::new(layer),
+            state: speculation.state(),
+            speculation: parking_lot::Mutex::new(Some(speculation)),
+            rejected,
+        })
+    }
+}

@@ -1,0 +1,177 @@
+//! [`Fetches`]: getting the outcome that others agreed on, where this validator came to another or to none.
+//!
+//! It may have been executed here in an earlier view. Otherwise the other validators are asked in turns; whoever answers is not
+//! trusted: the batch has to give the ledger info that a quorum signed, on this validator's own state. If the gap is longer than what is
+//! held, sync closes it.
+
+use std::{collections::BTreeMap, time::Duration};
+
+use slipstream_eve::SignedOrder;
+use slipstream_types::{BatchNumber, Certificate};
+
+use super::{
+    driver::{Done, Driver, Tag, Timer},
+    executed::Executed,
+    execution::Failure,
+    held::HELD_MAX,
+    kept,
+    lanes::{Landed, Parcel},
+    message::{self, OUTCOME_BYTES_MAX, OutcomeParts, Request, Response},
+};
+use crate::error::{ConsensusError, ProposalError};
+
+/// After this long without an answer another validator is asked, too.
+const ASK_AFTER: Duration = Duration::from_secs(1);
+/// Pause before another one is asked when one lacks it, or before it is tried again on another head.
+const RETRY_PAUSE: Duration = Duration::from_millis(100);
+
+/// How far it is.
+#[derive(Debug)]
+enum Stage {
+    Wanted,
+    /// Until [`Timer::Fetch`].
+    Asked,
+    Found(Box<Shown>),
+    Adopting,
+}
+
+/// What is to be checked.
+type Shown = (Option<SignedOrder>, OutcomeParts);
+
+struct Fetch {
+    certificate: Certificate,
+    stage: Stage,
+}
+
+/// The decided batches whose outcome is not here, by number; the first is fetched first.
+pub(super) struct Fetches {
+    open: BTreeMap<BatchNumber, Fetch>,
+    others: Vec<u16>,
+}
+
+impl Fetches {
+    /// Asks these, in turns that begin behind this validator, so that not all ask the same.
+    pub(super) fn new(seat: u16, mut others: Vec<u16>) -> Fetches {
+        let behind = others.partition_point(|other| *other < seat);
+        others.rotate_left(behind);
+        Fetches { open: BTreeMap::new(), others }
+    }
+
+    /// The outcome is wanted.
+    pub(super) fn add(&mut self, certificate: Certificate) {
+        let number = certificate.info.number;
+        if self.open.len() < HELD_MAX {
+            self.open.entry(number).or_insert(Fetch { certificate, stage: Stage::Wanted });
+        }
+    }
+
+    /// They are committed.
+    pub(super) fn settle(&mut self, committed: BatchNumber) {
+        self.open.retain(|number, _| *number > committed);
+    }
+
+    /// Whoever was asked last takes too long, or lacks it.
+    pub(super) fn ask_next(&mut self) {
+        if let Some(fetch) = self.open.values_mut().next()
+            && matches!(fetch.stage, Stage::Asked)
+        {
+            fetch.stage = Stage::Wanted;
+        }
+    }
+
+    fn set(&mut self, number: BatchNumber, stage: Stage) {
+        if let Some(fetch) = self.open.get_mut(&number) {
+            fetch.stage = stage;
+        }
+    }
+}
+
+impl Driver {
+    /// Looks for the first wanted outcome here, and asks for it elsewhere.
+    pub(super) fn ask_for_outcome(&mut self) {
+        let Some((&number, fetch)) = self.fetches.open.iter_mut().next() else {
+            return self.timers.cancel(Timer::Fetch);
+        };
+        if !matches!(fetch.stage, Stage::Wanted) {
+            return;
+        }
+        let token = fetch.certificate.info.digest();
+        if let Some(parts) = self.kept.get(number, &token) {
+            fetch.stage = Stage::Found(Box::new((parts.order.clone(), parts.outcome())));
+            return;
+        }
+        fetch.stage = Stage::Asked;
+        self.timers.set(Timer::Fetch, ASK_AFTER);
+        let Some(&seat) = self.fetches.others.first() else { return };
+        self.fetches.others.rotate_left(1);
+        // A number and a digest cannot fail to encode.
+        let Ok(payload) = message::encode(&Request::Outcome { number, token }) else { return };
+        let (tag, payload) = (Tag::Fetch(number), std::sync::Arc::new(payload));
+        self.lanes.post(seat, Parcel { tag, number, payload, answer_bytes_max: OUTCOME_BYTES_MAX });
+    }
+
+    /// A request to another validator has ended.
+    pub(super) fn landed(&mut self, Landed { seat, tag, answer }: Landed<Tag>) {
+        let Tag::Fetch(number) = tag else { return };
+        let waits = |stage: &Stage| matches!(stage, Stage::Wanted | Stage::Asked);
+        if self.fetches.open.get(&number).is_none_or(|fetch| !waits(&fetch.stage)) {
+            return;
+        }
+        match answer.map(|bytes| message::decode_response(&bytes)) {
+            Some(Ok(Response::Outcome(parts))) if parts.header.number == number => {
+                self.fetches.set(number, Stage::Found(Box::new((None, *parts))));
+            }
+            answer => {
+                tracing::debug!(validator = seat, %number, ?answer, "a validator does not show the outcome");
+                self.timers.set(Timer::Fetch, RETRY_PAUSE);
+            }
+        }
+    }
+
+    /// Begins to check what was found, if the batch before it is here.
+    pub(super) fn begin_adoption(&mut self) -> bool {
+        let Some((&number, fetch)) = self.fetches.open.iter_mut().next() else { return false };
+        let Some(chain) = self.held.before(number) else { return false };
+        if !matches!(fetch.stage, Stage::Found(_)) {
+            return false;
+        }
+        let Stage::Found(shown) = std::mem::replace(&mut fetch.stage, Stage::Adopting) else { return false };
+        let (ledger, info) = (self.ledger.clone(), fetch.certificate.info.clone());
+        let adopt = move || {
+            let (order, parts) = *shown;
+            let executed = ledger.adopt(&chain, order, parts)?;
+            if executed.parts.info != info {
+                return Err(ProposalError::NotTheOutcome { number, field: "ledger info" }.into());
+            }
+            kept::write(&ledger.store, &executed.parts)?;
+            Ok(Box::new(executed))
+        };
+        self.executions.add("adopt", move || Done::Adopted(number, adopt()));
+        true
+    }
+
+    /// What was found is what was agreed on, or not.
+    pub(super) fn adopted(
+        &mut self,
+        number: BatchNumber,
+        result: Result<Box<Executed>, Failure>,
+    ) -> Result<(), ConsensusError> {
+        match result {
+            Ok(executed) => {
+                let executed = std::sync::Arc::new(*executed);
+                self.keep(&executed);
+                self.held.push(executed);
+                self.fetches.open.remove(&number);
+                self.core.handle_fetched(number);
+            }
+            Err(failure) => {
+                if let (_, Some(error)) = failure.no_outcome()? {
+                    self.refuse(number, &error);
+                }
+                self.fetches.set(number, Stage::Asked);
+                self.timers.set(Timer::Fetch, RETRY_PAUSE);
+            }
+        }
+        Ok(())
+    }
+}

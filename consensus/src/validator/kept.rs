@@ -1,0 +1,110 @@
+//! [`Kept`]: the outcomes that this validator may have told, durable until their number is committed.
+//!
+//! Whoever tells a token promises to show what it stands for: others may agree on it, in this view or a later one. So an outcome is
+//! written before it is told, and stays when it is rolled back.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use serde::{Deserialize, Serialize};
+use slipstream_eve::SignedOrder;
+use slipstream_storage::{RECORD_BYTES_MAX, StorageError, Store};
+use slipstream_types::{BatchNumber, Digest, codec};
+
+use super::{executed::Parts, message::OutcomeParts};
+use crate::error::RecordError;
+
+/// Outcomes of one number, at most: one for each view in which it was executed. Those of the oldest views go first; a primary that makes
+/// others pile them up has to be elected for each.
+const NUMBER_MAX: usize = 16;
+
+/// The names of the records begin so.
+const PREFIX: &str = "consensus/outcome/";
+
+/// What is stored.
+#[derive(Serialize, Deserialize)]
+struct Stored {
+    /// None of what was fetched.
+    order: Option<SignedOrder>,
+    parts: OutcomeParts,
+}
+
+/// A record as it was found.
+pub(super) struct Found {
+    /// None of what was fetched.
+    pub(super) order: Option<SignedOrder>,
+    pub(super) parts: OutcomeParts,
+}
+
+/// See the module.
+#[derive(Default)]
+pub(super) struct Kept {
+    numbers: BTreeMap<BatchNumber, Vec<Arc<Parts>>>,
+}
+
+impl Kept {
+    /// Takes an outcome that is durable. Gives the name of a record that has to make room for it.
+    pub(super) fn insert(&mut self, parts: Arc<Parts>) -> Option<String> {
+        let outcomes = self.numbers.entry(parts.number()).or_default();
+        if outcomes.iter().any(|kept| name(kept) == name(&parts)) {
+            return None;
+        }
+        outcomes.push(parts);
+        outcomes.sort_by_key(|kept| kept.order.as_ref().map(|order| order.order.view));
+        (outcomes.len() > NUMBER_MAX).then(|| name(&outcomes.remove(0)))
+    }
+
+    /// The outcome of that token.
+    pub(super) fn get(&self, number: BatchNumber, token: &Digest) -> Option<&Arc<Parts>> {
+        self.numbers.get(&number)?.iter().find(|parts| parts.token == *token)
+    }
+
+    /// The outcome of an order.
+    pub(super) fn of_order(&self, order: &SignedOrder) -> Option<&Arc<Parts>> {
+        let outcomes = self.numbers.get(&order.order.number)?;
+        outcomes.iter().find(|parts| parts.order.as_ref() == Some(order))
+    }
+
+    /// Forgets what is committed. Says whether there was anything; then [`remove_up_to`] follows.
+    pub(super) fn settle(&mut self, committed: BatchNumber) -> bool {
+        let open = self.numbers.split_off(&committed.next());
+        !std::mem::replace(&mut self.numbers, open).is_empty()
+    }
+}
+
+/// Makes an outcome durable before it is told, or before others are told that stand on it.
+pub(super) fn write(store: &Store, parts: &Parts) -> Result<(), RecordError> {
+    let stored = Stored { order: parts.order.clone(), parts: parts.outcome() };
+    let bytes = codec::encode("outcome", &stored).map_err(RecordError::Unreadable)?;
+    Ok(store.put_record(&name(parts), &bytes)?)
+}
+
+/// The outcomes above a batch, by number and view. What lies up to it is removed: a crash came before that was done.
+///
+/// # Errors
+/// If one cannot be read: this validator promised to show it.
+pub(super) fn load(store: &Store, head: BatchNumber) -> Result<Vec<Found>, RecordError> {
+    remove_up_to(store, head)?;
+    let records = store.records(PREFIX, &last_of(BatchNumber(u64::MAX)))?;
+    let open = |(_, bytes): (String, Vec<u8>)| -> Result<Found, RecordError> {
+        let Stored { order, parts } =
+            codec::decode("outcome", &bytes, RECORD_BYTES_MAX).map_err(RecordError::Unreadable)?;
+        Ok(Found { order, parts })
+    };
+    records.into_iter().map(open).collect()
+}
+
+/// Removes the outcomes of batches up to one that is committed.
+pub(super) fn remove_up_to(store: &Store, committed: BatchNumber) -> Result<(), StorageError> {
+    store.remove_records(PREFIX, &last_of(committed))
+}
+
+/// By number, then by view.
+fn name(parts: &Parts) -> String {
+    let view = parts.order.as_ref().map_or(0, |order| order.order.view);
+    format!("{PREFIX}{:020}/{view:020}/{}", parts.number().0, parts.token)
+}
+
+/// Behind all names of that number.
+fn last_of(number: BatchNumber) -> String {
+    format!("{PREFIX}{:020}/~", number.0)
+}

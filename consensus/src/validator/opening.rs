@@ -1,0 +1,105 @@
+//! [`Opened`]: what a validator finds in its store when it starts.
+
+use std::{collections::HashMap, sync::Arc};
+
+use slipstream_eve::{Outcome, Record};
+use slipstream_types::Digest;
+
+use super::{
+    executed::Executed,
+    execution::Failure,
+    held::{HELD_MAX, Held},
+    kept::{self, Found, Kept},
+    ledger::Ledger,
+    message::Ordered,
+    records::VOTES,
+    tip::Tip,
+};
+use crate::error::ConsensusError;
+
+/// See the module.
+pub(super) struct Opened {
+    /// The head.
+    pub(super) tip: Tip,
+    pub(super) record: Option<Record>,
+    /// Of the chain that is held, for the core to go on with, or to roll back.
+    pub(super) outcomes: Vec<Outcome>,
+    /// What was executed above the head, also on what is not there any more.
+    pub(super) ordered: Vec<Ordered>,
+    pub(super) held: Held,
+    pub(super) kept: Kept,
+}
+
+impl Opened {
+    /// # Errors
+    /// If something of it cannot be read.
+    pub(super) fn open(ledger: &Ledger) -> Result<Opened, ConsensusError> {
+        let tip = ledger.tip()?;
+        let record = VOTES.load(&ledger.store)?;
+        let mut kept = Kept::default();
+        let found = kept::load(&ledger.store, tip.number())?;
+        let ordered = |found: &Found| {
+            Some(Ordered { order: found.order.clone()?, body: found.parts.body.clone(), hints: None })
+        };
+        let ordered = found.iter().filter_map(ordered).collect();
+        let chains = Chains::of(ledger, &tip, found)?;
+        for executed in &chains.all {
+            // Their number is within the bound as it was when they were written.
+            _ = kept.insert(executed.parts.clone());
+        }
+        let mut held = Held::new(tip.number());
+        let mut outcomes = Vec::new();
+        let decided = record.iter().flat_map(|record| &record.decided);
+        let decided: Vec<Digest> = decided.map(|certificate| certificate.info.digest()).collect();
+        for executed in chains.best(&tip, &decided) {
+            if let Some(order) = executed.parts.order.clone() {
+                outcomes.push(Outcome { order, info: executed.parts.info.clone() });
+            }
+            held.push(executed);
+        }
+        Ok(Opened { tip, record, outcomes, ordered, held, kept })
+    }
+}
+
+/// Outcomes that lead to the head, each with the ones before it.
+struct Chains {
+    all: Vec<Arc<Executed>>,
+}
+
+impl Chains {
+    /// Of what was kept, by number and view. What leads nowhere is left out: sync was faster with another batch.
+    fn of(ledger: &Ledger, tip: &Tip, found: Vec<Found>) -> Result<Chains, ConsensusError> {
+        let mut behind: HashMap<Digest, Vec<Arc<Executed>>> = HashMap::from([(tip.digest, Vec::new())]);
+        let mut all = Vec::new();
+        for Found { order, parts } in found {
+            let (number, parent) = (parts.header.number, parts.header.parent);
+            let Some(chain) = behind.get(&parent).filter(|chain| chain.len() < HELD_MAX) else { continue };
+            match ledger.adopt(chain, order, parts) {
+                Ok(executed) => {
+                    let executed = Arc::new(executed);
+                    let longer = chain.iter().cloned().chain([executed.clone()]).collect();
+                    behind.insert(executed.tip.digest, longer);
+                    all.push(executed);
+                }
+                Err(Failure::Broken(error)) => return Err(error),
+                Err(failure) => tracing::warn!(%number, ?failure, "a kept outcome is none any more"),
+            }
+        }
+        Ok(Chains { all })
+    }
+
+    /// From the head on: what is decided, else what is of the newest view.
+    fn best(&self, tip: &Tip, decided: &[Digest]) -> Vec<Arc<Executed>> {
+        let mut chain: Vec<Arc<Executed>> = Vec::new();
+        let mut last = tip.digest;
+        let rank = |it: &&Arc<Executed>| {
+            let view = it.parts.order.as_ref().map(|order| order.order.view);
+            (decided.contains(&it.token()), view)
+        };
+        while let Some(next) = self.all.iter().filter(|it| it.tip.header.parent == last).max_by_key(rank) {
+            last = next.tip.digest;
+            chain.push(next.clone());
+        }
+        chain
+    }
+}

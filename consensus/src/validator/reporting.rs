@@ -1,0 +1,62 @@
+//! What the driver tells people: status, log, evidence.
+
+use std::{sync::Arc, time::Duration};
+
+use slipstream_types::BatchNumber;
+use tokio::time::Instant;
+
+use super::{
+    driver::{Driver, Timer},
+    status::Conviction,
+};
+use crate::error::ProposalError;
+
+/// How often a validator says that no quorum goes on with it.
+const COMPLAINT_INTERVAL: Duration = Duration::from_secs(10);
+
+impl Driver {
+    /// An order or an outcome of others is refused. Primaries order ten times a second.
+    pub(super) fn refuse(&mut self, number: BatchNumber, error: &ProposalError) {
+        self.shown.send_modify(|shown| shown.status.refused += 1);
+        match self.said.is_new(Some(number), &error.to_string()) {
+            true => tracing::warn!(%number, %error, "refused"),
+            false => tracing::debug!(%number, %error, "refused"),
+        }
+    }
+
+    /// Says why no batch is decided.
+    pub(super) fn complain(&self) {
+        let now = Instant::now();
+        let lately = |at: &Instant| now.duration_since(*at) < COMPLAINT_INTERVAL;
+        let heard: Vec<u16> =
+            self.heard_at.iter().filter(|(_, at)| lately(at)).map(|(seat, _)| *seat).collect();
+        tracing::warn!(
+            view = self.core.view(), changing = self.core.is_changing(), decided = %self.core.decided(),
+            ?heard, quorum = self.ledger.set.quorum(),
+            "no quorum yet: the chain stands until more validators vote; the positions of those that were heard are named"
+        );
+    }
+
+    /// Waits for a view that goes on.
+    pub(super) fn watch_view(&mut self) {
+        let is_settled = !self.core.is_changing() && !self.core.complains() && !self.core.is_observing();
+        match (is_settled, self.timers.is_set(Timer::Complaint)) {
+            (true, true) => self.timers.cancel(Timer::Complaint),
+            (false, false) => self.timers.set(Timer::Complaint, COMPLAINT_INTERVAL),
+            _ => {}
+        }
+    }
+
+    pub(super) fn report(&self) {
+        self.shown.send_modify(|shown| shown.update(&self.core, &self.heard_at));
+        let view = self.core.view();
+        self.view.send_if_modified(|shown| std::mem::replace(shown, view) != view);
+    }
+
+    pub(super) fn show_evidence(&self) {
+        let set = &self.ledger.set;
+        let convictions = self.convictions.iter().map(|evidence| Conviction::of(evidence, set)).collect();
+        self.shown.send_modify(|shown| shown.status.evidence = convictions);
+        self.evidence.send_replace(Arc::new(self.convictions.to_vec()));
+    }
+}

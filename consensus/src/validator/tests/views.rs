@@ -1,0 +1,173 @@
+//! What one faulty validator costs: a view, or its own time, and no batch.
+
+use std::time::Duration;
+
+use slipstream_network::MemoryHub;
+use slipstream_types::{BatchNumber, Genesis};
+
+use super::{connect_all, start_all};
+use crate::testing::{Account, Node, clock, genesis, store, until, validator_key};
+
+fn submit(nodes: &[Node], account: u8, nonce: u64) {
+    for node in nodes {
+        _ = node.forwarder.submit(&Account::new(account).transfer(nonce, 1).raw, None);
+    }
+}
+
+/// All have the same batches, as far as they have any.
+fn agree(nodes: &[Node]) {
+    let heads = nodes.iter().map(|node| node.store.head().unwrap().header);
+    let lowest = heads.map(|head| head.number.0).min().unwrap();
+    for number in 1..=lowest {
+        let headers = nodes.iter().map(|node| node.store.header(BatchNumber(number)).unwrap());
+        let mut headers: Vec<_> = headers.collect();
+        headers.dedup();
+        assert_eq!(headers.len(), 1, "batch {number}");
+    }
+}
+
+/// Goal: with the primary gone the next one goes on within some view timeouts, and what was sent to the first reaches it.
+#[tokio::test(start_paused = true)]
+async fn the_next_primary_goes_on() {
+    let (hub, genesis, clock) = (MemoryHub::new(), genesis(4), clock());
+    let nodes = start_all(&hub, &genesis, &clock);
+    connect_all(&hub, &[0, 1, 2, 3]);
+    submit(&nodes[..1], 1, 0);
+    for node in &nodes {
+        node.reaches(1).await;
+    }
+    for other in 1..4 {
+        hub.disconnect(validator_key(0).public(), validator_key(other).public());
+    }
+    let begun = tokio::time::Instant::now();
+    submit(&nodes[1..], 1, 1);
+    for node in &nodes[1..] {
+        node.reaches(2).await;
+        let status = node.validator.status();
+        assert_eq!((status.view, status.primary, status.is_primary), (1, 1, status.index == 1));
+        let certificate = node.store.certificate(BatchNumber(2)).unwrap().unwrap();
+        assert_eq!(certificate.view, 1);
+        assert_eq!(node.store.head().unwrap().header.proposer, genesis.validators[1].fee_recipient);
+    }
+    assert!(begun.elapsed() < Duration::from_secs(6), "{:?}", begun.elapsed());
+    // It comes back, and follows.
+    connect_all(&hub, &[0, 1, 2, 3]);
+    submit(&nodes[1..2], 1, 2);
+    for node in &nodes {
+        node.reaches(3).await;
+    }
+    until("the first one is in the view", || nodes[0].validator.status().view == 1).await;
+    agree(&nodes);
+}
+
+/// Goal: one validator after the other stops at any moment and starts again on its disk, under load; the others go on, it follows, and no
+/// two batches of a number are certified.
+#[tokio::test(start_paused = true)]
+async fn validators_restart_at_any_moment() {
+    let (hub, genesis, clock) = (MemoryHub::new(), genesis(4), clock());
+    let mut nodes = start_all(&hub, &genesis, &clock);
+    connect_all(&hub, &[0, 1, 2, 3]);
+    let mut nonce = 0;
+    for round in 0..12_u64 {
+        let index = (round % 4) as usize;
+        for step in 0..6 {
+            submit(&nodes, 1, nonce);
+            nonce += 1;
+            tokio::time::sleep(Duration::from_millis(1 + 3 * ((7 * round + step) % 5))).await;
+        }
+        let disk = nodes.remove(index).stop().await;
+        submit(&nodes, 1, nonce);
+        nonce += 1;
+        tokio::time::sleep(Duration::from_millis(100 * (round % 3))).await;
+        nodes.insert(index, Node::start(&hub, &genesis, index, disk, clock.clone()));
+        connect_all(&hub, &[0, 1, 2, 3]);
+        agree(&nodes);
+    }
+    // What a stopped one had is sent again by its owner.
+    (0..nonce).for_each(|nonce| submit(&nodes, 1, nonce));
+    for node in &nodes {
+        let view = || node.store.view().unwrap();
+        let executed = || view().account(&Account::new(1).address).unwrap().unwrap().nonce;
+        until("all are executed", || executed() == nonce).await;
+    }
+    agree(&nodes);
+}
+
+/// Goal: two of four decide nothing; a third one that comes with an empty disk of its own does not bring them to contradict themselves.
+#[tokio::test(start_paused = true)]
+async fn two_silent_halt_the_chain() {
+    let (hub, genesis, clock) = (MemoryHub::new(), genesis(4), clock());
+    let mut nodes = start_all(&hub, &genesis, &clock);
+    connect_all(&hub, &[0, 1, 2]);
+    submit(&nodes[..1], 0, 0);
+    for node in &nodes[..3] {
+        node.reaches(1).await;
+    }
+    for other in 0..2 {
+        hub.disconnect(validator_key(other).public(), validator_key(2).public());
+    }
+    submit(&nodes[..2], 0, 1);
+    tokio::time::sleep(Duration::from_secs(20)).await;
+    assert_eq!(nodes[0].store.head().unwrap().header.number, BatchNumber(1));
+    assert!(nodes[1].validator.status().complains || nodes[1].validator.status().changing);
+    let disk = nodes.remove(0).stop().await;
+    clock.shift(60_000);
+    nodes.insert(0, Node::start(&hub, &genesis, 0, disk, clock));
+    submit(&nodes[..3], 0, 1);
+    connect_all(&hub, &[0, 1, 2]);
+    for node in &nodes[..3] {
+        node.reaches(2).await;
+    }
+    agree(&nodes[..3]);
+}
+
+/// Starts four of which one executes a batch wrongly.
+async fn with_one_that_diverges(hub: &MemoryHub, genesis: &Genesis, wrong: usize) -> Vec<Node> {
+    let clock = clock();
+    let start = |index: usize| {
+        Node::start_with(hub, genesis, index, store(genesis), clock.clone(), |driver| {
+            if index == wrong {
+                driver.diverge_at(BatchNumber(2));
+            }
+        })
+    };
+    let nodes: Vec<_> = (0..4).map(start).collect();
+    connect_all(hub, &[0, 1, 2, 3]);
+    nodes
+}
+
+/// Goal: who executes a batch to another outcome learns of it, fetches what the others agreed on, and goes on with them.
+#[tokio::test(start_paused = true)]
+async fn who_diverges_takes_what_the_others_agreed_on() {
+    let (hub, genesis) = (MemoryHub::new(), genesis(4));
+    let nodes = with_one_that_diverges(&hub, &genesis, 2).await;
+    for nonce in 0..4 {
+        let head = nodes[2].store.head().unwrap().header.number.0;
+        submit(&nodes[..1], 1, nonce);
+        for node in &nodes {
+            node.reaches(head + 1).await;
+        }
+    }
+    agree(&nodes);
+    assert_eq!(nodes[2].validator.status().divergences, 1);
+    assert_eq!(nodes[0].validator.status().divergences, 0);
+    assert_eq!(nodes[0].validator.status().view, 0);
+}
+
+/// Goal: a validator that was away is brought forward by the others' messages alone, as far as they keep what it missed.
+#[tokio::test(start_paused = true)]
+async fn who_was_away_catches_up() {
+    let (hub, genesis, clock) = (MemoryHub::new(), genesis(4), clock());
+    let nodes = start_all(&hub, &genesis, &clock);
+    connect_all(&hub, &[0, 1, 2]);
+    for nonce in 0..6 {
+        let head = nodes[0].store.head().unwrap().header.number.0;
+        submit(&nodes[..1], 1, nonce);
+        for node in &nodes[..3] {
+            node.reaches(head + 1).await;
+        }
+    }
+    connect_all(&hub, &[0, 1, 2, 3]);
+    nodes[3].reaches(6).await;
+    agree(&nodes);
+}

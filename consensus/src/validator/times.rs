@@ -1,0 +1,94 @@
+//! What time a batch may have.
+
+use slipstream_eve::Order;
+use slipstream_types::BatchHeader;
+
+use crate::error::ProposalError;
+
+/// How far an order's time may be ahead of this validator's clock: clocks kept by NTP differ by far less, and a primary must not be
+/// able to push the chain's time into the future.
+const AHEAD_MS_MAX: u64 = 10_000;
+
+/// How far it may be behind: a primary that repeats a time for ever must lose its view. Orders wait for a quorum for less than that,
+/// or the view has ended.
+const BEHIND_MS_MAX: u64 = 30_000;
+
+/// How far a batch's time may be after its parent's, so that a wrong time which a quorum shares costs ten minutes at most. After a
+/// longer halt the chain's time catches up over several batches.
+const STEP_MS_MAX: u64 = 600_000;
+
+/// The time of the batch after `parent`, which for batch 1 may be long after the genesis was written.
+pub(super) fn next(parent: &BatchHeader, now_ms: u64) -> u64 {
+    let parent_ms = parent.timestamp_ms;
+    let most_ms = if parent.number.0 == 0 { u64::MAX } else { parent_ms.saturating_add(STEP_MS_MAX) };
+    now_ms.clamp(parent_ms, most_ms)
+}
+
+/// Whether an honest primary may order that time behind `parent`.
+///
+/// # Errors
+/// What is wrong with it.
+pub(super) fn check(order: &Order, parent: &BatchHeader, now_ms: u64) -> Result<(), ProposalError> {
+    let Order { number, timestamp_ms, .. } = *order;
+    let parent_ms = parent.timestamp_ms;
+    if timestamp_ms < parent_ms {
+        return Err(ProposalError::BeforeParent { number, timestamp_ms, parent_ms });
+    }
+    if timestamp_ms > now_ms.saturating_add(AHEAD_MS_MAX) {
+        return Err(ProposalError::FromTheFuture { number, timestamp_ms, now_ms, max_ms: AHEAD_MS_MAX });
+    }
+    let catches_up = parent.number.0 == 0 || timestamp_ms >= parent_ms.saturating_add(STEP_MS_MAX);
+    if timestamp_ms.saturating_add(BEHIND_MS_MAX) < now_ms && !catches_up {
+        return Err(ProposalError::FromThePast { number, timestamp_ms, now_ms, max_ms: BEHIND_MS_MAX });
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use slipstream_types::{BatchNumber, Digest, Epoch};
+
+    use super::*;
+    use crate::testing::genesis;
+
+    const NOW_MS: u64 = 1_800_000_000_000;
+
+    fn parent(number: u64, timestamp_ms: u64) -> BatchHeader {
+        BatchHeader { number: BatchNumber(number), timestamp_ms, ..genesis(1).header().unwrap() }
+    }
+
+    /// Goal: what an honest primary gives a batch others take, within the bounds of their clocks; nothing else.
+    #[test]
+    fn times_follow_the_clock() {
+        let judge = |parent: &BatchHeader, timestamp_ms| {
+            let order = Order {
+                epoch: Epoch(0),
+                view: 0,
+                number: parent.number.next(),
+                parent: Digest::ZERO,
+                timestamp_ms,
+                transactions: Digest::ZERO,
+            };
+            check(&order, parent, NOW_MS).map_err(|error| error.to_string())
+        };
+        for parent_ms in [0, NOW_MS - STEP_MS_MAX - 1, NOW_MS - 1, NOW_MS, NOW_MS + AHEAD_MS_MAX] {
+            for number in [0, 1, 7] {
+                let parent = parent(number, parent_ms);
+                assert_eq!(judge(&parent, next(&parent, NOW_MS)), Ok(()), "{number} {parent_ms}");
+            }
+        }
+        let late = parent(7, NOW_MS - 60_000);
+        for (timestamp_ms, text) in [
+            (NOW_MS - 60_001, "time must not go back"),
+            (NOW_MS - BEHIND_MS_MAX - 1, "more than 30000 behind"),
+            (NOW_MS + AHEAD_MS_MAX + 1, "more than 10000 ahead"),
+        ] {
+            let refused = judge(&late, timestamp_ms).unwrap_err();
+            assert!(refused.contains(text), "{refused}");
+        }
+        let halted = parent(7, 5);
+        assert_eq!(judge(&halted, 5 + STEP_MS_MAX), Ok(()));
+        assert!(judge(&halted, 4 + STEP_MS_MAX).is_err());
+        assert_eq!(judge(&parent(0, 5), 6), Ok(()), "batch 1");
+    }
+}

@@ -1,0 +1,54 @@
+//! [`Tip`]: a batch that others can follow, committed or only executed, with what the next one needs to know of it.
+
+use slipstream_storage::Head;
+use slipstream_types::{
+    BatchHeader, BatchNumber, Digest, LedgerInfo, ValidatorSet, accumulator::Accumulator,
+};
+
+/// See the module.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) struct Tip {
+    pub(super) header: BatchHeader,
+    /// The header's digest.
+    pub(super) digest: Digest,
+    /// Over the headers 0 to this one.
+    pub(super) accumulator: Accumulator,
+    /// The validators of the next epoch, if the batch ended its own.
+    pub(super) next: Option<ValidatorSet>,
+}
+
+impl Tip {
+    pub(super) fn number(&self) -> BatchNumber {
+        self.header.number
+    }
+
+    /// What validators sign for this batch.
+    pub(super) fn info(&self) -> LedgerInfo {
+        LedgerInfo {
+            epoch: self.header.epoch,
+            number: self.header.number,
+            accumulator_root: self.accumulator.root(),
+            state_root: self.header.state_root,
+            timestamp_ms: self.header.timestamp_ms,
+            next_validators: self.next.clone(),
+        }
+    }
+
+    /// Whether the epoch of these validators has its last batch: nothing more of it may be ordered or executed.
+    pub(super) fn is_over(&self, set: &ValidatorSet) -> bool {
+        self.next.as_ref().is_some_and(|next| next.epoch > set.epoch)
+    }
+
+    /// The batch that continues this one.
+    pub(super) fn followed_by(&self, header: BatchHeader, next: Option<ValidatorSet>) -> Tip {
+        let (digest, mut accumulator) = (header.digest(), self.accumulator.clone());
+        accumulator.append(digest);
+        Tip { header, digest, accumulator, next }
+    }
+
+    /// A committed batch, with the validators that follow it.
+    pub(super) fn of(head: Head, next: Option<ValidatorSet>) -> Tip {
+        let Head { header, digest, accumulator } = head;
+        Tip { header, digest, accumulator, next }
+    }
+}

@@ -1,0 +1,245 @@
+//! What is executed next: the core wants one batch after another, and the primary's are due by time.
+
+use std::{sync::Arc, time::Duration};
+
+use slipstream_eve::{NoOutcome, SignedOrder, Work};
+use slipstream_types::{BatchNumber, Digest};
+use tokio::time::Instant;
+
+use super::{
+    cadence::Cadence,
+    driver::{Done, Driver, Timer},
+    executed::Executed,
+    execution::{Built, Failure, Making},
+    kept,
+};
+use crate::{config::ConsensusConfig, error::ConsensusError};
+
+/// Pause before the primary looks again for what to make a batch of, when what it found could not be executed.
+const FRUITLESS_PAUSE: Duration = Duration::from_millis(10);
+
+/// What the core wants executed.
+#[derive(Debug)]
+pub(super) enum Due {
+    /// An own batch, as soon as one is due.
+    Build { work: Work, parent: Digest },
+    /// The primary's.
+    Execute { work: Work, order: Box<SignedOrder> },
+}
+
+/// One batch at a time.
+pub(super) struct Working {
+    transactions_max: usize,
+    /// Since the last own batch was begun.
+    own: Cadence,
+    /// Since the head moved: when whoever is the primary should have made one.
+    any: Cadence,
+    /// What the core was told.
+    is_wanted: bool,
+    due: Option<Due>,
+    running: Option<Work>,
+    not_before: Instant,
+}
+
+impl Working {
+    /// Counts from now.
+    pub(super) fn new(config: &ConsensusConfig) -> Working {
+        Working {
+            transactions_max: config.batch_transactions_max.get(),
+            own: Cadence::new(config),
+            any: Cadence::new(config),
+            is_wanted: false,
+            due: None,
+            running: None,
+            not_before: Instant::now(),
+        }
+    }
+
+    /// The core wants this next.
+    pub(super) fn begin(&mut self, due: Due) {
+        self.due = Some(due);
+    }
+
+    /// The core does not want it any more. What runs goes on, for nobody.
+    pub(super) fn clear(&mut self) {
+        (self.due, self.running) = (None, None);
+    }
+
+    /// The head moved.
+    pub(super) fn waits_since(&mut self, now: Instant) {
+        self.any.made(now);
+    }
+
+    /// Whether what ended is still wanted.
+    fn ended(&mut self, work: Work) -> bool {
+        self.running.take_if(|running| *running == work).is_some()
+    }
+}
+
+impl Driver {
+    /// Begins what can be begun. Says whether the core was told something.
+    pub(super) fn pursue(&mut self) -> bool {
+        if self.tell_wanted() {
+            return true;
+        }
+        self.ask_for_outcome();
+        if !self.executions.is_idle() || self.begin_adoption() {
+            return false;
+        }
+        match self.working.due.take() {
+            Some(Due::Build { work, parent }) => {
+                self.build_if_due(work, parent);
+                false
+            }
+            Some(Due::Execute { work, order }) => self.execute(work, order),
+            None => false,
+        }
+    }
+
+    /// Tells the core whether a batch is due, as the own pool and clock see it.
+    fn tell_wanted(&mut self) -> bool {
+        let now = Instant::now();
+        let due = self.working.any.due(self.pool.status().pending);
+        match due.filter(|due| *due > now) {
+            Some(due) => self.timers.set_at(Timer::Wanted, due),
+            None => self.timers.cancel(Timer::Wanted),
+        }
+        let is_wanted = due.is_some_and(|due| due <= now);
+        let is_new = std::mem::replace(&mut self.working.is_wanted, is_wanted) != is_wanted;
+        if is_new {
+            self.core.handle_wanted(is_wanted);
+        }
+        is_new
+    }
+
+    fn build_if_due(&mut self, work: Work, parent: Digest) {
+        let now = Instant::now();
+        // What is in batches already is not due again.
+        let pending = self.pool.status().pending.saturating_sub(self.held.transactions());
+        let due = self.working.own.due(pending).map(|due| due.max(self.working.not_before));
+        let chain = self.held.before(work.number).filter(|_| !self.held.is_full());
+        let chain = match (due, chain) {
+            (Some(due), Some(chain)) if due <= now => chain,
+            (due, _) => {
+                match due.filter(|due| *due > now) {
+                    Some(due) => self.timers.set_at(Timer::Batch, due),
+                    None => self.timers.cancel(Timer::Batch),
+                }
+                return self.working.begin(Due::Build { work, parent });
+            }
+        };
+        self.timers.cancel(Timer::Batch);
+        let making = Making {
+            work,
+            parent,
+            begun: now,
+            transactions_max: self.working.transactions_max,
+            may_be_empty: self.working.own.may_be_empty(now),
+            now_ms: self.clock.now_ms(),
+            ahead: self.held.ahead(),
+        };
+        self.working.running = Some(work);
+        let (ledger, pool) = (self.ledger.clone(), self.pool.clone());
+        self.executions.add("build", move || {
+            let built = ledger.build(&chain, &pool, &making);
+            Done::Built(Box::new(making), built)
+        });
+    }
+
+    /// The batch is made, or there was nothing to make.
+    pub(super) fn built(&mut self, making: &Making, built: Built) {
+        let Making { work, parent, begun, .. } = *making;
+        let is_wanted = self.working.ended(work);
+        match built {
+            Built::Batch(executed) => {
+                let executed = Arc::new(*executed);
+                self.keep(&executed);
+                if is_wanted {
+                    self.working.own.made(begun);
+                    self.held.push(Arc::clone(&executed));
+                }
+                if let Some(order) = executed.parts.order.clone() {
+                    self.core.handle_built(work, order, executed.parts.info.clone());
+                }
+            }
+            Built::Nothing(rejected) => {
+                if self.held.transactions() == 0 {
+                    self.pool.reject(&rejected);
+                }
+                self.build_again(is_wanted, work, parent);
+            }
+            Built::Overtaken => self.build_again(is_wanted, work, parent),
+        }
+    }
+
+    fn build_again(&mut self, is_wanted: bool, work: Work, parent: Digest) {
+        if is_wanted {
+            self.working.not_before = Instant::now() + FRUITLESS_PAUSE;
+            self.working.begin(Due::Build { work, parent });
+        }
+    }
+
+    /// Begins to execute an ordered batch, if its body is here. Says whether the core was told that it is not.
+    fn execute(&mut self, work: Work, order: Box<SignedOrder>) -> bool {
+        let Some(ordered) = self.ordered_batch(&order) else {
+            self.core.handle_executed(work, Err(NoOutcome::Missing));
+            return true;
+        };
+        let Some(chain) = self.held.before(work.number).filter(|_| !self.held.is_full()) else {
+            self.working.begin(Due::Execute { work, order });
+            return false;
+        };
+        self.working.running = Some(work);
+        let (ledger, now_ms) = (self.ledger.clone(), self.clock.now_ms());
+        self.executions.add("execute", move || {
+            let executed = ledger.execute(&chain, &ordered, work.sequential, now_ms);
+            Done::Executed(work, order, executed.map(Box::new))
+        });
+        false
+    }
+
+    /// An ordered batch was executed, or could not be.
+    pub(super) fn executed(
+        &mut self,
+        work: Work,
+        order: &SignedOrder,
+        result: Result<Box<Executed>, Failure>,
+    ) -> Result<(), ConsensusError> {
+        let is_wanted = self.working.ended(work);
+        let result = match result {
+            Ok(executed) => {
+                let executed = Arc::new(*executed);
+                self.keep(&executed);
+                self.bodies.remove(&order.order.digest(&self.ledger.domain));
+                if is_wanted {
+                    self.held.push(Arc::clone(&executed));
+                }
+                Ok(executed.parts.info.clone())
+            }
+            Err(failure) => {
+                let (reason, error) = failure.no_outcome()?;
+                if let Some(error) = error {
+                    self.refuse(work.number, &error);
+                }
+                Err(reason)
+            }
+        };
+        self.core.handle_executed(work, result);
+        Ok(())
+    }
+
+    /// What is durable is kept until its number is committed.
+    pub(super) fn keep(&mut self, executed: &Executed) {
+        let number: BatchNumber = executed.number();
+        if number <= self.committed {
+            let store = self.ledger.store.clone();
+            let forget = move || Done::Committed(kept::remove_up_to(&store, number));
+            return self.commits.add("forget outcomes", forget);
+        }
+        if let Some(name) = self.kept.insert(Arc::clone(&executed.parts)) {
+            let store = self.ledger.store.clone();
+            let forget = move || Done::Committed(store.remove_records(&name, &name));
+            self.commits.add("forget an outcome", forget);
+        }
+    }
+}
