@@ -210,3 +210,39 @@ async fn four_validators_certify_with_three() {
     assert!(roots.iter().all(|root| *root == roots[0]), "{roots:?}");
     devnet.stop().await.unwrap();
 }
+
+/// Goal: under load the primary is killed, and another one goes on within seconds; what users gave to others is executed, and the killed one
+/// follows when it is back.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_chain_goes_on_without_its_primary() {
+    let options = DevnetOptions { validators: 4, accounts: 20, ..DevnetOptions::default() };
+    let mut devnet = Devnet::start(options).await.unwrap();
+    let manifest = devnet.manifest().await.unwrap();
+    let submit = [1, 2, 3].map(|index| devnet.nodes()[index].rpc().clone()).to_vec();
+    let options = LoadOptions {
+        workload: Workload::Transfers,
+        tps: 50,
+        duration: Duration::from_secs(8),
+        submit,
+        follower: Some(devnet.nodes()[1].rpc().clone()),
+        ..LoadOptions::for_manifest(&manifest, 20).unwrap()
+    };
+    let load = tokio::spawn(async move { load::run(&options, Progress::Quiet).await });
+    tokio::time::sleep(Duration::from_secs(3)).await;
+    devnet.node_mut(0).kill();
+    let report = load.await.unwrap().unwrap();
+    assert_eq!((report.committed, report.receipts_failed), (400, 0), "{report}");
+    let soon = || Instant::now() + Duration::from_secs(20);
+    let head = devnet.nodes()[1].status().await.unwrap().head.number;
+    devnet.node_mut(0).start().unwrap();
+    let mut roots = Vec::new();
+    for index in 0..4 {
+        let node = devnet.node_mut(index);
+        node.wait_head(head, soon()).await.unwrap();
+        roots.push(node.state_root(head).await.unwrap());
+    }
+    assert!(roots.iter().all(|root| *root == roots[0]), "{roots:?}");
+    let status = devnet.nodes()[1].status().await.unwrap().consensus.unwrap();
+    assert!(status["view"].as_u64().unwrap() >= 1, "{status}");
+    devnet.stop().await.unwrap();
+}
