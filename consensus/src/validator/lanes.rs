@@ -9,7 +9,7 @@ use std::{
     time::Duration,
 };
 
-use slipstream_network::{NetworkError, PeerId, Protocol, RequestLimits, Transport};
+use slipstream_network::{NetworkError, PeerId, Protocol, RefusalKind, RequestLimits, Transport};
 use slipstream_types::BatchNumber;
 use tokio::task::JoinSet;
 
@@ -154,9 +154,16 @@ impl<T> Lane<T> {
     fn note(&mut self, validator: u16, number: BatchNumber, result: &Result<Vec<u8>, NetworkError>) {
         // A validator that has no time says nothing of the batch.
         let silent = matches!(result, Err(error) if error.refusal().is_none() || error.is_retryable());
-        let began = silent && !std::mem::replace(&mut self.silent, silent);
+        let began = !std::mem::replace(&mut self.silent, silent) && silent;
+        let is_elsewhere = |error: &NetworkError| {
+            error.refusal().is_some_and(|refusal| refusal.kind() == RefusalKind::NotKept)
+        };
         match result {
             Ok(_) => {}
+            // It is starting, or in another epoch.
+            Err(error) if is_elsewhere(error) => {
+                tracing::debug!(validator, %error, "a validator takes no messages yet");
+            }
             Err(error) if began => {
                 tracing::warn!(validator, %number, %error, "a validator does not answer");
             }
