@@ -141,13 +141,13 @@ impl Forwarder {
         message::ANSWER_BYTES_MAX
     }
 
-    /// From now on these are the validators, and the primary of that view proposes. If that is another than before, it is offered what waits here at once: the one before may have been its only holder. What others said of transactions so
-    /// far no longer counts.
+    /// From now on these are the validators, and the primary of that view proposes. If that is another than before, it is offered what
+    /// waits here at once: the one before may have been its only holder.
     pub fn lead(&self, set: &ValidatorSet, view: u64) {
         let mut validators: Vec<PeerId> =
             set.validators.iter().map(|validator| validator.public_key).collect();
         validators.rotate_left(usize::from(primary(set, view)));
-        *self.verdicts.lock() = Verdicts::new(&validators, set.matching());
+        self.verdicts.lock().follow(&validators, set.matching());
         if self.couriers.lock().lead(&validators) {
             self.led.notify_one();
         }
