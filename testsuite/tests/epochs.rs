@@ -77,7 +77,17 @@ async fn a_validator_is_added_and_the_proposer_removed_under_load() {
         status.head.number >= 12 && status.epoch.number == 0
     })
     .await;
-    let restorer = devnet.nodes()[all[all.len() - 1]].status().await.unwrap();
+    // Who hears of batches before a second peer offers a snapshot follows without one.
+    let mut restorer = devnet.nodes()[all[all.len() - 1]].status().await.unwrap();
+    for attempt in 1..4 {
+        if restorer.sync.snapshot.is_some() {
+            break;
+        }
+        let index = devnet.add_fullnode(&format!("restores-{attempt}"), SyncMode::Snapshot).await.unwrap();
+        all.push(index);
+        wait(&devnet, &[index], "follows in epoch 0", |_, status| status.head.number >= 12).await;
+        restorer = devnet.nodes()[index].status().await.unwrap();
+    }
     assert!(restorer.sync.snapshot.is_some(), "it began with a snapshot of epoch 0");
 
     // Given to nodes that stay what they are, and read from one.
