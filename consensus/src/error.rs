@@ -87,6 +87,14 @@ pub enum ProposalError {
         /// The epoch.
         epoch: Epoch,
     },
+    /// The sender is in another epoch.
+    #[error("this validator is in epoch {epoch}, the message is of epoch {found}")]
+    OtherEpoch {
+        /// The message's.
+        found: Epoch,
+        /// The epoch here.
+        epoch: Epoch,
+    },
     /// Validators sign nothing after the last batch of their epoch.
     #[error("batch {number} is refused: epoch {epoch} is over")]
     EpochOver {

@@ -4,10 +4,10 @@ use slipstream_types::{BatchNumber, Certificate, Digest, LedgerInfo};
 
 use crate::{
     core::{Core, RECENT_MAX, WINDOW},
-    effect::{Effect, Output, Timer},
+    effect::{Effect, Output, Timer, To},
     message::{Ballot, Evidence, Message, Prepared, Verify, Vote},
     planted::{Fault, lacks},
-    slot::{Slot, quorum},
+    slot::{Executed, Slot, quorum},
 };
 
 impl Core {
@@ -21,71 +21,77 @@ impl Core {
     }
 
     pub(crate) fn take_verify(&mut self, from: u16, verify: Verify) {
-        let Verify { order, info } = verify;
+        let Verify { order, before, info } = verify;
         let number = order.order.number;
         let is_whole = info.number == number && info.epoch == self.set.epoch;
         if !self.is_open(order.order.view, number) || !is_whole || order.order.epoch != self.set.epoch {
             return;
         }
-        let token = info.digest();
-        if self.slots.get(&number).is_some_and(|slot| slot.verifies.get(&from) == Some(&token)) {
+        let executed = Executed { before, token: info.digest() };
+        if self.slots.get(&number).is_some_and(|slot| slot.verifies.get(&from) == Some(&executed)) {
             return;
         }
         let known = self.orders.get(&number);
         if known.is_none_or(|known| known.order != order.order) {
             if !order.is_signed(&self.set, &self.domain) {
-                return;
+                return self.mute(from);
             }
             if let Some(known) = known.filter(|known| known.order.view == order.order.view).cloned() {
                 self.convict(Evidence::Orders(Box::new([known, order])));
             }
         }
-        self.slots.entry(number).or_default().verify(from, info);
+        self.slots.entry(number).or_default().verify(from, before, info);
     }
 
     pub(crate) fn take_prepare(&mut self, from: u16, vote: Vote) {
-        if let Some(second) = self.vote(from, vote, Ballot::is_prepared_by, |slot| &mut slot.prepares) {
-            self.convict(Evidence::Prepares(from, second));
+        let (key, domain) = (self.set.validators[usize::from(from)].public_key, self.domain);
+        let Some(slot) = self.open_slot(&vote.ballot) else { return };
+        match slot.prepares.get(&from) {
+            Some(first) if first.ballot != vote.ballot => {
+                let second = Box::new([*first, vote]);
+                self.convict(Evidence::Prepares(from, second));
+            }
+            Some(_) => {}
+            None if vote.ballot.is_prepared_by(&domain, &key, &vote.signature) => {
+                slot.prepares.insert(from, vote);
+            }
+            None => self.mute(from),
         }
     }
 
     pub(crate) fn take_commit(&mut self, from: u16, vote: Vote) {
-        if let Some(second) = self.vote(from, vote, Ballot::is_committed_by, |slot| &mut slot.commits) {
-            self.convict(Evidence::Commits(from, second));
+        let key = self.set.validators[usize::from(from)].public_key;
+        let Some(slot) = self.open_slot(&vote.ballot) else { return };
+        match slot.commits.get(&from).copied() {
+            Some(first) if first.ballot != vote.ballot => {
+                let number = vote.ballot.number;
+                let known = |vote: Vote| Some((self.info(number, &vote.ballot.token)?, vote.signature));
+                if let (Some(first), Some(second)) = (known(first), known(vote)) {
+                    self.convict(Evidence::Commits(from, vote.ballot.view, Box::new([first, second])));
+                }
+            }
+            Some(_) => {}
+            None if vote.ballot.is_committed_by(&key, &vote.signature) => {
+                slot.commits.insert(from, vote);
+            }
+            None => self.mute(from),
         }
     }
 
-    /// Counts a vote. Gives it back beside the one that it contradicts.
-    fn vote(
-        &mut self,
-        from: u16,
-        vote: Vote,
-        is_by: fn(&Ballot, &slipstream_types::PublicKey, &slipstream_types::Signature) -> bool,
-        votes: fn(&mut Slot) -> &mut std::collections::BTreeMap<u16, Vote>,
-    ) -> Option<[Vote; 2]> {
-        if !self.is_open(vote.ballot.view, vote.ballot.number) {
-            return None;
-        }
-        let votes = votes(self.slots.entry(vote.ballot.number).or_default());
-        match votes.get(&from) {
-            Some(first) if first.ballot != vote.ballot => Some([*first, vote]),
-            Some(_) => None,
-            None => {
-                let key = &self.set.validators[usize::from(from)].public_key;
-                if is_by(&vote.ballot, key, &vote.signature) {
-                    votes.insert(from, vote);
-                }
-                None
-            }
-        }
+    fn open_slot(&mut self, ballot: &Ballot) -> Option<&mut Slot> {
+        let is_open = self.is_open(ballot.view, ballot.number);
+        is_open.then(|| self.slots.entry(ballot.number).or_default())
     }
 
     /// Somebody shows a decision.
-    pub(crate) fn take_decided(&mut self, certificate: Certificate) {
-        let next = self.decided.next();
+    pub(crate) fn take_decided(&mut self, from: u16, certificate: Certificate) {
         // What is further ahead sync brings.
-        if certificate.info.number == next && certificate.verify(&self.set).is_ok() {
-            self.decide(certificate);
+        if certificate.info.number != self.decided.next() || self.pending.len() >= WINDOW as usize {
+            return;
+        }
+        match certificate.verify(&self.set) {
+            Ok(()) => self.decide(certificate),
+            Err(_) => self.mute(from),
         }
     }
 
@@ -122,7 +128,7 @@ impl Core {
         let Some(token) = signed.map(|it| it.token).or_else(|| self.candidate(number)) else { return };
         let ballot = Ballot { view: self.view, number, token };
         self.prepare = Some(ballot);
-        let vote = Vote { ballot, signature: ballot.sign_prepare(&self.key) };
+        let vote = Vote { ballot, signature: ballot.sign_prepare(&self.domain, &self.key) };
         self.slots.entry(number).or_default().prepares.insert(self.seat, vote);
         self.say(Message::Prepare(vote));
     }
@@ -132,15 +138,16 @@ impl Core {
         if let Some(adopted) = &self.adopted {
             return (adopted.info.number == number).then(|| adopted.info.digest());
         }
-        let slot = self.slots.get(&number)?;
+        // An outcome on another batch than the decided one is none of this history.
+        let tally = self.slots.get(&number)?.tally(self.decided_token());
         let executors = self.set.validators.len();
-        if slot.is_hopeless(self.set.matching(), executors) {
+        if tally.alike + executors.saturating_sub(tally.all) < self.set.matching() {
             self.complain();
             return None;
         }
         let enough = if lacks(Fault::OneToken) { 1 } else { self.set.matching() };
-        let token = slot.verified(enough)?;
-        let (differ, all) = (slot.differ(), slot.verifies.len() == executors);
+        let token = tally.best.filter(|_| tally.alike >= enough)?;
+        let (differ, all) = (tally.alike < tally.all, tally.all == executors);
         self.is_protected(number, differ, all).then_some(token)
     }
 
@@ -189,9 +196,9 @@ impl Core {
 
     /// What a token stands for.
     fn info(&self, number: BatchNumber, token: &Digest) -> Option<LedgerInfo> {
-        let adopted = self.adopted.as_ref().map(|adopted| &adopted.info);
         let said = self.slots.get(&number).and_then(|slot| slot.infos.get(token));
-        said.or(adopted.filter(|info| info.digest() == *token)).cloned()
+        let mut prepared = [&self.adopted, &self.prepared].into_iter().flatten().map(|it| &it.info);
+        said.or_else(|| prepared.find(|info| info.digest() == *token)).cloned()
     }
 
     /// The next batch is decided.
@@ -226,13 +233,16 @@ impl Core {
         self.adopted.take_if(|adopted| adopted.info.number <= decided);
         self.amnesia.take_if(|(number, view)| decided >= *number && self.view > *view);
         self.attempts = 0;
-        self.complains = false;
         self.refused.take_if(|refused| *refused <= decided);
         if std::mem::take(&mut self.patient) {
             self.effects.push_back(Effect::CancelTimer(Timer::Patience));
         }
         if self.protecting.take().is_some() {
             self.effects.push_back(Effect::CancelTimer(Timer::Protect));
+        }
+        if std::mem::take(&mut self.complains) {
+            // Or one more complaint would end the view much later.
+            self.tell(To::Others);
         }
     }
 

@@ -87,8 +87,11 @@ impl Core {
     pub(crate) fn take_change(&mut self, from: u16, change: ViewChange) {
         let is_late = change.view < self.view || change.view == self.view && !self.changing;
         let is_old = self.changes.get(&from).is_some_and(|known| known.view >= change.view);
-        if change.seat != from || is_late || is_old || !change.is_valid(&self.set, &self.domain) {
+        if change.seat != from || is_late || is_old {
             return;
+        }
+        if !change.is_valid(&self.set, &self.domain) {
+            return self.mute(from);
         }
         if let Some(status) = self.heard.get_mut(&from)
             && status.view < change.view
@@ -131,10 +134,14 @@ impl Core {
         }
     }
 
-    pub(crate) fn take_new_view(&mut self, new: NewView) {
+    pub(crate) fn take_new_view(&mut self, from: u16, new: NewView) {
         let is_new = new.view > self.view || new.view == self.view && self.changing;
-        if is_new && primary(&self.set, new.view) != self.seat && new.is_valid(&self.set, &self.domain) {
-            self.begin(new);
+        if !is_new || primary(&self.set, new.view) == self.seat {
+            return;
+        }
+        match new.is_valid(&self.set, &self.domain) {
+            true => self.begin(new),
+            false => self.mute(from),
         }
     }
 

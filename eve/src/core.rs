@@ -124,6 +124,10 @@ pub struct Core {
     pub(crate) observing: bool,
     /// What it may have signed: it votes only above, and orders only in views above.
     pub(crate) amnesia: Option<(BatchNumber, u64)>,
+    /// It could not speak when it looked last.
+    was_silent: bool,
+    /// Those that were sent orders or a view since the last status was told.
+    pub(crate) answered: BTreeSet<u16>,
     pub(crate) heard: BTreeMap<u16, Status>,
     pub(crate) changes: BTreeMap<u16, ViewChange>,
     pub(crate) new_view: Option<NewView>,
@@ -141,6 +145,8 @@ pub struct Core {
     /// What was decided when the last status was told.
     pub(crate) told: BatchNumber,
     costs: BTreeMap<u16, u8>,
+    /// They said what does not verify since the last status was told.
+    muted: BTreeSet<u16>,
     recorded: Option<Record>,
     pub(crate) effects: VecDeque<Effect>,
     outputs: Vec<Output>,
@@ -155,6 +161,8 @@ impl Core {
         let record = record.filter(|record| record.epoch == set.epoch);
         let own = record.clone();
         let (view, changing) = record.as_ref().map_or((0, false), |it| (it.view, it.changing));
+        let (adopted, amnesia) = record.as_ref().map_or((None, None), |it| (it.adopted.clone(), it.amnesia));
+        let adopted = adopted.filter(|adopted| adopted.info.number > head.number);
         let (prepare, prepared, decided) =
             record.map_or((None, None, Vec::new()), |it| (it.prepare, it.prepared, it.decided.into_inner()));
         let mut core = Core {
@@ -171,7 +179,7 @@ impl Core {
             awaited: None,
             prepare,
             prepared,
-            adopted: None,
+            adopted,
             slots: BTreeMap::new(),
             orders: BTreeMap::new(),
             links: BTreeMap::new(),
@@ -182,7 +190,9 @@ impl Core {
             generation: 0,
             careful_to: BatchNumber(0),
             observing,
-            amnesia: None,
+            amnesia,
+            was_silent: true,
+            answered: BTreeSet::new(),
             heard: BTreeMap::new(),
             changes: BTreeMap::new(),
             new_view: None,
@@ -196,6 +206,7 @@ impl Core {
             convicted: BTreeSet::new(),
             told: BatchNumber(0),
             costs: BTreeMap::new(),
+            muted: BTreeSet::new(),
             recorded: own,
             effects: VecDeque::new(),
             outputs: Vec::new(),
@@ -227,18 +238,18 @@ impl Core {
 
     /// What another validator said, on a channel that proves its seat.
     pub fn handle_message(&mut self, from: u16, message: Message) {
-        if from == self.seat || usize::from(from) >= self.set.validators.len() {
+        if from == self.seat || usize::from(from) >= self.set.validators.len() || self.muted.contains(&from) {
             return;
         }
         match message {
-            Message::Order(order) => self.take_order(order),
+            Message::Order(order) => self.take_order(from, order),
             Message::Verify(verify) => self.take_verify(from, *verify),
             Message::Prepare(vote) => self.take_prepare(from, vote),
             Message::Commit(vote) => self.take_commit(from, vote),
-            Message::Decided(certificate) if self.may_cost(from) => self.take_decided(*certificate),
+            Message::Decided(certificate) if self.may_cost(from) => self.take_decided(from, *certificate),
             Message::ViewChange(change) if self.may_cost(from) => self.take_change(from, *change),
-            Message::NewView(new) if self.may_cost(from) => self.take_new_view(*new),
-            Message::Evidence(evidence) if self.may_cost(from) => self.convict(evidence),
+            Message::NewView(new) if self.may_cost(from) => self.take_new_view(from, *new),
+            Message::Evidence(evidence) if self.may_cost(from) => self.take_evidence(from, evidence),
             Message::Status(status) => self.take_status(from, status),
             _ => {}
         }
@@ -248,12 +259,16 @@ impl Core {
     /// The driver's clock says so.
     pub fn handle_timer(&mut self, timer: Timer) {
         match timer {
+            // One that was cancelled may still come.
             Timer::Patience => {
-                self.patient = false;
-                self.complain();
+                if std::mem::take(&mut self.patient) {
+                    self.complain();
+                }
             }
             Timer::Tell => {
                 self.costs.clear();
+                self.muted.clear();
+                self.answered.clear();
                 self.effects.push_back(Effect::SetTimer(Timer::Tell, TELL_MS));
                 if self.is_to_tell() {
                     self.tell(To::Others);
@@ -318,12 +333,18 @@ impl Core {
             changing: self.changing,
             prepare: self.prepare.filter(|_| !lacks(Fault::ForgetPrepare)),
             prepared: self.prepared.clone(),
+            adopted: self.adopted.clone(),
+            amnesia: self.amnesia,
             decided: BoundedVec::new(decided).expect("recent decisions are bounded"),
         }
     }
 
     /// Draws all conclusions, and looks after patience.
     pub(crate) fn advance(&mut self) {
+        let is_silent = self.is_silent();
+        if std::mem::replace(&mut self.was_silent, is_silent) && !is_silent {
+            self.speak();
+        }
         self.agree();
         self.pursue();
         self.watch();
@@ -346,6 +367,11 @@ impl Core {
         *cost <= COSTLY_MAX
     }
 
+    /// A check failed that costs more than it costs to make it fail: the validator is not listened to for a while.
+    pub(crate) fn mute(&mut self, from: u16) {
+        self.muted.insert(from);
+    }
+
     /// The epoch has its last batch, decided or committed.
     pub(crate) fn is_over(&self) -> bool {
         let proof = self.proof.as_ref().map(|proof| &proof.info);
@@ -360,6 +386,19 @@ impl Core {
     /// It may have signed something that it does not know of.
     pub(crate) fn is_silent(&self) -> bool {
         self.observing || self.amnesia.is_some_and(|(number, _)| self.decided < number)
+    }
+
+    /// The token of the last decision.
+    pub(crate) fn decided_token(&self) -> Digest {
+        let proof = self.proof.as_ref().map(|proof| &proof.info);
+        proof.filter(|info| info.number == self.decided).unwrap_or(&self.head).digest()
+    }
+
+    fn take_evidence(&mut self, from: u16, evidence: Evidence) {
+        match evidence.is_valid(&self.set, &self.domain) {
+            true => self.convict(evidence),
+            false => self.mute(from),
+        }
     }
 
     /// A validator gave two statements where it may give one.

@@ -79,21 +79,16 @@ pub struct Ballot {
 }
 
 impl Ballot {
-    fn prepare_statement(&self) -> Digest {
-        let content = [&self.view.to_le_bytes()[..], self.token.as_bytes()].concat();
-        Digest::tagged("slipstream/prepare/1", &content)
-    }
-
-    pub(super) fn sign_prepare(&self, key: &SecretKey) -> Signature {
-        key.sign(self.prepare_statement().as_bytes())
+    pub(super) fn sign_prepare(&self, domain: &Digest, key: &SecretKey) -> Signature {
+        key.sign(statement("slipstream/prepare/1", domain, self).as_bytes())
     }
 
     pub(super) fn sign_commit(&self, key: &SecretKey) -> Signature {
         CommitStatement::new(self.view, self.token).sign(key)
     }
 
-    pub(super) fn is_prepared_by(&self, key: &PublicKey, signature: &Signature) -> bool {
-        key.verify(self.prepare_statement().as_bytes(), signature)
+    pub(super) fn is_prepared_by(&self, domain: &Digest, key: &PublicKey, signature: &Signature) -> bool {
+        key.verify(statement("slipstream/prepare/1", domain, self).as_bytes(), signature)
     }
 
     pub(super) fn is_committed_by(&self, key: &PublicKey, signature: &Signature) -> bool {
@@ -115,6 +110,8 @@ pub struct Vote {
 pub struct Verify {
     /// What was executed.
     pub order: SignedOrder,
+    /// The token of the batch before, on which it was executed.
+    pub before: Digest,
     /// What came of it.
     pub info: LedgerInfo,
 }
@@ -137,11 +134,11 @@ impl Prepared {
     }
 
     /// Whether a quorum of the set did.
-    pub fn is_valid(&self, set: &ValidatorSet) -> bool {
+    pub fn is_valid(&self, set: &ValidatorSet, domain: &Digest) -> bool {
         let ballot = self.ballot();
         let signed = |(seat, signature): &(u16, Signature)| {
             let validator = set.validators.get(usize::from(*seat));
-            validator.is_some_and(|it| ballot.is_prepared_by(&it.public_key, signature))
+            validator.is_some_and(|it| ballot.is_prepared_by(domain, &it.public_key, signature))
         };
         self.info.epoch == set.epoch
             && self.signatures.len() >= set.quorum()
@@ -184,11 +181,10 @@ impl ViewChange {
         let content = (self.view, self.seat, &self.decided, &self.prepared);
         let said = statement("slipstream/view-change/1", domain, &content);
         validator.public_key.verify(said.as_bytes(), &self.signature)
-            && self.decided.as_ref().is_none_or(|it| it.view < self.view && it.verify(set).is_ok())
-            && self
-                .prepared
-                .as_ref()
-                .is_none_or(|it| it.view < self.view && (it.is_valid(set) || lacks(Fault::BelievePrepared)))
+            && self.decided.as_ref().is_none_or(|it| it.verify(set).is_ok())
+            && self.prepared.as_ref().is_none_or(|it| {
+                it.view < self.view && (it.is_valid(set, domain) || lacks(Fault::BelievePrepared))
+            })
     }
 }
 
@@ -229,10 +225,7 @@ impl NewView {
     pub fn prepared(&self) -> Option<&Prepared> {
         let decided = self.decided().map(|certificate| certificate.info.number);
         let prepared = self.changes.iter().filter_map(|change| change.prepared.as_ref());
-        let highest = match lacks(Fault::LowestPrepared) {
-            true => prepared.min_by_key(|it| (it.info.number, it.view)),
-            false => prepared.max_by_key(|it| (it.info.number, it.view)),
-        };
+        let highest = prepared.max_by_key(|it| (it.info.number, it.view));
         highest.filter(|it| decided.is_none_or(|number| it.info.number > number))
     }
 
@@ -264,9 +257,9 @@ pub enum Evidence {
     /// A primary ordered two batches of one number in one view.
     Orders(Box<[SignedOrder; 2]>),
     /// A validator prepared two outcomes of one number in one view.
-    Prepares(u16, [Vote; 2]),
-    /// A validator committed to two outcomes of one number in one view.
-    Commits(u16, [Vote; 2]),
+    Prepares(u16, Box<[Vote; 2]>),
+    /// A validator committed to two outcomes of one number in one view. A commit names its number by the ledger info alone.
+    Commits(u16, u64, Box<[(LedgerInfo, Signature); 2]>),
 }
 
 impl Evidence {
@@ -274,7 +267,7 @@ impl Evidence {
     pub fn author(&self, set: &ValidatorSet) -> u16 {
         match self {
             Evidence::Orders(orders) => primary(set, orders[0].order.view),
-            Evidence::Prepares(seat, _) | Evidence::Commits(seat, _) => *seat,
+            Evidence::Prepares(seat, _) | Evidence::Commits(seat, ..) => *seat,
         }
     }
 
@@ -282,20 +275,14 @@ impl Evidence {
     pub fn place(&self) -> (u64, BatchNumber) {
         match self {
             Evidence::Orders(orders) => (orders[0].order.view, orders[0].order.number),
-            Evidence::Prepares(_, votes) | Evidence::Commits(_, votes) => {
-                (votes[0].ballot.view, votes[0].ballot.number)
-            }
+            Evidence::Prepares(_, votes) => (votes[0].ballot.view, votes[0].ballot.number),
+            Evidence::Commits(_, view, commits) => (*view, commits[0].0.number),
         }
     }
 
     /// Whether it proves what it says.
     pub fn is_valid(&self, set: &ValidatorSet, domain: &Digest) -> bool {
-        let differ = |a: &Ballot, b: &Ballot| (a.view, a.number) == (b.view, b.number) && a.token != b.token;
-        let by = |seat: &u16, votes: &[Vote; 2], check: fn(&Ballot, &PublicKey, &Signature) -> bool| {
-            let Some(author) = set.validators.get(usize::from(*seat)) else { return false };
-            differ(&votes[0].ballot, &votes[1].ballot)
-                && votes.iter().all(|vote| check(&vote.ballot, &author.public_key, &vote.signature))
-        };
+        let key = |seat: u16| set.validators.get(usize::from(seat)).map(|author| author.public_key);
         match self {
             Evidence::Orders(orders) => {
                 let [a, b] = orders.as_ref();
@@ -304,8 +291,20 @@ impl Evidence {
                     && a.is_signed(set, domain)
                     && b.is_signed(set, domain)
             }
-            Evidence::Prepares(seat, votes) => by(seat, votes, Ballot::is_prepared_by),
-            Evidence::Commits(seat, votes) => by(seat, votes, Ballot::is_committed_by),
+            Evidence::Prepares(seat, votes) => key(*seat).is_some_and(|key| {
+                let [a, b] = [votes[0].ballot, votes[1].ballot];
+                (a.view, a.number) == (b.view, b.number)
+                    && a.token != b.token
+                    && votes.iter().all(|vote| vote.ballot.is_prepared_by(domain, &key, &vote.signature))
+            }),
+            Evidence::Commits(seat, view, commits) => key(*seat).is_some_and(|key| {
+                let [(a, _), (b, _)] = commits.as_ref();
+                let is_signed = |(info, signature): &(LedgerInfo, Signature)| {
+                    info.epoch == set.epoch
+                        && CommitStatement::new(*view, info.digest()).verify(&key, signature)
+                };
+                a.number == b.number && a != b && commits.iter().all(is_signed)
+            }),
         }
     }
 }

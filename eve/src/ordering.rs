@@ -24,7 +24,7 @@ impl Core {
             && signed.is_signed(&self.set, &self.domain)
     }
 
-    pub(crate) fn take_order(&mut self, signed: SignedOrder) {
+    pub(crate) fn take_order(&mut self, from: u16, signed: SignedOrder) {
         let number = signed.order.number;
         match self.orders.get(&number).filter(|known| known.order.view == signed.order.view) {
             Some(known) if known.order != signed.order => {
@@ -33,6 +33,9 @@ impl Core {
             }
             Some(_) => {}
             None if self.wants(&signed) => self.keep(signed),
+            None if signed.order.view == self.view && !signed.is_signed(&self.set, &self.domain) => {
+                self.mute(from);
+            }
             None => {}
         }
     }
@@ -48,11 +51,20 @@ impl Core {
 
     /// The primary's own batch is made, executed, and durable.
     pub fn handle_built(&mut self, work: Work, order: SignedOrder, info: LedgerInfo) {
+        let number = work.number;
+        let is_open = !self.changing && order.order.view == self.view && number > self.decided;
         if self.working != Some(work) {
+            // What it stands on was rolled back. But it is on disk: after a restart it would be told, and so no other may be told.
+            if is_open && !self.orders.contains_key(&number) && !self.outcomes.contains_key(&number) {
+                self.keep(order.clone());
+                self.say(Message::Order(order));
+                self.rollback(self.top());
+                self.advance();
+            }
             return;
         }
         self.working = None;
-        if !self.changing && order.order.view == self.view {
+        if is_open {
             self.keep(order.clone());
             self.say(Message::Order(order.clone()));
             self.has_outcome(order, info);
@@ -69,15 +81,17 @@ impl Core {
         match (self.orders.get(&work.number).cloned(), result) {
             (Some(order), Ok(info)) => self.has_outcome(order, info),
             (_, Err(NoOutcome::Refused)) => {
-                self.drop_orders(work.number);
                 self.overdue = Some(work.number);
-                if work.number > self.decided {
+                if work.number <= self.decided {
+                    self.orders.remove(&work.number);
+                } else {
+                    self.drop_orders(work.number);
                     self.refused = Some(work.number);
                     self.complain();
                 }
             }
             (_, Err(NoOutcome::Missing)) => {
-                self.spent = true;
+                self.spent |= work.number > self.decided;
                 self.orders.remove(&work.number);
             }
             // The head has moved, which is told next.
@@ -118,11 +132,25 @@ impl Core {
 
     /// Goes on with what was kept over a restart.
     pub(crate) fn restore(&mut self, outcomes: Vec<Outcome>, orders: Vec<SignedOrder>) {
-        let is_here = |order: &SignedOrder| order.order.view == self.view && !self.changing;
+        let epoch = self.set.epoch;
+        let is_here = |order: &SignedOrder| {
+            (order.order.epoch, order.order.view) == (epoch, self.view) && !self.changing
+        };
         let orders: Vec<_> = orders.into_iter().filter(is_here).collect();
-        orders.into_iter().for_each(|order| self.keep(order));
+        let mut doubtful = None;
+        for order in orders {
+            let number = order.order.number;
+            if self.orders.get(&number).is_some_and(|known| known.order != order.order) {
+                doubtful = Some(doubtful.unwrap_or(number).min(number));
+            }
+            self.keep(order);
+        }
+        if let Some(number) = doubtful {
+            // One of them was told, and nothing says which.
+            self.drop_orders(number);
+        }
         for Outcome { order, info } in outcomes {
-            let is_next = info.number == self.top().next();
+            let is_next = info.number == self.top().next() && info.epoch == epoch;
             // One that is decided may be of an earlier view.
             if is_next && (info.number <= self.decided || self.orders.get(&info.number) == Some(&order)) {
                 self.has_outcome(order, info);
@@ -132,12 +160,36 @@ impl Core {
     }
 
     fn has_outcome(&mut self, order: SignedOrder, info: LedgerInfo) {
-        let (number, view) = (info.number, order.order.view);
-        self.outcomes.insert(number, (Some(order.clone()), info.clone()));
-        if number > self.decided && view == self.view && !self.changing && !self.is_silent() {
-            self.slots.entry(number).or_default().verify(self.seat, info.clone());
-            self.say(Message::Verify(Box::new(Verify { order, info })));
+        let number = info.number;
+        self.outcomes.insert(number, (Some(order), info));
+        if !self.is_silent() {
+            self.verify(number);
         }
+    }
+
+    /// Says what came of an order.
+    fn verify(&mut self, number: BatchNumber) {
+        if let Some(verify) = self.own_verify(number).filter(|_| number > self.decided && !self.changing) {
+            let (before, info) = (verify.before, verify.info.clone());
+            self.slots.entry(number).or_default().verify(self.seat, before, info);
+            self.say(Message::Verify(Box::new(verify)));
+        }
+    }
+
+    /// What this validator got, if it is of this view.
+    pub(crate) fn own_verify(&self, number: BatchNumber) -> Option<Verify> {
+        let (order, info) = self.outcomes.get(&number)?;
+        let order = order.clone().filter(|order| order.order.view == self.view)?;
+        let before = BatchNumber(number.0.checked_sub(1)?);
+        let head = (before == self.head.number).then_some(&self.head);
+        let before = self.outcomes.get(&before).map(|(_, info)| info).or(head)?.digest();
+        Some(Verify { order, before, info: info.clone() })
+    }
+
+    /// Says what it could not say while it did not know what it had signed.
+    pub(crate) fn speak(&mut self) {
+        let numbers: Vec<_> = self.outcomes.keys().copied().collect();
+        numbers.into_iter().for_each(|number| self.verify(number));
     }
 
     /// The last batch that has an outcome here.

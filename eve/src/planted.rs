@@ -24,8 +24,6 @@ pub(crate) enum Fault {
     AnyView,
     /// A view begins without what was prepared before.
     IgnorePrepared,
-    /// What was prepared in the lowest view is adopted.
-    LowestPrepared,
     /// What a validator says to be prepared is believed.
     BelievePrepared,
     /// Nobody is convicted.

@@ -9,42 +9,51 @@ use crate::message::{Signatures, Vote};
 /// What each validator said; signatures are checked before they come here.
 #[derive(Clone, Default, PartialEq, Eq, Hash, Debug)]
 pub(crate) struct Slot {
-    /// Tokens by executor: the last that it said, because it executes again on another outcome of the batch before.
-    pub(crate) verifies: BTreeMap<u16, Digest>,
+    /// Outcomes by executor: the last that it said, because it executes again on another outcome of the batch before.
+    pub(crate) verifies: BTreeMap<u16, Executed>,
     /// What the tokens stand for.
     pub(crate) infos: BTreeMap<Digest, LedgerInfo>,
     pub(crate) prepares: BTreeMap<u16, Vote>,
     pub(crate) commits: BTreeMap<u16, Vote>,
 }
 
+/// An outcome, and what it stands on.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub(crate) struct Executed {
+    /// The token of the batch before.
+    pub(crate) before: Digest,
+    pub(crate) token: Digest,
+}
+
+/// What the executors say whose batch before is the decided one. The others will execute again.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Tally {
+    /// The token that most of them got, if any did.
+    pub(crate) best: Option<Digest>,
+    /// How many these are.
+    pub(crate) alike: usize,
+    /// How many there are.
+    pub(crate) all: usize,
+}
+
 impl Slot {
-    pub(crate) fn verify(&mut self, seat: u16, info: LedgerInfo) {
+    pub(crate) fn verify(&mut self, seat: u16, before: Digest, info: LedgerInfo) {
         let token = info.digest();
-        self.verifies.insert(seat, token);
+        self.verifies.insert(seat, Executed { before, token });
         self.infos.insert(token, info);
         // What a quorum prepares must stay known; what nobody stands for is forgotten.
         let (verifies, prepares) = (&self.verifies, &self.prepares);
         self.infos.retain(|it, _| {
-            verifies.values().any(|token| token == it)
+            verifies.values().any(|executed| executed.token == *it)
                 || prepares.values().any(|vote| vote.ballot.token == *it)
         });
     }
 
-    /// The token that so many executors got.
-    pub(crate) fn verified(&self, enough: usize) -> Option<Digest> {
-        most(self.verifies.values().copied()).filter(|(_, count)| *count >= enough).map(|(token, _)| token)
-    }
-
-    /// Whether some executors got another token than others.
-    pub(crate) fn differ(&self) -> bool {
-        self.verifies.values().any(|token| Some(token) != self.verifies.values().next())
-    }
-
-    /// Whether no token can get so many any more, of so many executors.
-    pub(crate) fn is_hopeless(&self, enough: usize, executors: usize) -> bool {
-        let silent = executors.saturating_sub(self.verifies.len());
-        let best = most(self.verifies.values().copied()).map_or(0, |(_, count)| count);
-        best + silent < enough
+    /// Of those that executed on that batch.
+    pub(crate) fn tally(&self, before: Digest) -> Tally {
+        let on_it = self.verifies.values().filter(|executed| executed.before == before);
+        let (best, alike) = most(on_it.clone().map(|executed| executed.token)).unzip();
+        Tally { best, alike: alike.unwrap_or_default(), all: on_it.count() }
     }
 }
 

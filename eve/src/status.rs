@@ -5,7 +5,7 @@ use slipstream_types::{BatchNumber, Epoch};
 use crate::{
     core::Core,
     effect::{Output, To},
-    message::{Message, SignedOrder, Status, Verify},
+    message::{Message, SignedOrder, Status},
     planted::{Fault, lacks},
 };
 
@@ -56,27 +56,38 @@ impl Core {
 
     /// A validator without a record begins once a quorum has told how far it is.
     ///
-    /// If batches of this epoch are decided, it may have taken part and lost its data: it signs nothing of the batch that may have
-    /// been voted on then, and orders nothing in a view that may have been its own.
+    /// Where nothing of the epoch is decided it is new. Else it may have taken part and lost its data: it signs nothing of the batches that
+    /// may have been voted on then, and orders nothing in a view that may have been its own. What counts is what more than may fail
+    /// say, so that no liar silences it. Data that is lost before the epoch's first decision counts as a lie.
     fn wake(&mut self) {
         if self.heard.len() + 1 < self.set.quorum() {
             return;
         }
         self.observing = false;
-        let decided = self.heard.values().map(|status| status.decided).max().unwrap_or_default();
-        let view = self.heard.values().map(|status| status.view).max().unwrap_or_default();
-        let is_first = self.head.number == BatchNumber(0)
+        let decided = self.heard_by_enough(|status| status.decided.0).max(self.decided.0);
+        let view = self.heard_by_enough(|status| status.view);
+        let begins = self.head.number == BatchNumber(0)
             || self.set.epoch > Epoch(0) && self.head.epoch < self.set.epoch;
-        if !is_first || decided > self.head.number || view > 0 {
-            self.amnesia = Some((decided.max(self.decided).next(), view));
+        if !begins || decided > self.head.number.0 {
+            // Those that told may lack the last decision, and the view that followed.
+            self.amnesia = Some((BatchNumber(decided.saturating_add(2)), view.saturating_add(1)));
         }
+    }
+
+    /// The highest that so many others reached that one of them is honest.
+    fn heard_by_enough(&self, measure: impl Fn(&Status) -> u64) -> u64 {
+        let mut measures: Vec<_> = self.heard.values().map(measure).collect();
+        measures.sort_unstable_by(|a, b| b.cmp(a));
+        let enough = self.set.matching().min(measures.len());
+        enough.checked_sub(1).map_or(0, |last| measures[last])
     }
 
     /// Sends what the other lacks.
     fn answer(&mut self, from: u16, status: Status) {
         let send = |message| Output::Send(To::Seat(from), message);
         if status.decided < self.decided {
-            let missed = status.decided.0 + 1..=status.decided.0 + ANSWERS_MAX;
+            let first = status.decided.0.saturating_add(1);
+            let missed = first..first.saturating_add(ANSWERS_MAX);
             let recent: Vec<_> =
                 missed.filter_map(|number| self.recent.get(&BatchNumber(number)).cloned()).collect();
             for certificate in recent {
@@ -88,7 +99,8 @@ impl Core {
             self.output(send(Message::ViewChange(Box::new(change))));
         }
         if status.view < self.view || status.changing {
-            if let Some(new) = self.new_view.clone().filter(|new| new.view >= status.view) {
+            let new = self.new_view.clone().filter(|new| new.view >= status.view);
+            if let Some(new) = new.filter(|_| self.answered.insert(from)) {
                 self.output(send(Message::NewView(Box::new(new))));
             }
         } else if status.view == self.view && !self.changing {
@@ -99,7 +111,8 @@ impl Core {
     /// What was said in this view.
     fn repeat(&mut self, from: u16, status: Status) {
         let send = |message| Output::Send(To::Seat(from), message);
-        if self.is_primary() {
+        let lacks_some = self.orders.keys().any(|number| *number > status.ordered);
+        if self.is_primary() && lacks_some && self.answered.insert(from) {
             let lacks = |order: &&SignedOrder| order.order.number > status.ordered;
             let orders: Vec<_> =
                 self.orders.values().filter(lacks).take(ANSWERS_MAX as usize).cloned().collect();
@@ -109,11 +122,8 @@ impl Core {
             return;
         }
         let decided = self.decided;
-        let told = |number: &BatchNumber| *number > decided;
-        let own = self.outcomes.iter().filter(|(number, _)| told(number)).filter_map(|(_, (order, info))| {
-            let order = order.clone().filter(|order| order.order.view == self.view)?;
-            Some(Message::Verify(Box::new(Verify { order, info: info.clone() })))
-        });
+        let told = self.outcomes.keys().filter(|number| **number > decided);
+        let own = told.filter_map(|number| Some(Message::Verify(Box::new(self.own_verify(*number)?))));
         let mut said: Vec<_> = own.collect();
         if let Some(slot) = self.slots.get(&decided.next()) {
             said.extend(slot.prepares.get(&self.seat).map(|vote| Message::Prepare(*vote)));

@@ -41,9 +41,13 @@ impl Bodies {
         }
     }
 
-    /// Forgets what nobody executes any more: the orders of views below, and of batches that are committed.
-    pub(super) fn settle(&mut self, committed: BatchNumber, view: u64) {
-        self.orders.retain(|_, it| it.order.order.view >= view && it.order.order.number > committed);
+    /// Forgets what nobody executes any more: batches that are committed, and what was ordered in views below and is not decided.
+    pub(super) fn settle(&mut self, committed: BatchNumber, decided: BatchNumber, view: u64) {
+        let is_open = |it: &Ordered| {
+            let order = &it.order.order;
+            order.number > committed && (order.view >= view || order.number <= decided)
+        };
+        self.orders.retain(|_, it| is_open(it));
         self.bytes = self.orders.values().map(|it| it.bytes()).sum();
     }
 }

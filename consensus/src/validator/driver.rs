@@ -156,7 +156,11 @@ impl Driver {
         for ordered in ordered.into_iter().filter(|ordered| kept.of_order(&ordered.order).is_none()) {
             bodies.insert(ordered.order.order.digest(&ledger.domain), ordered);
         }
-        let convictions = EVIDENCE.load(&ledger.store)?.unwrap_or_default();
+        // Of an earlier epoch it names seats that others have now.
+        let convictions = EVIDENCE.load(&ledger.store)?.unwrap_or_default().into_inner();
+        let is_of_now = |evidence: &Evidence| evidence.is_valid(&ledger.set, &ledger.domain);
+        let convictions = convictions.into_iter().filter(is_of_now).collect();
+        let convictions = Convictions::new(convictions).expect("no more than were stored");
         let settings = Settings {
             view_timeout_ms: config.view_timeout_ms.get(),
             rotate_after: config.rotate_after,
@@ -294,7 +298,7 @@ impl Driver {
         self.committed = tip.number();
         self.held.settle(&tip);
         self.fetches.settle(tip.number());
-        self.bodies.settle(tip.number(), self.core.view());
+        self.bodies.settle(tip.number(), self.core.decided(), self.core.view());
         self.working.waits_since(Instant::now());
         if self.kept.settle(tip.number()) {
             let (store, number) = (self.ledger.store.clone(), tip.number());
@@ -312,7 +316,7 @@ impl Driver {
                 let taken = self.ordered(seat, *ordered);
                 _ = answer.send(taken.map(|()| Response::Taken));
             }
-            Request::Say(message) => {
+            Request::Say(_, message) => {
                 if matches!(*message, Message::Status(_)) {
                     self.heard_at.insert(seat, Instant::now());
                 }

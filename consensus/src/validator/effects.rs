@@ -29,7 +29,7 @@ impl Driver {
                 Effect::Rollback { to } => {
                     self.working.clear();
                     self.held.roll_back(to);
-                    self.bodies.settle(self.committed, self.core.view());
+                    self.bodies.settle(self.committed, self.core.decided(), self.core.view());
                 }
                 Effect::Fetch { certificate } => self.fetches.add(*certificate),
                 Effect::SetTimer(timer, ms) => self.timers.set(Timer::Core(timer), Duration::from_millis(ms)),
@@ -73,7 +73,7 @@ impl Driver {
                 // It is committed here by now: whoever lacks it gets it through sync.
                 None => return Ok(()),
             },
-            message => Request::Say(Box::new(message)),
+            message => Request::Say(self.ledger.set.epoch, Box::new(message)),
         };
         let payload = Arc::new(message::encode(&request)?);
         let number = self.core.decided().next();

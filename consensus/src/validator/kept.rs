@@ -49,7 +49,8 @@ impl Kept {
             return None;
         }
         outcomes.push(parts);
-        outcomes.sort_by_key(|kept| kept.order.as_ref().map(|order| order.order.view));
+        // What was fetched is decided: it goes last.
+        outcomes.sort_by_key(|kept| kept.order.as_ref().map_or(u64::MAX, |order| order.order.view));
         (outcomes.len() > NUMBER_MAX).then(|| name(&outcomes.remove(0)))
     }
 
@@ -98,9 +99,9 @@ pub(super) fn remove_up_to(store: &Store, committed: BatchNumber) -> Result<(), 
     store.remove_records(PREFIX, &last_of(committed))
 }
 
-/// By number, then by view.
+/// By number, then by view; what was fetched comes last.
 fn name(parts: &Parts) -> String {
-    let view = parts.order.as_ref().map_or(0, |order| order.order.view);
+    let view = parts.order.as_ref().map_or(u64::MAX, |order| order.order.view);
     format!("{PREFIX}{:020}/{view:020}/{}", parts.number().0, parts.token)
 }
 

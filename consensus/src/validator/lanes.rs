@@ -53,6 +53,8 @@ pub(super) struct Landed<T> {
 struct Lane<T> {
     peer: PeerId,
     in_flight: usize,
+    /// Of what is in flight.
+    bytes: usize,
     queue: VecDeque<Parcel<T>>,
     /// The refusals that were logged.
     said: Said,
@@ -64,6 +66,7 @@ struct Flight<T> {
     seat: u16,
     tag: T,
     number: BatchNumber,
+    bytes: usize,
     result: Result<Vec<u8>, NetworkError>,
 }
 
@@ -83,7 +86,7 @@ impl<T: Copy + Send + 'static> Lanes<T> {
     ) -> Lanes<T> {
         let lane = |(seat, peer)| {
             let (queue, said) = (VecDeque::new(), Said::default());
-            (seat, Lane { peer, in_flight: 0, queue, said, silent: false })
+            (seat, Lane { peer, in_flight: 0, bytes: 0, queue, said, silent: false })
         };
         Lanes {
             transport,
@@ -113,10 +116,14 @@ impl<T: Copy + Send + 'static> Lanes<T> {
 
     fn launch(&mut self, seat: u16) {
         let Some(lane) = self.lanes.get_mut(&seat) else { return };
+        // The longest order goes out beside nothing but votes.
         while lane.in_flight < IN_FLIGHT_MAX
+            && lane.bytes < REQUEST_BYTES_MAX
             && let Some(Parcel { tag, number, payload, answer_bytes_max }) = lane.queue.pop_front()
         {
+            let bytes = payload.len();
             lane.in_flight += 1;
+            lane.bytes += bytes;
             let (transport, peer) = (self.transport.clone(), lane.peer);
             // What is long takes its time in either direction.
             let deadline = deadline(payload.len().max(answer_bytes_max));
@@ -124,7 +131,7 @@ impl<T: Copy + Send + 'static> Lanes<T> {
             self.flying.spawn(async move {
                 let payload = Arc::unwrap_or_clone(payload);
                 let result = transport.request(peer, Protocol::CONSENSUS, payload, limits).await;
-                Flight { seat, tag, number, result }
+                Flight { seat, tag, number, bytes, result }
             });
         }
     }
@@ -138,10 +145,11 @@ impl<T: Copy + Send + 'static> Lanes<T> {
             return Ok(landed);
         }
         let Some(ended) = self.flying.join_next().await else { return std::future::pending().await };
-        let Flight { seat, tag, number, result } =
+        let Flight { seat, tag, number, bytes, result } =
             ended.map_err(|panic| ConsensusError::Task { task: "messenger", reason: panic.to_string() })?;
         if let Some(lane) = self.lanes.get_mut(&seat) {
             lane.in_flight -= 1;
+            lane.bytes -= bytes;
             lane.note(seat, number, &result);
         }
         self.launch(seat);

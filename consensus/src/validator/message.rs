@@ -4,10 +4,12 @@ use serde::{Deserialize, Serialize};
 use slipstream_eve::{Message, SignedOrder};
 use slipstream_network::MESSAGE_BYTES_MAX;
 use slipstream_types::{
-    BatchHeader, BatchNumber, Blob, BlobKind, CodecError, Digest, batch::content_digest,
+    BatchHeader, BatchNumber, Blob, BlobKind, CodecError, Digest, Epoch, ValidatorSet, batch::content_digest,
     blob::BLOB_BYTES_MAX, codec, limits,
 };
 
+/// How errors name a request.
+const REQUEST: &str = "consensus request";
 /// The longest request: a body and hints that LZ4 could not shrink, and the rest.
 pub(super) const REQUEST_BYTES_MAX: usize = BLOB_BYTES_MAX;
 /// The longest answer that is no outcome.
@@ -20,8 +22,8 @@ pub(super) const OUTCOME_BYTES_MAX: usize = MESSAGE_BYTES_MAX;
 pub(super) enum Request {
     /// [`Message::Order`], which does not come in [`Request::Say`], and what is ordered.
     Order(Box<Ordered>),
-    /// Any other message.
-    Say(Box<Message>),
+    /// Any other message, and the epoch of its sender: in another one its signatures mean nothing.
+    Say(Epoch, Box<Message>),
     /// What came of a batch where it came to this?
     Outcome {
         /// The batch.
@@ -77,24 +79,31 @@ pub(super) fn encode<T: Serialize>(message: &T) -> Result<Vec<u8>, CodecError> {
     codec::encode("consensus message", message)
 }
 
-/// Decodes a request whose parts belong together: an order comes with its own body, and only so.
+/// Decodes a request. Nothing of it is unpacked.
 pub(super) fn decode_request(bytes: &[u8]) -> Result<Request, CodecError> {
-    let what = "consensus request";
-    let request: Request = codec::decode(what, bytes, REQUEST_BYTES_MAX)?;
+    let request: Request = codec::decode(REQUEST, bytes, REQUEST_BYTES_MAX)?;
     match &request {
-        Request::Say(message) if matches!(**message, Message::Order(_)) => {
-            Err(CodecError::Invalid { what, rule: "an order comes with its body" })
-        }
-        Request::Order(ordered) => {
-            let content = ordered.body.content(BlobKind::Body)?;
-            match content_digest(BlobKind::Body, &content) == ordered.order.order.transactions {
-                true => Ok(request),
-                false => {
-                    Err(CodecError::Invalid { what, rule: "an order comes with the body that it names" })
-                }
-            }
+        Request::Say(_, message) if matches!(**message, Message::Order(_)) => {
+            Err(CodecError::Invalid { what: REQUEST, rule: "an order comes with its body" })
         }
         _ => Ok(request),
+    }
+}
+
+impl Ordered {
+    /// Whether its primary signed it, and only then whether the body is the one that it names: unpacking costs more than sending.
+    pub(super) fn check(&self, set: &ValidatorSet, domain: &Digest) -> Result<(), CodecError> {
+        if !self.order.is_signed(set, domain) {
+            let rule = "an order is signed by the primary of its view";
+            return Err(CodecError::Invalid { what: REQUEST, rule });
+        }
+        let content = self.body.content(BlobKind::Body)?;
+        match content_digest(BlobKind::Body, &content) == self.order.order.transactions {
+            true => Ok(()),
+            false => {
+                Err(CodecError::Invalid { what: REQUEST, rule: "an order comes with the body that it names" })
+            }
+        }
     }
 }
 
@@ -108,11 +117,13 @@ const _: () = assert!(REQUEST_BYTES_MAX > limits::BODY_BYTES_MAX + limits::HINTS
 #[cfg(test)]
 mod tests {
     use slipstream_eve::Order;
-    use slipstream_types::{Epoch, SecretKey};
+    use slipstream_types::SecretKey;
 
     use super::*;
+    use crate::testing::{genesis, validator_key};
 
-    fn ordered(content: &[u8], named: &[u8]) -> Request {
+    /// An order of a set of one, by that key.
+    fn ordered(content: &[u8], named: &[u8], key: &SecretKey) -> Ordered {
         let order = Order {
             epoch: Epoch(0),
             view: 0,
@@ -121,22 +132,29 @@ mod tests {
             timestamp_ms: 1,
             transactions: content_digest(BlobKind::Body, named),
         };
-        let order = SignedOrder::new(order, &Digest::ZERO, &SecretKey::from_seed([1; 32]));
-        let body = Blob::compress(BlobKind::Body, content).unwrap();
-        Request::Order(Box::new(Ordered { order, body, hints: None }))
+        let order = SignedOrder::new(order, &Digest::ZERO, key);
+        Ordered { order, body: Blob::compress(BlobKind::Body, content).unwrap(), hints: None }
     }
 
-    /// Goal: what was encoded is decoded, and an order is taken with its own body only.
+    /// Goal: what was encoded is decoded, and an order is taken with its primary's signature and its own body only.
     #[test]
     fn requests_are_whole() {
-        let whole = ordered(b"body", b"body");
-        assert_eq!(decode_request(&encode(&whole).unwrap()).unwrap(), whole);
-        let Request::Order(inner) = &whole else { panic!() };
-        let bare = Request::Say(Box::new(Message::Order(inner.order.clone())));
-        for wrong in [ordered(b"body", b"other"), bare] {
-            let error = decode_request(&encode(&wrong).unwrap()).unwrap_err().to_string();
-            assert!(error.contains("an order comes with"), "{error}");
+        let genesis = genesis(1);
+        let (set, key) = (genesis.validator_set(), validator_key(0));
+        let whole = ordered(b"body", b"body", &key);
+        whole.check(&set, &Digest::ZERO).unwrap();
+        let bare = Request::Say(Epoch(0), Box::new(Message::Order(whole.order.clone())));
+        let error = decode_request(&encode(&bare).unwrap()).unwrap_err().to_string();
+        assert!(error.contains("an order comes with its body"), "{error}");
+        for (wrong, rule) in [
+            (ordered(b"body", b"other", &key), "the body that it names"),
+            (ordered(b"body", b"body", &SecretKey::from_seed([99; 32])), "is signed by the primary"),
+        ] {
+            let error = wrong.check(&set, &Digest::ZERO).unwrap_err().to_string();
+            assert!(error.contains(rule), "{error}");
         }
+        let request = Request::Order(Box::new(whole));
+        assert_eq!(decode_request(&encode(&request).unwrap()).unwrap(), request);
         for answer in [Response::Taken, Response::Lacks] {
             let bytes = encode(&answer).unwrap();
             assert!(bytes.len() <= TAKEN_BYTES_MAX);

@@ -47,7 +47,7 @@ use slipstream_eve::Evidence;
 use slipstream_executor::Session;
 use slipstream_network::{PeerId, Refusal, Transport};
 use slipstream_storage::Store;
-use slipstream_types::{BatchHeader, Blob, Certificate, ChainConfig, Clock, SecretKey, ValidatorSet};
+use slipstream_types::{BatchHeader, Blob, Certificate, ChainConfig, Clock, Digest, SecretKey, ValidatorSet};
 use tokio::sync::{mpsc, oneshot, watch};
 
 pub use self::{
@@ -97,6 +97,7 @@ struct Mail {
 #[derive(Clone)]
 pub struct Validator {
     set: Arc<ValidatorSet>,
+    domain: Digest,
     mailbox: mpsc::Sender<Mail>,
     shown: Arc<watch::Sender<Shown>>,
     view: watch::Receiver<u64>,
@@ -131,8 +132,9 @@ impl Validator {
             });
         };
         let genesis = store.genesis()?;
+        let domain = Ledger::domain(genesis.header()?.digest(), &set);
         let ledger = Arc::new(Ledger {
-            domain: Ledger::domain(genesis.header()?.digest(), &set),
+            domain,
             chain,
             store,
             set: set.clone(),
@@ -160,7 +162,7 @@ impl Validator {
             evidence: proved,
         };
         let driver = Driver::new(parts)?;
-        Ok((Validator { set: Arc::new(set), mailbox, shown, view, evidence }, driver))
+        Ok((Validator { set: Arc::new(set), domain, mailbox, shown, view, evidence }, driver))
     }
 
     /// Answers a request of the consensus protocol, as soon as the driver has heard it. A refusal names what is wrong. What was begun for
@@ -184,7 +186,9 @@ impl Validator {
             let text = error.to_string();
             match error {
                 ProposalError::Malformed(_) => Refusal::malformed(text),
-                ProposalError::NotAValidator { .. } => Refusal::not_kept(text),
+                ProposalError::NotAValidator { .. } | ProposalError::OtherEpoch { .. } => {
+                    Refusal::not_kept(text)
+                }
                 ProposalError::Busy => Refusal::busy(BUSY_PAUSE, text),
                 _ => Refusal::failed(text),
             }
@@ -200,7 +204,19 @@ impl Validator {
         // Checked before the payload is decoded: strangers cost nothing.
         let epoch = self.set.epoch;
         let seat = self.set.index_of(&peer).ok_or(ProposalError::NotAValidator { peer, epoch })?;
-        Ok((seat, message::decode_request(payload).map_err(ProposalError::Malformed)?))
+        let request = message::decode_request(payload).map_err(ProposalError::Malformed)?;
+        let found = match &request {
+            Request::Order(ordered) => ordered.order.order.epoch,
+            Request::Say(found, _) => *found,
+            Request::Outcome { .. } => epoch,
+        };
+        if found != epoch {
+            return Err(ProposalError::OtherEpoch { found, epoch });
+        }
+        if let Request::Order(ordered) = &request {
+            ordered.check(&self.set, &self.domain).map_err(ProposalError::Malformed)?;
+        }
+        Ok((seat, request))
     }
 
     async fn ask(&self, seat: u16, request: Request) -> Result<Response, ProposalError> {

@@ -20,7 +20,7 @@ pub(super) struct Slot<T> {
     keeps: PhantomData<fn() -> T>,
 }
 
-/// What binds the next vote: three certificates of as many signatures and next validators as there may be, and some numbers.
+/// What binds the next vote: eighteen certificates of as many signatures and next validators as there may be (12.5 KiB each), and some numbers.
 pub(super) const VOTES: Slot<Record> =
     Slot { name: "consensus/eve", what: "vote record", bytes_max: 1 << 20, keeps: PhantomData };
 
@@ -67,6 +67,8 @@ mod tests {
             changing: true,
             prepare: None,
             prepared: None,
+            adopted: None,
+            amnesia: None,
             decided: BoundedVec::default(),
         };
         let store = open();

@@ -2,5 +2,6 @@
 //! and validators that lie.
 
 mod campaign;
+mod cases;
 mod traitor;
 mod world;

@@ -54,7 +54,7 @@ impl Traitor {
             }
             (Traitor::Votes, Message::Prepare(vote)) => {
                 let ballot = Ballot { token: junk(world), ..vote.ballot };
-                let other = Vote { ballot, signature: ballot.sign_prepare(&key) };
+                let other = Vote { ballot, signature: ballot.sign_prepare(&world.domain, &key) };
                 [honest, vec![Message::Prepare(other)]].concat()
             }
             (Traitor::Votes, Message::Commit(vote)) => {
@@ -69,14 +69,15 @@ impl Traitor {
                     number: verify.info.number,
                     token: verify.info.digest(),
                 };
-                let prepare = Message::Prepare(Vote { ballot, signature: ballot.sign_prepare(&key) });
+                let prepare =
+                    Message::Prepare(Vote { ballot, signature: ballot.sign_prepare(&world.domain, &key) });
                 let commit = Message::Commit(Vote { ballot, signature: ballot.sign_commit(&key) });
                 [honest, vec![prepare, commit]].concat()
             }
             (Traitor::Outcomes, Message::Verify(verify)) => {
                 let state_root = Digest::tagged("wrong", verify.info.state_root.as_bytes());
-                let info = LedgerInfo { state_root, ..verify.info };
-                vec![Message::Verify(Box::new(Verify { order: verify.order, info }))]
+                let info = LedgerInfo { state_root, ..verify.info.clone() };
+                vec![Message::Verify(Box::new(Verify { info, ..*verify }))]
             }
             (Traitor::Forgets, Message::ViewChange(change)) => {
                 let change = ViewChange::new(change.view, seat, None, None, &world.domain, &key);

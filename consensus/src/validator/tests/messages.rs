@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use slipstream_eve::{Message, Status};
 use slipstream_network::{MemoryHub, RefusalKind};
-use slipstream_types::{BatchNumber, Blob, BlobKind, Clock};
+use slipstream_types::{BatchNumber, Blob, BlobKind, Clock, Epoch};
 use tokio_util::sync::CancellationToken;
 
 use super::{
@@ -16,7 +16,7 @@ use crate::testing::{Account, NOW_MS, Node, clock, genesis, store, validator_key
 fn status() -> Request {
     let number = BatchNumber(0);
     let status = Status { view: 0, changing: false, complains: false, decided: number, ordered: number };
-    Request::Say(Box::new(Message::Status(status)))
+    Request::Say(Epoch(0), Box::new(Message::Status(status)))
 }
 
 /// Goal: strangers, garbage and orders without their body are refused by name; what others say and ask is answered.

@@ -1,0 +1,196 @@
+//! What a hostile validator might try on one core, and what a crash might make it forget.
+
+use slipstream_types::{
+    BatchNumber, Certificate, CommitStatement, Digest, Epoch, LedgerInfo, SecretKey, Validator, ValidatorSet,
+    bounded::BoundedVec,
+};
+
+use crate::{
+    Ballot, Core, Evidence, Message, NewView, Order, Output, Prepared, Record, Settings, Setup, SignedOrder,
+    Status, To, Verify, ViewChange, Vote,
+};
+
+const DOMAIN: Digest = Digest::ZERO;
+const SETTINGS: Settings =
+    Settings { view_timeout_ms: 1_000, rotate_after: 0, protect_after: 0, protect_wait_ms: 10 };
+
+fn key(seat: u16) -> SecretKey {
+    SecretKey::from_seed([seat as u8 + 1; 32])
+}
+
+fn set() -> ValidatorSet {
+    let validator = |seat| Validator { public_key: key(seat).public(), fee_recipient: Default::default() };
+    ValidatorSet::new(Epoch(0), BoundedVec::new((0..4).map(validator).collect()).unwrap())
+}
+
+fn info(number: u64, name: &str) -> LedgerInfo {
+    LedgerInfo {
+        epoch: Epoch(0),
+        number: BatchNumber(number),
+        accumulator_root: Digest::tagged(name, &number.to_le_bytes()),
+        state_root: Digest::ZERO,
+        timestamp_ms: 0,
+        next_validators: None,
+    }
+}
+
+/// Seat 3 of four, with that record.
+fn core(record: Option<Record>) -> Core {
+    Core::new(Setup {
+        set: set(),
+        key: key(3),
+        seat: 3,
+        domain: DOMAIN,
+        settings: SETTINGS,
+        head: info(0, "genesis"),
+        record,
+        outcomes: Vec::new(),
+        orders: Vec::new(),
+    })
+}
+
+fn status(decided: u64, view: u64) -> Message {
+    let decided = BatchNumber(decided);
+    Message::Status(Status { view, changing: false, complains: false, decided, ordered: decided })
+}
+
+/// One that heard of two others that nothing is decided.
+fn awake() -> Core {
+    let mut core = core(None);
+    (0..2).for_each(|seat| core.handle_message(seat, status(0, 0)));
+    assert!(!core.is_observing());
+    core
+}
+
+fn said(core: &mut Core) -> Vec<Message> {
+    let outputs = std::iter::from_fn(|| core.flush()).flat_map(|flush| flush.outputs);
+    let message = |output| match output {
+        Output::Send(To::Others, message) => Some(message),
+        _ => None,
+    };
+    outputs.filter_map(message).collect()
+}
+
+fn order(number: u64) -> SignedOrder {
+    let order = Order {
+        epoch: Epoch(0),
+        view: 0,
+        number: BatchNumber(number),
+        parent: Digest::ZERO,
+        timestamp_ms: 0,
+        transactions: Digest::ZERO,
+    };
+    SignedOrder::new(order, &DOMAIN, &key(0))
+}
+
+fn verify(before: &LedgerInfo, info: LedgerInfo) -> Message {
+    let order = order(info.number.0);
+    Message::Verify(Box::new(Verify { order, before: before.digest(), info }))
+}
+
+/// Goal: equal outcomes count only if they stand on what is decided.
+#[test]
+fn outcomes_on_another_batch_are_not_prepared() {
+    let mut core = awake();
+    said(&mut core);
+    let wrong = info(9, "another history");
+    for seat in 0..3 {
+        core.handle_message(seat, verify(&wrong, info(1, "b")));
+    }
+    assert_eq!(said(&mut core), []);
+    for seat in 0..2 {
+        core.handle_message(seat, verify(&info(0, "genesis"), info(1, "a")));
+    }
+    let said = said(&mut core);
+    let [Message::Prepare(vote)] = said.as_slice() else { panic!("{said:?}") };
+    assert_eq!(vote.ballot.token, info(1, "a").digest());
+}
+
+fn prepare(seat: u16, number: u64, name: &str) -> Vote {
+    let ballot = Ballot { view: 0, number: BatchNumber(number), token: info(number, name).digest() };
+    Vote { ballot, signature: ballot.sign_prepare(&DOMAIN, &key(seat)) }
+}
+
+/// Goal: two votes on one number convict; honest votes on two numbers do not, however they are dressed up.
+#[test]
+fn only_contradictions_convict() {
+    let set = set();
+    let convicts = |evidence: &Evidence| evidence.is_valid(&set, &DOMAIN);
+    let [a, b] = [prepare(1, 5, "a"), prepare(1, 5, "b")];
+    assert!(convicts(&Evidence::Prepares(1, Box::new([a, b]))));
+    assert!(!convicts(&Evidence::Prepares(2, Box::new([a, b]))), "another's votes");
+    assert!(!convicts(&Evidence::Prepares(1, Box::new([a, a]))), "one vote");
+    let mut later = prepare(1, 6, "a");
+    later.ballot.number = BatchNumber(5);
+    assert!(!convicts(&Evidence::Prepares(1, Box::new([a, later]))), "an honest vote on the next batch");
+
+    let commit = |number, name| {
+        let info = info(number, name);
+        let signature = CommitStatement::new(0, info.digest()).sign(&key(1));
+        (info, signature)
+    };
+    let commits = |a, b| Evidence::Commits(1, 0, Box::new([a, b]));
+    assert!(convicts(&commits(commit(5, "a"), commit(5, "b"))));
+    assert!(!convicts(&commits(commit(5, "a"), commit(6, "b"))));
+    let (mut dressed, signature) = commit(6, "b");
+    dressed.number = BatchNumber(5);
+    assert!(!convicts(&commits(commit(5, "a"), (dressed, signature))));
+}
+
+/// Goal: what one liar says of how far the chain is neither ends nor silences a validator that begins.
+#[test]
+fn a_liar_does_not_silence_who_begins() {
+    let mut core = core(None);
+    core.handle_message(0, status(u64::MAX, u64::MAX));
+    core.handle_message(1, status(0, 0));
+    assert!(!core.is_observing() && !core.is_silent());
+    core.handle_message(2, status(u64::MAX, 0));
+    core.handle_wanted(true);
+    core.handle_timer(crate::Timer::Patience);
+    assert!(core.complains());
+}
+
+/// Goal: a validator that lost its data remembers that it did, over a crash, until it is past what it may have signed.
+#[test]
+fn lost_data_is_not_forgotten() {
+    let mut first = core(None);
+    (0..2).for_each(|seat| first.handle_message(seat, status(7, 2)));
+    assert!(!first.is_observing() && first.is_silent());
+    let record = std::iter::from_fn(|| first.flush()).filter_map(|flush| flush.record).last();
+    let again = core(Some(record.expect("it is on record")));
+    assert!(!again.is_observing() && again.is_silent());
+    assert_eq!(again.amnesia, Some((BatchNumber(9), 3)));
+}
+
+/// Goal: of what was prepared in several views the last counts, and what is decided binds more than what is prepared.
+#[test]
+fn the_last_that_was_prepared_is_adopted() {
+    let prepared = |view, number, name| {
+        let info = info(number, name);
+        let ballot = Ballot { view, number: info.number, token: info.digest() };
+        let signatures = (0..3).map(|seat| (seat, ballot.sign_prepare(&DOMAIN, &key(seat)))).collect();
+        Prepared { view, info, signatures: BoundedVec::new(signatures).unwrap() }
+    };
+    let keys: Vec<SecretKey> = (0..3).map(key).collect();
+    let decided = |number, name| {
+        let signers = keys.iter().enumerate().map(|(seat, key)| (seat as u16, key));
+        Certificate::signed(info(number, name), 0, signers).unwrap()
+    };
+    let begin = |told: [(Option<Certificate>, Option<Prepared>); 3]| {
+        let change = |(seat, (decided, prepared)): (usize, _)| {
+            ViewChange::new(3, seat as u16, decided, prepared, &DOMAIN, &key(seat as u16))
+        };
+        let changes = told.into_iter().enumerate().map(change).collect();
+        let new = NewView::new(3, changes, &DOMAIN, &key(3));
+        assert!(new.is_valid(&set(), &DOMAIN));
+        new
+    };
+    let (early, late) = (prepared(0, 1, "early"), prepared(1, 1, "late"));
+    let new = begin([(None, Some(early.clone())), (None, Some(late.clone())), (None, None)]);
+    assert_eq!(new.prepared(), Some(&late));
+    let new = begin([(Some(decided(1, "late")), None), (None, Some(early)), (None, None)]);
+    assert_eq!((new.prepared(), new.decided().map(|it| it.info.number)), (None, Some(BatchNumber(1))));
+    let above = prepared(2, 2, "above");
+    let new = begin([(Some(decided(1, "late")), Some(above.clone())), (None, Some(late)), (None, None)]);
+    assert_eq!(new.prepared(), Some(&above));
+}
