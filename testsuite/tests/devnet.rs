@@ -246,3 +246,32 @@ async fn the_chain_goes_on_without_its_primary() {
     assert!(status["view"].as_u64().unwrap() >= 1, "{status}");
     devnet.stop().await.unwrap();
 }
+
+/// Goal: with two of four validators gone the chain stands and says so; when one is back it goes on where it was, with one history.
+#[tokio::test(flavor = "multi_thread")]
+async fn two_lost_of_four_stand_and_one_back_goes_on() {
+    let options = DevnetOptions { validators: 4, accounts: 1, ..DevnetOptions::default() };
+    let mut devnet = Devnet::start(options).await.unwrap();
+    devnet.node_mut(2).wait_head(3, Instant::now() + Duration::from_secs(20)).await.unwrap();
+    for lost in [0, 1] {
+        devnet.node_mut(lost).kill();
+    }
+    // What was decided when they went is still committed.
+    tokio::time::sleep(Duration::from_secs(4)).await;
+    let stood = devnet.nodes()[2].status().await.unwrap().head.number;
+    tokio::time::sleep(Duration::from_secs(4)).await;
+    let status = devnet.nodes()[2].status().await.unwrap();
+    assert_eq!(status.head.number, stood, "two of four are no quorum");
+    let consensus = status.consensus.unwrap();
+    assert!(consensus["complains"] == true || consensus["changing"] == true, "{consensus}");
+
+    devnet.node_mut(1).start().unwrap();
+    let mut roots = Vec::new();
+    for index in 1..4 {
+        let node = devnet.node_mut(index);
+        node.wait_head(stood + 3, Instant::now() + Duration::from_secs(60)).await.unwrap();
+        roots.push(node.state_root(stood + 1).await.unwrap());
+    }
+    assert!(roots.iter().all(|root| *root == roots[0]), "{roots:?}");
+    devnet.stop().await.unwrap();
+}
