@@ -360,7 +360,7 @@ impl Core {
         }
     }
 
-    /// Whether the validator has not caused more work yet than it may for now.
+    /// Counts a costly message; says whether its sender stays within [`COSTLY_MAX`] until the next [`Timer::Tell`].
     pub(crate) fn may_cost(&mut self, from: u16) -> bool {
         let cost = self.costs.entry(from).or_default();
         *cost = cost.saturating_add(1);
