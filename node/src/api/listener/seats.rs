@@ -1,6 +1,10 @@
 //! [`Seats`]: who is connected, what each does, and who goes when there is no seat for somebody new.
 
-use std::{collections::BTreeMap, sync::Arc, time::Duration};
+use std::{
+    collections::{BTreeMap, HashMap},
+    sync::Arc,
+    time::Duration,
+};
 
 use parking_lot::Mutex;
 use tokio::{sync::Notify, time::Instant};
@@ -120,6 +124,12 @@ pub(super) struct Seats {
 struct Taken {
     next: u64,
     seats: BTreeMap<u64, Seat>,
+    /// How many of them each address has; none has 0.
+    counts: HashMap<Origin, usize>,
+    /// How many of them strangers have.
+    strangers: usize,
+    /// Those that were told to go.
+    leaving: Vec<u64>,
     /// When an address last had its answer.
     callers: BTreeMap<Origin, Instant>,
 }
@@ -147,23 +157,20 @@ impl Seats {
     /// stranger, and never somebody else for an address that has all that one may have.
     pub(super) fn take(self: &Arc<Self>, origin: Origin) -> Result<Seat, Full> {
         let mut taken = self.taken.lock();
-        let held = |whose: fn(Origin, Origin) -> bool| {
-            taken.seats.values().filter(|seat| whose(seat.0.origin, origin)).count()
-        };
         let Limits { calls, spare, reserved, per_address } = self.limits;
         let room = calls + spare;
+        let is_own = origin.is_stranger() && taken.count(origin) >= per_address;
         let full = if !origin.is_stranger() {
             (taken.seats.len() >= room).then_some((|_, _| true) as fn(Origin, Origin) -> bool)
-        } else if held(|one, newcomer| one == newcomer) >= per_address {
+        } else if is_own {
             Some((|one, newcomer| one == newcomer) as fn(Origin, Origin) -> bool)
-        } else if taken.seats.len() >= room || held(|one, _| one.is_stranger()) >= room - reserved {
+        } else if taken.seats.len() >= room || taken.strangers >= room - reserved {
             Some((|one, _| one.is_stranger()) as fn(Origin, Origin) -> bool)
         } else {
             None
         };
         if let Some(may_go) = full {
             taken.dismiss_one(origin, |one| may_go(one, origin));
-            let is_own = origin.is_stranger() && held(|one, newcomer| one == newcomer) >= per_address;
             return Err(if is_own { Full::Address } else { Full::All });
         }
         let number = taken.next;
@@ -178,13 +185,13 @@ impl Seats {
             dismissed: CancellationToken::new(),
         };
         let seat = Seat(Arc::new(shared));
-        taken.seats.insert(number, seat.clone());
+        taken.insert(seat.clone());
         Ok(seat)
     }
 
     /// Whether somebody is on the way out, so that there is a seat in a moment.
     pub(super) fn is_one_leaving(&self) -> bool {
-        self.taken.lock().seats.values().any(Seat::has_to_go)
+        self.taken.lock().leaving().next().is_some()
     }
 
     /// Returns when it may be worth to ask for a seat again.
@@ -194,6 +201,35 @@ impl Seats {
 }
 
 impl Taken {
+    fn count(&self, origin: Origin) -> usize {
+        self.counts.get(&origin).copied().unwrap_or_default()
+    }
+
+    fn insert(&mut self, seat: Seat) {
+        let origin = seat.0.origin;
+        *self.counts.entry(origin).or_default() += 1;
+        self.strangers += usize::from(origin.is_stranger());
+        self.seats.insert(seat.0.number, seat);
+    }
+
+    fn remove(&mut self, number: u64) {
+        let Some(seat) = self.seats.remove(&number) else { return };
+        self.leaving.retain(|leaving| *leaving != number);
+        let origin = seat.0.origin;
+        self.strangers -= usize::from(origin.is_stranger());
+        if let Some(count) = self.counts.get_mut(&origin) {
+            *count -= 1;
+            if *count == 0 {
+                self.counts.remove(&origin);
+            }
+        }
+    }
+
+    /// Those that are on the way out.
+    fn leaving(&self) -> impl Iterator<Item = &Seat> {
+        self.leaving.iter().filter_map(|number| self.seats.get(number)).filter(|seat| seat.has_to_go())
+    }
+
     /// Whether an address with so many connections was answered of late.
     fn is_caller(&self, origin: Origin, connections: usize) -> bool {
         let is_answered = |at: &Instant| at.elapsed() < CALLER_MAX;
@@ -212,30 +248,33 @@ impl Taken {
     /// Tells the connection that can go first to go, unless one is going already: a stranger before the operator's hosts, and of
     /// strangers that are equally idle one whose address has most. A call that waits goes only for an address that has less, or for the
     /// operator.
-    fn dismiss_one(&self, newcomer: Origin, may_go: impl Fn(Origin) -> bool) {
-        let mut counts = BTreeMap::<Origin, usize>::new();
-        self.seats.values().for_each(|seat| *counts.entry(seat.0.origin).or_default() += 1);
-        let own = counts.get(&newcomer).copied().unwrap_or_default();
+    fn dismiss_one(&mut self, newcomer: Origin, may_go: impl Fn(Origin) -> bool) {
+        let own = self.count(newcomer);
         let yields = |one: Origin| match newcomer.is_stranger() {
-            true => counts[&one] > own + 1,
+            true => self.count(one) > own + 1,
             false => one.is_stranger(),
         };
+        let is_leaving = |seat: &Seat| {
+            let waits = seat.0.state.lock().rank().is_some_and(|(class, _)| class == WAITS);
+            !waits || yields(seat.0.origin)
+        };
+        if self.leaving().any(|seat| may_go(seat.0.origin) && is_leaving(seat)) {
+            return;
+        }
         let ranks = self.seats.values().filter(|seat| may_go(seat.0.origin)).filter_map(|seat| {
             let (class, since) = seat.0.state.lock().rank()?;
             if class == WAITS && !yields(seat.0.origin) {
                 return None;
             }
-            let own = counts[&seat.0.origin];
+            let own = self.count(seat.0.origin);
             let is_young = class < WAITS && since.elapsed() < GRACE && self.is_caller(seat.0.origin, own);
             let (class, others) = (class + if is_young { YOUNG } else { 0 }, self.seats.len() - own);
             Some(((!seat.0.origin.is_stranger(), class, others, since), seat))
         });
-        let ranked: Vec<_> = ranks.collect();
-        if ranked.iter().any(|(_, seat)| seat.0.dismissed.is_cancelled()) {
-            return;
-        }
-        if let Some((_, seat)) = ranked.into_iter().min_by_key(|(rank, _)| *rank) {
+        let first = ranks.min_by_key(|(rank, _)| *rank).map(|(_, seat)| seat.clone());
+        if let Some(seat) = first {
             seat.0.dismissed.cancel();
+            self.leaving.push(seat.0.number);
         }
     }
 }
@@ -362,7 +401,7 @@ impl Seat {
 
     /// The connection has ended.
     pub(super) fn leave(&self) {
-        self.0.seats.taken.lock().seats.remove(&self.0.number);
+        self.0.seats.taken.lock().remove(self.0.number);
         self.turn(Doing::Idle);
     }
 }
