@@ -52,6 +52,12 @@ pub enum WantedError {
         /// Of commission.
         commission: U256,
     },
+    /// Bytes that nobody can sign for: so many of them as there may be failures would halt the chain for good.
+    #[error("{key} is no ed25519 public key")]
+    Unusable {
+        /// The bytes.
+        key: PublicKey,
+    },
     /// The validators are no set.
     #[error(transparent)]
     Set(#[from] SetError),
@@ -115,6 +121,9 @@ pub fn wanted<E>(
     let Ok(validators) = BoundedVec::new(validators) else {
         return Ok(Err(WantedError::TooMany { count }));
     };
+    if let Some(unusable) = validators.iter().find(|validator| !validator.public_key.is_usable()) {
+        return Ok(Err(WantedError::Unusable { key: unusable.public_key }));
+    }
     let failures = Failures { any: any_failures, commission: commissions };
     let set = ValidatorSet { epoch, validators, failures };
     Ok(set.check().map(|()| set).map_err(WantedError::from))
@@ -152,8 +161,9 @@ mod tests {
     use super::*;
 
     fn set(keys: impl IntoIterator<Item = u8>, failures: Failures) -> ValidatorSet {
+        let public_key = |key| crate::SecretKey::from_seed([key; 32]).public();
         let validator =
-            |key| Validator { public_key: PublicKey([key; 32]), fee_recipient: Address::repeat_byte(key) };
+            |key| Validator { public_key: public_key(key), fee_recipient: Address::repeat_byte(key) };
         let validators = BoundedVec::new(keys.into_iter().map(validator).collect()).unwrap();
         ValidatorSet { epoch: Epoch(0), validators, failures }
     }
@@ -192,16 +202,23 @@ mod tests {
     #[test]
     fn what_is_no_set_is_refused() {
         let good = account(Address::ZERO, 1, &set(1..5, Failures::thirds(4))).unwrap();
-        let with = |index: u64, value: U256| {
+        let with_at = |slot: B256, value: U256| {
             let mut account = good.clone();
-            account.storage.insert(slot(index), value);
+            account.storage.insert(slot, value);
             wanted(Epoch(1), &mut reader(&account)).unwrap().map(|_| ()).unwrap_err()
         };
+        let with = |index: u64, value: U256| with_at(slot(index), value);
         let too_many = |count| WantedError::TooMany { count };
         assert_eq!(with(VALIDATORS, U256::MAX), too_many(U256::MAX));
         assert_eq!(with(VALIDATORS, U256::from(129)), too_many(U256::from(129)));
         assert_eq!(with(VALIDATORS, U256::ZERO), SetError::Empty.into());
-        assert!(matches!(with(VALIDATORS, U256::from(6)), WantedError::Set(SetError::Repeated { .. })));
+        let [[first, _], [second, _]] = [0, 1].map(element);
+        let repeated = with_at(second, good.storage[&first]);
+        assert!(matches!(repeated, WantedError::Set(SetError::Repeated { .. })), "{repeated}");
+        // The point of order 1 signs everything.
+        for unusable in [with(VALIDATORS, U256::from(6)), with_at(first, U256::from(1) << 248)] {
+            assert!(matches!(unusable, WantedError::Unusable { .. }), "{unusable}");
+        }
         assert!(matches!(with(FAILURES_ANY, U256::from(2)), WantedError::Set(SetError::TooFew { .. })));
         assert!(matches!(with(FAILURES_COMMISSION, U256::from(70_000)), WantedError::Failures { .. }));
     }

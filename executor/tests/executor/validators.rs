@@ -8,7 +8,7 @@ use slipstream_executor::{
     next_validators, validators::interface::Validators as contract,
 };
 use slipstream_types::{
-    BatchHeader, BatchNumber, Epoch, Failures, Genesis, PublicKey, Validator, ValidatorSet,
+    BatchHeader, BatchNumber, Epoch, Failures, Genesis, SecretKey, Validator, ValidatorSet,
     bounded::BoundedVec, limits, validators_contract,
 };
 
@@ -84,7 +84,8 @@ impl Chain {
 }
 
 fn validator(index: u8) -> Validator {
-    Validator { public_key: PublicKey([index + 1; 32]), fee_recipient: Address::repeat_byte(index + 1) }
+    let public_key = SecretKey::from_seed([index; 32]).public();
+    Validator { public_key, fee_recipient: Address::repeat_byte(index + 1) }
 }
 
 fn add(index: u8) -> Vec<u8> {
@@ -113,7 +114,7 @@ fn changes_end_the_epoch_with_their_batch() {
     let log = &outcome.receipts.receipts[0].logs[0];
     let topics = log.topics.iter().map(|topic| B256::from(*topic));
     let event = contract::ValidatorAdded::decode_raw_log(topics, &log.data).unwrap();
-    assert_eq!((event.publicKey, event.lastBatch), (B256::repeat_byte(5), U256::from(2)));
+    assert_eq!((event.publicKey, event.lastBatch), (B256::from(validator(4).public_key.0), U256::from(2)));
     assert_eq!(chain.batch(&[]).1, None);
 }
 
