@@ -47,8 +47,10 @@ pub(super) fn servers(troubles: &Troubles, rng: &mut StdRng) -> Vec<Server> {
     }
     if troubles.snapshots {
         // One lie each: who is found out has no chance to tell another. Code, siblings and range deltas are asked for seldom.
-        let rare = [Lie::Code, Lie::Code, Lie::Siblings, Lie::RangeDelta, Lie::RangeDelta, Lie::Offer];
-        for lie in rare.into_iter().chain([Lie::HiddenRow, Lie::ChangedRow]) {
+        let code = [Lie::Code, Lie::Code, Lie::Siblings];
+        let range_deltas = [Lie::RangeDelta, Lie::RangeDelta, Lie::Padded, Lie::Padded];
+        let rows = [Lie::Offer, Lie::HiddenRow, Lie::ChangedRow];
+        for lie in code.into_iter().chain(range_deltas).chain(rows) {
             more(Habit::Lying(vec![lie]), rng.random_range(1..3), rng);
         }
         let lies: Vec<Lie> = Lie::ABOUT_SNAPSHOTS.choose_multiple(rng, 4).copied().collect();
