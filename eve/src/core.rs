@@ -62,8 +62,11 @@ pub struct Setup {
 
 /// Batches above the head that may be ordered, executed and voted on.
 pub(crate) const WINDOW: u64 = 8;
-/// Batches above the head that a primary orders.
-pub(crate) const AHEAD: u64 = 4;
+/// Batches above the last decision that a primary orders: one that is agreed on, and one that is executed meanwhile, so that its tokens are
+/// there when its turn comes. More would wait for their turn here and not in the pool, where later transactions still get into them.
+pub(crate) const AHEAD: u64 = 2;
+/// Batches above the head that a primary orders: decisions may be faster than commits.
+pub(crate) const UNCOMMITTED_MAX: u64 = 4;
 /// Decisions that are kept for validators that missed them.
 pub(crate) const RECENT_MAX: usize = 16;
 /// How often, in milliseconds, a validator tells how far it is while nothing is decided.

@@ -3,7 +3,7 @@
 use slipstream_types::{BatchNumber, Digest, LedgerInfo};
 
 use crate::{
-    core::{AHEAD, Core, Outcome, WINDOW},
+    core::{AHEAD, Core, Outcome, UNCOMMITTED_MAX, WINDOW},
     effect::{Effect, NoOutcome, Work},
     message::{Evidence, Message, SignedOrder, Verify},
 };
@@ -247,7 +247,8 @@ impl Core {
             && self.amnesia.is_none_or(|(_, view)| self.view > view)
             && number > self.decided
             && !self.spent
-            && number.0 <= self.head.number.0 + AHEAD
+            && number.0 <= self.decided.0 + AHEAD
+            && number.0 <= self.head.number.0 + UNCOMMITTED_MAX
             && self.adopted.as_ref().is_none_or(|adopted| number > adopted.info.number)
     }
 }
