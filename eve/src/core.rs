@@ -444,6 +444,13 @@ impl Core {
         self.decided
     }
 
+    /// The last batch that it knows to be decided, or may have helped to decide by its vote; none while it does not know its votes. Survives
+    /// restarts, because a vote to commit rests on what was prepared.
+    pub fn voted(&self) -> Option<BatchNumber> {
+        let prepared = self.prepared.as_ref().map_or(BatchNumber(0), |prepared| prepared.info.number);
+        (!self.is_silent()).then_some(prepared.max(self.decided))
+    }
+
     /// Whether it wants another primary.
     pub fn complains(&self) -> bool {
         self.complains

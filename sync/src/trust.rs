@@ -72,6 +72,12 @@ impl Trust {
         self.terms.keys().next_back().copied().unwrap_or_default()
     }
 
+    /// The validators of the last known epoch.
+    pub fn set(&self) -> &ValidatorSet {
+        let (_, term) = self.terms.last_key_value().expect("epoch 0 is always known");
+        &term.set
+    }
+
     /// Checks that a quorum of its epoch signed a certificate, and that its batch is in that epoch as far as is known.
     ///
     /// # Errors

@@ -3,7 +3,7 @@
 #![allow(clippy::unwrap_used)] // a panic is how a test fails
 
 use std::{
-    process::{Child, Command, Stdio},
+    process::{Child, Command, Output, Stdio},
     time::{Duration, Instant},
 };
 
@@ -11,7 +11,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde::Deserialize;
 use serde_json::{Value, json};
 use slipnet::{
-    devnet::{Devnet, DevnetOptions, exists},
+    devnet::{Devnet, DevnetOptions, binary, exists},
     load::{self, LoadOptions, Workload},
     manifest::{Manifest, ManifestNode},
     progress::Progress,
@@ -247,7 +247,18 @@ async fn the_chain_goes_on_without_its_primary() {
     devnet.stop().await.unwrap();
 }
 
-/// Goal: with two of four validators gone the chain stands and says so; when one is back it goes on where it was, with one history.
+/// `slipstream read` of the chain's number, by all validators of a devnet.
+fn read(devnet: &Devnet) -> Output {
+    let mut command = Command::new(binary().unwrap());
+    command.arg("read").arg("--genesis").arg(devnet.genesis_file());
+    for node in devnet.nodes() {
+        command.arg("--validator").arg(node.rpc().url());
+    }
+    command.arg("eth_chainId").output().unwrap()
+}
+
+/// Goal: with two of four validators gone the chain stands and says so, and no read is answered; when one is back it goes on where it was,
+/// with one history, and three answer alike.
 #[tokio::test(flavor = "multi_thread")]
 async fn two_lost_of_four_stand_and_one_back_goes_on() {
     let options = DevnetOptions { validators: 4, accounts: 1, ..DevnetOptions::default() };
@@ -264,6 +275,10 @@ async fn two_lost_of_four_stand_and_one_back_goes_on() {
     assert_eq!(status.head.number, stood, "two of four are no quorum");
     let consensus = status.consensus.unwrap();
     assert!(consensus["complains"] == true || consensus["changing"] == true, "{consensus}");
+    let unread = read(&devnet);
+    let text = String::from_utf8_lossy(&unread.stderr).into_owned();
+    assert_eq!(unread.status.code(), Some(75), "{text}");
+    assert!(text.contains("of the 3 validators that make a quorum answer"), "{text}");
 
     devnet.node_mut(1).start().unwrap();
     let mut roots = Vec::new();
@@ -273,5 +288,8 @@ async fn two_lost_of_four_stand_and_one_back_goes_on() {
         roots.push(node.state_root(stood + 1).await.unwrap());
     }
     assert!(roots.iter().all(|root| *root == roots[0]), "{roots:?}");
+    let answer = read(&devnet);
+    assert!(answer.status.success(), "{}", String::from_utf8_lossy(&answer.stderr));
+    assert_eq!(String::from_utf8_lossy(&answer.stdout).trim(), "0x1cbd");
     devnet.stop().await.unwrap();
 }

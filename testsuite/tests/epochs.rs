@@ -27,6 +27,17 @@ fn validators(devnet: &Devnet, node: usize, arguments: &[&str], key: Option<&str
     command.output().unwrap()
 }
 
+/// `slipstream read`, which learns of two changes of the validators by itself.
+fn read(devnet: &Devnet) -> Output {
+    let mut command = Command::new(binary().unwrap());
+    command.arg("read").arg("--genesis").arg(devnet.genesis_file());
+    for node in devnet.nodes() {
+        command.arg("--validator").arg(node.rpc().url());
+    }
+    let params = r#"["0x7777777777777777777777777777777777777777","latest"]"#;
+    command.args(["--json", "eth_getBalance", params]).output().unwrap()
+}
+
 fn succeed(output: &Output) -> String {
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
     assert!(output.status.success(), "{text}{}", String::from_utf8_lossy(&output.stderr));
@@ -141,5 +152,8 @@ async fn a_validator_is_added_and_the_proposer_removed_under_load() {
     for index in all {
         assert_eq!(devnet.nodes()[index].state_root(head).await.unwrap(), root);
     }
+    // Who validates no longer, and who only follows, does not count.
+    let answer = succeed(&read(&devnet));
+    assert!(answer.contains(r#""result":"0x"#) && answer.contains(&new) && !answer.contains(&old), "{answer}");
     devnet.stop().await.unwrap();
 }

@@ -96,6 +96,7 @@ struct Mail {
 /// A handle to one member of the validator set. A clone is another handle to the same one.
 #[derive(Clone)]
 pub struct Validator {
+    key: PeerId,
     set: Arc<ValidatorSet>,
     domain: Digest,
     mailbox: mpsc::Sender<Mail>,
@@ -124,9 +125,10 @@ impl Validator {
         clock: Arc<dyn Clock>,
         decided: mpsc::Sender<Decided>,
     ) -> Result<(Validator, Driver), ConsensusError> {
-        let Some(index) = set.index_of(&key.public()) else {
+        let public_key = key.public();
+        let Some(index) = set.index_of(&public_key) else {
             return Err(ConsensusError::NotAValidator {
-                key: key.public(),
+                key: public_key,
                 epoch: set.epoch,
                 validators: set.validators.len(),
             });
@@ -162,7 +164,8 @@ impl Validator {
             evidence: proved,
         };
         let driver = Driver::new(parts)?;
-        Ok((Validator { set: Arc::new(set), domain, mailbox, shown, view, evidence }, driver))
+        let set = Arc::new(set);
+        Ok((Validator { key: public_key, set, domain, mailbox, shown, view, evidence }, driver))
     }
 
     /// Answers a request of the consensus protocol, as soon as the driver has heard it. A refusal names what is wrong. What was begun for
@@ -223,6 +226,11 @@ impl Validator {
         let (answer, answered) = oneshot::channel();
         self.mailbox.send(Mail { seat, request, answer }).await.map_err(|_| ProposalError::Stopping)?;
         answered.await.unwrap_or(Err(ProposalError::Stopping))
+    }
+
+    /// Its key.
+    pub fn key(&self) -> PeerId {
+        self.key
     }
 
     /// What it is doing.

@@ -31,6 +31,9 @@ pub struct ConsensusStatus {
     pub complains: bool,
     /// The last batch that it knows to be decided.
     pub decided: BatchNumber,
+    /// The last batch that is decided, or that it voted to commit; none while it does not know its votes. Once its head is there,
+    /// nothing is certified by its vote that it would not show.
+    pub voted: Option<BatchNumber>,
     /// The batch that is voted on, if any vote is in.
     pub voting: Option<Voting>,
     /// How often the others agreed on another outcome than this validator's.
@@ -130,6 +133,7 @@ impl Shown {
             observing: false,
             complains: false,
             decided: BatchNumber(0),
+            voted: None,
             voting: None,
             divergences: 0,
             refused: 0,
@@ -160,6 +164,7 @@ impl Shown {
         status.observing = core.is_observing();
         status.complains = core.complains();
         status.decided = core.decided();
+        status.voted = core.voted();
         status.voting = (prepares + commits > 0).then_some(voting);
         status.divergences = core.divergences();
         status.peers = core.heard().iter().map(standing).collect();

@@ -1,5 +1,5 @@
-//! The HTTP side: JSON-RPC at `POST /`, `GET /v1/status`, `GET /v1/consensus/evidence`, `GET /v1/db`, `GET /v1/snapshots`, `GET /metrics`,
-//! `GET /health`, on one port.
+//! The HTTP side: JSON-RPC at `POST /`, `GET /v1/status`, `GET /v1/consensus/evidence`, `GET /v1/consensus/settled`,
+//! `GET /v1/db`, `GET /v1/snapshots`, `GET /metrics`, `GET /health`, on one port.
 //!
 //! `/health` is readiness, also as `/health/ready`: whether to send callers here. `/health/live` is liveness: whether the process works;
 //! a halted chain is no reason to restart a node.
@@ -13,6 +13,7 @@ pub(crate) mod metrics;
 mod outgoing;
 pub mod peers;
 mod room;
+pub(crate) mod settled;
 pub(crate) mod starting;
 pub mod status;
 
@@ -134,6 +135,7 @@ fn router(config: &ApiConfig, api: Arc<Api>) -> Router {
         .route("/", post(jsonrpc).route_layer(middleware::from_fn(only_json)))
         .route("/v1/status", get(status))
         .route("/v1/consensus/evidence", get(evidence))
+        .route("/v1/consensus/settled", get(settled::settled))
         .route("/v1/db", get(inspect::db))
         .route("/v1/snapshots", get(inspect::snapshots))
         .route("/metrics", get(metrics))

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use serde::Serialize;
 use slipstream_config::Role;
-use slipstream_consensus::{ConsensusStatus, Forwarder, Pool, PoolStatus, Proof};
+use slipstream_consensus::{ConsensusStatus, Forwarder, Pool, PoolStatus, Proof, Validator};
 use slipstream_executor::HotStats;
 use slipstream_network::{PeerAddress, PeerId, Transport};
 use slipstream_storage::{DiskRoom, Head, StorageError, Store};
@@ -204,6 +204,11 @@ impl StatusSource {
     /// What proves that validators lied, if this node is one.
     pub(crate) fn evidence(&self) -> Vec<Proof> {
         self.seat.validator().map(|validator| validator.evidence()).unwrap_or_default()
+    }
+
+    /// The validator that this node is now.
+    pub(crate) fn validator(&self) -> Option<Validator> {
+        self.seat.validator()
     }
 
     fn epoch(&self) -> EpochStatus {

@@ -8,6 +8,7 @@ mod db;
 mod exit;
 mod init;
 mod output;
+mod read;
 mod rows;
 mod run;
 mod snapshot;
@@ -38,6 +39,8 @@ enum Command {
     Run(run::RunArgs),
     /// Show what a running node does
     Status(status::StatusArgs),
+    /// Ask a quorum of the validators, and believe nothing that fewer of them say
+    Read(read::ReadArgs),
     /// Show and change who certifies a chain's batches
     #[command(subcommand)]
     Validators(validators::ValidatorsCommand),
@@ -80,6 +83,7 @@ fn run_command(command: &Command) -> Result<()> {
         Command::Init(args) => init::init(args),
         Command::Run(args) => run::run(args),
         Command::Status(args) => status::status(args),
+        Command::Read(args) => read::read(args),
         Command::Validators(command) => validators::validators(command),
         Command::Db(command) => db::db(command),
         Command::Snapshot(command) => snapshot::snapshot(command),
