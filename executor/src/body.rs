@@ -3,7 +3,10 @@
 use rayon::prelude::*;
 use slipstream_types::Body;
 
-use crate::transaction::{Transaction, TransactionError};
+use crate::{
+    senders::Senders,
+    transaction::{Transaction, TransactionError},
+};
 
 /// A body with an envelope that the chain does not admit.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -21,8 +24,23 @@ pub struct BodyError {
 /// # Errors
 /// Names the first envelope that is not admitted, whatever the threads met first.
 pub fn decode_body(body: &Body, chain_id: u64) -> Result<Vec<Transaction>, BodyError> {
-    let decoded: Vec<_> =
-        body.transactions.par_iter().map(|raw| Transaction::decode(raw, chain_id)).collect();
+    decode_with(body, |raw| Transaction::decode(raw, chain_id))
+}
+
+/// The same without the recovery of senders that are known.
+pub(crate) fn decode_body_with(
+    body: &Body,
+    chain_id: u64,
+    senders: &Senders,
+) -> Result<Vec<Transaction>, BodyError> {
+    decode_with(body, |raw| senders.decode(raw, chain_id))
+}
+
+fn decode_with(
+    body: &Body,
+    decode: impl Fn(&[u8]) -> Result<Transaction, TransactionError> + Sync,
+) -> Result<Vec<Transaction>, BodyError> {
+    let decoded: Vec<_> = body.transactions.par_iter().map(|raw| decode(raw)).collect();
     let named = |(index, result): (usize, Result<_, _>)| result.map_err(|source| BodyError { index, source });
     decoded.into_iter().enumerate().map(named).collect()
 }

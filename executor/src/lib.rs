@@ -59,6 +59,7 @@ pub mod predict;
 pub mod prefetch;
 pub mod reader;
 pub mod seal;
+pub mod senders;
 pub mod session;
 pub mod transaction;
 pub mod validators;
@@ -84,6 +85,7 @@ pub use prefetch::{
 };
 pub use reader::{MemoryState, StateReader};
 pub use seal::{Sealed, seal};
+pub use senders::Senders;
 pub use session::{Ahead, AheadUse, Executed, OrderedBatch, Session, SessionError, Trust, Way};
 pub use transaction::{Envelope, Transaction, TransactionError};
 pub use validators::{ValidatorsStorage, next_validators};

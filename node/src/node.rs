@@ -141,7 +141,8 @@ impl Node {
         if let Some(waypoint) = &config.waypoint {
             store.expect_waypoint(waypoint)?;
         }
-        let session = Arc::new(Session::new(&config.executor, chain.clone())?);
+        let session = Session::new(&config.executor, chain.clone())?.with_senders(pool.senders().clone());
+        let session = Arc::new(session);
         let follower = Follower::new(
             config.sync.clone(),
             store.clone(),
@@ -197,7 +198,7 @@ impl Node {
         };
         let log_index = Arc::new(LogIndex::new(store.clone()));
         let context = RpcContext {
-            batches: Batches::new(store.clone()),
+            batches: Batches::new(store.clone(), pool.senders().clone()),
             log_index: log_index.clone(),
             filters: Arc::default(),
             call_time_max: Duration::from_millis(config.api.call_time_max_ms.get()),

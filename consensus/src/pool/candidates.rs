@@ -7,7 +7,7 @@
 use std::collections::{BinaryHeap, HashMap};
 
 use alloy_primitives::Address;
-use slipstream_executor::{Room, Transaction};
+use slipstream_executor::{BuildLimits, Candidates as _, Room, Transaction};
 
 use super::{Pool, account_queue::HeadKey};
 
@@ -41,6 +41,23 @@ impl Pool {
     pub(crate) fn candidates_after(&self, ahead: Ahead) -> Candidates {
         let cursor = self.shared.state.lock().index.cursor(ahead);
         Candidates { pool: self.clone(), cursor }
+    }
+}
+
+impl Candidates {
+    /// What a batch with these limits will mostly hold: the best transactions, as long as there is room for all the gas and bytes that they
+    /// ask for.
+    pub(crate) fn peek(mut self, limits: &BuildLimits) -> Vec<Transaction> {
+        let mut room = Room { gas: limits.gas, bytes: limits.body_bytes };
+        let mut likely = Vec::new();
+        while likely.len() < limits.transactions
+            && let Some(transaction) = self.draw(room)
+        {
+            room.gas = room.gas.saturating_sub(transaction.gas_limit());
+            room.bytes = room.bytes.saturating_sub(transaction.raw.len());
+            likely.push(transaction);
+        }
+        likely
     }
 }
 

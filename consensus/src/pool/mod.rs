@@ -20,7 +20,7 @@ use std::{collections::HashSet, sync::Arc};
 use alloy_primitives::{Address, B256};
 use parking_lot::{Mutex, RwLock};
 use serde::Serialize;
-use slipstream_executor::{Transaction, check_static};
+use slipstream_executor::{Senders, Transaction, check_static};
 use slipstream_storage::{StorageError, Store};
 use slipstream_types::{AccountValue, BatchHeader, BatchNumber, ChainConfig, Rules};
 use tokio::{
@@ -64,6 +64,7 @@ struct Shared {
     /// Of the batch after the head, by the head's time. All that is here was judged by them.
     rules: RwLock<Rules>,
     store: Store,
+    senders: Arc<Senders>,
     state: Mutex<State>,
     /// Told when the pool stops being empty, and now and then while it fills.
     arrived: Notify,
@@ -113,7 +114,13 @@ impl Pool {
         let (index, dropped) = (Index::new(config, Instant::now()), Dropped::default());
         let state = Mutex::new(State { index, arrivals: Arrivals::default(), dropped, head, swept: head });
         let (arrived, refused) = (Notify::new(), RefusedCounts::default());
-        Ok(Pool { shared: Arc::new(Shared { chain, rules, store, state, arrived, refused }) })
+        let senders = Arc::default();
+        Ok(Pool { shared: Arc::new(Shared { chain, rules, store, senders, state, arrived, refused }) })
+    }
+
+    /// Who signed what the pool took: for those who meet the same transactions later.
+    pub fn senders(&self) -> &Arc<Senders> {
+        &self.shared.senders
     }
 
     /// Takes a transaction of a user of this node, or says why not.
@@ -184,6 +191,7 @@ impl Pool {
     ) -> Result<(), PoolError> {
         let (pending, hash, at) = (state.index.ready(), terms.hash, Instant::now());
         let arrival = Arrival { at, is_local: origin == Origin::Wallet };
+        self.shared.senders.keep(&transaction);
         state.index.insert(terms, transaction, account, arrival)?;
         state.dropped.forget(&hash);
         state.arrivals.push(hash);

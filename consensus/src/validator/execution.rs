@@ -126,11 +126,13 @@ impl Ledger {
             body_bytes: limits::BODY_BYTES_MAX - BODY_BYTES_SLACK,
             transactions: making.transactions_max.min(limits::BATCH_TRANSACTIONS_MAX),
         };
+        let ahead = self.read_ahead(&ground, pool, making, timestamp_ms, &limits)?;
         let mut candidates = pool.candidates_after(making.ahead.clone());
-        let built = self
+        let (built, read) = self
             .session
-            .build(&Ahead::default(), &basis, &mut candidates, &limits, &ground.state())
+            .build(&ahead, &basis, &mut candidates, &limits, &ground.state())
             .map_err(|source| ConsensusError::Execute { number, source })?;
+        tracing::trace!(%number, named = read.named, used = read.used, reads = read.reads, "read ahead");
         for (hash, reason) in &built.rejected {
             tracing::debug!(%number, %hash, %reason, "transaction left out");
         }
@@ -166,6 +168,22 @@ impl Ledger {
         Ok(Built::Batch(Box::new(executed)))
     }
 
+    /// Begins to read what the best transactions of the pool name, so that proposing waits for the disk no longer than following does.
+    fn read_ahead(
+        &self,
+        ground: &Ground,
+        pool: &Pool,
+        making: &Making,
+        timestamp_ms: u64,
+        limits: &BuildLimits,
+    ) -> Result<Ahead, StorageError> {
+        let Work { view, number, .. } = making.work;
+        let likely = pool.candidates_after(making.ahead.clone()).peek(limits);
+        let proposer = self.proposer(view);
+        let batch = OrderedBatch::without_header(number, timestamp_ms, proposer, limits.gas, &likely, None);
+        self.session.prepare_candidates(&batch, &ground.view, &ground.overlay)
+    }
+
     /// Executes an ordered batch on a chain.
     pub(super) fn execute(
         &self,
@@ -183,8 +201,8 @@ impl Ledger {
         times::check(order, &ground.parent.header, now_ms)?;
         let body: Body =
             ordered.body.open(BlobKind::Body).map_err(|source| ProposalError::Body { number, source })?;
-        let transactions = executor::decode_body(&body, self.chain.chain_id)
-            .map_err(|source| ProposalError::Transactions { number, source })?;
+        let transactions =
+            self.session.decode(&body).map_err(|source| ProposalError::Transactions { number, source })?;
         let basis = self.basis(&ground, order.view, order.timestamp_ms);
         let outcome = self.run(&ground, &basis, number, &transactions, ordered, sequential)?;
         let speculation = self.speculate(&ground, &outcome.delta)?.ok_or(Failure::Overtaken)?;

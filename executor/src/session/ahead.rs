@@ -178,6 +178,25 @@ impl Session {
         Ok(Ahead { warm, at: base.head().digest(), conflicts, is_hinted })
     }
 
+    /// Begins to read what a batch will need that is to be [made](Session::build) of such transactions, the best candidates as far as one
+    /// can see. Which of them the batch will hold decides what the reading was worth, and nothing else.
+    ///
+    /// # Errors
+    /// If this node's disk fails.
+    pub fn prepare_candidates(
+        &self,
+        batch: &OrderedBatch<'_>,
+        base: &View,
+        overlay: &Overlay,
+    ) -> Result<Ahead, StorageError> {
+        // Without threads the reads would come one after another, as they do in the batch.
+        let foretold = self.prefetcher.as_ref().and_then(|_| self.foretell(batch, base, overlay));
+        let Some(mut hints) = foretold else { return Ok(Ahead::default()) };
+        self.leave_out(&mut hints, overlay);
+        let warm = Some(self.read_ahead(batch.number, base.clone(), Wanted::from(&hints))?);
+        Ok(Ahead { warm, at: base.head().digest(), ..Ahead::default() })
+    }
+
     fn open(&self, batch: &OrderedBatch<'_>) -> Option<Decoded> {
         let blob = batch.hints.filter(|_| self.hints != HintsMode::Off)?;
         open_hints(blob, batch.gas_max, batch.proposer, batch.transactions).ok()

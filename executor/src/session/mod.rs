@@ -24,12 +24,13 @@ mod foretell;
 use std::{collections::VecDeque, sync::Arc};
 
 use parking_lot::{Mutex, RwLock, RwLockReadGuard, RwLockWriteGuard};
-use slipstream_types::{BatchHeader, BatchNumber, ChainConfig, Delta};
+use slipstream_types::{BatchHeader, BatchNumber, Body, ChainConfig, Delta};
 
 pub use self::ahead::{Ahead, AheadUse, OrderedBatch, Trust};
 use self::foretell::Foreteller;
 use crate::{
     assemble::{self, BuildLimits, Built, Candidates},
+    body::{self, BodyError},
     config::{ExecutorConfig, HintsMode},
     env::Basis,
     error::ExecuteError,
@@ -40,6 +41,7 @@ use crate::{
     predict::PredictMode,
     prefetch::{Prefetcher, Warm},
     reader::StateReader,
+    senders::Senders,
     transaction::Transaction,
 };
 
@@ -54,6 +56,7 @@ pub struct Session {
     /// None if neither hints nor predictions are used, or no threads read ahead.
     prefetcher: Option<Prefetcher>,
     foreteller: Foreteller,
+    senders: Arc<Senders>,
     /// A pool of their own: while one batch executes, the one before it is sealed on the common one.
     workers: Workers,
     /// Held by whoever executes.
@@ -129,6 +132,7 @@ impl Session {
             hints: config.hints,
             prefetcher: prefetcher.map_err(SessionError::of("read ahead"))?,
             foreteller: Foreteller::new(config)?,
+            senders: Arc::default(),
             workers: Workers::new(config.execution_threads()).map_err(SessionError::of("execute on"))?,
             hot: RwLock::new(Hot {
                 cache: HotCache::new(config.hot_cache_mib << 20),
@@ -146,6 +150,20 @@ impl Session {
     /// The chain whose batches it executes.
     pub fn chain(&self) -> &ChainConfig {
         &self.chain
+    }
+
+    /// The same with senders that others know, too: those who meet transactions before they are executed, and after.
+    pub fn with_senders(mut self, senders: Arc<Senders>) -> Session {
+        self.senders = senders;
+        self
+    }
+
+    /// Decodes and checks every envelope of a body; only senders that are not known are recovered.
+    ///
+    /// # Errors
+    /// Those of [`decode_body`](crate::decode_body).
+    pub fn decode(&self, body: &Body) -> Result<Vec<Transaction>, BodyError> {
+        body::decode_body_with(body, self.chain.chain_id, &self.senders)
     }
 
     /// Executes a batch on the state behind its parent. What was read ahead is used if the state covers what it was read from, and is
@@ -179,7 +197,7 @@ impl Session {
         Ok(Executed { outcome, ahead, parallel })
     }
 
-    /// Makes a batch on the state behind its parent.
+    /// Makes a batch on the state behind its parent; tells, too, what reading ahead was worth.
     ///
     /// # Errors
     /// Those of [`build`](crate::build).
@@ -190,15 +208,17 @@ impl Session {
         candidates: &mut dyn Candidates,
         limits: &BuildLimits,
         state: &State<'_>,
-    ) -> Result<Built, ExecuteError> {
+    ) -> Result<(Built, AheadUse), ExecuteError> {
         debug_assert_eq!(basis.parent.digest(), state.tip(), "the state is not that of the batch's parent");
+        let warm = ahead.warm(state);
+        let before = warm.map(Warm::stats).unwrap_or_default();
         let hot = self.hot();
-        let warm = ahead.warm(state).map(|warm| warm as &dyn StateReader);
-        let reader = state.reader_with(&hot.cache, warm);
+        let reader = state.reader_with(&hot.cache, warm.map(|warm| warm as &dyn StateReader));
         let built = assemble::build(&reader, &basis.env(&self.chain), candidates, limits)?;
         drop(hot);
         self.foreteller.learn(&built.outcome.touched);
-        Ok(built)
+        let ahead = warm.map(|warm| AheadUse::since(before, warm)).unwrap_or_default();
+        Ok((built, ahead))
     }
 
     /// Batches that were executed are committed: what they touched is kept for the next one. To be told in the order of the ledger;

@@ -4,7 +4,9 @@ use crate::support::*;
 use alloy_consensus::{SignableTransaction, TxEip1559, TxEip7702, TxLegacy};
 use alloy_eips::eip2718::Encodable2718;
 use alloy_primitives::{Address, Signature, TxKind, U256, uint};
-use slipstream_executor::{Envelope, Rejection, Transaction, TransactionError, check_static, decode_body};
+use slipstream_executor::{
+    Envelope, Rejection, Senders, Transaction, TransactionError, check_static, decode_body,
+};
 use slipstream_types::{
     Body, ChainConfig,
     chain::Fork,
@@ -99,6 +101,26 @@ fn bodies_are_decoded_in_order_and_the_first_bad_envelope_is_named() {
     bad[97] = vec![1];
     let error = decode_body(&Body::new(bad).unwrap(), CHAIN_ID).unwrap_err();
     assert_eq!((error.index, error.source), (41, TransactionError::BlobTransaction));
+}
+
+/// Goal: a sender is recovered once by whoever meets a transaction first; what is known spares nothing but the recovery.
+#[test]
+fn a_known_sender_is_not_recovered_again() {
+    let senders = Senders::default();
+    let raw = sign(1, dynamic(0, account(2)));
+    let first = senders.decode(&raw, CHAIN_ID).unwrap();
+    assert_eq!(first, Transaction::decode(&raw, CHAIN_ID).unwrap());
+    assert_eq!(senders.get(&first.hash), Some(first.sender));
+    // Nobody signed for this address: who answers it recovered nothing.
+    senders.keep(&Transaction { sender: account(9), ..first });
+    assert_eq!(senders.decode(&raw, CHAIN_ID).unwrap().sender, account(9));
+    let elsewhere = senders.decode(&raw, CHAIN_ID + 1);
+    assert!(matches!(elsewhere, Err(TransactionError::WrongChainId { .. })), "{elsewhere:?}");
+    let mut forged = sign(1, dynamic(1, account(2)));
+    *forged.last_mut().unwrap() ^= 1;
+    let forged = senders.decode(&forged, CHAIN_ID);
+    assert!(forged.is_err() || forged.unwrap().sender != account(1));
+    assert_eq!(senders.decode(&sign(2, dynamic(0, account(2))), CHAIN_ID).unwrap().sender, account(2));
 }
 
 // What no state can make valid is named, and what some state can is let through.

@@ -442,7 +442,7 @@ fn a_batch_is_run_on_one_thread_if_asked_to() {
     assert_eq!((executed.outcome, executed.parallel.is_parallel), (node.expected(&serial), false));
 }
 
-/// Goal: a proposer makes the next batch while the last ones are voted on, as it would behind their commit.
+/// Goal: a proposer makes the next batch while the last ones are voted on, as it would behind their commit, and reads ahead for it.
 #[test]
 fn a_batch_is_built_behind_batches_that_are_not_committed() {
     let mut node = Node::new(&ExecutorConfig { predict: PredictMode::Accounts, ..config() });
@@ -455,11 +455,15 @@ fn a_batch_is_built_behind_batches_that_are_not_committed() {
         let env = node.basis(&parent).env(&node.genesis.chain);
         build(&node.model(), &env, &mut candidates.clone().into_iter(), &LIMITS).unwrap()
     };
-    let ahead = node.prepare(&candidates, None, Trust::Keys);
     let view = node.store.view().unwrap();
+    let (number, gas) = (parent.number.next(), node.genesis.chain.gas_limit);
+    let likely = OrderedBatch::without_header(number, 0, PROPOSER, gas, &candidates, None);
+    let ahead = node.session.prepare_candidates(&likely, &view, &node.overlay).unwrap();
     let state = State::on(&view, &node.overlay).unwrap();
     let candidates = &mut candidates.into_iter();
-    let built = node.session.build(&ahead, &node.basis(&parent), candidates, &LIMITS, &state).unwrap();
+    let (built, read) =
+        node.session.build(&ahead, &node.basis(&parent), candidates, &LIMITS, &state).unwrap();
+    assert!(read.reads > 0, "what was read ahead is asked first: {read:?}");
     assert_eq!((&built.included, &built.rejected), (&expected.included, &expected.rejected));
     assert_eq!((built.included.len(), built.outcome), (6, expected.outcome));
     assert_eq!(

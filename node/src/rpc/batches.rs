@@ -4,7 +4,7 @@ use std::{collections::VecDeque, sync::Arc};
 
 use alloy_primitives::{B256, keccak256};
 use parking_lot::Mutex;
-use slipstream_executor::Transaction;
+use slipstream_executor::{Senders as MetSenders, Transaction};
 use slipstream_storage::Store;
 use slipstream_types::{BatchHeader, BatchNumber, BlobKind, Body, Receipts};
 
@@ -87,7 +87,7 @@ impl Batch {
 
     /// The batch with senders that may be known already.
     pub(super) fn knowing(mut self, known: &KnownSenders) -> Batch {
-        self.senders = known.of(self.number(), self.header.tx_count as usize);
+        self.senders = known.of(self.number(), self.header.tx_count as usize, &self.hashes);
         self
     }
 
@@ -138,8 +138,9 @@ pub(crate) struct Batches {
 }
 
 impl Batches {
-    pub(crate) fn new(store: Store) -> Batches {
-        Batches { store, recent: Mutex::default(), senders: KnownSenders::new() }
+    /// Senders that were met elsewhere are not recovered again.
+    pub(crate) fn new(store: Store, met: Arc<MetSenders>) -> Batches {
+        Batches { store, recent: Mutex::default(), senders: KnownSenders::new(met) }
     }
 
     /// A batch that is open, whole, anyway.

@@ -3,9 +3,10 @@
 
 use std::sync::{Arc, OnceLock};
 
-use alloy_primitives::Address;
+use alloy_primitives::{Address, B256};
 use parking_lot::Mutex;
 use quick_cache::{Weighter, unsync::Cache};
+use slipstream_executor::Senders as MetSenders;
 use slipstream_types::BatchNumber;
 
 /// Memory of the senders that are kept: those of 500,000 transactions, fifty full batches.
@@ -38,7 +39,11 @@ impl Senders {
 
 /// The senders of the batches that were asked for last: more of them than are kept open. Batches are final, so that a number
 /// names the same transactions for ever.
-pub(crate) struct KnownSenders(Mutex<Cache<BatchNumber, Arc<Senders>, Bytes>>);
+pub(crate) struct KnownSenders {
+    asked: Mutex<Cache<BatchNumber, Arc<Senders>, Bytes>>,
+    /// When transactions came, and when they were executed. What clients ask for never gets there: it would drive out what is to be executed.
+    met: Arc<MetSenders>,
+}
 
 #[derive(Clone)]
 struct Bytes;
@@ -50,19 +55,26 @@ impl Weighter<BatchNumber, Arc<Senders>> for Bytes {
 }
 
 impl KnownSenders {
-    pub(crate) fn new() -> KnownSenders {
-        KnownSenders(Mutex::new(Cache::with_weighter(BATCHES_EXPECTED, BYTES_MAX, Bytes)))
+    pub(crate) fn new(met: Arc<MetSenders>) -> KnownSenders {
+        KnownSenders { asked: Mutex::new(Cache::with_weighter(BATCHES_EXPECTED, BYTES_MAX, Bytes)), met }
     }
 
-    /// The senders of a batch with so many transactions.
-    pub(crate) fn of(&self, number: BatchNumber, transactions: usize) -> Arc<Senders> {
-        let mut known = self.0.lock();
-        if let Some(senders) = known.get(&number) {
-            return senders.clone();
+    /// The senders of a batch with so many transactions, whose hashes are these, or unknown.
+    pub(crate) fn of(&self, number: BatchNumber, transactions: usize, hashes: &[B256]) -> Arc<Senders> {
+        let senders = self.asked.lock().get(&number).cloned();
+        let senders = senders.unwrap_or_else(|| {
+            let fresh = Arc::new(Senders::new(transactions));
+            self.asked.lock().insert(number, fresh.clone());
+            fresh
+        });
+        for (index, hash) in hashes.iter().enumerate() {
+            if senders.get(index).is_none()
+                && let Some(sender) = self.met.get(hash)
+            {
+                senders.keep(index, sender);
+            }
         }
-        let fresh = Arc::new(Senders::new(transactions));
-        known.insert(number, fresh.clone());
-        fresh
+        senders
     }
 }
 
@@ -72,15 +84,15 @@ mod tests {
 
     #[test]
     fn senders_are_shared_and_bounded() {
-        let known = KnownSenders::new();
-        known.of(BatchNumber(1), 2).keep(1, Address::repeat_byte(7));
-        let again = known.of(BatchNumber(1), 2);
+        let known = KnownSenders::new(Arc::default());
+        known.of(BatchNumber(1), 2, &[]).keep(1, Address::repeat_byte(7));
+        let again = known.of(BatchNumber(1), 2, &[]);
         assert_eq!((again.get(0), again.get(1), again.get(2)), (None, Some(Address::repeat_byte(7)), None));
         again.keep(2, Address::ZERO);
         for number in 2..200 {
-            known.of(BatchNumber(number), 10_000);
+            known.of(BatchNumber(number), 10_000, &[]);
         }
-        let kept = known.0.lock();
+        let kept = known.asked.lock();
         assert!(kept.weight() <= BYTES_MAX && kept.len() > 40, "{} batches", kept.len());
     }
 }

@@ -193,7 +193,7 @@ pub(crate) fn context() -> RpcContext {
     let health =
         HealthSource::new(rules, store.clone(), follower.unwrap(), None, transport.clone(), clock.clone());
     RpcContext {
-        batches: Batches::new(store.clone()),
+        batches: Batches::new(store.clone(), pool.senders().clone()),
         chain: chain(),
         forwarder: Forwarder::new(pool.clone(), CHAIN_ID, transport.clone(), &[validator], None).unwrap(),
         pool,

@@ -2,7 +2,7 @@
 //! foretold begin to be read.
 
 use rayon::prelude::*;
-use slipstream_executor::{Ahead, OrderedBatch, Overlay, Transaction, Trust, decode_body};
+use slipstream_executor::{Ahead, OrderedBatch, Overlay, Transaction, Trust};
 use slipstream_network::PeerId;
 use slipstream_storage::View;
 use slipstream_types::{
@@ -105,8 +105,7 @@ impl Worker {
         let number = batch.header.number;
         let blob = batch.body.as_ref().ok_or_else(|| unreadable(number, "the body is missing"))?;
         let body: Body = blob.open(BlobKind::Body).map_err(|error| unreadable(number, error))?;
-        let transactions =
-            decode_body(&body, self.chain.chain_id).map_err(|error| unreadable(number, error))?;
+        let transactions = self.session.decode(&body).map_err(|error| unreadable(number, error))?;
         let ordered = OrderedBatch::of(&batch.header, &transactions, batch.hints.as_ref());
         let trust = if self.believes(from) { Trust::Values } else { Trust::Keys };
         let ahead = self.session.prepare(&ordered, base, executed, trust)?;

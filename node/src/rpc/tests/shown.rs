@@ -103,10 +103,12 @@ fn receipts_count_gas_and_logs_through_the_batch() {
     assert_eq!(first["cumulativeGasUsed"], "0x5208");
 }
 
-/// Goal: senders are recovered once; what a second request shows was kept by the first.
+/// Goal: senders are recovered once: what a second request shows was kept by the first, or before any by the pool or an execution; and
+/// requests fill their own memory only.
 #[test]
 fn senders_are_recovered_once() {
-    let known = KnownSenders::new();
+    let met = Arc::new(slipstream_executor::Senders::default());
+    let known = KnownSenders::new(met.clone());
     let open = || {
         let Batch { header, body, receipts, .. } = batch();
         Batch::new(header, body, receipts).knowing(&known)
@@ -118,9 +120,11 @@ fn senders_are_recovered_once() {
         receipt.from
     };
     assert_eq!(from(0), sender());
-    assert_eq!(known.of(BatchNumber(3), 2).get(0), Some(sender()));
+    assert_eq!(known.of(BatchNumber(3), 2, &[]).get(0), Some(sender()));
+    assert_eq!(batch().hashes.iter().find_map(|hash| met.get(hash)), None);
     // Nobody signed for this address: an answer that shows it recovered nothing.
-    known.of(BatchNumber(3), 2).keep(1, CONTRACT);
+    let raw = &batch().body.unwrap().transactions[1];
+    met.keep(&slipstream_executor::Transaction::decode_known(raw, CHAIN_ID, CONTRACT).unwrap());
     assert_eq!(from(1), CONTRACT);
     let block = serde_json::to_value(blocks::to_block(&chain(), &open(), true, &loose()).unwrap()).unwrap();
     assert_eq!(
