@@ -38,7 +38,10 @@ mod config;
 mod error;
 mod forward;
 mod journal;
+mod planted;
 mod pool;
+#[doc(hidden)]
+pub mod simulated;
 #[cfg(test)]
 mod testing;
 mod validator;

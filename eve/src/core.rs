@@ -149,7 +149,7 @@ pub struct Core {
     pub(crate) told: BatchNumber,
     costs: BTreeMap<u16, u8>,
     /// They said what does not verify since the last status was told.
-    muted: BTreeSet<u16>,
+    pub(crate) muted: BTreeSet<u16>,
     recorded: Option<Record>,
     pub(crate) effects: VecDeque<Effect>,
     outputs: Vec<Output>,

@@ -43,6 +43,7 @@
 
 mod agreement;
 mod change;
+mod conduct;
 mod core;
 mod effect;
 mod message;
@@ -57,6 +58,8 @@ mod tests;
 #[cfg(doc)]
 use slipstream_types::ValidatorSet;
 
+#[cfg(feature = "planted")]
+pub use self::planted::{Fault, plant};
 pub use self::{
     core::{Core, Outcome, Settings, Setup},
     effect::{Effect, Flush, NoOutcome, Output, Timer, To, Work},

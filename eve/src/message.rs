@@ -79,11 +79,13 @@ pub struct Ballot {
 }
 
 impl Ballot {
-    pub(super) fn sign_prepare(&self, domain: &Digest, key: &SecretKey) -> Signature {
+    /// A validator's prepare.
+    pub fn sign_prepare(&self, domain: &Digest, key: &SecretKey) -> Signature {
         key.sign(statement("slipstream/prepare/1", domain, self).as_bytes())
     }
 
-    pub(super) fn sign_commit(&self, key: &SecretKey) -> Signature {
+    /// A validator's commit.
+    pub fn sign_commit(&self, key: &SecretKey) -> Signature {
         CommitStatement::new(self.view, self.token).sign(key)
     }
 
@@ -163,7 +165,8 @@ pub struct ViewChange {
 }
 
 impl ViewChange {
-    pub(super) fn new(
+    /// Signs what a validator says.
+    pub fn new(
         view: u64,
         seat: u16,
         decided: Option<Certificate>,
@@ -200,7 +203,11 @@ pub struct NewView {
 }
 
 impl NewView {
-    pub(super) fn new(view: u64, changes: Vec<ViewChange>, domain: &Digest, key: &SecretKey) -> NewView {
+    /// Signs a view's beginning.
+    ///
+    /// # Panics
+    /// If the changes are more than a set has validators.
+    pub fn new(view: u64, changes: Vec<ViewChange>, domain: &Digest, key: &SecretKey) -> NewView {
         let said = statement("slipstream/new-view/1", domain, &(view, &changes));
         let signature = key.sign(said.as_bytes());
         let changes = BoundedVec::new(changes).expect("no more of them than validators");

@@ -1,8 +1,15 @@
-//! [`Fault`]: defences that tests take away, to see that the simulation notices.
+//! [`Fault`]: defences that tests take away, to see that the simulation and the model notice.
+//!
+//! Only a program built with the feature `planted`, and this crate's own tests, can leave one out. In any other [`lacks`] is a constant
+//! `false`.
+#![cfg_attr(
+    not(feature = "planted"),
+    expect(unreachable_pub, reason = "seen outside with the feature alone")
+)]
 
 /// What is left out.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Fault {
+pub enum Fault {
     /// Nothing is recorded.
     ForgetRecord,
     /// The last prepare is not on record.
@@ -12,12 +19,14 @@ pub(crate) enum Fault {
     /// Decisions that are not committed are not on record.
     ForgetDecisions,
     /// Outcomes that were told are not kept over a restart.
-    #[cfg(test)]
+    #[cfg(any(test, feature = "planted"))]
     ForgetOutcomes,
     /// One prepare too few is enough.
     FewPrepares,
     /// One commit too few is enough.
     FewCommits,
+    /// One vote counts twice.
+    CountTwice,
     /// One executor's word is enough.
     OneToken,
     /// Votes of other views count.
@@ -32,16 +41,22 @@ pub(crate) enum Fault {
     NeverTell,
 }
 
-#[cfg(test)]
+#[cfg(any(test, feature = "planted"))]
 thread_local! {
     pub(crate) static PLANTED: std::cell::Cell<Option<Fault>> = const { std::cell::Cell::new(None) };
 }
 
+/// Takes the defence away from all cores that this thread feeds, until it is called again.
+#[cfg(feature = "planted")]
+pub fn plant(fault: Option<Fault>) {
+    PLANTED.set(fault);
+}
+
 /// Whether the defence is taken away; never outside tests.
 pub(crate) fn lacks(fault: Fault) -> bool {
-    #[cfg(test)]
+    #[cfg(any(test, feature = "planted"))]
     return PLANTED.get() == Some(fault);
-    #[cfg(not(test))]
+    #[cfg(not(any(test, feature = "planted")))]
     {
         _ = fault;
         false

@@ -26,7 +26,7 @@ pub enum Step {
     Commit,
     /// A certificate comes after its batch, or the end of an epoch before its batch.
     PutCertificate,
-    /// A named record is set.
+    /// A named record is set, or some are removed.
     PutRecord,
     /// A state column that is not in use is emptied.
     Reclaim,

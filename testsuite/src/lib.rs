@@ -34,6 +34,7 @@ pub mod demo;
 pub mod devnet;
 pub mod load;
 pub mod manifest;
+pub mod model;
 pub mod output;
 pub mod progress;
 pub mod rpc;

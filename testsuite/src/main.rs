@@ -22,10 +22,14 @@ use slipnet::{
     devnet::{Devnet, DevnetOptions, SyncMode},
     load::{self, LoadOptions, Workload},
     manifest::Manifest,
+    model::ModelOptions,
     output::{self, note, print, print_line},
     progress::Progress,
     rpc::Rpc,
-    sim::{self, SimOptions},
+    sim::{
+        self, SimOptions,
+        validators::{self, ValidatorsOptions},
+    },
 };
 use tokio::signal::unix::{SignalKind, signal};
 
@@ -60,13 +64,38 @@ enum Command {
     #[command(subcommand, hide = true)]
     BenchChild(BenchChild),
     /// Simulates nodes among hostile peers, one world for each seed.
-    Sim(SimOptions),
+    Sim(Sim),
+    /// Searches all that may happen, within bounds, for something that must not.
+    #[command(subcommand)]
+    Model(Model),
     /// Searches for a lie, with random faults, for minutes or hours.
     #[command(subcommand)]
     Campaign(Campaign),
     /// What a campaign starts and kills.
     #[command(subcommand, hide = true)]
     CampaignChild(CampaignChild),
+}
+
+#[derive(Args)]
+#[command(args_conflicts_with_subcommands = true)]
+struct Sim {
+    /// Whom to simulate; without it nodes that follow.
+    #[command(subcommand)]
+    whom: Option<Simulated>,
+    #[command(flatten)]
+    options: SimOptions,
+}
+
+#[derive(Subcommand)]
+enum Simulated {
+    /// Simulates validators that agree, one world for each seed.
+    Validators(ValidatorsOptions),
+}
+
+#[derive(Subcommand)]
+enum Model {
+    /// The validators' protocol: the core that they run, one liar, crashes, and a network that does what it likes.
+    Consensus(ModelOptions),
 }
 
 #[derive(Subcommand)]
@@ -179,7 +208,8 @@ async fn main() -> ExitCode {
             Command::Demo(arguments) => interruptible(run_demo(arguments)).await,
             Command::Bench { bench, options } => run_bench(bench, options).await,
             Command::BenchChild(child) => child.run().await,
-            Command::Sim(options) => run_sim(options).await,
+            Command::Sim(sim) => run_sim(sim).await,
+            Command::Model(Model::Consensus(options)) => tokio::task::block_in_place(|| options.run()),
             Command::Campaign(Campaign::Storage(options)) => run_campaign(options).await,
             Command::Campaign(Campaign::Siege(options)) => interruptible(run_siege(options)).await,
             Command::CampaignChild(CampaignChild::Storage(child)) => {
@@ -381,9 +411,16 @@ async fn run_siege(options: SiegeCampaign) -> Result<()> {
 }
 
 /// As [`run_bench`].
-async fn run_sim(options: SimOptions) -> Result<()> {
-    let work = move || sim::run(&options, Progress::detect());
-    print(&tokio::task::spawn_blocking(work).await??.to_string())
+async fn run_sim(sim: Sim) -> Result<()> {
+    let work = move || -> Result<String> {
+        Ok(match sim.whom {
+            None => sim::run(&sim.options, Progress::detect())?.to_string(),
+            Some(Simulated::Validators(options)) => {
+                validators::run(&options, Progress::detect())?.to_string()
+            }
+        })
+    };
+    print(&tokio::task::spawn_blocking(work).await??)
 }
 
 #[cfg(test)]

@@ -154,6 +154,9 @@ async fn a_validator_is_added_and_the_proposer_removed_under_load() {
     }
     // Who validates no longer, and who only follows, does not count.
     let answer = succeed(&read(&devnet));
-    assert!(answer.contains(r#""result":"0x"#) && answer.contains(&new) && !answer.contains(&old), "{answer}");
+    assert!(
+        answer.contains(r#""result":"0x"#) && answer.contains(&new) && !answer.contains(&old),
+        "{answer}"
+    );
     devnet.stop().await.unwrap();
 }

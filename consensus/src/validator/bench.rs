@@ -1,10 +1,10 @@
 //! [`Bench`]: heavy work on a thread that may block, one piece after another, whose results come back to the actor.
 
-use std::collections::VecDeque;
+use std::{collections::VecDeque, sync::Arc};
 
 use tokio::task::JoinHandle;
 
-use crate::error::ConsensusError;
+use crate::{error::ConsensusError, simulated::Machine};
 
 struct Job<R> {
     name: &'static str,
@@ -17,11 +17,14 @@ struct Job<R> {
 pub(super) struct Bench<R> {
     queue: VecDeque<Job<R>>,
     running: Option<(&'static str, JoinHandle<R>)>,
+    /// Of a simulation; none has threads.
+    machine: Option<Arc<dyn Machine>>,
 }
 
 impl<R: Send + 'static> Bench<R> {
-    pub(super) fn new() -> Bench<R> {
-        Bench { queue: VecDeque::new(), running: None }
+    /// Of threads, or of a simulated machine.
+    pub(super) fn new(machine: Option<Arc<dyn Machine>>) -> Bench<R> {
+        Bench { queue: VecDeque::new(), running: None, machine }
     }
 
     /// Begins the work, or puts it behind what is there. The name is for whoever reads of its panic.
@@ -39,7 +42,19 @@ impl<R: Send + 'static> Bench<R> {
         if self.running.is_none()
             && let Some(Job { name, work }) = self.queue.pop_front()
         {
-            self.running = Some((name, tokio::task::spawn_blocking(work)));
+            let running = match &self.machine {
+                None => tokio::task::spawn_blocking(work),
+                Some(machine) => {
+                    let [before, after] = machine.pace(name);
+                    tokio::spawn(async move {
+                        tokio::time::sleep(before).await;
+                        let result = work();
+                        tokio::time::sleep(after).await;
+                        result
+                    })
+                }
+            };
+            self.running = Some((name, running));
         }
     }
 
@@ -81,7 +96,7 @@ mod tests {
     /// Goal: one piece at a time and in order, whoever waits; a panic is told by name and ends nothing else.
     #[tokio::test]
     async fn one_after_another() {
-        let mut bench = Bench::new();
+        let mut bench = Bench::new(None);
         let (open, gate) = mpsc::channel::<()>();
         let begun = Arc::new(AtomicUsize::new(0));
         let count = || {
@@ -110,7 +125,7 @@ mod tests {
     /// Goal: the end waits for what is under way, and begins nothing more.
     #[tokio::test]
     async fn the_end_waits_for_what_is_under_way() {
-        let mut bench = Bench::new();
+        let mut bench = Bench::new(None);
         let done = Arc::new(AtomicUsize::new(0));
         for _ in 0..3 {
             let done = done.clone();

@@ -29,6 +29,7 @@ use super::{
     said::Said,
     status::Shown,
     timers::Timers,
+    tip::Tip,
     working::Working,
 };
 use crate::{
@@ -71,7 +72,7 @@ pub struct Driver {
     /// Makes durable what is about to be said, while both go on.
     pub(super) records: Bench<Done>,
     /// Reads what others ask for.
-    lookups: Bench<Done>,
+    pub(super) lookups: Bench<Done>,
     pub(super) lanes: Lanes<Tag>,
     pub(super) timers: Timers<Timer>,
     /// What waits for a record.
@@ -182,6 +183,7 @@ impl Driver {
             ledger.set.validators.iter().enumerate().filter(|(index, _)| *index != usize::from(seat));
         let others = others.map(|(index, other)| (index as u16, other.public_key));
         let lanes = Lanes::new(transport, others);
+        let bench = || Bench::new(ledger.seams.machine.clone());
         let driver = Driver {
             seat,
             clock,
@@ -192,10 +194,10 @@ impl Driver {
             bodies,
             working: Working::new(&config),
             fetches: Fetches::new(seat, lanes.seats()),
-            executions: Bench::new(),
-            commits: Bench::new(),
-            records: Bench::new(),
-            lookups: Bench::new(),
+            executions: bench(),
+            commits: bench(),
+            records: bench(),
+            lookups: bench(),
             lanes,
             timers: Timers::new(),
             flushing: None,
@@ -257,15 +259,19 @@ impl Driver {
 
     async fn next_input(&mut self, shutdown: &CancellationToken) -> Input {
         let pool = self.pool.clone();
+        // In this order, so that a simulated run is its seed's. Nothing starves: what stands before the mail is what this actor began itself,
+        // a bounded number of it for each mail, or a timer, which is set into the future; so the others cannot keep it from being heard,
+        // nor it the mail. What stands behind the mail every turn looks at.
         tokio::select! {
+            biased;
             () = shutdown.cancelled() => Input::Shutdown,
             done = self.records.next() => Input::Done(done),
             done = self.commits.next() => Input::Done(done),
             done = self.executions.next() => Input::Done(done),
             done = self.lookups.next() => Input::Done(done),
-            Some(mail) = self.mail.recv() => Input::Mail(mail),
-            landed = self.lanes.landed() => Input::Landed(landed),
             timer = self.timers.next() => Input::Timer(timer),
+            landed = self.lanes.landed() => Input::Landed(landed),
+            Some(mail) = self.mail.recv() => Input::Mail(mail),
             Ok(()) = self.head.changed() => Input::Look,
             () = pool.arrived() => Input::Look,
         }
@@ -295,6 +301,12 @@ impl Driver {
             return Ok(());
         }
         let tip = self.ledger.tip()?;
+        self.follow(tip);
+        Ok(())
+    }
+
+    /// Another batch is committed.
+    pub(super) fn follow(&mut self, tip: Tip) {
         self.committed = tip.number();
         self.held.settle(&tip);
         self.fetches.settle(tip.number());
@@ -306,7 +318,6 @@ impl Driver {
             self.commits.add("forget outcomes", forget);
         }
         self.core.handle_committed(tip.info());
-        Ok(())
     }
 
     /// Another validator says something, or asks.
@@ -381,6 +392,7 @@ impl Driver {
     /// Makes the execution of a batch go wrong here.
     #[cfg(test)]
     pub(crate) fn diverge_at(&mut self, number: BatchNumber) {
-        Arc::get_mut(&mut self.ledger).unwrap().diverges_at = Some(number);
+        let machine = Some(crate::testing::errs_at(number));
+        Arc::get_mut(&mut self.ledger).unwrap().seams.machine = machine;
     }
 }

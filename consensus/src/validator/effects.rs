@@ -3,19 +3,20 @@
 use std::{sync::Arc, time::Duration};
 
 use slipstream_eve::{Effect, Evidence, Flush, Message, Output, SignedOrder, To, primary};
-use slipstream_types::{Certificate, bounded::BoundedVec};
+use slipstream_types::{BatchNumber, Certificate, bounded::BoundedVec};
 
 use super::{
     Decided,
     driver::{Done, Driver, Tag, Timer},
     executed::Parts,
+    kept::{self, Kept},
     lanes::Parcel,
     message::{self, Ordered, Request, TAKEN_BYTES_MAX},
     records::{EVIDENCE, VOTES},
     status::Conviction,
     working::Due,
 };
-use crate::error::ConsensusError;
+use crate::{error::ConsensusError, planted::Planted};
 
 impl Driver {
     /// Carries out what the core wants at once.
@@ -28,7 +29,7 @@ impl Driver {
                 }
                 Effect::Rollback { to } => {
                     self.working.clear();
-                    self.held.roll_back(to);
+                    self.roll_back(to);
                     self.bodies.settle(self.committed, self.core.decided(), self.core.view());
                 }
                 Effect::Fetch { certificate } => self.fetches.add(*certificate),
@@ -38,17 +39,38 @@ impl Driver {
         }
     }
 
+    fn roll_back(&mut self, to: BatchNumber) {
+        self.held.roll_back(to);
+        if self.ledger.lacks(Planted::DroppedOutcomes) {
+            self.kept = Kept::default();
+            let store = self.ledger.store.clone();
+            let drop = move || Done::Committed(kept::remove_up_to(&store, BatchNumber(u64::MAX)));
+            self.commits.add("drop outcomes", drop);
+        }
+    }
+
     /// Makes durable what the core must not forget, then says what follows; one after the other.
     pub(super) fn flush(&mut self) -> Result<(), ConsensusError> {
-        while self.flushing.is_none()
+        while (self.flushing.is_none() || self.ledger.lacks(Planted::OvertakingVotes))
             && let Some(Flush { record, outputs }) = self.core.flush()
         {
             match record {
                 None => self.carry_out(outputs)?,
                 Some(record) => {
-                    self.flushing = Some(outputs);
-                    let store = self.ledger.store.clone();
-                    self.records.add("vote", move || Done::Recorded(VOTES.save(&store, &record)));
+                    let overtakes = self.flushing.is_some();
+                    let waiting = self.flushing.get_or_insert_default();
+                    waiting.extend(outputs);
+                    if self.ledger.lacks(Planted::EarlyVotes) {
+                        let early = std::mem::take(waiting);
+                        self.carry_out(early)?;
+                    }
+                    let ledger = self.ledger.clone();
+                    let save = move || match ledger.lacks(Planted::UnsavedVotes) {
+                        true => Done::Recorded(Ok(())),
+                        false => Done::Recorded(VOTES.save(&ledger.store, &record)),
+                    };
+                    let bench = if overtakes { &mut self.lookups } else { &mut self.records };
+                    bench.add("vote", save);
                 }
             }
         }
@@ -107,6 +129,9 @@ impl Driver {
         let (number, token) = (certificate.info.number, certificate.info.digest());
         if let Some(executed) = self.held.get(number, &token).cloned() {
             self.announce(&executed.parts, &certificate);
+            if self.ledger.lacks(Planted::EarlyCommit) {
+                self.follow(executed.tip.clone());
+            }
             let (ledger, pool) = (self.ledger.clone(), self.pool.clone());
             self.commits
                 .add("commit", move || Done::Committed(ledger.commit(&executed, &certificate, &pool)));
@@ -156,6 +181,9 @@ impl Driver {
         let Ok(convictions) = BoundedVec::new(all) else { return };
         self.convictions = convictions;
         self.show_evidence();
+        if self.ledger.lacks(Planted::ForgottenEvidence) {
+            return;
+        }
         let (store, convictions) = (self.ledger.store.clone(), self.convictions.clone());
         self.records.add("evidence", move || Done::Convicted(EVIDENCE.save(&store, &convictions)));
     }

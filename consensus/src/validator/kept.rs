@@ -99,6 +99,14 @@ pub(super) fn remove_up_to(store: &Store, committed: BatchNumber) -> Result<(), 
     store.remove_records(PREFIX, &last_of(committed))
 }
 
+/// The tokens of the outcomes of a batch that are there.
+pub(crate) fn kept_tokens(store: &Store, number: BatchNumber) -> Result<Vec<Digest>, StorageError> {
+    let first = format!("{PREFIX}{:020}/", number.0);
+    let records = store.records(&first, &last_of(number))?;
+    let token = |name: &str| name.rsplit('/').next().and_then(|token| token.parse().ok());
+    Ok(records.iter().filter_map(|(name, _)| token(name)).collect())
+}
+
 /// By number, then by view; what was fetched comes last.
 fn name(parts: &Parts) -> String {
     let view = parts.order.as_ref().map_or(u64::MAX, |order| order.order.view);

@@ -12,10 +12,11 @@ use slipstream_types::{
 
 use super::{
     executed::{Executed, Parts},
+    kept,
     message::OutcomeParts,
     tip::Tip,
 };
-use crate::pool::Pool;
+use crate::{error::RecordError, planted::Planted, pool::Pool, simulated::Seams};
 
 /// See the module.
 pub(super) struct Ledger {
@@ -30,9 +31,8 @@ pub(super) struct Ledger {
     pub(super) session: Arc<Session>,
     /// The contract that says who validates the next epoch, if the genesis names one.
     pub(super) contract: Option<Address>,
-    /// Executing this batch goes wrong here, unlike anywhere else.
-    #[cfg(test)]
-    pub(super) diverges_at: Option<BatchNumber>,
+    /// Where a simulator holds it.
+    pub(super) seams: Seams,
 }
 
 /// What a batch is executed on: a committed state, and what was executed since.
@@ -91,6 +91,16 @@ impl Ledger {
         };
         let is_next = is_whole && parent.number().next() == number;
         Ok(is_next.then_some(Ground { view, overlay, parent, before }))
+    }
+
+    /// Whether a simulator leaves a defence out.
+    pub(super) fn lacks(&self, planted: Planted) -> bool {
+        self.seams.defences.lacks(planted)
+    }
+
+    /// Makes an outcome durable before it is told.
+    pub(super) fn keep(&self, parts: &Parts) -> Result<(), RecordError> {
+        if self.lacks(Planted::UnkeptOutcome) { Ok(()) } else { kept::write(&self.store, parts) }
     }
 
     /// Commits a certified batch. That somebody else, sync, has committed it meanwhile is fine.

@@ -19,7 +19,7 @@ pub(super) const OUTCOME_BYTES_MAX: usize = MESSAGE_BYTES_MAX;
 
 /// What one validator sends another. The channel proves whose it is.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub(super) enum Request {
+pub enum Request {
     /// [`Message::Order`], which does not come in [`Request::Say`], and what is ordered.
     Order(Box<Ordered>),
     /// Any other message, and the epoch of its sender: in another one its signatures mean nothing.
@@ -35,13 +35,13 @@ pub(super) enum Request {
 
 /// An order and what it is about.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub(super) struct Ordered {
+pub struct Ordered {
     /// Names the body by its digest.
-    pub(super) order: SignedOrder,
+    pub order: SignedOrder,
     /// The transactions.
-    pub(super) body: Blob,
+    pub body: Blob,
     /// The working set, as advice.
-    pub(super) hints: Option<Blob>,
+    pub hints: Option<Blob>,
 }
 
 impl Ordered {
@@ -53,7 +53,7 @@ impl Ordered {
 
 /// The answer to a [`Request`]. A refusal is the transport's, with its reason as text.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub(super) enum Response {
+pub enum Response {
     /// It was heard.
     Taken,
     /// As asked for.
@@ -64,23 +64,30 @@ pub(super) enum Response {
 
 /// A batch with what came of it. Whoever gets it checks it against a certificate.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub(super) struct OutcomeParts {
+pub struct OutcomeParts {
     /// Commits to the rest.
-    pub(super) header: BatchHeader,
+    pub header: BatchHeader,
     /// The transactions.
-    pub(super) body: Blob,
+    pub body: Blob,
     /// What they did.
-    pub(super) receipts: Blob,
+    pub receipts: Blob,
     /// What changed.
-    pub(super) delta: Blob,
+    pub delta: Blob,
 }
 
-pub(super) fn encode<T: Serialize>(message: &T) -> Result<Vec<u8>, CodecError> {
+/// A request or an answer.
+///
+/// # Errors
+/// If it is longer than BCS allows.
+pub fn encode<T: Serialize>(message: &T) -> Result<Vec<u8>, CodecError> {
     codec::encode("consensus message", message)
 }
 
 /// Decodes a request. Nothing of it is unpacked.
-pub(super) fn decode_request(bytes: &[u8]) -> Result<Request, CodecError> {
+///
+/// # Errors
+/// If it is none.
+pub fn decode_request(bytes: &[u8]) -> Result<Request, CodecError> {
     let request: Request = codec::decode(REQUEST, bytes, REQUEST_BYTES_MAX)?;
     match &request {
         Request::Say(_, message) if matches!(**message, Message::Order(_)) => {
@@ -91,12 +98,15 @@ pub(super) fn decode_request(bytes: &[u8]) -> Result<Request, CodecError> {
 }
 
 impl Ordered {
-    /// Whether its primary signed it, and only then whether the body is the one that it names: unpacking costs more than sending.
-    pub(super) fn check(&self, set: &ValidatorSet, domain: &Digest) -> Result<(), CodecError> {
-        if !self.order.is_signed(set, domain) {
-            let rule = "an order is signed by the primary of its view";
-            return Err(CodecError::Invalid { what: REQUEST, rule });
-        }
+    /// Whether its primary signed it. Comes before [`Ordered::check_body`]: unpacking costs more than sending.
+    pub(super) fn check_signature(&self, set: &ValidatorSet, domain: &Digest) -> Result<(), CodecError> {
+        let rule = "an order is signed by the primary of its view";
+        let signed = self.order.is_signed(set, domain);
+        signed.then_some(()).ok_or(CodecError::Invalid { what: REQUEST, rule })
+    }
+
+    /// Whether the body is the one that it names.
+    pub(super) fn check_body(&self) -> Result<(), CodecError> {
         let content = self.body.content(BlobKind::Body)?;
         match content_digest(BlobKind::Body, &content) == self.order.order.transactions {
             true => Ok(()),
@@ -107,7 +117,11 @@ impl Ordered {
     }
 }
 
-pub(super) fn decode_response(bytes: &[u8]) -> Result<Response, CodecError> {
+/// Decodes an answer.
+///
+/// # Errors
+/// If it is none.
+pub fn decode_response(bytes: &[u8]) -> Result<Response, CodecError> {
     codec::decode("consensus response", bytes, OUTCOME_BYTES_MAX)
 }
 
@@ -142,7 +156,8 @@ mod tests {
         let genesis = genesis(1);
         let (set, key) = (genesis.validator_set(), validator_key(0));
         let whole = ordered(b"body", b"body", &key);
-        whole.check(&set, &Digest::ZERO).unwrap();
+        let check = |it: &Ordered| it.check_signature(&set, &Digest::ZERO).and_then(|()| it.check_body());
+        check(&whole).unwrap();
         let bare = Request::Say(Epoch(0), Box::new(Message::Order(whole.order.clone())));
         let error = decode_request(&encode(&bare).unwrap()).unwrap_err().to_string();
         assert!(error.contains("an order comes with its body"), "{error}");
@@ -150,7 +165,7 @@ mod tests {
             (ordered(b"body", b"other", &key), "the body that it names"),
             (ordered(b"body", b"body", &SecretKey::from_seed([99; 32])), "is signed by the primary"),
         ] {
-            let error = wrong.check(&set, &Digest::ZERO).unwrap_err().to_string();
+            let error = check(&wrong).unwrap_err().to_string();
             assert!(error.contains(rule), "{error}");
         }
         let request = Request::Order(Box::new(whole));

@@ -43,27 +43,30 @@ mod working;
 
 use std::{sync::Arc, time::Duration};
 
-use slipstream_eve::Evidence;
+use slipstream_eve::{Evidence, Record};
 use slipstream_executor::Session;
 use slipstream_network::{PeerId, Refusal, Transport};
 use slipstream_storage::Store;
 use slipstream_types::{BatchHeader, Blob, Certificate, ChainConfig, Clock, Digest, SecretKey, ValidatorSet};
 use tokio::sync::{mpsc, oneshot, watch};
 
+pub(crate) use self::kept::kept_tokens;
 pub use self::{
     driver::Driver,
+    message::{Ordered, OutcomeParts, Request, Response, decode_request, decode_response, encode},
     status::{ConsensusStatus, Conviction, EvidenceKind, PeerStanding, Proof, Voting},
 };
 use self::{
     driver::{Answer, Parts},
     ledger::Ledger,
-    message::{Request, Response},
     status::Shown,
 };
 use crate::{
     config::ConsensusConfig,
-    error::{ConsensusError, ProposalError},
+    error::{ConsensusError, ProposalError, RecordError},
+    planted::{Defences, Planted},
     pool::Pool,
+    simulated::Seams,
 };
 
 /// Requests that wait for the driver. More of them wait with their askers: the network bounds how many each peer may have, and their
@@ -99,6 +102,7 @@ pub struct Validator {
     key: PeerId,
     set: Arc<ValidatorSet>,
     domain: Digest,
+    defences: Defences,
     mailbox: mpsc::Sender<Mail>,
     shown: Arc<watch::Sender<Shown>>,
     view: watch::Receiver<u64>,
@@ -125,6 +129,29 @@ impl Validator {
         clock: Arc<dyn Clock>,
         decided: mpsc::Sender<Decided>,
     ) -> Result<(Validator, Driver), ConsensusError> {
+        let seams = Seams::default();
+        Validator::simulated(seams, config, session, chain, store, pool, key, set, transport, clock, decided)
+    }
+
+    /// As [`Validator::new`], where a simulator holds it.
+    ///
+    /// # Errors
+    /// The same.
+    #[doc(hidden)]
+    #[allow(clippy::too_many_arguments, reason = "as above")]
+    pub fn simulated(
+        seams: Seams,
+        config: ConsensusConfig,
+        session: Arc<Session>,
+        chain: ChainConfig,
+        store: Store,
+        pool: Pool,
+        key: SecretKey,
+        set: ValidatorSet,
+        transport: Arc<dyn Transport>,
+        clock: Arc<dyn Clock>,
+        decided: mpsc::Sender<Decided>,
+    ) -> Result<(Validator, Driver), ConsensusError> {
         let public_key = key.public();
         let Some(index) = set.index_of(&public_key) else {
             return Err(ConsensusError::NotAValidator {
@@ -135,6 +162,7 @@ impl Validator {
         };
         let genesis = store.genesis()?;
         let domain = Ledger::domain(genesis.header()?.digest(), &set);
+        let defences = seams.defences;
         let ledger = Arc::new(Ledger {
             domain,
             chain,
@@ -143,8 +171,7 @@ impl Validator {
             key,
             session,
             contract: genesis.validators_contract,
-            #[cfg(test)]
-            diverges_at: None,
+            seams,
         });
         let shown = Arc::new(watch::Sender::new(Shown::new(index, &set)));
         let (mailbox, mail) = mpsc::channel(MAILBOX_MAX);
@@ -165,7 +192,7 @@ impl Validator {
         };
         let driver = Driver::new(parts)?;
         let set = Arc::new(set);
-        Ok((Validator { key: public_key, set, domain, mailbox, shown, view, evidence }, driver))
+        Ok((Validator { key: public_key, set, domain, defences, mailbox, shown, view, evidence }, driver))
     }
 
     /// Answers a request of the consensus protocol, as soon as the driver has heard it. A refusal names what is wrong. What was begun for
@@ -217,7 +244,12 @@ impl Validator {
             return Err(ProposalError::OtherEpoch { found, epoch });
         }
         if let Request::Order(ordered) = &request {
-            ordered.check(&self.set, &self.domain).map_err(ProposalError::Malformed)?;
+            let signed = ordered.check_signature(&self.set, &self.domain);
+            let checked = signed.and_then(|()| match self.defences.lacks(Planted::UncheckedBody) {
+                true => Ok(()),
+                false => ordered.check_body(),
+            });
+            checked.map_err(ProposalError::Malformed)?;
         }
         Ok((seat, request))
     }
@@ -247,4 +279,14 @@ impl Validator {
     pub fn evidence(&self) -> Vec<Proof> {
         self.evidence.borrow().iter().map(|evidence| Proof::of(evidence, &self.set)).collect()
     }
+}
+
+/// What is signed for an epoch of a chain is signed in this domain.
+pub fn domain(genesis: Digest, set: &ValidatorSet) -> Digest {
+    Ledger::domain(genesis, set)
+}
+
+/// What binds the votes of whoever validates on the store.
+pub(crate) fn votes(store: &Store) -> Result<Option<Record>, RecordError> {
+    records::VOTES.load(store)
 }

@@ -15,7 +15,7 @@ use super::{
     records::VOTES,
     tip::Tip,
 };
-use crate::error::ConsensusError;
+use crate::{error::ConsensusError, planted::Planted};
 
 /// See the module.
 pub(super) struct Opened {
@@ -35,9 +35,15 @@ impl Opened {
     /// If something of it cannot be read.
     pub(super) fn open(ledger: &Ledger) -> Result<Opened, ConsensusError> {
         let tip = ledger.tip()?;
-        let record = VOTES.load(&ledger.store)?;
+        let mut record = VOTES.load(&ledger.store)?;
+        if ledger.lacks(Planted::ForgottenVotes) {
+            record = None;
+        }
         let mut kept = Kept::default();
-        let found = kept::load(&ledger.store, tip.number())?;
+        let mut found = kept::load(&ledger.store, tip.number())?;
+        if ledger.lacks(Planted::ForgottenOutcomes) {
+            found.clear();
+        }
         let ordered = |found: &Found| {
             Some(Ordered { order: found.order.clone()?, body: found.parts.body.clone(), hints: None })
         };

@@ -82,6 +82,7 @@ fn step_of(batch: &WriteBatch) -> Option<Step> {
     let progress = sets(RESTORE_KEY);
     let ends = any(&|write| matches!(write, Write::Delete(Column::Meta, key) if key == RESTORE_KEY));
     let clears = any(&|write| matches!(write, Write::Clear(_)));
+    let removes_records = any(&|write| matches!(write, Write::ClearRange(Column::Records, ..)));
     Some(match head {
         Some(_) if ends => Step::RestoreFinish,
         Some(record) => match schema::decode::<HeadRecord>("head record", record) {
@@ -92,7 +93,7 @@ fn step_of(batch: &WriteBatch) -> Option<Step> {
         None if progress => Step::RestoreChunk,
         None if ends => Step::RestoreDiscard,
         None if any(&|write| matches!(write, Write::Rows(..))) => Step::Repair,
-        None if puts(Column::Records) => Step::PutRecord,
+        None if puts(Column::Records) || removes_records => Step::PutRecord,
         None if puts(Column::Certificates) || puts(Column::EpochEnds) => Step::PutCertificate,
         None if puts(Column::Codes) => Step::RestoreCode,
         None if sets(PRUNED_KEY) => Step::PruneRecord,

@@ -17,6 +17,7 @@ fn live(store: &Store, source: &Store) -> Result<(), StorageError> {
         store.commit(CommitBatch { certificate: None, ..made.batch() }, None)?;
         store.put_certificate(&made.certificate)?;
         store.put_record("vote", &[number])?;
+        store.remove_records("past/", "past/~")?;
         ledger.advance(&made);
         if number % 6 == 0 {
             store.prune()?;

@@ -164,12 +164,14 @@ impl Coverage {
 
     /// The kinds that came about too seldom for a campaign to say anything about them: never, or in fewer runs than chance explains.
     pub fn missing(&self) -> Vec<Fault> {
-        let is_rare = |fault: &Fault| {
-            let runs = self.fired.get(fault).copied().unwrap_or_default();
-            runs == 0 || at_most(runs, self.runs, SHARE_MIN) <= CHANCE_MAX
-        };
-        Fault::ALL.into_iter().filter(is_rare).collect()
+        let runs = |fault: &Fault| self.fired.get(fault).copied().unwrap_or_default();
+        Fault::ALL.into_iter().filter(|fault| is_rare(runs(fault), self.runs)).collect()
     }
+}
+
+/// Whether what came about in so many runs did so too seldom to say anything about it.
+pub(super) fn is_rare(hits: u64, runs: u64) -> bool {
+    hits == 0 || at_most(hits, runs, SHARE_MIN) <= CHANCE_MAX
 }
 
 /// The probability that of `runs` independent runs `hits` or fewer have what each has with probability `share`.

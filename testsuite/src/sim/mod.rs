@@ -20,6 +20,7 @@ mod queue;
 mod server;
 mod trace;
 mod traffic;
+pub mod validators;
 mod world;
 
 use std::{
@@ -147,11 +148,38 @@ impl fmt::Display for SimReport {
 /// # Errors
 /// The first failure by seed, with what reproduces it; or that a kind of fault came about too seldom.
 pub fn run(options: &SimOptions, progress: Progress) -> Result<SimReport> {
-    let seeds = options.seeds.0.clone();
     let began = Instant::now();
     // Before the threads, of which each would wait for the other.
     Chain::canonical();
     Chain::forged();
+    let ran = campaign(&options.seeds, options.verbose, progress, |seed| {
+        run_seed(seed, options.scenario, options.planted, options.verbose)
+    })?;
+    let mut coverage = Coverage::default();
+    ran.iter().for_each(|ran| coverage.add(&ran.fired));
+    let (runs, simulated) = (ran.len() as u64, ran.iter().map(|ran| ran.took).sum());
+    let trace = digest_of(ran.iter().map(|ran| &ran.trace));
+    let missing = coverage.missing();
+    let counts = options.scenario.is_none() && runs >= COVERED_RUNS_MIN;
+    ensure!(
+        !counts || missing.is_empty(),
+        "{missing:?} came about too seldom to be {:.0} % of the runs by chance:\n{coverage}",
+        SHARE_MIN * 100.0
+    );
+    Ok(SimReport { runs, seconds: began.elapsed().as_secs_f64(), simulated, trace, coverage })
+}
+
+/// Runs each of some seeds, on as many threads as the machine has, and gives what came of them in their order.
+///
+/// # Errors
+/// The first failure by seed.
+fn campaign<T: Send>(
+    seeds: &Seeds,
+    verbose: bool,
+    progress: Progress,
+    run_seed: impl Fn(u64) -> Result<T> + Sync,
+) -> Result<Vec<T>> {
+    let seeds = seeds.0.clone();
     let task = Mutex::new((0, progress.task("simulation", seeds.end - seeds.start)));
     let next = AtomicU64::new(seeds.start);
     let results = Mutex::new(Vec::new());
@@ -161,8 +189,7 @@ pub fn run(options: &SimOptions, progress: Progress) -> Result<SimReport> {
             if seed >= seeds.end {
                 return;
             }
-            let run = || run_seed(seed, options.scenario, options.planted, options.verbose);
-            let ran = std::panic::catch_unwind(AssertUnwindSafe(run))
+            let ran = std::panic::catch_unwind(AssertUnwindSafe(|| run_seed(seed)))
                 .unwrap_or_else(|_| Err(anyhow!("seed {seed} panicked: its message is above")));
             if ran.is_err() {
                 // What was begun is finished, so that the lowest seed that fails is known.
@@ -176,30 +203,18 @@ pub fn run(options: &SimOptions, progress: Progress) -> Result<SimReport> {
             results.lock().unwrap_or_else(PoisonError::into_inner).push((seed, ran));
         }
     };
-    let threads =
-        if options.verbose { 1 } else { std::thread::available_parallelism().map_or(1, usize::from) };
+    let threads = if verbose { 1 } else { std::thread::available_parallelism().map_or(1, usize::from) };
     std::thread::scope(|scope| {
         (0..threads).for_each(|_| drop(scope.spawn(work)));
     });
     let mut results = results.into_inner().unwrap_or_else(PoisonError::into_inner);
     results.sort_by_key(|(seed, _)| *seed);
-    let (mut coverage, mut simulated, mut trace) =
-        (Coverage::default(), Duration::ZERO, sha2::Sha256::default());
-    let mut runs = 0;
-    for (_, ran) in results {
-        let ran = ran?;
-        runs += 1;
-        coverage.add(&ran.fired);
-        simulated += ran.took;
-        sha2::Digest::update(&mut trace, ran.trace);
-    }
-    let trace = hex::encode(sha2::Digest::finalize(trace));
-    let missing = coverage.missing();
-    let counts = options.scenario.is_none() && runs >= COVERED_RUNS_MIN;
-    ensure!(
-        !counts || missing.is_empty(),
-        "{missing:?} came about too seldom to be {:.0} % of the runs by chance:\n{coverage}",
-        SHARE_MIN * 100.0
-    );
-    Ok(SimReport { runs, seconds: began.elapsed().as_secs_f64(), simulated, trace, coverage })
+    results.into_iter().map(|(_, ran)| ran).collect()
+}
+
+/// One digest over the traces of some runs.
+fn digest_of<'a>(traces: impl Iterator<Item = &'a [u8; 32]>) -> String {
+    let mut digest = sha2::Sha256::default();
+    traces.for_each(|trace| sha2::Digest::update(&mut digest, trace));
+    hex::encode(sha2::Digest::finalize(digest))
 }

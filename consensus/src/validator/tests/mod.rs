@@ -24,6 +24,7 @@ use super::{
 };
 use crate::{
     ConsensusError, Driver, Pool, PoolConfig, Validator,
+    simulated::Seams,
     testing::{Account, ManualClock, Node, clock, config, join, session, store, validator_key},
 };
 
@@ -41,7 +42,7 @@ fn ledger_with(executor: ExecutorConfig, genesis: &Genesis, store: &Store) -> Ar
         key: validator_key(0),
         session: session(&executor, genesis),
         contract: genesis.validators_contract,
-        diverges_at: None,
+        seams: Seams::default(),
     })
 }
 

@@ -1,0 +1,213 @@
+//! [`Planted`]: defences that a simulator leaves out, to see that its oracles notice; [`Defences`]: those that are there.
+//!
+//! Only a program built with the feature `planted` can leave one out. In any other, [`Defences::lacks`] is a constant `false`, and
+//! what stands behind it is not compiled.
+
+use std::{fmt, str::FromStr};
+
+/// The defences of a validator: all, or all but one.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct Defences {
+    lacking: Option<Planted>,
+}
+
+/// This program cannot leave a defence out.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+#[error(
+    "this program has all of its defences and cannot leave {0} out; build one that can: \
+     cargo build -p slipstream-testsuite --features planted"
+)]
+pub struct NotPlantable(pub Planted);
+
+impl Defences {
+    /// Leaves one out.
+    ///
+    /// # Errors
+    /// If this program is built without the feature `planted`.
+    pub fn without(lacking: Option<Planted>) -> Result<Defences, NotPlantable> {
+        match lacking {
+            Some(planted) if !cfg!(feature = "planted") => Err(NotPlantable(planted)),
+            lacking => Ok(Defences { lacking }),
+        }
+    }
+
+    /// Leaves out what is the protocol's, for all validators that this thread runs.
+    pub fn plant(self) {
+        #[cfg(feature = "planted")]
+        slipstream_eve::plant(self.lacking.and_then(Planted::of_the_protocol));
+    }
+
+    /// Whether a defence is left out.
+    pub(crate) fn lacks(self, planted: Planted) -> bool {
+        cfg!(feature = "planted") && self.lacking == Some(planted)
+    }
+}
+
+/// One defence that is missing.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub enum Planted {
+    /// Votes are sent while their record is being written.
+    EarlyVotes,
+    /// Votes are not recorded.
+    UnsavedVotes,
+    /// A record is written beside the one before it, and what waits for both is sent after the first.
+    OvertakingVotes,
+    /// A restarted validator does not know what it voted.
+    ForgottenVotes,
+    /// An outcome is told before it is kept.
+    UnkeptOutcome,
+    /// A restarted validator does not know the outcomes that it kept.
+    ForgottenOutcomes,
+    /// Outcomes that are rolled back are not kept any longer.
+    DroppedOutcomes,
+    /// A fetched outcome is not compared with the one that was agreed on.
+    UncheckedOutcome,
+    /// A batch counts as committed when its commit begins.
+    EarlyCommit,
+    /// An order's body is not compared with the digest that it names.
+    UncheckedBody,
+    /// An order's time is not compared with the clock.
+    UncheckedClock,
+    /// Proofs of misbehaviour are not kept over a restart.
+    ForgottenEvidence,
+    /// Of the protocol: the last prepare is not on record.
+    ForgetPrepare,
+    /// Of the protocol: the view is not on record.
+    ForgetView,
+    /// Of the protocol: decisions that are not committed are not on record.
+    ForgetDecisions,
+    /// Of the protocol: one prepare too few is enough.
+    FewPrepares,
+    /// Of the protocol: one commit too few is enough.
+    FewCommits,
+    /// Of the protocol: one vote counts twice.
+    CountTwice,
+    /// Of the protocol: one executor's word is enough.
+    OneToken,
+    /// Of the protocol: votes of other views count.
+    AnyView,
+    /// Of the protocol: a view begins without what was prepared before.
+    IgnorePrepared,
+    /// Of the protocol: what a validator says to be prepared is believed.
+    BelievePrepared,
+    /// Of the protocol: nothing is repeated.
+    NeverTell,
+}
+
+impl Planted {
+    /// Every one.
+    pub const ALL: [Planted; 23] = [
+        Planted::EarlyVotes,
+        Planted::UnsavedVotes,
+        Planted::OvertakingVotes,
+        Planted::ForgottenVotes,
+        Planted::UnkeptOutcome,
+        Planted::ForgottenOutcomes,
+        Planted::DroppedOutcomes,
+        Planted::UncheckedOutcome,
+        Planted::EarlyCommit,
+        Planted::UncheckedBody,
+        Planted::UncheckedClock,
+        Planted::ForgottenEvidence,
+        Planted::ForgetPrepare,
+        Planted::ForgetView,
+        Planted::ForgetDecisions,
+        Planted::FewPrepares,
+        Planted::FewCommits,
+        Planted::CountTwice,
+        Planted::OneToken,
+        Planted::AnyView,
+        Planted::IgnorePrepared,
+        Planted::BelievePrepared,
+        Planted::NeverTell,
+    ];
+
+    /// What the protocol calls it.
+    #[cfg(feature = "planted")]
+    fn of_the_protocol(self) -> Option<slipstream_eve::Fault> {
+        use slipstream_eve::Fault;
+        Some(match self {
+            Planted::ForgetPrepare => Fault::ForgetPrepare,
+            Planted::ForgetView => Fault::ForgetView,
+            Planted::ForgetDecisions => Fault::ForgetDecisions,
+            Planted::FewPrepares => Fault::FewPrepares,
+            Planted::FewCommits => Fault::FewCommits,
+            Planted::CountTwice => Fault::CountTwice,
+            Planted::OneToken => Fault::OneToken,
+            Planted::AnyView => Fault::AnyView,
+            Planted::IgnorePrepared => Fault::IgnorePrepared,
+            Planted::BelievePrepared => Fault::BelievePrepared,
+            Planted::NeverTell => Fault::NeverTell,
+            _ => return None,
+        })
+    }
+
+    fn name(self) -> &'static str {
+        match self {
+            Planted::EarlyVotes => "early-votes",
+            Planted::UnsavedVotes => "unsaved-votes",
+            Planted::OvertakingVotes => "overtaking-votes",
+            Planted::ForgottenVotes => "forgotten-votes",
+            Planted::UnkeptOutcome => "unkept-outcome",
+            Planted::ForgottenOutcomes => "forgotten-outcomes",
+            Planted::DroppedOutcomes => "dropped-outcomes",
+            Planted::UncheckedOutcome => "unchecked-outcome",
+            Planted::EarlyCommit => "early-commit",
+            Planted::UncheckedBody => "unchecked-body",
+            Planted::UncheckedClock => "unchecked-clock",
+            Planted::ForgottenEvidence => "forgotten-evidence",
+            Planted::ForgetPrepare => "forget-prepare",
+            Planted::ForgetView => "forget-view",
+            Planted::ForgetDecisions => "forget-decisions",
+            Planted::FewPrepares => "few-prepares",
+            Planted::FewCommits => "few-commits",
+            Planted::CountTwice => "count-twice",
+            Planted::OneToken => "one-token",
+            Planted::AnyView => "any-view",
+            Planted::IgnorePrepared => "ignore-prepared",
+            Planted::BelievePrepared => "believe-prepared",
+            Planted::NeverTell => "never-tell",
+        }
+    }
+}
+
+impl fmt::Display for Planted {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+impl FromStr for Planted {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Planted, String> {
+        let named = Planted::ALL.into_iter().find(|planted| planted.name() == text);
+        let named = named.ok_or_else(|| {
+            let names: Vec<_> = Planted::ALL.iter().map(|planted| planted.name()).collect();
+            format!("{text:?} is no defence; they are {}", names.join(", "))
+        })?;
+        Defences::without(Some(named)).map_err(|error| error.to_string())?;
+        Ok(named)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Goal: a program that is built as nodes are has every defence, and says how to build one that can leave some out.
+    #[test]
+    fn a_defence_is_left_out_only_by_a_program_built_for_it() {
+        let parsed = "early-votes".parse::<Planted>();
+        let without = Defences::without(Some(Planted::EarlyVotes));
+        if cfg!(feature = "planted") {
+            assert_eq!(parsed, Ok(Planted::EarlyVotes));
+            assert!(without.is_ok_and(|defences| defences.lacks(Planted::EarlyVotes)));
+        } else {
+            assert!(parsed.is_err_and(|text| text.contains("--features planted")));
+            assert!(without.is_err());
+        }
+        assert!(!Defences::default().lacks(Planted::EarlyVotes));
+        assert!("no-such-thing".parse::<Planted>().is_err_and(|text| text.contains("early-votes")));
+    }
+}

@@ -1,0 +1,59 @@
+//! [`Seams`]: where a simulator holds a validator: what its machine does, and which defence it lacks; and what it has to read of one.
+//!
+//! A node uses none of it: [`Seams::default`] is threads of the runtime, right execution and every defence.
+
+use std::{sync::Arc, time::Duration};
+
+use slipstream_eve::Record;
+use slipstream_storage::{StorageError, Store};
+use slipstream_types::{BatchNumber, Digest};
+
+use crate::{error::RecordError, validator};
+pub use crate::{
+    planted::{Defences, NotPlantable, Planted},
+    validator::{Ordered, OutcomeParts, Request, Response, decode_request, decode_response, domain, encode},
+};
+
+/// A machine in virtual time: heavy work is done by the simulation's own thread, so that one seed is one run.
+pub trait Machine: Send + Sync + 'static {
+    /// How long work of that name takes until it shows, and from then on until its end is heard.
+    fn pace(&self, work: &'static str) -> [Duration; 2];
+
+    /// Whether the machine executes this batch wrongly, now.
+    fn errs(&self, number: BatchNumber, sequential: bool) -> bool;
+}
+
+/// See the module.
+#[derive(Clone, Default)]
+pub struct Seams {
+    pub(crate) machine: Option<Arc<dyn Machine>>,
+    pub(crate) defences: Defences,
+}
+
+impl Seams {
+    /// On that machine, with these defences.
+    pub fn new(machine: Arc<dyn Machine>, defences: Defences) -> Seams {
+        Seams { machine: Some(machine), defences }
+    }
+
+    /// Whether this machine executes the batch wrongly.
+    pub(crate) fn errs(&self, number: BatchNumber, sequential: bool) -> bool {
+        self.machine.as_ref().is_some_and(|machine| machine.errs(number, sequential))
+    }
+}
+
+/// What binds the votes of whoever validates on the store.
+///
+/// # Errors
+/// If it cannot be read.
+pub fn votes(store: &Store) -> Result<Option<Record>, RecordError> {
+    validator::votes(store)
+}
+
+/// The tokens of the outcomes of a batch that are kept in the store.
+///
+/// # Errors
+/// If it cannot be read.
+pub fn kept(store: &Store, number: BatchNumber) -> Result<Vec<Digest>, StorageError> {
+    validator::kept_tokens(store, number)
+}

@@ -1,0 +1,94 @@
+//! [`Bounds`]: what may happen in one search.
+
+use std::{fmt, time::Duration};
+
+/// What may happen.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Bounds {
+    /// The seat that lies, if one does. Seat `v` is the primary of view `v`.
+    pub liar: Option<u16>,
+    /// The seat that says nothing, if one does not.
+    pub silent: Option<u16>,
+    /// Batches, from 1.
+    pub batches: u64,
+    /// Views, from 0.
+    pub last_view: u64,
+    /// Crashes of honest validators.
+    pub crashes: u8,
+    /// Orders of honest primaries, and outcomes that were decided, come at once.
+    pub is_prompt: bool,
+    /// Liveness is tried from one state in so many; 0 for none.
+    pub live_every: u64,
+    /// Cores take every message by itself: many more states. For comparison.
+    pub takes_singly: bool,
+}
+
+impl Bounds {
+    /// One batch in views 0 and 1.
+    pub(crate) const SMALL: Bounds = Bounds {
+        liar: None,
+        silent: None,
+        batches: 1,
+        last_view: 1,
+        crashes: 0,
+        is_prompt: false,
+        live_every: 0,
+        takes_singly: false,
+    };
+}
+
+impl fmt::Display for Bounds {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match (self.liar, self.silent) {
+            (Some(seat), _) if u64::from(seat) <= self.last_view => {
+                write!(f, "liar is primary of view {seat}")?
+            }
+            (Some(_), _) => write!(f, "liar is no primary")?,
+            (None, Some(_)) => write!(f, "one is silent")?,
+            (None, None) => write!(f, "nobody fails")?,
+        }
+        let plural = |count: u64| if count == 1 { "" } else { "s" };
+        write!(f, ", {} batch{}", self.batches, if self.batches == 1 { "" } else { "es" })?;
+        write!(f, ", {} view{}", self.last_view + 1, plural(self.last_view + 1))?;
+        if self.crashes > 0 {
+            write!(f, ", {} crash{}", self.crashes, if self.crashes == 1 { "" } else { "es" })?;
+        }
+        f.write_str(if self.is_prompt { ", prompt" } else { "" })
+    }
+}
+
+/// Which searches to make.
+#[derive(Clone, Copy, Debug)]
+pub struct Options {
+    /// Batches in each search; none for what each can bear.
+    pub batches: Option<u64>,
+    /// Views in each search; none for what each can bear.
+    pub views: Option<u64>,
+    /// For all searches together. A search that does not end in its share is not exhaustive, and says so.
+    pub limit: Duration,
+    /// Threads of each search.
+    pub threads: usize,
+}
+
+impl Options {
+    /// The searches, each beside its share of the time in percent.
+    pub(crate) fn searches(&self) -> Vec<(Bounds, u32)> {
+        let liar = |seat| Bounds { liar: Some(seat), ..Bounds::SMALL };
+        let silent = Bounds { silent: Some(3), ..Bounds::SMALL };
+        let searches = [
+            (Bounds { live_every: 1_000, ..liar(0) }, 45),
+            (Bounds { live_every: 200, ..liar(1) }, 10),
+            (Bounds { live_every: 200, ..liar(3) }, 10),
+            (Bounds { batches: 2, is_prompt: true, live_every: 500, ..liar(3) }, 15),
+            (Bounds { crashes: 1, is_prompt: true, live_every: 500, ..liar(3) }, 10),
+            (Bounds { batches: 2, last_view: 2, live_every: 100, ..silent }, 5),
+            (Bounds { crashes: 1, live_every: 50, ..silent }, 5),
+        ];
+        let asked = |(bounds, share): (Bounds, u32)| {
+            let batches = self.batches.unwrap_or(bounds.batches).max(1);
+            let last_view = self.views.map_or(bounds.last_view, |views| views.max(1) - 1);
+            (Bounds { batches, last_view, ..bounds }, share)
+        };
+        searches.map(asked).to_vec()
+    }
+}

@@ -1,0 +1,142 @@
+//! [`Ground`]: what does not change while a model is searched.
+
+use std::collections::BTreeMap;
+
+use slipstream_eve::{Order, Settings, SignedOrder, primary};
+use slipstream_types::{
+    BatchNumber, Digest, Epoch, LedgerInfo, SecretKey, Validator, ValidatorSet, bounded::BoundedVec,
+};
+
+use crate::Bounds;
+
+/// Validators: `2u + r + 1` with `u = r = 1`.
+pub(crate) const SEATS: u16 = 4;
+
+/// Names of the liar's batches; those of the honest are 0, 1, ...
+const NAMES: [u8; 2] = [100, 101];
+
+/// Neither rotation nor protection, of whose counters [`slipstream_eve::Core::hash_conduct`] says nothing.
+pub(crate) const SETTINGS: Settings =
+    Settings { view_timeout_ms: 1_000, rotate_after: 0, protect_after: 0, protect_wait_ms: 0 };
+
+/// The set and its keys, the chain, and what may happen.
+pub(crate) struct Ground {
+    pub(crate) set: ValidatorSet,
+    pub(crate) keys: Vec<SecretKey>,
+    pub(crate) domain: Digest,
+    pub(crate) genesis: LedgerInfo,
+    pub(crate) bounds: Bounds,
+    /// Those with a core.
+    pub(crate) honest: Vec<u16>,
+    /// The one that signs whatever it likes.
+    pub(crate) liar: Option<u16>,
+    /// What it may order, beside whether the batch is one of the first of its number.
+    pub(crate) lying_orders: Vec<(bool, SignedOrder)>,
+    #[cfg(test)]
+    pub(crate) fault: Option<slipstream_eve::Fault>,
+}
+
+impl Ground {
+    pub(crate) fn new(bounds: Bounds) -> Ground {
+        let keys: Vec<_> = (0..SEATS).map(|seat| SecretKey::from_seed([seat as u8 + 1; 32])).collect();
+        let validator =
+            |key: &SecretKey| Validator { public_key: key.public(), fee_recipient: Default::default() };
+        let validators = BoundedVec::new(keys.iter().map(validator).collect()).expect("four are few");
+        let genesis = LedgerInfo {
+            epoch: Epoch(0),
+            number: BatchNumber(0),
+            accumulator_root: Digest::tagged("genesis", b""),
+            state_root: Digest::ZERO,
+            timestamp_ms: 0,
+            next_validators: None,
+        };
+        let away = [bounds.liar, bounds.silent];
+        let mut ground = Ground {
+            lying_orders: Vec::new(),
+            set: ValidatorSet::new(Epoch(0), validators),
+            keys,
+            domain: Digest::tagged("model", b""),
+            genesis,
+            honest: (0..SEATS).filter(|seat| !away.contains(&Some(*seat))).collect(),
+            liar: bounds.liar,
+            bounds,
+            #[cfg(test)]
+            fault: None,
+        };
+        ground.lying_orders = ground.lie();
+        ground
+    }
+
+    /// In each view of the liar two orders for the first number of each history, and one that continues each of them.
+    fn lie(&self) -> Vec<(bool, SignedOrder)> {
+        let is_its = |view: &u64| self.liar == Some(primary(&self.set, *view));
+        let mut all = Vec::new();
+        for view in (0..=self.bounds.last_view).filter(is_its) {
+            let mut before: Vec<Digest> = Vec::new();
+            for number in 1..=self.bounds.batches {
+                let alone = NAMES.iter().filter(|_| number == 1 || view > 0);
+                let alone =
+                    alone.map(|name| (*name == NAMES[0], self.order(view, number, Digest::ZERO, *name)));
+                let next = before.iter().map(|parent| (true, self.order(view, number, *parent, NAMES[0])));
+                let orders: Vec<_> = alone.chain(next).collect();
+                before = orders.iter().map(|(_, order)| order.order.digest(&self.domain)).collect();
+                all.extend(orders);
+            }
+        }
+        all
+    }
+
+    /// Takes the planted fault's defence away from the cores that this thread feeds next.
+    pub(crate) fn plant(&self) {
+        #[cfg(test)]
+        slipstream_eve::plant(self.fault);
+    }
+
+    /// Whether the planted fault is that outcomes are not kept.
+    pub(crate) fn lacks_outcomes(&self) -> bool {
+        #[cfg(test)]
+        return self.fault == Some(slipstream_eve::Fault::ForgetOutcomes);
+        #[cfg(not(test))]
+        false
+    }
+
+    pub(crate) fn key(&self, seat: u16) -> &SecretKey {
+        &self.keys[usize::from(seat)]
+    }
+
+    /// What comes of an order on what is before it; a wrong execution gets something else.
+    pub(crate) fn execute(&self, before: &LedgerInfo, order: &Order, is_wrong: bool) -> LedgerInfo {
+        let content =
+            [before.digest().as_bytes(), order.digest(&self.domain).as_bytes(), &[u8::from(is_wrong)][..]]
+                .concat();
+        LedgerInfo {
+            epoch: Epoch(0),
+            number: order.number,
+            accumulator_root: Digest::tagged("accumulator", &content),
+            state_root: Digest::tagged("state", &content),
+            timestamp_ms: order.timestamp_ms,
+            next_validators: None,
+        }
+    }
+
+    /// A batch of that name; all of one number have one time.
+    pub(crate) fn order(&self, view: u64, number: u64, parent: Digest, name: u8) -> SignedOrder {
+        let order = Order {
+            epoch: Epoch(0),
+            view,
+            number: BatchNumber(number),
+            parent,
+            timestamp_ms: number,
+            transactions: Digest::tagged("body", &[name]),
+        };
+        SignedOrder::new(order, &self.domain, self.key(primary(&self.set, view)))
+    }
+
+    /// Votes that are one too few for nobody, if the liar adds its own.
+    pub(crate) fn quorum_of_honest(&self) -> usize {
+        self.set.quorum() - usize::from(self.liar.is_some())
+    }
+}
+
+/// Ledger infos by token.
+pub(crate) type Infos = BTreeMap<Digest, LedgerInfo>;

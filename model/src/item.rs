@@ -1,0 +1,190 @@
+//! [`Item`]: one message that somebody may take, beside what distinguishes it from others.
+
+use std::{
+    collections::HashMap,
+    fmt,
+    hash::{DefaultHasher, Hash, Hasher},
+    sync::{Arc, Mutex, PoisonError},
+};
+
+use slipstream_eve::{Ballot, Message, NewView, Prepared, ViewChange};
+use slipstream_types::{BatchNumber, Certificate, Digest, ValidatorSet};
+
+/// View, number and token of something prepared or decided.
+pub(crate) type Shown = (u64, BatchNumber, Digest);
+
+/// What a message says, up to who signed a quorum, and of a status only what counts: its view and whether it complains.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub(crate) enum Fact {
+    Order { view: u64, number: BatchNumber, digest: Digest },
+    Verify { view: u64, number: BatchNumber, order: Digest, before: Digest, token: Digest },
+    Prepare(Ballot),
+    Commit(Ballot),
+    Status { view: u64, complains: bool },
+    ViewChange { view: u64, decided: Option<Shown>, prepared: Option<Shown> },
+    NewView { view: u64, decided: Option<Shown>, prepared: Option<Shown> },
+    Decided(Shown),
+}
+
+/// Messages of different topics do not have to wait for each other in a core: see [`crate::react`].
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Topic {
+    Orders,
+    Outcome(Digest),
+    Views,
+}
+
+impl Fact {
+    /// Of a message; none of evidence, which changes nothing but who is convicted.
+    pub(crate) fn of(message: &Message, domain: &Digest) -> Option<Fact> {
+        let shown = |it: &Prepared| (it.view, it.info.number, it.info.digest());
+        let certified = |it: &Certificate| (it.view, it.info.number, it.info.digest());
+        Some(match message {
+            Message::Order(signed) => Fact::Order {
+                view: signed.order.view,
+                number: signed.order.number,
+                digest: signed.order.digest(domain),
+            },
+            Message::Verify(verify) => Fact::Verify {
+                view: verify.order.order.view,
+                number: verify.order.order.number,
+                order: verify.order.order.digest(domain),
+                before: verify.before,
+                token: verify.info.digest(),
+            },
+            Message::Prepare(vote) => Fact::Prepare(vote.ballot),
+            Message::Commit(vote) => Fact::Commit(vote.ballot),
+            Message::Status(status) => Fact::Status { view: status.view, complains: status.complains },
+            Message::ViewChange(change) => {
+                let ViewChange { view, decided, prepared, .. } = change.as_ref();
+                Fact::ViewChange {
+                    view: *view,
+                    decided: decided.as_ref().map(certified),
+                    prepared: prepared.as_ref().map(shown),
+                }
+            }
+            Message::NewView(new) => begun(new),
+            Message::Decided(certificate) => Fact::Decided(certified(certificate)),
+            Message::Evidence(_) => return None,
+        })
+    }
+
+    pub(crate) fn topic(&self) -> Topic {
+        match self {
+            Fact::Order { .. } => Topic::Orders,
+            Fact::Verify { token, .. } | Fact::Decided((.., token)) => Topic::Outcome(*token),
+            Fact::Prepare(ballot) | Fact::Commit(ballot) => Topic::Outcome(ballot.token),
+            Fact::Status { .. } | Fact::ViewChange { .. } | Fact::NewView { .. } => Topic::Views,
+        }
+    }
+
+    pub(crate) fn view(&self) -> u64 {
+        match self {
+            Fact::Order { view, .. }
+            | Fact::Verify { view, .. }
+            | Fact::Status { view, .. }
+            | Fact::ViewChange { view, .. }
+            | Fact::NewView { view, .. } => *view,
+            Fact::Prepare(ballot) | Fact::Commit(ballot) => ballot.view,
+            Fact::Decided((view, ..)) => *view,
+        }
+    }
+}
+
+/// A view begins with what its changes leave: who made them does not count.
+fn begun(new: &NewView) -> Fact {
+    Fact::NewView {
+        view: new.view,
+        decided: new.decided().map(|it| (it.view, it.info.number, it.info.digest())),
+        prepared: new.prepared().map(|it| (it.view, it.info.number, it.info.digest())),
+    }
+}
+
+/// A message of somebody. Items are interned: equal facts of one seat are one item.
+#[derive(Debug)]
+pub(crate) struct Item {
+    /// Hash of author and fact.
+    pub(crate) key: u64,
+    /// Who said it. What a quorum signed counts as said by whoever said it first.
+    pub(crate) from: u16,
+    pub(crate) fact: Fact,
+    pub(crate) message: Message,
+}
+
+impl Item {
+    /// Whether it may come from anybody.
+    pub(crate) fn is_anybodys(&self) -> bool {
+        matches!(self.fact, Fact::Decided(_) | Fact::NewView { .. })
+    }
+
+    pub(crate) fn key(from: u16, fact: &Fact, set: &ValidatorSet) -> u64 {
+        hash(&(Item::author(from, fact, set), fact))
+    }
+
+    /// What a quorum's signatures prove is the same from everybody.
+    fn author(from: u16, fact: &Fact, set: &ValidatorSet) -> u16 {
+        match fact {
+            Fact::Decided(_) => u16::MAX,
+            Fact::NewView { view, .. } => slipstream_eve::primary(set, *view),
+            _ => from,
+        }
+    }
+}
+
+impl fmt::Display for Item {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let shown = |it: &Option<Shown>| match it {
+            Some((view, number, token)) => format!("{number}={} of view {view}", token.short()),
+            None => "nothing".into(),
+        };
+        match &self.fact {
+            Fact::Order { view, number, digest } => {
+                write!(f, "Order {number} {} (view {view})", digest.short())
+            }
+            Fact::Verify { view, number, token, .. } => {
+                write!(f, "Verify {number}={} (view {view})", token.short())
+            }
+            Fact::Prepare(it) => write!(f, "Prepare {}={} (view {})", it.number, it.token.short(), it.view),
+            Fact::Commit(it) => write!(f, "Commit {}={} (view {})", it.number, it.token.short(), it.view),
+            Fact::Status { view, complains: true } => write!(f, "complaint of view {view}"),
+            Fact::Status { view, .. } => write!(f, "Status in view {view}"),
+            Fact::ViewChange { view, decided, prepared } => {
+                write!(f, "ViewChange to {view}, decided {}, prepared {}", shown(decided), shown(prepared))
+            }
+            Fact::NewView { view, decided, prepared } => {
+                write!(f, "NewView {view}, decided {}, prepared {}", shown(decided), shown(prepared))
+            }
+            Fact::Decided(it) => write!(f, "certificate of {}", shown(&Some(*it))),
+        }?;
+        write!(f, " of {}", self.from)
+    }
+}
+
+/// All items that were ever said or could be.
+#[derive(Default)]
+pub(crate) struct Catalog {
+    items: Mutex<HashMap<u64, Arc<Item>>>,
+}
+
+impl Catalog {
+    /// The item of a fact; the message is made only for the first.
+    pub(crate) fn item(
+        &self,
+        set: &ValidatorSet,
+        from: u16,
+        fact: Fact,
+        message: impl FnOnce() -> Message,
+    ) -> Arc<Item> {
+        let key = Item::key(from, &fact, set);
+        let mut items = self.items.lock().unwrap_or_else(PoisonError::into_inner);
+        let item = || Arc::new(Item { key, from, fact, message: message() });
+        items.entry(key).or_insert_with(item).clone()
+    }
+}
+
+/// The same in every run.
+pub(crate) fn hash(value: &impl Hash) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    value.hash(&mut hasher);
+    hasher.finish()
+}

@@ -1,0 +1,254 @@
+//! What the liar may say: anything of a menu that its own key signs, at any time, to anybody, as often as it likes.
+//!
+//! It holds no state and keeps no promise: all that it could ever have signed is there from the beginning, and what rests on signatures of
+//! others as soon as these were given. The menu:
+//!
+//! * as the primary of a view: two orders for the first number of each history, one that continues each of them, and one that continues none;
+//! * as an executor: for each order the right outcome and a wrong one, on every outcome that somebody honest said of the batch before;
+//! * as a verifier: a prepare and a commit for every outcome that somebody honest said or that can be shown to be prepared;
+//! * complaints of every view, which it makes once and for all (see [`crate::node`]);
+//! * for every view a change of views that hides what was decided and prepared, or shows any of what can be shown, or invents it;
+//! * as the primary of a view: its beginning, on any changes of a quorum;
+//! * any certificate that three can have signed.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
+
+use slipstream_eve::{Ballot, Message, NewView, Prepared, SignedOrder, Verify, ViewChange, Vote, primary};
+use slipstream_types::{BatchNumber, LedgerInfo, Signature, bounded::BoundedVec};
+
+use crate::{
+    ground::{Ground, Infos},
+    item::{Catalog, Fact, Item},
+    said::Said,
+};
+
+struct Liar<'a> {
+    ground: &'a Ground,
+    catalog: &'a Catalog,
+    said: &'a Said,
+    seat: u16,
+    items: Vec<Arc<Item>>,
+}
+
+/// All that the liar may say when this was said, in an order that depends on nothing else.
+pub(crate) fn menu(
+    ground: &Ground,
+    catalog: &Catalog,
+    said: &Said,
+    infos: BTreeMap<BatchNumber, Infos>,
+) -> Vec<Arc<Item>> {
+    let Some(seat) = ground.liar else { return Vec::new() };
+    let mut liar = Liar { ground, catalog, said, seat, items: Vec::new() };
+    let orders = liar.orders();
+    liar.outcomes(&orders, infos);
+    liar.votes();
+    liar.changes(&orders);
+    for certificate in said.decided.values() {
+        liar.say(Message::Decided(Box::new(certificate.clone())));
+    }
+    let mut items = liar.items;
+    items.sort_by(|a, b| a.fact.cmp(&b.fact));
+    items.dedup_by_key(|item| item.key);
+    items
+}
+
+/// What tokens stand for that somebody honest said, and those that the liar says: the right outcome and a wrong one of each order.
+pub(crate) fn outcomes(
+    ground: &Ground,
+    said: &Said,
+    infos: &BTreeMap<BatchNumber, Infos>,
+) -> BTreeMap<BatchNumber, Infos> {
+    let mut known = infos.clone();
+    let honest = said.items().filter_map(|item| match &item.message {
+        Message::Order(order) => Some(order),
+        _ => None,
+    });
+    for order in honest.chain(ground.lying_orders.iter().map(|(_, order)| order)) {
+        let before = BatchNumber(order.order.number.0 - 1);
+        for before in infos.get(&before).into_iter().flat_map(|it| it.values()) {
+            for is_wrong in [false, true] {
+                let info = ground.execute(before, &order.order, is_wrong);
+                known.entry(info.number).or_default().insert(info.digest(), info);
+            }
+        }
+    }
+    match ground.liar {
+        Some(_) => known,
+        None => infos.clone(),
+    }
+}
+
+/// The liar's prepare.
+pub(crate) fn prepare(ground: &Ground, catalog: &Catalog, seat: u16, ballot: Ballot) -> Arc<Item> {
+    let vote = || Vote { ballot, signature: ballot.sign_prepare(&ground.domain, ground.key(seat)) };
+    catalog.item(&ground.set, seat, Fact::Prepare(ballot), || Message::Prepare(vote()))
+}
+
+/// The liar's commit.
+pub(crate) fn commit(ground: &Ground, catalog: &Catalog, seat: u16, ballot: Ballot) -> Arc<Item> {
+    let vote = || Vote { ballot, signature: ballot.sign_commit(ground.key(seat)) };
+    catalog.item(&ground.set, seat, Fact::Commit(ballot), || Message::Commit(vote()))
+}
+
+impl Liar<'_> {
+    fn say(&mut self, message: Message) {
+        if let Some(fact) = Fact::of(&message, &self.ground.domain) {
+            self.add(fact, || message);
+        }
+    }
+
+    /// Signs only what it never said before.
+    fn add(&mut self, fact: Fact, message: impl FnOnce() -> Message) -> Arc<Item> {
+        let item = self.catalog.item(&self.ground.set, self.seat, fact, message);
+        self.items.push(item.clone());
+        item
+    }
+
+    fn views(&self) -> std::ops::RangeInclusive<u64> {
+        0..=self.ground.bounds.last_view
+    }
+
+    /// Says its own, and returns them with those of honest primaries. Of two that differ in nothing but their names the second is there once
+    /// somebody executed the first: it would be the first otherwise.
+    fn orders(&mut self) -> Vec<SignedOrder> {
+        let executed: BTreeSet<(u64, BatchNumber)> = self
+            .said
+            .items()
+            .filter_map(|item| match &item.fact {
+                Fact::Verify { view, number, .. } => Some((*view, *number)),
+                _ => None,
+            })
+            .collect();
+        let own = self.ground.lying_orders.iter();
+        let own =
+            own.filter(|(is_first, it)| *is_first || executed.contains(&(it.order.view, it.order.number)));
+        let mut all: Vec<SignedOrder> = own.map(|(_, order)| order.clone()).collect();
+        for order in &all {
+            self.say(Message::Order(order.clone()));
+        }
+        let honest = self.said.items().filter_map(|item| match &item.message {
+            Message::Order(order) => Some(order.clone()),
+            _ => None,
+        });
+        all.extend(honest);
+        all
+    }
+
+    fn outcomes(&mut self, orders: &[SignedOrder], infos: BTreeMap<BatchNumber, Infos>) {
+        let ground = self.ground;
+        for order in orders {
+            let before = BatchNumber(order.order.number.0 - 1);
+            for before in infos.get(&before).into_iter().flat_map(|it| it.values()) {
+                for is_wrong in [false, true] {
+                    let info = ground.execute(before, &order.order, is_wrong);
+                    let verify = Verify { order: order.clone(), before: before.digest(), info };
+                    self.say(Message::Verify(Box::new(verify)));
+                }
+            }
+        }
+    }
+
+    fn votes(&mut self) {
+        let mut ballots: BTreeSet<Ballot> = self
+            .said
+            .items()
+            .filter_map(|item| match &item.fact {
+                Fact::Verify { view, number, token, .. } => {
+                    Some(Ballot { view: *view, number: *number, token: *token })
+                }
+                Fact::Prepare(ballot) => Some(*ballot),
+                _ => None,
+            })
+            .collect();
+        for (view, number, token) in self.said.prepared.keys() {
+            let later = self.views().filter(|later| later > view);
+            ballots.extend(later.map(|view| Ballot { view, number: *number, token: *token }));
+        }
+        for ballot in ballots {
+            self.items.push(prepare(self.ground, self.catalog, self.seat, ballot));
+            self.items.push(commit(self.ground, self.catalog, self.seat, ballot));
+        }
+    }
+
+    /// Its words on having left for a view: with each decision and each prepared batch that can be shown, or without.
+    fn own_changes(&mut self, view: u64) -> Vec<Arc<Item>> {
+        let (ground, said, seat) = (self.ground, self.said, self.seat);
+        let prepared = || said.prepared.iter().filter(|(shown, _)| shown.0 < view).map(Some);
+        let decided = said.decided.iter().filter(|(shown, _)| shown.0 < view).map(Some);
+        let mut changes = Vec::new();
+        for decided in std::iter::once(None).chain(decided) {
+            for prepared in std::iter::once(None).chain(prepared()) {
+                let fact = Fact::ViewChange {
+                    view,
+                    decided: decided.map(|(shown, _)| *shown),
+                    prepared: prepared.map(|(shown, _)| *shown),
+                };
+                let sign = || {
+                    let (decided, prepared) =
+                        (decided.map(|it| it.1.clone()), prepared.map(|it| it.1.clone()));
+                    ViewChange::new(view, seat, decided, prepared, &ground.domain, ground.key(seat))
+                };
+                changes.push(self.add(fact, || Message::ViewChange(Box::new(sign()))));
+            }
+        }
+        changes
+    }
+
+    fn changes(&mut self, orders: &[SignedOrder]) {
+        for view in self.views().skip(1) {
+            let own = self.own_changes(view);
+            if primary(&self.ground.set, view) == self.seat {
+                self.beginnings(view, own);
+            }
+            let made_up = orders.iter().find(|order| order.order.number.0 == 1);
+            if let Some(info) = made_up.map(|it| self.ground.execute(&self.ground.genesis, &it.order, true)) {
+                self.invent(view, info);
+            }
+        }
+    }
+
+    /// Says that something was prepared which nobody prepared.
+    fn invent(&mut self, view: u64, info: LedgerInfo) {
+        let prepared = Some(Prepared { view: view - 1, info, signatures: BoundedVec::default() });
+        let (seat, domain, key) = (self.seat, &self.ground.domain, self.ground.key(self.seat));
+        let shown = prepared.as_ref().map(|it| (it.view, it.info.number, it.info.digest()));
+        let fact = Fact::ViewChange { view, decided: None, prepared: shown };
+        self.add(fact, || {
+            Message::ViewChange(Box::new(ViewChange::new(view, seat, None, prepared, domain, key)))
+        });
+    }
+
+    /// Begins its view with any word of each of three, its own among them or not.
+    fn beginnings(&mut self, view: u64, own: Vec<Arc<Item>>) {
+        let mut by_seat: BTreeMap<u16, Vec<ViewChange>> = BTreeMap::new();
+        for item in self.said.items().chain(&own) {
+            if let Message::ViewChange(change) = &item.message
+                && change.view == view
+            {
+                by_seat.entry(change.seat).or_default().push(change.as_ref().clone());
+            }
+        }
+        let mut sets: Vec<Vec<ViewChange>> = vec![Vec::new()];
+        for changes in by_seat.values() {
+            let more = sets.iter().flat_map(|set| {
+                changes.iter().map(|change| [&set[..], std::slice::from_ref(change)].concat())
+            });
+            let more: Vec<_> = more.collect();
+            sets.extend(more);
+        }
+        let (ground, quorum) = (self.ground, self.ground.set.quorum());
+        for set in sets.into_iter().filter(|set| set.len() == quorum) {
+            let Ok(changes) = BoundedVec::new(set.clone()) else { continue };
+            let unsigned = NewView { view, changes, signature: Signature([0; 64]) };
+            let sign = || NewView::new(view, set, &ground.domain, ground.key(self.seat));
+            if let Some(fact) = Fact::of(&Message::NewView(Box::new(unsigned)), &ground.domain) {
+                let item =
+                    self.catalog.item(&ground.set, self.seat, fact, || Message::NewView(Box::new(sign())));
+                self.items.push(item);
+            }
+        }
+    }
+}

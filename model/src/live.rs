@@ -1,0 +1,90 @@
+//! Whether the chain goes on: what a state comes to once messages arrive and nothing fails any more.
+//!
+//! All that was under way is lost. The liar is silent. From then on every message arrives at once and in order, and timers end when they
+//! should. That is one schedule, a fair one; it is run from many states.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use slipstream_eve::{Message, Timer, To};
+
+use crate::{
+    ground::Ground,
+    node::{Node, Told},
+};
+
+/// Virtual time, in milliseconds, in which all honest validators commit a batch that none of them had.
+const PATIENCE_MS: u64 = 60_000;
+/// Messages that may be taken on the way.
+const MESSAGES_MAX: u64 = 5_000;
+
+struct Life<'a> {
+    ground: &'a Ground,
+    nodes: Vec<Node>,
+    now_ms: u64,
+    /// When the timers end that run.
+    ends: BTreeMap<(usize, Timer), u64>,
+    queue: VecDeque<(usize, u16, Message)>,
+}
+
+/// Runs until every node has committed a batch that none had, and returns the milliseconds of virtual time that this takes; none if they
+/// do not get there.
+pub(crate) fn go_on(ground: &Ground, nodes: Vec<Node>) -> Option<u64> {
+    ground.plant();
+    let goal = nodes.iter().map(Node::head).max()? + 1;
+    let mut life = Life { ground, nodes, now_ms: 0, ends: BTreeMap::new(), queue: VecDeque::new() };
+    for index in 0..life.nodes.len() {
+        let before = BTreeMap::new();
+        let told = life.nodes[index].resume(ground, goal);
+        life.heed(index, &before, told);
+    }
+    let mut messages = 0;
+    while life.nodes.iter().any(|node| node.head() < goal) {
+        if let Some((index, from, message)) = life.queue.pop_front() {
+            messages += 1;
+            if messages > MESSAGES_MAX {
+                return None;
+            }
+            let before = life.nodes[index].timers.clone();
+            let told = life.nodes[index].take(ground, from, message, None);
+            life.heed(index, &before, told);
+        } else {
+            life.wait()?;
+        }
+    }
+    Some(life.now_ms)
+}
+
+impl Life<'_> {
+    /// Lets time pass until the next timer ends.
+    fn wait(&mut self) -> Option<()> {
+        let (&(index, timer), &end_ms) = self.ends.iter().min_by_key(|(_, end_ms)| **end_ms)?;
+        self.now_ms = end_ms;
+        self.ends.remove(&(index, timer));
+        let mut before = self.nodes[index].timers.clone();
+        before.remove(&timer);
+        let told = self.nodes[index].tick(self.ground, timer, None);
+        self.heed(index, &before, told);
+        (self.now_ms <= PATIENCE_MS).then_some(())
+    }
+
+    /// Sends what was said, and winds the clocks.
+    fn heed(&mut self, index: usize, before: &BTreeMap<Timer, u64>, told: Told) {
+        let node = &self.nodes[index];
+        let from = node.seat;
+        self.ends.retain(|(it, timer), _| *it != index || node.timers.contains_key(timer));
+        for (timer, after_ms) in &node.timers {
+            if !before.contains_key(timer) || !self.ends.contains_key(&(index, *timer)) {
+                self.ends.insert((index, *timer), self.now_ms + after_ms);
+            }
+        }
+        for (to, message) in told.said {
+            let is_to = |node: &Node| match to {
+                To::Others => node.seat != from,
+                To::Seat(seat) => node.seat == seat,
+            };
+            let targets = (0..self.nodes.len()).filter(|it| is_to(&self.nodes[*it]));
+            let sent: Vec<_> = targets.map(|it| (it, from, message.clone())).collect();
+            self.queue.extend(sent);
+        }
+    }
+}

@@ -1,0 +1,346 @@
+//! [`Node`]: a real core, its disk, and a driver that does at once what the core wants.
+
+use std::{
+    collections::BTreeMap,
+    fmt,
+    hash::{DefaultHasher, Hash, Hasher},
+};
+
+use slipstream_eve::{
+    Core, Effect, Evidence, Message, Outcome, Output, Record, Setup, SignedOrder, Status, Timer, To, Work,
+};
+use slipstream_types::{BatchNumber, Certificate, Digest, LedgerInfo};
+
+use crate::ground::{Ground, SETTINGS};
+
+/// What survives a crash.
+#[derive(Clone, Default, Debug)]
+struct Disk {
+    record: Option<Record>,
+    /// Each beside the token of the batch before.
+    outcomes: Vec<(Digest, Outcome)>,
+    chain: Vec<LedgerInfo>,
+}
+
+/// Where a crash cuts a step off. Both lose what the step would have said.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
+pub(crate) enum Cut {
+    /// Outcomes are on disk, the record is not.
+    BeforeRecord,
+    /// The record is on disk, and nothing of what follows it happened.
+    AfterRecord,
+}
+
+impl fmt::Display for Cut {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Cut::BeforeRecord => "before its record is durable",
+            Cut::AfterRecord => "after its record is durable",
+        })
+    }
+}
+
+/// One honest validator between two steps.
+#[derive(Clone, Debug)]
+pub(crate) struct Node {
+    pub(crate) seat: u16,
+    pub(crate) core: Core,
+    disk: Disk,
+    /// Outcomes in memory.
+    held: BTreeMap<BatchNumber, LedgerInfo>,
+    /// A batch above the bound, which is not made.
+    building: Option<(Work, Digest)>,
+    /// Those that run, with the milliseconds that they were set to.
+    pub(crate) timers: BTreeMap<Timer, u64>,
+    /// A batch that is made after a restart is another one.
+    restarts: u8,
+    /// Of the batches that it makes.
+    last_batch: u64,
+    /// The clock is the search's.
+    is_searched: bool,
+}
+
+/// What came out of a step.
+#[derive(Default, Debug)]
+pub(crate) struct Told {
+    pub(crate) said: Vec<(To, Message)>,
+    pub(crate) convicted: Vec<Evidence>,
+    /// What no honest validator may do.
+    pub(crate) wrong: Option<String>,
+}
+
+impl Node {
+    /// One that has heard that nothing is decided, and has nothing on its disk but its first record.
+    pub(crate) fn new(ground: &Ground, seat: u16) -> (Node, Told) {
+        let mut node = Node {
+            seat,
+            core: boot(ground, seat, &Disk::default()),
+            disk: Disk::default(),
+            held: BTreeMap::new(),
+            building: None,
+            timers: BTreeMap::new(),
+            restarts: 0,
+            last_batch: ground.bounds.batches,
+            is_searched: true,
+        };
+        let others = ground.honest.iter().filter(|it| **it != seat);
+        for other in others.take(ground.set.quorum() - 1) {
+            node.core.handle_message(*other, Message::Status(asks(0, 0)));
+        }
+        let told = node.settle(ground, None);
+        (node, told)
+    }
+
+    /// Starts again from its disk.
+    pub(crate) fn restart(&mut self, ground: &Ground) -> Told {
+        self.restarts += 1;
+        self.core = boot(ground, self.seat, &self.disk);
+        (self.held, self.building, self.timers) = Default::default();
+        for Outcome { info, .. } in self.disk.linked(&ground.genesis) {
+            self.held.insert(info.number, info);
+        }
+        self.settle(ground, None)
+    }
+
+    pub(crate) fn take(&mut self, ground: &Ground, from: u16, message: Message, cut: Option<Cut>) -> Told {
+        self.core.handle_message(from, message);
+        self.settle(ground, cut)
+    }
+
+    /// The clock says so; nothing if the timer does not run.
+    pub(crate) fn tick(&mut self, ground: &Ground, timer: Timer, cut: Option<Cut>) -> Told {
+        if self.timers.remove(&timer).is_none() {
+            return Told::default();
+        }
+        self.core.handle_timer(timer);
+        self.settle(ground, cut)
+    }
+
+    /// Goes on without the search's bound: batches are made up to that one.
+    pub(crate) fn resume(&mut self, ground: &Ground, last_batch: u64) -> Told {
+        (self.last_batch, self.is_searched) = (last_batch, false);
+        if let Some((work, parent)) = self.building.take() {
+            self.build(ground, work, parent);
+        }
+        self.settle(ground, None)
+    }
+
+    /// What it would answer to somebody who knows nothing. What it says to all rides along again.
+    pub(crate) fn asked(&self, ground: &Ground) -> Vec<Message> {
+        let asker =
+            (0..ground.set.validators.len() as u16).find(|it| *it != self.seat && Some(*it) != ground.liar);
+        let Some(asker) = asker else { return Vec::new() };
+        let decided = self.core.decided().0;
+        let mut node = self.clone();
+        let mut said = Vec::new();
+        for from in (0..decided.max(1)).step_by(2) {
+            let status = asks(self.core.view(), from);
+            let told = node.take(ground, asker, Message::Status(status), None);
+            if told.said.iter().any(|(to, _)| *to == To::Others) {
+                // It does more than to answer: that is a step of its own.
+                break;
+            }
+            let answers = told.said.into_iter().map(|(_, message)| message);
+            // A view's beginning is its primary's word, which it said to all, or may say at any time.
+            said.extend(answers.filter(|message| !matches!(message, Message::NewView(_))));
+        }
+        said
+    }
+
+    pub(crate) fn head(&self) -> u64 {
+        self.disk.chain.len() as u64
+    }
+
+    pub(crate) fn chain(&self) -> &[LedgerInfo] {
+        &self.disk.chain
+    }
+
+    /// Of what decides how it goes on; and of what of that is on its disk: if nobody crashes,
+    /// chain, view and decision are all that counts of it.
+    pub(crate) fn fingerprints(&self, ground: &Ground) -> (u64, u64) {
+        let mut hasher = DefaultHasher::new();
+        (&self.disk.chain, self.core.view(), self.core.is_changing(), self.core.decided()).hash(&mut hasher);
+        if ground.bounds.crashes > 0 {
+            self.disk.hash_kept(&mut hasher);
+        }
+        let disk = hasher.finish();
+        self.core.hash_conduct(&mut hasher);
+        (&self.held, self.building.map(|(work, parent)| (work.number, parent)), self.restarts)
+            .hash(&mut hasher);
+        (hasher.finish(), disk)
+    }
+
+    /// Does what the core wants, until it wants nothing. A cut ends it at the first flush.
+    fn settle(&mut self, ground: &Ground, cut: Option<Cut>) -> Told {
+        let mut told = Told::default();
+        loop {
+            while let Some(effect) = self.core.next_effect() {
+                self.effect(ground, effect);
+            }
+            let Some(flush) = self.core.flush() else {
+                if self.loses_patience(ground) {
+                    continue;
+                }
+                break;
+            };
+            if cut == Some(Cut::BeforeRecord) {
+                break;
+            }
+            if flush.record.is_some() {
+                self.disk.record = flush.record;
+            }
+            if cut == Some(Cut::AfterRecord) {
+                break;
+            }
+            for output in flush.outputs {
+                match output {
+                    Output::Send(to, message) => told.said.push((to, message)),
+                    Output::Commit(certificate) => self.commit(ground, *certificate, &mut told),
+                    Output::Convict(evidence) => told.convicted.push(evidence),
+                }
+            }
+        }
+        if cut.is_some() {
+            return self.restart(ground);
+        }
+        told
+    }
+
+    /// In the search nobody has patience, up to the last view: a validator that complains votes on, and complaints move only those who hear
+    /// them. So whoever complains from the beginning, and is heard later, does all that one does that complains later.
+    fn loses_patience(&mut self, ground: &Ground) -> bool {
+        let is_due = self.is_searched && !self.core.complains() && self.core.view() < ground.bounds.last_view;
+        let ends = is_due && self.timers.remove(&Timer::Patience).is_some();
+        if ends {
+            self.core.handle_timer(Timer::Patience);
+        }
+        ends
+    }
+
+    fn effect(&mut self, ground: &Ground, effect: Effect) {
+        match effect {
+            Effect::Build { work, parent } if work.number.0 > self.last_batch => {
+                self.building = Some((work, parent));
+            }
+            Effect::Build { work, parent } => self.build(ground, work, parent),
+            Effect::Execute { work, order } => {
+                let info = self.execute(ground, work.number, &order);
+                self.core.handle_executed(work, Ok(info));
+            }
+            Effect::Rollback { to } => {
+                self.held.retain(|number, _| *number <= to);
+                self.building = None;
+            }
+            Effect::Fetch { certificate } => {
+                let info = certificate.info;
+                self.held.insert(info.number, info.clone());
+                self.core.handle_fetched(info.number);
+            }
+            Effect::SetTimer(timer, after_ms) => {
+                self.timers.insert(timer, after_ms);
+            }
+            Effect::CancelTimer(timer) => {
+                self.timers.remove(&timer);
+            }
+        }
+    }
+
+    fn build(&mut self, ground: &Ground, work: Work, parent: Digest) {
+        let order = ground.order(work.view, work.number.0, parent, self.restarts);
+        let info = self.execute(ground, work.number, &order);
+        self.core.handle_built(work, order, info);
+    }
+
+    fn execute(&mut self, ground: &Ground, number: BatchNumber, order: &SignedOrder) -> LedgerInfo {
+        let before = self.before(ground, number);
+        let info = ground.execute(&before, &order.order, false);
+        self.held.insert(number, info.clone());
+        let kept = (before.digest(), Outcome { order: order.clone(), info: info.clone() });
+        if !ground.lacks_outcomes() && !self.disk.outcomes.contains(&kept) {
+            self.disk.outcomes.push(kept);
+        }
+        info
+    }
+
+    fn before(&self, ground: &Ground, number: BatchNumber) -> LedgerInfo {
+        let before = BatchNumber(number.0 - 1);
+        let head = self.disk.chain.last().unwrap_or(&ground.genesis);
+        self.held.get(&before).unwrap_or(head).clone()
+    }
+
+    fn commit(&mut self, ground: &Ground, certificate: Certificate, told: &mut Told) {
+        let info = certificate.info.clone();
+        if info.number.0 != self.head() + 1 {
+            return;
+        }
+        if self.held.get(&info.number) != Some(&info) {
+            told.wrong = Some(format!("{} commits {} without its outcome", self.seat, info.number));
+        }
+        if let Err(error) = certificate.verify(&ground.set) {
+            told.wrong = Some(format!("{} commits by a certificate that is none: {error}", self.seat));
+        }
+        self.disk.chain.push(info.clone());
+        self.disk.outcomes.retain(|(_, it)| it.info.number > info.number);
+        self.core.handle_committed(info.clone());
+        self.held.retain(|number, _| *number > info.number);
+    }
+}
+
+impl Disk {
+    /// The outcomes that stand on each other, the first on the head; of two the one of the later view.
+    fn linked(&self, genesis: &LedgerInfo) -> Vec<Outcome> {
+        let mut last = self.chain.last().unwrap_or(genesis).digest();
+        let mut linked = Vec::new();
+        loop {
+            let next = self.outcomes.iter().filter(|(before, _)| *before == last);
+            let Some((_, next)) = next.max_by_key(|(_, it)| it.order.order.view) else { return linked };
+            last = next.info.digest();
+            linked.push(next.clone());
+        }
+    }
+
+    fn hash_kept(&self, hasher: &mut impl Hasher) {
+        if let Some(record) = &self.record {
+            let Record { epoch: _, view, changing, prepare, prepared, adopted, amnesia, decided } = record;
+            (view, changing, prepare, amnesia).hash(hasher);
+            for shown in [prepared, adopted] {
+                shown.as_ref().map(|it| (it.view, &it.info)).hash(hasher);
+            }
+            decided.iter().for_each(|it| (it.view, &it.info).hash(hasher));
+        }
+        self.outcomes.hash(hasher);
+    }
+}
+
+fn boot(ground: &Ground, seat: u16, disk: &Disk) -> Core {
+    let head = disk.chain.last().unwrap_or(&ground.genesis).clone();
+    let mut core = Core::new(Setup {
+        set: ground.set.clone(),
+        key: ground.key(seat).clone(),
+        seat,
+        domain: ground.domain,
+        settings: SETTINGS,
+        head,
+        record: disk.record.clone(),
+        outcomes: disk.linked(&ground.genesis),
+        orders: disk.outcomes.iter().map(|(_, it)| it.order.clone()).collect(),
+    });
+    core.handle_wanted(true);
+    if let Some(liar) = ground.liar {
+        core.handle_message(liar, Message::Status(complains_for_ever()));
+    }
+    core
+}
+
+/// The liar complains of every view from the beginning. That takes nothing from it: whoever would not have been moved by it yet hears the
+/// others later.
+fn complains_for_ever() -> Status {
+    let (decided, ordered) = (BatchNumber(0), BatchNumber(0));
+    Status { view: u64::MAX, changing: false, complains: true, decided, ordered }
+}
+
+/// The status of one that has nothing of a view.
+fn asks(view: u64, decided: u64) -> Status {
+    let decided = BatchNumber(decided);
+    Status { view, changing: true, complains: false, decided, ordered: decided }
+}

@@ -1,0 +1,161 @@
+//! [`check`]: makes the searches and says what came of them.
+
+use std::{
+    fmt,
+    sync::atomic::Ordering,
+    time::{Duration, Instant},
+};
+
+use stateright::{Checker, CheckerBuilder, HasDiscoveries, Model};
+
+use crate::{Bounds, Options, search::Consensus};
+
+/// A way to a state that must not be.
+#[derive(Clone, Debug)]
+pub struct Found {
+    /// What is violated.
+    pub property: &'static str,
+    /// What about.
+    pub wrong: String,
+    /// Who took what and said what, from the beginning.
+    pub steps: Vec<String>,
+}
+
+/// What came of one search.
+#[derive(Clone, Debug)]
+pub struct Row {
+    /// What might happen.
+    pub bounds: Bounds,
+    /// States that were reached, the same ones counted again.
+    pub states: usize,
+    /// States.
+    pub unique: usize,
+    /// States of single validators.
+    pub places: usize,
+    /// Steps of the longest way.
+    pub depth: usize,
+    /// How long it took.
+    pub took: Duration,
+    /// Whether all states within the bounds were reached.
+    pub is_exhaustive: bool,
+    /// States from which the chain went on.
+    pub lives: u64,
+    /// The longest of these, in milliseconds of virtual time.
+    pub longest_ms: u64,
+    /// What must not be.
+    pub found: Vec<Found>,
+}
+
+/// What came of all searches.
+#[derive(Clone, Debug)]
+pub struct Report {
+    /// One of each.
+    pub rows: Vec<Row>,
+}
+
+impl Report {
+    /// Whether nothing was found. Says nothing of what a search did not reach.
+    pub fn is_clean(&self) -> bool {
+        self.rows.iter().all(|row| row.found.is_empty())
+    }
+
+    /// What came of all of them, in a line.
+    pub fn summary(&self) -> String {
+        let complete = self.rows.iter().filter(|row| row.is_exhaustive).count();
+        let clean = if self.is_clean() { "nothing found" } else { "VIOLATED" };
+        format!("{clean}: {complete} of {} searches exhaustive within their bounds", self.rows.len())
+    }
+}
+
+/// Makes the searches of the options, one after the other, and hands out each row as it is there.
+pub fn check(options: &Options, mut each: impl FnMut(&Row)) -> Report {
+    let begun = Instant::now();
+    let mut share = 0;
+    let mut rows = Vec::new();
+    for (bounds, percent) in options.searches() {
+        // What others left of their shares is there for the next.
+        share += percent;
+        let limit = (options.limit * share / 100).saturating_sub(begun.elapsed());
+        let row = search(Consensus::new(bounds), limit, options.threads, Order::Depth);
+        each(&row);
+        rows.push(row);
+    }
+    Report { rows }
+}
+
+/// In which order states are visited.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Order {
+    /// Takes little memory.
+    Depth,
+    /// Finds a short way.
+    #[cfg(test)]
+    Breadth,
+}
+
+pub(crate) fn search(model: Consensus, limit: Duration, threads: usize, order: Order) -> Row {
+    let checker = model.checker().threads(threads.max(1)).finish_when(HasDiscoveries::AnyFailures);
+    let checker: CheckerBuilder<Consensus> = checker.timeout(limit);
+    let begun = Instant::now();
+    match order {
+        Order::Depth => row(checker.spawn_dfs().join(), begun, limit),
+        #[cfg(test)]
+        Order::Breadth => row(checker.spawn_bfs().join(), begun, limit),
+    }
+}
+
+fn row(checker: impl Checker<Consensus>, begun: Instant, limit: Duration) -> Row {
+    let took = begun.elapsed();
+    let model = checker.model();
+    let mut found: Vec<_> = checker
+        .discoveries()
+        .into_iter()
+        .map(|(property, path)| Found {
+            property,
+            wrong: path.last_state().wrong.as_ref().map_or(property.into(), ToString::to_string),
+            steps: path.into_actions().iter().map(ToString::to_string).collect(),
+        })
+        .collect();
+    found.sort_by_key(|found| found.property);
+    Row {
+        bounds: model.atlas.ground.bounds,
+        states: checker.state_count(),
+        unique: checker.unique_state_count(),
+        places: model.atlas.len(),
+        depth: checker.max_depth(),
+        took,
+        is_exhaustive: took < limit && found.is_empty(),
+        lives: model.lives.tried.load(Ordering::Relaxed),
+        longest_ms: model.lives.longest_ms.load(Ordering::Relaxed),
+        found,
+    }
+}
+
+impl fmt::Display for Row {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Row { states, unique, places, depth, lives, longest_ms, .. } = self;
+        let name = self.bounds.to_string();
+        let (seconds, longest_s) = (self.took.as_secs_f64(), *longest_ms as f64 / 1e3);
+        write!(
+            f,
+            "{name:<46} {unique:>9} states ({states} reached, {places} of single validators), depth {depth}, {seconds:.1} s, \
+             {lives} lives of at most {longest_s:.1} s: "
+        )?;
+        for found in &self.found {
+            writeln!(f, "VIOLATED: {}: {}", found.property, found.wrong)?;
+            found.steps.iter().try_for_each(|step| writeln!(f, "    {step}"))?;
+        }
+        match (self.found.is_empty(), self.is_exhaustive) {
+            (true, true) => f.write_str("nothing found, exhaustive"),
+            (true, false) => f.write_str("nothing found, NOT exhaustive: its time was over"),
+            (false, _) => Ok(()),
+        }
+    }
+}
+
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.rows.iter().try_for_each(|row| writeln!(f, "{row}"))?;
+        f.write_str(&self.summary())
+    }
+}
