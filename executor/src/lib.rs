@@ -79,7 +79,7 @@ pub use interrupt::Interrupt;
 pub use outcome::{Outcome, execute};
 pub use overlay::{Layer, Overlay, State};
 pub use overrides::{AccountOverride, BlockOverrides, Overrides, StorageOverride};
-pub use parallel::{Eager, ParallelStats, Workers};
+pub use parallel::{Bug, Eager, Faults, ParallelStats, Workers};
 pub use prefetch::{
     Backend as PrefetchBackend, PrefetchLimits, PrefetchStats, Prefetcher, Wanted, Warm, WarmStats,
 };

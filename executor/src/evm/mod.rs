@@ -23,6 +23,7 @@ mod observe;
 mod preimages;
 mod recorder;
 mod speculate;
+mod spoil;
 mod system_calls;
 #[cfg(test)]
 mod tests;

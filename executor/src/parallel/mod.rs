@@ -20,17 +20,21 @@
 //! order. Other than Block-STM, a transaction runs at most twice, and the leader never waits to speculate.
 
 mod board;
+mod faults;
 mod groups;
 mod plan;
 mod workers;
 
 use slipstream_types::Conflicts;
 
-pub use self::workers::{Eager, Workers};
 use self::{
     board::{Board, Taken, Turn},
     groups::Groups,
     plan::Plan,
+};
+pub use self::{
+    faults::{Bug, Faults},
+    workers::{Eager, Workers},
 };
 use crate::{
     env::BatchEnv,
@@ -99,7 +103,7 @@ fn run_ahead_of_turn(
         || help(&versions, &board, transactions),
         || {
             let _close = CloseAtEnd(&board);
-            lead(&versions, &board, transactions)
+            lead(&versions, &board, transactions, workers.faults())
         },
     )
 }
@@ -146,6 +150,7 @@ fn lead(
     versions: &Versions<'_>,
     board: &Board,
     transactions: &[Transaction],
+    faults: Option<&Faults>,
 ) -> Result<(Outcome, ParallelStats), ExecuteError> {
     let mut batch = Batch::new(Machine::sharing(versions)?, versions.env());
     let mut speculator = Speculator::new(versions);
@@ -156,7 +161,7 @@ fn lead(
             match board.turn(index) {
                 Turn::Own => break step(&mut batch, versions, board, index, transaction),
                 Turn::Ready(result) => {
-                    break settle(&mut batch, versions, &mut stats, index, transaction, *result);
+                    break settle(&mut batch, versions, &mut stats, index, transaction, *result, faults);
                 }
                 // Somebody is at it: do something else that is of use.
                 Turn::Running => match board.take() {
@@ -197,16 +202,22 @@ fn settle(
     index: usize,
     transaction: &Transaction,
     result: board::Result,
+    faults: Option<&Faults>,
 ) -> Result<(), Refusal> {
+    let mut spoilt = None;
     if let Some((mut done, reads)) = result {
         if batch.accept(&mut done, &reads, transaction)? {
             stats.accepted += 1;
             return batch.add(done);
         }
         versions.retract(index as u32, transaction.sender, &done.executed);
+        spoilt = faults.and_then(Faults::strike).map(|bug| (done.executed, bug));
     }
     stats.repeated += 1;
-    let done = batch.run(transaction)?;
+    let mut done = batch.run(transaction)?;
+    if let Some((stale, bug)) = spoilt {
+        done.executed.spoil(&stale, bug);
+    }
     versions.publish(index as u32, transaction.sender, &done.executed);
     batch.add(done)
 }

@@ -1,8 +1,13 @@
 //! [`Workers`]: a fixed pool of threads that help the one that calls.
 
-use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+use std::sync::{
+    Arc,
+    atomic::{AtomicU32, Ordering::Relaxed},
+};
 
 use rayon::{ThreadPool, ThreadPoolBuildError, ThreadPoolBuilder};
+
+use super::Faults;
 
 /// Batches that are not grouped after one that was grouped in vain: whoever names too few conflicts costs one execution in so many.
 const GROUPS_PAUSE_BATCHES: u32 = 64;
@@ -14,6 +19,7 @@ pub struct Workers {
     /// None for one thread, which is the caller's.
     helpers: Option<ThreadPool>,
     eager: Option<Eager>,
+    faults: Option<Arc<Faults>>,
     /// Batches that are still to be executed without groups.
     groups_pause: AtomicU32,
 }
@@ -38,12 +44,22 @@ impl Workers {
             ThreadPoolBuilder::new().num_threads(helpers).thread_name(name).build()
         };
         let helpers = threads.checked_sub(2).map(|more| build(more + 1)).transpose()?;
-        Ok(Workers { helpers, eager: None, groups_pause: AtomicU32::new(0) })
+        Ok(Workers { helpers, eager: None, faults: None, groups_pause: AtomicU32::new(0) })
     }
 
     /// Uses the helpers for every batch in one way.
     pub fn eager(self, eager: Eager) -> Workers {
         Workers { eager: Some(eager), ..self }
+    }
+
+    /// Lets transactions that run ahead of their turn go wrong when they conflict: for measurements of what replicas mask.
+    #[doc(hidden)]
+    pub fn with_faults(self, faults: Arc<Faults>) -> Workers {
+        Workers { faults: Some(faults), ..self }
+    }
+
+    pub(super) fn faults(&self) -> Option<&Faults> {
+        self.faults.as_deref()
     }
 
     pub(super) fn eagerness(&self) -> Option<Eager> {

@@ -3,6 +3,7 @@
 //! A bench measures what it compares alternately, in one process, several times; a figure is the median of its samples.
 //! Absolute figures depend on the machine, so ratios of one run are what is quoted.
 
+mod consensus;
 pub(crate) mod harness;
 mod head;
 mod hints;
@@ -47,6 +48,8 @@ pub enum Bench {
     Hints,
     /// The same without hints: what is foretold, and what that gains.
     Predictors,
+    /// What agreement costs: replication, delays, failover, and bugs that replicas mask.
+    Consensus,
     /// Repairing a state of which one row of a thousand is wrong, beside fetching all of it.
     Repair,
 }
@@ -115,6 +118,7 @@ pub fn run(bench: Bench, options: &BenchOptions) -> Result<Report> {
         Bench::Parallel => parallel::run(options, progress)?,
         Bench::Hints => hints::run(options, progress)?,
         Bench::Predictors => predictors::run(options, progress)?,
+        Bench::Consensus => consensus::run(options, progress)?,
         Bench::Repair => repair::run(options, progress)?,
     };
     if let Some(path) = &options.json {

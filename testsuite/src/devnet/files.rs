@@ -72,6 +72,7 @@ pub(super) struct Settings<'a> {
     pub(super) batch_interval_ms: Option<u64>,
     pub(super) block_cache_mib: Option<u64>,
     pub(super) log_filter: &'a str,
+    pub(super) extra: &'a str,
 }
 
 /// A chain with funded accounts, the contract of EIP-2935, which keeps block hashes in the state, and the validators contract, which
@@ -191,11 +192,13 @@ fn node_yaml(role: Role, network: SocketAddr, api_port: u16, settings: &Settings
          sync:\n  mode: {mode}\n\
          {consensus}\
          api:\n  listen: \"127.0.0.1:{api_port}\"\n\
-         log:\n  filter: \"{filter}\"\n",
+         log:\n  filter: \"{filter}\"\n\
+         {extra}",
         role = role.name(),
         interval = settings.snapshot_interval_batches,
         mode = settings.mode.name(),
         filter = settings.log_filter,
+        extra = settings.extra,
     )
 }
 
@@ -231,6 +234,7 @@ mod tests {
             batch_interval_ms: None,
             block_cache_mib: None,
             log_filter: "info",
+            extra: "",
         };
         write_node(
             dir.path(),

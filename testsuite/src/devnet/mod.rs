@@ -65,7 +65,12 @@ pub struct DevnetOptions {
     pub sync_mode: SyncMode,
     /// The log filter of all nodes.
     pub log_filter: String,
+    /// Further sections of all nodes' configuration, as lines of YAML; of none that the options above write.
+    pub extra: String,
 }
+
+/// Where a node dials another one: by the dialling one's place, and the other's place and entry of `network.peers`.
+pub(crate) type Route<'a> = &'a (dyn Fn(usize, usize, String) -> Result<String> + Sync);
 
 impl Default for DevnetOptions {
     fn default() -> Self {
@@ -82,6 +87,7 @@ impl Default for DevnetOptions {
             block_cache_mib: Some(files::BLOCK_CACHE_MIB),
             sync_mode: SyncMode::Auto,
             log_filter: "info".to_owned(),
+            extra: String::new(),
         }
     }
 }
@@ -102,6 +108,11 @@ pub struct Devnet {
 impl Devnet {
     /// Writes the files, starts all nodes and waits until each is ready and its head has moved.
     pub async fn start(options: DevnetOptions) -> Result<Devnet> {
+        Devnet::start_routed(options, &|_, _, peer| Ok(peer)).await
+    }
+
+    /// As [`Devnet::start`], over links that somebody else lays.
+    pub(crate) async fn start_routed(options: DevnetOptions, route: Route<'_>) -> Result<Devnet> {
         let validators_max = slipstream_types::limits::VALIDATORS_MAX;
         ensure!(
             (1..=validators_max).contains(&(options.validators as usize)),
@@ -124,7 +135,7 @@ impl Devnet {
             nodes.push(Node::new(&options.seed, index, name, role, &directory.path, &mut ports, &binary)?);
         }
         let mut devnet = Devnet { nodes, directory, options, genesis, accounts, ports, failed: Vec::new() };
-        if let Err(error) = devnet.start_all().await {
+        if let Err(error) = devnet.start_all(route).await {
             let dir = devnet.keep_directory();
             return Err(error
                 .context(format!("the devnet did not start; its files and logs are in {}", dir.display())));
@@ -132,9 +143,11 @@ impl Devnet {
         Ok(devnet)
     }
 
-    async fn start_all(&mut self) -> Result<()> {
+    async fn start_all(&mut self, route: Route<'_>) -> Result<()> {
         for index in 0..self.nodes.len() {
-            self.configure(index, self.options.sync_mode, &self.peers_of(index), None)?;
+            let peers = self.peers_of(index).into_iter();
+            let peers = peers.map(|(other, peer)| route(index, other, peer)).collect::<Result<Vec<_>>>()?;
+            self.configure(index, self.options.sync_mode, &peers, None)?;
             self.nodes[index].start()?;
         }
         let deadline = Instant::now() + READY_DEADLINE;
@@ -147,12 +160,17 @@ impl Devnet {
         self.write_manifest().await
     }
 
-    /// The peers that a node knows by default: everybody before it, and all validators.
-    fn peers_of(&self, index: usize) -> Vec<String> {
+    /// The peers that a node knows by default, and their places: everybody before it, and all validators.
+    fn peers_of(&self, index: usize) -> Vec<(usize, String)> {
         let validators = self.options.validators as usize;
         let peers = self.nodes.iter().enumerate();
         let peers = peers.filter(|(other, _)| *other != index && (*other < validators || *other < index));
-        peers.map(|(_, node)| node.peer_address()).collect()
+        peers.map(|(other, node)| (other, node.peer_address())).collect()
+    }
+
+    /// Of the next node.
+    fn peers_by_default(&self) -> Vec<String> {
+        self.peers_of(self.nodes.len()).into_iter().map(|(_, peer)| peer).collect()
     }
 
     fn configure(
@@ -170,12 +188,13 @@ impl Devnet {
             batch_interval_ms: self.options.batch_interval_ms,
             block_cache_mib: self.options.block_cache_mib,
             log_filter: &self.options.log_filter,
+            extra: &self.options.extra,
         })
     }
 
     /// Starts one more fullnode with an empty data directory, and waits until it answers, not until it has caught up.
     pub async fn add_fullnode(&mut self, name: &str, mode: SyncMode) -> Result<usize> {
-        let peers = self.peers_of(self.nodes.len());
+        let peers = self.peers_by_default();
         self.add_fullnode_behind(name, mode, &peers).await
     }
 
@@ -207,13 +226,13 @@ impl Devnet {
         mode: SyncMode,
         waypoint: &str,
     ) -> Result<usize> {
-        let peers = self.peers_of(self.nodes.len());
+        let peers = self.peers_by_default();
         self.add_node(Ipv4Addr::LOCALHOST, name, Role::Fullnode, mode, &peers, Some(waypoint)).await
     }
 
     /// Starts a node that validates as soon as the chain's set names it, and follows until then.
     pub async fn add_candidate(&mut self, name: &str) -> Result<usize> {
-        let peers = self.peers_of(self.nodes.len());
+        let peers = self.peers_by_default();
         self.add_node(Ipv4Addr::LOCALHOST, name, Role::Validator, SyncMode::Auto, &peers, None).await
     }
 

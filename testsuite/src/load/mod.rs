@@ -25,7 +25,7 @@ use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
 pub use report::{Latency, Report};
-pub use setup::Chain;
+pub use setup::{Call, Chain};
 
 use crate::{
     accounts::Account,

@@ -56,6 +56,8 @@ pub(in crate::bench) struct Relay {
 struct Counters {
     cpu_ns: AtomicU64,
     dropped: AtomicU64,
+    bytes: AtomicU64,
+    one_way_ns: AtomicU64,
 }
 
 impl Relay {
@@ -71,12 +73,13 @@ impl Relay {
         };
         let address = front.io.local_addr()?;
         let (counters, stop) = (Arc::new(Counters::default()), CancellationToken::new());
+        counters.one_way_ns.store(one_way.as_nanos() as u64, Relaxed);
         let (counted, stopped) = (counters.clone(), stop.clone());
         let work = move || {
             runtime.block_on(async move {
                 tokio::select! {
                     () = stopped.cancelled() => {}
-                    () = run(front, target, one_way, &counted) => {}
+                    () = run(front, target, &counted) => {}
                 }
             });
         };
@@ -87,6 +90,16 @@ impl Relay {
     /// What to dial instead of the target.
     pub(in crate::bench) fn address(&self) -> SocketAddr {
         self.address
+    }
+
+    /// What it adds from now on. Datagrams that are on their way are not overtaken.
+    pub(in crate::bench) fn set_one_way(&self, one_way: Duration) {
+        self.counters.one_way_ns.store(one_way.as_nanos() as u64, Relaxed);
+    }
+
+    /// Bytes of the datagrams that it took so far, in both directions.
+    pub(in crate::bench) fn bytes(&self) -> u64 {
+        self.counters.bytes.load(Relaxed)
     }
 
     /// CPU seconds that it has taken so far.
@@ -110,9 +123,9 @@ impl Drop for Relay {
     }
 }
 
-async fn run(front: Arc<Socket>, target: SocketAddr, one_way: Duration, counters: &Arc<Counters>) {
+async fn run(front: Arc<Socket>, target: SocketAddr, counters: &Arc<Counters>) {
     let (line, trains) = mpsc::channel(TRAINS_MAX);
-    let line = Line { trains: line, one_way, counters: counters.clone() };
+    let line = Line { trains: line, counters: counters.clone() };
     tokio::join!(accept(front, target, line), deliver(trains), note_cpu(counters));
 }
 
@@ -127,7 +140,6 @@ async fn note_cpu(counters: &Counters) {
 #[derive(Clone)]
 struct Line {
     trains: mpsc::Sender<Train>,
-    one_way: Duration,
     counters: Arc<Counters>,
 }
 
@@ -137,10 +149,11 @@ impl Line {
             bytes: received.bytes.to_vec(),
             stride: received.meta.stride,
             ecn: received.meta.ecn,
-            due: Instant::now() + self.one_way,
+            due: Instant::now() + Duration::from_nanos(self.counters.one_way_ns.load(Relaxed)),
             from: from.clone(),
             to,
         };
+        self.counters.bytes.fetch_add(received.bytes.len() as u64, Relaxed);
         if self.trains.try_send(train).is_err() {
             self.counters.dropped.fetch_add(1, Relaxed);
         }

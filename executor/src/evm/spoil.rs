@@ -1,0 +1,24 @@
+//! What a bug of concurrency makes of a transaction's result.
+
+use super::machine::Executed;
+use crate::parallel::Bug;
+
+impl Executed {
+    /// Makes it what it would be with the bug. `stale` is what the same transaction did on values that were out of date.
+    pub(crate) fn spoil(&mut self, stale: &Executed, bug: Bug) {
+        for (address, account) in self.state.iter_mut() {
+            let before = stale.state.get(address);
+            let changed = account.storage.iter_mut().filter(|(_, slot)| slot.is_changed());
+            for (key, slot) in changed {
+                let stale = before.and_then(|account| account.storage.get(key));
+                match bug {
+                    Bug::SkippedIncrement => slot.present_value = slot.original_value,
+                    Bug::TornRead if !key.bit(0) => {}
+                    Bug::TornRead | Bug::LostUpdate => {
+                        slot.present_value = stale.map_or(slot.present_value, |stale| stale.present_value);
+                    }
+                }
+            }
+        }
+    }
+}

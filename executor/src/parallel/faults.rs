@@ -1,0 +1,67 @@
+//! [`Faults`]: bugs of concurrency on purpose, to see whether replicas mask them. A node has none: only who makes its own
+//! [`Workers`](super::Workers) can give them some.
+
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+/// What goes wrong when a transaction ran beside one that it conflicts with.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Bug {
+    /// It writes what follows from the values before the other one's.
+    LostUpdate,
+    /// It writes nothing.
+    SkippedIncrement,
+    /// Every second of its slots follows from the values before the other one's.
+    TornRead,
+}
+
+/// A [`Bug`] at a rate. Transactions that ran ahead and whose reads hold are left alone, and so is all that runs on one thread.
+#[derive(Debug)]
+pub struct Faults {
+    bug: Bug,
+    /// Of 2^32.
+    rate: u64,
+    random: AtomicU64,
+    /// Conflicting transactions that ran side by side, and those of them that went wrong.
+    met: AtomicU64,
+    struck: AtomicU64,
+}
+
+impl Faults {
+    /// A share `rate` of the conflicting transactions that run side by side goes wrong; which, the seed decides.
+    pub fn new(bug: Bug, rate: f64, seed: u64) -> Faults {
+        let rate = (rate.clamp(0.0, 1.0) * (1u64 << 32) as f64) as u64;
+        Faults { bug, rate, random: seed.into(), met: 0.into(), struck: 0.into() }
+    }
+
+    /// How many conflicting transactions ran side by side so far, and how many of these went wrong.
+    pub fn counts(&self) -> (u64, u64) {
+        (self.met.load(Relaxed), self.struck.load(Relaxed))
+    }
+
+    /// What goes wrong now, if anything does.
+    pub(super) fn strike(&self) -> Option<Bug> {
+        self.met.fetch_add(1, Relaxed);
+        // SplitMix64 (Steele, Lea and Flood, OOPSLA 2014).
+        let state = self.random.fetch_add(0x9e37_79b9_7f4a_7c15, Relaxed);
+        let mixed = (state ^ (state >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        let strikes = ((mixed ^ (mixed >> 31)) >> 32) < self.rate;
+        self.struck.fetch_add(u64::from(strikes), Relaxed);
+        strikes.then_some(self.bug)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn faults_strike_at_their_rate() {
+        for (rate, least, most) in [(0.0, 0, 0), (0.25, 2_300, 2_700), (1.0, 10_000, 10_000)] {
+            let faults = Faults::new(Bug::LostUpdate, rate, 7);
+            let struck = (0..10_000).filter(|_| faults.strike().is_some()).count() as u64;
+            assert!((least..=most).contains(&struck), "{rate}: {struck}");
+            assert_eq!(faults.counts(), (10_000, struck));
+        }
+    }
+}

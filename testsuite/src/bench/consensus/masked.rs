@@ -1,0 +1,62 @@
+//! The table of figure 9.
+
+use anyhow::Result;
+use slipstream_executor::Bug;
+
+use super::{
+    Plan,
+    bugs::{self, Counts, Setting},
+    object::Request,
+};
+use crate::{bench::Figure, progress::Progress};
+
+const BUGS: [(&str, Bug); 3] = [
+    ("lost_update", Bug::LostUpdate),
+    ("skipped_increment", Bug::SkippedIncrement),
+    ("torn_read", Bug::TornRead),
+];
+/// Shares of the conflicts that the mixer does not know.
+const MIXERS: [(&str, f64); 5] = [("off", 1.0), ("fn_50", 0.5), ("fn_10", 0.1), ("fn_1", 0.01), ("on", 0.0)];
+/// Of the conflicting transactions that run side by side; about one batch in ten has a bug somewhere without the mixer.
+const RATE: f64 = 0.01;
+/// About 0.1 ms.
+const REQUEST: Request = Request { hashes: 40, slots: 2 };
+
+pub(super) fn run(plan: &Plan, progress: Progress) -> Result<Vec<Figure>> {
+    let local = bugs::local()?;
+    let mut figures = Vec::new();
+    for (mixer, false_negatives) in MIXERS {
+        if plan.is_quick && !["off", "on"].contains(&mixer) {
+            continue;
+        }
+        progress.step(&format!("bugs with mixer {mixer}"));
+        let mut samples = Vec::new();
+        for run in 0..plan.runs as u64 {
+            let mut sum = Counts::default();
+            for (place, (_, bug)) in BUGS.into_iter().enumerate() {
+                let seed = 100 * run + place as u64 + 1;
+                let setting = Setting { bug, rate: RATE, false_negatives, batches: plan.bug_batches, seed };
+                sum = sum.plus(bugs::run(&local, REQUEST, setting)?);
+            }
+            sum.tps /= BUGS.len() as f64;
+            samples.push(sum);
+        }
+        let of = |value: fn(Counts) -> f64| samples.iter().copied().map(value).collect::<Vec<_>>();
+        match mixer {
+            "off" => figures.push(Figure::new("masked_unmixed", "ratio", of(Counts::masked))),
+            "on" => figures.push(Figure::new("masked_mixed", "ratio", of(Counts::masked))),
+            _ => {}
+        }
+        let mut add = |what: &str, unit, value: fn(Counts) -> f64| {
+            figures.push(Figure::new(format!("bugs.{mixer}.{what}"), unit, of(value)));
+        };
+        add("side_by_side", "1", |counts| counts.met as f64);
+        add("manifested", "1", |counts| counts.manifested as f64);
+        add("outvoted", "1", |counts| counts.outvoted as f64);
+        add("rolled_back", "1", |counts| counts.rolled_back as f64);
+        add("not_masked", "1", |counts| counts.not_masked as f64);
+        add("masked", "ratio", Counts::masked);
+        add("tps", "1/s", |counts| counts.tps);
+    }
+    Ok(figures)
+}

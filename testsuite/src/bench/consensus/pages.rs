@@ -1,0 +1,60 @@
+//! What shipping state costs instead: every page of 4 KiB that a batch changes, as replication of a whole machine ships it (Remus, in
+//! the Eve paper's figure 11).
+
+use std::{
+    collections::{BTreeSet, HashMap},
+    ops::RangeInclusive,
+};
+
+use anyhow::{Context, Result};
+use slipstream_storage::Store;
+use slipstream_types::{BatchNumber, BlobKind, Delta, Genesis, Path, StateKey, state::ROW_BYTES_MAX};
+
+const PAGE_BYTES: u64 = 4_096;
+
+/// The rows of a state, packed into pages in their order as tightly as they go, and nothing else: no tree, no ledger, no free space.
+pub(super) struct Pages {
+    ranks: HashMap<StateKey, u64>,
+}
+
+impl Pages {
+    /// Of all rows that there ever were.
+    ///
+    /// # Errors
+    /// If the store cannot be read.
+    pub(super) fn of(store: &Store, genesis: &Genesis, head: u64) -> Result<Pages> {
+        let accounts = genesis.accounts.keys().map(|address| StateKey::Account(*address));
+        let mut rows: BTreeSet<(Path, StateKey)> = accounts.map(|key| (key.path(), key)).collect();
+        for number in 1..=head {
+            let delta = delta(store, number)?;
+            rows.extend(delta.entries().iter().map(|entry| (entry.key.path(), entry.key)));
+        }
+        Ok(Pages { ranks: rows.into_iter().zip(0..).map(|((_, key), rank)| (key, rank)).collect() })
+    }
+
+    /// Rows in all.
+    pub(super) fn rows(&self) -> usize {
+        self.ranks.len()
+    }
+
+    /// Bytes of the pages that these batches change, each batch for itself.
+    ///
+    /// # Errors
+    /// If the store cannot be read.
+    pub(super) fn changed_bytes(&self, store: &Store, batches: RangeInclusive<u64>) -> Result<u64> {
+        let mut pages = 0;
+        for number in batches {
+            let delta = delta(store, number)?;
+            let ranks = delta.entries().iter().filter_map(|entry| self.ranks.get(&entry.key));
+            pages +=
+                ranks.map(|rank| rank / (PAGE_BYTES / ROW_BYTES_MAX as u64)).collect::<BTreeSet<_>>().len();
+        }
+        Ok(pages as u64 * PAGE_BYTES)
+    }
+}
+
+fn delta(store: &Store, number: u64) -> Result<Delta> {
+    let blob = store.blob(BlobKind::Delta, BatchNumber(number))?;
+    let blob = blob.with_context(|| format!("the delta of batch {number} is not kept"))?;
+    Ok(Delta::decode(&blob.content(BlobKind::Delta)?)?)
+}

@@ -1,0 +1,442 @@
+//! [`World`]: the real cores of all validators in virtual time. Each validator has cores of its own, however few this machine has.
+//!
+//! ```text
+//!  Core ── Build, Execute ──▶ Machine: what comes of it, and how long it took ──▶ the validator's execution bench ─┐
+//!    ▲ └── Flush: record ──▶ record bench ──▶ messages ── one way ──▶ other cores                                  │
+//!    └──── committed ◀── commit bench ◀── certificate                                        built, executed ◀─────┘
+//! ```
+//!
+//! What a core itself takes for a message (signatures above all) is measured while it happens. Work waits for its bench and for a free
+//! core, first come, first served.
+
+use std::{collections::BTreeMap, time::Instant};
+
+use slipstream_eve::{
+    Core, Effect, Flush, Message, NoOutcome, Order, Output, Settings, Setup, SignedOrder, Timer, To, Work,
+};
+use slipstream_types::{
+    BatchNumber, Certificate, Digest, Epoch, LedgerInfo, SecretKey, Validator, ValidatorSet,
+    bounded::BoundedVec,
+};
+
+/// Executes, and says how long it takes.
+pub(super) trait Machine {
+    /// The body of a validator's next batch behind that state.
+    fn body(&mut self, before: Digest) -> Digest;
+    /// A batch behind a state.
+    fn run(&mut self, job: &Job) -> Ran;
+}
+
+/// One execution.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Job {
+    pub(super) seat: u16,
+    /// The root of the state before.
+    pub(super) before: Digest,
+    pub(super) body: Digest,
+    /// Whether its primary makes it.
+    pub(super) is_build: bool,
+    pub(super) sequential: bool,
+}
+
+/// What came of it.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Ran {
+    pub(super) state_root: Digest,
+    pub(super) took_us: u64,
+}
+
+/// What takes time beside execution, in microseconds.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Pace {
+    pub(super) one_way_us: u64,
+    /// A durable record.
+    pub(super) record_us: u64,
+    pub(super) commit_us: u64,
+    /// Taking in the transactions of one batch, by its primary.
+    pub(super) intake_us: u64,
+    /// Of each validator.
+    pub(super) cores: usize,
+}
+
+/// A decision: what it was, and when it was first known.
+#[derive(Clone, Debug)]
+pub(super) struct Decision {
+    pub(super) info: LedgerInfo,
+    pub(super) body: Digest,
+    pub(super) view: u64,
+    pub(super) at_us: u64,
+}
+
+#[derive(Debug)]
+enum Event {
+    Message(u16, Message),
+    Done { work: Work, rollbacks: u64, order: SignedOrder, info: LedgerInfo, is_build: bool },
+    Timer(Timer, u64),
+    Flushed(Vec<Output>),
+    Committed(LedgerInfo),
+    Fetched(Certificate),
+}
+
+#[derive(Clone, Copy)]
+enum Bench {
+    Driver,
+    Execution,
+    Record,
+    Commit,
+    Intake,
+}
+
+struct Seat {
+    core: Core,
+    head: LedgerInfo,
+    /// Outcomes above the head.
+    held: BTreeMap<BatchNumber, LedgerInfo>,
+    timers: BTreeMap<Timer, u64>,
+    is_flushing: bool,
+    rollbacks: u64,
+    /// When each bench is free, and each core.
+    benches: [u64; 5],
+    cores: Vec<u64>,
+}
+
+impl Seat {
+    /// When work is done that begins now at the earliest, and takes a core.
+    fn occupy(&mut self, bench: Bench, now_us: u64, took_us: u64) -> u64 {
+        let free = &mut self.benches[bench as usize];
+        let core = self.cores.iter_mut().min().expect("a validator has a core");
+        let end = now_us.max(*free).max(*core) + took_us;
+        (*free, *core) = (end, end);
+        end
+    }
+
+    fn before(&self, number: BatchNumber) -> Option<LedgerInfo> {
+        let before = BatchNumber(number.0.checked_sub(1)?);
+        self.held.get(&before).or(Some(&self.head)).filter(|info| info.number == before).cloned()
+    }
+}
+
+/// See the module.
+pub(super) struct World<M> {
+    pub(super) machine: M,
+    pace: Pace,
+    set: ValidatorSet,
+    keys: Vec<SecretKey>,
+    domain: Digest,
+    seats: Vec<Seat>,
+    events: BTreeMap<(u64, u64), (u16, Event)>,
+    sequence: u64,
+    now_us: u64,
+    bodies: BTreeMap<LedgerToken, Digest>,
+    decisions: BTreeMap<BatchNumber, Decision>,
+}
+
+type LedgerToken = Digest;
+
+impl<M: Machine> World<M> {
+    /// So many validators on a state of that root.
+    pub(super) fn new(validators: u8, genesis_root: Digest, pace: Pace, machine: M) -> World<M> {
+        let keys: Vec<_> = (1..=validators).map(|seat| SecretKey::from_seed([seat; 32])).collect();
+        let validator =
+            |key: &SecretKey| Validator { public_key: key.public(), fee_recipient: Default::default() };
+        let all = BoundedVec::new(keys.iter().map(validator).collect()).expect("few validators");
+        let set = ValidatorSet::new(Epoch(0), all);
+        let domain = Digest::tagged("slipnet/bench", b"");
+        let head = LedgerInfo {
+            epoch: Epoch(0),
+            number: BatchNumber(0),
+            accumulator_root: domain,
+            state_root: genesis_root,
+            timestamp_ms: 0,
+            next_validators: None,
+        };
+        let settings =
+            Settings { view_timeout_ms: 2_000, rotate_after: 0, protect_after: 0, protect_wait_ms: 50 };
+        let seat = |(seat, key): (u16, &SecretKey)| Seat {
+            core: Core::new(Setup {
+                set: set.clone(),
+                key: key.clone(),
+                seat,
+                domain,
+                settings,
+                head: head.clone(),
+                record: None,
+                outcomes: Vec::new(),
+                orders: Vec::new(),
+            }),
+            head: head.clone(),
+            held: BTreeMap::new(),
+            timers: BTreeMap::new(),
+            is_flushing: false,
+            rollbacks: 0,
+            benches: [0; 5],
+            cores: vec![0; pace.cores],
+        };
+        let seats = (0..).zip(&keys).map(seat).collect();
+        let mut world = World {
+            machine,
+            pace,
+            set,
+            keys,
+            domain,
+            seats,
+            events: BTreeMap::new(),
+            sequence: 0,
+            now_us: 0,
+            bodies: BTreeMap::new(),
+            decisions: BTreeMap::new(),
+        };
+        for seat in 0..u16::from(validators) {
+            world.seats[usize::from(seat)].core.handle_wanted(true);
+            world.pump(seat);
+        }
+        world
+    }
+
+    /// Runs until so many batches are decided, or that time has passed; these decisions.
+    pub(super) fn run(&mut self, batches: u64, most_us: u64) -> Vec<Decision> {
+        while (self.decisions.len() as u64) < batches
+            && let Some(((at, _), (seat, event))) = self.events.pop_first()
+        {
+            if at > most_us {
+                break;
+            }
+            self.now_us = at;
+            let free = self.seats[usize::from(seat)].benches[Bench::Driver as usize];
+            if free > at {
+                // One after another, as they came.
+                self.post_at(seat, free, event);
+                continue;
+            }
+            let begun = Instant::now();
+            let worked_us = self.happen(seat, event);
+            let took_us = (begun.elapsed().as_micros() as u64).saturating_sub(worked_us);
+            let now_us = self.now_us;
+            self.seats[usize::from(seat)].occupy(Bench::Driver, now_us, took_us);
+        }
+        self.decisions.values().cloned().collect()
+    }
+
+    fn post_at(&mut self, seat: u16, at_us: u64, event: Event) {
+        self.sequence += 1;
+        self.events.insert((at_us, self.sequence), (seat, event));
+    }
+
+    /// Tells the core, and carries out what it wants; how long machines really worked meanwhile, which is none of the core's time.
+    fn happen(&mut self, seat: u16, event: Event) -> u64 {
+        let at = &mut self.seats[usize::from(seat)];
+        match event {
+            Event::Message(from, message) => at.core.handle_message(from, message),
+            Event::Timer(timer, version) => {
+                if at.timers.get(&timer) == Some(&version) {
+                    at.timers.remove(&timer);
+                    at.core.handle_timer(timer);
+                }
+            }
+            Event::Done { work, rollbacks, order, info, is_build } => {
+                if rollbacks == at.rollbacks {
+                    at.held.insert(work.number, info.clone());
+                }
+                match is_build {
+                    true => at.core.handle_built(work, order, info),
+                    false => at.core.handle_executed(work, Ok(info)),
+                }
+            }
+            Event::Flushed(outputs) => {
+                at.is_flushing = false;
+                outputs.into_iter().for_each(|output| self.put_out(seat, output));
+            }
+            Event::Committed(info) => {
+                if at.head.number.next() == info.number {
+                    at.held.retain(|number, _| *number > info.number);
+                    at.head = info.clone();
+                    at.core.handle_committed(info);
+                }
+            }
+            Event::Fetched(certificate) => self.fetched(seat, certificate),
+        }
+        self.pump(seat)
+    }
+
+    fn fetched(&mut self, seat: u16, certificate: Certificate) {
+        let number = certificate.info.number;
+        let at = &mut self.seats[usize::from(seat)];
+        if at.head.number >= number {
+            return;
+        }
+        if at.before(number).is_none() {
+            let later_us = self.now_us + 10_000;
+            return self.post_at(seat, later_us, Event::Fetched(certificate));
+        }
+        at.held.insert(number, certificate.info);
+        at.core.handle_fetched(number);
+    }
+
+    fn pump(&mut self, seat: u16) -> u64 {
+        let mut worked_us = 0;
+        while let Some(effect) = self.seats[usize::from(seat)].core.next_effect() {
+            let at = &mut self.seats[usize::from(seat)];
+            match effect {
+                Effect::Build { work, parent } => worked_us += self.work(seat, work, None, parent),
+                Effect::Execute { work, order } => {
+                    worked_us += self.work(seat, work, Some(order), Digest::ZERO)
+                }
+                Effect::Rollback { to } => {
+                    at.rollbacks += 1;
+                    at.held.retain(|number, _| *number <= to);
+                }
+                Effect::Fetch { certificate } => {
+                    let at_us = self.now_us + 2 * self.pace.one_way_us;
+                    self.post_at(seat, at_us, Event::Fetched(*certificate));
+                }
+                Effect::SetTimer(timer, after_ms) => {
+                    let version = self.sequence;
+                    at.timers.insert(timer, version);
+                    self.post_at(seat, self.now_us + after_ms * 1_000, Event::Timer(timer, version));
+                }
+                Effect::CancelTimer(timer) => _ = at.timers.remove(&timer),
+            }
+        }
+        let at = &mut self.seats[usize::from(seat)];
+        if !at.is_flushing
+            && let Some(Flush { record, outputs }) = at.core.flush()
+        {
+            at.is_flushing = true;
+            let record_us = if record.is_some() { self.pace.record_us } else { 0 };
+            // It waits for the disk, not for a core.
+            let end = self.now_us.max(at.benches[Bench::Record as usize]) + record_us;
+            at.benches[Bench::Record as usize] = end;
+            self.post_at(seat, end, Event::Flushed(outputs));
+        }
+        worked_us
+    }
+
+    fn work(&mut self, seat: u16, work: Work, order: Option<SignedOrder>, parent: Digest) -> u64 {
+        let begun = Instant::now();
+        let Some(before) = self.seats[usize::from(seat)].before(work.number) else {
+            self.seats[usize::from(seat)].core.handle_executed(work, Err(NoOutcome::Overtaken));
+            return 0;
+        };
+        let is_build = order.is_none();
+        let order = order.unwrap_or_else(|| self.ordered(seat, work, parent, before.state_root));
+        let body = order.order.transactions;
+        let job = Job { seat, before: before.state_root, body, is_build, sequential: work.sequential };
+        let Ran { state_root, took_us } = self.machine.run(&job);
+        let said = [before.digest(), order.order.digest(&self.domain), state_root];
+        let info = LedgerInfo {
+            epoch: Epoch(0),
+            number: work.number,
+            accumulator_root: Digest::tagged("slipnet/bench/history", said.map(|it| it.0).as_flattened()),
+            state_root,
+            timestamp_ms: order.order.timestamp_ms,
+            next_validators: None,
+        };
+        self.bodies.insert(info.digest(), body);
+        let worked_us = begun.elapsed().as_micros() as u64;
+        let (now_us, intake_us) = (self.now_us, self.pace.intake_us);
+        let at = &mut self.seats[usize::from(seat)];
+        let ready_us = if is_build { now_us.max(at.benches[Bench::Intake as usize]) } else { now_us };
+        let end = at.occupy(Bench::Execution, ready_us, took_us);
+        if is_build && intake_us > 0 {
+            // What the next batch will hold is taken in meanwhile.
+            at.occupy(Bench::Intake, now_us, intake_us);
+        }
+        let rollbacks = at.rollbacks;
+        self.post_at(seat, end, Event::Done { work, rollbacks, order, info, is_build });
+        worked_us
+    }
+
+    fn ordered(&mut self, seat: u16, work: Work, parent: Digest, before: Digest) -> SignedOrder {
+        let order = Order {
+            epoch: Epoch(0),
+            view: work.view,
+            number: work.number,
+            parent,
+            timestamp_ms: self.now_us / 1_000,
+            transactions: self.machine.body(before),
+        };
+        SignedOrder::new(order, &self.domain, &self.keys[usize::from(seat)])
+    }
+
+    fn put_out(&mut self, seat: u16, output: Output) {
+        match output {
+            Output::Send(to, message) => {
+                let all = 0..self.seats.len() as u16;
+                let is_meant = |it: &u16| match to {
+                    To::Others => *it != seat,
+                    To::Seat(target) => *it == target,
+                };
+                let at_us = self.now_us + self.pace.one_way_us;
+                for target in all.filter(is_meant) {
+                    self.post_at(target, at_us, Event::Message(seat, message.clone()));
+                }
+            }
+            Output::Commit(certificate) => {
+                let Certificate { info, view, .. } = *certificate;
+                debug_assert!(usize::from(seat) < self.set.validators.len());
+                let body = self.bodies.get(&info.digest()).copied().unwrap_or_default();
+                let decision = Decision { info: info.clone(), body, view, at_us: self.now_us };
+                self.decisions.entry(info.number).or_insert(decision);
+                let (now_us, commit_us) = (self.now_us, self.pace.commit_us);
+                let end = self.seats[usize::from(seat)].occupy(Bench::Commit, now_us, commit_us);
+                self.post_at(seat, end, Event::Committed(info));
+            }
+            // Nobody lies here.
+            Output::Convict(_) => {}
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Takes a millisecond for every batch, and is wrong where it is told to be.
+    struct Plain {
+        made: u64,
+        wrong: Option<u16>,
+    }
+
+    impl Machine for Plain {
+        fn body(&mut self, _before: Digest) -> Digest {
+            self.made += 1;
+            Digest::tagged("body", &self.made.to_le_bytes())
+        }
+
+        fn run(&mut self, job: &Job) -> Ran {
+            let slip = u8::from(!job.sequential && self.wrong == Some(job.seat));
+            let said = [job.before.0, job.body.0, [slip; 32]];
+            Ran { state_root: Digest::tagged("state", said.as_flattened()), took_us: 1_000 }
+        }
+    }
+
+    const PACE: Pace = Pace { one_way_us: 50_000, record_us: 500, commit_us: 500, intake_us: 0, cores: 2 };
+
+    /// Goal: batches are decided one after another, alone at the pace of execution, and by four with a way for prepares and one for
+    /// commits between two decisions.
+    #[test]
+    fn decisions_take_two_ways_each() {
+        let alone = World::new(1, Digest::ZERO, PACE, Plain { made: 0, wrong: None }).run(40, 60_000_000);
+        let four = World::new(4, Digest::ZERO, PACE, Plain { made: 0, wrong: None }).run(40, 60_000_000);
+        let between = |decisions: &[Decision]| (decisions[39].at_us - decisions[20].at_us) / 19;
+        assert_eq!((alone.len(), four.len()), (40, 40));
+        assert!((1_000..10_000).contains(&between(&alone)), "{}", between(&alone));
+        assert!((100_000..130_000).contains(&between(&four)), "{}", between(&four));
+    }
+
+    /// Goal: one that executes wrongly is outvoted, whoever it is.
+    #[test]
+    fn one_wrong_executor_is_outvoted() {
+        for seat in [0, 2] {
+            let machine = Plain { made: 0, wrong: Some(seat) };
+            let decisions = World::new(4, Digest::ZERO, PACE, machine).run(20, 60_000_000);
+            assert_eq!(decisions.len(), 20);
+            let mut before = Digest::ZERO;
+            for decision in decisions {
+                let right = Job { seat: 1, before, body: decision.body, is_build: false, sequential: true };
+                before = Plain { made: 0, wrong: None }.run(&right).state_root;
+                assert_eq!(decision.info.state_root, before, "{:?}", decision.info.number);
+            }
+        }
+    }
+}
