@@ -88,15 +88,13 @@ pub enum Planted {
     AnyView,
     /// Of the protocol: a view begins without what was prepared before.
     IgnorePrepared,
-    /// Of the protocol: what a validator says to be prepared is believed.
-    BelievePrepared,
     /// Of the protocol: nothing is repeated.
     NeverTell,
 }
 
 impl Planted {
     /// Every one.
-    pub const ALL: [Planted; 23] = [
+    pub const ALL: [Planted; 22] = [
         Planted::EarlyVotes,
         Planted::UnsavedVotes,
         Planted::OvertakingVotes,
@@ -118,7 +116,6 @@ impl Planted {
         Planted::OneToken,
         Planted::AnyView,
         Planted::IgnorePrepared,
-        Planted::BelievePrepared,
         Planted::NeverTell,
     ];
 
@@ -136,7 +133,6 @@ impl Planted {
             Planted::OneToken => Fault::OneToken,
             Planted::AnyView => Fault::AnyView,
             Planted::IgnorePrepared => Fault::IgnorePrepared,
-            Planted::BelievePrepared => Fault::BelievePrepared,
             Planted::NeverTell => Fault::NeverTell,
             _ => return None,
         })
@@ -165,7 +161,6 @@ impl Planted {
             Planted::OneToken => "one-token",
             Planted::AnyView => "any-view",
             Planted::IgnorePrepared => "ignore-prepared",
-            Planted::BelievePrepared => "believe-prepared",
             Planted::NeverTell => "never-tell",
         }
     }

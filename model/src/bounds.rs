@@ -76,13 +76,13 @@ impl Options {
         let liar = |seat| Bounds { liar: Some(seat), ..Bounds::SMALL };
         let silent = Bounds { silent: Some(3), ..Bounds::SMALL };
         let searches = [
-            (Bounds { live_every: 1_000, ..liar(0) }, 45),
-            (Bounds { live_every: 200, ..liar(1) }, 10),
-            (Bounds { live_every: 200, ..liar(3) }, 10),
-            (Bounds { batches: 2, is_prompt: true, live_every: 500, ..liar(3) }, 15),
-            (Bounds { crashes: 1, is_prompt: true, live_every: 500, ..liar(3) }, 10),
+            (Bounds { live_every: 1_000, ..liar(0) }, 25),
+            (Bounds { live_every: 500, ..liar(1) }, 20),
+            (Bounds { live_every: 200, ..liar(3) }, 5),
+            (Bounds { batches: 2, is_prompt: true, live_every: 500, ..liar(3) }, 35),
+            (Bounds { crashes: 1, is_prompt: true, live_every: 500, ..liar(3) }, 8),
             (Bounds { batches: 2, last_view: 2, live_every: 100, ..silent }, 5),
-            (Bounds { crashes: 1, live_every: 50, ..silent }, 5),
+            (Bounds { crashes: 1, live_every: 50, ..silent }, 2),
         ];
         let asked = |(bounds, share): (Bounds, u32)| {
             let batches = self.batches.unwrap_or(bounds.batches).max(1);

@@ -3,6 +3,8 @@
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
+use alloy_primitives::B256;
+
 /// What goes wrong when a transaction ran beside one that it conflicts with.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Bug {
@@ -20,7 +22,9 @@ pub struct Faults {
     bug: Bug,
     /// Of 2^32.
     rate: u64,
-    random: AtomicU64,
+    seed: u64,
+    /// Whether the transaction alone decides if it goes wrong; else chance does, each time.
+    by_transaction: bool,
     /// Conflicting transactions that ran side by side, and those of them that went wrong.
     met: AtomicU64,
     struck: AtomicU64,
@@ -30,7 +34,13 @@ impl Faults {
     /// A share `rate` of the conflicting transactions that run side by side goes wrong; which, the seed decides.
     pub fn new(bug: Bug, rate: f64, seed: u64) -> Faults {
         let rate = (rate.clamp(0.0, 1.0) * (1u64 << 32) as f64) as u64;
-        Faults { bug, rate, random: seed.into(), met: 0.into(), struck: 0.into() }
+        Faults { bug, rate, seed, by_transaction: false, met: 0.into(), struck: 0.into() }
+    }
+
+    /// The same, but of two that run the same transaction beside one that it conflicts with either both go wrong or none, if their seeds are
+    /// equal: the bug is not one of chance.
+    pub fn alike(bug: Bug, rate: f64, seed: u64) -> Faults {
+        Faults { by_transaction: true, ..Faults::new(bug, rate, seed) }
     }
 
     /// How many conflicting transactions ran side by side so far, and how many of these went wrong.
@@ -38,11 +48,16 @@ impl Faults {
         (self.met.load(Relaxed), self.struck.load(Relaxed))
     }
 
-    /// What goes wrong now, if anything does.
-    pub(super) fn strike(&self) -> Option<Bug> {
-        self.met.fetch_add(1, Relaxed);
+    /// What goes wrong with this transaction now, if anything does.
+    pub(super) fn strike(&self, hash: &B256) -> Option<Bug> {
+        let met = self.met.fetch_add(1, Relaxed);
+        let step = if self.by_transaction {
+            hash.0.first_chunk().map_or(0, |it| u64::from_le_bytes(*it))
+        } else {
+            met
+        };
         // SplitMix64 (Steele, Lea and Flood, OOPSLA 2014).
-        let state = self.random.fetch_add(0x9e37_79b9_7f4a_7c15, Relaxed);
+        let state = self.seed.wrapping_add(step.wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15));
         let mixed = (state ^ (state >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
         let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
         let strikes = ((mixed ^ (mixed >> 31)) >> 32) < self.rate;
@@ -56,10 +71,25 @@ mod tests {
     use super::*;
 
     #[test]
+    fn faults_that_are_alike_strike_the_same_transactions() {
+        let struck = |seed| {
+            let faults = Faults::alike(Bug::TornRead, 0.25, seed);
+            // In any order, and however often.
+            let hashes = (0..2_000u16).rev().map(|index| alloy_primitives::keccak256(index.to_le_bytes()));
+            let struck: Vec<B256> = hashes.filter(|hash| faults.strike(hash).is_some()).collect();
+            assert!(struck.iter().all(|hash| faults.strike(hash).is_some()));
+            struck
+        };
+        assert_eq!(struck(1), struck(1));
+        assert_ne!(struck(1), struck(2));
+        assert!((400..600).contains(&struck(1).len()));
+    }
+
+    #[test]
     fn faults_strike_at_their_rate() {
         for (rate, least, most) in [(0.0, 0, 0), (0.25, 2_300, 2_700), (1.0, 10_000, 10_000)] {
             let faults = Faults::new(Bug::LostUpdate, rate, 7);
-            let struck = (0..10_000).filter(|_| faults.strike().is_some()).count() as u64;
+            let struck = (0..10_000).filter(|_| faults.strike(&B256::ZERO).is_some()).count() as u64;
             assert!((least..=most).contains(&struck), "{rate}: {struck}");
             assert_eq!(faults.counts(), (10_000, struck));
         }

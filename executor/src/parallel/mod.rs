@@ -211,7 +211,7 @@ fn settle(
             return batch.add(done);
         }
         versions.retract(index as u32, transaction.sender, &done.executed);
-        spoilt = faults.and_then(Faults::strike).map(|bug| (done.executed, bug));
+        spoilt = faults.and_then(|faults| faults.strike(&transaction.hash)).map(|bug| (done.executed, bug));
     }
     stats.repeated += 1;
     let mut done = batch.run(transaction)?;

@@ -37,6 +37,8 @@ pub(super) struct Setting {
     pub(super) bug: Bug,
     /// Of the conflicting transactions that ran side by side.
     pub(super) rate: f64,
+    /// Whether a transaction goes wrong at all replicas where it ran side by side, or at none.
+    pub(super) alike: bool,
     /// Share of the conflicts that the mixer does not know; 1 is no mixer at all.
     pub(super) false_negatives: f64,
     pub(super) batches: u64,
@@ -184,9 +186,12 @@ impl Machine for Replicas<'_> {
 pub(super) fn run(local: &Local, request: Request, setting: Setting) -> Result<Counts> {
     let root = Digest::tagged("slipnet/bench/state", b"genesis");
     let replica = |seat: u8| -> Result<_> {
-        let seed =
-            setting.seed.wrapping_mul(31).wrapping_add(seat.into()).wrapping_mul(0x2545_f491_4f6c_dd1d);
-        let faults = Arc::new(Faults::new(setting.bug, setting.rate, seed));
+        let Setting { bug, rate, seed, .. } = setting;
+        let faults = match setting.alike {
+            true => Faults::alike(bug, rate, seed),
+            false => Faults::new(bug, rate, seed.wrapping_mul(31).wrapping_add(seat.into())),
+        };
+        let faults = Arc::new(faults);
         Ok((Workers::new(2)?.eager(Eager::Ahead).with_faults(faults.clone()), faults))
     };
     let replicas = Replicas {
@@ -252,7 +257,8 @@ mod tests {
     const REQUEST: Request = Request { hashes: 50, slots: 2 };
 
     fn counts(bug: Bug, rate: f64, false_negatives: f64) -> Counts {
-        run(&local().unwrap(), REQUEST, Setting { bug, rate, false_negatives, batches: 12, seed: 3 }).unwrap()
+        let setting = Setting { bug, rate, alike: false, false_negatives, batches: 12, seed: 3 };
+        run(&local().unwrap(), REQUEST, setting).unwrap()
     }
 
     /// Goal: nothing goes wrong without bugs or with a mixer that knows all conflicts; with bugs every batch is masked or not.

@@ -122,16 +122,18 @@ fn latency(all: &BTreeMap<u64, Far>, store: &Store, log: &Path) -> Result<Vec<Fi
     let decided = ways::decided_ms(log)?;
     let mut figures = Vec::new();
     for (one_way_ms, far) in all {
-        let mut medians = Vec::new();
+        let (mut medians, mut nineties) = (Vec::new(), Vec::new());
         for (first, last) in &far.light {
             let waits = ways::waits_ms(store, &decided, *first..=*last)?;
-            medians.push(*waits.get(waits.len() / 2).context("the first validator was not the primary")?);
+            medians.push(*waits.get(waits.len() / 2).context("nothing was decided under light load")?);
+            nineties.push(waits[waits.len() * 9 / 10]);
         }
         if *one_way_ms == 50 {
             let ways = medians.iter().map(|ms| ms / 50.0).collect();
             figures.push(Figure::new("commit_one_ways_p50", "ratio", ways));
         }
         figures.push(Figure::new(format!("far.{one_way_ms}ms.certificate_p50_ms"), "ms", medians));
+        figures.push(Figure::new(format!("far.{one_way_ms}ms.certificate_p90_ms"), "ms", nineties));
     }
     Ok(figures)
 }

@@ -15,7 +15,7 @@ const TPS: u32 = 200;
 /// Before the primary is killed.
 const BEFORE: Duration = Duration::from_secs(3);
 /// Until the load ends.
-const SECONDS: u64 = 12;
+const SECONDS: u64 = 9;
 /// Since the kill: who has not committed by then does not.
 const PATIENCE: Duration = Duration::from_secs(20);
 const POLL: Duration = Duration::from_millis(5);

@@ -15,17 +15,24 @@ const BUGS: [(&str, Bug); 3] = [
     ("skipped_increment", Bug::SkippedIncrement),
     ("torn_read", Bug::TornRead),
 ];
-/// Shares of the conflicts that the mixer does not know.
-const MIXERS: [(&str, f64); 5] = [("off", 1.0), ("fn_50", 0.5), ("fn_10", 0.1), ("fn_1", 0.01), ("on", 0.0)];
-/// Of the conflicting transactions that run side by side; about one batch in ten has a bug somewhere without the mixer.
-const RATE: f64 = 0.01;
+/// Shares of the conflicts that the mixer does not know; and whether bugs are alike at all replicas.
+const MIXERS: [(&str, f64, bool); 6] = [
+    ("off", 1.0, false),
+    ("off_alike", 1.0, true),
+    ("fn_50", 0.5, false),
+    ("fn_10", 0.1, false),
+    ("fn_1", 0.01, false),
+    ("on", 0.0, false),
+];
+/// Of the conflicting transactions that run side by side: enough that some batches in a hundred have a bug somewhere without the mixer.
+const RATE: f64 = 0.05;
 /// About 0.1 ms.
 const REQUEST: Request = Request { hashes: 40, slots: 2 };
 
 pub(super) fn run(plan: &Plan, progress: Progress) -> Result<Vec<Figure>> {
     let local = bugs::local()?;
     let mut figures = Vec::new();
-    for (mixer, false_negatives) in MIXERS {
+    for (mixer, false_negatives, alike) in MIXERS {
         if plan.is_quick && !["off", "on"].contains(&mixer) {
             continue;
         }
@@ -35,7 +42,8 @@ pub(super) fn run(plan: &Plan, progress: Progress) -> Result<Vec<Figure>> {
             let mut sum = Counts::default();
             for (place, (_, bug)) in BUGS.into_iter().enumerate() {
                 let seed = 100 * run + place as u64 + 1;
-                let setting = Setting { bug, rate: RATE, false_negatives, batches: plan.bug_batches, seed };
+                let batches = plan.bug_batches;
+                let setting = Setting { bug, rate: RATE, alike, false_negatives, batches, seed };
                 sum = sum.plus(bugs::run(&local, REQUEST, setting)?);
             }
             sum.tps /= BUGS.len() as f64;

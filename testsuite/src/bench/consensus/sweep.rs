@@ -37,11 +37,25 @@ pub(super) fn hash_ns() -> Result<f64> {
     Ok(least / (CALIBRATION_HASHES * batch.len() as u64) as f64)
 }
 
+/// All of this.
+///
+/// # Errors
+/// If a batch cannot be executed.
+pub(super) fn run(weights: &[Weight], runs: usize) -> Result<Vec<Figure>> {
+    let mut figures = Vec::new();
+    for weight in weights {
+        figures.extend(unreplicated(weight, runs)?);
+    }
+    let middle = weights.iter().find(|weight| weight.name == Weight::MIDDLE).unwrap_or(&weights[0]);
+    figures.extend(mixers(middle.request, runs)?);
+    Ok(figures)
+}
+
 /// Transactions per second on one thread and on two, for one weight, alternately.
 ///
 /// # Errors
 /// If a batch cannot be executed.
-pub(super) fn unreplicated(weight: &Weight, runs: usize) -> Result<Vec<Figure>> {
+fn unreplicated(weight: &Weight, runs: usize) -> Result<Vec<Figure>> {
     let local = Local::new(weight.batch)?;
     let batch = local.batch(weight.request, 0, |sender| sender)?;
     let conflicts = local.execute(&batch)?.conflicts();
@@ -67,7 +81,7 @@ pub(super) fn unreplicated(weight: &Weight, runs: usize) -> Result<Vec<Figure>> 
 ///
 /// # Errors
 /// If a batch cannot be executed.
-pub(super) fn mixers(request: Request, runs: usize) -> Result<Vec<Figure>> {
+fn mixers(request: Request, runs: usize) -> Result<Vec<Figure>> {
     let local = Local::new(BATCH)?;
     let workers = Workers::new(2)?.eager(Eager::Ahead);
     let mut figures = Vec::new();
