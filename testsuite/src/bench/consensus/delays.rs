@@ -10,7 +10,7 @@ use slipstream_types::Genesis;
 use super::{
     Plan, Weight,
     cluster::{Cluster, ClusterOptions},
-    drive::Driver,
+    drive::{Driver, Pressure},
     failover,
     pages::Pages,
     ways,
@@ -28,6 +28,8 @@ const ACCOUNTS: u32 = 5_000;
 /// Few enough that no batch waits for a core.
 const LIGHT_TPS: u32 = 50;
 const VALIDATORS: u32 = 4;
+/// Transactions in flight: what a second's delay does not empty, so that the validators and not the sender are measured.
+const WINDOW: usize = 6_000;
 /// Until what was on its way with the last delay has arrived.
 const SETTLE: Duration = Duration::from_secs(1);
 
@@ -86,7 +88,8 @@ async fn view(cluster: &Cluster) -> Result<f64> {
 }
 
 async fn measure(cluster: &Cluster, weight: &Weight, plan: &Plan, far: &mut Far) -> Result<()> {
-    let flow = Driver::new(cluster).await?.press(weight.request, weight.pressure(plan.seconds)).await?;
+    let pressure = Pressure { window: WINDOW, ..weight.pressure(1.5 * plan.seconds) };
+    let flow = Driver::new(cluster).await?.press(weight.request, pressure).await?;
     far.tps.push(flow.tps);
     far.heavy.push((flow.batches, flow.bytes));
     let first = cluster.chain.head().await? + 1;

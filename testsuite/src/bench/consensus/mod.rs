@@ -49,7 +49,7 @@ struct Plan {
     is_quick: bool,
 }
 
-const FULL: Plan = Plan { runs: 3, seconds: 5.0, light_seconds: 8, bug_batches: 100, is_quick: false };
+const FULL: Plan = Plan { runs: 3, seconds: 5.0, light_seconds: 8, bug_batches: 60, is_quick: false };
 const QUICK: Plan = Plan { runs: 1, seconds: 3.5, light_seconds: 4, bug_batches: 20, is_quick: true };
 
 /// What a request weighs, in execution time and in the size of its object.

@@ -19,7 +19,7 @@ use super::{
 use crate::{accounts::node_key, bench::harness::chain::certify};
 
 /// Batches that are recorded; the first is not counted.
-const RECORDED: u64 = 9;
+const RECORDED: u64 = 6;
 /// Batches that are played, of which the first third is not counted.
 const PLAYED: u64 = 90;
 const TIME_MAX_US: u64 = 3_600_000_000;
