@@ -15,13 +15,15 @@ use crate::{
 };
 
 /// Longer than a batch takes on two cores that seven validators share: a view that ends because the machine is too small says nothing.
-const PATIENT: &str = "consensus:\n  view_timeout_ms: 20000\n";
+const PATIENT: &str = "  view_timeout_ms: 20000\n";
 
 /// What differs between clusters.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ClusterOptions {
     pub(super) validators: u32,
     pub(super) accounts: u32,
+    /// Transactions of a batch, at most: else one batch takes all that is in flight, and none is executed while it is agreed on.
+    pub(super) batch_max: u32,
     /// Whether batches are executed on all cores; else on one.
     pub(super) parallel: bool,
     /// Whether views end as in any other node, rather than late.
@@ -43,7 +45,7 @@ impl Cluster {
     /// # Errors
     /// If they do not start.
     pub(super) async fn start(dir: &Path, options: ClusterOptions) -> Result<Cluster> {
-        let ClusterOptions { validators, accounts, parallel, impatient } = options;
+        let ClusterOptions { validators, accounts, batch_max, parallel, impatient } = options;
         let relays = Mutex::new(BTreeMap::new());
         let route = |_, to: usize, peer: String| {
             let mut relays = relays.lock();
@@ -55,12 +57,13 @@ impl Cluster {
         };
         let executor =
             if parallel { "executor:\n  hints: conflicts\n" } else { "executor:\n  hints: keys\n" };
+        let patience = if impatient { "" } else { PATIENT };
         let options = DevnetOptions {
             validators,
             accounts,
             dir: Some(dir.to_owned()),
             log_filter: "info,slipstream_consensus=debug".to_owned(),
-            extra: if impatient { executor.to_owned() } else { format!("{executor}{PATIENT}") },
+            extra: format!("{executor}consensus:\n  batch_transactions_max: {batch_max}\n{patience}"),
             snapshot_interval_batches: 0,
             ..DevnetOptions::default()
         };

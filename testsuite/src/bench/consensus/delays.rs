@@ -28,6 +28,8 @@ const ACCOUNTS: u32 = 5_000;
 /// Few enough that no batch waits for a core.
 const LIGHT_TPS: u32 = 50;
 const VALIDATORS: u32 = 4;
+/// Transactions of a batch, at most.
+const BATCH_MAX: u32 = 800;
 /// Transactions in flight: what a second's delay does not empty, so that the validators and not the sender are measured.
 const WINDOW: usize = 6_000;
 /// Until what was on its way with the last delay has arrived.
@@ -46,8 +48,13 @@ struct Far {
 }
 
 pub(super) async fn run(weight: &Weight, plan: &Plan, dir: &Path, progress: Progress) -> Result<Vec<Figure>> {
-    let options =
-        ClusterOptions { validators: VALIDATORS, accounts: ACCOUNTS, parallel: false, impatient: true };
+    let options = ClusterOptions {
+        validators: VALIDATORS,
+        accounts: ACCOUNTS,
+        batch_max: BATCH_MAX,
+        parallel: false,
+        impatient: true,
+    };
     let mut cluster = Cluster::start(&dir.join("far"), options).await?;
     let mut all: BTreeMap<u64, Far> = BTreeMap::new();
     for run in 1..=plan.runs {

@@ -76,7 +76,7 @@ impl<'a> Driver<'a> {
         let mut seen = Seen::new(chain.head().await?);
         let first = seen.head + 1;
         let (mut sent, begin) = (0, Instant::now());
-        while begin.elapsed().as_secs_f64() < pressure.seconds && sent < signed.len() {
+        while !seen.is_enough(begin, pressure.seconds) && sent < signed.len() {
             let room = pressure.window.saturating_sub(sent - seen.committed).min(LANES * BATCH_CALLS_MAX);
             // A few at a time would cost more than they weigh.
             if room >= (pressure.window / 8).clamp(1, BATCH_CALLS_MAX) {
@@ -120,6 +120,9 @@ struct Seen {
     commits: Vec<(Instant, usize)>,
 }
 
+/// Batches that a rate is made of, at least, unless so many times the seconds are over.
+const COMMITS_MIN: usize = 5;
+const SLOWNESS_MAX: f64 = 4.0;
 /// What is left out: batches grow in it.
 const WARM: Duration = Duration::from_secs(1);
 
@@ -141,6 +144,13 @@ impl Seen {
             }
         }
         Ok(())
+    }
+
+    /// Whether the time is over, with enough commits after [`WARM`] for a rate; slow validators get more of it.
+    fn is_enough(&self, begin: Instant, seconds: f64) -> bool {
+        let warm = self.commits.iter().filter(|(at, _)| *at >= begin + WARM).count();
+        let elapsed_s = begin.elapsed().as_secs_f64();
+        elapsed_s >= seconds && (warm >= COMMITS_MIN || elapsed_s >= SLOWNESS_MAX * seconds)
     }
 
     /// Between the first commit after [`WARM`] and the last one while more was sent.

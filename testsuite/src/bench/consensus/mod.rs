@@ -92,7 +92,7 @@ impl Weight {
         // Two cores do no more.
         let tps_max = (2_500.0 / self.execute_ms).min(4_000.0);
         let most = (tps_max * (seconds + 1.0)) as usize;
-        Pressure { window: 4 * self.batch as usize, most, seconds }
+        Pressure { window: 6 * self.batch as usize, most, seconds }
     }
 }
 
@@ -193,10 +193,10 @@ fn notes(plan: &Plan) -> Vec<String> {
          durable outcome, vote, commit), replayed over the real cores of 1, 4 and 7 validators in virtual time, 2 cores for each validator, 0.25 ms one \
          way; over a validator that is alone (the same node, no votes)"
             .to_owned(),
-        "measured on 2 shared cores, real processes: nodes.*: saturated by a closed loop; share is over the node that is alone, cpu_share is the CPU seconds \
+        "measured on 2 shared cores, real processes: nodes.*: saturated by a closed loop of 6 full batches of the size that is simulated; share is over the node that is alone, cpu_share is the CPU seconds \
          per transaction of the node that is alone over those of the busiest validator (what cores of its own would leave)"
             .to_owned(),
-        "measured, real processes, each validator behind a relay: throughput_at_50ms, far.*, failover_s; commit_one_ways_p50 is from a batch's \
+        "measured, real processes, each validator behind a relay: throughput_at_50ms, far.*, failover_s; far.*.tps with 0.1 ms, batches of at most 800, 6,000 in flight; commit_one_ways_p50 is from a batch's \
          time (its primary begins to make it) to its certificate at the primary (its log), by transactions, under light load, over 50 ms"
             .to_owned(),
         "bytes_vs_state_shipping: bytes of all datagrams between validators over 4 KiB for every page that a batch changes, to each of the others; \

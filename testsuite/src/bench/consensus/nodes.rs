@@ -38,35 +38,51 @@ pub(super) async fn run(
     dir: &Path,
     progress: Progress,
 ) -> Result<Vec<Figure>> {
-    let kinds = if plan.is_quick { &KINDS[..2] } else { &KINDS[..] };
-    let mut clusters = Vec::new();
-    for kind in kinds {
-        let Kind { name, validators, parallel } = *kind;
-        progress.step(&format!("starting validators: {name}"));
-        let options = ClusterOptions { validators, accounts: ACCOUNTS, parallel, impatient: false };
-        clusters.push((name, Cluster::start(&dir.join(format!("nodes-{name}")), options).await?));
-    }
     let mut figures = Vec::new();
     for weight in weights.iter().filter(|weight| Weight::NODES.contains(&weight.name)) {
-        // On several threads only what the aims are about: it has to end some time.
-        let is_due = |name: &str| !name.ends_with("parallel") || weight.name == Weight::MIDDLE;
-        let due: Vec<_> = clusters.iter().filter(|(name, _)| is_due(name)).collect();
-        let mut flows: Vec<Vec<Flow>> = vec![Vec::new(); due.len()];
-        for run in 1..=plan.runs {
-            for (flows, (name, cluster)) in flows.iter_mut().zip(&due) {
-                progress.step(&format!("{} on {name}, run {run} of {}", weight.name, plan.runs));
-                let pressure = weight.pressure(plan.seconds);
-                flows.push(Driver::new(cluster).await?.press(weight.request, pressure).await?);
-            }
-        }
-        let named: Vec<_> = due.iter().map(|(name, _)| *name).zip(flows).collect();
-        figures.extend(of_weight(weight, &named));
-    }
-    for (_, cluster) in clusters {
-        anyhow::ensure!(cluster.dropped() == 0, "a relay had to drop datagrams");
-        cluster.devnet.stop().await?;
+        let dir = dir.join(format!("nodes-{}", weight.name));
+        let flows = flows(weight, plan, &dir, progress).await?;
+        figures.extend(of_weight(weight, &flows));
     }
     Ok(figures)
+}
+
+/// Run by run, of all kinds in turn.
+async fn flows(
+    weight: &Weight,
+    plan: &Plan,
+    dir: &Path,
+    progress: Progress,
+) -> Result<Vec<(&'static str, Vec<Flow>)>> {
+    let kinds = if plan.is_quick { &KINDS[..2] } else { &KINDS[..] };
+    // On several threads only what the aims are about: it has to end some time.
+    let is_due = |kind: &&Kind| !kind.parallel || weight.name == Weight::MIDDLE;
+    let mut clusters = Vec::new();
+    for Kind { name, validators, parallel } in kinds.iter().filter(is_due).copied() {
+        let options = ClusterOptions {
+            validators,
+            accounts: ACCOUNTS,
+            batch_max: weight.batch,
+            parallel,
+            impatient: false,
+        };
+        clusters.push((name, Cluster::start(&dir.join(name), options).await?));
+    }
+    let mut flows: Vec<Vec<Flow>> = vec![Vec::new(); clusters.len()];
+    for run in 1..=plan.runs {
+        for (flows, (name, cluster)) in flows.iter_mut().zip(&clusters) {
+            progress.step(&format!("{} on {name}, run {run} of {}", weight.name, plan.runs));
+            let pressure = weight.pressure(plan.seconds);
+            flows.push(Driver::new(cluster).await?.press(weight.request, pressure).await?);
+        }
+    }
+    let mut named = Vec::new();
+    for ((name, cluster), flows) in clusters.into_iter().zip(flows) {
+        anyhow::ensure!(cluster.dropped() == 0, "a relay had to drop datagrams");
+        cluster.devnet.stop().await?;
+        named.push((name, flows));
+    }
+    Ok(named)
 }
 
 /// The busiest validator's CPU seconds for a transaction.
