@@ -5,7 +5,10 @@ use std::{fs, time::Instant};
 use serde_json::{Value, json};
 use slipstream_node::{genesis_file, keys};
 
-use crate::chain::{Chain, PATIENCE, Running, printed, quantity, wait};
+use crate::{
+    chain::{Chain, PATIENCE, Running, printed, quantity, wait},
+    offline::transaction,
+};
 
 /// The only snapshot: further than 256 batches from the genesis, so that headers are left out, and those that come begin at an odd batch.
 const SNAPSHOT: u64 = 400;
@@ -65,6 +68,11 @@ fn served() -> (Chain, Running) {
     quick.stop();
     chain.configure(&format!("{STILL}{STORAGE}"));
     let still = Running::start(&chain);
+    // It goes behind the batch that the stop may have cut off, and nothing comes after it.
+    let sent = still.rpc("eth_sendRawTransaction", json!([transaction(0)]))["result"].clone();
+    await_that(&chain, "the chain is at rest", || {
+        still.rpc("eth_getTransactionReceipt", json!([sent]))["result"].is_object()
+    });
     assert!(head(&still) < 2 * SNAPSHOT, "a second snapshot");
     (chain, still)
 }
