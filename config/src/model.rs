@@ -7,6 +7,7 @@ use std::{
 };
 
 use serde::{Deserialize, Serialize};
+use slipstream_broadcast::BroadcastConfig;
 use slipstream_consensus::ConsensusConfig;
 use slipstream_executor::ExecutorConfig;
 use slipstream_network::NetworkConfig;
@@ -58,6 +59,9 @@ pub struct NodeConfig {
     /// Peers and limits towards them.
     #[serde(default)]
     pub network: NetworkConfig,
+    /// How new batches spread.
+    #[serde(default)]
+    pub broadcast: BroadcastConfig,
     /// The database.
     #[serde(default)]
     pub storage: StorageConfig,

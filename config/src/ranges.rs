@@ -38,10 +38,12 @@ pub(crate) fn check(config: &NodeConfig) -> Result<(), Problem> {
 /// Key, value, and the values that it may have. Keys that work with any number are not listed, nor those of `network`, which
 /// checks its own.
 fn numbers(config: &NodeConfig) -> Vec<(&'static str, u64, RangeInclusive<u64>)> {
-    let NodeConfig { storage, executor, sync, consensus, api, .. } = config;
+    let NodeConfig { broadcast, storage, executor, sync, consensus, api, .. } = config;
     let pool = &consensus.pool;
     let count = |value: usize| value as u64;
     vec![
+        ("broadcast.degree", broadcast.degree.into(), 1..=1_024),
+        ("broadcast.send_cap", broadcast.send_cap.into(), 1..=64),
         ("storage.block_cache_mib", storage.block_cache_mib, 0..=MEMORY_MIB_MAX),
         ("storage.tree_memory_mib", storage.tree_memory_mib, 0..=MEMORY_MIB_MAX),
         ("storage.snapshots_kept", count(storage.snapshots_kept), 0..=1_000),

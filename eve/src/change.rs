@@ -5,7 +5,7 @@ use slipstream_types::BatchNumber;
 use crate::{
     core::{Core, RECENT_MAX},
     effect::{Effect, Timer, To},
-    message::{Message, NewView, Prepared, ViewChange, primary},
+    message::{Message, NewView, Prepared, ViewChange},
     planted::{Fault, lacks},
 };
 
@@ -136,7 +136,7 @@ impl Core {
 
     pub(crate) fn take_new_view(&mut self, from: u16, new: NewView) {
         let is_new = new.view > self.view || new.view == self.view && self.changing;
-        if !is_new || primary(&self.set, new.view) == self.seat {
+        if !is_new || self.set.primary(new.view) == self.seat {
             return;
         }
         match new.is_valid(&self.set, &self.domain) {

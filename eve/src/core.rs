@@ -8,7 +8,7 @@ use slipstream_types::{
 
 use crate::{
     effect::{Effect, Flush, Output, Timer, To},
-    message::{Evidence, Message, NewView, Prepared, SignedOrder, Status, ViewChange, primary},
+    message::{Evidence, Message, NewView, Prepared, SignedOrder, Status, ViewChange},
     planted::{Fault, lacks},
     record::Record,
     slot::Slot,
@@ -431,7 +431,7 @@ impl Core {
 
     /// The seat of the view's primary.
     pub fn primary(&self) -> u16 {
-        primary(&self.set, self.view)
+        self.set.primary(self.view)
     }
 
     /// Whether that is this validator.

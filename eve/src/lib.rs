@@ -65,7 +65,7 @@ pub use self::{
     effect::{Effect, Flush, NoOutcome, Output, Timer, To, Work},
     message::{
         Ballot, Evidence, Message, NewView, Order, Prepared, Signatures, SignedOrder, Status, Verify,
-        ViewChange, Vote, primary,
+        ViewChange, Vote,
     },
     record::Record,
 };

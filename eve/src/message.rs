@@ -56,14 +56,9 @@ impl SignedOrder {
 
     /// Whether the primary of its view signed it.
     pub fn is_signed(&self, set: &ValidatorSet, domain: &Digest) -> bool {
-        let primary = &set.validators[usize::from(primary(set, self.order.view))].public_key;
+        let primary = &set.validators[usize::from(set.primary(self.order.view))].public_key;
         primary.verify(self.order.digest(domain).as_bytes(), &self.signature)
     }
-}
-
-/// The seat of a view's primary.
-pub fn primary(set: &ValidatorSet, view: u64) -> u16 {
-    (view % set.validators.len().max(1) as u64) as u16
 }
 
 /// What a vote is on. Its token is [`LedgerInfo::digest`], which through the accumulator binds every header up to the batch: Eve's
@@ -217,7 +212,7 @@ impl NewView {
     /// Whether its primary says so with the word of a quorum.
     pub fn is_valid(&self, set: &ValidatorSet, domain: &Digest) -> bool {
         let said = statement("slipstream/new-view/1", domain, &(self.view, &*self.changes));
-        let primary = &set.validators[usize::from(primary(set, self.view))].public_key;
+        let primary = &set.validators[usize::from(set.primary(self.view))].public_key;
         self.changes.len() >= set.quorum()
             && self.changes.windows(2).all(|pair| pair[0].seat < pair[1].seat)
             && primary.verify(said.as_bytes(), &self.signature)
@@ -273,7 +268,7 @@ impl Evidence {
     /// The seat of the validator that it convicts.
     pub fn author(&self, set: &ValidatorSet) -> u16 {
         match self {
-            Evidence::Orders(orders) => primary(set, orders[0].order.view),
+            Evidence::Orders(orders) => set.primary(orders[0].order.view),
             Evidence::Prepares(seat, _) | Evidence::Commits(seat, ..) => *seat,
         }
     }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use slipstream_eve::{Order, Settings, SignedOrder, primary};
+use slipstream_eve::{Order, Settings, SignedOrder};
 use slipstream_types::{
     BatchNumber, Digest, Epoch, LedgerInfo, SecretKey, Validator, ValidatorSet, bounded::BoundedVec,
 };
@@ -69,7 +69,7 @@ impl Ground {
 
     /// In each view of the liar two orders for the first number of each history, and one that continues each of them.
     fn lie(&self) -> Vec<(bool, SignedOrder)> {
-        let is_its = |view: &u64| self.liar == Some(primary(&self.set, *view));
+        let is_its = |view: &u64| self.liar == Some(self.set.primary(*view));
         let mut all = Vec::new();
         for view in (0..=self.bounds.last_view).filter(is_its) {
             let mut before: Vec<Digest> = Vec::new();
@@ -129,7 +129,7 @@ impl Ground {
             timestamp_ms: number,
             transactions: Digest::tagged("body", &[name]),
         };
-        SignedOrder::new(order, &self.domain, self.key(primary(&self.set, view)))
+        SignedOrder::new(order, &self.domain, self.key(self.set.primary(view)))
     }
 
     /// Votes that are one too few for nobody, if the liar adds its own.

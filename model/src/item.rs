@@ -125,7 +125,7 @@ impl Item {
     fn author(from: u16, fact: &Fact, set: &ValidatorSet) -> u16 {
         match fact {
             Fact::Decided(_) => u16::MAX,
-            Fact::NewView { view, .. } => slipstream_eve::primary(set, *view),
+            Fact::NewView { view, .. } => set.primary(*view),
             _ => from,
         }
     }

@@ -16,7 +16,7 @@ use std::{
     sync::Arc,
 };
 
-use slipstream_eve::{Ballot, Message, NewView, Prepared, SignedOrder, Verify, ViewChange, Vote, primary};
+use slipstream_eve::{Ballot, Message, NewView, Prepared, SignedOrder, Verify, ViewChange, Vote};
 use slipstream_types::{BatchNumber, LedgerInfo, Signature, bounded::BoundedVec};
 
 use crate::{
@@ -200,7 +200,7 @@ impl Liar<'_> {
     fn changes(&mut self, orders: &[SignedOrder]) {
         for view in self.views().skip(1) {
             let own = self.own_changes(view);
-            if primary(&self.ground.set, view) == self.seat {
+            if self.ground.set.primary(view) == self.seat {
                 self.beginnings(view, own);
             }
             let made_up = orders.iter().find(|order| order.order.number.0 == 1);

@@ -1,8 +1,8 @@
-//! Authenticated peers, requests and broadcast: how nodes talk, and nothing about what they say.
+//! Authenticated peers, requests and messages: how nodes talk, and nothing about what they say.
 //!
 //! ```text
 //!   sync  consensus  node                         sync  consensus  node
-//!     │ request / broadcast                         ▲ Handler
+//!     │ request / send                              ▲ Handler
 //!     ▼                                             │
 //!  Transport ── Network ──── QUIC, one stream ──── Network ── Transport
 //!     │          a peer *is* its ed25519 key, both sides prove it
@@ -15,14 +15,15 @@
 //! * A **peer** is an ed25519 public key ([`PeerId`]); TLS 1.3 with raw public keys (RFC 7250) proves it on both sides, so
 //!   there are no certificates to issue or to expire. [`PeerAddress`] says where a peer listens.
 //! * A **request** is one bidirectional stream with a deadline and a limit on the answer, both chosen by the asker.
-//! * A **broadcast** goes to every connected peer, best effort: a peer that cannot keep up misses the oldest.
+//! * A **message** goes to one peer and has no answer, best effort: what is more urgent goes first, and a peer that cannot keep up misses
+//!   the oldest of what is least urgent.
 //!
 //! Wire format, ALPN `slipstream/2`; lengths are 32-bit little-endian and checked before anything is allocated:
 //!
 //! ```text
 //! request    protocol (1 byte)  answer_bytes_max (4)  length (4)  payload      on a bidirectional stream of the asker
 //! response   status (1 byte)  length (4)  payload      0 answer; refusals: 1 busy, 2 not kept, 3 malformed, 4 failed
-//! broadcast  length (4)  payload                         on a unidirectional stream
+//! message    length (4)  payload                         on a unidirectional stream
 //! ```
 //!
 //! The payload of a refusal is its text; that of "busy" begins with the milliseconds (4) after which to ask again.
@@ -51,6 +52,7 @@ mod budget;
 mod config;
 mod contacts;
 mod error;
+mod fair;
 mod inbox;
 mod journal;
 mod memory;
@@ -70,16 +72,19 @@ mod turned_away;
 #[cfg(test)]
 mod tests;
 
+pub use bytes::Bytes;
+
 pub use address::{ParsePeerAddressError, PeerAddress};
 pub use config::NetworkConfig;
 pub use contacts::{ConfiguredPeer, ContactFailure, ContactKind, ContactState, Contacts};
 pub use error::NetworkError;
+pub use fair::{FairLimits, FairQueue};
 pub use memory::{MemoryHub, MemoryTransport};
 pub use payload::Payload;
 pub use quic::Network;
 pub use refusal::{REFUSAL_BYTES_MAX, Refusal, RefusalKind};
 pub use shared_keys::SharedKey;
 pub use transport::{
-    BoxFuture, Handler, MESSAGE_BYTES_MAX, PeerId, PeerStats, Protocol, RequestLimits, Transport,
+    BoxFuture, Handler, MESSAGE_BYTES_MAX, PeerId, PeerStats, Priority, Protocol, RequestLimits, Transport,
 };
 pub use turned_away::TurnedAway;

@@ -13,6 +13,7 @@ use std::{
     time::Duration,
 };
 
+use bytes::Bytes;
 use parking_lot::Mutex;
 use tokio::{
     sync::Semaphore,
@@ -21,10 +22,10 @@ use tokio::{
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 use crate::{
-    BoxFuture, Handler, MESSAGE_BYTES_MAX, NetworkConfig, NetworkError, Payload, PeerId, PeerStats, Protocol,
-    Refusal, RequestLimits, Transport,
+    BoxFuture, Handler, MESSAGE_BYTES_MAX, NetworkConfig, NetworkError, Payload, PeerId, PeerStats, Priority,
+    Protocol, Refusal, RequestLimits, Transport,
     peers::{Direction, Peers, Useful},
-    queue::DropOldestQueue,
+    queue::Outbox,
 };
 
 /// The wires between nodes of one process. Dropping the hub ends its tasks.
@@ -42,7 +43,7 @@ struct Node {
 struct End {
     /// The handler on the other side.
     remote: Arc<dyn Handler>,
-    outbox: Arc<DropOldestQueue<Vec<u8>>>,
+    outbox: Arc<Outbox<Bytes>>,
     /// Bounds this end's requests that the other side handles at once, as a real transport does.
     slots: Arc<Semaphore>,
     /// Payload bytes in either direction; the other end has the same two the other way round.
@@ -146,7 +147,7 @@ impl End {
         guard: Arc<DropGuard>,
     ) -> End {
         let config = NetworkConfig::default();
-        let outbox = DropOldestQueue::new(config.broadcast_queue_items_max, config.broadcast_queue_bytes_max);
+        let outbox = Outbox::new(config.broadcast_queue_items_max, config.broadcast_queue_bytes_max);
         End {
             remote,
             outbox: Arc::new(outbox),
@@ -190,7 +191,7 @@ fn deliver(from: PeerId, end: &End) {
         let delivering = async {
             loop {
                 let payload = outbox.pop().await;
-                remote.broadcast(from, payload).await;
+                remote.broadcast(from, payload.into()).await;
             }
         };
         closed.run_until_cancelled(delivering).await
@@ -265,15 +266,15 @@ impl Transport for MemoryTransport {
         })
     }
 
-    fn broadcast(&self, payload: Vec<u8>, except: Option<PeerId>) {
-        if payload.len() > MESSAGE_BYTES_MAX {
-            tracing::error!(bytes = payload.len(), "a broadcast exceeds the limit and is not sent");
+    fn send(&self, peer: PeerId, message: Bytes, priority: Priority) {
+        if message.len() > MESSAGE_BYTES_MAX {
+            tracing::error!(bytes = message.len(), "a message exceeds the limit and is not sent");
             return;
         }
         self.with_own(|node| {
-            for (_, _, end) in node.peers.iter().filter(|(id, _, _)| Some(*id) != except) {
-                End::count(&end.sent, payload.len());
-                end.outbox.push(payload.clone());
+            if let Some(end) = node.peers.get(peer) {
+                End::count(&end.sent, message.len());
+                end.outbox.push(priority, message);
             }
         });
     }

@@ -7,19 +7,19 @@ use tokio::time::Instant;
 
 use crate::bucket::Bucket;
 
-/// Broadcasts per second of one peer. An honest one sends each batch once, and no network makes as many.
-const MESSAGES_PER_SECOND: f64 = 64.0;
-/// Broadcasts at once, as after a stop of the machine or of the link.
-const MESSAGES_BURST: f64 = 1_024.0;
+/// Messages per second of one peer. An honest one sends a batch once, in some tens of chunks, and a few notices.
+const MESSAGES_PER_SECOND: f64 = 1_024.0;
+/// Messages at once, as after a stop of the machine or of the link.
+const MESSAGES_BURST: f64 = 4_096.0;
 /// Bytes of broadcasts per second of one peer: half of a link of 1 Gbit/s.
 const BYTES_PER_SECOND: f64 = (64 << 20) as f64;
 /// Bytes at once: some of the longest messages.
 const BYTES_BURST: f64 = (256 << 20) as f64;
 /// Peers' worth of broadcasts that all peers of one party have together: it makes keys for free, and a new one has a full burst.
 const PEERS_PER_PARTY: f64 = 4.0;
-/// Dropped broadcasts within [`FLOOD_TIME`] that no honest peer can have sent: it would have had to make a thousand batches more
-/// than the burst lets through.
-const FLOOD_DROPS: u32 = 1_024;
+/// Dropped broadcasts within [`FLOOD_TIME`] that no honest peer can have sent: it would have had to send ten
+/// thousand chunks more than the burst lets through.
+const FLOOD_DROPS: u32 = 16_384;
 const FLOOD_TIME: Duration = Duration::from_secs(10);
 
 /// What becomes of a broadcast.
@@ -126,13 +126,13 @@ mod tests {
     fn a_flood_is_cut_and_named() {
         let start = Instant::now();
         let mut meter = Meter::new(None, start);
-        let verdicts: Vec<_> = (0..5_000).map(|n| meter.judge(10, after(start, n / 5))).collect();
+        let verdicts: Vec<_> = (0..40_000).map(|n| meter.judge(10, after(start, n / 40))).collect();
         let taken = verdicts.iter().filter(|verdict| **verdict == Verdict::Take).count();
-        assert!((1_024..1_100).contains(&taken), "{taken}");
+        assert!((4_096..5_200).contains(&taken), "{taken}");
         assert_eq!(verdicts.last(), Some(&Verdict::Flood));
-        // Twice the rate for an hour is too much, and no proof.
+        // Twice the rate for ten minutes is too much, and no proof.
         let mut meter = Meter::new(None, start);
-        let verdicts: Vec<_> = (0..460_000).map(|n| meter.judge(10, after(start, n * 8))).collect();
+        let verdicts: Vec<_> = (0..1_200_000).map(|n| meter.judge(10, after(start, n / 2))).collect();
         assert!(verdicts.contains(&Verdict::Drop) && !verdicts.contains(&Verdict::Flood));
         // Ever new keys of one party have the rate of some peers, and none of them is to blame for the others.
         let together = Arc::new(Rate::of_party(start));

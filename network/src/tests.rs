@@ -19,7 +19,8 @@ use tokio::{
 
 use crate::{
     BoxFuture, Handler, MESSAGE_BYTES_MAX, MemoryHub, Network, NetworkConfig, NetworkError, Payload,
-    PeerAddress, PeerId, Protocol, REFUSAL_BYTES_MAX, Refusal, RefusalKind, RequestLimits, Transport,
+    PeerAddress, PeerId, Priority, Protocol, REFUSAL_BYTES_MAX, Refusal, RefusalKind, RequestLimits,
+    Transport,
 };
 
 pub(crate) const ECHO: Protocol = Protocol(1);
@@ -313,8 +314,8 @@ async fn lengths_are_limited(pair: Pair) {
     }
     assert_eq!(pair.probe_b.started(), started);
     assert_eq!(pair.ask_b(SHORT, &[0; SHORT_BYTES_MAX], LIMITS).await.unwrap().len(), SHORT_BYTES_MAX);
-    pair.a.broadcast(vec![0; MESSAGE_BYTES_MAX + 1], None);
-    pair.a.broadcast(b"after".to_vec(), None);
+    pair.a.send(pair.b.local(), vec![0; MESSAGE_BYTES_MAX + 1].into(), Priority::First);
+    pair.a.send(pair.b.local(), b"after".to_vec().into(), Priority::First);
     eventually("the short one arrives", || pair.probe_b.broadcasts.lock().len() == 1).await;
 }
 
@@ -327,12 +328,11 @@ async fn an_unknown_peer_is_an_error(pair: Pair) {
 
 async fn broadcasts_arrive_in_order(pair: Pair) {
     for n in 0..20u8 {
-        pair.a.broadcast(vec![n], None);
+        pair.a.send(pair.b.local(), vec![n].into(), Priority::Second);
     }
-    pair.a.broadcast(vec![99], Some(pair.b.local()));
-    pair.a.broadcast(vec![20], Some(key(9).public()));
-    eventually("all are there", || pair.probe_b.broadcasts.lock().len() == 21).await;
-    let expected: Vec<_> = (0..=20).map(|n| (pair.a.local(), vec![n])).collect();
+    pair.a.send(key(9).public(), vec![99].into(), Priority::First);
+    eventually("all are there", || pair.probe_b.broadcasts.lock().len() == 20).await;
+    let expected: Vec<_> = (0..20).map(|n| (pair.a.local(), vec![n])).collect();
     assert_eq!(*pair.probe_b.broadcasts.lock(), expected);
     assert!(pair.probe_a.broadcasts.lock().is_empty());
 }
@@ -341,7 +341,7 @@ async fn broadcasts_arrive_in_order(pair: Pair) {
 async fn a_slow_receiver_misses_the_oldest(pair: Pair) {
     pair.probe_b.broadcast_gate.forget_permits(Semaphore::MAX_PERMITS);
     for n in 0..1_000u32 {
-        pair.a.broadcast(n.to_le_bytes().to_vec(), None);
+        pair.a.send(pair.b.local(), n.to_le_bytes().to_vec().into(), Priority::First);
         if n % 100 == 0 {
             assert_eq!(pair.ask_b(ECHO, b"meanwhile", LIMITS).await.unwrap(), b"meanwhile");
         }

@@ -2,6 +2,7 @@
 
 use std::{fmt, future::Future, net::SocketAddr, pin::Pin, time::Duration};
 
+use bytes::Bytes;
 use slipstream_types::PublicKey;
 use tokio::time::Instant;
 
@@ -16,6 +17,22 @@ pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 /// Bytes of one request, response or broadcast. A proposal is the longest honest one: a body of up to 16 MiB, hints of up
 /// to 8 MiB and a few KiB more, before compression. Keeps one message from taking a node's memory.
 pub const MESSAGE_BYTES_MAX: usize = 48 << 20;
+
+/// What goes first of the messages to one peer.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub enum Priority {
+    /// What others wait for to decide what to send: announcements with their certificates, notices.
+    First,
+    /// What is executed: bodies.
+    Second,
+    /// What makes it faster: hints.
+    Third,
+}
+
+impl Priority {
+    /// All of them, the most urgent first.
+    pub const ALL: [Priority; 3] = [Priority::First, Priority::Second, Priority::Third];
+}
 
 /// Which part of the peer a request is for.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -116,9 +133,10 @@ pub trait Transport: Send + Sync + 'static {
         limits: RequestLimits,
     ) -> BoxFuture<'a, Result<Vec<u8>, NetworkError>>;
 
-    /// Sends to every connected peer except one. Best effort and never waits: each peer has a bounded queue that drops
-    /// its oldest. A payload above [`MESSAGE_BYTES_MAX`] is not sent, and logged as an error of the caller.
-    fn broadcast(&self, payload: Vec<u8>, except: Option<PeerId>);
+    /// Sends a message to one peer. Best effort and never waits: each peer has a bounded queue in which what is more urgent goes first, and
+    /// that drops the oldest of what is least urgent. A message above [`MESSAGE_BYTES_MAX`] is not sent, and logged as an error of
+    /// the caller; one to who is not connected is not sent either.
+    fn send(&self, peer: PeerId, message: Bytes, priority: Priority);
 
     /// Ends the connection to a peer and refuses new ones for the duration. The reason is told to the peer and logged.
     fn ban(&self, peer: PeerId, reason: &str, duration: Duration);

@@ -35,6 +35,7 @@ pub mod keys;
 mod leash;
 pub mod lock;
 mod log;
+mod mesh;
 pub mod node;
 mod origin;
 mod repair;

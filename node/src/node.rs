@@ -6,12 +6,13 @@
 
 use std::{net::SocketAddr, path::Path, sync::Arc, time::Duration};
 
+use slipstream_broadcast::Broadcaster;
 use slipstream_config::{NodeConfig, Role};
 use slipstream_consensus::{Decided, Forwarder, Journal, Pool, maintain};
 use slipstream_executor::Session;
 use slipstream_network::{Network, PeerAddress, Transport};
 use slipstream_storage::Store;
-use slipstream_sync::{Follower, Patience, SyncError, SyncServer, announcement, fetch_genesis};
+use slipstream_sync::{Follower, Patience, SyncError, SyncServer, fetch_genesis};
 use slipstream_types::{BatchNumber, ChainConfig, Clock, Genesis, SecretKey, Waypoint};
 use tokio::{net::TcpListener, sync::mpsc};
 use tokio_util::sync::CancellationToken;
@@ -25,6 +26,7 @@ use crate::{
     health::{self, HealthSource, Rules},
     keys,
     lock::{self, DataLock},
+    mesh::{self, NodeLedger},
     repair,
     router::{Router, Services},
     rpc::{Batches, LogIndex, RpcContext},
@@ -48,12 +50,13 @@ const STOP_PATIENCE: Duration = Duration::from_secs(5);
 /// Time between two prunings: each costs the commits one small write, and the disk is not filled in seconds.
 const PRUNE_INTERVAL: Duration = Duration::from_secs(5);
 /// The order in which tasks are told to stop.
-const STOP_ORDER: [&str; 10] = [
+const STOP_ORDER: [&str; 11] = [
     "api",
     "health",
     "consensus",
     "announcer",
     "forwarder",
+    "mesh",
     "sync",
     "pool",
     "pruner",
@@ -151,6 +154,7 @@ impl Node {
             config.waypoint,
             Duration::ZERO,
         )?;
+        let broadcaster = mesh::broadcaster(config, &store, transport.clone())?;
         let mut tasks = Tasks::default();
         let (decided, announced) = mpsc::channel(DECIDED_MAX);
         let seat = Seat::new(Parts {
@@ -159,14 +163,15 @@ impl Node {
             chain: chain.clone(),
             store: store.clone(),
             pool: pool.clone(),
-            key,
+            key: key.clone(),
             transport: transport.clone(),
             clock: clock.clone(),
             forwarder: forwarder.clone(),
             follower: follower.clone(),
+            broadcaster: broadcaster.clone(),
             decided,
         })?;
-        spawn_seat(&mut tasks, seat.clone(), announced, transport.clone());
+        spawn_seat(&mut tasks, seat.clone(), announced, broadcaster.clone(), key);
         let head_age_max_s = u64::from(config.sync.head_age_max_s);
         let rules = Rules { head_age_max: (head_age_max_s > 0).then(|| Duration::from_secs(head_age_max_s)) };
         let health = Arc::new(HealthSource::new(
@@ -193,6 +198,7 @@ impl Node {
             seat: seat.clone(),
             validators_contract: genesis.validators_contract,
             transport: transport.clone(),
+            broadcaster: broadcaster.clone(),
             health: health.clone(),
             log,
         };
@@ -213,8 +219,11 @@ impl Node {
         let metrics = Metrics::new().map_err(|error| NodeError::Api(error.to_string()))?;
         let api = Api::new(context, Arc::new(metrics), status, &config.api);
 
-        let services = Services { server, follower: follower.clone(), forwarder: forwarder.clone(), seat };
+        let services =
+            Services { server, broadcaster: broadcaster.clone(), forwarder: forwarder.clone(), seat };
         router.open(services);
+        let ledger = Arc::new(NodeLedger { store: store.clone(), follower: follower.clone() });
+        tasks.spawn("mesh", |shutdown| broadcaster.run(ledger, shutdown));
         tasks.spawn("sync", |shutdown| async move { Ok(follower.run(shutdown).await?) });
         tasks.spawn("pool", |shutdown| until_shutdown(maintain(pool, shutdown.clone()), shutdown));
         tasks.spawn("forwarder", |shutdown| until_shutdown(forwarder.run(shutdown.clone()), shutdown));
@@ -308,16 +317,19 @@ fn spawn_seat(
     tasks: &mut Tasks,
     seat: Arc<Seat>,
     mut decided: mpsc::Receiver<Decided>,
-    transport: Arc<dyn Transport>,
+    broadcaster: Arc<Broadcaster>,
+    key: SecretKey,
 ) {
     tasks.spawn("consensus", |shutdown| seat.run(shutdown));
     tasks.spawn("announcer", |shutdown| async move {
         loop {
-            let Decided { header, certificate, body, hints } = tokio::select! {
+            let decided = tokio::select! {
                 () = shutdown.cancelled() => return Ok(()),
                 Some(decided) = decided.recv() => decided,
             };
-            transport.broadcast(announcement(header, certificate, body, hints)?, None);
+            if let Err(error) = broadcaster.publish(mesh::fresh(decided), &key).await {
+                mesh::tell_unpublished(&error);
+            }
         }
     });
 }

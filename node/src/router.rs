@@ -5,10 +5,11 @@ use std::{
     time::Duration,
 };
 
+use slipstream_broadcast::Broadcaster;
 use slipstream_consensus::Forwarder;
 use slipstream_network::{BoxFuture, Handler, MESSAGE_BYTES_MAX, Payload, PeerId, Protocol, Refusal};
 use slipstream_sync::{
-    Follower, SyncServer,
+    SyncServer,
     protocol::{REQUEST_BYTES_MAX, answer_bytes_expected},
 };
 
@@ -27,7 +28,7 @@ pub(crate) struct Router {
 /// Who answers what.
 pub(crate) struct Services {
     pub(crate) server: Arc<SyncServer>,
-    pub(crate) follower: Arc<Follower>,
+    pub(crate) broadcaster: Arc<Broadcaster>,
     pub(crate) forwarder: Arc<Forwarder>,
     pub(crate) seat: Arc<Seat>,
 }
@@ -84,7 +85,7 @@ impl Handler for Router {
     fn broadcast<'a>(&'a self, peer: PeerId, payload: Vec<u8>) -> BoxFuture<'a, ()> {
         Box::pin(async move {
             if let Some(services) = self.services.get() {
-                services.follower.on_broadcast(peer, payload).await;
+                services.broadcaster.on_message(peer, payload);
             }
         })
     }

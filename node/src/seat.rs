@@ -9,6 +9,7 @@
 use std::{sync::Arc, time::Duration};
 
 use parking_lot::{Mutex, RwLock};
+use slipstream_broadcast::Broadcaster;
 use slipstream_config::{NodeConfig, Role};
 use slipstream_consensus::{ConsensusError, Decided, Driver, Forwarder, Pool, Validator};
 use slipstream_executor::Session;
@@ -19,7 +20,7 @@ use slipstream_types::{BatchNumber, ChainConfig, Clock, Epoch, PublicKey, Secret
 use tokio::sync::{mpsc, watch};
 use tokio_util::sync::CancellationToken;
 
-use crate::tasks::TaskError;
+use crate::{mesh, tasks::TaskError};
 
 /// How long a validator's follower leaves a new batch to consensus; a decision that is later than this was lost.
 const DECISION_PATIENCE: Duration = Duration::from_secs(1);
@@ -39,6 +40,7 @@ pub(crate) struct Parts {
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) forwarder: Arc<Forwarder>,
     pub(crate) follower: Arc<Follower>,
+    pub(crate) broadcaster: Arc<Broadcaster>,
     /// Where batches go that are to be announced.
     pub(crate) decided: mpsc::Sender<Decided>,
 }
@@ -188,6 +190,7 @@ impl Seat {
         let validates = self.term.read().validator.is_some();
         let patience = if validates { DECISION_PATIENCE } else { Duration::ZERO };
         self.parts.follower.set_patience(patience);
+        self.parts.broadcaster.set_wants(mesh::wants(&self.parts.config, validates));
         self.lead()
     }
 

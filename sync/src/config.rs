@@ -66,6 +66,17 @@ pub struct SyncConfig {
     pub serve_peer_work_ms_per_second: NonZeroU32,
 }
 
+impl SyncConfig {
+    /// Whether new batches are executed as they come, rather than fetched as deltas.
+    pub fn executes_head(&self) -> bool {
+        match self.mode {
+            Mode::Replay => true,
+            Mode::Delta => false,
+            _ => !self.forbid.contains(&Mode::Replay),
+        }
+    }
+}
+
 impl Default for SyncConfig {
     fn default() -> Self {
         Self {

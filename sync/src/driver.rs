@@ -7,9 +7,11 @@ use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use parking_lot::Mutex;
 use slipstream_executor::{HintsMode, HotStats, Session};
-use slipstream_network::{PeerId, Protocol, RequestLimits, Transport};
+use slipstream_network::{
+    FairLimits, FairQueue, MESSAGE_BYTES_MAX, PeerId, Protocol, RequestLimits, Transport,
+};
 use slipstream_storage::{StorageError, Store};
-use slipstream_types::{BatchNumber, Waypoint, codec, schedule::Forks};
+use slipstream_types::{BatchHeader, BatchNumber, Blob, Certificate, Waypoint, codec, schedule::Forks};
 use tokio::{
     task::{AbortHandle, JoinSet},
     time::Instant,
@@ -18,16 +20,18 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{
     SyncConfig, SyncError,
-    broadcasts::Broadcasts,
     engine::{Done, Effect, Engine, JobId, Local, RequestId, Setup},
     peers::KEY,
     planted::Defences,
-    protocol::Request,
+    protocol::{Request, announcement},
     secret,
     status::SyncStatus,
     work::Worker,
 };
 
+/// A peer at the head announces one batch after the other, of any size; what it loses here is fetched.
+const ANNOUNCEMENTS: FairLimits =
+    FairLimits { peer_items_max: 4, peer_bytes_max: MESSAGE_BYTES_MAX, bytes_max: 128 << 20 };
 /// After a broadcast the next one waits for so many times as long as it took: announcements get a quarter of the engine's time at most,
 /// however many come, and what was asked for gets the rest.
 const BROADCAST_REST: u32 = 3;
@@ -44,7 +48,7 @@ pub struct Follower {
     transport: Arc<dyn Transport>,
     worker: Arc<Worker>,
     engine: Mutex<Engine>,
-    broadcasts: Broadcasts,
+    broadcasts: FairQueue,
 }
 
 /// What ends beside the loop.
@@ -89,12 +93,22 @@ impl Follower {
             transport,
             worker: Arc::new(worker),
             engine: Mutex::new(engine),
-            broadcasts: Broadcasts::default(),
+            broadcasts: FairQueue::new(ANNOUNCEMENTS),
         }))
     }
 
-    /// Takes a broadcast. When too many of its peer wait the oldest is dropped, and its batch is fetched later.
-    pub async fn on_broadcast(&self, peer: PeerId, payload: Vec<u8>) {
+    /// Takes a new batch that a peer told of, with what came of it. When too many of a peer wait the oldest is dropped, and its batch is
+    /// fetched later.
+    pub fn announce(
+        &self,
+        peer: PeerId,
+        header: BatchHeader,
+        certificate: Certificate,
+        body: Option<Blob>,
+        hints: Option<Blob>,
+    ) {
+        // What was decoded can be encoded.
+        let Ok(payload) = announcement(header, certificate, body, hints) else { return };
         let dropped = self.broadcasts.push(peer, payload);
         if dropped > 0 {
             tracing::debug!(peer = %peer.short(), dropped, "announcements were dropped: too many wait");
@@ -273,7 +287,6 @@ impl Driver<'_> {
                     self.follower.transport.ban(peer, &reason, duration);
                 }
                 Effect::Hear { peer, forks } => self.follower.hear(peer, &forks),
-                Effect::Relay { payload, except } => self.follower.transport.broadcast(payload, Some(except)),
             }
         }
     }

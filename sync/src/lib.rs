@@ -27,7 +27,6 @@
 #[cfg(test)]
 extern crate self as slipstream_sync;
 
-mod broadcasts;
 mod config;
 mod driver;
 pub mod engine;

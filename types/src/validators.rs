@@ -117,6 +117,11 @@ impl ValidatorSet {
         usize::from(self.failures.any.max(self.failures.commission)) + 1
     }
 
+    /// The index of the validator that orders the batches of a view.
+    pub fn primary(&self, view: u64) -> u16 {
+        (view % self.validators.len().max(1) as u64) as u16
+    }
+
     /// The position of a validator in the set.
     pub fn index_of(&self, key: &PublicKey) -> Option<u16> {
         self.validators.iter().position(|validator| validator.public_key == *key).map(|index| index as u16)

@@ -26,7 +26,6 @@ mod verdicts;
 use std::{net::IpAddr, sync::Arc, time::Duration};
 
 use parking_lot::Mutex;
-use slipstream_eve::primary;
 use slipstream_executor::Transaction;
 use slipstream_network::{PeerId, Refusal, Transport};
 use slipstream_types::{Failures, ValidatorSet};
@@ -146,7 +145,7 @@ impl Forwarder {
     pub fn lead(&self, set: &ValidatorSet, view: u64) {
         let mut validators: Vec<PeerId> =
             set.validators.iter().map(|validator| validator.public_key).collect();
-        validators.rotate_left(usize::from(primary(set, view)));
+        validators.rotate_left(usize::from(set.primary(view)));
         self.verdicts.lock().follow(&validators, set.matching());
         if self.couriers.lock().lead(&validators) {
             self.led.notify_one();

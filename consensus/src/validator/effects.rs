@@ -2,7 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use slipstream_eve::{Effect, Evidence, Flush, Message, Output, SignedOrder, To, primary};
+use slipstream_eve::{Effect, Evidence, Flush, Message, Output, SignedOrder, To};
 use slipstream_types::{BatchNumber, Certificate, bounded::BoundedVec};
 
 use super::{
@@ -145,16 +145,13 @@ impl Driver {
     }
 
     /// Hands the batch on without waiting: who is too slow to announce batches must not slow down making them. The primary of its view
-    /// does so alone, because peers pass announcements on, and every other copy would only cost bandwidth; should it be gone, sync
-    /// brings the batch.
+    /// leads: what the others have they lend.
     fn announce(&self, parts: &Parts, certificate: &Certificate) {
         let sealed = &parts.sealed;
         let (number, transactions) = (sealed.header.number, sealed.header.tx_count);
         tracing::debug!(%number, transactions, view = certificate.view, "batch decided");
-        if primary(&self.ledger.set, certificate.view) != self.seat {
-            return;
-        }
         let decided = Decided {
+            leads: self.ledger.set.primary(certificate.view) == self.seat,
             header: sealed.header.clone(),
             certificate: certificate.clone(),
             body: sealed.body.clone(),

@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use slipstream_eve::primary;
 use slipstream_executor::{Overlay, Session, State};
 use slipstream_storage::{CommitBatch, SpeculatedState, StorageError, Store, View};
 use slipstream_types::{
@@ -61,7 +60,7 @@ impl Ledger {
 
     /// Who has the fees of a view's batches.
     pub(super) fn proposer(&self, view: u64) -> Address {
-        self.set.validators[usize::from(primary(&self.set, view))].fee_recipient
+        self.set.validators[usize::from(self.set.primary(view))].fee_recipient
     }
 
     /// The head, with the validators that follow it if it ended its epoch.

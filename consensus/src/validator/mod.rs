@@ -79,6 +79,8 @@ const BUSY_PAUSE: Duration = Duration::from_millis(200);
 /// A certified batch, as its view's primary hands it to whoever announces it to the fullnodes. The primary may not have committed it yet.
 #[derive(Clone, Debug)]
 pub struct Decided {
+    /// Whether this validator is the primary of the view that it was decided in: it spreads the batch, and the others help.
+    pub leads: bool,
     /// The batch.
     pub header: BatchHeader,
     /// Its proof.

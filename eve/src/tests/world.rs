@@ -522,7 +522,7 @@ impl World {
         let (kind, view, number, what) = match message {
             Message::Prepare(vote) => (0, vote.ballot.view, vote.ballot.number, vote.ballot.token),
             Message::Commit(vote) => (1, vote.ballot.view, vote.ballot.number, vote.ballot.token),
-            Message::Order(order) if crate::primary(&self.set, order.order.view) == seat => {
+            Message::Order(order) if self.set.primary(order.order.view) == seat => {
                 (2, order.order.view, order.order.number, order.order.digest(&self.domain))
             }
             Message::ViewChange(change) => {

@@ -12,7 +12,7 @@ use crate::{
     NetworkConfig, NetworkError, PeerId, PeerStats, Protocol, Refusal, RequestLimits,
     pace::Pace,
     peers::{Unwanted, Useful},
-    queue::DropOldestQueue,
+    queue::Outbox,
     refusal::clipped,
 };
 
@@ -56,7 +56,7 @@ pub(crate) struct Link {
     pub(crate) peer: PeerId,
     pub(crate) connection: quinn::Connection,
     /// Broadcasts on their way to the peer.
-    pub(crate) outbox: DropOldestQueue<Bytes>,
+    pub(crate) outbox: Outbox<Bytes>,
     /// Bytes of messages that move on the connection, each way.
     pub(crate) sent: Arc<Pace>,
     pub(crate) received: Pace,
@@ -71,7 +71,7 @@ impl Useful for Arc<Link> {
 
 impl Link {
     pub(crate) fn new(peer: PeerId, connection: quinn::Connection, config: &NetworkConfig) -> Link {
-        let outbox = DropOldestQueue::new(config.broadcast_queue_items_max, config.broadcast_queue_bytes_max);
+        let outbox = Outbox::new(config.broadcast_queue_items_max, config.broadcast_queue_bytes_max);
         Link {
             peer,
             connection,

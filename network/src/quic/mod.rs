@@ -47,7 +47,7 @@ use self::{
 };
 use crate::{
     BoxFuture, ConfiguredPeer, ContactState, Contacts, Handler, MESSAGE_BYTES_MAX, NetworkConfig,
-    NetworkError, PeerAddress, PeerId, PeerStats, Protocol, RequestLimits, Transport, TurnedAway,
+    NetworkError, PeerAddress, PeerId, PeerStats, Priority, Protocol, RequestLimits, Transport, TurnedAway,
     contacts::Attempts, journal::Journal, peers::Peers, shared_keys::SharedKeys,
     turned_away::TurnedAwayCounts,
 };
@@ -254,20 +254,18 @@ impl Transport for Network {
         })
     }
 
-    fn broadcast(&self, payload: Vec<u8>, except: Option<PeerId>) {
-        if payload.len() > MESSAGE_BYTES_MAX {
+    fn send(&self, peer: PeerId, message: Bytes, priority: Priority) {
+        if message.len() > MESSAGE_BYTES_MAX {
             error!(
-                bytes = payload.len(),
-                "a broadcast exceeds the limit of {MESSAGE_BYTES_MAX} bytes and is not sent"
+                bytes = message.len(),
+                "a message exceeds the limit of {MESSAGE_BYTES_MAX} bytes and is not sent"
             );
             return;
         }
-        let payload = Bytes::from(payload);
-        for (id, _, link) in self.peers.lock().iter().filter(|(id, _, _)| Some(*id) != except) {
-            let dropped = link.outbox.push(payload.clone());
-            if dropped > 0 {
-                debug!(peer = %id, dropped, "the peer is slower than broadcasts come; the oldest were dropped");
-            }
+        let Ok(link) = self.link(peer) else { return };
+        let dropped = link.outbox.push(priority, message);
+        if dropped > 0 {
+            debug!(%peer, dropped, "the peer is slower than messages come; some were dropped");
         }
     }
 

@@ -18,7 +18,7 @@ use tokio::{
 
 use super::{Network, tls};
 use crate::{
-    NetworkConfig, NetworkError, PeerAddress, PeerId, Protocol, Transport,
+    NetworkConfig, NetworkError, PeerAddress, PeerId, Priority, Protocol, Transport,
     tests::{ECHO, LIMITS, Probe, WAIT, eventually, key, loopback},
 };
 
@@ -361,7 +361,7 @@ async fn large_messages_pass_both_ways() {
     let (b, _) = start(2, &dialling(vec![address_of(&a)])).await;
     connected(&a, &b).await;
     let payload: Vec<u8> = (0..crate::MESSAGE_BYTES_MAX).map(|n| (n % 253) as u8).collect();
-    b.broadcast(payload.clone(), None);
+    b.send(a.local(), payload.clone().into(), Priority::First);
     assert!(b.request(a.local(), ECHO, payload.clone(), LIMITS).await.unwrap() == payload);
     eventually("the broadcast", || !probe.broadcasts.lock().is_empty()).await;
     assert!(probe.broadcasts.lock()[0] == (b.local(), payload));

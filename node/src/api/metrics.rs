@@ -168,6 +168,24 @@ metrics! {
     "slipstream_network_open_received_bytes" network_received_bytes: IntGauge;
     /// What the network did not do for its peers, by reason, since start.
     "slipstream_network_turned_away_total" network_turned_away: IntCounterVec ["reason"];
+    /// Bytes of all messages that the mesh sent, since start.
+    "slipstream_mesh_sent_bytes_total" mesh_sent_bytes: IntCounter;
+    /// Bytes of chunks of new batches that came, by what they were: useful, duplicate or useless, since start.
+    "slipstream_mesh_received_bytes_total" mesh_received_bytes: IntCounterVec ["kind"];
+    /// New batches that the mesh handed over: complete, or incomplete so that the body is fetched, since start.
+    "slipstream_mesh_batches_total" mesh_batches: IntCounterVec ["outcome"];
+    /// Payloads that were put together by the time from their plan to their last byte, since start.
+    "slipstream_mesh_decoded_total" mesh_decoded: IntCounterVec ["codec", "ms_max"];
+    /// The sum of these times in seconds.
+    "slipstream_mesh_decoded_seconds_total" mesh_decoded_seconds: CounterVec ["codec"];
+    /// Times that a peer was asked for what did not come, since start.
+    "slipstream_mesh_pulls_total" mesh_pulls: IntCounter;
+    /// Peers that were not listened to for a while because they sent mostly what is of no use, since start.
+    "slipstream_mesh_muted_total" mesh_muted: IntCounter;
+    /// Peers that were cut off because they sent what no honest node sends, since start.
+    "slipstream_mesh_banned_total" mesh_banned: IntCounter;
+    /// False payloads that validators signed, since start.
+    "slipstream_mesh_false_plans_total" mesh_false_plans: IntCounter;
     /// View that this validator is in, by which the primaries take turns.
     "slipstream_consensus_view" consensus_view: IntGauge;
     /// 1 while this node is the primary, which orders the batches.

@@ -14,6 +14,7 @@ mod outgoing;
 pub mod peers;
 mod room;
 pub(crate) mod settled;
+mod spread;
 pub(crate) mod starting;
 pub mod status;
 

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use serde::Serialize;
+use slipstream_broadcast::Broadcaster;
 use slipstream_config::Role;
 use slipstream_consensus::{ConsensusStatus, Forwarder, Pool, PoolStatus, Proof, Validator};
 use slipstream_executor::HotStats;
@@ -17,6 +18,7 @@ use tokio::time::Instant;
 use super::{
     metrics::{Metrics, raise},
     peers::{ConfiguredPeerStatus, ConnectedPeer, SharedKeyStatus, sample_peers},
+    spread::sample_mesh,
 };
 use crate::{
     Log,
@@ -155,6 +157,7 @@ pub(crate) struct StatusSource {
     pub(crate) seat: Arc<Seat>,
     pub(crate) validators_contract: Option<Address>,
     pub(crate) transport: Arc<dyn Transport>,
+    pub(crate) broadcaster: Arc<Broadcaster>,
     pub(crate) health: Arc<HealthSource>,
     pub(crate) log: Log,
 }
@@ -255,6 +258,7 @@ impl StatusSource {
         for (reason, count) in self.transport.turned_away() {
             raise(&metrics.network_turned_away.with_label_values(&[reason.name()]), count);
         }
+        sample_mesh(&self.broadcaster.status(), metrics);
         sample_peers(&status.peers, &status.configured_peers, status.shared_keys.len(), metrics);
         metrics.pool_pending.set(gauge(status.pool.pending as u64));
         metrics.pool_queued.set(gauge(status.pool.queued as u64));

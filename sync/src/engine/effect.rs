@@ -73,13 +73,6 @@ pub enum Effect {
         /// Its whole schedule.
         forks: Forks,
     },
-    /// Broadcast an announcement to all peers but the one that it came from.
-    Relay {
-        /// Its bytes.
-        payload: Vec<u8>,
-        /// Whom it came from.
-        except: PeerId,
-    },
 }
 
 /// Work that takes long enough not to be done in the engine. The worker ([`crate::work::Worker`]) runs it, on any thread.

@@ -7,7 +7,7 @@ use slipstream_types::{BatchNumber, Epoch, codec};
 use tokio::time::Instant;
 
 use super::{Engine, effect::Job, jobs::CheckAnnounced};
-use crate::{config::Mode, error::Fault, protocol::Announcement, verify};
+use crate::{error::Fault, protocol::Announcement, verify};
 
 /// Batches ahead of the head whose announcements wait for those before them: a later one is of no use before it is fetched.
 const ANNOUNCED_MAX: u64 = 8;
@@ -28,7 +28,8 @@ struct Announced {
     /// Whether it came from a peer that had delivered something.
     is_proven: bool,
     announcement: Box<Announcement>,
-    payload: Vec<u8>,
+    /// Of its message.
+    bytes: usize,
 }
 
 /// Announcements that wait for the batch before them.
@@ -36,19 +37,17 @@ struct Announced {
 pub(super) struct Announcements {
     /// By batch; of each peer one, those of proven peers first.
     waiting: BTreeMap<BatchNumber, Vec<Announced>>,
-    /// The last batch that was relayed: a node that applies deltas hears of a batch from all its peers before it commits it.
-    relayed: BatchNumber,
+    /// The last batch that passed its checks: a node that applies deltas hears of a batch again before it commits it.
+    passed: BatchNumber,
     /// The last one that went on to execution: the one behind it can be checked before it is committed.
     taken: BatchNumber,
 }
 
 impl Announcements {
-    /// Takes note of a batch that passed its checks: other announcements of it are of no use. True the first time.
-    pub(super) fn relay(&mut self, number: BatchNumber) -> bool {
+    /// Takes note of a batch that passed its checks: other announcements of it are of no use.
+    pub(super) fn passed(&mut self, number: BatchNumber) {
         self.waiting.remove(&number);
-        let first = number > self.relayed;
-        self.relayed = self.relayed.max(number);
-        first
+        self.passed = self.passed.max(number);
     }
 
     /// Notes that a batch goes on to execution as it was announced.
@@ -80,14 +79,14 @@ impl Announcements {
     }
 
     fn bytes(&self) -> usize {
-        self.waiting.values().flatten().map(|announced| announced.payload.len()).sum()
+        self.waiting.values().flatten().map(|announced| announced.bytes).sum()
     }
 
     /// Drops the last announcement of the peer that has most bytes here.
     fn drop_one(&mut self) {
         let mut held = BTreeMap::<PeerId, usize>::new();
         for announced in self.waiting.values().flatten() {
-            *held.entry(announced.from).or_default() += announced.payload.len();
+            *held.entry(announced.from).or_default() += announced.bytes;
         }
         let Some((most, _)) = held.into_iter().max_by_key(|(_, bytes)| *bytes) else { return };
         let mut all = self.waiting.values_mut().rev();
@@ -137,15 +136,17 @@ impl Engine {
         }
         let is_far =
             number_of(&payload).is_some_and(|number| number.0.saturating_sub(self.head.0) > ANNOUNCED_MAX);
-        let is_known = number_of(&payload).is_some_and(|number| number <= self.announcements.relayed);
+        let is_known = number_of(&payload).is_some_and(|number| number <= self.announcements.passed);
         if is_far || is_known {
             return self.expect_more(from);
         }
         match self.opened(&payload) {
+            // Its batch is fetched.
+            Ok(Some(announcement)) if announcement.body.is_none() => self.expect_more(from),
             Ok(Some(announcement)) => {
                 self.expect_more(from);
                 let (announcement, is_proven) = (Box::new(announcement), self.book.is_proven(&from, now));
-                self.announcements.add(Announced { from, is_proven, announcement, payload });
+                self.announcements.add(Announced { from, is_proven, announcement, bytes: payload.len() });
                 true
             }
             Ok(None) => self.expect_more(from),
@@ -167,10 +168,10 @@ impl Engine {
         Ok(Some(announcement))
     }
 
-    /// A peer relays before it commits, and may be an epoch ahead: its own head is what its next summary says. Returns whether it has to be
+    /// A peer tells of a batch before it commits it, and may be an epoch ahead: its own head is what its next summary says. Returns whether it has to be
     /// asked for one: however much it announces, there is one request for it at a time.
     fn expect_more(&mut self, from: PeerId) -> bool {
-        if self.streams.is_asked(&from) {
+        if self.streams.is_asked(&from) || !self.book.knows(&from) {
             return false;
         }
         self.book.expire(&from);
@@ -206,17 +207,13 @@ impl Engine {
             _ => self.head,
         };
         let Some(announced) = self.announcements.take(last.next()) else { return };
-        let Announced { from, announcement, payload, .. } = announced;
+        let Announced { from, announcement, .. } = announced;
         let trust = Arc::clone(&self.trust);
-        self.run(CheckAnnounced { from, payload }, Job::CheckAnnounced { announcement, trust });
+        self.run(CheckAnnounced { from }, Job::CheckAnnounced { announcement, trust });
     }
 
     /// Whether announced batches are executed as they come.
     pub(super) fn executes_head(&self) -> bool {
-        match self.config.mode {
-            Mode::Replay => true,
-            Mode::Delta => false,
-            _ => !self.config.forbid.contains(&Mode::Replay),
-        }
+        self.config.executes_head()
     }
 }

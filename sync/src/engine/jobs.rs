@@ -31,11 +31,10 @@ pub(super) struct Check {
     pub(super) at: Instant,
 }
 
-/// An announcement is checked; its payload goes on to others if it is good.
+/// An announcement is checked.
 #[derive(Debug)]
 pub(super) struct CheckAnnounced {
     pub(super) from: PeerId,
-    pub(super) payload: Vec<u8>,
 }
 
 /// A range is prepared, which costs by its transactions if it is replayed and by its changes if not.

@@ -9,7 +9,7 @@ use super::{
     Engine, Stage,
     answers::describe_key,
     bootstrap::Bootstrap,
-    effect::{Done, Effect, Job, JobId, RestoreJob},
+    effect::{Done, Job, JobId, RestoreJob},
     jobs::{Check, CheckAnnounced, Commit, Ended, Execute, Prepare, RestoreAnswer, Restoring},
     stages::learn,
     streams::Key,
@@ -293,22 +293,20 @@ impl Engine {
         }
     }
 
-    /// A batch that was announced is checked: it goes on to others, and to execution.
+    /// A batch that was announced is checked: it goes on to execution.
     fn checked_announced(
         &mut self,
         check: CheckAnnounced,
         checked: Result<Option<VerifiedRange>, Fault>,
         now: Instant,
     ) {
-        let CheckAnnounced { from, payload } = check;
+        let CheckAnnounced { from } = check;
         match checked {
             Ok(Some(range)) => {
                 self.counters.bytes_received += range.certified_bytes() as u64;
                 let number = range.certificate().info.number;
                 self.learn_end(range.certificate());
-                if self.announcements.relay(number) {
-                    self.effects.push_back(Effect::Relay { payload, except: from });
-                }
+                self.announcements.passed(number);
                 self.learn_sizes(&range);
                 let is_next = self.executes_head() && self.restore.is_none() && number > self.head;
                 if is_next && self.tail.announced(range, from) {

@@ -120,8 +120,6 @@ pub(super) struct Rig {
     pub(super) now: Instant,
     pub(super) open: Vec<Open>,
     pub(super) bans: Vec<(PeerId, String)>,
-    /// Announcements that went on to other peers.
-    pub(super) relayed: usize,
     /// Peers that do not tell of themselves.
     pub(super) quiet: Vec<PeerId>,
     /// Whether jobs wait in `held` until [`Rig::work`].
@@ -171,7 +169,6 @@ impl Node {
             now,
             open: Vec::new(),
             bans: Vec::new(),
-            relayed: 0,
             quiet: Vec::new(),
             holds_jobs: false,
             held: Vec::new(),
@@ -241,7 +238,6 @@ impl Rig {
                     self.lose(peer);
                 }
                 Effect::Hear { .. } => {}
-                Effect::Relay { .. } => self.relayed += 1,
             }
         }
         self
@@ -447,5 +443,5 @@ fn announcement_of(chain: &Chain, number: u64) -> Vec<u8> {
     let blob = |kind| store.blob(kind, number).unwrap();
     let (header, certificate) = (store.header(number).unwrap(), store.certificate(number).unwrap());
     let body = blob(BlobKind::Body).unwrap();
-    crate::announcement(header.unwrap(), certificate.unwrap(), body, blob(BlobKind::Hints)).unwrap()
+    crate::announcement(header.unwrap(), certificate.unwrap(), Some(body), blob(BlobKind::Hints)).unwrap()
 }

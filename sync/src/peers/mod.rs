@@ -177,6 +177,11 @@ impl PeerBook {
         });
     }
 
+    /// Whether it is a peer, rather than somebody whose word came by others.
+    pub(crate) fn knows(&self, id: &PeerId) -> bool {
+        self.peers.contains_key(id)
+    }
+
     /// Notes that a peer probably has more than its summary says.
     pub(crate) fn expire(&mut self, id: &PeerId) {
         if let Some(peer) = self.peers.get_mut(id) {

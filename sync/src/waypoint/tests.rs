@@ -1,6 +1,8 @@
 //! Goal: who is configured decides when there is nothing to wait for any more, and not who happened to come.
 
-use slipstream_network::{BoxFuture, ConfiguredPeer, ContactState, Contacts, NetworkError, PeerStats};
+use slipstream_network::{
+    BoxFuture, Bytes, ConfiguredPeer, ContactState, Contacts, NetworkError, PeerStats, Priority,
+};
 use slipstream_types::{Digest, PublicKey};
 
 use super::*;
@@ -37,7 +39,7 @@ impl Transport for Silent {
         Box::pin(async move { Err(NetworkError::UnknownPeer { peer }) })
     }
 
-    fn broadcast(&self, _: Vec<u8>, _: Option<PeerId>) {}
+    fn send(&self, _: PeerId, _: Bytes, _: Priority) {}
 
     fn ban(&self, _: PeerId, _: &str, _: Duration) {}
 

@@ -10,13 +10,15 @@ use slipstream_executor::{
     Basis, ExecutorConfig, HintsMode, Session, Touched, decode_body, execute, next_validators, seal,
     validators::{add_call, remove_call},
 };
-use slipstream_network::{BoxFuture, Handler, MemoryHub, Payload, PeerId, Protocol, Refusal};
+use slipstream_network::{
+    BoxFuture, Handler, MESSAGE_BYTES_MAX, MemoryHub, Payload, PeerId, Priority, Protocol, Refusal, Transport,
+};
 use slipstream_storage::{CommitBatch, StorageConfig, Store};
-use slipstream_sync::{Follower, Mode, SyncConfig, SyncServer, SyncStatus};
+use slipstream_sync::{Follower, Mode, SyncConfig, SyncServer, SyncStatus, protocol::Announcement};
 use slipstream_types::{
     AccountValue, Address, BatchNumber, BlobKind, Body, Certificate, ChainConfig, Delta, Digest, Epoch,
     Genesis, LedgerInfo, PublicKey, SecretKey, StateKey, StateValue, U256, Validator, ValidatorSet, Waypoint,
-    bounded::BoundedVec, delta::DeltaEntry, genesis::GenesisAccount, keccak256, limits,
+    bounded::BoundedVec, codec, delta::DeltaEntry, genesis::GenesisAccount, keccak256, limits,
 };
 use tokio_util::sync::CancellationToken;
 
@@ -319,10 +321,17 @@ impl Handler for Node {
     fn broadcast<'a>(&'a self, peer: PeerId, payload: Vec<u8>) -> BoxFuture<'a, ()> {
         Box::pin(async move {
             if let Some(follower) = self.follower.get() {
-                follower.on_broadcast(peer, payload).await;
+                let Announcement { header, certificate, body, hints } =
+                    codec::decode("announcement", &payload, MESSAGE_BYTES_MAX).unwrap();
+                follower.announce(peer, header, certificate, body, hints);
             }
         })
     }
+}
+
+/// Sends a message to all peers of a node.
+pub(crate) fn tell_all(node: &dyn Transport, message: Vec<u8>) {
+    node.peers().into_iter().for_each(|peer| node.send(peer, message.clone().into(), Priority::First));
 }
 
 pub(crate) fn peer(id: u8) -> PeerId {

@@ -12,7 +12,7 @@ use slipstream_sync::{
 use slipstream_types::{BatchNumber, BlobKind, Digest, Epoch, bounded::BoundedVec, codec};
 
 use crate::{
-    chain::{Chain, Following, Honest, peer},
+    chain::{Chain, Following, Honest, peer, tell_all},
     liars::follow_beside,
 };
 
@@ -158,8 +158,8 @@ async fn an_epoch_ends_while_its_head_is_followed() {
         let (header, certificate) = chain.extend(number);
         let blob = |kind| chain.store.blob(kind, BatchNumber(number)).unwrap();
         let body = blob(BlobKind::Body).unwrap();
-        let bytes = announcement(header, certificate, body, blob(BlobKind::Hints)).unwrap();
-        server.broadcast(bytes, None);
+        let bytes = announcement(header, certificate, Some(body), blob(BlobKind::Hints)).unwrap();
+        tell_all(&*server, bytes);
         let status = node.reach(chain.head()).await;
         assert!(status.peers.iter().all(|peer| peer.last_reason.is_none()), "{status:#?}");
         assert_eq!(node.store.epoch(), Epoch(epoch));

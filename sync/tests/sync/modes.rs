@@ -8,7 +8,7 @@ use slipstream_storage::{StorageConfig, Store};
 use slipstream_sync::{Mode, Patience, SyncConfig, SyncError, SyncServer, announcement, fetch_genesis};
 use slipstream_types::{BatchNumber, BlobKind, Digest, Waypoint};
 
-use crate::chain::{Chain, Following, Honest, peer};
+use crate::chain::{Chain, Following, Honest, peer, tell_all};
 
 fn hub_with(chain: &Chain) -> (MemoryHub, Arc<dyn Transport>) {
     let hub = MemoryHub::new();
@@ -105,22 +105,21 @@ async fn a_follower_serves_the_next_one() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn new_batches_arrive_by_broadcast_and_are_relayed() {
+async fn new_batches_are_executed_as_they_are_announced() {
     let mut chain = Chain::new(3);
     let (hub, server) = hub_with(&chain);
-    let near = Following::start(&hub, peer(2), &chain.genesis, Mode::Auto, &[peer(1)]).await;
-    near.reach(chain.head()).await;
-    let far = Following::start(&hub, peer(3), &chain.genesis, Mode::Auto, &[peer(2)]).await;
-    far.reach(chain.head()).await;
+    let node = Following::start(&hub, peer(2), &chain.genesis, Mode::Auto, &[peer(1)]).await;
+    node.reach(chain.head()).await;
     for number in 4..8 {
         let (header, certificate) = chain.extend(number);
         let blob = |kind| chain.store.blob(kind, BatchNumber(number)).unwrap();
-        let bytes =
-            announcement(header, certificate, blob(BlobKind::Body).unwrap(), blob(BlobKind::Hints)).unwrap();
-        server.broadcast(bytes, None);
-        far.reach(BatchNumber(number)).await;
+        tell_all(
+            &*server,
+            announcement(header, certificate, blob(BlobKind::Body), blob(BlobKind::Hints)).unwrap(),
+        );
+        node.reach(BatchNumber(number)).await;
     }
-    assert_eq!(far.store.head().unwrap().header.state_root, chain.root());
+    assert_eq!(node.store.head().unwrap().header.state_root, chain.root());
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -4,12 +4,12 @@
 use std::sync::Arc;
 
 use slipstream_executor::{ExecutorConfig, HintsMode, Touched};
-use slipstream_network::{MemoryHub, Transport as _};
+use slipstream_network::MemoryHub;
 use slipstream_storage::{StorageConfig, Store};
 use slipstream_sync::{SyncServer, SyncStatus, announcement};
 use slipstream_types::{AccountValue, BatchNumber, BlobKind, Digest, StateKey, StateValue, U256};
 
-use crate::chain::{Chain, Following, Honest, Tell, peer};
+use crate::chain::{Chain, Following, Honest, Tell, peer, tell_all};
 
 /// Without a hot cache every range needs its rows anew.
 fn config(prefetch_threads: usize, hot_cache_mib: usize) -> ExecutorConfig {
@@ -135,7 +135,7 @@ async fn a_liar_is_believed_once() {
         let (header, certificate) = chain.extend(number);
         let blob = |kind| chain.store.blob(kind, BatchNumber(number)).unwrap();
         let (body, hints) = (blob(BlobKind::Body).unwrap(), blob(BlobKind::Hints));
-        server.broadcast(announcement(header, certificate, body, hints).unwrap(), None);
+        tell_all(&*server, announcement(header, certificate, Some(body), hints).unwrap());
         node.reach(BatchNumber(number)).await;
     }
     let liar = &node.stop().await.unwrap().peers[0];

@@ -85,15 +85,6 @@ impl World {
                     up.store.hear_forks(&forks)?;
                 }
             }
-            Effect::Relay { payload, except } => {
-                let from = self.place_of(node);
-                self.trace.note(self.now, format_args!("node {node} relays"), &payload);
-                for other in 0..self.nodes.len() {
-                    if self.nodes[other].plan.id != except && other != node {
-                        self.broadcast(from, other, payload.clone());
-                    }
-                }
-            }
         }
         Ok(())
     }

@@ -4,8 +4,11 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use futures::future::BoxFuture;
-use slipstream_sync::protocol::Announcement;
-use slipstream_types::{BatchNumber, Epoch, codec};
+use slipstream_broadcast::{Announced, Message, PayloadId};
+use slipstream_types::{
+    BatchNumber, Blob, Digest, Epoch,
+    bounded::{BoundedBytes, BoundedVec},
+};
 use tokio::time::sleep;
 
 use super::{
@@ -21,28 +24,32 @@ const PAUSE: Duration = Duration::from_millis(20);
 /// One announcement in so many has a long body.
 const HEAVY_EVERY: u64 = 10;
 
-/// A true announcement of a batch that the node has, from what it serves.
-async fn truth(wire: &Wire, number: u64) -> Result<Announcement> {
+/// A true announcement of a batch that the node has, from what it serves, and its body.
+async fn truth(wire: &Wire, number: u64) -> Result<(Announced, Blob)> {
     let range = wire.batch(number).await?;
     let batch = range.batches.first().context("the victim serves no such batch")?;
     let body = batch.body.clone().context("the victim serves no body")?;
-    Ok(Announcement { header: batch.header.clone(), certificate: range.certificate, body, hints: None })
+    let plans = BoundedVec::default();
+    Ok((Announced { header: batch.header.clone(), certificate: range.certificate, plans }, body))
 }
 
-fn encoded(announcement: &Announcement) -> Result<Vec<u8>> {
-    Ok(codec::encode("announcement", announcement)?)
-}
-
-/// Announces under one identity until the node ends the connection: what `change` makes of true announcements.
-async fn cry(field: Field, index: usize, change: fn(&mut Announcement, u64)) -> Result<()> {
+/// Announces under one identity until the node ends the connection: what `change` makes of true announcements, some with a body that
+/// nobody has signed a plan of.
+async fn cry(field: Field, index: usize, change: fn(&mut Announced, u64)) -> Result<()> {
     let wire = Wire::dial(&field.target.peer, Field::address(index), Manner::default()).await?;
-    let light = truth(&wire, field.target.head).await?;
-    let heavy = truth(&wire, field.target.heavy_batch).await?;
+    let (light, _) = truth(&wire, field.target.head).await?;
+    let (heavy, body) = truth(&wire, field.target.heavy_batch).await?;
     for turn in 0_u64.. {
-        let mut announcement = if turn % HEAVY_EVERY == 0 { heavy.clone() } else { light.clone() };
-        change(&mut announcement, field.target.head + turn);
+        let is_heavy = turn % HEAVY_EVERY == 0;
+        let mut announced = if is_heavy { heavy.clone() } else { light.clone() };
+        change(&mut announced, field.target.head + turn);
         field.tally.tried();
-        wire.broadcast(&encoded(&announcement)?).await?;
+        wire.broadcast(&Message::Batch(Box::new(announced)).encode()?).await?;
+        if is_heavy {
+            let id = PayloadId(Digest(rand::random()));
+            let chunk = BoundedBytes::new(body.as_bytes().to_vec())?;
+            wire.broadcast(&Message::Chunk { id, chunk }.encode()?).await?;
+        }
         field.tally.done();
         sleep(PAUSE).await;
     }
@@ -71,7 +78,7 @@ impl Attack for Future {
     }
 
     fn start(&self, field: Field) -> BoxFuture<'static, Result<()>> {
-        let later = |announcement: &mut Announcement, number: u64| {
+        let later = |announcement: &mut Announced, number: u64| {
             let number = BatchNumber(number + 1_000);
             announcement.header.number = number;
             announcement.certificate.info.number = number;
@@ -91,7 +98,7 @@ impl Attack for Forged {
     }
 
     fn start(&self, field: Field) -> BoxFuture<'static, Result<()>> {
-        let next = |announcement: &mut Announcement, number: u64| {
+        let next = |announcement: &mut Announced, number: u64| {
             let number = BatchNumber(number + 1);
             announcement.header.number = number;
             announcement.certificate.info.number = number;

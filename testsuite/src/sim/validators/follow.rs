@@ -163,7 +163,6 @@ impl Follower {
                     }
                 }
                 Effect::Hear { forks, .. } => _ = self.up.store.hear_forks(&forks)?,
-                Effect::Relay { payload, except } => self.port.broadcast(payload, Some(except)),
             }
         }
         Ok(())

@@ -11,7 +11,7 @@ use rand::Rng;
 use slipstream_consensus::simulated::{Request, decode_request, decode_response, encode};
 use slipstream_eve::Message;
 use slipstream_network::{
-    BoxFuture, NetworkError, PeerId, PeerStats, Protocol, Refusal, RequestLimits, Transport,
+    BoxFuture, Bytes, NetworkError, PeerId, PeerStats, Priority, Protocol, Refusal, RequestLimits, Transport,
 };
 use slipstream_sync::answer;
 use slipstream_types::Digest;
@@ -107,6 +107,30 @@ impl Port {
     }
 }
 
+impl Port {
+    /// Tells every other machine of a batch.
+    pub(super) fn announce(&self, payload: &[u8]) {
+        (0..self.world.machines.len()).for_each(|to| self.tell(to, payload));
+    }
+
+    fn tell(&self, to: usize, payload: &[u8]) {
+        let (from, id) = (self.machine, self.local());
+        if to == from || !self.world.reaches(from, to) {
+            return;
+        }
+        for delay in self.world.fate(from, to, Protocol::SYNC, payload) {
+            let (world, payload) = (self.world.clone(), payload.to_vec());
+            tokio::spawn(async move {
+                sleep(delay).await;
+                if let Some(up) = world.machines[to].up().filter(|_| world.reaches(from, to)) {
+                    // Too many wait: sync fetches the batch.
+                    _ = up.announcements.try_send((id, payload));
+                }
+            });
+        }
+    }
+}
+
 impl Transport for Port {
     fn local(&self) -> PeerId {
         self.world.machines[self.machine].id
@@ -148,22 +172,9 @@ impl Transport for Port {
         })
     }
 
-    fn broadcast(&self, payload: Vec<u8>, except: Option<PeerId>) {
-        let (from, id) = (self.machine, self.local());
-        for to in (0..self.world.machines.len()).filter(|to| *to != from) {
-            if Some(self.world.machines[to].id) == except || !self.world.reaches(from, to) {
-                continue;
-            }
-            for delay in self.world.fate(from, to, Protocol::SYNC, &payload) {
-                let (world, payload) = (self.world.clone(), payload.clone());
-                tokio::spawn(async move {
-                    sleep(delay).await;
-                    if let Some(up) = world.machines[to].up().filter(|_| world.reaches(from, to)) {
-                        // Too many wait: sync fetches the batch.
-                        _ = up.announcements.try_send((id, payload));
-                    }
-                });
-            }
+    fn send(&self, peer: PeerId, message: Bytes, _priority: Priority) {
+        if let Some(to) = self.world.machines.iter().position(|machine| machine.id == peer) {
+            self.tell(to, &message);
         }
     }
 

@@ -11,7 +11,6 @@ use slipstream_consensus::{
     Decided, Driver, Validator,
     simulated::{Machine, Seams},
 };
-use slipstream_network::Transport;
 use slipstream_sync::announcement;
 use slipstream_types::{BatchNumber, Epoch, ValidatorSet};
 use tokio::{sync::mpsc, time::sleep};
@@ -169,8 +168,11 @@ async fn until_over(
 /// Tells everybody of decided batches.
 async fn announce(world: &Arc<World>, up: &Arc<Up>, mut decided: mpsc::Receiver<Decided>) -> Result<()> {
     let port = Port::new(world.clone(), up);
-    while let Some(Decided { header, certificate, body, hints }) = decided.recv().await {
-        port.broadcast(announcement(header, certificate, body, hints)?, None);
+    while let Some(Decided { leads, header, certificate, body, hints }) = decided.recv().await {
+        if !leads {
+            continue;
+        }
+        port.announce(&announcement(header, certificate, Some(body), hints)?);
     }
     // The driver ends first, and has told why.
     std::future::pending().await

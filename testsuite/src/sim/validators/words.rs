@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use anyhow::{Context, Result, ensure};
 use slipstream_consensus::simulated::{Request, kept, votes};
-use slipstream_eve::{Ballot, Message, Record, SignedOrder, Verify, primary};
+use slipstream_eve::{Ballot, Message, Record, SignedOrder, Verify};
 use slipstream_types::{BatchNumber, Digest, Epoch};
 
 use super::{machine::Up, oracle::Oracle};
@@ -55,7 +55,7 @@ impl Oracle {
     fn hear_order(&mut self, up: &Up, signed: &SignedOrder) -> Result<()> {
         let order = &signed.order;
         let Some((set, seat)) = self.seat(up.machine, order.epoch) else { return Ok(()) };
-        if primary(set, order.view) != seat {
+        if set.primary(order.view) != seat {
             return Ok(());
         }
         let digest = order.digest(&self.domain(set));

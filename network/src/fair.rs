@@ -1,27 +1,33 @@
-//! [`Broadcasts`]: announcements that wait for the engine, by peer and in turns, so that one peer's flood displaces only its own.
+//! [`FairQueue`]: messages that wait for a machine, by peer and in turns, so that one peer's flood displaces only its own.
 
 use std::collections::{BTreeMap, VecDeque};
 
 use parking_lot::Mutex;
-use slipstream_network::{MESSAGE_BYTES_MAX, PeerId};
 use tokio::sync::Notify;
 
-/// Announcements of one peer. A peer at the head announces one batch after the other; what it loses here is fetched.
-const PEER_ITEMS_MAX: usize = 4;
-/// Bytes of them: one of any size fits.
-const PEER_BYTES_MAX: usize = MESSAGE_BYTES_MAX;
-/// Bytes of all peers' announcements; beyond it the peer with the most bytes loses its oldest.
-const BYTES_MAX: usize = 128 << 20;
+use crate::PeerId;
+
+/// What a [`FairQueue`] holds.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct FairLimits {
+    /// Messages of one peer; beyond it the peer's oldest goes.
+    pub peer_items_max: usize,
+    /// Bytes of one peer's messages, likewise.
+    pub peer_bytes_max: usize,
+    /// Bytes of all peers' messages; beyond it the peer with the most bytes loses its oldest.
+    pub bytes_max: usize,
+}
 
 /// See the module.
-#[derive(Default)]
-pub(crate) struct Broadcasts {
+#[derive(Debug)]
+pub struct FairQueue {
     state: Mutex<State>,
     arrived: Notify,
 }
 
-#[derive(Default)]
+#[derive(Debug)]
 struct State {
+    limits: FairLimits,
     /// None of them is empty.
     queues: BTreeMap<PeerId, Queue>,
     /// Whose turn it is.
@@ -29,28 +35,39 @@ struct State {
     bytes: usize,
 }
 
-#[derive(Default)]
+#[derive(Debug, Default)]
 struct Queue {
     payloads: VecDeque<Vec<u8>>,
     bytes: usize,
 }
 
-impl Broadcasts {
+impl FairQueue {
+    /// An empty one.
+    pub fn new(limits: FairLimits) -> FairQueue {
+        let state = State { limits, queues: BTreeMap::new(), turns: VecDeque::new(), bytes: 0 };
+        FairQueue { state: Mutex::new(state), arrived: Notify::new() }
+    }
+
     /// Takes one in. Returns how many older ones made room for it: of the same peer, or of one that sent more.
-    pub(crate) fn push(&self, peer: PeerId, payload: Vec<u8>) -> usize {
+    pub fn push(&self, peer: PeerId, payload: Vec<u8>) -> usize {
         let dropped = self.state.lock().push(peer, payload);
         self.arrived.notify_one();
         dropped
     }
 
     /// The next one, in its peer's turn. Waits while there is none; dropping the future loses nothing.
-    pub(crate) async fn pop(&self) -> (PeerId, Vec<u8>) {
+    pub async fn pop(&self) -> (PeerId, Vec<u8>) {
         loop {
-            if let Some(next) = self.state.lock().pop() {
+            if let Some(next) = self.try_pop() {
                 return next;
             }
             self.arrived.notified().await;
         }
+    }
+
+    /// As [`FairQueue::pop`]; `None` if there is none now.
+    pub fn try_pop(&self) -> Option<(PeerId, Vec<u8>)> {
+        self.state.lock().pop()
     }
 }
 
@@ -58,7 +75,8 @@ impl State {
     fn push(&mut self, peer: PeerId, payload: Vec<u8>) -> usize {
         let mut dropped = 0;
         while self.queues.get(&peer).is_some_and(|queue| {
-            queue.payloads.len() >= PEER_ITEMS_MAX || queue.bytes + payload.len() > PEER_BYTES_MAX
+            queue.payloads.len() >= self.limits.peer_items_max
+                || queue.bytes + payload.len() > self.limits.peer_bytes_max
         }) {
             self.take(peer);
             dropped += 1;
@@ -70,7 +88,7 @@ impl State {
         queue.bytes += payload.len();
         self.bytes += payload.len();
         queue.payloads.push_back(payload);
-        while self.bytes > BYTES_MAX
+        while self.bytes > self.limits.bytes_max
             && let Some(most) = self.queues.iter().max_by_key(|(_, queue)| queue.bytes).map(|(peer, _)| *peer)
         {
             self.take(most);
@@ -109,11 +127,17 @@ mod tests {
 
     use super::*;
 
+    const PEER_ITEMS_MAX: usize = 4;
+    const PEER_BYTES_MAX: usize = 1 << 20;
+    const BYTES_MAX: usize = (2 << 20) + 1_000;
+    const LIMITS: FairLimits =
+        FairLimits { peer_items_max: PEER_ITEMS_MAX, peer_bytes_max: PEER_BYTES_MAX, bytes_max: BYTES_MAX };
+
     fn peer(id: u8) -> PeerId {
         PublicKey([id; 32])
     }
 
-    fn order(broadcasts: &Broadcasts) -> Vec<(u8, u8)> {
+    fn order(broadcasts: &FairQueue) -> Vec<(u8, u8)> {
         let mut state = broadcasts.state.lock();
         std::iter::from_fn(|| state.pop()).map(|(peer, payload)| (peer.0[0], payload[0])).collect()
     }
@@ -121,7 +145,7 @@ mod tests {
     /// Goal: a flood of one peer costs no other peer an announcement, and no other peer its turn.
     #[test]
     fn a_flood_displaces_its_own() {
-        let broadcasts = Broadcasts::default();
+        let broadcasts = FairQueue::new(LIMITS);
         broadcasts.push(peer(1), vec![0]);
         let dropped: usize = (0..200).map(|i| broadcasts.push(peer(2), vec![i])).sum();
         assert_eq!(dropped, 200 - PEER_ITEMS_MAX);
@@ -134,7 +158,7 @@ mod tests {
 
     #[test]
     fn bytes_are_bounded_and_the_longest_pay() {
-        let broadcasts = Broadcasts::default();
+        let broadcasts = FairQueue::new(LIMITS);
         broadcasts.push(peer(1), vec![1; 100]);
         let long = || vec![9; PEER_BYTES_MAX];
         assert_eq!((2..=3).map(|id| broadcasts.push(peer(id), long())).sum::<usize>(), 0);
@@ -146,7 +170,7 @@ mod tests {
 
     #[tokio::test]
     async fn who_waits_is_woken() {
-        let broadcasts = std::sync::Arc::new(Broadcasts::default());
+        let broadcasts = std::sync::Arc::new(FairQueue::new(LIMITS));
         let waiting = tokio::spawn({
             let broadcasts = std::sync::Arc::clone(&broadcasts);
             async move { broadcasts.pop().await }

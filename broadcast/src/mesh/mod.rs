@@ -1,0 +1,289 @@
+//! [`Mesh`]: how new batches spread, as a machine without I/O.
+//!
+//! ```text
+//!             ┌ Batch ──▶ certificate, place in the ledger, plans' signatures ──▶ Batch to `degree` peers, later to the rest
+//!  a message ─┼ Chunk ──▶ codec: bounds, rank ──▶ Check (a job) ──▶ useful: so many chunks to peers that lack them
+//!             ├ Have  ──▶ that peer gets no more                └─▶ whole: compared with the header ──▶ Deliver
+//!             └ Lack  ──▶ chunks for who asked
+//!  a timer ──▶ what is missing is asked of a peer that has it; a batch whose body is late is delivered without it
+//! ```
+//!
+//! Invariants:
+//! * Nothing is passed on that was not checked against something signed: a header against a certificate and the ledger before it, a plan
+//!   against its signer, a chunk against its plan. So a peer that sends what fails such a check made it up, and is cut off; what is
+//!   signed and false is its signer's, and no relay's.
+//! * What one peer sends displaces nothing of another's.
+//! * A node sends of a payload at most `send_cap` (sent whole: `degree`) times its size unasked, and to one that asks at most twice its size.
+
+mod batch;
+mod effect;
+mod hear;
+mod payload;
+mod peers;
+mod repair;
+mod spread;
+mod status;
+
+#[cfg(test)]
+mod rig;
+#[cfg(test)]
+mod tests;
+
+use std::{
+    collections::{BTreeMap, BTreeSet, VecDeque},
+    sync::Arc,
+    time::Duration,
+};
+
+use bytes::Bytes;
+use rand::{SeedableRng, rngs::StdRng};
+use slipstream_coding::Codec;
+use slipstream_network::{PeerId, Priority};
+use slipstream_types::{BatchNumber, Digest, Epoch, PublicKey, ValidatorSet, accumulator::Accumulator};
+use tokio::time::Instant;
+
+use self::{batch::Batch, peers::Neighbour};
+pub use self::{
+    effect::{Delivery, Done, Effect, Job, JobId},
+    status::{CodecStatus, DECODED_MS, MeshStatus},
+};
+use crate::{
+    BroadcastConfig,
+    message::{Announced, Message, Part, PayloadId, Peeked, Wants},
+};
+
+/// Batches ahead of the head that are assembled: who is further behind fetches.
+const AHEAD_MAX: u64 = 8;
+/// Batches up to the head whose payloads are kept for peers that lack something.
+const KEPT: u64 = 8;
+/// How long a peer stays away that sent what no honest node sends.
+const BAN: Duration = Duration::from_secs(600);
+
+/// The end of the ledger here, on which the next batch stands.
+#[derive(Clone, Debug)]
+pub struct Head {
+    /// The last batch.
+    pub number: BatchNumber,
+    /// The digest of its header.
+    pub digest: Digest,
+    /// The ledger up to it.
+    pub accumulator: Accumulator,
+    /// The validators of the batch after it.
+    pub set: Arc<ValidatorSet>,
+}
+
+/// See the module.
+pub struct Mesh {
+    local: PeerId,
+    config: BroadcastConfig,
+    wants: Wants,
+    /// From a secret: whom a node chooses is nothing that a peer can compute, and neither are the weights of a batch of chunks.
+    rng: StdRng,
+    head: Head,
+    /// The validators of the epoch before the head's.
+    before: Option<Arc<ValidatorSet>>,
+    peers: BTreeMap<PeerId, Neighbour>,
+    batches: BTreeMap<BatchNumber, Batch>,
+    /// Where a payload belongs.
+    places: BTreeMap<PayloadId, BatchNumber>,
+    /// Announcements whose place in the ledger cannot be checked before the batch in front of them is here.
+    waiting: BTreeMap<BatchNumber, Vec<(PeerId, Announced)>>,
+    /// Bodies that this node has from consensus.
+    own: BTreeMap<BatchNumber, Arc<[u8]>>,
+    jobs: BTreeMap<JobId, PayloadId>,
+    next_job: u64,
+    /// Validators of this epoch that signed what is false.
+    liars: BTreeSet<PublicKey>,
+    effects: VecDeque<Effect>,
+    status: MeshStatus,
+}
+
+/// A payload at its source.
+#[derive(Debug)]
+pub struct Source {
+    /// Its name.
+    pub id: PayloadId,
+    /// Which part it is.
+    pub part: Part,
+    /// With all of it.
+    pub codec: Box<dyn Codec>,
+}
+
+impl Mesh {
+    /// A mesh without peers.
+    pub fn new(local: PeerId, config: BroadcastConfig, wants: Wants, head: Head, seed: [u8; 32]) -> Mesh {
+        Mesh {
+            local,
+            config,
+            wants,
+            rng: StdRng::from_seed(seed),
+            head,
+            before: None,
+            peers: BTreeMap::new(),
+            batches: BTreeMap::new(),
+            places: BTreeMap::new(),
+            waiting: BTreeMap::new(),
+            own: BTreeMap::new(),
+            jobs: BTreeMap::new(),
+            next_job: 0,
+            liars: BTreeSet::new(),
+            effects: VecDeque::new(),
+            status: MeshStatus::default(),
+        }
+    }
+
+    /// The connected peers. New ones are told what this node wants.
+    pub fn handle_peers(&mut self, connected: &[PeerId], now: Instant) {
+        let gone: Vec<_> = self.peers.keys().filter(|peer| !connected.contains(peer)).copied().collect();
+        for peer in gone {
+            self.peers.remove(&peer);
+            for batch in self.batches.values_mut() {
+                batch.told.remove(&peer);
+                batch.payloads.iter_mut().for_each(|payload| payload.forget(&peer));
+            }
+            self.waiting.values_mut().for_each(|waiting| waiting.retain(|(from, _)| *from != peer));
+        }
+        for peer in connected {
+            if !self.peers.contains_key(peer) {
+                self.peers.insert(*peer, Neighbour::new(now));
+                self.send(*peer, &Message::Wants(self.wants), Priority::First);
+            }
+        }
+    }
+
+    /// The ledger has grown, whoever committed: what was assembled for it is over.
+    pub fn handle_head(&mut self, head: Head, now: Instant) {
+        let before = std::mem::replace(&mut self.head, head);
+        if before.set.epoch != self.head.set.epoch {
+            self.liars.clear();
+            self.before = Some(before.set);
+        }
+        let number = self.head.number;
+        let oldest = BatchNumber(number.0.saturating_sub(KEPT));
+        self.batches.retain(|number, _| *number > oldest);
+        self.places.retain(|_, number| *number > oldest);
+        self.own.retain(|number, _| *number > oldest);
+        self.waiting = self.waiting.split_off(&number.next());
+        let committed: Vec<_> = self.batches.range(..=number).map(|(number, _)| *number).collect();
+        for number in committed {
+            self.need_no_more(number, now);
+        }
+        self.look_again(number.next(), now);
+    }
+
+    /// What this node wants has changed: it validates now, or no longer.
+    pub fn set_wants(&mut self, wants: Wants) {
+        if wants != self.wants {
+            self.wants = wants;
+            let peers: Vec<_> = self.peers.keys().copied().collect();
+            peers.into_iter().for_each(|peer| self.send(peer, &Message::Wants(wants), Priority::First));
+        }
+    }
+
+    /// The validators of an epoch, if it is that of the next batch or the one before.
+    pub(crate) fn set_of(&self, epoch: Epoch) -> Option<Arc<ValidatorSet>> {
+        let known = [Some(&self.head.set), self.before.as_ref()].into_iter().flatten();
+        known.into_iter().find(|set| set.epoch == epoch).cloned()
+    }
+
+    /// Takes what a peer sent.
+    pub fn handle_message(&mut self, from: PeerId, bytes: &[u8], now: Instant) {
+        if self.peers.get(&from).is_none_or(|peer| peer.is_muted(now)) {
+            return;
+        }
+        let is_known = match Message::peek(bytes) {
+            // No sums with a number that anybody may have made up.
+            Peeked::Batch(number) => self.head.number.0.saturating_sub(number.0) < KEPT,
+            Peeked::Chunk(id) => self.places.contains_key(&id),
+            Peeked::Other => true,
+        };
+        if !is_known {
+            self.status.bytes_useless += bytes.len() as u64;
+            return self.charge(from, bytes.len(), now);
+        }
+        match Message::decode(bytes) {
+            Ok(Message::Batch(announced)) => self.hear(from, *announced, now),
+            Ok(Message::Plan { number, plan }) if self.batches.contains_key(&number) => {
+                self.add_plans(from, number, vec![*plan], now);
+            }
+            Ok(Message::Plan { .. }) => self.charge(from, bytes.len(), now),
+            Ok(Message::Chunk { id, chunk }) => self.take_chunk(from, id, &chunk, now),
+            Ok(Message::Have(ids)) => ids.iter().for_each(|id| self.peer_has(from, *id)),
+            Ok(Message::Lack { id, held }) => self.give(from, id, &held, now),
+            Ok(Message::Wants(wants)) => {
+                if let Some(peer) = self.peers.get_mut(&from) {
+                    peer.wants = wants;
+                }
+            }
+            Err(error) => self.ban(from, format!("no message of the mesh: {error}")),
+        }
+    }
+
+    /// Takes what came of a job.
+    pub fn handle_done(&mut self, id: JobId, done: Done, now: Instant) {
+        let Some(payload) = self.jobs.remove(&id) else { return };
+        match done {
+            Done::Checked(checked) => self.checked(payload, checked, now),
+            Done::Opened(opened) => self.opened(payload, opened, now),
+        }
+    }
+
+    /// Does what is due.
+    pub fn handle_timeout(&mut self, now: Instant) {
+        let numbers: Vec<_> = self.batches.keys().copied().collect();
+        for number in numbers {
+            self.tell_the_rest(number, now);
+            self.repair(number, now);
+            self.start_lending(number, now);
+            self.deliver(number, now);
+        }
+    }
+
+    /// When [`Mesh::handle_timeout`] is to be called.
+    pub fn poll_timeout(&self) -> Option<Instant> {
+        let of_batch = |batch: &Batch| {
+            let repairs = batch.payloads.iter().filter_map(payload::Payload::due_at).min();
+            [batch.tell_at(), batch.deliver_at(self.wants), repairs].into_iter().flatten().min()
+        };
+        self.batches.values().filter_map(of_batch).min()
+    }
+
+    /// The next thing to do.
+    pub fn poll_effect(&mut self) -> Option<Effect> {
+        self.effects.pop_front()
+    }
+
+    /// What was moved, and how fast.
+    pub fn status(&self) -> &MeshStatus {
+        &self.status
+    }
+
+    fn run(&mut self, payload: PayloadId, job: Job) -> JobId {
+        let id = JobId(self.next_job);
+        self.next_job += 1;
+        self.jobs.insert(id, payload);
+        self.effects.push_back(Effect::Run { id, job });
+        id
+    }
+
+    fn send(&mut self, peer: PeerId, message: &Message, priority: Priority) {
+        // Messages are made within their bounds.
+        let Ok(bytes) = message.encode() else { return };
+        self.status.bytes_sent += bytes.len() as u64;
+        self.effects.push_back(Effect::Send { peer, message: Bytes::from(bytes), priority });
+    }
+
+    fn charge(&mut self, peer: PeerId, bytes: usize, now: Instant) {
+        let Some(neighbour) = self.peers.get_mut(&peer) else { return };
+        if neighbour.charge(bytes, now) {
+            self.status.muted += 1;
+            tracing::warn!(peer = %peer.short(), "a peer sends mostly what is of no use; nothing of it is looked at for a while");
+        }
+    }
+
+    fn ban(&mut self, peer: PeerId, reason: String) {
+        self.peers.remove(&peer);
+        self.status.banned += 1;
+        self.effects.push_back(Effect::Ban { peer, reason, duration: BAN });
+    }
+}

@@ -1,0 +1,196 @@
+//! [`Payload`]: one payload on its way here and on.
+//!
+//! For each chunk that comes and is of use so many are sent as the configuration's cap says, to the peers that have got least; so nothing
+//! is sent that was not checked, the payload moves on before it is whole, and a node sends no more than the cap times its size.
+
+use std::collections::BTreeMap;
+
+use rand::RngCore;
+use slipstream_coding::{Codec, CodecKind};
+use slipstream_network::PeerId;
+use slipstream_types::PublicKey;
+use tokio::time::{Duration, Instant};
+
+use super::effect::JobId;
+use crate::message::{Part, PayloadId};
+
+/// How long the mesh may take from one useful chunk to the next before somebody is asked.
+const PATIENCE: Duration = Duration::from_millis(120);
+/// Chunks that one peer is sent because it asked, in multiples of what the payload needs.
+const PULLED_MAX: usize = 2;
+/// Chunks beyond what the payload needs that a peer may send: those under way when it was complete.
+const CHUNKS_SPARE: usize = 8;
+
+/// How far it is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum State {
+    /// Chunks are missing.
+    Assembling,
+    /// It is whole, and compared with its header.
+    Opening,
+    /// It is this node's own, and compared with the plan of whoever spreads it.
+    Lent,
+    /// It is whole.
+    Whole,
+    /// It is not needed any more, or nobody should have signed it.
+    Over,
+}
+
+/// What passed between this node and a peer.
+#[derive(Debug, Default)]
+pub(super) struct Side {
+    /// The peer knows the plan: it told it, or was told.
+    pub(super) is_told: bool,
+    /// The peer told it: it has chunks, or soon will.
+    pub(super) tells: bool,
+    /// The peer has the payload, or needs it no more.
+    pub(super) has: bool,
+    /// Chunks of the peer that came, and those of them that were of use.
+    received: usize,
+    pub(super) useful: usize,
+    /// Chunks that it was sent, unasked and asked.
+    sent: usize,
+    pulled: usize,
+    /// When it was asked last.
+    pub(super) asked_at: Option<Instant>,
+}
+
+/// See the module.
+pub(super) struct Payload {
+    pub(super) id: PayloadId,
+    pub(super) part: Part,
+    pub(super) state: State,
+    /// The validator that signed its plan.
+    pub(super) signer: PublicKey,
+    pub(super) codec: Box<dyn Codec>,
+    /// The check or comparison that runs.
+    pub(super) job: Option<JobId>,
+    pub(super) sides: BTreeMap<PeerId, Side>,
+    /// Chunks that may be sent now.
+    allowance: usize,
+    pub(super) began_at: Instant,
+    /// When it was whole or over.
+    pub(super) ended_at: Option<Instant>,
+    /// When to ask somebody for what is missing.
+    pub(super) repair_at: Instant,
+    /// When chunks go out of a payload that is lent.
+    pub(super) lend_at: Option<Instant>,
+    /// How often was asked without an answer.
+    pub(super) asked: u32,
+}
+
+impl Payload {
+    pub(super) fn new(
+        (id, part): (PayloadId, Part),
+        signer: PublicKey,
+        codec: Box<dyn Codec>,
+        now: Instant,
+    ) -> Payload {
+        Payload {
+            id,
+            part,
+            state: State::Assembling,
+            signer,
+            codec,
+            job: None,
+            sides: BTreeMap::new(),
+            allowance: 0,
+            began_at: now,
+            ended_at: None,
+            repair_at: now + PATIENCE,
+            lend_at: None,
+            asked: 0,
+        }
+    }
+
+    pub(super) fn side(&mut self, peer: PeerId) -> &mut Side {
+        self.sides.entry(peer).or_default()
+    }
+
+    /// A peer told of it.
+    pub(super) fn told_by(&mut self, peer: PeerId) {
+        let side = self.side(peer);
+        (side.is_told, side.tells) = (true, true);
+    }
+
+    /// How it is coded.
+    pub(super) fn kind(&self) -> CodecKind {
+        self.codec.plan().commitment.kind()
+    }
+
+    /// When somebody is to be asked for what is missing, or chunks of what is lent go out.
+    pub(super) fn due_at(&self) -> Option<Instant> {
+        if self.state == State::Assembling { Some(self.repair_at) } else { self.lend_at }
+    }
+
+    /// A chunk of a peer was of use. Returns when the peer was asked for it, if it was.
+    pub(super) fn progress(&mut self, from: PeerId, now: Instant) -> Option<Instant> {
+        (self.asked, self.repair_at) = (0, now + PATIENCE);
+        let side = self.side(from);
+        side.useful += 1;
+        side.asked_at.take()
+    }
+
+    /// It is not needed any more. Returns its name.
+    pub(super) fn end(&mut self, now: Instant) -> PayloadId {
+        self.state = State::Over;
+        self.ended_at = Some(now);
+        self.id
+    }
+
+    /// A peer left, or was cut off.
+    pub(super) fn forget(&mut self, peer: &PeerId) {
+        self.sides.remove(peer);
+        self.codec.forget(peer);
+    }
+
+    /// Whether it may still become whole.
+    pub(super) fn is_coming(&self) -> bool {
+        matches!(self.state, State::Assembling | State::Opening)
+    }
+
+    /// Notes a chunk. False if the peer sent more than any honest one.
+    pub(super) fn count(&mut self, from: PeerId) -> bool {
+        let most = self.codec.chunks_needed() * (1 + PULLED_MAX) + CHUNKS_SPARE;
+        let side = self.side(from);
+        side.received += 1;
+        side.received <= most
+    }
+
+    /// A chunk was of use: so many may be sent for it.
+    pub(super) fn allow(&mut self, chunks: usize) {
+        self.allowance += chunks;
+    }
+
+    /// The next chunk to send unasked, and to whom: to a peer among these that can use it and has got least.
+    pub(super) fn push(&mut self, peers: &[PeerId], rng: &mut dyn RngCore) -> Option<(PeerId, Vec<u8>)> {
+        if self.allowance == 0 {
+            return None;
+        }
+        let mut order = Vec::with_capacity(peers.len());
+        for peer in peers {
+            let side = self.side(*peer);
+            if !side.has {
+                order.push((side.sent + side.useful, rng.next_u32(), *peer));
+            }
+        }
+        order.sort_unstable();
+        order.into_iter().find_map(|(_, _, peer)| {
+            let chunk = self.codec.next_chunk(&peer, rng)?;
+            self.allowance -= 1;
+            self.side(peer).sent += 1;
+            Some((peer, chunk))
+        })
+    }
+
+    /// A chunk for a peer that asked; none if there is none of use, or it had its share.
+    pub(super) fn pull(&mut self, peer: PeerId, rng: &mut dyn RngCore) -> Option<Vec<u8>> {
+        let most = PULLED_MAX * self.codec.chunks_needed();
+        if self.side(peer).pulled >= most {
+            return None;
+        }
+        let chunk = self.codec.next_chunk(&peer, rng)?;
+        self.side(peer).pulled += 1;
+        Some(chunk)
+    }
+}

@@ -1,0 +1,89 @@
+//! [`Neighbour`]: what is known of one peer, and how much useless work it may cause.
+
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use crate::message::Wants;
+
+/// What an honest peer may send at once that is of no use, in messages and as many times 16 KiB: chunks that were on their way when their
+/// payload was complete here.
+const DEBT_MAX: f64 = 1_024.0;
+const DEBT_BYTES: f64 = 16_384.0;
+/// Of it is forgiven per second.
+const DEBT_FORGIVEN_PER_SECOND: f64 = 256.0;
+/// How long nothing of a peer is looked at that sent more.
+const MUTED: Duration = Duration::from_secs(10);
+/// Until a pull was answered a peer is believed to need so long.
+const LATENCY_DEFAULT: Duration = Duration::from_millis(150);
+/// What a measured latency counts beside what was known: a mean over the last eight.
+const LATENCY_WEIGHT: f64 = 1.0 / 8.0;
+
+/// See the module.
+#[derive(Debug)]
+pub(super) struct Neighbour {
+    /// Which parts it wants; none until it says so.
+    pub(super) wants: Wants,
+    /// Chunks of it that were of use, decaying.
+    pub(super) score: f64,
+    /// Mean and mean deviation of the time from a pull to its first chunk, in seconds.
+    latency: Option<(f64, f64)>,
+    debt: f64,
+    debt_at: Instant,
+    muted_until: Option<Instant>,
+}
+
+impl Neighbour {
+    pub(super) fn new(now: Instant) -> Neighbour {
+        Neighbour {
+            wants: Wants::default(),
+            score: 0.0,
+            latency: None,
+            debt: 0.0,
+            debt_at: now,
+            muted_until: None,
+        }
+    }
+
+    /// Whether its messages are dropped unread for now.
+    pub(super) fn is_muted(&self, now: Instant) -> bool {
+        self.muted_until.is_some_and(|until| now < until)
+    }
+
+    /// It sent a message of no use, or one of so many bytes. True if that is more than any honest peer sends, and it is muted from now on.
+    pub(super) fn charge(&mut self, bytes: usize, now: Instant) -> bool {
+        let forgiven = now.saturating_duration_since(self.debt_at).as_secs_f64() * DEBT_FORGIVEN_PER_SECOND;
+        self.debt = (self.debt - forgiven).max(0.0) + 1.0 + bytes as f64 / DEBT_BYTES;
+        self.debt_at = now;
+        self.score *= 0.98;
+        let is_too_much = self.debt > DEBT_MAX;
+        if is_too_much {
+            self.muted_until = Some(now + MUTED);
+            self.debt = 0.0;
+        }
+        is_too_much
+    }
+
+    /// It sent something of use.
+    pub(super) fn credit(&mut self) {
+        self.score = self.score * 0.98 + 1.0;
+    }
+
+    /// It answered a pull.
+    pub(super) fn answered(&mut self, took: Duration) {
+        let took = took.as_secs_f64();
+        self.latency = Some(match self.latency {
+            None => (took, took / 2.0),
+            Some((mean, deviation)) => (
+                mean + (took - mean) * LATENCY_WEIGHT,
+                deviation + ((took - mean).abs() - deviation) * LATENCY_WEIGHT,
+            ),
+        });
+    }
+
+    /// The time within which it answers nineteen pulls of twenty, about: mean and two deviations.
+    pub(super) fn latency(&self) -> Duration {
+        self.latency
+            .map_or(LATENCY_DEFAULT, |(mean, deviation)| Duration::from_secs_f64(mean + 2.0 * deviation))
+    }
+}

@@ -1,0 +1,71 @@
+//! Asking for what did not come.
+
+use slipstream_network::Priority;
+use slipstream_types::BatchNumber;
+use tokio::time::{Duration, Instant};
+
+use super::{
+    Mesh,
+    payload::{Payload, State},
+};
+use crate::message::{Message, PayloadId};
+
+/// How long a payload waits when nobody can be asked.
+const PAUSE: Duration = Duration::from_millis(100);
+/// The shortest time between two pulls of a payload: what was asked for is on its way.
+const PAUSE_MIN: Duration = Duration::from_millis(40);
+
+impl Mesh {
+    /// Asks peers for what is missing of a batch's payloads and did not come in time.
+    pub(super) fn repair(&mut self, number: BatchNumber, now: Instant) {
+        let Some(batch) = self.batches.get(&number) else { return };
+        let is_due = |payload: &&Payload| payload.state == State::Assembling && payload.repair_at <= now;
+        let due = batch.payloads.iter().filter(is_due);
+        let due: Vec<_> = due.map(|payload| payload.id).collect();
+        due.into_iter().for_each(|id| self.pull(id, now));
+    }
+
+    /// Sends chunks of what is lent, once its leader had time to serve everybody.
+    pub(super) fn start_lending(&mut self, number: BatchNumber, now: Instant) {
+        let Some(batch) = self.batches.get_mut(&number) else { return };
+        let is_due = |payload: &&mut Payload| payload.lend_at.is_some_and(|at| at <= now);
+        let due: Vec<_> = batch
+            .payloads
+            .iter_mut()
+            .filter(is_due)
+            .map(|payload| {
+                payload.lend_at = None;
+                payload.id
+            })
+            .collect();
+        due.into_iter().for_each(|id| self.begin_at_source(id));
+    }
+
+    /// Asks the peer that is most likely to have it: who says that it has the payload, then who told of it, then who was told; of these who was asked least
+    /// lately, then who was of most use.
+    fn pull(&mut self, id: PayloadId, now: Instant) {
+        let Some(batch) = self.places.get(&id).and_then(|number| self.batches.get_mut(number)) else {
+            return;
+        };
+        let Some(payload) = batch.payloads.iter_mut().find(|payload| payload.id == id) else { return };
+        let known = payload.sides.iter().filter(|(_, side)| side.is_told).filter_map(|(peer, side)| {
+            let neighbour = self.peers.get(peer).filter(|neighbour| !neighbour.is_muted(now))?;
+            Some(((side.has, side.tells), side.asked_at, neighbour, *peer))
+        });
+        let best = known.max_by(|(has, asked, it, _), (other_has, other_asked, other, _)| {
+            // Never asked before asked, long ago before just now.
+            let by_ask = other_asked.cmp(asked);
+            has.cmp(other_has).then(by_ask).then(it.score.total_cmp(&other.score))
+        });
+        let Some((_, _, neighbour, peer)) = best else {
+            payload.repair_at = now + PAUSE;
+            return;
+        };
+        payload.repair_at = now + neighbour.latency().max(PAUSE_MIN) * (1 << payload.asked.min(3));
+        payload.asked += 1;
+        let held = payload.codec.held();
+        payload.side(peer).asked_at = Some(now);
+        self.status.pulls += 1;
+        self.send(peer, &Message::Lack { id, held }, Priority::First);
+    }
+}

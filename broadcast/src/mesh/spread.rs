@@ -1,0 +1,290 @@
+//! Chunks that come, what becomes of them, and chunks that go.
+
+use std::sync::Arc;
+
+use slipstream_coding::{Accepted, Checked, CodecKind, Held, Verdict};
+use slipstream_network::{PeerId, Priority};
+use slipstream_types::{
+    BatchNumber, Blob,
+    bounded::{BoundedBytes, BoundedVec},
+};
+use tokio::time::{Duration, Instant};
+
+use super::{
+    Mesh,
+    effect::{Effect, Job},
+    payload::State,
+};
+use crate::message::{Message, Part, PayloadId};
+
+/// How long a notice may take until a peer that sends on must be deaf.
+const NOTICE_TIME: Duration = Duration::from_secs(1);
+
+/// How long what is lent waits for its leader to serve everybody.
+const LEND_PAUSE: Duration = Duration::from_millis(25);
+
+impl Mesh {
+    /// Takes a chunk of a payload that is known.
+    pub(super) fn take_chunk(&mut self, from: PeerId, id: PayloadId, chunk: &[u8], now: Instant) {
+        let Some(payload) = self.payload(&id) else { return };
+        let is_within = payload.count(from);
+        if payload.state != State::Assembling || !is_within {
+            // It was on its way when the payload was complete here, or its sender does not listen.
+            let is_late = payload.ended_at.is_some_and(|at| now - at > NOTICE_TIME);
+            self.status.bytes_duplicate += chunk.len() as u64;
+            if is_late || !is_within {
+                self.charge(from, chunk.len(), now);
+            }
+            return;
+        }
+        let accepted = payload.codec.accept(from, chunk);
+        let bytes = chunk.len() as u64;
+        match accepted {
+            Accepted::Useful => {
+                self.status.bytes_useful += bytes;
+                self.was_useful(from, id, now);
+                self.spread(id);
+            }
+            Accepted::Waiting => self.status.bytes_useful += bytes,
+            // Honest peers send some, who do not know of each other; how many is bounded above.
+            Accepted::Duplicate | Accepted::Dependent | Accepted::Surplus => {
+                self.status.bytes_duplicate += bytes;
+            }
+            Accepted::Malformed(reason) => {
+                self.status.bytes_useless += bytes;
+                self.drop_forger(from, format!("a chunk that cannot be the payload's: {reason}"));
+            }
+        }
+        self.check(id);
+    }
+
+    /// A payload of this node's own can be lent to whoever spreads it.
+    pub(super) fn begin_lending(&mut self, id: PayloadId, own: Arc<[u8]>) {
+        let Some(payload) = self.payload(&id) else { return };
+        payload.state = State::Lent;
+        payload.codec.supply(None, own);
+        self.check(id);
+    }
+
+    /// Runs the next check of a payload, if there is one.
+    fn check(&mut self, id: PayloadId) {
+        let Some(number) = self.places.get(&id).copied() else { return };
+        let Some(batch) = self.batches.get_mut(&number) else { return };
+        let Some(payload) = batch.payloads.iter_mut().find(|payload| payload.id == id) else { return };
+        let serves = payload.sides.values().any(|side| side.is_told && !side.has);
+        let is_due = match payload.state {
+            State::Assembling | State::Lent => true,
+            // What is left is to check the whole against its commitment, of use only to who passes chunks on.
+            State::Opening | State::Whole => serves,
+            State::Over => false,
+        };
+        if payload.job.is_none()
+            && is_due
+            && let Some(check) = payload.codec.check(&mut self.rng)
+        {
+            let job = self.run(id, Job::Check(check));
+            if let Some(payload) = self.payload(&id) {
+                payload.job = Some(job);
+            }
+        }
+    }
+
+    /// Takes what a check found.
+    pub(super) fn checked(&mut self, id: PayloadId, checked: Checked, now: Instant) {
+        let Some(payload) = self.payload(&id) else { return };
+        payload.job = None;
+        for verdict in payload.codec.checked(checked) {
+            match verdict {
+                Verdict::Useful(peer) => self.was_useful(peer, id, now),
+                Verdict::Forged(peer) => {
+                    self.drop_forger(peer, "a forged chunk, which it should have checked".into());
+                }
+                Verdict::NotThis => {}
+                Verdict::WrongPlan => {
+                    self.is_false(id, "its commitment is of another payload than its digest")
+                }
+            }
+        }
+        let Some(payload) = self.payload(&id) else { return };
+        match (payload.state, payload.codec.payload()) {
+            (State::Assembling, Some(whole)) => self.is_whole(id, whole, now),
+            (State::Lent, Some(_)) => {
+                (payload.state, payload.lend_at) = (State::Whole, Some(now + LEND_PAUSE));
+            }
+            _ => {}
+        }
+        self.spread(id);
+        self.check(id);
+    }
+
+    /// A payload has all its bytes: nobody needs to send more. Whether they are what the header says is seen next.
+    fn is_whole(&mut self, id: PayloadId, whole: Arc<[u8]>, now: Instant) {
+        let Some(number) = self.places.get(&id).copied() else { return };
+        let Some(payload) = self.payload(&id) else { return };
+        payload.state = State::Opening;
+        payload.ended_at = Some(now);
+        let (part, kind, took) = (payload.part, payload.kind(), now - payload.began_at);
+        self.status.codec(kind).count(took);
+        let header = self.batches.get(&number).map(|batch| Arc::clone(&batch.header));
+        if let Some(header) = header {
+            self.run(id, Job::Open { part, header, payload: whole });
+        }
+        self.say_have(id);
+    }
+
+    /// Takes what the comparison with the header found.
+    pub(super) fn opened(&mut self, id: PayloadId, opened: Result<Blob, String>, now: Instant) {
+        let Some(number) = self.places.get(&id).copied() else { return };
+        let Some(payload) = self.payload(&id) else { return };
+        let (part, signer) = (payload.part, payload.signer);
+        if payload.state != State::Opening {
+            return;
+        }
+        match opened {
+            Ok(blob) => {
+                payload.state = State::Whole;
+                if let Some(batch) = self.batches.get_mut(&number) {
+                    batch.keep((part, signer), blob, now);
+                }
+                self.deliver(number, now);
+            }
+            Err(reason) => self.is_false(id, &format!("its {part} cannot be: {reason}")),
+        }
+    }
+
+    /// Hands a batch over, if there is nothing more to wait for.
+    pub(super) fn deliver(&mut self, number: BatchNumber, now: Instant) {
+        let Some(batch) = self.batches.get_mut(&number) else { return };
+        if batch.deliver_at(self.wants).is_some_and(|at| at <= now) {
+            let delivery = batch.deliver();
+            self.status.delivered += 1;
+            self.status.incomplete += u64::from(self.wants.body && delivery.body.is_none());
+            self.effects.push_back(Effect::Deliver(Box::new(delivery)));
+        }
+    }
+
+    /// A validator signed a payload that is not the batch's.
+    fn is_false(&mut self, id: PayloadId, what: &str) {
+        let Some(number) = self.places.get(&id).copied() else { return };
+        let Some(payload) = self.payload(&id) else { return };
+        payload.state = State::Over;
+        let signer = payload.signer;
+        self.lied(signer, number, what);
+    }
+
+    /// A source has its payload: it sends as much at once as it ever will.
+    pub(super) fn begin_at_source(&mut self, id: PayloadId) {
+        let (degree, cap) = (usize::from(self.config.degree), usize::from(self.config.send_cap));
+        let Some(payload) = self.payload(&id) else { return };
+        payload.allow(match payload.kind() {
+            CodecKind::Gossip => degree,
+            CodecKind::ReedSolomon | CodecKind::Rlnc => cap * payload.codec.chunks_needed(),
+        });
+        self.spread(id);
+    }
+
+    fn was_useful(&mut self, from: PeerId, id: PayloadId, now: Instant) {
+        let (degree, cap) = (usize::from(self.config.degree), usize::from(self.config.send_cap));
+        let Some(payload) = self.payload(&id) else { return };
+        payload.allow(if payload.kind() == CodecKind::Gossip { degree } else { cap });
+        let asked_at = payload.progress(from, now);
+        if let Some(peer) = self.peers.get_mut(&from) {
+            peer.credit();
+            if let Some(at) = asked_at {
+                peer.answered(now - at);
+            }
+        }
+    }
+
+    /// Sends what may be sent of a payload to those that want it.
+    pub(super) fn spread(&mut self, id: PayloadId) {
+        let Some(number) = self.places.get(&id).copied() else { return };
+        let Some(part) = self.payload(&id).map(|payload| payload.part) else { return };
+        let peers: Vec<_> =
+            self.peers.iter().filter(|(_, it)| it.wants.has(part)).map(|(peer, _)| *peer).collect();
+        loop {
+            let Some(batch) = self.batches.get_mut(&number) else { return };
+            let payload = batch.payloads.iter_mut().find(|payload| payload.id == id);
+            let next = payload.and_then(|payload| payload.push(&peers, &mut self.rng));
+            let Some((peer, chunk)) = next else { return };
+            self.send_chunk(peer, number, (id, part), chunk);
+        }
+    }
+
+    fn send_chunk(
+        &mut self,
+        peer: PeerId,
+        number: BatchNumber,
+        (id, part): (PayloadId, Part),
+        chunk: Vec<u8>,
+    ) {
+        self.tell(peer, number);
+        let priority = match part {
+            Part::Body => Priority::Second,
+            Part::Hints => Priority::Third,
+        };
+        self.status.chunk_bytes_sent += chunk.len() as u64;
+        let Ok(chunk) = BoundedBytes::new(chunk) else { return };
+        self.send(peer, &Message::Chunk { id, chunk }, priority);
+    }
+
+    /// A peer asks for what it lacks.
+    pub(super) fn give(&mut self, peer: PeerId, id: PayloadId, held: &Held, now: Instant) {
+        let Some(number) = self.places.get(&id).copied() else { return self.charge(peer, 0, now) };
+        let Some(batch) = self.batches.get_mut(&number) else { return };
+        let Some(payload) = batch.payloads.iter_mut().find(|payload| payload.id == id) else { return };
+        payload.codec.peer_holds(&peer, held, true);
+        let (part, needed) = (payload.part, payload.codec.chunks_needed());
+        let mut chunks = Vec::new();
+        while chunks.len() < needed
+            && let Some(chunk) = payload.pull(peer, &mut self.rng)
+        {
+            chunks.push(chunk);
+        }
+        if chunks.is_empty() {
+            return self.charge(peer, 0, now);
+        }
+        chunks.into_iter().for_each(|chunk| self.send_chunk(peer, number, (id, part), chunk));
+        self.check(id);
+    }
+
+    /// A peer has a payload, or needs it no more.
+    pub(super) fn peer_has(&mut self, peer: PeerId, id: PayloadId) {
+        if let Some(payload) = self.payload(&id) {
+            let side = payload.side(peer);
+            (side.has, side.is_told) = (true, true);
+            payload.codec.peer_holds(&peer, &Held::Whole, false);
+        }
+    }
+
+    /// Tells those that may send chunks of a payload that they need not.
+    fn say_have(&mut self, id: PayloadId) {
+        let Some(part) = self.payload(&id).map(|payload| payload.part) else { return };
+        let Ok(ids) = BoundedVec::new(vec![id]) else { return };
+        let peers: Vec<_> =
+            self.peers.iter().filter(|(_, it)| it.wants.has(part)).map(|(peer, _)| *peer).collect();
+        for peer in peers {
+            let Some(payload) = self.payload(&id) else { return };
+            let side = payload.side(peer);
+            if side.is_told && !side.has {
+                self.send(peer, &Message::Have(ids.clone()), Priority::First);
+            }
+        }
+    }
+
+    /// A batch is committed: chunks of what is not whole are of no use any more.
+    pub(super) fn need_no_more(&mut self, number: BatchNumber, now: Instant) {
+        let Some(batch) = self.batches.get_mut(&number) else { return };
+        batch.is_delivered = true;
+        let over = batch.payloads.iter_mut().filter(|payload| payload.is_coming());
+        let ids: Vec<_> = over.map(|payload| payload.end(now)).collect();
+        ids.into_iter().for_each(|id| self.say_have(id));
+    }
+
+    fn drop_forger(&mut self, peer: PeerId, reason: String) {
+        for payload in self.batches.values_mut().flat_map(|batch| &mut batch.payloads) {
+            payload.forget(&peer);
+        }
+        self.ban(peer, reason);
+    }
+}
