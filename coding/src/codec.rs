@@ -35,6 +35,10 @@ pub trait Codec: Send + fmt::Debug {
     /// passed on. Who has nobody to serve any more need not call.
     fn check(&mut self, rng: &mut dyn RngCore) -> Option<Check>;
 
+    /// What [`check`](Codec::check) would give now: whoever has few workers lets a [`Work::Verify`] wait for more chunks, which cost little more
+    /// together than one.
+    fn work(&self) -> Option<Work>;
+
     /// Takes the result of a check and says whom it judged.
     fn checked(&mut self, checked: Checked) -> Vec<Verdict>;
 
@@ -48,8 +52,9 @@ pub trait Codec: Send + fmt::Debug {
     /// What is verified here, to be told to peers.
     fn held(&self) -> Held;
 
-    /// Notes what a peer says that it holds. What was sent and is not among it counts as lost and may be sent again.
-    fn peer_holds(&mut self, peer: &PublicKey, held: &Held);
+    /// Notes what a peer says that it holds. With `lost` (it asks for what it lacks) what was sent to it and is not there is not on its way any
+    /// more, and may be sent again.
+    fn peer_holds(&mut self, peer: &PublicKey, held: &Held, lost: bool);
 
     /// Forgets what is known of a peer, and throws away what it sent and nobody has verified: it left, or was cut off.
     fn forget(&mut self, peer: &PublicKey);
@@ -162,17 +167,15 @@ pub enum Work {
     Vouch,
 }
 
-/// Something to verify or decode, apart from the codec that it came from.
+/// Something to verify or decode, apart from the codec that it came from. It holds what it works on, and while it runs perhaps as much
+/// again.
 pub struct Check {
     work: Work,
-    job: Box<dyn FnOnce() -> Checked + Send>,
+    ticket: Arc<()>,
+    job: Box<dyn FnOnce() -> Found + Send>,
 }
 
 impl Check {
-    pub(crate) fn new(work: Work, job: impl FnOnce() -> Checked + Send + 'static) -> Self {
-        Self { work, job: Box::new(job) }
-    }
-
     /// What it does.
     pub fn work(&self) -> Work {
         self.work
@@ -180,7 +183,7 @@ impl Check {
 
     /// Does it: from tens of microseconds to some tens of milliseconds, on the thread that calls.
     pub fn run(self) -> Checked {
-        (self.job)()
+        Checked { ticket: self.ticket, found: (self.job)() }
     }
 }
 
@@ -190,9 +193,50 @@ impl fmt::Debug for Check {
     }
 }
 
-/// The result of a [`Check`], for the codec that it came from.
+/// The result of a [`Check`], for the codec that it came from; any other takes no notice of it.
 #[derive(Debug)]
-pub struct Checked(pub(crate) Result_);
+pub struct Checked {
+    ticket: Arc<()>,
+    found: Found,
+}
+
+/// What a check found.
+#[derive(Debug)]
+pub(crate) enum Found {
+    /// Whether a whole payload has the digest.
+    Compared(bool),
+    /// Which chunks do not fit the commitment.
+    Forged(Vec<bool>),
+    /// The payload, of the digest.
+    Decoded(Arc<[u8]>),
+    /// The payload is what was committed to; its chunks, where all receivers get the same.
+    Vouched(Vec<Arc<[u8]>>),
+    /// What was committed to is not what the digest is of.
+    Contradiction,
+}
+
+/// Which check is out.
+#[derive(Debug, Default)]
+pub(crate) struct Ticket(Option<Arc<()>>);
+
+impl Ticket {
+    /// Whether a check is out.
+    pub(crate) fn is_out(&self) -> bool {
+        self.0.is_some()
+    }
+
+    /// Gives out a check.
+    pub(crate) fn issue(&mut self, work: Work, job: impl FnOnce() -> Found + Send + 'static) -> Check {
+        let ticket = self.0.insert(Arc::new(())).clone();
+        Check { work, ticket, job: Box::new(job) }
+    }
+
+    /// What the check that is out found.
+    pub(crate) fn redeem(&mut self, checked: Checked) -> Option<Found> {
+        self.0.take_if(|ticket| Arc::ptr_eq(ticket, &checked.ticket))?;
+        Some(checked.found)
+    }
+}
 
 /// What a peer holds of a payload, as peers tell each other. BCS; its length is bounded by type.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

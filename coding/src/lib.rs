@@ -56,10 +56,11 @@ mod peers;
 mod plan;
 mod reed_solomon;
 mod rlnc;
+mod ways;
+mod whole;
 
 pub use codec::{Accepted, Check, Checked, Codec, Held, Malformed, Verdict, Work};
 pub use limits::*;
-pub use plan::{
-    CodecKind, Commitment, EncodeError, Parameters, Plan, PlanError, UnknownCodec, encode, open, payload_digest,
-};
+pub use plan::{CodecKind, Commitment, Parameters, Plan, UnknownCodec, payload_digest};
+pub use ways::{EncodeError, PlanError, encode, open};
 pub use rlnc::warm_up;

@@ -1,17 +1,13 @@
 //! [`Plan`]: what a source signs of a payload, and the ways into a codec.
 
-use std::{fmt, str::FromStr, sync::Arc};
+use std::{fmt, str::FromStr};
 
 use serde::{Deserialize, Serialize};
 use slipstream_types::{Digest, bounded::BoundedVec};
 
-use crate::{
-    codec::Codec,
-    gossip::Gossip,
-    limits::{PAYLOAD_BYTES_MAX, PIECE_SCALARS_MAX, PIECES_MAX, RLNC_BYTES_MAX, SHARDS_MAX},
-    reed_solomon::ReedSolomon,
-    rlnc::Rlnc,
-};
+use crate::limits::{PAYLOAD_BYTES_MAX, PIECES_MAX, RLNC_BYTES_MAX};
+#[cfg(doc)]
+use crate::limits::SHARDS_MAX;
 
 /// How a payload travels. Text and YAML: `gossip`, `reed_solomon`, `rlnc`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -111,6 +107,11 @@ pub struct Plan {
     pub commitment: Commitment,
 }
 
+/// Bytes of a shard that [`Parameters::default_for`] aims at.
+const SHARD_BYTES: usize = 8 << 10;
+/// Bytes of a piece that [`Parameters::default_for`] aims at.
+const PIECE_BYTES: usize = 32 << 10;
+
 /// How finely a payload is cut.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Parameters {
@@ -120,6 +121,15 @@ pub struct Parameters {
     pub data: u16,
     /// Parity shards of Reed-Solomon, from 1.
     pub parity: u16,
+}
+
+impl Parameters {
+    /// For a payload of so many bytes.
+    pub fn default_for(payload_bytes: usize) -> Self {
+        let data = payload_bytes.div_ceil(SHARD_BYTES).clamp(4, 64) as u16;
+        let pieces = payload_bytes.div_ceil(PIECE_BYTES).clamp(10, 32) as u16;
+        Self { pieces, data, parity: data }
+    }
 }
 
 /// The digest of a payload in its [`Plan`]: SHA-256 under a tag of its own.
