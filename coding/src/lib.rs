@@ -62,5 +62,5 @@ mod whole;
 pub use codec::{Accepted, Check, Checked, Codec, Held, Malformed, Verdict, Work};
 pub use limits::*;
 pub use plan::{CodecKind, Commitment, Parameters, Plan, UnknownCodec, payload_digest};
+pub use rlnc::{Verifier, warm_up};
 pub use ways::{EncodeError, PlanError, encode, open};
-pub use rlnc::warm_up;

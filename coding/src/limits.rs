@@ -4,7 +4,7 @@
 /// 8 MiB, and LZ4 adds a 255th part to what it cannot compress.
 pub const PAYLOAD_BYTES_MAX: usize = 24 << 20;
 /// Bytes of a payload under [`CodecKind::Rlnc`](crate::CodecKind::Rlnc). Bounds processor time: a source commits to 2 MiB in about a
-/// seventh of a second.
+/// third of a second, and a receiver takes a seventh of that.
 pub const RLNC_BYTES_MAX: usize = 2 << 20;
 /// Pieces of a payload under RLNC: bounds the commitments in a plan, the coefficients in a chunk, and elimination, which is cubic.
 pub const PIECES_MAX: usize = 64;

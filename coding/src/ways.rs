@@ -30,7 +30,9 @@ pub enum EncodeError {
     #[error("a payload has 1 to {PIECES_MAX} pieces, not {0}")]
     Pieces(u16),
     /// Pieces that are too large.
-    #[error("{pieces} pieces of {bytes} bytes have {scalars} scalars each, above the limit of {PIECE_SCALARS_MAX}: take more pieces")]
+    #[error(
+        "{pieces} pieces of {bytes} bytes have {scalars} scalars each, above the limit of {PIECE_SCALARS_MAX}: take more pieces"
+    )]
     PieceTooLong {
         /// Pieces.
         pieces: usize,
@@ -40,7 +42,9 @@ pub enum EncodeError {
         scalars: usize,
     },
     /// No number of shards.
-    #[error("a payload has at least 1 data and 1 parity shard and at most {SHARDS_MAX} together, not {data} and {parity}")]
+    #[error(
+        "a payload has at least 1 data and 1 parity shard and at most {SHARDS_MAX} together, not {data} and {parity}"
+    )]
     Shards {
         /// Data shards.
         data: u16,
@@ -70,6 +74,14 @@ pub enum PlanError {
         bytes: u32,
         /// Pieces.
         pieces: usize,
+    },
+    /// Another codec's than the one that is asked.
+    #[error("the plan of payload {digest} is one of {kind}")]
+    Codec {
+        /// Its payload.
+        digest: Digest,
+        /// The codec that it is of.
+        kind: CodecKind,
     },
     /// A commitment is not the canonical encoding of a point.
     #[error("commitment {index} in the plan of payload {digest} is no point of the group")]

@@ -75,7 +75,12 @@ impl Whole {
     }
 
     /// Takes a candidate, if it is of the plan's length and there is room.
-    pub(crate) fn offer(&mut self, from: Option<PublicKey>, payload: &[u8], keep: impl FnOnce() -> Arc<[u8]>) -> Accepted {
+    pub(crate) fn offer(
+        &mut self,
+        from: Option<PublicKey>,
+        payload: &[u8],
+        keep: impl FnOnce() -> Arc<[u8]>,
+    ) -> Accepted {
         if self.payload.is_some() {
             return Accepted::Duplicate;
         }

@@ -15,7 +15,7 @@ use slipstream_types::bounded::BoundedVec;
 fn source(bytes: usize, pieces: u16, rng: &mut Rng) -> (Arc<[u8]>, Plan, Box<dyn Codec>) {
     let payload = payload(bytes, rng);
     let parameters = Parameters { pieces, ..Parameters::default_for(bytes) };
-    let (plan, source) = encode(CodecKind::Rlnc, payload.clone(), &parameters).unwrap();
+    let (plan, source) = encode(CodecKind::Rlnc, payload.clone(), &parameters).expect("within all limits");
     (payload, plan, source)
 }
 
@@ -97,7 +97,10 @@ fn dependent_chunks_cost_no_check() {
     judge(&mut *codec, &mut rng);
     assert_eq!((codec.chunks_held(), codec.work()), (2, None));
     for to in 4..20 {
-        assert_eq!(codec.accept(peer(1), &relay.next_chunk(&peer(to), &mut rng).unwrap()), Accepted::Dependent);
+        assert_eq!(
+            codec.accept(peer(1), &relay.next_chunk(&peer(to), &mut rng).unwrap()),
+            Accepted::Dependent
+        );
         assert_eq!(codec.work(), None);
     }
 }
@@ -208,8 +211,14 @@ fn malformed_plans_are_refused() {
     assert!(matches!(with(4_000, vec![]), Err(PlanError::Shape { source: EncodeError::Pieces(0), .. })));
     assert_eq!(with(0, points.clone()), Err(PlanError::Empty { digest, bytes: 0, pieces: 4 }));
     let long = RLNC_BYTES_MAX as u32 + 1;
-    assert!(matches!(with(long, points.clone()), Err(PlanError::Shape { source: EncodeError::TooLong { .. }, .. })));
-    assert!(matches!(with(long - 1, points[..1].to_vec()), Err(PlanError::Shape { source: EncodeError::PieceTooLong { .. }, .. })));
+    assert!(matches!(
+        with(long, points.clone()),
+        Err(PlanError::Shape { source: EncodeError::TooLong { .. }, .. })
+    ));
+    assert!(matches!(
+        with(long - 1, points[..1].to_vec()),
+        Err(PlanError::Shape { source: EncodeError::PieceTooLong { .. }, .. })
+    ));
     let mut negative = points.clone();
     negative[2][0] |= 1;
     assert_eq!(with(4_000, negative), Err(PlanError::Point { digest, index: 2 }));
@@ -224,7 +233,8 @@ fn malformed_plans_are_refused() {
 fn a_payload_of_zeros_arrives() {
     let mut rng = rng(2);
     let payload: Arc<[u8]> = vec![0; 4_000].into();
-    let (plan, mut source) = encode(CodecKind::Rlnc, payload.clone(), &Parameters::default_for(4_000)).unwrap();
+    let (plan, mut source) =
+        encode(CodecKind::Rlnc, payload.clone(), &Parameters::default_for(4_000)).unwrap();
     let mut codec = open(&plan).unwrap();
     while codec.payload().is_none() {
         let mut chunk = source.next_chunk(&peer(1), &mut rng).unwrap();

@@ -9,7 +9,8 @@ const EMPTY: Digest = Digest::ZERO;
 
 /// The leaf of a shard. Its place is part of it.
 pub(super) fn leaf(index: usize, shard: &[u8]) -> Digest {
-    let hasher = Sha256::new().chain_update(b"slipstream shard leaf").chain_update((index as u64).to_le_bytes());
+    let hasher =
+        Sha256::new().chain_update(b"slipstream shard leaf").chain_update((index as u64).to_le_bytes());
     Digest(hasher.chain_update(shard).finalize().into())
 }
 

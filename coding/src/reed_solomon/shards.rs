@@ -53,7 +53,8 @@ impl Shape {
 /// The place that a chunk claims, if its length is right and there is such a shard.
 pub(super) fn index(shape: &Shape, chunk: &[u8]) -> Result<usize, Malformed> {
     let length = Malformed::Length { found: chunk.len(), expected: shape.chunk_bytes() };
-    let Some(bytes) = chunk.first_chunk::<INDEX_BYTES>().filter(|_| chunk.len() == shape.chunk_bytes()) else {
+    let Some(bytes) = chunk.first_chunk::<INDEX_BYTES>().filter(|_| chunk.len() == shape.chunk_bytes())
+    else {
         return Err(length);
     };
     let index = usize::from(u16::from_le_bytes(*bytes));
@@ -69,8 +70,11 @@ pub(super) fn leads_to(root: &Digest, shape: &Shape, index: usize, chunk: &[u8])
     merkle::root_of(index, leaf, &chunk[INDEX_BYTES..shape.head_bytes()]) == *root
 }
 
+/// The root of a payload's shards, and its chunks.
+pub(super) type Cut = (Digest, Vec<Arc<[u8]>>);
+
 /// All chunks of a payload, and their root. The same on all machines.
-pub(super) fn cut(shape: &Shape, payload: &[u8]) -> Result<(Digest, Vec<Arc<[u8]>>), reed_solomon_simd::Error> {
+pub(super) fn cut(shape: &Shape, payload: &[u8]) -> Result<Cut, reed_solomon_simd::Error> {
     let mut padded = payload.to_vec();
     padded.resize(shape.data * shape.shard_bytes(), 0);
     let data = padded.chunks_exact(shape.shard_bytes());
@@ -90,7 +94,8 @@ pub(super) fn cut(shape: &Shape, payload: &[u8]) -> Result<(Digest, Vec<Arc<[u8]
 /// The payload from `data` chunks or more, each with its place; `None` if they are too few.
 pub(super) fn join(shape: &Shape, chunks: &[(usize, Arc<[u8]>)]) -> Option<Vec<u8>> {
     let shard = |(index, chunk): &'_ (usize, Arc<[u8]>)| (*index, chunk.clone());
-    let (data, parity): (Vec<_>, Vec<_>) = chunks.iter().map(shard).partition(|(index, _)| *index < shape.data);
+    let (data, parity): (Vec<_>, Vec<_>) =
+        chunks.iter().map(shard).partition(|(index, _)| *index < shape.data);
     let restored = if data.len() == shape.data {
         Default::default()
     } else {

@@ -42,7 +42,8 @@ impl Chunk {
 
 /// Canonical residues, 32 bytes each; the first is residue `first` of the chunk.
 fn residues(bytes: &[u8], first: usize) -> Result<Vec<Plain>, Malformed> {
-    let residue = |(index, bytes)| scalar::from_bytes(bytes).ok_or(Malformed::Scalar { index: first + index });
+    let residue =
+        |(index, bytes)| scalar::from_bytes(bytes).ok_or(Malformed::Scalar { index: first + index });
     bytes.as_chunks::<32>().0.iter().enumerate().map(residue).collect()
 }
 

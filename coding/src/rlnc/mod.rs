@@ -16,6 +16,7 @@ mod pieces;
 mod scalar;
 #[cfg(test)]
 mod tests;
+mod verifier;
 mod verify;
 mod waiting;
 
@@ -25,6 +26,7 @@ use curve25519_dalek::{RistrettoPoint, ristretto::CompressedRistretto};
 use rand::RngCore;
 use slipstream_types::{PublicKey, bounded::BoundedVec};
 
+pub use self::verifier::Verifier;
 use self::{
     chunk::Chunk,
     pieces::Shape,
@@ -71,7 +73,16 @@ impl fmt::Debug for Rlnc {
 /// Makes ahead the generators for a payload of so many bytes, so that the first one does not wait for them.
 pub fn warm_up(payload_bytes: usize, parameters: &Parameters) {
     let pieces = usize::from(parameters.pieces).clamp(1, PIECES_MAX);
-    generators::first(Shape::new(payload_bytes, pieces).scalars.min(PIECE_SCALARS_MAX));
+    let scalars = Shape::new(payload_bytes, pieces).scalars.min(PIECE_SCALARS_MAX);
+    if generators::table(scalars).is_none() {
+        generators::first(scalars);
+    }
+}
+
+fn seed(rng: &mut dyn RngCore) -> [u8; 32] {
+    let mut seed = [0; 32];
+    rng.fill_bytes(&mut seed);
+    seed
 }
 
 fn shape(bytes: usize, pieces: usize) -> Result<Shape, EncodeError> {
@@ -114,7 +125,8 @@ impl Rlnc {
         if pieces == 0 {
             return Err(PlanError::Shape { digest, source: EncodeError::Pieces(0) });
         }
-        let shape = shape(plan.bytes as usize, pieces).map_err(|source| PlanError::Shape { digest, source })?;
+        let shape =
+            shape(plan.bytes as usize, pieces).map_err(|source| PlanError::Shape { digest, source })?;
         if shape.pieces < pieces {
             return Err(PlanError::Empty { digest, bytes: plan.bytes, pieces });
         }
@@ -155,7 +167,9 @@ impl Rlnc {
         let waiting = self.waiting.take();
         let all: Vec<_> = self.waiting.verified().iter().chain(&waiting).cloned().collect();
         self.whole.issue(Work::Decode { chunks }, move || {
-            if let Some(payload) = decode::decode(&shape, &all).filter(|payload| payload_digest(payload) == digest) {
+            if let Some(payload) =
+                decode::decode(&shape, &all).filter(|payload| payload_digest(payload) == digest)
+            {
                 return Found::Decoded(payload.into());
             }
             let forged = verify::forged(shape, &commitments, &waiting, seed);
@@ -220,8 +234,7 @@ impl Codec for Rlnc {
 
     fn check(&mut self, rng: &mut dyn RngCore) -> Option<Check> {
         let work = self.work()?;
-        let mut seed = [0; 32];
-        rng.fill_bytes(&mut seed);
+        let seed = seed(rng);
         match work {
             Work::Compare => self.whole.compare(),
             Work::Verify { chunks } => Some(self.verify(chunks, seed)),

@@ -38,7 +38,7 @@ const MONTGOMERY_SQUARED: Plain = {
     }
     power
 };
-/// Products that a [`Sum`] can hold: so many fit 512 bits, and their reduction 255.
+/// Products of residues that a sum can hold: twice as many would still fit, which [`Matrix`] needs.
 pub(super) const SUM_TERMS_MAX: usize = 100;
 
 /// `a + b + carry` and the carry.
@@ -62,10 +62,10 @@ const fn mul_add(sum: u64, a: u64, b: u64, carry: u64) -> (u64, u64) {
     (wide as u64, (wide >> 64) as u64)
 }
 
-/// The residue of a number of at most 255 bits.
+/// The residue of a number of at most 256 bits.
 #[inline(always)]
 const fn below_order(number: Plain) -> Plain {
-    // 2^252 is a little less than the order: taking the order as often as 2^252 goes in leaves a residue, or goes below zero by less
+    // 2^252 is a little less than the order: taking the order off as often as 2^252 goes in leaves a residue, or goes below zero by less
     // than one order.
     let times = number[3] >> 60;
     let (mut residue, mut borrow, mut carry, mut limb) = ([0; 4], 0, 0, 0);
@@ -140,13 +140,13 @@ impl Factor {
 
     #[inline]
     pub(super) fn minus(&self, other: &Factor) -> Factor {
-        let (mut difference, mut borrow) = ([0; 4], 0);
-        for limb in 0..4 {
-            (difference[limb], borrow) = sub(self.0[limb], other.0[limb], borrow);
+        let (mut difference, mut borrow) = (self.0, 0);
+        for (limb, other) in difference.iter_mut().zip(&other.0) {
+            (*limb, borrow) = sub(*limb, *other, borrow);
         }
         let (back, mut carry) = (0_u64.wrapping_sub(borrow), 0);
-        for limb in 0..4 {
-            (difference[limb], carry) = add(difference[limb], ORDER[limb] & back, carry);
+        for (limb, order) in difference.iter_mut().zip(ORDER) {
+            (*limb, carry) = add(*limb, order & back, carry);
         }
         Factor(difference)
     }
@@ -183,9 +183,9 @@ const fn multiply(a: &Plain, b: &Plain) -> [u64; 8] {
     wide
 }
 
-/// `wide / 2^256` modulo the order, of a sum of at most [`SUM_TERMS_MAX`] products of residues.
+/// `wide / 2^256` modulo the order, of a sum of products of residues.
 ///
-/// With `wide` below 100 orders squared the quotient below is under 100 / 16 + 1 orders: 255 bits.
+/// With `wide` below 200 orders squared the result, before its own reduction, is below 200 / 16 + 1 orders: 256 bits.
 #[inline(always)]
 const fn montgomery(mut wide: [u64; 8]) -> Plain {
     let (mut row, mut over) = (0, 0);
@@ -230,6 +230,96 @@ impl Sum {
     }
 }
 
+/// The sum of products, column by column of their limbs, so that carries wait for the end of each. They have to fit 512 bits.
+#[inline]
+fn dot(a: &[Plain], b: &[Plain]) -> [u64; 8] {
+    /// The products of limbs whose places add up to `K`, and what is carried.
+    #[inline(always)]
+    fn column<const K: usize>(a: &[Plain], b: &[Plain], carry: u128) -> (u64, u128) {
+        let (mut sum, mut over) = (carry, 0_u64);
+        for (a, b) in a.iter().zip(b) {
+            for limb in K.saturating_sub(3)..=(if K < 3 { K } else { 3 }) {
+                let product = (a[limb] as u128).wrapping_mul(b[K - limb] as u128);
+                let is_over;
+                (sum, is_over) = sum.overflowing_add(product);
+                over = over.wrapping_add(u64::from(is_over));
+            }
+        }
+        (sum as u64, sum >> 64 | (over as u128) << 64)
+    }
+    let (w0, carry) = column::<0>(a, b, 0);
+    let (w1, carry) = column::<1>(a, b, carry);
+    let (w2, carry) = column::<2>(a, b, carry);
+    let (w3, carry) = column::<3>(a, b, carry);
+    let (w4, carry) = column::<4>(a, b, carry);
+    let (w5, carry) = column::<5>(a, b, carry);
+    let (w6, carry) = column::<6>(a, b, carry);
+    [w0, w1, w2, w3, w4, w5, w6, carry as u64]
+}
+
+/// A matrix of factors that multiplies vectors, with half of the multiplications: S. Winograd, "A New Algorithm for Inner Product" (1968).
+///
+/// `x1 y1 + x2 y2 = (x1 + y2) (x2 + y1) - x1 x2 - y1 y2`, and the last two are the same for a whole row of the matrix and for a
+/// whole vector.
+pub(super) struct Matrix {
+    /// Each row's first of two factors, and its second.
+    rows: Vec<[Vec<Plain>; 2]>,
+    /// What to take off for each row.
+    corrections: Vec<Factor>,
+    /// Room for the sums of one row and a vector.
+    sums: [Vec<Plain>; 2],
+}
+
+impl Matrix {
+    /// Of rows of equal length, at most [`SUM_TERMS_MAX`]: products of sums of two are up to four times as large, and half as many.
+    pub(super) fn new(rows: &[Vec<Factor>]) -> Self {
+        let rows: Vec<_> = rows.iter().map(|row| halves(row.iter().map(|factor| factor.0))).collect();
+        let corrections = rows.iter().map(|[first, second]| Factor(montgomery(dot(first, second)))).collect();
+        let pairs = rows.first().map_or(0, |[first, _]| first.len());
+        Self { rows, corrections, sums: [vec![[0; 4]; pairs], vec![[0; 4]; pairs]] }
+    }
+
+    /// The products of the rows and a vector as long as they.
+    pub(super) fn multiply(
+        &mut self,
+        vector: impl Iterator<Item = Plain>,
+        mut product: impl FnMut(usize, Plain),
+    ) {
+        let vector = halves(vector);
+        let correction = Factor(montgomery(dot(&vector[0], &vector[1])));
+        for (index, (row, of_row)) in self.rows.iter().zip(&self.corrections).enumerate() {
+            for (sums, (row, vector)) in self.sums.iter_mut().zip(row.iter().zip(vector.iter().rev())) {
+                for (sum, (a, b)) in sums.iter_mut().zip(row.iter().zip(vector)) {
+                    *sum = plus(a, b);
+                }
+            }
+            let sum = Factor(montgomery(dot(&self.sums[0], &self.sums[1])));
+            product(index, sum.minus(of_row).minus(&correction).0);
+        }
+    }
+}
+
+/// The even and the odd entries; a last one without a neighbour gets a zero.
+fn halves(entries: impl Iterator<Item = Plain>) -> [Vec<Plain>; 2] {
+    let mut halves = [Vec::new(), Vec::new()];
+    for (index, entry) in entries.enumerate() {
+        halves[index % 2].push(entry);
+    }
+    let [first, second] = &mut halves;
+    second.resize(first.len(), [0; 4]);
+    halves
+}
+
+/// The sum of two residues, unreduced.
+#[inline(always)]
+fn plus(a: &Plain, b: &Plain) -> Plain {
+    let (mut sum, mut carry) = (*a, 0);
+    for (sum, limb) in sum.iter_mut().zip(b) {
+        (*sum, carry) = add(*sum, *limb, carry);
+    }
+    sum
+}
+
 /// A sum of products with factors below 2^[`SHORT_BITS`] that is not yet reduced.
 #[derive(Clone, Copy)]
 pub(super) struct ShortSum([u64; 5]);
@@ -244,8 +334,8 @@ impl ShortSum {
     #[inline(always)]
     pub(super) fn add(&mut self, factor: u64, plain: &Plain) {
         let mut carry = 0;
-        for limb in 0..4 {
-            (self.0[limb], carry) = mul_add(self.0[limb], factor, plain[limb], carry);
+        for (sum, limb) in self.0.iter_mut().zip(plain) {
+            (*sum, carry) = mul_add(*sum, factor, *limb, carry);
         }
         self.0[4] = self.0[4].wrapping_add(carry);
     }

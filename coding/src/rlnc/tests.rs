@@ -12,7 +12,7 @@ use super::{
     generators,
     matrix::{self, Echelon, Rank},
     pieces::{Assembly, Shape, scalar_at},
-    scalar::{self, Factor, Plain, SHORT_BITS, SUM_TERMS_MAX, ShortSum, Sum},
+    scalar::{self, Factor, Matrix, Plain, SHORT_BITS, SUM_TERMS_MAX, ShortSum, Sum},
     verify,
 };
 
@@ -20,7 +20,14 @@ use super::{
 fn extremes() -> Vec<Plain> {
     let all = |limb| [limb, limb, limb, limb >> 4];
     let order_less_one = -Scalar::ONE;
-    vec![[0; 4], [1, 0, 0, 0], plain(&order_less_one), all(u64::MAX), [0, 0, 0, 1 << 60], [0, u64::MAX, 0, 1 << 59]]
+    vec![
+        [0; 4],
+        [1, 0, 0, 0],
+        plain(&order_less_one),
+        all(u64::MAX),
+        [0, 0, 0, 1 << 60],
+        [0, u64::MAX, 0, 1 << 59],
+    ]
 }
 
 fn plain(scalar: &Scalar) -> Plain {
@@ -137,6 +144,23 @@ proptest! {
         }
     }
 
+    #[test]
+    fn a_matrix_multiplies(size in 1..=SUM_TERMS_MAX, seed in any::<u64>(), extreme in any::<bool>()) {
+        let mut rng = StdRng::seed_from_u64(seed);
+        let largest = Factor::from_limbs(plain(&-Scalar::ONE));
+        let entry = |rng: &mut StdRng| if extreme { largest } else { random_factor(rng) };
+        let rows: Vec<Vec<_>> = (0..3).map(|_| (0..size).map(|_| entry(&mut rng)).collect()).collect();
+        let vector: Vec<Plain> = (0..size).map(|_| *entry(&mut rng).limbs()).collect();
+        let mut products = Vec::new();
+        Matrix::new(&rows).multiply(vector.iter().copied(), |row, product| products.push((row, product)));
+        let expected = rows.iter().enumerate().map(|(index, row)| {
+            let mut sum = Sum::ZERO;
+            row.iter().zip(&vector).for_each(|(factor, plain)| sum.add(factor, plain));
+            (index, sum.reduce())
+        });
+        prop_assert_eq!(products, expected.collect::<Vec<_>>());
+    }
+
     /// Any set of forged chunks among any number, wherever the forgery is.
     #[test]
     fn exactly_the_forged_are_found(count in 1..14_usize, mask in any::<u16>(), at in any::<prop::sample::Index>()) {
@@ -189,14 +213,18 @@ fn a_row_is_told_from_those_before_it() {
     assert_eq!(echelon.reduce(double(&rows[0]), 1), Rank::Dependent);
     assert_eq!(echelon.reduce(double(&rows[1]), 1), Rank::DependentOnAll);
     assert_eq!(echelon.reduce(double(&rows[2]), 3), Rank::Dependent);
-    assert!(matches!(echelon.reduce((0..4).map(|_| random_factor(&mut rng)).collect(), 1), Rank::Independent(_)));
+    assert!(matches!(
+        echelon.reduce((0..4).map(|_| random_factor(&mut rng)).collect(), 1),
+        Rank::Independent(_)
+    ));
 }
 
 #[test]
 fn dependent_chunks_decode_to_nothing() {
     let mut rng = StdRng::seed_from_u64(3);
     let (payload, shape) = (payload(600, &mut rng), Shape::new(600, 4));
-    let mut chunks: Vec<_> = (0..4).map(|_| parse(&shape, &chunk::code(&payload, &shape, &mut rng))).collect();
+    let mut chunks: Vec<_> =
+        (0..4).map(|_| parse(&shape, &chunk::code(&payload, &shape, &mut rng))).collect();
     assert_eq!(decode(&shape, &chunks).unwrap(), &*payload);
     chunks[3] = parse(&shape, &chunk::recode(&chunks[..3], &shape, &mut rng));
     assert_eq!(decode(&shape, &chunks), None);

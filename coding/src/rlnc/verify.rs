@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use curve25519_dalek::{
     RistrettoPoint,
-    traits::{IsIdentity, VartimeMultiscalarMul},
+    traits::{IsIdentity, VartimeMultiscalarMul, VartimePrecomputedMultiscalarMul},
 };
 use rand::{RngCore, SeedableRng, rngs::StdRng};
 
@@ -25,12 +25,14 @@ pub(super) fn commit(payload: &[u8], shape: &Shape, piece: usize) -> RistrettoPo
 /// What the scalars commit to, less the same combination of commitments: the identity if they are the same, and else a point that
 /// nobody could choose.
 fn deviation(scalars: &[Plain], coefficients: &[Plain], commitments: &[RistrettoPoint]) -> RistrettoPoint {
-    let generators = generators::first(scalars.len());
     let negated = coefficients.iter().map(|coefficient| -scalar::to_scalar(coefficient));
-    RistrettoPoint::vartime_multiscalar_mul(
-        scalars.iter().map(scalar::to_scalar).chain(negated),
-        generators[..scalars.len()].iter().chain(commitments),
-    )
+    let scalars = scalars.iter().map(scalar::to_scalar);
+    if let Some(table) = generators::table(scalars.len()) {
+        return table.vartime_mixed_multiscalar_mul(scalars, negated, commitments);
+    }
+    let generators = generators::first(scalars.len());
+    let points = generators[..scalars.len()].iter().chain(commitments);
+    RistrettoPoint::vartime_multiscalar_mul(scalars.chain(negated), points)
 }
 
 /// Odd weights of 128 bits. Wrong chunks whose sender did not know them pass together with a probability of 2^-127.

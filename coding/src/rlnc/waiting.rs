@@ -44,7 +44,13 @@ pub(super) struct Waiting {
 
 impl Waiting {
     pub(super) fn new(shape: Shape) -> Self {
-        Self { shape, echelon: Echelon::default(), verified: Vec::new(), checking: Vec::new(), waiting: Vec::new() }
+        Self {
+            shape,
+            echelon: Echelon::default(),
+            verified: Vec::new(),
+            checking: Vec::new(),
+            waiting: Vec::new(),
+        }
     }
 
     /// Chunks that are verified.
@@ -98,7 +104,8 @@ impl Waiting {
             *counts.entry(entry.from).or_default() += 1;
         }
         let own = counts.get(from).copied().unwrap_or(0);
-        let Some((most, _)) = counts.into_iter().filter(|(_, count)| *count > own + 1).max_by_key(|(_, count)| *count)
+        let Some((most, _)) =
+            counts.into_iter().filter(|(_, count)| *count > own + 1).max_by_key(|(_, count)| *count)
         else {
             return false;
         };
@@ -108,7 +115,8 @@ impl Waiting {
 
     /// The chunks that wait and are independent, to be checked.
     pub(super) fn take(&mut self) -> Vec<Arc<Chunk>> {
-        let (spares, taken): (Vec<_>, _) = mem::take(&mut self.waiting).into_iter().partition(|entry| entry.is_spare);
+        let (spares, taken): (Vec<_>, _) =
+            mem::take(&mut self.waiting).into_iter().partition(|entry| entry.is_spare);
         (self.waiting, self.checking) = (spares, taken);
         self.checking.iter().map(|entry| entry.chunk.clone()).collect()
     }
@@ -166,7 +174,8 @@ impl Waiting {
     }
 
     pub(super) fn held_bytes(&self) -> usize {
-        (self.verified.len() + self.len()) * self.shape.chunk_bytes() + self.echelon.rank() * 32 * self.shape.pieces
+        (self.verified.len() + self.len()) * self.shape.chunk_bytes()
+            + self.echelon.rank() * 32 * self.shape.pieces
     }
 
     pub(super) fn held_bytes_max(shape: &Shape) -> usize {

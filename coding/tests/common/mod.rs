@@ -30,7 +30,11 @@ pub(crate) fn payload(bytes: usize, rng: &mut Rng) -> Arc<[u8]> {
 }
 
 pub(crate) fn parameters() -> impl Strategy<Value = Parameters> {
-    (1..=12_u16, 1..=24_u16, 1..=24_u16).prop_map(|(pieces, data, parity)| Parameters { pieces, data, parity })
+    (1..=12_u16, 1..=24_u16, 1..=24_u16).prop_map(|(pieces, data, parity)| Parameters {
+        pieces,
+        data,
+        parity,
+    })
 }
 
 /// Runs one check, if there is one.
