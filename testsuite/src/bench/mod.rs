@@ -3,6 +3,7 @@
 //! A bench measures what it compares alternately, in one process, several times; a figure is the median of its samples.
 //! Absolute figures depend on the machine, so ratios of one run are what is quoted.
 
+mod broadcast;
 mod consensus;
 pub(crate) mod harness;
 mod head;
@@ -50,6 +51,8 @@ pub enum Bench {
     Predictors,
     /// What agreement costs: replication, delays, failover, and bugs that replicas mask.
     Consensus,
+    /// What the codecs of broadcast cost, beside the path of the paper that network coding is from.
+    Broadcast,
     /// Repairing a state of which one row of a thousand is wrong, beside fetching all of it.
     Repair,
 }
@@ -119,6 +122,7 @@ pub fn run(bench: Bench, options: &BenchOptions) -> Result<Report> {
         Bench::Hints => hints::run(options, progress)?,
         Bench::Predictors => predictors::run(options, progress)?,
         Bench::Consensus => consensus::run(options, progress)?,
+        Bench::Broadcast => broadcast::run(options, progress)?,
         Bench::Repair => repair::run(options, progress)?,
     };
     if let Some(path) = &options.json {

@@ -1,0 +1,250 @@
+//! [`Codec`]: one payload on its way, at its source or at a receiver.
+
+use std::{fmt, sync::Arc};
+
+use rand::RngCore;
+use serde::{Deserialize, Serialize};
+use slipstream_types::{PublicKey, bounded::BoundedBytes};
+
+use crate::{limits::SHARD_MAP_BYTES_MAX, plan::Plan};
+
+/// One payload on its way. Plain state: calls return at once, and what takes long is a [`Check`] that the caller runs elsewhere.
+///
+/// The order of calls at a receiver: [`accept`](Codec::accept) for each chunk; whenever a worker is free, [`check`](Codec::check);
+/// what [`Check::run`] gave goes to [`checked`](Codec::checked). After either, [`next_chunk`](Codec::next_chunk) may have something
+/// for peers.
+pub trait Codec: Send + fmt::Debug {
+    /// What is coded.
+    fn plan(&self) -> &Plan;
+
+    /// Takes a chunk that `from` sent. Compares lengths, encodings and coefficients, and a path to the plan's root where there is one;
+    /// does no arithmetic on the curve.
+    fn accept(&mut self, from: PublicKey, chunk: &[u8]) -> Accepted;
+
+    /// Takes the whole payload from elsewhere: `from` a peer of whom it was pulled, or from this node's own work (`None`). It is
+    /// compared with the plan by the next checks, and after that chunks of it can be sent. A node that has the payload need not
+    /// [`encode`](crate::encode) it to serve chunks under a plan of somebody else's.
+    fn supply(&mut self, from: Option<PublicKey>, payload: Arc<[u8]>) -> Accepted;
+
+    /// What is to be verified or decoded now, if anything. One at a time: `None` until [`checked`](Codec::checked) has got the one
+    /// before. `rng` seeds the weights of a batch, which must not be known when its chunks are sent: it has to be a secret of this
+    /// node's.
+    ///
+    /// The first chunk comes at once, those that arrived meanwhile in one batch. As soon as enough are here to decode, they are decoded, and
+    /// the payload's digest judges them. After that comes one [`Work::Vouch`]: until it is done only what was verified before is
+    /// passed on. Who has nobody to serve any more need not call.
+    fn check(&mut self, rng: &mut dyn RngCore) -> Option<Check>;
+
+    /// What [`check`](Codec::check) would give now: whoever has few workers lets a [`Work::Verify`] wait for more chunks, which cost little more
+    /// together than one.
+    fn work(&self) -> Option<Work>;
+
+    /// Takes the result of a check and says whom it judged.
+    fn checked(&mut self, checked: Checked) -> Vec<Verdict>;
+
+    /// A chunk that `to` can use, or `None` if there is none: it has what there is here, as far as this node knows (what it sent to it, got from
+    /// it, and was told by [`peer_holds`](Codec::peer_holds)). Counts as sent.
+    ///
+    /// RLNC: a fresh combination of what is verified here. Reed-Solomon: of the verified shards that `to` does not have, one that went to the
+    /// fewest. Gossip: the whole.
+    fn next_chunk(&mut self, to: &PublicKey, rng: &mut dyn RngCore) -> Option<Vec<u8>>;
+
+    /// What is verified here, to be told to peers.
+    fn held(&self) -> Held;
+
+    /// Notes what a peer says that it holds. With `lost` (it asks for what it lacks) what was sent to it and is not there is not on its way any
+    /// more, and may be sent again.
+    fn peer_holds(&mut self, peer: &PublicKey, held: &Held, lost: bool);
+
+    /// Forgets what is known of a peer, and throws away what it sent and nobody has verified: it left, or was cut off.
+    fn forget(&mut self, peer: &PublicKey);
+
+    /// Bytes of one chunk as sent.
+    fn chunk_bytes(&self) -> usize;
+
+    /// Chunks that are enough for the payload.
+    fn chunks_needed(&self) -> usize;
+
+    /// Chunks that are verified here and of use, at most [`chunks_needed`](Codec::chunks_needed); that many if the payload is here.
+    fn chunks_held(&self) -> usize;
+
+    /// Chunks that were accepted and not yet verified, those of a running check included.
+    fn chunks_waiting(&self) -> usize;
+
+    /// The payload, once its digest is the plan's.
+    fn payload(&self) -> Option<Arc<[u8]>>;
+
+    /// Bytes of payload, chunks and coefficients that this codec holds now, those of a running check included.
+    fn held_bytes(&self) -> usize;
+
+    /// The most that [`held_bytes`](Codec::held_bytes) can come to.
+    fn held_bytes_max(&self) -> usize;
+}
+
+/// What became of a chunk on arrival.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Accepted {
+    /// Verified already, and new.
+    Useful,
+    /// Kept until a check has verified it.
+    Waiting,
+    /// This very chunk is here, or the payload is.
+    Duplicate,
+    /// A combination of chunks that are verified here: it adds nothing. Its sender had less than it thought, or spends our bandwidth.
+    Dependent,
+    /// There was no room for it among those that wait. Says nothing about its sender.
+    Surplus,
+    /// Nobody who follows the protocol sends this.
+    Malformed(Malformed),
+}
+
+/// Why a chunk cannot belong to the plan. Its sender is to blame: whoever passes chunks on has checked them.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Malformed {
+    /// Not of the length that the plan implies.
+    #[error("the chunk has {found} bytes where the plan implies {expected}")]
+    Length {
+        /// Bytes found.
+        found: usize,
+        /// Bytes implied.
+        expected: usize,
+    },
+    /// A scalar is not below the group's order.
+    #[error("scalar {index} of the chunk is not canonical")]
+    Scalar {
+        /// Its place, coefficients first.
+        index: usize,
+    },
+    /// All coefficients are zero.
+    #[error("the chunk combines nothing")]
+    Zero,
+    /// A shard that the plan does not have.
+    #[error("the chunk is shard {index} of {shards}")]
+    Shard {
+        /// The place it claims.
+        index: usize,
+        /// Shards of the plan.
+        shards: usize,
+    },
+    /// The shard's path does not lead to the plan's root.
+    #[error("the path of shard {index} does not lead to the signed root")]
+    Path {
+        /// The shard.
+        index: usize,
+    },
+}
+
+/// What a check found.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Verdict {
+    /// A chunk of this peer fits the plan.
+    Useful(PublicKey),
+    /// A chunk of this peer does not, and none that fits was changed on its way: the peer made it, or passed it on unchecked.
+    Forged(PublicKey),
+    /// What this node supplied itself is not what the plan says: nobody to blame, the call was wrong.
+    NotThis,
+    /// The plan contradicts itself: its commitment and its digest are of different payloads. Who signed it lied. Nothing more can be had
+    /// of the commitment; a payload of that digest, if it is here, stays.
+    WrongPlan,
+}
+
+/// What a check does, for metrics and for the costs that a simulation charges.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Work {
+    /// Verifies so many chunks as one.
+    Verify {
+        /// How many.
+        chunks: usize,
+    },
+    /// Puts the payload together and compares its digest. If that fails, verifies so many chunks to find the forged ones.
+    Decode {
+        /// Chunks of it that are not verified.
+        chunks: usize,
+    },
+    /// Compares a whole payload with the digest.
+    Compare,
+    /// Compares the whole payload with the commitment, so that chunks of all of it may be passed on.
+    Vouch,
+}
+
+/// Something to verify or decode, apart from the codec that it came from. It holds what it works on, and while it runs perhaps as much
+/// again.
+pub struct Check {
+    work: Work,
+    ticket: Arc<()>,
+    job: Box<dyn FnOnce() -> Found + Send>,
+}
+
+impl Check {
+    /// What it does.
+    pub fn work(&self) -> Work {
+        self.work
+    }
+
+    /// Does it: from tens of microseconds to some tens of milliseconds, on the thread that calls.
+    pub fn run(self) -> Checked {
+        Checked { ticket: self.ticket, found: (self.job)() }
+    }
+}
+
+impl fmt::Debug for Check {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Check").field("work", &self.work).finish_non_exhaustive()
+    }
+}
+
+/// The result of a [`Check`], for the codec that it came from; any other takes no notice of it.
+#[derive(Debug)]
+pub struct Checked {
+    ticket: Arc<()>,
+    found: Found,
+}
+
+/// What a check found.
+#[derive(Debug)]
+pub(crate) enum Found {
+    /// Whether a whole payload has the digest.
+    Compared(bool),
+    /// Which chunks do not fit the commitment.
+    Forged(Vec<bool>),
+    /// The payload, of the digest.
+    Decoded(Arc<[u8]>),
+    /// The payload is what was committed to; its chunks, where all receivers get the same.
+    Vouched(Vec<Arc<[u8]>>),
+    /// What was committed to is not what the digest is of.
+    Contradiction,
+}
+
+/// Which check is out.
+#[derive(Debug, Default)]
+pub(crate) struct Ticket(Option<Arc<()>>);
+
+impl Ticket {
+    /// Whether a check is out.
+    pub(crate) fn is_out(&self) -> bool {
+        self.0.is_some()
+    }
+
+    /// Gives out a check.
+    pub(crate) fn issue(&mut self, work: Work, job: impl FnOnce() -> Found + Send + 'static) -> Check {
+        let ticket = self.0.insert(Arc::new(())).clone();
+        Check { work, ticket, job: Box::new(job) }
+    }
+
+    /// What the check that is out found.
+    pub(crate) fn redeem(&mut self, checked: Checked) -> Option<Found> {
+        self.0.take_if(|ticket| Arc::ptr_eq(ticket, &checked.ticket))?;
+        Some(checked.found)
+    }
+}
+
+/// What a peer holds of a payload, as peers tell each other. BCS; its length is bounded by type.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Held {
+    /// So many chunks; of RLNC as many dimensions, of gossip none or one.
+    Chunks(u16),
+    /// These shards: shard `i` is bit `i % 8` of byte `i / 8`.
+    Shards(BoundedBytes<SHARD_MAP_BYTES_MAX>),
+    /// Everything.
+    Whole,
+}

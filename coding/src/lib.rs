@@ -1,0 +1,66 @@
+//! How a payload is cut into chunks, committed to, checked chunk by chunk, passed on and put together: three codecs behind one trait.
+//!
+//! ```text
+//!  payload ── encode ──▶ Plan ── signed and announced by the mesh ──▶ open
+//!     │                                                                │
+//!     ▼                                                                ▼
+//!   Codec ── next_chunk ──▶ bytes ──▶ accept ──▶ check ─▶ Check::run (a worker thread) ─▶ checked ──▶ payload
+//!     ▲                                             │
+//!     └───────────────── next_chunk ◀───────────────┘  as soon as something is verified, before the whole is here
+//! ```
+//!
+//! * [`CodecKind::Gossip`]: the payload is one chunk.
+//! * [`CodecKind::ReedSolomon`]: data and parity shards under a Merkle root; any `data` of them are enough. A relay passes on what it got.
+//! * [`CodecKind::Rlnc`]: the payload is `N` vectors of scalars with a Pedersen commitment each, on Ristretto; a chunk is a random linear
+//!   combination of them, with its coefficients. Any `N` independent ones are enough, and a relay makes fresh ones of what it has verified.
+//!
+//! It leaves to others: who signs a [`Plan`] and what it is bound to, which peers get chunks, when a peer has sent enough that is useless,
+//! and when to give up. There is no clock, no thread and no socket here; randomness comes from the caller.
+//!
+//! Invariants:
+//! * [`Codec::next_chunk`] gives nothing that was not verified here against the plan, so that a relay never has a source's lies to answer for.
+//! * [`Codec::payload`] has the digest of the plan.
+//! * Who sent a chunk that does not fit the plan is named, and nobody else is. If all fits the plan and the plan contradicts itself, that is
+//!   the fault of who signed it ([`Verdict::WrongPlan`]).
+//! * A codec never holds more than [`Codec::held_bytes_max`], and nothing is allocated before its length was compared with the plan's.
+//!
+//! What is trusted: nothing but that who calls has checked the signature on the plan.
+//!
+//! ```
+//! use std::sync::Arc;
+//!
+//! use rand::{SeedableRng, rngs::StdRng};
+//! use slipstream_coding::{CodecKind, Parameters, encode, open};
+//! use slipstream_types::PublicKey;
+//!
+//! let (source, receiver) = (PublicKey([1; 32]), PublicKey([2; 32]));
+//! let mut rng = StdRng::seed_from_u64(7);
+//! let payload: Arc<[u8]> = vec![42; 5_000].into();
+//! let (plan, mut sender) = encode(CodecKind::Rlnc, payload.clone(), &Parameters::default_for(5_000))?;
+//! let mut codec = open(&plan)?;
+//! while codec.payload().is_none() {
+//!     let chunk = sender.next_chunk(&receiver, &mut rng).expect("the receiver needs more");
+//!     codec.accept(source, &chunk);
+//!     while let Some(check) = codec.check(&mut rng) {
+//!         codec.checked(check.run());
+//!     }
+//! }
+//! assert_eq!(codec.payload(), Some(payload));
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+
+mod codec;
+mod gossip;
+mod limits;
+mod peers;
+mod plan;
+mod reed_solomon;
+mod rlnc;
+mod ways;
+mod whole;
+
+pub use codec::{Accepted, Check, Checked, Codec, Held, Malformed, Verdict, Work};
+pub use limits::*;
+pub use plan::{CodecKind, Commitment, Parameters, Plan, UnknownCodec, payload_digest};
+pub use rlnc::{Verifier, warm_up};
+pub use ways::{EncodeError, PlanError, encode, open};

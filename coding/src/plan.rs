@@ -1,0 +1,142 @@
+//! [`Plan`]: what a source signs of a payload, and the ways into a codec.
+
+use std::{fmt, str::FromStr};
+
+use serde::{Deserialize, Serialize};
+use slipstream_types::{Digest, bounded::BoundedVec};
+
+#[cfg(doc)]
+use crate::limits::SHARDS_MAX;
+use crate::limits::{PAYLOAD_BYTES_MAX, PIECES_MAX, RLNC_BYTES_MAX};
+
+/// How a payload travels. Text and YAML: `gossip`, `reed_solomon`, `rlnc`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum CodecKind {
+    /// Whole.
+    Gossip,
+    /// As shards of a Reed-Solomon code under a Merkle root.
+    ReedSolomon,
+    /// As random linear combinations under Pedersen commitments.
+    Rlnc,
+}
+
+impl CodecKind {
+    /// All of them.
+    pub const ALL: [CodecKind; 3] = [CodecKind::Gossip, CodecKind::ReedSolomon, CodecKind::Rlnc];
+
+    /// Its name in configuration, metrics and reports.
+    pub fn name(self) -> &'static str {
+        match self {
+            CodecKind::Gossip => "gossip",
+            CodecKind::ReedSolomon => "reed_solomon",
+            CodecKind::Rlnc => "rlnc",
+        }
+    }
+
+    /// Bytes of the largest payload that it takes.
+    pub fn payload_bytes_max(self) -> usize {
+        match self {
+            CodecKind::Gossip | CodecKind::ReedSolomon => PAYLOAD_BYTES_MAX,
+            CodecKind::Rlnc => RLNC_BYTES_MAX,
+        }
+    }
+}
+
+impl fmt::Display for CodecKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+impl FromStr for CodecKind {
+    type Err = UnknownCodec;
+
+    fn from_str(text: &str) -> Result<Self, UnknownCodec> {
+        let named = Self::ALL.into_iter().find(|kind| kind.name() == text);
+        named.ok_or_else(|| UnknownCodec(text.chars().take(80).collect()))
+    }
+}
+
+/// A name that no codec has.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("no codec is called {0:?}; there are gossip, reed_solomon and rlnc")]
+pub struct UnknownCodec(pub String);
+
+/// What a source signs of a payload beside its digest: enough to check each chunk alone.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Commitment {
+    /// Nothing: the payload is its own chunk.
+    Whole,
+    /// Shards of a Reed-Solomon code.
+    ReedSolomon {
+        /// Root of the Merkle tree over all shards.
+        root: Digest,
+        /// Shards that the payload is cut into; as many of any are enough.
+        data: u16,
+        /// Shards beyond those.
+        parity: u16,
+    },
+    /// Vectors of scalars.
+    Rlnc {
+        /// A compressed Ristretto point for each of the payload's pieces.
+        commitments: BoundedVec<[u8; 32], PIECES_MAX>,
+    },
+}
+
+impl Commitment {
+    /// The codec that it is of.
+    pub fn kind(&self) -> CodecKind {
+        match self {
+            Commitment::Whole => CodecKind::Gossip,
+            Commitment::ReedSolomon { .. } => CodecKind::ReedSolomon,
+            Commitment::Rlnc { .. } => CodecKind::Rlnc,
+        }
+    }
+}
+
+/// What is coded. A pure function of the payload, the codec and its [`Parameters`]: all validators of one batch make the same. The mesh signs
+/// it together with chain, epoch, view, batch and kind of payload. BCS, at most 2.2 kB.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Plan {
+    /// [`payload_digest`] of the payload.
+    pub digest: Digest,
+    /// Bytes of the payload.
+    pub bytes: u32,
+    /// What its chunks are held against.
+    pub commitment: Commitment,
+}
+
+/// How finely a payload is cut.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Parameters {
+    /// Pieces under RLNC (N), 1 to [`PIECES_MAX`].
+    pub pieces: u16,
+    /// Data shards of Reed-Solomon, from 1; together with `parity` at most [`SHARDS_MAX`].
+    pub data: u16,
+    /// Parity shards of Reed-Solomon, from 1.
+    pub parity: u16,
+}
+
+impl Parameters {
+    /// For a payload of so many bytes, as measured.
+    ///
+    /// RLNC: pieces of 12 KiB, 6 to 20 of them. More pieces make a chunk cheaper to verify, and sooner to pass on; the coefficients
+    /// and decoding, which grow with their number, outweigh that at about 20, whether a payload has 120 kB or 1 MB. With 6 pieces the coefficients are
+    /// a thirteenth of 20 kB.
+    ///
+    /// Reed-Solomon: shards of 8 KiB, 4 to 64 of them, and as many again of parity. Neither the code nor the paths cost noticeably more for many
+    /// than for few; what takes long to send as one shard is late to be passed on.
+    pub fn default_for(payload_bytes: usize) -> Self {
+        let parts = |bytes, range: std::ops::RangeInclusive<usize>| {
+            payload_bytes.div_ceil(bytes).clamp(*range.start(), *range.end()) as u16
+        };
+        let data = parts(8 << 10, 4..=64);
+        Self { pieces: parts(12 << 10, 6..=20), data, parity: data }
+    }
+}
+
+/// The digest of a payload in its [`Plan`]: SHA-256 under a tag of its own.
+pub fn payload_digest(payload: &[u8]) -> Digest {
+    Digest::tagged("slipstream coded payload", payload)
+}

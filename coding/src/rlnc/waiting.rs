@@ -1,0 +1,184 @@
+//! Chunks on their way to be verified, and those that are.
+
+use std::{collections::BTreeMap, mem, sync::Arc};
+
+use slipstream_types::PublicKey;
+
+use super::{
+    chunk::Chunk,
+    matrix::{Echelon, Rank},
+    pieces::Shape,
+    scalar::Factor,
+};
+use crate::{codec::Accepted, limits::SPARES_MAX};
+
+/// A chunk that nobody has verified yet.
+#[derive(Debug)]
+struct Entry {
+    from: PublicKey,
+    chunk: Arc<Chunk>,
+    /// Whether it is a combination of others of which some are not verified: of use only if one of those is forged.
+    is_spare: bool,
+}
+
+/// What a chunk's coefficients say before anything else is known of it.
+#[derive(Debug)]
+pub(super) enum Place {
+    /// It is a combination of verified ones.
+    Dependent,
+    /// It is a combination of verified and unverified ones.
+    Spare,
+    /// It is new; this is what it adds to the echelon form.
+    New(Vec<Factor>),
+}
+
+/// The chunks of one payload. Those in `verified`, `checking` and `waiting` that are no spares are independent; the echelon form has a row
+/// for each, in this order.
+pub(super) struct Waiting {
+    shape: Shape,
+    echelon: Echelon,
+    verified: Vec<Arc<Chunk>>,
+    checking: Vec<Entry>,
+    waiting: Vec<Entry>,
+}
+
+impl Waiting {
+    pub(super) fn new(shape: Shape) -> Self {
+        Self {
+            shape,
+            echelon: Echelon::default(),
+            verified: Vec::new(),
+            checking: Vec::new(),
+            waiting: Vec::new(),
+        }
+    }
+
+    /// Chunks that are verified.
+    pub(super) fn verified(&self) -> &[Arc<Chunk>] {
+        &self.verified
+    }
+
+    /// Chunks that are not verified and not being verified, without spares.
+    pub(super) fn independent(&self) -> usize {
+        self.waiting.iter().filter(|entry| !entry.is_spare).count()
+    }
+
+    /// Chunks that are not verified.
+    pub(super) fn len(&self) -> usize {
+        self.checking.len() + self.waiting.len()
+    }
+
+    /// Where a chunk belongs.
+    pub(super) fn place(&self, coefficients: &[Factor]) -> Place {
+        match self.echelon.reduce(coefficients.to_vec(), self.verified.len()) {
+            Rank::Dependent => Place::Dependent,
+            Rank::DependentOnAll => Place::Spare,
+            Rank::Independent(row) => Place::New(row),
+        }
+    }
+
+    /// Takes a chunk, if there is room, at a place that was asked for just now. If all room is taken, the sender with the most chunks that wait
+    /// gives up its newest one for a sender with fewer, so that nobody keeps others out.
+    pub(super) fn add(&mut self, from: PublicKey, chunk: Chunk, place: Place) -> Accepted {
+        let is_spare = matches!(place, Place::Spare);
+        if is_spare && self.checking.iter().chain(&self.waiting).any(|entry| *entry.chunk == chunk) {
+            return Accepted::Duplicate;
+        }
+        let is_full = self.verified.len() + self.len() >= self.shape.pieces + SPARES_MAX;
+        if is_full && !self.make_room_for(&from) {
+            return Accepted::Surplus;
+        }
+        self.waiting.push(Entry { from, chunk: Arc::new(chunk), is_spare });
+        match place {
+            // What gave way may have been a row.
+            _ if is_full => self.rebuild(),
+            Place::New(row) => self.echelon.push(row),
+            Place::Spare | Place::Dependent => {}
+        }
+        Accepted::Waiting
+    }
+
+    fn make_room_for(&mut self, from: &PublicKey) -> bool {
+        let mut counts = BTreeMap::<_, usize>::new();
+        for entry in &self.waiting {
+            *counts.entry(entry.from).or_default() += 1;
+        }
+        let own = counts.get(from).copied().unwrap_or(0);
+        let Some((most, _)) =
+            counts.into_iter().filter(|(_, count)| *count > own + 1).max_by_key(|(_, count)| *count)
+        else {
+            return false;
+        };
+        let newest = self.waiting.iter().rposition(|entry| entry.from == most);
+        newest.map(|newest| self.waiting.remove(newest)).is_some()
+    }
+
+    /// The chunks that wait and are independent, to be checked.
+    pub(super) fn take(&mut self) -> Vec<Arc<Chunk>> {
+        let (spares, taken): (Vec<_>, _) =
+            mem::take(&mut self.waiting).into_iter().partition(|entry| entry.is_spare);
+        (self.waiting, self.checking) = (spares, taken);
+        self.checking.iter().map(|entry| entry.chunk.clone()).collect()
+    }
+
+    /// Takes the word on those that were taken: who sent what fits, a name for each, and who sent what is forged. Whatever else waits of forgers is
+    /// thrown away, and so are spares that combine what is verified by now; other spares take the place of what is lost.
+    pub(super) fn judge(&mut self, forged: &[bool]) -> (Vec<PublicKey>, Vec<PublicKey>) {
+        let (mut fit, mut forgers) = (Vec::new(), Vec::new());
+        for (entry, is_forged) in mem::take(&mut self.checking).into_iter().zip(forged) {
+            if !is_forged {
+                fit.push(entry.from);
+                self.verified.push(entry.chunk);
+            } else if !forgers.contains(&entry.from) {
+                forgers.push(entry.from);
+            }
+        }
+        if !forgers.is_empty() {
+            self.waiting.retain(|entry| !forgers.contains(&entry.from));
+            self.rebuild();
+        }
+        let (echelon, verified) = (&self.echelon, self.verified.len());
+        let is_useless = |entry: &Entry| {
+            entry.is_spare && echelon.reduce(entry.chunk.coefficients.clone(), verified) == Rank::Dependent
+        };
+        self.waiting.retain(|entry| !is_useless(entry));
+        (fit, forgers)
+    }
+
+    /// The payload is here: only what is verified is still of use. Gives who sent what was being checked.
+    pub(super) fn close(&mut self) -> Vec<PublicKey> {
+        self.waiting.clear();
+        self.echelon = Echelon::default();
+        mem::take(&mut self.checking).into_iter().map(|entry| entry.from).collect()
+    }
+
+    /// Throws away what waits and is of this peer.
+    pub(super) fn forget(&mut self, peer: &PublicKey) {
+        let before = self.waiting.len();
+        self.waiting.retain(|entry| entry.from != *peer);
+        if self.waiting.len() < before {
+            self.rebuild();
+        }
+    }
+
+    /// Makes the echelon form anew after chunks went.
+    fn rebuild(&mut self) {
+        self.echelon = Echelon::default();
+        let known = self.verified.iter().chain(self.checking.iter().map(|entry| &entry.chunk));
+        for chunk in known {
+            self.echelon.add(&chunk.coefficients);
+        }
+        for entry in &mut self.waiting {
+            entry.is_spare = !self.echelon.add(&entry.chunk.coefficients);
+        }
+    }
+
+    pub(super) fn held_bytes(&self) -> usize {
+        (self.verified.len() + self.len()) * self.shape.chunk_bytes()
+            + self.echelon.rank() * 32 * self.shape.pieces
+    }
+
+    pub(super) fn held_bytes_max(shape: &Shape) -> usize {
+        (shape.pieces + SPARES_MAX) * shape.chunk_bytes() + 32 * shape.pieces * shape.pieces
+    }
+}

@@ -1,0 +1,140 @@
+//! The ways into a codec: at a payload's source, and at a receiver of its plan.
+
+use std::sync::Arc;
+
+use slipstream_types::Digest;
+
+use crate::{
+    codec::Codec,
+    gossip::Gossip,
+    limits::{PIECE_SCALARS_MAX, PIECES_MAX, SHARDS_MAX},
+    plan::{CodecKind, Commitment, Parameters, Plan, payload_digest},
+    reed_solomon::ReedSolomon,
+    rlnc::Rlnc,
+};
+
+/// Why a payload cannot be coded so.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum EncodeError {
+    /// More than the codec takes.
+    #[error("{kind} takes payloads of at most {max} bytes, not of {len}: use another codec")]
+    TooLong {
+        /// The codec.
+        kind: CodecKind,
+        /// Bytes of the payload.
+        len: usize,
+        /// The most it takes.
+        max: usize,
+    },
+    /// No number of pieces.
+    #[error("a payload has 1 to {PIECES_MAX} pieces, not {0}")]
+    Pieces(u16),
+    /// Pieces that are too large.
+    #[error(
+        "{pieces} pieces of {bytes} bytes have {scalars} scalars each, above the limit of {PIECE_SCALARS_MAX}: take more pieces"
+    )]
+    PieceTooLong {
+        /// Pieces.
+        pieces: usize,
+        /// Bytes of the payload.
+        bytes: usize,
+        /// Scalars of each.
+        scalars: usize,
+    },
+    /// No number of shards.
+    #[error(
+        "a payload has at least 1 data and 1 parity shard and at most {SHARDS_MAX} together, not {data} and {parity}"
+    )]
+    Shards {
+        /// Data shards.
+        data: u16,
+        /// Parity shards.
+        parity: u16,
+    },
+}
+
+/// What is wrong with a plan. Who signed it is to blame.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum PlanError {
+    /// It asks for what no payload may be coded as.
+    #[error("the plan of payload {digest}: {source}")]
+    Shape {
+        /// Its payload.
+        digest: Digest,
+        /// What is wrong.
+        #[source]
+        source: EncodeError,
+    },
+    /// Some pieces would be all padding.
+    #[error("the plan of payload {digest} cuts {bytes} bytes into {pieces} pieces")]
+    Empty {
+        /// Its payload.
+        digest: Digest,
+        /// Bytes of it.
+        bytes: u32,
+        /// Pieces.
+        pieces: usize,
+    },
+    /// Another codec's than the one that is asked.
+    #[error("the plan of payload {digest} is one of {kind}")]
+    Codec {
+        /// Its payload.
+        digest: Digest,
+        /// The codec that it is of.
+        kind: CodecKind,
+    },
+    /// A commitment is not the canonical encoding of a point.
+    #[error("commitment {index} in the plan of payload {digest} is no point of the group")]
+    Point {
+        /// Its payload.
+        digest: Digest,
+        /// The commitment's place.
+        index: usize,
+    },
+}
+
+/// Codes a payload at its source. RLNC commits to each piece, which takes milliseconds to a tenth of a second: for a worker thread. What is
+/// planned depends on the arguments alone.
+///
+/// # Errors
+/// If the codec does not take so many bytes, or the parameters are out of bounds.
+pub fn encode(
+    kind: CodecKind,
+    payload: Arc<[u8]>,
+    parameters: &Parameters,
+) -> Result<(Plan, Box<dyn Codec>), EncodeError> {
+    let bytes = bounded_bytes(kind, payload.len())?;
+    let digest = payload_digest(&payload);
+    let plan = |commitment| Plan { digest, bytes, commitment };
+    let codec: Box<dyn Codec> = match kind {
+        CodecKind::Gossip => Box::new(Gossip::encode(plan(Commitment::Whole), payload)),
+        CodecKind::ReedSolomon => {
+            Box::new(ReedSolomon::encode(payload, parameters.data, parameters.parity, plan)?)
+        }
+        CodecKind::Rlnc => Box::new(Rlnc::encode(payload, parameters.pieces, plan)?),
+    };
+    Ok((codec.plan().clone(), codec))
+}
+
+/// Awaits the payload of a plan whose signature the caller has checked. Compares bounds, and decodes RLNC's points, which takes
+/// some 5 microseconds each; allocates nothing else. What it may come to hold is [`Codec::held_bytes_max`].
+///
+/// # Errors
+/// If no honest source makes such a plan.
+pub fn open(plan: &Plan) -> Result<Box<dyn Codec>, PlanError> {
+    let shape = |source| PlanError::Shape { digest: plan.digest, source };
+    bounded_bytes(plan.commitment.kind(), plan.bytes as usize).map_err(shape)?;
+    match &plan.commitment {
+        Commitment::Whole => Ok(Box::new(Gossip::open(plan.clone()))),
+        Commitment::ReedSolomon { root, data, parity } => {
+            Ok(Box::new(ReedSolomon::open(plan.clone(), *root, *data, *parity).map_err(shape)?))
+        }
+        Commitment::Rlnc { commitments } => Ok(Box::new(Rlnc::open(plan.clone(), commitments)?)),
+    }
+}
+
+fn bounded_bytes(kind: CodecKind, len: usize) -> Result<u32, EncodeError> {
+    let max = kind.payload_bytes_max();
+    let bytes = u32::try_from(len).ok().filter(|_| len <= max);
+    bytes.ok_or(EncodeError::TooLong { kind, len, max })
+}

@@ -1,0 +1,172 @@
+//! What all codecs share: the plan, the check that is out, and whole payloads that come as such.
+
+use std::{collections::VecDeque, sync::Arc};
+
+use slipstream_types::PublicKey;
+
+use crate::{
+    codec::{Accepted, Check, Checked, Found, Malformed, Ticket, Verdict, Work},
+    plan::{Plan, payload_digest},
+};
+
+/// A whole payload that nobody has compared yet; of this node itself if of no peer.
+#[derive(Debug)]
+struct Candidate {
+    from: Option<PublicKey>,
+    payload: Arc<[u8]>,
+}
+
+/// A payload as far as its codec does not matter.
+#[derive(Debug)]
+pub(crate) struct Whole {
+    plan: Plan,
+    ticket: Ticket,
+    payload: Option<Arc<[u8]>>,
+    waiting: VecDeque<Candidate>,
+    comparing: Option<Candidate>,
+    candidates_max: usize,
+    is_contradicted: bool,
+}
+
+impl Whole {
+    /// One that has still to come; of peers it takes at most so many candidates.
+    pub(crate) fn expected(plan: Plan, candidates_max: usize) -> Self {
+        Self {
+            plan,
+            ticket: Ticket::default(),
+            payload: None,
+            waiting: VecDeque::new(),
+            comparing: None,
+            candidates_max,
+            is_contradicted: false,
+        }
+    }
+
+    /// One that is here, at its source.
+    pub(crate) fn known(plan: Plan, payload: Arc<[u8]>) -> Self {
+        Self { payload: Some(payload), ..Self::expected(plan, 0) }
+    }
+
+    pub(crate) fn plan(&self) -> &Plan {
+        &self.plan
+    }
+
+    pub(crate) fn bytes(&self) -> usize {
+        self.plan.bytes as usize
+    }
+
+    pub(crate) fn payload(&self) -> Option<&Arc<[u8]>> {
+        self.payload.as_ref()
+    }
+
+    /// Whether no chunk is taken any more: the payload is here, or the plan contradicts itself.
+    pub(crate) fn is_closed(&self) -> bool {
+        self.payload.is_some() || self.is_contradicted
+    }
+
+    /// Whether the plan was found to contradict itself.
+    pub(crate) fn is_contradicted(&self) -> bool {
+        self.is_contradicted
+    }
+
+    /// Whether a check is out.
+    pub(crate) fn is_checking(&self) -> bool {
+        self.ticket.is_out()
+    }
+
+    /// Takes a candidate, if it is of the plan's length and there is room.
+    pub(crate) fn offer(
+        &mut self,
+        from: Option<PublicKey>,
+        payload: &[u8],
+        keep: impl FnOnce() -> Arc<[u8]>,
+    ) -> Accepted {
+        if self.payload.is_some() {
+            return Accepted::Duplicate;
+        }
+        if payload.len() != self.bytes() {
+            let (found, expected) = (payload.len(), self.bytes());
+            return Accepted::Malformed(Malformed::Length { found, expected });
+        }
+        let mut candidates = self.waiting.iter().chain(&self.comparing);
+        if candidates.clone().any(|candidate| *candidate.payload == *payload) {
+            return Accepted::Duplicate;
+        }
+        let of_peers = candidates.clone().filter(|candidate| candidate.from.is_some()).count();
+        let is_full = from.is_some() && of_peers >= self.candidates_max;
+        if is_full || candidates.any(|candidate| candidate.from == from) {
+            return Accepted::Surplus;
+        }
+        self.waiting.push_back(Candidate { from, payload: keep() });
+        Accepted::Waiting
+    }
+
+    /// Candidates, the one that is being compared included.
+    pub(crate) fn candidates(&self) -> usize {
+        self.waiting.len() + usize::from(self.comparing.is_some())
+    }
+
+    /// Whether a candidate waits.
+    pub(crate) fn has_candidate(&self) -> bool {
+        !self.waiting.is_empty()
+    }
+
+    /// The check of the next candidate.
+    pub(crate) fn compare(&mut self) -> Option<Check> {
+        let candidate = self.comparing.insert(self.waiting.pop_front()?);
+        let (payload, digest) = (candidate.payload.clone(), self.plan.digest);
+        Some(self.ticket.issue(Work::Compare, move || Found::Compared(payload_digest(&payload) == digest)))
+    }
+
+    /// Gives out a check of the codec's own.
+    pub(crate) fn issue(&mut self, work: Work, job: impl FnOnce() -> Found + Send + 'static) -> Check {
+        self.ticket.issue(work, job)
+    }
+
+    /// What the check that is out found, unless the result is of another.
+    pub(crate) fn redeem(&mut self, checked: Checked) -> Option<Found> {
+        self.ticket.redeem(checked)
+    }
+
+    /// Takes the result of a comparison.
+    pub(crate) fn compared(&mut self, is_right: bool) -> Vec<Verdict> {
+        let Some(Candidate { from, payload }) = self.comparing.take() else { return Vec::new() };
+        if is_right {
+            self.complete(payload);
+        }
+        match from {
+            Some(peer) if is_right => vec![Verdict::Useful(peer)],
+            Some(peer) => vec![Verdict::Forged(peer)],
+            None if is_right => Vec::new(),
+            None => vec![Verdict::NotThis],
+        }
+    }
+
+    /// The payload is here, and of the digest.
+    pub(crate) fn complete(&mut self, payload: Arc<[u8]>) {
+        self.payload = Some(payload);
+        self.waiting.clear();
+    }
+
+    /// The plan contradicts itself.
+    pub(crate) fn contradict(&mut self) -> Vec<Verdict> {
+        self.is_contradicted = true;
+        vec![Verdict::WrongPlan]
+    }
+
+    /// Throws away what waits and is of this peer.
+    pub(crate) fn forget(&mut self, peer: &PublicKey) {
+        self.waiting.retain(|candidate| candidate.from.as_ref() != Some(peer));
+    }
+
+    /// Bytes of the payload and of the candidates for it.
+    pub(crate) fn held_bytes(&self) -> usize {
+        (self.candidates() + usize::from(self.payload.is_some())) * self.bytes()
+    }
+
+    /// The most that [`Whole::held_bytes`] can come to: a candidate of this node's own beside those of peers, or the payload, which ends all
+    /// others but one that is being compared.
+    pub(crate) fn held_bytes_max(&self) -> usize {
+        (self.candidates_max + 1).max(2) * self.bytes()
+    }
+}

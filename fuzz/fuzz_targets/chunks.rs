@@ -1,0 +1,71 @@
+//! Plans and chunks of peers, for each codec: taking and checking them never panics nor holds more than was said, and what is decoded is what the
+//! plan's digest is of.
+
+#![no_main]
+
+use std::sync::Arc;
+
+use libfuzzer_sys::fuzz_target;
+use rand::{SeedableRng, rngs::StdRng};
+use slipstream_coding::{Accepted, CodecKind, Parameters, Plan, encode, open, payload_digest};
+use slipstream_types::{PublicKey, codec};
+
+const PLAN_BYTES_MAX: usize = 4 << 10;
+/// Of what a plan may promise, so that a single case stays fast.
+const PAYLOAD_BYTES_MAX: u32 = 64 << 10;
+
+/// The plan of an honest payload with bytes altered, or one that is nothing but the fuzzer's; then chunks, each honest but for altered bytes, or
+/// nothing but the fuzzer's.
+fuzz_target!(|bytes: &[u8]| {
+    let [kind, pieces, len, plan_edits, rest @ ..] = bytes else { return };
+    let mut rng = StdRng::seed_from_u64(1);
+    let payload: Arc<[u8]> = (0..20 * usize::from(*len)).map(|at| at as u8 | 1).collect();
+    let parameters = Parameters { pieces: u16::from(pieces % 8 + 1), data: u16::from(pieces % 5 + 1), parity: u16::from(pieces / 64 + 1) };
+    let kind = CodecKind::ALL[usize::from(*kind) % 3];
+    let (plan, mut source) = encode(kind, payload, &parameters).expect("within all limits");
+    let mut encoded = codec::encode("plan", &plan).expect("it encodes");
+    let edits_bytes = (3 * usize::from(*plan_edits % 4)).min(rest.len());
+    let (edits, mut rest) = rest.split_at(edits_bytes);
+    edit(&mut encoded, edits);
+    let Ok(plan) = codec::decode::<Plan>("plan", &encoded, PLAN_BYTES_MAX) else { return };
+    if plan.bytes > PAYLOAD_BYTES_MAX {
+        return;
+    }
+    let Ok(mut codec) = open(&plan) else { return };
+    while let [from, mode, tail @ ..] = rest {
+        let count = usize::from(*mode >> 1).min(tail.len());
+        let (edits, next) = tail.split_at(count);
+        rest = next;
+        let chunk = if mode & 1 == 0 {
+            edits.to_vec()
+        } else {
+            let Some(mut chunk) = source.next_chunk(&PublicKey([*from; 32]), &mut rng) else { continue };
+            edit(&mut chunk, edits);
+            chunk
+        };
+        let held = codec.held_bytes();
+        if let Accepted::Malformed(_) | Accepted::Dependent | Accepted::Surplus = codec.accept(PublicKey([*from; 32]), &chunk) {
+            assert!(codec.held_bytes() <= held);
+        }
+        assert!(codec.held_bytes() <= codec.held_bytes_max());
+        if from % 3 == 0 && let Some(check) = codec.check(&mut rng) {
+            codec.checked(check.run());
+        }
+    }
+    while let Some(check) = codec.check(&mut rng) {
+        codec.checked(check.run());
+    }
+    if let Some(payload) = codec.payload() {
+        assert_eq!(payload_digest(&payload), plan.digest);
+    }
+});
+
+/// Alters bytes, as (position u16, xor u8).
+fn edit(bytes: &mut [u8], edits: &[u8]) {
+    for edit in edits.as_chunks::<3>().0 {
+        let len = bytes.len();
+        if let Some(byte) = bytes.get_mut(usize::from(u16::from_le_bytes([edit[0], edit[1]])) % len.max(1)) {
+            *byte ^= edit[2];
+        }
+    }
+}

@@ -1,0 +1,219 @@
+//! What the codecs cost, operation by operation, beside the seed's path in the same run.
+
+use std::{sync::Arc, time::Instant};
+
+use anyhow::{Context, Result, ensure};
+use rand::{RngCore, SeedableRng, rngs::StdRng};
+use slipstream_coding::{Check, Codec, CodecKind, Parameters, Plan, Verifier, Work, encode, open, warm_up};
+use slipstream_types::PublicKey;
+
+use super::{
+    super::{Aim, Figure, harness::ratios},
+    reference::{self, Reference},
+};
+use crate::progress::Progress;
+
+/// The seed's block, and a megabyte.
+const SIZES: [(&str, usize); 2] = [("119k", 121_600), ("1m", 1 << 20)];
+/// Chunks of RLNC that are verified together.
+const BATCHES: [usize; 4] = [1, 5, 10, 40];
+/// Pieces in the seed's figures.
+const REFERENCE_PIECES: usize = 10;
+/// How many peers send.
+const SENDERS: u8 = 200;
+
+/// Microseconds of each operation, one sample a run.
+#[derive(Default)]
+struct Samples(Vec<(String, Vec<f64>)>);
+
+impl Samples {
+    fn add(&mut self, name: String, us: f64) {
+        match self.0.iter_mut().find(|(known, _)| *known == name) {
+            Some((_, samples)) => samples.push(us),
+            None => self.0.push((name, vec![us])),
+        }
+    }
+
+    fn of(&self, name: &str) -> Result<&[f64]> {
+        let found = self.0.iter().find(|(known, _)| known == name);
+        found.map(|(_, samples)| samples.as_slice()).with_context(|| format!("{name} was not measured"))
+    }
+
+    /// The sums of several operations, run by run.
+    fn sum(&self, names: &[String]) -> Result<Vec<f64>> {
+        let mut sums = self.of(&names[0])?.to_vec();
+        for name in &names[1..] {
+            sums.iter_mut().zip(self.of(name)?).for_each(|(sum, sample)| *sum += sample);
+        }
+        Ok(sums)
+    }
+}
+
+/// What an operation gives, and its microseconds.
+fn timed<T>(operation: impl FnOnce() -> T) -> (T, f64) {
+    let begin = Instant::now();
+    let result = operation();
+    (result, begin.elapsed().as_secs_f64() * 1e6)
+}
+
+fn peer(number: u8) -> PublicKey {
+    PublicKey([number; 32])
+}
+
+/// All figures of the codecs, each with so many samples.
+pub(super) fn figures(runs: usize, progress: Progress) -> Result<Vec<Figure>> {
+    let (mut samples, mut rng) = (Samples::default(), StdRng::seed_from_u64(1));
+    for (size, bytes) in SIZES {
+        warm_up(bytes, &Parameters::default_for(bytes));
+        let mut payload = vec![0; bytes];
+        rng.fill_bytes(&mut payload);
+        let (payload, reference): (Arc<[u8]>, _) = (payload.clone().into(), Reference::new(&payload, REFERENCE_PIECES));
+        for run in 1..=runs {
+            progress.step(&format!("coding {bytes} bytes, run {run} of {runs}"));
+            measure_reference(&mut samples, size, &reference, &mut rng)?;
+            for kind in CodecKind::ALL {
+                measure(&mut samples, size, kind, &payload, &mut rng)?;
+            }
+        }
+    }
+    let mut figures = aimed(&samples)?;
+    figures.extend(samples.0.into_iter().map(|(name, samples)| Figure::new(name, "us", samples)));
+    Ok(figures)
+}
+
+/// The seed's path: each piece, each chunk, each scalar for itself.
+fn measure_reference(samples: &mut Samples, size: &str, reference: &Reference, rng: &mut StdRng) -> Result<()> {
+    let mut add = |operation: &str, us| samples.add(format!("reference.{operation}.{size}"), us);
+    let (commitments, us) = timed(|| reference.commit());
+    add("commit", us);
+    let chunks: Vec<_> = (0..REFERENCE_PIECES).map(|_| reference.chunk(rng)).collect();
+    let (is_right, us) = timed(|| reference.verify(&chunks[0], &commitments));
+    ensure!(is_right, "the reference refuses its own chunk");
+    add("verify_1", us);
+    add("recombine", timed(|| reference::recombine(&chunks, rng)).1);
+    let (pieces, us) = timed(|| reference::decode(chunks.clone()));
+    ensure!(pieces.is_some_and(|pieces| reference.is_decoded(&pieces)), "the reference decodes something else");
+    add("decode", us);
+    Ok(())
+}
+
+/// A codec, at the source, at a receiver, and at a relay.
+fn measure(samples: &mut Samples, size: &str, kind: CodecKind, payload: &Arc<[u8]>, rng: &mut StdRng) -> Result<()> {
+    let mut add = |operation: &str, us| samples.add(format!("{kind}.{operation}.{size}"), us);
+    let ((plan, mut source), us) =
+        timed(|| encode(kind, payload.clone(), &Parameters::default_for(payload.len()))).swap()?;
+    add("commit", us);
+    let chunks = chunks(&mut *source, rng)?;
+    let (_, us) = timed(|| source.next_chunk(&peer(SENDERS + 1), rng));
+    add("source_chunk", us);
+    if kind == CodecKind::Rlnc {
+        let verifier = Verifier::new(&plan)?;
+        for count in BATCHES {
+            let batch: Vec<_> = chunks.iter().cycle().take(count).cloned().collect();
+            let (forged, us) = timed(|| verifier.forged(&batch, rng));
+            ensure!(!forged?.contains(&true), "an honest chunk is refused");
+            add(&format!("verify_{count}"), us / count as f64);
+        }
+        let (mut relay, needed) = (open(&plan)?, source.chunks_needed());
+        receive(&mut *relay, &chunks[..needed - 1], rng, &mut |_, _| ())?;
+        let (chunk, us) = timed(|| relay.next_chunk(&peer(SENDERS + 1), rng));
+        ensure!(chunk.is_some(), "a relay has nothing to pass on");
+        add("recombine", us);
+    }
+    let receiver = receive_all(&plan, &chunks, rng, &mut add)?;
+    ensure!(receiver.payload().as_ref() == Some(payload), "{kind} gives another payload");
+    Ok(())
+}
+
+/// As [`Result::transpose`] for what was timed.
+trait Swap<T> {
+    fn swap(self) -> Result<(T, f64)>;
+}
+
+impl<T, E: std::error::Error + Send + Sync + 'static> Swap<T> for (Result<T, E>, f64) {
+    fn swap(self) -> Result<(T, f64)> {
+        Ok((self.0?, self.1))
+    }
+}
+
+/// Enough chunks for any receiver. Of shards the last ones first: most of what is decoded has to be restored then.
+fn chunks(source: &mut dyn Codec, rng: &mut StdRng) -> Result<Vec<Vec<u8>>> {
+    let chunk = |number| source.next_chunk(&peer(number), rng).context("the source has no chunk");
+    let mut chunks = (0..SENDERS).map(chunk).collect::<Result<Vec<_>>>()?;
+    if matches!(source.plan().commitment.kind(), CodecKind::ReedSolomon) {
+        chunks.sort_by_key(|chunk| std::cmp::Reverse([chunk[1], chunk[0]]));
+        chunks.dedup();
+    }
+    Ok(chunks)
+}
+
+/// Feeds chunks and runs what is to be checked after the first and after the last, as a node does that has a worker free.
+fn receive(
+    codec: &mut dyn Codec,
+    chunks: &[Vec<u8>],
+    rng: &mut StdRng,
+    done: &mut dyn FnMut(Work, f64),
+) -> Result<f64> {
+    let mut accept_us = 0.0;
+    for (number, chunk) in chunks.iter().enumerate() {
+        let (accepted, us) = timed(|| codec.accept(peer(number as u8), chunk));
+        ensure!(!matches!(accepted, slipstream_coding::Accepted::Malformed(_)), "{accepted:?}");
+        accept_us += us;
+        if number == 0 || number + 1 == chunks.len() {
+            while let Some(check) = codec.check(rng) {
+                let work = check.work();
+                let (checked, us) = timed(|| Check::run(check));
+                codec.checked(checked);
+                done(work, us);
+            }
+        }
+    }
+    Ok(accept_us)
+}
+
+/// A receiver gets just what it needs.
+fn receive_all(
+    plan: &Plan,
+    chunks: &[Vec<u8>],
+    rng: &mut StdRng,
+    add: &mut dyn FnMut(&str, f64),
+) -> Result<Box<dyn Codec>> {
+    let (codec, open_us) = timed(|| open(plan));
+    let mut codec = codec?;
+    add("open", open_us);
+    let chunks = &chunks[..codec.chunks_needed()];
+    let accept_us = receive(&mut *codec, chunks, rng, &mut |work, us| match work {
+        Work::Verify { .. } => add("first", us),
+        Work::Decode { .. } | Work::Compare => add("decode", us),
+        Work::Vouch => add("vouch", us),
+    })?;
+    add("accept_all", accept_us);
+    Ok(codec)
+}
+
+/// The ratios that have aims. What a receiver does of a whole block is everything from opening the plan to being able to serve all of it.
+fn aimed(samples: &Samples) -> Result<Vec<Figure>> {
+    let mut figures = Vec::new();
+    for (size, _) in SIZES {
+        let names = |codec: &str, operations: &[&str]| -> Vec<String> {
+            operations.iter().map(|operation| format!("{codec}.{operation}.{size}")).collect()
+        };
+        let verify = samples.of(&format!("reference.verify_1.{size}"))?;
+        let decode = samples.of(&format!("reference.decode.{size}"))?;
+        let whole: Vec<_> =
+            verify.iter().zip(decode).map(|(verify, decode)| REFERENCE_PIECES as f64 * verify + decode).collect();
+        let rlnc = samples.sum(&names("rlnc", &["open", "accept_all", "first", "decode", "vouch"]))?;
+        let shards = samples.sum(&names("reed_solomon", &["open", "accept_all", "decode"]))?;
+        let commits = samples.sum(&names("rlnc", &["commit"]))?;
+        let theirs = samples.sum(&names("reference", &["commit"]))?;
+        let ratio = |name: &str, of: &[f64], to: &[f64], aim: f64| {
+            let figure = |name: String| Figure::new(name, "ratio", ratios(of, to));
+            // The aims are for the seed's block.
+            if size == SIZES[0].0 { figure(name.into()).aim(Aim::AtLeast(aim)) } else { figure(format!("{name}.{size}")) }
+        };
+        figures.push(ratio("rlnc_verify_decode_vs_reference", &whole, &rlnc, 7.0));
+        figures.push(ratio("rlnc_commit_vs_reference", &theirs, &commits, 2.0));
+        figures.push(ratio("rs_verify_decode_vs_reference", &whole, &shards, 40.0));
+    }
+    Ok(figures)
+}
