@@ -1,14 +1,15 @@
 //! [`MeshStatus`]: what an operator is told.
 
-use std::time::Duration;
+use std::{collections::BTreeMap, time::Duration};
 
+use serde::Serialize;
 use slipstream_coding::CodecKind;
 
 /// Upper ends of the classes that times to decode are counted in, in milliseconds; what took longer is in one more.
 pub const DECODED_MS: [u64; 10] = [5, 10, 25, 50, 100, 200, 400, 800, 1_600, 3_200];
 
 /// What was moved since the start.
-#[derive(Clone, PartialEq, Debug, Default)]
+#[derive(Clone, PartialEq, Debug, Default, Serialize)]
 pub struct MeshStatus {
     /// Bytes of all messages sent.
     pub bytes_sent: u64,
@@ -32,11 +33,12 @@ pub struct MeshStatus {
     pub banned: u64,
     /// False payloads that validators signed.
     pub liars: u64,
-    codecs: [CodecStatus; CodecKind::ALL.len()],
+    /// Payloads that were put together here, by codec.
+    pub codecs: BTreeMap<CodecKind, CodecStatus>,
 }
 
 /// Payloads of one codec that were put together here.
-#[derive(Clone, Copy, PartialEq, Debug, Default)]
+#[derive(Clone, Copy, PartialEq, Debug, Default, Serialize)]
 pub struct CodecStatus {
     /// Payloads by the time from their plan to their last byte, in the classes of [`DECODED_MS`] and one more.
     pub decoded: [u64; DECODED_MS.len() + 1],
@@ -53,13 +55,7 @@ impl CodecStatus {
 }
 
 impl MeshStatus {
-    /// Of each codec.
-    pub fn codecs(&self) -> impl Iterator<Item = (CodecKind, &CodecStatus)> {
-        CodecKind::ALL.into_iter().zip(&self.codecs)
-    }
-
     pub(super) fn codec(&mut self, kind: CodecKind) -> &mut CodecStatus {
-        let place = CodecKind::ALL.iter().position(|other| *other == kind);
-        &mut self.codecs[place.unwrap_or_default()]
+        self.codecs.entry(kind).or_default()
     }
 }

@@ -16,7 +16,7 @@ pub(super) fn sample_mesh(status: &MeshStatus, metrics: &Metrics) {
     let complete = status.delivered - status.incomplete;
     raise(&metrics.mesh_batches.with_label_values(&["complete"]), complete);
     raise(&metrics.mesh_batches.with_label_values(&["incomplete"]), status.incomplete);
-    for (codec, decoded) in status.codecs() {
+    for (codec, decoded) in &status.codecs {
         let ends = DECODED_MS.iter().map(u64::to_string).chain(["more".to_owned()]);
         for (end, count) in ends.zip(decoded.decoded) {
             raise(&metrics.mesh_decoded.with_label_values(&[codec.name(), &end]), count);

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use serde::Serialize;
-use slipstream_broadcast::Broadcaster;
+use slipstream_broadcast::{Broadcaster, MeshStatus};
 use slipstream_config::Role;
 use slipstream_consensus::{ConsensusStatus, Forwarder, Pool, PoolStatus, Proof, Validator};
 use slipstream_executor::HotStats;
@@ -56,6 +56,8 @@ pub struct NodeStatus {
     pub rules: RulesStatus,
     /// Following the chain.
     pub sync: SyncStatus,
+    /// How new batches came and went.
+    pub mesh: MeshStatus,
     /// Serving it to peers.
     pub serve: ServeStatus,
     /// Certifying it; validators only.
@@ -190,6 +192,7 @@ impl StatusSource {
             epoch: self.epoch(),
             rules: RulesStatus::of(&self.store)?,
             sync,
+            mesh: self.broadcaster.status(),
             serve: self.server.status(),
             consensus,
             hot_cache: self.follower.hot_stats(),
@@ -258,7 +261,7 @@ impl StatusSource {
         for (reason, count) in self.transport.turned_away() {
             raise(&metrics.network_turned_away.with_label_values(&[reason.name()]), count);
         }
-        sample_mesh(&self.broadcaster.status(), metrics);
+        sample_mesh(&status.mesh, metrics);
         sample_peers(&status.peers, &status.configured_peers, status.shared_keys.len(), metrics);
         metrics.pool_pending.set(gauge(status.pool.pending as u64));
         metrics.pool_queued.set(gauge(status.pool.queued as u64));

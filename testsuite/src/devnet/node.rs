@@ -51,6 +51,9 @@ pub struct Status {
     /// What the follower did.
     #[serde(default)]
     pub sync: SyncStatus,
+    /// How new batches came to it.
+    #[serde(default)]
+    pub mesh: Value,
     /// Connected peers.
     #[serde(default)]
     pub peers: Vec<Value>,
