@@ -20,7 +20,11 @@ fuzz_target!(|bytes: &[u8]| {
     let [kind, pieces, len, plan_edits, rest @ ..] = bytes else { return };
     let mut rng = StdRng::seed_from_u64(1);
     let payload: Arc<[u8]> = (0..20 * usize::from(*len)).map(|at| at as u8 | 1).collect();
-    let parameters = Parameters { pieces: u16::from(pieces % 8 + 1), data: u16::from(pieces % 5 + 1), parity: u16::from(pieces / 64 + 1) };
+    let parameters = Parameters {
+        pieces: u16::from(pieces % 8 + 1),
+        data: u16::from(pieces % 5 + 1),
+        parity: u16::from(pieces / 64 + 1),
+    };
     let kind = CodecKind::ALL[usize::from(*kind) % 3];
     let (plan, mut source) = encode(kind, payload, &parameters).expect("within all limits");
     let mut encoded = codec::encode("plan", &plan).expect("it encodes");
@@ -44,11 +48,15 @@ fuzz_target!(|bytes: &[u8]| {
             chunk
         };
         let held = codec.held_bytes();
-        if let Accepted::Malformed(_) | Accepted::Dependent | Accepted::Surplus = codec.accept(PublicKey([*from; 32]), &chunk) {
+        if let Accepted::Malformed(_) | Accepted::Dependent | Accepted::Surplus =
+            codec.accept(PublicKey([*from; 32]), &chunk)
+        {
             assert!(codec.held_bytes() <= held);
         }
         assert!(codec.held_bytes() <= codec.held_bytes_max());
-        if from % 3 == 0 && let Some(check) = codec.check(&mut rng) {
+        if from % 3 == 0
+            && let Some(check) = codec.check(&mut rng)
+        {
             codec.checked(check.run());
         }
     }

@@ -67,7 +67,8 @@ pub(super) fn figures(runs: usize, progress: Progress) -> Result<Vec<Figure>> {
         warm_up(bytes, &Parameters::default_for(bytes));
         let mut payload = vec![0; bytes];
         rng.fill_bytes(&mut payload);
-        let (payload, reference): (Arc<[u8]>, _) = (payload.clone().into(), Reference::new(&payload, REFERENCE_PIECES));
+        let (payload, reference): (Arc<[u8]>, _) =
+            (payload.clone().into(), Reference::new(&payload, REFERENCE_PIECES));
         for run in 1..=runs {
             progress.step(&format!("coding {bytes} bytes, run {run} of {runs}"));
             measure_reference(&mut samples, size, &reference, &mut rng)?;
@@ -82,7 +83,12 @@ pub(super) fn figures(runs: usize, progress: Progress) -> Result<Vec<Figure>> {
 }
 
 /// The seed's path: each piece, each chunk, each scalar for itself.
-fn measure_reference(samples: &mut Samples, size: &str, reference: &Reference, rng: &mut StdRng) -> Result<()> {
+fn measure_reference(
+    samples: &mut Samples,
+    size: &str,
+    reference: &Reference,
+    rng: &mut StdRng,
+) -> Result<()> {
     let mut add = |operation: &str, us| samples.add(format!("reference.{operation}.{size}"), us);
     let (commitments, us) = timed(|| reference.commit());
     add("commit", us);
@@ -92,13 +98,22 @@ fn measure_reference(samples: &mut Samples, size: &str, reference: &Reference, r
     add("verify_1", us);
     add("recombine", timed(|| reference::recombine(&chunks, rng)).1);
     let (pieces, us) = timed(|| reference::decode(chunks.clone()));
-    ensure!(pieces.is_some_and(|pieces| reference.is_decoded(&pieces)), "the reference decodes something else");
+    ensure!(
+        pieces.is_some_and(|pieces| reference.is_decoded(&pieces)),
+        "the reference decodes something else"
+    );
     add("decode", us);
     Ok(())
 }
 
 /// A codec, at the source, at a receiver, and at a relay.
-fn measure(samples: &mut Samples, size: &str, kind: CodecKind, payload: &Arc<[u8]>, rng: &mut StdRng) -> Result<()> {
+fn measure(
+    samples: &mut Samples,
+    size: &str,
+    kind: CodecKind,
+    payload: &Arc<[u8]>,
+    rng: &mut StdRng,
+) -> Result<()> {
     let mut add = |operation: &str, us| samples.add(format!("{kind}.{operation}.{size}"), us);
     let ((plan, mut source), us) =
         timed(|| encode(kind, payload.clone(), &Parameters::default_for(payload.len()))).swap()?;
@@ -200,8 +215,11 @@ fn aimed(samples: &Samples) -> Result<Vec<Figure>> {
         };
         let verify = samples.of(&format!("reference.verify_1.{size}"))?;
         let decode = samples.of(&format!("reference.decode.{size}"))?;
-        let whole: Vec<_> =
-            verify.iter().zip(decode).map(|(verify, decode)| REFERENCE_PIECES as f64 * verify + decode).collect();
+        let whole: Vec<_> = verify
+            .iter()
+            .zip(decode)
+            .map(|(verify, decode)| REFERENCE_PIECES as f64 * verify + decode)
+            .collect();
         let rlnc = samples.sum(&names("rlnc", &["open", "accept_all", "first", "decode", "vouch"]))?;
         let shards = samples.sum(&names("reed_solomon", &["open", "accept_all", "decode"]))?;
         let commits = samples.sum(&names("rlnc", &["commit"]))?;
@@ -209,7 +227,11 @@ fn aimed(samples: &Samples) -> Result<Vec<Figure>> {
         let ratio = |name: &str, of: &[f64], to: &[f64], aim: f64| {
             let figure = |name: String| Figure::new(name, "ratio", ratios(of, to));
             // The aims are for the seed's block.
-            if size == SIZES[0].0 { figure(name.into()).aim(Aim::AtLeast(aim)) } else { figure(format!("{name}.{size}")) }
+            if size == SIZES[0].0 {
+                figure(name.into()).aim(Aim::AtLeast(aim))
+            } else {
+                figure(format!("{name}.{size}"))
+            }
         };
         figures.push(ratio("rlnc_verify_decode_vs_reference", &whole, &rlnc, 7.0));
         figures.push(ratio("rlnc_commit_vs_reference", &theirs, &commits, 2.0));
