@@ -37,6 +37,15 @@ impl Origin {
     }
 }
 
+/// The block behind an address: the least that a provider is given, an IPv4 network of 16 bits or an IPv6 network of 32. Many of them
+/// cost something.
+pub(crate) fn block_of(address: IpAddr) -> IpAddr {
+    match address.to_canonical() {
+        IpAddr::V4(address) => Ipv4Addr::from_bits(address.to_bits() >> 16 << 16).into(),
+        IpAddr::V6(address) => Ipv6Addr::from_bits(address.to_bits() >> 96 << 96).into(),
+    }
+}
+
 /// Whether an address is 127.0.0.1 or ::1.
 pub(crate) fn is_this_machine(address: IpAddr) -> bool {
     let address = address.to_canonical();

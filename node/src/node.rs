@@ -17,7 +17,7 @@ use tokio::{net::TcpListener, sync::mpsc};
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    Log,
+    Log, addresses,
     api::{self, Api, listener, metrics::Metrics, starting::Starting, status::StatusSource},
     clock::SystemClock,
     error::NodeError,
@@ -48,7 +48,7 @@ const STOP_PATIENCE: Duration = Duration::from_secs(5);
 /// Time between two prunings: each costs the commits one small write, and the disk is not filled in seconds.
 const PRUNE_INTERVAL: Duration = Duration::from_secs(5);
 /// The order in which tasks are told to stop.
-const STOP_ORDER: [&str; 10] = [
+const STOP_ORDER: [&str; 11] = [
     "api",
     "health",
     "consensus",
@@ -58,6 +58,7 @@ const STOP_ORDER: [&str; 10] = [
     "pool",
     "pruner",
     "log index",
+    "addresses",
     "network",
 ];
 
@@ -152,6 +153,7 @@ impl Node {
             Duration::ZERO,
         )?;
         let mut tasks = Tasks::default();
+        addresses::open(&network, &store, genesis.header()?.digest(), clock.clone())?;
         let (decided, announced) = mpsc::channel(DECIDED_MAX);
         let seat = Seat::new(Parts {
             config: config.clone(),
@@ -222,6 +224,8 @@ impl Node {
         let pruned = store.clone();
         tasks.spawn("pruner", |shutdown| prune(pruned, shutdown));
         tasks.spawn("log index", |shutdown| until_shutdown(log_index.run(shutdown.clone()), shutdown));
+        let (exchanging, kept) = (network.clone(), store.clone());
+        tasks.spawn("addresses", |shutdown| addresses::keep(exchanging, kept, shutdown));
         let watched = network.clone();
         tasks.spawn("network", |shutdown| async move {
             tokio::select! {
