@@ -219,6 +219,6 @@ mod tests {
             "012a001450000000000000000000000001e91c"
         );
         assert_eq!(head, expected);
-        assert_eq!(&signature[..16], "", "the signature is part of the format");
+        assert_eq!(&signature[..16], "c705e9c27558fbc0", "the signature is part of the format");
     }
 }

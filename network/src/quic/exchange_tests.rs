@@ -194,6 +194,8 @@ async fn who_tells_of_forged_records_is_cut_off() {
     let b = node(2, vec![], None).await;
     let raw = Raw::connect(8, address_of(&b)).await;
     asked(&raw, &question(CHAIN, 8, liar.address)).await;
+    assert_eq!(knows(&b), 1);
+    drop(raw);
     eventually("it was dialled, and told", || count(&b, ExchangeEvent::Forged) == 1).await;
     eventually("it is cut off", || b.peers().is_empty()).await;
     assert!(matches!(

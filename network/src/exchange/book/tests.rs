@@ -127,7 +127,7 @@ proptest! {
         for (n, ip) in (0..60).map(honest) {
             book.hear(record(n, ip), [(80 + n % 20) as u8, 1, 1, 1].into(), NOW_MS);
         }
-        prop_assert!(share_of(&book, &book.heard) > 40, "three buckets, almost full");
+        prop_assert!(share_of(&book, &book.heard) > 12, "a full bucket, or two, or three");
         let mut draws = Draws::new([secret; 32]);
         let mut attackers = 0;
         for _ in 0..300 {
@@ -325,11 +325,11 @@ fn the_fullest_book_can_be_saved() {
         let ip = |last| [0x2a00 + (n >> 16) as u16, n as u16, 0, 0, 0, 0, 0, last];
         (1..=4).map(|last| SocketAddr::from((ip(last), 7400))).collect::<Vec<_>>()
     };
-    for n in 0..40_000 {
+    for n in 0..50_000 {
         let record = PeerRecord::made_up(id(n), &addresses(n), NOW_MS);
         let teller = IpAddr::from([0x2a10, (n % 997) as u16, 0, 0, 0, 0, 0, 1]);
         book.hear(record, teller, NOW_MS);
-        if n % 3 == 0 {
+        if n < 20_000 {
             book.reached(&id(n), addresses(n)[0], NOW_MS);
         }
     }

@@ -218,6 +218,10 @@ impl Chooser {
     fn observe(&mut self, neighbours: &[Neighbour], now: Now) {
         let before = std::mem::take(&mut self.known);
         self.known = neighbours.iter().map(|peer| (peer.id, peer.since)).collect();
+        if before.keys().any(|id| !self.known.contains_key(id)) {
+            // Who was connected anyway may be dialled now.
+            self.next_dial = self.next_dial.min(now.instant + DIAL_EVERY);
+        }
         for peer in neighbours.iter().filter(|peer| before.get(&peer.id) != Some(&peer.since)) {
             match peer.is_dialled {
                 true => self.book.reached(&peer.id, peer.address, now.ms),

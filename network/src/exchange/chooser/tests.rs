@@ -132,7 +132,7 @@ fn some_places_go_round_and_the_others_stay() {
     let last = rig.chosen();
     assert_eq!(first[..6], last[..6], "the oldest");
     assert!(last[6..].iter().all(|peer| !first.contains(peer)));
-    assert_eq!(rig.count(ExchangeEvent::Rotated), 12);
+    assert_eq!(rig.count(ExchangeEvent::Rotated), 11, "after half an hour nobody has had a whole turn");
     assert_eq!(last.len(), 8);
 }
 
