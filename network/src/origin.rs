@@ -1,7 +1,7 @@
 //! [`Origin`]: where a connection comes from, in the steps in which addresses are handed out. What one party has many of at no
 //! cost counts as one.
 
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 /// The host and the network behind an address.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -44,6 +44,11 @@ pub(crate) fn block_of(address: IpAddr) -> IpAddr {
         IpAddr::V4(address) => Ipv4Addr::from_bits(address.to_bits() >> 16 << 16).into(),
         IpAddr::V6(address) => Ipv6Addr::from_bits(address.to_bits() >> 96 << 96).into(),
     }
+}
+
+/// An address as it is written: an IPv4 address that a socket for both shows within IPv6 is one of IPv4.
+pub(crate) fn canonical(address: SocketAddr) -> SocketAddr {
+    SocketAddr::new(address.ip().to_canonical(), address.port())
 }
 
 /// Whether an address is 127.0.0.1 or ::1.

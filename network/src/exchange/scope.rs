@@ -60,16 +60,25 @@ impl Scope {
 pub(crate) struct Reach {
     machine: bool,
     private: bool,
+    ipv6: bool,
 }
 
 impl Reach {
     /// Of a node that is reached at these addresses.
     pub(crate) fn of(own: &[SocketAddr]) -> Reach {
         let has = |scope| own.iter().any(|address| Scope::of(*address) == Some(scope));
-        Reach { machine: has(Scope::Machine), private: has(Scope::Private) }
+        Reach { machine: has(Scope::Machine), private: has(Scope::Private), ipv6: true }
+    }
+
+    /// The same of a node whose socket takes this kind of addresses: one for IPv4 reaches nobody by IPv6, one for IPv6 both.
+    pub(crate) fn from(self, listening: SocketAddr) -> Reach {
+        Reach { ipv6: listening.is_ipv6(), ..self }
     }
 
     pub(crate) fn allows(self, address: SocketAddr) -> bool {
+        if address.is_ipv6() && !self.ipv6 {
+            return false;
+        }
         match Scope::of(address) {
             Some(Scope::Machine) => self.machine,
             Some(Scope::Private) => self.private,
@@ -138,5 +147,7 @@ mod tests {
         assert_eq!(reaches(&["0.0.0.0"]), [false, false, true, false]);
         assert_eq!(reaches(&["192.168.0.1"]), [false, true, true, false]);
         assert_eq!(reaches(&["127.0.0.1", "8.8.4.4"]), [true, false, true, false]);
+        let by_ipv6 = |listening| Reach::of(&[]).from(at(listening)).allows(at("2a00:1450::1"));
+        assert!(by_ipv6("::") && !by_ipv6("0.0.0.0"));
     }
 }

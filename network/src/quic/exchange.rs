@@ -14,7 +14,7 @@ use std::{
 use parking_lot::Mutex;
 use slipstream_types::{Clock, CodecError, Digest, SecretKey};
 use tokio::{sync::Notify, time::Instant};
-use tracing::{debug, warn};
+use tracing::{info, warn};
 
 use super::link::Link;
 use crate::{
@@ -25,7 +25,7 @@ use crate::{
         ANSWER_BYTES_MAX, Answer, Book, Chooser, Draws, Now, PeerRecord, REQUEST_BYTES_MAX, Reach, Request,
         Rules, UncheckedRecord,
     },
-    origin::Origin,
+    origin::{Origin, canonical},
     peers::Peers,
     registry::Registry,
 };
@@ -84,7 +84,7 @@ impl Exchange {
         Exchange {
             key: key.clone(),
             rules: Rules { outbound, configured, advertised: config.advertise.clone() },
-            reach: Reach::of(&own),
+            reach: Reach::of(&own).from(listening),
             places: outbound + usize::from(outbound > 0),
             peers,
             opened: OnceLock::new(),
@@ -110,7 +110,7 @@ impl Exchange {
             None => Book::new(secret()?, local, self.reach),
         };
         let (heard, reached) = book.len();
-        debug!(heard, reached, outbound = self.rules.outbound, "peer exchange begins");
+        info!(heard, reached, outbound = self.rules.outbound, "peer exchange begins");
         let chooser = Chooser::new(self.rules.clone(), book, Draws::new(secret()?), now);
         self.peers.lock().keep_places(self.places);
         let (chooser, own) = (Mutex::new(chooser), Mutex::default());
@@ -164,7 +164,7 @@ impl Exchange {
     fn answer(&self, peer: PeerId, payload: &[u8]) -> Result<Payload, Refusal> {
         let opened =
             self.opened.get().ok_or_else(|| Refusal::busy(STARTING_PAUSE, "this node is starting"))?;
-        let address = self.peers.lock().get(peer).map(|link| link.connection.remote_address());
+        let address = self.peers.lock().get(peer).map(|link| canonical(link.connection.remote_address()));
         let address = address.ok_or_else(|| Refusal::failed("the connection has ended"))?;
         let now = opened.now();
         let is_configured = self.rules.configured.contains(&peer);

@@ -14,6 +14,7 @@ use super::{
 use crate::{
     ContactFailure, ExchangeEvent, NetworkError, PeerAddress, PeerId, Protocol, RefusalKind, RequestLimits,
     exchange::{ANSWER_BYTES_MAX, Action, Answer, Asked, Dialled, Neighbour, PeerRecord, Request},
+    origin::canonical,
     peers::Useful,
 };
 
@@ -50,13 +51,14 @@ impl Driver {
     }
 
     fn neighbours(&self) -> Vec<Neighbour> {
-        let peers = self.peers.lock();
+        let (peers, now) = (self.peers.lock(), Instant::now());
         let neighbour = |(id, since, link): (PeerId, Instant, &Arc<Link>)| Neighbour {
             id,
-            address: link.connection.remote_address(),
+            address: canonical(link.connection.remote_address()),
             is_dialled: link.connection.side().is_client(),
             since,
             used: link.used(),
+            served: link.served(now),
         };
         peers.iter().map(neighbour).collect()
     }

@@ -2,11 +2,8 @@
 
 use std::net::{IpAddr, SocketAddr};
 
-use super::table::Cell;
-use crate::{
-    exchange::{PeerRecord, Reach},
-    origin::{Origin, block_of},
-};
+use super::table::{Cell, Host};
+use crate::exchange::{PeerRecord, Reach};
 
 const MINUTE_MS: u64 = 60_000;
 const HOUR_MS: u64 = 60 * MINUTE_MS;
@@ -55,6 +52,8 @@ pub(super) struct Entry {
     pub(super) record: PeerRecord,
     /// The block of whoever told of it.
     pub(super) teller: IpAddr,
+    /// The host by which it has its slot.
+    pub(super) host: Host,
     pub(super) standing: Standing,
     /// Attempts in a row that failed.
     pub(super) failures: u32,
@@ -117,13 +116,4 @@ impl Entry {
             }
         }
     }
-}
-
-/// Block and host of an address, as the tables have it. On loopback a whole devnet has one address, so that there the port counts.
-pub(super) fn block_and_host(address: SocketAddr) -> (IpAddr, Vec<u8>) {
-    let host = match Origin::of_remote(address.ip()) {
-        Some(origin) => origin.host.to_string(),
-        None => address.to_string(),
-    };
-    (block_of(address.ip()), host.into_bytes())
 }

@@ -7,7 +7,7 @@
 //!
 //! As in Bitcoin's address manager (`addrman`): a pair of blocks has one bucket of hearsay, one teller's block an eighth of them, and
 //! one block's addresses a thirty-second of the reached; a host has one slot in a bucket. Who is in a slot stays there until it is
-//! spent, or, of the reached, until it was dialled in vain when somebody else came to its slot.
+//! spent, or, of the reached, until it was dialled in vain when somebody else wants its slot.
 
 mod entry;
 mod saved;
@@ -20,8 +20,8 @@ use std::{
     net::{IpAddr, SocketAddr},
 };
 
-use entry::{AHEAD_MS, At, Entry, FRESH_MS, KEPT_MS, Standing, block_and_host};
-use table::{Cell, HEARD_BUCKETS, Place, REACHED_BUCKETS, Table};
+use entry::{AHEAD_MS, At, Entry, FRESH_MS, KEPT_MS, Standing};
+use table::{Bucket, Cell, HEARD_BUCKETS, Host, REACHED_BUCKETS, Table, heard_bucket, reached_bucket};
 
 use super::{Draws, PeerRecord, Reach};
 use crate::{PeerAddress, PeerId, origin::block_of};
@@ -110,21 +110,24 @@ impl Book {
         let Some(address) = record.addresses().iter().find(|address| self.reach.allows(**address)) else {
             return Heard::Useless;
         };
-        let cell = self.heard_cell(*address, teller);
+        let (address, bucket) = (*address, heard_bucket(&self.secret, *address, teller));
         let entry = Entry {
             record,
             teller,
+            host: Host::of(address),
             standing: Standing::Heard,
             failures: 0,
             not_before_ms: 0,
             is_anchor: false,
-            at: At::Heard(cell),
+            at: At::Heard(bucket.wanted()),
         };
-        if self.place_heard(entry, cell, now_ms) { Heard::New } else { Heard::NoRoom }
+        if self.place_heard(entry, bucket, now_ms) { Heard::New } else { Heard::NoRoom }
     }
 
-    /// Puts an entry into a slot of hearsay, if that is free or what is in it is worth less: spent, or not met while the newcomer was.
-    fn place_heard(&mut self, entry: Entry, cell: Cell, now_ms: u64) -> bool {
+    /// Puts an entry into its bucket of hearsay, if it finds a slot there that is free, or one whose holder is worth less: spent, or not
+    /// met while the newcomer was.
+    fn place_heard(&mut self, entry: Entry, bucket: Bucket, now_ms: u64) -> bool {
+        let cell = self.slot(&self.heard, bucket, entry.host, now_ms);
         let incumbent = self.heard.at(cell).and_then(|id| self.entries.get(&id));
         let is_kept = incumbent.is_some_and(|incumbent| {
             let is_better = entry.standing != Standing::Heard && incumbent.standing == Standing::Heard;
@@ -159,13 +162,24 @@ impl Book {
         entry.reached(now_ms);
         self.is_changed = true;
         if matches!(entry.at, At::Heard(_)) {
-            let cell = self.reached_cell(address);
-            self.promote(*id, cell, now_ms);
+            let bucket = reached_bucket(&self.secret, address);
+            let cell = self.slot(&self.reached, bucket, Host::of(address), now_ms);
+            self.promote(*id, cell, Host::of(address), now_ms);
         }
     }
 
+    /// The slot that a host gets in a bucket: its own if it has one, else one that is free or whose holder is spent, else one that is its
+    /// own to fight for.
+    fn slot(&self, table: &Table, bucket: Bucket, host: Host, now_ms: u64) -> Cell {
+        let holders =
+            || table.bucket(bucket).map(|(cell, id)| (cell, id.and_then(|id| self.entries.get(&id))));
+        let own = holders().find(|(_, entry)| entry.is_some_and(|entry| entry.host == host));
+        let free = || holders().find(|(_, entry)| entry.is_none_or(|entry| entry.is_spent(now_ms)));
+        own.or_else(free).map_or(bucket.wanted(), |(cell, _)| cell)
+    }
+
     /// Moves an entry to the reached, unless its slot there is taken by one that was reached lately, or that has to be asked first.
-    fn promote(&mut self, id: PeerId, cell: Cell, now_ms: u64) {
+    fn promote(&mut self, id: PeerId, cell: Cell, host: Host, now_ms: u64) {
         if let Some(incumbent) = self.reached.at(cell) {
             let is_fresh = self
                 .entries
@@ -181,7 +195,7 @@ impl Book {
         if let At::Heard(old) = entry.at {
             self.heard.take(old, id);
         }
-        entry.at = At::Reached(cell);
+        (entry.at, entry.host) = (At::Reached(cell), host);
         self.reached.put(cell, id);
     }
 
@@ -208,12 +222,17 @@ impl Book {
         let Some(mut entry) = self.entries.get(&loser).cloned() else { return };
         let At::Reached(cell) = entry.at else { return };
         self.forget(&loser);
-        self.promote(winner, cell, now_ms);
+        let address = self.entries.get(&winner).and_then(|winner| winner.address(self.reach));
+        if let Some(address) = address {
+            self.promote(winner, cell, Host::of(address), now_ms);
+        }
         // It may come back: what it was is hearsay now.
         entry.standing = Standing::Heard;
-        if let Some(address) = entry.address(self.reach) {
-            let cell = self.heard_cell(address, entry.teller);
-            self.place_heard(entry, cell, now_ms);
+        let first = entry.record.addresses().iter().find(|address| self.reach.allows(**address));
+        if let Some(address) = first.copied() {
+            entry.host = Host::of(address);
+            let bucket = heard_bucket(&self.secret, address, entry.teller);
+            self.place_heard(entry, bucket, now_ms);
         }
     }
 
@@ -294,15 +313,5 @@ impl Book {
 
     pub(crate) fn secret(&self) -> &[u8; 32] {
         &self.secret
-    }
-
-    fn heard_cell(&self, address: SocketAddr, teller: IpAddr) -> Cell {
-        let (block, host) = block_and_host(address);
-        Place { secret: &self.secret, block, host: &host }.heard_from(teller)
-    }
-
-    fn reached_cell(&self, address: SocketAddr) -> Cell {
-        let (block, host) = block_and_host(address);
-        Place { secret: &self.secret, block, host: &host }.reached()
     }
 }

@@ -1,11 +1,14 @@
 //! The book across restarts: one bounded record, which the node keeps in its store.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 
 use serde::{Deserialize, Serialize};
 use slipstream_types::{CodecError, Digest, bounded::BoundedVec, codec};
 
-use super::{At, Book, Entry, Standing, table::ENTRIES_MAX};
+use super::{
+    At, Book, Entry, Standing,
+    table::{ENTRIES_MAX, Host, heard_bucket, reached_bucket},
+};
 use crate::{
     PeerId,
     exchange::{Reach, record::UncheckedRecord},
@@ -107,36 +110,36 @@ impl Book {
             };
             let first = record.addresses().iter().find(|address| reach.allows(**address)).copied();
             let Some(address) = first.filter(|_| record.id() != local) else { continue };
-            let cell = book.heard_cell(address, saved.teller);
+            let at = At::Heard(heard_bucket(&book.secret, address, saved.teller).wanted());
             let (failures, not_before_ms) = (saved.failures, saved.not_before_ms);
-            let (teller, is_anchor, at) = (saved.teller, saved.is_anchor, At::Heard(cell));
-            let entry = Entry { record, teller, standing, failures, not_before_ms, is_anchor, at };
-            book.put_back(entry, has_slot, now_ms);
+            let (teller, is_anchor, host) = (saved.teller, saved.is_anchor, Host::of(address));
+            let entry = Entry { record, teller, host, standing, failures, not_before_ms, is_anchor, at };
+            book.put_back(entry, address, has_slot, now_ms);
         }
         book.is_changed = false;
         Ok(book)
     }
 
-    fn put_back(&mut self, entry: Entry, has_slot: bool, now_ms: u64) {
-        let (At::Heard(heard) | At::Reached(heard)) = entry.at;
-        if entry.is_spent(now_ms) || self.entries.contains_key(&entry.record.id()) {
+    fn put_back(&mut self, entry: Entry, first: SocketAddr, has_slot: bool, now_ms: u64) {
+        let id = entry.record.id();
+        if entry.is_spent(now_ms) || self.entries.contains_key(&id) {
             return;
         }
-        let id = entry.record.id();
-        let free = entry
-            .record
-            .addresses()
-            .iter()
-            .filter(|address| has_slot && self.reach.allows(**address))
-            .map(|address| self.reached_cell(*address))
-            .find(|cell| self.reached.at(*cell).is_none());
+        let within =
+            entry.record.addresses().iter().filter(|address| has_slot && self.reach.allows(**address));
+        let slot = |address: &SocketAddr| {
+            let (bucket, host) = (reached_bucket(&self.secret, *address), Host::of(*address));
+            (self.slot(&self.reached, bucket, host, now_ms), host)
+        };
+        let free = within.map(slot).find(|(cell, _)| self.reached.at(*cell).is_none());
         match free {
-            Some(cell) => {
+            Some((cell, host)) => {
                 self.reached.put(cell, id);
-                self.entries.insert(id, Entry { at: At::Reached(cell), ..entry });
+                self.entries.insert(id, Entry { at: At::Reached(cell), host, ..entry });
             }
             None => {
-                self.place_heard(entry, heard, now_ms);
+                let bucket = heard_bucket(&self.secret, first, entry.teller);
+                self.place_heard(entry, bucket, now_ms);
             }
         }
     }

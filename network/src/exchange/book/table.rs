@@ -1,10 +1,11 @@
 //! [`Table`]: places for entries, of which nobody but this node can say who gets which.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 
 use crate::{
     PeerId,
     exchange::draws::{Draws, keyed},
+    origin::{Origin, block_of},
 };
 
 /// Entries of one bucket.
@@ -22,6 +23,44 @@ pub(super) const ENTRIES_MAX: usize = (HEARD_BUCKETS + REACHED_BUCKETS) * SLOTS;
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Cell(usize);
 
+/// Where an address may be in a table.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Bucket {
+    index: usize,
+    /// Whose slot it wants if all are taken.
+    slot: usize,
+}
+
+impl Bucket {
+    /// The slot that it wants if all are taken.
+    pub(super) fn wanted(self) -> Cell {
+        Cell(self.index * SLOTS + self.slot)
+    }
+
+    #[cfg(test)]
+    pub(super) fn is_of(self, other: Bucket) -> bool {
+        self.index == other.index
+    }
+}
+
+/// The host of an address, as slots are counted: an IPv4 address or an IPv6 network of 64 bits. On loopback, where a whole devnet has one
+/// address, the port counts too.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Host(IpAddr, u16);
+
+impl Host {
+    pub(super) fn of(address: SocketAddr) -> Host {
+        match Origin::of_remote(address.ip()) {
+            Some(origin) => Host(origin.host, 0),
+            None => Host(address.ip(), address.port()),
+        }
+    }
+
+    fn bytes(self) -> Vec<u8> {
+        [bytes_of(self.0).as_slice(), &self.1.to_le_bytes()].concat()
+    }
+}
+
 /// Buckets of slots, each slot with one peer or none.
 pub(super) struct Table {
     cells: Vec<Option<PeerId>>,
@@ -34,6 +73,12 @@ impl Table {
 
     pub(super) fn at(&self, cell: Cell) -> Option<PeerId> {
         self.cells[cell.0]
+    }
+
+    /// The cells of a bucket with who is in them.
+    pub(super) fn bucket(&self, bucket: Bucket) -> impl Iterator<Item = (Cell, Option<PeerId>)> {
+        let first = bucket.index * SLOTS;
+        (first..first + SLOTS).map(|cell| (Cell(cell), self.cells[cell]))
     }
 
     pub(super) fn put(&mut self, cell: Cell, peer: PeerId) {
@@ -73,41 +118,25 @@ impl Table {
     }
 }
 
-/// What an address and its teller are to the tables.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Place<'a> {
-    pub(super) secret: &'a [u8; 32],
-    /// The block of the address.
-    pub(super) block: IpAddr,
-    /// The host of the address. It has one slot in a bucket, however many keys.
-    pub(super) host: &'a [u8],
+/// The bucket of an address that somebody of a block told of. A pair of blocks has one.
+pub(super) fn heard_bucket(secret: &[u8; 32], address: SocketAddr, teller: IpAddr) -> Bucket {
+    let (block, teller) = (bytes_of(block_of(address.ip())), bytes_of(teller));
+    let turn = keyed(secret, "slipstream/heard-turn/1", &[&block, &teller]) % HEARD_BUCKETS_PER_TELLER as u64;
+    let bucket = keyed(secret, "slipstream/heard-bucket/1", &[&teller, &turn.to_le_bytes()]);
+    bucket_of(secret, bucket % HEARD_BUCKETS as u64, address)
 }
 
-impl Place<'_> {
-    /// The cell of an address that somebody of a block told of. A pair of blocks has one bucket.
-    pub(super) fn heard_from(&self, teller: IpAddr) -> Cell {
-        let (block, teller) = (bytes_of(self.block), bytes_of(teller));
-        let turn =
-            self.keyed("slipstream/heard-turn/1", &[&block, &teller]) % HEARD_BUCKETS_PER_TELLER as u64;
-        let bucket = self.keyed("slipstream/heard-bucket/1", &[&teller, &turn.to_le_bytes()]);
-        self.cell(b'h', bucket % HEARD_BUCKETS as u64)
-    }
+/// The bucket of an address that was reached.
+pub(super) fn reached_bucket(secret: &[u8; 32], address: SocketAddr) -> Bucket {
+    let (block, host) = (bytes_of(block_of(address.ip())), Host::of(address).bytes());
+    let turn = keyed(secret, "slipstream/reached-turn/1", &[&host]) % REACHED_BUCKETS_PER_BLOCK as u64;
+    let bucket = keyed(secret, "slipstream/reached-bucket/1", &[&block, &turn.to_le_bytes()]);
+    bucket_of(secret, bucket % REACHED_BUCKETS as u64, address)
+}
 
-    /// The cell of an address that was reached.
-    pub(super) fn reached(&self) -> Cell {
-        let turn = self.keyed("slipstream/reached-turn/1", &[self.host]) % REACHED_BUCKETS_PER_BLOCK as u64;
-        let bucket = self.keyed("slipstream/reached-bucket/1", &[&bytes_of(self.block), &turn.to_le_bytes()]);
-        self.cell(b'r', bucket % REACHED_BUCKETS as u64)
-    }
-
-    fn cell(&self, table: u8, bucket: u64) -> Cell {
-        let slot = self.keyed("slipstream/slot/1", &[&[table], &bucket.to_le_bytes(), self.host]);
-        Cell(bucket as usize * SLOTS + (slot % SLOTS as u64) as usize)
-    }
-
-    fn keyed(&self, tag: &str, parts: &[&[u8]]) -> u64 {
-        keyed(self.secret, tag, parts)
-    }
+fn bucket_of(secret: &[u8; 32], index: u64, address: SocketAddr) -> Bucket {
+    let slot = keyed(secret, "slipstream/slot/1", &[&index.to_le_bytes(), &Host::of(address).bytes()]);
+    Bucket { index: index as usize, slot: (slot % SLOTS as u64) as usize }
 }
 
 fn bytes_of(ip: IpAddr) -> Vec<u8> {

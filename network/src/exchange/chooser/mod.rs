@@ -1,7 +1,7 @@
 //! [`Chooser`]: whom this node dials by its own choice, whom it asks for others, and who of the chosen has to go.
 //!
 //! ```text
-//!   outbound places   three fourths kept by those who have been here longest and are of use, one fourth goes round
+//!   outbound places   half kept by age, a fourth by service, a fourth goes round; who is of no use keeps none
 //!   feeler            one more, every two minutes, only to see whether somebody in the book is there
 //! ```
 //!
@@ -86,6 +86,8 @@ pub(crate) struct Neighbour {
     pub(crate) since: Instant,
     /// When it last asked, answered or told something.
     pub(crate) used: Option<Instant>,
+    /// Bytes of its answers to this node, of late.
+    pub(crate) served: f64,
 }
 
 /// What is to be done.

@@ -88,7 +88,7 @@ impl Rig {
     }
 
     pub(super) fn connect(&mut self, id: PeerId, address: SocketAddr, is_dialled: bool) {
-        self.neighbours.push(Neighbour { id, address, is_dialled, since: self.now, used: None });
+        self.neighbours.push(Neighbour { id, address, is_dialled, since: self.now, used: None, served: 0.0 });
     }
 
     pub(super) fn disconnect(&mut self, id: PeerId) {

@@ -15,7 +15,7 @@ use crate::{
     origin::{Origin, block_of},
 };
 
-/// The part of the places that goes round, one in so many.
+/// The part of the places that goes round, and the part that is kept for service, one in so many each; age keeps the others.
 const ROUND_PART: usize = 4;
 /// The part of the places whose peers are dialled first after a restart, one in so many: whoever makes a node restart does not choose
 /// all of its neighbours by it.
@@ -33,7 +33,15 @@ pub(super) struct Seat {
 #[derive(Clone, Copy, Debug)]
 enum State {
     Dialling,
-    Connected { since: Instant, used: Instant },
+    Connected(Connected),
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Connected {
+    since: Instant,
+    used: Instant,
+    /// Bytes of answers, of late.
+    served: f64,
 }
 
 /// A chosen peer whose connection ended.
@@ -101,14 +109,14 @@ impl Seats {
             let Some(seat) = self.seats.get_mut(&peer.id) else { continue };
             self.arrived += usize::from(matches!(seat.state, State::Dialling));
             let used = peer.used.unwrap_or(peer.since).max(peer.since);
-            seat.state = State::Connected { since: peer.since, used };
+            seat.state = State::Connected(Connected { since: peer.since, used, served: peer.served });
         }
         self.seats.retain(|id, seat| match seat.state {
-            State::Connected { since, .. } if !neighbours.iter().any(|peer| peer.id == *id) => {
-                lost.push(Lost { id: *id, since });
+            State::Connected(it) if !neighbours.iter().any(|peer| peer.id == *id) => {
+                lost.push(Lost { id: *id, since: it.since });
                 false
             }
-            State::Connected { .. } | State::Dialling => true,
+            State::Connected(_) | State::Dialling => true,
         });
         lost
     }
@@ -117,44 +125,44 @@ impl Seats {
         std::mem::take(&mut self.arrived)
     }
 
-    /// Those that are connected, the longest first: id, since when, and when of use.
-    fn by_age(&self) -> Vec<(PeerId, Instant, Instant)> {
+    /// Those that are connected, the longest first.
+    fn by_age(&self) -> Vec<(PeerId, Connected)> {
         let connected = self.seats.iter().filter_map(|(id, seat)| match seat.state {
-            State::Connected { since, used } => Some((*id, since, used)),
+            State::Connected(it) => Some((*id, it)),
             State::Dialling => None,
         });
         let mut connected: Vec<_> = connected.collect();
-        connected.sort_by_key(|(_, since, _)| *since);
+        connected.sort_by_key(|(_, it)| it.since);
         connected
     }
 
     pub(super) fn connected(&self) -> Vec<PeerId> {
-        self.by_age().into_iter().map(|(id, _, _)| id).collect()
+        self.by_age().into_iter().map(|(id, _)| id).collect()
     }
 
-    /// Whose place goes to another one, where all are taken: one that has been of no use for long, or of the youngest, whose places go
-    /// round, the one that has been here longest, if that is a turn.
+    /// Whose place goes to another one, where all are taken: one that has been of no use for long, or of the youngest that served least,
+    /// whose places go round, the one that has been here longest, if that is a turn.
     pub(super) fn leaving(&self, now: Instant, turn: Duration, idle_max: Duration) -> Option<PeerId> {
         let by_age = self.by_age();
-        if self.has_free() || by_age.len() < self.most {
+        if by_age.len() < self.most {
             return None;
         }
-        let idle = by_age.iter().filter(|(_, _, used)| now.saturating_duration_since(*used) > idle_max);
-        if let Some((id, _, _)) = idle.min_by_key(|(_, _, used)| *used) {
+        let idle = by_age.iter().filter(|(_, it)| now.saturating_duration_since(it.used) > idle_max);
+        if let Some((id, _)) = idle.min_by_key(|(_, it)| it.used) {
             return Some(*id);
         }
-        let kept = self.most - self.most / ROUND_PART;
-        let (id, since, _) = by_age.get(kept)?;
-        (now.saturating_duration_since(*since) >= turn).then_some(*id)
+        let part = self.most / ROUND_PART;
+        let mut younger = by_age.get(self.most - 2 * part..)?.to_vec();
+        younger.sort_by(|(_, one), (_, other)| other.served.total_cmp(&one.served));
+        let (id, it) = younger.get(part..)?.iter().min_by_key(|(_, it)| it.since)?;
+        (now.saturating_duration_since(it.since) >= turn).then_some(*id)
     }
 
     /// Those that are dialled first after a restart: the oldest half, of those that have been here for a while.
     pub(super) fn anchors(&self, now: Instant, age_min: Duration) -> BTreeSet<PeerId> {
-        let old = self
-            .by_age()
-            .into_iter()
-            .filter(|(_, since, _)| now.saturating_duration_since(*since) >= age_min);
-        old.take(self.most.div_ceil(ANCHOR_PART)).map(|(id, _, _)| id).collect()
+        let is_old = |it: &Connected| now.saturating_duration_since(it.since) >= age_min;
+        let old = self.by_age().into_iter().filter(|(_, it)| is_old(it));
+        old.take(self.most.div_ceil(ANCHOR_PART)).map(|(id, _)| id).collect()
     }
 }
 

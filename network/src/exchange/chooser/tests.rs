@@ -136,6 +136,19 @@ fn some_places_go_round_and_the_others_stay() {
     assert_eq!(last.len(), 8);
 }
 
+/// Goal: who gives this node what it asks for keeps a place that would go round.
+#[test]
+fn service_keeps_a_place() {
+    let mut rig = among(8, 60);
+    rig.run(MINUTE);
+    let youngest = rig.chosen()[7];
+    let it = rig.neighbours.iter_mut().find(|peer| peer.id == youngest).unwrap();
+    it.served = 1e6;
+    rig.run(6 * HOUR);
+    assert!(rig.chosen().contains(&youngest));
+    assert!(rig.count(ExchangeEvent::Rotated) >= 10);
+}
+
 #[test]
 fn nobody_has_to_go_for_nobody() {
     let mut rig = among(8, 8);
