@@ -256,23 +256,29 @@ mod tests {
 
     const REQUEST: Request = Request { hashes: 50, slots: 2 };
 
-    fn counts(bug: Bug, rate: f64, false_negatives: f64) -> Counts {
-        let setting = Setting { bug, rate, alike: false, false_negatives, batches: 12, seed: 3 };
+    /// Runs of one kind until a bug shows: how often conflicting transactions meet is up to the machine's scheduler.
+    const RUNS_MAX: u64 = 40;
+
+    fn counts(bug: Bug, rate: f64, false_negatives: f64, seed: u64) -> Counts {
+        let setting = Setting { bug, rate, alike: false, false_negatives, batches: 12, seed };
         run(&local().unwrap(), REQUEST, setting).unwrap()
     }
 
     /// Goal: nothing goes wrong without bugs or with a mixer that knows all conflicts; with bugs every batch is masked or not.
     #[test]
     fn bugs_show_only_where_conflicts_meet() {
-        let none = counts(Bug::LostUpdate, 0.0, 1.0);
+        let none = counts(Bug::LostUpdate, 0.0, 1.0, 3);
         assert_eq!((none.manifested, none.not_masked), (0, 0));
-        let mixed = counts(Bug::SkippedIncrement, 1.0, 0.0);
+        let mixed = counts(Bug::SkippedIncrement, 1.0, 0.0, 3);
         assert_eq!((mixed.met, mixed.manifested), (0, 0));
         for bug in [Bug::LostUpdate, Bug::SkippedIncrement, Bug::TornRead] {
-            let unmixed = counts(bug, 0.5, 1.0);
-            assert!(unmixed.met > 0 && unmixed.manifested > 0, "{bug:?}: {unmixed:?}");
-            let sum = unmixed.outvoted + unmixed.rolled_back + unmixed.not_masked;
-            assert_eq!(sum, unmixed.manifested, "{bug:?}: {unmixed:?}");
+            let shows = (0..RUNS_MAX).any(|seed| {
+                let unmixed = counts(bug, 1.0, 1.0, seed);
+                let sum = unmixed.outvoted + unmixed.rolled_back + unmixed.not_masked;
+                assert_eq!(sum, unmixed.manifested, "{bug:?}: {unmixed:?}");
+                unmixed.met > 0 && unmixed.manifested > 0
+            });
+            assert!(shows, "{bug:?}: in none of {RUNS_MAX} runs");
         }
     }
 }
