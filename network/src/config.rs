@@ -8,7 +8,13 @@ use std::{
 
 use serde::{Deserialize, Serialize};
 
-use crate::{MESSAGE_BYTES_MAX, NetworkError, PeerAddress, PeerId};
+use crate::{
+    MESSAGE_BYTES_MAX, NetworkError, PeerAddress, PeerId,
+    exchange::{RECORD_ADDRESSES_MAX, Scope},
+};
+
+/// Above this a node would be a burden to its peers.
+const OUTBOUND_MAX: usize = 64;
 
 /// Where to listen, whom to dial, and how much one peer may take.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -19,6 +25,11 @@ pub struct NetworkConfig {
     /// Peers to dial, and to dial again whenever the connection is lost. They have reserved places among `peers_max`.
     /// The node's own entry is skipped, so one list serves a whole validator set.
     pub peers: Vec<PeerAddress>,
+    /// Where this node is reached from outside, at most four addresses: peers tell each other of it. Empty tells nobody.
+    pub advertise: Vec<SocketAddr>,
+    /// Connections that this node chooses by itself among the peers that others tell of, beside `peers`; at most half of the places
+    /// that these leave. 0 chooses none.
+    pub outbound: usize,
     /// Connections at once, dialled and accepted. Bounds the memory that peers can take together.
     pub peers_max: usize,
     /// Requests of one peer that are handled at once; more wait in the peer's own streams.
@@ -52,6 +63,8 @@ impl Default for NetworkConfig {
         NetworkConfig {
             listen: SocketAddr::from((Ipv4Addr::UNSPECIFIED, 7400)),
             peers: Vec::new(),
+            advertise: Vec::new(),
+            outbound: 8,
             peers_max: 64,
             request_concurrency_max: 64,
             request_bytes_in_flight_max: 2 * MESSAGE_BYTES_MAX,
@@ -79,6 +92,11 @@ impl NetworkConfig {
         if self.peers.len() > self.peers_max {
             let reason = format!("must not be lower than the {} configured peers", self.peers.len());
             return wrong("network.peers_max", reason);
+        }
+        self.check_advertised()?;
+        if self.outbound > OUTBOUND_MAX {
+            let reason = format!("must be from 0 to {OUTBOUND_MAX}, not {}", self.outbound);
+            return wrong("network.outbound", reason);
         }
         for (key, value, most) in [
             ("network.peers_max", self.peers_max, 4_096),
@@ -110,6 +128,25 @@ impl NetworkConfig {
         self.check_times()
     }
 
+    fn check_advertised(&self) -> Result<(), NetworkError> {
+        let wrong = |reason| Err(NetworkError::Config { key: "network.advertise", reason });
+        if self.advertise.len() > RECORD_ADDRESSES_MAX {
+            return wrong(format!("must have at most {RECORD_ADDRESSES_MAX} addresses"));
+        }
+        let mut seen = BTreeSet::new();
+        for address in &self.advertise {
+            if Scope::of(*address).is_none() {
+                return wrong(format!(
+                    "nobody can dial {address}; write the IP:PORT at which this machine is reached by UDP from outside"
+                ));
+            }
+            if !seen.insert(address) {
+                return wrong(format!("{address} is listed twice"));
+            }
+        }
+        Ok(())
+    }
+
     fn check_times(&self) -> Result<(), NetworkError> {
         for (key, value) in [
             ("network.transfer_timeout_ms", self.transfer_timeout_ms),
@@ -135,6 +172,12 @@ impl NetworkConfig {
     /// The configured peers without the node itself.
     pub(crate) fn others(&self, local: PeerId) -> impl Iterator<Item = &PeerAddress> {
         self.peers.iter().filter(move |peer| peer.id != local)
+    }
+
+    /// Places for peers of the node's own choice. One more is needed to look whether somebody is there, and one at least is a stranger's.
+    pub(crate) fn chosen_places(&self) -> usize {
+        let left = self.peers_max.saturating_sub(self.peers.len());
+        self.outbound.min(left.saturating_sub(1) / 2)
     }
 
     pub(crate) fn transfer_timeout(&self) -> Duration {
@@ -170,6 +213,15 @@ mod tests {
         for (config, name) in [
             (NetworkConfig { peers: vec![peer, peer], ..base.clone() }, "network.peers"),
             (NetworkConfig { peers: vec![peer], peers_max: 0, ..base.clone() }, "network.peers_max"),
+            (
+                NetworkConfig { advertise: vec!["0.0.0.0:7400".parse().unwrap()], ..base.clone() },
+                "network.advertise",
+            ),
+            (
+                NetworkConfig { advertise: vec!["8.8.8.8:7400".parse().unwrap(); 2], ..base.clone() },
+                "network.advertise",
+            ),
+            (NetworkConfig { outbound: 65, ..base.clone() }, "network.outbound"),
             (NetworkConfig { request_concurrency_max: 0, ..base.clone() }, "network.request_concurrency_max"),
             (
                 NetworkConfig { broadcast_queue_bytes_max: 1, ..base.clone() },

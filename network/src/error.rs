@@ -85,6 +85,9 @@ pub enum NetworkError {
         /// The rule.
         reason: String,
     },
+    /// The operating system has no randomness to give.
+    #[error("cannot draw a secret from the operating system: {0}")]
+    NoRandomness(String),
     /// The node's key could not be used for TLS.
     #[error("the node's key cannot be used for TLS")]
     Tls {
@@ -115,6 +118,7 @@ impl NetworkError {
             | NetworkError::AddressInUse { .. }
             | NetworkError::Bind { .. }
             | NetworkError::Config { .. }
+            | NetworkError::NoRandomness(_)
             | NetworkError::Tls { .. } => false,
         }
     }

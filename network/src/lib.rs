@@ -15,6 +15,8 @@
 //! * A **peer** is an ed25519 public key ([`PeerId`]); TLS 1.3 with raw public keys (RFC 7250) proves it on both sides, so
 //!   there are no certificates to issue or to expire. [`PeerAddress`] says where a peer listens.
 //! * A **request** is one bidirectional stream with a deadline and a limit on the answer, both chosen by the asker.
+//! * [`Network::begin_exchange`] begins **peer exchange**: peers tell each other of peers, in records that these have signed, and a node keeps
+//!   some connections of its own choice beside those that its configuration names.
 //! * A **message** goes to one peer and has no answer, best effort: what is more urgent goes first, and a peer that cannot keep up misses
 //!   the oldest of what is least urgent.
 //!
@@ -33,6 +35,7 @@
 //! * Everything that a peer can fill has a limit: handshakes, connections, streams, bytes of requests and of answers until the
 //!   asker has them, handlers that run, queues, bans, the text of a refusal. One peer spends only its own share, one host that of
 //!   two peers, and strangers leave the share of configured peers alone.
+//! * Whom a node dials by itself is drawn by a secret of its own: what strangers tell fills their part of the address book, no more.
 //! * What does not move is given up: a limit in time alone would let a peer hold its share for nothing.
 //! * Every task belongs to the [`Network`] and ends at [`Network::shutdown`].
 //!
@@ -52,6 +55,7 @@ mod budget;
 mod config;
 mod contacts;
 mod error;
+mod exchange;
 mod fair;
 mod inbox;
 mod journal;
@@ -68,6 +72,7 @@ mod registry;
 mod shared_keys;
 mod transport;
 mod turned_away;
+mod usefulness;
 
 #[cfg(test)]
 mod tests;
@@ -78,6 +83,7 @@ pub use address::{ParsePeerAddressError, PeerAddress};
 pub use config::NetworkConfig;
 pub use contacts::{ConfiguredPeer, ContactFailure, ContactKind, ContactState, Contacts};
 pub use error::NetworkError;
+pub use exchange::{ExchangeEvent, ExchangeStatus};
 pub use fair::{FairLimits, FairQueue};
 pub use memory::{MemoryHub, MemoryTransport};
 pub use payload::Payload;

@@ -1,7 +1,7 @@
 //! [`Origin`]: where a connection comes from, in the steps in which addresses are handed out. What one party has many of at no
 //! cost counts as one.
 
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 /// The host and the network behind an address.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -35,6 +35,20 @@ impl Origin {
     pub(crate) fn of_remote(address: IpAddr) -> Option<Origin> {
         (!is_this_machine(address)).then(|| Origin::of(address))
     }
+}
+
+/// The block behind an address: the least that a provider is given, an IPv4 network of 16 bits or an IPv6 network of 32. Many of them
+/// cost something.
+pub(crate) fn block_of(address: IpAddr) -> IpAddr {
+    match address.to_canonical() {
+        IpAddr::V4(address) => Ipv4Addr::from_bits(address.to_bits() >> 16 << 16).into(),
+        IpAddr::V6(address) => Ipv6Addr::from_bits(address.to_bits() >> 96 << 96).into(),
+    }
+}
+
+/// An address as it is written: an IPv4 address that a socket for both shows within IPv6 is one of IPv4.
+pub(crate) fn canonical(address: SocketAddr) -> SocketAddr {
+    SocketAddr::new(address.ip().to_canonical(), address.port())
 }
 
 /// Whether an address is 127.0.0.1 or ::1.

@@ -1,10 +1,11 @@
 //! Who is connected, who is banned, and which of two connections stays: decisions only, no I/O and no clock of its own.
 //!
 //! ```text
-//!   configured ─────────────────────────────────────▶ a place of its own
+//!   configured, or chosen by this node ─────────────▶ a place of its own
 //!   stranger ─▶ host and network have one left? ─▶ free place ─▶ one of no use ─▶ one of a crowd ─▶ one whose turn is over ─▶ full
 //! ```
 
+mod kept;
 mod turns;
 
 use std::{
@@ -16,7 +17,10 @@ use std::{
 
 use tokio::time::Instant;
 
-use self::turns::{Home, TURN_AT_WORK, TURN_MIN, Turns};
+use self::{
+    kept::{Stranger, kept},
+    turns::{Home, TURN_AT_WORK, TURN_MIN, Turns},
+};
 use crate::{PeerId, origin::Origin};
 
 /// Longest ban; beyond it an end cannot be told from forever, and the sum of times might overflow.
@@ -38,9 +42,6 @@ const IDLE_MAX: Duration = Duration::from_secs(300);
 
 /// A peer that asked, answered or told something within this time is at work.
 const AT_WORK_MAX: Duration = Duration::from_secs(10);
-
-/// The part of the strangers' places that goes round where all want one, one in so many; the others stay with those who were here first.
-const TURNS_PART: usize = 2;
 
 /// Which side opened a connection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -79,6 +80,11 @@ pub(crate) struct Admitted<L> {
 pub(crate) trait Useful {
     /// When its peer last asked, answered or told something.
     fn used(&self) -> Option<Instant>;
+
+    /// Bytes of its peer's answers to this node, of late.
+    fn served(&self, _now: Instant) -> f64 {
+        0.0
+    }
 }
 
 struct Entry<L> {
@@ -95,6 +101,9 @@ pub(crate) struct Peers<L> {
     local: PeerId,
     peers_max: usize,
     reserved: BTreeSet<PeerId>,
+    /// Whom this node dials by its own choice, and how many places are kept for them.
+    chosen: BTreeSet<PeerId>,
+    chosen_max: usize,
     /// How long after a connection was made a second one can still be a simultaneous attempt.
     crossing: Duration,
     links: BTreeMap<PeerId, Entry<L>>,
@@ -115,12 +124,25 @@ impl<L: Useful> Peers<L> {
             local,
             peers_max,
             reserved,
+            chosen: BTreeSet::new(),
+            chosen_max: 0,
             crossing,
             links: BTreeMap::new(),
             bans: BTreeMap::new(),
             turns: Turns::default(),
             next_number: 0,
         }
+    }
+
+    /// Keeps so many places for peers of this node's own choice.
+    pub(crate) fn keep_places(&mut self, chosen_max: usize) {
+        self.chosen_max = chosen_max;
+    }
+
+    /// Says whom this node chose: no more than [places](Self::keep_places) are kept for them.
+    pub(crate) fn choose(&mut self, chosen: BTreeSet<PeerId>) {
+        debug_assert!(chosen.len() <= self.chosen_max, "places are kept for all of them");
+        self.chosen = chosen;
     }
 
     /// Decides on a new connection, which comes from an address unless the transport has none.
@@ -170,17 +192,17 @@ impl<L: Useful> Peers<L> {
         }
     }
 
-    /// Configured peers always have a place; the others share what is left. Returns who has to leave for a new one.
+    /// Configured and chosen peers always have a place; the others share what is left. Returns who has to leave for a new one.
     fn make_room(
         &self,
         peer: PeerId,
         origin: Option<Origin>,
         now: Instant,
     ) -> Result<Option<PeerId>, Unwanted> {
-        if self.reserved.contains(&peer) {
+        if !self.is_stranger(&peer) {
             return Ok(None);
         }
-        let places = self.peers_max.saturating_sub(self.reserved.len());
+        let places = self.peers_max.saturating_sub(self.reserved.len() + self.chosen_max);
         if let Some(Origin { host, net }) = origin {
             let hosts = self.strangers().filter(|(_, entry)| entry.origin.is_some_and(|it| it.host == host));
             let per_net_max = CONNECTIONS_PER_HOST_MAX.max(places / NETWORK_PART);
@@ -197,7 +219,11 @@ impl<L: Useful> Peers<L> {
     }
 
     fn strangers(&self) -> impl Iterator<Item = (&PeerId, &Entry<L>)> {
-        self.links.iter().filter(|(id, _)| !self.reserved.contains(id))
+        self.links.iter().filter(|(id, _)| self.is_stranger(id))
+    }
+
+    fn is_stranger(&self, peer: &PeerId) -> bool {
+        !self.reserved.contains(peer) && !self.chosen.contains(peer)
     }
 
     fn count_of(&self, net: Option<IpAddr>) -> usize {
@@ -229,23 +255,27 @@ impl<L: Useful> Peers<L> {
     }
 
     /// The stranger whose place is the turn of a newcomer from a network that has none: one that is not at work, of those the one whose home
-    /// had places for longest. Those that came first stay, and take no turn from newcomers of their blocks. Who has many networks gets no
+    /// had places for longest. Those that are [kept] stay, and take no turn from newcomers of their blocks. Who has many networks gets no
     /// more turns by coming under ever new keys, and shuts out nobody who has had none of late.
     fn turn_over(&self, newcomer: IpAddr, now: Instant) -> Option<PeerId> {
         if self.count_of(Some(newcomer)) > 0 {
             return None;
         }
-        let mut strangers: Vec<_> = self.strangers().collect();
-        strangers.sort_unstable_by_key(|(_, entry)| entry.number);
-        let stay = strangers.len() - strangers.len().div_ceil(TURNS_PART);
-        let places = strangers.iter().enumerate();
-        let places = places.filter_map(|(n, (_, entry))| Some((entry.home()?, entry.since, n >= stay)));
+        let stranger = |(id, entry): (&PeerId, &Entry<L>)| Stranger {
+            id: *id,
+            number: entry.number,
+            block: entry.home().map(|home| home.block),
+            served: entry.link.served(now),
+        };
+        let kept = kept(self.strangers().map(stranger).collect());
+        let places =
+            self.strangers().filter_map(|(id, entry)| Some((entry.home()?, entry.since, !kept.contains(id))));
         let tally = self.turns.tally(places, now);
         let newcomer = Home::of(newcomer);
-        let over = strangers[stay..].iter().filter_map(|(id, entry)| {
+        let over = self.strangers().filter(|(id, _)| !kept.contains(id)).filter_map(|(id, entry)| {
             let (home, at_work) = (entry.home()?, entry.is_at_work(now));
             let turn = if at_work { TURN_AT_WORK } else { TURN_MIN };
-            tally.is_turn_of(newcomer, home, turn).then(|| (!at_work, tally.rank(home), **id))
+            tally.is_turn_of(newcomer, home, turn).then(|| (!at_work, tally.rank(home), *id))
         });
         let by_rank = |one: &(bool, (f64, f64), PeerId), other: &(bool, (f64, f64), PeerId)| {
             let ranks = one.1.partial_cmp(&other.1).unwrap_or(Ordering::Equal);
@@ -266,7 +296,7 @@ impl<L: Useful> Peers<L> {
     /// Takes a connection out, which the caller closes.
     pub(crate) fn disconnect(&mut self, peer: PeerId, now: Instant) -> Option<L> {
         let entry = self.links.remove(&peer)?;
-        if let Some(home) = entry.home().filter(|_| !self.reserved.contains(&peer)) {
+        if let Some(home) = entry.home().filter(|_| self.is_stranger(&peer)) {
             self.turns.had(home, entry.since, now);
         }
         Some(entry.link)

@@ -29,7 +29,7 @@ pub(crate) const REFUSE: Protocol = Protocol(2);
 /// Waits until the test opens the gate.
 pub(crate) const WAIT: Protocol = Protocol(3);
 /// Answers with as many zeros as the payload says.
-pub(crate) const ZEROS: Protocol = Protocol(4);
+pub(crate) const ZEROS: Protocol = Protocol(9);
 pub(crate) const PANIC: Protocol = Protocol(5);
 /// Takes [`SHORT_BYTES_MAX`] bytes and echoes them.
 pub(crate) const SHORT: Protocol = Protocol(6);

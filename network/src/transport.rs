@@ -6,7 +6,7 @@ use bytes::Bytes;
 use slipstream_types::PublicKey;
 use tokio::time::Instant;
 
-use crate::{Contacts, NetworkError, Payload, Refusal, TurnedAway};
+use crate::{Contacts, ExchangeStatus, NetworkError, Payload, Refusal, TurnedAway};
 
 /// A peer is its ed25519 public key.
 pub type PeerId = PublicKey;
@@ -45,6 +45,8 @@ impl Protocol {
     pub const CONSENSUS: Protocol = Protocol(2);
     /// Transactions on their way to the proposer.
     pub const TRANSACTIONS: Protocol = Protocol(3);
+    /// Whom a peer knows. The network answers it by itself.
+    pub const PEERS: Protocol = Protocol(4);
 }
 
 impl fmt::Display for Protocol {
@@ -53,6 +55,7 @@ impl fmt::Display for Protocol {
             Protocol::SYNC => f.write_str("sync"),
             Protocol::CONSENSUS => f.write_str("consensus"),
             Protocol::TRANSACTIONS => f.write_str("transactions"),
+            Protocol::PEERS => f.write_str("peers"),
             Protocol(other) => write!(f, "protocol {other}"),
         }
     }
@@ -148,6 +151,11 @@ pub trait Transport: Send + Sync + 'static {
     /// has nothing to tell.
     fn contacts(&self) -> Contacts {
         Contacts::default()
+    }
+
+    /// How it stands with peers that the configuration does not name; none where there is no peer exchange.
+    fn exchange(&self) -> Option<ExchangeStatus> {
+        None
     }
 
     /// What was turned away since the start, by reason; empty where nothing is counted.

@@ -22,6 +22,7 @@
 //! What it trusts: its files and its operator. Not its peers, and not its callers: every request is bounded in size, number
 //! and time.
 
+mod addresses;
 pub mod api;
 mod blocking;
 pub mod cli;

@@ -18,7 +18,7 @@ use tokio::{net::TcpListener, sync::mpsc};
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    Log,
+    Log, addresses,
     api::{self, Api, listener, metrics::Metrics, starting::Starting, status::StatusSource},
     clock::SystemClock,
     error::NodeError,
@@ -61,6 +61,7 @@ const STOP_ORDER: [&str; 11] = [
     "pool",
     "pruner",
     "log index",
+    "addresses",
     "network",
 ];
 
@@ -156,6 +157,7 @@ impl Node {
         )?;
         let broadcaster = mesh::broadcaster(config, &store, transport.clone())?;
         let mut tasks = Tasks::default();
+        addresses::open(&network, &store, genesis.header()?.digest(), clock.clone())?;
         let (decided, announced) = mpsc::channel(DECIDED_MAX);
         let seat = Seat::new(Parts {
             config: config.clone(),
@@ -231,6 +233,8 @@ impl Node {
         let pruned = store.clone();
         tasks.spawn("pruner", |shutdown| prune(pruned, shutdown));
         tasks.spawn("log index", |shutdown| until_shutdown(log_index.run(shutdown.clone()), shutdown));
+        let (exchanging, kept) = (network.clone(), store.clone());
+        tasks.spawn("addresses", |shutdown| addresses::keep(exchanging, kept, shutdown));
         let watched = network.clone();
         tasks.spawn("network", |shutdown| async move {
             tokio::select! {

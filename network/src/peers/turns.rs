@@ -5,14 +5,11 @@
 //! block networks take turns in the same way. Each turn is at least as long as the one before, so that places do not change hands all the
 //! time, and those who wait are not sent away for ever.
 
-use std::{
-    collections::BTreeMap,
-    f64::consts::LN_2,
-    net::{IpAddr, Ipv4Addr, Ipv6Addr},
-    time::Duration,
-};
+use std::{collections::BTreeMap, f64::consts::LN_2, net::IpAddr, time::Duration};
 
 use tokio::time::Instant;
+
+use crate::origin::block_of;
 
 /// What a place has to have been worth to its block before a newcomer's block has a better right to it.
 pub(super) const TURN_MIN: Duration = Duration::from_secs(5);
@@ -26,7 +23,7 @@ const REMEMBERED_MAX: usize = 4_096;
 /// Where a stranger comes from, as turns go.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(super) struct Home {
-    /// An IPv4 network of 16 bits or an IPv6 network of 32.
+    /// As [`block_of`].
     pub(super) block: IpAddr,
     /// As [`Origin::net`](crate::origin::Origin).
     pub(super) net: IpAddr,
@@ -34,11 +31,7 @@ pub(super) struct Home {
 
 impl Home {
     pub(super) fn of(net: IpAddr) -> Home {
-        let block = match net {
-            IpAddr::V4(net) => Ipv4Addr::from_bits(net.to_bits() >> 16 << 16).into(),
-            IpAddr::V6(net) => Ipv6Addr::from_bits(net.to_bits() >> 96 << 96).into(),
-        };
-        Home { block, net }
+        Home { block: block_of(net), net }
     }
 }
 
@@ -160,6 +153,8 @@ fn faded((seconds, at): (f64, Instant), now: Instant) -> f64 {
 
 #[cfg(test)]
 mod tests {
+    use std::net::Ipv4Addr;
+
     use super::*;
 
     fn home(net: &str) -> Home {

@@ -136,7 +136,9 @@ impl Session {
             Ok(room) => room,
             Err(refusal) => return refusal.into(),
         };
-        self.link.used_now();
+        if protocol != Protocol::PEERS {
+            self.link.used_now();
+        }
         let outcome = self.handler.request(peer, protocol, payload).await;
         drop(held);
         self.fit(outcome, room)

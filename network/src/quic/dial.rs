@@ -73,7 +73,7 @@ async fn wait_after(driver: &Driver, target: PeerAddress, failure: ContactFailur
 }
 
 /// One attempt and, if it succeeds, the whole life of the connection.
-async fn dial(driver: &Arc<Driver>, target: PeerAddress) -> Result<End, ContactFailure> {
+pub(super) async fn dial(driver: &Arc<Driver>, target: PeerAddress) -> Result<End, ContactFailure> {
     let unreachable = |error: &dyn std::error::Error| ContactFailure::Unreachable(error.to_string());
     let found = Arc::new(OnceLock::new());
     let config = driver.client_config(target.id, found.clone()).map_err(|error| unreachable(&error))?;

@@ -24,7 +24,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{
     bucket::Bucket,
-    origin::{Origin, is_this_machine},
+    origin::{Origin, canonical, is_this_machine},
 };
 
 /// Inbound handshakes at once; a flood of connection attempts costs no more memory and CPU than that.
@@ -271,10 +271,6 @@ impl Drop for Place {
     fn drop(&mut self) {
         self.door.state.lock().leave(self.number);
     }
-}
-
-fn canonical(address: SocketAddr) -> SocketAddr {
-    SocketAddr::new(address.ip().to_canonical(), address.port())
 }
 
 fn count<K: Ord>(counts: &BTreeMap<K, usize>, key: &K) -> usize {

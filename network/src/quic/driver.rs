@@ -18,6 +18,7 @@ use tracing::{debug, error, info, warn};
 use super::{
     CONNECTION_WINDOW_BYTES,
     door::{Door, Place, Welcome},
+    exchange::Exchange,
     link::{End, Goodbye, Link, close, describe},
     resources::Resources,
     serve, tls,
@@ -52,6 +53,7 @@ pub(super) struct Driver {
     pub(super) ledger: Arc<Mutex<Ledger>>,
     pub(super) door: Arc<Door>,
     pub(super) resources: Resources,
+    pub(super) exchange: Arc<Exchange>,
     pub(super) stop: CancellationToken,
     pub(super) failure: watch::Sender<Option<String>>,
     pub(super) tasks: TaskTracker,
@@ -137,6 +139,7 @@ impl Driver {
         };
         let registration =
             Registration { driver: self, peer, number: admitted.number, connection: &connection };
+        self.exchange.notify();
         let mut is_told = false;
         match admitted.replaced {
             Some(old) => self.replace(peer, direction, &old.connection, address),
@@ -158,6 +161,7 @@ impl Driver {
         let served = serve::serve(link, self.handler.clone(), shares, &self.config, &self.tasks).await;
         let end = End::of(&served.error);
         let is_over = registration.end();
+        self.exchange.notify();
         self.tell_end(peer, &end, is_over);
         if served.has_flooded {
             self.ban_flooder(peer);

@@ -3,7 +3,6 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use parking_lot::Mutex;
 use quinn::{ConnectionError, ReadError, VarInt, WriteError};
 use tokio::time::{Instant, timeout};
 
@@ -14,6 +13,7 @@ use crate::{
     peers::{Unwanted, Useful},
     queue::Outbox,
     refusal::clipped,
+    usefulness::Usefulness,
 };
 
 /// Why a connection is closed, as an application error code of QUIC.
@@ -60,12 +60,16 @@ pub(crate) struct Link {
     /// Bytes of messages that move on the connection, each way.
     pub(crate) sent: Arc<Pace>,
     pub(crate) received: Pace,
-    used: Mutex<Option<Instant>>,
+    usefulness: Usefulness,
 }
 
 impl Useful for Arc<Link> {
     fn used(&self) -> Option<Instant> {
-        *self.used.lock()
+        self.usefulness.last_used()
+    }
+
+    fn served(&self, now: Instant) -> f64 {
+        self.usefulness.served_bytes(now)
     }
 }
 
@@ -78,13 +82,13 @@ impl Link {
             outbox,
             sent: Arc::new(Pace::new(config.transfer_timeout())),
             received: Pace::new(config.transfer_timeout()),
-            used: Mutex::new(None),
+            usefulness: Usefulness::default(),
         }
     }
 
     /// Notes that the peer asked, answered or told something.
     pub(crate) fn used_now(&self) {
-        *self.used.lock() = Some(Instant::now());
+        self.usefulness.used(Instant::now());
     }
 
     /// Asks the peer, within the limits.
@@ -101,7 +105,11 @@ impl Link {
             Ok(Err(FrameError::Read(ReadError::Reset(reset)))) if reset == code::TOO_SLOW => Err(deadline),
             Ok(Err(error)) => Err(self.explain(error)),
             Ok(Ok(outcome)) => {
-                self.used_now();
+                // Peers tell each other of peers whatever else they are good for.
+                if protocol != Protocol::PEERS {
+                    let bytes = outcome.as_ref().map_or(0, Vec::len);
+                    self.usefulness.served(bytes, Instant::now());
+                }
                 outcome.map_err(|refusal| NetworkError::Refused { peer, refusal })
             }
         }

@@ -7,6 +7,10 @@ mod contact_tests;
 mod dial;
 mod door;
 mod driver;
+mod exchange;
+#[cfg(test)]
+mod exchange_tests;
+mod exchanging;
 #[cfg(test)]
 mod frame_tests;
 mod frames;
@@ -30,7 +34,7 @@ use std::{
 use bytes::Bytes;
 use parking_lot::Mutex;
 use quinn::{Endpoint, EndpointConfig, IdleTimeout, TransportConfig, VarInt, congestion::CubicConfig};
-use slipstream_types::SecretKey;
+use slipstream_types::{Clock, CodecError, Digest, SecretKey};
 use tokio::{
     sync::watch,
     time::{Instant, timeout},
@@ -41,14 +45,15 @@ use tracing::{debug, error, info, warn};
 use self::{
     door::{Door, HANDSHAKES_MAX},
     driver::{Driver, Ledger},
+    exchange::{Answering, Exchange},
     link::{Goodbye, Link, close},
     resources::Resources,
     runtime::TrackedRuntime,
 };
 use crate::{
-    BoxFuture, ConfiguredPeer, ContactState, Contacts, Handler, MESSAGE_BYTES_MAX, NetworkConfig,
-    NetworkError, PeerAddress, PeerId, PeerStats, Priority, Protocol, RequestLimits, Transport, TurnedAway,
-    contacts::Attempts, journal::Journal, peers::Peers, shared_keys::SharedKeys,
+    BoxFuture, ConfiguredPeer, ContactState, Contacts, ExchangeStatus, Handler, MESSAGE_BYTES_MAX,
+    NetworkConfig, NetworkError, PeerAddress, PeerId, PeerStats, Priority, Protocol, RequestLimits,
+    Transport, TurnedAway, contacts::Attempts, journal::Journal, peers::Peers, shared_keys::SharedKeys,
     turned_away::TurnedAwayCounts,
 };
 
@@ -93,6 +98,7 @@ pub struct Network {
     /// Gone after shutdown, so that the port is free again while somebody still holds this handle.
     endpoint: Mutex<Option<Endpoint>>,
     turned_away: Arc<TurnedAwayCounts>,
+    exchange: Arc<Exchange>,
     stop: CancellationToken,
     /// Why no connection is accepted any more, once that is so.
     failure: watch::Receiver<Option<String>>,
@@ -132,22 +138,26 @@ impl Network {
             shared_keys: SharedKeys::new(local),
             journal: Journal::new(Instant::now()),
         };
+        let peers = Arc::new(Mutex::new(peers));
+        let exchange = Arc::new(Exchange::new(config, key, local_address, peers.clone()));
         let (failed, failure) = watch::channel(None);
         let driver = Arc::new(Driver {
             config: config.clone(),
             identity,
             quic,
             endpoint: endpoint.clone(),
-            handler,
-            peers: Arc::new(Mutex::new(peers)),
+            handler: Arc::new(Answering { handler, exchange: exchange.clone() }),
+            peers,
             ledger: Arc::new(Mutex::new(ledger)),
             door: Door::new(config.others(local).map(|peer| peer.address)),
             resources: Resources::new(config, local),
+            exchange: exchange.clone(),
             stop: CancellationToken::new(),
             failure: failed,
             tasks: TaskTracker::new(),
         });
         driver.spawn(driver.clone().accept());
+        driver.spawn(driver.clone().exchange_peers());
         let configured: Vec<PeerAddress> = config.others(local).copied().collect();
         for peer in &configured {
             driver.spawn(dial::keep_connected(driver.clone(), *peer));
@@ -155,6 +165,7 @@ impl Network {
         info!(peer = %local, address = %local_address, "listening for peers");
         Ok(Arc::new(Network {
             turned_away: driver.resources.turned_away.clone(),
+            exchange,
             local,
             local_address,
             peers: driver.peers.clone(),
@@ -171,6 +182,25 @@ impl Network {
     /// The address that it listens on, with the port that was taken.
     pub fn local_address(&self) -> SocketAddr {
         self.local_address
+    }
+
+    /// Begins peer exchange on a chain, which is named by the digest of its genesis header, with the book that [`Network::addresses`] gave
+    /// before a restart. A book that cannot be used is left alone, and the log says why. The second call has no effect.
+    ///
+    /// # Errors
+    /// If the operating system has no randomness to give.
+    pub fn begin_exchange(
+        &self,
+        chain: Digest,
+        clock: Arc<dyn Clock>,
+        saved: Option<&[u8]>,
+    ) -> Result<(), NetworkError> {
+        self.exchange.open(chain, clock, saved)
+    }
+
+    /// The address book as a record to be kept, if it has changed since the last time.
+    pub fn addresses(&self) -> Option<Result<Vec<u8>, CodecError>> {
+        self.exchange.save()
     }
 
     /// Resolves, with the reason, when the network has failed by itself: its socket is gone and no peer can connect any more.
@@ -293,6 +323,10 @@ impl Transport for Network {
         let configured =
             self.configured.iter().map(|peer| ConfiguredPeer { peer: *peer, state: state(peer.id) });
         Contacts { configured: configured.collect(), shared_keys: ledger.shared_keys.list(now) }
+    }
+
+    fn exchange(&self) -> Option<ExchangeStatus> {
+        self.exchange.status()
     }
 
     fn turned_away(&self) -> Vec<(TurnedAway, u64)> {

@@ -160,6 +160,12 @@ metrics! {
     "slipstream_network_configured_peers" network_configured_peers: IntGaugeVec ["state"];
     /// 1 while this peer of network.peers is connected.
     "slipstream_network_configured_peer_up" network_configured_peer_up: IntGaugeVec ["peer"];
+    /// Connected peers of the node's own choice, by peer exchange.
+    "slipstream_network_chosen_peers" network_chosen_peers: IntGauge;
+    /// Peers in the address book: heard of, or reached.
+    "slipstream_network_addresses" network_addresses: IntGaugeVec ["part"];
+    /// What happened in peer exchange, by event, since start.
+    "slipstream_network_exchange_total" network_exchange: IntCounterVec ["event"];
     /// Keys that more than one node used within the last minute.
     "slipstream_network_shared_keys" network_shared_keys: IntGauge;
     /// Bytes sent on the connections that are open now.

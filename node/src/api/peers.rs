@@ -1,12 +1,18 @@
 //! What `/v1/status` and the metrics say of peers: those that are connected, those that should be, and keys with more than one user.
 
+use std::collections::BTreeMap;
+
 use serde::Serialize;
 use slipstream_network::{
-    ConfiguredPeer, ContactKind, ContactState, Contacts, PeerAddress, PeerId, PeerStats, SharedKey,
+    ConfiguredPeer, ContactKind, ContactState, Contacts, ExchangeStatus, PeerAddress, PeerId, PeerStats,
+    SharedKey,
 };
 use tokio::time::Instant;
 
-use super::{metrics::Metrics, status::gauge};
+use super::{
+    metrics::{Metrics, raise},
+    status::gauge,
+};
 
 /// One open connection.
 #[derive(Debug, Serialize)]
@@ -93,6 +99,47 @@ impl From<&SharedKey> for SharedKeyStatus {
     fn from(key: &SharedKey) -> Self {
         let addresses = key.addresses.iter().map(ToString::to_string).collect();
         SharedKeyStatus { id: key.id, own: key.own, addresses, problem: key.to_string() }
+    }
+}
+
+/// Peer exchange: whom the node chose by itself, and how many it could choose.
+#[derive(Debug, Serialize)]
+pub struct PeerExchangeStatus {
+    /// Where the node tells others that it is reached.
+    pub advertised: Vec<String>,
+    /// Connections of its own choice that it keeps at most.
+    pub outbound_max: usize,
+    /// Whom it chose and is connected with, the longest of them first.
+    pub chosen: Vec<PeerId>,
+    /// Peers in the address book that others told of, or that came in.
+    pub heard: usize,
+    /// Peers in the address book that the node has dialled.
+    pub reached: usize,
+    /// How often each thing happened since the start.
+    pub events: BTreeMap<&'static str, u64>,
+}
+
+impl From<ExchangeStatus> for PeerExchangeStatus {
+    fn from(status: ExchangeStatus) -> Self {
+        PeerExchangeStatus {
+            advertised: status.advertised.iter().map(ToString::to_string).collect(),
+            outbound_max: status.outbound_max,
+            chosen: status.chosen,
+            heard: status.heard,
+            reached: status.reached,
+            events: status.events.into_iter().map(|(event, count)| (event.name(), count)).collect(),
+        }
+    }
+}
+
+/// What peer exchange comes to.
+pub(super) fn sample_exchange(status: &PeerExchangeStatus, metrics: &Metrics) {
+    metrics.network_chosen_peers.set(gauge(status.chosen.len() as u64));
+    for (part, count) in [("heard", status.heard), ("reached", status.reached)] {
+        metrics.network_addresses.with_label_values(&[part]).set(gauge(count as u64));
+    }
+    for (event, count) in &status.events {
+        raise(&metrics.network_exchange.with_label_values(&[event]), *count);
     }
 }
 

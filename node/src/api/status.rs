@@ -17,7 +17,10 @@ use tokio::time::Instant;
 
 use super::{
     metrics::{Metrics, raise},
-    peers::{ConfiguredPeerStatus, ConnectedPeer, SharedKeyStatus, sample_peers},
+    peers::{
+        ConfiguredPeerStatus, ConnectedPeer, PeerExchangeStatus, SharedKeyStatus, sample_exchange,
+        sample_peers,
+    },
     spread::sample_mesh,
 };
 use crate::{
@@ -74,6 +77,9 @@ pub struct NodeStatus {
     pub peers: Vec<ConnectedPeer>,
     /// The peers of `network.peers`.
     pub configured_peers: Vec<ConfiguredPeerStatus>,
+    /// Peer exchange.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub exchange: Option<PeerExchangeStatus>,
     /// Keys that more than one node uses.
     pub shared_keys: Vec<SharedKeyStatus>,
 }
@@ -203,6 +209,7 @@ impl StatusSource {
                 .map(|DiskRoom { free_bytes, min_bytes }| DiskStatus { free_bytes, min_bytes }),
             peers: self.transport.peer_stats().into_iter().map(ConnectedPeer::from).collect(),
             configured_peers: ConfiguredPeerStatus::all(&contacts, Instant::now()),
+            exchange: self.transport.exchange().map(PeerExchangeStatus::from),
             shared_keys: contacts.shared_keys.iter().map(SharedKeyStatus::from).collect(),
         })
     }
@@ -263,6 +270,9 @@ impl StatusSource {
         }
         sample_mesh(&status.mesh, metrics);
         sample_peers(&status.peers, &status.configured_peers, status.shared_keys.len(), metrics);
+        if let Some(exchange) = &status.exchange {
+            sample_exchange(exchange, metrics);
+        }
         metrics.pool_pending.set(gauge(status.pool.pending as u64));
         metrics.pool_queued.set(gauge(status.pool.queued as u64));
         metrics.pool_bytes.set(gauge(status.pool.bytes as u64));

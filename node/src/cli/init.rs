@@ -111,6 +111,7 @@ fn render(args: &InitArgs) -> Result<String> {
             writeln!(text, "    - \"{peer}\"").expect("a String takes everything");
         }
     }
+    text.push_str("  # Where this node is reached from outside, so that others find it: [\"IP:PORT\"].\n  advertise: []\n");
     text.push_str(
         "\nsync:\n  # auto, replay (execute everything), delta (apply certified changes) or snapshot.\n  mode: auto\n\n\
          api:\n  # JSON-RPC at POST /, /v1/status, /metrics and /health. Nothing here asks who is calling: keep it on loopback\n  \

@@ -8,6 +8,7 @@ mod db;
 mod exit;
 mod init;
 mod output;
+mod peers_status;
 mod read;
 mod rows;
 mod run;

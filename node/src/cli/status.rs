@@ -10,6 +10,7 @@ use super::{
     ask::{ask, authority, parse},
     exit::OrFail as _,
     output::print,
+    peers_status,
     rows::{Rows, plain},
     sync_status,
 };
@@ -127,7 +128,7 @@ fn table(status: &Value) -> String {
             .map(|(pending, queued)| format!("{pending} executable, {queued} waiting")),
     );
     row("disk", disk(status));
-    peers(&mut rows, status);
+    peers_status::describe(&mut rows, status);
     let mut row = |name: &str, value: Option<String>| rows.add(name, value);
     let judged =
         status.pointer("/sync/peers").and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
@@ -178,47 +179,6 @@ fn health(status: &Value) -> Option<String> {
         true => Some("ready".into()),
         false => Some(format!("NOT READY: {}", health.pointer("/blocker/text").and_then(plain)?)),
     }
-}
-
-/// Who is connected, who should be, and why somebody is not.
-fn peers(rows: &mut Rows, status: &Value) {
-    let list = |name: &str| status.get(name).and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
-    let (connected, configured) = (list("peers"), list("configured_peers"));
-    rows.add("peers", Some(connected.len().to_string()));
-    for peer in connected {
-        let id = peer.get("id").and_then(plain).unwrap_or_default();
-        let address = peer.get("address").and_then(plain).unwrap_or_default();
-        let rtt = peer.get("rtt_ms").and_then(Value::as_f64).unwrap_or_default();
-        rows.add("", Some(format!("{id}@{address} {rtt:.1} ms")));
-    }
-    for (index, peer) in configured.iter().enumerate() {
-        rows.add(if index == 0 { "configured" } else { "" }, configured_peer(peer));
-    }
-    for key in list("shared_keys") {
-        rows.add("SHARED KEY", key.get("problem").and_then(plain));
-    }
-}
-
-/// A peer of the configuration with its state; one without a connection with the reason.
-fn configured_peer(peer: &Value) -> Option<String> {
-    let field = |name: &str| peer.get(name).and_then(plain);
-    let seconds = |value: Option<f64>, unit: f64| value.map(|it| sync_status::duration(it / unit));
-    let number = |name: &str| peer.get(name).and_then(Value::as_f64);
-    let mut text = format!("{} {}", field("peer")?, field("state")?);
-    if let Some(time) = seconds(number("seconds"), 1.0) {
-        text += &format!(" for {time}");
-    }
-    let Some(problem) = field("problem") else { return Some(text) };
-    let next = number("next_attempt_ms");
-    let next = match next.filter(|ms| *ms > 0.0) {
-        Some(_) => format!("next in {}", seconds(next, 1e3)?),
-        None => "trying now".to_owned(),
-    };
-    let attempts = match field("attempts")?.as_str() {
-        "1" => "1 attempt".to_owned(),
-        attempts => format!("{attempts} attempts"),
-    };
-    Some(format!("{text}, {attempts}, {next}: {problem}"))
 }
 
 /// The room on the database's file system, and where it ends.
@@ -330,7 +290,9 @@ peers        0
             "role": "fullnode",
             "health": { "ready": false, "blocker": blocker, "head_age_seconds": 25.4 },
             "head": { "number": 970 },
-            "peers": [{ "id": "ab", "address": "192.0.2.1:7400", "rtt_ms": 0.25 }],
+            "peers": [{ "id": "ab", "address": "192.0.2.1:7400", "rtt_ms": 0.25 },
+                { "id": "12", "address": "192.0.2.9:7400", "rtt_ms": 3.0 }],
+            "exchange": { "advertised": ["192.0.2.8:7400"], "outbound_max": 8, "chosen": ["12"], "heard": 31, "reached": 5 },
             "configured_peers": [
                 { "peer": "ab@192.0.2.1:7400", "state": "connected", "seconds": 300, "attempts": 0, "next_attempt_ms": null,
                     "problem": null },
@@ -346,8 +308,10 @@ peers        0
         let expected = "role         fullnode
 health       NOT READY: the chain has made no batch for 25 s
 head         970, 25 s old
-peers        1
+peers        2
              ab@192.0.2.1:7400 0.2 ms
+             12@192.0.2.9:7400 3.0 ms, chosen
+  exchange   1 of 8 chosen, 5 reached and 31 heard of; told to others as 192.0.2.8:7400
 configured   ab@192.0.2.1:7400 connected for 5 min 00 s
              cd@192.0.2.2:7400 wrong key for 30 s, 7 attempts, next in 4.2 s: the node at 192.0.2.2:7400 has another key
              ef@192.0.2.3:7400 unreachable for 4.0 s, 1 attempt, trying now: no answer within 5s

@@ -1,0 +1,119 @@
+//! [`Entry`]: what is known of one peer that may be dialled.
+
+use std::net::{IpAddr, SocketAddr};
+
+use super::table::{Cell, Host};
+use crate::exchange::{PeerRecord, Reach};
+
+const MINUTE_MS: u64 = 60_000;
+const HOUR_MS: u64 = 60 * MINUTE_MS;
+const DAY_MS: u64 = 24 * HOUR_MS;
+
+/// A record is passed on for so long after it was signed: its peer signs a new one every hour while it runs.
+pub(crate) const PASSED_ON_MS: u64 = DAY_MS;
+/// A record is dialled for so long, or its peer for so long after it was last reached.
+pub(crate) const KEPT_MS: u64 = 14 * DAY_MS;
+/// How far ahead of this node's clock a record may be dated.
+pub(crate) const AHEAD_MS: u64 = 10 * MINUTE_MS;
+/// Whoever was reached so lately keeps its place in the table of those, unasked.
+pub(crate) const FRESH_MS: u64 = 4 * HOUR_MS;
+
+/// Wait after the first attempt that failed, then twice as long each time.
+const RETRY_MS: u64 = MINUTE_MS;
+const RETRY_MS_MAX: u64 = 4 * HOUR_MS;
+/// Attempts in a row after which an address that was never reached is not worth its place, and one that was, if that is long ago.
+const FAILURES_HEARD_MAX: u32 = 3;
+const FAILURES_REACHED_MAX: u32 = 10;
+const REACHED_LONG_AGO_MS: u64 = 7 * DAY_MS;
+
+/// What this node knows of a peer by itself, beside the peer's record.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Standing {
+    /// Somebody said so.
+    Heard,
+    /// It came from an address of its record, with its key.
+    Met,
+    /// It was dialled there.
+    Reached {
+        /// When last, in milliseconds since 1970.
+        at_ms: u64,
+    },
+}
+
+/// In which table an entry is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum At {
+    Heard(Cell),
+    Reached(Cell),
+}
+
+#[derive(Clone, Debug)]
+pub(super) struct Entry {
+    pub(super) record: PeerRecord,
+    /// The block of whoever told of it.
+    pub(super) teller: IpAddr,
+    /// The host by which it has its slot.
+    pub(super) host: Host,
+    pub(super) standing: Standing,
+    /// Attempts in a row that failed.
+    pub(super) failures: u32,
+    /// When it is dialled again at the earliest, in milliseconds since 1970.
+    pub(super) not_before_ms: u64,
+    /// Whether it was a neighbour for long when the book was saved.
+    pub(super) is_anchor: bool,
+    pub(super) at: At,
+}
+
+impl Entry {
+    /// Where it is dialled next: each of its addresses in turn, of those within reach.
+    pub(super) fn address(&self, reach: Reach) -> Option<SocketAddr> {
+        let within: Vec<_> =
+            self.record.addresses().iter().filter(|address| reach.allows(**address)).collect();
+        let turn = (self.failures as usize).checked_rem(within.len())?;
+        within.get(turn).map(|address| **address)
+    }
+
+    /// Notes an attempt that came to nothing. It only counts against the peer if this node is connected at all.
+    pub(super) fn failed(&mut self, counts: bool, now_ms: u64) {
+        self.failures = self.failures.saturating_add(counts.into());
+        let wait = RETRY_MS << self.failures.saturating_sub(1).min(16);
+        self.not_before_ms = now_ms + wait.min(RETRY_MS_MAX);
+    }
+
+    pub(super) fn reached(&mut self, now_ms: u64) {
+        (self.standing, self.failures) = (Standing::Reached { at_ms: now_ms }, 0);
+    }
+
+    /// Whether it is too early to dial it again. A wait that is longer than any can only come of a clock that was set back.
+    pub(super) fn rests(&self, now_ms: u64) -> bool {
+        (1..=RETRY_MS_MAX).contains(&self.not_before_ms.saturating_sub(now_ms))
+    }
+
+    /// When this node last knew by itself that it is there; 0 if never.
+    pub(super) fn reached_ms(&self) -> u64 {
+        match self.standing {
+            Standing::Reached { at_ms } => at_ms,
+            Standing::Heard | Standing::Met => 0,
+        }
+    }
+
+    pub(super) fn is_passed_on(&self, now_ms: u64) -> bool {
+        self.standing != Standing::Heard
+            && self.failures == 0
+            && now_ms.saturating_sub(self.record.issued_ms()) <= PASSED_ON_MS
+    }
+
+    /// Whether it is not worth its place any more.
+    pub(super) fn is_spent(&self, now_ms: u64) -> bool {
+        let since = |ms: u64| now_ms.saturating_sub(ms);
+        if since(self.record.issued_ms().max(self.reached_ms())) > KEPT_MS {
+            return true;
+        }
+        match self.standing {
+            Standing::Heard | Standing::Met => self.failures >= FAILURES_HEARD_MAX,
+            Standing::Reached { at_ms } => {
+                self.failures >= FAILURES_REACHED_MAX && since(at_ms) > REACHED_LONG_AGO_MS
+            }
+        }
+    }
+}

@@ -1,0 +1,317 @@
+//! [`Book`]: the peers that this node may dial beside the configured ones.
+//!
+//! ```text
+//!   heard    128 buckets of 16   bucket by secret, block of the address, block of the teller     hearsay, and who came in
+//!   reached   64 buckets of 16   bucket by secret, block of the address, host                    dialled by this node
+//! ```
+//!
+//! As in Bitcoin's address manager (`addrman`): a pair of blocks has one bucket of hearsay, one teller's block an eighth of them, and
+//! one block's addresses a thirty-second of the reached; a host has one slot in a bucket. Who is in a slot stays there until it is
+//! spent, or, of the reached, until it was dialled in vain when somebody else wants its slot.
+
+mod entry;
+mod saved;
+mod table;
+#[cfg(test)]
+mod tests;
+
+use std::{
+    collections::{BTreeMap, VecDeque},
+    net::{IpAddr, SocketAddr},
+};
+
+use entry::{AHEAD_MS, At, Entry, FRESH_MS, KEPT_MS, Standing};
+use table::{Bucket, Cell, HEARD_BUCKETS, Host, REACHED_BUCKETS, Table, heard_bucket, reached_bucket};
+
+use super::{Draws, PeerRecord, Reach};
+use crate::{PeerAddress, PeerId, origin::block_of};
+
+/// Slots of the reached that two peers want, kept until the one that is there has been dialled again.
+const CONTESTS_MAX: usize = 16;
+
+/// What became of a record.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Heard {
+    /// It is in the book now.
+    New,
+    /// It takes the place of an older one of its peer.
+    Renewed,
+    /// The book has it, or a newer one.
+    Known,
+    /// It is out of date, of the future, of this node itself, or has no address within reach.
+    Useless,
+    /// Its slot is taken.
+    NoRoom,
+}
+
+/// Which part of the book.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Part {
+    Heard,
+    Reached,
+}
+
+/// The address book.
+pub(crate) struct Book {
+    secret: [u8; 32],
+    local: PeerId,
+    reach: Reach,
+    entries: BTreeMap<PeerId, Entry>,
+    heard: Table,
+    reached: Table,
+    /// Who is in a slot, and who wants it.
+    contests: VecDeque<(PeerId, PeerId)>,
+    /// Whether anything is to be saved.
+    is_changed: bool,
+}
+
+impl Book {
+    pub(crate) fn new(secret: [u8; 32], local: PeerId, reach: Reach) -> Book {
+        Book {
+            secret,
+            local,
+            reach,
+            entries: BTreeMap::new(),
+            heard: Table::new(HEARD_BUCKETS),
+            reached: Table::new(REACHED_BUCKETS),
+            contests: VecDeque::new(),
+            is_changed: false,
+        }
+    }
+
+    /// Takes a record that somebody at an address told of, the peer itself or another one.
+    pub(crate) fn hear(&mut self, record: PeerRecord, teller: IpAddr, now_ms: u64) -> Heard {
+        let is_dated =
+            record.issued_ms() <= now_ms + AHEAD_MS && now_ms.saturating_sub(record.issued_ms()) <= KEPT_MS;
+        if record.id() == self.local || !is_dated {
+            return Heard::Useless;
+        }
+        if let Some(known) = self.entries.get_mut(&record.id()) {
+            if record.issued_ms() <= known.record.issued_ms() {
+                return Heard::Known;
+            }
+            if record.addresses() == known.record.addresses() {
+                known.record = record;
+                self.is_changed = true;
+                return Heard::Renewed;
+            }
+            // Elsewhere it has to show itself again.
+            let id = record.id();
+            self.forget(&id);
+            return match self.enter(record, block_of(teller), now_ms) {
+                Heard::New => Heard::Renewed,
+                other => other,
+            };
+        }
+        self.enter(record, block_of(teller), now_ms)
+    }
+
+    fn enter(&mut self, record: PeerRecord, teller: IpAddr, now_ms: u64) -> Heard {
+        let Some(address) = record.addresses().iter().find(|address| self.reach.allows(**address)) else {
+            return Heard::Useless;
+        };
+        let (address, bucket) = (*address, heard_bucket(&self.secret, *address, teller));
+        let entry = Entry {
+            record,
+            teller,
+            host: Host::of(address),
+            standing: Standing::Heard,
+            failures: 0,
+            not_before_ms: 0,
+            is_anchor: false,
+            at: At::Heard(bucket.wanted()),
+        };
+        if self.place_heard(entry, bucket, now_ms) { Heard::New } else { Heard::NoRoom }
+    }
+
+    /// Puts an entry into its bucket of hearsay, if it finds a slot there that is free, or one whose holder is worth less: spent, or not
+    /// met while the newcomer was.
+    fn place_heard(&mut self, entry: Entry, bucket: Bucket, now_ms: u64) -> bool {
+        let cell = self.slot(&self.heard, bucket, entry.host, now_ms);
+        let incumbent = self.heard.at(cell).and_then(|id| self.entries.get(&id));
+        let is_kept = incumbent.is_some_and(|incumbent| {
+            let is_better = entry.standing != Standing::Heard && incumbent.standing == Standing::Heard;
+            !is_better && !incumbent.is_spent(now_ms)
+        });
+        if is_kept {
+            return false;
+        }
+        if let Some(spent) = self.heard.at(cell) {
+            self.forget(&spent);
+        }
+        let id = entry.record.id();
+        self.heard.put(cell, id);
+        self.entries.insert(id, Entry { at: At::Heard(cell), ..entry });
+        self.is_changed = true;
+        true
+    }
+
+    /// Notes that a peer came in from an address. Only one of its record says anything.
+    pub(crate) fn met(&mut self, id: &PeerId, from: SocketAddr) {
+        let Some(entry) = self.entries.get_mut(id) else { return };
+        if entry.standing == Standing::Heard && entry.record.addresses().contains(&from) {
+            entry.standing = Standing::Met;
+            self.is_changed = true;
+        }
+    }
+
+    /// Notes that a peer was dialled at an address, and answered with its key.
+    pub(crate) fn reached(&mut self, id: &PeerId, address: SocketAddr, now_ms: u64) {
+        self.contests.retain(|(incumbent, _)| incumbent != id);
+        let Some(entry) = self.entries.get_mut(id) else { return };
+        entry.reached(now_ms);
+        self.is_changed = true;
+        if matches!(entry.at, At::Heard(_)) {
+            let bucket = reached_bucket(&self.secret, address);
+            let cell = self.slot(&self.reached, bucket, Host::of(address), now_ms);
+            self.promote(*id, cell, Host::of(address), now_ms);
+        }
+    }
+
+    /// The slot that a host gets in a bucket: its own if it has one, else one that is free or whose holder is spent, else one that is its
+    /// own to fight for.
+    fn slot(&self, table: &Table, bucket: Bucket, host: Host, now_ms: u64) -> Cell {
+        let holders =
+            || table.bucket(bucket).map(|(cell, id)| (cell, id.and_then(|id| self.entries.get(&id))));
+        let own = holders().find(|(_, entry)| entry.is_some_and(|entry| entry.host == host));
+        let free = || holders().find(|(_, entry)| entry.is_none_or(|entry| entry.is_spent(now_ms)));
+        own.or_else(free).map_or(bucket.wanted(), |(cell, _)| cell)
+    }
+
+    /// Moves an entry to the reached, unless its slot there is taken by one that was reached lately, or that has to be asked first.
+    fn promote(&mut self, id: PeerId, cell: Cell, host: Host, now_ms: u64) {
+        if let Some(incumbent) = self.reached.at(cell) {
+            let is_fresh = self
+                .entries
+                .get(&incumbent)
+                .is_some_and(|entry| now_ms.saturating_sub(entry.reached_ms()) <= FRESH_MS);
+            let is_contested = self.contests.iter().any(|(one, _)| *one == incumbent);
+            if !is_fresh && !is_contested && self.contests.len() < CONTESTS_MAX {
+                self.contests.push_back((incumbent, id));
+            }
+            return;
+        }
+        let Some(entry) = self.entries.get_mut(&id) else { return };
+        if let At::Heard(old) = entry.at {
+            self.heard.take(old, id);
+        }
+        (entry.at, entry.host) = (At::Reached(cell), host);
+        self.reached.put(cell, id);
+    }
+
+    /// Notes that dialling a peer came to nothing; whether that counts against it.
+    pub(crate) fn failed(&mut self, id: &PeerId, counts: bool, now_ms: u64) {
+        let Some(entry) = self.entries.get_mut(id) else { return };
+        entry.failed(counts, now_ms);
+        entry.is_anchor = false;
+        self.is_changed = true;
+        if !counts {
+            return;
+        }
+        let lost = self.contests.iter().position(|(incumbent, _)| incumbent == id);
+        if let Some((_, winner)) = lost.and_then(|at| self.contests.remove(at)) {
+            self.yield_slot(*id, winner, now_ms);
+        }
+        if self.entries.get(id).is_some_and(|entry| entry.is_spent(now_ms)) {
+            self.forget(id);
+        }
+    }
+
+    /// Gives the slot of one that is not there any more to one that is.
+    fn yield_slot(&mut self, loser: PeerId, winner: PeerId, now_ms: u64) {
+        let Some(mut entry) = self.entries.get(&loser).cloned() else { return };
+        let At::Reached(cell) = entry.at else { return };
+        self.forget(&loser);
+        let address = self.entries.get(&winner).and_then(|winner| winner.address(self.reach));
+        if let Some(address) = address {
+            self.promote(winner, cell, Host::of(address), now_ms);
+        }
+        // It may come back: what it was is hearsay now.
+        entry.standing = Standing::Heard;
+        let first = entry.record.addresses().iter().find(|address| self.reach.allows(**address));
+        if let Some(address) = first.copied() {
+            entry.host = Host::of(address);
+            let bucket = heard_bucket(&self.secret, address, entry.teller);
+            self.place_heard(entry, bucket, now_ms);
+        }
+    }
+
+    /// Lets a peer rest: it is dialled again at the earliest at a time.
+    pub(crate) fn rest(&mut self, id: &PeerId, until_ms: u64) {
+        if let Some(entry) = self.entries.get_mut(id) {
+            entry.not_before_ms = entry.not_before_ms.max(until_ms);
+        }
+    }
+
+    /// Takes a peer out: another key answers where it said that it is.
+    pub(crate) fn forget(&mut self, id: &PeerId) {
+        let Some(entry) = self.entries.remove(id) else { return };
+        match entry.at {
+            At::Heard(cell) => self.heard.take(cell, *id),
+            At::Reached(cell) => self.reached.take(cell, *id),
+        }
+        self.contests.retain(|(incumbent, challenger)| incumbent != id && challenger != id);
+        self.is_changed = true;
+    }
+
+    /// Draws a peer of a part that may be dialled now and is wanted there.
+    pub(crate) fn draw(
+        &self,
+        part: Part,
+        draws: &mut Draws,
+        now_ms: u64,
+        is_wanted: impl Fn(&PeerAddress) -> bool,
+    ) -> Option<PeerAddress> {
+        let table = match part {
+            Part::Heard => &self.heard,
+            Part::Reached => &self.reached,
+        };
+        let id = table.draw(draws, |id| self.candidate(id, now_ms).is_some_and(|it| is_wanted(&it)))?;
+        self.candidate(&id, now_ms)
+    }
+
+    /// Where a peer is dialled, if it may be now.
+    pub(crate) fn candidate(&self, id: &PeerId, now_ms: u64) -> Option<PeerAddress> {
+        let entry = self.entries.get(id)?;
+        if entry.rests(now_ms) || entry.is_spent(now_ms) {
+            return None;
+        }
+        Some(PeerAddress { id: *id, address: entry.address(self.reach)? })
+    }
+
+    /// Those that were neighbours for long before the restart.
+    pub(crate) fn anchors(&self) -> Vec<PeerId> {
+        self.entries.iter().filter(|(_, entry)| entry.is_anchor).map(|(id, _)| *id).collect()
+    }
+
+    /// The next peer that has to be dialled because another one wants its slot.
+    pub(crate) fn contested(&self) -> Option<PeerId> {
+        self.contests.front().map(|(incumbent, _)| *incumbent)
+    }
+
+    /// The records that are told to others: of peers that this node has met itself, so that nothing made up spreads.
+    pub(crate) fn passed_on(&self, now_ms: u64) -> impl Iterator<Item = &PeerRecord> {
+        self.entries.values().filter(move |entry| entry.is_passed_on(now_ms)).map(|entry| &entry.record)
+    }
+
+    /// Whether the book has this very record, whose signature need not be checked again then.
+    pub(crate) fn has(&self, id: &PeerId, issued_ms: u64) -> bool {
+        self.entries.get(id).is_some_and(|entry| entry.record.issued_ms() >= issued_ms)
+    }
+
+    /// Forgets what is spent.
+    pub(crate) fn expire(&mut self, now_ms: u64) {
+        let spent: Vec<_> =
+            self.entries.iter().filter(|(_, entry)| entry.is_spent(now_ms)).map(|(id, _)| *id).collect();
+        spent.iter().for_each(|id| self.forget(id));
+    }
+
+    /// Entries of each part: heard, reached.
+    pub(crate) fn len(&self) -> (usize, usize) {
+        (self.heard.len(), self.reached.len())
+    }
+
+    pub(crate) fn secret(&self) -> &[u8; 32] {
+        &self.secret
+    }
+}

@@ -1,0 +1,388 @@
+//! [`Chooser`]: whom this node dials by its own choice, whom it asks for others, and who of the chosen has to go.
+//!
+//! ```text
+//!   outbound places   half kept by age, a fourth by service, a fourth goes round; who is of no use keeps none
+//!   feeler            one more, every two minutes, only to see whether somebody in the book is there
+//! ```
+//!
+//! Of public addresses no two chosen peers are of one block: who has a few blocks gets as many places and no more. The attempts are
+//! as many as the chooser likes, not as many as strangers like: what they tell only fills the book.
+
+#[cfg(test)]
+mod rig;
+mod seats;
+mod shown;
+#[cfg(test)]
+mod tests;
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    net::{IpAddr, SocketAddr},
+    time::Duration,
+};
+
+use slipstream_types::{CodecError, Digest};
+use tokio::time::Instant;
+
+use self::{
+    seats::{Knocks, Seats},
+    shown::Shown,
+};
+use super::{
+    Book, Now, PeerRecord,
+    book::{Heard, Part},
+    draws::Draws,
+    status::{Counts, ExchangeEvent, ExchangeStatus},
+};
+use crate::{PeerAddress, PeerId};
+
+/// Attempts for places under way at once, and the time between two: a node that starts has its places within seconds, and nobody can
+/// have it knock at many doors at once.
+const DIALS_MAX: usize = 2;
+const DIAL_EVERY: Duration = Duration::from_millis(500);
+/// When the book is looked through again that had nobody to dial.
+const DIAL_IDLE: Duration = Duration::from_secs(10);
+/// Time between two feelers, as in Bitcoin: every day some seven hundred addresses are seen to be true or not.
+const FEELER_EVERY: Duration = Duration::from_secs(120);
+/// How long a feeler waits for an answer.
+const FEELER_PATIENCE: Duration = Duration::from_secs(10);
+/// Time between two questions to one peer, while this node knows few others and when it knows many.
+const ASK_SOON: Duration = Duration::from_secs(60);
+const ASK_EVERY: Duration = Duration::from_secs(1_800);
+/// When a peer that does not take part is asked again.
+const ASK_UNWILLING: Duration = Duration::from_secs(3_600);
+/// As many known addresses for each place are enough.
+const KNOWN_PER_PLACE: usize = 8;
+/// When one of the places that go round changes hands; each of them does in its turn.
+const TURN_EVERY: Duration = Duration::from_secs(1_800);
+/// A chosen peer without which nothing was missed for so long makes room for another.
+const IDLE_MAX: Duration = Duration::from_secs(600);
+/// A connection that lasted so long was one; a shorter one was a refusal.
+const STABLE: Duration = Duration::from_secs(10);
+/// How long a peer rests that refused, or that made room, in milliseconds.
+const REFUSED_REST_MS: u64 = 600_000;
+const ROTATED_REST_MS: u64 = 3_600_000;
+/// Time between two searches for what is out of date.
+const EXPIRE_EVERY: Duration = Duration::from_secs(600);
+
+/// What the chooser goes by.
+#[derive(Clone, Debug)]
+pub(crate) struct Rules {
+    /// Places of its own choice.
+    pub(crate) outbound: usize,
+    /// Peers that are dialled by configuration, whatever is chosen here.
+    pub(crate) configured: BTreeSet<PeerId>,
+    /// Where this node tells others that it is reached.
+    pub(crate) advertised: Vec<SocketAddr>,
+}
+
+/// A connection that is there.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Neighbour {
+    pub(crate) id: PeerId,
+    pub(crate) address: SocketAddr,
+    /// Whether this node dialled.
+    pub(crate) is_dialled: bool,
+    pub(crate) since: Instant,
+    /// When it last asked, answered or told something.
+    pub(crate) used: Option<Instant>,
+    /// Bytes of its answers to this node, of late.
+    pub(crate) served: f64,
+}
+
+/// What is to be done.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Action {
+    /// Dial a peer, and tell what came of it by [`Chooser::dialled`].
+    Dial(PeerAddress),
+    /// Ask a peer whom it knows, and tell what came of it by [`Chooser::asked`].
+    Ask(PeerId),
+    /// End the connection to a peer.
+    Drop(PeerId),
+}
+
+/// What came of an attempt to connect.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Dialled {
+    Unreachable,
+    WrongKey,
+    /// There was a connection, which has ended.
+    Ended,
+}
+
+/// What came of a question.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Asked {
+    /// It answered; its records have been [heard](Chooser::hear).
+    Answered,
+    /// It had no time, or did not answer.
+    Later,
+    /// It does not take part, is of another chain, or told what is not so.
+    Unwilling,
+}
+
+/// A peer that is only looked at.
+#[derive(Clone, Copy, Debug)]
+enum Feeler {
+    Dialling(PeerAddress),
+    Asking { id: PeerId, until: Instant },
+}
+
+impl Feeler {
+    fn id(&self) -> PeerId {
+        match self {
+            Feeler::Dialling(peer) => peer.id,
+            Feeler::Asking { id, .. } => *id,
+        }
+    }
+}
+
+/// The decisions; see the module.
+pub(crate) struct Chooser {
+    rules: Rules,
+    book: Book,
+    draws: Draws,
+    seats: Seats,
+    feeler: Option<Feeler>,
+    knocks: Knocks,
+    /// Who was a neighbour for long before the restart, and has not been dialled since.
+    anchors: Vec<PeerId>,
+    /// The neighbours of the last step, and since when.
+    known: BTreeMap<PeerId, Instant>,
+    /// Who is asked next when; none while a question is under way.
+    asks: BTreeMap<PeerId, Option<Instant>>,
+    shown: Shown,
+    next_dial: Instant,
+    next_feeler: Instant,
+    next_turn: Instant,
+    next_expiry: Instant,
+    counts: Counts,
+}
+
+impl Chooser {
+    pub(crate) fn new(rules: Rules, book: Book, draws: Draws, now: Now) -> Chooser {
+        let now = now.instant;
+        Chooser {
+            anchors: book.anchors(),
+            seats: Seats::new(rules.outbound),
+            rules,
+            book,
+            draws,
+            feeler: None,
+            knocks: Knocks::default(),
+            known: BTreeMap::new(),
+            asks: BTreeMap::new(),
+            shown: Shown::default(),
+            next_dial: now,
+            next_feeler: now + FEELER_EVERY,
+            next_turn: now + TURN_EVERY,
+            next_expiry: now + EXPIRE_EVERY,
+            counts: Counts::default(),
+        }
+    }
+
+    /// What is to be done, with these connections. To be called when one comes or goes, when something was told, and at
+    /// [`Chooser::wake_at`].
+    pub(crate) fn step(&mut self, neighbours: &[Neighbour], now: Now) -> Vec<Action> {
+        let mut actions = Vec::new();
+        self.observe(neighbours, now);
+        self.end_feeler(neighbours, now, &mut actions);
+        self.turn(now, &mut actions);
+        self.dial(now, &mut actions);
+        self.feel(now, &mut actions);
+        self.ask(neighbours, now, &mut actions);
+        if self.next_expiry <= now.instant {
+            self.book.expire(now.ms);
+            self.next_expiry = now.instant + EXPIRE_EVERY;
+        }
+        actions
+    }
+
+    /// When the next step is due, if nothing happens before.
+    pub(crate) fn wake_at(&self) -> Instant {
+        let dials = (self.rules.outbound > 0).then_some(self.next_feeler);
+        let places = (self.seats.has_free() && self.seats.dialling() < DIALS_MAX).then_some(self.next_dial);
+        let feeler = match self.feeler {
+            Some(Feeler::Asking { until, .. }) => Some(until),
+            Some(Feeler::Dialling(_)) | None => None,
+        };
+        let asks = self.asks.iter().filter(|(id, _)| self.known.contains_key(id));
+        let asks = asks.filter_map(|(_, at)| *at).min();
+        let timers = [dials, places, feeler, asks, Some(self.next_turn), Some(self.next_expiry)];
+        timers.into_iter().flatten().min().unwrap_or(self.next_expiry)
+    }
+
+    /// Whoever is dialled or connected by choice: these have places of their own.
+    pub(crate) fn chosen(&self) -> BTreeSet<PeerId> {
+        self.seats.ids().chain(self.feeler.map(|feeler| feeler.id())).collect()
+    }
+
+    fn observe(&mut self, neighbours: &[Neighbour], now: Now) {
+        let before = std::mem::take(&mut self.known);
+        self.known = neighbours.iter().map(|peer| (peer.id, peer.since)).collect();
+        if before.keys().any(|id| !self.known.contains_key(id)) {
+            // Who was connected anyway may be dialled now.
+            self.next_dial = self.next_dial.min(now.instant + DIAL_EVERY);
+        }
+        for peer in neighbours.iter().filter(|peer| before.get(&peer.id) != Some(&peer.since)) {
+            match peer.is_dialled {
+                true => self.book.reached(&peer.id, peer.address, now.ms),
+                false => self.book.met(&peer.id, peer.address),
+            }
+            if self.is_asked(peer) {
+                // Who comes and goes is not asked more often for it.
+                self.asks.entry(peer.id).or_insert(Some(now.instant));
+            }
+        }
+        for lost in self.seats.observe(neighbours) {
+            self.counts.add(ExchangeEvent::Lost);
+            if now.instant.saturating_duration_since(lost.since) < STABLE {
+                self.book.rest(&lost.id, now.ms + REFUSED_REST_MS);
+            }
+        }
+        for _ in 0..self.seats.take_arrived() {
+            self.counts.add(ExchangeEvent::Reached);
+        }
+        self.asks.retain(|id, at| self.known.contains_key(id) || at.is_none_or(|at| at > now.instant));
+    }
+
+    /// Strangers who come in are not asked: they would choose whom this node knows.
+    fn is_asked(&self, peer: &Neighbour) -> bool {
+        let takes_part = self.rules.outbound > 0 || !self.rules.advertised.is_empty();
+        takes_part && (peer.is_dialled || self.rules.configured.contains(&peer.id))
+    }
+
+    fn end_feeler(&mut self, neighbours: &[Neighbour], now: Now, actions: &mut Vec<Action>) {
+        let Some(feeler) = self.feeler else { return };
+        let is_there = neighbours.iter().any(|peer| peer.id == feeler.id());
+        match feeler {
+            Feeler::Dialling(peer) if is_there => {
+                self.counts.add(ExchangeEvent::Reached);
+                self.feeler = Some(Feeler::Asking { id: peer.id, until: now.instant + FEELER_PATIENCE });
+            }
+            Feeler::Asking { id, until } if is_there && until <= now.instant => {
+                self.feeler = None;
+                actions.push(Action::Drop(id));
+            }
+            Feeler::Asking { .. } if !is_there => self.feeler = None,
+            Feeler::Dialling(_) | Feeler::Asking { .. } => {}
+        }
+    }
+
+    /// Gives the place of one chosen peer to another one, if there is one to take it.
+    fn turn(&mut self, now: Now, actions: &mut Vec<Action>) {
+        if now.instant < self.next_turn {
+            return;
+        }
+        self.next_turn = now.instant + TURN_EVERY;
+        let Some(leaving) = self.seats.leaving(now.instant, TURN_EVERY, IDLE_MAX) else { return };
+        let seat = self.seats.release(&leaving);
+        self.book.rest(&leaving, now.ms + ROTATED_REST_MS);
+        match self.draw_for_place(now) {
+            Some(_) => {
+                self.counts.add(ExchangeEvent::Rotated);
+                self.next_dial = now.instant;
+                actions.push(Action::Drop(leaving));
+            }
+            None => self.seats.put_back(leaving, seat),
+        }
+    }
+
+    fn dial(&mut self, now: Now, actions: &mut Vec<Action>) {
+        if !self.seats.has_free() || self.seats.dialling() >= DIALS_MAX || now.instant < self.next_dial {
+            return;
+        }
+        let Some(peer) = self.next_anchor(now).or_else(|| self.draw_for_place(now)) else {
+            self.next_dial = now.instant + DIAL_IDLE;
+            return;
+        };
+        self.counts.add(ExchangeEvent::Dialled);
+        self.seats.dial(peer);
+        self.knocks.note(peer.address, now.instant);
+        self.next_dial = now.instant + DIAL_EVERY;
+        actions.push(Action::Dial(peer));
+    }
+
+    fn next_anchor(&mut self, now: Now) -> Option<PeerAddress> {
+        while let Some(anchor) = self.anchors.pop() {
+            let peer = self.book.candidate(&anchor, now.ms).filter(|peer| self.is_for_place(peer, now));
+            if peer.is_some() {
+                return peer;
+            }
+        }
+        None
+    }
+
+    /// From each part of the book with the same chance, if it has any that is wanted.
+    fn draw_for_place(&mut self, now: Now) -> Option<PeerAddress> {
+        let parts = match self.draws.below(2) {
+            0 => [Part::Heard, Part::Reached],
+            _ => [Part::Reached, Part::Heard],
+        };
+        parts.into_iter().find_map(|part| self.draw(part, now, |it, peer| it.is_for_place(peer, now)))
+    }
+
+    fn draw(
+        &mut self,
+        part: Part,
+        now: Now,
+        is_wanted: impl Fn(&Chooser, &PeerAddress) -> bool,
+    ) -> Option<PeerAddress> {
+        let mut draws = std::mem::replace(&mut self.draws, Draws::new([0; 32]));
+        let drawn = self.book.draw(part, &mut draws, now.ms, |peer| is_wanted(self, peer));
+        self.draws = draws;
+        drawn
+    }
+
+    fn is_for_place(&self, peer: &PeerAddress, now: Now) -> bool {
+        self.is_new(peer, now) && !self.seats.has_block_of(peer.address)
+    }
+
+    /// Whether a peer is neither connected nor under way, and its host was left alone for a while.
+    fn is_new(&self, peer: &PeerAddress, now: Now) -> bool {
+        !self.known.contains_key(&peer.id)
+            && !self.seats.has(&peer.id)
+            && !self.rules.configured.contains(&peer.id)
+            && self.feeler.is_none_or(|feeler| feeler.id() != peer.id)
+            && !self.knocks.is_lately(peer.address, now.instant)
+    }
+
+    fn feel(&mut self, now: Now, actions: &mut Vec<Action>) {
+        if self.rules.outbound == 0 || now.instant < self.next_feeler {
+            return;
+        }
+        let spread = self.draws.below(FEELER_EVERY.as_millis() as usize) as u64;
+        self.next_feeler = now.instant + FEELER_EVERY / 2 + Duration::from_millis(spread);
+        if self.feeler.is_some() {
+            return;
+        }
+        let contested = self.book.contested().and_then(|id| self.book.candidate(&id, now.ms));
+        if let Some(peer) = contested
+            && self.known.contains_key(&peer.id)
+        {
+            self.book.reached(&peer.id, peer.address, now.ms);
+            return;
+        }
+        let peer = contested
+            .filter(|peer| self.is_new(peer, now))
+            .or_else(|| self.draw(Part::Heard, now, |it, peer| it.is_new(peer, now)))
+            .or_else(|| self.draw(Part::Reached, now, |it, peer| it.is_new(peer, now)));
+        let Some(peer) = peer else { return };
+        self.counts.add(ExchangeEvent::Felt);
+        self.knocks.note(peer.address, now.instant);
+        self.feeler = Some(Feeler::Dialling(peer));
+        actions.push(Action::Dial(peer));
+    }
+
+    fn ask(&mut self, neighbours: &[Neighbour], now: Now, actions: &mut Vec<Action>) {
+        for peer in neighbours {
+            let Some(at) = self.asks.get_mut(&peer.id) else { continue };
+            if at.is_some_and(|at| at <= now.instant) {
+                *at = None;
+                actions.push(Action::Ask(peer.id));
+            }
+        }
+    }
+}
+
+mod told;

@@ -1,0 +1,43 @@
+//! [`Shown`]: what others are told of the book. Some of it, and to one block the same for a while, so that nobody learns all of it by
+//! asking often or under many keys.
+
+use std::{net::IpAddr, time::Duration};
+
+use tokio::time::Instant;
+
+use crate::{
+    PeerId,
+    exchange::{Book, Now, PeerRecord, draws::keyed, message::RECORDS_MAX},
+    origin::block_of,
+};
+
+/// How long a block is told the same.
+const SAME_MS: u64 = 600_000;
+/// How old the order may be, where there is more in it than is told at once: what was met since is not in it.
+const ORDER_AGE_MAX: Duration = Duration::from_secs(5);
+
+/// The records that may be told, in an order of this node's own.
+#[derive(Default)]
+pub(super) struct Shown {
+    order: Vec<PeerRecord>,
+    made: Option<Instant>,
+}
+
+impl Shown {
+    /// What an asker is told: as many records as fit, from a place in the order that its block has for a while.
+    pub(super) fn to(&mut self, book: &Book, asker: &PeerId, from: IpAddr, now: Now) -> Vec<PeerRecord> {
+        let is_old = |made: Instant| now.instant.saturating_duration_since(made) > ORDER_AGE_MAX;
+        let period = (now.ms / SAME_MS).to_le_bytes();
+        let place = |what: &[u8]| keyed(book.secret(), "slipstream/peer-shown/1", &[&period, what]);
+        if self.order.len() <= RECORDS_MAX || self.made.is_none_or(is_old) {
+            self.order = book.passed_on(now.ms).cloned().collect();
+            self.order.sort_by_cached_key(|record| place(&record.id().0));
+            self.made = Some(now.instant);
+        }
+        let block = block_of(from).to_string();
+        let first = place(block.as_bytes()).checked_rem(self.order.len() as u64).unwrap_or(0) as usize;
+        let (after, before) = (self.order.iter().skip(first), self.order.iter().take(first));
+        let others = after.chain(before).filter(|record| record.id() != *asker);
+        others.take(RECORDS_MAX).cloned().collect()
+    }
+}

@@ -1,0 +1,103 @@
+//! What the [`Chooser`] is told, and what it tells.
+
+use super::*;
+
+impl Chooser {
+    /// Notes what came of an attempt to connect.
+    pub(crate) fn dialled(&mut self, peer: &PeerAddress, came: Dialled, now: Now) {
+        let is_feeler = matches!(self.feeler, Some(Feeler::Dialling(it)) if it.id == peer.id);
+        if is_feeler {
+            self.feeler = None;
+        } else if !self.seats.is_dialling(&peer.id) {
+            // A connection that was seen: its end will be seen too.
+            return;
+        } else {
+            self.seats.release(&peer.id);
+        }
+        match came {
+            Dialled::Unreachable => {
+                self.counts.add(ExchangeEvent::Unreachable);
+                self.book.failed(&peer.id, !self.known.is_empty(), now.ms);
+            }
+            Dialled::WrongKey => {
+                self.counts.add(ExchangeEvent::WrongKey);
+                self.book.forget(&peer.id);
+            }
+            Dialled::Ended => {
+                self.counts.add(ExchangeEvent::Reached);
+                self.book.reached(&peer.id, peer.address, now.ms);
+                self.book.rest(&peer.id, now.ms + REFUSED_REST_MS);
+            }
+        }
+    }
+
+    /// Takes records that a peer at an address told of.
+    pub(crate) fn hear(&mut self, records: impl IntoIterator<Item = PeerRecord>, teller: IpAddr, now: Now) {
+        for record in records {
+            match self.book.hear(record, teller, now.ms) {
+                Heard::New | Heard::Renewed => {
+                    self.counts.add(ExchangeEvent::Heard);
+                    self.next_dial = self.next_dial.min(now.instant + DIAL_EVERY);
+                }
+                Heard::Useless | Heard::NoRoom => self.counts.add(ExchangeEvent::NotKept),
+                Heard::Known => {}
+            }
+        }
+    }
+
+    /// Notes where a peer that told its own record comes from.
+    pub(crate) fn met(&mut self, id: &PeerId, from: SocketAddr) {
+        self.book.met(id, from);
+    }
+
+    /// Notes what came of a question.
+    pub(crate) fn asked(&mut self, id: &PeerId, came: Asked, now: Now) {
+        let (heard, reached) = self.book.len();
+        let is_rich = heard + reached >= KNOWN_PER_PLACE * self.rules.outbound;
+        let pause = match came {
+            Asked::Answered if is_rich => ASK_EVERY,
+            Asked::Answered | Asked::Later => ASK_SOON,
+            Asked::Unwilling => ASK_UNWILLING,
+        };
+        let spread = self.draws.below(pause.as_millis() as usize / 4) as u64;
+        self.asks.insert(*id, Some(now.instant + pause + Duration::from_millis(spread)));
+        if let Some(Feeler::Asking { id: felt, until }) = &mut self.feeler
+            && felt == id
+        {
+            *until = now.instant;
+        }
+    }
+
+    /// Notes something that happened beside the decisions.
+    pub(crate) fn count(&mut self, event: ExchangeEvent) {
+        self.counts.add(event);
+    }
+
+    /// Whether the book has this very record of a peer, or a newer one.
+    pub(crate) fn has(&self, id: &PeerId, issued_ms: u64) -> bool {
+        self.book.has(id, issued_ms)
+    }
+
+    /// What a peer at an address is told of others.
+    pub(crate) fn shown_to(&mut self, asker: &PeerId, from: IpAddr, now: Now) -> Vec<PeerRecord> {
+        self.shown.to(&self.book, asker, from, now)
+    }
+
+    /// The book as a record, if it changed since the last time.
+    pub(crate) fn save(&mut self, chain: &Digest, now: Instant) -> Option<Result<Vec<u8>, CodecError>> {
+        let anchors = self.seats.anchors(now, IDLE_MAX);
+        self.book.save(chain, |id| anchors.contains(id))
+    }
+
+    pub(crate) fn status(&self) -> ExchangeStatus {
+        let (heard, reached) = self.book.len();
+        ExchangeStatus {
+            advertised: self.rules.advertised.clone(),
+            outbound_max: self.rules.outbound,
+            chosen: self.seats.connected(),
+            heard,
+            reached,
+            events: self.counts.list(),
+        }
+    }
+}

@@ -1,0 +1,40 @@
+//! Peer exchange: how a node finds peers that its configuration does not name, without anybody choosing them for it.
+//!
+//! ```text
+//!   a peer's own word      PeerRecord ─▶ verified ─▶ Book: heard ──(dialled by this node)──▶ reached
+//!   (signed, for a chain)                              │                                      │
+//!                                                      ▼                                      ▼
+//!   Chooser: what happened, and when ─▶ dial, ask, drop          what was met by this node itself is passed on
+//! ```
+//!
+//! Keys cost nothing, addresses cost something, and what a stranger says costs nothing at all. So whatever is limited here is limited
+//! by the **blocks** (IPv4 /16, IPv6 /32) of the address and of whoever told of it, and shared out by a secret of the node.
+//!
+//! No I/O and no clock in here: times come in with the events, and draws come from the secret. `quic/exchange.rs` moves the bytes.
+
+mod book;
+mod chooser;
+mod draws;
+mod message;
+mod record;
+mod scope;
+mod status;
+
+pub(crate) use book::Book;
+pub(crate) use chooser::{Action, Asked, Chooser, Dialled, Neighbour, Rules};
+pub(crate) use draws::Draws;
+pub(crate) use message::{ANSWER_BYTES_MAX, Answer, REQUEST_BYTES_MAX, Request};
+pub(crate) use record::{PeerRecord, RECORD_ADDRESSES_MAX, UncheckedRecord};
+pub(crate) use scope::{Reach, Scope};
+pub use status::{ExchangeEvent, ExchangeStatus};
+
+use tokio::time::Instant;
+
+/// A moment, by the clock that waits are measured with and by the one that records are dated with.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Now {
+    /// For what passes while the node runs.
+    pub(crate) instant: Instant,
+    /// Milliseconds since 1970, for what outlasts it.
+    pub(crate) ms: u64,
+}

@@ -1,0 +1,72 @@
+//! Which strangers' places do not go round. Not simply those of who came first: an attacker who comes before everybody else would have
+//! them for ever.
+//!
+//! ```text
+//!   a fourth of all   who gave this node most of what it asked for, of late; a newcomer can earn it
+//!   the rest of half  who has been here longest, one of each block (IPv4 /16, IPv6 /32)
+//! ```
+
+use std::{cmp::Reverse, collections::BTreeSet, net::IpAddr};
+
+use crate::PeerId;
+
+/// The part of the strangers' places that goes round where all want one, one in so many.
+const TURNS_PART: usize = 2;
+/// The part of the others that is kept for service, one in so many.
+const SERVICE_PART: usize = 2;
+/// Bytes of answers below which nobody earns a place: a few headers are no service.
+const SERVED_MIN: f64 = (64 << 10) as f64;
+
+/// A stranger, as this choice sees it.
+pub(super) struct Stranger {
+    pub(super) id: PeerId,
+    /// Connections have ascending numbers.
+    pub(super) number: u64,
+    /// None from loopback, where blocks say nothing.
+    pub(super) block: Option<IpAddr>,
+    /// Bytes of answers to this node, of late.
+    pub(super) served: f64,
+}
+
+/// Who keeps its place, of these strangers who have all places.
+pub(super) fn kept(mut strangers: Vec<Stranger>) -> BTreeSet<PeerId> {
+    let most = strangers.len() - strangers.len().div_ceil(TURNS_PART);
+    strangers.sort_unstable_by(|one, other| other.served.total_cmp(&one.served));
+    let serving = strangers.iter().take_while(|stranger| stranger.served >= SERVED_MIN);
+    let mut kept: BTreeSet<PeerId> = serving.take(most / SERVICE_PART).map(|stranger| stranger.id).collect();
+    strangers.sort_unstable_by_key(|stranger| Reverse(stranger.number));
+    let mut blocks = BTreeSet::new();
+    while kept.len() < most {
+        let Some(oldest) = strangers.pop() else { break };
+        if !kept.contains(&oldest.id) && oldest.block.is_none_or(|block| blocks.insert(block)) {
+            kept.insert(oldest.id);
+        }
+    }
+    kept
+}
+
+#[cfg(test)]
+mod tests {
+    use slipstream_types::PublicKey;
+
+    use super::*;
+
+    fn stranger(n: u8, block: u8, served: f64) -> Stranger {
+        Stranger { id: PublicKey([n; 32]), number: n.into(), block: Some([10, block, 0, 0].into()), served }
+    }
+
+    fn numbers(strangers: Vec<Stranger>) -> Vec<u8> {
+        kept(strangers).into_iter().map(|id| id.0[0]).collect()
+    }
+
+    #[test]
+    fn a_fourth_is_earned_and_the_rest_is_age_by_block() {
+        let none = |n| stranger(n, n, 0.0);
+        assert_eq!(numbers((0..8).map(none).collect()), [0, 1, 2, 3], "nobody has served");
+        let served = |n| stranger(n, n, if n > 4 { 1e6 + f64::from(n) } else { 10.0 });
+        assert_eq!(numbers((0..8).map(served).collect()), [0, 1, 6, 7]);
+        let one_block = |n| stranger(n, n / 6, 0.0);
+        assert_eq!(numbers((0..8).map(one_block).collect()), [0, 6], "first of their blocks");
+        assert_eq!(numbers(vec![none(1)]), Vec::<u8>::new());
+    }
+}

@@ -1,0 +1,172 @@
+//! The task of peer exchange: brings the chooser what happened, and does what it says.
+
+use std::{sync::Arc, time::Duration};
+
+use tokio::time::{Instant, sleep, sleep_until};
+use tracing::{debug, warn};
+
+use super::{
+    dial,
+    driver::Driver,
+    exchange::Opened,
+    link::{Goodbye, Link, close},
+};
+use crate::{
+    ContactFailure, ExchangeEvent, NetworkError, PeerAddress, PeerId, Protocol, RefusalKind, RequestLimits,
+    exchange::{ANSWER_BYTES_MAX, Action, Answer, Asked, Dialled, Neighbour, PeerRecord, Request},
+    origin::canonical,
+    peers::Useful,
+};
+
+/// Time between two steps: a flood of connections has the table looked through twenty times a second, and no more.
+const STEP_EVERY: Duration = Duration::from_millis(50);
+/// What a question may take.
+const LIMITS: RequestLimits =
+    RequestLimits { deadline: Duration::from_secs(5), response_bytes_max: ANSWER_BYTES_MAX };
+/// How long a peer is not let in that tells what nobody has signed.
+const FORGED_BAN: Duration = Duration::from_secs(3_600);
+
+impl Driver {
+    /// Chooses peers until the network stops.
+    pub(super) async fn exchange_peers(self: Arc<Self>) {
+        let exchange = self.exchange.clone();
+        let opened = exchange.opened().await;
+        loop {
+            let neighbours = self.neighbours();
+            let (actions, chosen, wake_at) = {
+                let mut chooser = opened.chooser.lock();
+                let actions = chooser.step(&neighbours, opened.now());
+                (actions, chooser.chosen(), chooser.wake_at())
+            };
+            self.peers.lock().choose(chosen);
+            for action in actions {
+                self.act(action);
+            }
+            sleep(STEP_EVERY).await;
+            tokio::select! {
+                () = exchange.changed() => {}
+                () = sleep_until(wake_at) => {}
+            }
+        }
+    }
+
+    fn neighbours(&self) -> Vec<Neighbour> {
+        let (peers, now) = (self.peers.lock(), Instant::now());
+        let neighbour = |(id, since, link): (PeerId, Instant, &Arc<Link>)| Neighbour {
+            id,
+            address: canonical(link.connection.remote_address()),
+            is_dialled: link.connection.side().is_client(),
+            since,
+            used: link.used(),
+            served: link.served(now),
+        };
+        peers.iter().map(neighbour).collect()
+    }
+
+    fn act(self: &Arc<Self>, action: Action) {
+        match action {
+            Action::Dial(target) => self.spawn(self.clone().dial_chosen(target)),
+            Action::Ask(peer) => self.spawn(self.clone().ask(peer)),
+            Action::Drop(peer) => {
+                if let Some(link) = self.peers.lock().disconnect(peer, Instant::now()) {
+                    close(&link.connection, Goodbye::Shutdown, "the place goes to another peer");
+                }
+            }
+        }
+    }
+
+    async fn dial_chosen(self: Arc<Self>, target: PeerAddress) {
+        let came = match self.banned_until(target.id) {
+            Some(_) => Dialled::Unreachable,
+            None => match dial::dial(&self, target).await {
+                Ok(_) => {
+                    // Of two attempts that crossed the other one may be the one that stays.
+                    while let Some(connection) = self.connection(target.id) {
+                        connection.closed().await;
+                        sleep(STEP_EVERY).await;
+                    }
+                    Dialled::Ended
+                }
+                Err(failure) => {
+                    debug!(peer = %target, ?failure, "cannot reach a peer that others told of");
+                    match failure {
+                        ContactFailure::WrongKey(_) => Dialled::WrongKey,
+                        ContactFailure::Unreachable(_) | ContactFailure::Ended(_) => Dialled::Unreachable,
+                    }
+                }
+            },
+        };
+        let opened = self.exchange.opened().await;
+        opened.chooser.lock().dialled(&target, came, opened.now());
+        self.exchange.notify();
+    }
+
+    /// Asks a peer whom it knows.
+    async fn ask(self: Arc<Self>, peer: PeerId) {
+        let opened = self.exchange.opened().await;
+        let came = match self.question(opened, peer).await {
+            Ok(answer) => self.take(opened, peer, answer),
+            Err(NetworkError::Refused { refusal, .. }) => match refusal.kind() {
+                RefusalKind::Busy { .. } | RefusalKind::Failed => Asked::Later,
+                RefusalKind::NotKept | RefusalKind::Malformed => Asked::Unwilling,
+            },
+            Err(NetworkError::Malformed { .. } | NetworkError::TooLong { .. }) => Asked::Unwilling,
+            Err(_) => Asked::Later,
+        };
+        opened.chooser.lock().asked(&peer, came, opened.now());
+        self.exchange.notify();
+    }
+
+    async fn question(&self, opened: &Opened, peer: PeerId) -> Result<Vec<u8>, NetworkError> {
+        let own = self.exchange.own(opened, opened.now());
+        let request = Request::new(opened.chain, own.as_ref()).encode();
+        let malformed = NetworkError::Malformed { peer, what: "the question for peers cannot be written" };
+        let request = request.map_err(|_| malformed)?;
+        let link = self.peers.lock().get(peer).cloned().ok_or(NetworkError::UnknownPeer { peer })?;
+        link.request(Protocol::PEERS, request, LIMITS).await
+    }
+
+    /// Takes what a peer told. Honest peers check what they pass on, so that one word that nobody signed is a lie of its teller.
+    fn take(&self, opened: &Opened, peer: PeerId, answer: Vec<u8>) -> Asked {
+        let teller = self.peers.lock().get(peer).map(|link| link.connection.remote_address().ip());
+        let Some(teller) = teller else { return Asked::Later };
+        match checked(opened, peer, &answer) {
+            Ok(records) => {
+                opened.chooser.lock().hear(records, teller, opened.now());
+                Asked::Answered
+            }
+            Err(reason) => {
+                opened.chooser.lock().count(ExchangeEvent::Forged);
+                self.punish(peer, &reason);
+                Asked::Unwilling
+            }
+        }
+    }
+
+    /// Who is configured is trusted to be broken rather than hostile.
+    fn punish(&self, peer: PeerId, reason: &str) {
+        let now = Instant::now();
+        let is_configured = self.config.peers.iter().any(|it| it.id == peer);
+        if self.ledger.lock().journal.tells(peer, now) {
+            warn!(%peer, reason, is_configured, "a peer told of others what they have not signed");
+        }
+        if is_configured {
+            return;
+        }
+        if let Some(link) = self.peers.lock().ban(peer, FORGED_BAN, now) {
+            close(&link.connection, Goodbye::Banned, &format!("banned: {reason}"));
+        }
+    }
+}
+
+/// The records of an answer that are not known yet, each checked.
+fn checked(opened: &Opened, peer: PeerId, answer: &[u8]) -> Result<Vec<PeerRecord>, String> {
+    let answer = Answer::decode(answer).map_err(|error| error.to_string())?;
+    if answer.own.as_ref().is_some_and(|own| own.id() != peer) {
+        return Err("the record of another peer in the place of its own".into());
+    }
+    let told = answer.own.into_iter().chain(answer.others.into_inner());
+    let is_news = |id, issued_ms| !opened.chooser.lock().has(&id, issued_ms);
+    let news = told.filter(|record| is_news(record.id(), record.issued_ms()));
+    news.map(|record| record.check(&opened.chain).map_err(|error| error.to_string())).collect()
+}
