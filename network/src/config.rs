@@ -70,7 +70,7 @@ impl Default for NetworkConfig {
             request_bytes_in_flight_max: 2 * MESSAGE_BYTES_MAX,
             answer_bytes_in_flight_max: 64 << 20,
             bytes_in_flight_total_max: 512 << 20,
-            broadcast_queue_items_max: 64,
+            broadcast_queue_items_max: 1_024,
             broadcast_queue_bytes_max: MESSAGE_BYTES_MAX + (16 << 20),
             transfer_timeout_ms: 30_000,
             handshake_timeout_ms: 5_000,

@@ -180,10 +180,12 @@ metrics! {
     "slipstream_mesh_received_bytes_total" mesh_received_bytes: IntCounterVec ["kind"];
     /// New batches that the mesh handed over: complete, or incomplete so that the body is fetched, since start.
     "slipstream_mesh_batches_total" mesh_batches: IntCounterVec ["outcome"];
-    /// Payloads that were put together by the time from their plan to their last byte, since start.
-    "slipstream_mesh_decoded_total" mesh_decoded: IntCounterVec ["codec", "ms_max"];
-    /// The sum of these times in seconds.
-    "slipstream_mesh_decoded_seconds_total" mesh_decoded_seconds: CounterVec ["codec"];
+    /// Payloads that were put together by the seconds from their plan to their last byte, as a histogram's buckets, since start.
+    "slipstream_mesh_decode_seconds_bucket" mesh_decode_bucket: IntCounterVec ["codec", "le"];
+    /// All of them, since start.
+    "slipstream_mesh_decode_seconds_count" mesh_decode_count: IntCounterVec ["codec"];
+    /// The sum of these times, since start.
+    "slipstream_mesh_decode_seconds_sum" mesh_decode_sum: CounterVec ["codec"];
     /// Times that a peer was asked for what did not come, since start.
     "slipstream_mesh_pulls_total" mesh_pulls: IntCounter;
     /// Peers that were not listened to for a while because they sent mostly what is of no use, since start.

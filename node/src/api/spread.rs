@@ -17,11 +17,14 @@ pub(super) fn sample_mesh(status: &MeshStatus, metrics: &Metrics) {
     raise(&metrics.mesh_batches.with_label_values(&["complete"]), complete);
     raise(&metrics.mesh_batches.with_label_values(&["incomplete"]), status.incomplete);
     for (codec, decoded) in &status.codecs {
-        let ends = DECODED_MS.iter().map(u64::to_string).chain(["more".to_owned()]);
+        let ends = DECODED_MS.iter().map(|ms| (*ms as f64 / 1e3).to_string()).chain(["+Inf".to_owned()]);
+        let mut total = 0;
         for (end, count) in ends.zip(decoded.decoded) {
-            raise(&metrics.mesh_decoded.with_label_values(&[codec.name(), &end]), count);
+            total += count;
+            raise(&metrics.mesh_decode_bucket.with_label_values(&[codec.name(), &end]), total);
         }
-        raise(&metrics.mesh_decoded_seconds.with_label_values(&[codec.name()]), decoded.decoded_s);
+        raise(&metrics.mesh_decode_count.with_label_values(&[codec.name()]), total);
+        raise(&metrics.mesh_decode_sum.with_label_values(&[codec.name()]), decoded.decoded_s);
     }
     raise(&metrics.mesh_pulls, status.pulls);
     raise(&metrics.mesh_muted, status.muted);
