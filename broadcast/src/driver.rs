@@ -40,6 +40,9 @@ pub trait Ledger: Send + Sync + 'static {
     /// If it cannot be read.
     fn head(&self) -> Result<Head, LedgerError>;
 
+    /// A batch is being put together, and will be delivered, complete or not.
+    fn expect(&self, number: BatchNumber);
+
     /// Takes a batch that was put together.
     fn deliver(&self, delivery: Delivery);
 }
@@ -233,6 +236,7 @@ impl Broadcaster {
                 Effect::Run { id, job } => {
                     jobs.spawn_blocking(move || Ended::Job(id, job.run()));
                 }
+                Effect::Expect(number) => ledger.expect(number),
                 Effect::Deliver(delivery) => ledger.deliver(*delivery),
                 Effect::Ban { peer, reason, duration } => self.transport.ban(peer, &reason, duration),
             }

@@ -29,6 +29,10 @@ impl Ledger for NodeLedger {
         Ok(head(&self.store)?)
     }
 
+    fn expect(&self, number: BatchNumber) {
+        self.follower.expect(number);
+    }
+
     fn deliver(&self, delivery: Delivery) {
         let Delivery { from, header, certificate, body, hints } = delivery;
         self.follower.announce(from, header, certificate, body, hints);

@@ -97,6 +97,11 @@ impl Follower {
         }))
     }
 
+    /// A batch is being put together, and will come by [`Follower::announce`]: it is not fetched meanwhile, for a moment.
+    pub fn expect(&self, number: BatchNumber) {
+        self.engine.lock().handle_coming(number, Instant::now());
+    }
+
     /// Takes a new batch that a peer told of, with what came of it. When too many of a peer wait the oldest is dropped, and its batch is
     /// fetched later.
     pub fn announce(

@@ -84,7 +84,9 @@ pub struct SyncStatus {
     pub batches: u64,
     /// Of these, executed here.
     pub batches_replayed: u64,
-    /// Transactions in them.
+    /// Batches that came whole by themselves, so that nothing of them was fetched.
+    pub batches_announced: u64,
+    /// Transactions in the batches.
     pub transactions: u64,
     /// Bytes of verified answers and announcements.
     pub bytes_received: u64,

@@ -5,7 +5,7 @@
 use std::time::{Duration, Instant};
 
 use slipnet::{
-    devnet::{Devnet, DevnetOptions, SyncMode},
+    devnet::{Devnet, DevnetOptions, Status, SyncMode},
     load::{self, LoadOptions, Workload},
     progress::Progress,
 };
@@ -13,6 +13,16 @@ use slipnet::{
 /// Fullnodes behind each other.
 const HOPS: usize = 3;
 const ACCOUNTS: u32 = 100;
+
+/// What a node's mesh counts, from its status.
+fn count(mesh: &serde_json::Value, of: &str) -> u64 {
+    mesh[of].as_u64().unwrap()
+}
+
+/// Batches that a node had to ask for.
+fn fetched(status: &Status) -> u64 {
+    status.sync.batches - status.sync.batches_announced
+}
 
 /// Goal: a devnet with each codec carries load; fullnodes in a line of three hops get its batches by the mesh, coded as the
 /// configuration says, and fetch next to none.
@@ -29,9 +39,9 @@ async fn batches_go_down_a_line_of_fullnodes() {
             let index = devnet.add_fullnode_behind(&name, SyncMode::Replay, &[before]).await.unwrap();
             let head = devnet.proposer().status().await.unwrap().head.number;
             let deadline = Instant::now() + Duration::from_secs(20);
-            devnet.node_mut(index).wait_head(head, deadline).await.unwrap();
+            let status = devnet.node_mut(index).wait_head(head, deadline).await.unwrap();
             before = devnet.nodes()[index].peer_address();
-            hops.push(index);
+            hops.push((index, fetched(&status)));
         }
         let options = LoadOptions {
             workload: Workload::Transfers,
@@ -43,13 +53,14 @@ async fn batches_go_down_a_line_of_fullnodes() {
         assert_eq!((report.committed, report.receipts_failed), (1_600, 0), "{codec}: {report}");
 
         let head = devnet.proposer().status().await.unwrap().head.number;
-        for hop in hops {
+        for (hop, fetched_before) in hops {
             let deadline = Instant::now() + Duration::from_secs(20);
             let status = devnet.node_mut(hop).wait_head(head, deadline).await.unwrap();
             let mesh = &status.mesh;
-            let count = |of: &str| mesh[of].as_u64().unwrap();
-            let (delivered, incomplete) = (count("delivered"), count("incomplete"));
+            let (delivered, incomplete) = (count(mesh, "delivered"), count(mesh, "incomplete"));
             assert!(delivered > 20 && incomplete * 20 <= delivered, "{codec}, hop {hop}: {mesh}");
+            let fetched = fetched(&status) - fetched_before;
+            assert!(fetched * 20 <= delivered, "{codec}, hop {hop}: {fetched} of {delivered} were fetched");
             let decoded: u64 = mesh["codecs"][codec]["decoded"]
                 .as_array()
                 .unwrap()
@@ -57,8 +68,57 @@ async fn batches_go_down_a_line_of_fullnodes() {
                 .map(|n| n.as_u64().unwrap())
                 .sum();
             assert!(decoded > 10, "{codec}, hop {hop}: {mesh}");
-            assert_eq!((count("banned"), count("muted"), count("liars")), (0, 0, 0), "{codec}: {mesh}");
+            let faults = ["banned", "muted", "liars"].map(|of| count(mesh, of));
+            assert_eq!(faults, [0, 0, 0], "{codec}: {mesh}");
         }
         devnet.stop().await.unwrap();
     }
+}
+
+/// Goal: half of the mesh's nodes are killed under load, and the others go on: what was under way is asked of somebody else, and next to
+/// nothing has to be fetched.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_other_half_goes_on() {
+    let extra = "broadcast:\n  coded_bytes_min: 2048\n".to_owned();
+    let options = DevnetOptions { validators: 2, accounts: ACCOUNTS, extra, ..DevnetOptions::default() };
+    let mut devnet = Devnet::start(options).await.unwrap();
+    // Each stands behind two others; of these one will be killed.
+    let validators: Vec<_> = devnet.nodes().iter().map(|node| node.peer_address()).collect();
+    let mut rows = vec![validators];
+    let mut fullnodes = Vec::new();
+    for row in 1..=3 {
+        let behind = rows[row - 1].clone();
+        let mut addresses = Vec::new();
+        for name in ["lives", "dies"] {
+            let index =
+                devnet.add_fullnode_behind(&format!("{name}{row}"), SyncMode::Replay, &behind).await.unwrap();
+            addresses.push(devnet.nodes()[index].peer_address());
+            fullnodes.push((name, index));
+        }
+        rows.push(addresses);
+    }
+    let load = |tps, seconds, manifest| LoadOptions {
+        workload: Workload::Transfers,
+        tps,
+        duration: Duration::from_secs(seconds),
+        ..LoadOptions::for_manifest(&manifest, ACCOUNTS as usize).unwrap()
+    };
+    let options = load(300, 6, devnet.manifest().await.unwrap());
+    let running = tokio::spawn(async move { load::run(&options, Progress::Quiet).await });
+    tokio::time::sleep(Duration::from_secs(3)).await;
+    for (_, index) in fullnodes.iter().filter(|(name, _)| *name == "dies") {
+        devnet.node_mut(*index).kill();
+    }
+    let report = running.await.unwrap().unwrap();
+    assert_eq!((report.committed, report.receipts_failed), (1_800, 0), "{report}");
+
+    let head = devnet.proposer().status().await.unwrap().head.number;
+    for (name, index) in fullnodes.into_iter().filter(|(name, _)| *name == "lives") {
+        let deadline = Instant::now() + Duration::from_secs(20);
+        let mesh = devnet.node_mut(index).wait_head(head, deadline).await.unwrap().mesh;
+        let (delivered, incomplete) = (count(&mesh, "delivered"), count(&mesh, "incomplete"));
+        assert!(delivered > 30 && incomplete * 10 <= delivered, "{name}: {mesh}");
+        assert_eq!(["banned", "muted", "liars"].map(|of| count(&mesh, of)), [0, 0, 0], "{mesh}");
+    }
+    devnet.stop().await.unwrap();
 }

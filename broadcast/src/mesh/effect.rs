@@ -5,7 +5,7 @@ use std::{sync::Arc, time::Duration};
 use bytes::Bytes;
 use slipstream_coding::{Check, Checked};
 use slipstream_network::{PeerId, Priority};
-use slipstream_types::{BatchHeader, Blob, Certificate, batch::content_digest};
+use slipstream_types::{BatchHeader, BatchNumber, Blob, Certificate, batch::content_digest};
 
 use crate::message::Part;
 
@@ -32,6 +32,8 @@ pub enum Effect {
         /// What to do.
         job: Job,
     },
+    /// A batch is certified and on its way here: it will be delivered.
+    Expect(BatchNumber),
     /// A batch is here, as far as it could be put together.
     Deliver(Box<Delivery>),
     /// The peer sent what no honest node sends.

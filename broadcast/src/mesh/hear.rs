@@ -128,6 +128,9 @@ impl Mesh {
                 Ok(()) => {
                     let place = (header.clone(), digest, Some(accumulator));
                     self.batches.insert(number, Batch::new(from, place, certificate.clone(), now));
+                    if self.wants.body {
+                        self.effects.push_back(Effect::Expect(number));
+                    }
                     true
                 }
                 Err(error) => {

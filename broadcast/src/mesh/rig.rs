@@ -280,6 +280,7 @@ impl Rig {
             match effect {
                 Effect::Send { peer: to, message, .. } => self.send(node, to, message),
                 Effect::Run { id, job } => self.nodes[node].mesh.handle_done(id, job.run(), self.now),
+                Effect::Expect(_) => {}
                 Effect::Deliver(delivery) => {
                     let number = delivery.header.number.0;
                     let is_complete = delivery.body.is_some();

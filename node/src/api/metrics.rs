@@ -86,6 +86,8 @@ metrics! {
     "slipstream_sync_batches_total" sync_batches: IntCounter;
     /// Batches executed by following, since start.
     "slipstream_sync_batches_replayed_total" sync_batches_replayed: IntCounter;
+    /// Batches that came whole by the mesh, so that nothing of them was fetched, since start.
+    "slipstream_sync_batches_announced_total" sync_batches_announced: IntCounter;
     /// Transactions in the batches committed by following, since start.
     "slipstream_sync_transactions_total" sync_transactions: IntCounter;
     /// Bytes of verified answers and announcements, since start.

@@ -249,6 +249,7 @@ impl StatusSource {
         metrics.sync_phase.with_label_values(&[status.sync.phase.name()]).set(1);
         raise(&metrics.sync_batches, status.sync.batches);
         raise(&metrics.sync_batches_replayed, status.sync.batches_replayed);
+        raise(&metrics.sync_batches_announced, status.sync.batches_announced);
         raise(&metrics.sync_transactions, status.sync.transactions);
         raise(&metrics.sync_received_bytes, status.sync.bytes_received);
         sample_foresight(&status, metrics);

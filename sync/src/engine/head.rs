@@ -142,7 +142,10 @@ impl Engine {
         }
         match self.opened(&payload) {
             // Its batch is fetched.
-            Ok(Some(announcement)) if announcement.body.is_none() => self.expect_more(from),
+            Ok(Some(announcement)) if announcement.body.is_none() => {
+                self.coming.end(announcement.header.number);
+                self.expect_more(from)
+            }
             Ok(Some(announcement)) => {
                 self.expect_more(from);
                 let (announcement, is_proven) = (Box::new(announcement), self.book.is_proven(&from, now));
@@ -206,10 +209,11 @@ impl Engine {
             taken if self.tail.last() == taken && taken.0 < self.head.0 + AHEAD_MAX => taken.max(self.head),
             _ => self.head,
         };
-        let Some(announced) = self.announcements.take(last.next()) else { return };
+        let number = last.next();
+        let Some(announced) = self.announcements.take(number) else { return };
         let Announced { from, announcement, .. } = announced;
         let trust = Arc::clone(&self.trust);
-        self.run(CheckAnnounced { from }, Job::CheckAnnounced { announcement, trust });
+        self.run(CheckAnnounced { from, number }, Job::CheckAnnounced { announcement, trust });
     }
 
     /// Whether announced batches are executed as they come.

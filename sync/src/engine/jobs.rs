@@ -35,6 +35,7 @@ pub(super) struct Check {
 #[derive(Debug)]
 pub(super) struct CheckAnnounced {
     pub(super) from: PeerId,
+    pub(super) number: BatchNumber,
 }
 
 /// A range is prepared, which costs by its transactions if it is replayed and by its changes if not.

@@ -22,6 +22,7 @@ mod answers;
 mod bootstrap;
 mod certified;
 mod claims;
+mod coming;
 mod effect;
 mod given_up;
 mod head;
@@ -50,9 +51,9 @@ use slipstream_types::{BatchNumber, Certificate, CodecError, Digest};
 use tokio::time::Instant;
 
 use self::{
-    answers::Checking, bootstrap::Bootstrap, certified::Certified, claims::Claim, effect::Effects,
-    given_up::GivenUp, head::Announcements, jobs::Jobs, stages::Stages, streams::Streams, tail::Tail,
-    timers::Timers,
+    answers::Checking, bootstrap::Bootstrap, certified::Certified, claims::Claim, coming::Coming,
+    effect::Effects, given_up::GivenUp, head::Announcements, jobs::Jobs, stages::Stages, streams::Streams,
+    tail::Tail, timers::Timers,
 };
 pub use self::{
     effect::{Ancestry, Done, Effect, Job, JobId, Local, RequestId, RestoreJob},
@@ -110,6 +111,7 @@ pub struct Engine {
     /// When that grows again; none while it is as high as it gets.
     range_delta_grows: Option<Instant>,
     announcements: Announcements,
+    coming: Coming,
     sizes: Option<Sizes>,
     stages: Stages,
     mode: Option<RangeMode>,
@@ -193,6 +195,7 @@ impl Engine {
             range_delta_max: crate::plan::RANGE_DELTA_BATCHES_MAX,
             range_delta_grows: None,
             announcements: Announcements::default(),
+            coming: Coming::default(),
             sizes: None,
             stages: Stages::new(now),
             mode: None,
@@ -235,6 +238,13 @@ impl Engine {
     pub fn handle_broadcast(&mut self, from: PeerId, payload: Vec<u8>, now: Instant) {
         if self.heard_of(from, payload, now) {
             self.turn(now);
+        }
+    }
+
+    /// Others in this process put a batch together, and will hand it over by [`Engine::handle_broadcast`]: it is not fetched meanwhile.
+    pub fn handle_coming(&mut self, number: BatchNumber, now: Instant) {
+        if number > self.head {
+            self.coming.add(number, now);
         }
     }
 
@@ -292,6 +302,7 @@ impl Engine {
         if head > self.head {
             self.head = head;
             self.ahead_at = None;
+            self.coming.committed(head);
             self.counters.head_moved(head, now);
         }
         self.tail.advance(self.head);

@@ -300,22 +300,25 @@ impl Engine {
         checked: Result<Option<VerifiedRange>, Fault>,
         now: Instant,
     ) {
-        let CheckAnnounced { from } = check;
+        let CheckAnnounced { from, number } = check;
         match checked {
             Ok(Some(range)) => {
                 self.counters.bytes_received += range.certified_bytes() as u64;
-                let number = range.certificate().info.number;
                 self.learn_end(range.certificate());
                 self.announcements.passed(number);
                 self.learn_sizes(&range);
                 let is_next = self.executes_head() && self.restore.is_none() && number > self.head;
                 if is_next && self.tail.announced(range, from) {
                     self.announcements.taken(number);
+                    self.counters.announced += 1;
                     self.streams.settle(&Key::Range(number), &mut self.effects);
                 }
             }
             Ok(None) => {}
-            Err(fault) => self.punish(from, "announcement", &fault, now),
+            Err(fault) => {
+                self.coming.end(number);
+                self.punish(from, "announcement", &fault, now);
+            }
         }
     }
 }

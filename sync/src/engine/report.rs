@@ -23,6 +23,7 @@ const RATE_SAMPLES: usize = 64;
 pub(super) struct Counters {
     batches: u64,
     replayed: u64,
+    pub(super) announced: u64,
     transactions: u64,
     hints: HintUse,
     foretold: HintUse,
@@ -44,6 +45,7 @@ impl Counters {
         Counters {
             batches: 0,
             replayed: 0,
+            announced: 0,
             transactions: 0,
             hints: HintUse::default(),
             foretold: HintUse::default(),
@@ -170,6 +172,7 @@ impl Engine {
             waypoint,
             batches: counters.batches,
             batches_replayed: counters.replayed,
+            batches_announced: counters.announced,
             transactions: counters.transactions,
             bytes_received: counters.bytes_received,
             active_seconds: active.as_secs_f64(),

@@ -399,6 +399,12 @@ impl Rig {
         self.step()
     }
 
+    /// Somebody else in this process puts a batch together.
+    pub(super) fn coming(&mut self, number: u64) -> &mut Rig {
+        self.engine.handle_coming(BatchNumber(number), self.now);
+        self.step()
+    }
+
     /// Somebody else in this process commits a batch.
     pub(super) fn commit(&mut self, number: u64) -> &mut Rig {
         self.chain.commit_to(&self.store, BatchNumber(number));

@@ -21,6 +21,8 @@ pub(super) enum Timer {
     Ban,
     /// A new batch was left to others in this process for long enough.
     Patience,
+    /// A batch was not put together in time by the mesh.
+    Coming,
     /// The first plan does without the headers that it asked for.
     Survey,
     /// It is looked at how fast a restore gets on, and whether another way would be faster.
@@ -32,12 +34,13 @@ pub(super) enum Timer {
 }
 
 impl Timer {
-    const ALL: [Timer; 9] = [
+    const ALL: [Timer; 10] = [
         Timer::Summary,
         Timer::Hedge,
         Timer::Pause,
         Timer::Ban,
         Timer::Patience,
+        Timer::Coming,
         Timer::Survey,
         Timer::Standstill,
         Timer::GivenUp,
@@ -76,6 +79,7 @@ impl Engine {
         timers.set(Timer::Pause, self.book.next_unpaused(now), now);
         timers.set(Timer::Ban, self.book.next_unbanned(), now);
         timers.set(Timer::Patience, self.ahead_at.map(|at| at + self.patience), now);
+        timers.set(Timer::Coming, self.coming_until(), now);
         timers.set(Timer::Survey, self.survey_ends(), now);
         timers.set(Timer::Standstill, self.restore.as_ref().and_then(Bootstrap::look_at), now);
         timers.set(Timer::GivenUp, self.given_up.next(now), now);

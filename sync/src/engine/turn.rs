@@ -270,9 +270,16 @@ impl Engine {
         plan::decide(&self.config, &inputs)
     }
 
-    /// Whether the next batches are still left to this process's consensus.
+    /// Whether the next batches are still left to this process's consensus, or to its mesh.
     fn leaves_to_others(&self, plan: &Plan, now: Instant) -> bool {
-        plan.target.0.saturating_sub(self.head.0) <= PATIENCE_BATCHES && self.is_patient(now)
+        let is_near = plan.target.0.saturating_sub(self.head.0) <= PATIENCE_BATCHES;
+        let is_coming = matches!(plan.step, Step::Range(_)) && self.coming_until().is_some_and(|at| at > now);
+        is_coming || is_near && self.is_patient(now)
+    }
+
+    /// Until when the next batch to fetch is left to the mesh, if that has it in hand.
+    pub(super) fn coming_until(&self) -> Option<Instant> {
+        self.coming.until(self.tail.next())
     }
 
     /// Looks at the last headers before the first plan, if the gap is wide: their sizes decide between the modes.

@@ -91,6 +91,9 @@ pub struct SyncStatus {
     pub bytes_received: u64,
     /// Of the batches, those that it executed itself.
     pub batches_replayed: u64,
+    /// Those that came whole by the mesh.
+    #[serde(default)]
+    pub batches_announced: u64,
     /// The snapshot that it began with.
     pub snapshot: Option<SnapshotStatus>,
     /// What the last repair of its state did.

@@ -7,7 +7,7 @@ use tokio::time::Instant;
 use crate::{
     Mode, Phase,
     engine::{
-        rig::{A, B, HEAD, Node, Rig, pruned, serves},
+        rig::{A, B, C, HEAD, Node, Rig, pruned, serves},
         timers::Timer,
     },
 };
@@ -73,6 +73,25 @@ fn the_end_of_patience_wakes_it() {
     rig.wait(Duration::from_nanos(1));
     rig.expect_range(A, 11).serve(A);
     assert_eq!(rig.head(), 11);
+}
+
+/// Goal: a batch that the mesh puts together is not fetched meanwhile; it is when that takes too long, to the moment.
+#[test]
+fn a_batch_that_is_coming_is_left_to_the_mesh() {
+    let mut rig = Node::new(Mode::Replay, 10).rig().peer(A, serves(1..=10));
+    rig.step().coming(11).meet(B, serves(1..=11));
+    rig.step();
+    assert_eq!((rig.asked_for_range(11), rig.status().target.0), (vec![], 11));
+    rig.announce(A, 11);
+    assert_eq!(rig.head(), 11);
+    let began = rig.now;
+    rig.coming(12).meet(C, serves(1..=12));
+    rig.step();
+    assert_eq!((rig.asked_for_range(12), rig.status().target.0), (vec![], 12));
+    rig.until(Timer::Coming);
+    assert_eq!(rig.now - began, SECOND / 2);
+    rig.expect_range(C, 12).serve(C);
+    assert_eq!(rig.head(), 12);
 }
 
 /// Goal: a snapshot that nobody sent is given up after three deadlines, and tried again after a minute.
