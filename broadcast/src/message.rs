@@ -85,7 +85,7 @@ pub struct SignedPlan {
     pub view: u64,
     /// The validator's index in the set of the batch's epoch.
     pub signer: u16,
-    /// Of the [statement](SignedPlan::statement).
+    /// Of epoch, view and the payload's name.
     pub signature: Signature,
 }
 
