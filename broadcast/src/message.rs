@@ -172,7 +172,12 @@ pub enum Message {
         held: Held,
     },
     /// What the sender wants from now on.
-    Wants(Wants),
+    Wants {
+        /// Which parts.
+        wants: Wants,
+        /// The receiver is to say the same of itself: what it said before may have come too early.
+        asks: bool,
+    },
 }
 
 /// What the first bytes of a message say, for refusing it before it is decoded.

@@ -340,14 +340,14 @@ async fn broadcasts_arrive_in_order(pair: Pair) {
 // Goal: a handler that hangs costs old broadcasts and nothing else.
 async fn a_slow_receiver_misses_the_oldest(pair: Pair) {
     pair.probe_b.broadcast_gate.forget_permits(Semaphore::MAX_PERMITS);
-    for n in 0..1_000u32 {
+    for n in 0..3_000u32 {
         pair.a.send(pair.b.local(), n.to_le_bytes().to_vec().into(), Priority::First);
         if n % 100 == 0 {
             assert_eq!(pair.ask_b(ECHO, b"meanwhile", LIMITS).await.unwrap(), b"meanwhile");
         }
     }
-    pair.probe_b.broadcast_gate.add_permits(2_000);
-    let last = 999u32.to_le_bytes().to_vec();
+    pair.probe_b.broadcast_gate.add_permits(3_000);
+    let last = 2_999u32.to_le_bytes().to_vec();
     eventually("the newest arrives", || {
         pair.probe_b.broadcasts.lock().last().is_some_and(|(_, b)| *b == last)
     })
@@ -357,7 +357,7 @@ async fn a_slow_receiver_misses_the_oldest(pair: Pair) {
         broadcasts.iter().map(|(_, bytes)| u32::from_le_bytes(bytes[..].try_into().unwrap())).collect()
     };
     assert!(numbers.is_sorted(), "{numbers:?}");
-    assert!(numbers.len() < 1_000, "nothing was dropped");
+    assert!(numbers.len() < 3_000, "nothing was dropped");
 }
 
 async fn a_ban_ends_the_connection_until_it_expires(pair: Pair) {

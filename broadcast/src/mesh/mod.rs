@@ -146,7 +146,7 @@ impl Mesh {
         for peer in connected {
             if !self.peers.contains_key(peer) {
                 self.peers.insert(*peer, Neighbour::new(now));
-                self.send(*peer, &Message::Wants(self.wants), Priority::First);
+                self.say_wants(*peer, true);
             }
         }
     }
@@ -176,7 +176,7 @@ impl Mesh {
         if wants != self.wants {
             self.wants = wants;
             let peers: Vec<_> = self.peers.keys().copied().collect();
-            peers.into_iter().for_each(|peer| self.send(peer, &Message::Wants(wants), Priority::First));
+            peers.into_iter().for_each(|peer| self.say_wants(peer, false));
         }
     }
 
@@ -210,9 +210,11 @@ impl Mesh {
             Ok(Message::Chunk { id, chunk }) => self.take_chunk(from, id, &chunk, now),
             Ok(Message::Have(ids)) => ids.iter().for_each(|id| self.peer_has(from, *id)),
             Ok(Message::Lack { id, held }) => self.give(from, id, &held, now),
-            Ok(Message::Wants(wants)) => {
-                if let Some(peer) = self.peers.get_mut(&from) {
-                    peer.wants = wants;
+            Ok(Message::Wants { wants, asks }) => {
+                self.peers.entry(from).and_modify(|peer| peer.wants = wants);
+                if asks {
+                    self.charge(from, 0, now);
+                    self.say_wants(from, false);
                 }
             }
             Err(error) => self.ban(from, format!("no message of the mesh: {error}")),
@@ -271,6 +273,10 @@ impl Mesh {
         let Ok(bytes) = message.encode() else { return };
         self.status.bytes_sent += bytes.len() as u64;
         self.effects.push_back(Effect::Send { peer, message: Bytes::from(bytes), priority });
+    }
+
+    fn say_wants(&mut self, peer: PeerId, asks: bool) {
+        self.send(peer, &Message::Wants { wants: self.wants, asks }, Priority::First);
     }
 
     fn charge(&mut self, peer: PeerId, bytes: usize, now: Instant) {

@@ -220,12 +220,17 @@ impl Rig {
     /// Tells every node whom it is connected with, and lets the notices arrive.
     pub(super) fn connect(mut self) -> Rig {
         for node in 0..self.nodes.len() {
-            let peers: Vec<_> = self.nodes[node].links.iter().map(|other| peer(*other)).collect();
-            self.nodes[node].mesh.handle_peers(&peers, self.now);
-            self.act(node);
+            self.meet(node);
         }
         self.run_for(LATENCY * 3);
         self
+    }
+
+    /// Tells a node whom it is connected with.
+    pub(super) fn meet(&mut self, node: usize) {
+        let peers: Vec<_> = self.nodes[node].links.iter().map(|other| peer(*other)).collect();
+        self.nodes[node].mesh.handle_peers(&peers, self.now);
+        self.act(node);
     }
 
     /// A node publishes a batch as a validator.

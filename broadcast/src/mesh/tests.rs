@@ -32,6 +32,19 @@ fn a_batch_goes_down_a_line_of_nodes() {
     }
 }
 
+/// Goal: of two nodes that meet, one may look late and miss what the other said: each learns all the same what the other wants.
+#[test]
+fn who_meets_late_is_told_again() {
+    let mut rig = Rig::line(Chain::new(&[BODY]), 2);
+    for node in [1, 0] {
+        rig.meet(node);
+        rig.run_for(LATENCY * 3);
+    }
+    rig.publish(0, 1, CodecKind::Gossip, 0);
+    rig.run_for(LATENCY * 2);
+    assert_eq!((rig.without(1), rig.nodes[1].mesh.status().pulls), (vec![0], 0));
+}
+
 /// Goal: a coded payload moves on before it is whole.
 #[test]
 fn a_relay_does_not_wait_for_the_whole() {

@@ -1,6 +1,10 @@
 //! [`encode`]: from a working set to bytes.
 
-use alloy_primitives::{Address, B256, map::B256Map};
+use alloy_primitives::{
+    Address, B256,
+    map::{B256Map, FbBuildHasher},
+};
+use indexmap::IndexSet;
 
 use super::{
     AccountHints, HINTS_VERSION, Hints, Preimage, SECTION_CONFLICTS, SECTION_KEYS, SECTION_VALUES,
@@ -109,8 +113,8 @@ struct Encoder<'a> {
     /// Mappings, and where they are: by the slot of the innermost one, if that is hashed last and if it is hashed first.
     mappings: Vec<Mapping<Key>>,
     places: B256Map<[Option<u32>; 2]>,
-    /// Slots of the account that are in no mapping.
-    plain: Vec<B256>,
+    /// Slots of the account that are in no mapping, each once.
+    plain: IndexSet<B256, FbBuildHasher<32>>,
 }
 
 impl<'a> Encoder<'a> {
@@ -121,7 +125,7 @@ impl<'a> Encoder<'a> {
             further: Addresses::default(),
             mappings: Vec::new(),
             places: B256Map::default(),
-            plain: Vec::new(),
+            plain: IndexSet::default(),
         }
     }
 
@@ -188,8 +192,7 @@ impl<'a> Encoder<'a> {
             };
             return Slot { mapping, kind, key, field, place };
         }
-        let place = self.plain.len() as u32;
-        self.plain.push(word);
+        let place = self.plain.insert_full(word).0 as u32;
         let (kind, key) = number.map_or((WORDS, place.into()), |number| (NUMBERS, number));
         Slot { mapping: None, kind, key, field: 0, place }
     }

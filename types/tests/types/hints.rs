@@ -143,6 +143,20 @@ fn expected(hints: &Hints, calls: &[Call]) -> Keys {
     expected
 }
 
+/// Goal: a slot that is named twice is written once, whether it is a word, a number or a mapping's entry.
+#[test]
+fn a_slot_that_is_named_twice_is_written_once() {
+    let hash = keccak256([7; 64]);
+    let entry = Preimage { first: B256::repeat_byte(7), second: B256::repeat_byte(7), hash };
+    let slots = [B256::repeat_byte(9), U256::from(5).into(), hash];
+    let account = |slots: Vec<B256>| AccountHints { address: Address::repeat_byte(1), code: false, slots };
+    let context = context(&[]);
+    let written = |accounts| encode(&Hints { accounts }, &[entry], None, &context);
+    let once = written(vec![account(slots.to_vec())]);
+    assert_eq!(written(vec![account([slots, slots].concat())]), once);
+    assert_eq!(written(vec![account(slots.to_vec()), account(slots.to_vec())]), once);
+}
+
 proptest! {
     #[test]
     fn hints_come_back((hints, preimages) in hints(), calls in vec(call(), 0..20), with_conflicts: bool) {

@@ -32,7 +32,7 @@ async fn one_validator_certifies_alone() {
     node.stop().await;
 }
 
-// All four decide the same batches, and what one is given reaches all; only the primary announces.
+// All four decide the same batches, and what one is given reaches all; only the primary leads in spreading them.
 #[tokio::test(start_paused = true)]
 async fn four_decide_batches() {
     let (hub, genesis) = (MemoryHub::new(), genesis(4));
@@ -51,17 +51,17 @@ async fn four_decide_batches() {
         until("all are executed", || executed(node) == [200, 200]).await;
     }
     let head = nodes[0].store.head().unwrap().header;
-    for node in &nodes[1..] {
+    for node in &mut nodes[1..] {
         until("it has all batches", || node.store.head().unwrap().header == head).await;
         assert_eq!(node.pool.status().bytes, 0);
-        assert!(node.decided.is_empty());
+        assert!(!node.decided.recv().await.unwrap().leads);
         let status = node.validator.status();
         assert_eq!((status.view, status.divergences, status.refused), (0, 0, 0));
         assert_eq!(status.peers.len(), 3);
     }
     for number in 1..=16.min(head.number.0) {
         let decided = nodes[0].decided.recv().await.unwrap();
-        assert_eq!(decided.header.number, BatchNumber(number));
+        assert_eq!((decided.header.number, decided.leads), (BatchNumber(number), true));
         decided.certificate.verify(&genesis.validator_set()).unwrap();
     }
     // What was kept until it was committed is gone.
