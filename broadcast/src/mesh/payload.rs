@@ -167,10 +167,12 @@ impl Payload {
         if self.allowance == 0 {
             return None;
         }
+        let needed = self.codec.chunks_needed();
         let mut order = Vec::with_capacity(peers.len());
         for peer in peers {
             let side = self.side(*peer);
-            if !side.has {
+            // With as many as are enough it has the payload, or will ask.
+            if !side.has && side.sent + side.useful < needed {
                 order.push((side.sent + side.useful, rng.next_u32(), *peer));
             }
         }

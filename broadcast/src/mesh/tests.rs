@@ -28,6 +28,8 @@ fn a_batch_goes_down_a_line_of_nodes() {
         assert!(last <= LATENCY * 4 + (begun - begun) + LATENCY * 3, "{kind}: {last:?}");
         assert_eq!(rig.nodes.iter().map(|node| node.mesh.status().pulls).sum::<u64>(), 0, "{kind}");
         assert_eq!(rig.nodes[3].delivered[0].body.as_ref().unwrap(), rig.chain.body(1));
+        let sent = rig.nodes.iter().map(|node| node.chunk_bytes_sent).max().unwrap();
+        assert!(sent < BODY * 9 / 8, "{kind}: {sent} bytes for a single peer");
         rig.blames_nobody();
     }
 }
