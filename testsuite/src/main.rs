@@ -28,6 +28,7 @@ use slipnet::{
     rpc::Rpc,
     sim::{
         self, SimOptions,
+        broadcast::{self, BroadcastSimOptions},
         validators::{self, ValidatorsOptions},
     },
 };
@@ -90,6 +91,8 @@ struct Sim {
 enum Simulated {
     /// Simulates validators that agree, one world for each seed.
     Validators(ValidatorsOptions),
+    /// Simulates one batch among thousands of nodes.
+    Broadcast(BroadcastSimOptions),
 }
 
 #[derive(Subcommand)]
@@ -418,6 +421,7 @@ async fn run_sim(sim: Sim) -> Result<()> {
             Some(Simulated::Validators(options)) => {
                 validators::run(&options, Progress::detect())?.to_string()
             }
+            Some(Simulated::Broadcast(options)) => broadcast::run(&options, Progress::detect())?.to_string(),
         })
     };
     print(&tokio::task::spawn_blocking(work).await??)

@@ -3,7 +3,7 @@
 //! A bench measures what it compares alternately, in one process, several times; a figure is the median of its samples.
 //! Absolute figures depend on the machine, so ratios of one run are what is quoted.
 
-mod broadcast;
+pub(crate) mod broadcast;
 mod consensus;
 pub(crate) mod harness;
 mod head;

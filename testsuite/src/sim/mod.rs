@@ -7,6 +7,7 @@
 //!
 //! A run is one thread and a clock of its own: the same seed gives the same trace hash. See docs/simulation.md.
 
+pub mod broadcast;
 mod chain;
 mod fault;
 mod happen;

@@ -49,8 +49,42 @@ impl Samples {
     }
 }
 
+/// What the operations of one codec on one payload cost.
+pub(crate) struct Operations {
+    kind: CodecKind,
+    samples: Samples,
+}
+
+impl Operations {
+    /// Measures them, so many times each, on a payload of noise.
+    ///
+    /// # Errors
+    /// If a codec fails at what it is for.
+    pub(crate) fn measure(kind: CodecKind, payload_bytes: usize, runs: usize) -> Result<Operations> {
+        let (mut samples, mut rng) = (Samples::default(), StdRng::seed_from_u64(1));
+        warm_up(payload_bytes, &Parameters::default_for(payload_bytes));
+        let mut payload = vec![0; payload_bytes];
+        rng.fill_bytes(&mut payload);
+        let payload: Arc<[u8]> = payload.into();
+        for _ in 0..runs {
+            measure(&mut samples, "", kind, &payload, &mut rng)?;
+        }
+        Ok(Operations { kind, samples })
+    }
+
+    /// The median of one, in microseconds.
+    ///
+    /// # Errors
+    /// If the codec has no such operation.
+    pub(crate) fn median_us(&self, name: &str) -> Result<f64> {
+        let mut samples = self.samples.of(&format!("{}.{name}.", self.kind))?.to_vec();
+        samples.sort_by(f64::total_cmp);
+        Ok(samples[samples.len() / 2])
+    }
+}
+
 /// What an operation gives, and its microseconds.
-fn timed<T>(operation: impl FnOnce() -> T) -> (T, f64) {
+pub(crate) fn timed<T>(operation: impl FnOnce() -> T) -> (T, f64) {
     let begin = Instant::now();
     let result = operation();
     (result, begin.elapsed().as_secs_f64() * 1e6)

@@ -6,6 +6,8 @@
 mod codecs;
 mod reference;
 
+pub(crate) use codecs::{Operations, timed};
+
 use anyhow::Result;
 
 use super::{BenchOptions, Report};

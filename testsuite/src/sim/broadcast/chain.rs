@@ -1,0 +1,122 @@
+//! [`Chain`]: a genesis and one certified batch, as small as its coding allows.
+
+use std::sync::Arc;
+
+use anyhow::{Context, Result};
+use rand::{RngCore, SeedableRng, rngs::StdRng};
+use slipstream_broadcast::{Announced, Head, Part, SignedPlan, Source};
+use slipstream_coding::{CodecKind, Parameters, encode};
+use slipstream_types::{
+    BatchHeader, BatchNumber, Blob, BlobKind, Body, Certificate, Digest, Epoch, LedgerInfo, SecretKey, Validator,
+    ValidatorSet, accumulator::Accumulator, batch::content_digest, bounded::BoundedVec,
+};
+
+/// Bytes of one transaction of noise.
+const NOISE_BYTES: usize = 10_000;
+/// Bytes of the longest body that is tried for a number of chunks.
+const SMALL_BYTES_MAX: usize = 8_192;
+
+/// See the module.
+pub(super) struct Chain {
+    /// Where all nodes stand.
+    pub(super) genesis: Head,
+    /// The batch after it.
+    pub(super) header: BatchHeader,
+    pub(super) certificate: Certificate,
+    pub(super) body: Blob,
+    keys: Vec<SecretKey>,
+}
+
+/// A body of noise that is sent as about so many bytes.
+pub(super) fn body_of(bytes: usize) -> Blob {
+    let mut rng = StdRng::seed_from_u64(bytes as u64);
+    let transaction = |bytes: usize| {
+        let mut noise = vec![0; bytes];
+        rng.fill_bytes(&mut noise);
+        noise
+    };
+    let lengths = (0..bytes).step_by(NOISE_BYTES).map(|at| NOISE_BYTES.min(bytes - at));
+    let body = Body::new(lengths.map(transaction).collect()).expect("as long as a body may be");
+    let content = body.content().expect("it encodes");
+    Blob::compress(BlobKind::Body, &content).expect("within its bounds")
+}
+
+/// A body so small that a payload of it has as many chunks as one of the real size.
+fn small_body(kind: CodecKind, payload_bytes: usize, chunks: usize) -> Result<Blob> {
+    let parameters = Parameters::default_for(payload_bytes);
+    let fits = |blob: &Blob| {
+        let coded = encode(kind, blob.as_bytes().into(), &parameters);
+        coded.is_ok_and(|(_, codec)| codec.chunks_needed() == chunks)
+    };
+    let found = (1..SMALL_BYTES_MAX).map(body_of).find(fits);
+    found.with_context(|| format!("no small body has {chunks} chunks as {kind}"))
+}
+
+impl Chain {
+    /// Of so many validators.
+    ///
+    /// # Errors
+    /// If no small payload is coded into so many chunks.
+    pub(super) fn new(
+        validators: usize,
+        (kind, payload_bytes, chunks): (CodecKind, usize, usize),
+    ) -> Result<Chain> {
+        let keys: Vec<_> = (0..validators).map(|seat| SecretKey::from_seed([seat as u8 + 1; 32])).collect();
+        let of = |key: &SecretKey| Validator { public_key: key.public(), fee_recipient: Default::default() };
+        let set = ValidatorSet::new(Epoch(0), BoundedVec::new(keys.iter().map(of).collect())?);
+        let mut accumulator = Accumulator::default();
+        accumulator.append(Digest([9; 32]));
+        let genesis = Head {
+            number: BatchNumber(0),
+            digest: Digest([9; 32]),
+            accumulator: accumulator.clone(),
+            set: Arc::new(set),
+        };
+        let body = small_body(kind, payload_bytes, chunks)?;
+        let header = Chain::header(content_digest(BlobKind::Body, &body.content(BlobKind::Body)?));
+        accumulator.append(header.digest());
+        let info = LedgerInfo {
+            epoch: header.epoch,
+            number: header.number,
+            accumulator_root: accumulator.root(),
+            state_root: header.state_root,
+            timestamp_ms: header.timestamp_ms,
+            next_validators: None,
+        };
+        let certificate = Certificate::signed(info, 0, (0..).zip(&keys))?;
+        Ok(Chain { genesis, header, certificate, body, keys })
+    }
+
+    /// A header of batch 1 with this body.
+    pub(super) fn header(transactions_root: Digest) -> BatchHeader {
+        BatchHeader {
+            number: BatchNumber(1),
+            parent: Digest([9; 32]),
+            epoch: Epoch(0),
+            rules: Default::default(),
+            timestamp_ms: 1,
+            proposer: Default::default(),
+            tx_count: 0,
+            tx_bytes: 0,
+            gas_used: 0,
+            delta_bytes: 0,
+            transactions_root,
+            receipts_root: Digest::ZERO,
+            delta_digest: Digest::ZERO,
+            state_root: Digest::ZERO,
+        }
+    }
+
+    /// What the leader publishes, coded as a payload of so many bytes is.
+    ///
+    /// # Errors
+    /// If it cannot be coded.
+    pub(super) fn published(&self, kind: CodecKind, payload_bytes: usize) -> Result<(Announced, Vec<Source>)> {
+        let (plan, codec) = encode(kind, self.body.as_bytes().into(), &Parameters::default_for(payload_bytes))?;
+        let signed = SignedPlan::sign(&self.header, (Part::Body, plan), 0, (0, &self.keys[0]))?;
+        let source = Source { id: signed.id(&self.header.digest())?, part: Part::Body, codec };
+        let plans = BoundedVec::new(vec![signed])?;
+        let (header, certificate) = (self.header.clone(), self.certificate.clone());
+        Ok((Announced { header, certificate, plans }, vec![source]))
+    }
+}
