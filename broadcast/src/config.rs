@@ -14,7 +14,8 @@ pub struct BroadcastConfig {
     pub coded_bytes_min: u32,
     /// Peers that a whole payload is sent to.
     pub degree: u16,
-    /// Chunks of a coded payload that are sent for each that came, so also the payload's sizes that a node sends at most.
+    /// Chunks of a coded payload that are sent for each that came. With what goes out for the first one a node sends at most twice as many
+    /// times the payload's size.
     pub send_cap: u16,
 }
 

@@ -13,7 +13,7 @@
 //!   against its signer, a chunk against its plan. So a peer that sends what fails such a check made it up, and is cut off; what is
 //!   signed and false is its signer's, and no relay's.
 //! * What one peer sends displaces nothing of another's.
-//! * A node sends of a payload at most `send_cap` (sent whole: `degree`) times its size unasked, and to one that asks at most twice its size.
+//! * A node sends of a payload at most twice `send_cap` (sent whole: `degree`) times its size unasked, and to one that asks at most twice its size.
 
 mod batch;
 mod effect;

@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 
 use rand::RngCore;
-use slipstream_coding::{Codec, CodecKind};
+use slipstream_coding::{Codec, CodecKind, Held};
 use slipstream_network::PeerId;
 use slipstream_types::PublicKey;
 use tokio::time::{Duration, Instant};
@@ -14,8 +14,11 @@ use tokio::time::{Duration, Instant};
 use super::effect::JobId;
 use crate::message::{Part, PayloadId};
 
-/// How long the mesh may take from one useful chunk to the next before somebody is asked.
+/// How long the mesh may take from one useful chunk to the next before somebody is asked, beside the time that a chunk is on its way at 8 Mbit/s.
 const PATIENCE: Duration = Duration::from_millis(120);
+/// Chunks of a coded payload that go out for the first one that comes. Measured with 2,000 nodes (`slipnet sim broadcast`): without it a batch of 119 KB takes
+/// 1.5 times as long at 50 Mbit/s, with twice as many it sends more and is no sooner there.
+const BURST_CHUNKS: usize = 48;
 /// Chunks that one peer is sent because it asked, in multiples of what the payload needs.
 const PULLED_MAX: usize = 2;
 /// Chunks beyond what the payload needs that a peer may send: those under way when it was complete.
@@ -66,7 +69,8 @@ pub(super) struct Payload {
     /// The check or comparison that runs.
     pub(super) job: Option<JobId>,
     pub(super) sides: BTreeMap<PeerId, Side>,
-    /// Chunks that may be sent now.
+    /// Whether something of it was here to be sent, and chunks that may still be sent unasked.
+    is_sent: bool,
     allowance: usize,
     pub(super) began_at: Instant,
     /// When it was whole or over.
@@ -91,13 +95,14 @@ impl Payload {
             part,
             state: State::Assembling,
             signer,
-            codec,
             job: None,
             sides: BTreeMap::new(),
+            is_sent: false,
             allowance: 0,
             began_at: now,
             ended_at: None,
-            repair_at: now + PATIENCE,
+            repair_at: now + patience(&*codec),
+            codec,
             lend_at: None,
             asked: 0,
         }
@@ -125,7 +130,7 @@ impl Payload {
 
     /// A chunk of a peer was of use. Returns when the peer was asked for it, if it was.
     pub(super) fn progress(&mut self, from: PeerId, now: Instant) -> Option<Instant> {
-        (self.asked, self.repair_at) = (0, now + PATIENCE);
+        (self.asked, self.repair_at) = (0, now + patience(&*self.codec));
         let side = self.side(from);
         side.useful += 1;
         side.asked_at.take()
@@ -157,9 +162,18 @@ impl Payload {
         side.received <= most
     }
 
-    /// A chunk was of use: so many may be sent for it.
-    pub(super) fn allow(&mut self, chunks: usize) {
-        self.allowance += chunks;
+    /// A chunk was of use, or the payload is this node's own: so much more may be sent. A whole payload goes to `degree` peers. Of a coded one the first
+    /// chunks go to many peers at once, because a tree is as low as it is wide, and then `cap` for each that comes.
+    pub(super) fn allow(&mut self, degree: usize, cap: usize) {
+        let all = cap * self.codec.chunks_needed();
+        let more = match (self.kind(), std::mem::replace(&mut self.is_sent, true)) {
+            (CodecKind::Gossip, true) => 0,
+            (CodecKind::Gossip, false) => degree,
+            (_, false) if self.state == State::Assembling => all.min(BURST_CHUNKS),
+            (_, false) => all,
+            (_, true) => cap,
+        };
+        self.allowance += more;
     }
 
     /// The next chunk to send unasked, and to whom: to a peer among these that can use it and has got least.
@@ -185,6 +199,16 @@ impl Payload {
         })
     }
 
+    /// Chunks that a peer lacks that holds so much.
+    pub(super) fn lacks(&self, held: &Held) -> usize {
+        let has = match held {
+            Held::Chunks(count) => usize::from(*count),
+            Held::Shards(map) => map.iter().map(|byte| byte.count_ones() as usize).sum(),
+            Held::Whole => return 0,
+        };
+        self.codec.chunks_needed().saturating_sub(has)
+    }
+
     /// A chunk for a peer that asked; none if there is none of use, or it had its share.
     pub(super) fn pull(&mut self, peer: PeerId, rng: &mut dyn RngCore) -> Option<Vec<u8>> {
         let most = PULLED_MAX * self.codec.chunks_needed();
@@ -195,4 +219,9 @@ impl Payload {
         self.side(peer).pulled += 1;
         Some(chunk)
     }
+}
+
+/// See [`PATIENCE`].
+fn patience(codec: &dyn Codec) -> Duration {
+    PATIENCE + Duration::from_micros(codec.chunk_bytes() as u64)
 }

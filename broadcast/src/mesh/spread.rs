@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use slipstream_coding::{Accepted, Checked, CodecKind, Held, Verdict};
+use slipstream_coding::{Accepted, Checked, Held, Verdict};
 use slipstream_network::{PeerId, Priority};
 use slipstream_types::{
     BatchNumber, Blob,
@@ -176,17 +176,14 @@ impl Mesh {
     pub(super) fn begin_at_source(&mut self, id: PayloadId) {
         let (degree, cap) = (usize::from(self.config.degree), usize::from(self.config.send_cap));
         let Some(payload) = self.payload(&id) else { return };
-        payload.allow(match payload.kind() {
-            CodecKind::Gossip => degree,
-            CodecKind::ReedSolomon | CodecKind::Rlnc => cap * payload.codec.chunks_needed(),
-        });
+        payload.allow(degree, cap);
         self.spread(id);
     }
 
     fn was_useful(&mut self, from: PeerId, id: PayloadId, now: Instant) {
         let (degree, cap) = (usize::from(self.config.degree), usize::from(self.config.send_cap));
         let Some(payload) = self.payload(&id) else { return };
-        payload.allow(if payload.kind() == CodecKind::Gossip { degree } else { cap });
+        payload.allow(degree, cap);
         let asked_at = payload.progress(from, now);
         if let Some(peer) = self.peers.get_mut(&from) {
             peer.credit();
@@ -234,9 +231,9 @@ impl Mesh {
         let Some(batch) = self.batches.get_mut(&number) else { return };
         let Some(payload) = batch.payloads.iter_mut().find(|payload| payload.id == id) else { return };
         payload.codec.peer_holds(&peer, held, true);
-        let (part, needed) = (payload.part, payload.codec.chunks_needed());
+        let (part, lacks) = (payload.part, payload.lacks(held));
         let mut chunks = Vec::new();
-        while chunks.len() < needed
+        while chunks.len() < lacks
             && let Some(chunk) = payload.pull(peer, &mut self.rng)
         {
             chunks.push(chunk);

@@ -7,8 +7,8 @@ use rand::{RngCore, SeedableRng, rngs::StdRng};
 use slipstream_broadcast::{Announced, Head, Part, SignedPlan, Source};
 use slipstream_coding::{CodecKind, Parameters, encode};
 use slipstream_types::{
-    BatchHeader, BatchNumber, Blob, BlobKind, Body, Certificate, Digest, Epoch, LedgerInfo, SecretKey, Validator,
-    ValidatorSet, accumulator::Accumulator, batch::content_digest, bounded::BoundedVec,
+    BatchHeader, BatchNumber, Blob, BlobKind, Body, Certificate, Digest, Epoch, LedgerInfo, SecretKey,
+    Validator, ValidatorSet, accumulator::Accumulator, batch::content_digest, bounded::BoundedVec,
 };
 
 /// Bytes of one transaction of noise.
@@ -111,8 +111,13 @@ impl Chain {
     ///
     /// # Errors
     /// If it cannot be coded.
-    pub(super) fn published(&self, kind: CodecKind, payload_bytes: usize) -> Result<(Announced, Vec<Source>)> {
-        let (plan, codec) = encode(kind, self.body.as_bytes().into(), &Parameters::default_for(payload_bytes))?;
+    pub(super) fn published(
+        &self,
+        kind: CodecKind,
+        payload_bytes: usize,
+    ) -> Result<(Announced, Vec<Source>)> {
+        let (plan, codec) =
+            encode(kind, self.body.as_bytes().into(), &Parameters::default_for(payload_bytes))?;
         let signed = SignedPlan::sign(&self.header, (Part::Body, plan), 0, (0, &self.keys[0]))?;
         let source = Source { id: signed.id(&self.header.digest())?, part: Part::Body, codec };
         let plans = BoundedVec::new(vec![signed])?;

@@ -79,7 +79,9 @@ impl Costs {
         match job {
             Job::Open { .. } => self.open_us,
             Job::Check(check) => match check.work() {
-                Work::Verify { chunks } => self.verify_us.0 + chunks.saturating_sub(1) as f64 * self.verify_us.1,
+                Work::Verify { chunks } => {
+                    self.verify_us.0 + chunks.saturating_sub(1) as f64 * self.verify_us.1
+                }
                 Work::Decode { .. } | Work::Compare => self.decode_us,
                 Work::Vouch => self.vouch_us,
             },
@@ -93,7 +95,8 @@ fn open_us(blob: &Blob) -> Result<f64> {
     let header = Chain::header(root);
     let mut samples = Vec::new();
     for _ in 0..RUNS {
-        let job = Job::Open { part: Part::Body, header: header.clone().into(), payload: blob.as_bytes().into() };
+        let job =
+            Job::Open { part: Part::Body, header: header.clone().into(), payload: blob.as_bytes().into() };
         let (done, us) = timed(|| job.run());
         anyhow::ensure!(matches!(done, Done::Opened(Ok(_))), "a body is not its header's");
         samples.push(us);

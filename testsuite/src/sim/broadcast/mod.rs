@@ -83,7 +83,8 @@ pub fn run(options: &BroadcastSimOptions, progress: Progress) -> Result<Report> 
 
 fn by_rounds(progress: Progress) -> Vec<Figure> {
     progress.step("rounds");
-    let gossip = |degree, sends| (0..ROUND_SEEDS).map(move |seed| rounds::gossip(ROUND_NODES, degree, sends, seed));
+    let gossip =
+        |degree, sends| (0..ROUND_SEEDS).map(move |seed| rounds::gossip(ROUND_NODES, degree, sends, seed));
     let mut figures = Vec::new();
     let mut add = |name: String, runs: Vec<rounds::Spread>| {
         let of = |value: fn(&rounds::Spread) -> f64| runs.iter().map(value).collect();

@@ -303,7 +303,10 @@ impl World<'_> {
                 Effect::Expect(_) => {}
                 Effect::Deliver(delivery) => {
                     it.is_incomplete |= delivery.body.is_none();
-                    if it.has_body_at.is_none() && it.habit == Habit::Honest && node >= self.scenario.validators {
+                    if it.has_body_at.is_none()
+                        && it.habit == Habit::Honest
+                        && node >= self.scenario.validators
+                    {
                         it.has_body_at = Some(self.now);
                         self.waiting -= 1;
                     }
@@ -402,9 +405,12 @@ impl World<'_> {
     }
 
     fn outcome(&self) -> Outcome {
-        let honest: Vec<_> =
-            self.nodes[self.scenario.validators..].iter().filter(|node| node.habit == Habit::Honest).collect();
-        let mut times: Vec<_> = honest.iter().map(|node| node.has_body_at.unwrap_or(END_MS * 1_000_000)).collect();
+        let honest: Vec<_> = self.nodes[self.scenario.validators..]
+            .iter()
+            .filter(|node| node.habit == Habit::Honest)
+            .collect();
+        let mut times: Vec<_> =
+            honest.iter().map(|node| node.has_body_at.unwrap_or(END_MS * 1_000_000)).collect();
         times.sort_unstable();
         let at = |share: f64| times[((times.len() - 1) as f64 * share) as usize] as f64 / 1e6;
         let count = honest.len() as f64;
