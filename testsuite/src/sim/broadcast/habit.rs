@@ -1,6 +1,6 @@
 //! [`Habit`]: what a node does to others.
 
-use bytes::Bytes;
+use slipstream_network::Bytes;
 
 /// See the module.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

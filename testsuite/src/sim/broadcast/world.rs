@@ -15,10 +15,9 @@ use std::{
 };
 
 use anyhow::Result;
-use bytes::Bytes;
 use rand::{Rng, SeedableRng, rngs::StdRng, seq::SliceRandom};
 use slipstream_broadcast::{BroadcastConfig, Done, Effect, Job, JobId, Mesh, Message, Wants};
-use slipstream_network::{PeerId, Priority};
+use slipstream_network::{Bytes, PeerId, Priority};
 use slipstream_types::PublicKey;
 use tokio::time::{Duration, Instant};
 
@@ -80,6 +79,13 @@ enum Task {
     Timeout,
 }
 
+/// What a processor works at.
+enum Current {
+    /// Handling something; these messages leave when it is done.
+    Handling(Vec<(Priority, Parcel)>),
+    Job(JobId, Done),
+}
+
 struct Node {
     mesh: Mesh,
     links: BTreeSet<usize>,
@@ -91,8 +97,7 @@ struct Node {
     is_sending: bool,
     down_free: Time,
     tasks: VecDeque<Task>,
-    /// What the processor works at: the messages that leave when it is done, and the job that ends.
-    current: Option<(Vec<(Priority, Parcel)>, Option<(JobId, Done)>)>,
+    current: Option<Current>,
     timer: Option<Time>,
     has_body_at: Option<Time>,
     is_incomplete: bool,
@@ -241,22 +246,24 @@ impl World<'_> {
                     self.send_next(node);
                 }
                 Some(Event::Arriving(parcel)) => self.receive(parcel),
-                Some(Event::Arrived(Parcel { from, to, message })) => {
-                    if self.nodes[to].links.contains(&from) && self.nodes[to].habit != Habit::Silent {
-                        self.nodes[to].tasks.push_back(Task::Message(from, message));
-                        self.work(to);
-                    }
-                }
+                Some(Event::Arrived(parcel)) => self.arrived(parcel),
                 Some(Event::Free(node)) => self.finish(node),
-                Some(Event::Timer(node)) => {
-                    if self.nodes[node].timer == Some(at) {
-                        self.nodes[node].timer = None;
-                        self.nodes[node].tasks.push_back(Task::Timeout);
-                        self.work(node);
-                    }
+                Some(Event::Timer(node)) if self.nodes[node].timer == Some(at) => {
+                    self.nodes[node].timer = None;
+                    self.nodes[node].tasks.push_back(Task::Timeout);
+                    self.work(node);
                 }
-                None => {}
+                // Of a timer that was set anew.
+                Some(Event::Timer(_)) | None => {}
             }
+        }
+    }
+
+    fn arrived(&mut self, Parcel { from, to, message }: Parcel) {
+        let it = &mut self.nodes[to];
+        if it.links.contains(&from) && it.habit != Habit::Silent {
+            it.tasks.push_back(Task::Message(from, message));
+            self.work(to);
         }
     }
 
@@ -271,7 +278,7 @@ impl World<'_> {
         let is_chunk = match task {
             Task::Job(id, job) => {
                 let ends = self.now + time_of(self.costs.job_us(&job));
-                it.current = Some((Vec::new(), Some((id, job.run()))));
+                it.current = Some(Current::Job(id, job.run()));
                 return self.schedule(ends, Event::Free(node));
             }
             Task::Message(from, message) => {
@@ -317,23 +324,25 @@ impl World<'_> {
         let chunks = sent.iter().filter(|(_, parcel)| is_chunk(&parcel.message)).count();
         let busy_us = handled.map_or(0.0, |is_chunk| self.costs.message_us(is_chunk, chunks));
         let ends = self.now + time_of(busy_us);
-        self.nodes[node].current = Some((sent, None));
+        self.nodes[node].current = Some(Current::Handling(sent));
         self.schedule(ends, Event::Free(node));
         self.wind(node);
     }
 
     /// A processor is done with what it did.
     fn finish(&mut self, node: usize) {
-        let Some((sent, job)) = self.nodes[node].current.take() else { return };
-        for (priority, parcel) in sent {
-            if let Some(parcel) = self.twist(parcel) {
-                self.nodes[node].up[priority as usize].push_back(parcel);
+        match self.nodes[node].current.take() {
+            Some(Current::Handling(sent)) => {
+                for (priority, parcel) in sent {
+                    if let Some(parcel) = self.twist(parcel) {
+                        self.nodes[node].up[priority as usize].push_back(parcel);
+                    }
+                }
+                self.send_next(node);
             }
+            Some(Current::Job(id, done)) => self.nodes[node].tasks.push_front(Task::Done(id, done)),
+            None => {}
         }
-        if let Some((id, done)) = job {
-            self.nodes[node].tasks.push_front(Task::Done(id, done));
-        }
-        self.send_next(node);
         self.work(node);
     }
 
