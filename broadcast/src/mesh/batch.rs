@@ -17,8 +17,8 @@ use crate::message::{Announced, Message, Part, SignedPlan, Wants};
 
 /// How long a body waits for its hints, which save an executor more than that.
 const HINTS_PATIENCE: Duration = Duration::from_millis(30);
-/// How long a body may take: then it is left to sync to fetch it.
-pub(super) const BODY_PATIENCE: Duration = Duration::from_secs(2);
+/// How long a body may take, beside its time at 8 Mbit/s: then it is left to sync to fetch it.
+const BODY_PATIENCE: Duration = Duration::from_secs(2);
 /// How long a batch without a body's plan waits for one: somebody on the way may have left it out.
 const PLAN_PATIENCE: Duration = Duration::from_millis(300);
 
@@ -123,17 +123,22 @@ impl Batch {
             _ if !wants.body => self.began_at,
             Some((_, at)) if self.waits_for_hints(wants) => *at + HINTS_PATIENCE,
             Some((_, at)) => *at,
-            None if self.is_coming(Part::Body) => self.began_at + BODY_PATIENCE,
-            None => self.began_at + PLAN_PATIENCE,
+            None => match self.coming(Part::Body) {
+                Some(payload) => {
+                    let transfer = Duration::from_micros(payload.codec.plan().bytes.into());
+                    self.began_at + BODY_PATIENCE + transfer
+                }
+                None => self.began_at + PLAN_PATIENCE,
+            },
         })
     }
 
     fn waits_for_hints(&self, wants: Wants) -> bool {
-        wants.hints && self.hints.is_none() && self.is_coming(Part::Hints)
+        wants.hints && self.hints.is_none() && self.coming(Part::Hints).is_some()
     }
 
-    fn is_coming(&self, part: Part) -> bool {
-        self.payloads.iter().any(|payload| payload.part == part && payload.is_coming())
+    fn coming(&self, part: Part) -> Option<&Payload> {
+        self.payloads.iter().find(|payload| payload.part == part && payload.is_coming())
     }
 
     /// What is delivered; what comes later is only passed on.

@@ -29,14 +29,8 @@ impl Mesh {
     /// A validator tells of a batch that it committed, with the payloads of which it is a source, in the order of the plans.
     pub fn publish(&mut self, announced: Announced, sources: Vec<Source>, now: Instant) {
         let Announced { header, certificate, plans } = announced;
-        let (number, digest) = (header.number, header.digest());
-        if number.0 + KEPT <= self.head.number.0 {
-            return;
-        }
-        let place = (header, digest, None);
-        let batch =
-            self.batches.entry(number).or_insert_with(|| Batch::new(self.local, place, certificate, now));
-        batch.is_delivered = true;
+        let number = header.number;
+        let Some(batch) = self.take_own(header, certificate, now) else { return };
         let ids: Vec<_> = sources.iter().map(|source| source.id).collect();
         for (signed, source) in plans.into_inner().into_iter().zip(sources) {
             batch.take_source(signed, source, now);
@@ -51,24 +45,34 @@ impl Mesh {
     /// A validator has the body of a batch that another one spreads: it serves it as well, under the other's plan. Should nobody tell of
     /// the batch, this node does.
     pub fn lend(&mut self, header: BatchHeader, certificate: Certificate, body: Arc<[u8]>, now: Instant) {
+        let number = header.number;
+        let Some(batch) = self.take_own(header, certificate, now) else { return };
+        if batch.telling == Telling::Nobody {
+            batch.telling = Telling::Some(now + LAZY);
+        }
+        let plans = batch.plans.clone();
+        self.own.insert(number, body);
+        for plan in plans {
+            self.take_up(number, &plan, None, now);
+        }
+    }
+
+    /// The entry of a batch that this node has from consensus, unless it is too old.
+    fn take_own(
+        &mut self,
+        header: BatchHeader,
+        certificate: Certificate,
+        now: Instant,
+    ) -> Option<&mut Batch> {
         let (number, digest) = (header.number, header.digest());
         if number.0 + KEPT <= self.head.number.0 {
-            return;
+            return None;
         }
         let place = (header, digest, None);
         let batch =
             self.batches.entry(number).or_insert_with(|| Batch::new(self.local, place, certificate, now));
-        if batch.digest != digest {
-            return;
-        }
         batch.is_delivered = true;
-        if batch.telling == Telling::Nobody {
-            batch.telling = Telling::Some(now + LAZY);
-        }
-        self.own.insert(number, body);
-        for plan in batch.plans.clone() {
-            self.take_up(number, &plan, None, now);
-        }
+        (batch.digest == digest).then_some(batch)
     }
 
     /// Takes an announcement, the cheap checks first.

@@ -5,8 +5,9 @@ use std::{collections::BTreeMap, time::Duration};
 use slipstream_types::BatchNumber;
 use tokio::time::Instant;
 
-/// How long a batch is left to whoever puts it together: several times what that takes, and little beside a deadline.
-const PATIENCE: Duration = Duration::from_millis(500);
+/// How long a batch is left to whoever puts it together: what it may take among very many nodes at slow links. Who puts it together asks others for
+/// what does not come, and says when it gives up.
+const PATIENCE: Duration = Duration::from_secs(2);
 /// Batches that are remembered: more than anybody puts together at once.
 const BATCHES_MAX: usize = 16;
 

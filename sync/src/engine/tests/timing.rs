@@ -89,7 +89,7 @@ fn a_batch_that_is_coming_is_left_to_the_mesh() {
     rig.step();
     assert_eq!((rig.asked_for_range(12), rig.status().target.0), (vec![], 12));
     rig.until(Timer::Coming);
-    assert_eq!(rig.now - began, SECOND / 2);
+    assert_eq!(rig.now - began, 2 * SECOND);
     rig.expect_range(C, 12).serve(C);
     assert_eq!(rig.head(), 12);
 }

@@ -1,13 +1,14 @@
 //! `slipnet sim broadcast`: one batch among thousands of nodes, by two models.
 //!
-//! * [`rounds`]: 10,000 nodes, round by round, as the paper on network coding counts hops and waste.
-//! * [`world`]: 2,000 nodes with the mesh that ships, links with latency and bandwidth, and processors that need what the codecs were measured to need.
+//! * `rounds`: 10,000 nodes, round by round, as the paper on network coding counts hops and waste.
+//! * `world`: 2,000 nodes with the mesh that ships, links with latency and bandwidth, and processors that need what the codecs were measured to need.
 //!
 //! A seed gives one run: rounds always, the world given the same costs.
 
 mod chain;
 mod costs;
 mod habit;
+mod node;
 mod rounds;
 mod scenario;
 mod world;

@@ -10,21 +10,21 @@
 
 use std::{
     cmp::Reverse,
-    collections::{BTreeSet, BinaryHeap, VecDeque},
+    collections::{BinaryHeap, VecDeque},
     sync::Arc,
 };
 
 use anyhow::Result;
 use rand::{Rng, SeedableRng, rngs::StdRng, seq::SliceRandom};
-use slipstream_broadcast::{BroadcastConfig, Done, Effect, Job, JobId, Mesh, Message, Wants};
-use slipstream_network::{Bytes, PeerId, Priority};
-use slipstream_types::PublicKey;
+use slipstream_broadcast::{Effect, Message, Wants};
+use slipstream_network::Bytes;
 use tokio::time::{Duration, Instant};
 
 use super::{
     chain::Chain,
     costs::Costs,
     habit::{Habit, is_chunk},
+    node::{Current, Node, Parcel, Task, Time, index, peer},
     scenario::{Outcome, Scenario},
 };
 
@@ -35,29 +35,8 @@ const PACKET_BYTES: (usize, usize) = (64, 1_350);
 /// Nobody waits longer.
 const END_MS: u64 = 20_000;
 
-/// Nanoseconds since the certificate.
-type Time = u64;
-
 fn time_of(us: f64) -> Time {
     (us * 1e3) as Time
-}
-
-/// Names a node.
-fn peer(node: usize) -> PeerId {
-    let mut bytes = [0; 32];
-    bytes[..8].copy_from_slice(&(node as u64 + 1).to_le_bytes());
-    PublicKey(bytes)
-}
-
-fn index(peer: &PeerId) -> usize {
-    peer.0.first_chunk().map_or(0, |bytes| u64::from_le_bytes(*bytes) as usize) - 1
-}
-
-/// A message on its way.
-struct Parcel {
-    from: usize,
-    to: usize,
-    message: Bytes,
 }
 
 enum Event {
@@ -69,40 +48,6 @@ enum Event {
     /// A processor is free.
     Free(usize),
     Timer(usize),
-}
-
-/// Work for a processor.
-enum Task {
-    Message(usize, Bytes),
-    Job(JobId, Job),
-    Done(JobId, Done),
-    Timeout,
-}
-
-/// What a processor works at.
-enum Current {
-    /// Handling something; these messages leave when it is done.
-    Handling(Vec<(Priority, Parcel)>),
-    Job(JobId, Done),
-}
-
-struct Node {
-    mesh: Mesh,
-    links: BTreeSet<usize>,
-    place: (f64, f64),
-    habit: Habit,
-    /// The first chunk that it sent.
-    first_chunk: Option<Bytes>,
-    up: [VecDeque<Parcel>; Priority::ALL.len()],
-    is_sending: bool,
-    down_free: Time,
-    tasks: VecDeque<Task>,
-    current: Option<Current>,
-    timer: Option<Time>,
-    has_body_at: Option<Time>,
-    is_incomplete: bool,
-    was_banned: bool,
-    bytes_sent: u64,
 }
 
 /// See the module.
@@ -135,28 +80,10 @@ impl World<'_> {
     fn new<'a>(scenario: &'a Scenario, costs: &'a Costs, chain: &Chain) -> World<'a> {
         let mut rng = StdRng::seed_from_u64(scenario.seed);
         let habits = habits(scenario, &mut rng);
-        let node = |(index, habit): (usize, Habit)| Node {
-            mesh: Mesh::new(
-                peer(index),
-                BroadcastConfig::default(),
-                Wants { body: index >= scenario.validators, hints: false },
-                chain.genesis.clone(),
-                rng.random(),
-            ),
-            links: BTreeSet::new(),
-            place: (rng.random(), rng.random()),
-            habit,
-            first_chunk: None,
-            up: Default::default(),
-            is_sending: false,
-            down_free: 0,
-            tasks: VecDeque::new(),
-            current: None,
-            timer: None,
-            has_body_at: None,
-            is_incomplete: false,
-            was_banned: false,
-            bytes_sent: 0,
+        let node = |(index, habit): (usize, Habit)| {
+            let wants = Wants { body: index >= scenario.validators, hints: false };
+            let node = Node::new(index, wants, chain, rng.random());
+            Node { habit, place: (rng.random(), rng.random()), ..node }
         };
         let nodes = habits.into_iter().enumerate().map(node).collect();
         let mut world = World {
@@ -334,7 +261,7 @@ impl World<'_> {
         match self.nodes[node].current.take() {
             Some(Current::Handling(sent)) => {
                 for (priority, parcel) in sent {
-                    if let Some(parcel) = self.twist(parcel) {
+                    if let Some(parcel) = self.nodes[node].twist(parcel) {
                         self.nodes[node].up[priority as usize].push_back(parcel);
                     }
                 }
@@ -344,17 +271,6 @@ impl World<'_> {
             None => {}
         }
         self.work(node);
-    }
-
-    /// What a node really sends.
-    fn twist(&mut self, parcel: Parcel) -> Option<Parcel> {
-        let Parcel { from, to, message } = parcel;
-        let node = &mut self.nodes[from];
-        if is_chunk(&message) && node.habit == Habit::Repeats {
-            let message = node.first_chunk.get_or_insert(message).clone();
-            return Some(Parcel { from, to, message });
-        }
-        node.habit.twist(message).map(|message| Parcel { from, to, message })
     }
 
     fn wind(&mut self, node: usize) {

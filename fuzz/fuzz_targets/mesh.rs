@@ -1,0 +1,51 @@
+//! Messages of the mesh, as bytes: decoding and taking them never panics, nothing of it is passed on or delivered with a body, and a message that
+//! decodes encodes to the same bytes.
+
+#![no_main]
+
+use std::sync::Arc;
+
+use libfuzzer_sys::fuzz_target;
+use slipstream_broadcast::{BroadcastConfig, Effect, Head, Mesh, Message, Wants};
+use slipstream_types::{
+    BatchNumber, Digest, Epoch, PublicKey, SecretKey, Validator, ValidatorSet, accumulator::Accumulator,
+    bounded::BoundedVec,
+};
+use tokio::time::Instant;
+
+fn mesh() -> Mesh {
+    let key = |seed| SecretKey::from_seed([seed; 32]).public();
+    let validators = (0..4).map(|seed| Validator { public_key: key(seed), fee_recipient: Default::default() });
+    let set = ValidatorSet::new(Epoch(0), BoundedVec::new(validators.collect()).expect("four"));
+    let mut accumulator = Accumulator::default();
+    accumulator.append(Digest::ZERO);
+    let head = Head { number: BatchNumber(0), digest: Digest::ZERO, accumulator, set: Arc::new(set) };
+    Mesh::new(PublicKey([9; 32]), BroadcastConfig::default(), Wants { body: true, hints: true }, head, [7; 32])
+}
+
+fuzz_target!(|bytes: &[u8]| {
+    let (mut mesh, now) = (mesh(), Instant::now());
+    let peers: Vec<_> = (0..4).map(|peer| PublicKey([peer; 32])).collect();
+    mesh.handle_peers(&peers, now);
+    while mesh.poll_effect().is_some() {}
+    let mut rest = bytes;
+    // Each message has its sender and its length before it.
+    while let [from, high, low, tail @ ..] = rest {
+        let len = usize::from(u16::from_be_bytes([*high, *low])).min(tail.len());
+        let (message, next) = tail.split_at(len);
+        if let Ok(decoded) = Message::decode(message) {
+            assert_eq!(decoded.encode().expect("it was decoded"), message);
+        }
+        mesh.handle_message(peers[usize::from(*from % 4)], message, now);
+        rest = next;
+    }
+    mesh.handle_timeout(now);
+    while let Some(effect) = mesh.poll_effect() {
+        match effect {
+            Effect::Send { message, .. } => assert!(matches!(Message::decode(&message), Ok(Message::Wants { .. }))),
+            Effect::Deliver(delivery) => assert!(delivery.body.is_none() && delivery.hints.is_none()),
+            Effect::Ban { .. } => {}
+            Effect::Run { .. } | Effect::Expect(_) => panic!("nobody certified anything"),
+        }
+    }
+});
