@@ -191,7 +191,7 @@ fn deliver(from: PeerId, end: &End) {
         let delivering = async {
             loop {
                 let payload = outbox.pop().await;
-                remote.broadcast(from, payload.into()).await;
+                remote.message(from, payload.into()).await;
             }
         };
         closed.run_until_cancelled(delivering).await

@@ -140,7 +140,7 @@ impl Handler for Probe {
         if protocol == TRACKED { MESSAGE_BYTES_MAX } else { payload.len() }
     }
 
-    fn broadcast<'a>(&'a self, peer: PeerId, payload: Vec<u8>) -> BoxFuture<'a, ()> {
+    fn message<'a>(&'a self, peer: PeerId, payload: Vec<u8>) -> BoxFuture<'a, ()> {
         Box::pin(async move {
             self.broadcast_gate.acquire().await.unwrap().forget();
             self.broadcasts.lock().push((peer, payload));

@@ -14,7 +14,7 @@ pub type PeerId = PublicKey;
 /// A future behind a pointer, so that [`Handler`] and [`Transport`] can be trait objects.
 pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
-/// Bytes of one request, response or broadcast. A proposal is the longest honest one: a body of up to 16 MiB, hints of up
+/// Bytes of one request, response or message. A proposal is the longest honest one: a body of up to 16 MiB, hints of up
 /// to 8 MiB and a few KiB more, before compression. Keeps one message from taking a node's memory.
 pub const MESSAGE_BYTES_MAX: usize = 48 << 20;
 
@@ -96,10 +96,10 @@ pub trait Handler: Send + Sync + 'static {
         MESSAGE_BYTES_MAX
     }
 
-    /// Takes one broadcast. Those of one peer come one after another, in the peer's order; while the future runs, later
+    /// Takes one message that has no answer. Those of one peer come one after another, in the peer's order; while the future runs, later
     /// ones wait in a bounded queue that drops the oldest. Peers take turns, so that the future should not wait for long.
     /// Dropped like the future of [`Handler::request`].
-    fn broadcast<'a>(&'a self, peer: PeerId, payload: Vec<u8>) -> BoxFuture<'a, ()>;
+    fn message<'a>(&'a self, peer: PeerId, payload: Vec<u8>) -> BoxFuture<'a, ()>;
 }
 
 /// One connected peer, as measured.

@@ -82,7 +82,7 @@ impl Handler for Router {
         }
     }
 
-    fn broadcast<'a>(&'a self, peer: PeerId, payload: Vec<u8>) -> BoxFuture<'a, ()> {
+    fn message<'a>(&'a self, peer: PeerId, payload: Vec<u8>) -> BoxFuture<'a, ()> {
         Box::pin(async move {
             if let Some(services) = self.services.get() {
                 services.broadcaster.on_message(peer, payload);

@@ -5,7 +5,9 @@ use std::sync::Arc;
 use rand::seq::IteratorRandom;
 use slipstream_coding::open;
 use slipstream_network::{PeerId, Priority};
-use slipstream_types::{BatchHeader, BatchNumber, Certificate, Digest, PublicKey, accumulator::Accumulator};
+use slipstream_types::{
+    BatchHeader, BatchNumber, Certificate, Digest, PublicKey, accumulator::Accumulator, bounded::BoundedVec,
+};
 use tokio::time::{Duration, Instant};
 
 use super::{
@@ -110,8 +112,9 @@ impl Mesh {
         let (header, certificate) = (&announced.header, &announced.certificate);
         let number = header.number;
         if number <= self.head.number {
-            // It came by other ways. Of what its neighbours need this node knows when they tell of the next one.
+            // It came by other ways.
             self.charge(from, 0, now);
+            self.say_needless(from, announced);
             return false;
         }
         let before = number.0 - 1;
@@ -146,6 +149,15 @@ impl Mesh {
                 self.ban(from, format!("batch {number} that was told of {reason}"));
                 false
             }
+        }
+    }
+
+    /// Tells a peer that it need send nothing of a batch that is committed here.
+    fn say_needless(&mut self, peer: PeerId, announced: &Announced) {
+        let digest = announced.header.digest();
+        let ids = announced.plans.iter().filter_map(|plan| plan.id(&digest).ok()).collect();
+        if let Ok(ids) = BoundedVec::new(ids) {
+            self.send(peer, &Message::Have(ids), Priority::First);
         }
     }
 

@@ -47,6 +47,18 @@ fn who_meets_late_is_told_again() {
     assert_eq!((rig.without(1), rig.nodes[1].mesh.status().pulls), (vec![0], 0));
 }
 
+/// Goal: a node that has a batch by other ways says so when it is told of it, and is sent nothing more of it.
+#[test]
+fn what_is_committed_is_not_sent() {
+    let mut rig = Rig::line(Chain::new(&[BODY]), 2).connect();
+    rig.commit(1, 1);
+    rig.publish(0, 1, CodecKind::ReedSolomon, 0);
+    rig.run_for(LATENCY * 3);
+    let payload = &rig.nodes[0].mesh.batches[&BatchNumber(1)].payloads[0];
+    assert!(payload.sides[&peer(1)].has);
+    rig.blames_nobody();
+}
+
 /// Goal: a coded payload moves on before it is whole.
 #[test]
 fn a_relay_does_not_wait_for_the_whole() {

@@ -257,7 +257,7 @@ impl Handler for Failing {
         })
     }
 
-    fn broadcast<'a>(&'a self, _: PeerId, _: Vec<u8>) -> BoxFuture<'a, ()> {
+    fn message<'a>(&'a self, _: PeerId, _: Vec<u8>) -> BoxFuture<'a, ()> {
         Box::pin(async {})
     }
 }
@@ -284,7 +284,7 @@ impl Handler for Slow {
         })
     }
 
-    fn broadcast<'a>(&'a self, _: PeerId, _: Vec<u8>) -> BoxFuture<'a, ()> {
+    fn message<'a>(&'a self, _: PeerId, _: Vec<u8>) -> BoxFuture<'a, ()> {
         Box::pin(async {})
     }
 }

@@ -224,7 +224,7 @@ mod tests {
             })
         }
 
-        fn broadcast<'a>(&'a self, _: PeerId, _: Vec<u8>) -> BoxFuture<'a, ()> {
+        fn message<'a>(&'a self, _: PeerId, _: Vec<u8>) -> BoxFuture<'a, ()> {
             Box::pin(async {})
         }
     }

@@ -107,7 +107,7 @@ impl Session {
         loop {
             let (payload, _turn) = self.shares.inbox.pop().await;
             self.link.used_now();
-            self.handler.broadcast(self.link.peer, payload).await;
+            self.handler.message(self.link.peer, payload).await;
         }
     }
 }

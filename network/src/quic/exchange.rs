@@ -266,8 +266,8 @@ impl Handler for Answering {
         }
     }
 
-    fn broadcast<'a>(&'a self, peer: PeerId, payload: Vec<u8>) -> BoxFuture<'a, ()> {
-        self.handler.broadcast(peer, payload)
+    fn message<'a>(&'a self, peer: PeerId, payload: Vec<u8>) -> BoxFuture<'a, ()> {
+        self.handler.message(peer, payload)
     }
 }
 

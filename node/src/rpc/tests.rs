@@ -144,7 +144,7 @@ impl Handler for Nobody {
         Box::pin(async { Err(Refusal::not_kept("nobody")) })
     }
 
-    fn broadcast<'a>(&'a self, _: PeerId, _: Vec<u8>) -> BoxFuture<'a, ()> {
+    fn message<'a>(&'a self, _: PeerId, _: Vec<u8>) -> BoxFuture<'a, ()> {
         Box::pin(async {})
     }
 }

@@ -297,7 +297,7 @@ impl Handler for Honest {
         Box::pin(self.0.handle(peer, payload))
     }
 
-    fn broadcast<'a>(&'a self, _peer: PeerId, _payload: Vec<u8>) -> BoxFuture<'a, ()> {
+    fn message<'a>(&'a self, _peer: PeerId, _payload: Vec<u8>) -> BoxFuture<'a, ()> {
         Box::pin(async {})
     }
 }
@@ -318,7 +318,7 @@ impl Handler for Node {
         Box::pin(self.server.handle(peer, payload))
     }
 
-    fn broadcast<'a>(&'a self, peer: PeerId, payload: Vec<u8>) -> BoxFuture<'a, ()> {
+    fn message<'a>(&'a self, peer: PeerId, payload: Vec<u8>) -> BoxFuture<'a, ()> {
         Box::pin(async move {
             if let Some(follower) = self.follower.get() {
                 let Announcement { header, certificate, body, hints } =

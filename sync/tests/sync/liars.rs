@@ -39,7 +39,7 @@ impl Handler for Liar {
         })
     }
 
-    fn broadcast<'a>(&'a self, _peer: PeerId, _payload: Vec<u8>) -> BoxFuture<'a, ()> {
+    fn message<'a>(&'a self, _peer: PeerId, _payload: Vec<u8>) -> BoxFuture<'a, ()> {
         Box::pin(async {})
     }
 }

@@ -37,7 +37,7 @@ impl Handler for Served {
         Box::pin(self.0.handle(peer, payload))
     }
 
-    fn broadcast<'a>(&'a self, _peer: PeerId, _payload: Vec<u8>) -> BoxFuture<'a, ()> {
+    fn message<'a>(&'a self, _peer: PeerId, _payload: Vec<u8>) -> BoxFuture<'a, ()> {
         Box::pin(async {})
     }
 }

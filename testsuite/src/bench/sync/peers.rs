@@ -110,7 +110,7 @@ impl Handler for Peer {
         answer_bytes_expected(payload)
     }
 
-    fn broadcast<'a>(&'a self, _peer: PeerId, _payload: Vec<u8>) -> BoxFuture<'a, ()> {
+    fn message<'a>(&'a self, _peer: PeerId, _payload: Vec<u8>) -> BoxFuture<'a, ()> {
         Box::pin(async {})
     }
 }

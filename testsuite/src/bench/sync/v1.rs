@@ -216,7 +216,7 @@ impl Handler for ServesNobody {
         Box::pin(async { Err(Refusal::not_kept("this node serves nobody")) })
     }
 
-    fn broadcast<'a>(&'a self, _peer: PeerId, _payload: Vec<u8>) -> BoxFuture<'a, ()> {
+    fn message<'a>(&'a self, _peer: PeerId, _payload: Vec<u8>) -> BoxFuture<'a, ()> {
         Box::pin(async {})
     }
 }

@@ -373,7 +373,7 @@ impl Handler for Liar {
         Box::pin(async move { self.respond(&payload).await.map(Payload::from) })
     }
 
-    fn broadcast<'a>(&'a self, _peer: PeerId, _payload: Vec<u8>) -> slipstream_network::BoxFuture<'a, ()> {
+    fn message<'a>(&'a self, _peer: PeerId, _payload: Vec<u8>) -> slipstream_network::BoxFuture<'a, ()> {
         Box::pin(async {})
     }
 }
