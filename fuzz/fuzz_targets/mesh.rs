@@ -15,12 +15,19 @@ use tokio::time::Instant;
 
 fn mesh() -> Mesh {
     let key = |seed| SecretKey::from_seed([seed; 32]).public();
-    let validators = (0..4).map(|seed| Validator { public_key: key(seed), fee_recipient: Default::default() });
+    let validators =
+        (0..4).map(|seed| Validator { public_key: key(seed), fee_recipient: Default::default() });
     let set = ValidatorSet::new(Epoch(0), BoundedVec::new(validators.collect()).expect("four"));
     let mut accumulator = Accumulator::default();
     accumulator.append(Digest::ZERO);
     let head = Head { number: BatchNumber(0), digest: Digest::ZERO, accumulator, set: Arc::new(set) };
-    Mesh::new(PublicKey([9; 32]), BroadcastConfig::default(), Wants { body: true, hints: true }, head, [7; 32])
+    Mesh::new(
+        PublicKey([9; 32]),
+        BroadcastConfig::default(),
+        Wants { body: true, hints: true },
+        head,
+        [7; 32],
+    )
 }
 
 fuzz_target!(|bytes: &[u8]| {
@@ -42,7 +49,9 @@ fuzz_target!(|bytes: &[u8]| {
     mesh.handle_timeout(now);
     while let Some(effect) = mesh.poll_effect() {
         match effect {
-            Effect::Send { message, .. } => assert!(matches!(Message::decode(&message), Ok(Message::Wants { .. }))),
+            Effect::Send { message, .. } => {
+                assert!(matches!(Message::decode(&message), Ok(Message::Wants { .. })))
+            }
             Effect::Deliver(delivery) => assert!(delivery.body.is_none() && delivery.hints.is_none()),
             Effect::Ban { .. } => {}
             Effect::Run { .. } | Effect::Expect(_) => panic!("nobody certified anything"),

@@ -80,9 +80,9 @@ impl Batch {
 
     /// Becomes a source of a payload, whatever of it came before.
     pub(super) fn take_source(&mut self, signed: SignedPlan, source: Source, now: Instant) {
-        let digest = self.digest;
         self.payloads.retain(|payload| payload.id != source.id);
-        self.plans.retain(|plan| plan.id(&digest) != Ok(source.id));
+        // Nobody needs another plan of it, and a message has room for few.
+        self.plans.retain(|plan| plan.part != source.part);
         self.plans.push(signed);
         let mut payload = Payload::new((source.id, source.part), self.from, source.codec, now);
         payload.state = State::Whole;

@@ -81,7 +81,8 @@ impl Mesh {
     pub(super) fn hear(&mut self, from: PeerId, announced: Announced, now: Instant) {
         let number = announced.header.number;
         if announced.header.epoch > self.head.set.epoch || number.0 > self.head.number.0 + AHEAD_MAX {
-            // Sync finds out whether there is so much that is new.
+            // Sync finds out whether there is so much that is new, and fetches it.
+            self.say_needless(from, &announced);
             return self.effects.push_back(Effect::Deliver(Box::new(Delivery {
                 from,
                 header: announced.header,
@@ -152,7 +153,7 @@ impl Mesh {
         }
     }
 
-    /// Tells a peer that it need send nothing of a batch that is committed here.
+    /// Tells a peer that it need send nothing of a batch: it is committed here, or fetched with those before it.
     fn say_needless(&mut self, peer: PeerId, announced: &Announced) {
         let digest = announced.header.digest();
         let ids = announced.plans.iter().filter_map(|plan| plan.id(&digest).ok()).collect();

@@ -14,6 +14,8 @@ use crate::message::{Message, PayloadId};
 const PAUSE: Duration = Duration::from_millis(100);
 /// The shortest time between two pulls of a payload: what was asked for is on its way.
 const PAUSE_MIN: Duration = Duration::from_millis(40);
+/// The longest, of the first one: whoever is slower than that is not waited for.
+const PAUSE_MAX: Duration = Duration::from_millis(500);
 
 impl Mesh {
     /// Asks peers for what is missing of a batch's payloads and did not come in time.
@@ -41,8 +43,8 @@ impl Mesh {
         due.into_iter().for_each(|id| self.begin_at_source(id));
     }
 
-    /// Asks the peer that is most likely to have it: who says that it has the payload, then who told of it, then who was told; of these who was asked least
-    /// lately, then who was of most use.
+    /// Asks the peer that was asked least lately; of these one that says that it has the payload, then who told of it, then who was told; then who was of
+    /// most use.
     fn pull(&mut self, id: PayloadId, now: Instant) {
         let Some(batch) = self.places.get(&id).and_then(|number| self.batches.get_mut(number)) else {
             return;
@@ -53,15 +55,16 @@ impl Mesh {
             Some(((side.has, side.tells), side.asked_at, neighbour, *peer))
         });
         let best = known.max_by(|(has, asked, it, _), (other_has, other_asked, other, _)| {
-            // Never asked before asked, long ago before just now.
+            // Never asked before asked, long ago before just now: who says that it has the payload and gives nothing is not asked again and again.
             let by_ask = other_asked.cmp(asked);
-            has.cmp(other_has).then(by_ask).then(it.score.total_cmp(&other.score))
+            by_ask.then(has.cmp(other_has)).then(it.score.total_cmp(&other.score))
         });
         let Some((_, _, neighbour, peer)) = best else {
             payload.repair_at = now + PAUSE;
             return;
         };
-        payload.repair_at = now + neighbour.latency().max(PAUSE_MIN) * (1 << payload.asked.min(3));
+        let pause = neighbour.latency().clamp(PAUSE_MIN, PAUSE_MAX) * (1 << payload.asked.min(1));
+        payload.repair_at = now + pause;
         payload.asked += 1;
         let held = payload.codec.held();
         payload.side(peer).asked_at = Some(now);
