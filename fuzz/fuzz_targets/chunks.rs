@@ -14,8 +14,8 @@ const PLAN_BYTES_MAX: usize = 4 << 10;
 /// Of what a plan may promise, so that a single case stays fast.
 const PAYLOAD_BYTES_MAX: u32 = 64 << 10;
 
-/// The plan of an honest payload with bytes altered, or one that is nothing but the fuzzer's; then chunks, each honest but for altered bytes, or
-/// nothing but the fuzzer's.
+// The plan of an honest payload with bytes altered, or one that is nothing but the fuzzer's; then chunks, each honest but for altered bytes, or
+// nothing but the fuzzer's.
 fuzz_target!(|bytes: &[u8]| {
     let [kind, pieces, len, plan_edits, rest @ ..] = bytes else { return };
     let mut rng = StdRng::seed_from_u64(1);
