@@ -7,17 +7,18 @@ use tokio::time::Instant;
 
 use crate::bucket::Bucket;
 
-/// Messages per second of one peer. An honest one sends a batch once, in some tens of chunks, and a few notices.
-const MESSAGES_PER_SECOND: f64 = 1_024.0;
+/// Messages per second of one peer. The only provider of a node sends all chunks of each batch, up to 64 of its body and as many of its hints,
+/// some of them again, and a few notices: ten batches a second make some 1,500.
+const MESSAGES_PER_SECOND: f64 = 2_048.0;
 /// Messages at once, as after a stop of the machine or of the link.
-const MESSAGES_BURST: f64 = 4_096.0;
+const MESSAGES_BURST: f64 = 8_192.0;
 /// Bytes of broadcasts per second of one peer: half of a link of 1 Gbit/s.
 const BYTES_PER_SECOND: f64 = (64 << 20) as f64;
 /// Bytes at once: some of the longest messages.
 const BYTES_BURST: f64 = (256 << 20) as f64;
 /// Peers' worth of broadcasts that all peers of one party have together: it makes keys for free, and a new one has a full burst.
 const PEERS_PER_PARTY: f64 = 4.0;
-/// Dropped broadcasts within [`FLOOD_TIME`] that no honest peer can have sent: it would have had to send ten
+/// Dropped broadcasts within [`FLOOD_TIME`] that no honest peer can have sent: it would have had to send thirty
 /// thousand chunks more than the burst lets through.
 const FLOOD_DROPS: u32 = 16_384;
 const FLOOD_TIME: Duration = Duration::from_secs(10);
@@ -115,6 +116,12 @@ mod tests {
             let taken = |n: u64| meter.judge(bytes, after(start, n * every_ms)) == Verdict::Take;
             assert!((0..5_000).all(taken), "one of {bytes} bytes every {every_ms} ms");
         }
+        // Ten batches a second, all their chunks from one peer, and a quarter of them once more.
+        let mut meter = Meter::new(None, start);
+        for n in 0..600 {
+            let sent = (0..160).all(|_| meter.judge(8 << 10, after(start, n * 100)) == Verdict::Take);
+            assert!(sent, "batch {n}");
+        }
         let mut meter = Meter::new(None, start);
         assert!((0..1_000).all(|_| meter.judge(1_000, start) == Verdict::Take));
         let later = after(start, 20_000);
@@ -126,20 +133,20 @@ mod tests {
     fn a_flood_is_cut_and_named() {
         let start = Instant::now();
         let mut meter = Meter::new(None, start);
-        let verdicts: Vec<_> = (0..40_000).map(|n| meter.judge(10, after(start, n / 40))).collect();
+        let verdicts: Vec<_> = (0..60_000).map(|n| meter.judge(10, after(start, n / 60))).collect();
         let taken = verdicts.iter().filter(|verdict| **verdict == Verdict::Take).count();
-        assert!((4_096..5_200).contains(&taken), "{taken}");
+        assert!((8_192..10_300).contains(&taken), "{taken}");
         assert_eq!(verdicts.last(), Some(&Verdict::Flood));
         // Twice the rate for ten minutes is too much, and no proof.
         let mut meter = Meter::new(None, start);
-        let verdicts: Vec<_> = (0..1_200_000).map(|n| meter.judge(10, after(start, n / 2))).collect();
+        let verdicts: Vec<_> = (0..2_100_000).map(|n| meter.judge(10, after(start, n * 2 / 7))).collect();
         assert!(verdicts.contains(&Verdict::Drop) && !verdicts.contains(&Verdict::Flood));
         // Ever new keys of one party have the rate of some peers, and none of them is to blame for the others.
         let together = Arc::new(Rate::of_party(start));
         let mut taken = 0;
         for _ in 0..100 {
             let mut meter = Meter::new(Some(together.clone()), start);
-            let verdicts: Vec<_> = (0..1_000).map(|_| meter.judge(10, start)).collect();
+            let verdicts: Vec<_> = (0..2_000).map(|_| meter.judge(10, start)).collect();
             assert!(!verdicts.contains(&Verdict::Flood));
             taken += verdicts.into_iter().filter(|verdict| *verdict == Verdict::Take).count();
         }
