@@ -1,13 +1,10 @@
 //! [`Broadcaster`]: the thin driver that gives the mesh a network, a clock and threads.
 
-use std::sync::Arc;
+use std::{collections::VecDeque, sync::Arc};
 
 use parking_lot::Mutex;
-use slipstream_coding::{CodecKind, EncodeError, Parameters, RLNC_BYTES_MAX, encode};
 use slipstream_network::{FairLimits, FairQueue, PeerId, Transport};
-use slipstream_types::{
-    BatchHeader, BatchNumber, Blob, Certificate, CodecError, SecretKey, bounded::BoundedVec,
-};
+use slipstream_types::{BatchHeader, BatchNumber, Blob, Certificate, SecretKey, bounded::BoundedVec};
 use tokio::{
     sync::{Notify, watch},
     task::JoinSet,
@@ -17,8 +14,9 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{
     BroadcastConfig,
-    mesh::{Delivery, Done, Effect, Head, JobId, Mesh, MeshStatus, Source},
+    mesh::{Delivery, Effect, Head, Lead, Mesh, MeshStatus, Source},
     message::{Announced, MESSAGE_BYTES_MAX, Part, SignedPlan, Wants},
+    work::{Coded, Coding, Outcome, Work, Workers},
 };
 
 /// Messages that wait for the mesh: of one peer the chunks of some payloads.
@@ -28,8 +26,10 @@ const INBOX: FairLimits =
 const MESSAGES_AT_ONCE: usize = 64;
 /// How often is looked whether the peers changed: the transport does not tell.
 const PEERS_POLL: Duration = Duration::from_millis(100);
+/// Batches that wait to be coded: more are decided only if this node cannot keep up at all.
+const FRESH_MAX: usize = 64;
 
-/// What the mesh has to know of the ledger.
+/// What the mesh has to know of the ledger, and whom it tells of batches.
 pub trait Ledger: Send + Sync + 'static {
     /// Changes with every commit.
     fn watch(&self) -> watch::Receiver<BatchNumber>;
@@ -40,8 +40,14 @@ pub trait Ledger: Send + Sync + 'static {
     /// If it cannot be read.
     fn head(&self) -> Result<Head, LedgerError>;
 
-    /// A batch is being put together, and will be delivered, complete or not.
-    fn expect(&self, number: BatchNumber);
+    /// A batch is being put together: until then it will be delivered or given up.
+    fn expect(&self, number: BatchNumber, until: Instant);
+
+    /// A peer has a batch, or soon will, that has to be fetched.
+    fn heard(&self, peer: PeerId, number: BatchNumber);
+
+    /// A batch that was expected does not come.
+    fn give_up(&self, number: BatchNumber);
 
     /// Takes a batch that was put together.
     fn deliver(&self, delivery: Delivery);
@@ -49,25 +55,6 @@ pub trait Ledger: Send + Sync + 'static {
 
 /// Why the ledger could not be read.
 pub type LedgerError = Box<dyn std::error::Error + Send + Sync>;
-
-/// Why a batch was not published.
-#[derive(Debug, thiserror::Error)]
-pub enum PublishError {
-    /// A payload is out of bounds.
-    #[error("batch {number} cannot be published: {source}")]
-    Encode {
-        /// The batch.
-        number: BatchNumber,
-        /// Why.
-        source: EncodeError,
-    },
-    /// A message is out of bounds.
-    #[error(transparent)]
-    Codec(#[from] CodecError),
-    /// A thread ended.
-    #[error("the thread that codes payloads ended: {0}")]
-    Worker(String),
-}
 
 /// A batch that this node decided with others.
 #[derive(Clone, Debug)]
@@ -89,13 +76,13 @@ pub struct Broadcaster {
     mesh: Mutex<Mesh>,
     transport: Arc<dyn Transport>,
     config: BroadcastConfig,
+    /// Signs plans, in epochs in which it is a validator's.
+    key: SecretKey,
+    workers: Arc<dyn Workers>,
     inbox: FairQueue,
-    /// Something was put into the mesh from outside its loop.
+    fresh: Mutex<VecDeque<Fresh>>,
+    /// Something was put into the mesh, or waits for it.
     poked: Notify,
-}
-
-enum Ended {
-    Job(JobId, Done),
 }
 
 impl Broadcaster {
@@ -105,14 +92,18 @@ impl Broadcaster {
         wants: Wants,
         head: Head,
         transport: Arc<dyn Transport>,
-        seed: [u8; 32],
+        (key, seed): (SecretKey, [u8; 32]),
+        workers: Arc<dyn Workers>,
     ) -> Arc<Broadcaster> {
-        let mesh = Mesh::new(transport.local(), config.clone(), wants, head, seed);
+        let mesh = Mesh::new(config.clone(), wants, head, seed);
         Arc::new(Broadcaster {
             mesh: Mutex::new(mesh),
             transport,
             config,
+            key,
+            workers,
             inbox: FairQueue::new(INBOX),
+            fresh: Mutex::new(VecDeque::new()),
             poked: Notify::new(),
         })
     }
@@ -133,44 +124,19 @@ impl Broadcaster {
 
     /// What was moved.
     pub fn status(&self) -> MeshStatus {
-        self.mesh.lock().status().clone()
+        self.mesh.lock().status()
     }
 
-    /// Spreads a batch as a validator of its epoch; nothing happens if the key is none's.
-    ///
-    /// # Errors
-    /// If a payload cannot be coded.
-    pub async fn publish(&self, fresh: Fresh, key: &SecretKey) -> Result<(), PublishError> {
-        let Fresh { leads, header, certificate, body, hints } = fresh;
-        let (number, view) = (header.number, certificate.view);
-        if !leads {
-            let body = body.into_bytes().into();
-            self.mesh.lock().lend(header, certificate, body, Instant::now());
-            self.poked.notify_one();
-            return Ok(());
+    /// Spreads a batch as a validator of its epoch; nothing happens if this node is none.
+    pub fn publish(&self, fresh: Fresh) {
+        let mut waiting = self.fresh.lock();
+        if waiting.len() == FRESH_MAX
+            && let Some(dropped) = waiting.pop_front()
+        {
+            tracing::error!(number = %dropped.header.number, "a batch is not spread, as too many wait; peers have to fetch it");
         }
-        let Some(set) = self.mesh.lock().set_of(header.epoch) else { return Ok(()) };
-        let Some(signer) = set.index_of(&key.public()) else { return Ok(()) };
-        let parts = [Some((Part::Body, body)), hints.map(|hints| (Part::Hints, hints))];
-        let config = self.config.clone();
-        let coding = tokio::task::spawn_blocking(move || {
-            let parts = parts.into_iter().flatten();
-            parts
-                .map(|(part, blob)| Ok((part, code(&config, blob)?)))
-                .collect::<Result<Vec<_>, EncodeError>>()
-        });
-        let coded = coding.await.map_err(|error| PublishError::Worker(error.to_string()))?;
-        let coded = coded.map_err(|source| PublishError::Encode { number, source })?;
-        let (mut plans, mut sources) = (Vec::new(), Vec::new());
-        for (part, (plan, codec)) in coded {
-            let signed = SignedPlan::sign(&header, (part, plan), view, (signer, key))?;
-            sources.push(Source { id: signed.id(&header.digest())?, part, codec });
-            plans.push(signed);
-        }
-        let announced = Announced { header, certificate, plans: BoundedVec::new(plans)? };
-        self.mesh.lock().publish(announced, sources, Instant::now());
+        waiting.push_back(fresh);
         self.poked.notify_one();
-        Ok(())
     }
 
     /// Takes part in the mesh until `shutdown`.
@@ -191,21 +157,21 @@ impl Broadcaster {
         done
     }
 
-    async fn drive(&self, ledger: &dyn Ledger, jobs: &mut JoinSet<Ended>) -> Result<(), LedgerError> {
+    async fn drive(&self, ledger: &dyn Ledger, jobs: &mut JoinSet<Outcome>) -> Result<(), LedgerError> {
         let mut head = ledger.watch();
+        // What was committed since this was made.
+        self.mesh.lock().handle_head(ledger.head()?, Instant::now());
         let mut look_at = Instant::now();
         loop {
             if Instant::now() >= look_at {
-                self.mesh.lock().handle_peers(&self.transport.peers(), Instant::now());
+                self.look_for_peers();
                 look_at = Instant::now() + PEERS_POLL;
             }
+            self.begin_fresh(ledger, jobs)?;
             self.act(ledger, jobs);
             let due = self.mesh.lock().poll_timeout().map_or(look_at, |at| at.min(look_at));
             tokio::select! {
-                Some(ended) = jobs.join_next() => {
-                    let Ended::Job(id, done) = ended?;
-                    self.mesh.lock().handle_done(id, done, Instant::now());
-                }
+                Some(outcome) = jobs.join_next() => self.finish(outcome?),
                 changed = head.changed() => {
                     changed?;
                     self.mesh.lock().handle_head(ledger.head()?, Instant::now());
@@ -217,44 +183,93 @@ impl Broadcaster {
         }
     }
 
+    fn look_for_peers(&self) {
+        self.mesh.lock().handle_peers(&self.transport.peers(), Instant::now());
+    }
+
     /// Takes the message at hand and some that wait behind it.
     fn take(&self, peer: PeerId, message: &[u8]) {
-        let mut mesh = self.mesh.lock();
-        mesh.handle_message(peer, message, Instant::now());
+        self.take_one(peer, message);
         for _ in 1..MESSAGES_AT_ONCE {
             let Some((peer, message)) = self.inbox.try_pop() else { return };
-            mesh.handle_message(peer, &message, Instant::now());
+            self.take_one(peer, &message);
         }
     }
 
-    fn act(&self, ledger: &dyn Ledger, jobs: &mut JoinSet<Ended>) {
+    fn take_one(&self, peer: PeerId, message: &[u8]) {
+        if !self.mesh.lock().knows(&peer) {
+            // It connected since the last look, or is gone.
+            self.look_for_peers();
+        }
+        self.mesh.lock().handle_message(peer, message, Instant::now());
+    }
+
+    /// Begins with what was decided: who leads codes body and hints, each as soon as a thread is free.
+    fn begin_fresh(&self, ledger: &dyn Ledger, jobs: &mut JoinSet<Outcome>) -> Result<(), LedgerError> {
+        loop {
+            let Some(fresh) = self.fresh.lock().pop_front() else { return Ok(()) };
+            let Fresh { leads, header, certificate, body, hints } = fresh;
+            if self.mesh.lock().set_of(header.epoch).is_none() {
+                // The first batch of an epoch may be decided before its end was seen here.
+                self.mesh.lock().handle_head(ledger.head()?, Instant::now());
+            }
+            let body: Arc<[u8]> = body.into_bytes().into();
+            if !leads {
+                self.mesh.lock().lend(header, certificate, body, Instant::now());
+                continue;
+            }
+            let hints = hints.map(|hints| (Part::Hints, hints.into_bytes().into()));
+            for (part, payload) in [Some((Part::Body, body)), hints].into_iter().flatten() {
+                let (header, certificate) = (header.clone(), certificate.clone());
+                self.code(jobs, Coding { part, payload, header, certificate });
+            }
+        }
+    }
+
+    fn code(&self, jobs: &mut JoinSet<Outcome>, coding: Coding) {
+        jobs.spawn(self.workers.run(Work::code(self.config.clone(), coding)));
+    }
+
+    fn finish(&self, outcome: Outcome) {
+        match outcome {
+            Outcome::Done(id, done) => self.mesh.lock().handle_done(id, done, Instant::now()),
+            Outcome::Coded(Ok(coded)) => self.publish_coded(*coded),
+            Outcome::Coded(Err((number, error))) => {
+                tracing::error!(%number, %error, "a batch is not spread; peers have to fetch it");
+            }
+        }
+    }
+
+    fn publish_coded(&self, Coded { part, plan, codec, header, certificate }: Coded) {
+        let Some(set) = self.mesh.lock().set_of(header.epoch) else { return };
+        let Some(signer) = set.index_of(&self.key.public()) else { return };
+        let signed = SignedPlan::sign(&header, (part, plan), certificate.view, (signer, &self.key));
+        // What was coded here is within its bounds.
+        let Ok(signed) = signed else { return };
+        let Ok(id) = signed.id(&header.digest()) else { return };
+        let Ok(plans) = BoundedVec::new(vec![signed]) else { return };
+        let announced = Announced { header, certificate, plans };
+        self.mesh.lock().publish(announced, vec![Source { id, part, codec }], Instant::now());
+    }
+
+    fn act(&self, ledger: &dyn Ledger, jobs: &mut JoinSet<Outcome>) {
         loop {
             let effect = self.mesh.lock().poll_effect();
             let Some(effect) = effect else { return };
             match effect {
                 Effect::Send { peer, message, priority } => self.transport.send(peer, message, priority),
-                Effect::Run { id, job } => {
-                    jobs.spawn_blocking(move || Ended::Job(id, job.run()));
+                Effect::Run { id, job } => _ = jobs.spawn(self.workers.run(Work::job(id, job))),
+                Effect::Lead(lead) => {
+                    let Lead { header, certificate, body } = *lead;
+                    self.code(jobs, Coding { part: Part::Body, payload: body, header, certificate });
                 }
-                Effect::Expect(number) => ledger.expect(number),
+                Effect::Expect { number, until } => ledger.expect(number, until),
+                Effect::Heard { peer, number } => ledger.heard(peer, number),
+                Effect::GaveUp(number) => ledger.give_up(number),
                 Effect::Deliver(delivery) => ledger.deliver(*delivery),
+                Effect::Credit { peer, bytes } => self.transport.credit(peer, bytes),
                 Effect::Ban { peer, reason, duration } => self.transport.ban(peer, &reason, duration),
             }
         }
     }
-}
-
-fn code(
-    config: &BroadcastConfig,
-    blob: Blob,
-) -> Result<(slipstream_coding::Plan, Box<dyn slipstream_coding::Codec>), EncodeError> {
-    let payload: Arc<[u8]> = blob.into_bytes().into();
-    let kind = match config.codec {
-        _ if payload.len() < config.coded_bytes_min as usize => CodecKind::Gossip,
-        // Too much arithmetic.
-        CodecKind::Rlnc if payload.len() > RLNC_BYTES_MAX => CodecKind::ReedSolomon,
-        kind => kind,
-    };
-    let parameters = Parameters::default_for(payload.len());
-    encode(kind, payload, &parameters)
 }

@@ -18,8 +18,13 @@ mod config;
 mod driver;
 mod mesh;
 mod message;
+mod work;
 
 pub use config::BroadcastConfig;
-pub use driver::{Broadcaster, Fresh, Ledger, LedgerError, PublishError};
-pub use mesh::{CodecStatus, DECODED_MS, Delivery, Done, Effect, Head, Job, JobId, Mesh, MeshStatus, Source};
+pub use driver::{Broadcaster, Fresh, Ledger, LedgerError};
+pub use mesh::{
+    CodecStatus, DECODED_MS, Delivery, Done, Effect, Head, Job, JobId, Lead, Mesh, MeshStatus, Moved,
+    PayloadStatus, Source,
+};
 pub use message::{Announced, MESSAGE_BYTES_MAX, Message, Part, PayloadId, SignedPlan, Wants};
+pub use work::{Coded, Outcome, Threads, Work, Workers};

@@ -18,13 +18,16 @@ use slipstream_types::{
 pub const MESSAGE_BYTES_MAX: usize = CHUNK_BYTES_MAX + 64;
 /// Bytes of the longest chunk: a whole body or whole hints with their blob's prefix, incompressible.
 const CHUNK_BYTES_MAX: usize = (24 << 20) + (1 << 20);
-/// Plans in one message: of each part those of two validators who disagree.
-const PLANS_MAX: usize = 4;
+/// Plans in one message.
+pub(crate) const PLANS_MAX: usize = 4;
 /// Payloads that one notice names.
 pub(crate) const NOTICE_MAX: usize = 16;
+/// Bytes of the longest notice.
+const NOTICE_BYTES_MAX: usize = 16 + 32 * NOTICE_MAX;
 
 /// A part of a batch that is spread as a payload of its own.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Part {
     /// Its transactions: a blob of kind body.
     Body,
@@ -185,6 +188,8 @@ pub enum Message {
 pub(crate) enum Peeked {
     Batch(BatchNumber),
     Chunk(PayloadId),
+    /// What a peer has or wants: said once, and short.
+    Notice,
     Other,
 }
 
@@ -214,6 +219,7 @@ impl Message {
             Some((1, rest)) => {
                 rest.first_chunk().map_or(Peeked::Other, |id| Peeked::Chunk(PayloadId(Digest(*id))))
             }
+            Some((3 | 5, _)) if bytes.len() <= NOTICE_BYTES_MAX => Peeked::Notice,
             _ => Peeked::Other,
         }
     }

@@ -144,6 +144,9 @@ pub trait Transport: Send + Sync + 'static {
     /// Ends the connection to a peer and refuses new ones for the duration. The reason is told to the peer and logged.
     fn ban(&self, peer: PeerId, reason: &str, duration: Duration);
 
+    /// Notes that a peer sent so many bytes that were of use: places are kept for peers that are.
+    fn credit(&self, _peer: PeerId, _bytes: usize) {}
+
     /// One entry per connected peer, sorted by id.
     fn peer_stats(&self) -> Vec<PeerStats>;
 

@@ -25,7 +25,7 @@ impl Usefulness {
         self.0.lock().used = Some(now);
     }
 
-    /// Notes an answer to what this node asked for. What a peer sends unasked is no service.
+    /// Notes an answer to what this node asked for, or what turned out to be of use. Anything else that a peer sends unasked is no service.
     pub(crate) fn served(&self, bytes: usize, now: Instant) {
         let mut state = self.0.lock();
         state.used = Some(now);

@@ -2,15 +2,15 @@
 
 use std::sync::Arc;
 
-use slipstream_broadcast::{Broadcaster, Delivery, Fresh, Head, Ledger, LedgerError, PublishError, Wants};
+use slipstream_broadcast::{Broadcaster, Delivery, Fresh, Head, Ledger, LedgerError, Threads, Wants};
 use slipstream_config::NodeConfig;
 use slipstream_consensus::Decided;
 use slipstream_executor::HintsMode;
-use slipstream_network::Transport;
+use slipstream_network::{PeerId, Transport};
 use slipstream_storage::{StorageError, Store};
 use slipstream_sync::Follower;
-use slipstream_types::BatchNumber;
-use tokio::sync::watch;
+use slipstream_types::{BatchNumber, SecretKey};
+use tokio::{sync::watch, time::Instant};
 
 use crate::error::NodeError;
 
@@ -29,8 +29,16 @@ impl Ledger for NodeLedger {
         Ok(head(&self.store)?)
     }
 
-    fn expect(&self, number: BatchNumber) {
-        self.follower.expect(number);
+    fn expect(&self, number: BatchNumber, until: Instant) {
+        self.follower.expect(number, until);
+    }
+
+    fn heard(&self, peer: PeerId, number: BatchNumber) {
+        self.follower.hear_of(peer, number);
+    }
+
+    fn give_up(&self, number: BatchNumber) {
+        self.follower.give_up(number);
     }
 
     fn deliver(&self, delivery: Delivery) {
@@ -40,13 +48,18 @@ impl Ledger for NodeLedger {
 }
 
 fn head(store: &Store) -> Result<Head, StorageError> {
-    let head = store.head()?;
-    Ok(Head {
-        number: head.header.number,
-        digest: head.digest,
-        accumulator: head.accumulator,
-        set: Arc::new(store.next_set()?),
-    })
+    loop {
+        let (head, set) = (store.head()?, store.next_set()?);
+        // A commit in between may have ended an epoch: the set would be of another head.
+        if store.head()?.header.number == head.header.number {
+            return Ok(Head {
+                number: head.header.number,
+                digest: head.digest,
+                accumulator: head.accumulator,
+                set: Arc::new(set),
+            });
+        }
+    }
 }
 
 /// The mesh of a node that starts.
@@ -57,28 +70,26 @@ pub(crate) fn broadcaster(
     config: &NodeConfig,
     store: &Store,
     transport: Arc<dyn Transport>,
+    key: SecretKey,
 ) -> Result<Arc<Broadcaster>, NodeError> {
     let mut seed = [0; 32];
     getrandom::fill(&mut seed).map_err(|error| NodeError::Io {
         action: "draw a secret for the mesh",
         source: std::io::Error::other(error),
     })?;
-    Ok(Broadcaster::new(config.broadcast.clone(), wants(config, false), head(store)?, transport, seed))
+    let (broadcast, wants) = (config.broadcast.clone(), wants(config, false));
+    Ok(Broadcaster::new(broadcast, wants, head(store)?, transport, (key, seed), Arc::new(Threads)))
 }
 
-/// What of new batches a node wants to be sent: who validates has them from consensus, who applies deltas executes none.
+/// What of new batches a node wants to be sent. Who applies deltas executes none. Who validates has them from consensus, but not their hints, which it
+/// passes on to the fullnodes behind it.
 pub(crate) fn wants(config: &NodeConfig, validates: bool) -> Wants {
-    let body = !validates && config.sync.executes_head();
-    Wants { body, hints: body && config.executor.hints != HintsMode::Off }
+    let executes = validates || config.sync.executes_head();
+    Wants { body: executes && !validates, hints: executes && config.executor.hints != HintsMode::Off }
 }
 
 /// What consensus decided, as the mesh takes it.
 pub(crate) fn fresh(decided: Decided) -> Fresh {
     let Decided { leads, header, certificate, body, hints } = decided;
     Fresh { leads, header, certificate, body, hints }
-}
-
-/// Tells of a batch that could not be spread: peers fetch it.
-pub(crate) fn tell_unpublished(error: &PublishError) {
-    tracing::error!(%error, "a batch is not spread; peers have to fetch it");
 }

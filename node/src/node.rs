@@ -155,7 +155,7 @@ impl Node {
             config.waypoint,
             Duration::ZERO,
         )?;
-        let broadcaster = mesh::broadcaster(config, &store, transport.clone())?;
+        let broadcaster = mesh::broadcaster(config, &store, transport.clone(), key.clone())?;
         let mut tasks = Tasks::default();
         addresses::open(&network, &store, genesis.header()?.digest(), clock.clone())?;
         let (decided, announced) = mpsc::channel(DECIDED_MAX);
@@ -173,7 +173,7 @@ impl Node {
             broadcaster: broadcaster.clone(),
             decided,
         })?;
-        spawn_seat(&mut tasks, seat.clone(), announced, broadcaster.clone(), key);
+        spawn_seat(&mut tasks, seat.clone(), announced, broadcaster.clone());
         let head_age_max_s = u64::from(config.sync.head_age_max_s);
         let rules = Rules { head_age_max: (head_age_max_s > 0).then(|| Duration::from_secs(head_age_max_s)) };
         let health = Arc::new(HealthSource::new(
@@ -322,7 +322,6 @@ fn spawn_seat(
     seat: Arc<Seat>,
     mut decided: mpsc::Receiver<Decided>,
     broadcaster: Arc<Broadcaster>,
-    key: SecretKey,
 ) {
     tasks.spawn("consensus", |shutdown| seat.run(shutdown));
     tasks.spawn("announcer", |shutdown| async move {
@@ -331,9 +330,7 @@ fn spawn_seat(
                 () = shutdown.cancelled() => return Ok(()),
                 Some(decided) = decided.recv() => decided,
             };
-            if let Err(error) = broadcaster.publish(mesh::fresh(decided), &key).await {
-                mesh::tell_unpublished(&error);
-            }
+            broadcaster.publish(mesh::fresh(decided));
         }
     });
 }

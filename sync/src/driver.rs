@@ -13,6 +13,7 @@ use slipstream_network::{
 use slipstream_storage::{StorageError, Store};
 use slipstream_types::{BatchHeader, BatchNumber, Blob, Certificate, Waypoint, codec, schedule::Forks};
 use tokio::{
+    sync::Notify,
     task::{AbortHandle, JoinSet},
     time::Instant,
 };
@@ -49,6 +50,8 @@ pub struct Follower {
     worker: Arc<Worker>,
     engine: Mutex<Engine>,
     broadcasts: FairQueue,
+    /// The engine has effects that came from outside of the loop.
+    poked: Notify,
 }
 
 /// What ends beside the loop.
@@ -94,22 +97,36 @@ impl Follower {
             worker: Arc::new(worker),
             engine: Mutex::new(engine),
             broadcasts: FairQueue::new(ANNOUNCEMENTS),
+            poked: Notify::new(),
         }))
     }
 
-    /// A batch is being put together, and will come by [`Follower::announce`]: it is not fetched meanwhile, for a moment.
-    pub fn expect(&self, number: BatchNumber) {
-        self.engine.lock().handle_coming(number, Instant::now());
+    /// A batch is being put together, and will come by [`Follower::announce`]: until then it is not fetched.
+    pub fn expect(&self, number: BatchNumber, until: Instant) {
+        self.engine.lock().handle_coming(number, until);
     }
 
-    /// Takes a new batch that a peer told of, with what came of it. When too many of a peer wait the oldest is dropped, and its batch is
+    /// A batch that was expected does not come: it is fetched.
+    pub fn give_up(&self, number: BatchNumber) {
+        self.engine.lock().handle_not_coming(number, Instant::now());
+        self.poked.notify_one();
+    }
+
+    /// A peer says that it has a batch, or soon will: it is asked, if that is news.
+    pub fn hear_of(&self, peer: PeerId, number: BatchNumber) {
+        if self.engine.lock().handle_rumour(peer, number, Instant::now()) {
+            self.poked.notify_one();
+        }
+    }
+
+    /// Takes a new batch that a peer told of. When too many of a peer wait the oldest is dropped, and its batch is
     /// fetched later.
     pub fn announce(
         &self,
         peer: PeerId,
         header: BatchHeader,
         certificate: Certificate,
-        body: Option<Blob>,
+        body: Blob,
         hints: Option<Blob>,
     ) {
         // What was decoded can be encoded.
@@ -232,6 +249,7 @@ impl Driver<'_> {
                     let ended = Instant::now();
                     broadcast_at = ended + (ended - began) * BROADCAST_REST;
                 }
+                () = follower.poked.notified() => {}
                 Ok(()) = head.changed() => {
                     let number = *head.borrow_and_update();
                     follower.engine.lock().handle_head(number, Instant::now());

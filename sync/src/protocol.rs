@@ -422,8 +422,8 @@ pub struct Announcement {
     pub header: BatchHeader,
     /// Its own certificate.
     pub certificate: Certificate,
-    /// Its transactions; none if they did not come with it.
-    pub body: Option<Blob>,
+    /// Its transactions.
+    pub body: Blob,
     /// What executing it reads.
     pub hints: Option<Blob>,
 }
@@ -435,7 +435,7 @@ pub struct Announcement {
 pub fn announcement(
     header: BatchHeader,
     certificate: Certificate,
-    body: Option<Blob>,
+    body: Blob,
     hints: Option<Blob>,
 ) -> Result<Vec<u8>, CodecError> {
     codec::encode("announcement", &Announcement { header, certificate, body, hints })

@@ -241,7 +241,7 @@ pub fn announced(
     if accumulator.root() != certificate.info.accumulator_root {
         return Err(Violation::Disagreement { number: header.number, field: "accumulator root" }.into());
     }
-    let batch = RangeBatch { header, body, receipts: None, delta: None, hints };
+    let batch = RangeBatch { header, body: Some(body), receipts: None, delta: None, hints };
     check_parts(&batch, Parts::BODY, Defences::default())?;
     Ok(VerifiedRange { certificate, batches: vec![batch] })
 }

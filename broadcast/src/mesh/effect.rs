@@ -6,6 +6,7 @@ use bytes::Bytes;
 use slipstream_coding::{Check, Checked};
 use slipstream_network::{PeerId, Priority};
 use slipstream_types::{BatchHeader, BatchNumber, Blob, Certificate, batch::content_digest};
+use tokio::time::Instant;
 
 use crate::message::Part;
 
@@ -32,10 +33,34 @@ pub enum Effect {
         /// What to do.
         job: Job,
     },
-    /// A batch is certified and on its way here: it will be delivered.
-    Expect(BatchNumber),
-    /// A batch is here, as far as it could be put together.
+    /// A batch is certified and on its way here: until then sync need not fetch it.
+    Expect {
+        /// Which one.
+        number: BatchNumber,
+        /// Until when.
+        until: Instant,
+    },
+    /// A peer has a batch, or soon will, that does not come here by the mesh.
+    Heard {
+        /// Who.
+        peer: PeerId,
+        /// Which one.
+        number: BatchNumber,
+    },
+    /// A batch that was expected does not come.
+    GaveUp(BatchNumber),
+    /// A batch is here.
     Deliver(Box<Delivery>),
+    /// A peer sent so many bytes that were of use.
+    Credit {
+        /// Who.
+        peer: PeerId,
+        /// Bytes.
+        bytes: usize,
+    },
+    /// Whoever should spread a batch does not: this validator codes its body and signs a plan of its own, and hands them to
+    /// [`super::Mesh::publish`].
+    Lead(Box<Lead>),
     /// The peer sent what no honest node sends.
     Ban {
         /// Who.
@@ -47,7 +72,18 @@ pub enum Effect {
     },
 }
 
-/// A certified batch. Its parts are what a validator signed; whether they are the header's is for whoever takes it to check.
+/// A certified batch that has to be spread by this node.
+#[derive(Clone, Debug)]
+pub struct Lead {
+    /// Its header.
+    pub header: BatchHeader,
+    /// Its certificate.
+    pub certificate: Certificate,
+    /// Its transactions, as a blob's bytes.
+    pub body: Arc<[u8]>,
+}
+
+/// A certified batch. Its parts are what a validator signed, and the body is the header's; what hints are worth is for whoever takes them to see.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Delivery {
     /// Who is to answer for it: the validator whose hints these are; without hints, the peer that told of it first.
@@ -56,9 +92,9 @@ pub struct Delivery {
     pub header: BatchHeader,
     /// Its certificate.
     pub certificate: Certificate,
-    /// Its transactions; none if they are not wanted, or did not come in time.
-    pub body: Option<Blob>,
-    /// What executing it reads, likewise.
+    /// Its transactions.
+    pub body: Blob,
+    /// What executing it reads, if it is wanted and came in time.
     pub hints: Option<Blob>,
 }
 

@@ -11,40 +11,49 @@ use slipstream_types::{
 use tokio::time::{Duration, Instant};
 
 use super::{
-    AHEAD_MAX, KEPT, Mesh, Source,
-    batch::{Batch, Telling},
-    effect::{Delivery, Effect},
+    AHEAD_MAX, KEPT, LAZY, Mesh, Source,
+    batch::{Batch, Handed, Telling},
+    effect::{Effect, Lead},
     payload::Payload,
 };
 use crate::message::{Announced, Message, Part, PayloadId, SignedPlan};
 
+/// What sync leaves to the mesh beyond the mesh's own patience, so that it is told first.
+const EXPECT_SLACK: Duration = Duration::from_millis(50);
 /// Peers whose announcement of one batch waits for the batch before it.
 const WAITING_MAX: usize = 3;
-/// How long it is left to others to tell the peers that this node did not tell at once.
-const LAZY: Duration = Duration::from_millis(150);
-/// Payloads of one part of a batch: a second one only if validators disagree.
-const PAYLOADS_MAX: usize = 2;
-/// Bytes of all payloads that may come to be held. Only validators can fill it, by signing plans of what they never send.
+/// How long a batch is left to its leader before another validator spreads it.
+const LEADER_PATIENCE: Duration = Duration::from_millis(300);
+/// Views of a batch whose certificates are checked: it was agreed on in one, or in few that followed each other.
+const VIEWS_MAX: usize = 2;
+/// Bytes of all payloads that may come to be held.
 const BYTES_MAX: usize = 256 << 20;
 
 impl Mesh {
-    /// A validator tells of a batch that it committed, with the payloads of which it is a source, in the order of the plans.
+    /// A validator tells of a batch that was agreed on, with payloads of which it is a source, in the order of the plans. It may tell of other payloads of
+    /// it later.
     pub fn publish(&mut self, announced: Announced, sources: Vec<Source>, now: Instant) {
         let Announced { header, certificate, plans } = announced;
-        let number = header.number;
+        let (number, epoch) = (header.number, header.epoch);
+        let Some(set) = self.set_of(epoch) else { return };
         let Some(batch) = self.take_own(header, certificate, now) else { return };
         let ids: Vec<_> = sources.iter().map(|source| source.id).collect();
         for (signed, source) in plans.into_inner().into_iter().zip(sources) {
-            batch.take_source(signed, source, now);
+            let Some(signer) = set.validators.get(usize::from(signed.signer)) else { continue };
+            batch.take_source(signed, signer.public_key, source, now);
         }
+        batch.lead_at = None;
+        // Other validators lend what this one spreads.
+        let validators = set.validators.iter().map(|validator| validator.public_key);
         for id in &ids {
             self.places.insert(*id, number);
         }
+        validators.for_each(|validator| self.tell(validator, number));
         self.tell_some(number, now);
         ids.into_iter().for_each(|id| self.begin_at_source(id));
     }
 
-    /// A validator has the body of a batch that another one spreads: it serves it as well, under the other's plan. Should nobody tell of
+    /// A validator has the body of a batch that another one spreads: it serves it as well, under the other's plan. Should nobody spread
     /// the batch, this node does.
     pub fn lend(&mut self, header: BatchHeader, certificate: Certificate, body: Arc<[u8]>, now: Instant) {
         let number = header.number;
@@ -52,11 +61,24 @@ impl Mesh {
         if batch.telling == Telling::Nobody {
             batch.telling = Telling::Some(now + LAZY);
         }
+        batch.lead_at = Some(now + LEADER_PATIENCE);
         let plans = batch.plans.clone();
         self.own.insert(number, body);
-        for plan in plans {
-            self.take_up(number, &plan, None, now);
+        for (id, plan) in plans {
+            self.take_up(number, (id, &plan), None, now);
         }
+    }
+
+    /// Spreads the body of a batch that this node lends, if nobody else does.
+    pub(super) fn lead(&mut self, number: BatchNumber, now: Instant) {
+        let Some(batch) = self.batches.get_mut(&number) else { return };
+        if batch.lead_at.take_if(|at| *at <= now).is_none() || batch.is_spread() {
+            return;
+        }
+        let Some(body) = self.own.get(&number).cloned() else { return };
+        let (header, certificate) = (BatchHeader::clone(&batch.header), batch.certificate.clone());
+        tracing::info!(%number, "nobody spreads a batch that was agreed on; this node does");
+        self.effects.push_back(Effect::Lead(Box::new(Lead { header, certificate, body })));
     }
 
     /// The entry of a batch that this node has from consensus, unless it is too old.
@@ -70,103 +92,143 @@ impl Mesh {
         if number.0 + KEPT <= self.head.number.0 {
             return None;
         }
-        let place = (header, digest, None);
-        let batch =
-            self.batches.entry(number).or_insert_with(|| Batch::new(self.local, place, certificate, now));
-        batch.is_delivered = true;
-        (batch.digest == digest).then_some(batch)
+        let (place, view) = ((header, digest, None), certificate.view);
+        let batch = self.batches.entry(number).or_insert_with(|| Batch::new(place, certificate, now));
+        batch.handed = Handed::All;
+        if batch.digest != digest {
+            return None;
+        }
+        batch.views.insert(view);
+        Some(batch)
     }
 
     /// Takes an announcement, the cheap checks first.
     pub(super) fn hear(&mut self, from: PeerId, announced: Announced, now: Instant) {
         let number = announced.header.number;
-        if announced.header.epoch > self.head.set.epoch || number.0 > self.head.number.0 + AHEAD_MAX {
-            // Sync finds out whether there is so much that is new, and fetches it.
-            self.say_needless(from, &announced);
-            return self.effects.push_back(Effect::Deliver(Box::new(Delivery {
-                from,
-                header: announced.header,
-                certificate: announced.certificate,
-                body: None,
-                hints: None,
-            })));
+        let (epoch, known) = (announced.header.epoch.0, self.head.set.epoch.0);
+        if epoch > known.saturating_add(1) || number.0 > self.head.number.0.saturating_add(AHEAD_MAX) {
+            return self.hear_far(from, &announced, now);
         }
         if !self.batches.contains_key(&number) && !self.admit(from, &announced, now) {
             return;
         }
-        let Announced { header, plans, .. } = announced;
-        if self.batches.get(&number).is_none_or(|batch| batch.digest != header.digest()) {
-            // A second header of a number: there is a fork, or the peer made it up; nothing tells which.
+        let Some(batch) = self.batches.get_mut(&number) else { return };
+        if batch.digest != announced.header.digest() {
+            // There is a fork, or the peer made it up; nothing tells which.
             return self.charge(from, 0, now);
         }
-        self.add_plans(from, number, plans.into_inner(), now);
-        if number <= self.head.number {
-            self.need_no_more(number, now);
+        if batch.tellers.contains(&from) {
+            // Once is enough.
+            self.charge(from, 0, now);
+        } else {
+            batch.tellers.push(from);
+            if !self.wants.body && number > self.head.number {
+                self.effects.push_back(Effect::Heard { peer: from, number });
+            }
         }
+        self.learn_view(from, number, &announced.certificate, now);
+        self.add_plans(from, number, announced.plans.into_inner(), now);
         self.tell_some(number, now);
         self.deliver(number, now);
         self.look_again(number.next(), now);
     }
 
+    /// Of a batch far ahead sync finds out whether there is so much that is new, and fetches it.
+    fn hear_far(&mut self, from: PeerId, announced: &Announced, now: Instant) {
+        self.say_needless(from, announced);
+        self.charge(from, 0, now);
+        let number = announced.header.number;
+        if self.peers.get_mut(&from).is_some_and(|peer| peer.is_heard_far(now)) {
+            self.effects.push_back(Effect::Heard { peer: from, number });
+        }
+    }
+
     /// Checks that a batch is certified and follows the ledger, and takes it up.
     fn admit(&mut self, from: PeerId, announced: &Announced, now: Instant) -> bool {
         let (header, certificate) = (&announced.header, &announced.certificate);
-        let number = header.number;
+        let (number, set) = (header.number, Arc::clone(&self.head.set));
         if number <= self.head.number {
             // It came by other ways.
             self.charge(from, 0, now);
             self.say_needless(from, announced);
             return false;
         }
-        let before = number.0 - 1;
+        if header.epoch > set.epoch {
+            // Its validators are known once the batch before it is here.
+            self.wait(from, announced);
+            return false;
+        }
+        if header.epoch < set.epoch {
+            // Nothing of an old epoch comes behind the head.
+            self.charge(from, 0, now);
+            return false;
+        }
+        let is_waiting =
+            self.waiting.get(&number).is_some_and(|all| all.iter().any(|(peer, _)| *peer == from));
+        if is_waiting {
+            self.charge(from, 0, now);
+            return false;
+        }
+        let checked = is_of(header, certificate).and_then(|()| {
+            certificate.verify(&set).map_err(|error| format!("has a certificate that does not hold: {error}"))
+        });
+        if let Err(reason) = checked {
+            self.ban(from, format!("batch {number} that was told of {reason}"), now);
+            return false;
+        }
+        let before = BatchNumber(number.0 - 1);
         let announced_parent = || {
-            let parent = self.batches.get(&BatchNumber(before))?;
+            let parent = self.batches.get(&before)?;
             Some((parent.digest, parent.accumulator.as_ref()?))
         };
-        let parent = match before == self.head.number.0 {
+        let parent = match before == self.head.number {
             true => Some((self.head.digest, &self.head.accumulator)),
             false => announced_parent(),
         };
         let Some(parent) = parent else {
-            self.wait(from, announced.clone());
+            self.wait(from, announced);
             return false;
         };
         match follows(header, certificate, parent) {
-            Ok((digest, accumulator)) => match certificate.verify(&self.head.set) {
-                Ok(()) => {
-                    let place = (header.clone(), digest, Some(accumulator));
-                    self.batches.insert(number, Batch::new(from, place, certificate.clone(), now));
-                    if self.wants.body {
-                        self.effects.push_back(Effect::Expect(number));
-                    }
-                    true
-                }
-                Err(error) => {
-                    self.ban(from, error.to_string());
-                    false
-                }
-            },
+            Ok((digest, accumulator)) => {
+                let place = (header.clone(), digest, Some(accumulator));
+                let batch = Batch::new(place, certificate.clone(), now);
+                self.batches.insert(number, batch);
+                self.expect(number);
+                true
+            }
             Err(reason) => {
-                self.ban(from, format!("batch {number} that was told of {reason}"));
+                self.ban(from, format!("batch {number} that was told of {reason}"), now);
                 false
             }
+        }
+    }
+
+    /// Leaves a batch to the mesh for as long as it may take.
+    fn expect(&mut self, number: BatchNumber) {
+        let Some(batch) = self.batches.get(&number) else { return };
+        if self.wants.body && number > self.head.number && batch.handed == Handed::Nothing {
+            let until = batch.give_up_at() + EXPECT_SLACK;
+            self.effects.push_back(Effect::Expect { number, until });
         }
     }
 
     /// Tells a peer that it need send nothing of a batch: it is committed here, or fetched with those before it.
     fn say_needless(&mut self, peer: PeerId, announced: &Announced) {
         let digest = announced.header.digest();
-        let ids = announced.plans.iter().filter_map(|plan| plan.id(&digest).ok()).collect();
-        if let Ok(ids) = BoundedVec::new(ids) {
+        let ids: Vec<_> = announced.plans.iter().filter_map(|plan| plan.id(&digest).ok()).collect();
+        if let Ok(ids) = BoundedVec::new(ids)
+            && !ids.is_empty()
+        {
             self.send(peer, &Message::Have(ids), Priority::First);
         }
     }
 
     /// Keeps an announcement until the batch before it is here: of each peer one.
-    fn wait(&mut self, from: PeerId, announced: Announced) {
+    fn wait(&mut self, from: PeerId, announced: &Announced) {
         let waiting = self.waiting.entry(announced.header.number).or_default();
         if waiting.len() < WAITING_MAX && waiting.iter().all(|(other, _)| *other != from) {
-            waiting.push((from, announced));
+            waiting.push((from, announced.clone()));
         }
     }
 
@@ -175,6 +237,22 @@ impl Mesh {
         for (from, announced) in self.waiting.remove(&number).unwrap_or_default() {
             if self.peers.contains_key(&from) {
                 self.hear(from, announced, now);
+            }
+        }
+    }
+
+    /// Takes note of another view in which a batch was agreed on: plans of its leader count as well.
+    fn learn_view(&mut self, from: PeerId, number: BatchNumber, certificate: &Certificate, now: Instant) {
+        let Some(batch) = self.batches.get_mut(&number) else { return };
+        let is_new = !batch.views.contains(&certificate.view) && batch.views.len() < VIEWS_MAX;
+        let set = &self.head.set;
+        if !is_new || certificate.info != batch.certificate.info || certificate.info.epoch != set.epoch {
+            return;
+        }
+        match certificate.verify(set) {
+            Ok(()) => _ = batch.views.insert(certificate.view),
+            Err(error) => {
+                self.ban(from, format!("a certificate of batch {number} does not hold: {error}"), now)
             }
         }
     }
@@ -191,13 +269,16 @@ impl Mesh {
         for plan in plans {
             match self.add_plan(from, number, plan, now) {
                 Ok(is_new) => is_news |= is_new,
-                Err(reason) => return self.ban(from, reason),
+                Err(reason) => return self.ban(from, reason, now),
             }
         }
         let Some(batch) = self.batches.get_mut(&number) else { return };
-        batch.told.insert(from);
-        if is_news && batch.telling == Telling::All {
-            batch.telling = Telling::Some(now + LAZY);
+        batch.told.entry(from).or_default();
+        if is_news {
+            if batch.telling == Telling::All {
+                batch.telling = Telling::Some(now + LAZY);
+            }
+            self.expect(number);
         }
     }
 
@@ -209,49 +290,53 @@ impl Mesh {
         plan: SignedPlan,
         now: Instant,
     ) -> Result<bool, String> {
-        let Some(batch) = self.batches.get(&number) else { return Ok(false) };
+        let set = Arc::clone(&self.head.set);
+        let Some(batch) = self.batches.get_mut(&number) else { return Ok(false) };
         let id = plan.id(&batch.digest).map_err(|error| error.to_string())?;
-        if let Some(payload) = self.payload(&id) {
-            payload.told_by(from);
+        batch.told.entry(from).or_default().insert(id);
+        if batch.plans.iter().any(|(known, _)| *known == id) {
+            if let Some(payload) = batch.payload(&id) {
+                payload.told_by(from);
+            }
             return Ok(false);
         }
-        let batch = &self.batches[&number];
-        if batch.plans.iter().any(|known| known.id(&batch.digest) == Ok(id)) {
+        let signer = set.validators.get(usize::from(plan.signer)).map(|validator| validator.public_key);
+        let is_liar = signer.is_some_and(|signer| self.liars.contains(&signer));
+        if batch.header.epoch != set.epoch || is_liar || !batch.has_room(&plan, &set) {
             return Ok(false);
         }
-        let set = &self.head.set;
-        if batch.header.epoch != set.epoch {
-            return Ok(false);
+        if plan.signed_by(&set, &id).is_none() {
+            return Err(format!("the plan of batch {number}'s {} is not signed", plan.part));
         }
-        let signer = plan.signed_by(set, &id);
-        let signer =
-            signer.ok_or_else(|| format!("the plan of batch {number}'s {} is not signed", plan.part))?;
-        // Hints are what an executor saw, so that each validator's differ: those of the one that had them first are spread.
-        let is_due = plan.part != Part::Hints || plan.signer == set.primary(plan.view);
-        let alike = batch.plans.iter().filter(|known| known.part == plan.part).count();
-        if !is_due || alike >= PAYLOADS_MAX || self.liars.contains(&signer) {
-            return Ok(false);
-        }
-        self.take_up(number, &plan, Some(from), now);
-        self.batches.entry(number).and_modify(|batch| batch.plans.push(plan));
+        batch.plans.push((id, plan.clone()));
+        self.take_up(number, (id, &plan), Some(from), now);
         Ok(true)
     }
 
     /// Begins to put a payload together, or to lend it, if there is reason to.
-    fn take_up(&mut self, number: BatchNumber, plan: &SignedPlan, from: Option<PeerId>, now: Instant) {
+    fn take_up(
+        &mut self,
+        number: BatchNumber,
+        (id, plan): (PayloadId, &SignedPlan),
+        from: Option<PeerId>,
+        now: Instant,
+    ) {
         let own = self.own.get(&number).filter(|_| plan.part == Part::Body).cloned();
         let is_needed = self.wants.has(plan.part) && number > self.head.number;
-        let Some(batch) = self.batches.get(&number).filter(|_| is_needed || own.is_some()) else { return };
-        let Ok(id) = plan.id(&batch.digest) else { return };
+        let Some(batch) = self.batches.get_mut(&number).filter(|_| is_needed || own.is_some()) else {
+            return;
+        };
         let signer = self.head.set.validators.get(usize::from(plan.signer));
         let Some(signer) = signer.map(|validator| validator.public_key) else { return };
-        if batch.payloads.iter().any(|payload| payload.id == id) {
+        if batch.payload(&id).is_some() {
             return;
         }
         let Ok(codec) = open(&plan.plan) else {
             return self.lied(signer, number, "it signed a plan that nothing can be cut by");
         };
-        if self.held_bytes_max() + codec.held_bytes_max() > BYTES_MAX {
+        if !self.make_room(codec.held_bytes_max()) {
+            self.status.refused += 1;
+            tracing::warn!(%number, part = %plan.part, bytes = plan.plan.bytes, "the mesh has no room for a payload; it is fetched");
             return;
         }
         let mut payload = Payload::new((id, plan.part), signer, codec, now);
@@ -261,13 +346,24 @@ impl Mesh {
         self.places.insert(id, number);
         self.batches.entry(number).and_modify(|batch| batch.payloads.push(payload));
         if let Some(own) = own {
-            self.begin_lending(id, own);
+            self.begin_lending(id, own, now);
         }
     }
 
-    fn held_bytes_max(&self) -> usize {
-        let payloads = self.batches.values().flat_map(|batch| &batch.payloads);
-        payloads.map(|payload| payload.codec.held_bytes_max()).sum()
+    /// Whether so many bytes more may come to be held, perhaps after giving up the oldest that are kept for others.
+    fn make_room(&mut self, bytes: usize) -> bool {
+        let held = |mesh: &Mesh| {
+            let payloads = mesh.batches.values().flat_map(|batch| &batch.payloads);
+            payloads.map(Payload::held_bytes).sum::<usize>()
+        };
+        while held(self) + bytes > BYTES_MAX {
+            let mut kept = self.batches.range_mut(..=self.head.number);
+            let Some((_, oldest)) = kept.find(|(_, batch)| !batch.payloads.is_empty()) else { return false };
+            for payload in oldest.payloads.drain(..) {
+                self.places.remove(&payload.id);
+            }
+        }
+        true
     }
 
     /// Tells some peers of a batch at once, of those that have told nothing of it; the rest has time to hear of it from others.
@@ -278,7 +374,7 @@ impl Mesh {
         }
         batch.telling = Telling::Some(now + LAZY);
         let told = &batch.told;
-        let others = self.peers.keys().filter(|peer| !told.contains(peer)).copied();
+        let others = self.peers.keys().filter(|peer| !told.contains_key(peer)).copied();
         let chosen = others.choose_multiple(&mut self.rng, self.config.degree.into());
         chosen.into_iter().for_each(|peer| self.tell(peer, number));
     }
@@ -294,43 +390,41 @@ impl Mesh {
         peers.into_iter().for_each(|peer| self.tell(peer, number));
     }
 
-    /// Tells a peer what it does not know of a batch: all of it, or plans of parts that it wants.
+    /// Tells a peer what it does not know of a batch.
     pub(super) fn tell(&mut self, peer: PeerId, number: BatchNumber) {
-        let Some(neighbour) = self.peers.get(&peer) else { return };
-        let wants = neighbour.wants;
+        if !self.peers.contains_key(&peer) {
+            return;
+        }
         let Some(batch) = self.batches.get_mut(&number) else { return };
-        let mut messages = Vec::new();
-        if batch.told.insert(peer) {
-            messages.extend(batch.message());
-            batch.payloads.iter_mut().for_each(|payload| payload.side(peer).is_told = true);
-        }
-        for payload in &mut batch.payloads {
-            let (id, part) = (payload.id, payload.part);
-            let side = payload.side(peer);
-            if !side.is_told && wants.has(part) {
-                side.is_told = true;
-                let plan = batch.plans.iter().find(|plan| plan.id(&batch.digest) == Ok(id));
-                messages.extend(plan.map(|plan| Message::Plan { number, plan: Box::new(plan.clone()) }));
-            }
-        }
+        let messages = batch.tell(peer);
         messages.iter().for_each(|message| self.send(peer, message, Priority::First));
     }
 
     /// A validator signed what is false: what else it signs in this epoch is not taken.
     pub(super) fn lied(&mut self, signer: PublicKey, number: BatchNumber, what: &str) {
-        self.status.liars += 1;
-        tracing::error!(validator = %signer, %number, what, "a validator signed what is false about a batch");
-        self.liars.insert(signer);
+        if self.liars.insert(signer) {
+            self.status.liars += 1;
+            tracing::error!(validator = %signer, %number, what, "a validator signed what is false about a batch");
+        }
     }
 
     /// The payload of a name.
     pub(super) fn payload(&mut self, id: &PayloadId) -> Option<&mut Payload> {
-        let batch = self.batches.get_mut(self.places.get(id)?)?;
-        batch.payloads.iter_mut().find(|payload| payload.id == *id)
+        self.batches.get_mut(self.places.get(id)?)?.payload(id)
     }
 }
 
-/// Checks that a header is the one that a certificate is about, on top of its parent.
+/// Checks that a certificate is about a header, as far as that can be seen without the ledger before it.
+fn is_of(header: &BatchHeader, certificate: &Certificate) -> Result<(), String> {
+    let info = &certificate.info;
+    let is_certified = info.number == header.number
+        && info.epoch == header.epoch
+        && info.state_root == header.state_root
+        && info.timestamp_ms == header.timestamp_ms;
+    if is_certified { Ok(()) } else { Err("has another certificate".into()) }
+}
+
+/// Checks that a header stands on its parent, and that the certificate that is about it is about it there.
 fn follows(
     header: &BatchHeader,
     certificate: &Certificate,
@@ -342,11 +436,8 @@ fn follows(
     let digest = header.digest();
     let mut accumulator = before.clone();
     accumulator.append(digest);
-    let info = &certificate.info;
-    let is_certified = info.number == header.number
-        && info.epoch == header.epoch
-        && info.state_root == header.state_root
-        && info.timestamp_ms == header.timestamp_ms
-        && info.accumulator_root == accumulator.root();
-    if is_certified { Ok((digest, accumulator)) } else { Err("has another certificate") }
+    match certificate.info.accumulator_root == accumulator.root() {
+        true => Ok((digest, accumulator)),
+        false => Err("has the certificate of another ledger"),
+    }
 }

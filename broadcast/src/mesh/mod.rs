@@ -27,6 +27,8 @@ mod status;
 #[cfg(test)]
 mod rig;
 #[cfg(test)]
+mod siege;
+#[cfg(test)]
 mod tests;
 
 use std::{
@@ -42,10 +44,14 @@ use slipstream_network::{PeerId, Priority};
 use slipstream_types::{BatchNumber, Digest, Epoch, PublicKey, ValidatorSet, accumulator::Accumulator};
 use tokio::time::Instant;
 
-use self::{batch::Batch, peers::Neighbour};
+use self::{
+    batch::Batch,
+    peers::{Charged, Neighbour},
+};
 pub use self::{
-    effect::{Delivery, Done, Effect, Job, JobId},
-    status::{CodecStatus, DECODED_MS, MeshStatus},
+    effect::{Delivery, Done, Effect, Job, JobId, Lead},
+    payload::Moved,
+    status::{CodecStatus, DECODED_MS, MeshStatus, PayloadStatus},
 };
 use crate::{
     BroadcastConfig,
@@ -56,6 +62,12 @@ use crate::{
 const AHEAD_MAX: u64 = 8;
 /// Batches up to the head whose payloads are kept for peers that lack something.
 const KEPT: u64 = 8;
+/// How long it is left to others to tell the peers that this node did not tell at once, and to whoever leads to spread a batch.
+const LAZY: Duration = Duration::from_millis(150);
+/// How often peers are told again what this node wants: a message may be lost, and they would send nothing for ever.
+const WANTS_EVERY: Duration = Duration::from_secs(5);
+/// What a message costs that cannot be read, in bytes of no use: a peer of another version sends few.
+const UNREADABLE_BYTES: usize = 1 << 20;
 /// How long a peer stays away that sent what no honest node sends.
 const BAN: Duration = Duration::from_secs(600);
 
@@ -74,7 +86,6 @@ pub struct Head {
 
 /// See the module.
 pub struct Mesh {
-    local: PeerId,
     config: BroadcastConfig,
     wants: Wants,
     /// From a secret: whom a node chooses is nothing that a peer can compute, and neither are the weights of a batch of chunks.
@@ -94,6 +105,8 @@ pub struct Mesh {
     next_job: u64,
     /// Validators of this epoch that signed what is false.
     liars: BTreeSet<PublicKey>,
+    /// When peers are told again what it wants.
+    wants_at: Option<Instant>,
     effects: VecDeque<Effect>,
     status: MeshStatus,
 }
@@ -111,9 +124,8 @@ pub struct Source {
 
 impl Mesh {
     /// A mesh without peers.
-    pub fn new(local: PeerId, config: BroadcastConfig, wants: Wants, head: Head, seed: [u8; 32]) -> Mesh {
+    pub fn new(config: BroadcastConfig, wants: Wants, head: Head, seed: [u8; 32]) -> Mesh {
         Mesh {
-            local,
             config,
             wants,
             rng: StdRng::from_seed(seed),
@@ -127,6 +139,7 @@ impl Mesh {
             jobs: BTreeMap::new(),
             next_job: 0,
             liars: BTreeSet::new(),
+            wants_at: None,
             effects: VecDeque::new(),
             status: MeshStatus::default(),
         }
@@ -137,18 +150,26 @@ impl Mesh {
         let gone: Vec<_> = self.peers.keys().filter(|peer| !connected.contains(peer)).copied().collect();
         for peer in gone {
             self.peers.remove(&peer);
-            for batch in self.batches.values_mut() {
-                batch.told.remove(&peer);
-                batch.payloads.iter_mut().for_each(|payload| payload.forget(&peer));
-            }
-            self.waiting.values_mut().for_each(|waiting| waiting.retain(|(from, _)| *from != peer));
+            self.forget(&peer);
         }
+        self.wants_at.get_or_insert(now + WANTS_EVERY);
         for peer in connected {
             if !self.peers.contains_key(peer) {
                 self.peers.insert(*peer, Neighbour::new(now));
                 self.say_wants(*peer, true);
             }
         }
+    }
+
+    /// Forgets what passed between this node and a peer.
+    fn forget(&mut self, peer: &PeerId) {
+        self.batches.values_mut().for_each(|batch| batch.forget(peer));
+        self.waiting.values_mut().for_each(|waiting| waiting.retain(|(from, _)| from != peer));
+    }
+
+    /// Whether a peer is known: if not, [`Mesh::handle_peers`] comes before its messages.
+    pub fn knows(&self, peer: &PeerId) -> bool {
+        self.peers.contains_key(peer)
     }
 
     /// The ledger has grown, whoever committed: what was assembled for it is over.
@@ -166,7 +187,7 @@ impl Mesh {
         self.waiting = self.waiting.split_off(&number.next());
         let committed: Vec<_> = self.batches.range(..=number).map(|(number, _)| *number).collect();
         for number in committed {
-            self.need_no_more(number, now);
+            self.need_no_more(number);
         }
         self.look_again(number.next(), now);
     }
@@ -188,14 +209,17 @@ impl Mesh {
 
     /// Takes what a peer sent.
     pub fn handle_message(&mut self, from: PeerId, bytes: &[u8], now: Instant) {
-        if self.peers.get(&from).is_none_or(|peer| peer.is_muted(now)) {
+        let Some(peer) = self.peers.get(&from) else { return };
+        let peeked = Message::peek(bytes);
+        // What a peer has or wants is worth knowing even of one that said too much.
+        if peer.is_muted(now) && peeked != Peeked::Notice {
             return;
         }
-        let is_known = match Message::peek(bytes) {
+        let is_known = match peeked {
             // No sums with a number that anybody may have made up.
             Peeked::Batch(number) => self.head.number.0.saturating_sub(number.0) < KEPT,
             Peeked::Chunk(id) => self.places.contains_key(&id),
-            Peeked::Other => true,
+            Peeked::Notice | Peeked::Other => true,
         };
         if !is_known {
             self.status.bytes_useless += bytes.len() as u64;
@@ -208,16 +232,20 @@ impl Mesh {
             }
             Ok(Message::Plan { .. }) => self.charge(from, bytes.len(), now),
             Ok(Message::Chunk { id, chunk }) => self.take_chunk(from, id, &chunk, now),
-            Ok(Message::Have(ids)) => ids.iter().for_each(|id| self.peer_has(from, *id)),
+            Ok(Message::Have(ids)) => ids.iter().for_each(|id| self.peer_has(from, *id, now)),
             Ok(Message::Lack { id, held }) => self.give(from, id, &held, now),
-            Ok(Message::Wants { wants, asks }) => {
-                self.peers.entry(from).and_modify(|peer| peer.wants = wants);
-                if asks {
-                    self.charge(from, 0, now);
-                    self.say_wants(from, false);
-                }
-            }
-            Err(error) => self.ban(from, format!("no message of the mesh: {error}")),
+            Ok(Message::Wants { wants, asks }) => self.peer_wants(from, wants, asks, now),
+            Err(_) => self.charge(from, UNREADABLE_BYTES, now),
+        }
+    }
+
+    /// A peer says what it wants. It asks the same when it is new, or has lost what it knew.
+    fn peer_wants(&mut self, from: PeerId, wants: Wants, asks: bool, now: Instant) {
+        self.peers.entry(from).and_modify(|peer| peer.wants = wants);
+        self.charge(from, 0, now);
+        if asks && self.peers.get(&from).is_some_and(|peer| !peer.is_muted(now)) {
+            self.batches.values_mut().for_each(|batch| batch.restarted(&from));
+            self.say_wants(from, false);
         }
     }
 
@@ -237,7 +265,13 @@ impl Mesh {
             self.tell_the_rest(number, now);
             self.repair(number, now);
             self.start_lending(number, now);
+            self.lead(number, now);
             self.deliver(number, now);
+        }
+        if self.wants_at.take_if(|at| *at <= now).is_some() {
+            self.wants_at = Some(now + WANTS_EVERY);
+            let peers: Vec<_> = self.peers.keys().copied().collect();
+            peers.into_iter().for_each(|peer| self.say_wants(peer, false));
         }
     }
 
@@ -245,9 +279,10 @@ impl Mesh {
     pub fn poll_timeout(&self) -> Option<Instant> {
         let of_batch = |batch: &Batch| {
             let repairs = batch.payloads.iter().filter_map(payload::Payload::due_at).min();
-            [batch.tell_at(), batch.deliver_at(self.wants), repairs].into_iter().flatten().min()
+            let own = [batch.tell_at(), batch.lead_at, batch.deliver_at(self.wants)];
+            own.into_iter().flatten().chain(repairs).min()
         };
-        self.batches.values().filter_map(of_batch).min()
+        self.batches.values().filter_map(of_batch).chain(self.wants_at).min()
     }
 
     /// The next thing to do.
@@ -256,8 +291,12 @@ impl Mesh {
     }
 
     /// What was moved, and how fast.
-    pub fn status(&self) -> &MeshStatus {
-        &self.status
+    pub fn status(&self) -> MeshStatus {
+        let of_batch = |(number, batch): (&BatchNumber, &Batch)| {
+            let of = |payload: &payload::Payload| payload.status(*number);
+            batch.payloads.iter().map(of).collect::<Vec<_>>()
+        };
+        MeshStatus { payloads: self.batches.iter().flat_map(of_batch).collect(), ..self.status.clone() }
     }
 
     fn run(&mut self, payload: PayloadId, job: Job) -> JobId {
@@ -281,15 +320,26 @@ impl Mesh {
 
     fn charge(&mut self, peer: PeerId, bytes: usize, now: Instant) {
         let Some(neighbour) = self.peers.get_mut(&peer) else { return };
-        if neighbour.charge(bytes, now) {
-            self.status.muted += 1;
-            tracing::warn!(peer = %peer.short(), "a peer sends mostly what is of no use; nothing of it is looked at for a while");
+        match neighbour.charge(bytes, now) {
+            Charged::Fine => {}
+            Charged::Muted => {
+                self.status.muted += 1;
+                tracing::warn!(peer = %peer.short(), "a peer sends mostly what is of no use; nothing of it is looked at for a while");
+            }
+            Charged::CutOff => self.ban(peer, "again and again it sent mostly what is of no use".into(), now),
         }
     }
 
-    fn ban(&mut self, peer: PeerId, reason: String) {
-        self.peers.remove(&peer);
+    /// Cuts a peer off. Of a validator only the mesh takes nothing any more: consensus needs its link.
+    fn ban(&mut self, peer: PeerId, reason: String, now: Instant) {
         self.status.banned += 1;
+        self.forget(&peer);
+        if self.head.set.index_of(&peer).is_some() {
+            tracing::error!(validator = %peer, reason, "nothing that a validator says of batches is looked at for a while");
+            self.peers.entry(peer).and_modify(|neighbour| neighbour.mute(BAN, now));
+            return;
+        }
+        self.peers.remove(&peer);
         self.effects.push_back(Effect::Ban { peer, reason, duration: BAN });
     }
 }

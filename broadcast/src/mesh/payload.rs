@@ -6,12 +6,13 @@
 use std::collections::BTreeMap;
 
 use rand::RngCore;
+use serde::Serialize;
 use slipstream_coding::{Codec, CodecKind, Held};
 use slipstream_network::PeerId;
-use slipstream_types::PublicKey;
+use slipstream_types::{BatchNumber, PublicKey};
 use tokio::time::{Duration, Instant};
 
-use super::effect::JobId;
+use super::{effect::JobId, status::PayloadStatus};
 use crate::message::{Part, PayloadId};
 
 /// How long the mesh may take from one useful chunk to the next before somebody is asked, beside the time that a chunk is on its way at 8 Mbit/s.
@@ -21,6 +22,9 @@ const PATIENCE: Duration = Duration::from_millis(120);
 const BURST_CHUNKS: usize = 48;
 /// Chunks that one peer is sent because it asked, in multiples of what the payload needs.
 const PULLED_MAX: usize = 2;
+/// The time in which all peers together may be sent what the payload needs once more because they asked, beside what the configuration's cap
+/// gives them at once: keys are free, and an up-link is not.
+const PULLED_TIME: Duration = Duration::from_millis(500);
 /// Chunks beyond what the payload needs that a peer may send: those under way when it was complete.
 const CHUNKS_SPARE: usize = 8;
 
@@ -35,16 +39,14 @@ pub(super) enum State {
     Lent,
     /// It is whole.
     Whole,
-    /// It is not needed any more, or nobody should have signed it.
+    /// Nobody should have signed it.
     Over,
 }
 
 /// What passed between this node and a peer.
 #[derive(Debug, Default)]
 pub(super) struct Side {
-    /// The peer knows the plan: it told it, or was told.
-    pub(super) is_told: bool,
-    /// The peer told it: it has chunks, or soon will.
+    /// The peer told the plan: it has chunks, or soon will.
     pub(super) tells: bool,
     /// The peer has the payload, or needs it no more.
     pub(super) has: bool,
@@ -56,6 +58,19 @@ pub(super) struct Side {
     pulled: usize,
     /// When it was asked last.
     pub(super) asked_at: Option<Instant>,
+}
+
+/// Bytes of chunks.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize)]
+pub struct Moved {
+    /// Sent.
+    pub sent: u64,
+    /// That came and were needed, as far as was seen on arrival.
+    pub useful: u64,
+    /// That came of what was here already.
+    pub duplicate: u64,
+    /// That came and are of use to nobody: malformed, or of what should not have been signed.
+    pub useless: u64,
 }
 
 /// See the module.
@@ -72,8 +87,15 @@ pub(super) struct Payload {
     /// Whether something of it was here to be sent, and chunks that may still be sent unasked.
     is_sent: bool,
     allowance: usize,
-    pub(super) began_at: Instant,
-    /// When it was whole or over.
+    /// Chunks that were sent because somebody asked.
+    pulled: usize,
+    /// Whether this node still needs it: if not it is only passed on, and nobody is asked for it.
+    pub(super) is_wanted: bool,
+    began_at: Instant,
+    /// From the batch's certificate to its last byte.
+    pub(super) took: Option<Duration>,
+    pub(super) moved: Moved,
+    /// When it was whole.
     pub(super) ended_at: Option<Instant>,
     /// When to ask somebody for what is missing.
     pub(super) repair_at: Instant,
@@ -99,7 +121,11 @@ impl Payload {
             sides: BTreeMap::new(),
             is_sent: false,
             allowance: 0,
+            pulled: 0,
+            is_wanted: true,
             began_at: now,
+            took: None,
+            moved: Moved::default(),
             ended_at: None,
             repair_at: now + patience(&*codec),
             codec,
@@ -114,8 +140,7 @@ impl Payload {
 
     /// A peer told of it.
     pub(super) fn told_by(&mut self, peer: PeerId) {
-        let side = self.side(peer);
-        (side.is_told, side.tells) = (true, true);
+        self.side(peer).tells = true;
     }
 
     /// How it is coded.
@@ -125,7 +150,10 @@ impl Payload {
 
     /// When somebody is to be asked for what is missing, or chunks of what is lent go out.
     pub(super) fn due_at(&self) -> Option<Instant> {
-        if self.state == State::Assembling { Some(self.repair_at) } else { self.lend_at }
+        match self.state {
+            State::Assembling => Some(self.repair_at).filter(|_| self.is_wanted),
+            _ => self.lend_at,
+        }
     }
 
     /// A chunk of a peer was of use. Returns when the peer was asked for it, if it was.
@@ -136,16 +164,34 @@ impl Payload {
         side.asked_at.take()
     }
 
-    /// It is not needed any more. Returns its name.
-    pub(super) fn end(&mut self, now: Instant) -> PayloadId {
-        self.state = State::Over;
-        self.ended_at = Some(now);
-        self.id
+    /// What an operator is told of it.
+    pub(super) fn status(&self, number: BatchNumber) -> PayloadStatus {
+        PayloadStatus {
+            number,
+            part: self.part,
+            codec: self.kind(),
+            bytes: self.codec.plan().bytes,
+            moved: self.moved,
+            decoded_ms: self.took.map(|took| took.as_secs_f64() * 1e3),
+        }
+    }
+
+    /// Bytes that it holds, or may come to hold as long as it is coming.
+    pub(super) fn held_bytes(&self) -> usize {
+        if self.is_coming() { self.codec.held_bytes_max() } else { self.codec.held_bytes() }
     }
 
     /// A peer left, or was cut off.
     pub(super) fn forget(&mut self, peer: &PeerId) {
         self.sides.remove(peer);
+        self.codec.forget(peer);
+    }
+
+    /// A peer has started again.
+    pub(super) fn restarted(&mut self, peer: &PeerId) {
+        if let Some(side) = self.sides.get_mut(peer) {
+            (side.tells, side.has, side.sent) = (false, false, 0);
+        }
         self.codec.forget(peer);
     }
 
@@ -209,14 +255,22 @@ impl Payload {
         self.codec.chunks_needed().saturating_sub(has)
     }
 
-    /// A chunk for a peer that asked; none if there is none of use, or it had its share.
-    pub(super) fn pull(&mut self, peer: PeerId, rng: &mut dyn RngCore) -> Option<Vec<u8>> {
-        let most = PULLED_MAX * self.codec.chunks_needed();
-        if self.side(peer).pulled >= most {
+    /// A chunk for a peer that asked; none if there is none of use, or it had its share, or all had theirs for now.
+    pub(super) fn pull(
+        &mut self,
+        peer: PeerId,
+        cap: usize,
+        now: Instant,
+        rng: &mut dyn RngCore,
+    ) -> Option<Vec<u8>> {
+        let needed = self.codec.chunks_needed();
+        let times = cap as f64 + (now - self.began_at).div_duration_f64(PULLED_TIME);
+        if self.side(peer).pulled >= PULLED_MAX * needed || self.pulled as f64 >= times * needed as f64 {
             return None;
         }
         let chunk = self.codec.next_chunk(&peer, rng)?;
         self.side(peer).pulled += 1;
+        self.pulled += 1;
         Some(chunk)
     }
 }

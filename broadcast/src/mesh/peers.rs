@@ -14,6 +14,11 @@ const DEBT_BYTES: f64 = 16_384.0;
 const DEBT_FORGIVEN_PER_SECOND: f64 = 256.0;
 /// How long nothing of a peer is looked at that sent more.
 const MUTED: Duration = Duration::from_secs(10);
+/// Who was muted so often within so long is cut off: an honest peer never is.
+const MUTES_MAX: u32 = 3;
+const MUTES_TIME: Duration = Duration::from_secs(600);
+/// How often a peer's word is passed to sync that it is far ahead: anybody can say that.
+const FAR_EVERY: Duration = Duration::from_millis(250);
 /// Until a pull was answered a peer is believed to need so long.
 const LATENCY_DEFAULT: Duration = Duration::from_millis(150);
 /// What a measured latency counts beside what was known: a mean over the last eight.
@@ -31,6 +36,20 @@ pub(super) struct Neighbour {
     debt: f64,
     debt_at: Instant,
     muted_until: Option<Instant>,
+    mutes: u32,
+    first_muted_at: Instant,
+    far_at: Option<Instant>,
+}
+
+/// What becomes of a peer that sent what is of no use.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Charged {
+    /// Nothing: honest peers do, now and then.
+    Fine,
+    /// It is not listened to for a while.
+    Muted,
+    /// It was muted again and again.
+    CutOff,
 }
 
 impl Neighbour {
@@ -42,6 +61,9 @@ impl Neighbour {
             debt: 0.0,
             debt_at: now,
             muted_until: None,
+            mutes: 0,
+            first_muted_at: now,
+            far_at: None,
         }
     }
 
@@ -50,18 +72,39 @@ impl Neighbour {
         self.muted_until.is_some_and(|until| now < until)
     }
 
-    /// It sent a message of no use, or one of so many bytes. True if that is more than any honest peer sends, and it is muted from now on.
-    pub(super) fn charge(&mut self, bytes: usize, now: Instant) -> bool {
+    /// It sent a message of no use, or one of so many bytes.
+    pub(super) fn charge(&mut self, bytes: usize, now: Instant) -> Charged {
         let forgiven = now.saturating_duration_since(self.debt_at).as_secs_f64() * DEBT_FORGIVEN_PER_SECOND;
         self.debt = (self.debt - forgiven).max(0.0) + 1.0 + bytes as f64 / DEBT_BYTES;
         self.debt_at = now;
         self.score *= 0.98;
-        let is_too_much = self.debt > DEBT_MAX;
-        if is_too_much {
-            self.muted_until = Some(now + MUTED);
-            self.debt = 0.0;
+        if self.debt <= DEBT_MAX {
+            return Charged::Fine;
         }
-        is_too_much
+        self.debt = 0.0;
+        if now.saturating_duration_since(self.first_muted_at) > MUTES_TIME {
+            self.mutes = 0;
+        }
+        if self.mutes == 0 {
+            self.first_muted_at = now;
+        }
+        self.mutes += 1;
+        self.mute(MUTED, now);
+        if self.mutes >= MUTES_MAX { Charged::CutOff } else { Charged::Muted }
+    }
+
+    /// Nothing of it is looked at for so long.
+    pub(super) fn mute(&mut self, time: Duration, now: Instant) {
+        self.muted_until = Some(now + time);
+    }
+
+    /// Whether its word that it is far ahead is passed on now.
+    pub(super) fn is_heard_far(&mut self, now: Instant) -> bool {
+        let is_due = self.far_at.is_none_or(|at| now.saturating_duration_since(at) >= FAR_EVERY);
+        if is_due {
+            self.far_at = Some(now);
+        }
+        is_due
     }
 
     /// It sent something of use.

@@ -21,7 +21,9 @@ impl Mesh {
     /// Asks peers for what is missing of a batch's payloads and did not come in time.
     pub(super) fn repair(&mut self, number: BatchNumber, now: Instant) {
         let Some(batch) = self.batches.get(&number) else { return };
-        let is_due = |payload: &&Payload| payload.state == State::Assembling && payload.repair_at <= now;
+        let is_due = |payload: &&Payload| {
+            payload.state == State::Assembling && payload.due_at().is_some_and(|at| at <= now)
+        };
         let due = batch.payloads.iter().filter(is_due);
         let due: Vec<_> = due.map(|payload| payload.id).collect();
         due.into_iter().for_each(|id| self.pull(id, now));
@@ -43,16 +45,19 @@ impl Mesh {
         due.into_iter().for_each(|id| self.begin_at_source(id));
     }
 
-    /// Asks the peer that was asked least lately; of these one that says that it has the payload, then who told of it, then who was told; then who was of
-    /// most use.
+    /// Asks the peer that was not asked for the longest time; of these one that says that it has the payload, then who told of it, then who was told; then
+    /// who was of most use.
     fn pull(&mut self, id: PayloadId, now: Instant) {
         let Some(batch) = self.places.get(&id).and_then(|number| self.batches.get_mut(number)) else {
             return;
         };
+        let told = &batch.told;
         let Some(payload) = batch.payloads.iter_mut().find(|payload| payload.id == id) else { return };
-        let known = payload.sides.iter().filter(|(_, side)| side.is_told).filter_map(|(peer, side)| {
+        let known = told.iter().filter(|(_, known)| known.contains(&id)).filter_map(|(peer, _)| {
             let neighbour = self.peers.get(peer).filter(|neighbour| !neighbour.is_muted(now))?;
-            Some(((side.has, side.tells), side.asked_at, neighbour, *peer))
+            let side = payload.sides.get(peer);
+            let (has, tells) = side.map_or((false, false), |side| (side.has, side.tells));
+            Some(((has, tells), side.and_then(|side| side.asked_at), neighbour, *peer))
         });
         let best = known.max_by(|(has, asked, it, _), (other_has, other_asked, other, _)| {
             // Never asked before asked, long ago before just now: who says that it has the payload and gives nothing is not asked again and again.

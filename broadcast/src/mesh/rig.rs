@@ -141,6 +141,11 @@ pub(super) struct Node {
     /// By batch, when it was delivered with its body.
     pub(super) complete: BTreeMap<u64, Duration>,
     pub(super) delivered: Vec<Delivery>,
+    /// Numbers of batches that it heard of and is to fetch, and of those that it gave up.
+    pub(super) heard: Vec<u64>,
+    pub(super) gave_up: Vec<u64>,
+    /// Batches that it was asked to spread.
+    pub(super) leads: Vec<Lead>,
     pub(super) bans: Vec<(PeerId, String)>,
     /// Of messages that are sent by it and to it nothing arrives.
     pub(super) is_dead: bool,
@@ -166,7 +171,6 @@ impl Rig {
         let chain = Arc::new(chain);
         let node = |index: usize| Node {
             mesh: Mesh::new(
-                peer(index),
                 BroadcastConfig::default(),
                 Wants { body: true, hints: false },
                 chain.heads[0].clone(),
@@ -175,6 +179,9 @@ impl Rig {
             links: BTreeSet::new(),
             complete: BTreeMap::new(),
             delivered: Vec::new(),
+            heard: Vec::new(),
+            gave_up: Vec::new(),
+            leads: Vec::new(),
             bans: Vec::new(),
             is_dead: false,
             chunk_bytes_sent: 0,
@@ -285,20 +292,20 @@ impl Rig {
             match effect {
                 Effect::Send { peer: to, message, .. } => self.send(node, to, message),
                 Effect::Run { id, job } => self.nodes[node].mesh.handle_done(id, job.run(), self.now),
-                Effect::Expect(_) => {}
+                Effect::Expect { .. } | Effect::Credit { .. } => {}
+                Effect::Heard { number, .. } => self.nodes[node].heard.push(number.0),
+                Effect::GaveUp(number) => self.nodes[node].gave_up.push(number.0),
+                Effect::Lead(lead) => self.nodes[node].leads.push(*lead),
                 Effect::Deliver(delivery) => {
                     let number = delivery.header.number.0;
-                    let is_complete = delivery.body.is_some();
-                    self.nodes[node].delivered.push(*delivery);
-                    if is_complete {
-                        let took = self.now - self.start;
-                        let node = &mut self.nodes[node];
-                        node.complete.insert(number, took);
-                        let gap = (1..).find(|number| !node.complete.contains_key(number)).unwrap_or(1);
-                        let head = self.chain.heads[gap as usize - 1].clone();
-                        if head.number > node.mesh.head.number {
-                            node.mesh.handle_head(head, self.now);
-                        }
+                    let took = self.now - self.start;
+                    let node = &mut self.nodes[node];
+                    node.delivered.push(*delivery);
+                    node.complete.insert(number, took);
+                    let gap = (1..).find(|number| !node.complete.contains_key(number)).unwrap_or(1);
+                    let head = self.chain.heads[gap as usize - 1].clone();
+                    if head.number > node.mesh.head.number {
+                        node.mesh.handle_head(head, self.now);
                     }
                 }
                 Effect::Ban { peer, reason, .. } => self.nodes[node].bans.push((peer, reason)),

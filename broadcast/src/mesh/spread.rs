@@ -11,9 +11,11 @@ use slipstream_types::{
 use tokio::time::{Duration, Instant};
 
 use super::{
-    Mesh,
+    LAZY, Mesh,
+    batch::Handed,
     effect::{Effect, Job},
-    payload::State,
+    payload::{Moved, State},
+    peers::Neighbour,
 };
 use crate::message::{Message, Part, PayloadId};
 
@@ -27,51 +29,60 @@ impl Mesh {
     /// Takes a chunk of a payload that is known.
     pub(super) fn take_chunk(&mut self, from: PeerId, id: PayloadId, chunk: &[u8], now: Instant) {
         let Some(payload) = self.payload(&id) else { return };
-        let is_within = payload.count(from);
+        let (is_within, part, bytes) = (payload.count(from), payload.part, chunk.len());
         if payload.state != State::Assembling || !is_within {
             // It was on its way when the payload was complete here, or its sender does not listen.
             let is_late = payload.ended_at.is_some_and(|at| now - at > NOTICE_TIME);
-            self.status.bytes_duplicate += chunk.len() as u64;
+            self.moved(id, part, |moved| &mut moved.duplicate, bytes);
             if is_late || !is_within {
-                self.charge(from, chunk.len(), now);
+                self.charge(from, bytes, now);
             }
             return;
         }
-        let accepted = payload.codec.accept(from, chunk);
-        let bytes = chunk.len() as u64;
-        match accepted {
+        match payload.codec.accept(from, chunk) {
             Accepted::Useful => {
-                self.status.bytes_useful += bytes;
+                self.moved(id, part, |moved| &mut moved.useful, bytes);
                 self.was_useful(from, id, now);
                 self.spread(id);
             }
-            Accepted::Waiting => self.status.bytes_useful += bytes,
+            Accepted::Waiting => self.moved(id, part, |moved| &mut moved.useful, bytes),
             // Honest peers send some, who do not know of each other; how many is bounded above.
             Accepted::Duplicate | Accepted::Dependent | Accepted::Surplus => {
-                self.status.bytes_duplicate += bytes;
+                self.moved(id, part, |moved| &mut moved.duplicate, bytes);
             }
             Accepted::Malformed(reason) => {
-                self.status.bytes_useless += bytes;
-                self.drop_forger(from, format!("a chunk that cannot be the payload's: {reason}"));
+                self.moved(id, part, |moved| &mut moved.useless, bytes);
+                self.ban(from, format!("a chunk that cannot be the payload's: {reason}"), now);
             }
         }
         self.check(id);
     }
 
+    fn moved(&mut self, id: PayloadId, part: Part, which: fn(&mut Moved) -> &mut u64, bytes: usize) {
+        *which(self.status.parts.entry(part).or_default()) += bytes as u64;
+        if let Some(payload) = self.payload(&id) {
+            *which(&mut payload.moved) += bytes as u64;
+        }
+    }
+
     /// A payload of this node's own can be lent to whoever spreads it.
-    pub(super) fn begin_lending(&mut self, id: PayloadId, own: Arc<[u8]>) {
+    pub(super) fn begin_lending(&mut self, id: PayloadId, own: Arc<[u8]>, now: Instant) {
         let Some(payload) = self.payload(&id) else { return };
         payload.state = State::Lent;
-        payload.codec.supply(None, own);
-        self.check(id);
+        match payload.codec.supply(None, own) {
+            Accepted::Malformed(_) => self.is_not_own(id, now),
+            _ => self.check(id),
+        }
     }
 
     /// Runs the next check of a payload, if there is one.
     fn check(&mut self, id: PayloadId) {
         let Some(number) = self.places.get(&id).copied() else { return };
         let Some(batch) = self.batches.get_mut(&number) else { return };
+        let told = &batch.told;
         let Some(payload) = batch.payloads.iter_mut().find(|payload| payload.id == id) else { return };
-        let serves = payload.sides.values().any(|side| side.is_told && !side.has);
+        let lacks = |peer: &PeerId| payload.sides.get(peer).is_none_or(|side| !side.has);
+        let serves = told.iter().any(|(peer, known)| known.contains(&id) && lacks(peer));
         let is_due = match payload.state {
             State::Assembling | State::Lent => true,
             // What is left is to check the whole against its commitment, of use only to who passes chunks on.
@@ -97,9 +108,9 @@ impl Mesh {
             match verdict {
                 Verdict::Useful(peer) => self.was_useful(peer, id, now),
                 Verdict::Forged(peer) => {
-                    self.drop_forger(peer, "a forged chunk, which it should have checked".into());
+                    self.ban(peer, "a forged chunk, which it should have checked".into(), now);
                 }
-                Verdict::NotThis => {}
+                Verdict::NotThis => self.is_not_own(id, now),
                 Verdict::WrongPlan => {
                     self.is_false(id, "its commitment is of another payload than its digest")
                 }
@@ -123,10 +134,13 @@ impl Mesh {
         let Some(payload) = self.payload(&id) else { return };
         payload.state = State::Opening;
         payload.ended_at = Some(now);
-        let (part, kind, took) = (payload.part, payload.kind(), now - payload.began_at);
-        self.status.codec(kind).count(took);
-        let header = self.batches.get(&number).map(|batch| Arc::clone(&batch.header));
-        if let Some(header) = header {
+        let (part, kind) = (payload.part, payload.kind());
+        if let Some(batch) = self.batches.get_mut(&number) {
+            let (header, took) = (Arc::clone(&batch.header), now - batch.began_at);
+            if let Some(payload) = batch.payload(&id) {
+                payload.took = Some(took);
+            }
+            self.status.codec(kind).count(took);
             self.run(id, Job::Open { part, header, payload: whole });
         }
         self.say_have(id);
@@ -152,15 +166,21 @@ impl Mesh {
         }
     }
 
-    /// Hands a batch over, if there is nothing more to wait for.
+    /// Hands a batch over if there is nothing more to wait for, or says that it does not come.
     pub(super) fn deliver(&mut self, number: BatchNumber, now: Instant) {
         let Some(batch) = self.batches.get_mut(&number) else { return };
-        if batch.deliver_at(self.wants).is_some_and(|at| at <= now) {
-            let delivery = batch.deliver();
-            self.status.delivered += 1;
-            self.status.incomplete += u64::from(self.wants.body && delivery.body.is_none());
-            self.effects.push_back(Effect::Deliver(Box::new(delivery)));
+        if batch.deliver_at(self.wants).is_none_or(|at| at > now) {
+            return;
         }
+        if let Some(delivery) = batch.deliver() {
+            self.status.delivered += 1;
+            return self.effects.push_back(Effect::Deliver(Box::new(delivery)));
+        }
+        batch.handed = Handed::GaveUp;
+        self.status.incomplete += 1;
+        let heard = batch.tellers.iter().map(|peer| Effect::Heard { peer: *peer, number });
+        self.effects.extend(heard);
+        self.effects.push_back(Effect::GaveUp(number));
     }
 
     /// A validator signed a payload that is not the batch's.
@@ -170,6 +190,17 @@ impl Mesh {
         payload.state = State::Over;
         let signer = payload.signer;
         self.lied(signer, number, what);
+    }
+
+    /// What this node wanted to lend is not what was signed, which proves nothing: the same content may be packed in two ways. If nobody gets
+    /// it whole soon, this node spreads its own.
+    fn is_not_own(&mut self, id: PayloadId, now: Instant) {
+        let Some(number) = self.places.get(&id).copied() else { return };
+        let Some(batch) = self.batches.get_mut(&number) else { return };
+        batch.lead_at = Some(now + LAZY);
+        if let Some(payload) = batch.payload(&id) {
+            payload.state = State::Over;
+        }
     }
 
     /// A source has its payload: it sends as much at once as it ever will.
@@ -185,6 +216,8 @@ impl Mesh {
         let Some(payload) = self.payload(&id) else { return };
         payload.allow(degree, cap);
         let asked_at = payload.progress(from, now);
+        let bytes = payload.codec.chunk_bytes();
+        self.effects.push_back(Effect::Credit { peer: from, bytes });
         if let Some(peer) = self.peers.get_mut(&from) {
             peer.credit();
             if let Some(at) = asked_at {
@@ -201,8 +234,7 @@ impl Mesh {
             self.peers.iter().filter(|(_, it)| it.wants.has(part)).map(|(peer, _)| *peer).collect();
         loop {
             let Some(batch) = self.batches.get_mut(&number) else { return };
-            let payload = batch.payloads.iter_mut().find(|payload| payload.id == id);
-            let next = payload.and_then(|payload| payload.push(&peers, &mut self.rng));
+            let next = batch.payload(&id).and_then(|payload| payload.push(&peers, &mut self.rng));
             let Some((peer, chunk)) = next else { return };
             self.send_chunk(peer, number, (id, part), chunk);
         }
@@ -220,7 +252,7 @@ impl Mesh {
             Part::Body => Priority::Second,
             Part::Hints => Priority::Third,
         };
-        self.status.chunk_bytes_sent += chunk.len() as u64;
+        self.moved(id, part, |moved| &mut moved.sent, chunk.len());
         let Ok(chunk) = BoundedBytes::new(chunk) else { return };
         self.send(peer, &Message::Chunk { id, chunk }, priority);
     }
@@ -228,13 +260,14 @@ impl Mesh {
     /// A peer asks for what it lacks.
     pub(super) fn give(&mut self, peer: PeerId, id: PayloadId, held: &Held, now: Instant) {
         let Some(number) = self.places.get(&id).copied() else { return self.charge(peer, 0, now) };
-        let Some(batch) = self.batches.get_mut(&number) else { return };
-        let Some(payload) = batch.payloads.iter_mut().find(|payload| payload.id == id) else { return };
+        let cap = usize::from(self.config.send_cap);
+        let batch = self.batches.get_mut(&number);
+        let Some(payload) = batch.and_then(|batch| batch.payload(&id)) else { return };
         payload.codec.peer_holds(&peer, held, true);
         let (part, lacks) = (payload.part, payload.lacks(held));
         let mut chunks = Vec::new();
         while chunks.len() < lacks
-            && let Some(chunk) = payload.pull(peer, &mut self.rng)
+            && let Some(chunk) = payload.pull(peer, cap, now, &mut self.rng)
         {
             chunks.push(chunk);
         }
@@ -246,42 +279,38 @@ impl Mesh {
     }
 
     /// A peer has a payload, or needs it no more.
-    pub(super) fn peer_has(&mut self, peer: PeerId, id: PayloadId) {
-        if let Some(payload) = self.payload(&id) {
-            let side = payload.side(peer);
-            (side.has, side.is_told) = (true, true);
-            payload.codec.peer_holds(&peer, &Held::Whole, false);
+    pub(super) fn peer_has(&mut self, peer: PeerId, id: PayloadId, now: Instant) {
+        let number = self.places.get(&id);
+        let Some(batch) = number.and_then(|number| self.batches.get_mut(number)) else {
+            return self.charge(peer, 0, now);
+        };
+        batch.told.entry(peer).or_default().insert(id);
+        let Some(payload) = batch.payload(&id) else { return };
+        payload.codec.peer_holds(&peer, &Held::Whole, false);
+        if std::mem::replace(&mut payload.side(peer).has, true) {
+            self.charge(peer, 0, now);
         }
     }
 
     /// Tells those that may send chunks of a payload that they need not.
     fn say_have(&mut self, id: PayloadId) {
-        let Some(part) = self.payload(&id).map(|payload| payload.part) else { return };
+        let Some(batch) = self.places.get(&id).and_then(|number| self.batches.get(number)) else { return };
+        let Some(payload) = batch.payloads.iter().find(|payload| payload.id == id) else { return };
         let Ok(ids) = BoundedVec::new(vec![id]) else { return };
-        let peers: Vec<_> =
-            self.peers.iter().filter(|(_, it)| it.wants.has(part)).map(|(peer, _)| *peer).collect();
+        let sends = |(peer, it): &(&PeerId, &Neighbour)| {
+            let lacks = payload.sides.get(peer).is_none_or(|side| !side.has);
+            it.wants.has(payload.part) && batch.knows(peer, &id) && lacks
+        };
+        let peers: Vec<_> = self.peers.iter().filter(sends).map(|(peer, _)| *peer).collect();
         for peer in peers {
-            let Some(payload) = self.payload(&id) else { return };
-            let side = payload.side(peer);
-            if side.is_told && !side.has {
-                self.send(peer, &Message::Have(ids.clone()), Priority::First);
-            }
+            self.send(peer, &Message::Have(ids.clone()), Priority::First);
         }
     }
 
-    /// A batch is committed: chunks of what is not whole are of no use any more.
-    pub(super) fn need_no_more(&mut self, number: BatchNumber, now: Instant) {
+    /// A batch is committed: nobody is asked for what is not whole, which is still passed on to those behind this node.
+    pub(super) fn need_no_more(&mut self, number: BatchNumber) {
         let Some(batch) = self.batches.get_mut(&number) else { return };
-        batch.is_delivered = true;
-        let over = batch.payloads.iter_mut().filter(|payload| payload.is_coming());
-        let ids: Vec<_> = over.map(|payload| payload.end(now)).collect();
-        ids.into_iter().for_each(|id| self.say_have(id));
-    }
-
-    fn drop_forger(&mut self, peer: PeerId, reason: String) {
-        for payload in self.batches.values_mut().flat_map(|batch| &mut batch.payloads) {
-            payload.forget(&peer);
-        }
-        self.ban(peer, reason);
+        batch.handed = Handed::All;
+        batch.payloads.iter_mut().for_each(|payload| payload.is_wanted = false);
     }
 }

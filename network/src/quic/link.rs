@@ -87,6 +87,11 @@ impl Link {
     }
 
     /// Notes that the peer asked, answered or told something.
+    /// Notes that the peer sent so many bytes that were of use.
+    pub(crate) fn credit(&self, bytes: usize) {
+        self.usefulness.served(bytes, Instant::now());
+    }
+
     pub(crate) fn used_now(&self) {
         self.usefulness.used(Instant::now());
     }
@@ -108,7 +113,7 @@ impl Link {
                 // Peers tell each other of peers whatever else they are good for.
                 if protocol != Protocol::PEERS {
                     let bytes = outcome.as_ref().map_or(0, Vec::len);
-                    self.usefulness.served(bytes, Instant::now());
+                    self.credit(bytes);
                 }
                 outcome.map_err(|refusal| NetworkError::Refused { peer, refusal })
             }

@@ -307,6 +307,12 @@ impl Transport for Network {
         }
     }
 
+    fn credit(&self, peer: PeerId, bytes: usize) {
+        if let Ok(link) = self.link(peer) {
+            link.credit(bytes);
+        }
+    }
+
     fn peer_stats(&self) -> Vec<PeerStats> {
         let links: Vec<_> = self.peers.lock().iter().map(|(_, since, link)| (since, link.clone())).collect();
         links.into_iter().map(|(since, link)| link.stats(since)).collect()

@@ -178,11 +178,15 @@ metrics! {
     "slipstream_network_turned_away_total" network_turned_away: IntCounterVec ["reason"];
     /// Bytes of all messages that the mesh sent, since start.
     "slipstream_mesh_sent_bytes_total" mesh_sent_bytes: IntCounter;
-    /// Bytes of chunks of new batches that came, by what they were: useful, duplicate or useless, since start.
-    "slipstream_mesh_received_bytes_total" mesh_received_bytes: IntCounterVec ["kind"];
+    /// Bytes of messages of the mesh that were of no known batch, since start.
+    "slipstream_mesh_useless_bytes_total" mesh_useless_bytes: IntCounter;
+    /// Payloads for which the mesh had no room, since start.
+    "slipstream_mesh_refused_total" mesh_refused: IntCounter;
+    /// Bytes of chunks of new batches by part, sent or by what they were when they came: useful, duplicate or useless, since start.
+    "slipstream_mesh_chunk_bytes_total" mesh_chunk_bytes: IntCounterVec ["part", "kind"];
     /// New batches that the mesh handed over: complete, or incomplete so that the body is fetched, since start.
     "slipstream_mesh_batches_total" mesh_batches: IntCounterVec ["outcome"];
-    /// Payloads that were put together by the seconds from their plan to their last byte, as a histogram's buckets, since start.
+    /// Payloads that were put together by the seconds from the batch's certificate to their last byte, as a histogram's buckets, since start.
     "slipstream_mesh_decode_seconds_bucket" mesh_decode_bucket: IntCounterVec ["codec", "le"];
     /// All of them, since start.
     "slipstream_mesh_decode_seconds_count" mesh_decode_count: IntCounterVec ["codec"];

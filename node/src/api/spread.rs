@@ -1,20 +1,20 @@
 //! What the metrics say of the mesh.
 
-use slipstream_broadcast::{DECODED_MS, MeshStatus};
+use slipstream_broadcast::{DECODED_MS, MeshStatus, Moved};
 
 use super::metrics::{Metrics, raise};
 
 pub(super) fn sample_mesh(status: &MeshStatus, metrics: &Metrics) {
     raise(&metrics.mesh_sent_bytes, status.bytes_sent);
-    for (kind, bytes) in [
-        ("useful", status.bytes_useful),
-        ("duplicate", status.bytes_duplicate),
-        ("useless", status.bytes_useless),
-    ] {
-        raise(&metrics.mesh_received_bytes.with_label_values(&[kind]), bytes);
+    raise(&metrics.mesh_useless_bytes, status.bytes_useless);
+    for (part, Moved { sent, useful, duplicate, useless }) in &status.parts {
+        let kinds = [("sent", sent), ("useful", useful), ("duplicate", duplicate), ("useless", useless)];
+        for (kind, bytes) in kinds {
+            raise(&metrics.mesh_chunk_bytes.with_label_values(&[&part.to_string(), kind]), *bytes);
+        }
     }
-    let complete = status.delivered - status.incomplete;
-    raise(&metrics.mesh_batches.with_label_values(&["complete"]), complete);
+    raise(&metrics.mesh_refused, status.refused);
+    raise(&metrics.mesh_batches.with_label_values(&["complete"]), status.delivered);
     raise(&metrics.mesh_batches.with_label_values(&["incomplete"]), status.incomplete);
     for (codec, decoded) in &status.codecs {
         let ends = DECODED_MS.iter().map(|ms| (*ms as f64 / 1e3).to_string()).chain(["+Inf".to_owned()]);

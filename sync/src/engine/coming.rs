@@ -1,13 +1,10 @@
 //! [`Coming`]: batches that others in this process put together, so that they need not be fetched meanwhile.
 
-use std::{collections::BTreeMap, time::Duration};
+use std::collections::BTreeMap;
 
 use slipstream_types::BatchNumber;
 use tokio::time::Instant;
 
-/// How long a batch is left to whoever puts it together: what it may take among very many nodes at slow links. Who puts it together asks others for
-/// what does not come, and says when it gives up.
-const PATIENCE: Duration = Duration::from_secs(2);
 /// Batches that are remembered: more than anybody puts together at once.
 const BATCHES_MAX: usize = 16;
 
@@ -16,10 +13,10 @@ const BATCHES_MAX: usize = 16;
 pub(super) struct Coming(BTreeMap<BatchNumber, Instant>);
 
 impl Coming {
-    /// Somebody began with a batch.
-    pub(super) fn add(&mut self, number: BatchNumber, now: Instant) {
-        if self.0.len() < BATCHES_MAX {
-            self.0.entry(number).or_insert(now + PATIENCE);
+    /// Somebody began with a batch, and says until when it is to be left to them.
+    pub(super) fn add(&mut self, number: BatchNumber, until: Instant) {
+        if self.0.len() < BATCHES_MAX || self.0.contains_key(&number) {
+            self.0.insert(number, until);
         }
     }
 

@@ -141,11 +141,6 @@ impl Engine {
             return self.expect_more(from);
         }
         match self.opened(&payload) {
-            // Its batch is fetched.
-            Ok(Some(announcement)) if announcement.body.is_none() => {
-                self.coming.end(announcement.header.number);
-                self.expect_more(from)
-            }
             Ok(Some(announcement)) => {
                 self.expect_more(from);
                 let (announcement, is_proven) = (Box::new(announcement), self.book.is_proven(&from, now));

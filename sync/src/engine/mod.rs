@@ -32,6 +32,7 @@ mod outcomes;
 mod report;
 #[cfg(test)]
 mod rig;
+mod rumours;
 mod stages;
 mod streams;
 mod tail;
@@ -52,8 +53,8 @@ use tokio::time::Instant;
 
 use self::{
     answers::Checking, bootstrap::Bootstrap, certified::Certified, claims::Claim, coming::Coming,
-    effect::Effects, given_up::GivenUp, head::Announcements, jobs::Jobs, stages::Stages, streams::Streams,
-    tail::Tail, timers::Timers,
+    effect::Effects, given_up::GivenUp, head::Announcements, jobs::Jobs, rumours::Rumours, stages::Stages,
+    streams::Streams, tail::Tail, timers::Timers,
 };
 pub use self::{
     effect::{Ancestry, Done, Effect, Job, JobId, Local, RequestId, RestoreJob},
@@ -112,6 +113,7 @@ pub struct Engine {
     range_delta_grows: Option<Instant>,
     announcements: Announcements,
     coming: Coming,
+    rumours: Rumours,
     sizes: Option<Sizes>,
     stages: Stages,
     mode: Option<RangeMode>,
@@ -196,6 +198,7 @@ impl Engine {
             range_delta_grows: None,
             announcements: Announcements::default(),
             coming: Coming::default(),
+            rumours: Rumours::default(),
             sizes: None,
             stages: Stages::new(now),
             mode: None,
@@ -225,6 +228,7 @@ impl Engine {
         self.unproven.retain(|peer, _| connected.contains(peer));
         self.claims.retain(|peer, _| connected.contains(peer));
         self.heard.retain(|peer| connected.contains(peer));
+        self.rumours.retain(|peer, _| connected.contains(peer));
         self.turn(now);
     }
 
@@ -241,11 +245,27 @@ impl Engine {
         }
     }
 
-    /// Others in this process put a batch together, and will hand it over by [`Engine::handle_broadcast`]: it is not fetched meanwhile.
-    pub fn handle_coming(&mut self, number: BatchNumber, now: Instant) {
+    /// Others in this process put a batch together, and will hand it over by [`Engine::handle_broadcast`]: until then it is not fetched.
+    pub fn handle_coming(&mut self, number: BatchNumber, until: Instant) {
         if number > self.head {
-            self.coming.add(number, now);
+            self.coming.add(number, until);
         }
+    }
+
+    /// They gave it up.
+    pub fn handle_not_coming(&mut self, number: BatchNumber, now: Instant) {
+        self.coming.end(number);
+        self.turn(now);
+    }
+
+    /// A peer says that it has a batch, or soon will. True if it is to be asked.
+    pub fn handle_rumour(&mut self, from: PeerId, number: BatchNumber, now: Instant) -> bool {
+        let is_news = number > self.head && self.book.knows(&from);
+        if is_news {
+            self.rumours.add(from, number, now);
+            self.turn(now);
+        }
+        is_news
     }
 
     /// Somebody else moved the head of the store, or noticed that it moved.

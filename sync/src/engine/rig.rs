@@ -204,6 +204,18 @@ impl Rig {
         self.connect();
     }
 
+    /// A connected peer has more by now, and does not say so.
+    pub(super) fn grow(&mut self, peer: PeerId, promise: Promise) -> &mut Rig {
+        self.peers.iter_mut().filter(|(other, _)| *other == peer).for_each(|(_, it)| *it = promise.clone());
+        self
+    }
+
+    /// A peer tells of a batch that it checked and has not committed.
+    pub(super) fn rumour(&mut self, peer: PeerId, number: u64) -> &mut Rig {
+        self.engine.handle_rumour(peer, BatchNumber(number), self.now);
+        self.step()
+    }
+
     /// Disconnects a peer.
     pub(super) fn lose(&mut self, peer: PeerId) {
         self.peers.retain(|(other, _)| *other != peer);
@@ -401,7 +413,13 @@ impl Rig {
 
     /// Somebody else in this process puts a batch together.
     pub(super) fn coming(&mut self, number: u64) -> &mut Rig {
-        self.engine.handle_coming(BatchNumber(number), self.now);
+        self.engine.handle_coming(BatchNumber(number), self.now + Duration::from_secs(2));
+        self.step()
+    }
+
+    /// It gives it up.
+    pub(super) fn not_coming(&mut self, number: u64) -> &mut Rig {
+        self.engine.handle_not_coming(BatchNumber(number), self.now);
         self.step()
     }
 
@@ -449,5 +467,5 @@ fn announcement_of(chain: &Chain, number: u64) -> Vec<u8> {
     let blob = |kind| store.blob(kind, number).unwrap();
     let (header, certificate) = (store.header(number).unwrap(), store.certificate(number).unwrap());
     let body = blob(BlobKind::Body).unwrap();
-    crate::announcement(header.unwrap(), certificate.unwrap(), Some(body), blob(BlobKind::Hints)).unwrap()
+    crate::announcement(header.unwrap(), certificate.unwrap(), body, blob(BlobKind::Hints)).unwrap()
 }

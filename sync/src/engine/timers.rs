@@ -23,6 +23,8 @@ pub(super) enum Timer {
     Patience,
     /// A batch was not put together in time by the mesh.
     Coming,
+    /// A peer is asked again whether it has what it told of.
+    Rumour,
     /// The first plan does without the headers that it asked for.
     Survey,
     /// It is looked at how fast a restore gets on, and whether another way would be faster.
@@ -34,13 +36,14 @@ pub(super) enum Timer {
 }
 
 impl Timer {
-    const ALL: [Timer; 10] = [
+    const ALL: [Timer; 11] = [
         Timer::Summary,
         Timer::Hedge,
         Timer::Pause,
         Timer::Ban,
         Timer::Patience,
         Timer::Coming,
+        Timer::Rumour,
         Timer::Survey,
         Timer::Standstill,
         Timer::GivenUp,
@@ -80,6 +83,7 @@ impl Engine {
         timers.set(Timer::Ban, self.book.next_unbanned(), now);
         timers.set(Timer::Patience, self.ahead_at.map(|at| at + self.patience), now);
         timers.set(Timer::Coming, self.coming_until(), now);
+        timers.set(Timer::Rumour, self.rumours.next(), now);
         timers.set(Timer::Survey, self.survey_ends(), now);
         timers.set(Timer::Standstill, self.restore.as_ref().and_then(Bootstrap::look_at), now);
         timers.set(Timer::GivenUp, self.given_up.next(now), now);

@@ -84,6 +84,10 @@ impl Engine {
     }
 
     fn ask_summaries(&mut self, now: Instant) {
+        let (head, book) = (self.head, &self.book);
+        self.rumours
+            .retain(|peer, number| number > head && book.head_of(peer).is_none_or(|head| number > head));
+        self.heard.extend(self.rumours.take_due(now));
         let mut stale = self.book.stale(now, SUMMARY_AGE);
         stale.extend(std::mem::take(&mut self.heard));
         for peer in stale {

@@ -139,6 +139,11 @@ impl PeerBook {
         self.peers.iter().filter(|(_, peer)| peer.asked(now) && stale(peer)).map(|(id, _)| *id).collect()
     }
 
+    /// The last batch that a peer's summary has.
+    pub(crate) fn head_of(&self, id: &PeerId) -> Option<BatchNumber> {
+        self.peers.get(id)?.head()
+    }
+
     /// Stores a checked summary. It forgives no failure and earns nothing: a summary costs its maker nothing.
     pub(crate) fn summarize(&mut self, id: PeerId, now: Instant, summary: Summary) {
         let Some(peer) = self.peers.get_mut(&id) else { return };

@@ -158,7 +158,7 @@ async fn an_epoch_ends_while_its_head_is_followed() {
         let (header, certificate) = chain.extend(number);
         let blob = |kind| chain.store.blob(kind, BatchNumber(number)).unwrap();
         let body = blob(BlobKind::Body).unwrap();
-        let bytes = announcement(header, certificate, Some(body), blob(BlobKind::Hints)).unwrap();
+        let bytes = announcement(header, certificate, body, blob(BlobKind::Hints)).unwrap();
         tell_all(&*server, bytes);
         let status = node.reach(chain.head()).await;
         assert!(status.peers.iter().all(|peer| peer.last_reason.is_none()), "{status:#?}");

@@ -115,7 +115,7 @@ async fn new_batches_are_executed_as_they_are_announced() {
         let blob = |kind| chain.store.blob(kind, BatchNumber(number)).unwrap();
         tell_all(
             &*server,
-            announcement(header, certificate, blob(BlobKind::Body), blob(BlobKind::Hints)).unwrap(),
+            announcement(header, certificate, blob(BlobKind::Body).unwrap(), blob(BlobKind::Hints)).unwrap(),
         );
         node.reach(BatchNumber(number)).await;
     }

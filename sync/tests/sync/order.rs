@@ -264,8 +264,7 @@ fn an_announcement_follows_the_head() {
             ..ledger.certificate.info.clone()
         };
         let certificate = Certificate::signed(info, 0, [(0, &key())]).unwrap();
-        let announcement =
-            Announcement { header: header.clone(), certificate, body: Some(body()), hints: None };
+        let announcement = Announcement { header: header.clone(), certificate, body: body(), hints: None };
         verify::announced(announcement, head, &trust()).map_err(violation)
     };
     assert_eq!(announce(&head, last).unwrap().batches().len(), 1);
@@ -281,7 +280,7 @@ fn an_announcement_follows_the_head() {
     let announcement = Announcement {
         header: last.clone(),
         certificate: ledger.certificate.clone(),
-        body: Some(body()),
+        body: body(),
         hints: None,
     };
     let refused = verify::announced(announcement, &elsewhere, &trust()).map_err(violation).unwrap_err();
@@ -341,7 +340,7 @@ fn an_announcement_is_of_the_header_that_a_quorum_signed() {
     let announce = |ledger: &Ledger| Announcement {
         header: ledger.headers[BATCHES as usize - 1].clone(),
         certificate: ledger.certificate.clone(),
-        body: Some(body()),
+        body: body(),
         hints: None,
     };
     let check = |announcement: &Announcement| verify::announcement(announcement, &trust()).map_err(violation);

@@ -43,7 +43,7 @@ impl Node<'_> {
     fn prepare(&self, number: u64) -> Box<Prepared> {
         let header = self.chain.store.header(BatchNumber(number)).unwrap().unwrap();
         let certificate = self.chain.store.certificate(header.number).unwrap().unwrap();
-        let announcement = Announcement { header, certificate, body: Some(self.body(number)), hints: None };
+        let announcement = Announcement { header, certificate, body: self.body(number), hints: None };
         let trust = Arc::new(slipstream_sync::Trust::of_genesis(&self.chain.genesis));
         let job = Job::CheckAnnounced { announcement: Box::new(announcement), trust };
         let Done::Announced(range) = self.worker.run(job) else { panic!("announced") };

@@ -135,7 +135,7 @@ async fn a_liar_is_believed_once() {
         let (header, certificate) = chain.extend(number);
         let blob = |kind| chain.store.blob(kind, BatchNumber(number)).unwrap();
         let (body, hints) = (blob(BlobKind::Body).unwrap(), blob(BlobKind::Hints));
-        tell_all(&*server, announcement(header, certificate, Some(body), hints).unwrap());
+        tell_all(&*server, announcement(header, certificate, body, hints).unwrap());
         node.reach(BatchNumber(number)).await;
     }
     let liar = &node.stop().await.unwrap().peers[0];

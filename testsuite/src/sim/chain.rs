@@ -222,7 +222,7 @@ impl Maker {
         let body = store.blob(BlobKind::Body, number)?.context("it was just stored")?;
         let hints = store.blob(BlobKind::Hints, number)?;
         let announcement =
-            slipstream_sync::announcement(sealed.header.clone(), certificate.clone(), Some(body), hints)?;
+            slipstream_sync::announcement(sealed.header.clone(), certificate.clone(), body, hints)?;
         let false_hints = false_hints(&outcome, proposer, &transactions);
         Ok(Made { header: sealed.header, certificate, delta: outcome.delta, announcement, false_hints })
     }

@@ -94,6 +94,30 @@ fn a_batch_that_is_coming_is_left_to_the_mesh() {
     assert_eq!(rig.head(), 12);
 }
 
+/// Goal: a batch that the mesh gives up is fetched at once.
+#[test]
+fn a_batch_that_does_not_come_is_fetched() {
+    let mut rig = Node::new(Mode::Replay, 10).rig().peer(A, serves(1..=11));
+    rig.coming(11);
+    assert_eq!(rig.asked_for_range(11), []);
+    rig.not_coming(11).expect_range(A, 11);
+}
+
+/// Goal: a peer that tells of a batch before it has committed it is asked again soon, and a few times only.
+#[test]
+fn what_a_peer_told_of_is_asked_for_soon() {
+    let mut rig = Node::new(Mode::Delta, 10).rig().peer(A, serves(1..=10));
+    rig.step().rumour(A, 11);
+    assert_eq!(rig.asked_for_range(11), []);
+    let began = rig.now;
+    rig.grow(A, serves(1..=11)).until(Timer::Rumour);
+    assert_eq!((rig.now - began).as_millis(), 20);
+    rig.expect_range(A, 11).serve(A);
+    assert_eq!(rig.head(), 11);
+    rig.rumour(A, 99).wait(SECOND / 2);
+    assert_eq!(rig.engine.timers.get(Timer::Rumour), None);
+}
+
 /// Goal: a snapshot that nobody sent is given up after three deadlines, and tried again after a minute.
 #[test]
 fn a_standstill_and_its_end_wake_it() {

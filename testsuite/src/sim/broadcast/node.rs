@@ -68,9 +68,9 @@ pub(super) struct Node {
 
 impl Node {
     /// A node at the genesis, without links.
-    pub(super) fn new(index: usize, wants: Wants, chain: &Chain, secret: [u8; 32]) -> Node {
+    pub(super) fn new(wants: Wants, chain: &Chain, secret: [u8; 32]) -> Node {
         Node {
-            mesh: Mesh::new(peer(index), BroadcastConfig::default(), wants, chain.genesis.clone(), secret),
+            mesh: Mesh::new(BroadcastConfig::default(), wants, chain.genesis.clone(), secret),
             links: BTreeSet::new(),
             place: (0.0, 0.0),
             habit: Habit::Honest,

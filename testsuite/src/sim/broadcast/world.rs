@@ -82,7 +82,7 @@ impl World<'_> {
         let habits = habits(scenario, &mut rng);
         let node = |(index, habit): (usize, Habit)| {
             let wants = Wants { body: index >= scenario.validators, hints: false };
-            let node = Node::new(index, wants, chain, rng.random());
+            let node = Node::new(wants, chain, rng.random());
             Node { habit, place: (rng.random(), rng.random()), ..node }
         };
         let nodes = habits.into_iter().enumerate().map(node).collect();
@@ -234,9 +234,11 @@ impl World<'_> {
                     sent.push((priority, Parcel { from: node, to: index(&peer), message }));
                 }
                 Effect::Run { id, job } => it.tasks.push_back(Task::Job(id, job)),
-                Effect::Expect(_) => {}
-                Effect::Deliver(delivery) => {
-                    it.is_incomplete |= delivery.body.is_none();
+                Effect::GaveUp(_) => it.is_incomplete = true,
+                Effect::Expect { .. } | Effect::Heard { .. } | Effect::Credit { .. } => {}
+                // Nobody is to lead whose leader publishes at once.
+                Effect::Lead(_) => {}
+                Effect::Deliver(_) => {
                     if it.has_body_at.is_none()
                         && it.habit == Habit::Honest
                         && node >= self.scenario.validators

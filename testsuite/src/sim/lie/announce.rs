@@ -23,7 +23,7 @@ pub(in super::super) fn announcement(
         }
         2 if expired::announce(&mut announcement, known)? => is_expired = true,
         2 | 3 => announcement.header.gas_used += 1,
-        _ => announcement.body = announcement.body.take().map(flip),
+        _ => announcement.body = flip(announcement.body.clone()),
     }
     Ok((codec::encode("announcement", &announcement)?, is_expired))
 }
@@ -40,7 +40,7 @@ pub(in super::super) fn junk(certified: BatchNumber, rng: &mut StdRng) -> Result
     match drawn {
         0 => {}
         1 => announcement.header.gas_used += rng.random_range(1..1_000),
-        2 => announcement.body = announcement.body.take().map(flip),
+        2 => announcement.body = flip(announcement.body.clone()),
         _ => {
             announcement.header.number.0 += 1_000;
             announcement.certificate.info.number.0 += 1_000;

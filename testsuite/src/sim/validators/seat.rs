@@ -172,7 +172,7 @@ async fn announce(world: &Arc<World>, up: &Arc<Up>, mut decided: mpsc::Receiver<
         if !leads {
             continue;
         }
-        port.announce(&announcement(header, certificate, Some(body), hints)?);
+        port.announce(&announcement(header, certificate, body, hints)?);
     }
     // The driver ends first, and has told why.
     std::future::pending().await

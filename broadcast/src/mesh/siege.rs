@@ -1,0 +1,253 @@
+//! The mesh against validators and peers that lie, and what an unlucky moment must not break.
+
+use slipstream_coding::{CodecKind, Commitment, Held};
+use slipstream_types::bounded::BoundedVec;
+
+use super::{
+    batch::Handed,
+    rig::{Chain, LATENCY, Rig, key, peer},
+    *,
+};
+use crate::message::SignedPlan;
+
+const BODY: usize = 120_000;
+
+fn ms(ms: u64) -> Duration {
+    Duration::from_millis(ms)
+}
+
+/// A plan of what nobody has, signed by a validator.
+fn made_up(chain: &Chain, seat: u8, view: u64, part: Part, salt: u8) -> SignedPlan {
+    let (header, _, _) = &chain.batches[0];
+    let plan = slipstream_coding::Plan {
+        bytes: 20 << 20,
+        digest: Digest([salt; 32]),
+        commitment: Commitment::Whole,
+    };
+    SignedPlan::sign(header, (part, plan), view, (seat.into(), &key(seat))).unwrap()
+}
+
+/// Goal: validators who are first everywhere with plans of what they never send hold no batch up, as the leader's places are its own; and
+/// no relay pays for what they signed.
+#[test]
+fn false_plans_take_no_place_of_the_leaders() {
+    let mut rig = Rig::graph(Chain::new(&[BODY]), 10, 3).connect();
+    let (honest, sources) = rig.chain.published(1, CodecKind::ReedSolomon, rig.chain.body(1).as_bytes(), 0);
+    let mut plans = Vec::new();
+    for seat in 1..4 {
+        plans.push(made_up(&rig.chain, seat, 0, Part::Body, seat));
+        plans.push(made_up(&rig.chain, seat, 0, Part::Body, 10 + seat));
+        // In a view of its own each validator leads.
+        plans.push(made_up(&rig.chain, seat, seat.into(), Part::Hints, 20 + seat));
+    }
+    for plans in plans.chunks(3) {
+        let told = Announced { plans: BoundedVec::new(plans.to_vec()).unwrap(), ..honest.clone() };
+        (1..10).for_each(|node| rig.inject((node + 1) % 10, node, &Message::Batch(Box::new(told.clone()))));
+    }
+    let begun = rig.now;
+    let head = rig.chain.heads[1].clone();
+    rig.nodes[0].mesh.handle_head(head, rig.now);
+    rig.nodes[0].mesh.publish(honest, sources, rig.now);
+    rig.run_for(ms(900));
+    assert_eq!(rig.without(1), [0], "{:?}", rig.now - begun);
+    let batch = &rig.nodes[4].mesh.batches[&BatchNumber(1)];
+    assert!(batch.plans.len() <= 3 && batch.plans.iter().all(|(_, plan)| plan.view == 0));
+    rig.blames_nobody();
+}
+
+/// Goal: a batch whose leader is silent is spread by another validator, after a moment, and not when the leader does its part.
+#[test]
+fn a_silent_leader_is_stood_in_for() {
+    for is_silent in [true, false] {
+        let mut rig = Rig::line(Chain::new(&[BODY]), 3).connect();
+        let (header, certificate, body) = rig.chain.batches[0].clone();
+        rig.commit(1, 1);
+        let body: Arc<[u8]> = body.into_bytes().into();
+        rig.nodes[1].mesh.lend(header, certificate, body, rig.now);
+        if !is_silent {
+            rig.publish(0, 1, CodecKind::ReedSolomon, 0);
+        }
+        rig.run_for(ms(400));
+        let lead = rig.nodes[1].leads.pop();
+        assert_eq!(lead.is_some(), is_silent);
+        if let Some(lead) = lead {
+            let (announced, sources) = rig.chain.published(1, CodecKind::ReedSolomon, &lead.body, 2);
+            rig.nodes[1].mesh.publish(announced, sources, rig.now);
+        }
+        rig.run_for(ms(200));
+        assert!(rig.nodes[2].complete.contains_key(&1));
+        rig.blames_nobody();
+    }
+}
+
+/// Goal: a leader that signs a plan of another body than was agreed on delays a batch, and does not stop it: those who have the
+/// body spread it.
+#[test]
+fn a_false_leader_is_stood_in_for() {
+    let mut rig = Rig::line(Chain::new(&[BODY]), 3).connect();
+    let (header, certificate, body) = rig.chain.batches[0].clone();
+    rig.commit(1, 1);
+    let body: Arc<[u8]> = body.into_bytes().into();
+    rig.nodes[1].mesh.lend(header, certificate, body, rig.now);
+    let told = Announced {
+        plans: BoundedVec::new(vec![made_up(&rig.chain, 0, 0, Part::Body, 9)]).unwrap(),
+        ..rig.chain.published(1, CodecKind::Gossip, rig.chain.body(1).as_bytes(), 0).0
+    };
+    rig.inject(0, 1, &Message::Batch(Box::new(told)));
+    rig.run_for(ms(400));
+    assert_eq!(rig.nodes[1].leads.len(), 1);
+    assert!(rig.nodes[1].mesh.liars.is_empty(), "another packing of the same content is no lie");
+}
+
+/// Goal: what a node wants reaches its peers though a message of it is lost, and though the peer is not listened to at the moment.
+#[test]
+fn wants_are_told_again() {
+    let mut rig = Rig::line(Chain::new(&[BODY]), 2);
+    rig.change = Box::new(|from, _, message| (from == 0 || message.first() != Some(&5)).then_some(message));
+    let mut rig = rig.connect();
+    rig.change = Box::new(|_, _, message| Some(message));
+    for _ in 0..2_000 {
+        rig.inject(1, 0, &Message::Lack { id: crate::PayloadId(Digest([3; 32])), held: Held::Chunks(0) });
+    }
+    assert_eq!(rig.nodes[0].mesh.status().muted, 1);
+    assert!(!rig.nodes[0].mesh.peers[&peer(1)].wants.body);
+    rig.run_for(WANTS_EVERY + LATENCY * 2);
+    assert!(rig.nodes[0].mesh.peers[&peer(1)].wants.body);
+}
+
+/// Goal: a peer that has started again is told of a batch as any new one.
+#[test]
+fn who_starts_again_knows_nothing() {
+    let mut rig = Rig::line(Chain::new(&[BODY]), 2).connect();
+    rig.publish(0, 1, CodecKind::ReedSolomon, 0);
+    rig.run_for(ms(300));
+    let id = *rig.nodes[0].mesh.places.keys().next().unwrap();
+    let knows = |rig: &Rig| rig.nodes[0].mesh.batches[&BatchNumber(1)].knows(&peer(1), &id);
+    assert!(knows(&rig));
+    rig.inject(1, 0, &Message::Wants { wants: Wants { body: true, hints: false }, asks: true });
+    assert!(!knows(&rig));
+}
+
+/// Goal: however many keys ask, a source sends no more for the asking than its cap at once, and a little more as time goes by.
+#[test]
+fn many_keys_pull_little() {
+    let mut rig = Rig::new(Chain::new(&[BODY]), 13);
+    (1..13).for_each(|node| rig.link(0, node));
+    let mut rig = rig.connect();
+    rig.publish(0, 1, CodecKind::ReedSolomon, 0);
+    rig.run_for(ms(100));
+    let sent = rig.nodes[0].chunk_bytes_sent;
+    let id = *rig.nodes[0].mesh.places.keys().next().unwrap();
+    let held = Held::Shards(slipstream_types::bounded::BoundedBytes::new(vec![0; 8]).unwrap());
+    for _ in 0..4 {
+        (1..13).for_each(|node| rig.inject(node, 0, &Message::Lack { id, held: held.clone() }));
+    }
+    rig.run_for(LATENCY);
+    let pulled = rig.nodes[0].chunk_bytes_sent - sent;
+    let cap = usize::from(BroadcastConfig::default().send_cap);
+    assert!(pulled > BODY && pulled < (cap + 1) * BODY * 11 / 10, "{pulled}");
+}
+
+/// Goal: who has a batch by other ways goes on passing it to those behind it.
+#[test]
+fn a_relay_that_commits_early_goes_on() {
+    let mut rig = Rig::line(Chain::new(&[BODY]), 3).connect();
+    rig.publish(0, 1, CodecKind::ReedSolomon, 0);
+    rig.run_for(LATENCY + LATENCY / 2);
+    assert!(!rig.nodes[1].complete.contains_key(&1) || !rig.nodes[2].complete.contains_key(&1));
+    rig.commit(1, 1);
+    assert_eq!(rig.nodes[1].mesh.batches[&BatchNumber(1)].handed, Handed::All);
+    rig.run_for(ms(100));
+    assert!(rig.nodes[2].complete.contains_key(&1));
+    rig.blames_nobody();
+}
+
+/// Goal: what is told of a batch far on in the ledger is kept only if it is certified.
+#[test]
+fn made_up_batches_take_no_places() {
+    let mut rig = Rig::line(Chain::new(&[BODY, BODY, BODY]), 3).connect();
+    let (mut told, _) = rig.chain.published(3, CodecKind::Gossip, rig.chain.body(3).as_bytes(), 0);
+    rig.inject(0, 1, &Message::Batch(Box::new(told.clone())));
+    assert_eq!(rig.nodes[1].mesh.waiting[&BatchNumber(3)].len(), 1);
+    told.header.state_root = Digest([7; 32]);
+    told.certificate.info.state_root = Digest([7; 32]);
+    rig.inject(2, 1, &Message::Batch(Box::new(told)));
+    assert_eq!(rig.nodes[1].bans.len(), 1);
+    assert_eq!(rig.nodes[1].mesh.waiting[&BatchNumber(3)].len(), 1);
+}
+
+/// Goal: the first batch of an epoch waits for the last one of the epoch before.
+#[test]
+fn the_next_epoch_waits_for_this_one() {
+    let mut rig = Rig::line(Chain::new(&[BODY, BODY]), 2).connect();
+    let (mut told, _) = rig.chain.published(2, CodecKind::Gossip, rig.chain.body(2).as_bytes(), 0);
+    (told.header.epoch, told.certificate.info.epoch) = (Epoch(1), Epoch(1));
+    rig.inject(0, 1, &Message::Batch(Box::new(told.clone())));
+    assert!(rig.nodes[1].mesh.waiting.contains_key(&BatchNumber(2)) && rig.nodes[1].bans.is_empty());
+    let mut head = rig.chain.heads[1].clone();
+    head.set = Arc::new(ValidatorSet { epoch: Epoch(1), ..ValidatorSet::clone(&head.set) });
+    rig.nodes[1].mesh.handle_head(head, rig.now);
+    assert!(rig.nodes[1].mesh.waiting.is_empty(), "it is looked at now");
+}
+
+/// Goal: who sends junk again and again is cut off in the end; a validator only from the mesh.
+#[test]
+fn junk_without_end_is_cut_off() {
+    let junk = Message::Have(BoundedVec::new(vec![crate::PayloadId(Digest([3; 32])); 1]).unwrap());
+    let mut rig = Rig::line(Chain::new(&[BODY]), 2).connect();
+    for _ in 0..3 {
+        (0..1_100).for_each(|_| rig.inject(1, 0, &junk));
+        rig.run_for(ms(10_001));
+    }
+    assert_eq!((rig.nodes[0].mesh.status().muted, rig.nodes[0].bans.len()), (2, 1));
+    let validator = key(2).public();
+    let mesh = &mut rig.nodes[0].mesh;
+    mesh.handle_peers(&[validator], rig.now);
+    mesh.ban(validator, "it lied".into(), rig.now);
+    assert!(mesh.peers[&validator].is_muted(rig.now + ms(1_000)));
+    assert!(!std::iter::from_fn(|| mesh.poll_effect()).any(|effect| matches!(effect, Effect::Ban { .. })));
+}
+
+/// Goal: who repeats itself is charged for it.
+#[test]
+fn repetitions_are_charged() {
+    let mut rig = Rig::line(Chain::new(&[BODY]), 2).connect();
+    let (told, _) = rig.chain.published(1, CodecKind::ReedSolomon, rig.chain.body(1).as_bytes(), 0);
+    (0..1_100).for_each(|_| rig.inject(0, 1, &Message::Batch(Box::new(told.clone()))));
+    assert_eq!(rig.nodes[1].mesh.status().muted, 1);
+}
+
+/// Goal: a plan that comes late goes through a node that wants no bodies to those behind it.
+#[test]
+fn a_late_plan_passes_a_delta_node() {
+    let mut rig = Rig::line(Chain::new(&[BODY]), 4);
+    rig.nodes[1].mesh.set_wants(Wants::default());
+    rig.link(0, 3);
+    let mut rig = rig.connect();
+    let (told, _) = rig.chain.published(1, CodecKind::ReedSolomon, rig.chain.body(1).as_bytes(), 0);
+    let bare = Announced { plans: BoundedVec::default(), ..told.clone() };
+    rig.inject(0, 1, &Message::Batch(Box::new(bare)));
+    rig.run_for(ms(200));
+    rig.inject(0, 1, &Message::Plan { number: BatchNumber(1), plan: Box::new(told.plans[0].clone()) });
+    rig.run_for(ms(200));
+    assert_eq!(rig.nodes[2].mesh.batches[&BatchNumber(1)].plans.len(), 1);
+}
+
+/// Goal: a body that comes after it was given up is handed over all the same, while sync fetches it.
+#[test]
+fn late_is_better_than_never() {
+    let mut rig = Rig::line(Chain::new(&[BODY]), 2).connect();
+    let (held_back, at) = std::sync::mpsc::channel();
+    rig.change = Box::new(move |_, _, message| {
+        let is_chunk = message.first() == Some(&1);
+        if is_chunk {
+            held_back.send(message.clone()).unwrap();
+        }
+        (!is_chunk).then_some(message)
+    });
+    rig.publish(0, 1, CodecKind::Gossip, 0);
+    rig.run_for(ms(3_000));
+    assert_eq!((&rig.nodes[1].gave_up[..], rig.nodes[1].complete.len()), (&[1][..], 0));
+    rig.inject(0, 1, &Message::decode(&at.recv().unwrap()).unwrap());
+    assert_eq!(rig.without(1), [0]);
+}

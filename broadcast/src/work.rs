@@ -1,0 +1,117 @@
+//! [`Work`]: what takes longer than a message may wait, and [`Workers`] who do it.
+
+use std::sync::Arc;
+
+use slipstream_coding::{Codec, CodecKind, EncodeError, Parameters, Plan, RLNC_BYTES_MAX, encode};
+use slipstream_network::BoxFuture;
+use slipstream_types::{BatchHeader, BatchNumber, Certificate};
+
+use crate::{
+    BroadcastConfig,
+    mesh::{Done, Job, JobId},
+    message::Part,
+};
+
+/// Whoever does the work.
+pub trait Workers: Send + Sync + 'static {
+    /// Does it elsewhere, and resolves to what comes of [`Work::run`].
+    fn run(&self, work: Work) -> BoxFuture<'static, Outcome>;
+}
+
+/// The runtime's threads for what blocks.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Threads;
+
+impl Workers for Threads {
+    fn run(&self, work: Work) -> BoxFuture<'static, Outcome> {
+        Box::pin(async move {
+            match tokio::task::spawn_blocking(move || work.run()).await {
+                Ok(outcome) => outcome,
+                Err(error) if error.is_panic() => std::panic::resume_unwind(error.into_panic()),
+                // The runtime ends.
+                Err(_) => std::future::pending().await,
+            }
+        })
+    }
+}
+
+/// Work, from tens of microseconds to some hundred milliseconds.
+#[derive(Debug)]
+pub struct Work(Kind);
+
+#[derive(Debug)]
+enum Kind {
+    Job(JobId, Job),
+    Code(BroadcastConfig, Box<Coding>),
+}
+
+/// A payload that is to be coded at its source.
+#[derive(Debug)]
+pub(crate) struct Coding {
+    pub(crate) part: Part,
+    pub(crate) payload: Arc<[u8]>,
+    pub(crate) header: BatchHeader,
+    pub(crate) certificate: Certificate,
+}
+
+/// What comes of work.
+#[derive(Debug)]
+pub enum Outcome {
+    /// Of a job of the mesh.
+    Done(JobId, Done),
+    /// Of coding a payload of a batch.
+    Coded(Result<Box<Coded>, (BatchNumber, EncodeError)>),
+}
+
+/// A coded payload of a batch.
+#[derive(Debug)]
+pub struct Coded {
+    pub(crate) part: Part,
+    pub(crate) plan: Plan,
+    pub(crate) codec: Box<dyn Codec>,
+    pub(crate) header: BatchHeader,
+    pub(crate) certificate: Certificate,
+}
+
+impl Work {
+    pub(crate) fn job(id: JobId, job: Job) -> Work {
+        Work(Kind::Job(id, job))
+    }
+
+    pub(crate) fn code(config: BroadcastConfig, coding: Coding) -> Work {
+        Work(Kind::Code(config, Box::new(coding)))
+    }
+
+    /// The job of the mesh that it is; if it is none, a payload is coded.
+    pub fn of_mesh(&self) -> Option<&Job> {
+        match &self.0 {
+            Kind::Job(_, job) => Some(job),
+            Kind::Code(..) => None,
+        }
+    }
+
+    /// Does it, on the thread that calls.
+    pub fn run(self) -> Outcome {
+        match self.0 {
+            Kind::Job(id, job) => Outcome::Done(id, job.run()),
+            Kind::Code(config, coding) => {
+                let Coding { part, payload, header, certificate } = *coding;
+                Outcome::Coded(match code(&config, payload) {
+                    Ok((plan, codec)) => Ok(Box::new(Coded { part, plan, codec, header, certificate })),
+                    Err(error) => Err((header.number, error)),
+                })
+            }
+        }
+    }
+}
+
+fn code(config: &BroadcastConfig, payload: Arc<[u8]>) -> Result<(Plan, Box<dyn Codec>), EncodeError> {
+    let kind = match config.codec {
+        _ if payload.len() < config.coded_bytes_min as usize => CodecKind::Gossip,
+        // Too much arithmetic.
+        CodecKind::Rlnc if payload.len() > RLNC_BYTES_MAX => CodecKind::ReedSolomon,
+        kind => kind,
+    };
+    let parameters = Parameters::default_for(payload.len());
+    encode(kind, payload, &parameters)
+}
