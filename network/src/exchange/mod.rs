@@ -23,7 +23,7 @@ mod status;
 pub(crate) use book::Book;
 pub(crate) use chooser::{Action, Asked, Chooser, Dialled, Neighbour, Rules};
 pub(crate) use draws::Draws;
-pub(crate) use message::{ANSWER_BYTES_MAX, Answer, REQUEST_BYTES_MAX, Request};
+pub(crate) use message::{ANSWER_BYTES_MAX, Answer, MessageError, REQUEST_BYTES_MAX, Request};
 pub(crate) use record::{PeerRecord, RECORD_ADDRESSES_MAX, UncheckedRecord};
 pub(crate) use scope::{Reach, Scope};
 pub use status::{ExchangeEvent, ExchangeStatus};

@@ -179,6 +179,21 @@ fn liar(n: u8, answer: Vec<u8>) -> PeerAddress {
     PeerAddress { id: key(n).public(), address }
 }
 
+// Goal: a peer that answers in another version is left alone, and keeps its connection.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn another_version_is_no_lie() {
+    let mut later = Answer::new(None, std::iter::empty()).unwrap().encode().unwrap();
+    later[0] += 1;
+    let peer = liar(8, later);
+    let a = node(1, vec![], None).await;
+    let raw = Raw::connect(8, address_of(&a)).await;
+    asked(&raw, &question(CHAIN, 8, peer.address)).await;
+    drop(raw);
+    eventually("it is dialled", || a.peers() == [peer.id]).await;
+    tokio::time::sleep(std::time::Duration::from_millis(500)).await;
+    assert_eq!((count(&a, ExchangeEvent::Forged), a.peers()), (0, vec![peer.id]));
+}
+
 // Goal: who passes on what nobody has signed is cut off, unless it is configured; nothing that it told is kept.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn who_tells_of_forged_records_is_cut_off() {

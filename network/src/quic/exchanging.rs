@@ -13,7 +13,9 @@ use super::{
 };
 use crate::{
     ContactFailure, ExchangeEvent, NetworkError, PeerAddress, PeerId, Protocol, RefusalKind, RequestLimits,
-    exchange::{ANSWER_BYTES_MAX, Action, Answer, Asked, Dialled, Neighbour, PeerRecord, Request},
+    exchange::{
+        ANSWER_BYTES_MAX, Action, Answer, Asked, Dialled, MessageError, Neighbour, PeerRecord, Request,
+    },
     origin::canonical,
     peers::Useful,
 };
@@ -44,6 +46,7 @@ impl Driver {
             }
             sleep(STEP_EVERY).await;
             tokio::select! {
+                biased;
                 () = exchange.changed() => {}
                 () = sleep_until(wake_at) => {}
             }
@@ -130,7 +133,13 @@ impl Driver {
     fn take(&self, opened: &Opened, peer: PeerId, answer: Vec<u8>) -> Asked {
         let teller = self.peers.lock().get(peer).map(|link| link.connection.remote_address().ip());
         let Some(teller) = teller else { return Asked::Later };
-        match checked(opened, peer, &answer) {
+        let records = match Answer::decode(&answer) {
+            // A peer of a later version than this one is no liar.
+            Err(MessageError::Version(_)) => return Asked::Unwilling,
+            Err(MessageError::Codec(error)) => Err(error.to_string()),
+            Ok(answer) => checked(opened, peer, answer),
+        };
+        match records {
             Ok(records) => {
                 opened.chooser.lock().hear(records, teller, opened.now());
                 Asked::Answered
@@ -160,8 +169,7 @@ impl Driver {
 }
 
 /// The records of an answer that are not known yet, each checked.
-fn checked(opened: &Opened, peer: PeerId, answer: &[u8]) -> Result<Vec<PeerRecord>, String> {
-    let answer = Answer::decode(answer).map_err(|error| error.to_string())?;
+fn checked(opened: &Opened, peer: PeerId, answer: Answer) -> Result<Vec<PeerRecord>, String> {
     if answer.own.as_ref().is_some_and(|own| own.id() != peer) {
         return Err("the record of another peer in the place of its own".into());
     }
