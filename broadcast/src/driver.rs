@@ -150,6 +150,7 @@ impl Broadcaster {
     ) -> Result<(), LedgerError> {
         let mut jobs = JoinSet::new();
         let done = tokio::select! {
+            biased;
             () = shutdown.cancelled() => Ok(()),
             done = self.drive(&*ledger, &mut jobs) => done,
         };
@@ -170,7 +171,13 @@ impl Broadcaster {
             self.begin_fresh(ledger, jobs)?;
             self.act(ledger, jobs);
             let due = self.mesh.lock().poll_timeout().map_or(look_at, |at| at.min(look_at));
+            if due <= Instant::now() {
+                // Before what waits below, of which there may always be more.
+                self.mesh.lock().handle_timeout(Instant::now());
+                self.act(ledger, jobs);
+            }
             tokio::select! {
+                biased;
                 Some(outcome) = jobs.join_next() => self.finish(outcome?),
                 changed = head.changed() => {
                     changed?;
@@ -178,7 +185,7 @@ impl Broadcaster {
                 }
                 (peer, message) = self.inbox.pop() => self.take(peer, &message),
                 () = self.poked.notified() => {}
-                () = tokio::time::sleep_until(due) => self.mesh.lock().handle_timeout(Instant::now()),
+                () = tokio::time::sleep_until(due) => {}
             }
         }
     }

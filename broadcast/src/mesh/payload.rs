@@ -20,6 +20,8 @@ const PATIENCE: Duration = Duration::from_millis(120);
 /// Chunks of a coded payload that go out for the first one that comes. Measured with 2,000 nodes (`slipnet sim broadcast`): without it a batch of 119 KB takes
 /// 1.5 times as long at 50 Mbit/s, with twice as many it sends more and is no sooner there.
 const BURST_CHUNKS: usize = 48;
+/// And no more bytes than that, so that an up-link of 50 Mbit/s is not choked by large chunks.
+const BURST_BYTES: usize = 512 << 10;
 /// Chunks that one peer is sent because it asked, in multiples of what the payload needs.
 const PULLED_MAX: usize = 2;
 /// The time in which all peers together may be sent what the payload needs once more because they asked, beside what the configuration's cap
@@ -92,6 +94,8 @@ pub(super) struct Payload {
     /// Whether this node still needs it: if not it is only passed on, and nobody is asked for it.
     pub(super) is_wanted: bool,
     began_at: Instant,
+    /// How long nothing may come before somebody is asked.
+    patience: Duration,
     /// From the batch's certificate to its last byte.
     pub(super) took: Option<Duration>,
     pub(super) moved: Moved,
@@ -127,7 +131,8 @@ impl Payload {
             took: None,
             moved: Moved::default(),
             ended_at: None,
-            repair_at: now + patience(&*codec),
+            patience: PATIENCE,
+            repair_at: now,
             codec,
             lend_at: None,
             asked: 0,
@@ -136,6 +141,12 @@ impl Payload {
 
     pub(super) fn side(&mut self, peer: PeerId) -> &mut Side {
         self.sides.entry(peer).or_default()
+    }
+
+    /// Begins to wait for chunks of so many bytes.
+    pub(super) fn wait_for(&mut self, chunk_bytes: f64, now: Instant) {
+        self.patience = PATIENCE + Duration::from_secs_f64(chunk_bytes / 1e6);
+        self.repair_at = now + self.patience;
     }
 
     /// A peer told of it.
@@ -158,7 +169,7 @@ impl Payload {
 
     /// A chunk of a peer was of use. Returns when the peer was asked for it, if it was.
     pub(super) fn progress(&mut self, from: PeerId, now: Instant) -> Option<Instant> {
-        (self.asked, self.repair_at) = (0, now + patience(&*self.codec));
+        (self.asked, self.repair_at) = (0, now + self.patience);
         let side = self.side(from);
         side.useful += 1;
         side.asked_at.take()
@@ -215,7 +226,9 @@ impl Payload {
         let more = match (self.kind(), std::mem::replace(&mut self.is_sent, true)) {
             (CodecKind::Gossip, true) => 0,
             (CodecKind::Gossip, false) => degree,
-            (_, false) if self.state == State::Assembling => all.min(BURST_CHUNKS),
+            (_, false) if self.state == State::Assembling => {
+                all.min(BURST_CHUNKS).min((BURST_BYTES / self.codec.chunk_bytes()).max(cap))
+            }
             (_, false) => all,
             (_, true) => cap,
         };
@@ -273,9 +286,4 @@ impl Payload {
         self.pulled += 1;
         Some(chunk)
     }
-}
-
-/// See [`PATIENCE`].
-fn patience(codec: &dyn Codec) -> Duration {
-    PATIENCE + Duration::from_micros(codec.chunk_bytes() as u64)
 }

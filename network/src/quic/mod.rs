@@ -33,7 +33,9 @@ use std::{
 
 use bytes::Bytes;
 use parking_lot::Mutex;
-use quinn::{Endpoint, EndpointConfig, IdleTimeout, TransportConfig, VarInt, congestion::CubicConfig};
+use quinn::{
+    AsyncUdpSocket, Endpoint, EndpointConfig, IdleTimeout, TransportConfig, VarInt, congestion::CubicConfig,
+};
 use slipstream_types::{Clock, CodecError, Digest, SecretKey};
 use tokio::{
     sync::watch,
@@ -113,6 +115,36 @@ impl Network {
         key: &SecretKey,
         handler: Arc<dyn Handler>,
     ) -> Result<Arc<Network>, NetworkError> {
+        Self::begin(config, key, handler, |server, tasks| open(config.listen, server, tasks))
+    }
+
+    /// As [`Network::start`], on a socket that is not the system's: a simulated network's. Under tokio's paused clock what it does follows from
+    /// `seed` and from what arrives when.
+    ///
+    /// # Errors
+    /// As [`Network::start`].
+    pub async fn start_on(
+        config: &NetworkConfig,
+        key: &SecretKey,
+        handler: Arc<dyn Handler>,
+        socket: Arc<dyn AsyncUdpSocket>,
+        seed: [u8; 32],
+    ) -> Result<Arc<Network>, NetworkError> {
+        Self::begin(config, key, handler, |server, tasks| {
+            let mut endpoint = EndpointConfig::default();
+            endpoint.rng_seed(Some(seed));
+            let runtime = Arc::new(TrackedRuntime { tasks });
+            Endpoint::new_with_abstract_socket(endpoint, Some(server), socket, runtime)
+                .map_err(|source| NetworkError::Bind { address: config.listen, source })
+        })
+    }
+
+    fn begin(
+        config: &NetworkConfig,
+        key: &SecretKey,
+        handler: Arc<dyn Handler>,
+        open: impl FnOnce(quinn::ServerConfig, TaskTracker) -> Result<Endpoint, NetworkError>,
+    ) -> Result<Arc<Network>, NetworkError> {
         config.check()?;
         let local = key.public();
         let tls_error = |source| NetworkError::Tls { source };
@@ -127,7 +159,7 @@ impl Network {
             .incoming_buffer_size(INCOMING_BUFFER_BYTES)
             .incoming_buffer_size_total(INCOMING_BUFFER_BYTES * HANDSHAKES_MAX as u64);
         let quinn_tasks = TaskTracker::new();
-        let endpoint = open(config.listen, server, quinn_tasks.clone())?;
+        let endpoint = open(server, quinn_tasks.clone())?;
         let local_address =
             endpoint.local_addr().map_err(|source| NetworkError::Bind { address: config.listen, source })?;
         let reserved = config.others(local).map(|peer| peer.id);

@@ -68,22 +68,24 @@ pub(super) async fn serve(
     let slots = Arc::new(Semaphore::new(config.request_concurrency_max));
     let error = loop {
         tokio::select! {
+            biased;
+            Some(ended) = tasks.join_next() => if let Err(error) = ended {
+                // Only a panic gets here: nothing aborts single tasks. It ends this connection, which is then made anew.
+                error!(peer = %session.link.peer, %error, "a task of a connection failed; ending the connection");
+                break ConnectionError::LocallyClosed;
+            },
             stream = session.link.connection.accept_bi() => match stream {
                 Ok((send, receive)) => {
                     // Bounds the handlers that run: the stream limit alone would not, because an asker that gives up
                     // frees its stream while the handler goes on. Finished tasks are reaped below meanwhile.
                     let slot = tokio::select! {
+                        biased;
                         slot = slots.clone().acquire_owned() => slot.expect("the semaphore is never closed"),
                         error = session.link.connection.closed() => break error,
                     };
                     tasks.spawn(tracker.track_future(session.clone().answer(send, receive, slot)));
                 }
                 Err(error) => break error,
-            },
-            Some(ended) = tasks.join_next() => if let Err(error) = ended {
-                // Only a panic gets here: nothing aborts single tasks. It ends this connection, which is then made anew.
-                error!(peer = %session.link.peer, %error, "a task of a connection failed; ending the connection");
-                break ConnectionError::LocallyClosed;
             },
         }
     };

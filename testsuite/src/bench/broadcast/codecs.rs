@@ -9,12 +9,11 @@ use slipstream_types::PublicKey;
 
 use super::{
     super::{Aim, Figure, harness::ratios},
+    SIZES,
     reference::{self, Reference},
 };
 use crate::progress::Progress;
 
-/// The seed's block, and a megabyte.
-const SIZES: [(&str, usize); 2] = [("119k", 121_600), ("1m", 1 << 20)];
 /// Chunks of RLNC that are verified together.
 const BATCHES: [usize; 4] = [1, 5, 10, 40];
 /// Pieces in the seed's figures.

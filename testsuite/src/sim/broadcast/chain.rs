@@ -1,4 +1,4 @@
-//! [`Chain`]: a genesis and one certified batch, as small as its coding allows.
+//! [`Chain`]: a genesis and certified batches with bodies of noise.
 
 use std::sync::Arc;
 
@@ -18,18 +18,22 @@ const SMALL_BYTES_MAX: usize = 8_192;
 
 /// See the module.
 pub(super) struct Chain {
-    /// Where all nodes stand.
-    pub(super) genesis: Head,
-    /// The batch after it.
+    /// Where nodes stand: at the genesis, and after each batch.
+    pub(super) heads: Vec<Head>,
+    pub(super) batches: Vec<Certified>,
+    pub(super) keys: Vec<SecretKey>,
+}
+
+/// One batch.
+pub(super) struct Certified {
     pub(super) header: BatchHeader,
     pub(super) certificate: Certificate,
     pub(super) body: Blob,
-    keys: Vec<SecretKey>,
 }
 
 /// A body of noise that is sent as about so many bytes.
-pub(super) fn body_of(bytes: usize) -> Blob {
-    let mut rng = StdRng::seed_from_u64(bytes as u64);
+pub(super) fn body_of(bytes: usize, seed: u64) -> Blob {
+    let mut rng = StdRng::seed_from_u64(seed + bytes as u64);
     let transaction = |bytes: usize| {
         let mut noise = vec![0; bytes];
         rng.fill_bytes(&mut noise);
@@ -42,38 +46,44 @@ pub(super) fn body_of(bytes: usize) -> Blob {
 }
 
 /// A body so small that a payload of it has as many chunks as one of the real size.
-fn small_body(kind: CodecKind, payload_bytes: usize, chunks: usize) -> Result<Blob> {
+///
+/// # Errors
+/// If there is none.
+pub(super) fn small_body(kind: CodecKind, payload_bytes: usize, chunks: usize) -> Result<Blob> {
     let parameters = Parameters::default_for(payload_bytes);
     let fits = |blob: &Blob| {
         let coded = encode(kind, blob.as_bytes().into(), &parameters);
         coded.is_ok_and(|(_, codec)| codec.chunks_needed() == chunks)
     };
-    let found = (1..SMALL_BYTES_MAX).map(body_of).find(fits);
+    let found = (1..SMALL_BYTES_MAX).map(|bytes| body_of(bytes, 0)).find(fits);
     found.with_context(|| format!("no small body has {chunks} chunks as {kind}"))
 }
 
 impl Chain {
-    /// Of so many validators.
+    /// Of so many validators, with these bodies.
     ///
     /// # Errors
-    /// If no small payload is coded into so many chunks.
-    pub(super) fn new(
-        validators: usize,
-        (kind, payload_bytes, chunks): (CodecKind, usize, usize),
-    ) -> Result<Chain> {
+    /// If it has too many validators.
+    pub(super) fn new(validators: usize, bodies: Vec<Blob>) -> Result<Chain> {
         let keys: Vec<_> = (0..validators).map(|seat| SecretKey::from_seed([seat as u8 + 1; 32])).collect();
         let of = |key: &SecretKey| Validator { public_key: key.public(), fee_recipient: Default::default() };
         let set = ValidatorSet::new(Epoch(0), BoundedVec::new(keys.iter().map(of).collect())?);
         let mut accumulator = Accumulator::default();
         accumulator.append(Digest([9; 32]));
-        let genesis = Head {
-            number: BatchNumber(0),
-            digest: Digest([9; 32]),
-            accumulator: accumulator.clone(),
-            set: Arc::new(set),
-        };
-        let body = small_body(kind, payload_bytes, chunks)?;
-        let header = Chain::header(content_digest(BlobKind::Body, &body.content(BlobKind::Body)?));
+        let genesis =
+            Head { number: BatchNumber(0), digest: Digest([9; 32]), accumulator, set: Arc::new(set) };
+        let mut chain = Chain { heads: vec![genesis], batches: Vec::new(), keys };
+        for body in bodies {
+            chain.extend(body)?;
+        }
+        Ok(chain)
+    }
+
+    fn extend(&mut self, body: Blob) -> Result<()> {
+        let head = self.heads[self.batches.len()].clone();
+        let root = content_digest(BlobKind::Body, &body.content(BlobKind::Body)?);
+        let header = BatchHeader { number: head.number.next(), parent: head.digest, ..Chain::header(root) };
+        let mut accumulator = head.accumulator;
         accumulator.append(header.digest());
         let info = LedgerInfo {
             epoch: header.epoch,
@@ -83,8 +93,10 @@ impl Chain {
             timestamp_ms: header.timestamp_ms,
             next_validators: None,
         };
-        let certificate = Certificate::signed(info, 0, (0..).zip(&keys))?;
-        Ok(Chain { genesis, header, certificate, body, keys })
+        let certificate = Certificate::signed(info, 0, (0..).zip(&self.keys))?;
+        self.heads.push(Head { number: header.number, digest: header.digest(), accumulator, set: head.set });
+        self.batches.push(Certified { header, certificate, body });
+        Ok(())
     }
 
     /// A header of batch 1 with this body.
@@ -107,7 +119,7 @@ impl Chain {
         }
     }
 
-    /// What the leader publishes, coded as a payload of so many bytes is.
+    /// What the leader publishes of batch 1, coded as a payload of so many bytes is.
     ///
     /// # Errors
     /// If it cannot be coded.
@@ -116,12 +128,12 @@ impl Chain {
         kind: CodecKind,
         payload_bytes: usize,
     ) -> Result<(Announced, Vec<Source>)> {
-        let (plan, codec) =
-            encode(kind, self.body.as_bytes().into(), &Parameters::default_for(payload_bytes))?;
-        let signed = SignedPlan::sign(&self.header, (Part::Body, plan), 0, (0, &self.keys[0]))?;
-        let source = Source { id: signed.id(&self.header.digest())?, part: Part::Body, codec };
+        let Certified { header, certificate, body } = &self.batches[0];
+        let (plan, codec) = encode(kind, body.as_bytes().into(), &Parameters::default_for(payload_bytes))?;
+        let signed = SignedPlan::sign(header, (Part::Body, plan), 0, (0, &self.keys[0]))?;
+        let source = Source { id: signed.id(&header.digest())?, part: Part::Body, codec };
         let plans = BoundedVec::new(vec![signed])?;
-        let (header, certificate) = (self.header.clone(), self.certificate.clone());
+        let (header, certificate) = (header.clone(), certificate.clone());
         Ok((Announced { header, certificate, plans }, vec![source]))
     }
 }

@@ -44,7 +44,7 @@ impl Costs {
     pub fn measure(kind: CodecKind, payload_bytes: usize) -> Result<Costs> {
         let operations = Operations::measure(kind, payload_bytes, RUNS)?;
         let us = |name: &str| operations.median_us(name);
-        let blob = body_of(payload_bytes);
+        let blob = body_of(payload_bytes, 0);
         let (_, codec) = encode(kind, blob.as_bytes().into(), &Parameters::default_for(payload_bytes))?;
         let needed = codec.chunks_needed();
         let verify_us = match kind {

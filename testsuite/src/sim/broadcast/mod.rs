@@ -2,15 +2,20 @@
 //!
 //! * `rounds`: 10,000 nodes, round by round, as the paper on network coding counts hops and waste.
 //! * `world`: 2,000 nodes with the mesh that ships, links with latency and bandwidth, and processors that need what the codecs were measured to need.
+//! * `fabric`: 60 nodes with the mesh and the network that ship, on a wire in memory; `slipnet bench broadcast` has its table. It says how far the world can be
+//!   believed.
 //!
-//! A seed gives one run: rounds always, the world given the same costs.
+//! A seed gives one run: rounds always, the others given the same costs.
 
 mod chain;
 mod costs;
+mod fabric;
 mod habit;
 mod node;
 mod rounds;
 mod scenario;
+mod topology;
+mod uplink;
 mod world;
 
 use std::path::PathBuf;
@@ -21,6 +26,7 @@ use slipstream_coding::CodecKind;
 
 pub use self::{
     costs::Costs,
+    fabric::{Run, run as run_on_fabric},
     scenario::{Outcome, Scenario},
 };
 use self::{rounds::Sends, world::World};
@@ -263,6 +269,32 @@ mod tests {
             assert_eq!((outcome.fetched, outcome.wronged), (0, 0), "{codec}: {outcome:?}");
             assert!(outcome.sent_payloads < 8.5, "{codec}: {outcome:?}");
             assert_eq!(outcome, play(&scenario, &costs(codec)).unwrap(), "{codec}");
+        }
+    }
+
+    /// Goal: on the wire, under the network that ships, the same seed gives the same datagrams at the same times, and another seed others.
+    #[test]
+    fn the_same_seed_sends_the_same_packets() {
+        let trace = |seed| {
+            let scenario = Scenario::honest(16, CodecKind::ReedSolomon, 121_600, 50, seed);
+            let run = run_on_fabric(&scenario, Some(CodecKind::ReedSolomon), &costs(CodecKind::ReedSolomon))
+                .unwrap();
+            assert_eq!((run.missing, run.gave_up), (0, 0), "{run:?}");
+            run.trace
+        };
+        assert_eq!(trace(1), trace(1));
+        assert_ne!(trace(1), trace(2));
+    }
+
+    /// Goal: the event simulation can be believed: the network that ships takes as long, give or take a quarter.
+    #[test]
+    fn the_fabric_agrees_with_the_event_simulation() {
+        for codec in CodecKind::ALL {
+            let scenario = Scenario::honest(30, codec, 121_600, 50, 7);
+            let events = play(&scenario, &costs(codec)).unwrap();
+            let fabric = run_on_fabric(&scenario, Some(codec), &costs(codec)).unwrap();
+            let ratio = fabric.p50_ms / events.p50_ms;
+            assert!((0.75..1.25).contains(&ratio), "{codec}: {events:?} {fabric:?}");
         }
     }
 

@@ -9,6 +9,7 @@ use slipstream_types::PublicKey;
 use super::{
     chain::Chain,
     habit::{Habit, is_chunk},
+    uplink::Uplink,
 };
 
 /// Nanoseconds since the certificate.
@@ -50,11 +51,10 @@ pub(super) enum Current {
 pub(super) struct Node {
     pub(super) mesh: Mesh,
     pub(super) links: BTreeSet<usize>,
-    pub(super) place: (f64, f64),
     pub(super) habit: Habit,
     /// The first chunk that it sent.
     pub(super) first_chunk: Option<Bytes>,
-    pub(super) up: [VecDeque<Parcel>; Priority::ALL.len()],
+    pub(super) up: Uplink,
     pub(super) is_sending: bool,
     pub(super) down_free: Time,
     pub(super) tasks: VecDeque<Task>,
@@ -67,15 +67,16 @@ pub(super) struct Node {
 }
 
 impl Node {
-    /// A node at the genesis, without links.
-    pub(super) fn new(wants: Wants, chain: &Chain, secret: [u8; 32]) -> Node {
+    /// A node at the genesis, without links. Its chunks stand for such that are so many times as long.
+    pub(super) fn new(wants: Wants, chain: &Chain, secret: [u8; 32], scale: f64) -> Node {
+        let mut mesh = Mesh::new(BroadcastConfig::default(), wants, chain.heads[0].clone(), secret);
+        mesh.scale_chunks(scale);
         Node {
-            mesh: Mesh::new(BroadcastConfig::default(), wants, chain.genesis.clone(), secret),
+            mesh,
             links: BTreeSet::new(),
-            place: (0.0, 0.0),
             habit: Habit::Honest,
             first_chunk: None,
-            up: Default::default(),
+            up: Uplink::default(),
             is_sending: false,
             down_free: 0,
             tasks: VecDeque::new(),

@@ -1,18 +1,14 @@
 //! [`World`]: many nodes with the mesh that ships, in virtual time.
 //!
 //! ```text
-//!  mesh ─ Send ─▶ habit (a polluter's twist) ─▶ up-link: three priorities ─▶ latency ─▶ down-link ─▶ processor ─▶ mesh
+//!  mesh ─ Send ─▶ habit (a polluter's twist) ─▶ up-link: peers take turns ─▶ latency ─▶ down-link ─▶ processor ─▶ mesh
 //!    └─── Run ──────────────────────────────────────────────────────────────────────────────▶ processor ─┘
 //! ```
 //!
 //! A node has one processor, which takes messages and jobs one after the other and needs for them what was measured. Codecs are real and see a
 //! payload of as many chunks as the real one has, but small ones; links count what the real ones weigh.
 
-use std::{
-    cmp::Reverse,
-    collections::{BinaryHeap, VecDeque},
-    sync::Arc,
-};
+use std::{cmp::Reverse, collections::BinaryHeap, sync::Arc};
 
 use anyhow::Result;
 use rand::{Rng, SeedableRng, rngs::StdRng, seq::SliceRandom};
@@ -21,15 +17,15 @@ use slipstream_network::Bytes;
 use tokio::time::{Duration, Instant};
 
 use super::{
-    chain::Chain,
+    chain::{Certified, Chain, small_body},
     costs::Costs,
     habit::{Habit, is_chunk},
     node::{Current, Node, Parcel, Task, Time, index, peer},
     scenario::{Outcome, Scenario},
+    topology::Topology,
+    uplink::Piece,
 };
 
-/// One way, between neighbours and between antipodes.
-const LATENCY_MS: (f64, f64) = (10.0, 150.0);
 /// Bytes that a packet of QUIC over UDP and IP has beside its content, and its content.
 const PACKET_BYTES: (usize, usize) = (64, 1_350);
 /// Nobody waits longer.
@@ -40,10 +36,10 @@ fn time_of(us: f64) -> Time {
 }
 
 enum Event {
-    /// An up-link has sent a message.
+    /// An up-link has sent a part of a message.
     Sent(usize),
-    /// The first bit of a message is at its receiver.
-    Arriving(Parcel),
+    /// The first bit of it is at its receiver.
+    Arriving(Piece),
     Arrived(Parcel),
     /// A processor is free.
     Free(usize),
@@ -61,6 +57,7 @@ pub(super) struct World<'a> {
     /// By number; those that have happened are empty.
     pending: Vec<Option<Event>>,
     waiting: usize,
+    topology: Topology,
 }
 
 impl World<'_> {
@@ -69,8 +66,8 @@ impl World<'_> {
     /// # Errors
     /// If the batch cannot be coded.
     pub(super) fn run(scenario: &Scenario, costs: &Costs) -> Result<Outcome> {
-        let coded = (scenario.codec, scenario.payload_bytes, costs.chunks_needed);
-        let chain = Chain::new(scenario.validators, coded)?;
+        let body = small_body(scenario.codec, scenario.payload_bytes, costs.chunks_needed)?;
+        let chain = Chain::new(scenario.validators, vec![body])?;
         let mut world = World::new(scenario, costs, &chain);
         world.begin(&chain)?;
         world.play();
@@ -79,14 +76,17 @@ impl World<'_> {
 
     fn new<'a>(scenario: &'a Scenario, costs: &'a Costs, chain: &Chain) -> World<'a> {
         let mut rng = StdRng::seed_from_u64(scenario.seed);
+        let topology = Topology::draw(scenario);
         let habits = habits(scenario, &mut rng);
         let node = |(index, habit): (usize, Habit)| {
             let wants = Wants { body: index >= scenario.validators, hints: false };
-            let node = Node::new(wants, chain, rng.random());
-            Node { habit, place: (rng.random(), rng.random()), ..node }
+            let small = chain.batches[0].body.as_bytes().len();
+            let scale = scenario.payload_bytes as f64 / small as f64;
+            let node = Node::new(wants, chain, rng.random(), scale);
+            Node { habit, links: topology.links[index].clone(), ..node }
         };
         let nodes = habits.into_iter().enumerate().map(node).collect();
-        let mut world = World {
+        World {
             scenario,
             costs,
             nodes,
@@ -95,20 +95,7 @@ impl World<'_> {
             events: BinaryHeap::new(),
             pending: Vec::new(),
             waiting: 0,
-        };
-        world.link(&mut rng);
-        world
-    }
-
-    fn link(&mut self, rng: &mut StdRng) {
-        let count = self.nodes.len();
-        for node in 0..count {
-            let others = rand::seq::index::sample(rng, count, self.scenario.outbound.min(count));
-            let validators = 0..if node < self.scenario.validators { self.scenario.validators } else { 0 };
-            for other in others.into_iter().chain(validators).filter(|other| *other != node) {
-                self.nodes[node].links.insert(other);
-                self.nodes[other].links.insert(node);
-            }
+            topology,
         }
     }
 
@@ -136,9 +123,10 @@ impl World<'_> {
         self.act(0, None);
         for node in 1..self.scenario.validators {
             self.now = self.latency(0, node).max(encoded);
-            let body: Arc<[u8]> = chain.body.as_bytes().into();
+            let Certified { header, certificate, body } = &chain.batches[0];
             let at = self.instant();
-            self.nodes[node].mesh.lend(chain.header.clone(), chain.certificate.clone(), body, at);
+            let body: Arc<[u8]> = body.as_bytes().into();
+            self.nodes[node].mesh.lend(header.clone(), certificate.clone(), body, at);
             self.act(node, None);
         }
         let honest = self.nodes[self.scenario.validators..].iter().filter(|node| node.habit == Habit::Honest);
@@ -151,9 +139,7 @@ impl World<'_> {
     }
 
     fn latency(&self, a: usize, b: usize) -> Time {
-        let ((ax, ay), (bx, by)) = (self.nodes[a].place, self.nodes[b].place);
-        let distance = (ax - bx).hypot(ay - by) / std::f64::consts::SQRT_2;
-        time_of(1e3 * (LATENCY_MS.0 + (LATENCY_MS.1 - LATENCY_MS.0) * distance))
+        self.topology.latency(a, b).as_nanos() as Time
     }
 
     fn schedule(&mut self, at: Time, event: Event) {
@@ -172,7 +158,7 @@ impl World<'_> {
                     self.nodes[node].is_sending = false;
                     self.send_next(node);
                 }
-                Some(Event::Arriving(parcel)) => self.receive(parcel),
+                Some(Event::Arriving(piece)) => self.receive(piece),
                 Some(Event::Arrived(parcel)) => self.arrived(parcel),
                 Some(Event::Free(node)) => self.finish(node),
                 Some(Event::Timer(node)) if self.nodes[node].timer == Some(at) => {
@@ -264,7 +250,8 @@ impl World<'_> {
             Some(Current::Handling(sent)) => {
                 for (priority, parcel) in sent {
                     if let Some(parcel) = self.nodes[node].twist(parcel) {
-                        self.nodes[node].up[priority as usize].push_back(parcel);
+                        let bytes = self.weight(&parcel.message);
+                        self.nodes[node].up.push(priority, parcel, bytes);
                     }
                 }
                 self.send_next(node);
@@ -299,24 +286,30 @@ impl World<'_> {
         if self.nodes[node].is_sending {
             return;
         }
-        let Some(parcel) = self.nodes[node].up.iter_mut().find_map(VecDeque::pop_front) else { return };
-        let bytes = self.weight(&parcel.message);
+        let Some(piece) = self.nodes[node].up.next() else { return };
         self.nodes[node].is_sending = true;
-        self.nodes[node].bytes_sent += bytes as u64;
-        let takes = bytes as u64 * 8_000_000_000 / self.scenario.uplink_bits_per_second;
-        self.schedule(self.now + takes, Event::Sent(node));
-        let arrives = self.now + self.latency(node, parcel.to);
-        self.schedule(arrives, Event::Arriving(parcel));
+        self.nodes[node].bytes_sent += piece.bytes as u64;
+        self.schedule(self.now + self.takes(&piece), Event::Sent(node));
+        let arrives = self.now + self.latency(node, piece.to);
+        self.schedule(arrives, Event::Arriving(piece));
     }
 
-    /// A message comes in over the down-link, which is twice as wide: not before its last bit was sent, and not before those in front of it.
-    fn receive(&mut self, parcel: Parcel) {
-        let sent = self.weight(&parcel.message) as u64 * 8_000_000_000 / self.scenario.uplink_bits_per_second;
-        let it = &mut self.nodes[parcel.to];
+    /// What a part of a message takes on an up-link.
+    fn takes(&self, piece: &Piece) -> Time {
+        piece.bytes as u64 * 8_000_000_000 / self.scenario.uplink_bits_per_second
+    }
+
+    /// A part of a message comes in over the down-link, which is twice as wide: not before its last bit was sent, and not before what is in front
+    /// of it.
+    fn receive(&mut self, piece: Piece) {
+        let sent = self.takes(&piece);
+        let it = &mut self.nodes[piece.to];
         let begins = self.now.max(it.down_free);
         it.down_free = begins + sent / 2;
         let ends = it.down_free.max(self.now + sent);
-        self.schedule(ends, Event::Arrived(parcel));
+        if let Some(parcel) = piece.parcel {
+            self.schedule(ends, Event::Arrived(parcel));
+        }
     }
 
     /// A node bans another one.
