@@ -188,19 +188,25 @@ async fn a_call_whose_caller_has_gone_ends() {
     let all = lane.places().free();
     let context = RpcContext { call_time_max: Duration::from_secs(3_600), ..context() };
     let rpc = Arc::new(Fixture(methods(context, lanes)));
-    let caller = tokio::spawn({
-        let rpc = rpc.clone();
-        async move { rpc.ask("eth_call", json!([{ "data": ENDLESS }])).await }
-    });
-    while lane.places().free() == all && !caller.is_finished() {
-        tokio::task::yield_now().await;
+    // All of its gas lasts for some 100 ms, in which a busy machine may not come back here.
+    for _ in 0..20 {
+        let caller = tokio::spawn({
+            let rpc = rpc.clone();
+            async move { rpc.ask("eth_call", json!([{ "data": ENDLESS }])).await }
+        });
+        while lane.places().free() == all && !caller.is_finished() {
+            tokio::task::yield_now().await;
+        }
+        caller.abort();
+        let gone = caller.await;
+        while lane.places().free() < all {
+            tokio::task::yield_now().await;
+        }
+        if gone.is_err_and(|error| error.is_cancelled()) {
+            return;
+        }
     }
-    caller.abort();
-    let gone = caller.await;
-    while lane.places().free() < all {
-        tokio::task::yield_now().await;
-    }
-    assert!(gone.is_err_and(|error| error.is_cancelled()), "it ran to its end before it could be given up");
+    panic!("each call ran to its end before it could be given up");
 }
 
 #[tokio::test]

@@ -43,6 +43,8 @@ const UPLINKS_MBIT: [u64; 3] = [25, 50, 200];
 const ROUGH_MBIT: u64 = 50;
 /// The share of these.
 const ROUGH_SHARE: f64 = 0.1;
+/// Nodes on the wire.
+const FABRIC_NODES: usize = 60;
 /// Nodes of the model in rounds.
 const ROUND_NODES: usize = 10_000;
 /// Seeds of each of its rows.
@@ -70,12 +72,13 @@ pub fn play(scenario: &Scenario, costs: &Costs) -> Result<Outcome> {
     World::run(scenario, costs)
 }
 
-/// Runs both models.
+/// Runs all models.
 ///
 /// # Errors
 /// If a codec fails, or the file cannot be written.
 pub fn run(options: &BroadcastSimOptions, progress: Progress) -> Result<Report> {
     let mut figures = by_rounds(progress);
+    figures.extend(by_fabric(options.seeds, progress)?);
     for (size, bytes) in SIZES {
         let mut table = Table { size, bytes, options, progress, rows: Vec::new() };
         table.play()?;
@@ -107,6 +110,29 @@ fn by_rounds(progress: Progress) -> Vec<Figure> {
         add(format!("coded_d{degree}"), runs.collect());
     }
     figures
+}
+
+/// The paper's block on the wire, and how far from it the event simulation is.
+fn by_fabric(seeds: u64, progress: Progress) -> Result<Vec<Figure>> {
+    let mut figures = Vec::new();
+    let (size, bytes) = SIZES[0];
+    for codec in CodecKind::ALL {
+        let (costs, mut p50, mut p99, mut events) =
+            (Costs::measure(codec, bytes)?, Vec::new(), Vec::new(), Vec::new());
+        for seed in 0..seeds {
+            progress.step(&format!("{codec}, {size}, {FABRIC_NODES} nodes on the wire, seed {seed}"));
+            let scenario = Scenario::honest(FABRIC_NODES, codec, bytes, ROUGH_MBIT, seed);
+            let run = run_on_fabric(&scenario, Some(codec), &costs)?;
+            p50.push(run.p50_ms);
+            p99.push(run.p99_ms);
+            events.push(play(&scenario, &costs)?.p50_ms);
+        }
+        let name = |what: &str| format!("fabric.{codec}.{what}.{size}.{ROUGH_MBIT}mbit");
+        figures.push(Figure::new(name("p50_vs_events"), "ratio", ratios(&p50, &events)));
+        figures.push(Figure::new(name("p50"), "ms", p50));
+        figures.push(Figure::new(name("p99"), "ms", p99));
+    }
+    Ok(figures)
 }
 
 /// What is different from an honest network.
@@ -228,6 +254,7 @@ fn notes() -> Vec<String> {
     [
         "rounds: 10,000 nodes; hops until 99 % have the block, and what was sent in vain, in blocks. resent: every node sends to all its peers in each round,",
         "as the paper's baseline; the others send once. coded: 10 pieces, one combination to each of D peers, once.",
+        "fabric: 60 nodes with the network that ships as well, on a wire in memory, and the same scenario event by event (p50_vs_events).",
         "The rest: 2,000 nodes with the mesh that ships (4 validators, 8 connections out of each), places with 10 to 150 ms between them, down-links twice as",
         "wide as up-links, one processor a node, with the costs of the codecs as measured at the start. p50, p99: from the certificate to the body at honest",
         "fullnodes. sent: bytes that one sends, in payloads. pulls: times that one asks. fetched: those that had to fetch the body. silent, polluted: 10 % of the nodes.",
