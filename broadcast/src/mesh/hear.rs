@@ -340,7 +340,7 @@ impl Mesh {
             return;
         }
         let mut payload = Payload::new((id, plan.part), signer, codec, now);
-        payload.wait_for(payload.codec.chunk_bytes() as f64 * self.chunk_scale, now);
+        payload.wait_for(self.chunk_bytes.unwrap_or(payload.codec.chunk_bytes()), now);
         if let Some(from) = from {
             payload.told_by(from);
         }

@@ -107,8 +107,8 @@ pub struct Mesh {
     liars: BTreeSet<PublicKey>,
     /// When peers are told again what it wants.
     wants_at: Option<Instant>,
-    /// What a chunk stands for, in lengths of its own: more than one only in simulations.
-    chunk_scale: f64,
+    /// What a chunk stands for, if not for itself: only in simulations.
+    chunk_bytes: Option<usize>,
     effects: VecDeque<Effect>,
     status: MeshStatus,
 }
@@ -142,16 +142,16 @@ impl Mesh {
             next_job: 0,
             liars: BTreeSet::new(),
             wants_at: None,
-            chunk_scale: 1.0,
+            chunk_bytes: None,
             effects: VecDeque::new(),
             status: MeshStatus::default(),
         }
     }
 
-    /// For a simulation whose payloads are small and stand for such that are so many times as long, and take as much longer.
+    /// For a simulation whose payloads are small, and whose chunks stand for such of so many bytes, and take as long.
     #[doc(hidden)]
-    pub fn scale_chunks(&mut self, times: f64) {
-        self.chunk_scale = times;
+    pub fn set_chunk_bytes(&mut self, bytes: usize) {
+        self.chunk_bytes = Some(bytes);
     }
 
     /// The connected peers. New ones are told what this node wants.

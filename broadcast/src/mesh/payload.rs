@@ -144,8 +144,8 @@ impl Payload {
     }
 
     /// Begins to wait for chunks of so many bytes.
-    pub(super) fn wait_for(&mut self, chunk_bytes: f64, now: Instant) {
-        self.patience = PATIENCE + Duration::from_secs_f64(chunk_bytes / 1e6);
+    pub(super) fn wait_for(&mut self, chunk_bytes: usize, now: Instant) {
+        self.patience = PATIENCE + Duration::from_micros(chunk_bytes as u64);
         self.repair_at = now + self.patience;
     }
 

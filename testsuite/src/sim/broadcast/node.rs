@@ -67,10 +67,10 @@ pub(super) struct Node {
 }
 
 impl Node {
-    /// A node at the genesis, without links. Its chunks stand for such that are so many times as long.
-    pub(super) fn new(wants: Wants, chain: &Chain, secret: [u8; 32], scale: f64) -> Node {
+    /// A node at the genesis, without links. Its chunks stand for such of so many bytes.
+    pub(super) fn new(wants: Wants, chain: &Chain, secret: [u8; 32], chunk_bytes: usize) -> Node {
         let mut mesh = Mesh::new(BroadcastConfig::default(), wants, chain.heads[0].clone(), secret);
-        mesh.scale_chunks(scale);
+        mesh.set_chunk_bytes(chunk_bytes);
         Node {
             mesh,
             links: BTreeSet::new(),

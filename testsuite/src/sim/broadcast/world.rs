@@ -80,9 +80,7 @@ impl World<'_> {
         let habits = habits(scenario, &mut rng);
         let node = |(index, habit): (usize, Habit)| {
             let wants = Wants { body: index >= scenario.validators, hints: false };
-            let small = chain.batches[0].body.as_bytes().len();
-            let scale = scenario.payload_bytes as f64 / small as f64;
-            let node = Node::new(wants, chain, rng.random(), scale);
+            let node = Node::new(wants, chain, rng.random(), costs.chunk_bytes);
             Node { habit, links: topology.links[index].clone(), ..node }
         };
         let nodes = habits.into_iter().enumerate().map(node).collect();
