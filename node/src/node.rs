@@ -145,7 +145,9 @@ impl Node {
         if let Some(waypoint) = &config.waypoint {
             store.expect_waypoint(waypoint)?;
         }
-        let session = Session::new(&config.executor, chain.clone())?.with_senders(pool.senders().clone());
+        let session = Session::new(&config.executor, chain.clone())?
+            .with_senders(pool.senders().clone())
+            .with_saved(&store)?;
         let session = Arc::new(session);
         let follower = Follower::new(
             config.sync.clone(),

@@ -40,6 +40,7 @@ mod operations;
 mod predictors;
 mod program;
 mod run;
+mod saved;
 mod slice;
 mod ssa;
 #[cfg(test)]

@@ -13,12 +13,14 @@ use alloy_primitives::{
     map::{HashMap, HashSet},
 };
 use parking_lot::{Mutex, RwLock};
+use slipstream_storage::{StorageError, Store};
 use slipstream_types::Digest;
 
 use super::{
     JumpEdge, PredictConfig, PredictMode, PredictStats, Predicted,
     program::{CODE_BYTES_MAX, Program, build},
     run::Run,
+    saved::Saved,
 };
 use crate::{env::BatchEnv, reader::StateReader, transaction::Transaction};
 
@@ -40,6 +42,8 @@ pub struct Predictors {
     waiting: Mutex<Waiting>,
     /// Counts predictions, to tell which program was used last.
     clock: AtomicU64,
+    /// Where programs are kept over restarts.
+    saved: Option<Saved>,
 }
 
 #[derive(Debug, Default)]
@@ -67,7 +71,21 @@ struct Waiting {
 impl Predictors {
     /// Without any program.
     pub fn new(config: PredictConfig) -> Self {
-        Self { config, kept: RwLock::default(), waiting: Mutex::default(), clock: AtomicU64::new(0) }
+        let (kept, waiting, clock) = (RwLock::default(), Mutex::default(), AtomicU64::new(0));
+        Self { config, kept, waiting, clock, saved: None }
+    }
+
+    /// With the programs that a store has of an earlier run, and keeping there what is learned from now on.
+    ///
+    /// # Errors
+    /// What the disk says.
+    pub fn with_saved(mut self, store: Store) -> Result<Predictors, StorageError> {
+        let (saved, programs) = Saved::open(store, self.config.programs_bytes_max)?;
+        for (hash, program) in programs {
+            self.kept.write().insert(hash, Arc::new(program), 0, self.config.programs_bytes_max);
+        }
+        self.saved = Some(saved);
+        Ok(self)
     }
 
     /// Programs kept.
@@ -144,8 +162,19 @@ impl Predictors {
     pub fn build_now(&self, hash: Digest, code: &[u8]) -> Arc<Program> {
         let observed = self.waiting.lock().observed.get(&hash).cloned().unwrap_or_default();
         let program = Arc::new(build(code, &observed));
-        self.kept.write().insert(hash, program.clone(), self.now(), self.config.programs_bytes_max);
+        let dropped =
+            self.kept.write().insert(hash, program.clone(), self.now(), self.config.programs_bytes_max);
+        if let Some(saved) = &self.saved {
+            saved.put(&hash, &program);
+            dropped.iter().for_each(|hash| saved.remove(hash));
+        }
         program
+    }
+
+    /// The program of some code, if there is one.
+    #[cfg(test)]
+    pub(super) fn program_of(&self, hash: &Digest) -> Option<Arc<Program>> {
+        self.kept.read().programs.get(hash).map(|entry| entry.program.clone())
     }
 
     /// Foretells what a transaction reads, into `sink`: each key and code once, as soon as it is known, so that a prefetcher
@@ -201,18 +230,21 @@ impl Predictors {
 }
 
 impl Kept {
-    fn insert(&mut self, hash: Digest, program: Arc<Program>, now: u64, bytes_max: usize) {
+    /// Returns the programs that had to go, itself perhaps.
+    fn insert(&mut self, hash: Digest, program: Arc<Program>, now: u64, bytes_max: usize) -> Vec<Digest> {
         self.remove(&hash);
         let size = program.size_bytes();
         if size > bytes_max {
-            return;
+            return vec![hash];
         }
+        let mut dropped = Vec::new();
         if self.bytes + size > bytes_max {
-            self.make_room(bytes_max - size);
+            dropped = self.make_room(bytes_max - size);
         }
         self.bytes += size;
         self.programs
             .insert(hash, Entry { program, used: AtomicU64::new(now), is_stale: AtomicBool::new(false) });
+        dropped
     }
 
     fn remove(&mut self, hash: &Digest) {
@@ -222,17 +254,20 @@ impl Kept {
     }
 
     /// Drops the least recently used, an eighth more than needed so that this sorting is rare.
-    fn make_room(&mut self, bytes_max: usize) {
+    fn make_room(&mut self, bytes_max: usize) -> Vec<Digest> {
         let goal = bytes_max - bytes_max / 8;
         let mut by_use: Vec<_> =
             self.programs.iter().map(|(hash, entry)| (entry.used.load(Relaxed), *hash)).collect();
         by_use.sort_unstable();
+        let mut dropped = Vec::new();
         for (_, hash) in by_use {
             if self.bytes <= goal {
                 break;
             }
             self.remove(&hash);
+            dropped.push(hash);
         }
+        dropped
     }
 }
 

@@ -9,7 +9,7 @@
 //!            tags: result, stack entry from the top, the number itself, constant of the table (62 marks 16 bits; 63: unknown)
 //! ```
 //! `taken` and `left` (16 bits) say how many stack entries the block replaces by how many operands. Programs are made from
-//! code wherever they are run and never travel, so the layout is free to change.
+//! code wherever they are run and never travel, so the layout is free to change; those that a node has saved carry its version.
 
 use alloy_primitives::{
     Address, U256,
@@ -78,7 +78,31 @@ fn delegate(code: &[u8]) -> Option<Address> {
     (address.len() == 20).then(|| Address::from_slice(address))
 }
 
+/// What a program is made of, but for a delegate.
+pub(super) struct Table<'a> {
+    pub(super) blocks: &'a [(u32, u32)],
+    pub(super) bytes: &'a [u8],
+    pub(super) small: &'a [u64],
+    pub(super) large: &'a [U256],
+}
+
 impl Program {
+    /// As it was made before.
+    pub(super) fn of(Table { blocks, bytes, small, large }: Table<'_>, delegate: Option<Address>) -> Program {
+        Program {
+            blocks: blocks.into(),
+            bytes: bytes.into(),
+            small: small.into(),
+            large: large.into(),
+            delegate,
+        }
+    }
+
+    /// What it is made of.
+    pub(super) fn table(&self) -> Table<'_> {
+        Table { blocks: &self.blocks, bytes: &self.bytes, small: &self.small, large: &self.large }
+    }
+
     /// Its size in memory.
     pub fn size_bytes(&self) -> usize {
         size_of::<Self>()

@@ -8,8 +8,10 @@ use std::sync::{
     atomic::{AtomicBool, Ordering::SeqCst},
 };
 
+use alloy_primitives::{Address, map::HashMap};
 use rayon::{ThreadPool, ThreadPoolBuilder};
-use slipstream_types::{B256, ChainConfig, Digest, Hints};
+use slipstream_storage::{StorageError, Store};
+use slipstream_types::{B256, ChainConfig, Digest, Hints, StateKey, StateValue};
 
 use super::{OrderedBatch, SessionError};
 use crate::{
@@ -18,6 +20,7 @@ use crate::{
     hot::Touched,
     predict::{PredictConfig, PredictMode, Predictors},
     reader::StateReader,
+    transaction::Transaction,
 };
 
 /// Code that is analysed for a batch that was executed, at most: some 10 to 20 ms of work, so that execution loses little by it. What is
@@ -77,13 +80,30 @@ impl Foreteller {
         })
     }
 
-    /// Counts the contracts that a batch called, and analyses some of those that are called often.
-    pub(super) fn learn(&self, touched: &Touched) {
+    /// With the programs that a store has of an earlier run, and keeping there what is learned from now on.
+    ///
+    /// # Errors
+    /// What the disk says.
+    pub(super) fn with_saved(mut self, store: &Store) -> Result<Foreteller, StorageError> {
+        if self.mode == PredictMode::Full {
+            let predictors = Predictors::new(PredictConfig::default());
+            self.predictors = Arc::new(predictors.with_saved(store.clone())?);
+        }
+        Ok(self)
+    }
+
+    /// Counts the calls of the contracts that a batch came to, as far as transactions made them, and analyses some of those that are called
+    /// often.
+    pub(super) fn learn(&self, transactions: &[Transaction], touched: &Touched) {
         if self.mode != PredictMode::Full {
             return;
         }
+        let calls = calls(transactions, touched);
         for (hash, code) in &touched.codes {
-            self.predictors.note_executed(Digest::from(*hash), &code.bytes(), 1);
+            let hash = Digest::from(*hash);
+            // Called by another contract, once at least.
+            let calls = calls.get(&hash).copied().unwrap_or(1);
+            self.predictors.note_executed(hash, &code.bytes(), calls);
         }
         let Some(threads) = &self.threads else {
             self.predictors.build_queued(BUILD_BYTES);
@@ -100,20 +120,34 @@ impl Foreteller {
     }
 }
 
+/// How often transactions call each code.
+fn calls(transactions: &[Transaction], touched: &Touched) -> HashMap<Digest, u32> {
+    let mut by_address = HashMap::<Address, u32>::default();
+    for to in transactions.iter().filter_map(Transaction::to) {
+        *by_address.entry(to).or_default() += 1;
+    }
+    let mut by_code = HashMap::default();
+    for (key, value) in &touched.rows {
+        if let (StateKey::Account(address), Some(StateValue::Account(account))) = (key, value)
+            && let (Some(hash), Some(calls)) = (account.code_hash, by_address.get(address))
+        {
+            *by_code.entry(hash).or_default() += calls;
+        }
+    }
+    by_code
+}
+
 #[cfg(test)]
 mod tests {
     use alloy_consensus::{SignableTransaction as _, TxLegacy};
-    use alloy_primitives::{Address, B256, Bytes, Signature, TxKind, U256};
-    use slipstream_storage::{StorageConfig, Store};
+    use alloy_primitives::{B256, Bytes, Signature, TxKind, U256};
+    use slipstream_storage::StorageConfig;
     use slipstream_types::{
-        Genesis, PublicKey, StateKey, Validator, bounded::BoundedVec, delta::Code, genesis::GenesisAccount,
+        Genesis, PublicKey, Validator, bounded::BoundedVec, delta::Code, genesis::GenesisAccount,
     };
 
     use super::*;
-    use crate::{
-        outcome::execute,
-        transaction::{Envelope, Transaction},
-    };
+    use crate::{outcome::execute, transaction::Envelope};
 
     const SENDER: Address = Address::repeat_byte(1);
     const CONTRACT: Address = Address::repeat_byte(0xc0);
@@ -158,21 +192,33 @@ mod tests {
         let env = BatchEnv::new(&genesis.chain, &header, 1_000, Address::ZERO);
         let touched = execute(&base, &env, &[call()]).unwrap().touched;
         for threads in [0, 2] {
-            let foreteller = Foreteller::new(&config(PredictMode::Full, threads)).unwrap();
-            let slots = || {
+            let saved = Store::memory(&StorageConfig::default());
+            let start = || {
+                let foreteller = Foreteller::new(&config(PredictMode::Full, threads)).unwrap();
+                foreteller.with_saved(&saved).unwrap()
+            };
+            let foreteller = start();
+            let slots = |foreteller: &Foreteller| {
                 let hints = foreteller.hints(&genesis.chain, &batch, &base).unwrap();
                 assert!(hints.codes().any(|address| address == CONTRACT));
                 hints.keys().filter(|key| matches!(key, StateKey::Slot(..))).count()
             };
-            assert_eq!(slots(), 0);
-            (0..4).for_each(|_| foreteller.learn(&touched));
+            assert_eq!(slots(&foreteller), 0);
+            foreteller.learn(&[], &touched);
+            assert_eq!(foreteller.predictors.queued() + foreteller.predictors.len(), 0);
+            // Calls count, not batches.
+            foreteller.learn(&[call(), call(), call()], &touched);
             while foreteller.predictors.is_empty() {
                 std::thread::yield_now();
             }
-            assert_eq!(slots(), 1);
+            assert_eq!(slots(&foreteller), 1);
+            // What was learned is written behind it, and outlasts the process.
+            while slots(&start()) == 0 {
+                std::thread::yield_now();
+            }
         }
         let accounts = Foreteller::new(&config(PredictMode::Accounts, 2)).unwrap();
-        (0..4).for_each(|_| accounts.learn(&touched));
+        accounts.learn(&[call(), call(), call(), call()], &touched);
         let hints = accounts.hints(&genesis.chain, &batch, &base).unwrap();
         assert!(hints.accounts.iter().all(|account| account.slots.is_empty()));
         assert_eq!((accounts.predictors.queued(), accounts.predictors.len()), (0, 0));

@@ -24,6 +24,7 @@ mod foretell;
 use std::{collections::VecDeque, sync::Arc};
 
 use parking_lot::{Mutex, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use slipstream_storage::{StorageError, Store};
 use slipstream_types::{BatchHeader, BatchNumber, Body, ChainConfig, Delta};
 
 pub use self::ahead::{Ahead, AheadUse, OrderedBatch, Trust};
@@ -158,6 +159,15 @@ impl Session {
         self
     }
 
+    /// The same with the programs of predictors that a store has of an earlier run, and keeping there what is learned from now on.
+    ///
+    /// # Errors
+    /// What the disk says.
+    pub fn with_saved(mut self, store: &Store) -> Result<Session, StorageError> {
+        self.foreteller = self.foreteller.with_saved(store)?;
+        Ok(self)
+    }
+
     /// Decodes and checks every envelope of a body; only senders that are not known are recovered.
     ///
     /// # Errors
@@ -192,7 +202,7 @@ impl Session {
             None => (outcome::execute(&reader, &env, transactions)?, ParallelStats::default()),
         };
         drop(hot);
-        self.foreteller.learn(&outcome.touched);
+        self.foreteller.learn(transactions, &outcome.touched);
         let ahead = warm.map(|warm| AheadUse::since(before, warm)).unwrap_or_default();
         Ok(Executed { outcome, ahead, parallel })
     }
@@ -216,7 +226,7 @@ impl Session {
         let reader = state.reader_with(&hot.cache, warm.map(|warm| warm as &dyn StateReader));
         let built = assemble::build(&reader, &basis.env(&self.chain), candidates, limits)?;
         drop(hot);
-        self.foreteller.learn(&built.outcome.touched);
+        self.foreteller.learn(&built.included, &built.outcome.touched);
         let ahead = warm.map(|warm| AheadUse::since(before, warm)).unwrap_or_default();
         Ok((built, ahead))
     }

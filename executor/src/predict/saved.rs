@@ -1,0 +1,181 @@
+//! [`Saved`]: programs as records of the store, under the hash of their code, so that a restart need not learn them again.
+//!
+//! Each is written when it is made and removed when it is dropped, so that a crash loses at most the last few. They are derived from code that the
+//! state has: nothing is lost with them but time.
+
+use alloy_primitives::{Address, U256, hex};
+use serde::{Deserialize, Serialize};
+use slipstream_storage::{StorageError, Store};
+use slipstream_types::{CodecError, Digest, codec};
+
+use super::program::{Program, Table};
+
+/// Says how code is analysed. To be raised whenever [`build`](super::build) makes another program of some code, which a test notices: programs of
+/// other versions are removed at the start.
+const VERSION: u32 = 1;
+/// Before and behind all names of records.
+const FIRST: &str = "predict/";
+const LAST: &str = "predict0";
+
+/// See the module.
+#[derive(Debug)]
+pub(super) struct Saved(Store);
+
+/// A program as it is written.
+#[derive(Serialize, Deserialize)]
+struct Record {
+    blocks: Vec<(u32, u32)>,
+    bytes: Vec<u8>,
+    small: Vec<u64>,
+    large: Vec<[u8; 32]>,
+    delegate: Option<[u8; 20]>,
+}
+
+impl Saved {
+    /// The records of a store, with the programs among them that are at most so many bytes together. What else is there is removed.
+    ///
+    /// # Errors
+    /// What the disk says.
+    pub(super) fn open(
+        store: Store,
+        bytes_max: usize,
+    ) -> Result<(Saved, Vec<(Digest, Program)>), StorageError> {
+        let saved = Saved(store);
+        let (mut programs, mut bytes) = (Vec::new(), 0);
+        for (name, record) in saved.0.records(FIRST, LAST)? {
+            let program = hash_of(&name).zip(decode(&record).ok());
+            match program.filter(|(_, program)| bytes + program.size_bytes() <= bytes_max) {
+                Some((hash, program)) => {
+                    bytes += program.size_bytes();
+                    programs.push((hash, program));
+                }
+                None => saved.0.remove_records(&name, &name)?,
+            }
+        }
+        Ok((saved, programs))
+    }
+
+    /// Writes a program. A disk that takes none any more stops the node elsewhere.
+    pub(super) fn put(&self, hash: &Digest, program: &Program) {
+        let written = match encode(program) {
+            Ok(record) => self.0.put_derived_record(&name_of(hash), &record),
+            Err(error) => Err(error.into()),
+        };
+        if let Err(error) = written {
+            tracing::debug!(%error, "a predictor's program was not written; it is made again after a restart");
+        }
+    }
+
+    /// Removes one.
+    pub(super) fn remove(&self, hash: &Digest) {
+        let name = name_of(hash);
+        if let Err(error) = self.0.remove_records(&name, &name) {
+            tracing::debug!(%error, "a predictor's program was not removed");
+        }
+    }
+}
+
+fn name_of(hash: &Digest) -> String {
+    format!("{FIRST}{VERSION:04}/{}", hex::encode(hash.as_bytes()))
+}
+
+/// The code's hash in the name of a record of this version.
+fn hash_of(name: &str) -> Option<Digest> {
+    let hash = name.strip_prefix(&format!("{FIRST}{VERSION:04}/"))?;
+    let mut bytes = [0; 32];
+    hex::decode_to_slice(hash, &mut bytes).ok()?;
+    Some(Digest(bytes))
+}
+
+fn encode(program: &Program) -> Result<Vec<u8>, CodecError> {
+    let Table { blocks, bytes, small, large } = program.table();
+    codec::encode(
+        "program",
+        &Record {
+            blocks: blocks.to_vec(),
+            bytes: bytes.to_vec(),
+            small: small.to_vec(),
+            large: large.iter().map(|value| value.to_be_bytes()).collect(),
+            delegate: program.delegate().map(Address::into_array),
+        },
+    )
+}
+
+/// What stands in it is followed as any program is, which no bytes can lead astray.
+fn decode(record: &[u8]) -> Result<Program, CodecError> {
+    let Record { blocks, bytes, small, large, delegate } = codec::decode("program", record, record.len())?;
+    let large: Vec<_> = large.into_iter().map(U256::from_be_bytes).collect();
+    let table = Table { blocks: &blocks, bytes: &bytes, small: &small, large: &large };
+    Ok(Program::of(table, delegate.map(Address::from)))
+}
+
+#[cfg(test)]
+mod tests {
+    use slipstream_storage::StorageConfig;
+
+    use super::*;
+    use crate::predict::{PredictConfig, Predictors, build};
+
+    /// PUSH2 number SLOAD POP STOP.
+    fn code(number: u16) -> Vec<u8> {
+        [vec![0x61], number.to_be_bytes().to_vec(), vec![0x54, 0x50, 0x00]].concat()
+    }
+
+    fn hash(number: u16) -> Digest {
+        Digest::from(alloy_primitives::keccak256(code(number)))
+    }
+
+    fn predictors(store: &Store, programs_bytes_max: usize) -> Predictors {
+        let config = PredictConfig { programs_bytes_max, ..PredictConfig::default() };
+        Predictors::new(config).with_saved(store.clone()).unwrap()
+    }
+
+    /// Goal: what was learned is there after a restart, as much of it as may be kept, and what was dropped is not.
+    #[test]
+    fn programs_survive_restarts() {
+        let store = Store::memory(&StorageConfig::default());
+        let before = predictors(&store, 4_096);
+        (0..200).for_each(|number| _ = before.build_now(hash(number), &code(number)));
+        let kept: Vec<_> = (0..200).filter(|number| before.program_of(&hash(*number)).is_some()).collect();
+        assert!(!kept.is_empty() && kept.len() < 200);
+        let after = predictors(&store, 4_096);
+        assert_eq!(after.size_bytes(), before.size_bytes());
+        for number in 0..200 {
+            assert_eq!(after.program_of(&hash(number)), before.program_of(&hash(number)), "{number}");
+        }
+        // With less room some are left out, and gone.
+        let fewer = predictors(&store, 1_024);
+        assert!(fewer.len() < after.len() && fewer.size_bytes() <= 1_024);
+        assert_eq!(predictors(&store, 4_096).len(), fewer.len());
+    }
+
+    /// Goal: what another version wrote, and what is no program, is removed and does no harm.
+    #[test]
+    fn other_versions_are_removed() {
+        let store = Store::memory(&StorageConfig::default());
+        let of_another = format!("{FIRST}{:04}/{}", VERSION + 1, hex::encode(hash(1).as_bytes()));
+        store.put_record(&of_another, &encode(&build(&code(1), &[])).unwrap()).unwrap();
+        store.put_record(&name_of(&hash(2)), &[9; 9]).unwrap();
+        store.put_record(&format!("{FIRST}{VERSION:04}/zz"), &[]).unwrap();
+        assert!(predictors(&store, 4_096).is_empty());
+        assert_eq!(store.records(FIRST, LAST).unwrap(), []);
+    }
+
+    /// Goal: whoever changes what analysis makes of code is told to raise [`VERSION`].
+    #[test]
+    fn the_version_names_the_analysis() {
+        let delegated = [&[0xef, 0x01, 0x00][..], &[7; 20]].concat();
+        // Slots named by a constant, by call data in a mapping, and behind a branch and a loop.
+        let mapping =
+            [0x5f, 0x35, 0x5f, 0x52, 0x60, 3, 0x60, 0x20, 0x52, 0x60, 0x40, 0x5f, 0x20, 0x54, 0x50, 0x00];
+        let branch = [0x5f, 0x35, 0x60, 9, 0x57, 0x60, 1, 0x54, 0x00, 0x5b, 0x60, 2, 0x54, 0x60, 9, 0x56];
+        let programs =
+            [&code(513)[..], &delegated, &mapping, &branch].map(|code| encode(&build(code, &[])).unwrap());
+        let digest = hex::encode(alloy_primitives::keccak256(programs.concat()));
+        assert_eq!(
+            (VERSION, &digest[..16]),
+            (1, "0f23372d42af41e8"),
+            "analysis makes other programs: raise VERSION and put the new digest here"
+        );
+    }
+}
