@@ -8,7 +8,7 @@ use std::{
 use slipstream_network::PeerId;
 use slipstream_types::{
     BatchHeader, Blob, Certificate, Digest, PublicKey, ValidatorSet, accumulator::Accumulator,
-    bounded::BoundedVec,
+    bounded::BoundedVec, limits,
 };
 use tokio::time::{Duration, Instant};
 
@@ -23,8 +23,6 @@ use crate::message::{Announced, Message, PLANS_MAX, Part, PayloadId, SignedPlan,
 const HINTS_PATIENCE: Duration = Duration::from_millis(30);
 /// How long a body may take, beside the time of its certified bytes at 8 Mbit/s: then it is left to sync to fetch it.
 const BODY_PATIENCE: Duration = Duration::from_secs(2);
-/// What a body may be longer than its transactions are.
-const BODY_SLACK_BYTES: u32 = 64 << 10;
 /// Validators beside a batch's leader whose plan of its body is taken.
 const LENDERS_MAX: usize = 2;
 /// How long a batch without a body's plan waits for one: somebody on the way may have left it out.
@@ -41,6 +39,16 @@ pub(super) enum Telling {
     All,
 }
 
+/// Whether there is room for a plan.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Room {
+    First,
+    /// Its signer has signed another one of the same part in the same view. No honest validator does: one of the two is false, and nobody can
+    /// tell which one.
+    Second,
+    No,
+}
+
 /// What was handed over of it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Handed {
@@ -52,27 +60,36 @@ pub(super) enum Handed {
     All,
 }
 
-/// See the module. Its certificate was checked.
+/// What a peer knows of a batch.
+#[derive(Default)]
+pub(super) struct Told {
+    pub(super) plans: BTreeSet<PayloadId>,
+    /// Views whose certificate it has.
+    views: BTreeSet<u64>,
+}
+
+/// See the module. Its certificates were checked.
 pub(super) struct Batch {
     pub(super) header: Arc<BatchHeader>,
     pub(super) digest: Digest,
     /// The ledger up to it; none of one that this node published, until it is the head.
     pub(super) accumulator: Option<Accumulator>,
-    pub(super) certificate: Certificate,
-    /// The views of its certificates that were checked: more than one if the view changed while it was agreed on.
-    pub(super) views: BTreeSet<u64>,
+    /// Its certificates that were checked, by their views: more than one if the view changed while it was agreed on.
+    certificates: BTreeMap<u64, Certificate>,
     /// Who told of it, the first one first.
     pub(super) tellers: Vec<PeerId>,
     pub(super) plans: Vec<(PayloadId, SignedPlan)>,
     pub(super) payloads: Vec<Payload>,
-    /// Peers that know of it, and which plans they know.
-    pub(super) told: BTreeMap<PeerId, BTreeSet<PayloadId>>,
+    /// Peers that know of it.
+    pub(super) told: BTreeMap<PeerId, Told>,
+    /// Payloads with a plan that are not put together here, and since when.
+    pub(super) declined: BTreeMap<PayloadId, Instant>,
     pub(super) began_at: Instant,
     pub(super) telling: Telling,
     /// When this node spreads it itself, unless whoever should has begun.
     pub(super) lead_at: Option<Instant>,
-    body: Option<(Blob, Instant)>,
-    /// And whose they are.
+    /// What is here, whose plan it came by, and since when.
+    body: Option<(Blob, PublicKey, Instant)>,
     hints: Option<(Blob, PublicKey)>,
     pub(super) handed: Handed,
 }
@@ -87,12 +104,12 @@ impl Batch {
             header: Arc::new(header),
             digest,
             accumulator,
-            views: BTreeSet::from([certificate.view]),
-            certificate,
+            certificates: BTreeMap::from([(certificate.view, certificate)]),
             tellers: Vec::new(),
             plans: Vec::new(),
             payloads: Vec::new(),
             told: BTreeMap::new(),
+            declined: BTreeMap::new(),
             began_at: now,
             telling: Telling::Nobody,
             lead_at: None,
@@ -110,6 +127,7 @@ impl Batch {
         source: Source,
         now: Instant,
     ) {
+        self.declined.remove(&source.id);
         // Its own plan stands before those of others, so that a message has room for it.
         self.plans.retain(|(id, _)| *id != source.id);
         self.plans.insert(0, (source.id, signed));
@@ -126,18 +144,38 @@ impl Batch {
 
     /// Whether there is room for a plan. Whoever leads one of its views has places of its own, which no other validator takes; of a body two
     /// others may tell as well, should the leader be silent, and one of them false.
-    pub(super) fn has_room(&self, plan: &SignedPlan, set: &ValidatorSet) -> bool {
+    pub(super) fn room(&self, plan: &SignedPlan, set: &ValidatorSet) -> Room {
         let leads = |plan: &SignedPlan| plan.signer == set.primary(plan.view);
         let alike = || self.plans.iter().map(|(_, known)| known).filter(|known| known.part == plan.part);
-        if !self.views.contains(&plan.view) || alike().any(|known| known.signer == plan.signer) {
-            return false;
-        }
-        match plan.part {
+        let has_room = match plan.part {
             _ if leads(plan) => true,
             Part::Body => alike().filter(|known| !leads(known)).count() < LENDERS_MAX,
             // Hints are what an executor saw, so that each validator's differ: the leader's are spread.
             Part::Hints => false,
+        };
+        let of_signer = alike().filter(|known| known.signer == plan.signer);
+        match (self.certificates.contains_key(&plan.view) && has_room, of_signer.count()) {
+            (true, 0) => Room::First,
+            (true, 1) if alike().any(|known| known.signer == plan.signer && known.view == plan.view) => {
+                Room::Second
+            }
+            _ => Room::No,
         }
+    }
+
+    /// Takes note of a certificate that was checked.
+    pub(super) fn certified(&mut self, certificate: Certificate) {
+        self.certificates.entry(certificate.view).or_insert(certificate);
+    }
+
+    /// Its certificate in a view.
+    pub(super) fn certificate_of(&self, view: u64) -> Option<&Certificate> {
+        self.certificates.get(&view)
+    }
+
+    /// Any of its certificates, and how many there are.
+    pub(super) fn certificate(&self) -> Option<(&Certificate, usize)> {
+        Some((self.certificates.values().next()?, self.certificates.len()))
     }
 
     /// The payload of a name.
@@ -145,10 +183,11 @@ impl Batch {
         self.payloads.iter_mut().find(|payload| payload.id == *id)
     }
 
-    /// Whether somebody spreads its body: this node can serve it under a plan, or a peer says that it has it by one.
-    pub(super) fn is_spread(&self) -> bool {
+    /// Whether its body is spread under a plan that this node knows to be good, as it serves it, or does not know to be bad. That peers say to
+    /// have it tells nothing: anybody can.
+    pub(super) fn is_spread(&self, liars: &BTreeSet<PublicKey>) -> bool {
         let of_body = |payload: &&Payload| payload.part == Part::Body;
-        let is_good = |it: &Payload| it.state != State::Over || it.sides.values().any(|side| side.has);
+        let is_good = |it: &Payload| it.state != State::Over && !liars.contains(&it.signer);
         self.payloads.iter().filter(of_body).any(is_good)
     }
 
@@ -160,27 +199,47 @@ impl Batch {
         }
     }
 
-    /// What a peer is to be told that it does not know: all of it, or plans that are new to it.
+    /// What a peer is to be told that it does not know: all of it, or plans that are new to it, with the certificate of their view.
     pub(super) fn tell(&mut self, peer: PeerId) -> Vec<Message> {
         let number = self.header.number;
-        let is_new = !self.told.contains_key(&peer);
-        let known = self.told.entry(peer).or_default();
-        let news = self.plans.iter().filter(|(id, _)| known.insert(*id));
-        let mut news: Vec<_> = news.map(|(_, plan)| plan.clone()).collect();
-        let mut messages = Vec::new();
-        if is_new {
-            let rest = news.split_off(news.len().min(PLANS_MAX));
-            let plans = BoundedVec::new(std::mem::replace(&mut news, rest)).unwrap_or_default();
-            let (header, certificate) = (BatchHeader::clone(&self.header), self.certificate.clone());
-            messages.push(Message::Batch(Box::new(Announced { header, certificate, plans })));
+        let told = self.told.entry(peer).or_default();
+        let mut news: BTreeMap<u64, Vec<SignedPlan>> = BTreeMap::new();
+        if told.views.is_empty() {
+            // Its own plan stands first, if it has one.
+            let first = self.plans.first().map(|(_, plan)| plan.view);
+            let first = first.filter(|view| self.certificates.contains_key(view));
+            news.extend(first.or(self.certificates.keys().next().copied()).map(|view| (view, Vec::new())));
         }
-        messages.extend(news.into_iter().map(|plan| Message::Plan { number, plan: Box::new(plan) }));
+        for (id, plan) in &self.plans {
+            if told.plans.insert(*id) {
+                news.entry(plan.view).or_default().push(plan.clone());
+            }
+        }
+        let mut messages = Vec::new();
+        for (view, mut plans) in news {
+            if told.views.insert(view)
+                && let Some(certificate) = self.certificates.get(&view)
+            {
+                let rest = plans.split_off(plans.len().min(PLANS_MAX));
+                let plans = BoundedVec::new(std::mem::replace(&mut plans, rest)).unwrap_or_default();
+                let (header, certificate) = (BatchHeader::clone(&self.header), certificate.clone());
+                messages.push(Message::Batch(Box::new(Announced { header, certificate, plans })));
+            }
+            messages.extend(plans.into_iter().map(|plan| Message::Plan { number, plan: Box::new(plan) }));
+        }
         messages
+    }
+
+    /// A peer showed a certificate of it.
+    pub(super) fn shown(&mut self, peer: PeerId, view: u64) {
+        if self.certificates.contains_key(&view) {
+            self.told.entry(peer).or_default().views.insert(view);
+        }
     }
 
     /// Whether a peer knows a plan.
     pub(super) fn knows(&self, peer: &PeerId, id: &PayloadId) -> bool {
-        self.told.get(peer).is_some_and(|known| known.contains(id))
+        self.told.get(peer).is_some_and(|told| told.plans.contains(id))
     }
 
     /// A peer left, or was cut off.
@@ -200,7 +259,7 @@ impl Batch {
     pub(super) fn keep(&mut self, (part, signer): (Part, PublicKey), blob: Blob, now: Instant) {
         match part {
             _ if self.handed == Handed::All => {}
-            Part::Body => self.body = Some((blob, now)),
+            Part::Body => self.body = Some((blob, signer, now)),
             Part::Hints => self.hints = Some((blob, signer)),
         }
     }
@@ -209,19 +268,27 @@ impl Batch {
     pub(super) fn deliver_at(&self, wants: Wants) -> Option<Instant> {
         match (&self.body, self.handed) {
             (_, Handed::All) => None,
-            (Some((_, at)), _) if self.waits_for_hints(wants) => Some(*at + HINTS_PATIENCE),
-            (Some((_, at)), _) => Some(*at),
+            (Some((.., at)), _) if self.waits_for_hints(wants) => Some(*at + HINTS_PATIENCE),
+            (Some((.., at)), _) => Some(*at),
             (None, Handed::Nothing) if wants.body => Some(self.give_up_at()),
             (None, _) => None,
         }
+    }
+
+    /// The longest that a part can be, compressed: what does not get shorter grows by a byte in 255, and by what stands before it.
+    pub(super) fn bytes_max(&self, part: Part) -> u64 {
+        let content = match part {
+            Part::Body => u64::from(self.header.tx_bytes),
+            Part::Hints => limits::HINTS_BYTES_MAX as u64,
+        };
+        content + content / 255 + 64
     }
 
     /// Until when the body may come.
     pub(super) fn give_up_at(&self) -> Instant {
         match self.coming(Part::Body) {
             Some(payload) => {
-                let bytes = payload.codec.plan().bytes.min(self.header.tx_bytes + BODY_SLACK_BYTES);
-                self.began_at + BODY_PATIENCE + Duration::from_micros(bytes.into())
+                self.began_at + BODY_PATIENCE + Duration::from_micros(payload.codec.plan().bytes.into())
             }
             None => self.began_at + PLAN_PATIENCE,
         }
@@ -237,15 +304,13 @@ impl Batch {
 
     /// What is handed over, if its body is here; what comes later is only passed on.
     pub(super) fn deliver(&mut self) -> Option<Delivery> {
-        let (body, _) = self.body.take()?;
+        let (certificate, _) = self.certificate()?;
+        let (header, certificate) = (BatchHeader::clone(&self.header), certificate.clone());
+        let (body, body_signer, _) = self.body.take()?;
         self.handed = Handed::All;
         let (hints, signer) = self.hints.take().unzip();
-        Some(Delivery {
-            from: signer.or(self.tellers.first().copied())?,
-            header: BatchHeader::clone(&self.header),
-            certificate: self.certificate.clone(),
-            body,
-            hints,
-        })
+        // Whoever told of it may have left meanwhile.
+        let from = signer.or(self.tellers.first().copied()).unwrap_or(body_signer);
+        Some(Delivery { from, header, certificate, body, hints })
     }
 }

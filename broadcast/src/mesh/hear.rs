@@ -12,7 +12,7 @@ use tokio::time::{Duration, Instant};
 
 use super::{
     AHEAD_MAX, KEPT, LAZY, Mesh, Source,
-    batch::{Batch, Handed, Telling},
+    batch::{Batch, Handed, Room, Telling},
     effect::{Effect, Lead},
     payload::Payload,
 };
@@ -20,8 +20,6 @@ use crate::message::{Announced, Message, Part, PayloadId, SignedPlan};
 
 /// What sync leaves to the mesh beyond the mesh's own patience, so that it is told first.
 const EXPECT_SLACK: Duration = Duration::from_millis(50);
-/// Peers whose announcement of one batch waits for the batch before it.
-const WAITING_MAX: usize = 3;
 /// How long a batch is left to its leader before another validator spreads it.
 const LEADER_PATIENCE: Duration = Duration::from_millis(300);
 /// Views of a batch whose certificates are checked: it was agreed on in one, or in few that followed each other.
@@ -72,11 +70,12 @@ impl Mesh {
     /// Spreads the body of a batch that this node lends, if nobody else does.
     pub(super) fn lead(&mut self, number: BatchNumber, now: Instant) {
         let Some(batch) = self.batches.get_mut(&number) else { return };
-        if batch.lead_at.take_if(|at| *at <= now).is_none() || batch.is_spread() {
+        if batch.lead_at.take_if(|at| *at <= now).is_none() || batch.is_spread(&self.liars) {
             return;
         }
         let Some(body) = self.own.get(&number).cloned() else { return };
-        let (header, certificate) = (BatchHeader::clone(&batch.header), batch.certificate.clone());
+        let Some((certificate, _)) = batch.certificate() else { return };
+        let (header, certificate) = (BatchHeader::clone(&batch.header), certificate.clone());
         tracing::info!(%number, "nobody spreads a batch that was agreed on; this node does");
         self.effects.push_back(Effect::Lead(Box::new(Lead { header, certificate, body })));
     }
@@ -92,13 +91,13 @@ impl Mesh {
         if number.0 + KEPT <= self.head.number.0 {
             return None;
         }
-        let (place, view) = ((header, digest, None), certificate.view);
+        let (place, own) = ((header, digest, None), certificate.clone());
         let batch = self.batches.entry(number).or_insert_with(|| Batch::new(place, certificate, now));
         batch.handed = Handed::All;
         if batch.digest != digest {
             return None;
         }
-        batch.views.insert(view);
+        batch.certified(own);
         Some(batch)
     }
 
@@ -153,13 +152,9 @@ impl Mesh {
             self.say_needless(from, announced);
             return false;
         }
-        if header.epoch > set.epoch {
-            // Its validators are known once the batch before it is here.
-            self.wait(from, announced);
-            return false;
-        }
-        if header.epoch < set.epoch {
-            // Nothing of an old epoch comes behind the head.
+        let is_next = number == self.head.number.next();
+        if header.epoch < set.epoch || (is_next && header.epoch > set.epoch) {
+            // The next batch is of this epoch, and nothing of an old one comes behind the head.
             self.charge(from, 0, now);
             return false;
         }
@@ -169,11 +164,19 @@ impl Mesh {
             self.charge(from, 0, now);
             return false;
         }
-        let checked = is_of(header, certificate).and_then(|()| {
-            certificate.verify(&set).map_err(|error| format!("has a certificate that does not hold: {error}"))
+        let checked = is_of(header, certificate).and_then(|()| match header.epoch > set.epoch {
+            // Its validators are known once the batch before it is here.
+            true => Ok(()),
+            false => certificate
+                .verify(&set)
+                .map_err(|error| format!("has a certificate that does not hold: {error}")),
         });
         if let Err(reason) = checked {
             self.ban(from, format!("batch {number} that was told of {reason}"), now);
+            return false;
+        }
+        if header.epoch > set.epoch {
+            self.wait(from, announced);
             return false;
         }
         let before = BatchNumber(number.0 - 1);
@@ -224,12 +227,10 @@ impl Mesh {
         }
     }
 
-    /// Keeps an announcement until the batch before it is here: of each peer one.
+    /// Keeps an announcement until the batch before it is here: each peer has a place of its own, as anybody can make one up of an epoch whose
+    /// validators are not known yet.
     fn wait(&mut self, from: PeerId, announced: &Announced) {
-        let waiting = self.waiting.entry(announced.header.number).or_default();
-        if waiting.len() < WAITING_MAX && waiting.iter().all(|(other, _)| *other != from) {
-            waiting.push((from, announced.clone()));
-        }
+        self.waiting.entry(announced.header.number).or_default().push((from, announced.clone()));
     }
 
     /// Takes up what waited for the batch before this number.
@@ -244,16 +245,20 @@ impl Mesh {
     /// Takes note of another view in which a batch was agreed on: plans of its leader count as well.
     fn learn_view(&mut self, from: PeerId, number: BatchNumber, certificate: &Certificate, now: Instant) {
         let Some(batch) = self.batches.get_mut(&number) else { return };
-        let is_new = !batch.views.contains(&certificate.view) && batch.views.len() < VIEWS_MAX;
+        let Some((known, views)) = batch.certificate() else { return };
+        let is_new = batch.certificate_of(certificate.view).is_none() && views < VIEWS_MAX;
         let set = &self.head.set;
-        if !is_new || certificate.info != batch.certificate.info || certificate.info.epoch != set.epoch {
-            return;
-        }
-        match certificate.verify(set) {
-            Ok(()) => _ = batch.views.insert(certificate.view),
-            Err(error) => {
-                self.ban(from, format!("a certificate of batch {number} does not hold: {error}"), now)
+        if is_new && certificate.info == known.info && certificate.info.epoch == set.epoch {
+            match certificate.verify(set) {
+                Ok(()) => batch.certified(certificate.clone()),
+                Err(error) => {
+                    let reason = format!("a certificate of batch {number} does not hold: {error}");
+                    return self.ban(from, reason, now);
+                }
             }
+        }
+        if let Some(batch) = self.batches.get_mut(&number) {
+            batch.shown(from, certificate.view);
         }
     }
 
@@ -293,24 +298,47 @@ impl Mesh {
         let set = Arc::clone(&self.head.set);
         let Some(batch) = self.batches.get_mut(&number) else { return Ok(false) };
         let id = plan.id(&batch.digest).map_err(|error| error.to_string())?;
-        batch.told.entry(from).or_default().insert(id);
         if batch.plans.iter().any(|(known, _)| *known == id) {
-            if let Some(payload) = batch.payload(&id) {
-                payload.told_by(from);
+            batch.told.entry(from).or_default().plans.insert(id);
+            match batch.payload(&id) {
+                Some(payload) => payload.told_by(from),
+                None => self.decline(from, (id, plan.part)),
             }
             return Ok(false);
         }
         let signer = set.validators.get(usize::from(plan.signer)).map(|validator| validator.public_key);
         let is_liar = signer.is_some_and(|signer| self.liars.contains(&signer));
-        if batch.header.epoch != set.epoch || is_liar || !batch.has_room(&plan, &set) {
+        let room = batch.room(&plan, &set);
+        if batch.header.epoch != set.epoch || is_liar || room == Room::No {
+            // Others may not know yet what is known here.
+            self.charge(from, 0, now);
+            self.decline(from, (id, plan.part));
             return Ok(false);
         }
-        if plan.signed_by(&set, &id).is_none() {
+        let Some(signer) = plan.signed_by(&set, &id) else {
             return Err(format!("the plan of batch {number}'s {} is not signed", plan.part));
-        }
+        };
+        let bytes_max = batch.bytes_max(plan.part);
+        batch.told.entry(from).or_default().plans.insert(id);
         batch.plans.push((id, plan.clone()));
+        if u64::from(plan.plan.bytes) > bytes_max {
+            self.lied(signer, number, "it signed a plan of more bytes than there can be", now);
+            return Ok(true);
+        }
+        if room == Room::Second {
+            self.lied(signer, number, "it signed two plans of one part", now);
+        }
         self.take_up(number, (id, &plan), Some(from), now);
         Ok(true)
+    }
+
+    /// A payload is not put together here: who told of it, and would send it, is told that it is not needed.
+    fn decline(&mut self, from: PeerId, (id, part): (PayloadId, Part)) {
+        if self.wants.has(part)
+            && let Ok(ids) = BoundedVec::new(vec![id])
+        {
+            self.send(from, &Message::Have(ids), Priority::First);
+        }
     }
 
     /// Begins to put a payload together, or to lend it, if there is reason to.
@@ -322,29 +350,37 @@ impl Mesh {
         now: Instant,
     ) {
         let own = self.own.get(&number).filter(|_| plan.part == Part::Body).cloned();
+        // A validator commits before the hints are made, and passes them on all the same.
         let is_needed = self.wants.has(plan.part) && number > self.head.number;
-        let Some(batch) = self.batches.get_mut(&number).filter(|_| is_needed || own.is_some()) else {
-            return;
-        };
-        let signer = self.head.set.validators.get(usize::from(plan.signer));
-        let Some(signer) = signer.map(|validator| validator.public_key) else { return };
+        let is_passed_on = self.wants.has(plan.part) && self.own.contains_key(&number);
+        let Some(batch) = self.batches.get_mut(&number) else { return };
         if batch.payload(&id).is_some() {
             return;
         }
+        self.places.insert(id, number);
+        if !is_needed && !is_passed_on && own.is_none() {
+            batch.declined.insert(id, now);
+            return from.into_iter().for_each(|from| self.decline(from, (id, plan.part)));
+        }
+        let epoch = batch.header.epoch;
+        let set = self.set_of(epoch);
+        let signer = set.as_ref().and_then(|set| set.validators.get(usize::from(plan.signer)));
+        let Some(signer) = signer.map(|validator| validator.public_key) else { return };
         let Ok(codec) = open(&plan.plan) else {
-            return self.lied(signer, number, "it signed a plan that nothing can be cut by");
+            return self.lied(signer, number, "it signed a plan that nothing can be cut by", now);
         };
         if !self.make_room(codec.held_bytes_max()) {
             self.status.refused += 1;
             tracing::warn!(%number, part = %plan.part, bytes = plan.plan.bytes, "the mesh has no room for a payload; it is fetched");
-            return;
+            self.batches.entry(number).and_modify(|batch| _ = batch.declined.insert(id, now));
+            return from.into_iter().for_each(|from| self.decline(from, (id, plan.part)));
         }
         let mut payload = Payload::new((id, plan.part), signer, codec, now);
+        payload.is_wanted = is_needed;
         payload.wait_for(self.chunk_bytes.unwrap_or(payload.codec.chunk_bytes()), now);
         if let Some(from) = from {
             payload.told_by(from);
         }
-        self.places.insert(id, number);
         self.batches.entry(number).and_modify(|batch| batch.payloads.push(payload));
         if let Some(own) = own {
             self.begin_lending(id, own, now);
@@ -401,11 +437,19 @@ impl Mesh {
         messages.iter().for_each(|message| self.send(peer, message, Priority::First));
     }
 
-    /// A validator signed what is false: what else it signs in this epoch is not taken.
-    pub(super) fn lied(&mut self, signer: PublicKey, number: BatchNumber, what: &str) {
-        if self.liars.insert(signer) {
-            self.status.liars += 1;
-            tracing::error!(validator = %signer, %number, what, "a validator signed what is false about a batch");
+    /// A validator signed what is false: what else it signs in this epoch is not taken, and bodies that this node has are spread by it if nobody
+    /// else spreads them.
+    pub(super) fn lied(&mut self, signer: PublicKey, number: BatchNumber, what: &str, now: Instant) {
+        // Who left with an epoch can do no harm in the next one.
+        if self.head.set.index_of(&signer).is_none() || !self.liars.insert(signer) {
+            return;
+        }
+        self.status.liars += 1;
+        tracing::error!(validator = %signer, %number, what, "a validator signed what is false about a batch");
+        for number in self.own.keys() {
+            if let Some(batch) = self.batches.get_mut(number).filter(|batch| !batch.is_spread(&self.liars)) {
+                batch.lead_at.get_or_insert(now + LAZY);
+            }
         }
     }
 

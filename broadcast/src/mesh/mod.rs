@@ -46,7 +46,7 @@ use tokio::time::Instant;
 
 use self::{
     batch::Batch,
-    peers::{Charged, Neighbour},
+    peers::{Charged, Departed, Neighbour},
 };
 pub use self::{
     effect::{Delivery, Done, Effect, Job, JobId, Lead},
@@ -68,6 +68,8 @@ const LAZY: Duration = Duration::from_millis(150);
 const WANTS_EVERY: Duration = Duration::from_secs(5);
 /// What a message costs that cannot be read, in bytes of no use: a peer of another version sends few.
 const UNREADABLE_BYTES: usize = 1 << 20;
+/// Peers of which it is known after they left what they sent of no use.
+const DEPARTED_MAX: usize = 1_024;
 /// How long a peer stays away that sent what no honest node sends.
 const BAN: Duration = Duration::from_secs(600);
 
@@ -94,6 +96,8 @@ pub struct Mesh {
     /// The validators of the epoch before the head's.
     before: Option<Arc<ValidatorSet>>,
     peers: BTreeMap<PeerId, Neighbour>,
+    /// Peers that left with something to their account: at most [`DEPARTED_MAX`].
+    departed: BTreeMap<PeerId, Departed>,
     batches: BTreeMap<BatchNumber, Batch>,
     /// Where a payload belongs.
     places: BTreeMap<PayloadId, BatchNumber>,
@@ -134,6 +138,7 @@ impl Mesh {
             head,
             before: None,
             peers: BTreeMap::new(),
+            departed: BTreeMap::new(),
             batches: BTreeMap::new(),
             places: BTreeMap::new(),
             waiting: BTreeMap::new(),
@@ -158,15 +163,34 @@ impl Mesh {
     pub fn handle_peers(&mut self, connected: &[PeerId], now: Instant) {
         let gone: Vec<_> = self.peers.keys().filter(|peer| !connected.contains(peer)).copied().collect();
         for peer in gone {
-            self.peers.remove(&peer);
+            let departed = self.peers.remove(&peer).and_then(|neighbour| neighbour.depart(now));
+            self.departed.extend(departed.map(|departed| (peer, departed)));
             self.forget(&peer);
         }
+        self.forget_departed(now);
         self.wants_at.get_or_insert(now + WANTS_EVERY);
         for peer in connected {
             if !self.peers.contains_key(peer) {
-                self.peers.insert(*peer, Neighbour::new(now));
+                let neighbour = match self.departed.remove(peer) {
+                    Some(departed) => Neighbour::new(now).returned(departed),
+                    None => Neighbour::new(now),
+                };
+                self.peers.insert(*peer, neighbour);
                 self.say_wants(*peer, true);
             }
+        }
+    }
+
+    /// Keys are free, so that only so many are remembered; validators always.
+    fn forget_departed(&mut self, now: Instant) {
+        self.departed.retain(|_, departed| !departed.is_over(now));
+        while self.departed.len() > DEPARTED_MAX {
+            let set = &self.head.set;
+            let strangers = self.departed.iter().filter(|(peer, _)| set.index_of(peer).is_none());
+            let Some(first) = strangers.min_by_key(|(_, it)| it.left_at).map(|(peer, _)| *peer) else {
+                return;
+            };
+            self.departed.remove(&first);
         }
     }
 
@@ -252,7 +276,7 @@ impl Mesh {
     fn peer_wants(&mut self, from: PeerId, wants: Wants, asks: bool, now: Instant) {
         self.peers.entry(from).and_modify(|peer| peer.wants = wants);
         self.charge(from, 0, now);
-        if asks && self.peers.get(&from).is_some_and(|peer| !peer.is_muted(now)) {
+        if asks && self.peers.get_mut(&from).is_some_and(|peer| !peer.is_muted(now) && peer.may_ask(now)) {
             self.batches.values_mut().for_each(|batch| batch.restarted(&from));
             self.say_wants(from, false);
         }
@@ -328,7 +352,7 @@ impl Mesh {
     }
 
     fn charge(&mut self, peer: PeerId, bytes: usize, now: Instant) {
-        let Some(neighbour) = self.peers.get_mut(&peer) else { return };
+        let Some(neighbour) = self.peers.get_mut(&peer).filter(|peer| !peer.is_muted(now)) else { return };
         match neighbour.charge(bytes, now) {
             Charged::Fine => {}
             Charged::Muted => {

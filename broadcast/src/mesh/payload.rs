@@ -201,7 +201,7 @@ impl Payload {
     /// A peer has started again.
     pub(super) fn restarted(&mut self, peer: &PeerId) {
         if let Some(side) = self.sides.get_mut(peer) {
-            (side.tells, side.has, side.sent) = (false, false, 0);
+            (side.tells, side.has) = (false, false);
         }
         self.codec.forget(peer);
     }

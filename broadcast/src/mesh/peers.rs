@@ -17,6 +17,8 @@ const MUTED: Duration = Duration::from_secs(10);
 /// Who was muted so often within so long is cut off: an honest peer never is.
 const MUTES_MAX: u32 = 3;
 const MUTES_TIME: Duration = Duration::from_secs(600);
+/// How often a peer is told everything again because it says that it has started again.
+const ASKS_EVERY: Duration = Duration::from_secs(1);
 /// How often a peer's word is passed to sync that it is far ahead: anybody can say that.
 const FAR_EVERY: Duration = Duration::from_millis(250);
 /// Until a pull was answered a peer is believed to need so long.
@@ -39,6 +41,25 @@ pub(super) struct Neighbour {
     mutes: u32,
     first_muted_at: Instant,
     far_at: Option<Instant>,
+    asks_at: Option<Instant>,
+}
+
+/// What is kept of a peer that left, so that leaving cures nothing.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Departed {
+    debt: f64,
+    debt_at: Instant,
+    muted_until: Option<Instant>,
+    mutes: u32,
+    first_muted_at: Instant,
+    pub(super) left_at: Instant,
+}
+
+impl Departed {
+    /// Whether there is nothing any more that counts.
+    pub(super) fn is_over(&self, now: Instant) -> bool {
+        now.saturating_duration_since(self.left_at) > MUTES_TIME
+    }
 }
 
 /// What becomes of a peer that sent what is of no use.
@@ -64,7 +85,21 @@ impl Neighbour {
             mutes: 0,
             first_muted_at: now,
             far_at: None,
+            asks_at: None,
         }
+    }
+
+    /// What is to be kept of it when it leaves, if anything is.
+    pub(super) fn depart(self, now: Instant) -> Option<Departed> {
+        let Neighbour { debt, debt_at, muted_until, mutes, first_muted_at, .. } = self;
+        let departed = Departed { debt, debt_at, muted_until, mutes, first_muted_at, left_at: now };
+        (debt > 0.0 || mutes > 0 || muted_until.is_some()).then_some(departed)
+    }
+
+    /// It was here before.
+    pub(super) fn returned(self, departed: Departed) -> Neighbour {
+        let Departed { debt, debt_at, muted_until, mutes, first_muted_at, .. } = departed;
+        Neighbour { debt, debt_at, muted_until, mutes, first_muted_at, ..self }
     }
 
     /// Whether its messages are dropped unread for now.
@@ -95,7 +130,16 @@ impl Neighbour {
 
     /// Nothing of it is looked at for so long.
     pub(super) fn mute(&mut self, time: Duration, now: Instant) {
-        self.muted_until = Some(now + time);
+        self.muted_until = self.muted_until.max(Some(now + time));
+    }
+
+    /// Whether its word that it has started again is taken now.
+    pub(super) fn may_ask(&mut self, now: Instant) -> bool {
+        let is_due = self.asks_at.is_none_or(|at| now.saturating_duration_since(at) >= ASKS_EVERY);
+        if is_due {
+            self.asks_at = Some(now);
+        }
+        is_due
     }
 
     /// Whether its word that it is far ahead is passed on now.

@@ -53,7 +53,7 @@ impl Mesh {
         };
         let told = &batch.told;
         let Some(payload) = batch.payloads.iter_mut().find(|payload| payload.id == id) else { return };
-        let known = told.iter().filter(|(_, known)| known.contains(&id)).filter_map(|(peer, _)| {
+        let known = told.iter().filter(|(_, told)| told.plans.contains(&id)).filter_map(|(peer, _)| {
             let neighbour = self.peers.get(peer).filter(|neighbour| !neighbour.is_muted(now))?;
             let side = payload.sides.get(peer);
             let (has, tells) = side.map_or((false, false), |side| (side.has, side.tells));

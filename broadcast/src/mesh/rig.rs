@@ -73,6 +73,7 @@ impl Chain {
             number: head.number.next(),
             parent: head.digest,
             transactions_root: content_digest(BlobKind::Body, &content),
+            tx_bytes: content.len() as u32,
             ..blank()
         };
         let mut accumulator = head.accumulator.clone();
@@ -106,6 +107,23 @@ impl Chain {
         let (plan, codec) = encode(kind, payload.clone(), &Parameters::default_for(payload.len())).unwrap();
         let signed = SignedPlan::sign(header, (Part::Body, plan), 0, (seat.into(), &key(seat))).unwrap();
         let source = Source { id: signed.id(&header.digest()).unwrap(), part: Part::Body, codec };
+        let plans = BoundedVec::new(vec![signed]).unwrap();
+        (Announced { header: header.clone(), certificate: certificate.clone(), plans }, vec![source])
+    }
+
+    /// The same of its hints, whatever they are.
+    pub(super) fn published_hints(
+        &self,
+        number: usize,
+        payload: &[u8],
+        seat: u8,
+    ) -> (Announced, Vec<Source>) {
+        let (header, certificate, _) = &self.batches[number - 1];
+        let payload: Arc<[u8]> = payload.into();
+        let parameters = Parameters::default_for(payload.len());
+        let (plan, codec) = encode(CodecKind::ReedSolomon, payload, &parameters).unwrap();
+        let signed = SignedPlan::sign(header, (Part::Hints, plan), 0, (seat.into(), &key(seat))).unwrap();
+        let source = Source { id: signed.id(&header.digest()).unwrap(), part: Part::Hints, codec };
         let plans = BoundedVec::new(vec![signed]).unwrap();
         (Announced { header: header.clone(), certificate: certificate.clone(), plans }, vec![source])
     }

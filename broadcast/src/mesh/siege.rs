@@ -1,7 +1,7 @@
 //! The mesh against validators and peers that lie, and what an unlucky moment must not break.
 
 use slipstream_coding::{CodecKind, Commitment, Held};
-use slipstream_types::bounded::BoundedVec;
+use slipstream_types::bounded::{BoundedBytes, BoundedVec};
 
 use super::{
     batch::Handed,
@@ -18,12 +18,13 @@ fn ms(ms: u64) -> Duration {
 
 /// A plan of what nobody has, signed by a validator.
 fn made_up(chain: &Chain, seat: u8, view: u64, part: Part, salt: u8) -> SignedPlan {
+    of_bytes(BODY as u32, chain, seat, view, part, salt)
+}
+
+/// As [`made_up`], of so many bytes.
+fn of_bytes(bytes: u32, chain: &Chain, seat: u8, view: u64, part: Part, salt: u8) -> SignedPlan {
     let (header, _, _) = &chain.batches[0];
-    let plan = slipstream_coding::Plan {
-        bytes: 20 << 20,
-        digest: Digest([salt; 32]),
-        commitment: Commitment::Whole,
-    };
+    let plan = slipstream_coding::Plan { bytes, digest: Digest([salt; 32]), commitment: Commitment::Whole };
     SignedPlan::sign(header, (part, plan), view, (seat.into(), &key(seat))).unwrap()
 }
 
@@ -52,6 +53,10 @@ fn false_plans_take_no_place_of_the_leaders() {
     assert_eq!(rig.without(1), [0], "{:?}", rig.now - begun);
     let batch = &rig.nodes[4].mesh.batches[&BatchNumber(1)];
     assert!(batch.plans.len() <= 3 && batch.plans.iter().all(|(_, plan)| plan.view == 0));
+    assert!(
+        batch.told.values().all(|told| told.plans.len() <= batch.plans.len()),
+        "what is refused takes no memory"
+    );
     rig.blames_nobody();
 }
 
@@ -93,7 +98,10 @@ fn a_false_leader_is_stood_in_for() {
         plans: BoundedVec::new(vec![made_up(&rig.chain, 0, 0, Part::Body, 9)]).unwrap(),
         ..rig.chain.published(1, CodecKind::Gossip, rig.chain.body(1).as_bytes(), 0).0
     };
+    let id = told.plans[0].id(&rig.chain.batches[0].0.digest()).unwrap();
     rig.inject(0, 1, &Message::Batch(Box::new(told)));
+    // Whoever says to have it proves nothing.
+    rig.inject(2, 1, &Message::Have(BoundedVec::new(vec![id]).unwrap()));
     rig.run_for(ms(400));
     assert_eq!(rig.nodes[1].leads.len(), 1);
     assert!(rig.nodes[1].mesh.liars.is_empty(), "another packing of the same content is no lie");
@@ -123,8 +131,11 @@ fn who_starts_again_knows_nothing() {
     rig.run_for(ms(300));
     let id = *rig.nodes[0].mesh.places.keys().next().unwrap();
     let knows = |rig: &Rig| rig.nodes[0].mesh.batches[&BatchNumber(1)].knows(&peer(1), &id);
-    assert!(knows(&rig));
-    rig.inject(1, 0, &Message::Wants { wants: Wants { body: true, hints: false }, asks: true });
+    let started = Message::Wants { wants: Wants { body: true, hints: false }, asks: true };
+    rig.inject(1, 0, &started);
+    assert!(knows(&rig), "it has said so a moment ago, when it connected");
+    rig.run_for(ms(1_000));
+    rig.inject(1, 0, &started);
     assert!(!knows(&rig));
 }
 
@@ -138,7 +149,7 @@ fn many_keys_pull_little() {
     rig.run_for(ms(100));
     let sent = rig.nodes[0].chunk_bytes_sent;
     let id = *rig.nodes[0].mesh.places.keys().next().unwrap();
-    let held = Held::Shards(slipstream_types::bounded::BoundedBytes::new(vec![0; 8]).unwrap());
+    let held = Held::Shards(BoundedBytes::new(vec![0; 8]).unwrap());
     for _ in 0..4 {
         (1..13).for_each(|node| rig.inject(node, 0, &Message::Lack { id, held: held.clone() }));
     }
@@ -188,6 +199,10 @@ fn the_next_epoch_waits_for_this_one() {
     head.set = Arc::new(ValidatorSet { epoch: Epoch(1), ..ValidatorSet::clone(&head.set) });
     rig.nodes[1].mesh.handle_head(head, rig.now);
     assert!(rig.nodes[1].mesh.waiting.is_empty(), "it is looked at now");
+    // The next batch is of this epoch, whatever anybody says.
+    (told.header.epoch, told.certificate.info.epoch) = (Epoch(2), Epoch(2));
+    rig.inject(0, 1, &Message::Batch(Box::new(told)));
+    assert!(rig.nodes[1].mesh.waiting.is_empty());
 }
 
 /// Goal: who sends junk again and again is cut off in the end; a validator only from the mesh.
@@ -250,4 +265,125 @@ fn late_is_better_than_never() {
     assert_eq!((&rig.nodes[1].gave_up[..], rig.nodes[1].complete.len()), (&[1][..], 0));
     rig.inject(0, 1, &Message::decode(&at.recv().unwrap()).unwrap());
     assert_eq!(rig.without(1), [0]);
+}
+
+/// Goal: a leader that signs one plan for the validators and another one for everybody else delays a batch by a moment: who sees both passes
+/// both on as the proof, and those who have the body spread it.
+#[test]
+fn a_leader_with_two_plans_is_stood_in_for() {
+    // 0 is the leader, 1 a validator that lends what it was told, 2 and 3 fullnodes behind it.
+    let mut rig = Rig::line(Chain::new(&[BODY]), 4);
+    [2, 3].into_iter().for_each(|node| rig.link(0, node));
+    let mut rig = rig.connect();
+    let (header, certificate, body) = rig.chain.batches[0].clone();
+    let (good, _) = rig.chain.published(1, CodecKind::ReedSolomon, body.as_bytes(), 0);
+    let bad = Announced {
+        plans: BoundedVec::new(vec![made_up(&rig.chain, 0, 0, Part::Body, 9)]).unwrap(),
+        ..good.clone()
+    };
+    [2, 3].into_iter().for_each(|node| rig.inject(0, node, &Message::Batch(Box::new(bad.clone()))));
+    rig.commit(1, 1);
+    rig.nodes[1].mesh.lend(header, certificate, body.into_bytes().into(), rig.now);
+    rig.inject(0, 1, &Message::Batch(Box::new(good)));
+    rig.run_for(ms(400));
+    let lead = rig.nodes[1].leads.pop();
+    if let Some(lead) = lead {
+        let (announced, sources) = rig.chain.published(1, CodecKind::ReedSolomon, &lead.body, 2);
+        rig.nodes[1].mesh.publish(announced, sources, rig.now);
+    }
+    rig.run_for(ms(300));
+    let leader = key(0).public();
+    assert!((1..4).all(|node| rig.nodes[node].mesh.liars.contains(&leader)), "all saw the proof");
+    assert!([2, 3].iter().all(|node| rig.nodes[*node].complete.contains_key(&1)));
+    rig.blames_nobody();
+}
+
+/// Goal: nobody reserves more memory for a batch than its header allows.
+#[test]
+fn plans_of_more_bytes_than_there_can_be_are_lies() {
+    let mut rig = Rig::line(Chain::new(&[BODY]), 2).connect();
+    let (told, _) = rig.chain.published(1, CodecKind::Gossip, rig.chain.body(1).as_bytes(), 0);
+    let plans = vec![of_bytes(20 << 20, &rig.chain, 0, 0, Part::Body, 9)];
+    let told = Announced { plans: BoundedVec::new(plans).unwrap(), ..told };
+    rig.inject(0, 1, &Message::Batch(Box::new(told)));
+    let mesh = &rig.nodes[1].mesh;
+    assert!(mesh.liars.contains(&key(0).public()) && mesh.batches[&BatchNumber(1)].payloads.is_empty());
+    rig.blames_nobody();
+}
+
+/// Goal: what comes of a payload that is committed here is not held against honest senders, who are told at once that they need not go on.
+#[test]
+fn who_sends_what_is_declined_is_told_so() {
+    let mut rig = Rig::line(Chain::new(&[BODY]), 2).connect();
+    let (told, _) = rig.chain.published(1, CodecKind::ReedSolomon, rig.chain.body(1).as_bytes(), 0);
+    let bare = Announced { plans: BoundedVec::default(), ..told.clone() };
+    rig.inject(0, 1, &Message::Batch(Box::new(bare)));
+    rig.commit(1, 1);
+    let (id, plan) = (told.plans[0].id(&told.header.digest()).unwrap(), told.plans[0].clone());
+    rig.inject(0, 1, &Message::Plan { number: BatchNumber(1), plan: Box::new(plan) });
+    let chunk = BoundedBytes::new(vec![1; 64 << 10]).unwrap();
+    (0..1_000).for_each(|_| rig.inject(0, 1, &Message::Chunk { id, chunk: chunk.clone() }));
+    rig.blames_nobody();
+    rig.run_for(ms(1_100));
+    (0..1_000).for_each(|_| rig.inject(0, 1, &Message::Chunk { id, chunk: chunk.clone() }));
+    assert_eq!(rig.nodes[1].mesh.status().muted, 1, "it does not listen");
+}
+
+/// Goal: a validator passes hints on, though it has committed their batch before they are made.
+#[test]
+fn validators_pass_hints_on() {
+    let mut rig = Rig::line(Chain::new(&[BODY]), 3);
+    let wants = Wants { body: true, hints: true };
+    (0..3).for_each(|node| rig.nodes[node].mesh.set_wants(wants));
+    let mut rig = rig.connect();
+    let (header, certificate, body) = rig.chain.batches[0].clone();
+    rig.publish(0, 1, CodecKind::ReedSolomon, 0);
+    rig.commit(1, 1);
+    let body: Arc<[u8]> = body.into_bytes().into();
+    rig.nodes[1].mesh.lend(header.clone(), certificate, body, rig.now);
+    rig.run_for(ms(50));
+    let (announced, sources) = rig.chain.published_hints(1, &[7; 40_000], 0);
+    let id = sources[0].id;
+    rig.nodes[0].mesh.publish(announced, sources, rig.now);
+    rig.run_for(ms(200));
+    let has = |node: usize| {
+        let mesh = &rig.nodes[node].mesh;
+        mesh.batches[&BatchNumber(1)]
+            .payloads
+            .iter()
+            .any(|payload| payload.id == id && payload.ended_at.is_some())
+    };
+    assert!(has(1), "the validator has them");
+    let passed: u64 = rig.nodes[1].mesh.status().parts.get(&Part::Hints).map_or(0, |moved| moved.sent);
+    assert!(passed > 0, "and passes them on");
+}
+
+/// Goal: a body is handed over though everybody who told of it has left.
+#[test]
+fn a_body_outlives_its_tellers() {
+    let mut rig = Rig::line(Chain::new(&[BODY]), 2).connect();
+    let teller = peer(0);
+    rig.change = Box::new(|_, _, message| Some(message));
+    rig.publish(0, 1, CodecKind::Gossip, 0);
+    rig.nodes[1].mesh.batches.values_mut().for_each(|batch| batch.forget(&teller));
+    rig.run_for(LATENCY * 2);
+    rig.nodes[1].mesh.batches.values_mut().for_each(|batch| batch.forget(&teller));
+    rig.run_for(ms(100));
+    assert_eq!(rig.without(1), [0]);
+}
+
+/// Goal: leaving and coming back cures nothing, and what is said meanwhile shortens no silence.
+#[test]
+fn who_is_muted_stays_muted() {
+    let mut rig = Rig::line(Chain::new(&[BODY]), 2).connect();
+    let junk = Message::Have(BoundedVec::new(vec![crate::PayloadId(Digest([3; 32])); 1]).unwrap());
+    let stranger = peer(1);
+    (0..1_100).for_each(|_| rig.inject(1, 0, &junk));
+    let (mesh, now) = (&mut rig.nodes[0].mesh, rig.now);
+    mesh.handle_peers(&[], now);
+    mesh.handle_peers(&[stranger], now);
+    assert!(mesh.peers[&stranger].is_muted(now + ms(9_000)));
+    mesh.peers.entry(stranger).and_modify(|it| it.mute(BAN, now));
+    (0..1_100).for_each(|_| rig.inject(1, 0, &junk));
+    assert!(rig.nodes[0].mesh.peers[&stranger].is_muted(now + BAN - ms(1)));
 }

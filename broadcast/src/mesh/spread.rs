@@ -28,7 +28,7 @@ const LEND_PAUSE: Duration = Duration::from_millis(25);
 impl Mesh {
     /// Takes a chunk of a payload that is known.
     pub(super) fn take_chunk(&mut self, from: PeerId, id: PayloadId, chunk: &[u8], now: Instant) {
-        let Some(payload) = self.payload(&id) else { return };
+        let Some(payload) = self.payload(&id) else { return self.take_declined(from, id, chunk, now) };
         let (is_within, part, bytes) = (payload.count(from), payload.part, chunk.len());
         if payload.state != State::Assembling || !is_within {
             // It was on its way when the payload was complete here, or its sender does not listen.
@@ -58,6 +58,16 @@ impl Mesh {
         self.check(id);
     }
 
+    /// Takes a chunk of a payload that is not put together here: its sender is told so when it tells of it, and hears that soon.
+    fn take_declined(&mut self, from: PeerId, id: PayloadId, chunk: &[u8], now: Instant) {
+        let batch = self.places.get(&id).and_then(|number| self.batches.get(number));
+        let declined_at = batch.and_then(|batch| batch.declined.get(&id));
+        self.status.bytes_useless += chunk.len() as u64;
+        if declined_at.is_none_or(|at| now - *at > NOTICE_TIME) {
+            self.charge(from, chunk.len(), now);
+        }
+    }
+
     fn moved(&mut self, id: PayloadId, part: Part, which: fn(&mut Moved) -> &mut u64, bytes: usize) {
         *which(self.status.parts.entry(part).or_default()) += bytes as u64;
         if let Some(payload) = self.payload(&id) {
@@ -82,7 +92,7 @@ impl Mesh {
         let told = &batch.told;
         let Some(payload) = batch.payloads.iter_mut().find(|payload| payload.id == id) else { return };
         let lacks = |peer: &PeerId| payload.sides.get(peer).is_none_or(|side| !side.has);
-        let serves = told.iter().any(|(peer, known)| known.contains(&id) && lacks(peer));
+        let serves = told.iter().any(|(peer, told)| told.plans.contains(&id) && lacks(peer));
         let is_due = match payload.state {
             State::Assembling | State::Lent => true,
             // What is left is to check the whole against its commitment, of use only to who passes chunks on.
@@ -109,10 +119,14 @@ impl Mesh {
                 Verdict::Useful(peer) => self.was_useful(peer, id, now),
                 Verdict::Forged(peer) => {
                     self.ban(peer, "a forged chunk, which it should have checked".into(), now);
+                    // Honest chunks that there was no place for beside it are asked for again.
+                    if let Some(payload) = self.payload(&id) {
+                        payload.repair_at = payload.repair_at.min(now);
+                    }
                 }
                 Verdict::NotThis => self.is_not_own(id, now),
                 Verdict::WrongPlan => {
-                    self.is_false(id, "its commitment is of another payload than its digest")
+                    self.is_false(id, "its commitment is of another payload than its digest", now)
                 }
             }
         }
@@ -162,7 +176,7 @@ impl Mesh {
                 }
                 self.deliver(number, now);
             }
-            Err(reason) => self.is_false(id, &format!("its {part} cannot be: {reason}")),
+            Err(reason) => self.is_false(id, &format!("its {part} cannot be: {reason}"), now),
         }
     }
 
@@ -184,12 +198,12 @@ impl Mesh {
     }
 
     /// A validator signed a payload that is not the batch's.
-    fn is_false(&mut self, id: PayloadId, what: &str) {
+    fn is_false(&mut self, id: PayloadId, what: &str, now: Instant) {
         let Some(number) = self.places.get(&id).copied() else { return };
         let Some(payload) = self.payload(&id) else { return };
         payload.state = State::Over;
         let signer = payload.signer;
-        self.lied(signer, number, what);
+        self.lied(signer, number, what, now);
     }
 
     /// What this node wanted to lend is not what was signed, which proves nothing: the same content may be packed in two ways. If nobody gets
@@ -229,7 +243,8 @@ impl Mesh {
     /// Sends what may be sent of a payload to those that want it.
     pub(super) fn spread(&mut self, id: PayloadId) {
         let Some(number) = self.places.get(&id).copied() else { return };
-        let Some(part) = self.payload(&id).map(|payload| payload.part) else { return };
+        let Some(payload) = self.payload(&id).filter(|payload| payload.state != State::Over) else { return };
+        let part = payload.part;
         let peers: Vec<_> =
             self.peers.iter().filter(|(_, it)| it.wants.has(part)).map(|(peer, _)| *peer).collect();
         loop {
@@ -262,7 +277,10 @@ impl Mesh {
         let Some(number) = self.places.get(&id).copied() else { return self.charge(peer, 0, now) };
         let cap = usize::from(self.config.send_cap);
         let batch = self.batches.get_mut(&number);
-        let Some(payload) = batch.and_then(|batch| batch.payload(&id)) else { return };
+        let payload = batch.and_then(|batch| batch.payload(&id));
+        let Some(payload) = payload.filter(|payload| payload.state != State::Over) else {
+            return self.charge(peer, 0, now);
+        };
         payload.codec.peer_holds(&peer, held, true);
         let (part, lacks) = (payload.part, payload.lacks(held));
         let mut chunks = Vec::new();
@@ -284,8 +302,8 @@ impl Mesh {
         let Some(batch) = number.and_then(|number| self.batches.get_mut(number)) else {
             return self.charge(peer, 0, now);
         };
-        batch.told.entry(peer).or_default().insert(id);
-        let Some(payload) = batch.payload(&id) else { return };
+        batch.told.entry(peer).or_default().plans.insert(id);
+        let Some(payload) = batch.payload(&id) else { return self.charge(peer, 0, now) };
         payload.codec.peer_holds(&peer, &Held::Whole, false);
         if std::mem::replace(&mut payload.side(peer).has, true) {
             self.charge(peer, 0, now);

@@ -81,8 +81,13 @@ impl Chain {
 
     fn extend(&mut self, body: Blob) -> Result<()> {
         let head = self.heads[self.batches.len()].clone();
-        let root = content_digest(BlobKind::Body, &body.content(BlobKind::Body)?);
-        let header = BatchHeader { number: head.number.next(), parent: head.digest, ..Chain::header(root) };
+        let content = body.content(BlobKind::Body)?;
+        let header = BatchHeader {
+            number: head.number.next(),
+            parent: head.digest,
+            tx_bytes: content.len() as u32,
+            ..Chain::header(content_digest(BlobKind::Body, &content))
+        };
         let mut accumulator = head.accumulator;
         accumulator.append(header.digest());
         let info = LedgerInfo {
