@@ -284,9 +284,9 @@ impl Book {
         self.entries.iter().filter(|(_, entry)| entry.is_anchor).map(|(id, _)| *id).collect()
     }
 
-    /// The next peer that has to be dialled because another one wants its slot.
-    pub(crate) fn contested(&self) -> Option<PeerId> {
-        self.contests.front().map(|(incumbent, _)| *incumbent)
+    /// The peers that have to be dialled because others want their slots, the longest waiting first.
+    pub(crate) fn contested(&self) -> impl Iterator<Item = PeerId> {
+        self.contests.iter().map(|(incumbent, _)| *incumbent)
     }
 
     /// The records that are told to others: of peers that this node has met itself, so that nothing made up spreads.

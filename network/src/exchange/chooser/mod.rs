@@ -356,15 +356,16 @@ impl Chooser {
         if self.feeler.is_some() {
             return;
         }
-        let contested = self.book.contested().and_then(|id| self.book.candidate(&id, now.ms));
-        if let Some(peer) = contested
-            && self.known.contains_key(&peer.id)
-        {
+        // One that rests, or that this node is configured to dial anyway, holds up no other.
+        let contested = self.book.contested().filter_map(|id| self.book.candidate(&id, now.ms));
+        let contested: Vec<PeerAddress> = contested.collect();
+        if let Some(peer) = contested.iter().find(|peer| self.known.contains_key(&peer.id)) {
             self.book.reached(&peer.id, peer.address, now.ms);
             return;
         }
         let peer = contested
-            .filter(|peer| self.is_new(peer, now))
+            .into_iter()
+            .find(|peer| self.is_new(peer, now))
             .or_else(|| self.draw(Part::Heard, now, |it, peer| it.is_new(peer, now)))
             .or_else(|| self.draw(Part::Reached, now, |it, peer| it.is_new(peer, now)));
         let Some(peer) = peer else { return };
