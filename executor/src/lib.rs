@@ -86,6 +86,6 @@ pub use prefetch::{
 pub use reader::{MemoryState, StateReader};
 pub use seal::{Sealed, seal};
 pub use senders::Senders;
-pub use session::{Ahead, AheadUse, Executed, OrderedBatch, Session, SessionError, Trust, Way};
+pub use session::{Ahead, AheadUse, Executed, OrderedBatch, Session, SessionError, StallStats, Trust, Way};
 pub use transaction::{Envelope, Transaction, TransactionError};
 pub use validators::{ValidatorsStorage, next_validators};

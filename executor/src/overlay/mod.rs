@@ -65,9 +65,10 @@ impl Overlay {
         self.layers.retain(|layer| layer.header().number > number);
     }
 
-    /// Forgets the oldest layers, so that at most so many are left.
-    pub fn keep_newest(&mut self, layers: usize) {
-        self.layers.drain(..self.layers.len().saturating_sub(layers));
+    /// Forgets the layers that hold a batch above this number.
+    pub fn forget_above(&mut self, number: BatchNumber) {
+        let kept = self.layers.iter().take_while(|layer| layer.header().number <= number).count();
+        self.layers.truncate(kept);
     }
 
     /// The layers that end in this batch or before it; none if no layer ends in it.

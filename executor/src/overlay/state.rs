@@ -5,7 +5,7 @@ use slipstream_storage::{StorageError, View};
 use slipstream_types::{AccountValue, BatchNumber, Digest, StateKey, StateValue};
 
 use super::Overlay;
-use crate::{evm::AnalysedCode, hot::HotCache, reader::StateReader};
+use crate::{evm::AnalysedCode, hot::HotCache, prefetch::Warm, reader::StateReader};
 
 /// The state behind a batch: a committed one, and what the batches since then made of it.
 #[derive(Clone, Copy)]
@@ -42,14 +42,21 @@ impl<'a> State<'a> {
         Stacked::new(self.overlay, None, self.base)
     }
 
-    /// Reads it, from a cache what the cache has. `base` may take the place of the committed state if it is the state behind a batch
-    /// that this one [covers](State::covers).
-    pub(crate) fn reader_with<'b>(&self, hot: &'b HotCache, base: Option<&'b dyn StateReader>) -> Stacked<'b>
+    /// Reads it, from a cache what the cache has, and the rest from its [base](State::base).
+    pub(crate) fn reader_with<'b>(&self, hot: &'b HotCache, base: &'b dyn StateReader) -> Stacked<'b>
     where
         'a: 'b,
     {
         let hot = hot.at().is_some_and(|at| self.covers(at)).then_some(hot);
-        Stacked::new(self.overlay, hot, base.unwrap_or(self.base))
+        Stacked::new(self.overlay, hot, base)
+    }
+
+    /// What is below the layers: the committed state, or what was read ahead of one that this one [covers](State::covers).
+    pub(crate) fn base<'b>(&self, warm: Option<&'b Warm>) -> &'b dyn StateReader
+    where
+        'a: 'b,
+    {
+        warm.map_or(self.base, |warm| warm as &dyn StateReader)
     }
 
     /// Whether it is the state behind that batch but for what the layers say.

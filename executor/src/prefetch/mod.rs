@@ -20,6 +20,7 @@
 //! compared them.
 
 mod load;
+mod pace;
 mod pool;
 mod probe;
 mod shipped;
@@ -30,6 +31,7 @@ mod warm;
 use alloy_primitives::Address;
 use slipstream_types::{Digest, Hints, StateKey, hints::RowBefore};
 
+pub(crate) use self::pace::{FROM_DISK, Pace, Reads};
 pub use self::{
     pool::Prefetcher,
     probe::Backend,

@@ -12,7 +12,7 @@ use slipstream_storage::StorageError;
 use slipstream_types::BatchNumber;
 
 use super::{
-    Backend, PrefetchLimits, Wanted, Warm,
+    Backend, Pace, PrefetchLimits, Wanted, Warm,
     load::{Load, SORTED_KEYS},
     probe::Probe,
 };
@@ -43,7 +43,8 @@ impl Prefetcher {
     pub fn new(limits: PrefetchLimits) -> std::io::Result<Prefetcher> {
         let queue =
             Queue { batches: Vec::new(), probe: Probe::new(limits.backend), is_closed: false, last: 0 };
-        let pool = Arc::new(Pool { queue: Mutex::new(queue), change: Condvar::new(), limits });
+        let pace = Pace::new(thread::available_parallelism().map_or(1, usize::from));
+        let pool = Arc::new(Pool { queue: Mutex::new(queue), change: Condvar::new(), limits, pace });
         let mut prefetcher = Prefetcher { pool, threads: Vec::new() };
         for index in 0..limits.threads.max(1) {
             let pool = Arc::clone(&prefetcher.pool);
@@ -66,6 +67,11 @@ impl Prefetcher {
         Warm::new(load, Some(Ticket { pool: Arc::clone(&self.pool), id }))
     }
 
+    /// Whether reading ahead is worth what it costs. Who is told that it is not need not ask for it.
+    pub(crate) fn pace(&self) -> &Pace {
+        &self.pool.pace
+    }
+
     /// The back end that the probe has chosen, or tries now.
     pub fn backend(&self) -> Backend {
         self.pool.queue.lock().probe.backend()
@@ -86,14 +92,24 @@ impl Drop for Prefetcher {
 /// A [`Load`] of any reader.
 trait Job: Send + Sync {
     /// See [`Load::read_some`].
-    fn read_some(&self, backend: Backend, keys_max: usize) -> Result<Option<usize>, StorageError>;
+    fn read_some(
+        &self,
+        backend: Backend,
+        keys_max: usize,
+        pace: &Pace,
+    ) -> Result<Option<usize>, StorageError>;
     /// What was read so far takes.
     fn bytes(&self) -> usize;
 }
 
 impl<R: StateReader> Job for Load<R> {
-    fn read_some(&self, backend: Backend, keys_max: usize) -> Result<Option<usize>, StorageError> {
-        Load::read_some(self, backend, keys_max)
+    fn read_some(
+        &self,
+        backend: Backend,
+        keys_max: usize,
+        pace: &Pace,
+    ) -> Result<Option<usize>, StorageError> {
+        Load::read_some(self, backend, keys_max, Some(pace))
     }
 
     fn bytes(&self) -> usize {
@@ -123,6 +139,7 @@ pub(super) struct Pool {
     /// Wakes the threads.
     change: Condvar,
     limits: PrefetchLimits,
+    pace: Pace,
 }
 
 /// Takes a batch out of the queue when it is dropped.
@@ -169,8 +186,9 @@ impl Pool {
             };
             let begun = queue.probe.begin(Instant::now());
             let keys_max = keys_at_once(begun.backend, self.limits.threads);
-            let read =
-                parking_lot::MutexGuard::unlocked(&mut queue, || job.read_some(begun.backend, keys_max));
+            let read = parking_lot::MutexGuard::unlocked(&mut queue, || {
+                job.read_some(begun.backend, keys_max, &self.pace)
+            });
             // After an error nothing more is read ahead: execution comes to the same key and reports it.
             let read = read.unwrap_or(None);
             queue.probe.end(begun, read.unwrap_or(0), Instant::now());

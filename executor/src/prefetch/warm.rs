@@ -98,7 +98,7 @@ impl<R: StateReader> Warm<R> {
     /// Only if a read fails; no hint can make it fail.
     pub fn complete(reader: R, wanted: Wanted) -> Result<Self, StorageError> {
         let load = Arc::new(Load::new(reader, wanted));
-        while load.read_some(Backend::MultiGet, SORTED_KEYS)?.is_some() {}
+        while load.read_some(Backend::MultiGet, SORTED_KEYS, None)?.is_some() {}
         Ok(Warm::new(load, None))
     }
 

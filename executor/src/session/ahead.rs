@@ -142,9 +142,9 @@ impl Ahead {
 }
 
 impl Session {
-    /// Begins to read what the batch will probably need, and returns at once; without threads to read it reads before it returns. `base` is
-    /// committed, and may be batches behind the state that the batch is executed on. `overlay` is what was executed of those
-    /// by now: what its layers have is not read.
+    /// Begins to read what the batch will probably need, and returns at once; without threads to read it reads before it returns. Where
+    /// rows come from memory as fast as they could be handed over, it reads nothing. `base` is committed, and may be batches behind the
+    /// state that the batch is executed on. `overlay` is what was executed of those by now: what its layers have is not read.
     ///
     /// # Errors
     /// If this node's disk fails. Hints that are malformed, or name more than the batch's gas allows, are as good as none.
@@ -155,13 +155,22 @@ impl Session {
         overlay: &Overlay,
         trust: Trust,
     ) -> Result<Ahead, StorageError> {
+        let uses_conflicts = self.hints.uses_conflicts();
+        let reads_ahead = self.prefetcher.as_ref().is_none_or(|prefetcher| prefetcher.pace().reads_ahead());
+        if !reads_ahead && !uses_conflicts {
+            return Ok(Ahead::default());
+        }
         let opened = self.open(batch);
         let is_hinted = opened.is_some();
+        if !reads_ahead {
+            let conflicts = opened.and_then(|decoded| decoded.conflicts);
+            let conflicts = Some(conflicts.unwrap_or_else(|| announced_conflicts(batch.transactions)));
+            return Ok(Ahead { conflicts, is_hinted, ..Ahead::default() });
+        }
         let decoded = opened.or_else(|| {
             let foretold = self.foretell(batch, base, overlay)?;
             Some(Decoded { hints: foretold, ..Decoded::default() })
         });
-        let uses_conflicts = self.hints.uses_conflicts();
         let Some(Decoded { mut hints, conflicts, mut values }) = decoded else {
             let conflicts = uses_conflicts.then(|| announced_conflicts(batch.transactions));
             return Ok(Ahead { conflicts, ..Ahead::default() });
@@ -190,7 +199,8 @@ impl Session {
         overlay: &Overlay,
     ) -> Result<Ahead, StorageError> {
         // Without threads the reads would come one after another, as they do in the batch.
-        let foretold = self.prefetcher.as_ref().and_then(|_| self.foretell(batch, base, overlay));
+        let prefetcher = self.prefetcher.as_ref().filter(|prefetcher| prefetcher.pace().reads_ahead());
+        let foretold = prefetcher.and_then(|_| self.foretell(batch, base, overlay));
         let Some(mut hints) = foretold else { return Ok(Ahead::default()) };
         self.leave_out(&mut hints, overlay);
         let warm = Some(self.read_ahead(batch.number, base.clone(), Wanted::from(&hints))?);

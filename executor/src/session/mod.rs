@@ -20,6 +20,7 @@
 
 mod ahead;
 mod foretell;
+mod stall;
 
 use std::{collections::VecDeque, sync::Arc};
 
@@ -28,7 +29,11 @@ use slipstream_storage::{StorageError, Store};
 use slipstream_types::{BatchHeader, BatchNumber, Body, ChainConfig, Delta};
 
 pub use self::ahead::{Ahead, AheadUse, OrderedBatch, Trust};
-use self::foretell::Foreteller;
+pub use self::stall::StallStats;
+use self::{
+    foretell::Foreteller,
+    stall::{Stalls, Timed},
+};
 use crate::{
     assemble::{self, BuildLimits, Built, Candidates},
     body::{self, BodyError},
@@ -41,7 +46,6 @@ use crate::{
     parallel::{self, ParallelStats, Workers},
     predict::PredictMode,
     prefetch::{Prefetcher, Warm},
-    reader::StateReader,
     senders::Senders,
     transaction::Transaction,
 };
@@ -64,6 +68,7 @@ pub struct Session {
     hot: RwLock<Hot>,
     /// Committed and not taken in, oldest first. Locked only for a moment, and after `hot` by who needs both.
     told: Mutex<VecDeque<Told>>,
+    stalls: Stalls,
 }
 
 /// What a commit says.
@@ -140,6 +145,7 @@ impl Session {
                 number: BatchNumber(0),
             }),
             told: Mutex::default(),
+            stalls: Stalls::default(),
         })
     }
 
@@ -195,13 +201,14 @@ impl Session {
         let env = basis.env(&self.chain);
         let warm = ahead.warm(state);
         let before = warm.map(Warm::stats).unwrap_or_default();
-        let hot = self.hot();
-        let reader = state.reader_with(&hot.cache, warm.map(|warm| warm as &dyn StateReader));
+        let (hot, base) = (self.hot(), self.stalls.of(state.base(warm)));
+        let reader = state.reader_with(&hot.cache, &base);
         let (outcome, parallel) = match ahead.conflicts().filter(|_| way == Way::Fitting) {
             Some(conflicts) => parallel::execute(&reader, &env, transactions, conflicts, &self.workers)?,
             None => (outcome::execute(&reader, &env, transactions)?, ParallelStats::default()),
         };
         drop(hot);
+        self.noted(warm, &base);
         self.foreteller.learn(transactions, &outcome.touched);
         let ahead = warm.map(|warm| AheadUse::since(before, warm)).unwrap_or_default();
         Ok(Executed { outcome, ahead, parallel })
@@ -222,13 +229,21 @@ impl Session {
         debug_assert_eq!(basis.parent.digest(), state.tip(), "the state is not that of the batch's parent");
         let warm = ahead.warm(state);
         let before = warm.map(Warm::stats).unwrap_or_default();
-        let hot = self.hot();
-        let reader = state.reader_with(&hot.cache, warm.map(|warm| warm as &dyn StateReader));
+        let (hot, base) = (self.hot(), self.stalls.of(state.base(warm)));
+        let reader = state.reader_with(&hot.cache, &base);
         let built = assemble::build(&reader, &basis.env(&self.chain), candidates, limits)?;
         drop(hot);
+        self.noted(warm, &base);
         self.foreteller.learn(&built.included, &built.outcome.touched);
         let ahead = warm.map(|warm| AheadUse::since(before, warm)).unwrap_or_default();
         Ok((built, ahead))
+    }
+
+    /// What reads took where nothing was read ahead tells whether that would have paid.
+    fn noted(&self, warm: Option<&Warm>, reads: &Timed<'_>) {
+        if let (Some(prefetcher), None) = (&self.prefetcher, warm) {
+            prefetcher.pace().executed(reads.reads());
+        }
     }
 
     /// Batches that were executed are committed: what they touched is kept for the next one. To be told in the order of the ledger;
@@ -272,6 +287,11 @@ impl Session {
     /// What the last batches had of what the next one reads.
     pub fn hot_stats(&self) -> HotStats {
         self.hot().cache.stats()
+    }
+
+    /// How long executing waited for rows and code, since the session began.
+    pub fn stall_stats(&self) -> StallStats {
+        self.stalls.stats()
     }
 
     /// The cache with all commits in it, unless somebody executes on it: then theirs are in it that were told before.

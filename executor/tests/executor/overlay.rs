@@ -262,7 +262,7 @@ fn an_overlay_says_what_it_takes() {
     assert!(one.bytes() > 4 * 50 && two.bytes() == one.bytes(), "{} {}", one.bytes(), two.bytes());
     assert_eq!(Overlay::default().bytes(), 0);
     let mut none = two.clone();
-    none.keep_newest(0);
+    none.forget_above(BatchNumber(0));
     assert_eq!((none.batches(), none.tip()), (0, None));
     assert_eq!(Bytes::from(code(1)).len(), 4);
 }

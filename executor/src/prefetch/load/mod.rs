@@ -11,6 +11,7 @@ use std::{
             Ordering::{Relaxed, SeqCst},
         },
     },
+    time::Instant,
 };
 
 use alloy_primitives::{
@@ -22,11 +23,13 @@ use slipstream_storage::StorageError;
 use slipstream_types::{Digest, StateKey, StateValue, state::Paths};
 
 use self::claim::{Claim, CodeClaim};
-use super::{Backend, Wanted, shipped::Shipped};
+use super::{Backend, Pace, Wanted, shipped::Shipped};
 use crate::reader::StateReader;
 
 /// Keys that are put in the order of the table, so that neighbours on disk are read together; of a multi-get the most.
 pub(super) const SORTED_KEYS: usize = 256;
+/// Of multi-gets, those are timed by a read before them that begin at a multiple of so many keys: about one a batch.
+const TIMED: usize = 4_096;
 /// Code that is read at a time.
 const CODES: usize = 16;
 /// Bytes of code that one batch's hints may load. A hint of 32 bytes names up to 64 KiB of code, so without a limit hostile hints
@@ -229,7 +232,7 @@ impl<R: StateReader> Load<R> {
     pub(super) fn confirm(&self) -> Result<Vec<StateKey>, StorageError> {
         let unread = self.shipped.told().map(|(place, _)| place).filter(|place| !self.is_read(*place));
         for places in unread.collect::<Vec<_>>().chunks(SORTED_KEYS) {
-            self.read_places(places.iter().copied(), Backend::MultiGet)?;
+            self.read_places(places.iter().copied(), Backend::MultiGet, None)?;
         }
         let mut wrong = Vec::new();
         for (place, told) in self.shipped.told() {
@@ -246,7 +249,12 @@ impl<R: StateReader> Load<R> {
     }
 
     /// Reads so many more keys at most, or some code, and says how many there were; none if nothing is left to be begun.
-    pub(super) fn read_some(&self, backend: Backend, keys_max: usize) -> Result<Option<usize>, StorageError> {
+    pub(super) fn read_some(
+        &self,
+        backend: Backend,
+        keys_max: usize,
+        pace: Option<&Pace>,
+    ) -> Result<Option<usize>, StorageError> {
         // Who has the values waits for nothing but code.
         if !self.shipped.is_empty()
             && let Some(codes) = self.read_codes()?
@@ -256,7 +264,7 @@ impl<R: StateReader> Load<R> {
         let first = self.next.fetch_add(keys_max, Relaxed);
         if first < self.keys.len() {
             let places = first..self.keys.len().min(first + keys_max);
-            return Ok(Some(self.read_places(places, backend)?));
+            return Ok(Some(self.read_places(places, backend, pace)?));
         }
         self.next.store(self.keys.len(), Relaxed);
         self.read_codes()
@@ -267,23 +275,27 @@ impl<R: StateReader> Load<R> {
         &self,
         places: impl Iterator<Item = usize>,
         backend: Backend,
+        pace: Option<&Pace>,
     ) -> Result<usize, StorageError> {
         let places: Vec<usize> = places.filter(|place| self.claim(*place)).collect();
+        let Some(first) = places.first().copied() else { return Ok(0) };
         let count = places.len();
-        if count == 0 {
-            return Ok(0);
-        }
         let claim = Claim::new(self, places);
-        let rows = match backend {
-            Backend::MultiGet => {
-                let keys: Vec<StateKey> = claim.places().iter().map(|place| self.keys[*place]).collect();
-                self.reader.rows(&keys)?
-            }
+        let mut rows = Vec::with_capacity(count);
+        if let Some(pace) = pace.filter(|_| backend == Backend::Threads || first % TIMED == 0) {
+            let begin = Instant::now();
+            rows.push(self.reader.row(&self.keys[first])?);
+            pace.took(begin.elapsed());
+        }
+        let keys = claim.places()[rows.len()..].iter().map(|place| self.keys[*place]);
+        match backend {
+            Backend::MultiGet => rows.extend(self.reader.rows(&keys.collect::<Vec<_>>())?),
             Backend::Threads => {
-                let row = |place: &usize| self.reader.row(&self.keys[*place]);
-                claim.places().iter().map(row).collect::<Result<_, StorageError>>()?
+                for key in keys {
+                    rows.push(self.reader.row(&key)?);
+                }
             }
-        };
+        }
         self.queue_codes(claim.places(), &rows);
         claim.publish(rows);
         Ok(count)

@@ -1,0 +1,147 @@
+//! [`Pace`]: whether reading ahead is worth what it costs, by how many reads here have to wait for the disk.
+//!
+//! A row that some cache has is read by whoever needs it in less time than it takes to hand it over, so that on a machine whose cores are
+//! busy reading ahead would cost more than it gives. Threads that read ahead now and then time one read by itself; when hardly any of these
+//! waits for the disk, batches are executed without. Then execution times its own, and begins again when enough of them wait.
+
+use std::time::Duration;
+
+use parking_lot::Mutex;
+
+/// A read that takes as long was not in memory: there, it takes 3 to 10 us with decoding; the fastest disks need 60.
+pub(crate) const FROM_DISK: Duration = Duration::from_micros(16);
+/// Reads that are looked at together.
+const SAMPLES: u32 = 32;
+/// Of these, so many from the disk are few enough to stop for, and so many are enough to begin again: a thread that waits for its core is
+/// taken for one that waits for the disk now and then.
+const FEW: u32 = 3;
+const MANY: u32 = 7;
+/// Cores from which on there is one to hand rows over, whatever else is to be done.
+const CORES_TO_SPARE: usize = 3;
+
+/// See the module.
+#[derive(Debug)]
+pub(crate) struct Pace {
+    /// Reading ahead always pays: there are cores with nothing to do.
+    has_cores: bool,
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    is_in_memory: bool,
+    /// Reads since this was last judged, and those of them that waited.
+    reads: Reads,
+}
+
+/// Some reads.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(crate) struct Reads {
+    pub(crate) all: u32,
+    pub(crate) from_disk: u32,
+}
+
+impl Pace {
+    /// For a machine with so many cores. Until anything is known, reading ahead pays.
+    pub(crate) fn new(cores: usize) -> Pace {
+        Pace { has_cores: cores >= CORES_TO_SPARE, state: Mutex::default() }
+    }
+
+    /// Whether it pays.
+    pub(crate) fn reads_ahead(&self) -> bool {
+        self.has_cores || !self.state.lock().is_in_memory
+    }
+
+    /// A thread that reads ahead took so long for one row.
+    pub(crate) fn took(&self, time: Duration) {
+        let mut state = self.state.lock();
+        if !state.is_in_memory {
+            state.judge(Reads { all: 1, from_disk: u32::from(time >= FROM_DISK) });
+        }
+    }
+
+    /// A batch was executed for which nothing was read ahead.
+    pub(crate) fn executed(&self, reads: Reads) {
+        let mut state = self.state.lock();
+        if state.is_in_memory {
+            state.judge(reads);
+        }
+    }
+}
+
+impl State {
+    fn judge(&mut self, more: Reads) {
+        self.reads.all = self.reads.all.saturating_add(more.all);
+        self.reads.from_disk = self.reads.from_disk.saturating_add(more.from_disk);
+        let Reads { all, from_disk } = self.reads;
+        if all < SAMPLES {
+            return;
+        }
+        self.reads = Reads::default();
+        // In parts of SAMPLES.
+        let waited = u64::from(from_disk) * u64::from(SAMPLES) / u64::from(all);
+        self.is_in_memory = waited < u64::from(if self.is_in_memory { MANY } else { FEW + 1 });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MEMORY: Duration = Duration::from_micros(6);
+    const DISK: Duration = Duration::from_micros(90);
+
+    fn sample(pace: &Pace, from_disk: u32) {
+        (0..SAMPLES).for_each(|read| pace.took(if read < from_disk { DISK } else { MEMORY }));
+    }
+
+    #[test]
+    fn what_comes_from_memory_is_not_read_ahead() {
+        let pace = Pace::new(2);
+        assert!(pace.reads_ahead(), "nothing is known");
+        sample(&pace, SAMPLES);
+        assert!(pace.reads_ahead());
+        // Now and then a thread has to wait for its core.
+        sample(&pace, 1);
+        assert!(!pace.reads_ahead());
+        pace.executed(Reads { all: 1_000, from_disk: 50 });
+        assert!(!pace.reads_ahead());
+        pace.executed(Reads { all: 1_000, from_disk: 500 });
+        assert!(pace.reads_ahead());
+    }
+
+    /// Goal: batches that read little are not overlooked for ever.
+    #[test]
+    fn a_few_reads_of_many_batches_tell_as_much_as_many_of_one() {
+        let pace = Pace::new(2);
+        sample(&pace, 0);
+        assert!(!pace.reads_ahead());
+        (0..7).for_each(|_| pace.executed(Reads { all: 5, from_disk: 5 }));
+        assert!(pace.reads_ahead());
+    }
+
+    /// Goal: whatever share of the reads waits, the judgement is not for ever another one.
+    #[test]
+    fn a_state_that_is_partly_in_memory_is_judged_once() {
+        for from_disk in 0..=SAMPLES {
+            let pace = Pace::new(2);
+            let mut changes = 0;
+            for _ in 0..10 {
+                let before = pace.reads_ahead();
+                match before {
+                    true => sample(&pace, from_disk),
+                    false => pace.executed(Reads { all: SAMPLES, from_disk }),
+                }
+                changes += u32::from(pace.reads_ahead() != before);
+            }
+            assert!(changes <= 1, "{from_disk} of {SAMPLES}: {changes} changes");
+        }
+    }
+
+    #[test]
+    fn who_has_cores_to_spare_reads_ahead_anyway() {
+        let pace = Pace::new(CORES_TO_SPARE);
+        sample(&pace, 0);
+        assert!(pace.reads_ahead());
+    }
+}

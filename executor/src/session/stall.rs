@@ -1,0 +1,136 @@
+//! [`Stalls`]: how long execution waits for rows and code.
+
+use std::{
+    sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed},
+    time::{Duration, Instant},
+};
+
+use alloy_primitives::{Address, B256, Bytes, U256};
+use serde::Serialize;
+use slipstream_storage::StorageError;
+use slipstream_types::{AccountValue, BatchNumber, Digest};
+
+use crate::{
+    evm::AnalysedCode,
+    prefetch::{FROM_DISK, Reads},
+    reader::StateReader,
+};
+
+/// What execution waited for since the session began.
+#[derive(Clone, Copy, PartialEq, Debug, Default, Serialize)]
+pub struct StallStats {
+    /// Reads of rows and code that took 16 us or longer: they came from the disk, or from a thread that was reading them.
+    pub stalls: u64,
+    /// Seconds that threads which execute waited for them.
+    pub seconds: f64,
+}
+
+/// Sums of all executions of a session.
+#[derive(Default)]
+pub(super) struct Stalls {
+    count: AtomicU64,
+    nanos: AtomicU64,
+}
+
+impl Stalls {
+    pub(super) fn stats(&self) -> StallStats {
+        let seconds = Duration::from_nanos(self.nanos.load(Relaxed)).as_secs_f64();
+        StallStats { stalls: self.count.load(Relaxed), seconds }
+    }
+
+    /// A reader of one execution, that times what it reads.
+    pub(super) fn of<'a>(&'a self, inner: &'a dyn StateReader) -> Timed<'a> {
+        Timed { inner, stalls: self, reads: AtomicU32::new(0), from_disk: AtomicU32::new(0) }
+    }
+}
+
+/// See [`Stalls::of`].
+pub(super) struct Timed<'a> {
+    inner: &'a dyn StateReader,
+    stalls: &'a Stalls,
+    reads: AtomicU32,
+    from_disk: AtomicU32,
+}
+
+impl Timed<'_> {
+    /// Reads until now.
+    pub(super) fn reads(&self) -> Reads {
+        Reads { all: self.reads.load(Relaxed), from_disk: self.from_disk.load(Relaxed) }
+    }
+
+    fn time<T>(&self, read: impl FnOnce() -> T) -> T {
+        let begin = Instant::now();
+        let found = read();
+        let took = begin.elapsed();
+        self.reads.fetch_add(1, Relaxed);
+        if took >= FROM_DISK {
+            self.from_disk.fetch_add(1, Relaxed);
+            self.stalls.count.fetch_add(1, Relaxed);
+            self.stalls.nanos.fetch_add(took.as_nanos() as u64, Relaxed);
+        }
+        found
+    }
+}
+
+impl StateReader for Timed<'_> {
+    fn account(&self, address: &Address) -> Result<Option<AccountValue>, StorageError> {
+        self.time(|| self.inner.account(address))
+    }
+
+    fn slot(&self, address: &Address, slot: &B256) -> Result<U256, StorageError> {
+        self.time(|| self.inner.slot(address, slot))
+    }
+
+    fn code(&self, hash: &Digest) -> Result<Option<Bytes>, StorageError> {
+        self.time(|| self.inner.code(hash))
+    }
+
+    fn analysed(&self, hash: &Digest) -> Option<AnalysedCode> {
+        self.inner.analysed(hash)
+    }
+
+    fn header_digest(&self, number: BatchNumber) -> Result<Option<Digest>, StorageError> {
+        self.inner.header_digest(number)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::reader::MemoryState;
+
+    /// A state behind a disk.
+    struct Slow(MemoryState, Duration);
+
+    impl StateReader for Slow {
+        fn account(&self, address: &Address) -> Result<Option<AccountValue>, StorageError> {
+            std::thread::park_timeout(self.1);
+            self.0.account(address)
+        }
+
+        fn slot(&self, address: &Address, slot: &B256) -> Result<U256, StorageError> {
+            self.0.slot(address, slot)
+        }
+
+        fn code(&self, hash: &Digest) -> Result<Option<Bytes>, StorageError> {
+            self.0.code(hash)
+        }
+
+        fn header_digest(&self, number: BatchNumber) -> Result<Option<Digest>, StorageError> {
+            self.0.header_digest(number)
+        }
+    }
+
+    #[test]
+    fn what_takes_long_counts() {
+        let stalls = Stalls::default();
+        let slow = Slow(MemoryState::default(), Duration::from_millis(2));
+        let timed = stalls.of(&slow);
+        for _ in 0..3 {
+            assert_eq!(timed.account(&Address::ZERO).unwrap(), None);
+        }
+        let stats = stalls.stats();
+        assert!(stats.stalls >= 3 && stats.seconds >= 0.006, "{stats:?}");
+        assert_eq!(timed.reads(), Reads { all: 3, from_disk: 3 });
+    }
+}
