@@ -6,7 +6,7 @@
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use parking_lot::Mutex;
-use slipstream_executor::{HintsMode, HotStats, Session};
+use slipstream_executor::{HintsMode, HotStats, Session, StallStats};
 use slipstream_network::{
     FairLimits, FairQueue, MESSAGE_BYTES_MAX, PeerId, Protocol, RequestLimits, Transport,
 };
@@ -30,9 +30,10 @@ use crate::{
     work::Worker,
 };
 
-/// A peer at the head announces one batch after the other, of any size; what it loses here is fetched.
+/// Batches that the mesh put together, of any size, by who is to be credited: often the same one for all of them. There are at most eight ahead
+/// of the head; what is lost here is fetched.
 const ANNOUNCEMENTS: FairLimits =
-    FairLimits { peer_items_max: 4, peer_bytes_max: MESSAGE_BYTES_MAX, bytes_max: 128 << 20 };
+    FairLimits { peer_items_max: 16, peer_bytes_max: MESSAGE_BYTES_MAX, bytes_max: 128 << 20 };
 /// After a broadcast the next one waits for so many times as long as it took: announcements get a quarter of the engine's time at most,
 /// however many come, and what was asked for gets the rest.
 const BROADCAST_REST: u32 = 3;
@@ -164,6 +165,11 @@ impl Follower {
     /// What the hot cache of following holds and how it did.
     pub fn hot_stats(&self) -> HotStats {
         self.worker.hot_stats()
+    }
+
+    /// How long execution waited for rows and code, whether sync or consensus executed.
+    pub fn stall_stats(&self) -> StallStats {
+        self.worker.stall_stats()
     }
 
     /// Follows until `shutdown`; then ends after the jobs that are under way.

@@ -159,6 +159,12 @@ pub struct PeerStatus {
     pub head: Option<BatchNumber>,
     /// Milliseconds since it told of its head; none while it has not.
     pub heard_ms_ago: Option<u64>,
+    /// From which batch on it serves what each mode needs, as it says.
+    pub serves: Serves,
+    /// Batches that it sent to be executed here, since it connected.
+    pub batches_replayed: u64,
+    /// Batches that it sent to be applied here by their deltas, since it connected.
+    pub batches_applied: u64,
     /// Bytes of answers that passed their checks.
     pub verified_bytes: u64,
     /// Over the time its answers took; older ones count less.
@@ -179,6 +185,15 @@ pub struct PeerStatus {
     pub last_reason: Option<String>,
     /// Seconds since then: what is long ago says nothing of how the peer is now. None of a ban, which stands.
     pub last_reason_seconds_ago: Option<u64>,
+}
+
+/// What a peer keeps of what this node's modes need.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize)]
+pub struct Serves {
+    /// First batch that can be replayed from it; none if it keeps no bodies.
+    pub replay_from: Option<BatchNumber>,
+    /// First batch that can be applied from it, with the history that this node keeps.
+    pub delta_from: Option<BatchNumber>,
 }
 
 /// Changes of a score of the same cause.

@@ -6,7 +6,7 @@
 use std::ops::Sub;
 
 use prometheus::{
-    CounterVec, Encoder, Gauge, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGauge,
+    Counter, CounterVec, Encoder, Gauge, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGauge,
     IntGaugeVec, Opts, Registry, TextEncoder,
     core::{Atomic, Collector, GenericCounter},
 };
@@ -32,6 +32,7 @@ macro_rules! metric {
 metric!(IntGauge, |name, help, _| IntGauge::new(name, help));
 metric!(Gauge, |name, help, _| Gauge::new(name, help));
 metric!(IntCounter, |name, help, _| IntCounter::new(name, help));
+metric!(Counter, |name, help, _| Counter::new(name, help));
 metric!(CounterVec, |name, help, labels| CounterVec::new(Opts::new(name, help), labels));
 metric!(IntGaugeVec, |name, help, labels| IntGaugeVec::new(Opts::new(name, help), labels));
 metric!(IntCounterVec, |name, help, labels| IntCounterVec::new(Opts::new(name, help), labels));
@@ -112,6 +113,10 @@ metrics! {
     "slipstream_hot_cache_misses_total" hot_cache_misses: IntCounter;
     /// About how much memory the hot cache takes.
     "slipstream_hot_cache_bytes" hot_cache_bytes: IntGauge;
+    /// Reads of execution that waited for the disk, for the database or for who was reading ahead, since start.
+    "slipstream_execute_stalls_total" execute_stalls: IntCounter;
+    /// Seconds that executing threads waited for them, since start.
+    "slipstream_execute_stalled_seconds_total" execute_stalled_seconds: Counter;
     /// Seconds that each stage of the sync pipeline worked, since start; several jobs at once count each.
     "slipstream_sync_stage_busy_seconds_total" sync_stage_busy_seconds: CounterVec ["stage"];
     /// Bytes that each stage of the sync pipeline worked off, since start.

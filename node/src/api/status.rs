@@ -6,7 +6,7 @@ use serde::Serialize;
 use slipstream_broadcast::{Broadcaster, MeshStatus};
 use slipstream_config::Role;
 use slipstream_consensus::{ConsensusStatus, Forwarder, Pool, PoolStatus, Proof, Validator};
-use slipstream_executor::HotStats;
+use slipstream_executor::{HotStats, StallStats};
 use slipstream_network::{PeerAddress, PeerId, Transport};
 use slipstream_storage::{DiskRoom, Head, StorageError, Store};
 use slipstream_sync::{Follower, ServeStatus, SyncServer, SyncStatus};
@@ -68,6 +68,8 @@ pub struct NodeStatus {
     pub consensus: Option<ConsensusStatus>,
     /// What the last batches touched, kept for the next, whether sync or consensus committed them.
     pub hot_cache: HotStats,
+    /// What execution waited for, whether sync or consensus executed.
+    pub stalls: StallStats,
     /// The transaction pool.
     pub pool: PoolStatus,
     /// The room that the database has.
@@ -202,6 +204,7 @@ impl StatusSource {
             serve: self.server.status(),
             consensus,
             hot_cache: self.follower.hot_stats(),
+            stalls: self.follower.stall_stats(),
             pool: self.pool.status(),
             disk: self
                 .store
@@ -326,6 +329,8 @@ fn sample_foresight(status: &NodeStatus, metrics: &Metrics) {
     raise(&metrics.hot_cache_hits, hot.hits);
     raise(&metrics.hot_cache_misses, hot.misses);
     metrics.hot_cache_bytes.set(gauge(hot.bytes as u64));
+    raise(&metrics.execute_stalls, status.stalls.stalls);
+    raise(&metrics.execute_stalled_seconds, status.stalls.seconds);
 }
 
 /// Where sync spends its time, and how far it is.

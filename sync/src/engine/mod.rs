@@ -29,6 +29,7 @@ mod head;
 mod jobs;
 mod links;
 mod outcomes;
+mod ranges;
 mod report;
 #[cfg(test)]
 mod rig;
@@ -53,8 +54,8 @@ use tokio::time::Instant;
 
 use self::{
     answers::Checking, bootstrap::Bootstrap, certified::Certified, claims::Claim, coming::Coming,
-    effect::Effects, given_up::GivenUp, head::Announcements, jobs::Jobs, rumours::Rumours, stages::Stages,
-    streams::Streams, tail::Tail, timers::Timers,
+    effect::Effects, given_up::GivenUp, head::Announcements, jobs::Jobs, ranges::Mix, rumours::Rumours,
+    stages::Stages, streams::Streams, tail::Tail, timers::Timers,
 };
 pub use self::{
     effect::{Ancestry, Done, Effect, Job, JobId, Local, RequestId, RestoreJob},
@@ -117,6 +118,8 @@ pub struct Engine {
     sizes: Option<Sizes>,
     stages: Stages,
     mode: Option<RangeMode>,
+    /// Whose turn it is, if ranges are followed in both modes.
+    mix: Option<Mix>,
     plan: Option<Plan>,
     /// Answers of ranges that wait to be checked, and those that are.
     checking: Checking,
@@ -202,6 +205,7 @@ impl Engine {
             sizes: None,
             stages: Stages::new(now),
             mode: None,
+            mix: None,
             plan: None,
             checking: Checking::default(),
             jobs: Jobs::default(),

@@ -18,7 +18,7 @@ use super::{
 use crate::{
     SyncError,
     error::Fault,
-    plan::{RANGE_DELTA_BATCHES_MAX, price::Seen},
+    plan::{RANGE_DELTA_BATCHES_MAX, RangeMode, price::Seen},
     protocol::Request,
     verify::{VerifiedRange, Violation},
     work::{Audited, Committed, Executed, PutDown, Ready, Restored, Step},
@@ -52,9 +52,11 @@ impl Engine {
             Ended::Execute(execute, executed) => {
                 let Execute { first, transactions, bytes, from } = execute;
                 self.stages.worked(Stage::Execute, now, took, bytes);
-                learn(&mut self.stages.costs.execute, took, transactions);
                 match executed? {
-                    Executed::Range(range) => self.tail.executed(first, Ready::Executed(range)),
+                    Executed::Range(range) => {
+                        learn(&mut self.stages.costs.execute, took, transactions);
+                        self.tail.executed(first, Ready::Executed(range));
+                    }
                     Executed::Unprepared(range) => self.tail.unprepared(first, range, from),
                 }
             }
@@ -128,6 +130,9 @@ impl Engine {
             return;
         }
         self.settle(&key, now);
+        if let Some(mode) = self.tail.get(first).map(|piece| piece.mode) {
+            self.book.sent(&flight.peer, mode, range.batches().len() as u64);
+        }
         if let Some(rest) = self.tail.arrived(first, range, flight.peer) {
             self.want_rest(rest);
         }
@@ -309,6 +314,7 @@ impl Engine {
                 self.learn_sizes(&range);
                 let is_next = self.executes_head() && self.restore.is_none() && number > self.head;
                 if is_next && self.tail.announced(range, from) {
+                    self.book.sent(&from, RangeMode::Replay, 1);
                     self.announcements.taken(number);
                     self.counters.announced += 1;
                     self.streams.settle(&Key::Range(number), &mut self.effects);

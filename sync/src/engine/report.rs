@@ -188,7 +188,7 @@ impl Engine {
             audits_skipped: counters.audits_skipped,
             alarm: counters.alarm.clone(),
             repair: counters.repair.clone(),
-            peers: self.book.statuses(now),
+            peers: self.book.statuses(now, self.config.history),
         }
     }
 

@@ -69,17 +69,19 @@ pub(super) fn chain_of_epochs() -> &'static Chain {
 pub(super) struct Promise {
     head: u64,
     keeps_from: Option<u64>,
+    bodies: bool,
+    deltas: bool,
     offers: Vec<SnapshotOffer>,
 }
 
 /// Keeps everything of these batches, the last of which is its head.
 pub(super) fn serves(kept: RangeInclusive<u64>) -> Promise {
-    Promise { head: *kept.end(), keeps_from: Some(*kept.start()), offers: Vec::new() }
+    Promise { keeps_from: Some(*kept.start()), ..pruned(*kept.end()) }
 }
 
 /// Keeps nothing of the batches up to its head.
 pub(super) fn pruned(head: u64) -> Promise {
-    Promise { head, keeps_from: None, offers: Vec::new() }
+    Promise { head, keeps_from: None, bodies: true, deltas: true, offers: Vec::new() }
 }
 
 impl Promise {
@@ -89,15 +91,25 @@ impl Promise {
         self
     }
 
+    /// Keeps bodies and no deltas.
+    pub(super) fn without_deltas(self) -> Promise {
+        Promise { deltas: false, ..self }
+    }
+
+    /// Keeps deltas and no bodies.
+    pub(super) fn without_bodies(self) -> Promise {
+        Promise { bodies: false, ..self }
+    }
+
     fn summary(&self, chain: &Chain) -> Summary {
         let store = &chain.store;
         let from = self.keeps_from.map(BatchNumber);
         Summary {
             genesis: store.header(BatchNumber(0)).unwrap().unwrap().digest(),
             head: store.certificate(BatchNumber(self.head)).unwrap(),
-            bodies_from: from,
+            bodies_from: from.filter(|_| self.bodies),
             receipts_from: from,
-            deltas_from: from,
+            deltas_from: from.filter(|_| self.deltas),
             snapshots: BoundedVec::new(self.offers.clone()).unwrap(),
             forks: store.chain().unwrap().schedule.told(),
         }

@@ -153,11 +153,27 @@ impl Streams {
         self.wanted.get(key).is_some_and(|wanted| wanted.flights.is_empty())
     }
 
-    /// Ranges that nobody is asked for at the moment.
-    pub(super) fn waiting_ranges(&self) -> usize {
-        let is_range =
-            |(key, wanted): &(&Key, &Wanted)| matches!(key, Key::Range(_)) && wanted.flights.is_empty();
-        self.wanted.iter().filter(is_range).count()
+    /// Whether nobody is asked for it whose answer is not late.
+    pub(super) fn is_late(&self, key: &Key, now: Instant) -> bool {
+        let is_late = |id| self.flights.get(id).is_none_or(|flight: &Flight| flight.hedge_at <= now);
+        self.wanted.get(key).is_some_and(|wanted| wanted.flights.iter().all(is_late))
+    }
+
+    /// Nobody else can be asked for what is late in the way that it is wanted: whoever was asked for it is overdue.
+    pub(super) fn mark_overdue(&mut self, key: &Key) {
+        let Some(wanted) = self.wanted.get(key) else { return };
+        for id in &wanted.flights {
+            if let Some(flight) = self.flights.get_mut(id).filter(|flight| !flight.is_overdue) {
+                flight.is_overdue = true;
+                self.links.overdue(&flight.peer);
+            }
+        }
+    }
+
+    /// Ranges in a mode that nobody is asked for at the moment.
+    pub(super) fn waiting_ranges(&self, mode: RangeMode) -> usize {
+        let is_of = |wanted: &&Wanted| matches!(wanted.needs, Needs::Batch(of, _) if of == mode);
+        self.wanted.values().filter(is_of).filter(|wanted| wanted.flights.is_empty()).count()
     }
 
     /// Bytes of the state chunks that are wanted, as estimated.
@@ -277,12 +293,7 @@ impl Streams {
             // What comes first is what everything else waits for: it explores nobody, nor does what is late.
             let urgent = is_urgent || hedges;
             let Some(peer) = self.choose(now, &free, bytes, urgent, book) else { continue };
-            for id in &wanted.flights {
-                if let Some(flight) = self.flights.get_mut(id).filter(|flight| !flight.is_overdue) {
-                    flight.is_overdue = true;
-                    self.links.overdue(&flight.peer);
-                }
-            }
+            self.mark_overdue(&key);
             self.hedges += u64::from(hedges);
             self.send(key, &peer, now, book, effects);
         }

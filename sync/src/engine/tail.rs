@@ -23,6 +23,9 @@ const PIECES_MAX: usize = 256;
 const PREPARED_MAX: usize = 2;
 /// Bytes of the ranges that one commit takes.
 const COMMIT_BYTES: u64 = 16 << 20;
+/// Compressed bytes of ranges that are applied and not committed below one that is executed on them: in memory, as layers, they take about
+/// ten times as much.
+const BELOW_BYTES_MAX: u64 = 16 << 20;
 
 /// A range on its way.
 #[derive(Debug)]
@@ -131,6 +134,13 @@ impl Tail {
             .iter()
             .filter(|(_, piece)| matches!(piece.state, State::Asked))
             .map(|(first, piece)| (*first, piece.mode))
+    }
+
+    /// The first piece that nobody sent yet, if everything before it is ready: then the pipeline has nothing else to do.
+    pub(super) fn awaited(&self) -> Option<BatchNumber> {
+        let is_done = |piece: &&Piece| matches!(piece.state, State::Ready(_) | State::Committing);
+        let (first, piece) = self.pieces.iter().find(|(_, piece)| !is_done(piece))?;
+        matches!(piece.state, State::Asked).then_some(*first)
     }
 
     /// Takes a checked range in. If it ends before its piece, the rest becomes a piece of its own, whose first batch is returned.
@@ -255,7 +265,7 @@ impl Tail {
             work.extend(self.commit(head));
         }
         if free.execute {
-            work.extend(self.execute(head));
+            work.extend(self.execute());
         }
         if free.prepare {
             work.extend(self.prepare(head));
@@ -280,19 +290,15 @@ impl Tail {
         (!ranges.is_empty()).then(|| (head.next(), Job::Commit { ranges }))
     }
 
-    fn execute(&mut self, head: BatchNumber) -> Option<Work> {
-        let mut behind_executed = true;
+    fn execute(&mut self) -> Option<Work> {
         for (first, piece) in &mut self.pieces {
-            let is_next = *first <= head.next() || behind_executed;
             match &piece.state {
-                State::Prepared(_) if is_next => {
+                State::Prepared(_) => {
                     let prepared = std::mem::replace(&mut piece.state, State::Executing);
                     let State::Prepared(range) = prepared else { return None };
                     return Some((*first, Job::Execute { range }));
                 }
-                State::Ready(_) | State::Committing => {
-                    behind_executed = piece.mode == RangeMode::Replay;
-                }
+                State::Ready(_) | State::Committing => {}
                 _ => return None,
             }
         }
@@ -302,10 +308,11 @@ impl Tail {
     fn prepare(&mut self, head: BatchNumber) -> Option<Work> {
         // What is prepared behind a piece does not count: it waits for that piece, which may have to be prepared again.
         let mut prepared = 0;
-        let mut only_replayed = true;
+        let (mut has_all_before, mut below_bytes) = (true, 0);
         for (first, piece) in &mut self.pieces {
-            // A replay stands on what is committed and on what was executed here: not on a delta that is under way.
-            let has_base = *first <= head.next() || only_replayed;
+            // A replay stands on what is committed, on what was executed here, and on deltas that are open: not on one that is under way,
+            // nor on more of them than should be in memory.
+            let has_base = *first <= head.next() || (has_all_before && below_bytes <= BELOW_BYTES_MAX);
             match &piece.state {
                 State::Checked(..) => {
                     let mode = piece.mode;
@@ -319,7 +326,9 @@ impl Tail {
                 State::Asked if piece.mode == RangeMode::Replay => return None,
                 state => {
                     prepared += usize::from(matches!(state, State::Prepared(_)));
-                    only_replayed &= piece.mode == RangeMode::Replay;
+                    let is_open = matches!(state, State::Ready(_) | State::Committing);
+                    has_all_before &= piece.mode == RangeMode::Replay || is_open;
+                    below_bytes += if piece.mode == RangeMode::Delta { piece.bytes } else { 0 };
                 }
             }
         }

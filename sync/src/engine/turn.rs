@@ -10,6 +10,7 @@ use super::{
     bootstrap::{Base, Beginning, Bootstrap},
     effect::Job,
     jobs::{Auditing, Commit, Execute, Prepare, Restoring},
+    ranges::BATCH_BYTES_UNKNOWN,
     streams::{About, Key, Needs},
     tail::{Free, Tail},
     timers::Timer,
@@ -20,21 +21,14 @@ use crate::{
         self, Candidate, Inputs, Plan, RANGE_DELTA_BATCHES_MAX, RangeMode, Step,
         price::{self, Machine},
     },
-    protocol::{Parts, RANGE_BATCHES_MAX, RANGE_BYTES_MAX, RangeRequest, Request},
+    protocol::Request,
     range_delta,
 };
 
 /// A node that leaves new batches to consensus does so while it is at most this far behind: further, consensus cannot help it.
 const PATIENCE_BATCHES: u64 = 2;
-/// A range is as long as what its peer delivers in this time: short beside a hedge, long beside what a request costs.
-const PIECE_SECONDS: f64 = 0.25;
-/// Compressed bytes of a range, at least.
-const PIECE_BYTES_MIN: f64 = 128e3;
-/// Compressed bytes of a batch's parts, and of a row in a chunk, while nothing is known.
-const BATCH_BYTES_UNKNOWN: f64 = 16e3;
+/// Compressed bytes of a row in a chunk, while nothing is known.
 const ROW_BYTES: f64 = 40.0;
-/// Ranges that wait for a peer with time: more would have the length of now when their turn comes.
-const WAITING_RANGES: usize = 4;
 /// Headers that the first plan looks at.
 const SURVEY_HEADERS: u64 = 64;
 /// The first plan waits so long for them.
@@ -60,7 +54,7 @@ impl Engine {
         self.grow_range_delta(now);
         let candidates = self.candidates(now);
         self.direct(&candidates, now);
-        while self.assign(&candidates, now) {
+        while self.assign(&candidates, now) || self.take_over(&candidates, now) {
             // More ranges, as what is wanted is asked for: each is as long as its peers are fast by then.
             self.direct(&candidates, now);
         }
@@ -155,7 +149,12 @@ impl Engine {
         let holds = self.leaves_to_others(&plan, now);
         match plan.step {
             _ if holds => {}
-            Step::Range(mode) => self.fill(mode, candidates),
+            Step::Range(mode) => {
+                if plan.replayed.is_some() && self.mix.is_none() {
+                    tracing::info!(batch = self.head.0, target = plan.target.0, reason = %plan.reason, "batches are followed in both modes at once");
+                }
+                self.fill(mode, plan.replayed, candidates);
+            }
             Step::Snapshot(number) => self.leap(number, false, candidates, now),
             Step::RangeDelta(number) => self.leap(number, true, candidates, now),
             Step::Idle | Step::Stuck => {}
@@ -176,7 +175,7 @@ impl Engine {
         }
         let plan = self.decide(self.tail.last(), candidates);
         if let Step::Range(mode) = plan.step {
-            self.fill(mode, candidates);
+            self.fill(mode, plan.replayed, candidates);
             if let Some(restore) = &mut self.restore {
                 restore.behind = Some(plan);
             }
@@ -235,7 +234,7 @@ impl Engine {
         }
     }
 
-    fn decide(&self, head: BatchNumber, candidates: &[Candidate]) -> Plan {
+    pub(super) fn decide(&self, head: BatchNumber, candidates: &[Candidate]) -> Plan {
         self.decide_with(head, self.begun, candidates, 0.0)
     }
 
@@ -270,6 +269,7 @@ impl Engine {
             costs: &self.stages.costs,
             machine,
             current: self.mode,
+            is_mixed: self.mix.is_some(),
         };
         plan::decide(&self.config, &inputs)
     }
@@ -362,120 +362,6 @@ impl Engine {
         self.streams.drop_all(is_dropped, &mut self.effects);
     }
 
-    /// Asks for ranges as far as the buffer goes.
-    fn fill(&mut self, mode: RangeMode, candidates: &[Candidate]) {
-        // Answers that wait for their check are held beside the pieces that they are for.
-        let budget = (u64::from(self.config.buffer_mib.get()) << 20).saturating_sub(self.checking.bytes());
-        self.mode = Some(mode);
-        while self.tail.has_room(budget) && self.streams.waiting_ranges() < WAITING_RANGES {
-            let first = self.tail.next();
-            let serving = candidates.iter().filter(|peer| peer.serves(mode, first));
-            let Some(target) = serving.map(|peer| peer.head).max() else { return };
-            let batch = self.batch_bytes(mode);
-            let count = self.piece_batches(first, mode, candidates, batch);
-            let last = BatchNumber(first.0 + count - 1).min(target);
-            let bytes = ((last.0 - first.0 + 1) as f64 * batch) as u64;
-            self.tail.push(last, mode, bytes);
-            self.want_range(first, last, mode, bytes);
-        }
-    }
-
-    fn want_range(&mut self, first: BatchNumber, last: BatchNumber, mode: RangeMode, bytes: u64) {
-        let request = RangeRequest {
-            first,
-            batches_max: (last.0 - first.0 + 1) as u32,
-            bytes_max: self.config.range_bytes_max.get().min(RANGE_BYTES_MAX),
-            parts: self.parts(mode, first, last),
-        };
-        self.streams.want(Key::Range(first), Request::Range(request), Needs::Batch(mode, first), bytes);
-    }
-
-    /// Asks for the rest of a range whose answer ended early.
-    pub(super) fn want_rest(&mut self, first: BatchNumber) {
-        if let Some(piece) = self.tail.get(first) {
-            let (last, mode, bytes) = (piece.last, piece.mode, piece.bytes);
-            self.want_range(first, last, mode, bytes);
-        }
-    }
-
-    /// Compressed bytes of a batch, as far as is known.
-    fn batch_bytes(&self, mode: RangeMode) -> f64 {
-        let machine = Machine { cores: self.cores, history: self.config.history, hints: self.hints };
-        self.sizes.as_ref().map_or(BATCH_BYTES_UNKNOWN, |sizes| sizes.bytes(mode, &machine)).max(64.0)
-    }
-
-    /// Batches of a range: a power of two, ending at a multiple of it. So followers whose links are alike ask for the same ranges,
-    /// and a peer makes each answer once for all of them.
-    fn piece_batches(
-        &self,
-        first: BatchNumber,
-        mode: RangeMode,
-        candidates: &[Candidate],
-        batch: f64,
-    ) -> u64 {
-        let serving = candidates.iter().filter(|peer| peer.serves(mode, first));
-        let rate = serving.map(|peer| peer.bytes_per_second).fold(0.0, f64::max);
-        let bytes_max = f64::from(self.config.range_bytes_max.get().min(RANGE_BYTES_MAX));
-        let bytes = (rate * PIECE_SECONDS).max(PIECE_BYTES_MIN).min(bytes_max * 0.75);
-        let most = u64::from(self.config.range_batches_max.get().min(RANGE_BATCHES_MAX));
-        let count = ((bytes / batch) as u64).clamp(1, most);
-        to_boundary(first, 1 << count.ilog2())
-    }
-
-    fn parts(&self, mode: RangeMode, first: BatchNumber, last: BatchNumber) -> Parts {
-        let needed = self.needed(mode);
-        match mode {
-            RangeMode::Replay if self.hints => needed.with(Parts::HINTS),
-            RangeMode::Delta if self.is_audited(first, last) => needed.with(Parts::BODY),
-            _ => needed,
-        }
-    }
-
-    /// What a range cannot be taken in without.
-    pub(super) fn needed(&self, mode: RangeMode) -> Parts {
-        match mode {
-            RangeMode::Replay => Parts::BODY,
-            RangeMode::Delta if self.config.history => Parts::DELTA.with(Parts::BODY).with(Parts::RECEIPTS),
-            RangeMode::Delta => Parts::DELTA,
-        }
-    }
-
-    /// Whether a batch of a range will be executed again, which takes its body.
-    fn is_audited(&self, first: BatchNumber, last: BatchNumber) -> bool {
-        let share = self.config.audit;
-        let drawn = |number| crate::work::is_drawn(self.audit_seed, share, BatchNumber(number));
-        share > 0.0 && (first.0..=last.0).any(drawn)
-    }
-
-    /// Ranges that nobody serves in their mode any more get another mode, or are given up if there is none.
-    fn remode(&mut self, candidates: &[Candidate]) {
-        let asked: Vec<(BatchNumber, RangeMode)> = self.tail.asked().collect();
-        for (first, mode) in asked {
-            let key = Key::Range(first);
-            let is_served = candidates.iter().any(|peer| peer.serves(mode, first));
-            if is_served || !self.streams.is_waiting(&key) || self.checking.has(&key, &self.jobs.checks) {
-                continue;
-            }
-            let before = BatchNumber(first.0.saturating_sub(1));
-            match self.decide(before, candidates).step {
-                Step::Range(other) if other != mode => {
-                    tracing::info!(batch = first.0, from = %mode, to = %other, "nobody serves the range as it was asked for");
-                    self.streams.settle(&key, &mut self.effects);
-                    self.tail.remode(first, other);
-                    self.want_rest(first);
-                }
-                Step::Snapshot(_) | Step::RangeDelta(_) => {
-                    self.tail.cut(before);
-                    let next = self.tail.next();
-                    let is_behind = |key: &Key| matches!(key, Key::Range(first) if *first >= next);
-                    self.streams.drop_all(is_behind, &mut self.effects);
-                    return;
-                }
-                _ => {}
-            }
-        }
-    }
-
     /// Hands the pipeline's next jobs to the worker. What lies behind a snapshot waits for it.
     fn start_work(&mut self) {
         if self.restore.is_some() || self.keeps_epochs() {
@@ -520,23 +406,5 @@ impl Engine {
         {
             self.run(Auditing, Job::Audit(audit));
         }
-    }
-}
-
-/// Batches from `first` to the next multiple of `batches`.
-fn to_boundary(first: BatchNumber, batches: u64) -> u64 {
-    batches - first.0 % batches
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn ranges_end_at_the_same_batches_wherever_they_begin() {
-        for (first, count) in [(0, 256), (1, 255), (255, 1), (256, 256), (u64::MAX, 1)] {
-            assert_eq!(to_boundary(BatchNumber(first), 256), count, "from {first}");
-        }
-        assert_eq!(to_boundary(BatchNumber(7), 1), 1);
     }
 }

@@ -14,7 +14,12 @@ use slipstream_network::PeerId;
 use slipstream_types::{BatchNumber, BlobKind, Certificate, CodecError};
 use tokio::time::Instant;
 
-use crate::{plan::Candidate, protocol::Summary, status::PeerStatus, work::HintUse};
+use crate::{
+    plan::{Candidate, RangeMode},
+    protocol::Summary,
+    status::{PeerStatus, Serves},
+    work::HintUse,
+};
 use explore::Explorer;
 use reasons::{Cause, Reasons};
 pub(crate) use saved::KEY;
@@ -39,6 +44,8 @@ struct Peer {
     summary_at: Option<Instant>,
     /// When it last told of its head, by a summary or by a certificate that it showed.
     heard_at: Option<Instant>,
+    /// Batches that came from it, by how they are followed: replayed, applied.
+    batches: [u64; 2],
     verified_bytes: u64,
     failures_in_row: u32,
     failures: u64,
@@ -311,6 +318,13 @@ impl PeerBook {
         self.changed = true;
     }
 
+    /// So many batches came from a peer, to be followed in a mode.
+    pub(crate) fn sent(&mut self, id: &PeerId, mode: RangeMode, batches: u64) {
+        if let Some(peer) = self.peers.get_mut(id) {
+            peer.batches[usize::from(mode == RangeMode::Delta)] += batches;
+        }
+    }
+
     /// The share of requests to a peer that are answered, in time and well, as far as it has shown; half for an unknown one.
     pub(crate) fn reliability(&self, id: &PeerId, now: Instant) -> f64 {
         self.peers.get(id).map_or(0.5, |peer| peer.score.reliability(now) * peer.service.share(now))
@@ -445,11 +459,18 @@ impl PeerBook {
     }
 
     /// For operators.
-    pub(crate) fn statuses(&self, now: Instant) -> Vec<PeerStatus> {
+    /// `history` is whether this node keeps it, which decides who serves deltas as they are needed.
+    pub(crate) fn statuses(&self, now: Instant, history: bool) -> Vec<PeerStatus> {
         let current = self.peers.iter().map(|(id, peer)| PeerStatus {
             id: *id,
             head: peer.head(),
             heard_ms_ago: peer.heard_at.map(|at| now.saturating_duration_since(at).as_millis() as u64),
+            serves: peer.summary.as_ref().map_or(Serves::default(), |summary| {
+                let Candidate { replay_from, delta_from, .. } = candidate(*id, summary, history, &peer.score);
+                Serves { replay_from, delta_from }
+            }),
+            batches_replayed: peer.batches[0],
+            batches_applied: peer.batches[1],
             verified_bytes: peer.verified_bytes,
             bytes_per_second: peer.score.bytes_per_second() as u64,
             tail_ms: (peer.score.tail_seconds() * 1_000.0) as u64,
@@ -470,6 +491,9 @@ impl PeerBook {
             id: ban.peer,
             head: None,
             heard_ms_ago: None,
+            serves: Serves::default(),
+            batches_replayed: 0,
+            batches_applied: 0,
             verified_bytes: 0,
             bytes_per_second: 0,
             tail_ms: 0,
@@ -491,6 +515,7 @@ impl Peer {
             summary: None,
             summary_at: None,
             heard_at: None,
+            batches: [0; 2],
             verified_bytes: 0,
             failures_in_row: 0,
             failures: 0,

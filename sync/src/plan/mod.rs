@@ -7,7 +7,7 @@ use std::{collections::BTreeSet, fmt};
 use slipstream_network::PeerId;
 use slipstream_types::BatchNumber;
 
-use self::price::{Bound, Costs, Machine, Price, Sizes, touched_rows};
+use self::price::{Bound, Costs, Machine, Price, Sizes, Supply, touched_rows};
 use crate::{
     config::{Mode, SyncConfig},
     protocol::SnapshotOffer,
@@ -89,6 +89,8 @@ pub enum Step {
 pub struct Plan {
     /// What to do.
     pub step: Step,
+    /// Of a range whose batches are followed in both modes at once: the share that is replayed.
+    pub replayed: Option<f64>,
     /// The highest certified batch that is known.
     pub target: BatchNumber,
     /// Seconds that it is thought to take.
@@ -124,6 +126,8 @@ pub struct Inputs<'a> {
     pub machine: Machine,
     /// How the last range was followed.
     pub current: Option<RangeMode>,
+    /// Whether the other mode was used beside it.
+    pub is_mixed: bool,
 }
 
 /// A gap of so many batches is the head: what counts there is to know a batch soon, and to have executed it.
@@ -132,6 +136,9 @@ const HEAD_GAP: u64 = 16;
 const WIDE_GAP: u64 = 64;
 /// Another mode must be so much cheaper than the one in use.
 const SWITCH: f64 = 0.8;
+/// Both modes at once must be so much cheaper than the cheaper one of them; and so much to go on with that.
+const MIX: f64 = 0.8;
+const STAY_MIXED: f64 = 0.9;
 /// A snapshot, or a range delta, must be so much cheaper than the batches one by one: it leaves their history out.
 const LEAP: f64 = 0.6;
 /// Most batches that a range delta spans: its headers come in one answer.
@@ -188,6 +195,8 @@ struct Way {
     mode: RangeMode,
     price: Price,
     seconds: f64,
+    /// The share that is replayed, if the other mode is used beside this one.
+    replayed: Option<f64>,
 }
 
 impl Planner<'_> {
@@ -254,7 +263,7 @@ impl Planner<'_> {
         bound: Option<Bound>,
         reason: String,
     ) -> Plan {
-        Plan { step, target, seconds, bound, reason }
+        Plan { step, replayed: None, target, seconds, bound, reason }
     }
 
     fn allows(&self, mode: Mode) -> bool {
@@ -284,7 +293,30 @@ impl Planner<'_> {
         }
         let best = ways.iter().min_by(|one, other| one.seconds.total_cmp(&other.seconds))?;
         let current = ways.iter().find(|way| Some(way.mode) == self.inputs.current);
-        Some(*current.filter(|current| best.seconds > current.seconds * SWITCH).unwrap_or(best))
+        let way = *current.filter(|current| best.seconds > current.seconds * SWITCH).unwrap_or(best);
+        let mixed = (gap >= WIDE_GAP && ways.len() == 2).then(|| self.mixed(way, gap));
+        let worth = if self.inputs.is_mixed { STAY_MIXED } else { MIX };
+        Some(mixed.filter(|mixed| mixed.seconds < worth * best.seconds).unwrap_or(way))
+    }
+
+    /// A way with the other mode beside it, each with the share that suits both best.
+    fn mixed(&self, way: Way, gap: u64) -> Way {
+        let next = self.inputs.head.next();
+        let mut supply = Supply::default();
+        // Strangers promise; all of them together are worth one peer.
+        let strangers = self.inputs.peers.iter().filter(|peer| !peer.is_proven).count() as f64;
+        for peer in self.inputs.peers {
+            let rate = match (peer.serves(RangeMode::Replay, next), peer.serves(RangeMode::Delta, next)) {
+                (true, true) => &mut supply.either,
+                (true, false) => &mut supply.replay,
+                (false, true) => &mut supply.delta,
+                (false, false) => continue,
+            };
+            *rate += peer.bytes_per_second / if peer.is_proven { 1.0 } else { strangers };
+        }
+        let (replayed, price) =
+            price::best_mix(&self.sizes(), self.inputs.costs, &self.inputs.machine, &supply);
+        Way { replayed: Some(replayed), price, seconds: price.seconds * gap as f64, ..way }
     }
 
     /// What `gap` batches behind a batch cost in a mode, if it is allowed and somebody serves the first of them.
@@ -300,7 +332,7 @@ impl Planner<'_> {
             return None;
         }
         let price = price::batch(mode, &self.sizes(), self.inputs.costs, &self.inputs.machine, rate);
-        Some(Way { mode, price, seconds: price.seconds * gap as f64 })
+        Some(Way { mode, price, seconds: price.seconds * gap as f64, replayed: None })
     }
 
     fn sizes(&self) -> Sizes {
@@ -316,12 +348,21 @@ impl Planner<'_> {
             RangeMode::Replay => self.way(RangeMode::Delta, self.inputs.head, gap),
             RangeMode::Delta => self.way(RangeMode::Replay, self.inputs.head, gap),
         };
-        let reason = match (other, gap <= HEAD_GAP && way.mode == RangeMode::Replay) {
+        let reason = match (other, way.replayed) {
             (None, _) => format!("{}; nothing else is served or allowed", ms(&way)),
-            (Some(_), true) => "at the head batches are executed".into(),
-            (Some(other), false) => format!("{}; {}", ms(&way), ms(&other)),
+            (Some(_), None) if gap <= HEAD_GAP && way.mode == RangeMode::Replay => {
+                "at the head batches are executed".into()
+            }
+            (Some(other), None) => format!("{}; {}", ms(&way), ms(&other)),
+            (Some(_), Some(replayed)) => format!(
+                "replay of {:.0} % of the batches beside deltas of the others {:.2} ms a batch, bound by {}",
+                100.0 * replayed,
+                way.price.seconds * 1e3,
+                way.price.bound
+            ),
         };
-        self.plan(Step::Range(way.mode), target, way.seconds, Some(way.price.bound), reason)
+        let plan = self.plan(Step::Range(way.mode), target, way.seconds, Some(way.price.bound), reason);
+        Plan { replayed: way.replayed, ..plan }
     }
 
     /// A snapshot or a range delta, if that is pinned or much cheaper than the batches one by one.

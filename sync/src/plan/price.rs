@@ -157,6 +157,17 @@ pub struct Seen {
     pub hints: Option<f64>,
 }
 
+/// What peers deliver together, in bytes per second: those that serve one of the modes only, and those that serve either.
+#[derive(Clone, Copy, PartialEq, Debug, Default)]
+pub struct Supply {
+    /// Those that serve replay and no deltas.
+    pub replay: f64,
+    /// Those that serve deltas and no replay.
+    pub delta: f64,
+    /// Those that serve both.
+    pub either: f64,
+}
+
 /// The price of a batch in a mode, from peers that deliver so many bytes a second together.
 pub fn batch(
     mode: RangeMode,
@@ -165,18 +176,30 @@ pub fn batch(
     machine: &Machine,
     bytes_per_second: f64,
 ) -> Price {
-    let bytes = sizes.bytes(mode, machine);
-    let check = bytes * costs.check;
+    let replayed = if mode == RangeMode::Replay { 1.0 } else { 0.0 };
+    let supply = Supply { either: bytes_per_second, ..Supply::default() };
+    mixed(replayed, sizes, costs, machine, &supply)
+}
+
+/// The price of a batch of a gap of which this share is replayed while the rest is applied: both use the cores and the links at once.
+pub fn mixed(replayed: f64, sizes: &Sizes, costs: &Costs, machine: &Machine, supply: &Supply) -> Price {
+    let applied = 1.0 - replayed;
+    let (replay, delta) = (
+        replayed * sizes.bytes(RangeMode::Replay, machine),
+        applied * sizes.bytes(RangeMode::Delta, machine),
+    );
+    let Supply { replay: for_replay, delta: for_delta, either } = *supply;
+    let over = |bytes: f64, rate: f64| bytes / rate.max(1.0);
+    let network = over(replay, for_replay + either)
+        .max(over(delta, for_delta + either))
+        .max(over(replay + delta, for_replay + for_delta + either));
     let commit = sizes.changes * costs.commit;
-    let (execute, work) = match mode {
-        RangeMode::Replay => {
-            let execute = sizes.transactions * costs.execute;
-            (execute, check + sizes.transactions * costs.prepare + execute + commit)
-        }
-        RangeMode::Delta => (0.0, check + sizes.changes * costs.open + commit),
-    };
+    let execute = replayed * sizes.transactions * costs.execute;
+    let prepare = replayed * sizes.transactions * costs.prepare;
+    let open = applied * sizes.changes * costs.open;
+    let work = (replay + delta) * costs.check + prepare + execute + open + commit;
     let parts = [
-        (bytes / bytes_per_second.max(1.0), Bound::Network),
+        (network, Bound::Network),
         (work / machine.cores.max(1.0), Bound::Work),
         (execute, Bound::Execution),
         (commit, Bound::Commit),
@@ -184,6 +207,18 @@ pub fn batch(
     let slowest = parts.into_iter().max_by(|(one, _), (other, _)| one.total_cmp(other));
     let (seconds, bound) = slowest.expect("there are four");
     Price { seconds, bound }
+}
+
+/// Shares that [`best_mix`] tries.
+const SHARES: u32 = 32;
+
+/// The share of replay with which both modes together are the cheapest, and the price. Each part of a price is linear in the share, so
+/// that there is one lowest place.
+pub fn best_mix(sizes: &Sizes, costs: &Costs, machine: &Machine, supply: &Supply) -> (f64, Price) {
+    let shares = (1..SHARES).map(|part| f64::from(part) / f64::from(SHARES));
+    let priced = shares.map(|share| (share, mixed(share, sizes, costs, machine, supply)));
+    let best = priced.min_by(|(_, one), (_, other)| one.seconds.total_cmp(&other.seconds));
+    best.expect("there are shares")
 }
 
 /// Seconds for a snapshot's rows.
@@ -230,6 +265,28 @@ mod tests {
         let slow = Costs { execute: 1e-3, ..costs };
         assert_eq!(batch(RangeMode::Replay, &sizes, &slow, &MACHINE, 1e9).bound, Bound::Execution);
         assert!(batch(RangeMode::Delta, &sizes, &slow, &MACHINE, 1e9).seconds < wide.seconds);
+    }
+
+    /// Goal: a thin link that brings deltas works beside cores that execute what a wide one brings; where one thing bounds both modes,
+    /// nothing is gained.
+    #[test]
+    fn both_modes_together_use_what_each_leaves() {
+        let (sizes, costs) = (sizes(), Costs { prepare: 60e-6, execute: 40e-6, ..Costs::default() });
+        let alone = |mode, rate| batch(mode, &sizes, &costs, &MACHINE, rate).seconds;
+        let by_replay = alone(RangeMode::Replay, 1e9);
+        // As fast by deltas as by replay.
+        let thin = sizes.bytes(RangeMode::Delta, &MACHINE) / by_replay;
+        let apart = Supply { replay: 1e9, delta: thin, either: 0.0 };
+        let (share, price) = best_mix(&sizes, &costs, &MACHINE, &apart);
+        assert!((0.4..0.6).contains(&share), "{share}");
+        assert!(price.seconds < 0.65 * by_replay, "{price:?}, {by_replay}");
+        // A machine that applies as it executes: the cores are all there is.
+        let even = Costs { open: 40e-6 * 250.0 / 20_000.0, prepare: 0.0, check: 0.0, commit: 0.0, ..costs };
+        let wide = Supply { either: 1e9, ..Supply::default() };
+        let one = Machine { cores: 1.0, ..MACHINE };
+        let (_, price) = best_mix(&sizes, &even, &one, &wide);
+        let best = batch(RangeMode::Replay, &sizes, &even, &one, 1e9).seconds;
+        assert!(price.seconds > 0.95 * best, "{price:?}, {best}");
     }
 
     #[test]

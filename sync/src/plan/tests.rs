@@ -29,6 +29,7 @@ struct Case {
     waypoint: u64,
     given_up: usize,
     current: Option<RangeMode>,
+    is_mixed: bool,
     sizes: Sizes,
     costs: Costs,
 }
@@ -42,6 +43,7 @@ impl Case {
             waypoint: 0,
             given_up: 0,
             current: None,
+            is_mixed: false,
             sizes: Sizes::of_header(250.0, 30_000.0, 20_000.0),
             costs: Costs::default(),
         }
@@ -62,6 +64,7 @@ impl Case {
                 costs: &self.costs,
                 machine: Machine { cores: 2.0, history: self.policy.history, hints: true },
                 current: self.current,
+                is_mixed: self.is_mixed,
             },
         )
     }
@@ -326,4 +329,34 @@ fn a_lone_offer_is_no_cheaper_than_what_others_say() {
     assert_eq!(pinned.step(&peers), Step::Snapshot(BatchNumber(20_000)), "three offer it");
     peers[0].is_proven = true;
     assert_eq!(pinned.step(&peers), Step::Snapshot(BatchNumber(20_010)), "it has delivered");
+}
+
+/// Goal: who keeps bodies and hints and who keeps deltas over a thin link are used at once, if that is worth it; a pinned or forbidden
+/// mode is not.
+#[test]
+fn peers_that_serve_different_things_are_used_at_once() {
+    let bodies = Candidate { delta_from: None, bytes_per_second: 100e6, ..peer(1, 5_000) };
+    let deltas = |rate| Candidate { replay_from: None, bytes_per_second: rate, ..peer(2, 5_000) };
+    let case = Case::new(Mode::Auto, 0);
+    let plan = case.plan(&[bodies.clone(), deltas(2.5e6)]);
+    let replayed = plan.replayed.expect("both modes");
+    assert!((0.2..0.8).contains(&replayed), "{plan:?}");
+    assert!(plan.reason.contains("beside deltas"), "{}", plan.reason);
+    assert_eq!(case.plan(&[bodies.clone(), deltas(50e3)]).replayed, None, "it would bring next to nothing");
+    for mode in [Mode::Replay, Mode::Delta] {
+        assert_eq!(Case::new(mode, 0).plan(&[bodies.clone(), deltas(2.5e6)]).replayed, None);
+    }
+    let near = Case::new(Mode::Auto, 4_990);
+    assert_eq!(near.plan(&[bodies.clone(), deltas(2.5e6)]).replayed, None, "at the head");
+    // What began goes on with less.
+    let thin = (1..100).map(|part| deltas(f64::from(part) * 50e3));
+    let switches: Vec<[bool; 2]> = thin
+        .map(|deltas| {
+            let peers = [bodies.clone(), deltas];
+            [false, true]
+                .map(|is_mixed| Case { is_mixed, ..Case::new(Mode::Auto, 0) }.plan(&peers).replayed.is_some())
+        })
+        .collect();
+    assert!(switches.iter().all(|[begins, stays]| stays >= begins));
+    assert!(switches.iter().any(|[begins, stays]| stays > begins));
 }

@@ -10,11 +10,12 @@ use slipstream_executor::{
     Basis, Difference, HintsMode, Overlay, State, decode_body, difference, execute, seal,
 };
 use slipstream_storage::{RECORD_BYTES_MAX, StorageError, Store, View};
-use slipstream_types::{BatchHeader, BatchNumber, BlobKind, Body, CodecError, Digest, codec};
+use slipstream_types::{BatchHeader, BatchNumber, Blob, BlobKind, Body, CodecError, Delta, Digest, codec};
 
 use super::{
     Worker,
     commit::Ready,
+    opened::OpenedRange,
     prepare::{Kind, OpenedBatch, unreadable},
     replay::{execute_error, gap},
 };
@@ -30,11 +31,20 @@ pub struct Audit {
     index: usize,
 }
 
-/// Batches that were applied together, and the state before them.
+/// Batches that were committed together, and the state before them.
 #[derive(Debug)]
 struct Applied {
     base: View,
-    batches: Vec<OpenedBatch>,
+    batches: Vec<Step>,
+}
+
+/// One batch of [`Applied`].
+#[derive(Debug)]
+struct Step {
+    header: BatchHeader,
+    delta: Delta,
+    /// Of a batch that may be audited: applied, and come with its body.
+    body: Option<Blob>,
 }
 
 /// What an audit found.
@@ -97,16 +107,29 @@ impl Worker {
         if self.audit_share <= 0.0 {
             return Vec::new();
         }
-        let mut batches: Vec<OpenedBatch> = Vec::new();
+        let mut batches: Vec<Step> = Vec::new();
         for ready in ranges {
-            // What was executed needs no audit, and what is applied behind it would stand on it.
-            let Ready::Opened(prepared) = ready else { break };
-            let Kind::Delta(opened) = prepared.kind else { break };
-            batches.extend(opened.into_iter().filter(|it| it.batch.header.number > base.head().number));
+            match ready {
+                // What was executed needs no audit.
+                Ready::Executed(range) => batches.extend(range.batches.into_iter().map(|executed| Step {
+                    header: executed.batch.header,
+                    delta: executed.delta,
+                    body: None,
+                })),
+                Ready::Opened(prepared) => {
+                    let Kind::Delta(range) = prepared.kind else { break };
+                    let of = |opened: OpenedBatch| Step {
+                        header: opened.batch.header,
+                        delta: opened.delta,
+                        body: opened.batch.body,
+                    };
+                    batches.extend(OpenedRange::into_batches(range).into_iter().map(of));
+                }
+            }
         }
-        let is_audited = |opened: &OpenedBatch| {
-            let number = opened.batch.header.number;
-            opened.batch.body.is_some() && is_drawn(self.audit_seed, self.audit_share, number)
+        batches.retain(|step| step.header.number > base.head().number);
+        let is_audited = |step: &Step| {
+            step.body.is_some() && is_drawn(self.audit_seed, self.audit_share, step.header.number)
         };
         let drawn: Vec<usize> = (0..batches.len()).filter(|index| is_audited(&batches[*index])).collect();
         let applied = Arc::new(Applied { base, batches });
@@ -115,7 +138,7 @@ impl Worker {
 
     /// Executes a batch again. A difference is kept in the store before anybody hears of it.
     pub(super) fn audit(&self, audit: &Audit) -> Result<Audited, SyncError> {
-        let certified_header = &audit.applied.batches[audit.index].batch.header;
+        let certified_header = &audit.applied.batches[audit.index].header;
         let (number, certified) = (certified_header.number, certified_header.digest());
         let alarm = match self.execute_again(audit) {
             Ok(executed) => difference(certified_header, &executed).map(|Difference { field, .. }| Alarm {
@@ -137,17 +160,16 @@ impl Worker {
 
     fn execute_again(&self, audit: &Audit) -> Result<BatchHeader, SyncError> {
         let Applied { base, batches } = &*audit.applied;
-        let (before, batch) = (&batches[..audit.index], &batches[audit.index].batch);
-        let header = &batch.header;
+        let (before, Step { header, body, .. }) = (&batches[..audit.index], &batches[audit.index]);
         let number = header.number;
-        let blob = batch.body.as_ref().ok_or_else(|| unreadable(number, "the body is missing"))?;
+        let blob = body.as_ref().ok_or_else(|| unreadable(number, "the body is missing"))?;
         let body: Body = blob.open(BlobKind::Body).map_err(|error| unreadable(number, error))?;
         let transactions =
             decode_body(&body, self.chain.chain_id).map_err(|error| unreadable(number, error))?;
         let mut overlay = Overlay::default();
-        before.iter().for_each(|opened| overlay.extend(&opened.batch.header, None, &opened.delta));
+        before.iter().for_each(|step| overlay.extend(&step.header, None, &step.delta));
         let state = State::on(base, &overlay).ok_or_else(|| gap(number))?;
-        let parent = before.last().map_or(base.head(), |opened| &opened.batch.header);
+        let parent = before.last().map_or(base.head(), |step| &step.header);
         let basis = Basis::of(parent, header);
         let outcome = execute(&state.reader(), &basis.env(&self.chain), &transactions)
             .map_err(|source| execute_error(number, source))?;

@@ -32,7 +32,7 @@ impl Ready {
         match self {
             Ready::Executed(range) => range.batches.iter().map(|it| bytes(&it.batch)).sum(),
             Ready::Opened(prepared) => match &prepared.kind {
-                Kind::Delta(batches) => batches.iter().map(|it| bytes(&it.batch)).sum(),
+                Kind::Delta(range) => range.batches.iter().map(|it| bytes(&it.batch)).sum(),
                 Kind::Replay { .. } => 0,
             },
         }
@@ -108,8 +108,9 @@ struct Entry<'a> {
     certificate: &'a Certificate,
     from: PeerId,
     replayed: bool,
-    /// With the last batch of a range that was executed: what the range touched.
+    /// With the last batch of a range that has a layer: what the range touched.
     layer: Option<&'a Arc<Layer>>,
+    has_layer: bool,
     ahead: ReadAhead,
 }
 
@@ -162,7 +163,7 @@ impl Worker {
     /// Tells the session what was committed, in order.
     fn keep_hot(&self, entries: &[Entry<'_>]) {
         for entry in entries {
-            match (entry.layer, entry.replayed) {
+            match (entry.layer, entry.has_layer) {
                 (Some(layer), _) => self.session.committed(layer),
                 (None, false) => self.session.applied(entry.commit.header, entry.commit.delta),
                 // It is in the layer that comes with the last of its range.
@@ -177,15 +178,21 @@ impl Worker {
                 range.batches.iter().map(|batch| executed_entry(range, batch)).collect()
             }
             Ready::Opened(prepared) => match &prepared.kind {
-                Kind::Delta(batches) => {
-                    batches.iter().map(|batch| self.opened_entry(prepared, batch)).collect()
+                Kind::Delta(range) => {
+                    let layer = range.made_layer();
+                    range.batches.iter().map(|batch| self.opened_entry(prepared, batch, layer)).collect()
                 }
                 Kind::Replay { .. } => Vec::new(),
             },
         }
     }
 
-    fn opened_entry<'a>(&self, prepared: &'a Prepared, opened: &'a OpenedBatch) -> Entry<'a> {
+    fn opened_entry<'a>(
+        &self,
+        prepared: &'a Prepared,
+        opened: &'a OpenedBatch,
+        layer: Option<&'a Arc<Layer>>,
+    ) -> Entry<'a> {
         let OpenedBatch { batch, delta, hashes } = opened;
         let commit = CommitBatch {
             header: &batch.header,
@@ -198,7 +205,16 @@ impl Worker {
             certificate: of_batch(&prepared.certificate, &batch.header),
         };
         let (certificate, from) = (&prepared.certificate, prepared.from);
-        Entry { commit, certificate, from, replayed: false, layer: None, ahead: ReadAhead::default() }
+        let (ends, has_layer) = (ending_in(layer, &batch.header), layer.is_some());
+        Entry {
+            commit,
+            certificate,
+            from,
+            replayed: false,
+            layer: ends,
+            has_layer,
+            ahead: ReadAhead::default(),
+        }
     }
 
     /// How many of some batches come before the operator's waypoint, or all of them if the ledger passes through it. What stands
@@ -255,8 +271,12 @@ fn executed_entry<'a>(range: &'a ExecutedRange, executed: &'a ExecutedBatch) -> 
         ..sealed.commit_batch(delta, hashes)
     };
     let (certificate, from) = (&range.certificate, range.from);
-    let layer = range.layer.as_ref().filter(|layer| layer.header().number == batch.header.number);
-    Entry { commit, certificate, from, replayed: true, layer, ahead: *ahead }
+    let layer = ending_in(range.layer.as_ref(), &batch.header);
+    Entry { commit, certificate, from, replayed: true, layer, has_layer: true, ahead: *ahead }
+}
+
+fn ending_in<'a>(layer: Option<&'a Arc<Layer>>, header: &BatchHeader) -> Option<&'a Arc<Layer>> {
+    layer.filter(|layer| layer.header().number == header.number)
 }
 
 fn of_batch<'a>(certificate: &'a Certificate, header: &BatchHeader) -> Option<&'a Certificate> {

@@ -9,6 +9,7 @@
 mod ahead;
 mod audit;
 mod commit;
+mod opened;
 mod prepare;
 mod replay;
 mod succession;
@@ -17,12 +18,13 @@ mod takeover;
 use std::{collections::BTreeSet, sync::Arc};
 
 use parking_lot::Mutex;
-use slipstream_executor::{HotStats, Overlay, Session};
+use slipstream_executor::{HotStats, Overlay, Session, StallStats};
 use slipstream_network::PeerId;
 use slipstream_storage::{Head, StorageError, Store};
 use slipstream_types::{Address, BatchNumber, Certificate, ChainConfig, Genesis, Waypoint};
 
 pub(crate) use self::audit::is_drawn;
+use self::opened::Opened;
 pub use self::{
     audit::{ALARM_RECORD, Alarm, Audit, Audited},
     commit::{Committed, HintUse, Ready},
@@ -59,8 +61,10 @@ pub struct Worker {
     waypoint: Option<Waypoint>,
     audit_share: f64,
     audit_seed: u64,
-    /// Ranges that were executed last: each is a layer.
+    /// Ranges that were executed last, and those that were applied between them: each is a layer.
     executed: Mutex<Overlay>,
+    /// Ranges that are to be applied.
+    opened: Opened,
     /// Behind the last announced batch that passed its checks: the next one is checked before that is committed.
     announced: Mutex<Option<Head>>,
     /// Peers whose hints told wrong values since this node started: they get one execution out of it. At most [`DISBELIEVED_MAX`].
@@ -101,6 +105,7 @@ impl Worker {
             audit_share: config.audit,
             audit_seed,
             executed: Mutex::default(),
+            opened: Opened::default(),
             announced: Mutex::new(None),
             disbelieved: Mutex::default(),
             active: Mutex::new(None),
@@ -130,6 +135,11 @@ impl Worker {
     /// What the last batches had of what the next one reads.
     pub(crate) fn hot_stats(&self) -> HotStats {
         self.session.hot_stats()
+    }
+
+    /// How long execution waited for rows and code.
+    pub(crate) fn stall_stats(&self) -> StallStats {
+        self.session.stall_stats()
     }
 
     /// Runs a job. It blocks: for the disk, and for as long as the work takes.

@@ -1,15 +1,17 @@
 //! Making a checked range ready: bodies are decoded and their senders recovered, deltas are opened, and keys that are hinted or
 //! foretold begin to be read.
 
+use std::sync::Arc;
+
 use rayon::prelude::*;
-use slipstream_executor::{Ahead, OrderedBatch, Overlay, Transaction, Trust};
+use slipstream_executor::{Ahead, Layer, OrderedBatch, Overlay, Transaction, Trust};
 use slipstream_network::PeerId;
 use slipstream_storage::View;
 use slipstream_types::{
     B256, BatchNumber, Blob, BlobKind, Body, Certificate, Delta, codec, keccak256, limits,
 };
 
-use super::Worker;
+use super::{Worker, opened::OpenedRange};
 use crate::{SyncError, plan::RangeMode, protocol::RangeBatch, verify::VerifiedRange};
 
 /// A range of which only the state is missing.
@@ -22,10 +24,10 @@ pub struct Prepared {
 
 #[derive(Debug)]
 pub(super) enum Kind {
-    /// To execute: on this committed state, or on layers above it.
-    Replay { base: View, batches: Vec<PreparedBatch> },
+    /// To execute: on this committed state, or on layers above it. Of what is between the two, the layers of the ranges that are applied.
+    Replay { base: View, applied: Vec<Arc<Layer>>, batches: Vec<PreparedBatch> },
     /// To apply.
-    Delta(Vec<OpenedBatch>),
+    Delta(Arc<OpenedRange>),
 }
 
 /// A body made ready, and the rows that it will probably need, which may still be on their way.
@@ -38,7 +40,7 @@ pub(super) struct PreparedBatch {
 }
 
 /// A delta, and what the index needs of the body beside it.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct OpenedBatch {
     pub(super) batch: RangeBatch,
     pub(super) delta: Delta,
@@ -80,16 +82,24 @@ impl Worker {
         }
         let kind = match mode {
             RangeMode::Replay => {
+                // Before the view: what is committed meanwhile is in one of the two.
+                let opened = self.opened.all();
                 let (base, executed) = (self.store.view()?, self.executed.lock().clone());
+                let committed = base.head().number;
                 let prepare = |batch| self.prepare_body(batch, from, &base, &executed);
                 // What somebody else committed meanwhile is passed over.
-                let left = batches.into_par_iter().filter(|batch| batch.header.number > base.head().number);
+                let left = batches.into_par_iter().filter(|batch| batch.header.number > committed);
                 let batches = left.map(prepare).collect::<Result<_, SyncError>>()?;
-                Kind::Replay { base, batches }
+                let layers = opened.iter().filter_map(|range| range.layer());
+                let applied =
+                    layers.filter(|layer| layer.header().number > committed).map(Arc::clone).collect();
+                Kind::Replay { base, applied, batches }
             }
             RangeMode::Delta => {
                 let opened = batches.into_par_iter().map(|batch| self.open_delta(batch));
-                Kind::Delta(opened.collect::<Result<_, SyncError>>()?)
+                let range = Arc::new(OpenedRange::new(opened.collect::<Result<_, SyncError>>()?));
+                self.opened.note(&range);
+                Kind::Delta(range)
             }
         };
         Ok(Box::new(Prepared { from, certificate, kind }))

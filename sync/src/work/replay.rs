@@ -18,9 +18,6 @@ use super::{
 };
 use crate::{SyncError, planted::Planted, protocol::RangeBatch, verify::VerifiedRange};
 
-/// Ranges whose layers are kept: they are prepared at most two ahead of execution, and at most two of those before are not committed.
-const LAYERS_MAX: usize = 6;
-
 /// A range that was executed; each batch gave what its header says, the state root apart.
 #[derive(Debug)]
 pub struct ExecutedRange {
@@ -97,14 +94,14 @@ impl Worker {
     /// one before it is sealed and compared with its header.
     pub(super) fn execute(&self, prepared: Prepared) -> Result<Executed, SyncError> {
         let Prepared { from, certificate, kind } = prepared;
-        let Kind::Replay { base, mut batches } = kind else {
+        let Kind::Replay { base, applied, mut batches } = kind else {
             return Err(SyncError::Worker("a delta is not executed".into()));
         };
         let committed = base.head().number;
         let first = batches.first().map_or(committed.next(), |batch| batch.batch.header.number);
         let before = match first == committed.next() {
             true => Some(Overlay::default()),
-            false => self.executed.lock().up_to(BatchNumber(first.0.saturating_sub(1))),
+            false => self.layers_between(&base, first, &applied),
         };
         let Some(before) = before.filter(|before| State::on(&base, before).is_some()) else {
             let batches = batches.into_iter().map(|prepared| prepared.batch).collect();
@@ -123,9 +120,26 @@ impl Worker {
         if let Some(layer) = &layer {
             let mut executed = self.executed.lock();
             executed.push(Arc::clone(layer));
-            executed.keep_newest(LAYERS_MAX);
+            // Ranges are prepared in order, so that the next one stands on this state or on a later one.
+            executed.forget_up_to(committed);
         }
         Ok(Executed::Range(Box::new(ExecutedRange { from, certificate, batches, layer })))
+    }
+
+    /// What is between a committed state and a batch: the layers of what was executed, and of what is applied. None if something of it is
+    /// neither here.
+    fn layers_between(&self, base: &View, first: BatchNumber, applied: &[Arc<Layer>]) -> Option<Overlay> {
+        let last = BatchNumber(first.0.saturating_sub(1));
+        let mut executed = self.executed.lock();
+        let mut before = executed.clone();
+        before.forget_above(last);
+        let tip = before.header().map_or(base.head().number, |header| header.number);
+        for layer in applied.iter().filter(|layer| (tip.next()..=last).contains(&layer.header().number)) {
+            before.push(Arc::clone(layer));
+        }
+        let before = before.up_to(last)?;
+        executed.clone_from(&before);
+        Some(before)
     }
 
     /// Executes the batches, and those again that stand on wrong values of a peer. Nothing of them is used before it is known

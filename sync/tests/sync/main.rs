@@ -8,6 +8,7 @@ mod epochs;
 mod floors;
 mod forks;
 mod liars;
+mod mixed;
 mod modes;
 mod order;
 mod range_delta;

@@ -2,6 +2,7 @@
 
 mod epochs;
 mod following;
+mod mixing;
 mod restoring;
 mod siege;
 mod timing;

@@ -1,0 +1,280 @@
+//! Asking for ranges: how long each is, and in which mode it is followed.
+
+use slipstream_types::BatchNumber;
+use tokio::time::Instant;
+
+use super::{
+    Engine,
+    streams::{Key, Needs, Streams},
+};
+use crate::{
+    config::Mode,
+    plan::{Candidate, RangeMode, Step, price::Machine},
+    protocol::{Parts, RANGE_BATCHES_MAX, RANGE_BYTES_MAX, RangeRequest, Request},
+};
+
+/// A range is as long as what its peer delivers in this time: short beside a hedge, long beside what a request costs.
+const PIECE_SECONDS: f64 = 0.25;
+/// Compressed bytes of a range, at least.
+const PIECE_BYTES_MIN: f64 = 128e3;
+/// Compressed bytes of a batch's parts while nothing is known.
+pub(super) const BATCH_BYTES_UNKNOWN: f64 = 16e3;
+/// Ranges that wait for a peer with time: more would have the length of now when their turn comes.
+const WAITING_RANGES: usize = 4;
+/// Beside ranges of deltas one that is replayed is executed in about so long.
+const REPLAY_SECONDS: f64 = 0.5;
+/// Batches by which one of both modes is ahead of its share at most, as far as that is made up for.
+const OWED_MAX: f64 = 1_024.0;
+
+/// Both modes at once, in turns.
+#[derive(Clone, Copy, PartialEq, Debug, Default)]
+pub(super) struct Mix {
+    /// The share of the batches that is replayed.
+    share: f64,
+    /// Batches that replay has to make up for; below zero, those that deltas have.
+    owed: f64,
+}
+
+impl Mix {
+    /// Whose turn it is.
+    fn turn(&self) -> RangeMode {
+        if self.owed >= 0.0 { RangeMode::Replay } else { RangeMode::Delta }
+    }
+
+    /// So many batches are followed in a mode.
+    fn take(&mut self, mode: RangeMode, batches: f64) {
+        let by_replay = if mode == RangeMode::Replay { batches } else { 0.0 };
+        self.owed = (self.owed + self.share * batches - by_replay).clamp(-OWED_MAX, OWED_MAX);
+    }
+
+    /// So many batches that were to be applied are replayed.
+    fn took_over(&mut self, batches: f64) {
+        self.owed = (self.owed - batches).max(-OWED_MAX);
+    }
+}
+
+impl Engine {
+    /// Asks for ranges as far as the buffer goes: all in one mode, or a share of the batches by replay and the others by deltas.
+    pub(super) fn fill(&mut self, mode: RangeMode, replayed: Option<f64>, candidates: &[Candidate]) {
+        // Answers that wait for their check are held beside the pieces that they are for.
+        let budget = (u64::from(self.config.buffer_mib.get()) << 20).saturating_sub(self.checking.bytes());
+        self.mode = Some(mode);
+        if self.mix.is_some() && replayed.is_none() {
+            self.end_mix(mode, candidates);
+        }
+        self.mix = replayed.map(|share| Mix { share, ..self.mix.unwrap_or_default() });
+        while self.tail.has_room(budget) {
+            let first = self.tail.next();
+            let target = |mode| {
+                let serving = candidates.iter().filter(|peer| peer.serves(mode, first));
+                Some((mode, serving.map(|peer| peer.head).max()?))
+            };
+            // Where nobody serves a batch in the mode whose turn it is, the other one serves it.
+            let turn = self.mix.map_or(mode, |mix| mix.turn());
+            let Some((turn, target)) = target(turn).or_else(|| target(mode)) else { return };
+            if self.streams.waiting_ranges(turn) >= WAITING_RANGES {
+                return;
+            }
+            let batch = self.batch_bytes(turn);
+            let count = self.piece_batches(first, turn, candidates, batch);
+            let last = BatchNumber(first.0 + count - 1).min(target);
+            let batches = last.0 - first.0 + 1;
+            let bytes = (batches as f64 * batch) as u64;
+            self.tail.push(last, turn, bytes);
+            self.want_range(first, last, turn, bytes);
+            if let Some(mix) = &mut self.mix {
+                mix.take(turn, batches as f64);
+            }
+        }
+    }
+
+    fn want_range(&mut self, first: BatchNumber, last: BatchNumber, mode: RangeMode, bytes: u64) {
+        let request = RangeRequest {
+            first,
+            batches_max: (last.0 - first.0 + 1) as u32,
+            bytes_max: self.config.range_bytes_max.get().min(RANGE_BYTES_MAX),
+            parts: self.parts(mode, first, last),
+        };
+        self.streams.want(Key::Range(first), Request::Range(request), Needs::Batch(mode, first), bytes);
+    }
+
+    /// Asks for the rest of a range whose answer ended early.
+    pub(super) fn want_rest(&mut self, first: BatchNumber) {
+        if let Some(piece) = self.tail.get(first) {
+            let (last, mode, bytes) = (piece.last, piece.mode, piece.bytes);
+            self.want_range(first, last, mode, bytes);
+        }
+    }
+
+    /// Compressed bytes of a batch, as far as is known.
+    fn batch_bytes(&self, mode: RangeMode) -> f64 {
+        let machine = Machine { cores: self.cores, history: self.config.history, hints: self.hints };
+        self.sizes.as_ref().map_or(BATCH_BYTES_UNKNOWN, |sizes| sizes.bytes(mode, &machine)).max(64.0)
+    }
+
+    /// Batches of a range: a power of two, ending at a multiple of it. So followers whose links are alike ask for the same ranges,
+    /// and a peer makes each answer once for all of them.
+    fn piece_batches(
+        &self,
+        first: BatchNumber,
+        mode: RangeMode,
+        candidates: &[Candidate],
+        batch: f64,
+    ) -> u64 {
+        let serving = candidates.iter().filter(|peer| peer.serves(mode, first));
+        let rate = serving.map(|peer| peer.bytes_per_second).fold(0.0, f64::max);
+        let bytes_max = f64::from(self.config.range_bytes_max.get().min(RANGE_BYTES_MAX));
+        let bytes = (rate * PIECE_SECONDS).max(PIECE_BYTES_MIN).min(bytes_max * 0.75);
+        let most = u64::from(self.config.range_batches_max.get().min(RANGE_BATCHES_MAX));
+        let most = most.min(self.mixed_batches_max(mode)).max(1);
+        let count = ((bytes / batch) as u64).clamp(1, most);
+        to_boundary(first, 1 << count.ilog2())
+    }
+
+    /// Batches of a range beside which there are ranges in the other mode: those must not wait for it for long.
+    fn mixed_batches_max(&self, mode: RangeMode) -> u64 {
+        let (Some(_), Some(sizes), RangeMode::Replay) = (self.mix, &self.sizes, mode) else {
+            return u64::MAX;
+        };
+        let costs = &self.stages.costs;
+        let seconds = sizes.transactions * (costs.execute + costs.prepare / self.cores.max(1.0));
+        (REPLAY_SECONDS / seconds.max(1e-6)) as u64
+    }
+
+    fn parts(&self, mode: RangeMode, first: BatchNumber, last: BatchNumber) -> Parts {
+        let needed = self.needed(mode);
+        match mode {
+            RangeMode::Replay if self.hints => needed.with(Parts::HINTS),
+            RangeMode::Delta if self.is_audited(first, last) => needed.with(Parts::BODY),
+            _ => needed,
+        }
+    }
+
+    /// What a range cannot be taken in without.
+    pub(super) fn needed(&self, mode: RangeMode) -> Parts {
+        match mode {
+            RangeMode::Replay => Parts::BODY,
+            RangeMode::Delta if self.config.history => Parts::DELTA.with(Parts::BODY).with(Parts::RECEIPTS),
+            RangeMode::Delta => Parts::DELTA,
+        }
+    }
+
+    /// Whether a batch of a range will be executed again, which takes its body.
+    fn is_audited(&self, first: BatchNumber, last: BatchNumber) -> bool {
+        let share = self.config.audit;
+        let drawn = |number| crate::work::is_drawn(self.audit_seed, share, BatchNumber(number));
+        share > 0.0 && (first.0..=last.0).any(drawn)
+    }
+
+    /// Ranges that nobody serves in their mode any more get another mode, or are given up if there is none.
+    pub(super) fn remode(&mut self, candidates: &[Candidate]) {
+        let asked: Vec<(BatchNumber, RangeMode)> = self.tail.asked().collect();
+        for (first, mode) in asked {
+            let key = Key::Range(first);
+            let is_served = candidates.iter().any(|peer| peer.serves(mode, first));
+            if is_served || !self.streams.is_waiting(&key) || self.checking.has(&key, &self.jobs.checks) {
+                continue;
+            }
+            let before = BatchNumber(first.0.saturating_sub(1));
+            match self.decide(before, candidates).step {
+                Step::Range(other) if other != mode => {
+                    tracing::info!(batch = first.0, from = %mode, to = %other, "nobody serves the range as it was asked for");
+                    self.turn_into(first, other);
+                }
+                Step::Snapshot(_) | Step::RangeDelta(_) => {
+                    self.tail.cut(before);
+                    let next = self.tail.next();
+                    let is_behind = |key: &Key| matches!(key, Key::Range(first) if *first >= next);
+                    self.streams.drop_all(is_behind, &mut self.effects);
+                    return;
+                }
+                _ => {}
+            }
+        }
+    }
+
+    /// Everything is followed in one mode from now on, also what was to be followed in the other one and nobody was asked for.
+    fn end_mix(&mut self, mode: RangeMode, candidates: &[Candidate]) {
+        let asked: Vec<(BatchNumber, RangeMode)> = self.tail.asked().filter(|(_, of)| *of != mode).collect();
+        for (first, _) in asked {
+            let is_served = candidates.iter().any(|peer| peer.serves(mode, first));
+            if is_served && self.may_turn(first, |streams, key| streams.is_waiting(key)) {
+                self.turn_into(first, mode);
+            }
+        }
+    }
+
+    /// Executes the range that everything else waits for, if its deltas do not come: nobody has room for the request, or the answer is late,
+    /// and somebody serves its bodies who could not be asked for its deltas. To be called when nobody else can be asked for anything. Returns
+    /// whether that is so.
+    pub(super) fn take_over(&mut self, candidates: &[Candidate], now: Instant) -> bool {
+        let awaited = self.tail.awaited().filter(|_| self.config.mode == Mode::Auto);
+        let Some(first) = awaited else { return false };
+        let is_delta = self.tail.get(first).is_some_and(|piece| piece.mode == RangeMode::Delta);
+        let executes =
+            |peer: &Candidate| peer.serves(RangeMode::Replay, first) && !peer.serves(RangeMode::Delta, first);
+        let takes = is_delta
+            && candidates.iter().any(executes)
+            && self.may_turn(first, |streams, key| streams.is_late(key, now));
+        if takes {
+            let key = Key::Range(first);
+            self.streams.mark_overdue(&key);
+            self.settle(&key, now);
+            self.turn_into(first, RangeMode::Replay);
+        }
+        takes
+    }
+
+    /// Whether a range can still be asked for in another way.
+    fn may_turn(&self, first: BatchNumber, is_free: impl Fn(&Streams, &Key) -> bool) -> bool {
+        let key = Key::Range(first);
+        is_free(&self.streams, &key) && !self.checking.has(&key, &self.jobs.checks)
+    }
+
+    /// Asks for a range in another mode.
+    fn turn_into(&mut self, first: BatchNumber, mode: RangeMode) {
+        self.streams.settle(&Key::Range(first), &mut self.effects);
+        self.tail.remode(first, mode);
+        let batches = self.tail.get(first).map_or(0, |piece| piece.last.0 - first.0 + 1);
+        if let Some(mix) = self.mix.as_mut().filter(|_| mode == RangeMode::Replay) {
+            mix.took_over(batches as f64);
+        }
+        self.want_rest(first);
+    }
+}
+
+/// Batches from `first` to the next multiple of `batches`.
+fn to_boundary(first: BatchNumber, batches: u64) -> u64 {
+    batches - first.0 % batches
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Goal: over some ranges, whatever their length, each mode has its share.
+    #[test]
+    fn each_mode_has_its_share() {
+        for share in [0.1, 0.5, 0.8] {
+            let mut mix = Mix { share, owed: 0.0 };
+            let (mut replayed, mut all) = (0.0, 0.0);
+            for range in 0..200 {
+                let turn = mix.turn();
+                let batches = if turn == RangeMode::Replay { 32.0 } else { f64::from(1 << (range % 4)) };
+                mix.take(turn, batches);
+                all += batches;
+                replayed += if turn == RangeMode::Replay { batches } else { 0.0 };
+            }
+            let found: f64 = replayed / all;
+            assert!((found - share).abs() < 0.05, "{found}, {share}");
+        }
+    }
+
+    #[test]
+    fn ranges_end_at_the_same_batches_wherever_they_begin() {
+        for (first, count) in [(0, 256), (1, 255), (255, 1), (256, 256), (u64::MAX, 1)] {
+            assert_eq!(to_boundary(BatchNumber(first), 256), count, "from {first}");
+        }
+        assert_eq!(to_boundary(BatchNumber(7), 1), 1);
+    }
+}
