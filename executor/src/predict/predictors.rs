@@ -34,7 +34,7 @@ const OBSERVED_CONTRACTS_MAX: usize = 4_096;
 const OBSERVED_EDGES_MAX: usize = 256;
 
 /// Counts calls, analyses what is called often, and foretells what transactions read. Shared between threads: whoever
-/// executes notes, a background thread builds, helper threads predict.
+/// executes or foretells notes, a background thread builds, helper threads predict.
 #[derive(Debug)]
 pub struct Predictors {
     pub(super) config: PredictConfig,
@@ -114,14 +114,22 @@ impl Predictors {
             return;
         }
         let mut waiting = self.waiting.lock();
-        let count = waiting.calls.entry(hash).or_default();
-        *count = count.saturating_add(calls);
-        if *count >= self.config.calls_min {
+        if waiting.count(hash, calls) >= self.config.calls_min {
             waiting.calls.remove(&hash);
             waiting.enqueue(hash, code.clone());
-        } else if waiting.calls.len() > COUNTED_MAX {
-            waiting.calls.values_mut().for_each(|count| *count /= 2);
-            waiting.calls.retain(|_, count| *count > 0);
+        }
+    }
+
+    /// Counts a call that was foretold of a contract without a program: many batches are prepared before the first of them is executed.
+    fn note_foretold(&self, hash: &Digest, state: &dyn StateReader) {
+        let mut waiting = self.waiting.lock();
+        if waiting.count(*hash, 1) < self.config.calls_min {
+            return;
+        }
+        waiting.calls.remove(hash);
+        drop(waiting);
+        if let Ok(Some(code)) = state.code(hash) {
+            self.waiting.lock().enqueue(*hash, code);
         }
     }
 
@@ -211,7 +219,10 @@ impl Predictors {
         match kept {
             Some((program, false)) => Some(program),
             Some((program, true)) if !self.config.builds_at_once => Some(program),
-            None if !self.config.builds_at_once => None,
+            None if !self.config.builds_at_once => {
+                self.note_foretold(hash, state);
+                None
+            }
             _ => {
                 let code = state.code(hash).ok()??;
                 Some(self.build_now(*hash, &code))
@@ -272,6 +283,17 @@ impl Kept {
 }
 
 impl Waiting {
+    /// Adds calls of a contract, and says how many there are.
+    fn count(&mut self, hash: Digest, calls: u32) -> u32 {
+        if self.calls.len() > COUNTED_MAX {
+            self.calls.values_mut().for_each(|count| *count /= 2);
+            self.calls.retain(|_, count| *count > 0);
+        }
+        let count = self.calls.entry(hash).or_default();
+        *count = count.saturating_add(calls);
+        *count
+    }
+
     fn enqueue(&mut self, hash: Digest, code: Bytes) {
         let fits = code.len() <= CODE_BYTES_MAX && self.queue.len() < QUEUED_MAX;
         if fits && self.queued.insert(hash) {

@@ -31,7 +31,7 @@ mod warm;
 use alloy_primitives::Address;
 use slipstream_types::{Digest, Hints, StateKey, hints::RowBefore};
 
-pub(crate) use self::pace::{FROM_DISK, Pace, Reads};
+pub(crate) use self::pace::{Pace, Reads, SLOW};
 pub use self::{
     pool::Prefetcher,
     probe::Backend,
@@ -50,6 +50,8 @@ pub struct Wanted {
     /// Rows that somebody says some of the keys have. Execution does not wait for those keys, and its result has to be
     /// confirmed ([`Warm::confirm`]).
     pub values: Vec<RowBefore>,
+    /// Whether somebody has read the keys a moment ago, so that the time that it takes now tells nothing of the disk.
+    pub was_read: bool,
 }
 
 impl From<&Hints> for Wanted {

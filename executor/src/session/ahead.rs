@@ -5,7 +5,7 @@ use slipstream_types::{
     Address, BatchHeader, BatchNumber, Blob, Conflicts, Digest, Hints, StateKey, hints::Decoded,
 };
 
-use super::Session;
+use super::{Session, paced::Paced};
 use crate::{
     access::announced_conflicts,
     config::HintsMode,
@@ -13,6 +13,7 @@ use crate::{
     hot,
     overlay::{Overlay, State},
     prefetch::{Wanted, Warm, WarmStats},
+    reader::StateReader,
     transaction::Transaction,
 };
 
@@ -179,7 +180,8 @@ impl Session {
         if self.hints != HintsMode::Values || trust != Trust::Values {
             values.clear();
         }
-        let wanted = Wanted { values, ..Wanted::from(&hints) };
+        let was_read = !is_hinted && self.foreteller.reads();
+        let wanted = Wanted { values, was_read, ..Wanted::from(&hints) };
         // Without hints the transactions tell enough to begin with.
         let conflicts =
             uses_conflicts.then(|| conflicts.unwrap_or_else(|| announced_conflicts(batch.transactions)));
@@ -203,7 +205,8 @@ impl Session {
         let foretold = prefetcher.and_then(|_| self.foretell(batch, base, overlay));
         let Some(mut hints) = foretold else { return Ok(Ahead::default()) };
         self.leave_out(&mut hints, overlay);
-        let warm = Some(self.read_ahead(batch.number, base.clone(), Wanted::from(&hints))?);
+        let wanted = Wanted { was_read: self.foreteller.reads(), ..Wanted::from(&hints) };
+        let warm = Some(self.read_ahead(batch.number, base.clone(), wanted)?);
         Ok(Ahead { warm, at: base.head().digest(), ..Ahead::default() })
     }
 
@@ -213,9 +216,15 @@ impl Session {
     }
 
     fn foretell(&self, batch: &OrderedBatch<'_>, base: &View, overlay: &Overlay) -> Option<Hints> {
+        let foretell = |state: &dyn StateReader| match &self.prefetcher {
+            Some(prefetcher) => {
+                self.foreteller.hints(&self.chain, batch, &Paced::new(state, prefetcher.pace()))
+            }
+            None => self.foreteller.hints(&self.chain, batch, state),
+        };
         match State::on(base, overlay) {
-            Some(state) => self.foreteller.hints(&self.chain, batch, &state.reader()),
-            None => self.foreteller.hints(&self.chain, batch, base),
+            Some(state) => foretell(&state.reader()),
+            None => foretell(base),
         }
     }
 

@@ -1,6 +1,6 @@
 //! [`Foreteller`]: what batches without hints will read.
 //!
-//! It learns from the batches that are executed here which contracts are called often, and analyses those in the background. What it
+//! It learns from the batches that are prepared and executed here which contracts are called often, and analyses those in the background. What it
 //! foretells goes the way of hints, to the prefetcher, and is as little relied upon.
 
 use std::sync::{
@@ -23,7 +23,7 @@ use crate::{
     transaction::Transaction,
 };
 
-/// Code that is analysed for a batch that was executed, at most: some 10 to 20 ms of work, so that execution loses little by it. What is
+/// Code that is analysed for a batch, at most: some 10 to 20 ms of work, so that execution loses little by it. What is
 /// left waits for the next batch.
 const BUILD_BYTES: usize = 64 << 10;
 
@@ -60,6 +60,11 @@ impl Foreteller {
         })
     }
 
+    /// Whether it reads rows itself.
+    pub(super) fn reads(&self) -> bool {
+        self.mode == PredictMode::Full
+    }
+
     /// What a batch will probably read, some batches after the state `base`; none if nothing is foretold.
     pub(super) fn hints(
         &self,
@@ -74,10 +79,12 @@ impl Foreteller {
         // The batch before may not be here yet. Of it the EVM sees the digest, which decides no keys.
         let env = BatchEnv::behind(B256::ZERO, chain, number, timestamp_ms, proposer);
         let foretell = || self.predictors.foretell(transactions, &env, gas_max, base, self.mode);
-        Some(match &self.threads {
+        let hints = match &self.threads {
             Some(threads) => threads.install(foretell),
             None => foretell(),
-        })
+        };
+        self.build();
+        Some(hints)
     }
 
     /// With the programs that a store has of an earlier run, and keeping there what is learned from now on.
@@ -105,6 +112,11 @@ impl Foreteller {
             let calls = calls.get(&hash).copied().unwrap_or(1);
             self.predictors.note_executed(hash, &code.bytes(), calls);
         }
+        self.build();
+    }
+
+    /// Analyses some of the contracts that are called often.
+    fn build(&self) {
         let Some(threads) = &self.threads else {
             self.predictors.build_queued(BUILD_BYTES);
             return;
@@ -224,5 +236,28 @@ mod tests {
         assert_eq!((accounts.predictors.queued(), accounts.predictors.len()), (0, 0));
         let off = Foreteller::new(&config(PredictMode::Off, 2)).unwrap();
         assert_eq!(off.hints(&genesis.chain, &batch, &base), None);
+    }
+
+    /// Goal: many batches are prepared before the first of them is executed, and the later ones gain by what the first ones call.
+    #[test]
+    fn contracts_are_followed_before_anything_is_executed() {
+        let store = Store::memory(&StorageConfig::default());
+        let genesis = genesis();
+        store.initialize(&genesis).unwrap();
+        let (base, header) = (store.view().unwrap(), genesis.header().unwrap());
+        let transactions = [call(), call()];
+        let batch = OrderedBatch::of(&header, &transactions, None);
+        for threads in [0, 2] {
+            let foreteller = Foreteller::new(&config(PredictMode::Full, threads)).unwrap();
+            let slots = || {
+                let hints = foreteller.hints(&genesis.chain, &batch, &base).unwrap();
+                hints.keys().filter(|key| matches!(key, StateKey::Slot(..))).count()
+            };
+            assert_eq!(slots(), 0);
+            while foreteller.predictors.is_empty() {
+                slots();
+            }
+            assert_eq!(slots(), 1);
+        }
     }
 }

@@ -20,6 +20,7 @@
 
 mod ahead;
 mod foretell;
+mod paced;
 mod stall;
 
 use std::{collections::VecDeque, sync::Arc};

@@ -12,14 +12,14 @@ use slipstream_types::{AccountValue, BatchNumber, Digest};
 
 use crate::{
     evm::AnalysedCode,
-    prefetch::{FROM_DISK, Reads},
+    prefetch::{Reads, SLOW},
     reader::StateReader,
 };
 
 /// What execution waited for since the session began.
 #[derive(Clone, Copy, PartialEq, Debug, Default, Serialize)]
 pub struct StallStats {
-    /// Reads of rows and code that took 16 us or longer: they came from the disk, or from a thread that was reading them.
+    /// Reads of rows and code that took 12 us or longer: no cache of this process had them, or a thread was still reading them.
     pub stalls: u64,
     /// Seconds that threads which execute waited for them.
     pub seconds: f64,
@@ -40,7 +40,7 @@ impl Stalls {
 
     /// A reader of one execution, that times what it reads.
     pub(super) fn of<'a>(&'a self, inner: &'a dyn StateReader) -> Timed<'a> {
-        Timed { inner, stalls: self, reads: AtomicU32::new(0), from_disk: AtomicU32::new(0) }
+        Timed { inner, stalls: self, reads: AtomicU32::new(0), slow: AtomicU32::new(0) }
     }
 }
 
@@ -49,13 +49,13 @@ pub(super) struct Timed<'a> {
     inner: &'a dyn StateReader,
     stalls: &'a Stalls,
     reads: AtomicU32,
-    from_disk: AtomicU32,
+    slow: AtomicU32,
 }
 
 impl Timed<'_> {
     /// Reads until now.
     pub(super) fn reads(&self) -> Reads {
-        Reads { all: self.reads.load(Relaxed), from_disk: self.from_disk.load(Relaxed) }
+        Reads { all: self.reads.load(Relaxed), slow: self.slow.load(Relaxed) }
     }
 
     fn time<T>(&self, read: impl FnOnce() -> T) -> T {
@@ -63,8 +63,8 @@ impl Timed<'_> {
         let found = read();
         let took = begin.elapsed();
         self.reads.fetch_add(1, Relaxed);
-        if took >= FROM_DISK {
-            self.from_disk.fetch_add(1, Relaxed);
+        if took >= SLOW {
+            self.slow.fetch_add(1, Relaxed);
             self.stalls.count.fetch_add(1, Relaxed);
             self.stalls.nanos.fetch_add(took.as_nanos() as u64, Relaxed);
         }
@@ -131,6 +131,6 @@ mod tests {
         }
         let stats = stalls.stats();
         assert!(stats.stalls >= 3 && stats.seconds >= 0.006, "{stats:?}");
-        assert_eq!(timed.reads(), Reads { all: 3, from_disk: 3 });
+        assert_eq!(timed.reads(), Reads { all: 3, slow: 3 });
     }
 }

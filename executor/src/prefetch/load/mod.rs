@@ -90,6 +90,8 @@ pub(super) struct Load<R> {
     slots: HashMap<(Address, B256), u32>,
     codes_of: BTreeSet<Address>,
     shipped: Shipped,
+    /// Whether some reads are timed.
+    is_timed: bool,
     /// Keys below this one were handed out.
     next: AtomicUsize,
     pub(super) bytes: AtomicUsize,
@@ -124,6 +126,7 @@ impl<R: StateReader> Load<R> {
             slots,
             codes_of: BTreeSet::new(),
             shipped: Shipped::default(),
+            is_timed: !wanted.was_read,
             next: AtomicUsize::new(0),
             bytes: AtomicUsize::new(0),
             codes: Mutex::default(),
@@ -282,7 +285,8 @@ impl<R: StateReader> Load<R> {
         let count = places.len();
         let claim = Claim::new(self, places);
         let mut rows = Vec::with_capacity(count);
-        if let Some(pace) = pace.filter(|_| backend == Backend::Threads || first % TIMED == 0) {
+        let is_timed = self.is_timed && (backend == Backend::Threads || first % TIMED == 0);
+        if let Some(pace) = pace.filter(|_| is_timed) {
             let begin = Instant::now();
             rows.push(self.reader.row(&self.keys[first])?);
             pace.took(begin.elapsed());

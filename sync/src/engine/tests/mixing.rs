@@ -38,7 +38,7 @@ fn deltas_that_are_late_are_done_without() {
 /// Goal: where the operator wants deltas, or their peer keeps the bodies as well, another peer is waited for.
 #[test]
 fn deltas_that_are_late_are_waited_for_where_there_is_nothing_else() {
-    let mut rig = Node::new(Mode::Delta, 0).rig_on(long_chain());
+    let rig = Node::new(Mode::Delta, 0).rig_on(long_chain());
     let mut rig = rig.peer(A, serves(1..=FAR).without_deltas()).peer(B, serves(1..=FAR).without_bodies());
     rig.step().until(Timer::Hedge);
     assert_eq!(rig.asked_for_range(1), [B]);
