@@ -1,4 +1,4 @@
-// Compiles Token.sol and Amm.sol into artifacts.json, and the system contract of the types crate into Validators.json beside its
+// Compiles Amm.sol, Lists.sol and Token.sol into artifacts.json, and the system contract of the types crate into Validators.json beside its
 // source; both are committed: npm ci && npm run compile.
 // Same source and same solc give the same bytes (no metadata hash in the code); the keccak256 of each source is
 // written down too, and a Rust test compares it, so that a changed source cannot keep its old bytecode.
@@ -44,7 +44,7 @@ function write(url, artifacts) {
 }
 
 const artifacts = { solc: solc.version(), evm_version: evmVersion, contracts: {} };
-for (const { name, contract, source_keccak256 } of compile(here, ["Amm.sol", "Token.sol"])) {
+for (const { name, contract, source_keccak256 } of compile(here, ["Amm.sol", "Lists.sol", "Token.sol"])) {
   artifacts.contracts[name] = { source_keccak256, bytecode: "0x" + contract.evm.bytecode.object, abi: contract.abi };
 }
 write(new URL("artifacts.json", here), artifacts);

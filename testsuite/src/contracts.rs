@@ -7,10 +7,7 @@ use alloy_sol_types::{SolCall, SolValue};
 use serde::Deserialize;
 
 /// Solidity's interfaces, as far as the load calls them.
-#[allow(
-    missing_docs,
-    reason = "the macro's items are documented by contracts/Token.sol and contracts/Amm.sol"
-)]
+#[allow(missing_docs, reason = "the macro's items are documented by the sources in contracts")]
 mod interface {
     alloy_sol_types::sol! {
         interface Token {
@@ -25,9 +22,12 @@ mod interface {
             function reserve0() external view returns (uint256);
             function reserve1() external view returns (uint256);
         }
+        interface Lists {
+            function touch(uint256[] calldata reads, uint256[] calldata writes) external returns (uint256 sum);
+        }
     }
 }
-pub use interface::{Amm, Token};
+pub use interface::{Amm, Lists, Token};
 
 /// One compiled contract.
 #[derive(Deserialize)]
@@ -62,6 +62,16 @@ pub fn token_init_code(name: &str, symbol: &str) -> Bytes {
 /// Creates a pair of the two tokens.
 pub fn amm_init_code(token0: Address, token1: Address) -> Bytes {
     init_code("Amm", &(token0, token1).abi_encode_params())
+}
+
+/// Creates the contract that reads and writes the slots that it is told.
+pub fn lists_init_code() -> Bytes {
+    init_code("Lists", &[])
+}
+
+/// Call data of [`Lists::touchCall`].
+pub fn touch(reads: Vec<U256>, writes: Vec<U256>) -> Bytes {
+    Lists::touchCall { reads, writes }.abi_encode().into()
 }
 
 /// Call data of [`Token::transferCall`].
@@ -106,6 +116,7 @@ mod tests {
         let sources = [
             ("Token", include_str!("../contracts/Token.sol")),
             ("Amm", include_str!("../contracts/Amm.sol")),
+            ("Lists", include_str!("../contracts/Lists.sol")),
         ];
         let artifacts: serde_json::Value = serde_json::from_str(ARTIFACTS).unwrap();
         assert_eq!(artifacts["contracts"].as_object().unwrap().len(), sources.len());

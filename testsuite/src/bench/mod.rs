@@ -13,6 +13,7 @@ mod mainnet;
 mod parallel;
 mod predictors;
 mod repair;
+mod replay;
 mod report;
 mod serve;
 mod snapshot;
@@ -53,6 +54,8 @@ pub enum Bench {
     Consensus,
     /// What the codecs of broadcast cost, beside the path of the paper that network coding is from.
     Broadcast,
+    /// Nodes that follow by executing on a state of 50 million rows, cold and in memory: hints, predictors, threads.
+    Replay,
     /// Repairing a state of which one row of a thousand is wrong, beside fetching all of it.
     Repair,
 }
@@ -66,8 +69,8 @@ pub struct BenchOptions {
     /// Also write the figures to this file.
     #[arg(long)]
     pub json: Option<PathBuf>,
-    /// Directory on the disk to measure; a temporary one in it is used and removed. `hints` and `predictors` keep their filled
-    /// store there, for the next run, unless this is the working directory.
+    /// Directory on the disk to measure; a temporary one in it is used and removed. `hints`, `predictors` and `replay` keep what they
+    /// filled there, for the next run, unless this is the working directory.
     #[arg(long, default_value = ".")]
     pub dir: PathBuf,
     /// Directory with `mainnet` blocks and `access-lists`. Without it: $SLIPSTREAM_DATA, or shared/data beside the checkout.
@@ -123,6 +126,7 @@ pub fn run(bench: Bench, options: &BenchOptions) -> Result<Report> {
         Bench::Predictors => predictors::run(options, progress)?,
         Bench::Consensus => consensus::run(options, progress)?,
         Bench::Broadcast => broadcast::run(options, progress)?,
+        Bench::Replay => replay::run(options, progress)?,
         Bench::Repair => repair::run(options, progress)?,
     };
     if let Some(path) = &options.json {

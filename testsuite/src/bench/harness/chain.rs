@@ -4,10 +4,16 @@
 use anyhow::{Result, ensure};
 use slipstream_executor::{Basis, HintsMode, Transaction, execute, seal};
 use slipstream_storage::{CommitBatch, Store};
-use slipstream_types::{B256, BatchNumber, Certificate, Digest, Epoch, Genesis, LedgerInfo, SecretKey};
+use slipstream_types::{
+    B256, BatchHeader, BatchNumber, Certificate, Delta, Digest, Epoch, Genesis, LedgerInfo, SecretKey,
+};
 
 use super::workload::{Signer, Workload};
-use crate::{accounts::node_key, devnet::genesis, progress::Progress};
+use crate::{
+    accounts::{Account, node_key},
+    devnet::genesis,
+    progress::Progress,
+};
 
 /// Batches that are signed on all cores while those before them are executed.
 const SIGNED_AHEAD: u64 = 64;
@@ -25,11 +31,14 @@ pub(in crate::bench) struct Source {
     pub(in crate::bench) transactions: u64,
 }
 
-struct Maker<'a> {
+/// Appends batches to a chain with one validator, whose key the bench has.
+pub(in crate::bench) struct Maker<'a> {
     store: &'a Store,
     genesis: &'a Genesis,
     key: SecretKey,
-    transactions: u64,
+    hints: HintsMode,
+    /// In the batches that were appended.
+    pub(in crate::bench) transactions: u64,
 }
 
 impl Source {
@@ -45,9 +54,9 @@ impl Source {
         progress: Progress,
     ) -> Result<Source> {
         let signer = Signer::new(workload, Default::default(), senders);
-        let genesis = genesis(SEED, 1, &signer.funded());
+        let genesis = one_validator(&signer.funded());
         store.initialize(&genesis)?;
-        let mut maker = Maker { store, genesis: &genesis, key: node_key(SEED, 0), transactions: 0 };
+        let mut maker = Maker::new(store, &genesis, HintsMode::Keys);
         for batch in signer.prelude()? {
             maker.append(&batch)?;
         }
@@ -68,8 +77,22 @@ impl Source {
     }
 }
 
-impl Maker<'_> {
-    fn append(&mut self, transactions: &[Transaction]) -> Result<()> {
+/// A genesis of whose one validator the bench has the key.
+pub(in crate::bench) fn one_validator(funded: &[Account]) -> Genesis {
+    genesis(SEED, 1, funded)
+}
+
+impl<'a> Maker<'a> {
+    /// For a store that is on a chain of [`one_validator`]; with hints as a validator makes them in this mode.
+    pub(in crate::bench) fn new(store: &'a Store, genesis: &'a Genesis, hints: HintsMode) -> Maker<'a> {
+        Maker { store, genesis, key: node_key(SEED, 0), hints, transactions: 0 }
+    }
+
+    /// Executes, certifies and commits a batch.
+    ///
+    /// # Errors
+    /// If a transaction fails, or the store does.
+    pub(in crate::bench) fn append(&mut self, transactions: &[Transaction]) -> Result<()> {
         let head = self.store.head()?;
         let timestamp_ms = head.header.timestamp_ms + BATCH_INTERVAL_MS;
         let proposer = self.genesis.validators[0].fee_recipient;
@@ -81,7 +104,7 @@ impl Maker<'_> {
             "a transaction of batch {number} failed"
         );
         let speculation = self.store.speculate(&outcome.delta)?;
-        let sealed = seal(HintsMode::Keys, &basis, transactions, &outcome, speculation.root())?;
+        let sealed = seal(self.hints, &basis, transactions, &outcome, speculation.root())?;
         let mut accumulator = head.accumulator;
         accumulator.append(sealed.header.digest());
         let certificate = certify(&self.key, &sealed.header, accumulator.root())?;
@@ -92,12 +115,37 @@ impl Maker<'_> {
         self.transactions += transactions.len() as u64;
         Ok(())
     }
+
+    /// Certifies and commits changes that no transaction made.
+    ///
+    /// # Errors
+    /// If the store fails.
+    pub(in crate::bench) fn put(&self, delta: &Delta) -> Result<()> {
+        let head = self.store.head()?;
+        let speculation = self.store.speculate(delta)?;
+        let header = BatchHeader {
+            number: head.header.number.next(),
+            parent: head.digest,
+            timestamp_ms: head.header.timestamp_ms + BATCH_INTERVAL_MS,
+            tx_count: 0,
+            tx_bytes: 0,
+            gas_used: 0,
+            delta_bytes: 0,
+            state_root: speculation.root(),
+            ..head.header
+        };
+        let mut accumulator = head.accumulator;
+        accumulator.append(header.digest());
+        let certificate = certify(&self.key, &header, accumulator.root())?;
+        let batch = CommitBatch { certificate: Some(&certificate), ..CommitBatch::new(&header, delta) };
+        Ok(self.store.commit(batch, Some(speculation))?)
+    }
 }
 
 /// The certificate of a chain with one validator.
 pub(in crate::bench) fn certify(
     key: &SecretKey,
-    header: &slipstream_types::BatchHeader,
+    header: &BatchHeader,
     accumulator_root: Digest,
 ) -> Result<Certificate> {
     let info = LedgerInfo {

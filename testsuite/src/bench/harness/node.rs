@@ -22,7 +22,7 @@ use crate::{
 };
 
 /// Opening a chain's store reads its whole state; far above what that takes.
-const READY_DEADLINE: Duration = Duration::from_secs(60);
+const READY_DEADLINE: Duration = Duration::from_secs(300);
 /// Where nobody listens: UDP's discard port.
 const NOWHERE: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::LOCALHOST), 9);
 const READY_POLL: Duration = Duration::from_millis(2);
@@ -39,8 +39,10 @@ pub(in crate::bench) struct NodeOptions {
     pub(in crate::bench) mode: &'static str,
     /// Further keys of the `sync` section, as lines of YAML.
     pub(in crate::bench) sync: &'static str,
-    /// `executor.hints`, if it is not the default.
-    pub(in crate::bench) hints: Option<&'static str>,
+    /// Keys of the `executor` section, as lines of YAML.
+    pub(in crate::bench) executor: String,
+    /// Further keys of the `storage` section, as lines of YAML.
+    pub(in crate::bench) storage: String,
     /// `storage.snapshot_interval_batches`.
     pub(in crate::bench) snapshot_interval: u64,
     /// Peers to dial. A fullnode has to have one: where there is none, one that does not exist takes the place.
@@ -124,6 +126,14 @@ impl NodeProcess {
         cpu::of_process(self.process.pid())
     }
 
+    /// Bytes that it read from the disk so far.
+    pub(in crate::bench) fn disk_bytes(&self) -> Result<u64> {
+        let path = format!("/proc/{}/io", self.process.pid());
+        let text = fs::read_to_string(&path).with_context(|| format!("cannot read {path}"))?;
+        let line = text.lines().find_map(|line| line.strip_prefix("read_bytes: "));
+        Ok(line.context("read_bytes in its I/O counters")?.trim().parse()?)
+    }
+
     /// The most memory that it had so far, in MiB.
     pub(in crate::bench) fn peak_mib(&self) -> Result<f64> {
         let path = format!("/proc/{}/status", self.process.pid());
@@ -158,9 +168,9 @@ fn ready(log: &str) -> Option<Result<(String, String, SocketAddr)>> {
 }
 
 fn yaml(genesis: &Path, options: &NodeOptions) -> Result<String> {
-    let NodeOptions { mode, sync, hints, snapshot_interval, peers } = options;
+    let NodeOptions { mode, sync, executor, storage, snapshot_interval, peers } = options;
     let mut text = format!(
-        "role: fullnode\ngenesis: \"{}\"\nstorage:\n  snapshot_interval_batches: {snapshot_interval}\n\
+        "role: fullnode\ngenesis: \"{}\"\nstorage:\n  snapshot_interval_batches: {snapshot_interval}\n{storage}\
          api:\n  listen: \"127.0.0.1:0\"\nsync:\n  mode: {mode}\n{sync}network:\n  listen: \"127.0.0.1:0\"\n  peers: [",
         genesis.display()
     );
@@ -170,8 +180,8 @@ fn yaml(genesis: &Path, options: &NodeOptions) -> Result<String> {
         write!(text, "\"{peer}\", ")?;
     }
     text.push_str("]\n");
-    if let Some(hints) = hints {
-        writeln!(text, "executor:\n  hints: {hints}")?;
+    if !executor.is_empty() {
+        write!(text, "executor:\n{executor}")?;
     }
     Ok(text)
 }

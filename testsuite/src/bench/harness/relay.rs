@@ -1,5 +1,5 @@
-//! [`Relay`]: a link with latency. UDP datagrams that come in on one side go out on the other after a fixed time, in order,
-//! with no limit on bandwidth; whoever dials the relay's address reaches its target.
+//! [`Relay`]: a link with latency. UDP datagrams that come in on one side go out on the other after a fixed time, in order; whoever
+//! dials the relay's address reaches its target. Bandwidth is unlimited unless one is set.
 //!
 //! It has a thread of its own, so that a busy harness does not add to the delay, and moves trains of datagrams as the
 //! kernel hands them over (GRO in, GSO out), so that it takes little of the CPU that is being measured; how much, it says.
@@ -17,6 +17,7 @@ use std::{
 };
 
 use anyhow::{Context, Result};
+use parking_lot::Mutex;
 use quinn_udp::{BATCH_SIZE, EcnCodepoint, RecvMeta, Transmit, UdpSocketState};
 use tokio::{io::Interest, net::UdpSocket, sync::mpsc};
 use tokio_util::sync::CancellationToken;
@@ -29,6 +30,8 @@ const SOCKET_BUFFER_BYTES: usize = 4 << 20;
 const TRAIN_BYTES_MAX: usize = 64 << 10;
 /// Trains on their way. Above it they are dropped, as a link's queue drops them: 512 MiB at most.
 const TRAINS_MAX: usize = 8_192;
+/// What a link of limited bandwidth holds back at most; what comes then is dropped, as by a router whose buffer is full.
+const QUEUE_MAX: Duration = Duration::from_millis(100);
 /// Dialling sockets that are told apart; those beyond are not served.
 const DIALLERS_MAX: usize = 256;
 /// How often the thread notes the CPU that it took.
@@ -58,6 +61,8 @@ struct Counters {
     dropped: AtomicU64,
     bytes: AtomicU64,
     one_way_ns: AtomicU64,
+    /// Of each direction; 0 is no limit.
+    bytes_per_s: AtomicU64,
 }
 
 impl Relay {
@@ -97,6 +102,11 @@ impl Relay {
         self.counters.one_way_ns.store(one_way.as_nanos() as u64, Relaxed);
     }
 
+    /// What goes through it from now on in a second, in each direction.
+    pub(in crate::bench) fn set_bandwidth(&self, bytes_per_s: u64) {
+        self.counters.bytes_per_s.store(bytes_per_s, Relaxed);
+    }
+
     /// Bytes of the datagrams that it took so far, in both directions.
     pub(in crate::bench) fn bytes(&self) -> u64 {
         self.counters.bytes.load(Relaxed)
@@ -124,9 +134,17 @@ impl Drop for Relay {
 }
 
 async fn run(front: Arc<Socket>, target: SocketAddr, counters: &Arc<Counters>) {
-    let (line, trains) = mpsc::channel(TRAINS_MAX);
-    let line = Line { trains: line, counters: counters.clone() };
-    tokio::join!(accept(front, target, line), deliver(trains), note_cpu(counters));
+    let line = || {
+        let (line, trains) = mpsc::channel(TRAINS_MAX);
+        (Line { trains: line, counters: counters.clone(), free_at: Arc::default() }, trains)
+    };
+    let ((there, trains_there), (back, trains_back)) = (line(), line());
+    tokio::join!(
+        accept(front, target, there, back),
+        deliver(trains_there),
+        deliver(trains_back),
+        note_cpu(counters)
+    );
 }
 
 async fn note_cpu(counters: &Counters) {
@@ -136,31 +154,55 @@ async fn note_cpu(counters: &Counters) {
     }
 }
 
-/// Where trains wait for their time.
+/// Where the trains of one direction wait for their time.
 #[derive(Clone)]
 struct Line {
     trains: mpsc::Sender<Train>,
     counters: Arc<Counters>,
+    /// When the last train is through, if bandwidth is limited.
+    free_at: Arc<Mutex<Option<Instant>>>,
 }
 
 impl Line {
     fn enter(&self, received: Received<'_>, from: &Arc<Socket>, to: SocketAddr) {
+        self.counters.bytes.fetch_add(received.bytes.len() as u64, Relaxed);
+        let Some(through) = self.through(received.bytes.len()) else {
+            self.counters.dropped.fetch_add(1, Relaxed);
+            return;
+        };
         let train = Train {
             bytes: received.bytes.to_vec(),
             stride: received.meta.stride,
             ecn: received.meta.ecn,
-            due: Instant::now() + Duration::from_nanos(self.counters.one_way_ns.load(Relaxed)),
+            due: through + Duration::from_nanos(self.counters.one_way_ns.load(Relaxed)),
             from: from.clone(),
             to,
         };
-        self.counters.bytes.fetch_add(received.bytes.len() as u64, Relaxed);
         if self.trains.try_send(train).is_err() {
             self.counters.dropped.fetch_add(1, Relaxed);
         }
     }
 }
 
-/// All trains have the same delay, so one queue keeps the order of every direction.
+impl Line {
+    /// When so many bytes that come now are through; none if they do not fit.
+    fn through(&self, bytes: usize) -> Option<Instant> {
+        let (now, rate) = (Instant::now(), self.counters.bytes_per_s.load(Relaxed));
+        if rate == 0 {
+            return Some(now);
+        }
+        let mut free_at = self.free_at.lock();
+        let begin = free_at.map_or(now, |free_at| free_at.max(now));
+        if begin - now > QUEUE_MAX {
+            return None;
+        }
+        let through = begin + Duration::from_secs_f64(bytes as f64 / rate as f64);
+        *free_at = Some(through);
+        Some(through)
+    }
+}
+
+/// All trains of a direction have the same delay, so one queue keeps their order.
 async fn deliver(mut trains: mpsc::Receiver<Train>) {
     while let Some(train) = trains.recv().await {
         if train.due > Instant::now() {
@@ -172,7 +214,7 @@ async fn deliver(mut trains: mpsc::Receiver<Train>) {
 }
 
 /// Takes what dialling sockets send; each gets a socket towards the target, which is how answers find back.
-async fn accept(front: Arc<Socket>, target: SocketAddr, line: Line) {
+async fn accept(front: Arc<Socket>, target: SocketAddr, there: Line, back: Line) {
     let mut towards: HashMap<SocketAddr, Arc<Socket>> = HashMap::new();
     let mut buffers = Buffers::new();
     loop {
@@ -184,10 +226,10 @@ async fn accept(front: Arc<Socket>, target: SocketAddr, line: Line) {
                     return;
                 };
                 let socket = Arc::new(socket);
-                tokio::spawn(answer(socket.clone(), front.clone(), dialler, line.clone()));
+                tokio::spawn(answer(socket.clone(), front.clone(), dialler, back.clone()));
                 towards.insert(dialler, socket);
             }
-            line.enter(received, &towards[&dialler], target);
+            there.enter(received, &towards[&dialler], target);
         };
         if front.receive(&mut buffers, receive).await.is_err() {
             return;
@@ -329,6 +371,34 @@ mod tests {
         while relay.cpu_s() == 0.0 {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
+    }
+
+    /// Goal: as many bytes as the link carries come through, each direction by itself, and what its queue does not hold is dropped.
+    #[tokio::test(flavor = "multi_thread")]
+    async fn bandwidth_is_what_was_set() {
+        const BYTES: usize = 1_000;
+        let target = bound().await;
+        let relay = Relay::start(target.local_addr().unwrap(), Duration::ZERO).unwrap();
+        relay.set_bandwidth(100 * BYTES as u64);
+        let dialler = bound().await;
+        let begin = Instant::now();
+        // The queue holds a tenth of a second, which is ten of them, and the one that is on its way.
+        for _ in 0..DATAGRAMS {
+            dialler.send_to(&[7; BYTES], relay.address()).await.unwrap();
+            // So that each is a train of its own.
+            tokio::time::sleep(Duration::from_micros(200)).await;
+        }
+        let mut came = 0;
+        let mut buffer = [0; BYTES];
+        while let Ok(received) =
+            tokio::time::timeout(Duration::from_millis(500), target.recv_from(&mut buffer)).await
+        {
+            received.unwrap();
+            came += 1;
+        }
+        let took = begin.elapsed() - Duration::from_millis(500);
+        assert!(relay.dropped() > 0 && came < DATAGRAMS, "{came}");
+        assert!(took >= Duration::from_millis(10) * (came - 1), "{came} in {took:?}");
     }
 
     #[tokio::test(flavor = "multi_thread")]

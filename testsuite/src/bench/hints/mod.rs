@@ -19,7 +19,7 @@ use slipstream_executor::MemoryState;
 use slipstream_storage::Store;
 use slipstream_types::{Digest, StateKey, StateValue};
 
-pub(super) use self::{cold::World, meter::Cost, replay::Case};
+pub(super) use self::{cold::World, meter::Cost, replay::Case, trace::load as access_lists};
 use self::{filler::Rows, replay::Variant, trace::Trace};
 use super::{BenchOptions, Report, mainnet};
 use crate::progress::Progress;

@@ -153,7 +153,7 @@ fn row(key: &StateKey) -> StateValue {
 
 /// The longest run of consecutive blocks among the access lists: of each block the keys that it touches, in the order of the
 /// list.
-pub(super) fn load(data: &Path) -> Result<Vec<Vec<StateKey>>> {
+pub(in crate::bench) fn load(data: &Path) -> Result<Vec<Vec<StateKey>>> {
     let dir = data.join("access-lists");
     let mut numbers: Vec<u64> = Vec::new();
     for entry in fs::read_dir(&dir).with_context(|| format!("cannot list {}", dir.display()))? {

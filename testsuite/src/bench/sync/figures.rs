@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
-use super::{Plan, floor::Floor, follow::Followed, hostile, mode::Mode};
+use super::{Plan, floor::Floor, follow::Followed, hostile, mixed, mode::Mode};
 use crate::bench::{
     Aim, Figure, Report,
     harness::{ONE_WAY, chain::Source, ratios, workload::Workload},
@@ -14,6 +14,7 @@ pub(super) struct Samples {
     followed: Vec<(Key, Vec<Followed>)>,
     floors: BTreeMap<String, Vec<(u64, Floor)>>,
     pub(super) hostile: hostile::Runs,
+    pub(super) mixed: mixed::Runs,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -63,6 +64,7 @@ fn aimed(figure: Figure) -> Figure {
         "delta_tps" => Aim::AtLeast(60_000.0),
         "range_delta_vs_delta" => Aim::AtLeast(3.0),
         "latency_cost" => Aim::AtMost(1.1),
+        "mixed_vs_pinned" => Aim::AtLeast(1.3),
         "hostile_half" => Aim::AtMost(2.5),
         "hostile_most" => Aim::AtMost(10.0),
         _ => return figure,
@@ -73,6 +75,7 @@ fn aimed(figure: Figure) -> Figure {
 pub(super) fn report(plan: &Plan, samples: &Samples) -> Report {
     let mut figures = headlines(samples);
     figures.extend(of_latency(samples));
+    figures.extend(of_mixed(&samples.mixed));
     figures.extend(of_hostility(&samples.hostile));
     figures.extend(of_floors(samples));
     for (key, runs) in &samples.followed {
@@ -119,6 +122,21 @@ fn of_latency(samples: &Samples) -> Vec<Figure> {
         Figure::new("latency_cost", "ratio", ratios(&seconds(with), &seconds(without)))
     });
     worst.into_iter().chain(costs.into_iter().map(|(figure, ..)| figure)).chain(added).collect()
+}
+
+/// `auto` over the better pinned mode, run by run.
+fn of_mixed(runs: &mixed::Runs) -> Vec<Figure> {
+    if runs.iter().any(Vec::is_empty) {
+        return Vec::new();
+    }
+    let [replay, delta, auto] =
+        runs.each_ref().map(|runs| runs.iter().map(Followed::tps).collect::<Vec<_>>());
+    let pinned: Vec<f64> = replay.iter().zip(&delta).map(|(replay, delta)| replay.max(*delta)).collect();
+    let mut figures = vec![Figure::new("mixed_vs_pinned", "ratio", ratios(&auto, &pinned))];
+    for (mode, tps) in mixed::MODES.iter().zip([replay, delta, auto]) {
+        figures.push(Figure::new(format!("mixed_tps.{}", mode.name()), "1/s", tps));
+    }
+    figures
 }
 
 fn of_hostility(runs: &hostile::Runs) -> Vec<Figure> {
@@ -267,6 +285,7 @@ mod tests {
                 }
             }
             samples.hostile = [1.0, 2.0, 9.0].map(|seconds| vec![followed(seconds)]);
+            samples.mixed = [4.0, 3.0, 2.0].map(|seconds| vec![followed(seconds)]);
             let report = report(&plan, &samples);
             let value = |name: &str| {
                 let figures: Vec<_> = report.figures.iter().filter(|figure| figure.name() == name).collect();
@@ -277,6 +296,7 @@ mod tests {
                 assert_eq!(value(name), 1.0);
             }
             assert_eq!((value("delta_tps"), value("latency_cost")), (500.0, 2.0));
+            assert_eq!(value("mixed_vs_pinned"), 1.5);
             assert_eq!((value("hostile_half"), value("hostile_most")), (2.0, 9.0));
             assert_eq!(value("latency_cost.transfers.delta"), 2.0);
             let names: BTreeSet<_> = report.figures.iter().map(Figure::name).collect();

@@ -96,13 +96,13 @@ impl Supply<'_> {
     }
 
     async fn follow_in(&self, mode: Mode, dir: &Path) -> Result<Followed> {
-        let (sync, hints) = mode.settings();
+        let (sync, executor) = mode.settings();
         let options = NodeOptions {
             mode: mode.sync_mode(),
             sync,
-            hints,
-            snapshot_interval: 0,
+            executor: executor.into(),
             peers: self.peers.clone(),
+            ..NodeOptions::default()
         };
         let mut node = NodeProcess::start(dir, self.genesis, &node_key(FOLLOWER_SEED, 0), &options).await?;
         let ready = Instant::now();

@@ -8,6 +8,7 @@ mod figures;
 mod floor;
 mod follow;
 mod hostile;
+mod mixed;
 mod mode;
 mod peers;
 mod v1;
@@ -57,6 +58,8 @@ struct Case {
     both_latencies: bool,
     /// Whether it is followed from hostile peers too.
     hostile: bool,
+    /// Whether it is followed from peers that serve different things, too.
+    mixed: bool,
 }
 
 #[derive(Debug)]
@@ -84,6 +87,7 @@ impl Plan {
             modes: modes.to_vec(),
             both_latencies: false,
             hostile: false,
+            mixed: false,
         };
         // Two chains of transfers: one that deltas need some seconds for, and one that replay does.
         let deltas = case(Workload::Transfers, long, &[Delta, DeltaHistory, RangeDelta, Snapshot]);
@@ -91,7 +95,7 @@ impl Plan {
         let cases = vec![
             Case { both_latencies: true, hostile: true, ..deltas },
             Case { both_latencies: true, ..replays },
-            case(Workload::Erc20, erc20, contracts),
+            Case { mixed: true, ..case(Workload::Erc20, erc20, contracts) },
             case(Workload::Hot, long, &[Delta, RangeDelta]),
         ];
         match quick {
@@ -102,7 +106,7 @@ impl Plan {
 }
 
 impl Plan {
-    /// Leaves out what is not among these labels: `transfers.delta`, `erc20.v1`, `floor`, `hostile`.
+    /// Leaves out what is not among these labels: `transfers.delta`, `erc20.v1`, `floor`, `hostile`, `mixed`.
     fn retain(&mut self, labels: &str) {
         let labels: Vec<_> = labels.split(',').collect();
         let named = |label: &str| labels.contains(&label);
@@ -110,8 +114,9 @@ impl Plan {
             let workload = case.workload.name();
             case.modes.retain(|mode| named(&format!("{workload}.{}", mode.name())));
             case.hostile &= named("hostile");
+            case.mixed &= named("mixed");
         }
-        self.cases.retain(|case| case.hostile || !case.modes.is_empty());
+        self.cases.retain(|case| case.hostile || case.mixed || !case.modes.is_empty());
         self.floors = named("floor");
     }
 }
@@ -205,6 +210,10 @@ impl CaseBench<'_> {
                     samples.add(self.case.workload, mode, one_way, followed);
                 }
             }
+        }
+        if self.case.mixed {
+            samples.mixed =
+                mixed::run(&source, &genesis, &server, self.plan.runs, &self.dir, self.progress).await?;
         }
         server.stop().await?;
         if self.case.hostile {

@@ -17,6 +17,10 @@ pub(super) enum Mode {
     RangeDelta,
     /// Restores a snapshot and follows the rest.
     Snapshot,
+    /// Executes every batch and keeps no history.
+    ReplayAlone,
+    /// What the node chooses, keeping no history.
+    Auto,
 }
 
 impl Mode {
@@ -30,25 +34,30 @@ impl Mode {
             Mode::DeltaHistory => "delta_history",
             Mode::RangeDelta => "range_delta",
             Mode::Snapshot => "snapshot",
+            Mode::ReplayAlone => "replay_alone",
+            Mode::Auto => "auto",
         }
     }
 
     /// `sync.mode`; the baseline has none.
     pub(super) fn sync_mode(self) -> &'static str {
         match self {
-            Mode::V1 | Mode::ReplayUnhinted | Mode::Replay => "replay",
+            Mode::V1 | Mode::ReplayUnhinted | Mode::Replay | Mode::ReplayAlone => "replay",
+            Mode::Auto => "auto",
             Mode::Delta | Mode::DeltaHistory => "delta",
             Mode::RangeDelta => "range_delta",
             Mode::Snapshot => "snapshot",
         }
     }
 
-    /// Further lines of the `sync` section, and `executor.hints` where it is not the default.
-    pub(super) fn settings(self) -> (&'static str, Option<&'static str>) {
+    /// Further lines of the `sync` section, and those of the `executor` section.
+    pub(super) fn settings(self) -> (&'static str, &'static str) {
         match self {
-            Mode::ReplayUnhinted => ("", Some("off")),
-            Mode::Delta | Mode::RangeDelta | Mode::Snapshot => ("  history: false\n", None),
-            Mode::V1 | Mode::Replay | Mode::DeltaHistory => ("", None),
+            Mode::ReplayUnhinted => ("", "  hints: off\n"),
+            Mode::Delta | Mode::RangeDelta | Mode::Snapshot | Mode::ReplayAlone | Mode::Auto => {
+                ("  history: false\n", "")
+            }
+            Mode::V1 | Mode::Replay | Mode::DeltaHistory => ("", ""),
         }
     }
 }
