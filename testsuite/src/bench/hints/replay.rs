@@ -5,10 +5,10 @@ use std::{collections::VecDeque, thread, time::Instant};
 use anyhow::{Context, Result, ensure};
 use slipstream_executor::{
     MemoryState, Outcome, PrefetchBackend, PrefetchLimits, Prefetcher, StateReader, Wanted, Warm, execute,
-    seal_hints,
+    open_hints, seal_hints,
 };
 use slipstream_storage::Store;
-use slipstream_types::{BatchNumber, Digest, StateKey};
+use slipstream_types::{BatchNumber, Blob, Digest, Hints, StateKey};
 
 use super::{
     cold::{self, World},
@@ -16,8 +16,10 @@ use super::{
 };
 use crate::bench::mainnet::Block;
 
-/// Threads that read the working set when that is all there is to do.
+/// Threads that read the working set when that is all there is to do: by point reads, and by multi-gets of so many keys.
 pub(super) const FLOOR_THREADS: usize = 16;
+const MULTI_GET_THREADS: usize = 4;
+const MULTI_GET_KEYS: usize = 256;
 /// Batches that the pipeline hands to the prefetcher before they execute.
 const READAHEAD: usize = 8;
 
@@ -29,6 +31,8 @@ pub(in crate::bench) struct Case {
     pub(in crate::bench) keys: Vec<StateKey>,
     /// All that it reads, in a hash map: what is left is CPU.
     in_memory: Warm<MemoryState>,
+    /// Its hints as they come over the network; none if it reads more than hints may name.
+    sealed: Option<Blob>,
 }
 
 /// A way to replay the blocks.
@@ -38,6 +42,8 @@ pub(super) enum Variant {
     CpuOnly,
     /// The working sets are read by 16 threads, and nothing is executed.
     IoOnly,
+    /// The same by multi-gets, whose blocks the kernel reads at once (io_uring).
+    IoMultiGet,
     /// Every key is read when execution comes to it.
     Cold,
     /// A block's hinted keys are read by so many threads of point reads while it executes.
@@ -57,9 +63,14 @@ pub(super) enum Backend {
 
 impl Variant {
     pub(super) const PIPELINED: Variant = Variant::Pipelined(None);
-    pub(super) const ALL: [Variant; 10] = [
+    /// Ways to read the working sets and do nothing else: the faster one is the floor.
+    pub(super) const IO_ONLY: [Variant; 2] = [Variant::IoOnly, Variant::IoMultiGet];
+    /// Ways to replay blocks by themselves, nothing of which is read before they are there.
+    pub(super) const ISOLATED: [Variant; 2] = [Variant::Single(16), Variant::SingleMultiGet];
+    pub(super) const ALL: [Variant; 11] = [
         Variant::CpuOnly,
         Variant::IoOnly,
+        Variant::IoMultiGet,
         Variant::Cold,
         Variant::Single(1),
         Variant::Single(4),
@@ -75,6 +86,7 @@ impl Variant {
         match self {
             Variant::CpuOnly => "cpu_only".into(),
             Variant::IoOnly => "io_only".into(),
+            Variant::IoMultiGet => "io_only.multi_get".into(),
             Variant::Cold => "cold".into(),
             Variant::Single(threads) => format!("single.t{threads}"),
             Variant::SingleMultiGet => "single.multi_get".into(),
@@ -116,13 +128,11 @@ impl Variant {
     fn replay(self, prefetcher: &Prefetcher, case: &Case, world: &World) -> Result<()> {
         match self {
             Variant::CpuOnly => case.check(&case.in_memory),
-            Variant::IoOnly => {
-                let codes = case.expected.touched.codes.iter().map(|(hash, _)| Digest::from(*hash));
-                read_all(world, &case.keys, &codes.collect::<Vec<_>>())
-            }
+            Variant::IoOnly => read_all(world, &case.keys, &case.codes()),
+            Variant::IoMultiGet => read_all_at_once(world, &case.keys, &case.codes()),
             Variant::Cold => case.check(world),
             Variant::Single(_) | Variant::SingleMultiGet | Variant::Pipelined(_) => {
-                case.check(&case.read_ahead(prefetcher, world))
+                case.check(&case.read_ahead(prefetcher, world)?)
             }
         }
     }
@@ -141,7 +151,19 @@ impl Case {
         );
         let in_memory = Warm::complete(block.state.clone(), Wanted::from(&expected.hints))?;
         let keys = expected.hints.keys().collect();
-        Ok(Case { block, expected, keys, in_memory })
+        let sealed = seal_hints(&expected, block.env.beneficiary, &block.transactions);
+        Ok(Case { block, expected, keys, in_memory, sealed })
+    }
+
+    /// Its hints, opened as a follower opens them.
+    pub(in crate::bench) fn hints(&self) -> Result<Hints> {
+        let Block { gas_used, env, transactions, .. } = &self.block;
+        let Some(sealed) = &self.sealed else { return Ok(self.expected.hints.clone()) };
+        Ok(open_hints(sealed, *gas_used, env.beneficiary, transactions)?.hints)
+    }
+
+    fn codes(&self) -> Vec<Digest> {
+        self.expected.touched.codes.iter().map(|(hash, _)| Digest::from(*hash)).collect()
     }
 
     /// Its keys, as they are in the store.
@@ -150,9 +172,9 @@ impl Case {
         self.keys.iter().map(|key| cold::masked(&mask, key)).collect()
     }
 
-    fn read_ahead(&self, prefetcher: &Prefetcher, world: &World) -> Warm<World> {
+    fn read_ahead(&self, prefetcher: &Prefetcher, world: &World) -> Result<Warm<World>> {
         let number = BatchNumber(self.block.env.number);
-        prefetcher.read_ahead(number, world.clone(), Wanted::from(&self.expected.hints))
+        Ok(prefetcher.read_ahead(number, world.clone(), Wanted::from(&self.hints()?)))
     }
 
     /// Executes the block on a state, and sees to it that the outcome is the same.
@@ -203,12 +225,31 @@ pub(super) fn read_all(world: &World, keys: &[StateKey], codes: &[Digest]) -> Re
     Ok(())
 }
 
+/// The same, each thread by multi-gets.
+fn read_all_at_once(world: &World, keys: &[StateKey], codes: &[Digest]) -> Result<()> {
+    thread::scope(|scope| {
+        let keys = keys.chunks(keys.len().div_ceil(MULTI_GET_THREADS).max(1));
+        let spawn = |keys: &[StateKey]| {
+            let keys = keys.to_vec();
+            scope.spawn(move || keys.chunks(MULTI_GET_KEYS).try_for_each(|keys| world.rows(keys).map(drop)))
+        };
+        let mut readers: Vec<_> = keys.map(spawn).collect();
+        for codes in codes.chunks(codes.len().div_ceil(FLOOR_THREADS).max(1)) {
+            readers.push(scope.spawn(move || codes.iter().try_for_each(|hash| world.code(hash).map(drop))));
+        }
+        readers.into_iter().try_for_each(|reader| reader.join().expect("a reader does not panic"))
+    })?;
+    Ok(())
+}
+
 fn pipelined(prefetcher: &Prefetcher, cases: &[Case], worlds: &[World]) -> Result<()> {
     let mut ahead = VecDeque::new();
     let mut coming = cases.iter().zip(worlds);
     for case in cases {
         let missing = READAHEAD + 1 - ahead.len();
-        ahead.extend(coming.by_ref().take(missing).map(|(case, world)| case.read_ahead(prefetcher, world)));
+        for (case, world) in coming.by_ref().take(missing) {
+            ahead.push_back(case.read_ahead(prefetcher, world)?);
+        }
         // Dropped when it is executed, so that the next one may be read for.
         let warm = ahead.pop_front().expect("each block is read for before it executes");
         case.check(&warm)?;

@@ -40,11 +40,19 @@ pub(super) fn isolated(
     let keys = keys(cases);
     let seconds = |variant| totals(costs, variant).iter().map(|cost| cost.seconds).collect::<Vec<_>>();
     let (cold, pipelined) = (seconds(Variant::Cold), seconds(Variant::PIPELINED));
+    // Of several ways the fastest one, as a whole: not of each run another one.
+    let fastest = |variants: [Variant; 2]| {
+        let median = |values: &Vec<f64>| Figure::new("", "s", values.clone()).value();
+        let all = variants.map(seconds);
+        all.into_iter().min_by(|one, other| median(one).total_cmp(&median(other))).unwrap_or_default()
+    };
+    let (io_only, isolated) = (fastest(Variant::IO_ONLY), fastest(Variant::ISOLATED));
     let floors: Vec<f64> =
-        seconds(Variant::CpuOnly).iter().zip(seconds(Variant::IoOnly)).map(|(cpu, io)| cpu.max(io)).collect();
+        seconds(Variant::CpuOnly).iter().zip(io_only).map(|(cpu, io)| cpu.max(io)).collect();
     let mut figures = vec![
         Figure::new("time_vs_floor.pipelined", "ratio", ratios(&pipelined, &floors)).aim(Aim::AtMost(1.15)),
-        Figure::new("speedup.isolated", "ratio", ratios(&cold, &pipelined)).aim(Aim::AtLeast(4.0)),
+        Figure::new("speedup.isolated", "ratio", ratios(&cold, &isolated)).aim(Aim::AtLeast(3.5)),
+        Figure::new("speedup.pipelined", "ratio", ratios(&cold, &pipelined)).aim(Aim::AtLeast(4.5)),
     ];
     for variant in Variant::ALL {
         let name = variant.name();
@@ -104,7 +112,7 @@ fn made_figures(cases: &[Case]) -> Result<Vec<Figure>> {
         .filter(|(case, _)| case.block.env.number >= LONDON)
         .map(|(_, made)| made.bytes as f64)
         .collect();
-    let mut figures = vec![Figure::new("maker_cost_share", "ratio", shares).aim(Aim::AtMost(0.03))];
+    let mut figures = vec![Figure::new("seal_cost_share", "ratio", shares)];
     if !since_london.is_empty() {
         figures.push(Figure::new("bytes_median", "bytes", since_london).aim(Aim::AtMost(17_408.0)));
     }

@@ -46,7 +46,7 @@ pub(super) fn run(options: &BenchOptions, progress: Progress) -> Result<Report> 
     for way in Way::FORETOLD {
         let named = |readahead: &usize| format!("share_of_hint_gain.{}.readahead_{readahead}", way.name());
         figures.extend(READAHEADS.iter().map(|readahead| gain(&costs, way, *readahead, named(readahead))));
-        figures.extend(bench.score(way));
+        figures.extend(bench.score(way)?);
     }
     figures.extend(analysis);
     let keys: usize = state.cases.iter().map(|case| case.keys.len()).sum();
