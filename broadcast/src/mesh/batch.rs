@@ -25,6 +25,9 @@ const HINTS_PATIENCE: Duration = Duration::from_millis(30);
 const BODY_PATIENCE: Duration = Duration::from_secs(2);
 /// Validators beside a batch's leader whose plan of its body is taken.
 const LENDERS_MAX: usize = 2;
+/// Plans of one part that one validator may sign in one view: a liar's true one has to be among them, and an honest one that starts again may
+/// cut the same content in another way.
+const SIGNED_MAX: usize = 2;
 /// How long a batch without a body's plan waits for one: somebody on the way may have left it out.
 const PLAN_PATIENCE: Duration = Duration::from_millis(300);
 
@@ -37,16 +40,6 @@ pub(super) enum Telling {
     Some(Instant),
     /// Everybody.
     All,
-}
-
-/// Whether there is room for a plan.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Room {
-    First,
-    /// Its signer has signed another one of the same part in the same view. No honest validator does: one of the two is false, and nobody can
-    /// tell which one.
-    Second,
-    No,
 }
 
 /// What was handed over of it.
@@ -144,7 +137,7 @@ impl Batch {
 
     /// Whether there is room for a plan. Whoever leads one of its views has places of its own, which no other validator takes; of a body two
     /// others may tell as well, should the leader be silent, and one of them false.
-    pub(super) fn room(&self, plan: &SignedPlan, set: &ValidatorSet) -> Room {
+    pub(super) fn has_room(&self, plan: &SignedPlan, set: &ValidatorSet) -> bool {
         let leads = |plan: &SignedPlan| plan.signer == set.primary(plan.view);
         let alike = || self.plans.iter().map(|(_, known)| known).filter(|known| known.part == plan.part);
         let has_room = match plan.part {
@@ -153,14 +146,8 @@ impl Batch {
             // Hints are what an executor saw, so that each validator's differ: the leader's are spread.
             Part::Hints => false,
         };
-        let of_signer = alike().filter(|known| known.signer == plan.signer);
-        match (self.certificates.contains_key(&plan.view) && has_room, of_signer.count()) {
-            (true, 0) => Room::First,
-            (true, 1) if alike().any(|known| known.signer == plan.signer && known.view == plan.view) => {
-                Room::Second
-            }
-            _ => Room::No,
-        }
+        let of_signer = alike().filter(|known| (known.signer, known.view) == (plan.signer, plan.view));
+        self.certificates.contains_key(&plan.view) && has_room && of_signer.count() < SIGNED_MAX
     }
 
     /// Takes note of a certificate that was checked.

@@ -12,7 +12,7 @@ use tokio::time::{Duration, Instant};
 
 use super::{
     AHEAD_MAX, KEPT, LAZY, Mesh, Source,
-    batch::{Batch, Handed, Room, Telling},
+    batch::{Batch, Handed, Telling},
     effect::{Effect, Lead},
     payload::Payload,
 };
@@ -158,9 +158,9 @@ impl Mesh {
             self.charge(from, 0, now);
             return false;
         }
-        let is_waiting =
-            self.waiting.get(&number).is_some_and(|all| all.iter().any(|(peer, _)| *peer == from));
-        if is_waiting {
+        let waiting = self.waiting.get(&number).into_iter().flatten().filter(|(peer, _)| *peer == from);
+        let views: Vec<u64> = waiting.map(|(_, announced)| announced.certificate.view).collect();
+        if views.contains(&certificate.view) || views.len() >= VIEWS_MAX {
             self.charge(from, 0, now);
             return false;
         }
@@ -295,7 +295,8 @@ impl Mesh {
         plan: SignedPlan,
         now: Instant,
     ) -> Result<bool, String> {
-        let set = Arc::clone(&self.head.set);
+        let epoch = self.batches.get(&number).map(|batch| batch.header.epoch);
+        let Some(set) = epoch.and_then(|epoch| self.set_of(epoch)) else { return Ok(false) };
         let Some(batch) = self.batches.get_mut(&number) else { return Ok(false) };
         let id = plan.id(&batch.digest).map_err(|error| error.to_string())?;
         if batch.plans.iter().any(|(known, _)| *known == id) {
@@ -308,11 +309,9 @@ impl Mesh {
         }
         let signer = set.validators.get(usize::from(plan.signer)).map(|validator| validator.public_key);
         let is_liar = signer.is_some_and(|signer| self.liars.contains(&signer));
-        let room = batch.room(&plan, &set);
-        if batch.header.epoch != set.epoch || is_liar || room == Room::No {
-            // Others may not know yet what is known here.
+        if is_liar || !batch.has_room(&plan, &set) {
+            // Others may not know yet what is known here; and the same payload may come by an honest plan.
             self.charge(from, 0, now);
-            self.decline(from, (id, plan.part));
             return Ok(false);
         }
         let Some(signer) = plan.signed_by(&set, &id) else {
@@ -324,9 +323,6 @@ impl Mesh {
         if u64::from(plan.plan.bytes) > bytes_max {
             self.lied(signer, number, "it signed a plan of more bytes than there can be", now);
             return Ok(true);
-        }
-        if room == Room::Second {
-            self.lied(signer, number, "it signed two plans of one part", now);
         }
         self.take_up(number, (id, &plan), Some(from), now);
         Ok(true)

@@ -276,8 +276,10 @@ impl Mesh {
     fn peer_wants(&mut self, from: PeerId, wants: Wants, asks: bool, now: Instant) {
         self.peers.entry(from).and_modify(|peer| peer.wants = wants);
         self.charge(from, 0, now);
-        if asks && self.peers.get_mut(&from).is_some_and(|peer| !peer.is_muted(now) && peer.may_ask(now)) {
-            self.batches.values_mut().for_each(|batch| batch.restarted(&from));
+        if asks && let Some(peer) = self.peers.get_mut(&from).filter(|peer| !peer.is_muted(now)) {
+            if peer.may_ask(now) {
+                self.batches.values_mut().for_each(|batch| batch.restarted(&from));
+            }
             self.say_wants(from, false);
         }
     }
