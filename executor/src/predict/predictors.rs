@@ -122,12 +122,10 @@ impl Predictors {
 
     /// Counts a call that was foretold of a contract without a program: many batches are prepared before the first of them is executed.
     fn note_foretold(&self, hash: &Digest, state: &dyn StateReader) {
-        let mut waiting = self.waiting.lock();
-        if waiting.count(*hash, 1) < self.config.calls_min {
+        // Once, whatever comes of it: it may be too long, and to read it takes a while.
+        if self.waiting.lock().count(*hash, 1) != self.config.calls_min {
             return;
         }
-        waiting.calls.remove(hash);
-        drop(waiting);
         if let Ok(Some(code)) = state.code(hash) {
             self.waiting.lock().enqueue(*hash, code);
         }

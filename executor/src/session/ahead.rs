@@ -5,7 +5,7 @@ use slipstream_types::{
     Address, BatchHeader, BatchNumber, Blob, Conflicts, Digest, Hints, StateKey, hints::Decoded,
 };
 
-use super::{Session, paced::Paced};
+use super::Session;
 use crate::{
     access::announced_conflicts,
     config::HintsMode,
@@ -13,7 +13,6 @@ use crate::{
     hot,
     overlay::{Overlay, State},
     prefetch::{Wanted, Warm, WarmStats},
-    reader::StateReader,
     transaction::Transaction,
 };
 
@@ -216,15 +215,9 @@ impl Session {
     }
 
     fn foretell(&self, batch: &OrderedBatch<'_>, base: &View, overlay: &Overlay) -> Option<Hints> {
-        let foretell = |state: &dyn StateReader| match &self.prefetcher {
-            Some(prefetcher) => {
-                self.foreteller.hints(&self.chain, batch, &Paced::new(state, prefetcher.pace()))
-            }
-            None => self.foreteller.hints(&self.chain, batch, state),
-        };
         match State::on(base, overlay) {
-            Some(state) => foretell(&state.reader()),
-            None => foretell(base),
+            Some(state) => self.foreteller.hints(&self.chain, batch, &state.reader()),
+            None => self.foreteller.hints(&self.chain, batch, base),
         }
     }
 

@@ -20,7 +20,6 @@
 
 mod ahead;
 mod foretell;
-mod paced;
 mod stall;
 
 use std::{collections::VecDeque, sync::Arc};

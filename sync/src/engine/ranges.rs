@@ -208,7 +208,9 @@ impl Engine {
     /// and somebody serves its bodies who could not be asked for its deltas. To be called when nobody else can be asked for anything. Returns
     /// whether that is so.
     pub(super) fn take_over(&mut self, candidates: &[Candidate], now: Instant) -> bool {
-        let awaited = self.tail.awaited().filter(|_| self.config.mode == Mode::Auto);
+        // Behind a snapshot nothing waits for a range.
+        let may = self.config.mode == Mode::Auto && self.restore.is_none();
+        let awaited = self.tail.awaited().filter(|_| may);
         let Some(first) = awaited else { return false };
         let is_delta = self.tail.get(first).is_some_and(|piece| piece.mode == RangeMode::Delta);
         let executes =
@@ -234,10 +236,10 @@ impl Engine {
     /// Asks for a range in another mode.
     fn turn_into(&mut self, first: BatchNumber, mode: RangeMode) {
         self.streams.settle(&Key::Range(first), &mut self.effects);
-        self.tail.remode(first, mode);
-        let batches = self.tail.get(first).map_or(0, |piece| piece.last.0 - first.0 + 1);
+        let batches = self.tail.get(first).map_or(0, |piece| piece.last.0 - first.0 + 1) as f64;
+        self.tail.remode(first, mode, (batches * self.batch_bytes(mode)) as u64);
         if let Some(mix) = self.mix.as_mut().filter(|_| mode == RangeMode::Replay) {
-            mix.took_over(batches as f64);
+            mix.took_over(batches);
         }
         self.want_rest(first);
     }

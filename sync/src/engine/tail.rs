@@ -80,10 +80,10 @@ impl Tail {
         committing.map(|piece| piece.bytes).sum()
     }
 
-    /// Gives a piece that did not come another mode.
-    pub(super) fn remode(&mut self, first: BatchNumber, mode: RangeMode) {
+    /// Gives a piece that did not come another mode, in which it is thought to have so many bytes.
+    pub(super) fn remode(&mut self, first: BatchNumber, mode: RangeMode, bytes: u64) {
         if let Some(piece) = self.pieces.get_mut(&first) {
-            piece.mode = mode;
+            (piece.mode, piece.bytes) = (mode, bytes);
         }
     }
 

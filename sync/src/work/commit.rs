@@ -119,6 +119,10 @@ impl Worker {
     pub(super) fn commit(&self, ranges: Vec<Ready>) -> Result<Committed, SyncError> {
         let before = self.store.view()?;
         let mut committed = self.commit_ranges(&ranges)?;
+        if Arc::strong_count(&self.waiting) == 1 {
+            // Nothing that waits to be executed stands on these.
+            self.executed.lock().forget_up_to(committed.head);
+        }
         committed.audits = self.draw_audits(before, ranges);
         Ok(committed)
     }

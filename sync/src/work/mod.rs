@@ -63,6 +63,8 @@ pub struct Worker {
     audit_seed: u64,
     /// Ranges that were executed last, and those that were applied between them: each is a layer.
     executed: Mutex<Overlay>,
+    /// Held by every range that is prepared to be executed.
+    waiting: Arc<()>,
     /// Ranges that are to be applied.
     opened: Opened,
     /// Behind the last announced batch that passed its checks: the next one is checked before that is committed.
@@ -105,6 +107,7 @@ impl Worker {
             audit_share: config.audit,
             audit_seed,
             executed: Mutex::default(),
+            waiting: Arc::default(),
             opened: Opened::default(),
             announced: Mutex::new(None),
             disbelieved: Mutex::default(),

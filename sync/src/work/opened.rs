@@ -44,7 +44,7 @@ impl OpenedRange {
         Arc::try_unwrap(range).map_or_else(|shared| shared.batches.clone(), |range| range.batches)
     }
 
-    fn last(&self) -> Option<BatchNumber> {
+    pub(super) fn last(&self) -> Option<BatchNumber> {
         Some(self.batches.last()?.batch.header.number)
     }
 }

@@ -25,7 +25,7 @@ pub struct Prepared {
 #[derive(Debug)]
 pub(super) enum Kind {
     /// To execute: on this committed state, or on layers above it. Of what is between the two, the layers of the ranges that are applied.
-    Replay { base: View, applied: Vec<Arc<Layer>>, batches: Vec<PreparedBatch> },
+    Replay { base: View, applied: Vec<Arc<Layer>>, batches: Vec<PreparedBatch>, _waits: Arc<()> },
     /// To apply.
     Delta(Arc<OpenedRange>),
 }
@@ -82,18 +82,23 @@ impl Worker {
         }
         let kind = match mode {
             RangeMode::Replay => {
+                let waits = Arc::clone(&self.waiting);
                 // Before the view: what is committed meanwhile is in one of the two.
                 let opened = self.opened.all();
+                let first = batches.first().map(|batch| batch.header.number);
                 let (base, executed) = (self.store.view()?, self.executed.lock().clone());
                 let committed = base.head().number;
                 let prepare = |batch| self.prepare_body(batch, from, &base, &executed);
                 // What somebody else committed meanwhile is passed over.
                 let left = batches.into_par_iter().filter(|batch| batch.header.number > committed);
                 let batches = left.map(prepare).collect::<Result<_, SyncError>>()?;
-                let layers = opened.iter().filter_map(|range| range.layer());
-                let applied =
-                    layers.filter(|layer| layer.header().number > committed).map(Arc::clone).collect();
-                Kind::Replay { base, applied, batches }
+                // What lies behind the range is of no use to it.
+                let is_below = |range: &&Arc<OpenedRange>| {
+                    range.last().is_some_and(|last| last > committed && Some(last) < first)
+                };
+                let applied = opened.iter().filter(is_below).filter_map(|range| range.layer());
+                let applied = applied.map(Arc::clone).collect();
+                Kind::Replay { base, applied, batches, _waits: waits }
             }
             RangeMode::Delta => {
                 let opened = batches.into_par_iter().map(|batch| self.open_delta(batch));

@@ -94,7 +94,7 @@ impl Worker {
     /// one before it is sealed and compared with its header.
     pub(super) fn execute(&self, prepared: Prepared) -> Result<Executed, SyncError> {
         let Prepared { from, certificate, kind } = prepared;
-        let Kind::Replay { base, applied, mut batches } = kind else {
+        let Kind::Replay { base, applied, mut batches, _waits } = kind else {
             return Err(SyncError::Worker("a delta is not executed".into()));
         };
         let committed = base.head().number;
