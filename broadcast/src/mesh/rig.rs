@@ -102,28 +102,22 @@ impl Chain {
         payload: &[u8],
         seat: u8,
     ) -> (Announced, Vec<Source>) {
-        let (header, certificate, _) = &self.batches[number - 1];
-        let payload: Arc<[u8]> = payload.into();
-        let (plan, codec) = encode(kind, payload.clone(), &Parameters::default_for(payload.len())).unwrap();
-        let signed = SignedPlan::sign(header, (Part::Body, plan), 0, (seat.into(), &key(seat))).unwrap();
-        let source = Source { id: signed.id(&header.digest()).unwrap(), part: Part::Body, codec };
-        let plans = BoundedVec::new(vec![signed]).unwrap();
-        (Announced { header: header.clone(), certificate: certificate.clone(), plans }, vec![source])
+        self.published_part(number, (Part::Body, kind), payload, seat)
     }
 
-    /// The same of its hints, whatever they are.
-    pub(super) fn published_hints(
+    /// The same of any part, whatever its bytes are.
+    pub(super) fn published_part(
         &self,
         number: usize,
+        (part, kind): (Part, CodecKind),
         payload: &[u8],
         seat: u8,
     ) -> (Announced, Vec<Source>) {
         let (header, certificate, _) = &self.batches[number - 1];
         let payload: Arc<[u8]> = payload.into();
-        let parameters = Parameters::default_for(payload.len());
-        let (plan, codec) = encode(CodecKind::ReedSolomon, payload, &parameters).unwrap();
-        let signed = SignedPlan::sign(header, (Part::Hints, plan), 0, (seat.into(), &key(seat))).unwrap();
-        let source = Source { id: signed.id(&header.digest()).unwrap(), part: Part::Hints, codec };
+        let (plan, codec) = encode(kind, payload.clone(), &Parameters::default_for(payload.len())).unwrap();
+        let signed = SignedPlan::sign(header, (part, plan), 0, (seat.into(), &key(seat))).unwrap();
+        let source = Source { id: signed.id(&header.digest()).unwrap(), part, codec };
         let plans = BoundedVec::new(vec![signed]).unwrap();
         (Announced { header: header.clone(), certificate: certificate.clone(), plans }, vec![source])
     }

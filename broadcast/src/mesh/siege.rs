@@ -339,7 +339,8 @@ fn validators_pass_hints_on() {
     let body: Arc<[u8]> = body.into_bytes().into();
     rig.nodes[1].mesh.lend(header.clone(), certificate, body, rig.now);
     rig.run_for(ms(50));
-    let (announced, sources) = rig.chain.published_hints(1, &[7; 40_000], 0);
+    let (announced, sources) =
+        rig.chain.published_part(1, (Part::Hints, CodecKind::ReedSolomon), &[7; 40_000], 0);
     let id = sources[0].id;
     rig.nodes[0].mesh.publish(announced, sources, rig.now);
     rig.run_for(ms(200));
