@@ -47,6 +47,25 @@ async fn a_length_that_lies_is_refused_unread() {
     assert_eq!(probe.started(), 0, "nothing unsound reached the handler");
 }
 
+// Goal: the broadcasts of several coded batches are under way in one round trip, before any of them is acknowledged.
+#[tokio::test]
+async fn many_broadcasts_share_a_round_trip() {
+    let (a, probe) = start(1, &loopback()).await;
+    let raw = Raw::connect(2, address_of(&a)).await;
+    let mut streams = Vec::new();
+    for _ in 0..200 {
+        // None is read to its end, so that none makes room for another.
+        let mut stream = raw.connection.open_uni().await.unwrap();
+        stream.write_all(&2u32.to_le_bytes()).await.unwrap();
+        streams.push(stream);
+    }
+    for mut stream in streams {
+        stream.write_all(&[7, 7]).await.unwrap();
+        stream.finish().unwrap();
+    }
+    eventually("all arrive", || probe.broadcasts.lock().len() == 200).await;
+}
+
 // Goal: a sender of one byte a minute loses its stream, and its slot is free for the next request.
 #[tokio::test]
 async fn a_slow_sender_is_cut() {

@@ -72,8 +72,9 @@ const STRANGER_WINDOW_BYTES: u32 = 8 << 20;
 /// Sent before the first acknowledgement, paced: from the usual 14 KB a link of 150 ms takes a second to get to speed. In the
 /// first round trip of 150 ms this is 56 Mbit/s; a link that is slower loses some of it once and goes on as usual.
 const INITIAL_WINDOW_BYTES: u64 = 1 << 20;
-/// Broadcast streams that may be open at once, so that one after another does not cost a round trip each.
-const BROADCAST_STREAMS_MAX: u32 = 16;
+/// Broadcasts that may be under way at once, each on a stream of its own: so many a round trip are the most that a peer can send. A batch in
+/// coded form takes some twenty; at ten batches a second and 300 ms that is 60. What they hold is bounded by the windows.
+const BROADCAST_STREAMS_MAX: u32 = 256;
 /// First guess of the round-trip time; a lost first packet is sent again after three times this.
 const RTT_GUESS: Duration = Duration::from_millis(100);
 /// First packets that wait to be looked at, and what may be sent behind each of them.
