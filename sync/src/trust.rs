@@ -78,6 +78,11 @@ impl Trust {
         &term.set
     }
 
+    /// The validators of an epoch, if it is known.
+    pub(crate) fn set_of(&self, epoch: Epoch) -> Option<&ValidatorSet> {
+        self.terms.get(&epoch).map(|term| &term.set)
+    }
+
     /// Checks that a quorum of its epoch signed a certificate, and that its batch is in that epoch as far as is known.
     ///
     /// # Errors

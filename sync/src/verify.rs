@@ -5,11 +5,12 @@ use std::collections::BTreeMap;
 use rayon::prelude::*;
 use slipstream_storage::{ChunkError, Head};
 use slipstream_types::{
-    BatchHeader, BatchNumber, Blob, BlobKind, Certificate, CodecError, Digest, Epoch, LedgerInfo,
+    BatchHeader, BatchNumber, Blob, BlobKind, Certificate, CodecError, Digest, Epoch, LedgerInfo, PublicKey,
     ValidatorSet, Waypoint,
     accumulator::{Accumulator, AccumulatorError},
     batch::content_digest,
     certificate::CertificateError,
+    hints,
     tree::StateRangeError,
 };
 
@@ -128,6 +129,8 @@ pub enum Violation {
 pub struct VerifiedRange {
     certificate: Certificate,
     batches: Vec<RangeBatch>,
+    /// By batch: the validator who vouches for its hints, if one does.
+    makers: Vec<Option<PublicKey>>,
 }
 
 impl VerifiedRange {
@@ -146,14 +149,18 @@ impl VerifiedRange {
         self.batches.iter().all(|batch| batch.parts().has(parts))
     }
 
-    /// The same, to be taken apart.
-    pub(crate) fn into_parts(self) -> (Certificate, Vec<RangeBatch>) {
-        (self.certificate, self.batches)
+    /// The same, to be taken apart: each batch with the validator who vouches for its hints, if one does.
+    pub(crate) fn into_parts(self) -> (Certificate, Vec<(RangeBatch, Option<PublicKey>)>) {
+        (self.certificate, self.batches.into_iter().zip(self.makers).collect())
     }
 
     /// Puts together what was verified before.
-    pub(crate) fn again(certificate: Certificate, batches: Vec<RangeBatch>) -> VerifiedRange {
-        VerifiedRange { certificate, batches }
+    pub(crate) fn again(
+        certificate: Certificate,
+        batches: Vec<(RangeBatch, Option<PublicKey>)>,
+    ) -> VerifiedRange {
+        let (batches, makers) = batches.into_iter().unzip();
+        VerifiedRange { certificate, batches, makers }
     }
 
     /// Compressed bytes of all that is here, hints included: what it takes to hold it.
@@ -210,8 +217,12 @@ pub(crate) fn range_but(
     if let Some(last) = batches.last().filter(|last| last.header.number == certificate.info.number) {
         check_agrees(&last.header, &certificate)?;
     }
-    batches.par_iter().try_for_each(|batch| check_parts(batch, request.parts, defences))?;
-    Ok(VerifiedRange { certificate, batches })
+    let makers = batches.par_iter().zip(&digests).map(|(batch, digest)| -> Result<_, Violation> {
+        check_parts(batch, request.parts, defences)?;
+        Ok(hints_maker(batch, digest, trust))
+    });
+    let makers = makers.collect::<Result<_, Violation>>()?;
+    Ok(VerifiedRange { certificate, batches, makers })
 }
 
 /// Checks of an announcement what needs no ledger: that a quorum signed, and that it is about this header.
@@ -243,7 +254,8 @@ pub fn announced(
     }
     let batch = RangeBatch { header, body: Some(body), receipts: None, delta: None, hints };
     check_parts(&batch, Parts::BODY, Defences::default())?;
-    Ok(VerifiedRange { certificate, batches: vec![batch] })
+    let maker = hints_maker(&batch, &batch.header.digest(), trust);
+    Ok(VerifiedRange { certificate, batches: vec![batch], makers: vec![maker] })
 }
 
 /// Checks what a snapshot begins with, and that its ledger begins with the genesis of this digest. Returns the waypoint that the
@@ -398,6 +410,16 @@ fn check_parts(batch: &RangeBatch, parts: Parts, defences: Defences) -> Result<(
         }
     }
     Ok(())
+}
+
+/// Who vouches for the hints of a batch. Hints of more bytes than a batch of its gas could need have no maker, whoever signed them.
+fn hints_maker(batch: &RangeBatch, digest: &Digest, trust: &Trust) -> Option<PublicKey> {
+    let RangeBatch { header, hints, .. } = batch;
+    let fits = |hints: &&Blob| {
+        hints.content_len(BlobKind::Hints).is_ok_and(|len| len <= hints::kept_bytes_max(header.gas_used))
+    };
+    let content = hints.as_ref().filter(fits)?.content(BlobKind::Hints).ok()?;
+    hints::vouched_by(&content, digest, trust.set_of(header.epoch)?).copied()
 }
 
 fn check_blob(

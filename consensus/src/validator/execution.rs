@@ -144,8 +144,9 @@ impl Ledger {
         let Some(speculation) = self.speculate(&ground, &outcome.delta)? else {
             return Ok(Built::Overtaken);
         };
-        let sealed =
+        let mut sealed =
             executor::seal(self.session.hints(), &basis, &built.included, &outcome, speculation.root())?;
+        self.vouch(&mut sealed);
         let order = Order {
             epoch: self.set.epoch,
             view,
@@ -208,9 +209,10 @@ impl Ledger {
         let basis = self.basis(&ground, order.view, order.timestamp_ms);
         let outcome = self.run(&ground, &basis, number, &transactions, ordered, sequential)?;
         let speculation = self.speculate(&ground, &outcome.delta)?.ok_or(Failure::Overtaken)?;
-        let sealed =
+        let mut sealed =
             executor::seal(self.session.hints(), &basis, &transactions, &outcome, speculation.root())
                 .map_err(|source| ProposalError::Body { number, source })?;
+        self.vouch(&mut sealed);
         let made = Made {
             order: Some(ordered.order.clone()),
             layer: Layer::of(&sealed.header, Some(&outcome.touched), &outcome.delta),
@@ -313,6 +315,14 @@ impl Ledger {
             rejected: Vec::new(),
         };
         Ok(self.finish(&ground, made)?)
+    }
+
+    /// Signs the hints, for those who keep them and cannot try them.
+    fn vouch(&self, sealed: &mut Sealed) {
+        let own = self.key.public();
+        if let Some(index) = self.set.validators.iter().position(|it| it.public_key == own) {
+            sealed.vouch(index as u16, &self.key);
+        }
     }
 
     /// What is settled about the batch behind the ground.

@@ -145,6 +145,8 @@ impl Engine {
         let needed = self.needed(mode);
         match mode {
             RangeMode::Replay if self.hints => needed.with(Parts::HINTS),
+            // For others: those who execute are helped by whoever keeps bodies.
+            RangeMode::Delta if self.config.history => needed.with(Parts::HINTS),
             RangeMode::Delta if self.is_audited(first, last) => needed.with(Parts::BODY),
             _ => needed,
         }

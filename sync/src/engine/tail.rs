@@ -40,7 +40,7 @@ pub(super) struct Piece {
 #[derive(Debug)]
 pub(super) enum State {
     Asked,
-    Checked(VerifiedRange, PeerId),
+    Checked(Box<VerifiedRange>, PeerId),
     Preparing,
     Prepared(Box<Prepared>),
     Executing,
@@ -159,7 +159,7 @@ impl Tail {
         });
         piece.last = end.min(piece.last);
         piece.bytes = range.held_bytes() as u64;
-        piece.state = State::Checked(range, from);
+        piece.state = State::Checked(Box::new(range), from);
         let (first, rest) = rest?;
         self.pieces.insert(first, rest);
         Some(first)
@@ -175,7 +175,7 @@ impl Tail {
             Some(piece) if piece.last == number && matches!(piece.state, State::Asked) => {
                 piece.mode = RangeMode::Replay;
                 piece.bytes = range.held_bytes() as u64;
-                piece.state = State::Checked(range, from);
+                piece.state = State::Checked(Box::new(range), from);
                 true
             }
             _ => false,
@@ -254,7 +254,7 @@ impl Tail {
         if let Some(piece) =
             self.pieces.get_mut(&first).filter(|piece| matches!(piece.state, State::Executing))
         {
-            piece.state = State::Checked(range, from);
+            piece.state = State::Checked(Box::new(range), from);
         }
     }
 
@@ -321,7 +321,7 @@ impl Tail {
                     }
                     let checked = std::mem::replace(&mut piece.state, State::Preparing);
                     let State::Checked(range, from) = checked else { return None };
-                    return Some((*first, Job::Prepare { range, mode, from }));
+                    return Some((*first, Job::Prepare { range: *range, mode, from }));
                 }
                 State::Asked if piece.mode == RangeMode::Replay => return None,
                 state => {

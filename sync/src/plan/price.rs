@@ -95,7 +95,7 @@ pub struct Price {
 pub struct Machine {
     /// Cores.
     pub cores: f64,
-    /// Whether bodies and receipts come with deltas.
+    /// Whether bodies, receipts and hints come with deltas.
     pub history: bool,
     /// Whether hints come with bodies.
     pub hints: bool,
@@ -107,7 +107,7 @@ impl Sizes {
         match mode {
             RangeMode::Replay if machine.hints => self.body + self.hints,
             RangeMode::Replay => self.body,
-            RangeMode::Delta if machine.history => self.delta + self.body + self.receipts,
+            RangeMode::Delta if machine.history => self.delta + self.body + self.receipts + self.hints,
             RangeMode::Delta => self.delta,
         }
     }

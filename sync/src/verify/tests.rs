@@ -38,6 +38,7 @@ fn range(batches: Vec<RangeBatch>) -> VerifiedRange {
         timestamp_ms: 1,
         next_validators: None,
     };
+    let batches = batches.into_iter().map(|batch| (batch, None)).collect();
     VerifiedRange::again(Certificate::signed(info, 0, []).unwrap(), batches)
 }
 

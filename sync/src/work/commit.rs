@@ -55,7 +55,7 @@ pub struct Committed {
     pub replayed: u64,
     /// Transactions in them.
     pub transactions: u64,
-    /// By peer: what the hints of its batches were worth.
+    /// What the hints of batches were worth, by the validator who vouches for them, or else by the peer that sent them.
     pub hints: Vec<(PeerId, HintUse)>,
     /// What was foretold of batches without hints was worth.
     pub foretold: HintUse,
@@ -106,7 +106,8 @@ impl HintUse {
 struct Entry<'a> {
     commit: CommitBatch<'a>,
     certificate: &'a Certificate,
-    from: PeerId,
+    /// Who answers for its hints.
+    hinted_by: PeerId,
     replayed: bool,
     /// With the last batch of a range that has a layer: what the range touched.
     layer: Option<&'a Arc<Layer>>,
@@ -204,16 +205,16 @@ impl Worker {
             body: batch.body.as_ref().filter(|_| self.history),
             receipts: batch.receipts.as_ref().filter(|_| self.history),
             delta_blob: batch.delta.as_ref(),
-            hints: None,
+            hints: batch.hints.as_ref(),
             transaction_hashes: hashes,
             certificate: of_batch(&prepared.certificate, &batch.header),
         };
-        let (certificate, from) = (&prepared.certificate, prepared.from);
+        let (certificate, hinted_by) = (&prepared.certificate, prepared.from);
         let (ends, has_layer) = (ending_in(layer, &batch.header), layer.is_some());
         Entry {
             commit,
             certificate,
-            from,
+            hinted_by,
             replayed: false,
             layer: ends,
             has_layer,
@@ -259,24 +260,24 @@ impl Committed {
         self.replayed += u64::from(entry.replayed);
         self.transactions += u64::from(entry.commit.header.tx_count);
         self.foretold.add(entry.ahead.foretold);
-        match self.hints.last_mut().filter(|(peer, ..)| *peer == entry.from) {
+        match self.hints.last_mut().filter(|(peer, ..)| *peer == entry.hinted_by) {
             Some((_, sum)) => sum.add(entry.ahead.hints),
-            None => self.hints.push((entry.from, entry.ahead.hints)),
+            None => self.hints.push((entry.hinted_by, entry.ahead.hints)),
         }
     }
 }
 
 fn executed_entry<'a>(range: &'a ExecutedRange, executed: &'a ExecutedBatch) -> Entry<'a> {
-    let ExecutedBatch { batch, delta, sealed, hashes, ahead } = executed;
+    let ExecutedBatch { batch, maker, delta, sealed, hashes, ahead } = executed;
     // Its blobs are as this node compressed them, the body too: what came holds the same, and need not be compressed at all.
     let commit = CommitBatch {
         header: &batch.header,
         certificate: of_batch(&range.certificate, &batch.header),
         ..sealed.commit_batch(delta, hashes)
     };
-    let (certificate, from) = (&range.certificate, range.from);
+    let (certificate, hinted_by) = (&range.certificate, maker.unwrap_or(range.from));
     let layer = ending_in(range.layer.as_ref(), &batch.header);
-    Entry { commit, certificate, from, replayed: true, layer, has_layer: true, ahead: *ahead }
+    Entry { commit, certificate, hinted_by, replayed: true, layer, has_layer: true, ahead: *ahead }
 }
 
 fn ending_in<'a>(layer: Option<&'a Arc<Layer>>, header: &BatchHeader) -> Option<&'a Arc<Layer>> {

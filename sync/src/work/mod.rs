@@ -69,7 +69,7 @@ pub struct Worker {
     opened: Opened,
     /// Behind the last announced batch that passed its checks: the next one is checked before that is committed.
     announced: Mutex<Option<Head>>,
-    /// Peers whose hints told wrong values since this node started: they get one execution out of it. At most [`DISBELIEVED_MAX`].
+    /// Whose hints told wrong values since this node started: they get one execution out of it. At most [`DISBELIEVED_MAX`].
     disbelieved: Mutex<BTreeSet<PeerId>>,
     active: Mutex<Option<takeover::Active>>,
     range_delta_bytes_max: u64,

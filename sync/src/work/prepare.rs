@@ -8,7 +8,7 @@ use slipstream_executor::{Ahead, Layer, OrderedBatch, Overlay, Transaction, Trus
 use slipstream_network::PeerId;
 use slipstream_storage::View;
 use slipstream_types::{
-    B256, BatchNumber, Blob, BlobKind, Body, Certificate, Delta, codec, keccak256, limits,
+    B256, BatchNumber, Blob, BlobKind, Body, Certificate, Delta, PublicKey, codec, keccak256, limits,
 };
 
 use super::{Worker, opened::OpenedRange};
@@ -33,8 +33,10 @@ pub(super) enum Kind {
 /// A body made ready, and the rows that it will probably need, which may still be on their way.
 #[derive(Debug)]
 pub(super) struct PreparedBatch {
-    /// Without hints if they were of no use: then what is read was foretold here, and says nothing about the peer.
+    /// Without hints if they were of no use and nobody vouches for them.
     pub(super) batch: RangeBatch,
+    /// The validator who vouches for the hints.
+    pub(super) maker: Option<PublicKey>,
     pub(super) transactions: Vec<Transaction>,
     pub(super) ahead: Ahead,
 }
@@ -76,7 +78,7 @@ impl Worker {
         from: PeerId,
     ) -> Result<Box<Prepared>, SyncError> {
         let (certificate, batches) = range.into_parts();
-        for batch in &batches {
+        for (batch, _) in &batches {
             // Rules that are not known here would only give another result, and look like a wrong program.
             self.store.check_rules(&batch.header)?;
         }
@@ -85,12 +87,12 @@ impl Worker {
                 let waits = Arc::clone(&self.waiting);
                 // Before the view: what is committed meanwhile is in one of the two.
                 let opened = self.opened.all();
-                let first = batches.first().map(|batch| batch.header.number);
+                let first = batches.first().map(|(batch, _)| batch.header.number);
                 let (base, executed) = (self.store.view()?, self.executed.lock().clone());
                 let committed = base.head().number;
-                let prepare = |batch| self.prepare_body(batch, from, &base, &executed);
+                let prepare = |(batch, maker)| self.prepare_body(batch, maker, from, &base, &executed);
                 // What somebody else committed meanwhile is passed over.
-                let left = batches.into_par_iter().filter(|batch| batch.header.number > committed);
+                let left = batches.into_par_iter().filter(|(batch, _)| batch.header.number > committed);
                 let batches = left.map(prepare).collect::<Result<_, SyncError>>()?;
                 // What lies behind the range is of no use to it.
                 let is_below = |range: &&Arc<OpenedRange>| {
@@ -101,7 +103,7 @@ impl Worker {
                 Kind::Replay { base, applied, batches, _waits: waits }
             }
             RangeMode::Delta => {
-                let opened = batches.into_par_iter().map(|batch| self.open_delta(batch));
+                let opened = batches.into_par_iter().map(|(batch, maker)| self.open_delta(batch, maker));
                 let range = Arc::new(OpenedRange::new(opened.collect::<Result<_, SyncError>>()?));
                 self.opened.note(&range);
                 Kind::Delta(range)
@@ -113,6 +115,7 @@ impl Worker {
     fn prepare_body(
         &self,
         mut batch: RangeBatch,
+        maker: Option<PublicKey>,
         from: PeerId,
         base: &View,
         executed: &Overlay,
@@ -122,22 +125,27 @@ impl Worker {
         let body: Body = blob.open(BlobKind::Body).map_err(|error| unreadable(number, error))?;
         let transactions = self.session.decode(&body).map_err(|error| unreadable(number, error))?;
         let ordered = OrderedBatch::of(&batch.header, &transactions, batch.hints.as_ref());
-        let trust = if self.believes(from) { Trust::Values } else { Trust::Keys };
+        let trust = if self.believes(maker.unwrap_or(from)) { Trust::Values } else { Trust::Keys };
         let ahead = self.session.prepare(&ordered, base, executed, trust)?;
-        if !ahead.is_hinted() {
+        if maker.is_some() {
+            recompress(number, BlobKind::Hints, &mut batch.hints)?;
+        } else if !ahead.is_hinted() {
             batch.hints = None;
         }
-        Ok(PreparedBatch { batch, transactions, ahead })
+        Ok(PreparedBatch { batch, maker, transactions, ahead })
     }
 
-    /// Whether batches are executed on the values that a peer sends.
-    fn believes(&self, peer: PeerId) -> bool {
+    /// Whether batches are executed on the values that somebody tells.
+    pub(super) fn believes(&self, peer: PeerId) -> bool {
         !self.disbelieved.lock().contains(&peer)
     }
 
     /// What of it is stored is compressed as this node does it, which costs about as much as hashing it.
-    fn open_delta(&self, mut batch: RangeBatch) -> Result<OpenedBatch, SyncError> {
+    fn open_delta(&self, mut batch: RangeBatch, maker: Option<PublicKey>) -> Result<OpenedBatch, SyncError> {
         let number = batch.header.number;
+        // Nothing is executed here that would show what hints are worth.
+        batch.hints = batch.hints.filter(|_| self.history && maker.is_some());
+        recompress(number, BlobKind::Hints, &mut batch.hints)?;
         let content = recompress(number, BlobKind::Delta, &mut batch.delta)?;
         let content = content.ok_or_else(|| unreadable(number, "the delta is missing"))?;
         let delta = Delta::decode(&content).map_err(|error| unreadable(number, error))?;

@@ -5,11 +5,11 @@ use std::{mem, sync::Arc};
 use parking_lot::Mutex;
 use slipstream_executor::{
     Basis, Difference, ExecuteError, HintsMode, Layer, Outcome, Overlay, Sealed, State, Touched, Transaction,
-    Way, difference, seal,
+    Way, difference, seal, seal_with,
 };
 use slipstream_network::PeerId;
 use slipstream_storage::View;
-use slipstream_types::{B256, BatchHeader, BatchNumber, Certificate, Delta};
+use slipstream_types::{B256, BatchHeader, BatchNumber, Blob, Certificate, Delta, PublicKey};
 
 use super::{
     DISBELIEVED_MAX, HintUse, Worker,
@@ -17,6 +17,9 @@ use super::{
     prepare::{Kind, Prepared, PreparedBatch, unreadable},
 };
 use crate::{SyncError, planted::Planted, protocol::RangeBatch, verify::VerifiedRange};
+
+/// Of what a batch reads, hints that are kept name so much: those of a batch's proposer name all.
+const KEPT_RECALL: f64 = 0.9;
 
 /// A range that was executed; each batch gave what its header says, the state root apart.
 #[derive(Debug)]
@@ -40,6 +43,8 @@ pub enum Executed {
 #[derive(Debug)]
 pub(super) struct ExecutedBatch {
     pub(super) batch: RangeBatch,
+    /// The validator who vouches for its hints.
+    pub(super) maker: Option<PublicKey>,
     pub(super) delta: Delta,
     pub(super) sealed: Sealed,
     pub(super) hashes: Vec<B256>,
@@ -104,7 +109,7 @@ impl Worker {
             false => self.layers_between(&base, first, &applied),
         };
         let Some(before) = before.filter(|before| State::on(&base, before).is_some()) else {
-            let batches = batches.into_iter().map(|prepared| prepared.batch).collect();
+            let batches = batches.into_iter().map(|prepared| (prepared.batch, prepared.maker)).collect();
             return Ok(Executed::Unprepared(VerifiedRange::again(certificate, batches)));
         };
         let parent = before.header().unwrap_or(base.head());
@@ -114,7 +119,8 @@ impl Worker {
         let (done, layer) = self.replay(&range, &mut ahead, from)?;
         let executed = batches.into_iter().zip(done).map(|(prepared, ran)| {
             let (sealed, hashes) = ran.checked?;
-            Ok(ExecutedBatch { batch: prepared.batch, delta: ran.delta, sealed, hashes, ahead: ran.ahead })
+            let PreparedBatch { batch, maker, .. } = prepared;
+            Ok(ExecutedBatch { batch, maker, delta: ran.delta, sealed, hashes, ahead: ran.ahead })
         });
         let batches = executed.collect::<Result<_, SyncError>>()?;
         if let Some(layer) = &layer {
@@ -158,8 +164,9 @@ impl Worker {
             let Some(wrong) = wrong else { break run? };
             let number = range.batches[wrong.index].batch.header.number;
             let (rows, first) = (wrong.keys.len(), wrong.keys.first());
-            tracing::warn!(%number, peer = %from, rows, ?first, "hints told wrong values: the batch is executed again");
-            self.disbelieve(from);
+            let maker = range.batches[wrong.index].maker.unwrap_or(from);
+            tracing::warn!(%number, by = %maker, peer = %from, rows, ?first, "hints told wrong values: the batch is executed again");
+            self.disbelieve(maker);
             done.truncate(wrong.index);
             ahead.distrust(&wrong);
         };
@@ -169,7 +176,7 @@ impl Worker {
         Ok((done, layer))
     }
 
-    /// Uses no more values of a peer.
+    /// Uses no more values of a validator, or of a peer that sends what no validator vouches for.
     fn disbelieve(&self, peer: PeerId) {
         let mut disbelieved = self.disbelieved.lock();
         if disbelieved.len() >= DISBELIEVED_MAX {
@@ -198,10 +205,11 @@ impl Worker {
                 let (index, header) = (first + place, &prepared.batch.header);
                 let (outcome, ahead_of_it) = self.replay_batch(range, index, ahead, &overlay)?;
                 range.add(&mut overlay, index, Some(&outcome.touched), &outcome.delta);
+                let kept = self.kept_hints(prepared, &ahead_of_it.hints);
                 executed.push((outcome.delta.clone(), ahead_of_it));
                 let (sealed, parent, mode) = (&sealed, range.parent(index), self.session.hints());
                 scope.spawn(move |_| {
-                    let checked = check(mode, parent, header, &prepared.transactions, &outcome);
+                    let checked = check(mode, kept, parent, header, &prepared.transactions, &outcome);
                     sealed.lock()[place] = Some(checked);
                 });
                 if ahead.confirm(index + 1, false)?.is_some() {
@@ -215,6 +223,14 @@ impl Worker {
             done.push(Ran { delta, ahead, checked: checked.ok_or_else(lost).flatten() });
         }
         run.map(|()| overlay.newest().filter(|_| !range.batches.is_empty()).map(Arc::clone))
+    }
+
+    /// The hints of a batch, if a validator vouches for them that has told no wrong values, and execution found most of what it read in
+    /// them, as far as it used them. Then they are kept as they came, for those who cannot try them; else this node makes its own.
+    fn kept_hints<'a>(&self, prepared: &'a PreparedBatch, used: &HintUse) -> Option<&'a Blob> {
+        let hints = prepared.batch.hints.as_ref()?;
+        let is_good = used.recall().is_none_or(|recall| recall >= KEPT_RECALL);
+        (is_good && self.believes(prepared.maker?)).then_some(hints)
     }
 
     fn replay_batch(
@@ -233,9 +249,9 @@ impl Worker {
             .execute(ahead.of(index), &basis, transactions, &state, Way::Fitting)
             .map_err(|source| execute_error(number, source))?;
         let used = HintUse::from(executed.ahead);
-        let ahead = match batch.hints {
-            Some(_) => ReadAhead { hints: used, ..ReadAhead::default() },
-            None => ReadAhead { foretold: used, ..ReadAhead::default() },
+        let ahead = match ahead.of(index).is_hinted() {
+            true => ReadAhead { hints: used, ..ReadAhead::default() },
+            false => ReadAhead { foretold: used, ..ReadAhead::default() },
         };
         Ok((executed.outcome, ahead))
     }
@@ -243,9 +259,11 @@ impl Worker {
 
 type Checked = Result<(Sealed, Vec<B256>), SyncError>;
 
-/// Seals what execution gave and compares it with the certified header. The root is compared when the batch's group is committed.
+/// Seals what execution gave, with its own hints unless others are kept, and compares it with the certified header. The root is compared
+/// when the batch's group is committed.
 fn check(
     mode: HintsMode,
+    kept: Option<&Blob>,
     parent: &BatchHeader,
     certified: &BatchHeader,
     transactions: &[Transaction],
@@ -253,8 +271,12 @@ fn check(
 ) -> Checked {
     let number = certified.number;
     let basis = Basis::of(parent, certified);
-    let sealed = seal(mode, &basis, transactions, outcome, certified.state_root)
-        .map_err(|error| unreadable(number, error))?;
+    let root = certified.state_root;
+    let sealed = match kept {
+        Some(hints) => seal_with(Some(hints.clone()), &basis, transactions, outcome, root),
+        None => seal(mode, &basis, transactions, outcome, root),
+    };
+    let sealed = sealed.map_err(|error| unreadable(number, error))?;
     if let Some(Difference { field, .. }) = difference(certified, &sealed.header) {
         return Err(SyncError::Diverged { number, field });
     }

@@ -34,6 +34,7 @@ pub(crate) struct Chain {
     sender: SigningKey,
     nonce: u64,
     tell: Option<Tell>,
+    voucher: Option<SecretKey>,
 }
 
 /// What a node on this store executes with.
@@ -70,7 +71,8 @@ impl Chain {
         let config = StorageConfig { snapshot_interval_batches: 10, snapshots_kept: 2, ..Default::default() };
         let store = Store::memory(&config);
         store.initialize(&genesis).unwrap();
-        let mut chain = Chain { genesis, store, keys, epoch: Epoch(0), sender, nonce: 0, tell: None };
+        let mut chain =
+            Chain { genesis, store, keys, epoch: Epoch(0), sender, nonce: 0, tell: None, voucher: None };
         for number in 1..=batches {
             chain.extend(number);
         }
@@ -82,6 +84,18 @@ impl Chain {
         let mut chain = Chain { tell: Some(tell), ..Self::new(0) };
         (1..=batches).for_each(|number| _ = chain.extend(number));
         chain
+    }
+
+    /// As [`Chain::new`], with hints that this key signs as the third validator's.
+    pub(crate) fn vouched(batches: u64, key: SecretKey, tell: Option<Tell>) -> Chain {
+        let mut chain = Chain { voucher: Some(key), tell, ..Self::new(0) };
+        (1..=batches).for_each(|number| _ = chain.extend(number));
+        chain
+    }
+
+    /// The third validator's.
+    pub(crate) fn third_key() -> SecretKey {
+        keys(Epoch(0)).swap_remove(2)
     }
 
     /// Of 25 batches, of which the 8th and the 16th end an epoch.
@@ -177,7 +191,10 @@ impl Chain {
                 HintsMode::Values
             }
         };
-        let sealed = seal(mode, &basis, &transactions, &outcome, root).unwrap();
+        let mut sealed = seal(mode, &basis, &transactions, &outcome, root).unwrap();
+        if let Some(key) = &self.voucher {
+            sealed.vouch(2, key);
+        }
         let view = self.store.view().unwrap();
         let contract = self.genesis.validators_contract;
         let wanted = next_validators(contract, &sealed.header, &view, &outcome.delta).unwrap();

@@ -17,4 +17,5 @@ mod retarget;
 mod serving;
 mod shared;
 mod values;
+mod vouched;
 mod waypoints;

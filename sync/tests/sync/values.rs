@@ -55,7 +55,7 @@ fn wrong_nonces(touched: &mut Touched) {
 }
 
 /// All goes well, to another state.
-fn wrong_balances(touched: &mut Touched) {
+pub(crate) fn wrong_balances(touched: &mut Touched) {
     change_accounts(touched, |account| account.balance += U256::from(1));
 }
 

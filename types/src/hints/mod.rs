@@ -15,7 +15,8 @@
 //! * [`decode()`] is total: any bytes give hints or an error, and never more keys than the caller allows ([`keys_max`]).
 //!
 //! Hints are advice: they change how long a batch takes, never its result, and nothing certifies them. So, unlike other
-//! formats, several encodings of the same hints are accepted. `docs/formats.md` has the bytes.
+//! formats, several encodings of the same hints are accepted. A validator signs its own ([`vouch`]), for those who keep hints and
+//! cannot try them. `docs/formats.md` has the bytes.
 
 mod bytes;
 mod context;
@@ -24,6 +25,7 @@ mod derive;
 mod edges;
 mod encode;
 mod values;
+mod voucher;
 
 use alloy_primitives::{Address, B256};
 
@@ -31,6 +33,7 @@ pub use context::{HintContext, TransactionParts};
 pub use decode::{Decoded, decode};
 pub use encode::{encode, encode_with_values};
 pub use values::RowBefore;
+pub use voucher::{VOUCHER_BYTES, vouch, vouched_by};
 
 use crate::state::StateKey;
 
@@ -40,6 +43,8 @@ pub const HINTS_VERSION: u8 = 1;
 const SECTION_KEYS: u8 = 1;
 const SECTION_CONFLICTS: u8 = 2;
 const SECTION_VALUES: u8 = 3;
+/// The last one, where it is.
+const SECTION_VOUCHER: u8 = 4;
 
 /// The keys that executing a batch reads.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
@@ -85,6 +90,11 @@ pub struct Preimage {
     pub second: B256,
     /// The hash.
     pub hash: B256,
+}
+
+/// Most bytes of hints that a node keeps of a batch without having tried them: twice what its keys, their rows and conflicts take.
+pub fn kept_bytes_max(gas_used: u64) -> usize {
+    256 * keys_max(gas_used)
 }
 
 /// Most keys that hints of a batch may name: its first read of a key costs a transaction at least 1,900 gas (EIP-2930), and

@@ -82,10 +82,15 @@ pub(in crate::bench) fn one_validator(funded: &[Account]) -> Genesis {
     genesis(SEED, 1, funded)
 }
 
+/// That key.
+pub(in crate::bench) fn validator_key() -> SecretKey {
+    node_key(SEED, 0)
+}
+
 impl<'a> Maker<'a> {
     /// For a store that is on a chain of [`one_validator`]; with hints as a validator makes them in this mode.
     pub(in crate::bench) fn new(store: &'a Store, genesis: &'a Genesis, hints: HintsMode) -> Maker<'a> {
-        Maker { store, genesis, key: node_key(SEED, 0), hints, transactions: 0 }
+        Maker { store, genesis, key: validator_key(), hints, transactions: 0 }
     }
 
     /// Executes, certifies and commits a batch.
@@ -104,7 +109,8 @@ impl<'a> Maker<'a> {
             "a transaction of batch {number} failed"
         );
         let speculation = self.store.speculate(&outcome.delta)?;
-        let sealed = seal(self.hints, &basis, transactions, &outcome, speculation.root())?;
+        let mut sealed = seal(self.hints, &basis, transactions, &outcome, speculation.root())?;
+        sealed.vouch(0, &self.key);
         let mut accumulator = head.accumulator;
         accumulator.append(sealed.header.digest());
         let certificate = certify(&self.key, &sealed.header, accumulator.root())?;
