@@ -63,6 +63,12 @@ impl AccessSet {
             std::iter::once(transaction.sender).chain(called).map(StateKey::Account).chain(slots).collect();
         AccessSet { reads: keys.clone(), writes: keys, ..AccessSet::default() }
     }
+
+    /// That it may disturb others from the same sender.
+    pub fn of_sender(transaction: &Transaction) -> AccessSet {
+        let sender = vec![StateKey::Account(transaction.sender)];
+        AccessSet { reads: sender.clone(), writes: sender, ..AccessSet::default() }
+    }
 }
 
 /// The graph of a batch about which nothing is known but its transactions: [`AccessSet::announced`], and their gas limits.

@@ -76,6 +76,8 @@ pub use evm::{AnalysedCode, check_static};
 pub use hinting::{open_hints, seal_hints, seal_hints_with_values};
 pub use hot::{HotCache, HotStats, Touched};
 pub use interrupt::Interrupt;
+#[doc(hidden)]
+pub use outcome::execute_silently;
 pub use outcome::{Outcome, execute};
 pub use overlay::{Layer, Overlay, State};
 pub use overrides::{AccountOverride, BlockOverrides, Overrides, StorageOverride};

@@ -57,7 +57,28 @@ pub fn execute(
     env: &BatchEnv,
     transactions: &[Transaction],
 ) -> Result<Outcome, ExecuteError> {
-    let mut batch = Batch::new(Machine::new(state, env)?, env);
+    execute_on(Machine::new(state, env)?, env, transactions)
+}
+
+/// As [`execute`], without noting what hints and conflicts are made of: what execution costs whoever makes none. For benchmarks.
+///
+/// # Errors
+/// As [`execute`].
+#[doc(hidden)]
+pub fn execute_silently(
+    state: &dyn StateReader,
+    env: &BatchEnv,
+    transactions: &[Transaction],
+) -> Result<Outcome, ExecuteError> {
+    execute_on(Machine::silent(state, env).with_system_calls()?, env, transactions)
+}
+
+fn execute_on(
+    machine: Machine<'_>,
+    env: &BatchEnv,
+    transactions: &[Transaction],
+) -> Result<Outcome, ExecuteError> {
+    let mut batch = Batch::new(machine, env);
     for (index, transaction) in transactions.iter().enumerate() {
         batch.push(transaction).map_err(|refusal| batch.error(index, transaction, refusal))?;
     }
@@ -100,15 +121,21 @@ pub(crate) struct Done {
 }
 
 impl Done {
+    /// With what it read and wrote, if that was observed.
+    ///
     /// # Errors
     /// If its receipt does not fit its format.
     pub(crate) fn new(
         executed: Executed,
         transaction: &Transaction,
         beneficiary: Address,
+        is_observed: bool,
     ) -> Result<Done, CodecError> {
         let receipt = receipt(transaction.tx_type(), &executed)?;
-        let access = executed.access(transaction.sender, beneficiary);
+        let access = match is_observed {
+            true => executed.access(transaction.sender, beneficiary),
+            false => AccessSet::default(),
+        };
         let (gas_used, delta_bytes_max) = (executed.gas_used, executed.delta_bytes_max);
         Ok(Done { executed, entry: Entry { receipt, access, gas_used, delta_bytes_max } })
     }
@@ -159,7 +186,8 @@ impl<'a> Batch<'a> {
             RunError::Rejected(reason) => Refusal::Rejected(reason),
             RunError::Failed(error) => Refusal::Failed(error),
         })?;
-        Done::new(executed, transaction, self.beneficiary).map_err(Refusal::Receipts)
+        let is_observed = self.machine.is_observed();
+        Done::new(executed, transaction, self.beneficiary, is_observed).map_err(Refusal::Receipts)
     }
 
     /// Whether a transaction that ran ahead of its turn would do the same now, so that it may be added.

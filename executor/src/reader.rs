@@ -1,12 +1,12 @@
 //! [`StateReader`]: the seam between execution and whoever holds the state.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, sync::Arc};
 
 use alloy_primitives::{Address, B256, Bytes, U256, keccak256};
 use slipstream_storage::{StorageError, View};
 use slipstream_types::{AccountValue, BatchNumber, CodecError, Delta, Digest, Genesis, StateKey, StateValue};
 
-use crate::evm::AnalysedCode;
+use crate::{evm::AnalysedCode, predict::JumpWatch};
 
 /// Reads one fixed state. Two reads of a key through one reader give the same answer.
 pub trait StateReader: Send + Sync {
@@ -18,6 +18,10 @@ pub trait StateReader: Send + Sync {
     fn code(&self, hash: &Digest) -> Result<Option<Bytes>, StorageError>;
     /// Code that is ready to run, if somebody has it at hand; whoever gets none asks for the code.
     fn analysed(&self, _hash: &Digest) -> Option<AnalysedCode> {
+        None
+    }
+    /// What execution on this state is to look at, for who learns from it.
+    fn watch(&self) -> Option<&Arc<JumpWatch>> {
         None
     }
     /// The digest of an earlier batch's header; none if it is not known here.

@@ -169,6 +169,15 @@ impl Journal {
         })
     }
 
+    /// Makes the file of a node that has not started yet, so that it starts with these envelopes to be executed.
+    ///
+    /// # Errors
+    /// If it cannot be written.
+    pub fn write<'a>(path: &Path, envelopes: impl Iterator<Item = &'a [u8]>) -> Result<(), JournalError> {
+        let failed = |source| JournalError::Io { action: "write", path: path.to_owned(), source };
+        rewrite(path, envelopes).map(drop).map_err(failed)
+    }
+
     /// What was in the file when it was opened and has not been settled since. Blocks.
     pub(crate) fn recovered(&self) -> Vec<Vec<u8>> {
         self.inner.lock().kept.clone()

@@ -1,5 +1,7 @@
 //! [`Machine`]: revm set up for one batch.
 
+use std::sync::Arc;
+
 use alloy_primitives::{Bytes, Log as EvmLog};
 use revm::{
     DatabaseCommit, ExecuteEvm,
@@ -28,6 +30,7 @@ use crate::{
     error::{ExecuteError, Rejection},
     hot::Touched,
     interrupt::Interrupt,
+    predict::JumpWatch,
     reader::StateReader,
     transaction::Transaction,
 };
@@ -41,6 +44,8 @@ pub(crate) struct Machine<'a> {
     pub(super) evm: Evm<'a>,
     pub(super) env: &'a BatchEnv,
     interrupt: Interrupt,
+    /// Whether transactions leave notes.
+    is_observed: bool,
 }
 
 /// What one transaction did.
@@ -93,7 +98,7 @@ impl<'a> Machine<'a> {
         Self::bare(state, env).with_system_calls()
     }
 
-    pub(super) fn with_system_calls(mut self) -> Result<Self, ExecuteError> {
+    pub(crate) fn with_system_calls(mut self) -> Result<Self, ExecuteError> {
         system_calls::before_batch(&mut self.evm, self.env).map_err(failure)?;
         Ok(self)
     }
@@ -106,7 +111,7 @@ impl<'a> Machine<'a> {
         request: &CallRequest,
         interrupt: &Interrupt,
     ) -> Self {
-        let mut machine = Self::bare(state, env);
+        let mut machine = Self::silent(state, env);
         if !interrupt.is_never() {
             machine.interrupt = interrupt.clone();
             machine.evm.ctx.journaled_state.database.database.interrupt = interrupt.clone();
@@ -128,12 +133,20 @@ impl<'a> Machine<'a> {
         machine
     }
 
-    fn bare(state: &'a dyn StateReader, env: &'a BatchEnv) -> Self {
-        Self::over(State::builder().with_database(Recorder::new(state, env)).build(), env)
+    /// A machine whose transactions tell what they did and nothing of what they looked at.
+    pub(crate) fn silent(state: &'a dyn StateReader, env: &'a BatchEnv) -> Self {
+        let database = State::builder().with_database(Recorder::new(state, env)).build();
+        let evm = observe::build_silent(database, env, None);
+        Self { evm, env, interrupt: Interrupt::never(), is_observed: false }
     }
 
-    pub(super) fn over(database: Database<'a>, env: &'a BatchEnv) -> Self {
-        Self { evm: observe::build(database, env), env, interrupt: Interrupt::never() }
+    fn bare(state: &'a dyn StateReader, env: &'a BatchEnv) -> Self {
+        Self::over(State::builder().with_database(Recorder::new(state, env)).build(), env, state.watch())
+    }
+
+    pub(super) fn over(database: Database<'a>, env: &'a BatchEnv, watch: Option<&Arc<JumpWatch>>) -> Self {
+        let evm = observe::build(database, env, watch);
+        Self { evm, env, interrupt: Interrupt::never(), is_observed: true }
     }
 
     /// Runs a transaction on what was committed so far.
@@ -148,14 +161,23 @@ impl<'a> Machine<'a> {
 
     fn transact(&mut self, tx: TxEnv) -> Result<Executed, RunError> {
         let gas_limit = tx.gas_limit;
-        self.evm.ctx.chain = Observed { pace: Pace::new(self.interrupt.clone()), ..Observed::default() };
+        let watch = self.evm.ctx.chain.watch.take();
+        self.evm.ctx.chain =
+            Observed { pace: Pace::new(self.interrupt.clone()), watch, ..Observed::default() };
         let done = self.evm.transact(tx).map_err(|error| match error {
             EVMError::Transaction(invalid) => {
                 RunError::Rejected(adapter::rejection(invalid, gas_limit, self.env.gas_limit))
             }
             error => RunError::Failed(failure(error)),
         })?;
-        Ok(Executed::new(done, std::mem::take(&mut self.evm.ctx.chain)))
+        let watch = self.evm.ctx.chain.watch.take();
+        let observed = std::mem::replace(&mut self.evm.ctx.chain, Observed { watch, ..Observed::default() });
+        Ok(Executed::new(done, observed))
+    }
+
+    /// Whether transactions leave notes of what they looked at.
+    pub(crate) fn is_observed(&self) -> bool {
+        self.is_observed
     }
 
     /// Makes what a transaction did part of the batch.

@@ -5,6 +5,8 @@
 //! instructions that do ask leave a note here, and all other changes of balances commute. Source of the idea: the lazy
 //! updates of pevm, which know plain transfers and the fee recipient only.
 
+use std::sync::Arc;
+
 use alloy_primitives::{Address, U256};
 use revm::{
     Database, Journal, MainBuilder,
@@ -13,16 +15,16 @@ use revm::{
     handler::{MainnetContext, MainnetEvm},
     interpreter::{
         Instruction, InstructionContext, InstructionExecResult,
-        instructions::{contract, host},
+        instructions::{contract, control, host},
         interpreter::EthInterpreter,
-        interpreter_types::InputsTr as _,
+        interpreter_types::{InputsTr as _, Jumps as _},
     },
 };
 
 use slipstream_types::hints::Preimage;
 
 use super::{adapter, interrupting::Pace, preimages};
-use crate::env::BatchEnv;
+use crate::{env::BatchEnv, predict::JumpWatch};
 
 pub(super) type ObservedContext<DB> = Context<BlockEnv, TxEnv, CfgEnv, DB, Journal<DB>, Observed>;
 pub(super) type ObservedEvm<DB> = MainnetEvm<ObservedContext<DB>>;
@@ -51,6 +53,8 @@ pub(crate) struct Observed {
     pub(super) preimages: Vec<Preimage>,
     /// When a call is to end early; transactions never are.
     pub(super) pace: Pace,
+    /// Whom jumps are told.
+    pub(super) watch: Option<Arc<JumpWatch>>,
 }
 
 impl Observed {
@@ -86,13 +90,26 @@ impl Observed {
     }
 }
 
-/// The mainnet's EVM, whose instructions leave notes in [`Observed`] and do nothing else differently.
-pub(super) fn build<DB: Database>(database: DB, env: &BatchEnv) -> ObservedEvm<DB> {
-    let mut evm = MainnetContext::new(database, env.spec)
-        .with_chain(Observed::default())
+/// The mainnet's EVM, as it is.
+pub(super) fn build_silent<DB: Database>(
+    database: DB,
+    env: &BatchEnv,
+    watch: Option<&Arc<JumpWatch>>,
+) -> ObservedEvm<DB> {
+    MainnetContext::new(database, env.spec)
+        .with_chain(Observed { watch: watch.cloned(), ..Observed::default() })
         .with_cfg(adapter::cfg_env(env))
         .with_block(adapter::block_env(env))
-        .build_mainnet();
+        .build_mainnet()
+}
+
+/// The same, whose instructions leave notes in [`Observed`] and do nothing else differently.
+pub(super) fn build<DB: Database>(
+    database: DB,
+    env: &BatchEnv,
+    watch: Option<&Arc<JumpWatch>>,
+) -> ObservedEvm<DB> {
+    let mut evm = build_silent(database, env, watch);
     let table = evm.instruction.instruction_table_mut();
     table[usize::from(opcode::KECCAK256)] = Instruction::new(preimages::keccak256);
     table[usize::from(opcode::BALANCE)] = Instruction::new(balance);
@@ -103,6 +120,9 @@ pub(super) fn build<DB: Database>(database: DB, env: &BatchEnv) -> ObservedEvm<D
     table[usize::from(opcode::CALLCODE)] = Instruction::new(call::<{ opcode::CALLCODE }, DB>);
     table[usize::from(opcode::CREATE)] = Instruction::new(create::<false, DB>);
     table[usize::from(opcode::CREATE2)] = Instruction::new(create::<true, DB>);
+    if watch.is_some() {
+        table[usize::from(opcode::JUMP)] = Instruction::new(jump);
+    }
     evm
 }
 
@@ -166,6 +186,16 @@ fn call<const KIND: u8, DB: Database>(mut context: Ictx<'_, DB>) -> InstructionE
         context.host.chain.existence(to_address(to));
     }
     contract::call::<KIND, _, _>(context)
+}
+
+/// Told before it is made: whether it succeeds stands nowhere, and a target that is none does no harm.
+fn jump<DB: Database>(context: Ictx<'_, DB>) -> InstructionExecResult {
+    let bytecode = &context.interpreter.bytecode;
+    if let (Some(watch), Some(hash), Some(to)) = (&context.host.chain.watch, bytecode.hash(), top(&context)) {
+        // Behind the instruction already.
+        watch.jumps(&hash, bytecode.pc() - 1, to.saturating_to());
+    }
+    control::jump(context)
 }
 
 fn create<const IS_CREATE2: bool, DB: Database>(mut context: Ictx<'_, DB>) -> InstructionExecResult {

@@ -17,7 +17,7 @@ use super::{
     recorder::{ReadError, Recorder},
     versions::Versions,
 };
-use crate::{error::ExecuteError, transaction::Transaction};
+use crate::{error::ExecuteError, reader::StateReader as _, transaction::Transaction};
 
 /// Room for what a transaction usually reads.
 const READS: usize = 32;
@@ -71,7 +71,7 @@ struct Ahead<'a> {
 impl<'a> Speculator<'a> {
     pub(crate) fn new(versions: &'a Versions<'a>) -> Self {
         let database = Ahead { versions, index: 0, sender: Address::ZERO, nonce: 0, reads: Vec::new() };
-        Self { evm: observe::build(database, versions.env()) }
+        Self { evm: observe::build(database, versions.env(), None) }
     }
 
     /// Runs the transaction at this position on what is known by now; none if it fails there, for whatever reason.
@@ -133,7 +133,7 @@ impl<'a> Machine<'a> {
     /// A machine for the batch's transactions over what other threads read too; makes the system calls first.
     pub(crate) fn sharing(versions: &'a Versions<'a>) -> Result<Self, ExecuteError> {
         let database = State::builder().with_database(Recorder::sharing(versions)).build();
-        Self::over(database, versions.env()).with_system_calls()
+        Self::over(database, versions.env(), versions.watch()).with_system_calls()
     }
 
     /// Whether a transaction that ran ahead would do the same now that its turn has come: every row that it read has the

@@ -7,7 +7,7 @@
 
 use std::{
     hash::{BuildHasher, Hash},
-    sync::{Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
 use alloy_primitives::{
@@ -28,7 +28,7 @@ use super::{
     machine::Executed,
     recorder::{self, ReadError},
 };
-use crate::{env::BatchEnv, reader::StateReader};
+use crate::{env::BatchEnv, predict::JumpWatch, reader::StateReader};
 
 /// Locks of each table: enough that a few threads seldom meet.
 const SHARDS: usize = 64;
@@ -238,6 +238,10 @@ impl AccountEntry {
 
 /// The state before the batch; every row is kept for whoever asks next.
 impl StateReader for Versions<'_> {
+    fn watch(&self) -> Option<&Arc<JumpWatch>> {
+        self.state.watch()
+    }
+
     fn account(&self, address: &Address) -> Result<Option<AccountValue>, StorageError> {
         if let Some(before) = self.accounts.shard(address).get(address).and_then(|entry| entry.before) {
             return Ok(before);

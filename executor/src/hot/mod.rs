@@ -262,7 +262,12 @@ impl HotCache {
     }
 
     pub(crate) fn code(&self, hash: &B256) -> Option<AnalysedCode> {
-        self.count(self.codes.get(hash).map(|(code, _)| code.clone()))
+        self.count(self.peek_code(hash))
+    }
+
+    /// As [`HotCache::code`], without counting.
+    pub(crate) fn peek_code(&self, hash: &B256) -> Option<AnalysedCode> {
+        self.codes.get(hash).map(|(code, _)| code.clone())
     }
 
     fn count<T>(&self, found: Option<T>) -> Option<T> {

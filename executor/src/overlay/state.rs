@@ -1,11 +1,13 @@
 //! [`State`]: what a batch is executed on.
 
+use std::sync::Arc;
+
 use alloy_primitives::{Address, B256, Bytes, U256};
 use slipstream_storage::{StorageError, View};
 use slipstream_types::{AccountValue, BatchNumber, Digest, StateKey, StateValue};
 
 use super::Overlay;
-use crate::{evm::AnalysedCode, hot::HotCache, prefetch::Warm, reader::StateReader};
+use crate::{evm::AnalysedCode, hot::HotCache, predict::JumpWatch, prefetch::Warm, reader::StateReader};
 
 /// The state behind a batch: a committed one, and what the batches since then made of it.
 #[derive(Clone, Copy)]
@@ -42,6 +44,14 @@ impl<'a> State<'a> {
         Stacked::new(self.overlay, None, self.base)
     }
 
+    /// As [`State::reader_with`] over the committed state, and what the cache is worth counts nowhere: for guesses.
+    pub(crate) fn guesses_with<'b>(&self, hot: &'b HotCache) -> Stacked<'b>
+    where
+        'a: 'b,
+    {
+        Stacked { is_counted: false, ..self.reader_with(hot, self.base) }
+    }
+
     /// Reads it, from a cache what the cache has, and the rest from its [base](State::base).
     pub(crate) fn reader_with<'b>(&self, hot: &'b HotCache, base: &'b dyn StateReader) -> Stacked<'b>
     where
@@ -70,7 +80,10 @@ impl<'a> State<'a> {
 pub struct Stacked<'a> {
     overlay: &'a Overlay,
     hot: Option<&'a HotCache>,
+    /// Whether the cache counts what it is asked for.
+    is_counted: bool,
     base: &'a dyn StateReader,
+    watch: Option<Arc<JumpWatch>>,
 }
 
 impl<'a> Stacked<'a> {
@@ -79,12 +92,17 @@ impl<'a> Stacked<'a> {
         hot: Option<&'a HotCache>,
         base: &'a dyn StateReader,
     ) -> Stacked<'a> {
-        Stacked { overlay, hot, base }
+        Stacked { overlay, hot, is_counted: true, base, watch: None }
+    }
+
+    /// The same for an execution that is looked at.
+    pub(crate) fn watched(self, watch: Option<Arc<JumpWatch>>) -> Stacked<'a> {
+        Stacked { watch, ..self }
     }
 
     /// What a layer has the cache is going to have, so that for whoever watches the cache they are one.
     fn count_hit(&self) {
-        if let Some(hot) = self.hot {
+        if let Some(hot) = self.hot.filter(|_| self.is_counted) {
             hot.count_hit();
         }
     }
@@ -95,12 +113,17 @@ impl<'a> Stacked<'a> {
                 self.count_hit();
                 Some(row)
             }
-            None => self.hot.and_then(|hot| hot.row(key)),
+            None if self.is_counted => self.hot?.row(key),
+            None => self.hot?.peek(key),
         }
     }
 }
 
 impl StateReader for Stacked<'_> {
+    fn watch(&self) -> Option<&Arc<JumpWatch>> {
+        self.watch.as_ref()
+    }
+
     fn account(&self, address: &Address) -> Result<Option<AccountValue>, StorageError> {
         match self.row(&StateKey::Account(*address)) {
             Some(Some(StateValue::Account(account))) => Ok(Some(account)),
@@ -129,7 +152,10 @@ impl StateReader for Stacked<'_> {
             self.count_hit();
             return Some(code.clone());
         }
-        let hot = self.hot.and_then(|hot| hot.code(&B256::from(*hash)));
+        let hash256 = B256::from(*hash);
+        let hot = self
+            .hot
+            .and_then(|hot| if self.is_counted { hot.code(&hash256) } else { hot.peek_code(&hash256) });
         hot.or_else(|| self.base.analysed(hash))
     }
 

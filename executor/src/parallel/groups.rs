@@ -213,7 +213,7 @@ impl Trace {
             gas_used += executed.gas_used;
             nonces_read.extend(executed.nonces_read());
             spends.add(&executed, transaction);
-            let Done { executed, entry } = Done::new(executed, transaction, env.beneficiary).ok()?;
+            let Done { executed, entry } = Done::new(executed, transaction, env.beneficiary, true).ok()?;
             for key in &entry.access.writes {
                 writes.entry(*key).or_insert(index);
             }

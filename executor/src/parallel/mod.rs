@@ -141,7 +141,7 @@ fn run_ahead(
     let index = taken.index();
     let transaction = &transactions[index];
     let Some((executed, reads)) = speculator.run(index as u32, transaction) else { return };
-    let Ok(done) = Done::new(executed, transaction, versions.env().beneficiary) else { return };
+    let Ok(done) = Done::new(executed, transaction, versions.env().beneficiary, true) else { return };
     versions.publish(index as u32, transaction.sender, &done.executed);
     taken.finish(done, reads);
 }

@@ -1,4 +1,4 @@
-//! [`Predictors::foretell`]: what a whole batch reads, in the form of hints.
+//! [`Predictors::foretell`]: what a whole batch reads, in the form of hints, and what its transactions do to each other.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
@@ -8,12 +8,13 @@ use alloy_primitives::{
 };
 use rayon::prelude::*;
 use slipstream_types::{
-    Hints, StateKey,
+    Conflicts, Hints, StateKey,
     hints::{self, AccountHints},
 };
 
 use super::{PredictMode, Predicted, Predictors};
 use crate::{
+    access::{AccessSet, conflicts},
     env::BatchEnv,
     reader::{MemoryState, StateReader},
     transaction::Transaction,
@@ -22,6 +23,23 @@ use crate::{
 /// Gas of a batch for each operation that its programs may take. On mainnet 240 gas go with one, so this cuts only batches that are
 /// made to be followed for long; and following one costs no more than executing it.
 const GAS_PER_STEP: u64 = 16;
+
+/// What a batch will probably do.
+#[derive(Debug, Default)]
+pub struct Foretold {
+    /// What it reads.
+    pub hints: Hints,
+    /// What each transaction reads and changes, in the order of the batch: what was followed to its end by its programs, the others by what
+    /// they [announce](AccessSet::announced) as well.
+    pub accesses: Vec<AccessSet>,
+}
+
+impl Foretold {
+    /// Which transactions wait for which.
+    pub fn conflicts(&self, transactions: &[Transaction]) -> Conflicts {
+        conflicts(&self.accesses, transactions.iter().map(Transaction::gas_limit).collect())
+    }
+}
 
 impl Predictors {
     /// Foretells what a batch that uses `gas_used` reads: no more keys than hints of such a batch may name
@@ -37,31 +55,56 @@ impl Predictors {
         gas_used: u64,
         state: &dyn StateReader,
         mode: PredictMode,
-    ) -> Hints {
+    ) -> Foretold {
         let nothing = MemoryState::default();
         let state = if mode == PredictMode::Full { state } else { &nothing };
         let keys_max = hints::keys_max(gas_used);
         let steps_max = self.config.limits.steps_max + gas_used / GAS_PER_STEP;
         let (keys, steps) = (AtomicU64::new(0), AtomicU64::new(0));
         let follow = |transaction: &Transaction| {
-            let mut named = Vec::new();
+            let mut named = Named::default();
             // A transaction that has begun has limits of its own.
             if keys.load(Relaxed) >= keys_max as u64 || steps.load(Relaxed) >= steps_max {
                 return named;
             }
-            let stats = self.predict(transaction, env, state, mode, &mut |predicted| {
-                if let Predicted::Key(key) = predicted {
-                    named.push(key);
-                }
+            let stats = self.predict(transaction, env, state, mode, &mut |predicted| match predicted {
+                Predicted::Key(key) => named.keys.push(key),
+                Predicted::Change(key) => named.changes.push(key),
+                Predicted::Code(_) => {}
             });
             keys.fetch_add(stats.keys, Relaxed);
             steps.fetch_add(stats.steps, Relaxed);
+            named.is_whole = mode == PredictMode::Full && stats.stopped_because.is_none();
             named
         };
-        let named: Vec<Vec<StateKey>> = transactions.par_iter().with_max_len(1).map(follow).collect();
+        let named: Vec<Named> = transactions.par_iter().with_max_len(1).map(follow).collect();
+        let accesses = transactions.iter().zip(&named).map(|(it, named)| named.accesses(it)).collect();
         let mut gathered = Gathered { left: keys_max, ..Gathered::default() };
-        named.into_iter().flatten().for_each(|key| gathered.add(key));
-        Hints { accounts: gathered.accounts }
+        named.into_iter().flat_map(|named| named.keys).for_each(|key| gathered.add(key));
+        Foretold { hints: Hints { accounts: gathered.accounts }, accesses }
+    }
+}
+
+/// What one transaction will probably read and change.
+#[derive(Default)]
+struct Named {
+    keys: Vec<StateKey>,
+    changes: Vec<StateKey>,
+    /// Whether it was followed to its end.
+    is_whole: bool,
+}
+
+impl Named {
+    /// Accounts are left out but for the sender's: hardly anybody changes what others ask of one. What only looks so is found out when the
+    /// batch is executed, and costs time.
+    fn accesses(&self, transaction: &Transaction) -> AccessSet {
+        let mut set = match self.is_whole {
+            true => AccessSet::of_sender(transaction),
+            false => AccessSet::announced(transaction),
+        };
+        set.reads.extend(self.keys.iter().filter(|key| matches!(key, StateKey::Slot(..))));
+        set.writes.extend(&self.changes);
+        set
     }
 }
 

@@ -13,7 +13,8 @@
 //! predictors follow the jumps that were seen often, ours leave out what can only revert; and internal calls are copied
 //! into their callers, so that fewer jumps are left to resolve.
 //!
-//! [`Predictors::foretell`] does this for a whole batch, and its result has the form of hints.
+//! [`Predictors::foretell`] does this for a whole batch, and its result has the form of hints, with what each transaction reads and changes
+//! for a graph of conflicts.
 //!
 //! A predictor may be wrong, and costs reads then, never a result: it touches caches only. Loops, unknown jumps and
 //! instructions that cannot be foreseen give fewer keys. Everything is bounded: analysis by the code's length, runs by
@@ -45,13 +46,16 @@ mod slice;
 mod ssa;
 #[cfg(test)]
 mod tests;
+mod watch;
 mod world;
 
 use serde::{Deserialize, Serialize};
 use slipstream_types::{Digest, StateKey};
 
+pub use batch::Foretold;
 pub use predictors::Predictors;
 pub use program::{CODE_BYTES_MAX, Program, build};
+pub use watch::JumpWatch;
 
 /// How much is foretold.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
@@ -66,13 +70,15 @@ pub enum PredictMode {
     Full,
 }
 
-/// A key that execution will probably read.
+/// What execution will probably read, or change.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Predicted {
     /// A row.
     Key(StateKey),
     /// Code, by its hash.
     Code(Digest),
+    /// A row that it will probably change as well, told when all is known; it was told as a key before.
+    Change(StateKey),
 }
 
 /// A jump that execution made, as positions in the code.
@@ -179,4 +185,6 @@ pub enum StopReason {
     UnknownBranch,
     /// A call's target is not known; the prediction went on behind it.
     UnknownCall,
+    /// A slot is not known; the prediction went on behind it.
+    UnknownSlot,
 }

@@ -5,6 +5,7 @@ use alloy_primitives::{Bytes, U256};
 use slipstream_types::BatchNumber;
 
 use super::{
+    StopReason,
     buffer::{Buffer, Value},
     fold::{FOLDED_ARGS_MAX, fold},
     opcode::*,
@@ -42,7 +43,10 @@ impl Run<'_> {
 
     fn storage(&mut self, frame: &Frame, code: u8, args: &[Value]) -> Result<Value, Stopped> {
         let address = frame.call.address;
-        let Some(slot) = args[0] else { return Ok(None) };
+        let Some(slot) = args[0] else {
+            self.world.stop(StopReason::UnknownSlot);
+            return Ok(None);
+        };
         match code {
             SLOAD => return self.world.slot(address, slot),
             TLOAD => return Ok(self.world.transient(address, slot)),

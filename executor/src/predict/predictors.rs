@@ -21,6 +21,7 @@ use super::{
     program::{CODE_BYTES_MAX, Program, build},
     run::Run,
     saved::Saved,
+    watch::JumpWatch,
 };
 use crate::{env::BatchEnv, reader::StateReader, transaction::Transaction};
 
@@ -42,6 +43,8 @@ pub struct Predictors {
     waiting: Mutex<Waiting>,
     /// Counts predictions, to tell which program was used last.
     clock: AtomicU64,
+    /// Where execution is looked at; none while every program knows where its jumps lead.
+    watch: RwLock<Option<Arc<JumpWatch>>>,
     /// Where programs are kept over restarts.
     saved: Option<Saved>,
 }
@@ -72,7 +75,7 @@ impl Predictors {
     /// Without any program.
     pub fn new(config: PredictConfig) -> Self {
         let (kept, waiting, clock) = (RwLock::default(), Mutex::default(), AtomicU64::new(0));
-        Self { config, kept, waiting, clock, saved: None }
+        Self { config, kept, waiting, clock, watch: RwLock::default(), saved: None }
     }
 
     /// With the programs that a store has of an earlier run, and keeping there what is learned from now on.
@@ -85,6 +88,7 @@ impl Predictors {
             self.kept.write().insert(hash, Arc::new(program), 0, self.config.programs_bytes_max);
         }
         self.saved = Some(saved);
+        self.renew_watch();
         Ok(self)
     }
 
@@ -131,6 +135,25 @@ impl Predictors {
         }
     }
 
+    /// What an execution has to look at, for predictors to learn from it; none if nothing.
+    pub fn watch(&self) -> Option<Arc<JumpWatch>> {
+        self.watch.read().clone()
+    }
+
+    /// Learns the jumps that executions made since the last time.
+    pub fn learn_jumps(&self) {
+        let Some(watch) = self.watch() else { return };
+        for (hash, edge) in watch.take() {
+            self.observe_jumps(hash.into(), &[edge]);
+        }
+    }
+
+    fn renew_watch(&self) {
+        let kept = self.kept.read();
+        let watch = JumpWatch::of(kept.programs.iter().map(|(hash, entry)| (hash, &*entry.program)));
+        *self.watch.write() = watch.map(Arc::new);
+    }
+
     /// Learns jumps that execution made, or a prediction came to, and that analysis cannot see. A contract that has a program
     /// keeps it until it was called often again, and gets a better one then.
     pub fn observe_jumps(&self, hash: Digest, edges: &[JumpEdge]) {
@@ -168,8 +191,12 @@ impl Predictors {
     pub fn build_now(&self, hash: Digest, code: &[u8]) -> Arc<Program> {
         let observed = self.waiting.lock().observed.get(&hash).cloned().unwrap_or_default();
         let program = Arc::new(build(code, &observed));
+        let before = self.kept.read().programs.get(&hash).map(|entry| entry.program.clone());
         let dropped =
             self.kept.write().insert(hash, program.clone(), self.now(), self.config.programs_bytes_max);
+        if before.as_ref().map_or(&[][..], |it| it.unresolved()) != program.unresolved() {
+            self.renew_watch();
+        }
         if let Some(saved) = &self.saved {
             saved.put(&hash, &program);
             dropped.iter().for_each(|hash| saved.remove(hash));

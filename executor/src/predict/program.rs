@@ -4,10 +4,11 @@
 //!  block     operation* exit
 //!  operation opcode operand*                      results are numbered from 0 within the block
 //!  exit      STOP | INVALID | RETURN operand operand | REVERT operand operand | SELFDESTRUCT operand
-//!            | (GOTO block | JUMP pc operand | JUMPI block block operand) taken left operand*
+//!            | (GOTO block | JUMP pc operand block | JUMPI block block operand) taken left operand*
 //!  operand   tag (2 bits) number (6 bits, or 63 and the number in 16 bits, little-endian)
 //!            tags: result, stack entry from the top, the number itself, constant of the table (62 marks 16 bits; 63: unknown)
 //! ```
+//! The block of a JUMP is the only one that it is known to lead to, for when the operand is not known.
 //! `taken` and `left` (16 bits) say how many stack entries the block replaces by how many operands. Programs are made from
 //! code wherever they are run and never travel, so the layout is free to change; those that a node has saved carry its version.
 
@@ -45,6 +46,8 @@ pub struct Program {
     /// Constants of up to 64 bits, numbered before the others.
     small: Box<[u64]>,
     large: Box<[U256]>,
+    /// Positions of the jumps of which no target is known, ascending.
+    unresolved: Box<[u32]>,
     delegate: Option<Address>,
 }
 
@@ -84,23 +87,27 @@ pub(super) struct Table<'a> {
     pub(super) bytes: &'a [u8],
     pub(super) small: &'a [u64],
     pub(super) large: &'a [U256],
+    pub(super) unresolved: &'a [u32],
 }
 
 impl Program {
     /// As it was made before.
-    pub(super) fn of(Table { blocks, bytes, small, large }: Table<'_>, delegate: Option<Address>) -> Program {
+    pub(super) fn of(table: Table<'_>, delegate: Option<Address>) -> Program {
+        let Table { blocks, bytes, small, large, unresolved } = table;
         Program {
             blocks: blocks.into(),
             bytes: bytes.into(),
             small: small.into(),
             large: large.into(),
+            unresolved: unresolved.into(),
             delegate,
         }
     }
 
     /// What it is made of.
     pub(super) fn table(&self) -> Table<'_> {
-        Table { blocks: &self.blocks, bytes: &self.bytes, small: &self.small, large: &self.large }
+        let Program { blocks, bytes, small, large, unresolved, .. } = self;
+        Table { blocks, bytes, small, large, unresolved }
     }
 
     /// Its size in memory.
@@ -110,6 +117,12 @@ impl Program {
             + size_of_val(&*self.blocks)
             + size_of_val(&*self.small)
             + size_of_val(&*self.large)
+            + size_of_val(&*self.unresolved)
+    }
+
+    /// Positions of the jumps of which no target is known, ascending.
+    pub(super) fn unresolved(&self) -> &[u32] {
+        &self.unresolved
     }
 
     /// The code to run instead (EIP-7702).
@@ -239,8 +252,15 @@ impl<'a> Encoder<'a> {
             blocks.push((self.chains[at].pc as u32, self.bytes.len() as u32));
             self.chain(&self.chains[at], &self.slices[at], &numbers);
         }
+        let unresolved = order.iter().filter_map(|at| match &self.chains[at].exit {
+            ChainExit::Jump { from, known, .. } => known.is_empty().then_some(*from as u32),
+            _ => None,
+        });
+        let mut unresolved: Vec<u32> = unresolved.collect();
+        unresolved.sort_unstable();
         Program {
             blocks: blocks.into(),
+            unresolved: unresolved.into(),
             bytes: self.bytes.into(),
             small: self.small.into(),
             large: self.large.into(),
@@ -271,10 +291,12 @@ impl<'a> Encoder<'a> {
                 self.bytes.push(GOTO);
                 self.bytes.extend(block(to));
             }
-            ChainExit::Jump { target, from, .. } => {
+            ChainExit::Jump { target, from, known } => {
                 self.bytes.push(JUMP);
                 self.short(*from);
                 self.operand(*target, &results);
+                let only = if let [only] = known[..] { block(&only) } else { NO_BLOCK.to_le_bytes() };
+                self.bytes.extend(only);
             }
             ChainExit::Branch { condition, then, otherwise } => {
                 self.bytes.push(JUMPI);

@@ -116,6 +116,7 @@ impl<'a> Run<'a> {
     pub(super) fn transaction(&mut self, mode: PredictMode) {
         // That it stopped stands in the statistics, and there is nothing to do about it.
         let _ = self.try_transaction(mode);
+        self.world.tell_changes();
     }
 
     /// What came of it, and the jumps that no program had a block for.
@@ -233,7 +234,7 @@ impl<'a> Run<'a> {
                 return Ok(Step::End(Ended::empty(true)));
             }
             GOTO => reader.short().map(To::Block),
-            JUMP => reader.short().map(|from| To::Position(from, frame.read(reader))),
+            JUMP => self.computed(frame, reader),
             JUMPI => self.branch(frame, reader).map(To::Block),
             INVALID => return Ok(Step::End(Ended::empty(false))),
             _ => None,
@@ -246,6 +247,16 @@ impl<'a> Run<'a> {
             To::Block(block) => Step::To(usize::from(block)),
             To::Position(from, to) => self.jump(program, frame, from, to),
         })
+    }
+
+    /// Where a computed jump goes: if that is not known, to the only block that it is known to lead to.
+    fn computed(&mut self, frame: &Frame, reader: &mut Reader<'_>) -> Option<To> {
+        let (from, to, only) = (reader.short()?, frame.read(reader), reader.short()?);
+        if to.is_some() || only == NO_BLOCK || self.guesses >= GUESSES_MAX {
+            return Some(To::Position(from, to));
+        }
+        self.guesses += 1;
+        Some(To::Block(only))
     }
 
     fn jump(&mut self, program: &Program, frame: &Frame, from: u16, to: Value) -> Step {

@@ -170,6 +170,16 @@ impl<'a> World<'a> {
         }
     }
 
+    /// Tells the slots that it wrote and did not take back.
+    pub(super) fn tell_changes(&mut self) {
+        let mut changed: Vec<Slot> = self.journal.iter().map(|(slot, _)| *slot).collect();
+        changed.sort_unstable();
+        changed.dedup();
+        for (address, slot) in changed {
+            (self.sink)(Predicted::Change(StateKey::Slot(address, slot.into())));
+        }
+    }
+
     /// Counts operations.
     pub(super) fn count_steps(&mut self, steps: u64) -> Result<(), Stopped> {
         self.stats.steps += steps;

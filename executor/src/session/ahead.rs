@@ -12,6 +12,7 @@ use crate::{
     hinting::open_hints,
     hot,
     overlay::{Overlay, State},
+    predict::Foretold,
     prefetch::{Wanted, Warm, WarmStats},
     transaction::Transaction,
 };
@@ -169,7 +170,8 @@ impl Session {
         }
         let decoded = opened.or_else(|| {
             let foretold = self.foretell(batch, base, overlay)?;
-            Some(Decoded { hints: foretold, ..Decoded::default() })
+            let conflicts = uses_conflicts.then(|| foretold.conflicts(batch.transactions));
+            Some(Decoded { hints: foretold.hints, conflicts, ..Decoded::default() })
         });
         let Some(Decoded { mut hints, conflicts, mut values }) = decoded else {
             let conflicts = uses_conflicts.then(|| announced_conflicts(batch.transactions));
@@ -202,7 +204,7 @@ impl Session {
         // Without threads the reads would come one after another, as they do in the batch.
         let prefetcher = self.prefetcher.as_ref().filter(|prefetcher| prefetcher.pace().reads_ahead());
         let foretold = prefetcher.and_then(|_| self.foretell(batch, base, overlay));
-        let Some(mut hints) = foretold else { return Ok(Ahead::default()) };
+        let Some(Foretold { mut hints, .. }) = foretold else { return Ok(Ahead::default()) };
         self.leave_out(&mut hints, overlay);
         let wanted = Wanted { was_read: self.foreteller.reads(), ..Wanted::from(&hints) };
         let warm = Some(self.read_ahead(batch.number, base.clone(), wanted)?);
@@ -214,10 +216,12 @@ impl Session {
         open_hints(blob, batch.gas_max, batch.proposer, batch.transactions).ok()
     }
 
-    fn foretell(&self, batch: &OrderedBatch<'_>, base: &View, overlay: &Overlay) -> Option<Hints> {
+    /// From what execution will see, as far as that is known: what is executed and not committed, the cache, and the rows.
+    fn foretell(&self, batch: &OrderedBatch<'_>, base: &View, overlay: &Overlay) -> Option<Foretold> {
+        let hot = self.hot();
         match State::on(base, overlay) {
-            Some(state) => self.foreteller.hints(&self.chain, batch, &state.reader()),
-            None => self.foreteller.hints(&self.chain, batch, base),
+            Some(state) => self.foreteller.foretold(&self.chain, batch, &state.guesses_with(&hot.cache)),
+            None => self.foreteller.foretold(&self.chain, batch, base),
         }
     }
 

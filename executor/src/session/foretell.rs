@@ -11,14 +11,14 @@ use std::sync::{
 use alloy_primitives::{Address, map::HashMap};
 use rayon::{ThreadPool, ThreadPoolBuilder};
 use slipstream_storage::{StorageError, Store};
-use slipstream_types::{B256, ChainConfig, Digest, Hints, StateKey, StateValue};
+use slipstream_types::{B256, ChainConfig, Digest, StateKey, StateValue};
 
 use super::{OrderedBatch, SessionError};
 use crate::{
     config::ExecutorConfig,
     env::BatchEnv,
     hot::Touched,
-    predict::{PredictConfig, PredictMode, Predictors},
+    predict::{Foretold, JumpWatch, PredictConfig, PredictMode, Predictors},
     reader::StateReader,
     transaction::Transaction,
 };
@@ -65,13 +65,13 @@ impl Foreteller {
         self.mode == PredictMode::Full
     }
 
-    /// What a batch will probably read, some batches after the state `base`; none if nothing is foretold.
-    pub(super) fn hints(
+    /// What a batch will probably do, some batches after the state `base`; none if nothing is foretold.
+    pub(super) fn foretold(
         &self,
         chain: &ChainConfig,
         batch: &OrderedBatch<'_>,
         base: &dyn StateReader,
-    ) -> Option<Hints> {
+    ) -> Option<Foretold> {
         let OrderedBatch { number, timestamp_ms, proposer, gas_max, transactions, .. } = *batch;
         if self.mode == PredictMode::Off || transactions.is_empty() {
             return None;
@@ -79,12 +79,12 @@ impl Foreteller {
         // The batch before may not be here yet. Of it the EVM sees the digest, which decides no keys.
         let env = BatchEnv::behind(B256::ZERO, chain, number, timestamp_ms, proposer);
         let foretell = || self.predictors.foretell(transactions, &env, gas_max, base, self.mode);
-        let hints = match &self.threads {
+        let foretold = match &self.threads {
             Some(threads) => threads.install(foretell),
             None => foretell(),
         };
         self.build();
-        Some(hints)
+        Some(foretold)
     }
 
     /// With the programs that a store has of an earlier run, and keeping there what is learned from now on.
@@ -99,12 +99,18 @@ impl Foreteller {
         Ok(self)
     }
 
+    /// What execution is to look at, so that predictors learn by it.
+    pub(super) fn watch(&self) -> Option<Arc<JumpWatch>> {
+        self.predictors.watch()
+    }
+
     /// Counts the calls of the contracts that a batch came to, as far as transactions made them, and analyses some of those that are called
     /// often.
     pub(super) fn learn(&self, transactions: &[Transaction], touched: &Touched) {
         if self.mode != PredictMode::Full {
             return;
         }
+        self.predictors.learn_jumps();
         let calls = calls(transactions, touched);
         for (hash, code) in &touched.codes {
             let hash = Digest::from(*hash);
@@ -211,7 +217,7 @@ mod tests {
             };
             let foreteller = start();
             let slots = |foreteller: &Foreteller| {
-                let hints = foreteller.hints(&genesis.chain, &batch, &base).unwrap();
+                let hints = foreteller.foretold(&genesis.chain, &batch, &base).unwrap().hints;
                 assert!(hints.codes().any(|address| address == CONTRACT));
                 hints.keys().filter(|key| matches!(key, StateKey::Slot(..))).count()
             };
@@ -231,11 +237,11 @@ mod tests {
         }
         let accounts = Foreteller::new(&config(PredictMode::Accounts, 2)).unwrap();
         accounts.learn(&[call(), call(), call(), call()], &touched);
-        let hints = accounts.hints(&genesis.chain, &batch, &base).unwrap();
+        let hints = accounts.foretold(&genesis.chain, &batch, &base).unwrap().hints;
         assert!(hints.accounts.iter().all(|account| account.slots.is_empty()));
         assert_eq!((accounts.predictors.queued(), accounts.predictors.len()), (0, 0));
         let off = Foreteller::new(&config(PredictMode::Off, 2)).unwrap();
-        assert_eq!(off.hints(&genesis.chain, &batch, &base), None);
+        assert!(off.foretold(&genesis.chain, &batch, &base).is_none());
     }
 
     /// Goal: many batches are prepared before the first of them is executed, and the later ones gain by what the first ones call.
@@ -250,7 +256,7 @@ mod tests {
         for threads in [0, 2] {
             let foreteller = Foreteller::new(&config(PredictMode::Full, threads)).unwrap();
             let slots = || {
-                let hints = foreteller.hints(&genesis.chain, &batch, &base).unwrap();
+                let hints = foreteller.foretold(&genesis.chain, &batch, &base).unwrap().hints;
                 hints.keys().filter(|key| matches!(key, StateKey::Slot(..))).count()
             };
             assert_eq!(slots(), 0);

@@ -202,7 +202,7 @@ impl Session {
         let warm = ahead.warm(state);
         let before = warm.map(Warm::stats).unwrap_or_default();
         let (hot, base) = (self.hot(), self.stalls.of(state.base(warm)));
-        let reader = state.reader_with(&hot.cache, &base);
+        let reader = state.reader_with(&hot.cache, &base).watched(self.foreteller.watch());
         let (outcome, parallel) = match ahead.conflicts().filter(|_| way == Way::Fitting) {
             Some(conflicts) => parallel::execute(&reader, &env, transactions, conflicts, &self.workers)?,
             None => (outcome::execute(&reader, &env, transactions)?, ParallelStats::default()),
@@ -230,7 +230,7 @@ impl Session {
         let warm = ahead.warm(state);
         let before = warm.map(Warm::stats).unwrap_or_default();
         let (hot, base) = (self.hot(), self.stalls.of(state.base(warm)));
-        let reader = state.reader_with(&hot.cache, &base);
+        let reader = state.reader_with(&hot.cache, &base).watched(self.foreteller.watch());
         let built = assemble::build(&reader, &basis.env(&self.chain), candidates, limits)?;
         drop(hot);
         self.noted(warm, &base);

@@ -18,6 +18,7 @@ mod report;
 mod serve;
 mod snapshot;
 mod state;
+mod sweep;
 mod sync;
 
 use std::path::PathBuf;
@@ -50,6 +51,8 @@ pub enum Bench {
     Hints,
     /// The same without hints: what is foretold, and what that gains.
     Predictors,
+    /// Both over threads, readahead, cache and modelled disks, with plots.
+    Sweep,
     /// What agreement costs: replication, delays, failover, and bugs that replicas mask.
     Consensus,
     /// What the codecs of broadcast cost, beside the path of the paper that network coding is from.
@@ -69,7 +72,7 @@ pub struct BenchOptions {
     /// Also write the figures to this file.
     #[arg(long)]
     pub json: Option<PathBuf>,
-    /// Directory on the disk to measure; a temporary one in it is used and removed. `hints`, `predictors` and `replay` keep what they
+    /// Directory on the disk to measure; a temporary one in it is used and removed. `hints`, `predictors`, `sweep` and `replay` keep what they
     /// filled there, for the next run, unless this is the working directory.
     #[arg(long, default_value = ".")]
     pub dir: PathBuf,
@@ -124,6 +127,7 @@ pub fn run(bench: Bench, options: &BenchOptions) -> Result<Report> {
         Bench::Parallel => parallel::run(options, progress)?,
         Bench::Hints => hints::run(options, progress)?,
         Bench::Predictors => predictors::run(options, progress)?,
+        Bench::Sweep => sweep::run(options, progress)?,
         Bench::Consensus => consensus::run(options, progress)?,
         Bench::Broadcast => broadcast::run(options, progress)?,
         Bench::Replay => replay::run(options, progress)?,

@@ -43,6 +43,8 @@ pub(in crate::bench) struct NodeOptions {
     pub(in crate::bench) executor: String,
     /// Further keys of the `storage` section, as lines of YAML.
     pub(in crate::bench) storage: String,
+    /// Keys of the `consensus` section, as lines of YAML; of a validator, if there are any.
+    pub(in crate::bench) consensus: String,
     /// `storage.snapshot_interval_batches`.
     pub(in crate::bench) snapshot_interval: u64,
     /// Peers to dial. A fullnode has to have one: where there is none, one that does not exist takes the place.
@@ -113,7 +115,12 @@ impl NodeProcess {
 
     /// The number of its last batch: the cheapest question that there is.
     pub(in crate::bench) async fn head(&self) -> Result<u64> {
-        quantity(&self.rpc.call("eth_blockNumber", json!([])).await?)
+        quantity(&self.call("eth_blockNumber", json!([])).await?)
+    }
+
+    /// Asks it a question of JSON-RPC.
+    pub(in crate::bench) async fn call(&self, method: &str, params: Value) -> Result<Value> {
+        self.rpc.call(method, params).await
     }
 
     /// An error, with the end of the log, if it has ended by itself.
@@ -168,20 +175,24 @@ fn ready(log: &str) -> Option<Result<(String, String, SocketAddr)>> {
 }
 
 fn yaml(genesis: &Path, options: &NodeOptions) -> Result<String> {
-    let NodeOptions { mode, sync, executor, storage, snapshot_interval, peers } = options;
+    let NodeOptions { mode, sync, executor, storage, consensus, snapshot_interval, peers } = options;
+    let role = if consensus.is_empty() { "fullnode" } else { "validator" };
     let mut text = format!(
-        "role: fullnode\ngenesis: \"{}\"\nstorage:\n  snapshot_interval_batches: {snapshot_interval}\n{storage}\
+        "role: {role}\ngenesis: \"{}\"\nstorage:\n  snapshot_interval_batches: {snapshot_interval}\n{storage}\
          api:\n  listen: \"127.0.0.1:0\"\nsync:\n  mode: {mode}\n{sync}network:\n  listen: \"127.0.0.1:0\"\n  peers: [",
         genesis.display()
     );
     let nobody = PeerAddress { id: node_key("slipnet-bench-nobody", 0).public(), address: NOWHERE };
-    let nobody = peers.is_empty().then(|| nobody.to_string());
+    let nobody = (peers.is_empty() && consensus.is_empty()).then(|| nobody.to_string());
     for peer in peers.iter().chain(&nobody) {
         write!(text, "\"{peer}\", ")?;
     }
     text.push_str("]\n");
     if !executor.is_empty() {
         write!(text, "executor:\n{executor}")?;
+    }
+    if !consensus.is_empty() {
+        write!(text, "consensus:\n{consensus}")?;
     }
     Ok(text)
 }

@@ -17,7 +17,7 @@ pub(super) const PARALLEL: usize = 16;
 
 /// See the module.
 #[derive(Clone)]
-pub(super) struct Modelled {
+pub(in crate::bench) struct Modelled {
     state: Arc<MemoryState>,
     read: Duration,
     /// When each place of the device is free again.
@@ -25,8 +25,13 @@ pub(super) struct Modelled {
 }
 
 impl Modelled {
-    pub(super) fn new(state: Arc<MemoryState>, read: Duration) -> Modelled {
+    pub(in crate::bench) fn new(state: Arc<MemoryState>, read: Duration) -> Modelled {
         Modelled { state, read, free_at: Arc::new(Mutex::new([Instant::now(); PARALLEL])) }
+    }
+
+    /// The same device with another state on it.
+    pub(in crate::bench) fn holding(&self, state: Arc<MemoryState>) -> Modelled {
+        Modelled { state, ..self.clone() }
     }
 
     /// Waits for so many reads that are asked for together.

@@ -1,6 +1,7 @@
 //! `slipnet bench hints`: mainnet blocks replayed on a store that is larger than its cache, cold and with hints, beside what they cost
 //! in memory (CPU only) and what reading their working set costs (I/O only).
 
+mod ahead;
 mod cold;
 mod consecutive;
 mod device;
@@ -19,7 +20,14 @@ use slipstream_executor::MemoryState;
 use slipstream_storage::Store;
 use slipstream_types::{Digest, StateKey, StateValue};
 
-pub(super) use self::{cold::World, meter::Cost, replay::Case, trace::load as access_lists};
+pub(super) use self::{
+    ahead::replay_ahead,
+    cold::{CACHED_DATA_MIB, World},
+    device::Modelled,
+    meter::Cost,
+    replay::Case,
+    trace::load as access_lists,
+};
 use self::{filler::Rows, replay::Variant, trace::Trace};
 use super::{BenchOptions, Report, mainnet};
 use crate::progress::Progress;
@@ -69,8 +77,13 @@ pub(super) struct ColdState {
 }
 
 impl ColdState {
-    /// Loads the blocks and fills the store, or opens the one of an earlier run.
-    pub(super) fn open(options: &BenchOptions, size: &Size, progress: Progress) -> Result<ColdState> {
+    /// Loads the blocks and fills the store, or opens the one of an earlier run, with a cache of so many MiB beside index and filters.
+    pub(super) fn open(
+        options: &BenchOptions,
+        size: &Size,
+        cached_mib: u64,
+        progress: Progress,
+    ) -> Result<ColdState> {
         let data = mainnet::data_dir(options.data.as_deref())?;
         progress.step("loading blocks");
         let cases = load(&data)?;
@@ -81,7 +94,7 @@ impl ColdState {
         let trace = Trace::new(batches.clone(), size.batches);
         let (real, codes) = contents(&cases, trace.as_ref());
         let rows = Rows::new(real.clone(), size.filler, filler::NEIGHBOURS);
-        let store = cold::open(&dir, &rows, &codes, progress)?;
+        let store = cold::open(&dir, &rows, &codes, cached_mib, progress)?;
         let worlds = worlds(&store, &cases)?;
         let rows = rows.len();
         Ok(ColdState { worlds, cases, store, rows, real, trace, batches, dir, _temporary: temporary })
@@ -90,7 +103,7 @@ impl ColdState {
 
 pub(super) fn run(options: &BenchOptions, progress: Progress) -> Result<Report> {
     let size = Size::of(options);
-    let state = ColdState::open(options, &size, progress)?;
+    let state = ColdState::open(options, &size, CACHED_DATA_MIB, progress)?;
     let ColdState { worlds, cases, store, rows, trace, batches, .. } = &state;
     let mut costs: BTreeMap<Variant, Vec<Vec<Cost>>> = BTreeMap::new();
     for run in 0..size.runs {

@@ -5,7 +5,7 @@ use std::{collections::VecDeque, thread, time::Instant};
 use anyhow::{Context, Result, ensure};
 use slipstream_executor::{
     MemoryState, Outcome, PrefetchBackend, PrefetchLimits, Prefetcher, StateReader, Wanted, Warm, execute,
-    open_hints, seal_hints,
+    execute_silently, open_hints, seal_hints,
 };
 use slipstream_storage::Store;
 use slipstream_types::{BatchNumber, Blob, Digest, Hints, StateKey};
@@ -186,19 +186,25 @@ impl Case {
 
     /// What a batch's hints cost their maker beside executing it, and how long they are.
     pub(super) fn make_hints(&self) -> Result<MadeHints> {
+        let Block { env, transactions, .. } = &self.block;
         let start = Instant::now();
-        let outcome = execute(&self.in_memory, &self.block.env, &self.block.transactions)?;
+        execute_silently(&self.in_memory, env, transactions)?;
+        let silent_s = start.elapsed().as_secs_f64();
+        let start = Instant::now();
+        let outcome = execute(&self.in_memory, env, transactions)?;
         let execute_s = start.elapsed().as_secs_f64();
         let start = Instant::now();
         // A block of before Berlin may read more than hints may name: then it has none.
-        let blob = seal_hints(&outcome, self.block.env.beneficiary, &self.block.transactions);
+        let blob = seal_hints(&outcome, env.beneficiary, transactions);
         let make_s = start.elapsed().as_secs_f64();
-        Ok(MadeHints { execute_s, make_s, bytes: blob.map_or(0, |blob| blob.len()) })
+        Ok(MadeHints { silent_s, execute_s, make_s, bytes: blob.map_or(0, |blob| blob.len()) })
     }
 }
 
 /// See [`Case::make_hints`].
 pub(super) struct MadeHints {
+    /// Of executing it without noting anything.
+    pub(super) silent_s: f64,
     pub(super) execute_s: f64,
     pub(super) make_s: f64,
     pub(super) bytes: usize,

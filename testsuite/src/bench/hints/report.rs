@@ -100,11 +100,12 @@ pub(super) fn isolated(
 fn made_figures(cases: &[Case]) -> Result<Vec<Figure>> {
     let round = || cases.iter().map(Case::make_hints).collect::<Result<Vec<_>>>();
     let rounds = (0..MAKER_ROUNDS).map(|_| round()).collect::<Result<Vec<_>>>()?;
-    let share = |made: &Vec<MadeHints>| {
-        let total = |part: fn(&MadeHints) -> f64| made.iter().map(part).sum::<f64>();
-        total(|made| made.make_s) / total(|made| made.execute_s)
+    let total = |made: &[MadeHints], part: fn(&MadeHints) -> f64| made.iter().map(part).sum::<f64>();
+    let sealing = |made: &Vec<MadeHints>| total(made, |it| it.make_s) / total(made, |it| it.execute_s);
+    let making = |made: &Vec<MadeHints>| {
+        let with = total(made, |it| it.execute_s + it.make_s);
+        with / total(made, |it| it.silent_s) - 1.0
     };
-    let shares = rounds.iter().map(share).collect();
     let made = &rounds[0];
     let since_london: Vec<f64> = cases
         .iter()
@@ -112,7 +113,11 @@ fn made_figures(cases: &[Case]) -> Result<Vec<Figure>> {
         .filter(|(case, _)| case.block.env.number >= LONDON)
         .map(|(_, made)| made.bytes as f64)
         .collect();
-    let mut figures = vec![Figure::new("seal_cost_share", "ratio", shares)];
+    let of = |name, share: &dyn Fn(&Vec<MadeHints>) -> f64| {
+        Figure::new(name, "ratio", rounds.iter().map(share).collect())
+    };
+    let maker = of("maker_cost_share", &making).aim(Aim::AtMost(0.05));
+    let mut figures = vec![maker, of("seal_cost_share", &sealing)];
     if !since_london.is_empty() {
         figures.push(Figure::new("bytes_median", "bytes", since_london).aim(Aim::AtMost(17_408.0)));
     }

@@ -8,12 +8,13 @@ mod score;
 use std::collections::BTreeMap;
 
 use anyhow::Result;
+use slipstream_executor::predict::Predictors;
 
 use self::replay::{Bench, Variant, Way};
 use super::{
     Aim, BenchOptions, Figure, Report,
     harness::ratios,
-    hints::{ColdState, Cost, Size},
+    hints::{CACHED_DATA_MIB, Case, ColdState, Cost, Size},
 };
 use crate::progress::Progress;
 
@@ -27,7 +28,7 @@ type Costs = BTreeMap<Variant, Vec<Cost>>;
 
 pub(super) fn run(options: &BenchOptions, progress: Progress) -> Result<Report> {
     let size = Size::of(options);
-    let state = ColdState::open(options, &size, progress)?;
+    let state = ColdState::open(options, &size, CACHED_DATA_MIB, progress)?;
     progress.step("analysing contracts");
     let (programs, analysis) = analysis::measure(&state.cases);
     let bench = Bench::new(&state, &programs)?;
@@ -80,6 +81,11 @@ pub(super) fn run(options: &BenchOptions, progress: Progress) -> Result<Report> 
             .into(),
     ];
     Ok(Report { bench: "predictors", runs: size.runs, figures, notes })
+}
+
+/// Predictors with a program for every contract that some blocks execute.
+pub(super) fn programs(cases: &[Case]) -> Predictors {
+    analysis::measure(cases).0.full
 }
 
 /// The share of what hints gain over a cold replay, run by run.

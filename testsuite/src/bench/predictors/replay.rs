@@ -1,19 +1,17 @@
 //! The ways in which the blocks are replayed.
 
-use std::{sync::mpsc, thread};
-
-use anyhow::{Context, Result};
+use anyhow::Result;
 use rayon::{ThreadPool, ThreadPoolBuilder};
 use slipstream_executor::{
-    PrefetchLimits, Prefetcher, StateReader, Wanted, Warm,
+    PrefetchLimits, Prefetcher, StateReader,
     predict::{PredictMode, Predictors},
 };
-use slipstream_types::{BatchNumber, Hints};
+use slipstream_types::Hints;
 
 use super::{READAHEADS, analysis::Programs, score::Score};
 use crate::bench::{
     Figure,
-    hints::{Case, ColdState, Cost, World},
+    hints::{Case, ColdState, Cost, World, replay_ahead},
 };
 
 /// A way to replay the blocks.
@@ -90,44 +88,21 @@ impl<'a> Bench<'a> {
         store.drop_cached();
         let (cost, done) = Cost::of(store, || match variant {
             Variant::Cold => cases.iter().zip(worlds).try_for_each(|(case, world)| case.check(world)),
-            Variant::Ahead(way, readahead) => self.replay_ahead(&prefetcher, way, readahead),
+            Variant::Ahead(way, readahead) => {
+                let blocks: Vec<(&Case, World)> = cases.iter().zip(worlds.iter().cloned()).collect();
+                replay_ahead(&prefetcher, readahead, &blocks, |case, world| self.hints(way, case, world))
+            }
         });
         done.map(|()| cost)
-    }
-
-    /// One thread prepares blocks and one executes them.
-    fn replay_ahead(&self, prefetcher: &Prefetcher, way: Way, readahead: usize) -> Result<()> {
-        let ColdState { cases, worlds, .. } = self.state;
-        // One more block is ahead in the hands of the thread that waits to send it.
-        let (sender, prepared) = mpsc::sync_channel::<Warm<World>>(readahead - 1);
-        thread::scope(|scope| {
-            scope.spawn(move || {
-                for (case, world) in cases.iter().zip(worlds) {
-                    // A chain that cannot be opened shows when it is made.
-                    let Ok(hints) = self.hints(way, case, world) else { return };
-                    let wanted = Wanted::from(&hints);
-                    let number = BatchNumber(case.block.env.number);
-                    if sender.send(prefetcher.read_ahead(number, world.clone(), wanted)).is_err() {
-                        return;
-                    }
-                }
-            });
-            // Its end, on an error too, is what stops the other thread.
-            let prepared = prepared;
-            for case in cases {
-                let warm = prepared.recv().context("the thread that prepares blocks has ended")?;
-                case.check(&warm)?;
-            }
-            Ok(())
-        })
     }
 
     /// What is known of a block before it executes.
     fn hints(&self, way: Way, case: &Case, state: &dyn StateReader) -> Result<Hints> {
         let foretell = |predictors: &Predictors, mode| {
             let block = &case.block;
-            self.threads
-                .install(|| predictors.foretell(&block.transactions, &block.env, block.gas_used, state, mode))
+            self.threads.install(|| {
+                predictors.foretell(&block.transactions, &block.env, block.gas_used, state, mode).hints
+            })
         };
         Ok(match way {
             Way::Hints => case.hints()?,

@@ -58,7 +58,7 @@ impl Row {
     }
 
     /// Lines of the section `executor`.
-    fn executor(&self) -> String {
+    pub(super) fn executor(&self) -> String {
         format!("  hints: {}\n  predict: {}\n", self.hints, self.predict)
     }
 }

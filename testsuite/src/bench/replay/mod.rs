@@ -7,6 +7,7 @@
 mod chain;
 mod floor;
 mod follow;
+mod propose;
 mod report;
 mod traffic;
 mod world;
@@ -21,6 +22,7 @@ use self::{
     chain::Chain,
     floor::Floor,
     follow::{Followed, Memory, Row, follow},
+    propose::{Proposed, propose},
     traffic::{Traffic, listed_slot},
     world::{Size, World, clone_store, remove},
 };
@@ -40,6 +42,9 @@ const SERVER_SEED: &str = "slipnet-replay-server";
 /// Rows of a traffic that its figures compare; they come first.
 const AIMED: usize = 7;
 
+/// Of the batches of a chain, so many are made anew by a proposer: one in so many.
+const PROPOSED_OF: usize = 2;
+
 struct Plan {
     is_quick: bool,
     runs: usize,
@@ -55,6 +60,23 @@ impl Plan {
             false => (3, 400, Size { rows: 50_000_000, senders: 200_000 }),
         };
         Plan { is_quick: quick, runs, size, batches, only: std::env::var(ONLY).ok() }
+    }
+
+    /// The rows of who makes the batches.
+    fn proposing(&self, traffic: Traffic) -> Vec<Row> {
+        let row = |memory, predict| Row { memory, hints: "keys", predict };
+        let mut rows = match traffic {
+            Traffic::Erc20 => {
+                vec![row(Memory::Cold, "off"), row(Memory::Cold, "full"), row(Memory::Warm, "off")]
+            }
+            _ => Vec::new(),
+        };
+        let is_named = |row: &Row| {
+            let name = format!("{}.proposer.{}", traffic.name(), row.name());
+            self.only.as_ref().is_none_or(|only| only.split(',').any(|part| name.starts_with(part)))
+        };
+        rows.retain(is_named);
+        rows
     }
 
     /// The rows of a traffic, those that every traffic has first.
@@ -95,6 +117,8 @@ impl Plan {
 #[derive(Default)]
 struct Samples {
     rows: BTreeMap<Row, Vec<Followed>>,
+    /// Of who makes the batches. Hints are made in each of these rows.
+    proposed: BTreeMap<Row, Vec<Proposed>>,
     floors: Vec<Floor>,
     /// Distinct keys that the chain reads.
     keys: usize,
@@ -121,7 +145,7 @@ pub(super) fn run(options: &BenchOptions, progress: Progress) -> Result<Report> 
     let bench = Bench { plan: &plan, world: &world, base: &base, lists: &lists, progress };
     let mut samples = Vec::new();
     for traffic in Traffic::ALL {
-        if !plan.rows(traffic).is_empty() {
+        if !plan.rows(traffic).is_empty() || !plan.proposing(traffic).is_empty() {
             samples.push((traffic, tokio::runtime::Handle::current().block_on(bench.measure(traffic))?));
         }
     }
@@ -140,6 +164,7 @@ struct Bench<'a> {
 impl Bench<'_> {
     async fn measure(&self, traffic: Traffic) -> Result<Samples> {
         let rows = self.plan.rows(traffic);
+        let proposing = self.plan.proposing(traffic);
         let plain = self.serve(traffic, HintsMode::Keys).await?;
         let with_values = match rows.iter().any(|row| row.hints == "values") {
             true => Some(self.serve(traffic, HintsMode::Values).await?),
@@ -157,12 +182,14 @@ impl Bench<'_> {
         };
         let dir = self.base.with_file_name("follower");
         for run in 0..self.plan.runs {
-            self.progress.step(&format!("{}, reading its {} keys", traffic.name(), keys.len()));
-            let floor = || floor::read(self.base, &keys, self.world.rows(), &dir);
-            samples.floors.push(tokio::task::block_in_place(floor)?);
+            if !rows.is_empty() {
+                self.progress.step(&format!("{}, reading its {} keys", traffic.name(), keys.len()));
+                let floor = || floor::read(self.base, &keys, self.world.rows(), &dir);
+                samples.floors.push(tokio::task::block_in_place(floor)?);
+            }
             // Who is first changes from run to run.
             let mut rows = rows.clone();
-            let len = rows.len();
+            let len = rows.len().max(1);
             rows.rotate_left(run % len);
             for row in rows {
                 let source = with_values.as_ref().filter(|_| row.hints == "values").unwrap_or(&plain);
@@ -175,6 +202,15 @@ impl Bench<'_> {
                 let stalled = 100.0 * followed.stall_share();
                 self.progress.step(&format!("{name}: {tps:.0} transactions/s, {stalled:.0} % stalled"));
                 samples.rows.entry(row).or_default().push(followed);
+            }
+            for row in &proposing {
+                let name = format!("{}.proposer.{}", traffic.name(), row.name());
+                self.progress.step(&format!("{name}, run {} of {}", run + 1, self.plan.runs));
+                let proposed = self.propose(traffic, &plain, row, &dir).await;
+                let proposed =
+                    proposed.with_context(|| format!("{name}; its log is in {}", dir.display()))?;
+                self.progress.step(&format!("{name}: {:.0} transactions/s", proposed.tps()));
+                samples.proposed.entry(*row).or_default().push(proposed);
             }
         }
         for source in [Some(plain), with_values].into_iter().flatten() {
@@ -193,6 +229,19 @@ impl Bench<'_> {
         let key = node_key(SERVER_SEED, 0);
         let server = NodeProcess::start(&chain.dir, &chain.genesis, &key, &options).await?;
         Ok(Source { chain, server })
+    }
+
+    /// A validator that makes the batches of a traffic by itself, on a fresh clone of the base.
+    async fn propose(&self, traffic: Traffic, source: &Source, row: &Row, dir: &Path) -> Result<Proposed> {
+        remove(dir)?;
+        clone_store(self.base, &database(dir))?;
+        let batches = self.plan.batches / PROPOSED_OF;
+        let batches = tokio::task::block_in_place(|| traffic.batches(self.world, self.lists, batches))?;
+        let transactions: Vec<&[u8]> = batches.iter().flatten().map(|it| &it.raw[..]).collect();
+        let proposed = propose(self.world, &source.chain.genesis, &transactions, row, dir).await?;
+        remove(dir)?;
+        rustix::fs::sync();
+        Ok(proposed)
     }
 
     /// One follower, on a fresh clone of the base.

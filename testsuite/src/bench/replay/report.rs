@@ -4,6 +4,7 @@ use super::{
     Plan, Samples,
     floor::Floor,
     follow::{Followed, Memory, Row},
+    propose::Proposed,
     traffic::Traffic,
 };
 use crate::bench::{Aim, Figure, Report, harness::ratios};
@@ -54,13 +55,22 @@ fn compared(samples: &Samples, has_aims: bool, suffix: &str) -> Vec<Figure> {
     add("cost_warm", Aim::AtMost(1.02), quotient(hinted_in_memory, in_memory));
     let parallel = of(Memory::Warm, "conflicts", "off");
     add("parallel_warm", Aim::AtLeast(1.25), quotient(hinted_in_memory, parallel));
+    let made = |predict| {
+        let runs = samples.proposed.get(&of(Memory::Cold, "keys", predict))?;
+        Some(runs.iter().map(Proposed::tps).collect::<Vec<_>>())
+    };
+    add(
+        "proposer_cold",
+        Aim::AtLeast(3.0),
+        made("full").zip(made("off")).map(|(full, off)| ratios(&full, &off)),
+    );
     let stalled = samples.rows.get(&keys).map(|runs| runs.iter().map(Followed::stall_share).collect());
     add("stall_share", Aim::AtMost(0.1), stalled);
     figures
 }
 
 fn of_traffic(name: &str, samples: &Samples) -> Vec<Figure> {
-    let Samples { rows, floors, keys, transactions, batches, hint_bytes } = samples;
+    let Samples { rows, proposed, floors, keys, transactions, batches, hint_bytes } = samples;
     let (transactions, keys) = (*transactions as f64, *keys as f64);
     let mut figures = Vec::new();
     let mut add = |what: &str, unit, values: Vec<f64>| {
@@ -71,11 +81,20 @@ fn of_traffic(name: &str, samples: &Samples) -> Vec<Figure> {
         add(&format!("hint_bytes_per_batch.{kind}"), "bytes", vec![*bytes as f64 / *batches as f64]);
     }
     let floor = |value: &dyn Fn(&Floor) -> f64| floors.iter().map(value).collect();
-    add("floor.read_seconds", "s", floor(&|it| it.seconds));
-    add("floor.keys_per_s", "1/s", floor(&|it| keys / it.seconds));
-    add("floor.cpu_us_per_key", "us", floor(&|it| 1e6 * it.cpu_s / keys));
-    add("floor.threads", "1", floor(&|it| it.threads as f64));
-    add("floor.keys_at_once", "1", floor(&|it| it.at_once as f64));
+    if !floors.is_empty() {
+        add("floor.read_seconds", "s", floor(&|it| it.seconds));
+        add("floor.keys_per_s", "1/s", floor(&|it| keys / it.seconds));
+        add("floor.cpu_us_per_key", "us", floor(&|it| 1e6 * it.cpu_s / keys));
+        add("floor.threads", "1", floor(&|it| it.threads as f64));
+        add("floor.keys_at_once", "1", floor(&|it| it.at_once as f64));
+    }
+    for (row, runs) in proposed {
+        let mut add = |what: &str, unit, value: &dyn Fn(&Proposed) -> f64| {
+            add(&format!("proposer.{}.{what}", row.name()), unit, runs.iter().map(value).collect());
+        };
+        add("tps", "1/s", &Proposed::tps);
+        add("cpu_us_per_tx", "us", &Proposed::cpu_us_per_tx);
+    }
     for (row, runs) in rows {
         let row = row.name();
         let mut add = |what: &str, unit, value: &dyn Fn(&Followed) -> f64| {
@@ -103,6 +122,9 @@ fn notes(plan: &Plan, rows: u64) -> Vec<String> {
         "floor: all keys of the chain, known from the beginning, by the fastest of point reads (16, 64 threads) and multi-gets (2, 4, 8 threads; \
          io_uring), in a process that does nothing else; time_vs_floor is against the longer of that and the faster one of warm.off_off and \
          warm.keys_off; parallel_warm is warm.conflicts_off against warm.keys_off, which has the same hints and one thread"
+            .to_owned(),
+        "proposer: the chain's one validator, a fresh process whose journal holds the transactions of half of the batches when it starts; from its \
+         first batch to its last, of 250 transactions each; proposer_cold is reading ahead what predictors foretell of the pool against not"
             .to_owned(),
         "stall_share: of the seconds of the stage execute, those in which executing threads waited for reads of 12 us or longer".to_owned(),
     ];

@@ -1,0 +1,48 @@
+//! [`JumpWatch`]: the jumps of which analysis found no target, and where execution was seen to go from them.
+
+use alloy_primitives::{
+    B256,
+    map::{B256Map, HashSet},
+};
+use parking_lot::Mutex;
+use slipstream_types::Digest;
+
+use super::{JumpEdge, program::Program};
+
+/// Jumps that are kept until they are taken.
+const SEEN_MAX: usize = 4_096;
+
+/// See the module. Executions of a node share one until the programs change.
+#[derive(Debug, Default)]
+pub struct JumpWatch {
+    /// By the code's hash, the positions of the jumps, ascending.
+    sites: B256Map<Box<[u32]>>,
+    seen: Mutex<HashSet<(B256, JumpEdge)>>,
+}
+
+impl JumpWatch {
+    /// For the programs that do not know where some jump leads; none if all know.
+    pub(super) fn of<'a>(programs: impl Iterator<Item = (&'a Digest, &'a Program)>) -> Option<JumpWatch> {
+        let unresolved = programs.filter(|(_, program)| !program.unresolved().is_empty());
+        let sites: B256Map<_> =
+            unresolved.map(|(hash, program)| (B256::from(*hash), program.unresolved().into())).collect();
+        (!sites.is_empty()).then(|| JumpWatch { sites, seen: Mutex::default() })
+    }
+
+    /// Execution jumps, in the code of that hash.
+    pub(crate) fn jumps(&self, code: &B256, from: usize, to: usize) {
+        let Some(sites) = self.sites.get(code) else { return };
+        let (Ok(from), Ok(to)) = (u32::try_from(from), u32::try_from(to)) else { return };
+        if sites.binary_search(&from).is_ok() {
+            let mut seen = self.seen.lock();
+            if seen.len() < SEEN_MAX {
+                seen.insert((*code, JumpEdge { from, to }));
+            }
+        }
+    }
+
+    /// What was seen since the last time.
+    pub(super) fn take(&self) -> HashSet<(B256, JumpEdge)> {
+        std::mem::take(&mut self.seen.lock())
+    }
+}
