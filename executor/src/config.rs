@@ -21,8 +21,8 @@ pub struct ExecutorConfig {
     /// What is foretold of batches that come without usable hints. `accounts` costs next to nothing and waits for nothing; `full` runs
     /// the programs of contracts that are called often, on as many threads as read ahead, and analyses contracts in the background.
     pub predict: PredictMode,
-    /// Threads that execute one batch where `hints` is `conflicts` or `values`; 0 takes as many as there are cores, at most 8: chains of
-    /// transactions that wait for each other leave more without work.
+    /// Threads that execute one batch where `hints` is `conflicts` or `values`; 0 takes as many as there are cores but one, which the other
+    /// stages need, and at most 8: chains of transactions that wait for each other leave more without work.
     pub threads: usize,
     /// Memory for rows and code that the last batches touched, in MiB; 0 keeps none. 32 blocks of mainnet touch 33,000 rows, which take
     /// 10 MiB, and 10 to 20 MiB of code.
@@ -36,7 +36,7 @@ impl Default for ExecutorConfig {
             prefetch_threads: 16,
             readahead_batches: 8,
             readahead_mib: 64,
-            hints: HintsMode::Keys,
+            hints: HintsMode::default(),
             predict: PredictMode::Accounts,
             threads: 0,
             hot_cache_mib,
@@ -57,10 +57,11 @@ impl ExecutorConfig {
 
     /// Threads that execute one batch; 1 if hints do not say which transactions can run beside each other.
     pub fn execution_threads(&self) -> usize {
-        let cores = || std::thread::available_parallelism().map_or(1, usize::from).min(THREADS_DEFAULT_MAX);
+        let cores = || std::thread::available_parallelism().map_or(1, usize::from);
         match (self.hints, self.threads) {
             (HintsMode::Off | HintsMode::Keys, _) => 1,
-            (HintsMode::Conflicts | HintsMode::Values, 0) => cores(),
+            // A node that is busy with everything else gains nothing by a second thread on its second core.
+            (HintsMode::Conflicts | HintsMode::Values, 0) => (cores() - 1).clamp(1, THREADS_DEFAULT_MAX),
             (HintsMode::Conflicts | HintsMode::Values, threads) => threads,
         }
     }
@@ -76,18 +77,11 @@ pub enum HintsMode {
     /// Hints are neither asked for nor used: what is not foretold is read when execution comes to it.
     Off,
     /// The hinted keys are read before the batch is executed.
-    #[default]
     Keys,
     /// And transactions that do not wait for each other are executed on several threads.
+    #[default]
     Conflicts,
     /// And a batch is executed on the values that its hints ship, as far as they are not read yet: each is compared with the store's before
     /// the batch is committed. The hints that are made here ship values too.
     Values,
-}
-
-impl HintsMode {
-    /// Whether hints say which transactions run beside each other.
-    pub fn uses_conflicts(self) -> bool {
-        matches!(self, HintsMode::Conflicts | HintsMode::Values)
-    }
 }

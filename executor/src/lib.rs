@@ -86,7 +86,7 @@ pub use prefetch::{
     Backend as PrefetchBackend, PrefetchLimits, PrefetchStats, Prefetcher, Wanted, Warm, WarmStats,
 };
 pub use reader::{MemoryState, StateReader};
-pub use seal::{Sealed, seal, seal_with};
+pub use seal::{Sealed, seal};
 pub use senders::Senders;
 pub use session::{Ahead, AheadUse, Executed, OrderedBatch, Session, SessionError, StallStats, Trust, Way};
 pub use transaction::{Envelope, Transaction, TransactionError};

@@ -42,6 +42,17 @@ impl Sealed {
         }
     }
 
+    /// Takes hints that a validator signed, if they are those that were made here: then others can know whose they are.
+    pub fn keep_voucher(&mut self, signed: &Blob) {
+        let content = |blob: &Blob| blob.content(BlobKind::Hints).ok();
+        let own = self.hints.as_ref().and_then(content);
+        if let (Some(own), Some(theirs)) = (own, content(signed))
+            && hints::without_voucher(&theirs) == own
+        {
+            self.hints = Some(signed.clone());
+        }
+    }
+
     /// All of it for the store, without a certificate; `hashes` are those of its transactions, in order.
     pub fn commit_batch<'a>(&'a self, delta: &'a Delta, hashes: &'a [B256]) -> CommitBatch<'a> {
         CommitBatch {
@@ -69,33 +80,23 @@ pub fn seal(
     outcome: &Outcome,
     state_root: Digest,
 ) -> Result<Sealed, CodecError> {
+    let Basis { parent, epoch, timestamp_ms, proposer } = *basis;
     let seal_hints = match mode {
         HintsMode::Off | HintsMode::Keys | HintsMode::Conflicts => seal_hints,
         HintsMode::Values => seal_hints_with_values,
     };
     // Hints take about as long as the rest, and the header does not wait for them.
-    let (hints, sealed) = rayon::join(
-        || seal_hints(outcome, basis.proposer, transactions),
-        || seal_with(None, basis, transactions, outcome, state_root),
+    let (hints, parts) = rayon::join(
+        || seal_hints(outcome, proposer, transactions),
+        || -> Result<_, CodecError> {
+            Ok([
+                Part::seal(BlobKind::Body, &body_content(transactions)?)?,
+                Part::seal(BlobKind::Receipts, &codec::encode("receipts", &outcome.receipts)?)?,
+                Part::seal(BlobKind::Delta, &outcome.delta.content()?)?,
+            ])
+        },
     );
-    Ok(Sealed { hints, ..sealed? })
-}
-
-/// As [`seal`], with hints that somebody else made.
-///
-/// # Errors
-/// If a part passes its limit.
-pub fn seal_with(
-    hints: Option<Blob>,
-    basis: &Basis<'_>,
-    transactions: &[Transaction],
-    outcome: &Outcome,
-    state_root: Digest,
-) -> Result<Sealed, CodecError> {
-    let Basis { parent, epoch, timestamp_ms, proposer } = *basis;
-    let body = Part::seal(BlobKind::Body, &body_content(transactions)?)?;
-    let receipts = Part::seal(BlobKind::Receipts, &codec::encode("receipts", &outcome.receipts)?)?;
-    let delta = Part::seal(BlobKind::Delta, &outcome.delta.content()?)?;
+    let [body, receipts, delta] = parts?;
     let header = BatchHeader {
         number: parent.number.next(),
         parent: parent.digest(),

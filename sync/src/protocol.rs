@@ -247,7 +247,7 @@ pub struct RangeRequest {
 }
 
 impl RangeRequest {
-    /// Bytes of the longest answer: parts up to the limit, the batch that passes it, and hints, which no limit counts.
+    /// Bytes of the longest answer: parts up to the limit, the batch that passes it, and hints, which a server may send beyond it.
     fn answer_bytes_max(&self) -> usize {
         let parts = [
             (Parts::BODY, limits::BODY_BYTES_MAX),

@@ -196,7 +196,7 @@ pub(crate) fn range_but(
     defences: Defences,
 ) -> Result<VerifiedRange, TrustError> {
     let Range { certificate, proof, batches } = answer;
-    let batches = batches.into_inner();
+    let mut batches = batches.into_inner();
     if !defences.lacks(Planted::UnsignedRange) {
         trust.verify(&certificate)?;
     }
@@ -221,7 +221,15 @@ pub(crate) fn range_but(
         check_parts(batch, request.parts, defences)?;
         Ok(hints_maker(batch, digest, trust))
     });
-    let makers = makers.collect::<Result<_, Violation>>()?;
+    let makers: Vec<Option<PublicKey>> = makers.collect::<Result<_, Violation>>()?;
+    if request.parts.has(Parts::DELTA) {
+        // Nothing is executed that would show what they are worth.
+        for (batch, maker) in batches.iter_mut().zip(&makers) {
+            if !is_kept(batch, maker.as_ref()) {
+                batch.hints = None;
+            }
+        }
+    }
     Ok(VerifiedRange { certificate, batches, makers })
 }
 
@@ -412,14 +420,23 @@ fn check_parts(batch: &RangeBatch, parts: Parts, defences: Defences) -> Result<(
     Ok(())
 }
 
-/// Who vouches for the hints of a batch. Hints of more bytes than a batch of its gas could need have no maker, whoever signed them.
+/// Who vouches for the hints of a batch, and answers for them.
 fn hints_maker(batch: &RangeBatch, digest: &Digest, trust: &Trust) -> Option<PublicKey> {
     let RangeBatch { header, hints, .. } = batch;
-    let fits = |hints: &&Blob| {
-        hints.content_len(BlobKind::Hints).is_ok_and(|len| len <= hints::kept_bytes_max(header.gas_used))
-    };
-    let content = hints.as_ref().filter(fits)?.content(BlobKind::Hints).ok()?;
+    let hints = hints.as_ref().filter(|hints| is_at_most(hints, hints::signed_bytes_max(header.gas_used)))?;
+    let content = hints.content(BlobKind::Hints).ok()?;
     hints::vouched_by(&content, digest, trust.set_of(header.epoch)?).copied()
+}
+
+/// Whether hints may be kept by who does not try them: they would fill disks, and answers.
+fn is_kept(batch: &RangeBatch, maker: Option<&PublicKey>) -> bool {
+    let RangeBatch { header, hints, .. } = batch;
+    let most = hints::kept_bytes_max(header.tx_bytes, header.delta_bytes);
+    maker.is_some() && hints.as_ref().is_none_or(|hints| is_at_most(hints, most))
+}
+
+fn is_at_most(hints: &Blob, bytes: usize) -> bool {
+    hints.content_len(BlobKind::Hints).is_ok_and(|len| len <= bytes)
 }
 
 fn check_blob(

@@ -179,7 +179,13 @@ impl Ledger {
         limits: &BuildLimits,
     ) -> Result<Ahead, StorageError> {
         let Work { view, number, .. } = making.work;
-        let likely = pool.candidates_after(making.ahead.clone()).peek(limits);
+        // Those of the next batch too: what is read for them now, that one finds in the block cache.
+        let limits = BuildLimits {
+            gas: 2 * limits.gas,
+            body_bytes: 2 * limits.body_bytes,
+            transactions: 2 * limits.transactions,
+        };
+        let likely = pool.candidates_after(making.ahead.clone()).peek(&limits);
         let proposer = self.proposer(view);
         let batch = OrderedBatch::without_header(number, timestamp_ms, proposer, limits.gas, &likely, None);
         self.session.prepare_candidates(&batch, &ground.view, &ground.overlay)

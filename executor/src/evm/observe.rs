@@ -188,12 +188,16 @@ fn call<const KIND: u8, DB: Database>(mut context: Ictx<'_, DB>) -> InstructionE
     contract::call::<KIND, _, _>(context)
 }
 
-/// Told before it is made: whether it succeeds stands nowhere, and a target that is none does no harm.
+/// Told before it is made, if it can be made.
 fn jump<DB: Database>(context: Ictx<'_, DB>) -> InstructionExecResult {
-    let bytecode = &context.interpreter.bytecode;
-    if let (Some(watch), Some(hash), Some(to)) = (&context.host.chain.watch, bytecode.hash(), top(&context)) {
-        // Behind the instruction already.
-        watch.jumps(&hash, bytecode.pc() - 1, to.saturating_to());
+    let to = top(&context);
+    let bytecode = &mut context.interpreter.bytecode;
+    if let (Some(watch), Some(hash), Some(to)) = (&context.host.chain.watch, bytecode.hash(), to) {
+        let to = to.saturating_to();
+        if bytecode.is_valid_legacy_jump(to) {
+            // Behind the instruction already.
+            watch.jumps(&hash, bytecode.pc() - 1, to);
+        }
     }
     control::jump(context)
 }

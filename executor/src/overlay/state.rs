@@ -44,14 +44,6 @@ impl<'a> State<'a> {
         Stacked::new(self.overlay, None, self.base)
     }
 
-    /// As [`State::reader_with`] over the committed state, and what the cache is worth counts nowhere: for guesses.
-    pub(crate) fn guesses_with<'b>(&self, hot: &'b HotCache) -> Stacked<'b>
-    where
-        'a: 'b,
-    {
-        Stacked { is_counted: false, ..self.reader_with(hot, self.base) }
-    }
-
     /// Reads it, from a cache what the cache has, and the rest from its [base](State::base).
     pub(crate) fn reader_with<'b>(&self, hot: &'b HotCache, base: &'b dyn StateReader) -> Stacked<'b>
     where
@@ -59,6 +51,11 @@ impl<'a> State<'a> {
     {
         let hot = hot.at().is_some_and(|at| self.covers(at)).then_some(hot);
         Stacked::new(self.overlay, hot, base)
+    }
+
+    /// What is not committed of it.
+    pub(crate) fn layers(&self) -> &'a Overlay {
+        self.overlay
     }
 
     /// What is below the layers: the committed state, or what was read ahead of one that this one [covers](State::covers).
@@ -80,8 +77,6 @@ impl<'a> State<'a> {
 pub struct Stacked<'a> {
     overlay: &'a Overlay,
     hot: Option<&'a HotCache>,
-    /// Whether the cache counts what it is asked for.
-    is_counted: bool,
     base: &'a dyn StateReader,
     watch: Option<Arc<JumpWatch>>,
 }
@@ -92,7 +87,7 @@ impl<'a> Stacked<'a> {
         hot: Option<&'a HotCache>,
         base: &'a dyn StateReader,
     ) -> Stacked<'a> {
-        Stacked { overlay, hot, is_counted: true, base, watch: None }
+        Stacked { overlay, hot, base, watch: None }
     }
 
     /// The same for an execution that is looked at.
@@ -102,7 +97,7 @@ impl<'a> Stacked<'a> {
 
     /// What a layer has the cache is going to have, so that for whoever watches the cache they are one.
     fn count_hit(&self) {
-        if let Some(hot) = self.hot.filter(|_| self.is_counted) {
+        if let Some(hot) = self.hot {
             hot.count_hit();
         }
     }
@@ -113,8 +108,7 @@ impl<'a> Stacked<'a> {
                 self.count_hit();
                 Some(row)
             }
-            None if self.is_counted => self.hot?.row(key),
-            None => self.hot?.peek(key),
+            None => self.hot.and_then(|hot| hot.row(key)),
         }
     }
 }
@@ -152,10 +146,7 @@ impl StateReader for Stacked<'_> {
             self.count_hit();
             return Some(code.clone());
         }
-        let hash256 = B256::from(*hash);
-        let hot = self
-            .hot
-            .and_then(|hot| if self.is_counted { hot.code(&hash256) } else { hot.peek_code(&hash256) });
+        let hot = self.hot.and_then(|hot| hot.code(&B256::from(*hash)));
         hot.or_else(|| self.base.analysed(hash))
     }
 

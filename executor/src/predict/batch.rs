@@ -29,15 +29,17 @@ const GAS_PER_STEP: u64 = 16;
 pub struct Foretold {
     /// What it reads.
     pub hints: Hints,
-    /// What each transaction reads and changes, in the order of the batch: what was followed to its end by its programs, the others by what
-    /// they [announce](AccessSet::announced) as well.
-    pub accesses: Vec<AccessSet>,
+    /// By transaction.
+    named: Vec<Named>,
 }
 
 impl Foretold {
-    /// Which transactions wait for which.
+    /// Which of its transactions wait for which: those that were followed to their end by what they read and change, the others by what they
+    /// [announce](AccessSet::announced) as well.
     pub fn conflicts(&self, transactions: &[Transaction]) -> Conflicts {
-        conflicts(&self.accesses, transactions.iter().map(Transaction::gas_limit).collect())
+        let accesses: Vec<_> =
+            transactions.iter().zip(&self.named).map(|(it, named)| named.accesses(it)).collect();
+        conflicts(&accesses, transactions.iter().map(Transaction::gas_limit).collect())
     }
 }
 
@@ -78,15 +80,14 @@ impl Predictors {
             named
         };
         let named: Vec<Named> = transactions.par_iter().with_max_len(1).map(follow).collect();
-        let accesses = transactions.iter().zip(&named).map(|(it, named)| named.accesses(it)).collect();
         let mut gathered = Gathered { left: keys_max, ..Gathered::default() };
-        named.into_iter().flat_map(|named| named.keys).for_each(|key| gathered.add(key));
-        Foretold { hints: Hints { accounts: gathered.accounts }, accesses }
+        named.iter().flat_map(|named| &named.keys).for_each(|key| gathered.add(*key));
+        Foretold { hints: Hints { accounts: gathered.accounts }, named }
     }
 }
 
 /// What one transaction will probably read and change.
-#[derive(Default)]
+#[derive(Debug, Default)]
 struct Named {
     keys: Vec<StateKey>,
     changes: Vec<StateKey>,

@@ -159,7 +159,8 @@ impl Predictors {
     pub fn observe_jumps(&self, hash: Digest, edges: &[JumpEdge]) {
         let mut waiting = self.waiting.lock();
         if waiting.observed.len() >= OBSERVED_CONTRACTS_MAX && !waiting.observed.contains_key(&hash) {
-            return;
+            // What is still of use is seen again.
+            waiting.observed.clear();
         }
         let observed = waiting.observed.entry(hash).or_default();
         let before = observed.len();

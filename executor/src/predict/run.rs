@@ -255,6 +255,7 @@ impl<'a> Run<'a> {
         if to.is_some() || only == NO_BLOCK || self.guesses >= GUESSES_MAX {
             return Some(To::Position(from, to));
         }
+        self.world.stop(StopReason::UnknownJump);
         self.guesses += 1;
         Some(To::Block(only))
     }

@@ -33,11 +33,12 @@ impl JumpWatch {
     pub(crate) fn jumps(&self, code: &B256, from: usize, to: usize) {
         let Some(sites) = self.sites.get(code) else { return };
         let (Ok(from), Ok(to)) = (u32::try_from(from), u32::try_from(to)) else { return };
-        if sites.binary_search(&from).is_ok() {
-            let mut seen = self.seen.lock();
-            if seen.len() < SEEN_MAX {
-                seen.insert((*code, JumpEdge { from, to }));
-            }
+        // Who would have to wait learns nothing by this one.
+        if sites.binary_search(&from).is_ok()
+            && let Some(mut seen) = self.seen.try_lock()
+            && seen.len() < SEEN_MAX
+        {
+            seen.insert((*code, JumpEdge { from, to }));
         }
     }
 

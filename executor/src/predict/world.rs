@@ -170,12 +170,15 @@ impl<'a> World<'a> {
         }
     }
 
-    /// Tells the slots that it wrote and did not take back.
+    /// Tells the slots that it changed. A lock that is taken and given back changes nothing.
     pub(super) fn tell_changes(&mut self) {
-        let mut changed: Vec<Slot> = self.journal.iter().map(|(slot, _)| *slot).collect();
-        changed.sort_unstable();
-        changed.dedup();
-        for (address, slot) in changed {
+        let mut changed: Vec<(Slot, Option<Value>)> = self.journal.clone();
+        // The first write of each slot stays, with what was there before.
+        changed.sort_by_key(|(slot, _)| *slot);
+        changed.dedup_by_key(|(slot, _)| *slot);
+        let is_known = |value: &Option<Value>| matches!(value, Some(Some(_)));
+        changed.retain(|(slot, before)| !is_known(before) || self.slots.get(slot) != Some(before));
+        for ((address, slot), _) in changed {
             (self.sink)(Predicted::Change(StateKey::Slot(address, slot.into())));
         }
     }

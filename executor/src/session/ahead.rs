@@ -5,7 +5,7 @@ use slipstream_types::{
     Address, BatchHeader, BatchNumber, Blob, Conflicts, Digest, Hints, StateKey, hints::Decoded,
 };
 
-use super::Session;
+use super::{Session, known::Known};
 use crate::{
     access::announced_conflicts,
     config::HintsMode,
@@ -156,7 +156,7 @@ impl Session {
         overlay: &Overlay,
         trust: Trust,
     ) -> Result<Ahead, StorageError> {
-        let uses_conflicts = self.hints.uses_conflicts();
+        let uses_conflicts = self.is_parallel;
         let reads_ahead = self.prefetcher.as_ref().is_none_or(|prefetcher| prefetcher.pace().reads_ahead());
         if !reads_ahead && !uses_conflicts {
             return Ok(Ahead::default());
@@ -218,9 +218,8 @@ impl Session {
 
     /// From what execution will see, as far as that is known: what is executed and not committed, the cache, and the rows.
     fn foretell(&self, batch: &OrderedBatch<'_>, base: &View, overlay: &Overlay) -> Option<Foretold> {
-        let hot = self.hot();
         match State::on(base, overlay) {
-            Some(state) => self.foreteller.foretold(&self.chain, batch, &state.guesses_with(&hot.cache)),
+            Some(state) => self.foreteller.foretold(&self.chain, batch, &Known::new(state, &self.hot)),
             None => self.foreteller.foretold(&self.chain, batch, base),
         }
     }

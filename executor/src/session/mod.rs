@@ -20,6 +20,7 @@
 
 mod ahead;
 mod foretell;
+mod known;
 mod stall;
 
 use std::{collections::VecDeque, sync::Arc};
@@ -58,13 +59,15 @@ const TOLD_MAX: usize = 16;
 pub struct Session {
     chain: ChainConfig,
     hints: HintsMode,
+    /// Whether batches are executed on several threads.
+    is_parallel: bool,
     /// None if neither hints nor predictions are used, or no threads read ahead.
     prefetcher: Option<Prefetcher>,
     foreteller: Foreteller,
     senders: Arc<Senders>,
     /// A pool of their own: while one batch executes, the one before it is sealed on the common one.
     workers: Workers,
-    /// Held by whoever executes.
+    /// Held by whoever executes, and at each read by who foretells.
     hot: RwLock<Hot>,
     /// Committed and not taken in, oldest first. Locked only for a moment, and after `hot` by who needs both.
     told: Mutex<VecDeque<Told>>,
@@ -136,6 +139,7 @@ impl Session {
         Ok(Session {
             chain,
             hints: config.hints,
+            is_parallel: config.execution_threads() > 1,
             prefetcher: prefetcher.map_err(SessionError::of("read ahead"))?,
             foreteller: Foreteller::new(config)?,
             senders: Arc::default(),

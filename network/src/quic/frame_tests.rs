@@ -55,7 +55,8 @@ async fn many_broadcasts_share_a_round_trip() {
     let mut streams = Vec::new();
     for _ in 0..200 {
         // None is read to its end, so that none makes room for another.
-        let mut stream = raw.connection.open_uni().await.unwrap();
+        let stream = tokio::time::timeout(Duration::from_secs(10), raw.connection.open_uni()).await;
+        let mut stream = stream.expect("a place for it").unwrap();
         stream.write_all(&2u32.to_le_bytes()).await.unwrap();
         streams.push(stream);
     }

@@ -245,11 +245,16 @@ fn summary(store: &Store) -> Result<Summary, Unserved> {
 fn range_batches(store: &Store, request: &RangeRequest) -> Result<Part, Unserved> {
     let count = request.batches_max as usize;
     let mut batches = Vec::new();
-    let mut certified = 0;
+    let (mut certified, mut hinted) = (0, 0);
     let mut parts = RangeParts::new(store, request, count);
     for header in store.headers(request.first, count)? {
-        let batch = parts.of(header)?;
+        let mut batch = parts.of(header)?;
         certified += batch.certified_bytes();
+        hinted += batch.hints.as_ref().map_or(0, |hints| hints.len());
+        if certified + hinted > request.bytes_max as usize {
+            // They end no answer, but it has to fit.
+            batch.hints = None;
+        }
         batches.push(batch);
         if certified >= request.bytes_max as usize {
             break;

@@ -49,7 +49,7 @@ impl RangeAhead {
         Ok(None)
     }
 
-    /// Goes on from a wrong batch with this node's rows alone. The range is of one peer, which has lied.
+    /// Goes on from a wrong batch with this node's rows alone: most of a range's hints are of one maker.
     pub(super) fn distrust(&mut self, wrong: &Wrong) {
         self.wrong[wrong.index] = wrong.keys.len() as u64;
         self.ahead.iter().for_each(Ahead::distrust);

@@ -136,7 +136,7 @@ impl Worker {
     }
 
     /// Whether batches are executed on the values that somebody tells.
-    pub(super) fn believes(&self, peer: PeerId) -> bool {
+    fn believes(&self, peer: PeerId) -> bool {
         !self.disbelieved.lock().contains(&peer)
     }
 

@@ -4,12 +4,12 @@ use std::{mem, sync::Arc};
 
 use parking_lot::Mutex;
 use slipstream_executor::{
-    Basis, Difference, ExecuteError, HintsMode, Layer, Outcome, Overlay, Sealed, State, Touched, Transaction,
-    Way, difference, seal, seal_with,
+    Basis, Difference, ExecuteError, HintsMode, Layer, Outcome, Overlay, Sealed, State, Touched, Way,
+    difference, seal,
 };
 use slipstream_network::PeerId;
 use slipstream_storage::View;
-use slipstream_types::{B256, BatchHeader, BatchNumber, Blob, Certificate, Delta, PublicKey};
+use slipstream_types::{B256, BatchHeader, BatchNumber, BlobKind, Certificate, Delta, PublicKey, hints};
 
 use super::{
     DISBELIEVED_MAX, HintUse, Worker,
@@ -17,9 +17,6 @@ use super::{
     prepare::{Kind, Prepared, PreparedBatch, unreadable},
 };
 use crate::{SyncError, planted::Planted, protocol::RangeBatch, verify::VerifiedRange};
-
-/// Of what a batch reads, hints that are kept name so much: those of a batch's proposer name all.
-const KEPT_RECALL: f64 = 0.9;
 
 /// A range that was executed; each batch gave what its header says, the state root apart.
 #[derive(Debug)]
@@ -202,14 +199,13 @@ impl Worker {
         let sealed = Mutex::new(range.batches[first..].iter().map(|_| None).collect::<Vec<_>>());
         let run = rayon::in_place_scope(|scope| -> Result<(), SyncError> {
             for (place, prepared) in range.batches[first..].iter().enumerate() {
-                let (index, header) = (first + place, &prepared.batch.header);
+                let index = first + place;
                 let (outcome, ahead_of_it) = self.replay_batch(range, index, ahead, &overlay)?;
                 range.add(&mut overlay, index, Some(&outcome.touched), &outcome.delta);
-                let kept = self.kept_hints(prepared, &ahead_of_it.hints);
                 executed.push((outcome.delta.clone(), ahead_of_it));
                 let (sealed, parent, mode) = (&sealed, range.parent(index), self.session.hints());
                 scope.spawn(move |_| {
-                    let checked = check(mode, kept, parent, header, &prepared.transactions, &outcome);
+                    let checked = check(mode, parent, prepared, &outcome);
                     sealed.lock()[place] = Some(checked);
                 });
                 if ahead.confirm(index + 1, false)?.is_some() {
@@ -223,14 +219,6 @@ impl Worker {
             done.push(Ran { delta, ahead, checked: checked.ok_or_else(lost).flatten() });
         }
         run.map(|()| overlay.newest().filter(|_| !range.batches.is_empty()).map(Arc::clone))
-    }
-
-    /// The hints of a batch, if a validator vouches for them that has told no wrong values, and execution found most of what it read in
-    /// them, as far as it used them. Then they are kept as they came, for those who cannot try them; else this node makes its own.
-    fn kept_hints<'a>(&self, prepared: &'a PreparedBatch, used: &HintUse) -> Option<&'a Blob> {
-        let hints = prepared.batch.hints.as_ref()?;
-        let is_good = used.recall().is_none_or(|recall| recall >= KEPT_RECALL);
-        (is_good && self.believes(prepared.maker?)).then_some(hints)
     }
 
     fn replay_batch(
@@ -259,26 +247,28 @@ impl Worker {
 
 type Checked = Result<(Sealed, Vec<B256>), SyncError>;
 
-/// Seals what execution gave, with its own hints unless others are kept, and compares it with the certified header. The root is compared
-/// when the batch's group is committed.
-fn check(
-    mode: HintsMode,
-    kept: Option<&Blob>,
-    parent: &BatchHeader,
-    certified: &BatchHeader,
-    transactions: &[Transaction],
-    outcome: &Outcome,
-) -> Checked {
+/// Seals what execution gave and compares it with the certified header. The root is compared when the batch's group is committed. Of hints
+/// that a validator signed the signature is kept, if they are what was made here.
+fn check(mode: HintsMode, parent: &BatchHeader, prepared: &PreparedBatch, outcome: &Outcome) -> Checked {
+    let PreparedBatch {
+        batch: RangeBatch { header: certified, hints: theirs, .. }, maker, transactions, ..
+    } = prepared;
     let number = certified.number;
     let basis = Basis::of(parent, certified);
-    let root = certified.state_root;
-    let sealed = match kept {
-        Some(hints) => seal_with(Some(hints.clone()), &basis, transactions, outcome, root),
-        None => seal(mode, &basis, transactions, outcome, root),
-    };
-    let sealed = sealed.map_err(|error| unreadable(number, error))?;
+    let signed = theirs.as_ref().filter(|_| maker.is_some());
+    // In the form in which they came, so that they are the same.
+    let content = signed.and_then(|hints| hints.content(BlobKind::Hints).ok());
+    let mode = content.map_or(mode, |content| match hints::has_values(&content) {
+        true => HintsMode::Values,
+        false => HintsMode::Keys,
+    });
+    let mut sealed = seal(mode, &basis, transactions, outcome, certified.state_root)
+        .map_err(|error| unreadable(number, error))?;
     if let Some(Difference { field, .. }) = difference(certified, &sealed.header) {
         return Err(SyncError::Diverged { number, field });
+    }
+    if let Some(hints) = signed {
+        sealed.keep_voucher(hints);
     }
     Ok((sealed, transactions.iter().map(|transaction| transaction.hash).collect()))
 }

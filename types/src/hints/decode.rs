@@ -53,6 +53,19 @@ pub fn decode(bytes: &[u8], context: &HintContext, keys_max: usize) -> Result<De
     Ok(Decoded { hints, conflicts, values })
 }
 
+/// Whether hints ship the rows before the batch.
+pub fn has_values(bytes: &[u8]) -> bool {
+    let mut reader = Reader(bytes.get(1..).unwrap_or_default());
+    let mut section = || -> Result<u8, CodecError> {
+        let section = reader.byte()?;
+        let len = reader.count()?;
+        reader.bytes(len)?;
+        Ok(section)
+    };
+    let mut sections = std::iter::from_fn(|| section().ok());
+    bytes.first() == Some(&HINTS_VERSION) && sections.any(|section| section == SECTION_VALUES)
+}
+
 struct Decoder<'a> {
     context: &'a HintContext,
     further: Vec<Address>,

@@ -30,10 +30,10 @@ mod voucher;
 use alloy_primitives::{Address, B256};
 
 pub use context::{HintContext, TransactionParts};
-pub use decode::{Decoded, decode};
+pub use decode::{Decoded, decode, has_values};
 pub use encode::{encode, encode_with_values};
 pub use values::RowBefore;
-pub use voucher::{VOUCHER_BYTES, vouch, vouched_by};
+pub use voucher::{VOUCHER_BYTES, vouch, vouched_by, without_voucher};
 
 use crate::state::StateKey;
 
@@ -92,9 +92,15 @@ pub struct Preimage {
     pub hash: B256,
 }
 
-/// Most bytes of hints that a node keeps of a batch without having tried them: twice what its keys, their rows and conflicts take.
-pub fn kept_bytes_max(gas_used: u64) -> usize {
+/// Most bytes of hints whose signature is looked at: several times what the keys that the gas allows take, with their rows.
+pub fn signed_bytes_max(gas_used: u64) -> usize {
     256 * keys_max(gas_used)
+}
+
+/// Most bytes of hints of a batch that a node keeps without having made the same, by the bytes of the batch's transactions and changes. Those of
+/// blocks since London are 7 % of their transactions, with the rows 25 %; a small batch that reads much has some KiB.
+pub fn kept_bytes_max(tx_bytes: u32, delta_bytes: u32) -> usize {
+    4_096 + 2 * (tx_bytes as usize + delta_bytes as usize)
 }
 
 /// Most keys that hints of a batch may name: its first read of a key costs a transaction at least 1,900 gas (EIP-2930), and

@@ -42,6 +42,14 @@ pub fn vouched_by<'a>(content: &[u8], header: &Digest, set: &'a ValidatorSet) ->
     key.verify(statement(header, signed).as_bytes(), &signature).then_some(key)
 }
 
+/// Hints without their last section, if that has the form of a voucher.
+pub fn without_voucher(content: &[u8]) -> &[u8] {
+    match content.split_last_chunk::<VOUCHER_BYTES>() {
+        Some((signed, voucher)) if voucher.starts_with(&[SECTION_VOUCHER, CONTENT_BYTES as u8]) => signed,
+        _ => content,
+    }
+}
+
 fn statement(header: &Digest, hints: &[u8]) -> Digest {
     let tag = "slipstream/hints/1";
     Digest::of(&[&(tag.len() as u64).to_le_bytes(), tag.as_bytes(), header.as_bytes(), hints])
@@ -74,6 +82,7 @@ mod tests {
         vouch(&mut content, &HEADER, 1, &second);
         assert_eq!(content.len(), plain.len() + VOUCHER_BYTES);
         assert_eq!(vouched_by(&content, &HEADER, &set), Some(&second.public()));
+        assert_eq!((without_voucher(&content), without_voucher(&plain)), (&plain[..], &plain[..]));
         assert_eq!(vouched_by(&content, &Digest([8; 32]), &set), None);
         for at in 0..content.len() {
             let mut other = content.clone();

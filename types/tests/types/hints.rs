@@ -8,7 +8,7 @@ use slipstream_types::{
     AccountValue, Address, B256, Conflicts, Digest, Hints, StateKey, StateValue, U256,
     hints::{
         AccountHints, Decoded, HintContext, Preimage, RowBefore, TransactionParts, decode, encode,
-        encode_with_values, keys_max,
+        encode_with_values, has_values, keys_max,
     },
     keccak256,
 };
@@ -186,6 +186,7 @@ proptest! {
         let conflicts = conflicts(calls.len());
         let bytes = encode_with_values(&hints, &preimages, Some(&conflicts), &before, &context);
         prop_assert!(bytes.starts_with(&without));
+        prop_assert_eq!([&without[..], &bytes].map(has_values), [false, true]);
         let decoded = decode(&bytes, &context, 5_000).unwrap();
         let order: Vec<_> = decoded.hints.keys().filter(|key| before.iter().any(|(it, _)| it == key)).collect();
         prop_assert_eq!(decoded.values.iter().map(|(key, _)| *key).collect::<Vec<_>>(), order);

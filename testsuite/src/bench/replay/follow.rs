@@ -59,7 +59,9 @@ impl Row {
 
     /// Lines of the section `executor`.
     pub(super) fn executor(&self) -> String {
-        format!("  hints: {}\n  predict: {}\n", self.hints, self.predict)
+        // What a node of more cores takes by itself.
+        let threads = if matches!(self.hints, "conflicts" | "values") { "  threads: 2\n" } else { "" };
+        format!("  hints: {}\n  predict: {}\n{threads}", self.hints, self.predict)
     }
 }
 

@@ -1,0 +1,65 @@
+//! [`Known`]: what execution will probably see, for who foretells it: what is executed and not committed, the cache, and the rows.
+
+use alloy_primitives::{Address, B256, Bytes, U256};
+use parking_lot::RwLock;
+use slipstream_storage::StorageError;
+use slipstream_types::{AccountValue, BatchNumber, Digest, StateKey, StateValue};
+
+use super::Hot;
+use crate::{
+    overlay::{Stacked, State},
+    reader::StateReader,
+};
+
+/// See the module. It holds the cache for a moment at each read: who foretells waits for disks and for other threads, and commits must not
+/// wait for that. What the cache has counts nowhere.
+pub(super) struct Known<'a> {
+    pub(super) state: State<'a>,
+    below: Stacked<'a>,
+    hot: &'a RwLock<Hot>,
+}
+
+impl<'a> Known<'a> {
+    pub(super) fn new(state: State<'a>, hot: &'a RwLock<Hot>) -> Known<'a> {
+        Known { state, below: state.reader(), hot }
+    }
+
+    /// A row of the cache, if no layer has a newer one.
+    fn cached(&self, key: &StateKey) -> Option<Option<StateValue>> {
+        if self.state.layers().row(key).is_some() {
+            return None;
+        }
+        let hot = self.hot.read();
+        hot.cache.at().filter(|at| self.state.covers(*at)).and_then(|_| hot.cache.peek(key))
+    }
+}
+
+impl StateReader for Known<'_> {
+    fn account(&self, address: &Address) -> Result<Option<AccountValue>, StorageError> {
+        match self.cached(&StateKey::Account(*address)) {
+            Some(Some(StateValue::Account(account))) => Ok(Some(account)),
+            Some(None) => Ok(None),
+            _ => self.below.account(address),
+        }
+    }
+
+    fn slot(&self, address: &Address, slot: &B256) -> Result<U256, StorageError> {
+        match self.cached(&StateKey::Slot(*address, *slot)) {
+            Some(Some(StateValue::Slot(value))) => Ok(value),
+            Some(None) => Ok(U256::ZERO),
+            _ => self.below.slot(address, slot),
+        }
+    }
+
+    fn code(&self, hash: &Digest) -> Result<Option<Bytes>, StorageError> {
+        let cached = self.hot.read().cache.peek_code(&B256::from(*hash));
+        match cached {
+            Some(code) => Ok(Some(code.bytes())),
+            None => self.below.code(hash),
+        }
+    }
+
+    fn header_digest(&self, number: BatchNumber) -> Result<Option<Digest>, StorageError> {
+        self.below.header_digest(number)
+    }
+}
