@@ -153,21 +153,22 @@ impl Store {
             None => (self.new_version(), Next::of(self.take_tree(&current)?, &[batch.delta])?),
         };
         match self.stage(Some(self.base(&current)), &[batch], next) {
-            Ok(staged) => self.persist(Some(&current), staged, version, batch.certificate),
+            Ok(staged) => self.persist(Some(&current), &[batch], staged, version),
             Err(refused) => Err(self.refuse(&current, *refused)),
         }
     }
 
-    /// Writes what was staged on the current head, or on nothing, and makes it the head.
+    /// Writes batches that were staged on the current head, or on nothing, and makes the last of them the head.
     pub(crate) fn persist(
         &self,
         current: Option<&Current>,
+        batches: &[CommitBatch<'_>],
         staged: Staged,
         version: u64,
-        certificate: Option<&Certificate>,
     ) -> Result<(), StorageError> {
-        let Staged { head, record, epoch, tree, updates, writes, .. } = staged;
-        if let Err(error) = self.write(writes, true) {
+        let Staged { head, record, epoch, tree, updates, mut writes, .. } = staged;
+        let recorded = self.put_history(current, batches, &mut writes);
+        if let Err(error) = recorded.and_then(|()| self.write(writes, true)) {
             if let Some(current) = current {
                 self.return_tree(current, tree, [updates]);
             }
@@ -177,7 +178,7 @@ impl Store {
         let before = current.map_or(BatchNumber(0), |current| current.record.number);
         let current = self.current_of(head, record, version, Some(tree));
         self.installed(before, &current);
-        if let Some(certificate) = certificate {
+        if let Some(certificate) = batches.last().and_then(|batch| batch.certificate) {
             self.make_snapshot(&current, certificate);
         }
         Ok(())

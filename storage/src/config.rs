@@ -2,6 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::history::StateHistory;
+
 /// How the store uses memory and disk. Nothing here changes what is stored or any root.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
@@ -23,6 +25,9 @@ pub struct StorageConfig {
     pub fsync: bool,
     /// Whether transactions can be found by their hash; about 45 bytes a transaction.
     pub transaction_index: bool,
+    /// How many states of the past are kept, for who asks for balances, code or calls behind an earlier batch. Each changed row is written
+    /// once more for it.
+    pub state_history: StateHistory,
     /// How much of the ledger's blobs is kept.
     pub prune: PruneConfig,
     /// Nothing is written while the file system has less than this free: a store that runs into a full disk has to be
@@ -64,6 +69,7 @@ impl Default for StorageConfig {
             snapshots_kept: 2,
             fsync: true,
             transaction_index: true,
+            state_history: StateHistory::default(),
             prune: PruneConfig::default(),
             disk_free_min_mib: 512,
             direct_reads: false,

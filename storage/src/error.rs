@@ -12,6 +12,14 @@ use crate::{range_delta::RangeDeltaError, repair::RepairError};
 /// Why the store did not do what was asked. Unless a variant says otherwise, nothing was written.
 #[derive(Debug, thiserror::Error)]
 pub enum StorageError {
+    /// A state of the past has left the window while it was read.
+    #[error(
+        "the state behind batch {number} is not kept any more: keep more of them (storage.state_history)"
+    )]
+    StateNotKept {
+        /// The batch.
+        number: BatchNumber,
+    },
     /// The store holds no genesis yet.
     #[error("the store is empty: initialize it with a genesis first")]
     NotInitialized,

@@ -22,6 +22,7 @@ use slipstream_types::{
 use crate::{
     backend::Column,
     error::StorageError,
+    history::HISTORY_KEY,
     restore::Retargeted,
     schema::{
         self, GENESIS_KEY, HEAD_KEY, HeadRecord, PRUNED_KEY, PrunedRecord, RESTORE_KEY, RestoreRecord,
@@ -32,6 +33,8 @@ use crate::{
 
 /// The format that this release writes, and the newest that it reads.
 const FORMAT: u32 = 1;
+/// The fingerprint of stores of before there was a history column, which is all that is new: opening one adds it.
+const WITHOUT_HISTORY: &str = "dbb74315f5cde6d2";
 const FILE: &str = "FORMAT";
 const VERSION_PREFIX: &str = "slipstream storage format ";
 const FINGERPRINT_PREFIX: &str = "fingerprint ";
@@ -51,6 +54,16 @@ pub(crate) fn check(dir: &Path) -> Result<(), StorageError> {
             write(dir).map_err(|error| StorageError::io("write", &path, error))
         }
         Err(error) => Err(StorageError::io("read", &path, error)),
+    }
+}
+
+/// Marks a directory whose database was opened as one of this release.
+pub(crate) fn mark(dir: &Path) -> Result<(), StorageError> {
+    let path = dir.join(FILE);
+    let text = fs::read_to_string(&path).map_err(|error| StorageError::io("read", &path, error))?;
+    match text.contains(WITHOUT_HISTORY) {
+        true => write(dir).map_err(|error| StorageError::io("write", &path, error)),
+        false => Ok(()),
     }
 }
 
@@ -78,7 +91,7 @@ fn check_text(dir: &Path, text: &str) -> Result<(), StorageError> {
     }
     let found = lines.next().and_then(|line| line.strip_prefix(FINGERPRINT_PREFIX)).unwrap_or("missing");
     let expected = fingerprint();
-    match found == expected {
+    match found == expected || found == WITHOUT_HISTORY {
         true => Ok(()),
         false => Err(StorageError::OtherFormat { dir: dir.to_owned(), found: found.to_owned(), expected }),
     }
@@ -182,7 +195,7 @@ fn records() -> Vec<u8> {
         rows: 48,
         kept: Retargeted { rows: 49, bytes: 50 },
     };
-    let names = [HEAD_KEY, RESTORE_KEY, PRUNED_KEY, GENESIS_KEY];
+    let names = [HEAD_KEY, RESTORE_KEY, PRUNED_KEY, GENESIS_KEY, HISTORY_KEY];
     let values = [
         schema::encode(&header),
         header.digest().0.to_vec(),
@@ -229,6 +242,6 @@ mod tests {
     /// decision, in a commit of its own.
     #[test]
     fn the_fingerprint_is_pinned() {
-        assert_eq!(fingerprint(), "dbb74315f5cde6d2");
+        assert_eq!(fingerprint(), "38e654a4e24c0fa0");
     }
 }

@@ -49,6 +49,7 @@ mod epochs;
 mod error;
 mod export;
 mod format;
+mod history;
 mod ledger;
 mod maintenance;
 mod memory_disk;
@@ -81,6 +82,7 @@ pub use crash::{CrashPoint, Faults, Step, UnknownCrashPoint};
 pub use disk::DiskRoom;
 pub use error::{ChunkError, Damage, RECORD_BYTES_MAX, RECORD_KEY_BYTES_MAX, RestoreError, StorageError};
 pub use export::{ExportError, ExportSummary, Trust, export_snapshot, import_snapshot, verify_export};
+pub use history::StateHistory;
 pub use maintenance::{ColumnStats, KeptRange, Maintenance, StoreStats};
 #[doc(hidden)]
 pub use memory_disk::MemoryDisk;

@@ -62,7 +62,9 @@ impl Maintenance {
     /// As [`crate::Store::open`], but for what only shows in the state.
     pub fn open(config: &StorageConfig, dir: &Path) -> Result<Maintenance, StorageError> {
         format::check_existing(dir)?;
-        Ok(Maintenance { backend: RocksBackend::open(config, dir)?, tree_memory_mib: config.tree_memory_mib })
+        let backend = RocksBackend::open(config, dir)?;
+        format::mark(dir)?;
+        Ok(Maintenance { backend, tree_memory_mib: config.tree_memory_mib })
     }
 
     /// What the store holds. Cheap: sizes are those that RocksDB keeps.

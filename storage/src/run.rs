@@ -49,10 +49,14 @@ impl Store {
         let tree = self.take_tree(&current)?;
         let mut staged = stage(self.base(&current), first, tree)?;
         for (group, next_group) in groups.iter().zip(following) {
-            let Staged { head, record, epoch, tree, updates, codes, writes } =
+            let Staged { head, record, epoch, tree, updates, codes, mut writes } =
                 staged.map_err(|refused| self.refuse_group(&current, group, *refused))?;
             let base = Base { head: &head, record: &record, codes: &codes, epoch };
-            let (written, next) = rayon::join(|| self.write(writes, true), || stage(base, next_group, tree));
+            let write = || {
+                self.put_history(Some(&current), group, &mut writes)?;
+                self.write(writes, true)
+            };
+            let (written, next) = rayon::join(write, || stage(base, next_group, tree));
             if let Err(error) = written {
                 let (tree, after) = match next? {
                     Ok(staged) => (staged.tree, staged.updates),
@@ -69,8 +73,7 @@ impl Store {
         }
         let last = groups[following.len()];
         let staged = staged.map_err(|refused| self.refuse_group(&current, last, *refused))?;
-        let certificate = last[last.len() - 1].certificate;
-        self.persist(Some(&current), staged, self.new_version(), certificate)
+        self.persist(Some(&current), last, staged, self.new_version())
     }
 
     /// Commits what of a refused group stands before the batch that does not fit. Returns what is wrong with that batch,

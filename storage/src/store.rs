@@ -28,6 +28,7 @@ use crate::{
     epochs::load_epoch,
     error::StorageError,
     format,
+    history::History,
     prune::Floors,
     rules::Rulebook,
     schema::{self, HEAD_KEY, HeadRecord},
@@ -79,6 +80,7 @@ pub(crate) struct Shared {
     pub(crate) waypoint: OnceLock<Waypoint>,
     /// The chain's rules, and what is told of them.
     pub(crate) rulebook: Rulebook,
+    pub(crate) history: History,
 }
 
 /// Everything that belongs to one head. Never changed: a commit puts another one in its place.
@@ -127,6 +129,7 @@ impl Store {
         format::check(dir)?;
         faults.pass(CrashPoint::Before(Step::Open))?;
         let backend = Arc::new(RocksBackend::open(config, dir)?);
+        format::mark(dir)?;
         let disk = DiskGuard::of_directory(config, dir);
         let store = Self::with_backend_and_disk(config, FaultyBackend::wrap(backend, faults), Some(disk))?;
         faults.pass(CrashPoint::After(Step::Open))?;
@@ -170,7 +173,11 @@ impl Store {
             restore_generation: AtomicU64::new(0),
             waypoint: OnceLock::new(),
             rulebook: Rulebook::default(),
+            history: History::default(),
         }));
+        if let Ok(current) = store.current() {
+            store.forget_history(&current);
+        }
         store.load_snapshots(head)?;
         store.discard_overtaken_restore()?;
         Ok(store)
@@ -200,7 +207,7 @@ impl Store {
             ..CommitBatch::new(&header, &delta)
         };
         match self.stage(None, &[batch], Next::of(Tree::default(), &[&delta])?) {
-            Ok(staged) => self.persist(None, staged, self.new_version(), None),
+            Ok(staged) => self.persist(None, &[batch], staged, self.new_version()),
             Err(refused) => Err(refused.error),
         }
     }
@@ -307,6 +314,7 @@ impl Store {
     /// Makes a written head the current one. The caller holds the writer's lock.
     pub(crate) fn install(&self, current: Arc<Current>) {
         let number = current.record.number;
+        self.forget_history(&current);
         *self.0.current.write() = Some(current);
         self.0.head_sender.send_replace(number);
     }

@@ -10,6 +10,7 @@ use slipstream_types::{
 use crate::{
     backend::{Column, ReadCounts},
     error::StorageError,
+    history::Past,
     schema,
     store::{Current, Store, read_node},
 };
@@ -17,7 +18,11 @@ use crate::{
 /// Consistent reads of the state as it was at one head, from any thread, for as long as it is kept. It keeps old rows from
 /// being freed: drop it when the head has moved on.
 #[derive(Clone)]
-pub struct View(Arc<Current>);
+pub struct View {
+    current: Arc<Current>,
+    /// What it shows in place of the head.
+    past: Option<Arc<Past>>,
+}
 
 impl fmt::Debug for View {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -39,12 +44,16 @@ impl Store {
 
 impl View {
     pub(crate) fn new(current: Arc<Current>) -> View {
-        View(current)
+        View { current, past: None }
+    }
+
+    pub(crate) fn of_past(current: Arc<Current>, past: Past) -> View {
+        View { current, past: Some(Arc::new(past)) }
     }
 
     /// The batch whose state it shows.
     pub fn head(&self) -> &BatchHeader {
-        &self.0.head.header
+        self.past.as_ref().map_or(&self.current.head.header, |past| &past.header)
     }
 
     /// An account; none if it is empty.
@@ -71,10 +80,13 @@ impl View {
 
     /// Many rows at once, in the order of their keys: far cheaper than one by one when they come from disk.
     pub fn rows(&self, keys: &[StateKey]) -> Result<Vec<Option<StateValue>>, StorageError> {
+        if self.past.is_some() {
+            return keys.iter().map(|key| self.row(key)).collect();
+        }
         let mut paths: Vec<(Path, usize)> = keys.iter().enumerate().map(|(i, key)| (key.path(), i)).collect();
         paths.sort_unstable();
         let sorted: Vec<&[u8]> = paths.iter().map(|(path, _)| &path.0[..]).collect();
-        let found = self.0.reader.multi_get(self.0.record.active.column(), &sorted)?;
+        let found = self.current.reader.multi_get(self.current.record.active.column(), &sorted)?;
         let mut values = vec![None; keys.len()];
         for ((_, index), row) in paths.iter().zip(found) {
             values[*index] = row.map(|row| schema::decode_row(&row)).transpose()?.map(|(_, value)| value);
@@ -84,7 +96,7 @@ impl View {
 
     /// Contract code by its Keccak-256.
     pub fn code(&self, hash: &Digest) -> Result<Option<Bytes>, StorageError> {
-        Ok(self.0.reader.get(Column::Codes, &hash.0)?.map(Bytes::from))
+        Ok(self.current.reader.get(Column::Codes, &hash.0)?.map(Bytes::from))
     }
 
     /// The code of many contracts, in the order of their hashes.
@@ -94,7 +106,7 @@ impl View {
         sorted.sort_unstable();
         let keys: Vec<&[u8]> = sorted.iter().map(|(key, _)| *key).collect();
         let mut codes = vec![None; hashes.len()];
-        for ((_, index), code) in sorted.iter().zip(self.0.reader.multi_get(Column::Codes, &keys)?) {
+        for ((_, index), code) in sorted.iter().zip(self.current.reader.multi_get(Column::Codes, &keys)?) {
             codes[*index] = code.map(Bytes::from);
         }
         Ok(codes)
@@ -102,11 +114,16 @@ impl View {
 
     /// The digest of a header up to the head, for BLOCKHASH; none in the gap that a restore leaves.
     pub fn header_digest(&self, number: BatchNumber) -> Result<Option<Digest>, StorageError> {
-        read_node(&*self.0.reader, NodePosition { level: 0, index: number.0 })
+        read_node(&*self.current.reader, NodePosition { level: 0, index: number.0 })
     }
 
     fn row(&self, key: &StateKey) -> Result<Option<StateValue>, StorageError> {
-        let row = self.0.reader.get(self.0.record.active.column(), &key.path().0)?;
+        if let Some(past) = &self.past
+            && let Some(row) = past.row(&*self.current.reader, key)?
+        {
+            return Ok(row);
+        }
+        let row = self.current.reader.get(self.current.record.active.column(), &key.path().0)?;
         Ok(row.map(|row| schema::decode_row(&row)).transpose()?.map(|(_, value)| value))
     }
 }

@@ -24,7 +24,7 @@ use slipnet::{
     accounts::Account,
     contracts,
     devnet::{Devnet, DevnetOptions},
-    rpc::{Rpc, RpcError},
+    rpc::{Rpc, RpcError, quantity},
     signer::seal,
 };
 
@@ -301,6 +301,7 @@ impl Checked<'_> {
         };
         let sent = self.call("eth_sendRawTransaction", json!([seal(&account.key, transfer).raw])).await;
         let receipt = self.receipt(&sent).await;
+        self.past(token, account.address, &receipt).await;
         let told = self.call("eth_getFilterChanges", json!([logs])).await;
         assert_eq!(told[0]["transactionHash"], sent);
         let told = self.call("eth_getFilterChanges", json!([blocks])).await;
@@ -313,6 +314,25 @@ impl Checked<'_> {
         }
         self.refused("eth_getFilterChanges", json!([logs]), -32000).await;
         self.refused("eth_getFilterLogs", json!([blocks]), -32000).await;
+    }
+
+    /// Behind the batch of a transaction, and before it: one transfer of one token unit later.
+    async fn past(&mut self, token: Address, sender: Address, receipt: &Value) {
+        let number = quantity(&receipt["blockNumber"]).unwrap();
+        let [before, after] = [number - 1, number].map(|number| json!(format!("0x{number:x}")));
+        let held = json!({ "to": token, "data": contracts::balance_of(Address::repeat_byte(1)) });
+        let (mut nonces, mut balances) = (Vec::new(), Vec::new());
+        for id in [before, after, json!({ "blockHash": receipt["blockHash"] }), json!("latest")] {
+            let nonce = self.call("eth_getTransactionCount", json!([sender, id])).await;
+            nonces.push(quantity(&nonce).unwrap());
+            let balance: U256 =
+                self.call("eth_call", json!([held, id])).await.as_str().unwrap().parse().unwrap();
+            balances.push(balance);
+            self.call("eth_estimateGas", json!([held, id])).await;
+        }
+        let moved = balances[0] + U256::from(1);
+        assert_eq!(nonces, [6, 7, 7, 7]);
+        assert_eq!(balances[1..], [moved; 3]);
     }
 
     async fn rest(&mut self) {

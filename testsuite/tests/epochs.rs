@@ -117,6 +117,7 @@ async fn a_validator_is_added_and_the_proposer_removed_under_load() {
 
     let id = |index: usize| devnet.nodes()[index].peer_address().split('@').next().unwrap().to_owned();
     let (new, old) = (id(candidate), id(0));
+    let validating: Vec<String> = (1..=candidate).map(id).collect();
     let fees = "0x00000000000000000000000000000000000000fe";
     let refused = validators(&devnet, 1, &["remove", &old], Some(&key_file));
     let text = String::from_utf8_lossy(&refused.stderr).into_owned();
@@ -154,9 +155,11 @@ async fn a_validator_is_added_and_the_proposer_removed_under_load() {
     }
     // Who validates no longer, and who only follows, does not count.
     let answer = succeed(&read(&devnet));
-    assert!(
-        answer.contains(r#""result":"0x"#) && answer.contains(&new) && !answer.contains(&old),
-        "{answer}"
-    );
+    let read: serde_json::Value = serde_json::from_str(&answer).unwrap();
+    let agreed: Vec<&str> =
+        read["validators"].as_array().unwrap().iter().map(|id| id.as_str().unwrap()).collect();
+    // Three of the four that validate now, whoever answered first.
+    assert!(agreed.len() >= 3 && agreed.iter().all(|id| validating.iter().any(|it| it == id)), "{answer}");
+    assert!(read["result"].as_str().unwrap().starts_with("0x"), "{answer}");
     devnet.stop().await.unwrap();
 }

@@ -29,8 +29,10 @@ pub(crate) type RpcResult<T> = Result<T, ErrorObjectOwned>;
 pub(crate) enum RpcError {
     #[error("{0}")]
     InvalidParams(String),
-    #[error("state of batch {asked} is not kept; this node answers for the head batch {head}")]
-    StateNotKept { asked: BatchNumber, head: BatchNumber },
+    #[error(
+        "state of batch {asked} is not kept; this node answers for batches {first} to {head}: ask one that keeps more (storage.state_history)"
+    )]
+    StateNotKept { asked: BatchNumber, first: BatchNumber, head: BatchNumber },
     #[error("batch {asked} does not exist yet; the head is batch {head}")]
     BeyondHead { asked: BatchNumber, head: BatchNumber },
     #[error("unknown block {0}")]
@@ -116,6 +118,7 @@ impl From<RpcError> for ErrorObjectOwned {
             RpcError::InvalidParams(_) => INVALID_PARAMS_CODE,
             RpcError::TooMuch(_) => LIMIT_EXCEEDED_CODE,
             RpcError::LogsNotStored { .. } => PRUNED_CODE,
+            RpcError::Storage(StorageError::StateNotKept { .. }) => SERVER_ERROR_CODE,
             RpcError::Storage(_) | RpcError::Codec(_) | RpcError::Internal { .. } => {
                 static FAILURES: Sparse = Sparse::new();
                 if let Some(more) = FAILURES.pass(Instant::now()) {

@@ -1,4 +1,4 @@
-//! What is read from the state at the head.
+//! What is read from a state: the head's, or one of the past.
 
 use alloy_primitives::{Address, B256, Bytes, U64, U256};
 use alloy_rpc_types_eth::{BlockId, BlockNumberOrTag};
@@ -12,7 +12,7 @@ use super::{
 };
 
 impl RpcContext {
-    /// The state that a block id names, if it is the head's: no other is kept.
+    /// The state that a block id names, as far back as states are kept.
     pub(super) fn state_at(&self, id: BlockId) -> Result<View, RpcError> {
         let view = self.store.view()?;
         let head = view.head().number;
@@ -28,7 +28,10 @@ impl RpcContext {
         };
         match asked.cmp(&head) {
             std::cmp::Ordering::Equal => Ok(view),
-            std::cmp::Ordering::Less => Err(RpcError::StateNotKept { asked, head }),
+            std::cmp::Ordering::Less => match self.store.view_of(asked)? {
+                Some(view) => Ok(view),
+                None => Err(RpcError::StateNotKept { asked, first: self.store.states_from()?, head }),
+            },
             std::cmp::Ordering::Greater => Err(RpcError::BeyondHead { asked, head }),
         }
     }

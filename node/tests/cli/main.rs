@@ -171,15 +171,12 @@ fn a_single_validator_runs_answers_and_stops() {
     assert_eq!(block["result"]["parentHash"], genesis["result"]["hash"]);
     let again = node.rpc("eth_getBlockByHash", json!([block["result"]["hash"], false]));
     assert_eq!(again, block);
-    let old = node.rpc("eth_getBalance", json!([rich, "0x0"]));
-    assert_eq!(old["error"]["code"], -32000);
-    assert!(
-        old["error"]["message"]
-            .as_str()
-            .unwrap()
-            .starts_with("state of batch 0 is not kept; this node answers"),
-        "{old}"
-    );
+    // An earlier state, by number and by hash; and one that is not there yet.
+    for id in [json!("0x0"), json!("earliest"), json!({ "blockHash": block["result"]["hash"] })] {
+        assert_eq!(node.rpc("eth_getBalance", json!([rich, id]))["result"], "0x56bc75e2d63100000", "{id}");
+    }
+    let future = node.rpc("eth_getBalance", json!([rich, "0xffffff"]));
+    assert_eq!(future["error"]["code"], -32000, "{future}");
     assert_eq!(node.rpc("eth_nothing", json!([]))["error"]["code"], -32601);
 
     let status: Value = serde_json::from_str(&node.http("GET /v1/status", "")).unwrap();

@@ -150,6 +150,10 @@ impl Backend for FaultyBackend {
         self.around(Step::PruneDrop, || self.inner.drop_below(column, below))
     }
 
+    fn forget_history_up_to(&self, number: u64) {
+        self.inner.forget_history_up_to(number);
+    }
+
     fn forget_transactions_below(&self, number: u64) {
         self.inner.forget_transactions_below(number);
     }

@@ -14,8 +14,11 @@ use parking_lot::{Mutex, RwLock};
 use super::{
     Backend, Column, Direction, Dropped, NumberedReader, Reader, SortedRun, Visit, Write, WriteBatch,
 };
-use crate::error::StorageError;
+use crate::{error::StorageError, history};
 use durable::{Durable, Way};
+
+/// Batches after which old entries of the history go.
+const FORGET_EVERY: u64 = 64;
 
 /// Versions of one key by ascending sequence number; none is a deletion.
 type Versions = Vec<(u64, Option<Arc<[u8]>>)>;
@@ -266,6 +269,15 @@ impl Backend for MemoryBackend {
     fn write(&self, batch: WriteBatch, durable: bool) -> Result<(), StorageError> {
         self.write_by(if durable { Way::SyncedLog } else { Way::Log }, batch);
         Ok(())
+    }
+
+    fn forget_history_up_to(&self, number: u64) {
+        // Now and then: each time costs a look at every entry.
+        if number.is_multiple_of(FORGET_EVERY) {
+            let mut tables = self.shared.tables.write();
+            tables.columns[Column::History as usize]
+                .retain(|key, _| history::batch_of(key).is_some_and(|batch| batch > number));
+        }
     }
 
     fn drop_below(&self, column: Column, below: &[u8]) -> Result<Dropped, StorageError> {

@@ -48,11 +48,13 @@ pub(crate) enum Column {
     StateA,
     /// See [`Column::StateA`].
     StateB,
+    /// Path and batch number to the row before that batch.
+    History,
 }
 
 impl Column {
     /// Every column. Its place here is its index in the in-memory twin.
-    pub(crate) const ALL: [Column; 16] = [
+    pub(crate) const ALL: [Column; 17] = [
         Column::Meta,
         Column::Headers,
         Column::HeaderIndex,
@@ -69,6 +71,7 @@ impl Column {
         Column::Records,
         Column::StateA,
         Column::StateB,
+        Column::History,
     ];
 
     /// The column family's name on disk.
@@ -90,6 +93,7 @@ impl Column {
             Column::Records => "records",
             Column::StateA => "state_a",
             Column::StateB => "state_b",
+            Column::History => "history",
         }
     }
 }
@@ -275,6 +279,9 @@ pub(crate) trait Backend: Reader {
 
     /// Lets entries of [`Column::TransactionIndex`] that name a batch below this one go, sooner or later.
     fn forget_transactions_below(&self, _number: u64) {}
+
+    /// Lets entries of [`Column::History`] of batches up to this one go, sooner or later.
+    fn forget_history_up_to(&self, _number: u64) {}
 
     /// A frozen view, as long as this process lives.
     fn snapshot(&self) -> Arc<dyn Reader>;

@@ -17,7 +17,7 @@ use rocksdb::{
 };
 
 use super::Column;
-use crate::schema;
+use crate::{history, schema};
 
 /// One column's memory for rows that are in no file yet, before it is flushed.
 const WRITE_BUFFER_BYTES_MAX: usize = 32 << 20;
@@ -37,8 +37,16 @@ pub(super) struct Shape<'a> {
     /// Whether index and filter blocks stay in the cache whatever else is read. Not those of checkpoints: they are read
     /// from end to end, by chunks.
     pub(super) pin_indexes: bool,
-    /// Transactions of batches below this one leave the index when their file is compacted.
-    pub(super) index_floor: &'a Arc<AtomicU64>,
+    pub(super) floors: &'a Floors,
+}
+
+/// What leaves a column when its file is compacted.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Floors {
+    /// Transactions of batches below this one leave the index.
+    pub(super) index: Arc<AtomicU64>,
+    /// What was before batches up to this one leaves the history.
+    pub(super) history: Arc<AtomicU64>,
 }
 
 /// The columns that hold one blob per batch.
@@ -73,10 +81,19 @@ pub(super) fn column_options(column: Column, shape: &Shape<'_>) -> Options {
         Column::Codes | Column::HeaderIndex => point_reads(&mut table),
         Column::TransactionIndex => {
             point_reads(&mut table);
-            let floor = Arc::clone(shape.index_floor);
+            let floor = Arc::clone(&shape.floors.index);
             options.set_compaction_filter("pruned transactions", move |_level, _key, value| {
                 match schema::decode_position(value) {
                     Ok((number, _)) if number.0 < floor.load(Ordering::Relaxed) => CompactionDecision::Remove,
+                    _ => CompactionDecision::Keep,
+                }
+            });
+        }
+        Column::History => {
+            let floor = Arc::clone(&shape.floors.history);
+            options.set_compaction_filter("states of the past", move |_level, key, _row| {
+                match history::batch_of(key) {
+                    Some(batch) if batch <= floor.load(Ordering::Acquire) => CompactionDecision::Remove,
                     _ => CompactionDecision::Keep,
                 }
             });

@@ -20,7 +20,7 @@ use rocksdb::{
 
 use super::{
     Backend, Column, ColumnSize, Dropped, NumberedReader, ReadCounts, Reader, SortedRun, Write, WriteBatch,
-    options::{Shape, column_options, columns, is_blobs},
+    options::{Floors, Shape, column_options, columns, is_blobs},
 };
 use crate::{config::StorageConfig, error::StorageError};
 
@@ -39,8 +39,8 @@ const OPEN_FILES_RANGE: (u64, u64) = (256, 32_768);
 /// Blobs in memory below which they are not flushed before a checkpoint. Their files are never merged, so each flush leaves one
 /// for good; what is not flushed is in the log that goes along, and costs the checkpoint's first reader that much to replay.
 const BLOB_FLUSH_BYTES_MIN: u64 = 8 << 20;
-/// A key above every key of any column: paths and hashes, the longest fixed ones, have 32 bytes. Records are never cleared.
-const ABOVE_ALL_KEYS: [u8; 33] = [0xff; 33];
+/// A key above every key of any column: a path and a batch, the longest fixed ones, have 40 bytes. Records are never cleared.
+const ABOVE_ALL_KEYS: [u8; 41] = [0xff; 41];
 
 /// The store's database.
 pub(crate) struct RocksBackend {
@@ -50,8 +50,7 @@ pub(crate) struct RocksBackend {
     /// What the database was opened with; RocksDB counts its reads there.
     options: Options,
     files_dir: PathBuf,
-    /// See [`Shape::index_floor`].
-    index_floor: Arc<AtomicU64>,
+    floors: Floors,
     checkpoints_dir: PathBuf,
     /// Checkpoints that have readers.
     open_checkpoints: Mutex<BTreeMap<u64, Weak<RocksCheckpoint>>>,
@@ -84,12 +83,12 @@ fn common_options(open_files_max: i32) -> Options {
 /// # Errors
 /// [`StorageError::Locked`], or what the disk says.
 pub fn plain_database(config: &StorageConfig, dir: &Path) -> Result<DB, StorageError> {
-    open_database(&database_options(config), dir, &block_cache(config), &Arc::default())
+    open_database(&database_options(config), dir, &block_cache(config), &Floors::default())
 }
 
 /// The options of a state column's files, for [`plain_database`]'s callers that write some themselves.
 pub fn plain_state_options(config: &StorageConfig) -> Options {
-    let shape = Shape { cache: &block_cache(config), pin_indexes: true, index_floor: &Arc::default() };
+    let shape = Shape { cache: &block_cache(config), pin_indexes: true, floors: &Floors::default() };
     let mut options = column_options(Column::StateA, &shape);
     options.create_if_missing(true);
     options
@@ -117,13 +116,8 @@ fn database_options(config: &StorageConfig) -> Options {
     options
 }
 
-fn open_database(
-    options: &Options,
-    dir: &Path,
-    cache: &Cache,
-    index_floor: &Arc<AtomicU64>,
-) -> Result<DB, StorageError> {
-    let shape = Shape { cache, pin_indexes: true, index_floor };
+fn open_database(options: &Options, dir: &Path, cache: &Cache, floors: &Floors) -> Result<DB, StorageError> {
+    let shape = Shape { cache, pin_indexes: true, floors };
     DB::open_cf_descriptors(options, dir.join("db"), columns(shape)).map_err(|error| {
         // RocksDB has no code of its own for this.
         let locked = ["While lock file", "lock hold by current process"];
@@ -132,6 +126,15 @@ fn open_database(
             false => error.into(),
         }
     })
+}
+
+/// Takes the history from a closed database, as if a release that had none had made it.
+#[cfg(test)]
+pub(crate) fn drop_history(dir: &Path) {
+    let (config, floors) = (StorageConfig::default(), Floors::default());
+    let mut db = open_database(&database_options(&config), dir, &block_cache(&config), &floors).unwrap();
+    db.drop_cf(Column::History.name()).unwrap();
+    db.delete(crate::history::HISTORY_KEY).unwrap();
 }
 
 fn open_files_max() -> i32 {
@@ -143,10 +146,10 @@ impl RocksBackend {
     /// Opens the database in `dir`, which exists, or makes one there.
     pub(crate) fn open(config: &StorageConfig, dir: &Path) -> Result<RocksBackend, StorageError> {
         let cache = block_cache(config);
-        let index_floor = Arc::new(AtomicU64::new(0));
+        let floors = Floors::default();
         let files_dir = dir.join("db");
         let options = database_options(config);
-        let db = open_database(&options, dir, &cache, &index_floor)?;
+        let db = open_database(&options, dir, &cache, &floors)?;
         let checkpoints_dir = dir.join("snapshots");
         fs::create_dir_all(&checkpoints_dir).map_err(|e| StorageError::io("create", &checkpoints_dir, e))?;
         let runs_dir = dir.join("runs");
@@ -158,7 +161,7 @@ impl RocksBackend {
             cache_bytes: cache_bytes(config),
             options,
             files_dir,
-            index_floor,
+            floors,
             checkpoints_dir,
             open_checkpoints: Mutex::default(),
             runs_dir,
@@ -172,7 +175,7 @@ impl RocksBackend {
             db: OnceLock::new(),
             opening: Mutex::default(),
             cache: self.cache.clone(),
-            index_floor: Arc::clone(&self.index_floor),
+            floors: self.floors.clone(),
             dir: self.checkpoints_dir.join(number.to_string()),
             remove_on_drop: AtomicBool::new(false),
         });
@@ -286,7 +289,11 @@ impl Backend for RocksBackend {
     }
 
     fn forget_transactions_below(&self, number: u64) {
-        self.index_floor.store(number, Ordering::Relaxed);
+        self.floors.index.store(number, Ordering::Relaxed);
+    }
+
+    fn forget_history_up_to(&self, number: u64) {
+        self.floors.history.store(number, Ordering::Release);
     }
 
     fn snapshot(&self) -> Arc<dyn Reader> {
@@ -316,7 +323,7 @@ impl Backend for RocksBackend {
     fn sorted_run(&self, column: Column) -> Result<Box<dyn SortedRun>, StorageError> {
         let name = format!("{}.sst", self.runs_made.fetch_add(1, Ordering::Relaxed));
         // The rows must lie in their file as they would in any other of the column.
-        let shape = Shape { cache: &self.cache, pin_indexes: true, index_floor: &self.index_floor };
+        let shape = Shape { cache: &self.cache, pin_indexes: true, floors: &self.floors };
         let options = column_options(column, &shape);
         run::begin(Arc::clone(&self.db), column, options, self.runs_dir.join(name))
     }

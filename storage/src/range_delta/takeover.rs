@@ -15,6 +15,7 @@ use super::{CheckedRangeDelta, RangeDeltaError};
 use crate::{
     backend::{Column, Rows, WriteBatch},
     error::{ChunkError, StorageError},
+    history::HISTORY_KEY,
     restore::RestoreTarget,
     schema::{self, HEAD_KEY, HeadRecord},
     spans::{Span, Spans},
@@ -188,6 +189,7 @@ impl RangeDeltaTakeover {
             writes.put(Column::Codes, hash.0, code);
         }
         writes.put(Column::Meta, HEAD_KEY, schema::encode(&record));
+        writes.delete(Column::Meta, HISTORY_KEY);
         if let Err(error) = store.write(writes, true) {
             // The tree stays: the same changes make the same of it again.
             (progress.todo, progress.bytes) = (Spans::divided(0), 0);

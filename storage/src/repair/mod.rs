@@ -34,6 +34,7 @@ use crate::{
     config::StorageConfig,
     error::StorageError,
     format,
+    history::HISTORY_KEY,
     ledger::record_write,
     schema,
     spans::{Span, Spans},
@@ -110,7 +111,9 @@ impl Repair {
     /// at all; and what [`crate::Store::open`] has.
     pub fn open(config: &StorageConfig, dir: &FilePath) -> Result<Repair, StorageError> {
         format::check_existing(dir)?;
-        Self::with_backend(config, Arc::new(RocksBackend::open(config, dir)?))
+        let backend = Arc::new(RocksBackend::open(config, dir)?);
+        format::mark(dir)?;
+        Self::with_backend(config, backend)
     }
 
     pub(crate) fn with_backend(
@@ -261,6 +264,10 @@ impl Repair {
             rows.push(path, change.row.map(|row| move |bytes: &mut Vec<u8>| bytes.extend_from_slice(&row)));
         }
         writes.rows(self.column, rows);
+        if repaired.rows_put + repaired.rows_removed > 0 {
+            // What was before the last batches was taken from the wrong rows.
+            writes.delete(Column::Meta, HISTORY_KEY);
+        }
         for code in &self.codes {
             writes.put(Column::Codes, keccak256(code).0, code.as_slice());
         }

@@ -14,6 +14,7 @@ use super::{RESTORE_HEADERS_MAX, Restore, check_ahead};
 use crate::{
     backend::{Column, WriteBatch},
     error::{RestoreError, StorageError},
+    history::HISTORY_KEY,
     schema::{self, HEAD_KEY, HeadRecord, RESTORE_KEY},
     stage::put_header,
     state::{Tree, load::grow_tree},
@@ -58,6 +59,7 @@ impl Restore {
         writes.put(Column::Certificates, schema::number_key(target), schema::encode(certificate));
         let epoch = store.stage_epoch_end(store.epoch(), certificate, &mut writes)?;
         writes.put(Column::Meta, HEAD_KEY, schema::encode(&record));
+        writes.delete(Column::Meta, HISTORY_KEY);
         writes.delete(Column::Meta, RESTORE_KEY);
         writes.clear(current.record.active.column());
         store.write(writes, true)?;

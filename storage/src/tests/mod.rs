@@ -8,6 +8,7 @@ mod damage;
 mod epochs;
 mod export;
 mod faults;
+mod history;
 mod model;
 mod prune;
 mod range_delta;
@@ -266,6 +267,10 @@ impl Fixture {
 
     pub(super) fn dir(&self) -> &std::path::Path {
         self.dir.path()
+    }
+
+    pub(super) fn close(&mut self) {
+        self.store = None;
     }
 
     pub(super) fn reopen(&mut self) {

@@ -114,6 +114,8 @@ pub enum Job {
     Commit {
         /// What.
         ranges: Vec<Ready>,
+        /// The newest batch that peers have.
+        target: BatchNumber,
     },
     /// Part of a restore.
     Restore(RestoreJob),

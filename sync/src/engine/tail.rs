@@ -259,10 +259,10 @@ impl Tail {
     }
 
     /// The jobs that can begin now, at most one of each kind.
-    pub(super) fn work(&mut self, head: BatchNumber, free: Free) -> Vec<Work> {
+    pub(super) fn work(&mut self, head: BatchNumber, target: BatchNumber, free: Free) -> Vec<Work> {
         let mut work = Vec::new();
         if free.commit {
-            work.extend(self.commit(head));
+            work.extend(self.commit(head, target));
         }
         if free.execute {
             work.extend(self.execute());
@@ -273,7 +273,7 @@ impl Tail {
         work
     }
 
-    fn commit(&mut self, head: BatchNumber) -> Option<Work> {
+    fn commit(&mut self, head: BatchNumber, target: BatchNumber) -> Option<Work> {
         let (mut next, mut bytes) = (head.next(), 0);
         let mut ranges = Vec::new();
         // A piece may begin at or below the head, if somebody else committed its first batches.
@@ -287,7 +287,7 @@ impl Tail {
                 ranges.push(ready);
             }
         }
-        (!ranges.is_empty()).then(|| (head.next(), Job::Commit { ranges }))
+        (!ranges.is_empty()).then(|| (head.next(), Job::Commit { ranges, target }))
     }
 
     fn execute(&mut self) -> Option<Work> {

@@ -372,7 +372,7 @@ impl Engine {
             execute: !self.jobs.execute.is_any(),
             commit: !self.jobs.commit.is_any(),
         };
-        for (first, job) in self.tail.work(self.head, free) {
+        for (first, job) in self.tail.work(self.head, self.book.target(), free) {
             let bytes = self.tail.get(first).map_or(0, |piece| piece.bytes);
             match &job {
                 Job::Prepare { range, mode, .. } => {
@@ -390,7 +390,7 @@ impl Engine {
                     let (transactions, from) = (range.transactions() as f64, range.from());
                     self.run(Execute { first, transactions, bytes, from }, job);
                 }
-                Job::Commit { ranges } => {
+                Job::Commit { ranges, .. } => {
                     let changes = ranges.iter().map(|ready| ready.changes() as f64).sum();
                     self.run(Commit { changes, bytes: self.tail.committing_bytes() }, job);
                 }

@@ -117,8 +117,9 @@ struct Entry<'a> {
 
 impl Worker {
     /// Commits ranges in order. Batches that are committed already, by a validator's consensus, are passed over.
-    pub(super) fn commit(&self, ranges: Vec<Ready>) -> Result<Committed, SyncError> {
+    pub(super) fn commit(&self, ranges: Vec<Ready>, target: BatchNumber) -> Result<Committed, SyncError> {
         let before = self.store.view()?;
+        self.store.keep_history(target);
         let mut committed = self.commit_ranges(&ranges)?;
         if Arc::strong_count(&self.waiting) == 1 {
             // Nothing that waits to be executed stands on these.

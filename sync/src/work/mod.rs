@@ -156,7 +156,7 @@ impl Worker {
             }
             Job::Prepare { range, mode, from } => Done::Prepared(self.prepare(range, mode, from)),
             Job::Execute { range } => Done::Executed(self.execute(*range)),
-            Job::Commit { ranges } => Done::Committed(self.commit(ranges)),
+            Job::Commit { ranges, target } => Done::Committed(self.commit(ranges, target)),
             Job::Restore(job) => Done::Restored(self.restore(job)),
             Job::Audit(audit) => Done::Audited(self.audit(&audit)),
             Job::KeepEpochs(ends) => Done::Kept(self.keep_epochs(&ends)),

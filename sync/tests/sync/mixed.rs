@@ -58,7 +58,10 @@ impl Node<'_> {
     }
 
     fn commit(&self, ranges: Vec<Ready>) {
-        let Done::Committed(committed) = self.worker.run(Job::Commit { ranges }) else { panic!("committed") };
+        let Done::Committed(committed) = self.worker.run(Job::Commit { ranges, target: BatchNumber(0) })
+        else {
+            panic!("committed")
+        };
         committed.unwrap();
     }
 

@@ -60,7 +60,10 @@ impl Node<'_> {
 
     fn commit(&self, ranges: impl IntoIterator<Item = Box<ExecutedRange>>) {
         let ranges = ranges.into_iter().map(Ready::Executed).collect();
-        let Done::Committed(committed) = self.worker.run(Job::Commit { ranges }) else { panic!("committed") };
+        let Done::Committed(committed) = self.worker.run(Job::Commit { ranges, target: BatchNumber(0) })
+        else {
+            panic!("committed")
+        };
         assert_eq!(committed.unwrap().head, self.store.head().unwrap().header.number);
     }
 

@@ -4,7 +4,7 @@ use std::{
     path::PathBuf,
     sync::{
         Arc, OnceLock,
-        atomic::{AtomicBool, AtomicU64, Ordering},
+        atomic::{AtomicBool, Ordering},
     },
 };
 
@@ -15,7 +15,7 @@ use super::{RocksBackend, common_options, family, remove_dir};
 use crate::{
     backend::{
         Column, Direction, Reader, Visit,
-        options::{Shape, columns, is_blobs},
+        options::{Floors, Shape, columns, is_blobs},
     },
     error::StorageError,
 };
@@ -48,7 +48,7 @@ pub(super) struct RocksCheckpoint {
     pub(super) db: OnceLock<DB>,
     pub(super) opening: Mutex<()>,
     pub(super) cache: Cache,
-    pub(super) index_floor: Arc<AtomicU64>,
+    pub(super) floors: Floors,
     pub(super) dir: PathBuf,
     pub(super) remove_on_drop: AtomicBool,
 }
@@ -171,8 +171,11 @@ impl RocksCheckpoint {
             return Ok(db);
         }
         let options = common_options(CHECKPOINT_OPEN_FILES_MAX);
-        let shape = Shape { cache: &self.cache, pin_indexes: false, index_floor: &self.index_floor };
-        let db = DB::open_cf_descriptors_read_only(&options, &self.dir, columns(shape), false)?;
+        let shape = Shape { cache: &self.cache, pin_indexes: false, floors: &self.floors };
+        // One of a release before has fewer columns.
+        let known = DB::list_cf(&options, &self.dir)?;
+        let columns = columns(shape).filter(|column| known.iter().any(|name| name == column.name()));
+        let db = DB::open_cf_descriptors_read_only(&options, &self.dir, columns, false)?;
         Ok(self.db.get_or_init(|| db))
     }
 

@@ -4,7 +4,7 @@ use std::{fs, num::NonZeroUsize, path::Path as FilePath};
 
 use anyhow::{Context, Result};
 use rocksdb::{DB, WriteBatch, WriteOptions};
-use slipstream_storage::{CommitBatch, StorageConfig, Store, plain_database};
+use slipstream_storage::{CommitBatch, StateHistory, StorageConfig, Store, plain_database};
 use slipstream_types::{
     Address, BatchHeader, ChainConfig, Delta, Digest, Genesis, Path, SecretKey, Validator,
     bounded::BoundedVec,
@@ -36,7 +36,9 @@ pub(super) struct Committed {
 
 /// The same for everybody, and a state's working set in the cache: what is measured is committing, not reading.
 pub(super) fn config(fsync: bool) -> StorageConfig {
-    StorageConfig { snapshot_interval_batches: 0, fsync, ..StorageConfig::default() }
+    // What is kept of the past is no part of it.
+    let state_history = StateHistory::Batches(0);
+    StorageConfig { snapshot_interval_batches: 0, fsync, state_history, ..StorageConfig::default() }
 }
 
 /// The store.

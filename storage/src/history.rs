@@ -1,0 +1,283 @@
+//! States of the past: what the rows were before the last batches changed them.
+//!
+//! ```text
+//!  history   path [32] │ batch u64, big-endian ─▶ the row before that batch; empty: there was none
+//!  state n:  of a path the entry of the first batch after n; without one, the row at the head
+//! ```
+//! So a state of the past costs nothing that grows with its age: one seek a read, and the head's row where nothing changed since. The entries are
+//! written with the batch that makes them, by whichever way it came, so that a kill leaves no gap. What is beyond the window goes when RocksDB
+//! compacts its file, without a write of its own.
+//!
+//! Of batches that lie before the window of the head that somebody is on the way to nothing is recorded ([`Store::keep_history`]): nobody could
+//! ask for those states when it is there. After a state that came by another way than by batches the window begins anew.
+//!
+//! The first state that is known is a record, written with the commit that moves it up. Entries are dropped by that record, never by the
+//! configuration: so a wider window shows no more than what is there.
+
+use std::{
+    ops::ControlFlow,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+};
+
+use rayon::prelude::*;
+use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
+use slipstream_types::{BatchHeader, BatchNumber, Path, StateKey, StateValue, delta::DeltaEntry};
+
+use crate::{
+    backend::{Column, Direction, Reader, WriteBatch},
+    commit::CommitBatch,
+    error::StorageError,
+    schema,
+    stage::with_paths,
+    store::{Current, Store},
+    view::View,
+};
+
+/// In [`Column::Meta`]: the first batch behind which the state is still known; missing if that is the head alone.
+pub(crate) const HISTORY_KEY: &[u8] = b"history";
+/// Entries are left on the disk for so many batches before the first known state: somebody may still be reading what was known a moment ago.
+const SLACK: u64 = if cfg!(test) { 16 } else { 1_024 };
+/// Rows that one thread reads at a time; fewer are not worth another thread.
+const READ_ROWS: usize = 256;
+
+/// How many states of the past are kept.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum StateHistory {
+    /// Those behind so many batches before the head; 0 keeps the head's alone.
+    Batches(u64),
+    /// All, from where it began to be kept.
+    All,
+}
+
+impl Default for StateHistory {
+    fn default() -> Self {
+        StateHistory::Batches(256)
+    }
+}
+
+impl StateHistory {
+    /// The first state in the window behind a head.
+    fn first(self, head: BatchNumber) -> BatchNumber {
+        match self {
+            StateHistory::Batches(batches) => BatchNumber(head.0.saturating_sub(batches)),
+            StateHistory::All => BatchNumber(0),
+        }
+    }
+}
+
+impl Serialize for StateHistory {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match self {
+            StateHistory::Batches(batches) => serializer.serialize_u64(*batches),
+            StateHistory::All => serializer.serialize_str("all"),
+        }
+    }
+}
+
+impl<'de> Deserialize<'de> for StateHistory {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Visitor;
+        impl de::Visitor<'_> for Visitor {
+            type Value = StateHistory;
+
+            fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                f.write_str("a number of batches, or `all`")
+            }
+
+            fn visit_u64<E: de::Error>(self, batches: u64) -> Result<StateHistory, E> {
+                Ok(StateHistory::Batches(batches))
+            }
+
+            fn visit_str<E: de::Error>(self, text: &str) -> Result<StateHistory, E> {
+                match text.parse() {
+                    Ok(batches) => Ok(StateHistory::Batches(batches)),
+                    Err(_) if text == "all" => Ok(StateHistory::All),
+                    Err(_) => Err(E::invalid_value(de::Unexpected::Str(text), &self)),
+                }
+            }
+        }
+        deserializer.deserialize_any(Visitor)
+    }
+}
+
+/// What a store's handles share of its history.
+#[derive(Debug, Default)]
+pub(crate) struct History {
+    /// Batches up to this one are not recorded.
+    behind: AtomicU64,
+    /// Entries of batches up to this one may be gone.
+    pub(crate) floor: Arc<AtomicU64>,
+}
+
+/// The past that a view shows in place of its head.
+#[derive(Clone)]
+pub(crate) struct Past {
+    pub(crate) header: BatchHeader,
+    floor: Arc<AtomicU64>,
+}
+
+fn key(path: &Path, batch: BatchNumber) -> [u8; 40] {
+    let mut key = [0; 40];
+    key[..32].copy_from_slice(&path.0);
+    key[32..].copy_from_slice(&batch.0.to_be_bytes());
+    key
+}
+
+/// The batch in an entry's key, for whoever drops old ones.
+pub(crate) fn batch_of(key: &[u8]) -> Option<u64> {
+    Some(u64::from_be_bytes(*key.last_chunk()?))
+}
+
+impl Store {
+    /// Records only what will be in the window of a head that is on its way.
+    pub fn keep_history(&self, head_to_come: BatchNumber) {
+        let first = self.0.config.state_history.first(head_to_come);
+        self.0.history.behind.store(first.0, Ordering::Relaxed);
+    }
+
+    /// The state behind a batch; none if it is not known, or not any more.
+    ///
+    /// # Errors
+    /// [`StorageError::NotInitialized`], or what the disk says.
+    pub fn view_of(&self, number: BatchNumber) -> Result<Option<View>, StorageError> {
+        let current = self.current()?;
+        if number == current.record.number {
+            return Ok(Some(View::new(current)));
+        }
+        if number > current.record.number || number < self.first_state(&current)? {
+            return Ok(None);
+        }
+        let header = current.reader.get(Column::Headers, &schema::number_key(number))?;
+        let header = header.map(|header| schema::decode("header", &header)).transpose()?;
+        let floor = Arc::clone(&self.0.history.floor);
+        Ok(header.map(|header| View::of_past(current, Past { header, floor })))
+    }
+
+    /// The first batch behind which the state is known; all from there on are, up to the head.
+    ///
+    /// # Errors
+    /// As [`Store::view_of`].
+    pub fn states_from(&self) -> Result<BatchNumber, StorageError> {
+        self.first_state(&*self.current()?)
+    }
+
+    fn first_state(&self, current: &Current) -> Result<BatchNumber, StorageError> {
+        let head = current.record.number;
+        let recorded = recorded_from(&*current.reader)?.unwrap_or(head);
+        Ok(recorded.max(self.0.config.state_history.first(head)))
+    }
+
+    /// Adds to a write what was before the batches in it, and the first state that is known then. To be called right before the write, on the
+    /// head that it stands on.
+    pub(crate) fn put_history(
+        &self,
+        current: Option<&Current>,
+        batches: &[CommitBatch<'_>],
+        writes: &mut WriteBatch,
+    ) -> Result<(), StorageError> {
+        let Some(current) = current else { return Ok(()) };
+        let recorded = recorded_from(&*current.reader)?;
+        if self.0.config.state_history == StateHistory::Batches(0) {
+            if recorded.is_some() {
+                writes.delete(Column::Meta, HISTORY_KEY);
+            }
+            return Ok(());
+        }
+        let behind = BatchNumber(self.0.history.behind.load(Ordering::Relaxed));
+        let passed = batches.partition_point(|batch| batch.header.number <= behind);
+        let (passed, batches) = batches.split_at(passed);
+        let last = |batches: &[CommitBatch<'_>]| batches.last().map(|batch| batch.header.number);
+        let known = last(passed).or(recorded).unwrap_or(current.record.number);
+        let head = last(batches).or(last(passed)).unwrap_or(current.record.number);
+        let first = known.max(self.0.config.state_history.first(head));
+        if recorded != Some(first) {
+            writes.put(Column::Meta, HISTORY_KEY, schema::encode(&first));
+        }
+        let mut changes: Vec<(Path, BatchNumber, &DeltaEntry)> = batches
+            .iter()
+            .flat_map(|batch| {
+                let number = batch.header.number;
+                with_paths(batch.delta.entries()).map(move |(path, entry)| (path, number, entry))
+            })
+            .collect();
+        changes.sort_unstable_by_key(|(path, number, _)| (*path, *number));
+        let of_path = || changes.chunk_by(|a, b| a.0 == b.0);
+        let paths: Vec<&[u8]> = of_path().map(|changes| &changes[0].0.0[..]).collect();
+        let rows = self.rows_before(current, passed, &paths)?;
+        for (changes, row) in of_path().zip(rows) {
+            let mut before = row.unwrap_or_default();
+            for (path, number, DeltaEntry { key: of, value }) in changes {
+                let after = value.map(|value| schema::encode_row(of, &value)).unwrap_or_default();
+                writes.put(Column::History, key(path, *number), std::mem::replace(&mut before, after));
+            }
+        }
+        Ok(())
+    }
+
+    /// The rows of sorted paths at the head, or behind batches that are written with those that are recorded.
+    fn rows_before(
+        &self,
+        current: &Current,
+        passed: &[CommitBatch<'_>],
+        paths: &[&[u8]],
+    ) -> Result<Vec<Option<Vec<u8>>>, StorageError> {
+        let column = current.record.active.column();
+        let read = |paths: &[&[u8]]| current.reader.multi_get(column, paths);
+        let mut rows = match paths.len() > READ_ROWS {
+            true => paths.par_chunks(READ_ROWS).map(read).collect::<Result<Vec<_>, _>>()?.concat(),
+            false => read(paths)?,
+        };
+        for (path, entry) in passed.iter().flat_map(|batch| with_paths(batch.delta.entries())) {
+            if let Ok(at) = paths.binary_search(&&path.0[..]) {
+                rows[at] = entry.value.map(|value| schema::encode_row(&entry.key, &value));
+            }
+        }
+        Ok(rows)
+    }
+
+    /// Lets go what leads to no state that is known at a head.
+    pub(crate) fn forget_history(&self, current: &Current) {
+        // A record that cannot be read fails whoever asks for a state, and lets nothing go.
+        let Ok(recorded) = recorded_from(&*current.reader) else { return };
+        let floor = recorded.map_or(current.record.number.0, |first| first.0.saturating_sub(SLACK));
+        self.0.history.floor.store(floor, Ordering::Release);
+        self.0.backend.forget_history_up_to(floor);
+    }
+}
+
+fn recorded_from(reader: &dyn Reader) -> Result<Option<BatchNumber>, StorageError> {
+    reader.get(Column::Meta, HISTORY_KEY)?.map(|bytes| schema::decode("history record", &bytes)).transpose()
+}
+
+impl Past {
+    /// The row of a key behind that batch; the outer none if it is the head's.
+    pub(crate) fn row(
+        &self,
+        reader: &dyn Reader,
+        of: &StateKey,
+    ) -> Result<Option<Option<StateValue>>, StorageError> {
+        let path = of.path();
+        let mut found = None;
+        reader.scan(
+            Column::History,
+            &key(&path, self.header.number.next()),
+            Direction::Up,
+            &mut |key, row| {
+                if key.starts_with(&path.0) {
+                    let row = (!row.is_empty()).then(|| schema::decode_row(row)).transpose()?;
+                    found = Some(row.map(|(_, value)| value));
+                }
+                Ok(ControlFlow::Break(()))
+            },
+        )?;
+        // Asked afterwards: what was there when it was read may have been the second entry, the first being dropped.
+        let number = self.header.number;
+        match self.floor.load(Ordering::Acquire) <= number.0 {
+            true => Ok(found),
+            false => Err(StorageError::StateNotKept { number }),
+        }
+    }
+}
