@@ -1,7 +1,7 @@
 //! Ethereum's JSON-RPC over the node's store, pool and executor.
 //!
 //! A batch is shown as a block. Every committed batch is certified and final, so `latest`, `safe` and `finalized` are the
-//! same; state is kept for the head alone, and a question about another state is answered by an error that says so.
+//! same; states of the past are answered for as far back as the store keeps them, and others by an error that says so.
 
 mod batches;
 mod blocks;
