@@ -1,16 +1,15 @@
 //! [`Store::commit`]: a batch becomes the head in one atomic write, or nothing happens.
 
-use std::sync::Arc;
-
 use slipstream_types::{
     B256, BatchHeader, BatchNumber, Blob, BlobKind, Certificate, Delta, Digest, Path, tree::Subtree,
 };
 
 use crate::{
     error::StorageError,
-    stage::{Changes, Next, Refused, Staged, check_follows, put_back},
-    state::{Tree, Update},
+    stage::{Changes, Next, Staged, check_follows},
+    state::Tree,
     store::{Current, Store},
+    writer::Writer,
 };
 
 /// A batch with the parts of it that are to be stored. Parts that are left out are simply not there to be served.
@@ -145,19 +144,21 @@ impl Store {
         batch: CommitBatch<'_>,
         speculation: Option<Speculation>,
     ) -> Result<(), StorageError> {
-        let _writer = self.0.writer.lock();
+        let writer = self.writer();
         let current = self.current()?;
         check_follows(current.record.number, current.head.digest, batch.header)?;
         let (version, next) = match speculation.filter(|speculation| speculation.base == current.version) {
             Some(Speculation { version, next, .. }) => (version, next),
-            None => (self.new_version(), Next::of(self.take_tree(&current)?, &[batch.delta])?),
+            None => (self.new_version(), Next::of(writer.take_tree(&current)?, &[batch.delta])?),
         };
-        match self.stage(Some(self.base(&current)), &[batch], next) {
-            Ok(staged) => self.persist(Some(&current), &[batch], staged, version),
-            Err(refused) => Err(self.refuse(&current, *refused)),
+        match writer.stage(Some(writer.base(&current)), &[batch], next) {
+            Ok(staged) => writer.persist(Some(&current), &[batch], staged, version),
+            Err(refused) => Err(writer.refuse(&current, *refused)),
         }
     }
+}
 
+impl Writer<'_> {
     /// Writes batches that were staged on the current head, or on nothing, and makes the last of them the head.
     pub(crate) fn persist(
         &self,
@@ -168,7 +169,7 @@ impl Store {
     ) -> Result<(), StorageError> {
         let Staged { head, record, epoch, tree, updates, mut writes, .. } = staged;
         let recorded = self.put_history(current, batches, &mut writes);
-        if let Err(error) = recorded.and_then(|()| self.write(writes, true)) {
+        if let Err(error) = recorded.and_then(|()| self.store.write(writes, true)) {
             if let Some(current) = current {
                 self.return_tree(current, tree, [updates]);
             }
@@ -177,40 +178,10 @@ impl Store {
         self.learn_epoch(epoch);
         let before = current.map_or(BatchNumber(0), |current| current.record.number);
         let current = self.current_of(head, record, version, Some(tree));
-        self.installed(before, &current);
+        self.install_after(before, &current);
         if let Some(certificate) = batches.last().and_then(|batch| batch.certificate) {
             self.make_snapshot(&current, certificate);
         }
         Ok(())
-    }
-
-    /// After the head of that number.
-    pub(crate) fn installed(&self, before: BatchNumber, current: &Arc<Current>) {
-        self.install(Arc::clone(current));
-        self.prepare_snapshot(before, current.record.number);
-    }
-
-    pub(crate) fn refuse(&self, current: &Current, refused: Refused) -> StorageError {
-        self.return_tree(current, refused.tree, [refused.updates]);
-        refused.error
-    }
-
-    /// Makes the current head's tree again of one that was changed for what was not written: because it was refused, or because
-    /// the disk is nearly full. The updates are those since the head, the last ones first; a copy has none and is not needed.
-    pub(crate) fn return_tree<const N: usize>(
-        &self,
-        current: &Current,
-        mut tree: Tree,
-        updates: [Option<Vec<Update>>; N],
-    ) {
-        for updates in updates {
-            let Some(updates) = updates.filter(|_| self.check_poison().is_ok()) else { return };
-            tree = match put_back(tree, &updates, &current.reader, current.record.active.column()) {
-                Ok(tree) => tree,
-                // Without it, the tree is rebuilt when it is needed.
-                Err(error) => return tracing::warn!(%error, "the state tree has to be rebuilt"),
-            };
-        }
-        *current.tree.lock() = Some(tree.read_from(current.rows()));
     }
 }

@@ -10,6 +10,7 @@ use crate::{
     error::StorageError,
     schema,
     store::Store,
+    writer::Writer,
 };
 
 /// See [`slipstream_types::ValidatorSet::check`].
@@ -65,20 +66,22 @@ impl Store {
     /// [`StorageError::WrongCertificate`] if it names no validators for the next epoch, if an epoch end before it is
     /// missing, or if another batch ends its epoch.
     pub fn put_epoch_end(&self, certificate: &Certificate) -> Result<(), StorageError> {
-        let _writer = self.0.writer.lock();
+        let writer = self.writer();
         self.current()?;
         if certificate.info.next_validators.is_none() {
             return Err(refused(certificate, "it does not end an epoch: it names no validators of the next"));
         }
         let mut writes = WriteBatch::default();
-        let known = self.stage_epoch_end(self.epoch(), certificate, &mut writes)?;
+        let known = writer.stage_epoch_end(self.epoch(), certificate, &mut writes)?;
         if known > self.epoch() {
             self.write(writes, true)?;
-            self.learn_epoch(known);
+            writer.learn_epoch(known);
         }
         Ok(())
     }
+}
 
+impl Writer<'_> {
     /// Adds what a certificate says of the next epoch to the writes, if it does. Returns the last epoch that is known once
     /// they are written.
     pub(crate) fn stage_epoch_end(
@@ -99,7 +102,7 @@ impl Store {
             return Err(refused(certificate, NO_SET));
         }
         if info.epoch < known {
-            return match self.epoch_ends(info.epoch, 1)?.first() {
+            return match self.store.epoch_ends(info.epoch, 1)?.first() {
                 Some(stored) if stored.info == *info => Ok(known),
                 _ => Err(refused(certificate, "another batch ends its epoch")),
             };
@@ -108,9 +111,9 @@ impl Store {
         Ok(next.epoch)
     }
 
-    /// After the write. The caller holds the writer's lock.
+    /// Takes note of the last known epoch, once it is written.
     pub(crate) fn learn_epoch(&self, known: Epoch) {
-        self.0.epoch.store(known.0, Ordering::Release);
+        self.store.0.epoch.store(known.0, Ordering::Release);
     }
 }
 

@@ -34,6 +34,7 @@ use crate::{
     stage::with_paths,
     store::{Current, Store},
     view::View,
+    writer::Writer,
 };
 
 /// In [`Column::Meta`]: the first batch behind which the state is still known; missing if that is the head alone.
@@ -170,6 +171,17 @@ impl Store {
         Ok(recorded.max(self.0.config.state_history.first(head)))
     }
 
+    /// Lets go what leads to no state that is known at a head.
+    pub(crate) fn forget_history(&self, current: &Current) {
+        // A record that cannot be read fails whoever asks for a state, and lets nothing go.
+        let Ok(recorded) = recorded_from(&*current.reader) else { return };
+        let floor = recorded.map_or(current.record.number.0, |first| first.0.saturating_sub(SLACK));
+        self.0.history.floor.store(floor, Ordering::Release);
+        self.0.backend.forget_history_up_to(floor);
+    }
+}
+
+impl Writer<'_> {
     /// Adds to a write what was before the batches in it, and the first state that is known then. To be called right before the write, on the
     /// head that it stands on.
     pub(crate) fn put_history(
@@ -180,19 +192,19 @@ impl Store {
     ) -> Result<(), StorageError> {
         let Some(current) = current else { return Ok(()) };
         let recorded = recorded_from(&*current.reader)?;
-        if self.0.config.state_history == StateHistory::Batches(0) {
+        if self.store.0.config.state_history == StateHistory::Batches(0) {
             if recorded.is_some() {
                 writes.delete(Column::Meta, HISTORY_KEY);
             }
             return Ok(());
         }
-        let behind = BatchNumber(self.0.history.behind.load(Ordering::Relaxed));
+        let behind = BatchNumber(self.store.0.history.behind.load(Ordering::Relaxed));
         let passed = batches.partition_point(|batch| batch.header.number <= behind);
         let (passed, batches) = batches.split_at(passed);
         let last = |batches: &[CommitBatch<'_>]| batches.last().map(|batch| batch.header.number);
         let known = last(passed).or(recorded).unwrap_or(current.record.number);
         let head = last(batches).or(last(passed)).unwrap_or(current.record.number);
-        let first = known.max(self.0.config.state_history.first(head));
+        let first = known.max(self.store.0.config.state_history.first(head));
         if recorded != Some(first) {
             writes.put(Column::Meta, HISTORY_KEY, schema::encode(&first));
         }
@@ -236,15 +248,6 @@ impl Store {
             }
         }
         Ok(rows)
-    }
-
-    /// Lets go what leads to no state that is known at a head.
-    pub(crate) fn forget_history(&self, current: &Current) {
-        // A record that cannot be read fails whoever asks for a state, and lets nothing go.
-        let Ok(recorded) = recorded_from(&*current.reader) else { return };
-        let floor = recorded.map_or(current.record.number.0, |first| first.0.saturating_sub(SLACK));
-        self.0.history.floor.store(floor, Ordering::Release);
-        self.0.backend.forget_history_up_to(floor);
     }
 }
 

@@ -129,7 +129,7 @@ impl Store {
     pub fn put_certificate(&self, certificate: &Certificate) -> Result<(), StorageError> {
         let number = certificate.info.number;
         let refused = |reason| StorageError::WrongCertificate { number, reason };
-        let _writer = self.0.writer.lock();
+        let writer = self.writer();
         let current = self.current()?;
         if number > current.record.number {
             return Err(refused("its batch is above the head"));
@@ -140,11 +140,11 @@ impl Store {
         check_certificate(certificate, &header, accumulator.root())?;
         let mut writes = WriteBatch::default();
         writes.put(Column::Certificates, schema::number_key(number), schema::encode(certificate));
-        let epoch = self.stage_epoch_end(self.epoch(), certificate, &mut writes)?;
+        let epoch = writer.stage_epoch_end(self.epoch(), certificate, &mut writes)?;
         self.write(writes, true)?;
-        self.learn_epoch(epoch);
+        writer.learn_epoch(epoch);
         if number == current.record.number {
-            self.make_snapshot(&current, certificate);
+            writer.make_snapshot(&current, certificate);
         }
         Ok(())
     }

@@ -70,6 +70,7 @@ mod takeover;
 mod tests;
 mod view;
 mod waypoint;
+mod writer;
 
 pub use backend::ReadCounts;
 pub use backend::rocks::{plain_database, plain_state_options};

@@ -15,6 +15,7 @@ use crate::{
     error::StorageError,
     schema::{self, HeadRecord, KINDS, PRUNED_KEY, PrunedRecord},
     store::Store,
+    writer::Writer,
 };
 
 /// What pruning did, or would do, to one kind of blob.
@@ -103,18 +104,7 @@ impl Store {
     /// # Errors
     /// What the disk says; the store refuses further work then. Nothing that is still announced was dropped.
     pub fn prune(&self) -> Result<Vec<Pruned>, StorageError> {
-        let target = {
-            let _writer = self.0.writer.lock();
-            let head = self.current()?.record;
-            let pruned = PrunedRecord { below: std::array::from_fn(|index| self.0.floors.get(index)) };
-            let target = target(&head, &pruned, &self.0.config.prune);
-            if target != pruned {
-                // Synced even without `fsync`: after a power cut too, what is gone must not be announced.
-                self.write_unguarded(record_write(&target), true)?;
-                self.0.floors.set(&target);
-            }
-            target
-        };
+        let target = self.writer().raise_floors()?;
         self.guard(|backend| drop_files(backend, &target, false))
     }
 
@@ -125,5 +115,21 @@ impl Store {
 
     pub(crate) fn is_pruned(&self, kind: BlobKind, number: BatchNumber) -> bool {
         number < self.floor(kind)
+    }
+}
+
+impl Writer<'_> {
+    /// The first step: moves the floors up to where the windows ask for them. Returns where they are.
+    fn raise_floors(&self) -> Result<PrunedRecord, StorageError> {
+        let head = self.store.current()?.record;
+        let floors = &self.store.0.floors;
+        let pruned = PrunedRecord { below: std::array::from_fn(|index| floors.get(index)) };
+        let target = target(&head, &pruned, &self.store.0.config.prune);
+        if target != pruned {
+            // Synced even without `fsync`: after a power cut too, what is gone must not be announced.
+            self.store.write_unguarded(record_write(&target), true)?;
+            floors.set(&target);
+        }
+        Ok(target)
     }
 }

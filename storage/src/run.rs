@@ -10,6 +10,7 @@ use crate::{
     stage::{Base, Changes, Next, Refused, Staged, check_follows},
     state::Tree,
     store::{Current, Store},
+    writer::Writer,
 };
 
 impl Store {
@@ -30,18 +31,20 @@ impl Store {
         batches: &[CommitBatch<'_>],
         group_batches: NonZeroUsize,
     ) -> Result<(), StorageError> {
-        let _writer = self.0.writer.lock();
+        let writer = self.writer();
         // A snapshot needs the tree of exactly its batch, so that a run ends there.
         for run in batches.chunk_by(|batch, _| !self.is_snapshot_due(batch.header.number)) {
-            self.commit_groups(&run.chunks(group_batches.get()).collect::<Vec<_>>())?;
+            writer.commit_groups(&run.chunks(group_batches.get()).collect::<Vec<_>>())?;
         }
         Ok(())
     }
+}
 
-    /// No group is empty. The caller holds the writer's lock.
+impl Writer<'_> {
+    /// Commits groups that follow each other, of which none is empty.
     fn commit_groups(&self, groups: &[&[CommitBatch<'_>]]) -> Result<(), StorageError> {
         let [first, following @ ..] = groups else { return Ok(()) };
-        let mut current = self.current()?;
+        let mut current = self.store.current()?;
         check_follows(current.record.number, current.head.digest, first[0].header)?;
         let stage = |base: Base<'_>, group: &[CommitBatch<'_>], tree: Tree| {
             Next::of(tree, &deltas(group)).map(|next| self.stage(Some(base), group, next))
@@ -54,7 +57,7 @@ impl Store {
             let base = Base { head: &head, record: &record, codes: &codes, epoch };
             let write = || {
                 self.put_history(Some(&current), group, &mut writes)?;
-                self.write(writes, true)
+                self.store.write(writes, true)
             };
             let (written, next) = rayon::join(write, || stage(base, next_group, tree));
             if let Err(error) = written {
@@ -67,13 +70,13 @@ impl Store {
             }
             self.learn_epoch(epoch);
             let before = current.record.number;
-            current = self.current_of(head, record, self.new_version(), None);
-            self.installed(before, &current);
+            current = self.current_of(head, record, self.store.new_version(), None);
+            self.install_after(before, &current);
             staged = next?;
         }
         let last = groups[following.len()];
         let staged = staged.map_err(|refused| self.refuse_group(&current, last, *refused))?;
-        self.persist(Some(&current), last, staged, self.new_version())
+        self.persist(Some(&current), last, staged, self.store.new_version())
     }
 
     /// Commits what of a refused group stands before the batch that does not fit. Returns what is wrong with that batch,
@@ -101,8 +104,7 @@ impl Store {
         group: &[CommitBatch<'_>],
         mut mismatch: StorageError,
     ) -> Result<(usize, StorageError), StorageError> {
-        let tree = self.take_tree(current)?;
-        *current.tree.lock() = Some(tree.clone());
+        let tree = self.copy_tree(current)?;
         let (mut fitting, mut unfit) = (0, group.len());
         while unfit - fitting > 1 {
             let middle = fitting.midpoint(unfit);

@@ -19,6 +19,7 @@ use crate::{
         load::{ColumnRows, load_tree},
     },
     store::{Current, Store},
+    writer::Writer,
 };
 
 /// What a snapshot is of.
@@ -215,7 +216,7 @@ impl Store {
     /// # Errors
     /// [`StorageError::NoSnapshot`] if the head has no certificate, or none are kept.
     pub fn create_snapshot(&self) -> Result<SnapshotInfo, StorageError> {
-        let _writer = self.0.writer.lock();
+        let writer = self.writer();
         let current = self.current()?;
         let number = current.record.number;
         if let Some(made) = self.snapshot(number)? {
@@ -230,64 +231,13 @@ impl Store {
                 "it has no certificate of its own: start the node until it is in sync, stop it, try again",
             )
         })?;
-        self.take_snapshot(&current, &certificate)
-    }
-
-    /// Freezes the head's state if it is that batch's turn, and frees what is beyond the number kept. A snapshot serves
-    /// others only, so its failure is logged and does not fail the commit. The caller holds the writer's lock.
-    pub(crate) fn make_snapshot(&self, current: &Current, certificate: &Certificate) {
-        let number = current.record.number;
-        if !self.is_snapshot_due(number) || matches!(self.snapshot(number), Ok(Some(_))) {
-            return;
-        }
-        if let Err(error) = self.take_snapshot(current, certificate) {
-            tracing::warn!(%number, %error, "no snapshot was made; peers can still restore from older ones");
-        }
-    }
-
-    /// Shortly before a snapshot the memtables are flushed in the background, so that the log that goes along with the
-    /// checkpoint is short. Batches that were committed at once count as one step: the snapshot's is ahead of the next.
-    pub(crate) fn prepare_snapshot(&self, before: BatchNumber, committed: BatchNumber) {
-        let interval = self.0.config.snapshot_interval_batches;
-        if interval == 0 || self.0.config.snapshots_kept == 0 {
-            return;
-        }
-        let ahead = (interval / 10).clamp(1, 16).max(committed.0.saturating_sub(before.0));
-        let due = |number: BatchNumber| number.0.saturating_add(ahead) / interval;
-        if due(committed) > due(before)
-            && let Err(error) = self.0.backend.prepare_checkpoint()
-        {
-            tracing::warn!(%error, "the next snapshot could not be prepared");
-        }
+        writer.take_snapshot(&current, &certificate)
     }
 
     pub(crate) fn is_snapshot_due(&self, number: BatchNumber) -> bool {
         let config = &self.0.config;
         let interval = config.snapshot_interval_batches;
         interval > 0 && config.snapshots_kept > 0 && number.0.is_multiple_of(interval)
-    }
-
-    fn take_snapshot(
-        &self,
-        current: &Current,
-        certificate: &Certificate,
-    ) -> Result<SnapshotInfo, StorageError> {
-        let number = current.record.number;
-        let reader = self.0.backend.checkpoint(number.0)?;
-        let state_root = current.head.header.state_root;
-        let tree = current.tree.lock().clone();
-        let rows = tree.as_ref().map_or(0, Tree::leaves);
-        let info = SnapshotInfo { number, state_root, certificate: certificate.clone(), rows };
-        let column = current.record.active.column();
-        let tree_memory_mib = self.0.config.tree_memory_mib;
-        // The checkpoint outlives the head's rows, on which the tree's dropped parts stand.
-        let tree = tree.map(|tree| tree.read_from(ColumnRows::new(Arc::clone(&reader), column)));
-        let tree = tree.map_or_else(OnceLock::new, OnceLock::from);
-        let loading = Mutex::new(());
-        let snapshot = Snapshot { info: info.clone(), reader, column, tree_memory_mib, tree, loading };
-        self.0.snapshots.lock().push(Arc::new(snapshot));
-        self.drop_old_snapshots();
-        Ok(info)
     }
 
     /// Takes over the checkpoints of earlier runs.
@@ -334,6 +284,59 @@ impl Store {
                 tracing::warn!(%number, %error, "an old snapshot was not removed");
             }
         }
+    }
+}
+
+impl Writer<'_> {
+    /// Freezes the head's state if it is that batch's turn, and frees what is beyond the number kept. A snapshot serves
+    /// others only, so its failure is logged and does not fail the commit.
+    pub(crate) fn make_snapshot(&self, current: &Current, certificate: &Certificate) {
+        let number = current.record.number;
+        if !self.store.is_snapshot_due(number) || matches!(self.store.snapshot(number), Ok(Some(_))) {
+            return;
+        }
+        if let Err(error) = self.take_snapshot(current, certificate) {
+            tracing::warn!(%number, %error, "no snapshot was made; peers can still restore from older ones");
+        }
+    }
+
+    /// Shortly before a snapshot the memtables are flushed in the background, so that the log that goes along with the
+    /// checkpoint is short. Batches that were committed at once count as one step: the snapshot's is ahead of the next.
+    pub(crate) fn prepare_snapshot(&self, before: BatchNumber, committed: BatchNumber) {
+        let interval = self.store.0.config.snapshot_interval_batches;
+        if interval == 0 || self.store.0.config.snapshots_kept == 0 {
+            return;
+        }
+        let ahead = (interval / 10).clamp(1, 16).max(committed.0.saturating_sub(before.0));
+        let due = |number: BatchNumber| number.0.saturating_add(ahead) / interval;
+        if due(committed) > due(before)
+            && let Err(error) = self.store.0.backend.prepare_checkpoint()
+        {
+            tracing::warn!(%error, "the next snapshot could not be prepared");
+        }
+    }
+
+    fn take_snapshot(
+        &self,
+        current: &Current,
+        certificate: &Certificate,
+    ) -> Result<SnapshotInfo, StorageError> {
+        let number = current.record.number;
+        let reader = self.store.0.backend.checkpoint(number.0)?;
+        let state_root = current.head.header.state_root;
+        let tree = current.tree.lock().clone();
+        let rows = tree.as_ref().map_or(0, Tree::leaves);
+        let info = SnapshotInfo { number, state_root, certificate: certificate.clone(), rows };
+        let column = current.record.active.column();
+        let tree_memory_mib = self.store.0.config.tree_memory_mib;
+        // The checkpoint outlives the head's rows, on which the tree's dropped parts stand.
+        let tree = tree.map(|tree| tree.read_from(ColumnRows::new(Arc::clone(&reader), column)));
+        let tree = tree.map_or_else(OnceLock::new, OnceLock::from);
+        let loading = Mutex::new(());
+        let snapshot = Snapshot { info: info.clone(), reader, column, tree_memory_mib, tree, loading };
+        self.store.0.snapshots.lock().push(Arc::new(snapshot));
+        self.store.drop_old_snapshots();
+        Ok(info)
     }
 }
 

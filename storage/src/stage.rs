@@ -17,7 +17,8 @@ use crate::{
     error::StorageError,
     schema::{self, GENESIS_KEY, HEAD_KEY, HeadRecord, StateColumn},
     state::{Tree, Update},
-    store::{Head, Store},
+    store::Head,
+    writer::Writer,
 };
 
 /// Entries that one thread prepares at a time; fewer are not worth another thread.
@@ -171,7 +172,7 @@ impl Next {
     }
 }
 
-impl Store {
+impl Writer<'_> {
     /// Checks whether the parts of batches fit each other, their state and the ledger before them, of which none is what
     /// genesis stands on. There is at least one batch, and the state is that after the last.
     pub(crate) fn stage(
@@ -185,7 +186,7 @@ impl Store {
         let checked = check_order(base, batches)
             .and_then(|digests| {
                 for (index, batch) in batches.iter().enumerate() {
-                    self.check_rules(batch.header).map_err(|error| (index, error))?;
+                    self.store.check_rules(batch.header).map_err(|error| (index, error))?;
                 }
                 check_root(batches, &tree)?;
                 self.check_codes(batches, &changes, base.map(|base| base.codes))?;
@@ -220,7 +221,7 @@ impl Store {
         };
         let stored: Vec<_> = changes.referenced.iter().filter(|(hash, _)| !is_new(hash)).collect();
         let keys: Vec<&[u8]> = stored.iter().map(|(hash, _)| &hash.0[..]).collect();
-        let codes = self.0.backend.multi_get(Column::Codes, &keys).map_err(|error| (0, error))?;
+        let codes = self.store.0.backend.multi_get(Column::Codes, &keys).map_err(|error| (0, error))?;
         let missing = stored.iter().zip(codes).filter(|(_, code)| code.is_none());
         match missing.map(|((hash, at), _)| (**at, **hash)).min() {
             None => Ok(()),
@@ -264,7 +265,7 @@ impl Store {
         for (kind, blob) in batch.blobs() {
             blob.map(|blob| blob.content_len(kind)).transpose()?;
         }
-        self.check_waypoint(batch.header, accumulator_root, batch.certificate)?;
+        self.store.check_waypoint(batch.header, accumulator_root, batch.certificate)?;
         let Some(certificate) = batch.certificate else { return Ok(epoch) };
         check_certificate(certificate, batch.header, accumulator_root)?;
         self.stage_epoch_end(epoch, certificate, writes)
@@ -283,7 +284,7 @@ impl Store {
         if let Some(certificate) = batch.certificate {
             writes.put(Column::Certificates, key, schema::encode(certificate));
         }
-        if self.0.config.transaction_index {
+        if self.store.0.config.transaction_index {
             for (index, hash) in (0..).zip(batch.transaction_hashes) {
                 writes.put(Column::TransactionIndex, hash.0, schema::encode_position(number, index));
             }

@@ -1,7 +1,6 @@
 //! [`Store`]: the handle, and how it comes up.
 
 use std::{
-    collections::BTreeSet,
     fmt, fs,
     sync::{
         Arc, OnceLock,
@@ -33,7 +32,7 @@ use crate::{
     rules::Rulebook,
     schema::{self, HEAD_KEY, HeadRecord},
     snapshot::Snapshot,
-    stage::{Base, Next},
+    stage::Next,
     state::{
         Tree,
         load::{ColumnRows, load_tree},
@@ -60,14 +59,14 @@ pub(crate) struct Shared {
     pub(crate) backend: Arc<dyn Backend>,
     pub(crate) config: StorageConfig,
     /// None before there is a genesis.
-    current: RwLock<Option<Arc<Current>>>,
-    /// Held by whatever moves the head or the restore record.
+    pub(crate) current: RwLock<Option<Arc<Current>>>,
+    /// Taken by [`Store::writer`] alone.
     pub(crate) writer: Mutex<()>,
     poisoned: AtomicBool,
     disk: Option<DiskGuard>,
     /// Blobs below are not served: see [`crate::prune`].
     pub(crate) floors: Floors,
-    head_sender: watch::Sender<BatchNumber>,
+    pub(crate) head_sender: watch::Sender<BatchNumber>,
     /// Oldest first.
     pub(crate) snapshots: Mutex<Vec<Arc<Snapshot>>>,
     /// States that there were: see [`Current::version`].
@@ -179,7 +178,7 @@ impl Store {
             store.forget_history(&current);
         }
         store.load_snapshots(head)?;
-        store.discard_overtaken_restore()?;
+        store.writer().discard_overtaken_restore()?;
         Ok(store)
     }
 
@@ -190,7 +189,7 @@ impl Store {
     pub fn initialize(&self, genesis: &Genesis) -> Result<(), StorageError> {
         genesis.check()?;
         let header = genesis.header()?;
-        let _writer = self.0.writer.lock();
+        let writer = self.writer();
         if self.is_initialized() {
             let stored = self.genesis_digest()?;
             let given = header.digest();
@@ -206,8 +205,8 @@ impl Store {
             delta_blob: Some(&delta_blob),
             ..CommitBatch::new(&header, &delta)
         };
-        match self.stage(None, &[batch], Next::of(Tree::default(), &[&delta])?) {
-            Ok(staged) => self.persist(None, &[batch], staged, self.new_version()),
+        match writer.stage(None, &[batch], Next::of(Tree::default(), &[&delta])?) {
+            Ok(staged) => writer.persist(None, &[batch], staged, self.new_version()),
             Err(refused) => Err(refused.error),
         }
     }
@@ -265,58 +264,15 @@ impl Store {
 
     /// The head with a copy of its tree. Waits for a commit that is on its way.
     pub(crate) fn current_with_tree(&self) -> Result<(Arc<Current>, Tree), StorageError> {
-        let _writer = self.0.writer.lock();
+        let writer = self.writer();
         let current = self.current()?;
-        let tree = self.take_tree(&current)?;
-        *current.tree.lock() = Some(tree.clone());
+        let tree = writer.copy_tree(&current)?;
         Ok((current, tree))
-    }
-
-    /// The head's tree, to be changed. The caller holds the writer's lock.
-    pub(crate) fn take_tree(&self, current: &Current) -> Result<Tree, StorageError> {
-        if let Some(tree) = current.tree.lock().take() {
-            return Ok(tree);
-        }
-        // Taken and not put back, because a write or a read failed. After a read the rows are what they were.
-        self.check_poison()?;
-        checked_tree(&current.reader, &current.record, &current.head.header, self.0.config.tree_memory_mib)
-    }
-
-    /// What the next batch is staged on.
-    pub(crate) fn base<'a>(&self, current: &'a Current) -> Base<'a> {
-        static NONE: BTreeSet<Digest> = BTreeSet::new();
-        Base { head: &current.head, record: &current.record, codes: &NONE, epoch: self.epoch() }
     }
 
     /// The number of a new state.
     pub(crate) fn new_version(&self) -> u64 {
         self.0.versions.fetch_add(1, Ordering::Relaxed)
-    }
-
-    /// What was just written, with the rows as they are now. Its tree stays within the budget from here on.
-    pub(crate) fn current_of(
-        &self,
-        head: Head,
-        record: HeadRecord,
-        version: u64,
-        tree: Option<Tree>,
-    ) -> Arc<Current> {
-        let reader = self.0.backend.snapshot();
-        let current = Current { head, record, version, tree: Mutex::default(), reader };
-        *current.tree.lock() = tree.map(|tree| {
-            let mut tree = tree.read_from(current.rows());
-            tree.shrink(Tree::resident_max(self.0.config.tree_memory_mib));
-            tree
-        });
-        Arc::new(current)
-    }
-
-    /// Makes a written head the current one. The caller holds the writer's lock.
-    pub(crate) fn install(&self, current: Arc<Current>) {
-        let number = current.record.number;
-        self.forget_history(&current);
-        *self.0.current.write() = Some(current);
-        self.0.head_sender.send_replace(number);
     }
 
     pub(crate) fn check_poison(&self) -> Result<(), StorageError> {
@@ -397,7 +353,7 @@ pub(crate) fn load_head(reader: &dyn Reader) -> Result<Option<(HeadRecord, Head)
 }
 
 /// Rebuilds the tree of a head from its rows.
-fn checked_tree(
+pub(crate) fn checked_tree(
     reader: &Arc<dyn Reader>,
     record: &HeadRecord,
     header: &BatchHeader,

@@ -167,7 +167,7 @@ impl RangeDeltaTakeover {
         let head = self.checked_head(headers, &mut writes)?;
 
         let store = &self.store;
-        let _writer = store.0.writer.lock();
+        let writer = store.writer();
         let current = store.current()?;
         if current.version != self.base.version {
             let (base, head) = (self.base.record.number, current.record.number);
@@ -178,7 +178,7 @@ impl RangeDeltaTakeover {
             return Err(StorageError::StateRootMismatch { number: target, expected, found });
         }
         let certificate = &self.target.certificate;
-        let epoch = store.stage_epoch_end(store.epoch(), certificate, &mut writes)?;
+        let epoch = writer.stage_epoch_end(store.epoch(), certificate, &mut writes)?;
         writes.put(Column::Certificates, schema::number_key(target), schema::encode(certificate));
         let active = current.record.active;
         let record = HeadRecord { number: target, active, lowest: [target.next(); 4] };
@@ -195,12 +195,11 @@ impl RangeDeltaTakeover {
             (progress.todo, progress.bytes) = (Spans::divided(0), 0);
             return Err(error);
         }
-        store.learn_epoch(epoch);
+        writer.learn_epoch(epoch);
         let tree = std::mem::take(&mut progress.tree);
-        let advanced = store.current_of(head, record, store.new_version(), Some(tree));
-        store.install(Arc::clone(&advanced));
-        store.prepare_snapshot(self.base.record.number, target);
-        store.make_snapshot(&advanced, certificate);
+        let advanced = writer.current_of(head, record, store.new_version(), Some(tree));
+        writer.install_after(self.base.record.number, &advanced);
+        writer.make_snapshot(&advanced, certificate);
         Ok(())
     }
 

@@ -1,9 +1,6 @@
 //! The end of a restore: nothing is missing, the headers fit, and state and head change in one write.
 
-use std::{
-    collections::BTreeMap,
-    sync::{Arc, atomic::Ordering},
-};
+use std::{collections::BTreeMap, sync::Arc};
 
 use slipstream_types::{
     BatchHeader, Digest,
@@ -20,6 +17,7 @@ use crate::{
     state::{Tree, load::grow_tree},
     store::{Head, read_node},
     takeover::{Ancestry, Takeover},
+    writer::Writer,
 };
 
 impl Restore {
@@ -40,12 +38,11 @@ impl Restore {
         nodes.extend(self.check_genesis(genesis_proof)?);
 
         let store = &self.store;
-        let _writer = store.0.writer.lock();
-        self.check_generation()?;
+        let writer = self.writer()?;
         let current = store.current()?;
         check_ahead(&current, target)?;
         store.check_leap(current.record.number, &self.target)?;
-        let tree = self.checked_tree()?;
+        let tree = self.checked_tree(&writer)?;
         let record = HeadRecord { number: target, active: record.column, lowest: [target.next(); 4] };
 
         let mut writes = WriteBatch::default();
@@ -57,32 +54,32 @@ impl Restore {
         }
         let certificate = &self.target.certificate;
         writes.put(Column::Certificates, schema::number_key(target), schema::encode(certificate));
-        let epoch = store.stage_epoch_end(store.epoch(), certificate, &mut writes)?;
+        let epoch = writer.stage_epoch_end(store.epoch(), certificate, &mut writes)?;
         writes.put(Column::Meta, HEAD_KEY, schema::encode(&record));
         writes.delete(Column::Meta, HISTORY_KEY);
         writes.delete(Column::Meta, RESTORE_KEY);
         writes.clear(current.record.active.column());
         store.write(writes, true)?;
-        store.learn_epoch(epoch);
+        writer.learn_epoch(epoch);
 
-        store.0.restore_generation.fetch_add(1, Ordering::AcqRel);
+        writer.end_restores();
         let header = self.target.header.clone();
         let head = Head { digest: header.digest(), header, accumulator };
-        let restored = store.current_of(head, record, store.new_version(), Some(tree));
-        store.install(Arc::clone(&restored));
+        let restored = writer.current_of(head, record, store.new_version(), Some(tree));
+        writer.install(Arc::clone(&restored));
         let replaced = current.record.active.column();
         drop(current);
         // Before the snapshot, which would share the files. What an older view still reads is freed by the next start or restore.
         if !store.0.backend.has_older_readers() {
             store.guard(|backend| backend.reclaim(replaced))?;
         }
-        store.make_snapshot(&restored, certificate);
+        writer.make_snapshot(&restored, certificate);
         Ok(())
     }
 
     /// The tree of the chunks that this handle stored, and of the rows that an earlier one did. Each was verified, so another
     /// root means that rows were damaged since.
-    fn checked_tree(&self) -> Result<Tree, StorageError> {
+    fn checked_tree(&self, writer: &Writer<'_>) -> Result<Tree, StorageError> {
         let rows = self.store.0.backend.snapshot();
         let (tree, not_in_tree) = {
             let mut progress = self.progress.lock();
@@ -97,7 +94,7 @@ impl Restore {
                 Err(StorageError::corrupt(format!("they have the root {found}, it should be {expected}")))
             }
         });
-        checked.map_err(|error| self.store.give_up_damaged(self.target.header.number, error))
+        checked.map_err(|error| writer.give_up_damaged(self.target.header.number, error))
     }
 
     /// The accumulator up to the target, and the nodes to store for it.

@@ -26,6 +26,7 @@ use crate::{
     state::Tree,
     store::{Current, Store},
     takeover::{Ancestry, Takeover},
+    writer::Writer,
 };
 pub(crate) use finish::follow_each_other;
 #[cfg(test)]
@@ -95,15 +96,15 @@ impl Store {
         self.check_rules(&target.header)?;
         let RestoreTarget { header, certificate } = target;
         let number = header.number;
-        let _writer = self.0.writer.lock();
+        let writer = self.writer();
         let current = self.current()?;
         check_ahead(&current, number)?;
-        let generation = self.0.restore_generation.fetch_add(1, Ordering::AcqRel) + 1;
+        let generation = writer.end_restores();
         let column = current.record.active.other();
         let recorded = self.restore_record()?.filter(|record| record.column == column);
         let record = match recorded {
             Some(record) if record.header == *header => record,
-            Some(record) => self.retarget(record, target)?,
+            Some(record) => writer.retarget(record, target)?,
             None => {
                 let record = RestoreRecord {
                     header: header.clone(),
@@ -148,27 +149,29 @@ impl Store {
         let bytes = self.0.backend.get(Column::Meta, RESTORE_KEY)?;
         bytes.map(|bytes| schema::decode("restore record", &bytes)).transpose()
     }
+}
 
+impl Writer<'_> {
     /// Gives a restore up if the error is damage to its rows, with that as the answer: nothing in use depends on them, and the next
-    /// restore drops their files without reading them. The caller holds the writer's lock.
+    /// restore drops their files without reading them.
     fn give_up_damaged(&self, target: BatchNumber, error: StorageError) -> StorageError {
         let StorageError::Corrupt { what } = error else { return error };
         let mut writes = WriteBatch::default();
         writes.clear(Column::MissingCodes);
         writes.delete(Column::Meta, RESTORE_KEY);
-        if let Err(error) = self.write_unguarded(writes, true) {
+        if let Err(error) = self.store.write_unguarded(writes, true) {
             return error;
         }
         // Ends the handle, which would write the record again.
-        self.0.restore_generation.fetch_add(1, Ordering::AcqRel);
+        self.end_restores();
         RestoreError::DamagedRows { target, what: what.to_string() }.into()
     }
 
     /// Frees the rows of a restore that was given up because the node caught up in another way, and those that a finished one
     /// put out of use.
     pub(crate) fn discard_overtaken_restore(&self) -> Result<(), StorageError> {
-        let Ok(current) = self.current() else { return Ok(()) };
-        if let Some(record) = self.restore_record()? {
+        let Ok(current) = self.store.current() else { return Ok(()) };
+        if let Some(record) = self.store.restore_record()? {
             if check_ahead(&current, record.header.number).is_ok() {
                 return Ok(());
             }
@@ -176,9 +179,9 @@ impl Store {
             writes.clear(Column::MissingCodes);
             writes.delete(Column::Meta, RESTORE_KEY);
             // On a disk that is nearly full too: this makes room.
-            self.write_unguarded(writes, self.0.config.fsync)?;
+            self.store.write_unguarded(writes, self.store.0.config.fsync)?;
         }
-        self.guard(|backend| backend.reclaim(current.record.active.other().column()))
+        self.store.guard(|backend| backend.reclaim(current.record.active.other().column()))
     }
 }
 
@@ -222,8 +225,7 @@ impl Takeover for Restore {
     fn add_code(&self, code: &[u8]) -> Result<(), StorageError> {
         self.commit_runs()?;
         let hash = Digest::from(keccak256(code));
-        let _writer = self.store.0.writer.lock();
-        self.check_generation()?;
+        let _writer = self.writer()?;
         if self.store.0.backend.get(Column::MissingCodes, &hash.0)?.is_none() {
             return Err(RestoreError::UnwantedCode { hash }.into());
         }
@@ -243,7 +245,14 @@ impl Takeover for Restore {
 }
 
 impl Restore {
-    /// Binding only for who holds the writer's lock.
+    /// The writer, if no later restore took over: none does while it is held.
+    fn writer(&self) -> Result<Writer<'_>, RestoreError> {
+        let writer = self.store.writer();
+        self.check_generation()?;
+        Ok(writer)
+    }
+
+    /// Whether no later restore took over so far.
     fn check_generation(&self) -> Result<(), RestoreError> {
         match self.store.0.restore_generation.load(Ordering::Acquire) == self.generation {
             true => Ok(()),

@@ -20,7 +20,7 @@ use crate::{
     error::{RestoreError, StorageError},
     schema::{self, RESTORE_KEY, RestoreRecord},
     spans::{Span, Spans},
-    store::Store,
+    writer::Writer,
 };
 
 /// Rows that are checked by one proof at first: bounds the memory for their hashes.
@@ -58,8 +58,8 @@ struct Local {
     bytes: u64,
 }
 
-impl Store {
-    /// The record of a restore under a newer target. The caller holds the writer's lock.
+impl Writer<'_> {
+    /// The record of a restore under a newer target.
     pub(super) fn retarget(
         &self,
         old: RestoreRecord,
@@ -69,7 +69,7 @@ impl Store {
         let mut writes = WriteBatch::default();
         // Rows that were linked in just before a kill are not counted: nothing would ever check them.
         for span in old.todo.iter() {
-            let local = scan_local(&*self.0.backend, column, span, 1)
+            let local = scan_local(&*self.store.0.backend, column, span, 1)
                 .map_err(|error| self.give_up_damaged(old.header.number, error))?;
             if !local.leaves.is_empty() {
                 writes.clear_range(column, span.first.0, span.last.0);
@@ -87,7 +87,7 @@ impl Store {
         // Which code is missing is found out again from the rows that are kept.
         writes.clear(Column::MissingCodes);
         writes.put(Column::Meta, RESTORE_KEY, schema::encode(&record));
-        self.write(writes, true)?;
+        self.store.write(writes, true)?;
         let (from, to) = (old.header.number, target.header.number);
         tracing::info!(%from, %to, rows = old.rows, "the restore has a newer target; what is there is checked against it");
         Ok(record)
@@ -105,9 +105,8 @@ impl Restore {
         // Cut to what one check takes; the rest of a long one comes later.
         let shortened: Result<_, StorageError> = spans.into_iter().map(|span| self.shortened(span)).collect();
         shortened.or_else(|error| {
-            let _writer = self.store.0.writer.lock();
-            self.check_generation()?;
-            Err(self.store.give_up_damaged(self.target.header.number, error))
+            let writer = self.writer()?;
+            Err(writer.give_up_damaged(self.target.header.number, error))
         })
     }
 
@@ -122,8 +121,7 @@ impl Restore {
     /// [`RestoreError::NotUnchecked`] if the range is not part of one of [`Restore::unchecked`];
     /// [`RestoreError::DamagedRows`], after which the restore begins anew.
     pub fn check_range(&self, span: Span, proof: &StateRangeProof) -> Result<Checked, StorageError> {
-        let _writer = self.store.0.writer.lock();
-        self.check_generation()?;
+        let writer = self.writer()?;
         let mut progress = self.progress.lock();
         let mut record = progress.record.clone();
         if !record.unchecked.contains(span) {
@@ -131,7 +129,7 @@ impl Restore {
             return Err(RestoreError::NotUnchecked { target, first: span.first }.into());
         }
         let local = scan_local(&*self.store.0.backend, self.column, span, CHECK_ROWS_MAX + 1)
-            .map_err(|error| self.store.give_up_damaged(self.target.header.number, error))?;
+            .map_err(|error| writer.give_up_damaged(self.target.header.number, error))?;
         let root = self.target.header.state_root;
         let is_whole = local.leaves.len() <= CHECK_ROWS_MAX;
         let is_right = is_whole && proof.verify(root, span.first, span.last, &local.leaves).is_ok();

@@ -118,8 +118,7 @@ impl Restore {
     /// Ends a run: its file becomes part of the column, then the record says so.
     fn commit_run(&self, mut run: Run) -> Result<(), StorageError> {
         self.store.guard(|_| run.writer.seal())?;
-        let _writer = self.store.0.writer.lock();
-        self.check_generation()?;
+        let _writer = self.writer()?;
         let mut writes = WriteBatch::default();
         self.put_missing_codes(&run.codes, &mut writes)?;
         self.store.guard(|_| run.writer.ingest())?;

@@ -1,0 +1,125 @@
+//! [`Writer`]: the right to move the head or the restore record. One thread has it at a time.
+
+use std::{
+    collections::BTreeSet,
+    sync::{Arc, atomic::Ordering},
+};
+
+use parking_lot::{Mutex, MutexGuard};
+use slipstream_types::{BatchNumber, Digest};
+
+use crate::{
+    error::StorageError,
+    schema::HeadRecord,
+    stage::{Base, Refused, put_back},
+    state::{Tree, Update},
+    store::{Current, Head, Store, checked_tree},
+};
+
+/// The store for whoever holds the writer's lock. What needs the lock is a method here, and nowhere else: a batch is staged and
+/// written, the head's tree is changed, a head is installed.
+///
+/// The lock is not re-entrant: a method here calls nothing of the [`Store`] that asks for a writer of its own.
+pub(crate) struct Writer<'a> {
+    pub(crate) store: &'a Store,
+    _lock: MutexGuard<'a, ()>,
+}
+
+impl Store {
+    /// Waits until nobody else writes.
+    pub(crate) fn writer(&self) -> Writer<'_> {
+        Writer { store: self, _lock: self.0.writer.lock() }
+    }
+}
+
+impl Writer<'_> {
+    /// The head's tree, to be changed.
+    pub(crate) fn take_tree(&self, current: &Current) -> Result<Tree, StorageError> {
+        if let Some(tree) = current.tree.lock().take() {
+            return Ok(tree);
+        }
+        // Taken and not put back, because a write or a read failed. After a read the rows are what they were.
+        self.store.check_poison()?;
+        checked_tree(
+            &current.reader,
+            &current.record,
+            &current.head.header,
+            self.store.0.config.tree_memory_mib,
+        )
+    }
+
+    /// A copy of the head's tree, which stays in its place.
+    pub(crate) fn copy_tree(&self, current: &Current) -> Result<Tree, StorageError> {
+        let tree = self.take_tree(current)?;
+        *current.tree.lock() = Some(tree.clone());
+        Ok(tree)
+    }
+
+    /// Gives a refused tree back, and returns why it was refused.
+    pub(crate) fn refuse(&self, current: &Current, refused: Refused) -> StorageError {
+        self.return_tree(current, refused.tree, [refused.updates]);
+        refused.error
+    }
+
+    /// Makes the current head's tree again of one that was changed for what was not written: because it was refused, or because
+    /// the disk is nearly full. The updates are those since the head, the last ones first; a copy has none and is not needed.
+    pub(crate) fn return_tree<const N: usize>(
+        &self,
+        current: &Current,
+        mut tree: Tree,
+        updates: [Option<Vec<Update>>; N],
+    ) {
+        for updates in updates {
+            let Some(updates) = updates.filter(|_| self.store.check_poison().is_ok()) else { return };
+            tree = match put_back(tree, &updates, &current.reader, current.record.active.column()) {
+                Ok(tree) => tree,
+                // Without it, the tree is rebuilt when it is needed.
+                Err(error) => return tracing::warn!(%error, "the state tree has to be rebuilt"),
+            };
+        }
+        *current.tree.lock() = Some(tree.read_from(current.rows()));
+    }
+
+    /// What the next batch is staged on.
+    pub(crate) fn base<'a>(&self, current: &'a Current) -> Base<'a> {
+        static NONE: BTreeSet<Digest> = BTreeSet::new();
+        Base { head: &current.head, record: &current.record, codes: &NONE, epoch: self.store.epoch() }
+    }
+
+    /// What was just written, with the rows as they are now. Its tree stays within the budget from here on.
+    pub(crate) fn current_of(
+        &self,
+        head: Head,
+        record: HeadRecord,
+        version: u64,
+        tree: Option<Tree>,
+    ) -> Arc<Current> {
+        let reader = self.store.0.backend.snapshot();
+        let current = Current { head, record, version, tree: Mutex::default(), reader };
+        *current.tree.lock() = tree.map(|tree| {
+            let mut tree = tree.read_from(current.rows());
+            tree.shrink(Tree::resident_max(self.store.0.config.tree_memory_mib));
+            tree
+        });
+        Arc::new(current)
+    }
+
+    /// Makes a written head the current one.
+    pub(crate) fn install(&self, current: Arc<Current>) {
+        let number = current.record.number;
+        self.store.forget_history(&current);
+        *self.store.0.current.write() = Some(current);
+        self.store.0.head_sender.send_replace(number);
+    }
+
+    /// Installs a head that commits led to from the one of that number, and prepares the snapshot that may be due soon.
+    pub(crate) fn install_after(&self, before: BatchNumber, current: &Arc<Current>) {
+        self.install(Arc::clone(current));
+        self.prepare_snapshot(before, current.record.number);
+    }
+
+    /// Ends the handles of all earlier restores. Returns the generation of the next.
+    pub(crate) fn end_restores(&self) -> u64 {
+        self.store.0.restore_generation.fetch_add(1, Ordering::AcqRel) + 1
+    }
+}
