@@ -1,8 +1,7 @@
-//! [`StorageConfig`] and [`PruneConfig`].
+//! [`StorageConfig`], [`PruneConfig`] and [`StateHistory`].
 
-use serde::{Deserialize, Serialize};
-
-use crate::history::StateHistory;
+use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
+use slipstream_types::BatchNumber;
 
 /// How the store uses memory and disk. Nothing here changes what is stored or any root.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -74,5 +73,65 @@ impl Default for StorageConfig {
             disk_free_min_mib: 512,
             direct_reads: false,
         }
+    }
+}
+
+/// How many states of the past are kept.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum StateHistory {
+    /// Those behind so many batches before the head; 0 keeps the head's alone.
+    Batches(u64),
+    /// All, from where it began to be kept.
+    All,
+}
+
+impl Default for StateHistory {
+    fn default() -> Self {
+        StateHistory::Batches(256)
+    }
+}
+
+impl StateHistory {
+    /// The first state in the window behind a head.
+    pub(crate) fn first(self, head: BatchNumber) -> BatchNumber {
+        match self {
+            StateHistory::Batches(batches) => BatchNumber(head.0.saturating_sub(batches)),
+            StateHistory::All => BatchNumber(0),
+        }
+    }
+}
+
+impl Serialize for StateHistory {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match self {
+            StateHistory::Batches(batches) => serializer.serialize_u64(*batches),
+            StateHistory::All => serializer.serialize_str("all"),
+        }
+    }
+}
+
+impl<'de> Deserialize<'de> for StateHistory {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Visitor;
+        impl de::Visitor<'_> for Visitor {
+            type Value = StateHistory;
+
+            fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                f.write_str("a number of batches, or `all`")
+            }
+
+            fn visit_u64<E: de::Error>(self, batches: u64) -> Result<StateHistory, E> {
+                Ok(StateHistory::Batches(batches))
+            }
+
+            fn visit_str<E: de::Error>(self, text: &str) -> Result<StateHistory, E> {
+                match text.parse() {
+                    Ok(batches) => Ok(StateHistory::Batches(batches)),
+                    Err(_) if text == "all" => Ok(StateHistory::All),
+                    Err(_) => Err(E::invalid_value(de::Unexpected::Str(text), &self)),
+                }
+            }
+        }
+        deserializer.deserialize_any(Visitor)
     }
 }

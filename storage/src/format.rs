@@ -20,13 +20,11 @@ use slipstream_types::{
 };
 
 use crate::{
-    backend::Column,
+    column::Column,
     error::StorageError,
-    history::HISTORY_KEY,
-    restore::Retargeted,
     schema::{
-        self, GENESIS_KEY, HEAD_KEY, HeadRecord, PRUNED_KEY, PrunedRecord, RESTORE_KEY, RestoreRecord,
-        StateColumn,
+        self, GENESIS_KEY, HEAD_KEY, HISTORY_KEY, HeadRecord, PRUNED_KEY, PrunedRecord, RESTORE_KEY,
+        RestoreRecord, Retargeted, StateColumn,
     },
     spans::Spans,
 };

@@ -23,86 +23,24 @@ use std::{
 };
 
 use rayon::prelude::*;
-use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 use slipstream_types::{BatchHeader, BatchNumber, Path, StateKey, StateValue, delta::DeltaEntry};
 
 use crate::{
     backend::{Column, Direction, Reader, WriteBatch},
     commit::CommitBatch,
+    config::StateHistory,
     error::StorageError,
-    schema,
+    schema::{self, HISTORY_KEY},
     stage::with_paths,
     store::{Current, Store},
     view::View,
     writer::Writer,
 };
 
-/// In [`Column::Meta`]: the first batch behind which the state is still known; missing if that is the head alone.
-pub(crate) const HISTORY_KEY: &[u8] = b"history";
 /// Entries are left on the disk for so many batches before the first known state: somebody may still be reading what was known a moment ago.
 const SLACK: u64 = if cfg!(test) { 16 } else { 1_024 };
 /// Rows that one thread reads at a time; fewer are not worth another thread.
 const READ_ROWS: usize = 256;
-
-/// How many states of the past are kept.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum StateHistory {
-    /// Those behind so many batches before the head; 0 keeps the head's alone.
-    Batches(u64),
-    /// All, from where it began to be kept.
-    All,
-}
-
-impl Default for StateHistory {
-    fn default() -> Self {
-        StateHistory::Batches(256)
-    }
-}
-
-impl StateHistory {
-    /// The first state in the window behind a head.
-    fn first(self, head: BatchNumber) -> BatchNumber {
-        match self {
-            StateHistory::Batches(batches) => BatchNumber(head.0.saturating_sub(batches)),
-            StateHistory::All => BatchNumber(0),
-        }
-    }
-}
-
-impl Serialize for StateHistory {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        match self {
-            StateHistory::Batches(batches) => serializer.serialize_u64(*batches),
-            StateHistory::All => serializer.serialize_str("all"),
-        }
-    }
-}
-
-impl<'de> Deserialize<'de> for StateHistory {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Visitor;
-        impl de::Visitor<'_> for Visitor {
-            type Value = StateHistory;
-
-            fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-                f.write_str("a number of batches, or `all`")
-            }
-
-            fn visit_u64<E: de::Error>(self, batches: u64) -> Result<StateHistory, E> {
-                Ok(StateHistory::Batches(batches))
-            }
-
-            fn visit_str<E: de::Error>(self, text: &str) -> Result<StateHistory, E> {
-                match text.parse() {
-                    Ok(batches) => Ok(StateHistory::Batches(batches)),
-                    Err(_) if text == "all" => Ok(StateHistory::All),
-                    Err(_) => Err(E::invalid_value(de::Unexpected::Str(text), &self)),
-                }
-            }
-        }
-        deserializer.deserialize_any(Visitor)
-    }
-}
 
 /// What a store's handles share of its history.
 #[derive(Debug, Default)]
@@ -118,18 +56,6 @@ pub(crate) struct History {
 pub(crate) struct Past {
     pub(crate) header: BatchHeader,
     floor: Arc<AtomicU64>,
-}
-
-fn key(path: &Path, batch: BatchNumber) -> [u8; 40] {
-    let mut key = [0; 40];
-    key[..32].copy_from_slice(&path.0);
-    key[32..].copy_from_slice(&batch.0.to_be_bytes());
-    key
-}
-
-/// The batch in an entry's key, for whoever drops old ones.
-pub(crate) fn batch_of(key: &[u8]) -> Option<u64> {
-    Some(u64::from_be_bytes(*key.last_chunk()?))
 }
 
 impl Store {
@@ -223,7 +149,11 @@ impl Writer<'_> {
             let mut before = row.unwrap_or_default();
             for (path, number, DeltaEntry { key: of, value }) in changes {
                 let after = value.map(|value| schema::encode_row(of, &value)).unwrap_or_default();
-                writes.put(Column::History, key(path, *number), std::mem::replace(&mut before, after));
+                writes.put(
+                    Column::History,
+                    schema::history_key(path, *number),
+                    std::mem::replace(&mut before, after),
+                );
             }
         }
         Ok(())
@@ -266,7 +196,7 @@ impl Past {
         let mut found = None;
         reader.scan(
             Column::History,
-            &key(&path, self.header.number.next()),
+            &schema::history_key(&path, self.header.number.next()),
             Direction::Up,
             &mut |key, row| {
                 if key.starts_with(&path.0) {

@@ -41,6 +41,7 @@ mod backend;
 mod blobs;
 mod check;
 mod chunk;
+mod column;
 mod commit;
 mod config;
 mod crash;
@@ -53,6 +54,7 @@ mod history;
 mod ledger;
 mod maintenance;
 mod memory_disk;
+mod place;
 mod prune;
 mod range_delta;
 mod repair;
@@ -78,27 +80,28 @@ pub use blobs::Blobs;
 pub use check::{CheckProgress, CheckReport, DAMAGE_MAX};
 pub use chunk::{EncodedChunk, StateChunk, VerifiedChunk};
 pub use commit::{CommitBatch, SpeculatedState, Speculation};
-pub use config::{PruneConfig, StorageConfig};
+pub use config::{PruneConfig, StateHistory, StorageConfig};
 pub use crash::{CrashPoint, Faults, Step, UnknownCrashPoint};
 pub use disk::DiskRoom;
-pub use error::{ChunkError, Damage, RECORD_BYTES_MAX, RECORD_KEY_BYTES_MAX, RestoreError, StorageError};
+pub use error::{
+    ChunkError, Damage, RECORD_BYTES_MAX, RECORD_KEY_BYTES_MAX, RangeDeltaError, RepairError, RestoreError,
+    StorageError,
+};
 pub use export::{ExportError, ExportSummary, Trust, export_snapshot, import_snapshot, verify_export};
-pub use history::StateHistory;
 pub use maintenance::{ColumnStats, KeptRange, Maintenance, StoreStats};
 #[doc(hidden)]
 pub use memory_disk::MemoryDisk;
+pub use place::Place;
 pub use prune::Pruned;
 pub use range_delta::{
-    CheckedRangeDelta, RANGE_DELTA_BATCHES_MAX, RangeDelta, RangeDeltaChunk, RangeDeltaError,
-    RangeDeltaTakeover,
+    CheckedRangeDelta, RANGE_DELTA_BATCHES_MAX, RangeDelta, RangeDeltaChunk, RangeDeltaTakeover,
 };
-pub use repair::{
-    KEYS_TOLD_MAX, LEVELS_MAX, Opened, Part, Place, Repair, RepairError, Repaired, StateAt, Wanted,
-};
-pub use restore::{Checked, RESTORE_HEADERS_MAX, RESTORE_RANGES_BITS, Restore, RestoreTarget, Retargeted};
+pub use repair::{KEYS_TOLD_MAX, LEVELS_MAX, Opened, Part, Repair, Repaired, StateAt, Wanted};
+pub use restore::{Checked, RESTORE_HEADERS_MAX, RESTORE_RANGES_BITS, Restore};
 pub use rules::FORKS_HEARD_MAX;
+pub use schema::Retargeted;
 pub use snapshot::{Snapshot, SnapshotInfo};
 pub use spans::Span;
 pub use store::{Head, Store};
-pub use takeover::{Ancestry, Takeover};
+pub use takeover::{Ancestry, RestoreTarget, Takeover};
 pub use view::View;

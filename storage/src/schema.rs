@@ -5,16 +5,18 @@
 
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use slipstream_types::{
-    BatchHeader, BatchNumber, BlobKind, Certificate, Digest, Epoch, StateKey, StateValue,
+    BatchHeader, BatchNumber, BlobKind, Certificate, Digest, Epoch, Path, StateKey, StateValue,
     accumulator::NodePosition, codec,
 };
 
-use crate::{backend::Column, error::StorageError, restore::Retargeted, spans::Spans};
+use crate::{column::Column, error::StorageError, spans::Spans};
 
 /// Keys in [`Column::Meta`].
 pub(crate) const HEAD_KEY: &[u8] = b"head";
 pub(crate) const RESTORE_KEY: &[u8] = b"restore";
 pub(crate) const PRUNED_KEY: &[u8] = b"pruned";
+/// The first batch behind which the state is still known; missing if that is the head alone.
+pub(crate) const HISTORY_KEY: &[u8] = b"history";
 /// The genesis stands here and not in batch 0's place among the bodies, because those are pruned by whole files.
 pub(crate) const GENESIS_KEY: &[u8] = b"genesis";
 
@@ -77,6 +79,15 @@ pub(crate) struct RestoreRecord {
     pub(crate) kept: Retargeted,
 }
 
+/// What a restore kept when it got another target.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub struct Retargeted {
+    /// Rows that were still right.
+    pub rows: u64,
+    /// Their bytes, paths included: what did not have to be fetched again.
+    pub bytes: u64,
+}
+
 /// The column that holds the blobs of a kind.
 pub(crate) fn blob_column(kind: BlobKind) -> Option<Column> {
     match kind {
@@ -105,6 +116,19 @@ pub(crate) fn node_key(position: NodePosition) -> [u8; 9] {
     let mut key = [position.level; 9];
     key[1..].copy_from_slice(&position.index.to_be_bytes());
     key
+}
+
+/// An entry of the history: path and batch.
+pub(crate) fn history_key(path: &Path, batch: BatchNumber) -> [u8; 40] {
+    let mut key = [0; 40];
+    key[..32].copy_from_slice(&path.0);
+    key[32..].copy_from_slice(&batch.0.to_be_bytes());
+    key
+}
+
+/// The batch in such a key, for whoever drops old ones.
+pub(crate) fn history_batch(key: &[u8]) -> Option<u64> {
+    Some(u64::from_be_bytes(*key.last_chunk()?))
 }
 
 /// The value of a state row: its key and its value, because a path cannot be turned back into its key.

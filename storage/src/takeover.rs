@@ -4,9 +4,30 @@
 //! little of it. A [`crate::RangeDeltaTakeover`] takes what changed since the head; it is in memory until its last write. What a
 //! chunk is differs, so each has an `add` of its own; everything else is asked of both alike.
 
-use slipstream_types::{BatchHeader, Digest, Path, accumulator::AccumulatorRangeProof};
+use slipstream_types::{BatchHeader, Certificate, Digest, Path, accumulator::AccumulatorRangeProof};
 
-use crate::{error::StorageError, restore::RestoreTarget, spans::Span};
+use crate::{error::StorageError, spans::Span};
+
+/// The batch whose state is restored. The caller has verified the certificate's signatures.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct RestoreTarget {
+    /// Its header.
+    pub header: BatchHeader,
+    /// Certifies exactly this batch.
+    pub certificate: Certificate,
+}
+
+impl RestoreTarget {
+    /// Whether header and certificate belong together.
+    pub(crate) fn check(&self) -> Result<(), StorageError> {
+        let info = &self.certificate.info;
+        if self.header.number != info.number || self.header.state_root != info.state_root {
+            let reason = "it is not about the header that comes with it";
+            return Err(StorageError::WrongCertificate { number: info.number, reason });
+        }
+        Ok(())
+    }
+}
 
 /// The ledger that a takeover ends with.
 #[derive(Clone, Copy, Debug)]

@@ -8,7 +8,7 @@
 use serde::{Deserialize, Serialize};
 use slipstream_types::{BatchHeader, BatchNumber, Certificate, Digest, LedgerInfo, Waypoint};
 
-use crate::{error::StorageError, restore::RestoreTarget, schema, store::Store};
+use crate::{error::StorageError, schema, store::Store, takeover::RestoreTarget};
 
 /// The last leap over a waypoint that was proved.
 const PASSED_RECORD: &str = "storage/waypoint";

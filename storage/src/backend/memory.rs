@@ -14,7 +14,7 @@ use parking_lot::{Mutex, RwLock};
 use super::{
     Backend, Column, Direction, Dropped, NumberedReader, Reader, SortedRun, Visit, Write, WriteBatch,
 };
-use crate::{error::StorageError, history};
+use crate::{error::StorageError, schema};
 use durable::{Durable, Way};
 
 /// Batches after which old entries of the history go.
@@ -276,7 +276,7 @@ impl Backend for MemoryBackend {
         if number.is_multiple_of(FORGET_EVERY) {
             let mut tables = self.shared.tables.write();
             tables.columns[Column::History as usize]
-                .retain(|key, _| history::batch_of(key).is_some_and(|batch| batch > number));
+                .retain(|key, _| schema::history_batch(key).is_some_and(|batch| batch > number));
         }
     }
 

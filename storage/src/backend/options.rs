@@ -17,7 +17,7 @@ use rocksdb::{
 };
 
 use super::Column;
-use crate::{history, schema};
+use crate::schema;
 
 /// One column's memory for rows that are in no file yet, before it is flushed.
 const WRITE_BUFFER_BYTES_MAX: usize = 32 << 20;
@@ -92,7 +92,7 @@ pub(super) fn column_options(column: Column, shape: &Shape<'_>) -> Options {
         Column::History => {
             let floor = Arc::clone(&shape.floors.history);
             options.set_compaction_filter("states of the past", move |_level, key, _row| {
-                match history::batch_of(key) {
+                match schema::history_batch(key) {
                     Some(batch) if batch <= floor.load(Ordering::Acquire) => CompactionDecision::Remove,
                     _ => CompactionDecision::Keep,
                 }

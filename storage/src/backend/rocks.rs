@@ -134,7 +134,7 @@ pub(crate) fn drop_history(dir: &Path) {
     let (config, floors) = (StorageConfig::default(), Floors::default());
     let mut db = open_database(&database_options(&config), dir, &block_cache(&config), &floors).unwrap();
     db.drop_cf(Column::History.name()).unwrap();
-    db.delete(crate::history::HISTORY_KEY).unwrap();
+    db.delete(crate::schema::HISTORY_KEY).unwrap();
 }
 
 fn open_files_max() -> i32 {

@@ -18,7 +18,8 @@ use super::{
 };
 use crate::{
     chunk::{VerifiedChunk, code_hash},
-    restore::{RestoreTarget, follow_each_other},
+    restore::follow_each_other,
+    takeover::RestoreTarget,
 };
 
 /// What is trusted of a ledger: one of the two, or both.

@@ -12,11 +12,11 @@ use slipstream_types::{
     tree::{StateRangeError, StateRangeProof},
 };
 
-use super::{RangeDelta, RangeDeltaError};
+use super::RangeDelta;
 use crate::{
     backend::Rows,
     chunk::{ACCOUNT_BYTES, CHUNK_BYTES_MAX, SLOT_BYTES},
-    error::{ChunkError, StorageError},
+    error::{ChunkError, RangeDeltaError, StorageError},
     snapshot::Snapshot,
     spans::Span,
     stage::{prepare, with_paths},

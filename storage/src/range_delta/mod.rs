@@ -11,7 +11,6 @@
 //! batch at or below its head, and many clients get the same answers.
 
 mod chunk;
-mod error;
 mod takeover;
 
 use std::collections::HashMap;
@@ -19,10 +18,12 @@ use std::collections::HashMap;
 use rayon::prelude::*;
 use slipstream_types::{BatchNumber, Blob, BlobKind, Delta, Path, StateKey, delta::DeltaEntry, state::Paths};
 
-use crate::{error::StorageError, store::Store};
+use crate::{
+    error::{RangeDeltaError, StorageError},
+    store::Store,
+};
 
 pub use chunk::{CheckedRangeDelta, RangeDeltaChunk};
-pub use error::RangeDeltaError;
 pub use takeover::{RANGE_DELTA_BATCHES_MAX, RangeDeltaTakeover};
 
 /// Bytes of decompressed deltas that are decoded side by side: enough for all cores, little beside the result.

@@ -11,18 +11,16 @@ use std::{
 use parking_lot::Mutex;
 use slipstream_types::{BatchHeader, Digest, keccak256, tree::Subtree};
 
-use super::{CheckedRangeDelta, RangeDeltaError};
+use super::CheckedRangeDelta;
 use crate::{
     backend::{Column, Rows, WriteBatch},
-    error::{ChunkError, StorageError},
-    history::HISTORY_KEY,
-    restore::RestoreTarget,
-    schema::{self, HEAD_KEY, HeadRecord},
+    error::{ChunkError, RangeDeltaError, StorageError},
+    schema::{self, HEAD_KEY, HISTORY_KEY, HeadRecord},
     spans::{Span, Spans},
     stage::{check_certificate, put_header},
     state::Tree,
     store::{Current, Head, Store},
-    takeover::{Ancestry, Takeover},
+    takeover::{Ancestry, RestoreTarget, Takeover},
 };
 
 /// Most batches that one range delta passes: their headers are held and written at once, about 400 bytes each.

@@ -11,10 +11,8 @@
 //! alone. The tree is made of the rows as they lie on the disk, nothing that was in memory is believed. Until the one write at the
 //! end nothing has changed: a kill leaves the state as wrong as it was, and the repair begins anew.
 
-mod error;
 mod local;
 mod opened;
-mod place;
 mod repaired;
 mod state_at;
 
@@ -32,18 +30,16 @@ use crate::{
     backend::{Backend, Column, Rows, WriteBatch, rocks::RocksBackend},
     chunk,
     config::StorageConfig,
-    error::StorageError,
+    error::{RepairError, StorageError},
     format,
-    history::HISTORY_KEY,
     ledger::record_write,
-    schema,
+    place::Place,
+    schema::{self, HISTORY_KEY},
     spans::{Span, Spans},
     state::{Tree, Update, load::grow_tree_from},
     store::{Head, load_head},
 };
-pub use error::RepairError;
 pub use opened::{LEVELS_MAX, Opened, Part};
-pub use place::Place;
 pub use repaired::{KEYS_TOLD_MAX, Repaired};
 pub use state_at::StateAt;
 

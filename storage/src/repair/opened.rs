@@ -12,7 +12,7 @@ use slipstream_types::{
     tree::{Leaf, Subtree},
 };
 
-use super::{Place, RepairError};
+use crate::{error::RepairError, place::Place};
 
 /// Most levels that one subtree is opened at once: 64 hashes of 32 bytes.
 pub const LEVELS_MAX: u8 = 6;

@@ -9,10 +9,10 @@ use slipstream_types::{
     BatchNumber, BlobKind, Bytes, Digest, Path, StateKey, StateValue, delta::DeltaEntry, tree::Subtree,
 };
 
-use super::{LEVELS_MAX, Opened, Part, Place, RepairError};
+use super::{LEVELS_MAX, Opened, Part};
 use crate::{
-    error::StorageError,
-    range_delta::RangeDeltaError,
+    error::{RangeDeltaError, RepairError, StorageError},
+    place::Place,
     schema,
     snapshot::Snapshot,
     stage::{prepare, with_paths},

@@ -11,8 +11,7 @@ use super::{RESTORE_HEADERS_MAX, Restore, check_ahead};
 use crate::{
     backend::{Column, WriteBatch},
     error::{RestoreError, StorageError},
-    history::HISTORY_KEY,
-    schema::{self, HEAD_KEY, HeadRecord, RESTORE_KEY},
+    schema::{self, HEAD_KEY, HISTORY_KEY, HeadRecord, RESTORE_KEY},
     stage::put_header,
     state::{Tree, load::grow_tree},
     store::{Head, read_node},

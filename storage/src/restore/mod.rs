@@ -16,22 +16,22 @@ mod rows;
 use std::{collections::BTreeMap, ops::ControlFlow, sync::atomic::Ordering};
 
 use parking_lot::Mutex;
-use slipstream_types::{BatchHeader, BatchNumber, Certificate, Digest, Path, keccak256};
+use slipstream_types::{BatchNumber, Digest, Path, keccak256};
 
 use crate::{
     backend::{Column, Direction, WriteBatch},
-    error::{ChunkError, RestoreError, StorageError},
-    schema::{self, RESTORE_KEY, RestoreRecord},
+    error::{RestoreError, StorageError},
+    schema::{self, RESTORE_KEY, RestoreRecord, Retargeted},
     spans::{Span, Spans},
     state::Tree,
     store::{Current, Store},
-    takeover::{Ancestry, Takeover},
+    takeover::{Ancestry, RestoreTarget, Takeover},
     writer::Writer,
 };
 pub(crate) use finish::follow_each_other;
+pub use retarget::Checked;
 #[cfg(test)]
 pub(crate) use retarget::SPANS_MAX;
-pub use retarget::{Checked, Retargeted};
 use rows::Run;
 
 /// Most headers that come with a restored state: as far as BLOCKHASH looks back.
@@ -39,26 +39,6 @@ pub const RESTORE_HEADERS_MAX: usize = 256;
 /// Ranges that a new restore begins with ([`Span::divided`]), as a power of two. More than a machine has cores and a node
 /// has peers, so that all of them are busy until the end; few enough that a file of one is worth its fsync.
 pub const RESTORE_RANGES_BITS: u8 = 6;
-/// The batch whose state is restored. The caller has verified the certificate's signatures.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct RestoreTarget {
-    /// Its header.
-    pub header: BatchHeader,
-    /// Certifies exactly this batch.
-    pub certificate: Certificate,
-}
-
-impl RestoreTarget {
-    /// Whether header and certificate belong together.
-    pub(crate) fn check(&self) -> Result<(), StorageError> {
-        let info = &self.certificate.info;
-        if self.header.number != info.number || self.header.state_root != info.state_root {
-            let reason = "it is not about the header that comes with it";
-            return Err(StorageError::WrongCertificate { number: info.number, reason });
-        }
-        Ok(())
-    }
-}
 
 /// A restore in progress, for many threads at once. Dropping it keeps what was stored; [`Store::restore`] goes on from there.
 pub struct Restore {
@@ -258,11 +238,5 @@ impl Restore {
             true => Ok(()),
             false => Err(RestoreError::Superseded { target: self.target.header.number }),
         }
-    }
-}
-
-impl From<ChunkError> for StorageError {
-    fn from(error: ChunkError) -> Self {
-        StorageError::Restore(RestoreError::Chunk(error))
     }
 }

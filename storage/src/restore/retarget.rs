@@ -7,19 +7,19 @@
 
 use std::{collections::BTreeSet, ops::ControlFlow};
 
-use serde::{Deserialize, Serialize};
 use slipstream_types::{
     Digest, Path,
     tree::{Leaf, StateRangeProof},
 };
 
-use super::{Restore, RestoreTarget};
+use super::Restore;
 use crate::{
     backend::{Column, Direction, Reader, WriteBatch},
     chunk,
     error::{RestoreError, StorageError},
-    schema::{self, RESTORE_KEY, RestoreRecord},
+    schema::{self, RESTORE_KEY, RestoreRecord, Retargeted},
     spans::{Span, Spans},
+    takeover::RestoreTarget,
     writer::Writer,
 };
 
@@ -30,15 +30,6 @@ const DIVIDED_ROWS: usize = CHECK_ROWS_MAX / 8;
 /// Ranges that a record may list, about; above, wrong ranges are fetched anew without being divided, and listed as one with those
 /// beside them. Bounds the record, which is written with every step.
 pub(crate) const SPANS_MAX: usize = if cfg!(test) { 96 } else { 4_096 };
-
-/// What a restore kept when it got another target.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
-pub struct Retargeted {
-    /// Rows that were still right.
-    pub rows: u64,
-    /// Their bytes, paths included: what did not have to be fetched again.
-    pub bytes: u64,
-}
 
 /// What became of a range of unchecked rows.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

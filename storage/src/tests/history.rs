@@ -13,7 +13,7 @@ use super::{model, *};
 use crate::{
     StateHistory, StorageError,
     backend::{Column, Direction},
-    history,
+    schema,
 };
 
 fn window(batches: u64) -> StorageConfig {
@@ -162,7 +162,7 @@ fn what_is_gone_is_not_made_up() {
     let entries = |store: &Store| {
         let mut numbers = Vec::new();
         let visit = &mut |key: &[u8], _: &[u8]| {
-            numbers.extend(history::batch_of(key));
+            numbers.extend(schema::history_batch(key));
             Ok(ControlFlow::Continue(()))
         };
         store.0.backend.scan(Column::History, &[], Direction::Up, visit).unwrap();

@@ -2,7 +2,7 @@
 
 use slipstream_types::{BatchNumber, Digest};
 
-use super::Place;
+use crate::place::Place;
 
 /// Why a state was not repaired, or not served for a repair. Nothing was written.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

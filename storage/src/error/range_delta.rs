@@ -2,7 +2,7 @@
 
 use slipstream_types::{BatchNumber, Digest, Path};
 
-use crate::error::ChunkError;
+use super::ChunkError;
 
 /// Why a range delta was not made, or not taken over. Nothing was written.
 #[derive(Debug, thiserror::Error)]

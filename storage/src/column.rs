@@ -1,0 +1,86 @@
+//! [`Column`]: which columns a store has, and what they are called on disk.
+
+/// A column family. Keys and values are described in [`crate::schema`].
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(crate) enum Column {
+    /// Head, restore and pruning records, and the genesis.
+    Meta,
+    /// Batch number to header.
+    Headers,
+    /// Header digest to batch number.
+    HeaderIndex,
+    /// Accumulator nodes.
+    Nodes,
+    /// Batch number to certificate.
+    Certificates,
+    /// Epoch to the certificate that ends it.
+    EpochEnds,
+    /// Batch number to body blob.
+    Bodies,
+    /// Batch number to receipts blob.
+    Receipts,
+    /// Batch number to delta blob.
+    Deltas,
+    /// Batch number to hints blob.
+    Hints,
+    /// Transaction hash to batch number and index.
+    TransactionIndex,
+    /// Keccak-256 to contract code.
+    Codes,
+    /// Hashes of the code that a restore still needs.
+    MissingCodes,
+    /// Named records of other crates.
+    Records,
+    /// State rows by path; the head record says whether this column or the other one is in use.
+    StateA,
+    /// See [`Column::StateA`].
+    StateB,
+    /// Path and batch number to the row before that batch.
+    History,
+}
+
+impl Column {
+    /// Every column. Its place here is its index in the in-memory twin.
+    pub(crate) const ALL: [Column; 17] = [
+        Column::Meta,
+        Column::Headers,
+        Column::HeaderIndex,
+        Column::Nodes,
+        Column::Certificates,
+        Column::EpochEnds,
+        Column::Bodies,
+        Column::Receipts,
+        Column::Deltas,
+        Column::Hints,
+        Column::TransactionIndex,
+        Column::Codes,
+        Column::MissingCodes,
+        Column::Records,
+        Column::StateA,
+        Column::StateB,
+        Column::History,
+    ];
+
+    /// The column family's name on disk.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Column::Meta => "default",
+            Column::Headers => "headers",
+            Column::HeaderIndex => "header_index",
+            Column::Nodes => "nodes",
+            Column::Certificates => "certificates",
+            Column::EpochEnds => "epoch_ends",
+            Column::Bodies => "bodies",
+            Column::Receipts => "receipts",
+            Column::Deltas => "deltas",
+            Column::Hints => "hints",
+            Column::TransactionIndex => "transaction_index",
+            Column::Codes => "codes",
+            Column::MissingCodes => "missing_codes",
+            Column::Records => "records",
+            Column::StateA => "state_a",
+            Column::StateB => "state_b",
+            Column::History => "history",
+        }
+    }
+}

@@ -1,0 +1,123 @@
+//! [`RestoreError`] and [`ChunkError`].
+
+use slipstream_types::{BatchNumber, CodecError, Digest, Path, tree::StateRangeError};
+
+use super::StorageError;
+
+/// Why a restore was refused or cannot go on. Nothing of what was refused is stored.
+#[derive(Debug, thiserror::Error)]
+pub enum RestoreError {
+    /// A restore moves the head forward only.
+    #[error("cannot restore batch {target}: the store's head is already at batch {head}")]
+    NotAhead {
+        /// The store's head.
+        head: BatchNumber,
+        /// The restore's target.
+        target: BatchNumber,
+    },
+    /// A later [`crate::Store::restore`] took over.
+    #[error("this restore of batch {target} was replaced by a later one")]
+    Superseded {
+        /// This one's target.
+        target: BatchNumber,
+    },
+    /// A chunk begins where a range that is asked for begins.
+    #[error(
+        "no state chunk is asked for that starts at path {found:?}; the first that is starts at {expected:?}"
+    )]
+    WrongStart {
+        /// Where the first chunk starts that is missing; none if all rows are in.
+        expected: Option<Path>,
+        /// Where this one starts.
+        found: Path,
+    },
+    /// A chunk of another state than the target's.
+    #[error("the chunk was checked against the state root {found}, the restore's target has {expected}")]
+    OtherRoot {
+        /// The target's root.
+        expected: Digest,
+        /// The chunk's.
+        found: Digest,
+    },
+    /// Rows that were stored for a target were damaged on the disk since. The restore was given up with all its rows, so that
+    /// the next one begins anew.
+    #[error(
+        "the rows restored for batch {target} are damaged: {what}. They are given up and fetched again; check the disk"
+    )]
+    DamagedRows {
+        /// The target.
+        target: BatchNumber,
+        /// What was found where.
+        what: String,
+    },
+    /// Rows that are not there to be checked.
+    #[error("the rows from path {first:?} on are not waiting to be checked against batch {target}")]
+    NotUnchecked {
+        /// The target.
+        target: BatchNumber,
+        /// Where the range starts.
+        first: Path,
+    },
+    /// A chunk that is not what the target's state holds.
+    #[error("state chunk refused: {0}")]
+    Chunk(#[from] ChunkError),
+    /// Code that nobody asked for: no restored account has it, or it is stored already.
+    #[error("code {hash} is not one that is missing")]
+    UnwantedCode {
+        /// Its Keccak-256.
+        hash: Digest,
+    },
+    /// Finished too early: rows are missing.
+    #[error("the restore of batch {target} is not complete: rows from path {next:?} on are missing")]
+    RowsMissing {
+        /// The target.
+        target: BatchNumber,
+        /// Where the next chunk starts.
+        next: Path,
+    },
+    /// Finished too early: code is missing.
+    #[error("the restore of batch {target} is not complete: code {hash} is missing")]
+    CodeMissing {
+        /// The target.
+        target: BatchNumber,
+        /// One of the missing hashes.
+        hash: Digest,
+    },
+    /// The headers that go with the state.
+    #[error("the headers up to batch {target} were refused: {reason}")]
+    BadHeaders {
+        /// The target.
+        target: BatchNumber,
+        /// What is wrong.
+        reason: &'static str,
+    },
+}
+
+/// Why a [`crate::StateChunk`] was refused.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum ChunkError {
+    /// A value that its key cannot have.
+    #[error("row {index} has a value that is empty or not of its key's table")]
+    BadValue {
+        /// Position of the row.
+        index: usize,
+    },
+    /// Not the encoding of a chunk.
+    #[error("the chunk is malformed: {reason}")]
+    Malformed {
+        /// What is wrong.
+        reason: &'static str,
+    },
+    /// Its proof is not one.
+    #[error(transparent)]
+    Codec(#[from] CodecError),
+    /// The rows are not what the root commits to.
+    #[error(transparent)]
+    Range(#[from] StateRangeError),
+}
+
+impl From<ChunkError> for StorageError {
+    fn from(error: ChunkError) -> Self {
+        StorageError::Restore(RestoreError::Chunk(error))
+    }
+}
