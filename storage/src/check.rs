@@ -17,11 +17,11 @@ use crate::{
     backend::{Backend, Column},
     chunk,
     error::StorageError,
+    floors::{kept_ranges, read_record},
     ledger::decode_blob,
-    maintenance::kept_ranges,
-    prune,
+    nodes::load_accumulator,
     schema::{self, GENESIS_KEY, HEAD_KEY, HeadRecord, KINDS},
-    store::{load_accumulator, load_current},
+    shared::Current,
 };
 
 /// Most findings that are reported; a disk that lost a file has thousands of the same.
@@ -120,7 +120,7 @@ impl Check<'_> {
 
     /// Head, accumulator, tree: what every start checks, the state's root among it.
     fn head(&mut self, tree_memory_mib: u64) {
-        if let Err(error) = load_current(self.backend.snapshot(), tree_memory_mib) {
+        if let Err(error) = Current::load(self.backend.snapshot(), tree_memory_mib) {
             self.damaged(format!("the head cannot be loaded: {}", reason(&error)));
         }
         let genesis = self.backend.get(Column::Meta, GENESIS_KEY).and_then(|bytes| {
@@ -135,7 +135,7 @@ impl Check<'_> {
     /// Every blob against the digest in its header, and none missing from what the store says that it keeps.
     fn blobs(&mut self, kind: BlobKind, head: &HeadRecord) {
         let Some(column) = schema::blob_column(kind) else { return };
-        let pruned = prune::read_record(self.backend).unwrap_or_default();
+        let pruned = read_record(self.backend).unwrap_or_default();
         let kept = kept_ranges(head, &pruned).into_iter().find(|range| range.kind == kind);
         let mut expected = kept.and_then(|range| range.lowest);
         let backend = self.backend;

@@ -14,25 +14,21 @@
 //! The first state that is known is a record, written with the commit that moves it up. Entries are dropped by that record, never by the
 //! configuration: so a wider window shows no more than what is there.
 
-use std::{
-    ops::ControlFlow,
-    sync::{
-        Arc,
-        atomic::{AtomicU64, Ordering},
-    },
-};
+use std::sync::{Arc, atomic::Ordering};
 
 use rayon::prelude::*;
-use slipstream_types::{BatchHeader, BatchNumber, Path, StateKey, StateValue, delta::DeltaEntry};
+use slipstream_types::{BatchNumber, Path, delta::DeltaEntry};
 
 use crate::{
-    backend::{Column, Direction, Reader, WriteBatch},
-    commit::CommitBatch,
+    backend::{Column, Reader, WriteBatch},
+    batch::CommitBatch,
+    changes::with_paths,
     config::StateHistory,
     error::StorageError,
+    past::Past,
     schema::{self, HISTORY_KEY},
-    stage::with_paths,
-    store::{Current, Store},
+    shared::Current,
+    store::Store,
     view::View,
     writer::Writer,
 };
@@ -41,22 +37,6 @@ use crate::{
 const SLACK: u64 = if cfg!(test) { 16 } else { 1_024 };
 /// Rows that one thread reads at a time; fewer are not worth another thread.
 const READ_ROWS: usize = 256;
-
-/// What a store's handles share of its history.
-#[derive(Debug, Default)]
-pub(crate) struct History {
-    /// Batches up to this one are not recorded.
-    behind: AtomicU64,
-    /// Entries of batches up to this one may be gone.
-    pub(crate) floor: Arc<AtomicU64>,
-}
-
-/// The past that a view shows in place of its head.
-#[derive(Clone)]
-pub(crate) struct Past {
-    pub(crate) header: BatchHeader,
-    floor: Arc<AtomicU64>,
-}
 
 impl Store {
     /// Records only what will be in the window of a head that is on its way.
@@ -80,7 +60,7 @@ impl Store {
         let header = current.reader.get(Column::Headers, &schema::number_key(number))?;
         let header = header.map(|header| schema::decode("header", &header)).transpose()?;
         let floor = Arc::clone(&self.0.history.floor);
-        Ok(header.map(|header| View::of_past(current, Past { header, floor })))
+        Ok(header.map(|header| View::of_past(current, Past::new(header, floor))))
     }
 
     /// The first batch behind which the state is known; all from there on are, up to the head.
@@ -183,34 +163,4 @@ impl Writer<'_> {
 
 fn recorded_from(reader: &dyn Reader) -> Result<Option<BatchNumber>, StorageError> {
     reader.get(Column::Meta, HISTORY_KEY)?.map(|bytes| schema::decode("history record", &bytes)).transpose()
-}
-
-impl Past {
-    /// The row of a key behind that batch; the outer none if it is the head's.
-    pub(crate) fn row(
-        &self,
-        reader: &dyn Reader,
-        of: &StateKey,
-    ) -> Result<Option<Option<StateValue>>, StorageError> {
-        let path = of.path();
-        let mut found = None;
-        reader.scan(
-            Column::History,
-            &schema::history_key(&path, self.header.number.next()),
-            Direction::Up,
-            &mut |key, row| {
-                if key.starts_with(&path.0) {
-                    let row = (!row.is_empty()).then(|| schema::decode_row(row)).transpose()?;
-                    found = Some(row.map(|(_, value)| value));
-                }
-                Ok(ControlFlow::Break(()))
-            },
-        )?;
-        // Asked afterwards: what was there when it was read may have been the second entry, the first being dropped.
-        let number = self.header.number;
-        match self.floor.load(Ordering::Acquire) <= number.0 {
-            true => Ok(found),
-            false => Err(StorageError::StateNotKept { number }),
-        }
-    }
 }

@@ -12,9 +12,10 @@ use slipstream_types::{
 use crate::{
     backend::{Column, Direction, WriteBatch},
     error::{RECORD_BYTES_MAX, RECORD_KEY_BYTES_MAX, StorageError},
+    nodes::{load_accumulator, read_node, with_nodes},
     schema::{self, GENESIS_KEY},
     stage::check_certificate,
-    store::{Store, load_accumulator, read_node, with_nodes},
+    store::Store,
 };
 
 impl Store {

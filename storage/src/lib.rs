@@ -37,8 +37,13 @@
 //! assert!(!store.is_initialized());
 //! ```
 
+// No two modules import each other, directly or around others. From below: columns, errors and keys; the backend; tree, chunks
+// and snapshots; what handles share (`shared`), the handle (`store`) and the right to write (`writer`); then each kind of
+// work, and on top how a store comes up (`open`) or is looked at (`maintenance`, `repair`).
 mod backend;
+mod batch;
 mod blobs;
+mod changes;
 mod check;
 mod chunk;
 mod column;
@@ -49,11 +54,15 @@ mod disk;
 mod epochs;
 mod error;
 mod export;
+mod floors;
 mod format;
 mod history;
 mod ledger;
 mod maintenance;
 mod memory_disk;
+mod nodes;
+mod open;
+mod past;
 mod place;
 mod prune;
 mod range_delta;
@@ -62,7 +71,9 @@ mod restore;
 mod rules;
 mod run;
 mod schema;
+mod shared;
 mod snapshot;
+mod snapshots;
 mod spans;
 mod stage;
 mod state;
@@ -76,10 +87,11 @@ mod writer;
 
 pub use backend::ReadCounts;
 pub use backend::rocks::{plain_database, plain_state_options};
+pub use batch::CommitBatch;
 pub use blobs::Blobs;
 pub use check::{CheckProgress, CheckReport, DAMAGE_MAX};
 pub use chunk::{EncodedChunk, StateChunk, VerifiedChunk};
-pub use commit::{CommitBatch, SpeculatedState, Speculation};
+pub use commit::{SpeculatedState, Speculation};
 pub use config::{PruneConfig, StateHistory, StorageConfig};
 pub use crash::{CrashPoint, Faults, Step, UnknownCrashPoint};
 pub use disk::DiskRoom;
@@ -88,7 +100,8 @@ pub use error::{
     StorageError,
 };
 pub use export::{ExportError, ExportSummary, Trust, export_snapshot, import_snapshot, verify_export};
-pub use maintenance::{ColumnStats, KeptRange, Maintenance, StoreStats};
+pub use floors::KeptRange;
+pub use maintenance::{ColumnStats, Maintenance, StoreStats};
 #[doc(hidden)]
 pub use memory_disk::MemoryDisk;
 pub use place::Place;
@@ -100,8 +113,9 @@ pub use repair::{KEYS_TOLD_MAX, LEVELS_MAX, Opened, Part, Repair, Repaired, Stat
 pub use restore::{Checked, RESTORE_HEADERS_MAX, RESTORE_RANGES_BITS, Restore};
 pub use rules::FORKS_HEARD_MAX;
 pub use schema::Retargeted;
+pub use shared::Head;
 pub use snapshot::{Snapshot, SnapshotInfo};
 pub use spans::Span;
-pub use store::{Head, Store};
+pub use store::Store;
 pub use takeover::{Ancestry, RestoreTarget, Takeover};
 pub use view::View;

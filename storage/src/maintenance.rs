@@ -3,16 +3,17 @@
 
 use std::path::Path;
 
-use slipstream_types::{BatchNumber, BlobKind};
+use slipstream_types::BatchNumber;
 
 use crate::{
     backend::{Backend, Column, Reader as _, WriteBatch, rocks::RocksBackend},
     check::{self, CheckProgress, CheckReport},
     config::{PruneConfig, StorageConfig},
     error::StorageError,
+    floors::{KeptRange, kept_ranges, read_record},
     format,
     prune::{self, Pruned, drop_files},
-    schema::{self, HEAD_KEY, HeadRecord, KINDS, PrunedRecord, RESTORE_KEY, RestoreRecord},
+    schema::{self, HEAD_KEY, HeadRecord, RESTORE_KEY, RestoreRecord},
     store::Store,
 };
 
@@ -33,15 +34,6 @@ pub struct StoreStats {
     pub kept: Vec<KeptRange>,
     /// Per column what it takes.
     pub columns: Vec<ColumnStats>,
-}
-
-/// The batches whose blobs of one kind are all there, up to the head.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct KeptRange {
-    /// The kind.
-    pub kind: BlobKind,
-    /// The lowest of them above 0; none if not even the head's is kept.
-    pub lowest: Option<BatchNumber>,
 }
 
 /// What a column takes.
@@ -84,7 +76,7 @@ impl Maintenance {
     /// Applies windows now, or with `dry_run` tells what would go.
     pub fn prune(&self, windows: &PruneConfig, dry_run: bool) -> Result<Vec<Pruned>, StorageError> {
         let head = self.head()?.ok_or(StorageError::NotInitialized)?;
-        let pruned = prune::read_record(&self.backend)?;
+        let pruned = read_record(&self.backend)?;
         let target = prune::target(&head, &pruned, windows);
         if !dry_run && target != pruned {
             self.backend.write(prune::record_write(&target), true)?;
@@ -132,7 +124,7 @@ impl Store {
 
 fn stats(backend: &dyn Backend) -> Result<StoreStats, StorageError> {
     let head = head(backend)?;
-    let pruned = prune::read_record(backend)?;
+    let pruned = read_record(backend)?;
     let restore = backend.get(Column::Meta, RESTORE_KEY)?;
     let restore =
         restore.map(|bytes| schema::decode::<RestoreRecord>("restore record", &bytes)).transpose()?;
@@ -151,14 +143,4 @@ fn stats(backend: &dyn Backend) -> Result<StoreStats, StorageError> {
 fn head(backend: &dyn Backend) -> Result<Option<HeadRecord>, StorageError> {
     let bytes = backend.get(Column::Meta, HEAD_KEY)?;
     bytes.map(|bytes| schema::decode("head record", &bytes)).transpose()
-}
-
-/// What is kept of each kind, by the records alone.
-pub(crate) fn kept_ranges(head: &HeadRecord, pruned: &PrunedRecord) -> Vec<KeptRange> {
-    let ranges = KINDS.into_iter().zip(head.lowest).zip(pruned.below);
-    let ranges = ranges.map(|((kind, lowest), floor)| {
-        let lowest = Some(lowest.max(floor)).filter(|lowest| *lowest <= head.number);
-        KeptRange { kind, lowest }
-    });
-    ranges.collect()
 }

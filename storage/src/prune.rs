@@ -5,12 +5,10 @@
 //! or announced; then the files that hold only batches below it go. A kill between the two leaves blobs that nobody
 //! can see, and the next step drops them. What shares a file with kept batches goes later, with that file.
 
-use std::sync::atomic::{AtomicU64, Ordering};
-
 use slipstream_types::{BatchNumber, BlobKind};
 
 use crate::{
-    backend::{Backend, Column, Reader, WriteBatch},
+    backend::{Backend, Column, WriteBatch},
     config::PruneConfig,
     error::StorageError,
     schema::{self, HeadRecord, KINDS, PRUNED_KEY, PrunedRecord},
@@ -29,33 +27,6 @@ pub struct Pruned {
     pub bytes: u64,
     /// The part of them that snapshots share: the disk has it back when those are replaced by newer ones.
     pub bytes_in_snapshots: u64,
-}
-
-/// Per kind of [`KINDS`] the batch below which nothing is served; as on disk, or ahead of nothing.
-#[derive(Debug, Default)]
-pub(crate) struct Floors([AtomicU64; 4]);
-
-impl Floors {
-    pub(crate) fn load(backend: &dyn Backend) -> Result<Floors, StorageError> {
-        let record = read_record(backend)?;
-        backend.forget_transactions_below(record.below[0].0);
-        Ok(Floors(record.below.map(|number| AtomicU64::new(number.0))))
-    }
-
-    pub(crate) fn get(&self, index: usize) -> BatchNumber {
-        BatchNumber(self.0[index].load(Ordering::Acquire))
-    }
-
-    fn set(&self, record: &PrunedRecord) {
-        for (floor, number) in self.0.iter().zip(record.below) {
-            floor.store(number.0, Ordering::Release);
-        }
-    }
-}
-
-pub(crate) fn read_record(reader: &(impl Reader + ?Sized)) -> Result<PrunedRecord, StorageError> {
-    let bytes = reader.get(Column::Meta, PRUNED_KEY)?;
-    Ok(bytes.map(|bytes| schema::decode("pruning record", &bytes)).transpose()?.unwrap_or_default())
 }
 
 /// The floors that the windows ask for at a head. A floor never moves down: what was dropped does not come back.

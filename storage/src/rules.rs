@@ -1,11 +1,10 @@
-//! [`Rulebook`]: under which rules the store's chain goes on, and what other nodes tell of forks that this node's schedule lacks.
+//! Under which rules the store's chain goes on, and what other nodes tell of forks that this node's schedule lacks.
 //!
 //! Every header says under which rules it was executed. One that says others than the schedule has here is not stored, whichever way it
 //! came: the node lacks a fork, or has one that the others lack. That is no peer's fault, and no repair helps but another schedule.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::sync::Arc;
 
-use parking_lot::{Mutex, RwLock};
 use slipstream_types::{
     BatchHeader, BatchNumber, ChainConfig, Rules, RulesId, Schedule, ScheduledFork, schedule::Forks,
 };
@@ -14,17 +13,6 @@ use crate::{error::StorageError, store::Store};
 
 /// Forks of other nodes that are remembered. What is told beyond it is passed over: only a name in a warning is lost with it.
 pub const FORKS_HEARD_MAX: usize = 64;
-
-/// See the module.
-#[derive(Debug, Default)]
-pub(crate) struct Rulebook {
-    /// Given before there is a genesis.
-    schedule: RwLock<Schedule>,
-    /// None until it is asked for: the genesis is read for it.
-    chain: RwLock<Option<Arc<ChainConfig>>>,
-    /// By the rules from each fork on.
-    heard: Mutex<BTreeMap<RulesId, ScheduledFork>>,
-}
 
 impl Store {
     /// The rules of the chain, with the schedule that this node was given; without any fork until then.

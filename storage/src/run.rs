@@ -5,11 +5,13 @@ use std::num::NonZeroUsize;
 use slipstream_types::Delta;
 
 use crate::{
-    commit::CommitBatch,
+    batch::CommitBatch,
+    changes::{Changes, Next},
     error::StorageError,
-    stage::{Base, Changes, Next, Refused, Staged, check_follows},
+    shared::Current,
+    stage::{Base, Refused, Staged, check_follows},
     state::Tree,
-    store::{Current, Store},
+    store::Store,
     writer::Writer,
 };
 

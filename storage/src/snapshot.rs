@@ -14,12 +14,7 @@ use crate::{
     chunk::{ChunkBuilder, EncodedChunk, StateChunk},
     error::StorageError,
     schema::{self, HEAD_KEY, HeadRecord},
-    state::{
-        Tree,
-        load::{ColumnRows, load_tree},
-    },
-    store::{Current, Store},
-    writer::Writer,
+    state::{Tree, load::load_tree},
 };
 
 /// What a snapshot is of.
@@ -49,6 +44,17 @@ pub struct Snapshot {
 }
 
 impl Snapshot {
+    pub(crate) fn new(
+        info: SnapshotInfo,
+        reader: Arc<dyn Reader>,
+        column: Column,
+        tree_memory_mib: u64,
+        tree: Option<Tree>,
+    ) -> Snapshot {
+        let tree = tree.map_or_else(OnceLock::new, OnceLock::from);
+        Snapshot { info, reader, column, tree_memory_mib, tree, loading: Mutex::new(()) }
+    }
+
     /// What it is of.
     pub fn info(&self) -> &SnapshotInfo {
         &self.info
@@ -180,7 +186,7 @@ impl Snapshot {
     }
 
     /// What a checkpoint of an earlier run holds, none if it is not a snapshot of that batch.
-    fn of_checkpoint(
+    pub(crate) fn of_checkpoint(
         number: BatchNumber,
         rows: u64,
         reader: Arc<dyn Reader>,
@@ -193,150 +199,8 @@ impl Snapshot {
         };
         let certificate: Certificate = schema::decode("certificate", &certificate)?;
         let info = SnapshotInfo { number, state_root: certificate.info.state_root, certificate, rows };
-        let column = record.active.column();
-        let (tree, loading) = (OnceLock::new(), Mutex::new(()));
-        let snapshot = Snapshot { info, reader, column, tree_memory_mib, tree, loading };
+        let snapshot = Snapshot::new(info, reader, record.active.column(), tree_memory_mib, None);
         Ok((record.number == number).then_some(snapshot))
-    }
-}
-
-impl Store {
-    /// The snapshots that can be served, newest first.
-    pub fn snapshots(&self) -> Vec<SnapshotInfo> {
-        self.0.snapshots.lock().iter().rev().map(|snapshot| snapshot.info.clone()).collect()
-    }
-
-    /// The snapshot of exactly this batch. It stays readable while the handle is kept, even when newer ones replace it.
-    pub fn snapshot(&self, number: BatchNumber) -> Result<Option<Arc<Snapshot>>, StorageError> {
-        Ok(self.0.snapshots.lock().iter().find(|snapshot| snapshot.info.number == number).cloned())
-    }
-
-    /// Makes a snapshot of the head now, whatever the interval says. Returns the one that is there if there is one.
-    ///
-    /// # Errors
-    /// [`StorageError::NoSnapshot`] if the head has no certificate, or none are kept.
-    pub fn create_snapshot(&self) -> Result<SnapshotInfo, StorageError> {
-        let writer = self.writer();
-        let current = self.current()?;
-        let number = current.record.number;
-        if let Some(made) = self.snapshot(number)? {
-            return Ok(made.info.clone());
-        }
-        let refused = |reason| StorageError::NoSnapshot { number, reason };
-        if self.0.config.snapshots_kept == 0 {
-            return Err(refused("`storage.snapshots_kept` is 0: set it to 1 or more"));
-        }
-        let certificate = self.certificate(number)?.ok_or_else(|| {
-            refused(
-                "it has no certificate of its own: start the node until it is in sync, stop it, try again",
-            )
-        })?;
-        writer.take_snapshot(&current, &certificate)
-    }
-
-    pub(crate) fn is_snapshot_due(&self, number: BatchNumber) -> bool {
-        let config = &self.0.config;
-        let interval = config.snapshot_interval_batches;
-        interval > 0 && config.snapshots_kept > 0 && number.0.is_multiple_of(interval)
-    }
-
-    /// Takes over the checkpoints of earlier runs.
-    pub(crate) fn load_snapshots(&self, head: Option<BatchNumber>) -> Result<(), StorageError> {
-        let rows = self.current().map_or(0, |current| current.tree.lock().as_ref().map_or(0, Tree::leaves));
-        for (number, reader) in self.0.backend.checkpoints()? {
-            match Snapshot::of_checkpoint(BatchNumber(number), rows, reader, self.0.config.tree_memory_mib) {
-                Ok(Some(snapshot)) if Some(snapshot.info.number) <= head => {
-                    self.0.snapshots.lock().push(Arc::new(snapshot));
-                }
-                // Perhaps the last there is of some batches: kept until the ledger is there again.
-                Ok(Some(_)) => {
-                    let head = head.map(|head| head.0);
-                    tracing::error!(
-                        snapshot = number,
-                        head,
-                        "the store's head is below a snapshot that it has: the end of its log was lost, and batches with it. The \
-                         snapshot is kept and not served; check the disk, and do not let a validator vote from here"
-                    );
-                }
-                Ok(None) => {
-                    tracing::warn!(
-                        number,
-                        "a snapshot is not of the batch that it should be, and is removed"
-                    );
-                    self.0.backend.remove_checkpoint(number)?;
-                }
-                Err(error) => {
-                    tracing::warn!(number, %error, "a snapshot cannot be read and is removed");
-                    self.0.backend.remove_checkpoint(number)?;
-                }
-            }
-        }
-        self.drop_old_snapshots();
-        Ok(())
-    }
-
-    fn drop_old_snapshots(&self) {
-        let mut snapshots = self.0.snapshots.lock();
-        let surplus = snapshots.len().saturating_sub(self.0.config.snapshots_kept);
-        for snapshot in snapshots.drain(..surplus) {
-            let number = snapshot.info.number;
-            if let Err(error) = self.0.backend.remove_checkpoint(number.0) {
-                tracing::warn!(%number, %error, "an old snapshot was not removed");
-            }
-        }
-    }
-}
-
-impl Writer<'_> {
-    /// Freezes the head's state if it is that batch's turn, and frees what is beyond the number kept. A snapshot serves
-    /// others only, so its failure is logged and does not fail the commit.
-    pub(crate) fn make_snapshot(&self, current: &Current, certificate: &Certificate) {
-        let number = current.record.number;
-        if !self.store.is_snapshot_due(number) || matches!(self.store.snapshot(number), Ok(Some(_))) {
-            return;
-        }
-        if let Err(error) = self.take_snapshot(current, certificate) {
-            tracing::warn!(%number, %error, "no snapshot was made; peers can still restore from older ones");
-        }
-    }
-
-    /// Shortly before a snapshot the memtables are flushed in the background, so that the log that goes along with the
-    /// checkpoint is short. Batches that were committed at once count as one step: the snapshot's is ahead of the next.
-    pub(crate) fn prepare_snapshot(&self, before: BatchNumber, committed: BatchNumber) {
-        let interval = self.store.0.config.snapshot_interval_batches;
-        if interval == 0 || self.store.0.config.snapshots_kept == 0 {
-            return;
-        }
-        let ahead = (interval / 10).clamp(1, 16).max(committed.0.saturating_sub(before.0));
-        let due = |number: BatchNumber| number.0.saturating_add(ahead) / interval;
-        if due(committed) > due(before)
-            && let Err(error) = self.store.0.backend.prepare_checkpoint()
-        {
-            tracing::warn!(%error, "the next snapshot could not be prepared");
-        }
-    }
-
-    fn take_snapshot(
-        &self,
-        current: &Current,
-        certificate: &Certificate,
-    ) -> Result<SnapshotInfo, StorageError> {
-        let number = current.record.number;
-        let reader = self.store.0.backend.checkpoint(number.0)?;
-        let state_root = current.head.header.state_root;
-        let tree = current.tree.lock().clone();
-        let rows = tree.as_ref().map_or(0, Tree::leaves);
-        let info = SnapshotInfo { number, state_root, certificate: certificate.clone(), rows };
-        let column = current.record.active.column();
-        let tree_memory_mib = self.store.0.config.tree_memory_mib;
-        // The checkpoint outlives the head's rows, on which the tree's dropped parts stand.
-        let tree = tree.map(|tree| tree.read_from(ColumnRows::new(Arc::clone(&reader), column)));
-        let tree = tree.map_or_else(OnceLock::new, OnceLock::from);
-        let loading = Mutex::new(());
-        let snapshot = Snapshot { info: info.clone(), reader, column, tree_memory_mib, tree, loading };
-        self.store.0.snapshots.lock().push(Arc::new(snapshot));
-        self.store.drop_old_snapshots();
-        Ok(info)
     }
 }
 

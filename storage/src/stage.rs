@@ -1,132 +1,19 @@
-//! What a commit does before it writes: a delta becomes rows and a new tree, and everything is checked that can be.
+//! What a commit does before it writes: everything is checked that can be, and what was refused is taken back.
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    sync::Arc,
-};
+use std::{collections::BTreeSet, sync::Arc};
 
-use rayon::prelude::*;
-use slipstream_types::{
-    Address, BatchHeader, BatchNumber, BlobKind, Certificate, Delta, Digest, Epoch, Path, StateKey,
-    StateValue, delta::DeltaEntry, keccak256, state::Paths,
-};
+use slipstream_types::{BatchHeader, BatchNumber, BlobKind, Certificate, Digest, Epoch, StateValue};
 
 use crate::{
-    backend::{Column, Reader, Rows, WriteBatch},
-    commit::CommitBatch,
+    backend::{Column, Reader, WriteBatch},
+    batch::CommitBatch,
+    changes::{Changes, Next},
     error::StorageError,
     schema::{self, GENESIS_KEY, HEAD_KEY, HeadRecord, StateColumn},
+    shared::{Current, Head},
     state::{Tree, Update},
-    store::Head,
     writer::Writer,
 };
-
-/// Entries that one thread prepares at a time; fewer are not worth another thread.
-const PREPARE_ENTRIES: usize = 512;
-
-/// The net effect of one batch, or of several that follow each other, as it is written.
-pub(crate) struct Changes {
-    /// In runs, as they were prepared.
-    rows: Vec<Rows>,
-    /// New code by its hash.
-    codes: BTreeMap<Digest, Vec<u8>>,
-    /// Code that accounts have, with the first of them: which batch of the several gives it, and to whom.
-    referenced: BTreeMap<Digest, (usize, Address)>,
-}
-
-impl Changes {
-    /// Of deltas that follow each other: of each key the last value.
-    pub(crate) fn of(deltas: &[&Delta]) -> (Changes, Vec<Update>) {
-        let runs = match deltas {
-            [delta] => in_parts(delta.entries(), |part| prepare(with_paths(part))),
-            _ => in_parts(&merged(deltas), |part| prepare(part.iter().copied())),
-        };
-        let mut updates = Vec::with_capacity(runs.iter().map(|(_, updates)| updates.len()).sum());
-        let mut rows = Vec::with_capacity(runs.len());
-        for (run_rows, run_updates) in runs {
-            updates.extend(run_updates);
-            rows.push(run_rows);
-        }
-        let (mut codes, mut referenced) = (BTreeMap::new(), BTreeMap::new());
-        for (index, delta) in deltas.iter().enumerate() {
-            codes
-                .extend(delta.codes().iter().map(|code| (Digest::from(keccak256(&code[..])), code.to_vec())));
-            for (hash, address) in delta.entries().iter().filter_map(code_of) {
-                referenced.entry(hash).or_insert((index, address));
-            }
-        }
-        (Changes { rows, codes, referenced }, updates)
-    }
-
-    fn apply(self, column: Column, batch: &mut WriteBatch) {
-        for rows in self.rows {
-            batch.rows(column, rows);
-        }
-        for (hash, code) in self.codes {
-            batch.put(Column::Codes, hash.0, code);
-        }
-    }
-}
-
-fn code_of(entry: &DeltaEntry) -> Option<(Digest, Address)> {
-    match (entry.key, entry.value) {
-        (StateKey::Account(address), Some(StateValue::Account(account))) => {
-            account.code_hash.map(|hash| (hash, address))
-        }
-        _ => None,
-    }
-}
-
-/// Several threads share the work where there is enough of it.
-fn in_parts<T: Sync, R: Send>(items: &[T], work: impl Fn(&[T]) -> R + Send + Sync) -> Vec<R> {
-    if items.len() <= PREPARE_ENTRIES {
-        items.chunks(PREPARE_ENTRIES).map(work).collect()
-    } else {
-        items.par_chunks(PREPARE_ENTRIES).map(work).collect()
-    }
-}
-
-pub(crate) fn with_paths(entries: &[DeltaEntry]) -> impl ExactSizeIterator<Item = (Path, &DeltaEntry)> {
-    let mut paths = Paths::default();
-    entries.iter().map(move |entry| (paths.path(&entry.key), entry))
-}
-
-/// The last entry of each key, sorted by path.
-fn merged<'a>(deltas: &[&'a Delta]) -> Vec<(Path, &'a DeltaEntry)> {
-    let parts: Vec<Vec<_>> = deltas.par_iter().map(|delta| with_paths(delta.entries()).collect()).collect();
-    let mut merged = parts.concat();
-    // The stable sort merges what is sorted already, and keeps the entries of a key in the order of their batches.
-    merged.sort_by_key(|(path, _)| *path);
-    merged.dedup_by(|later, kept| {
-        let same = later.0 == kept.0;
-        if same {
-            kept.1 = later.1;
-        }
-        same
-    });
-    merged
-}
-
-/// Bytes and hash of each row, computed once.
-pub(crate) fn prepare<'a>(
-    entries: impl ExactSizeIterator<Item = (Path, &'a DeltaEntry)>,
-) -> (Rows, Vec<Update>) {
-    let mut rows = Rows::with_capacity(entries.len());
-    let update = |(path, entry): (Path, &DeltaEntry)| {
-        let write = entry.value.map(|value| move |row: &mut Vec<u8>| value.append_row(&entry.key, row));
-        (path, rows.push(path, write).map(StateValue::row_hash))
-    };
-    let updates = entries.map(update).collect();
-    (rows, updates)
-}
-
-/// The state after one or several batches, with its root computed and nothing checked.
-pub(crate) struct Next {
-    pub(crate) tree: Tree,
-    pub(crate) changes: Changes,
-    /// Where the tree was changed in place: what to put back if the batch is refused. None where it is a copy.
-    pub(crate) updates: Option<Vec<Update>>,
-}
 
 /// Batches that only have to be written, all at once.
 pub(crate) struct Staged {
@@ -159,17 +46,6 @@ pub(crate) struct Refused {
     pub(crate) index: usize,
     pub(crate) tree: Tree,
     pub(crate) updates: Option<Vec<Update>>,
-}
-
-impl Next {
-    /// Changes a tree that nobody else needs.
-    ///
-    /// # Errors
-    /// If rows that the tree stands on cannot be read. The tree is gone then.
-    pub(crate) fn of(tree: Tree, deltas: &[&Delta]) -> Result<Next, StorageError> {
-        let (changes, updates) = Changes::of(deltas);
-        Ok(Next { tree: tree.apply(&updates)?, changes, updates: Some(updates) })
-    }
 }
 
 impl Writer<'_> {
@@ -208,6 +84,37 @@ impl Writer<'_> {
         }
         writes.put(Column::Meta, HEAD_KEY, schema::encode(&record));
         Ok(Staged { head, record, epoch, tree, updates, codes, writes })
+    }
+
+    /// Gives a refused tree back, and returns why it was refused.
+    pub(crate) fn refuse(&self, current: &Current, refused: Refused) -> StorageError {
+        self.return_tree(current, refused.tree, [refused.updates]);
+        refused.error
+    }
+
+    /// Makes the current head's tree again of one that was changed for what was not written: because it was refused, or because
+    /// the disk is nearly full. The updates are those since the head, the last ones first; a copy has none and is not needed.
+    pub(crate) fn return_tree<const N: usize>(
+        &self,
+        current: &Current,
+        mut tree: Tree,
+        updates: [Option<Vec<Update>>; N],
+    ) {
+        for updates in updates {
+            let Some(updates) = updates.filter(|_| self.store.check_poison().is_ok()) else { return };
+            tree = match put_back(tree, &updates, &current.reader, current.record.active.column()) {
+                Ok(tree) => tree,
+                // Without it, the tree is rebuilt when it is needed.
+                Err(error) => return tracing::warn!(%error, "the state tree has to be rebuilt"),
+            };
+        }
+        *current.tree.lock() = Some(tree.read_from(current.rows()));
+    }
+
+    /// What the next batch is staged on.
+    pub(crate) fn base<'a>(&self, current: &'a Current) -> Base<'a> {
+        static NONE: BTreeSet<Digest> = BTreeSet::new();
+        Base { head: &current.head, record: &current.record, codes: &NONE, epoch: self.store.epoch() }
     }
 
     fn check_codes(
@@ -336,7 +243,7 @@ pub(crate) fn check_follows(
 }
 
 /// Takes updates back: the keys get the hashes of the rows that a reader has.
-pub(crate) fn put_back(
+fn put_back(
     tree: Tree,
     updates: &[Update],
     reader: &Arc<dyn Reader>,

@@ -10,9 +10,11 @@ use slipstream_types::{
 use crate::{
     backend::{Column, ReadCounts},
     error::StorageError,
-    history::Past,
+    nodes::read_node,
+    past::Past,
     schema,
-    store::{Current, Store, read_node},
+    shared::Current,
+    store::Store,
 };
 
 /// Consistent reads of the state as it was at one head, from any thread, for as long as it is kept. It keeps old rows from
@@ -31,6 +33,14 @@ impl fmt::Debug for View {
 }
 
 impl Store {
+    /// The state at the head. It stays as it is when the head moves on.
+    ///
+    /// # Errors
+    /// [`StorageError::NotInitialized`].
+    pub fn view(&self) -> Result<View, StorageError> {
+        Ok(View::new(self.current()?))
+    }
+
     /// What reading by key cost since the store was opened; zero of a store in memory.
     pub fn read_counts(&self) -> ReadCounts {
         self.0.backend.read_counts()

@@ -1,19 +1,16 @@
 //! [`Writer`]: the right to move the head or the restore record. One thread has it at a time.
 
-use std::{
-    collections::BTreeSet,
-    sync::{Arc, atomic::Ordering},
-};
+use std::sync::{Arc, atomic::Ordering};
 
 use parking_lot::{Mutex, MutexGuard};
-use slipstream_types::{BatchNumber, Digest};
+use slipstream_types::BatchNumber;
 
 use crate::{
     error::StorageError,
     schema::HeadRecord,
-    stage::{Base, Refused, put_back},
-    state::{Tree, Update},
-    store::{Current, Head, Store, checked_tree},
+    shared::{Current, Head},
+    state::Tree,
+    store::Store,
 };
 
 /// The store for whoever holds the writer's lock. What needs the lock is a method here, and nowhere else: a batch is staged and
@@ -30,6 +27,14 @@ impl Store {
     pub(crate) fn writer(&self) -> Writer<'_> {
         Writer { store: self, _lock: self.0.writer.lock() }
     }
+
+    /// The head with a copy of its tree. Waits for a commit that is on its way.
+    pub(crate) fn current_with_tree(&self) -> Result<(Arc<Current>, Tree), StorageError> {
+        let writer = self.writer();
+        let current = self.current()?;
+        let tree = writer.copy_tree(&current)?;
+        Ok((current, tree))
+    }
 }
 
 impl Writer<'_> {
@@ -40,12 +45,7 @@ impl Writer<'_> {
         }
         // Taken and not put back, because a write or a read failed. After a read the rows are what they were.
         self.store.check_poison()?;
-        checked_tree(
-            &current.reader,
-            &current.record,
-            &current.head.header,
-            self.store.0.config.tree_memory_mib,
-        )
+        current.load_tree(self.store.0.config.tree_memory_mib)
     }
 
     /// A copy of the head's tree, which stays in its place.
@@ -53,37 +53,6 @@ impl Writer<'_> {
         let tree = self.take_tree(current)?;
         *current.tree.lock() = Some(tree.clone());
         Ok(tree)
-    }
-
-    /// Gives a refused tree back, and returns why it was refused.
-    pub(crate) fn refuse(&self, current: &Current, refused: Refused) -> StorageError {
-        self.return_tree(current, refused.tree, [refused.updates]);
-        refused.error
-    }
-
-    /// Makes the current head's tree again of one that was changed for what was not written: because it was refused, or because
-    /// the disk is nearly full. The updates are those since the head, the last ones first; a copy has none and is not needed.
-    pub(crate) fn return_tree<const N: usize>(
-        &self,
-        current: &Current,
-        mut tree: Tree,
-        updates: [Option<Vec<Update>>; N],
-    ) {
-        for updates in updates {
-            let Some(updates) = updates.filter(|_| self.store.check_poison().is_ok()) else { return };
-            tree = match put_back(tree, &updates, &current.reader, current.record.active.column()) {
-                Ok(tree) => tree,
-                // Without it, the tree is rebuilt when it is needed.
-                Err(error) => return tracing::warn!(%error, "the state tree has to be rebuilt"),
-            };
-        }
-        *current.tree.lock() = Some(tree.read_from(current.rows()));
-    }
-
-    /// What the next batch is staged on.
-    pub(crate) fn base<'a>(&self, current: &'a Current) -> Base<'a> {
-        static NONE: BTreeSet<Digest> = BTreeSet::new();
-        Base { head: &current.head, record: &current.record, codes: &NONE, epoch: self.store.epoch() }
     }
 
     /// What was just written, with the rows as they are now. Its tree stays within the budget from here on.

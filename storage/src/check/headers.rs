@@ -8,8 +8,8 @@ use super::{Check, DAMAGE_MAX, Part, reason};
 use crate::{
     backend::{Backend, Column, Direction},
     error::StorageError,
+    nodes::read_node,
     schema::{self, HeadRecord},
-    store::read_node,
 };
 
 /// Leaves that are looked at together; bounds the memory.

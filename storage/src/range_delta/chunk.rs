@@ -15,11 +15,11 @@ use slipstream_types::{
 use super::RangeDelta;
 use crate::{
     backend::Rows,
+    changes::{prepare, with_paths},
     chunk::{ACCOUNT_BYTES, CHUNK_BYTES_MAX, SLOT_BYTES},
     error::{ChunkError, RangeDeltaError, StorageError},
     snapshot::Snapshot,
     spans::Span,
-    stage::{prepare, with_paths},
     state::Update,
 };
 

@@ -16,10 +16,11 @@ use crate::{
     backend::{Column, Rows, WriteBatch},
     error::{ChunkError, RangeDeltaError, StorageError},
     schema::{self, HEAD_KEY, HISTORY_KEY, HeadRecord},
+    shared::{Current, Head},
     spans::{Span, Spans},
     stage::{check_certificate, put_header},
     state::Tree,
-    store::{Current, Head, Store},
+    store::Store,
     takeover::{Ancestry, RestoreTarget, Takeover},
 };
 

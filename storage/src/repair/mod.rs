@@ -35,9 +35,9 @@ use crate::{
     ledger::record_write,
     place::Place,
     schema::{self, HISTORY_KEY},
+    shared::Head,
     spans::{Span, Spans},
     state::{Tree, Update, load::grow_tree_from},
-    store::{Head, load_head},
 };
 pub use opened::{LEVELS_MAX, Opened, Part};
 pub use repaired::{KEYS_TOLD_MAX, Repaired};
@@ -117,7 +117,7 @@ impl Repair {
         backend: Arc<dyn Backend>,
     ) -> Result<Repair, StorageError> {
         let reader = backend.snapshot();
-        let (record, head) = load_head(&*reader)?.ok_or(StorageError::NotInitialized)?;
+        let (record, head) = Head::load(&*reader)?.ok_or(StorageError::NotInitialized)?;
         let column = record.active.column();
         let rows = LocalRows::new(reader, column);
         let memory_mib = config.tree_memory_mib;

@@ -11,11 +11,11 @@ use slipstream_types::{
 
 use super::{LEVELS_MAX, Opened, Part};
 use crate::{
+    changes::{prepare, with_paths},
     error::{RangeDeltaError, RepairError, StorageError},
     place::Place,
     schema,
     snapshot::Snapshot,
-    stage::{prepare, with_paths},
     state::{Shape, Tree},
     store::Store,
 };

@@ -11,10 +11,11 @@ use super::{RESTORE_HEADERS_MAX, Restore, check_ahead};
 use crate::{
     backend::{Column, WriteBatch},
     error::{RestoreError, StorageError},
+    nodes::read_node,
     schema::{self, HEAD_KEY, HISTORY_KEY, HeadRecord, RESTORE_KEY},
+    shared::Head,
     stage::put_header,
     state::{Tree, load::grow_tree},
-    store::{Head, read_node},
     takeover::{Ancestry, Takeover},
     writer::Writer,
 };

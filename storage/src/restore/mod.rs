@@ -22,9 +22,10 @@ use crate::{
     backend::{Column, Direction, WriteBatch},
     error::{RestoreError, StorageError},
     schema::{self, RESTORE_KEY, RestoreRecord, Retargeted},
+    shared::Current,
     spans::{Span, Spans},
     state::Tree,
-    store::{Current, Store},
+    store::Store,
     takeover::{Ancestry, RestoreTarget, Takeover},
     writer::Writer,
 };

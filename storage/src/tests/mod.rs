@@ -39,7 +39,7 @@ use slipstream_types::{
 use crate::{
     StorageConfig, Store,
     backend::{Backend, memory::MemoryBackend},
-    commit::CommitBatch,
+    batch::CommitBatch,
 };
 
 pub(super) fn key() -> SecretKey {

@@ -30,7 +30,7 @@ type SnapshotOf<'a> = rocksdb::Snapshot<'a>;
 /// What a snapshot keeps open.
 pub(super) struct Pinned {
     pub(super) db: Arc<DB>,
-    /// Counts the snapshots: see [`RocksBackend::reclaim`].
+    /// Counts the snapshots: see `RocksBackend::reclaim`.
     pub(super) _live: Arc<()>,
 }
 

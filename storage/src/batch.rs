@@ -1,0 +1,50 @@
+//! [`CommitBatch`].
+
+use slipstream_types::{B256, BatchHeader, BatchNumber, Blob, BlobKind, Certificate, Delta};
+
+/// A batch with the parts of it that are to be stored. Parts that are left out are simply not there to be served.
+#[derive(Clone, Copy, Debug)]
+pub struct CommitBatch<'a> {
+    /// Its header.
+    pub header: &'a BatchHeader,
+    /// Its effect on the state.
+    pub delta: &'a Delta,
+    /// Its transactions; of batch 0 the genesis.
+    pub body: Option<&'a Blob>,
+    /// Its receipts.
+    pub receipts: Option<&'a Blob>,
+    /// The delta as it is served.
+    pub delta_blob: Option<&'a Blob>,
+    /// Its hints.
+    pub hints: Option<&'a Blob>,
+    /// Hashes of the body's transactions in order, for the index; empty if there is no body.
+    pub transaction_hashes: &'a [B256],
+    /// A certificate for exactly this batch.
+    pub certificate: Option<&'a Certificate>,
+}
+
+impl<'a> CommitBatch<'a> {
+    /// A batch of which only header and state are stored.
+    pub fn new(header: &'a BatchHeader, delta: &'a Delta) -> Self {
+        Self {
+            header,
+            delta,
+            body: None,
+            receipts: None,
+            delta_blob: None,
+            hints: None,
+            transaction_hashes: &[],
+            certificate: None,
+        }
+    }
+
+    pub(crate) fn blobs(&self) -> [(BlobKind, Option<&'a Blob>); 4] {
+        let body = if self.header.number == BatchNumber(0) { BlobKind::Genesis } else { BlobKind::Body };
+        [
+            (body, self.body),
+            (BlobKind::Receipts, self.receipts),
+            (BlobKind::Delta, self.delta_blob),
+            (BlobKind::Hints, self.hints),
+        ]
+    }
+}

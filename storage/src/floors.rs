@@ -1,0 +1,57 @@
+//! [`Floors`]: below which batch the blobs of each kind are not served; [`KeptRange`]: what is.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use slipstream_types::{BatchNumber, BlobKind};
+
+use crate::{
+    backend::{Backend, Column, Reader},
+    error::StorageError,
+    schema::{self, HeadRecord, KINDS, PRUNED_KEY, PrunedRecord},
+};
+
+/// Per kind of [`KINDS`] the batch below which nothing is served; as on disk, or ahead of nothing.
+#[derive(Debug, Default)]
+pub(crate) struct Floors([AtomicU64; 4]);
+
+impl Floors {
+    pub(crate) fn load(backend: &dyn Backend) -> Result<Floors, StorageError> {
+        let record = read_record(backend)?;
+        backend.forget_transactions_below(record.below[0].0);
+        Ok(Floors(record.below.map(|number| AtomicU64::new(number.0))))
+    }
+
+    pub(crate) fn get(&self, index: usize) -> BatchNumber {
+        BatchNumber(self.0[index].load(Ordering::Acquire))
+    }
+
+    pub(crate) fn set(&self, record: &PrunedRecord) {
+        for (floor, number) in self.0.iter().zip(record.below) {
+            floor.store(number.0, Ordering::Release);
+        }
+    }
+}
+
+pub(crate) fn read_record(reader: &(impl Reader + ?Sized)) -> Result<PrunedRecord, StorageError> {
+    let bytes = reader.get(Column::Meta, PRUNED_KEY)?;
+    Ok(bytes.map(|bytes| schema::decode("pruning record", &bytes)).transpose()?.unwrap_or_default())
+}
+
+/// The batches whose blobs of one kind are all there, up to the head.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct KeptRange {
+    /// The kind.
+    pub kind: BlobKind,
+    /// The lowest of them above 0; none if not even the head's is kept.
+    pub lowest: Option<BatchNumber>,
+}
+
+/// What is kept of each kind, by the records alone.
+pub(crate) fn kept_ranges(head: &HeadRecord, pruned: &PrunedRecord) -> Vec<KeptRange> {
+    let ranges = KINDS.into_iter().zip(head.lowest).zip(pruned.below);
+    let ranges = ranges.map(|((kind, lowest), floor)| {
+        let lowest = Some(lowest.max(floor)).filter(|lowest| *lowest <= head.number);
+        KeptRange { kind, lowest }
+    });
+    ranges.collect()
+}

@@ -1,0 +1,137 @@
+//! How a store comes up: from a directory or in memory, and with a genesis.
+
+use std::{
+    fs,
+    sync::{
+        Arc, OnceLock,
+        atomic::{AtomicBool, AtomicU64},
+    },
+};
+
+use parking_lot::{Mutex, RwLock};
+use slipstream_types::{Blob, BlobKind, Genesis, Receipts};
+use tokio::sync::watch;
+
+use crate::{
+    backend::{Backend, faulty::FaultyBackend, memory::MemoryBackend, rocks::RocksBackend},
+    batch::CommitBatch,
+    changes::Next,
+    config::StorageConfig,
+    crash::{CrashPoint, Faults, Step},
+    disk::DiskGuard,
+    epochs::load_epoch,
+    error::StorageError,
+    floors::Floors,
+    format,
+    shared::{Current, History, Rulebook, Shared},
+    state::Tree,
+    store::Store,
+};
+
+impl Store {
+    /// Opens the store in a directory, or makes an empty one there. Rebuilds the state tree from the rows and checks its
+    /// root against the head.
+    ///
+    /// # Errors
+    /// [`StorageError::NewerFormat`], [`StorageError::OtherFormat`], [`StorageError::Locked`], [`StorageError::Corrupt`], or what the disk says.
+    pub fn open(config: &StorageConfig, dir: &std::path::Path) -> Result<Store, StorageError> {
+        Self::open_with(config, dir, &Faults::none())
+    }
+
+    /// As [`Store::open`], with a fault to come: for tests and campaigns, which look at what a crash leaves.
+    ///
+    /// # Errors
+    /// Those of [`Store::open`], and the planned one.
+    #[doc(hidden)]
+    pub fn open_with(
+        config: &StorageConfig,
+        dir: &std::path::Path,
+        faults: &Faults,
+    ) -> Result<Store, StorageError> {
+        fs::create_dir_all(dir).map_err(|error| StorageError::io("create", dir, error))?;
+        format::check(dir)?;
+        faults.pass(CrashPoint::Before(Step::Open))?;
+        let backend = Arc::new(RocksBackend::open(config, dir)?);
+        format::mark(dir)?;
+        let disk = DiskGuard::of_directory(config, dir);
+        let store = Self::with_backend_and_disk(config, FaultyBackend::wrap(backend, faults), Some(disk))?;
+        faults.pass(CrashPoint::After(Step::Open))?;
+        Ok(store)
+    }
+
+    /// An empty store in memory: the same code over another backend.
+    pub fn memory(config: &StorageConfig) -> Store {
+        Self::with_backend(config, Arc::new(MemoryBackend::default()))
+            .expect("an empty memory backend holds nothing wrong")
+    }
+
+    pub(crate) fn with_backend(
+        config: &StorageConfig,
+        backend: Arc<dyn Backend>,
+    ) -> Result<Store, StorageError> {
+        Self::with_backend_and_disk(config, backend, None)
+    }
+
+    pub(crate) fn with_backend_and_disk(
+        config: &StorageConfig,
+        backend: Arc<dyn Backend>,
+        disk: Option<DiskGuard>,
+    ) -> Result<Store, StorageError> {
+        let floors = Floors::load(&*backend)?;
+        let epoch = load_epoch(&*backend)?;
+        let current = Current::load(backend.snapshot(), config.tree_memory_mib)?;
+        let head = current.as_ref().map(|current| current.record.number);
+        let store = Store(Arc::new(Shared {
+            backend,
+            config: config.clone(),
+            current: RwLock::new(current.map(Arc::new)),
+            writer: Mutex::default(),
+            poisoned: AtomicBool::new(false),
+            disk,
+            floors,
+            head_sender: watch::Sender::new(head.unwrap_or_default()),
+            snapshots: Mutex::default(),
+            versions: AtomicU64::new(1),
+            epoch: AtomicU64::new(epoch.0),
+            restore_generation: AtomicU64::new(0),
+            waypoint: OnceLock::new(),
+            rulebook: Rulebook::default(),
+            history: History::default(),
+        }));
+        if let Ok(current) = store.current() {
+            store.forget_history(&current);
+        }
+        store.load_snapshots(head)?;
+        store.writer().discard_overtaken_restore()?;
+        Ok(store)
+    }
+
+    /// Writes the genesis as batch 0 into an empty store. Does nothing if it is already there.
+    ///
+    /// # Errors
+    /// [`StorageError::WrongGenesis`] if the store has another one.
+    pub fn initialize(&self, genesis: &Genesis) -> Result<(), StorageError> {
+        genesis.check()?;
+        let header = genesis.header()?;
+        let writer = self.writer();
+        if self.is_initialized() {
+            let stored = self.genesis_digest()?;
+            let given = header.digest();
+            return if stored == given { Ok(()) } else { Err(StorageError::WrongGenesis { stored, given }) };
+        }
+        let delta = genesis.delta()?;
+        let body = Blob::compress(BlobKind::Genesis, &genesis.content()?)?;
+        let receipts = Blob::seal(BlobKind::Receipts, &Receipts::default())?;
+        let delta_blob = Blob::seal(BlobKind::Delta, &delta)?;
+        let batch = CommitBatch {
+            body: Some(&body),
+            receipts: Some(&receipts),
+            delta_blob: Some(&delta_blob),
+            ..CommitBatch::new(&header, &delta)
+        };
+        match writer.stage(None, &[batch], Next::of(Tree::default(), &[&delta])?) {
+            Ok(staged) => writer.persist(None, &[batch], staged, self.new_version()),
+            Err(refused) => Err(refused.error),
+        }
+    }
+}

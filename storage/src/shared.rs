@@ -1,0 +1,166 @@
+//! [`Shared`]: what all handles of a store share; [`Current`]: what belongs to one head.
+
+use std::{
+    collections::BTreeMap,
+    sync::{
+        Arc, OnceLock,
+        atomic::{AtomicBool, AtomicU64},
+    },
+};
+
+use parking_lot::{Mutex, RwLock};
+use slipstream_types::{
+    BatchHeader, BatchNumber, ChainConfig, Digest, RulesId, Schedule, ScheduledFork, Waypoint,
+    accumulator::{Accumulator, NodePosition},
+};
+use tokio::sync::watch;
+
+use crate::{
+    backend::{Backend, Column, Reader},
+    config::StorageConfig,
+    disk::DiskGuard,
+    error::StorageError,
+    floors::Floors,
+    nodes::{load_accumulator, read_node},
+    schema::{self, HEAD_KEY, HeadRecord},
+    snapshot::Snapshot,
+    state::{
+        Tree,
+        load::{ColumnRows, load_tree},
+    },
+};
+
+/// The last committed batch.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Head {
+    /// Its header.
+    pub header: BatchHeader,
+    /// The header's digest.
+    pub digest: Digest,
+    /// Over the headers 0 to this one.
+    pub accumulator: Accumulator,
+}
+
+/// What all handles of a store share.
+pub(crate) struct Shared {
+    pub(crate) backend: Arc<dyn Backend>,
+    pub(crate) config: StorageConfig,
+    /// None before there is a genesis.
+    pub(crate) current: RwLock<Option<Arc<Current>>>,
+    /// Taken by [`crate::writer`] alone.
+    pub(crate) writer: Mutex<()>,
+    pub(crate) poisoned: AtomicBool,
+    pub(crate) disk: Option<DiskGuard>,
+    /// Blobs below are not served: see [`crate::floors`].
+    pub(crate) floors: Floors,
+    pub(crate) head_sender: watch::Sender<BatchNumber>,
+    /// Oldest first.
+    pub(crate) snapshots: Mutex<Vec<Arc<Snapshot>>>,
+    /// States that there were: see [`Current::version`].
+    pub(crate) versions: AtomicU64,
+    /// See [`crate::Store::epoch`].
+    pub(crate) epoch: AtomicU64,
+    /// Raised by every new restore, so that the handle of an earlier one finds out.
+    pub(crate) restore_generation: AtomicU64,
+    /// Set once, by who knows the configuration.
+    pub(crate) waypoint: OnceLock<Waypoint>,
+    /// The chain's rules, and what is told of them.
+    pub(crate) rulebook: Rulebook,
+    pub(crate) history: History,
+}
+
+/// Everything that belongs to one head. Never changed: a commit puts another one in its place.
+pub(crate) struct Current {
+    pub(crate) head: Head,
+    pub(crate) record: HeadRecord,
+    /// Which state it is: a number of this process, so that a speculation knows what it stands on.
+    pub(crate) version: u64,
+    /// Of this head, until a commit takes it to make the next head's of it.
+    pub(crate) tree: Mutex<Option<Tree>>,
+    /// The backend as it was right after the head's write.
+    pub(crate) reader: Arc<dyn Reader>,
+}
+
+/// Under which rules the chain goes on, and what is told of them: see [`crate::rules`].
+#[derive(Debug, Default)]
+pub(crate) struct Rulebook {
+    /// Given before there is a genesis.
+    pub(crate) schedule: RwLock<Schedule>,
+    /// None until it is asked for: the genesis is read for it.
+    pub(crate) chain: RwLock<Option<Arc<ChainConfig>>>,
+    /// By the rules from each fork on.
+    pub(crate) heard: Mutex<BTreeMap<RulesId, ScheduledFork>>,
+}
+
+/// How far the states of the past go: see [`crate::history`].
+#[derive(Debug, Default)]
+pub(crate) struct History {
+    /// Batches up to this one are not recorded.
+    pub(crate) behind: AtomicU64,
+    /// Entries of batches up to this one may be gone.
+    pub(crate) floor: Arc<AtomicU64>,
+}
+
+impl Head {
+    /// Reads the head and checks that accumulator and header belong together; the state's rows are not looked at.
+    pub(crate) fn load(reader: &dyn Reader) -> Result<Option<(HeadRecord, Head)>, StorageError> {
+        let Some(bytes) = reader.get(Column::Meta, HEAD_KEY)? else { return Ok(None) };
+        let record: HeadRecord = schema::decode("head record", &bytes)?;
+        let number = record.number;
+        let header = reader.get(Column::Headers, &schema::number_key(number))?.ok_or_else(|| {
+            StorageError::corrupt(format!("the header of the head, batch {number}, is missing"))
+        })?;
+        let header: BatchHeader = schema::decode("header", &header)?;
+        let digest = header.digest();
+        if read_node(reader, NodePosition { level: 0, index: number.0 })? != Some(digest) {
+            return Err(StorageError::corrupt(format!(
+                "the header of batch {number} is not the one in the accumulator"
+            )));
+        }
+        let accumulator = load_accumulator(reader, number)?.ok_or_else(|| {
+            StorageError::corrupt(format!("accumulator nodes of batch {number} are missing"))
+        })?;
+        Ok(Some((record, Head { header, digest, accumulator })))
+    }
+}
+
+impl Current {
+    /// Reads the head and checks that rows, accumulator and header belong together.
+    pub(crate) fn load(
+        reader: Arc<dyn Reader>,
+        tree_memory_mib: u64,
+    ) -> Result<Option<Current>, StorageError> {
+        let Some((record, head)) = Head::load(&*reader)? else { return Ok(None) };
+        let tree = Mutex::new(Some(checked_tree(&reader, &record, &head.header, tree_memory_mib)?));
+        Ok(Some(Current { head, record, version: 0, tree, reader }))
+    }
+
+    /// Rebuilds its tree from its rows.
+    pub(crate) fn load_tree(&self, tree_memory_mib: u64) -> Result<Tree, StorageError> {
+        checked_tree(&self.reader, &self.record, &self.head.header, tree_memory_mib)
+    }
+
+    /// What its tree stands on.
+    pub(crate) fn rows(&self) -> Arc<ColumnRows> {
+        ColumnRows::new(Arc::clone(&self.reader), self.record.active.column())
+    }
+}
+
+/// Rebuilds the tree of a head from its rows.
+fn checked_tree(
+    reader: &Arc<dyn Reader>,
+    record: &HeadRecord,
+    header: &BatchHeader,
+    tree_memory_mib: u64,
+) -> Result<Tree, StorageError> {
+    let tree = load_tree(reader, record.active.column(), tree_memory_mib)?;
+    if tree.root() == header.state_root {
+        return Ok(tree);
+    }
+    Err(StorageError::corrupt(format!(
+        "the state rows have the root {}, the header of batch {} says {}",
+        tree.root(),
+        header.number,
+        header.state_root
+    )))
+}
