@@ -6,7 +6,7 @@ use std::path::Path;
 use slipstream_types::BatchNumber;
 
 use crate::{
-    backend::{Backend, Column, Reader as _, WriteBatch, rocks::RocksBackend},
+    backend::{Backend, Column, Reader as _, RowStore as _, WriteBatch, rocks::RocksBackend},
     check::{self, CheckProgress, CheckReport},
     config::{PruneConfig, StorageConfig},
     error::StorageError,

@@ -8,7 +8,7 @@
 use slipstream_types::{BatchNumber, BlobKind};
 
 use crate::{
-    backend::{Backend, Column, WriteBatch},
+    backend::{Column, Upkeep, WriteBatch},
     config::PruneConfig,
     error::StorageError,
     schema::{self, HeadRecord, KINDS, PRUNED_KEY, PrunedRecord},
@@ -49,7 +49,7 @@ pub(crate) fn record_write(target: &PrunedRecord) -> WriteBatch {
 
 /// The second step, or with `dry_run` what it would free. Only for floors that are on disk.
 pub(crate) fn drop_files(
-    backend: &dyn Backend,
+    backend: &dyn Upkeep,
     target: &PrunedRecord,
     dry_run: bool,
 ) -> Result<Vec<Pruned>, StorageError> {

@@ -5,8 +5,8 @@
 use std::sync::Arc;
 
 use super::{
-    Backend, Column, ColumnSize, Direction, Dropped, NumberedReader, ReadCounts, Reader, SortedRun, Visit,
-    Write, WriteBatch,
+    Backend, Checkpoints, Column, ColumnSize, Direction, Dropped, NumberedReader, ReadCounts, Reader,
+    RowStore, SortedRun, Upkeep, Visit, Write, WriteBatch,
 };
 use crate::{
     crash::{CrashPoint, Faults, Step},
@@ -122,7 +122,7 @@ impl Reader for FaultyBackend {
     }
 }
 
-impl Backend for FaultyBackend {
+impl RowStore for FaultyBackend {
     fn write(&self, batch: WriteBatch, durable: bool) -> Result<(), StorageError> {
         match step_of(&batch) {
             Some(step) => self.around(step, || self.inner.write(batch, durable)),
@@ -130,6 +130,39 @@ impl Backend for FaultyBackend {
         }
     }
 
+    fn sorted_run(&self, column: Column) -> Result<Box<dyn SortedRun>, StorageError> {
+        let inner = self.inner.sorted_run(column)?;
+        Ok(Box::new(FaultyRun { inner, faults: self.faults.clone() }))
+    }
+
+    fn snapshot(&self) -> Arc<dyn Reader> {
+        self.inner.snapshot()
+    }
+
+    fn has_older_readers(&self) -> bool {
+        self.inner.has_older_readers()
+    }
+}
+
+impl Checkpoints for FaultyBackend {
+    fn prepare_checkpoint(&self) -> Result<(), StorageError> {
+        self.inner.prepare_checkpoint()
+    }
+
+    fn checkpoint(&self, number: u64) -> Result<Arc<dyn Reader>, StorageError> {
+        self.around(Step::MakeSnapshot, || self.inner.checkpoint(number))
+    }
+
+    fn checkpoints(&self) -> Result<Vec<NumberedReader>, StorageError> {
+        self.inner.checkpoints()
+    }
+
+    fn remove_checkpoint(&self, number: u64) -> Result<(), StorageError> {
+        self.around(Step::DropSnapshot, || self.inner.remove_checkpoint(number))
+    }
+}
+
+impl Upkeep for FaultyBackend {
     fn size(&self, column: Column) -> Result<ColumnSize, StorageError> {
         self.inner.size(column)
     }
@@ -150,44 +183,15 @@ impl Backend for FaultyBackend {
         self.around(Step::PruneDrop, || self.inner.drop_below(column, below))
     }
 
-    fn forget_history_up_to(&self, number: u64) {
-        self.inner.forget_history_up_to(number);
+    fn reclaim(&self, column: Column) -> Result<(), StorageError> {
+        self.around(Step::Reclaim, || self.inner.reclaim(column))
     }
 
     fn forget_transactions_below(&self, number: u64) {
         self.inner.forget_transactions_below(number);
     }
 
-    fn snapshot(&self) -> Arc<dyn Reader> {
-        self.inner.snapshot()
-    }
-
-    fn has_older_readers(&self) -> bool {
-        self.inner.has_older_readers()
-    }
-
-    fn prepare_checkpoint(&self) -> Result<(), StorageError> {
-        self.inner.prepare_checkpoint()
-    }
-
-    fn sorted_run(&self, column: Column) -> Result<Box<dyn SortedRun>, StorageError> {
-        let inner = self.inner.sorted_run(column)?;
-        Ok(Box::new(FaultyRun { inner, faults: self.faults.clone() }))
-    }
-
-    fn reclaim(&self, column: Column) -> Result<(), StorageError> {
-        self.around(Step::Reclaim, || self.inner.reclaim(column))
-    }
-
-    fn checkpoint(&self, number: u64) -> Result<Arc<dyn Reader>, StorageError> {
-        self.around(Step::MakeSnapshot, || self.inner.checkpoint(number))
-    }
-
-    fn checkpoints(&self) -> Result<Vec<NumberedReader>, StorageError> {
-        self.inner.checkpoints()
-    }
-
-    fn remove_checkpoint(&self, number: u64) -> Result<(), StorageError> {
-        self.around(Step::DropSnapshot, || self.inner.remove_checkpoint(number))
+    fn forget_history_up_to(&self, number: u64) {
+        self.inner.forget_history_up_to(number);
     }
 }

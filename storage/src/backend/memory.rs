@@ -1,37 +1,19 @@
 //! The in-memory twin of [`super::rocks`]: every key has its versions, and a snapshot is a sequence number. So is what has
 //! reached the disk, where that counts: see [`MemoryBackend::after_crash`].
 
+mod checkpoints;
 mod durable;
+mod tables;
+mod upkeep;
 
-use std::{
-    collections::{BTreeMap, VecDeque},
-    ops::{Bound, ControlFlow},
-    sync::Arc,
-};
+use std::{collections::BTreeMap, sync::Arc};
 
 use parking_lot::{Mutex, RwLock};
 
-use super::{
-    Backend, Column, Direction, Dropped, NumberedReader, Reader, SortedRun, Visit, Write, WriteBatch,
-};
-use crate::{error::StorageError, schema};
+use super::{Column, Direction, Reader, RowStore, SortedRun, Visit, WriteBatch};
+use crate::error::StorageError;
 use durable::{Durable, Way};
-
-/// Batches after which old entries of the history go.
-const FORGET_EVERY: u64 = 64;
-
-/// Versions of one key by ascending sequence number; none is a deletion.
-type Versions = Vec<(u64, Option<Arc<[u8]>>)>;
-
-#[derive(Default)]
-struct Tables {
-    sequence: u64,
-    columns: [BTreeMap<Vec<u8>, Versions>; Column::ALL.len()],
-    /// Keys with more than one version (or a deletion), by the sequence number that made the older ones stale.
-    stale: VecDeque<(u64, Column, Vec<u8>)>,
-    /// Only where there may be a crash.
-    durable: Option<Durable>,
-}
+use tables::Tables;
 
 #[derive(Default)]
 struct Shared {
@@ -63,10 +45,6 @@ impl Drop for MemorySnapshot {
             }
         }
     }
-}
-
-fn visible(versions: &Versions, sequence: u64) -> Option<&[u8]> {
-    versions.iter().rev().find(|(at, _)| *at <= sequence).and_then(|(_, value)| value.as_deref())
 }
 
 impl MemoryBackend {
@@ -116,87 +94,6 @@ impl MemoryBackend {
         let live = self.shared.live.lock().keys().next().copied();
         let oldest = live.into_iter().chain(durable).min().unwrap_or(sequence);
         tables.collect(oldest);
-    }
-}
-
-impl Tables {
-    fn get(&self, column: Column, key: &[u8], sequence: u64) -> Option<Vec<u8>> {
-        self.columns[column as usize]
-            .get(key)
-            .and_then(|versions| visible(versions, sequence))
-            .map(<[u8]>::to_vec)
-    }
-
-    fn set(&mut self, column: Column, key: Vec<u8>, value: Option<Arc<[u8]>>) {
-        let versions = self.columns[column as usize].entry(key.clone()).or_default();
-        if !versions.is_empty() || value.is_none() {
-            self.stale.push_back((self.sequence, column, key));
-        }
-        versions.push((self.sequence, value));
-    }
-
-    fn apply(&mut self, write: Write) {
-        match write {
-            Write::Put(column, key, value) => self.set(column, key, Some(value.into())),
-            Write::Delete(column, key) => self.set(column, key, None),
-            Write::Rows(column, rows) => {
-                for (path, row) in rows.iter() {
-                    self.set(column, path.0.to_vec(), row.map(Arc::from));
-                }
-            }
-            Write::Clear(column) => {
-                let keys: Vec<_> = self.columns[column as usize].keys().cloned().collect();
-                for key in keys {
-                    self.set(column, key, None);
-                }
-            }
-            Write::ClearRange(column, first, last) => {
-                let bounds = (Bound::Included(first), Bound::Included(last));
-                let keys: Vec<_> =
-                    self.columns[column as usize].range(bounds).map(|(key, _)| key.clone()).collect();
-                for key in keys {
-                    self.set(column, key, None);
-                }
-            }
-        }
-    }
-
-    /// Drops versions that no snapshot can see any more.
-    fn collect(&mut self, oldest_live: u64) {
-        while self.stale.front().is_some_and(|(at, ..)| *at <= oldest_live) {
-            let Some((_, column, key)) = self.stale.pop_front() else { return };
-            let table = &mut self.columns[column as usize];
-            let Some(versions) = table.get_mut(&key) else { continue };
-            let seen = versions.iter().rposition(|(at, _)| *at <= oldest_live).unwrap_or(0);
-            versions.drain(..seen);
-            if matches!(versions[..], [(at, None)] if at <= oldest_live) {
-                table.remove(&key);
-            }
-        }
-    }
-
-    fn scan(
-        &self,
-        column: Column,
-        from: &[u8],
-        direction: Direction,
-        sequence: u64,
-        visit: &mut Visit<'_>,
-    ) -> Result<(), StorageError> {
-        let table = &self.columns[column as usize];
-        let rows: Box<dyn Iterator<Item = (&Vec<u8>, &Versions)>> = match direction {
-            Direction::Up => Box::new(table.range::<[u8], _>((Bound::Included(from), Bound::Unbounded))),
-            Direction::Down => {
-                Box::new(table.range::<[u8], _>((Bound::Unbounded, Bound::Included(from))).rev())
-            }
-        };
-        for (key, versions) in rows {
-            let Some(value) = visible(versions, sequence) else { continue };
-            if visit(key, value)? == ControlFlow::Break(()) {
-                break;
-            }
-        }
-        Ok(())
     }
 }
 
@@ -265,40 +162,9 @@ impl SortedRun for MemoryRun {
     }
 }
 
-impl Backend for MemoryBackend {
+impl RowStore for MemoryBackend {
     fn write(&self, batch: WriteBatch, durable: bool) -> Result<(), StorageError> {
         self.write_by(if durable { Way::SyncedLog } else { Way::Log }, batch);
-        Ok(())
-    }
-
-    fn forget_history_up_to(&self, number: u64) {
-        // Now and then: each time costs a look at every entry.
-        if number.is_multiple_of(FORGET_EVERY) {
-            let mut tables = self.shared.tables.write();
-            tables.columns[Column::History as usize]
-                .retain(|key, _| schema::history_batch(key).is_some_and(|batch| batch > number));
-        }
-    }
-
-    fn drop_below(&self, column: Column, below: &[u8]) -> Result<Dropped, StorageError> {
-        let mut tables = self.shared.tables.write();
-        let table = &mut tables.columns[column as usize];
-        let kept = table.split_off(below);
-        let dropped = std::mem::replace(table, kept);
-        let newest = |versions: &Versions| {
-            versions.last().and_then(|(_, value)| value.as_ref()).map_or(0, |it| it.len())
-        };
-        let bytes = dropped.iter().map(|(key, versions)| (key.len() + newest(versions)) as u64).sum();
-        Ok(Dropped { bytes, bytes_in_snapshots: 0 })
-    }
-
-    fn snapshot(&self) -> Arc<dyn Reader> {
-        let tables = self.shared.tables.read();
-        *self.shared.live.lock().entry(tables.sequence).or_default() += 1;
-        Arc::new(MemorySnapshot { shared: Arc::clone(&self.shared), sequence: tables.sequence })
-    }
-
-    fn prepare_checkpoint(&self) -> Result<(), StorageError> {
         Ok(())
     }
 
@@ -306,27 +172,10 @@ impl Backend for MemoryBackend {
         Ok(Box::new(MemoryRun { backend: self.clone(), column, rows: WriteBatch::default() }))
     }
 
-    fn reclaim(&self, column: Column) -> Result<(), StorageError> {
-        let mut writes = WriteBatch::default();
-        writes.clear(column);
-        // It ends with a compaction, before which RocksDB syncs the log.
-        self.write_by(Way::SyncedLog, writes);
-        Ok(())
-    }
-
-    fn checkpoint(&self, number: u64) -> Result<Arc<dyn Reader>, StorageError> {
-        let checkpoint = self.snapshot();
-        self.checkpoints.lock().insert(number, Arc::clone(&checkpoint));
-        Ok(checkpoint)
-    }
-
-    fn checkpoints(&self) -> Result<Vec<NumberedReader>, StorageError> {
-        Ok(self.checkpoints.lock().iter().map(|(number, reader)| (*number, Arc::clone(reader))).collect())
-    }
-
-    fn remove_checkpoint(&self, number: u64) -> Result<(), StorageError> {
-        self.checkpoints.lock().remove(&number);
-        Ok(())
+    fn snapshot(&self) -> Arc<dyn Reader> {
+        let tables = self.shared.tables.read();
+        *self.shared.live.lock().entry(tables.sequence).or_default() += 1;
+        Arc::new(MemorySnapshot { shared: Arc::clone(&self.shared), sequence: tables.sequence })
     }
 }
 

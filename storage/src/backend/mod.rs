@@ -1,6 +1,9 @@
 //! The seam below the store: ordered columns of bytes, atomic writes, frozen reads. Two implementations, one behaviour:
 //! [`rocks`] on disk and [`memory`] for tests and simulation; [`faulty`] wraps either. Nothing above knows which one it
 //! runs on.
+//!
+//! A [`Backend`] is three things: a [`RowStore`], which writes and freezes rows; [`Checkpoints`], which outlive the process; and
+//! [`Upkeep`], the care of what lies on the disk.
 
 pub(crate) mod faulty;
 pub(crate) mod memory;
@@ -164,11 +167,40 @@ pub struct ReadCounts {
     pub blocks: u64,
 }
 
-/// Writes and frozen reads. A backend without files has nothing to say about them.
-pub(crate) trait Backend: Reader {
+/// Rows: written, and read as they are at one moment.
+pub(crate) trait RowStore: Reader {
     /// Makes all changes or none. A durable write has reached the disk when this returns, and so have all before it.
     fn write(&self, batch: WriteBatch, durable: bool) -> Result<(), StorageError>;
 
+    /// Begins a sorted run of a column.
+    fn sorted_run(&self, column: Column) -> Result<Box<dyn SortedRun>, StorageError>;
+
+    /// A frozen view, as long as this process lives.
+    fn snapshot(&self) -> Arc<dyn Reader>;
+
+    /// Whether a snapshot other than the newest is held: what it shows stays on the disk.
+    fn has_older_readers(&self) -> bool {
+        false
+    }
+}
+
+/// Frozen views that have a number, and outlive the process if the backend itself does.
+pub(crate) trait Checkpoints: Send + Sync {
+    /// Begins in the background what would make the next checkpoint slow.
+    fn prepare_checkpoint(&self) -> Result<(), StorageError>;
+
+    /// Freezes what is written under a number.
+    fn checkpoint(&self, number: u64) -> Result<Arc<dyn Reader>, StorageError>;
+
+    /// The checkpoints of earlier runs, by ascending number.
+    fn checkpoints(&self) -> Result<Vec<NumberedReader>, StorageError>;
+
+    /// Frees a checkpoint once its last reader is dropped.
+    fn remove_checkpoint(&self, number: u64) -> Result<(), StorageError>;
+}
+
+/// Care of the files and the cache that rows lie in. A backend that has none has little to say and to do.
+pub(crate) trait Upkeep: Send + Sync {
     /// What a column takes.
     fn size(&self, _column: Column) -> Result<ColumnSize, StorageError> {
         Ok(ColumnSize::default())
@@ -182,7 +214,7 @@ pub(crate) trait Backend: Reader {
     /// Empties the block cache.
     fn drop_cached(&self) {}
 
-    /// What [`Backend::drop_below`] would free now.
+    /// What [`Upkeep::drop_below`] would free now.
     fn droppable(&self, _column: Column, _below: &[u8]) -> Result<Dropped, StorageError> {
         Ok(Dropped::default())
     }
@@ -193,35 +225,17 @@ pub(crate) trait Backend: Reader {
         Ok(Dropped::default())
     }
 
+    /// Empties a column that nobody reads, and frees its space at once.
+    fn reclaim(&self, column: Column) -> Result<(), StorageError>;
+
     /// Lets entries of [`Column::TransactionIndex`] that name a batch below this one go, sooner or later.
     fn forget_transactions_below(&self, _number: u64) {}
 
     /// Lets entries of [`Column::History`] of batches up to this one go, sooner or later.
     fn forget_history_up_to(&self, _number: u64) {}
-
-    /// A frozen view, as long as this process lives.
-    fn snapshot(&self) -> Arc<dyn Reader>;
-
-    /// Whether a snapshot other than the newest is held: what it shows stays on the disk.
-    fn has_older_readers(&self) -> bool {
-        false
-    }
-
-    /// Begins in the background what would make the next checkpoint slow.
-    fn prepare_checkpoint(&self) -> Result<(), StorageError>;
-
-    /// Begins a sorted run of a column.
-    fn sorted_run(&self, column: Column) -> Result<Box<dyn SortedRun>, StorageError>;
-
-    /// Empties a column that nobody reads, and frees its space at once.
-    fn reclaim(&self, column: Column) -> Result<(), StorageError>;
-
-    /// A frozen view under a number, which also outlives the process if the backend itself does.
-    fn checkpoint(&self, number: u64) -> Result<Arc<dyn Reader>, StorageError>;
-
-    /// The checkpoints of earlier runs, by ascending number.
-    fn checkpoints(&self) -> Result<Vec<NumberedReader>, StorageError>;
-
-    /// Frees a checkpoint once its last reader is dropped.
-    fn remove_checkpoint(&self, number: u64) -> Result<(), StorageError>;
 }
+
+/// All that a store needs below it.
+pub(crate) trait Backend: RowStore + Checkpoints + Upkeep {}
+
+impl<T: RowStore + Checkpoints + Upkeep> Backend for T {}

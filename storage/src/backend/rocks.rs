@@ -3,29 +3,26 @@
 use std::{
     collections::BTreeMap,
     fs,
-    os::unix::fs::MetadataExt as _,
     path::{Path, PathBuf},
     sync::{
-        Arc, OnceLock, Weak,
-        atomic::{AtomicBool, AtomicU64, Ordering},
+        Arc, Weak,
+        atomic::{AtomicU64, Ordering},
     },
 };
 
 use parking_lot::Mutex;
-use rocksdb::{
-    Cache, ColumnFamily, CompactOptions, DB, FlushOptions, LiveFile, Options, WriteOptions,
-    checkpoint::Checkpoint,
-    statistics::{StatsLevel, Ticker},
-};
+use rocksdb::{Cache, ColumnFamily, DB, Options, WriteOptions, statistics::StatsLevel};
 
 use super::{
-    Backend, Column, ColumnSize, Dropped, NumberedReader, ReadCounts, Reader, SortedRun, Write, WriteBatch,
-    options::{Floors, Shape, column_options, columns, is_blobs},
+    Column, Reader, RowStore, SortedRun, Write, WriteBatch,
+    options::{Floors, Shape, column_options, columns},
 };
 use crate::{config::StorageConfig, error::StorageError};
 
+mod checkpoints;
 mod read;
 mod run;
+mod upkeep;
 
 use read::{OwnedSnapshot, Pinned, RocksCheckpoint};
 
@@ -36,9 +33,6 @@ const LOG_BYTES_MAX: u64 = 256 << 20;
 /// Open files of the store: half of what the process may have, within these bounds. A file that has to be opened again
 /// costs a read three more: of its footer, its index and its filter.
 const OPEN_FILES_RANGE: (u64, u64) = (256, 32_768);
-/// Blobs in memory below which they are not flushed before a checkpoint. Their files are never merged, so each flush leaves one
-/// for good; what is not flushed is in the log that goes along, and costs the checkpoint's first reader that much to replay.
-const BLOB_FLUSH_BYTES_MIN: u64 = 8 << 20;
 /// A key above every key of any column: a path and a batch, the longest fixed ones, have 40 bytes. Records are never cleared.
 const ABOVE_ALL_KEYS: [u8; 41] = [0xff; 41];
 
@@ -169,49 +163,13 @@ impl RocksBackend {
             live: Arc::default(),
         })
     }
-
-    fn take_checkpoint(&self, number: u64) -> Arc<RocksCheckpoint> {
-        let checkpoint = Arc::new(RocksCheckpoint {
-            db: OnceLock::new(),
-            opening: Mutex::default(),
-            cache: self.cache.clone(),
-            floors: self.floors.clone(),
-            dir: self.checkpoints_dir.join(number.to_string()),
-            remove_on_drop: AtomicBool::new(false),
-        });
-        self.open_checkpoints.lock().insert(number, Arc::downgrade(&checkpoint));
-        checkpoint
-    }
 }
 
 fn family(db: &DB, column: Column) -> &ColumnFamily {
     db.cf_handle(column.name()).expect("every column was opened with the database")
 }
 
-impl RocksBackend {
-    /// The column's files that hold keys below this one alone.
-    fn files_below(&self, column: Column, below: &[u8]) -> Result<Vec<LiveFile>, StorageError> {
-        let mut files = self.db.live_files()?;
-        files.retain(|file| {
-            file.column_family_name == column.name() && file.end_key.as_deref().is_some_and(|key| key < below)
-        });
-        Ok(files)
-    }
-
-    fn sum(&self, files: &[LiveFile]) -> Dropped {
-        let mut dropped = Dropped::default();
-        for file in files {
-            let path = self.files_dir.join(file.name.trim_start_matches('/'));
-            // A file that is gone meanwhile is held by nobody.
-            let held = fs::metadata(path).is_ok_and(|found| found.nlink() > 1);
-            dropped.bytes += file.size as u64;
-            dropped.bytes_in_snapshots += if held { file.size as u64 } else { 0 };
-        }
-        dropped
-    }
-}
-
-impl Backend for RocksBackend {
+impl RowStore for RocksBackend {
     fn write(&self, batch: WriteBatch, durable: bool) -> Result<(), StorageError> {
         let mut writes = rocksdb::WriteBatch::default();
         for write in batch.0 {
@@ -242,58 +200,12 @@ impl Backend for RocksBackend {
         Ok(self.db.write_opt(writes, &options)?)
     }
 
-    fn size(&self, column: Column) -> Result<ColumnSize, StorageError> {
-        let family = family(&self.db, column);
-        let property =
-            |name: &str| Ok::<_, StorageError>(self.db.property_int_value_cf(family, name)?.unwrap_or(0));
-        let bytes = property("rocksdb.live-sst-files-size")? + property("rocksdb.cur-size-all-mem-tables")?;
-        Ok(ColumnSize { keys: property("rocksdb.estimate-num-keys")?, bytes })
-    }
-
-    fn read_counts(&self) -> ReadCounts {
-        let count = |ticker| self.options.get_ticker_count(ticker);
-        ReadCounts {
-            keys: count(Ticker::NumberKeysRead) + count(Ticker::NumberMultigetKeysRead),
-            blocks: count(Ticker::BlockCacheDataMiss),
-        }
-    }
-
-    fn drop_cached(&self) {
-        // What is in use, and so the pinned index and filter blocks, stays.
-        let mut cache = self.cache.clone();
-        cache.set_capacity(0);
-        cache.set_capacity(self.cache_bytes);
-    }
-
-    fn droppable(&self, column: Column, below: &[u8]) -> Result<Dropped, StorageError> {
-        Ok(self.sum(&self.files_below(column, below)?))
-    }
-
-    fn drop_below(&self, column: Column, below: &[u8]) -> Result<Dropped, StorageError> {
-        let mut files = self.files_below(column, below)?;
-        if files.iter().any(|file| file.level == 0) {
-            // RocksDB drops no file of level 0. They do not overlap, so this moves them down as they are.
-            let mut options = CompactOptions::default();
-            options.set_exclusive_manual_compaction(false);
-            let family = family(&self.db, column);
-            self.db.compact_range_cf_opt(family, None::<&[u8]>, Some(below), &options);
-            files = self.files_below(column, below)?;
-            files.retain(|file| file.level > 0);
-        }
-        let Some(last) = files.iter().filter_map(|file| file.end_key.as_ref()).max() else {
-            return Ok(Dropped::default());
-        };
-        let dropped = self.sum(&files);
-        self.db.delete_file_in_range_cf(family(&self.db, column), &[][..], &last[..])?;
-        Ok(dropped)
-    }
-
-    fn forget_transactions_below(&self, number: u64) {
-        self.floors.index.store(number, Ordering::Relaxed);
-    }
-
-    fn forget_history_up_to(&self, number: u64) {
-        self.floors.history.store(number, Ordering::Release);
+    fn sorted_run(&self, column: Column) -> Result<Box<dyn SortedRun>, StorageError> {
+        let name = format!("{}.sst", self.runs_made.fetch_add(1, Ordering::Relaxed));
+        // The rows must lie in their file as they would in any other of the column.
+        let shape = Shape { cache: &self.cache, pin_indexes: true, floors: &self.floors };
+        let options = column_options(column, &shape);
+        run::begin(Arc::clone(&self.db), column, options, self.runs_dir.join(name))
     }
 
     fn snapshot(&self) -> Arc<dyn Reader> {
@@ -304,82 +216,5 @@ impl Backend for RocksBackend {
     fn has_older_readers(&self) -> bool {
         // One is this backend's own.
         Arc::strong_count(&self.live) > 2
-    }
-
-    fn prepare_checkpoint(&self) -> Result<(), StorageError> {
-        let mut families = Vec::new();
-        for column in Column::ALL {
-            let family = family(&self.db, column);
-            let in_memory = self.db.property_int_value_cf(family, "rocksdb.cur-size-active-mem-table")?;
-            if !is_blobs(column) || in_memory.unwrap_or(0) >= BLOB_FLUSH_BYTES_MIN {
-                families.push(family);
-            }
-        }
-        let mut options = FlushOptions::default();
-        options.set_wait(false);
-        Ok(self.db.flush_cfs_opt(&families, &options)?)
-    }
-
-    fn sorted_run(&self, column: Column) -> Result<Box<dyn SortedRun>, StorageError> {
-        let name = format!("{}.sst", self.runs_made.fetch_add(1, Ordering::Relaxed));
-        // The rows must lie in their file as they would in any other of the column.
-        let shape = Shape { cache: &self.cache, pin_indexes: true, floors: &self.floors };
-        let options = column_options(column, &shape);
-        run::begin(Arc::clone(&self.db), column, options, self.runs_dir.join(name))
-    }
-
-    fn reclaim(&self, column: Column) -> Result<(), StorageError> {
-        let (family, all) = (family(&self.db, column), (&[][..], &ABOVE_ALL_KEYS[..]));
-        // Dropping files takes them from older snapshots too. The head's own, which reads the other column, does not count.
-        if !self.has_older_readers() {
-            self.db.delete_file_in_range_cf(family, all.0, all.1)?;
-        }
-        let mut rest = self.db.raw_iterator_cf(family);
-        rest.seek_to_first();
-        let empty = !rest.valid();
-        rest.status()?;
-        drop(rest);
-        if !empty {
-            // What is not in a file of its own yet. The tombstone goes in the compaction, or every run that is
-            // ingested later would have to stay above it.
-            self.db.delete_range_cf(family, all.0, all.1)?;
-        }
-        self.db.compact_range_cf(family, None::<&[u8]>, None::<&[u8]>);
-        Ok(())
-    }
-
-    fn checkpoint(&self, number: u64) -> Result<Arc<dyn Reader>, StorageError> {
-        let dir = self.checkpoints_dir.join(number.to_string());
-        // One that was above the head after a start: nothing of it is lost any more.
-        remove_dir(&dir);
-        // RocksDB makes it under another name and renames it, so that a directory with a plain number is whole. The
-        // memtables are not flushed, which would take a quarter of a second: the log goes along instead.
-        Checkpoint::new(&self.db)?.create_checkpoint_with_log_size(&dir, u64::MAX)?;
-        Ok(self.take_checkpoint(number))
-    }
-
-    fn checkpoints(&self) -> Result<Vec<NumberedReader>, StorageError> {
-        let dir = &self.checkpoints_dir;
-        let mut found: Vec<NumberedReader> = Vec::new();
-        for entry in fs::read_dir(dir).map_err(|e| StorageError::io("list", dir, e))? {
-            let path = entry.map_err(|e| StorageError::io("list", dir, e))?.path();
-            let number = path.file_name().and_then(|name| name.to_str()).and_then(|name| name.parse().ok());
-            match number {
-                Some(number) => found.push((number, self.take_checkpoint(number))),
-                // Left by a kill in the middle of making it.
-                None => remove_dir(&path),
-            }
-        }
-        found.sort_unstable_by_key(|(number, _)| *number);
-        Ok(found)
-    }
-
-    fn remove_checkpoint(&self, number: u64) -> Result<(), StorageError> {
-        let open = self.open_checkpoints.lock().remove(&number).and_then(|weak| weak.upgrade());
-        match open {
-            Some(checkpoint) => checkpoint.remove_on_drop.store(true, Ordering::Release),
-            None => remove_dir(&self.checkpoints_dir.join(number.to_string())),
-        }
-        Ok(())
     }
 }

@@ -3,7 +3,7 @@
 use slipstream_types::{BatchNumber, StateKey};
 
 use super::Change;
-use crate::backend::Backend;
+use crate::backend::Checkpoints;
 
 /// Keys that a repair names; the others it only counts.
 pub const KEYS_TOLD_MAX: usize = 16;
@@ -45,7 +45,7 @@ impl Repaired {
 
 /// Drops the checkpoints up to a batch. One that stays with wrong rows is not served, because they do not give its root: it only takes
 /// room. What is above the head may be the last there is of some batches.
-pub(super) fn drop_snapshots(backend: &dyn Backend, head: BatchNumber) {
+pub(super) fn drop_snapshots(backend: &dyn Checkpoints, head: BatchNumber) {
     let dropped = backend.checkpoints().and_then(|checkpoints| {
         let numbers: Vec<u64> = checkpoints.into_iter().map(|(number, _)| number).collect();
         numbers

@@ -8,7 +8,7 @@ use super::{
 };
 use crate::{
     Ancestry, Maintenance, Takeover,
-    backend::{Backend as _, Column, Reader as _, WriteBatch, rocks::RocksBackend},
+    backend::{Column, Reader as _, RowStore as _, WriteBatch, rocks::RocksBackend},
     schema,
 };
 

@@ -8,7 +8,7 @@ use slipstream_types::{CodecError, Path};
 use super::*;
 use crate::{
     StorageError,
-    backend::{Column, Direction, NumberedReader, Reader, SortedRun, Visit, WriteBatch},
+    backend::{Checkpoints, Column, Direction, NumberedReader, Reader, SortedRun, Upkeep, Visit, WriteBatch},
 };
 
 #[test]
@@ -311,7 +311,7 @@ impl Reader for Faulty {
     }
 }
 
-impl Backend for Faulty {
+impl RowStore for Faulty {
     fn write(&self, batch: WriteBatch, durable: bool) -> Result<(), StorageError> {
         std::thread::park_timeout(self.delay);
         match self.failing.load(Ordering::Relaxed) {
@@ -319,17 +319,17 @@ impl Backend for Faulty {
             false => self.inner.write(batch, durable),
         }
     }
-    fn snapshot(&self) -> Arc<dyn Reader> {
-        self.inner.snapshot()
-    }
-    fn prepare_checkpoint(&self) -> Result<(), StorageError> {
-        self.inner.prepare_checkpoint()
-    }
     fn sorted_run(&self, column: Column) -> Result<Box<dyn SortedRun>, StorageError> {
         self.inner.sorted_run(column)
     }
-    fn reclaim(&self, column: Column) -> Result<(), StorageError> {
-        self.inner.reclaim(column)
+    fn snapshot(&self) -> Arc<dyn Reader> {
+        self.inner.snapshot()
+    }
+}
+
+impl Checkpoints for Faulty {
+    fn prepare_checkpoint(&self) -> Result<(), StorageError> {
+        self.inner.prepare_checkpoint()
     }
     fn checkpoint(&self, _number: u64) -> Result<Arc<dyn Reader>, StorageError> {
         Err(StorageError::io("link", "disk".as_ref(), std::io::ErrorKind::StorageFull.into()))
@@ -339,6 +339,12 @@ impl Backend for Faulty {
     }
     fn remove_checkpoint(&self, number: u64) -> Result<(), StorageError> {
         self.inner.remove_checkpoint(number)
+    }
+}
+
+impl Upkeep for Faulty {
+    fn reclaim(&self, column: Column) -> Result<(), StorageError> {
+        self.inner.reclaim(column)
     }
 }
 

@@ -38,7 +38,7 @@ use slipstream_types::{
 
 use crate::{
     StorageConfig, Store,
-    backend::{Backend, memory::MemoryBackend},
+    backend::{Backend, RowStore, memory::MemoryBackend},
     batch::CommitBatch,
 };
 

@@ -1,0 +1,88 @@
+//! Checkpoints: directories of hard links beside the database.
+
+use std::{
+    fs,
+    sync::{
+        Arc, OnceLock,
+        atomic::{AtomicBool, Ordering},
+    },
+};
+
+use parking_lot::Mutex;
+use rocksdb::{FlushOptions, checkpoint::Checkpoint};
+
+use super::{RocksBackend, family, read::RocksCheckpoint, remove_dir};
+use crate::{
+    backend::{Checkpoints, Column, NumberedReader, Reader, options::is_blobs},
+    error::StorageError,
+};
+
+/// Blobs in memory below which they are not flushed before a checkpoint. Their files are never merged, so each flush leaves one
+/// for good; what is not flushed is in the log that goes along, and costs the checkpoint's first reader that much to replay.
+const BLOB_FLUSH_BYTES_MIN: u64 = 8 << 20;
+
+impl RocksBackend {
+    fn take_checkpoint(&self, number: u64) -> Arc<RocksCheckpoint> {
+        let checkpoint = Arc::new(RocksCheckpoint {
+            db: OnceLock::new(),
+            opening: Mutex::default(),
+            cache: self.cache.clone(),
+            floors: self.floors.clone(),
+            dir: self.checkpoints_dir.join(number.to_string()),
+            remove_on_drop: AtomicBool::new(false),
+        });
+        self.open_checkpoints.lock().insert(number, Arc::downgrade(&checkpoint));
+        checkpoint
+    }
+}
+
+impl Checkpoints for RocksBackend {
+    fn prepare_checkpoint(&self) -> Result<(), StorageError> {
+        let mut families = Vec::new();
+        for column in Column::ALL {
+            let family = family(&self.db, column);
+            let in_memory = self.db.property_int_value_cf(family, "rocksdb.cur-size-active-mem-table")?;
+            if !is_blobs(column) || in_memory.unwrap_or(0) >= BLOB_FLUSH_BYTES_MIN {
+                families.push(family);
+            }
+        }
+        let mut options = FlushOptions::default();
+        options.set_wait(false);
+        Ok(self.db.flush_cfs_opt(&families, &options)?)
+    }
+
+    fn checkpoint(&self, number: u64) -> Result<Arc<dyn Reader>, StorageError> {
+        let dir = self.checkpoints_dir.join(number.to_string());
+        // One that was above the head after a start: nothing of it is lost any more.
+        remove_dir(&dir);
+        // RocksDB makes it under another name and renames it, so that a directory with a plain number is whole. The
+        // memtables are not flushed, which would take a quarter of a second: the log goes along instead.
+        Checkpoint::new(&self.db)?.create_checkpoint_with_log_size(&dir, u64::MAX)?;
+        Ok(self.take_checkpoint(number))
+    }
+
+    fn checkpoints(&self) -> Result<Vec<NumberedReader>, StorageError> {
+        let dir = &self.checkpoints_dir;
+        let mut found: Vec<NumberedReader> = Vec::new();
+        for entry in fs::read_dir(dir).map_err(|e| StorageError::io("list", dir, e))? {
+            let path = entry.map_err(|e| StorageError::io("list", dir, e))?.path();
+            let number = path.file_name().and_then(|name| name.to_str()).and_then(|name| name.parse().ok());
+            match number {
+                Some(number) => found.push((number, self.take_checkpoint(number))),
+                // Left by a kill in the middle of making it.
+                None => remove_dir(&path),
+            }
+        }
+        found.sort_unstable_by_key(|(number, _)| *number);
+        Ok(found)
+    }
+
+    fn remove_checkpoint(&self, number: u64) -> Result<(), StorageError> {
+        let open = self.open_checkpoints.lock().remove(&number).and_then(|weak| weak.upgrade());
+        match open {
+            Some(checkpoint) => checkpoint.remove_on_drop.store(true, Ordering::Release),
+            None => remove_dir(&self.checkpoints_dir.join(number.to_string())),
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,110 @@
+//! Care of the database's files: what they take, which can go at once, what leaves them when they are compacted.
+
+use std::{fs, os::unix::fs::MetadataExt as _, sync::atomic::Ordering};
+
+use rocksdb::{CompactOptions, LiveFile, statistics::Ticker};
+
+use super::{ABOVE_ALL_KEYS, RocksBackend, family};
+use crate::{
+    backend::{Column, ColumnSize, Dropped, ReadCounts, RowStore as _, Upkeep},
+    error::StorageError,
+};
+
+impl RocksBackend {
+    /// The column's files that hold keys below this one alone.
+    fn files_below(&self, column: Column, below: &[u8]) -> Result<Vec<LiveFile>, StorageError> {
+        let mut files = self.db.live_files()?;
+        files.retain(|file| {
+            file.column_family_name == column.name() && file.end_key.as_deref().is_some_and(|key| key < below)
+        });
+        Ok(files)
+    }
+
+    fn sum(&self, files: &[LiveFile]) -> Dropped {
+        let mut dropped = Dropped::default();
+        for file in files {
+            let path = self.files_dir.join(file.name.trim_start_matches('/'));
+            // A file that is gone meanwhile is held by nobody.
+            let held = fs::metadata(path).is_ok_and(|found| found.nlink() > 1);
+            dropped.bytes += file.size as u64;
+            dropped.bytes_in_snapshots += if held { file.size as u64 } else { 0 };
+        }
+        dropped
+    }
+}
+
+impl Upkeep for RocksBackend {
+    fn size(&self, column: Column) -> Result<ColumnSize, StorageError> {
+        let family = family(&self.db, column);
+        let property =
+            |name: &str| Ok::<_, StorageError>(self.db.property_int_value_cf(family, name)?.unwrap_or(0));
+        let bytes = property("rocksdb.live-sst-files-size")? + property("rocksdb.cur-size-all-mem-tables")?;
+        Ok(ColumnSize { keys: property("rocksdb.estimate-num-keys")?, bytes })
+    }
+
+    fn read_counts(&self) -> ReadCounts {
+        let count = |ticker| self.options.get_ticker_count(ticker);
+        ReadCounts {
+            keys: count(Ticker::NumberKeysRead) + count(Ticker::NumberMultigetKeysRead),
+            blocks: count(Ticker::BlockCacheDataMiss),
+        }
+    }
+
+    fn drop_cached(&self) {
+        // What is in use, and so the pinned index and filter blocks, stays.
+        let mut cache = self.cache.clone();
+        cache.set_capacity(0);
+        cache.set_capacity(self.cache_bytes);
+    }
+
+    fn droppable(&self, column: Column, below: &[u8]) -> Result<Dropped, StorageError> {
+        Ok(self.sum(&self.files_below(column, below)?))
+    }
+
+    fn drop_below(&self, column: Column, below: &[u8]) -> Result<Dropped, StorageError> {
+        let mut files = self.files_below(column, below)?;
+        if files.iter().any(|file| file.level == 0) {
+            // RocksDB drops no file of level 0. They do not overlap, so this moves them down as they are.
+            let mut options = CompactOptions::default();
+            options.set_exclusive_manual_compaction(false);
+            let family = family(&self.db, column);
+            self.db.compact_range_cf_opt(family, None::<&[u8]>, Some(below), &options);
+            files = self.files_below(column, below)?;
+            files.retain(|file| file.level > 0);
+        }
+        let Some(last) = files.iter().filter_map(|file| file.end_key.as_ref()).max() else {
+            return Ok(Dropped::default());
+        };
+        let dropped = self.sum(&files);
+        self.db.delete_file_in_range_cf(family(&self.db, column), &[][..], &last[..])?;
+        Ok(dropped)
+    }
+
+    fn reclaim(&self, column: Column) -> Result<(), StorageError> {
+        let (family, all) = (family(&self.db, column), (&[][..], &ABOVE_ALL_KEYS[..]));
+        // Dropping files takes them from older snapshots too. The head's own, which reads the other column, does not count.
+        if !self.has_older_readers() {
+            self.db.delete_file_in_range_cf(family, all.0, all.1)?;
+        }
+        let mut rest = self.db.raw_iterator_cf(family);
+        rest.seek_to_first();
+        let empty = !rest.valid();
+        rest.status()?;
+        drop(rest);
+        if !empty {
+            // What is not in a file of its own yet. The tombstone goes in the compaction, or every run that is
+            // ingested later would have to stay above it.
+            self.db.delete_range_cf(family, all.0, all.1)?;
+        }
+        self.db.compact_range_cf(family, None::<&[u8]>, None::<&[u8]>);
+        Ok(())
+    }
+
+    fn forget_transactions_below(&self, number: u64) {
+        self.floors.index.store(number, Ordering::Relaxed);
+    }
+
+    fn forget_history_up_to(&self, number: u64) {
+        self.floors.history.store(number, Ordering::Release);
+    }
+}
