@@ -1,4 +1,4 @@
-//! [`Blobs`]: a run of the ledger, read as it lies on disk. Serving a range costs one pass over neighbouring blocks and a
+//! [`Blobs`]: a range of the ledger, read as it lies on disk. Serving a range costs one pass over neighbouring blocks and a
 //! copy; nothing is decoded.
 
 use std::{collections::VecDeque, ops::ControlFlow};

@@ -18,7 +18,7 @@ const PREPARE_ENTRIES: usize = 512;
 
 /// The net effect of one batch, or of several that follow each other, as it is written.
 pub(crate) struct Changes {
-    /// In runs, as they were prepared.
+    /// In parts, as they were prepared.
     rows: Vec<Rows>,
     /// New code by its hash.
     pub(crate) codes: BTreeMap<Digest, Vec<u8>>,
@@ -29,15 +29,15 @@ pub(crate) struct Changes {
 impl Changes {
     /// Of deltas that follow each other: of each key the last value.
     pub(crate) fn of(deltas: &[&Delta]) -> (Changes, Vec<Update>) {
-        let runs = match deltas {
+        let parts = match deltas {
             [delta] => in_parts(delta.entries(), |part| prepare(with_paths(part))),
             _ => in_parts(&merged(deltas), |part| prepare(part.iter().copied())),
         };
-        let mut updates = Vec::with_capacity(runs.iter().map(|(_, updates)| updates.len()).sum());
-        let mut rows = Vec::with_capacity(runs.len());
-        for (run_rows, run_updates) in runs {
-            updates.extend(run_updates);
-            rows.push(run_rows);
+        let mut updates = Vec::with_capacity(parts.iter().map(|(_, updates)| updates.len()).sum());
+        let mut rows = Vec::with_capacity(parts.len());
+        for (part_rows, part_updates) in parts {
+            updates.extend(part_updates);
+            rows.push(part_rows);
         }
         let (mut codes, mut referenced) = (BTreeMap::new(), BTreeMap::new());
         for (index, delta) in deltas.iter().enumerate() {

@@ -32,9 +32,9 @@ pub enum Step {
     Reclaim,
     /// A restore is recorded: a new one, or one that goes on with a newer target.
     RestoreStart,
-    /// A run of rows is made durable beside the unused state column.
+    /// A sorted file of rows is made durable beside the unused state column.
     RestoreSeal,
-    /// A run of rows is linked into the unused state column.
+    /// A sorted file of rows is linked into the unused state column.
     RestoreRows,
     /// The progress is recorded, after the rows that it counts.
     RestoreChunk,

@@ -26,7 +26,7 @@ pub struct SnapshotInfo {
     pub state_root: Digest,
     /// Certifies exactly this batch.
     pub certificate: Certificate,
-    /// Rows of the state. Of a snapshot that an earlier run made, those of the head at start, which is about as many; 0 if not even
+    /// Rows of the state. Of a snapshot that an earlier process made, those of the head at start, which is about as many; 0 if not even
     /// that is known.
     pub rows: u64,
 }
@@ -143,7 +143,7 @@ impl Snapshot {
         Ok(self.own(self.reader.get(Column::Codes, &hash.0))?.map(Bytes::from))
     }
 
-    /// Whether chunks and proofs can be made at once. The tree of a snapshot that an earlier run made is not in memory, and loading it
+    /// Whether chunks and proofs can be made at once. The tree of a snapshot that an earlier process made is not in memory, and loading it
     /// reads all rows: seconds to minutes. This never waits, also while another thread loads.
     pub fn is_ready(&self) -> bool {
         self.tree.get().is_some()
@@ -185,7 +185,7 @@ impl Snapshot {
         })
     }
 
-    /// What a checkpoint of an earlier run holds, none if it is not a snapshot of that batch.
+    /// What a checkpoint of an earlier process holds, none if it is not a snapshot of that batch.
     pub(crate) fn of_checkpoint(
         number: BatchNumber,
         rows: u64,

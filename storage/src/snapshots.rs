@@ -53,7 +53,7 @@ impl Store {
         interval > 0 && config.snapshots_kept > 0 && number.0.is_multiple_of(interval)
     }
 
-    /// Takes over the checkpoints of earlier runs.
+    /// Takes over the checkpoints of earlier processes.
     pub(crate) fn load_snapshots(&self, head: Option<BatchNumber>) -> Result<(), StorageError> {
         let rows = self.current().map_or(0, |current| current.tree.lock().as_ref().map_or(0, Tree::leaves));
         for (number, reader) in self.0.backend.checkpoints()? {

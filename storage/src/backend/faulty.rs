@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use super::{
     Backend, Checkpoints, Column, ColumnSize, Direction, Dropped, NumberedReader, ReadCounts, Reader,
-    RowStore, SortedRun, Upkeep, Visit, Write, WriteBatch,
+    RowStore, SortedFile, Upkeep, Visit, Write, WriteBatch,
 };
 use crate::{
     crash::{CrashPoint, Faults, Step},
@@ -45,14 +45,14 @@ fn around<T>(
     Ok(result)
 }
 
-/// A run whose rows become durable in one step and visible in another. Before the second it has left nothing that outlives the
+/// A file whose rows become durable in one step and visible in another. Before the second it has left nothing that outlives the
 /// next start.
-struct FaultyRun {
-    inner: Box<dyn SortedRun>,
+struct FaultyFile {
+    inner: Box<dyn SortedFile>,
     faults: Faults,
 }
 
-impl SortedRun for FaultyRun {
+impl SortedFile for FaultyFile {
     fn put(&mut self, key: &[u8], value: &[u8]) -> Result<(), StorageError> {
         self.inner.put(key, value)
     }
@@ -62,7 +62,7 @@ impl SortedRun for FaultyRun {
     }
 
     fn ingest(self: Box<Self>) -> Result<(), StorageError> {
-        let FaultyRun { inner, faults } = *self;
+        let FaultyFile { inner, faults } = *self;
         around(&faults, Step::RestoreRows, || inner.ingest())
     }
 }
@@ -130,9 +130,9 @@ impl RowStore for FaultyBackend {
         }
     }
 
-    fn sorted_run(&self, column: Column) -> Result<Box<dyn SortedRun>, StorageError> {
-        let inner = self.inner.sorted_run(column)?;
-        Ok(Box::new(FaultyRun { inner, faults: self.faults.clone() }))
+    fn sorted_file(&self, column: Column) -> Result<Box<dyn SortedFile>, StorageError> {
+        let inner = self.inner.sorted_file(column)?;
+        Ok(Box::new(FaultyFile { inner, faults: self.faults.clone() }))
     }
 
     fn snapshot(&self) -> Arc<dyn Reader> {

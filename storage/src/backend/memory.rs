@@ -10,7 +10,7 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use parking_lot::{Mutex, RwLock};
 
-use super::{Column, Direction, Reader, RowStore, SortedRun, Visit, WriteBatch};
+use super::{Column, Direction, Reader, RowStore, SortedFile, Visit, WriteBatch};
 use crate::error::StorageError;
 use durable::{Durable, Way};
 use tables::Tables;
@@ -62,7 +62,7 @@ impl MemoryBackend {
 
     /// What is left when the power goes and the first `kept` of the unsynced writes have reached the disk: an own database. As
     /// on RocksDB, a log loses its end; a file that was linked in and a checkpoint, which has its own copy of the log, are whole
-    /// whatever the log lost; a run that was not linked in is gone.
+    /// whatever the log lost; a sorted file that was not linked in is gone.
     pub(crate) fn after_crash(&self, kept: usize) -> MemoryBackend {
         let tables = self.shared.tables.read();
         let mut left = Tables { durable: Some(Durable::default()), ..Tables::default() };
@@ -140,13 +140,13 @@ impl Reader for MemoryBackend {
 }
 
 /// Rows that wait to be written at once.
-struct MemoryRun {
+struct MemoryFile {
     backend: MemoryBackend,
     column: Column,
     rows: WriteBatch,
 }
 
-impl SortedRun for MemoryRun {
+impl SortedFile for MemoryFile {
     fn put(&mut self, key: &[u8], value: &[u8]) -> Result<(), StorageError> {
         self.rows.put(self.column, key, value);
         Ok(())
@@ -168,8 +168,8 @@ impl RowStore for MemoryBackend {
         Ok(())
     }
 
-    fn sorted_run(&self, column: Column) -> Result<Box<dyn SortedRun>, StorageError> {
-        Ok(Box::new(MemoryRun { backend: self.clone(), column, rows: WriteBatch::default() }))
+    fn sorted_file(&self, column: Column) -> Result<Box<dyn SortedFile>, StorageError> {
+        Ok(Box::new(MemoryFile { backend: self.clone(), column, rows: WriteBatch::default() }))
     }
 
     fn snapshot(&self) -> Arc<dyn Reader> {
@@ -227,13 +227,13 @@ mod tests {
         backend.write(put(b"a", b"1"), false).unwrap();
         backend.write(put(b"b", b"1"), true).unwrap();
         backend.write(put(b"a", b"2"), false).unwrap();
-        let mut run = backend.sorted_run(Column::StateB).unwrap();
-        run.put(b"row", b"1").unwrap();
-        run.seal().unwrap();
-        let mut lost = backend.sorted_run(Column::StateB).unwrap();
+        let mut linked = backend.sorted_file(Column::StateB).unwrap();
+        linked.put(b"row", b"1").unwrap();
+        linked.seal().unwrap();
+        let mut lost = backend.sorted_file(Column::StateB).unwrap();
         lost.put(b"other", b"1").unwrap();
         lost.seal().unwrap();
-        run.ingest().unwrap();
+        linked.ingest().unwrap();
         backend.write(clear(), false).unwrap();
         backend.write(put(b"a", b"3"), false).unwrap();
         assert_eq!(backend.unsynced(), 3);

@@ -127,7 +127,7 @@ pub(crate) trait Reader: Send + Sync {
 
 /// Rows in ascending order of their keys, that are put beside the column and moved into it at once: no log, no memtable,
 /// no compaction. Dropping it undoes what was put.
-pub(crate) trait SortedRun: Send {
+pub(crate) trait SortedFile: Send {
     /// The next row; its key is above the one before.
     fn put(&mut self, key: &[u8], value: &[u8]) -> Result<(), StorageError>;
 
@@ -172,8 +172,8 @@ pub(crate) trait RowStore: Reader {
     /// Makes all changes or none. A durable write has reached the disk when this returns, and so have all before it.
     fn write(&self, batch: WriteBatch, durable: bool) -> Result<(), StorageError>;
 
-    /// Begins a sorted run of a column.
-    fn sorted_run(&self, column: Column) -> Result<Box<dyn SortedRun>, StorageError>;
+    /// Begins a sorted file of a column.
+    fn sorted_file(&self, column: Column) -> Result<Box<dyn SortedFile>, StorageError>;
 
     /// A frozen view, as long as this process lives.
     fn snapshot(&self) -> Arc<dyn Reader>;
@@ -192,7 +192,7 @@ pub(crate) trait Checkpoints: Send + Sync {
     /// Freezes what is written under a number.
     fn checkpoint(&self, number: u64) -> Result<Arc<dyn Reader>, StorageError>;
 
-    /// The checkpoints of earlier runs, by ascending number.
+    /// The checkpoints of earlier processes, by ascending number.
     fn checkpoints(&self) -> Result<Vec<NumberedReader>, StorageError>;
 
     /// Frees a checkpoint once its last reader is dropped.

@@ -3,7 +3,7 @@
 //! * **State, code and indexes** are read by key, in no order: one read of a cold key. Index and filter blocks of every file
 //!   stay in memory, so that only the data block is read; a filter lets an absent key cost nothing in 249 of 250 cases.
 //! * **Blobs** are written in the order of their keys and never changed: files are moved down the levels as they are,
-//!   never merged or rewritten, so that each holds a run of batches of its own and pruning drops it whole. RocksDB's blob
+//!   never merged or rewritten, so that each holds a range of batches of its own and pruning drops it whole. RocksDB's blob
 //!   files would buy nothing here: they save rewriting values, which does not happen, and cost a second lookup per value.
 
 use std::sync::{

@@ -14,14 +14,14 @@ use parking_lot::Mutex;
 use rocksdb::{Cache, ColumnFamily, DB, Options, WriteOptions, statistics::StatsLevel};
 
 use super::{
-    Column, Reader, RowStore, SortedRun, Write, WriteBatch,
+    Column, Reader, RowStore, SortedFile, Write, WriteBatch,
     options::{Floors, Shape, column_options, columns},
 };
 use crate::{config::StorageConfig, error::StorageError};
 
 mod checkpoints;
 mod read;
-mod run;
+mod sorted_file;
 mod upkeep;
 
 use read::{OwnedSnapshot, Pinned, RocksCheckpoint};
@@ -48,9 +48,9 @@ pub(crate) struct RocksBackend {
     checkpoints_dir: PathBuf,
     /// Checkpoints that have readers.
     open_checkpoints: Mutex<BTreeMap<u64, Weak<RocksCheckpoint>>>,
-    /// Where sorted runs are written before they move into their column; emptied at every start.
-    runs_dir: PathBuf,
-    runs_made: AtomicU64,
+    /// Where sorted files are written before they move into their column; emptied at every start.
+    sorted_files_dir: PathBuf,
+    sorted_files_made: AtomicU64,
     /// Shared by all live snapshots.
     live: Arc<()>,
 }
@@ -146,9 +146,10 @@ impl RocksBackend {
         let db = open_database(&options, dir, &cache, &floors)?;
         let checkpoints_dir = dir.join("snapshots");
         fs::create_dir_all(&checkpoints_dir).map_err(|e| StorageError::io("create", &checkpoints_dir, e))?;
-        let runs_dir = dir.join("runs");
-        remove_dir(&runs_dir);
-        fs::create_dir_all(&runs_dir).map_err(|e| StorageError::io("create", &runs_dir, e))?;
+        let sorted_files_dir = dir.join("runs");
+        remove_dir(&sorted_files_dir);
+        fs::create_dir_all(&sorted_files_dir)
+            .map_err(|e| StorageError::io("create", &sorted_files_dir, e))?;
         Ok(RocksBackend {
             db: Arc::new(db),
             cache,
@@ -158,8 +159,8 @@ impl RocksBackend {
             floors,
             checkpoints_dir,
             open_checkpoints: Mutex::default(),
-            runs_dir,
-            runs_made: AtomicU64::new(0),
+            sorted_files_dir,
+            sorted_files_made: AtomicU64::new(0),
             live: Arc::default(),
         })
     }
@@ -200,12 +201,12 @@ impl RowStore for RocksBackend {
         Ok(self.db.write_opt(writes, &options)?)
     }
 
-    fn sorted_run(&self, column: Column) -> Result<Box<dyn SortedRun>, StorageError> {
-        let name = format!("{}.sst", self.runs_made.fetch_add(1, Ordering::Relaxed));
+    fn sorted_file(&self, column: Column) -> Result<Box<dyn SortedFile>, StorageError> {
+        let name = format!("{}.sst", self.sorted_files_made.fetch_add(1, Ordering::Relaxed));
         // The rows must lie in their file as they would in any other of the column.
         let shape = Shape { cache: &self.cache, pin_indexes: true, floors: &self.floors };
         let options = column_options(column, &shape);
-        run::begin(Arc::clone(&self.db), column, options, self.runs_dir.join(name))
+        sorted_file::begin(Arc::clone(&self.db), column, options, self.sorted_files_dir.join(name))
     }
 
     fn snapshot(&self) -> Arc<dyn Reader> {

@@ -25,7 +25,7 @@ impl Restore {
     pub(super) fn become_head(&self, ancestry: &Ancestry<'_>) -> Result<(), StorageError> {
         let Ancestry { headers, proof, genesis_proof } = *ancestry;
         let target = self.target.header.number;
-        self.commit_runs()?;
+        self.commit_files()?;
         let record = self.progress.lock().record.clone();
         let missing = record.todo.iter().chain(record.unchecked.iter()).map(|span| span.first).min();
         if let Some(next) = missing {

@@ -1,12 +1,12 @@
 //! [`Restore`]: the [`Takeover`] of all rows. It fills the unused state column with the state of a certified batch, then makes it the head.
 //!
 //! ```text
-//!   chunks, any order ─▶ verified alone ─▶ one sorted run per place ─▶ SST file ─▶ linked into the column ─▶ record
-//!                              └─ its nodes ─▶ the run's tree ────────────────────▶ joined into the target's tree
+//!   chunks, any order ─▶ verified alone ─▶ one sorted file per place ─▶ sealed ─▶ linked into the column ─▶ record
+//!                              └─ its nodes ─▶ the file's tree ──────────────────▶ joined into the target's tree
 //! ```
 //!
 //! The record says which paths are still to do. It is written after the rows that it counts have become durable, so a kill
-//! costs at most the open runs, and rows that were linked in before their record are simply fetched and put again. A restore that
+//! costs at most the open files, and rows that were linked in before their record are simply fetched and put again. A restore that
 //! gets another target keeps its rows, as *unchecked*: see [`retarget`].
 
 mod finish;
@@ -33,7 +33,7 @@ pub(crate) use finish::follow_each_other;
 pub use retarget::Checked;
 #[cfg(test)]
 pub(crate) use retarget::SPANS_MAX;
-use rows::Run;
+use rows::OpenFile;
 
 /// Most headers that come with a restored state: as far as BLOCKHASH looks back.
 pub const RESTORE_HEADERS_MAX: usize = 256;
@@ -53,11 +53,11 @@ pub struct Restore {
 struct Progress {
     /// As it is stored.
     record: RestoreRecord,
-    /// What is neither stored nor in a run.
+    /// What is neither stored nor in an open file.
     todo: Spans,
-    /// Runs by the path at which they go on.
-    runs: BTreeMap<Path, Run>,
-    /// Rows in `runs` and in those that are being written to.
+    /// By the path at which they go on.
+    open_files: BTreeMap<Path, OpenFile>,
+    /// Rows in `open_files` and in those that are being written to.
     rows_open: u64,
     /// Of the rows that this handle stored, as their chunks proved it.
     tree: Tree,
@@ -112,7 +112,7 @@ impl Store {
             progress: Mutex::new(Progress {
                 todo: record.todo.clone(),
                 record,
-                runs: BTreeMap::new(),
+                open_files: BTreeMap::new(),
                 rows_open: 0,
                 tree: Tree::default(),
                 not_in_tree: Spans::divided(0),
@@ -191,7 +191,7 @@ impl Takeover for Restore {
     }
 
     fn missing_codes(&self, max: usize) -> Result<Vec<Digest>, StorageError> {
-        self.commit_runs()?;
+        self.commit_files()?;
         let mut hashes = Vec::new();
         if max == 0 {
             return Ok(hashes);
@@ -204,7 +204,7 @@ impl Takeover for Restore {
     }
 
     fn add_code(&self, code: &[u8]) -> Result<(), StorageError> {
-        self.commit_runs()?;
+        self.commit_files()?;
         let hash = Digest::from(keccak256(code));
         let _writer = self.writer()?;
         if self.store.0.backend.get(Column::MissingCodes, &hash.0)?.is_none() {

@@ -1,4 +1,4 @@
-//! Rows of verified chunks on their way to the disk: a [`Run`] per place, which becomes a file of the column.
+//! Rows of verified chunks on their way to the disk: an [`OpenFile`] per place, which becomes part of the column.
 
 use std::collections::BTreeSet;
 
@@ -6,7 +6,7 @@ use slipstream_types::Digest;
 
 use super::Restore;
 use crate::{
-    backend::{Column, SortedRun, WriteBatch},
+    backend::{Column, SortedFile, WriteBatch},
     chunk::{self, StateChunk, VerifiedChunk},
     error::{RestoreError, StorageError},
     schema::{self, RESTORE_KEY},
@@ -14,13 +14,13 @@ use crate::{
     state::Tree,
 };
 
-/// Bytes of rows after which a run becomes durable: what a kill costs, against the number of files. Tests have little
-/// states and want to see many runs.
-const RUN_BYTES_MAX: usize = if cfg!(test) { 1 << 10 } else { 32 << 20 };
+/// Bytes of rows after which a file becomes durable: what a kill costs, against the number of files. Tests have little
+/// states and want to see many files.
+const FILE_BYTES_MAX: usize = if cfg!(test) { 1 << 10 } else { 32 << 20 };
 
 /// Chunks that follow each other, on their way into one file.
-pub(super) struct Run {
-    writer: Box<dyn SortedRun>,
+pub(super) struct OpenFile {
+    writer: Box<dyn SortedFile>,
     spans: Vec<Span>,
     rows: u64,
     bytes: usize,
@@ -78,7 +78,7 @@ impl Restore {
         }
         self.store.check_room(chunk.stored_bytes())?;
         let covered = Span { first: chunk.first(), last: chunk.last() };
-        let (spans, run) = {
+        let (spans, file) = {
             let mut progress = self.progress.lock();
             check(&progress.todo)?;
             let spans = progress.todo.within(covered);
@@ -86,54 +86,54 @@ impl Restore {
                 return Ok(());
             }
             progress.todo.remove(covered);
-            (spans, progress.runs.remove(&covered.first))
+            (spans, progress.open_files.remove(&covered.first))
         };
-        let mut run = match run {
-            Some(run) => run,
-            None => Run::begin(self.store.0.backend.sorted_run(self.column)?),
+        let mut file = match file {
+            Some(file) => file,
+            None => OpenFile::begin(self.store.0.backend.sorted_file(self.column)?),
         };
-        let added = self.store.guard(|_| run.append(chunk, spans))?;
+        let added = self.store.guard(|_| file.append(chunk, spans))?;
 
         let mut progress = self.progress.lock();
         progress.rows_open += added;
         let goes_on = covered.last.successor().filter(|next| progress.todo.starting_at(*next).is_some());
-        match goes_on.filter(|_| run.bytes < RUN_BYTES_MAX) {
+        match goes_on.filter(|_| file.bytes < FILE_BYTES_MAX) {
             Some(next) => {
-                progress.runs.insert(next, run);
+                progress.open_files.insert(next, file);
                 Ok(())
             }
             None => {
                 drop(progress);
-                self.commit_run(run)
+                self.commit_file(file)
             }
         }
     }
 
-    /// Makes all open runs durable.
-    pub(super) fn commit_runs(&self) -> Result<(), StorageError> {
-        let runs = std::mem::take(&mut self.progress.lock().runs);
-        runs.into_values().try_for_each(|run| self.commit_run(run))
+    /// Makes all open files durable.
+    pub(super) fn commit_files(&self) -> Result<(), StorageError> {
+        let files = std::mem::take(&mut self.progress.lock().open_files);
+        files.into_values().try_for_each(|file| self.commit_file(file))
     }
 
-    /// Ends a run: its file becomes part of the column, then the record says so.
-    fn commit_run(&self, mut run: Run) -> Result<(), StorageError> {
-        self.store.guard(|_| run.writer.seal())?;
+    /// Ends a file: it becomes part of the column, then the record says so.
+    fn commit_file(&self, mut file: OpenFile) -> Result<(), StorageError> {
+        self.store.guard(|_| file.writer.seal())?;
         let _writer = self.writer()?;
         let mut writes = WriteBatch::default();
-        self.put_missing_codes(&run.codes, &mut writes)?;
-        self.store.guard(|_| run.writer.ingest())?;
+        self.put_missing_codes(&file.codes, &mut writes)?;
+        self.store.guard(|_| file.writer.ingest())?;
 
         let mut progress = self.progress.lock();
         let mut record = progress.record.clone();
-        run.spans.iter().for_each(|span| record.todo.remove(*span));
-        run.in_tree.iter().for_each(|span| progress.not_in_tree.remove(*span));
-        progress.tree.join(run.tree)?;
-        record.rows += run.rows;
+        file.spans.iter().for_each(|span| record.todo.remove(*span));
+        file.in_tree.iter().for_each(|span| progress.not_in_tree.remove(*span));
+        progress.tree.join(file.tree)?;
+        record.rows += file.rows;
         writes.put(Column::Meta, RESTORE_KEY, schema::encode(&record));
         // Not refused on a disk that is nearly full: the rows are there already.
         self.store.write_unguarded(writes, false)?;
         progress.record = record;
-        progress.rows_open -= run.rows;
+        progress.rows_open -= file.rows;
         Ok(())
     }
 
@@ -153,7 +153,7 @@ impl Restore {
 
 impl Drop for Restore {
     fn drop(&mut self) {
-        let committed = self.commit_runs();
+        let committed = self.commit_files();
         if let Err(error) = committed
             && !matches!(error, StorageError::Restore(RestoreError::Superseded { .. }))
         {
@@ -162,9 +162,9 @@ impl Drop for Restore {
     }
 }
 
-impl Run {
-    fn begin(writer: Box<dyn SortedRun>) -> Run {
-        Run {
+impl OpenFile {
+    fn begin(writer: Box<dyn SortedFile>) -> OpenFile {
+        OpenFile {
             writer,
             spans: Vec::new(),
             rows: 0,

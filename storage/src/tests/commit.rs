@@ -8,7 +8,9 @@ use slipstream_types::{CodecError, Path};
 use super::*;
 use crate::{
     StorageError,
-    backend::{Checkpoints, Column, Direction, NumberedReader, Reader, SortedRun, Upkeep, Visit, WriteBatch},
+    backend::{
+        Checkpoints, Column, Direction, NumberedReader, Reader, SortedFile, Upkeep, Visit, WriteBatch,
+    },
 };
 
 #[test]
@@ -319,8 +321,8 @@ impl RowStore for Faulty {
             false => self.inner.write(batch, durable),
         }
     }
-    fn sorted_run(&self, column: Column) -> Result<Box<dyn SortedRun>, StorageError> {
-        self.inner.sorted_run(column)
+    fn sorted_file(&self, column: Column) -> Result<Box<dyn SortedFile>, StorageError> {
+        self.inner.sorted_file(column)
     }
     fn snapshot(&self) -> Arc<dyn Reader> {
         self.inner.snapshot()

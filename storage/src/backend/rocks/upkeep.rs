@@ -92,7 +92,7 @@ impl Upkeep for RocksBackend {
         rest.status()?;
         drop(rest);
         if !empty {
-            // What is not in a file of its own yet. The tombstone goes in the compaction, or every run that is
+            // What is not in a file of its own yet. The tombstone goes in the compaction, or every file that is
             // ingested later would have to stay above it.
             self.db.delete_range_cf(family, all.0, all.1)?;
         }

@@ -1,4 +1,4 @@
-//! A [`SortedRun`] as one SST file, written beside the database and linked into it.
+//! A [`SortedFile`] as one SST file, written beside the database and linked into it.
 
 use std::{fs, path::PathBuf, sync::Arc};
 
@@ -6,7 +6,7 @@ use rocksdb::{DB, IngestExternalFileOptions, Options, SstFileWriter};
 
 use super::family;
 use crate::{
-    backend::{Column, SortedRun},
+    backend::{Column, SortedFile},
     error::StorageError,
 };
 
@@ -21,7 +21,7 @@ self_cell::self_cell!(
     }
 );
 
-struct RocksRun {
+struct RocksFile {
     db: Arc<DB>,
     column: Column,
     path: PathBuf,
@@ -30,26 +30,26 @@ struct RocksRun {
     is_empty: bool,
 }
 
-impl Drop for RocksRun {
+impl Drop for RocksFile {
     fn drop(&mut self) {
         // Ingesting moves the file: this is what was given up, and what is left over is removed at the next start.
         let _ = fs::remove_file(&self.path);
     }
 }
 
-/// Begins a run in a new file.
+/// Begins a new file.
 pub(super) fn begin(
     db: Arc<DB>,
     column: Column,
     options: Options,
     path: PathBuf,
-) -> Result<Box<dyn SortedRun>, StorageError> {
+) -> Result<Box<dyn SortedFile>, StorageError> {
     let writer = OwnedWriter::new(Box::new(options), |options| SstFileWriter::create(options));
     writer.with_dependent(|_, writer| writer.open(&path))?;
-    Ok(Box::new(RocksRun { db, column, path, writer, is_empty: true }))
+    Ok(Box::new(RocksFile { db, column, path, writer, is_empty: true }))
 }
 
-impl SortedRun for RocksRun {
+impl SortedFile for RocksFile {
     fn put(&mut self, key: &[u8], value: &[u8]) -> Result<(), StorageError> {
         self.is_empty = false;
         Ok(self.writer.with_dependent_mut(|_, writer| writer.put(key, value))?)
