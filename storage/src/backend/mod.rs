@@ -109,6 +109,9 @@ pub(crate) enum Direction {
 /// What a scan calls per row; it stops at `Break` or at an error.
 pub(crate) type Visit<'a> = dyn FnMut(&[u8], &[u8]) -> Result<ControlFlow<()>, StorageError> + 'a;
 
+/// As [`Visit`], with the index of the range that the row is in.
+pub(crate) type VisitRange<'a> = dyn FnMut(usize, &[u8], &[u8]) -> Result<ControlFlow<()>, StorageError> + 'a;
+
 /// Reads. A backend itself shows the latest writes, its snapshots and checkpoints one moment.
 pub(crate) trait Reader: Send + Sync {
     fn get(&self, column: Column, key: &[u8]) -> Result<Option<Vec<u8>>, StorageError>;
@@ -123,6 +126,23 @@ pub(crate) trait Reader: Send + Sync {
         direction: Direction,
         visit: &mut Visit<'_>,
     ) -> Result<(), StorageError>;
+
+    /// The rows of short ranges that ascend, both ends included, which are read soon again by key. The visit is told the range's index; its
+    /// `Break` ends that range.
+    fn ranges(
+        &self,
+        column: Column,
+        ranges: &[(Path, Path)],
+        visit: &mut VisitRange<'_>,
+    ) -> Result<(), StorageError> {
+        for (index, (first, last)) in ranges.iter().enumerate() {
+            self.scan(column, &first.0, Direction::Up, &mut |key, row| match *key <= last.0[..] {
+                true => visit(index, key, row),
+                false => Ok(ControlFlow::Break(())),
+            })?;
+        }
+        Ok(())
+    }
 }
 
 /// Rows in ascending order of their keys, that are put beside the column and moved into it at once: no log, no memtable,

@@ -1,21 +1,33 @@
 //! Bounded memory: cold subtrees are dropped to their hash, and come back from their rows when they are touched.
 //!
-//! What is dropped is the largest subtree of at most [`STUB_LEAVES_MAX`] leaves that no recent batch touched, so that a
-//! stub costs half a byte a key and coming back costs one short scan.
+//! What is dropped is the largest subtree of at most [`STUB_LEAVES_MAX`] leaves that no recent batch touched: a small one as a whole, a
+//! larger one but for the hashes of its quarters ([`super::hollow`]). So what is left costs 3 bytes a key or less, and
+//! coming back costs one short scan.
 
 use std::sync::Arc;
 
 use super::{
     Tree,
+    hollow::SHELL,
     node::{ARITY, Child, Link, Node, Slot},
 };
 
-/// Leaves of the largest stub; bounds what touching one costs.
+/// Leaves of the largest subtree that is dropped at once; bounds what touching one costs.
 pub(super) const STUB_LEAVES_MAX: u32 = 256;
+/// Leaves of the largest subtree that comes back as a whole: above, its quarters come back by themselves.
+pub(super) const WHOLE_LEAVES_MAX: u32 = 32;
 /// What a leaf in memory costs, with its share of the nodes.
 const LEAF_BYTES: u64 = 125;
-/// What is untouched for so many batches goes first; then what is untouched for fewer.
-const COLD_GENERATIONS: [u32; 4] = [256, 32, 4, 0];
+/// What a subtree's hash costs, with its place in the node above, in leaves.
+pub(super) const STUB: u32 = 1;
+/// What is untouched for so many batches goes first, then what is untouched for fewer, and at last even the hashes of quarters.
+const SEARCHES: [Search; 5] = [
+    Search { age: 256, keeps_quarters: true },
+    Search { age: 32, keeps_quarters: true },
+    Search { age: 4, keeps_quarters: true },
+    Search { age: 0, keeps_quarters: true },
+    Search { age: 0, keeps_quarters: false },
+];
 
 impl Tree {
     /// Leaves that a number of MiB is enough for; 0 means no limit.
@@ -28,7 +40,7 @@ impl Tree {
         self.root.counts().leaves.into()
     }
 
-    /// Leaves in memory.
+    /// Leaves in memory, and what stands in for others, counted in leaves.
     pub(crate) fn resident(&self) -> u64 {
         self.root.counts().resident.into()
     }
@@ -44,13 +56,14 @@ impl Tree {
     /// Drops cold subtrees if more than `resident_max` leaves are in memory, and then an eighth more than it must, so that
     /// not every batch searches. The tree must be that of the rows it reads from.
     pub(crate) fn shrink(&mut self, resident_max: u64) {
-        if self.resident() <= resident_max {
+        if self.resident() <= resident_max.max(self.least) {
             return;
         }
         let target = resident_max - resident_max / 8;
+        self.least = 0;
         let Slot::Child(root) = &mut self.root else { return };
-        for age in COLD_GENERATIONS {
-            let cold = Cold { generation: self.generation, age };
+        for search in SEARCHES {
+            let cold = Cold { generation: self.generation, search };
             let Link::Node(node) = &mut root.link else { return cold.drop_below(root) };
             let count = node.children.len();
             for _ in 0..count {
@@ -63,34 +76,52 @@ impl Tree {
                 }
             }
         }
+        // Nothing more can go. The next search waits until there is something to be found.
+        let left = u64::from(root.counts.resident);
+        self.least = left + left / 8;
     }
+}
+
+#[derive(Clone, Copy)]
+struct Search {
+    age: u32,
+    keeps_quarters: bool,
 }
 
 struct Cold {
     generation: u32,
-    age: u32,
+    search: Search,
 }
 
 impl Cold {
     fn includes(&self, node: &Node) -> bool {
-        self.generation.wrapping_sub(node.touched) >= self.age
+        self.generation.wrapping_sub(node.touched) >= self.search.age
     }
 
     fn drop_below(&self, child: &mut Child) {
-        if child.counts.resident == 0 {
+        let leaves = child.counts.leaves;
+        let is_whole = leaves <= WHOLE_LEAVES_MAX || !self.search.keeps_quarters;
+        // Whether there may be anything to drop is told from here, without a look at the node.
+        if leaves <= STUB_LEAVES_MAX && child.counts.resident <= if is_whole { STUB } else { SHELL } {
             return;
         }
         let node = match &mut child.link {
             Link::Stub => return,
             Link::Node(node) => node,
+            Link::Run(run) if leaves <= STUB_LEAVES_MAX && !self.includes(&run.node) => return,
             Link::Run(run) => &mut Arc::make_mut(run).node,
         };
-        if child.counts.leaves > STUB_LEAVES_MAX {
+        if leaves > STUB_LEAVES_MAX {
             let node = Arc::make_mut(node);
             node.children.iter_mut().for_each(|child| self.drop_below(child));
             child.counts = node.counts();
-        } else if self.includes(node) {
-            (child.link, child.counts.resident) = (Link::Stub, 0);
+        } else if !self.includes(node) {
+        } else if is_whole {
+            (child.link, child.counts.resident) = (Link::Stub, STUB);
+        } else {
+            let node = Arc::make_mut(node);
+            node.hide();
+            child.counts = node.counts();
         }
     }
 }

@@ -9,8 +9,8 @@ use slipstream_types::Path;
 
 use super::{
     NoRows, Tree,
-    node::{ARITY, Child, Link, Run, Slot, assemble, first_nibble, nibble, with_nibble},
-    tree::Pass,
+    node::{ARITY, Child, Link, Node, Run, Slot, assemble, first_nibble, nibble, with_nibble},
+    tree::{Change, Pass},
 };
 use crate::error::StorageError;
 
@@ -30,7 +30,7 @@ fn join(a: Slot, b: Slot, path: &Path, depth: usize) -> Result<Slot, StorageErro
     match (a, b) {
         (Slot::Empty, slot) | (slot, Slot::Empty) => Ok(slot),
         (Slot::Leaf(leaf), slot) | (slot, Slot::Leaf(leaf)) => {
-            let pass = Pass { rows: &NoRows, generation: 0 };
+            let pass = Pass { rows: &NoRows, generation: 0, is_fetched: true, change: Change::Update };
             pass.apply(slot, &[(leaf.path, Some(leaf.value_hash))], depth)
         }
         (Slot::Child(a), Slot::Child(b)) => join_children(a, b, path, depth),
@@ -56,15 +56,23 @@ fn join_children(a: Child, b: Child, path: &Path, depth: usize) -> Result<Slot, 
 
 /// What a child has at a depth that is not below its node.
 fn slots_at(child: Child, depth: usize) -> Result<[Slot; ARITY], StorageError> {
+    let node_slots = |node: Node| match node.is_hollow() {
+        false => Ok(node.into_slots()),
+        true => Err(overlap()),
+    };
     match child.link {
-        Link::Node(node) => Ok(Arc::unwrap_or_clone(node).into_slots()),
-        Link::Run(run) if run.depth == depth => Ok(Arc::unwrap_or_clone(run).into_node().into_slots()),
+        Link::Node(node) => node_slots(Arc::unwrap_or_clone(node)),
+        Link::Run(run) if run.depth == depth => node_slots(Arc::unwrap_or_clone(run).into_node()),
         Link::Run(run) => {
             let mut slots = <[Slot; ARITY]>::default();
             let slot = nibble(&run.path, depth);
             slots[slot] = Slot::Child(Run::at(run, child.counts, depth + 1));
             Ok(slots)
         }
-        Link::Stub => Err(StorageError::corrupt("two parts of the state tree overlap")),
+        Link::Stub => Err(overlap()),
     }
+}
+
+fn overlap() -> StorageError {
+    StorageError::corrupt("two parts of the state tree overlap")
 }

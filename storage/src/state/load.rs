@@ -3,7 +3,7 @@
 use std::{
     ops::ControlFlow,
     sync::{
-        Arc,
+        Arc, LazyLock,
         atomic::{AtomicU64, Ordering},
     },
 };
@@ -36,6 +36,31 @@ impl ColumnRows {
     }
 }
 
+/// Threads that read parts of the state that a batch needs. More than cores: most of them wait for the disk.
+const READ_THREADS: usize = 16;
+/// Ranges that are worth a thread.
+const READ_RANGES_MIN: usize = 8;
+
+static READERS: LazyLock<rayon::ThreadPool> = LazyLock::new(|| {
+    rayon::ThreadPoolBuilder::new()
+        .num_threads(READ_THREADS)
+        .thread_name(|index| format!("state-read-{index}"))
+        .build()
+        .expect("threads can be started")
+});
+
+impl ColumnRows {
+    fn ranges(&self, ranges: &[(Path, Path)]) -> Result<Vec<Vec<Leaf>>, StorageError> {
+        let mut found = vec![Vec::new(); ranges.len()];
+        self.reader.ranges(self.column, ranges, &mut |index, key, row| {
+            let path = Path(schema::decode_digest(key)?.0);
+            found[index].push(Leaf { path, value_hash: StateValue::row_hash(row) });
+            Ok(ControlFlow::Continue(()))
+        })?;
+        Ok(found)
+    }
+}
+
 impl RowSource for ColumnRows {
     fn leaves(&self, first: &Path, last: &Path) -> Result<Vec<Leaf>, StorageError> {
         let mut leaves = Vec::new();
@@ -48,6 +73,15 @@ impl RowSource for ColumnRows {
             Ok(ControlFlow::Continue(()))
         })?;
         Ok(leaves)
+    }
+
+    fn many(&self, ranges: &[(Path, Path)]) -> Result<Vec<Vec<Leaf>>, StorageError> {
+        let part = ranges.len().div_ceil(READ_THREADS).max(READ_RANGES_MIN);
+        if ranges.len() <= part {
+            return self.ranges(ranges);
+        }
+        let read = || ranges.par_chunks(part).map(|part| self.ranges(part)).collect::<Result<Vec<_>, _>>();
+        Ok(READERS.install(read)?.into_iter().flatten().collect())
     }
 }
 

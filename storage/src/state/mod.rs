@@ -8,13 +8,15 @@
 //!                      RowSource ◀── stubs are rebuilt from the rows of the version that the tree belongs to
 //! ```
 //!
-//! * [`node`]: the parts and their hashes; [`tree`]: updates; [`warm`]: fetching ahead; [`proof`]: range proofs;
-//!   [`shape`]: where leaves part; [`budget`]: bounded memory; [`load`]: rebuilding from rows; [`join`]: growing from parts;
-//!   [`sketch`]: parts without nodes.
+//! * [`node`]: the parts and their hashes; [`hollow`]: nodes that know quarters by their hashes alone; [`tree`]: updates; [`fetch`]: reading
+//!   the rows that they need; [`warm`]: the same for memory; [`proof`]: range proofs; [`shape`]: where leaves part; [`budget`]: bounded
+//!   memory; [`load`]: rebuilding from rows; [`join`]: growing from parts; [`sketch`]: parts without nodes.
 //! * A tree is a value: a clone shares all nodes and stays as it is. Nodes that no other version shares are changed in
 //!   place, so that a commit on the only version copies nothing.
 
 mod budget;
+mod fetch;
+mod hollow;
 mod join;
 pub(crate) mod load;
 mod node;
@@ -38,10 +40,19 @@ use crate::error::StorageError;
 /// What becomes of one leaf: its value hash, none to delete it.
 pub(crate) type Update = (Path, Option<Digest>);
 
+/// Nibbles of a path that [`Tree::reread`] looks at: an account's part and four bytes below it, so that two slots of one contract share
+/// them by chance once in 4 billion.
+pub(crate) const REREAD_NIBBLES: usize = 24;
+
 /// The rows of one version of the state: where the stubs of a tree of that version are rebuilt from.
 pub(crate) trait RowSource: Send + Sync {
     /// The leaves between two paths, both included, sorted.
     fn leaves(&self, first: &Path, last: &Path) -> Result<Vec<Leaf>, StorageError>;
+
+    /// As [`RowSource::leaves`], of many ranges that ascend and do not overlap; side by side if that is quicker.
+    fn many(&self, ranges: &[(Path, Path)]) -> Result<Vec<Vec<Leaf>>, StorageError> {
+        ranges.iter().map(|(first, last)| self.leaves(first, last)).collect()
+    }
 }
 
 /// Rows of a tree that has no stubs.

@@ -3,7 +3,7 @@
 //! A [`Node`] stands at a depth counted in nibbles and has 16 slots, the 4 binary levels below it. Its arrays hold only
 //! the slots that are taken: about 125 bytes a key in all. Hashes of leaves are not kept, because one compression is
 //! cheaper than 32 bytes more to copy and to fetch; those of a quarter of a full node are, so that a change of one slot
-//! costs 6 joins and not 15.
+//! costs 6 joins and not 15. A quarter can also be known by its hash alone: see [`super::hollow`].
 
 use std::{
     ops::{Add, Sub},
@@ -48,7 +48,7 @@ pub(super) struct Child {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(super) struct Counts {
     pub(super) leaves: u32,
-    /// Those in memory.
+    /// Those in memory. What stands in for others counts here too: see [`super::budget`].
     pub(super) resident: u32,
 }
 
@@ -94,9 +94,17 @@ pub(super) struct Node {
     child_map: u16,
     /// The tree's generation when it was last changed.
     pub(super) touched: u32,
-    quarters: Option<Box<[Digest; 4]>>,
+    pub(super) quarters: Option<Box<Quarters>>,
     pub(super) leaves: Box<[Leaf]>,
     pub(super) children: Box<[Child]>,
+}
+
+/// What a node knows of each four of its slots.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Quarters {
+    pub(super) hashes: [Digest; 4],
+    /// Leaves of a quarter that is known by its hash alone, two or more: its slots stand empty. 0 for any other.
+    pub(super) hidden: [u16; 4],
 }
 
 pub(super) fn nibble(path: &Path, depth: usize) -> usize {
@@ -153,6 +161,14 @@ impl Slot {
 }
 
 impl SlotRef<'_> {
+    pub(super) fn leaves(&self) -> u32 {
+        match self {
+            SlotRef::Empty => 0,
+            SlotRef::Leaf(_) => 1,
+            SlotRef::Child(child) => child.counts.leaves,
+        }
+    }
+
     pub(super) fn subtree(&self) -> Subtree {
         match self {
             SlotRef::Empty => Subtree::Empty,
@@ -198,7 +214,12 @@ impl Run {
 
 impl Node {
     /// Quarters that are not `changed` are taken over.
-    fn new(slots: [Slot; ARITY], quarters: Option<Box<[Digest; 4]>>, changed: u16, touched: u32) -> Node {
+    pub(super) fn new(
+        slots: [Slot; ARITY],
+        quarters: Option<Box<Quarters>>,
+        changed: u16,
+        touched: u32,
+    ) -> Node {
         let (mut leaf_map, mut child_map) = (0, 0);
         for (i, slot) in slots.iter().enumerate() {
             match slot {
@@ -242,7 +263,7 @@ impl Node {
 
     /// Reads a byte of everything that a change of that slot touches; see [`super::warm`].
     pub(super) fn peek(&self, slot: usize) -> u8 {
-        let kept = self.quarters.as_ref().map_or(0, |quarters| quarters[slot / 4].0[0]);
+        let kept = self.quarters.as_ref().map_or(0, |quarters| quarters.hashes[slot / 4].0[0]);
         let taken = match self.slot(slot) {
             SlotRef::Empty => 0,
             SlotRef::Leaf(leaf) => leaf.value_hash.0[0],
@@ -312,23 +333,32 @@ impl Node {
 
     /// Brings the kept hashes up to date after these slots changed.
     pub(super) fn rehash(&mut self, changed: u16) {
-        if self.taken().count_ones() < QUARTERS_SLOTS_MIN {
+        if self.taken().count_ones() < QUARTERS_SLOTS_MIN && !self.is_hollow() {
             self.quarters = None;
             return;
         }
         let kept = self.quarters.take();
         let changed = if kept.is_some() { changed } else { u16::MAX };
         let mut quarters = kept.unwrap_or_default();
-        for (i, quarter) in quarters.iter_mut().enumerate() {
-            if changed >> (4 * i) & 0xf != 0 {
-                *quarter = self.fold(4 * i, 4).hash();
+        for quarter in 0..4 {
+            if changed >> (4 * quarter) & 0xf != 0 && quarters.hidden[quarter] == 0 {
+                quarters.hashes[quarter] = self.fold(4 * quarter, 4).hash();
             }
         }
         self.quarters = Some(quarters);
     }
 
-    /// The subtree of `len` slots (a power of two) from `first` on.
+    /// The subtree of `len` slots (a power of two) from `first` on, of which none is inside a hidden quarter.
     pub(super) fn fold(&self, first: usize, len: usize) -> Subtree {
+        if let Some(quarters) = self.quarters.as_ref().filter(|_| self.is_hollow()) {
+            match len {
+                4 if quarters.hidden[first / 4] > 0 => return Subtree::Inner(quarters.hashes[first / 4]),
+                8.. => {
+                    return Subtree::parent(self.fold(first, len / 2), self.fold(first + len / 2, len / 2));
+                }
+                _ => {}
+            }
+        }
         let mask = (((1u32 << len) - 1) << first) as u16;
         let taken = self.taken() & mask;
         if taken == 0 {
@@ -336,7 +366,7 @@ impl Node {
         }
         let lone_leaf = taken & self.child_map == 0 && taken.count_ones() == 1;
         match &self.quarters {
-            Some(quarters) if len == 4 && !lone_leaf => Subtree::Inner(quarters[first / 4]),
+            Some(quarters) if len == 4 && !lone_leaf => Subtree::Inner(quarters.hashes[first / 4]),
             _ if lone_leaf || len == 1 => self.slot(taken.trailing_zeros() as usize).subtree(),
             _ => Subtree::parent(self.fold(first, len / 2), self.fold(first + len / 2, len / 2)),
         }
@@ -358,7 +388,7 @@ impl Node {
     pub(super) fn counts(&self) -> Counts {
         let own = self.leaves.len() as u32;
         let own = Counts { leaves: own, resident: own };
-        self.children.iter().fold(own, |sum, child| sum + child.counts)
+        self.children.iter().fold(own + self.hidden_counts(), |sum, child| sum + child.counts)
     }
 }
 
@@ -370,12 +400,15 @@ pub(super) fn assemble(slots: [Slot; ARITY], path: &Path, depth: usize, touched:
 
 fn assemble_from(
     mut slots: [Slot; ARITY],
-    quarters: Option<Box<[Digest; 4]>>,
+    quarters: Option<Box<Quarters>>,
     changed: u16,
     path: &Path,
     depth: usize,
     touched: u32,
 ) -> Slot {
+    if quarters.as_ref().is_some_and(|quarters| quarters.hidden != [0; 4]) {
+        return Slot::Child(Child::of(Arc::new(Node::new(slots, quarters, changed, touched))));
+    }
     let mut taken = (0..ARITY).filter(|i| !matches!(slots[*i], Slot::Empty));
     match (taken.next(), taken.next()) {
         (None, _) => Slot::Empty,

@@ -86,6 +86,9 @@ impl Way<'_> {
     }
 
     fn pass_node(&mut self, node: &Node, depth: usize) -> Result<(), StorageError> {
+        if let Some(shown) = node.shown(self.end, depth, self.rows)? {
+            return self.pass_node(&shown, depth);
+        }
         let slot = nibble(self.end, depth);
         for bit in 0..4 {
             let len = ARITY >> (bit + 1);

@@ -73,12 +73,24 @@ fn in_node(
 ) -> Result<Shape, StorageError> {
     let slot = nibble(path, depth);
     let inside = bits - 4 * depth;
+    if inside >= 2
+        && let Some(shown) = node.shown(path, depth, rows)?
+    {
+        return in_node(&shown, path, bits, depth, rows);
+    }
     if inside >= 4 {
         return shape(node.slot(slot), path, bits, depth + 1, rows);
     }
     let (mut len, mut bit) = (ARITY >> inside, bits);
     let mut first = slot / len * len;
     while len > 1 {
+        // Two leaves or more: they part further down.
+        let below = with_nibble(path, depth, first);
+        if len == 4
+            && let Some(shown) = node.shown(&below, depth, rows)?
+        {
+            return in_node(&shown, &below, bit, depth, rows);
+        }
         len /= 2;
         match (node.fold(first, len), node.fold(first + len, len)) {
             (Subtree::Empty, Subtree::Empty) => return Ok(Shape::Empty),

@@ -3,6 +3,8 @@
 //! What a restore verifies and what is loaded beyond the budget would make millions of nodes, most of them to be dropped at once.
 //! Here only their hashes are computed; a part gets its nodes when it is touched, as after [`Tree::shrink`].
 
+use std::sync::Arc;
+
 use slipstream_types::{
     Digest, Path,
     tree::{Leaf, Subtree},
@@ -10,8 +12,9 @@ use slipstream_types::{
 
 use super::{
     Tree,
-    budget::STUB_LEAVES_MAX,
-    node::{ARITY, Child, Counts, Link, Slot, assemble, first_nibble, nibble},
+    budget::{STUB, STUB_LEAVES_MAX, WHOLE_LEAVES_MAX},
+    hollow::quarter_of,
+    node::{ARITY, Child, Counts, Link, Node, Quarters, Slot, assemble, first_nibble, nibble},
 };
 
 impl Tree {
@@ -47,11 +50,15 @@ impl<'a> Part<'a> {
             [start, .., end] => (&start.path, &end.path),
         };
         let count = self.leaves.len() as u32;
-        if first.is_none() && last.is_none() && count <= STUB_LEAVES_MAX {
-            let counts = Counts { leaves: count, resident: 0 };
+        let is_off = first.is_none() && last.is_none();
+        if is_off && count <= WHOLE_LEAVES_MAX {
+            let counts = Counts { leaves: count, resident: STUB };
             return Slot::Child(Child { hash: self.subtree(4 * depth).hash(), counts, link: Link::Stub });
         }
         let parting = first_nibble(start, end);
+        if is_off && count <= STUB_LEAVES_MAX {
+            return self.hollow(parting).lift(start, parting, depth);
+        }
         let through = |path: &&Path| first_nibble(path, start) >= parting;
         let (first, last) = (first.filter(through), last.filter(through));
         let mut rest = self;
@@ -63,6 +70,27 @@ impl<'a> Part<'a> {
             slot.slot(parting + 1, first.filter(at), last.filter(at))
         });
         assemble(slots, start, parting, 0).lift(start, parting, depth)
+    }
+
+    /// The node at `depth` that knows of its quarters what it must.
+    fn hollow(self, depth: usize) -> Slot {
+        let mut slots = <[Slot; ARITY]>::default();
+        let mut quarters = Quarters::default();
+        let mut rest = self;
+        for quarter in 0..4 {
+            let (part, after) =
+                rest.split_at(rest.leaves.partition_point(|leaf| quarter_of(&leaf.path, depth) <= quarter));
+            rest = after;
+            match part.leaves {
+                [] => {}
+                [leaf] => slots[nibble(&leaf.path, depth)] = Slot::Leaf(*leaf),
+                leaves => {
+                    quarters.hashes[quarter] = part.subtree(4 * depth + 2).hash();
+                    quarters.hidden[quarter] = leaves.len() as u16;
+                }
+            }
+        }
+        Slot::Child(Child::of(Arc::new(Node::new(slots, Some(Box::new(quarters)), 0, 0))))
     }
 
     /// As [`slipstream_types::tree::subtree`].

@@ -9,7 +9,7 @@ use slipstream_types::{
     tree::{self, Leaf, Subtree},
 };
 
-use super::*;
+use super::{tree::Range, *};
 
 type Model = BTreeMap<Path, Digest>;
 
@@ -161,6 +161,34 @@ proptest! {
         prop_assert_eq!(tree.apply(&deletions).unwrap().root(), Digest::ZERO);
     }
 
+    /// Goal: after batches that nobody told the tree of, reading again what they touched gives the tree of the rows.
+    #[test]
+    fn what_was_touched_is_read_again(
+        before in prop::collection::btree_map(path(), any::<u8>(), 0..80),
+        batches in prop::collection::vec(prop::collection::btree_map(path(), any::<Option<u8>>(), 0..30), 1..4),
+        dropped in prop::option::of(0..60u64),
+    ) {
+        let mut model: Model = before.into_iter().map(|(path, value)| (path, Digest([value; 32]))).collect();
+        let mut tree = Tree::build(&leaves(&model)).read_from(rows(&model));
+        if let Some(resident_max) = dropped {
+            tree.shrink(resident_max);
+        }
+        let mut touched = std::collections::BTreeSet::new();
+        for batch in batches {
+            let updates: Vec<Update> =
+                batch.into_iter().map(|(path, value)| (path, value.map(|value| Digest([value; 32])))).collect();
+            change(&mut model, &updates);
+            // No more than its first nibbles is known of a path.
+            touched.extend(updates.iter().map(|(path, _)| Range::below(path, 4 * REREAD_NIBBLES).first));
+        }
+        let touched: Vec<Path> = touched.into_iter().collect();
+        let tree = tree.read_from(rows(&model)).reread(&touched).unwrap();
+        prop_assert_eq!(tree.root(), tree::root(&leaves(&model)));
+        prop_assert_eq!(tree.leaves(), model.len() as u64);
+        let deletions: Vec<Update> = model.keys().map(|path| (*path, None)).collect();
+        prop_assert_eq!(tree.apply(&deletions).unwrap().root(), Digest::ZERO);
+    }
+
     #[test]
     fn ranges_verify_and_altered_ones_do_not(
         paths in prop::collection::btree_set(path(), 0..60),
@@ -272,6 +300,51 @@ fn a_small_budget_changes_no_root_and_no_proof() {
         let (a, b) = (scattered(round), scattered(round + 100));
         check_proof(&tree, &model, &a.min(b), &a.max(b));
         check_proof(&old, &old_model, &a.min(b), &a.max(b));
+    }
+}
+
+/// A tree of which the quarters of lowest nodes are known by their hashes: every way of asking and of changing it, down to nothing.
+#[test]
+fn hollow_nodes_answer_and_change_as_full_ones() {
+    // About 80 leaves below each node of two nibbles, some quarters of which lose all but one or all of theirs.
+    let mut model: Model = (0..20_000).map(|i| (scattered(i), value(i))).collect();
+    model.retain(|path, _| path.0[0] > 9 || path.0[1] >> 6 != 1 || path.0[2] == 7);
+    let full = Tree::build(&leaves(&model));
+    let mut tree = full.clone().read_from(rows(&model));
+    tree.shrink(0);
+    let mut hollow = full.clone().read_from(rows(&model));
+    hollow.shrink(1_000);
+    assert!(
+        hollow.resident() < 1_000 && hollow.resident() > tree.resident(),
+        "{} in place of leaves",
+        hollow.resident()
+    );
+    let sketch = Tree::sketch(&leaves(&model), &Path::MIN, &Path::MAX).read_from(rows(&model));
+    for tree in [tree, hollow, sketch] {
+        for i in 0..600 {
+            let path = scattered(i * 31);
+            for bits in [0, 5, 8, 9, 10, 11, 12, 13, 16, 200, 256] {
+                assert_eq!(
+                    tree.subtree(&path, bits).unwrap(),
+                    full.subtree(&path, bits).unwrap(),
+                    "{bits} bits"
+                );
+                assert_eq!(tree.shape(&path, bits).unwrap(), full.shape(&path, bits).unwrap(), "{bits} bits");
+            }
+            assert_eq!(tree.prove(&path, &path).unwrap(), full.prove(&path, &path).unwrap());
+        }
+        let (mut model, mut tree) = (model.clone(), tree);
+        while !model.is_empty() {
+            let updates =
+                sorted(model.keys().enumerate().filter(|(i, _)| i % 3 != 1).map(|(_, path)| (*path, None)));
+            let updates =
+                if model.len() < 4 { model.keys().map(|path| (*path, None)).collect() } else { updates };
+            change(&mut model, &updates);
+            tree = tree.apply(&updates).unwrap().read_from(rows(&model));
+            tree.shrink(if model.len() % 2 == 0 { 900 } else { 0 });
+            assert_eq!(tree.root(), tree::root(&leaves(&model)));
+            assert_eq!(tree.leaves(), model.len() as u64);
+        }
     }
 }
 

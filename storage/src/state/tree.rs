@@ -9,7 +9,10 @@ use slipstream_types::{
 };
 
 use super::{
-    RowSource, Update, no_rows,
+    REREAD_NIBBLES, RowSource, Update,
+    fetch::{Fetched, wanted},
+    hollow::{quarter_of, quarter_range},
+    no_rows,
     node::{ARITY, Child, Counts, Link, Node, Run, Slot, SlotRef, assemble, first_nibble, lift_hash, nibble},
     warm::warm,
 };
@@ -17,6 +20,9 @@ use crate::error::StorageError;
 
 /// Below this many updates or leaves one thread is faster than two.
 const PARALLEL_MIN: usize = 512;
+/// Updates whose rows are read at once: enough for many reads to be under way, few enough for their leaves to be small beside
+/// the tree (100 leaves of 64 bytes each make 26 MiB).
+const FETCH_UPDATES_MAX: usize = 4_096;
 
 /// One version of the tree. A clone shares all nodes.
 #[derive(Clone)]
@@ -28,11 +34,13 @@ pub(crate) struct Tree {
     pub(super) generation: u32,
     /// The slot of the root where the next search for cold nodes begins.
     pub(super) hand: usize,
+    /// Leaves in memory below which a search finds nothing.
+    pub(super) least: u64,
 }
 
 impl Default for Tree {
     fn default() -> Self {
-        Tree { root: Slot::Empty, rows: no_rows(), generation: 0, hand: 0 }
+        Tree { root: Slot::Empty, rows: no_rows(), generation: 0, hand: 0, least: 0 }
     }
 }
 
@@ -40,6 +48,20 @@ impl Default for Tree {
 pub(super) struct Pass<'a> {
     pub(super) rows: &'a dyn RowSource,
     pub(super) generation: u32,
+    /// Whether `rows` hold what the batch will use already.
+    pub(super) is_fetched: bool,
+    /// What happens to what the updates touch.
+    pub(super) change: Change,
+}
+
+/// What happens to what updates touch.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Change {
+    /// It takes the values of the updates.
+    Update,
+    /// It is read again from the rows, whatever it was before: a touched path stands for all that share its first
+    /// [`super::REREAD_NIBBLES`], and the values of the updates say nothing.
+    Reread,
 }
 
 impl Tree {
@@ -65,9 +87,24 @@ impl Tree {
     /// # Errors
     /// If the rows of a stub cannot be read.
     pub(crate) fn apply(self, updates: &[Update]) -> Result<Tree, StorageError> {
+        self.pass(updates, Change::Update)
+    }
+
+    /// The tree with what stands around some paths read again from its rows: sorted paths, each once, of which the first
+    /// [`REREAD_NIBBLES`] count.
+    ///
+    /// # Errors
+    /// If the rows cannot be read.
+    pub(crate) fn reread(self, paths: &[Path]) -> Result<Tree, StorageError> {
+        let touched: Vec<Update> = paths.iter().map(|path| (*path, None)).collect();
+        self.pass(&touched, Change::Reread)
+    }
+
+    fn pass(self, updates: &[Update], change: Change) -> Result<Tree, StorageError> {
         debug_assert!(updates.is_sorted_by(|a, b| a.0 < b.0), "updates are sorted, each path once");
         let generation = self.generation.wrapping_add(1);
-        let root = Pass { rows: &*self.rows, generation }.enter(self.root, updates, 0)?;
+        let pass = Pass { rows: &*self.rows, generation, is_fetched: false, change };
+        let root = pass.enter(self.root, updates, 0)?;
         Ok(Tree { root, generation, ..self })
     }
 
@@ -94,7 +131,7 @@ pub(super) fn build(leaves: &[Leaf], from: usize, generation: u32) -> Slot {
 }
 
 /// Fills the slots from `first` on with leaves that part at `depth`.
-fn build_slots(slots: &mut [Slot], first: usize, leaves: &[Leaf], depth: usize, generation: u32) {
+pub(super) fn build_slots(slots: &mut [Slot], first: usize, leaves: &[Leaf], depth: usize, generation: u32) {
     if let [slot] = slots {
         *slot = build(leaves, depth + 1, generation);
         return;
@@ -113,6 +150,39 @@ fn build_slots(slots: &mut [Slot], first: usize, leaves: &[Leaf], depth: usize, 
     }
 }
 
+/// All paths that share some first bits.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(super) struct Range {
+    pub(super) first: Path,
+    pub(super) last: Path,
+}
+
+impl Range {
+    /// Of paths that share the first `bits` bits of `path`.
+    pub(super) fn below(path: &Path, bits: usize) -> Range {
+        let (mut first, mut last) = (*path, *path);
+        if let Some(byte) = first.0.get_mut(bits / 8) {
+            *byte &= !(0xff >> (bits % 8));
+            first.0[bits / 8 + 1..].fill(0);
+            last.0[bits / 8] |= 0xff >> (bits % 8);
+            last.0[bits / 8 + 1..].fill(0xff);
+        }
+        Range { first, last }
+    }
+
+    pub(super) fn leaves(&self, rows: &dyn RowSource) -> Result<Vec<Leaf>, StorageError> {
+        rows.leaves(&self.first, &self.last)
+    }
+
+    /// What its rows are if they have another hash.
+    pub(super) fn refuse(&self) -> StorageError {
+        let Range { first, last } = self;
+        StorageError::corrupt(format!(
+            "the state rows from {first:?} to {last:?} are not those that the state root was computed from"
+        ))
+    }
+}
+
 /// The leaves of a dropped subtree, as it stood at `depth` on the way to `path`.
 pub(super) fn resolve(
     stub: &Child,
@@ -121,17 +191,10 @@ pub(super) fn resolve(
     rows: &dyn RowSource,
     generation: u32,
 ) -> Result<Slot, StorageError> {
-    let (mut first, mut last) = (*path, *path);
-    for bit in 4 * depth..256 {
-        first.0[bit / 8] &= !(0x80 >> (bit % 8));
-        last.0[bit / 8] |= 0x80 >> (bit % 8);
-    }
-    let slot = build(&rows.leaves(&first, &last)?, depth, generation);
-    match &slot {
-        Slot::Child(child) if child.hash == stub.hash => Ok(slot),
-        _ => Err(StorageError::corrupt(format!(
-            "the state rows from {first:?} to {last:?} are not those that the state root was computed from"
-        ))),
+    let range = Range::below(path, 4 * depth);
+    match build(&range.leaves(rows)?, depth, generation) {
+        Slot::Child(child) if child.hash == stub.hash => Ok(Slot::Child(child)),
+        _ => Err(range.refuse()),
     }
 }
 
@@ -175,6 +238,11 @@ fn subtree_in(
     rows: &dyn RowSource,
 ) -> Result<Subtree, StorageError> {
     let slot = nibble(path, depth);
+    if bits > 4 * depth + 2
+        && let Some(shown) = node.shown(path, depth, rows)?
+    {
+        return subtree_in(&shown, path, bits, depth, rows);
+    }
     match bits - 4 * depth {
         inside @ 0..4 => {
             let len = ARITY >> inside;
@@ -185,8 +253,16 @@ fn subtree_in(
 }
 
 impl Pass<'_> {
-    /// [`Pass::apply`] where the batch may be small enough for one thread to go on with: there it is fetched first.
+    /// [`Pass::apply`] where the batch may be small enough for its rows to be read at once, or for one thread to go on
+    /// with: there it is fetched first.
     fn enter(&self, slot: Slot, updates: &[Update], depth: usize) -> Result<Slot, StorageError> {
+        if !self.is_fetched && updates.len() <= FETCH_UPDATES_MAX {
+            let wanted = wanted(&slot, updates, depth);
+            if wanted.len() > 1 {
+                let fetched = Fetched::read(self.rows, &wanted)?;
+                return Pass { rows: &fetched, is_fetched: true, ..*self }.enter(slot, updates, depth);
+            }
+        }
         if updates.len() < PARALLEL_MIN {
             warm(&slot, updates, depth);
         }
@@ -196,21 +272,35 @@ impl Pass<'_> {
     /// What stands at `depth` after updates that all fall into it.
     pub(super) fn apply(&self, slot: Slot, updates: &[Update], depth: usize) -> Result<Slot, StorageError> {
         let Some((path, _)) = updates.first() else { return Ok(slot) };
-        match slot {
-            Slot::Empty => Ok(build(&inserted(updates), depth, self.generation)),
-            Slot::Leaf(leaf) => match *updates {
+        match (slot, self.change) {
+            (Slot::Child(Child { counts, link: Link::Node(node), .. }), _) if self.goes_to(depth) => {
+                self.apply_node(node, counts, updates, depth)
+            }
+            (Slot::Child(Child { counts, link: Link::Run(run), .. }), _) if self.goes_to(depth) => {
+                self.apply_run(run, counts, updates, depth)
+            }
+            (_, Change::Reread) => self.reread(path, depth),
+            (Slot::Empty, Change::Update) => Ok(build(&inserted(updates), depth, self.generation)),
+            (Slot::Leaf(leaf), Change::Update) => match *updates {
                 [(path, Some(value_hash))] if path == leaf.path => Ok(Slot::Leaf(Leaf { path, value_hash })),
                 _ => Ok(build(&merged(leaf, updates), depth, self.generation)),
             },
-            Slot::Child(child) => match child.link {
-                Link::Node(node) => self.apply_node(node, child.counts, updates, depth),
-                Link::Run(run) => self.apply_run(run, child.counts, updates, depth),
-                Link::Stub => {
-                    let slot = resolve(&child, path, depth, self.rows, self.generation)?;
-                    self.apply(slot, updates, depth)
-                }
-            },
+            (Slot::Child(stub), Change::Update) => {
+                let slot = resolve(&stub, path, depth, self.rows, self.generation)?;
+                self.apply(slot, updates, depth)
+            }
         }
+    }
+
+    /// Whether the updates tell paths apart at a depth.
+    fn goes_to(&self, depth: usize) -> bool {
+        self.change == Change::Update || depth < REREAD_NIBBLES
+    }
+
+    /// What the rows say of a slot at `depth` on the way to `path`.
+    fn reread(&self, path: &Path, depth: usize) -> Result<Slot, StorageError> {
+        let leaves = Range::below(path, 4 * depth.min(REREAD_NIBBLES)).leaves(self.rows)?;
+        Ok(build(&leaves, depth, self.generation))
     }
 
     /// What becomes of a node with so many leaves.
@@ -225,6 +315,23 @@ impl Pass<'_> {
         inner.touched = self.generation;
         let mut changed = 0;
         let (mut added, mut reshaped) = (Counts::default(), Vec::new());
+        if inner.is_hollow() {
+            for quarter in touched_quarters(inner, updates, depth) {
+                let path = &updates[0].0;
+                if self.change == Change::Update {
+                    inner.show(quarter, path, depth, self.rows)?;
+                    continue;
+                }
+                let leaves = quarter_range(path, depth, quarter).leaves(self.rows)?;
+                reshaped.extend(inner.replace_hidden(quarter, &leaves, depth));
+                changed |= 0xf << (4 * quarter);
+            }
+            counts = inner.counts();
+            added = reshaped.iter().fold(added, |sum, (_, slot)| sum + slot.counts());
+        }
+        // Whole quarters that were read again.
+        let done = changed;
+        let groups = || groups(updates, depth).filter(move |(slot, _)| done >> slot & 1 == 0);
         let mut take = |inner: &mut Node, slot: usize| {
             let old = inner.take(slot);
             counts = counts - old.counts();
@@ -236,15 +343,14 @@ impl Pass<'_> {
             reshaped.extend(inner.put(slot, new).map(|new| (slot, new)));
         };
         if updates.len() >= PARALLEL_MIN {
-            let taken: Vec<_> =
-                groups(updates, depth).map(|(slot, group)| (slot, take(inner, slot), group)).collect();
+            let taken: Vec<_> = groups().map(|(slot, group)| (slot, take(inner, slot), group)).collect();
             let done = taken
                 .into_par_iter()
                 .map(|(slot, old, group)| Ok((slot, self.enter(old, group, depth + 1)?)))
                 .collect::<Result<Vec<_>, StorageError>>()?;
             done.into_iter().for_each(|(slot, new)| put(inner, slot, new));
         } else {
-            for (slot, group) in groups(updates, depth) {
+            for (slot, group) in groups() {
                 let new = self.apply(take(inner, slot), group, depth + 1)?;
                 put(inner, slot, new);
             }
@@ -267,6 +373,10 @@ impl Pass<'_> {
         // Updates are sorted: whichever leaves the run first is at one of their ends.
         let leaves_at = |update: Option<&Update>| update.map_or(run.depth, |u| first_nibble(&u.0, &run.path));
         let parting = leaves_at(updates.first()).min(leaves_at(updates.last()));
+        if !self.goes_to(parting) {
+            // All that is below shares what the updates tell.
+            return self.reread(&run.path, depth);
+        }
         if parting >= run.depth {
             let Run { path, depth: below, node } = Arc::unwrap_or_clone(run);
             return Ok(self.apply_node(node, counts, updates, below)?.lift(&path, below, depth));
@@ -279,6 +389,14 @@ impl Pass<'_> {
         }
         Ok(assemble(slots, &path, parting, self.generation).lift(&path, parting, depth))
     }
+}
+
+/// The hidden quarters of a node at `depth` that updates touch.
+fn touched_quarters(node: &Node, updates: &[Update], depth: usize) -> Vec<usize> {
+    let mut touched: Vec<usize> = updates.iter().map(|(path, _)| quarter_of(path, depth)).collect();
+    touched.dedup();
+    touched.retain(|quarter| node.is_hidden(*quarter));
+    touched
 }
 
 /// The updates by their nibble at `depth`.

@@ -1,0 +1,151 @@
+//! Nodes that know some of their quarters by their hashes alone.
+//!
+//! A state of 100 million keys has a million lowest nodes of some hundred leaves. Dropped as a whole, each would come back by a
+//! hundred rows whichever of them is touched; by its quarters it costs 136 bytes, and what is touched comes back by two dozen rows, which
+//! is one block of the table. A quarter of fewer than two leaves is never hidden: a lone leaf moves up, so its hash is not its parent's
+//! to join.
+
+use std::array;
+
+use slipstream_types::{
+    Path,
+    tree::{Leaf, Subtree},
+};
+
+use super::{
+    RowSource,
+    node::{ARITY, Counts, Node, Slot, nibble, with_nibble},
+    tree::{Range, build_slots},
+};
+use crate::error::StorageError;
+
+/// What the hashes of a node's quarters count as, in leaves in memory.
+pub(super) const SHELL: u32 = 2;
+/// Slots of a quarter.
+const QUARTER: usize = 4;
+/// Bits by which a quarter lies below its node.
+const QUARTER_BITS: usize = 2;
+
+/// The leaves below a quarter of a node at `depth`, to which the first nibbles of `path` lead.
+pub(super) fn quarter_range(path: &Path, depth: usize, quarter: usize) -> Range {
+    Range::below(&with_nibble(path, depth, QUARTER * quarter), 4 * depth + QUARTER_BITS)
+}
+
+/// The quarter of a node at `depth` through which a path goes.
+pub(super) fn quarter_of(path: &Path, depth: usize) -> usize {
+    nibble(path, depth) / QUARTER
+}
+
+impl Node {
+    /// Whether any quarter is known by its hash alone.
+    pub(super) fn is_hollow(&self) -> bool {
+        self.quarters.as_ref().is_some_and(|quarters| quarters.hidden != [0; 4])
+    }
+
+    /// Whether that quarter is known by its hash alone.
+    pub(super) fn is_hidden(&self, quarter: usize) -> bool {
+        self.quarters.as_ref().is_some_and(|quarters| quarters.hidden[quarter] > 0)
+    }
+
+    /// What stands for its hidden quarters.
+    pub(super) fn hidden_counts(&self) -> Counts {
+        let leaves =
+            self.quarters.as_ref().map_or(0, |quarters| quarters.hidden.iter().copied().map(u32::from).sum());
+        Counts { leaves, resident: if leaves > 0 { SHELL } else { 0 } }
+    }
+
+    /// Leaves of a quarter, as they fit [`super::node::Quarters::hidden`].
+    fn leaves_of(&self, quarter: usize) -> u32 {
+        (QUARTER * quarter..QUARTER * (quarter + 1)).map(|slot| self.slot(slot).leaves()).sum()
+    }
+
+    /// Hides all quarters of two leaves or more. The node has at most 65,535 leaves.
+    pub(super) fn hide(&mut self) {
+        let mut quarters = self.quarters.as_deref().copied().unwrap_or_default();
+        let mut hide = [false; 4];
+        for quarter in 0..4 {
+            if quarters.hidden[quarter] > 0 {
+                continue;
+            }
+            if let Subtree::Inner(hash) = self.fold(QUARTER * quarter, QUARTER) {
+                hide[quarter] = true;
+                quarters.hashes[quarter] = hash;
+                quarters.hidden[quarter] = self.leaves_of(quarter) as u16;
+            }
+        }
+        let touched = self.touched;
+        let mut slots = std::mem::take(self).into_slots();
+        for (slot, of) in slots.iter_mut().enumerate() {
+            if hide[slot / QUARTER] {
+                *of = Slot::Empty;
+            }
+        }
+        *self = Node::new(slots, Some(Box::new(quarters)), 0, touched);
+    }
+
+    /// Brings a hidden quarter back from its rows. The node stands at `depth`, and the first nibbles of `path` lead to it.
+    ///
+    /// # Errors
+    /// [`StorageError::Corrupt`] if the rows are not those of the quarter's hash; or what the disk says.
+    pub(super) fn show(
+        &mut self,
+        quarter: usize,
+        path: &Path,
+        depth: usize,
+        rows: &dyn RowSource,
+    ) -> Result<(), StorageError> {
+        let range = quarter_range(path, depth, quarter);
+        let leaves = range.leaves(rows)?;
+        let Some(mut quarters) = self.quarters.take() else { return Ok(()) };
+        quarters.hidden[quarter] = 0;
+        let touched = self.touched;
+        let mut slots = std::mem::take(self).into_slots();
+        let shown = quarter_slots(&leaves, quarter, depth, touched);
+        for (slot, shown) in slots[QUARTER * quarter..].iter_mut().zip(shown) {
+            *slot = shown;
+        }
+        let expected = quarters.hashes[quarter];
+        *self = Node::new(slots, Some(quarters), 0xf << (QUARTER * quarter), touched);
+        let found = self.fold(QUARTER * quarter, QUARTER);
+        if found == Subtree::Inner(expected) { Ok(()) } else { Err(range.refuse()) }
+    }
+
+    /// The node with the quarter shown through which `path` goes; none if it is shown already.
+    pub(super) fn shown(
+        &self,
+        path: &Path,
+        depth: usize,
+        rows: &dyn RowSource,
+    ) -> Result<Option<Node>, StorageError> {
+        let quarter = quarter_of(path, depth);
+        if !self.is_hidden(quarter) {
+            return Ok(None);
+        }
+        let mut node = self.clone();
+        node.show(quarter, path, depth, rows)?;
+        Ok(Some(node))
+    }
+
+    /// Forgets a hidden quarter and hands out what its slots are by these leaves.
+    pub(super) fn replace_hidden(
+        &mut self,
+        quarter: usize,
+        leaves: &[Leaf],
+        depth: usize,
+    ) -> impl Iterator<Item = (usize, Slot)> + use<> {
+        if let Some(quarters) = &mut self.quarters {
+            quarters.hidden[quarter] = 0;
+        }
+        let slots = quarter_slots(leaves, quarter, depth, self.touched);
+        slots.into_iter().enumerate().map(move |(slot, shown)| (QUARTER * quarter + slot, shown))
+    }
+}
+
+/// The four slots of a quarter of a node at `depth`.
+fn quarter_slots(leaves: &[Leaf], quarter: usize, depth: usize, touched: u32) -> [Slot; QUARTER] {
+    let mut slots: [Slot; QUARTER] = array::from_fn(|_| Slot::Empty);
+    build_slots(&mut slots, QUARTER * quarter, leaves, depth, touched);
+    slots
+}
+
+const _: () = assert!(ARITY == 4 * QUARTER, "a node has four quarters");
