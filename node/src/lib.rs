@@ -43,6 +43,7 @@ mod repair;
 mod router;
 mod rpc;
 pub mod schedule_file;
+mod scrub;
 mod seat;
 mod sparse;
 pub mod tasks;

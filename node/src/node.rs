@@ -30,7 +30,7 @@ use crate::{
     repair,
     router::{Router, Services},
     rpc::{Batches, LogIndex, RpcContext},
-    schedule_file,
+    schedule_file, scrub,
     seat::{Parts, Seat},
     tasks::{TaskError, TaskFailure, Tasks},
 };
@@ -50,7 +50,7 @@ const STOP_PATIENCE: Duration = Duration::from_secs(5);
 /// Time between two prunings: each costs the commits one small write, and the disk is not filled in seconds.
 const PRUNE_INTERVAL: Duration = Duration::from_secs(5);
 /// The order in which tasks are told to stop.
-const STOP_ORDER: [&str; 12] = [
+const STOP_ORDER: [&str; 13] = [
     "api",
     "health",
     "consensus",
@@ -60,6 +60,7 @@ const STOP_ORDER: [&str; 12] = [
     "sync",
     "pool",
     "pruner",
+    "scrub",
     "log index",
     "addresses",
     "network",
@@ -234,6 +235,8 @@ impl Node {
         tasks.spawn("health", |shutdown| health::watch(health, shutdown));
         let pruned = store.clone();
         tasks.spawn("pruner", |shutdown| prune(pruned, shutdown));
+        let scrubbed = store.clone();
+        tasks.spawn("scrub", |shutdown| scrub::run(scrubbed, shutdown));
         tasks.spawn("log index", |shutdown| until_shutdown(log_index.run(shutdown.clone()), shutdown));
         let (exchanging, kept) = (network.clone(), store.clone());
         tasks.spawn("addresses", |shutdown| addresses::keep(exchanging, kept, shutdown));

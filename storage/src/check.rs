@@ -120,7 +120,7 @@ impl Check<'_> {
 
     /// Head, accumulator, tree: what every start checks, the state's root among it.
     fn head(&mut self, tree_memory_mib: u64) {
-        if let Err(error) = Current::load(self.backend.snapshot(), tree_memory_mib) {
+        if let Err(error) = Current::load(self.backend.snapshot(), tree_memory_mib, None) {
             self.damaged(format!("the head cannot be loaded: {}", reason(&error)));
         }
         let genesis = self.backend.get(Column::Meta, GENESIS_KEY).and_then(|bytes| {

@@ -136,6 +136,7 @@ impl Writer<'_> {
         if let Some(certificate) = batches.last().and_then(|batch| batch.certificate) {
             self.make_snapshot(&current, certificate);
         }
+        self.save_due_frontier(&current);
         Ok(())
     }
 }

@@ -48,6 +48,10 @@ pub enum Step {
     MakeSnapshot,
     /// An old snapshot is freed.
     DropSnapshot,
+    /// What a write is about to touch is noted for the next start.
+    FrontierNote,
+    /// The tree's upper part is written for the next start.
+    FrontierSave,
     /// The batches below which no blob of a kind is served any more are recorded.
     PruneRecord,
     /// The files of one kind of blob that hold only such batches are dropped.
@@ -58,7 +62,7 @@ pub enum Step {
 
 impl Step {
     /// Every step of a store in use. A [`Step::Repair`] is made on one that is not.
-    pub const ALL: [Step; 17] = [
+    pub const ALL: [Step; 19] = [
         Step::Open,
         Step::Initialize,
         Step::Commit,
@@ -74,6 +78,8 @@ impl Step {
         Step::RestoreDiscard,
         Step::MakeSnapshot,
         Step::DropSnapshot,
+        Step::FrontierNote,
+        Step::FrontierSave,
         Step::PruneRecord,
         Step::PruneDrop,
     ];
@@ -95,6 +101,8 @@ impl Step {
             Step::RestoreDiscard => "restore-discard",
             Step::MakeSnapshot => "make-snapshot",
             Step::DropSnapshot => "drop-snapshot",
+            Step::FrontierNote => "frontier-note",
+            Step::FrontierSave => "frontier-save",
             Step::PruneRecord => "prune-record",
             Step::PruneDrop => "prune-drop",
             Step::Repair => "repair",

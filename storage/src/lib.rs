@@ -12,6 +12,7 @@
 //! * [`View`]: the state as it was at one head; [`Speculation`]: the root that a delta would give.
 //! * [`Blobs`]: a range of the ledger for serving, as stored; [`Store::prune`]: forgets what is beyond the configured windows.
 //! * [`Maintenance`]: a store that no node runs on, for looking at it, checking it and pruning it.
+//! * [`Store::scrub`]: compares rows with the tree while the store is in use.
 //! * [`Snapshot`]: a frozen state that is served in [`StateChunk`]s; [`Restore`]: the receiving side.
 //! * [`RangeDelta`]: what changed between two batches, served in [`RangeDeltaChunk`]s; [`RangeDeltaTakeover`]: the receiving side.
 //! * [`Takeover`]: what both receiving sides are.
@@ -56,6 +57,7 @@ mod error;
 mod export;
 mod floors;
 mod format;
+mod frontier;
 mod history;
 mod ledger;
 mod maintenance;
@@ -71,6 +73,7 @@ mod restore;
 mod rules;
 mod run;
 mod schema;
+mod scrub;
 mod shared;
 mod snapshot;
 mod snapshots;
@@ -113,6 +116,7 @@ pub use repair::{KEYS_TOLD_MAX, LEVELS_MAX, Opened, Part, Repair, Repaired, Stat
 pub use restore::{Checked, RESTORE_HEADERS_MAX, RESTORE_RANGES_BITS, Restore};
 pub use rules::FORKS_HEARD_MAX;
 pub use schema::Retargeted;
+pub use scrub::Scrubbed;
 pub use shared::Head;
 pub use snapshot::{Snapshot, SnapshotInfo};
 pub use spans::Span;

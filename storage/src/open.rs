@@ -23,14 +23,15 @@ use crate::{
     error::StorageError,
     floors::Floors,
     format,
+    frontier::Frontiers,
     shared::{Current, History, Rulebook, Shared},
     state::Tree,
     store::Store,
 };
 
 impl Store {
-    /// Opens the store in a directory, or makes an empty one there. Rebuilds the state tree from the rows and checks its
-    /// root against the head.
+    /// Opens the store in a directory, or makes an empty one there. Reads the state tree's upper part if it is there, and all rows
+    /// if not, and checks the root against the head.
     ///
     /// # Errors
     /// [`StorageError::NewerFormat`], [`StorageError::OtherFormat`], [`StorageError::Locked`], [`StorageError::Corrupt`], or what the disk says.
@@ -54,7 +55,9 @@ impl Store {
         let backend = Arc::new(RocksBackend::open(config, dir)?);
         format::mark(dir)?;
         let disk = DiskGuard::of_directory(config, dir);
-        let store = Self::with_backend_and_disk(config, FaultyBackend::wrap(backend, faults), Some(disk))?;
+        let frontiers = Frontiers::open(dir, config.fsync, faults)?;
+        let backend = FaultyBackend::wrap(backend, faults);
+        let store = Self::with_parts(config, backend, Some(disk), Some(frontiers))?;
         faults.pass(CrashPoint::After(Step::Open))?;
         Ok(store)
     }
@@ -69,17 +72,18 @@ impl Store {
         config: &StorageConfig,
         backend: Arc<dyn Backend>,
     ) -> Result<Store, StorageError> {
-        Self::with_backend_and_disk(config, backend, None)
+        Self::with_parts(config, backend, None, None)
     }
 
-    pub(crate) fn with_backend_and_disk(
+    pub(crate) fn with_parts(
         config: &StorageConfig,
         backend: Arc<dyn Backend>,
         disk: Option<DiskGuard>,
+        frontiers: Option<Frontiers>,
     ) -> Result<Store, StorageError> {
         let floors = Floors::load(&*backend)?;
         let epoch = load_epoch(&*backend)?;
-        let current = Current::load(backend.snapshot(), config.tree_memory_mib)?;
+        let current = Current::load(backend.snapshot(), config.tree_memory_mib, frontiers.as_ref())?;
         let head = current.as_ref().map(|current| current.record.number);
         let store = Store(Arc::new(Shared {
             backend,
@@ -97,12 +101,16 @@ impl Store {
             waypoint: OnceLock::new(),
             rulebook: Rulebook::default(),
             history: History::default(),
+            frontiers,
         }));
+        store.load_snapshots(head)?;
+        let writer = store.writer();
         if let Ok(current) = store.current() {
             store.forget_history(&current);
+            writer.begin_frontiers(&current);
         }
-        store.load_snapshots(head)?;
-        store.writer().discard_overtaken_restore()?;
+        writer.discard_overtaken_restore()?;
+        drop(writer);
         Ok(store)
     }
 

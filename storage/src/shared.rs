@@ -21,6 +21,7 @@ use crate::{
     disk::DiskGuard,
     error::StorageError,
     floors::Floors,
+    frontier::Frontiers,
     nodes::{load_accumulator, read_node},
     schema::{self, HEAD_KEY, HeadRecord},
     snapshot::Snapshot,
@@ -67,6 +68,8 @@ pub(crate) struct Shared {
     /// The chain's rules, and what is told of them.
     pub(crate) rulebook: Rulebook,
     pub(crate) history: History,
+    /// None of a store in memory.
+    pub(crate) frontiers: Option<Frontiers>,
 }
 
 /// Everything that belongs to one head. Never changed: a commit puts another one in its place.
@@ -125,42 +128,45 @@ impl Head {
 }
 
 impl Current {
-    /// Reads the head and checks that rows, accumulator and header belong together.
+    /// Reads the head and checks that rows, accumulator and header belong together. Without frontiers, all rows are read.
     pub(crate) fn load(
         reader: Arc<dyn Reader>,
         tree_memory_mib: u64,
+        frontiers: Option<&Frontiers>,
     ) -> Result<Option<Current>, StorageError> {
         let Some((record, head)) = Head::load(&*reader)? else { return Ok(None) };
-        let tree = Mutex::new(Some(checked_tree(&reader, &record, &head.header, tree_memory_mib)?));
-        Ok(Some(Current { head, record, version: 0, tree, reader }))
+        let current = Current { head, record, version: 0, tree: Mutex::default(), reader };
+        *current.tree.lock() = Some(current.load_tree(tree_memory_mib, frontiers)?);
+        Ok(Some(current))
     }
 
-    /// Rebuilds its tree from its rows.
-    pub(crate) fn load_tree(&self, tree_memory_mib: u64) -> Result<Tree, StorageError> {
-        checked_tree(&self.reader, &self.record, &self.head.header, tree_memory_mib)
+    /// Makes its tree by a frontier, or of all its rows.
+    pub(crate) fn load_tree(
+        &self,
+        tree_memory_mib: u64,
+        frontiers: Option<&Frontiers>,
+    ) -> Result<Tree, StorageError> {
+        let Current { head, record, .. } = self;
+        let resident_max = Tree::resident_max(tree_memory_mib);
+        let found = frontiers
+            .and_then(|frontiers| frontiers.load(record, head.header.state_root, self.rows(), resident_max));
+        if let Some(tree) = found {
+            return Ok(tree);
+        }
+        let tree = load_tree(&self.reader, record.active.column(), tree_memory_mib)?;
+        if tree.root() == head.header.state_root {
+            return Ok(tree);
+        }
+        Err(StorageError::corrupt(format!(
+            "the state rows have the root {}, the header of batch {} says {}",
+            tree.root(),
+            record.number,
+            head.header.state_root
+        )))
     }
 
     /// What its tree stands on.
     pub(crate) fn rows(&self) -> Arc<ColumnRows> {
         ColumnRows::new(Arc::clone(&self.reader), self.record.active.column())
     }
-}
-
-/// Rebuilds the tree of a head from its rows.
-fn checked_tree(
-    reader: &Arc<dyn Reader>,
-    record: &HeadRecord,
-    header: &BatchHeader,
-    tree_memory_mib: u64,
-) -> Result<Tree, StorageError> {
-    let tree = load_tree(reader, record.active.column(), tree_memory_mib)?;
-    if tree.root() == header.state_root {
-        return Ok(tree);
-    }
-    Err(StorageError::corrupt(format!(
-        "the state rows have the root {}, the header of batch {} says {}",
-        tree.root(),
-        header.number,
-        header.state_root
-    )))
 }

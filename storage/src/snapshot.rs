@@ -2,19 +2,27 @@
 
 use std::{
     ops::ControlFlow,
+    path::PathBuf,
     sync::{Arc, OnceLock},
 };
 
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
-use slipstream_types::{BatchNumber, Bytes, Certificate, Digest, Path, codec, tree::StateRangeProof};
+use slipstream_types::{
+    BatchNumber, Bytes, Certificate, Digest, Path, StateValue, codec,
+    tree::{Leaf, StateRangeProof},
+};
 
 use crate::{
     backend::{Column, Direction, Reader},
     chunk::{ChunkBuilder, EncodedChunk, StateChunk},
     error::StorageError,
+    frontier,
     schema::{self, HEAD_KEY, HeadRecord},
-    state::{Tree, load::load_tree},
+    state::{
+        Tree,
+        load::{ColumnRows, load_tree},
+    },
 };
 
 /// What a snapshot is of.
@@ -37,6 +45,8 @@ pub struct Snapshot {
     reader: Arc<dyn Reader>,
     column: Column,
     tree_memory_mib: u64,
+    /// The directory of [`crate::frontier`]; none of a store in memory.
+    frontiers: Option<PathBuf>,
     /// Not there after a restart, until it is loaded.
     tree: OnceLock<Tree>,
     /// Held by who loads the tree. Whoever has the tree takes no lock.
@@ -49,10 +59,11 @@ impl Snapshot {
         reader: Arc<dyn Reader>,
         column: Column,
         tree_memory_mib: u64,
+        frontiers: Option<PathBuf>,
         tree: Option<Tree>,
     ) -> Snapshot {
         let tree = tree.map_or_else(OnceLock::new, OnceLock::from);
-        Snapshot { info, reader, column, tree_memory_mib, tree, loading: Mutex::new(()) }
+        Snapshot { info, reader, column, tree_memory_mib, frontiers, tree, loading: Mutex::new(()) }
     }
 
     /// What it is of.
@@ -101,7 +112,20 @@ impl Snapshot {
         visit: &mut dyn FnMut(EncodedChunk) -> Result<ControlFlow<()>, StorageError>,
     ) -> Result<(), StorageError> {
         let tree = self.tree()?;
-        let prove = |first: &Path, last: &Path| tree.prove(first, last);
+        // Of a tree whose rows nobody compared with it yet: the chunk's, so that nothing is served that the receiver would refuse.
+        let mut leaves = Vec::new();
+        let finish = |chunk: ChunkBuilder, end: Path, leaves: &mut Vec<Leaf>| {
+            chunk.finish(end, |first, last| {
+                let proof = tree.prove(first, last)?;
+                if tree.is_unread() {
+                    proof
+                        .verify(self.info.state_root, *first, *last, leaves)
+                        .map_err(|error| self.damaged(error.to_string()))?;
+                    leaves.clear();
+                }
+                Ok(proof)
+            })
+        };
         let mut building = Some(ChunkBuilder::new(first, bytes_max));
         self.reader.scan(self.column, &first.0, Direction::Up, &mut |path, row| {
             let path = Path(schema::decode_digest(path)?.0);
@@ -110,7 +134,7 @@ impl Snapshot {
             }
             if let Some(full) = building.take_if(|chunk| chunk.is_full(row.len())) {
                 let end = full.last();
-                if visit(full.finish(end, prove)?)?.is_break() {
+                if visit(finish(full, end, &mut leaves)?)?.is_break() {
                     return Ok(ControlFlow::Break(()));
                 }
                 let next = end.successor().unwrap_or(Path::MAX);
@@ -118,12 +142,15 @@ impl Snapshot {
             }
             if let Some(chunk) = &mut building {
                 chunk.push(path, row);
+                if tree.is_unread() {
+                    leaves.push(Leaf { path, value_hash: StateValue::row_hash(row) });
+                }
             }
             Ok(ControlFlow::Continue(()))
         })?;
         if let Some(rest) = building {
             // Whether to go on does not matter at the end.
-            let _ = visit(rest.finish(last, prove)?)?;
+            let _ = visit(finish(rest, last, &mut leaves)?)?;
         }
         Ok(())
     }
@@ -165,7 +192,14 @@ impl Snapshot {
         if let Some(tree) = self.tree.get() {
             return Ok(tree);
         }
-        let rebuilt = self.own(load_tree(&self.reader, self.column, self.tree_memory_mib))?;
+        let frontier = self
+            .frontiers
+            .as_deref()
+            .and_then(|dir| frontier::exact(dir, self.info.number, self.info.state_root));
+        let rebuilt = match frontier {
+            Some(tree) => tree.read_from(ColumnRows::new(Arc::clone(&self.reader), self.column)),
+            None => self.own(load_tree(&self.reader, self.column, self.tree_memory_mib))?,
+        };
         if rebuilt.root() != self.info.state_root {
             return Err(self.damaged("its rows have another state root"));
         }
@@ -191,6 +225,7 @@ impl Snapshot {
         rows: u64,
         reader: Arc<dyn Reader>,
         tree_memory_mib: u64,
+        frontiers: Option<PathBuf>,
     ) -> Result<Option<Snapshot>, StorageError> {
         let Some(record) = reader.get(Column::Meta, HEAD_KEY)? else { return Ok(None) };
         let record: HeadRecord = schema::decode("head record", &record)?;
@@ -199,7 +234,8 @@ impl Snapshot {
         };
         let certificate: Certificate = schema::decode("certificate", &certificate)?;
         let info = SnapshotInfo { number, state_root: certificate.info.state_root, certificate, rows };
-        let snapshot = Snapshot::new(info, reader, record.active.column(), tree_memory_mib, None);
+        let column = record.active.column();
+        let snapshot = Snapshot::new(info, reader, column, tree_memory_mib, frontiers, None);
         Ok((record.number == number).then_some(snapshot))
     }
 }

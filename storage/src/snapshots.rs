@@ -57,7 +57,8 @@ impl Store {
     pub(crate) fn load_snapshots(&self, head: Option<BatchNumber>) -> Result<(), StorageError> {
         let rows = self.current().map_or(0, |current| current.tree.lock().as_ref().map_or(0, Tree::leaves));
         for (number, reader) in self.0.backend.checkpoints()? {
-            match Snapshot::of_checkpoint(BatchNumber(number), rows, reader, self.0.config.tree_memory_mib) {
+            let (memory_mib, frontiers) = (self.0.config.tree_memory_mib, self.frontiers_dir());
+            match Snapshot::of_checkpoint(BatchNumber(number), rows, reader, memory_mib, frontiers) {
                 Ok(Some(snapshot)) if Some(snapshot.info().number) <= head => {
                     self.0.snapshots.lock().push(Arc::new(snapshot));
                 }
@@ -144,9 +145,11 @@ impl Writer<'_> {
         let tree_memory_mib = self.store.0.config.tree_memory_mib;
         // The checkpoint outlives the head's rows, on which the tree's dropped parts stand.
         let tree = tree.map(|tree| tree.read_from(ColumnRows::new(Arc::clone(&reader), column)));
-        let snapshot = Snapshot::new(info.clone(), reader, column, tree_memory_mib, tree);
+        let snapshot =
+            Snapshot::new(info.clone(), reader, column, tree_memory_mib, self.store.frontiers_dir(), tree);
         self.store.0.snapshots.lock().push(Arc::new(snapshot));
         self.store.drop_old_snapshots();
+        self.save_frontier(current);
         Ok(info)
     }
 }

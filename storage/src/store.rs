@@ -2,6 +2,7 @@
 
 use std::{
     fmt,
+    path::PathBuf,
     sync::{Arc, atomic::Ordering},
 };
 
@@ -56,13 +57,26 @@ impl Store {
         self.0.disk.as_ref().map(DiskGuard::room).transpose()
     }
 
-    /// Waits until everything written has reached the disk, even without `fsync`. The last handle closes the files.
+    /// Waits until everything written has reached the disk, even without `fsync`, and leaves behind what the next start is a short one
+    /// by. The last handle closes the files.
     pub fn close(&self) {
+        if let Some(frontiers) = self.0.frontiers.as_ref().filter(|_| self.check_poison().is_ok()) {
+            frontiers.finish();
+            if let (true, Ok(current)) = (frontiers.is_behind(), self.current()) {
+                self.writer().save_frontier(&current);
+                frontiers.finish();
+            }
+        }
         if self.check_poison().is_ok()
             && let Err(error) = self.0.backend.write(WriteBatch::default(), true)
         {
             tracing::error!(%error, "the last write of the store may not have reached the disk");
         }
+    }
+
+    /// Where the upper parts of trees are; none of a store in memory.
+    pub(crate) fn frontiers_dir(&self) -> Option<PathBuf> {
+        self.0.frontiers.as_ref().map(|frontiers| frontiers.dir().to_owned())
     }
 
     pub(crate) fn has_code(&self, hash: &Digest) -> Result<bool, StorageError> {
@@ -111,6 +125,9 @@ impl Store {
     /// As [`Store::write`], but on a disk that is nearly full too, and synced if asked for whatever the configuration says.
     pub(crate) fn write_unguarded(&self, batch: WriteBatch, sync: bool) -> Result<(), StorageError> {
         self.check_poison()?;
+        if let Some(frontiers) = &self.0.frontiers {
+            frontiers.note(&batch);
+        }
         self.0.backend.write(batch, sync).inspect_err(|error| {
             self.0.poisoned.store(true, Ordering::Release);
             tracing::error!(%error, "a write to the store failed; it refuses further work");

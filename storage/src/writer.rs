@@ -8,7 +8,7 @@ use slipstream_types::BatchNumber;
 use crate::{
     error::StorageError,
     schema::HeadRecord,
-    shared::{Current, Head},
+    shared::{Current, Head, Shared},
     state::Tree,
     store::Store,
 };
@@ -45,7 +45,7 @@ impl Writer<'_> {
         }
         // Taken and not put back, because a write or a read failed. After a read the rows are what they were.
         self.store.check_poison()?;
-        current.load_tree(self.store.0.config.tree_memory_mib)
+        current.load_tree(self.store.0.config.tree_memory_mib, self.store.0.frontiers.as_ref())
     }
 
     /// A copy of the head's tree, which stays in its place.
@@ -85,6 +85,34 @@ impl Writer<'_> {
     pub(crate) fn install_after(&self, before: BatchNumber, current: &Arc<Current>) {
         self.install(Arc::clone(current));
         self.prepare_snapshot(before, current.record.number);
+    }
+
+    /// Begins to note what is touched behind the head that the store was opened at. If all rows were read for it, its tree is written, so
+    /// that the next start is a short one.
+    pub(crate) fn begin_frontiers(&self, current: &Current) {
+        let Some(frontiers) = &self.store.0.frontiers else { return };
+        let is_unread = current.tree.lock().as_ref().is_some_and(Tree::is_unread);
+        match is_unread {
+            true => frontiers.begin(current.record.number),
+            false => self.save_frontier(current),
+        }
+    }
+
+    /// Has the upper part of a head's tree written beside what follows: see [`crate::frontier`]. The head is the store's.
+    pub(crate) fn save_frontier(&self, current: &Current) {
+        let Shared { frontiers: Some(frontiers), snapshots, .. } = &*self.store.0 else { return };
+        let kept = snapshots.lock().iter().map(|snapshot| snapshot.info().number).collect();
+        if let Some(tree) = &*current.tree.lock() {
+            frontiers.save(&current.record, current.head.header.state_root, tree, kept);
+        }
+    }
+
+    /// As [`Writer::save_frontier`], if enough was touched since the last.
+    pub(crate) fn save_due_frontier(&self, current: &Current) {
+        let leaves = current.tree.lock().as_ref().map_or(0, Tree::leaves);
+        if self.store.0.frontiers.as_ref().is_some_and(|frontiers| frontiers.is_due(leaves)) {
+            self.save_frontier(current);
+        }
     }
 
     /// Ends the handles of all earlier restores. Returns the generation of the next.

@@ -199,6 +199,7 @@ impl RangeDeltaTakeover {
         let advanced = writer.current_of(head, record, store.new_version(), Some(tree));
         writer.install_after(self.base.record.number, &advanced);
         writer.make_snapshot(&advanced, certificate);
+        writer.save_due_frontier(&advanced);
         Ok(())
     }
 

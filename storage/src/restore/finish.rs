@@ -74,6 +74,7 @@ impl Restore {
             store.guard(|backend| backend.reclaim(replaced))?;
         }
         writer.make_snapshot(&restored, certificate);
+        writer.save_frontier(&restored);
         Ok(())
     }
 

@@ -54,9 +54,11 @@ impl Node {
         Counts { leaves, resident: if leaves > 0 { SHELL } else { 0 } }
     }
 
-    /// Leaves of a quarter, as they fit [`super::node::Quarters::hidden`].
-    fn leaves_of(&self, quarter: usize) -> u32 {
-        (QUARTER * quarter..QUARTER * (quarter + 1)).map(|slot| self.slot(slot).leaves()).sum()
+    /// Leaves of a quarter, hidden or not.
+    pub(super) fn leaves_of(&self, quarter: usize) -> u32 {
+        let hidden = self.quarters.as_ref().map_or(0, |quarters| quarters.hidden[quarter]);
+        u32::from(hidden)
+            + (QUARTER * quarter..QUARTER * (quarter + 1)).map(|slot| self.slot(slot).leaves()).sum::<u32>()
     }
 
     /// Hides all quarters of two leaves or more. The node has at most 65,535 leaves.

@@ -10,17 +10,20 @@
 //!
 //! * [`node`]: the parts and their hashes; [`hollow`]: nodes that know quarters by their hashes alone; [`tree`]: updates; [`fetch`]: reading
 //!   the rows that they need; [`warm`]: the same for memory; [`proof`]: range proofs; [`shape`]: where leaves part; [`budget`]: bounded
-//!   memory; [`load`]: rebuilding from rows; [`join`]: growing from parts; [`sketch`]: parts without nodes.
+//!   memory; [`load`]: rebuilding from rows; [`frontier`]: the same from the tree's upper part; [`scrub`]: comparing with the rows; [`join`]: growing from parts;
+//!   [`sketch`]: parts without nodes.
 //! * A tree is a value: a clone shares all nodes and stays as it is. Nodes that no other version shares are changed in
 //!   place, so that a commit on the only version copies nothing.
 
 mod budget;
 mod fetch;
+pub(crate) mod frontier;
 mod hollow;
 mod join;
 pub(crate) mod load;
 mod node;
 mod proof;
+mod scrub;
 mod shape;
 mod sketch;
 #[cfg(test)]

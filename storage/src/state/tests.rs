@@ -9,7 +9,7 @@ use slipstream_types::{
     tree::{self, Leaf, Subtree},
 };
 
-use super::{tree::Range, *};
+use super::{frontier::FrontierPart, tree::Range, *};
 
 type Model = BTreeMap<Path, Digest>;
 
@@ -187,6 +187,41 @@ proptest! {
         prop_assert_eq!(tree.leaves(), model.len() as u64);
         let deletions: Vec<Update> = model.keys().map(|path| (*path, None)).collect();
         prop_assert_eq!(tree.apply(&deletions).unwrap().root(), Digest::ZERO);
+    }
+
+    /// Goal: the upper part of any tree, whatever of it is in memory, comes back as a tree of the same content; cut or altered bytes do not.
+    #[test]
+    fn a_frontier_comes_back_as_the_same_tree(
+        paths in prop::collection::btree_set(path(), 0..80),
+        scatter in 0..3_000u32,
+        dropped in prop::option::of(0..600u64),
+        cut in any::<prop::sample::Index>(),
+    ) {
+        let scattered = (0..scatter).map(scattered);
+        let model: Model = paths.into_iter().chain(scattered).map(|path| (path, Digest::tagged("test", &path.0))).collect();
+        let mut tree = Tree::build(&leaves(&model)).read_from(rows(&model));
+        if let Some(resident_max) = dropped {
+            tree.shrink(resident_max);
+        }
+        let mut bytes = Vec::new();
+        tree.frontier().encode(|part| { bytes.push(part); Ok::<_, ()>(()) }).unwrap();
+        let (top, parts) = bytes.split_first().unwrap();
+        let parts = || FrontierPart::decode(parts).unwrap();
+        let again = Tree::of_frontier(top, parts()).unwrap().read_from(rows(&model));
+        prop_assert_eq!(again.root(), tree.root());
+        prop_assert_eq!(again.leaves(), model.len() as u64);
+        for path in model.keys().step_by(7) {
+            prop_assert_eq!(again.prove(path, path).unwrap(), tree.prove(path, path).unwrap());
+        }
+        let deletions: Vec<Update> = model.keys().map(|path| (*path, None)).collect();
+        prop_assert_eq!(again.apply(&deletions).unwrap().root(), Digest::ZERO);
+
+        let at = cut.index(top.len());
+        prop_assert!(Tree::of_frontier(&top[..at], parts()).is_none());
+        let mut fewer = parts();
+        if fewer.pop().is_some() {
+            prop_assert!(Tree::of_frontier(top, fewer).is_none());
+        }
     }
 
     #[test]

@@ -36,11 +36,13 @@ pub(crate) struct Tree {
     pub(super) hand: usize,
     /// Leaves in memory below which a search finds nothing.
     pub(super) least: u64,
+    /// See [`Tree::is_unread`].
+    pub(super) is_unread: bool,
 }
 
 impl Default for Tree {
     fn default() -> Self {
-        Tree { root: Slot::Empty, rows: no_rows(), generation: 0, hand: 0, least: 0 }
+        Tree { root: Slot::Empty, rows: no_rows(), generation: 0, hand: 0, least: 0, is_unread: false }
     }
 }
 
@@ -73,6 +75,16 @@ impl Tree {
     /// Its root, as `slipstream_types::tree::root` defines it.
     pub(crate) fn root(&self) -> Digest {
         self.root.as_ref().subtree().hash()
+    }
+
+    /// Whether some of the rows that it stands for were not compared with it in this process.
+    pub(crate) fn is_unread(&self) -> bool {
+        self.is_unread
+    }
+
+    /// All rows were compared.
+    pub(crate) fn set_read(&mut self) {
+        self.is_unread = false;
     }
 
     /// The same tree with the rows that it belongs to. A tree that was changed belongs to the rows after the change, and a

@@ -8,6 +8,7 @@ mod damage;
 mod epochs;
 mod export;
 mod faults;
+mod frontier;
 mod history;
 mod model;
 mod prune;

@@ -298,7 +298,7 @@ fn a_nearly_full_disk_stops_writing_cleanly() {
     let guard = DiskGuard::new("disk".as_ref(), 512, move || Ok(seen.load(Ordering::Relaxed)));
     let config = pruning(2, 0, 0);
     let backend = Arc::new(MemoryBackend::default());
-    let store = Store::with_backend_and_disk(&config, backend, Some(guard)).unwrap();
+    let store = Store::with_parts(&config, backend, Some(guard), None).unwrap();
     store.initialize(&genesis()).unwrap();
     let mut ledger = Ledger::new();
     ledger.commit_up_to(&store, 3);
@@ -335,7 +335,7 @@ fn a_nearly_full_disk_does_not_keep_an_overtaken_restore() {
     drop(store);
 
     let guard = DiskGuard::new("disk".as_ref(), 512, || Ok(0));
-    let store = Store::with_backend_and_disk(&config(), Arc::new(backend), Some(guard)).unwrap();
+    let store = Store::with_parts(&config(), Arc::new(backend), Some(guard), None).unwrap();
     assert_eq!(store.recorded_restore().unwrap(), None);
     assert!(matches!(store.put_record("x", b"y"), Err(StorageError::DiskLow { .. })));
 }

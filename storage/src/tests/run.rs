@@ -249,7 +249,7 @@ fn a_run_that_meets_a_full_disk_goes_on_when_there_is_room() {
         let free = move || Ok(if seen.fetch_add(1, Ordering::Relaxed) == 60 { 100 << 20 } else { 1 << 30 });
         let guard = DiskGuard::new("disk".as_ref(), 512, free);
         let backend = Arc::new(MemoryBackend::default());
-        let store = Store::with_backend_and_disk(&config(), backend, Some(guard)).unwrap();
+        let store = Store::with_parts(&config(), backend, Some(guard), None).unwrap();
         store.initialize(&genesis()).unwrap();
         let error = run(&store, &made, group).unwrap_err();
         assert!(matches!(error, StorageError::DiskLow { .. }), "{error}");

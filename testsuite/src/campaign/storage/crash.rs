@@ -196,9 +196,9 @@ pub(super) fn random_passing(point: CrashPoint, rng: &mut impl Rng) -> u64 {
         Step::RestoreSeal | Step::RestoreRows | Step::RestoreChunk => 2,
         // Not every restore brings code that is new.
         Step::RestoreCode => 2,
-        Step::Open | Step::Reclaim | Step::MakeSnapshot | Step::PruneRecord => 3,
+        Step::Open | Step::Reclaim | Step::MakeSnapshot | Step::FrontierSave | Step::PruneRecord => 3,
         Step::PutCertificate | Step::PruneDrop => 8,
-        Step::Commit | Step::PutRecord => 30,
+        Step::Commit | Step::FrontierNote | Step::PutRecord => 30,
     };
     rng.random_range(1..=max)
 }

@@ -1,0 +1,257 @@
+//! Opening by the tree's upper part: the same store as by all rows, whatever became of the files; and never a row that is not the tree's.
+
+use std::{fs, path::PathBuf};
+
+use proptest::prelude::*;
+use slipstream_types::Path;
+
+use super::*;
+use crate::{
+    StorageError,
+    backend::{Column, WriteBatch},
+};
+
+/// Changes of a batch, some rows of many, so that the tree has parts to drop.
+fn changes(random: &mut u64) -> Vec<(StateKey, Option<StateValue>)> {
+    let mut draw = |n: u64| {
+        *random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (*random >> 33) % n
+    };
+    let changes: BTreeMap<_, _> =
+        (0..20).map(|_| (slot_key(draw(6) as u8, draw(250) as u8), slot(draw(5)))).collect();
+    changes.into_iter().collect()
+}
+
+fn grow(ledger: &mut Ledger, store: &Store, batches: u64, random: &mut u64) {
+    for _ in 0..batches {
+        ledger.commit(store, &changes(random));
+    }
+}
+
+fn is_unread(fixture: &Fixture) -> bool {
+    fixture.store().is_unread().unwrap()
+}
+
+fn files(fixture: &Fixture, kind: &str) -> Vec<PathBuf> {
+    let dir = fixture.dir().join("frontiers");
+    let mut files: Vec<PathBuf> = fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().path()).collect();
+    files.retain(|path| path.extension().is_some_and(|extension| extension == kind));
+    files.sort();
+    files
+}
+
+/// A store of some hundred rows, stopped well behind its last tree, and the ledger that it holds.
+fn stopped() -> (Fixture, Ledger) {
+    let mut fixture = Fixture::initialized(&config(), true);
+    let (mut ledger, mut random) = (Ledger::new(), 1);
+    grow(&mut ledger, fixture.store(), 40, &mut random);
+    fixture.store().close();
+    grow(&mut ledger, fixture.store(), 2, &mut random);
+    fixture.close();
+    (fixture, ledger)
+}
+
+/// The store is that ledger's, and goes on.
+fn is_whole(fixture: &Fixture, ledger: &mut Ledger) {
+    let store = fixture.store();
+    assert_eq!(store.head().unwrap().header, ledger.head);
+    let view = store.view().unwrap();
+    let keys: Vec<StateKey> = ledger.state.keys().copied().collect();
+    let rows = view.rows(&keys).unwrap();
+    assert!(rows.into_iter().eq(ledger.state.values().map(|value| Some(*value))));
+    grow(ledger, store, 3, &mut 99);
+    assert_eq!(store.subtree(&Path::MIN, 0).unwrap().hash(), state_root(&ledger.state));
+}
+
+#[test]
+fn a_stopped_store_opens_by_what_it_left() {
+    let (mut fixture, mut ledger) = stopped();
+    fixture.reopen();
+    assert!(is_unread(&fixture), "it read all rows");
+    is_whole(&fixture, &mut ledger);
+    // And again, on files that several lives left.
+    for _ in 0..3 {
+        fixture.reopen();
+        assert!(is_unread(&fixture));
+        is_whole(&fixture, &mut ledger);
+    }
+    fixture.store().close();
+    fixture.reopen();
+    assert!(is_unread(&fixture));
+    assert_eq!(
+        (files(&fixture, "tree").len(), files(&fixture, "touched").len()),
+        (1, 1),
+        "old ones are gone"
+    );
+}
+
+/// Goal: whatever becomes of these files, the store opens as the same store, if need be by its rows, and leaves better ones.
+#[test]
+fn damaged_and_missing_files_cost_time_only() {
+    let damage: [(&str, fn(&Fixture)); 8] = [
+        ("no directory", |fixture| fs::remove_dir_all(fixture.dir().join("frontiers")).unwrap()),
+        ("no tree", |fixture| files(fixture, "tree").iter().for_each(|path| fs::remove_file(path).unwrap())),
+        ("a cut tree", |fixture| {
+            let path = files(fixture, "tree").pop().unwrap();
+            let bytes = fs::read(&path).unwrap();
+            fs::write(&path, &bytes[..bytes.len() - 1]).unwrap();
+        }),
+        ("a flipped bit in each place of a tree", |fixture| {
+            let path = files(fixture, "tree").pop().unwrap();
+            let mut bytes = fs::read(&path).unwrap();
+            let at = bytes.len() / 2;
+            bytes[at] ^= 4;
+            fs::write(&path, bytes).unwrap();
+        }),
+        ("a huge length", |fixture| {
+            let path = files(fixture, "tree").pop().unwrap();
+            let mut bytes = fs::read(&path).unwrap();
+            bytes[22..30].fill(0x7f);
+            fs::write(&path, bytes).unwrap();
+        }),
+        ("no paths", |fixture| {
+            files(fixture, "touched").iter().for_each(|path| fs::remove_file(path).unwrap())
+        }),
+        ("cut paths", |fixture| {
+            let path = files(fixture, "touched").pop().unwrap();
+            let bytes = fs::read(&path).unwrap();
+            fs::write(&path, &bytes[..bytes.len() - 1]).unwrap();
+        }),
+        ("a flipped bit in the paths", |fixture| {
+            let path = files(fixture, "touched").pop().unwrap();
+            let mut bytes = fs::read(&path).unwrap();
+            bytes[30] ^= 1;
+            fs::write(&path, bytes).unwrap();
+        }),
+    ];
+    for (what, damage) in damage {
+        let (mut fixture, mut ledger) = stopped();
+        damage(&fixture);
+        fixture.reopen();
+        assert!(!is_unread(&fixture), "{what}: it did not read its rows");
+        is_whole(&fixture, &mut ledger);
+        fixture.store().close();
+        fixture.reopen();
+        assert!(is_unread(&fixture), "{what}: it left nothing to open by");
+        is_whole(&fixture, &mut ledger);
+    }
+}
+
+/// Goal: with every byte of a tree's file changed in turn, the store never comes up with another state.
+#[test]
+fn no_altered_tree_is_believed() {
+    let (mut fixture, ledger) = stopped();
+    let path = files(&fixture, "tree").pop().unwrap();
+    let bytes = fs::read(&path).unwrap();
+    for at in (0..bytes.len()).step_by(bytes.len() / 60) {
+        let mut altered = bytes.clone();
+        altered[at] ^= 1;
+        for path in files(&fixture, "tree") {
+            fs::remove_file(path).unwrap();
+        }
+        fs::write(&path, altered).unwrap();
+        fixture.reopen();
+        assert!(!is_unread(&fixture), "byte {at}");
+        assert_eq!(fixture.store().head().unwrap().header, ledger.head);
+        fixture.close();
+    }
+}
+
+/// Changes a row past the store, as nothing but damage does.
+fn spoil(fixture: &mut Fixture, key: &StateKey, value: StateValue) {
+    let mut writes = WriteBatch::default();
+    writes.put(Column::StateA, key.path().0, crate::schema::encode_row(key, &value));
+    fixture.store().0.backend.write(writes, true).unwrap();
+    fixture.reopen();
+}
+
+/// Goal: a row that is wrong since before the start is found by whatever touches it first, and by a scrub.
+#[test]
+fn wrong_rows_are_found_when_they_are_touched_and_by_a_scrub() {
+    let (mut fixture, ledger) = stopped();
+    fixture.reopen();
+    // Nothing is to be read again at the next start.
+    fixture.store().close();
+    let key = *ledger.state.keys().find(|key| matches!(key, StateKey::Slot(..))).unwrap();
+    spoil(&mut fixture, &key, StateValue::Slot(U256::from(1_234)));
+    assert!(is_unread(&fixture));
+    let error = fixture.store().scrub(Path::MIN).unwrap_err();
+    assert!(matches!(error, StorageError::Corrupt { .. }), "{error}");
+    let mut other = ledger.clone();
+    let made = other.make(&[(key, slot(3))], Vec::new());
+    let error = fixture.store().commit(made.batch(), None).unwrap_err();
+    assert!(matches!(error, StorageError::Corrupt { .. }), "{error}");
+    other.advance(&made);
+    // Reading all rows tells as well.
+    fs::remove_dir_all(fixture.dir().join("frontiers")).unwrap();
+    fixture.close();
+    assert!(matches!(Store::open(&config(), fixture.dir()), Err(StorageError::Corrupt { .. })));
+}
+
+#[test]
+fn a_scrub_reads_what_nobody_did() {
+    let (mut fixture, mut ledger) = stopped();
+    fixture.reopen();
+    let (mut next, mut rows) = (Some(Path::MIN), 0);
+    while let Some(from) = next {
+        let scrubbed = fixture.store().scrub(from).unwrap();
+        assert!(scrubbed.next.is_none_or(|next| next > from));
+        (next, rows) = (scrubbed.next, rows + scrubbed.rows);
+    }
+    assert!(rows > 0 && rows <= ledger.state.len() as u64, "{rows} rows");
+    fixture.store().end_scrub();
+    assert!(!is_unread(&fixture));
+    is_whole(&fixture, &mut ledger);
+}
+
+/// Goal: a snapshot of an earlier process is served without reading its rows first, and no chunk goes out that is not of its root.
+#[test]
+fn a_snapshot_is_served_again_by_its_frontier() {
+    let serving = StorageConfig { snapshot_interval_batches: 20, ..config() };
+    let mut fixture = Fixture::initialized(&serving, true);
+    let (mut ledger, mut random) = (Ledger::new(), 5);
+    grow(&mut ledger, fixture.store(), 45, &mut random);
+    fixture.store().close();
+    fixture.reopen();
+    let number = BatchNumber(40);
+    let snapshot = fixture.store().snapshot(number).unwrap().unwrap();
+    assert!(!snapshot.is_ready());
+    let mut first = Some(Path::MIN);
+    while let Some(from) = first {
+        let chunk = snapshot.chunk(from, 400).unwrap();
+        chunk.verify(snapshot.info().state_root).unwrap();
+        first = chunk.last.successor();
+    }
+    assert!(snapshot.tree().unwrap().is_unread(), "it read all rows");
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 12, ..ProptestConfig::default() })]
+
+    /// Goal: stops, kills and commits in any order, with and without a budget: the store is always the ledger's.
+    #[test]
+    fn any_order_of_commits_and_starts(
+        steps in prop::collection::vec((0..4u8, 1..8u64), 1..14),
+        seed in any::<u64>(),
+        tiny in any::<bool>(),
+    ) {
+        // A mebibyte is 8,388 leaves: more than there are, so that only the files drop parts.
+        let config = StorageConfig { tree_memory_mib: u64::from(tiny), ..config() };
+        let mut fixture = Fixture::initialized(&config, true);
+        let (mut ledger, mut random) = (Ledger::new(), seed);
+        for (step, batches) in steps {
+            match step {
+                0 => fixture.reopen(),
+                1 => {
+                    fixture.store().close();
+                    fixture.reopen();
+                }
+                _ => grow(&mut ledger, fixture.store(), batches, &mut random),
+            }
+            prop_assert_eq!(fixture.store().head().unwrap().header, ledger.head.clone());
+        }
+        fixture.reopen();
+        prop_assert!(is_unread(&fixture));
+        is_whole(&fixture, &mut ledger);
+    }
+}
