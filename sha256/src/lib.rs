@@ -1,0 +1,88 @@
+//! SHA-256's compression for several independent messages at once.
+//!
+//! A compression is one chain of instructions, each of which waits for the one before; the CPU's SHA unit idles for a third of
+//! that time. Two chains side by side keep it busy: see `benches/compress.rs`. Which CPU can do it is found at run time; the
+//! others, and other architectures, compress one message after the other with the `sha2` crate. The results are the same.
+//!
+//! What the padding is, and what a state begins with, is the caller's concern.
+//!
+//! ```
+//! use slipstream_sha256::{INITIAL, compress_many};
+//!
+//! // The empty message: a bit, zeros, and its length of 0 bits.
+//! let mut block = [0; 64];
+//! block[0] = 0x80;
+//! let mut states = [INITIAL; 3];
+//! compress_many(&mut states, &[block; 3]);
+//! assert!(states.iter().all(|state| state[0] == 0xe3b0_c442));
+//! ```
+
+#[cfg(target_arch = "x86_64")]
+mod x86;
+
+#[cfg(test)]
+mod tests;
+
+/// The eight words that a compression changes.
+pub type State = [u32; 8];
+
+/// What one compression reads.
+pub type Block = [u8; 64];
+
+/// What the state of a SHA-256 digest begins with (FIPS 180-4, section 5.3.3).
+pub const INITIAL: State =
+    [0x6a09_e667, 0xbb67_ae85, 0x3c6e_f372, 0xa54f_f53a, 0x510e_527f, 0x9b05_688c, 0x1f83_d9ab, 0x5be0_cd19];
+
+/// Compresses the blocks of one message, one after the other.
+pub fn compress(state: &mut State, blocks: &[Block]) {
+    sha2::block_api::compress256(state, blocks);
+}
+
+/// Compresses one block into each of two states.
+#[inline]
+pub fn compress_pair(states: &mut [State; 2], blocks: [&Block; 2]) {
+    compress_messages(states, blocks.map(std::slice::from_ref));
+}
+
+/// Compresses two messages with the same number of blocks.
+///
+/// # Panics
+/// If one message has more blocks than the other.
+#[inline]
+pub fn compress_messages(states: &mut [State; 2], messages: [&[Block]; 2]) {
+    assert_eq!(messages[0].len(), messages[1].len(), "both messages have the same number of blocks");
+    #[cfg(target_arch = "x86_64")]
+    if x86::is_available() {
+        // SAFETY: the CPU has the features that the function is compiled for.
+        return unsafe { x86::compress_pair(states, messages) };
+    }
+    one_by_one(states, messages);
+}
+
+/// Compresses as many messages as there are states, all with the same number of blocks. They lie in `blocks` one behind the
+/// other.
+///
+/// # Panics
+/// If the number of blocks is no multiple of the number of states.
+pub fn compress_many(states: &mut [State], blocks: &[Block]) {
+    let len = blocks.len().checked_div(states.len()).unwrap_or(0);
+    assert_eq!(states.len() * len, blocks.len(), "each state has the same number of blocks");
+    let (pairs, odd) = states.as_chunks_mut();
+    let (pair_blocks, odd_blocks) = blocks.split_at(2 * len * pairs.len());
+    if len > 0 {
+        for (states, blocks) in pairs.iter_mut().zip(pair_blocks.chunks_exact(2 * len)) {
+            let (first, second) = blocks.split_at(len);
+            compress_messages(states, [first, second]);
+        }
+    }
+    if let [state] = odd {
+        compress(state, odd_blocks);
+    }
+}
+
+/// What [`compress_messages`] does where the CPU has no SHA extensions.
+fn one_by_one(states: &mut [State; 2], messages: [&[Block]; 2]) {
+    for (state, blocks) in states.iter_mut().zip(messages) {
+        compress(state, blocks);
+    }
+}
