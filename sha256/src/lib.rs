@@ -34,8 +34,14 @@ pub const INITIAL: State =
     [0x6a09_e667, 0xbb67_ae85, 0x3c6e_f372, 0xa54f_f53a, 0x510e_527f, 0x9b05_688c, 0x1f83_d9ab, 0x5be0_cd19];
 
 /// Compresses the blocks of one message, one after the other.
+#[inline]
 pub fn compress(state: &mut State, blocks: &[Block]) {
-    sha2::block_api::compress256(state, blocks);
+    #[cfg(target_arch = "x86_64")]
+    if x86::is_available() {
+        // SAFETY: the CPU has the features that the function is compiled for.
+        return unsafe { x86::compress(std::array::from_mut(state), [blocks]) };
+    }
+    one_by_one(std::array::from_mut(state), [blocks]);
 }
 
 /// Compresses one block into each of two states.
@@ -54,7 +60,7 @@ pub fn compress_messages(states: &mut [State; 2], messages: [&[Block]; 2]) {
     #[cfg(target_arch = "x86_64")]
     if x86::is_available() {
         // SAFETY: the CPU has the features that the function is compiled for.
-        return unsafe { x86::compress_pair(states, messages) };
+        return unsafe { x86::compress(states, messages) };
     }
     one_by_one(states, messages);
 }
@@ -80,9 +86,67 @@ pub fn compress_many(states: &mut [State], blocks: &[Block]) {
     }
 }
 
-/// What [`compress_messages`] does where the CPU has no SHA extensions.
-fn one_by_one(states: &mut [State; 2], messages: [&[Block]; 2]) {
-    for (state, blocks) in states.iter_mut().zip(messages) {
-        compress(state, blocks);
+/// The digest of a message that is padded already: what its blocks make of a state, as bytes.
+#[inline]
+pub fn digest(initial: &State, blocks: &[Block]) -> [u8; 32] {
+    let [digest] = digests(initial, [blocks]);
+    digest
+}
+
+/// The digests of two messages that are padded already and have the same number of blocks.
+///
+/// # Panics
+/// If one message has more blocks than the other.
+#[inline]
+pub fn digest_pair(initial: &State, messages: [&[Block]; 2]) -> [[u8; 32]; 2] {
+    assert_eq!(messages[0].len(), messages[1].len(), "both messages have the same number of blocks");
+    digests(initial, messages)
+}
+
+#[inline]
+fn digests<const N: usize>(initial: &State, messages: [&[Block]; N]) -> [[u8; 32]; N] {
+    #[cfg(target_arch = "x86_64")]
+    if x86::is_available() {
+        // SAFETY: the CPU has the features that the function is compiled for.
+        return unsafe { x86::digests(initial, messages) };
     }
+    digests_one_by_one(initial, messages)
+}
+
+/// The digests of messages of one block each, for who has its halves at different places, as a Merkle tree has. Two at once
+/// take the least time for each.
+#[inline]
+pub fn digest_halves<const N: usize>(initial: &State, messages: [[&[u8; 32]; 2]; N]) -> [[u8; 32]; N] {
+    #[cfg(target_arch = "x86_64")]
+    if x86::is_available() {
+        // SAFETY: the CPU has the features that the function is compiled for.
+        return unsafe { x86::digests_of_halves(initial, messages) };
+    }
+    let blocks = messages.map(|[front, back]| {
+        let mut block = [0; 64];
+        block[..32].copy_from_slice(front);
+        block[32..].copy_from_slice(back);
+        block
+    });
+    digests_one_by_one(initial, blocks.each_ref().map(std::slice::from_ref))
+}
+
+/// What compressions do where the CPU has no SHA extensions.
+fn one_by_one<const N: usize>(states: &mut [State; N], messages: [&[Block]; N]) {
+    for (state, blocks) in states.iter_mut().zip(messages) {
+        sha2::block_api::compress256(state, blocks);
+    }
+}
+
+/// What [`digests`] does where the CPU has no SHA extensions.
+fn digests_one_by_one<const N: usize>(initial: &State, messages: [&[Block]; N]) -> [[u8; 32]; N] {
+    let mut states = [*initial; N];
+    one_by_one(&mut states, messages);
+    states.map(|state| {
+        let mut bytes = [0; 32];
+        for (chunk, word) in bytes.as_chunks_mut().0.iter_mut().zip(state) {
+            *chunk = word.to_be_bytes();
+        }
+        bytes
+    })
 }

@@ -33,7 +33,17 @@ proptest! {
             let mut pair = states;
             compress_pair(&mut pair, [first, second]);
             prop_assert_eq!(pair, alone);
+            let halves = [first, second].map(|block| [0, 32].map(|at| block[at..].first_chunk().unwrap()));
+            let blocks = [first, second].map(std::slice::from_ref);
+            prop_assert_eq!(digest_halves(&states[0], halves), digests_one_by_one(&states[0], blocks));
+            prop_assert_eq!(digest_halves(&states[0], [halves[1]]), digests_one_by_one(&states[0], [blocks[1]]));
         }
+        let mut single = states[0];
+        compress(&mut single, &first);
+        prop_assert_eq!(single, alone[0]);
+        let digests = digests_one_by_one(&states[0], [&first, &second]);
+        prop_assert_eq!(digest_pair(&states[0], [&first, &second]), digests);
+        prop_assert_eq!(digest(&states[0], &first), digests[0]);
     }
 
     #[test]
@@ -65,6 +75,9 @@ fn messages_of_every_length_have_their_digest() {
         for (state, message) in states.into_iter().zip(&messages) {
             assert_eq!(bytes(state), Sha256::digest(&message[..len]).to_vec(), "{len} bytes");
         }
+        let [first, second] = [0, 1].map(|i| padded(&messages[i][..len]));
+        let expected = [0, 1].map(|i| <[u8; 32]>::from(Sha256::digest(&messages[i][..len])));
+        assert_eq!(digest_pair(&INITIAL, [&first, &second]), expected, "{len} bytes");
     }
 }
 
@@ -72,6 +85,12 @@ fn messages_of_every_length_have_their_digest() {
 #[should_panic(expected = "same number of blocks")]
 fn messages_of_different_lengths_are_no_pair() {
     compress_messages(&mut [INITIAL; 2], [&[[0; 64]], &[]]);
+}
+
+#[test]
+#[should_panic(expected = "same number of blocks")]
+fn digests_of_different_lengths_are_no_pair() {
+    digest_pair(&INITIAL, [&[[0; 64]], &[]]);
 }
 
 #[test]

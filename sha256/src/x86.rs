@@ -5,17 +5,14 @@
 
 use std::arch::x86_64::{
     __m128i, _mm_add_epi32, _mm_alignr_epi8, _mm_blend_epi16, _mm_loadu_si128, _mm_set_epi64x,
-    _mm_setr_epi32, _mm_sha256msg1_epu32, _mm_sha256msg2_epu32, _mm_sha256rnds2_epu32, _mm_shuffle_epi8,
-    _mm_shuffle_epi32, _mm_storeu_si128,
+    _mm_setr_epi32, _mm_setzero_si128, _mm_sha256msg1_epu32, _mm_sha256msg2_epu32, _mm_sha256rnds2_epu32,
+    _mm_shuffle_epi8, _mm_shuffle_epi32, _mm_storeu_si128,
 };
 
 use crate::{Block, State};
 
-/// Messages that are compressed side by side. Two keep the SHA unit busy, and their registers suffice for no more.
-const LANES: usize = 2;
-
-/// The same register of each message.
-type Lanes = [__m128i; LANES];
+/// The same register of each message. Two messages keep the SHA unit busy, and the registers suffice for no more.
+type Lanes<const N: usize> = [__m128i; N];
 
 /// FIPS 180-4, section 4.2.2.
 const ROUND_CONSTANTS: [u32; 64] = [
@@ -85,87 +82,169 @@ const ROUND_CONSTANTS: [u32; 64] = [
     0xc671_78f2,
 ];
 
-/// Whether the CPU can run [`compress_pair`]. The answer is kept by the standard library: one load and one test a call.
+/// Whether the CPU has what the functions of this module are compiled for. The standard library keeps the answer: a load and a
+/// test a call.
 #[inline]
 pub(crate) fn is_available() -> bool {
     is_x86_feature_detected!("sha") && is_x86_feature_detected!("sse4.1") && is_x86_feature_detected!("ssse3")
 }
 
-/// Compresses two messages of as many blocks as the shorter one has.
+/// Compresses messages of as many blocks as the first has.
+///
+/// # Panics
+/// If another one has less.
 #[target_feature(enable = "sha,sse4.1,ssse3")]
-pub(crate) fn compress_pair(states: &mut [State; LANES], messages: [&[Block]; LANES]) {
-    let [first, second] = states.each_ref().map(|state| load_state(state));
-    let (mut abef, mut cdgh) = ([first.0, second.0], [first.1, second.1]);
-    for (first, second) in messages[0].iter().zip(messages[1]) {
-        let before = (abef, cdgh);
-        let [first, second] = [load_block(first), load_block(second)];
-        let mut words: [Lanes; 4] = std::array::from_fn(|i| [first[i], second[i]]);
-        for (step, &words) in words.iter().enumerate() {
-            four_rounds(step, &mut abef, &mut cdgh, words);
-        }
-        // Written out, so that words stay in registers.
-        sixteen_rounds(4, &mut abef, &mut cdgh, &mut words);
-        sixteen_rounds(8, &mut abef, &mut cdgh, &mut words);
-        sixteen_rounds(12, &mut abef, &mut cdgh, &mut words);
-        abef = add(abef, before.0);
-        cdgh = add(cdgh, before.1);
+pub(crate) fn compress<const N: usize>(states: &mut [State; N], messages: [&[Block]; N]) {
+    let (mut abef, mut cdgh) = ([_mm_setzero_si128(); N], [_mm_setzero_si128(); N]);
+    for lane in 0..N {
+        (abef[lane], cdgh[lane]) = load_state(&states[lane]);
     }
-    for (lane, state) in states.iter_mut().enumerate() {
-        store_state(state, abef[lane], cdgh[lane]);
+    all_blocks(&mut abef, &mut cdgh, messages);
+    for lane in 0..N {
+        store_halves(&mut states[lane], plain_order(abef[lane], cdgh[lane]));
     }
 }
 
-/// Rounds `4 * step` to `4 * step + 3`.
+/// As [`compress`], from one state for all, and with the bytes of the results.
+#[target_feature(enable = "sha,sse4.1,ssse3")]
+pub(crate) fn digests<const N: usize>(initial: &State, messages: [&[Block]; N]) -> [[u8; 32]; N] {
+    let (first, second) = load_state(initial);
+    let (mut abef, mut cdgh) = ([first; N], [second; N]);
+    all_blocks(&mut abef, &mut cdgh, messages);
+    finish(abef, cdgh)
+}
+
+/// As [`digests`] of one block each, which is given as its two halves.
+#[target_feature(enable = "sha,sse4.1,ssse3")]
+pub(crate) fn digests_of_halves<const N: usize>(
+    initial: &State,
+    messages: [[&[u8; 32]; 2]; N],
+) -> [[u8; 32]; N] {
+    let (first, second) = load_state(initial);
+    let (mut abef, mut cdgh) = ([first; N], [second; N]);
+    let mut words = [[_mm_setzero_si128(); N]; 4];
+    for (lane, [front, back]) in messages.into_iter().enumerate() {
+        [words[0][lane], words[1][lane]] = load_words(front);
+        [words[2][lane], words[3][lane]] = load_words(back);
+    }
+    one_block(&mut abef, &mut cdgh, words);
+    finish(abef, cdgh)
+}
+
+/// States as big-endian bytes.
 #[inline]
 #[target_feature(enable = "sha,sse4.1,ssse3")]
-fn four_rounds(step: usize, abef: &mut Lanes, cdgh: &mut Lanes, words: Lanes) {
-    let constant = |i: usize| ROUND_CONSTANTS[4 * step + i] as i32;
-    let constants = _mm_setr_epi32(constant(0), constant(1), constant(2), constant(3));
-    let low = add(words, [constants; LANES]);
-    // After two rounds a, b, e, f stand where c, d, g, h were: the names change places.
-    cdgh[0] = _mm_sha256rnds2_epu32(cdgh[0], abef[0], low[0]);
-    cdgh[1] = _mm_sha256rnds2_epu32(cdgh[1], abef[1], low[1]);
-    let high = [_mm_shuffle_epi32::<0b00_00_11_10>(low[0]), _mm_shuffle_epi32::<0b00_00_11_10>(low[1])];
-    abef[0] = _mm_sha256rnds2_epu32(abef[0], cdgh[0], high[0]);
-    abef[1] = _mm_sha256rnds2_epu32(abef[1], cdgh[1], high[1]);
+fn finish<const N: usize>(abef: Lanes<N>, cdgh: Lanes<N>) -> [[u8; 32]; N] {
+    let mut digests = [[0; 32]; N];
+    for lane in 0..N {
+        let [front, back] = plain_order(abef[lane], cdgh[lane]);
+        store_halves(&mut digests[lane], [swap_bytes(front), swap_bytes(back)]);
+    }
+    digests
+}
+
+#[inline]
+#[target_feature(enable = "sha,sse4.1,ssse3")]
+fn all_blocks<const N: usize>(abef: &mut Lanes<N>, cdgh: &mut Lanes<N>, messages: [&[Block]; N]) {
+    for i in 0..messages[0].len() {
+        let mut words = [[_mm_setzero_si128(); N]; 4];
+        for (lane, message) in messages.iter().enumerate() {
+            let block = load_words(&message[i]);
+            for (words, four) in words.iter_mut().zip::<[__m128i; 4]>(block) {
+                words[lane] = four;
+            }
+        }
+        one_block(abef, cdgh, words);
+    }
+}
+
+#[inline]
+#[target_feature(enable = "sha,sse4.1,ssse3")]
+fn one_block<const N: usize>(abef: &mut Lanes<N>, cdgh: &mut Lanes<N>, mut words: [Lanes<N>; 4]) {
+    let before = (*abef, *cdgh);
+    for (step, words) in words.iter().enumerate() {
+        four_rounds(step, abef, cdgh, *words);
+    }
+    // Written out, so that words stay in registers.
+    sixteen_rounds(4, abef, cdgh, &mut words);
+    sixteen_rounds(8, abef, cdgh, &mut words);
+    sixteen_rounds(12, abef, cdgh, &mut words);
+    *abef = add(*abef, before.0);
+    *cdgh = add(*cdgh, before.1);
 }
 
 /// Rounds `4 * step` to `4 * step + 15`, with the words that follow the last sixteen.
 #[inline]
 #[target_feature(enable = "sha,sse4.1,ssse3")]
-fn sixteen_rounds(step: usize, abef: &mut Lanes, cdgh: &mut Lanes, words: &mut [Lanes; 4]) {
+fn sixteen_rounds<const N: usize>(
+    step: usize,
+    abef: &mut Lanes<N>,
+    cdgh: &mut Lanes<N>,
+    words: &mut [Lanes<N>; 4],
+) {
     for i in 0..4 {
         words[i] = next_words([words[i], words[(i + 1) % 4], words[(i + 2) % 4], words[(i + 3) % 4]]);
         four_rounds(step + i, abef, cdgh, words[i]);
     }
 }
 
+/// Rounds `4 * step` to `4 * step + 3`.
+#[inline]
+#[target_feature(enable = "sha,sse4.1,ssse3")]
+fn four_rounds<const N: usize>(step: usize, abef: &mut Lanes<N>, cdgh: &mut Lanes<N>, words: Lanes<N>) {
+    let constant = |i: usize| ROUND_CONSTANTS[4 * step + i] as i32;
+    let constants = _mm_setr_epi32(constant(0), constant(1), constant(2), constant(3));
+    let sums = add(words, [constants; N]);
+    // After two rounds a, b, e, f stand where c, d, g, h were: the names change places.
+    for lane in 0..N {
+        cdgh[lane] = _mm_sha256rnds2_epu32(cdgh[lane], abef[lane], sums[lane]);
+    }
+    for lane in 0..N {
+        let high = _mm_shuffle_epi32::<0b00_00_11_10>(sums[lane]);
+        abef[lane] = _mm_sha256rnds2_epu32(abef[lane], cdgh[lane], high);
+    }
+}
+
 /// The four words of each message that follow the last sixteen, oldest first.
 #[inline]
 #[target_feature(enable = "sha,sse4.1,ssse3")]
-fn next_words([w0, w1, w2, w3]: [Lanes; 4]) -> Lanes {
-    let begun = [_mm_sha256msg1_epu32(w0[0], w1[0]), _mm_sha256msg1_epu32(w0[1], w1[1])];
-    let sevenths = [_mm_alignr_epi8::<4>(w3[0], w2[0]), _mm_alignr_epi8::<4>(w3[1], w2[1])];
-    let sums = add(begun, sevenths);
-    [_mm_sha256msg2_epu32(sums[0], w3[0]), _mm_sha256msg2_epu32(sums[1], w3[1])]
+fn next_words<const N: usize>([w0, w1, w2, w3]: [Lanes<N>; 4]) -> Lanes<N> {
+    let mut next = w0;
+    for lane in 0..N {
+        let begun = _mm_sha256msg1_epu32(w0[lane], w1[lane]);
+        let sums = _mm_add_epi32(begun, _mm_alignr_epi8::<4>(w3[lane], w2[lane]));
+        next[lane] = _mm_sha256msg2_epu32(sums, w3[lane]);
+    }
+    next
 }
 
 #[inline]
 #[target_feature(enable = "sha,sse4.1,ssse3")]
-fn add(a: Lanes, b: Lanes) -> Lanes {
-    [_mm_add_epi32(a[0], b[0]), _mm_add_epi32(a[1], b[1])]
+fn add<const N: usize>(mut a: Lanes<N>, b: Lanes<N>) -> Lanes<N> {
+    for lane in 0..N {
+        a[lane] = _mm_add_epi32(a[lane], b[lane]);
+    }
+    a
 }
 
-/// The sixteen words of a block, which are big-endian.
+/// Turns four words from big-endian, or into it.
 #[inline]
 #[target_feature(enable = "sha,sse4.1,ssse3")]
-fn load_block(block: &Block) -> [__m128i; 4] {
-    let swap = _mm_set_epi64x(0x0c0d_0e0f_0809_0a0b, 0x0405_0607_0001_0203);
-    std::array::from_fn(|i| {
-        // SAFETY: `i` is less than 4, so the 16 bytes lie in the block of 64; the load may be unaligned.
-        let words = unsafe { _mm_loadu_si128(block.as_ptr().cast::<__m128i>().add(i)) };
-        _mm_shuffle_epi8(words, swap)
-    })
+fn swap_bytes(words: __m128i) -> __m128i {
+    _mm_shuffle_epi8(words, _mm_set_epi64x(0x0c0d_0e0f_0809_0a0b, 0x0405_0607_0001_0203))
+}
+
+/// The words of a block or of a half, four in each register.
+#[inline]
+#[target_feature(enable = "sha,sse4.1,ssse3")]
+fn load_words<const BYTES: usize, const FOURS: usize>(bytes: &[u8; BYTES]) -> [__m128i; FOURS] {
+    const { assert!(BYTES == 16 * FOURS) };
+    let mut words = [_mm_setzero_si128(); FOURS];
+    for (four, bytes) in words.iter_mut().zip(bytes.as_chunks::<16>().0) {
+        // SAFETY: the 16 bytes that are read are those of the reference; the load may be unaligned.
+        *four = swap_bytes(unsafe { _mm_loadu_si128(bytes.as_ptr().cast()) });
+    }
+    words
 }
 
 /// Words a, b, e, f and words c, d, g, h of a state, each with the first word highest.
@@ -179,15 +258,24 @@ fn load_state(state: &State) -> (__m128i, __m128i) {
     (_mm_alignr_epi8::<8>(cdab, efgh), _mm_blend_epi16::<0xf0>(efgh, cdab))
 }
 
-/// The reverse of [`load_state`].
+/// The reverse of [`load_state`]: words a to d and words e to h, each with the first word lowest.
 #[inline]
 #[target_feature(enable = "sha,sse4.1,ssse3")]
-fn store_state(state: &mut State, abef: __m128i, cdgh: __m128i) {
+fn plain_order(abef: __m128i, cdgh: __m128i) -> [__m128i; 2] {
     let (feba, dchg) = (_mm_shuffle_epi32::<0b00_01_10_11>(abef), _mm_shuffle_epi32::<0b10_11_00_01>(cdgh));
-    let words = state.as_mut_ptr().cast::<__m128i>();
-    // SAFETY: a state has 32 bytes, of which the two unaligned stores write one half each.
+    [_mm_blend_epi16::<0xf0>(feba, dchg), _mm_alignr_epi8::<8>(dchg, feba)]
+}
+
+/// Stores what has 32 bytes: a state, or a digest.
+#[inline]
+#[target_feature(enable = "sha,sse4.1,ssse3")]
+fn store_halves<T>(to: &mut T, [front, back]: [__m128i; 2]) {
+    const { assert!(size_of::<T>() == 32) };
+    let to = std::ptr::from_mut(to).cast::<__m128i>();
+    // SAFETY: `to` has 32 bytes, of which the two unaligned stores write one half each, and which may have any value in the two
+    // types that this is called with, words and bytes.
     unsafe {
-        _mm_storeu_si128(words, _mm_blend_epi16::<0xf0>(feba, dchg));
-        _mm_storeu_si128(words.add(1), _mm_alignr_epi8::<8>(dchg, feba));
+        _mm_storeu_si128(to, front);
+        _mm_storeu_si128(to.add(1), back);
     }
 }
