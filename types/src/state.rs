@@ -8,13 +8,19 @@ use std::{
 use alloy_primitives::{Address, B256, U256};
 use serde::{Deserialize, Serialize};
 
-use crate::{codec::raw, digest::Digest};
+use crate::{
+    codec::raw,
+    digest::{Digest, Digests},
+};
 
 /// Bytes of a path that come from the account alone, so that an account and its slots are neighbours on disk.
 pub const PATH_ACCOUNT_BYTES: usize = 8;
 
 /// Most bytes of an encoded row: an account with code.
 pub const ROW_BYTES_MAX: usize = 1 + 20 + 1 + 8 + 32 + 1 + 32;
+
+/// The domain of [`StateValue::hash`].
+const ROW_TAG: &str = "slipstream/row/1";
 
 /// What a row of the state table is about.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
@@ -59,15 +65,39 @@ impl StateKey {
         self.path_below(account_prefix(self.address()))
     }
 
-    fn path_below(&self, prefix: [u8; PATH_ACCOUNT_BYTES]) -> Path {
-        let mut path = [0; 32];
-        path[..PATH_ACCOUNT_BYTES].copy_from_slice(&prefix);
-        let rest = match self {
-            StateKey::Account(address) => Digest::of(&[&[1, 0], &address.0[..]]),
-            StateKey::Slot(address, slot) => Digest::of(&[&[1, 1], &address.0[..], &slot.0]),
+    /// [`StateKey::path`] of many keys, in their order: two hashes at a time, and an account's part once for neighbours, which
+    /// sorted keys are.
+    pub fn paths(keys: &[StateKey]) -> Vec<Path> {
+        let is_new = |i: usize| i == 0 || keys[i - 1].address() != keys[i].address();
+        let mut digests = Digests::with_capacity(2 * keys.len());
+        for (i, key) in keys.iter().enumerate() {
+            if is_new(i) {
+                digests.push(&prefix_parts(key.address()));
+            }
+            key.hash_rest(|parts| digests.push(parts));
+        }
+        let mut digests = digests.finish().into_iter();
+        let mut next = || digests.next().expect("each key has pushed what is taken here");
+        let mut prefix = [0; PATH_ACCOUNT_BYTES];
+        let mut path = |i| {
+            if is_new(i) {
+                prefix = first_bytes(next());
+            }
+            join_path(prefix, next())
         };
-        path[PATH_ACCOUNT_BYTES..].copy_from_slice(&rest.0[..32 - PATH_ACCOUNT_BYTES]);
-        Path(path)
+        (0..keys.len()).map(&mut path).collect()
+    }
+
+    fn path_below(&self, prefix: [u8; PATH_ACCOUNT_BYTES]) -> Path {
+        join_path(prefix, self.hash_rest(Digest::of))
+    }
+
+    /// Hashes what a path's bytes behind the account's are made of.
+    fn hash_rest<T>(&self, hash: impl FnOnce(&[&[u8]]) -> T) -> T {
+        match self {
+            StateKey::Account(address) => hash(&[&[1, 0], &address.0[..]]),
+            StateKey::Slot(address, slot) => hash(&[&[1, 1], &address.0[..], &slot.0]),
+        }
     }
 }
 
@@ -88,10 +118,23 @@ impl Paths {
     }
 }
 
+fn prefix_parts(address: &Address) -> [&[u8]; 2] {
+    [&[0], &address.0[..]]
+}
+
 fn account_prefix(address: &Address) -> [u8; PATH_ACCOUNT_BYTES] {
-    let mut prefix = [0; PATH_ACCOUNT_BYTES];
-    prefix.copy_from_slice(&Digest::of(&[&[0], &address.0[..]]).0[..PATH_ACCOUNT_BYTES]);
-    prefix
+    first_bytes(Digest::of(&prefix_parts(address)))
+}
+
+fn first_bytes<const N: usize>(digest: Digest) -> [u8; N] {
+    std::array::from_fn(|i| digest.0[i])
+}
+
+fn join_path(prefix: [u8; PATH_ACCOUNT_BYTES], rest: Digest) -> Path {
+    let mut path = [0; 32];
+    path[..PATH_ACCOUNT_BYTES].copy_from_slice(&prefix);
+    path[PATH_ACCOUNT_BYTES..].copy_from_slice(&rest.0[..32 - PATH_ACCOUNT_BYTES]);
+    Path(path)
 }
 
 /// Position of a row: 256 bits, the most significant bit of byte 0 first.
@@ -118,9 +161,14 @@ impl Path {
 
     /// How many bits two paths have in common before they part; 256 if they are equal.
     pub fn common_bits(&self, other: &Path) -> usize {
-        match self.0.iter().zip(&other.0).position(|(a, b)| a != b) {
-            Some(byte) => 8 * byte + (self.0[byte] ^ other.0[byte]).leading_zeros() as usize,
-            None => 256,
+        let halves = |path: &Path| match path.0.as_chunks() {
+            ([front, back], []) => (u128::from_be_bytes(*front), u128::from_be_bytes(*back)),
+            _ => unreachable!("a path has 32 bytes"),
+        };
+        let ((front, back), (other_front, other_back)) = (halves(self), halves(other));
+        match front ^ other_front {
+            0 => 128 + (back ^ other_back).leading_zeros() as usize,
+            difference => difference.leading_zeros() as usize,
         }
     }
 
@@ -184,7 +232,16 @@ impl StateValue {
 
     /// [`StateValue::hash`] of a row that is encoded already.
     pub fn row_hash(row: &[u8]) -> Digest {
-        Digest::tagged("slipstream/row/1", row)
+        Digest::tagged(ROW_TAG, row)
+    }
+
+    /// [`StateValue::row_hash`] of many rows, in their order: two at a time where neighbours have the same number of blocks, as
+    /// all rows have.
+    pub fn row_hashes<'a>(rows: impl IntoIterator<Item = &'a [u8]>) -> Vec<Digest> {
+        let rows = rows.into_iter();
+        let mut hashes = RowHashes(Digests::with_capacity(rows.size_hint().0));
+        rows.for_each(|row| hashes.push(row));
+        hashes.finish()
     }
 
     /// Appends the row: the BCS of key and value, written out because it is done for every changed row of every batch.
@@ -221,8 +278,26 @@ impl StateValue {
     }
 }
 
+/// [`StateValue::row_hashes`] for who comes by the rows one by one.
+#[derive(Clone, Debug, Default)]
+pub struct RowHashes(Digests);
+
+impl RowHashes {
+    /// Adds the hash of an encoded row.
+    pub fn push(&mut self, row: &[u8]) {
+        self.0.push_tagged(ROW_TAG, row);
+    }
+
+    /// All of them, in the order in which the rows were added.
+    pub fn finish(self) -> Vec<Digest> {
+        self.0.finish()
+    }
+}
+
 #[cfg(test)]
 mod tests {
+    use proptest::{collection::vec, prelude::*};
+
     use super::*;
 
     #[test]
@@ -236,6 +311,8 @@ mod tests {
             (slot, StateValue::Slot(U256::from(5) << 200)),
             (StateKey::Account(other), StateValue::Account(contract)),
         ];
+        let keys = rows.map(|(key, _)| key);
+        assert_eq!(StateKey::paths(&keys), keys.map(|key| key.path()));
         let mut paths = Paths::default();
         for (key, value) in rows {
             let mut row = Vec::new();
@@ -243,6 +320,37 @@ mod tests {
             assert_eq!(row, bcs::to_bytes(&(key, value)).unwrap());
             assert!(row.len() <= ROW_BYTES_MAX);
             assert_eq!(paths.path(&key), key.path());
+        }
+    }
+
+    fn key() -> impl Strategy<Value = StateKey> {
+        let address = (0..3u8).prop_map(Address::repeat_byte);
+        (address, any::<Option<[u8; 32]>>()).prop_map(|(address, slot)| match slot {
+            None => StateKey::Account(address),
+            Some(slot) => StateKey::Slot(address, slot.into()),
+        })
+    }
+
+    proptest! {
+        #[test]
+        fn many_keys_and_rows_are_hashed_as_each_alone(
+            keys in vec(key(), 0..20),
+            rows in vec(vec(any::<u8>(), 0..150), 0..20),
+        ) {
+            let alone: Vec<Path> = keys.iter().map(StateKey::path).collect();
+            prop_assert_eq!(StateKey::paths(&keys), alone);
+            let alone: Vec<Digest> = rows.iter().map(|row| StateValue::row_hash(row)).collect();
+            prop_assert_eq!(StateValue::row_hashes(rows.iter().map(|row| &row[..])), alone);
+        }
+
+        #[test]
+        fn common_bits_are_counted_to_the_first_that_differs(a in any::<[u8; 32]>(), bit in 0usize..256, rest in any::<[u8; 32]>()) {
+            let a = Path(a);
+            let mut b = a;
+            b.0[bit / 8] ^= 0x80 >> (bit % 8);
+            b.0[bit / 8 + 1..].copy_from_slice(&rest[bit / 8 + 1..]);
+            prop_assert_eq!(a.common_bits(&b), bit);
+            prop_assert_eq!(a.common_bits(&a), 256);
         }
     }
 }

@@ -9,9 +9,14 @@
 use std::sync::LazyLock;
 
 use serde::{Deserialize, Serialize};
-use sha2::block_api::compress256;
+use slipstream_sha256::{State, digest_halves};
 
-use crate::{bounded::BoundedVec, digest::Digest, limits, state::Path};
+use crate::{
+    bounded::BoundedVec,
+    digest::Digest,
+    limits,
+    state::{Path, RowHashes},
+};
 
 /// A row as the tree sees it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -22,30 +27,83 @@ pub struct Leaf {
     pub value_hash: Digest,
 }
 
-fn initial_value(tag: &str) -> [u32; 8] {
+/// What a compression of one domain begins with.
+type InitialValue = LazyLock<State>;
+
+static LEAF: InitialValue = LazyLock::new(|| initial_value("slipstream/state-leaf/1"));
+static JOIN: InitialValue = LazyLock::new(|| initial_value("slipstream/state-join/1"));
+
+fn initial_value(tag: &str) -> State {
     let digest = Digest::tagged(tag, &[]);
     std::array::from_fn(|i| u32::from_be_bytes(std::array::from_fn(|j| digest.0[4 * i + j])))
 }
 
-fn compress(mut state: [u32; 8], left: &[u8; 32], right: &[u8; 32]) -> Digest {
-    let mut block = [0; 64];
-    block[..32].copy_from_slice(left);
-    block[32..].copy_from_slice(right);
-    compress256(&mut state, &[block]);
-    Digest::from_words(state)
+/// Makes leaves of many rows; two rows are hashed at a time.
+#[derive(Clone, Debug, Default)]
+pub struct Leaves {
+    paths: Vec<Path>,
+    value_hashes: RowHashes,
+}
+
+impl Leaves {
+    /// Adds the leaf of an encoded row.
+    pub fn push(&mut self, path: Path, row: &[u8]) {
+        self.paths.push(path);
+        self.value_hashes.push(row);
+    }
+
+    /// How many there are.
+    pub fn len(&self) -> usize {
+        self.paths.len()
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.paths.is_empty()
+    }
+
+    /// All of them, in the order in which they were added.
+    pub fn finish(self) -> Vec<Leaf> {
+        let leaf = |(path, value_hash)| Leaf { path, value_hash };
+        self.paths.into_iter().zip(self.value_hashes.finish()).map(leaf).collect()
+    }
+}
+
+/// The two halves of what is compressed.
+type Halves<'a> = [&'a [u8; 32]; 2];
+
+#[inline]
+fn hash<const N: usize>(initial: &State, blocks: [Halves; N]) -> [Digest; N] {
+    digest_halves(initial, blocks).map(Digest)
 }
 
 impl Leaf {
     /// The hash of the subtree that holds this leaf alone.
     pub fn hash(&self) -> Digest {
-        static IV: LazyLock<[u32; 8]> = LazyLock::new(|| initial_value("slipstream/state-leaf/1"));
-        compress(*IV, &self.path.0, &self.value_hash.0)
+        let [hash] = hash(&LEAF, [self.halves()]);
+        hash
+    }
+
+    /// [`Leaf::hash`] of many leaves, in their order, two at a time.
+    pub fn hashes(leaves: &[Leaf]) -> Vec<Digest> {
+        let (pairs, odd) = leaves.as_chunks();
+        let mut hashes = Vec::with_capacity(leaves.len());
+        for [first, second] in pairs {
+            hashes.extend(hash(&LEAF, [first.halves(), second.halves()]));
+        }
+        hashes.extend(odd.iter().map(Leaf::hash));
+        hashes
+    }
+
+    #[inline]
+    fn halves(&self) -> Halves<'_> {
+        [&self.path.0, &self.value_hash.0]
     }
 }
 
 fn join(left: Digest, right: Digest) -> Digest {
-    static IV: LazyLock<[u32; 8]> = LazyLock::new(|| initial_value("slipstream/state-join/1"));
-    compress(*IV, &left.0, &right.0)
+    let [hash] = hash(&JOIN, [[&left.0, &right.0]]);
+    hash
 }
 
 /// A subtree, as far as its parent must know it.
@@ -63,12 +121,46 @@ pub enum Subtree {
 impl Subtree {
     /// The parent of two siblings: a lone leaf moves up, everything else is joined.
     pub fn parent(left: Subtree, right: Subtree) -> Subtree {
-        match (left, right) {
-            (Subtree::Empty, Subtree::Empty) => Subtree::Empty,
-            (Subtree::Leaf(leaf), Subtree::Empty) | (Subtree::Empty, Subtree::Leaf(leaf)) => {
-                Subtree::Leaf(leaf)
+        Self::without_join(left, right).unwrap_or_else(|| Subtree::Inner(join(left.hash(), right.hash())))
+    }
+
+    /// [`Subtree::parent`] of two pairs of siblings. Two joins are computed at once.
+    pub fn parents(siblings: [(Subtree, Subtree); 2]) -> [Subtree; 2] {
+        match siblings.map(|(left, right)| Self::without_join(left, right)) {
+            [None, None] => {
+                let hashes = siblings.map(|(left, right)| [left.hash(), right.hash()]);
+                hash(&JOIN, hashes.each_ref().map(|[left, right]| [&left.0, &right.0])).map(Subtree::Inner)
             }
-            (left, right) => Subtree::Inner(join(left.hash(), right.hash())),
+            _ => siblings.map(|(left, right)| Self::parent(left, right)),
+        }
+    }
+
+    /// The subtree over neighbours at one depth, which are a power of two in number. Overwrites them.
+    pub fn fold(neighbours: &mut [Subtree]) -> Subtree {
+        debug_assert!(neighbours.len().is_power_of_two(), "each has a sibling, and so have their parents");
+        let mut len = neighbours.len();
+        while len >= 4 {
+            for i in (0..len).step_by(4) {
+                let [first, second] = [i, i + 2].map(|at| (neighbours[at], neighbours[at + 1]));
+                [neighbours[i / 2], neighbours[i / 2 + 1]] = Self::parents([first, second]);
+            }
+            len /= 2;
+        }
+        match neighbours {
+            [] => Subtree::Empty,
+            [alone] => *alone,
+            [left, right, ..] => Self::parent(*left, *right),
+        }
+    }
+
+    /// The parent of siblings that are not joined.
+    fn without_join(left: Subtree, right: Subtree) -> Option<Subtree> {
+        match (left, right) {
+            (Subtree::Empty, Subtree::Empty) => Some(Subtree::Empty),
+            (Subtree::Leaf(leaf), Subtree::Empty) | (Subtree::Empty, Subtree::Leaf(leaf)) => {
+                Some(Subtree::Leaf(leaf))
+            }
+            _ => None,
         }
     }
 
@@ -86,15 +178,138 @@ pub fn root(leaves: &[Leaf]) -> Digest {
     subtree(leaves, 0).hash()
 }
 
-/// The subtree of leaves that agree in their first `depth` bits.
+/// The subtree of leaves that agree in their first `depth` bits. The leaves are sorted by path, each path once.
 pub fn subtree(leaves: &[Leaf], depth: usize) -> Subtree {
-    match leaves {
+    fold_leaves(leaves, &mut Leaf::hashes(leaves), depth)
+}
+
+/// As [`subtree`], for who has the hashes of the leaves. Overwrites them.
+///
+/// # Panics
+/// If there are not as many hashes. If leaves are out of order, repeated or part above `depth`, it panics or gives a hash that is
+/// not of these leaves.
+pub fn fold_leaves(leaves: &[Leaf], hashes: &mut [Digest], depth: usize) -> Subtree {
+    assert_eq!(leaves.len(), hashes.len(), "each leaf has its hash");
+    match hashes {
         [] => Subtree::Empty,
-        [leaf] => Subtree::Leaf(leaf.hash()),
+        [hash] => Subtree::Leaf(*hash),
+        _ if (LEVELS_LEAVES_MIN..=LEVELS_LEAVES_MAX).contains(&leaves.len()) => {
+            Subtree::Inner(fold_levels(leaves, hashes, depth))
+        }
         _ => {
             let half = leaves.partition_point(|leaf| !leaf.path.bit(depth));
-            Subtree::parent(subtree(&leaves[..half], depth + 1), subtree(&leaves[half..], depth + 1))
+            let ((left, right), (left_hashes, right_hashes)) =
+                (leaves.split_at(half), hashes.split_at_mut(half));
+            Subtree::parent(
+                fold_leaves(left, left_hashes, depth + 1),
+                fold_leaves(right, right_hashes, depth + 1),
+            )
         }
+    }
+}
+
+/// Of fewer leaves, sorting the joins by their level costs more than computing them two at a time saves.
+const LEVELS_LEAVES_MIN: usize = 24;
+/// So many leaves with their hashes stay in the cache of a core's first level.
+const LEVELS_LEAVES_MAX: usize = 256;
+
+/// As [`fold_leaves`], of two leaves or more. Goes up bit by bit from the deepest one at which two neighbours part. All joins at
+/// one bit are of different subtrees, and so are computed two at a time.
+fn fold_levels(leaves: &[Leaf], hashes: &mut [Digest], depth: usize) -> Digest {
+    let partings = Partings::of(leaves);
+    let (mut below, mut above): (Vec<Run>, Vec<Run>) = (Vec::new(), Vec::new());
+    let mut joins = Vec::new();
+    for bit in (depth..=partings.deepest).rev() {
+        let mut join = |sides, run: Run| {
+            joins.push(Join { sides, place: run.first });
+            above.push(run);
+        };
+        // A run without a sibling.
+        let lone = |run: &Run| match leaves[run.first].path.bit(bit) {
+            false => [Some(run.first), None],
+            true => [None, Some(run.first)],
+        };
+        let mut runs = below.iter().peekable();
+        for &last in partings.at(bit) {
+            while let Some(run) = runs.next_if(|run| run.last < last) {
+                join(lone(run), *run);
+            }
+            let left = runs.next_if(|run| run.last == last).map_or(last, |run| run.first);
+            let right = last + 1;
+            let end = runs.next_if(|run| run.first == right).map_or(right, |run| run.last);
+            join([Some(left), Some(right)], Run { first: left, last: end });
+        }
+        runs.for_each(|run| join(lone(run), *run));
+        // Apart from the above, whose branches nobody can foretell: the hashes need not wait for them.
+        let (pairs, odd) = joins.as_chunks();
+        for [first, second] in pairs {
+            let [first_hash, second_hash] = hash(&JOIN, [first.halves(hashes), second.halves(hashes)]);
+            hashes[first.place] = first_hash;
+            hashes[second.place] = second_hash;
+        }
+        if let [join] = odd {
+            [hashes[join.place]] = hash(&JOIN, [join.halves(hashes)]);
+        }
+        joins.clear();
+        below.clear();
+        std::mem::swap(&mut below, &mut above);
+    }
+    assert_eq!(below, [Run { first: 0, last: leaves.len() - 1 }], "leaves ascend and agree in {depth} bits");
+    hashes[0]
+}
+
+/// Two neighbours or more whose subtree is known: its hash stands at the first one's place.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Run {
+    first: usize,
+    last: usize,
+}
+
+/// A join: the places of both sides' hashes, none for an empty subtree, and the place of the result.
+struct Join {
+    sides: [Option<usize>; 2],
+    place: usize,
+}
+
+impl Join {
+    #[inline]
+    fn halves<'a>(&self, hashes: &'a [Digest]) -> Halves<'a> {
+        self.sides.map(|side| side.map_or(&Digest::ZERO.0, |place| &hashes[place].0))
+    }
+}
+
+/// Leaves by the bit at which they part from the next one.
+struct Partings {
+    /// Sorted by bit, those of one bit by path.
+    leaves: Vec<usize>,
+    /// Where the leaves of each bit end.
+    ends: [usize; 257],
+    /// The last bit that there is.
+    deepest: usize,
+}
+
+impl Partings {
+    fn of(leaves: &[Leaf]) -> Partings {
+        let bits: Vec<usize> =
+            leaves.array_windows().map(|[leaf, next]| leaf.path.common_bits(&next.path)).collect();
+        let mut counts = [0; 257];
+        bits.iter().for_each(|bit| counts[*bit] += 1);
+        let mut start = 0;
+        let mut ends = counts.map(|count| {
+            start += count;
+            start - count
+        });
+        let mut sorted = vec![0; bits.len()];
+        for (leaf, bit) in bits.iter().enumerate() {
+            sorted[ends[*bit]] = leaf;
+            ends[*bit] += 1;
+        }
+        Partings { leaves: sorted, ends, deepest: bits.into_iter().max().unwrap_or_default().min(255) }
+    }
+
+    fn at(&self, bit: usize) -> &[usize] {
+        let start = bit.checked_sub(1).map_or(0, |before| self.ends[before]);
+        &self.leaves[start..self.ends[bit]]
     }
 }
 
@@ -261,5 +476,128 @@ fn take(siblings: &mut &[Sibling], depth: usize, end: &Path) -> Result<Subtree, 
             }
             Ok(Subtree::Leaf(leaf.hash()))
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::{collection::vec, prelude::*};
+
+    use super::*;
+
+    /// The definition, word by word.
+    fn defined(leaves: &[Leaf], depth: usize) -> Subtree {
+        match leaves {
+            [] => Subtree::Empty,
+            [leaf] => Subtree::Leaf(leaf.hash()),
+            _ => {
+                let half = leaves.partition_point(|leaf| !leaf.path.bit(depth));
+                Subtree::parent(defined(&leaves[..half], depth + 1), defined(&leaves[half..], depth + 1))
+            }
+        }
+    }
+
+    /// Sorted leaves that agree in their first `depth` bits, many of them in more: as keys ground by an attacker would.
+    fn leaves() -> impl Strategy<Value = (Vec<Leaf>, usize)> {
+        let path = (any::<[u8; 32]>(), 0usize..=256);
+        (any::<[u8; 32]>(), 0usize..=255, vec((path, any::<u8>()), 0..60)).prop_map(
+            |(common, depth, leaves)| {
+                let leaf = |((random, agrees), seed): (([u8; 32], usize), u8)| {
+                    let mut path = common;
+                    for bit in agrees.max(depth)..256 {
+                        let mask = 0x80 >> (bit % 8);
+                        path[bit / 8] = path[bit / 8] & !mask | random[bit / 8] & mask;
+                    }
+                    Leaf { path: Path(path), value_hash: Digest([seed; 32]) }
+                };
+                let mut leaves: Vec<Leaf> = leaves.into_iter().map(leaf).collect();
+                leaves.sort_unstable_by_key(|leaf| leaf.path);
+                leaves.dedup_by_key(|leaf| leaf.path);
+                (leaves, depth)
+            },
+        )
+    }
+
+    fn random_leaves(max: usize) -> impl Strategy<Value = Vec<Leaf>> {
+        vec(any::<[u8; 32]>(), 0..max).prop_map(|mut paths| {
+            paths.sort_unstable();
+            paths.dedup();
+            let leaf = |path: [u8; 32]| Leaf { path: Path(path), value_hash: Digest(path.map(|byte| !byte)) };
+            paths.into_iter().map(leaf).collect()
+        })
+    }
+
+    fn any_subtree() -> impl Strategy<Value = Subtree> {
+        let digest = || any::<[u8; 32]>().prop_map(Digest);
+        prop_oneof![Just(Subtree::Empty), digest().prop_map(Subtree::Leaf), digest().prop_map(Subtree::Inner)]
+    }
+
+    fn halved(neighbours: &[Subtree]) -> Subtree {
+        match neighbours {
+            [alone] => *alone,
+            _ => {
+                let (left, right) = neighbours.split_at(neighbours.len() / 2);
+                Subtree::parent(halved(left), halved(right))
+            }
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn leaves_of_many_rows_are_each_alone(rows in vec((any::<[u8; 32]>(), vec(any::<u8>(), 80..120)), 0..20)) {
+            let mut leaves = Leaves::default();
+            rows.iter().for_each(|(path, row)| leaves.push(Path(*path), row));
+            prop_assert_eq!((leaves.len(), leaves.is_empty()), (rows.len(), rows.is_empty()));
+            let leaf = |(path, row): &([u8; 32], Vec<u8>)| {
+                Leaf { path: Path(*path), value_hash: crate::StateValue::row_hash(row) }
+            };
+            prop_assert_eq!(leaves.finish(), rows.iter().map(leaf).collect::<Vec<_>>());
+        }
+
+        #[test]
+        fn leaves_with_deep_prefixes_give_the_defined_subtree((leaves, depth) in leaves()) {
+            prop_assert_eq!(subtree(&leaves, depth), defined(&leaves, depth));
+        }
+
+        #[test]
+        fn random_leaves_give_the_defined_root(leaves in random_leaves(700)) {
+            prop_assert_eq!(subtree(&leaves, 0), defined(&leaves, 0));
+            let hashes: Vec<Digest> = leaves.iter().map(Leaf::hash).collect();
+            prop_assert_eq!(Leaf::hashes(&leaves), hashes);
+        }
+
+        #[test]
+        fn two_parents_are_each_alone_and_neighbours_fold_by_halves(siblings in any_siblings(), exponent in 0u32..5) {
+            let [first, second, ..] = siblings;
+            let alone = [first, second].map(|(left, right)| Subtree::parent(left, right));
+            prop_assert_eq!(Subtree::parents([first, second]), alone);
+            let mut neighbours: Vec<Subtree> =
+                siblings.into_iter().flat_map(|(left, right)| [left, right]).take(1 << exponent).collect();
+            let expected = halved(&neighbours);
+            prop_assert_eq!(Subtree::fold(&mut neighbours), expected);
+        }
+    }
+
+    fn any_siblings() -> impl Strategy<Value = [(Subtree, Subtree); 8]> {
+        proptest::array::uniform8((any_subtree(), any_subtree()))
+    }
+
+    /// Sorted, each path once.
+    fn ascending(count: u8) -> Vec<Leaf> {
+        (0..count).map(|byte| Leaf { path: Path([byte; 32]), value_hash: Digest::ZERO }).collect()
+    }
+
+    #[test]
+    #[should_panic(expected = "leaves ascend")]
+    fn a_path_that_is_there_twice_is_refused() {
+        let mut leaves = ascending(40);
+        leaves[20] = leaves[19];
+        subtree(&leaves, 0);
+    }
+
+    #[test]
+    #[should_panic(expected = "leaves ascend")]
+    fn leaves_that_part_above_are_refused() {
+        subtree(&ascending(200), 1);
     }
 }
