@@ -8,13 +8,11 @@ use slipstream_types::{
     Address, B256, Digest, Path, StateKey, StateValue,
     bounded::BoundedVec,
     codec, limits,
-    state::Paths,
     tree::{Leaf, StateRangeError, StateRangeProof},
 };
 
 use crate::{
     error::{ChunkError, StorageError},
-    schema,
     spans::Span,
     state::Tree,
 };
@@ -148,16 +146,19 @@ impl VerifiedChunk {
         last.0.copy_from_slice(&ends[32..]);
         let (count, count_len) = take_count(&content[ENDS_BYTES..])?;
         let mut at = ENDS_BYTES + count_len;
-        let mut leaves = Vec::with_capacity(count.min(content.len() / ACCOUNT_BYTES));
-        let mut bounds = Vec::with_capacity(leaves.capacity() + 1);
-        let mut paths = Paths::default();
+        let mut keys = Vec::with_capacity(count.min(content.len() / ACCOUNT_BYTES));
+        let mut bounds = Vec::with_capacity(keys.capacity() + 1);
         for index in 0..count {
             bounds.push(at as u32);
-            let (leaf, len) = read_row(&content[at..], index, &mut paths)?;
-            leaves.push(leaf);
+            let (key, len) = read_row(&content[at..], index)?;
+            keys.push(key);
             at += len;
         }
         bounds.push(at as u32);
+        let paths = StateKey::paths(&keys);
+        let value_hashes = StateValue::row_hashes(rows_within(&content, &bounds));
+        let leaf = |(&path, value_hash)| Leaf { path, value_hash };
+        let leaves: Vec<Leaf> = paths.iter().zip(value_hashes).map(leaf).collect();
         let proof: StateRangeProof = codec::decode("range proof", &content[at..], usize::MAX)?;
         let inside = |leaf: &Leaf| first <= leaf.path && leaf.path <= last;
         if !leaves.is_sorted_by(|a, b| a.path < b.path) || !leaves.iter().all(inside) {
@@ -168,7 +169,6 @@ impl VerifiedChunk {
         proof.verify_subtrees(root, first, last, |prefix, bits| {
             tree.subtree(prefix, bits).unwrap_or_default()
         })?;
-        let paths = leaves.iter().map(|leaf| leaf.path).collect();
         Ok(VerifiedChunk { root, first, last, content, paths, tree, bounds })
     }
 
@@ -219,9 +219,13 @@ impl VerifiedChunk {
 
     /// The rows as they are stored, with their paths.
     pub fn stored_rows(&self) -> impl Iterator<Item = (&Path, &[u8])> {
-        let rows = self.bounds.windows(2).map(|ends| &self.content[ends[0] as usize..ends[1] as usize]);
-        self.paths.iter().zip(rows)
+        self.paths.iter().zip(rows_within(&self.content, &self.bounds))
     }
+}
+
+/// The rows between neighbouring bounds.
+fn rows_within<'a>(content: &'a [u8], bounds: &'a [u32]) -> impl Iterator<Item = &'a [u8]> {
+    bounds.array_windows().map(|[start, end]| &content[*start as usize..*end as usize])
 }
 
 /// The code hash of an encoded account row that is well formed; none for other rows.
@@ -254,16 +258,18 @@ pub(crate) const SLOT_BYTES: usize = 1 + 20 + 32 + 1 + 32;
 /// Encoded bytes of an account's row without code hash: both tags, address, nonce, balance, option.
 pub(crate) const ACCOUNT_BYTES: usize = 1 + 20 + 1 + 8 + 32 + 1;
 
-/// The row that some bytes begin with, and its length.
-fn read_row(bytes: &[u8], index: usize, paths: &mut Paths) -> Result<(Leaf, usize), ChunkError> {
+/// The key of the row that some bytes begin with, and the row's length.
+fn read_row(bytes: &[u8], index: usize) -> Result<(StateKey, usize), ChunkError> {
     let (key, len) = match bytes.first() {
         Some(0) if bytes.len() >= ACCOUNT_BYTES => read_account(bytes, index)?,
         Some(1) if bytes.len() >= SLOT_BYTES => read_slot(bytes, index)?,
         Some(0 | 1) => return Err(ChunkError::Malformed { reason: "it ends early" }),
         _ => return Err(ChunkError::BadValue { index }),
     };
-    let row = bytes.get(..len).ok_or(ChunkError::Malformed { reason: "it ends early" })?;
-    Ok((Leaf { path: paths.path(&key), value_hash: StateValue::row_hash(row) }, len))
+    match len <= bytes.len() {
+        true => Ok((key, len)),
+        false => Err(ChunkError::Malformed { reason: "it ends early" }),
+    }
 }
 
 fn read_account(bytes: &[u8], index: usize) -> Result<(StateKey, usize), ChunkError> {
@@ -282,11 +288,6 @@ fn read_slot(bytes: &[u8], index: usize) -> Result<(StateKey, usize), ChunkError
         return Err(ChunkError::BadValue { index });
     }
     Ok((key, SLOT_BYTES))
-}
-
-/// The path and the row hash of a stored row.
-pub(crate) fn stored_leaf(key: &[u8], row: &[u8]) -> Result<Leaf, StorageError> {
-    Ok(Leaf { path: Path(schema::decode_digest(key)?.0), value_hash: StateValue::row_hash(row) })
 }
 
 /// ULEB128, as BCS has it.
@@ -319,7 +320,7 @@ mod tests {
     use slipstream_types::{AccountValue, U256, tree::SiblingNode};
 
     use super::*;
-    use crate::state::Tree;
+    use crate::{schema, state::Tree};
 
     fn rows() -> Vec<(StateKey, StateValue)> {
         let account = |i: u8, code: bool| {

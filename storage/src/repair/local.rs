@@ -3,7 +3,10 @@
 use std::{collections::BTreeSet, ops::ControlFlow, sync::Arc};
 
 use parking_lot::Mutex;
-use slipstream_types::{Digest, Path, StateValue, keccak256, tree::Leaf};
+use slipstream_types::{
+    Digest, Path, keccak256,
+    tree::{Leaf, Leaves},
+};
 
 use crate::{
     backend::{Column, Direction, Reader},
@@ -53,14 +56,14 @@ impl LocalRows {
 
 impl RowSource for LocalRows {
     fn leaves(&self, first: &Path, last: &Path) -> Result<Vec<Leaf>, StorageError> {
-        let (mut leaves, mut codes) = (Vec::new(), BTreeSet::new());
+        let (mut leaves, mut codes) = (Leaves::default(), BTreeSet::new());
         self.each(Span { first: *first, last: *last }, |path, row| {
             codes.extend(chunk::code_hash(row));
-            leaves.push(Leaf { path, value_hash: StateValue::row_hash(row) });
+            leaves.push(path, row);
             Ok(())
         })?;
         self.codes.lock().append(&mut codes);
-        Ok(leaves)
+        Ok(leaves.finish())
     }
 }
 

@@ -9,7 +9,7 @@ use std::{collections::BTreeSet, ops::ControlFlow};
 
 use slipstream_types::{
     Digest, Path,
-    tree::{Leaf, StateRangeProof},
+    tree::{Leaf, Leaves, StateRangeProof},
 };
 
 use super::Restore;
@@ -183,17 +183,19 @@ fn divide(span: Span, leaves: &[Leaf], into: &mut Spans) {
 
 /// The rows of a span, at most `max`.
 fn scan_local(reader: &dyn Reader, column: Column, span: Span, max: usize) -> Result<Local, StorageError> {
+    let mut leaves = Leaves::default();
     let mut local = Local { leaves: Vec::new(), codes: BTreeSet::new(), bytes: 0 };
     reader.scan(column, &span.first.0, Direction::Up, &mut |key, row| {
-        let leaf = chunk::stored_leaf(key, row)?;
-        if leaf.path > span.last {
+        let path = Path(schema::decode_digest(key)?.0);
+        if path > span.last {
             return Ok(ControlFlow::Break(()));
         }
-        local.leaves.push(leaf);
+        leaves.push(path, row);
         local.codes.extend(chunk::code_hash(row));
         local.bytes += (key.len() + row.len()) as u64;
-        Ok(if local.leaves.len() == max { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
+        Ok(if leaves.len() == max { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
     })?;
+    local.leaves = leaves.finish();
     Ok(local)
 }
 
