@@ -86,12 +86,14 @@ impl Leaf {
 
     /// [`Leaf::hash`] of many leaves, in their order, two at a time.
     pub fn hashes(leaves: &[Leaf]) -> Vec<Digest> {
-        let (pairs, odd) = leaves.as_chunks();
-        let mut hashes = Vec::with_capacity(leaves.len());
-        for [first, second] in pairs {
-            hashes.extend(hash(&LEAF, [first.halves(), second.halves()]));
+        let mut hashes = vec![Digest::ZERO; leaves.len()];
+        let ((pairs, odd), (pair_hashes, odd_hashes)) = (leaves.as_chunks(), hashes.as_chunks_mut());
+        for ([first, second], to) in pairs.iter().zip(pair_hashes) {
+            *to = hash(&LEAF, [first.halves(), second.halves()]);
         }
-        hashes.extend(odd.iter().map(Leaf::hash));
+        for (leaf, to) in odd.iter().zip(odd_hashes) {
+            *to = leaf.hash();
+        }
         hashes
     }
 
@@ -99,11 +101,6 @@ impl Leaf {
     fn halves(&self) -> Halves<'_> {
         [&self.path.0, &self.value_hash.0]
     }
-}
-
-fn join(left: Digest, right: Digest) -> Digest {
-    let [hash] = hash(&JOIN, [[&left.0, &right.0]]);
-    hash
 }
 
 /// A subtree, as far as its parent must know it.
@@ -121,17 +118,23 @@ pub enum Subtree {
 impl Subtree {
     /// The parent of two siblings: a lone leaf moves up, everything else is joined.
     pub fn parent(left: Subtree, right: Subtree) -> Subtree {
-        Self::without_join(left, right).unwrap_or_else(|| Subtree::Inner(join(left.hash(), right.hash())))
+        match (left, right) {
+            (Subtree::Empty, Subtree::Empty) => Subtree::Empty,
+            (Subtree::Leaf(leaf), Subtree::Empty) | (Subtree::Empty, Subtree::Leaf(leaf)) => {
+                Subtree::Leaf(leaf)
+            }
+            (left, right) => {
+                let [hash] = hash(&JOIN, [[left.half(), right.half()]]);
+                Subtree::Inner(hash)
+            }
+        }
     }
 
     /// [`Subtree::parent`] of two pairs of siblings. Two joins are computed at once.
-    pub fn parents(siblings: [(Subtree, Subtree); 2]) -> [Subtree; 2] {
-        match siblings.map(|(left, right)| Self::without_join(left, right)) {
-            [None, None] => {
-                let hashes = siblings.map(|(left, right)| [left.hash(), right.hash()]);
-                hash(&JOIN, hashes.each_ref().map(|[left, right]| [&left.0, &right.0])).map(Subtree::Inner)
-            }
-            _ => siblings.map(|(left, right)| Self::parent(left, right)),
+    pub fn parents([(a, b), (c, d)]: [(&Subtree, &Subtree); 2]) -> [Subtree; 2] {
+        match Self::two_joins([a, b, c, d]) {
+            Some(hashes) => hashes.map(Subtree::Inner),
+            None => [Self::parent(*a, *b), Self::parent(*c, *d)],
         }
     }
 
@@ -141,8 +144,16 @@ impl Subtree {
         let mut len = neighbours.len();
         while len >= 4 {
             for i in (0..len).step_by(4) {
-                let [first, second] = [i, i + 2].map(|at| (neighbours[at], neighbours[at + 1]));
-                [neighbours[i / 2], neighbours[i / 2 + 1]] = Self::parents([first, second]);
+                let [a, b, c, d] = std::array::from_fn(|at| &neighbours[i + at]);
+                // Written hash by hash: a copy of a whole subtree stalls whoever reads its hash next.
+                if let Some([first, second]) = Self::two_joins([a, b, c, d]) {
+                    neighbours[i / 2] = Subtree::Inner(first);
+                    neighbours[i / 2 + 1] = Subtree::Inner(second);
+                } else {
+                    let (first, second) = (Self::parent(*a, *b), Self::parent(*c, *d));
+                    neighbours[i / 2] = first;
+                    neighbours[i / 2 + 1] = second;
+                }
             }
             len /= 2;
         }
@@ -153,14 +164,28 @@ impl Subtree {
         }
     }
 
-    /// The parent of siblings that are not joined.
-    fn without_join(left: Subtree, right: Subtree) -> Option<Subtree> {
+    /// The joins of two pairs of siblings, none if one of the pairs is not joined.
+    #[inline]
+    fn two_joins([a, b, c, d]: [&Subtree; 4]) -> Option<[Digest; 2]> {
+        if !Self::is_joined(a, b) || !Self::is_joined(c, d) {
+            return None;
+        }
+        Some(hash(&JOIN, [[a.half(), b.half()], [c.half(), d.half()]]))
+    }
+
+    #[inline]
+    fn is_joined(left: &Subtree, right: &Subtree) -> bool {
         match (left, right) {
-            (Subtree::Empty, Subtree::Empty) => Some(Subtree::Empty),
-            (Subtree::Leaf(leaf), Subtree::Empty) | (Subtree::Empty, Subtree::Leaf(leaf)) => {
-                Some(Subtree::Leaf(leaf))
-            }
-            _ => None,
+            (Subtree::Empty, other) | (other, Subtree::Empty) => matches!(other, Subtree::Inner(_)),
+            _ => true,
+        }
+    }
+
+    #[inline]
+    fn half(&self) -> &[u8; 32] {
+        match self {
+            Subtree::Empty => &Digest::ZERO.0,
+            Subtree::Leaf(hash) | Subtree::Inner(hash) => &hash.0,
         }
     }
 
@@ -570,7 +595,7 @@ mod tests {
         fn two_parents_are_each_alone_and_neighbours_fold_by_halves(siblings in any_siblings(), exponent in 0u32..5) {
             let [first, second, ..] = siblings;
             let alone = [first, second].map(|(left, right)| Subtree::parent(left, right));
-            prop_assert_eq!(Subtree::parents([first, second]), alone);
+            prop_assert_eq!(Subtree::parents([(&first.0, &first.1), (&second.0, &second.1)]), alone);
             let mut neighbours: Vec<Subtree> =
                 siblings.into_iter().flat_map(|(left, right)| [left, right]).take(1 << exponent).collect();
             let expected = halved(&neighbours);
