@@ -6,6 +6,8 @@
 
 pub(super) mod chain;
 pub(crate) mod cpu;
+pub(super) mod kept;
+pub(super) mod memory;
 pub(super) mod node;
 pub(super) mod relay;
 pub(super) mod workload;

@@ -15,10 +15,14 @@ use slipstream_types::{BatchNumber, BlobKind, Body, StateKey, codec};
 
 use super::{
     traffic::Traffic,
-    world::{World, clone_store, once, open},
+    world::{World, open},
 };
 use crate::{
-    bench::harness::{chain::Maker, node::database},
+    bench::harness::{
+        chain::Maker,
+        kept::{clone_store, once},
+        node::database,
+    },
     progress::Progress,
 };
 

@@ -11,10 +11,8 @@ use anyhow::Result;
 use slipstream_storage::{StorageConfig, StorageError, Store, View};
 use slipstream_types::StateKey;
 
-use super::{
-    follow::{cache_mib, cpu_s},
-    world::{clone_store, remove},
-};
+use super::follow::{cache_mib, cpu_s};
+use crate::bench::harness::kept::{clone_store, remove};
 
 /// Threads, and keys that each takes at a time; of one key at a time they are point reads, of more multi-gets, which have the kernel read all
 /// their blocks at once (io_uring).

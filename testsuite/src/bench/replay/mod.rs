@@ -24,11 +24,14 @@ use self::{
     follow::{Followed, Memory, Row, follow},
     propose::{Proposed, propose},
     traffic::{Traffic, listed_slot},
-    world::{Size, World, clone_store, remove},
+    world::{Size, World},
 };
 use super::{
     BenchOptions, Report,
-    harness::node::{NodeOptions, NodeProcess, database},
+    harness::{
+        kept::{Place, clone_store, remove},
+        node::{NodeOptions, NodeProcess, database},
+    },
     hints::access_lists,
     mainnet,
 };
@@ -136,12 +139,9 @@ pub(super) fn run(options: &BenchOptions, progress: Progress) -> Result<Report> 
     let mut listed = lists.concat();
     listed.sort_unstable();
     listed.dedup();
-    let is_kept = options.dir != Path::new(".");
-    let temporary = (!is_kept).then(|| tempfile::tempdir_in(&options.dir)).transpose()?;
-    let dir = temporary.as_ref().map_or(options.dir.as_path(), |dir| dir.path());
-    let dir = dir.canonicalize().with_context(|| format!("no directory {}", dir.display()))?;
+    let place = Place::of(options)?;
     let world = World::new(plan.size, listed);
-    let base = world.base(&dir, progress)?;
+    let base = world.base(place.dir(), progress)?;
     let bench = Bench { plan: &plan, world: &world, base: &base, lists: &lists, progress };
     let mut samples = Vec::new();
     for traffic in Traffic::ALL {

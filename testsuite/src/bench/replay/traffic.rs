@@ -170,8 +170,8 @@ mod tests {
     use super::*;
     use crate::{
         bench::{
-            harness::chain::Maker as ChainMaker,
-            replay::world::{Size, clone_store, open},
+            harness::{chain::Maker as ChainMaker, kept::clone_store},
+            replay::world::{Size, open},
         },
         progress::Progress,
     };

@@ -6,14 +6,10 @@
 //! ```
 //! A clone links the files of the base, which never change, and copies what names them.
 
-use std::{
-    ffi::OsStr,
-    fs,
-    path::{Path, PathBuf},
-};
+use std::path::{Path, PathBuf};
 
 use alloy_primitives::{Address, B256, TxKind, U256, keccak256};
-use anyhow::{Context, Result, ensure};
+use anyhow::{Result, ensure};
 use rayon::prelude::*;
 use slipstream_executor::HintsMode;
 use slipstream_storage::{StorageConfig, Store};
@@ -24,6 +20,7 @@ use crate::{
     bench::{
         harness::{
             chain::{Maker, one_validator},
+            kept::once,
             workload::sign,
         },
         ledger::files,
@@ -244,49 +241,12 @@ pub(super) fn open(dir: &Path) -> Result<Store> {
     Ok(Store::open(&config, dir)?)
 }
 
-/// Makes a directory whole, unless it is so from an earlier run.
-pub(super) fn once(dir: &Path, make: impl FnOnce(&Path) -> Result<()>) -> Result<()> {
-    let whole = dir.with_extension("whole");
-    if whole.exists() {
-        return Ok(());
-    }
-    remove(dir)?;
-    fs::create_dir_all(dir)?;
-    make(dir)?;
-    fs::write(&whole, []).with_context(|| format!("cannot write {}", whole.display()))
-}
-
-/// Removes a directory, if it is there.
-pub(super) fn remove(dir: &Path) -> Result<()> {
-    match dir.exists() {
-        true => fs::remove_dir_all(dir).with_context(|| format!("cannot remove {}", dir.display())),
-        false => Ok(()),
-    }
-}
-
-/// Puts a copy of a closed store into a directory: files that never change are linked.
-pub(super) fn clone_store(from: &Path, to: &Path) -> Result<()> {
-    remove(to)?;
-    fs::create_dir_all(to)?;
-    for entry in fs::read_dir(from)? {
-        let entry = entry?;
-        let target = to.join(entry.file_name());
-        if entry.file_type()?.is_dir() {
-            clone_store(&entry.path(), &target)?;
-        } else if entry.path().extension() == Some(OsStr::new("sst")) {
-            fs::hard_link(entry.path(), &target)?;
-        } else {
-            fs::copy(entry.path(), &target)?;
-        }
-    }
-    Ok(())
-}
-
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeSet;
 
     use super::*;
+    use crate::bench::harness::kept::clone_store;
 
     /// Goal: what transactions are going to read is there, under the keys that the contracts compute, each once.
     #[test]

@@ -17,6 +17,7 @@ use slipstream_storage::{
 };
 
 use super::{PARTS, source};
+use crate::bench::harness::memory::peak_mib;
 
 /// The block cache of the restoring store.
 pub(super) const CACHE_MIB: u64 = 32;
@@ -193,13 +194,4 @@ fn read_path(rows: &mut impl Read, path: &mut [u8; 32]) -> Result<bool> {
         Err(error) if error.kind() == std::io::ErrorKind::UnexpectedEof => Ok(false),
         Err(error) => Err(error.into()),
     }
-}
-
-/// The most memory that this process has had, as the kernel notes it.
-fn peak_mib() -> Result<f64> {
-    let status = fs::read_to_string("/proc/self/status")?;
-    let line =
-        status.lines().find_map(|line| line.strip_prefix("VmHWM:")).context("VmHWM in /proc/self/status")?;
-    let kib: f64 = line.trim().trim_end_matches("kB").trim().parse()?;
-    Ok(kib / 1024.0)
 }
