@@ -16,6 +16,7 @@ mod repair;
 mod replay;
 mod report;
 mod serve;
+mod size;
 mod snapshot;
 mod state;
 mod sweep;
@@ -72,10 +73,14 @@ pub struct BenchOptions {
     /// Also write the figures to this file.
     #[arg(long)]
     pub json: Option<PathBuf>,
-    /// Directory on the disk to measure; a temporary one in it is used and removed. `hints`, `predictors`, `sweep` and `replay` keep what they
-    /// filled there, for the next run, unless this is the working directory.
+    /// Directory on the disk to measure; a temporary one in it is used and removed. `state`, `hints`, `predictors`, `sweep`
+    /// and `replay` keep what they filled there, for the next run, unless this is the working directory.
     #[arg(long, default_value = ".")]
     pub dir: PathBuf,
+    /// Sizes that `state` measures, such as `1m,100m`. Without it: those of a full or a quick run; it adds
+    /// 100m if `--dir` keeps a store of that size.
+    #[arg(long, value_delimiter = ',', value_parser = size::parse)]
+    pub keys: Vec<u64>,
     /// Directory with `mainnet` blocks and `access-lists`. Without it: $SLIPSTREAM_DATA, or shared/data beside the checkout.
     #[arg(long)]
     pub data: Option<PathBuf>,
@@ -90,6 +95,8 @@ pub enum BenchChild {
     Clients(serve::ClientsOptions),
     /// Sends a chain's answers from memory.
     Sender(serve::SenderOptions),
+    /// Commits on a store that was filled.
+    Commit(state::CommitOptions),
 }
 
 impl BenchChild {
@@ -102,6 +109,7 @@ impl BenchChild {
             BenchChild::V1(options) => sync::run_v1(options).await,
             BenchChild::Clients(options) => serve::run_clients(options).await,
             BenchChild::Sender(options) => serve::run_sender(options).await,
+            BenchChild::Commit(options) => tokio::task::block_in_place(|| options.run()),
         }
     }
 }

@@ -28,6 +28,7 @@ pub use files::SyncMode;
 pub(crate) use files::{genesis, write_key};
 pub use node::{EpochStatus, HeadStatus, Node, NodeEnd, SnapshotStatus, Status, SyncStatus};
 pub(crate) use process::Process;
+pub(crate) use process::die_with_parent;
 pub use process::{binary, exists};
 
 use crate::{

@@ -149,7 +149,7 @@ pub(super) fn describe(status: ExitStatus) -> String {
     unsafe_code,
     reason = "the death signal can be set only between fork and exec; see the SAFETY comment"
 )]
-fn die_with_parent(command: &mut Command) {
+pub(crate) fn die_with_parent(command: &mut Command) {
     let parent = std::process::id();
     let before_exec = move || {
         set_parent_process_death_signal(Some(Signal::KILL))?;

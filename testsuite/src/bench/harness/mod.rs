@@ -5,6 +5,7 @@
 //! ```
 
 pub(super) mod chain;
+pub(super) mod child;
 pub(crate) mod cpu;
 pub(super) mod kept;
 pub(super) mod memory;

@@ -47,7 +47,7 @@ pub(super) fn read_sequentially(path: &Path) -> Result<u64> {
 }
 
 /// Drops everything below a directory from the operating system's cache.
-pub(super) fn drop_cached(dir: &Path) -> Result<()> {
+pub(in crate::bench) fn drop_cached(dir: &Path) -> Result<()> {
     for entry in fs::read_dir(dir)? {
         let path = entry?.path();
         if path.is_dir() {
@@ -113,7 +113,7 @@ pub(super) fn direct_reads_per_s(path: &Path, threads: usize, reads: usize) -> R
 }
 
 /// A counter of this process in `/proc/self/io`.
-pub(super) fn io_counter(name: &str) -> Result<u64> {
+pub(in crate::bench) fn io_counter(name: &str) -> Result<u64> {
     let text = fs::read_to_string("/proc/self/io").context("the kernel does not count this process' I/O")?;
     let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(": "));
     Ok(line.with_context(|| format!("/proc/self/io has no {name}"))?.parse()?)

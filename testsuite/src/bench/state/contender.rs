@@ -1,6 +1,6 @@
 //! Who is measured: the store, and RocksDB with no tree.
 
-use std::{fs, num::NonZeroUsize, path::Path as FilePath};
+use std::{num::NonZeroUsize, path::Path as FilePath};
 
 use anyhow::{Context, Result};
 use rocksdb::{DB, WriteBatch, WriteOptions};
@@ -10,16 +10,19 @@ use slipstream_types::{
     bounded::BoundedVec,
 };
 
-use super::workload::{Round, Workload, rows};
-use crate::progress::Progress;
+use super::{
+    meter::{Cost, Meter},
+    workload::{Initial, Round, rows},
+};
+use crate::{bench::ledger::files::wait_until_quiet, progress::Progress};
 
 /// Rows of one batch while a store is filled.
-const FILL_ROWS: u64 = 250_000;
+pub(super) const FILL_ROWS: usize = 250_000;
 /// The column that a store keeps its state in; see docs/formats.md.
 pub(super) const STATE_COLUMN: &str = "state_a";
 
 /// Somebody who makes batches durable.
-pub(super) trait Contender {
+pub(in crate::bench) trait Contender {
     /// A round as it is when the clock starts.
     type Prepared;
 
@@ -30,62 +33,166 @@ pub(super) trait Contender {
 }
 
 /// What was made durable.
-pub(super) struct Committed {
+pub(in crate::bench) struct Committed {
     pub(super) updates: usize,
 }
 
+/// One round of somebody.
+pub(in crate::bench) fn measure<C: Contender>(contender: &mut C, round: &Round) -> Result<Cost> {
+    let prepared = contender.prepare(round)?;
+    let meter = Meter::start()?;
+    let Committed { updates } = contender.commit(prepared)?;
+    meter.stop(updates)
+}
+
 /// The same for everybody, and a state's working set in the cache: what is measured is committing, not reading.
-pub(super) fn config(fsync: bool) -> StorageConfig {
+pub(in crate::bench) fn config(fsync: bool) -> StorageConfig {
     // What is kept of the past is no part of it.
     let state_history = StateHistory::Batches(0);
     StorageConfig { snapshot_interval_batches: 0, fsync, state_history, ..StorageConfig::default() }
 }
 
+/// How a store is given batches.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(in crate::bench) enum Way {
+    /// As a follower commits what others certified: roots are in the headers, and one batch is hashed while the one before is written. The
+    /// roots are computed before the clock starts, which touches the keys that are timed.
+    Given,
+    /// As a validator commits: the root is computed, put into the header, and the batch is committed with what was computed. All of it is
+    /// timed, and nothing touched the keys before.
+    Fresh,
+    /// As [`Way::Fresh`], of a validator that is a batch ahead: the next root is computed while a batch is written.
+    Ahead,
+}
+
+impl Way {
+    pub(in crate::bench) fn name(self) -> &'static str {
+        match self {
+            Way::Given => "given",
+            Way::Fresh => "fresh",
+            Way::Ahead => "ahead",
+        }
+    }
+}
+
 /// The store.
-pub(super) struct Ours(Store);
+pub(in crate::bench) struct Ours(Store);
 
 impl Ours {
-    pub(super) fn fill(dir: &FilePath, workload: &Workload, progress: Progress) -> Result<()> {
-        fs::create_dir_all(dir)?;
+    pub(in crate::bench) fn fill(dir: &FilePath, initial: &Initial, progress: Progress) -> Result<()> {
         let store = Store::open(&config(false), dir)?;
         store.initialize(&genesis())?;
-        let mut task = progress.task("keys", workload.keys());
-        for (index, delta) in workload.initial(FILL_ROWS).enumerate() {
+        let mut task = progress.task("keys", initial.keys());
+        for (index, delta) in initial.deltas(FILL_ROWS).enumerate() {
             let delta = delta?;
             let speculation = store.speculate(&delta)?;
             let header = next_header(&store.head()?.header, speculation.root());
             store.commit(CommitBatch::new(&header, &delta), Some(speculation))?;
-            task.update(FILL_ROWS * (index as u64 + 1), "");
+            task.update(((FILL_ROWS * (index + 1)) as u64).min(initial.keys()), "");
         }
+        // RocksDB still moves files down, and would stop when it is closed.
+        wait_until_quiet()?;
         store.close();
         Ok(())
     }
 
-    pub(super) fn open(dir: &FilePath) -> Result<Ours> {
-        Ok(Ours(Store::open(&config(true), dir)?))
+    pub(in crate::bench) fn open(config: &StorageConfig, dir: &FilePath) -> Result<Ours> {
+        let store = Store::open(config, dir);
+        let store = store.with_context(|| {
+            format!(
+                "cannot open the store that is kept in {}; remove it to have it filled anew",
+                dir.display()
+            )
+        });
+        Ok(Ours(store?))
+    }
+
+    pub(in crate::bench) fn store(&self) -> &Store {
+        &self.0
+    }
+
+    /// The store, as one that is given its batches in a way.
+    pub(in crate::bench) fn by(&self, way: Way) -> ByWay<'_> {
+        ByWay { store: &self.0, way }
     }
 }
 
-impl Contender for Ours {
-    type Prepared = Vec<(BatchHeader, Delta)>;
+/// A store and how it is given batches.
+pub(in crate::bench) struct ByWay<'a> {
+    store: &'a Store,
+    way: Way,
+}
+
+impl ByWay<'_> {
+    fn commit_fresh(&self, deltas: &[Delta]) -> Result<()> {
+        let mut parent = self.store.head()?.header;
+        for delta in deltas {
+            let speculation = self.store.speculate(delta)?;
+            let header = next_header(&parent, speculation.root());
+            self.store.commit(CommitBatch::new(&header, delta), Some(speculation))?;
+            parent = header;
+        }
+        Ok(())
+    }
+
+    fn commit_ahead(&self, deltas: &[Delta]) -> Result<()> {
+        let Some(first) = deltas.first() else { return Ok(()) };
+        let mut parent = self.store.head()?.header;
+        let mut speculation = self.store.speculate(first)?;
+        for (index, delta) in deltas.iter().enumerate() {
+            let header = next_header(&parent, speculation.root());
+            let state = speculation.state();
+            let commit = || self.store.commit(CommitBatch::new(&header, delta), Some(speculation));
+            let following = deltas.get(index + 1);
+            let speculate = || following.map(|delta| self.store.speculate_after(&state, delta)).transpose();
+            let (committed, next) = rayon::join(commit, speculate);
+            committed?;
+            let Some(next) = next? else { break };
+            speculation = next;
+            parent = header;
+        }
+        Ok(())
+    }
+}
+
+/// A round for the store.
+pub(in crate::bench) struct Deltas {
+    /// Of [`Way::Given`].
+    headers: Vec<BatchHeader>,
+    deltas: Vec<Delta>,
+}
+
+impl Contender for ByWay<'_> {
+    type Prepared = Deltas;
 
     /// The headers' roots are those of the runs of deltas up to each.
-    fn prepare(&mut self, round: &Round) -> Result<Self::Prepared> {
-        let mut parent = self.0.head()?.header;
-        let mut prepared = Vec::new();
-        for end in 1..=round.batches.len() {
-            let run: Vec<&Delta> = round.batches[..end].iter().collect();
-            parent = next_header(&parent, self.0.speculate_run(&run)?);
-            prepared.push((parent.clone(), round.batches[end - 1].clone()));
+    fn prepare(&mut self, round: &Round) -> Result<Deltas> {
+        let mut prepared = Deltas { headers: Vec::new(), deltas: round.batches.clone() };
+        if self.way == Way::Given {
+            let mut parent = self.store.head()?.header;
+            for end in 1..=round.batches.len() {
+                let run: Vec<&Delta> = round.batches[..end].iter().collect();
+                parent = next_header(&parent, self.store.speculate_run(&run)?);
+                prepared.headers.push(parent.clone());
+            }
         }
         Ok(prepared)
     }
 
-    fn commit(&mut self, prepared: Self::Prepared) -> Result<Committed> {
-        let batches: Vec<_> =
-            prepared.iter().map(|(header, delta)| CommitBatch::new(header, delta)).collect();
-        self.0.commit_run(&batches, NonZeroUsize::MIN)?;
-        Ok(Committed { updates: prepared.iter().map(|(_, delta)| delta.entries().len()).sum() })
+    fn commit(&mut self, Deltas { headers, deltas }: Deltas) -> Result<Committed> {
+        match self.way {
+            Way::Given => {
+                let batches: Vec<_> = headers
+                    .iter()
+                    .zip(&deltas)
+                    .map(|(header, delta)| CommitBatch::new(header, delta))
+                    .collect();
+                self.store.commit_run(&batches, NonZeroUsize::MIN)?;
+            }
+            Way::Fresh => self.commit_fresh(&deltas)?,
+            Way::Ahead => self.commit_ahead(&deltas)?,
+        }
+        Ok(Committed { updates: deltas.iter().map(|delta| delta.entries().len()).sum() })
     }
 }
 
@@ -93,13 +200,15 @@ impl Contender for Ours {
 pub(super) struct Floor(DB);
 
 impl Floor {
-    pub(super) fn fill(dir: &FilePath, workload: &Workload) -> Result<Floor> {
-        fs::create_dir_all(dir)?;
-        let floor = Floor(plain_database(&config(true), dir)?);
-        for delta in workload.initial(FILL_ROWS) {
-            floor.write(&rows(&delta?), false)?;
-        }
-        Ok(floor)
+    pub(super) fn fill(dir: &FilePath, initial: &Initial) -> Result<()> {
+        let floor = Floor::open(dir)?;
+        initial.deltas(FILL_ROWS).try_for_each(|delta| floor.write(&rows(&delta?), false))?;
+        wait_until_quiet()?;
+        Ok(floor.0.flush_wal(true)?)
+    }
+
+    pub(super) fn open(dir: &FilePath) -> Result<Floor> {
+        Ok(Floor(plain_database(&config(true), dir)?))
     }
 
     fn write(&self, rows: &[(Path, Vec<u8>)], sync: bool) -> Result<()> {
@@ -139,7 +248,7 @@ fn genesis() -> Genesis {
     }
 }
 
-fn next_header(parent: &BatchHeader, state_root: Digest) -> BatchHeader {
+pub(in crate::bench) fn next_header(parent: &BatchHeader, state_root: Digest) -> BatchHeader {
     BatchHeader {
         number: parent.number.next(),
         parent: parent.digest(),

@@ -12,12 +12,12 @@ use slipstream_storage::plain_database;
 
 use super::{
     contender::{Committed, Contender, STATE_COLUMN, config},
-    workload::{Round, Workload, rows},
+    workload::{Initial, Round, rows},
 };
 use crate::progress::Progress;
 
 /// Larger batches fill it no faster.
-const FILL_ROWS: u64 = 50_000;
+const FILL_ROWS: usize = 50_000;
 /// A column of point reads, as the state's is.
 const NODE_COLUMN: &str = "codes";
 
@@ -66,13 +66,13 @@ fn value_key(version: Version, key: KeyHash) -> [u8; 40] {
 }
 
 impl Jmt {
-    pub(super) fn fill(dir: &FilePath, workload: &Workload, progress: Progress) -> Result<Jmt> {
+    pub(super) fn fill(dir: &FilePath, initial: &Initial, progress: Progress) -> Result<Jmt> {
         fs::create_dir_all(dir)?;
         let mut jmt = Jmt { nodes: Nodes(plain_database(&config(true), dir)?), version: 0 };
-        let mut task = progress.task("keys", workload.keys());
-        for (index, delta) in workload.initial(FILL_ROWS).enumerate() {
+        let mut task = progress.task("keys", initial.keys());
+        for (index, delta) in initial.deltas(FILL_ROWS).enumerate() {
             jmt.write(values(rows(&delta?)), false)?;
-            task.update(FILL_ROWS * (index as u64 + 1), "");
+            task.update(((FILL_ROWS * (index + 1)) as u64).min(initial.keys()), "");
         }
         Ok(jmt)
     }

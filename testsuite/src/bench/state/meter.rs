@@ -1,64 +1,63 @@
-//! What a round cost: time, CPU of the whole process, bytes that reached the disk.
+//! What a round cost: time, CPU of the whole process, bytes that reached the disk or came from it.
 
-use std::{fs, time::Instant};
+use std::time::Instant;
 
-use anyhow::{Context, Result};
-use rustix::time::{ClockId, clock_gettime};
+use anyhow::Result;
+use serde::{Deserialize, Serialize};
+
+use crate::bench::{harness::cpu, ledger::files::io_counter};
 
 /// Cost of some updates.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Cost {
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub(in crate::bench) struct Cost {
     updates: f64,
     seconds: f64,
     cpu_s: f64,
     bytes: f64,
+    read_bytes: f64,
 }
 
 impl Cost {
-    pub(super) fn updates_per_s(&self) -> f64 {
+    pub(in crate::bench) fn updates_per_s(&self) -> f64 {
         self.updates / self.seconds
     }
 
-    pub(super) fn cpu_us_per_update(&self) -> f64 {
+    pub(in crate::bench) fn cpu_us_per_update(&self) -> f64 {
         self.cpu_s * 1e6 / self.updates
     }
 
-    pub(super) fn bytes_per_update(&self) -> f64 {
+    pub(in crate::bench) fn bytes_per_update(&self) -> f64 {
         self.bytes / self.updates
+    }
+
+    /// From the disk itself: what the operating system's cache holds does not count.
+    pub(in crate::bench) fn read_bytes_per_update(&self) -> f64 {
+        self.read_bytes / self.updates
     }
 }
 
 /// A running measurement.
-pub(super) struct Meter {
+pub(in crate::bench) struct Meter {
     start: Instant,
     cpu_s: f64,
-    bytes: f64,
+    bytes: u64,
+    read_bytes: u64,
 }
 
 impl Meter {
-    pub(super) fn start() -> Result<Meter> {
-        Ok(Meter { bytes: written_bytes()?, cpu_s: cpu_s(), start: Instant::now() })
+    pub(in crate::bench) fn start() -> Result<Meter> {
+        let (bytes, read_bytes) = (io_counter("write_bytes")?, io_counter("read_bytes")?);
+        Ok(Meter { bytes, read_bytes, cpu_s: cpu::of_this_process(), start: Instant::now() })
     }
 
-    pub(super) fn stop(self, updates: usize) -> Result<Cost> {
+    pub(in crate::bench) fn stop(self, updates: usize) -> Result<Cost> {
         let seconds = self.start.elapsed().as_secs_f64();
         Ok(Cost {
             updates: updates as f64,
             seconds,
-            cpu_s: cpu_s() - self.cpu_s,
-            bytes: written_bytes()? - self.bytes,
+            cpu_s: cpu::of_this_process() - self.cpu_s,
+            bytes: (io_counter("write_bytes")? - self.bytes) as f64,
+            read_bytes: (io_counter("read_bytes")? - self.read_bytes) as f64,
         })
     }
-}
-
-fn cpu_s() -> f64 {
-    let time = clock_gettime(ClockId::ProcessCPUTime);
-    time.tv_sec as f64 + time.tv_nsec as f64 / 1e9
-}
-
-/// Bytes that the process sent to the disk so far, its background threads included.
-fn written_bytes() -> Result<f64> {
-    let text = fs::read_to_string("/proc/self/io").context("cannot read /proc/self/io")?;
-    let line = text.lines().find_map(|line| line.strip_prefix("write_bytes: "));
-    Ok(line.context("/proc/self/io tells no write_bytes")?.trim().parse()?)
 }

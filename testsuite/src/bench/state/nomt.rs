@@ -8,38 +8,57 @@ use slipstream_types::Delta;
 
 use super::{
     contender::{Committed, Contender},
-    workload::{Round, Workload, rows},
+    workload::{Initial, Round, rows},
 };
 use crate::progress::Progress;
 
-/// Larger batches fill it no faster.
-const FILL_ROWS: u64 = 250_000;
-/// Pages of the hash table, 1 GiB: one in twelve is used at 1M keys, so that it probes little.
-const PAGES: u32 = 1 << 18;
-/// Everything fits: what is measured is committing, not reading.
-const CACHE_MIB: usize = 1_024;
+/// Rows of one batch while it is filled; it syncs five files for each.
+const FILL_ROWS: usize = 1_000_000;
+/// Pages of the hash table, which takes them all from the disk at once: 1 GiB up to 5M keys, then one for every 20 keys, so that it probes
+/// little; at 100M keys 10 GiB, of which a little more than half is used.
+const PAGES: (u64, u64) = (1 << 18, 2_500_000);
+const KEYS_PER_PAGE: u64 = 20;
+const PAGE_BYTES: u64 = 4 << 10;
+/// A key and its value in the file of values, with what its pages leave free: the most that was seen is 110.
+const VALUE_BYTES: u64 = 128;
 /// A worker per core of the machine that the aims are about.
 const WORKERS: usize = 2;
 
 type Writes = Vec<(KeyPath, KeyReadWrite)>;
 
+/// Its caches.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Caches {
+    pub(super) pages_mib: usize,
+    pub(super) leaves_mib: usize,
+}
+
 pub(super) struct NomtPeer(Nomt<Sha2Hasher>);
 
 impl NomtPeer {
-    pub(super) fn fill(dir: &FilePath, workload: &Workload, progress: Progress) -> Result<NomtPeer> {
+    /// What it takes of the disk, with so many keys.
+    pub(super) fn disk_bytes(keys: u64) -> u64 {
+        u64::from(pages(keys)) * PAGE_BYTES + keys * VALUE_BYTES
+    }
+
+    pub(super) fn fill(dir: &FilePath, caches: Caches, initial: &Initial, progress: Progress) -> Result<()> {
+        let nomt = NomtPeer::open(dir, caches, initial.keys())?;
+        let mut task = progress.task("keys", initial.keys());
+        for (index, delta) in initial.deltas(FILL_ROWS).enumerate() {
+            nomt.write(writes(&delta?))?;
+            task.update(((FILL_ROWS * (index + 1)) as u64).min(initial.keys()), "");
+        }
+        Ok(())
+    }
+
+    pub(super) fn open(dir: &FilePath, caches: Caches, keys: u64) -> Result<NomtPeer> {
         let mut options = Options::new();
         options.path(dir);
         options.commit_concurrency(WORKERS);
-        options.hashtable_buckets(PAGES);
-        options.page_cache_size(CACHE_MIB);
-        options.leaf_cache_size(CACHE_MIB);
-        let nomt = NomtPeer(Nomt::open(options)?);
-        let mut task = progress.task("keys", workload.keys());
-        for (index, delta) in workload.initial(FILL_ROWS).enumerate() {
-            nomt.write(writes(&delta?))?;
-            task.update(FILL_ROWS * (index as u64 + 1), "");
-        }
-        Ok(nomt)
+        options.hashtable_buckets(pages(keys));
+        options.page_cache_size(caches.pages_mib);
+        options.leaf_cache_size(caches.leaves_mib);
+        Ok(NomtPeer(Nomt::open(options)?))
     }
 
     /// Durable when it returns: it knows no other way.
@@ -47,6 +66,10 @@ impl NomtPeer {
         let session = self.0.begin_session(SessionParams::default());
         session.finish(writes)?.commit(&self.0)
     }
+}
+
+fn pages(keys: u64) -> u32 {
+    (keys / KEYS_PER_PAGE).clamp(PAGES.0, PAGES.1) as u32
 }
 
 /// It wants them in the order of their paths.

@@ -6,15 +6,19 @@ use anyhow::Result;
 use rand::{Rng, SeedableRng, rngs::StdRng};
 use rayon::prelude::*;
 use slipstream_types::{
-    AccountValue, Address, B256, Delta, Path, StateKey, StateValue, U256, delta::DeltaEntry,
+    AccountValue, Address, B256, Delta, Digest, Path, StateKey, StateValue, U256, delta::DeltaEntry,
 };
 
 /// Contracts that own the slots, as a few large ones own most of a chain's.
 const CONTRACTS: u64 = 64;
+/// The version of rows that no batch changed.
+const INITIAL: u64 = 1;
+/// Rows that stand for all of them.
+const FINGERPRINT_ROWS: u64 = 64;
 
 /// How the keys of a batch are chosen.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Choice {
+pub(in crate::bench) enum Choice {
     /// Each as likely as the other.
     Uniform,
     /// The k-th key is k times less likely than the first.
@@ -22,12 +26,43 @@ pub(super) enum Choice {
 }
 
 /// Batches that follow each other.
-pub(super) struct Round {
-    pub(super) batches: Vec<Delta>,
+pub(in crate::bench) struct Round {
+    pub(in crate::bench) batches: Vec<Delta>,
 }
 
-/// A state of so many keys, and updates of it.
-pub(super) struct Workload {
+/// The rows of a state at first, in the order of the table: RocksDB then moves whole files down and never merges one, and a tree
+/// touches one narrow range after the other.
+pub(in crate::bench) struct Initial {
+    order: Vec<u32>,
+}
+
+impl Initial {
+    pub(in crate::bench) fn new(keys: u64) -> Initial {
+        let place = |index: u32| {
+            let path = entry(u64::from(index), INITIAL).key.path();
+            let (front, _) = path.0.split_first_chunk::<16>().expect("a path is longer");
+            (*front, index)
+        };
+        let mut places: Vec<([u8; 16], u32)> = (0..keys as u32).into_par_iter().map(place).collect();
+        places.par_sort_unstable();
+        Initial { order: places.into_iter().map(|(_, index)| index).collect() }
+    }
+
+    /// In deltas of at most `rows` rows.
+    pub(in crate::bench) fn deltas(&self, rows: usize) -> impl Iterator<Item = Result<Delta>> {
+        self.order.chunks(rows).map(|indexes| {
+            let entry = |index: &u32| entry(u64::from(*index), INITIAL);
+            Ok(Delta::new(indexes.par_iter().map(entry).collect(), Vec::new())?)
+        })
+    }
+
+    pub(in crate::bench) fn keys(&self) -> u64 {
+        self.order.len() as u64
+    }
+}
+
+/// Updates of a state of so many keys.
+pub(in crate::bench) struct Workload {
     keys: u64,
     random: StdRng,
     /// Raised with every batch, so that every update changes its row.
@@ -35,24 +70,28 @@ pub(super) struct Workload {
 }
 
 impl Workload {
-    pub(super) fn new(keys: u64) -> Workload {
-        Workload { keys, random: StdRng::seed_from_u64(keys), version: 1 }
+    /// Goes on after so many batches of earlier runs, with other keys than theirs and with newer versions.
+    pub(in crate::bench) fn after(keys: u64, batches: u64) -> Workload {
+        Workload { keys, random: StdRng::seed_from_u64(keys ^ mix(batches)), version: INITIAL + batches }
     }
 
-    /// The rows of the state at first, in deltas of at most `len`.
-    pub(super) fn initial(&self, len: u64) -> impl Iterator<Item = Result<Delta>> {
-        let keys = self.keys;
-        (0..keys).step_by(len as usize).map(move |from| {
-            let entries = (from..keys.min(from + len)).into_par_iter().map(|index| entry(index, 1)).collect();
-            Ok(Delta::new(entries, Vec::new())?)
-        })
+    /// Tells the rows of this module from those of another version of it.
+    pub(in crate::bench) fn fingerprint(keys: u64) -> Digest {
+        let mut bytes = keys.to_le_bytes().to_vec();
+        for index in (0..keys).step_by((keys / FINGERPRINT_ROWS).max(1) as usize) {
+            let entry = entry(index, INITIAL);
+            bytes.extend(entry.key.path().0);
+            entry.value.expect("a row at first").append_row(&entry.key, &mut bytes);
+        }
+        Digest::tagged("slipnet/bench-state-rows-1", &bytes)
     }
 
-    pub(super) fn keys(&self) -> u64 {
-        self.keys
-    }
-
-    pub(super) fn round(&mut self, batches: usize, updates: usize, choice: Choice) -> Result<Round> {
+    pub(in crate::bench) fn round(
+        &mut self,
+        batches: usize,
+        updates: usize,
+        choice: Choice,
+    ) -> Result<Round> {
         let batches = (0..batches).map(|_| self.batch(updates, choice)).collect::<Result<_>>()?;
         Ok(Round { batches })
     }
@@ -112,4 +151,32 @@ pub(super) fn rows(delta: &Delta) -> Vec<(Path, Vec<u8>)> {
         (entry.key.path(), row)
     };
     delta.entries().par_iter().map(row).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Goal: a state is filled with each key once, in the order of the table, and a later run draws other keys of it.
+    #[test]
+    fn rows_come_in_order_and_runs_differ() {
+        let initial = Initial::new(1_000);
+        let deltas = initial.deltas(300).collect::<Result<Vec<_>>>().unwrap();
+        assert_eq!(
+            deltas.iter().map(|delta| delta.entries().len()).collect::<Vec<_>>(),
+            [300, 300, 300, 100]
+        );
+        let paths: Vec<Path> =
+            deltas.iter().flat_map(|delta| delta.entries().iter().map(|entry| entry.key.path())).collect();
+        assert!(paths.is_sorted_by(|a, b| a < b));
+        let batch = |batches| {
+            let mut workload = Workload::after(1_000, batches);
+            let round = workload.round(1, 100, Choice::Uniform).unwrap();
+            assert_eq!(workload.version, INITIAL + batches + 1);
+            assert!(round.batches[0].entries().iter().all(|entry| paths.contains(&entry.key.path())));
+            round.batches[0].clone()
+        };
+        assert_eq!(batch(0), batch(0));
+        assert_ne!(batch(0), batch(10));
+    }
 }
