@@ -10,6 +10,7 @@ mod head;
 mod hints;
 mod ledger;
 mod mainnet;
+mod open;
 mod parallel;
 mod predictors;
 mod repair;
@@ -36,6 +37,8 @@ pub use report::{Aim, Figure, Report};
 pub enum Bench {
     /// Committing certified state: table, tree and roots.
     State,
+    /// Opening a store: after a clean stop, after a kill, and without what a stop leaves.
+    Open,
     /// Exporting and restoring snapshots.
     Snapshot,
     /// Appending, serving and pruning the ledger; cold point reads.
@@ -73,11 +76,11 @@ pub struct BenchOptions {
     /// Also write the figures to this file.
     #[arg(long)]
     pub json: Option<PathBuf>,
-    /// Directory on the disk to measure; a temporary one in it is used and removed. `state`, `hints`, `predictors`, `sweep`
+    /// Directory on the disk to measure; a temporary one in it is used and removed. `state`, `open`, `hints`, `predictors`, `sweep`
     /// and `replay` keep what they filled there, for the next run, unless this is the working directory.
     #[arg(long, default_value = ".")]
     pub dir: PathBuf,
-    /// Sizes that `state` measures, such as `1m,100m`. Without it: those of a full or a quick run; it adds
+    /// Sizes that `state` and `open` measure, such as `1m,100m`. Without it: those of a full or a quick run; they add
     /// 100m if `--dir` keeps a store of that size.
     #[arg(long, value_delimiter = ',', value_parser = size::parse)]
     pub keys: Vec<u64>,
@@ -97,6 +100,8 @@ pub enum BenchChild {
     Sender(serve::SenderOptions),
     /// Commits on a store that was filled.
     Commit(state::CommitOptions),
+    /// Opens a store, and tells what that took.
+    Open(state::OpenOptions),
 }
 
 impl BenchChild {
@@ -110,6 +115,7 @@ impl BenchChild {
             BenchChild::Clients(options) => serve::run_clients(options).await,
             BenchChild::Sender(options) => serve::run_sender(options).await,
             BenchChild::Commit(options) => tokio::task::block_in_place(|| options.run()),
+            BenchChild::Open(options) => tokio::task::block_in_place(|| options.run()),
         }
     }
 }
@@ -127,6 +133,7 @@ pub fn run(bench: Bench, options: &BenchOptions) -> Result<Report> {
     let progress = Progress::detect();
     let report = match bench {
         Bench::State => state::run(options, progress)?,
+        Bench::Open => open::run(options, progress)?,
         Bench::Snapshot => snapshot::run(options, progress)?,
         Bench::Ledger => ledger::run(options, progress)?,
         Bench::Sync => sync::run(options, progress)?,

@@ -4,6 +4,11 @@ use std::fs;
 
 use anyhow::{Context, Result};
 
+/// What it has now.
+pub(in crate::bench) fn resident_mib() -> Result<f64> {
+    status_mib("VmRSS:")
+}
+
 /// The most that it has had.
 pub(in crate::bench) fn peak_mib() -> Result<f64> {
     status_mib("VmHWM:")

@@ -9,7 +9,10 @@ use anyhow::{Context, Result};
 use serde::{Deserialize, Serialize};
 use slipstream_types::Digest;
 
-use super::workload::{Initial, Workload};
+use super::{
+    contender::Ours,
+    workload::{Initial, Workload},
+};
 use crate::{
     bench::{
         harness::kept::{is_whole, once, remove},
@@ -70,6 +73,11 @@ impl SizeDir {
     /// Whether somebody's rows are kept from an earlier run.
     pub(super) fn keeps(&self, name: &str) -> bool {
         is_whole(&self.of(name))
+    }
+
+    /// The store, filled unless it is kept.
+    pub(in crate::bench) fn filled_store(&self, progress: Progress) -> Result<PathBuf> {
+        self.fill_once("ours", &mut None, progress, |dir, initial| Ours::fill(dir, initial, progress))
     }
 
     /// Fills somebody's directory, unless it is kept. The rows are sorted when the first one needs them.

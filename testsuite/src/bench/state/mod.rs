@@ -17,11 +17,13 @@ mod workload;
 
 use anyhow::Result;
 
-pub(super) use self::child::CommitOptions;
+pub(super) use self::{
+    child::{CommitOptions, OpenOptions, OpenReport},
+    dir::SizeDir,
+};
 use self::{
     contender::{Way, config},
     curve::Curve,
-    dir::SizeDir,
     meter::Cost,
     nomt::Caches,
     size::SizeRun,
