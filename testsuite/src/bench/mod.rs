@@ -8,6 +8,7 @@ mod consensus;
 pub(crate) mod harness;
 mod head;
 mod hints;
+mod history;
 mod ledger;
 mod mainnet;
 mod open;
@@ -39,6 +40,8 @@ pub enum Bench {
     State,
     /// Opening a store: after a clean stop, after a kill, and without what a stop leaves.
     Open,
+    /// States of the past: reading them, and what commits pay for them.
+    History,
     /// Exporting and restoring snapshots.
     Snapshot,
     /// Appending, serving and pruning the ledger; cold point reads.
@@ -76,11 +79,11 @@ pub struct BenchOptions {
     /// Also write the figures to this file.
     #[arg(long)]
     pub json: Option<PathBuf>,
-    /// Directory on the disk to measure; a temporary one in it is used and removed. `state`, `open`, `hints`, `predictors`, `sweep`
+    /// Directory on the disk to measure; a temporary one in it is used and removed. `state`, `open`, `history`, `hints`, `predictors`, `sweep`
     /// and `replay` keep what they filled there, for the next run, unless this is the working directory.
     #[arg(long, default_value = ".")]
     pub dir: PathBuf,
-    /// Sizes that `state` and `open` measure, such as `1m,100m`. Without it: those of a full or a quick run; they add
+    /// Sizes that `state`, `open` and `history` measure, such as `1m,100m`. Without it: those of a full or a quick run; `state` and `open` add
     /// 100m if `--dir` keeps a store of that size.
     #[arg(long, value_delimiter = ',', value_parser = size::parse)]
     pub keys: Vec<u64>,
@@ -134,6 +137,7 @@ pub fn run(bench: Bench, options: &BenchOptions) -> Result<Report> {
     let report = match bench {
         Bench::State => state::run(options, progress)?,
         Bench::Open => open::run(options, progress)?,
+        Bench::History => history::run(options, progress)?,
         Bench::Snapshot => snapshot::run(options, progress)?,
         Bench::Ledger => ledger::run(options, progress)?,
         Bench::Sync => sync::run(options, progress)?,

@@ -19,16 +19,12 @@ use anyhow::Result;
 
 pub(super) use self::{
     child::{CommitOptions, OpenOptions, OpenReport},
+    contender::{Ours, Way, config, measure, next_header},
     dir::SizeDir,
-};
-use self::{
-    contender::{Way, config},
-    curve::Curve,
     meter::Cost,
-    nomt::Caches,
-    size::SizeRun,
-    workload::Choice,
+    workload::{Choice, Initial, Workload},
 };
+use self::{curve::Curve, nomt::Caches, size::SizeRun};
 use super::{Aim, BenchOptions, Figure, Report, harness::kept::Place, size::short};
 use crate::progress::Progress;
 

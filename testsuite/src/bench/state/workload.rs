@@ -86,6 +86,16 @@ impl Workload {
         Digest::tagged("slipnet/bench-state-rows-1", &bytes)
     }
 
+    /// That of the last batch; rows that no batch changed have an older one.
+    pub(in crate::bench) fn version(&self) -> u64 {
+        self.version
+    }
+
+    /// A key, each as likely as the other.
+    pub(in crate::bench) fn key(&mut self) -> StateKey {
+        entry(self.random.random_range(0..self.keys), INITIAL).key
+    }
+
     pub(in crate::bench) fn round(
         &mut self,
         batches: usize,
@@ -172,7 +182,7 @@ mod tests {
         let batch = |batches| {
             let mut workload = Workload::after(1_000, batches);
             let round = workload.round(1, 100, Choice::Uniform).unwrap();
-            assert_eq!(workload.version, INITIAL + batches + 1);
+            assert_eq!(workload.version(), INITIAL + batches + 1);
             assert!(round.batches[0].entries().iter().all(|entry| paths.contains(&entry.key.path())));
             round.batches[0].clone()
         };
