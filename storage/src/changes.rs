@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use rayon::prelude::*;
 use slipstream_types::{
-    Address, Delta, Digest, Path, StateKey, StateValue, delta::DeltaEntry, keccak256, state::Paths,
+    Address, Delta, Digest, Path, StateKey, StateValue, delta::DeltaEntry, keccak256, state::RowHashes,
 };
 
 use crate::{
@@ -79,8 +79,8 @@ fn in_parts<T: Sync, R: Send>(items: &[T], work: impl Fn(&[T]) -> R + Send + Syn
 }
 
 pub(crate) fn with_paths(entries: &[DeltaEntry]) -> impl ExactSizeIterator<Item = (Path, &DeltaEntry)> {
-    let mut paths = Paths::default();
-    entries.iter().map(move |entry| (paths.path(&entry.key), entry))
+    let keys: Vec<StateKey> = entries.iter().map(|entry| entry.key).collect();
+    StateKey::paths(&keys).into_iter().zip(entries)
 }
 
 /// The last entry of each key, sorted by path.
@@ -104,12 +104,16 @@ pub(crate) fn prepare<'a>(
     entries: impl ExactSizeIterator<Item = (Path, &'a DeltaEntry)>,
 ) -> (Rows, Vec<Update>) {
     let mut rows = Rows::with_capacity(entries.len());
-    let update = |(path, entry): (Path, &DeltaEntry)| {
+    let (mut paths, mut hashes) = (Vec::with_capacity(entries.len()), RowHashes::default());
+    for (path, entry) in entries {
         let write = entry.value.map(|value| move |row: &mut Vec<u8>| value.append_row(&entry.key, row));
-        (path, rows.push(path, write).map(StateValue::row_hash))
-    };
-    let updates = entries.map(update).collect();
-    (rows, updates)
+        let row = rows.push(path, write);
+        paths.push((path, row.is_some()));
+        row.into_iter().for_each(|row| hashes.push(row));
+    }
+    let mut hashes = hashes.finish().into_iter();
+    let update = |(path, is_there): (Path, bool)| (path, if is_there { hashes.next() } else { None });
+    (rows, paths.into_iter().map(update).collect())
 }
 
 /// The state after one or several batches, with its root computed and nothing checked.

@@ -9,8 +9,8 @@ use std::{
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 use slipstream_types::{
-    BatchNumber, Bytes, Certificate, Digest, Path, StateValue, codec,
-    tree::{Leaf, StateRangeProof},
+    BatchNumber, Bytes, Certificate, Digest, Path, codec,
+    tree::{Leaves, StateRangeProof},
 };
 
 use crate::{
@@ -113,15 +113,14 @@ impl Snapshot {
     ) -> Result<(), StorageError> {
         let tree = self.tree()?;
         // Of a tree whose rows nobody compared with it yet: the chunk's, so that nothing is served that the receiver would refuse.
-        let mut leaves = Vec::new();
-        let finish = |chunk: ChunkBuilder, end: Path, leaves: &mut Vec<Leaf>| {
+        let mut leaves = Leaves::default();
+        let finish = |chunk: ChunkBuilder, end: Path, leaves: &mut Leaves| {
             chunk.finish(end, |first, last| {
                 let proof = tree.prove(first, last)?;
                 if tree.is_unread() {
                     proof
-                        .verify(self.info.state_root, *first, *last, leaves)
+                        .verify(self.info.state_root, *first, *last, &std::mem::take(leaves).finish())
                         .map_err(|error| self.damaged(error.to_string()))?;
-                    leaves.clear();
                 }
                 Ok(proof)
             })
@@ -143,7 +142,7 @@ impl Snapshot {
             if let Some(chunk) = &mut building {
                 chunk.push(path, row);
                 if tree.is_unread() {
-                    leaves.push(Leaf { path, value_hash: StateValue::row_hash(row) });
+                    leaves.push(path, row);
                 }
             }
             Ok(ControlFlow::Continue(()))

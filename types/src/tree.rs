@@ -84,12 +84,17 @@ impl Leaf {
         hash
     }
 
+    /// [`Leaf::hash`] of two leaves at once.
+    pub fn hash_pair([first, second]: [&Leaf; 2]) -> [Digest; 2] {
+        hash(&LEAF, [first.halves(), second.halves()])
+    }
+
     /// [`Leaf::hash`] of many leaves, in their order, two at a time.
     pub fn hashes(leaves: &[Leaf]) -> Vec<Digest> {
         let mut hashes = vec![Digest::ZERO; leaves.len()];
         let ((pairs, odd), (pair_hashes, odd_hashes)) = (leaves.as_chunks(), hashes.as_chunks_mut());
         for ([first, second], to) in pairs.iter().zip(pair_hashes) {
-            *to = hash(&LEAF, [first.halves(), second.halves()]);
+            *to = Self::hash_pair([first, second]);
         }
         for (leaf, to) in odd.iter().zip(odd_hashes) {
             *to = leaf.hash();

@@ -64,21 +64,17 @@ impl Node {
     /// Hides all quarters of two leaves or more. The node has at most 65,535 leaves.
     pub(super) fn hide(&mut self) {
         let mut quarters = self.quarters.as_deref().copied().unwrap_or_default();
-        let mut hide = [false; 4];
-        for quarter in 0..4 {
-            if quarters.hidden[quarter] > 0 {
-                continue;
-            }
+        let before = quarters.hidden;
+        for (quarter, hidden) in quarters.hidden.iter_mut().enumerate().filter(|(_, hidden)| **hidden == 0) {
             if let Subtree::Inner(hash) = self.fold(QUARTER * quarter, QUARTER) {
-                hide[quarter] = true;
                 quarters.hashes[quarter] = hash;
-                quarters.hidden[quarter] = self.leaves_of(quarter) as u16;
+                *hidden = self.leaves_of(quarter) as u16;
             }
         }
         let touched = self.touched;
         let mut slots = std::mem::take(self).into_slots();
         for (slot, of) in slots.iter_mut().enumerate() {
-            if hide[slot / QUARTER] {
+            if quarters.hidden[slot / QUARTER] != before[slot / QUARTER] {
                 *of = Slot::Empty;
             }
         }

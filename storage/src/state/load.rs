@@ -9,7 +9,10 @@ use std::{
 };
 
 use rayon::prelude::*;
-use slipstream_types::{Path, StateValue, tree::Leaf};
+use slipstream_types::{
+    Path,
+    tree::{Leaf, Leaves},
+};
 
 use super::{RowSource, Tree};
 use crate::{
@@ -51,28 +54,35 @@ static READERS: LazyLock<rayon::ThreadPool> = LazyLock::new(|| {
 
 impl ColumnRows {
     fn ranges(&self, ranges: &[(Path, Path)]) -> Result<Vec<Vec<Leaf>>, StorageError> {
-        let mut found = vec![Vec::new(); ranges.len()];
+        let mut found = Leaves::default();
+        let mut ends = vec![0; ranges.len()];
         self.reader.ranges(self.column, ranges, &mut |index, key, row| {
-            let path = Path(schema::decode_digest(key)?.0);
-            found[index].push(Leaf { path, value_hash: StateValue::row_hash(row) });
+            found.push(Path(schema::decode_digest(key)?.0), row);
+            ends[index] = found.len();
             Ok(ControlFlow::Continue(()))
         })?;
-        Ok(found)
+        let (leaves, mut rest) = (found.finish(), 0);
+        let range = |end: usize| {
+            let start = rest;
+            rest = end.max(start);
+            leaves[start..rest].to_vec()
+        };
+        Ok(ends.into_iter().map(range).collect())
     }
 }
 
 impl RowSource for ColumnRows {
     fn leaves(&self, first: &Path, last: &Path) -> Result<Vec<Leaf>, StorageError> {
-        let mut leaves = Vec::new();
+        let mut leaves = Leaves::default();
         self.reader.scan(self.column, &first.0, Direction::Up, &mut |key, row| {
             let path = Path(schema::decode_digest(key)?.0);
             if path > *last {
                 return Ok(ControlFlow::Break(()));
             }
-            leaves.push(Leaf { path, value_hash: StateValue::row_hash(row) });
+            leaves.push(path, row);
             Ok(ControlFlow::Continue(()))
         })?;
-        Ok(leaves)
+        Ok(leaves.finish())
     }
 
     fn many(&self, ranges: &[(Path, Path)]) -> Result<Vec<Vec<Leaf>>, StorageError> {

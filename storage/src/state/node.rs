@@ -342,7 +342,7 @@ impl Node {
         let mut quarters = kept.unwrap_or_default();
         for quarter in 0..4 {
             if changed >> (4 * quarter) & 0xf != 0 && quarters.hidden[quarter] == 0 {
-                quarters.hashes[quarter] = self.fold(4 * quarter, 4).hash();
+                quarters.hashes[quarter] = self.fold_slots(4 * quarter, 4).hash();
             }
         }
         self.quarters = Some(quarters);
@@ -350,26 +350,54 @@ impl Node {
 
     /// The subtree of `len` slots (a power of two) from `first` on, of which none is inside a hidden quarter.
     pub(super) fn fold(&self, first: usize, len: usize) -> Subtree {
-        if let Some(quarters) = self.quarters.as_ref().filter(|_| self.is_hollow()) {
-            match len {
-                4 if quarters.hidden[first / 4] > 0 => return Subtree::Inner(quarters.hashes[first / 4]),
-                8.. => {
-                    return Subtree::parent(self.fold(first, len / 2), self.fold(first + len / 2, len / 2));
+        match len {
+            ..4 => self.fold_slots(first, len),
+            4 => self.fold_quarter(first / 4),
+            _ => {
+                let mut quarters: [Subtree; 4] = Default::default();
+                let quarters = &mut quarters[..len / 4];
+                for (quarter, of) in quarters.iter_mut().enumerate() {
+                    *of = self.fold_quarter(first / 4 + quarter);
                 }
-                _ => {}
+                Subtree::fold(quarters)
             }
         }
-        let mask = (((1u32 << len) - 1) << first) as u16;
-        let taken = self.taken() & mask;
-        if taken == 0 {
-            return Subtree::Empty;
+    }
+
+    fn fold_quarter(&self, quarter: usize) -> Subtree {
+        let Some(quarters) = &self.quarters else { return self.fold_slots(4 * quarter, 4) };
+        let taken = self.taken() >> (4 * quarter) & 0xf;
+        let is_lone_leaf = taken.count_ones() == 1 && self.child_map >> (4 * quarter) & 0xf == 0;
+        match (taken, quarters.hidden[quarter]) {
+            (0, 0) => Subtree::Empty,
+            (_, 0) if is_lone_leaf => self.fold_slots(4 * quarter, 4),
+            _ => Subtree::Inner(quarters.hashes[quarter]),
         }
-        let lone_leaf = taken & self.child_map == 0 && taken.count_ones() == 1;
-        match &self.quarters {
-            Some(quarters) if len == 4 && !lone_leaf => Subtree::Inner(quarters.hashes[first / 4]),
-            _ if lone_leaf || len == 1 => self.slot(taken.trailing_zeros() as usize).subtree(),
-            _ => Subtree::parent(self.fold(first, len / 2), self.fold(first + len / 2, len / 2)),
+    }
+
+    /// Up to four slots, whatever is kept of them. Leaves and joins are hashed two at a time.
+    fn fold_slots(&self, first: usize, len: usize) -> Subtree {
+        let mut subtrees: [Subtree; 4] = Default::default();
+        let mut waiting: Option<(usize, &Leaf)> = None;
+        for at in 0..len {
+            match self.slot(first + at) {
+                SlotRef::Empty => {}
+                SlotRef::Child(child) => subtrees[at] = Subtree::Inner(child.hash),
+                SlotRef::Leaf(leaf) => {
+                    let Some((before, other)) = waiting.take() else {
+                        waiting = Some((at, leaf));
+                        continue;
+                    };
+                    let [other, hash] = Leaf::hash_pair([other, leaf]);
+                    subtrees[at] = Subtree::Leaf(hash);
+                    subtrees[before] = Subtree::Leaf(other);
+                }
+            }
         }
+        if let Some((at, leaf)) = waiting {
+            subtrees[at] = Subtree::Leaf(leaf.hash());
+        }
+        Subtree::fold(&mut subtrees[..len])
     }
 
     /// The only leaf of a fold that is a lone leaf.

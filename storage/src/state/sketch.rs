@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use slipstream_types::{
     Digest, Path,
-    tree::{Leaf, Subtree},
+    tree::{self, Leaf, Subtree},
 };
 
 use super::{
@@ -22,24 +22,26 @@ impl Tree {
     /// nodes, so that [`Tree::join`] finds what it needs where a neighbour follows.
     pub(crate) fn sketch(leaves: &[Leaf], first: &Path, last: &Path) -> Tree {
         // All at once: none waits for another.
-        let hashes: Vec<Digest> = leaves.iter().map(Leaf::hash).collect();
-        let part = Part { leaves, hashes: &hashes };
+        let mut hashes = Leaf::hashes(leaves);
+        let part = Part { leaves, hashes: &mut hashes };
         Tree { root: part.slot(0, Some(first), Some(last)), ..Tree::default() }
     }
 }
 
-/// Leaves with their hashes.
-#[derive(Clone, Copy)]
+/// Leaves with their hashes, which are used up.
 struct Part<'a> {
     leaves: &'a [Leaf],
-    hashes: &'a [Digest],
+    hashes: &'a mut [Digest],
 }
 
 impl<'a> Part<'a> {
-    fn split_at(self, index: usize) -> (Part<'a>, Part<'a>) {
-        let ((leaves, more_leaves), (hashes, more_hashes)) =
-            (self.leaves.split_at(index), self.hashes.split_at(index));
-        (Part { leaves, hashes }, Part { leaves: more_leaves, hashes: more_hashes })
+    /// Takes the first leaves, as far as they are inside.
+    fn take(&mut self, is_inside: impl Fn(&Leaf) -> bool) -> Part<'a> {
+        let count = self.leaves.partition_point(is_inside);
+        let (leaves, more_leaves) = self.leaves.split_at(count);
+        let (hashes, more_hashes) = std::mem::take(&mut self.hashes).split_at_mut(count);
+        *self = Part { leaves: more_leaves, hashes: more_hashes };
+        Part { leaves, hashes }
     }
 
     /// What stands at `depth`, on the way to each of the paths that is given.
@@ -63,9 +65,7 @@ impl<'a> Part<'a> {
         let (first, last) = (first.filter(through), last.filter(through));
         let mut rest = self;
         let slots = std::array::from_fn::<_, ARITY, _>(|i| {
-            let (slot, after) =
-                rest.split_at(rest.leaves.partition_point(|leaf| nibble(&leaf.path, parting) <= i));
-            rest = after;
+            let slot = rest.take(|leaf| nibble(&leaf.path, parting) <= i);
             let at = |path: &&Path| nibble(path, parting) == i;
             slot.slot(parting + 1, first.filter(at), last.filter(at))
         });
@@ -78,9 +78,7 @@ impl<'a> Part<'a> {
         let mut quarters = Quarters::default();
         let mut rest = self;
         for quarter in 0..4 {
-            let (part, after) =
-                rest.split_at(rest.leaves.partition_point(|leaf| quarter_of(&leaf.path, depth) <= quarter));
-            rest = after;
+            let part = rest.take(|leaf| quarter_of(&leaf.path, depth) <= quarter);
             match part.leaves {
                 [] => {}
                 [leaf] => slots[nibble(&leaf.path, depth)] = Slot::Leaf(*leaf),
@@ -95,13 +93,6 @@ impl<'a> Part<'a> {
 
     /// As [`slipstream_types::tree::subtree`].
     fn subtree(self, bit: usize) -> Subtree {
-        match self.hashes {
-            [] => Subtree::Empty,
-            [hash] => Subtree::Leaf(*hash),
-            _ => {
-                let (left, right) = self.split_at(self.leaves.partition_point(|leaf| !leaf.path.bit(bit)));
-                Subtree::parent(left.subtree(bit + 1), right.subtree(bit + 1))
-            }
-        }
+        tree::fold_leaves(self.leaves, self.hashes, bit)
     }
 }

@@ -11,6 +11,9 @@ use crate::{
     backend::{Column, WriteBatch},
 };
 
+/// What becomes of the files of a store that is stopped.
+type Damage = fn(&Fixture);
+
 /// Changes of a batch, some rows of many, so that the tree has parts to drop.
 fn changes(random: &mut u64) -> Vec<(StateKey, Option<StateValue>)> {
     let mut draw = |n: u64| {
@@ -88,7 +91,7 @@ fn a_stopped_store_opens_by_what_it_left() {
 /// Goal: whatever becomes of these files, the store opens as the same store, if need be by its rows, and leaves better ones.
 #[test]
 fn damaged_and_missing_files_cost_time_only() {
-    let damage: [(&str, fn(&Fixture)); 8] = [
+    let damage: [(&str, Damage); 8] = [
         ("no directory", |fixture| fs::remove_dir_all(fixture.dir().join("frontiers")).unwrap()),
         ("no tree", |fixture| files(fixture, "tree").iter().for_each(|path| fs::remove_file(path).unwrap())),
         ("a cut tree", |fixture| {
