@@ -42,12 +42,12 @@ const MAGIC: &[u8; 22] = b"slipstream frontier 1\n";
 const TREE: &str = "tree";
 const TOUCHED: &str = "touched";
 /// Paths touched since the last tree, from which another one is written: at least so many, and one in [`LEAVES_PER_PATH`] leaves. The more,
-/// the longer takes opening after a kill: 5 us a path.
+/// the longer takes opening after a kill: some 20 us a path.
 const TOUCHED_MIN: u64 = if cfg!(test) { 64 } else { 1 << 18 };
 /// As [`TOUCHED_MIN`], for the tree that is written when the store is closed.
 const TOUCHED_AT_CLOSE_MIN: u64 = if cfg!(test) { 1 } else { 1 << 14 };
-/// A tree takes about 3 bytes a leaf, so that writing it adds 150 bytes to a path that is touched.
-const LEAVES_PER_PATH: u64 = 50;
+/// A tree takes about 2 bytes a leaf, so that writing it adds 400 bytes to a path that is touched.
+const LEAVES_PER_PATH: u64 = 200;
 /// Bytes of a file of touched paths. A store whose trees cannot be written stops there, and opens by its rows.
 const TOUCHED_BYTES_MAX: u64 = 1 << 30;
 /// Touched paths that are read again at once, between two looks at the memory budget.
