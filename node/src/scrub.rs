@@ -19,7 +19,7 @@ const DELAY: Duration = Duration::from_secs(30);
 const REST: u32 = 24;
 /// Rest after a step at least.
 const REST_MIN: Duration = Duration::from_millis(20);
-/// Steps after which the place is written down: some 10,000 rows each.
+/// Steps after which the place is written down.
 const STEPS_PER_RECORD: u64 = 256;
 
 /// Goes once around the rows that the start did not read, and then waits to be told to end.
@@ -37,14 +37,12 @@ pub(crate) async fn run(store: Store, shutdown: CancellationToken) -> Result<(),
     if rest(DELAY).await {
         return Ok(());
     }
-    // A store without a genesis has no rows either.
-    if store.is_unread().unwrap_or(false) {
+    if store.is_unread() {
         let begin = store.record(RECORD)?.and_then(|bytes| bytes.try_into().ok()).map_or(Path::MIN, Path);
         tracing::info!(from = ?begin, "the rows that the start did not read are compared with the state's tree");
         let start = Instant::now();
         let (mut place, mut has_wrapped, mut rows) = (begin, begin == Path::MIN, 0);
         for step in 1u64.. {
-            let began = Instant::now();
             let scrubbing = store.clone();
             let scrubbed = spawn_blocking(move || scrubbing.scrub(place)).await??;
             rows += scrubbed.rows;
@@ -53,12 +51,12 @@ pub(crate) async fn run(store: Store, shutdown: CancellationToken) -> Result<(),
             has_wrapped |= scrubbed.next.is_none();
             if step.is_multiple_of(STEPS_PER_RECORD) || is_round {
                 store.put_derived_record(RECORD, &place.0)?;
-                tracing::debug!(share = scrubbed.share(), rows, "comparing rows with the state's tree");
+                tracing::debug!(?place, rows, "comparing rows with the state's tree");
             }
             if is_round {
                 break;
             }
-            if rest((REST * began.elapsed()).max(REST_MIN)).await {
+            if rest((REST * scrubbed.time).max(REST_MIN)).await {
                 store.put_derived_record(RECORD, &place.0)?;
                 return Ok(());
             }
@@ -102,10 +100,10 @@ mod tests {
             store.close();
             drop(store);
             let store = Store::open(&config, dir.path()).unwrap();
-            assert!(store.is_unread().unwrap());
+            assert!(store.is_unread());
             let shutdown = CancellationToken::new();
             let task = tokio::spawn(run(store.clone(), shutdown.clone()));
-            while store.is_unread().unwrap() {
+            while store.is_unread() {
                 tokio::time::sleep(Duration::from_secs(1)).await;
             }
             shutdown.cancel();

@@ -266,14 +266,24 @@ fn plain_order(abef: __m128i, cdgh: __m128i) -> [__m128i; 2] {
     [_mm_blend_epi16::<0xf0>(feba, dchg), _mm_alignr_epi8::<8>(dchg, feba)]
 }
 
+/// Whatever its bytes are, it is a value.
+///
+/// # Safety
+/// The type has no padding and no value that is forbidden.
+unsafe trait AnyBits {}
+
+// SAFETY: words may have any value.
+unsafe impl AnyBits for State {}
+// SAFETY: so may bytes.
+unsafe impl AnyBits for [u8; 32] {}
+
 /// Stores what has 32 bytes: a state, or a digest.
 #[inline]
 #[target_feature(enable = "sha,sse4.1,ssse3")]
-fn store_halves<T>(to: &mut T, [front, back]: [__m128i; 2]) {
+fn store_halves<T: AnyBits>(to: &mut T, [front, back]: [__m128i; 2]) {
     const { assert!(size_of::<T>() == 32) };
     let to = std::ptr::from_mut(to).cast::<__m128i>();
-    // SAFETY: `to` has 32 bytes, of which the two unaligned stores write one half each, and which may have any value in the two
-    // types that this is called with, words and bytes.
+    // SAFETY: `to` has 32 bytes, of which the two unaligned stores write one half each, and which may have any value.
     unsafe {
         _mm_storeu_si128(to, front);
         _mm_storeu_si128(to.add(1), back);

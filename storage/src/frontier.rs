@@ -16,7 +16,8 @@ use std::{
     path::{Path as FilePath, PathBuf},
     sync::{
         Arc,
-        mpsc::{SyncSender, sync_channel},
+        atomic::{AtomicBool, Ordering},
+        mpsc::{SyncSender, TrySendError, sync_channel},
     },
     thread::JoinHandle,
     time::Instant,
@@ -43,13 +44,17 @@ const TREE: &str = "tree";
 const TOUCHED: &str = "touched";
 /// Paths touched since the last tree, from which another one is written: at least so many, and one in [`LEAVES_PER_PATH`] leaves. The more,
 /// the longer takes opening after a kill: some 20 us a path.
-const TOUCHED_MIN: u64 = if cfg!(test) { 64 } else { 1 << 18 };
+const TOUCHED_MIN: u64 = if cfg!(test) { 64 } else { 1 << 16 };
 /// As [`TOUCHED_MIN`], for the tree that is written when the store is closed.
 const TOUCHED_AT_CLOSE_MIN: u64 = if cfg!(test) { 1 } else { 1 << 14 };
 /// A tree takes about 2 bytes a leaf, so that writing it adds 400 bytes to a path that is touched.
 const LEAVES_PER_PATH: u64 = 200;
-/// Bytes of a file of touched paths. A store whose trees cannot be written stops there, and opens by its rows.
-const TOUCHED_BYTES_MAX: u64 = 1 << 30;
+/// Bytes of touched paths since a tree was written. A store whose trees cannot be written stops there, and opens by its rows.
+const TOUCHED_BYTES_MAX: u64 = 256 << 20;
+/// One touched path in so many leaves makes reading all rows the quicker way.
+const LEAVES_PER_PATH_MIN: u64 = 64;
+/// Touched paths that are read again whatever the number of leaves.
+const REREAD_MIN: u64 = 1 << 13;
 /// Touched paths that are read again at once, between two looks at the memory budget.
 const REREAD_PATHS: usize = 1 << 16;
 /// Parts that are read and folded at once.
@@ -58,12 +63,17 @@ const PARTS_AT_ONCE: usize = 16;
 const NOTED: usize = REREAD_NIBBLES / 2;
 const BELOW: usize = NOTED - PATH_ACCOUNT_BYTES;
 
+/// Bytes that are written between two syncs, so that no commit waits behind much more than these.
+const SYNC_BYTES: u64 = 8 << 20;
+/// Bytes of notes for which memory is kept.
+const SCRATCH_BYTES_MAX: usize = 4 << 20;
+
 /// What a tree is the upper part of.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
-struct Title {
-    number: BatchNumber,
-    column: StateColumn,
-    state_root: Digest,
+pub(crate) struct Title {
+    pub(crate) number: BatchNumber,
+    pub(crate) column: StateColumn,
+    pub(crate) state_root: Digest,
 }
 
 /// A tree to be written.
@@ -81,6 +91,8 @@ pub(crate) struct Frontiers {
     /// Whether trees are synced: of a store that need not survive a power cut, neither must they.
     fsync: bool,
     faults: Faults,
+    /// Whether a tree was written since this was last looked at.
+    saved: Arc<AtomicBool>,
     /// Started by the first job.
     saver: Mutex<Option<Saver>>,
 }
@@ -93,75 +105,42 @@ struct Log {
     file: Option<File>,
     /// After a failure a start reads all rows.
     failed: bool,
+    /// In this file and those before it, since a tree was written.
     bytes: u64,
-    /// Paths since the last tree, in this file or one before it.
+    /// Paths since a tree was begun.
     touched: u64,
     /// Of the last write.
     scratch: Vec<u8>,
 }
 
 impl Frontiers {
-    /// The directory's, which is made if it is not there.
-    ///
-    /// # Errors
-    /// What the file system says.
-    pub(crate) fn open(dir: &FilePath, fsync: bool, faults: &Faults) -> Result<Frontiers, StorageError> {
+    /// The directory's, which is made if it is not there; none if it cannot be used.
+    pub(crate) fn open(dir: &FilePath, fsync: bool, faults: &Faults) -> Option<Frontiers> {
         let dir = dir.join("frontiers");
-        fs::create_dir_all(&dir).map_err(|error| StorageError::io("create", &dir, error))?;
+        if let Err(error) = fs::create_dir_all(&dir) {
+            tracing::warn!(%error, dir = %dir.display(), "this cannot be used: each start reads all rows");
+            return None;
+        }
         for name in names(&dir).unwrap_or_default() {
             if name.ends_with(".new") {
                 let _ = fs::remove_file(dir.join(name));
             }
         }
         let log = Log { file: None, failed: false, bytes: 0, touched: 0, scratch: Vec::new() };
-        Ok(Frontiers { dir, log: Mutex::new(log), fsync, faults: faults.clone(), saver: Mutex::default() })
+        let (faults, saved, saver) = (faults.clone(), Arc::default(), Mutex::default());
+        Some(Frontiers { dir, log: Mutex::new(log), fsync, faults, saved, saver })
     }
 
     /// The tree of a head by what is here, with its root compared. What is read again from rows stays within so many leaves. None if it
     /// takes the rows.
-    pub(crate) fn load(
-        &self,
-        record: &HeadRecord,
-        state_root: Digest,
-        rows: Arc<ColumnRows>,
-        resident_max: u64,
-    ) -> Option<Tree> {
-        let start = Instant::now();
-        let number = self.trees().into_iter().rev().find(|number| *number <= record.number)?;
-        let refuse = |reason: &str| {
-            tracing::info!(%number, head = %record.number, reason, "the tree's upper part is not used; reading all rows instead");
-            None
-        };
-        let (title, tree) = match read(&self.path(number, TREE)) {
-            Ok(read) => read,
-            Err(reason) => return refuse(&reason),
-        };
-        if title.number != number || title.column != record.active {
-            return refuse("it belongs to another state");
-        }
-        let Some(touched) = self.touched(number, record.number) else {
-            return refuse("what was touched since is not known");
-        };
-        let mut tree = tree.read_from(rows);
-        for some in touched.chunks(REREAD_PATHS) {
-            tree = match tree.reread(some) {
-                Ok(tree) => tree,
-                Err(error) => return refuse(&error.to_string()),
-            };
-            tree.shrink(resident_max);
-        }
-        if tree.root() != state_root {
-            return refuse("it leads to another root");
-        }
-        self.log.lock().touched = touched.len() as u64;
-        tracing::info!(
-            rows = tree.leaves(), frontier = %number, head = %record.number, touched = touched.len(),
-            ms = start.elapsed().as_millis() as u64, "the state tree was read from its upper part"
-        );
+    pub(crate) fn load(&self, wanted: &Title, rows: Arc<ColumnRows>, resident_max: u64) -> Option<Tree> {
+        let key = (wanted.number, wanted.column.column(), wanted.state_root);
+        let (tree, touched) = load(&self.dir, key, rows, resident_max)?;
+        self.log.lock().touched = touched;
         Some(tree)
     }
 
-    /// Where [`exact`] finds trees.
+    /// Where [`load`] finds trees.
     pub(crate) fn dir(&self) -> &FilePath {
         &self.dir
     }
@@ -170,16 +149,20 @@ impl Frontiers {
     pub(crate) fn begin(&self, head: BatchNumber) {
         let mut log = self.log.lock();
         let path = self.path(head, TOUCHED);
-        let opened = File::options().create(true).append(true).open(&path);
-        let opened = opened.and_then(|file| Ok((file.metadata()?.len(), file)));
-        log.failed = opened.is_err();
-        match opened {
-            Ok((bytes, file)) => (log.file, log.bytes) = (Some(file), bytes),
-            Err(error) => {
-                log.file = None;
-                tracing::warn!(%error, path = %path.display(), "what is touched cannot be noted: the next start takes longer");
+        let open = || {
+            let file = File::options().create(true).append(true).open(&path)?;
+            // Behind half a note nobody would find the next.
+            if file.metadata()?.len() > 0 {
+                file.set_len(read_touched(&path, &mut Vec::new()).map_or(0, |(_, len)| len))?;
             }
+            Ok(file)
+        };
+        let opened: io::Result<File> = open();
+        log.failed = opened.is_err();
+        if let Err(error) = &opened {
+            tracing::warn!(%error, path = %path.display(), "what is touched cannot be noted: the next start takes longer");
         }
+        log.file = opened.ok();
     }
 
     /// Notes what a write is about to touch, and the head after it.
@@ -192,7 +175,6 @@ impl Frontiers {
         });
         let mut log = self.log.lock();
         let log = &mut *log;
-        let Some(file) = &mut log.file else { return };
         log.scratch.clear();
         let mut noted = Noted { bytes: &mut log.scratch, paths: 0, group: None };
         noted.begin(head.map_or(0, |head| head.number.0));
@@ -211,9 +193,15 @@ impl Frontiers {
             return;
         }
         noted.end();
+        log.touched += paths;
+        if self.saved.swap(false, Ordering::AcqRel) {
+            log.bytes = 0;
+        }
+        log.bytes += log.scratch.len() as u64;
+        let Some(file) = &mut log.file else { return };
         let mut append = || -> Result<(), StorageError> {
             self.faults.pass(CrashPoint::Before(Step::FrontierNote))?;
-            let written = match log.bytes + log.scratch.len() as u64 > TOUCHED_BYTES_MAX {
+            let written = match log.bytes > TOUCHED_BYTES_MAX {
                 true => Err(io::Error::other("too much was touched since the last tree")),
                 false => file.write_all(&log.scratch),
             };
@@ -224,8 +212,9 @@ impl Frontiers {
             tracing::warn!(%error, "what a write touches was not noted: the next start takes longer");
             (log.file, log.failed) = (None, true);
         }
-        log.bytes += log.scratch.len() as u64;
-        log.touched += paths;
+        if log.scratch.capacity() > SCRATCH_BYTES_MAX {
+            log.scratch = Vec::new();
+        }
     }
 
     /// Whether so much was touched since the last tree that another one is worth writing.
@@ -240,58 +229,71 @@ impl Frontiers {
         log.touched >= TOUCHED_AT_CLOSE_MIN || log.file.is_none()
     }
 
-    /// Has the tree of a head written, soon. The caller sees to it that no write comes between. Returns false if another one is under way.
-    pub(crate) fn save(
-        &self,
-        record: &HeadRecord,
-        state_root: Digest,
-        tree: &Tree,
-        kept: Vec<BatchNumber>,
-    ) -> bool {
-        let title = Title { number: record.number, column: record.active, state_root };
-        let job = Job { title, frontier: tree.frontier(), kept };
+    /// Has the upper part of a head's tree written, soon, unless two are under way. The caller sees to it that no write comes between. The
+    /// batches are those of snapshots, whose trees are made of what is here too.
+    pub(crate) fn save(&self, title: Title, frontier: Frontier, kept: Vec<BatchNumber>) {
+        let mut job = Job { title, frontier, kept };
         let mut saver = self.saver.lock();
-        if saver.is_none() {
-            *saver = start_saver(self.dir.clone(), self.fsync, self.faults.clone());
+        // A second try is for a thread that has ended.
+        for _ in 0..2 {
+            let running = match saver.take() {
+                Some(saver) => Some(saver),
+                None => self.start_saver(),
+            };
+            let Some((sender, thread)) = running else { return };
+            match sender.try_send(job) {
+                Err(TrySendError::Disconnected(back)) => job = back,
+                sent => {
+                    *saver = Some((sender, thread));
+                    if sent.is_ok() {
+                        self.begin(title.number);
+                        self.log.lock().touched = 0;
+                    }
+                    return;
+                }
+            }
         }
-        let is_taken = saver.as_ref().is_some_and(|(sender, _)| sender.try_send(job).is_ok());
-        if is_taken {
-            self.begin(record.number);
-            self.log.lock().touched = 0;
-        }
-        is_taken
     }
 
     /// Waits until all trees are written that were handed over.
     pub(crate) fn finish(&self) {
-        if let Some((sender, thread)) = self.saver.lock().take() {
+        let taken = self.saver.lock().take();
+        if let Some((sender, thread)) = taken {
             drop(sender);
             let _ = thread.join();
         }
-    }
-
-    /// Numbers of the trees that are here, ascending.
-    fn trees(&self) -> Vec<BatchNumber> {
-        numbers(&self.dir, TREE)
     }
 
     fn path(&self, number: BatchNumber, kind: &str) -> PathBuf {
         self.dir.join(format!("{number}.{kind}"))
     }
 
-    /// All that was touched from behind one batch to behind another, sorted; none if that is not known.
-    fn touched(&self, from: BatchNumber, to: BatchNumber) -> Option<Vec<Path>> {
-        let mut paths = Vec::new();
-        let mut known = from;
-        for number in numbers(&self.dir, TOUCHED).into_iter().filter(|number| *number >= from) {
-            // Between the end of one file and the beginning of the next nothing may be missing.
-            (number <= known).then_some(())?;
-            known = known.max(read_touched(&self.path(number, TOUCHED), &mut paths)?);
-        }
-        (known >= to).then_some(())?;
-        paths.sort_unstable();
-        paths.dedup();
-        Some(paths)
+    fn start_saver(&self) -> Option<Saver> {
+        let (sender, jobs) = sync_channel::<Job>(1);
+        let (dir, fsync, faults) = (self.dir.clone(), self.fsync, self.faults.clone());
+        let saved = Arc::clone(&self.saved);
+        let save_all = move || {
+            for job in jobs {
+                let number = job.title.number;
+                let save = || {
+                    faults.pass(CrashPoint::Before(Step::FrontierSave))?;
+                    save(&dir, &job, fsync)?;
+                    faults.pass(CrashPoint::After(Step::FrontierSave))
+                };
+                match save() {
+                    Ok(()) => {
+                        saved.store(true, Ordering::Release);
+                        forget(&dir, number, &job.kept);
+                    }
+                    Err(error) => tracing::warn!(
+                        %number, %error, dir = %dir.display(),
+                        "the tree's upper part was not written: the next start takes longer"
+                    ),
+                }
+            }
+        };
+        let thread = std::thread::Builder::new().name("frontier".to_owned()).spawn(save_all).ok()?;
+        Some((sender, thread))
     }
 }
 
@@ -301,10 +303,61 @@ impl Drop for Frontiers {
     }
 }
 
-/// The tree of exactly that batch in a directory, with its root compared; none if it is not there.
-pub(crate) fn exact(dir: &FilePath, number: BatchNumber, state_root: Digest) -> Option<Tree> {
-    let (title, tree) = read(&dir.join(format!("{number}.{TREE}"))).ok()?;
-    (title.number == number && tree.root() == state_root).then_some(tree)
+/// The tree behind a batch, of a column, with a root, by what is in a directory: its root is compared. What is read again from the rows stays
+/// within so many leaves. Tells how many paths were. None if it takes the rows.
+pub(crate) fn load(
+    dir: &FilePath,
+    (number, column, state_root): (BatchNumber, Column, Digest),
+    rows: Arc<ColumnRows>,
+    resident_max: u64,
+) -> Option<(Tree, u64)> {
+    let start = Instant::now();
+    let from = numbers(dir, TREE).into_iter().rev().find(|from| *from <= number)?;
+    let refuse = |reason: &str| {
+        tracing::info!(%from, %number, reason, "the tree's upper part is not used; reading all rows instead");
+        None
+    };
+    let (title, tree) = match read(&dir.join(format!("{from}.{TREE}"))) {
+        Ok(read) => read,
+        Err(reason) => return refuse(&reason),
+    };
+    if title.number != from || title.column.column() != column {
+        return refuse("it belongs to another state");
+    }
+    let touched_max = REREAD_MIN.max(tree.leaves() / LEAVES_PER_PATH_MIN);
+    let Some(touched) = touched(dir, from, number, touched_max) else {
+        return refuse("what was touched since is not known, or too much");
+    };
+    let mut tree = tree.read_from(rows);
+    for some in touched.chunks(REREAD_PATHS) {
+        tree = match tree.reread(some) {
+            Ok(tree) => tree,
+            Err(error) => return refuse(&error.to_string()),
+        };
+        tree.shrink(resident_max);
+    }
+    if tree.root() != state_root {
+        return refuse("it leads to another root");
+    }
+    let (touched, ms) = (touched.len() as u64, start.elapsed().as_millis() as u64);
+    tracing::info!(rows = tree.leaves(), %from, %number, touched, ms, "the state's tree was read from its upper part");
+    Some((tree, touched))
+}
+
+/// All that was touched from behind one batch to behind another, or later, sorted; none if that is not known, or more than so many.
+fn touched(dir: &FilePath, from: BatchNumber, to: BatchNumber, max: u64) -> Option<Vec<Path>> {
+    let mut paths = Vec::new();
+    let mut known = from;
+    for number in numbers(dir, TOUCHED).into_iter().filter(|number| *number >= from && *number <= to) {
+        // Between the end of one file and the beginning of the next nothing may be missing.
+        (number <= known).then_some(())?;
+        known = known.max(read_touched(&dir.join(format!("{number}.{TOUCHED}")), &mut paths)?.0);
+        (paths.len() as u64 <= max).then_some(())?;
+    }
+    (known >= to).then_some(())?;
+    paths.sort_unstable();
+    paths.dedup();
+    Some(paths)
 }
 
 /// The paths of one write, as they are noted.
@@ -352,8 +405,8 @@ impl Noted<'_> {
     }
 }
 
-/// Adds the paths of a file. Returns the last head in it, as far as its writes are whole; none if it cannot be read.
-fn read_touched(path: &FilePath, paths: &mut Vec<Path>) -> Option<BatchNumber> {
+/// Adds the paths of a file. Returns the last head in it and its bytes, as far as its notes are whole; none if it cannot be read.
+fn read_touched(path: &FilePath, paths: &mut Vec<Path>) -> Option<(BatchNumber, u64)> {
     let mut bytes = Vec::new();
     File::open(path).ok()?.take(TOUCHED_BYTES_MAX).read_to_end(&mut bytes).ok()?;
     let mut last = number_of(path.file_name()?.to_str()?, TOUCHED)?;
@@ -370,7 +423,7 @@ fn read_touched(path: &FilePath, paths: &mut Vec<Path>) -> Option<BatchNumber> {
         last = last.max(BatchNumber(u64::from_le_bytes(head.try_into().ok()?)));
         rest = after;
     }
-    Some(last)
+    Some((last, (bytes.len() - rest.len()) as u64))
 }
 
 fn read_paths(mut note: &[u8], paths: &mut Vec<Path>) -> Option<()> {
@@ -389,38 +442,25 @@ fn read_paths(mut note: &[u8], paths: &mut Vec<Path>) -> Option<()> {
     Some(())
 }
 
-fn start_saver(dir: PathBuf, fsync: bool, faults: Faults) -> Option<Saver> {
-    let (sender, jobs) = sync_channel::<Job>(1);
-    let save_all = move || {
-        for job in jobs {
-            let number = job.title.number;
-            let save = || {
-                faults.pass(CrashPoint::Before(Step::FrontierSave))?;
-                save(&dir, &job, fsync)?;
-                faults.pass(CrashPoint::After(Step::FrontierSave))
-            };
-            match save() {
-                Ok(()) => forget(&dir, number, &job.kept),
-                Err(error) => tracing::warn!(
-                    %number, %error, dir = %dir.display(),
-                    "the tree's upper part was not written: the next start takes longer"
-                ),
-            }
-        }
-    };
-    let thread = std::thread::Builder::new().name("frontier".to_owned()).spawn(save_all).ok()?;
-    Some((sender, thread))
-}
-
 /// Written aside, synced and renamed.
 fn save(dir: &FilePath, job: &Job, fsync: bool) -> Result<(), StorageError> {
     let path = dir.join(format!("{}.{TREE}", job.title.number));
+    let aside = dir.join(format!("{}.new", job.title.number));
     let write = || {
-        let aside = dir.join(format!("{}.new", job.title.number));
         let mut file = io::BufWriter::with_capacity(1 << 20, File::create(&aside)?);
         file.write_all(MAGIC)?;
         write_piece(&mut file, &schema::encode(&job.title))?;
-        job.frontier.encode(|piece| write_piece(&mut file, &piece))?;
+        let mut unsynced = 0;
+        job.frontier.encode(|piece| {
+            unsynced += piece.len() as u64;
+            write_piece(&mut file, &piece)?;
+            if fsync && unsynced > SYNC_BYTES {
+                unsynced = 0;
+                file.flush()?;
+                file.get_ref().sync_data()?;
+            }
+            io::Result::Ok(())
+        })?;
         let file = file.into_inner()?;
         if fsync {
             file.sync_all()?;
@@ -428,7 +468,10 @@ fn save(dir: &FilePath, job: &Job, fsync: bool) -> Result<(), StorageError> {
         fs::rename(&aside, &path)?;
         if fsync { File::open(dir)?.sync_all() } else { Ok(()) }
     };
-    write().map_err(|error| StorageError::io("write", &path, error))
+    write().map_err(|error| {
+        let _ = fs::remove_file(&aside);
+        StorageError::io("write", &path, error)
+    })
 }
 
 fn write_piece(file: &mut impl io::Write, piece: &[u8]) -> io::Result<()> {
@@ -483,12 +526,16 @@ fn read(path: &FilePath) -> Result<(Title, Tree), String> {
     Ok((title, Tree::of_frontier(&top, parts).ok_or_else(damaged)?))
 }
 
-/// Removes what a tree that was written has made useless.
+/// Removes what a tree that was written has made useless: neither the head's tree is made of it, nor that of a batch that is kept.
 fn forget(dir: &FilePath, saved: BatchNumber, kept: &[BatchNumber]) {
-    let old_trees = numbers(dir, TREE).into_iter().filter(|number| *number < saved && !kept.contains(number));
-    let old_touched = numbers(dir, TOUCHED).into_iter().filter(|number| *number < saved);
+    let trees = numbers(dir, TREE);
+    let before = |batch: &BatchNumber| trees.iter().rev().find(|number| *number <= batch).copied();
+    let needed: Vec<BatchNumber> = kept.iter().filter_map(before).chain([saved]).collect();
+    let oldest = needed.iter().min().copied().unwrap_or(saved);
+    let old_trees = trees.iter().filter(|number| **number < saved && !needed.contains(number));
+    let old_touched = numbers(dir, TOUCHED).into_iter().filter(|number| *number < oldest);
     for (number, kind) in
-        old_trees.map(|number| (number, TREE)).chain(old_touched.map(|number| (number, TOUCHED)))
+        old_trees.map(|number| (*number, TREE)).chain(old_touched.map(|number| (number, TOUCHED)))
     {
         let path = dir.join(format!("{number}.{kind}"));
         if let Err(error) = fs::remove_file(&path) {

@@ -55,9 +55,9 @@ impl Store {
         let backend = Arc::new(RocksBackend::open(config, dir)?);
         format::mark(dir)?;
         let disk = DiskGuard::of_directory(config, dir);
-        let frontiers = Frontiers::open(dir, config.fsync, faults)?;
+        let frontiers = Frontiers::open(dir, config.fsync, faults);
         let backend = FaultyBackend::wrap(backend, faults);
-        let store = Self::with_parts(config, backend, Some(disk), Some(frontiers))?;
+        let store = Self::with_parts(config, backend, Some(disk), frontiers)?;
         faults.pass(CrashPoint::After(Step::Open))?;
         Ok(store)
     }
@@ -83,7 +83,8 @@ impl Store {
     ) -> Result<Store, StorageError> {
         let floors = Floors::load(&*backend)?;
         let epoch = load_epoch(&*backend)?;
-        let current = Current::load(backend.snapshot(), config.tree_memory_mib, frontiers.as_ref())?;
+        let loaded = Current::load(backend.snapshot(), config.tree_memory_mib, frontiers.as_ref())?;
+        let (current, is_read) = loaded.map_or((None, true), |(current, is_read)| (Some(current), is_read));
         let head = current.as_ref().map(|current| current.record.number);
         let store = Store(Arc::new(Shared {
             backend,
@@ -102,6 +103,7 @@ impl Store {
             rulebook: Rulebook::default(),
             history: History::default(),
             frontiers,
+            unread: AtomicBool::new(!is_read),
         }));
         store.load_snapshots(head)?;
         let writer = store.writer();

@@ -21,7 +21,7 @@ use crate::{
     disk::DiskGuard,
     error::StorageError,
     floors::Floors,
-    frontier::Frontiers,
+    frontier::{Frontiers, Title},
     nodes::{load_accumulator, read_node},
     schema::{self, HEAD_KEY, HeadRecord},
     snapshot::Snapshot,
@@ -44,6 +44,10 @@ pub struct Head {
 
 /// What all handles of a store share.
 pub(crate) struct Shared {
+    /// None of a store in memory, and of one whose directory for them cannot be used. Ends before the backend gives its directory free.
+    pub(crate) frontiers: Option<Frontiers>,
+    /// Whether rows of the head's state were not compared with its tree since the store was opened: see [`crate::scrub`].
+    pub(crate) unread: AtomicBool,
     pub(crate) backend: Arc<dyn Backend>,
     pub(crate) config: StorageConfig,
     /// None before there is a genesis.
@@ -68,8 +72,6 @@ pub(crate) struct Shared {
     /// The chain's rules, and what is told of them.
     pub(crate) rulebook: Rulebook,
     pub(crate) history: History,
-    /// None of a store in memory.
-    pub(crate) frontiers: Option<Frontiers>,
 }
 
 /// Everything that belongs to one head. Never changed: a commit puts another one in its place.
@@ -128,34 +130,37 @@ impl Head {
 }
 
 impl Current {
-    /// Reads the head and checks that rows, accumulator and header belong together. Without frontiers, all rows are read.
+    /// Reads the head and checks that rows, accumulator and header belong together. Without frontiers, all rows are read. Tells whether they
+    /// were.
     pub(crate) fn load(
         reader: Arc<dyn Reader>,
         tree_memory_mib: u64,
         frontiers: Option<&Frontiers>,
-    ) -> Result<Option<Current>, StorageError> {
+    ) -> Result<Option<(Current, bool)>, StorageError> {
         let Some((record, head)) = Head::load(&*reader)? else { return Ok(None) };
         let current = Current { head, record, version: 0, tree: Mutex::default(), reader };
-        *current.tree.lock() = Some(current.load_tree(tree_memory_mib, frontiers)?);
-        Ok(Some(current))
+        let (tree, is_read) = current.load_tree(tree_memory_mib, frontiers)?;
+        *current.tree.lock() = Some(tree);
+        Ok(Some((current, is_read)))
     }
 
-    /// Makes its tree by a frontier, or of all its rows.
+    /// Makes its tree by a frontier, or of all its rows; tells whether those were read.
     pub(crate) fn load_tree(
         &self,
         tree_memory_mib: u64,
         frontiers: Option<&Frontiers>,
-    ) -> Result<Tree, StorageError> {
+    ) -> Result<(Tree, bool), StorageError> {
         let Current { head, record, .. } = self;
         let resident_max = Tree::resident_max(tree_memory_mib);
-        let found = frontiers
-            .and_then(|frontiers| frontiers.load(record, head.header.state_root, self.rows(), resident_max));
+        let wanted =
+            Title { number: record.number, column: record.active, state_root: head.header.state_root };
+        let found = frontiers.and_then(|frontiers| frontiers.load(&wanted, self.rows(), resident_max));
         if let Some(tree) = found {
-            return Ok(tree);
+            return Ok((tree, false));
         }
         let tree = load_tree(&self.reader, record.active.column(), tree_memory_mib)?;
         if tree.root() == head.header.state_root {
-            return Ok(tree);
+            return Ok((tree, true));
         }
         Err(StorageError::corrupt(format!(
             "the state rows have the root {}, the header of batch {} says {}",

@@ -3,7 +3,10 @@
 use std::{
     ops::ControlFlow,
     path::PathBuf,
-    sync::{Arc, OnceLock},
+    sync::{
+        Arc, OnceLock,
+        atomic::{AtomicBool, Ordering},
+    },
 };
 
 use parking_lot::Mutex;
@@ -49,6 +52,8 @@ pub struct Snapshot {
     frontiers: Option<PathBuf>,
     /// Not there after a restart, until it is loaded.
     tree: OnceLock<Tree>,
+    /// Whether some of its rows were not compared with the tree.
+    unread: AtomicBool,
     /// Held by who loads the tree. Whoever has the tree takes no lock.
     loading: Mutex<()>,
 }
@@ -61,9 +66,11 @@ impl Snapshot {
         tree_memory_mib: u64,
         frontiers: Option<PathBuf>,
         tree: Option<Tree>,
+        unread: bool,
     ) -> Snapshot {
         let tree = tree.map_or_else(OnceLock::new, OnceLock::from);
-        Snapshot { info, reader, column, tree_memory_mib, frontiers, tree, loading: Mutex::new(()) }
+        let (unread, loading) = (AtomicBool::new(unread), Mutex::new(()));
+        Snapshot { info, reader, column, tree_memory_mib, frontiers, tree, unread, loading }
     }
 
     /// What it is of.
@@ -112,12 +119,13 @@ impl Snapshot {
         visit: &mut dyn FnMut(EncodedChunk) -> Result<ControlFlow<()>, StorageError>,
     ) -> Result<(), StorageError> {
         let tree = self.tree()?;
+        let is_unread = self.unread.load(Ordering::Acquire);
         // Of a tree whose rows nobody compared with it yet: the chunk's, so that nothing is served that the receiver would refuse.
         let mut leaves = Leaves::default();
         let finish = |chunk: ChunkBuilder, end: Path, leaves: &mut Leaves| {
             chunk.finish(end, |first, last| {
                 let proof = tree.prove(first, last)?;
-                if tree.is_unread() {
+                if is_unread {
                     proof
                         .verify(self.info.state_root, *first, *last, &std::mem::take(leaves).finish())
                         .map_err(|error| self.damaged(error.to_string()))?;
@@ -141,7 +149,7 @@ impl Snapshot {
             }
             if let Some(chunk) = &mut building {
                 chunk.push(path, row);
-                if tree.is_unread() {
+                if is_unread {
                     leaves.push(path, row);
                 }
             }
@@ -191,12 +199,17 @@ impl Snapshot {
         if let Some(tree) = self.tree.get() {
             return Ok(tree);
         }
-        let frontier = self
-            .frontiers
-            .as_deref()
-            .and_then(|dir| frontier::exact(dir, self.info.number, self.info.state_root));
-        let rebuilt = match frontier {
-            Some(tree) => tree.read_from(ColumnRows::new(Arc::clone(&self.reader), self.column)),
+        let found = self.frontiers.as_deref().and_then(|dir| {
+            let (number, state_root) = (self.info.number, self.info.state_root);
+            let rows = ColumnRows::new(Arc::clone(&self.reader), self.column);
+            let resident_max = Tree::resident_max(self.tree_memory_mib);
+            frontier::load(dir, (number, self.column, state_root), rows, resident_max)
+        });
+        let rebuilt = match found {
+            Some((tree, _)) => {
+                self.unread.store(true, Ordering::Release);
+                tree
+            }
             None => self.own(load_tree(&self.reader, self.column, self.tree_memory_mib))?,
         };
         if rebuilt.root() != self.info.state_root {
@@ -211,7 +224,7 @@ impl Snapshot {
     }
 
     /// What was read from the snapshot: damage found there is no damage to the store.
-    fn own<T>(&self, read: Result<T, StorageError>) -> Result<T, StorageError> {
+    pub(crate) fn own<T>(&self, read: Result<T, StorageError>) -> Result<T, StorageError> {
         read.map_err(|error| match error {
             StorageError::Corrupt { what } => self.damaged(what.to_string()),
             other => other,
@@ -234,7 +247,7 @@ impl Snapshot {
         let certificate: Certificate = schema::decode("certificate", &certificate)?;
         let info = SnapshotInfo { number, state_root: certificate.info.state_root, certificate, rows };
         let column = record.active.column();
-        let snapshot = Snapshot::new(info, reader, column, tree_memory_mib, frontiers, None);
+        let snapshot = Snapshot::new(info, reader, column, tree_memory_mib, frontiers, None, false);
         Ok((record.number == number).then_some(snapshot))
     }
 }

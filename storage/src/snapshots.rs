@@ -145,11 +145,17 @@ impl Writer<'_> {
         let tree_memory_mib = self.store.0.config.tree_memory_mib;
         // The checkpoint outlives the head's rows, on which the tree's dropped parts stand.
         let tree = tree.map(|tree| tree.read_from(ColumnRows::new(Arc::clone(&reader), column)));
-        let snapshot =
-            Snapshot::new(info.clone(), reader, column, tree_memory_mib, self.store.frontiers_dir(), tree);
+        let snapshot = Snapshot::new(
+            info.clone(),
+            reader,
+            column,
+            tree_memory_mib,
+            self.store.frontiers_dir(),
+            tree,
+            self.store.is_unread(),
+        );
         self.store.0.snapshots.lock().push(Arc::new(snapshot));
         self.store.drop_old_snapshots();
-        self.save_frontier(current);
         Ok(info)
     }
 }

@@ -62,8 +62,9 @@ impl Store {
     pub fn close(&self) {
         if let Some(frontiers) = self.0.frontiers.as_ref().filter(|_| self.check_poison().is_ok()) {
             frontiers.finish();
+            let writer = self.writer();
             if let (true, Ok(current)) = (frontiers.is_behind(), self.current()) {
-                self.writer().save_frontier(&current);
+                writer.save_frontier(&current);
                 frontiers.finish();
             }
         }

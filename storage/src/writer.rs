@@ -7,6 +7,7 @@ use slipstream_types::BatchNumber;
 
 use crate::{
     error::StorageError,
+    frontier::Title,
     schema::HeadRecord,
     shared::{Current, Head, Shared},
     state::Tree,
@@ -45,7 +46,8 @@ impl Writer<'_> {
         }
         // Taken and not put back, because a write or a read failed. After a read the rows are what they were.
         self.store.check_poison()?;
-        current.load_tree(self.store.0.config.tree_memory_mib, self.store.0.frontiers.as_ref())
+        let Shared { config, frontiers, .. } = &*self.store.0;
+        current.load_tree(config.tree_memory_mib, frontiers.as_ref()).map(|(tree, _)| tree)
     }
 
     /// A copy of the head's tree, which stays in its place.
@@ -91,8 +93,7 @@ impl Writer<'_> {
     /// that the next start is a short one.
     pub(crate) fn begin_frontiers(&self, current: &Current) {
         let Some(frontiers) = &self.store.0.frontiers else { return };
-        let is_unread = current.tree.lock().as_ref().is_some_and(Tree::is_unread);
-        match is_unread {
+        match self.store.is_unread() {
             true => frontiers.begin(current.record.number),
             false => self.save_frontier(current),
         }
@@ -102,9 +103,14 @@ impl Writer<'_> {
     pub(crate) fn save_frontier(&self, current: &Current) {
         let Shared { frontiers: Some(frontiers), snapshots, .. } = &*self.store.0 else { return };
         let kept = snapshots.lock().iter().map(|snapshot| snapshot.info().number).collect();
-        if let Some(tree) = &*current.tree.lock() {
-            frontiers.save(&current.record, current.head.header.state_root, tree, kept);
+        let Current { head, record, tree, .. } = current;
+        let Some(tree) = &*tree.lock() else { return };
+        if let Err(error) = self.store.check_room(tree.frontier_bytes()) {
+            return tracing::warn!(%error, "the tree's upper part is not written: the next start takes longer");
         }
+        let title =
+            Title { number: record.number, column: record.active, state_root: head.header.state_root };
+        frontiers.save(title, tree.frontier(), kept);
     }
 
     /// As [`Writer::save_frontier`], if enough was touched since the last.

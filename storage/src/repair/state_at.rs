@@ -72,7 +72,11 @@ impl Store {
         };
         let updates: Vec<_> =
             changes.iter().map(|(path, it)| (*path, it.value.map(|value| value.hash(&it.key)))).collect();
-        let tree = base.apply(&updates)?;
+        let tree = base.apply(&updates);
+        let tree = match &below {
+            Some(snapshot) => snapshot.own(tree)?,
+            None => tree?,
+        };
         if tree.root() != header.state_root {
             let text =
                 format!("batch {begins} and the deltas after it do not give the state of batch {number}");

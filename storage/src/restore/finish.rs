@@ -74,6 +74,8 @@ impl Restore {
             store.guard(|backend| backend.reclaim(replaced))?;
         }
         writer.make_snapshot(&restored, certificate);
+        // Each of its rows was compared.
+        store.end_scrub();
         writer.save_frontier(&restored);
         Ok(())
     }

@@ -56,6 +56,9 @@ impl Tree {
     /// Drops cold subtrees if more than `resident_max` leaves are in memory, and then an eighth more than it must, so that
     /// not every batch searches. The tree must be that of the rows it reads from.
     pub(crate) fn shrink(&mut self, resident_max: u64) {
+        if self.resident() < self.least / 2 {
+            self.least = 0;
+        }
         if self.resident() <= resident_max.max(self.least) {
             return;
         }
@@ -64,7 +67,10 @@ impl Tree {
         let Slot::Child(root) = &mut self.root else { return };
         for search in SEARCHES {
             let cold = Cold { generation: self.generation, search };
-            let Link::Node(node) = &mut root.link else { return cold.drop_below(root) };
+            let Link::Node(node) = &mut root.link else {
+                cold.drop_below(root);
+                continue;
+            };
             let count = node.children.len();
             for _ in 0..count {
                 self.hand = (self.hand + 1) % count;
@@ -102,7 +108,13 @@ impl Cold {
         let leaves = child.counts.leaves;
         let is_whole = leaves <= WHOLE_LEAVES_MAX || !self.search.keeps_quarters;
         // Whether there may be anything to drop is told from here, without a look at the node.
-        if leaves <= STUB_LEAVES_MAX && child.counts.resident <= if is_whole { STUB } else { SHELL } {
+        let least = match (leaves > STUB_LEAVES_MAX, is_whole) {
+            (true, _) if self.search.keeps_quarters => leaves / WHOLE_LEAVES_MAX,
+            (true, _) => leaves / STUB_LEAVES_MAX,
+            (false, true) => STUB,
+            (false, false) => SHELL,
+        };
+        if child.counts.resident <= least {
             return;
         }
         let node = match &mut child.link {

@@ -52,11 +52,16 @@ impl Tree {
         Frontier { root: self.root.clone() }
     }
 
+    /// What its upper part takes on disk, about.
+    pub(crate) fn frontier_bytes(&self) -> u64 {
+        3 * self.leaves()
+    }
+
     /// The tree of a frontier, with nothing below it; none if the bytes are none. Its root is the caller's to check.
     pub(crate) fn of_frontier(top: &[u8], parts: Vec<FrontierPart>) -> Option<Tree> {
         let parts: Vec<Slot> = parts.into_iter().map(|part| part.0).collect();
         let root = Decoder { bytes: top, parts: parts.into_iter() }.all(0)?;
-        Some(Tree { root, is_unread: true, ..Tree::default() })
+        Some(Tree { root, ..Tree::default() })
     }
 }
 
@@ -69,7 +74,7 @@ impl FrontierPart {
 }
 
 impl Frontier {
-    /// Its top, and then its parts, some at a time.
+    /// Its top, and then its parts, one after the other on the thread that asks: commits need the others.
     ///
     /// # Errors
     /// What `write` says.
@@ -78,13 +83,10 @@ impl Frontier {
         let mut top = Encoder { bytes: Vec::new(), parts: Some(&mut parts) };
         top.slot(self.root.as_ref(), 0);
         write(top.bytes)?;
-        for some in parts.chunks(ARITY) {
-            let encode = |child: &&Child| {
-                let mut part = Encoder { bytes: Vec::new(), parts: None };
-                part.child(child, PARTS_DEPTH);
-                part.bytes
-            };
-            some.par_iter().map(encode).collect::<Vec<_>>().into_iter().try_for_each(&mut write)?;
+        for child in parts {
+            let mut part = Encoder { bytes: Vec::new(), parts: None };
+            part.child(child, PARTS_DEPTH);
+            write(part.bytes)?;
         }
         Ok(())
     }
@@ -209,7 +211,8 @@ impl Decoder<'_> {
 
     fn whole(&mut self) -> Option<(u16, Digest)> {
         let leaves = u16::from_le_bytes(self.array()?);
-        Some((leaves, Digest(self.array()?))).filter(|(leaves, _)| *leaves > 1)
+        let is_dropped = (2..=STUB_LEAVES_MAX).contains(&leaves.into());
+        Some((leaves, Digest(self.array()?))).filter(|_| is_dropped)
     }
 
     fn node(&mut self, depth: usize) -> Option<Child> {

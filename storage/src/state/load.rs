@@ -5,6 +5,7 @@ use std::{
     sync::{
         Arc, LazyLock,
         atomic::{AtomicU64, Ordering},
+        mpsc,
     },
 };
 
@@ -52,23 +53,25 @@ static READERS: LazyLock<rayon::ThreadPool> = LazyLock::new(|| {
         .expect("threads can be started")
 });
 
-impl ColumnRows {
-    fn ranges(&self, ranges: &[(Path, Path)]) -> Result<Vec<Vec<Leaf>>, StorageError> {
-        let mut found = Leaves::default();
-        let mut ends = vec![0; ranges.len()];
-        self.reader.ranges(self.column, ranges, &mut |index, key, row| {
-            found.push(Path(schema::decode_digest(key)?.0), row);
-            ends[index] = found.len();
-            Ok(ControlFlow::Continue(()))
-        })?;
-        let (leaves, mut rest) = (found.finish(), 0);
-        let range = |end: usize| {
-            let start = rest;
-            rest = end.max(start);
-            leaves[start..rest].to_vec()
-        };
-        Ok(ends.into_iter().map(range).collect())
-    }
+fn read_ranges(
+    reader: &dyn Reader,
+    column: Column,
+    ranges: &[(Path, Path)],
+) -> Result<Vec<Vec<Leaf>>, StorageError> {
+    let mut found = Leaves::default();
+    let mut ends = vec![0; ranges.len()];
+    reader.ranges(column, ranges, &mut |index, key, row| {
+        found.push(Path(schema::decode_digest(key)?.0), row);
+        ends[index] = found.len();
+        Ok(ControlFlow::Continue(()))
+    })?;
+    let (leaves, mut rest) = (found.finish(), 0);
+    let range = |end: usize| {
+        let start = rest;
+        rest = end.max(start);
+        leaves[start..rest].to_vec()
+    };
+    Ok(ends.into_iter().map(range).collect())
 }
 
 impl RowSource for ColumnRows {
@@ -88,10 +91,23 @@ impl RowSource for ColumnRows {
     fn many(&self, ranges: &[(Path, Path)]) -> Result<Vec<Vec<Leaf>>, StorageError> {
         let part = ranges.len().div_ceil(READ_THREADS).max(READ_RANGES_MIN);
         if ranges.len() <= part {
-            return self.ranges(ranges);
+            return read_ranges(&*self.reader, self.column, ranges);
         }
-        let read = || ranges.par_chunks(part).map(|part| self.ranges(part)).collect::<Result<Vec<_>, _>>();
-        Ok(READERS.install(read)?.into_iter().flatten().collect())
+        // Whoever asks waits. Going on with other work of the batch meanwhile would hold the rows of all of it.
+        let (sender, parts) = mpsc::channel();
+        let asked = ranges.chunks(part).enumerate().map(|(index, part)| {
+            let (reader, column) = (Arc::clone(&self.reader), self.column);
+            let (part, sender) = (part.to_vec(), sender.clone());
+            READERS.spawn(move || {
+                let _ = sender.send((index, read_ranges(&*reader, column, &part)));
+            });
+        });
+        let mut found: Vec<Vec<Vec<Leaf>>> = vec![Vec::new(); asked.count()];
+        drop(sender);
+        for (index, leaves) in parts {
+            found[index] = leaves?;
+        }
+        Ok(found.into_iter().flatten().collect())
     }
 }
 

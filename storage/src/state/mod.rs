@@ -10,7 +10,7 @@
 //!
 //! * [`node`]: the parts and their hashes; [`hollow`]: nodes that know quarters by their hashes alone; [`tree`]: updates; [`fetch`]: reading
 //!   the rows that they need; [`warm`]: the same for memory; [`proof`]: range proofs; [`shape`]: where leaves part; [`budget`]: bounded
-//!   memory; [`load`]: rebuilding from rows; [`frontier`]: the same from the tree's upper part; [`scrub`]: comparing with the rows; [`join`]: growing from parts;
+//!   memory; [`load`]: rebuilding from rows; [`frontier`]: the same from the tree's upper part; [`join`]: growing from parts;
 //!   [`sketch`]: parts without nodes.
 //! * A tree is a value: a clone shares all nodes and stays as it is. Nodes that no other version shares are changed in
 //!   place, so that a commit on the only version copies nothing.
@@ -23,7 +23,6 @@ mod join;
 pub(crate) mod load;
 mod node;
 mod proof;
-mod scrub;
 mod shape;
 mod sketch;
 #[cfg(test)]

@@ -36,13 +36,11 @@ pub(crate) struct Tree {
     pub(super) hand: usize,
     /// Leaves in memory below which a search finds nothing.
     pub(super) least: u64,
-    /// See [`Tree::is_unread`].
-    pub(super) is_unread: bool,
 }
 
 impl Default for Tree {
     fn default() -> Self {
-        Tree { root: Slot::Empty, rows: no_rows(), generation: 0, hand: 0, least: 0, is_unread: false }
+        Tree { root: Slot::Empty, rows: no_rows(), generation: 0, hand: 0, least: 0 }
     }
 }
 
@@ -75,16 +73,6 @@ impl Tree {
     /// Its root, as `slipstream_types::tree::root` defines it.
     pub(crate) fn root(&self) -> Digest {
         self.root.as_ref().subtree().hash()
-    }
-
-    /// Whether some of the rows that it stands for were not compared with it in this process.
-    pub(crate) fn is_unread(&self) -> bool {
-        self.is_unread
-    }
-
-    /// All rows were compared.
-    pub(crate) fn set_read(&mut self) {
-        self.is_unread = false;
     }
 
     /// The same tree with the rows that it belongs to. A tree that was changed belongs to the rows after the change, and a
@@ -385,7 +373,7 @@ impl Pass<'_> {
         // Updates are sorted: whichever leaves the run first is at one of their ends.
         let leaves_at = |update: Option<&Update>| update.map_or(run.depth, |u| first_nibble(&u.0, &run.path));
         let parting = leaves_at(updates.first()).min(leaves_at(updates.last()));
-        if !self.goes_to(parting) {
+        if !self.goes_to(parting.min(run.depth)) {
             // All that is below shares what the updates tell.
             return self.reread(&run.path, depth);
         }
