@@ -8,11 +8,14 @@
 //! header. So nothing here is believed, nothing here is ever needed, and the directory can be removed at any time: the tree is then rebuilt
 //! from all rows. That also happens when the machine went down before the last paths reached the disk, which is why they are not synced.
 //!
-//! What was not read at start is compared with its hash when a commit or a proof first touches it, and by [`Store::scrub`].
+//! What was not read at start is compared with its hash when a commit or a proof first touches it, and by [`crate::Store::scrub`].
+
+mod file;
+mod notes;
 
 use std::{
     fs::{self, File},
-    io::{self, BufReader, Read, Write as _},
+    io::{self, Write as _},
     path::{Path as FilePath, PathBuf},
     sync::{
         Arc,
@@ -25,21 +28,20 @@ use std::{
 
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
-use slipstream_types::{BatchNumber, Digest, Path, state::PATH_ACCOUNT_BYTES};
+use slipstream_types::{BatchNumber, Digest, Path};
 
+use self::{
+    file::{read, save},
+    notes::{Noted, read_touched},
+};
 use crate::{
     backend::{Column, Write, WriteBatch},
     crash::{CrashPoint, Faults, Step},
     error::StorageError,
     schema::{self, HEAD_KEY, HeadRecord, StateColumn},
-    state::{
-        REREAD_NIBBLES, Tree,
-        frontier::{Frontier, FrontierPart},
-        load::ColumnRows,
-    },
+    state::{Tree, frontier::Frontier, load::ColumnRows},
 };
 
-const MAGIC: &[u8; 22] = b"slipstream frontier 1\n";
 const TREE: &str = "tree";
 const TOUCHED: &str = "touched";
 /// Paths touched since the last tree, from which another one is written: at least so many, and one in [`LEAVES_PER_PATH`] leaves. The more,
@@ -57,14 +59,6 @@ const LEAVES_PER_PATH_MIN: u64 = 64;
 const REREAD_MIN: u64 = 1 << 13;
 /// Touched paths that are read again at once, between two looks at the memory budget.
 const REREAD_PATHS: usize = 1 << 16;
-/// Parts that are read and folded at once.
-const PARTS_AT_ONCE: usize = 16;
-/// A path as far as it is noted: an account's part and four bytes.
-const NOTED: usize = REREAD_NIBBLES / 2;
-const BELOW: usize = NOTED - PATH_ACCOUNT_BYTES;
-
-/// Bytes that are written between two syncs, so that no commit waits behind much more than these.
-const SYNC_BYTES: u64 = 8 << 20;
 /// Bytes of notes for which memory is kept.
 const SCRATCH_BYTES_MAX: usize = 4 << 20;
 
@@ -175,9 +169,7 @@ impl Frontiers {
         });
         let mut log = self.log.lock();
         let log = &mut *log;
-        log.scratch.clear();
-        let mut noted = Noted { bytes: &mut log.scratch, paths: 0, group: None };
-        noted.begin(head.map_or(0, |head| head.number.0));
+        let mut noted = Noted::begin(&mut log.scratch, head.map_or(0, |head| head.number.0));
         for write in &batch.0 {
             match write {
                 Write::Rows(_, rows) => rows.iter().for_each(|(path, _)| noted.path(path)),
@@ -188,11 +180,10 @@ impl Frontiers {
                 _ => {}
             }
         }
-        let paths = noted.paths;
+        let paths = noted.end();
         if paths == 0 && head.is_none() {
             return;
         }
-        noted.end();
         log.touched += paths;
         if self.saved.swap(false, Ordering::AcqRel) {
             log.bytes = 0;
@@ -358,172 +349,6 @@ fn touched(dir: &FilePath, from: BatchNumber, to: BatchNumber, max: u64) -> Opti
     paths.sort_unstable();
     paths.dedup();
     Some(paths)
-}
-
-/// The paths of one write, as they are noted.
-struct Noted<'a> {
-    bytes: &'a mut Vec<u8>,
-    paths: u64,
-    /// Where the count of the paths stands that share an account's part.
-    group: Option<(usize, [u8; PATH_ACCOUNT_BYTES])>,
-}
-
-/// Before the paths of a write: the head after it, or 0; and how many bytes follow.
-const NOTE_HEADER: usize = 12;
-/// Behind them, of all before.
-const NOTE_DIGEST: usize = 8;
-
-impl Noted<'_> {
-    fn begin(&mut self, head: u64) {
-        self.bytes.extend(head.to_le_bytes());
-        self.bytes.extend([0; 4]);
-    }
-
-    fn path(&mut self, path: &Path) {
-        let (account, below) = path.0.split_at(PATH_ACCOUNT_BYTES);
-        let count_at = match self.group {
-            Some((at, group)) if group == *account && self.bytes[at..at + 2] != [0xff; 2] => at,
-            _ => {
-                self.bytes.extend(account);
-                let at = self.bytes.len();
-                self.bytes.extend([0; 2]);
-                self.group = account.try_into().ok().map(|account| (at, account));
-                at
-            }
-        };
-        let count = u16::from_le_bytes([self.bytes[count_at], self.bytes[count_at + 1]]) + 1;
-        self.bytes[count_at..count_at + 2].copy_from_slice(&count.to_le_bytes());
-        self.bytes.extend(&below[..BELOW]);
-        self.paths += 1;
-    }
-
-    fn end(self) {
-        let len = (self.bytes.len() - NOTE_HEADER) as u32;
-        self.bytes[NOTE_HEADER - 4..NOTE_HEADER].copy_from_slice(&len.to_le_bytes());
-        let digest = Digest::tagged("slipstream/touched/1", self.bytes);
-        self.bytes.extend(&digest.0[..NOTE_DIGEST]);
-    }
-}
-
-/// Adds the paths of a file. Returns the last head in it and its bytes, as far as its notes are whole; none if it cannot be read.
-fn read_touched(path: &FilePath, paths: &mut Vec<Path>) -> Option<(BatchNumber, u64)> {
-    let mut bytes = Vec::new();
-    File::open(path).ok()?.take(TOUCHED_BYTES_MAX).read_to_end(&mut bytes).ok()?;
-    let mut last = number_of(path.file_name()?.to_str()?, TOUCHED)?;
-    let mut rest = &bytes[..];
-    while let Some((header, _)) = rest.split_first_chunk::<NOTE_HEADER>() {
-        let (head, len) = header.split_at(8);
-        let len = u32::from_le_bytes(len.try_into().ok()?) as usize;
-        let Some((note, after)) = rest.split_at_checked(NOTE_HEADER + len) else { break };
-        let Some((digest, after)) = after.split_first_chunk::<NOTE_DIGEST>() else { break };
-        if Digest::tagged("slipstream/touched/1", note).0[..NOTE_DIGEST] != digest[..] {
-            break;
-        }
-        read_paths(&note[NOTE_HEADER..], paths)?;
-        last = last.max(BatchNumber(u64::from_le_bytes(head.try_into().ok()?)));
-        rest = after;
-    }
-    Some((last, (bytes.len() - rest.len()) as u64))
-}
-
-fn read_paths(mut note: &[u8], paths: &mut Vec<Path>) -> Option<()> {
-    while !note.is_empty() {
-        let (account, rest) = note.split_first_chunk::<PATH_ACCOUNT_BYTES>()?;
-        let (count, rest) = rest.split_first_chunk::<2>()?;
-        let (below, rest) = rest.split_at_checked(BELOW * usize::from(u16::from_le_bytes(*count)))?;
-        paths.extend(below.chunks_exact(BELOW).map(|below| {
-            let mut path = [0; 32];
-            path[..PATH_ACCOUNT_BYTES].copy_from_slice(account);
-            path[PATH_ACCOUNT_BYTES..NOTED].copy_from_slice(below);
-            Path(path)
-        }));
-        note = rest;
-    }
-    Some(())
-}
-
-/// Written aside, synced and renamed.
-fn save(dir: &FilePath, job: &Job, fsync: bool) -> Result<(), StorageError> {
-    let path = dir.join(format!("{}.{TREE}", job.title.number));
-    let aside = dir.join(format!("{}.new", job.title.number));
-    let write = || {
-        let mut file = io::BufWriter::with_capacity(1 << 20, File::create(&aside)?);
-        file.write_all(MAGIC)?;
-        write_piece(&mut file, &schema::encode(&job.title))?;
-        let mut unsynced = 0;
-        job.frontier.encode(|piece| {
-            unsynced += piece.len() as u64;
-            write_piece(&mut file, &piece)?;
-            if fsync && unsynced > SYNC_BYTES {
-                unsynced = 0;
-                file.flush()?;
-                file.get_ref().sync_data()?;
-            }
-            io::Result::Ok(())
-        })?;
-        let file = file.into_inner()?;
-        if fsync {
-            file.sync_all()?;
-        }
-        fs::rename(&aside, &path)?;
-        if fsync { File::open(dir)?.sync_all() } else { Ok(()) }
-    };
-    write().map_err(|error| {
-        let _ = fs::remove_file(&aside);
-        StorageError::io("write", &path, error)
-    })
-}
-
-fn write_piece(file: &mut impl io::Write, piece: &[u8]) -> io::Result<()> {
-    file.write_all(&(piece.len() as u64).to_le_bytes())?;
-    file.write_all(&Digest::tagged("slipstream/frontier/1", piece).0)?;
-    file.write_all(piece)
-}
-
-/// The next piece of a file of which so many bytes are left; none at its end.
-fn read_piece(file: &mut impl Read, left: &mut u64) -> io::Result<Option<Vec<u8>>> {
-    if *left == 0 {
-        return Ok(None);
-    }
-    let damaged = || io::Error::other("it is damaged");
-    let (mut len, mut digest) = ([0; 8], [0; 32]);
-    file.read_exact(&mut len)?;
-    file.read_exact(&mut digest)?;
-    let len = u64::from_le_bytes(len);
-    *left = left.checked_sub(40).and_then(|left| left.checked_sub(len)).ok_or_else(damaged)?;
-    let mut piece = vec![0; len as usize];
-    file.read_exact(&mut piece)?;
-    match Digest::tagged("slipstream/frontier/1", &piece).0 == digest {
-        true => Ok(Some(piece)),
-        false => Err(damaged()),
-    }
-}
-
-/// A tree as it was written, and what it says that it is of.
-fn read(path: &FilePath) -> Result<(Title, Tree), String> {
-    let damaged = || "it is damaged".to_owned();
-    let text = |error: io::Error| error.to_string();
-    let mut file = File::open(path).map_err(text)?;
-    let mut left = file.metadata().map_err(text)?.len().saturating_sub(MAGIC.len() as u64);
-    let mut magic = [0; MAGIC.len()];
-    file.read_exact(&mut magic).map_err(text)?;
-    if magic != *MAGIC {
-        return Err("another release wrote it".to_owned());
-    }
-    let mut file = BufReader::with_capacity(1 << 20, file);
-    let mut next = || read_piece(&mut file, &mut left).map_err(text);
-    let title =
-        schema::decode("frontier", &next()?.ok_or_else(damaged)?).map_err(|error| error.to_string())?;
-    let top = next()?.ok_or_else(damaged)?;
-    let mut parts = Vec::new();
-    loop {
-        let pieces = (0..PARTS_AT_ONCE).map_while(|_| next().transpose()).collect::<Result<Vec<_>, _>>()?;
-        if pieces.is_empty() {
-            break;
-        }
-        parts.extend(FrontierPart::decode(&pieces).ok_or_else(damaged)?);
-    }
-    Ok((title, Tree::of_frontier(&top, parts).ok_or_else(damaged)?))
 }
 
 /// Removes what a tree that was written has made useless: neither the head's tree is made of it, nor that of a batch that is kept.

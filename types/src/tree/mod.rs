@@ -1,0 +1,212 @@
+//! The canonical Merkle tree over the state, as a definition: hashes, the root of a set of leaves, and range proofs.
+//! How it is kept up to date is `storage`'s concern.
+//!
+//! The tree is binary over the 256 bits of a path. A subtree with no leaf is [`Digest::ZERO`], with one leaf it is that
+//! leaf's hash, otherwise it joins its two children; so the root depends on the content alone. A leaf and a join are each
+//! one SHA-256 compression of exactly 64 bytes under an initial value of their own (precedent: the note commitment tree of
+//! Zcash Sprout): the input has a fixed length, and the initial value separates the two domains.
+
+mod fold;
+mod proof;
+#[cfg(test)]
+mod tests;
+
+use std::sync::LazyLock;
+
+use serde::{Deserialize, Serialize};
+use slipstream_sha256::{State, digest_halves};
+
+use crate::{
+    digest::Digest,
+    state::{Path, RowHashes},
+};
+
+pub use self::{
+    fold::{fold_leaves, root, subtree},
+    proof::{Sibling, SiblingNode, StateRangeError, StateRangeProof},
+};
+
+/// A row as the tree sees it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Leaf {
+    /// Its position.
+    pub path: Path,
+    /// [`crate::StateValue::hash`] of the row.
+    pub value_hash: Digest,
+}
+
+/// What a compression of one domain begins with.
+type InitialValue = LazyLock<State>;
+
+static LEAF: InitialValue = LazyLock::new(|| initial_value("slipstream/state-leaf/1"));
+static JOIN: InitialValue = LazyLock::new(|| initial_value("slipstream/state-join/1"));
+
+fn initial_value(tag: &str) -> State {
+    let digest = Digest::tagged(tag, &[]);
+    std::array::from_fn(|i| u32::from_be_bytes(std::array::from_fn(|j| digest.0[4 * i + j])))
+}
+
+/// Makes leaves of many rows; two rows are hashed at a time.
+#[derive(Clone, Debug, Default)]
+pub struct Leaves {
+    paths: Vec<Path>,
+    value_hashes: RowHashes,
+}
+
+impl Leaves {
+    /// Adds the leaf of an encoded row.
+    pub fn push(&mut self, path: Path, row: &[u8]) {
+        self.paths.push(path);
+        self.value_hashes.push(row);
+    }
+
+    /// How many there are.
+    pub fn len(&self) -> usize {
+        self.paths.len()
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.paths.is_empty()
+    }
+
+    /// All of them, in the order in which they were added.
+    pub fn finish(self) -> Vec<Leaf> {
+        let leaf = |(path, value_hash)| Leaf { path, value_hash };
+        self.paths.into_iter().zip(self.value_hashes.finish()).map(leaf).collect()
+    }
+}
+
+/// The two halves of what is compressed.
+type Halves<'a> = [&'a [u8; 32]; 2];
+
+#[inline]
+fn hash<const N: usize>(initial: &State, blocks: [Halves; N]) -> [Digest; N] {
+    digest_halves(initial, blocks).map(Digest)
+}
+
+impl Leaf {
+    /// The hash of the subtree that holds this leaf alone.
+    pub fn hash(&self) -> Digest {
+        let [hash] = hash(&LEAF, [self.halves()]);
+        hash
+    }
+
+    /// [`Leaf::hash`] of two leaves at once.
+    pub fn hash_pair([first, second]: [&Leaf; 2]) -> [Digest; 2] {
+        hash(&LEAF, [first.halves(), second.halves()])
+    }
+
+    /// [`Leaf::hash`] of many leaves, in their order, two at a time.
+    pub fn hashes(leaves: &[Leaf]) -> Vec<Digest> {
+        let mut hashes = vec![Digest::ZERO; leaves.len()];
+        let ((pairs, odd), (pair_hashes, odd_hashes)) = (leaves.as_chunks(), hashes.as_chunks_mut());
+        for ([first, second], to) in pairs.iter().zip(pair_hashes) {
+            *to = Self::hash_pair([first, second]);
+        }
+        for (leaf, to) in odd.iter().zip(odd_hashes) {
+            *to = leaf.hash();
+        }
+        hashes
+    }
+
+    #[inline]
+    fn halves(&self) -> Halves<'_> {
+        [&self.path.0, &self.value_hash.0]
+    }
+}
+
+/// A subtree, as far as its parent must know it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Subtree {
+    /// No leaf.
+    #[default]
+    Empty,
+    /// One leaf, with its hash.
+    Leaf(Digest),
+    /// Two leaves or more.
+    Inner(Digest),
+}
+
+impl Subtree {
+    /// The parent of two siblings: a lone leaf moves up, everything else is joined.
+    pub fn parent(left: Subtree, right: Subtree) -> Subtree {
+        match (left, right) {
+            (Subtree::Empty, Subtree::Empty) => Subtree::Empty,
+            (Subtree::Leaf(leaf), Subtree::Empty) | (Subtree::Empty, Subtree::Leaf(leaf)) => {
+                Subtree::Leaf(leaf)
+            }
+            (left, right) => {
+                let [hash] = hash(&JOIN, [[left.half(), right.half()]]);
+                Subtree::Inner(hash)
+            }
+        }
+    }
+
+    /// [`Subtree::parent`] of two pairs of siblings. Two joins are computed at once.
+    pub fn parents([(a, b), (c, d)]: [(&Subtree, &Subtree); 2]) -> [Subtree; 2] {
+        match Self::two_joins([a, b, c, d]) {
+            Some(hashes) => hashes.map(Subtree::Inner),
+            None => [Self::parent(*a, *b), Self::parent(*c, *d)],
+        }
+    }
+
+    /// The subtree over neighbours at one depth, which are a power of two in number. Overwrites them.
+    pub fn fold(neighbours: &mut [Subtree]) -> Subtree {
+        debug_assert!(neighbours.len().is_power_of_two(), "each has a sibling, and so have their parents");
+        let mut len = neighbours.len();
+        while len >= 4 {
+            for i in (0..len).step_by(4) {
+                let [a, b, c, d] = std::array::from_fn(|at| &neighbours[i + at]);
+                // Written hash by hash: a copy of a whole subtree stalls whoever reads its hash next.
+                if let Some([first, second]) = Self::two_joins([a, b, c, d]) {
+                    neighbours[i / 2] = Subtree::Inner(first);
+                    neighbours[i / 2 + 1] = Subtree::Inner(second);
+                } else {
+                    let (first, second) = (Self::parent(*a, *b), Self::parent(*c, *d));
+                    neighbours[i / 2] = first;
+                    neighbours[i / 2 + 1] = second;
+                }
+            }
+            len /= 2;
+        }
+        match neighbours {
+            [] => Subtree::Empty,
+            [alone] => *alone,
+            [left, right, ..] => Self::parent(*left, *right),
+        }
+    }
+
+    /// The joins of two pairs of siblings, none if one of the pairs is not joined.
+    #[inline]
+    fn two_joins([a, b, c, d]: [&Subtree; 4]) -> Option<[Digest; 2]> {
+        if !Self::is_joined(a, b) || !Self::is_joined(c, d) {
+            return None;
+        }
+        Some(hash(&JOIN, [[a.half(), b.half()], [c.half(), d.half()]]))
+    }
+
+    #[inline]
+    fn is_joined(left: &Subtree, right: &Subtree) -> bool {
+        match (left, right) {
+            (Subtree::Empty, other) | (other, Subtree::Empty) => matches!(other, Subtree::Inner(_)),
+            _ => true,
+        }
+    }
+
+    #[inline]
+    fn half(&self) -> &[u8; 32] {
+        match self {
+            Subtree::Empty => &Digest::ZERO.0,
+            Subtree::Leaf(hash) | Subtree::Inner(hash) => &hash.0,
+        }
+    }
+
+    /// Its hash; [`Digest::ZERO`] if it is empty.
+    pub fn hash(self) -> Digest {
+        match self {
+            Subtree::Empty => Digest::ZERO,
+            Subtree::Leaf(hash) | Subtree::Inner(hash) => hash,
+        }
+    }
+}
