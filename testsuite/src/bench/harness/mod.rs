@@ -7,6 +7,7 @@
 pub(super) mod chain;
 pub(super) mod child;
 pub(crate) mod cpu;
+pub(super) mod follower;
 pub(super) mod kept;
 pub(super) mod memory;
 pub(super) mod node;

@@ -4,29 +4,21 @@ use std::{
     fs,
     path::{Path, PathBuf},
     process::Stdio,
-    time::{Duration, Instant},
+    time::Duration,
 };
 
-use anyhow::{Context, Result, bail, ensure};
-use serde_json::Value;
+use anyhow::{Context, Result, ensure};
 
 use super::{mode::Mode, v1::V1Report};
-use crate::{
-    accounts::node_key,
-    bench::harness::{
-        chain::Source,
-        node::{NodeOptions, NodeProcess},
-        relay::Relay,
-    },
+use crate::bench::harness::{
+    chain::Source,
+    follower::{Around, CaughtUp, Goal},
+    node::{NodeOptions, NodeProcess},
+    relay::Relay,
 };
 
-/// How often a follower is asked until it starts to follow; the error of the start.
-const START_POLL: Duration = Duration::from_millis(2);
-/// How often its head is asked for after that; the error of the end. A question costs the follower about 0.1 ms.
-const HEAD_POLL: Duration = Duration::from_millis(5);
 /// Far above what any mode takes on the chains of this bench.
 const DEADLINE: Duration = Duration::from_secs(120);
-const FOLLOWER_SEED: &str = "slipnet-bench-follower";
 
 /// Where followers get a chain from.
 pub(super) struct Supply<'a> {
@@ -68,13 +60,6 @@ impl Followed {
     }
 }
 
-/// CPU of the processes around the follower.
-#[derive(Clone, Copy)]
-struct Around {
-    server: f64,
-    relay: f64,
-}
-
 impl Supply<'_> {
     fn around(&self) -> Result<Around> {
         let server = self.server.map_or(Ok(0.0), NodeProcess::cpu_s)?;
@@ -104,34 +89,19 @@ impl Supply<'_> {
             peers: self.peers.clone(),
             ..NodeOptions::default()
         };
-        let mut node = NodeProcess::start(dir, self.genesis, &node_key(FOLLOWER_SEED, 0), &options).await?;
-        let ready = Instant::now();
-        wait_started(&mut node, ready).await?;
-        let begin = Instant::now();
-        let (cpu_before, before) = (node.cpu_s()?, self.around()?);
-        let target = self.source.head.0;
-        while node.head().await? < target {
-            node.check_alive()?;
-            if begin.elapsed() > DEADLINE {
-                bail!("it does not reach batch {target}: {}", node.status().await?["sync"]);
-            }
-            tokio::time::sleep(HEAD_POLL).await;
-        }
-        let seconds = begin.elapsed().as_secs_f64();
-        let (cpu_after, after) = (node.cpu_s()?, self.around()?);
-        let status = node.status().await?;
-        let root = status["head"]["state_root"].as_str().unwrap_or_default();
-        let expected = self.source.state_root.to_string();
-        ensure!(root == expected, "its state root is {root}, the chain's is {expected}");
+        let Source { head, state_root, transactions, .. } = *self.source;
+        let goal = Goal { head: head.0, state_root, deadline: DEADLINE };
+        let CaughtUp { seconds, connect_seconds, bytes, cpu_s, around, stages } =
+            goal.reach(dir, self.genesis, &options, || self.around()).await?;
         Ok(Followed {
-            transactions: self.source.transactions,
+            transactions,
             seconds,
-            connect_seconds: (begin - ready).as_secs_f64(),
-            bytes: bytes_received(&status),
-            cpu_s: cpu_after - cpu_before,
-            server_cpu_s: after.server - before.server,
-            relay_cpu_s: after.relay - before.relay,
-            stages: stages(&status),
+            connect_seconds,
+            bytes,
+            cpu_s,
+            server_cpu_s: around.server,
+            relay_cpu_s: around.relay,
+            stages,
         })
     }
 
@@ -166,32 +136,6 @@ impl Supply<'_> {
             stages: report.stages.named(),
         })
     }
-}
-
-/// Waits until the follower knows a peer's certified head: in that moment its first request for data leaves.
-async fn wait_started(node: &mut NodeProcess, ready: Instant) -> Result<()> {
-    loop {
-        let status = node.status().await?;
-        let number = |value: &Value| value.as_u64().unwrap_or_default();
-        if number(&status["sync"]["target"]) > 0 || number(&status["head"]["number"]) > 0 {
-            return Ok(());
-        }
-        node.check_alive()?;
-        ensure!(ready.elapsed() < DEADLINE, "it never heard of a peer's head");
-        tokio::time::sleep(START_POLL).await;
-    }
-}
-
-fn bytes_received(status: &Value) -> u64 {
-    let peers = status["peers"].as_array().map(Vec::as_slice).unwrap_or_default();
-    peers.iter().filter_map(|peer| peer["bytes_received"].as_u64()).sum()
-}
-
-/// The stage table of a status.
-fn stages(status: &Value) -> Vec<(String, f64)> {
-    let stages = status["sync"]["stages"].as_array().map(Vec::as_slice).unwrap_or_default();
-    let stage = |stage: &Value| Some((stage["stage"].as_str()?.to_owned(), stage["busy_seconds"].as_f64()?));
-    stages.iter().filter_map(stage).collect()
 }
 
 /// The directory of a follower.

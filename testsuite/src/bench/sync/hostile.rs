@@ -1,6 +1,6 @@
 //! Catching up from ten peers of which some are hostile.
 
-use std::path::Path;
+use std::{iter::repeat_n, path::Path};
 
 use anyhow::Result;
 use slipstream_storage::{StorageConfig, Store};
@@ -16,7 +16,7 @@ use crate::{
     progress::Progress,
 };
 
-const PEERS: u32 = 10;
+const PEERS: usize = 10;
 /// Hostile ones among them, in turn.
 pub(super) const HOSTILE: [usize; 3] = [0, 5, 9];
 /// The mode that is bound by its peers rather than by its own work, which would hide them.
@@ -39,7 +39,7 @@ pub(super) async fn run(
     for time in 1..=times {
         for (hostile, runs) in HOSTILE.into_iter().zip(&mut runs) {
             progress.step(&format!("{hostile} of {PEERS} peers are hostile, run {time} of {times}"));
-            let peers = Peers::start(&store, PEERS, hostile).await?;
+            let peers = Peers::start(repeat_n(store.clone(), PEERS), hostile).await?;
             let supply = Supply { source, genesis, server: None, peers: peers.addresses(), relay: None };
             runs.push(supply.follow(MODE, &directory(dir)).await?);
             peers.stop().await;

@@ -1,6 +1,6 @@
 //! [`Peer`]: peers in this process, on real QUIC, that serve a chain honestly or not.
 
-use std::{sync::Arc, time::Duration};
+use std::{net::SocketAddr, sync::Arc, time::Duration};
 
 use anyhow::Result;
 use slipstream_network::{
@@ -116,20 +116,23 @@ impl Handler for Peer {
 }
 
 /// Peers of one chain, the first of them hostile.
-pub(super) struct Peers {
+pub(in crate::bench) struct Peers {
     networks: Vec<Arc<Network>>,
 }
 
 impl Peers {
-    /// Starts so many peers over one store, each with a server of its own.
+    /// Starts a peer over each store, each with a server of its own. Several may share a store.
     ///
     /// # Errors
     /// If a socket cannot be opened.
-    pub(super) async fn start(store: &Store, count: u32, hostile: usize) -> Result<Peers> {
+    pub(in crate::bench) async fn start(
+        stores: impl IntoIterator<Item = Store>,
+        hostile: usize,
+    ) -> Result<Peers> {
         let mut peers = Peers { networks: Vec::new() };
-        for index in 0..count {
+        for (store, index) in stores.into_iter().zip(0u32..) {
             let lie = ((index as usize) < hostile).then(|| Lie::ALL[index as usize % Lie::ALL.len()]);
-            let handler = Arc::new(Peer { server: SyncServer::new(store.clone()), lie });
+            let handler = Arc::new(Peer { server: SyncServer::new(store), lie });
             let listen = "127.0.0.1:0".parse().expect("a constant");
             let config = NetworkConfig { listen, ..NetworkConfig::default() };
             peers.networks.push(Network::start(&config, &node_key(SEED, index), handler).await?);
@@ -137,16 +140,26 @@ impl Peers {
         Ok(peers)
     }
 
+    /// Where each of them listens.
+    pub(in crate::bench) fn listening(&self) -> Vec<SocketAddr> {
+        self.networks.iter().map(|network| network.local_address()).collect()
+    }
+
     /// Entries for `network.peers`.
-    pub(super) fn addresses(&self) -> Vec<String> {
-        let address = |(network, index): (&Arc<Network>, u32)| {
-            PeerAddress { id: node_key(SEED, index).public(), address: network.local_address() }.to_string()
+    pub(in crate::bench) fn addresses(&self) -> Vec<String> {
+        self.addresses_at(&self.listening())
+    }
+
+    /// Entries for `network.peers` of who reaches each of them at another address.
+    pub(in crate::bench) fn addresses_at(&self, at: &[SocketAddr]) -> Vec<String> {
+        let entry = |(address, index): (&SocketAddr, u32)| {
+            PeerAddress { id: node_key(SEED, index).public(), address: *address }.to_string()
         };
-        self.networks.iter().zip(0..).map(address).collect()
+        at.iter().zip(0..).map(entry).collect()
     }
 
     /// Ends them all.
-    pub(super) async fn stop(self) {
+    pub(in crate::bench) async fn stop(self) {
         futures::future::join_all(self.networks.iter().map(|network| network.shutdown())).await;
     }
 }
