@@ -38,7 +38,7 @@ pub use report::{Aim, Figure, Report};
 pub enum Bench {
     /// Committing certified state: table, tree and roots.
     State,
-    /// Opening a store: after a clean stop, after a kill, and without what a stop leaves.
+    /// Opening a store: after a clean stop, after a kill, and without what a stop leaves; and commits beside the check that follows.
     Open,
     /// States of the past: reading them, and what commits pay for them.
     History,
@@ -105,6 +105,8 @@ pub enum BenchChild {
     Commit(state::CommitOptions),
     /// Opens a store, and tells what that took.
     Open(state::OpenOptions),
+    /// Commits on a store that was just opened, beside the background check or without it.
+    Scrub(open::ScrubOptions),
 }
 
 impl BenchChild {
@@ -119,6 +121,7 @@ impl BenchChild {
             BenchChild::Sender(options) => serve::run_sender(options).await,
             BenchChild::Commit(options) => tokio::task::block_in_place(|| options.run()),
             BenchChild::Open(options) => tokio::task::block_in_place(|| options.run()),
+            BenchChild::Scrub(options) => tokio::task::block_in_place(|| options.run()),
         }
     }
 }

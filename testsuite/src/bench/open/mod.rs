@@ -1,7 +1,10 @@
 //! What it takes to open a store: after a clean stop, after a kill in the middle of commits, and when what a stop leaves for the next start is
-//! lost. Each opening is a process of its own, so that the memory that it takes is its own too.
+//! lost. Each opening is a process of its own, so that the memory that it takes is its own too. And what a store that was opened without
+//! reading its rows pays for reading them behind its work ([`scrub`]).
 //!
 //! Everything is opened twice: with what the operating system still has of its files, and after its cache has dropped them (`cold`).
+
+mod scrub;
 
 use std::{
     fs,
@@ -11,8 +14,10 @@ use std::{
 
 use anyhow::{Result, ensure};
 
+pub(super) use self::scrub::ScrubOptions;
+use self::scrub::{Rounds, ScrubReport};
 use super::{
-    BenchOptions, Figure, Report,
+    Aim, BenchOptions, Figure, Report,
     harness::kept::Place,
     ledger::files::drop_cached,
     size::short,
@@ -41,6 +46,13 @@ enum End {
 /// Rounds of batches before a clean end: what a store leaves for its next start is that of a store at work.
 const CLEAN_ROUNDS: usize = 5;
 const ROUND_BATCHES: usize = 10;
+/// Batches that are committed beside the background check, and without it: some seconds, in which it makes ten steps and more.
+const SCRUB_BATCHES: usize = 40;
+const QUICK_SCRUB_BATCHES: usize = 20;
+const SCRUB_AIM: Aim = Aim::AtMost(0.05);
+/// Rounds of that. The check takes 4 % of a core: what it costs is below what rounds differ by.
+const SCRUB_ROUNDS: usize = 9;
+const QUICK_SCRUB_ROUNDS: usize = 2;
 
 impl End {
     const ALL: [End; 3] = [End::Clean, End::Killed, End::Lost];
@@ -67,13 +79,28 @@ pub(super) fn run(options: &BenchOptions, progress: Progress) -> Result<Report> 
             CLEAN_ROUNDS * ROUND_BATCHES,
             WORK.as_secs()
         ),
+        "scrub_share: the same number of fresh durable batches on a store just opened by its frontier, each time in a process of its own: \
+         time with the background check at the node's pace over time without, less 1; without a size: of the largest one. scrub_busy_share: \
+         of the time, in steps of the check; scrub_without_updates_per_s: with no check"
+            .to_owned(),
     ];
+    let scrub = match options.quick {
+        true => (QUICK_SCRUB_ROUNDS, QUICK_SCRUB_BATCHES),
+        false => (SCRUB_ROUNDS, SCRUB_BATCHES),
+    };
+    let mut shares = Vec::new();
     for keys in sizes(options, &place, &[10_000_000], &[1_000_000]) {
         let size_dir = SizeDir::open(place.dir(), keys)?;
         let store = size_dir.filled_store(progress)?;
         let opening = Opening { keys, size_dir, store, progress };
         figures.extend(opening.measure(rounds, &mut notes)?);
+        let scrubbed = opening.scrub(scrub.0, scrub.1)?;
+        figures.extend(opening.scrub_figures(&scrubbed, &mut notes));
+        // Sizes come in any order.
+        shares.push((keys, scrubbed.shares()));
     }
+    let largest = shares.into_iter().max_by_key(|(keys, _)| *keys);
+    figures.extend(largest.map(|(_, shares)| Figure::new("scrub_share", "ratio", shares).aim(SCRUB_AIM)));
     Ok(Report { bench: "open", runs: rounds, figures, notes })
 }
 
@@ -157,6 +184,62 @@ impl Opening {
             warm_rounds: 0,
             rounds: CLEAN_ROUNDS,
         })
+    }
+
+    /// Commits with the background check and without, in turn. The store was closed before, so that it is opened by its frontier.
+    fn scrub(&self, rounds: usize, batches: usize) -> Result<Rounds> {
+        let mut measured = Rounds::default();
+        for round in 0..rounds {
+            self.progress.step(&format!(
+                "commits beside the check of {} keys, round {} of {rounds}",
+                short(self.keys),
+                round + 1
+            ));
+            // It begins elsewhere each time: rows that it read just before would be cached.
+            let begin = (256 * round / rounds) as u8;
+            let (without, with) = match round % 2 {
+                0 => {
+                    let without = self.scrub_once(batches, None)?;
+                    (without, self.scrub_once(batches, Some(begin))?)
+                }
+                _ => {
+                    let with = self.scrub_once(batches, Some(begin))?;
+                    (self.scrub_once(batches, None)?, with)
+                }
+            };
+            measured.push(without, with);
+        }
+        Ok(measured)
+    }
+
+    fn scrub_once(&self, batches: usize, begin: Option<u8>) -> Result<ScrubReport> {
+        let options = ScrubOptions {
+            dir: self.store.clone(),
+            keys: self.keys,
+            after: self.size_dir.take_number(batches as u64)?,
+            tree_memory_mib: tree_memory_mib(self.keys),
+            updates: UPDATES,
+            batches,
+            begin,
+        };
+        options.in_child()
+    }
+
+    fn scrub_figures(&self, rounds: &Rounds, notes: &mut Vec<String>) -> Vec<Figure> {
+        let size = short(self.keys);
+        if rounds.came_round() > 0 {
+            notes.push(format!(
+                "scrub_share.{size}: in {} rounds the check had passed all paths before the commits ended: it is too low",
+                rounds.came_round()
+            ));
+        }
+        let figure = |name: &str, unit, samples| Figure::new(format!("{name}.{size}"), unit, samples);
+        vec![
+            figure("scrub_share", "ratio", rounds.shares()).aim(SCRUB_AIM),
+            figure("scrub_rows_per_s", "1/s", rounds.rows_per_s()),
+            figure("scrub_busy_share", "ratio", rounds.busy_shares()),
+            figure("scrub_without_updates_per_s", "1/s", rounds.updates_per_s()),
+        ]
     }
 
     fn kill(&self) -> Result<()> {
