@@ -42,7 +42,7 @@ pub enum Bench {
     Open,
     /// States of the past: reading them, and what commits pay for them.
     History,
-    /// Exporting and restoring snapshots.
+    /// Exporting and restoring snapshots; bootstraps over the transport beside the restore.
     Snapshot,
     /// Appending, serving and pruning the ledger; cold point reads.
     Ledger,
@@ -84,7 +84,8 @@ pub struct BenchOptions {
     #[arg(long, default_value = ".")]
     pub dir: PathBuf,
     /// Sizes that `state`, `open` and `history` measure, such as `1m,100m`. Without it: those of a full or a quick run; `state` and `open` add
-    /// 100m if `--dir` keeps a store of that size.
+    /// 100m if `--dir` keeps a store of that size. With it, `snapshot` measures nothing but bootstraps of states of these sizes, whose stores
+    /// `--dir` keeps.
     #[arg(long, value_delimiter = ',', value_parser = size::parse)]
     pub keys: Vec<u64>,
     /// Directory with `mainnet` blocks and `access-lists`. Without it: $SLIPSTREAM_DATA, or shared/data beside the checkout.

@@ -47,6 +47,8 @@ pub(in crate::bench) struct CaughtUp {
     pub(in crate::bench) cpu_s: f64,
     /// Of the processes around it, in the same time.
     pub(in crate::bench) around: Around,
+    /// The most memory that the follower had until its head was there.
+    pub(in crate::bench) peak_mib: f64,
     /// Seconds that each stage worked; stages overlap.
     pub(in crate::bench) stages: Vec<(String, f64)>,
 }
@@ -76,7 +78,7 @@ impl Goal {
             tokio::time::sleep(HEAD_POLL).await;
         }
         let seconds = begin.elapsed().as_secs_f64();
-        let (cpu_after, after) = (node.cpu_s()?, around()?);
+        let (cpu_after, after, peak_mib) = (node.cpu_s()?, around()?, node.peak_mib()?);
         let status = node.status().await?;
         let root = status["head"]["state_root"].as_str().unwrap_or_default();
         let expected = self.state_root.to_string();
@@ -87,6 +89,7 @@ impl Goal {
             bytes: bytes_received(&status),
             cpu_s: cpu_after - cpu_before,
             around: Around { server: after.server - before.server, relay: after.relay - before.relay },
+            peak_mib,
             stages: stages(&status),
         })
     }

@@ -22,7 +22,7 @@ use crate::bench::harness::memory::peak_mib;
 /// The block cache of the restoring store.
 pub(super) const CACHE_MIB: u64 = 32;
 /// The tree that the restoring store keeps in memory: a small machine's.
-const TREE_MIB: u64 = 64;
+pub(super) const TREE_MIB: u64 = 64;
 /// Bytes of rows after which the floor begins a new file, as the restore does.
 const FILE_BYTES: usize = 32 << 20;
 const MEASURED: &str = "measured.json";

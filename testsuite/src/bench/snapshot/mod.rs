@@ -4,15 +4,18 @@
 //! Export is a scan in chunks of 1 MiB with a proof each, in memory. Then the chunks lie in files, as a network would hand them over,
 //! and child processes take turns: one restores them (proofs checked, rows written and ingested, progress recorded, tree and head
 //! in place), the next writes and ingests the same rows. A child has no past, so the peak that the kernel notes is its own.
+//!
+//! Last, nodes bootstrap from that snapshot over the transport ([`network`]). `--keys` measures this alone, on states of other sizes.
 
 mod child;
+mod network;
 pub(super) mod source;
 
 use std::{
     fs,
     io::{BufWriter, Write as _},
     ops::ControlFlow,
-    path::Path,
+    path::{Path, PathBuf},
     process::{Command, Stdio},
     sync::atomic::{AtomicU64, Ordering},
     time::Instant,
@@ -20,11 +23,16 @@ use std::{
 
 use anyhow::{Context, Result, ensure};
 use rayon::prelude::*;
-use slipstream_storage::{Snapshot, Span};
+use slipstream_storage::{Snapshot, Span, Store, VerifiedChunk};
 use slipstream_types::Path as StatePath;
 
 use self::child::{Measured, Task};
-use super::{Aim, BenchOptions, Figure, Report};
+use super::{
+    Aim, BenchOptions, Figure, Report,
+    harness::kept::{Place, once},
+    ledger::files::wait_until_quiet,
+    size::short,
+};
 use crate::progress::Progress;
 
 /// Leaves, and how often each side runs.
@@ -40,10 +48,23 @@ pub(super) fn run(options: &BenchOptions, progress: Progress) -> Result<Report> 
         task.run()?;
         return Ok(Report { bench: "snapshot", runs: 0, figures: Vec::new(), notes: Vec::new() });
     }
-    let (leaves, runs) = if options.quick { QUICK } else { FULL };
     let dir = tempfile::Builder::new().prefix("slipnet-bench-").tempdir_in(&options.dir)?;
+    let report = match options.keys.is_empty() {
+        true => run_standard(options, dir.path(), progress),
+        false => run_sizes(options, dir.path(), progress),
+    };
+    report.map_err(|error| {
+        let dir = dir.keep();
+        error.context(format!("the bench failed; the stores and logs are in {}", dir.display()))
+    })
+}
+
+/// The size that the aims speak of: export, restore, floor, and bootstraps.
+fn run_standard(options: &BenchOptions, dir: &Path, progress: Progress) -> Result<Report> {
+    let (leaves, runs) = standard(options);
     progress.step(&format!("filling a store with {leaves} leaves"));
-    let store = source::filled(&dir.path().join("source"), leaves, progress)?;
+    let made = Made::at(dir, leaves);
+    let store = source::filled(&made.store, leaves, progress)?;
     let start = Instant::now();
     let info = store.create_snapshot()?;
     let create = start.elapsed();
@@ -53,12 +74,12 @@ pub(super) fn run(options: &BenchOptions, progress: Progress) -> Result<Report> 
 
     progress.step("exporting");
     let exports = (0..runs).map(|_| export(&snapshot)).collect::<Result<Vec<_>>>()?;
-    let files = dir.path().join("files");
-    write_files(&snapshot, &files)?;
-    source::write_target(&store, info.number, &files)?;
+    write_chunks(&snapshot, &made.files)?;
+    write_rows(&snapshot, &made.files)?;
+    source::write_target(&store, info.number, &made.files)?;
     drop(snapshot);
+    close_quiet(&store)?;
     drop(store);
-    fs::remove_dir_all(dir.path().join("source"))?;
 
     let mut rounds = Vec::new();
     for round in 1..=runs {
@@ -68,11 +89,72 @@ pub(super) fn run(options: &BenchOptions, progress: Progress) -> Result<Report> 
         tasks.rotate_left(round % 2);
         let mut measured = [Measured::default(); 2];
         for task in tasks {
-            measured[task as usize] = in_child(task, dir.path(), &files)?;
+            measured[task as usize] = in_child(task, dir, &made.files)?;
         }
         rounds.push(measured);
     }
-    Ok(report(leaves, runs, create.as_secs_f64(), &exports, &rounds))
+    let mut report = report(leaves, runs, create.as_secs_f64(), &exports, &rounds);
+    let (figures, notes) = network::measure(&made, dir, options.quick, leaves, progress)?;
+    report.figures.extend(figures);
+    report.notes.extend(notes);
+    Ok(report)
+}
+
+/// Bootstraps alone, of the sizes that are asked for. Their stores are kept.
+fn run_sizes(options: &BenchOptions, dir: &Path, progress: Progress) -> Result<Report> {
+    let place = Place::of(options)?;
+    let runs = network::rounds(options.quick);
+    let mut report = Report { bench: "snapshot", runs, figures: Vec::new(), notes: Vec::new() };
+    for &rows in &options.keys {
+        let kept = place.dir().join(format!("slipnet-snapshot-{}", short(rows)));
+        once(&kept, |kept| close_quiet(&Made::fill(kept, rows, progress)?.1))?;
+        let work = dir.join(short(rows));
+        fs::create_dir_all(&work)?;
+        let made = Made::at(&kept, rows);
+        let (figures, notes) = network::measure(&made, &work, options.quick, standard(options).0, progress)?;
+        report.figures.extend(figures);
+        report.notes.extend(notes);
+        fs::remove_dir_all(&work)?;
+    }
+    Ok(report)
+}
+
+fn standard(options: &BenchOptions) -> (u64, usize) {
+    if options.quick { QUICK } else { FULL }
+}
+
+/// A closed store with a snapshot, and the snapshot in files.
+struct Made {
+    rows: u64,
+    store: PathBuf,
+    files: PathBuf,
+}
+
+impl Made {
+    /// What is, or will be, in a directory.
+    fn at(dir: &Path, rows: u64) -> Made {
+        Made { rows, store: dir.join("source"), files: dir.join("files") }
+    }
+
+    /// Fills a directory; there are no rows for the floor. The store is still open.
+    fn fill(dir: &Path, rows: u64, progress: Progress) -> Result<(Made, Store)> {
+        progress.step(&format!("filling a store with {} rows", short(rows)));
+        let made = Made::at(dir, rows);
+        let store = source::filled(&made.store, rows, progress)?;
+        let info = store.create_snapshot()?;
+        let snapshot = store.snapshot(info.number)?.context("the snapshot that was just made")?;
+        progress.step("writing the chunks of its snapshot");
+        write_chunks(&snapshot, &made.files)?;
+        source::write_target(&store, info.number, &made.files)?;
+        Ok((made, store))
+    }
+}
+
+/// Closes a store when RocksDB has sorted its files: its clones would begin with that.
+fn close_quiet(store: &Store) -> Result<()> {
+    wait_until_quiet()?;
+    store.close();
+    Ok(())
 }
 
 fn part(index: u8) -> Span {
@@ -107,28 +189,43 @@ fn export(snapshot: &Snapshot) -> Result<Exported> {
     Ok(Exported { seconds, row_bytes, proof_bytes: all_bytes.into_inner() - row_bytes })
 }
 
-/// Per part a file of chunks for the restore, and one of paths and rows for the floor.
-fn write_files(snapshot: &Snapshot, dir: &Path) -> Result<()> {
+/// Per part a file of chunks, for the restore.
+fn write_chunks(snapshot: &Snapshot, dir: &Path) -> Result<()> {
+    write_parts(snapshot, dir, child::chunks_file, |file, content| {
+        file.write_all(&(content.len() as u32).to_le_bytes())?;
+        Ok(file.write_all(&content)?)
+    })
+}
+
+/// Per part a file of paths and rows, for the floor.
+fn write_rows(snapshot: &Snapshot, dir: &Path) -> Result<()> {
+    let root = snapshot.info().state_root;
+    write_parts(snapshot, dir, child::rows_file, |file, content| {
+        for (path, row) in VerifiedChunk::open(content, root)?.stored_rows() {
+            file.write_all(&path.0)?;
+            file.write_all(&(row.len() as u32).to_le_bytes())?;
+            file.write_all(row)?;
+        }
+        Ok(())
+    })
+}
+
+fn write_parts(
+    snapshot: &Snapshot,
+    dir: &Path,
+    name: fn(&Path, u8) -> PathBuf,
+    write: impl Fn(&mut BufWriter<fs::File>, Vec<u8>) -> Result<()> + Sync,
+) -> Result<()> {
     fs::create_dir_all(dir)?;
     (0..PARTS).into_par_iter().try_for_each(|index| {
-        let mut chunks = BufWriter::new(fs::File::create(child::chunks_file(dir, index))?);
-        let mut rows = BufWriter::new(fs::File::create(child::rows_file(dir, index))?);
-        let root = snapshot.info().state_root;
+        let mut file = BufWriter::new(fs::File::create(name(dir, index))?);
         let mut first = Some(part(index).first);
         while let Some(start) = first {
             let chunk = snapshot.encoded_chunk(start, part(index).last, CHUNK_BYTES)?;
             first = chunk.last.successor().filter(|next| *next <= part(index).last);
-            chunks.write_all(&(chunk.content.len() as u32).to_le_bytes())?;
-            chunks.write_all(&chunk.content)?;
-            let verified = slipstream_storage::VerifiedChunk::open(chunk.content, root)?;
-            for (path, row) in verified.stored_rows() {
-                rows.write_all(&path.0)?;
-                rows.write_all(&(row.len() as u32).to_le_bytes())?;
-                rows.write_all(row)?;
-            }
+            write(&mut file, chunk.content)?;
         }
-        chunks.into_inner()?.sync_all()?;
-        Ok(rows.into_inner()?.sync_all()?)
+        Ok(file.into_inner()?.sync_all()?)
     })
 }
 

@@ -91,7 +91,7 @@ impl Supply<'_> {
         };
         let Source { head, state_root, transactions, .. } = *self.source;
         let goal = Goal { head: head.0, state_root, deadline: DEADLINE };
-        let CaughtUp { seconds, connect_seconds, bytes, cpu_s, around, stages } =
+        let CaughtUp { seconds, connect_seconds, bytes, cpu_s, around, stages, .. } =
             goal.reach(dir, self.genesis, &options, || self.around()).await?;
         Ok(Followed {
             transactions,

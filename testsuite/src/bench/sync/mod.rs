@@ -40,6 +40,7 @@ use super::{
     },
 };
 use crate::{accounts::node_key, progress::Progress};
+pub(super) use peers::Peers;
 pub(super) use v1::{V1Options, run as run_v1};
 
 /// Batches between two snapshots of a source. Each chain ends between two of them, so that a snapshot has a tail.
