@@ -268,7 +268,8 @@ impl Payload {
         self.codec.chunks_needed().saturating_sub(has)
     }
 
-    /// A chunk for a peer that asked; none if there is none of use, or it had its share, or all had theirs for now.
+    /// A chunk for a peer that asked. None if there is none of use, if the peer had its share, or if all peers together had what may
+    /// go out by this moment.
     pub(super) fn pull(
         &mut self,
         peer: PeerId,

@@ -102,7 +102,7 @@ impl Neighbour {
         Neighbour { debt, debt_at, muted_until, mutes, first_muted_at, ..self }
     }
 
-    /// Whether its messages are dropped unread for now.
+    /// Whether its messages are dropped unread at a moment.
     pub(super) fn is_muted(&self, now: Instant) -> bool {
         self.muted_until.is_some_and(|until| now < until)
     }
