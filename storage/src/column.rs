@@ -23,8 +23,8 @@ pub(crate) enum Column {
     Deltas,
     /// Batch number to hints blob.
     Hints,
-    /// Transaction hash to batch number and index.
-    TransactionIndex,
+    /// The start of a transaction's hash, batch number and index.
+    Transactions,
     /// Keccak-256 to contract code.
     Codes,
     /// Hashes of the code that a restore still needs.
@@ -52,7 +52,7 @@ impl Column {
         Column::Receipts,
         Column::Deltas,
         Column::Hints,
-        Column::TransactionIndex,
+        Column::Transactions,
         Column::Codes,
         Column::MissingCodes,
         Column::Records,
@@ -74,7 +74,7 @@ impl Column {
             Column::Receipts => "receipts",
             Column::Deltas => "deltas",
             Column::Hints => "hints",
-            Column::TransactionIndex => "transaction_index",
+            Column::Transactions => "transactions",
             Column::Codes => "codes",
             Column::MissingCodes => "missing_codes",
             Column::Records => "records",

@@ -22,7 +22,7 @@ pub struct StorageConfig {
     /// Whether a commit waits until the disk has it. Without, a power cut (not a kill) may lose the last batches; they are
     /// then fetched again.
     pub fsync: bool,
-    /// Whether transactions can be found by their hash; about 45 bytes a transaction.
+    /// Whether transactions can be found by their hash; 17 bytes a transaction.
     pub transaction_index: bool,
     /// How many states of the past are kept, for who asks for balances, code or calls behind an earlier batch. Each changed row is written
     /// once more for it.

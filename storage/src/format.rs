@@ -27,12 +27,14 @@ use crate::{
         RestoreRecord, Retargeted, StateColumn,
     },
     spans::Spans,
+    transactions,
 };
 
 /// The format that this release writes, and the newest that it reads.
 const FORMAT: u32 = 1;
-/// The fingerprint of stores of before there was a history column, which is all that is new: opening one adds it.
-const WITHOUT_HISTORY: &str = "dbb74315f5cde6d2";
+/// The fingerprints of stores that opening one makes a store of this release: of before there was a history column, and of before the
+/// transactions' index had its smaller form.
+const BEFORE: [&str; 2] = ["dbb74315f5cde6d2", "38e654a4e24c0fa0"];
 const FILE: &str = "FORMAT";
 const VERSION_PREFIX: &str = "slipstream storage format ";
 const FINGERPRINT_PREFIX: &str = "fingerprint ";
@@ -59,7 +61,7 @@ pub(crate) fn check(dir: &Path) -> Result<(), StorageError> {
 pub(crate) fn mark(dir: &Path) -> Result<(), StorageError> {
     let path = dir.join(FILE);
     let text = fs::read_to_string(&path).map_err(|error| StorageError::io("read", &path, error))?;
-    match text.contains(WITHOUT_HISTORY) {
+    match BEFORE.iter().any(|before| text.contains(before)) {
         true => write(dir).map_err(|error| StorageError::io("write", &path, error)),
         false => Ok(()),
     }
@@ -89,7 +91,7 @@ fn check_text(dir: &Path, text: &str) -> Result<(), StorageError> {
     }
     let found = lines.next().and_then(|line| line.strip_prefix(FINGERPRINT_PREFIX)).unwrap_or("missing");
     let expected = fingerprint();
-    match found == expected || found == WITHOUT_HISTORY {
+    match found == expected || BEFORE.contains(&found) {
         true => Ok(()),
         false => Err(StorageError::OtherFormat { dir: dir.to_owned(), found: found.to_owned(), expected }),
     }
@@ -134,7 +136,7 @@ fn fingerprint() -> String {
     shape.extend(schema::number_key(BatchNumber(8)));
     shape.extend(schema::epoch_key(Epoch(51)));
     shape.extend(schema::node_key(NodePosition { level: 9, index: 10 }));
-    shape.extend(schema::encode_position(BatchNumber(11), 12));
+    shape.extend(transactions::place_key(&B256::repeat_byte(11), BatchNumber(12), 13).unwrap_or_default());
     for kind in schema::KINDS {
         shape.extend(content_digest(kind, b"content").0);
     }
@@ -240,6 +242,6 @@ mod tests {
     /// decision, in a commit of its own.
     #[test]
     fn the_fingerprint_is_pinned() {
-        assert_eq!(fingerprint(), "38e654a4e24c0fa0");
+        assert_eq!(fingerprint(), "4c8d60d619c71925");
     }
 }

@@ -16,6 +16,7 @@ use crate::{
     schema::{self, GENESIS_KEY},
     stage::check_certificate,
     store::Store,
+    transactions,
 };
 
 impl Store {
@@ -150,12 +151,20 @@ impl Store {
         Ok(())
     }
 
-    /// Where a transaction stands: its batch, and its index there. None if it is unknown or pruned, or the index is off.
-    pub fn find_transaction(&self, hash: &B256) -> Result<Option<(BatchNumber, u32)>, StorageError> {
-        let bytes = self.0.backend.get(Column::TransactionIndex, &hash.0)?;
-        let position = bytes.map(|bytes| schema::decode_position(&bytes)).transpose()?;
+    /// Where the transaction with a hash can stand: batch, and index there. Hardly ever more than one place, and none if it is unknown or
+    /// pruned, or the index is off. Only the start of the hash was compared: the caller compares the rest.
+    ///
+    /// # Errors
+    /// What the disk says.
+    pub fn transaction_places(&self, hash: &B256) -> Result<Vec<(BatchNumber, u32)>, StorageError> {
+        let mut places = Vec::new();
+        self.0.backend.scan_prefix(Column::Transactions, transactions::prefix(hash), &mut |key, _| {
+            places.push(transactions::decode_place(key)?);
+            Ok(ControlFlow::Continue(()))
+        })?;
         // An entry outlives its batch's body until its file is compacted.
-        Ok(position.filter(|(number, _)| !self.is_pruned(BlobKind::Body, *number)))
+        places.retain(|(number, _)| !self.is_pruned(BlobKind::Body, *number));
+        Ok(places)
     }
 
     /// The batch whose header has this digest.

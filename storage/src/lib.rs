@@ -84,6 +84,7 @@ mod store;
 mod takeover;
 #[cfg(test)]
 mod tests;
+mod transactions;
 mod view;
 mod waypoint;
 mod writer;

@@ -158,19 +158,3 @@ pub(crate) fn decode_number(bytes: &[u8]) -> Result<BatchNumber, StorageError> {
 pub(crate) fn decode_digest(bytes: &[u8]) -> Result<Digest, StorageError> {
     bytes.try_into().map(Digest).map_err(|_| StorageError::corrupt("a digest is not 32 bytes long"))
 }
-
-/// Position of a transaction: batch number and index.
-pub(crate) fn encode_position(number: BatchNumber, index: u32) -> [u8; 12] {
-    let mut bytes = [0; 12];
-    bytes[..8].copy_from_slice(&number.0.to_be_bytes());
-    bytes[8..].copy_from_slice(&index.to_be_bytes());
-    bytes
-}
-
-pub(crate) fn decode_position(bytes: &[u8]) -> Result<(BatchNumber, u32), StorageError> {
-    let parts =
-        bytes.split_first_chunk::<8>().and_then(|(number, rest)| Some((number, rest.try_into().ok()?)));
-    let (number, index) =
-        parts.ok_or_else(|| StorageError::corrupt("a transaction's position is not 12 bytes long"))?;
-    Ok((BatchNumber(u64::from_be_bytes(*number)), u32::from_be_bytes(index)))
-}

@@ -12,6 +12,7 @@ use crate::{
     schema::{self, GENESIS_KEY, HEAD_KEY, HeadRecord, StateColumn},
     shared::{Current, Head},
     state::{Tree, Update},
+    transactions::put_transactions,
     writer::Writer,
 };
 
@@ -192,9 +193,7 @@ impl Writer<'_> {
             writes.put(Column::Certificates, key, schema::encode(certificate));
         }
         if self.store.0.config.transaction_index {
-            for (index, hash) in (0..).zip(batch.transaction_hashes) {
-                writes.put(Column::TransactionIndex, hash.0, schema::encode_position(number, index));
-            }
+            put_transactions(batch, writes);
         }
     }
 }

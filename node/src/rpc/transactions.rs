@@ -55,8 +55,15 @@ pub(super) fn receipt(context: &RpcContext, params: &Params<'_>) -> RpcResult<Op
 }
 
 fn find(context: &RpcContext, hash: &B256) -> Result<Option<(std::sync::Arc<Batch>, usize)>, RpcError> {
-    let Some((number, index)) = context.store.find_transaction(hash)? else { return Ok(None) };
-    Ok(context.batches.get(number)?.map(|batch| (batch, index as usize)))
+    for (number, index) in context.store.transaction_places(hash)? {
+        let index = index as usize;
+        if let Some(batch) = context.batches.get(number)?
+            && batch.hashes.get(index) == Some(hash)
+        {
+            return Ok(Some((batch, index)));
+        }
+    }
+    Ok(None)
 }
 
 /// A transaction of a batch; none if the batch has fewer.

@@ -120,6 +120,10 @@ impl Reader for FaultyBackend {
     ) -> Result<(), StorageError> {
         self.inner.scan(column, from, direction, visit)
     }
+
+    fn scan_prefix(&self, column: Column, prefix: &[u8], visit: &mut Visit<'_>) -> Result<(), StorageError> {
+        self.inner.scan_prefix(column, prefix, visit)
+    }
 }
 
 impl RowStore for FaultyBackend {

@@ -127,6 +127,14 @@ pub(crate) trait Reader: Send + Sync {
         visit: &mut Visit<'_>,
     ) -> Result<(), StorageError>;
 
+    /// The rows whose keys begin with these bytes, in a column of which [`options`] says that its keys are looked for so.
+    fn scan_prefix(&self, column: Column, prefix: &[u8], visit: &mut Visit<'_>) -> Result<(), StorageError> {
+        self.scan(column, prefix, Direction::Up, &mut |key, row| match key.starts_with(prefix) {
+            true => visit(key, row),
+            false => Ok(ControlFlow::Break(())),
+        })
+    }
+
     /// The rows of short ranges that ascend, both ends included, which are read soon again by key. The visit is told the range's index; its
     /// `Break` ends that range.
     fn ranges(
@@ -248,7 +256,7 @@ pub(crate) trait Upkeep: Send + Sync {
     /// Empties a column that nobody reads, and frees its space at once.
     fn reclaim(&self, column: Column) -> Result<(), StorageError>;
 
-    /// Lets entries of [`Column::TransactionIndex`] that name a batch below this one go, sooner or later.
+    /// Lets entries of [`Column::Transactions`] that name a batch below this one go, sooner or later.
     fn forget_transactions_below(&self, _number: u64) {}
 
     /// Lets entries of [`Column::History`] of batches up to this one go, sooner or later.

@@ -13,11 +13,11 @@ use std::sync::{
 
 use rocksdb::{
     BlockBasedIndexType, BlockBasedOptions, BlockBasedTablePinningTier, Cache, ColumnFamilyDescriptor,
-    CompactionDecision, DBCompressionType, DataBlockIndexType, Options,
+    CompactionDecision, DBCompressionType, DataBlockIndexType, Options, SliceTransform,
 };
 
 use super::Column;
-use crate::schema;
+use crate::{schema, transactions};
 
 /// One column's memory for rows that are in no file yet, before it is flushed.
 const WRITE_BUFFER_BYTES_MAX: usize = 32 << 20;
@@ -79,11 +79,14 @@ pub(super) fn column_options(column: Column, shape: &Shape<'_>) -> Options {
             options.set_target_file_size_base(STATE_FILE_BYTES);
         }
         Column::Codes | Column::HeaderIndex => point_reads(&mut table),
-        Column::TransactionIndex => {
-            point_reads(&mut table);
+        Column::Transactions => {
+            // Looked for by the start of the key: a filter over those spares the files that have none.
+            options.set_prefix_extractor(SliceTransform::create_fixed_prefix(transactions::PREFIX_BYTES));
+            table.set_bloom_filter(FILTER_BITS_PER_KEY, false);
+            table.set_whole_key_filtering(false);
             let floor = Arc::clone(&shape.floors.index);
-            options.set_compaction_filter("pruned transactions", move |_level, _key, value| {
-                match schema::decode_position(value) {
+            options.set_compaction_filter("pruned transactions", move |_level, key, _value| {
+                match transactions::decode_place(key) {
                     Ok((number, _)) if number.0 < floor.load(Ordering::Relaxed) => CompactionDecision::Remove,
                     _ => CompactionDecision::Keep,
                 }

@@ -20,6 +20,7 @@ use super::{
 use crate::{config::StorageConfig, error::StorageError};
 
 mod checkpoints;
+mod legacy;
 mod read;
 mod sorted_file;
 mod upkeep;
@@ -112,7 +113,9 @@ fn database_options(config: &StorageConfig) -> Options {
 
 fn open_database(options: &Options, dir: &Path, cache: &Cache, floors: &Floors) -> Result<DB, StorageError> {
     let shape = Shape { cache, pin_indexes: true, floors };
-    DB::open_cf_descriptors(options, dir.join("db"), columns(shape)).map_err(|error| {
+    let dir_of_db = dir.join("db");
+    let columns = columns(shape).chain(legacy::columns(options, &dir_of_db));
+    DB::open_cf_descriptors(options, dir_of_db, columns).map_err(|error| {
         // RocksDB has no code of its own for this.
         let locked = ["While lock file", "lock hold by current process"];
         match locked.iter().any(|text| error.as_ref().contains(text)) {
@@ -120,6 +123,23 @@ fn open_database(options: &Options, dir: &Path, cache: &Cache, floors: &Floors) 
             false => error.into(),
         }
     })
+}
+
+/// Gives a closed database the transactions' index that releases had before, in place of its own.
+#[cfg(test)]
+pub(crate) fn age_transactions(
+    dir: &Path,
+    entries: impl IntoIterator<Item = (slipstream_types::B256, slipstream_types::BatchNumber, u32)>,
+) {
+    let (config, floors) = (StorageConfig::default(), Floors::default());
+    let mut db = open_database(&database_options(&config), dir, &block_cache(&config), &floors).unwrap();
+    db.drop_cf(Column::Transactions.name()).unwrap();
+    db.create_cf(legacy::TRANSACTION_INDEX, &Options::default()).unwrap();
+    let old = db.cf_handle(legacy::TRANSACTION_INDEX).unwrap();
+    for (hash, number, index) in entries {
+        let place = [&number.0.to_be_bytes()[..], &index.to_be_bytes()].concat();
+        db.put_cf(old, hash, place).unwrap();
+    }
 }
 
 /// Takes the history from a closed database, as if a release that had none had made it.
@@ -143,7 +163,8 @@ impl RocksBackend {
         let floors = Floors::default();
         let files_dir = dir.join("db");
         let options = database_options(config);
-        let db = open_database(&options, dir, &cache, &floors)?;
+        let mut db = open_database(&options, dir, &cache, &floors)?;
+        legacy::take_over(&mut db)?;
         let checkpoints_dir = dir.join("snapshots");
         fs::create_dir_all(&checkpoints_dir).map_err(|e| StorageError::io("create", &checkpoints_dir, e))?;
         let sorted_files_dir = dir.join("runs");

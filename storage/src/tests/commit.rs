@@ -187,10 +187,10 @@ fn parts_are_found_and_the_lowest_without_gap_is_known() {
         assert!(store.headers(BatchNumber(7), 100).unwrap().is_empty());
         assert_eq!(store.find_header(&headers[0].digest()).unwrap(), Some(BatchNumber(2)));
         assert_eq!(
-            store.find_transaction(&transaction_hash(BatchNumber(3), 1)).unwrap(),
-            Some((BatchNumber(3), 1))
+            store.transaction_places(&transaction_hash(BatchNumber(3), 1)).unwrap(),
+            [(BatchNumber(3), 1)]
         );
-        assert_eq!(store.find_transaction(&transaction_hash(BatchNumber(4), 1)).unwrap(), None);
+        assert_eq!(store.transaction_places(&transaction_hash(BatchNumber(4), 1)).unwrap(), []);
 
         let digests: Vec<_> = headers.iter().map(BatchHeader::digest).collect();
         let proof = store.header_range_proof(7, BatchNumber(2), 3).unwrap();

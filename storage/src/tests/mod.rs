@@ -19,6 +19,7 @@ mod repair;
 mod restore;
 mod rules;
 mod run;
+mod transactions;
 mod waypoint;
 
 use std::{collections::BTreeMap, sync::Arc};

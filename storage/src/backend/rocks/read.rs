@@ -87,6 +87,8 @@ fn scan(
 ) -> Result<(), StorageError> {
     // A scan of the state passes every row once: it must not push what execution reads out of the cache.
     options.fill_cache(!matches!(column, Column::StateA | Column::StateB) && !is_blobs(column));
+    // Else a column with a filter over the starts of its keys would only show those that begin as `from` does.
+    options.set_total_order_seek(true);
     if is_blobs(column) {
         options.set_readahead_size(BLOB_READAHEAD_BYTES);
     }
@@ -103,6 +105,25 @@ fn scan(
             Direction::Up => rows.next(),
             Direction::Down => rows.prev(),
         }
+    }
+    Ok(rows.status()?)
+}
+
+fn scan_prefix(
+    db: &DB,
+    column: Column,
+    prefix: &[u8],
+    mut options: ReadOptions,
+    visit: &mut Visit<'_>,
+) -> Result<(), StorageError> {
+    options.set_prefix_same_as_start(true);
+    let mut rows = db.raw_iterator_cf_opt(family(db, column), options);
+    rows.seek(prefix);
+    while let Some((key, row)) = rows.item().filter(|(key, _)| key.starts_with(prefix)) {
+        if visit(key, row)?.is_break() {
+            return Ok(());
+        }
+        rows.next();
     }
     Ok(rows.status()?)
 }
@@ -153,6 +174,15 @@ macro_rules! reader {
                 visit: &mut Visit<'_>,
             ) -> Result<(), StorageError> {
                 scan(self.db()?, column, from, direction, self.read_options(), visit)
+            }
+
+            fn scan_prefix(
+                &self,
+                column: Column,
+                prefix: &[u8],
+                visit: &mut Visit<'_>,
+            ) -> Result<(), StorageError> {
+                scan_prefix(self.db()?, column, prefix, self.read_options(), visit)
             }
 
             fn ranges(

@@ -1,0 +1,80 @@
+//! The index of transactions: in which batch, and where in it, the one with a hash stands.
+//!
+//! ```text
+//!  transactions   hash [..7] │ batch u40 │ index u24, big-endian ─▶ nothing
+//! ```
+//! The whole hash stands in the batch's body, as the digest of the transaction, so the index has only enough of it to find the
+//! place: among a billion transactions one lookup in 70 million finds a second place. Whoever looks compares. To make a lookup look at
+//! `k` bodies, somebody has to find transactions whose hashes share 56 bits: about 2^28 hashes for two, 2^42 for four.
+
+use slipstream_types::{B256, BatchNumber};
+
+use crate::{
+    backend::{Column, WriteBatch},
+    batch::CommitBatch,
+    error::StorageError,
+};
+
+/// Bytes of a hash that stand in a key.
+pub(crate) const PREFIX_BYTES: usize = 7;
+const KEY_BYTES: usize = PREFIX_BYTES + 8;
+/// A key of the column.
+pub(crate) type PlaceKey = [u8; KEY_BYTES];
+const INDEX_BITS: u32 = 24;
+/// A chain of a thousand batches a second is 34 years old before it has a higher one; none of those is indexed.
+const BATCH_MAX: u64 = (1 << (64 - INDEX_BITS)) - 1;
+
+/// Adds a batch's transactions to a write.
+pub(crate) fn put_transactions(batch: &CommitBatch<'_>, writes: &mut WriteBatch) {
+    for (index, hash) in (0..).zip(batch.transaction_hashes) {
+        if let Some(key) = place_key(hash, batch.header.number, index) {
+            writes.put(Column::Transactions, key, []);
+        }
+    }
+}
+
+/// What the keys of all places of a hash begin with.
+pub(crate) fn prefix(hash: &B256) -> &[u8] {
+    &hash.0[..PREFIX_BYTES]
+}
+
+/// The key of a transaction's place; none of one that is beyond what a key can say.
+pub(crate) fn place_key(hash: &B256, number: BatchNumber, index: u32) -> Option<PlaceKey> {
+    if number.0 > BATCH_MAX || index >> INDEX_BITS != 0 {
+        return None;
+    }
+    let mut key = [0; KEY_BYTES];
+    key[..PREFIX_BYTES].copy_from_slice(prefix(hash));
+    key[PREFIX_BYTES..].copy_from_slice(&(number.0 << INDEX_BITS | u64::from(index)).to_be_bytes());
+    Some(key)
+}
+
+/// Batch and index in such a key.
+pub(crate) fn decode_place(key: &[u8]) -> Result<(BatchNumber, u32), StorageError> {
+    let place = key.split_at_checked(PREFIX_BYTES).and_then(|(_, place)| place.try_into().ok());
+    let place = place.map(u64::from_be_bytes).ok_or_else(|| {
+        StorageError::corrupt(format!("a key of the transactions' index is not {KEY_BYTES} bytes long"))
+    })?;
+    Ok((BatchNumber(place >> INDEX_BITS), (place & ((1 << INDEX_BITS) - 1)) as u32))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Goal: a place is what its key says, and one that does not fit is left out, not cut.
+    #[test]
+    fn places_fit_or_are_left_out() {
+        let hash = B256::repeat_byte(0xab);
+        for place in [(0, 0), (1, 65_535), (BATCH_MAX, (1 << INDEX_BITS) - 1)] {
+            let (number, index) = (BatchNumber(place.0), place.1);
+            let key = place_key(&hash, number, index).unwrap();
+            assert_eq!(decode_place(&key).unwrap(), (number, index));
+            assert!(key.starts_with(prefix(&hash)));
+        }
+        assert_eq!(place_key(&hash, BatchNumber(BATCH_MAX + 1), 0), None);
+        assert_eq!(place_key(&hash, BatchNumber(0), 1 << INDEX_BITS), None);
+        assert!(decode_place(&[0; KEY_BYTES + 1]).is_err());
+        assert!(decode_place(&[0; 3]).is_err());
+    }
+}
