@@ -215,7 +215,7 @@ impl Message {
         match bytes.split_first() {
             Some((0, rest)) => rest
                 .first_chunk()
-                .map_or(Peeked::Other, |number| Peeked::Batch(BatchNumber(u64::from_le_bytes(*number)))),
+                .map_or(Peeked::Other, |number| Peeked::Batch(BatchNumber::new(u64::from_le_bytes(*number)))),
             Some((1, rest)) => {
                 rest.first_chunk().map_or(Peeked::Other, |id| Peeked::Chunk(PayloadId(Digest(*id))))
             }

@@ -283,7 +283,7 @@ fn waypoint_alone_is_enough_for_a_fullnode() {
     let zeros = "0".repeat(64);
     let text = format!("role: fullnode\nwaypoint: 12:0x{zeros}\nnetwork:\n  peers: [\"{PEER}\"]\n");
     let config = parse(&text, Path::new("node.yaml")).unwrap();
-    assert_eq!(config.waypoint.unwrap().number.0, 12);
+    assert_eq!(config.waypoint.unwrap().number.get(), 12);
 }
 
 /// Goal: what is serialised can be loaded again, so tools may write configurations from the type.

@@ -317,7 +317,7 @@ impl Node {
     /// Waits until the head is at least `number`.
     pub(crate) async fn reaches(&self, number: u64) {
         let mut head = self.store.watch_head();
-        let reached = tokio::time::timeout(PATIENCE, head.wait_for(|head| head.0 >= number)).await;
+        let reached = tokio::time::timeout(PATIENCE, head.wait_for(|head| head.get() >= number)).await;
         reached.expect("the head does not move").unwrap();
     }
 }

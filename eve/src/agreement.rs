@@ -13,10 +13,10 @@ use crate::{
 impl Core {
     /// Whether a statement of that place is looked at.
     fn is_open(&self, view: u64, number: BatchNumber) -> bool {
-        let open = self.decided.0 + 1..=self.decided.0 + WINDOW;
+        let open = self.decided.next()..=self.decided.after(WINDOW);
         (view == self.view || lacks(Fault::AnyView))
             && !self.changing
-            && open.contains(&number.0)
+            && open.contains(&number)
             && !self.is_over()
     }
 
@@ -263,7 +263,7 @@ impl Core {
                     self.clean = 0;
                     self.overdue = Some(number);
                     self.orders.remove(&number);
-                    self.rollback(BatchNumber(number.0 - 1));
+                    self.rollback(number.before(1));
                 }
                 // It is being executed, or will be.
                 None if self.orders.contains_key(&number) => return,

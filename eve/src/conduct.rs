@@ -82,7 +82,7 @@ impl Core {
 
     /// What counts of a status once this validator takes part: whether it complains of this view or a later one.
     fn heeded(&self, status: &Status) -> Option<(u64, bool, BatchNumber)> {
-        let decided = if self.observing { status.decided } else { BatchNumber(0) };
+        let decided = if self.observing { status.decided } else { BatchNumber::GENESIS };
         let counts =
             self.observing || status.view > self.view || status.view == self.view && status.complains;
         counts.then_some((status.view, status.complains, decided))

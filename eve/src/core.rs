@@ -191,7 +191,7 @@ impl Core {
             refused: None,
             spent: false,
             generation: 0,
-            careful_to: BatchNumber(0),
+            careful_to: BatchNumber::GENESIS,
             observing,
             amnesia,
             was_silent: true,
@@ -207,7 +207,7 @@ impl Core {
             protecting: None,
             divergences: 0,
             convicted: BTreeSet::new(),
-            told: BatchNumber(0),
+            told: BatchNumber::GENESIS,
             costs: BTreeMap::new(),
             muted: BTreeSet::new(),
             recorded: own,
@@ -447,7 +447,7 @@ impl Core {
     /// The last batch that it knows to be decided, or may have helped to decide by its vote; none while it does not know its votes. Survives
     /// restarts, because a vote to commit rests on what was prepared.
     pub fn voted(&self) -> Option<BatchNumber> {
-        let prepared = self.prepared.as_ref().map_or(BatchNumber(0), |prepared| prepared.info.number);
+        let prepared = self.prepared.as_ref().map_or(BatchNumber::GENESIS, |prepared| prepared.info.number);
         (!self.is_silent()).then_some(prepared.max(self.decided))
     }
 

@@ -12,11 +12,11 @@ impl Core {
     /// Whether this validator lacks the order and would execute it. Whoever has its body keeps it first, then says the order.
     pub fn wants(&self, signed: &SignedOrder) -> bool {
         let order = &signed.order;
-        let open = self.top().0 + 1..=self.head.number.0 + WINDOW;
+        let open = self.top().next()..=self.head.number.after(WINDOW);
         order.epoch == self.set.epoch
             && order.view == self.view
             && !self.changing
-            && open.contains(&order.number.0)
+            && open.contains(&order.number)
             && self.refused.is_none_or(|refused| order.number < refused)
             && self.adopted.as_ref().is_none_or(|adopted| order.number > adopted.info.number)
             && !self.orders.contains_key(&order.number)
@@ -180,7 +180,7 @@ impl Core {
     pub(crate) fn own_verify(&self, number: BatchNumber) -> Option<Verify> {
         let (order, info) = self.outcomes.get(&number)?;
         let order = order.clone().filter(|order| order.order.view == self.view)?;
-        let before = BatchNumber(number.0.checked_sub(1)?);
+        let before = number.previous()?;
         let head = (before == self.head.number).then_some(&self.head);
         let before = self.outcomes.get(&before).map(|(_, info)| info).or(head)?.digest();
         Some(Verify { order, before, info: info.clone() })
@@ -218,7 +218,7 @@ impl Core {
         let sequential = number <= self.careful_to;
         let work = Work { generation: self.generation, view: self.view, number, sequential };
         if let Some(order) = self.orders.get(&number).cloned() {
-            let parent = BatchNumber(number.0 - 1);
+            let parent = number.before(1);
             let is_linked = self.links.get(&parent).is_none_or(|link| order.order.parent == *link);
             if number > self.decided && !is_linked {
                 self.drop_orders(number);
@@ -247,8 +247,8 @@ impl Core {
             && self.amnesia.is_none_or(|(_, view)| self.view > view)
             && number > self.decided
             && !self.spent
-            && number.0 <= self.decided.0 + AHEAD
-            && number.0 <= self.head.number.0 + UNCOMMITTED_MAX
+            && number <= self.decided.after(AHEAD)
+            && number <= self.head.number.after(UNCOMMITTED_MAX)
             && self.adopted.as_ref().is_none_or(|adopted| number > adopted.info.number)
     }
 }

@@ -64,32 +64,30 @@ impl Core {
             return;
         }
         self.observing = false;
-        let decided = self.heard_by_enough(|status| status.decided.0).max(self.decided.0);
+        let decided = self.heard_by_enough(|status| status.decided).max(self.decided);
         let view = self.heard_by_enough(|status| status.view);
-        let begins = self.head.number == BatchNumber(0)
+        let begins = self.head.number == BatchNumber::GENESIS
             || self.set.epoch > Epoch(0) && self.head.epoch < self.set.epoch;
-        if !begins || decided > self.head.number.0 {
+        if !begins || decided > self.head.number {
             // Those that told may lack the last decision, and the view that followed.
-            self.amnesia = Some((BatchNumber(decided.saturating_add(2)), view.saturating_add(1)));
+            self.amnesia = Some((decided.after(2), view.saturating_add(1)));
         }
     }
 
     /// The highest that so many others reached that one of them is honest.
-    fn heard_by_enough(&self, measure: impl Fn(&Status) -> u64) -> u64 {
+    fn heard_by_enough<T: Ord + Copy + Default>(&self, measure: impl Fn(&Status) -> T) -> T {
         let mut measures: Vec<_> = self.heard.values().map(measure).collect();
         measures.sort_unstable_by(|a, b| b.cmp(a));
         let enough = self.set.matching().min(measures.len());
-        enough.checked_sub(1).map_or(0, |last| measures[last])
+        enough.checked_sub(1).map_or(T::default(), |last| measures[last])
     }
 
     /// Sends what the other lacks.
     fn answer(&mut self, from: u16, status: Status) {
         let send = |message| Output::Send(To::Seat(from), message);
         if status.decided < self.decided {
-            let first = status.decided.0.saturating_add(1);
-            let missed = first..first.saturating_add(ANSWERS_MAX);
-            let recent: Vec<_> =
-                missed.filter_map(|number| self.recent.get(&BatchNumber(number)).cloned()).collect();
+            let missed = status.decided.after(1).through(status.decided.after(ANSWERS_MAX));
+            let recent: Vec<_> = missed.filter_map(|number| self.recent.get(&number).cloned()).collect();
             for certificate in recent {
                 self.output(send(Message::Decided(Box::new(certificate))));
             }

@@ -73,7 +73,7 @@ mod tests {
 
     fn header() -> BatchHeader {
         BatchHeader {
-            number: BatchNumber(7),
+            number: BatchNumber::new(7),
             parent: Digest([1; 32]),
             epoch: Epoch(2),
             rules: RulesId([2; 8]),
@@ -97,7 +97,7 @@ mod tests {
         assert_eq!(difference(&expected, &header()), None);
         let changes: [(&str, Change); 14] = [
             ("rules", |it| it.rules = RulesId::GENESIS),
-            ("number", |it| it.number = BatchNumber(0)),
+            ("number", |it| it.number = BatchNumber::GENESIS),
             ("parent", |it| it.parent = Digest::ZERO),
             ("epoch", |it| it.epoch = Epoch(0)),
             ("timestamp_ms", |it| it.timestamp_ms = 0),

@@ -62,7 +62,7 @@ impl BatchEnv {
             chain_id: chain.chain_id,
             rules: rules.id,
             spec: chain_spec(rules.fork),
-            number: number.0,
+            number: number.get(),
             timestamp_s: timestamp_ms / 1000,
             beneficiary: proposer,
             gas_limit: rules.gas_limit,
@@ -178,7 +178,7 @@ mod tests {
     #[test]
     fn a_batch_has_its_own_rules_for_good() {
         let forks = vec![
-            ScheduledFork::evm("osaka", Activation::Batch(BatchNumber(8)), Fork::Osaka),
+            ScheduledFork::evm("osaka", Activation::Batch(BatchNumber::new(8)), Fork::Osaka),
             ScheduledFork {
                 fork: None,
                 gas_limit: Some(50_000_000),
@@ -190,7 +190,7 @@ mod tests {
         let chain = ChainConfig { schedule, ..ChainConfig::default() };
         let genesis = Genesis::default().header().expect("an empty state");
         let header = |number, timestamp_ms| BatchHeader {
-            number: BatchNumber(number),
+            number: BatchNumber::new(number),
             timestamp_ms,
             ..genesis.clone()
         };

@@ -77,7 +77,7 @@ impl BlockOverrides {
         let mut env = env.clone();
         if let Some(number) = self.number {
             env.number = number;
-            let before = number.checked_sub(1).map(BatchNumber);
+            let before = number.checked_sub(1).map(BatchNumber::new);
             let hash = before.map_or(Ok(None), |before| state.header_digest(before))?;
             env.parent_hash = hash.map_or(B256::ZERO, B256::from);
         }
@@ -147,7 +147,7 @@ impl StateReader for Overridden<'_> {
     }
 
     fn header_digest(&self, number: BatchNumber) -> Result<Option<Digest>, StorageError> {
-        match self.overrides.block.hashes.get(&number.0) {
+        match self.overrides.block.hashes.get(&number.get()) {
             Some(hash) => Ok(Some(Digest::from(*hash))),
             None => self.below.header_digest(number),
         }

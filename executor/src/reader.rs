@@ -88,7 +88,7 @@ impl MemoryState {
     pub fn from_genesis(genesis: &Genesis) -> Result<MemoryState, CodecError> {
         let mut state = MemoryState::default();
         state.apply(&genesis.delta()?);
-        state.insert_header(BatchNumber(0), genesis.header()?.digest());
+        state.insert_header(BatchNumber::GENESIS, genesis.header()?.digest());
         Ok(state)
     }
 

@@ -35,7 +35,7 @@ fn info(ends: bool) -> LedgerInfo {
     let next = ValidatorSet { epoch: Epoch(4), ..set(Failures { any: 2, commission: 2 }) };
     LedgerInfo {
         epoch: Epoch(3),
-        number: BatchNumber(40),
+        number: BatchNumber::new(40),
         accumulator_root: Digest::tagged("fuzz", b"accumulator"),
         state_root: Digest::tagged("fuzz", b"state"),
         timestamp_ms: 1_700_000_000_000,

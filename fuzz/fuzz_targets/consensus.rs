@@ -18,7 +18,7 @@ fn core() -> Core {
     let set = ValidatorSet::new(Epoch(0), BoundedVec::new(validators.collect()).expect("four"));
     let head = LedgerInfo {
         epoch: Epoch(0),
-        number: BatchNumber(0),
+        number: BatchNumber::GENESIS,
         accumulator_root: Digest::ZERO,
         state_root: Digest::ZERO,
         timestamp_ms: 0,
@@ -50,5 +50,5 @@ fuzz_target!(|bytes: &[u8]| {
             assert!(!matches!(output, Output::Commit(_) | Output::Convict(_)), "{output:?}");
         }
     }
-    assert_eq!(core.decided(), BatchNumber(0));
+    assert_eq!(core.decided(), BatchNumber::GENESIS);
 });

@@ -20,7 +20,7 @@ fn mesh() -> Mesh {
     let set = ValidatorSet::new(Epoch(0), BoundedVec::new(validators.collect()).expect("four"));
     let mut accumulator = Accumulator::default();
     accumulator.append(Digest::ZERO);
-    let head = Head { number: BatchNumber(0), digest: Digest::ZERO, accumulator, set: Arc::new(set) };
+    let head = Head { number: BatchNumber::GENESIS, digest: Digest::ZERO, accumulator, set: Arc::new(set) };
     Mesh::new(BroadcastConfig::default(), Wants { body: true, hints: true }, head, [7; 32])
 }
 

@@ -44,7 +44,7 @@ impl Ground {
         let validators = BoundedVec::new(keys.iter().map(validator).collect()).expect("four are few");
         let genesis = LedgerInfo {
             epoch: Epoch(0),
-            number: BatchNumber(0),
+            number: BatchNumber::GENESIS,
             accumulator_root: Digest::tagged("genesis", b""),
             state_root: Digest::ZERO,
             timestamp_ms: 0,
@@ -124,7 +124,7 @@ impl Ground {
         let order = Order {
             epoch: Epoch(0),
             view,
-            number: BatchNumber(number),
+            number: BatchNumber::new(number),
             parent,
             timestamp_ms: number,
             transactions: Digest::tagged("body", &[name]),

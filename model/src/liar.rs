@@ -67,7 +67,7 @@ pub(crate) fn outcomes(
         _ => None,
     });
     for order in honest.chain(ground.lying_orders.iter().map(|(_, order)| order)) {
-        let before = BatchNumber(order.order.number.0 - 1);
+        let before = order.order.number.before(1);
         for before in infos.get(&before).into_iter().flat_map(|it| it.values()) {
             for is_wrong in [false, true] {
                 let info = ground.execute(before, &order.order, is_wrong);
@@ -140,7 +140,7 @@ impl Liar<'_> {
     fn outcomes(&mut self, orders: &[SignedOrder], infos: BTreeMap<BatchNumber, Infos>) {
         let ground = self.ground;
         for order in orders {
-            let before = BatchNumber(order.order.number.0 - 1);
+            let before = order.order.number.before(1);
             for before in infos.get(&before).into_iter().flat_map(|it| it.values()) {
                 for is_wrong in [false, true] {
                     let info = ground.execute(before, &order.order, is_wrong);
@@ -203,7 +203,7 @@ impl Liar<'_> {
             if self.ground.set.primary(view) == self.seat {
                 self.beginnings(view, own);
             }
-            let made_up = orders.iter().find(|order| order.order.number.0 == 1);
+            let made_up = orders.iter().find(|order| order.order.number.get() == 1);
             if let Some(info) = made_up.map(|it| self.ground.execute(&self.ground.genesis, &it.order, true)) {
                 self.invent(view, info);
             }

@@ -130,7 +130,7 @@ impl Node {
         let asker =
             (0..ground.set.validators.len() as u16).find(|it| *it != self.seat && Some(*it) != ground.liar);
         let Some(asker) = asker else { return Vec::new() };
-        let decided = self.core.decided().0;
+        let decided = self.core.decided().get();
         let mut node = self.clone();
         let mut said = Vec::new();
         for from in (0..decided.max(1)).step_by(2) {
@@ -219,7 +219,7 @@ impl Node {
 
     fn effect(&mut self, ground: &Ground, effect: Effect) {
         match effect {
-            Effect::Build { work, parent } if work.number.0 > self.last_batch => {
+            Effect::Build { work, parent } if work.number.get() > self.last_batch => {
                 self.building = Some((work, parent));
             }
             Effect::Build { work, parent } => self.build(ground, work, parent),
@@ -246,7 +246,7 @@ impl Node {
     }
 
     fn build(&mut self, ground: &Ground, work: Work, parent: Digest) {
-        let order = ground.order(work.view, work.number.0, parent, self.restarts);
+        let order = ground.order(work.view, work.number.get(), parent, self.restarts);
         let info = self.execute(ground, work.number, &order);
         self.core.handle_built(work, order, info);
     }
@@ -263,14 +263,14 @@ impl Node {
     }
 
     fn before(&self, ground: &Ground, number: BatchNumber) -> LedgerInfo {
-        let before = BatchNumber(number.0 - 1);
+        let before = number.before(1);
         let head = self.disk.chain.last().unwrap_or(&ground.genesis);
         self.held.get(&before).unwrap_or(head).clone()
     }
 
     fn commit(&mut self, ground: &Ground, certificate: Certificate, told: &mut Told) {
         let info = certificate.info.clone();
-        if info.number.0 != self.head() + 1 {
+        if info.number.get() != self.head() + 1 {
             return;
         }
         if self.held.get(&info.number) != Some(&info) {
@@ -335,12 +335,12 @@ fn boot(ground: &Ground, seat: u16, disk: &Disk) -> Core {
 /// The liar complains of every view from the beginning. That takes nothing from it: whoever would not have been moved by it yet hears the
 /// others later.
 fn complains_for_ever() -> Status {
-    let (decided, ordered) = (BatchNumber(0), BatchNumber(0));
+    let (decided, ordered) = (BatchNumber::GENESIS, BatchNumber::GENESIS);
     Status { view: u64::MAX, changing: false, complains: true, decided, ordered }
 }
 
 /// The status of one that has nothing of a view.
 fn asks(view: u64, decided: u64) -> Status {
-    let decided = BatchNumber(decided);
+    let decided = BatchNumber::new(decided);
     Status { view, changing: true, complains: false, decided, ordered: decided }
 }

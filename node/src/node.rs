@@ -358,7 +358,7 @@ fn read_inputs(config: &NodeConfig) -> Result<Inputs, NodeError> {
     let found = Waypoint::of(&genesis.ledger_info()?);
     match config.waypoint {
         // A later waypoint is checked when the ledger gets there.
-        Some(waypoint) if waypoint.number == BatchNumber(0) && waypoint != found => {
+        Some(waypoint) if waypoint.number == BatchNumber::GENESIS && waypoint != found => {
             Err(NodeError::WrongWaypoint { waypoint, found, genesis: path.clone() })
         }
         _ => Ok(Inputs { key, genesis: Some(genesis) }),
@@ -409,7 +409,7 @@ async fn fetch(
 ) -> Result<Option<Genesis>, NodeError> {
     let has_file = config.genesis.is_some();
     // Batch 0 is the genesis itself: `read_inputs` compares it without peers where there is a file.
-    let Some(waypoint) = config.waypoint.filter(|it| it.number.0 > 0 || !has_file) else {
+    let Some(waypoint) = config.waypoint.filter(|it| it.number > BatchNumber::GENESIS || !has_file) else {
         return Ok(None);
     };
     starting.stage("asking peers for the genesis");

@@ -131,7 +131,7 @@ mod tests {
     #[test]
     fn what_was_noted_waits_for_the_operator() {
         let due = |due| RepairRecord { due, ..RepairRecord::default() };
-        let incident = due(Some(Due::Incident { number: BatchNumber(3), what: "another root".into() }));
+        let incident = due(Some(Due::Incident { number: BatchNumber::new(3), what: "another root".into() }));
         assert!(is_wanted(&incident, true) && !is_wanted(&incident, false));
         assert!(is_wanted(&due(Some(Due::Operator)), false) && !is_wanted(&due(None), true));
     }
@@ -139,14 +139,14 @@ mod tests {
     /// Goal: what a wrong state looks like is told from what a repair cannot mend.
     #[test]
     fn a_wrong_state_is_an_incident() {
-        let head = BatchNumber(9);
-        let number = BatchNumber(12);
+        let head = BatchNumber::new(9);
+        let number = BatchNumber::new(12);
         let of = |error| incident(&failed(error), head);
         assert_eq!(of(SyncError::Diverged { number, field: "state root" }), Some(number));
         let dir = tempfile::tempdir().unwrap();
         std::fs::write(dir.path().join("FORMAT"), "nonsense").unwrap();
         let damage = Store::open(&slipstream_storage::StorageConfig::default(), dir.path()).err().unwrap();
-        assert_eq!(of(damage.into()), Some(BatchNumber(10)));
+        assert_eq!(of(damage.into()), Some(BatchNumber::new(10)));
         assert_eq!(of(StorageError::Poisoned.into()), None);
         assert_eq!(of(SyncError::Worker("it panicked".into())), None);
         assert_eq!(incident(&TaskFailure::Ended { task: "sync" }, head), None);

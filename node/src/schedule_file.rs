@@ -79,7 +79,7 @@ mod tests {
         ]}"#;
         std::fs::write(&path, text).unwrap();
         let schedule = load(&path).unwrap();
-        let osaka = ScheduledFork::evm("osaka", Activation::Batch(BatchNumber(120_000)), Fork::Osaka);
+        let osaka = ScheduledFork::evm("osaka", Activation::Batch(BatchNumber::new(120_000)), Fork::Osaka);
         assert_eq!(schedule.forks()[0].0, osaka);
         let room = &schedule.forks()[1].0;
         assert_eq!((room.at, room.gas_limit), (Activation::TimeMs(1_800_000_000_000), Some(600_000_000)));

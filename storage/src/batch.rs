@@ -39,7 +39,8 @@ impl<'a> CommitBatch<'a> {
     }
 
     pub(crate) fn blobs(&self) -> [(BlobKind, Option<&'a Blob>); 4] {
-        let body = if self.header.number == BatchNumber(0) { BlobKind::Genesis } else { BlobKind::Body };
+        let body =
+            if self.header.number == BatchNumber::GENESIS { BlobKind::Genesis } else { BlobKind::Body };
         [
             (body, self.body),
             (BlobKind::Receipts, self.receipts),

@@ -53,25 +53,25 @@ impl Blobs<'_> {
         let (Some(first), Some(column)) = (self.next.take(), schema::blob_column(self.kind)) else {
             return Ok(());
         };
-        let end = first.0.saturating_add(self.left);
-        if end == first.0 {
+        let end = first.after(self.left);
+        if end == first {
             return Ok(());
         }
-        if first == BatchNumber(0) {
+        if first == BatchNumber::GENESIS {
             // The genesis does not stand among the others.
             self.page.extend(self.store.blob(self.kind, first)?.map(|blob| (first, blob)));
-            (self.next, self.left) = (Some(first.next()), end - 1);
+            (self.next, self.left) = (Some(first.next()), end.since(first.next()));
             return Ok(());
         }
         let from = first.max(self.store.floor(self.kind));
         let (page, mut bytes) = (&mut self.page, 0);
         self.store.0.backend.scan(column, &schema::number_key(from), Direction::Up, &mut |key, value| {
             let number = schema::decode_number(key)?;
-            if number.0 >= end {
+            if number >= end {
                 return Ok(ControlFlow::Break(()));
             }
             if bytes >= PAGE_BYTES || page.len() == PAGE_BLOBS {
-                (self.next, self.left) = (Some(number), end - number.0);
+                (self.next, self.left) = (Some(number), end.since(number));
                 return Ok(ControlFlow::Break(()));
             }
             bytes += value.len();

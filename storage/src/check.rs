@@ -61,7 +61,7 @@ pub(crate) fn check(
     progress: &mut dyn FnMut(CheckProgress),
 ) -> Result<CheckReport, StorageError> {
     let mut check =
-        Check { backend, progress, unused: None, head: BatchNumber(0), report: CheckReport::default() };
+        Check { backend, progress, unused: None, head: BatchNumber::GENESIS, report: CheckReport::default() };
     let head = match head_record(backend) {
         Ok(head) => head,
         Err(error) => {
@@ -142,7 +142,7 @@ impl Check<'_> {
         let mut missing = |first: BatchNumber, last: BatchNumber| {
             let next = expected.filter(|next| *next <= last)?;
             expected = Some(last.next());
-            (next < first).then(|| missing_blobs(kind, next, BatchNumber(first.0 - 1)))
+            (next < first).then(|| missing_blobs(kind, next, first.before(1)))
         };
         let is_whole = self.column(column, |part| {
             if let Part::Unreadable(first, last) = part {

@@ -130,7 +130,7 @@ impl Writer<'_> {
             return Err(error);
         }
         self.learn_epoch(epoch);
-        let before = current.map_or(BatchNumber(0), |current| current.record.number);
+        let before = current.map_or(BatchNumber::GENESIS, |current| current.record.number);
         let current = self.current_of(head, record, version, Some(tree));
         self.install_after(before, &current);
         if let Some(certificate) = batches.last().and_then(|batch| batch.certificate) {

@@ -95,8 +95,8 @@ impl StateHistory {
     /// The first state in the window behind a head.
     pub(crate) fn first(self, head: BatchNumber) -> BatchNumber {
         match self {
-            StateHistory::Batches(batches) => BatchNumber(head.0.saturating_sub(batches)),
-            StateHistory::All => BatchNumber(0),
+            StateHistory::Batches(batches) => head.before(batches),
+            StateHistory::All => BatchNumber::GENESIS,
         }
     }
 }

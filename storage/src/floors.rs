@@ -17,17 +17,17 @@ pub(crate) struct Floors([AtomicU64; 4]);
 impl Floors {
     pub(crate) fn load(backend: &dyn Backend) -> Result<Floors, StorageError> {
         let record = read_record(backend)?;
-        backend.forget_transactions_below(record.below[0].0);
-        Ok(Floors(record.below.map(|number| AtomicU64::new(number.0))))
+        backend.forget_transactions_below(record.below[0].get());
+        Ok(Floors(record.below.map(|number| AtomicU64::new(number.get()))))
     }
 
     pub(crate) fn get(&self, index: usize) -> BatchNumber {
-        BatchNumber(self.0[index].load(Ordering::Acquire))
+        BatchNumber::new(self.0[index].load(Ordering::Acquire))
     }
 
     pub(crate) fn set(&self, record: &PrunedRecord) {
         for (floor, number) in self.0.iter().zip(record.below) {
-            floor.store(number.0, Ordering::Release);
+            floor.store(number.get(), Ordering::Release);
         }
     }
 }

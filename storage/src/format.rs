@@ -133,10 +133,12 @@ fn fingerprint() -> String {
         shape.extend(schema::node_key(position));
         shape.extend(node.0);
     }
-    shape.extend(schema::number_key(BatchNumber(8)));
+    shape.extend(schema::number_key(BatchNumber::new(8)));
     shape.extend(schema::epoch_key(Epoch(51)));
     shape.extend(schema::node_key(NodePosition { level: 9, index: 10 }));
-    shape.extend(transactions::place_key(&B256::repeat_byte(11), BatchNumber(12), 13).unwrap_or_default());
+    shape.extend(
+        transactions::place_key(&B256::repeat_byte(11), BatchNumber::new(12), 13).unwrap_or_default(),
+    );
     for kind in schema::KINDS {
         shape.extend(content_digest(kind, b"content").0);
     }
@@ -156,7 +158,7 @@ fn fingerprint() -> String {
 fn records() -> Vec<u8> {
     let digest = |byte| Digest([byte; 32]);
     let header = BatchHeader {
-        number: BatchNumber(20),
+        number: BatchNumber::new(20),
         parent: digest(21),
         epoch: Epoch(22),
         rules: RulesId([66; 8]),
@@ -176,7 +178,7 @@ fn records() -> Vec<u8> {
     let failures = Failures { any: 63, commission: 64 };
     let info = LedgerInfo {
         epoch: Epoch(35),
-        number: BatchNumber(36),
+        number: BatchNumber::new(36),
         accumulator_root: digest(37),
         state_root: digest(38),
         timestamp_ms: 39,
@@ -184,8 +186,8 @@ fn records() -> Vec<u8> {
     };
     let signatures = BoundedVec::new(vec![(41, Signature([42; 64]))]).expect("one is within the limit");
     let certificate = Certificate { info, view: 62, signatures };
-    let numbers = [43, 44, 45, 46].map(BatchNumber);
-    let head = HeadRecord { number: BatchNumber(47), active: StateColumn::B, lowest: numbers };
+    let numbers = [43, 44, 45, 46].map(BatchNumber::new);
+    let head = HeadRecord { number: BatchNumber::new(47), active: StateColumn::B, lowest: numbers };
     let restore = RestoreRecord {
         header: header.clone(),
         certificate: certificate.clone(),

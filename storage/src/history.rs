@@ -42,7 +42,7 @@ impl Store {
     /// Records only what will be in the window of a head that is on its way.
     pub fn keep_history(&self, head_to_come: BatchNumber) {
         let first = self.0.config.state_history.first(head_to_come);
-        self.0.history.behind.store(first.0, Ordering::Relaxed);
+        self.0.history.behind.store(first.get(), Ordering::Relaxed);
     }
 
     /// The state behind a batch; none if it is not known, or not any more.
@@ -81,7 +81,7 @@ impl Store {
     pub(crate) fn forget_history(&self, current: &Current) {
         // A record that cannot be read fails whoever asks for a state, and lets nothing go.
         let Ok(recorded) = recorded_from(&*current.reader) else { return };
-        let floor = recorded.map_or(current.record.number.0, |first| first.0.saturating_sub(SLACK));
+        let floor = recorded.map_or(current.record.number, |first| first.before(SLACK)).get();
         self.0.history.floor.store(floor, Ordering::Release);
         self.0.backend.forget_history_up_to(floor);
     }
@@ -104,7 +104,7 @@ impl Writer<'_> {
             }
             return Ok(());
         }
-        let behind = BatchNumber(self.store.0.history.behind.load(Ordering::Relaxed));
+        let behind = BatchNumber::new(self.store.0.history.behind.load(Ordering::Relaxed));
         let passed = batches.partition_point(|batch| batch.header.number <= behind);
         let (passed, batches) = batches.split_at(passed);
         let last = |batches: &[CommitBatch<'_>]| batches.last().map(|batch| batch.header.number);

@@ -25,7 +25,7 @@ impl Store {
     /// # Errors
     /// [`StorageError::NotInitialized`].
     pub fn genesis(&self) -> Result<Genesis, StorageError> {
-        let blob = self.blob(BlobKind::Genesis, BatchNumber(0))?.ok_or(StorageError::NotInitialized)?;
+        let blob = self.blob(BlobKind::Genesis, BatchNumber::GENESIS)?.ok_or(StorageError::NotInitialized)?;
         let damaged = |error: slipstream_types::CodecError| StorageError::corrupt(error.to_string());
         Genesis::decode(&blob.content(BlobKind::Genesis).map_err(damaged)?).map_err(damaged)
     }
@@ -53,7 +53,7 @@ impl Store {
             &schema::number_key(first),
             Direction::Up,
             &mut |key, value| {
-                if schema::decode_number(key)?.0 != first.0 + headers.len() as u64 {
+                if schema::decode_number(key)? != first.after(headers.len() as u64) {
                     return Ok(ControlFlow::Break(()));
                 }
                 headers.push(schema::decode("header", value)?);
@@ -67,7 +67,9 @@ impl Store {
     pub fn blob(&self, kind: BlobKind, number: BatchNumber) -> Result<Option<Blob>, StorageError> {
         let Some(column) = schema::blob_column(kind) else { return Ok(None) };
         let bytes = match column {
-            Column::Bodies if number == BatchNumber(0) => self.0.backend.get(Column::Meta, GENESIS_KEY)?,
+            Column::Bodies if number == BatchNumber::GENESIS => {
+                self.0.backend.get(Column::Meta, GENESIS_KEY)?
+            }
             _ if self.is_pruned(kind, number) => None,
             _ => self.0.backend.get(column, &schema::number_key(number))?,
         };
@@ -88,7 +90,7 @@ impl Store {
 
     /// The certificate of the highest certified batch.
     pub fn latest_certificate(&self) -> Result<Option<Certificate>, StorageError> {
-        self.certificate_at_or_before(BatchNumber(u64::MAX))
+        self.certificate_at_or_before(BatchNumber::MAX)
     }
 
     /// The certificate of the highest certified batch up to this one.
@@ -105,7 +107,7 @@ impl Store {
     /// What validators sign of a batch, whether or not a certificate of exactly this batch is kept; none if its header, or the
     /// ledger before it, is not. The validators of the next epoch come from the certificate that ends the batch's own.
     pub fn ledger_info(&self, number: BatchNumber) -> Result<Option<LedgerInfo>, StorageError> {
-        if number == BatchNumber(0) {
+        if number == BatchNumber::GENESIS {
             return Ok(Some(self.genesis()?.ledger_info()?));
         }
         if let Some(certificate) = self.certificate(number)? {
@@ -183,7 +185,7 @@ impl Store {
         first: BatchNumber,
         count: usize,
     ) -> Result<AccumulatorRangeProof, StorageError> {
-        Ok(with_nodes(&*self.0.backend, |node| accumulator::prove(leaves, first.0, count, &node))??)
+        Ok(with_nodes(&*self.0.backend, |node| accumulator::prove(leaves, first.get(), count, &node))??)
     }
 
     /// A small named record of another crate.

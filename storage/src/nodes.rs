@@ -38,5 +38,5 @@ pub(crate) fn load_accumulator(
     reader: &dyn Reader,
     number: BatchNumber,
 ) -> Result<Option<Accumulator>, StorageError> {
-    with_nodes(reader, |node| Accumulator::load(number.0 + 1, node))
+    with_nodes(reader, |node| Accumulator::load(number.leaves(), node))
 }

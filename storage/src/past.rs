@@ -51,7 +51,7 @@ impl Past {
         )?;
         // Asked afterwards: what was there when it was read may have been the second entry, the first being dropped.
         let number = self.header.number;
-        match self.floor.load(Ordering::Acquire) <= number.0 {
+        match self.floor.load(Ordering::Acquire) <= number.get() {
             true => Ok(found),
             false => Err(StorageError::StateNotKept { number }),
         }

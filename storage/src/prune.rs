@@ -34,7 +34,7 @@ pub(crate) fn target(head: &HeadRecord, pruned: &PrunedRecord, config: &PruneCon
     let mut target = *pruned;
     for (floor, window) in target.below.iter_mut().zip(config.windows()) {
         if window > 0 {
-            *floor = (*floor).max(BatchNumber((head.number.0 + 1).saturating_sub(window)));
+            *floor = (*floor).max(head.number.next().before(window));
         }
     }
     target
@@ -55,7 +55,9 @@ pub(crate) fn drop_files(
 ) -> Result<Vec<Pruned>, StorageError> {
     let mut pruned = Vec::new();
     for (kind, lowest) in KINDS.into_iter().zip(target.below) {
-        let Some(column) = schema::blob_column(kind).filter(|_| lowest > BatchNumber(0)) else { continue };
+        let Some(column) = schema::blob_column(kind).filter(|_| lowest > BatchNumber::GENESIS) else {
+            continue;
+        };
         let below = schema::number_key(lowest);
         let dropped =
             if dry_run { backend.droppable(column, &below)? } else { backend.drop_below(column, &below)? };
@@ -63,7 +65,7 @@ pub(crate) fn drop_files(
         pruned.push(Pruned { kind, lowest, bytes, bytes_in_snapshots });
     }
     if !dry_run {
-        backend.forget_transactions_below(target.below[0].0);
+        backend.forget_transactions_below(target.below[0].get());
     }
     Ok(pruned)
 }
@@ -81,7 +83,7 @@ impl Store {
 
     /// Below this batch no blob of the kind is served, because it was pruned; 0 before anything was.
     pub fn floor(&self, kind: BlobKind) -> BatchNumber {
-        schema::kind_index(kind).map_or(BatchNumber(0), |index| self.0.floors.get(index))
+        schema::kind_index(kind).map_or(BatchNumber::GENESIS, |index| self.0.floors.get(index))
     }
 
     pub(crate) fn is_pruned(&self, kind: BlobKind, number: BatchNumber) -> bool {

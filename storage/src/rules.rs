@@ -58,7 +58,7 @@ impl Store {
     /// # Errors
     /// [`StorageError::OtherRules`], with the name of the fork if another node told of it.
     pub fn check_rules(&self, header: &BatchHeader) -> Result<(), StorageError> {
-        if header.number == BatchNumber(0) && header.rules == RulesId::GENESIS {
+        if header.number == BatchNumber::GENESIS && header.rules == RulesId::GENESIS {
             return Ok(());
         }
         self.check_under(&*self.chain()?, header)

@@ -105,7 +105,7 @@ pub(crate) fn kind_index(kind: BlobKind) -> Option<usize> {
 }
 
 pub(crate) fn number_key(number: BatchNumber) -> [u8; 8] {
-    number.0.to_be_bytes()
+    number.get().to_be_bytes()
 }
 
 pub(crate) fn epoch_key(epoch: Epoch) -> [u8; 8] {
@@ -122,7 +122,7 @@ pub(crate) fn node_key(position: NodePosition) -> [u8; 9] {
 pub(crate) fn history_key(path: &Path, batch: BatchNumber) -> [u8; 40] {
     let mut key = [0; 40];
     key[..32].copy_from_slice(&path.0);
-    key[32..].copy_from_slice(&batch.0.to_be_bytes());
+    key[32..].copy_from_slice(&batch.get().to_be_bytes());
     key
 }
 
@@ -152,7 +152,7 @@ pub(crate) fn decode<T: DeserializeOwned>(what: &'static str, bytes: &[u8]) -> R
 
 pub(crate) fn decode_number(bytes: &[u8]) -> Result<BatchNumber, StorageError> {
     let bytes = bytes.try_into().map_err(|_| StorageError::corrupt("a batch number is not 8 bytes long"))?;
-    Ok(BatchNumber(u64::from_be_bytes(bytes)))
+    Ok(BatchNumber::new(u64::from_be_bytes(bytes)))
 }
 
 pub(crate) fn decode_digest(bytes: &[u8]) -> Result<Digest, StorageError> {

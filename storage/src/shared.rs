@@ -117,7 +117,7 @@ impl Head {
         })?;
         let header: BatchHeader = schema::decode("header", &header)?;
         let digest = header.digest();
-        if read_node(reader, NodePosition { level: 0, index: number.0 })? != Some(digest) {
+        if read_node(reader, NodePosition { level: 0, index: number.get() })? != Some(digest) {
             return Err(StorageError::corrupt(format!(
                 "the header of batch {number} is not the one in the accumulator"
             )));

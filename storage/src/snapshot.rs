@@ -267,7 +267,7 @@ mod tests {
         let config = StorageConfig { snapshot_interval_batches: 10, ..config() };
         let mut fixture = Fixture::initialized(&config, true);
         Ledger::new().commit_up_to(fixture.store(), 20);
-        let made = fixture.store().snapshot(BatchNumber(20)).unwrap().unwrap();
+        let made = fixture.store().snapshot(BatchNumber::new(20)).unwrap().unwrap();
         assert!(made.is_ready(), "a new snapshot has the head's tree");
         let loading = made.loading.lock();
         made.chunk(Path::MIN, 300).unwrap();
@@ -275,7 +275,7 @@ mod tests {
         drop(made);
 
         fixture.reopen();
-        let of_before = fixture.store().snapshot(BatchNumber(20)).unwrap().unwrap();
+        let of_before = fixture.store().snapshot(BatchNumber::new(20)).unwrap().unwrap();
         let loading = of_before.loading.lock();
         assert!(!of_before.is_ready());
         drop(loading);

@@ -50,7 +50,7 @@ impl Store {
     pub(crate) fn is_snapshot_due(&self, number: BatchNumber) -> bool {
         let config = &self.0.config;
         let interval = config.snapshot_interval_batches;
-        interval > 0 && config.snapshots_kept > 0 && number.0.is_multiple_of(interval)
+        interval > 0 && config.snapshots_kept > 0 && number.get().is_multiple_of(interval)
     }
 
     /// Takes over the checkpoints of earlier processes.
@@ -58,13 +58,13 @@ impl Store {
         let rows = self.current().map_or(0, |current| current.tree.lock().as_ref().map_or(0, Tree::leaves));
         for (number, reader) in self.0.backend.checkpoints()? {
             let (memory_mib, frontiers) = (self.0.config.tree_memory_mib, self.frontiers_dir());
-            match Snapshot::of_checkpoint(BatchNumber(number), rows, reader, memory_mib, frontiers) {
+            match Snapshot::of_checkpoint(BatchNumber::new(number), rows, reader, memory_mib, frontiers) {
                 Ok(Some(snapshot)) if Some(snapshot.info().number) <= head => {
                     self.0.snapshots.lock().push(Arc::new(snapshot));
                 }
                 // Perhaps the last there is of some batches: kept until the ledger is there again.
                 Ok(Some(_)) => {
-                    let head = head.map(|head| head.0);
+                    let head = head.map(|head| head.get());
                     tracing::error!(
                         snapshot = number,
                         head,
@@ -94,7 +94,7 @@ impl Store {
         let surplus = snapshots.len().saturating_sub(self.0.config.snapshots_kept);
         for snapshot in snapshots.drain(..surplus) {
             let number = snapshot.info().number;
-            if let Err(error) = self.0.backend.remove_checkpoint(number.0) {
+            if let Err(error) = self.0.backend.remove_checkpoint(number.get()) {
                 tracing::warn!(%number, %error, "an old snapshot was not removed");
             }
         }
@@ -121,8 +121,8 @@ impl Writer<'_> {
         if interval == 0 || self.store.0.config.snapshots_kept == 0 {
             return;
         }
-        let ahead = (interval / 10).clamp(1, 16).max(committed.0.saturating_sub(before.0));
-        let due = |number: BatchNumber| number.0.saturating_add(ahead) / interval;
+        let ahead = (interval / 10).clamp(1, 16).max(committed.since(before));
+        let due = |number: BatchNumber| number.after(ahead).get() / interval;
         if due(committed) > due(before)
             && let Err(error) = self.store.0.backend.prepare_checkpoint()
         {
@@ -136,7 +136,7 @@ impl Writer<'_> {
         certificate: &Certificate,
     ) -> Result<SnapshotInfo, StorageError> {
         let number = current.record.number;
-        let reader = self.store.0.backend.checkpoint(number.0)?;
+        let reader = self.store.0.backend.checkpoint(number.get())?;
         let state_root = current.head.header.state_root;
         let tree = current.tree.lock().clone();
         let rows = tree.as_ref().map_or(0, Tree::leaves);

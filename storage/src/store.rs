@@ -25,7 +25,7 @@ impl fmt::Debug for Store {
         write!(
             f,
             "Store at batch {:?}",
-            self.0.current.read().as_ref().map(|current| current.record.number.0)
+            self.0.current.read().as_ref().map(|current| current.record.number.get())
         )
     }
 }

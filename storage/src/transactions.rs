@@ -40,12 +40,12 @@ pub(crate) fn prefix(hash: &B256) -> &[u8] {
 
 /// The key of a transaction's place; none of one that is beyond what a key can say.
 pub(crate) fn place_key(hash: &B256, number: BatchNumber, index: u32) -> Option<PlaceKey> {
-    if number.0 > BATCH_MAX || index >> INDEX_BITS != 0 {
+    if number.get() > BATCH_MAX || index >> INDEX_BITS != 0 {
         return None;
     }
     let mut key = [0; KEY_BYTES];
     key[..PREFIX_BYTES].copy_from_slice(prefix(hash));
-    key[PREFIX_BYTES..].copy_from_slice(&(number.0 << INDEX_BITS | u64::from(index)).to_be_bytes());
+    key[PREFIX_BYTES..].copy_from_slice(&(number.get() << INDEX_BITS | u64::from(index)).to_be_bytes());
     Some(key)
 }
 
@@ -55,7 +55,7 @@ pub(crate) fn decode_place(key: &[u8]) -> Result<(BatchNumber, u32), StorageErro
     let place = place.map(u64::from_be_bytes).ok_or_else(|| {
         StorageError::corrupt(format!("a key of the transactions' index is not {KEY_BYTES} bytes long"))
     })?;
-    Ok((BatchNumber(place >> INDEX_BITS), (place & ((1 << INDEX_BITS) - 1)) as u32))
+    Ok((BatchNumber::new(place >> INDEX_BITS), (place & ((1 << INDEX_BITS) - 1)) as u32))
 }
 
 #[cfg(test)]
@@ -67,13 +67,13 @@ mod tests {
     fn places_fit_or_are_left_out() {
         let hash = B256::repeat_byte(0xab);
         for place in [(0, 0), (1, 65_535), (BATCH_MAX, (1 << INDEX_BITS) - 1)] {
-            let (number, index) = (BatchNumber(place.0), place.1);
+            let (number, index) = (BatchNumber::new(place.0), place.1);
             let key = place_key(&hash, number, index).unwrap();
             assert_eq!(decode_place(&key).unwrap(), (number, index));
             assert!(key.starts_with(prefix(&hash)));
         }
-        assert_eq!(place_key(&hash, BatchNumber(BATCH_MAX + 1), 0), None);
-        assert_eq!(place_key(&hash, BatchNumber(0), 1 << INDEX_BITS), None);
+        assert_eq!(place_key(&hash, BatchNumber::new(BATCH_MAX + 1), 0), None);
+        assert_eq!(place_key(&hash, BatchNumber::new(0), 1 << INDEX_BITS), None);
         assert!(decode_place(&[0; KEY_BYTES + 1]).is_err());
         assert!(decode_place(&[0; 3]).is_err());
     }

@@ -124,7 +124,7 @@ impl View {
 
     /// The digest of a header up to the head, for BLOCKHASH; none in the gap that a restore leaves.
     pub fn header_digest(&self, number: BatchNumber) -> Result<Option<Digest>, StorageError> {
-        read_node(&*self.current.reader, NodePosition { level: 0, index: number.0 })
+        read_node(&*self.current.reader, NodePosition { level: 0, index: number.get() })
     }
 
     fn row(&self, key: &StateKey) -> Result<Option<StateValue>, StorageError> {

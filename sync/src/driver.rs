@@ -83,7 +83,7 @@ impl Follower {
         let setup = Setup {
             hints: session.hints() != HintsMode::Off,
             patience,
-            waypoint: waypoint.map_or(BatchNumber(0), |waypoint| waypoint.number),
+            waypoint: waypoint.map_or(BatchNumber::GENESIS, |waypoint| waypoint.number),
             cores: std::thread::available_parallelism().map_or(1, usize::from),
             seed,
             defences: Defences::default(),

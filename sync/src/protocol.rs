@@ -119,7 +119,7 @@ impl Request {
             Request::Summary | Request::Offer { .. } | Request::RangeProof { .. } => EPOCH_END_BYTES_MAX,
             Request::Range(range) => range.answer_bytes_max(),
             Request::Headers { first, last } => {
-                let count = last.0.saturating_sub(first.0).saturating_add(1).min(limits::HEADERS_MAX as u64);
+                let count = last.since(*first).saturating_add(1).min(limits::HEADERS_MAX as u64);
                 count as usize * HEADER_BYTES_MAX
             }
             Request::Chunk { bytes_max, .. } => chunk_bytes_max(*bytes_max),

@@ -17,8 +17,8 @@ const FRAME_BYTES_MAX: usize = 40 << 10;
 /// The batch after which a node with that head asks for changes, of a peer that keeps the deltas from `deltas_from` on. None if the
 /// peer lacks some of those after it, though they may all be behind the node's head.
 pub fn base(head: BatchNumber, deltas_from: BatchNumber) -> Option<BatchNumber> {
-    let base = head.0 - head.0 % BASE_STEP;
-    (deltas_from.0 <= base + 1).then_some(BatchNumber(base))
+    let base = head.before(head.get() % BASE_STEP);
+    (deltas_from <= base.next()).then_some(base)
 }
 
 /// Checks of an answer what can be checked without the state: that it is a chunk, that it begins and ends where it should, and that it
@@ -45,7 +45,9 @@ mod tests {
 
     #[test]
     fn nodes_about_as_far_behind_ask_alike() {
-        let base = |head, deltas_from| base(BatchNumber(head), BatchNumber(deltas_from)).map(|base| base.0);
+        let base = |head, deltas_from| {
+            base(BatchNumber::new(head), BatchNumber::new(deltas_from)).map(|base| base.get())
+        };
         assert_eq!(
             [base(0, 1), base(63, 1), base(64, 1), base(130, 0)],
             [Some(0), Some(0), Some(64), Some(128)]

@@ -80,7 +80,7 @@ pub enum Violation {
         found: BatchNumber,
     },
     /// A header does not continue the one before it.
-    #[error("batch {number} does not continue batch {} of this ledger", number.0.saturating_sub(1))]
+    #[error("batch {number} does not continue batch {} of this ledger", number.before(1))]
     WrongParent {
         /// The batch.
         number: BatchNumber,
@@ -204,14 +204,14 @@ pub(crate) fn range_but(
     check_asked(&batches, request.parts)?;
     let mut parent = None;
     let mut digests = Vec::with_capacity(batches.len());
-    for (batch, number) in batches.iter().zip(request.first.0..) {
+    for (batch, number) in batches.iter().zip(request.first.through(BatchNumber::MAX)) {
         let header = &batch.header;
-        check_follows(header, BatchNumber(number), parent.unwrap_or(header.parent))?;
+        check_follows(header, number, parent.unwrap_or(header.parent))?;
         digests.push(*parent.insert(header.digest()));
     }
-    let leaves = certificate.info.number.0.saturating_add(1);
+    let leaves = certificate.info.number.leaves();
     if !defences.lacks(Planted::UnprovenRange) {
-        let proved = proof.verify(certificate.info.accumulator_root, leaves, request.first.0, &digests);
+        let proved = proof.verify(certificate.info.accumulator_root, leaves, request.first.get(), &digests);
         proved.map_err(Violation::from)?;
     }
     if let Some(last) = batches.last().filter(|last| last.header.number == certificate.info.number) {
@@ -281,7 +281,7 @@ pub fn offer(
         check_number(number, found)?;
     }
     check_agrees(&offer.header, &offer.certificate)?;
-    let leaves = number.0.saturating_add(1);
+    let leaves = number.leaves();
     let proved = offer.genesis_proof.verify(info.accumulator_root, leaves, 0, &[genesis]);
     proved.map_err(Violation::from)?;
     match (passing, &offer.passed) {
@@ -301,11 +301,11 @@ fn passed_waypoint(
 ) -> Result<Waypoint, Violation> {
     let PassedBatch { header, proof } = passed;
     check_number(number, header.number)?;
-    let leaves = later.number.0.saturating_add(1);
-    let nodes = proof.verify(later.accumulator_root, leaves, number.0, &[header.digest()])?;
+    let leaves = later.number.leaves();
+    let nodes = proof.verify(later.accumulator_root, leaves, number.get(), &[header.digest()])?;
     let nodes: BTreeMap<_, _> = nodes.into_iter().collect();
     // What stands to the left of a leaf, and the leaf, are the ledger that ends with it.
-    let accumulator = Accumulator::load(number.0 + 1, |position| nodes.get(&position).copied());
+    let accumulator = Accumulator::load(number.leaves(), |position| nodes.get(&position).copied());
     let accumulator = accumulator.ok_or(AccumulatorError::WrongLength)?;
     Ok(waypoint_of(header, &accumulator, trust.end_of(header.epoch, number).cloned()))
 }
@@ -313,14 +313,14 @@ fn passed_waypoint(
 /// Checks headers that end with the batch of a certificate known to be good.
 pub fn headers(answer: &Headers, first: BatchNumber, certificate: &Certificate) -> Result<(), Violation> {
     let last = certificate.info.number;
-    if answer.headers.len() as u64 != last.0 - first.0 + 1 {
+    if answer.headers.len() as u64 != last.since(first) + 1 {
         return Err(Violation::Unrelated("another number of headers"));
     }
-    for (header, number) in answer.headers.iter().zip(first.0..) {
-        check_number(BatchNumber(number), header.number)?;
+    for (header, number) in answer.headers.iter().zip(first.through(last)) {
+        check_number(number, header.number)?;
     }
     let digests: Vec<_> = answer.headers.iter().map(BatchHeader::digest).collect();
-    answer.proof.verify(certificate.info.accumulator_root, last.0 + 1, first.0, &digests)?;
+    answer.proof.verify(certificate.info.accumulator_root, last.leaves(), first.get(), &digests)?;
     Ok(())
 }
 

@@ -228,8 +228,9 @@ fn check(bytes: &[u8], waypoint: &Waypoint) -> Result<Genesis, Refused> {
     let content = origin.genesis.content(BlobKind::Genesis).map_err(other)?;
     let genesis = Genesis::decode(&content).map_err(other)?;
     let leaf = genesis.header().map_err(other)?.digest();
-    let leaves = waypoint.number.0.saturating_add(1);
-    let proved = origin.proof.verify(origin.info.accumulator_root, leaves, BatchNumber(0).0, &[leaf]);
+    let leaves = waypoint.number.leaves();
+    let proved =
+        origin.proof.verify(origin.info.accumulator_root, leaves, BatchNumber::GENESIS.get(), &[leaf]);
     proved.map_err(other)?;
     Ok(genesis)
 }

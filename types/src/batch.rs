@@ -14,14 +14,66 @@ use crate::{
 };
 
 /// Position of a batch in the ledger; genesis is 0. The EVM sees it as the block number.
+///
+/// A number names a batch, a `u64` counts batches, and the methods turn one into the other. [`BatchNumber::get`] is for
+/// formats, metrics and whatever counts in another unit.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Debug, Serialize, Deserialize)]
 #[serde(transparent)]
-pub struct BatchNumber(pub u64);
+pub struct BatchNumber(u64);
 
 impl BatchNumber {
+    /// Batch 0, which holds the genesis state and has no parent.
+    pub const GENESIS: BatchNumber = BatchNumber(0);
+
+    /// The largest number, which no batch reaches: the end of a search for the last one.
+    pub const MAX: BatchNumber = BatchNumber(u64::MAX);
+
+    /// The batch at a position that comes from a format, a request or a test.
+    pub const fn new(number: u64) -> BatchNumber {
+        BatchNumber(number)
+    }
+
+    /// The position as a plain number.
+    pub const fn get(self) -> u64 {
+        self.0
+    }
+
     /// The batch after this one.
-    pub fn next(self) -> BatchNumber {
+    pub const fn next(self) -> BatchNumber {
         BatchNumber(self.0 + 1)
+    }
+
+    /// The batch before this one; genesis has none.
+    pub const fn previous(self) -> Option<BatchNumber> {
+        match self.0 {
+            0 => None,
+            number => Some(BatchNumber(number - 1)),
+        }
+    }
+
+    /// The batch so many batches later; [`BatchNumber::MAX`] if that number is too large.
+    pub const fn after(self, batches: u64) -> BatchNumber {
+        BatchNumber(self.0.saturating_add(batches))
+    }
+
+    /// The batch so many batches earlier; genesis if there are fewer before this one.
+    pub const fn before(self, batches: u64) -> BatchNumber {
+        BatchNumber(self.0.saturating_sub(batches))
+    }
+
+    /// How many batches this one comes after `earlier`; 0 if `earlier` is the same batch or a later one.
+    pub const fn since(self, earlier: BatchNumber) -> u64 {
+        self.0.saturating_sub(earlier.0)
+    }
+
+    /// The batches from this one to `last`, both included; none where `last` comes earlier.
+    pub fn through(self, last: BatchNumber) -> impl DoubleEndedIterator<Item = BatchNumber> + Clone {
+        (self.0..=last.0).map(BatchNumber)
+    }
+
+    /// Leaves of the accumulator that ends with this batch: one more than its number, because genesis is leaf 0.
+    pub const fn leaves(self) -> u64 {
+        self.0.saturating_add(1)
     }
 }
 
@@ -110,5 +162,47 @@ impl Body {
     /// The canonical content that [`BatchHeader::transactions_root`] commits to.
     pub fn content(&self) -> Result<Vec<u8>, CodecError> {
         codec::encode("body", self)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Distances stop at the two ends of the ledger instead of wrapping around.
+    #[test]
+    fn numbers_saturate_at_both_ends() {
+        let (three, seven) = (BatchNumber::new(3), BatchNumber::new(7));
+        assert_eq!((three.after(4), seven.before(4)), (seven, three));
+        assert_eq!((BatchNumber::MAX.after(1), three.before(4)), (BatchNumber::MAX, BatchNumber::GENESIS));
+        assert_eq!((seven.since(three), three.since(three), three.since(seven)), (4, 0, 0));
+        assert_eq!(
+            (BatchNumber::GENESIS.leaves(), seven.leaves(), BatchNumber::MAX.leaves()),
+            (1, 8, u64::MAX)
+        );
+    }
+
+    #[test]
+    fn genesis_has_no_previous_batch() {
+        assert_eq!(BatchNumber::GENESIS.previous(), None);
+        assert_eq!(BatchNumber::GENESIS.next().previous(), Some(BatchNumber::GENESIS));
+    }
+
+    /// A range includes both ends, also at the largest number, and is empty where the ends are the wrong way round.
+    #[test]
+    fn a_range_includes_both_ends() {
+        let numbers =
+            |first: BatchNumber, last| first.through(last).map(BatchNumber::get).collect::<Vec<_>>();
+        assert_eq!(numbers(BatchNumber::new(3), BatchNumber::new(5)), [3, 4, 5]);
+        assert_eq!(numbers(BatchNumber::MAX, BatchNumber::MAX), [u64::MAX]);
+        assert!(numbers(BatchNumber::new(3), BatchNumber::new(2)).is_empty());
+    }
+
+    /// Stores and peers know the bare number; the type adds nothing to it.
+    #[test]
+    fn the_encoding_is_the_bare_number() {
+        let number = BatchNumber::new(0x0102);
+        assert_eq!(bcs::to_bytes(&number).unwrap(), 0x0102_u64.to_le_bytes());
+        assert_eq!(serde_json::to_string(&number).unwrap(), "258");
     }
 }

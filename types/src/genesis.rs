@@ -156,7 +156,7 @@ impl Genesis {
         });
         let content = self.content()?;
         Ok(BatchHeader {
-            number: BatchNumber(0),
+            number: BatchNumber::GENESIS,
             parent: Digest::ZERO,
             epoch: Epoch(0),
             rules: RulesId::GENESIS,
@@ -183,7 +183,7 @@ impl Genesis {
         accumulator.append(header.digest());
         Ok(LedgerInfo {
             epoch: Epoch(0),
-            number: BatchNumber(0),
+            number: BatchNumber::GENESIS,
             accumulator_root: accumulator.root(),
             state_root: header.state_root,
             timestamp_ms: self.timestamp_ms,

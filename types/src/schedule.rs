@@ -296,7 +296,7 @@ impl ChainConfig {
                 (Activation::TimeMs(earlier), Activation::TimeMs(own)) => earlier < own,
                 _ => true,
             };
-            if fork.at == Activation::Batch(BatchNumber(0)) || !earlier.clone().all(comes_late) {
+            if fork.at == Activation::Batch(BatchNumber::GENESIS) || !earlier.clone().all(comes_late) {
                 return refused("must begin after the genesis and after the forks before it");
             }
             let after = rules.after(fork, *id);

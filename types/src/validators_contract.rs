@@ -93,7 +93,7 @@ pub fn account(owner: Address, epoch_batches: u64, set: &ValidatorSet) -> Result
 /// Those of `slot`.
 pub fn last_batch<E>(read: &mut impl FnMut(B256) -> Result<U256, E>) -> Result<Option<BatchNumber>, E> {
     let last = read(slot(LAST_BATCH))?;
-    Ok(u64::try_from(last).ok().filter(|last| *last > 0).map(BatchNumber))
+    Ok(u64::try_from(last).ok().filter(|last| *last > 0).map(BatchNumber::new))
 }
 
 /// The validators that are wanted, as the set of an epoch.
@@ -138,7 +138,7 @@ pub fn next_validators<E>(
     epoch: Epoch,
     mut read: impl FnMut(B256) -> Result<U256, E>,
 ) -> Result<Option<Result<ValidatorSet, WantedError>>, E> {
-    if number.0 == 0 || last_batch(&mut read)? != Some(number) {
+    if number == BatchNumber::GENESIS || last_batch(&mut read)? != Some(number) {
         return Ok(None);
     }
     wanted(Epoch(epoch.0.saturating_add(1)), &mut read).map(Some)
@@ -182,7 +182,10 @@ mod tests {
             assert_eq!(wanted(Epoch(0), &mut read).unwrap().unwrap(), set);
             assert_eq!(last_batch(&mut read).unwrap(), None);
             for number in [0, 1, 2, u64::MAX] {
-                assert_eq!(next_validators(BatchNumber(number), Epoch(0), reader(&account)).unwrap(), None);
+                assert_eq!(
+                    next_validators(BatchNumber::new(number), Epoch(0), reader(&account)).unwrap(),
+                    None
+                );
             }
         }
     }
@@ -193,7 +196,7 @@ mod tests {
         let set = set(1..5, Failures::thirds(4));
         let mut account = account(Address::ZERO, 10, &set).unwrap();
         account.storage.insert(slot(LAST_BATCH), U256::from(20));
-        let next = |number| next_validators(BatchNumber(number), Epoch(6), reader(&account)).unwrap();
+        let next = |number| next_validators(BatchNumber::new(number), Epoch(6), reader(&account)).unwrap();
         assert_eq!((next(19), next(21)), (None, None));
         assert_eq!(next(20), Some(Ok(ValidatorSet { epoch: Epoch(7), ..set })));
     }

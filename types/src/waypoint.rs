@@ -41,7 +41,7 @@ impl FromStr for Waypoint {
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         let (number, hash) = text.split_once(':').ok_or(ParseWaypointError)?;
         Ok(Waypoint {
-            number: BatchNumber(number.parse().map_err(|_| ParseWaypointError)?),
+            number: BatchNumber::new(number.parse().map_err(|_| ParseWaypointError)?),
             hash: hash.parse().map_err(|_| ParseWaypointError)?,
         })
     }

@@ -88,7 +88,7 @@ impl Mesh {
         now: Instant,
     ) -> Option<&mut Batch> {
         let (number, digest) = (header.number, header.digest());
-        if number.0 + KEPT <= self.head.number.0 {
+        if self.head.number.since(number) >= KEPT {
             return None;
         }
         let (place, own) = ((header, digest, None), certificate.clone());
@@ -105,7 +105,7 @@ impl Mesh {
     pub(super) fn hear(&mut self, from: PeerId, announced: Announced, now: Instant) {
         let number = announced.header.number;
         let (epoch, known) = (announced.header.epoch.0, self.head.set.epoch.0);
-        if epoch > known.saturating_add(1) || number.0 > self.head.number.0.saturating_add(AHEAD_MAX) {
+        if epoch > known.saturating_add(1) || number > self.head.number.after(AHEAD_MAX) {
             return self.hear_far(from, &announced, now);
         }
         if !self.batches.contains_key(&number) && !self.admit(from, &announced, now) {
@@ -179,7 +179,7 @@ impl Mesh {
             self.wait(from, announced);
             return false;
         }
-        let before = BatchNumber(number.0 - 1);
+        let before = number.before(1);
         let announced_parent = || {
             let parent = self.batches.get(&before)?;
             Some((parent.digest, parent.accumulator.as_ref()?))

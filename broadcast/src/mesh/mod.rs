@@ -213,7 +213,7 @@ impl Mesh {
             self.before = Some(before.set);
         }
         let number = self.head.number;
-        let oldest = BatchNumber(number.0.saturating_sub(KEPT));
+        let oldest = number.before(KEPT);
         self.batches.retain(|number, _| *number > oldest);
         self.places.retain(|_, number| *number > oldest);
         self.own.retain(|number, _| *number > oldest);
@@ -250,7 +250,7 @@ impl Mesh {
         }
         let is_known = match peeked {
             // No sums with a number that anybody may have made up.
-            Peeked::Batch(number) => self.head.number.0.saturating_sub(number.0) < KEPT,
+            Peeked::Batch(number) => self.head.number.since(number) < KEPT,
             Peeked::Chunk(id) => self.places.contains_key(&id),
             Peeked::Notice | Peeked::Other => true,
         };

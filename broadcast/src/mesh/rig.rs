@@ -51,8 +51,12 @@ impl Chain {
         let set = Arc::new(ValidatorSet::new(Epoch(0), validators));
         let mut accumulator = Accumulator::default();
         accumulator.append(Digest([9; 32]));
-        let genesis =
-            Head { number: BatchNumber(0), digest: Digest([9; 32]), accumulator, set: Arc::clone(&set) };
+        let genesis = Head {
+            number: BatchNumber::GENESIS,
+            digest: Digest([9; 32]),
+            accumulator,
+            set: Arc::clone(&set),
+        };
         let mut chain =
             Chain { set, heads: vec![genesis], batches: Vec::new(), rng: StdRng::seed_from_u64(5) };
         bodies.iter().for_each(|bytes| chain.extend(*bytes));
@@ -129,7 +133,7 @@ impl Chain {
 
 fn blank() -> BatchHeader {
     BatchHeader {
-        number: BatchNumber(0),
+        number: BatchNumber::GENESIS,
         parent: Digest::ZERO,
         epoch: Epoch(0),
         rules: Default::default(),
@@ -305,11 +309,11 @@ impl Rig {
                 Effect::Send { peer: to, message, .. } => self.send(node, to, message),
                 Effect::Run { id, job } => self.nodes[node].mesh.handle_done(id, job.run(), self.now),
                 Effect::Expect { .. } | Effect::Credit { .. } => {}
-                Effect::Heard { number, .. } => self.nodes[node].heard.push(number.0),
-                Effect::GaveUp(number) => self.nodes[node].gave_up.push(number.0),
+                Effect::Heard { number, .. } => self.nodes[node].heard.push(number.get()),
+                Effect::GaveUp(number) => self.nodes[node].gave_up.push(number.get()),
                 Effect::Lead(lead) => self.nodes[node].leads.push(*lead),
                 Effect::Deliver(delivery) => {
-                    let number = delivery.header.number.0;
+                    let number = delivery.header.number.get();
                     let took = self.now - self.start;
                     let node = &mut self.nodes[node];
                     node.delivered.push(*delivery);

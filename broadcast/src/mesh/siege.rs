@@ -51,7 +51,7 @@ fn false_plans_take_no_place_of_the_leaders() {
     rig.nodes[0].mesh.publish(honest, sources, rig.now);
     rig.run_for(ms(900));
     assert_eq!(rig.without(1), [0], "{:?}", rig.now - begun);
-    let batch = &rig.nodes[4].mesh.batches[&BatchNumber(1)];
+    let batch = &rig.nodes[4].mesh.batches[&BatchNumber::new(1)];
     assert!(batch.plans.len() <= 3 && batch.plans.iter().all(|(_, plan)| plan.view == 0));
     assert!(
         batch.told.values().all(|told| told.plans.len() <= batch.plans.len()),
@@ -130,7 +130,7 @@ fn who_starts_again_knows_nothing() {
     rig.publish(0, 1, CodecKind::ReedSolomon, 0);
     rig.run_for(ms(300));
     let id = *rig.nodes[0].mesh.places.keys().next().unwrap();
-    let knows = |rig: &Rig| rig.nodes[0].mesh.batches[&BatchNumber(1)].knows(&peer(1), &id);
+    let knows = |rig: &Rig| rig.nodes[0].mesh.batches[&BatchNumber::new(1)].knows(&peer(1), &id);
     let started = Message::Wants { wants: Wants { body: true, hints: false }, asks: true };
     rig.inject(1, 0, &started);
     assert!(knows(&rig), "it has said so a moment ago, when it connected");
@@ -167,7 +167,7 @@ fn a_relay_that_commits_early_goes_on() {
     rig.run_for(LATENCY + LATENCY / 2);
     assert!(!rig.nodes[1].complete.contains_key(&1) || !rig.nodes[2].complete.contains_key(&1));
     rig.commit(1, 1);
-    assert_eq!(rig.nodes[1].mesh.batches[&BatchNumber(1)].handed, Handed::All);
+    assert_eq!(rig.nodes[1].mesh.batches[&BatchNumber::new(1)].handed, Handed::All);
     rig.run_for(ms(100));
     assert!(rig.nodes[2].complete.contains_key(&1));
     rig.blames_nobody();
@@ -179,12 +179,12 @@ fn made_up_batches_take_no_places() {
     let mut rig = Rig::line(Chain::new(&[BODY, BODY, BODY]), 3).connect();
     let (mut told, _) = rig.chain.published(3, CodecKind::Gossip, rig.chain.body(3).as_bytes(), 0);
     rig.inject(0, 1, &Message::Batch(Box::new(told.clone())));
-    assert_eq!(rig.nodes[1].mesh.waiting[&BatchNumber(3)].len(), 1);
+    assert_eq!(rig.nodes[1].mesh.waiting[&BatchNumber::new(3)].len(), 1);
     told.header.state_root = Digest([7; 32]);
     told.certificate.info.state_root = Digest([7; 32]);
     rig.inject(2, 1, &Message::Batch(Box::new(told)));
     assert_eq!(rig.nodes[1].bans.len(), 1);
-    assert_eq!(rig.nodes[1].mesh.waiting[&BatchNumber(3)].len(), 1);
+    assert_eq!(rig.nodes[1].mesh.waiting[&BatchNumber::new(3)].len(), 1);
 }
 
 /// Goal: the first batch of an epoch waits for the last one of the epoch before.
@@ -194,7 +194,7 @@ fn the_next_epoch_waits_for_this_one() {
     let (mut told, _) = rig.chain.published(2, CodecKind::Gossip, rig.chain.body(2).as_bytes(), 0);
     (told.header.epoch, told.certificate.info.epoch) = (Epoch(1), Epoch(1));
     rig.inject(0, 1, &Message::Batch(Box::new(told.clone())));
-    assert!(rig.nodes[1].mesh.waiting.contains_key(&BatchNumber(2)) && rig.nodes[1].bans.is_empty());
+    assert!(rig.nodes[1].mesh.waiting.contains_key(&BatchNumber::new(2)) && rig.nodes[1].bans.is_empty());
     let mut head = rig.chain.heads[1].clone();
     head.set = Arc::new(ValidatorSet { epoch: Epoch(1), ..ValidatorSet::clone(&head.set) });
     rig.nodes[1].mesh.handle_head(head, rig.now);
@@ -243,9 +243,9 @@ fn a_late_plan_passes_a_delta_node() {
     let bare = Announced { plans: BoundedVec::default(), ..told.clone() };
     rig.inject(0, 1, &Message::Batch(Box::new(bare)));
     rig.run_for(ms(200));
-    rig.inject(0, 1, &Message::Plan { number: BatchNumber(1), plan: Box::new(told.plans[0].clone()) });
+    rig.inject(0, 1, &Message::Plan { number: BatchNumber::new(1), plan: Box::new(told.plans[0].clone()) });
     rig.run_for(ms(200));
-    assert_eq!(rig.nodes[2].mesh.batches[&BatchNumber(1)].plans.len(), 1);
+    assert_eq!(rig.nodes[2].mesh.batches[&BatchNumber::new(1)].plans.len(), 1);
 }
 
 /// Goal: a body that comes after it was given up is handed over all the same, while sync fetches it.
@@ -290,8 +290,8 @@ fn a_leader_with_two_plans_holds_nothing_up() {
     assert!(rig.nodes.iter().all(|node| node.mesh.liars.is_empty() && node.leads.is_empty()));
     // A third one takes no place.
     let third = made_up(&rig.chain, 0, 0, Part::Body, 10);
-    rig.inject(0, 2, &Message::Plan { number: BatchNumber(1), plan: Box::new(third) });
-    assert_eq!(rig.nodes[2].mesh.batches[&BatchNumber(1)].plans.len(), 2);
+    rig.inject(0, 2, &Message::Plan { number: BatchNumber::new(1), plan: Box::new(third) });
+    assert_eq!(rig.nodes[2].mesh.batches[&BatchNumber::new(1)].plans.len(), 2);
     rig.blames_nobody();
 }
 
@@ -304,7 +304,7 @@ fn plans_of_more_bytes_than_there_can_be_are_lies() {
     let told = Announced { plans: BoundedVec::new(plans).unwrap(), ..told };
     rig.inject(0, 1, &Message::Batch(Box::new(told)));
     let mesh = &rig.nodes[1].mesh;
-    assert!(mesh.liars.contains(&key(0).public()) && mesh.batches[&BatchNumber(1)].payloads.is_empty());
+    assert!(mesh.liars.contains(&key(0).public()) && mesh.batches[&BatchNumber::new(1)].payloads.is_empty());
     rig.blames_nobody();
 }
 
@@ -317,7 +317,7 @@ fn who_sends_what_is_declined_is_told_so() {
     rig.inject(0, 1, &Message::Batch(Box::new(bare)));
     rig.commit(1, 1);
     let (id, plan) = (told.plans[0].id(&told.header.digest()).unwrap(), told.plans[0].clone());
-    rig.inject(0, 1, &Message::Plan { number: BatchNumber(1), plan: Box::new(plan) });
+    rig.inject(0, 1, &Message::Plan { number: BatchNumber::new(1), plan: Box::new(plan) });
     let chunk = BoundedBytes::new(vec![1; 64 << 10]).unwrap();
     (0..1_000).for_each(|_| rig.inject(0, 1, &Message::Chunk { id, chunk: chunk.clone() }));
     rig.blames_nobody();
@@ -346,7 +346,7 @@ fn validators_pass_hints_on() {
     rig.run_for(ms(200));
     let has = |node: usize| {
         let mesh = &rig.nodes[node].mesh;
-        mesh.batches[&BatchNumber(1)]
+        mesh.batches[&BatchNumber::new(1)]
             .payloads
             .iter()
             .any(|payload| payload.id == id && payload.ended_at.is_some())

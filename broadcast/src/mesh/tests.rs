@@ -54,7 +54,7 @@ fn what_is_committed_is_not_sent() {
     rig.commit(1, 1);
     rig.publish(0, 1, CodecKind::ReedSolomon, 0);
     rig.run_for(LATENCY * 3);
-    let payload = &rig.nodes[0].mesh.batches[&BatchNumber(1)].payloads[0];
+    let payload = &rig.nodes[0].mesh.batches[&BatchNumber::new(1)].payloads[0];
     assert!(payload.sides[&peer(1)].has);
     rig.blames_nobody();
 }

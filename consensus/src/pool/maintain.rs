@@ -72,7 +72,7 @@ impl Pool {
             if head <= from {
                 return Ok(());
             }
-            if head.0 - from.0 > DELTAS_MAX {
+            if head.since(from) > DELTAS_MAX {
                 return self.refresh();
             }
             // Whoever advances the pool first wins; the loop looks again where it stands.

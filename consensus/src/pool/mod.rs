@@ -329,7 +329,7 @@ impl Pool {
     #[cfg(test)]
     pub(crate) fn age(&self) {
         let mut state = self.shared.state.lock();
-        state.swept = BatchNumber(state.head.0.wrapping_sub(1));
+        state.swept = state.head.next();
     }
 
     /// How many transactions were refused for each reason, since the start; one may be refused several times.

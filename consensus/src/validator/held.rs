@@ -103,17 +103,20 @@ mod tests {
         let first = batch_after(&ledger, &[], 0..1, NOW_MS);
         let second = batch_after(&ledger, std::slice::from_ref(&first), 1..2, NOW_MS);
         let other = batch_after(&ledger, &[], 0..0, NOW_MS);
-        let mut chain = Held::new(BatchNumber(0));
-        let numbers = |chain: &Held| chain.chain.iter().map(|held| held.number().0).collect::<Vec<_>>();
-        assert!(chain.before(BatchNumber(1)).unwrap().is_empty() && chain.before(BatchNumber(2)).is_none());
+        let mut chain = Held::new(BatchNumber::GENESIS);
+        let numbers = |chain: &Held| chain.chain.iter().map(|held| held.number().get()).collect::<Vec<_>>();
+        assert!(
+            chain.before(BatchNumber::new(1)).unwrap().is_empty()
+                && chain.before(BatchNumber::new(2)).is_none()
+        );
         chain.push(first.clone());
         chain.push(second.clone());
         assert_eq!(numbers(&chain), [1, 2]);
-        assert_eq!((chain.transactions(), chain.before(BatchNumber(3)).unwrap().len()), (2, 2));
+        assert_eq!((chain.transactions(), chain.before(BatchNumber::new(3)).unwrap().len()), (2, 2));
         assert_eq!(chain.ahead().get(&crate::testing::Account::new(0).address), Some(&2));
-        assert!(chain.get(BatchNumber(2), &second.token()).is_some());
-        assert!(chain.get(BatchNumber(2), &first.token()).is_none());
-        chain.roll_back(BatchNumber(1));
+        assert!(chain.get(BatchNumber::new(2), &second.token()).is_some());
+        assert!(chain.get(BatchNumber::new(2), &first.token()).is_none());
+        chain.roll_back(BatchNumber::new(1));
         assert_eq!(numbers(&chain), [1]);
         chain.push(second.clone());
         chain.settle(&first.tip);

@@ -85,7 +85,7 @@ pub(super) fn write(store: &Store, parts: &Parts) -> Result<(), RecordError> {
 /// If one cannot be read: this validator promised to show it.
 pub(super) fn load(store: &Store, head: BatchNumber) -> Result<Vec<Found>, RecordError> {
     remove_up_to(store, head)?;
-    let records = store.records(PREFIX, &last_of(BatchNumber(u64::MAX)))?;
+    let records = store.records(PREFIX, &last_of(BatchNumber::MAX))?;
     let open = |(_, bytes): (String, Vec<u8>)| -> Result<Found, RecordError> {
         let Stored { order, parts } =
             codec::decode("outcome", &bytes, RECORD_BYTES_MAX).map_err(RecordError::Unreadable)?;
@@ -101,7 +101,7 @@ pub(super) fn remove_up_to(store: &Store, committed: BatchNumber) -> Result<(), 
 
 /// The tokens of the outcomes of a batch that are there.
 pub(crate) fn kept_tokens(store: &Store, number: BatchNumber) -> Result<Vec<Digest>, StorageError> {
-    let first = format!("{PREFIX}{:020}/", number.0);
+    let first = format!("{PREFIX}{:020}/", number.get());
     let records = store.records(&first, &last_of(number))?;
     let token = |name: &str| name.rsplit('/').next().and_then(|token| token.parse().ok());
     Ok(records.iter().filter_map(|(name, _)| token(name)).collect())
@@ -110,10 +110,10 @@ pub(crate) fn kept_tokens(store: &Store, number: BatchNumber) -> Result<Vec<Dige
 /// By number, then by view; what was fetched comes last.
 fn name(parts: &Parts) -> String {
     let view = parts.order.as_ref().map_or(u64::MAX, |order| order.order.view);
-    format!("{PREFIX}{:020}/{view:020}/{}", parts.number().0, parts.token)
+    format!("{PREFIX}{:020}/{view:020}/{}", parts.number().get(), parts.token)
 }
 
 /// Behind all names of that number.
 fn last_of(number: BatchNumber) -> String {
-    format!("{PREFIX}{:020}/~", number.0)
+    format!("{PREFIX}{:020}/~", number.get())
 }

@@ -243,7 +243,7 @@ mod tests {
 
     fn parcel(tag: u32) -> Parcel<u32> {
         let payload = Arc::new(vec![tag as u8]);
-        Parcel { tag, number: BatchNumber(1), payload, answer_bytes_max: 100 }
+        Parcel { tag, number: BatchNumber::new(1), payload, answer_bytes_max: 100 }
     }
 
     /// Goal: who is silent costs its own lane its deadline, and the other lane nothing.

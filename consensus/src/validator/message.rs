@@ -141,7 +141,7 @@ mod tests {
         let order = Order {
             epoch: Epoch(0),
             view: 0,
-            number: BatchNumber(1),
+            number: BatchNumber::new(1),
             parent: Digest::ZERO,
             timestamp_ms: 1,
             transactions: content_digest(BlobKind::Body, named),

@@ -34,7 +34,7 @@ mod tests {
     #[test]
     fn each_text_once_per_batch() {
         let mut said = Said::default();
-        let (one, two) = (Some(BatchNumber(1)), Some(BatchNumber(2)));
+        let (one, two) = (Some(BatchNumber::new(1)), Some(BatchNumber::new(2)));
         let heard = [(one, "a"), (one, "b"), (one, "a"), (two, "a"), (two, "a")]
             .map(|(n, text)| said.is_new(n, text));
         assert_eq!(heard, [true, true, false, true, false]);

@@ -132,7 +132,7 @@ impl Shown {
             is_primary: index == 0,
             observing: false,
             complains: false,
-            decided: BatchNumber(0),
+            decided: BatchNumber::GENESIS,
             voted: None,
             voting: None,
             divergences: 0,

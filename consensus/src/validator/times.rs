@@ -1,7 +1,7 @@
 //! What time a batch may have.
 
 use slipstream_eve::Order;
-use slipstream_types::BatchHeader;
+use slipstream_types::{BatchHeader, BatchNumber};
 
 use crate::error::ProposalError;
 
@@ -20,7 +20,8 @@ const STEP_MS_MAX: u64 = 600_000;
 /// The time of the batch after `parent`, which for batch 1 may be long after the genesis was written.
 pub(super) fn next(parent: &BatchHeader, now_ms: u64) -> u64 {
     let parent_ms = parent.timestamp_ms;
-    let most_ms = if parent.number.0 == 0 { u64::MAX } else { parent_ms.saturating_add(STEP_MS_MAX) };
+    let most_ms =
+        if parent.number == BatchNumber::GENESIS { u64::MAX } else { parent_ms.saturating_add(STEP_MS_MAX) };
     now_ms.clamp(parent_ms, most_ms)
 }
 
@@ -37,7 +38,8 @@ pub(super) fn check(order: &Order, parent: &BatchHeader, now_ms: u64) -> Result<
     if timestamp_ms > now_ms.saturating_add(AHEAD_MS_MAX) {
         return Err(ProposalError::FromTheFuture { number, timestamp_ms, now_ms, max_ms: AHEAD_MS_MAX });
     }
-    let catches_up = parent.number.0 == 0 || timestamp_ms >= parent_ms.saturating_add(STEP_MS_MAX);
+    let catches_up =
+        parent.number == BatchNumber::GENESIS || timestamp_ms >= parent_ms.saturating_add(STEP_MS_MAX);
     if timestamp_ms.saturating_add(BEHIND_MS_MAX) < now_ms && !catches_up {
         return Err(ProposalError::FromThePast { number, timestamp_ms, now_ms, max_ms: BEHIND_MS_MAX });
     }
@@ -54,7 +56,7 @@ mod tests {
     const NOW_MS: u64 = 1_800_000_000_000;
 
     fn parent(number: u64, timestamp_ms: u64) -> BatchHeader {
-        BatchHeader { number: BatchNumber(number), timestamp_ms, ..genesis(1).header().unwrap() }
+        BatchHeader { number: BatchNumber::new(number), timestamp_ms, ..genesis(1).header().unwrap() }
     }
 
     /// Goal: what an honest primary gives a batch others take, within the bounds of their clocks; nothing else.

@@ -26,7 +26,7 @@ fn set() -> ValidatorSet {
 fn info(number: u64, name: &str) -> LedgerInfo {
     LedgerInfo {
         epoch: Epoch(0),
-        number: BatchNumber(number),
+        number: BatchNumber::new(number),
         accumulator_root: Digest::tagged(name, &number.to_le_bytes()),
         state_root: Digest::ZERO,
         timestamp_ms: 0,
@@ -50,7 +50,7 @@ fn core(record: Option<Record>) -> Core {
 }
 
 fn status(decided: u64, view: u64) -> Message {
-    let decided = BatchNumber(decided);
+    let decided = BatchNumber::new(decided);
     Message::Status(Status { view, changing: false, complains: false, decided, ordered: decided })
 }
 
@@ -75,7 +75,7 @@ fn order(number: u64) -> SignedOrder {
     let order = Order {
         epoch: Epoch(0),
         view: 0,
-        number: BatchNumber(number),
+        number: BatchNumber::new(number),
         parent: Digest::ZERO,
         timestamp_ms: 0,
         transactions: Digest::ZERO,
@@ -84,7 +84,7 @@ fn order(number: u64) -> SignedOrder {
 }
 
 fn verify(before: &LedgerInfo, info: LedgerInfo) -> Message {
-    let order = order(info.number.0);
+    let order = order(info.number.get());
     Message::Verify(Box::new(Verify { order, before: before.digest(), info }))
 }
 
@@ -107,7 +107,7 @@ fn outcomes_on_another_batch_are_not_prepared() {
 }
 
 fn prepare(seat: u16, number: u64, name: &str) -> Vote {
-    let ballot = Ballot { view: 0, number: BatchNumber(number), token: info(number, name).digest() };
+    let ballot = Ballot { view: 0, number: BatchNumber::new(number), token: info(number, name).digest() };
     Vote { ballot, signature: ballot.sign_prepare(&DOMAIN, &key(seat)) }
 }
 
@@ -121,7 +121,7 @@ fn only_contradictions_convict() {
     assert!(!convicts(&Evidence::Prepares(2, Box::new([a, b]))), "another's votes");
     assert!(!convicts(&Evidence::Prepares(1, Box::new([a, a]))), "one vote");
     let mut later = prepare(1, 6, "a");
-    later.ballot.number = BatchNumber(5);
+    later.ballot.number = BatchNumber::new(5);
     assert!(!convicts(&Evidence::Prepares(1, Box::new([a, later]))), "an honest vote on the next batch");
 
     let commit = |number, name| {
@@ -133,7 +133,7 @@ fn only_contradictions_convict() {
     assert!(convicts(&commits(commit(5, "a"), commit(5, "b"))));
     assert!(!convicts(&commits(commit(5, "a"), commit(6, "b"))));
     let (mut dressed, signature) = commit(6, "b");
-    dressed.number = BatchNumber(5);
+    dressed.number = BatchNumber::new(5);
     assert!(!convicts(&commits(commit(5, "a"), (dressed, signature))));
 }
 
@@ -159,7 +159,7 @@ fn lost_data_is_not_forgotten() {
     let record = std::iter::from_fn(|| first.flush()).filter_map(|flush| flush.record).last();
     let again = core(Some(record.expect("it is on record")));
     assert!(!again.is_observing() && again.is_silent());
-    assert_eq!(again.amnesia, Some((BatchNumber(9), 3)));
+    assert_eq!(again.amnesia, Some((BatchNumber::new(9), 3)));
 }
 
 /// Goal: of what was prepared in several views the last counts, and what is decided binds more than what is prepared.
@@ -189,7 +189,7 @@ fn the_last_that_was_prepared_is_adopted() {
     let new = begin([(None, Some(early.clone())), (None, Some(late.clone())), (None, None)]);
     assert_eq!(new.prepared(), Some(&late));
     let new = begin([(Some(decided(1, "late")), None), (None, Some(early)), (None, None)]);
-    assert_eq!((new.prepared(), new.decided().map(|it| it.info.number)), (None, Some(BatchNumber(1))));
+    assert_eq!((new.prepared(), new.decided().map(|it| it.info.number)), (None, Some(BatchNumber::new(1))));
     let above = prepared(2, 2, "above");
     let new = begin([(Some(decided(1, "late")), Some(above.clone())), (None, Some(late)), (None, None)]);
     assert_eq!(new.prepared(), Some(&above));

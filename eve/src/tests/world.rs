@@ -124,7 +124,7 @@ impl World {
         };
         let genesis = LedgerInfo {
             epoch: Epoch(0),
-            number: BatchNumber(0),
+            number: BatchNumber::GENESIS,
             accumulator_root: Digest::tagged("genesis", b""),
             state_root: Digest::ZERO,
             timestamp_ms: 0,
@@ -367,7 +367,7 @@ impl World {
 
     fn before(&self, seat: u16, number: BatchNumber) -> Option<LedgerInfo> {
         let node = &self.nodes[usize::from(seat)];
-        let before = BatchNumber(number.0 - 1);
+        let before = number.before(1);
         let head = node.disk.chain.last().map_or(&self.genesis, |(info, _)| info);
         node.held.get(&before).or(Some(head)).filter(|info| info.number == before).cloned()
     }
@@ -547,7 +547,7 @@ impl World {
     fn commit(&mut self, seat: u16, certificate: Certificate) {
         let node = &mut self.nodes[usize::from(seat)];
         let number = certificate.info.number;
-        if node.disk.chain.len() as u64 + 1 != number.0 {
+        if node.disk.chain.len() as u64 + 1 != number.get() {
             return;
         }
         assert_eq!(node.held.get(&number), Some(&certificate.info), "what is committed is held");
@@ -580,7 +580,7 @@ impl World {
     /// Another validator hands over an outcome that it keeps.
     fn fetch(&mut self, seat: u16, certificate: Certificate) {
         let number = certificate.info.number;
-        if self.nodes[usize::from(seat)].disk.chain.len() as u64 >= number.0 {
+        if self.nodes[usize::from(seat)].disk.chain.len() as u64 >= number.get() {
             return;
         }
         let has = |node: &Node| {

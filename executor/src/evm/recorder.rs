@@ -129,5 +129,5 @@ pub(super) fn read_block_hash(
     if number.checked_add(1) == Some(env.number) {
         return Ok(env.parent_hash);
     }
-    Ok(state.header_digest(BatchNumber(number))?.map_or(B256::ZERO, B256::from))
+    Ok(state.header_digest(BatchNumber::new(number))?.map_or(B256::ZERO, B256::from))
 }

@@ -159,7 +159,7 @@ impl Layer {
     }
 
     pub(super) fn header_digest(&self, number: BatchNumber) -> Option<Digest> {
-        let behind = self.header.number.0.checked_sub(number.0)?;
+        let behind = (number <= self.header.number).then(|| self.header.number.since(number))?;
         let place = (self.digests.len() as u64).checked_sub(behind + 1)?;
         self.digests.get(place as usize).copied()
     }

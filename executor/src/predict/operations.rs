@@ -181,7 +181,7 @@ impl Run<'_> {
         match back {
             Some(1) => Some(self.env.parent_hash.into()),
             Some(back @ 2..=BLOCK_HASHES) => {
-                let digest = self.world.reader().header_digest(BatchNumber(here - back)).ok()?;
+                let digest = self.world.reader().header_digest(BatchNumber::new(here - back)).ok()?;
                 digest.map(|digest| U256::from_be_bytes(digest.0))
             }
             _ => Some(U256::ZERO),

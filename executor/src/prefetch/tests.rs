@@ -127,7 +127,7 @@ fn every_key_is_read_once() {
         // Slot 0 has no row, and every key is named twice.
         let mut twice = wanted(0..3_000);
         twice.keys.extend(wanted(0..3_000).keys);
-        let warm = prefetcher.read_ahead(BatchNumber(1), gate.clone(), twice);
+        let warm = prefetcher.read_ahead(BatchNumber::new(1), gate.clone(), twice);
         for index in (0..3_000).rev().chain(0..3_000) {
             assert_eq!(warm.slot(&CONTRACT, &slot(index)).unwrap(), U256::from(index));
         }
@@ -145,7 +145,7 @@ fn every_key_is_read_once() {
 fn what_loads_is_waited_for_and_what_is_queued_is_claimed() {
     let gate = Gate::new(state(600), false, false);
     let prefetcher = prefetcher(PrefetchLimits { threads: 1, ..PrefetchLimits::default() });
-    let warm = prefetcher.read_ahead(BatchNumber(1), gate.clone(), wanted(1..601));
+    let warm = prefetcher.read_ahead(BatchNumber::new(1), gate.clone(), wanted(1..601));
     until("the first chunk is begun", || gate.arrived() == 1);
     // The second chunk cannot have begun: the only thread is held up in the first.
     assert_eq!(warm.slot(&CONTRACT, &slot(600)).unwrap(), U256::from(600));
@@ -170,7 +170,7 @@ fn what_is_told_is_confirmed_later() {
     let mut values: Vec<_> =
         (0..601).map(|index| (StateKey::Slot(CONTRACT, slot(index)), value(index))).collect();
     (values[3].1, values[500].1, values[600].1) = (value(4), None, value(1));
-    let warm = prefetcher.read_ahead(BatchNumber(1), gate.clone(), Wanted { values, ..wanted(0..601) });
+    let warm = prefetcher.read_ahead(BatchNumber::new(1), gate.clone(), Wanted { values, ..wanted(0..601) });
     until("the first chunk is begun", || gate.arrived() == 1);
     let read = |index: u64| warm.slot(&CONTRACT, &slot(index)).unwrap();
     // The last one is wrong too, and nobody asks for it.
@@ -216,7 +216,7 @@ fn code_is_read_through_what_is_told_of_its_account() {
     let key = StateKey::Account(CONTRACT);
     let (keys, values) = (vec![key], vec![(key, Some(row))]);
     let wanted = Wanted { keys, values, codes_of: vec![CONTRACT], ..Wanted::default() };
-    let warm = prefetcher.read_ahead(BatchNumber(1), gate.clone(), wanted);
+    let warm = prefetcher.read_ahead(BatchNumber::new(1), gate.clone(), wanted);
     until("the row is waited for", || gate.arrived() == 1);
     assert_eq!(warm.prefetched().codes, 1);
     gate.open();
@@ -231,7 +231,7 @@ fn reading_ahead_is_limited_in_batches_and_bytes() {
     for (limits, ahead) in [(few, 2), (small, 1)] {
         let gate = Gate::new(state(100), true, false);
         let prefetcher = prefetcher(limits);
-        let begin = |number| prefetcher.read_ahead(BatchNumber(number), gate.clone(), wanted(1..101));
+        let begin = |number| prefetcher.read_ahead(BatchNumber::new(number), gate.clone(), wanted(1..101));
         let mut warm: Vec<_> = [1, 2, 3].map(begin).into();
         for done in 0..3 {
             let open = (ahead).min(3 - done);
@@ -250,7 +250,7 @@ fn reading_ahead_is_limited_in_batches_and_bytes() {
 fn a_failed_read_is_left_to_execution() {
     let gate = Gate::new(state(10), true, true);
     let prefetcher = prefetcher(PrefetchLimits::default());
-    let warm = prefetcher.read_ahead(BatchNumber(1), gate.clone(), wanted(1..11));
+    let warm = prefetcher.read_ahead(BatchNumber::new(1), gate.clone(), wanted(1..11));
     until("reading was tried", || gate.arrived() == 1);
     // Single rows do not fail.
     assert_eq!(warm.slot(&CONTRACT, &slot(5)).unwrap(), U256::from(5));

@@ -146,7 +146,7 @@ impl Session {
             workers: Workers::new(config.execution_threads()).map_err(SessionError::of("execute on"))?,
             hot: RwLock::new(Hot {
                 cache: HotCache::new(config.hot_cache_mib << 20),
-                number: BatchNumber(0),
+                number: BatchNumber::GENESIS,
             }),
             told: Mutex::default(),
             stalls: Stalls::default(),

@@ -71,7 +71,7 @@ fn run_file(ways: &Ways, path: &Path, bytes: &[u8]) -> Vec<(String, Result<(), S
 
 fn run(ways: &Ways, case: &Case) -> Result<(), String> {
     let mut state = cases::state(&case.pre);
-    state.insert_header(BatchNumber(0), case.genesis.hash.into());
+    state.insert_header(BatchNumber::GENESIS, case.genesis.hash.into());
     for (block, number) in case.blocks.iter().zip(1..) {
         let ended = match &block.expect_exception {
             Some(exception) => refuse(ways, &state, case, block, exception),
@@ -103,7 +103,7 @@ fn follow(ways: &Ways, state: &mut MemoryState, case: &Case, block: &Block) -> R
         let value = AccountValue { balance: account.balance + wei, ..account };
         state.insert(StateKey::Account(address), StateValue::Account(value));
     }
-    state.insert_header(BatchNumber(header.number), header.hash_slow().into());
+    state.insert_header(BatchNumber::new(header.number), header.hash_slow().into());
     Ok(())
 }
 

@@ -152,7 +152,7 @@ fn the_evm_sees_hashes_of_earlier_batches() {
     let (mut state, header, mut env) = chain();
     env.number = 300;
     env.parent_hash = B256::repeat_byte(0x99);
-    state.insert_header(slipstream_types::BatchNumber(60), header.digest());
+    state.insert_header(slipstream_types::BatchNumber::new(60), header.digest());
     let hash_of = |number: u64| {
         let outcome = execute(&state, &env, &[invoke(1, 0, HASHES, &word(number))]).unwrap();
         B256::from(slot(&after(&state, &outcome.delta), HASHES, 0))
@@ -226,7 +226,7 @@ fn a_sealed_batch_commits_to_its_parts() {
     let basis = Basis { parent: &header, epoch: Epoch(4), timestamp_ms: 2_500, proposer: PROPOSER };
     let sealed = seal(HintsMode::Keys, &basis, &transactions, &outcome, root).unwrap();
     let made = &sealed.header;
-    assert_eq!((made.number.0, made.parent, made.epoch), (1, header.digest(), Epoch(4)));
+    assert_eq!((made.number.get(), made.parent, made.epoch), (1, header.digest(), Epoch(4)));
     assert_eq!((made.timestamp_ms, made.proposer, made.state_root), (2_500, PROPOSER, root));
     assert_eq!((made.tx_count, made.gas_used), (2, outcome.gas_used));
     let content = |blob: &slipstream_types::Blob, kind| {

@@ -114,7 +114,7 @@ fn hints(
     let honest = sealed.hints.as_ref().unwrap();
     let content = honest.content(BlobKind::Hints).unwrap();
     let open_bytes = |bytes: &[u8]| open(&Blob::compress(BlobKind::Hints, bytes).unwrap());
-    let seed = header.number.0;
+    let seed = header.number.get();
     let decoded = match given {
         Given::Nothing => None,
         Given::Honest | Given::Permuted => Some(open(honest).expect("honest hints open")),

@@ -125,7 +125,7 @@ fn check_warm(state: &MemoryState, env: &BatchEnv, transactions: &[Transaction],
     let limits = PrefetchLimits { threads: 3, ..PrefetchLimits::default() };
     let prefetcher = Prefetcher::new(limits).unwrap();
     let read_ahead =
-        |hints: &Hints| prefetcher.read_ahead(BatchNumber(env.number), state.clone(), hints.into());
+        |hints: &Hints| prefetcher.read_ahead(BatchNumber::new(env.number), state.clone(), hints.into());
     let warm = read_ahead(&expected.hints);
     assert_eq!(execute(&warm, env, transactions).unwrap(), *expected);
     assert_eq!(warm.stats().misses, 0, "complete hints leave no misses");
@@ -283,7 +283,7 @@ fn load(dir: &Path, codes: &BTreeMap<B256, Bytes>, hashes: &BTreeMap<u64, B256>)
         serde_json::from_slice(&gunzip(&dir.join("pre_state.json.gz"))).unwrap();
     let mut state = MemoryState::default();
     for (number, hash) in hashes {
-        state.insert_header(BatchNumber(*number), (*hash).into());
+        state.insert_header(BatchNumber::new(*number), (*hash).into());
     }
     for (address, account) in accounts {
         let code_hash = account.code_hash.map(|hash| {

@@ -131,8 +131,8 @@ fn assert_same(found: &dyn StateReader, expected: &View, batches: u64) {
         assert!(analysed.is_none_or(|analysed| Some(analysed) == code));
     }
     for number in 0..=batches + 1 {
-        let digest = expected.header_digest(BatchNumber(number)).unwrap();
-        assert_eq!(found.header_digest(BatchNumber(number)).unwrap(), digest);
+        let digest = expected.header_digest(BatchNumber::new(number)).unwrap();
+        assert_eq!(found.header_digest(BatchNumber::new(number)).unwrap(), digest);
     }
 }
 
@@ -187,13 +187,13 @@ proptest! {
 
         // Forgetting what is committed leaves the same state on the committed one.
         let mut rest = whole.clone();
-        rest.forget_up_to(BatchNumber(cut as u64));
+        rest.forget_up_to(BatchNumber::new(cut as u64));
         assert_same(&State::on(&committed.views[cut], &rest).unwrap().reader(), &committed.views[count], count as u64);
         let is_kept = rest.batches() == count;
         prop_assert_eq!(State::on(&committed.views[0], &rest).is_some(), is_kept || rest.batches() == 0);
 
         // Rolling back to a batch that ends a layer leaves what was there then, and another branch can follow.
-        let Some(kept) = whole.up_to(BatchNumber(cut as u64)) else { return Ok(()) };
+        let Some(kept) = whole.up_to(BatchNumber::new(cut as u64)) else { return Ok(()) };
         let mut rolled = whole.clone();
         rolled.roll_back(committed.headers[cut - 1].digest());
         prop_assert_eq!(rolled.tip(), kept.tip());
@@ -201,7 +201,7 @@ proptest! {
             assert_same(&State::on(&committed.views[0], overlay).unwrap().reader(), &committed.views[cut], cut as u64);
         }
         let other = BatchHeader {
-            number: BatchNumber(cut as u64 + 1),
+            number: BatchNumber::new(cut as u64 + 1),
             parent: committed.headers[cut - 1].digest(),
             timestamp_ms: 77,
             ..committed.headers[cut - 1].clone()
@@ -262,7 +262,7 @@ fn an_overlay_says_what_it_takes() {
     assert!(one.bytes() > 4 * 50 && two.bytes() == one.bytes(), "{} {}", one.bytes(), two.bytes());
     assert_eq!(Overlay::default().bytes(), 0);
     let mut none = two.clone();
-    none.forget_above(BatchNumber(0));
+    none.forget_above(BatchNumber::GENESIS);
     assert_eq!((none.batches(), none.tip()), (0, None));
     assert_eq!(Bytes::from(code(1)).len(), 4);
 }
@@ -273,7 +273,7 @@ fn an_overlay_says_what_it_takes() {
 fn a_layer_is_not_extended_past_a_gap() {
     let (_, header, _) = chain();
     let mut layer = Layer::of(&header, None, &Delta::default());
-    layer.extend(&BatchHeader { number: BatchNumber(2), ..header }, None, &Delta::default());
+    layer.extend(&BatchHeader { number: BatchNumber::new(2), ..header }, None, &Delta::default());
 }
 
 /// Goal: batches that only read, as much as their gas allows, fill no memory; what was written is there in any case.
@@ -292,7 +292,7 @@ fn a_layer_keeps_what_was_written_and_some_of_what_was_read() {
     let mut layer = Layer::of(&header, Some(&read(0..60_000)), &write(70_000));
     let full = layer.bytes();
     assert!((16 << 20..17 << 20).contains(&full), "{full}");
-    let next = BatchHeader { number: BatchNumber(1), parent: layer.tip(), ..header.clone() };
+    let next = BatchHeader { number: BatchNumber::new(1), parent: layer.tip(), ..header.clone() };
     layer.extend(&next, Some(&read(90_000..150_000)), &write(80_000));
     assert!(layer.bytes() < full + 1_000, "{} after {full}", layer.bytes());
 

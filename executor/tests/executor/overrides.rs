@@ -145,7 +145,7 @@ fn a_call_within_a_batch_that_is_made() {
     let (state, genesis, _) = chain();
     let chain_config = super::support::genesis().chain;
     let header = slipstream_types::BatchHeader {
-        number: slipstream_types::BatchNumber(1),
+        number: slipstream_types::BatchNumber::new(1),
         parent: genesis.digest(),
         timestamp_ms: 5_999,
         proposer: PROPOSER,

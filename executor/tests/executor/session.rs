@@ -171,7 +171,7 @@ fn batches_ahead_run_on_each_other_and_leave_nothing_when_they_are_rolled_back()
         node.run(&transactions(round, round));
     }
     assert_eq!(node.rows(), 0, "only commits change the cache");
-    assert_eq!((node.overlay.batches(), node.parent().number.0), (3, 3));
+    assert_eq!((node.overlay.batches(), node.parent().number.get()), (3, 3));
     assert_eq!(slot(&node.model(), COUNTER, 0), U256::from(3));
 
     // Agreement is on another batch 2.
@@ -190,7 +190,7 @@ fn batches_ahead_run_on_each_other_and_leave_nothing_when_they_are_rolled_back()
     assert_eq!(node.store.view().unwrap().account(&rolled_back).unwrap(), None);
     let (rows, hits) = (node.rows(), node.session.hot_stats().hits);
     assert!(rows > 10, "{rows} rows");
-    node.overlay.forget_up_to(BatchNumber(3));
+    node.overlay.forget_up_to(BatchNumber::new(3));
     node.ahead.clear();
     let expected = node.store.view().unwrap();
     let next = transactions(3, 72);
@@ -248,7 +248,7 @@ fn a_layer_of_many_batches_is_as_good_as_many_layers() {
     assert_eq!((layer.batches(), layer.header()), (4, &node.ahead[3].header));
     let next = transactions(4, 4);
     // Half of it was told by who was faster.
-    let single = Arc::clone(node.overlay.up_to(BatchNumber(1)).unwrap().newest().unwrap());
+    let single = Arc::clone(node.overlay.up_to(BatchNumber::new(1)).unwrap().newest().unwrap());
     other.committed(&single);
     other.committed(&layer);
     (0..4).for_each(|_| _ = node.commit());
@@ -311,7 +311,7 @@ fn a_commit_never_waits_for_an_execution() {
             session.execute(&Ahead::default(), &basis, &next, &state, Way::Fitting).unwrap().outcome
         });
         is_asked.recv_timeout(Duration::from_secs(60)).unwrap();
-        let layers = [1, 2].map(|number| node.overlay.up_to(BatchNumber(number)).unwrap());
+        let layers = [1, 2].map(|number| node.overlay.up_to(BatchNumber::new(number)).unwrap());
         layers.iter().for_each(|layer| session.committed(layer.newest().unwrap()));
         assert_eq!(session.hot_stats().rows, 0, "it is taken in later");
         go_on.send(()).unwrap();
@@ -335,7 +335,7 @@ fn what_was_read_ahead_is_used_where_the_state_covers_it() {
         node.commit();
         node.session.forget();
         if !keeps_layers {
-            node.overlay.forget_up_to(BatchNumber(1));
+            node.overlay.forget_up_to(BatchNumber::new(1));
         }
         let executed = node.execute(&ahead, &second, Way::Fitting).unwrap();
         assert_eq!(executed.outcome, expected);

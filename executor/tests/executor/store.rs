@@ -105,7 +105,7 @@ fn a_follower_reproduces_the_proposers_chain() {
         }
     }
     // BLOCKHASH of an older batch than the parent comes from the store.
-    let old = follower.header(BatchNumber(5)).unwrap().unwrap().digest();
+    let old = follower.header(BatchNumber::new(5)).unwrap().unwrap().digest();
     assert_eq!(slot(&model, HASHES, 0), U256::from_be_bytes(old.0));
     assert_eq!(slot(&model, COUNTER, 0), U256::from(12));
 }

@@ -207,7 +207,7 @@ fn a_chain_without_the_contract_keeps_its_validators() {
     assert_eq!(next_validators(None, &chain.header, &before, &outcome.delta).unwrap(), None);
     let storage = ValidatorsStorage::new(Some(CONTRACT));
     assert_eq!(storage.next_validators(&chain.header, &chain.state).unwrap(), next);
-    let later = BatchHeader { number: BatchNumber(3), ..chain.header.clone() };
+    let later = BatchHeader { number: BatchNumber::new(3), ..chain.header.clone() };
     assert_eq!(storage.next_validators(&later, &chain.state).unwrap(), None);
 }
 

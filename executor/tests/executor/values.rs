@@ -191,7 +191,7 @@ fn execution_does_not_wait_for_the_store() {
         let is_open = Arc::new(AtomicBool::new(false));
         let reader = Closed { state: case.state.clone(), is_open: Arc::clone(&is_open) };
         let warm = match reads_ahead {
-            true => prefetcher.read_ahead(BatchNumber(2), reader, wanted(&decoded)),
+            true => prefetcher.read_ahead(BatchNumber::new(2), reader, wanted(&decoded)),
             false => Warm::deferred(reader, wanted(&decoded)),
         };
         assert_eq!(case.execute(&warm, &decoded, Some(0)).unwrap(), case.expected);

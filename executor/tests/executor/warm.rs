@@ -19,7 +19,7 @@ fn read_ahead(state: &MemoryState, hints: &Hints, threads: usize) -> Warm<Memory
     let limits = PrefetchLimits { threads, ..PrefetchLimits::default() };
     let prefetcher = Prefetcher::new(limits).unwrap();
     // What the threads have not read when they end is read by execution.
-    prefetcher.read_ahead(BatchNumber(1), state.clone(), Wanted::from(hints))
+    prefetcher.read_ahead(BatchNumber::new(1), state.clone(), Wanted::from(hints))
 }
 
 #[test]

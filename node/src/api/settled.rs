@@ -55,7 +55,7 @@ pub(super) async fn settled(
     let Some(voted) = validator.status().voted else {
         return later("this validator does not know yet what it voted on");
     };
-    let number = voted.max(BatchNumber(after));
+    let number = voted.max(BatchNumber::new(after));
     let mut head = api.status.store.watch_head();
     let reached =
         timeout(WAIT_MAX, head.wait_for(|head| *head >= number)).await.is_ok_and(|head| head.is_ok());

@@ -241,13 +241,13 @@ impl StatusSource {
     /// Brings the sampled metrics up to date.
     pub(crate) fn sample(&self, metrics: &Metrics) -> Result<(), StorageError> {
         let status = self.read()?;
-        metrics.head_number.set(gauge(status.head.number.0));
+        metrics.head_number.set(gauge(status.head.number.get()));
         metrics.unknown_forks.set(gauge(status.rules.unknown.len() as u64));
         sample_health(&status.health, metrics);
-        metrics.certificate_number.set(gauge(status.waypoint.number.0));
+        metrics.certificate_number.set(gauge(status.waypoint.number.get()));
         metrics.epoch_number.set(gauge(status.epoch.number.0));
         metrics.epoch_validators.set(gauge(status.epoch.validators.len() as u64));
-        metrics.sync_target_number.set(gauge(status.sync.target.0));
+        metrics.sync_target_number.set(gauge(status.sync.target.get()));
         metrics.sync_phase.reset();
         metrics.sync_phase.with_label_values(&[status.sync.phase.name()]).set(1);
         raise(&metrics.sync_batches, status.sync.batches);

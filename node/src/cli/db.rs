@@ -234,10 +234,10 @@ mod tests {
     #[test]
     fn tables() {
         let stats = StoreStats {
-            head: Some(BatchNumber(9)),
+            head: Some(BatchNumber::new(9)),
             restoring: None,
             kept: vec![
-                KeptRange { kind: BlobKind::Body, lowest: Some(BatchNumber(3)) },
+                KeptRange { kind: BlobKind::Body, lowest: Some(BatchNumber::new(3)) },
                 KeptRange { kind: BlobKind::Hints, lowest: None },
             ],
             columns: vec![ColumnStats { name: "bodies", keys: 7, bytes: 3 << 20 }],
@@ -250,7 +250,7 @@ mod tests {
         assert!(text.contains("3.0") && !text.contains("restoring"), "{text}");
         let pruned = Pruned {
             kind: BlobKind::Body,
-            lowest: BatchNumber(3),
+            lowest: BatchNumber::new(3),
             bytes: 5 << 20,
             bytes_in_snapshots: 1 << 20,
         };

@@ -312,7 +312,7 @@ mod tests {
         let full = io::Error::from(io::ErrorKind::StorageFull);
         let full = StorageError::Io { action: "write", path: "data".into(), source: full };
         let panicked = TaskFailure::Panicked { task: "sync", message: "oh".into() };
-        let number = slipstream_types::BatchNumber(3);
+        let number = slipstream_types::BatchNumber::new(3);
         let diverged = SyncError::Diverged { number, field: "state_root" };
         let of_execution = |source| SyncError::Execute { number, source: Box::new(source) };
         let gas = ExecuteError::GasLimit { index: 0, hash: Default::default(), gas_limit: 2, left: 1 };

@@ -104,7 +104,7 @@ fn authority_of(url: &str) -> Result<String> {
 
 /// How far each validator is, and why others do not count.
 fn standings(authorities: &[String], trust: &mut Trust) -> (Vec<Standing>, Vec<String>) {
-    let said = side_by_side(authorities, |authority| settled(authority, BatchNumber(0), trust));
+    let said = side_by_side(authorities, |authority| settled(authority, BatchNumber::GENESIS, trust));
     let (mut standings, mut silent): (Vec<Standing>, Vec<String>) = Default::default();
     let mut claims = Vec::new();
     for (authority, said) in authorities.iter().zip(said) {

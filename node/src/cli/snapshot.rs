@@ -109,7 +109,7 @@ fn create(args: &SnapshotArgs) -> Result<()> {
 fn export(args: &ExportArgs) -> Result<()> {
     let (config, _lock, store) = open_stopped(&args.node)?;
     let newest = store.snapshots().first().map(|info| info.number);
-    let Some(number) = args.batch.map(BatchNumber).or(newest) else {
+    let Some(number) = args.batch.map(BatchNumber::new).or(newest) else {
         bail!("there is no snapshot to export: make one with `slipstream snapshot create`");
     };
     let summary = advised(export_snapshot(&store, number, &args.dir), config.role)?;

@@ -87,7 +87,7 @@ impl Judge {
     /// Judges the signs of now.
     pub(super) fn judge(&mut self, signs: &Signs, now: Instant) -> Health {
         self.remember(signs, now);
-        let behind = signs.target.0.saturating_sub(signs.head.0);
+        let behind = signs.target.since(signs.head);
         self.state = self.state(signs, behind);
         let blocker = self.blocker(signs, behind, now);
         let reason = blocker.as_ref().map(|blocker| blocker.reason);

@@ -200,7 +200,7 @@ fn signs(
     Signs {
         head: head.number,
         // The genesis says when the chain was thought of, not that it runs.
-        head_age: (head.number > BatchNumber(0))
+        head_age: (head.number > BatchNumber::GENESIS)
             .then(|| Duration::from_millis(now_ms.saturating_sub(head.timestamp_ms))),
         phase: sync.phase,
         waiting: sync.waiting.as_ref().map(|waiting| waiting.reason.clone()),

@@ -110,7 +110,7 @@ macro_rules! event {
     ($level:ident, $health:ident, $message:expr $(, $field:ident = $value:expr)*) => {
         tracing::$level!(
             $($field = $value,)*
-            head = $health.head.0,
+            head = $health.head.get(),
             age_s = $health.head_age_seconds.map(rounded),
             behind = $health.behind_batches,
             peers = $health.peers_connected,
@@ -160,7 +160,7 @@ mod tests {
             state,
             blocker: alert.map(|reason| Blocker { reason, text: String::new(), alert: true }),
             syncing: false,
-            head: BatchNumber(7),
+            head: BatchNumber::new(7),
             head_age_seconds: Some(0.5),
             behind_batches: 0,
             peers_connected: 3,

@@ -27,8 +27,8 @@ impl RpcContext {
         let head = self.store.head()?.header.number;
         let number = match id {
             BlockId::Hash(hash) => return Ok(self.store.find_header(&hash.block_hash.into())?),
-            BlockId::Number(BlockNumberOrTag::Earliest) => BatchNumber(0),
-            BlockId::Number(BlockNumberOrTag::Number(number)) => BatchNumber(number),
+            BlockId::Number(BlockNumberOrTag::Earliest) => BatchNumber::GENESIS,
+            BlockId::Number(BlockNumberOrTag::Number(number)) => BatchNumber::new(number),
             // A certified batch is final, and there is no block in the making to show.
             BlockId::Number(_) => head,
         };
@@ -43,7 +43,7 @@ impl RpcContext {
 /// `eth_blockNumber`
 pub(super) fn block_number(context: &RpcContext) -> RpcResult<U64> {
     let head = context.store.head().map_err(RpcError::from)?;
-    Ok(U64::from(head.header.number.0))
+    Ok(U64::from(head.header.number.get()))
 }
 
 /// `eth_getBlockByNumber` and `eth_getBlockByHash`
@@ -135,7 +135,7 @@ fn to_header(chain: &ChainConfig, batch: &Batch) -> Header {
         receipts_root: header.receipts_root.into(),
         logs_bloom,
         difficulty: U256::ZERO,
-        number: header.number.0,
+        number: header.number.get(),
         gas_limit: rules.gas_limit,
         gas_used: header.gas_used,
         timestamp: batch.timestamp_s(),

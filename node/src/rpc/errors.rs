@@ -44,7 +44,7 @@ pub(crate) enum RpcError {
     #[error(
         "pruned history unavailable: the logs of batch {number} are not stored, because this node pruned them, or took the batch \
          as a state change or from a snapshot; {}",
-        kept_from.map_or("ask a node that keeps them".to_owned(), |from| format!("ask from batch {from} (0x{from:x}) on", from = from.0))
+        kept_from.map_or("ask a node that keeps them".to_owned(), |from| format!("ask from batch {from} (0x{from:x}) on", from = from.get()))
     )]
     LogsNotStored { number: BatchNumber, kept_from: Option<BatchNumber> },
     #[error(

@@ -58,18 +58,18 @@ pub(super) fn history(context: &RpcContext, params: &Params<'_>, asker: &Asker<'
         return Err(RpcError::InvalidParams("the newest block does not exist yet".into()).into());
     };
     let most = if percentiles.is_empty() { HISTORY_MAX } else { HISTORY_WITH_TIPS_MAX };
-    let count = count.min(most).min(newest.0 + 1);
-    let oldest = newest.0 + 1 - count;
+    let count = count.min(most).min(newest.since(BatchNumber::GENESIS) + 1);
+    let oldest = newest.next().before(count);
     let mut history = FeeHistory {
         base_fee_per_gas: Vec::new(),
         base_fee_per_blob_gas: vec![1; count as usize + 1],
         blob_gas_used_ratio: vec![0.0; count as usize],
-        oldest_block: oldest,
+        oldest_block: oldest.get(),
         ..FeeHistory::default()
     };
     let mut rewards = Vec::new();
     let mut timestamp_ms = 0;
-    for number in (oldest..=newest.0).map(BatchNumber) {
+    for number in oldest.through(newest) {
         asker.still_waits()?;
         let header = context.store.header(number).map_err(RpcError::from)?;
         let used = header.as_ref().map_or(0, |header| header.gas_used);

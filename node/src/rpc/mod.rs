@@ -124,7 +124,7 @@ fn syncing(context: &RpcContext) -> RpcResult<Value> {
     if !health.syncing {
         return Ok(json!(false));
     }
-    let (head, highest) = (health.head.0, health.head.0 + health.behind_batches);
-    let (head, highest) = (U64::from(head), U64::from(highest));
+    let highest = health.head.after(health.behind_batches);
+    let (head, highest) = (U64::from(health.head.get()), U64::from(highest.get()));
     Ok(json!({ "startingBlock": head, "currentBlock": head, "highestBlock": highest }))
 }

@@ -85,12 +85,12 @@ mod tests {
     #[test]
     fn senders_are_shared_and_bounded() {
         let known = KnownSenders::new(Arc::default());
-        known.of(BatchNumber(1), 2, &[]).keep(1, Address::repeat_byte(7));
-        let again = known.of(BatchNumber(1), 2, &[]);
+        known.of(BatchNumber::new(1), 2, &[]).keep(1, Address::repeat_byte(7));
+        let again = known.of(BatchNumber::new(1), 2, &[]);
         assert_eq!((again.get(0), again.get(1), again.get(2)), (None, Some(Address::repeat_byte(7)), None));
         again.keep(2, Address::ZERO);
         for number in 2..200 {
-            known.of(BatchNumber(number), 10_000, &[]);
+            known.of(BatchNumber::new(number), 10_000, &[]);
         }
         let kept = known.asked.lock();
         assert!(kept.weight() <= BYTES_MAX && kept.len() > 40, "{} batches", kept.len());

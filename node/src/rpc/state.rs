@@ -17,8 +17,8 @@ impl RpcContext {
         let view = self.store.view()?;
         let head = view.head().number;
         let asked = match id {
-            BlockId::Number(BlockNumberOrTag::Number(number)) => slipstream_types::BatchNumber(number),
-            BlockId::Number(BlockNumberOrTag::Earliest) => slipstream_types::BatchNumber(0),
+            BlockId::Number(BlockNumberOrTag::Number(number)) => slipstream_types::BatchNumber::new(number),
+            BlockId::Number(BlockNumberOrTag::Earliest) => slipstream_types::BatchNumber::GENESIS,
             // A certified batch is final, and what is pending is not executed anywhere yet.
             BlockId::Number(_) => head,
             BlockId::Hash(hash) => {

@@ -88,7 +88,7 @@ fn transfer(nonce: u64, tip: u128) -> TxEip1559 {
 
 fn header(body: &Body) -> BatchHeader {
     BatchHeader {
-        number: BatchNumber(3),
+        number: BatchNumber::new(3),
         parent: Digest([3; 32]),
         epoch: Epoch(0),
         rules: RulesId::GENESIS,

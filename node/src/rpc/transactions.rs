@@ -75,7 +75,7 @@ pub(super) fn to_transaction(
     let Some(decoded) = batch.transaction(index, chain.chain_id)? else { return Ok(None) };
     Ok(Some(RpcTransaction {
         block_hash: Some(batch.hash),
-        block_number: Some(batch.number().0),
+        block_number: Some(batch.number().get()),
         transaction_index: Some(index as u64),
         effective_gas_price: Some(effective_gas_price(chain, batch, &decoded)),
         block_timestamp: Some(batch.timestamp_s()),
@@ -125,7 +125,7 @@ pub(super) fn to_receipt(
         transaction_hash: decoded.hash,
         transaction_index: Some(index as u64),
         block_hash: Some(batch.hash),
-        block_number: Some(batch.number().0),
+        block_number: Some(batch.number().get()),
         gas_used: receipt.gas_used,
         effective_gas_price: effective_gas_price(chain, batch, &decoded),
         blob_gas_used: None,
@@ -148,7 +148,7 @@ pub(super) fn to_log(batch: &Batch, index: usize, log: &slipstream_types::Log, a
     Log {
         inner: log.into(),
         block_hash: Some(batch.hash),
-        block_number: Some(batch.number().0),
+        block_number: Some(batch.number().get()),
         block_timestamp: Some(batch.timestamp_s()),
         transaction_hash: batch.hashes.get(index).copied(),
         transaction_index: Some(index as u64),

@@ -23,7 +23,7 @@ fn an_alarm_is_loud_until_it_is_cleared() {
     let db = |args: &[&str]| printed(&[&["db", "alarm", "--config", &config], args].concat(), true);
     assert_eq!(db(&[]), "there is no alarm\n");
     let alarm = Alarm {
-        number: BatchNumber(13),
+        number: BatchNumber::new(13),
         what: "execution gives another delta_digest".into(),
         certified: Digest([1; 32]),
         executed: Digest([2; 32]),

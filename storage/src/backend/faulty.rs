@@ -4,6 +4,8 @@
 
 use std::sync::Arc;
 
+use slipstream_types::BatchNumber;
+
 use super::{
     Backend, Checkpoints, Column, ColumnSize, Direction, Dropped, NumberedReader, ReadCounts, Reader,
     RowStore, SortedFile, Upkeep, Visit, Write, WriteBatch,
@@ -86,7 +88,7 @@ fn step_of(batch: &WriteBatch) -> Option<Step> {
     Some(match head {
         Some(_) if ends => Step::RestoreFinish,
         Some(record) => match schema::decode::<HeadRecord>("head record", record) {
-            Ok(record) if record.number.0 > 0 => Step::Commit,
+            Ok(record) if record.number > BatchNumber::GENESIS => Step::Commit,
             _ => Step::Initialize,
         },
         None if progress && clears => Step::RestoreStart,

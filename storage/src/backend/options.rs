@@ -87,7 +87,9 @@ pub(super) fn column_options(column: Column, shape: &Shape<'_>) -> Options {
             let floor = Arc::clone(&shape.floors.index);
             options.set_compaction_filter("pruned transactions", move |_level, key, _value| {
                 match transactions::decode_place(key) {
-                    Ok((number, _)) if number.0 < floor.load(Ordering::Relaxed) => CompactionDecision::Remove,
+                    Ok((number, _)) if number.get() < floor.load(Ordering::Relaxed) => {
+                        CompactionDecision::Remove
+                    }
                     _ => CompactionDecision::Keep,
                 }
             });

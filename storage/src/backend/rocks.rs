@@ -137,7 +137,7 @@ pub(crate) fn age_transactions(
     db.create_cf(legacy::TRANSACTION_INDEX, &Options::default()).unwrap();
     let old = db.cf_handle(legacy::TRANSACTION_INDEX).unwrap();
     for (hash, number, index) in entries {
-        let place = [&number.0.to_be_bytes()[..], &index.to_be_bytes()].concat();
+        let place = [&number.get().to_be_bytes()[..], &index.to_be_bytes()].concat();
         db.put_cf(old, hash, place).unwrap();
     }
 }

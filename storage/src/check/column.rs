@@ -132,17 +132,18 @@ impl Check<'_> {
         let is_of_batches = matches!(column, Column::Headers | Column::Certificates)
             || KINDS.into_iter().any(|kind| schema::blob_column(kind) == Some(column));
         let number = match key {
-            [] => u64::from(column != Column::Headers),
-            key => schema::decode_number(key).ok()?.0,
+            [] if column == Column::Headers => BatchNumber::GENESIS,
+            [] => BatchNumber::new(1),
+            key => schema::decode_number(key).ok()?,
         };
-        let first = if from_key { number } else { number.checked_add(1)? };
+        let first = if from_key { number } else { number.after(1) };
         if !is_of_batches {
             return None;
         }
         // A range that goes on is continued: what is behind it is scanned again.
-        let end = first.saturating_add(PROBES_MAX);
+        let end = first.after(PROBES_MAX);
         let mut gap: Option<Gap> = None;
-        for number in (first..=self.head.0.min(end)).map(BatchNumber) {
+        for number in first.through(self.head.min(end)) {
             let next = Some(number);
             match self.backend.get(column, &schema::number_key(number)) {
                 Err(_) => {
@@ -152,10 +153,7 @@ impl Check<'_> {
                 Ok(None) => {}
             }
         }
-        gap.map(|gap| Gap {
-            next: Some(BatchNumber(end)).filter(|end| *end < self.head).map(|end| end.next()),
-            ..gap
-        })
+        gap.map(|gap| Gap { next: Some(end).filter(|end| *end < self.head).map(|end| end.next()), ..gap })
     }
 }
 

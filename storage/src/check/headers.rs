@@ -78,15 +78,15 @@ fn check_header(
                 header.parent
             ));
         }
-        None if number != BatchNumber(0) => {
+        None if number != BatchNumber::GENESIS => {
             found.push(format!("headers before {number}: missing, the genesis too"))
         }
         Some((before, _)) if before.next() != number => {
-            found.extend(lost_headers(backend, before.0 + 1, number.0 - 1)?);
+            found.extend(lost_headers(backend, before.get() + 1, number.get() - 1)?);
         }
         _ => {}
     }
-    if read_node(backend, NodePosition { level: 0, index: number.0 })? != Some(digest) {
+    if read_node(backend, NodePosition { level: 0, index: number.get() })? != Some(digest) {
         found.push(format!("header {number}: its digest {digest} is not the one in the accumulator"));
     }
     match indexed(backend, &digest)? {
@@ -134,7 +134,7 @@ fn leaves(backend: &dyn Backend, first: u64, last: u64) -> Result<Vec<(u64, Dige
         if key > &end[..] || leaves.len() == LEAVES {
             return Ok(ControlFlow::Break(()));
         }
-        leaves.push((schema::decode_number(&key[1..])?.0, schema::decode_digest(value)?));
+        leaves.push((schema::decode_number(&key[1..])?.get(), schema::decode_digest(value)?));
         Ok(ControlFlow::Continue(()))
     })?;
     Ok(leaves)

@@ -143,9 +143,9 @@ impl Export {
         if !follow_each_other(headers, &digests) {
             return Err("its headers do not follow each other".into());
         }
-        let leaves = info.number.0.saturating_add(1);
+        let leaves = info.number.leaves();
         headers_proof
-            .verify(info.accumulator_root, leaves, first.number.0, &digests)
+            .verify(info.accumulator_root, leaves, first.number.get(), &digests)
             .map_err(|error| error.to_string())?;
         let digest = self.genesis.header().map_err(|error| error.to_string())?.digest();
         let proved = genesis_proof.verify(info.accumulator_root, leaves, 0, &[digest]);
@@ -199,7 +199,7 @@ impl Export {
         let found = Waypoint::of(&self.manifest.certificate.info);
         match trust.waypoint {
             Some(waypoint) if waypoint == found || waypoint == own => {}
-            Some(waypoint) if waypoint.number == found.number || waypoint.number == BatchNumber(0) => {
+            Some(waypoint) if waypoint.number == found.number || waypoint.number == BatchNumber::GENESIS => {
                 let reason = format!("the waypoint is {waypoint}, this export has {found}");
                 return Err(untrusted(MANIFEST, reason));
             }

@@ -25,7 +25,7 @@ use crate::{
 pub fn import_snapshot(store: &Store, dir: &FilePath, trust: &Trust) -> Result<ExportSummary, ExportError> {
     if store.is_initialized() {
         let head = store.head()?.header.number;
-        if head > BatchNumber(0) {
+        if head > BatchNumber::GENESIS {
             return Err(ExportError::NotFresh { head });
         }
     }

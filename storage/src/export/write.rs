@@ -147,19 +147,19 @@ fn manifest(
     codes: Vec<FileEntry>,
 ) -> Result<Manifest, ExportError> {
     let number = snapshot.info().number;
-    let leaves = number.0 + 1;
+    let leaves = number.leaves();
     // A store that was restored has fewer headers than BLOCKHASH could ask for.
     let mut first = number;
-    while first.0 > 0 && leaves - first.0 < RESTORE_HEADERS_MAX as u64 {
-        if store.header(BatchNumber(first.0 - 1))?.is_none() {
+    while first > BatchNumber::GENESIS && number.since(first) + 1 < RESTORE_HEADERS_MAX as u64 {
+        if store.header(first.before(1))?.is_none() {
             break;
         }
-        first = BatchNumber(first.0 - 1);
+        first = first.before(1);
     }
-    let headers = store.headers(first, (leaves - first.0) as usize)?;
+    let headers = store.headers(first, (number.since(first) + 1) as usize)?;
     let headers_proof = store.header_range_proof(leaves, first, headers.len())?;
-    let genesis = store.blob(BlobKind::Genesis, BatchNumber(0))?.ok_or(StorageError::NotInitialized)?;
-    let genesis_proof = store.header_range_proof(leaves, BatchNumber(0), 1)?;
+    let genesis = store.blob(BlobKind::Genesis, BatchNumber::GENESIS)?.ok_or(StorageError::NotInitialized)?;
+    let genesis_proof = store.header_range_proof(leaves, BatchNumber::GENESIS, 1)?;
     let certificate = snapshot.info().certificate.clone();
     let epochs = usize::try_from(certificate.info.epoch.0).unwrap_or(usize::MAX).min(EPOCH_ENDS_MAX + 1);
     let epoch_ends = store.epoch_ends(Epoch(0), epochs)?;

@@ -169,7 +169,7 @@ impl Frontiers {
         });
         let mut log = self.log.lock();
         let log = &mut *log;
-        let mut noted = Noted::begin(&mut log.scratch, head.map_or(0, |head| head.number.0));
+        let mut noted = Noted::begin(&mut log.scratch, head.map_or(0, |head| head.number.get()));
         for write in &batch.0 {
             match write {
                 Write::Rows(_, rows) => rows.iter().for_each(|(path, _)| noted.path(path)),
@@ -383,5 +383,5 @@ fn numbers(dir: &FilePath, kind: &str) -> Vec<BatchNumber> {
 
 fn number_of(name: &str, kind: &str) -> Option<BatchNumber> {
     let number = name.strip_suffix(kind)?.strip_suffix('.')?.parse().ok()?;
-    Some(BatchNumber(number))
+    Some(BatchNumber::new(number))
 }

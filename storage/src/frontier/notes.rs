@@ -76,7 +76,7 @@ pub(super) fn read_touched(path: &FilePath, paths: &mut Vec<Path>) -> Option<(Ba
             break;
         }
         read_paths(&note[NOTE_HEADER..], paths)?;
-        last = last.max(BatchNumber(u64::from_le_bytes(head.try_into().ok()?)));
+        last = last.max(BatchNumber::new(u64::from_le_bytes(head.try_into().ok()?)));
         rest = after;
     }
     Some((last, (bytes.len() - rest.len()) as u64))

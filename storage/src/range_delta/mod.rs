@@ -96,7 +96,7 @@ impl Store {
         if from >= to {
             return Err(RangeDeltaError::EmptyRange { from, to }.into());
         }
-        let count = usize::try_from(to.0 - from.0).unwrap_or(usize::MAX);
+        let count = usize::try_from(to.since(from)).unwrap_or(usize::MAX);
         let mut merge =
             Merge { from, to, keys_max: keys_max(bytes_max), places: HashMap::new(), entries: Vec::new() };
         let (mut due, mut read) = (from.next(), 0);

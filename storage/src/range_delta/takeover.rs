@@ -9,7 +9,7 @@ use std::{
 };
 
 use parking_lot::Mutex;
-use slipstream_types::{BatchHeader, Digest, keccak256, tree::Subtree};
+use slipstream_types::{BatchHeader, BatchNumber, Digest, keccak256, tree::Subtree};
 
 use super::CheckedRangeDelta;
 use crate::{
@@ -72,10 +72,10 @@ impl Store {
         self.check_rules(&target.header)?;
         let (base, tree) = self.current_with_tree()?;
         let (head, to) = (base.record.number, target.header.number);
-        match to.0.checked_sub(head.0) {
-            None | Some(0) => return Err(RangeDeltaError::NotAhead { head, target: to }.into()),
-            Some(1..=RANGE_DELTA_BATCHES_MAX) => {}
-            Some(_) => {
+        match to.since(head) {
+            0 => return Err(RangeDeltaError::NotAhead { head, target: to }.into()),
+            1..=RANGE_DELTA_BATCHES_MAX => {}
+            _ => {
                 return Err(RangeDeltaError::TooFar { head, target: to, max: RANGE_DELTA_BATCHES_MAX }.into());
             }
         }
@@ -232,8 +232,8 @@ impl RangeDeltaTakeover {
             return Err(refused("the last is not the target's").into());
         }
         let Head { header: base, mut digest, mut accumulator } = self.base.head.clone();
-        for (header, number) in headers.iter().zip(base.number.0 + 1..) {
-            if header.number.0 != number || header.parent != digest {
+        for (header, number) in headers.iter().zip(base.number.next().through(BatchNumber::MAX)) {
+            if header.number != number || header.parent != digest {
                 return Err(refused("they do not follow each other from the head on").into());
             }
             digest = header.digest();

@@ -50,7 +50,7 @@ pub(super) fn drop_snapshots(backend: &dyn Checkpoints, head: BatchNumber) {
         let numbers: Vec<u64> = checkpoints.into_iter().map(|(number, _)| number).collect();
         numbers
             .into_iter()
-            .filter(|number| *number <= head.0)
+            .filter(|number| *number <= head.get())
             .try_for_each(|number| backend.remove_checkpoint(number))
     });
     if let Err(error) = dropped {

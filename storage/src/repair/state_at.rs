@@ -62,7 +62,7 @@ impl Store {
             Some(snapshot) => (snapshot.tree()?.clone(), snapshot.info().number, Vec::new()),
             None => {
                 let genesis = self.genesis_entries(number, bytes_max)?;
-                (genesis_tree(&genesis)?, BatchNumber(0), genesis)
+                (genesis_tree(&genesis)?, BatchNumber::GENESIS, genesis)
             }
         };
         let rest = bytes_max - (genesis.len() * ENTRY_BYTES) as u64;
@@ -94,7 +94,7 @@ impl Store {
         number: BatchNumber,
         bytes_max: u64,
     ) -> Result<Vec<(Path, DeltaEntry)>, StorageError> {
-        let begins = BatchNumber(0);
+        let begins = BatchNumber::GENESIS;
         let too_large = RangeDeltaError::TooLarge {
             from: begins,
             to: number,

@@ -121,9 +121,9 @@ impl Restore {
         if !follow_each_other(headers, &digests) {
             return Err(refused("they do not follow each other").into());
         }
-        let leaves = target.0 + 1;
+        let leaves = target.leaves();
         let root = self.target.certificate.info.accumulator_root;
-        let nodes = proof.verify(root, leaves, first.number.0, &digests)?;
+        let nodes = proof.verify(root, leaves, first.number.get(), &digests)?;
         self.check_same_ledger(headers, &digests)?;
 
         let known: BTreeMap<_, _> = nodes.iter().copied().collect();
@@ -140,14 +140,14 @@ impl Restore {
     ) -> Result<Vec<(NodePosition, Digest)>, StorageError> {
         let info = &self.target.certificate.info;
         let genesis = self.store.genesis_digest()?;
-        Ok(proof.verify(info.accumulator_root, info.number.0 + 1, 0, &[genesis])?)
+        Ok(proof.verify(info.accumulator_root, info.number.leaves(), 0, &[genesis])?)
     }
 
     /// Where the headers overlap with the ledger that the store already has, they must be the same.
     fn check_same_ledger(&self, headers: &[BatchHeader], digests: &[Digest]) -> Result<(), StorageError> {
         let head = self.store.current()?.record.number;
         for (header, digest) in headers.iter().zip(digests).take_while(|(header, _)| header.number <= head) {
-            let position = NodePosition { level: 0, index: header.number.0 };
+            let position = NodePosition { level: 0, index: header.number.get() };
             if read_node(&*self.store.0.backend, position)?.is_some_and(|stored| stored != *digest) {
                 let reason = "they contradict the batches that this store has: it followed another ledger";
                 return Err(RestoreError::BadHeaders { target: self.target.header.number, reason }.into());
@@ -159,7 +159,8 @@ impl Restore {
 
 /// Whether each header continues the one before it, whose digest is given at the same place.
 pub(crate) fn follow_each_other(headers: &[BatchHeader], digests: &[Digest]) -> bool {
-    headers.windows(2).zip(digests).all(|(pair, digest)| {
-        pair[0].number.0.checked_add(1) == Some(pair[1].number.0) && pair[1].parent == *digest
-    })
+    headers
+        .windows(2)
+        .zip(digests)
+        .all(|(pair, digest)| Some(pair[0].number) == pair[1].number.previous() && pair[1].parent == *digest)
 }

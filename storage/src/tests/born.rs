@@ -26,7 +26,7 @@ fn source(batches: u64) -> (Fixture, Ledger) {
 
 /// Restores a snapshot with so many headers.
 fn restore(store: &Store, source: &Store, number: u64, count: u64) {
-    let snapshot = source.snapshot(BatchNumber(number)).unwrap().unwrap();
+    let snapshot = source.snapshot(BatchNumber::new(number)).unwrap().unwrap();
     let restore = store.restore(&target(source, number)).unwrap();
     while let Some(next) = restore.next_path() {
         restore.add_chunk(&snapshot.chunk(next, 4_096).unwrap()).unwrap();
@@ -37,8 +37,8 @@ fn restore(store: &Store, source: &Store, number: u64, count: u64) {
 
 /// Commits the ledger's next batches to both.
 fn go_on(ledger: &mut Ledger, up_to: u64, stores: [&Store; 2]) {
-    while ledger.head.number.0 < up_to {
-        let made = ledger.make(&[(account_key(1), account(ledger.head.number.0 + 7))], Vec::new());
+    while ledger.head.number.get() < up_to {
+        let made = ledger.make(&[(account_key(1), account(ledger.head.number.get() + 7))], Vec::new());
         stores.iter().for_each(|store| store.commit(made.batch(), None).unwrap());
         ledger.advance(&made);
     }
@@ -48,9 +48,13 @@ fn go_on(ledger: &mut Ledger, up_to: u64, stores: [&Store; 2]) {
 fn introduces(store: &Store, source: &Store, numbers: std::ops::RangeInclusive<u64>) {
     let genesis = genesis().header().unwrap().digest();
     for number in numbers {
-        let info = source.certificate(BatchNumber(number)).unwrap().unwrap().info;
-        assert_eq!(store.ledger_info(BatchNumber(number)).unwrap().as_ref(), Some(&info), "batch {number}");
-        let proof = store.header_range_proof(number + 1, BatchNumber(0), 1).unwrap();
+        let info = source.certificate(BatchNumber::new(number)).unwrap().unwrap().info;
+        assert_eq!(
+            store.ledger_info(BatchNumber::new(number)).unwrap().as_ref(),
+            Some(&info),
+            "batch {number}"
+        );
+        let proof = store.header_range_proof(number + 1, BatchNumber::GENESIS, 1).unwrap();
         proof.verify(info.accumulator_root, number + 1, 0, &[genesis]).unwrap();
     }
 }
@@ -64,7 +68,7 @@ fn a_restored_store_proves_its_genesis_in_every_ledger_that_it_knows() {
         restore(store, source, number, count);
         go_on(&mut ledger, 150, [store, source]);
         introduces(store, source, number + 1 - count..=150);
-        assert_eq!(store.ledger_info(BatchNumber(number - count)).unwrap(), None);
+        assert_eq!(store.ledger_info(BatchNumber::new(number - count)).unwrap(), None);
 
         // One who restores from it does so too.
         let next = Fixture::initialized(&serving(), false);
@@ -113,15 +117,16 @@ fn a_check_tells_lost_headers_from_those_that_a_restore_leaves_out() {
 
         let first = 61 - count;
         for number in [first, first + 1, 60 - count / 2] {
-            let back = lose(&fixture, &[(Column::Headers, schema::number_key(BatchNumber(number)).to_vec())]);
+            let back =
+                lose(&fixture, &[(Column::Headers, schema::number_key(BatchNumber::new(number)).to_vec())]);
             let found = damage(&fixture);
             let expected = format!("header {number}: missing, its digest is in the accumulator");
             assert!(found.contains(&expected), "{expected}: {found:?}");
             put_back(&fixture, back);
         }
         let both = |number| {
-            let digest = served.store().header(BatchNumber(number)).unwrap().unwrap().digest();
-            let key = schema::number_key(BatchNumber(number)).to_vec();
+            let digest = served.store().header(BatchNumber::new(number)).unwrap().unwrap().digest();
+            let key = schema::number_key(BatchNumber::new(number)).to_vec();
             [(Column::Headers, key), (Column::HeaderIndex, digest.0.to_vec())]
         };
         // The leaf alone tells it where no proof brings one.

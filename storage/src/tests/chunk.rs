@@ -28,7 +28,7 @@ fn truth() -> &'static Truth {
         let fixture = Fixture::initialized(&config, false);
         let mut ledger = Ledger::new();
         ledger.commit_up_to(fixture.store(), 40);
-        let snapshot = fixture.store().snapshot(BatchNumber(40)).unwrap().unwrap();
+        let snapshot = fixture.store().snapshot(BatchNumber::new(40)).unwrap().unwrap();
         let mut chunks = Vec::new();
         let mut next = Some(Path::MIN);
         while let Some(first) = next {

@@ -58,7 +58,7 @@ fn what_does_not_continue_the_head_leaves_nothing() {
         };
         refuse(&first, |error| matches!(error, StorageError::NotNext { .. }));
         let mut skipping = good.clone();
-        skipping.header.number = BatchNumber(3);
+        skipping.header.number = BatchNumber::new(3);
         refuse(&skipping, |error| matches!(error, StorageError::NotNext { .. }));
         let mut orphan = good.clone();
         orphan.header.parent = Digest::ZERO;
@@ -177,33 +177,36 @@ fn parts_are_found_and_the_lowest_without_gap_is_known() {
         ledger.commit_up_to(fixture.store(), 6);
         fixture.reopen();
         let store = fixture.store();
-        assert_eq!(store.lowest(BlobKind::Body).unwrap(), Some(BatchNumber(5)));
-        assert_eq!(store.lowest(BlobKind::Receipts).unwrap(), Some(BatchNumber(1)));
-        assert_eq!(store.blob(BlobKind::Body, BatchNumber(4)).unwrap(), None);
+        assert_eq!(store.lowest(BlobKind::Body).unwrap(), Some(BatchNumber::new(5)));
+        assert_eq!(store.lowest(BlobKind::Receipts).unwrap(), Some(BatchNumber::new(1)));
+        assert_eq!(store.blob(BlobKind::Body, BatchNumber::new(4)).unwrap(), None);
 
-        let headers = store.headers(BatchNumber(2), 3).unwrap();
-        assert_eq!(headers.iter().map(|header| header.number.0).collect::<Vec<_>>(), [2, 3, 4]);
-        assert_eq!(store.headers(BatchNumber(5), 100).unwrap().len(), 2);
-        assert!(store.headers(BatchNumber(7), 100).unwrap().is_empty());
-        assert_eq!(store.find_header(&headers[0].digest()).unwrap(), Some(BatchNumber(2)));
+        let headers = store.headers(BatchNumber::new(2), 3).unwrap();
+        assert_eq!(headers.iter().map(|header| header.number.get()).collect::<Vec<_>>(), [2, 3, 4]);
+        assert_eq!(store.headers(BatchNumber::new(5), 100).unwrap().len(), 2);
+        assert!(store.headers(BatchNumber::new(7), 100).unwrap().is_empty());
+        assert_eq!(store.find_header(&headers[0].digest()).unwrap(), Some(BatchNumber::new(2)));
         assert_eq!(
-            store.transaction_places(&transaction_hash(BatchNumber(3), 1)).unwrap(),
-            [(BatchNumber(3), 1)]
+            store.transaction_places(&transaction_hash(BatchNumber::new(3), 1)).unwrap(),
+            [(BatchNumber::new(3), 1)]
         );
-        assert_eq!(store.transaction_places(&transaction_hash(BatchNumber(4), 1)).unwrap(), []);
+        assert_eq!(store.transaction_places(&transaction_hash(BatchNumber::new(4), 1)).unwrap(), []);
 
         let digests: Vec<_> = headers.iter().map(BatchHeader::digest).collect();
-        let proof = store.header_range_proof(7, BatchNumber(2), 3).unwrap();
+        let proof = store.header_range_proof(7, BatchNumber::new(2), 3).unwrap();
         proof.verify(ledger.accumulator.root(), 7, 2, &digests).unwrap();
-        assert!(matches!(store.header_range_proof(9, BatchNumber(2), 3), Err(StorageError::Accumulator(_))));
+        assert!(matches!(
+            store.header_range_proof(9, BatchNumber::new(2), 3),
+            Err(StorageError::Accumulator(_))
+        ));
 
         let number =
-            |certificate: Option<Certificate>| certificate.map(|certificate| certificate.info.number.0);
-        assert_eq!(number(store.certificate(BatchNumber(4)).unwrap()), None);
-        assert_eq!(number(store.certificate_at_or_before(BatchNumber(4)).unwrap()), Some(3));
+            |certificate: Option<Certificate>| certificate.map(|certificate| certificate.info.number.get());
+        assert_eq!(number(store.certificate(BatchNumber::new(4)).unwrap()), None);
+        assert_eq!(number(store.certificate_at_or_before(BatchNumber::new(4)).unwrap()), Some(3));
         assert_eq!(number(store.latest_certificate().unwrap()), Some(6));
         store.put_certificate(&without_body.certificate).unwrap();
-        assert_eq!(number(store.certificate(BatchNumber(4)).unwrap()), Some(4));
+        assert_eq!(number(store.certificate(BatchNumber::new(4)).unwrap()), Some(4));
         let next = ledger.make(&[], Vec::new());
         for wrong in [certify(&without_body.header, Digest::ZERO), next.certificate] {
             assert!(matches!(store.put_certificate(&wrong), Err(StorageError::WrongCertificate { .. })));
@@ -249,7 +252,7 @@ fn the_head_is_watched() {
         head.mark_unchanged();
         Ledger::new().commit_up_to(fixture.store(), 2);
         assert!(head.has_changed().unwrap());
-        assert_eq!(*head.borrow_and_update(), BatchNumber(2));
+        assert_eq!(*head.borrow_and_update(), BatchNumber::new(2));
     });
 }
 

@@ -44,11 +44,11 @@ fn commit_until_killed() {
     store.initialize(&genesis()).unwrap();
     loop {
         let head = store.head().unwrap();
-        let delta = delta(head.header.number.0 + 1);
+        let delta = delta(head.header.number.get() + 1);
         let root = store.speculate(&delta).unwrap().root();
         let made = seal(&head.header, &head.accumulator, delta, root);
         store.commit(made.batch(), None).unwrap();
-        if made.header.number.0.is_multiple_of(3) {
+        if made.header.number.get().is_multiple_of(3) {
             store.prune().unwrap();
         }
         let mut out = std::io::stdout();
@@ -86,33 +86,33 @@ fn a_kill_at_any_moment_leaves_whole_batches() {
     for round in 0..5u64 {
         let reported = run_child(dir.path(), 5 + 3 * round as usize, Duration::from_micros(270 * round));
         let store = Store::open(&crash_config(), dir.path()).unwrap();
-        let head = store.head().unwrap().header.number.0;
+        let head = store.head().unwrap().header.number.get();
         assert!(head >= reported && head > reached, "head {head} after {reported} were reported");
         reached = head;
 
         let mut ledger = Ledger::new();
         for number in 1..=head {
             change(&mut ledger.state, &changes(number));
-            let stored = store.header(BatchNumber(number)).unwrap().unwrap();
-            let certificate = store.certificate(BatchNumber(number)).unwrap().unwrap();
+            let stored = store.header(BatchNumber::new(number)).unwrap().unwrap();
+            let certificate = store.certificate(BatchNumber::new(number)).unwrap().unwrap();
             let mut made = seal(&ledger.head, &ledger.accumulator, delta(number), stored.state_root);
             made.certificate.signatures = certificate.signatures.clone();
             assert_eq!((&stored, &certificate), (&made.header, &made.certificate));
-            let kept = |kind: BlobKind| store.lowest(kind).unwrap().unwrap() <= BatchNumber(number);
+            let kept = |kind: BlobKind| store.lowest(kind).unwrap().unwrap() <= BatchNumber::new(number);
             for (kind, window) in KINDS.into_iter().zip(WINDOWS) {
-                let blob = store.blob(kind, BatchNumber(number)).unwrap();
+                let blob = store.blob(kind, BatchNumber::new(number)).unwrap();
                 assert_eq!(blob.is_some(), kept(kind), "{} {number} at {head}", kind.name());
                 assert!(kept(kind) || (window > 0 && number + window <= head), "{} {number}", kind.name());
             }
-            let found = store.transaction_places(&transaction_hash(BatchNumber(number), 1)).unwrap();
+            let found = store.transaction_places(&transaction_hash(BatchNumber::new(number), 1)).unwrap();
             let kept = kept(BlobKind::Body);
-            assert_eq!(found.first().copied(), kept.then_some((BatchNumber(number), 1)));
+            assert_eq!(found.first().copied(), kept.then_some((BatchNumber::new(number), 1)));
             ledger.accumulator.append(stored.digest());
             ledger.head = stored;
         }
         assert_eq!(store.head().unwrap().header.state_root, state_root(&ledger.state));
         assert_eq!(store.head().unwrap().accumulator, ledger.accumulator);
-        let next = BatchNumber(head + 1);
+        let next = BatchNumber::new(head + 1);
         assert_eq!(store.header(next).unwrap(), None);
         assert_eq!(store.blob(BlobKind::Body, next).unwrap(), None);
         for info in store.snapshots() {

@@ -43,17 +43,15 @@ fn a_damaged_snapshot_is_named_and_the_store_goes_on() {
     let table = fixture.dir().join("snapshots/10").join(&tables[0]);
     damage(&table);
     fixture.reopen();
-    let snapshot = fixture.store().snapshot(BatchNumber(10)).unwrap().unwrap();
+    let snapshot = fixture.store().snapshot(BatchNumber::new(10)).unwrap().unwrap();
     let error = snapshot.chunk(Path::MIN, 1_000).unwrap_err();
-    assert!(
-        matches!(&error, StorageError::DamagedSnapshot { number: BatchNumber(10), what } if what.contains(&tables[0])),
-        "{error}"
-    );
+    let StorageError::DamagedSnapshot { number, what } = &error else { panic!("{error}") };
+    assert!(*number == BatchNumber::new(10) && what.contains(&tables[0]), "{error}");
     ledger.commit_up_to(fixture.store(), 13);
 }
 
 fn snapshot(store: &Store, number: u64) -> Arc<Snapshot> {
-    store.snapshot(BatchNumber(number)).unwrap().unwrap()
+    store.snapshot(BatchNumber::new(number)).unwrap().unwrap()
 }
 
 fn add_rows(restore: &Restore, snapshot: &Snapshot) {
@@ -87,7 +85,7 @@ fn begins_anew(store: &Store, error: &StorageError, source: &Store, number: u64)
     }
     let (headers, proof, genesis) = headers(source, number, 3);
     restore.finish(&Ancestry { headers: &headers, proof: &proof, genesis_proof: &genesis }).unwrap();
-    assert_eq!(store.head().unwrap().header.number, BatchNumber(number));
+    assert_eq!(store.head().unwrap().header.number, BatchNumber::new(number));
 }
 
 /// Goal: rows that the disk lost before the restore ended cost the restore, not the node.
@@ -155,7 +153,7 @@ fn a_snapshot_above_the_head_is_kept_and_not_served() {
     let frozen = fixture.dir().join("snapshots/10/CURRENT");
     for number in [8, 9] {
         fixture.reopen();
-        assert_eq!(fixture.store().head().unwrap().header.number, BatchNumber(number));
+        assert_eq!(fixture.store().head().unwrap().header.number, BatchNumber::new(number));
         assert_eq!(fixture.store().snapshots(), []);
         assert!(frozen.exists());
         replayed.commit_up_to(fixture.store(), 9);

@@ -111,10 +111,10 @@ fn the_end_of_an_epoch_may_come_before_its_batch_and_only_once() {
         other[3].certificate = ending(&made[3].certificate, 1, 2);
         for group in [1, 7] {
             let batches: Vec<_> = other.iter().map(Made::batch).collect();
-            let first = store.head().unwrap().header.number.0 as usize;
+            let first = store.head().unwrap().header.number.get() as usize;
             let run = store.commit_run(&batches[first..], NonZeroUsize::new(group).unwrap());
             assert!(reason(run).contains("another batch"));
-            assert_eq!(store.head().unwrap().header.number, BatchNumber(3));
+            assert_eq!(store.head().unwrap().header.number, BatchNumber::new(3));
         }
         made[3..].iter().for_each(|made| store.commit(made.batch(), None).unwrap());
         assert_eq!(store.epoch_ends(Epoch(0), 10).unwrap(), ends);
@@ -128,8 +128,8 @@ fn a_restore_ends_the_epoch_of_its_target() {
     let config = StorageConfig { fsync: true, ..config() };
     let RestoreTarget { header, certificate } = target(source, 20);
     let target = RestoreTarget { header, certificate: ending(&certificate, 1, 2) };
-    let before = ending(&source.certificate(BatchNumber(5)).unwrap().unwrap(), 0, 1);
-    let snapshot = source.snapshot(BatchNumber(20)).unwrap().unwrap();
+    let before = ending(&source.certificate(BatchNumber::new(5)).unwrap().unwrap(), 0, 1);
+    let snapshot = source.snapshot(BatchNumber::new(20)).unwrap().unwrap();
     let disk = MemoryDisk::default();
     let store = Store::memory_on(&disk, &config, &crate::Faults::none()).unwrap();
     store.initialize(&genesis()).unwrap();
@@ -154,7 +154,7 @@ fn a_restore_ends_the_epoch_of_its_target() {
     // It was written durably with the head.
     disk.crash(0);
     let store = Store::memory_on(&disk, &config, &crate::Faults::none()).unwrap();
-    assert_eq!(store.head().unwrap().header.number, BatchNumber(20));
+    assert_eq!(store.head().unwrap().header.number, BatchNumber::new(20));
     assert_eq!(store.epoch_ends(Epoch(0), 10).unwrap(), [before, target.certificate]);
 }
 
@@ -169,8 +169,8 @@ fn an_advance_keeps_the_end_of_its_epoch() {
         let store = fixture.store();
         made[..3].iter().for_each(|batch| store.commit(batch.batch(), None).unwrap());
         let takeover = store.take_range_delta(&target(source.store(), 9), 0, 1 << 20).unwrap();
-        let merged = source.store().range_delta(BatchNumber(3), BatchNumber(9), 1 << 20).unwrap();
-        let snapshot = source.store().snapshot(BatchNumber(9)).unwrap().unwrap();
+        let merged = source.store().range_delta(BatchNumber::new(3), BatchNumber::new(9), 1 << 20).unwrap();
+        let snapshot = source.store().snapshot(BatchNumber::new(9)).unwrap().unwrap();
         let chunk = snapshot.range_delta_chunk(&merged, Path::MIN, Path::MAX, 1 << 20).unwrap();
         takeover.add(chunk.check().unwrap()).unwrap();
         let (headers, ..) = headers(source.store(), 9, 6);
@@ -214,6 +214,6 @@ fn a_waypoint_is_compared_with_the_validators_that_its_batch_names() {
         fixture.store().expect_waypoint(&Waypoint::of(&of_nobody)).unwrap();
         let error = commit(fixture.store(), ends_first).unwrap_err();
         assert!(matches!(error, StorageError::WrongWaypoint { .. }), "{error}");
-        assert_eq!(fixture.store().head().unwrap().header.number, BatchNumber(2));
+        assert_eq!(fixture.store().head().unwrap().header.number, BatchNumber::new(2));
     }
 }

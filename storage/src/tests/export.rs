@@ -43,8 +43,8 @@ fn exported() -> Exported {
     source.reopen();
     let parent = tempfile::tempdir().unwrap();
     let dir = parent.path().join("export");
-    let summary = export_snapshot(source.store(), BatchNumber(10), &dir).unwrap();
-    let info = source.store().certificate(BatchNumber(10)).unwrap().unwrap().info;
+    let summary = export_snapshot(source.store(), BatchNumber::new(10), &dir).unwrap();
+    let info = source.store().certificate(BatchNumber::new(10)).unwrap().unwrap().info;
     Exported { source, dir, _dir: parent, waypoint: Waypoint::of(&info), summary }
 }
 
@@ -68,7 +68,7 @@ impl Exported {
         for error in [&error, &imported] {
             assert!(error.contains(file.to_str().unwrap()), "{error} does not name {}", file.display());
         }
-        assert!(!store.is_initialized() || store.head().unwrap().header.number == BatchNumber(0));
+        assert!(!store.is_initialized() || store.head().unwrap().header.number == BatchNumber::GENESIS);
         error
     }
 }
@@ -89,7 +89,7 @@ fn an_export_makes_the_same_store_elsewhere() {
             assert_eq!(store.genesis().unwrap(), genesis());
             assert_eq!(
                 store.head().unwrap().header,
-                exported.source.store().header(BatchNumber(10)).unwrap().unwrap()
+                exported.source.store().header(BatchNumber::new(10)).unwrap().unwrap()
             );
             let view = store.view().unwrap();
             assert_eq!(view.code(&Digest::from(keccak256(CODE))).unwrap().unwrap()[..], *CODE);
@@ -112,7 +112,7 @@ fn an_import_that_was_cut_short_goes_on() {
     fixture.reopen();
     fs::write(&chunk, bytes).unwrap();
     import_snapshot(fixture.store(), &exported.dir, &exported.by_waypoint()).unwrap();
-    assert_eq!(fixture.store().head().unwrap().header.number, BatchNumber(10));
+    assert_eq!(fixture.store().head().unwrap().header.number, BatchNumber::new(10));
 }
 
 #[test]
@@ -168,7 +168,7 @@ fn headers_that_overflow_are_refused() {
     let exported = exported();
     let manifest = exported.dir.join("MANIFEST");
     let mut bytes = fs::read(&manifest).unwrap();
-    let first = exported.source.store().header(BatchNumber(0)).unwrap().unwrap();
+    let first = exported.source.store().header(BatchNumber::GENESIS).unwrap().unwrap();
     let first = slipstream_types::codec::encode("header", &first).unwrap();
     let at = bytes.windows(first.len()).position(|window| window == first).unwrap();
     bytes[at..at + 8].fill(0xff);
@@ -192,7 +192,7 @@ fn other_ledgers_and_no_trust_are_refused() {
     let verify = |waypoint, genesis| verify_export(&exported.dir, &Trust { waypoint, genesis }).unwrap_err();
     assert!(matches!(verify(None, None), ExportError::NoTrust));
     let other = Waypoint { hash: Digest([1; 32]), ..exported.waypoint };
-    let later = Waypoint { number: BatchNumber(11), ..exported.waypoint };
+    let later = Waypoint { number: BatchNumber::new(11), ..exported.waypoint };
     let stranger = Genesis { timestamp_ms: 2, ..genesis() };
     let errors = [verify(Some(other), None), verify(Some(later), None), verify(None, Some(stranger.clone()))];
     for error in errors {
@@ -208,12 +208,12 @@ fn other_ledgers_and_no_trust_are_refused() {
 fn exports_begin_with_a_new_directory_and_a_snapshot() {
     let exported = exported();
     let store = exported.source.store();
-    let again = export_snapshot(store, BatchNumber(10), &exported.dir).unwrap_err();
+    let again = export_snapshot(store, BatchNumber::new(10), &exported.dir).unwrap_err();
     assert!(matches!(again, ExportError::NotEmpty { .. }), "{again}");
-    let none = export_snapshot(store, BatchNumber(11), &exported.dir).unwrap_err();
+    let none = export_snapshot(store, BatchNumber::new(11), &exported.dir).unwrap_err();
     assert!(matches!(none, ExportError::NoSnapshot { .. }), "{none}");
     let made = store.create_snapshot().unwrap();
-    assert_eq!(made.number, BatchNumber(12));
+    assert_eq!(made.number, BatchNumber::new(12));
     assert_eq!(store.create_snapshot().unwrap(), made);
     let snapshot = store.snapshot(made.number).unwrap().unwrap();
     snapshot.chunk(Path::MIN, 1 << 20).unwrap().verify(made.state_root).unwrap();

@@ -28,7 +28,7 @@ fn live(store: &Store, source: &Store) -> Result<(), StorageError> {
 
 /// Goes on with the restore of batch 20, or starts it, to its end.
 fn restore(store: &Store, source: &Store) -> Result<(), StorageError> {
-    let snapshot = source.snapshot(BatchNumber(20))?.unwrap();
+    let snapshot = source.snapshot(BatchNumber::new(20))?.unwrap();
     let restore = store.restore(&target(source, 20))?;
     while let Some(next) = restore.next_path() {
         restore.add_chunk(&snapshot.chunk(next, 300)?)?;
@@ -43,14 +43,14 @@ fn restore(store: &Store, source: &Store) -> Result<(), StorageError> {
 /// What survives a failure at `point`: a head with its state, and the record of no later batch.
 fn check_left(store: &Store, source: &Store) {
     let Ok(head) = store.head() else { return };
-    let number = head.header.number.0;
+    let number = head.header.number.get();
     let mut state = Ledger::new();
     for i in 1..=number.min(12) as u8 {
         let made = state.make(&[(account_key(i), account(5))], Vec::new());
         state.advance(&made);
     }
     let expected = match number {
-        20 => source.header(BatchNumber(20)).unwrap().unwrap().state_root,
+        20 => source.header(BatchNumber::new(20)).unwrap().unwrap().state_root,
         _ => state_root(&state.state),
     };
     assert_eq!(head.header.state_root, expected);
@@ -68,9 +68,9 @@ fn check_pruned(store: &Store, head: u64) {
             store.prune().unwrap();
         }
         for (kind, window) in [(BlobKind::Body, WINDOWS.bodies), (BlobKind::Delta, WINDOWS.deltas)] {
-            let lowest = store.lowest(kind).unwrap().map_or(head + 1, |lowest| lowest.0);
+            let lowest = store.lowest(kind).unwrap().map_or(head + 1, |lowest| lowest.get());
             for number in 1..=head {
-                let served = store.blob(kind, BatchNumber(number)).unwrap().is_some();
+                let served = store.blob(kind, BatchNumber::new(number)).unwrap().is_some();
                 assert_eq!(served, number >= lowest, "{} {number}, announced from {lowest}", kind.name());
             }
             assert!(
@@ -130,7 +130,7 @@ fn fails_and_comes_back(step: Step, place: Place, source: &Store) {
             let store = open(&Faults::none()).unwrap();
             check_left(&store, source);
             check_snapshots(&store);
-            if store.head().is_ok_and(|head| head.header.number.0 == 20) {
+            if store.head().is_ok_and(|head| head.header.number.get() == 20) {
                 continue;
             }
             store.initialize(&genesis()).unwrap();
@@ -169,11 +169,11 @@ fn a_power_cut_without_fsync_leaves_a_whole_batch() {
         let expected = 3 + kept.min(9) as u64;
 
         let after = Store::memory_on(&disk, &config, &Faults::none()).unwrap();
-        assert_eq!(after.head().unwrap().header.number, BatchNumber(expected));
+        assert_eq!(after.head().unwrap().header.number, BatchNumber::new(expected));
         let mut left = Ledger::new();
         for number in 1..=expected {
-            assert!(after.certificate(BatchNumber(number)).unwrap().is_some());
-            let n = left.head.number.0 as u8;
+            assert!(after.certificate(BatchNumber::new(number)).unwrap().is_some());
+            let n = left.head.number.get() as u8;
             let made = left.make(
                 &[(account_key(n), account(u64::from(n) + 1)), (slot_key(0xcc, n), slot(77))],
                 Vec::new(),
@@ -182,7 +182,7 @@ fn a_power_cut_without_fsync_leaves_a_whole_batch() {
         }
         assert_eq!(after.head().unwrap().header, left.head);
         check_snapshots(&after);
-        let snapshots: Vec<_> = after.snapshots().iter().map(|info| info.number.0).collect();
+        let snapshots: Vec<_> = after.snapshots().iter().map(|info| info.number.get()).collect();
         let kept_by_store: Vec<_> = [12, 8].into_iter().filter(|number| *number <= expected).collect();
         assert_eq!(snapshots, kept_by_store);
 
@@ -190,7 +190,7 @@ fn a_power_cut_without_fsync_leaves_a_whole_batch() {
         store.close();
         drop(store);
         left.commit_up_to(&after, 13);
-        let snapshots: Vec<_> = after.snapshots().iter().map(|info| info.number.0).collect();
+        let snapshots: Vec<_> = after.snapshots().iter().map(|info| info.number.get()).collect();
         assert_eq!(snapshots, [12, 8]);
         check_snapshots(&after);
     }
@@ -200,14 +200,14 @@ fn a_power_cut_without_fsync_leaves_a_whole_batch() {
 fn a_restore_goes_on_after_a_power_cut() {
     let (source, _) = served(false);
     let config = StorageConfig { snapshot_interval_batches: 4, fsync: true, ..config() };
-    let snapshot = source.store().snapshot(BatchNumber(20)).unwrap().unwrap();
+    let snapshot = source.store().snapshot(BatchNumber::new(20)).unwrap().unwrap();
     for kept in [0, 2, usize::MAX] {
         let disk = MemoryDisk::default();
         let mut lives = 0;
         loop {
             lives += 1;
             let store = Store::memory_on(&disk, &config, &Faults::none()).unwrap();
-            if store.head().is_ok_and(|head| head.header.number.0 == 20) {
+            if store.head().is_ok_and(|head| head.header.number.get() == 20) {
                 break;
             }
             store.initialize(&genesis()).unwrap();
@@ -243,7 +243,7 @@ fn opening_and_discarding_fail_and_leave_what_was_there() {
         let store = Store::memory_on(&disk, &config(), &Faults::none()).unwrap();
         store.initialize(&genesis()).unwrap();
         let restore = store.restore(&target(source.store(), 20)).unwrap();
-        let snapshot = source.store().snapshot(BatchNumber(20)).unwrap().unwrap();
+        let snapshot = source.store().snapshot(BatchNumber::new(20)).unwrap().unwrap();
         restore.add_chunk(&snapshot.chunk(slipstream_types::Path::MIN, 300).unwrap()).unwrap();
         drop(restore);
         // Overtaken: the next start gives it up.

@@ -211,7 +211,7 @@ fn a_scrub_finds_every_row_that_is_wrong() {
             assert!(matches!(served, Err(StorageError::DamagedSnapshot { .. })), "{key:?}: {served:?}");
             drop(snapshot);
             fixture.store().0.snapshots.lock().clear();
-            fixture.store().0.backend.remove_checkpoint(ledger.head.number.0).unwrap();
+            fixture.store().0.backend.remove_checkpoint(ledger.head.number.get()).unwrap();
             spoil(&mut fixture, &key, right);
         }
     }
@@ -254,7 +254,7 @@ fn a_snapshot_is_served_again_by_its_frontier() {
     grow(&mut ledger, fixture.store(), 45, &mut random);
     fixture.store().close();
     fixture.reopen();
-    let number = BatchNumber(40);
+    let number = BatchNumber::new(40);
     let snapshot = fixture.store().snapshot(number).unwrap().unwrap();
     assert!(!snapshot.is_ready());
     let mut first = Some(Path::MIN);

@@ -148,7 +148,7 @@ pub(super) fn state_root(state: &BTreeMap<StateKey, StateValue>) -> Digest {
 
 pub(super) fn seal(parent: &BatchHeader, accumulator: &Accumulator, delta: Delta, root: Digest) -> Made {
     let number = parent.number.next();
-    let body = Body::new(vec![number.0.to_be_bytes().to_vec(), vec![1]]).unwrap();
+    let body = Body::new(vec![number.get().to_be_bytes().to_vec(), vec![1]]).unwrap();
     let body = Blob::seal(BlobKind::Body, &body).unwrap();
     let receipts = Blob::seal(BlobKind::Receipts, &Receipts::default()).unwrap();
     let delta_blob = Blob::seal(BlobKind::Delta, &delta).unwrap();
@@ -184,7 +184,7 @@ pub(super) fn seal(parent: &BatchHeader, accumulator: &Accumulator, delta: Delta
 }
 
 pub(super) fn transaction_hash(number: BatchNumber, index: u64) -> B256 {
-    keccak256([number.0.to_be_bytes(), index.to_be_bytes()].concat())
+    keccak256([number.get().to_be_bytes(), index.to_be_bytes()].concat())
 }
 
 impl Ledger {
@@ -223,8 +223,8 @@ impl Ledger {
 
     /// Commits batches up to a number, each with a few changes of its own.
     pub(super) fn commit_up_to(&mut self, store: &Store, number: u64) {
-        while self.head.number.0 < number {
-            let n = self.head.number.0 as u8;
+        while self.head.number.get() < number {
+            let n = self.head.number.get() as u8;
             self.commit(store, &[(account_key(n), account(u64::from(n) + 1)), (slot_key(0xcc, n), slot(77))]);
         }
     }

@@ -25,24 +25,24 @@ fn pruning(bodies: u64, receipts: u64, deltas: u64) -> StorageConfig {
 
 /// What is announced is there, what is below is not, by number, by range and by transaction.
 fn check_served(store: &Store, floors: [u64; 4]) {
-    let head = store.head().unwrap().header.number.0;
+    let head = store.head().unwrap().header.number.get();
     for (kind, floor) in KINDS.into_iter().zip(floors) {
-        assert_eq!(store.lowest(kind).unwrap(), Some(BatchNumber(floor.max(1))), "{}", kind.name());
+        assert_eq!(store.lowest(kind).unwrap(), Some(BatchNumber::new(floor.max(1))), "{}", kind.name());
         let present = |number: u64| number >= floor || (number == 0 && kind == BlobKind::Body);
-        let mut range = store.blobs(kind, BatchNumber(0), 1_000);
+        let mut range = store.blobs(kind, BatchNumber::GENESIS, 1_000);
         for number in 0..=head {
-            let blob = store.blob(kind, BatchNumber(number)).unwrap();
+            let blob = store.blob(kind, BatchNumber::new(number)).unwrap();
             let due = present(number) && (number > 0 || kind != BlobKind::Hints);
             assert_eq!(blob.is_some(), due, "{} {number}", kind.name());
-            assert_eq!(range.of(BatchNumber(number)).unwrap(), blob, "{} {number}", kind.name());
+            assert_eq!(range.of(BatchNumber::new(number)).unwrap(), blob, "{} {number}", kind.name());
         }
     }
     for number in 1..=head {
-        let found = store.transaction_places(&transaction_hash(BatchNumber(number), 0)).unwrap();
+        let found = store.transaction_places(&transaction_hash(BatchNumber::new(number), 0)).unwrap();
         assert_eq!(!found.is_empty(), number >= floors[0], "{number}");
-        assert!(store.header(BatchNumber(number)).unwrap().is_some(), "headers stay");
+        assert!(store.header(BatchNumber::new(number)).unwrap().is_some(), "headers stay");
     }
-    store.header_range_proof(head + 1, BatchNumber(0), 3).unwrap();
+    store.header_range_proof(head + 1, BatchNumber::GENESIS, 3).unwrap();
     assert_eq!(store.genesis().unwrap(), genesis());
 }
 
@@ -77,14 +77,16 @@ fn a_kill_between_the_steps_leaves_the_truth() {
     store.initialize(&genesis()).unwrap();
     Ledger::new().commit_up_to(&store, 6);
     drop(store);
-    let target = PrunedRecord { below: [BatchNumber(5), BatchNumber(0), BatchNumber(0), BatchNumber(0)] };
+    let target = PrunedRecord {
+        below: [BatchNumber::new(5), BatchNumber::GENESIS, BatchNumber::GENESIS, BatchNumber::GENESIS],
+    };
     backend.write(prune::record_write(&target), true).unwrap();
 
     let store = Store::with_backend(&pruning(2, 0, 0), Arc::new(backend.clone())).unwrap();
     check_served(&store, [5, 0, 0, 0]);
     assert_eq!(stored_bodies(&backend), [1, 2, 3, 4, 5, 6], "the second step did not happen");
     let pruned = store.prune().unwrap();
-    assert_eq!((pruned[0].kind, pruned[0].lowest), (BlobKind::Body, BatchNumber(5)));
+    assert_eq!((pruned[0].kind, pruned[0].lowest), (BlobKind::Body, BatchNumber::new(5)));
     assert_eq!(stored_bodies(&backend), [5, 6]);
     check_served(&store, [5, 0, 0, 0]);
 }
@@ -102,7 +104,7 @@ fn stored_bodies(backend: &MemoryBackend) -> Vec<u64> {
 
 /// A batch whose header commits to its parts, with a body of that many incompressible bytes.
 fn large(ledger: &mut Ledger, store: &Store, body_bytes: usize) -> Made {
-    let number = ledger.head.number.0 + 1;
+    let number = ledger.head.number.get() + 1;
     let mut made = ledger.make(&[(account_key(1), account(number))], Vec::new());
     let noise = |i: usize| keccak256([number.to_be_bytes(), (i as u64).to_be_bytes()].concat()).0;
     let bytes: Vec<u8> = (0..body_bytes / 32).flat_map(noise).collect();
@@ -143,7 +145,7 @@ fn pruning_frees_the_disk_at_once() {
     let planned = maintenance.prune(&fixture.config.prune, true).unwrap();
     assert_eq!(
         maintenance.stats().unwrap().kept[0].lowest,
-        Some(BatchNumber(1)),
+        Some(BatchNumber::new(1)),
         "a dry run changes nothing"
     );
     drop(maintenance);
@@ -156,10 +158,10 @@ fn pruning_frees_the_disk_at_once() {
     assert!(freed.abs_diff(pruned[0].bytes) < 64 << 10, "{freed} of {}", pruned[0].bytes);
     assert!(freed > 70 << 20, "{freed}");
     for number in 131..=150 {
-        let blob = fixture.store().blob(BlobKind::Body, BatchNumber(number)).unwrap().unwrap();
+        let blob = fixture.store().blob(BlobKind::Body, BatchNumber::new(number)).unwrap().unwrap();
         blob.content(BlobKind::Body).unwrap();
     }
-    assert_eq!(fixture.store().blob(BlobKind::Body, BatchNumber(130)).unwrap(), None);
+    assert_eq!(fixture.store().blob(BlobKind::Body, BatchNumber::new(130)).unwrap(), None);
 }
 
 /// Goal: a checkpoint that shares the files is told apart, and still opens.
@@ -175,7 +177,7 @@ fn snapshots_hold_what_they_share() {
     assert!(pruned[0].bytes_in_snapshots > 30 << 20, "{pruned:?}");
     fixture.reopen();
     assert_eq!(fixture.store().snapshots().len(), 2);
-    let snapshot = fixture.store().snapshot(BatchNumber(40)).unwrap().unwrap();
+    let snapshot = fixture.store().snapshot(BatchNumber::new(40)).unwrap().unwrap();
     snapshot.chunk(slipstream_types::Path::MIN, 1 << 20).unwrap().verify(snapshot.info().state_root).unwrap();
 }
 
@@ -196,7 +198,7 @@ fn check_names_the_damage() {
     assert_eq!(report.damage, Vec::<String>::new());
     assert!(report.rows > 30 && report.bytes > 5 << 10, "{report:?}");
 
-    let number = |number| schema::number_key(BatchNumber(number)).to_vec();
+    let number = |number| schema::number_key(BatchNumber::new(number)).to_vec();
     let path = |i| account_key(i).path().0.to_vec();
     let swapped = Blob::seal(BlobKind::Body, &Body::default()).unwrap().into_bytes();
     let row = schema::encode_row(&account_key(1), &account(77).unwrap());
@@ -290,7 +292,7 @@ fn a_nearly_full_disk_stops_writing_cleanly() {
     assert_eq!(store.head().unwrap().header, ledger.head);
     assert!(store.view().unwrap().account(&address(1)).unwrap().is_some());
     store.prune().unwrap();
-    assert_eq!(store.lowest(BlobKind::Body).unwrap(), Some(BatchNumber(ledger.head.number.0 - 1)));
+    assert_eq!(store.lowest(BlobKind::Body).unwrap(), Some(ledger.head.number.before(1)));
 
     free.store(1 << 30, Ordering::Relaxed);
     ledger.commit(&store, &[(account_key(2), account(6))]);
@@ -334,7 +336,7 @@ fn snapshots_leave_small_blobs_in_memory() {
     assert!(files.iter().all(|files| *files <= 1), "{files:?}");
     drop(database);
     fixture.reopen();
-    let snapshot = fixture.store().snapshot(BatchNumber(60)).unwrap().unwrap();
+    let snapshot = fixture.store().snapshot(BatchNumber::new(60)).unwrap().unwrap();
     let chunk = snapshot.chunk(slipstream_types::Path::MIN, 1 << 20).unwrap();
     chunk.verify(snapshot.info().state_root).unwrap();
 }

@@ -77,7 +77,7 @@ impl Served {
     }
 
     pub(super) fn snapshot(&self) -> Arc<Snapshot> {
-        self.source.store().snapshot(BatchNumber(self.last())).unwrap().unwrap()
+        self.source.store().snapshot(BatchNumber::new(self.last())).unwrap().unwrap()
     }
 
     /// Commits the first batches to another store.
@@ -97,8 +97,11 @@ impl Served {
 
     /// Adds all that is missing, chunk by chunk at places that a generator picks, and the code.
     pub(super) fn fill(&self, takeover: &RangeDeltaTakeover, from: u64, bytes_max: usize, mut seed: u64) {
-        let merged =
-            self.source.store().range_delta(BatchNumber(from), BatchNumber(self.last()), MERGE_BYTES);
+        let merged = self.source.store().range_delta(
+            BatchNumber::new(from),
+            BatchNumber::new(self.last()),
+            MERGE_BYTES,
+        );
         let (merged, snapshot) = (merged.unwrap(), self.snapshot());
         loop {
             let missing = takeover.missing(usize::MAX);
@@ -133,7 +136,7 @@ impl Served {
             }
         }
         for number in 0..=self.last() {
-            let number = BatchNumber(number);
+            let number = BatchNumber::new(number);
             assert_eq!(store.header(number).unwrap(), self.source.store().header(number).unwrap());
             let digest = store.header(number).unwrap().unwrap().digest();
             assert_eq!(store.find_header(&digest).unwrap(), Some(number));
@@ -208,7 +211,7 @@ proptest! {
 fn hot_keys_are_sent_once() {
     let served = Served::of_thirty();
     let store = served.source.store();
-    let merged = store.range_delta(BatchNumber(0), BatchNumber(30), MERGE_BYTES).unwrap();
+    let merged = store.range_delta(BatchNumber::GENESIS, BatchNumber::new(30), MERGE_BYTES).unwrap();
     let keys: std::collections::BTreeSet<_> =
         served.made.iter().flat_map(|made| made.delta.entries()).map(|entry| entry.key).collect();
     assert_eq!(merged.len(), keys.len());
@@ -248,7 +251,7 @@ fn what_an_advance_leaves_is_whole_for_check_and_pruning() {
     drop(takeover);
     fixture.store().commit(served.next().batch(), None).unwrap();
     fixture.store().prune().unwrap();
-    assert_eq!(fixture.store().lowest(BlobKind::Body).unwrap(), Some(BatchNumber(31)));
+    assert_eq!(fixture.store().lowest(BlobKind::Body).unwrap(), Some(BatchNumber::new(31)));
     let Fixture { dir, store, .. } = fixture;
     drop(store);
     let maintenance = Maintenance::open(&config, dir.path()).unwrap();

@@ -18,7 +18,8 @@ use crate::{
 /// The chunk in the middle of the range after batch 10, without the keys that have the value again that they had there: a chunk is
 /// as true without them.
 fn middle(served: &Served) -> RangeDeltaChunk {
-    let merged = served.source.store().range_delta(BatchNumber(10), BatchNumber(30), MERGE_BYTES).unwrap();
+    let merged =
+        served.source.store().range_delta(BatchNumber::new(10), BatchNumber::new(30), MERGE_BYTES).unwrap();
     let (mut first, mut last) = (Path::MIN, Path::MAX);
     (first.0[0], last.0[0]) = (0x40, 0xb0);
     let chunk = served.snapshot().range_delta_chunk(&merged, first, last, 1 << 20).unwrap();
@@ -136,10 +137,10 @@ fn chunks_of_another_base_or_target_are_refused() {
     served.replay(fixture.store(), 10);
     let takeover = served.takeover(fixture.store(), 0);
     let store = served.source.store();
-    let later = store.range_delta(BatchNumber(20), BatchNumber(30), MERGE_BYTES).unwrap();
+    let later = store.range_delta(BatchNumber::new(20), BatchNumber::new(30), MERGE_BYTES).unwrap();
     let chunk = served.snapshot().range_delta_chunk(&later, Path::MIN, Path::MAX, 1 << 20).unwrap();
     lie(&takeover, &chunk, "changes that begin after the head");
-    let other = store.range_delta(BatchNumber(10), BatchNumber(29), MERGE_BYTES).unwrap();
+    let other = store.range_delta(BatchNumber::new(10), BatchNumber::new(29), MERGE_BYTES).unwrap();
     let error = served.snapshot().range_delta_chunk(&other, Path::MIN, Path::MAX, 1 << 20).unwrap_err();
     refused(error, |error| matches!(error, RangeDeltaError::OtherSnapshot { .. }));
 }
@@ -156,7 +157,8 @@ fn an_advance_takes_each_path_once_and_ends_when_it_has_all() {
 
     let chunk = middle(&served);
     takeover.add(chunk.check().unwrap()).unwrap();
-    let merged = served.source.store().range_delta(BatchNumber(10), BatchNumber(30), MERGE_BYTES).unwrap();
+    let merged =
+        served.source.store().range_delta(BatchNumber::new(10), BatchNumber::new(30), MERGE_BYTES).unwrap();
     let whole = served.snapshot().range_delta_chunk(&merged, Path::MIN, Path::MAX, 1 << 20).unwrap();
     for again in [&chunk, &whole] {
         let error = takeover.add(again.check().unwrap()).unwrap_err();
@@ -185,12 +187,13 @@ fn code_and_headers_are_due_at_the_end() {
     let fixture = Fixture::initialized(&config(), false);
     let store = fixture.store();
     let takeover = served.takeover(store, 0);
-    let merged = served.source.store().range_delta(BatchNumber(0), BatchNumber(30), MERGE_BYTES).unwrap();
+    let merged =
+        served.source.store().range_delta(BatchNumber::GENESIS, BatchNumber::new(30), MERGE_BYTES).unwrap();
     let chunk = served.snapshot().range_delta_chunk(&merged, Path::MIN, Path::MAX, 1 << 20).unwrap();
     takeover.add(chunk.check().unwrap()).unwrap();
     let refuse = |headers: &[BatchHeader], test: fn(&RangeDeltaError) -> bool| {
         refused(finish(&takeover, headers).unwrap_err(), test);
-        assert_eq!(store.head().unwrap().header.number, BatchNumber(0));
+        assert_eq!(store.head().unwrap().header.number, BatchNumber::GENESIS);
     };
     let headers = served.headers(0);
     refuse(&headers, |error| matches!(error, RangeDeltaError::CodeMissing { .. }));
@@ -238,8 +241,9 @@ fn limits_are_kept() {
     let fixture = Fixture::initialized(&StorageConfig { prune, ..config() }, false);
     let store = fixture.store();
     served.replay(store, 30);
-    let merge =
-        |from: u64, to: u64, bytes_max: u64| store.range_delta(BatchNumber(from), BatchNumber(to), bytes_max);
+    let merge = |from: u64, to: u64, bytes_max: u64| {
+        store.range_delta(BatchNumber::new(from), BatchNumber::new(to), bytes_max)
+    };
     store.prune().unwrap();
     merge(10, 30, MERGE_BYTES).unwrap();
     let bytes = merge(10, 30, MERGE_BYTES).unwrap().bytes();
@@ -260,13 +264,17 @@ fn limits_are_kept() {
 
     let behind = Fixture::initialized(&config(), false);
     let mut far = target(served.source.store(), 30);
-    let distant = BatchNumber(crate::RANGE_DELTA_BATCHES_MAX + 1);
+    let distant = BatchNumber::new(crate::RANGE_DELTA_BATCHES_MAX + 1);
     (far.header.number, far.certificate.info.number) = (distant, distant);
     let error = behind.store().take_range_delta(&far, 0, MERGE_BYTES).err().unwrap();
     refused(error, |error| matches!(error, RangeDeltaError::TooFar { .. }));
 
     let chunk = {
-        let merged = served.source.store().range_delta(BatchNumber(0), BatchNumber(30), MERGE_BYTES).unwrap();
+        let merged = served
+            .source
+            .store()
+            .range_delta(BatchNumber::GENESIS, BatchNumber::new(30), MERGE_BYTES)
+            .unwrap();
         served.snapshot().range_delta_chunk(&merged, Path::MIN, Path::MAX, 1 << 20).unwrap()
     };
     let small = behind.store().take_range_delta(&target(served.source.store(), 30), 0, 1_000).unwrap();

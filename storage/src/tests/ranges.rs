@@ -45,7 +45,7 @@ fn served() -> (Fixture, Ledger) {
 }
 
 fn snapshot(store: &Store, number: u64) -> Arc<Snapshot> {
-    store.snapshot(BatchNumber(number)).unwrap().unwrap()
+    store.snapshot(BatchNumber::new(number)).unwrap().unwrap()
 }
 
 fn chunk_of(snapshot: &Snapshot, span: Span) -> VerifiedChunk {
@@ -77,9 +77,9 @@ fn finish(restore: Restore, source: &Store, number: u64) {
 }
 
 fn same_state(restored: &Store, source: &Store, number: u64) {
-    assert_eq!(restored.head().unwrap().header, source.header(BatchNumber(number)).unwrap().unwrap());
+    assert_eq!(restored.head().unwrap().header, source.header(BatchNumber::new(number)).unwrap().unwrap());
     let (ours, theirs) = (restored.create_snapshot().unwrap(), snapshot(source, number));
-    let ours = snapshot(restored, ours.number.0);
+    let ours = snapshot(restored, ours.number.get());
     let all = |snapshot: &Snapshot| snapshot.chunk(Path::MIN, 1 << 20).unwrap();
     assert_eq!(all(&ours), all(&theirs));
 }
@@ -391,7 +391,7 @@ fn a_restore_goes_on_after_kills_at_any_moment() {
         run_child(dir.path(), 20 + 7 * round as usize, Duration::from_micros(310 * round));
         let store = Store::open(&serving(), dir.path()).unwrap();
         assert_eq!(store.recorded_restore().unwrap(), Some(target(source, 20)));
-        assert_eq!(store.head().unwrap().header.number, BatchNumber(0));
+        assert_eq!(store.head().unwrap().header.number, BatchNumber::GENESIS);
         let rows = store.restore(&target(source, 20)).unwrap().rows();
         assert!(rows >= reached, "{rows} rows after {reached}");
         reached = rows;

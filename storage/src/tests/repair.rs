@@ -184,7 +184,7 @@ proptest! {
     ) {
         let (source, ledger) = backend();
         let server = Store::with_backend(&snapshots(), Arc::new(source.clone())).unwrap();
-        let state = server.state_at(BatchNumber(HEAD), MERGE_BYTES).unwrap();
+        let state = server.state_at(BatchNumber::new(HEAD), MERGE_BYTES).unwrap();
         let (spoiled, _) = backend();
         let (right, codes) = (rows(&source, Column::StateA), rows(&source, Column::Codes));
         spoil(&spoiled, &right, &wrong);
@@ -225,7 +225,7 @@ fn the_state_of_every_batch_can_be_opened() {
             model.push(next);
         }
         for (number, ledger) in model.iter().enumerate() {
-            let number = BatchNumber(number as u64);
+            let number = BatchNumber::new(number as u64);
             let state = match fixture.store().state_at(number, MERGE_BYTES) {
                 Ok(state) => state,
                 Err(error) => panic!("batch {number}: {error}"),
@@ -235,14 +235,17 @@ fn the_state_of_every_batch_can_be_opened() {
             collect(&state, Place::ROOT, &mut shown);
             assert_eq!(shown, ledger.state, "batch {number}");
         }
-        let error = fixture.store().state_at(BatchNumber(HEAD + 1), MERGE_BYTES).unwrap_err();
+        let error = fixture.store().state_at(BatchNumber::new(HEAD + 1), MERGE_BYTES).unwrap_err();
         assert!(matches!(error, StorageError::Repair(RepairError::NotKept { .. })), "{error}");
-        let error = fixture.store().state_at(BatchNumber(9), 1_000).unwrap_err();
+        let error = fixture.store().state_at(BatchNumber::new(9), 1_000).unwrap_err();
         assert!(matches!(error, StorageError::RangeDelta(_)), "{error}");
-        let error = fixture.store().state_at(BatchNumber(0), 100).unwrap_err();
+        let error = fixture.store().state_at(BatchNumber::GENESIS, 100).unwrap_err();
         assert!(matches!(error, StorageError::RangeDelta(RangeDeltaError::TooLarge { .. })), "{error}");
         fixture.reopen();
-        assert!(fixture.store().state_at(BatchNumber(HEAD), MERGE_BYTES).is_ok(), "after a restart, too");
+        assert!(
+            fixture.store().state_at(BatchNumber::new(HEAD), MERGE_BYTES).is_ok(),
+            "after a restart, too"
+        );
     }
 }
 
@@ -294,8 +297,8 @@ fn lies(opened: &Opened) -> Vec<Opened> {
 fn lies_are_found_out_one_by_one() {
     let (source, _) = backend();
     let server = Store::with_backend(&snapshots(), Arc::new(source.clone())).unwrap();
-    let state = server.state_at(BatchNumber(HEAD), MERGE_BYTES).unwrap();
-    let older = server.state_at(BatchNumber(HEAD - 1), MERGE_BYTES).unwrap();
+    let state = server.state_at(BatchNumber::new(HEAD), MERGE_BYTES).unwrap();
+    let older = server.state_at(BatchNumber::new(HEAD - 1), MERGE_BYTES).unwrap();
     let (spoiled, _) = backend();
     let right = rows(&source, Column::StateA);
     spoil(
@@ -334,7 +337,7 @@ fn lies_are_found_out_one_by_one() {
 fn who_opens_less_than_asked_is_named() {
     let (source, _) = backend();
     let server = Store::with_backend(&snapshots(), Arc::new(source.clone())).unwrap();
-    let state = server.state_at(BatchNumber(HEAD), MERGE_BYTES).unwrap();
+    let state = server.state_at(BatchNumber::new(HEAD), MERGE_BYTES).unwrap();
     for given in 1..=3 {
         let (spoiled, _) = backend();
         spoil(&spoiled, &rows(&source, Column::StateA), &[Wrong::Change(3, 1), Wrong::Remove(40)]);
@@ -371,7 +374,7 @@ fn what_is_not_complete_is_not_written() {
 fn a_crash_leaves_the_state_before_or_after() {
     let (source, _) = backend();
     let server = Store::with_backend(&snapshots(), Arc::new(source.clone())).unwrap();
-    let state = server.state_at(BatchNumber(HEAD), MERGE_BYTES).unwrap();
+    let state = server.state_at(BatchNumber::new(HEAD), MERGE_BYTES).unwrap();
     let right = rows(&source, Column::StateA);
     for point in [CrashPoint::Before(Step::Repair), CrashPoint::After(Step::Repair)] {
         let (spoiled, _) = backend();
@@ -406,9 +409,9 @@ fn a_repair_of_files_moves_what_differs() {
     let error = Store::open(&serving, fixture.dir()).unwrap_err();
     assert!(matches!(error, StorageError::Corrupt { .. }), "{error}");
 
-    let state = server.state_at(BatchNumber(HEAD), MERGE_BYTES).unwrap();
+    let state = server.state_at(BatchNumber::new(HEAD), MERGE_BYTES).unwrap();
     let mut repair = Repair::open(&serving, fixture.dir()).unwrap();
-    assert_eq!(repair.header().number, BatchNumber(HEAD));
+    assert_eq!(repair.header().number, BatchNumber::new(HEAD));
     let bytes = compare(&mut repair, &state, 2);
     let repaired = repair.finish().unwrap();
     assert_eq!(repaired.keys, [format!("account {}", address(7))]);

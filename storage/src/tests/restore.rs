@@ -21,13 +21,13 @@ pub(super) fn served(on_disk: bool) -> (Fixture, Ledger) {
     fixture.store().commit(made.batch(), None).unwrap();
     ledger.advance(&made);
     ledger.commit_up_to(fixture.store(), 32);
-    let numbers: Vec<_> = fixture.store().snapshots().iter().map(|info| info.number.0).collect();
+    let numbers: Vec<_> = fixture.store().snapshots().iter().map(|info| info.number.get()).collect();
     assert_eq!(numbers, [30, 20]);
     (fixture, ledger)
 }
 
 pub(super) fn target(store: &Store, number: u64) -> RestoreTarget {
-    let number = BatchNumber(number);
+    let number = BatchNumber::new(number);
     RestoreTarget {
         header: store.header(number).unwrap().unwrap(),
         certificate: store.certificate(number).unwrap().unwrap(),
@@ -40,9 +40,9 @@ pub(super) fn headers(
     number: u64,
     count: u64,
 ) -> (Vec<BatchHeader>, AccumulatorRangeProof, AccumulatorRangeProof) {
-    let first = BatchNumber(number + 1 - count);
+    let first = BatchNumber::new(number + 1 - count);
     let proof = store.header_range_proof(number + 1, first, count as usize).unwrap();
-    let genesis = store.header_range_proof(number + 1, BatchNumber(0), 1).unwrap();
+    let genesis = store.header_range_proof(number + 1, BatchNumber::GENESIS, 1).unwrap();
     (store.headers(first, count as usize).unwrap(), proof, genesis)
 }
 
@@ -66,7 +66,7 @@ pub(super) fn check_all(restore: &Restore, snapshot: &Snapshot) {
 /// Restores `number`, dropping the handle and reopening the store after every few chunks.
 fn restored(source: &Store, number: u64, on_disk: bool) -> Fixture {
     let mut fixture = Fixture::initialized(&serving(), on_disk);
-    let snapshot = source.snapshot(BatchNumber(number)).unwrap().unwrap();
+    let snapshot = source.snapshot(BatchNumber::new(number)).unwrap().unwrap();
     let mut rows = 0;
     loop {
         let restore = fixture.store().restore(&target(source, number)).unwrap();
@@ -79,7 +79,7 @@ fn restored(source: &Store, number: u64, on_disk: bool) -> Fixture {
             return fixture;
         }
         drop(restore);
-        assert_eq!(fixture.store().head().unwrap().header.number, BatchNumber(0));
+        assert_eq!(fixture.store().head().unwrap().header.number, BatchNumber::GENESIS);
         fixture.reopen();
         assert_eq!(fixture.store().recorded_restore().unwrap(), Some(target(source, number)));
     }
@@ -91,21 +91,21 @@ fn restores_and_goes_on(on_disk: bool) {
     let mut fixture = restored(source, 30, on_disk);
     for reopened in [false, true] {
         let store = fixture.store();
-        assert_eq!(store.head().unwrap().header, source.header(BatchNumber(30)).unwrap().unwrap());
+        assert_eq!(store.head().unwrap().header, source.header(BatchNumber::new(30)).unwrap().unwrap());
         assert_eq!(store.recorded_restore().unwrap(), None);
         assert_eq!(store.lowest(BlobKind::Body).unwrap(), None);
-        assert_eq!(store.header(BatchNumber(25)).unwrap(), None);
-        assert_eq!(store.headers(BatchNumber(0), 9).unwrap().len(), 1, "genesis stays");
+        assert_eq!(store.header(BatchNumber::new(25)).unwrap(), None);
+        assert_eq!(store.headers(BatchNumber::GENESIS, 9).unwrap().len(), 1, "genesis stays");
         let view = store.view().unwrap();
         for number in 26..=30 {
-            let expected = source.header(BatchNumber(number)).unwrap().unwrap().digest();
-            assert_eq!(view.header_digest(BatchNumber(number)).unwrap(), Some(expected));
+            let expected = source.header(BatchNumber::new(number)).unwrap().unwrap().digest();
+            assert_eq!(view.header_digest(BatchNumber::new(number)).unwrap(), Some(expected));
         }
-        assert_eq!(view.header_digest(BatchNumber(25)).unwrap(), None);
+        assert_eq!(view.header_digest(BatchNumber::new(25)).unwrap(), None);
         assert_eq!(view.code(&Digest::from(keccak256(CODE))).unwrap().unwrap()[..], *CODE);
         assert_eq!(
             store.snapshots()[0].number,
-            BatchNumber(30),
+            BatchNumber::new(30),
             "what was restored is served (reopened: {reopened})"
         );
         drop(view);
@@ -115,8 +115,8 @@ fn restores_and_goes_on(on_disk: bool) {
     let mut replica = Ledger::new();
     for number in 1..=32 {
         let delta =
-            Delta::open(&source.blob(BlobKind::Delta, BatchNumber(number)).unwrap().unwrap()).unwrap();
-        let root = source.header(BatchNumber(number)).unwrap().unwrap().state_root;
+            Delta::open(&source.blob(BlobKind::Delta, BatchNumber::new(number)).unwrap().unwrap()).unwrap();
+        let root = source.header(BatchNumber::new(number)).unwrap().unwrap().state_root;
         let made = seal(&replica.head, &replica.accumulator, delta, root);
         if number > 30 {
             store.commit(made.batch(), None).unwrap();
@@ -124,14 +124,14 @@ fn restores_and_goes_on(on_disk: bool) {
         replica.advance(&made);
     }
     assert_eq!(store.head().unwrap().accumulator, ledger.accumulator);
-    assert_eq!(store.lowest(BlobKind::Body).unwrap(), Some(BatchNumber(31)));
+    assert_eq!(store.lowest(BlobKind::Body).unwrap(), Some(BatchNumber::new(31)));
     let state = store.view().unwrap();
     let keys: Vec<_> = ledger.state.keys().copied().collect();
     let expected: Vec<_> = ledger.state.values().copied().map(Some).collect();
     assert_eq!(state.rows(&keys).unwrap(), expected);
-    let proof = store.header_range_proof(33, BatchNumber(28), 5).unwrap();
+    let proof = store.header_range_proof(33, BatchNumber::new(28), 5).unwrap();
     let digests: Vec<_> =
-        store.headers(BatchNumber(28), 5).unwrap().iter().map(BatchHeader::digest).collect();
+        store.headers(BatchNumber::new(28), 5).unwrap().iter().map(BatchHeader::digest).collect();
     proof.verify(ledger.accumulator.root(), 33, 28, &digests).unwrap();
 }
 
@@ -151,13 +151,13 @@ fn another_target_ends_the_older_handle() {
     let source = source.store();
     on_both(&serving(), |fixture| {
         let store = fixture.store();
-        let old = source.snapshot(BatchNumber(20)).unwrap().unwrap();
+        let old = source.snapshot(BatchNumber::new(20)).unwrap().unwrap();
         let older = store.restore(&target(source, 20)).unwrap();
         fetch(&older, &old, 4);
         assert!(older.rows() > 0);
         let newer = store.restore(&target(source, 30)).unwrap();
         assert_eq!(newer.rows(), 0);
-        let snapshot = source.snapshot(BatchNumber(30)).unwrap().unwrap();
+        let snapshot = source.snapshot(BatchNumber::new(30)).unwrap().unwrap();
         check_all(&newer, &snapshot);
         let chunk = old.chunk(older.next_path().unwrap(), 300).unwrap();
         let superseded = older.add_chunk(&chunk).unwrap_err();
@@ -166,7 +166,7 @@ fn another_target_ends_the_older_handle() {
         fetch(&newer, &snapshot, usize::MAX);
         let (headers, proof, genesis) = headers(source, 30, 31);
         newer.finish(&Ancestry { headers: &headers, proof: &proof, genesis_proof: &genesis }).unwrap();
-        assert_eq!(store.head().unwrap().header.number, BatchNumber(30));
+        assert_eq!(store.head().unwrap().header.number, BatchNumber::new(30));
         let behind = store.restore(&target(source, 20)).err().unwrap();
         assert!(matches!(behind, StorageError::Restore(RestoreError::NotAhead { .. })));
     });
@@ -178,7 +178,7 @@ fn bad_supply_is_refused_and_nothing_of_it_stored() {
     let source = source.store();
     on_both(&config(), |fixture| {
         let store = fixture.store();
-        let snapshot = source.snapshot(BatchNumber(30)).unwrap().unwrap();
+        let snapshot = source.snapshot(BatchNumber::new(30)).unwrap().unwrap();
         let restore = store.restore(&target(source, 30)).unwrap();
         let chunk = snapshot.chunk(Path::MIN, 600).unwrap();
         assert!(chunk.rows.len() >= 3);
@@ -231,9 +231,9 @@ fn bad_supply_is_refused_and_nothing_of_it_stored() {
         let foreign =
             again().finish(&Ancestry { headers: &good, proof: &proof, genesis_proof: &proof }).unwrap_err();
         assert!(foreign.is_bad_supply(), "{foreign}");
-        assert_eq!(store.head().unwrap().header.number, BatchNumber(0));
+        assert_eq!(store.head().unwrap().header.number, BatchNumber::GENESIS);
         again().finish(&Ancestry { headers: &good, proof: &proof, genesis_proof: &genesis }).unwrap();
-        assert_eq!(store.head().unwrap().header.number, BatchNumber(30));
+        assert_eq!(store.head().unwrap().header.number, BatchNumber::new(30));
     });
 }
 
@@ -242,7 +242,7 @@ fn a_restore_that_the_head_overtook_is_freed() {
     let (source, _) = served(false);
     on_both(&config(), |mut fixture| {
         let restore = fixture.store().restore(&target(source.store(), 20)).unwrap();
-        fetch(&restore, &source.store().snapshot(BatchNumber(20)).unwrap().unwrap(), usize::MAX);
+        fetch(&restore, &source.store().snapshot(BatchNumber::new(20)).unwrap().unwrap(), usize::MAX);
         Ledger::new().commit_up_to(fixture.store(), 21);
         let (headers, proof, genesis) = headers(source.store(), 20, 3);
         assert!(
@@ -251,26 +251,26 @@ fn a_restore_that_the_head_overtook_is_freed() {
         drop(restore);
         fixture.reopen();
         assert_eq!(fixture.store().recorded_restore().unwrap(), None);
-        assert_eq!(fixture.store().head().unwrap().header.number, BatchNumber(21));
+        assert_eq!(fixture.store().head().unwrap().header.number, BatchNumber::new(21));
     });
 }
 
 #[test]
 fn snapshots_outlive_restarts_and_old_ones_leave_the_disk() {
     let (mut fixture, mut ledger) = served(true);
-    let made_before = fixture.store().snapshot(BatchNumber(30)).unwrap().unwrap();
+    let made_before = fixture.store().snapshot(BatchNumber::new(30)).unwrap().unwrap();
     let chunk = made_before.chunk(Path::MIN, 1_000).unwrap();
     drop(made_before);
     std::fs::create_dir(fixture.dir().join("snapshots/40.tmp")).unwrap();
     fixture.reopen();
     assert!(!fixture.dir().join("snapshots/40.tmp").exists());
-    let snapshot = fixture.store().snapshot(BatchNumber(30)).unwrap().unwrap();
+    let snapshot = fixture.store().snapshot(BatchNumber::new(30)).unwrap().unwrap();
     assert_eq!(snapshot.chunk(Path::MIN, 1_000).unwrap(), chunk);
     chunk.verify(snapshot.info().state_root).unwrap();
-    assert_eq!(snapshot.info().certificate.info.number, BatchNumber(30));
+    assert_eq!(snapshot.info().certificate.info.number, BatchNumber::new(30));
 
     ledger.commit_up_to(fixture.store(), 50);
-    let numbers: Vec<_> = fixture.store().snapshots().iter().map(|info| info.number.0).collect();
+    let numbers: Vec<_> = fixture.store().snapshots().iter().map(|info| info.number.get()).collect();
     assert_eq!(numbers, [50, 40]);
     assert!(!fixture.dir().join("snapshots/20").exists());
     assert_eq!(snapshot.chunk(Path::MIN, 1_000).unwrap(), chunk, "who holds it can still read it");

@@ -25,8 +25,8 @@ fn compaction_takes_pruned_transactions_out_of_the_index() {
     let mut ledger = Ledger::new();
     ledger.commit_up_to(store, 10);
     let indexed = |number| {
-        let hash = transaction_hash(BatchNumber(number), 0);
-        let key = place_key(&hash, BatchNumber(number), 0).unwrap();
+        let hash = transaction_hash(BatchNumber::new(number), 0);
+        let key = place_key(&hash, BatchNumber::new(number), 0).unwrap();
         store.0.backend.get(Column::Transactions, &key).unwrap().is_some()
     };
     assert!((1..=10).all(indexed));
@@ -35,10 +35,10 @@ fn compaction_takes_pruned_transactions_out_of_the_index() {
     let start = Instant::now();
     while (1..7).any(indexed) {
         assert!(start.elapsed() < Duration::from_secs(60), "batches 1 to 6 stay in the index");
-        let next = ledger.head.number.0 + 1;
+        let next = ledger.head.number.get() + 1;
         ledger.commit_up_to(store, next);
     }
-    assert!((7..=ledger.head.number.0).all(indexed));
+    assert!((7..=ledger.head.number.get()).all(indexed));
 }
 
 /// Goal: a store of the release before, whose index held whole hashes, finds every transaction after it was opened, pruned ones not.
@@ -49,7 +49,7 @@ fn an_index_of_before_is_taken_over() {
     ledger.commit_up_to(fixture.store(), 10);
     fixture.store().prune().unwrap();
     fixture.close();
-    let entries = (1..=10).flat_map(|number| (0..2_u32).map(move |index| (BatchNumber(number), index)));
+    let entries = (1..=10).flat_map(|number| (0..2_u32).map(move |index| (BatchNumber::new(number), index)));
     let entries = entries.map(|(number, index)| (transaction_hash(number, u64::from(index)), number, index));
     age_transactions(fixture.dir(), entries);
     let path = fixture.dir().join("FORMAT");
@@ -61,10 +61,11 @@ fn an_index_of_before_is_taken_over() {
         assert_eq!(fs::read_to_string(&path).unwrap(), text, "it is marked as one of this release");
         for number in 1..=10 {
             let places = |index| {
-                let hash = transaction_hash(BatchNumber(number), index);
+                let hash = transaction_hash(BatchNumber::new(number), index);
                 fixture.store().transaction_places(&hash).unwrap()
             };
-            let expected = |index| if number > 6 { vec![(BatchNumber(number), index)] } else { Vec::new() };
+            let expected =
+                |index| if number > 6 { vec![(BatchNumber::new(number), index)] } else { Vec::new() };
             assert_eq!([places(0), places(1), places(2)], [expected(0), expected(1), Vec::new()], "{number}");
         }
     }

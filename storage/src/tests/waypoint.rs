@@ -11,7 +11,7 @@ use slipstream_types::Waypoint;
 
 use crate::{Ancestry, StorageError, Takeover};
 
-const AT: BatchNumber = BatchNumber(7);
+const AT: BatchNumber = BatchNumber::new(7);
 
 fn serving() -> StorageConfig {
     StorageConfig { snapshot_interval_batches: 10, ..config() }
@@ -33,7 +33,7 @@ fn wrong(waypoint: Waypoint) -> Waypoint {
 
 /// Restores the twentieth batch's state with three headers.
 fn restore(store: &Store, source: &Store) -> Result<(), StorageError> {
-    let snapshot = source.snapshot(BatchNumber(20)).unwrap().unwrap();
+    let snapshot = source.snapshot(BatchNumber::new(20)).unwrap().unwrap();
     let restore = store.restore(&target(source, 20)).unwrap();
     while let Some(next) = restore.next_path() {
         restore.add_chunk(&snapshot.chunk(next, 4_096).unwrap()).unwrap();
@@ -87,12 +87,12 @@ fn a_ledger_that_is_past_another_waypoint_is_refused_at_the_start() {
 #[test]
 fn a_leap_over_the_waypoint_is_compared_or_refused() {
     let (source, _, waypoint) = source();
-    let (source, header) = (source.store(), source.store().header(BatchNumber(20)).unwrap().unwrap());
+    let (source, header) = (source.store(), source.store().header(BatchNumber::new(20)).unwrap().unwrap());
     on_both(&config(), |mut fixture| {
         fixture.store().expect_waypoint(&waypoint).unwrap();
         let error = restore(fixture.store(), source).unwrap_err();
         assert!(matches!(error, StorageError::UnprovenWaypoint { .. }), "{error}");
-        assert_eq!(fixture.store().head().unwrap().header.number, BatchNumber(0));
+        assert_eq!(fixture.store().head().unwrap().header.number, BatchNumber::GENESIS);
         fixture.store().note_waypoint(&wrong(waypoint), &header).unwrap();
         assert!(restore(fixture.store(), source).is_err());
         fixture.store().note_waypoint(&waypoint, &header).unwrap();
@@ -111,12 +111,12 @@ fn a_leap_beside_the_waypoint_needs_no_proof() {
     let (source, made, waypoint) = source();
     let fixture = Fixture::initialized(&config(), false);
     fixture.store().expect_waypoint(&waypoint).unwrap();
-    made[..AT.0 as usize].iter().for_each(|made| fixture.store().commit(made.batch(), None).unwrap());
+    made[..AT.get() as usize].iter().for_each(|made| fixture.store().commit(made.batch(), None).unwrap());
     restore(fixture.store(), source.store()).unwrap();
-    assert_eq!(fixture.store().head().unwrap().header.number, BatchNumber(20));
+    assert_eq!(fixture.store().head().unwrap().header.number, BatchNumber::new(20));
 
     let fixture = Fixture::initialized(&config(), false);
-    let ahead = Waypoint { number: BatchNumber(21), ..waypoint };
+    let ahead = Waypoint { number: BatchNumber::new(21), ..waypoint };
     fixture.store().expect_waypoint(&ahead).unwrap();
     restore(fixture.store(), source.store()).unwrap();
     assert!(!fixture.store().passes_waypoint(&ahead).unwrap());
@@ -132,7 +132,7 @@ fn a_ledger_that_nobody_compared_is_refused_at_the_start() {
     restore(fixture.store(), source.store()).unwrap();
     let error = fixture.store().expect_waypoint(&waypoint).unwrap_err();
     assert!(error.to_string().contains("began behind"), "{error}");
-    let newest = Waypoint::of(&source.store().ledger_info(BatchNumber(20)).unwrap().unwrap());
+    let newest = Waypoint::of(&source.store().ledger_info(BatchNumber::new(20)).unwrap().unwrap());
     fixture.store().expect_waypoint(&newest).unwrap();
     let error = fixture.store().passes_waypoint(&wrong(newest)).unwrap_err();
     assert!(matches!(error, StorageError::WrongWaypoint { .. }), "{error}");
@@ -147,8 +147,8 @@ fn a_range_delta_passes_through_the_waypoint() {
         let fixture = Fixture::initialized(&config(), false);
         fixture.store().expect_waypoint(&expected).unwrap();
         let takeover = fixture.store().take_range_delta(&target(source, 20), 0, 1 << 20).unwrap();
-        let merged = source.range_delta(BatchNumber(0), BatchNumber(20), 1 << 20).unwrap();
-        let snapshot = source.snapshot(BatchNumber(20)).unwrap().unwrap();
+        let merged = source.range_delta(BatchNumber::GENESIS, BatchNumber::new(20), 1 << 20).unwrap();
+        let snapshot = source.snapshot(BatchNumber::new(20)).unwrap().unwrap();
         let (first, last) = (slipstream_types::Path::MIN, slipstream_types::Path::MAX);
         let chunk = snapshot.range_delta_chunk(&merged, first, last, 1 << 20).unwrap();
         takeover.add(chunk.check().unwrap()).unwrap();

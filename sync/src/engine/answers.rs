@@ -337,7 +337,7 @@ impl Engine {
         while self.jobs.checks.len() < CHECKS_MAX {
             let Some(arrived) = self.checking.waiting.pop_front() else { return };
             let Arrived { first, flight, at, answer, request } = arrived;
-            let due = flight.head.0.saturating_sub(request.first.0).saturating_add(1);
+            let due = flight.head.since(request.first).saturating_add(1);
             let trust = Arc::clone(&self.trust);
             self.run(Check { first, flight, at }, Job::CheckRange { answer, request, due, trust });
         }

@@ -55,7 +55,7 @@ mod tests {
     use crate::engine::rig::{HEAD, chain};
 
     fn certificate(number: u64) -> Certificate {
-        chain().store.certificate(BatchNumber(number)).unwrap().unwrap()
+        chain().store.certificate(BatchNumber::new(number)).unwrap().unwrap()
     }
 
     /// Goal: a certificate is checked once, any other one is checked, and a later epoch makes all of them unchecked.

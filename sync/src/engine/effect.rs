@@ -222,7 +222,7 @@ impl Local {
     /// If it has no genesis, or cannot be read.
     pub fn of(store: &Store) -> Result<Local, SyncError> {
         Ok(Local {
-            genesis: store.header(BatchNumber(0))?.map_or(Digest::ZERO, |header| header.digest()),
+            genesis: store.header(BatchNumber::GENESIS)?.map_or(Digest::ZERO, |header| header.digest()),
             head: store.head()?.header.number,
             begun: store.recorded_restore()?.map(|target| target.header.number),
             trust: Trust::of(store)?,

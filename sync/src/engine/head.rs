@@ -75,7 +75,7 @@ impl Announcements {
     #[cfg(test)]
     pub(super) fn waiting_of(&self, peer: &PeerId) -> Vec<u64> {
         let has = |all: &[Announced]| all.iter().any(|announced| announced.from == *peer);
-        self.waiting.iter().filter(|(_, all)| has(all)).map(|(number, _)| number.0).collect()
+        self.waiting.iter().filter(|(_, all)| has(all)).map(|(number, _)| number.get()).collect()
     }
 
     fn bytes(&self) -> usize {
@@ -99,7 +99,7 @@ impl Announcements {
     /// The highest that waits; batch 0 if there is none.
     fn last(&self) -> BatchNumber {
         let mut waiting = self.waiting.iter().rev();
-        waiting.find(|(_, all)| !all.is_empty()).map_or(BatchNumber(0), |(number, _)| *number)
+        waiting.find(|(_, all)| !all.is_empty()).map_or(BatchNumber::GENESIS, |(number, _)| *number)
     }
 
     /// Takes the best announcement of a batch; those before it are over.
@@ -117,7 +117,7 @@ fn epoch_of(payload: &[u8]) -> Option<Epoch> {
 
 /// The batch that an announcement is about, which its first bytes say: most announcements are refused by it alone.
 fn number_of(payload: &[u8]) -> Option<BatchNumber> {
-    payload.first_chunk().map(|bytes| BatchNumber(u64::from_le_bytes(*bytes)))
+    payload.first_chunk().map(|bytes| BatchNumber::new(u64::from_le_bytes(*bytes)))
 }
 
 impl Engine {
@@ -125,7 +125,7 @@ impl Engine {
     pub(super) fn heard_of(&mut self, from: PeerId, payload: Vec<u8>, now: Instant) -> bool {
         match number_of(&payload) {
             // No sums with a number that anybody may have made up: it can be the highest there is.
-            Some(number) if self.head.0.saturating_sub(number.0) > STALE_BATCHES => {
+            Some(number) if self.head.since(number) > STALE_BATCHES => {
                 let reason = format!("announcement: batch {number} is far behind the head {}", self.head);
                 self.book.bench(&from, now, reason);
                 return false;
@@ -134,8 +134,7 @@ impl Engine {
             Some(number) if number <= self.head || self.announcements.has(number, &from) => return false,
             _ => {}
         }
-        let is_far =
-            number_of(&payload).is_some_and(|number| number.0.saturating_sub(self.head.0) > ANNOUNCED_MAX);
+        let is_far = number_of(&payload).is_some_and(|number| number.since(self.head) > ANNOUNCED_MAX);
         let is_known = number_of(&payload).is_some_and(|number| number <= self.announcements.passed);
         if is_far || is_known {
             return self.expect_more(from);
@@ -201,7 +200,7 @@ impl Engine {
             return;
         }
         let last = match self.announcements.taken {
-            taken if self.tail.last() == taken && taken.0 < self.head.0 + AHEAD_MAX => taken.max(self.head),
+            taken if self.tail.last() == taken && taken < self.head.after(AHEAD_MAX) => taken.max(self.head),
             _ => self.head,
         };
         let number = last.next();

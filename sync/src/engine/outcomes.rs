@@ -258,7 +258,7 @@ impl Engine {
 
     /// A range delta that passes so many batches cannot be had here: one of half as many may be, and in a while a longer one again.
     pub(super) fn range_delta_too_long(&mut self, number: BatchNumber, now: Instant) {
-        self.range_delta_max = number.0.saturating_sub(self.head.0) / 2;
+        self.range_delta_max = number.since(self.head) / 2;
         self.range_delta_grows = Some(now + RANGE_DELTA_GROWS);
     }
 

@@ -77,8 +77,8 @@ impl Engine {
             }
             let batch = self.batch_bytes(turn);
             let count = self.piece_batches(first, turn, candidates, batch);
-            let last = BatchNumber(first.0 + count - 1).min(target);
-            let batches = last.0 - first.0 + 1;
+            let last = first.after(count - 1).min(target);
+            let batches = last.since(first) + 1;
             let bytes = (batches as f64 * batch) as u64;
             self.tail.push(last, turn, bytes);
             self.want_range(first, last, turn, bytes);
@@ -91,7 +91,7 @@ impl Engine {
     fn want_range(&mut self, first: BatchNumber, last: BatchNumber, mode: RangeMode, bytes: u64) {
         let request = RangeRequest {
             first,
-            batches_max: (last.0 - first.0 + 1) as u32,
+            batches_max: (last.since(first) + 1) as u32,
             bytes_max: self.config.range_bytes_max.get().min(RANGE_BYTES_MAX),
             parts: self.parts(mode, first, last),
         };
@@ -164,8 +164,8 @@ impl Engine {
     /// Whether a batch of a range will be executed again, which takes its body.
     fn is_audited(&self, first: BatchNumber, last: BatchNumber) -> bool {
         let share = self.config.audit;
-        let drawn = |number| crate::work::is_drawn(self.audit_seed, share, BatchNumber(number));
-        share > 0.0 && (first.0..=last.0).any(drawn)
+        let drawn = |number| crate::work::is_drawn(self.audit_seed, share, number);
+        share > 0.0 && first.through(last).any(drawn)
     }
 
     /// Ranges that nobody serves in their mode any more get another mode, or are given up if there is none.
@@ -177,10 +177,10 @@ impl Engine {
             if is_served || !self.streams.is_waiting(&key) || self.checking.has(&key, &self.jobs.checks) {
                 continue;
             }
-            let before = BatchNumber(first.0.saturating_sub(1));
+            let before = first.before(1);
             match self.decide(before, candidates).step {
                 Step::Range(other) if other != mode => {
-                    tracing::info!(batch = first.0, from = %mode, to = %other, "nobody serves the range as it was asked for");
+                    tracing::info!(batch = first.get(), from = %mode, to = %other, "nobody serves the range as it was asked for");
                     self.turn_into(first, other);
                 }
                 Step::Snapshot(_) | Step::RangeDelta(_) => {
@@ -238,7 +238,7 @@ impl Engine {
     /// Asks for a range in another mode.
     fn turn_into(&mut self, first: BatchNumber, mode: RangeMode) {
         self.streams.settle(&Key::Range(first), &mut self.effects);
-        let batches = self.tail.get(first).map_or(0, |piece| piece.last.0 - first.0 + 1) as f64;
+        let batches = self.tail.get(first).map_or(0, |piece| piece.last.since(first) + 1) as f64;
         self.tail.remode(first, mode, (batches * self.batch_bytes(mode)) as u64);
         if let Some(mix) = self.mix.as_mut().filter(|_| mode == RangeMode::Replay) {
             mix.took_over(batches);
@@ -249,7 +249,7 @@ impl Engine {
 
 /// Batches from `first` to the next multiple of `batches`.
 fn to_boundary(first: BatchNumber, batches: u64) -> u64 {
-    batches - first.0 % batches
+    batches - first.get() % batches
 }
 
 #[cfg(test)]
@@ -277,8 +277,8 @@ mod tests {
     #[test]
     fn ranges_end_at_the_same_batches_wherever_they_begin() {
         for (first, count) in [(0, 256), (1, 255), (255, 1), (256, 256), (u64::MAX, 1)] {
-            assert_eq!(to_boundary(BatchNumber(first), 256), count, "from {first}");
+            assert_eq!(to_boundary(BatchNumber::new(first), 256), count, "from {first}");
         }
-        assert_eq!(to_boundary(BatchNumber(7), 1), 1);
+        assert_eq!(to_boundary(BatchNumber::new(7), 1), 1);
     }
 }

@@ -89,7 +89,7 @@ impl Counters {
         let Some((at, first, transactions)) = before.or(self.samples.front()) else { return (0.0, 0.0) };
         let seconds = age(at).min(RATE_WINDOW).as_secs_f64().max(0.1);
         let per_second = |count: u64| count as f64 / seconds;
-        (per_second(head.0.saturating_sub(first.0)), per_second(self.transactions - transactions))
+        (per_second(head.since(*first)), per_second(self.transactions - transactions))
     }
 
     fn mark_active(&mut self, active: bool, now: Instant) {
@@ -124,7 +124,7 @@ impl Engine {
             (None, Step::RangeDelta(_)) => Phase::RangeDelta,
         };
         if phase != self.counters.phase {
-            tracing::debug!(%phase, batch = self.head.0, target = plan.target.0, reason = %plan.reason, "phase");
+            tracing::debug!(%phase, batch = self.head.get(), target = plan.target.get(), reason = %plan.reason, "phase");
             self.counters.phase = phase;
         }
     }
@@ -138,7 +138,7 @@ impl Engine {
         // The waypoint's batch is certified, by the operator's word, whoever is connected.
         let target = self.newest.max(self.head).max(self.waypoint);
         let (batches_per_second, transactions_per_second) = counters.rates(now, self.head);
-        let gap = target.0 - self.head.0;
+        let gap = target.since(self.head);
         let eta = match &self.plan {
             _ if gap == 0 => None,
             _ if batches_per_second > 0.0 => Some(gap as f64 / batches_per_second),
@@ -230,18 +230,18 @@ mod tests {
     fn rates_are_of_the_last_seconds_and_end_at_zero() {
         let start = Instant::now();
         let at = |second: u64| start + Duration::from_secs(second);
-        let mut counters = Counters::new(BatchNumber(1_000), None, start);
+        let mut counters = Counters::new(BatchNumber::new(1_000), None, start);
         for second in 1..=30 {
             counters.transactions += 50;
-            counters.head_moved(BatchNumber(1_000 + 5 * second), at(second));
+            counters.head_moved(BatchNumber::new(1_000 + 5 * second), at(second));
         }
-        let head = BatchNumber(1_150);
+        let head = BatchNumber::new(1_150);
         assert_eq!(counters.rates(at(30), head), (5.0, 50.0));
         let (fading, _) = counters.rates(at(35), head);
         assert!((2.0..3.0).contains(&fading), "{fading}");
         assert_eq!(counters.rates(at(40), head), (0.0, 0.0));
         assert_eq!(counters.rates(at(3_600), head), (0.0, 0.0));
-        counters.head_moved(BatchNumber(1_170), at(3_600));
-        assert_eq!(counters.rates(at(3_601), BatchNumber(1_170)), (2.0, 0.0));
+        counters.head_moved(BatchNumber::new(1_170), at(3_600));
+        assert_eq!(counters.rates(at(3_601), BatchNumber::new(1_170)), (2.0, 0.0));
     }
 }

@@ -87,7 +87,7 @@ pub(super) fn pruned(head: u64) -> Promise {
 impl Promise {
     /// Offers a snapshot of so many rows and bytes, by its own word.
     pub(super) fn offering(mut self, number: u64, rows: u64, bytes: u64) -> Promise {
-        self.offers.push(SnapshotOffer { number: BatchNumber(number), rows, bytes });
+        self.offers.push(SnapshotOffer { number: BatchNumber::new(number), rows, bytes });
         self
     }
 
@@ -103,10 +103,10 @@ impl Promise {
 
     fn summary(&self, chain: &Chain) -> Summary {
         let store = &chain.store;
-        let from = self.keeps_from.map(BatchNumber);
+        let from = self.keeps_from.map(BatchNumber::new);
         Summary {
-            genesis: store.header(BatchNumber(0)).unwrap().unwrap().digest(),
-            head: store.certificate(BatchNumber(self.head)).unwrap(),
+            genesis: store.header(BatchNumber::GENESIS).unwrap().unwrap().digest(),
+            head: store.certificate(BatchNumber::new(self.head)).unwrap(),
             bodies_from: from.filter(|_| self.bodies),
             receipts_from: from,
             deltas_from: from.filter(|_| self.deltas),
@@ -167,12 +167,12 @@ impl Node {
         let Node { config, head, hints, patience } = self;
         let store = Store::memory(&StorageConfig { snapshot_interval_batches: 0, ..Default::default() });
         store.initialize(&chain.genesis).unwrap();
-        (1..=head).for_each(|number| chain.commit_to(&store, BatchNumber(number)));
+        (1..=head).for_each(|number| chain.commit_to(&store, BatchNumber::new(number)));
         let executor =
             ExecutorConfig { hints: HintsMode::Off, prefetch_threads: 0, ..ExecutorConfig::default() };
         let session = Session::new(&executor, chain.genesis.chain.clone()).unwrap();
         let worker = Worker::new(store.clone(), &config, Arc::new(session), None, 7).unwrap();
-        let waypoint = BatchNumber(0);
+        let waypoint = BatchNumber::GENESIS;
         let setup = Setup { hints, patience, waypoint, cores: 2, seed: 7, defences: Defences::default() };
         let now = Instant::now();
         let engine = Engine::new(config, &setup, Local::of(&store).unwrap(), None, now);
@@ -224,7 +224,7 @@ impl Rig {
 
     /// A peer tells of a batch that it checked and has not committed.
     pub(super) fn rumour(&mut self, peer: PeerId, number: u64) -> &mut Rig {
-        self.engine.handle_rumour(peer, BatchNumber(number), self.now);
+        self.engine.handle_rumour(peer, BatchNumber::new(number), self.now);
         self.step()
     }
 
@@ -297,8 +297,7 @@ impl Rig {
 
     /// Whom the batches from `first` on were asked of, in that order.
     pub(super) fn asked_for_range(&self, first: u64) -> Vec<PeerId> {
-        let is_it =
-            |request: &Request| matches!(request, Request::Range(range) if range.first == BatchNumber(first));
+        let is_it = |request: &Request| matches!(request, Request::Range(range) if range.first == BatchNumber::new(first));
         self.open.iter().filter(|open| is_it(&open.request)).map(|open| open.peer).collect()
     }
 
@@ -425,27 +424,27 @@ impl Rig {
 
     /// Somebody else in this process puts a batch together.
     pub(super) fn coming(&mut self, number: u64) -> &mut Rig {
-        self.engine.handle_coming(BatchNumber(number), self.now + Duration::from_secs(2));
+        self.engine.handle_coming(BatchNumber::new(number), self.now + Duration::from_secs(2));
         self.step()
     }
 
     /// It gives it up.
     pub(super) fn not_coming(&mut self, number: u64) -> &mut Rig {
-        self.engine.handle_not_coming(BatchNumber(number), self.now);
+        self.engine.handle_not_coming(BatchNumber::new(number), self.now);
         self.step()
     }
 
     /// Somebody else in this process commits a batch.
     pub(super) fn commit(&mut self, number: u64) -> &mut Rig {
-        self.chain.commit_to(&self.store, BatchNumber(number));
-        self.engine.handle_head(BatchNumber(number), self.now);
+        self.chain.commit_to(&self.store, BatchNumber::new(number));
+        self.engine.handle_head(BatchNumber::new(number), self.now);
         self.step()
     }
 
     /// The head that the engine stands at; the store's is the same.
     pub(super) fn head(&self) -> u64 {
         assert_eq!(self.store.head().unwrap().header.number, self.engine.head());
-        self.engine.head().0
+        self.engine.head().get()
     }
 
     pub(super) fn status(&self) -> SyncStatus {
@@ -475,7 +474,7 @@ pub(super) fn announcement(number: u64) -> Vec<u8> {
 }
 
 fn announcement_of(chain: &Chain, number: u64) -> Vec<u8> {
-    let (store, number) = (&chain.store, BatchNumber(number));
+    let (store, number) = (&chain.store, BatchNumber::new(number));
     let blob = |kind| store.blob(kind, number).unwrap();
     let (header, certificate) = (store.header(number).unwrap(), store.certificate(number).unwrap());
     let body = blob(BlobKind::Body).unwrap();

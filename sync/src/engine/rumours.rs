@@ -64,7 +64,7 @@ mod tests {
     #[test]
     fn asked_a_few_times() {
         let (mut rumours, start, peer) = (Rumours::default(), Instant::now(), PublicKey([1; 32]));
-        rumours.add(peer, BatchNumber(7), start);
+        rumours.add(peer, BatchNumber::new(7), start);
         let mut asked = Vec::new();
         while let Some(at) = rumours.next() {
             assert_eq!(rumours.take_due(at), [peer]);
@@ -72,9 +72,9 @@ mod tests {
             rumours.retain(|_, _| true);
         }
         assert_eq!(asked, [0, 20, 60, 140, 300]);
-        rumours.add(peer, BatchNumber(7), start);
-        rumours.add(peer, BatchNumber(6), start);
-        rumours.retain(|_, number| number != BatchNumber(7));
+        rumours.add(peer, BatchNumber::new(7), start);
+        rumours.add(peer, BatchNumber::new(6), start);
+        rumours.retain(|_, number| number != BatchNumber::new(7));
         assert_eq!(rumours.next(), None);
     }
 }

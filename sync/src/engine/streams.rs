@@ -224,7 +224,7 @@ impl Streams {
             about,
             peer,
             sent: self.links.send(peer, now, 1_024),
-            head: BatchNumber(0),
+            head: BatchNumber::GENESIS,
             hedge_at: now + self.deadline,
             is_overdue: false,
         };

@@ -71,7 +71,7 @@ impl Tail {
 
     /// The batch before it.
     pub(super) fn last(&self) -> BatchNumber {
-        BatchNumber(self.next.0.saturating_sub(1))
+        self.next.before(1)
     }
 
     /// Bytes of the pieces that are being committed.
@@ -153,8 +153,8 @@ impl Tail {
         let piece = self.pieces.get_mut(&first).filter(|piece| matches!(piece.state, State::Asked))?;
         let end = range.batches().last()?.header.number;
         let rest = (end < piece.last).then(|| {
-            let batches = piece.last.0 - first.0 + 1;
-            let bytes = piece.bytes * (piece.last.0 - end.0) / batches;
+            let batches = piece.last.since(first) + 1;
+            let bytes = piece.bytes * piece.last.since(end) / batches;
             (end.next(), Piece { last: piece.last, mode: piece.mode, bytes, state: State::Asked })
         });
         piece.last = end.min(piece.last);
@@ -192,7 +192,7 @@ impl Tail {
     /// The batch behind which [`Tail::cut_asked`] drops everything.
     pub(super) fn last_that_came(&self) -> BatchNumber {
         let asked = self.pieces.iter().rev().take_while(|(_, piece)| matches!(piece.state, State::Asked));
-        asked.last().map_or(self.last(), |(first, _)| BatchNumber(first.0.saturating_sub(1)))
+        asked.last().map_or(self.last(), |(first, _)| first.before(1))
     }
 
     /// Drops the pieces from `first` on that nobody sent yet, if nothing that came lies behind them.

@@ -151,7 +151,7 @@ impl Engine {
             _ if holds => {}
             Step::Range(mode) => {
                 if plan.replayed.is_some() && self.mix.is_none() {
-                    tracing::info!(batch = self.head.0, target = plan.target.0, reason = %plan.reason, "batches are followed in both modes at once");
+                    tracing::info!(batch = self.head.get(), target = plan.target.get(), reason = %plan.reason, "batches are followed in both modes at once");
                 }
                 self.fill(mode, plan.replayed, candidates);
             }
@@ -276,7 +276,7 @@ impl Engine {
 
     /// Whether the next batches are still left to this process's consensus, or to its mesh.
     fn leaves_to_others(&self, plan: &Plan, now: Instant) -> bool {
-        let is_near = plan.target.0.saturating_sub(self.head.0) <= PATIENCE_BATCHES;
+        let is_near = plan.target.since(self.head) <= PATIENCE_BATCHES;
         let is_coming = matches!(plan.step, Step::Range(_)) && self.coming_until().is_some_and(|at| at > now);
         is_coming || is_near && self.is_patient(now)
     }
@@ -296,13 +296,13 @@ impl Engine {
             return now < ends && self.streams.is_wanted(&Key::Survey);
         }
         let Some(target) = candidates.iter().map(|peer| peer.head).max() else { return false };
-        if target.0.saturating_sub(self.head.0) <= SURVEY_HEADERS {
+        if target.since(self.head) <= SURVEY_HEADERS {
             return false;
         }
         let certificate: Option<Certificate> = self.book.certificate(target).cloned();
         let Some(certificate) = certificate else { return false };
         self.survey = Some((certificate, now));
-        let first = BatchNumber(target.0 - SURVEY_HEADERS + 1);
+        let first = target.before(SURVEY_HEADERS - 1);
         let request = Request::Headers { first, last: target };
         self.streams.want(Key::Survey, request, Needs::Head(target), SURVEY_HEADERS * 400);
         true
@@ -316,7 +316,7 @@ impl Engine {
     /// Begins a restore, once what is under way is through.
     fn leap(&mut self, number: BatchNumber, by_changes: bool, candidates: &[Candidate], now: Instant) {
         // What is asked for shortens a gap whose headers are too many for an answer.
-        if by_changes && number.0.saturating_sub(self.head.0) > RANGE_DELTA_BATCHES_MAX {
+        if by_changes && number.since(self.head) > RANGE_DELTA_BATCHES_MAX {
             return;
         }
         self.drop_asked();
@@ -349,7 +349,7 @@ impl Engine {
         match range_delta {
             Some(Base { head, .. }) => {
                 let batch = self.sizes.as_ref().map_or(BATCH_BYTES_UNKNOWN, |sizes| sizes.delta);
-                rows.min((number.0 - head.0) as f64 * batch)
+                rows.min(number.since(head) as f64 * batch)
             }
             None => rows,
         }

@@ -175,7 +175,7 @@ impl PeerBook {
         let best = self.peers.values().filter_map(Peer::head).max().unwrap_or_default();
         let Some(peer) = self.peers.get_mut(id) else { return };
         let head = peer.head().unwrap_or_default();
-        let behind = best.0 - head.0;
+        let behind = best.since(head);
         let points = peer.score.points(now);
         let mut judged = peer.score.clone();
         judged.head_behind(behind);
@@ -572,7 +572,7 @@ fn candidate(peer: PeerId, summary: &Summary, history: bool, score: &Score) -> C
     };
     let all_kept =
         [summary.bodies_from, summary.receipts_from, summary.deltas_from].iter().all(Option::is_some);
-    let head = summary.head.as_ref().map_or(BatchNumber(0), |certificate| certificate.info.number);
+    let head = summary.head.as_ref().map_or(BatchNumber::GENESIS, |certificate| certificate.info.number);
     Candidate {
         peer,
         head,

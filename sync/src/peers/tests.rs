@@ -12,12 +12,12 @@ fn id(number: u8) -> PeerId {
 }
 
 fn summary() -> Summary {
-    let from = Some(BatchNumber(1));
+    let from = Some(BatchNumber::new(1));
     Summary {
         genesis: Digest::ZERO,
         head: None,
         bodies_from: from,
-        receipts_from: Some(BatchNumber(5)),
+        receipts_from: Some(BatchNumber::new(5)),
         deltas_from: from,
         snapshots: BoundedVec::default(),
         forks: Forks::default(),
@@ -28,7 +28,7 @@ fn summary() -> Summary {
 fn summary_at(number: u64) -> Summary {
     let info = LedgerInfo {
         epoch: Epoch(0),
-        number: BatchNumber(number),
+        number: BatchNumber::new(number),
         accumulator_root: Digest::ZERO,
         state_root: Digest::ZERO,
         timestamp_ms: 0,
@@ -263,7 +263,7 @@ fn a_refusal_refutes_a_summary() {
     book.summarize(id(1), now, summary_at(10));
     assert!(serves(&book));
     book.refute(&id(1));
-    assert!(!serves(&book) && book.target() == BatchNumber(10));
+    assert!(!serves(&book) && book.target() == BatchNumber::new(10));
     assert_eq!(book.stale(now, Duration::from_secs(60)), [id(1)]);
     book.summarize(id(1), now, summary_at(10));
     assert!(serves(&book));
@@ -272,7 +272,7 @@ fn a_refusal_refutes_a_summary() {
 #[test]
 fn history_needs_all_parts() {
     let from = |history, summary| {
-        candidate(id(1), &summary, history, &Score::new(Instant::now())).delta_from.map(|n| n.0)
+        candidate(id(1), &summary, history, &Score::new(Instant::now())).delta_from.map(|n| n.get())
     };
     assert_eq!(from(false, summary()), Some(1));
     assert_eq!(from(true, summary()), Some(5));

@@ -210,7 +210,7 @@ impl Planner<'_> {
             };
             return self.plan(Step::Idle, head, 0.0, None, reason);
         };
-        let gap = target.0 - head.0;
+        let gap = target.since(head);
         let way = self.range(gap);
         if let Some(plan) = self.leap(target, way) {
             return plan;
@@ -237,9 +237,11 @@ impl Planner<'_> {
     /// Why the leap that the policy asks for cannot be made. Near the head none is due.
     fn unusable(&self, target: BatchNumber) -> Option<String> {
         let Inputs { head, peers, given_up, range_delta_max, .. } = *self.inputs;
-        let is_far = target.0 - head.0 >= WIDE_GAP;
+        let is_far = target.since(head) >= WIDE_GAP;
         let (mode, is_due) = match self.policy.mode {
-            Mode::Snapshot => ("snapshot", (is_far || head.0 == 0) && self.snapshot_at(target).is_none()),
+            Mode::Snapshot => {
+                ("snapshot", (is_far || head == BatchNumber::GENESIS) && self.snapshot_at(target).is_none())
+            }
             Mode::RangeDelta => ("range_delta", is_far && self.range_delta_at(target).is_none()),
             _ => return None,
         };
@@ -249,7 +251,7 @@ impl Planner<'_> {
             None => "no peer offers a snapshot ahead of this node".into(),
             Some(_) => format!(
                 "no peer that offers a snapshot at most {range_delta_max} batches ahead keeps the deltas from batch {} on",
-                head.0 - head.0 % range_delta::BASE_STEP + 1
+                head.before(head.get() % range_delta::BASE_STEP).next()
             ),
         };
         is_due.then(|| format!("{mode} asked for, but {why}"))
@@ -340,7 +342,7 @@ impl Planner<'_> {
     }
 
     fn follow(&self, target: BatchNumber, way: Way) -> Plan {
-        let gap = target.0 - self.inputs.head.0;
+        let gap = target.since(self.inputs.head);
         let ms = |way: &Way| {
             format!("{} {:.2} ms a batch, bound by {}", way.mode, way.price.seconds * 1e3, way.price.bound)
         };
@@ -368,10 +370,10 @@ impl Planner<'_> {
     /// A snapshot or a range delta, if that is pinned or much cheaper than the batches one by one.
     fn leap(&self, target: BatchNumber, way: Option<Way>) -> Option<Plan> {
         let head = self.inputs.head;
-        let gap = target.0 - head.0;
+        let gap = target.since(head);
         let pinned = self.policy.mode;
         let by_batches = way.map_or(f64::INFINITY, |way| way.seconds);
-        if pinned == Mode::Snapshot && head.0 == 0 {
+        if pinned == Mode::Snapshot && head == BatchNumber::GENESIS {
             let (number, seconds) = self.snapshot_at(target)?;
             return Some(self.plan(
                 Step::Snapshot(number),
@@ -405,7 +407,7 @@ impl Planner<'_> {
 
     /// Seconds for the batches behind a snapshot; a guess where nobody shows yet that he serves them.
     fn tail(&self, number: BatchNumber, target: BatchNumber) -> f64 {
-        let left = target.0.saturating_sub(number.0);
+        let left = target.since(number);
         let modes = [RangeMode::Replay, RangeMode::Delta].into_iter();
         let ways = modes.filter_map(|mode| self.way(mode, number, left)).map(|way| way.seconds);
         ways.min_by(f64::total_cmp).unwrap_or(left as f64 * TAIL_BATCH_SECONDS)
@@ -440,10 +442,11 @@ impl Planner<'_> {
                 numbers.find(|number| *number >= least && fits(*number) && (!vouched || is_vouched(*number)))
             })
         };
-        let ways = [(self.inputs.waypoint, true), (self.inputs.waypoint, false), (BatchNumber(0), true)];
+        let ways =
+            [(self.inputs.waypoint, true), (self.inputs.waypoint, false), (BatchNumber::GENESIS, true)];
         ways.into_iter()
             .find_map(|(least, vouched)| from(least, vouched))
-            .or_else(|| from(BatchNumber(0), false))
+            .or_else(|| from(BatchNumber::GENESIS, false))
     }
 
     /// Rows and bytes of a snapshot: the middle of what its peers say, so that one liar decides nothing, as far as it can be true. One that
@@ -466,13 +469,13 @@ impl Planner<'_> {
         let serves = |peer: &&Candidate| {
             peer.range_delta_from.is_some_and(|from| range_delta::base(head, from).is_some())
         };
-        let fits = |number: BatchNumber| number > head && number.0 - head.0 <= self.inputs.range_delta_max;
+        let fits = |number: BatchNumber| number > head && number.since(head) <= self.inputs.range_delta_max;
         let number = self.newest(peers.iter().filter(serves), fits)?;
         let offering = peers.iter().filter(serves).filter(|peer| peer.offers(number));
         let rate: f64 = offering.map(|peer| peer.bytes_per_second).sum();
         let sizes = self.sizes();
         let (rows, _) = self.offered_size(number);
-        let updates = (number.0 - head.0) as f64 * sizes.changes / ROW_BYTES;
+        let updates = number.since(head) as f64 * sizes.changes / ROW_BYTES;
         let bytes = touched_rows(updates, rows) * ROW_BYTES;
         let work = bytes * (costs.open + costs.commit) / machine.cores.max(1.0);
         Some((number, (bytes / rate.max(1.0)).max(work) + self.tail(number, target)))

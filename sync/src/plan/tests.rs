@@ -3,10 +3,10 @@
 use super::*;
 
 fn peer(id: u8, head: u64) -> Candidate {
-    let from = Some(BatchNumber(1));
+    let from = Some(BatchNumber::new(1));
     Candidate {
         peer: slipstream_types::PublicKey([id; 32]),
-        head: BatchNumber(head),
+        head: BatchNumber::new(head),
         replay_from: from,
         delta_from: from,
         range_delta_from: from,
@@ -17,7 +17,7 @@ fn peer(id: u8, head: u64) -> Candidate {
 }
 
 fn offering(id: u8, head: u64, number: u64, bytes: u64) -> Candidate {
-    let offered = SnapshotOffer { number: BatchNumber(number), rows: bytes / 100, bytes };
+    let offered = SnapshotOffer { number: BatchNumber::new(number), rows: bytes / 100, bytes };
     Candidate { snapshots: vec![offered], ..peer(id, head) }
 }
 
@@ -53,9 +53,9 @@ impl Case {
         decide(
             &self.policy,
             &Inputs {
-                head: BatchNumber(self.head),
-                begun: self.begun.map(BatchNumber),
-                waypoint: BatchNumber(self.waypoint),
+                head: BatchNumber::new(self.head),
+                begun: self.begun.map(BatchNumber::new),
+                waypoint: BatchNumber::new(self.waypoint),
                 peers,
                 given_up: self.given_up,
                 rows_known: 0.0,
@@ -130,7 +130,7 @@ fn batches_at_the_head_are_executed() {
 fn a_snapshot_is_taken_where_the_gap_costs_more_than_the_state() {
     let small = [offering(1, 20_050, 20_000, 1_000_000)];
     let plan = Case::new(Mode::Auto, 10).plan(&small);
-    assert_eq!(plan.step, Step::Snapshot(BatchNumber(20_000)), "{plan:?}");
+    assert_eq!(plan.step, Step::Snapshot(BatchNumber::new(20_000)), "{plan:?}");
     assert!(plan.reason.contains("one by one"), "{}", plan.reason);
     let large = [offering(1, 20_050, 20_000, 1_000_000_000_000)];
     assert!(matches!(Case::new(Mode::Auto, 10).step(&large), Step::Range(_)));
@@ -155,19 +155,19 @@ fn a_range_delta_is_taken_where_rows_change_often() {
         policy: SyncConfig { forbid: vec![Mode::Snapshot], history: false, ..Default::default() },
         ..Case::new(Mode::Auto, 10)
     };
-    assert_eq!(case.step(&peers), Step::RangeDelta(BatchNumber(4_000)));
+    assert_eq!(case.step(&peers), Step::RangeDelta(BatchNumber::new(4_000)));
     let keeping = SyncConfig { forbid: vec![Mode::Snapshot], history: true, ..Default::default() };
     let case = Case { policy: keeping, ..Case::new(Mode::Auto, 10) };
     assert!(matches!(case.step(&peers), Step::Range(_)), "it would leave out the history");
     let pinned = Case::new(Mode::RangeDelta, 10);
-    assert_eq!(pinned.step(&[offering(1, 60, 40, 100_000)]), Step::RangeDelta(BatchNumber(40)));
+    assert_eq!(pinned.step(&[offering(1, 60, 40, 100_000)]), Step::RangeDelta(BatchNumber::new(40)));
     assert!(matches!(Case::new(Mode::RangeDelta, 40).step(&[offering(1, 60, 40, 100_000)]), Step::Range(_)));
 }
 
 #[test]
 fn a_pinned_snapshot_is_only_the_beginning() {
     let with = offering(1, 50, 40, 1_000_000_000);
-    let number = BatchNumber(40);
+    let number = BatchNumber::new(40);
     assert_eq!(Case::new(Mode::Snapshot, 0).step(&[peer(2, 50), with.clone()]), Step::Snapshot(number));
     assert!(matches!(Case::new(Mode::Snapshot, 40).step(&[with]), Step::Range(_)));
     let none = Case::new(Mode::Snapshot, 0).step(&[peer(1, 50)]);
@@ -177,17 +177,17 @@ fn a_pinned_snapshot_is_only_the_beginning() {
 #[test]
 fn a_begun_snapshot_is_finished_while_somebody_serves_it() {
     let mut one = offering(1, 65, 60, 1_000);
-    one.snapshots.push(SnapshotOffer { number: BatchNumber(50), ..one.snapshots[0] });
+    one.snapshots.push(SnapshotOffer { number: BatchNumber::new(50), ..one.snapshots[0] });
     let peers = [one, offering(2, 75, 70, 1_000)];
     let step = |begun| Case { begun, ..Case::new(Mode::Snapshot, 0) }.step(&peers);
-    assert_eq!(step(Some(50)), Step::Snapshot(BatchNumber(50)));
-    assert_eq!(step(Some(40)), Step::Snapshot(BatchNumber(60)), "pruned everywhere");
-    assert_eq!(step(None), Step::Snapshot(BatchNumber(60)), "the best peer's, not the highest claim");
+    assert_eq!(step(Some(50)), Step::Snapshot(BatchNumber::new(50)));
+    assert_eq!(step(Some(40)), Step::Snapshot(BatchNumber::new(60)), "pruned everywhere");
+    assert_eq!(step(None), Step::Snapshot(BatchNumber::new(60)), "the best peer's, not the highest claim");
 }
 
 #[test]
 fn where_nobody_keeps_the_next_batch_a_snapshot_goes_on() {
-    let from = Some(BatchNumber(4_001));
+    let from = Some(BatchNumber::new(4_001));
     let pruned = Candidate {
         replay_from: from,
         delta_from: from,
@@ -199,7 +199,7 @@ fn where_nobody_keeps_the_next_batch_a_snapshot_goes_on() {
         for head in [0, 10, 3_999] {
             assert_eq!(
                 Case::new(mode, head).step(&peers),
-                Step::Snapshot(BatchNumber(4_900)),
+                Step::Snapshot(BatchNumber::new(4_900)),
                 "{mode:?} {head}"
             );
         }
@@ -207,15 +207,15 @@ fn where_nobody_keeps_the_next_batch_a_snapshot_goes_on() {
     assert!(matches!(Case::new(Mode::Auto, 4_000).step(&peers), Step::Range(_)), "the next batch is kept");
     for mode in [Mode::Replay, Mode::Delta] {
         let plan = Case::new(mode, 10).plan(&peers);
-        assert_eq!((plan.step, plan.target), (Step::Stuck, BatchNumber(5_000)));
+        assert_eq!((plan.step, plan.target), (Step::Stuck, BatchNumber::new(5_000)));
     }
 }
 
 #[test]
 fn a_snapshot_below_the_waypoint_is_taken() {
     for (mode, head, step) in [
-        (Mode::Snapshot, 0, Step::Snapshot(BatchNumber(40))),
-        (Mode::RangeDelta, 10, Step::RangeDelta(BatchNumber(40))),
+        (Mode::Snapshot, 0, Step::Snapshot(BatchNumber::new(40))),
+        (Mode::RangeDelta, 10, Step::RangeDelta(BatchNumber::new(40))),
     ] {
         for waypoint in [0, 40, 41, 1_000] {
             let case = Case { waypoint, ..Case::new(mode, head) };
@@ -228,8 +228,8 @@ fn a_snapshot_below_the_waypoint_is_taken() {
 #[test]
 fn a_snapshot_that_can_show_the_waypoint_goes_first() {
     for (mode, head, step) in [
-        (Mode::Snapshot, 0, Step::Snapshot(BatchNumber(50))),
-        (Mode::RangeDelta, 10, Step::RangeDelta(BatchNumber(50))),
+        (Mode::Snapshot, 0, Step::Snapshot(BatchNumber::new(50))),
+        (Mode::RangeDelta, 10, Step::RangeDelta(BatchNumber::new(50))),
     ] {
         let case = Case { waypoint: 45, ..Case::new(mode, head) };
         assert_eq!(case.step(&[offering(1, 60, 40, 1_000), offering(2, 60, 50, 1_000)]), step, "{mode:?}");
@@ -247,7 +247,7 @@ fn who_is_before_the_waypoint_waits_for_it() {
 /// Goal: a mode that was asked for and cannot be used is named with the reason, whatever is done in its place.
 #[test]
 fn a_leap_that_cannot_be_made_is_explained() {
-    let pruned = |peer: Candidate| Candidate { range_delta_from: Some(BatchNumber(4_000)), ..peer };
+    let pruned = |peer: Candidate| Candidate { range_delta_from: Some(BatchNumber::new(4_000)), ..peer };
     let far = offering(1, 90_000, 80_000, 1_000);
     let none = "no peer offers a snapshot ahead of this node";
     for (mode, head, given_up, peer, expected) in [
@@ -295,7 +295,7 @@ fn a_leap_that_cannot_be_made_is_explained() {
 
 #[test]
 fn only_peers_that_keep_the_next_batch_count() {
-    let pruned = Candidate { replay_from: Some(BatchNumber(30)), ..peer(1, 60) };
+    let pruned = Candidate { replay_from: Some(BatchNumber::new(30)), ..peer(1, 60) };
     let case = Case::new(Mode::Replay, 10);
     assert_eq!(case.step(&[pruned.clone(), peer(2, 50)]), Step::Range(RangeMode::Replay));
     assert_eq!(case.step(&[pruned]), Step::Stuck);
@@ -305,7 +305,7 @@ fn only_peers_that_keep_the_next_batch_count() {
 #[test]
 fn an_offer_that_cannot_be_true_is_not_cheap() {
     let offer = |rows, bytes| {
-        let offered = SnapshotOffer { number: BatchNumber(20_000), rows, bytes };
+        let offered = SnapshotOffer { number: BatchNumber::new(20_000), rows, bytes };
         [Candidate { snapshots: vec![offered], ..peer(1, 20_050) }]
     };
     let case = Case::new(Mode::Auto, 10);
@@ -326,9 +326,9 @@ fn a_lone_offer_is_no_cheaper_than_what_others_say() {
     peers.insert(0, offering(1, 20_050, 20_010, 1_000_000));
     assert!(matches!(Case::new(Mode::Auto, 10).step(&peers), Step::Range(_)), "it is thought to be as long");
     let pinned = Case::new(Mode::Snapshot, 0);
-    assert_eq!(pinned.step(&peers), Step::Snapshot(BatchNumber(20_000)), "three offer it");
+    assert_eq!(pinned.step(&peers), Step::Snapshot(BatchNumber::new(20_000)), "three offer it");
     peers[0].is_proven = true;
-    assert_eq!(pinned.step(&peers), Step::Snapshot(BatchNumber(20_010)), "it has delivered");
+    assert_eq!(pinned.step(&peers), Step::Snapshot(BatchNumber::new(20_010)), "it has delivered");
 }
 
 /// Goal: who keeps bodies and hints and who keeps deltas over a thin link are used at once, if that is worth it; a pinned or forbidden

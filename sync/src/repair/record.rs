@@ -85,7 +85,7 @@ impl RepairRecord {
         let Ok(Stored { due, repaired, report }) = stored else { return RepairRecord::default() };
         let report = report.map(|(counts, keys)| {
             let [number, rows_put, rows_removed, codes, bytes, questions, took_ms] = counts;
-            let (number, keys) = (BatchNumber(number), keys.into_inner());
+            let (number, keys) = (BatchNumber::new(number), keys.into_inner());
             RepairReport { number, rows_put, rows_removed, codes, keys, bytes, questions, took_ms }
         });
         RepairRecord { due, repaired, report }
@@ -98,7 +98,7 @@ impl RepairRecord {
     pub fn encode(&self) -> Result<Vec<u8>, SyncError> {
         let report = self.report.as_ref().map(|it| {
             let counts =
-                [it.number.0, it.rows_put, it.rows_removed, it.codes, it.bytes, it.questions, it.took_ms];
+                [it.number.get(), it.rows_put, it.rows_removed, it.codes, it.bytes, it.questions, it.took_ms];
             BoundedVec::new(it.keys.clone()).map(|keys| (counts, keys))
         });
         let report = report.transpose().map_err(|error| SyncError::Worker(error.to_string()))?;
@@ -132,7 +132,7 @@ mod tests {
 
     fn report() -> RepairReport {
         RepairReport {
-            number: BatchNumber(6),
+            number: BatchNumber::new(6),
             rows_put: 1,
             rows_removed: 2,
             codes: 3,
@@ -147,16 +147,16 @@ mod tests {
     #[test]
     fn a_second_incident_at_a_batch_is_not_repaired() {
         let mut record = RepairRecord::default();
-        assert!(record.note(BatchNumber(7), "another state root".into()));
+        assert!(record.note(BatchNumber::new(7), "another state root".into()));
         let stored = RepairRecord::decode(&record.encode().unwrap());
         assert_eq!(stored, record);
         let mut record = RepairRecord::decode(&stored.done(report()).encode().unwrap());
         assert_eq!((&record.due, record.report.as_ref()), (&None, Some(&report())));
-        assert!(!record.note(BatchNumber(7), "again".into()));
+        assert!(!record.note(BatchNumber::new(7), "again".into()));
         assert_eq!(record.due, None);
-        assert!(record.note(BatchNumber(8), "another".into()));
+        assert!(record.note(BatchNumber::new(8), "another".into()));
         let by_hand = RepairRecord { due: Some(Due::Operator), ..record.done(report()) }.done(report());
-        assert_eq!(by_hand.repaired, Some(BatchNumber(8)), "who asks for one settles no incident");
+        assert_eq!(by_hand.repaired, Some(BatchNumber::new(8)), "who asks for one settles no incident");
         assert_eq!(RepairRecord::decode(b"nonsense"), RepairRecord::default());
     }
 }

@@ -107,7 +107,7 @@ pub(super) fn prepare(store: &Store, request: Request) -> Result<Prepared, Unser
         Request::Range(request) => {
             let latest = store.latest_certificate()?.filter(|latest| latest.info.number >= request.first);
             let latest = latest.ok_or_else(|| not_kept("certificate", request.first))?;
-            let due = latest.info.number.0 - request.first.0 + 1;
+            let due = latest.info.number.since(request.first) + 1;
             let batches_max = request.batches_max.min(RANGE_BATCHES_MAX);
             let batches_max = u32::try_from(due).map_or(batches_max, |due| batches_max.min(due));
             let bytes_max = request.bytes_max.min(RANGE_BYTES_MAX);
@@ -215,19 +215,20 @@ impl Common {
     /// BCS puts one field behind the other.
     pub(super) fn answer(&self, store: &Store, part: &Part) -> Result<Payload, Unserved> {
         let Common::Range(RangeRequest { first, .. }) = *self else { return Ok(part.bytes.clone().into()) };
-        let last = BatchNumber(first.0 + part.batches as u64 - 1);
+        let last = first.after(part.batches as u64 - 1);
         let certificate = match store.certificate(last)? {
             Some(own) => own,
             None => store.latest_certificate()?.ok_or_else(|| not_kept("certificate", last))?,
         };
-        let proof = store.header_range_proof(certificate.info.number.0 + 1, first, part.batches)?;
+        let proof = store.header_range_proof(certificate.info.number.leaves(), first, part.batches)?;
         // What others get as well is not copied for each.
         Ok(vec![bytes(&(certificate, proof))?.into(), part.bytes.clone()].into())
     }
 }
 
 fn summary(store: &Store) -> Result<Summary, Unserved> {
-    let genesis = store.header(BatchNumber(0))?.ok_or_else(|| not_kept("header", BatchNumber(0)))?;
+    let genesis =
+        store.header(BatchNumber::GENESIS)?.ok_or_else(|| not_kept("header", BatchNumber::GENESIS))?;
     let offers = store.snapshots().into_iter().map(|info| SnapshotOffer::new(info.number, info.rows));
     let snapshots = offers.take(SNAPSHOTS_MAX).collect();
     Ok(Summary {
@@ -305,7 +306,7 @@ impl<'a> RangeParts<'a> {
 }
 
 fn headers(store: &Store, first: BatchNumber, last: BatchNumber) -> Result<Headers, Unserved> {
-    let count = last.0.checked_sub(first.0).map_or(0, |n| n.saturating_add(1)) as usize;
+    let count = if first <= last { last.since(first).saturating_add(1) as usize } else { 0 };
     if count == 0 || count > limits::HEADERS_MAX {
         return Err(Unserved::Malformed(format!(
             "headers {first} to {last} are not 1 to {}",
@@ -316,7 +317,7 @@ fn headers(store: &Store, first: BatchNumber, last: BatchNumber) -> Result<Heade
     if headers.len() != count {
         return Err(not_kept("header", last));
     }
-    let proof = store.header_range_proof(last.0 + 1, first, count)?;
+    let proof = store.header_range_proof(last.leaves(), first, count)?;
     Ok(Headers { headers: bounded(headers)?, proof })
 }
 
@@ -331,7 +332,7 @@ pub(super) fn check_range_delta(request: &RangeDeltaRequest) -> Result<(), Unser
     if from >= to {
         return Err(StorageError::from(RangeDeltaError::EmptyRange { from, to }).into());
     }
-    match from.0.is_multiple_of(BASE_STEP) {
+    match from.get().is_multiple_of(BASE_STEP) {
         true => Ok(()),
         false => Err(Unserved::Malformed(format!(
             "a range delta begins after a multiple of {BASE_STEP}, not after batch {from}"
@@ -385,22 +386,23 @@ fn codes(store: &Store, number: BatchNumber, hashes: &[Digest]) -> Result<Codes,
 fn offer(store: &Store, number: BatchNumber, passing: Option<BatchNumber>) -> Result<Offer, Unserved> {
     let certificate = snapshot(store, number)?.info().certificate.clone();
     let kept = |number| store.header(number)?.ok_or_else(|| not_kept("header", number));
-    let place = |batch: BatchNumber| store.header_range_proof(number.0 + 1, batch, 1);
+    let place = |batch: BatchNumber| store.header_range_proof(number.leaves(), batch, 1);
     let pass =
         |batch| -> Result<_, Unserved> { Ok(PassedBatch { header: kept(batch)?, proof: place(batch)? }) };
     let header = kept(number)?;
     Ok(Offer {
         certificate,
         header,
-        genesis_proof: place(BatchNumber(0))?,
+        genesis_proof: place(BatchNumber::GENESIS)?,
         passed: passing.map(pass).transpose()?,
     })
 }
 
 /// A node that began from a snapshot knows the ledger from the headers on that came with it.
 fn origin(store: &Store, number: BatchNumber) -> Result<Origin, Unserved> {
-    let genesis = store.blob(BlobKind::Body, BatchNumber(0))?.ok_or_else(|| not_kept("genesis", number))?;
+    let genesis =
+        store.blob(BlobKind::Body, BatchNumber::GENESIS)?.ok_or_else(|| not_kept("genesis", number))?;
     let info = store.ledger_info(number)?.ok_or_else(|| not_kept("header", number))?;
-    let proof = store.header_range_proof(number.0 + 1, BatchNumber(0), 1)?;
+    let proof = store.header_range_proof(number.leaves(), BatchNumber::GENESIS, 1)?;
     Ok(Origin { info, genesis, proof })
 }

@@ -49,7 +49,7 @@ impl Cost {
                 (Kind::Cheap, SHORT_BYTES)
             }
             Request::Headers { first, last } => {
-                let count = last.0.saturating_sub(first.0).saturating_add(1);
+                let count = last.since(*first).saturating_add(1);
                 let kind = if count <= CHEAP_HEADERS_MAX { Kind::Cheap } else { Kind::Disk };
                 (kind, count.min(slipstream_types::limits::HEADERS_MAX as u64) * HEADER_BYTES)
             }
@@ -75,7 +75,7 @@ mod tests {
     use crate::protocol::Parts;
 
     fn range(batches_max: u32, bytes_max: u32) -> Cost {
-        let request = RangeRequest { first: BatchNumber(1), batches_max, bytes_max, parts: Parts::BODY };
+        let request = RangeRequest { first: BatchNumber::new(1), batches_max, bytes_max, parts: Parts::BODY };
         Cost::of(&Request::Range(request)).1
     }
 
@@ -89,7 +89,8 @@ mod tests {
 
     #[test]
     fn many_headers_are_not_cheap() {
-        let kind = |last| Cost::of(&Request::Headers { first: BatchNumber(1), last: BatchNumber(last) }).0;
+        let kind =
+            |last| Cost::of(&Request::Headers { first: BatchNumber::new(1), last: BatchNumber::new(last) }).0;
         assert_eq!((kind(256), kind(257), kind(u64::MAX)), (Kind::Cheap, Kind::Disk, Kind::Disk));
         assert_eq!(Cost::of(&Request::Summary).0, Kind::Cheap);
     }

@@ -284,7 +284,7 @@ mod tests {
     }
 
     fn range(from: u64) -> Merging {
-        Merging::Range(BatchNumber(from), BatchNumber(1_000))
+        Merging::Range(BatchNumber::new(from), BatchNumber::new(1_000))
     }
 
     fn keep(merges: &Merges, id: u8, from: u64) {
@@ -317,7 +317,7 @@ mod tests {
     }
 
     fn keep_state(merges: &Merges, id: u8, number: u64) {
-        let making = merges.begin(Merging::State(BatchNumber(number))).unwrap();
+        let making = merges.begin(Merging::State(BatchNumber::new(number))).unwrap();
         making.land(PublicKey([id; 32]), Err(Refusal::not_kept("too large")));
     }
 
@@ -329,7 +329,7 @@ mod tests {
         keep_state(&merges, 1, 0);
         (1..1_000).for_each(|number| keep_state(&merges, 2, number));
         assert!((0..KEPT_MAX as u64).all(|from| is_kept(&merges, from)));
-        assert!(matches!(merges.look(Merging::State(BatchNumber(0))), Look::Kept(_)));
+        assert!(matches!(merges.look(Merging::State(BatchNumber::GENESIS)), Look::Kept(_)));
         assert_eq!(merges.kept().1, KEPT_MAX + STATES_MAX);
     }
 
@@ -343,7 +343,7 @@ mod tests {
             (0..100).for_each(|number| keep_state(&merges, 1, 100 * round + number));
             assert_eq!((merges.kept().1, tasks() - before), (STATES_MAX, 1));
             tokio::time::sleep(STATE_IDLE / 2).await;
-            merges.look(Merging::State(BatchNumber(100 * round + 99)));
+            merges.look(Merging::State(BatchNumber::new(100 * round + 99)));
             tokio::time::sleep(STATE_IDLE / 2 + Duration::from_secs(1)).await;
             assert_eq!((merges.kept().1, tasks() - before), (1, 1), "one was asked for");
             tokio::time::sleep(STATE_IDLE).await;

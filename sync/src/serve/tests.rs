@@ -21,7 +21,7 @@ async fn ask(server: &SyncServer, id: u8, request: &Request) -> String {
 }
 
 fn headers() -> Request {
-    Request::Headers { first: BatchNumber(1), last: BatchNumber(1_000) }
+    Request::Headers { first: BatchNumber::new(1), last: BatchNumber::new(1_000) }
 }
 
 // A peer that disconnects drops the request, not the work behind it: that goes on to count.
@@ -83,7 +83,7 @@ async fn what_is_cheap_does_not_wait_for_what_is_dear() {
 #[tokio::test(start_paused = true)]
 async fn a_merge_waits_in_its_own_lane() {
     let server = server();
-    let range = Merging::Range(BatchNumber(0), BatchNumber(70));
+    let range = Merging::Range(BatchNumber::GENESIS, BatchNumber::new(70));
     let lane = server.shared.merges.lane(range);
     let held = [lane.enter(peer(1), Class::Stranger).await, lane.enter(peer(2), Class::Stranger).await];
     let asker = server.admit(peer(3), Kind::Disk, MERGE).await.unwrap();
@@ -104,7 +104,7 @@ async fn a_merge_waits_in_its_own_lane() {
 #[tokio::test(start_paused = true)]
 async fn nobody_waits_for_a_merge_without_end() {
     let server = server();
-    let range = Merging::Range(BatchNumber(0), BatchNumber(70));
+    let range = Merging::Range(BatchNumber::GENESIS, BatchNumber::new(70));
     let making = server.shared.merges.begin(range).unwrap();
     let asker = server.admit(peer(3), Kind::Disk, MERGE).await.unwrap();
     let began = Instant::now();
@@ -119,7 +119,7 @@ async fn nobody_waits_for_a_merge_without_end() {
 #[tokio::test(start_paused = true)]
 async fn all_waits_of_a_request_have_one_deadline() {
     let server = server();
-    let range = Merging::Range(BatchNumber(0), BatchNumber(70));
+    let range = Merging::Range(BatchNumber::GENESIS, BatchNumber::new(70));
     let _making = server.shared.merges.begin(range).unwrap();
     let asker = server.admit(peer(3), Kind::Disk, MERGE).await.unwrap();
     let began = Instant::now();
@@ -138,8 +138,8 @@ async fn all_waits_of_a_request_have_one_deadline() {
 #[tokio::test(start_paused = true)]
 async fn a_state_has_a_place_of_its_own() {
     let server = server();
-    let (merges, range) = (&server.shared.merges, Merging::Range(BatchNumber(0), BatchNumber(70)));
-    let (state, next) = (Merging::State(BatchNumber(1)), Merging::State(BatchNumber(2)));
+    let (merges, range) = (&server.shared.merges, Merging::Range(BatchNumber::GENESIS, BatchNumber::new(70)));
+    let (state, next) = (Merging::State(BatchNumber::new(1)), Merging::State(BatchNumber::new(2)));
     let _held = merges.lane(state).enter(peer(1), Class::Stranger).await.unwrap();
     let other = merges.lane(next).enter(peer(2), Class::Stranger);
     assert!(futures::FutureExt::now_or_never(other).is_none());
@@ -150,7 +150,7 @@ async fn a_state_has_a_place_of_its_own() {
 #[test]
 fn subtrees_are_asked_for_by_their_places() {
     let request = crate::protocol::SubtreesRequest {
-        number: BatchNumber(0),
+        number: BatchNumber::GENESIS,
         root: slipstream_types::Digest::ZERO,
         levels: 1,
         places: slipstream_types::bounded::BoundedVec::default(),
@@ -163,7 +163,7 @@ fn subtrees_are_asked_for_by_their_places() {
 #[test]
 fn a_range_delta_begins_where_others_begin() {
     let refused = |from| {
-        let (from, to, first, last) = (BatchNumber(from), BatchNumber(1_000), Path::MIN, Path::MAX);
+        let (from, to, first, last) = (BatchNumber::new(from), BatchNumber::new(1_000), Path::MIN, Path::MAX);
         let request = RangeDeltaRequest { from, to, first, last, bytes_max: 1 };
         answer::check_range_delta(&request).err().map(|unserved| unserved.into_refusal().to_string())
     };
@@ -177,7 +177,7 @@ fn a_range_delta_begins_where_others_begin() {
 async fn many_requests_at_once_are_paid_for_before_they_are_worked_on() {
     let server = server();
     let range = crate::protocol::RangeRequest {
-        first: BatchNumber(1),
+        first: BatchNumber::new(1),
         batches_max: 1_024,
         bytes_max: 16 << 20,
         parts: crate::protocol::Parts::BODY,

@@ -33,7 +33,7 @@ fn genesis() -> Genesis {
 fn certificate(number: u64, epoch: u64, keys: &[SecretKey], next: Option<ValidatorSet>) -> Certificate {
     let info = LedgerInfo {
         epoch: Epoch(epoch),
-        number: BatchNumber(number),
+        number: BatchNumber::new(number),
         accumulator_root: Digest([number as u8; 32]),
         state_root: Digest::ZERO,
         timestamp_ms: number,
@@ -70,7 +70,7 @@ fn validators_are_followed_from_epoch_to_epoch() {
     for certificate in [within(10, 0), end(0), within(11, 1), end(1), within(21, 2), within(31, 3)] {
         assert_eq!(trust.verify(&certificate), Ok(()));
     }
-    let unknown = TrustError::UnknownEpoch { number: BatchNumber(41), epoch: Epoch(4), known: Epoch(3) };
+    let unknown = TrustError::UnknownEpoch { number: BatchNumber::new(41), epoch: Epoch(4), known: Epoch(3) };
     assert_eq!(trust.verify(&within(41, 4)), Err(unknown));
 }
 
@@ -78,14 +78,17 @@ fn validators_are_followed_from_epoch_to_epoch() {
 #[test]
 fn the_end_of_an_epoch_names_the_next_validators() {
     let mut trust = Trust::of_genesis(&genesis());
-    assert_eq!(trust.end_of(Epoch(0), BatchNumber(10)), None);
+    assert_eq!(trust.end_of(Epoch(0), BatchNumber::new(10)), None);
     trust.learn(&[end(0), end(1)]).unwrap();
     for (epoch, number) in [(0, 10), (1, 20)] {
-        assert_eq!(trust.end_of(Epoch(epoch), BatchNumber(number)), Some(&set(epoch + 1, &keys(epoch + 1))));
-        assert_eq!(trust.end_of(Epoch(epoch), BatchNumber(number - 1)), None);
-        assert_eq!(trust.end_of(Epoch(epoch), BatchNumber(number + 1)), None);
+        assert_eq!(
+            trust.end_of(Epoch(epoch), BatchNumber::new(number)),
+            Some(&set(epoch + 1, &keys(epoch + 1)))
+        );
+        assert_eq!(trust.end_of(Epoch(epoch), BatchNumber::new(number - 1)), None);
+        assert_eq!(trust.end_of(Epoch(epoch), BatchNumber::new(number + 1)), None);
     }
-    assert_eq!(trust.end_of(Epoch(2), BatchNumber(30)), None);
+    assert_eq!(trust.end_of(Epoch(2), BatchNumber::new(30)), None);
 }
 
 /// Goal: keys of an epoch that is over are worth nothing outside it.
@@ -94,11 +97,11 @@ fn a_certificate_counts_only_in_its_epoch() {
     let mut trust = Trust::of_genesis(&genesis());
     trust.learn(&[end(0), end(1)]).unwrap();
     for (number, epoch) in [(11, 0), (u64::MAX, 0), (10, 1), (0, 1), (21, 1), (20, 2), (0, 2)] {
-        let violation = Violation::OutsideEpoch { number: BatchNumber(number), epoch: Epoch(epoch) };
+        let violation = Violation::OutsideEpoch { number: BatchNumber::new(number), epoch: Epoch(epoch) };
         assert_eq!(trust.verify(&within(number, epoch)), Err(violation.into()), "{number} {epoch}");
     }
     let signature =
-        |index| Violation::from(CertificateError::BadSignature { number: BatchNumber(15), index });
+        |index| Violation::from(CertificateError::BadSignature { number: BatchNumber::new(15), index });
     assert_eq!(trust.verify(&certificate(15, 1, &keys(0), None)), Err(signature(0).into()));
 }
 

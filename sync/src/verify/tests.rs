@@ -5,7 +5,7 @@ use super::*;
 fn batch(parts: Parts) -> RangeBatch {
     let blob = |part| parts.has(part).then(|| Blob::compress(BlobKind::Body, b"content").unwrap());
     let header = BatchHeader {
-        number: BatchNumber(1),
+        number: BatchNumber::new(1),
         epoch: Epoch(0),
         rules: slipstream_types::RulesId::GENESIS,
         parent: Digest::ZERO,
@@ -32,7 +32,7 @@ fn batch(parts: Parts) -> RangeBatch {
 fn range(batches: Vec<RangeBatch>) -> VerifiedRange {
     let info = LedgerInfo {
         epoch: Epoch(0),
-        number: BatchNumber(1),
+        number: BatchNumber::new(1),
         accumulator_root: Digest::ZERO,
         state_root: Digest::ZERO,
         timestamp_ms: 1,

@@ -7,7 +7,7 @@ use slipstream_types::{Digest, PublicKey};
 
 use super::*;
 
-const WAYPOINT: Waypoint = Waypoint { number: BatchNumber(7), hash: Digest([7; 32]) };
+const WAYPOINT: Waypoint = Waypoint { number: BatchNumber::new(7), hash: Digest([7; 32]) };
 const HOPEFUL: Patience = Patience::WhileHopeful(Duration::from_secs(30));
 
 fn peer(id: u8) -> PeerId {

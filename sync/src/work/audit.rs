@@ -95,7 +95,7 @@ impl fmt::Display for Alarm {
 /// Whether a batch is audited: drawn by its number under a seed of this node, so that nobody knows which ones are.
 pub(crate) fn is_drawn(seed: u64, share: f64, number: BatchNumber) -> bool {
     let mut bytes = seed.to_le_bytes().to_vec();
-    bytes.extend(number.0.to_le_bytes());
+    bytes.extend(number.get().to_le_bytes());
     let digest = Digest::tagged("slipstream/audit/1", &bytes).0;
     let draw = u64::from_le_bytes(digest.first_chunk().copied().unwrap_or_default());
     (draw as f64) < share * u64::MAX as f64

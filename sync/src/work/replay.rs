@@ -132,7 +132,7 @@ impl Worker {
     /// What is between a committed state and a batch: the layers of what was executed, and of what is applied. None if something of it is
     /// neither here.
     fn layers_between(&self, base: &View, first: BatchNumber, applied: &[Arc<Layer>]) -> Option<Overlay> {
-        let last = BatchNumber(first.0.saturating_sub(1));
+        let last = first.before(1);
         let mut executed = self.executed.lock();
         let mut before = executed.clone();
         before.forget_above(last);

@@ -9,13 +9,13 @@ use slipstream_types::{Address, BatchNumber};
 
 use crate::chain::{Chain, Following, Honest, peer};
 
-const FALSE: BatchNumber = BatchNumber(13);
+const FALSE: BatchNumber = BatchNumber::new(13);
 
 /// A chain with one false batch, served by peer 1.
 fn false_chain() -> (Chain, MemoryHub) {
-    let mut chain = Chain::new(FALSE.0 - 1);
+    let mut chain = Chain::new(FALSE.get() - 1);
     chain.extend_falsely(Address::repeat_byte(0x66));
-    (FALSE.0 + 1..=30).for_each(|number| _ = chain.extend(number));
+    (FALSE.get() + 1..=30).for_each(|number| _ = chain.extend(number));
     let hub = MemoryHub::new();
     hub.join(peer(1), Arc::new(Honest(Arc::new(SyncServer::new(chain.store.clone())))));
     (chain, hub)

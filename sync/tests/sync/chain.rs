@@ -269,7 +269,7 @@ impl Chain {
     }
 
     pub(crate) fn waypoint(&self, number: u64) -> Waypoint {
-        Waypoint::of(&self.store.certificate(BatchNumber(number)).unwrap().unwrap().info)
+        Waypoint::of(&self.store.certificate(BatchNumber::new(number)).unwrap().unwrap().info)
     }
 }
 

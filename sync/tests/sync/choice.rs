@@ -71,7 +71,7 @@ fn copy(chain: &Chain, snapshot_interval_batches: u64, keep: u64) -> Store {
     let prune = PruneConfig { bodies: keep, receipts: keep, deltas: keep, hints: keep };
     let store = Store::memory(&StorageConfig { snapshot_interval_batches, prune, ..Default::default() });
     store.initialize(&chain.genesis).unwrap();
-    (1..=HEAD).for_each(|number| chain.commit_to(&store, BatchNumber(number)));
+    (1..=HEAD).for_each(|number| chain.commit_to(&store, BatchNumber::new(number)));
     store.prune().unwrap();
     store
 }

@@ -27,7 +27,7 @@ async fn every_mode_follows_changing_validators() {
     let chain = Chain::of_three_epochs();
     let (hub, _server) = hub_with(&chain);
     let ends = chain.store.epoch_ends(Epoch(0), 10).unwrap();
-    assert_eq!(ends.iter().map(|end| end.info.number.0).collect::<Vec<_>>(), [8, 16]);
+    assert_eq!(ends.iter().map(|end| end.info.number.get()).collect::<Vec<_>>(), [8, 16]);
     for (id, mode) in [(11, Mode::Replay), (12, Mode::Delta), (13, Mode::Snapshot)] {
         let node = Following::start(&hub, peer(id), &chain.genesis, mode, &[peer(1)]).await;
         node.reach(chain.head()).await;
@@ -64,12 +64,12 @@ async fn a_waypoint_that_ends_an_epoch_is_passed() {
         let node = Following::start_with(&hub, peer(id), store, config(), Some(waypoint), &[peer(1)]).await;
         if passes {
             node.reach(chain.head()).await;
-            assert_eq!(node.store.certificate(BatchNumber(at)).unwrap(), None);
+            assert_eq!(node.store.certificate(BatchNumber::new(at)).unwrap(), None);
             node.stop().await.unwrap();
         } else {
             let ended = node.task.await.unwrap().unwrap_err();
             assert!(matches!(ended, SyncError::WrongWaypoint { .. }), "{ended}");
-            assert_eq!(node.store.head().unwrap().header.number, BatchNumber(at - 1));
+            assert_eq!(node.store.head().unwrap().header.number, BatchNumber::new(at - 1));
         }
     }
 }
@@ -91,7 +91,7 @@ async fn validators_that_the_state_does_not_want_stop_every_mode() {
             assert!(matches!(ended, SyncError::WrongSuccession { .. }), "{usurped} {mode:?}: {text}");
             assert!(text.contains(&format!("batch {number} ")), "{usurped} {mode:?}: {text}");
             if mode == Mode::Snapshot {
-                assert_eq!(store.head().unwrap().header.number, BatchNumber(number), "it is durable");
+                assert_eq!(store.head().unwrap().header.number, BatchNumber::new(number), "it is durable");
                 assert_stays_down(&hub, store);
             }
         }
@@ -113,7 +113,7 @@ async fn an_older_node_follows_across_by_range_delta() {
     let mut chain = Chain::of_three_epochs();
     let store = Store::memory(&StorageConfig { snapshot_interval_batches: 0, ..Default::default() });
     store.initialize(&chain.genesis).unwrap();
-    (1..=3).for_each(|number| chain.commit_to(&store, BatchNumber(number)));
+    (1..=3).for_each(|number| chain.commit_to(&store, BatchNumber::new(number)));
     (26..60).for_each(|_| chain.extend_quietly());
     let (hub, _server) = hub_with(&chain);
     let config = SyncConfig { mode: Mode::RangeDelta, history: false, ..Default::default() };
@@ -132,7 +132,7 @@ async fn an_export_of_a_later_epoch_is_imported() {
     let dir = tempfile::tempdir().unwrap();
     let export = dir.path().join("export");
     let trust = storage::Trust { waypoint: None, genesis: Some(chain.genesis.clone()) };
-    storage::export_snapshot(&chain.store, BatchNumber(20), &export).unwrap();
+    storage::export_snapshot(&chain.store, BatchNumber::new(20), &export).unwrap();
     storage::verify_export(&export, &trust).unwrap();
     let store = Store::memory(&StorageConfig { snapshot_interval_batches: 0, ..Default::default() });
     storage::import_snapshot(&store, &export, &trust).unwrap();
@@ -154,9 +154,9 @@ async fn an_epoch_ends_while_its_head_is_followed() {
     for epoch in 1..=2 {
         // Nobody announces it.
         chain.end_epoch();
-        let number = chain.head().0 + 1;
+        let number = chain.head().get() + 1;
         let (header, certificate) = chain.extend(number);
-        let blob = |kind| chain.store.blob(kind, BatchNumber(number)).unwrap();
+        let blob = |kind| chain.store.blob(kind, BatchNumber::new(number)).unwrap();
         let body = blob(BlobKind::Body).unwrap();
         let bytes = announcement(header, certificate, body, blob(BlobKind::Hints)).unwrap();
         tell_all(&*server, bytes);

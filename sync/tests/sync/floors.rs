@@ -20,12 +20,12 @@ fn keeping(chain: &Chain, kept: u64) -> (Store, SyncServer) {
     let config = StorageConfig { snapshot_interval_batches: HEAD / 2, prune, ..Default::default() };
     let store = Store::memory(&config);
     store.initialize(&chain.genesis).unwrap();
-    (1..=HEAD).for_each(|number| chain.commit_to(&store, BatchNumber(number)));
+    (1..=HEAD).for_each(|number| chain.commit_to(&store, BatchNumber::new(number)));
     (store.clone(), SyncServer::new(store))
 }
 
 fn range(first: u64, parts: Parts) -> Request {
-    Request::Range(RangeRequest { first: BatchNumber(first), batches_max: 1, bytes_max: 1 << 20, parts })
+    Request::Range(RangeRequest { first: BatchNumber::new(first), batches_max: 1, bytes_max: 1 << 20, parts })
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -40,11 +40,11 @@ async fn a_range_is_served_from_the_floor_on() {
     let summary = ask(&server, &Request::Summary).await.unwrap();
     let summary: Summary = codec::decode("summary", &summary, 1 << 20).unwrap();
     let from = [summary.bodies_from, summary.receipts_from, summary.deltas_from];
-    assert_eq!(from, [Some(BatchNumber(floor)); 3]);
+    assert_eq!(from, [Some(BatchNumber::new(floor)); 3]);
     for parts in [Parts::BODY, Parts::RECEIPTS, Parts::DELTA] {
         let answer = ask(&server, &range(floor, parts)).await.unwrap();
         let answer: Range = codec::decode("range", &answer, 1 << 20).unwrap();
-        assert_eq!(answer.batches[0].header.number.0, floor);
+        assert_eq!(answer.batches[0].header.number.get(), floor);
         let fresh = SyncServer::new(store.clone());
         let refusal = ask(&fresh, &range(floor - 1, parts)).await.unwrap_err();
         assert!(refusal.contains("not kept"), "{refusal}");
@@ -56,7 +56,7 @@ async fn a_range_is_served_from_the_floor_on() {
 async fn a_range_delta_is_served_while_the_delta_after_its_base_is_kept() {
     let chain = Chain::new(HEAD);
     let (first, last, bytes_max) = (Path::MIN, Path::MAX, 1 << 20);
-    let (from, to) = (BatchNumber(BASE), BatchNumber(HEAD));
+    let (from, to) = (BatchNumber::new(BASE), BatchNumber::new(HEAD));
     let request = Request::RangeDelta(RangeDeltaRequest { from, to, first, last, bytes_max });
     for (kept, is_served) in [(HEAD - BASE, true), (HEAD - BASE - 1, false)] {
         let (store, server) = keeping(&chain, kept);

@@ -14,7 +14,7 @@ use slipstream_types::{
 
 use crate::chain::{Chain, Following, Honest, peer};
 
-const FIRST: BatchNumber = BatchNumber(21);
+const FIRST: BatchNumber = BatchNumber::new(21);
 
 fn schedule(at: Activation) -> Schedule {
     Schedule::new(Forks::new(vec![ScheduledFork::evm("osaka", at, Fork::Osaka)]).unwrap())
@@ -24,7 +24,7 @@ fn schedule(at: Activation) -> Schedule {
 fn forking(at: Activation) -> (Chain, MemoryHub) {
     let mut chain = Chain::new(0);
     chain.store.follow_schedule(schedule(at)).unwrap();
-    (1..FIRST.0).for_each(|number| _ = chain.extend(number));
+    (1..FIRST.get()).for_each(|number| _ = chain.extend(number));
     let hub = MemoryHub::new();
     hub.join(peer(1), Arc::new(Honest(Arc::new(SyncServer::new(chain.store.clone())))));
     (chain, hub)
@@ -32,7 +32,7 @@ fn forking(at: Activation) -> (Chain, MemoryHub) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_node_without_the_fork_hears_of_it_stops_at_it_and_goes_on_with_it() {
-    let by_time = Activation::TimeMs(1_700_000_000_000 + 100 * (FIRST.0 - 1) + 1);
+    let by_time = Activation::TimeMs(1_700_000_000_000 + 100 * (FIRST.get() - 1) + 1);
     for (mode, at) in [Mode::Replay, Mode::Delta]
         .into_iter()
         .flat_map(|mode| [Activation::Batch(FIRST), by_time].map(|at| (mode, at)))
@@ -51,7 +51,7 @@ async fn a_node_without_the_fork_hears_of_it_stops_at_it_and_goes_on_with_it() {
         node.stop().await.unwrap();
 
         // At the fork: it stops by name, where it was.
-        (FIRST.0..=30).for_each(|number| _ = chain.extend(number));
+        (FIRST.get()..=30).for_each(|number| _ = chain.extend(number));
         assert_ne!(chain.store.header(FIRST).unwrap().unwrap().rules, Default::default());
         let error = start().await.task.await.unwrap().unwrap_err();
         assert!(

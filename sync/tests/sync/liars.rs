@@ -121,7 +121,7 @@ fn summary_without_quorum(request: &Request, answer: Vec<u8>) -> Option<Vec<u8>>
     }
     let mut summary: Summary = codec::decode("summary", &answer, MAX).unwrap();
     let mut head = summary.head.take().unwrap();
-    head.info.number = BatchNumber(1_000_000);
+    head.info.number = BatchNumber::new(1_000_000);
     summary.head = Some(head);
     Some(codec::encode("summary", &summary).unwrap())
 }
@@ -202,7 +202,7 @@ pub(crate) async fn follow_beside(chain: Chain, lie: Lie, mode: Mode, banned: bo
     // Nothing that was stored differs from the honest chain.
     assert_eq!(node.store.head().unwrap().digest, chain.store.head().unwrap().digest);
     let first = node.store.lowest(BlobKind::Delta).unwrap().unwrap();
-    for number in (first.0..=chain.head().0).map(BatchNumber) {
+    for number in first.through(chain.head()) {
         for kind in [BlobKind::Body, BlobKind::Receipts, BlobKind::Delta] {
             let content = |store: &slipstream_storage::Store| {
                 store.blob(kind, number).unwrap().map(|blob| blob.content(kind).unwrap())
@@ -296,7 +296,7 @@ async fn what_came_without_compression_is_kept_with_it() {
         hub.join(peer(1), Arc::new(Liar { server, lie: inflated }));
         let node = Following::start(&hub, peer(2), &chain.genesis, mode, &[peer(1)]).await;
         node.reach(chain.head()).await;
-        for number in (1..=chain.head().0).map(BatchNumber) {
+        for number in BatchNumber::new(1).through(chain.head()) {
             for kind in [BlobKind::Body, BlobKind::Receipts, BlobKind::Delta] {
                 let [made, kept] = [&chain.store, &node.store].map(|store| store.blob(kind, number).unwrap());
                 let (made, kept) = (made.unwrap(), kept.unwrap());

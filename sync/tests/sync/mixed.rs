@@ -38,7 +38,7 @@ impl Node<'_> {
     fn prepare(&self, first: u64, mode: RangeMode) -> Box<Prepared> {
         let parts = if mode == Replay { Parts::BODY } else { Parts::DELTA };
         let (batches_max, bytes_max) = (RANGE as u32, 1 << 20);
-        let request = RangeRequest { first: BatchNumber(first), batches_max, bytes_max, parts };
+        let request = RangeRequest { first: BatchNumber::new(first), batches_max, bytes_max, parts };
         let payload = codec::encode("request", &Request::Range(request)).unwrap();
         let answer = answer(&self.chain.store, &payload).unwrap();
         let trust = Arc::new(Trust::of_genesis(&self.chain.genesis));
@@ -58,7 +58,8 @@ impl Node<'_> {
     }
 
     fn commit(&self, ranges: Vec<Ready>) {
-        let Done::Committed(committed) = self.worker.run(Job::Commit { ranges, target: BatchNumber(0) })
+        let Done::Committed(committed) =
+            self.worker.run(Job::Commit { ranges, target: BatchNumber::GENESIS })
         else {
             panic!("committed")
         };
@@ -66,7 +67,7 @@ impl Node<'_> {
     }
 
     fn head(&self) -> u64 {
-        self.store.head().unwrap().header.number.0
+        self.store.head().unwrap().header.number.get()
     }
 }
 

@@ -26,7 +26,7 @@ async fn every_mode_ends_in_the_same_state() {
         assert_eq!(node.store.head().unwrap().header.state_root, chain.root(), "{mode:?}");
         let kinds = [BlobKind::Body, BlobKind::Receipts, BlobKind::Delta];
         let first = if mode == Mode::Snapshot { 21 } else { 1 };
-        for number in (first..=27).map(BatchNumber) {
+        for number in (first..=27).map(BatchNumber::new) {
             for kind in kinds {
                 let content =
                     |store: &Store| store.blob(kind, number).unwrap().unwrap().content(kind).unwrap();
@@ -36,7 +36,7 @@ async fn every_mode_ends_in_the_same_state() {
         let status = node.stop().await.unwrap();
         match mode {
             Mode::Snapshot => {
-                assert_eq!((status.batches, status.snapshot.unwrap().number), (7, BatchNumber(20)))
+                assert_eq!((status.batches, status.snapshot.unwrap().number), (7, BatchNumber::new(20)))
             }
             Mode::Replay => assert!(status.hint_recall.is_some_and(|recall| recall > 0.9), "{status:?}"),
             Mode::Delta => assert_eq!(status.batches_replayed, 0),
@@ -67,7 +67,7 @@ async fn several_threads_make_the_same_blobs() {
     let node = Following::start_replaying(&hub, peer(2), &chain.genesis, executor, &[peer(1)]).await;
     node.reach(chain.head()).await;
     assert_eq!(node.store.head().unwrap().digest, chain.store.head().unwrap().digest);
-    for number in (1..=chain.head().0).map(BatchNumber) {
+    for number in BatchNumber::new(1).through(chain.head()) {
         for kind in [BlobKind::Receipts, BlobKind::Delta, BlobKind::Hints] {
             let [made, found] = [&chain.store, &node.store].map(|store| store.blob(kind, number).unwrap());
             assert!(made.is_some() && made == found, "{kind:?} of batch {number}");
@@ -89,7 +89,7 @@ async fn several_threads_do_without_hints() {
     node.reach(chain.head()).await;
     assert_eq!(node.store.head().unwrap().digest, chain.store.head().unwrap().digest);
     let status = node.stop().await.unwrap();
-    assert_eq!((status.batches_replayed, status.hint_recall), (chain.head().0, None));
+    assert_eq!((status.batches_replayed, status.hint_recall), (chain.head().get(), None));
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -112,12 +112,12 @@ async fn new_batches_are_executed_as_they_are_announced() {
     node.reach(chain.head()).await;
     for number in 4..8 {
         let (header, certificate) = chain.extend(number);
-        let blob = |kind| chain.store.blob(kind, BatchNumber(number)).unwrap();
+        let blob = |kind| chain.store.blob(kind, BatchNumber::new(number)).unwrap();
         tell_all(
             &*server,
             announcement(header, certificate, blob(BlobKind::Body).unwrap(), blob(BlobKind::Hints)).unwrap(),
         );
-        node.reach(BatchNumber(number)).await;
+        node.reach(BatchNumber::new(number)).await;
     }
     assert_eq!(node.store.head().unwrap().header.state_root, chain.root());
 }
@@ -149,12 +149,12 @@ async fn a_wrong_waypoint_stops_the_node_before_its_batch_is_stored() {
     for (id, mode) in [(5, Mode::Replay), (6, Mode::Delta)] {
         let store = Store::memory(&StorageConfig::default());
         store.initialize(&chain.genesis).unwrap();
-        let wrong = Waypoint { number: BatchNumber(7), hash: Digest([1; 32]) };
+        let wrong = Waypoint { number: BatchNumber::new(7), hash: Digest([1; 32]) };
         let config = SyncConfig { mode, ..Default::default() };
         let node = Following::start_with(&hub, peer(id), store, config, Some(wrong), &[peer(1)]).await;
         let error = node.task.await.unwrap().unwrap_err();
         assert!(matches!(error, SyncError::WrongWaypoint { .. }), "{error}");
-        assert_eq!(node.store.head().unwrap().header.number, BatchNumber(6));
+        assert_eq!(node.store.head().unwrap().header.number, BatchNumber::new(6));
     }
     let store = Store::memory(&StorageConfig::default());
     store.initialize(&chain.genesis).unwrap();
@@ -173,7 +173,7 @@ async fn a_delta_node_without_history_keeps_none() {
     let node = Following::start_with(&hub, peer(2), store, config, None, &[peer(1)]).await;
     node.reach(chain.head()).await;
     assert_eq!(node.store.head().unwrap().header.state_root, chain.root());
-    assert_eq!(node.store.blob(BlobKind::Body, BatchNumber(3)).unwrap(), None);
+    assert_eq!(node.store.blob(BlobKind::Body, BatchNumber::new(3)).unwrap(), None);
 }
 
 /// Goal: what was learned of peers is there after a restart, and a damaged record of it stops nothing.
@@ -205,7 +205,7 @@ async fn scores_are_kept_and_a_damaged_record_is_dropped() {
     store.put_record("sync/scores", b"damaged").unwrap();
     let node = Following::start_with(&hub, peer(9), store.clone(), config(), None, &[peer(1)]).await;
     chain.extend(26);
-    node.reach(BatchNumber(26)).await;
+    node.reach(BatchNumber::new(26)).await;
     node.stop().await.unwrap();
     assert_ne!(store.record("sync/scores").unwrap().unwrap(), b"damaged");
 }

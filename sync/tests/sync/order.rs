@@ -45,7 +45,7 @@ fn body() -> Blob {
 fn header(number: u64, parent: Digest) -> BatchHeader {
     let content = Body::new(Vec::new()).unwrap().content().unwrap();
     BatchHeader {
-        number: BatchNumber(number),
+        number: BatchNumber::new(number),
         epoch: Epoch(0),
         rules: RulesId::GENESIS,
         parent,
@@ -86,7 +86,7 @@ impl Ledger {
         let last = &headers[headers.len() - 1];
         let mut info = LedgerInfo {
             epoch: Epoch(0),
-            number: BatchNumber(BATCHES),
+            number: BatchNumber::new(BATCHES),
             accumulator_root: accumulator.root(),
             state_root: last.state_root,
             timestamp_ms: last.timestamp_ms,
@@ -109,7 +109,7 @@ impl Ledger {
 
     /// Gets all batches for a request with these limits, of a peer that has so many.
     fn range_of(&self, batches_max: u32, bytes_max: u32, due: u64) -> Result<VerifiedRange, Violation> {
-        let request = RangeRequest { first: BatchNumber(1), batches_max, bytes_max, parts: Parts::BODY };
+        let request = RangeRequest { first: BatchNumber::new(1), batches_max, bytes_max, parts: Parts::BODY };
         let batch = |header: &BatchHeader| RangeBatch {
             header: header.clone(),
             body: Some(body()),
@@ -151,14 +151,14 @@ impl Ledger {
             headers: BoundedVec::new(self.headers.clone()).unwrap(),
             proof: self.proof(1, BATCHES as usize),
         };
-        verify::headers(&answer, BatchNumber(1), &self.certificate)
+        verify::headers(&answer, BatchNumber::new(1), &self.certificate)
     }
 }
 
 /// Checks an offer of the last batch, as who is told to pass `passing`.
 fn check_offer(offer: &Offer, passing: Option<u64>) -> Result<Option<Waypoint>, Violation> {
-    let passing = passing.map(BatchNumber);
-    verify::offer(offer, BatchNumber(BATCHES), passing, GENESIS, &trust()).map_err(violation)
+    let passing = passing.map(BatchNumber::new);
+    verify::offer(offer, BatchNumber::new(BATCHES), passing, GENESIS, &trust()).map_err(violation)
 }
 
 fn violation(error: TrustError) -> Violation {
@@ -170,7 +170,7 @@ fn violation(error: TrustError) -> Violation {
 
 fn at(number: u64, change: fn(&mut BatchHeader)) -> impl Fn(&mut BatchHeader) {
     move |header| {
-        if header.number.0 == number {
+        if header.number.get() == number {
             change(header);
         }
     }
@@ -192,7 +192,7 @@ fn a_range_is_as_long_as_it_has_to_be() {
     {
         assert_eq!(ledger.range_of(batches_max, bytes_max, due).unwrap().batches().len() as u32, batches);
     }
-    let short = Violation::ShortRange { first: BatchNumber(1), found: BATCHES as usize, wanted: 9 };
+    let short = Violation::ShortRange { first: BatchNumber::new(1), found: BATCHES as usize, wanted: 9 };
     assert_eq!(ledger.range_of(9, 1 << 20, 9).unwrap_err(), short);
     for bytes_max in [1, 1 << 20] {
         let longer = ledger.range_of(batches - 1, bytes_max, 9).unwrap_err();
@@ -203,12 +203,12 @@ fn a_range_is_as_long_as_it_has_to_be() {
 /// Goal: neither the accumulator, which binds places and not numbers, nor the parents stand in for the number.
 #[test]
 fn a_number_out_of_order_is_refused_under_a_good_certificate() {
-    let wrong = Violation::WrongNumber { expected: BatchNumber(3), found: BatchNumber(7) };
-    let ledger = Ledger::new(at(3, |header| header.number.0 = 7), |_| {});
+    let wrong = Violation::WrongNumber { expected: BatchNumber::new(3), found: BatchNumber::new(7) };
+    let ledger = Ledger::new(at(3, |header| header.number = BatchNumber::new(7)), |_| {});
     assert_eq!(ledger.range().unwrap_err(), wrong);
     assert_eq!(ledger.headers().unwrap_err(), wrong);
-    let twice = Ledger::new(at(3, |header| header.number.0 = 2), |_| {});
-    let wrong = Violation::WrongNumber { expected: BatchNumber(3), found: BatchNumber(2) };
+    let twice = Ledger::new(at(3, |header| header.number = BatchNumber::new(2)), |_| {});
+    let wrong = Violation::WrongNumber { expected: BatchNumber::new(3), found: BatchNumber::new(2) };
     assert_eq!(twice.range().unwrap_err(), wrong);
 }
 
@@ -218,13 +218,13 @@ fn a_wrong_parent_is_refused_under_a_good_certificate() {
     for number in 2..=BATCHES {
         let ledger = Ledger::new(
             |header| {
-                if header.number.0 == number {
+                if header.number.get() == number {
                     header.parent = Digest::ZERO
                 }
             },
             |_| {},
         );
-        let wrong = Violation::WrongParent { number: BatchNumber(number) };
+        let wrong = Violation::WrongParent { number: BatchNumber::new(number) };
         assert_eq!(ledger.range().unwrap_err(), wrong);
     }
 }
@@ -237,11 +237,11 @@ fn a_certificate_that_contradicts_its_header_is_refused() {
         [("state root", |info| info.state_root = Digest::ZERO), ("timestamp", |info| info.timestamp_ms += 1)];
     for (field, change) in cases {
         let ledger = Ledger::new(|_| {}, change);
-        let wrong = Violation::Disagreement { number: BatchNumber(BATCHES), field };
+        let wrong = Violation::Disagreement { number: BatchNumber::new(BATCHES), field };
         assert_eq!(ledger.range().unwrap_err(), wrong);
     }
     let ledger = Ledger::new(at(BATCHES, |header| header.epoch = Epoch(1)), |_| {});
-    let wrong = Violation::Disagreement { number: BatchNumber(BATCHES), field: "epoch" };
+    let wrong = Violation::Disagreement { number: BatchNumber::new(BATCHES), field: "epoch" };
     assert_eq!(ledger.range().unwrap_err(), wrong);
 }
 
@@ -269,11 +269,12 @@ fn an_announcement_follows_the_head() {
     };
     assert_eq!(announce(&head, last).unwrap().batches().len(), 1);
 
-    let skipped = BatchHeader { number: BatchNumber(BATCHES + 1), ..last.clone() };
-    let wrong = Violation::WrongNumber { expected: BatchNumber(BATCHES), found: BatchNumber(BATCHES + 1) };
+    let skipped = BatchHeader { number: BatchNumber::new(BATCHES + 1), ..last.clone() };
+    let wrong =
+        Violation::WrongNumber { expected: BatchNumber::new(BATCHES), found: BatchNumber::new(BATCHES + 1) };
     assert_eq!(announce(&head, &skipped).unwrap_err(), wrong);
     let orphan = BatchHeader { parent: Digest::ZERO, ..last.clone() };
-    let wrong = Violation::WrongParent { number: BatchNumber(BATCHES) };
+    let wrong = Violation::WrongParent { number: BatchNumber::new(BATCHES) };
     assert_eq!(announce(&head, &orphan).unwrap_err(), wrong);
     // Another ledger before the head than the one that was certified.
     let elsewhere = Head { accumulator: Accumulator::default(), ..head.clone() };
@@ -284,7 +285,7 @@ fn an_announcement_follows_the_head() {
         hints: None,
     };
     let refused = verify::announced(announcement, &elsewhere, &trust()).map_err(violation).unwrap_err();
-    let wrong = Violation::Disagreement { number: BatchNumber(BATCHES), field: "accumulator root" };
+    let wrong = Violation::Disagreement { number: BatchNumber::new(BATCHES), field: "accumulator root" };
     assert_eq!(refused, wrong);
     assert_eq!(ledger.accumulator.root(), ledger.certificate.info.accumulator_root);
 }
@@ -294,14 +295,18 @@ fn an_announcement_follows_the_head() {
 fn an_offer_is_of_the_snapshot_that_was_asked_for() {
     let ledger = Ledger::new(|_| {}, |_| {});
     assert_eq!(check_offer(&ledger.offer(None), None), Ok(None));
-    let wrong = |found| Violation::WrongNumber { expected: BatchNumber(BATCHES), found: BatchNumber(found) };
+    let wrong = |found| Violation::WrongNumber {
+        expected: BatchNumber::new(BATCHES),
+        found: BatchNumber::new(found),
+    };
     let of_another = Offer { header: ledger.headers[2].clone(), ..ledger.offer(None) };
     assert_eq!(check_offer(&of_another, None), Err(wrong(3)));
     for number in [BATCHES - 1, BATCHES + 1] {
-        let certified = Ledger::new(|_| {}, |info| info.number = BatchNumber(number));
+        let certified = Ledger::new(|_| {}, |info| info.number = BatchNumber::new(number));
         assert_eq!(check_offer(&certified.offer(None), None), Err(wrong(number)));
     }
-    let elsewhere = verify::offer(&ledger.offer(None), BatchNumber(BATCHES), None, Digest::ZERO, &trust());
+    let elsewhere =
+        verify::offer(&ledger.offer(None), BatchNumber::new(BATCHES), None, Digest::ZERO, &trust());
     assert!(matches!(violation(elsewhere.unwrap_err()), Violation::Accumulator(_)));
     let mut unsigned = ledger.offer(None);
     unsigned.certificate.info.timestamp_ms += 1;
@@ -327,7 +332,7 @@ fn an_offer_shows_the_waypoint_that_was_asked_for() {
     }
     let missing = check_offer(&ledger.offer(None), Some(3)).unwrap_err();
     assert!(matches!(missing, Violation::Unrelated(_)), "{missing}");
-    let wrong = Violation::WrongNumber { expected: BatchNumber(3), found: BatchNumber(2) };
+    let wrong = Violation::WrongNumber { expected: BatchNumber::new(3), found: BatchNumber::new(2) };
     assert_eq!(check_offer(&ledger.offer(Some(2)), Some(3)), Err(wrong));
     let mut displaced = ledger.offer(Some(3));
     displaced.passed.as_mut().unwrap().proof = ledger.proof(2, 1);
@@ -346,11 +351,12 @@ fn an_announcement_is_of_the_header_that_a_quorum_signed() {
     let check = |announcement: &Announcement| verify::announcement(announcement, &trust()).map_err(violation);
     let ledger = Ledger::new(|_| {}, |_| {});
     assert_eq!(check(&announce(&ledger)), Ok(()));
-    let other = Ledger::new(|_| {}, |info| info.number = BatchNumber(BATCHES + 1));
-    let wrong = Violation::WrongNumber { expected: BatchNumber(BATCHES), found: BatchNumber(BATCHES + 1) };
+    let other = Ledger::new(|_| {}, |info| info.number = BatchNumber::new(BATCHES + 1));
+    let wrong =
+        Violation::WrongNumber { expected: BatchNumber::new(BATCHES), found: BatchNumber::new(BATCHES + 1) };
     assert_eq!(check(&announce(&other)), Err(wrong));
     let other = Ledger::new(|_| {}, |info| info.state_root = Digest::ZERO);
-    let wrong = Violation::Disagreement { number: BatchNumber(BATCHES), field: "state root" };
+    let wrong = Violation::Disagreement { number: BatchNumber::new(BATCHES), field: "state root" };
     assert_eq!(check(&announce(&other)), Err(wrong));
     let mut unsigned = announce(&ledger);
     unsigned.certificate.info.accumulator_root = Digest::ZERO;

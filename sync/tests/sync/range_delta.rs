@@ -27,7 +27,7 @@ use crate::{
     serving::ask,
 };
 
-const TO: BatchNumber = BatchNumber(70);
+const TO: BatchNumber = BatchNumber::new(70);
 const BYTES_MAX: u32 = 2_000;
 
 /// A chain with a snapshot at [`TO`], and a node whose head is batch `head` of it.
@@ -36,7 +36,7 @@ fn behind(head: u64) -> (Chain, Store) {
     let store = Store::memory(&StorageConfig { snapshot_interval_batches: 10, ..Default::default() });
     store.initialize(&chain.genesis).unwrap();
     for number in 1..=head {
-        commit(&chain.store, &store, BatchNumber(number));
+        commit(&chain.store, &store, BatchNumber::new(number));
     }
     (chain, store)
 }
@@ -55,7 +55,7 @@ fn target(chain: &Chain) -> RestoreTarget {
 }
 
 fn request(takeover: &RangeDeltaTakeover, index: usize) -> RangeDeltaRequest {
-    let from = range_delta::base(takeover.base().number, BatchNumber(1)).unwrap();
+    let from = range_delta::base(takeover.base().number, BatchNumber::new(1)).unwrap();
     let missing = takeover.missing(usize::MAX);
     let span = missing[index % missing.len()];
     RangeDeltaRequest { from, to: TO, first: span.first, last: span.last, bytes_max: BYTES_MAX }
@@ -80,15 +80,15 @@ async fn a_node_that_is_far_behind_takes_chunks_from_many_peers() {
         let codes: Codes =
             codec::decode("codes", &ask(&servers[0], &wanted).await.unwrap(), 1 << 20).unwrap();
         codes.codes.iter().for_each(|code| takeover.add_code(code).unwrap());
-        let headers = chain.store.headers(BatchNumber(head + 1), (TO.0 - head) as usize).unwrap();
+        let headers = chain.store.headers(BatchNumber::new(head + 1), (TO.get() - head) as usize).unwrap();
         let none = AccumulatorRangeProof::default();
         takeover
             .finish(&storage::Ancestry { headers: &headers, proof: &none, genesis_proof: &none })
             .unwrap();
         assert_eq!(store.head().unwrap().header, chain.store.header(TO).unwrap().unwrap());
         assert_eq!(store.snapshots()[0], chain.store.snapshots()[0], "what it has now it serves");
-        for number in TO.0 + 1..=75 {
-            commit(&chain.store, &store, BatchNumber(number));
+        for number in TO.get() + 1..=75 {
+            commit(&chain.store, &store, BatchNumber::new(number));
         }
         assert_eq!(store.head().unwrap(), chain.store.head().unwrap());
     }
@@ -116,31 +116,35 @@ async fn what_is_not_kept_is_refused_with_its_reason() {
     let pruned = Store::memory(&StorageConfig { prune, ..Default::default() });
     pruned.initialize(&chain.genesis).unwrap();
     for number in 1..=75 {
-        commit(&chain.store, &pruned, BatchNumber(number));
+        commit(&chain.store, &pruned, BatchNumber::new(number));
     }
     let server = SyncServer::new(chain.store.clone());
     let (first, last, bytes_max) = (Path::MIN, Path::MAX, BYTES_MAX);
-    let request = RangeDeltaRequest { from: BatchNumber(0), to: TO, first, last, bytes_max };
+    let request = RangeDeltaRequest { from: BatchNumber::GENESIS, to: TO, first, last, bytes_max };
     ask(&server, &Request::RangeDelta(request)).await.unwrap();
     let refuse = async |server: &SyncServer, request: RangeDeltaRequest, reason: &str| {
         let refusal = ask(server, &Request::RangeDelta(request)).await.unwrap_err();
         assert!(refusal.contains(reason), "{refusal}");
     };
-    refuse(&server, RangeDeltaRequest { to: BatchNumber(71), ..request }, "the snapshot of batch 71").await;
+    refuse(&server, RangeDeltaRequest { to: BatchNumber::new(71), ..request }, "the snapshot of batch 71")
+        .await;
     refuse(&server, RangeDeltaRequest { first: last, last: first, ..request }, "empty").await;
-    for from in [TO.0, TO.0 + 1, u64::MAX] {
-        refuse(&server, RangeDeltaRequest { from: BatchNumber(from), ..request }, "below the second").await;
+    for from in [TO.get(), TO.get() + 1, u64::MAX] {
+        refuse(&server, RangeDeltaRequest { from: BatchNumber::new(from), ..request }, "below the second")
+            .await;
     }
-    pruned.put_certificate(&chain.store.certificate(BatchNumber(75)).unwrap().unwrap()).unwrap();
+    pruned.put_certificate(&chain.store.certificate(BatchNumber::new(75)).unwrap().unwrap()).unwrap();
     let to = pruned.create_snapshot().unwrap().number;
     let server = SyncServer::new(pruned.clone());
     let request = RangeDeltaRequest { to, ..request };
     ask(&server, &Request::RangeDelta(request)).await.unwrap();
     pruned.prune().unwrap();
     refuse(&server, request, "the delta of batch 1").await;
-    ask(&server, &Request::RangeDelta(RangeDeltaRequest { from: BatchNumber(64), ..request })).await.unwrap();
+    ask(&server, &Request::RangeDelta(RangeDeltaRequest { from: BatchNumber::new(64), ..request }))
+        .await
+        .unwrap();
     // It keeps what is after 35, but each base is a merge of its own.
-    refuse(&server, RangeDeltaRequest { from: BatchNumber(35), ..request }, "a multiple of 64").await;
+    refuse(&server, RangeDeltaRequest { from: BatchNumber::new(35), ..request }, "a multiple of 64").await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -211,7 +215,7 @@ async fn a_follower_takes_the_range_delta_and_then_batches() {
 
 /// The headers up to [`TO`] of a node whose head is batch `head`.
 fn ancestry(chain: &Chain, head: u64) -> Box<Ancestry> {
-    let headers = chain.store.headers(BatchNumber(head + 1), (TO.0 - head) as usize).unwrap();
+    let headers = chain.store.headers(BatchNumber::new(head + 1), (TO.get() - head) as usize).unwrap();
     let headers = Headers { headers: BoundedVec::new(headers).unwrap(), proof: Default::default() };
     Box::new(Ancestry { headers, genesis_proof: Default::default(), passes: None })
 }
@@ -225,7 +229,7 @@ async fn take(worker: &Worker, chain: &Chain, head: u64, lie: fn(&mut RangeDelta
     };
     let target = Box::new(target(chain));
     let begun = run(RestoreJob::Begin { target, ancestry: ancestry(chain, head), range_delta: true });
-    let from = range_delta::base(BatchNumber(head), BatchNumber(1)).unwrap();
+    let from = range_delta::base(BatchNumber::new(head), BatchNumber::new(1)).unwrap();
     for span in begun.progress.unwrap().spans {
         let (first, last, bytes_max) = (span.first, span.last, 1 << 20);
         let request = Request::RangeDelta(RangeDeltaRequest { from, to: TO, first, last, bytes_max });
@@ -267,8 +271,8 @@ async fn a_range_delta_that_is_too_large_is_put_down() {
         matches!(&step, Step::PutDown { why: PutDown::TooLarge, reason } if reason.contains("bytes of memory")),
         "{step:?}"
     );
-    assert_eq!(store.head().unwrap().header.number, BatchNumber(7));
-    commit(&chain.store, &store, BatchNumber(8));
+    assert_eq!(store.head().unwrap().header.number, BatchNumber::new(7));
+    commit(&chain.store, &store, BatchNumber::new(8));
     let step = take(&worker(&store), &chain, 8, |_| {}).await;
     assert!(matches!(step, Step::Finished(TO)), "{step:?}");
 }
@@ -278,7 +282,7 @@ async fn a_range_delta_that_is_too_large_is_put_down() {
 async fn a_range_delta_has_no_more_changes_than_its_batches() {
     let (chain, store) = behind(66);
     let sum = |headers: Vec<BatchHeader>| headers.iter().map(|it| u64::from(it.delta_bytes)).sum::<u64>();
-    let all = sum(chain.store.headers(BatchNumber(1), TO.0 as usize).unwrap());
+    let all = sum(chain.store.headers(BatchNumber::new(1), TO.get() as usize).unwrap());
     assert!((16 * 200 * 22..200_000).contains(&(all * 4)), "{all} bytes of changes");
     let step = take(&worker(&store), &chain, 66, |chunk| pad(chunk, 20_000)).await;
     let is_blamed = |fault: &Fault| fault.to_string().contains("more changes than all of the batches");

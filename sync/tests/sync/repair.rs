@@ -37,7 +37,7 @@ fn followed(hub: &MemoryHub, dir: &FilePath) -> Chain {
     hub.join(HONEST, Arc::new(Honest(Arc::new(SyncServer::new(chain.store.clone())))));
     let store = Store::open(&config(), dir).unwrap();
     store.initialize(&chain.genesis).unwrap();
-    (1..=chain.head().0).for_each(|number| chain.commit_to(&store, BatchNumber(number)));
+    (1..=chain.head().get()).for_each(|number| chain.commit_to(&store, BatchNumber::new(number)));
     chain
 }
 

@@ -27,8 +27,8 @@ const MAX: usize = 64 << 20;
 /// Enough that what one check covers is a part of them.
 const ACCOUNTS: u64 = 80_000;
 /// The snapshot that a restore begins with, and the one that it ends with.
-const DROPPED: BatchNumber = BatchNumber(30);
-const NEXT: BatchNumber = BatchNumber(50);
+const DROPPED: BatchNumber = BatchNumber::new(30);
+const NEXT: BatchNumber = BatchNumber::new(50);
 /// Chunks of the first snapshot that are served: most of its 64.
 const CHUNKS: usize = 58;
 /// Rows that one wrong proof can make a node fetch again.
@@ -109,7 +109,7 @@ struct Stranded {
 impl Stranded {
     /// With one peer for each of the lies, from 1 on; none is an honest one.
     async fn new(hub: &MemoryHub, lies: &[Option<Lie>]) -> Stranded {
-        let mut chain = Chain::with_accounts(DROPPED.0, ACCOUNTS);
+        let mut chain = Chain::with_accounts(DROPPED.get(), ACCOUNTS);
         let supply = Arc::new(Supply::default());
         let mut peers = Vec::new();
         for (id, lie) in (1..).zip(lies) {
@@ -126,12 +126,12 @@ impl Stranded {
         })
         .await;
 
-        for _ in DROPPED.0..NEXT.0 + 5 {
+        for _ in DROPPED.get()..NEXT.get() + 5 {
             chain.extend_quietly();
         }
         let served: Vec<_> = chain.store.snapshots().iter().map(|info| info.number).collect();
-        assert_eq!(served, [NEXT, BatchNumber(40)], "the first snapshot was replaced by newer ones");
-        assert_eq!(node.store.head().unwrap().header.number, BatchNumber(0));
+        assert_eq!(served, [NEXT, BatchNumber::new(40)], "the first snapshot was replaced by newer ones");
+        assert_eq!(node.store.head().unwrap().header.number, BatchNumber::GENESIS);
         let target = node.store.recorded_restore().unwrap().unwrap();
         assert_eq!(target.header.number, DROPPED);
         supply.dropped.cancel();

@@ -19,12 +19,12 @@ pub(crate) async fn ask(server: &SyncServer, request: &Request) -> Result<Vec<u8
 
 fn range(first: u64, batches_max: u32) -> Request {
     let parts = Parts::BODY.with(Parts::RECEIPTS).with(Parts::DELTA).with(Parts::HINTS);
-    Request::Range(RangeRequest { first: BatchNumber(first), batches_max, bytes_max: 4 << 20, parts })
+    Request::Range(RangeRequest { first: BatchNumber::new(first), batches_max, bytes_max: 4 << 20, parts })
 }
 
 fn chunk(number: u64) -> Request {
     let (first, last) = (Path::MIN, Path::MAX);
-    Request::Chunk { number: BatchNumber(number), first, last, bytes_max: 1 << 20 }
+    Request::Chunk { number: BatchNumber::new(number), first, last, bytes_max: 1 << 20 }
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -33,8 +33,8 @@ async fn a_cached_answer_has_the_bytes_of_a_fresh_one() {
     let cached = SyncServer::new(chain.store.clone());
     let off = SyncConfig { serve_cache_mib: 0, ..Default::default() };
     let fresh = SyncServer::with_config(chain.store.clone(), &off);
-    let snapshot = BatchNumber(20);
-    let (first, last) = (BatchNumber(1), snapshot);
+    let snapshot = BatchNumber::new(20);
+    let (first, last) = (BatchNumber::new(1), snapshot);
     let requests = [
         range(1, 8),
         range(8, 4_000),
@@ -59,7 +59,7 @@ async fn a_cached_answer_has_the_bytes_of_a_fresh_one() {
     for head in 28..32 {
         let answer = ask(&cached, &open).await.unwrap();
         let decoded: Range = codec::decode("range", &answer, 1 << 20).unwrap();
-        assert_eq!(decoded.batches.last().unwrap().header.number.0, head - 1);
+        assert_eq!(decoded.batches.last().unwrap().header.number.get(), head - 1);
         assert_eq!(answer, ask(&fresh, &open).await.unwrap());
         chain.extend(head);
     }
@@ -82,7 +82,7 @@ async fn a_summary_tells_how_large_its_snapshots_are() {
     let server = SyncServer::new(chain.store.clone());
     let summary: Summary =
         codec::decode("summary", &ask(&server, &Request::Summary).await.unwrap(), 1 << 20).unwrap();
-    let numbers: Vec<_> = summary.snapshots.iter().map(|offer| offer.number.0).collect();
+    let numbers: Vec<_> = summary.snapshots.iter().map(|offer| offer.number.get()).collect();
     assert_eq!(numbers, [20, 10]);
     for offer in &summary.snapshots {
         let snapshot = chain.store.snapshot(offer.number).unwrap().unwrap();
@@ -108,16 +108,16 @@ async fn a_cached_range_goes_out_under_the_certificate_of_today() {
     let node = Following::start(&hub, peer(2), &chain.genesis, Mode::Delta, &[source]).await;
     node.reach(chain.head()).await;
     let cached = SyncServer::new(node.store.clone());
-    assert_eq!(node.store.certificate(BatchNumber(4)).unwrap(), None);
+    assert_eq!(node.store.certificate(BatchNumber::new(4)).unwrap(), None);
     let certified = async |server: &SyncServer| {
         let answer = ask(server, &range(1, 4)).await.unwrap();
         let range: Range = codec::decode("range", &answer, 1 << 20).unwrap();
         range.certificate.info.number
     };
-    assert_eq!(certified(&cached).await, BatchNumber(12));
+    assert_eq!(certified(&cached).await, BatchNumber::new(12));
     chain.extend(13);
     node.reach(chain.head()).await;
-    assert_eq!(certified(&cached).await, BatchNumber(13));
+    assert_eq!(certified(&cached).await, BatchNumber::new(13));
     assert_eq!(cached.status().cache_hits, 1);
 }
 
@@ -145,7 +145,7 @@ async fn a_snapshot_that_is_being_loaded_keeps_nobody_waiting() {
     let config = StorageConfig { snapshot_interval_batches: 10, ..Default::default() };
     let store = Store::open(&config, dir.path()).unwrap();
     store.initialize(&chain.genesis).unwrap();
-    (1..=12).for_each(|number| chain.commit_to(&store, BatchNumber(number)));
+    (1..=12).for_each(|number| chain.commit_to(&store, BatchNumber::new(number)));
     store.close();
     drop(store);
     let server = SyncServer::new(Store::open(&config, dir.path()).unwrap());

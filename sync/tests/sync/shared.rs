@@ -37,11 +37,11 @@ impl Node<'_> {
     }
 
     fn body(&self, number: u64) -> Blob {
-        self.chain.store.blob(BlobKind::Body, BatchNumber(number)).unwrap().unwrap()
+        self.chain.store.blob(BlobKind::Body, BatchNumber::new(number)).unwrap().unwrap()
     }
 
     fn prepare(&self, number: u64) -> Box<Prepared> {
-        let header = self.chain.store.header(BatchNumber(number)).unwrap().unwrap();
+        let header = self.chain.store.header(BatchNumber::new(number)).unwrap().unwrap();
         let certificate = self.chain.store.certificate(header.number).unwrap().unwrap();
         let announcement = Announcement { header, certificate, body: self.body(number), hints: None };
         let trust = Arc::new(slipstream_sync::Trust::of_genesis(&self.chain.genesis));
@@ -60,7 +60,8 @@ impl Node<'_> {
 
     fn commit(&self, ranges: impl IntoIterator<Item = Box<ExecutedRange>>) {
         let ranges = ranges.into_iter().map(Ready::Executed).collect();
-        let Done::Committed(committed) = self.worker.run(Job::Commit { ranges, target: BatchNumber(0) })
+        let Done::Committed(committed) =
+            self.worker.run(Job::Commit { ranges, target: BatchNumber::GENESIS })
         else {
             panic!("committed")
         };
@@ -75,7 +76,7 @@ impl Node<'_> {
     /// As consensus does.
     fn certify(&self, number: u64) {
         let (view, overlay) = (self.store.view().unwrap(), Overlay::default());
-        let header = self.chain.store.header(BatchNumber(number)).unwrap().unwrap();
+        let header = self.chain.store.header(BatchNumber::new(number)).unwrap().unwrap();
         let body: Body = self.body(number).open(BlobKind::Body).unwrap();
         let transactions = decode_body(&body, self.chain.genesis.chain.chain_id).unwrap();
         let batch = OrderedBatch::of(&header, &transactions, None);
@@ -124,7 +125,7 @@ fn consensus_overtakes_what_sync_has_executed() {
     let certified = node.session.hot_stats().rows;
     assert!(certified > rows, "sync's batches ahead are in no cache before they are committed");
     node.commit(ahead);
-    assert_eq!(node.store.head().unwrap().header.number, BatchNumber(5));
+    assert_eq!(node.store.head().unwrap().header.number, BatchNumber::new(5));
     let before = node.session.hot_stats();
     assert!(before.rows > certified);
     node.follow(6);

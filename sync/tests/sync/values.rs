@@ -26,12 +26,12 @@ async fn follow(tell: Tell, prefetch_threads: usize, hot_cache_mib: usize) -> Sy
     // What the first batches made is read from the store, not from what was just executed.
     let store = Store::memory(&StorageConfig { snapshot_interval_batches: 0, ..Default::default() });
     store.initialize(&honest.genesis).unwrap();
-    (1..=5).for_each(|number| honest.commit_to(&store, BatchNumber(number)));
+    (1..=5).for_each(|number| honest.commit_to(&store, BatchNumber::new(number)));
     let config = config(prefetch_threads, hot_cache_mib);
     let node = Following::go_on_replaying(&hub, peer(9), store, config, &[peer(1)]).await;
     node.reach(told.head()).await;
     assert_eq!(node.store.head().unwrap().digest, honest.store.head().unwrap().digest);
-    for number in (1..=honest.head().0).map(BatchNumber) {
+    for number in BatchNumber::new(1).through(honest.head()) {
         for kind in [BlobKind::Receipts, BlobKind::Delta, BlobKind::Hints] {
             let blob = |store: &Store| store.blob(kind, number).unwrap();
             assert!(blob(&honest.store).is_some());
@@ -133,10 +133,10 @@ async fn a_liar_is_believed_once() {
     node.reach(chain.head()).await;
     for number in 4..9 {
         let (header, certificate) = chain.extend(number);
-        let blob = |kind| chain.store.blob(kind, BatchNumber(number)).unwrap();
+        let blob = |kind| chain.store.blob(kind, BatchNumber::new(number)).unwrap();
         let (body, hints) = (blob(BlobKind::Body).unwrap(), blob(BlobKind::Hints));
         tell_all(&*server, announcement(header, certificate, body, hints).unwrap());
-        node.reach(BatchNumber(number)).await;
+        node.reach(BatchNumber::new(number)).await;
     }
     let liar = &node.stop().await.unwrap().peers[0];
     let times = liar.reasons.iter().filter(|reason| reason.what.contains("wrong values")).count();

@@ -15,7 +15,7 @@ use crate::{
 };
 
 fn hints(store: &Store, number: u64) -> Option<Blob> {
-    store.blob(BlobKind::Hints, BatchNumber(number)).unwrap()
+    store.blob(BlobKind::Hints, BatchNumber::new(number)).unwrap()
 }
 
 /// Follows a chain from one peer to the next, each in its mode; gives their stores and how the last one fared.

@@ -43,7 +43,7 @@ async fn a_leap_passes_the_waypoint_or_the_tail_does() {
             node.reach(chain.head()).await;
             assert_eq!(node.store.head().unwrap().digest, chain.store.head().unwrap().digest);
             let status = node.stop().await.unwrap();
-            assert_eq!(status.snapshot.unwrap().number, BatchNumber(20), "{mode:?}, waypoint {at}");
+            assert_eq!(status.snapshot.unwrap().number, BatchNumber::new(20), "{mode:?}, waypoint {at}");
             assert_eq!((status.batches, status.waypoint), (7, None));
 
             id += 1;
@@ -54,7 +54,7 @@ async fn a_leap_passes_the_waypoint_or_the_tail_does() {
                 if *waypoint == wrong && *found == chain.waypoint(at));
             assert!(stopped, "{error}");
             let head = store.head().unwrap().header.number;
-            assert_eq!(head, BatchNumber(if at == 25 { 24 } else { 0 }), "{mode:?}, waypoint {at}");
+            assert_eq!(head, BatchNumber::new(if at == 25 { 24 } else { 0 }), "{mode:?}, waypoint {at}");
         }
     }
 }
@@ -68,7 +68,7 @@ async fn a_leap_passes_a_waypoint_that_ends_an_epoch() {
     for (id, at) in [(11, 8), (12, 16)] {
         let node = start(&hub, id, &fresh(&chain), Mode::Snapshot, chain.waypoint(at), 1).await;
         node.reach(chain.head()).await;
-        assert_eq!(node.stop().await.unwrap().snapshot.unwrap().number, BatchNumber(20));
+        assert_eq!(node.stop().await.unwrap().snapshot.unwrap().number, BatchNumber::new(20));
     }
 }
 
@@ -79,7 +79,7 @@ async fn who_has_not_passed_the_waypoint_is_not_at_the_head() {
     let hub = MemoryHub::new();
     let _server = join(&hub, 1, &behind.store);
     let node = start(&hub, 2, &fresh(&behind), Mode::Snapshot, ahead.waypoint(15), 1).await;
-    node.reach(BatchNumber(12)).await;
+    node.reach(BatchNumber::new(12)).await;
     let expected = "no peer has batch 15, the waypoint's, yet";
     let told = async {
         while node.follower.status().reason != expected {
@@ -92,10 +92,10 @@ async fn who_has_not_passed_the_waypoint_is_not_at_the_head() {
         node.follower.status()
     );
     let status = node.follower.status();
-    assert_eq!((status.target, status.waypoint), (BatchNumber(15), Some(BatchNumber(15))));
+    assert_eq!((status.target, status.waypoint), (BatchNumber::new(15), Some(BatchNumber::new(15))));
     let _ahead = join(&hub, 3, &ahead.store);
     assert!(hub.connect(peer(2), peer(3)));
-    node.reach(BatchNumber(15)).await;
+    node.reach(BatchNumber::new(15)).await;
     assert_eq!(node.stop().await.unwrap().waypoint, None);
 }
 
@@ -116,7 +116,7 @@ async fn a_restart_knows_whether_the_ledger_was_compared() {
     let compared = start(&hub, 2, &store, Mode::Snapshot, waypoint, 1).await;
     compared.reach(chain.head()).await;
     compared.stop().await.unwrap();
-    assert_eq!(store.header(BatchNumber(44)).unwrap(), None);
+    assert_eq!(store.header(BatchNumber::new(44)).unwrap(), None);
     restarted(&store, waypoint).unwrap();
     let unproven = |error: &SyncError, of: Waypoint| matches!(error, SyncError::Storage(StorageError::UnprovenWaypoint { waypoint }) if *waypoint == of);
     let wrong = Waypoint { hash: Digest([1; 32]), ..waypoint };
@@ -145,8 +145,8 @@ async fn a_node_born_from_a_snapshot_introduces_others() {
     born.reach(chain.head()).await;
     born.stop().await.unwrap();
     // 256 headers came with batch 300.
-    assert_eq!(store.header(BatchNumber(44)).unwrap(), None);
-    assert!(store.header(BatchNumber(45)).unwrap().is_some());
+    assert_eq!(store.header(BatchNumber::new(44)).unwrap(), None);
+    assert!(store.header(BatchNumber::new(45)).unwrap().is_some());
 
     let hub = MemoryHub::new();
     let _born = join(&hub, 2, &store);
@@ -167,7 +167,7 @@ async fn a_node_born_from_a_snapshot_introduces_others() {
     // Its own first window of headers begins where the other's did.
     let next = start(&hub, 4, &fresh(&chain), Mode::Snapshot, chain.waypoint(303), 2).await;
     next.reach(chain.head()).await;
-    assert_eq!(next.stop().await.unwrap().snapshot.unwrap().number, BatchNumber(300));
+    assert_eq!(next.stop().await.unwrap().snapshot.unwrap().number, BatchNumber::new(300));
 }
 
 /// Goal: where no peer can show that a snapshot's ledger passes through the waypoint, the node does without it, and says so.

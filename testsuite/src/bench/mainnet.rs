@@ -100,7 +100,7 @@ fn read_state(
     let accounts: BTreeMap<Address, PreAccount> = serde_json::from_slice(&gunzip(path)?)?;
     let mut state = MemoryState::default();
     for (number, hash) in hashes {
-        state.insert_header(BatchNumber(*number), (*hash).into());
+        state.insert_header(BatchNumber::new(*number), (*hash).into());
     }
     for (address, account) in accounts {
         if let Some(hash) = account.code_hash {

@@ -79,7 +79,7 @@ impl Chain {
 
     /// A batch; none of genesis and behind the end.
     pub(super) fn batch(&self, number: BatchNumber) -> Option<&Made> {
-        number.0.checked_sub(1).and_then(|index| self.made.get(index as usize))
+        number.get().checked_sub(1).and_then(|index| self.made.get(index as usize))
     }
 
     /// A header of the ledger.
@@ -89,7 +89,7 @@ impl Chain {
 
     /// The rows after a batch.
     pub(super) fn state(&self, number: BatchNumber) -> &State {
-        &self.states[number.0 as usize]
+        &self.states[number.get() as usize]
     }
 
     /// Every key that the ledger ever touches.
@@ -116,7 +116,7 @@ fn states<'a>(deltas: impl Iterator<Item = &'a Delta>) -> Vec<State> {
 
 /// The epoch of a batch.
 pub(super) fn epoch(number: BatchNumber) -> Epoch {
-    Epoch(number.0.saturating_sub(1) / EPOCH_BATCHES)
+    Epoch(number.before(1).get() / EPOCH_BATCHES)
 }
 
 /// The validators of an epoch; one of them stays for the next.
@@ -194,13 +194,13 @@ impl Maker {
         let transactions = decode_body(&body, genesis.chain.chain_id)?;
         let timestamp_ms = head.header.timestamp_ms + 100;
         let proposer = Address::repeat_byte(1);
-        let epoch = epoch(BatchNumber(number));
+        let epoch = epoch(BatchNumber::new(number));
         let basis = Basis { parent: &head.header, epoch, timestamp_ms, proposer };
         let outcome = execute(&store.view()?, &basis.env(&genesis.chain), &transactions)?;
         let speculation = store.speculate(&outcome.delta)?;
         let root = speculation.root();
         let next = Epoch(epoch.0 + 1);
-        let ends = self::epoch(BatchNumber(number + 1)) == next;
+        let ends = self::epoch(BatchNumber::new(number + 1)) == next;
         let sealed = seal(HintsMode::Values, &basis, &transactions, &outcome, root)?;
         let mut accumulator = head.accumulator.clone();
         accumulator.append(sealed.header.digest());
@@ -309,8 +309,11 @@ mod tests {
         let entries = || chain.made.iter().flat_map(|made| made.delta.entries());
         assert!(entries().any(|entry| entry.value.is_none()), "no slot is ever deleted");
         assert!(chain.made.iter().filter(|made| !made.delta.codes().is_empty()).count() > 3);
-        assert_ne!(chain.header(BatchNumber(1)).unwrap(), Chain::forged().header(BatchNumber(1)).unwrap());
-        let state = chain.state(BatchNumber(BATCHES));
+        assert_ne!(
+            chain.header(BatchNumber::new(1)).unwrap(),
+            Chain::forged().header(BatchNumber::new(1)).unwrap()
+        );
+        let state = chain.state(BatchNumber::new(BATCHES));
         let rows = chain.store.view().unwrap().rows(chain.keys()).unwrap();
         assert!(chain.keys().iter().zip(rows).all(|(key, row)| state.get(key).copied() == row));
     }

@@ -53,7 +53,7 @@ impl World {
     fn grow(&mut self) -> Result<()> {
         self.certified = self.certified.next();
         self.trace.note(self.now, format_args!("batch {} is certified", self.certified), &[]);
-        if self.nodes.iter().any(|node| node.seen.0 + 1 < self.certified.0) {
+        if self.nodes.iter().any(|node| self.certified.since(node.seen) > 1) {
             self.fired.insert(Fault::MovingTarget);
         }
         if epoch(self.certified) != epoch(self.certified.next()) {

@@ -166,7 +166,7 @@ impl Node {
         let setup = Setup {
             hints: executor.hints != HintsMode::Off,
             patience: std::time::Duration::ZERO,
-            waypoint: waypoint.map_or(BatchNumber(0), |waypoint| waypoint.number),
+            waypoint: waypoint.map_or(BatchNumber::GENESIS, |waypoint| waypoint.number),
             cores: 2,
             seed,
             defences: self.defences,
@@ -181,7 +181,7 @@ impl Node {
 fn fill(store: &Store, head: BatchNumber) -> Result<()> {
     let chain = Chain::canonical();
     store.initialize(&chain.genesis)?;
-    for number in (1..=head.0).map(BatchNumber) {
+    for number in BatchNumber::new(1).through(head) {
         let made = chain.batch(number).context("a node does not begin ahead of the ledger")?;
         let blob = |kind| chain.store.blob(kind, number);
         let (body, receipts) = (blob(BlobKind::Body)?, blob(BlobKind::Receipts)?);

@@ -114,7 +114,7 @@ pub(super) struct Answer {
 impl Server {
     /// Its head, when the ledger is so far.
     pub(super) fn head(&self, certified: BatchNumber) -> BatchNumber {
-        BatchNumber(certified.0.saturating_sub(self.lag).max(1))
+        certified.before(self.lag).max(BatchNumber::new(1))
     }
 
     /// Whether it serves a snapshot.
@@ -229,7 +229,7 @@ impl Server {
         }
         let request = match request {
             Request::Range(mut range) => {
-                let due = u32::try_from(head.0 - range.first.0 + 1).unwrap_or(u32::MAX);
+                let due = u32::try_from(head.since(range.first) + 1).unwrap_or(u32::MAX);
                 range.batches_max = range.batches_max.min(due);
                 Request::Range(range)
             }
@@ -248,11 +248,10 @@ impl Server {
                 let numbers = self.snapshots(certified);
                 let offers = numbers.iter().filter_map(|number| served(*number));
                 let offers = offers.map(|info| SnapshotOffer::new(info.number, info.rows)).collect();
-                let pretended =
-                    |number| SnapshotOffer { number: BatchNumber(number), rows: u64::MAX, bytes: 0 };
+                let pretended = |number| SnapshotOffer { number, rows: u64::MAX, bytes: 0 };
                 let offers = match self.habit {
                     Habit::Pretending => {
-                        (head.0.saturating_sub(PRETENDED - 1)..=head.0).rev().map(pretended).collect()
+                        head.before(PRETENDED - 1).through(head).rev().map(pretended).collect()
                     }
                     _ => offers,
                 };
@@ -282,8 +281,8 @@ impl Server {
 /// The first batch of a window that ends with a head.
 fn lowest(head: BatchNumber, window: u64) -> BatchNumber {
     match window {
-        0 => BatchNumber(0),
-        window => BatchNumber((head.0 + 1).saturating_sub(window)),
+        0 => BatchNumber::GENESIS,
+        window => head.next().before(window),
     }
 }
 

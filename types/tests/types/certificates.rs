@@ -26,7 +26,7 @@ impl Case {
         let keys = keys(7);
         let info = LedgerInfo {
             epoch: Epoch(3),
-            number: BatchNumber(40),
+            number: BatchNumber::new(40),
             accumulator_root: digest(1),
             state_root: digest(2),
             timestamp_ms: 1_700_000_000_000,
@@ -221,7 +221,7 @@ const REFUSED: &[(&str, &[u16], Change, &str)] = &[
         "signature",
     ),
     // Another statement than what was signed.
-    ("another batch", &[0, 1, 2, 4, 6], |case| case.info.number = BatchNumber(41), "signature"),
+    ("another batch", &[0, 1, 2, 4, 6], |case| case.info.number = BatchNumber::new(41), "signature"),
     ("another ledger", &[0, 1, 2, 4, 6], |case| case.info.accumulator_root = digest(9), "signature"),
     ("another state", &[0, 1, 2, 4, 6], |case| case.info.state_root = digest(9), "signature"),
     ("another time", &[0, 1, 2, 4, 6], |case| case.info.timestamp_ms += 1, "signature"),

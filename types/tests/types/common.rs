@@ -17,7 +17,7 @@ pub(crate) fn digest(n: u64) -> Digest {
 
 pub(crate) fn header(number: u64) -> BatchHeader {
     BatchHeader {
-        number: BatchNumber(number),
+        number: BatchNumber::new(number),
         parent: digest(number),
         epoch: Epoch(3),
         rules: RulesId([6; 8]),
@@ -69,7 +69,7 @@ impl Ledger {
         let keys = keys(4);
         let info = LedgerInfo {
             epoch: Epoch(3),
-            number: BatchNumber(leaves - 1),
+            number: BatchNumber::new(leaves - 1),
             accumulator_root: accumulator.root(),
             state_root: digest(4),
             timestamp_ms: 1_700_000_000_000 + leaves - 1,

@@ -8,7 +8,7 @@ use slipstream_types::{
     schedule::{Activation, Forks},
 };
 
-const BATCH: Activation = Activation::Batch(BatchNumber(100));
+const BATCH: Activation = Activation::Batch(BatchNumber::new(100));
 const TIME: Activation = Activation::TimeMs(5_000);
 
 fn room(name: &str, at: Activation, gas_limit: u64) -> ScheduledFork {
@@ -26,28 +26,28 @@ fn osaka(at: Activation) -> ScheduledFork {
 #[test]
 fn a_fork_begins_with_its_batch() {
     let chain = chain(vec![osaka(BATCH)]);
-    let at = |number| chain.rules_at(BatchNumber(number), u64::MAX);
+    let at = |number| chain.rules_at(BatchNumber::new(number), u64::MAX);
     assert_eq!(at(0), chain.first_rules());
     assert_eq!(at(99), chain.first_rules());
     assert_eq!(at(99).id, RulesId::GENESIS);
     let after = chain.schedule.forks()[0].1;
     assert_eq!(at(100), Rules { id: after, fork: Fork::Osaka, ..chain.first_rules() });
     assert_eq!(at(u64::MAX), at(100));
-    assert_eq!(chain.next_fork(BatchNumber(99), 0).unwrap().0, osaka(BATCH));
-    assert_eq!(chain.next_fork(BatchNumber(100), 0), None);
+    assert_eq!(chain.next_fork(BatchNumber::new(99), 0).unwrap().0, osaka(BATCH));
+    assert_eq!(chain.next_fork(BatchNumber::new(100), 0), None);
 }
 
 #[test]
 fn a_fork_begins_with_the_first_batch_of_its_time() {
     let chain = chain(vec![osaka(TIME)]);
-    let at = |timestamp_ms| chain.rules_at(BatchNumber(7), timestamp_ms).fork;
+    let at = |timestamp_ms| chain.rules_at(BatchNumber::new(7), timestamp_ms).fork;
     assert_eq!((at(4_999), at(5_000), at(5_001)), (Fork::Prague, Fork::Osaka, Fork::Osaka));
 }
 
 #[test]
 fn a_fork_waits_for_the_one_before_it() {
     let chain = chain(vec![osaka(BATCH), room("room", TIME, 50_000_000)]);
-    let at = |number, timestamp_ms| chain.rules_at(BatchNumber(number), timestamp_ms);
+    let at = |number, timestamp_ms| chain.rules_at(BatchNumber::new(number), timestamp_ms);
     let limit = chain.gas_limit;
     assert_eq!((at(99, 9_000).fork, at(99, 9_000).gas_limit), (Fork::Prague, limit));
     assert_eq!((at(100, 4_999).fork, at(100, 4_999).gas_limit), (Fork::Osaka, limit));
@@ -86,7 +86,7 @@ fn what_another_schedule_has_and_this_one_lacks() {
     assert_eq!(none.unknown_of(&both.told()), both.forks());
     let first = Schedule::new(forks(std::slice::from_ref(&a)));
     assert_eq!(first.unknown_of(&both.told()), both.forks()[1..]);
-    let other = osaka(Activation::Batch(BatchNumber(101)));
+    let other = osaka(Activation::Batch(BatchNumber::new(101)));
     assert_eq!(first.unknown_of(&forks(std::slice::from_ref(&other)))[0].0, other, "moved");
 }
 
@@ -96,7 +96,7 @@ fn what_is_no_schedule_is_refused_by_name() {
         let error = chain(forks).check_schedule().unwrap_err().to_string();
         assert!(error.contains(text), "{error}");
     };
-    let batch = |number| Activation::Batch(BatchNumber(number));
+    let batch = |number| Activation::Batch(BatchNumber::new(number));
     refused(vec![ScheduledFork::evm("", BATCH, Fork::Osaka)], "needs a name");
     refused(vec![ScheduledFork::evm("New Fork\n", BATCH, Fork::Osaka)], "needs a name");
     refused(vec![ScheduledFork::evm(&"a".repeat(33), BATCH, Fork::Osaka)], "needs a name");

@@ -276,7 +276,7 @@ fn a_fork_judges_the_pool_anew() {
         fork: None,
         base_fee_wei: Some(genesis.chain.base_fee_wei + 5),
         transaction_gas_max: Some(30_000),
-        ..ScheduledFork::evm("dear", Activation::Batch(BatchNumber(1)), Fork::Osaka)
+        ..ScheduledFork::evm("dear", Activation::Batch(BatchNumber::new(1)), Fork::Osaka)
     };
     let schedule = Schedule::new(Forks::new(vec![fork]).unwrap());
     let (store, before) = (store(&genesis), genesis.chain.clone());

@@ -100,7 +100,7 @@ async fn empty_batches_are_made_on_request_only() {
     assert!(matches!(built, Built::Nothing(rejected) if rejected.is_empty()));
     let built = build(&ledger(&genesis, &store), &[], &pool, NOW_MS, true);
     assert_eq!(made(built).tip.header.tx_count, 0);
-    assert_eq!(quiet.store.head().unwrap().header.number, BatchNumber(0));
+    assert_eq!(quiet.store.head().unwrap().header.number, BatchNumber::GENESIS);
 }
 
 // A batch fills by the gas that is used. Four transactions that may use all of it and do not take no place from the others.

@@ -14,7 +14,7 @@ use super::{
 use crate::testing::{Account, NOW_MS, Node, clock, genesis, store, validator_key};
 
 fn status() -> Request {
-    let number = BatchNumber(0);
+    let number = BatchNumber::GENESIS;
     let status = Status { view: 0, changing: false, complains: false, decided: number, ordered: number };
     Request::Say(Epoch(0), Box::new(Message::Status(status)))
 }
@@ -55,9 +55,9 @@ async fn messages_are_taken_from_validators() {
     })
     .await
     .expect("it is executed");
-    let unknown = Request::Outcome { number: BatchNumber(7), token: made.token() };
+    let unknown = Request::Outcome { number: BatchNumber::new(7), token: made.token() };
     assert_eq!(send(primary, &unknown).await.unwrap(), Response::Lacks);
-    let genesis_token = Request::Outcome { number: BatchNumber(0), token: made.token() };
+    let genesis_token = Request::Outcome { number: BatchNumber::GENESIS, token: made.token() };
     assert_eq!(send(primary, &genesis_token).await.unwrap(), Response::Lacks);
     node.stop().await;
 }

@@ -13,7 +13,7 @@ use slipstream_eve::Work;
 use slipstream_executor::ExecutorConfig;
 use slipstream_network::MemoryHub;
 use slipstream_storage::Store;
-use slipstream_types::{BatchNumber, Certificate, Digest, Genesis, ValidatorSet};
+use slipstream_types::{Certificate, Digest, Genesis, ValidatorSet};
 use tokio::{sync::mpsc, time::Instant};
 
 use super::{
@@ -64,7 +64,7 @@ fn pool(genesis: &Genesis, store: &Store) -> Pool {
 /// As the first primary makes it of what a pool has.
 fn build(ledger: &Ledger, chain: &[Arc<Executed>], pool: &Pool, now_ms: u64, may_be_empty: bool) -> Built {
     let number = chain.last().map_or(ledger.tip().unwrap().number(), |last| last.number()).next();
-    let mut held = super::held::Held::new(BatchNumber(number.0 - 1 - chain.len() as u64));
+    let mut held = super::held::Held::new(number.before(1 + chain.len() as u64));
     chain.iter().for_each(|executed| held.push(executed.clone()));
     let making = Making {
         work: Work { generation: 0, view: 0, number, sequential: false },

@@ -59,9 +59,9 @@ async fn four_decide_batches() {
         assert_eq!((status.view, status.divergences, status.refused), (0, 0, 0));
         assert_eq!(status.peers.len(), 3);
     }
-    for number in 1..=16.min(head.number.0) {
+    for number in 1..=16.min(head.number.get()) {
         let decided = nodes[0].decided.recv().await.unwrap();
-        assert_eq!((decided.header.number, decided.leads), (BatchNumber(number), true));
+        assert_eq!((decided.header.number, decided.leads), (BatchNumber::new(number), true));
         decided.certificate.verify(&genesis.validator_set()).unwrap();
     }
     // What was kept until it was committed is gone.
@@ -80,21 +80,21 @@ async fn four_certify_with_one_silent() {
         let head = nodes[0].store.head().unwrap().header.number;
         nodes[0].forwarder.submit(&account.transfer(nonce, 1).raw, None).unwrap();
         for node in &nodes[..3] {
-            node.reaches(head.0 + 1).await;
+            node.reaches(head.get() + 1).await;
         }
     }
     let head = nodes[0].store.head().unwrap();
     assert_eq!(nodes[0].validator.status().view, 0, "nobody wanted another primary");
     for node in &nodes[..3] {
-        node.reaches(head.header.number.0).await;
+        node.reaches(head.header.number.get()).await;
         assert_eq!(
-            node.store.headers(BatchNumber(1), 9).unwrap(),
-            nodes[0].store.headers(BatchNumber(1), 9).unwrap()
+            node.store.headers(BatchNumber::new(1), 9).unwrap(),
+            nodes[0].store.headers(BatchNumber::new(1), 9).unwrap()
         );
         let certificate = node.store.certificate(head.header.number).unwrap().unwrap();
         assert_eq!(certificate.signatures.len(), 3);
     }
-    assert_eq!(nodes[3].store.head().unwrap().header.number, BatchNumber(0));
+    assert_eq!(nodes[3].store.head().unwrap().header.number, BatchNumber::GENESIS);
     assert!(nodes[3].validator.status().observing, "it has heard of no quorum");
 }
 
@@ -105,7 +105,7 @@ async fn duds_leave_the_pool() {
     let node = Node::start(&MemoryHub::new(), &genesis, 0, store(&genesis), clock());
     node.forwarder.submit(&Account::contract().transfer(0, 9).raw, None).unwrap();
     until("the dud is gone", || node.pool.status().bytes == 0).await;
-    assert_eq!(node.store.head().unwrap().header.number, BatchNumber(0));
+    assert_eq!(node.store.head().unwrap().header.number, BatchNumber::GENESIS);
     // The same one is not executed in vain again.
     node.forwarder.submit(&Account::contract().transfer(0, 9).raw, None).unwrap_err();
     node.forwarder.submit(&Account::contract().transfer(0, 8).raw, None).unwrap();

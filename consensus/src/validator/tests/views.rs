@@ -17,9 +17,9 @@ fn submit(nodes: &[Node], account: u8, nonce: u64) {
 /// All have the same batches, as far as they have any.
 fn agree(nodes: &[Node]) {
     let heads = nodes.iter().map(|node| node.store.head().unwrap().header);
-    let lowest = heads.map(|head| head.number.0).min().unwrap();
+    let lowest = heads.map(|head| head.number.get()).min().unwrap();
     for number in 1..=lowest {
-        let headers = nodes.iter().map(|node| node.store.header(BatchNumber(number)).unwrap());
+        let headers = nodes.iter().map(|node| node.store.header(BatchNumber::new(number)).unwrap());
         let mut headers: Vec<_> = headers.collect();
         headers.dedup();
         assert_eq!(headers.len(), 1, "batch {number}");
@@ -45,7 +45,7 @@ async fn the_next_primary_goes_on() {
         node.reaches(2).await;
         let status = node.validator.status();
         assert_eq!((status.view, status.primary, status.is_primary), (1, 1, status.index == 1));
-        let certificate = node.store.certificate(BatchNumber(2)).unwrap().unwrap();
+        let certificate = node.store.certificate(BatchNumber::new(2)).unwrap().unwrap();
         assert_eq!(certificate.view, 1);
         assert_eq!(node.store.head().unwrap().header.proposer, genesis.validators[1].fee_recipient);
     }
@@ -108,7 +108,7 @@ async fn two_silent_halt_the_chain() {
     }
     submit(&nodes[..2], 0, 1);
     tokio::time::sleep(Duration::from_secs(20)).await;
-    assert_eq!(nodes[0].store.head().unwrap().header.number, BatchNumber(1));
+    assert_eq!(nodes[0].store.head().unwrap().header.number, BatchNumber::new(1));
     assert!(nodes[1].validator.status().complains || nodes[1].validator.status().changing);
     let disk = nodes.remove(0).stop().await;
     clock.shift(60_000);
@@ -127,7 +127,7 @@ async fn with_one_that_diverges(hub: &MemoryHub, genesis: &Genesis, wrong: usize
     let start = |index: usize| {
         Node::start_with(hub, genesis, index, store(genesis), clock.clone(), |driver| {
             if index == wrong {
-                driver.diverge_at(BatchNumber(2));
+                driver.diverge_at(BatchNumber::new(2));
             }
         })
     };
@@ -142,7 +142,7 @@ async fn who_diverges_takes_what_the_others_agreed_on() {
     let (hub, genesis) = (MemoryHub::new(), genesis(4));
     let nodes = with_one_that_diverges(&hub, &genesis, 2).await;
     for nonce in 0..4 {
-        let head = nodes[2].store.head().unwrap().header.number.0;
+        let head = nodes[2].store.head().unwrap().header.number.get();
         submit(&nodes[..1], 1, nonce);
         for node in &nodes {
             node.reaches(head + 1).await;
@@ -161,7 +161,7 @@ async fn who_was_away_catches_up() {
     let nodes = start_all(&hub, &genesis, &clock);
     connect_all(&hub, &[0, 1, 2]);
     for nonce in 0..6 {
-        let head = nodes[0].store.head().unwrap().header.number.0;
+        let head = nodes[0].store.head().unwrap().header.number.get();
         submit(&nodes[..1], 1, nonce);
         for node in &nodes[..3] {
             node.reaches(head + 1).await;

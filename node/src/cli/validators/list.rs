@@ -47,7 +47,7 @@ pub(super) fn list(rpc: &str, json: bool) -> Result<()> {
     let EpochStatus { number, validators, failures, quorum, .. } = &chain.status.epoch;
     let listing = Listing {
         epoch: *number,
-        head: chain.status.head.number.0,
+        head: chain.status.head.number.get(),
         quorum: *quorum,
         failures: *failures,
         validators: validators.clone(),
@@ -69,7 +69,7 @@ fn wanted(chain: &Chain, address: Address) -> Result<Wanted> {
     Ok(Wanted {
         address,
         owner: chain.view(&contract::ownerCall {})?,
-        last_batch: Some(last).filter(|last| *last > chain.status.head.number.0),
+        last_batch: Some(last).filter(|last| *last > chain.status.head.number.get()),
         failures_any: chain.view(&contract::failuresAnyCall {})?.saturating_to(),
         failures_commission: chain.view(&contract::failuresCommissionCall {})?.saturating_to(),
         validators: members.into_iter().map(member).collect(),

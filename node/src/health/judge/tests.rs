@@ -24,13 +24,13 @@ impl Rig {
     fn at_head(rules: Rules, head: u64) -> Rig {
         let mut rig = Rig::new(rules);
         rig.meet(head);
-        rig.signs.head = BatchNumber(head);
+        rig.signs.head = BatchNumber::new(head);
         rig.signs.head_age = Some(Duration::from_millis(400));
         rig
     }
 
     fn meet(&mut self, head: u64) {
-        let head = BatchNumber(head);
+        let head = BatchNumber::new(head);
         let waiting = Some("no peer has a newer batch".to_owned());
         self.signs = Signs {
             phase: Phase::Idle,
@@ -83,7 +83,7 @@ fn a_halted_chain_is_named() {
     assert_eq!((health.eta_seconds, health.head_age_seconds), (None, Some(30.4)));
     // It goes on.
     rig.meet(971);
-    rig.signs.head = BatchNumber(971);
+    rig.signs.head = BatchNumber::new(971);
     rig.signs.head_age = Some(Duration::ZERO);
     assert!(rig.wait(1).ready);
 }
@@ -100,7 +100,7 @@ fn a_proposer_says_what_its_batch_lacks() {
 #[test]
 fn a_node_behind_says_by_how_much_and_alerts_when_nothing_comes() {
     let mut rig = Rig::at_head(RULES, 958);
-    rig.signs.target = BatchNumber(974);
+    rig.signs.target = BatchNumber::new(974);
     let expected = "this node is 16 batches behind: its head is 958, the newest certified batch 974";
     for second in 0..60 {
         rig.signs.received.0 += 1_000;
@@ -125,7 +125,7 @@ fn a_node_behind_says_by_how_much_and_alerts_when_nothing_comes() {
 #[test]
 fn a_few_batches_behind_matter_once_the_head_is_old() {
     let mut rig = Rig::at_head(RULES, 958);
-    rig.signs.target = BatchNumber(960);
+    rig.signs.target = BatchNumber::new(960);
     (rig.signs.waiting, rig.signs.phase) = (None, Phase::Replay);
     let health = rig.wait(30);
     assert_eq!((reason(&health), health.syncing, health.state), (Some(Reason::Behind), true, State::AtHead));
@@ -136,12 +136,12 @@ fn a_few_batches_behind_matter_once_the_head_is_old() {
 #[test]
 fn a_node_before_its_waypoint_is_not_ready() {
     let mut rig = Rig::at_head(RULES, 958);
-    (rig.signs.waypoint, rig.signs.target) = (Some(BatchNumber(960)), BatchNumber(960));
+    (rig.signs.waypoint, rig.signs.target) = (Some(BatchNumber::new(960)), BatchNumber::new(960));
     let health = rig.look();
     assert!(!health.ready && health.syncing, "{health:?}");
     assert!(text(&health).starts_with("the ledger has not passed the waypoint at batch 960 yet"));
     rig.meet(960);
-    (rig.signs.head, rig.signs.waypoint) = (BatchNumber(960), None);
+    (rig.signs.head, rig.signs.waypoint) = (BatchNumber::new(960), None);
     assert!(rig.look().ready);
 }
 
@@ -187,7 +187,7 @@ fn a_chain_of_one_needs_no_peers() {
         (reason(&health), health.head_age_seconds, health.syncing),
         (Some(Reason::NoBatch), None, false)
     );
-    rig.signs.head = BatchNumber(1);
+    rig.signs.head = BatchNumber::new(1);
     rig.signs.head_age = Some(Duration::ZERO);
     assert!(rig.wait(1).ready && rig.wait(29).ready);
     let health = rig.wait(2);
@@ -204,7 +204,7 @@ fn a_head_that_moves_is_new_whatever_its_timestamp_says() {
     rig.signs.head_age = Some(Duration::from_secs(600));
     assert_eq!(reason(&rig.look()), Some(Reason::Halted), "nothing moved since the start");
     for head in 2..60 {
-        rig.signs.head = BatchNumber(head);
+        rig.signs.head = BatchNumber::new(head);
         rig.meet(head);
         assert!(rig.wait(1).ready);
     }
@@ -226,13 +226,13 @@ fn following_at_the_head_is_one_state() {
     let mut rig = Rig::at_head(RULES, 100);
     for head in 100..160 {
         rig.signs.phase = if head % 2 == 0 { Phase::Replay } else { Phase::Idle };
-        rig.signs.head = BatchNumber(head);
-        rig.signs.target = BatchNumber(head + head % 16);
+        rig.signs.head = BatchNumber::new(head);
+        rig.signs.target = BatchNumber::new(head + head % 16);
         assert_eq!(rig.look().state, State::AtHead);
     }
     let mut states = Vec::new();
     for behind in [16, 20, 10, 15, 16, 3, 2, 15, 1] {
-        rig.signs.target = BatchNumber(rig.signs.head.0 + behind);
+        rig.signs.target = rig.signs.head.after(behind);
         states.push(rig.look().state == State::CatchingUp);
     }
     assert_eq!(states, [true, true, true, true, true, true, false, false, false]);

@@ -46,7 +46,7 @@ impl Section {
 
     /// The filter of a batch of this section, if it is known.
     pub(super) fn bloom(&self, number: BatchNumber) -> Option<&[u8]> {
-        let bloom = self.blooms.get((number.0 % SECTION_BATCHES) as usize)?;
+        let bloom = self.blooms.get((number.get() % SECTION_BATCHES) as usize)?;
         bloom.as_ref().map(|bytes| &bytes[..])
     }
 
@@ -78,13 +78,13 @@ fn name(section: u64) -> String {
 
 /// The section that holds a batch.
 pub(super) fn section_of(number: BatchNumber) -> u64 {
-    number.0 / SECTION_BATCHES
+    number.get() / SECTION_BATCHES
 }
 
 /// The batches of a section.
-pub(super) fn batches_of(section: u64) -> RangeInclusive<u64> {
-    let first = section * SECTION_BATCHES;
-    first..=first + (SECTION_BATCHES - 1)
+pub(super) fn batches_of(section: u64) -> RangeInclusive<BatchNumber> {
+    let first = BatchNumber::new(section * SECTION_BATCHES);
+    first..=first.after(SECTION_BATCHES - 1)
 }
 
 impl LogIndex {
@@ -146,7 +146,7 @@ impl LogIndex {
                 missing
             }
         };
-        Ok(BatchNumber(number * SECTION_BATCHES + open.blooms.len() as u64))
+        Ok(BatchNumber::new(number * SECTION_BATCHES + open.blooms.len() as u64))
     }
 
     fn make(&self, number: BatchNumber) -> Result<BatchBloom, RpcError> {

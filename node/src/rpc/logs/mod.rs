@@ -66,9 +66,13 @@ fn all(
         ),
     };
     // A single batch may hold more than fits; then only the criteria can be made narrower.
-    let advice = match fits.0.checked_sub(1).filter(|fits| *fits >= first.0) {
+    let advice = match fits.previous().filter(|fits| *fits >= first) {
         Some(fits) => {
-            format!("ask for batches {first} to {fits} (0x{:x} to 0x{fits:x}), then for the rest", first.0)
+            format!(
+                "ask for batches {first} to {fits} (0x{:x} to 0x{:x}), then for the rest",
+                first.get(),
+                fits.get()
+            )
         }
         None => format!("name an address or topics, batch {first} alone has too many"),
     };
@@ -104,8 +108,8 @@ fn range(context: &RpcContext, filter: &Filter) -> Result<(BatchNumber, BatchNum
 /// What an end of a range means at a head; left out it is the head.
 fn number(end: Option<BlockNumberOrTag>, head: BatchNumber) -> Result<BatchNumber, RpcError> {
     match end.unwrap_or_default() {
-        BlockNumberOrTag::Number(number) => Ok(BatchNumber(number)),
-        BlockNumberOrTag::Earliest => Ok(BatchNumber(0)),
+        BlockNumberOrTag::Number(number) => Ok(BatchNumber::new(number)),
+        BlockNumberOrTag::Earliest => Ok(BatchNumber::GENESIS),
         // A certified batch is final.
         BlockNumberOrTag::Latest | BlockNumberOrTag::Safe | BlockNumberOrTag::Finalized => Ok(head),
         BlockNumberOrTag::Pending => Err(RpcError::Rejected("pending logs are not supported".into())),

@@ -184,14 +184,14 @@ impl Search<'_> {
         progress: &mut Progress,
     ) -> Result<End, RpcError> {
         let all = batches_of(number);
-        let (first, last) = ((*all.start()).max(from.batch.0), (*all.end()).min(to.0));
+        let (first, last) = ((*all.start()).max(from.batch), (*all.end()).min(to));
         let section = self.index.section(number)?;
         let values: usize = self.criteria.entries.iter().map(Vec::len).sum();
-        let probes = PROBE_COST_BYTES * values * (last - first + 1) as usize;
+        let probes = PROBE_COST_BYTES * values * (last.since(first) + 1) as usize;
         if !progress.work(SECTION_COST_BYTES + section.bytes() / LOOKED_AT_SHARE + probes) {
-            return Ok(End::Work(BatchNumber(first)));
+            return Ok(End::Work(first));
         }
-        for number in (first..=last).map(BatchNumber) {
+        for number in first.through(last) {
             if self.leash.is_cut() {
                 return Err(RpcError::NobodyWaits);
             }

@@ -59,7 +59,9 @@ impl Chain {
         let criteria = Criteria::new(filter.clone()).unwrap();
         let leash = loose();
         let search = self.context.search(&criteria, &leash);
-        search.run(Place::before(BatchNumber(range.start)), BatchNumber(range.end - 1), budget).unwrap()
+        search
+            .run(Place::before(BatchNumber::new(range.start)), BatchNumber::new(range.end - 1), budget)
+            .unwrap()
     }
 
     /// What a scan of everything finds: places and addresses.
@@ -73,15 +75,16 @@ impl Chain {
                     wanted.is_empty() || topic(index).is_some_and(|topic| wanted.contains(&topic))
                 })
         };
-        let found = self.logs.iter().filter(|(number, log)| range.contains(&number.0) && matches(log));
-        found.map(|(number, log)| (number.0, log.address)).collect()
+        let found = self.logs.iter().filter(|(number, log)| range.contains(&number.get()) && matches(log));
+        found.map(|(number, log)| (number.get(), log.address)).collect()
     }
 }
 
 fn commit(store: &Store, transactions: &[Vec<Log>]) {
     let head = store.head().unwrap();
     let number = head.header.number.next();
-    let body = (0..transactions.len()).map(|index| [number.0.to_be_bytes(), index.to_be_bytes()].concat());
+    let body =
+        (0..transactions.len()).map(|index| [number.get().to_be_bytes(), index.to_be_bytes()].concat());
     let body = Body::new(body.collect()).unwrap();
     let receipt = |logs: &Vec<Log>| Receipt {
         tx_type: 2,
@@ -140,7 +143,7 @@ proptest! {
             }
             chain.commit(batch);
         }
-        let head = chain.context.store.head().unwrap().header.number.0;
+        let head = chain.context.store.head().unwrap().header.number.get();
         for _ in 0..2 {
             for (addresses, topics, first, len, step) in &asked {
                 let filter = filter(addresses, topics);
@@ -153,8 +156,8 @@ proptest! {
                 let budget = Budget { logs: *step, data_bytes: 30, work_bytes: 40 << 10 };
                 let (criteria, leash) =
                     (Criteria::new(filter.clone()).unwrap(), loose());
-                let (mut place, mut parts) = (Place::before(BatchNumber(0)), Vec::new());
-                while place.batch.0 <= head {
+                let (mut place, mut parts) = (Place::before(BatchNumber::GENESIS), Vec::new());
+                while place.batch.get() <= head {
                     parts.extend(
                         filters::new_logs(&chain.context, &criteria, &mut place, &leash, budget).unwrap(),
                     );
@@ -175,7 +178,7 @@ fn batches_that_cannot_match_are_not_opened() {
     for number in 0..3 * SECTION_BATCHES {
         chain.commit(vec![vec![log(1, &[(number % 200) as u8], 0)]]);
     }
-    let head = chain.context.store.head().unwrap().header.number.0;
+    let head = chain.context.store.head().unwrap().header.number.get();
     // Enough for the filters of all sections and a look into each, but not for a batch beside them.
     let budget = Budget { work_bytes: 4 * ((1 << 10) + 64 + 2 * SECTION_BATCHES as usize), ..MUCH };
     let absent = filter(&[9], &[]);
@@ -262,7 +265,7 @@ fn a_search_ends_when_nobody_waits() {
     let criteria = Criteria::new(Filter::new()).unwrap();
     let leash = Leash::loose(gone);
     let search = chain.context.search(&criteria, &leash);
-    let ended = search.run(Place::before(BatchNumber(0)), BatchNumber(1), MUCH);
+    let ended = search.run(Place::before(BatchNumber::GENESIS), BatchNumber::new(1), MUCH);
     assert!(matches!(ended, Err(RpcError::NobodyWaits)), "{ended:?}");
 }
 

@@ -120,7 +120,7 @@ fn senders_are_recovered_once() {
         receipt.from
     };
     assert_eq!(from(0), sender());
-    assert_eq!(known.of(BatchNumber(3), 2, &[]).get(0), Some(sender()));
+    assert_eq!(known.of(BatchNumber::new(3), 2, &[]).get(0), Some(sender()));
     assert_eq!(batch().hashes.iter().find_map(|hash| met.get(hash)), None);
     // Nobody signed for this address: an answer that shows it recovered nothing.
     let raw = &batch().body.unwrap().transactions[1];

@@ -55,5 +55,5 @@ fn parse(hash: &[u8], place: &[u8]) -> Result<Option<PlaceKey>, StorageError> {
     let hash = B256::try_from(hash).map_err(|_| damaged())?;
     let (number, index) = place.split_first_chunk::<8>().ok_or_else(damaged)?;
     let index = index.try_into().map_err(|_| damaged())?;
-    Ok(place_key(&hash, BatchNumber(u64::from_be_bytes(*number)), u32::from_be_bytes(index)))
+    Ok(place_key(&hash, BatchNumber::new(u64::from_be_bytes(*number)), u32::from_be_bytes(index)))
 }

@@ -162,7 +162,7 @@ impl Bootstrap {
     fn first_header(&self) -> BatchNumber {
         match self.beginning.range_delta {
             Some(Base { head, .. }) => head.next(),
-            None => BatchNumber(self.number().0.saturating_sub(TAIL_HEADERS - 1)),
+            None => self.number().before(TAIL_HEADERS - 1),
         }
     }
 
@@ -221,7 +221,7 @@ impl Bootstrap {
             streams.want(Key::Offer, Request::Offer { number, passing }, needs, 8_192);
         }
         let (first, last) = (self.first_header(), number);
-        let bytes = (last.0 - first.0 + 1) * 400;
+        let bytes = (last.since(first) + 1) * 400;
         if !asking.early.has_headers() {
             streams.want(Key::Headers, Request::Headers { first, last }, needs, bytes);
         }

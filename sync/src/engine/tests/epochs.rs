@@ -19,7 +19,7 @@ fn at_head(head: u64) -> Rig {
 }
 
 fn certificate(number: u64) -> Certificate {
-    chain_of_epochs().store.certificate(BatchNumber(number)).unwrap().unwrap()
+    chain_of_epochs().store.certificate(BatchNumber::new(number)).unwrap().unwrap()
 }
 
 /// The node holds epoch 0 for over and has noted its end; what its validators sign behind it is a lie, whatever signatures it has.
@@ -28,9 +28,9 @@ fn expect_over(rig: &Rig) {
     assert_eq!(rig.engine.trust.epoch(), Epoch(1));
     assert_eq!(rig.store.epoch_ends(Epoch(0), 10).unwrap(), [certificate(END)]);
     let last = certificate(END);
-    let info = LedgerInfo { number: BatchNumber(END + 1), next_validators: None, ..last.info.clone() };
+    let info = LedgerInfo { number: BatchNumber::new(END + 1), next_validators: None, ..last.info.clone() };
     let late = Certificate { info, ..last };
-    let outside = Violation::OutsideEpoch { number: BatchNumber(END + 1), epoch: Epoch(0) };
+    let outside = Violation::OutsideEpoch { number: BatchNumber::new(END + 1), epoch: Epoch(0) };
     assert_eq!(rig.engine.trust.verify(&late), Err(TrustError::Violation(outside)));
     rig.blames_nobody();
 }

@@ -107,13 +107,13 @@ fn a_node_whose_peers_keep_nothing_is_stuck_and_says_so() {
     let mut rig = Rig::at_head(0).peer(A, pruned(HEAD));
     rig.step().wait(2 * SECOND);
     let status = rig.status();
-    assert_eq!((status.phase, status.head.0, status.target.0), (Phase::Stuck, 0, HEAD));
+    assert_eq!((status.phase, status.head.get(), status.target.get()), (Phase::Stuck, 0, HEAD));
     assert!(status.peers[0].heard_ms_ago.is_some_and(|ago| ago < 1_000));
     rig.blames_nobody();
     // What a peer has proved to exist is known when it has gone: the node is as far behind as before.
     rig.lose(A);
     let status = rig.step().status();
-    assert_eq!((status.target.0, status.eta_seconds, status.peers.len()), (HEAD, None, 0));
+    assert_eq!((status.target.get(), status.eta_seconds, status.peers.len()), (HEAD, None, 0));
 }
 
 /// Goal: nodes tell of batches before they commit them, so an announcement is no promise to serve.

@@ -32,7 +32,7 @@ fn offer_headers_and_first_rows_are_asked_for_at_once() {
     rig.serve(A);
     assert_eq!(rig.head(), HEAD);
     assert_eq!(rig.store.head().unwrap().header.state_root, chain().root());
-    assert_eq!(rig.status().snapshot.unwrap().number.0, HEAD);
+    assert_eq!(rig.status().snapshot.unwrap().number.get(), HEAD);
     rig.blames_nobody();
 }
 
@@ -96,7 +96,7 @@ fn a_restore_whose_peers_go_is_put_down() {
     rig.lose(A);
     rig.step();
     assert!(rig.engine.restore.is_none());
-    assert_eq!(rig.engine.begun.map(|number| number.0), Some(HEAD));
+    assert_eq!(rig.engine.begun.map(|number| number.get()), Some(HEAD));
     rig.meet(B, pruned(HEAD).offering(HEAD, 100, 8_000));
     rig.step().serve(B);
     assert_eq!(rig.head(), HEAD);
@@ -138,7 +138,7 @@ fn a_range_delta_waits_for_the_batches_that_it_stands_on() {
     // It keeps the deltas behind batch 64, the base of the last batch that was asked for, and not those behind this node's base, 0.
     rig.meet(B, serves(60..=FAR).offering(FAR, 100, 8_000));
     rig.step();
-    assert_eq!((rig.status().phase, rig.status().target.0), (Phase::Replay, FAR));
+    assert_eq!((rig.status().phase, rig.status().target.get()), (Phase::Replay, FAR));
     assert!(asked.iter().all(|request| rig.asked(A).contains(&request)), "{:#?}", rig.open);
     rig.serve(A).serve(B).wait(SECOND);
     let status = rig.status();
@@ -189,10 +189,10 @@ fn a_range_delta_that_is_overtaken_before_it_begins_is_put_down() {
     rig.step();
     rig.holds_jobs = true;
     rig.answer_if(A, |request| !is_change(request));
-    chain().commit_to(&rig.store, slipstream_types::BatchNumber(11));
+    chain().commit_to(&rig.store, slipstream_types::BatchNumber::new(11));
     rig.holds_jobs = false;
     rig.work();
-    rig.engine.handle_head(slipstream_types::BatchNumber(11), rig.now);
+    rig.engine.handle_head(slipstream_types::BatchNumber::new(11), rig.now);
     rig.step().serve(A).wait(SECOND);
     assert_eq!(rig.head(), HEAD);
     rig.blames_nobody();

@@ -132,7 +132,8 @@ fn waiting_announcements_are_bounded_and_fair() {
 /// Goal: parts that nobody asked for are a lie about the question, whatever they hold.
 #[test]
 fn hints_that_nobody_asked_for_are_refused() {
-    let request = |parts| RangeRequest { first: BatchNumber(1), batches_max: 4, bytes_max: 1 << 20, parts };
+    let request =
+        |parts| RangeRequest { first: BatchNumber::new(1), batches_max: 4, bytes_max: 1 << 20, parts };
     let with = request(Parts::BODY.with(Parts::HINTS));
     let payload = codec::encode("request", &Request::Range(with)).unwrap();
     let answer = crate::serve::answer(&chain().store, &payload).unwrap();
@@ -205,7 +206,7 @@ fn a_restore_that_drips_is_put_down_and_what_is_restored_is_kept() {
         stall(&mut rig);
     }
     assert!(chunks >= 1 && rig.now - began >= 30 * SECOND, "{chunks}");
-    assert_eq!(rig.engine.begun.map(|number| number.0), Some(HEAD), "it can be taken up");
+    assert_eq!(rig.engine.begun.map(|number| number.get()), Some(HEAD), "it can be taken up");
     rig.wait(SECOND).serve(B);
     assert_eq!(rig.head(), HEAD);
 }
@@ -243,7 +244,7 @@ fn strangers_do_not_put_an_honest_restore_down() {
     rig.meet(C, crate::engine::rig::pruned(HEAD).offering(HEAD - 1, 1, 80));
     for _ in 0..30 {
         rig.wait(8 * SECOND).answer_one(A, is_chunk);
-        assert!(rig.engine.restore.as_ref().is_some_and(|restore| restore.number().0 == HEAD));
+        assert!(rig.engine.restore.as_ref().is_some_and(|restore| restore.number().get() == HEAD));
     }
     rig.serve(A);
     assert_eq!(rig.head(), HEAD);

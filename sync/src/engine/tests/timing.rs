@@ -81,13 +81,13 @@ fn a_batch_that_is_coming_is_left_to_the_mesh() {
     let mut rig = Node::new(Mode::Replay, 10).rig().peer(A, serves(1..=10));
     rig.step().coming(11).meet(B, serves(1..=11));
     rig.step();
-    assert_eq!((rig.asked_for_range(11), rig.status().target.0), (vec![], 11));
+    assert_eq!((rig.asked_for_range(11), rig.status().target.get()), (vec![], 11));
     rig.announce(A, 11);
     assert_eq!(rig.head(), 11);
     let began = rig.now;
     rig.coming(12).meet(C, serves(1..=12));
     rig.step();
-    assert_eq!((rig.asked_for_range(12), rig.status().target.0), (vec![], 12));
+    assert_eq!((rig.asked_for_range(12), rig.status().target.get()), (vec![], 12));
     rig.until(Timer::Coming);
     assert_eq!(rig.now - began, 2 * SECOND);
     rig.expect_range(C, 12).serve(C);

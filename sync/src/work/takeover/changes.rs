@@ -30,16 +30,11 @@ impl Changes {
         let takeover = store.take_range_delta(target, RANGE_DELTA_RANGES_BITS, memory_max)?;
         // The headers were asked for behind the head of then: if it moved since, they do not lead on from what is taken over.
         let (base, first) = (takeover.base().number, ancestry.headers.headers.first());
-        if let Some(asked) =
-            first.and_then(|first| first.number.0.checked_sub(1)).filter(|asked| *asked != base.0)
-        {
+        if let Some(asked) = first.and_then(|first| first.number.previous()).filter(|asked| *asked != base) {
             let target = target.header.number;
-            return Err(StorageError::from(RangeDeltaError::HeadMoved {
-                base: BatchNumber(asked),
-                head: base,
-                target,
-            })
-            .into());
+            return Err(
+                StorageError::from(RangeDeltaError::HeadMoved { base: asked, head: base, target }).into()
+            );
         }
         let bytes_max = changes_bytes(store, &ancestry.headers.headers)?;
         Ok(Changes { takeover: takeover.of_changes(bytes_max), bytes_max })
@@ -49,9 +44,9 @@ impl Changes {
 /// Bytes of all changes in the batches of the headers, and in those before them that peers are asked for again because they are asked
 /// from a multiple of [`BASE_STEP`] on.
 fn changes_bytes(store: &Store, headers: &[BatchHeader]) -> Result<u64, SyncError> {
-    let first = headers.first().map_or(0, |header| header.number.0);
-    let before = first.min(BASE_STEP - 1);
-    let asked_again = store.headers(BatchNumber(first - before), before as usize)?;
+    let first = headers.first().map_or(BatchNumber::GENESIS, |header| header.number);
+    let from = first.before(BASE_STEP - 1);
+    let asked_again = store.headers(from, first.since(from) as usize)?;
     Ok(asked_again.iter().chain(headers).map(|header| u64::from(header.delta_bytes)).sum())
 }
 

@@ -149,7 +149,7 @@ fn latency(all: &BTreeMap<u64, Far>, store: &Store, log: &Path) -> Result<Vec<Fi
 }
 
 fn shipping(all: &BTreeMap<u64, Far>, store: &Store, genesis: &Genesis) -> Result<Vec<Figure>> {
-    let head = store.head()?.header.number.0;
+    let head = store.head()?.header.number.get();
     let pages = Pages::of(store, genesis, head)?;
     let (mut to_all, mut to_one) = (Vec::new(), Vec::new());
     for ((first, last), bytes) in &all[&0].heavy {

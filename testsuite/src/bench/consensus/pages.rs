@@ -54,7 +54,7 @@ impl Pages {
 }
 
 fn delta(store: &Store, number: u64) -> Result<Delta> {
-    let blob = store.blob(BlobKind::Delta, BatchNumber(number))?;
+    let blob = store.blob(BlobKind::Delta, BatchNumber::new(number))?;
     let blob = blob.with_context(|| format!("the delta of batch {number} is not kept"))?;
     Ok(Delta::decode(&blob.content(BlobKind::Delta)?)?)
 }

@@ -48,7 +48,8 @@ pub(super) fn waits_ms(
 ) -> Result<Vec<f64>> {
     let mut waits = Vec::new();
     for (number, at_ms) in decided.range(batches) {
-        let header = store.header(BatchNumber(*number))?.with_context(|| format!("no batch {number}"))?;
+        let header =
+            store.header(BatchNumber::new(*number))?.with_context(|| format!("no batch {number}"))?;
         let wait = at_ms - header.timestamp_ms as f64;
         waits.extend(std::iter::repeat_n(wait, header.tx_count as usize));
     }

@@ -111,7 +111,7 @@ impl Seat {
     }
 
     fn before(&self, number: BatchNumber) -> Option<LedgerInfo> {
-        let before = BatchNumber(number.0.checked_sub(1)?);
+        let before = number.previous()?;
         self.held.get(&before).or(Some(&self.head)).filter(|info| info.number == before).cloned()
     }
 }
@@ -142,7 +142,7 @@ impl<M: Machine> World<M> {
         let domain = Digest::tagged("slipnet/bench", b"");
         let head = LedgerInfo {
             epoch: Epoch(0),
-            number: BatchNumber(0),
+            number: BatchNumber::GENESIS,
             accumulator_root: domain,
             state_root: genesis_root,
             timestamp_ms: 0,

@@ -60,7 +60,7 @@ impl Source {
         for batch in signer.prelude()? {
             maker.append(&batch)?;
         }
-        let batches = batches - store.head()?.header.number.0;
+        let batches = batches - store.head()?.header.number.get();
         let mut task = progress.task("batches", batches);
         let mut ready = signer.batches(0..SIGNED_AHEAD.min(batches))?;
         for first in (0..batches).step_by(SIGNED_AHEAD as usize) {
@@ -180,7 +180,7 @@ mod tests {
                 Source::make(&store, workload, 6, 300, Progress::Quiet).unwrap()
             };
             let (source, again) = (make(), make());
-            assert_eq!(source.head, BatchNumber(6), "{workload:?}");
+            assert_eq!(source.head, BatchNumber::new(6), "{workload:?}");
             assert_eq!(source.state_root, again.state_root);
             let whole = 6 - if workload == Workload::Erc20 { 2 } else { 0 };
             assert!(source.transactions >= whole * BATCH_TRANSACTIONS as u64, "{workload:?}");

@@ -30,7 +30,7 @@ where
             for (case, state) in blocks {
                 // A state that cannot be read shows when the block executes.
                 let Ok(hints) = hints(case, state) else { return };
-                let number = BatchNumber(case.block.env.number);
+                let number = BatchNumber::new(case.block.env.number);
                 if sender.send(prefetcher.read_ahead(number, state.clone(), Wanted::from(&hints))).is_err() {
                     return;
                 }

@@ -173,7 +173,7 @@ impl Case {
     }
 
     fn read_ahead(&self, prefetcher: &Prefetcher, world: &World) -> Result<Warm<World>> {
-        let number = BatchNumber(self.block.env.number);
+        let number = BatchNumber::new(self.block.env.number);
         Ok(prefetcher.read_ahead(number, world.clone(), Wanted::from(&self.hints()?)))
     }
 

@@ -88,7 +88,7 @@ impl Trace {
             let is_wanted = |key: &&StateKey| hot.is_none_or(|hot| !hot.contains(key));
             let keys = self.batches[index].iter().filter(is_wanted).copied().collect();
             let wanted = Wanted { keys, ..Wanted::default() };
-            prefetcher.read_ahead(BatchNumber(index as u64), reader.clone(), wanted)
+            prefetcher.read_ahead(BatchNumber::new(index as u64), reader.clone(), wanted)
         };
         let mut ahead: VecDeque<Warm<R>> = VecDeque::new();
         let mut coming = self.measured.clone();

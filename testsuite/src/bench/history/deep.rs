@@ -5,7 +5,7 @@ use std::{num::NonZeroUsize, path::Path, time::Instant};
 use anyhow::{Context, Result};
 use rand::{Rng, SeedableRng, rngs::StdRng};
 use slipstream_storage::{CommitBatch, StateHistory, StorageConfig, Store, View};
-use slipstream_types::{BatchHeader, BatchNumber, Delta, StateKey};
+use slipstream_types::{BatchHeader, Delta, StateKey};
 
 use super::read::{Read, check, time, version};
 use crate::{
@@ -150,7 +150,7 @@ impl Deep<'_> {
     }
 
     fn view(&self, depth: u64) -> Result<View> {
-        let number = BatchNumber(self.head.head().number.0 - depth);
+        let number = self.head.head().number.before(depth);
         self.store.view_of(number)?.with_context(|| format!("the state behind batch {number} is kept"))
     }
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use anyhow::{Context, Result};
 use slipstream_storage::{StateHistory, StorageConfig, View};
-use slipstream_types::{BatchNumber, StateKey};
+use slipstream_types::StateKey;
 
 use super::read::{Read, time};
 use crate::{
@@ -55,7 +55,7 @@ pub(super) fn measure(plan: &Plan, rounds: usize, place: &Place, progress: Progr
     }
     let changed: Vec<StateKey> = changed.into_iter().collect();
     let head = ours.store().view()?;
-    let number = BatchNumber(head.head().number.0 - BEHIND);
+    let number = head.head().number.before(BEHIND);
     let past = ours.store().view_of(number)?.context("a state in the window")?;
     let newest = workload.version();
     let mut samples = [Vec::new(), Vec::new(), Vec::new(), Vec::new()];

@@ -141,7 +141,7 @@ fn serve(size: &Size, dir: &Path, progress: Progress, report: &mut Report) -> Re
 /// Headers and all parts of every range, as the sync server reads them.
 fn serve_all(store: &Store) -> Result<u64> {
     let head = store.head()?.header.number;
-    let (mut bytes, mut first) = (0, BatchNumber(1));
+    let (mut bytes, mut first) = (0, BatchNumber::new(1));
     while first <= head {
         let headers = store.headers(first, RANGE_BATCHES as usize)?;
         let mut parts = PARTS.map(|(kind, _)| store.blobs(kind, first, headers.len()));
@@ -151,7 +151,7 @@ fn serve_all(store: &Store) -> Result<u64> {
                 bytes += blob.len() as u64;
             }
         }
-        first = BatchNumber(first.0 + RANGE_BATCHES);
+        first = first.after(RANGE_BATCHES);
     }
     Ok(bytes)
 }

@@ -88,8 +88,8 @@ impl Chain {
             let chain = Chain {
                 dir: PathBuf::new(),
                 genesis: PathBuf::new(),
-                base: first.0,
-                head: head.number.0,
+                base: first.get(),
+                head: head.number.get(),
                 state_root: head.state_root.to_string(),
                 transactions,
                 hint_bytes,
@@ -123,11 +123,11 @@ fn read_hints(
     batches: RangeInclusive<BatchNumber>,
 ) -> Result<(Vec<StateKey>, u64)> {
     let (first, last) = batches.into_inner();
-    let count = (last.0 - first.0 + 1) as usize;
+    let count = (last.since(first) + 1) as usize;
     let mut bodies = store.blobs(BlobKind::Body, first, count);
     let mut hints = store.blobs(BlobKind::Hints, first, count);
     let (mut seen, mut keys, mut bytes) = (HashSet::<StateKey>::default(), Vec::new(), 0);
-    for number in (first.0..=last.0).map(BatchNumber) {
+    for number in first.through(last) {
         let header = store.header(number)?.context("a header")?;
         let body: Body = bodies.of(number)?.context("a body")?.open(BlobKind::Body)?;
         let transactions = decode_body(&body, world.genesis.chain.chain_id)?;

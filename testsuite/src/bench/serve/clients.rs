@@ -61,7 +61,7 @@ pub(super) fn range_request(first: BatchNumber) -> Request {
     let batches = u64::from(config.range_batches_max.get());
     Request::Range(RangeRequest {
         first,
-        batches_max: (batches - first.0 % batches) as u32,
+        batches_max: (batches - first.get() % batches) as u32,
         bytes_max: config.range_bytes_max.get(),
         parts: Parts::BODY.with(Parts::RECEIPTS).with(Parts::DELTA),
     })
@@ -70,15 +70,11 @@ pub(super) fn range_request(first: BatchNumber) -> Request {
 /// The batch after an answer to [`range_request`].
 pub(super) fn after(first: BatchNumber, answer: &[u8]) -> Result<BatchNumber> {
     let range: Range = codec::decode("range", answer, ANSWER_BYTES_MAX)?;
-    for (batch, number) in range.batches.iter().zip(first.0..) {
-        ensure!(
-            batch.header.number.0 == number,
-            "batch {} stands where {number} was due",
-            batch.header.number
-        );
+    for (batch, number) in range.batches.iter().zip(first.through(BatchNumber::MAX)) {
+        ensure!(batch.header.number == number, "batch {} stands where {number} was due", batch.header.number);
     }
     ensure!(!range.batches.is_empty(), "no batch from {first} on");
-    Ok(BatchNumber(first.0 + range.batches.len() as u64))
+    Ok(first.after(range.batches.len() as u64))
 }
 
 /// Runs them all in this process and prints their [`ClientsReport`] as JSON.
@@ -130,8 +126,8 @@ async fn client(index: u32, peer: PeerAddress, start: Instant) -> Result<(u64, u
         }
     };
     let summary: Summary = codec::decode("summary", &ask(&Request::Summary).await?, ANSWER_BYTES_MAX)?;
-    let head = summary.head.map_or(BatchNumber(0), |certificate| certificate.info.number);
-    let mut next = BatchNumber(1);
+    let head = summary.head.map_or(BatchNumber::GENESIS, |certificate| certificate.info.number);
+    let mut next = BatchNumber::new(1);
     while next <= head {
         next = after(next, &ask(&range_request(next)).await?)?;
     }
@@ -163,7 +159,7 @@ mod tests {
 
     #[test]
     fn ranges_end_where_those_of_followers_do() {
-        let count = |first| match range_request(BatchNumber(first)) {
+        let count = |first| match range_request(BatchNumber::new(first)) {
             Request::Range(request) => request.batches_max,
             _ => 0,
         };

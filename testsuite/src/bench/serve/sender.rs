@@ -53,7 +53,7 @@ async fn answers(options: &SenderOptions) -> Result<HashMap<Vec<u8>, Vec<u8>>> {
         Ok(answer)
     };
     answer(&Request::Summary).await?;
-    let mut next = BatchNumber(1);
+    let mut next = BatchNumber::new(1);
     while next <= head {
         next = after(next, &answer(&range_request(next)).await?)?;
     }

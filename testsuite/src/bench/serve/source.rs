@@ -33,7 +33,7 @@ pub(super) fn make(database: &Path, genesis_file: &Path, batches: u64, progress:
     store.initialize(&genesis)?;
     let mut task = progress.task("batches", batches);
     for number in 1..=batches {
-        append(&store, &key, BatchNumber(number))?;
+        append(&store, &key, BatchNumber::new(number))?;
         task.update(number, "");
     }
     store.close();
@@ -42,7 +42,7 @@ pub(super) fn make(database: &Path, genesis_file: &Path, batches: u64, progress:
 
 fn append(store: &Store, key: &SecretKey, number: BatchNumber) -> Result<()> {
     let head = store.head()?;
-    let Parts([body, receipts, delta_blob, hints]) = Parts::new(number.0)?;
+    let Parts([body, receipts, delta_blob, hints]) = Parts::new(number.get())?;
     let header = BatchHeader {
         number,
         parent: head.digest,

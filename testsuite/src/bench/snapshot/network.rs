@@ -119,7 +119,7 @@ impl NetworkBench<'_> {
     fn new<'a>(made: &'a Made, dir: &'a Path, progress: Progress) -> Result<NetworkBench<'a>> {
         let header = source::Target::read(&made.files)?.restore_target().header;
         let deadline = DEADLINE + Duration::from_secs(made.rows / DEADLINE_ROWS_PER_S);
-        let goal = Goal { head: header.number.0, state_root: header.state_root, deadline };
+        let goal = Goal { head: header.number.get(), state_root: header.state_root, deadline };
         let genesis = dir.join("genesis.json");
         fs::write(&genesis, serde_json::to_string(&source::genesis()?)?)?;
         progress.step(&format!("cloning the store of {} rows for {PEERS} peers", short(made.rows)));

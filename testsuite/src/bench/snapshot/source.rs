@@ -131,8 +131,8 @@ fn entry(index: u64) -> DeltaEntry {
 pub(super) fn write_target(store: &Store, number: BatchNumber, dir: &Path) -> Result<()> {
     let header = store.header(number)?.context("the header of the snapshot")?;
     let certificate = store.certificate(number)?.context("the certificate of the snapshot")?;
-    let proof = store.header_range_proof(number.0 + 1, number, 1)?;
-    let genesis_proof = store.header_range_proof(number.0 + 1, BatchNumber(0), 1)?;
+    let proof = store.header_range_proof(number.leaves(), number, 1)?;
+    let genesis_proof = store.header_range_proof(number.leaves(), BatchNumber::GENESIS, 1)?;
     let target = Target { headers: vec![header.clone()], header, certificate, proof, genesis_proof };
     Ok(fs::write(dir.join("target"), codec::encode("target", &target)?)?)
 }

@@ -163,7 +163,7 @@ impl OpenOptions {
         let store = Store::open(&config, &self.dir)?;
         let seconds = start.elapsed().as_secs_f64();
         let (resident_mib, peak_mib) = (memory::resident_mib()?, memory::peak_mib()?);
-        let head = store.head()?.header.number.0;
+        let head = store.head()?.header.number.get();
         store.close();
         print_json(&OpenReport { seconds, resident_mib, peak_mib, head })
     }

@@ -45,7 +45,7 @@ impl Loaded {
     /// If it lacks one.
     pub(super) fn read(store: &Store) -> Result<Loaded> {
         let head = store.head()?.header.number;
-        let (first, count) = (BatchNumber(1), head.0 as usize);
+        let (first, count) = (BatchNumber::new(1), head.since(BatchNumber::GENESIS) as usize);
         let mut bodies = store.blobs(BlobKind::Body, first, count);
         let mut deltas = store.blobs(BlobKind::Delta, first, count);
         let mut batch = |number| {
@@ -54,7 +54,7 @@ impl Loaded {
                 (bodies.of(number)?.context("a body")?, deltas.of(number)?.context("a delta")?);
             Ok(Batch { header, body, delta })
         };
-        Ok(Loaded { batches: (1..=head.0).map(|number| batch(BatchNumber(number))).collect::<Result<_>>()? })
+        Ok(Loaded { batches: first.through(head).map(&mut batch).collect::<Result<_>>()? })
     }
 
     /// Executes all of it into a new store.

@@ -95,7 +95,7 @@ impl Keeper {
         let dir = dir.join(format!("keeper-{index}"));
         let mut node = NodeProcess::start(&dir, genesis, &node_key(KEEPER_SEED, index), &options).await?;
         let begin = std::time::Instant::now();
-        while node.head().await? < source.head.0 {
+        while node.head().await? < source.head.get() {
             node.check_alive()?;
             ensure!(begin.elapsed() < DEADLINE, "a peer does not get to the head");
             tokio::time::sleep(POLL).await;

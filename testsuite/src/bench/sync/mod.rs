@@ -266,7 +266,7 @@ impl Made {
         let genesis = dir.join("genesis.json");
         fs::write(&genesis, serde_json::to_string(&source.genesis)?)?;
         let loaded = Loaded::read(&store)?;
-        let v1_last = BatchNumber(plan.v1_batches.min(batches));
+        let v1_last = BatchNumber::new(plan.v1_batches.min(batches));
         let v1_root = store.header(v1_last)?.context("the batch where v1 stops")?.state_root.to_string();
         store.close();
         Ok(Made { source, genesis, loaded, v1_root })

@@ -185,7 +185,7 @@ mod tests {
         let store = Store::memory(&StorageConfig::default());
         let source = Source::make(&store, Workload::Transfers, 4, 50, Progress::Quiet).unwrap();
         let parts = Parts::BODY.with(Parts::DELTA);
-        let first = slipstream_types::BatchNumber(1);
+        let first = slipstream_types::BatchNumber::new(1);
         let request = RangeRequest { first, batches_max: 4, bytes_max: 1 << 20, parts };
         let payload = codec::encode("request", &Request::Range(request)).unwrap();
         let asker = node_key(SEED, 9).public();

@@ -106,7 +106,7 @@ pub(in crate::bench) async fn run(options: V1Options) -> Result<()> {
     let key = SecretKey::from_seed(Digest::tagged("slipnet/v1", &std::process::id().to_le_bytes()).0);
     let network = Network::start(&config, &key, Arc::new(ServesNobody)).await?;
     let follower = V1Follower::new(store.clone(), network.clone())?;
-    let report = follower.follow(BatchNumber(options.target)).await?;
+    let report = follower.follow(BatchNumber::new(options.target)).await?;
     network.shutdown().await;
     store.close();
     crate::bench::print_json(&report)
@@ -141,7 +141,7 @@ impl V1Follower {
             let answer = self.ask(&request).await?;
             let came = Instant::now();
             self.stages.wait += (came - asked).as_secs_f64();
-            let due = target.0 - request.first.0 + 1;
+            let due = target.since(request.first) + 1;
             transactions += tokio::task::block_in_place(|| self.take(&request, answer, due))?;
         }
     }

@@ -79,10 +79,10 @@ impl Attack for Future {
 
     fn start(&self, field: Field) -> BoxFuture<'static, Result<()>> {
         let later = |announcement: &mut Announced, number: u64| {
-            let number = BatchNumber(number + 1_000);
+            let number = BatchNumber::new(number + 1_000);
             announcement.header.number = number;
             announcement.certificate.info.number = number;
-            announcement.certificate.info.epoch = Epoch(number.0);
+            announcement.certificate.info.epoch = Epoch(number.get());
         };
         Box::pin(field.swarm(CRIERS, PAUSE, move |field, index| cry(field, index, later)))
     }
@@ -99,7 +99,7 @@ impl Attack for Forged {
 
     fn start(&self, field: Field) -> BoxFuture<'static, Result<()>> {
         let next = |announcement: &mut Announced, number: u64| {
-            let number = BatchNumber(number + 1);
+            let number = BatchNumber::new(number + 1);
             announcement.header.number = number;
             announcement.certificate.info.number = number;
         };

@@ -71,9 +71,9 @@ impl Attack for RangeDeltas {
             let wire = Wire::dial(&field.target.peer, Field::address(index), Manner::default()).await?;
             let summary = wire.summary().await?;
             let to = summary.snapshots.first().context("the victim has no snapshot")?.number;
-            let bases = 0..to.0;
+            let bases = 0..to.get();
             let requests = bases.map(|from| RangeDeltaRequest {
-                from: BatchNumber(from),
+                from: BatchNumber::new(from),
                 to,
                 first: Path::MIN,
                 last: Path::MAX,
@@ -142,10 +142,10 @@ impl Attack for RequestFlood {
     fn start(&self, field: Field) -> BoxFuture<'static, Result<()>> {
         Box::pin(field.swarm(8, Duration::from_millis(20), |field, index| async move {
             let wire = Wire::dial(&field.target.peer, Field::address(index), Manner::default()).await?;
-            let last = BatchNumber(field.target.head);
+            let last = BatchNumber::new(field.target.head);
             let some = [
                 Request::Summary,
-                Request::Headers { first: BatchNumber(1), last },
+                Request::Headers { first: BatchNumber::new(1), last },
                 Request::Origin { number: last },
                 Request::Offer { number: last, passing: None },
             ];

@@ -293,8 +293,8 @@ impl Liar {
 
 /// Snapshots of the newest batches, which nobody else has: they cost nothing to fetch and never end.
 fn lures(summary: &Summary) -> Vec<SnapshotOffer> {
-    let head = summary.head.as_ref().map_or(0, |head| head.info.number.0);
-    let newest = (0..SNAPSHOTS_MAX as u64).map(|behind| BatchNumber(head.saturating_sub(behind)));
+    let head = summary.head.as_ref().map_or(BatchNumber::GENESIS, |head| head.info.number);
+    let newest = (0..SNAPSHOTS_MAX as u64).map(|behind| head.before(behind));
     newest.map(|number| SnapshotOffer { number, rows: u64::MAX, bytes: 0 }).collect()
 }
 

@@ -134,7 +134,7 @@ impl Wire {
 
 /// A range of the most bytes that a server puts into an answer.
 pub(super) fn range(first: u64, batches_max: u32, parts: Parts) -> Request {
-    Request::Range(RangeRequest { first: BatchNumber(first), batches_max, bytes_max: u32::MAX, parts })
+    Request::Range(RangeRequest { first: BatchNumber::new(first), batches_max, bytes_max: u32::MAX, parts })
 }
 
 /// The bytes of a request of sync.

@@ -55,8 +55,8 @@ pub(super) fn audit(store: &Store, history: &mut History, demand: Demand) -> Res
     ensure!(head.header == moment.header, "the head, batch {number}, is not the chain's");
     ensure!(head.accumulator == moment.accumulator, "the accumulator at batch {number} is not the chain's");
     auditor.state(&moment, &history.chain.keys())?;
-    for n in 0..=number.0 {
-        auditor.batch(history.at(BatchNumber(n))?, number)?;
+    for each in BatchNumber::GENESIS.through(number) {
+        auditor.batch(history.at(each)?, number)?;
     }
     auditor.proofs(history, &moment)?;
     auditor.beyond(number.next())?;
@@ -162,7 +162,7 @@ impl Auditor<'_> {
             let optional = gap && !stored;
             self.expect_some(format!("{} {number}", kind.name()), store.blob(*kind, number), blob, optional)?;
         }
-        let late = number == head && number.0.is_multiple_of(LATE_CERTIFICATE_INTERVAL);
+        let late = number == head && number.get().is_multiple_of(LATE_CERTIFICATE_INTERVAL);
         let certificate = store.certificate(number);
         self.expect_some(format!("certificate {number}"), certificate, &made.certificate, gap || late)?;
         for (index, hash) in (0..).zip(&made.hashes) {
@@ -184,26 +184,27 @@ impl Auditor<'_> {
         let lowest = self.ask(format!("the lowest {}", kind.name()), self.store.lowest(kind))?;
         if self.demand.complete
             && let Some(lowest) = lowest
-            && self.audit.head > Some(BatchNumber(0))
+            && self.audit.head > Some(BatchNumber::GENESIS)
         {
-            ensure!(lowest == Some(BatchNumber(1)), "the lowest {} is {lowest:?}", kind.name());
+            ensure!(lowest == Some(BatchNumber::new(1)), "the lowest {} is {lowest:?}", kind.name());
         }
         Ok(lowest.flatten())
     }
 
     /// The newest headers, proved against the head's accumulator.
     fn proofs(&mut self, history: &mut History, moment: &Moment) -> Result<()> {
-        let leaves = moment.header.number.0 + 1;
+        let last = moment.header.number;
+        let leaves = last.leaves();
         let count = if self.demand.complete { leaves.min(PROVED_HEADERS_MAX) } else { 1 };
-        let first = BatchNumber(leaves - count);
+        let first = last.next().before(count);
         let proof = self.store.header_range_proof(leaves, first, count as usize);
         let Some(proof) = self.ask("a proof of headers", proof)? else { return Ok(()) };
         let mut digests = Vec::new();
-        for n in first.0..leaves {
-            digests.push(BatchHeader::digest(&history.at(BatchNumber(n))?.header));
+        for number in first.through(last) {
+            digests.push(BatchHeader::digest(&history.at(number)?.header));
         }
         let root = moment.accumulator.root();
-        proof.verify(root, leaves, first.0, &digests).context("a proof of headers does not verify")?;
+        proof.verify(root, leaves, first.get(), &digests).context("a proof of headers does not verify")?;
         Ok(())
     }
 
@@ -246,7 +247,7 @@ impl Auditor<'_> {
         let Some(vote) = self.ask("the vote", self.store.record(VOTE))? else { return Ok(()) };
         let vote = vote.map_or(Ok(0), |bytes| bytes.try_into().map(u64::from_be_bytes));
         let vote = vote.map_err(|bytes| anyhow::anyhow!("the vote has {} bytes", bytes.len()))?;
-        ensure!(vote == head.0 || vote + 1 == head.0, "the vote is for batch {vote} at head {head}");
+        ensure!(vote == head.get() || vote + 1 == head.get(), "the vote is for batch {vote} at head {head}");
         Ok(())
     }
 }

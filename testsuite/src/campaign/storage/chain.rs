@@ -71,7 +71,7 @@ fn key() -> SecretKey {
 
 /// A transaction's hash: the storage layer takes it as given.
 pub(super) fn transaction_hash(number: BatchNumber, index: u64) -> B256 {
-    keccak256([number.0.to_be_bytes(), index.to_be_bytes()].concat())
+    keccak256([number.get().to_be_bytes(), index.to_be_bytes()].concat())
 }
 
 impl Chain {
@@ -154,7 +154,7 @@ impl Chain {
         accumulator: &Accumulator,
         state_root: Digest,
     ) -> Result<Made> {
-        self.seal_delta(parent, accumulator, self.delta(parent.number.0 + 1)?, state_root)
+        self.seal_delta(parent, accumulator, self.delta(parent.number.get() + 1)?, state_root)
     }
 
     /// As [`Chain::seal`], with another delta than the chain's.
@@ -166,9 +166,9 @@ impl Chain {
         state_root: Digest,
     ) -> Result<Made> {
         let number = parent.number.next();
-        let mut rng = self.rng(number.0, 3);
+        let mut rng = self.rng(number.get(), 3);
         let filling = (0..self.body_bytes).map(|_| rng.random()).collect::<Vec<u8>>();
-        let mut transactions = vec![number.0.to_be_bytes().to_vec()];
+        let mut transactions = vec![number.get().to_be_bytes().to_vec()];
         transactions.extend(filling.chunks(100_000).map(<[u8]>::to_vec));
         let tx_count = transactions.len() as u32;
         let (body, delta_content) = (Body::new(transactions)?.content()?, delta.content()?);
@@ -261,15 +261,15 @@ impl History {
 
     /// What must be after a batch.
     pub(super) fn at(&mut self, number: BatchNumber) -> Result<&Moment> {
-        while self.moments.len() as u64 <= number.0 {
+        while self.moments.len() as u64 <= number.get() {
             let last = &self.moments[self.moments.len() - 1];
             let mut state = last.state.clone();
-            apply(&mut state, &self.chain.delta(last.header.number.0 + 1)?);
+            apply(&mut state, &self.chain.delta(last.header.number.get() + 1)?);
             let made = self.chain.seal(&last.header, &last.accumulator, naive::root(&state))?;
             let mut accumulator = last.accumulator.clone();
             accumulator.append(made.header.digest());
             self.moments.push(Moment { header: made.header.clone(), made: Some(made), accumulator, state });
         }
-        Ok(&self.moments[number.0 as usize])
+        Ok(&self.moments[number.get() as usize])
     }
 }

@@ -43,13 +43,13 @@ impl Patient {
         let dir = tempfile::Builder::new().prefix("crash-").tempdir_in(parent)?;
         let chain = Chain { seed, body_bytes: 300 };
         let history = History::new(chain)?;
-        let zero = BatchNumber(0);
+        let zero = BatchNumber::GENESIS;
         Ok(Patient { program, dir, chain, history, leader: zero, follower: zero })
     }
 
     /// Whether it has become slow to audit.
     pub(super) fn is_old(&self) -> bool {
-        self.leader.0 >= HEAD_MAX
+        self.leader.get() >= HEAD_MAX
     }
 
     /// Keeps the directory for whoever looks into a failure.
@@ -103,7 +103,7 @@ impl Patient {
 
     fn hold_to(&mut self, line: &str) -> Result<()> {
         let (who, number) = line.split_once(' ').with_context(|| format!("a life told {line:?}"))?;
-        let number = BatchNumber(number.parse()?);
+        let number = BatchNumber::new(number.parse()?);
         match who {
             "leader" => self.leader = number,
             "follower" => self.follower = number,
@@ -168,11 +168,11 @@ impl Patient {
         follower.prune()?;
         let windows = [WINDOWS.bodies, WINDOWS.receipts, WINDOWS.deltas, WINDOWS.hints];
         for ((kind, window), before) in kinds.into_iter().zip(windows).zip(before) {
-            let floor = BatchNumber((head.0 + 1).saturating_sub(window));
+            let floor = head.next().before(window);
             let (lowest, expected) = (follower.lowest(kind)?, before?.map(|lowest| lowest.max(floor)));
             let name = kind.name();
             ensure!(lowest == expected, "{name} are announced from {lowest:?} on, not from {expected:?}");
-            for number in (1..=head.0).map(BatchNumber) {
+            for number in BatchNumber::new(1).through(head) {
                 let blob = follower.blob(kind, number)?;
                 ensure!(number >= floor || blob.is_none(), "the {name} of batch {number} are still served");
                 if expected.is_some_and(|lowest| lowest <= number) {

@@ -22,6 +22,7 @@ use super::{
 
 /// Batches of the store that is damaged; with snapshots, several files per column and a log that is not yet flushed.
 const BATCHES: u64 = 45;
+const LAST: BatchNumber = BatchNumber::new(BATCHES);
 const BODY_BYTES: usize = 3_000;
 /// Most bytes that a torn file loses.
 const TORN_BYTES_MAX: u64 = 64 << 10;
@@ -66,8 +67,8 @@ pub(super) fn audit_damaged(options: &AuditOptions) -> Result<String> {
     let demand = Demand { damaged: true, complete: true };
     let found = audit(&store, &mut History::new(chain)?, demand)?;
     Ok(match (found.head, found.refused) {
-        (Some(BatchNumber(BATCHES)), 0) => "unharmed".to_owned(),
-        (Some(BatchNumber(BATCHES)), refused) => format!("refused {refused}"),
+        (Some(LAST), 0) => "unharmed".to_owned(),
+        (Some(LAST), refused) => format!("refused {refused}"),
         (head, _) => format!("earlier {}", head.unwrap_or_default()),
     })
 }

@@ -125,7 +125,7 @@ impl Life {
 
     /// A few batches, one of them with a snapshot, then the follower catches up in one of its ways, and prunes.
     fn round(&mut self) -> Result<()> {
-        let head = self.leader.head()?.header.number.0;
+        let head = self.leader.head()?.header.number.get();
         let end = (head / SNAPSHOT_INTERVAL + 1) * SNAPSHOT_INTERVAL + 2;
         for _ in head..end {
             step(&self.leader, &self.chain)?;
@@ -188,27 +188,27 @@ impl Life {
 /// Commits the chain's next batch, its certificate now or after it, and the vote that goes with it.
 pub(super) fn step(store: &Store, chain: &Chain) -> Result<()> {
     let head = store.head()?;
-    let delta = chain.delta(head.header.number.0 + 1)?;
+    let delta = chain.delta(head.header.number.get() + 1)?;
     let speculation = store.speculate(&delta)?;
     let made = chain.seal(&head.header, &head.accumulator, speculation.root())?;
-    let late = made.header.number.0.is_multiple_of(LATE_CERTIFICATE_INTERVAL);
+    let late = made.header.number.get().is_multiple_of(LATE_CERTIFICATE_INTERVAL);
     let certificate = (!late).then_some(&made.certificate);
     store.commit(CommitBatch { certificate, ..made.batch() }, Some(speculation))?;
     if late {
         store.put_certificate(&made.certificate)?;
     }
-    Ok(store.put_record(VOTE, &made.header.number.0.to_be_bytes())?)
+    Ok(store.put_record(VOTE, &made.header.number.get().to_be_bytes())?)
 }
 
 /// Does what a kill between a commit and its vote left undone.
 pub(super) fn settle(store: &Store, chain: &Chain) -> Result<()> {
     let head = store.head()?;
     let number = head.header.number;
-    if number.0 > 0 && store.certificate(number)?.is_none() {
+    if number > BatchNumber::GENESIS && store.certificate(number)?.is_none() {
         store.put_certificate(&chain.certificate(&head.header, head.accumulator.root())?)?;
     }
-    if number.0 > 0 {
-        store.put_record(VOTE, &number.0.to_be_bytes())?;
+    if number > BatchNumber::GENESIS {
+        store.put_record(VOTE, &number.get().to_be_bytes())?;
     }
     Ok(())
 }
@@ -239,11 +239,11 @@ pub(super) fn add_chunks(restore: &Restore, snapshot: &Snapshot, max: usize) -> 
 
 /// Ends a restore with the last headers.
 pub(super) fn finish(restore: Restore, leader: &Store, number: BatchNumber) -> Result<()> {
-    let count = RESTORE_HEADERS.min(number.0) as usize;
-    let first = BatchNumber(number.0 + 1 - count as u64);
+    let count = RESTORE_HEADERS.min(number.get()) as usize;
+    let first = number.next().before(count as u64);
     let headers = leader.headers(first, count)?;
-    let proof = leader.header_range_proof(number.0 + 1, first, count)?;
-    let genesis_proof = leader.header_range_proof(number.0 + 1, BatchNumber(0), 1)?;
+    let proof = leader.header_range_proof(number.leaves(), first, count)?;
+    let genesis_proof = leader.header_range_proof(number.leaves(), BatchNumber::GENESIS, 1)?;
     Ok(restore.finish(&Ancestry { headers: &headers, proof: &proof, genesis_proof: &genesis_proof })?)
 }
 

@@ -243,7 +243,7 @@ impl Model {
     /// Snapshots appear on time, and the old ones are pruned.
     fn check_snapshots(&mut self) -> Result<()> {
         let number = self.head.number;
-        if number.0.is_multiple_of(SNAPSHOT_INTERVAL) {
+        if number.get().is_multiple_of(SNAPSHOT_INTERVAL) {
             self.frozen.insert(number, self.state.clone());
             if self.frozen.len() > config().snapshots_kept {
                 self.frozen.pop_first();
@@ -340,15 +340,13 @@ impl Model {
             (BlobKind::Hints, WINDOWS.hints),
         ];
         for (kind, window) in windows {
-            let floor = if window == 0 { 1 } else { (self.head.number.0 + 1).saturating_sub(window).max(1) };
+            let first = BatchNumber::new(1);
+            let floor = if window == 0 { first } else { self.head.number.next().before(window).max(first) };
             let (lowest, name) = (self.store.lowest(kind)?, kind.name());
-            ensure!(
-                lowest == Some(BatchNumber(floor)),
-                "{name} are announced from {lowest:?} on, not {floor}"
-            );
+            ensure!(lowest == Some(floor), "{name} are announced from {lowest:?} on, not {floor}");
             for made in &self.recent {
                 let number = made.header.number;
-                let kept = made.blobs.iter().find(|(made, _)| *made == kind && number.0 >= floor);
+                let kept = made.blobs.iter().find(|(made, _)| *made == kind && number >= floor);
                 let found = self.store.blob(kind, number)?;
                 ensure!(
                     found.as_ref() == kept.map(|(_, blob)| blob),

@@ -71,7 +71,7 @@ impl Chain {
         let mut accumulator = Accumulator::default();
         accumulator.append(Digest([9; 32]));
         let genesis =
-            Head { number: BatchNumber(0), digest: Digest([9; 32]), accumulator, set: Arc::new(set) };
+            Head { number: BatchNumber::GENESIS, digest: Digest([9; 32]), accumulator, set: Arc::new(set) };
         let mut chain = Chain { heads: vec![genesis], batches: Vec::new(), keys };
         for body in bodies {
             chain.extend(body)?;
@@ -107,7 +107,7 @@ impl Chain {
     /// A header of batch 1 with this body.
     pub(super) fn header(transactions_root: Digest) -> BatchHeader {
         BatchHeader {
-            number: BatchNumber(1),
+            number: BatchNumber::new(1),
             parent: Digest([9; 32]),
             epoch: Epoch(0),
             rules: Default::default(),

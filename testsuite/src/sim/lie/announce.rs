@@ -31,8 +31,8 @@ pub(in super::super) fn announcement(
 /// One of a flood: an old batch, a batch to come with another header or body under its own certificate, or one of an epoch that nobody
 /// knows.
 pub(in super::super) fn junk(certified: BatchNumber, rng: &mut StdRng) -> Result<Vec<u8>> {
-    let old = BatchNumber(rng.random_range(1..=certified.0));
-    let late = BatchNumber(certified.0.saturating_sub(rng.random_range(0..8)).max(1));
+    let old = BatchNumber::new(rng.random_range(1..=certified.get()));
+    let late = certified.before(rng.random_range(0..8)).max(BatchNumber::new(1));
     let drawn = rng.random_range(0..4);
     let Some(mut announcement) = announced(if drawn == 0 { old } else { late })? else {
         return Ok(Vec::new());
@@ -42,9 +42,10 @@ pub(in super::super) fn junk(certified: BatchNumber, rng: &mut StdRng) -> Result
         1 => announcement.header.gas_used += rng.random_range(1..1_000),
         2 => announcement.body = flip(announcement.body.clone()),
         _ => {
-            announcement.header.number.0 += 1_000;
-            announcement.certificate.info.number.0 += 1_000;
-            announcement.certificate.info.epoch.0 += rng.random_range(1..100);
+            let Announcement { header, certificate, .. } = &mut announcement;
+            header.number = header.number.after(1_000);
+            certificate.info.number = certificate.info.number.after(1_000);
+            certificate.info.epoch.0 += rng.random_range(1..100);
         }
     }
     Ok(codec::encode("announcement", &announcement)?)

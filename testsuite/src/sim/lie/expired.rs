@@ -27,7 +27,7 @@ fn replace(header: &mut BatchHeader, over: Epoch) -> Result<Certificate> {
     header.epoch = over;
     header.gas_used += 1;
     let mut accumulator = Accumulator::default();
-    for number in (0..header.number.0).map(BatchNumber) {
+    for number in (0..header.number.get()).map(BatchNumber::new) {
         accumulator.append(Chain::canonical().header(number)?.digest());
     }
     accumulator.append(header.digest());
@@ -47,7 +47,7 @@ pub(super) fn summary(honest: &[u8], known: Epoch) -> Result<Option<Vec<u8>>> {
     let Some(head) = &mut summary.head else { return Ok(None) };
     let Some(over) = over(known, head.info.number) else { return Ok(None) };
     let mut info = head.info.clone();
-    info.number.0 += 1_000;
+    info.number = info.number.after(1_000);
     (info.epoch, info.next_validators) = (over, None);
     *head = sign(info)?;
     Ok(Some(codec::encode("summary", &summary)?))
@@ -62,7 +62,7 @@ pub(super) fn range(honest: &[u8], known: Epoch) -> Result<Option<Vec<u8>>> {
     let Some(over) = over(known, last.number) else { return Ok(None) };
     range.certificate = replace(last, over)?;
     // What stands to the left of a range is the same whatever its last batch is.
-    range.proof = Chain::canonical().store.header_range_proof(last.number.0 + 1, first, count)?;
+    range.proof = Chain::canonical().store.header_range_proof(last.number.leaves(), first, count)?;
     range.batches = BoundedVec::new(batches)?;
     Ok(Some(codec::encode("range", &range)?))
 }

@@ -101,18 +101,20 @@ impl Lie {
     fn summary(self, honest: &[u8], head: BatchNumber) -> Result<Vec<u8>> {
         let mut summary: Summary = codec::decode("summary", honest, ANSWER_BYTES_MAX)?;
         match (self, &mut summary.head) {
-            (Lie::ForgedHead, Some(certificate)) => certificate.info.number.0 += 1_000,
+            (Lie::ForgedHead, Some(certificate)) => {
+                certificate.info.number = certificate.info.number.after(1_000);
+            }
             (Lie::NoQuorum, Some(certificate)) => {
                 certificate.signatures = BoundedVec::new(certificate.signatures[..1].to_vec())?;
             }
             (Lie::ForeignChain, _) => summary.genesis = Digest([7; 32]),
             _ => {
-                summary.bodies_from = Some(BatchNumber(0));
-                summary.receipts_from = Some(BatchNumber(0));
-                summary.deltas_from = Some(BatchNumber(0));
+                summary.bodies_from = Some(BatchNumber::GENESIS);
+                summary.receipts_from = Some(BatchNumber::GENESIS);
+                summary.deltas_from = Some(BatchNumber::GENESIS);
                 let like = summary.snapshots.first().copied();
-                let offer = |number| Some(SnapshotOffer { number: BatchNumber(number), ..like? });
-                let invented = (head.0.saturating_sub(3)..=head.0).rev().filter_map(offer);
+                let offer = |number| Some(SnapshotOffer { number, ..like? });
+                let invented = head.before(3).through(head).rev().filter_map(offer);
                 summary.snapshots = BoundedVec::new(invented.collect())?;
             }
         }
@@ -140,7 +142,7 @@ impl Lie {
                 let last = forged.batches.last().map(|batch| batch.header.number);
                 // Not under a certificate of its own last batch: fields that a certificate repeats would betray it.
                 let chain = Chain::canonical();
-                let later = last.and_then(|last| chain.batch(BatchNumber(last.0 + 1)));
+                let later = last.and_then(|last| chain.batch(last.next()));
                 let Some(later) = later else { return Ok(None) };
                 range.certificate = later.certificate.clone();
                 batches = forged.batches.into_inner();

@@ -71,7 +71,7 @@ pub(super) fn expect_batch(store: &Store, number: BatchNumber) -> Result<()> {
     if let Some(header) = store.header(number)? {
         ensure!(header == Chain::canonical().header(number)?, "batch {number} has another header");
     }
-    if number.0 == 0 {
+    if number == BatchNumber::GENESIS {
         return Ok(());
     }
     if let Some(certificate) = store.certificate(number)? {
@@ -89,7 +89,7 @@ pub(super) fn expect_batch(store: &Store, number: BatchNumber) -> Result<()> {
 pub(super) fn changed(after: BatchNumber, last: BatchNumber) -> Result<Vec<StateKey>> {
     let chain = Chain::canonical();
     let mut keys = Vec::new();
-    for number in (after.0 + 1..=last.0).map(BatchNumber) {
+    for number in after.next().through(last) {
         let made = chain.batch(number).context("the head is in the ledger")?;
         keys.extend(made.delta.entries().iter().map(|entry| entry.key));
     }

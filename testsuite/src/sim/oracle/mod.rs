@@ -130,7 +130,7 @@ impl World {
             );
             ensure!(head.header == chain.header(number)?, "batch {number} has another header");
             ensure!(store.header(number.next())?.is_none(), "something is stored behind the head {number}");
-            for number in (seen.0..=number.0).map(BatchNumber) {
+            for number in seen.through(number) {
                 expect_batch(store, number)?;
             }
             // After a restore all rows are new.

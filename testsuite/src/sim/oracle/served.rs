@@ -42,13 +42,14 @@ pub(super) fn expect_served(store: &Store) -> Result<()> {
         (Parts::DELTA, summary.deltas_from),
     ];
     for (parts, from) in parts {
-        let Some(first) = from.map(|from| from.max(BatchNumber(1))).filter(|first| *first <= last) else {
+        let Some(first) = from.map(|from| from.max(BatchNumber::new(1))).filter(|first| *first <= last)
+        else {
             continue;
         };
         let request = RangeRequest { first, batches_max: 1_024, bytes_max: 16 << 20, parts };
         let range: Range = codec::decode("range", &ask(&Request::Range(request))?, ANSWER_BYTES_MAX)?;
         expect_certificate(&range.certificate.info)?;
-        ensure!(range.batches.len() as u64 == last.0 - first.0 + 1, "what it promises is not there");
+        ensure!(range.batches.len() as u64 == last.since(first) + 1, "what it promises is not there");
         range.batches.iter().try_for_each(expect_parts)?;
     }
     for offered in summary.snapshots.iter() {
@@ -77,20 +78,23 @@ fn expect_windows(store: &Store, prune: &PruneConfig) -> Result<()> {
     ];
     for (parts, kind, window, from) in kinds {
         let name = kind.name();
-        let least = BatchNumber((head.0 + 1).saturating_sub(window));
+        let least = head.next().before(window);
         ensure!(
             window == 0 || from.is_none_or(|from| from >= least),
             "its {name} window of {window} ends with batch {head}, and begins with {from:?}"
         );
-        let Some(before) = from.and_then(|from| from.0.checked_sub(1)).filter(|before| *before > 0) else {
+        let Some(first) =
+            from.and_then(BatchNumber::previous).filter(|before| *before > BatchNumber::GENESIS)
+        else {
             continue;
         };
-        let first = BatchNumber(before);
+
         let range = RangeRequest { first, batches_max: 1, bytes_max: 1 << 20, parts };
         ensure!(ask(&Request::Range(range)).is_err(), "the {name} of batch {first} is not kept, and served");
         ensure!(store.blob(kind, first)?.is_none(), "the {name} of batch {first} is not kept, and there");
     }
-    let Some(from) = summary.deltas_from.and_then(|from| from.0.checked_sub(2)).map(BatchNumber) else {
+    let Some(from) = summary.deltas_from.and_then(BatchNumber::previous).and_then(BatchNumber::previous)
+    else {
         return Ok(());
     };
     for offered in summary.snapshots.iter().filter(|offered| offered.number > from) {

@@ -157,8 +157,8 @@ impl Plan {
             loss: if troubles.lossy { rng.random_range(0.01..0.15) } else { 0.0 },
             partition: (troubles.lossy && rng.random_bool(0.7)).then_some((apart, quiet_at)),
             flap_interval: rng.random_range(SECOND / 4..2 * SECOND),
-            certified: BatchNumber(certified),
-            end: BatchNumber(end),
+            certified: BatchNumber::new(certified),
+            end: BatchNumber::new(end),
             batch_interval: quiet_at / (end - certified + 1),
             quiet_at,
         }

@@ -81,7 +81,7 @@ pub(super) fn node(
     // Whatever way a node takes, it has to pass the waypoint.
     let is_misled = named > head && rng.random_bool(if is_pinned { 0.4 } else { 0.1 });
     let is_told = is_misled || rng.random_bool(0.2);
-    let waypoint = is_told.then(|| waypoint(BatchNumber(named), is_misled));
+    let waypoint = is_told.then(|| waypoint(BatchNumber::new(named), is_misled));
     let (mut crashes, mut points) = (Vec::new(), Vec::new());
     if troubles.crashes {
         // The first seconds are those of restores and of the most commits.
@@ -104,7 +104,7 @@ pub(super) fn node(
             hot_cache_mib: rng.random_range(0..2),
             ..ExecutorConfig::default()
         },
-        head: BatchNumber(head),
+        head: BatchNumber::new(head),
         waypoint,
         is_misled,
         // A slow restore is one whose snapshot is gone before its end.

@@ -58,7 +58,7 @@ pub(super) async fn run(
     let setup = Setup {
         hints: true,
         patience: Duration::ZERO,
-        waypoint: BatchNumber(0),
+        waypoint: BatchNumber::GENESIS,
         cores: 2,
         seed,
         defences: Defences::default(),

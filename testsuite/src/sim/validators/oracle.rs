@@ -168,7 +168,7 @@ impl Oracle {
         if !self.is_bound(machine) {
             return Ok(());
         }
-        let open = self.words.told.range((machine, head.next())..=(machine, BatchNumber(u64::MAX)));
+        let open = self.words.told.range((machine, head.next())..=(machine, BatchNumber::MAX));
         for ((_, number), tokens) in open {
             let kept = kept(&up.store, *number)?;
             let lost = tokens.iter().find(|token| !kept.contains(token));
@@ -208,7 +208,7 @@ impl Oracle {
     pub(super) fn check_ledger(&mut self, up: &Up, now_ms: u64) -> Result<BatchNumber> {
         let head = up.store.head()?.header.number;
         let checked = self.checked.get(&up.machine).copied().unwrap_or_default();
-        for number in (checked.0 + 1..=head.0).map(BatchNumber) {
+        for number in checked.next().through(head) {
             self.check_batch(&up.store, number, now_ms).with_context(|| format!("machine {}", up.machine))?;
         }
         self.checked.insert(up.machine, head.max(checked));

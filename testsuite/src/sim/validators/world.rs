@@ -194,7 +194,7 @@ impl World {
             (None, Ok(())) => {
                 let troubles = self.chance.lock().troubles.clone();
                 let trace = std::mem::replace(&mut *self.trace.lock(), Trace::new(false)).finish();
-                let batches = self.oracle.lock().head().0;
+                let batches = self.oracle.lock().head().get();
                 let (took, calm) = (self.elapsed(), self.plan.calm());
                 Ok(Outcome { trace, troubles, took, batches, recovered: took.saturating_sub(calm) })
             }
@@ -243,7 +243,7 @@ impl World {
 
     /// Waits until everybody has gone on.
     async fn progress(self: &Arc<World>) -> Result<()> {
-        let target = BatchNumber(self.oracle.lock().head().0 + PROGRESS);
+        let target = self.oracle.lock().head().after(PROGRESS);
         let until = Instant::now() + PROGRESS_WITHIN;
         while Instant::now() < until {
             if self.elapsed() > self.plan.calm() + LOAD_ENDS_AFTER && self.has_gone_on(target)? {

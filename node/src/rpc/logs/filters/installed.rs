@@ -210,7 +210,7 @@ mod tests {
 
     use super::*;
 
-    const BATCHES: Watch = Watch::Batches(BatchNumber(1));
+    const BATCHES: Watch = Watch::Batches(BatchNumber::new(1));
 
     fn host(number: u8) -> Origin {
         Origin::V4(Ipv4Addr::new(192, 0, 2, number))
@@ -275,7 +275,7 @@ mod tests {
             .map(|number| alloy_primitives::Address::left_padding_from(&u32::to_be_bytes(number)))
             .collect();
         let criteria = Arc::new(Criteria::new(Filter::new().address(addresses)).unwrap());
-        let watch = || Watch::Logs(criteria.clone(), Place::before(BatchNumber(1)));
+        let watch = || Watch::Logs(criteria.clone(), Place::before(BatchNumber::new(1)));
         let installed =
             |owner| (0..FILTERS_MAX).take_while(|_| filters.install(owner, watch(), now).is_ok()).count();
         assert_eq!(installed(host(1)), FILTERS_PER_ADDRESS_BYTES_MAX / criteria.bytes());
@@ -292,16 +292,16 @@ mod tests {
         let (filters, now) = (Arc::new(Filters::default()), Instant::now());
         let id = many(&filters, host(1), 1, now)[0];
         let next = || match filters.find(id, now).unwrap() {
-            Watch::Batches(next) => next.0,
+            Watch::Batches(next) => next.get(),
             _ => panic!("it watches batches"),
         };
         let mut lost = filters.poll(id, now).unwrap();
-        lost.watch = Watch::Batches(BatchNumber(5));
+        lost.watch = Watch::Batches(BatchNumber::new(5));
         assert!(matches!(filters.poll(id, now), Err(RpcError::FilterBusy)));
         drop(lost);
         assert_eq!(next(), 1);
         let mut told = filters.poll(id, now).unwrap();
-        told.watch = Watch::Batches(BatchNumber(5));
+        told.watch = Watch::Batches(BatchNumber::new(5));
         told.told();
         assert_eq!(next(), 5);
         let late = filters.poll(id, now).unwrap();

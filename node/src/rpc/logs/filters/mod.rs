@@ -180,7 +180,7 @@ fn watched(
     let FilterBlockOption::Range { from_block, to_block } = filter.block_option else {
         return range(context, filter);
     };
-    let named = |end: Option<BlockNumberOrTag>| end.and_then(|end| end.as_number()).map(BatchNumber);
+    let named = |end: Option<BlockNumberOrTag>| end.and_then(|end| end.as_number()).map(BatchNumber::new);
     Ok((named(from_block).unwrap_or_default(), named(to_block).map_or(head, |last| last.min(head))))
 }
 

@@ -89,7 +89,7 @@ async fn play(scenario: &Scenario, codec: Option<CodecKind>, costs: &Costs) -> R
         decide(scenario, &wire, &nodes, number).await;
         sleep_until(certified + INTERVAL).await;
         for node in &nodes[scenario.validators..] {
-            times.push(node.held.at(BatchNumber(number as u64)).map(|at| at - certified));
+            times.push(node.held.at(BatchNumber::new(number as u64)).map(|at| at - certified));
         }
     }
     let sent: u64 = (scenario.validators..nodes.len()).map(|node| wire.bytes_sent(node) - before[node]).sum();

@@ -57,7 +57,7 @@ impl Held {
             return false;
         }
         got.insert(number, Instant::now());
-        let mut head = BatchNumber(0);
+        let mut head = BatchNumber::GENESIS;
         while got.contains_key(&head.next()) {
             head = head.next();
         }
@@ -81,7 +81,7 @@ impl Ledger for Held {
     }
 
     fn head(&self) -> Result<Head, LedgerError> {
-        Ok(self.chain.heads[self.head.borrow().0 as usize].clone())
+        Ok(self.chain.heads[self.head.borrow().get() as usize].clone())
     }
 
     fn expect(&self, _: BatchNumber, _: Instant) {}
@@ -141,7 +141,8 @@ struct Flood {
 impl Flood {
     /// A batch is its number and its body. Who has it first sends it on, to all but who sent it.
     fn take(&self, from: Option<PeerId>, batch: Bytes) {
-        let Some(number) = batch.first_chunk().map(|bytes| BatchNumber(u64::from_le_bytes(*bytes))) else {
+        let Some(number) = batch.first_chunk().map(|bytes| BatchNumber::new(u64::from_le_bytes(*bytes)))
+        else {
             return;
         };
         if self.held.take(number) {
@@ -196,7 +197,7 @@ impl Node {
         let network = Network::start_on(&network, &secret, inlet.clone(), wire.plug(index), seed).await?;
         let held = Arc::new(Held {
             chain: chain.clone(),
-            head: watch::channel(BatchNumber(0)).0,
+            head: watch::channel(BatchNumber::GENESIS).0,
             got: Mutex::default(),
             gave_up: Mutex::default(),
         });
@@ -234,7 +235,7 @@ impl Node {
             flood.take(None, bytes.into());
         }
         if let Some(broadcaster) = &self.broadcaster {
-            self.held.take(BatchNumber(number as u64));
+            self.held.take(BatchNumber::new(number as u64));
             broadcaster.publish(slipstream_broadcast::Fresh {
                 leads,
                 header: batch.header.clone(),
