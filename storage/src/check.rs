@@ -17,7 +17,7 @@ use crate::{
     backend::{Backend, Column},
     chunk,
     error::StorageError,
-    floors::{kept_ranges, read_record},
+    floors::{kept_ranges, read_headers_floor, read_record},
     ledger::decode_blob,
     nodes::load_accumulator,
     schema::{self, GENESIS_KEY, HEAD_KEY, HeadRecord, KINDS},
@@ -60,8 +60,14 @@ pub(crate) fn check(
     tree_memory_mib: u64,
     progress: &mut dyn FnMut(CheckProgress),
 ) -> Result<CheckReport, StorageError> {
-    let mut check =
-        Check { backend, progress, unused: None, head: BatchNumber::GENESIS, report: CheckReport::default() };
+    let mut check = Check {
+        backend,
+        progress,
+        unused: None,
+        head: BatchNumber::GENESIS,
+        headers_floor: read_headers_floor(backend).unwrap_or_default(),
+        report: CheckReport::default(),
+    };
     let head = match head_record(backend) {
         Ok(head) => head,
         Err(error) => {
@@ -107,6 +113,8 @@ struct Check<'a> {
     unused: Option<Column>,
     /// The store's head.
     head: BatchNumber,
+    /// Below it headers are pruned, and all that is compared with them: what is left of that is not looked at.
+    headers_floor: BatchNumber,
     report: CheckReport,
 }
 
@@ -138,7 +146,7 @@ impl Check<'_> {
         let pruned = read_record(self.backend).unwrap_or_default();
         let kept = kept_ranges(head, &pruned).into_iter().find(|range| range.kind == kind);
         let mut expected = kept.and_then(|range| range.lowest);
-        let backend = self.backend;
+        let (backend, headers_floor) = (self.backend, self.headers_floor.get());
         let mut missing = |first: BatchNumber, last: BatchNumber| {
             let next = expected.filter(|next| *next <= last)?;
             expected = Some(last.next());
@@ -150,10 +158,11 @@ impl Check<'_> {
             }
             let check = |(key, value): &column::Row| {
                 let number = schema::decode_number(key)?;
-                Ok((
-                    number,
-                    check_stored_blob(backend, kind, number, value).err().map(|error| reason(&error)),
-                ))
+                let wrong = match schema::is_header_pruned(number, headers_floor) {
+                    true => None,
+                    false => check_stored_blob(backend, kind, number, value).err(),
+                };
+                Ok((number, wrong.map(|error| reason(&error))))
             };
             let mut found = Vec::new();
             for checked in part.rows().par_iter().map(check).collect::<Result<Vec<_>, StorageError>>()? {
@@ -171,10 +180,13 @@ impl Check<'_> {
 
     /// Every certificate against the header and the accumulator that it certifies.
     fn certificates(&mut self, head: &HeadRecord) {
-        let (backend, head) = (self.backend, head.number);
+        let (backend, head, headers_floor) = (self.backend, head.number, self.headers_floor.get());
         self.column(Column::Certificates, |part| {
             let check = |(key, value): &column::Row| {
                 let number = schema::decode_number(key)?;
+                if schema::is_header_pruned(number, headers_floor) {
+                    return Ok(None);
+                }
                 let wrong = check_certificate(backend, number, value).err();
                 let above = (number > head).then(|| "it is above the head".to_owned());
                 let wrong = wrong.map(|error| reason(&error)).or(above);

@@ -3,6 +3,8 @@
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 use slipstream_types::BatchNumber;
 
+use crate::window::Window;
+
 /// How the store uses memory and disk. Nothing here changes what is stored or any root.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
@@ -37,24 +39,32 @@ pub struct StorageConfig {
     pub direct_reads: bool,
 }
 
-/// How many of the newest batches keep their blobs, per kind; 0 keeps all. Headers, certificates and the state are never
-/// pruned.
+/// How much is kept of the newest batches, per kind; 0 keeps all. The state is never pruned, nor is the genesis.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct PruneConfig {
     /// Transactions. Also those that can be found by their hash.
-    pub bodies: u64,
+    pub bodies: Window,
     /// Receipts.
-    pub receipts: u64,
+    pub receipts: Window,
     /// State changes; peers that are further behind must execute, or begin from a snapshot.
-    pub deltas: u64,
+    pub deltas: Window,
     /// Hints.
-    pub hints: u64,
+    pub hints: Window,
+    /// Headers, with their certificates, their part of the accumulator and their index. They stay at least as long as a blob of their batch,
+    /// the states of the past that need them, and the oldest snapshot.
+    pub headers: Window,
 }
 
 impl PruneConfig {
-    /// The windows in the order of the kinds.
-    pub(crate) fn windows(&self) -> [u64; 4] {
+    /// So many batches of bodies, receipts, deltas and hints, where 0 keeps all, and all headers.
+    pub fn of_batches(blobs: [u64; 4]) -> PruneConfig {
+        let [bodies, receipts, deltas, hints] = blobs.map(Window::from);
+        PruneConfig { bodies, receipts, deltas, hints, headers: Window::All }
+    }
+
+    /// The windows of blobs, in the order of the kinds.
+    pub(crate) fn blobs(&self) -> [Window; 4] {
         [self.bodies, self.receipts, self.deltas, self.hints]
     }
 }

@@ -1,4 +1,4 @@
-//! [`Floors`]: below which batch the blobs of each kind are not served; [`KeptRange`]: what is.
+//! [`Floors`]: below which batch the blobs of each kind, and headers, are not served; [`KeptRange`]: what is.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -7,34 +7,51 @@ use slipstream_types::{BatchNumber, BlobKind};
 use crate::{
     backend::{Backend, Column, Reader},
     error::StorageError,
-    schema::{self, HeadRecord, KINDS, PRUNED_KEY, PrunedRecord},
+    schema::{self, HeadRecord, KINDS, PRUNED_HEADERS_KEY, PRUNED_KEY, PrunedRecord},
 };
 
-/// Per kind of [`KINDS`] the batch below which nothing is served; as on disk, or ahead of nothing.
+/// Per kind of [`KINDS`], and of headers, the batch below which nothing is served; as on disk, or ahead of nothing.
 #[derive(Debug, Default)]
-pub(crate) struct Floors([AtomicU64; 4]);
+pub(crate) struct Floors {
+    blobs: [AtomicU64; 4],
+    headers: AtomicU64,
+}
 
 impl Floors {
     pub(crate) fn load(backend: &dyn Backend) -> Result<Floors, StorageError> {
-        let record = read_record(backend)?;
+        let (record, headers) = (read_record(backend)?, read_headers_floor(backend)?);
         backend.forget_transactions_below(record.below[0].get());
-        Ok(Floors(record.below.map(|number| AtomicU64::new(number.get()))))
+        backend.forget_headers_below(headers.get());
+        Ok(Floors {
+            blobs: record.below.map(|number| AtomicU64::new(number.get())),
+            headers: AtomicU64::new(headers.get()),
+        })
     }
 
     pub(crate) fn get(&self, index: usize) -> BatchNumber {
-        BatchNumber::new(self.0[index].load(Ordering::Acquire))
+        BatchNumber::new(self.blobs[index].load(Ordering::Acquire))
     }
 
-    pub(crate) fn set(&self, record: &PrunedRecord) {
-        for (floor, number) in self.0.iter().zip(record.below) {
+    pub(crate) fn headers(&self) -> BatchNumber {
+        BatchNumber::new(self.headers.load(Ordering::Acquire))
+    }
+
+    pub(crate) fn set(&self, record: &PrunedRecord, headers: BatchNumber) {
+        for (floor, number) in self.blobs.iter().zip(record.below) {
             floor.store(number.get(), Ordering::Release);
         }
+        self.headers.store(headers.get(), Ordering::Release);
     }
 }
 
 pub(crate) fn read_record(reader: &(impl Reader + ?Sized)) -> Result<PrunedRecord, StorageError> {
     let bytes = reader.get(Column::Meta, PRUNED_KEY)?;
     Ok(bytes.map(|bytes| schema::decode("pruning record", &bytes)).transpose()?.unwrap_or_default())
+}
+
+pub(crate) fn read_headers_floor(reader: &(impl Reader + ?Sized)) -> Result<BatchNumber, StorageError> {
+    let bytes = reader.get(Column::Meta, PRUNED_HEADERS_KEY)?;
+    Ok(bytes.map(|bytes| schema::decode_number(&bytes)).transpose()?.unwrap_or_default())
 }
 
 /// The batches whose blobs of one kind are all there, up to the head.

@@ -71,7 +71,7 @@ impl Store {
         self.first_state(&*self.current()?)
     }
 
-    fn first_state(&self, current: &Current) -> Result<BatchNumber, StorageError> {
+    pub(crate) fn first_state(&self, current: &Current) -> Result<BatchNumber, StorageError> {
         let head = current.record.number;
         let recorded = recorded_from(&*current.reader)?.unwrap_or(head);
         Ok(recorded.max(self.0.config.state_history.first(head)))

@@ -35,8 +35,11 @@ impl Store {
         read_node(&*self.0.backend, NodePosition { level: 0, index: 0 })?.ok_or(StorageError::NotInitialized)
     }
 
-    /// A batch's header; none beyond the head, and in the gap that a restore leaves.
+    /// A batch's header; none beyond the head, if it was pruned, and in the gap that a restore leaves.
     pub fn header(&self, number: BatchNumber) -> Result<Option<BatchHeader>, StorageError> {
+        if self.is_header_pruned(number) {
+            return Ok(None);
+        }
         self.decoded("header", Column::Headers, &schema::number_key(number))
     }
 
@@ -53,7 +56,8 @@ impl Store {
             &schema::number_key(first),
             Direction::Up,
             &mut |key, value| {
-                if schema::decode_number(key)? != first.after(headers.len() as u64) {
+                let number = schema::decode_number(key)?;
+                if number != first.after(headers.len() as u64) || self.is_header_pruned(number) {
                     return Ok(ControlFlow::Break(()));
                 }
                 headers.push(schema::decode("header", value)?);
@@ -85,6 +89,9 @@ impl Store {
 
     /// The certificate of exactly this batch.
     pub fn certificate(&self, number: BatchNumber) -> Result<Option<Certificate>, StorageError> {
+        if self.is_header_pruned(number) {
+            return Ok(None);
+        }
         self.decoded("certificate", Column::Certificates, &schema::number_key(number))
     }
 
@@ -97,8 +104,10 @@ impl Store {
     pub fn certificate_at_or_before(&self, number: BatchNumber) -> Result<Option<Certificate>, StorageError> {
         let mut found = None;
         let key = schema::number_key(number);
-        self.0.backend.scan(Column::Certificates, &key, Direction::Down, &mut |_, value| {
-            found = Some(schema::decode("certificate", value)?);
+        self.0.backend.scan(Column::Certificates, &key, Direction::Down, &mut |key, value| {
+            if !self.is_header_pruned(schema::decode_number(key)?) {
+                found = Some(schema::decode("certificate", value)?);
+            }
             Ok(ControlFlow::Break(()))
         })?;
         Ok(found)
@@ -172,7 +181,13 @@ impl Store {
     /// The batch whose header has this digest.
     pub fn find_header(&self, digest: &Digest) -> Result<Option<BatchNumber>, StorageError> {
         let bytes = self.0.backend.get(Column::HeaderIndex, &digest.0)?;
-        bytes.map(|bytes| schema::decode_number(&bytes)).transpose()
+        let number = bytes.map(|bytes| schema::decode_number(&bytes)).transpose()?;
+        // An entry outlives its header until its file is compacted.
+        Ok(number.filter(|number| !self.is_header_pruned(*number)))
+    }
+
+    fn is_header_pruned(&self, number: BatchNumber) -> bool {
+        schema::is_header_pruned(number, self.headers_floor().get())
     }
 
     /// Proves `count` headers from `first` on in the accumulator over the first `leaves` headers.

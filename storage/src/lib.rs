@@ -87,6 +87,7 @@ mod tests;
 mod transactions;
 mod view;
 mod waypoint;
+mod window;
 mod writer;
 
 pub use backend::ReadCounts;
@@ -109,7 +110,7 @@ pub use maintenance::{ColumnStats, Maintenance, StoreStats};
 #[doc(hidden)]
 pub use memory_disk::MemoryDisk;
 pub use place::Place;
-pub use prune::Pruned;
+pub use prune::{Pruned, PrunedKind};
 pub use range_delta::{
     CheckedRangeDelta, RANGE_DELTA_BATCHES_MAX, RangeDelta, RangeDeltaChunk, RangeDeltaTakeover,
 };
@@ -124,3 +125,4 @@ pub use spans::Span;
 pub use store::Store;
 pub use takeover::{Ancestry, RestoreTarget, Takeover};
 pub use view::View;
+pub use window::{InvalidWindow, Window};

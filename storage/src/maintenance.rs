@@ -10,7 +10,7 @@ use crate::{
     check::{self, CheckProgress, CheckReport},
     config::{PruneConfig, StorageConfig},
     error::StorageError,
-    floors::{KeptRange, kept_ranges, read_record},
+    floors::{KeptRange, kept_ranges, read_headers_floor, read_record},
     format,
     prune::{self, Pruned, drop_files},
     schema::{self, HEAD_KEY, HeadRecord, RESTORE_KEY, RestoreRecord},
@@ -32,6 +32,8 @@ pub struct StoreStats {
     pub restoring: Option<BatchNumber>,
     /// Per kind of blob what is kept and served.
     pub kept: Vec<KeptRange>,
+    /// The batch below which headers were pruned; 0 if none was.
+    pub headers_floor: BatchNumber,
     /// Per column what it takes.
     pub columns: Vec<ColumnStats>,
 }
@@ -73,11 +75,12 @@ impl Maintenance {
         check::check(&self.backend, self.tree_memory_mib, progress)
     }
 
-    /// Applies windows now, or with `dry_run` tells what would go.
+    /// Applies the windows of blobs now, or with `dry_run` tells what would go. Headers are pruned by a running store alone, which knows
+    /// who needs them.
     pub fn prune(&self, windows: &PruneConfig, dry_run: bool) -> Result<Vec<Pruned>, StorageError> {
         let head = self.head()?.ok_or(StorageError::NotInitialized)?;
         let pruned = read_record(&self.backend)?;
-        let target = prune::target(&head, &pruned, windows);
+        let target = prune::target(&self.backend, &head, &pruned, windows)?;
         if !dry_run && target != pruned {
             self.backend.write(prune::record_write(&target), true)?;
         }
@@ -135,6 +138,7 @@ fn stats(backend: &dyn Backend) -> Result<StoreStats, StorageError> {
     Ok(StoreStats {
         head: head.map(|head| head.number),
         restoring: restore.map(|record| record.header.number),
+        headers_floor: read_headers_floor(backend)?,
         kept: head.map(|head| kept_ranges(&head, &pruned)).unwrap_or_default(),
         columns: columns.collect::<Result<_, StorageError>>()?,
     })

@@ -1,27 +1,36 @@
-//! Pruning: the ledger's blobs beyond a window per kind are dropped, by whole files, so that the disk has them back at once
+//! Pruning: the ledger's blobs and headers beyond a window per kind are dropped, by whole files, so that the disk has them back at once
 //! and nothing is rewritten.
 //!
 //! Two steps, in this order: the floor of a kind moves up in a synced write, from which moment on nothing below it is served
-//! or announced; then the files that hold only batches below it go. A kill between the two leaves blobs that nobody
-//! can see, and the next step drops them. What shares a file with kept batches goes later, with that file.
+//! or announced; then the files that hold only batches below it go. A kill between the two leaves what nobody
+//! can see, and the next step drops it. What shares a file with kept batches goes later, with that file.
+//!
+//! With its header a batch loses its certificate, its entry in the index, and the nodes of the accumulator that no later header needs: the
+//! store is then as one that began from a snapshot at the floor.
 
-use slipstream_types::{BatchNumber, BlobKind};
+use slipstream_types::{BatchHeader, BatchNumber, BlobKind, accumulator::NodePosition};
 
 use crate::{
-    backend::{Column, Upkeep, WriteBatch},
+    backend::{Backend, Column, Dropped, Upkeep, WriteBatch},
     config::PruneConfig,
     error::StorageError,
-    schema::{self, HeadRecord, KINDS, PRUNED_KEY, PrunedRecord},
+    restore::RESTORE_HEADERS_MAX,
+    schema::{self, HeadRecord, KINDS, PRUNED_HEADERS_KEY, PRUNED_KEY, PrunedRecord},
+    shared::Current,
     store::Store,
+    window::Window,
     writer::Writer,
 };
 
-/// What pruning did, or would do, to one kind of blob.
+/// Columns of what goes with headers, by batch number but for the index and the nodes.
+const OF_HEADERS: [Column; 4] = [Column::Headers, Column::Certificates, Column::HeaderIndex, Column::Nodes];
+
+/// What pruning did, or would do, to one kind.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Pruned {
     /// The kind.
-    pub kind: BlobKind,
-    /// The lowest batch whose blob is kept.
+    pub kind: PrunedKind,
+    /// The lowest batch of which it is kept.
     pub lowest: BatchNumber,
     /// Bytes of the files that go.
     pub bytes: u64,
@@ -29,25 +38,89 @@ pub struct Pruned {
     pub bytes_in_snapshots: u64,
 }
 
-/// The floors that the windows ask for at a head. A floor never moves down: what was dropped does not come back.
-pub(crate) fn target(head: &HeadRecord, pruned: &PrunedRecord, config: &PruneConfig) -> PrunedRecord {
-    let mut target = *pruned;
-    for (floor, window) in target.below.iter_mut().zip(config.windows()) {
-        if window > 0 {
-            *floor = (*floor).max(head.number.next().before(window));
-        }
-    }
-    target
+/// What is pruned.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum PrunedKind {
+    /// Blobs.
+    Blobs(BlobKind),
+    /// Headers, with certificates and nodes of the accumulator.
+    Headers,
 }
 
-/// The write of the first step.
+impl PrunedKind {
+    /// For messages.
+    pub fn name(self) -> &'static str {
+        match self {
+            PrunedKind::Blobs(kind) => kind.name(),
+            PrunedKind::Headers => "headers",
+        }
+    }
+}
+
+/// The floors of blobs that the windows ask for at a head. A floor never moves down: what was dropped does not come back.
+pub(crate) fn target(
+    backend: &dyn Backend,
+    head: &HeadRecord,
+    pruned: &PrunedRecord,
+    config: &PruneConfig,
+) -> Result<PrunedRecord, StorageError> {
+    let mut target = *pruned;
+    for ((floor, kind), window) in target.below.iter_mut().zip(KINDS).zip(config.blobs()) {
+        let Some(column) = schema::blob_column(kind) else { continue };
+        *floor = (*floor).max(first_kept(backend, head.number, column, window)?);
+    }
+    Ok(target)
+}
+
+/// The first batch that a window over a column of batches keeps.
+fn first_kept(
+    backend: &dyn Backend,
+    head: BatchNumber,
+    column: Column,
+    window: Window,
+) -> Result<BatchNumber, StorageError> {
+    let first = match window {
+        Window::All => BatchNumber::GENESIS,
+        Window::Batches(batches) => head.next().before(batches),
+        Window::Seconds(seconds) => first_since(backend, head, seconds)?,
+        Window::Bytes(bytes) => match backend.key_within(column, bytes)? {
+            Some(key) => schema::decode_number(&key)?,
+            None => BatchNumber::GENESIS,
+        },
+    };
+    Ok(first.min(head))
+}
+
+/// The first batch that is not older than the head by more than so many seconds. Timestamps never descend; where a header is missing, so are all
+/// before it.
+fn first_since(reader: &dyn Backend, head: BatchNumber, seconds: u64) -> Result<BatchNumber, StorageError> {
+    let timestamp_ms = |number| {
+        let header = reader.get(Column::Headers, &schema::number_key(number))?;
+        let header = header.map(|header| schema::decode::<BatchHeader>("header", &header)).transpose()?;
+        Ok::<_, StorageError>(header.map(|header| header.timestamp_ms))
+    };
+    let newest_ms = timestamp_ms(head)?
+        .ok_or_else(|| StorageError::corrupt(format!("the header of the head, batch {head}, is missing")))?;
+    let oldest_ms = newest_ms.saturating_sub(seconds.saturating_mul(1_000));
+    let (mut too_old, mut kept) = (0, head.get());
+    while kept - too_old > 1 {
+        let middle = too_old + (kept - too_old) / 2;
+        match timestamp_ms(BatchNumber::new(middle))?.is_some_and(|at| at >= oldest_ms) {
+            true => kept = middle,
+            false => too_old = middle,
+        }
+    }
+    Ok(BatchNumber::new(kept))
+}
+
+/// The write of the first step, for blobs.
 pub(crate) fn record_write(target: &PrunedRecord) -> WriteBatch {
     let mut writes = WriteBatch::default();
     writes.put(Column::Meta, PRUNED_KEY, schema::encode(target));
     writes
 }
 
-/// The second step, or with `dry_run` what it would free. Only for floors that are on disk.
+/// The second step of blobs, or with `dry_run` what it would free. Only for floors that are on disk.
 pub(crate) fn drop_files(
     backend: &dyn Upkeep,
     target: &PrunedRecord,
@@ -59,15 +132,47 @@ pub(crate) fn drop_files(
             continue;
         };
         let below = schema::number_key(lowest);
-        let dropped =
-            if dry_run { backend.droppable(column, &below)? } else { backend.drop_below(column, &below)? };
-        let (bytes, bytes_in_snapshots) = (dropped.bytes, dropped.bytes_in_snapshots);
-        pruned.push(Pruned { kind, lowest, bytes, bytes_in_snapshots });
+        let dropped = if dry_run {
+            backend.droppable(column, &[], &below)?
+        } else {
+            backend.drop_between(column, &[], &below)?
+        };
+        pruned.push(Pruned::of(PrunedKind::Blobs(kind), lowest, dropped));
     }
     if !dry_run {
         backend.forget_transactions_below(target.below[0].get());
     }
     Ok(pruned)
+}
+
+/// The second step of headers. The genesis' stays, so what shares its file goes when that is compacted.
+fn drop_headers(backend: &dyn Upkeep, lowest: BatchNumber) -> Result<Pruned, StorageError> {
+    backend.forget_headers_below(lowest.get());
+    let mut dropped = Dropped::default();
+    let mut add = |more: Dropped| {
+        dropped.bytes += more.bytes;
+        dropped.bytes_in_snapshots += more.bytes_in_snapshots;
+    };
+    let (first, below) = (schema::number_key(BatchNumber::new(1)), schema::number_key(lowest));
+    for column in [Column::Headers, Column::Certificates] {
+        add(backend.drop_between(column, &first, &below)?);
+    }
+    for level in 0..64 {
+        let key = |index| schema::node_key(NodePosition { level, index });
+        let needed = schema::first_node_needed(level, lowest.get());
+        if needed <= 2 {
+            break;
+        }
+        add(backend.drop_between(Column::Nodes, &key(2), &key(needed))?);
+    }
+    Ok(Pruned::of(PrunedKind::Headers, lowest, dropped))
+}
+
+impl Pruned {
+    fn of(kind: PrunedKind, lowest: BatchNumber, dropped: Dropped) -> Pruned {
+        let Dropped { bytes, bytes_in_snapshots } = dropped;
+        Pruned { kind, lowest, bytes, bytes_in_snapshots }
+    }
 }
 
 impl Store {
@@ -77,13 +182,24 @@ impl Store {
     /// # Errors
     /// What the disk says; the store refuses further work then. Nothing that is still announced was dropped.
     pub fn prune(&self) -> Result<Vec<Pruned>, StorageError> {
-        let target = self.writer().raise_floors()?;
-        self.guard(|backend| drop_files(backend, &target, false))
+        let (blobs, headers) = self.writer().raise_floors()?;
+        self.guard(|backend| {
+            let mut pruned = drop_files(backend, &blobs, false)?;
+            if headers > BatchNumber::GENESIS {
+                pruned.push(drop_headers(backend, headers)?);
+            }
+            Ok(pruned)
+        })
     }
 
     /// Below this batch no blob of the kind is served, because it was pruned; 0 before anything was.
     pub fn floor(&self, kind: BlobKind) -> BatchNumber {
         schema::kind_index(kind).map_or(BatchNumber::GENESIS, |index| self.0.floors.get(index))
+    }
+
+    /// Below this batch no header is served but the genesis', because it was pruned; 0 before any was.
+    pub fn headers_floor(&self) -> BatchNumber {
+        self.0.floors.headers()
     }
 
     pub(crate) fn is_pruned(&self, kind: BlobKind, number: BatchNumber) -> bool {
@@ -92,17 +208,62 @@ impl Store {
 }
 
 impl Writer<'_> {
-    /// The first step: moves the floors up to where the windows ask for them. Returns where they are.
-    fn raise_floors(&self) -> Result<PrunedRecord, StorageError> {
-        let head = self.store.current()?.record;
+    /// The first step: moves the floors up to where the windows ask for them. Returns where they are, of blobs and of headers.
+    fn raise_floors(&self) -> Result<(PrunedRecord, BatchNumber), StorageError> {
+        let current = self.store.current()?;
+        let backend = &*self.store.0.backend;
         let floors = &self.store.0.floors;
         let pruned = PrunedRecord { below: std::array::from_fn(|index| floors.get(index)) };
-        let target = target(&head, &pruned, &self.store.0.config.prune);
+        let target = target(backend, &current.record, &pruned, &self.store.0.config.prune)?;
+        let headers = self.headers_floor(&current, &target)?;
+        let mut writes = WriteBatch::default();
         if target != pruned {
-            // Synced even without `fsync`: after a power cut too, what is gone must not be announced.
-            self.store.write_unguarded(record_write(&target), true)?;
-            floors.set(&target);
+            writes = record_write(&target);
         }
-        Ok(target)
+        if headers != floors.headers() {
+            writes.put(Column::Meta, PRUNED_HEADERS_KEY, schema::number_key(headers));
+            self.store.keep_passage(&current.head.header, &mut writes)?;
+        }
+        if !writes.0.is_empty() {
+            // Synced even without `fsync`: after a power cut too, what is gone must not be announced.
+            self.store.write_unguarded(writes, true)?;
+            floors.set(&target, headers);
+        }
+        Ok((target, headers))
     }
+
+    /// The floor of headers that their window asks for, as far as nothing else needs them: blobs, states of the past and snapshots, with the
+    /// headers before them that BLOCKHASH can ask for, and the newest certificate.
+    fn headers_floor(&self, current: &Current, blobs: &PrunedRecord) -> Result<BatchNumber, StorageError> {
+        let Store(shared) = self.store;
+        let (backend, floor) = (&*shared.backend, shared.floors.headers());
+        let window = match shared.config.prune.headers {
+            Window::All => return Ok(floor),
+            Window::Bytes(bytes) => Window::Bytes(bytes_of_headers(backend, bytes)?),
+            window => window,
+        };
+        let mut lowest = first_kept(backend, current.record.number, Column::Headers, window)?;
+        let snapshot = shared.snapshots.lock().first().map(|snapshot| snapshot.info().number);
+        let certified = self.store.latest_certificate()?.map(|certificate| certificate.info.number);
+        let asked_before = |number: BatchNumber| number.before(RESTORE_HEADERS_MAX as u64);
+        for needed in [
+            blobs.below.into_iter().min(),
+            Some(asked_before(self.store.first_state(current)?)),
+            snapshot.map(asked_before),
+            Some(certified.unwrap_or_default()),
+        ] {
+            lowest = lowest.min(needed.unwrap_or(lowest));
+        }
+        Ok(lowest.max(floor))
+    }
+}
+
+/// The part of so many bytes, for all that goes with headers, that headers have of it.
+fn bytes_of_headers(backend: &dyn Upkeep, bytes: u64) -> Result<u64, StorageError> {
+    let mut all = 0;
+    for column in OF_HEADERS {
+        all += backend.size(column)?.bytes;
+    }
+    let headers = backend.size(Column::Headers)?.bytes;
+    Ok((u128::from(bytes) * u128::from(headers) / u128::from(all.max(1))) as u64)
 }

@@ -15,6 +15,8 @@ use crate::{column::Column, error::StorageError, spans::Spans};
 pub(crate) const HEAD_KEY: &[u8] = b"head";
 pub(crate) const RESTORE_KEY: &[u8] = b"restore";
 pub(crate) const PRUNED_KEY: &[u8] = b"pruned";
+/// The batch below which headers were pruned; missing if none was.
+pub(crate) const PRUNED_HEADERS_KEY: &[u8] = b"pruned_headers";
 /// The first batch behind which the state is still known; missing if that is the head alone.
 pub(crate) const HISTORY_KEY: &[u8] = b"history";
 /// The genesis stands here and not in batch 0's place among the bodies, because those are pruned by whole files.
@@ -116,6 +118,29 @@ pub(crate) fn node_key(position: NodePosition) -> [u8; 9] {
     let mut key = [position.level; 9];
     key[1..].copy_from_slice(&position.index.to_be_bytes());
     key
+}
+
+/// The position in such a key.
+pub(crate) fn node_position(key: &[u8]) -> Option<NodePosition> {
+    let (level, index) = key.split_first()?;
+    Some(NodePosition { level: *level, index: u64::from_be_bytes(index.try_into().ok()?) })
+}
+
+/// Whether the header of a batch is among those below a floor. That of the genesis never is: it names the chain.
+pub(crate) fn is_header_pruned(number: BatchNumber, floor: u64) -> bool {
+    (1..floor).contains(&number.get())
+}
+
+/// Whether a node is needed where the headers below a batch are pruned, for proofs of the genesis and of all headers from that batch on, in
+/// accumulators that end with one of those or with the one before: the siblings on the way to the genesis, and from the
+/// sibling of that batch's own ancestor on, everything. A restore leaves the same.
+pub(crate) fn is_node_needed(NodePosition { level, index }: NodePosition, floor: u64) -> bool {
+    index <= 1 || index >= first_node_needed(level, floor)
+}
+
+/// The first node of a level that is needed, but for those of the genesis.
+pub(crate) fn first_node_needed(level: u8, floor: u64) -> u64 {
+    floor.checked_shr(u32::from(level)).unwrap_or(0) & !1
 }
 
 /// An entry of the history: path and batch.

@@ -12,7 +12,7 @@ use crate::{
     schema::{self, GENESIS_KEY, HEAD_KEY, HeadRecord, StateColumn},
     shared::{Current, Head},
     state::{Tree, Update},
-    transactions::put_transactions,
+    transactions::place_key,
     writer::Writer,
 };
 
@@ -193,7 +193,10 @@ impl Writer<'_> {
             writes.put(Column::Certificates, key, schema::encode(certificate));
         }
         if self.store.0.config.transaction_index {
-            put_transactions(batch, writes);
+            let indexed = (0..).zip(batch.transaction_hashes);
+            for key in indexed.filter_map(|(index, hash)| place_key(hash, number, index)) {
+                writes.put(Column::Transactions, key, []);
+            }
         }
     }
 }

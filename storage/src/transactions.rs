@@ -9,11 +9,7 @@
 
 use slipstream_types::{B256, BatchNumber};
 
-use crate::{
-    backend::{Column, WriteBatch},
-    batch::CommitBatch,
-    error::StorageError,
-};
+use crate::error::StorageError;
 
 /// Bytes of a hash that stand in a key.
 pub(crate) const PREFIX_BYTES: usize = 7;
@@ -23,15 +19,6 @@ pub(crate) type PlaceKey = [u8; KEY_BYTES];
 const INDEX_BITS: u32 = 24;
 /// A chain of a thousand batches a second is 34 years old before it has a higher one; none of those is indexed.
 const BATCH_MAX: u64 = (1 << (64 - INDEX_BITS)) - 1;
-
-/// Adds a batch's transactions to a write.
-pub(crate) fn put_transactions(batch: &CommitBatch<'_>, writes: &mut WriteBatch) {
-    for (index, hash) in (0..).zip(batch.transaction_hashes) {
-        if let Some(key) = place_key(hash, batch.header.number, index) {
-            writes.put(Column::Transactions, key, []);
-        }
-    }
-}
 
 /// What the keys of all places of a hash begin with.
 pub(crate) fn prefix(hash: &B256) -> &[u8] {

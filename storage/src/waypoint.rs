@@ -8,7 +8,13 @@
 use serde::{Deserialize, Serialize};
 use slipstream_types::{BatchHeader, BatchNumber, Certificate, Digest, LedgerInfo, Waypoint};
 
-use crate::{error::StorageError, schema, store::Store, takeover::RestoreTarget};
+use crate::{
+    backend::{Column, WriteBatch},
+    error::StorageError,
+    schema,
+    store::Store,
+    takeover::RestoreTarget,
+};
 
 /// The last leap over a waypoint that was proved.
 const PASSED_RECORD: &str = "storage/waypoint";
@@ -71,6 +77,27 @@ impl Store {
         let Some(passed) = self.passed()? else { return Ok(false) };
         let target = self.header(passed.target)?;
         Ok(target.is_some_and(|target| passed == Passed::of(waypoint, &target)))
+    }
+
+    /// Adds to a write, after which headers may be gone, that the ledger with this head passes through the waypoint, if it does: what shows it by
+    /// itself may be among them.
+    pub(crate) fn keep_passage(
+        &self,
+        head: &BatchHeader,
+        writes: &mut WriteBatch,
+    ) -> Result<(), StorageError> {
+        let noted = self.passed()?.map(|Passed { number, hash, .. }| Waypoint { number, hash });
+        let Some(waypoint) = self.0.waypoint.get().copied().or(noted) else { return Ok(()) };
+        match self.passes_waypoint(&waypoint) {
+            Ok(true) => {
+                let passed = schema::encode(&Passed::of(&waypoint, head));
+                writes.put(Column::Records, PASSED_RECORD, passed);
+                Ok(())
+            }
+            // It lies ahead, or the note is of another ledger.
+            Ok(false) | Err(StorageError::UnprovenWaypoint { .. }) => Ok(()),
+            Err(error) => Err(error),
+        }
     }
 
     fn passed(&self) -> Result<Option<Passed>, StorageError> {

@@ -35,6 +35,9 @@ pub(crate) struct DbStats {
     pub(crate) restoring: Option<BatchNumber>,
     /// Per kind of blob what is kept and served.
     pub(crate) kept: Vec<Kept>,
+    /// The batch below which headers were pruned; 0 if none was.
+    #[serde(default)]
+    pub(crate) headers_floor: BatchNumber,
     /// Per column what it takes.
     pub(crate) columns: Vec<Column>,
 }
@@ -67,6 +70,7 @@ impl From<StoreStats> for DbStats {
             kept: kept
                 .map(|range| Kept { kind: range.kind.name().to_owned(), lowest: range.lowest })
                 .collect(),
+            headers_floor: stats.headers_floor,
             columns: columns
                 .map(|column| Column { name: column.name.to_owned(), keys: column.keys, bytes: column.bytes })
                 .collect(),

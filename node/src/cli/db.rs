@@ -15,6 +15,7 @@ use slipstream_sync::{
     repair::{Due, REPAIR_RECORD, RepairRecord},
     work::{ALARM_RECORD, Alarm},
 };
+use slipstream_types::BatchNumber;
 
 use super::{
     access::{self, Access},
@@ -150,6 +151,9 @@ fn stats_table(stats: &DbStats) -> String {
             None => write_line(&mut text, format_args!("{:<9} none at the head", range.kind)),
         }
     }
+    if let Some(head) = stats.head.filter(|_| stats.headers_floor > BatchNumber::GENESIS) {
+        write_line(&mut text, format_args!("{:<9} {} to {head}", "headers", stats.headers_floor));
+    }
     write_line(&mut text, format_args!("\n{:<18} {:>14} {:>12}", "column", "keys (about)", "MiB"));
     for column in &stats.columns {
         write_line(
@@ -225,8 +229,8 @@ fn mib(bytes: u64) -> String {
 
 #[cfg(test)]
 mod tests {
-    use slipstream_storage::{ColumnStats, KeptRange, StorageConfig, Store, StoreStats};
-    use slipstream_types::{BatchNumber, BlobKind};
+    use slipstream_storage::{ColumnStats, KeptRange, PrunedKind, StorageConfig, Store, StoreStats};
+    use slipstream_types::BlobKind;
 
     use super::*;
     use crate::lock;
@@ -240,16 +244,18 @@ mod tests {
                 KeptRange { kind: BlobKind::Body, lowest: Some(BatchNumber::new(3)) },
                 KeptRange { kind: BlobKind::Hints, lowest: None },
             ],
+            headers_floor: BatchNumber::new(2),
             columns: vec![ColumnStats { name: "bodies", keys: 7, bytes: 3 << 20 }],
         };
         let text = stats_table(&stats.into());
         assert!(
-            text.contains("body      3 to 9\n") && text.contains("hints     none at the head\n"),
+            text.contains("body      3 to 9\n")
+                && text.contains("hints     none at the head\nheaders   2 to 9\n"),
             "{text}"
         );
         assert!(text.contains("3.0") && !text.contains("restoring"), "{text}");
         let pruned = Pruned {
-            kind: BlobKind::Body,
+            kind: PrunedKind::Blobs(BlobKind::Body),
             lowest: BatchNumber::new(3),
             bytes: 5 << 20,
             bytes_in_snapshots: 1 << 20,

@@ -13,7 +13,7 @@ use super::{
 use crate::{
     crash::{CrashPoint, Faults, Step},
     error::StorageError,
-    schema::{self, HEAD_KEY, HeadRecord, PRUNED_KEY, RESTORE_KEY},
+    schema::{self, HEAD_KEY, HeadRecord, PRUNED_HEADERS_KEY, PRUNED_KEY, RESTORE_KEY},
 };
 
 pub(crate) struct FaultyBackend {
@@ -95,10 +95,10 @@ fn step_of(batch: &WriteBatch) -> Option<Step> {
         None if progress => Step::RestoreChunk,
         None if ends => Step::RestoreDiscard,
         None if any(&|write| matches!(write, Write::Rows(..))) => Step::Repair,
+        None if sets(PRUNED_KEY) || sets(PRUNED_HEADERS_KEY) => Step::PruneRecord,
         None if puts(Column::Records) || removes_records => Step::PutRecord,
         None if puts(Column::Certificates) || puts(Column::EpochEnds) => Step::PutCertificate,
         None if puts(Column::Codes) => Step::RestoreCode,
-        None if sets(PRUNED_KEY) => Step::PruneRecord,
         None if batch.0.is_empty() => return None,
         None => panic!("this write makes no step of crash::Step, give it one: {:?}", batch.0),
     })
@@ -181,12 +181,16 @@ impl Upkeep for FaultyBackend {
         self.inner.drop_cached();
     }
 
-    fn droppable(&self, column: Column, below: &[u8]) -> Result<Dropped, StorageError> {
-        self.inner.droppable(column, below)
+    fn droppable(&self, column: Column, from: &[u8], below: &[u8]) -> Result<Dropped, StorageError> {
+        self.inner.droppable(column, from, below)
     }
 
-    fn drop_below(&self, column: Column, below: &[u8]) -> Result<Dropped, StorageError> {
-        self.around(Step::PruneDrop, || self.inner.drop_below(column, below))
+    fn drop_between(&self, column: Column, from: &[u8], below: &[u8]) -> Result<Dropped, StorageError> {
+        self.around(Step::PruneDrop, || self.inner.drop_between(column, from, below))
+    }
+
+    fn key_within(&self, column: Column, bytes: u64) -> Result<Option<Vec<u8>>, StorageError> {
+        self.inner.key_within(column, bytes)
     }
 
     fn reclaim(&self, column: Column) -> Result<(), StorageError> {
@@ -195,6 +199,10 @@ impl Upkeep for FaultyBackend {
 
     fn forget_transactions_below(&self, number: u64) {
         self.inner.forget_transactions_below(number);
+    }
+
+    fn forget_headers_below(&self, number: u64) {
+        self.inner.forget_headers_below(number);
     }
 
     fn forget_history_up_to(&self, number: u64) {

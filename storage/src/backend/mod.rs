@@ -242,15 +242,21 @@ pub(crate) trait Upkeep: Send + Sync {
     /// Empties the block cache.
     fn drop_cached(&self) {}
 
-    /// What [`Upkeep::drop_below`] would free now.
-    fn droppable(&self, _column: Column, _below: &[u8]) -> Result<Dropped, StorageError> {
+    /// What [`Upkeep::drop_between`] would free now.
+    fn droppable(&self, _column: Column, _from: &[u8], _below: &[u8]) -> Result<Dropped, StorageError> {
         Ok(Dropped::default())
     }
 
-    /// Frees what can be freed at once of the keys below one: they, or some of them, are gone afterwards, also for
-    /// snapshots. The caller sees to it that nobody asks for them any more.
-    fn drop_below(&self, _column: Column, _below: &[u8]) -> Result<Dropped, StorageError> {
+    /// Frees what can be freed at once of the keys from one on and below another: they, or some of them, are gone afterwards, also
+    /// for snapshots. The caller sees to it that nobody asks for them any more.
+    fn drop_between(&self, _column: Column, _from: &[u8], _below: &[u8]) -> Result<Dropped, StorageError> {
         Ok(Dropped::default())
+    }
+
+    /// The lowest key of the files with the highest keys that take so many bytes together, of a column whose files each have a range
+    /// of keys of their own; none if it is all of them. The first file counts whatever it takes.
+    fn key_within(&self, _column: Column, _bytes: u64) -> Result<Option<Vec<u8>>, StorageError> {
+        Ok(None)
     }
 
     /// Empties a column that nobody reads, and frees its space at once.
@@ -258,6 +264,9 @@ pub(crate) trait Upkeep: Send + Sync {
 
     /// Lets entries of [`Column::Transactions`] that name a batch below this one go, sooner or later.
     fn forget_transactions_below(&self, _number: u64) {}
+
+    /// Lets headers below this one go, sooner or later, with certificates, entries of the index, and nodes that only they need.
+    fn forget_headers_below(&self, _number: u64) {}
 
     /// Lets entries of [`Column::History`] of batches up to this one go, sooner or later.
     fn forget_history_up_to(&self, _number: u64) {}

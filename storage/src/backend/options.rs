@@ -45,6 +45,9 @@ pub(super) struct Shape<'a> {
 pub(super) struct Floors {
     /// Transactions of batches below this one leave the index.
     pub(super) index: Arc<AtomicU64>,
+    /// Headers of batches below this one go, with their certificates, their entries in the index, and nodes of the accumulator that only they
+    /// need.
+    pub(super) headers: Arc<AtomicU64>,
     /// What was before batches up to this one leaves the history.
     pub(super) history: Arc<AtomicU64>,
 }
@@ -84,29 +87,49 @@ pub(super) fn column_options(column: Column, shape: &Shape<'_>) -> Options {
             options.set_prefix_extractor(SliceTransform::create_fixed_prefix(transactions::PREFIX_BYTES));
             table.set_bloom_filter(FILTER_BITS_PER_KEY, false);
             table.set_whole_key_filtering(false);
-            let floor = Arc::clone(&shape.floors.index);
-            options.set_compaction_filter("pruned transactions", move |_level, key, _value| {
-                match transactions::decode_place(key) {
-                    Ok((number, _)) if number.get() < floor.load(Ordering::Relaxed) => {
-                        CompactionDecision::Remove
-                    }
-                    _ => CompactionDecision::Keep,
-                }
-            });
-        }
-        Column::History => {
-            let floor = Arc::clone(&shape.floors.history);
-            options.set_compaction_filter("states of the past", move |_level, key, _row| {
-                match schema::history_batch(key) {
-                    Some(batch) if batch <= floor.load(Ordering::Acquire) => CompactionDecision::Remove,
-                    _ => CompactionDecision::Keep,
-                }
-            });
         }
         _ => {}
     }
     options.set_block_based_table_factory(&table);
+    if let Some((name, floor, is_gone)) = filter_of(column, shape.floors) {
+        let floor = Arc::clone(floor);
+        options.set_compaction_filter(name, move |_level, key, value| {
+            match is_gone(key, value, floor.load(Ordering::Acquire)) {
+                true => CompactionDecision::Remove,
+                false => CompactionDecision::Keep,
+            }
+        });
+    }
     options
+}
+
+/// Whether a key with its value goes at a floor. What cannot be read stays: whoever reads it next says so.
+type IsGone = fn(&[u8], &[u8], u64) -> bool;
+
+/// What leaves a column when its files are compacted, and by which floor.
+fn filter_of(column: Column, floors: &Floors) -> Option<(&'static str, &Arc<AtomicU64>, IsGone)> {
+    Some(match column {
+        Column::Headers | Column::Certificates => {
+            ("pruned headers", &floors.headers, |number, _, floor| is_of_pruned(number, floor))
+        }
+        Column::HeaderIndex => {
+            ("index of pruned headers", &floors.headers, |_, number, floor| is_of_pruned(number, floor))
+        }
+        Column::Nodes => ("nodes over pruned headers", &floors.headers, |key, _, floor| {
+            schema::node_position(key).is_some_and(|position| !schema::is_node_needed(position, floor))
+        }),
+        Column::Transactions => ("pruned transactions", &floors.index, |key, _, floor| {
+            transactions::decode_place(key).is_ok_and(|(number, _)| number.get() < floor)
+        }),
+        Column::History => ("states of the past", &floors.history, |key, _, floor| {
+            schema::history_batch(key).is_some_and(|batch| batch <= floor)
+        }),
+        _ => return None,
+    })
+}
+
+fn is_of_pruned(number: &[u8], floor: u64) -> bool {
+    schema::decode_number(number).is_ok_and(|number| schema::is_header_pruned(number, floor))
 }
 
 fn table_options(shape: &Shape<'_>) -> BlockBasedOptions {

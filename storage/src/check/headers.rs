@@ -21,7 +21,7 @@ type Previous = Option<(BatchNumber, Option<Digest>)>;
 impl Check<'_> {
     /// Every header under its number, in the accumulator, in the index, and following the one before it.
     pub(super) fn headers(&mut self, head: &HeadRecord) {
-        let backend = self.backend;
+        let (backend, floor) = (self.backend, self.headers_floor);
         let mut previous: Previous = None;
         let is_whole = self.column(Column::Headers, |part| {
             let page = match part {
@@ -34,10 +34,13 @@ impl Check<'_> {
             let mut found = Vec::new();
             for (key, value) in page {
                 let number = schema::decode_number(key)?;
+                if schema::is_header_pruned(number, floor.get()) {
+                    continue;
+                }
                 let digest = match schema::decode::<BatchHeader>("header", value) {
                     Ok(header) => {
                         let digest = header.digest();
-                        found.extend(check_header(backend, number, &header, digest, previous)?);
+                        found.extend(check_header(backend, floor, number, &header, digest, previous)?);
                         Some(digest)
                     }
                     Err(error) => {
@@ -62,6 +65,7 @@ impl Check<'_> {
 
 fn check_header(
     backend: &dyn Backend,
+    floor: BatchNumber,
     number: BatchNumber,
     header: &BatchHeader,
     digest: Digest,
@@ -82,7 +86,7 @@ fn check_header(
             found.push(format!("headers before {number}: missing, the genesis too"))
         }
         Some((before, _)) if before.next() != number => {
-            found.extend(lost_headers(backend, before.get() + 1, number.get() - 1)?);
+            found.extend(lost_headers(backend, before.next().max(floor).get(), number.get() - 1)?);
         }
         _ => {}
     }

@@ -17,8 +17,7 @@ const WINDOWS: [u64; 4] = [6, 0, 11, 3];
 const DIR_VARIABLE: &str = "SLIPSTREAM_STORAGE_CRASH_DIR";
 
 fn crash_config() -> StorageConfig {
-    let [bodies, receipts, deltas, hints] = WINDOWS;
-    let prune = PruneConfig { bodies, receipts, deltas, hints };
+    let prune = PruneConfig::of_batches(WINDOWS);
     StorageConfig { snapshot_interval_batches: 7, fsync: true, prune, ..config() }
 }
 

@@ -6,7 +6,8 @@ use super::{
 };
 use crate::{Ancestry, CrashPoint, Faults, MemoryDisk, PruneConfig, Step, StorageError, Takeover};
 
-const WINDOWS: PruneConfig = PruneConfig { bodies: 2, receipts: 0, deltas: 3, hints: 0 };
+/// Of bodies, receipts, deltas and hints, in batches.
+const WINDOWS: [u64; 4] = [2, 0, 3, 0];
 
 /// One life of a store that passes every step but those of opening and of given up restores.
 fn live(store: &Store, source: &Store) -> Result<(), StorageError> {
@@ -67,7 +68,7 @@ fn check_pruned(store: &Store, head: u64) {
         if pruned {
             store.prune().unwrap();
         }
-        for (kind, window) in [(BlobKind::Body, WINDOWS.bodies), (BlobKind::Delta, WINDOWS.deltas)] {
+        for (kind, window) in [(BlobKind::Body, WINDOWS[0]), (BlobKind::Delta, WINDOWS[2])] {
             let lowest = store.lowest(kind).unwrap().map_or(head + 1, |lowest| lowest.get());
             for number in 1..=head {
                 let served = store.blob(kind, BatchNumber::new(number)).unwrap().is_some();
@@ -103,7 +104,12 @@ enum Place {
 
 fn fails_and_comes_back(step: Step, place: Place, source: &Store) {
     let fsync = matches!(place, Place::Memory { .. });
-    let config = StorageConfig { snapshot_interval_batches: 4, prune: WINDOWS, fsync, ..config() };
+    let config = StorageConfig {
+        snapshot_interval_batches: 4,
+        prune: PruneConfig::of_batches(WINDOWS),
+        fsync,
+        ..config()
+    };
     for point in [CrashPoint::Before(step), CrashPoint::After(step)] {
         for passing in [1, 2] {
             let (dir, memory) = (tempfile::tempdir().unwrap(), MemoryDisk::default());

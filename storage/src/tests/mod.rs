@@ -9,6 +9,7 @@ mod epochs;
 mod export;
 mod faults;
 mod frontier;
+mod headers;
 mod history;
 mod model;
 mod prune;
@@ -265,6 +266,10 @@ impl Fixture {
 
     pub(super) fn store(&self) -> &Store {
         self.store.as_ref().unwrap()
+    }
+
+    pub(super) fn is_on_disk(&self) -> bool {
+        self.memory.is_none()
     }
 
     pub(super) fn dir(&self) -> &std::path::Path {

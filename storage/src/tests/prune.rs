@@ -10,7 +10,7 @@ use slipstream_types::batch::content_digest;
 
 use super::*;
 use crate::{
-    Maintenance, PruneConfig, StorageError,
+    Maintenance, PruneConfig, PrunedKind, StorageError,
     backend::{Column, Direction, Reader, WriteBatch, rocks::RocksBackend},
     disk::DiskGuard,
     prune,
@@ -20,7 +20,7 @@ use crate::{
 const KINDS: [BlobKind; 4] = [BlobKind::Body, BlobKind::Receipts, BlobKind::Delta, BlobKind::Hints];
 
 fn pruning(bodies: u64, receipts: u64, deltas: u64) -> StorageConfig {
-    StorageConfig { prune: PruneConfig { bodies, receipts, deltas, hints: 0 }, ..config() }
+    StorageConfig { prune: PruneConfig::of_batches([bodies, receipts, deltas, 0]), ..config() }
 }
 
 /// What is announced is there, what is below is not, by number, by range and by transaction.
@@ -86,7 +86,7 @@ fn a_kill_between_the_steps_leaves_the_truth() {
     check_served(&store, [5, 0, 0, 0]);
     assert_eq!(stored_bodies(&backend), [1, 2, 3, 4, 5, 6], "the second step did not happen");
     let pruned = store.prune().unwrap();
-    assert_eq!((pruned[0].kind, pruned[0].lowest), (BlobKind::Body, BatchNumber::new(5)));
+    assert_eq!((pruned[0].kind, pruned[0].lowest), (PrunedKind::Blobs(BlobKind::Body), BatchNumber::new(5)));
     assert_eq!(stored_bodies(&backend), [5, 6]);
     check_served(&store, [5, 0, 0, 0]);
 }

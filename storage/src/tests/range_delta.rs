@@ -241,7 +241,7 @@ fn a_small_tree_memory_changes_nothing() {
 #[test]
 fn what_an_advance_leaves_is_whole_for_check_and_pruning() {
     let served = Served::of_thirty();
-    let prune = PruneConfig { bodies: 3, receipts: 3, deltas: 3, hints: 3 };
+    let prune = PruneConfig::of_batches([3; 4]);
     let config = StorageConfig { prune, ..config() };
     let fixture = Fixture::initialized(&config, true);
     served.replay(fixture.store(), 10);

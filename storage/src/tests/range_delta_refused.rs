@@ -237,7 +237,7 @@ fn headers_lead_to_the_certified_ledger_or_nowhere() {
 #[test]
 fn limits_are_kept() {
     let served = Served::of_thirty();
-    let prune = PruneConfig { deltas: 20, ..PruneConfig::default() };
+    let prune = PruneConfig::of_batches([0, 0, 20, 0]);
     let fixture = Fixture::initialized(&StorageConfig { prune, ..config() }, false);
     let store = fixture.store();
     served.replay(store, 30);

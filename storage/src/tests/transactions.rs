@@ -13,7 +13,7 @@ use crate::{
 };
 
 fn pruning(bodies: u64) -> StorageConfig {
-    StorageConfig { prune: PruneConfig { bodies, ..PruneConfig::default() }, ..config() }
+    StorageConfig { prune: PruneConfig::of_batches([bodies, 0, 0, 0]), ..config() }
 }
 
 /// Goal: entries of pruned batches leave the transaction index when its files are compacted, and no others do.

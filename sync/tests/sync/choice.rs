@@ -68,7 +68,7 @@ impl Handler for Far {
 
 /// A store with the whole chain, that makes a snapshot every so many batches, pruned to the newest `keep`.
 fn copy(chain: &Chain, snapshot_interval_batches: u64, keep: u64) -> Store {
-    let prune = PruneConfig { bodies: keep, receipts: keep, deltas: keep, hints: keep };
+    let prune = PruneConfig::of_batches([keep; 4]);
     let store = Store::memory(&StorageConfig { snapshot_interval_batches, prune, ..Default::default() });
     store.initialize(&chain.genesis).unwrap();
     (1..=HEAD).for_each(|number| chain.commit_to(&store, BatchNumber::new(number)));

@@ -16,7 +16,7 @@ const BASE: u64 = 64;
 
 /// A server of the last `kept` batches, before it prunes.
 fn keeping(chain: &Chain, kept: u64) -> (Store, SyncServer) {
-    let prune = PruneConfig { bodies: kept, receipts: kept, deltas: kept, hints: kept };
+    let prune = PruneConfig::of_batches([kept; 4]);
     let config = StorageConfig { snapshot_interval_batches: HEAD / 2, prune, ..Default::default() };
     let store = Store::memory(&config);
     store.initialize(&chain.genesis).unwrap();

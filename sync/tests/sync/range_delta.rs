@@ -112,7 +112,7 @@ async fn who_asks_alike_gets_the_same_chunk() {
 #[tokio::test(flavor = "multi_thread")]
 async fn what_is_not_kept_is_refused_with_its_reason() {
     let (chain, _) = behind(0);
-    let prune = PruneConfig { deltas: 40, ..Default::default() };
+    let prune = PruneConfig::of_batches([0, 0, 40, 0]);
     let pruned = Store::memory(&StorageConfig { prune, ..Default::default() });
     pruned.initialize(&chain.genesis).unwrap();
     for number in 1..=75 {

@@ -10,17 +10,33 @@ use crate::{
 /// Batches after which old entries of the history go.
 const FORGET_EVERY: u64 = 64;
 
+/// What a key and its newest value take.
+fn bytes((key, versions): (&Vec<u8>, &Versions)) -> u64 {
+    let newest = versions.last().and_then(|(_, value)| value.as_ref()).map_or(0, |value| value.len());
+    (key.len() + newest) as u64
+}
+
 impl Upkeep for MemoryBackend {
-    fn drop_below(&self, column: Column, below: &[u8]) -> Result<Dropped, StorageError> {
+    fn drop_between(&self, column: Column, from: &[u8], below: &[u8]) -> Result<Dropped, StorageError> {
         let mut tables = self.shared.tables.write();
         let table = &mut tables.columns[column as usize];
-        let kept = table.split_off(below);
-        let dropped = std::mem::replace(table, kept);
-        let newest = |versions: &Versions| {
-            versions.last().and_then(|(_, value)| value.as_ref()).map_or(0, |it| it.len())
-        };
-        let bytes = dropped.iter().map(|(key, versions)| (key.len() + newest(versions)) as u64).sum();
-        Ok(Dropped { bytes, bytes_in_snapshots: 0 })
+        let mut kept = table.split_off(below);
+        let dropped = table.split_off(from);
+        table.append(&mut kept);
+        Ok(Dropped { bytes: dropped.iter().map(bytes).sum(), bytes_in_snapshots: 0 })
+    }
+
+    fn key_within(&self, column: Column, bytes_max: u64) -> Result<Option<Vec<u8>>, StorageError> {
+        let tables = self.shared.tables.read();
+        let (mut taken, mut within) = (0, None);
+        for entry in tables.columns[column as usize].iter().rev() {
+            taken += bytes(entry);
+            if taken > bytes_max && within.is_some() {
+                return Ok(within);
+            }
+            within = Some(entry.0.clone());
+        }
+        Ok(None)
     }
 
     fn reclaim(&self, column: Column) -> Result<(), StorageError> {

@@ -11,11 +11,23 @@ use crate::{
 };
 
 impl RocksBackend {
-    /// The column's files that hold keys below this one alone.
-    fn files_below(&self, column: Column, below: &[u8]) -> Result<Vec<LiveFile>, StorageError> {
+    fn files(&self, column: Column) -> Result<Vec<LiveFile>, StorageError> {
         let mut files = self.db.live_files()?;
-        files.retain(|file| {
-            file.column_family_name == column.name() && file.end_key.as_deref().is_some_and(|key| key < below)
+        files.retain(|file| file.column_family_name == column.name());
+        Ok(files)
+    }
+
+    /// The column's files that hold keys from one on and below another alone.
+    fn files_between(
+        &self,
+        column: Column,
+        from: &[u8],
+        below: &[u8],
+    ) -> Result<Vec<LiveFile>, StorageError> {
+        let mut files = self.files(column)?;
+        files.retain(|LiveFile { start_key, end_key, .. }| {
+            start_key.as_deref().is_some_and(|key| key >= from)
+                && end_key.as_deref().is_some_and(|key| key < below)
         });
         Ok(files)
     }
@@ -57,27 +69,39 @@ impl Upkeep for RocksBackend {
         cache.set_capacity(self.cache_bytes);
     }
 
-    fn droppable(&self, column: Column, below: &[u8]) -> Result<Dropped, StorageError> {
-        Ok(self.sum(&self.files_below(column, below)?))
+    fn droppable(&self, column: Column, from: &[u8], below: &[u8]) -> Result<Dropped, StorageError> {
+        Ok(self.sum(&self.files_between(column, from, below)?))
     }
 
-    fn drop_below(&self, column: Column, below: &[u8]) -> Result<Dropped, StorageError> {
-        let mut files = self.files_below(column, below)?;
+    fn drop_between(&self, column: Column, from: &[u8], below: &[u8]) -> Result<Dropped, StorageError> {
+        let mut files = self.files_between(column, from, below)?;
         if files.iter().any(|file| file.level == 0) {
             // RocksDB drops no file of level 0. They do not overlap, so this moves them down as they are.
             let mut options = CompactOptions::default();
             options.set_exclusive_manual_compaction(false);
             let family = family(&self.db, column);
-            self.db.compact_range_cf_opt(family, None::<&[u8]>, Some(below), &options);
-            files = self.files_below(column, below)?;
+            self.db.compact_range_cf_opt(family, Some(from), Some(below), &options);
+            files = self.files_between(column, from, below)?;
             files.retain(|file| file.level > 0);
         }
         let Some(last) = files.iter().filter_map(|file| file.end_key.as_ref()).max() else {
             return Ok(Dropped::default());
         };
         let dropped = self.sum(&files);
-        self.db.delete_file_in_range_cf(family(&self.db, column), &[][..], &last[..])?;
+        self.db.delete_file_in_range_cf(family(&self.db, column), from, &last[..])?;
         Ok(dropped)
+    }
+
+    fn key_within(&self, column: Column, bytes: u64) -> Result<Option<Vec<u8>>, StorageError> {
+        let mut files = self.files(column)?;
+        files.sort_unstable_by(|a, b| b.start_key.cmp(&a.start_key));
+        let mut taken = 0;
+        let fits = |file: &&LiveFile| {
+            taken += file.size as u64;
+            taken <= bytes
+        };
+        let within = files.iter().take_while(fits).count().max(1);
+        Ok(if within < files.len() { files[within - 1].start_key.clone() } else { None })
     }
 
     fn reclaim(&self, column: Column) -> Result<(), StorageError> {
@@ -102,6 +126,10 @@ impl Upkeep for RocksBackend {
 
     fn forget_transactions_below(&self, number: u64) {
         self.floors.index.store(number, Ordering::Relaxed);
+    }
+
+    fn forget_headers_below(&self, number: u64) {
+        self.floors.headers.store(number, Ordering::Relaxed);
     }
 
     fn forget_history_up_to(&self, number: u64) {

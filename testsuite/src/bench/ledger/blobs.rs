@@ -161,7 +161,7 @@ fn prune(size: &Size, dir: &Path, progress: Progress, report: &mut Report) -> Re
     progress.step("pruning half of the batches beside commits");
     let store_dir = dir.join("store");
     let window = size.batches / 2;
-    let windows = PruneConfig { bodies: window, receipts: window, deltas: window, hints: window };
+    let windows = PruneConfig::of_batches([window; 4]);
     let store = Store::open(&StorageConfig { prune: windows, ..config() }, &store_dir)?;
     files::wait_until_quiet()?;
     let quiet_ms = commit_times(&store, &AtomicBool::new(false), 100)?;

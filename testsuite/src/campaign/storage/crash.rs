@@ -166,7 +166,7 @@ impl Patient {
         let kinds = [BlobKind::Body, BlobKind::Receipts, BlobKind::Delta, BlobKind::Hints];
         let before = kinds.map(|kind| follower.lowest(kind));
         follower.prune()?;
-        let windows = [WINDOWS.bodies, WINDOWS.receipts, WINDOWS.deltas, WINDOWS.hints];
+        let windows = WINDOWS;
         for ((kind, window), before) in kinds.into_iter().zip(windows).zip(before) {
             let floor = head.next().before(window);
             let (lowest, expected) = (follower.lowest(kind)?, before?.map(|lowest| lowest.max(floor)));

@@ -28,7 +28,8 @@ pub(super) const VOTE: &str = "vote";
 const CHUNK_BYTES: usize = 2_000;
 const RESTORE_HEADERS: u64 = 4;
 /// What the follower keeps of the batches that it has: less than it gets in a round, and not the same of every kind.
-pub(super) const WINDOWS: PruneConfig = PruneConfig { bodies: 1, receipts: 3, deltas: 5, hints: 2 };
+/// Of bodies, receipts, deltas and hints, in batches.
+pub(super) const WINDOWS: [u64; 4] = [1, 3, 5, 2];
 
 /// The settings of every store of the campaign, but for what the follower prunes.
 pub(super) fn config(fsync: bool) -> StorageConfig {
@@ -45,7 +46,7 @@ pub(super) fn config(fsync: bool) -> StorageConfig {
 
 /// The follower's settings.
 pub(super) fn follower_config() -> StorageConfig {
-    StorageConfig { prune: WINDOWS, ..config(true) }
+    StorageConfig { prune: PruneConfig::of_batches(WINDOWS), ..config(true) }
 }
 
 /// The leader's directory.

@@ -28,7 +28,7 @@ const SLOTS: u64 = 30;
 /// The least there is: 8,400 keys.
 const TREE_MEMORY_MIB: u64 = 1;
 /// What is kept of the blobs.
-const WINDOWS: PruneConfig = PruneConfig { bodies: 3, receipts: 0, deltas: 7, hints: 1 };
+const WINDOWS: [u64; 4] = [3, 0, 7, 1];
 /// Batches whose blobs are compared, whether they are kept or not.
 const RECENT_MAX: usize = 10;
 /// Most keys of one delta, and of one read.
@@ -48,7 +48,11 @@ pub(super) enum Backend {
 }
 
 fn config() -> StorageConfig {
-    StorageConfig { tree_memory_mib: TREE_MEMORY_MIB, prune: WINDOWS, ..life::config(false) }
+    StorageConfig {
+        tree_memory_mib: TREE_MEMORY_MIB,
+        prune: PruneConfig::of_batches(WINDOWS),
+        ..life::config(false)
+    }
 }
 
 /// How much was done.
@@ -334,10 +338,10 @@ impl Model {
     fn prune(&mut self) -> Result<()> {
         self.store.prune()?;
         let windows = [
-            (BlobKind::Body, WINDOWS.bodies),
-            (BlobKind::Receipts, WINDOWS.receipts),
-            (BlobKind::Delta, WINDOWS.deltas),
-            (BlobKind::Hints, WINDOWS.hints),
+            (BlobKind::Body, WINDOWS[0]),
+            (BlobKind::Receipts, WINDOWS[1]),
+            (BlobKind::Delta, WINDOWS[2]),
+            (BlobKind::Hints, WINDOWS[3]),
         ];
         for (kind, window) in windows {
             let first = BatchNumber::new(1);

@@ -1,7 +1,7 @@
 //! What a node serves is the ledger's, and it serves what it promises.
 
 use anyhow::{Context, Result, ensure};
-use slipstream_storage::{PruneConfig, Store, VerifiedChunk};
+use slipstream_storage::{PruneConfig, Store, VerifiedChunk, Window};
 use slipstream_sync::{
     answer,
     protocol::{ANSWER_BYTES_MAX, Parts, Range, RangeDeltaRequest, RangeRequest, Request, Summary},
@@ -78,9 +78,12 @@ fn expect_windows(store: &Store, prune: &PruneConfig) -> Result<()> {
     ];
     for (parts, kind, window, from) in kinds {
         let name = kind.name();
-        let least = head.next().before(window);
+        let least = match window {
+            Window::Batches(batches) => head.next().before(batches),
+            _ => BatchNumber::GENESIS,
+        };
         ensure!(
-            window == 0 || from.is_none_or(|from| from >= least),
+            from.is_none_or(|from| from >= least),
             "its {name} window of {window} ends with batch {head}, and begins with {from:?}"
         );
         let Some(first) =

@@ -65,7 +65,7 @@ pub(super) fn node(
         snapshot_interval_batches: if rng.random() { SNAPSHOT_INTERVAL } else { 0 },
         snapshots_kept: 2,
         transaction_index: rng.random(),
-        prune: PruneConfig { bodies: window, receipts: window, deltas: window, hints: window },
+        prune: PruneConfig::of_batches([window; 4]),
         disk_free_min_mib: 0,
         ..StorageConfig::default()
     };
