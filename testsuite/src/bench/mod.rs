@@ -5,6 +5,7 @@
 
 pub(crate) mod broadcast;
 mod consensus;
+mod growth;
 pub(crate) mod harness;
 mod head;
 mod hints;
@@ -46,6 +47,8 @@ pub enum Bench {
     Snapshot,
     /// Appending, serving and pruning the ledger; cold point reads.
     Ledger,
+    /// What everything but the state takes on disk for a batch and a transaction, and which compression would pay.
+    Growth,
     /// Catching up with a chain in each mode, with latency, and with hostile peers.
     Sync,
     /// One node that serves many.
@@ -144,6 +147,7 @@ pub fn run(bench: Bench, options: &BenchOptions) -> Result<Report> {
         Bench::History => history::run(options, progress)?,
         Bench::Snapshot => snapshot::run(options, progress)?,
         Bench::Ledger => ledger::run(options, progress)?,
+        Bench::Growth => growth::run(options, progress)?,
         Bench::Sync => sync::run(options, progress)?,
         Bench::Serve => serve::run(options, progress)?,
         Bench::Head => head::run(options, progress)?,
