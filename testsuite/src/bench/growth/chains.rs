@@ -74,16 +74,16 @@ pub(super) struct Setup {
 impl Setup {
     fn of(store: &Store, traffic: Traffic) -> Result<Setup> {
         let mut setup = Setup::default();
-        for number in (0..).map(BatchNumber) {
+        for number in (0..).map(BatchNumber::new) {
             let header = store.header(number)?.context("the chain has no batch of its traffic")?;
             if header.tx_count as usize == traffic.batch_transactions() {
                 break;
             }
-            setup.batches = number.0;
+            setup.batches = number.get();
             setup.transactions += u64::from(header.tx_count);
             for (bytes, kind) in setup.blob_bytes.iter_mut().zip(KINDS) {
                 // The genesis, which is its batch's body, is not among the bodies.
-                if (number, kind) != (BatchNumber(0), BlobKind::Body) {
+                if (number, kind) != (BatchNumber::new(0), BlobKind::Body) {
                     *bytes += store.blob(kind, number)?.map_or(0, |blob| blob.len()) as u64;
                 }
             }
@@ -109,7 +109,7 @@ impl Chain {
             Traffic::Erc20 => full(Workload::Erc20)?,
             Traffic::Single => make_single(&store, size, progress)?,
         };
-        let (batches, setup) = (store.head()?.header.number.0, Setup::of(&store, traffic)?);
+        let (batches, setup) = (store.head()?.header.number.get(), Setup::of(&store, traffic)?);
         store.close();
         Ok(Chain { traffic, dir: dir.to_owned(), batches, transactions, setup })
     }

@@ -12,7 +12,7 @@ use crate::bench::ledger::files::wait_until_quiet;
 
 /// What a batch takes whatever is in it.
 const FIXED: [&str; 4] = ["headers", "header_index", "nodes", "certificates"];
-const INDEX: &str = "transaction_index";
+const INDEX: &str = "transactions";
 /// In the order of [`KINDS`].
 const BLOBS: [&str; KINDS.len()] = ["bodies", "receipts", "deltas", "hints"];
 /// The state's, and those that have a few rows however long the ledger is.

@@ -65,9 +65,9 @@ fn read(
     batches: RangeInclusive<u64>,
     bytes_max: usize,
 ) -> Result<Vec<Content>> {
-    let mut blobs = store.blobs(kind, BatchNumber(*batches.start()), batches.clone().count());
+    let mut blobs = store.blobs(kind, BatchNumber::new(*batches.start()), batches.clone().count());
     let (mut contents, mut bytes) = (Vec::new(), 0);
-    for number in batches.map(BatchNumber) {
+    for number in batches.map(BatchNumber::new) {
         // A batch may have no hints.
         let Some(blob) = blobs.of(number)? else { continue };
         let content = blob.content(kind)?;
