@@ -59,6 +59,7 @@ impl Tree {
         if self.resident() < self.least / 2 {
             self.least = 0;
         }
+        self.is_short = self.resident() > resident_max / 4 * 3;
         if self.resident() <= resident_max.max(self.least) {
             return;
         }

@@ -12,7 +12,7 @@ use super::{
     RowSource, Update,
     hollow::{quarter_of, quarter_range},
     node::{Link, Node, Slot, SlotRef, first_nibble, nibble},
-    tree::Range,
+    range::Range,
 };
 use crate::error::StorageError;
 

@@ -8,19 +8,22 @@
 use std::array;
 
 use slipstream_types::{
-    Path,
-    tree::{Leaf, Subtree},
+    Digest, Path,
+    tree::{Leaf, Subtree, fold_leaves},
 };
 
 use super::{
-    RowSource,
+    RowSource, Update,
     node::{ARITY, Counts, Node, Slot, nibble, with_nibble},
-    tree::{Range, build_slots},
+    range::Range,
+    tree::build_slots,
 };
 use crate::error::StorageError;
 
 /// What the hashes of a node's quarters count as, in leaves in memory.
 pub(super) const SHELL: u32 = 2;
+/// Leaves of the largest quarter that changes without being shown. One that grew so far is divided when it is shown and hidden again.
+const HIDDEN_LEAVES_MAX: usize = 512;
 /// Slots of a quarter.
 const QUARTER: usize = 4;
 /// Bits by which a quarter lies below its node.
@@ -94,11 +97,21 @@ impl Node {
     ) -> Result<(), StorageError> {
         let range = quarter_range(path, depth, quarter);
         let leaves = range.leaves(rows)?;
+        self.show_leaves(quarter, &leaves, depth, &range)
+    }
+
+    fn show_leaves(
+        &mut self,
+        quarter: usize,
+        leaves: &[Leaf],
+        depth: usize,
+        range: &Range,
+    ) -> Result<(), StorageError> {
         let Some(mut quarters) = self.quarters.take() else { return Ok(()) };
         quarters.hidden[quarter] = 0;
         let touched = self.touched;
         let mut slots = std::mem::take(self).into_slots();
-        let shown = quarter_slots(&leaves, quarter, depth, touched);
+        let shown = quarter_slots(leaves, quarter, depth, touched);
         for (slot, shown) in slots[QUARTER * quarter..].iter_mut().zip(shown) {
             *slot = shown;
         }
@@ -106,6 +119,35 @@ impl Node {
         *self = Node::new(slots, Some(quarters), 0xf << (QUARTER * quarter), touched);
         let found = self.fold(QUARTER * quarter, QUARTER);
         if found == Subtree::Inner(expected) { Ok(()) } else { Err(range.refuse()) }
+    }
+
+    /// Gives a hidden quarter its new hash from its rows and the updates in it, of which there is at least one, and leaves it hidden: no node is
+    /// made, and nothing more is in memory than before. False if it cannot stay hidden: then it is shown, as it was before the updates.
+    ///
+    /// # Errors
+    /// Those of [`Node::show`].
+    pub(super) fn fold_hidden(
+        &mut self,
+        quarter: usize,
+        updates: &[Update],
+        depth: usize,
+        rows: &dyn RowSource,
+    ) -> Result<bool, StorageError> {
+        let range = quarter_range(&updates[0].0, depth, quarter);
+        let leaves = range.leaves(rows)?;
+        let hashes = Leaf::hashes(&leaves);
+        let (after, mut hashes_after) = merged(&leaves, &hashes, updates);
+        if !(2..=HIDDEN_LEAVES_MAX).contains(&after.len()) {
+            return self.show_leaves(quarter, &leaves, depth, &range).map(|()| false);
+        }
+        let Some(quarters) = &mut self.quarters else { return Ok(false) };
+        let (bit, mut hashes) = (4 * depth + QUARTER_BITS, hashes);
+        if fold_leaves(&leaves, &mut hashes, bit) != Subtree::Inner(quarters.hashes[quarter]) {
+            return Err(range.refuse());
+        }
+        quarters.hashes[quarter] = fold_leaves(&after, &mut hashes_after, bit).hash();
+        quarters.hidden[quarter] = after.len() as u16;
+        Ok(true)
     }
 
     /// The node with the quarter shown through which `path` goes; none if it is shown already.
@@ -137,6 +179,27 @@ impl Node {
         let slots = quarter_slots(leaves, quarter, depth, self.touched);
         slots.into_iter().enumerate().map(move |(slot, shown)| (QUARTER * quarter + slot, shown))
     }
+}
+
+/// Sorted leaves with their hashes after sorted updates.
+fn merged(leaves: &[Leaf], hashes: &[Digest], updates: &[Update]) -> (Vec<Leaf>, Vec<Digest>) {
+    let mut after = Vec::with_capacity(leaves.len() + updates.len());
+    let mut hashes_after = Vec::with_capacity(after.capacity());
+    let mut taken = 0;
+    for (path, value_hash) in updates {
+        let before = taken + leaves[taken..].partition_point(|leaf| leaf.path < *path);
+        after.extend_from_slice(&leaves[taken..before]);
+        hashes_after.extend_from_slice(&hashes[taken..before]);
+        taken = before + usize::from(leaves.get(before).is_some_and(|leaf| leaf.path == *path));
+        if let Some(value_hash) = *value_hash {
+            let leaf = Leaf { path: *path, value_hash };
+            after.push(leaf);
+            hashes_after.push(leaf.hash());
+        }
+    }
+    after.extend_from_slice(&leaves[taken..]);
+    hashes_after.extend_from_slice(&hashes[taken..]);
+    (after, hashes_after)
 }
 
 /// The four slots of a quarter of a node at `depth`.

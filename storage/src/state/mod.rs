@@ -23,6 +23,7 @@ mod join;
 pub(crate) mod load;
 mod node;
 mod proof;
+mod range;
 mod shape;
 mod sketch;
 #[cfg(test)]

@@ -14,12 +14,15 @@ use super::{
     hollow::{quarter_of, quarter_range},
     no_rows,
     node::{ARITY, Child, Counts, Link, Node, Run, Slot, SlotRef, assemble, first_nibble, lift_hash, nibble},
+    range::Range,
     warm::warm,
 };
 use crate::error::StorageError;
 
 /// Below this many updates or leaves one thread is faster than two.
 const PARALLEL_MIN: usize = 512;
+/// A hidden part that is touched again after at most so many batches comes back, whatever the memory: it is in use.
+const WARM_BATCHES: u32 = 8;
 /// Updates whose rows are read at once: enough for many reads to be under way, few enough for their leaves to be small beside
 /// the tree (100 leaves of 64 bytes each make 26 MiB).
 const FETCH_UPDATES_MAX: usize = 4_096;
@@ -36,11 +39,13 @@ pub(crate) struct Tree {
     pub(super) hand: usize,
     /// Leaves in memory below which a search finds nothing.
     pub(super) least: u64,
+    /// Whether memory is short: then a hidden part that is touched for the first time in a while stays hidden.
+    pub(super) is_short: bool,
 }
 
 impl Default for Tree {
     fn default() -> Self {
-        Tree { root: Slot::Empty, rows: no_rows(), generation: 0, hand: 0, least: 0 }
+        Tree { root: Slot::Empty, rows: no_rows(), generation: 0, hand: 0, least: 0, is_short: false }
     }
 }
 
@@ -52,6 +57,8 @@ pub(super) struct Pass<'a> {
     pub(super) is_fetched: bool,
     /// What happens to what the updates touch.
     pub(super) change: Change,
+    /// See [`Tree::is_short`].
+    pub(super) is_short: bool,
 }
 
 /// What happens to what updates touch.
@@ -103,7 +110,7 @@ impl Tree {
     fn pass(self, updates: &[Update], change: Change) -> Result<Tree, StorageError> {
         debug_assert!(updates.is_sorted_by(|a, b| a.0 < b.0), "updates are sorted, each path once");
         let generation = self.generation.wrapping_add(1);
-        let pass = Pass { rows: &*self.rows, generation, is_fetched: false, change };
+        let pass = Pass { rows: &*self.rows, generation, is_fetched: false, change, is_short: self.is_short };
         let root = pass.enter(self.root, updates, 0)?;
         Ok(Tree { root, generation, ..self })
     }
@@ -147,39 +154,6 @@ pub(super) fn build_slots(slots: &mut [Slot], first: usize, leaves: &[Leaf], dep
     } else {
         build_left();
         build_right();
-    }
-}
-
-/// All paths that share some first bits.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub(super) struct Range {
-    pub(super) first: Path,
-    pub(super) last: Path,
-}
-
-impl Range {
-    /// Of paths that share the first `bits` bits of `path`.
-    pub(super) fn below(path: &Path, bits: usize) -> Range {
-        let (mut first, mut last) = (*path, *path);
-        if let Some(byte) = first.0.get_mut(bits / 8) {
-            *byte &= !(0xff >> (bits % 8));
-            first.0[bits / 8 + 1..].fill(0);
-            last.0[bits / 8] |= 0xff >> (bits % 8);
-            last.0[bits / 8 + 1..].fill(0xff);
-        }
-        Range { first, last }
-    }
-
-    pub(super) fn leaves(&self, rows: &dyn RowSource) -> Result<Vec<Leaf>, StorageError> {
-        rows.leaves(&self.first, &self.last)
-    }
-
-    /// What its rows are if they have another hash.
-    pub(super) fn refuse(&self) -> StorageError {
-        let Range { first, last } = self;
-        StorageError::corrupt(format!(
-            "the state rows from {first:?} to {last:?} are not those that the state root was computed from"
-        ))
     }
 }
 
@@ -312,24 +286,34 @@ impl Pass<'_> {
         depth: usize,
     ) -> Result<Slot, StorageError> {
         let inner = Arc::make_mut(&mut node);
+        let is_cold = self.generation.wrapping_sub(inner.touched) > WARM_BATCHES;
         inner.touched = self.generation;
         let mut changed = 0;
         let (mut added, mut reshaped) = (Counts::default(), Vec::new());
         if inner.is_hollow() {
-            for quarter in touched_quarters(inner, updates, depth) {
+            for (quarter, updates) in touched_quarters(inner, updates, depth) {
                 let path = &updates[0].0;
-                if self.change == Change::Update {
-                    inner.show(quarter, path, depth, self.rows)?;
-                    continue;
+                match self.change {
+                    Change::Update if self.is_short && is_cold => {
+                        if !inner.fold_hidden(quarter, updates, depth, self.rows)? {
+                            continue;
+                        }
+                    }
+                    Change::Update => {
+                        inner.show(quarter, path, depth, self.rows)?;
+                        continue;
+                    }
+                    Change::Reread => {
+                        let leaves = quarter_range(path, depth, quarter).leaves(self.rows)?;
+                        reshaped.extend(inner.replace_hidden(quarter, &leaves, depth));
+                    }
                 }
-                let leaves = quarter_range(path, depth, quarter).leaves(self.rows)?;
-                reshaped.extend(inner.replace_hidden(quarter, &leaves, depth));
                 changed |= 0xf << (4 * quarter);
             }
             counts = inner.counts();
             added = reshaped.iter().fold(added, |sum, (_, slot)| sum + slot.counts());
         }
-        // Whole quarters that were read again.
+        // Whole quarters that are done with.
         let done = changed;
         let groups = || groups(updates, depth).filter(move |(slot, _)| done >> slot & 1 == 0);
         let mut take = |inner: &mut Node, slot: usize| {
@@ -392,11 +376,10 @@ impl Pass<'_> {
 }
 
 /// The hidden quarters of a node at `depth` that updates touch.
-fn touched_quarters(node: &Node, updates: &[Update], depth: usize) -> Vec<usize> {
-    let mut touched: Vec<usize> = updates.iter().map(|(path, _)| quarter_of(path, depth)).collect();
-    touched.dedup();
-    touched.retain(|quarter| node.is_hidden(*quarter));
-    touched
+fn touched_quarters<'a>(node: &Node, updates: &'a [Update], depth: usize) -> Vec<(usize, &'a [Update])> {
+    let touched = updates.chunk_by(|a, b| quarter_of(&a.0, depth) == quarter_of(&b.0, depth));
+    let touched = touched.map(|updates| (quarter_of(&updates[0].0, depth), updates));
+    touched.filter(|(quarter, _)| node.is_hidden(*quarter)).collect()
 }
 
 /// The updates by their nibble at `depth`.

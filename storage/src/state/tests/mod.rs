@@ -9,7 +9,9 @@ use slipstream_types::{
     tree::{self, Leaf, Subtree},
 };
 
-use super::{frontier::FrontierPart, tree::Range, *};
+use super::{frontier::FrontierPart, range::Range, *};
+
+mod hollow;
 
 type Model = BTreeMap<Path, Digest>;
 
@@ -335,51 +337,6 @@ fn a_small_budget_changes_no_root_and_no_proof() {
         let (a, b) = (scattered(round), scattered(round + 100));
         check_proof(&tree, &model, &a.min(b), &a.max(b));
         check_proof(&old, &old_model, &a.min(b), &a.max(b));
-    }
-}
-
-/// A tree of which the quarters of lowest nodes are known by their hashes: every way of asking and of changing it, down to nothing.
-#[test]
-fn hollow_nodes_answer_and_change_as_full_ones() {
-    // About 80 leaves below each node of two nibbles, some quarters of which lose all but one or all of theirs.
-    let mut model: Model = (0..20_000).map(|i| (scattered(i), value(i))).collect();
-    model.retain(|path, _| path.0[0] > 9 || path.0[1] >> 6 != 1 || path.0[2] == 7);
-    let full = Tree::build(&leaves(&model));
-    let mut tree = full.clone().read_from(rows(&model));
-    tree.shrink(0);
-    let mut hollow = full.clone().read_from(rows(&model));
-    hollow.shrink(1_000);
-    assert!(
-        hollow.resident() < 1_000 && hollow.resident() > tree.resident(),
-        "{} in place of leaves",
-        hollow.resident()
-    );
-    let sketch = Tree::sketch(&leaves(&model), &Path::MIN, &Path::MAX).read_from(rows(&model));
-    for tree in [tree, hollow, sketch] {
-        for i in 0..600 {
-            let path = scattered(i * 31);
-            for bits in [0, 5, 8, 9, 10, 11, 12, 13, 16, 200, 256] {
-                assert_eq!(
-                    tree.subtree(&path, bits).unwrap(),
-                    full.subtree(&path, bits).unwrap(),
-                    "{bits} bits"
-                );
-                assert_eq!(tree.shape(&path, bits).unwrap(), full.shape(&path, bits).unwrap(), "{bits} bits");
-            }
-            assert_eq!(tree.prove(&path, &path).unwrap(), full.prove(&path, &path).unwrap());
-        }
-        let (mut model, mut tree) = (model.clone(), tree);
-        while !model.is_empty() {
-            let updates =
-                sorted(model.keys().enumerate().filter(|(i, _)| i % 3 != 1).map(|(_, path)| (*path, None)));
-            let updates =
-                if model.len() < 4 { model.keys().map(|path| (*path, None)).collect() } else { updates };
-            change(&mut model, &updates);
-            tree = tree.apply(&updates).unwrap().read_from(rows(&model));
-            tree.shrink(if model.len() % 2 == 0 { 900 } else { 0 });
-            assert_eq!(tree.root(), tree::root(&leaves(&model)));
-            assert_eq!(tree.leaves(), model.len() as u64);
-        }
     }
 }
 

@@ -1,0 +1,115 @@
+//! Trees of which quarters of the lowest nodes are known by their hashes alone.
+
+use super::*;
+
+/// The tree of a model, short of memory, of which no batch has touched anything for a while.
+fn short_of_memory(model: &Model) -> Tree {
+    let mut tree = Tree::build(&leaves(model)).read_from(rows(model));
+    tree.shrink(0);
+    let mut hollow = Tree::build(&leaves(model)).read_from(rows(model));
+    hollow.shrink(tree.resident() * 3);
+    assert!(hollow.resident() > tree.resident(), "some quarters are known by their hashes");
+    hollow.is_short = true;
+    hollow.generation = 1_000;
+    hollow
+}
+
+/// A tree of which the quarters of lowest nodes are known by their hashes: every way of asking and of changing it, down to nothing.
+#[test]
+fn hollow_nodes_answer_and_change_as_full_ones() {
+    // About 80 leaves below each node of two nibbles, some quarters of which lose all but one or all of theirs.
+    let mut model: Model = (0..20_000).map(|i| (scattered(i), value(i))).collect();
+    model.retain(|path, _| path.0[0] > 9 || path.0[1] >> 6 != 1 || path.0[2] == 7);
+    let full = Tree::build(&leaves(&model));
+    let mut tree = full.clone().read_from(rows(&model));
+    tree.shrink(0);
+    let mut hollow = full.clone().read_from(rows(&model));
+    hollow.shrink(1_000);
+    assert!(
+        hollow.resident() < 1_000 && hollow.resident() > tree.resident(),
+        "{} in place of leaves",
+        hollow.resident()
+    );
+    let sketch = Tree::sketch(&leaves(&model), &Path::MIN, &Path::MAX).read_from(rows(&model));
+    for tree in [tree, hollow, sketch] {
+        for i in 0..600 {
+            let path = scattered(i * 31);
+            for bits in [0, 5, 8, 9, 10, 11, 12, 13, 16, 200, 256] {
+                assert_eq!(
+                    tree.subtree(&path, bits).unwrap(),
+                    full.subtree(&path, bits).unwrap(),
+                    "{bits} bits"
+                );
+                assert_eq!(tree.shape(&path, bits).unwrap(), full.shape(&path, bits).unwrap(), "{bits} bits");
+            }
+            assert_eq!(tree.prove(&path, &path).unwrap(), full.prove(&path, &path).unwrap());
+        }
+        let (mut model, mut tree) = (model.clone(), tree);
+        while !model.is_empty() {
+            let updates =
+                sorted(model.keys().enumerate().filter(|(i, _)| i % 3 != 1).map(|(_, path)| (*path, None)));
+            let updates =
+                if model.len() < 4 { model.keys().map(|path| (*path, None)).collect() } else { updates };
+            change(&mut model, &updates);
+            tree = tree.apply(&updates).unwrap().read_from(rows(&model));
+            tree.shrink(if model.len() % 2 == 0 { 900 } else { 0 });
+            assert_eq!(tree.root(), tree::root(&leaves(&model)));
+            assert_eq!(tree.leaves(), model.len() as u64);
+        }
+    }
+}
+
+/// Goal: parts that are touched for the first time in a while stay hidden, so that a tree short of memory does not grow; touched again soon,
+/// they come back. Rows of another version are refused on this way too.
+#[test]
+fn what_is_touched_once_stays_hidden() {
+    let mut model: Model = (0..20_000).map(|i| (scattered(i), value(i))).collect();
+    let tree = short_of_memory(&model);
+    let before = tree.resident();
+    let update = |value: u32| sorted((0..50).map(|i| (scattered(i * 400), Some(super::value(value)))));
+    change(&mut model, &update(1));
+    assert!(tree.clone().read_from(rows(&model)).apply(&update(2)).is_err(), "rows of another version");
+    let tree = tree.apply(&update(1)).unwrap().read_from(rows(&model));
+    assert_eq!((tree.root(), tree.resident()), (tree::root(&leaves(&model)), before));
+    change(&mut model, &update(2));
+    let tree = tree.apply(&update(2)).unwrap().read_from(rows(&model));
+    assert_eq!(tree.root(), tree::root(&leaves(&model)));
+    assert!(tree.resident() > before + 50, "what is in use is in memory");
+}
+
+proptest! {
+    /// Goal: changing hidden parts without showing them gives the root, the leaves and the memory that are counted, whatever the batches:
+    /// keys that come, go and change, and parts that end as one leaf or as none.
+    #[test]
+    fn hidden_parts_change_as_shown_ones(
+        batches in prop::collection::vec((any::<u64>(), 1..400u32, 0..4u32), 1..5),
+        gap in 0..20u32,
+    ) {
+        let mut model: Model = (0..6_000).map(|i| (scattered(i), value(i))).collect();
+        let mut tree = short_of_memory(&model);
+        for (seed, count, kind) in batches {
+            let updates = sorted((0..count).map(|i| {
+                let key = (seed.wrapping_mul(0x9e37_79b9_7f4a_7c15).wrapping_add(u64::from(i) * 0x2545_f491) >> 16) as u32;
+                // Some batches empty whole parts, others add keys beside those that are there.
+                match kind {
+                    0 => (scattered(key % 6_000), None),
+                    1 => (scattered(6_000 + key % 6_000), Some(value(key))),
+                    2 => (scattered(key % 9_000), (key % 3 > 0).then(|| value(key))),
+                    _ => (scattered(key % 6_000), Some(value(key))),
+                }
+            }));
+            let emptied: Vec<Update> = match kind {
+                0 => model.keys().filter(|path| path.0[0] == seed as u8).map(|path| (*path, None)).collect(),
+                _ => Vec::new(),
+            };
+            let updates = sorted(updates.into_iter().chain(emptied));
+            change(&mut model, &updates);
+            tree = tree.apply(&updates).unwrap().read_from(rows(&model));
+            prop_assert_eq!(tree.root(), tree::root(&leaves(&model)));
+            prop_assert_eq!(tree.leaves(), model.len() as u64);
+            tree.generation += gap;
+        }
+        let deletions: Vec<Update> = model.keys().map(|path| (*path, None)).collect();
+        prop_assert_eq!(tree.apply(&deletions).unwrap().root(), Digest::ZERO);
+    }
+}
