@@ -22,17 +22,19 @@ use slipstream_types::{
 use crate::{
     column::Column,
     error::StorageError,
+    history::log,
     schema::{
         self, GENESIS_KEY, HEAD_KEY, HISTORY_KEY, HeadRecord, PRUNED_KEY, PrunedRecord, RESTORE_KEY,
-        RestoreRecord, Retargeted, StateColumn,
+        RestoreRecord, Retargeted, SEALED_KEY, StateColumn,
     },
     spans::Spans,
 };
 
 /// The format that this release writes, and the newest that it reads.
 const FORMAT: u32 = 1;
-/// The fingerprint of stores of before there was a history column, which is all that is new: opening one adds it.
-const WITHOUT_HISTORY: &str = "dbb74315f5cde6d2";
+/// The fingerprints of stores of before: without a history, and with one that had no log. Opening one adds those columns, which is all that
+/// is new: what is in the history then is sealed up to the head.
+const BEFORE: [&str; 2] = ["dbb74315f5cde6d2", "38e654a4e24c0fa0"];
 const FILE: &str = "FORMAT";
 const VERSION_PREFIX: &str = "slipstream storage format ";
 const FINGERPRINT_PREFIX: &str = "fingerprint ";
@@ -59,7 +61,7 @@ pub(crate) fn check(dir: &Path) -> Result<(), StorageError> {
 pub(crate) fn mark(dir: &Path) -> Result<(), StorageError> {
     let path = dir.join(FILE);
     let text = fs::read_to_string(&path).map_err(|error| StorageError::io("read", &path, error))?;
-    match text.contains(WITHOUT_HISTORY) {
+    match BEFORE.iter().any(|before| text.contains(before)) {
         true => write(dir).map_err(|error| StorageError::io("write", &path, error)),
         false => Ok(()),
     }
@@ -89,7 +91,7 @@ fn check_text(dir: &Path, text: &str) -> Result<(), StorageError> {
     }
     let found = lines.next().and_then(|line| line.strip_prefix(FINGERPRINT_PREFIX)).unwrap_or("missing");
     let expected = fingerprint();
-    match found == expected || found == WITHOUT_HISTORY {
+    match found == expected || BEFORE.contains(&found) {
         true => Ok(()),
         false => Err(StorageError::OtherFormat { dir: dir.to_owned(), found: found.to_owned(), expected }),
     }
@@ -193,7 +195,7 @@ fn records() -> Vec<u8> {
         rows: 48,
         kept: Retargeted { rows: 49, bytes: 50 },
     };
-    let names = [HEAD_KEY, RESTORE_KEY, PRUNED_KEY, GENESIS_KEY, HISTORY_KEY];
+    let names = [HEAD_KEY, RESTORE_KEY, PRUNED_KEY, GENESIS_KEY, HISTORY_KEY, SEALED_KEY];
     let values = [
         schema::encode(&header),
         header.digest().0.to_vec(),
@@ -202,6 +204,7 @@ fn records() -> Vec<u8> {
         schema::encode(&restore),
         schema::encode(&PrunedRecord { below: numbers }),
         schema::encode(&genesis()),
+        log::example(),
     ];
     names.concat().into_iter().chain(values.concat()).collect()
 }
@@ -240,6 +243,6 @@ mod tests {
     /// decision, in a commit of its own.
     #[test]
     fn the_fingerprint_is_pinned() {
-        assert_eq!(fingerprint(), "38e654a4e24c0fa0");
+        assert_eq!(fingerprint(), "f622e6e93daf70b4");
     }
 }

@@ -5,6 +5,7 @@
 //! * **Blobs** are written in the order of their keys and never changed: files are moved down the levels as they are,
 //!   never merged or rewritten, so that each holds a range of batches of its own and pruning drops it whole. RocksDB's blob
 //!   files would buy nothing here: they save rewriting values, which does not happen, and cost a second lookup per value.
+//!   The history's log is one of them: a value per write, dropped from the front. Its paths are hashes, which nothing compresses.
 
 use std::sync::{
     Arc,
@@ -49,9 +50,9 @@ pub(super) struct Floors {
     pub(super) history: Arc<AtomicU64>,
 }
 
-/// The columns that hold one blob per batch.
+/// The columns that hold one blob per batch, or per write of several.
 pub(super) fn is_blobs(column: Column) -> bool {
-    matches!(column, Column::Bodies | Column::Receipts | Column::Deltas | Column::Hints)
+    matches!(column, Column::Bodies | Column::Receipts | Column::Deltas | Column::Hints | Column::HistoryLog)
 }
 
 pub(super) fn columns(shape: Shape<'_>) -> impl Iterator<Item = ColumnFamilyDescriptor> {
@@ -67,8 +68,8 @@ pub(super) fn column_options(column: Column, shape: &Shape<'_>) -> Options {
     options.set_max_write_buffer_number(3);
     options.set_compression_type(DBCompressionType::Lz4);
     match column {
-        Column::Bodies | Column::Receipts | Column::Deltas | Column::Hints => {
-            // Already compressed by whoever made them.
+        _ if is_blobs(column) => {
+            // Already compressed by whoever made them, or nothing that could be.
             options.set_compression_type(DBCompressionType::None);
             table.set_block_size(BLOB_BLOCK_BYTES);
             // A file that stays in level 0 cannot be dropped: each is moved down as soon as it is there.

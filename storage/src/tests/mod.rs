@@ -10,6 +10,7 @@ mod export;
 mod faults;
 mod frontier;
 mod history;
+mod history_lives;
 mod model;
 mod prune;
 mod range_delta;

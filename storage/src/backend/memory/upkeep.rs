@@ -23,7 +23,7 @@ impl Upkeep for MemoryBackend {
         Ok(Dropped { bytes, bytes_in_snapshots: 0 })
     }
 
-    fn reclaim(&self, column: Column) -> Result<(), StorageError> {
+    fn reclaim(&self, column: Column, _readers: usize) -> Result<(), StorageError> {
         let mut writes = WriteBatch::default();
         writes.clear(column);
         // It ends with a compaction, before which RocksDB syncs the log.

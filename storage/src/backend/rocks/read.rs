@@ -77,6 +77,20 @@ fn multi_get(
     values.into_iter().map(|value| Ok(value?.map(|slice| slice.to_vec()))).collect()
 }
 
+fn visit_many(
+    db: &DB,
+    column: Column,
+    keys: &[&[u8]],
+    options: &ReadOptions,
+    visit: &mut dyn FnMut(Option<&[u8]>),
+) -> Result<(), StorageError> {
+    let values = db.batched_multi_get_cf_opt(family(db, column), keys.iter().copied(), true, options);
+    for value in values {
+        visit(value?.as_deref());
+    }
+    Ok(())
+}
+
 fn scan(
     db: &DB,
     column: Column,
@@ -143,6 +157,15 @@ macro_rules! reader {
                 keys: &[&[u8]],
             ) -> Result<Vec<Option<Vec<u8>>>, StorageError> {
                 multi_get(self.db()?, column, keys, &self.read_options())
+            }
+
+            fn visit_many(
+                &self,
+                column: Column,
+                keys: &[&[u8]],
+                visit: &mut dyn FnMut(Option<&[u8]>),
+            ) -> Result<(), StorageError> {
+                visit_many(self.db()?, column, keys, &self.read_options(), visit)
             }
 
             fn scan(
