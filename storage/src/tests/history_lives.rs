@@ -1,5 +1,7 @@
 //! Goal: whatever happens to a store, and wherever it dies, each state of its window is the one of a model that keeps them all.
 
+use std::sync::atomic::{AtomicBool, Ordering};
+
 use proptest::prelude::*;
 
 use super::{
@@ -198,6 +200,80 @@ fn the_log_is_sealed_as_it_grows() {
         drop(held);
         check_all(store, &ledgers, 0);
     });
+}
+
+/// Goal: the log is sealed by its length too, and the states that it leads to stay held: without their trees, which are large.
+#[test]
+fn a_long_log_is_sealed_and_its_states_are_held() {
+    on_both(&StorageConfig { state_history: StateHistory::All, ..config() }, |mut fixture| {
+        let wide: Vec<Vec<_>> = (1..=6u64)
+            .map(|n| (0..200u8).map(|slot| (slot_key(0xcc, slot), self::slot(n + u64::from(slot)))).collect())
+            .collect();
+        let (made, ledgers) = ledgers(&wide);
+        for made in &made {
+            let speculation = fixture.store().speculate(&made.delta).unwrap();
+            fixture.store().commit(made.batch(), Some(speculation)).unwrap();
+            fixture.store().0.history.sealer.finish();
+        }
+        let store = fixture.store();
+        let sealed = recorded_sealed(&*store.0.backend).unwrap().unwrap();
+        assert!((1..6).contains(&sealed.0), "{sealed}");
+        for number in 0..=6 {
+            let held = store.0.history.held.lock();
+            let (found, state) = held.from(BatchNumber(number)).unwrap();
+            assert_eq!(found, BatchNumber(number));
+            assert_eq!(state.tree.lock().is_some(), number == 6);
+        }
+        check_all(store, &ledgers, 0);
+        fixture.reopen();
+        check_all(fixture.store(), &ledgers, 0);
+    });
+}
+
+/// Goal: whoever reads while the head moves on and the log is sealed reads what was.
+#[test]
+fn states_are_right_while_the_log_is_sealed() {
+    for kept in [StateHistory::All, StateHistory::Batches(20)] {
+        on_both(&StorageConfig { state_history: kept, ..config() }, |fixture| {
+            let (made, ledgers) = ledgers(&long(150, 7));
+            let store = fixture.store();
+            let keys: Vec<StateKey> = ledgers[150].state.keys().copied().collect();
+            let is_over = AtomicBool::new(false);
+            let read = |mut n: u64| {
+                let mut right = 0;
+                while !is_over.load(Ordering::Relaxed) {
+                    n = n.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+                    let (first, head) =
+                        (store.states_from().unwrap().0, store.head().unwrap().header.number.0);
+                    let number = first + (n >> 33) % (head - first + 1);
+                    let Some(view) = store.view_of(BatchNumber(number)).unwrap() else { continue };
+                    let state = &ledgers[number as usize].state;
+                    let expected: Vec<_> = keys.iter().map(|key| state.get(key).copied()).collect();
+                    match view.rows(&keys) {
+                        Ok(rows) => assert_eq!(rows, expected, "{number}"),
+                        Err(StorageError::StateNotKept { .. }) => continue,
+                        Err(error) => panic!("{number}: {error}"),
+                    }
+                    right += 1;
+                }
+                right
+            };
+            std::thread::scope(|scope| {
+                let readers = [1, 2].map(|seed| scope.spawn(move || read(seed)));
+                for (index, part) in made.chunks(3).enumerate() {
+                    commit(store, part, index % 3);
+                    match index % 4 {
+                        0 => let_go(store),
+                        1 => seal(store),
+                        _ => {}
+                    }
+                }
+                is_over.store(true, Ordering::Relaxed);
+                readers.into_iter().for_each(|reader| assert!(reader.join().unwrap() > 0));
+            });
+            check_all(store, &ledgers, kept.first(BatchNumber(150)).0);
+        });
+    }
 }
 
 /// Goal: after a state that came by another way than by batches nothing of before is held or known.
