@@ -17,7 +17,10 @@ use super::{
     Column, Reader, RowStore, SortedFile, Write, WriteBatch,
     options::{Floors, Shape, column_options, columns},
 };
-use crate::{config::StorageConfig, error::StorageError};
+use crate::{
+    config::{StateHistory, StorageConfig},
+    error::StorageError,
+};
 
 mod checkpoints;
 mod read;
@@ -159,8 +162,10 @@ impl RocksBackend {
         let files_dir = dir.join("db");
         let options = database_options(config);
         let db = open_database(&options, dir, &cache, &floors)?;
-        for column in [Column::StateA, Column::StateB, Column::History] {
-            db.set_options_cf(family(&db, column), &[BOTTOM_DELAY])?;
+        if config.state_history != StateHistory::Batches(0) {
+            for column in [Column::StateA, Column::StateB, Column::History] {
+                db.set_options_cf(family(&db, column), &[BOTTOM_DELAY])?;
+            }
         }
         let checkpoints_dir = dir.join("snapshots");
         fs::create_dir_all(&checkpoints_dir).map_err(|e| StorageError::io("create", &checkpoints_dir, e))?;

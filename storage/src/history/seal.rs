@@ -134,7 +134,11 @@ impl Drop for Sealer {
 
 impl Seal {
     fn work(&self, job: Job) {
-        match self.seal(job).and_then(|()| self.drop_log(job.first)) {
+        let done = match job.to {
+            Some(to) => self.seal(job.first, to),
+            None => self.drop_log(job.first),
+        };
+        match done {
             // The next time there is enough to do.
             Ok(()) => self.resting.store(0, Ordering::Relaxed),
             Err(error) => tracing::warn!(
@@ -145,8 +149,7 @@ impl Seal {
         self.is_busy.store(false, Ordering::Release);
     }
 
-    fn seal(&self, Job { first, to }: Job) -> Result<(), StorageError> {
-        let Some(to) = to else { return Ok(()) };
+    fn seal(&self, first: BatchNumber, to: BatchNumber) -> Result<(), StorageError> {
         if first > self.facts.sealed() {
             // What is between is skipped: it leads to no state that is known.
             self.facts.raise_floor(first);

@@ -211,7 +211,7 @@ fn what_is_gone_is_not_made_up() {
         let n = models.len() as u64;
         ledger.commit(fixture.store(), &[(slot_key(0xcc, 9), slot(n % 7)), (account_key(1), account(n))]);
         models.push(ledger);
-        if n % 2 == 0 {
+        if n.is_multiple_of(2) {
             seal(fixture.store());
         }
         if n == 2 {
