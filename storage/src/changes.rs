@@ -24,14 +24,40 @@ pub(crate) struct Changes {
     pub(crate) codes: BTreeMap<Digest, Vec<u8>>,
     /// Code that accounts have, with the first of them: which batch of the several gives it, and to whom.
     pub(crate) referenced: BTreeMap<Digest, (usize, Address)>,
+    /// Every change, sorted by path and then by batch.
+    pub(crate) touched: Vec<Touched>,
+}
+
+/// Where a change of a row stands.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Touched {
+    pub(crate) path: Path,
+    /// Index of the delta among those that follow each other.
+    pub(crate) delta: u32,
+    /// Index of the entry in that delta.
+    pub(crate) entry: u32,
+}
+
+impl Touched {
+    /// The entry, of the deltas by their index.
+    pub(crate) fn entry<'a>(&self, delta: impl FnOnce(usize) -> &'a Delta) -> &'a DeltaEntry {
+        &delta(self.delta as usize).entries()[self.entry as usize]
+    }
 }
 
 impl Changes {
     /// Of deltas that follow each other: of each key the last value.
     pub(crate) fn of(deltas: &[&Delta]) -> (Changes, Vec<Update>) {
-        let parts = match deltas {
-            [delta] => in_parts(delta.entries(), |part| prepare(with_paths(part))),
-            _ => in_parts(&merged(deltas), |part| prepare(part.iter().copied())),
+        let touched = match deltas {
+            [_] => None,
+            _ => Some(sorted(deltas)),
+        };
+        let parts = match (deltas, &touched) {
+            ([delta], None) => in_parts(delta.entries(), |part| prepare(with_paths(part))),
+            (_, touched) => {
+                let last = last_of_each(deltas, touched.as_deref().unwrap_or_default());
+                in_parts(&last, |part| prepare(part.iter().copied()))
+            }
         };
         let mut updates = Vec::with_capacity(parts.iter().map(|(_, updates)| updates.len()).sum());
         let mut rows = Vec::with_capacity(parts.len());
@@ -39,6 +65,10 @@ impl Changes {
             updates.extend(part_updates);
             rows.push(part_rows);
         }
+        // Of one delta each entry is an update.
+        let touched = touched.unwrap_or_else(|| {
+            (0..).zip(&updates).map(|(entry, (path, _))| Touched { path: *path, delta: 0, entry }).collect()
+        });
         let (mut codes, mut referenced) = (BTreeMap::new(), BTreeMap::new());
         for (index, delta) in deltas.iter().enumerate() {
             codes
@@ -47,16 +77,18 @@ impl Changes {
                 referenced.entry(hash).or_insert((index, address));
             }
         }
-        (Changes { rows, codes, referenced }, updates)
+        (Changes { rows, codes, referenced, touched }, updates)
     }
 
-    pub(crate) fn apply(self, column: Column, batch: &mut WriteBatch) {
+    /// Adds them to a write. Returns where each of them stands.
+    pub(crate) fn apply(self, column: Column, batch: &mut WriteBatch) -> Vec<Touched> {
         for rows in self.rows {
             batch.rows(column, rows);
         }
         for (hash, code) in self.codes {
             batch.put(Column::Codes, hash.0, code);
         }
+        self.touched
     }
 }
 
@@ -83,20 +115,23 @@ pub(crate) fn with_paths(entries: &[DeltaEntry]) -> impl ExactSizeIterator<Item 
     StateKey::paths(&keys).into_iter().zip(entries)
 }
 
+/// All changes of deltas that follow each other.
+fn sorted(deltas: &[&Delta]) -> Vec<Touched> {
+    let of_delta = |(index, delta): (usize, &&Delta)| -> Vec<Touched> {
+        let paths = with_paths(delta.entries()).map(|(path, _)| path);
+        (0..).zip(paths).map(|(entry, path)| Touched { path, delta: index as u32, entry }).collect()
+    };
+    let parts: Vec<Vec<Touched>> = deltas.par_iter().enumerate().map(of_delta).collect();
+    let mut touched = parts.concat();
+    // The stable sort merges what is sorted already, and keeps the changes of a row in the order of their batches.
+    touched.sort_by_key(|touched| touched.path);
+    touched
+}
+
 /// The last entry of each key, sorted by path.
-fn merged<'a>(deltas: &[&'a Delta]) -> Vec<(Path, &'a DeltaEntry)> {
-    let parts: Vec<Vec<_>> = deltas.par_iter().map(|delta| with_paths(delta.entries()).collect()).collect();
-    let mut merged = parts.concat();
-    // The stable sort merges what is sorted already, and keeps the entries of a key in the order of their batches.
-    merged.sort_by_key(|(path, _)| *path);
-    merged.dedup_by(|later, kept| {
-        let same = later.0 == kept.0;
-        if same {
-            kept.1 = later.1;
-        }
-        same
-    });
-    merged
+fn last_of_each<'a>(deltas: &[&'a Delta], touched: &[Touched]) -> Vec<(Path, &'a DeltaEntry)> {
+    let of_path = touched.chunk_by(|a, b| a.path == b.path);
+    of_path.map(|same| &same[same.len() - 1]).map(|last| (last.path, last.entry(|i| deltas[i]))).collect()
 }
 
 /// Bytes and hash of each row, computed once.

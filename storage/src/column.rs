@@ -35,13 +35,15 @@ pub(crate) enum Column {
     StateA,
     /// See [`Column::StateA`].
     StateB,
-    /// Path and batch number to the row before that batch.
+    /// Path and batch number to the row before that batch, of batches that are sealed.
     History,
+    /// Batch number to the rows before it and those that were written with it: see [`crate::history::log`].
+    HistoryLog,
 }
 
 impl Column {
     /// Every column. Its place here is its index in the in-memory twin.
-    pub(crate) const ALL: [Column; 17] = [
+    pub(crate) const ALL: [Column; 18] = [
         Column::Meta,
         Column::Headers,
         Column::HeaderIndex,
@@ -59,6 +61,7 @@ impl Column {
         Column::StateA,
         Column::StateB,
         Column::History,
+        Column::HistoryLog,
     ];
 
     /// The column family's name on disk.
@@ -81,6 +84,7 @@ impl Column {
             Column::StateA => "state_a",
             Column::StateB => "state_b",
             Column::History => "history",
+            Column::HistoryLog => "history_log",
         }
     }
 }

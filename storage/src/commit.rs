@@ -121,8 +121,8 @@ impl Writer<'_> {
         staged: Staged,
         version: u64,
     ) -> Result<(), StorageError> {
-        let Staged { head, record, epoch, tree, updates, mut writes, .. } = staged;
-        let recorded = self.put_history(current, batches, &mut writes);
+        let Staged { head, record, epoch, tree, updates, touched, mut writes, .. } = staged;
+        let recorded = self.put_history(current, batches, &touched, &mut writes);
         if let Err(error) = recorded.and_then(|()| self.store.write(writes, true)) {
             if let Some(current) = current {
                 self.return_tree(current, tree, [updates]);

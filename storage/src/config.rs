@@ -26,8 +26,9 @@ pub struct StorageConfig {
     pub fsync: bool,
     /// Whether transactions can be found by their hash; 17 bytes a transaction.
     pub transaction_index: bool,
-    /// How many states of the past are kept, for who asks for balances, code or calls behind an earlier batch. Each changed row is written
-    /// once more for it.
+    /// How many states of the past are kept, for who asks for balances, code or calls behind an earlier batch. The newest 256 are held as they
+    /// are, which keeps what was replaced since on the disk; each changed row is also written once more for a restart, and again, in bulk, if
+    /// more than those are kept.
     pub state_history: StateHistory,
     /// How much of the ledger's blobs is kept.
     pub prune: PruneConfig,

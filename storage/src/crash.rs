@@ -56,13 +56,21 @@ pub enum Step {
     PruneRecord,
     /// The files of one kind of blob that hold only such batches are dropped.
     PruneDrop,
+    /// A sorted file of the rows before some batches is made durable beside the history.
+    HistorySeal,
+    /// Such a file is linked into the history.
+    HistoryRows,
+    /// How far the history is sealed is recorded.
+    HistoryRecord,
+    /// The files of the history's log that hold only what is sealed, or before the window, are dropped.
+    HistoryDrop,
     /// Rows and code that were wrong are put right.
     Repair,
 }
 
 impl Step {
     /// Every step of a store in use. A [`Step::Repair`] is made on one that is not.
-    pub const ALL: [Step; 19] = [
+    pub const ALL: [Step; 23] = [
         Step::Open,
         Step::Initialize,
         Step::Commit,
@@ -82,6 +90,10 @@ impl Step {
         Step::FrontierSave,
         Step::PruneRecord,
         Step::PruneDrop,
+        Step::HistorySeal,
+        Step::HistoryRows,
+        Step::HistoryRecord,
+        Step::HistoryDrop,
     ];
 
     fn name(self) -> &'static str {
@@ -105,6 +117,10 @@ impl Step {
             Step::FrontierSave => "frontier-save",
             Step::PruneRecord => "prune-record",
             Step::PruneDrop => "prune-drop",
+            Step::HistorySeal => "history-seal",
+            Step::HistoryRows => "history-rows",
+            Step::HistoryRecord => "history-record",
+            Step::HistoryDrop => "history-drop",
             Step::Repair => "repair",
         }
     }

@@ -22,9 +22,10 @@ use slipstream_types::{
 use crate::{
     column::Column,
     error::StorageError,
+    history::log,
     schema::{
         self, GENESIS_KEY, HEAD_KEY, HISTORY_KEY, HeadRecord, PRUNED_HEADERS_KEY, PRUNED_KEY, PrunedRecord,
-        RESTORE_KEY, RestoreRecord, Retargeted, StateColumn,
+        RESTORE_KEY, RestoreRecord, Retargeted, SEALED_KEY, StateColumn,
     },
     spans::Spans,
     transactions,
@@ -32,8 +33,8 @@ use crate::{
 
 /// The format that this release writes, and the newest that it reads.
 const FORMAT: u32 = 1;
-/// The fingerprints of stores that opening one makes a store of this release: of before there was a history column, and of before the
-/// transactions' index had its smaller form.
+/// The fingerprints of stores that opening one makes a store of this release: without a history, and with one that had no log, which is then
+/// sealed up to the head; both with the larger index of transactions.
 const BEFORE: [&str; 2] = ["dbb74315f5cde6d2", "38e654a4e24c0fa0"];
 const FILE: &str = "FORMAT";
 const VERSION_PREFIX: &str = "slipstream storage format ";
@@ -197,7 +198,7 @@ fn records() -> Vec<u8> {
         rows: 48,
         kept: Retargeted { rows: 49, bytes: 50 },
     };
-    let names = [HEAD_KEY, RESTORE_KEY, PRUNED_KEY, PRUNED_HEADERS_KEY, GENESIS_KEY, HISTORY_KEY];
+    let names = [HEAD_KEY, RESTORE_KEY, PRUNED_KEY, PRUNED_HEADERS_KEY, GENESIS_KEY, HISTORY_KEY, SEALED_KEY];
     let values = [
         schema::encode(&header),
         header.digest().0.to_vec(),
@@ -206,6 +207,7 @@ fn records() -> Vec<u8> {
         schema::encode(&restore),
         schema::encode(&PrunedRecord { below: numbers }),
         schema::encode(&genesis()),
+        log::example(),
     ];
     names.concat().into_iter().chain(values.concat()).collect()
 }
@@ -244,6 +246,6 @@ mod tests {
     /// decision, in a commit of its own.
     #[test]
     fn the_fingerprint_is_pinned() {
-        assert_eq!(fingerprint(), "90c26b33a58745c9");
+        assert_eq!(fingerprint(), "8fe71399de541d6b");
     }
 }

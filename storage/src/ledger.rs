@@ -169,7 +169,8 @@ impl Store {
     /// What the disk says.
     pub fn transaction_places(&self, hash: &B256) -> Result<Vec<(BatchNumber, u32)>, StorageError> {
         let mut places = Vec::new();
-        self.0.backend.scan_prefix(Column::Transactions, transactions::prefix(hash), &mut |key, _| {
+        let from = transactions::prefix(hash);
+        self.0.backend.scan_alike(Column::Transactions, from, from.len(), &mut |key, _| {
             places.push(transactions::decode_place(key)?);
             Ok(ControlFlow::Continue(()))
         })?;

@@ -64,7 +64,6 @@ mod maintenance;
 mod memory_disk;
 mod nodes;
 mod open;
-mod past;
 mod place;
 mod prune;
 mod range_delta;

@@ -24,6 +24,7 @@ use crate::{
     floors::Floors,
     format,
     frontier::Frontiers,
+    history::{facts::Facts, seal::Sealer},
     shared::{Current, History, Rulebook, Shared},
     state::Tree,
     store::Store,
@@ -86,12 +87,26 @@ impl Store {
         let loaded = Current::load(backend.snapshot(), config.tree_memory_mib, frontiers.as_ref())?;
         let (current, is_read) = loaded.map_or((None, true), |(current, is_read)| (Some(current), is_read));
         let head = current.as_ref().map(|current| current.record.number);
+        let facts = Arc::new(Facts::load(Arc::clone(&backend), head.unwrap_or_default())?);
+        let (disk, poisoned) = (disk.map(Arc::new), Arc::new(AtomicBool::new(false)));
+        let history = History {
+            behind: AtomicU64::new(0),
+            start: head.unwrap_or_default(),
+            held: Mutex::default(),
+            sealer: Sealer::new(
+                Arc::clone(&facts),
+                Arc::clone(&backend),
+                disk.clone(),
+                Arc::clone(&poisoned),
+            ),
+            facts,
+        };
         let store = Store(Arc::new(Shared {
             backend,
             config: config.clone(),
             current: RwLock::new(current.map(Arc::new)),
             writer: Mutex::default(),
-            poisoned: AtomicBool::new(false),
+            poisoned,
             disk,
             floors,
             head_sender: watch::Sender::new(head.unwrap_or_default()),
@@ -101,14 +116,14 @@ impl Store {
             restore_generation: AtomicU64::new(0),
             waypoint: OnceLock::new(),
             rulebook: Rulebook::default(),
-            history: History::default(),
+            history,
             frontiers,
             unread: AtomicBool::new(!is_read),
         }));
         store.load_snapshots(head)?;
         let writer = store.writer();
         if let Ok(current) = store.current() {
-            store.forget_history(&current);
+            writer.hold(&current);
             writer.begin_frontiers(&current);
         }
         writer.discard_overtaken_restore()?;

@@ -54,11 +54,11 @@ impl Writer<'_> {
         let tree = self.take_tree(&current)?;
         let mut staged = stage(self.base(&current), first, tree)?;
         for (group, next_group) in groups.iter().zip(following) {
-            let Staged { head, record, epoch, tree, updates, codes, mut writes } =
+            let Staged { head, record, epoch, tree, updates, codes, touched, mut writes } =
                 staged.map_err(|refused| self.refuse_group(&current, group, *refused))?;
             let base = Base { head: &head, record: &record, codes: &codes, epoch };
             let write = || {
-                self.put_history(Some(&current), group, &mut writes)?;
+                self.put_history(Some(&current), group, &touched, &mut writes)?;
                 self.store.write(writes, true)
             };
             let (written, next) = rayon::join(write, || stage(base, next_group, tree));

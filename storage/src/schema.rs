@@ -19,6 +19,8 @@ pub(crate) const PRUNED_KEY: &[u8] = b"pruned";
 pub(crate) const PRUNED_HEADERS_KEY: &[u8] = b"pruned_headers";
 /// The first batch behind which the state is still known; missing if that is the head alone.
 pub(crate) const HISTORY_KEY: &[u8] = b"history";
+/// Up to this batch the history has entries by path; what it lacks behind is in its log. Written once there is something behind.
+pub(crate) const SEALED_KEY: &[u8] = b"sealed";
 /// The genesis stands here and not in batch 0's place among the bodies, because those are pruned by whole files.
 pub(crate) const GENESIS_KEY: &[u8] = b"genesis";
 
@@ -151,7 +153,7 @@ pub(crate) fn history_key(path: &Path, batch: BatchNumber) -> [u8; 40] {
     key
 }
 
-/// The batch in such a key, for whoever drops old ones.
+/// The batch in such a key, for whoever drops old ones or looks for one.
 pub(crate) fn history_batch(key: &[u8]) -> Option<u64> {
     Some(u64::from_be_bytes(*key.last_chunk()?))
 }

@@ -22,6 +22,7 @@ use crate::{
     error::StorageError,
     floors::Floors,
     frontier::{Frontiers, Title},
+    history::{facts::Facts, held::Held, seal::Sealer},
     nodes::{load_accumulator, read_node},
     schema::{self, HEAD_KEY, HeadRecord},
     snapshot::Snapshot,
@@ -54,8 +55,8 @@ pub(crate) struct Shared {
     pub(crate) current: RwLock<Option<Arc<Current>>>,
     /// Taken by [`crate::writer`] alone.
     pub(crate) writer: Mutex<()>,
-    pub(crate) poisoned: AtomicBool,
-    pub(crate) disk: Option<DiskGuard>,
+    pub(crate) poisoned: Arc<AtomicBool>,
+    pub(crate) disk: Option<Arc<DiskGuard>>,
     /// Blobs below are not served: see [`crate::floors`].
     pub(crate) floors: Floors,
     pub(crate) head_sender: watch::Sender<BatchNumber>,
@@ -97,13 +98,17 @@ pub(crate) struct Rulebook {
     pub(crate) heard: Mutex<BTreeMap<RulesId, ScheduledFork>>,
 }
 
-/// How far the states of the past go: see [`crate::history`].
-#[derive(Debug, Default)]
+/// The states of the past: see [`crate::history`].
 pub(crate) struct History {
     /// Batches up to this one are not recorded.
     pub(crate) behind: AtomicU64,
-    /// Entries of batches up to this one may be gone.
-    pub(crate) floor: Arc<AtomicU64>,
+    /// The head when the store was opened. What the log has up to there is sealed at once.
+    pub(crate) start: BatchNumber,
+    /// Up to the head's. Their trees are not kept.
+    pub(crate) held: Mutex<Held<Arc<Current>>>,
+    pub(crate) facts: Arc<Facts>,
+    /// Ends before what it works on.
+    pub(crate) sealer: Sealer,
 }
 
 impl Head {

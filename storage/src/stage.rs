@@ -7,7 +7,7 @@ use slipstream_types::{BatchHeader, BatchNumber, BlobKind, Certificate, Digest, 
 use crate::{
     backend::{Column, Reader, WriteBatch},
     batch::CommitBatch,
-    changes::{Changes, Next},
+    changes::{Changes, Next, Touched},
     error::StorageError,
     schema::{self, GENESIS_KEY, HEAD_KEY, HeadRecord, StateColumn},
     shared::{Current, Head},
@@ -26,6 +26,8 @@ pub(crate) struct Staged {
     pub(crate) updates: Option<Vec<Update>>,
     /// Hashes of the code that is written with them.
     pub(crate) codes: BTreeSet<Digest>,
+    /// What the batches change, for what is kept of before.
+    pub(crate) touched: Vec<Touched>,
     pub(crate) writes: WriteBatch,
 }
 
@@ -79,12 +81,12 @@ impl Writer<'_> {
             .fold(base.map(|base| *base.record), |record, batch| Some(next_record(record, batch)));
         let record = record.expect("at least one batch is staged");
         let codes = changes.codes.keys().copied().collect();
-        changes.apply(record.active.column(), &mut writes);
+        let touched = changes.apply(record.active.column(), &mut writes);
         for batch in batches {
             self.put_parts(&mut writes, batch);
         }
         writes.put(Column::Meta, HEAD_KEY, schema::encode(&record));
-        Ok(Staged { head, record, epoch, tree, updates, codes, writes })
+        Ok(Staged { head, record, epoch, tree, updates, codes, touched, writes })
     }
 
     /// Gives a refused tree back, and returns why it was refused.

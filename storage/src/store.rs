@@ -11,7 +11,7 @@ use tokio::sync::watch;
 
 use crate::{
     backend::{Backend, Column, WriteBatch},
-    disk::{DiskGuard, DiskRoom},
+    disk::DiskRoom,
     error::StorageError,
     shared::{Current, Head, Shared},
 };
@@ -54,7 +54,7 @@ impl Store {
     /// # Errors
     /// What the file system says.
     pub fn disk_room(&self) -> Result<Option<DiskRoom>, StorageError> {
-        self.0.disk.as_ref().map(DiskGuard::room).transpose()
+        self.0.disk.as_ref().map(|disk| disk.room()).transpose()
     }
 
     /// Waits until everything written has reached the disk, even without `fsync`, and leaves behind what the next start is a short one

@@ -10,8 +10,8 @@ use slipstream_types::{
 use crate::{
     backend::{Column, ReadCounts},
     error::StorageError,
+    history::past::Past,
     nodes::read_node,
-    past::Past,
     schema,
     shared::Current,
     store::Store,
@@ -90,14 +90,22 @@ impl View {
 
     /// Many rows at once, in the order of their keys: far cheaper than one by one when they come from disk.
     pub fn rows(&self, keys: &[StateKey]) -> Result<Vec<Option<StateValue>>, StorageError> {
-        if self.past.is_some() {
-            return keys.iter().map(|key| self.row(key)).collect();
-        }
         let mut paths: Vec<(Path, usize)> = keys.iter().enumerate().map(|(i, key)| (key.path(), i)).collect();
         paths.sort_unstable();
+        let mut values = vec![None; keys.len()];
+        if let Some(past) = &self.past {
+            let sorted: Vec<Path> = paths.iter().map(|(path, _)| *path).collect();
+            let mut changed = past.rows(&sorted)?.into_iter();
+            paths.retain(|(_, index)| match changed.next().flatten() {
+                Some(value) => {
+                    values[*index] = value;
+                    false
+                }
+                None => true,
+            });
+        }
         let sorted: Vec<&[u8]> = paths.iter().map(|(path, _)| &path.0[..]).collect();
         let found = self.current.reader.multi_get(self.current.record.active.column(), &sorted)?;
-        let mut values = vec![None; keys.len()];
         for ((_, index), row) in paths.iter().zip(found) {
             values[*index] = row.map(|row| schema::decode_row(&row)).transpose()?.map(|(_, value)| value);
         }
@@ -128,12 +136,13 @@ impl View {
     }
 
     fn row(&self, key: &StateKey) -> Result<Option<StateValue>, StorageError> {
+        let path = key.path();
         if let Some(past) = &self.past
-            && let Some(row) = past.row(&*self.current.reader, key)?
+            && let Some(row) = past.rows(&[path])?.pop().flatten()
         {
             return Ok(row);
         }
-        let row = self.current.reader.get(self.current.record.active.column(), &key.path().0)?;
+        let row = self.current.reader.get(self.current.record.active.column(), &path.0)?;
         Ok(row.map(|row| schema::decode_row(&row)).transpose()?.map(|(_, value)| value))
     }
 }

@@ -78,8 +78,10 @@ impl Writer<'_> {
     /// Makes a written head the current one.
     pub(crate) fn install(&self, current: Arc<Current>) {
         let number = current.record.number;
-        self.store.forget_history(&current);
-        *self.store.0.current.write() = Some(current);
+        self.hold(&current);
+        let replaced = self.store.0.current.write().replace(current);
+        // It may be held: a tree that nothing was made of, a speculation having had its own, would take its memory.
+        drop(replaced.and_then(|replaced| replaced.tree.lock().take()));
         self.store.0.head_sender.send_replace(number);
     }
 

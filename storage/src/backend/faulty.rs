@@ -13,7 +13,7 @@ use super::{
 use crate::{
     crash::{CrashPoint, Faults, Step},
     error::StorageError,
-    schema::{self, HEAD_KEY, HeadRecord, PRUNED_HEADERS_KEY, PRUNED_KEY, RESTORE_KEY},
+    schema::{self, HEAD_KEY, HeadRecord, PRUNED_HEADERS_KEY, PRUNED_KEY, RESTORE_KEY, SEALED_KEY},
 };
 
 pub(crate) struct FaultyBackend {
@@ -52,6 +52,8 @@ fn around<T>(
 struct FaultyFile {
     inner: Box<dyn SortedFile>,
     faults: Faults,
+    seal: Step,
+    ingest: Step,
 }
 
 impl SortedFile for FaultyFile {
@@ -60,12 +62,12 @@ impl SortedFile for FaultyFile {
     }
 
     fn seal(&mut self) -> Result<(), StorageError> {
-        around(&self.faults, Step::RestoreSeal, || self.inner.seal())
+        around(&self.faults, self.seal, || self.inner.seal())
     }
 
     fn ingest(self: Box<Self>) -> Result<(), StorageError> {
-        let FaultyFile { inner, faults } = *self;
-        around(&faults, Step::RestoreRows, || inner.ingest())
+        let FaultyFile { inner, faults, ingest, .. } = *self;
+        around(&faults, ingest, || inner.ingest())
     }
 }
 
@@ -99,6 +101,7 @@ fn step_of(batch: &WriteBatch) -> Option<Step> {
         None if puts(Column::Records) || removes_records => Step::PutRecord,
         None if puts(Column::Certificates) || puts(Column::EpochEnds) => Step::PutCertificate,
         None if puts(Column::Codes) => Step::RestoreCode,
+        None if sets(SEALED_KEY) => Step::HistoryRecord,
         None if batch.0.is_empty() => return None,
         None => panic!("this write makes no step of crash::Step, give it one: {:?}", batch.0),
     })
@@ -123,8 +126,14 @@ impl Reader for FaultyBackend {
         self.inner.scan(column, from, direction, visit)
     }
 
-    fn scan_prefix(&self, column: Column, prefix: &[u8], visit: &mut Visit<'_>) -> Result<(), StorageError> {
-        self.inner.scan_prefix(column, prefix, visit)
+    fn scan_alike(
+        &self,
+        column: Column,
+        from: &[u8],
+        alike: usize,
+        visit: &mut Visit<'_>,
+    ) -> Result<(), StorageError> {
+        self.inner.scan_alike(column, from, alike, visit)
     }
 }
 
@@ -138,15 +147,19 @@ impl RowStore for FaultyBackend {
 
     fn sorted_file(&self, column: Column) -> Result<Box<dyn SortedFile>, StorageError> {
         let inner = self.inner.sorted_file(column)?;
-        Ok(Box::new(FaultyFile { inner, faults: self.faults.clone() }))
+        let (seal, ingest) = match column {
+            Column::History => (Step::HistorySeal, Step::HistoryRows),
+            _ => (Step::RestoreSeal, Step::RestoreRows),
+        };
+        Ok(Box::new(FaultyFile { inner, faults: self.faults.clone(), seal, ingest }))
     }
 
     fn snapshot(&self) -> Arc<dyn Reader> {
         self.inner.snapshot()
     }
 
-    fn has_older_readers(&self) -> bool {
-        self.inner.has_older_readers()
+    fn has_readers_beyond(&self, known: usize) -> bool {
+        self.inner.has_readers_beyond(known)
     }
 }
 
@@ -186,15 +199,16 @@ impl Upkeep for FaultyBackend {
     }
 
     fn drop_between(&self, column: Column, from: &[u8], below: &[u8]) -> Result<Dropped, StorageError> {
-        self.around(Step::PruneDrop, || self.inner.drop_between(column, from, below))
+        let step = if column == Column::HistoryLog { Step::HistoryDrop } else { Step::PruneDrop };
+        self.around(step, || self.inner.drop_between(column, from, below))
     }
 
     fn key_within(&self, column: Column, bytes: u64) -> Result<Option<Vec<u8>>, StorageError> {
         self.inner.key_within(column, bytes)
     }
 
-    fn reclaim(&self, column: Column) -> Result<(), StorageError> {
-        self.around(Step::Reclaim, || self.inner.reclaim(column))
+    fn reclaim(&self, column: Column, readers: usize) -> Result<(), StorageError> {
+        self.around(Step::Reclaim, || self.inner.reclaim(column, readers))
     }
 
     fn forget_transactions_below(&self, number: u64) {

@@ -119,6 +119,17 @@ pub(crate) trait Reader: Send + Sync {
     /// The values of keys that are sorted, in their order.
     fn multi_get(&self, column: Column, keys: &[&[u8]]) -> Result<Vec<Option<Vec<u8>>>, StorageError>;
 
+    /// Visits the values of keys that are sorted, in their order: as [`Reader::multi_get`], without a copy of each.
+    fn visit_many(
+        &self,
+        column: Column,
+        keys: &[&[u8]],
+        visit: &mut dyn FnMut(Option<&[u8]>),
+    ) -> Result<(), StorageError> {
+        self.multi_get(column, keys)?.iter().for_each(|value| visit(value.as_deref()));
+        Ok(())
+    }
+
     fn scan(
         &self,
         column: Column,
@@ -127,9 +138,15 @@ pub(crate) trait Reader: Send + Sync {
         visit: &mut Visit<'_>,
     ) -> Result<(), StorageError>;
 
-    /// The rows whose keys begin with these bytes, in a column of which [`options`] says that its keys are looked for so.
-    fn scan_prefix(&self, column: Column, prefix: &[u8], visit: &mut Visit<'_>) -> Result<(), StorageError> {
-        self.scan(column, prefix, Direction::Up, &mut |key, row| match key.starts_with(prefix) {
+    /// The rows from a key on that begin as it does, by so many bytes: as many as [`options`] says that the column's keys are looked for by.
+    fn scan_alike(
+        &self,
+        column: Column,
+        from: &[u8],
+        alike: usize,
+        visit: &mut Visit<'_>,
+    ) -> Result<(), StorageError> {
+        self.scan(column, from, Direction::Up, &mut |key, row| match key.starts_with(&from[..alike]) {
             true => visit(key, row),
             false => Ok(ControlFlow::Break(())),
         })
@@ -206,8 +223,8 @@ pub(crate) trait RowStore: Reader {
     /// A frozen view, as long as this process lives.
     fn snapshot(&self) -> Arc<dyn Reader>;
 
-    /// Whether a snapshot other than the newest is held: what it shows stays on the disk.
-    fn has_older_readers(&self) -> bool {
+    /// Whether more snapshots than so many are held: what they show stays on the disk.
+    fn has_readers_beyond(&self, _known: usize) -> bool {
         false
     }
 }
@@ -259,8 +276,8 @@ pub(crate) trait Upkeep: Send + Sync {
         Ok(None)
     }
 
-    /// Empties a column that nobody reads, and frees its space at once.
-    fn reclaim(&self, column: Column) -> Result<(), StorageError>;
+    /// Empties a column that nobody reads, and frees its space at once, unless more snapshots than so many are held: those do not read it.
+    fn reclaim(&self, column: Column, readers: usize) -> Result<(), StorageError>;
 
     /// Lets entries of [`Column::Transactions`] that name a batch below this one go, sooner or later.
     fn forget_transactions_below(&self, _number: u64) {}

@@ -5,6 +5,7 @@
 //! * **Blobs** are written in the order of their keys and never changed: files are moved down the levels as they are,
 //!   never merged or rewritten, so that each holds a range of batches of its own and pruning drops it whole. RocksDB's blob
 //!   files would buy nothing here: they save rewriting values, which does not happen, and cost a second lookup per value.
+//!   The history's log is one of them: a value per write, dropped from the front. Its paths are hashes, which nothing compresses.
 
 use std::sync::{
     Arc,
@@ -15,6 +16,8 @@ use rocksdb::{
     BlockBasedIndexType, BlockBasedOptions, BlockBasedTablePinningTier, Cache, ColumnFamilyDescriptor,
     CompactionDecision, DBCompressionType, DataBlockIndexType, Options, SliceTransform,
 };
+
+use slipstream_types::Path;
 
 use super::Column;
 use crate::{schema, transactions};
@@ -52,9 +55,9 @@ pub(super) struct Floors {
     pub(super) history: Arc<AtomicU64>,
 }
 
-/// The columns that hold one blob per batch.
+/// The columns that hold one blob per batch, or per write of several.
 pub(super) fn is_blobs(column: Column) -> bool {
-    matches!(column, Column::Bodies | Column::Receipts | Column::Deltas | Column::Hints)
+    matches!(column, Column::Bodies | Column::Receipts | Column::Deltas | Column::Hints | Column::HistoryLog)
 }
 
 pub(super) fn columns(shape: Shape<'_>) -> impl Iterator<Item = ColumnFamilyDescriptor> {
@@ -70,8 +73,8 @@ pub(super) fn column_options(column: Column, shape: &Shape<'_>) -> Options {
     options.set_max_write_buffer_number(3);
     options.set_compression_type(DBCompressionType::Lz4);
     match column {
-        Column::Bodies | Column::Receipts | Column::Deltas | Column::Hints => {
-            // Already compressed by whoever made them.
+        _ if is_blobs(column) => {
+            // Already compressed by whoever made them, or nothing that could be.
             options.set_compression_type(DBCompressionType::None);
             table.set_block_size(BLOB_BLOCK_BYTES);
             // A file that stays in level 0 cannot be dropped: each is moved down as soon as it is there.
@@ -82,12 +85,8 @@ pub(super) fn column_options(column: Column, shape: &Shape<'_>) -> Options {
             options.set_target_file_size_base(STATE_FILE_BYTES);
         }
         Column::Codes | Column::HeaderIndex => point_reads(&mut table),
-        Column::Transactions => {
-            // Looked for by the start of the key: a filter over those spares the files that have none.
-            options.set_prefix_extractor(SliceTransform::create_fixed_prefix(transactions::PREFIX_BYTES));
-            table.set_bloom_filter(FILTER_BITS_PER_KEY, false);
-            table.set_whole_key_filtering(false);
-        }
+        Column::Transactions => starts(&mut options, &mut table, transactions::PREFIX_BYTES),
+        Column::History => starts(&mut options, &mut table, size_of::<Path>()),
         _ => {}
     }
     options.set_block_based_table_factory(&table);
@@ -142,6 +141,13 @@ fn table_options(shape: &Shape<'_>) -> BlockBasedOptions {
         table.set_unpartitioned_pinning_tier(BlockBasedTablePinningTier::All);
     }
     table
+}
+
+/// Of a column whose keys are looked for by their first bytes: a filter over those spares the files that have none alike.
+fn starts(options: &mut Options, table: &mut BlockBasedOptions, alike: usize) {
+    options.set_prefix_extractor(SliceTransform::create_fixed_prefix(alike));
+    table.set_bloom_filter(FILTER_BITS_PER_KEY, false);
+    table.set_whole_key_filtering(false);
 }
 
 fn point_reads(table: &mut BlockBasedOptions) {

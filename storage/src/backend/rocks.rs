@@ -17,7 +17,10 @@ use super::{
     Column, Reader, RowStore, SortedFile, Write, WriteBatch,
     options::{Floors, Shape, column_options, columns},
 };
-use crate::{config::StorageConfig, error::StorageError};
+use crate::{
+    config::{StateHistory, StorageConfig},
+    error::StorageError,
+};
 
 mod checkpoints;
 mod legacy;
@@ -34,6 +37,9 @@ const LOG_BYTES_MAX: u64 = 256 << 20;
 /// Open files of the store: half of what the process may have, within these bounds. A file that has to be opened again
 /// costs a read three more: of its footer, its index and its filter.
 const OPEN_FILES_RANGE: (u64, u64) = (256, 32_768);
+/// A file on the lowest level that was made while snapshots were held is made once more when they are gone, to free what they showed. The
+/// history holds a row of them, so that this would come after every compaction: most of it the next one does anyway.
+const BOTTOM_DELAY: (&str, &str) = ("bottommost_file_compaction_delay", "3600");
 /// A key above every key of any column: a path and a batch, the longest fixed ones, have 40 bytes. Records are never cleared.
 const ABOVE_ALL_KEYS: [u8; 41] = [0xff; 41];
 
@@ -142,13 +148,25 @@ pub(crate) fn age_transactions(
     }
 }
 
-/// Takes the history from a closed database, as if a release that had none had made it.
+/// Takes the history's log from a closed database, as if a release that had none had made it; what is in it goes to the history, or with that.
 #[cfg(test)]
-pub(crate) fn drop_history(dir: &Path) {
+pub(crate) fn drop_history_log(dir: &Path, with_history: bool) {
+    use crate::{history::log::LogValue, schema};
     let (config, floors) = (StorageConfig::default(), Floors::default());
     let mut db = open_database(&database_options(&config), dir, &block_cache(&config), &floors).unwrap();
-    db.drop_cf(Column::History.name()).unwrap();
-    db.delete(crate::schema::HISTORY_KEY).unwrap();
+    for value in db.iterator_cf(family(&db, Column::HistoryLog), rocksdb::IteratorMode::Start) {
+        let (key, value) = value.unwrap();
+        for entry in LogValue::parse(&key, &value).unwrap().iter().map(Result::unwrap) {
+            let key = schema::history_key(&slipstream_types::Path(*entry.path), entry.batch);
+            db.put_cf(family(&db, Column::History), key, entry.row).unwrap();
+        }
+    }
+    db.drop_cf(Column::HistoryLog.name()).unwrap();
+    db.delete(schema::SEALED_KEY).unwrap();
+    if with_history {
+        db.drop_cf(Column::History.name()).unwrap();
+        db.delete(schema::HISTORY_KEY).unwrap();
+    }
 }
 
 fn open_files_max() -> i32 {
@@ -165,6 +183,11 @@ impl RocksBackend {
         let options = database_options(config);
         let mut db = open_database(&options, dir, &cache, &floors)?;
         legacy::take_over(&mut db)?;
+        if config.state_history != StateHistory::Batches(0) {
+            for column in [Column::StateA, Column::StateB, Column::History] {
+                db.set_options_cf(family(&db, column), &[BOTTOM_DELAY])?;
+            }
+        }
         let checkpoints_dir = dir.join("snapshots");
         fs::create_dir_all(&checkpoints_dir).map_err(|e| StorageError::io("create", &checkpoints_dir, e))?;
         let sorted_files_dir = dir.join("runs");
@@ -235,8 +258,8 @@ impl RowStore for RocksBackend {
         Arc::new(OwnedSnapshot::new(pinned, |pinned| pinned.db.snapshot()))
     }
 
-    fn has_older_readers(&self) -> bool {
+    fn has_readers_beyond(&self, known: usize) -> bool {
         // One is this backend's own.
-        Arc::strong_count(&self.live) > 2
+        Arc::strong_count(&self.live) > 1 + known
     }
 }

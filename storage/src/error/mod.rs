@@ -26,6 +26,16 @@ pub enum StorageError {
         /// The batch.
         number: BatchNumber,
     },
+    /// The rows that batches replace are more than one write can keep.
+    #[error(
+        "the {count} rows before a write of several batches have {bytes} bytes: commit fewer batches at once"
+    )]
+    HistoryTooLong {
+        /// Rows.
+        count: usize,
+        /// Their bytes.
+        bytes: usize,
+    },
     /// The store holds no genesis yet.
     #[error("the store is empty: initialize it with a genesis first")]
     NotInitialized,

@@ -15,7 +15,8 @@ use super::CheckedRangeDelta;
 use crate::{
     backend::{Column, Rows, WriteBatch},
     error::{ChunkError, RangeDeltaError, StorageError},
-    schema::{self, HEAD_KEY, HISTORY_KEY, HeadRecord},
+    history::record::forget,
+    schema::{self, HEAD_KEY, HeadRecord},
     shared::{Current, Head},
     spans::{Span, Spans},
     stage::{check_certificate, put_header},
@@ -188,7 +189,7 @@ impl RangeDeltaTakeover {
             writes.put(Column::Codes, hash.0, code);
         }
         writes.put(Column::Meta, HEAD_KEY, schema::encode(&record));
-        writes.delete(Column::Meta, HISTORY_KEY);
+        forget(&mut writes, current.record.number);
         if let Err(error) = store.write(writes, true) {
             // The tree stays: the same changes make the same of it again.
             (progress.todo, progress.bytes) = (Spans::divided(0), 0);

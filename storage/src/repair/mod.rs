@@ -32,9 +32,10 @@ use crate::{
     config::StorageConfig,
     error::{RepairError, StorageError},
     format,
+    history::record::forget,
     ledger::record_write,
     place::Place,
-    schema::{self, HISTORY_KEY},
+    schema,
     shared::Head,
     spans::{Span, Spans},
     state::{Tree, Update, load::grow_tree_from},
@@ -262,7 +263,7 @@ impl Repair {
         writes.rows(self.column, rows);
         if repaired.rows_put + repaired.rows_removed > 0 {
             // What was before the last batches was taken from the wrong rows.
-            writes.delete(Column::Meta, HISTORY_KEY);
+            forget(&mut writes, self.head.header.number);
         }
         for code in &self.codes {
             writes.put(Column::Codes, keccak256(code).0, code.as_slice());

@@ -11,8 +11,9 @@ use super::{RESTORE_HEADERS_MAX, Restore, check_ahead};
 use crate::{
     backend::{Column, WriteBatch},
     error::{RestoreError, StorageError},
+    history::record::forget,
     nodes::read_node,
-    schema::{self, HEAD_KEY, HISTORY_KEY, HeadRecord, RESTORE_KEY},
+    schema::{self, HEAD_KEY, HeadRecord, RESTORE_KEY},
     shared::Head,
     stage::put_header,
     state::{Tree, load::grow_tree},
@@ -56,7 +57,7 @@ impl Restore {
         writes.put(Column::Certificates, schema::number_key(target), schema::encode(certificate));
         let epoch = writer.stage_epoch_end(store.epoch(), certificate, &mut writes)?;
         writes.put(Column::Meta, HEAD_KEY, schema::encode(&record));
-        writes.delete(Column::Meta, HISTORY_KEY);
+        forget(&mut writes, current.record.number);
         writes.delete(Column::Meta, RESTORE_KEY);
         writes.clear(current.record.active.column());
         store.write(writes, true)?;
@@ -70,8 +71,8 @@ impl Restore {
         let replaced = current.record.active.column();
         drop(current);
         // Before the snapshot, which would share the files. What an older view still reads is freed by the next start or restore.
-        if !store.0.backend.has_older_readers() {
-            store.guard(|backend| backend.reclaim(replaced))?;
+        if !store.has_older_readers() {
+            store.reclaim(replaced)?;
         }
         writer.make_snapshot(&restored, certificate);
         // Each of its rows was compared.

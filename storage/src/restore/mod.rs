@@ -96,7 +96,7 @@ impl Store {
                     rows: 0,
                     kept: Retargeted::default(),
                 };
-                self.guard(|backend| backend.reclaim(column.column()))?;
+                self.reclaim(column.column())?;
                 let mut writes = WriteBatch::default();
                 writes.clear(Column::MissingCodes);
                 writes.put(Column::Meta, RESTORE_KEY, schema::encode(&record));
@@ -162,7 +162,7 @@ impl Writer<'_> {
             // On a disk that is nearly full too: this makes room.
             self.store.write_unguarded(writes, self.store.0.config.fsync)?;
         }
-        self.store.guard(|backend| backend.reclaim(current.record.active.other().column()))
+        self.store.reclaim(current.record.active.other().column())
     }
 }
 

@@ -348,8 +348,8 @@ impl Checkpoints for Faulty {
 }
 
 impl Upkeep for Faulty {
-    fn reclaim(&self, column: Column) -> Result<(), StorageError> {
-        self.inner.reclaim(column)
+    fn reclaim(&self, column: Column, readers: usize) -> Result<(), StorageError> {
+        self.inner.reclaim(column, readers)
     }
 }
 

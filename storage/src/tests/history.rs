@@ -13,10 +13,11 @@ use super::{model, *};
 use crate::{
     StateHistory, StorageError,
     backend::{Column, Direction},
+    history::{facts::recorded_from, seal::Job},
     schema,
 };
 
-fn window(batches: u64) -> StorageConfig {
+pub(super) fn window(batches: u64) -> StorageConfig {
     StorageConfig { state_history: StateHistory::Batches(batches), ..config() }
 }
 
@@ -30,7 +31,7 @@ fn check(store: &Store, number: u64, state: &BTreeMap<StateKey, StateValue>, key
     }
 }
 
-fn check_all(store: &Store, ledgers: &[Ledger], first: u64) {
+pub(super) fn check_all(store: &Store, ledgers: &[Ledger], first: u64) {
     let mut keys: Vec<StateKey> = ledgers.iter().flat_map(|ledger| ledger.state.keys().copied()).collect();
     keys.sort_unstable();
     keys.dedup();
@@ -47,7 +48,7 @@ fn check_all(store: &Store, ledgers: &[Ledger], first: u64) {
 }
 
 /// Commits batches, by themselves or in groups of so many.
-fn commit(store: &Store, made: &[Made], group: usize) {
+pub(super) fn commit(store: &Store, made: &[Made], group: usize) {
     let batches: Vec<_> = made.iter().map(Made::batch).collect();
     match NonZeroUsize::new(group) {
         Some(group) => store.commit_run(&batches, group).unwrap(),
@@ -56,7 +57,7 @@ fn commit(store: &Store, made: &[Made], group: usize) {
 }
 
 /// The batches of some changes, and the ledgers from the genesis on.
-fn ledgers(changes: &[Vec<(StateKey, Option<StateValue>)>]) -> (Vec<Made>, Vec<Ledger>) {
+pub(super) fn ledgers(changes: &[Vec<(StateKey, Option<StateValue>)>]) -> (Vec<Made>, Vec<Ledger>) {
     let (mut made, mut ledgers) = (Vec::new(), vec![Ledger::new()]);
     for changes in changes {
         let mut ledger = ledgers[ledgers.len() - 1].clone();
@@ -69,7 +70,7 @@ fn ledgers(changes: &[Vec<(StateKey, Option<StateValue>)>]) -> (Vec<Made>, Vec<L
 }
 
 /// Batches that make, change and delete the same few rows.
-fn some(count: u64) -> Vec<Vec<(StateKey, Option<StateValue>)>> {
+pub(super) fn some(count: u64) -> Vec<Vec<(StateKey, Option<StateValue>)>> {
     (1..=count)
         .map(|n| {
             let flag = (slot_key(0xcc, 9), slot(n % 3));
@@ -134,27 +135,56 @@ fn a_gap_is_no_history() {
     }
 }
 
-/// Goal: a view of the past stays right while the head moves on, and fails rather than err once its rows may be gone.
+/// Goal: a view of the past stays right while the head moves on, and where it is not held fails rather than err once its rows may be gone.
 #[test]
 fn a_view_of_the_past_is_right_or_fails() {
-    on_both(&window(8), |fixture| {
-        let store = fixture.store();
+    on_both(&window(8), |mut fixture| {
         let changes = some(60);
         let (made, ledgers) = ledgers(&changes[..30]);
-        commit(store, &made, 0);
-        let view = store.view_of(BatchNumber::new(25)).unwrap().unwrap();
+        commit(fixture.store(), &made, 0);
         let key = slot_key(0xcc, 9);
         let expected = ledgers[25].state.get(&key).copied();
+        // In the history, because a start seals, and in the log, because it then does not.
+        fixture.reopen();
+        fixture.store().0.history.sealer.finish();
+        let sealed = fixture.store().view_of(BatchNumber::new(25)).unwrap().unwrap();
         let mut ledger = ledgers[30].clone();
-        changes[30..45].iter().for_each(|changes| _ = ledger.commit(store, changes));
-        assert_eq!(view.rows(&[key]).unwrap(), [expected]);
-        changes[45..].iter().for_each(|changes| _ = ledger.commit(store, changes));
-        let gone = view.rows(&[key]);
-        assert!(
-            matches!(gone, Err(StorageError::StateNotKept { number }) if number == BatchNumber::new(25)),
-            "{gone:?}"
-        );
+        let store = fixture.store();
+        changes[30..35].iter().for_each(|changes| _ = ledger.commit(store, changes));
+        let held = store.view_of(BatchNumber::new(33)).unwrap().unwrap();
+        let held_expected = ledger_at(&ledgers[30], &changes[30..33]).state.get(&key).copied();
+        let_go(store);
+        let logged = store.view_of(BatchNumber::new(33)).unwrap().unwrap();
+        changes[35..41].iter().for_each(|changes| _ = ledger.commit(store, changes));
+        assert_eq!(sealed.rows(&[key]).unwrap(), [expected]);
+        assert_eq!(logged.rows(&[key]).unwrap(), [held_expected]);
+        for changes in &changes[41..] {
+            ledger.commit(store, changes);
+            store.0.history.sealer.finish();
+            for (view, expected) in [(&sealed, expected), (&logged, held_expected)] {
+                match view.rows(&[key]) {
+                    Ok(rows) => assert_eq!(rows, [expected]),
+                    Err(StorageError::StateNotKept { .. }) => {}
+                    Err(error) => panic!("{error}"),
+                }
+            }
+        }
+        let gone = sealed.rows(&[key]);
+        assert!(matches!(gone, Err(StorageError::StateNotKept { number }) if number.get() == 25), "{gone:?}");
+        let gone = logged.rows(&[key]);
+        assert!(matches!(gone, Err(StorageError::StateNotKept { number }) if number.get() == 33), "{gone:?}");
+        assert_eq!(held.rows(&[key]).unwrap(), [held_expected], "what is held needs nothing");
     });
+}
+
+/// The ledger after further changes.
+fn ledger_at(from: &Ledger, changes: &[Vec<(StateKey, Option<StateValue>)>]) -> Ledger {
+    let mut ledger = from.clone();
+    for changes in changes {
+        let made = ledger.make(changes, Vec::new());
+        ledger.advance(&made);
+    }
+    ledger
 }
 
 /// Goal: entries before the window leave the disk when it is compacted, and a wider window does not pretend to have them.
@@ -162,24 +192,31 @@ fn a_view_of_the_past_is_right_or_fails() {
 fn what_is_gone_is_not_made_up() {
     let mut fixture =
         Fixture::initialized(&StorageConfig { snapshot_interval_batches: 2, ..window(4) }, true);
-    let entries = |store: &Store| {
+    let entries = |store: &Store, column: Column| {
         let mut numbers = Vec::new();
         let visit = &mut |key: &[u8], _: &[u8]| {
             numbers.extend(schema::history_batch(key));
             Ok(ControlFlow::Continue(()))
         };
-        store.0.backend.scan(Column::History, &[], Direction::Up, visit).unwrap();
+        store.0.backend.scan(column, &[], Direction::Up, visit).unwrap();
         numbers
     };
     let mut models = vec![Ledger::new()];
     let start = Instant::now();
-    // Each snapshot flushes the column, and every few files of it are compacted in the background.
-    while models.len() < 60 || entries(fixture.store()).contains(&1) {
+    let is_left = |store: &Store| entries(store, Column::History).contains(&1);
+    // Each seal makes a file of the history, and every few of them are compacted in the background.
+    while models.len() < 60 || is_left(fixture.store()) {
         assert!(start.elapsed() < Duration::from_secs(60), "what was before batch 1 stays on the disk");
         let mut ledger = models[models.len() - 1].clone();
         let n = models.len() as u64;
         ledger.commit(fixture.store(), &[(slot_key(0xcc, 9), slot(n % 7)), (account_key(1), account(n))]);
         models.push(ledger);
+        if n.is_multiple_of(2) {
+            seal(fixture.store());
+        }
+        if n == 2 {
+            assert!(entries(fixture.store(), Column::History).contains(&1));
+        }
     }
     let first = models.len() as u64 - 1 - 4;
     check_all(fixture.store(), &models, first);
@@ -188,23 +225,46 @@ fn what_is_gone_is_not_made_up() {
     check_all(fixture.store(), &models, first);
 }
 
-/// Goal: a store of the release before, which has no such column, is opened as it is and begins its window then.
+/// Seals the whole log.
+pub(super) fn seal(store: &Store) {
+    let sealer = &store.0.history.sealer;
+    sealer.finish();
+    let head = store.current().unwrap();
+    let first = recorded_from(&*head.reader).unwrap();
+    let job = Job { first: first.unwrap_or(head.record.number), to: Some(head.record.number) };
+    sealer.ask(job, BatchNumber::new(u64::MAX >> 1));
+    sealer.finish();
+}
+
+/// Lets go all states but the head's, as a restart does.
+pub(super) fn let_go(store: &Store) {
+    let head = store.head().unwrap().header.number;
+    store.0.history.held.lock().release(head, head);
+}
+
+/// Goal: a store of a release before is opened as it is: one without the column begins its window then, one without the log goes on.
 #[test]
 fn a_store_of_before_is_taken_over() {
-    let mut fixture = Fixture::initialized(&window(8), true);
-    let (made, ledgers) = ledgers(&some(12));
-    commit(fixture.store(), &made[..6], 0);
-    fixture.close();
-    crate::backend::rocks::drop_history(fixture.dir());
-    let path = fixture.dir().join("FORMAT");
-    let text = fs::read_to_string(&path).unwrap();
-    let (first, _) = text.split_once('\n').unwrap();
-    fs::write(&path, format!("{first}\nfingerprint dbb74315f5cde6d2\n")).unwrap();
-    fixture.reopen();
-    assert_eq!(fs::read_to_string(&path).unwrap(), text, "it is marked as one of this release");
-    check_all(fixture.store(), &ledgers[..7], 6);
-    commit(fixture.store(), &made[6..], 0);
-    check_all(fixture.store(), &ledgers, 6);
-    fixture.reopen();
-    check_all(fixture.store(), &ledgers, 6);
+    for (fingerprint, with_history, first) in [("dbb74315f5cde6d2", true, 6), ("38e654a4e24c0fa0", false, 0)]
+    {
+        let mut fixture = Fixture::initialized(&window(8), true);
+        let (made, ledgers) = ledgers(&some(12));
+        commit(fixture.store(), &made[..6], 0);
+        fixture.close();
+        crate::backend::rocks::drop_history_log(fixture.dir(), with_history);
+        let path = fixture.dir().join("FORMAT");
+        let text = fs::read_to_string(&path).unwrap();
+        let (line, _) = text.split_once('\n').unwrap();
+        fs::write(&path, format!("{line}\nfingerprint {fingerprint}\n")).unwrap();
+        fixture.reopen();
+        assert_eq!(fs::read_to_string(&path).unwrap(), text, "it is marked as one of this release");
+        check_all(fixture.store(), &ledgers[..7], first);
+        commit(fixture.store(), &made[6..9], 0);
+        check_all(fixture.store(), &ledgers[..10], first.max(1));
+        fixture.reopen();
+        check_all(fixture.store(), &ledgers[..10], first.max(1));
+        commit(fixture.store(), &made[9..], 2);
+        seal(fixture.store());
+        check_all(fixture.store(), &ledgers, first.max(4));
+    }
 }

@@ -11,6 +11,7 @@ mod faults;
 mod frontier;
 mod headers;
 mod history;
+mod history_lives;
 mod model;
 mod prune;
 mod range_delta;

@@ -9,12 +9,15 @@ use std::{
 };
 
 use proptest::prelude::*;
+use slipstream_types::Path;
 
 use super::{commit::Faulty, model, *};
 use crate::{
-    CrashPoint, Faults, Speculation, Step, StorageError,
+    CrashPoint, Faults, Speculation, StateHistory, Step, StorageError,
     backend::{Column, Direction, Reader},
     disk::DiskGuard,
+    history::log::LogValue,
+    schema::{SEALED_KEY, history_key},
 };
 
 /// Batches in a group: alone, some, and more than there are.
@@ -48,15 +51,27 @@ fn resealed(ledger: &Ledger, made: &Made, root: Digest) -> Made {
 
 type Contents = Vec<(Column, Vec<u8>, Vec<u8>)>;
 
+/// All columns; of the history the entries, which are in groups or by themselves for a while, and in the log or not.
 fn contents(backend: &MemoryBackend) -> Contents {
-    let mut contents = Vec::new();
+    let (mut contents, mut history) = (Vec::new(), BTreeMap::new());
     for column in Column::ALL {
         let visit = &mut |key: &[u8], value: &[u8]| {
-            contents.push((column, key.to_vec(), value.to_vec()));
+            match column {
+                Column::Meta if key == SEALED_KEY => {}
+                Column::History => _ = history.insert(key.to_vec(), value.to_vec()),
+                Column::HistoryLog => {
+                    for entry in LogValue::parse(key, value)?.iter().map(Result::unwrap) {
+                        let key = history_key(&Path(*entry.path), entry.batch);
+                        history.insert(key.to_vec(), entry.row.to_vec());
+                    }
+                }
+                _ => contents.push((column, key.to_vec(), value.to_vec())),
+            }
             Ok(ControlFlow::Continue(()))
         };
         backend.scan(column, &[], Direction::Up, visit).unwrap();
     }
+    contents.extend(history.into_iter().map(|(key, value)| (Column::History, key, value)));
     contents
 }
 
@@ -250,7 +265,9 @@ fn a_run_that_meets_a_full_disk_goes_on_when_there_is_room() {
         let free = move || Ok(if seen.fetch_add(1, Ordering::Relaxed) == 60 { 100 << 20 } else { 1 << 30 });
         let guard = DiskGuard::new("disk".as_ref(), 512, free);
         let backend = Arc::new(MemoryBackend::default());
-        let store = Store::with_parts(&config(), backend, Some(guard), None).unwrap();
+        // What seals the history would ask too.
+        let config = StorageConfig { state_history: StateHistory::Batches(0), ..config() };
+        let store = Store::with_parts(&config, backend, Some(guard), None).unwrap();
         store.initialize(&genesis()).unwrap();
         let error = run(&store, &made, group).unwrap_err();
         assert!(matches!(error, StorageError::DiskLow { .. }), "{error}");

@@ -39,7 +39,7 @@ impl Upkeep for MemoryBackend {
         Ok(None)
     }
 
-    fn reclaim(&self, column: Column) -> Result<(), StorageError> {
+    fn reclaim(&self, column: Column, _readers: usize) -> Result<(), StorageError> {
         let mut writes = WriteBatch::default();
         writes.clear(column);
         // It ends with a compaction, before which RocksDB syncs the log.

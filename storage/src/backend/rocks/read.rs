@@ -77,6 +77,20 @@ fn multi_get(
     values.into_iter().map(|value| Ok(value?.map(|slice| slice.to_vec()))).collect()
 }
 
+fn visit_many(
+    db: &DB,
+    column: Column,
+    keys: &[&[u8]],
+    options: &ReadOptions,
+    visit: &mut dyn FnMut(Option<&[u8]>),
+) -> Result<(), StorageError> {
+    let values = db.batched_multi_get_cf_opt(family(db, column), keys.iter().copied(), true, options);
+    for value in values {
+        visit(value?.as_deref());
+    }
+    Ok(())
+}
+
 fn scan(
     db: &DB,
     column: Column,
@@ -109,17 +123,19 @@ fn scan(
     Ok(rows.status()?)
 }
 
-fn scan_prefix(
+/// Asks the filters of a column's files for the start of the key, which spares those that have nothing alike.
+fn scan_alike(
     db: &DB,
     column: Column,
-    prefix: &[u8],
+    from: &[u8],
+    alike: usize,
     mut options: ReadOptions,
     visit: &mut Visit<'_>,
 ) -> Result<(), StorageError> {
     options.set_prefix_same_as_start(true);
     let mut rows = db.raw_iterator_cf_opt(family(db, column), options);
-    rows.seek(prefix);
-    while let Some((key, row)) = rows.item().filter(|(key, _)| key.starts_with(prefix)) {
+    rows.seek(from);
+    while let Some((key, row)) = rows.item().filter(|(key, _)| key.starts_with(&from[..alike])) {
         if visit(key, row)?.is_break() {
             return Ok(());
         }
@@ -166,6 +182,15 @@ macro_rules! reader {
                 multi_get(self.db()?, column, keys, &self.read_options())
             }
 
+            fn visit_many(
+                &self,
+                column: Column,
+                keys: &[&[u8]],
+                visit: &mut dyn FnMut(Option<&[u8]>),
+            ) -> Result<(), StorageError> {
+                visit_many(self.db()?, column, keys, &self.read_options(), visit)
+            }
+
             fn scan(
                 &self,
                 column: Column,
@@ -176,13 +201,14 @@ macro_rules! reader {
                 scan(self.db()?, column, from, direction, self.read_options(), visit)
             }
 
-            fn scan_prefix(
+            fn scan_alike(
                 &self,
                 column: Column,
-                prefix: &[u8],
+                from: &[u8],
+                alike: usize,
                 visit: &mut Visit<'_>,
             ) -> Result<(), StorageError> {
-                scan_prefix(self.db()?, column, prefix, self.read_options(), visit)
+                scan_alike(self.db()?, column, from, alike, self.read_options(), visit)
             }
 
             fn ranges(

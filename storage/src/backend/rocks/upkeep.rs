@@ -104,10 +104,10 @@ impl Upkeep for RocksBackend {
         Ok(if within < files.len() { files[within - 1].start_key.clone() } else { None })
     }
 
-    fn reclaim(&self, column: Column) -> Result<(), StorageError> {
+    fn reclaim(&self, column: Column, readers: usize) -> Result<(), StorageError> {
         let (family, all) = (family(&self.db, column), (&[][..], &ABOVE_ALL_KEYS[..]));
-        // Dropping files takes them from older snapshots too. The head's own, which reads the other column, does not count.
-        if !self.has_older_readers() {
+        // Dropping files takes them from snapshots too.
+        if !self.has_readers_beyond(readers) {
             self.db.delete_file_in_range_cf(family, all.0, all.1)?;
         }
         let mut rest = self.db.raw_iterator_cf(family);

@@ -16,8 +16,17 @@ const INDEX: &str = "transactions";
 /// In the order of [`KINDS`].
 const BLOBS: [&str; KINDS.len()] = ["bodies", "receipts", "deltas", "hints"];
 /// The state's, and those that have a few rows however long the ledger is.
-const OTHERS: [&str; 8] =
-    ["default", "epoch_ends", "codes", "missing_codes", "records", "state_a", "state_b", "history"];
+const OTHERS: [&str; 9] = [
+    "default",
+    "epoch_ends",
+    "codes",
+    "missing_codes",
+    "records",
+    "state_a",
+    "state_b",
+    "history",
+    "history_log",
+];
 
 /// Bytes of the files of some columns.
 struct Taken {

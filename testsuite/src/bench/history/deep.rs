@@ -69,6 +69,8 @@ pub(super) fn measure(plan: &Plan, rounds: usize, place: &Place, progress: Progr
     let dir = place.dir().join(plan.name());
     once(&dir, |dir| fill(plan, dir, progress))?;
     let ours = Ours::open(&plan.config(), &dir)?;
+    // A start seals what is in the history's log.
+    wait_until_quiet()?;
     let store = ours.store();
     let head = store.view()?;
     let mut random = StdRng::from_os_rng();

@@ -14,6 +14,13 @@ use super::{
     life::{LATE_CERTIFICATE_INTERVAL, VOTE, snapshot_rows},
 };
 
+/// States of the past that are read: the oldest, the newest and some between. Right after a start they come from the log or the history,
+/// which one decides how far the sealing is.
+const PAST_STATES: u64 = 8;
+/// Of the keys every so many is read by itself.
+const PAST_KEY_STEP: usize = 16;
+/// Batches behind which states are kept: the default.
+const WINDOW: u64 = 256;
 /// Headers proved at once.
 const PROVED_HEADERS_MAX: u64 = 50;
 const KINDS: [BlobKind; 4] = [BlobKind::Body, BlobKind::Receipts, BlobKind::Delta, BlobKind::Hints];
@@ -58,6 +65,7 @@ pub(super) fn audit(store: &Store, history: &mut History, demand: Demand) -> Res
     for each in BatchNumber::GENESIS.through(number) {
         auditor.batch(history.at(each)?, number)?;
     }
+    auditor.past(history, number)?;
     auditor.proofs(history, &moment)?;
     auditor.beyond(number.next())?;
     auditor.snapshots(history)?;
@@ -144,6 +152,33 @@ impl Auditor<'_> {
             if let Some(code) = code {
                 let found = code.map(|code| Digest::from(keccak256(&code)));
                 ensure!(found == Some(hash), "code {hash} is missing or wrong");
+            }
+        }
+        Ok(())
+    }
+
+    /// States of the window behind the head, which a restart finds as they were.
+    fn past(&mut self, history: &mut History, head: BatchNumber) -> Result<()> {
+        let Some(first) = self.ask("the first state that is known", self.store.states_from())? else {
+            return Ok(());
+        };
+        if self.demand.complete {
+            let expected = BatchNumber::new(head.get().saturating_sub(WINDOW));
+            ensure!(first == expected, "states are known from batch {first} on, not from {expected}");
+        }
+        let keys = history.chain.keys();
+        let step = ((head.get() - first.get()) / PAST_STATES).max(1);
+        for number in (first.get()..head.get()).step_by(step as usize).map(BatchNumber::new) {
+            let Some(view) = self.ask(format!("the state {number}"), self.store.view_of(number))? else {
+                continue;
+            };
+            let view = view.with_context(|| format!("the state {number} is missing"))?;
+            let state = &history.at(number)?.state;
+            let expected: Vec<Option<StateValue>> = keys.iter().map(|key| state.get(key).copied()).collect();
+            self.expect(format!("the state {number} in bulk"), view.rows(&keys), &expected)?;
+            for (key, expected) in keys.iter().zip(expected).step_by(PAST_KEY_STEP) {
+                let found = view.rows(&[*key]).map(|rows| rows.into_iter().next().flatten());
+                self.expect(format!("row {key:?} of the state {number}"), found, &expected)?;
             }
         }
         Ok(())

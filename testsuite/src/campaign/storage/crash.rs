@@ -196,6 +196,8 @@ pub(super) fn random_passing(point: CrashPoint, rng: &mut impl Rng) -> u64 {
         Step::RestoreSeal | Step::RestoreRows | Step::RestoreChunk => 2,
         // Not every restore brings code that is new.
         Step::RestoreCode => 2,
+        // A start seals what the life before left in the log.
+        Step::HistorySeal | Step::HistoryRows | Step::HistoryRecord | Step::HistoryDrop => 2,
         Step::Open | Step::Reclaim | Step::MakeSnapshot | Step::FrontierSave | Step::PruneRecord => 3,
         Step::PutCertificate | Step::PruneDrop => 8,
         Step::Commit | Step::FrontierNote | Step::PutRecord => 30,

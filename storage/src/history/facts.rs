@@ -1,0 +1,171 @@
+//! [`Facts`]: what rows were before batches, from wherever that stands.
+//!
+//! The rows before a batch are facts: they stand in the log first, then in the history too, then there alone, and are the same in either. So
+//! they are read from the newest moment, and only two things can be amiss: what was looked for in the log has been sealed meanwhile, which
+//! shows, because a log that is read must have no gap, and is then looked up again; or it is gone, of which the floor and the record tell.
+
+use std::{
+    ops::ControlFlow,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+};
+
+use slipstream_types::{BatchNumber, Path};
+
+use super::log::LogValue;
+use crate::{
+    backend::{Backend, Column, Direction, Reader},
+    error::StorageError,
+    schema::{self, HISTORY_KEY, SEALED_KEY},
+};
+
+/// A row that was found: empty if it was not there.
+pub(crate) type Before = Option<Vec<u8>>;
+
+/// What is known of the rows before the head's.
+pub(crate) struct Facts {
+    backend: Arc<dyn Backend>,
+    /// Up to this batch they stand in the history.
+    sealed: AtomicU64,
+    /// Those of batches up to this one may be gone.
+    floor: AtomicU64,
+}
+
+/// The first batch behind which the state is known; none if that is the head alone.
+pub(crate) fn recorded_from(reader: &(impl Reader + ?Sized)) -> Result<Option<BatchNumber>, StorageError> {
+    reader.get(Column::Meta, HISTORY_KEY)?.map(|bytes| schema::decode("history record", &bytes)).transpose()
+}
+
+/// Up to which batch the history has the rows before; none if that was not written yet.
+pub(crate) fn recorded_sealed(reader: &(impl Reader + ?Sized)) -> Result<Option<BatchNumber>, StorageError> {
+    reader.get(Column::Meta, SEALED_KEY)?.map(|bytes| schema::decode("record of the log", &bytes)).transpose()
+}
+
+impl Facts {
+    /// Those of a store at a head. Where no record says how far the history goes, there was no log before, and it has everything.
+    pub(crate) fn load(backend: Arc<dyn Backend>, head: BatchNumber) -> Result<Facts, StorageError> {
+        let sealed = recorded_sealed(&*backend)?.unwrap_or(head).min(head);
+        Ok(Facts { backend, sealed: AtomicU64::new(sealed.get()), floor: AtomicU64::new(0) })
+    }
+
+    /// Up to this batch the rows before stand in the history.
+    pub(crate) fn sealed(&self) -> BatchNumber {
+        BatchNumber::new(self.sealed.load(Ordering::Acquire))
+    }
+
+    /// Whoever looks from now on finds the rows before the batches up to this one in the history.
+    pub(crate) fn set_sealed(&self, to: BatchNumber) {
+        self.sealed.store(to.get(), Ordering::Release);
+    }
+
+    /// What is about to go. It is said before anything does.
+    pub(crate) fn raise_floor(&self, to: BatchNumber) {
+        self.floor.fetch_max(to.get(), Ordering::AcqRel);
+    }
+
+    /// Of sorted paths the rows before the first batch that changed them, of those after one and up to another.
+    ///
+    /// # Errors
+    /// [`StorageError::StateNotKept`] if they are not all known any more; [`StorageError::Corrupt`] if they should be.
+    pub(crate) fn before(
+        &self,
+        paths: &[Path],
+        after: BatchNumber,
+        up_to: BatchNumber,
+    ) -> Result<Vec<Before>, StorageError> {
+        let found = loop {
+            let sealed = self.sealed();
+            let mut found = self.in_history(paths, after, sealed.min(up_to))?;
+            let from = after.max(sealed);
+            if from >= up_to || self.find_in_log(paths, from, up_to, &mut found)? {
+                break found;
+            }
+            if self.sealed() == sealed {
+                return Err(self.gap(after)?);
+            }
+        };
+        // Asked afterwards: what was there when it was read may have been the second entry, the first being dropped.
+        match self.floor.load(Ordering::Acquire) <= after.get() {
+            true => Ok(found),
+            false => Err(StorageError::StateNotKept { number: after }),
+        }
+    }
+
+    /// What the history has of batches after one and up to another, up to which it has everything.
+    fn in_history(
+        &self,
+        paths: &[Path],
+        after: BatchNumber,
+        up_to: BatchNumber,
+    ) -> Result<Vec<Before>, StorageError> {
+        let mut found = vec![None; paths.len()];
+        if after >= up_to {
+            return Ok(found);
+        }
+        for (path, found) in paths.iter().zip(&mut found) {
+            let from = schema::history_key(path, after.next());
+            self.backend.scan_alike(Column::History, &from, path.0.len(), &mut |key, row| {
+                let batch = schema::history_batch(key);
+                if batch.is_some_and(|batch| batch <= up_to.get()) {
+                    *found = Some(row.to_vec());
+                }
+                Ok(ControlFlow::Break(()))
+            })?;
+        }
+        Ok(found)
+    }
+
+    /// Adds what the log has of batches after one and up to another, the last of a value. Tells whether all of them are there, or as many as
+    /// it takes.
+    fn find_in_log(
+        &self,
+        paths: &[Path],
+        after: BatchNumber,
+        up_to: BatchNumber,
+        found: &mut [Before],
+    ) -> Result<bool, StorageError> {
+        let (mut left, mut known) = (found.iter().filter(|found| found.is_none()).count(), after);
+        if left == 0 {
+            return Ok(true);
+        }
+        self.log(after, |key, value| {
+            let value = LogValue::parse(key, value)?;
+            // Of the first value a part may be of before.
+            if value.first > known.next() {
+                return Ok(ControlFlow::Break(()));
+            }
+            for (path, found) in paths.iter().zip(&mut *found).filter(|(_, found)| found.is_none()) {
+                if let Some(row) = value.find(path, after)? {
+                    *found = Some(row.to_vec());
+                    left -= 1;
+                }
+            }
+            known = value.last;
+            Ok(if left == 0 || known >= up_to { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
+        })?;
+        Ok(left == 0 || known >= up_to)
+    }
+
+    /// Visits the log in order, from the value that has the batch after this one.
+    pub(crate) fn log(
+        &self,
+        after: BatchNumber,
+        mut visit: impl FnMut(&[u8], &[u8]) -> Result<ControlFlow<()>, StorageError>,
+    ) -> Result<(), StorageError> {
+        let from = schema::number_key(after.next());
+        self.backend.scan(Column::HistoryLog, &from, Direction::Up, &mut visit)
+    }
+
+    /// What it means that the log lacks batches behind a state.
+    pub(crate) fn gap(&self, after: BatchNumber) -> Result<StorageError, StorageError> {
+        let known = recorded_from(&*self.backend)?.is_some_and(|first| first <= after);
+        Ok(match known && self.floor.load(Ordering::Acquire) <= after.get() {
+            true => {
+                StorageError::corrupt(format!("the history lacks rows of before the batches after {after}"))
+            }
+            false => StorageError::StateNotKept { number: after },
+        })
+    }
+}

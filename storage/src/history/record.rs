@@ -1,0 +1,134 @@
+//! What a write adds to the log: the rows before its batches, and the first state that is known then.
+
+use std::sync::atomic::Ordering;
+
+use rayon::prelude::*;
+use slipstream_types::{BatchNumber, delta::DeltaEntry, state::ROW_BYTES_MAX};
+
+use super::{
+    facts::{recorded_from, recorded_sealed},
+    log::{self, LogRows},
+};
+use crate::{
+    backend::{Column, WriteBatch},
+    batch::CommitBatch,
+    changes::Touched,
+    config::StateHistory,
+    error::StorageError,
+    schema::{self, HISTORY_KEY, SEALED_KEY},
+    shared::Current,
+    store::Store,
+    writer::Writer,
+};
+
+/// Rows that one thread reads at a time; fewer are not worth another thread.
+const READ_ROWS: usize = 256;
+
+impl Store {
+    /// Records only what will be in the window of a head that is on its way.
+    pub fn keep_history(&self, head_to_come: BatchNumber) {
+        let first = self.0.config.state_history.first(head_to_come);
+        self.0.history.behind.store(first.get(), Ordering::Relaxed);
+    }
+}
+
+/// The history begins anew behind a write: what was before is not what leads to the state after it.
+pub(crate) fn forget(writes: &mut WriteBatch, head: BatchNumber) {
+    writes.delete(Column::Meta, HISTORY_KEY);
+    writes.clear_range(Column::HistoryLog, schema::number_key(BatchNumber::new(0)), schema::number_key(head));
+}
+
+impl Writer<'_> {
+    /// Adds to a write what was before the batches in it, whose changes are given, and the first state that is known then. To be called right
+    /// before the write, on the head that it stands on.
+    pub(crate) fn put_history(
+        &self,
+        current: Option<&Current>,
+        batches: &[CommitBatch<'_>],
+        touched: &[Touched],
+        writes: &mut WriteBatch,
+    ) -> Result<(), StorageError> {
+        let Some(current) = current else { return Ok(()) };
+        let (config, history) = (&self.store.0.config, &self.store.0.history);
+        let (before, recorded) = (current.record.number, recorded_from(&*current.reader)?);
+        history.held.lock().log_bytes = 0;
+        if config.state_history == StateHistory::Batches(0) {
+            if recorded.is_some() {
+                forget(writes, before);
+                writes.delete(Column::Meta, SEALED_KEY);
+            }
+            return Ok(());
+        }
+        let behind = BatchNumber::new(history.behind.load(Ordering::Relaxed));
+        let passed = batches.partition_point(|batch| batch.header.number <= behind);
+        let number = |index: usize| batches[index].header.number;
+        let known = passed.checked_sub(1).map(number).or(recorded).unwrap_or(before);
+        let head = batches.last().map_or(before, |batch| batch.header.number);
+        let first = known.max(config.state_history.first(head));
+        if recorded != Some(first) {
+            writes.put(Column::Meta, HISTORY_KEY, schema::encode(&first));
+        }
+        if recorded_sealed(&*current.reader)?.is_none() {
+            // Up to here there was no log.
+            writes.put(Column::Meta, SEALED_KEY, schema::encode(&before));
+        }
+        if passed < batches.len() {
+            let parts = rows_before(current, batches, passed, touched)?;
+            let value = log::encode(number(passed), &parts)?;
+            history.held.lock().log_bytes = value.len() as u64;
+            writes.put(Column::HistoryLog, schema::number_key(head), value);
+        }
+        Ok(())
+    }
+}
+
+/// The rows before the changes of all batches but the first so many. Several threads share the work where there is enough of it.
+fn rows_before(
+    current: &Current,
+    batches: &[CommitBatch<'_>],
+    passed: usize,
+    touched: &[Touched],
+) -> Result<Vec<LogRows>, StorageError> {
+    let read = |part: &[&[Touched]]| part_before(current, batches, passed, part);
+    let rows: Vec<&[Touched]> = touched.chunk_by(|a, b| a.path == b.path).collect();
+    match rows.len() > READ_ROWS {
+        true => rows.par_chunks(READ_ROWS).map(read).collect(),
+        false => Ok(vec![read(&rows)?]),
+    }
+}
+
+/// As [`rows_before`], of the changes of some rows.
+fn part_before(
+    current: &Current,
+    batches: &[CommitBatch<'_>],
+    passed: usize,
+    rows: &[&[Touched]],
+) -> Result<LogRows, StorageError> {
+    let paths: Vec<&[u8]> = rows.iter().map(|changes| &changes[0].path.0[..]).collect();
+    let mut before = LogRows::with_capacity(rows.iter().map(|changes| changes.len()).sum(), ROW_BYTES_MAX);
+    let (mut rows, mut changed) = (rows.iter(), Vec::new());
+    current.reader.visit_many(current.record.active.column(), &paths, &mut |row| {
+        let mut earlier = None;
+        for change in rows.next().into_iter().copied().flatten() {
+            let delta = change.delta as usize;
+            let row = match earlier {
+                None => row.unwrap_or_default(),
+                Some(entry) => row_of(entry, &mut changed),
+            };
+            if delta >= passed {
+                before.push(change.path, (delta - passed) as u32, row);
+            }
+            earlier = Some(change.entry(|delta| batches[delta].delta));
+        }
+    })?;
+    Ok(before)
+}
+
+/// The row that an entry leaves, empty if none.
+fn row_of<'a>(entry: &DeltaEntry, row: &'a mut Vec<u8>) -> &'a [u8] {
+    row.clear();
+    if let Some(value) = entry.value {
+        value.append_row(&entry.key, row);
+    }
+    row
+}

@@ -1,0 +1,248 @@
+//! [`Sealer`]: moves what the log has into the history, in bulk and beside the commits.
+//!
+//! ```text
+//!  log: values of batches (sealed, t] ─▶ merged by path ─▶ sorted file ─▶ linked into the history ─▶ record: sealed = t ─▶ the log's files go
+//! ```
+//! A kill at any moment costs the work alone: what was linked in and not recorded is linked in again, and says the same.
+
+use std::{
+    ops::ControlFlow,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+        mpsc::{SyncSender, sync_channel},
+    },
+    thread::JoinHandle,
+};
+
+use parking_lot::Mutex;
+use slipstream_types::{BatchNumber, Path};
+
+use super::{
+    facts::Facts,
+    log::{LogEntry, LogValue},
+};
+use crate::{
+    backend::{Backend, Column, WriteBatch},
+    disk::DiskGuard,
+    error::StorageError,
+    schema::{self, SEALED_KEY},
+};
+
+/// Bytes of the log that are merged at once, or one value: with what it takes to sort them, twice as much memory.
+const STEP_BYTES: usize = if cfg!(test) { 2_000 } else { 64 << 20 };
+/// Batches for which the log is left before the first state that is known: somebody may still be reading what was known a moment ago.
+const SLACK_BATCHES: u64 = if cfg!(test) { 4 } else { 64 };
+/// Batches after which files of the log are dropped that are before the window, and a failed seal is tried again.
+const PAUSE_BATCHES: u64 = if cfg!(test) { 4 } else { 64 };
+
+/// What is to be done.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Job {
+    /// The first batch behind which the state is known.
+    pub(crate) first: BatchNumber,
+    /// Up to where the log is sealed: the last batch of a value.
+    pub(crate) to: Option<BatchNumber>,
+}
+
+/// The thread that seals; a store in memory does it where it commits, so that a simulation is the same each time.
+pub(crate) struct Sealer {
+    seal: Arc<Seal>,
+    has_thread: bool,
+    /// Started by the first job.
+    thread: Mutex<Option<(SyncSender<Job>, JoinHandle<()>)>>,
+}
+
+/// What a thread of its own works on.
+struct Seal {
+    facts: Arc<Facts>,
+    backend: Arc<dyn Backend>,
+    disk: Option<Arc<DiskGuard>>,
+    /// The store's.
+    poisoned: Arc<AtomicBool>,
+    is_busy: AtomicBool,
+    is_ending: AtomicBool,
+    /// Batches of the log up to this one were dropped, but for those that share a file with later ones.
+    dropped: AtomicU64,
+    /// After a failure nothing is sealed before the window's first batch is this one.
+    resting: AtomicU64,
+}
+
+impl Sealer {
+    /// Of a store on that backend, with a thread if it is on a disk.
+    pub(crate) fn new(
+        facts: Arc<Facts>,
+        backend: Arc<dyn Backend>,
+        disk: Option<Arc<DiskGuard>>,
+        poisoned: Arc<AtomicBool>,
+    ) -> Sealer {
+        let has_thread = disk.is_some();
+        let (is_busy, is_ending) = (AtomicBool::new(false), AtomicBool::new(false));
+        let (dropped, resting) = (AtomicU64::new(0), AtomicU64::new(0));
+        let seal = Seal { facts, backend, disk, poisoned, is_busy, is_ending, dropped, resting };
+        Sealer { seal: Arc::new(seal), has_thread, thread: Mutex::default() }
+    }
+
+    /// Has it done, soon, unless something is being done or there is too little to do. The head is told, as a clock.
+    pub(crate) fn ask(&self, mut job: Job, head: BatchNumber) {
+        let seal = &*self.seal;
+        job.to = job.to.filter(|_| head.get() >= seal.resting.load(Ordering::Relaxed));
+        let droppable = job.first.get().saturating_sub(SLACK_BATCHES);
+        let is_due = droppable >= seal.dropped.load(Ordering::Relaxed).saturating_add(PAUSE_BATCHES);
+        if job.to.is_none() && !is_due || seal.is_busy.swap(true, Ordering::AcqRel) {
+            return;
+        }
+        seal.resting.store(head.get() + PAUSE_BATCHES, Ordering::Relaxed);
+        match self.has_thread {
+            true => self.send(job),
+            false => seal.work(job),
+        }
+    }
+
+    /// Waits until what was asked for is done.
+    pub(crate) fn finish(&self) {
+        let taken = self.thread.lock().take();
+        if let Some((sender, thread)) = taken {
+            drop(sender);
+            let _ = thread.join();
+        }
+    }
+
+    fn send(&self, job: Job) {
+        let mut thread = self.thread.lock();
+        if thread.is_none() {
+            let (sender, jobs) = sync_channel::<Job>(1);
+            let seal = Arc::clone(&self.seal);
+            let work = move || jobs.into_iter().for_each(|job| seal.work(job));
+            let spawned = std::thread::Builder::new().name("history".to_owned()).spawn(work);
+            *thread = spawned.ok().map(|spawned| (sender, spawned));
+        }
+        // It waits for nothing else: there is one job at a time. Without a thread the log stays as it is.
+        if thread.as_ref().is_none_or(|(sender, _)| sender.try_send(job).is_err()) {
+            *thread = None;
+            self.seal.is_busy.store(false, Ordering::Release);
+        }
+    }
+}
+
+impl Drop for Sealer {
+    fn drop(&mut self) {
+        self.seal.is_ending.store(true, Ordering::Release);
+        self.finish();
+    }
+}
+
+impl Seal {
+    fn work(&self, job: Job) {
+        let done = match job.to {
+            Some(to) => self.seal(job.first, to),
+            None => self.drop_log(job.first),
+        };
+        match done {
+            // The next time there is enough to do.
+            Ok(()) => self.resting.store(0, Ordering::Relaxed),
+            Err(error) => tracing::warn!(
+                %error, sealed = %self.facts.sealed(), to = ?job.to.map(|to| to.get()),
+                "what was before the last batches stays in the log: states of the past are read slowly"
+            ),
+        }
+        self.is_busy.store(false, Ordering::Release);
+    }
+
+    fn seal(&self, first: BatchNumber, to: BatchNumber) -> Result<(), StorageError> {
+        if first > self.facts.sealed() {
+            // What is between is skipped: it leads to no state that is known.
+            self.facts.raise_floor(first);
+        }
+        let mut sealed = first.max(self.facts.sealed());
+        while sealed < to && !self.is_ending.load(Ordering::Acquire) {
+            let values = self.read(sealed, to)?;
+            let Some((last, _)) = values.last() else {
+                return match self.facts.gap(sealed)? {
+                    // The window has begun anew.
+                    StorageError::StateNotKept { .. } => Ok(()),
+                    error => Err(error),
+                };
+            };
+            sealed = schema::decode_number(last)?;
+            self.link(&values)?;
+            let mut record = WriteBatch::default();
+            record.put(Column::Meta, SEALED_KEY, schema::encode(&sealed));
+            // Synced even without `fsync`: after a power cut too, what is gone from the log must be known to be in the history.
+            self.guard(|backend| backend.write(record, true))?;
+            self.facts.set_sealed(sealed);
+            self.drop_log(first)?;
+        }
+        Ok(())
+    }
+
+    /// The next values of the log, up to a batch; none if it does not go on there.
+    fn read(&self, sealed: BatchNumber, to: BatchNumber) -> Result<Vec<Value>, StorageError> {
+        let (mut values, mut bytes, mut known): (Vec<Value>, _, _) = (Vec::new(), 0, sealed);
+        self.facts.log(sealed, |key, value| {
+            let LogValue { first, last, .. } = LogValue::parse(key, value)?;
+            bytes += value.len();
+            if first > known.next() || last > to || !values.is_empty() && bytes > STEP_BYTES {
+                return Ok(ControlFlow::Break(()));
+            }
+            known = last;
+            values.push((key.to_vec(), value.to_vec()));
+            Ok(ControlFlow::Continue(()))
+        })?;
+        Ok(values)
+    }
+
+    /// Makes a sorted file of some values, and links it into the history.
+    fn link(&self, values: &[Value]) -> Result<(), StorageError> {
+        let bytes: usize = values.iter().map(|(_, value)| value.len()).sum();
+        self.disk.as_ref().map_or(Ok(()), |disk| disk.check_bytes(bytes as u64))?;
+        let mut entries = Vec::new();
+        for (key, value) in values {
+            for entry in LogValue::parse(key, value)?.iter() {
+                entries.push(entry?);
+            }
+        }
+        // The stable sort merges what is sorted already.
+        entries.sort_by_key(|LogEntry { path, batch, .. }| (*path, *batch));
+        self.guard(|backend| {
+            let mut file = backend.sorted_file(Column::History)?;
+            for LogEntry { path, batch, row } in entries {
+                file.put(&schema::history_key(&Path(*path), batch), row)?;
+            }
+            file.seal()?;
+            // What a power cut takes back without `fsync` must not stand there as a fact.
+            backend.write(WriteBatch::default(), true)?;
+            file.ingest()
+        })
+    }
+
+    /// Drops the log's files that hold only what is sealed, or before the window.
+    fn drop_log(&self, first: BatchNumber) -> Result<(), StorageError> {
+        let before = first.get().saturating_sub(SLACK_BATCHES);
+        let droppable = BatchNumber::new(before.max(self.facts.sealed().get()));
+        self.dropped.store(before, Ordering::Relaxed);
+        self.guard(|backend| {
+            // The record that says so must not be lost.
+            backend.write(WriteBatch::default(), true)?;
+            backend.drop_between(Column::HistoryLog, &[], &schema::number_key(droppable.next()))
+        })?;
+        Ok(())
+    }
+
+    /// Runs what writes. A failure ends the store, as any other of a write.
+    fn guard<T>(
+        &self,
+        work: impl FnOnce(&dyn Backend) -> Result<T, StorageError>,
+    ) -> Result<T, StorageError> {
+        if self.poisoned.load(Ordering::Acquire) {
+            return Err(StorageError::Poisoned);
+        }
+        work(&*self.backend).inspect_err(|error| {
+            self.poisoned.store(true, Ordering::Release);
+            tracing::error!(%error, "a write to the store's history failed; it refuses further work");
+        })
+    }
+}
+
+/// Of the log, with its key.
+type Value = (Vec<u8>, Vec<u8>);

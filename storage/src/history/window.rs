@@ -1,0 +1,91 @@
+//! Which states of the past are known, and the view of one: a held state itself, or a later one with what was before the batches between.
+
+use std::sync::Arc;
+
+use slipstream_types::BatchNumber;
+
+use super::{facts::recorded_from, past::Past, seal::Job};
+use crate::{
+    backend::Column, error::StorageError, schema, shared::Current, store::Store, view::View, writer::Writer,
+};
+
+/// Entries are left in the history for so many batches before the first known state: somebody may still be reading what was known a moment
+/// ago.
+const SLACK: u64 = if cfg!(test) { 16 } else { 1_024 };
+
+impl Store {
+    /// The state behind a batch; none if it is not known, or not any more.
+    ///
+    /// # Errors
+    /// [`StorageError::NotInitialized`], or what the disk says.
+    pub fn view_of(&self, number: BatchNumber) -> Result<Option<View>, StorageError> {
+        let current = self.current()?;
+        if number > current.record.number || number < self.first_state(&current)? {
+            return Ok(None);
+        }
+        let found = {
+            let held = self.0.history.held.lock();
+            held.from(number).map(|(at, state)| (at, Arc::clone(state)))
+        };
+        // The head's is held, unless another one takes its place right now.
+        let (at, state) = found.unwrap_or((current.record.number, current));
+        if at == number {
+            return Ok(Some(View::new(state)));
+        }
+        let header = state.reader.get(Column::Headers, &schema::number_key(number))?;
+        let header = header.map(|header| schema::decode("header", &header)).transpose()?;
+        let facts = Arc::clone(&self.0.history.facts);
+        Ok(header.map(|header| View::of_past(state, Past::new(header, at, facts))))
+    }
+
+    /// The first batch behind which the state is known; all from there on are, up to the head.
+    ///
+    /// # Errors
+    /// As [`Store::view_of`].
+    pub fn states_from(&self) -> Result<BatchNumber, StorageError> {
+        self.first_state(&*self.current()?)
+    }
+
+    pub(crate) fn first_state(&self, current: &Current) -> Result<BatchNumber, StorageError> {
+        let head = current.record.number;
+        let recorded = recorded_from(&*current.reader)?.unwrap_or(head);
+        Ok(recorded.max(self.0.config.state_history.first(head)))
+    }
+
+    /// Whether anybody reads another state than those that are held.
+    pub(crate) fn has_older_readers(&self) -> bool {
+        self.0.backend.has_readers_beyond(self.0.history.held.lock().len())
+    }
+
+    /// Empties a state column that no held state is of, and frees its space.
+    pub(crate) fn reclaim(&self, column: Column) -> Result<(), StorageError> {
+        let held = self.0.history.held.lock().len();
+        self.guard(|backend| backend.reclaim(column, held))
+    }
+}
+
+impl Writer<'_> {
+    /// Holds a state that becomes the head's; lets go those that are not known any more, and what leads to them. All others are of its column.
+    pub(crate) fn hold(&self, current: &Arc<Current>) {
+        let (store, history) = (self.store, &self.store.0.history);
+        let head = current.record.number;
+        history.held.lock().push(head, Arc::clone(current));
+        // A record that cannot be read fails whoever asks for a state, and lets nothing go.
+        let Ok(recorded) = recorded_from(&*current.reader) else { return };
+        let floor = recorded.map_or(head.get(), |first| first.get().saturating_sub(SLACK));
+        history.facts.raise_floor(BatchNumber::new(floor));
+        store.0.backend.forget_history_up_to(floor);
+
+        let sealed = history.facts.sealed();
+        let first = recorded.unwrap_or(head).max(store.0.config.state_history.first(head));
+        history.held.lock().release(first, sealed);
+        // By the record alone: so a wider window shows what is there.
+        let Some(known) = recorded else { return };
+        let sealed = sealed.max(known);
+        let to = match sealed < history.start {
+            true => Some(history.start),
+            false => history.held.lock().due(sealed),
+        };
+        history.sealer.ask(Job { first: known, to }, head);
+    }
+}
