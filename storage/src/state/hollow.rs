@@ -122,7 +122,8 @@ impl Node {
     }
 
     /// Gives a hidden quarter its new hash from its rows and the updates in it, of which there is at least one, and leaves it hidden: no node is
-    /// made, and nothing more is in memory than before. False if it cannot stay hidden: then it is shown, as it was before the updates.
+    /// made, and nothing more is in memory than before. Returns the leaves that it stands for now, which are not those of the rows until the
+    /// updates are written; none if it cannot stay hidden: then it is shown, as it was before the updates.
     ///
     /// # Errors
     /// Those of [`Node::show`].
@@ -132,22 +133,22 @@ impl Node {
         updates: &[Update],
         depth: usize,
         rows: &dyn RowSource,
-    ) -> Result<bool, StorageError> {
+    ) -> Result<Option<(Range, Vec<Leaf>)>, StorageError> {
         let range = quarter_range(&updates[0].0, depth, quarter);
         let leaves = range.leaves(rows)?;
         let hashes = Leaf::hashes(&leaves);
         let (after, mut hashes_after) = merged(&leaves, &hashes, updates);
         if !(2..=HIDDEN_LEAVES_MAX).contains(&after.len()) {
-            return self.show_leaves(quarter, &leaves, depth, &range).map(|()| false);
+            return self.show_leaves(quarter, &leaves, depth, &range).map(|()| None);
         }
-        let Some(quarters) = &mut self.quarters else { return Ok(false) };
+        let Some(quarters) = &mut self.quarters else { return Ok(None) };
         let (bit, mut hashes) = (4 * depth + QUARTER_BITS, hashes);
         if fold_leaves(&leaves, &mut hashes, bit) != Subtree::Inner(quarters.hashes[quarter]) {
             return Err(range.refuse());
         }
         quarters.hashes[quarter] = fold_leaves(&after, &mut hashes_after, bit).hash();
         quarters.hidden[quarter] = after.len() as u16;
-        Ok(true)
+        Ok(Some((range, after)))
     }
 
     /// The node with the quarter shown through which `path` goes; none if it is shown already.

@@ -8,7 +8,8 @@
 //!                      RowSource ◀── stubs are rebuilt from the rows of the version that the tree belongs to
 //! ```
 //!
-//! * [`node`]: the parts and their hashes; [`hollow`]: nodes that know quarters by their hashes alone; [`tree`]: updates; [`fetch`]: reading
+//! * [`node`]: the parts and their hashes; [`hollow`]: nodes that know quarters by their hashes alone; [`tree`]: updates; [`folded`]: what
+//!   updates leave hidden; [`fetch`]: reading
 //!   the rows that they need; [`warm`]: the same for memory; [`proof`]: range proofs; [`shape`]: where leaves part; [`budget`]: bounded
 //!   memory; [`load`]: rebuilding from rows; [`frontier`]: the same from the tree's upper part; [`join`]: growing from parts;
 //!   [`sketch`]: parts without nodes.
@@ -17,6 +18,7 @@
 
 mod budget;
 mod fetch;
+mod folded;
 pub(crate) mod frontier;
 mod hollow;
 mod join;

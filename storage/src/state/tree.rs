@@ -11,6 +11,7 @@ use slipstream_types::{
 use super::{
     REREAD_NIBBLES, RowSource, Update,
     fetch::{Fetched, wanted},
+    folded::Folded,
     hollow::{quarter_of, quarter_range},
     no_rows,
     node::{ARITY, Child, Counts, Link, Node, Run, Slot, SlotRef, assemble, first_nibble, lift_hash, nibble},
@@ -57,8 +58,8 @@ pub(super) struct Pass<'a> {
     pub(super) is_fetched: bool,
     /// What happens to what the updates touch.
     pub(super) change: Change,
-    /// See [`Tree::is_short`].
-    pub(super) is_short: bool,
+    /// Where hidden parts that change go, if they stay hidden: see [`Tree::is_short`].
+    pub(super) folded: Option<&'a Folded>,
 }
 
 /// What happens to what updates touch.
@@ -110,9 +111,16 @@ impl Tree {
     fn pass(self, updates: &[Update], change: Change) -> Result<Tree, StorageError> {
         debug_assert!(updates.is_sorted_by(|a, b| a.0 < b.0), "updates are sorted, each path once");
         let generation = self.generation.wrapping_add(1);
-        let pass = Pass { rows: &*self.rows, generation, is_fetched: false, change, is_short: self.is_short };
+        let folded = Folded::default();
+        let pass = Pass {
+            rows: &*self.rows,
+            generation,
+            is_fetched: false,
+            change,
+            folded: self.is_short.then_some(&folded),
+        };
         let root = pass.enter(self.root, updates, 0)?;
-        Ok(Tree { root, generation, ..self })
+        Ok(Tree { root, generation, rows: folded.over(self.rows), ..self })
     }
 
     /// The subtree of all leaves that share the first `bits` bits of `path`: how two versions are compared part by part.
@@ -293,17 +301,18 @@ impl Pass<'_> {
         if inner.is_hollow() {
             for (quarter, updates) in touched_quarters(inner, updates, depth) {
                 let path = &updates[0].0;
-                match self.change {
-                    Change::Update if self.is_short && is_cold => {
-                        if !inner.fold_hidden(quarter, updates, depth, self.rows)? {
-                            continue;
+                match (self.change, self.folded.filter(|_| is_cold)) {
+                    (Change::Update, Some(folded)) => {
+                        match inner.fold_hidden(quarter, updates, depth, self.rows)? {
+                            Some((range, leaves)) => folded.add(range, leaves),
+                            None => continue,
                         }
                     }
-                    Change::Update => {
+                    (Change::Update, None) => {
                         inner.show(quarter, path, depth, self.rows)?;
                         continue;
                     }
-                    Change::Reread => {
+                    (Change::Reread, _) => {
                         let leaves = quarter_range(path, depth, quarter).leaves(self.rows)?;
                         reshaped.extend(inner.replace_hidden(quarter, &leaves, depth));
                     }
