@@ -19,8 +19,13 @@ pub struct Speculation {
     /// The state that it was made on, as [`Current::version`] counts.
     base: u64,
     version: u64,
+    /// Of the states before it, the last first, as far as they may be those that its tree is still read from.
+    lineage: Vec<u64>,
     next: Next,
 }
+
+/// Length of a [`Speculation::lineage`]: who executes further ahead reads from older rows until the head catches up.
+const LINEAGE_MAX: usize = 8;
 
 impl Speculation {
     /// The state root after the delta.
@@ -30,7 +35,7 @@ impl Speculation {
 
     /// The state after the delta, for what is executed on it. It stays when the speculation is committed.
     pub fn state(&self) -> SpeculatedState {
-        SpeculatedState { version: self.version, tree: self.next.tree.clone() }
+        SpeculatedState { version: self.version, lineage: self.lineage.clone(), tree: self.next.tree.clone() }
     }
 }
 
@@ -38,6 +43,8 @@ impl Speculation {
 #[derive(Clone)]
 pub struct SpeculatedState {
     version: u64,
+    /// See [`Speculation::lineage`].
+    lineage: Vec<u64>,
     tree: Tree,
 }
 
@@ -48,7 +55,7 @@ impl Store {
     /// [`StorageError::NotInitialized`].
     pub fn speculate(&self, delta: &Delta) -> Result<Speculation, StorageError> {
         let (current, tree) = self.current_with_tree()?;
-        self.speculation(current.version, tree, delta)
+        self.speculation(vec![current.version], tree, delta)
     }
 
     /// As [`Store::speculate`], on a state that is not committed itself: for who executes ahead of agreement. It can be
@@ -61,12 +68,20 @@ impl Store {
         before: &SpeculatedState,
         delta: &Delta,
     ) -> Result<Speculation, StorageError> {
-        self.speculation(before.version, before.tree.clone(), delta)
+        let known = before.lineage.iter().copied().take(LINEAGE_MAX - 1);
+        let lineage: Vec<u64> = [before.version].into_iter().chain(known).collect();
+        let (mut tree, current) = (before.tree.clone(), self.current()?);
+        // What was committed meanwhile is in the head's rows.
+        if let Some(ahead) = lineage.iter().position(|version| *version == current.version) {
+            tree = tree.read_ahead_of(current.rows(), ahead as u32);
+        }
+        self.speculation(lineage, tree, delta)
     }
 
-    fn speculation(&self, base: u64, tree: Tree, delta: &Delta) -> Result<Speculation, StorageError> {
+    /// On the first state of a lineage.
+    fn speculation(&self, lineage: Vec<u64>, tree: Tree, delta: &Delta) -> Result<Speculation, StorageError> {
         let next = Next { updates: None, ..Next::of(tree, &[delta])? };
-        Ok(Speculation { base, version: self.new_version(), next })
+        Ok(Speculation { base: lineage[0], version: self.new_version(), lineage, next })
     }
 
     /// The root that the head's state would have after a run of deltas: they are merged first, so that a node's hash is

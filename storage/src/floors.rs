@@ -1,6 +1,9 @@
 //! [`Floors`]: below which batch the blobs of each kind, and headers, are not served; [`KeptRange`]: what is.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{
+    Arc,
+    atomic::{AtomicU64, Ordering},
+};
 
 use slipstream_types::{BatchNumber, BlobKind};
 
@@ -14,7 +17,9 @@ use crate::{
 #[derive(Debug, Default)]
 pub(crate) struct Floors {
     blobs: [AtomicU64; 4],
-    headers: AtomicU64,
+    headers: Arc<AtomicU64>,
+    /// Up to where files of headers were dropped by this process.
+    headers_dropped: AtomicU64,
 }
 
 impl Floors {
@@ -24,7 +29,8 @@ impl Floors {
         backend.forget_headers_below(headers.get());
         Ok(Floors {
             blobs: record.below.map(|number| AtomicU64::new(number.get())),
-            headers: AtomicU64::new(headers.get()),
+            headers: Arc::new(AtomicU64::new(headers.get())),
+            headers_dropped: AtomicU64::default(),
         })
     }
 
@@ -34,6 +40,19 @@ impl Floors {
 
     pub(crate) fn headers(&self) -> BatchNumber {
         BatchNumber::new(self.headers.load(Ordering::Acquire))
+    }
+
+    /// As it moves on, for views that outlive what they could read.
+    pub(crate) fn of_headers(&self) -> Arc<AtomicU64> {
+        Arc::clone(&self.headers)
+    }
+
+    pub(crate) fn headers_dropped(&self) -> BatchNumber {
+        BatchNumber::new(self.headers_dropped.load(Ordering::Relaxed))
+    }
+
+    pub(crate) fn set_headers_dropped(&self, below: BatchNumber) {
+        self.headers_dropped.store(below.get(), Ordering::Relaxed);
     }
 
     pub(crate) fn set(&self, record: &PrunedRecord, headers: BatchNumber) {

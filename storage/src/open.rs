@@ -85,7 +85,9 @@ impl Store {
         let floors = Floors::load(&*backend)?;
         let epoch = load_epoch(&*backend)?;
         let loaded = Current::load(backend.snapshot(), config.tree_memory_mib, frontiers.as_ref())?;
-        let (current, is_read) = loaded.map_or((None, true), |(current, is_read)| (Some(current), is_read));
+        let headers_floor = floors.of_headers();
+        let (current, is_read) = loaded
+            .map_or((None, true), |(current, is_read)| (Some(Current { headers_floor, ..current }), is_read));
         let head = current.as_ref().map(|current| current.record.number);
         let facts = Arc::new(Facts::load(Arc::clone(&backend), head.unwrap_or_default())?);
         let (disk, poisoned) = (disk.map(Arc::new), Arc::new(AtomicBool::new(false)));

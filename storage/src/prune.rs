@@ -22,6 +22,8 @@ use crate::{
     writer::Writer,
 };
 
+/// Batches that the floor of headers moves up before their files are looked for again: there are many ranges of them.
+const HEADERS_STEP: u64 = if cfg!(test) { 1 } else { 1_024 };
 /// Columns of what goes with headers, by batch number but for the index and the nodes.
 const OF_HEADERS: [Column; 4] = [Column::Headers, Column::Certificates, Column::HeaderIndex, Column::Nodes];
 
@@ -91,8 +93,8 @@ fn first_kept(
     Ok(first.min(head))
 }
 
-/// The first batch that is not older than the head by more than so many seconds. Timestamps never descend; where a header is missing, so are all
-/// before it.
+/// The first batch that is not older than the head by more than so many seconds. Timestamps never descend. A missing header counts as too old: it is
+/// in the gap that a restore left, and whatever is before that is promised to nobody.
 fn first_since(reader: &dyn Backend, head: BatchNumber, seconds: u64) -> Result<BatchNumber, StorageError> {
     let timestamp_ms = |number| {
         let header = reader.get(Column::Headers, &schema::number_key(number))?;
@@ -183,10 +185,12 @@ impl Store {
     /// What the disk says; the store refuses further work then. Nothing that is still announced was dropped.
     pub fn prune(&self) -> Result<Vec<Pruned>, StorageError> {
         let (blobs, headers) = self.writer().raise_floors()?;
+        let floors = &self.0.floors;
         self.guard(|backend| {
             let mut pruned = drop_files(backend, &blobs, false)?;
-            if headers > BatchNumber::GENESIS {
+            if headers.since(floors.headers_dropped()) >= HEADERS_STEP {
                 pruned.push(drop_headers(backend, headers)?);
+                floors.set_headers_dropped(headers);
             }
             Ok(pruned)
         })

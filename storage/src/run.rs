@@ -74,7 +74,10 @@ impl Writer<'_> {
             let before = current.record.number;
             current = self.current_of(head, record, self.store.new_version(), None);
             self.install_after(before, &current);
-            staged = next?;
+            staged = next?.map(|staged| {
+                let tree = staged.tree.read_ahead_of(current.rows(), 1);
+                Staged { tree, ..staged }
+            });
         }
         let last = groups[following.len()];
         let staged = staged.map_err(|refused| self.refuse_group(&current, last, *refused))?;

@@ -85,6 +85,8 @@ pub(crate) struct Current {
     pub(crate) tree: Mutex<Option<Tree>>,
     /// The backend as it was right after the head's write.
     pub(crate) reader: Arc<dyn Reader>,
+    /// Below it headers may be gone from there: the store's, which moves on.
+    pub(crate) headers_floor: Arc<AtomicU64>,
 }
 
 /// Under which rules the chain goes on, and what is told of them: see [`crate::rules`].
@@ -143,7 +145,8 @@ impl Current {
         frontiers: Option<&Frontiers>,
     ) -> Result<Option<(Current, bool)>, StorageError> {
         let Some((record, head)) = Head::load(&*reader)? else { return Ok(None) };
-        let current = Current { head, record, version: 0, tree: Mutex::default(), reader };
+        let headers_floor = Arc::default();
+        let current = Current { head, record, version: 0, tree: Mutex::default(), reader, headers_floor };
         let (tree, is_read) = current.load_tree(tree_memory_mib, frontiers)?;
         *current.tree.lock() = Some(tree);
         Ok(Some((current, is_read)))

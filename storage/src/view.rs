@@ -1,6 +1,9 @@
 //! [`View`]: the state at one head.
 
-use std::{fmt, sync::Arc};
+use std::{
+    fmt,
+    sync::{Arc, atomic::Ordering},
+};
 
 use slipstream_types::{
     AccountValue, Address, B256, BatchHeader, BatchNumber, Bytes, Digest, Path, StateKey, StateValue, U256,
@@ -131,8 +134,17 @@ impl View {
     }
 
     /// The digest of a header up to the head, for BLOCKHASH; none in the gap that a restore leaves.
+    ///
+    /// # Errors
+    /// [`StorageError::StateNotKept`] if it was pruned since the view was made, or what the disk says.
     pub fn header_digest(&self, number: BatchNumber) -> Result<Option<Digest>, StorageError> {
-        read_node(&*self.current.reader, NodePosition { level: 0, index: number.get() })
+        let found = read_node(&*self.current.reader, NodePosition { level: 0, index: number.get() })?;
+        // Asked afterwards: what goes, goes from old views too.
+        let floor = self.current.headers_floor.load(Ordering::Acquire);
+        match found.is_none() && schema::is_header_pruned(number, floor) {
+            true => Err(StorageError::StateNotKept { number: self.head().number }),
+            false => Ok(found),
+        }
     }
 
     fn row(&self, key: &StateKey) -> Result<Option<StateValue>, StorageError> {

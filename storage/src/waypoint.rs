@@ -79,25 +79,28 @@ impl Store {
         Ok(target.is_some_and(|target| passed == Passed::of(waypoint, &target)))
     }
 
-    /// Adds to a write, after which headers may be gone, that the ledger with this head passes through the waypoint, if it does: what shows it by
-    /// itself may be among them.
+    /// Adds to a write, after which headers may be gone, that the ledger with this head passes through the waypoint, the configured one or else
+    /// the noted one, if it does: what shows it by itself may be among them.
     pub(crate) fn keep_passage(
         &self,
         head: &BatchHeader,
         writes: &mut WriteBatch,
     ) -> Result<(), StorageError> {
         let noted = self.passed()?.map(|Passed { number, hash, .. }| Waypoint { number, hash });
-        let Some(waypoint) = self.0.waypoint.get().copied().or(noted) else { return Ok(()) };
-        match self.passes_waypoint(&waypoint) {
-            Ok(true) => {
-                let passed = schema::encode(&Passed::of(&waypoint, head));
-                writes.put(Column::Records, PASSED_RECORD, passed);
-                Ok(())
+        let configured = self.0.waypoint.get().copied();
+        for waypoint in [configured, noted].into_iter().flatten() {
+            match self.passes_waypoint(&waypoint) {
+                Ok(true) => {
+                    writes.put(Column::Records, PASSED_RECORD, schema::encode(&Passed::of(&waypoint, head)));
+                    return Ok(());
+                }
+                // It lies ahead, or the note is of another ledger.
+                Ok(false) | Err(StorageError::UnprovenWaypoint { .. }) => {}
+                Err(StorageError::WrongWaypoint { .. }) if Some(waypoint) != configured => {}
+                Err(error) => return Err(error),
             }
-            // It lies ahead, or the note is of another ledger.
-            Ok(false) | Err(StorageError::UnprovenWaypoint { .. }) => Ok(()),
-            Err(error) => Err(error),
         }
+        Ok(())
     }
 
     fn passed(&self) -> Result<Option<Passed>, StorageError> {

@@ -66,7 +66,8 @@ impl Writer<'_> {
         tree: Option<Tree>,
     ) -> Arc<Current> {
         let reader = self.store.0.backend.snapshot();
-        let current = Current { head, record, version, tree: Mutex::default(), reader };
+        let headers_floor = self.store.0.floors.of_headers();
+        let current = Current { head, record, version, tree: Mutex::default(), reader, headers_floor };
         *current.tree.lock() = tree.map(|tree| {
             let mut tree = tree.read_from(current.rows());
             tree.shrink(Tree::resident_max(self.store.0.config.tree_memory_mib));

@@ -59,7 +59,9 @@ pub(super) fn history(context: &RpcContext, params: &Params<'_>, asker: &Asker<'
     };
     let most = if percentiles.is_empty() { HISTORY_MAX } else { HISTORY_WITH_TIPS_MAX };
     let count = count.min(most).min(newest.since(BatchNumber::GENESIS) + 1);
-    let oldest = newest.next().before(count);
+    // Fewer where headers were pruned.
+    let oldest = newest.next().before(count).max(context.store.headers_floor().min(newest));
+    let count = newest.since(oldest) + 1;
     let mut history = FeeHistory {
         base_fee_per_gas: Vec::new(),
         base_fee_per_blob_gas: vec![1; count as usize + 1],

@@ -19,6 +19,7 @@ use super::{
 };
 use crate::{
     config::{StateHistory, StorageConfig},
+    disk::DiskGuard,
     error::StorageError,
 };
 
@@ -182,7 +183,7 @@ impl RocksBackend {
         let files_dir = dir.join("db");
         let options = database_options(config);
         let mut db = open_database(&options, dir, &cache, &floors)?;
-        legacy::take_over(&mut db)?;
+        legacy::take_over(&mut db, &DiskGuard::of_directory(config, dir))?;
         if config.state_history != StateHistory::Batches(0) {
             for column in [Column::StateA, Column::StateB, Column::History] {
                 db.set_options_cf(family(&db, column), &[BOTTOM_DELAY])?;

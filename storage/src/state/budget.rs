@@ -6,6 +6,8 @@
 
 use std::sync::Arc;
 
+use slipstream_types::tree::Leaf;
+
 use super::{
     Tree,
     hollow::SHELL,
@@ -46,11 +48,12 @@ impl Tree {
     }
 
     /// What a version takes in memory beside the one that it was made of by so many updates, about: each copies the nodes on its way,
-    /// of which the lowest is its own, and no copy is larger than the whole; what was dropped before came back.
+    /// of which the lowest is its own, and no copy is larger than the whole; what was dropped before came back, or its leaves are beside it.
     pub(crate) fn bytes_beside(&self, resident_before: u64, updates: u64) -> u64 {
         let grown = self.resident().saturating_sub(resident_before);
         let copied = updates.saturating_mul(ARITY as u64).min(resident_before);
-        (grown + copied) * LEAF_BYTES
+        let hidden: u64 = self.layers.iter().map(|layer| layer.leaves).sum();
+        (grown + copied) * LEAF_BYTES + hidden * size_of::<Leaf>() as u64
     }
 
     /// Drops cold subtrees if more than `resident_max` leaves are in memory, and then an eighth more than it must, so that

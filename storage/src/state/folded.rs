@@ -1,7 +1,8 @@
 //! [`Folded`]: parts that changed and stayed hidden, until the rows say the same.
 //!
 //! A tree belongs to the rows of its version. One that was just changed is read from the rows before it until the change is written, and more
-//! than one batch may be computed ahead of that. What a batch brought into memory is found there; what it left hidden is found here.
+//! than one batch may be computed ahead of that. What such a batch brought into memory is found there; what it left hidden is in a [`Layer`],
+//! which goes when the tree is read from rows that have it.
 
 use std::{collections::HashMap, sync::Arc};
 
@@ -11,14 +12,30 @@ use slipstream_types::{Path, tree::Leaf};
 use super::{RowSource, range::Range};
 use crate::error::StorageError;
 
-/// The leaves of parts that one batch changes, by the first path of their range.
-#[derive(Default)]
-pub(super) struct Folded(Mutex<HashMap<Path, (Path, Vec<Leaf>)>>);
+/// Layers at most: a batch that is further ahead of the rows leaves nothing hidden that it touches.
+pub(super) const LAYERS_MAX: usize = 4;
 
-/// Rows with such parts in place of theirs.
-struct Over {
-    folded: HashMap<Path, (Path, Vec<Leaf>)>,
-    rows: Arc<dyn RowSource>,
+/// Leaves by the first path of their range, with its last.
+type Parts = HashMap<Path, (Path, Vec<Leaf>)>;
+
+/// What one batch leaves hidden, while it is applied.
+#[derive(Default)]
+pub(super) struct Folded(Mutex<Parts>);
+
+/// What one batch left hidden.
+#[derive(Clone)]
+pub(super) struct Layer {
+    /// Of the tree that the batch led to.
+    pub(super) generation: u32,
+    parts: Arc<Parts>,
+    /// In all parts.
+    pub(super) leaves: u64,
+}
+
+/// Rows under layers, of which the last is asked first.
+pub(super) struct Over<'a> {
+    pub(super) layers: &'a [Layer],
+    pub(super) rows: &'a dyn RowSource,
 }
 
 impl Folded {
@@ -26,20 +43,22 @@ impl Folded {
         self.0.lock().insert(range.first, (range.last, leaves));
     }
 
-    /// What the tree is read from that the batch leads to.
-    pub(super) fn over(self, rows: Arc<dyn RowSource>) -> Arc<dyn RowSource> {
-        let folded = self.0.into_inner();
-        if folded.is_empty() { rows } else { Arc::new(Over { folded, rows }) }
+    /// None if nothing stayed hidden.
+    pub(super) fn into_layer(self, generation: u32) -> Option<Layer> {
+        let parts = self.0.into_inner();
+        let leaves = parts.values().map(|(_, leaves)| leaves.len() as u64).sum();
+        (!parts.is_empty()).then(|| Layer { generation, parts: Arc::new(parts), leaves })
     }
 }
 
-impl Over {
+impl Over<'_> {
     fn get(&self, first: &Path, last: &Path) -> Option<&Vec<Leaf>> {
-        self.folded.get(first).filter(|(end, _)| end == last).map(|(_, leaves)| leaves)
+        let mut found = self.layers.iter().rev().filter_map(|layer| layer.parts.get(first));
+        found.find(|(end, _)| end == last).map(|(_, leaves)| leaves)
     }
 }
 
-impl RowSource for Over {
+impl RowSource for Over<'_> {
     fn leaves(&self, first: &Path, last: &Path) -> Result<Vec<Leaf>, StorageError> {
         match self.get(first, last) {
             Some(leaves) => Ok(leaves.clone()),
@@ -48,6 +67,9 @@ impl RowSource for Over {
     }
 
     fn many(&self, ranges: &[(Path, Path)]) -> Result<Vec<Vec<Leaf>>, StorageError> {
+        if self.layers.is_empty() {
+            return self.rows.many(ranges);
+        }
         let others: Vec<(Path, Path)> =
             ranges.iter().filter(|(first, last)| self.get(first, last).is_none()).copied().collect();
         let mut others = self.rows.many(&others)?.into_iter();

@@ -22,8 +22,8 @@ use crate::error::StorageError;
 
 /// What the hashes of a node's quarters count as, in leaves in memory.
 pub(super) const SHELL: u32 = 2;
-/// Leaves of the largest quarter that changes without being shown. One that grew so far is divided when it is shown and hidden again.
-const HIDDEN_LEAVES_MAX: usize = 512;
+/// Leaves of the largest quarter that changes without being shown: as many as a frontier takes for a part that is not in memory.
+const HIDDEN_LEAVES_MAX: usize = 256;
 /// Slots of a quarter.
 const QUARTER: usize = 4;
 /// Bits by which a quarter lies below its node.

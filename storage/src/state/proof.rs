@@ -30,7 +30,7 @@ impl Tree {
         end: &Path,
         before: bool,
     ) -> Result<BoundedVec<Sibling, { limits::PROOF_SIDE_MAX }>, StorageError> {
-        let mut way = Way { end, before, rows: &*self.rows, siblings: Vec::new() };
+        let mut way = Way { end, before, rows: &self.source(), siblings: Vec::new() };
         way.pass(self.root.as_ref(), 0)?;
         Ok(BoundedVec::new(way.siblings)?)
     }

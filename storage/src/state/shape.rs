@@ -29,7 +29,7 @@ impl Tree {
     /// # Errors
     /// If the rows of a stub cannot be read.
     pub(crate) fn shape(&self, path: &Path, bits: usize) -> Result<Shape, StorageError> {
-        shape(self.root.as_ref(), path, bits, 0, &*self.rows)
+        shape(self.root.as_ref(), path, bits, 0, &self.source())
     }
 }
 

@@ -11,7 +11,7 @@ use slipstream_types::{
 use super::{
     REREAD_NIBBLES, RowSource, Update,
     fetch::{Fetched, wanted},
-    folded::Folded,
+    folded::{Folded, LAYERS_MAX, Layer, Over},
     hollow::{quarter_of, quarter_range},
     no_rows,
     node::{ARITY, Child, Counts, Link, Node, Run, Slot, SlotRef, assemble, first_nibble, lift_hash, nibble},
@@ -32,8 +32,10 @@ const FETCH_UPDATES_MAX: usize = 4_096;
 #[derive(Clone)]
 pub(crate) struct Tree {
     pub(super) root: Slot,
-    /// Of this version.
+    /// Of this version, or of one before it.
     pub(super) rows: Arc<dyn RowSource>,
+    /// What batches left hidden that the rows do not have, oldest first.
+    pub(super) layers: Vec<Layer>,
     /// Raised by every batch.
     pub(super) generation: u32,
     /// The slot of the root where the next search for cold nodes begins.
@@ -46,7 +48,15 @@ pub(crate) struct Tree {
 
 impl Default for Tree {
     fn default() -> Self {
-        Tree { root: Slot::Empty, rows: no_rows(), generation: 0, hand: 0, least: 0, is_short: false }
+        Tree {
+            root: Slot::Empty,
+            rows: no_rows(),
+            layers: Vec::new(),
+            generation: 0,
+            hand: 0,
+            least: 0,
+            is_short: false,
+        }
     }
 }
 
@@ -86,7 +96,18 @@ impl Tree {
     /// The same tree with the rows that it belongs to. A tree that was changed belongs to the rows after the change, and a
     /// clone that is kept for a checkpoint to the checkpoint's.
     pub(crate) fn read_from(self, rows: Arc<dyn RowSource>) -> Tree {
+        self.read_ahead_of(rows, 0)
+    }
+
+    /// As [`Tree::read_from`], with rows that lack the last so many batches that were applied.
+    pub(crate) fn read_ahead_of(mut self, rows: Arc<dyn RowSource>, batches: u32) -> Tree {
+        self.layers.retain(|layer| self.generation.wrapping_sub(layer.generation) < batches);
         Tree { rows, ..self }
+    }
+
+    /// Where what is not in memory is read from.
+    pub(super) fn source(&self) -> Over<'_> {
+        Over { layers: &self.layers, rows: &*self.rows }
     }
 
     /// The tree after updates that are sorted by path, each path once. Clones of this one stay as they are; what no clone
@@ -113,14 +134,16 @@ impl Tree {
         let generation = self.generation.wrapping_add(1);
         let folded = Folded::default();
         let pass = Pass {
-            rows: &*self.rows,
+            rows: &Over { layers: &self.layers, rows: &*self.rows },
             generation,
             is_fetched: false,
             change,
-            folded: self.is_short.then_some(&folded),
+            folded: (self.is_short && self.layers.len() < LAYERS_MAX).then_some(&folded),
         };
         let root = pass.enter(self.root, updates, 0)?;
-        Ok(Tree { root, generation, rows: folded.over(self.rows), ..self })
+        let mut layers = self.layers;
+        layers.extend(folded.into_layer(generation));
+        Ok(Tree { root, generation, layers, ..self })
     }
 
     /// The subtree of all leaves that share the first `bits` bits of `path`: how two versions are compared part by part.
@@ -128,7 +151,7 @@ impl Tree {
     /// # Errors
     /// If the rows of a stub cannot be read.
     pub(crate) fn subtree(&self, path: &Path, bits: usize) -> Result<Subtree, StorageError> {
-        subtree(self.root.as_ref(), path, bits, 0, &*self.rows)
+        subtree(self.root.as_ref(), path, bits, 0, &self.source())
     }
 }
 

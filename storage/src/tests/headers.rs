@@ -154,6 +154,10 @@ fn a_waypoint_outlives_its_header() {
         fixture.reopen();
         assert!(fixture.store().passes_waypoint(&waypoint).unwrap());
     }
+    // Who still reads an old state is told that what it needs is gone.
+    let view = fixture.store().view().unwrap();
+    assert!(matches!(view.header_digest(BatchNumber::new(9)), Err(StorageError::StateNotKept { .. })));
+    assert!(view.header_digest(BatchNumber::new(ASKED + 59)).unwrap().is_some());
     let other = Waypoint { hash: Digest([9; 32]), ..waypoint };
     let refused = fixture.store().expect_waypoint(&other);
     assert!(matches!(refused, Err(StorageError::UnprovenWaypoint { .. })), "{refused:?}");

@@ -6,6 +6,7 @@ use slipstream_types::{B256, BatchNumber};
 use super::family;
 use crate::{
     backend::Column,
+    disk::DiskGuard,
     error::StorageError,
     transactions::{PlaceKey, place_key},
 };
@@ -26,8 +27,10 @@ pub(super) fn columns(options: &Options, dir: &std::path::Path) -> Vec<ColumnFam
 
 /// Moves what those columns hold to where it stands in this release, and drops them. Ended in the middle, it begins again: the column of before
 /// goes last.
-pub(super) fn take_over(db: &mut DB) -> Result<(), StorageError> {
+pub(super) fn take_over(db: &mut DB, disk: &DiskGuard) -> Result<(), StorageError> {
     let Some(old) = db.cf_handle(TRANSACTION_INDEX) else { return Ok(()) };
+    // The smaller one takes half of that, and stands beside it for a while.
+    disk.check_bytes(db.property_int_value_cf(old, "rocksdb.live-sst-files-size")?.unwrap_or(0))?;
     tracing::info!(
         "the transactions' index takes its smaller form: once, about a second per million transactions"
     );
