@@ -122,7 +122,7 @@ impl Node {
     }
 
     /// Gives a hidden quarter its new hash from its rows and the updates in it, of which there is at least one, and leaves it hidden: no node is
-    /// made, and nothing more is in memory than before. Returns the leaves that it stands for now, which are not those of the rows until the
+    /// made, and nothing more is in memory than before. Returns its leaves after the updates, which are not those of the rows until the
     /// updates are written; none if it cannot stay hidden: then it is shown, as it was before the updates.
     ///
     /// # Errors
