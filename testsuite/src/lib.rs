@@ -2,8 +2,8 @@
 //! The binary `slipnet` is a thin command line over this library.
 //!
 //! It uses nodes as anybody would, through the program `slipstream`, its node.yaml, JSON-RPC and `/v1/status`. What
-//! happens inside a node is tested in the crates themselves. Only the benches reach into the crates: for floors, for chains that
-//! are made without consensus, and for peers that lie.
+//! happens inside a node is tested in the crates themselves. Only simulations and campaigns reach into the crates. Benchmarks are a
+//! crate and a program of their own, `slipnet-bench`, which `slipnet bench` runs.
 //!
 //! ```text
 //!  accounts (keys from a seed) ──▶ devnet (genesis, node.yaml, processes) ──▶ manifest
@@ -27,9 +27,9 @@
 //! ```
 
 pub mod accounts;
-pub mod bench;
 pub mod campaign;
 pub mod contracts;
+pub mod cpu;
 pub mod demo;
 pub mod devnet;
 pub mod load;
@@ -37,6 +37,7 @@ pub mod manifest;
 pub mod model;
 pub mod output;
 pub mod progress;
+pub mod report;
 pub mod rpc;
 pub mod signer;
 pub mod sim;

@@ -1,8 +1,9 @@
 //! `slipnet`: devnets, load and the demo of Slipstream, for people and for scripts.
 
 use std::{
+    ffi::OsString,
     fmt::Write as _,
-    io,
+    os::unix::process::CommandExt as _,
     path::{Path, PathBuf},
     process::ExitCode,
     time::Duration,
@@ -13,7 +14,6 @@ use clap::{Args, Parser, Subcommand};
 use serde::Serialize;
 use slipnet::{
     accounts::{Account, DEFAULT_SEED},
-    bench::{self, Bench, BenchChild, BenchOptions},
     campaign::{
         siege::{self, AttackerOptions, SiegeCampaign},
         storage::{self, StorageCampaign, StorageChild},
@@ -23,7 +23,7 @@ use slipnet::{
     load::{self, LoadOptions, Workload},
     manifest::Manifest,
     model::ModelOptions,
-    output::{self, note, print, print_line},
+    output::{self, print, print_line},
     progress::Progress,
     rpc::Rpc,
     sim::{
@@ -55,15 +55,12 @@ enum Command {
     /// Shows fresh fullnodes that catch up with a chain by snapshot, by delta and by replay.
     Demo(Demo),
     /// Measures a part of the node beside its floor and its peers.
+    #[command(disable_help_flag = true)]
     Bench {
-        /// What to measure.
-        bench: Bench,
-        #[command(flatten)]
-        options: BenchOptions,
+        /// What to measure, and how; `--help` lists it.
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        arguments: Vec<OsString>,
     },
-    /// What a bench starts beside itself.
-    #[command(subcommand, hide = true)]
-    BenchChild(BenchChild),
     /// Simulates nodes among hostile peers, one world for each seed.
     Sim(Sim),
     /// Searches all that may happen, within bounds, for something that must not.
@@ -202,15 +199,14 @@ struct Demo {
 async fn main() -> ExitCode {
     let command = match Cli::try_parse() {
         Ok(cli) => cli.command,
-        Err(error) => return show_usage(&error),
+        Err(error) => return output::show_usage(&error),
     };
     let work = async {
         match command {
             Command::Up(arguments) => up(arguments).await,
             Command::Load(arguments) => interruptible(run_load(arguments)).await,
             Command::Demo(arguments) => interruptible(run_demo(arguments)).await,
-            Command::Bench { bench, options } => run_bench(bench, options).await,
-            Command::BenchChild(child) => child.run().await,
+            Command::Bench { arguments } => become_bench(arguments),
             Command::Sim(sim) => run_sim(sim).await,
             Command::Model(Model::Consensus(options)) => tokio::task::block_in_place(|| options.run()),
             Command::Campaign(Campaign::Storage(options)) => run_campaign(options).await,
@@ -221,25 +217,7 @@ async fn main() -> ExitCode {
             Command::CampaignChild(CampaignChild::SiegeAttacker(options)) => options.run().await,
         }
     };
-    match work.await {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) if output::is_closed(&error) => ExitCode::from(output::CLOSED_PIPE_EXIT),
-        Err(error) => {
-            note(&format!("slipnet: {}", output::once(&error)));
-            ExitCode::FAILURE
-        }
-    }
-}
-
-/// Prints the help that was asked for, or what is wrong with the arguments.
-fn show_usage(error: &clap::Error) -> ExitCode {
-    match error.print() {
-        Err(closed) if closed.kind() == io::ErrorKind::BrokenPipe && !error.use_stderr() => {
-            ExitCode::from(output::CLOSED_PIPE_EXIT)
-        }
-        _ if error.use_stderr() => ExitCode::from(2),
-        _ => ExitCode::SUCCESS,
-    }
+    output::end("slipnet", work.await)
 }
 
 async fn up(arguments: Up) -> Result<()> {
@@ -387,13 +365,16 @@ fn duration(text: &str) -> Result<Duration, String> {
     Duration::try_from_secs_f64(seconds).map_err(|_| format!("{text} is no time"))
 }
 
-/// A bench keeps its threads busy: it runs beside the runtime, not on it.
-async fn run_bench(bench: Bench, options: BenchOptions) -> Result<()> {
-    let report = tokio::task::spawn_blocking(move || bench::run(bench, &options)).await??;
-    print(&report.to_string())
+/// Becomes the program of the benchmarks, which is built apart: it links what nothing else needs.
+fn become_bench(arguments: Vec<OsString>) -> Result<()> {
+    let program = std::env::current_exe().context("this program's path is unknown")?;
+    let bench = program.with_file_name("slipnet-bench");
+    ensure!(bench.is_file(), "the program {} is missing: `./x build` makes it", bench.display());
+    Err(std::process::Command::new(&bench).args(arguments).exec())
+        .with_context(|| format!("cannot run {}", bench.display()))
 }
 
-/// As [`run_bench`]; the processes that it kills are this program.
+/// Keeps its threads busy: it runs beside the runtime, not on it. The processes that it kills are this program.
 async fn run_campaign(options: StorageCampaign) -> Result<()> {
     let program = std::env::current_exe().context("this program's path is unknown")?;
     let work = move || storage::run(&options, &program, Progress::detect());
@@ -413,7 +394,7 @@ async fn run_siege(options: SiegeCampaign) -> Result<()> {
     Ok(())
 }
 
-/// As [`run_bench`].
+/// As [`run_campaign`].
 async fn run_sim(sim: Sim) -> Result<()> {
     let work = move || -> Result<String> {
         Ok(match sim.whom {

@@ -4,12 +4,13 @@
 use std::{
     fmt,
     io::{self, Write},
+    process::ExitCode,
 };
 
 use anyhow::{Context, Result};
 
 /// What a shell shows for a program that a closed pipe ended: 128 + SIGPIPE.
-pub const CLOSED_PIPE_EXIT: u8 = 141;
+const CLOSED_PIPE_EXIT: u8 = 141;
 
 /// Whoever read the output has gone, as `head` does.
 #[derive(Debug)]
@@ -26,7 +27,7 @@ impl std::error::Error for Closed {}
 /// Prints a result to standard output.
 ///
 /// # Errors
-/// If it cannot be written; see [`is_closed`].
+/// If it cannot be written, also because whoever read it has gone: [`end`] says nothing of that.
 pub fn print(text: &str) -> Result<()> {
     let mut stdout = io::stdout().lock();
     match stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()) {
@@ -48,13 +49,36 @@ pub fn note(text: &str) {
     let _ = writeln!(io::stderr().lock(), "{text}");
 }
 
+/// How a program ends: its error, if there is one, is noted under the program's name.
+pub fn end(program: &str, result: Result<()>) -> ExitCode {
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) if is_closed(&error) => ExitCode::from(CLOSED_PIPE_EXIT),
+        Err(error) => {
+            note(&format!("{program}: {}", once(&error)));
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Prints the help that was asked for, or what is wrong with the arguments.
+pub fn show_usage(error: &clap::Error) -> ExitCode {
+    match error.print() {
+        Err(closed) if closed.kind() == io::ErrorKind::BrokenPipe && !error.use_stderr() => {
+            ExitCode::from(CLOSED_PIPE_EXIT)
+        }
+        _ if error.use_stderr() => ExitCode::from(2),
+        _ => ExitCode::SUCCESS,
+    }
+}
+
 /// Whether an error only says that whoever read the output has gone: that ends a command without a word.
-pub fn is_closed(error: &anyhow::Error) -> bool {
+fn is_closed(error: &anyhow::Error) -> bool {
     error.is::<Closed>()
 }
 
 /// The text of an error and of its causes, each said once: many quote their cause themselves.
-pub fn once(error: &anyhow::Error) -> String {
+fn once(error: &anyhow::Error) -> String {
     let mut text = error.to_string();
     for cause in error.chain().skip(1).map(ToString::to_string) {
         if !text.contains(&cause) {

@@ -77,7 +77,7 @@ pub(super) struct Settings<'a> {
 
 /// A chain with funded accounts, the contract of EIP-2935, which keeps block hashes in the state, and the validators contract, which
 /// belongs to [`Account::owner`].
-pub(crate) fn genesis(seed: &str, validators: u32, accounts: &[Account]) -> Genesis {
+pub fn genesis(seed: &str, validators: u32, accounts: &[Account]) -> Genesis {
     let validator = |index| Validator {
         public_key: node_key(seed, index).public(),
         fee_recipient: fee_recipient(seed, index),
@@ -156,8 +156,11 @@ pub(super) fn kept_ports(dir: &Path) -> Result<Option<(u16, u16)>> {
     Ok(Some((network.listen.port(), api.listen.port())))
 }
 
-/// Writes a node's key, which others must not be able to read.
-pub(crate) fn write_key(dir: &Path, key: &SecretKey) -> Result<()> {
+/// Writes a node's key into its directory, readable by its owner alone.
+///
+/// # Errors
+/// If the file cannot be written.
+pub fn write_key(dir: &Path, key: &SecretKey) -> Result<()> {
     let path = dir.join(KEY);
     let file = fs::File::options().create(true).truncate(true).write(true).mode(0o600).open(&path);
     let written = file.and_then(|mut file| writeln!(file, "{}", hex::encode(key.seed())));

@@ -24,12 +24,9 @@ use anyhow::{Context, Result, bail, ensure};
 use slipstream_types::Genesis;
 use tempfile::TempDir;
 
-pub use files::SyncMode;
-pub(crate) use files::{genesis, write_key};
+pub use files::{SyncMode, genesis, write_key};
 pub use node::{EpochStatus, HeadStatus, Node, NodeEnd, SnapshotStatus, Status, SyncStatus};
-pub(crate) use process::Process;
-pub(crate) use process::die_with_parent;
-pub use process::{binary, exists};
+pub use process::{Process, binary, die_with_parent, exists};
 
 use crate::{
     accounts::Account,
@@ -71,7 +68,7 @@ pub struct DevnetOptions {
 }
 
 /// Where a node dials another one: by the dialling one's place, and the other's place and entry of `network.peers`.
-pub(crate) type Route<'a> = &'a (dyn Fn(usize, usize, String) -> Result<String> + Sync);
+pub type Route<'a> = &'a (dyn Fn(usize, usize, String) -> Result<String> + Sync);
 
 impl Default for DevnetOptions {
     fn default() -> Self {
@@ -113,7 +110,10 @@ impl Devnet {
     }
 
     /// As [`Devnet::start`], over links that somebody else lays.
-    pub(crate) async fn start_routed(options: DevnetOptions, route: Route<'_>) -> Result<Devnet> {
+    ///
+    /// # Errors
+    /// As [`Devnet::start`].
+    pub async fn start_routed(options: DevnetOptions, route: Route<'_>) -> Result<Devnet> {
         let validators_max = slipstream_types::limits::VALIDATORS_MAX;
         ensure!(
             (1..=validators_max).contains(&(options.validators as usize)),

@@ -48,7 +48,7 @@ pub fn exists(pid: u32) -> bool {
 }
 
 /// A running child. Dropping it kills it and waits for its end.
-pub(crate) struct Process {
+pub struct Process {
     child: Child,
     log: PathBuf,
 }
@@ -58,7 +58,10 @@ impl Process {
     ///
     /// The kernel kills the child when the thread that called this ends, so call it from a thread that lives as long
     /// as the program: main, a test's own, or a worker of tokio, but not `spawn_blocking`.
-    pub(crate) fn spawn(program: &Path, arguments: &[&str], log: PathBuf) -> Result<Process> {
+    ///
+    /// # Errors
+    /// If the program or its log cannot be opened.
+    pub fn spawn(program: &Path, arguments: &[&str], log: PathBuf) -> Result<Process> {
         let file = File::options().create(true).append(true).open(&log);
         let file = file.with_context(|| format!("cannot open the log file {}", log.display()))?;
         let mut command = Command::new(program);
@@ -70,7 +73,8 @@ impl Process {
         Ok(Process { child, log })
     }
 
-    pub(crate) fn pid(&self) -> u32 {
+    /// Its process id.
+    pub fn pid(&self) -> u32 {
         self.child.id()
     }
 
@@ -80,7 +84,10 @@ impl Process {
     }
 
     /// An error with the end of the log if the process has ended.
-    pub(crate) fn check_alive(&mut self) -> Result<()> {
+    ///
+    /// # Errors
+    /// That.
+    pub fn check_alive(&mut self) -> Result<()> {
         match self.ended()? {
             None => Ok(()),
             Some(status) => bail!(
@@ -92,7 +99,8 @@ impl Process {
         }
     }
 
-    pub(crate) fn signal(&self, signal: Signal) {
+    /// Sends a signal.
+    pub fn signal(&self, signal: Signal) {
         // The child is waited for in this struct alone, so that its id cannot be somebody else's by now.
         if let Some(pid) = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw) {
             let _ = kill_process(pid, signal);
@@ -100,7 +108,10 @@ impl Process {
     }
 
     /// Waits for the end after [`Signal::TERM`]; kills when it does not come.
-    pub(crate) async fn wait_stopped(&mut self) -> Result<()> {
+    ///
+    /// # Errors
+    /// If it stopped badly, or had to be killed.
+    pub async fn wait_stopped(&mut self) -> Result<()> {
         let deadline = Instant::now() + STOP_DEADLINE;
         while Instant::now() < deadline {
             if let Some(status) = self.child.try_wait()? {
@@ -116,7 +127,7 @@ impl Process {
     }
 
     /// `kill -9`, and waits for the end.
-    pub(crate) fn kill(&mut self) {
+    pub fn kill(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
@@ -149,7 +160,7 @@ pub(super) fn describe(status: ExitStatus) -> String {
     unsafe_code,
     reason = "the death signal can be set only between fork and exec; see the SAFETY comment"
 )]
-pub(crate) fn die_with_parent(command: &mut Command) {
+pub fn die_with_parent(command: &mut Command) {
     let parent = std::process::id();
     let before_exec = move || {
         set_parent_process_death_signal(Some(Signal::KILL))?;

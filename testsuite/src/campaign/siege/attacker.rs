@@ -13,7 +13,7 @@ use anyhow::{Context, Result, bail};
 use clap::Args;
 
 use super::attack::{self, Field, Tally, Target};
-use crate::{bench::harness::cpu, devnet::Process, output::print_line};
+use crate::{cpu, devnet::Process, output::print_line};
 
 /// Time for signing floods beforehand.
 const READY_DEADLINE: Duration = Duration::from_secs(60);

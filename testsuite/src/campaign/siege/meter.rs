@@ -4,7 +4,7 @@ use std::fs;
 
 use anyhow::{Context, Result};
 
-use crate::bench::harness::cpu;
+use crate::cpu;
 
 /// A process that is watched from a moment on. Linux keeps the peak of its memory, so that none is missed between two looks.
 pub(super) struct Meter {

@@ -6,7 +6,7 @@ use super::{
     attack::Facts,
     honest::{User, quantile},
 };
-use crate::bench::{Aim, Figure, Report};
+use crate::report::{Aim, Figure, Report};
 
 /// The aims, as shared with the other benches: p99 of the honest over theirs without, memory of the node, attacks survived.
 const RATIO_MAX: f64 = 3.0;

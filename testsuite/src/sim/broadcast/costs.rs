@@ -5,8 +5,10 @@ use slipstream_broadcast::{Done, Job, Part};
 use slipstream_coding::{CodecKind, Parameters, Work, encode};
 use slipstream_types::{Blob, BlobKind, batch::content_digest};
 
-use super::chain::{Chain, body_of};
-use crate::bench::broadcast::{Operations, timed};
+use super::{
+    chain::{Chain, body_of},
+    operations::{Operations, timed},
+};
 
 /// Handling a message beside its chunk: decoding, looking up, queueing.
 const MESSAGE_US: f64 = 5.0;

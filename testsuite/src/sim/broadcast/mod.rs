@@ -12,6 +12,7 @@ mod costs;
 mod fabric;
 mod habit;
 mod node;
+pub mod operations;
 mod rounds;
 mod scenario;
 mod topology;
@@ -31,8 +32,8 @@ pub use self::{
 };
 use self::{rounds::Sends, world::World};
 use crate::{
-    bench::{Aim, Figure, Report},
     progress::Progress,
+    report::{Aim, Figure, Report},
 };
 
 /// The paper's block, and a megabyte.

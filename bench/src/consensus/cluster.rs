@@ -1,0 +1,99 @@
+//! [`Cluster`]: validators that are real processes, each reached by the others only through a relay.
+
+use std::{collections::BTreeMap, path::Path, time::Duration};
+
+use anyhow::Result;
+use parking_lot::Mutex;
+use slipstream_network::PeerAddress;
+use slipstream_types::Address;
+
+use super::object;
+use crate::harness::relay::Relay;
+use slipnet::cpu;
+use slipnet::{
+    devnet::{Devnet, DevnetOptions, Node},
+    load::Chain,
+};
+
+/// Longer than a batch takes on two cores that seven validators share: a view that ends because the machine is too small says nothing.
+const PATIENT: &str = "  view_timeout_ms: 20000\n";
+
+/// What differs between clusters.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct ClusterOptions {
+    pub(super) validators: u32,
+    pub(super) accounts: u32,
+    /// Transactions of a batch, at most: else one batch takes all that is in flight, and none is executed while it is agreed on.
+    pub(super) batch_max: u32,
+    /// Whether batches are executed on all cores; else on one.
+    pub(super) parallel: bool,
+    /// Whether views end as in any other node, rather than late.
+    pub(super) impatient: bool,
+}
+
+/// Running validators; they end when it is dropped.
+pub(super) struct Cluster {
+    pub(super) devnet: Devnet,
+    pub(super) chain: Chain,
+    pub(super) contract: Address,
+    /// One before each validator.
+    relays: Vec<Relay>,
+}
+
+impl Cluster {
+    /// Starts validators whose messages take no time, and deploys the contract.
+    ///
+    /// # Errors
+    /// If they do not start.
+    pub(super) async fn start(dir: &Path, options: ClusterOptions) -> Result<Cluster> {
+        let ClusterOptions { validators, accounts, batch_max, parallel, impatient } = options;
+        let relays = Mutex::new(BTreeMap::new());
+        let route = |_, to: usize, peer: String| {
+            let mut relays = relays.lock();
+            let peer: PeerAddress = peer.parse()?;
+            if let std::collections::btree_map::Entry::Vacant(place) = relays.entry(to) {
+                place.insert(Relay::start(peer.address, Duration::ZERO)?);
+            }
+            Ok(PeerAddress { address: relays[&to].address(), ..peer }.to_string())
+        };
+        let executor =
+            if parallel { "executor:\n  hints: conflicts\n" } else { "executor:\n  hints: keys\n" };
+        let patience = if impatient { "" } else { PATIENT };
+        let options = DevnetOptions {
+            validators,
+            accounts,
+            dir: Some(dir.to_owned()),
+            log_filter: "info,slipstream_consensus=debug".to_owned(),
+            extra: format!("{executor}consensus:\n  batch_transactions_max: {batch_max}\n{patience}"),
+            snapshot_interval_batches: 0,
+            ..DevnetOptions::default()
+        };
+        let devnet = Devnet::start_routed(options, &route).await?;
+        let chain = Chain::connect(devnet.proposer().rpc().clone()).await?;
+        let deployer = &devnet.accounts()[0];
+        let contract = chain.deploy(deployer, object::init_code()).await?;
+        let relays = relays.into_inner().into_values().collect();
+        Ok(Cluster { devnet, chain, contract, relays })
+    }
+
+    /// How long a message takes from any validator to any other, from now on.
+    pub(super) fn set_one_way(&self, one_way: Duration) {
+        self.relays.iter().for_each(|relay| relay.set_one_way(one_way));
+    }
+
+    /// Bytes of all datagrams between validators so far.
+    pub(super) fn bytes(&self) -> u64 {
+        self.relays.iter().map(Relay::bytes).sum()
+    }
+
+    /// Datagrams that the relays lost.
+    pub(super) fn dropped(&self) -> u64 {
+        self.relays.iter().map(Relay::dropped).sum()
+    }
+
+    /// CPU seconds of each validator so far; 0 of one that does not run.
+    pub(super) fn cpu_s(&self) -> Result<Vec<f64>> {
+        let of = |node: &Node| node.pid().map_or(Ok(0.0), cpu::of_process);
+        self.devnet.nodes().iter().map(of).collect()
+    }
+}

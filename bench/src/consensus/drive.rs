@@ -1,0 +1,184 @@
+//! [`Driver`]: as many requests in flight as keep the validators busy, and what came of them.
+
+use std::time::{Duration, Instant};
+
+use alloy_primitives::B256;
+use anyhow::{Context, Result, ensure};
+use futures::future::try_join_all;
+use rayon::prelude::*;
+use serde_json::{Value, json};
+
+use super::{cluster::Cluster, object::Request};
+use slipnet::{load::Chain, rpc::BATCH_CALLS_MAX, signer::Signed};
+
+/// Requests at the node's API at a time.
+const LANES: usize = 4;
+const POLL: Duration = Duration::from_millis(5);
+/// How long what was sent may take to be committed after nothing more is sent.
+const DRAIN: Duration = Duration::from_secs(90);
+
+/// How much is sent, and for how long.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Pressure {
+    /// Transactions that are sent and not committed.
+    pub(super) window: usize,
+    /// Most transactions in all.
+    pub(super) most: usize,
+    /// Until nothing more is sent.
+    pub(super) seconds: f64,
+}
+
+/// What came of it.
+#[derive(Clone, Debug)]
+pub(super) struct Flow {
+    /// While as much was in flight as may be, without the first second.
+    pub(super) tps: f64,
+    /// Of each validator, over everything.
+    pub(super) cpu_s_per_tx: Vec<f64>,
+    /// Between validators, over everything.
+    pub(super) bytes: u64,
+    /// The batches: the first one, and the last one.
+    pub(super) batches: (u64, u64),
+}
+
+/// Sends conflict-free requests to a cluster's first validator: each account has an object of its own.
+pub(super) struct Driver<'a> {
+    cluster: &'a Cluster,
+    nonces: Vec<u64>,
+}
+
+impl<'a> Driver<'a> {
+    /// For the accounts of a cluster that nobody else uses now.
+    pub(super) async fn new(cluster: &'a Cluster) -> Result<Driver<'a>> {
+        let nonces = cluster.chain.nonces(cluster.devnet.accounts()).await?;
+        Ok(Driver { cluster, nonces })
+    }
+
+    fn sign(&mut self, count: usize, request: Request) -> Vec<Signed> {
+        let accounts = self.cluster.devnet.accounts();
+        let sign = |index: usize| {
+            let sender = index % accounts.len();
+            let nonce = self.nonces[sender] + (index / accounts.len()) as u64;
+            let call = request.call(self.cluster.contract, sender as u64);
+            self.cluster.chain.sign(&accounts[sender], nonce, call)
+        };
+        (0..count).into_par_iter().map(sign).collect()
+    }
+
+    /// Keeps the validators busy, then waits until everything is committed.
+    ///
+    /// # Errors
+    /// If a node refuses a transaction, or does not commit all of them.
+    pub(super) async fn press(&mut self, request: Request, pressure: Pressure) -> Result<Flow> {
+        let signed = self.sign(pressure.most, request);
+        let chain = &self.cluster.chain;
+        let (cpu, bytes) = (self.cluster.cpu_s()?, self.cluster.bytes());
+        let mut seen = Seen::new(chain.head().await?);
+        let first = seen.head + 1;
+        let (mut sent, begin) = (0, Instant::now());
+        while !seen.is_enough(begin, pressure.seconds) && sent < signed.len() {
+            let room = pressure.window.saturating_sub(sent - seen.committed).min(LANES * BATCH_CALLS_MAX);
+            // A few at a time would cost more than they weigh.
+            if room >= (pressure.window / 8).clamp(1, BATCH_CALLS_MAX) {
+                let part = &signed[sent..(sent + room).min(signed.len())];
+                try_join_all(part.chunks(BATCH_CALLS_MAX).map(|part| send(chain, part))).await?;
+                sent += part.len();
+            } else {
+                tokio::time::sleep(POLL).await;
+            }
+            seen.look(chain).await?;
+        }
+        let pressed = seen.commits.len();
+        let deadline = Instant::now() + DRAIN;
+        while seen.committed < sent {
+            ensure!(Instant::now() < deadline, "{} of {sent} transactions were committed", seen.committed);
+            tokio::time::sleep(POLL).await;
+            seen.look(chain).await?;
+        }
+        self.nonces = chain.nonces(self.cluster.devnet.accounts()).await?;
+        let used = self.cluster.cpu_s()?.into_iter().zip(cpu).map(|(after, before)| after - before);
+        Ok(Flow {
+            tps: seen.tps(begin, pressed)?,
+            cpu_s_per_tx: used.map(|seconds| seconds / sent as f64).collect(),
+            bytes: self.cluster.bytes() - bytes,
+            batches: (first, seen.head),
+        })
+    }
+}
+
+async fn send(chain: &Chain, part: &[Signed]) -> Result<()> {
+    let params: Vec<Value> = part.iter().map(|signed| json!([signed.raw])).collect();
+    let _: Vec<B256> = chain.rpc().batch_all("eth_sendRawTransaction", &params).await?;
+    Ok(())
+}
+
+/// The commits that were seen.
+struct Seen {
+    head: u64,
+    committed: usize,
+    /// When, and how many by then.
+    commits: Vec<(Instant, usize)>,
+}
+
+/// Batches that a rate is made of, at least, unless so many times the seconds are over.
+const COMMITS_MIN: usize = 5;
+const SLOWNESS_MAX: f64 = 4.0;
+/// What is left out: batches grow in it.
+const WARM: Duration = Duration::from_secs(1);
+
+impl Seen {
+    fn new(head: u64) -> Seen {
+        Seen { head, committed: 0, commits: Vec::new() }
+    }
+
+    async fn look(&mut self, chain: &Chain) -> Result<()> {
+        let now = Instant::now();
+        for number in self.head + 1..=chain.head().await? {
+            let params = json!([format!("{number:#x}"), false]);
+            let block: Value = chain.rpc().call("eth_getBlockByNumber", params).await?;
+            let count = block["transactions"].as_array().context("a block without transactions")?.len();
+            self.committed += count;
+            self.head = number;
+            if count > 0 {
+                self.commits.push((now, self.committed));
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether the time is over, with enough commits after [`WARM`] for a rate; slow validators get more of it.
+    fn is_enough(&self, begin: Instant, seconds: f64) -> bool {
+        let warm = self.commits.iter().filter(|(at, _)| *at >= begin + WARM).count();
+        let elapsed_s = begin.elapsed().as_secs_f64();
+        elapsed_s >= seconds && (warm >= COMMITS_MIN || elapsed_s >= SLOWNESS_MAX * seconds)
+    }
+
+    /// Between the first commit after [`WARM`] and the last one while more was sent.
+    fn tps(&self, begin: Instant, pressed: usize) -> Result<f64> {
+        let pressed = &self.commits[..pressed];
+        let warm = pressed.iter().find(|(at, _)| *at >= begin + WARM);
+        let (Some((from, before)), Some((to, after))) = (warm, pressed.last()) else {
+            anyhow::bail!("nothing was committed after the first second: more time is needed");
+        };
+        let seconds = to.duration_since(*from).as_secs_f64();
+        ensure!(seconds > 0.0, "one batch was committed after the first second: more time is needed");
+        Ok((after - before) as f64 / seconds)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Goal: a rate counts what was committed between two commits, both of them under load.
+    #[test]
+    fn rates_are_between_commits() {
+        let begin = Instant::now();
+        let at = |ms| begin + Duration::from_millis(ms);
+        let mut seen = Seen::new(0);
+        seen.commits =
+            vec![(at(500), 50), (at(1_500), 100), (at(2_000), 300), (at(3_500), 500), (at(9_000), 501)];
+        assert_eq!(seen.tps(begin, 4).unwrap(), 200.0);
+        assert!(seen.tps(begin, 1).is_err() && seen.tps(begin, 2).is_err());
+    }
+}

@@ -1,0 +1,90 @@
+//! How long nothing is committed after the primary was killed under load.
+
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, ensure};
+
+use super::cluster::Cluster;
+use slipnet::{
+    load::{self, LoadOptions, Workload},
+    progress::Progress,
+    rpc::Rpc,
+};
+
+const TPS: u32 = 200;
+/// Before the primary is killed.
+const BEFORE: Duration = Duration::from_secs(3);
+/// Until the load ends.
+const SECONDS: u64 = 9;
+/// Since the kill: who has not committed by then does not.
+const PATIENCE: Duration = Duration::from_secs(20);
+const POLL: Duration = Duration::from_millis(5);
+/// Longer than between two commits while all is well.
+const PAUSE: Duration = Duration::from_millis(600);
+
+/// Kills the primary while others take load; seconds until the first commit that the next primary made. Then it comes back.
+///
+/// # Errors
+/// If the others commit no more, or it does not come back.
+pub(super) async fn seconds(cluster: &mut Cluster) -> Result<f64> {
+    let status = cluster.devnet.nodes()[0].status().await?;
+    let primary = status.consensus.as_ref().and_then(|it| it["primary"].as_u64());
+    let primary = primary.context("the first node does not validate")? as usize;
+    let others: Vec<Rpc> = cluster.devnet.nodes().iter().map(|node| node.rpc().clone()).collect();
+    let others: Vec<Rpc> =
+        others.into_iter().enumerate().filter(|(index, _)| *index != primary).map(|(_, rpc)| rpc).collect();
+    let watched = others[0].clone();
+    let options = LoadOptions {
+        workload: Workload::Transfers,
+        tps: TPS,
+        duration: Duration::from_secs(SECONDS),
+        accounts: cluster.devnet.accounts()[..200].to_vec(),
+        submit: others,
+        ..LoadOptions::default()
+    };
+    let load = tokio::spawn(async move { load::run(&options, Progress::Quiet).await });
+    wait_for_load(&watched).await?;
+    tokio::time::sleep(BEFORE).await;
+    cluster.devnet.node_mut(primary).kill();
+    let took = first_commit(&watched, Instant::now()).await;
+    let report = load.await??;
+    ensure!(report.committed > 0, "the load committed nothing");
+    let node = cluster.devnet.node_mut(primary);
+    node.start()?;
+    let head = slipnet::rpc::quantity(&watched.call("eth_blockNumber", serde_json::json!([])).await?)?;
+    node.wait_head(head, Instant::now() + Duration::from_secs(60)).await?;
+    took
+}
+
+async fn head(rpc: &Rpc) -> Result<u64> {
+    slipnet::rpc::quantity(&rpc.call("eth_blockNumber", serde_json::json!([])).await?)
+}
+
+/// Batches come faster under load than the empty ones before it.
+async fn wait_for_load(rpc: &Rpc) -> Result<()> {
+    let begin = Instant::now();
+    loop {
+        let before = head(rpc).await?;
+        tokio::time::sleep(Duration::from_millis(500)).await;
+        if head(rpc).await? >= before + 3 {
+            return Ok(());
+        }
+        ensure!(begin.elapsed() < PATIENCE, "the load does not begin");
+    }
+}
+
+/// Seconds from the kill to the end of the first pause: what was decided before may still be committed after the kill.
+async fn first_commit(rpc: &Rpc, killed: Instant) -> Result<f64> {
+    let (mut last, mut moved) = (head(rpc).await?, killed);
+    while killed.elapsed() < PATIENCE {
+        let (now, at) = (head(rpc).await?, Instant::now());
+        if now > last {
+            if at.duration_since(moved) > PAUSE {
+                return Ok(at.duration_since(killed).as_secs_f64());
+            }
+            (last, moved) = (now, at);
+        }
+        tokio::time::sleep(POLL).await;
+    }
+    anyhow::bail!("no pause ended within {} s after the primary was killed", PATIENCE.as_secs())
+}

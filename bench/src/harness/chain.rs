@@ -1,0 +1,189 @@
+//! [`Source`]: a certified chain without consensus. Every batch is executed, sealed, certified by the one validator's key and
+//! committed with its hints, as a validator does it.
+
+use anyhow::{Result, ensure};
+use slipstream_executor::{Basis, HintsMode, Transaction, execute, seal};
+use slipstream_storage::{CommitBatch, Store};
+use slipstream_types::{
+    B256, BatchHeader, BatchNumber, Certificate, Delta, Digest, Epoch, Genesis, LedgerInfo, SecretKey,
+};
+
+use super::workload::{Signer, Workload};
+use slipnet::{
+    accounts::{Account, node_key},
+    devnet::genesis,
+    progress::Progress,
+};
+
+/// Batches that are signed on all cores while those before them are executed.
+const SIGNED_AHEAD: u64 = 64;
+const BATCH_INTERVAL_MS: u64 = 100;
+const SEED: &str = "slipnet-bench";
+
+/// A chain that was made; its batches are in the store.
+#[derive(Clone, Debug)]
+pub(crate) struct Source {
+    pub(crate) workload: Workload,
+    pub(crate) genesis: Genesis,
+    pub(crate) head: BatchNumber,
+    pub(crate) state_root: Digest,
+    /// Of all batches.
+    pub(crate) transactions: u64,
+}
+
+/// Appends batches to a chain with one validator, whose key the bench has.
+pub(crate) struct Maker<'a> {
+    store: &'a Store,
+    genesis: &'a Genesis,
+    key: SecretKey,
+    hints: HintsMode,
+    /// In the batches that were appended.
+    pub(crate) transactions: u64,
+}
+
+impl Source {
+    /// Fills an empty store with so many batches of a workload.
+    ///
+    /// # Errors
+    /// If a transaction fails, or the store does.
+    pub(crate) fn make(
+        store: &Store,
+        workload: Workload,
+        batches: u64,
+        senders: u32,
+        progress: Progress,
+    ) -> Result<Source> {
+        let signer = Signer::new(workload, Default::default(), senders);
+        let genesis = one_validator(&signer.funded());
+        store.initialize(&genesis)?;
+        let mut maker = Maker::new(store, &genesis, HintsMode::Keys);
+        for batch in signer.prelude()? {
+            maker.append(&batch)?;
+        }
+        let batches = batches - store.head()?.header.number.get();
+        let mut task = progress.task("batches", batches);
+        let mut ready = signer.batches(0..SIGNED_AHEAD.min(batches))?;
+        for first in (0..batches).step_by(SIGNED_AHEAD as usize) {
+            let next = batches.min(first + SIGNED_AHEAD)..batches.min(first + 2 * SIGNED_AHEAD);
+            let append = || ready.iter().try_for_each(|batch| maker.append(batch));
+            let (appended, signed) = rayon::join(append, || signer.batches(next));
+            appended?;
+            ready = signed?;
+            task.update(first + SIGNED_AHEAD, "");
+        }
+        let transactions = maker.transactions;
+        let head = store.head()?.header;
+        Ok(Source { workload, genesis, head: head.number, state_root: head.state_root, transactions })
+    }
+}
+
+/// A genesis of whose one validator the bench has the key.
+pub(crate) fn one_validator(funded: &[Account]) -> Genesis {
+    genesis(SEED, 1, funded)
+}
+
+/// That key.
+pub(crate) fn validator_key() -> SecretKey {
+    node_key(SEED, 0)
+}
+
+impl<'a> Maker<'a> {
+    /// For a store that is on a chain of [`one_validator`]; with hints as a validator makes them in this mode.
+    pub(crate) fn new(store: &'a Store, genesis: &'a Genesis, hints: HintsMode) -> Maker<'a> {
+        Maker { store, genesis, key: validator_key(), hints, transactions: 0 }
+    }
+
+    /// Executes, certifies and commits a batch.
+    ///
+    /// # Errors
+    /// If a transaction fails, or the store does.
+    pub(crate) fn append(&mut self, transactions: &[Transaction]) -> Result<()> {
+        let head = self.store.head()?;
+        let timestamp_ms = head.header.timestamp_ms + BATCH_INTERVAL_MS;
+        let proposer = self.genesis.validators[0].fee_recipient;
+        let basis = Basis { parent: &head.header, epoch: Epoch(0), timestamp_ms, proposer };
+        let outcome = execute(&self.store.view()?, &basis.env(&self.genesis.chain), transactions)?;
+        let number = head.header.number.next();
+        ensure!(
+            outcome.receipts.receipts.iter().all(|receipt| receipt.success),
+            "a transaction of batch {number} failed"
+        );
+        let speculation = self.store.speculate(&outcome.delta)?;
+        let mut sealed = seal(self.hints, &basis, transactions, &outcome, speculation.root())?;
+        sealed.vouch(0, &self.key);
+        let mut accumulator = head.accumulator;
+        accumulator.append(sealed.header.digest());
+        let certificate = certify(&self.key, &sealed.header, accumulator.root())?;
+        let hashes: Vec<B256> = transactions.iter().map(|transaction| transaction.hash).collect();
+        let commit =
+            CommitBatch { certificate: Some(&certificate), ..sealed.commit_batch(&outcome.delta, &hashes) };
+        self.store.commit(commit, Some(speculation))?;
+        self.transactions += transactions.len() as u64;
+        Ok(())
+    }
+
+    /// Certifies and commits changes that no transaction made.
+    ///
+    /// # Errors
+    /// If the store fails.
+    pub(crate) fn put(&self, delta: &Delta) -> Result<()> {
+        let head = self.store.head()?;
+        let speculation = self.store.speculate(delta)?;
+        let header = BatchHeader {
+            number: head.header.number.next(),
+            parent: head.digest,
+            timestamp_ms: head.header.timestamp_ms + BATCH_INTERVAL_MS,
+            tx_count: 0,
+            tx_bytes: 0,
+            gas_used: 0,
+            delta_bytes: 0,
+            state_root: speculation.root(),
+            ..head.header
+        };
+        let mut accumulator = head.accumulator;
+        accumulator.append(header.digest());
+        let certificate = certify(&self.key, &header, accumulator.root())?;
+        let batch = CommitBatch { certificate: Some(&certificate), ..CommitBatch::new(&header, delta) };
+        Ok(self.store.commit(batch, Some(speculation))?)
+    }
+}
+
+/// The certificate of a chain with one validator.
+pub(crate) fn certify(
+    key: &SecretKey,
+    header: &BatchHeader,
+    accumulator_root: Digest,
+) -> Result<Certificate> {
+    let info = LedgerInfo {
+        epoch: header.epoch,
+        number: header.number,
+        accumulator_root,
+        state_root: header.state_root,
+        timestamp_ms: header.timestamp_ms,
+        next_validators: None,
+    };
+    Ok(Certificate::signed(info, 0, [(0, key)])?)
+}
+
+#[cfg(test)]
+mod tests {
+    use slipstream_storage::StorageConfig;
+
+    use super::*;
+    use crate::harness::workload::BATCH_TRANSACTIONS;
+
+    #[test]
+    fn every_workload_makes_a_chain_that_repeats() {
+        for workload in [Workload::Transfers, Workload::Erc20, Workload::Hot] {
+            let make = || {
+                let store = Store::memory(&StorageConfig::default());
+                Source::make(&store, workload, 6, 300, Progress::Quiet).unwrap()
+            };
+            let (source, again) = (make(), make());
+            assert_eq!(source.head, BatchNumber::new(6), "{workload:?}");
+            assert_eq!(source.state_root, again.state_root);
+            let whole = 6 - if workload == Workload::Erc20 { 2 } else { 0 };
+            assert!(source.transactions >= whole * BATCH_TRANSACTIONS as u64, "{workload:?}");
+        }
+    }
+}

@@ -1,0 +1,122 @@
+//! [`Goal`]: where a fresh fullnode process has to get, timed from its first request for data to the head of its peers.
+
+use std::{
+    path::Path,
+    time::{Duration, Instant},
+};
+
+use anyhow::{Result, bail, ensure};
+use serde_json::Value;
+use slipstream_types::Digest;
+
+use super::node::{NodeOptions, NodeProcess};
+use slipnet::accounts::node_key;
+
+/// How often a follower is asked until it starts to follow; the error of the start.
+const START_POLL: Duration = Duration::from_millis(2);
+/// How often its head is asked for after that; the error of the end. A question costs the follower about 0.1 ms.
+const HEAD_POLL: Duration = Duration::from_millis(5);
+const SEED: &str = "slipnet-bench-follower";
+
+/// The head that a follower has to reach.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Goal {
+    /// Its batch.
+    pub(crate) head: u64,
+    pub(crate) state_root: Digest,
+    /// Far above what it should take.
+    pub(crate) deadline: Duration,
+}
+
+/// CPU seconds of the processes around a follower so far.
+#[derive(Clone, Copy, Default, Debug)]
+pub(crate) struct Around {
+    pub(crate) server: f64,
+    pub(crate) relay: f64,
+}
+
+/// What it took to get there.
+#[derive(Clone, Debug)]
+pub(crate) struct CaughtUp {
+    /// From the first request for data to the head.
+    pub(crate) seconds: f64,
+    /// From the ready line until then: connecting, and the first summary.
+    pub(crate) connect_seconds: f64,
+    /// That the follower received on its connections, headers and acknowledgements included.
+    pub(crate) bytes: u64,
+    pub(crate) cpu_s: f64,
+    /// Of the processes around it, in the same time.
+    pub(crate) around: Around,
+    /// The most memory that the follower had until its head was there.
+    pub(crate) peak_mib: f64,
+    /// Seconds that each stage worked; stages overlap.
+    pub(crate) stages: Vec<(String, f64)>,
+}
+
+impl Goal {
+    /// Starts a follower in an empty directory and waits until it is there.
+    ///
+    /// # Errors
+    /// If the follower ends, does not get there in time, or gets somewhere else.
+    pub(crate) async fn reach(
+        &self,
+        dir: &Path,
+        genesis: &Path,
+        options: &NodeOptions,
+        around: impl Fn() -> Result<Around>,
+    ) -> Result<CaughtUp> {
+        let mut node = NodeProcess::start(dir, genesis, &node_key(SEED, 0), options).await?;
+        let ready = Instant::now();
+        self.wait_started(&mut node, ready).await?;
+        let begin = Instant::now();
+        let (cpu_before, before) = (node.cpu_s()?, around()?);
+        while node.head().await? < self.head {
+            node.check_alive()?;
+            if begin.elapsed() > self.deadline {
+                bail!("it does not reach batch {}: {}", self.head, node.status().await?["sync"]);
+            }
+            tokio::time::sleep(HEAD_POLL).await;
+        }
+        let seconds = begin.elapsed().as_secs_f64();
+        let (cpu_after, after, peak_mib) = (node.cpu_s()?, around()?, node.peak_mib()?);
+        let status = node.status().await?;
+        let root = status["head"]["state_root"].as_str().unwrap_or_default();
+        let expected = self.state_root.to_string();
+        ensure!(root == expected, "its state root is {root}, the chain's is {expected}");
+        Ok(CaughtUp {
+            seconds,
+            connect_seconds: (begin - ready).as_secs_f64(),
+            bytes: bytes_received(&status),
+            cpu_s: cpu_after - cpu_before,
+            around: Around { server: after.server - before.server, relay: after.relay - before.relay },
+            peak_mib,
+            stages: stages(&status),
+        })
+    }
+
+    /// Waits until the follower knows a peer's certified head: in that moment its first request for data leaves.
+    async fn wait_started(&self, node: &mut NodeProcess, ready: Instant) -> Result<()> {
+        loop {
+            let status = node.status().await?;
+            let number = |value: &Value| value.as_u64().unwrap_or_default();
+            if number(&status["sync"]["target"]) > 0 || number(&status["head"]["number"]) > 0 {
+                return Ok(());
+            }
+            node.check_alive()?;
+            ensure!(ready.elapsed() < self.deadline, "it never heard of a peer's head");
+            tokio::time::sleep(START_POLL).await;
+        }
+    }
+}
+
+fn bytes_received(status: &Value) -> u64 {
+    let peers = status["peers"].as_array().map(Vec::as_slice).unwrap_or_default();
+    peers.iter().filter_map(|peer| peer["bytes_received"].as_u64()).sum()
+}
+
+/// The stage table of a status.
+fn stages(status: &Value) -> Vec<(String, f64)> {
+    let stages = status["sync"]["stages"].as_array().map(Vec::as_slice).unwrap_or_default();
+    let stage = |stage: &Value| Some((stage["stage"].as_str()?.to_owned(), stage["busy_seconds"].as_f64()?));
+    stages.iter().filter_map(stage).collect()
+}

@@ -1,0 +1,212 @@
+//! [`NodeProcess`]: a real `slipstream` fullnode in a directory of its own.
+
+use std::{
+    fmt::Write as _,
+    fs,
+    net::SocketAddr,
+    path::{Path, PathBuf},
+    time::{Duration, Instant},
+};
+
+use anyhow::{Context, Result, bail};
+use rustix::process::Signal;
+use serde_json::{Value, json};
+use slipstream_network::PeerAddress;
+use slipstream_types::SecretKey;
+
+use slipnet::cpu;
+use slipnet::{
+    accounts::node_key,
+    devnet::{Process, binary, write_key},
+    rpc::{Rpc, quantity},
+};
+
+/// Opening a chain's store reads its whole state; far above what that takes.
+const READY_DEADLINE: Duration = Duration::from_secs(300);
+/// Where nobody listens: UDP's discard port.
+const NOWHERE: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::LOCALHOST), 9);
+const READY_POLL: Duration = Duration::from_millis(2);
+
+/// The database in a node's directory, for who fills it before the node starts.
+pub(crate) fn database(dir: &Path) -> PathBuf {
+    dir.join("data/db")
+}
+
+/// What differs between nodes.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct NodeOptions {
+    /// `sync.mode`.
+    pub(crate) mode: &'static str,
+    /// Further keys of the `sync` section, as lines of YAML.
+    pub(crate) sync: &'static str,
+    /// Keys of the `executor` section, as lines of YAML.
+    pub(crate) executor: String,
+    /// Further keys of the `storage` section, as lines of YAML.
+    pub(crate) storage: String,
+    /// Keys of the `consensus` section, as lines of YAML; of a validator, if there are any.
+    pub(crate) consensus: String,
+    /// `storage.snapshot_interval_batches`.
+    pub(crate) snapshot_interval: u64,
+    /// Peers to dial. A fullnode has to have one: where there is none, one that does not exist takes the place.
+    pub(crate) peers: Vec<String>,
+}
+
+/// A running node; dropping it kills it.
+pub(crate) struct NodeProcess {
+    process: Process,
+    rpc: Rpc,
+    address: SocketAddr,
+    id: String,
+}
+
+impl NodeProcess {
+    /// Starts a fullnode in a directory that may already hold a database, and waits until it says that it is ready.
+    ///
+    /// # Errors
+    /// If it does not get there, with the end of its log.
+    pub(crate) async fn start(
+        dir: &Path,
+        genesis: &Path,
+        key: &SecretKey,
+        options: &NodeOptions,
+    ) -> Result<NodeProcess> {
+        fs::create_dir_all(dir)?;
+        write_key(dir, key)?;
+        let config = dir.join("node.yaml");
+        fs::write(&config, yaml(genesis, options)?)?;
+        let log = dir.join("log");
+        // A process appends to it; the ready line of one before it must not count.
+        fs::write(&log, "")?;
+        let config = config.to_str().context("the directory's name is not valid UTF-8")?;
+        let mut process = Process::spawn(&binary()?, &["run", "--config", config], log.clone())?;
+        let deadline = Instant::now() + READY_DEADLINE;
+        loop {
+            process.check_alive()?;
+            if let Some(ready) = ready(&fs::read_to_string(&log).unwrap_or_default()) {
+                let (api, id, address) = ready?;
+                return Ok(NodeProcess { process, rpc: Rpc::new(&api)?, address, id });
+            }
+            if Instant::now() > deadline {
+                bail!("the node in {} was not ready in time; its log is beside its files", dir.display());
+            }
+            tokio::time::sleep(READY_POLL).await;
+        }
+    }
+
+    /// Its API's address.
+    pub(crate) fn url(&self) -> &str {
+        self.rpc.url()
+    }
+
+    /// Where peers reach it.
+    pub(crate) fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// An entry for `network.peers` of who reaches it at another address.
+    pub(crate) fn peer_at(&self, address: SocketAddr) -> String {
+        format!("{}@{address}", self.id)
+    }
+
+    /// Its `/v1/status`.
+    pub(crate) async fn status(&self) -> Result<Value> {
+        self.rpc.page("/v1/status").await
+    }
+
+    /// The number of its last batch: the cheapest question that there is.
+    pub(crate) async fn head(&self) -> Result<u64> {
+        quantity(&self.call("eth_blockNumber", json!([])).await?)
+    }
+
+    /// Asks it a question of JSON-RPC.
+    pub(crate) async fn call(&self, method: &str, params: Value) -> Result<Value> {
+        self.rpc.call(method, params).await
+    }
+
+    /// An error, with the end of the log, if it has ended by itself.
+    pub(crate) fn check_alive(&mut self) -> Result<()> {
+        self.process.check_alive()
+    }
+
+    /// CPU seconds that it took so far.
+    pub(crate) fn cpu_s(&self) -> Result<f64> {
+        cpu::of_process(self.process.pid())
+    }
+
+    /// Bytes that it read from the disk so far.
+    pub(crate) fn disk_bytes(&self) -> Result<u64> {
+        let path = format!("/proc/{}/io", self.process.pid());
+        let text = fs::read_to_string(&path).with_context(|| format!("cannot read {path}"))?;
+        let line = text.lines().find_map(|line| line.strip_prefix("read_bytes: "));
+        Ok(line.context("read_bytes in its I/O counters")?.trim().parse()?)
+    }
+
+    /// The most memory that it had so far, in MiB.
+    pub(crate) fn peak_mib(&self) -> Result<f64> {
+        let path = format!("/proc/{}/status", self.process.pid());
+        let text = fs::read_to_string(&path).with_context(|| format!("cannot read {path}"))?;
+        let line =
+            text.lines().find_map(|line| line.strip_prefix("VmHWM:")).context("VmHWM in its status")?;
+        let kib: f64 = line.trim().trim_end_matches("kB").trim().parse()?;
+        Ok(kib / 1024.0)
+    }
+
+    /// Asks it to stop, and waits.
+    pub(crate) async fn stop(mut self) -> Result<()> {
+        self.process.signal(Signal::TERM);
+        self.process.wait_stopped().await
+    }
+}
+
+/// The API, the key and the network address of a log's ready line, if it has one by now.
+fn ready(log: &str) -> Option<Result<(String, String, SocketAddr)>> {
+    let line = log.lines().find(|line| line.starts_with("slipstream ready "))?;
+    // The line may still be in the making: its last field is whole only once its end is there.
+    if !log[log.find(line)? + line.len()..].starts_with('\n') {
+        return None;
+    }
+    let field = |name| line.split(' ').find_map(|field| field.strip_prefix(name));
+    let parsed = || {
+        let api = field("api=").context("no api= in the ready line")?;
+        let (id, address) = field("network=").and_then(|peer| peer.split_once('@')).context("no network=")?;
+        Ok((api.to_owned(), id.to_owned(), address.parse()?))
+    };
+    Some(parsed())
+}
+
+fn yaml(genesis: &Path, options: &NodeOptions) -> Result<String> {
+    let NodeOptions { mode, sync, executor, storage, consensus, snapshot_interval, peers } = options;
+    let role = if consensus.is_empty() { "fullnode" } else { "validator" };
+    let mut text = format!(
+        "role: {role}\ngenesis: \"{}\"\nstorage:\n  snapshot_interval_batches: {snapshot_interval}\n{storage}\
+         api:\n  listen: \"127.0.0.1:0\"\nsync:\n  mode: {mode}\n{sync}network:\n  listen: \"127.0.0.1:0\"\n  peers: [",
+        genesis.display()
+    );
+    let nobody = PeerAddress { id: node_key("slipnet-bench-nobody", 0).public(), address: NOWHERE };
+    let nobody = (peers.is_empty() && consensus.is_empty()).then(|| nobody.to_string());
+    for peer in peers.iter().chain(&nobody) {
+        write!(text, "\"{peer}\", ")?;
+    }
+    text.push_str("]\n");
+    if !executor.is_empty() {
+        write!(text, "executor:\n{executor}")?;
+    }
+    if !consensus.is_empty() {
+        write!(text, "consensus:\n{consensus}")?;
+    }
+    Ok(text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_ready_line_counts_once_it_is_whole() {
+        let line = "INFO x\nslipstream ready api=http://127.0.0.1:9 network=ab@127.0.0.1:7400";
+        assert!(ready(line).is_none());
+        let (api, id, address) = ready(&format!("{line}\nINFO y")).unwrap().unwrap();
+        assert_eq!((api.as_str(), id.as_str(), address.port()), ("http://127.0.0.1:9", "ab", 7400));
+        assert!(ready("slipstream ready api=http://x\n").unwrap().is_err());
+    }
+}

@@ -1,0 +1,417 @@
+//! [`Relay`]: a link with latency. UDP datagrams that come in on one side go out on the other after a fixed time, in order; whoever
+//! dials the relay's address reaches its target. Bandwidth is unlimited unless one is set.
+//!
+//! It has a thread of its own, so that a busy harness does not add to the delay, and moves trains of datagrams as the
+//! kernel hands them over (GRO in, GSO out), so that it takes little of the CPU that is being measured; how much, it says.
+
+use std::{
+    collections::HashMap,
+    io::{self, IoSliceMut},
+    net::{Ipv4Addr, SocketAddr},
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering::Relaxed},
+    },
+    thread::JoinHandle,
+    time::{Duration, Instant},
+};
+
+use anyhow::{Context, Result};
+use parking_lot::Mutex;
+use quinn_udp::{BATCH_SIZE, EcnCodepoint, RecvMeta, Transmit, UdpSocketState};
+use tokio::{io::Interest, net::UdpSocket, sync::mpsc};
+use tokio_util::sync::CancellationToken;
+
+use slipnet::cpu;
+
+/// What is asked of the system for each socket's buffers: a burst of a whole receive window.
+const SOCKET_BUFFER_BYTES: usize = 4 << 20;
+/// The longest train of datagrams that the kernel hands over at once.
+const TRAIN_BYTES_MAX: usize = 64 << 10;
+/// Trains on their way. Above it they are dropped, as a link's queue drops them: 512 MiB at most.
+const TRAINS_MAX: usize = 8_192;
+/// What a link of limited bandwidth holds back at most; what comes then is dropped, as by a router whose buffer is full.
+const QUEUE_MAX: Duration = Duration::from_millis(100);
+/// Dialling sockets that are told apart; those beyond are not served.
+const DIALLERS_MAX: usize = 256;
+/// How often the thread notes the CPU that it took.
+const CPU_INTERVAL: Duration = Duration::from_millis(10);
+
+/// Datagrams of one size, the last of which may be shorter.
+struct Train {
+    bytes: Vec<u8>,
+    stride: usize,
+    ecn: Option<EcnCodepoint>,
+    due: Instant,
+    from: Arc<Socket>,
+    to: SocketAddr,
+}
+
+/// A running relay; it ends when it is dropped.
+pub(crate) struct Relay {
+    address: SocketAddr,
+    counters: Arc<Counters>,
+    stop: CancellationToken,
+    thread: Option<JoinHandle<()>>,
+}
+
+#[derive(Default)]
+struct Counters {
+    cpu_ns: AtomicU64,
+    dropped: AtomicU64,
+    bytes: AtomicU64,
+    one_way_ns: AtomicU64,
+    /// Of each direction; 0 is no limit.
+    bytes_per_s: AtomicU64,
+}
+
+impl Relay {
+    /// A relay to `target` that adds `one_way` to every datagram, in both directions.
+    ///
+    /// # Errors
+    /// If a socket cannot be opened.
+    pub(crate) fn start(target: SocketAddr, one_way: Duration) -> Result<Relay> {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        let front = {
+            let _inside = runtime.enter();
+            Arc::new(Socket::open().context("cannot open the relay's socket")?)
+        };
+        let address = front.io.local_addr()?;
+        let (counters, stop) = (Arc::new(Counters::default()), CancellationToken::new());
+        counters.one_way_ns.store(one_way.as_nanos() as u64, Relaxed);
+        let (counted, stopped) = (counters.clone(), stop.clone());
+        let work = move || {
+            runtime.block_on(async move {
+                tokio::select! {
+                    () = stopped.cancelled() => {}
+                    () = run(front, target, &counted) => {}
+                }
+            });
+        };
+        let thread = std::thread::Builder::new().name("relay".into()).spawn(work)?;
+        Ok(Relay { address, counters, stop, thread: Some(thread) })
+    }
+
+    /// What to dial instead of the target.
+    pub(crate) fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// What it adds from now on. Datagrams that are on their way are not overtaken.
+    pub(crate) fn set_one_way(&self, one_way: Duration) {
+        self.counters.one_way_ns.store(one_way.as_nanos() as u64, Relaxed);
+    }
+
+    /// What goes through it from now on in a second, in each direction.
+    pub(crate) fn set_bandwidth(&self, bytes_per_s: u64) {
+        self.counters.bytes_per_s.store(bytes_per_s, Relaxed);
+    }
+
+    /// Bytes of the datagrams that it took so far, in both directions.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.counters.bytes.load(Relaxed)
+    }
+
+    /// CPU seconds that it has taken so far.
+    pub(crate) fn cpu_s(&self) -> f64 {
+        self.counters.cpu_ns.load(Relaxed) as f64 / 1e9
+    }
+
+    /// Trains that were dropped because too many were on their way.
+    pub(crate) fn dropped(&self) -> u64 {
+        self.counters.dropped.load(Relaxed)
+    }
+}
+
+impl Drop for Relay {
+    fn drop(&mut self) {
+        self.stop.cancel();
+        if let Some(thread) = self.thread.take() {
+            // A panic was printed by its own thread.
+            let _ = thread.join();
+        }
+    }
+}
+
+async fn run(front: Arc<Socket>, target: SocketAddr, counters: &Arc<Counters>) {
+    let line = || {
+        let (line, trains) = mpsc::channel(TRAINS_MAX);
+        (Line { trains: line, counters: counters.clone(), free_at: Arc::default() }, trains)
+    };
+    let ((there, trains_there), (back, trains_back)) = (line(), line());
+    tokio::join!(
+        accept(front, target, there, back),
+        deliver(trains_there),
+        deliver(trains_back),
+        note_cpu(counters)
+    );
+}
+
+async fn note_cpu(counters: &Counters) {
+    loop {
+        counters.cpu_ns.store((cpu::of_this_thread() * 1e9) as u64, Relaxed);
+        tokio::time::sleep(CPU_INTERVAL).await;
+    }
+}
+
+/// Where the trains of one direction wait for their time.
+#[derive(Clone)]
+struct Line {
+    trains: mpsc::Sender<Train>,
+    counters: Arc<Counters>,
+    /// When the last train is through, if bandwidth is limited.
+    free_at: Arc<Mutex<Option<Instant>>>,
+}
+
+impl Line {
+    fn enter(&self, received: Received<'_>, from: &Arc<Socket>, to: SocketAddr) {
+        self.counters.bytes.fetch_add(received.bytes.len() as u64, Relaxed);
+        let Some(through) = self.through(received.bytes.len()) else {
+            self.counters.dropped.fetch_add(1, Relaxed);
+            return;
+        };
+        let train = Train {
+            bytes: received.bytes.to_vec(),
+            stride: received.meta.stride,
+            ecn: received.meta.ecn,
+            due: through + Duration::from_nanos(self.counters.one_way_ns.load(Relaxed)),
+            from: from.clone(),
+            to,
+        };
+        if self.trains.try_send(train).is_err() {
+            self.counters.dropped.fetch_add(1, Relaxed);
+        }
+    }
+}
+
+impl Line {
+    /// When so many bytes that come now are through; none if they do not fit.
+    fn through(&self, bytes: usize) -> Option<Instant> {
+        let (now, rate) = (Instant::now(), self.counters.bytes_per_s.load(Relaxed));
+        if rate == 0 {
+            return Some(now);
+        }
+        let mut free_at = self.free_at.lock();
+        let begin = free_at.map_or(now, |free_at| free_at.max(now));
+        if begin - now > QUEUE_MAX {
+            return None;
+        }
+        let through = begin + Duration::from_secs_f64(bytes as f64 / rate as f64);
+        *free_at = Some(through);
+        Some(through)
+    }
+}
+
+/// All trains of a direction have the same delay, so one queue keeps their order.
+async fn deliver(mut trains: mpsc::Receiver<Train>) {
+    while let Some(train) = trains.recv().await {
+        if train.due > Instant::now() {
+            tokio::time::sleep_until(train.due.into()).await;
+        }
+        // A datagram that cannot be sent is a lost one.
+        let _ = train.from.send(&train).await;
+    }
+}
+
+/// Takes what dialling sockets send; each gets a socket towards the target, which is how answers find back.
+async fn accept(front: Arc<Socket>, target: SocketAddr, there: Line, back: Line) {
+    let mut towards: HashMap<SocketAddr, Arc<Socket>> = HashMap::new();
+    let mut buffers = Buffers::new();
+    loop {
+        let receive = |received: Received<'_>| {
+            let dialler = received.meta.addr;
+            if !towards.contains_key(&dialler) {
+                let Some(socket) = (towards.len() < DIALLERS_MAX).then(|| Socket::open().ok()).flatten()
+                else {
+                    return;
+                };
+                let socket = Arc::new(socket);
+                tokio::spawn(answer(socket.clone(), front.clone(), dialler, back.clone()));
+                towards.insert(dialler, socket);
+            }
+            there.enter(received, &towards[&dialler], target);
+        };
+        if front.receive(&mut buffers, receive).await.is_err() {
+            return;
+        }
+    }
+}
+
+async fn answer(socket: Arc<Socket>, front: Arc<Socket>, dialler: SocketAddr, line: Line) {
+    let mut buffers = Buffers::new();
+    while socket.receive(&mut buffers, |received| line.enter(received, &front, dialler)).await.is_ok() {}
+}
+
+/// A UDP socket that receives and sends trains.
+struct Socket {
+    io: UdpSocket,
+    state: UdpSocketState,
+}
+
+struct Received<'a> {
+    bytes: &'a [u8],
+    meta: RecvMeta,
+}
+
+struct Buffers {
+    trains: Vec<Vec<u8>>,
+}
+
+impl Buffers {
+    fn new() -> Buffers {
+        Buffers { trains: vec![vec![0; TRAIN_BYTES_MAX]; BATCH_SIZE] }
+    }
+}
+
+impl Socket {
+    fn open() -> io::Result<Socket> {
+        let socket = std::net::UdpSocket::bind((Ipv4Addr::LOCALHOST, 0))?;
+        socket.set_nonblocking(true)?;
+        let state = UdpSocketState::new((&socket).into())?;
+        state.set_recv_buffer_size((&socket).into(), SOCKET_BUFFER_BYTES)?;
+        state.set_send_buffer_size((&socket).into(), SOCKET_BUFFER_BYTES)?;
+        Ok(Socket { io: UdpSocket::from_std(socket)?, state })
+    }
+
+    async fn receive(&self, buffers: &mut Buffers, mut each: impl FnMut(Received<'_>)) -> io::Result<()> {
+        let mut metas = [RecvMeta::default(); BATCH_SIZE];
+        let receive = || {
+            let mut slices: Vec<_> = buffers.trains.iter_mut().map(|train| IoSliceMut::new(train)).collect();
+            self.state.recv((&self.io).into(), &mut slices, &mut metas)
+        };
+        let count = match self.io.async_io(Interest::READABLE, receive).await {
+            Ok(count) => count,
+            // The other side is gone for a while: what a datagram before this one met.
+            Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => 0,
+            Err(error) => return Err(error),
+        };
+        for (bytes, meta) in buffers.trains.iter().zip(metas).take(count) {
+            each(Received { bytes: &bytes[..meta.len], meta });
+        }
+        Ok(())
+    }
+
+    async fn send(&self, train: &Train) -> io::Result<()> {
+        let per_call = self.state.max_gso_segments().max(1) * train.stride.max(1);
+        for contents in train.bytes.chunks(per_call) {
+            let transmit = Transmit {
+                destination: train.to,
+                ecn: train.ecn,
+                contents,
+                segment_size: (contents.len() > train.stride).then_some(train.stride),
+                src_ip: None,
+            };
+            let send = || self.state.try_send((&self.io).into(), &transmit);
+            self.io.async_io(Interest::WRITABLE, send).await?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Few enough for the buffer of a socket that asked for no larger one.
+    const DATAGRAMS: u32 = 50;
+
+    async fn bound() -> UdpSocket {
+        UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap()
+    }
+
+    async fn number(socket: &UdpSocket) -> (u32, SocketAddr) {
+        let mut buffer = [0; 1_500];
+        let (len, from) = tokio::time::timeout(Duration::from_secs(10), socket.recv_from(&mut buffer))
+            .await
+            .unwrap()
+            .unwrap();
+        assert!(len >= 4);
+        (u32::from_le_bytes(buffer[..4].try_into().unwrap()), from)
+    }
+
+    /// Goal: both directions keep the order, nothing comes before its time, and dialling sockets are told apart.
+    #[tokio::test(flavor = "multi_thread")]
+    async fn datagrams_come_in_order_and_not_before_their_time() {
+        let one_way = Duration::from_millis(40);
+        let target = bound().await;
+        let relay = Relay::start(target.local_addr().unwrap(), one_way).unwrap();
+        let (dialler, other) = (bound().await, bound().await);
+        for socket in [&dialler, &other] {
+            socket.connect(relay.address()).await.unwrap();
+        }
+        let begin = Instant::now();
+        for index in 0..DATAGRAMS {
+            // Of different sizes, so that they are no single train.
+            let mut datagram = vec![7; 4 + (index as usize * 37) % 1_200];
+            datagram[..4].copy_from_slice(&index.to_le_bytes());
+            dialler.send(&datagram).await.unwrap();
+        }
+        let mut way_back = None;
+        for index in 0..DATAGRAMS {
+            let (found, from) = number(&target).await;
+            assert_eq!(found, index);
+            assert!(begin.elapsed() >= one_way, "{:?}", begin.elapsed());
+            way_back = Some(from);
+        }
+        other.send(&1_000u32.to_le_bytes()).await.unwrap();
+        let (found, from) = number(&target).await;
+        assert_eq!(found, 1_000);
+        assert_ne!(Some(from), way_back);
+
+        let begin = Instant::now();
+        for index in 0..DATAGRAMS {
+            target.send_to(&index.to_le_bytes(), way_back.unwrap()).await.unwrap();
+        }
+        for index in 0..DATAGRAMS {
+            assert_eq!(number(&dialler).await.0, index);
+        }
+        let took = begin.elapsed();
+        assert!(took >= one_way && took < Duration::from_secs(5), "{took:?}");
+        assert_eq!(relay.dropped(), 0);
+        while relay.cpu_s() == 0.0 {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    }
+
+    /// Goal: as many bytes as the link carries come through, each direction by itself, and what its queue does not hold is dropped.
+    #[tokio::test(flavor = "multi_thread")]
+    async fn bandwidth_is_what_was_set() {
+        const BYTES: usize = 1_000;
+        let target = bound().await;
+        let relay = Relay::start(target.local_addr().unwrap(), Duration::ZERO).unwrap();
+        relay.set_bandwidth(100 * BYTES as u64);
+        let dialler = bound().await;
+        let begin = Instant::now();
+        // The queue holds a tenth of a second, which is ten of them, and the one that is on its way.
+        for _ in 0..DATAGRAMS {
+            dialler.send_to(&[7; BYTES], relay.address()).await.unwrap();
+            // So that each is a train of its own.
+            tokio::time::sleep(Duration::from_micros(200)).await;
+        }
+        let mut came = 0;
+        let mut buffer = [0; BYTES];
+        while let Ok(received) =
+            tokio::time::timeout(Duration::from_millis(500), target.recv_from(&mut buffer)).await
+        {
+            received.unwrap();
+            came += 1;
+        }
+        let took = begin.elapsed() - Duration::from_millis(500);
+        assert!(relay.dropped() > 0 && came < DATAGRAMS, "{came}");
+        assert!(took >= Duration::from_millis(10) * (came - 1), "{came} in {took:?}");
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn without_a_delay_a_relay_adds_next_to_nothing() {
+        let target = bound().await;
+        let relay = Relay::start(target.local_addr().unwrap(), Duration::ZERO).unwrap();
+        let dialler = bound().await;
+        let begin = Instant::now();
+        for index in 0..DATAGRAMS {
+            dialler.send_to(&index.to_le_bytes(), relay.address()).await.unwrap();
+            assert_eq!(number(&target).await.0, index);
+        }
+        // Each took the whole way before the next was sent: a millisecond each would be a fifth of a second.
+        assert!(begin.elapsed() < Duration::from_secs(2), "{:?}", begin.elapsed());
+    }
+}

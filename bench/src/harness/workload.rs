@@ -1,0 +1,171 @@
+//! [`Workload`]: which transactions a source chain is made of, and [`Signer`], who signs them on all cores.
+
+use std::sync::Arc;
+
+use alloy_eips::eip2718::Decodable2718;
+use alloy_primitives::{Address, Bytes, TxKind, U256, keccak256, utils::parse_ether};
+use anyhow::Result;
+use rand::{Rng, SeedableRng, rngs::SmallRng};
+use rayon::prelude::*;
+use slipstream_executor::{Envelope, Transaction};
+use slipstream_types::ChainConfig;
+
+use slipnet::{
+    accounts::Account,
+    contracts,
+    signer::{self, Fees, Request},
+};
+
+/// Transactions of every batch but the first ones of an ERC-20 chain.
+pub(crate) const BATCH_TRANSACTIONS: usize = 250;
+/// Receivers that do not send.
+const RECEIVERS: u32 = 100_000;
+/// Accounts that send each other everything in the hot-key workload.
+const HOT_ACCOUNTS: u32 = 200;
+const TRANSFER_WEI: u64 = 1_000;
+const TRANSFER_GAS: u64 = 21_000;
+const TOKEN_TRANSFER_GAS: u64 = 70_000;
+const DEPLOY_GAS: u64 = 3_000_000;
+/// Accounts per minting transaction, and the gas that each takes at most.
+const MINTS: usize = 200;
+const GAS_PER_MINT: u64 = 40_000;
+const SEED: &str = "slipnet-bench";
+
+/// What the transactions do.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Workload {
+    /// Plain transfers between accounts that are drawn uniformly.
+    Transfers,
+    /// Transfers of one ERC-20 between holders that are drawn uniformly.
+    Erc20,
+    /// Plain transfers among few accounts: each is written in every batch.
+    Hot,
+}
+
+impl Workload {
+    /// In figures.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Workload::Transfers => "transfers",
+            Workload::Erc20 => "erc20",
+            Workload::Hot => "hot",
+        }
+    }
+}
+
+/// Makes a workload's transactions, each by its index alone.
+pub(crate) struct Signer {
+    workload: Workload,
+    chain: ChainConfig,
+    accounts: Vec<Account>,
+    /// Deploys and mints.
+    deployer: Account,
+    token: Address,
+}
+
+impl Signer {
+    /// With so many senders (the hot-key workload has its own number).
+    pub(crate) fn new(workload: Workload, chain: ChainConfig, senders: u32) -> Signer {
+        let senders = if workload == Workload::Hot { HOT_ACCOUNTS } else { senders };
+        let mut accounts = Account::derive_many(SEED, senders + 1);
+        let deployer = accounts.pop().expect("one more than the senders");
+        let token = deployer.address.create(0);
+        Signer { workload, chain, accounts, deployer, token }
+    }
+
+    /// Who has to have ether.
+    pub(crate) fn funded(&self) -> Vec<Account> {
+        self.accounts.iter().chain([&self.deployer]).cloned().collect()
+    }
+
+    /// Batches that come before the workload.
+    pub(crate) fn prelude(&self) -> Result<Vec<Vec<Transaction>>> {
+        if self.workload != Workload::Erc20 {
+            return Ok(Vec::new());
+        }
+        let code = contracts::token_init_code("Slip", "SLP");
+        let deploy = sign(&self.chain, &self.deployer, 0, TxKind::Create, 0, DEPLOY_GAS, code)?;
+        let amount = parse_ether("1000000000")?;
+        let mint = |(accounts, nonce): (&[Account], u64)| {
+            let to: Vec<_> = accounts.iter().map(|account| account.address).collect();
+            let gas = 100_000 + GAS_PER_MINT * to.len() as u64;
+            sign(
+                &self.chain,
+                &self.deployer,
+                nonce,
+                self.token.into(),
+                0,
+                gas,
+                contracts::mint_many(to, amount),
+            )
+        };
+        let mints: Vec<_> = self.accounts.chunks(MINTS).zip(1..).map(mint).collect::<Result<_>>()?;
+        // As many mints in a batch as its gas allows.
+        let per_batch = (self.chain.gas_limit / (100_000 + GAS_PER_MINT * MINTS as u64)).max(1) as usize;
+        let batches = mints.chunks(per_batch).map(<[Transaction]>::to_vec);
+        Ok([vec![deploy]].into_iter().chain(batches).collect())
+    }
+
+    /// The transactions of some batches after the prelude, the first of them being 0.
+    pub(crate) fn batches(&self, batches: std::ops::Range<u64>) -> Result<Vec<Vec<Transaction>>> {
+        let batch = |batch: u64| {
+            let first = batch * BATCH_TRANSACTIONS as u64;
+            (first..first + BATCH_TRANSACTIONS as u64).map(|index| self.transaction(index)).collect()
+        };
+        batches.into_par_iter().map(batch).collect()
+    }
+
+    /// Accounts take turns, so that nonces follow from the index.
+    fn transaction(&self, index: u64) -> Result<Transaction> {
+        let senders = self.accounts.len() as u64;
+        let (sender, nonce) = ((index % senders) as usize, index / senders);
+        let mut random = SmallRng::seed_from_u64(index);
+        let account = &self.accounts[sender];
+        match self.workload {
+            Workload::Transfers => {
+                let to = receiver(random.random_range(0..RECEIVERS));
+                sign(&self.chain, account, nonce, to.into(), TRANSFER_WEI, TRANSFER_GAS, Bytes::new())
+            }
+            Workload::Erc20 => {
+                let to = receiver(random.random_range(0..RECEIVERS));
+                let input = contracts::transfer(to, U256::from(random.random_range(1..1_000_000u64)));
+                sign(&self.chain, account, nonce, self.token.into(), 0, TOKEN_TRANSFER_GAS, input)
+            }
+            Workload::Hot => {
+                let other = (sender + random.random_range(1..self.accounts.len())) % self.accounts.len();
+                let to = self.accounts[other].address;
+                sign(&self.chain, account, nonce, to.into(), TRANSFER_WEI, TRANSFER_GAS, Bytes::new())
+            }
+        }
+    }
+}
+
+/// A signed call, with the fees that the chain's base fee asks for and what the bench knows without recovering it: its sender.
+pub(crate) fn sign(
+    chain: &ChainConfig,
+    account: &Account,
+    nonce: u64,
+    to: TxKind,
+    wei: u64,
+    gas_limit: u64,
+    input: Bytes,
+) -> Result<Transaction> {
+    let tip_wei = (u128::from(chain.base_fee_wei) / 10).max(1);
+    let request = Request {
+        chain_id: chain.chain_id,
+        nonce,
+        to,
+        value: U256::from(wei),
+        gas_limit,
+        fees: Fees { max_fee_wei: 2 * u128::from(chain.base_fee_wei) + tip_wei, tip_wei },
+        input,
+        envelope: signer::Envelope::DynamicFee,
+    };
+    let signed = signer::sign(account, request);
+    let envelope = Arc::new(Envelope::decode_2718_exact(&signed.raw)?);
+    Ok(Transaction { raw: signed.raw, hash: signed.hash, sender: account.address, envelope })
+}
+
+fn receiver(index: u32) -> Address {
+    Address::from_word(keccak256(index.to_le_bytes()))
+}

@@ -1,0 +1,145 @@
+//! A store larger than its cache: what blocks read lies among millions of other rows, and is read past the operating system's cache
+//! ([`StorageConfig::direct_reads`]). The block cache holds index, filters and [`CACHED_DATA_MIB`] of rows, and is emptied between runs.
+
+use std::{collections::BTreeMap, fs, path::Path, sync::Arc};
+
+use alloy_primitives::Bytes;
+use anyhow::{Context, Result};
+use rayon::prelude::*;
+use slipstream_executor::{MemoryState, StateReader};
+use slipstream_storage::{StorageConfig, StorageError, Store, View};
+use slipstream_types::{
+    AccountValue, Address, B256, BatchNumber, Delta, Digest, StateKey, StateValue, U256, delta::DeltaEntry,
+};
+
+use super::filler::Rows;
+use crate::ledger::{chain, files};
+use slipnet::progress::Progress;
+
+/// Rows of one commit.
+const BATCH_ROWS: usize = 200_000;
+/// Code of one commit; its delta takes 32 MiB.
+const BATCH_CODE_BYTES: usize = 8 << 20;
+/// The part of the block cache that is left to rows and code: a few blocks' working sets.
+pub(crate) const CACHED_DATA_MIB: u64 = 16;
+/// Index and filters of a row, which the block cache holds too, in sixteenths of a byte.
+const INDEX_SIXTEENTHS: u64 = 40;
+/// The tree is not used; what is above this is dropped while it is checked at opening.
+const TREE_MIB: u64 = 64;
+
+fn config(rows: u64, cached_mib: u64, direct_reads: bool) -> StorageConfig {
+    StorageConfig {
+        block_cache_mib: cached_mib + ((rows * INDEX_SIXTEENTHS) >> 24),
+        tree_memory_mib: TREE_MIB,
+        snapshot_interval_batches: 0,
+        fsync: false,
+        direct_reads,
+        ..StorageConfig::default()
+    }
+}
+
+/// Opens the store with these rows in `dir`, which is filled unless it is already.
+pub(super) fn open(
+    dir: &Path,
+    rows: &Rows,
+    codes: &BTreeMap<Digest, Bytes>,
+    cached_mib: u64,
+    progress: Progress,
+) -> Result<Store> {
+    let dir = dir.join(format!("slipnet-cold-{}", &rows.fingerprint().to_string()[..16]));
+    let filled = dir.join("filled");
+    if !filled.exists() {
+        if dir.exists() {
+            fs::remove_dir_all(&dir).with_context(|| format!("cannot remove {}", dir.display()))?;
+        }
+        progress.step(&format!("filling a store with {} rows", rows.len()));
+        fill(&dir, rows, codes, progress)?;
+        fs::write(&filled, [])?;
+    }
+    progress.step("opening the store: all its rows are read and checked");
+    Ok(Store::open(&config(rows.len(), cached_mib, true), &dir)?)
+}
+
+fn fill(dir: &Path, rows: &Rows, codes: &BTreeMap<Digest, Bytes>, progress: Progress) -> Result<()> {
+    let store = Store::open(&config(rows.len(), CACHED_DATA_MIB, false), dir)?;
+    chain::initialize(&store)?;
+    let mut group = Vec::new();
+    let mut bytes = 0;
+    for code in codes.values() {
+        bytes += code.len();
+        group.push(code.to_vec());
+        if bytes >= BATCH_CODE_BYTES {
+            chain::commit(&store, &Delta::new(Vec::new(), std::mem::take(&mut group))?, None)?;
+            bytes = 0;
+        }
+    }
+    chain::commit(&store, &Delta::new(Vec::new(), group)?, None)?;
+    let order = rows.in_order(|key| key.path().0);
+    let mut task = progress.task("rows", rows.len());
+    for (index, numbers) in order.chunks(BATCH_ROWS).enumerate() {
+        let entry = |number: &u32| {
+            let (key, value) = rows.row(*number);
+            DeltaEntry { key, value: Some(value) }
+        };
+        let delta = Delta::new(numbers.par_iter().map(entry).collect(), Vec::new())?;
+        chain::commit(&store, &delta, None)?;
+        task.update(((index + 1) * BATCH_ROWS) as u64, "");
+    }
+    // RocksDB still moves files down, and would stop when it is closed.
+    files::wait_until_quiet()?;
+    store.close();
+    Ok(())
+}
+
+/// Part of the store: each block has addresses of its own, so that blocks of different years, which read different values of the
+/// same keys, lie beside each other.
+#[derive(Clone)]
+pub(crate) struct World {
+    view: View,
+    mask: Address,
+    /// For BLOCKHASH.
+    headers: Arc<MemoryState>,
+}
+
+/// The address in a world.
+pub(super) fn masked(mask: &Address, key: &StateKey) -> StateKey {
+    let address = |address: &Address| Address(address.0 ^ mask.0);
+    match key {
+        StateKey::Account(it) => StateKey::Account(address(it)),
+        StateKey::Slot(it, slot) => StateKey::Slot(address(it), *slot),
+    }
+}
+
+/// What tells a world's addresses from others'.
+pub(super) fn mask(world: u64) -> Address {
+    Address::from_slice(&Digest::tagged("slipnet/bench-hints-world", &world.to_le_bytes()).0[..20])
+}
+
+impl World {
+    pub(super) fn new(store: &Store, world: u64, headers: MemoryState) -> Result<World> {
+        Ok(World { view: store.view()?, mask: mask(world), headers: Arc::new(headers) })
+    }
+}
+
+impl StateReader for World {
+    fn account(&self, address: &Address) -> Result<Option<AccountValue>, StorageError> {
+        self.view.account(&Address(address.0 ^ self.mask.0))
+    }
+
+    fn slot(&self, address: &Address, slot: &B256) -> Result<U256, StorageError> {
+        self.view.slot(&Address(address.0 ^ self.mask.0), slot)
+    }
+
+    fn code(&self, hash: &Digest) -> Result<Option<Bytes>, StorageError> {
+        self.view.code(hash)
+    }
+
+    fn header_digest(&self, number: BatchNumber) -> Result<Option<Digest>, StorageError> {
+        self.headers.header_digest(number)
+    }
+
+    fn rows(&self, keys: &[StateKey]) -> Result<Vec<Option<StateValue>>, StorageError> {
+        let keys: Vec<StateKey> = keys.iter().map(|key| masked(&self.mask, key)).collect();
+        self.view.rows(&keys)
+    }
+}

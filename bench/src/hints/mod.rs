@@ -1,0 +1,155 @@
+//! `slipnet bench hints`: mainnet blocks replayed on a store that is larger than its cache, cold and with hints, beside what they cost
+//! in memory (CPU only) and what reading their working set costs (I/O only).
+
+mod ahead;
+mod cold;
+mod consecutive;
+mod device;
+mod filler;
+mod layout;
+mod meter;
+mod replay;
+mod report;
+mod trace;
+
+use std::{collections::BTreeMap, path::PathBuf};
+
+use alloy_primitives::Bytes;
+use anyhow::{Result, ensure};
+use slipstream_executor::MemoryState;
+use slipstream_storage::Store;
+use slipstream_types::{Digest, StateKey, StateValue};
+
+pub(super) use self::{
+    ahead::replay_ahead,
+    cold::{CACHED_DATA_MIB, World},
+    device::Modelled,
+    meter::Cost,
+    replay::Case,
+    trace::load as access_lists,
+};
+use self::{filler::Rows, replay::Variant, trace::Trace};
+use super::{BenchOptions, Report, mainnet};
+use slipnet::progress::Progress;
+
+/// Before EIP-161 a state has empty accounts, which no delta can say.
+const FIRST_BLOCK: u64 = 2_675_000;
+/// The world of the trace; blocks have their number.
+const TRACE_WORLD: u64 = u64::MAX;
+
+/// How much is measured.
+pub(super) struct Size {
+    pub(super) runs: usize,
+    /// Rows beside those that blocks read.
+    filler: u64,
+    /// Consecutive batches.
+    batches: usize,
+    /// Of these, those that are replayed on modelled devices.
+    modelled_batches: usize,
+}
+
+const FULL: Size = Size { runs: 5, filler: 20_000_000, batches: 18, modelled_batches: 18 };
+const QUICK: Size = Size { runs: 2, filler: 1_000_000, batches: 6, modelled_batches: 2 };
+
+impl Size {
+    /// Of a run.
+    pub(super) fn of(options: &BenchOptions) -> Size {
+        if options.quick { QUICK } else { FULL }
+    }
+}
+
+/// A filled store, and the blocks that are replayed on it.
+pub(super) struct ColdState {
+    /// A view of the store for each block; dropped before it.
+    pub(super) worlds: Vec<World>,
+    pub(super) cases: Vec<Case>,
+    pub(super) store: Store,
+    /// Rows of the store.
+    pub(super) rows: u64,
+    /// Of these, what the blocks read.
+    real: Vec<(StateKey, StateValue)>,
+    trace: Option<Trace>,
+    batches: Vec<Vec<StateKey>>,
+    /// Where the store's directory is.
+    dir: PathBuf,
+    /// The same, unless it is kept; dropped last.
+    _temporary: Option<tempfile::TempDir>,
+}
+
+impl ColdState {
+    /// Loads the blocks and fills the store, or opens the one of an earlier run, with a cache of so many MiB beside index and filters.
+    pub(super) fn open(
+        options: &BenchOptions,
+        size: &Size,
+        cached_mib: u64,
+        progress: Progress,
+    ) -> Result<ColdState> {
+        let data = mainnet::data_dir(options.data.as_deref())?;
+        progress.step("loading blocks");
+        let cases = load(&data)?;
+        let is_kept = options.dir != std::path::Path::new(".");
+        let temporary = (!is_kept).then(|| tempfile::tempdir_in(&options.dir)).transpose()?;
+        let dir = temporary.as_ref().map_or(options.dir.as_path(), |dir| dir.path()).to_owned();
+        let batches = trace::load(&data)?;
+        let trace = Trace::new(batches.clone(), size.batches);
+        let (real, codes) = contents(&cases, trace.as_ref());
+        let rows = Rows::new(real.clone(), size.filler, filler::NEIGHBOURS);
+        let store = cold::open(&dir, &rows, &codes, cached_mib, progress)?;
+        let worlds = worlds(&store, &cases)?;
+        let rows = rows.len();
+        Ok(ColdState { worlds, cases, store, rows, real, trace, batches, dir, _temporary: temporary })
+    }
+}
+
+pub(super) fn run(options: &BenchOptions, progress: Progress) -> Result<Report> {
+    let size = Size::of(options);
+    let state = ColdState::open(options, &size, CACHED_DATA_MIB, progress)?;
+    let ColdState { worlds, cases, store, rows, trace, batches, .. } = &state;
+    let mut costs: BTreeMap<Variant, Vec<Vec<Cost>>> = BTreeMap::new();
+    for run in 0..size.runs {
+        progress.step(&format!("replaying {} blocks, round {} of {}", cases.len(), run + 1, size.runs));
+        // Who comes first changes, so that what the disk still has to do after another is shared.
+        let mut variants = Variant::ALL;
+        variants.rotate_left(run % Variant::ALL.len());
+        for variant in variants {
+            costs.entry(variant).or_default().push(variant.measure(store, cases, worlds)?);
+        }
+    }
+    let mut report = report::isolated(size.runs, cases, &costs, *rows)?;
+    if let Some(trace) = trace {
+        let cpu = report::cpu_per_key(cases, &costs);
+        let modelled = Trace::new(batches.clone(), size.modelled_batches).unwrap_or_else(|| trace.clone());
+        let world = World::new(store, TRACE_WORLD, MemoryState::default())?;
+        progress.step("replaying consecutive batches");
+        consecutive::measure(store, &world, &trace.clone().with_cpu(cpu), size.runs, &mut report)?;
+        progress.step("replaying consecutive batches on modelled devices");
+        consecutive::modelled(&modelled.with_cpu(cpu), &mut report)?;
+    }
+    let batches: Vec<Vec<StateKey>> = cases.iter().map(Case::keys_in_store).collect();
+    layout::measure(&state.dir, (&state.real, size.filler), &batches, size.runs, &mut report, progress)?;
+    Ok(report)
+}
+
+fn load(data: &std::path::Path) -> Result<Vec<Case>> {
+    let blocks = mainnet::load(data, FIRST_BLOCK)?;
+    ensure!(!blocks.is_empty(), "there are no blocks from {FIRST_BLOCK} on in {}", data.display());
+    blocks.into_iter().map(Case::new).collect()
+}
+
+/// All rows and all code that are read of a cold store.
+fn contents(cases: &[Case], trace: Option<&Trace>) -> (Vec<(StateKey, StateValue)>, BTreeMap<Digest, Bytes>) {
+    let (mut real, mut codes) = (Vec::<(StateKey, StateValue)>::new(), BTreeMap::new());
+    for case in cases {
+        let mask = cold::mask(case.block.env.number);
+        real.extend(case.block.state.iter().map(|(key, value)| (cold::masked(&mask, key), *value)));
+        codes.extend(case.block.state.all_codes().map(|(hash, code)| (*hash, code.clone())));
+    }
+    let mask = cold::mask(TRACE_WORLD);
+    let rows = trace.map(Trace::rows).unwrap_or_default();
+    real.extend(rows.into_iter().map(|(key, value)| (cold::masked(&mask, &key), value)));
+    (real, codes)
+}
+
+fn worlds(store: &Store, cases: &[Case]) -> Result<Vec<World>> {
+    cases.iter().map(|case| World::new(store, case.block.env.number, case.block.state.clone())).collect()
+}

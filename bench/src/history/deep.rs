@@ -1,0 +1,191 @@
+//! Point reads at random depths of a long past, as an archive answers them: cold, past the operating system's cache.
+
+use std::{num::NonZeroUsize, path::Path, time::Instant};
+
+use anyhow::{Context, Result};
+use rand::{Rng, SeedableRng, rngs::StdRng};
+use slipstream_storage::{CommitBatch, StateHistory, StorageConfig, Store, View};
+use slipstream_types::{BatchHeader, Delta, StateKey};
+
+use super::read::{Read, check, time, version};
+use crate::{
+    Figure,
+    harness::{
+        kept::{Place, once},
+        ratios,
+    },
+    ledger::files::wait_until_quiet,
+    size::short,
+    state::{Choice, Initial, Ours, Workload, config, next_header},
+};
+use slipnet::progress::Progress;
+
+/// Batches that are written at once while the past is made.
+const GROUP_BATCHES: usize = 100;
+/// The part of the block cache that is left to rows; index and filters are held beside it.
+const CACHED_DATA_MIB: u64 = 16;
+/// Index and filters of a row, in sixteenths of a byte.
+const INDEX_SIXTEENTHS: u64 = 40;
+/// The tree is not used.
+const TREE_MIB: u64 = 64;
+
+pub(super) struct Plan {
+    pub(super) keys: u64,
+    pub(super) batches: u64,
+    /// Of each batch.
+    pub(super) updates: usize,
+    /// Of each round.
+    pub(super) reads: usize,
+}
+
+impl Plan {
+    fn config(&self) -> StorageConfig {
+        let rows = self.keys + self.batches * self.updates as u64;
+        StorageConfig {
+            block_cache_mib: CACHED_DATA_MIB + ((rows * INDEX_SIXTEENTHS) >> 24),
+            tree_memory_mib: TREE_MIB,
+            state_history: StateHistory::All,
+            direct_reads: true,
+            ..config(false)
+        }
+    }
+
+    /// Of its directory: other rows have another.
+    fn name(&self) -> String {
+        let fingerprint = &Workload::fingerprint(self.keys).to_string()[..16];
+        let (keys, batches) = (short(self.keys), short(self.batches));
+        format!("slipnet-history-{keys}-{batches}-{}-{fingerprint}", self.updates)
+    }
+
+    /// That of the last batch, as the workload writes it.
+    fn newest(&self) -> u64 {
+        Workload::after(self.keys, self.batches).version()
+    }
+}
+
+pub(super) fn measure(plan: &Plan, rounds: usize, place: &Place, progress: Progress) -> Result<Vec<Figure>> {
+    let dir = place.dir().join(plan.name());
+    once(&dir, |dir| fill(plan, dir, progress))?;
+    let ours = Ours::open(&plan.config(), &dir)?;
+    // A start seals what is in the history's log.
+    wait_until_quiet()?;
+    let store = ours.store();
+    let head = store.view()?;
+    let mut random = StdRng::from_os_rng();
+    let mut samples = <[Vec<f64>; 3]>::default();
+    let mut blocks = <[Vec<f64>; 3]>::default();
+    for round in 0..rounds {
+        progress.step(&format!("reading {} batches deep, round {} of {rounds}", plan.batches, round + 1));
+        let mut workload = Workload::after(plan.keys, u64::from(random.random::<u32>()));
+        let points: Vec<(StateKey, u64)> =
+            (0..plan.reads).map(|_| (workload.key(), random.random_range(0..plan.batches))).collect();
+        let bench = Deep { plan, store, head: &head, points: &points };
+        // Who comes first changes: it reads what the disk has not been asked for.
+        for turn in 0..samples.len() {
+            let side = (turn + round) % samples.len();
+            let (ns, blocks_read) = bench.read(side)?;
+            samples[side].push(ns);
+            blocks[side].push(blocks_read);
+        }
+    }
+    store.close();
+    let [head_ns, deep_ns, with_view_ns] = samples;
+    let [head_blocks, deep_blocks, with_view_blocks] = blocks;
+    Ok(vec![
+        Figure::new("head_read_ns.deep", "ns", head_ns.clone()),
+        Figure::new("read_ns.deep", "ns", deep_ns.clone()),
+        Figure::new("read_vs_head.deep", "ratio", ratios(&deep_ns, &head_ns)),
+        Figure::new("read_vs_head.deep_with_view", "ratio", ratios(&with_view_ns, &head_ns)),
+        Figure::new("head_block_reads.deep", "", head_blocks),
+        Figure::new("block_reads.deep", "", deep_blocks),
+        Figure::new("block_reads.deep_with_view", "", with_view_blocks),
+    ])
+}
+
+/// Keys and depths of one round.
+struct Deep<'a> {
+    plan: &'a Plan,
+    store: &'a Store,
+    head: &'a View,
+    points: &'a [(StateKey, u64)],
+}
+
+impl Deep<'_> {
+    /// Nanoseconds and blocks of each read: of the head, of the past, or of the past whose view is made in the time.
+    fn read(&self, side: usize) -> Result<(f64, f64)> {
+        let newest = self.plan.newest();
+        let views = match side {
+            1 => self.points.iter().map(|(_, depth)| self.view(*depth)).collect::<Result<Vec<_>>>()?,
+            _ => Vec::new(),
+        };
+        let reads: Vec<Read<'_>> = match side {
+            0 => self
+                .points
+                .iter()
+                .map(|(key, _)| Read { view: self.head, key: *key, version_max: newest })
+                .collect(),
+            _ => self
+                .points
+                .iter()
+                .zip(&views)
+                .map(|((key, depth), view)| Read { view, key: *key, version_max: newest - depth })
+                .collect(),
+        };
+        self.store.drop_cached();
+        let before = self.store.read_counts().blocks;
+        let ns = match side {
+            0 | 1 => time(&reads)?,
+            _ => self.time_with_view(newest)?,
+        };
+        let blocks = (self.store.read_counts().blocks - before) as f64;
+        Ok((ns, blocks / self.points.len() as f64))
+    }
+
+    fn time_with_view(&self, newest: u64) -> Result<f64> {
+        let start = Instant::now();
+        for (key, depth) in self.points {
+            check(version(&self.view(*depth)?, key)?, newest - depth)?;
+        }
+        Ok(start.elapsed().as_secs_f64() * 1e9 / self.points.len() as f64)
+    }
+
+    fn view(&self, depth: u64) -> Result<View> {
+        let number = self.head.head().number.before(depth);
+        self.store.view_of(number)?.with_context(|| format!("the state behind batch {number} is kept"))
+    }
+}
+
+/// Makes the past. A group of batches is hashed once and written once, as a node does that catches up.
+fn fill(plan: &Plan, dir: &Path, progress: Progress) -> Result<()> {
+    progress.step(&format!("filling a store with {} keys", short(plan.keys)));
+    Ours::fill(dir, &Initial::new(plan.keys), progress)?;
+    let config = StorageConfig { fsync: false, direct_reads: false, tree_memory_mib: 0, ..plan.config() };
+    let ours = Ours::open(&config, dir)?;
+    let store = ours.store();
+    let mut workload = Workload::after(plan.keys, 0);
+    let mut task = progress.task("batches", plan.batches);
+    let mut made = 0;
+    while made < plan.batches {
+        let batches = GROUP_BATCHES.min((plan.batches - made) as usize);
+        let round = workload.round(batches, plan.updates, Choice::Uniform)?;
+        let deltas: Vec<&Delta> = round.batches.iter().collect();
+        // Of a group the last root alone is checked.
+        let root = store.speculate_run(&deltas)?;
+        let mut headers: Vec<BatchHeader> = Vec::new();
+        for _ in &deltas {
+            let parent = headers.last().cloned().map_or_else(|| store.head().map(|head| head.header), Ok)?;
+            headers.push(next_header(&parent, root));
+        }
+        let batches: Vec<_> = headers
+            .iter()
+            .zip(&round.batches)
+            .map(|(header, delta)| CommitBatch::new(header, delta))
+            .collect();
+        store.commit_run(&batches, NonZeroUsize::new(batches.len()).unwrap_or(NonZeroUsize::MIN))?;
+        made += batches.len() as u64;
+        task.update(made, "");
+    }
+    wait_until_quiet()?;
+    store.close();
+    Ok(())
+}

@@ -1,0 +1,44 @@
+//! `slipnet bench ledger`: blobs appended, served and pruned; state rows read by key. Each beside its floor (plain files on the
+//! same file system) and its peer (RocksDB read with nothing around it), in one process.
+
+mod blobs;
+pub(super) mod chain;
+pub(super) mod files;
+mod points;
+mod raw;
+
+use anyhow::{Context, Result};
+
+use super::{Aim, BenchOptions, Figure, Report};
+use slipnet::progress::Progress;
+
+/// How much is measured.
+#[derive(Clone, Copy, Debug)]
+struct Size {
+    /// Alternating runs of whatever is compared.
+    runs: usize,
+    /// Batches in the ledger, of about 120 KiB each.
+    batches: u64,
+    /// State rows.
+    rows: u64,
+    /// Cold reads per run and number of threads.
+    reads: usize,
+}
+
+const QUICK: Size = Size { runs: 5, batches: 2_000, rows: 1_000_000, reads: 5_000 };
+const FULL: Size = Size { runs: 5, batches: 10_000, rows: 3_000_000, reads: 40_000 };
+
+pub(super) fn run(options: &BenchOptions, progress: Progress) -> Result<Report> {
+    let size = if options.quick { QUICK } else { FULL };
+    let dir = tempfile::tempdir_in(&options.dir)
+        .with_context(|| format!("cannot make a directory in {}", options.dir.display()))?;
+    let mut report = Report { bench: "ledger", runs: size.runs, figures: Vec::new(), notes: Vec::new() };
+    blobs::measure(&size, &dir.path().join("blobs"), progress, &mut report)?;
+    points::measure(&size, &dir.path().join("points"), progress, &mut report)?;
+    Ok(report)
+}
+
+/// The ratios of two measurements that were made alternately, run by run.
+fn ratios(of: &[f64], to: &[f64]) -> Vec<f64> {
+    of.iter().zip(to).map(|(of, to)| of / to).collect()
+}

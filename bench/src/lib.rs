@@ -1,0 +1,166 @@
+//! Benchmarks that print each figure beside its floor or its peer: `slipnet bench NAME [--quick] [--json FILE]`.
+//!
+//! A bench measures what it compares alternately, in one process, several times; a figure is the median of its samples.
+//! Absolute figures depend on the machine, so ratios of one run are what is quoted.
+
+pub(crate) mod broadcast;
+mod consensus;
+mod growth;
+pub(crate) mod harness;
+mod head;
+mod hints;
+mod history;
+mod ledger;
+mod mainnet;
+mod open;
+mod parallel;
+mod predictors;
+mod repair;
+mod replay;
+mod serve;
+mod size;
+mod snapshot;
+mod state;
+mod sweep;
+mod sync;
+
+use std::path::PathBuf;
+
+use anyhow::Result;
+use clap::{Args, Subcommand, ValueEnum};
+use serde::Serialize;
+
+pub use slipnet::report::{Aim, Figure, Report};
+use slipnet::{output::print_line, progress::Progress};
+
+/// What can be measured.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+pub enum Bench {
+    /// Committing certified state: table, tree and roots.
+    State,
+    /// Opening a store: after a clean stop, after a kill, and without what a stop leaves; and commits beside the check that follows.
+    Open,
+    /// States of the past: reading them, and what commits pay for them.
+    History,
+    /// Exporting and restoring snapshots; bootstraps over the transport beside the restore.
+    Snapshot,
+    /// Appending, serving and pruning the ledger; cold point reads.
+    Ledger,
+    /// What everything but the state takes on disk for a batch and a transaction, and which compression would pay.
+    Growth,
+    /// Catching up with a chain in each mode, with latency, and with hostile peers.
+    Sync,
+    /// One node that serves many.
+    Serve,
+    /// How far behind its validator a fullnode is at the head.
+    Head,
+    /// Executing a batch on two threads: mainnet blocks, synthetic batches, and wrong predictions.
+    Parallel,
+    /// Replaying mainnet blocks on a cold state, with and without hints.
+    Hints,
+    /// The same without hints: what is foretold, and what that gains.
+    Predictors,
+    /// Both over threads, readahead, cache and modelled disks, with plots.
+    Sweep,
+    /// What agreement costs: replication, delays, failover, and bugs that replicas mask.
+    Consensus,
+    /// What the codecs of broadcast cost, beside the path of the paper that network coding is from.
+    Broadcast,
+    /// Nodes that follow by executing on a state of 50 million rows, cold and in memory: hints, predictors, threads.
+    Replay,
+    /// Repairing a state of which one row of a thousand is wrong, beside fetching all of it.
+    Repair,
+}
+
+/// How it is measured.
+#[derive(Clone, Debug, Args)]
+pub struct BenchOptions {
+    /// A look, in less than a minute. Figures that are quoted come from a full run.
+    #[arg(long)]
+    pub quick: bool,
+    /// Also write the figures to this file.
+    #[arg(long)]
+    pub json: Option<PathBuf>,
+    /// Directory on the disk to measure; a temporary one in it is used and removed. `state`, `open`, `history`, `hints`, `predictors`, `sweep`
+    /// and `replay` keep what they filled there, for the next run, unless this is the working directory.
+    #[arg(long, default_value = ".")]
+    pub dir: PathBuf,
+    /// Sizes that `state`, `open` and `history` measure, such as `1m,100m`. Without it: those of a full or a quick run; `state` and `open` add
+    /// 100m if `--dir` keeps a store of that size. With it, `snapshot` measures nothing but bootstraps of states of these sizes, whose stores
+    /// `--dir` keeps.
+    #[arg(long, value_delimiter = ',', value_parser = size::parse)]
+    pub keys: Vec<u64>,
+    /// Directory with `mainnet` blocks and `access-lists`. Without it: $SLIPSTREAM_DATA, or shared/data beside the checkout.
+    #[arg(long)]
+    pub data: Option<PathBuf>,
+}
+
+/// What a bench runs in a process of its own; its result is JSON on standard output.
+#[derive(Clone, Debug, Subcommand)]
+pub enum BenchChild {
+    /// Follows a chain as the first version of state sync did.
+    V1(sync::V1Options),
+    /// Asks one node for a whole chain, many times at once.
+    Clients(serve::ClientsOptions),
+    /// Sends a chain's answers from memory.
+    Sender(serve::SenderOptions),
+    /// Commits on a store that was filled.
+    Commit(state::CommitOptions),
+    /// Opens a store, and tells what that took.
+    Open(state::OpenOptions),
+    /// Commits on a store that was just opened, beside the background check or without it.
+    Scrub(open::ScrubOptions),
+}
+
+impl BenchChild {
+    /// Runs it in this process.
+    ///
+    /// # Errors
+    /// What stopped it.
+    pub async fn run(self) -> Result<()> {
+        match self {
+            BenchChild::V1(options) => sync::run_v1(options).await,
+            BenchChild::Clients(options) => serve::run_clients(options).await,
+            BenchChild::Sender(options) => serve::run_sender(options).await,
+            BenchChild::Commit(options) => tokio::task::block_in_place(|| options.run()),
+            BenchChild::Open(options) => tokio::task::block_in_place(|| options.run()),
+            BenchChild::Scrub(options) => tokio::task::block_in_place(|| options.run()),
+        }
+    }
+}
+
+/// A child's result, for its parent.
+fn print_json(result: &impl Serialize) -> Result<()> {
+    print_line(&serde_json::to_string(result)?)
+}
+
+/// Runs one benchmark, prints its table, and writes its JSON.
+///
+/// # Errors
+/// If the directory cannot be written, or what is measured fails.
+pub fn run(bench: Bench, options: &BenchOptions) -> Result<Report> {
+    let progress = Progress::detect();
+    let report = match bench {
+        Bench::State => state::run(options, progress)?,
+        Bench::Open => open::run(options, progress)?,
+        Bench::History => history::run(options, progress)?,
+        Bench::Snapshot => snapshot::run(options, progress)?,
+        Bench::Ledger => ledger::run(options, progress)?,
+        Bench::Growth => growth::run(options, progress)?,
+        Bench::Sync => sync::run(options, progress)?,
+        Bench::Serve => serve::run(options, progress)?,
+        Bench::Head => head::run(options, progress)?,
+        Bench::Parallel => parallel::run(options, progress)?,
+        Bench::Hints => hints::run(options, progress)?,
+        Bench::Predictors => predictors::run(options, progress)?,
+        Bench::Sweep => sweep::run(options, progress)?,
+        Bench::Consensus => consensus::run(options, progress)?,
+        Bench::Broadcast => broadcast::run(options, progress)?,
+        Bench::Replay => replay::run(options, progress)?,
+        Bench::Repair => repair::run(options, progress)?,
+    };
+    if let Some(path) = &options.json {
+        report.write_json(path)?;
+    }
+    Ok(report)
+}

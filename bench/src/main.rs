@@ -1,0 +1,74 @@
+//! `slipnet-bench`, which `slipnet bench` runs: a program of its own, so that devnets and the demo are built without other people's trees.
+
+use std::process::ExitCode;
+
+use anyhow::Result;
+use clap::Parser;
+use slipnet::output;
+use slipnet_bench::{Bench, BenchChild, BenchOptions};
+
+/// What a node allocates with is what its storage is measured with.
+#[global_allocator]
+static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
+
+/// Measures a part of the node beside its floor and its peers.
+#[derive(Parser)]
+#[command(
+    name = "slipnet bench",
+    bin_name = "slipnet bench",
+    version,
+    args_conflicts_with_subcommands = true,
+    subcommand_negates_reqs = true,
+    disable_help_subcommand = true
+)]
+struct Cli {
+    /// What to measure.
+    #[arg(required = true)]
+    bench: Option<Bench>,
+    #[command(flatten)]
+    options: BenchOptions,
+    #[command(subcommand)]
+    child: Option<Child>,
+}
+
+#[derive(clap::Subcommand)]
+enum Child {
+    /// What a bench starts beside itself.
+    #[command(subcommand, hide = true)]
+    Child(BenchChild),
+}
+
+#[tokio::main]
+async fn main() -> ExitCode {
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(error) => return output::show_usage(&error),
+    };
+    output::end("slipnet bench", run(cli).await)
+}
+
+async fn run(Cli { bench, options, child }: Cli) -> Result<()> {
+    match (child, bench) {
+        (Some(Child::Child(child)), _) => child.run().await,
+        (None, Some(bench)) => {
+            // A bench keeps its threads busy: it runs beside the runtime, not on it.
+            let work = move || slipnet_bench::run(bench, &options);
+            output::print(&tokio::task::spawn_blocking(work).await??.to_string())
+        }
+        (None, None) => unreachable!("the parser requires one of both"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        Cli::command().debug_assert();
+        let child = Cli::try_parse_from(["slipnet-bench", "child", "clients", "--help"]).err().expect("help");
+        assert_eq!(child.kind(), clap::error::ErrorKind::DisplayHelp, "{child}");
+    }
+}

@@ -1,0 +1,279 @@
+//! What it takes to open a store: after a clean stop, after a kill in the middle of commits, and when what a stop leaves for the next start is
+//! lost. Each opening is a process of its own, so that the memory that it takes is its own too. And what a store that was opened without
+//! reading its rows pays for reading them behind its work ([`scrub`]).
+//!
+//! Everything is opened twice: with what the operating system still has of its files, and after its cache has dropped them (`cold`).
+
+mod scrub;
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+use anyhow::{Result, ensure};
+
+pub(super) use self::scrub::ScrubOptions;
+use self::scrub::{Rounds, ScrubReport};
+use super::{
+    Aim, BenchOptions, Figure, Report,
+    harness::kept::Place,
+    ledger::files::drop_cached,
+    size::short,
+    state::{CommitOptions, OpenOptions, OpenReport, SizeDir, open_aim, sizes, tree_memory_mib},
+};
+use slipnet::progress::Progress;
+
+/// Below a store: what a clean stop, or a moment at work, leaves so that the next start need not read all rows.
+const FRONTIERS: &str = "frontiers";
+/// Updates of the batches in whose middle a store is killed.
+const UPDATES: usize = 10_000;
+/// How long it commits before.
+const WORK: Duration = Duration::from_secs(3);
+/// More batches than are made in that time.
+const WORK_BATCHES: u64 = 5_000;
+
+/// How the store ended before it is opened.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum End {
+    Clean,
+    Killed,
+    /// Clean, and its frontiers were removed.
+    Lost,
+}
+
+/// Rounds of batches before a clean end: what a store leaves for its next start is that of a store at work.
+const CLEAN_ROUNDS: usize = 5;
+const ROUND_BATCHES: usize = 10;
+/// Batches that are committed beside the background check, and without it: some seconds, in which it makes ten steps and more.
+const SCRUB_BATCHES: usize = 40;
+const QUICK_SCRUB_BATCHES: usize = 20;
+const SCRUB_AIM: Aim = Aim::AtMost(0.05);
+/// Rounds of that. The check takes 4 % of a core: what it costs is below what rounds differ by.
+const SCRUB_ROUNDS: usize = 9;
+const QUICK_SCRUB_ROUNDS: usize = 2;
+
+impl End {
+    const ALL: [End; 3] = [End::Clean, End::Killed, End::Lost];
+
+    /// In the names of figures.
+    fn name(self) -> &'static str {
+        match self {
+            End::Clean => "",
+            End::Killed => "_killed",
+            End::Lost => "_lost",
+        }
+    }
+}
+
+pub(super) fn run(options: &BenchOptions, progress: Progress) -> Result<Report> {
+    let place = Place::of(options)?;
+    let rounds = if options.quick { 2 } else { 5 };
+    let mut figures = Vec::new();
+    let mut notes = vec![
+        "each opening is Store::open in a process of its own; resident and peak memory are that process's when the store is open".to_owned(),
+        format!(
+            "before each, fresh durable batches of {UPDATES} uniform updates; clean: {} of them, then Store::close; killed: SIGKILL after {} s; lost: as clean, `{FRONTIERS}` removed below the store; cold: \
+             the operating system's cache has dropped the store's files",
+            CLEAN_ROUNDS * ROUND_BATCHES,
+            WORK.as_secs()
+        ),
+        "scrub_share: the same number of fresh durable batches on a store just opened by its frontier, each time in a process of its own: \
+         time with the background check at the node's pace over time without, less 1; without a size: of the largest one. scrub_busy_share: \
+         of the time, in steps of the check; scrub_without_updates_per_s: with no check"
+            .to_owned(),
+    ];
+    let scrub = match options.quick {
+        true => (QUICK_SCRUB_ROUNDS, QUICK_SCRUB_BATCHES),
+        false => (SCRUB_ROUNDS, SCRUB_BATCHES),
+    };
+    let mut shares = Vec::new();
+    for keys in sizes(options, &place, &[10_000_000], &[1_000_000]) {
+        let size_dir = SizeDir::open(place.dir(), keys)?;
+        let store = size_dir.filled_store(progress)?;
+        let opening = Opening { keys, size_dir, store, progress };
+        figures.extend(opening.measure(rounds, &mut notes)?);
+        let scrubbed = opening.scrub(scrub.0, scrub.1)?;
+        figures.extend(opening.scrub_figures(&scrubbed, &mut notes));
+        // Sizes come in any order.
+        shares.push((keys, scrubbed.shares()));
+    }
+    let largest = shares.into_iter().max_by_key(|(keys, _)| *keys);
+    figures.extend(largest.map(|(_, shares)| Figure::new("scrub_share", "ratio", shares).aim(SCRUB_AIM)));
+    Ok(Report { bench: "open", runs: rounds, figures, notes })
+}
+
+/// Openings of one store.
+struct Opening {
+    keys: u64,
+    size_dir: SizeDir,
+    store: PathBuf,
+    progress: Progress,
+}
+
+impl Opening {
+    fn measure(&self, rounds: usize, notes: &mut Vec<String>) -> Result<Vec<Figure>> {
+        let size = short(self.keys);
+        // A store that was just filled, or that an older version left, has been opened once before it counts.
+        self.open()?;
+        let mut found: Vec<(End, bool, Vec<OpenReport>)> =
+            End::ALL.iter().flat_map(|end| [(*end, false, Vec::new()), (*end, true, Vec::new())]).collect();
+        for round in 1..=rounds {
+            for (end, is_cold, reports) in &mut found {
+                let name =
+                    format!("open{}{} of {size} keys", end.name(), if *is_cold { "_cold" } else { "" });
+                self.progress.step(&format!("{name}, round {round} of {rounds}"));
+                if self.bring_to(*end)? {
+                    if *is_cold {
+                        drop_cached(&self.store)?;
+                    }
+                    reports.push(self.open()?);
+                }
+            }
+        }
+        let mut figures = Vec::new();
+        for (end, is_cold, reports) in &found {
+            if reports.is_empty() {
+                if !is_cold {
+                    notes.push(format!("open{}: a store of {size} keys has no `{FRONTIERS}`", end.name()));
+                }
+                continue;
+            }
+            let name = format!("open{}{}", end.name(), if *is_cold { "_cold" } else { "" });
+            let mut add = |what: &str, unit, samples| {
+                let figure = Figure::new(format!("{name}_{what}.{size}"), unit, samples);
+                let aim = open_aim(figure.name());
+                figures.push(aim.map_or(figure.clone(), |aim| figure.aim(aim)));
+            };
+            add("s", "s", reports.iter().map(|report| report.seconds).collect());
+            add("resident_mib", "MiB", reports.iter().map(|report| report.resident_mib).collect());
+            add("peak_mib", "MiB", reports.iter().map(|report| report.peak_mib).collect());
+        }
+        Ok(figures)
+    }
+
+    fn open(&self) -> Result<OpenReport> {
+        let tree_memory_mib = tree_memory_mib(self.keys);
+        OpenOptions { dir: self.store.clone(), tree_memory_mib }.in_child()
+    }
+
+    /// Commits, and brings the store to an end. False if there is nothing to lose; a store that was closed leaves it, if any does.
+    fn bring_to(&self, end: End) -> Result<bool> {
+        if end == End::Lost && !self.store.join(FRONTIERS).exists() {
+            return Ok(false);
+        }
+        match end {
+            End::Killed => self.kill()?,
+            End::Clean | End::Lost => _ = self.commits()?.in_child()?,
+        }
+        match end {
+            End::Lost => lose(&self.store),
+            End::Clean | End::Killed => Ok(true),
+        }
+    }
+
+    fn commits(&self) -> Result<CommitOptions> {
+        Ok(CommitOptions {
+            dir: self.store.clone(),
+            keys: self.keys,
+            after: self.size_dir.take_number(WORK_BATCHES)?,
+            tree_memory_mib: tree_memory_mib(self.keys),
+            updates: UPDATES,
+            batches: ROUND_BATCHES,
+            warm_rounds: 0,
+            rounds: CLEAN_ROUNDS,
+        })
+    }
+
+    /// Commits with the background check and without, in turn. The store was closed before, so that it is opened by its frontier.
+    fn scrub(&self, rounds: usize, batches: usize) -> Result<Rounds> {
+        let mut measured = Rounds::default();
+        for round in 0..rounds {
+            self.progress.step(&format!(
+                "commits beside the check of {} keys, round {} of {rounds}",
+                short(self.keys),
+                round + 1
+            ));
+            // It begins elsewhere each time: rows that it read just before would be cached.
+            let begin = (256 * round / rounds) as u8;
+            let (without, with) = match round % 2 {
+                0 => {
+                    let without = self.scrub_once(batches, None)?;
+                    (without, self.scrub_once(batches, Some(begin))?)
+                }
+                _ => {
+                    let with = self.scrub_once(batches, Some(begin))?;
+                    (self.scrub_once(batches, None)?, with)
+                }
+            };
+            measured.push(without, with);
+        }
+        Ok(measured)
+    }
+
+    fn scrub_once(&self, batches: usize, begin: Option<u8>) -> Result<ScrubReport> {
+        let options = ScrubOptions {
+            dir: self.store.clone(),
+            keys: self.keys,
+            after: self.size_dir.take_number(batches as u64)?,
+            tree_memory_mib: tree_memory_mib(self.keys),
+            updates: UPDATES,
+            batches,
+            begin,
+        };
+        options.in_child()
+    }
+
+    fn scrub_figures(&self, rounds: &Rounds, notes: &mut Vec<String>) -> Vec<Figure> {
+        let size = short(self.keys);
+        if rounds.came_round() > 0 {
+            notes.push(format!(
+                "scrub_share.{size}: in {} rounds the check had passed all paths before the commits ended: it is too low",
+                rounds.came_round()
+            ));
+        }
+        let figure = |name: &str, unit, samples| Figure::new(format!("{name}.{size}"), unit, samples);
+        vec![
+            figure("scrub_share", "ratio", rounds.shares()).aim(SCRUB_AIM),
+            figure("scrub_rows_per_s", "1/s", rounds.rows_per_s()),
+            figure("scrub_busy_share", "ratio", rounds.busy_shares()),
+            figure("scrub_without_updates_per_s", "1/s", rounds.updates_per_s()),
+        ]
+    }
+
+    fn kill(&self) -> Result<()> {
+        let child = self.commits()?.start_endless()?;
+        // Nobody unparks this thread.
+        std::thread::park_timeout(WORK);
+        child.kill()
+    }
+}
+
+/// Removes what the next start would use.
+fn lose(store: &Path) -> Result<bool> {
+    let frontiers = store.join(FRONTIERS);
+    if !frontiers.exists() {
+        return Ok(false);
+    }
+    fs::remove_dir_all(&frontiers)?;
+    ensure!(!frontiers.exists(), "{} is still there", frontiers.display());
+    Ok(true)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Goal: only the frontiers go, and a store without them is told apart.
+    #[test]
+    fn frontiers_are_lost_once() {
+        let store = tempfile::tempdir().unwrap();
+        fs::create_dir_all(store.path().join(FRONTIERS)).unwrap();
+        fs::write(store.path().join(FRONTIERS).join("file"), []).unwrap();
+        fs::write(store.path().join("CURRENT"), []).unwrap();
+        assert!(lose(store.path()).unwrap());
+        assert!(!lose(store.path()).unwrap());
+        assert!(store.path().join("CURRENT").exists());
+    }
+}

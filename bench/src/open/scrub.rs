@@ -1,0 +1,226 @@
+//! What the background check costs the commits beside it: the same batches on a store that was just opened, with the check at the node's
+//! pace and without.
+//!
+//! Each measurement is a process of its own. Commits read the parts that they touch, and a part that was read is no work for the check any
+//! more: a store that stays open would have nothing left to check after a few rounds.
+
+use std::{
+    path::PathBuf,
+    sync::mpsc::{Receiver, RecvTimeoutError, channel},
+    time::{Duration, Instant},
+};
+
+use anyhow::{Result, anyhow, ensure};
+use serde::{Deserialize, Serialize};
+use slipstream_storage::{StorageConfig, Store};
+use slipstream_types::Path as StatePath;
+
+use crate::{
+    harness::child,
+    ledger::files::wait_until_quiet,
+    print_json,
+    state::{Choice, Cost, Ours, Way, Workload, config, measure},
+};
+
+const NAME: &str = "scrub";
+/// Rest after a step, in times that it took: `REST` of node/src/scrub.rs.
+const REST: u32 = 24;
+/// Rest after a step at least: `REST_MIN` of node/src/scrub.rs.
+const REST_MIN: Duration = Duration::from_millis(20);
+
+/// Commits on a store that was just opened by its frontier.
+#[derive(Clone, Debug, clap::Args)]
+pub struct ScrubOptions {
+    /// The store.
+    #[arg(long)]
+    pub dir: PathBuf,
+    /// Keys that it was filled with.
+    #[arg(long)]
+    pub keys: u64,
+    /// Batches that were made before.
+    #[arg(long)]
+    pub after: u64,
+    /// Memory for the state tree, as in the configuration.
+    #[arg(long)]
+    pub tree_memory_mib: u64,
+    /// Updates of a batch.
+    #[arg(long)]
+    pub updates: usize,
+    /// Batches.
+    #[arg(long)]
+    pub batches: usize,
+    /// First byte of the path at which the check begins; none leaves the check out.
+    #[arg(long)]
+    pub begin: Option<u8>,
+}
+
+/// What the commits cost, and what the check did meanwhile.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(super) struct ScrubReport {
+    cost: Cost,
+    checked: Option<Checked>,
+}
+
+/// What the check did while the batches were committed.
+#[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize)]
+struct Checked {
+    rows: u64,
+    steps: u64,
+    /// In steps.
+    busy_seconds: f64,
+    seconds: f64,
+    /// Whether all paths were passed before the commits ended: for the rest of the time there was nothing to check.
+    came_round: bool,
+}
+
+impl ScrubOptions {
+    fn arguments(&self) -> Vec<String> {
+        let begin = self.begin.map(|begin| ("--begin", begin.to_string()));
+        [
+            ("--dir", self.dir.display().to_string()),
+            ("--keys", self.keys.to_string()),
+            ("--after", self.after.to_string()),
+            ("--tree-memory-mib", self.tree_memory_mib.to_string()),
+            ("--updates", self.updates.to_string()),
+            ("--batches", self.batches.to_string()),
+        ]
+        .into_iter()
+        .chain(begin)
+        .flat_map(|(name, value)| [name.to_owned(), value])
+        .collect()
+    }
+
+    /// Runs it in a process of its own.
+    pub(super) fn in_child(&self) -> Result<ScrubReport> {
+        child::run(NAME, &self.arguments())
+    }
+
+    /// Runs it in this process and prints its result.
+    pub(crate) fn run(&self) -> Result<()> {
+        let config = StorageConfig { tree_memory_mib: self.tree_memory_mib, ..config(true) };
+        let ours = Ours::open(&config, &self.dir)?;
+        let mut workload = Workload::after(self.keys, self.after);
+        let round = workload.round(self.batches, self.updates, Choice::Uniform)?;
+        // RocksDB goes on with what the process before left to it.
+        wait_until_quiet()?;
+        ensure!(ours.store().is_unread(), "the store was not opened by its frontier: all rows were read");
+        let (cost, checked) = std::thread::scope(|scope| {
+            let (commits, commits_end) = channel();
+            let begin = self.begin.map(|first| {
+                let mut begin = StatePath::MIN;
+                begin.0[0] = first;
+                begin
+            });
+            let store = ours.store().clone();
+            let check = begin.map(|begin| scope.spawn(move || check(&store, begin, &commits_end)));
+            let cost = measure(&mut ours.by(Way::Fresh), &round);
+            drop(commits);
+            let checked = check.map(|check| check.join().map_err(|_| anyhow!("the check panicked"))?);
+            Ok::<_, anyhow::Error>((cost?, checked.transpose()?))
+        })?;
+        ours.store().close();
+        print_json(&ScrubReport { cost, checked })
+    }
+}
+
+/// How long the node rests after a step.
+fn rest(step: Duration) -> Duration {
+    (REST * step).max(REST_MIN)
+}
+
+/// Checks rows as the node does, until the commits end or all paths were passed.
+fn check(store: &Store, begin: StatePath, commits_end: &Receiver<()>) -> Result<Checked> {
+    let start = Instant::now();
+    let mut checked = Checked { rows: 0, steps: 0, busy_seconds: 0.0, seconds: 0.0, came_round: false };
+    let (mut place, mut has_wrapped) = (begin, begin == StatePath::MIN);
+    loop {
+        let began = Instant::now();
+        let scrubbed = store.scrub(place)?;
+        let took = began.elapsed();
+        checked.rows += scrubbed.rows;
+        checked.steps += 1;
+        checked.busy_seconds += took.as_secs_f64();
+        place = scrubbed.next.unwrap_or(StatePath::MIN);
+        checked.came_round =
+            has_wrapped && (scrubbed.next.is_none() || begin != StatePath::MIN && place >= begin);
+        has_wrapped |= scrubbed.next.is_none();
+        let commits_go_on = || commits_end.recv_timeout(rest(took)) == Err(RecvTimeoutError::Timeout);
+        if checked.came_round || !commits_go_on() {
+            checked.seconds = start.elapsed().as_secs_f64();
+            return Ok(checked);
+        }
+    }
+}
+
+/// Rounds of the same number of batches, without the check and with it.
+#[derive(Default)]
+pub(super) struct Rounds(Vec<[ScrubReport; 2]>);
+
+impl Rounds {
+    pub(super) fn push(&mut self, without: ScrubReport, with: ScrubReport) {
+        self.0.push([without, with]);
+    }
+
+    /// How much longer the batches take with the check.
+    pub(super) fn shares(&self) -> Vec<f64> {
+        let share = |[without, with]: &[ScrubReport; 2]| {
+            without.cost.updates_per_s() / with.cost.updates_per_s() - 1.0
+        };
+        self.0.iter().map(share).collect()
+    }
+
+    /// Rows that the check read in a second.
+    pub(super) fn rows_per_s(&self) -> Vec<f64> {
+        self.checked().map(|checked| checked.rows as f64 / checked.seconds).collect()
+    }
+
+    /// The share of the time in which the check was at work.
+    pub(super) fn busy_shares(&self) -> Vec<f64> {
+        self.checked().map(|checked| checked.busy_seconds / checked.seconds).collect()
+    }
+
+    /// Updates per second without the check.
+    pub(super) fn updates_per_s(&self) -> Vec<f64> {
+        self.0.iter().map(|[without, _]| without.cost.updates_per_s()).collect()
+    }
+
+    /// Rounds in which the check had nothing left to do before the commits ended.
+    pub(super) fn came_round(&self) -> usize {
+        self.checked().filter(|checked| checked.came_round).count()
+    }
+
+    fn checked(&self) -> impl Iterator<Item = &Checked> {
+        self.0.iter().filter_map(|[_, with]| with.checked.as_ref())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::snapshot::source;
+    use slipnet::progress::Progress;
+
+    /// Goal: the check rests as the node's does.
+    #[test]
+    fn a_step_is_followed_by_a_rest() {
+        assert_eq!(rest(Duration::from_micros(100)), Duration::from_millis(20));
+        assert_eq!(rest(Duration::from_millis(10)), Duration::from_millis(240));
+    }
+
+    /// Goal: the check reads every row that nobody read, wherever it begins, and ends when there is none left or when the commits end.
+    #[test]
+    fn the_check_ends_with_the_rows_or_with_the_commits() {
+        const ROWS: u64 = 3_000;
+        let dir = tempfile::tempdir().unwrap();
+        source::filled(dir.path(), ROWS, Progress::Quiet).unwrap().close();
+        let store = Store::open(&config(false), dir.path()).unwrap();
+        assert!(store.is_unread());
+        let (commits, commits_end) = channel();
+        let middle = StatePath([0x80; 32]);
+        let checked = check(&store, middle, &commits_end).unwrap();
+        assert!(checked.came_round && checked.rows > ROWS / 2, "{checked:?}");
+        drop(commits);
+        let checked = check(&store, middle, &commits_end).unwrap();
+        assert!(!checked.came_round && checked.steps == 1, "{checked:?}");
+    }
+}

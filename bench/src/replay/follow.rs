@@ -1,0 +1,178 @@
+//! [`Followed`]: what one follower took, on a state of its own.
+
+use std::{
+    path::Path,
+    time::{Duration, Instant},
+};
+
+use anyhow::{Result, bail, ensure};
+use serde_json::Value;
+
+use super::chain::Chain;
+use crate::harness::node::{NodeOptions, NodeProcess};
+use slipnet::{accounts::node_key, cpu};
+
+/// How often a follower is asked how far it is; the error of both ends.
+const POLL: Duration = Duration::from_millis(5);
+/// Far above what any row takes.
+const DEADLINE: Duration = Duration::from_secs(600);
+const FOLLOWER_SEED: &str = "slipnet-replay-follower";
+
+/// Where the state is when it is read.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(super) enum Memory {
+    /// On the disk: files are read past the operating system's cache, and the node's cache has room for index and filters only, and 64 MiB.
+    Cold,
+    /// In memory: all of it was read before, and the operating system's cache has it.
+    Warm,
+}
+
+impl Memory {
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Memory::Cold => "cold",
+            Memory::Warm => "warm",
+        }
+    }
+}
+
+/// How a follower is configured.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(super) struct Row {
+    pub(super) memory: Memory,
+    /// `executor.hints`.
+    pub(super) hints: &'static str,
+    /// `executor.predict`.
+    pub(super) predict: &'static str,
+}
+
+impl Row {
+    /// In figures.
+    pub(super) fn name(&self) -> String {
+        format!("{}.{}_{}", self.memory.name(), self.hints, self.predict)
+    }
+
+    /// Lines of the section `executor`.
+    pub(super) fn executor(&self) -> String {
+        // What a node of more cores takes by itself.
+        let threads = if matches!(self.hints, "conflicts" | "values") { "  threads: 2\n" } else { "" };
+        format!("  hints: {}\n  predict: {}\n{threads}", self.hints, self.predict)
+    }
+}
+
+/// Memory for rows that are read, beside index and filters.
+const CACHED_DATA_MIB: u64 = 64;
+/// Index and filters of a row, in sixteenths of a byte.
+const INDEX_SIXTEENTHS: u64 = 40;
+/// The whole tree is kept in memory: what is measured is reading rows.
+const TREE_MIB: u64 = 0;
+
+/// Lines of the section `storage`, for a state of so many rows.
+pub(super) fn storage(memory: Memory, rows: u64) -> String {
+    let direct = memory == Memory::Cold;
+    format!(
+        "  direct_reads: {direct}\n  block_cache_mib: {}\n  tree_memory_mib: {TREE_MIB}\n",
+        cache_mib(rows)
+    )
+}
+
+/// `storage.block_cache_mib` of who reads a state of so many rows.
+pub(super) fn cache_mib(rows: u64) -> u64 {
+    CACHED_DATA_MIB + ((rows * INDEX_SIXTEENTHS) >> 24)
+}
+
+/// What a run took.
+#[derive(Clone, Debug)]
+pub(super) struct Followed {
+    /// From the first summary of its peer to the head.
+    pub(super) seconds: f64,
+    pub(super) cpu_s: f64,
+    /// That the stage executed.
+    pub(super) executing_s: f64,
+    /// Of these, what it waited for reads.
+    pub(super) stalled_s: f64,
+    pub(super) stalls: f64,
+    /// That it received.
+    pub(super) bytes: f64,
+    /// That it read from the disk.
+    pub(super) disk_bytes: f64,
+}
+
+impl Followed {
+    /// Of execution, the share that waited for reads.
+    pub(super) fn stall_share(&self) -> f64 {
+        self.stalled_s / self.executing_s.max(f64::MIN_POSITIVE)
+    }
+}
+
+/// Follows a chain with a fresh process on a state of its own in `dir`.
+///
+/// # Errors
+/// If the follower ends, does not get there in time, or gets somewhere else.
+pub(super) async fn follow(
+    chain: &Chain,
+    server: &NodeProcess,
+    row: &Row,
+    rows: u64,
+    dir: &Path,
+) -> Result<Followed> {
+    let options = NodeOptions {
+        mode: "replay",
+        executor: row.executor(),
+        storage: storage(row.memory, rows),
+        peers: vec![server.peer_at(server.address())],
+        ..NodeOptions::default()
+    };
+    let mut node = NodeProcess::start(dir, &chain.genesis, &node_key(FOLLOWER_SEED, 0), &options).await?;
+    let begin = wait(&mut node, |status| status["sync"]["target"].as_u64() > Some(chain.base)).await?;
+    let (cpu_before, io_before) = (node.cpu_s()?, node.disk_bytes()?);
+    let end = loop {
+        let head = node.head().await?;
+        let now = Instant::now();
+        if head >= chain.head {
+            break now;
+        }
+        node.check_alive()?;
+        if begin.elapsed() > DEADLINE {
+            bail!("it does not reach batch {}: {}", chain.head, node.status().await?["sync"]);
+        }
+        tokio::time::sleep(POLL).await;
+    };
+    let (cpu_after, io_after) = (node.cpu_s()?, node.disk_bytes()?);
+    let status = node.status().await?;
+    ensure!(
+        status["head"]["state_root"] == chain.state_root.as_str(),
+        "its state root is {}, the chain's is {}",
+        status["head"]["state_root"],
+        chain.state_root
+    );
+    node.stop().await?;
+    let stages = status["sync"]["stages"].as_array().map(Vec::as_slice).unwrap_or_default();
+    let execute = stages.iter().find(|stage| stage["stage"] == "execute");
+    let number = |value: &Value| value.as_f64().unwrap_or_default();
+    Ok(Followed {
+        seconds: (end - begin).as_secs_f64(),
+        cpu_s: cpu_after - cpu_before,
+        executing_s: execute.map_or(0.0, |stage| number(&stage["busy_seconds"])),
+        stalled_s: number(&status["stalls"]["seconds"]),
+        stalls: number(&status["stalls"]["stalls"]),
+        bytes: number(&status["sync"]["bytes_received"]),
+        disk_bytes: (io_after - io_before) as f64,
+    })
+}
+
+/// Waits until a node's status is so, and tells when.
+async fn wait(node: &mut NodeProcess, is_so: impl Fn(&Value) -> bool) -> Result<Instant> {
+    let begin = Instant::now();
+    while !is_so(&node.status().await?) {
+        node.check_alive()?;
+        ensure!(begin.elapsed() < DEADLINE, "it never heard of its peer's head");
+        tokio::time::sleep(POLL).await;
+    }
+    Ok(Instant::now())
+}
+
+/// CPU seconds of this process, for the floors.
+pub(super) fn cpu_s() -> f64 {
+    cpu::of_this_process()
+}

@@ -1,0 +1,111 @@
+//! [`Proposed`]: what the one validator of a chain takes to make batches, on a state of its own, of a pool that is full before it starts.
+
+use std::{
+    path::Path,
+    time::{Duration, Instant},
+};
+
+use anyhow::{Result, ensure};
+use serde_json::json;
+use slipstream_consensus::Journal;
+
+use super::{
+    follow::{Row, storage},
+    world::World,
+};
+use crate::harness::{
+    chain::validator_key,
+    node::{NodeOptions, NodeProcess, database},
+    workload::BATCH_TRANSACTIONS,
+};
+use slipnet::rpc::quantity;
+
+/// How often it is asked how far it is; the error of both ends.
+const POLL: Duration = Duration::from_millis(5);
+/// Far above what any row takes.
+const DEADLINE: Duration = Duration::from_secs(600);
+
+/// What a run took.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Proposed {
+    /// From the first batch to the last.
+    pub(super) seconds: f64,
+    /// In the batches after the first.
+    pub(super) transactions: f64,
+    pub(super) cpu_s: f64,
+}
+
+impl Proposed {
+    pub(super) fn tps(&self) -> f64 {
+        self.transactions / self.seconds
+    }
+
+    pub(super) fn cpu_us_per_tx(&self) -> f64 {
+        1e6 * self.cpu_s / self.transactions
+    }
+}
+
+/// Makes batches of these transactions with a fresh process, on the state in `dir`.
+///
+/// # Errors
+/// If the validator ends, or does not get there in time.
+pub(super) async fn propose(
+    world: &World,
+    genesis: &Path,
+    transactions: &[&[u8]],
+    row: &Row,
+    dir: &Path,
+) -> Result<Proposed> {
+    Journal::write(&database(dir).with_file_name("transactions.journal"), transactions.iter().copied())?;
+    let options = NodeOptions {
+        mode: "auto",
+        executor: row.executor(),
+        storage: storage(row.memory, world.rows()),
+        consensus: format!(
+            "  batch_transactions_max: {BATCH_TRANSACTIONS}\n  empty_batch_interval_ms: 0\n  pool:\n    transactions_max: {}\n",
+            2 * transactions.len()
+        ),
+        ..NodeOptions::default()
+    };
+    let mut node = NodeProcess::start(dir, genesis, &validator_key(), &options).await?;
+    let begin = Instant::now();
+    let mut head = node.head().await?;
+    let mut first = None;
+    let mut made = 0;
+    while made < transactions.len() as u64 {
+        node.check_alive()?;
+        ensure!(
+            begin.elapsed() < DEADLINE,
+            "it made batches of {made} of {} transactions",
+            transactions.len()
+        );
+        tokio::time::sleep(POLL).await;
+        let now = node.head().await?;
+        if now == head {
+            continue;
+        }
+        for number in head + 1..=now {
+            made += node.transactions_of(number).await?;
+        }
+        head = now;
+        if first.is_none() {
+            first = Some((Instant::now(), made, node.cpu_s()?));
+        }
+    }
+    let end = (Instant::now(), node.cpu_s()?);
+    node.stop().await?;
+    let (began, before, cpu_before) = first.expect("there are transactions, so there was a batch");
+    Ok(Proposed {
+        seconds: (end.0 - began).as_secs_f64(),
+        transactions: (made - before) as f64,
+        cpu_s: end.1 - cpu_before,
+    })
+}
+
+impl NodeProcess {
+    /// Transactions in a batch.
+    async fn transactions_of(&self, number: u64) -> Result<u64> {
+        let number = format!("0x{number:x}");
+        quantity(&self.call("eth_getBlockTransactionCountByNumber", json!([number])).await?)
+    }
+}

@@ -1,0 +1,168 @@
+//! Clients that ask as followers do: a summary, then aligned ranges one after another, up to the head. Of the answers they
+//! check only what is cheap, so that on two cores it is the server that has the CPU.
+
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use anyhow::{Result, ensure};
+use futures::future::try_join_all;
+use serde::{Deserialize, Serialize};
+use slipstream_network::{
+    BoxFuture, Handler, Network, NetworkConfig, Payload, PeerAddress, PeerId, Protocol, Refusal,
+    RequestLimits, Transport,
+};
+use slipstream_sync::{
+    SyncConfig,
+    protocol::{ANSWER_BYTES_MAX, Parts, Range, RangeRequest, Request, Summary},
+};
+use slipstream_types::{BatchNumber, codec};
+
+use slipnet::accounts::node_key;
+
+/// How long an answer may take: the node's default.
+const DEADLINE: Duration = Duration::from_secs(10);
+const CONNECT_DEADLINE: Duration = Duration::from_secs(30);
+const CONNECT_POLL: Duration = Duration::from_millis(5);
+/// A refused client comes back after so long.
+const REFUSED_PAUSE: Duration = Duration::from_millis(250);
+const SEED: &str = "slipnet-bench-client";
+
+/// What the clients are told.
+#[derive(Clone, Debug, clap::Args)]
+pub struct ClientsOptions {
+    /// Whom to ask.
+    #[arg(long)]
+    pub peer: PeerAddress,
+    /// How many there are.
+    #[arg(long)]
+    pub count: u32,
+    /// Milliseconds from one's start to the next one's.
+    #[arg(long)]
+    pub gap_ms: u64,
+}
+
+/// What they took together.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub(super) struct ClientsReport {
+    /// From the first start to the last end.
+    pub(super) seconds: f64,
+    /// Of all answers.
+    pub(super) bytes: u64,
+    /// Requests that the server refused; they were asked again.
+    pub(super) refused: u64,
+    pub(super) cpu_s: f64,
+}
+
+/// The range that a follower with the default configuration asks for: it ends where all others' do.
+pub(super) fn range_request(first: BatchNumber) -> Request {
+    let config = SyncConfig::default();
+    let batches = u64::from(config.range_batches_max.get());
+    Request::Range(RangeRequest {
+        first,
+        batches_max: (batches - first.get() % batches) as u32,
+        bytes_max: config.range_bytes_max.get(),
+        parts: Parts::BODY.with(Parts::RECEIPTS).with(Parts::DELTA),
+    })
+}
+
+/// The batch after an answer to [`range_request`].
+pub(super) fn after(first: BatchNumber, answer: &[u8]) -> Result<BatchNumber> {
+    let range: Range = codec::decode("range", answer, ANSWER_BYTES_MAX)?;
+    for (batch, number) in range.batches.iter().zip(first.through(BatchNumber::MAX)) {
+        ensure!(batch.header.number == number, "batch {} stands where {number} was due", batch.header.number);
+    }
+    ensure!(!range.batches.is_empty(), "no batch from {first} on");
+    Ok(first.after(range.batches.len() as u64))
+}
+
+/// Runs them all in this process and prints their [`ClientsReport`] as JSON.
+pub(crate) async fn run(options: ClientsOptions) -> Result<()> {
+    let begin = Instant::now();
+    let clients = (0..options.count).map(|index| {
+        let start = begin + Duration::from_millis(options.gap_ms * u64::from(index));
+        let peer = options.peer;
+        async move { tokio::spawn(client(index, peer, start)).await? }
+    });
+    let done = try_join_all(clients).await?;
+    let mut report = ClientsReport {
+        seconds: begin.elapsed().as_secs_f64(),
+        cpu_s: slipnet::cpu::of_this_process(),
+        ..ClientsReport::default()
+    };
+    for (bytes, refused) in done {
+        report.bytes += bytes;
+        report.refused += refused;
+    }
+    crate::print_json(&report)
+}
+
+/// One client from its start to the head: its bytes and its refused requests.
+async fn client(index: u32, peer: PeerAddress, start: Instant) -> Result<(u64, u64)> {
+    tokio::time::sleep_until(start.into()).await;
+    let listen = "127.0.0.1:0".parse().expect("a constant");
+    let config = NetworkConfig { listen, peers: vec![peer], ..NetworkConfig::default() };
+    let network = Network::start(&config, &node_key(SEED, index), Arc::new(Silent)).await?;
+    let begin = Instant::now();
+    while network.peers().is_empty() {
+        ensure!(begin.elapsed() < CONNECT_DEADLINE, "the server cannot be reached");
+        tokio::time::sleep(CONNECT_POLL).await;
+    }
+    let (mut bytes, mut refused) = (0, 0);
+    let mut ask = async |request: &Request| loop {
+        let payload = codec::encode("sync request", request)?;
+        let limits = RequestLimits { deadline: DEADLINE, response_bytes_max: ANSWER_BYTES_MAX };
+        match network.request(peer.id, Protocol::SYNC, payload, limits).await {
+            Ok(answer) => {
+                bytes += answer.len() as u64;
+                return anyhow::Ok(answer);
+            }
+            Err(slipstream_network::NetworkError::Refused { .. }) => {
+                refused += 1;
+                tokio::time::sleep(REFUSED_PAUSE).await;
+            }
+            Err(error) => return Err(error.into()),
+        }
+    };
+    let summary: Summary = codec::decode("summary", &ask(&Request::Summary).await?, ANSWER_BYTES_MAX)?;
+    let head = summary.head.map_or(BatchNumber::GENESIS, |certificate| certificate.info.number);
+    let mut next = BatchNumber::new(1);
+    while next <= head {
+        next = after(next, &ask(&range_request(next)).await?)?;
+    }
+    network.shutdown().await;
+    Ok((bytes, refused))
+}
+
+/// Answers nothing.
+struct Silent;
+
+impl Handler for Silent {
+    fn request<'a>(
+        &'a self,
+        _peer: PeerId,
+        _protocol: Protocol,
+        _payload: Vec<u8>,
+    ) -> BoxFuture<'a, Result<Payload, Refusal>> {
+        Box::pin(async { Err(Refusal::not_kept("this node serves nobody")) })
+    }
+
+    fn message<'a>(&'a self, _peer: PeerId, _payload: Vec<u8>) -> BoxFuture<'a, ()> {
+        Box::pin(async {})
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ranges_end_where_those_of_followers_do() {
+        let count = |first| match range_request(BatchNumber::new(first)) {
+            Request::Range(request) => request.batches_max,
+            _ => 0,
+        };
+        assert_eq!((count(1), count(255), count(256)), (255, 1, 256));
+    }
+}

@@ -1,0 +1,87 @@
+//! The floor of serving: the same answers over the same transport, by a handler that looks them up in memory.
+
+use std::{collections::HashMap, path::PathBuf, sync::Arc};
+
+use anyhow::{Result, anyhow};
+use slipstream_network::{
+    BoxFuture, Handler, Network, NetworkConfig, Payload, PeerAddress, PeerId, Protocol, Refusal,
+};
+use slipstream_storage::{StorageConfig, Store};
+use slipstream_sync::{SyncServer, protocol::Request};
+use slipstream_types::{BatchNumber, SecretKey, codec};
+
+use super::clients::{after, range_request};
+use slipnet::{accounts::node_key, output::print_line};
+
+const SEED: &str = "slipnet-bench-sender";
+/// What the line that says that it is ready begins with; the address for peers follows.
+pub(super) const READY: &str = "sender ready ";
+
+/// What the sender is told.
+#[derive(Clone, Debug, clap::Args)]
+pub struct SenderOptions {
+    /// The database whose answers it sends.
+    #[arg(long)]
+    pub database: PathBuf,
+}
+
+/// Prepares all answers, says where it is, and sends them until it is killed.
+pub(crate) async fn run(options: SenderOptions) -> Result<()> {
+    let key = node_key(SEED, 0);
+    let answers = answers(&options).await?;
+    let listen = "127.0.0.1:0".parse().expect("a constant");
+    let config = NetworkConfig { listen, ..NetworkConfig::default() };
+    let network = Network::start(&config, &key, Arc::new(Sender { answers })).await?;
+    let address = PeerAddress { id: key.public(), address: network.local_address() };
+    print_line(&format!("{READY}{address}"))?;
+    Err(anyhow!("the network failed: {}", network.failed().await))
+}
+
+async fn answers(options: &SenderOptions) -> Result<HashMap<Vec<u8>, Vec<u8>>> {
+    let config = StorageConfig { snapshot_interval_batches: 0, ..Default::default() };
+    let store = Store::open(&config, &options.database)?;
+    let head = store.head()?.header.number;
+    let server = SyncServer::new(store.clone());
+    let mut answers = HashMap::new();
+    let mut answer = async |request: &Request| -> Result<Vec<u8>> {
+        let payload = codec::encode("sync request", request)?;
+        // Each time another asker: none of them takes more than its share.
+        let asker = SecretKey::from_seed([answers.len() as u8; 32]).public();
+        let answer =
+            server.handle(asker, payload.clone()).await.map_err(|refusal| anyhow!(refusal))?.into_vec();
+        answers.insert(payload, answer.clone());
+        Ok(answer)
+    };
+    answer(&Request::Summary).await?;
+    let mut next = BatchNumber::new(1);
+    while next <= head {
+        next = after(next, &answer(&range_request(next)).await?)?;
+    }
+    store.close();
+    Ok(answers)
+}
+
+struct Sender {
+    answers: HashMap<Vec<u8>, Vec<u8>>,
+}
+
+impl Handler for Sender {
+    fn request<'a>(
+        &'a self,
+        _peer: PeerId,
+        _protocol: Protocol,
+        payload: Vec<u8>,
+    ) -> BoxFuture<'a, Result<Payload, Refusal>> {
+        Box::pin(async move {
+            self.answers
+                .get(&payload)
+                .cloned()
+                .map(Payload::from)
+                .ok_or_else(|| Refusal::not_kept("no such answer"))
+        })
+    }
+
+    fn message<'a>(&'a self, _peer: PeerId, _payload: Vec<u8>) -> BoxFuture<'a, ()> {
+        Box::pin(async {})
+    }
+}

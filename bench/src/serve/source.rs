@@ -1,0 +1,66 @@
+//! A certified ledger of any size: headers that follow each other over parts that nobody has to execute. It is larger than the
+//! serving cache, which a chain of real transactions would take minutes to become.
+
+use std::{collections::BTreeMap, fs, path::Path};
+
+use anyhow::Result;
+use slipstream_storage::{CommitBatch, StorageConfig, Store};
+use slipstream_types::{
+    Address, BatchHeader, BatchNumber, ChainConfig, Delta, Digest, Genesis, SecretKey, Validator,
+    bounded::BoundedVec,
+};
+
+use crate::{harness::chain::certify, ledger::chain::Parts};
+use slipnet::progress::Progress;
+
+/// Fills a directory's database with batches of about 120 KiB, and writes the genesis file.
+pub(super) fn make(database: &Path, genesis_file: &Path, batches: u64, progress: Progress) -> Result<()> {
+    fs::create_dir_all(database)?;
+    let config = StorageConfig { fsync: false, snapshot_interval_batches: 0, ..Default::default() };
+    let store = Store::open(&config, database)?;
+    let key = SecretKey::from_seed([1; 32]);
+    let validator = Validator { public_key: key.public(), fee_recipient: Address::ZERO };
+    let genesis = Genesis {
+        chain: ChainConfig::default(),
+        timestamp_ms: 0,
+        validators: BoundedVec::new(vec![validator])?,
+        accounts: BTreeMap::new(),
+        ..Genesis::default()
+    };
+    fs::write(genesis_file, serde_json::to_string(&genesis)?)?;
+    store.initialize(&genesis)?;
+    let mut task = progress.task("batches", batches);
+    for number in 1..=batches {
+        append(&store, &key, BatchNumber::new(number))?;
+        task.update(number, "");
+    }
+    store.close();
+    Ok(())
+}
+
+fn append(store: &Store, key: &SecretKey, number: BatchNumber) -> Result<()> {
+    let head = store.head()?;
+    let Parts([body, receipts, delta_blob, hints]) = Parts::new(number.get())?;
+    let header = BatchHeader {
+        number,
+        parent: head.digest,
+        timestamp_ms: head.header.timestamp_ms + 100,
+        transactions_root: Digest::ZERO,
+        receipts_root: Digest::ZERO,
+        delta_digest: Digest::ZERO,
+        ..head.header
+    };
+    let mut accumulator = head.accumulator;
+    accumulator.append(header.digest());
+    let certificate = certify(key, &header, accumulator.root())?;
+    let delta = Delta::default();
+    let batch = CommitBatch {
+        body: Some(&body),
+        receipts: Some(&receipts),
+        delta_blob: Some(&delta_blob),
+        hints: Some(&hints),
+        certificate: Some(&certificate),
+        ..CommitBatch::new(&header, &delta)
+    };
+    Ok(store.commit(batch, None)?)
+}

@@ -1,0 +1,288 @@
+//! What it costs to export and to restore a snapshot, beside writing the same rows as sorted files and ingesting them with no proof,
+//! no hash and no record.
+//!
+//! Export is a scan in chunks of 1 MiB with a proof each, in memory. Then the chunks lie in files, as a network would hand them over,
+//! and child processes take turns: one restores them (proofs checked, rows written and ingested, progress recorded, tree and head
+//! in place), the next writes and ingests the same rows. A child has no past, so the peak that the kernel notes is its own.
+//!
+//! Last, nodes bootstrap from that snapshot over the transport ([`network`]). `--keys` measures this alone, on states of other sizes.
+
+mod child;
+mod network;
+pub(super) mod source;
+
+use std::{
+    fs,
+    io::{BufWriter, Write as _},
+    ops::ControlFlow,
+    path::{Path, PathBuf},
+    process::{Command, Stdio},
+    sync::atomic::{AtomicU64, Ordering},
+    time::Instant,
+};
+
+use anyhow::{Context, Result, ensure};
+use rayon::prelude::*;
+use slipstream_storage::{Snapshot, Span, Store, VerifiedChunk};
+use slipstream_types::Path as StatePath;
+
+use self::child::{Measured, Task};
+use super::{
+    Aim, BenchOptions, Figure, Report,
+    harness::kept::{Place, once},
+    ledger::files::wait_until_quiet,
+    size::short,
+};
+use slipnet::progress::Progress;
+
+/// Leaves, and how often each side runs.
+const FULL: (u64, usize) = (5_000_000, 5);
+const QUICK: (u64, usize) = (200_000, 3);
+/// Parts of the paths, each in its files: as many as the first four bits have values.
+const PARTS: u8 = 16;
+const CHUNK_BYTES: usize = 1 << 20;
+const MIB: f64 = (1 << 20) as f64;
+
+pub(super) fn run(options: &BenchOptions, progress: Progress) -> Result<Report> {
+    if let Some(task) = Task::of_this_process() {
+        task.run()?;
+        return Ok(Report { bench: "snapshot", runs: 0, figures: Vec::new(), notes: Vec::new() });
+    }
+    let dir = tempfile::Builder::new().prefix("slipnet-bench-").tempdir_in(&options.dir)?;
+    let report = match options.keys.is_empty() {
+        true => run_standard(options, dir.path(), progress),
+        false => run_sizes(options, dir.path(), progress),
+    };
+    report.map_err(|error| {
+        let dir = dir.keep();
+        error.context(format!("the bench failed; the stores and logs are in {}", dir.display()))
+    })
+}
+
+/// The size that the aims speak of: export, restore, floor, and bootstraps.
+fn run_standard(options: &BenchOptions, dir: &Path, progress: Progress) -> Result<Report> {
+    let (leaves, runs) = standard(options);
+    progress.step(&format!("filling a store with {leaves} leaves"));
+    let made = Made::at(dir, leaves);
+    let store = source::filled(&made.store, leaves, progress)?;
+    let start = Instant::now();
+    let info = store.create_snapshot()?;
+    let create = start.elapsed();
+    let snapshot = store.snapshot(info.number)?.context("the snapshot that was just made")?;
+    // The first reader opens the checkpoint.
+    snapshot.encoded_chunk(StatePath::MIN, StatePath::MAX, 1)?;
+
+    progress.step("exporting");
+    let exports = (0..runs).map(|_| export(&snapshot)).collect::<Result<Vec<_>>>()?;
+    write_chunks(&snapshot, &made.files)?;
+    write_rows(&snapshot, &made.files)?;
+    source::write_target(&store, info.number, &made.files)?;
+    drop(snapshot);
+    close_quiet(&store)?;
+    drop(store);
+
+    let mut rounds = Vec::new();
+    for round in 1..=runs {
+        progress.step(&format!("restore and floor, round {round} of {runs}"));
+        // Who comes first changes, so that what the disk still has to do after the other is shared.
+        let mut tasks = [Task::Restore, Task::Floor];
+        tasks.rotate_left(round % 2);
+        let mut measured = [Measured::default(); 2];
+        for task in tasks {
+            measured[task as usize] = in_child(task, dir, &made.files)?;
+        }
+        rounds.push(measured);
+    }
+    let mut report = report(leaves, runs, create.as_secs_f64(), &exports, &rounds);
+    let (figures, notes) = network::measure(&made, dir, options.quick, leaves, progress)?;
+    report.figures.extend(figures);
+    report.notes.extend(notes);
+    Ok(report)
+}
+
+/// Bootstraps alone, of the sizes that are asked for. Their stores are kept.
+fn run_sizes(options: &BenchOptions, dir: &Path, progress: Progress) -> Result<Report> {
+    let place = Place::of(options)?;
+    let runs = network::rounds(options.quick);
+    let mut report = Report { bench: "snapshot", runs, figures: Vec::new(), notes: Vec::new() };
+    for &rows in &options.keys {
+        let kept = place.dir().join(format!("slipnet-snapshot-{}", short(rows)));
+        once(&kept, |kept| close_quiet(&Made::fill(kept, rows, progress)?.1))?;
+        let work = dir.join(short(rows));
+        fs::create_dir_all(&work)?;
+        let made = Made::at(&kept, rows);
+        let (figures, notes) = network::measure(&made, &work, options.quick, standard(options).0, progress)?;
+        report.figures.extend(figures);
+        report.notes.extend(notes);
+        fs::remove_dir_all(&work)?;
+    }
+    Ok(report)
+}
+
+fn standard(options: &BenchOptions) -> (u64, usize) {
+    if options.quick { QUICK } else { FULL }
+}
+
+/// A closed store with a snapshot, and the snapshot in files.
+struct Made {
+    rows: u64,
+    store: PathBuf,
+    files: PathBuf,
+}
+
+impl Made {
+    /// What is, or will be, in a directory.
+    fn at(dir: &Path, rows: u64) -> Made {
+        Made { rows, store: dir.join("source"), files: dir.join("files") }
+    }
+
+    /// Fills a directory; there are no rows for the floor. The store is still open.
+    fn fill(dir: &Path, rows: u64, progress: Progress) -> Result<(Made, Store)> {
+        progress.step(&format!("filling a store with {} rows", short(rows)));
+        let made = Made::at(dir, rows);
+        let store = source::filled(&made.store, rows, progress)?;
+        let info = store.create_snapshot()?;
+        let snapshot = store.snapshot(info.number)?.context("the snapshot that was just made")?;
+        progress.step("writing the chunks of its snapshot");
+        write_chunks(&snapshot, &made.files)?;
+        source::write_target(&store, info.number, &made.files)?;
+        Ok((made, store))
+    }
+}
+
+/// Closes a store when RocksDB has sorted its files: its clones would begin with that.
+fn close_quiet(store: &Store) -> Result<()> {
+    wait_until_quiet()?;
+    store.close();
+    Ok(())
+}
+
+fn part(index: u8) -> Span {
+    let (mut first, mut last) = (StatePath::MIN, StatePath::MAX);
+    first.0[0] = index << 4;
+    last.0[0] = index << 4 | 0x0f;
+    Span { first, last }
+}
+
+/// One export of all leaves.
+#[derive(Clone, Copy)]
+struct Exported {
+    seconds: f64,
+    row_bytes: u64,
+    proof_bytes: u64,
+}
+
+fn export(snapshot: &Snapshot) -> Result<Exported> {
+    let (row_bytes, all_bytes) = (AtomicU64::new(0), AtomicU64::new(0));
+    let start = Instant::now();
+    (0..PARTS).into_par_iter().try_for_each(|index| {
+        let Span { first, last } = part(index);
+        snapshot.chunks(first, last, CHUNK_BYTES, &mut |chunk| {
+            row_bytes.fetch_add(chunk.row_bytes as u64, Ordering::Relaxed);
+            all_bytes.fetch_add(chunk.content.len() as u64, Ordering::Relaxed);
+            Ok(ControlFlow::Continue(()))
+        })
+    })?;
+    let row_bytes = row_bytes.into_inner();
+    let seconds = start.elapsed().as_secs_f64();
+    // Everything that is not rows counts as proof: ends and lengths too.
+    Ok(Exported { seconds, row_bytes, proof_bytes: all_bytes.into_inner() - row_bytes })
+}
+
+/// Per part a file of chunks, for the restore.
+fn write_chunks(snapshot: &Snapshot, dir: &Path) -> Result<()> {
+    write_parts(snapshot, dir, child::chunks_file, |file, content| {
+        file.write_all(&(content.len() as u32).to_le_bytes())?;
+        Ok(file.write_all(&content)?)
+    })
+}
+
+/// Per part a file of paths and rows, for the floor.
+fn write_rows(snapshot: &Snapshot, dir: &Path) -> Result<()> {
+    let root = snapshot.info().state_root;
+    write_parts(snapshot, dir, child::rows_file, |file, content| {
+        for (path, row) in VerifiedChunk::open(content, root)?.stored_rows() {
+            file.write_all(&path.0)?;
+            file.write_all(&(row.len() as u32).to_le_bytes())?;
+            file.write_all(row)?;
+        }
+        Ok(())
+    })
+}
+
+fn write_parts(
+    snapshot: &Snapshot,
+    dir: &Path,
+    name: fn(&Path, u8) -> PathBuf,
+    write: impl Fn(&mut BufWriter<fs::File>, Vec<u8>) -> Result<()> + Sync,
+) -> Result<()> {
+    fs::create_dir_all(dir)?;
+    (0..PARTS).into_par_iter().try_for_each(|index| {
+        let mut file = BufWriter::new(fs::File::create(name(dir, index))?);
+        let mut first = Some(part(index).first);
+        while let Some(start) = first {
+            let chunk = snapshot.encoded_chunk(start, part(index).last, CHUNK_BYTES)?;
+            first = chunk.last.successor().filter(|next| *next <= part(index).last);
+            write(&mut file, chunk.content)?;
+        }
+        Ok(file.into_inner()?.sync_all()?)
+    })
+}
+
+/// Runs a task in a process of its own, on a new directory.
+fn in_child(task: Task, dir: &Path, files: &Path) -> Result<Measured> {
+    let work = dir.join("work");
+    fs::create_dir_all(&work)?;
+    let mut command = Command::new(std::env::current_exe()?);
+    command.arg("snapshot").stdout(Stdio::null());
+    let status = task.prepare(&mut command, &work, files).status()?;
+    ensure!(status.success(), "the child that ran {task:?} failed: {status}");
+    let measured = Measured::read(&work)?;
+    fs::remove_dir_all(&work)?;
+    rustix::fs::sync();
+    Ok(measured)
+}
+
+fn report(leaves: u64, runs: usize, create: f64, exports: &[Exported], rounds: &[[Measured; 2]]) -> Report {
+    let leaves = leaves as f64;
+    let row_bytes = exports[0].row_bytes as f64;
+    let of_exports = |value: fn(f64, &Exported) -> f64| exports.iter().map(|e| value(leaves, e)).collect();
+    let of_rounds = |value: &dyn Fn(&Measured, &Measured) -> f64| {
+        rounds
+            .iter()
+            .map(|round| value(&round[Task::Restore as usize], &round[Task::Floor as usize]))
+            .collect()
+    };
+    let figures = vec![
+        Figure::new("restore_time_vs_floor", "ratio", of_rounds(&|ours, floor| ours.seconds / floor.seconds))
+            .aim(Aim::AtMost(1.5)),
+        Figure::new("restore_leaves_per_s", "1/s", of_rounds(&|ours, _| leaves / ours.seconds))
+            .aim(Aim::AtLeast(2_000_000.0)),
+        Figure::new("floor_leaves_per_s", "1/s", of_rounds(&|_, floor| leaves / floor.seconds)),
+        Figure::new("restore_mib_per_s", "MiB/s", of_rounds(&|ours, _| row_bytes / MIB / ours.seconds)),
+        Figure::new("restore_rows_share", "ratio", of_rounds(&|ours, _| ours.rows_seconds / ours.seconds)),
+        Figure::new("export_leaves_per_s", "1/s", of_exports(|leaves, e| leaves / e.seconds))
+            .aim(Aim::AtLeast(5_000_000.0)),
+        Figure::new("export_mib_per_s", "MiB/s", of_exports(|_, e| e.row_bytes as f64 / MIB / e.seconds)),
+        Figure::new("restore_rss_mib", "MiB", of_rounds(&|ours, _| ours.peak_mib - child::CACHE_MIB as f64))
+            .aim(Aim::AtMost(256.0)),
+        Figure::new(
+            "restore_rows_rss_mib",
+            "MiB",
+            of_rounds(&|ours, _| ours.rows_peak_mib - child::CACHE_MIB as f64),
+        ),
+        Figure::new("proof_share", "ratio", of_exports(|_, e| e.proof_bytes as f64 / e.row_bytes as f64))
+            .aim(Aim::AtMost(0.01)),
+        Figure::new("create_ms", "ms", vec![1e3 * create]),
+    ];
+    let notes = vec![
+        "floor: the same rows, read from files, written as sorted files and ingested; no proof, hash or record".into(),
+        "restore_rows_share: the part of the time until the last row was in; the rest is tree, headers and head".into(),
+        format!(
+            "restore_rss_mib: VmHWM of the restoring process less its block cache of {} MiB, the finished tree included; \
+             restore_rows_rss_mib: the same when the last row was in",
+            child::CACHE_MIB
+        ),
+    ];
+    Report { bench: "snapshot", runs, figures, notes }
+}

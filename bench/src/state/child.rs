@@ -1,0 +1,168 @@
+//! What runs in processes of their own on a store: commits, until a number of them is done or until the process is killed, and one opening.
+
+use std::{path::PathBuf, time::Instant};
+
+use anyhow::Result;
+use serde::{Deserialize, Serialize};
+use slipstream_storage::{StorageConfig, Store};
+
+use super::{
+    contender::{Ours, Way, config, measure},
+    meter::Cost,
+    workload::{Choice, Workload},
+};
+use crate::{
+    harness::{child, memory},
+    print_json,
+};
+use slipnet::output::print_line;
+
+const COMMIT: &str = "commit";
+const OPEN: &str = "open";
+/// Batches that an endless child makes at a time.
+const ENDLESS_BATCHES: usize = 10;
+
+/// Commits on a store that was filled.
+#[derive(Clone, Debug, clap::Args)]
+pub struct CommitOptions {
+    /// The store.
+    #[arg(long)]
+    pub dir: PathBuf,
+    /// Keys that it was filled with.
+    #[arg(long)]
+    pub keys: u64,
+    /// Batches that were made before.
+    #[arg(long)]
+    pub after: u64,
+    /// Memory for the state tree, as in the configuration.
+    #[arg(long)]
+    pub tree_memory_mib: u64,
+    /// Updates of a batch.
+    #[arg(long)]
+    pub updates: usize,
+    /// Batches of a round.
+    #[arg(long)]
+    pub batches: usize,
+    /// Rounds before those that are measured.
+    #[arg(long)]
+    pub warm_rounds: usize,
+    /// Rounds that are measured; 0 goes on until the process is killed.
+    #[arg(long)]
+    pub rounds: usize,
+}
+
+/// What commits cost.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct CommitReport {
+    /// Round by round.
+    pub(super) costs: Vec<Cost>,
+    /// Data blocks that were not in the block cache, per update.
+    pub(super) block_reads_per_update: f64,
+    /// Of the process, when all was done.
+    pub(super) peak_mib: f64,
+}
+
+impl CommitOptions {
+    fn arguments(&self) -> Vec<String> {
+        [
+            ("--dir", self.dir.display().to_string()),
+            ("--keys", self.keys.to_string()),
+            ("--after", self.after.to_string()),
+            ("--tree-memory-mib", self.tree_memory_mib.to_string()),
+            ("--updates", self.updates.to_string()),
+            ("--batches", self.batches.to_string()),
+            ("--warm-rounds", self.warm_rounds.to_string()),
+            ("--rounds", self.rounds.to_string()),
+        ]
+        .into_iter()
+        .flat_map(|(name, value)| [name.to_owned(), value])
+        .collect()
+    }
+
+    /// Batches that it makes, unless it is endless.
+    pub(super) fn total_batches(&self) -> u64 {
+        ((self.warm_rounds + self.rounds) * self.batches) as u64
+    }
+
+    /// Runs it in a process of its own.
+    pub(crate) fn in_child(&self) -> Result<CommitReport> {
+        child::run(COMMIT, &self.arguments())
+    }
+
+    /// Starts it in a process of its own, without an end.
+    pub(crate) fn start_endless(self) -> Result<child::Endless> {
+        let endless = CommitOptions { batches: ENDLESS_BATCHES, warm_rounds: 1, rounds: 0, ..self };
+        child::Endless::start(COMMIT, &endless.arguments())
+    }
+
+    /// Runs it in this process and prints its result.
+    pub(crate) fn run(&self) -> Result<()> {
+        let config = StorageConfig { tree_memory_mib: self.tree_memory_mib, ..config(true) };
+        let ours = Ours::open(&config, &self.dir)?;
+        let mut workload = Workload::after(self.keys, self.after);
+        let mut round = || {
+            let round = workload.round(self.batches, self.updates, Choice::Uniform)?;
+            measure(&mut ours.by(Way::Fresh), &round)
+        };
+        for _ in 0..self.warm_rounds {
+            round()?;
+        }
+        if self.rounds == 0 {
+            print_line("at work")?;
+            loop {
+                round()?;
+            }
+        }
+        let before = ours.store().read_counts().blocks;
+        let costs = (0..self.rounds).map(|_| round()).collect::<Result<Vec<_>>>()?;
+        let updates = (self.rounds * self.batches * self.updates) as f64;
+        let block_reads_per_update = (ours.store().read_counts().blocks - before) as f64 / updates;
+        let peak_mib = memory::peak_mib()?;
+        ours.store().close();
+        print_json(&CommitReport { costs, block_reads_per_update, peak_mib })
+    }
+}
+
+/// Opens a store.
+#[derive(Clone, Debug, clap::Args)]
+pub struct OpenOptions {
+    /// The store.
+    #[arg(long)]
+    pub dir: PathBuf,
+    /// Memory for the state tree, as in the configuration.
+    #[arg(long)]
+    pub tree_memory_mib: u64,
+}
+
+/// What opening cost.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct OpenReport {
+    pub(crate) seconds: f64,
+    /// Of the process, when the store was open.
+    pub(crate) resident_mib: f64,
+    /// The most until then.
+    pub(crate) peak_mib: f64,
+    /// The head's batch.
+    pub(crate) head: u64,
+}
+
+impl OpenOptions {
+    /// Runs it in a process of its own.
+    pub(crate) fn in_child(&self) -> Result<OpenReport> {
+        let memory = self.tree_memory_mib.to_string();
+        let dir = self.dir.display().to_string();
+        child::run(OPEN, &["--dir".to_owned(), dir, "--tree-memory-mib".to_owned(), memory])
+    }
+
+    /// Runs it in this process and prints its result.
+    pub(crate) fn run(&self) -> Result<()> {
+        let config = StorageConfig { tree_memory_mib: self.tree_memory_mib, ..config(true) };
+        let start = Instant::now();
+        let store = Store::open(&config, &self.dir)?;
+        let seconds = start.elapsed().as_secs_f64();
+        let (resident_mib, peak_mib) = (memory::resident_mib()?, memory::peak_mib()?);
+        let head = store.head()?.header.number.get();
+        store.close();
+        print_json(&OpenReport { seconds, resident_mib, peak_mib, head })
+    }
+}

@@ -1,0 +1,260 @@
+//! Who is measured: the store, and RocksDB with no tree.
+
+use std::{num::NonZeroUsize, path::Path as FilePath};
+
+use anyhow::{Context, Result};
+use rocksdb::{DB, WriteBatch, WriteOptions};
+use slipstream_storage::{CommitBatch, StateHistory, StorageConfig, Store, plain_database};
+use slipstream_types::{
+    Address, BatchHeader, ChainConfig, Delta, Digest, Genesis, Path, SecretKey, Validator,
+    bounded::BoundedVec,
+};
+
+use super::{
+    meter::{Cost, Meter},
+    workload::{Initial, Round, rows},
+};
+use crate::ledger::files::wait_until_quiet;
+use slipnet::progress::Progress;
+
+/// Rows of one batch while a store is filled.
+pub(super) const FILL_ROWS: usize = 250_000;
+/// The column that a store keeps its state in; see docs/formats.md.
+pub(super) const STATE_COLUMN: &str = "state_a";
+
+/// Somebody who makes batches durable.
+pub(crate) trait Contender {
+    /// A round as it is when the clock starts.
+    type Prepared;
+
+    fn prepare(&mut self, round: &Round) -> Result<Self::Prepared>;
+
+    /// Makes batch after batch durable. Only this is timed.
+    fn commit(&mut self, prepared: Self::Prepared) -> Result<Committed>;
+}
+
+/// What was made durable.
+pub(crate) struct Committed {
+    pub(super) updates: usize,
+}
+
+/// One round of somebody.
+pub(crate) fn measure<C: Contender>(contender: &mut C, round: &Round) -> Result<Cost> {
+    let prepared = contender.prepare(round)?;
+    let meter = Meter::start()?;
+    let Committed { updates } = contender.commit(prepared)?;
+    meter.stop(updates)
+}
+
+/// The same for everybody, and a state's working set in the cache: what is measured is committing, not reading.
+pub(crate) fn config(fsync: bool) -> StorageConfig {
+    // What is kept of the past is no part of it.
+    let state_history = StateHistory::Batches(0);
+    StorageConfig { snapshot_interval_batches: 0, fsync, state_history, ..StorageConfig::default() }
+}
+
+/// How a store is given batches.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(crate) enum Way {
+    /// As a follower commits what others certified: roots are in the headers, and one batch is hashed while the one before is written. The
+    /// roots are computed before the clock starts, which touches the keys that are timed.
+    Given,
+    /// As a validator commits: the root is computed, put into the header, and the batch is committed with what was computed. All of it is
+    /// timed, and nothing touched the keys before.
+    Fresh,
+    /// As [`Way::Fresh`], of a validator that is a batch ahead: the next root is computed while a batch is written.
+    Ahead,
+}
+
+impl Way {
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Way::Given => "given",
+            Way::Fresh => "fresh",
+            Way::Ahead => "ahead",
+        }
+    }
+}
+
+/// The store.
+pub(crate) struct Ours(Store);
+
+impl Ours {
+    pub(crate) fn fill(dir: &FilePath, initial: &Initial, progress: Progress) -> Result<()> {
+        let store = Store::open(&config(false), dir)?;
+        store.initialize(&genesis())?;
+        let mut task = progress.task("keys", initial.keys());
+        for (index, delta) in initial.deltas(FILL_ROWS).enumerate() {
+            let delta = delta?;
+            let speculation = store.speculate(&delta)?;
+            let header = next_header(&store.head()?.header, speculation.root());
+            store.commit(CommitBatch::new(&header, &delta), Some(speculation))?;
+            task.update(((FILL_ROWS * (index + 1)) as u64).min(initial.keys()), "");
+        }
+        // RocksDB still moves files down, and would stop when it is closed.
+        wait_until_quiet()?;
+        store.close();
+        Ok(())
+    }
+
+    pub(crate) fn open(config: &StorageConfig, dir: &FilePath) -> Result<Ours> {
+        let store = Store::open(config, dir);
+        let store = store.with_context(|| {
+            format!(
+                "cannot open the store that is kept in {}; remove it to have it filled anew",
+                dir.display()
+            )
+        });
+        Ok(Ours(store?))
+    }
+
+    pub(crate) fn store(&self) -> &Store {
+        &self.0
+    }
+
+    /// The store, as one that is given its batches in a way.
+    pub(crate) fn by(&self, way: Way) -> ByWay<'_> {
+        ByWay { store: &self.0, way }
+    }
+}
+
+/// A store and how it is given batches.
+pub(crate) struct ByWay<'a> {
+    store: &'a Store,
+    way: Way,
+}
+
+impl ByWay<'_> {
+    fn commit_fresh(&self, deltas: &[Delta]) -> Result<()> {
+        let mut parent = self.store.head()?.header;
+        for delta in deltas {
+            let speculation = self.store.speculate(delta)?;
+            let header = next_header(&parent, speculation.root());
+            self.store.commit(CommitBatch::new(&header, delta), Some(speculation))?;
+            parent = header;
+        }
+        Ok(())
+    }
+
+    fn commit_ahead(&self, deltas: &[Delta]) -> Result<()> {
+        let Some(first) = deltas.first() else { return Ok(()) };
+        let mut parent = self.store.head()?.header;
+        let mut speculation = self.store.speculate(first)?;
+        for (index, delta) in deltas.iter().enumerate() {
+            let header = next_header(&parent, speculation.root());
+            let state = speculation.state();
+            let commit = || self.store.commit(CommitBatch::new(&header, delta), Some(speculation));
+            let following = deltas.get(index + 1);
+            let speculate = || following.map(|delta| self.store.speculate_after(&state, delta)).transpose();
+            let (committed, next) = rayon::join(commit, speculate);
+            committed?;
+            let Some(next) = next? else { break };
+            speculation = next;
+            parent = header;
+        }
+        Ok(())
+    }
+}
+
+/// A round for the store.
+pub(crate) struct Deltas {
+    /// Of [`Way::Given`].
+    headers: Vec<BatchHeader>,
+    deltas: Vec<Delta>,
+}
+
+impl Contender for ByWay<'_> {
+    type Prepared = Deltas;
+
+    /// The headers' roots are those of the runs of deltas up to each.
+    fn prepare(&mut self, round: &Round) -> Result<Deltas> {
+        let mut prepared = Deltas { headers: Vec::new(), deltas: round.batches.clone() };
+        if self.way == Way::Given {
+            let mut parent = self.store.head()?.header;
+            for end in 1..=round.batches.len() {
+                let run: Vec<&Delta> = round.batches[..end].iter().collect();
+                parent = next_header(&parent, self.store.speculate_run(&run)?);
+                prepared.headers.push(parent.clone());
+            }
+        }
+        Ok(prepared)
+    }
+
+    fn commit(&mut self, Deltas { headers, deltas }: Deltas) -> Result<Committed> {
+        match self.way {
+            Way::Given => {
+                let batches: Vec<_> = headers
+                    .iter()
+                    .zip(&deltas)
+                    .map(|(header, delta)| CommitBatch::new(header, delta))
+                    .collect();
+                self.store.commit_run(&batches, NonZeroUsize::MIN)?;
+            }
+            Way::Fresh => self.commit_fresh(&deltas)?,
+            Way::Ahead => self.commit_ahead(&deltas)?,
+        }
+        Ok(Committed { updates: deltas.iter().map(|delta| delta.entries().len()).sum() })
+    }
+}
+
+/// RocksDB with no tree.
+pub(super) struct Floor(DB);
+
+impl Floor {
+    pub(super) fn fill(dir: &FilePath, initial: &Initial) -> Result<()> {
+        let floor = Floor::open(dir)?;
+        initial.deltas(FILL_ROWS).try_for_each(|delta| floor.write(&rows(&delta?), false))?;
+        wait_until_quiet()?;
+        Ok(floor.0.flush_wal(true)?)
+    }
+
+    pub(super) fn open(dir: &FilePath) -> Result<Floor> {
+        Ok(Floor(plain_database(&config(true), dir)?))
+    }
+
+    fn write(&self, rows: &[(Path, Vec<u8>)], sync: bool) -> Result<()> {
+        let family = self.0.cf_handle(STATE_COLUMN).context("the database lacks the state column")?;
+        let mut batch = WriteBatch::default();
+        for (path, row) in rows {
+            batch.put_cf(family, path.0, row);
+        }
+        let mut options = WriteOptions::default();
+        options.set_sync(sync);
+        Ok(self.0.write_opt(batch, &options)?)
+    }
+}
+
+impl Contender for Floor {
+    type Prepared = Vec<Vec<(Path, Vec<u8>)>>;
+
+    fn prepare(&mut self, round: &Round) -> Result<Self::Prepared> {
+        Ok(round.batches.iter().map(rows).collect())
+    }
+
+    fn commit(&mut self, prepared: Self::Prepared) -> Result<Committed> {
+        prepared.iter().try_for_each(|rows| self.write(rows, true))?;
+        Ok(Committed { updates: prepared.iter().map(Vec::len).sum() })
+    }
+}
+
+fn genesis() -> Genesis {
+    let public_key = SecretKey::from_seed([1; 32]).public();
+    let validator = Validator { public_key, fee_recipient: Address::ZERO };
+    Genesis {
+        chain: ChainConfig::default(),
+        timestamp_ms: 0,
+        validators: BoundedVec::new(vec![validator]).expect("one validator is within the limit"),
+        accounts: Default::default(),
+        ..Genesis::default()
+    }
+}
+
+pub(crate) fn next_header(parent: &BatchHeader, state_root: Digest) -> BatchHeader {
+    BatchHeader {
+        number: parent.number.next(),
+        parent: parent.digest(),
+        timestamp_ms: parent.timestamp_ms + 1,
+        state_root,
+        ..parent.clone()
+    }
+}

@@ -1,0 +1,73 @@
+//! The curve from a tree that is all in memory to one of which next to nothing is: the same store and the same commits, with less and less
+//! memory for the tree.
+
+use std::path::Path;
+
+use anyhow::Result;
+
+use super::{child::CommitOptions, dir::SizeDir, meter::Cost};
+use crate::{Figure, size::short};
+use slipnet::progress::Progress;
+
+/// What is measured.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Curve {
+    /// Memory for the tree; 0 is no limit.
+    pub(super) tree_memory_mib: &'static [u64],
+    /// Times that the curve is gone through.
+    pub(super) passes: usize,
+    /// Rounds that each process commits before it is measured: as many touches as bring all of a tree that fits into memory.
+    pub(super) warm_rounds: usize,
+    /// Rounds that are measured in each process.
+    pub(super) rounds: usize,
+}
+
+const UPDATES: usize = 10_000;
+const BATCHES: usize = 10;
+
+impl Curve {
+    /// Each sample is of a process of its own. Passes begin at different ends, so that what the store goes through is shared.
+    pub(super) fn measure(
+        &self,
+        size_dir: &SizeDir,
+        (store, keys): (&Path, u64),
+        progress: Progress,
+    ) -> Result<Vec<Figure>> {
+        let mut reports = vec![Vec::new(); self.tree_memory_mib.len()];
+        for pass in 0..self.passes {
+            let mut places: Vec<usize> = (0..self.tree_memory_mib.len()).collect();
+            if pass % 2 == 1 {
+                places.reverse();
+            }
+            for place in places {
+                let tree_memory_mib = self.tree_memory_mib[place];
+                let of = format!("{} of {}", pass + 1, self.passes);
+                progress.step(&format!("committing with {tree_memory_mib} MiB for the tree, pass {of}"));
+                let options = CommitOptions {
+                    dir: store.to_owned(),
+                    keys,
+                    after: 0,
+                    tree_memory_mib,
+                    updates: UPDATES,
+                    batches: BATCHES,
+                    warm_rounds: self.warm_rounds,
+                    rounds: self.rounds,
+                };
+                let after = size_dir.take_number(options.total_batches())?;
+                reports[place].push(CommitOptions { after, ..options }.in_child()?);
+            }
+        }
+        let mut figures = Vec::new();
+        for (mib, reports) in self.tree_memory_mib.iter().zip(&reports) {
+            let costs = || reports.iter().flat_map(|report| &report.costs);
+            let mut add = |name: &str, unit, samples| {
+                figures.push(Figure::new(format!("curve.{}.{mib}.{name}", short(keys)), unit, samples));
+            };
+            add("updates_per_s", "1/s", costs().map(Cost::updates_per_s).collect());
+            add("cpu_per_update", "us", costs().map(Cost::cpu_us_per_update).collect());
+            add("block_reads_per_update", "", reports.iter().map(|it| it.block_reads_per_update).collect());
+            add("peak_mib", "MiB", reports.iter().map(|report| report.peak_mib).collect());
+        }
+        Ok(figures)
+    }
+}

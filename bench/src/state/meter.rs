@@ -1,0 +1,65 @@
+//! What a round cost: time, CPU of the whole process, bytes that reached the disk or came from it.
+
+use std::time::Instant;
+
+use anyhow::Result;
+use serde::{Deserialize, Serialize};
+
+use slipnet::cpu;
+
+use crate::ledger::files::io_counter;
+
+/// Cost of some updates.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub(crate) struct Cost {
+    updates: f64,
+    seconds: f64,
+    cpu_s: f64,
+    bytes: f64,
+    read_bytes: f64,
+}
+
+impl Cost {
+    pub(crate) fn updates_per_s(&self) -> f64 {
+        self.updates / self.seconds
+    }
+
+    pub(crate) fn cpu_us_per_update(&self) -> f64 {
+        self.cpu_s * 1e6 / self.updates
+    }
+
+    pub(crate) fn bytes_per_update(&self) -> f64 {
+        self.bytes / self.updates
+    }
+
+    /// From the disk itself: what the operating system's cache holds does not count.
+    pub(crate) fn read_bytes_per_update(&self) -> f64 {
+        self.read_bytes / self.updates
+    }
+}
+
+/// A running measurement.
+pub(crate) struct Meter {
+    start: Instant,
+    cpu_s: f64,
+    bytes: u64,
+    read_bytes: u64,
+}
+
+impl Meter {
+    pub(crate) fn start() -> Result<Meter> {
+        let (bytes, read_bytes) = (io_counter("write_bytes")?, io_counter("read_bytes")?);
+        Ok(Meter { bytes, read_bytes, cpu_s: cpu::of_this_process(), start: Instant::now() })
+    }
+
+    pub(crate) fn stop(self, updates: usize) -> Result<Cost> {
+        let seconds = self.start.elapsed().as_secs_f64();
+        Ok(Cost {
+            updates: updates as f64,
+            seconds,
+            cpu_s: cpu::of_this_process() - self.cpu_s,
+            bytes: (io_counter("write_bytes")? - self.bytes) as f64,
+            read_bytes: (io_counter("read_bytes")? - self.read_bytes) as f64,
+        })
+    }
+}

@@ -1,0 +1,144 @@
+//! One run of one mode: a fresh follower process, timed from its first request for data to the head of its peers.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    process::Stdio,
+    time::Duration,
+};
+
+use anyhow::{Context, Result, ensure};
+
+use super::{mode::Mode, v1::V1Report};
+use crate::harness::{
+    chain::Source,
+    follower::{Around, CaughtUp, Goal},
+    node::{NodeOptions, NodeProcess},
+    relay::Relay,
+};
+
+/// Far above what any mode takes on the chains of this bench.
+const DEADLINE: Duration = Duration::from_secs(120);
+
+/// Where followers get a chain from.
+pub(super) struct Supply<'a> {
+    pub(super) source: &'a Source,
+    /// The chain's genesis file.
+    pub(super) genesis: &'a Path,
+    /// What serves it, if that is one process whose CPU is of interest.
+    pub(super) server: Option<&'a NodeProcess>,
+    /// Entries for `network.peers`.
+    pub(super) peers: Vec<String>,
+    /// The link in between, if there is one.
+    pub(super) relay: Option<&'a Relay>,
+}
+
+/// What a run took.
+#[derive(Clone, Debug)]
+pub(super) struct Followed {
+    pub(super) transactions: u64,
+    /// From the first request for data to the head.
+    pub(super) seconds: f64,
+    /// From the ready line until then: connecting, and the first summary.
+    pub(super) connect_seconds: f64,
+    /// That the follower received on its connections, headers and acknowledgements included.
+    pub(super) bytes: u64,
+    pub(super) cpu_s: f64,
+    pub(super) server_cpu_s: f64,
+    pub(super) relay_cpu_s: f64,
+    /// Seconds that each stage worked; stages overlap but in the baseline.
+    pub(super) stages: Vec<(String, f64)>,
+}
+
+impl Followed {
+    pub(super) fn tps(&self) -> f64 {
+        self.transactions as f64 / self.seconds
+    }
+
+    pub(super) fn per_transaction(&self, quantity: f64) -> f64 {
+        quantity / self.transactions as f64
+    }
+}
+
+impl Supply<'_> {
+    fn around(&self) -> Result<Around> {
+        let server = self.server.map_or(Ok(0.0), NodeProcess::cpu_s)?;
+        Ok(Around { server, relay: self.relay.map_or(0.0, Relay::cpu_s) })
+    }
+
+    /// Follows in a mode with a fresh process in a directory that is removed again.
+    ///
+    /// # Errors
+    /// If the follower ends, does not get there in time, or gets somewhere else.
+    pub(super) async fn follow(&self, mode: Mode, dir: &Path) -> Result<Followed> {
+        fs::create_dir_all(dir)?;
+        let followed = self.follow_in(mode, dir).await;
+        let followed =
+            followed.with_context(|| format!("{} on {}", mode.name(), self.source.workload.name()))?;
+        fs::remove_dir_all(dir)?;
+        rustix::fs::sync();
+        Ok(followed)
+    }
+
+    async fn follow_in(&self, mode: Mode, dir: &Path) -> Result<Followed> {
+        let (sync, executor) = mode.settings();
+        let options = NodeOptions {
+            mode: mode.sync_mode(),
+            sync,
+            executor: executor.into(),
+            peers: self.peers.clone(),
+            ..NodeOptions::default()
+        };
+        let Source { head, state_root, transactions, .. } = *self.source;
+        let goal = Goal { head: head.get(), state_root, deadline: DEADLINE };
+        let CaughtUp { seconds, connect_seconds, bytes, cpu_s, around, stages, .. } =
+            goal.reach(dir, self.genesis, &options, || self.around()).await?;
+        Ok(Followed {
+            transactions,
+            seconds,
+            connect_seconds,
+            bytes,
+            cpu_s,
+            server_cpu_s: around.server,
+            relay_cpu_s: around.relay,
+            stages,
+        })
+    }
+
+    /// The baseline follows up to a batch, in a process of its own.
+    ///
+    /// # Errors
+    /// As [`Supply::follow`].
+    pub(super) async fn follow_v1(&self, last: u64, state_root: &str, dir: &Path) -> Result<Followed> {
+        let before = self.around()?;
+        let mut command = tokio::process::Command::new(std::env::current_exe()?);
+        command.args(["child", "v1", "--target", &last.to_string()]);
+        command.arg("--dir").arg(dir).arg("--genesis").arg(self.genesis);
+        for peer in &self.peers {
+            command.args(["--peer", peer]);
+        }
+        let output = command.stderr(Stdio::inherit()).kill_on_drop(true).output().await?;
+        ensure!(output.status.success(), "the v1 follower failed: {}", output.status);
+        let report: V1Report = serde_json::from_slice(&output.stdout)?;
+        let found = report.state_root.to_string();
+        ensure!(found == state_root, "the v1 follower ended with state root {found}, not {state_root}");
+        let after = self.around()?;
+        fs::remove_dir_all(dir)?;
+        rustix::fs::sync();
+        Ok(Followed {
+            transactions: report.transactions,
+            seconds: report.seconds,
+            connect_seconds: 0.0,
+            bytes: report.bytes,
+            cpu_s: report.cpu_s,
+            server_cpu_s: after.server - before.server,
+            relay_cpu_s: after.relay - before.relay,
+            stages: report.stages.named(),
+        })
+    }
+}
+
+/// The directory of a follower.
+pub(super) fn directory(dir: &Path) -> PathBuf {
+    dir.join("follower")
+}

@@ -1,0 +1,102 @@
+//! A follower between two peers that serve different things: one keeps bodies and hints, the other, on a slow link, deltas. `auto` beside
+//! either mode pinned.
+
+use std::{path::Path, time::Duration};
+
+use anyhow::{Result, ensure};
+
+use super::{
+    follow::{Followed, Supply, directory},
+    mode::Mode,
+};
+use crate::harness::{
+    ONE_WAY,
+    chain::Source,
+    node::{NodeOptions, NodeProcess},
+    relay::Relay,
+};
+use slipnet::{accounts::node_key, progress::Progress};
+
+/// The modes that take turns.
+pub(super) const MODES: [Mode; 3] = [Mode::ReplayAlone, Mode::Delta, Mode::Auto];
+const KEEPER_SEED: &str = "slipnet-bench-keeper";
+const POLL: Duration = Duration::from_millis(50);
+const DEADLINE: Duration = Duration::from_secs(120);
+
+/// The runs of each of [`MODES`].
+pub(super) type Runs = [Vec<Followed>; 3];
+
+/// Measures each mode so many times. The slow link carries the deltas in as long as the first run takes to execute the batches, so that
+/// neither mode is much better by itself.
+pub(super) async fn run(
+    source: &Source,
+    genesis: &Path,
+    server: &NodeProcess,
+    runs: usize,
+    dir: &Path,
+    progress: Progress,
+) -> Result<Runs> {
+    progress.step("mixed: two peers that keep different things");
+    let bodies =
+        Keeper::start(0, "replay", "", "  prune:\n    deltas: 1\n", server, source, genesis, dir).await?;
+    let deltas = Keeper::start(1, "delta", "  history: false\n", "", server, source, genesis, dir).await?;
+    let relays = [Relay::start(bodies.0.address(), ONE_WAY)?, Relay::start(deltas.0.address(), ONE_WAY)?];
+    let peers = [&bodies, &deltas].into_iter().zip(&relays);
+    let supply = Supply {
+        source,
+        genesis,
+        server: None,
+        peers: peers.map(|(keeper, relay)| keeper.0.peer_at(relay.address())).collect(),
+        relay: None,
+    };
+    let dir = directory(dir);
+    let follow = |mode| supply.follow(mode, &dir);
+    let replay = follow(Mode::ReplayAlone).await?;
+    let delta = follow(Mode::Delta).await?;
+    relays[1].set_bandwidth((delta.bytes as f64 / replay.seconds) as u64);
+    let mut measured = Runs::default();
+    for run in 0..runs {
+        for turn in 0..MODES.len() {
+            let place = (run + turn) % MODES.len();
+            progress.step(&format!("mixed, {}, run {} of {runs}", MODES[place].name(), run + 1));
+            measured[place].push(follow(MODES[place]).await?);
+        }
+    }
+    bodies.0.stop().await?;
+    deltas.0.stop().await?;
+    Ok(measured)
+}
+
+/// A node that has followed the whole chain, and keeps a part of its history.
+struct Keeper(NodeProcess);
+
+impl Keeper {
+    #[allow(clippy::too_many_arguments, reason = "one caller, which names them")]
+    async fn start(
+        index: u32,
+        mode: &'static str,
+        sync: &'static str,
+        storage: &str,
+        server: &NodeProcess,
+        source: &Source,
+        genesis: &Path,
+        dir: &Path,
+    ) -> Result<Keeper> {
+        let options = NodeOptions {
+            mode,
+            sync,
+            storage: storage.to_owned(),
+            peers: vec![server.peer_at(server.address())],
+            ..NodeOptions::default()
+        };
+        let dir = dir.join(format!("keeper-{index}"));
+        let mut node = NodeProcess::start(&dir, genesis, &node_key(KEEPER_SEED, index), &options).await?;
+        let begin = std::time::Instant::now();
+        while node.head().await? < source.head.get() {
+            node.check_alive()?;
+            ensure!(begin.elapsed() < DEADLINE, "a peer does not get to the head");
+            tokio::time::sleep(POLL).await;
+        }
+        Ok(Keeper(node))
+    }
+}
