@@ -47,6 +47,8 @@ pub(crate) struct NodeOptions {
     pub(crate) consensus: String,
     /// `storage.snapshot_interval_batches`.
     pub(crate) snapshot_interval: u64,
+    /// Further keys of the `network` section, as lines of YAML.
+    pub(crate) network: &'static str,
     /// Peers to dial. A fullnode has to have one: where there is none, one that does not exist takes the place.
     pub(crate) peers: Vec<String>,
 }
@@ -175,7 +177,7 @@ fn ready(log: &str) -> Option<Result<(String, String, SocketAddr)>> {
 }
 
 fn yaml(genesis: &Path, options: &NodeOptions) -> Result<String> {
-    let NodeOptions { mode, sync, executor, storage, consensus, snapshot_interval, peers } = options;
+    let NodeOptions { mode, sync, executor, storage, consensus, snapshot_interval, network, peers } = options;
     let role = if consensus.is_empty() { "fullnode" } else { "validator" };
     let mut text = format!(
         "role: {role}\ngenesis: \"{}\"\nstorage:\n  snapshot_interval_batches: {snapshot_interval}\n{storage}\
@@ -187,7 +189,7 @@ fn yaml(genesis: &Path, options: &NodeOptions) -> Result<String> {
     for peer in peers.iter().chain(&nobody) {
         write!(text, "\"{peer}\", ")?;
     }
-    text.push_str("]\n");
+    write!(text, "]\n{network}")?;
     if !executor.is_empty() {
         write!(text, "executor:\n{executor}")?;
     }

@@ -3,7 +3,6 @@
 use std::{
     fs,
     path::{Path, PathBuf},
-    process::Stdio,
     time::Duration,
 };
 
@@ -117,8 +116,9 @@ impl Supply<'_> {
         for peer in &self.peers {
             command.args(["--peer", peer]);
         }
-        let output = command.stderr(Stdio::inherit()).kill_on_drop(true).output().await?;
-        ensure!(output.status.success(), "the v1 follower failed: {}", output.status);
+        let output = command.kill_on_drop(true).output().await?;
+        let said = String::from_utf8_lossy(&output.stderr);
+        ensure!(output.status.success(), "the v1 follower failed: {}: {said}", output.status);
         let report: V1Report = serde_json::from_slice(&output.stdout)?;
         let found = report.state_root.to_string();
         ensure!(found == state_root, "the v1 follower ended with state root {found}, not {state_root}");
