@@ -15,6 +15,8 @@ use slipstream_storage::StorageConfig;
 use slipstream_sync::SyncConfig;
 use slipstream_types::Waypoint;
 
+use crate::Preset;
+
 /// What a node does for its chain.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -39,8 +41,12 @@ impl Role {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct NodeConfig {
-    /// Validator or fullnode. There is no default: the two need different things.
+    /// Validator or fullnode. There is no default, because the two need different things: the file, a preset or an override says it.
+    #[serde(default = "unsaid_role")]
     pub role: Role,
+    /// A set of values for a kind of node, below the file. Default: none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub preset: Option<Preset>,
     /// Where the database and the lock file live. Default: `data`, beside the configuration file.
     #[serde(default = "default_data_dir")]
     pub data_dir: PathBuf,
@@ -80,6 +86,44 @@ pub struct NodeConfig {
     /// What is written to standard error.
     #[serde(default)]
     pub log: LogConfig,
+}
+
+impl Default for NodeConfig {
+    /// Every key's default, for a fullnode.
+    fn default() -> Self {
+        NodeConfig {
+            role: unsaid_role(),
+            preset: None,
+            data_dir: default_data_dir(),
+            genesis: None,
+            waypoint: None,
+            schedule: None,
+            key_file: default_key_file(),
+            network: NetworkConfig::default(),
+            broadcast: BroadcastConfig::default(),
+            storage: StorageConfig::default(),
+            executor: ExecutorConfig::default(),
+            sync: SyncConfig::default(),
+            consensus: ConsensusConfig::default(),
+            api: ApiConfig::default(),
+            log: LogConfig::default(),
+        }
+    }
+}
+
+impl NodeConfig {
+    /// Every path that it names, by its key.
+    pub fn paths_mut(&mut self) -> impl Iterator<Item = (&'static str, &mut PathBuf)> {
+        let always = [("data_dir", &mut self.data_dir), ("key_file", &mut self.key_file)];
+        let genesis = self.genesis.as_mut().map(|path| ("genesis", path));
+        let schedule = self.schedule.as_mut().map(|path| ("schedule", path));
+        always.into_iter().chain(genesis).chain(schedule)
+    }
+}
+
+/// One layer need not say it; [`crate::load`] refuses a configuration where none does.
+fn unsaid_role() -> Role {
+    Role::Fullnode
 }
 
 fn default_data_dir() -> PathBuf {

@@ -5,7 +5,7 @@ use std::ops::RangeInclusive;
 use slipstream_sync::protocol::{RANGE_BATCHES_MAX, RANGE_BYTES_MAX};
 use slipstream_types::limits::{BATCH_TRANSACTIONS_MAX, TRANSACTION_BYTES_MAX};
 
-use crate::{NodeConfig, load::Problem};
+use crate::{NodeConfig, rules::Problem};
 
 /// Bytes of the shortest limit on request bodies that lets the largest transaction through, in hexadecimal.
 pub(crate) const BODY_BYTES_MIN: u64 = 2 * TRANSACTION_BYTES_MAX as u64 + 1_024;
