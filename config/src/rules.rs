@@ -1,6 +1,6 @@
 //! The rules that a configuration has passed beyond its types.
 
-use slipstream_network::{NetworkError, PeerAddress};
+use slipstream_network::{NetworkError, PeerTarget};
 use slipstream_sync::{Mode, SyncConfig};
 
 use crate::{
@@ -47,17 +47,19 @@ pub(crate) fn check(config: &NodeConfig) -> Result<(), Problem> {
         Role::Fullnode if config.network.peers.is_empty() => {
             return rule(
                 "network.peers",
-                "a fullnode has nobody to follow; list at least one peer as `ID@IP:PORT`, as `slipstream status` prints it on \
+                "a fullnode has nobody to follow; list at least one peer as `ID@HOST:PORT`, as `slipstream status` prints it on \
                  that peer",
             );
         }
         Role::Validator | Role::Fullnode => {}
     }
-    let unreachable = |peer: &&PeerAddress| peer.address.ip().is_unspecified() || peer.address.port() == 0;
+    let unreachable = |peer: &&PeerTarget| {
+        peer.address().is_some_and(|address| address.ip().is_unspecified() || address.port() == 0)
+    };
     if let Some(peer) = config.network.peers.iter().find(unreachable) {
         let problem = format!(
             "nobody can be dialled at {peer}: that is where a peer listens, on any address of its machine; write the IP at \
-             which that machine is reached from here, and the peer's UDP port, as `ID@IP:PORT`"
+             which that machine is reached from here, or its DNS name, and the peer's UDP port, as `ID@HOST:PORT`"
         );
         return rule("network.peers", &problem);
     }

@@ -9,7 +9,7 @@ use std::{
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    MESSAGE_BYTES_MAX, NetworkError, PeerAddress, PeerId,
+    MESSAGE_BYTES_MAX, NetworkError, PeerId, PeerTarget,
     exchange::{RECORD_ADDRESSES_MAX, Scope},
 };
 
@@ -24,7 +24,7 @@ pub struct NetworkConfig {
     pub listen: SocketAddr,
     /// Peers to dial, and to dial again whenever the connection is lost. They have reserved places among `peers_max`.
     /// The node's own entry is skipped, so one list serves a whole validator set.
-    pub peers: Vec<PeerAddress>,
+    pub peers: Vec<PeerTarget>,
     /// Where this node is reached from outside, at most four addresses: peers tell each other of it. Empty tells nobody.
     pub advertise: Vec<SocketAddr>,
     /// Connections that this node chooses by itself among the peers that others tell of, beside `peers`; at most half of the places
@@ -170,7 +170,7 @@ impl NetworkConfig {
     }
 
     /// The configured peers without the node itself.
-    pub(crate) fn others(&self, local: PeerId) -> impl Iterator<Item = &PeerAddress> {
+    pub(crate) fn others(&self, local: PeerId) -> impl Iterator<Item = &PeerTarget> {
         self.peers.iter().filter(move |peer| peer.id != local)
     }
 
@@ -208,10 +208,10 @@ mod tests {
 
     #[test]
     fn each_rule_names_its_key() {
-        let peer: PeerAddress = format!("{}@127.0.0.1:1", "01".repeat(32)).parse().unwrap();
+        let peer: PeerTarget = format!("{}@127.0.0.1:1", "01".repeat(32)).parse().unwrap();
         let base = NetworkConfig::default();
         for (config, name) in [
-            (NetworkConfig { peers: vec![peer, peer], ..base.clone() }, "network.peers"),
+            (NetworkConfig { peers: vec![peer.clone(), peer.clone()], ..base.clone() }, "network.peers"),
             (NetworkConfig { peers: vec![peer], peers_max: 0, ..base.clone() }, "network.peers_max"),
             (
                 NetworkConfig { advertise: vec!["0.0.0.0:7400".parse().unwrap()], ..base.clone() },

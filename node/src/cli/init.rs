@@ -11,7 +11,7 @@ use std::{
 use clap::{Args, ValueEnum};
 use miette::{Context, Result, bail, miette};
 use slipstream_config::Preset;
-use slipstream_network::PeerAddress;
+use slipstream_network::PeerTarget;
 use slipstream_types::Waypoint;
 
 use super::{exit::OrFail as _, output::print};
@@ -43,9 +43,9 @@ pub(super) struct InitArgs {
     /// A position NUMBER:0xHASH that you trust, as `slipstream status` of a trusted node prints it
     #[arg(long)]
     waypoint: Option<Waypoint>,
-    /// A peer ID@IP:PORT to connect to, as `slipstream status` of that peer prints it; may be repeated
+    /// A peer ID@HOST:PORT to connect to, the host an IP address or a DNS name, as `slipstream status` of that peer prints it; may be repeated
     #[arg(long = "peer", value_name = "PEER")]
-    peers: Vec<PeerAddress>,
+    peers: Vec<PeerTarget>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
@@ -157,7 +157,7 @@ fn render(args: &InitArgs) -> Result<String> {
     let network = SocketAddr::from((Ipv4Addr::UNSPECIFIED, args.network_port));
     writeln!(text, "\nnetwork:\n  # UDP port for peers.\n  listen: \"{network}\"")
         .expect("a String takes everything");
-    text.push_str("  # Peers that are dialled, and dialled again when they are lost: ID@IP:PORT.\n");
+    text.push_str("  # Peers that are dialled, and dialled again when they are lost: ID@IP:PORT or ID@NAME:PORT.\n");
     if args.peers.is_empty() {
         text.push_str("  peers: []\n");
     } else {

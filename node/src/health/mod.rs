@@ -196,7 +196,7 @@ fn signs(
     let shared = contacts.shared_keys.iter().find(|key| key.own).map(ToString::to_string);
     let mut configured = contacts.configured.iter();
     let missing = shared
-        .or_else(|| configured.find_map(|peer| Some(format!("{}: {}", peer.peer.address, peer.trouble()?))));
+        .or_else(|| configured.find_map(|peer| Some(format!("{}: {}", peer.peer.at, peer.trouble()?))));
     Signs {
         head: head.number,
         // The genesis says when the chain was thought of, not that it runs.

@@ -5,12 +5,13 @@ use std::{
     net::{TcpListener, UdpSocket},
     path::Path,
     process::{Command, Stdio},
+    time::Instant,
 };
 
 use serde_json::Value;
 use slipstream_node::keys;
 
-use crate::chain::{BINARY, Chain, Running, ended, printed};
+use crate::chain::{BINARY, Chain, PATIENCE, Running, ended, printed, wait};
 
 /// What a command prints with a variable in its environment, and its exit code.
 fn with_variable(name: &str, value: &str, args: &[&str]) -> (i32, String) {
@@ -205,4 +206,39 @@ fn three_instances_of_one_file_run_side_by_side() {
         let (code, text) = ended(&["run", "--config", config, "--instance", number]);
         assert!(code == 2 && text.contains("write a number from 1 to 200"), "{code}: {text}");
     }
+}
+
+/// Goal: a peer is found by its name, and a name that nobody knows is told where an operator looks.
+#[test]
+fn a_peer_is_found_by_its_name() {
+    let chain = Chain::new();
+    let validator = Running::start(&chain);
+    let (_, peer) = validator.ready.split_once("network=").unwrap();
+    let (id, port) = (peer.split_once('@').unwrap().0, peer.rsplit_once(':').unwrap().1);
+    let follower = Chain { dir: tempfile::tempdir().unwrap(), genesis: chain.genesis.clone() };
+    keys::create(&follower.path("node.key")).unwrap();
+    fs::copy(chain.path("genesis.json"), follower.path("genesis.json")).unwrap();
+    let nobody = "12".repeat(32);
+    let text = format!(
+        "role: fullnode\ngenesis: genesis.json\nnetwork:\n  listen: 127.0.0.1:0\n  peers: [\"{id}@localhost:{port}\", \
+         \"{nobody}@name.invalid:7400\"]\napi: {{ listen: \"127.0.0.1:0\" }}\n"
+    );
+    fs::write(follower.path("node.yaml"), text).unwrap();
+    let node = Running::start(&follower);
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        let status: Value = serde_json::from_str(&node.http("GET /v1/status", "")).unwrap();
+        let peers = status["configured_peers"].as_array().unwrap();
+        assert_eq!(peers[0]["peer"], format!("{id}@localhost:{port}"));
+        let problem = peers[1]["problem"].as_str().unwrap_or_default();
+        if peers[0]["state"] == "connected" && problem.starts_with("cannot resolve name.invalid: ") {
+            break;
+        }
+        assert!(Instant::now() < deadline, "{status}");
+        wait();
+    }
+    let text = printed(&["status", "--api", &format!("http://{}", node.api)], true);
+    assert!(text.contains("cannot resolve name.invalid"), "{text}");
+    node.stop();
+    validator.stop();
 }
