@@ -35,7 +35,7 @@ pub(crate) fn value(text: &str, path: &[&str]) -> Result<NodeConfig, String> {
 struct Refused {
     /// The key that the parser was at.
     key: String,
-    error: Error,
+    error: Box<Error>,
 }
 
 fn decode(text: &str, path: &[&str]) -> Result<NodeConfig, Refused> {
@@ -52,7 +52,7 @@ fn decode(text: &str, path: &[&str]) -> Result<NodeConfig, Refused> {
             error.into_inner()
         })
     })
-    .map_err(|error| Refused { key, error })
+    .map_err(|error| Refused { key, error: Box::new(error) })
 }
 
 /// Sections around a value, each with that one entry, so that it can be decoded as what it is without being put into a text, where it

@@ -52,7 +52,9 @@ pub enum ConfigError {
         problem: String,
     },
     /// More variables, or more flags, than there are keys.
-    #[error("more than {max} keys are set by environment variables, or by --set; write them into the configuration file")]
+    #[error(
+        "more than {max} keys are set by environment variables, or by --set; write them into the configuration file"
+    )]
     TooManyOverrides {
         /// The limit.
         max: usize,

@@ -36,6 +36,7 @@ mod overrides;
 mod preset;
 mod ranges;
 mod rules;
+mod schema;
 mod show;
 mod tree;
 
@@ -49,3 +50,4 @@ pub use model::{ApiConfig, LogConfig, LogFormat, NodeConfig, Role};
 pub use origin::{Origin, Origins};
 pub use overrides::{OVERRIDE_BYTES_MAX, OVERRIDES_MAX, Overrides, VARIABLE_PREFIX};
 pub use preset::Preset;
+pub use schema::schema;

@@ -65,8 +65,12 @@ fn join(text: &str, path: &Path, overrides: &Overrides) -> Result<Loaded, Config
         let place = file.keys.iter().find(|(found, _)| found.name == key);
         let place = place.map(|(found, _)| quote(text, found.line, found.column).0);
         match origins.of(key) {
-            Origin::Default => ConfigError::Rule { path: path.to_owned(), place: None, key: key.to_owned(), problem },
-            Origin::File { .. } => ConfigError::Rule { path: path.to_owned(), place, key: key.to_owned(), problem },
+            Origin::Default => {
+                ConfigError::Rule { path: path.to_owned(), place: None, key: key.to_owned(), problem }
+            }
+            Origin::File { .. } => {
+                ConfigError::Rule { path: path.to_owned(), place, key: key.to_owned(), problem }
+            }
             origin => refused(origin, format!("{key}: {problem}")),
         }
     };

@@ -54,7 +54,9 @@ pub fn mask_value<'a>(key: &str, value: &'a str) -> Cow<'a, str> {
         return Cow::Borrowed(MASK);
     }
     match value.find(SCHEME_END) {
-        Some(at) => rebuilt(value, masked_url(&value[at + SCHEME_END.len()..]), at + SCHEME_END.len(), value.len()),
+        Some(at) => {
+            rebuilt(value, masked_url(&value[at + SCHEME_END.len()..]), at + SCHEME_END.len(), value.len())
+        }
         None => Cow::Borrowed(value),
     }
 }
@@ -133,7 +135,10 @@ mod tests {
             ("https://user:pa@ss@example.org", "https://***@example.org"),
             ("https://user:pa/s@example.org", "https://***@example.org"),
             ("https://user:pass@example.org/a@b", "https://***@b"),
-            ("s3://bucket/prefix?X-Amz-Signature=abc&part=1", "s3://bucket/prefix?X-Amz-Signature=***&part=1"),
+            (
+                "s3://bucket/prefix?X-Amz-Signature=abc&part=1",
+                "s3://bucket/prefix?X-Amz-Signature=***&part=1",
+            ),
             ("https://example.org/#access_token=abc", "https://example.org/#access_token=***"),
             ("https://example.org:8443/path?part=1", "https://example.org:8443/path?part=1"),
             ("0f0f@192.0.2.7:7400", "0f0f@192.0.2.7:7400"),

@@ -81,9 +81,8 @@ impl Assignment {
         let Ok(value) = value.into_string() else {
             return Err(refused(&origin, "its value is not UTF-8".into()));
         };
-        Assignment { key, value, origin }.checked(|key| {
-            format!("{VARIABLE_PREFIX}{}", key.replace('.', LEVEL).to_uppercase())
-        })
+        Assignment { key, value, origin }
+            .checked(|key| format!("{VARIABLE_PREFIX}{}", key.replace('.', LEVEL).to_uppercase()))
     }
 
     fn of_flag(flag: &str) -> Result<Assignment, ConfigError> {
@@ -99,7 +98,10 @@ impl Assignment {
     /// Refuses what is too long and what nobody knows; `write` gives a key as its origin spells it.
     fn checked(self, write: impl Fn(&str) -> String) -> Result<Assignment, ConfigError> {
         if self.value.len() > OVERRIDE_BYTES_MAX {
-            return Err(refused(&self.origin, format!("its value is longer than {OVERRIDE_BYTES_MAX} bytes")));
+            return Err(refused(
+                &self.origin,
+                format!("its value is longer than {OVERRIDE_BYTES_MAX} bytes"),
+            ));
         }
         if self.key.is_empty() || KNOWN.get(&self.key).is_none() {
             let nearest = write(&nearest(&self.key));
@@ -167,8 +169,12 @@ mod tests {
             ("SLIPSTREAM_DATA", "x"),
             ("PATH", "y"),
         ]);
-        let keys: Vec<_> = overrides.unwrap().assignments.into_iter().map(|one| (one.key, one.value)).collect();
-        assert_eq!(keys, [("sync.mode".into(), "delta".into()), ("storage.prune.bodies".into(), "7d".into())]);
+        let keys: Vec<_> =
+            overrides.unwrap().assignments.into_iter().map(|one| (one.key, one.value)).collect();
+        assert_eq!(
+            keys,
+            [("storage.prune.bodies".into(), "7d".into()), ("sync.mode".into(), "delta".into())]
+        );
     }
 
     /// Goal: what is misspelt is never ignored, and the way to what was meant is short.
@@ -184,7 +190,10 @@ mod tests {
         }
         for (flag, text) in [
             ("mode=delta", "--set mode: there is no key `mode`; the nearest is sync.mode"),
-            ("storage.prune.body=1", "--set storage.prune.body: there is no key `storage.prune.body`; the nearest is storage.prune.bodies"),
+            (
+                "storage.prune.body=1",
+                "--set storage.prune.body: there is no key `storage.prune.body`; the nearest is storage.prune.bodies",
+            ),
             ("sync.mode.x=1", "--set sync.mode.x: there is no key `sync.mode.x`; the nearest is sync.mode"),
             ("sync.mode", "--set sync.mode: there is no value; write --set KEY=VALUE"),
             ("=1", "--set : there is no key ``"),
@@ -194,7 +203,10 @@ mod tests {
         }
         let error = variables(&[("SLIPSTREAM__SYNC__MODE", "auto"), ("SLIPSTREAM__sync__mode", "delta")]);
         let error = error.unwrap_err().to_string();
-        assert!(error.contains("it names the same key as the environment variable SLIPSTREAM__SYNC__MODE"), "{error}");
+        assert!(
+            error.contains("it names the same key as the environment variable SLIPSTREAM__SYNC__MODE"),
+            "{error}"
+        );
     }
 
     /// Goal: neither many nor long nor garbled overrides are taken.

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 /// A set of values for a kind of node. Whatever else sets a key is above it.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Preset {
     /// Executes, votes and certifies, on a machine of its own.

@@ -59,6 +59,7 @@ impl Tree {
     }
 
     /// Every key that has a value, by its full name.
+    #[cfg(test)]
     pub(crate) fn values(&self) -> Vec<(String, &Value)> {
         match self {
             Tree::Value(value) => vec![(String::new(), value)],
@@ -176,8 +177,12 @@ mod tests {
     /// Goal: no key of today is hidden by a name that only looks secret.
     #[test]
     fn no_key_is_secret() {
-        let secret: Vec<_> =
-            KNOWN.values().into_iter().map(|(key, _)| key).filter(|key| crate::mask::is_secret(key)).collect();
+        let secret: Vec<_> = KNOWN
+            .values()
+            .into_iter()
+            .map(|(key, _)| key)
+            .filter(|key| crate::mask::is_secret(key))
+            .collect();
         assert_eq!(secret, Vec::<String>::new());
     }
 }

@@ -1,7 +1,8 @@
 //! [`PeerTarget`]: whom to dial, at an address or at a name that has one.
 
-use std::{fmt, net::SocketAddr, str::FromStr};
+use std::{borrow::Cow, fmt, net::SocketAddr, str::FromStr};
 
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
 use crate::{ParsePeerAddressError, PeerAddress, PeerId};
@@ -100,6 +101,16 @@ fn is_name(host: &str) -> bool {
         && !last.bytes().all(|byte| byte.is_ascii_digit())
 }
 
+impl JsonSchema for PeerTarget {
+    fn schema_name() -> Cow<'static, str> {
+        "PeerTarget".into()
+    }
+
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        json_schema!({ "type": "string", "pattern": "^(0x)?[0-9a-fA-F]{64}@.+:[0-9]{1,5}$" })
+    }
+}
+
 impl Serialize for PeerTarget {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.collect_str(self)
@@ -157,6 +168,9 @@ mod tests {
             let error = format!("{key}@{host}").parse::<PeerTarget>().unwrap_err();
             assert!(error.reason.contains(reason), "{host}: {error}");
         }
-        assert_eq!("x@localhost:1".parse::<PeerTarget>().unwrap_err().reason, "the key before the @ is wrong");
+        assert_eq!(
+            "x@localhost:1".parse::<PeerTarget>().unwrap_err().reason,
+            "the key before the @ is wrong"
+        );
     }
 }

@@ -15,7 +15,7 @@ use rand::seq::IndexedRandom;
 use serde::{Deserialize, Serialize};
 use slipstream_executor::{Basis, HintsMode, decode_body, execute, seal};
 use slipstream_network::{
-    BoxFuture, Handler, Network, NetworkConfig, Payload, PeerId, Protocol, Refusal,
+    BoxFuture, Handler, Network, NetworkConfig, Payload, PeerId, PeerTarget, Protocol, Refusal,
     RequestLimits, Transport,
 };
 use slipstream_storage::{CommitBatch, StorageConfig, Store};

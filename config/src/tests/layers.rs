@@ -25,9 +25,11 @@ fn refused(text: &str, variables: &[(&str, &str)], flags: &[&str]) -> String {
 /// Goal: the five layers stand in the documented order, and each value tells which of them it is from.
 #[test]
 fn the_highest_layer_decides_and_is_named() {
-    let text = fullnode("preset: light\nstorage: { block_cache_mib: 1, snapshots_kept: 1 }\nsync: { mode: auto }\n");
+    let text =
+        fullnode("preset: light\nstorage: { block_cache_mib: 1, snapshots_kept: 1 }\nsync: { mode: auto }\n");
     let variables = [("SLIPSTREAM__STORAGE__SNAPSHOTS_KEPT", "2"), ("SLIPSTREAM__SYNC__MODE", "replay")];
-    let Loaded { config, origins } = loaded(&text, &variables, &["sync.mode=range_delta", "sync.mode=delta"]).unwrap();
+    let Loaded { config, origins } =
+        loaded(&text, &variables, &["sync.mode=range_delta", "sync.mode=delta"]).unwrap();
     assert_eq!((config.storage.fsync, origins.of("storage.fsync")), (true, &Origin::Default));
     assert_eq!(config.storage.tree_memory_mib, 256);
     assert_eq!(origins.of("storage.tree_memory_mib"), &Origin::Preset(Preset::Light));
@@ -76,7 +78,10 @@ fn errors_name_the_layer() {
     assert!(error.starts_with("--set storage.prune: storage.prune.bodis: unknown field `bodis`"), "{error}");
     for audit in ["2", ".nan"] {
         let error = refused(&text, &[], &[&format!("sync.audit={audit}")]);
-        assert!(error.starts_with("--set sync.audit: ") && error.contains("is no share of the batches"), "{error}");
+        assert!(
+            error.starts_with("--set sync.audit: ") && error.contains("is no share of the batches"),
+            "{error}"
+        );
     }
     let error = refused(&text, &[("SLIPSTREAM__STORAGE__SNAPSHOTS_KEPT", "1001")], &[]);
     assert_eq!(
@@ -87,14 +92,18 @@ fn errors_name_the_layer() {
     assert!(error.contains("node.yaml:7:16: sync.audit: 2 is no share"), "{error}");
     loaded(&fullnode("sync: { audit: 2 }\n"), &[], &["sync.audit=0.5"]).unwrap();
     // What cannot be read at all is wrong, whatever stands above it.
-    assert!(refused(&fullnode("sync: { audit: x }\n"), &[], &["sync.audit=0.5"]).contains("node.yaml:7:16: "));
+    assert!(
+        refused(&fullnode("sync: { audit: x }\n"), &[], &["sync.audit=0.5"]).contains("node.yaml:7:16: ")
+    );
 }
 
 /// Goal: the role may come from any layer, and one has to say it.
 #[test]
 fn any_layer_says_the_role() {
     let text = fullnode("").replace("role: fullnode\n", "");
-    assert!(refused(&text, &[], &[]).ends_with("role is missing; write `role: validator` or `role: fullnode`"));
+    assert!(
+        refused(&text, &[], &[]).ends_with("role is missing; write `role: validator` or `role: fullnode`")
+    );
     for flag in ["role=fullnode", "preset=light"] {
         assert_eq!(loaded(&text, &[], &[flag]).unwrap().config.role, Role::Fullnode);
     }
@@ -119,7 +128,9 @@ fn presets() {
     // A preset that another layer takes away sets nothing.
     let plain = loaded(&fullnode("preset: archive\n"), &[], &["preset=~"]).unwrap();
     assert_eq!(plain.config.storage.state_history, StateHistory::default());
-    assert!(refused(&text, &[], &["preset=tiny"]).contains("expected one of validator, fullnode, archive, light"));
+    assert!(
+        refused(&text, &[], &["preset=tiny"]).contains("expected one of validator, fullnode, archive, light")
+    );
 }
 
 /// Goal: a preset only says what differs from the defaults of a node, or what it is there to promise.
@@ -128,18 +139,25 @@ fn presets_are_documented() {
     let documented = include_str!("../../../docs/configuration.md");
     for preset in Preset::ALL {
         let text = preset.text();
-        assert!(documented.contains(text.trim_end()), "docs/configuration.md lacks the preset {}:\n{text}", preset.name());
+        assert!(
+            documented.contains(text.trim_end()),
+            "docs/configuration.md lacks the preset {}:\n{text}",
+            preset.name()
+        );
     }
 }
 
 /// Goal: what is shown can be read, means the same, and says where each value is from.
 #[test]
 fn what_is_shown_is_read_back() {
-    let text = fullnode("preset: light\nlog: { filter: \"info,slipstream_sync=debug\" }\napi: { allowed_hosts: [a.example, \"*\"] }\n");
+    let text = fullnode(
+        "preset: light\nlog: { filter: \"info,slipstream_sync=debug\" }\napi: { allowed_hosts: [a.example, \"*\"] }\n",
+    );
     let shown = loaded(&text, &[("SLIPSTREAM__SYNC__AUDIT", "0.25")], &["data_dir=/d"]).unwrap();
     for with_origins in [false, true] {
         let yaml = shown.to_yaml(with_origins);
-        let again = parse(&yaml, Path::new("/elsewhere/node.yaml")).unwrap_or_else(|error| panic!("{error}\n{yaml}"));
+        let again =
+            parse(&yaml, Path::new("/elsewhere/node.yaml")).unwrap_or_else(|error| panic!("{error}\n{yaml}"));
         assert_eq!(Tree::of(&again), Tree::of(&shown.config), "{yaml}");
     }
     let yaml = shown.to_yaml(true);
@@ -179,7 +197,10 @@ fn instances_are_moved_out_of_each_others_way() {
     assert_eq!(config.network.peers[0].to_string(), PEER, "others stay where they are");
     assert_eq!(instance(3, "api.listen=127.0.0.1:0").unwrap().config.api.listen.port(), 0);
     let error = instance(3, "api.listen=127.0.0.1:65534").unwrap_err().to_string();
-    assert!(error.contains("--set api.listen: api.listen: 127.0.0.1:65534 has no port 3 above it"), "{error}");
+    assert!(
+        error.contains("--set api.listen: api.listen: 127.0.0.1:65534 has no port 3 above it"),
+        "{error}"
+    );
     let error = instance(3, "data_dir=..").unwrap_err().to_string();
     assert!(error.contains("data_dir: .. has no name that an instance could put its number into"), "{error}");
 }

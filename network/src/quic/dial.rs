@@ -107,12 +107,12 @@ async fn addresses(driver: &Driver, target: &PeerTarget) -> Result<Vec<SocketAdd
     let found = resolved
         .map_err(|_| unresolved(format!("no answer within {RESOLVE_PATIENCE:?}")))?
         .map_err(|error| unresolved(error.to_string()))?;
-    let is_ours = driver.endpoint.local_addr().map(|local| local.is_ipv4());
+    let is_ipv4 = driver.endpoint.local_addr().map(|local| local.is_ipv4());
     let usable: Vec<_> = found
         .into_iter()
         .filter(|address| !address.ip().is_unspecified())
         // A socket of IPv4 reaches no address of IPv6.
-        .filter(|address| address.is_ipv4() || !matches!(is_ours, Ok(true)))
+        .filter(|address| address.is_ipv4() || !matches!(is_ipv4, Ok(true)))
         .take(ADDRESSES_MAX)
         .collect();
     if usable.is_empty() {

@@ -57,8 +57,8 @@ use self::{
 use crate::{
     BoxFuture, ConfiguredPeer, ContactState, Contacts, ExchangeStatus, Handler, MESSAGE_BYTES_MAX,
     NetworkConfig, NetworkError, PeerId, PeerStats, PeerTarget, Priority, Protocol, RequestLimits, Resolver,
-    SystemResolver, Transport, TurnedAway, contacts::Attempts, journal::Journal, peers::Peers, shared_keys::SharedKeys,
-    turned_away::TurnedAwayCounts,
+    SystemResolver, Transport, TurnedAway, contacts::Attempts, journal::Journal, peers::Peers,
+    shared_keys::SharedKeys, turned_away::TurnedAwayCounts,
 };
 
 /// How long [`Network::shutdown`] waits for tasks and for goodbyes to arrive, and then for quinn to let the socket go.

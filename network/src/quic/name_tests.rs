@@ -17,7 +17,8 @@ use super::{
     tests::{connected, start},
 };
 use crate::{
-    BoxFuture, ContactState, NetworkConfig, PeerHost, PeerId, PeerTarget, Resolver, SystemResolver, Transport,
+    BoxFuture, ContactState, NetworkConfig, PeerHost, PeerId, PeerTarget, Resolver, SystemResolver,
+    Transport,
     tests::{Probe, eventually, key, loopback},
 };
 
@@ -85,10 +86,14 @@ async fn a_record_that_changes_is_followed() {
     .await;
     assert_eq!(b.contacts().configured[0].state.kind().name(), "unreachable");
     records.set(vec![]);
-    eventually("it has no address", || trouble(&b).contains("it has no address that this node can dial")).await;
+    eventually("it has no address", || trouble(&b).contains("it has no address that this node can dial"))
+        .await;
     records.set(vec!["0.0.0.0:7400".parse().unwrap(), "[::1]:7400".parse().unwrap()]);
     let before = records.asked();
-    eventually("nor one that can be dialled", || records.asked() > before + 1 && trouble(&b).contains("that this node can dial")).await;
+    eventually("nor one that can be dialled", || {
+        records.asked() > before + 1 && trouble(&b).contains("that this node can dial")
+    })
+    .await;
 
     // Of several addresses the first that leads to the peer is taken, within one attempt.
     let nobody = UdpSocket::bind("127.0.0.1:0").unwrap().local_addr().unwrap();

@@ -4,8 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 use slipstream_network::{
-    ConfiguredPeer, ContactKind, ContactState, Contacts, ExchangeStatus, PeerId, PeerStats,
-    PeerTarget,
+    ConfiguredPeer, ContactKind, ContactState, Contacts, ExchangeStatus, PeerId, PeerStats, PeerTarget,
     SharedKey,
 };
 use tokio::time::Instant;

@@ -18,6 +18,8 @@ pub(super) enum ConfigCommand {
     Check(CheckArgs),
     /// Print the effective configuration as YAML: the file with its preset, the environment and --set; secrets are masked
     Show(ShowArgs),
+    /// Print the JSON Schema of configurations, for editors
+    Schema,
 }
 
 #[derive(Debug, Args)]
@@ -45,7 +47,13 @@ pub(super) fn config(command: &ConfigCommand) -> Result<()> {
     match command {
         ConfigCommand::Check(args) => check(args),
         ConfigCommand::Show(args) => show(args),
+        ConfigCommand::Schema => print(&schema()?),
     }
+}
+
+/// The schema as a file has it.
+pub(super) fn schema() -> Result<String> {
+    serde_json::to_string_pretty(&slipstream_config::schema()).or_fail()
 }
 
 fn check(args: &CheckArgs) -> Result<()> {

@@ -271,7 +271,7 @@ mod tests {
         let file = dir.path().join("node.yaml");
         std::fs::write(&file, "role: validator\ngenesis: genesis.json\nstorage:\n  prune:\n    bodies: 10\n")
             .unwrap();
-        let args = || DbArgs { config: file.clone() };
+        let args = || DbArgs { source: ConfigArgs::of(file.clone()) };
         let prune = |dry_run| DbCommand::Prune(PruneArgs { db: args(), dry_run });
         let error = db(&DbCommand::Stats(args())).unwrap_err().to_string();
         assert!(error.contains("no database"), "{error}");

@@ -14,11 +14,12 @@ use slipstream_config::Preset;
 use slipstream_network::PeerTarget;
 use slipstream_types::Waypoint;
 
-use super::{exit::OrFail as _, output::print};
+use super::{config, exit::OrFail as _, output::print};
 use crate::{genesis_file, keys};
 
 const CONFIG: &str = "node.yaml";
 const KEY: &str = "node.key";
+const SCHEMA: &str = "node.schema.json";
 
 #[derive(Debug, Args)]
 pub(super) struct InitArgs {
@@ -37,6 +38,9 @@ pub(super) struct InitArgs {
     /// UDP port for peers, on all addresses
     #[arg(long, value_name = "PORT", default_value_t = 7400)]
     network_port: u16,
+    /// Write node.schema.json too, by which editors with a YAML language server complete, check and explain node.yaml
+    #[arg(long)]
+    schema: bool,
     /// The chain's genesis file
     #[arg(long, value_name = "FILE")]
     genesis: Option<PathBuf>,
@@ -89,7 +93,8 @@ impl InitArgs {
 
 pub(super) fn init(args: &InitArgs) -> Result<()> {
     let (config, key) = (args.dir.join(CONFIG), args.dir.join(KEY));
-    for file in [&config, &key] {
+    let schema = args.schema.then(|| args.dir.join(SCHEMA));
+    for file in [&config, &key].into_iter().chain(&schema) {
         if file.exists() {
             bail!(
                 "{} exists already; nothing was written. Use another --dir, or move the file away",
@@ -103,13 +108,21 @@ pub(super) fn init(args: &InitArgs) -> Result<()> {
     fs::create_dir_all(&args.dir)
         .map_err(|source| miette!("cannot make the directory {}: {source}", args.dir.display()))?;
     let peer = keys::create(&key).or_fail()?.public();
-    let written = OpenOptions::new().write(true).create_new(true).open(&config).and_then(|mut file| {
+    if let Some(schema) = &schema {
+        write(schema, &(config::schema()? + "\n"))?;
+    }
+    write(&config, &text)?;
+    print(&format!("wrote {} and {}\npeer id {peer}", config.display(), key.display()))?;
+    print(&format!("next: slipstream run --config {}", config.display()))
+}
+
+/// Writes a file that must not exist.
+fn write(path: &Path, text: &str) -> Result<()> {
+    let written = OpenOptions::new().write(true).create_new(true).open(path).and_then(|mut file| {
         file.write_all(text.as_bytes())?;
         file.sync_all()
     });
-    written.or_fail().wrap_err_with(|| format!("cannot write {}", config.display()))?;
-    print(&format!("wrote {} and {}\npeer id {peer}", config.display(), key.display()))?;
-    print(&format!("next: slipstream run --config {}", config.display()))
+    written.or_fail().wrap_err_with(|| format!("cannot write {}", path.display()))
 }
 
 /// The commented configuration.
@@ -128,8 +141,12 @@ fn render(args: &InitArgs) -> Result<String> {
             "# validator: executes and certifies while the chain's set names its key. fullnode: follows and serves.\nrole: {role}"
         ),
     };
+    let schema = match args.schema {
+        true => format!("# yaml-language-server: $schema={SCHEMA}\n"),
+        false => String::new(),
+    };
     let mut text = format!(
-        "# Configuration of a Slipstream node; every key with its default stands in docs/configuration.md.\n\
+        "{schema}# Configuration of a Slipstream node; every key with its default stands in docs/configuration.md.\n\
          # Relative paths start at this file's directory. Check it with: slipstream config check FILE\n\n\
          {kind}\n\n\
          # Database and lock.\n\
@@ -157,7 +174,9 @@ fn render(args: &InitArgs) -> Result<String> {
     let network = SocketAddr::from((Ipv4Addr::UNSPECIFIED, args.network_port));
     writeln!(text, "\nnetwork:\n  # UDP port for peers.\n  listen: \"{network}\"")
         .expect("a String takes everything");
-    text.push_str("  # Peers that are dialled, and dialled again when they are lost: ID@IP:PORT or ID@NAME:PORT.\n");
+    text.push_str(
+        "  # Peers that are dialled, and dialled again when they are lost: ID@IP:PORT or ID@NAME:PORT.\n",
+    );
     if args.peers.is_empty() {
         text.push_str("  peers: []\n");
     } else {

@@ -22,6 +22,12 @@ pub(super) struct ConfigArgs {
 }
 
 impl ConfigArgs {
+    /// Of a file alone.
+    #[cfg(test)]
+    pub(super) fn of(config: PathBuf) -> ConfigArgs {
+        ConfigArgs { config, overrides: OverrideArgs::default() }
+    }
+
     pub(super) fn load(&self) -> Result<NodeConfig> {
         self.overrides.load(&self.config).map(|loaded| loaded.config)
     }
@@ -33,7 +39,7 @@ impl ConfigArgs {
 }
 
 /// What stands above a configuration file.
-#[derive(Debug, Args)]
+#[derive(Debug, Default, Args)]
 pub(super) struct OverrideArgs {
     /// Set a key for this command alone, as in sync.mode=delta: above the file and above variables such as SLIPSTREAM__SYNC__MODE; the
     /// value is YAML; may be repeated

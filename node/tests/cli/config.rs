@@ -16,7 +16,8 @@ use crate::chain::{BINARY, Chain, PATIENCE, Running, ended, printed, wait};
 /// What a command prints with a variable in its environment, and its exit code.
 fn with_variable(name: &str, value: &str, args: &[&str]) -> (i32, String) {
     let output = Command::new(BINARY).args(args).env(name, value).output().unwrap();
-    let text = [output.stdout, output.stderr].map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).concat();
+    let text =
+        [output.stdout, output.stderr].map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).concat();
     (output.status.code().unwrap(), text)
 }
 
@@ -56,7 +57,10 @@ fn variables_and_flags_stand_above_the_file() {
         );
         let (code, text) = ended(&[&args[..], &["--set", "api.listen=nowhere"]].concat());
         assert_eq!(code, 78, "{args:?}: {text}");
-        assert!(text.contains("--set api.listen: invalid socket address syntax, found `nowhere`"), "{args:?}: {text}");
+        assert!(
+            text.contains("--set api.listen: invalid socket address syntax, found `nowhere`"),
+            "{args:?}: {text}"
+        );
     }
     assert!(!chain.path("data").exists());
     // Without a configuration there is nothing to be above of.
@@ -68,7 +72,15 @@ fn variables_and_flags_stand_above_the_file() {
 fn a_node_runs_on_what_flags_say() {
     let chain = Chain::new();
     let child = Command::new(BINARY)
-        .args(["run", "--config", &chain.config(), "--set", "data_dir=other", "--set", "api.max_connections=7"])
+        .args([
+            "run",
+            "--config",
+            &chain.config(),
+            "--set",
+            "data_dir=other",
+            "--set",
+            "api.max_connections=7",
+        ])
         .args(["--set", "log.filter=info # https://user:canary@host"])
         .stdout(Stdio::piped())
         .stderr(Stdio::from(fs::File::create(chain.path("log")).unwrap()))
@@ -103,10 +115,26 @@ fn init_writes_presets_and_ports() {
         let config = format!("{dir}/node.yaml");
         let text = printed(&["config", "show", "--origin", "--config", &config], true);
         assert!(text.contains(line), "{text}");
-        assert!(text.contains("listen: \"127.0.0.1:9545\"") && text.contains("listen: \"0.0.0.0:9400\""), "{text}");
+        assert!(
+            text.contains("listen: \"127.0.0.1:9545\"") && text.contains("listen: \"0.0.0.0:9400\""),
+            "{text}"
+        );
     }
     let (code, text) = ended(&["init", "--dir", "x", "--preset", "light", "--role", "validator"]);
     assert_eq!(code, 2, "{text}");
+}
+
+/// Goal: editors find a schema beside the file that names it, and it is the one that the project has.
+#[test]
+fn init_writes_a_schema_for_editors() {
+    let chain = Chain::new();
+    let committed = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/node.schema.json");
+    let (dir, committed) = (chain.path("new"), fs::read_to_string(committed).unwrap());
+    printed(&["init", "--dir", dir.to_str().unwrap(), "--role", "validator", "--schema"], true);
+    let text = fs::read_to_string(dir.join("node.yaml")).unwrap();
+    assert!(text.starts_with("# yaml-language-server: $schema=node.schema.json\n"), "{text}");
+    assert_eq!(fs::read_to_string(dir.join("node.schema.json")).unwrap(), committed);
+    assert_eq!(printed(&["config", "schema"], true), committed);
 }
 
 /// Two ports with free ones above them, for so many instances: TCP, then UDP.
@@ -138,7 +166,8 @@ fn start_instance(chain: &Chain, config: &Path, number: u16) -> Option<Running> 
         .unwrap();
     let in_use = || fs::read_to_string(&log).unwrap().contains("cannot listen on");
     let mut ready = String::new();
-    std::io::BufRead::read_line(&mut std::io::BufReader::new(child.stdout.take().unwrap()), &mut ready).unwrap();
+    std::io::BufRead::read_line(&mut std::io::BufReader::new(child.stdout.take().unwrap()), &mut ready)
+        .unwrap();
     let api = ready.split_once("api=http://").and_then(|(_, rest)| rest.split_once(' '));
     let Some((api, _)) = api else {
         let _ = child.wait();
