@@ -4,8 +4,10 @@
 mod born;
 mod chain;
 mod disk;
+mod events;
 mod health;
 mod http;
+mod metrics;
 mod offline;
 mod process;
 mod status;
