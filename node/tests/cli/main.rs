@@ -3,11 +3,15 @@
 
 mod born;
 mod chain;
+mod db_get;
+mod debug;
 mod disk;
 mod health;
 mod http;
 mod offline;
+mod operator;
 mod process;
+mod shell;
 mod status;
 
 use std::{
