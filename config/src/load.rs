@@ -20,6 +20,11 @@ use crate::{
 /// Longest configuration file: keeps a wrong path (a database, a log) from being read into memory.
 pub const CONFIG_BYTES_MAX: u64 = 1 << 20;
 
+/// The key of the archives, whose URLs are never repeated.
+const ARCHIVES: &str = "sync.archives";
+/// Archives that are looked at: each is asked every minute, and its lists are in memory.
+const ARCHIVES_MAX: usize = 16;
+
 /// The longest line of the file that an error quotes.
 const SNIPPET_CHARS_MAX: usize = 160;
 
@@ -90,9 +95,17 @@ fn describe(text: &str, path: &Path, key: &str, error: &serde_saphyr::Error) -> 
     for advice in [", set DuplicateKeyPolicy", "; use from_str_multiple"] {
         message.truncate(message.find(advice).unwrap_or(message.len()));
     }
-    let (place, token) = quote(text, line, column);
+    let (mut place, token) = quote(text, line, column);
+    if key.starts_with(ARCHIVES) {
+        // Somebody may have written credentials into a URL: errors end in logs.
+        place.snippet = "(the line is not shown: it may hold a secret)".into();
+    }
     // The parser names the types of numbers, not the value that did not fit.
-    if message.starts_with("invalid ") && !message.contains('`') && !token.is_empty() {
+    if message.starts_with("invalid ")
+        && !message.contains('`')
+        && !token.is_empty()
+        && !key.starts_with(ARCHIVES)
+    {
         message = format!("{message}, found `{token}`");
     }
     if !is_root(key) {
@@ -214,6 +227,14 @@ fn sync_problem(sync: &SyncConfig) -> Option<(&'static str, String, &'static str
         let advice =
             "take it out of `forbid`; to follow in one mode only, set `sync.mode` to `replay` or `delta`";
         return Some(("sync.forbid", problem, advice));
+    }
+    let archives = &sync.archives;
+    if archives.len() > ARCHIVES_MAX {
+        let problem = format!("{} archives are more than {ARCHIVES_MAX}", archives.len());
+        return Some((ARCHIVES, problem, "one of a ledger is enough; more of them are for when one fails"));
+    }
+    if (1..archives.len()).any(|at| archives[..at].contains(&archives[at])) {
+        return Some((ARCHIVES, "one archive is named twice".into(), "leave one of the two out"));
     }
     // A snapshot or a range delta ends at a batch that others certified some time ago: the batches after it need one of these.
     let follows = match sync.mode {

@@ -24,6 +24,7 @@
 
 mod addresses;
 pub mod api;
+mod archives;
 mod blocking;
 pub mod cli;
 pub mod clock;

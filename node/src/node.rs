@@ -20,6 +20,7 @@ use tokio_util::sync::CancellationToken;
 use crate::{
     Log, addresses,
     api::{self, Api, listener, metrics::Metrics, starting::Starting, status::StatusSource},
+    archives::Archives,
     clock::SystemClock,
     error::NodeError,
     genesis_file,
@@ -150,10 +151,11 @@ impl Node {
             .with_senders(pool.senders().clone())
             .with_saved(&store)?;
         let session = Arc::new(session);
+        let archives = Archives::new(&config.sync.archives, &store, &genesis, transport.clone());
         let follower = Follower::new(
             config.sync.clone(),
             store.clone(),
-            transport.clone(),
+            archives.clone(),
             session.clone(),
             config.waypoint,
             Duration::ZERO,
@@ -229,6 +231,10 @@ impl Node {
         router.open(services);
         let ledger = Arc::new(NodeLedger { store: store.clone(), follower: follower.clone() });
         tasks.spawn("mesh", |shutdown| broadcaster.run(ledger, shutdown));
+        tasks.spawn("archives", |shutdown| async move {
+            archives.run(shutdown).await;
+            Ok(())
+        });
         tasks.spawn("sync", |shutdown| async move { Ok(follower.run(shutdown).await?) });
         tasks.spawn("pool", |shutdown| until_shutdown(maintain(pool, shutdown.clone()), shutdown));
         tasks.spawn("forwarder", |shutdown| until_shutdown(forwarder.run(shutdown.clone()), shutdown));

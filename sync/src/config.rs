@@ -3,6 +3,7 @@
 use std::num::{NonZeroU32, NonZeroU64};
 
 use serde::{Deserialize, Serialize};
+use slipstream_archive::Location;
 
 /// How a fullnode follows the ledger.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
@@ -56,6 +57,8 @@ pub struct SyncConfig {
     pub audit: f64,
     /// What happens when executing a certified batch gives another result, or the state's rows are damaged.
     pub repair: RepairMode,
+    /// Archives of snapshots, which are asked for them as peers are.
+    pub archives: Vec<Location>,
     /// MiB of ranges that are under way between the network and the commit.
     pub buffer_mib: NonZeroU32,
     /// MiB of answers kept for other peers that ask the same; 0 keeps none.
@@ -89,6 +92,7 @@ impl Default for SyncConfig {
             forbid: Vec::new(),
             audit: 0.0,
             repair: RepairMode::Auto,
+            archives: Vec::new(),
             buffer_mib: NonZeroU32::new(64).expect("not zero"),
             serve_cache_mib: 128,
             serve_peer_mib_per_second: NonZeroU32::new(256).expect("not zero"),
