@@ -164,8 +164,15 @@ pub struct ApiConfig {
     /// strangers leave them 8 connections, an eighth of the calls and an eighth of the room for long answers. All that comes
     /// through a proxy counts as one caller: the proxy has to tell its callers apart.
     pub trusted_addresses: Vec<IpAddr>,
-    /// Longest time that an `eth_call` or `eth_estimateGas` runs, as geth's `--rpc.evmtimeout`.
+    /// Longest time that an `eth_call`, `eth_estimateGas`, `eth_createAccessList` or `eth_simulateV1` runs, as geth's
+    /// `--rpc.evmtimeout`.
     pub call_time_max_ms: NonZeroU64,
+    /// Longest time that a `debug_trace…` or `trace_…` runs: it executes a batch once more, or several, slower than the first time.
+    /// Of the 25 seconds that a request has.
+    pub trace_time_max_ms: NonZeroU64,
+    /// Memory that one such request may fill, in MiB: what the tracer keeps, the answer and its text. An answer of the longest form,
+    /// 25 MB, fits. Two are made at a time.
+    pub trace_mib_max: NonZeroU64,
     /// Whether web pages of any origin may call. A page must still name the node as `allowed_hosts` says.
     pub cors: bool,
     /// Names under which the node may be called beside IP addresses and `localhost`, as `node1.example`, without port; `"*"` allows
@@ -183,6 +190,8 @@ impl Default for ApiConfig {
             max_connections_per_address: NonZeroUsize::new(64).expect("64 is not zero"),
             trusted_addresses: Vec::new(),
             call_time_max_ms: NonZeroU64::new(5_000).expect("5,000 is not zero"),
+            trace_time_max_ms: NonZeroU64::new(10_000).expect("10,000 is not zero"),
+            trace_mib_max: NonZeroU64::new(64).expect("64 is not zero"),
             cors: false,
             allowed_hosts: Vec::new(),
         }
