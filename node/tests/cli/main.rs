@@ -3,6 +3,7 @@
 
 mod born;
 mod chain;
+mod config;
 mod disk;
 mod health;
 mod http;
