@@ -90,7 +90,7 @@ fn default_key_file() -> PathBuf {
     "node.key".into()
 }
 
-/// The HTTP side: JSON-RPC at `POST /`, `/v1/status`, `/metrics` and `/health`, all on one port.
+/// The HTTP side: JSON-RPC at `POST /` and over WebSocket, `/v1/status`, `/metrics` and `/health`, all on one port.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct ApiConfig {
@@ -109,6 +109,8 @@ pub struct ApiConfig {
     pub trusted_addresses: Vec<IpAddr>,
     /// Longest time that an `eth_call` or `eth_estimateGas` may run. Default: 5000, as in geth.
     pub call_time_max_ms: NonZeroU64,
+    /// Longest time that an `eth_sendRawTransactionSync` may wait for its receipt. Default: 20000, as in geth.
+    pub send_sync_time_max_ms: NonZeroU64,
     /// Whether web pages of any origin may call. Default: no.
     pub cors: bool,
     /// Names under which the node may be called beside IP addresses and `localhost`, without port; `*` for all. Default: none, so that
@@ -125,6 +127,7 @@ impl Default for ApiConfig {
             max_connections_per_address: NonZeroUsize::new(64).expect("64 is not zero"),
             trusted_addresses: Vec::new(),
             call_time_max_ms: NonZeroU64::new(5_000).expect("5,000 is not zero"),
+            send_sync_time_max_ms: NonZeroU64::new(20_000).expect("20,000 is not zero"),
             cors: false,
             allowed_hosts: Vec::new(),
         }

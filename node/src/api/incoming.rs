@@ -14,6 +14,8 @@ use crate::origin::Origin;
 const INCOMING_BYTES_MAX: usize = 128 << 20;
 /// Bodies up to this length need no room, so that long ones do not shut out ordinary calls.
 const SHORT_BYTES_MAX: usize = 64 << 10;
+/// What may come beside a message of a socket before it is whole: frames with nothing in them, and what is read ahead of the next one.
+const MESSAGE_BYTES_BESIDE: usize = 256 << 10;
 /// The part of the room that strangers leave to the operator's own hosts: one in so many.
 const RESERVED_SHARE: usize = 8;
 
@@ -64,6 +66,16 @@ impl Incoming {
         Incoming { body_bytes_max, room: Room::new(INCOMING_BYTES_MAX, INCOMING_BYTES_MAX / RESERVED_SHARE) }
     }
 
+    /// Bytes of the longest body.
+    pub(super) fn body_bytes_max(&self) -> usize {
+        self.body_bytes_max
+    }
+
+    /// What the messages of a socket take, as they come.
+    pub(super) fn messages(&self, origin: Origin) -> Messages {
+        Messages { bytes: 0, bytes_max: 2 * self.body_bytes_max + MESSAGE_BYTES_BESIDE, share: self.room.share(origin) }
+    }
+
     /// Reads a body to its end. What a request says about its length is believed only if it is too long: room is taken for what has
     /// come.
     ///
@@ -87,6 +99,37 @@ impl Incoming {
             bytes.extend_from_slice(&data);
         }
         Ok(Read { bytes, _share: share })
+    }
+}
+
+/// The bytes of a socket's message that is coming, and their share of the room.
+pub(super) struct Messages {
+    bytes: usize,
+    bytes_max: usize,
+    share: Share,
+}
+
+impl Messages {
+    /// So many bytes have come.
+    ///
+    /// # Errors
+    /// If the message that they belong to must have ended before, or if there is no room for it.
+    pub(super) fn heard(&mut self, bytes: usize) -> Result<(), Unread> {
+        self.bytes += bytes;
+        if self.bytes > self.bytes_max {
+            return Err(Unread::TooLong { max: self.bytes_max });
+        }
+        // A buffer that grows takes up to twice its bytes.
+        if self.bytes > SHORT_BYTES_MAX && !self.share.grow_to(self.bytes.next_power_of_two()) {
+            return Err(Unread::NoRoom);
+        }
+        Ok(())
+    }
+
+    /// A message is whole: its share, and the next one begins.
+    pub(super) fn whole(&mut self) -> Share {
+        self.bytes = 0;
+        self.share.split()
     }
 }
 
@@ -129,5 +172,25 @@ mod tests {
         drop(held);
         assert!(read(host(1), 16 << 20).await.is_ok());
         assert_eq!(incoming.room.free(), INCOMING_BYTES_MAX);
+    }
+
+    /// Goal: messages of sockets share the room of bodies, from their first long byte until they are answered, and none is without an end.
+    #[test]
+    fn messages_take_their_share_as_they_come() {
+        let incoming = Incoming::new(1 << 20);
+        let mut messages = incoming.messages(host(1));
+        messages.heard(SHORT_BYTES_MAX).unwrap();
+        assert_eq!(incoming.room.free(), INCOMING_BYTES_MAX);
+        messages.heard(1).unwrap();
+        assert_eq!(incoming.room.free(), INCOMING_BYTES_MAX - 2 * SHORT_BYTES_MAX);
+        let whole = messages.whole();
+        messages.heard(SHORT_BYTES_MAX).unwrap();
+        drop(whole);
+        assert_eq!(incoming.room.free(), INCOMING_BYTES_MAX);
+        let endless = (0..).take_while(|_| messages.heard(1 << 10).is_ok()).count();
+        assert_eq!(endless, ((2 << 20) + MESSAGE_BYTES_BESIDE - SHORT_BYTES_MAX) >> 10);
+        let mut crowd: Vec<_> = (0..200).map(|_| incoming.messages(host(2))).collect();
+        let refused = crowd.iter_mut().filter_map(|one| one.heard(1 << 20).err()).collect::<Vec<_>>();
+        assert!(refused.len() > 100 && refused.iter().all(|one| *one == Unread::NoRoom), "{}", refused.len());
     }
 }

@@ -39,8 +39,9 @@ impl Lane {
     pub(super) fn of(method: &str) -> Lane {
         match method {
             "eth_call" | "eth_estimateGas" | "eth_feeHistory" | "eth_getBlockReceipts" => Lane::Calls,
+            "txpool_content" | "txpool_contentFrom" | "txpool_inspect" => Lane::Calls,
             "eth_getLogs" | "eth_getFilterLogs" | "eth_getFilterChanges" => Lane::Searches,
-            "eth_sendRawTransaction" => Lane::Transactions,
+            "eth_sendRawTransaction" | super::send_sync::NAME => Lane::Transactions,
             _ => Lane::Reads,
         }
     }

@@ -48,13 +48,19 @@ pub(super) fn by_index<I: DeserializeOwned + Into<BlockParam>>(
 /// `eth_getTransactionReceipt`
 pub(super) fn receipt(context: &RpcContext, params: &Params<'_>) -> RpcResult<Option<TransactionReceipt>> {
     let (Strict(hash),): (Hash,) = args(params)?;
-    match find(context, &hash)? {
-        Some((batch, index)) => Ok(to_receipt(&context.chain, &batch, index)?),
+    Ok(receipt_of(context, &hash)?)
+}
+
+/// The receipt of a transaction, if it is committed.
+pub(super) fn receipt_of(context: &RpcContext, hash: &B256) -> Result<Option<TransactionReceipt>, RpcError> {
+    match find(context, hash)? {
+        Some((batch, index)) => to_receipt(&context.chain, &batch, index),
         None => Ok(None),
     }
 }
 
-fn find(context: &RpcContext, hash: &B256) -> Result<Option<(std::sync::Arc<Batch>, usize)>, RpcError> {
+/// The batch that has a transaction, and its place there.
+pub(super) fn find(context: &RpcContext, hash: &B256) -> Result<Option<(std::sync::Arc<Batch>, usize)>, RpcError> {
     for (number, index) in context.store.transaction_places(hash)? {
         let index = index as usize;
         if let Some(batch) = context.batches.get(number)?
@@ -84,7 +90,7 @@ pub(super) fn to_transaction(
 }
 
 /// A transaction that is in no batch yet.
-fn pending(decoded: &Decoded) -> RpcTransaction {
+pub(super) fn pending(decoded: &Decoded) -> RpcTransaction {
     RpcTransaction {
         inner: Recovered::new_unchecked((*decoded.envelope).clone(), decoded.sender),
         block_hash: None,

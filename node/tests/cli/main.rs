@@ -8,6 +8,7 @@ mod health;
 mod http;
 mod offline;
 mod process;
+mod socket;
 mod status;
 
 use std::{

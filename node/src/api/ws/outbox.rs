@@ -1,0 +1,182 @@
+//! [`Outbox`]: what a socket is to be sent, bounded in bytes.
+//!
+//! What others wait for, answers and news, is only made while there is room; so what is here is never more than the room and what was being
+//! made when it was filled. Answers above 64 KiB also hold their share of the room that all answers have, until they are written.
+
+use std::collections::VecDeque;
+
+use axum::{
+    body::Bytes,
+    extract::ws::{Message, Utf8Bytes},
+};
+use futures::{Sink, SinkExt};
+use parking_lot::Mutex;
+use tokio::sync::Notify;
+
+/// Bytes of news that wait for a reader: some batches of ordinary ones.
+pub(super) const NEWS_BYTES_MAX: usize = 256 << 10;
+/// Bytes that may wait before nothing more is asked: whoever asks has to read.
+const ANSWERS_BYTES_MAX: usize = 1 << 20;
+/// What a message takes beside its text.
+const MESSAGE_BYTES: usize = 64;
+
+/// See the module.
+#[derive(Default)]
+pub(super) struct Outbox {
+    state: Mutex<State>,
+    /// Told when there is something to write.
+    filled: Notify,
+    /// Told when something was written.
+    drained: Notify,
+}
+
+#[derive(Default)]
+struct State {
+    waiting: VecDeque<Bytes>,
+    is_pinging: bool,
+    /// Of those that wait, and of those that are being written.
+    bytes: usize,
+}
+
+impl Outbox {
+    /// Adds a text.
+    pub(super) fn push(&self, text: Bytes) {
+        let mut state = self.state.lock();
+        state.bytes += MESSAGE_BYTES + text.len();
+        state.waiting.push_back(text);
+        drop(state);
+        self.filled.notify_one();
+    }
+
+    /// Asks the other side whether it is there.
+    pub(super) fn ping(&self) {
+        self.state.lock().is_pinging = true;
+        self.filled.notify_one();
+    }
+
+    /// Bytes that there is room for, of news.
+    pub(super) fn room(&self) -> usize {
+        NEWS_BYTES_MAX.saturating_sub(self.state.lock().bytes)
+    }
+
+    /// Whether more may be asked.
+    pub(super) fn takes_answers(&self) -> bool {
+        self.state.lock().bytes < ANSWERS_BYTES_MAX
+    }
+
+    /// Returns when something was written since the last time.
+    pub(super) async fn drained(&self) {
+        self.drained.notified().await;
+    }
+
+    /// Writes what there is, and what comes, until that fails.
+    pub(super) async fn write<S: Sink<Message> + Unpin>(&self, sink: &mut S) -> S::Error {
+        loop {
+            match self.write_all(sink).await {
+                Ok(0) => self.filled.notified().await,
+                Ok(bytes) => {
+                    self.state.lock().bytes -= bytes;
+                    self.drained.notify_one();
+                }
+                Err(error) => return error,
+            }
+        }
+    }
+
+    /// Writes as much as is written together; how many bytes of the queue that was.
+    async fn write_all<S: Sink<Message> + Unpin>(&self, sink: &mut S) -> Result<usize, S::Error> {
+        let (mut bytes, mut held) = (0, Vec::new());
+        let is_pinging = std::mem::take(&mut self.state.lock().is_pinging);
+        if is_pinging {
+            sink.send(Message::Ping(Bytes::new())).await?;
+        }
+        while bytes < super::WRITE_BYTES {
+            let Some(text) = self.state.lock().waiting.pop_front() else { break };
+            bytes += MESSAGE_BYTES + text.len();
+            // Its share is given back when it is written, and not before.
+            held.push(text.clone());
+            // All of it is JSON that was made here.
+            let text = Utf8Bytes::try_from(text).unwrap_or_default();
+            sink.feed(Message::Text(text)).await?;
+        }
+        if bytes > 0 {
+            sink.flush().await?;
+        }
+        Ok(bytes)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{
+        pin::{Pin, pin},
+        sync::Arc,
+        task::{Context, Poll, Waker},
+    };
+
+    use super::*;
+
+    /// A reader that takes so many messages.
+    struct Reader {
+        takes: Arc<Mutex<usize>>,
+        taken: Arc<Mutex<Vec<String>>>,
+    }
+
+    impl Sink<Message> for Reader {
+        type Error = ();
+
+        fn poll_ready(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Result<(), ()>> {
+            if *self.takes.lock() > 0 { Poll::Ready(Ok(())) } else { Poll::Pending }
+        }
+
+        fn start_send(self: Pin<&mut Self>, message: Message) -> Result<(), ()> {
+            *self.takes.lock() -= 1;
+            self.taken.lock().push(match message {
+                Message::Text(text) => text.to_string(),
+                Message::Ping(_) => "ping".into(),
+                other => panic!("{other:?}"),
+            });
+            Ok(())
+        }
+
+        fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Result<(), ()>> {
+            Poll::Ready(Ok(()))
+        }
+
+        fn poll_close(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Result<(), ()>> {
+            Poll::Ready(Ok(()))
+        }
+    }
+
+    /// Goal: what is written is in order, what waits and what is being written count, and a reader that takes nothing leaves no room.
+    #[test]
+    fn bytes_count_until_they_are_written() {
+        let (outbox, takes, taken) = (Outbox::default(), Arc::new(Mutex::new(0)), Arc::default());
+        let mut reader = Reader { takes: takes.clone(), taken: Arc::clone(&taken) };
+        let mut writing = pin!(outbox.write(&mut reader));
+        let mut write = || {
+            assert!(writing.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
+        };
+        write();
+        outbox.push(Bytes::from_static(b"first"));
+        outbox.push(Bytes::from(vec![b'x'; NEWS_BYTES_MAX]));
+        outbox.push(Bytes::from(vec![b'y'; ANSWERS_BYTES_MAX]));
+        assert_eq!(outbox.room(), 0);
+        assert!(!outbox.takes_answers());
+        write();
+        assert_eq!(outbox.room(), 0, "nothing is read");
+        *takes.lock() = 1;
+        write();
+        assert_eq!(outbox.room(), 0, "it is being written");
+        *takes.lock() = 3;
+        outbox.ping();
+        write();
+        write();
+        assert_eq!(outbox.room(), NEWS_BYTES_MAX);
+        assert!(outbox.takes_answers());
+        let taken = taken.lock();
+        assert_eq!(taken.len(), 4);
+        assert_eq!(taken[0], "first");
+        assert!(taken.contains(&"ping".to_owned()) && taken[1].starts_with('x'));
+    }
+}
