@@ -95,6 +95,10 @@ mod tests {
         let refused = TooMuchContent { transactions: 3, bytes };
         assert_eq!(pool.content(None, ContentLimit { transactions_max: 2, ..much }), Err(refused));
         assert_eq!(pool.content(None, ContentLimit { bytes_max: bytes - 1, ..much }), Err(refused));
-        assert!(pool.is_waiting(&gap.hash) && !pool.is_waiting(&later.hash) && !pool.is_waiting(&Default::default()));
+        assert!(
+            pool.is_waiting(&gap.hash)
+                && !pool.is_waiting(&later.hash)
+                && !pool.is_waiting(&Default::default())
+        );
     }
 }

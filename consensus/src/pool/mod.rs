@@ -119,7 +119,9 @@ impl Pool {
         let state = Mutex::new(State { index, arrivals: Arrivals::default(), dropped, head, swept: head });
         let (arrived, refused) = (Notify::new(), RefusedCounts::default());
         let (senders, counted) = (Arc::default(), watch::Sender::new(0));
-        Ok(Pool { shared: Arc::new(Shared { chain, rules, store, senders, state, arrived, counted, refused }) })
+        Ok(Pool {
+            shared: Arc::new(Shared { chain, rules, store, senders, state, arrived, counted, refused }),
+        })
     }
 
     /// Who signed what the pool took: for those who meet the same transactions later.

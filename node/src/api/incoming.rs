@@ -73,7 +73,11 @@ impl Incoming {
 
     /// What the messages of a socket take, as they come.
     pub(super) fn messages(&self, origin: Origin) -> Messages {
-        Messages { bytes: 0, bytes_max: 2 * self.body_bytes_max + MESSAGE_BYTES_BESIDE, share: self.room.share(origin) }
+        Messages {
+            bytes: 0,
+            bytes_max: 2 * self.body_bytes_max + MESSAGE_BYTES_BESIDE,
+            share: self.room.share(origin),
+        }
     }
 
     /// Reads a body to its end. What a request says about its length is believed only if it is too long: room is taken for what has

@@ -40,10 +40,10 @@ pub(crate) use self::{
     batches::Batches,
     caller::Caller,
     effect::Effect,
-    feed::Feed,
+    feed::{Feed, News},
     lanes::Lane,
     logs::{Filters, LogIndex},
-    subscriptions::{Kind, Listening, Lost, Notice, Step, Subscriptions, Tallies},
+    subscriptions::{Listening, Lost, Notice, Step, Subscriptions, Tallies},
     table::{Reply, Table},
 };
 use self::{

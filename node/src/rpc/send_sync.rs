@@ -105,6 +105,10 @@ mod tests {
             assert_eq!(time(Some(&wanted), max), Duration::from_millis(ms), "{wanted}");
         }
         assert_eq!(time(None, max), TIME);
-        assert_eq!(time(None, Duration::from_millis(7)), Duration::from_millis(7), "it may be less than usual");
+        assert_eq!(
+            time(None, Duration::from_millis(7)),
+            Duration::from_millis(7),
+            "it may be less than usual"
+        );
     }
 }

@@ -90,10 +90,7 @@ impl Table {
     pub(super) fn add_effect<T: Serialize, E: Into<Effect>>(
         &mut self,
         name: &'static str,
-        method: impl Fn(&RpcContext, &Params<'_>, &Asker<'_>) -> (RpcResult<T>, Option<E>)
-        + Send
-        + Sync
-        + 'static,
+        method: impl Fn(&RpcContext, &Params<'_>, &Asker<'_>) -> (RpcResult<T>, Option<E>) + Send + Sync + 'static,
     ) {
         let method = move |context: &RpcContext, params: &Params<'_>, asker: &Asker<'_>| {
             let (result, effect) = method(context, params, asker);

@@ -31,8 +31,7 @@ use super::{
     blocks,
     errors::{OUTPUT_BYTES_MAX, RpcError},
     lanes::{Lane, Lanes},
-    methods,
-    send_sync,
+    methods, send_sync,
     senders::KnownSenders,
     table, transactions, txpool,
 };

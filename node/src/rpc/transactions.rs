@@ -60,7 +60,10 @@ pub(super) fn receipt_of(context: &RpcContext, hash: &B256) -> Result<Option<Tra
 }
 
 /// The batch that has a transaction, and its place there.
-pub(super) fn find(context: &RpcContext, hash: &B256) -> Result<Option<(std::sync::Arc<Batch>, usize)>, RpcError> {
+pub(super) fn find(
+    context: &RpcContext,
+    hash: &B256,
+) -> Result<Option<(std::sync::Arc<Batch>, usize)>, RpcError> {
     for (number, index) in context.store.transaction_places(hash)? {
         let index = index as usize;
         if let Some(batch) = context.batches.get(number)?

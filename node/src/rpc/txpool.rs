@@ -71,10 +71,15 @@ pub(super) fn inspect(
     Ok(by_sender(copied(context, None, INSPECTED)?, asker, line)?)
 }
 
-pub(super) fn copied(context: &RpcContext, of: Option<&Address>, limit: ContentLimit) -> Result<PoolContent, RpcError> {
+pub(super) fn copied(
+    context: &RpcContext,
+    of: Option<&Address>,
+    limit: ContentLimit,
+) -> Result<PoolContent, RpcError> {
     context.pool.content(of, limit).map_err(|too_much| {
         let ContentLimit { transactions_max, bytes_max } = limit;
-        let advice = if of.is_some() { "ask for it by hash" } else { "ask for one sender with txpool_contentFrom" };
+        let advice =
+            if of.is_some() { "ask for it by hash" } else { "ask for one sender with txpool_contentFrom" };
         let text = format!(
             "the pool holds {too_much}, one answer shows at most {transactions_max} of {bytes_max}; {advice}"
         );

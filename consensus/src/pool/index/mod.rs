@@ -205,9 +205,10 @@ impl<T: Clone> Index<T> {
     pub(super) fn size(&self, of: Option<&Address>) -> (usize, usize) {
         match of {
             None => (self.by_hash.len(), self.bytes),
-            Some(_) => self.queues(of).flat_map(|(_, queue)| queue.entries()).fold((0, 0), |size, entry| {
-                (size.0 + 1, size.1 + entry.terms.bytes)
-            }),
+            Some(_) => self
+                .queues(of)
+                .flat_map(|(_, queue)| queue.entries())
+                .fold((0, 0), |size, entry| (size.0 + 1, size.1 + entry.terms.bytes)),
         }
     }
 

@@ -35,7 +35,8 @@ pub(super) fn check(headers: &HeaderMap, all: bool) -> Result<(), OtherSite> {
 fn is_of(origin: &HeaderValue, host: &[u8]) -> bool {
     let Some(uri) = origin.to_str().ok().and_then(|origin| origin.parse::<Uri>().ok()) else { return false };
     let is_http = matches!(uri.scheme_str(), Some("http" | "https"));
-    is_http && uri.authority().is_some_and(|authority| authority.as_str().as_bytes().eq_ignore_ascii_case(host))
+    is_http
+        && uri.authority().is_some_and(|authority| authority.as_str().as_bytes().eq_ignore_ascii_case(host))
 }
 
 #[cfg(test)]
@@ -75,6 +76,9 @@ mod tests {
             assert!(!admits("localhost:8545", &[origin], false), "{origin}");
             assert!(admits("localhost:8545", &[origin], true), "{origin}");
         }
-        assert!(!admits("localhost:8545", &["http://localhost:8545", "https://evil.example"], false), "each counts");
+        assert!(
+            !admits("localhost:8545", &["http://localhost:8545", "https://evil.example"], false),
+            "each counts"
+        );
     }
 }

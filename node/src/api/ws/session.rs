@@ -17,11 +17,7 @@ use futures::{
 };
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep, timeout};
 
-use super::{
-    end::End,
-    outbox::Outbox,
-    places::Place,
-};
+use super::{end::End, outbox::Outbox, places::Place};
 use crate::{
     api::{Api, listener::Seat, room::Share},
     rpc::{Caller, Lane, Listening, Lost, News, Notice, Step, Subscriptions},
@@ -206,11 +202,7 @@ impl Session {
     }
 
     /// What the client says.
-    fn read<'a>(
-        &'a self,
-        read: Option<Result<Message, axum::Error>>,
-        work: &mut Work<'a>,
-    ) -> Option<End> {
+    fn read<'a>(&'a self, read: Option<Result<Message, axum::Error>>, work: &mut Work<'a>) -> Option<End> {
         let message = match read {
             None => return Some(End::Client),
             Some(Err(error)) => return Some(End::of_error(error)),
@@ -230,7 +222,9 @@ impl Session {
                 None
             }
             // A ping is answered below.
-            Message::Ping(_) | Message::Pong(_) => (!work.controls.take(Instant::now())).then_some(End::Flood),
+            Message::Ping(_) | Message::Pong(_) => {
+                (!work.controls.take(Instant::now())).then_some(End::Flood)
+            }
             Message::Close(_) => Some(End::Client),
         }
     }

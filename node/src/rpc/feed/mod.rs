@@ -41,13 +41,7 @@ use self::receipts::Waiting;
 use super::{
     RpcContext, batches::Batch, blocks, errors::RpcError, subscriptions::Kind, syncing, transactions,
 };
-use crate::{
-    api::room::Room,
-    blocking::Blocking,
-    origin::Origin,
-    sparse::Sparse,
-    workers::Rank,
-};
+use crate::{api::room::Room, blocking::Blocking, origin::Origin, sparse::Sparse, workers::Rank};
 
 /// Heads that are kept as text, some 200 KiB: who is further behind makes them again.
 const HEADS_MAX: u64 = 128;
@@ -79,7 +73,8 @@ impl Head {
         let mut header = blocks::to_header(chain, batch);
         // A size is a block's, and geth's heads have none.
         header.size = None;
-        let text = serde_json::to_string(&header).map_err(|error| RpcError::internal("eth_subscribe", &error))?;
+        let text =
+            serde_json::to_string(&header).map_err(|error| RpcError::internal("eth_subscribe", &error))?;
         Ok(Head { text: text.into(), bloom: header.inner.logs_bloom })
     }
 }
@@ -254,7 +249,11 @@ impl Feed {
     fn look(&self, context: &RpcContext) -> Result<(), RpcError> {
         let status = syncing(context).map_err(|error| RpcError::Rejected(error.message().to_owned()))?;
         let is_syncing = status.is_object();
-        let text = if is_syncing { json!({ "syncing": true, "status": status }).to_string() } else { "false".into() };
+        let text = if is_syncing {
+            json!({ "syncing": true, "status": status }).to_string()
+        } else {
+            "false".into()
+        };
         self.syncing.send_if_modified(|told| {
             let is_news = told.as_ref().is_none_or(|(was, _)| *was != is_syncing);
             if is_news {
@@ -273,7 +272,11 @@ impl Feed {
 
     /// Tells when there is more than now.
     pub(crate) fn news(&self) -> News {
-        News { tip: self.tip.subscribe(), arrived: self.arrived.subscribe(), syncing: self.syncing.subscribe() }
+        News {
+            tip: self.tip.subscribe(),
+            arrived: self.arrived.subscribe(),
+            syncing: self.syncing.subscribe(),
+        }
     }
 
     pub(super) fn now(&self) -> Now {
@@ -287,7 +290,11 @@ impl Feed {
     }
 
     /// A head, made if it is not kept; none if the batch is not here.
-    pub(super) fn head_made(&self, context: &RpcContext, number: BatchNumber) -> Result<Option<Arc<Head>>, RpcError> {
+    pub(super) fn head_made(
+        &self,
+        context: &RpcContext,
+        number: BatchNumber,
+    ) -> Result<Option<Arc<Head>>, RpcError> {
         if let Some(head) = self.head(number) {
             return Ok(Some(head));
         }

@@ -19,6 +19,7 @@ use alloy_rpc_types_eth::{BlockId, BlockNumberOrTag, Filter, FilterBlockOption, 
 use jsonrpsee::types::Params;
 use slipstream_types::BatchNumber;
 
+use self::search::{Found, Search};
 pub(super) use self::{
     filters::check_watchable,
     search::{Budget, Criteria, End, Place},
@@ -28,7 +29,6 @@ pub(crate) use self::{
     filters::{Filters, Poll},
     index::LogIndex,
 };
-use self::search::{Found, Search};
 use super::{
     RpcContext,
     errors::{RpcError, RpcResult},

@@ -44,7 +44,8 @@ pub(in crate::rpc) struct Budget {
 
 impl Budget {
     /// That of one call.
-    pub(in crate::rpc) const CALL: Budget = Budget { work_bytes: 256 << 20, logs: 10_000, data_bytes: 4 << 20 };
+    pub(in crate::rpc) const CALL: Budget =
+        Budget { work_bytes: 256 << 20, logs: 10_000, data_bytes: 4 << 20 };
 }
 
 /// What a log must have.
@@ -167,7 +168,12 @@ impl Progress {
 
 impl Search<'_> {
     /// Searches from a place to the end of a batch.
-    pub(in crate::rpc) fn run(&self, from: Place, to: BatchNumber, budget: Budget) -> Result<Found, RpcError> {
+    pub(in crate::rpc) fn run(
+        &self,
+        from: Place,
+        to: BatchNumber,
+        budget: Budget,
+    ) -> Result<Found, RpcError> {
         let mut progress = Progress { budget, logs: Vec::new(), work_bytes: 0, data_bytes: 0 };
         let mut end = End::Reached;
         if from.batch <= to {

@@ -23,11 +23,11 @@ use jsonrpsee::types::Params;
 use serde::de::IgnoredAny;
 use tokio_util::sync::CancellationToken;
 
+use self::watch::{Watch, Watched};
 pub(crate) use self::{
     set::{Begun, Listening, Notice, Step, Subscriptions, Tallies},
     watch::{Kind, Lost},
 };
-use self::watch::{Watch, Watched};
 use super::{
     RpcContext,
     effect::Effect,
@@ -56,7 +56,8 @@ pub(super) fn subscribe(
 fn begun(context: &RpcContext, params: &Params<'_>, asker: &Asker<'_>) -> Result<Begun, RpcError> {
     let listening = asker.listening.ok_or(RpcError::NotificationsUnsupported)?;
     let (name, _): (Option<String>, Option<IgnoredAny>) = args(params)?;
-    let name = name.ok_or_else(|| RpcError::InvalidParams("expected subscription name as first argument".into()))?;
+    let name =
+        name.ok_or_else(|| RpcError::InvalidParams("expected subscription name as first argument".into()))?;
     let Some(kind) = Kind::of(&name) else {
         return Err(RpcError::NoSuchSubscription(name.chars().take(NAME_SHOWN_MAX).collect()));
     };

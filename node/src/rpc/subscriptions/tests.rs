@@ -192,7 +192,8 @@ fn logs_are_told_once_and_in_parts() {
 /// Goal: what one subscriber had to search for is kept for another who wants the same, and a batch that cannot have it needs no search.
 #[test]
 fn what_was_searched_is_shared() {
-    let (mut first, filter) = (Socket::new(), json!(["logs", { "topics": [[B256::repeat_byte(5), B256::repeat_byte(6)]] }]));
+    let (mut first, filter) =
+        (Socket::new(), json!(["logs", { "topics": [[B256::repeat_byte(5), B256::repeat_byte(6)]] }]));
     let mut second = Socket::of(&first.context);
     first.subscribe(filter);
     second.subscribe(json!(["logs", { "topics": [[B256::repeat_byte(6), B256::repeat_byte(5)]] }]));
@@ -214,7 +215,8 @@ fn ranges_of_logs() {
     let told = socket.told();
     assert!(told.iter().all(|one| one.0 == ranged));
     assert_eq!(numbers(&told, "blockNumber"), [2, 3]);
-    let topics: Vec<_> = (0..1_001_u64).map(|topic| B256::from(alloy_primitives::U256::from(topic))).collect();
+    let topics: Vec<_> =
+        (0..1_001_u64).map(|topic| B256::from(alloy_primitives::U256::from(topic))).collect();
     for (filter, text) in [
         (json!({ "blockHash": B256::ZERO }), "a subscription has no blockHash"),
         (json!({ "fromBlock": "0x7", "toBlock": "0x6" }), "invalid block range params"),
@@ -266,7 +268,8 @@ fn progress_is_told_when_it_changes() {
 #[test]
 fn an_answer_comes_before_what_it_began() {
     let mut socket = Socket::new();
-    let (first, lost) = (socket.made(json!(["newHeads"])).unwrap(), socket.made(json!(["newHeads"])).unwrap());
+    let (first, lost) =
+        (socket.made(json!(["newHeads"])).unwrap(), socket.made(json!(["newHeads"])).unwrap());
     let gauge = socket.tallies.subscriptions.with_label_values(&["newHeads"]);
     assert_eq!(gauge.get(), 2);
     drop(lost);
@@ -298,7 +301,10 @@ fn subscriptions_are_bounded() {
     assert_eq!(ids.len(), 256 - 16);
     for kind in ["logs", "syncing", "newHeads"] {
         let (code, text) = socket.made(json!([kind])).err().unwrap();
-        assert!(code == -32005 && text.starts_with("too many subscriptions: one connection may have 256"), "{text}");
+        assert!(
+            code == -32005 && text.starts_with("too many subscriptions: one connection may have 256"),
+            "{text}"
+        );
     }
     assert!(socket.subscriptions.remove_all(&ids[..1]));
     socket.subscribe(json!(["syncing"]));
@@ -323,7 +329,11 @@ fn names_and_errors() {
         (json!([]), -32602, "expected subscription name as first argument"),
         (json!({}), -32602, "non-array args"),
         (json!(["newHeads", {}]), -32602, "too many arguments, want at most 1"),
-        (json!(["newPendingTransactions", 1]), -32602, "invalid argument 1: invalid type: integer `1`, expected a boolean"),
+        (
+            json!(["newPendingTransactions", 1]),
+            -32602,
+            "invalid argument 1: invalid type: integer `1`, expected a boolean",
+        ),
     ] {
         assert_eq!(socket.made(params).err().unwrap(), (code, text.to_owned()));
     }

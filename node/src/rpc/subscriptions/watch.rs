@@ -135,11 +135,21 @@ fn name(filter: &Filter) -> B256 {
 /// What one subscription listens for, and how far it has told.
 #[derive(Clone)]
 pub(super) enum Watch {
-    NewHeads { next: BatchNumber },
-    Logs { watched: Arc<Watched>, place: Place },
-    Pending { next: u64, whole: bool },
+    NewHeads {
+        next: BatchNumber,
+    },
+    Logs {
+        watched: Arc<Watched>,
+        place: Place,
+    },
+    Pending {
+        next: u64,
+        whole: bool,
+    },
     /// What was told last.
-    Syncing { told: Option<bool> },
+    Syncing {
+        told: Option<bool>,
+    },
 }
 
 /// What is used where something is not kept.

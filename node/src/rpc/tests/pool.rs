@@ -35,9 +35,14 @@ fn a_large_pool_is_refused() {
     let raw = raw();
     context.forwarder.submit(&raw, None).unwrap();
     let limit = ContentLimit { transactions_max: 0, bytes_max: 1 << 20 };
-    for (of, advice) in [(None, "ask for one sender with txpool_contentFrom"), (Some(sender()), "ask for it by hash")] {
+    for (of, advice) in
+        [(None, "ask for one sender with txpool_contentFrom"), (Some(sender()), "ask for it by hash")]
+    {
         let refused = txpool::copied(&context, of.as_ref(), limit).unwrap_err().to_string();
-        let expected = format!("the pool holds 1 transactions of {} bytes, one answer shows at most 0 of 1048576; {advice}", raw.len());
+        let expected = format!(
+            "the pool holds 1 transactions of {} bytes, one answer shows at most 0 of 1048576; {advice}",
+            raw.len()
+        );
         assert_eq!(refused, expected);
     }
 }
@@ -91,9 +96,10 @@ async fn a_receipt_that_does_not_come() {
 #[tokio::test]
 async fn what_is_not_there_and_what_is() {
     let rpc = Fixture::new();
-    for (method, id) in
-        [("eth_getUncleByBlockNumberAndIndex", json!("latest")), ("eth_getUncleByBlockHashAndIndex", json!(B256::ZERO))]
-    {
+    for (method, id) in [
+        ("eth_getUncleByBlockNumberAndIndex", json!("latest")),
+        ("eth_getUncleByBlockHashAndIndex", json!(B256::ZERO)),
+    ] {
         assert_eq!(rpc.result(method, json!([id, "0x0"])).await, Value::Null);
         assert_eq!(rpc.error(method, json!([id])).await.0, -32602);
     }

@@ -93,7 +93,8 @@ pub(super) trait Attack: Sync {
 
 /// All attacks, face by face.
 pub(super) fn all() -> Vec<&'static dyn Attack> {
-    [http::ALL, calls::ALL, sockets::ALL, quic::ALL, streams::ALL, gossip::ALL, sync_server::ALL, pool::ALL].concat()
+    [http::ALL, calls::ALL, sockets::ALL, quic::ALL, streams::ALL, gossip::ALL, sync_server::ALL, pool::ALL]
+        .concat()
 }
 
 /// The attack of a name.

@@ -129,7 +129,11 @@ impl Attack for EndlessFragments {
         Box::pin(field.swarm(40, Duration::from_millis(200), |field, index| async move {
             let mut stream = open(&field, index).await?;
             stream.write_all(&frame(FIRST_FRAGMENT, b"[")).await?;
-            let part = if index % 2 == 0 { head(FRAGMENT, 0).repeat(2_000) } else { frame(FRAGMENT, &[b'['; 1 << 10]) };
+            let part = if index % 2 == 0 {
+                head(FRAGMENT, 0).repeat(2_000)
+            } else {
+                frame(FRAGMENT, &[b'['; 1 << 10])
+            };
             loop {
                 stream.write_all(&part).await?;
                 field.tally.done();
