@@ -1,7 +1,7 @@
 // An unmodified ethers client against one node: node ethers.mjs API_URL SECRET_KEY ARTIFACTS_JSON
 // Prints what it saw as one JSON object; the test compares it.
 import { readFileSync } from "node:fs";
-import { ContractFactory, JsonRpcProvider, Wallet, WebSocketProvider, parseEther } from "ethers";
+import { ContractFactory, JsonRpcProvider, Wallet, WebSocketProvider, getAddress, parseEther } from "ethers";
 
 const [url, key, artifacts] = process.argv.slice(2);
 const { Token } = JSON.parse(readFileSync(artifacts, "utf8")).contracts;
@@ -87,7 +87,7 @@ socket.on("block", (number) => told.blocks.push(number));
 socket.on("pending", (hash) => told.pending.add(hash));
 const live = token.connect(socket);
 live.on(live.filters.Transfer(wallet.address), (from, to, value) => told.transfers.push({ from, to, value }));
-const third = "0x00000000000000000000000000000000000bee03";
+const third = getAddress("0x00000000000000000000000000000000000bee03");
 let announced;
 do {
   announced = await token.transfer(third, 1n);

@@ -106,7 +106,7 @@ impl Socket {
 #[test]
 fn subscriptions_over_a_socket() {
     let chain = Chain::new();
-    chain.configure("consensus: { empty_batch_interval_ms: 50 }\n");
+    chain.configure("consensus: { batch_interval_ms: 50, empty_batch_interval_ms: 50 }\n");
     let node = Running::start(&chain);
     let (mut socket, mut other) = (Socket::open(&node, "/"), Socket::open(&node, "/ws"));
     assert_eq!(socket.ask("eth_chainId", json!([]))["result"], "0x1cbd");

@@ -82,8 +82,9 @@ impl Head {
 /// The logs of a batch that some criteria find, as JSON.
 pub(super) type Matched = Arc<[Arc<str>]>;
 
+/// What is kept counts by its bytes.
 #[derive(Clone)]
-struct Bytes;
+pub(super) struct Bytes;
 
 impl Weighter<(BatchNumber, B256), Matched> for Bytes {
     fn weight(&self, _: &(BatchNumber, B256), logs: &Matched) -> u64 {

@@ -54,8 +54,8 @@ pub(super) fn subscribe(
 }
 
 fn begun(context: &RpcContext, params: &Params<'_>, asker: &Asker<'_>) -> Result<Begun, RpcError> {
-    let listening = asker.listening.ok_or(RpcError::NotificationsUnsupported)?;
     let (name, _): (Option<String>, Option<IgnoredAny>) = args(params)?;
+    let listening = asker.listening.ok_or(RpcError::NotificationsUnsupported)?;
     let name =
         name.ok_or_else(|| RpcError::InvalidParams("expected subscription name as first argument".into()))?;
     let Some(kind) = Kind::of(&name) else {
