@@ -86,7 +86,7 @@ const told = { blocks: [], transfers: [], pending: new Set() };
 socket.on("block", (number) => told.blocks.push(number));
 socket.on("pending", (hash) => told.pending.add(hash));
 const live = token.connect(socket);
-live.on(live.filters.Transfer(wallet.address), (from, to, value) => told.transfers.push({ from, to, value }));
+live.on(live.filters.Transfer(wallet.address), ({ args: [from, to, value] }) => told.transfers.push({ from, to, value }));
 const third = getAddress("0x00000000000000000000000000000000000bee03");
 let announced;
 do {

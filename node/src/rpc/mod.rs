@@ -43,7 +43,7 @@ pub(crate) use self::{
     feed::{Feed, News},
     lanes::Lane,
     logs::{Filters, LogIndex},
-    subscriptions::{Listening, Lost, Notice, Step, Subscriptions, Tallies},
+    subscriptions::{Listening, Lost, Notice, Step, Subscriptions, Tallies, Turn},
     table::{Reply, Table},
 };
 use self::{

@@ -3,7 +3,7 @@
 use std::{
     io::{Read, Write},
     net::TcpStream,
-    time::{Duration, Instant},
+    time::Instant,
 };
 
 use serde_json::{Value, json};
@@ -277,7 +277,7 @@ fn sockets_are_shared_by_address() {
     let deadline = Instant::now() + PATIENCE;
     while !node.http("GET /metrics", "").contains("slipstream_ws_sockets 0") {
         assert!(Instant::now() < deadline, "places do not come back");
-        std::thread::sleep(Duration::from_millis(50));
+        wait();
     }
     node.stop();
 }

@@ -179,6 +179,11 @@ impl JsonRpc {
             Err(refusal) => Some(Bytes::from(refusal)),
             Ok(asked) => {
                 let places = self.places_for(&asked);
+                let is_cheap = [&self.cheap, &self.waiting].iter().any(|cheap| std::ptr::eq(*cheap, places));
+                if let Some(listening) = caller.listening.as_ref().filter(|_| !is_cheap) {
+                    // A connection has one at a time over HTTP.
+                    let _ = timeout_at(asking.deadline, listening.take_turn()).await;
+                }
                 // Without a place the deadline is over: each request is told so, and none is begun.
                 let _place = timeout_at(asking.deadline, places.take(caller.origin)).await;
                 begins();

@@ -6,13 +6,15 @@
 //! ```
 //!
 //! A socket keeps the seat of its connection and one of a fixed number of places for sockets, shared by address. What it asks waits with what
-//! others ask over HTTP. What it is told waits in its queue, which is bounded in bytes: while that is full nothing more is made for it.
+//! others ask over HTTP, of what is costly one thing at a time; its answers and its news are put together and written on a thread that stands
+//! back for HTTP. What it is told waits in its queue, which is bounded in bytes: while that is full nothing more is made for it.
 
 mod end;
 mod outbox;
 mod pages;
 mod places;
 mod session;
+mod thread;
 
 use std::sync::Arc;
 
@@ -65,5 +67,5 @@ pub(super) async fn upgrade(
         .max_frame_size(bytes_max)
         .read_buffer_size(READ_BYTES)
         .write_buffer_size(WRITE_BYTES)
-        .on_upgrade(move |socket| sockets.track(Session::new(api, seat, place).run(socket)))
+        .on_upgrade(async move |socket| sockets.serve(Session::new(api, seat, place).run(socket)))
 }

@@ -13,8 +13,8 @@ use futures::{Sink, SinkExt};
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 
-/// Bytes of news that wait for a reader: some batches of ordinary ones.
-pub(super) const NEWS_BYTES_MAX: usize = 256 << 10;
+/// Bytes of news that wait for a reader: some batches of ordinary ones, and little enough that other sockets have their turn soon.
+pub(super) const NEWS_BYTES_MAX: usize = 64 << 10;
 /// Bytes that may wait before nothing more is asked: whoever asks has to read.
 const ANSWERS_BYTES_MAX: usize = 1 << 20;
 /// What a message takes beside its text.

@@ -10,10 +10,12 @@ use slipstream_config::ApiConfig;
 use tokio::time::Instant;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
+use super::thread::Thread;
 use crate::{
     api::metrics::Metrics,
     origin::Origin,
     rpc::{Feed, Subscriptions, Tallies},
+    sparse::Sparse,
 };
 
 /// The part of the connections that may be sockets, one in so many: the others are left to HTTP.
@@ -29,6 +31,8 @@ pub(in crate::api) struct Sockets {
     feed: Arc<Feed>,
     taken: Mutex<Taken>,
     sessions: TaskTracker,
+    /// Started with the first socket.
+    thread: Mutex<Option<Thread>>,
     closing: CancellationToken,
     pub(super) metrics: Arc<Metrics>,
 }
@@ -55,6 +59,7 @@ impl Sockets {
             feed: feed.clone(),
             taken: Mutex::default(),
             sessions: TaskTracker::new(),
+            thread: Mutex::default(),
             closing: CancellationToken::new(),
             metrics,
         })
@@ -93,9 +98,23 @@ impl Sockets {
         Subscriptions::new(owner, self.feed.clone(), tallies)
     }
 
-    /// A session that [`Sockets::close`] waits for.
-    pub(super) fn track<F: Future>(&self, session: F) -> impl Future<Output = F::Output> + use<F> {
-        self.sessions.track_future(session)
+    /// Serves a session on the sockets' thread; [`Sockets::close`] waits for it. Without a thread the socket is closed.
+    pub(super) fn serve(&self, session: impl Future<Output = ()> + Send + 'static) {
+        let session = self.sessions.track_future(session);
+        let mut thread = self.thread.lock();
+        let started = match thread.take() {
+            Some(started) => Ok(started),
+            None => Thread::start(),
+        };
+        match started {
+            Ok(started) => thread.insert(started).spawn(session),
+            Err(error) => {
+                static FAILURES: Sparse = Sparse::new();
+                if let Some(more) = FAILURES.pass(std::time::Instant::now()) {
+                    tracing::error!(%error, more, "there is no thread for WebSockets");
+                }
+            }
+        }
     }
 
     /// Cancelled when all are to close.

@@ -20,7 +20,7 @@ use tokio::time::{Instant, MissedTickBehavior, interval, sleep, timeout};
 use super::{end::End, outbox::Outbox, places::Place};
 use crate::{
     api::{Api, listener::Seat, room::Share},
-    rpc::{Caller, Lane, Listening, Lost, News, Notice, Step, Subscriptions},
+    rpc::{Caller, Lane, Listening, Lost, News, Notice, Step, Subscriptions, Turn},
 };
 
 /// Messages of one socket that are worked on at a time; more wait in the kernel. One that waits for a receipt holds up few others.
@@ -55,6 +55,7 @@ struct Asked {
 struct Answered {
     body: u64,
     text: Option<Bytes>,
+    turn: Turn,
 }
 
 /// What goes on at a time.
@@ -67,6 +68,8 @@ struct Work<'a> {
     /// Whether there may be something new.
     is_due: bool,
     bodies: u64,
+    /// Of the costly body that was answered last: the next one has its turn when the answer is read.
+    turn: Option<Turn>,
     controls: Controls,
     heard: Instant,
 }
@@ -115,12 +118,16 @@ impl Session {
             news: None,
             is_due: false,
             bodies: 0,
+            turn: None,
             controls: Controls::new(Instant::now()),
             heard: Instant::now(),
         };
         loop {
             if let Err(lost) = self.step(&mut work) {
                 return lost.into();
+            }
+            if self.outbox.takes_answers() {
+                work.turn = None;
             }
             let may_read =
                 work.waiting.is_none() && work.calls.len() < CALLS_MAX && self.outbox.takes_answers();
@@ -142,7 +149,7 @@ impl Session {
                     work.is_due = true;
                     None
                 }
-                () = self.outbox.drained(), if work.is_due => None,
+                () = self.outbox.drained(), if work.is_due || work.turn.is_some() => None,
                 () = sleep(LOOK_INTERVAL), if work.waiting.is_some() => {
                     self.call(&mut work);
                     None
@@ -236,17 +243,21 @@ impl Session {
         self.place.asks();
         work.bodies += 1;
         let body = work.bodies;
-        let listening = Listening { subscriptions: self.subscriptions.clone(), body };
+        let listening = Listening::new(self.subscriptions.clone(), body);
+        let turn = listening.turn();
         let caller = Caller { origin: self.seat.origin(), listening: Some(listening) };
         work.calls.push(Box::pin(async move {
             let text = self.api.jsonrpc.handle(caller, || (), &asked.text).await;
             drop(place);
-            Answered { body, text }
+            Answered { body, text, turn }
         }));
     }
 
     /// An answer goes to the queue, and behind it may go what it has begun.
-    fn answer(&self, Answered { body, text }: Answered, work: &mut Work<'_>) {
+    fn answer(&self, Answered { body, text, turn }: Answered, work: &mut Work<'_>) {
+        if turn.get().is_some() {
+            work.turn = Some(turn);
+        }
         if let Some(text) = text {
             self.outbox.push(text);
         }

@@ -25,7 +25,7 @@ use tokio_util::sync::CancellationToken;
 
 use self::watch::{Watch, Watched};
 pub(crate) use self::{
-    set::{Begun, Listening, Notice, Step, Subscriptions, Tallies},
+    set::{Begun, Listening, Notice, Step, Subscriptions, Tallies, Turn},
     watch::{Kind, Lost},
 };
 use super::{

@@ -1,9 +1,14 @@
 //! [`Subscriptions`]: those of one socket, which share its room and its owner's threads.
 
-use std::{collections::BTreeMap, ops::Bound, sync::Arc};
+use std::{
+    collections::BTreeMap,
+    ops::Bound,
+    sync::{Arc, OnceLock},
+};
 
 use parking_lot::Mutex;
 use prometheus::{IntCounterVec, IntGaugeVec};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::watch::{Kind, Lost, Watch, Worker};
 use crate::{
@@ -21,7 +26,7 @@ use crate::{
 /// Subscriptions of one socket: more than a page or an indexer has, few enough that looking through all of them takes no time.
 const SUBSCRIPTIONS_MAX: usize = 256;
 /// The same of a kind that has nothing to choose: more of them tell the same again, to whoever wants the node to send much for little.
-const SUBSCRIPTIONS_ALIKE_MAX: usize = 16;
+const SUBSCRIPTIONS_ALIKE_MAX: usize = 8;
 
 /// How many subscriptions there are, and what was told, by kind.
 #[derive(Clone)]
@@ -112,12 +117,15 @@ pub(crate) struct Subscriptions {
     feed: Arc<Feed>,
     tallies: Tallies,
     set: Mutex<Set>,
+    /// The one of the socket's costly bodies that is worked on, or whose answer is not read yet.
+    turns: Arc<Semaphore>,
 }
 
 impl Subscriptions {
     /// None yet, of a socket of this owner.
     pub(crate) fn new(origin: Origin, feed: Arc<Feed>, tallies: Tallies) -> Arc<Subscriptions> {
-        Arc::new(Subscriptions { origin, feed, tallies, set: Mutex::default() })
+        let (set, turns) = (Mutex::default(), Arc::new(Semaphore::new(1)));
+        Arc::new(Subscriptions { origin, feed, tallies, set, turns })
     }
 
     pub(crate) fn origin(&self) -> Origin {
@@ -206,11 +214,33 @@ impl Drop for Subscriptions {
 /// A socket that asks, and which of its bodies.
 #[derive(Clone)]
 pub(crate) struct Listening {
-    pub(crate) subscriptions: Arc<Subscriptions>,
-    pub(crate) body: u64,
+    subscriptions: Arc<Subscriptions>,
+    body: u64,
+    turn: Turn,
 }
 
+/// The turn of a costly body, until the last clone is dropped.
+pub(crate) type Turn = Arc<OnceLock<OwnedSemaphorePermit>>;
+
 impl Listening {
+    /// Of a socket with these subscriptions, its body of this number.
+    pub(crate) fn new(subscriptions: Arc<Subscriptions>, body: u64) -> Listening {
+        Listening { subscriptions, body, turn: Turn::default() }
+    }
+
+    /// The turn of the body, which has none before it turned out to be costly.
+    pub(crate) fn turn(&self) -> Turn {
+        self.turn.clone()
+    }
+
+    /// Waits until none of the socket's other costly bodies has its turn.
+    pub(crate) async fn take_turn(&self) {
+        // Never closed.
+        if let Ok(permit) = self.subscriptions.turns.clone().acquire_owned().await {
+            let _ = self.turn.set(permit);
+        }
+    }
+
     /// Makes a subscription, which begins when its answer is on its way.
     ///
     /// # Errors
