@@ -12,10 +12,14 @@ use axum::{
 };
 use futures::{
     SinkExt, StreamExt,
-    future::BoxFuture,
     stream::{FuturesUnordered, SplitStream},
 };
-use tokio::time::{Instant, MissedTickBehavior, interval, sleep, timeout};
+use tokio::{
+    runtime::Handle,
+    task::JoinError,
+    time::{Instant, MissedTickBehavior, interval, sleep, timeout},
+};
+use tokio_util::task::AbortOnDropHandle;
 
 use super::{end::End, outbox::Outbox, places::Place};
 use crate::{
@@ -43,6 +47,9 @@ pub(super) struct Session {
     place: Place,
     subscriptions: Arc<Subscriptions>,
     outbox: Outbox,
+    /// Where HTTP is served: what is asked is answered there, because threads that it needs begin as the one that starts them, and would
+    /// stand back as the sockets' thread does.
+    http: Handle,
 }
 
 /// A message that was read, and what it takes until it is answered.
@@ -59,12 +66,12 @@ struct Answered {
 }
 
 /// What goes on at a time.
-struct Work<'a> {
-    calls: FuturesUnordered<BoxFuture<'a, Answered>>,
+struct Work {
+    calls: FuturesUnordered<AbortOnDropHandle<Answered>>,
     /// One that has no place yet.
     waiting: Option<Asked>,
     /// What is made of news on another thread.
-    news: Option<BoxFuture<'a, Result<Step, Lost>>>,
+    news: Option<AbortOnDropHandle<Result<Step, Lost>>>,
     /// Whether there may be something new.
     is_due: bool,
     bodies: u64,
@@ -75,9 +82,10 @@ struct Work<'a> {
 }
 
 impl Session {
+    /// Called where HTTP is served.
     pub(super) fn new(api: Arc<Api>, seat: Seat, place: Place) -> Session {
-        let subscriptions = place.sockets.subscriptions(seat.origin());
-        Session { api, seat, place, subscriptions, outbox: Outbox::default() }
+        let (subscriptions, outbox) = (place.sockets.subscriptions(seat.origin()), Outbox::default());
+        Session { api, seat, place, subscriptions, outbox, http: Handle::current() }
     }
 
     /// Serves the socket to its end.
@@ -140,10 +148,14 @@ impl Session {
                 () = self.place.lost() => Some(End::Displaced),
                 _ = &mut writing => Some(End::Gone),
                 read = stream.next(), if may_read => self.read(read, &mut work),
-                Some(answered) = work.calls.next(), if !work.calls.is_empty() => {
-                    self.answer(answered, &mut work);
-                    None
-                }
+                Some(answered) = work.calls.next(), if !work.calls.is_empty() => match answered {
+                    Ok(answered) => {
+                        self.answer(answered, &mut work);
+                        None
+                    }
+                    // It panicked, or the node stops.
+                    Err(_) => Some(End::Gone),
+                },
                 made = made(&mut work.news), if work.news.is_some() => self.made(made, &mut work),
                 () = next(&mut news), if !self.subscriptions.is_empty() => {
                     work.is_due = true;
@@ -166,13 +178,13 @@ impl Session {
     }
 
     /// Tells what is new as far as there is room, and has made what is not kept.
-    fn step<'a>(&'a self, work: &mut Work<'a>) -> Result<(), Lost> {
+    fn step(&self, work: &mut Work) -> Result<(), Lost> {
         while work.is_due && work.news.is_none() {
             let room = self.outbox.room();
             let Step { notices, needs, is_full, .. } = self.subscriptions.step(room)?;
             self.tell(notices);
             match needs {
-                Some(lane) if room > 0 => work.news = Some(Box::pin(self.made_in(lane, room))),
+                Some(lane) if room > 0 => work.news = Some(self.made_in(lane, room)),
                 _ => work.is_due = is_full,
             }
             if self.outbox.room() == 0 {
@@ -182,20 +194,23 @@ impl Session {
         Ok(())
     }
 
-    async fn made_in(&self, lane: Lane, room: usize) -> Result<Step, Lost> {
-        self.api.jsonrpc.table().work_for(self.subscriptions.clone(), lane, room).await
+    fn made_in(&self, lane: Lane, room: usize) -> AbortOnDropHandle<Result<Step, Lost>> {
+        let (api, subscriptions) = (self.api.clone(), self.subscriptions.clone());
+        let making = async move { api.jsonrpc.table().work_for(subscriptions, lane, room).await };
+        AbortOnDropHandle::new(self.http.spawn(making))
     }
 
-    fn made(&self, made: Result<Step, Lost>, work: &mut Work<'_>) -> Option<End> {
+    fn made(&self, made: Result<Result<Step, Lost>, JoinError>, work: &mut Work) -> Option<End> {
         work.news = None;
         // There may be more, or nothing: looking costs little.
         work.is_due = true;
         match made {
-            Ok(step) => {
+            Ok(Ok(step)) => {
                 self.tell(step.notices);
                 None
             }
-            Err(lost) => Some(lost.into()),
+            Ok(Err(lost)) => Some(lost.into()),
+            Err(_) => Some(End::Gone),
         }
     }
 
@@ -209,7 +224,7 @@ impl Session {
     }
 
     /// What the client says.
-    fn read<'a>(&'a self, read: Option<Result<Message, axum::Error>>, work: &mut Work<'a>) -> Option<End> {
+    fn read(&self, read: Option<Result<Message, axum::Error>>, work: &mut Work) -> Option<End> {
         let message = match read {
             None => return Some(End::Client),
             Some(Err(error)) => return Some(End::of_error(error)),
@@ -237,7 +252,7 @@ impl Session {
     }
 
     /// Begins to work on the message that waits, if there is a place for it.
-    fn call<'a>(&'a self, work: &mut Work<'a>) {
+    fn call(&self, work: &mut Work) {
         let Some(place) = self.seat.call_place() else { return };
         let Some(asked) = work.waiting.take() else { return };
         self.place.asks();
@@ -246,15 +261,17 @@ impl Session {
         let listening = Listening::new(self.subscriptions.clone(), body);
         let turn = listening.turn();
         let caller = Caller { origin: self.seat.origin(), listening: Some(listening) };
-        work.calls.push(Box::pin(async move {
-            let text = self.api.jsonrpc.handle(caller, || (), &asked.text).await;
-            drop(place);
+        let api = self.api.clone();
+        let answering = async move {
+            let text = api.jsonrpc.handle(caller, || (), &asked.text).await;
+            drop((place, asked));
             Answered { body, text, turn }
-        }));
+        };
+        work.calls.push(AbortOnDropHandle::new(self.http.spawn(answering)));
     }
 
     /// An answer goes to the queue, and behind it may go what it has begun.
-    fn answer(&self, Answered { body, text, turn }: Answered, work: &mut Work<'_>) {
+    fn answer(&self, Answered { body, text, turn }: Answered, work: &mut Work) {
         if turn.get().is_some() {
             work.turn = Some(turn);
         }
@@ -271,7 +288,9 @@ async fn next(news: &mut News) {
 }
 
 /// What is made on another thread, once it is; never if nothing is.
-async fn made(news: &mut Option<BoxFuture<'_, Result<Step, Lost>>>) -> Result<Step, Lost> {
+async fn made(
+    news: &mut Option<AbortOnDropHandle<Result<Step, Lost>>>,
+) -> Result<Result<Step, Lost>, JoinError> {
     match news {
         Some(making) => making.await,
         None => std::future::pending().await,

@@ -4,12 +4,13 @@
 //!  store's head ────▶ run: the head as JSON ─▶ tip moves ──────┐
 //!  pool's arrivals ─▶ run: gathers for 10 ms ─▶ arrived moves ─┼─▶ every socket looks what its subscriptions lack
 //!  health ──────────▶ run: once a second ──────▶ syncing ──────┘        │
-//!                                                                        └─▶ logs and transactions: in the lanes of callers, kept here
-//!                                                                            for the next who wants the same
+//!                                                                        └─▶ logs: in the lanes of callers, kept here for the next who wants
+//!                                                                            the same
 //! ```
 //!
 //! Nothing is queued for anybody: a subscription is a place in the ledger or in the pool's arrivals, as a filter is. What the feed makes by
-//! itself is one head for each batch, and only while somebody listens; everything that grows with subscriptions is their owners' work.
+//! itself it makes once, however many listen, and only while somebody does: a head for each batch, and the JSON of a transaction. What
+//! grows with subscriptions is their owners' work.
 
 mod receipts;
 
@@ -22,7 +23,7 @@ use std::{
     time::Duration,
 };
 
-use alloy_primitives::{B256, Bloom};
+use alloy_primitives::B256;
 use parking_lot::Mutex;
 use quick_cache::{Weighter, sync::Cache};
 use serde_json::json;
@@ -39,7 +40,8 @@ use tokio_util::sync::CancellationToken;
 pub(crate) use self::receipts::Awaited;
 use self::receipts::Waiting;
 use super::{
-    RpcContext, batches::Batch, blocks, errors::RpcError, subscriptions::Kind, syncing, transactions,
+    RpcContext, batches::Batch, blocks, errors::RpcError, logs::bloom, subscriptions::Kind, syncing,
+    transactions,
 };
 use crate::{api::room::Room, blocking::Blocking, origin::Origin, sparse::Sparse, workers::Rank};
 
@@ -64,8 +66,8 @@ const SUBSCRIPTIONS_BYTES_RESERVED: usize = SUBSCRIPTIONS_BYTES_MAX / 8;
 pub(super) struct Head {
     /// The header as JSON.
     pub(super) text: Arc<str>,
-    /// Ethereum's filter of its logs.
-    pub(super) bloom: Bloom,
+    /// The filter of its logs, as the index has it; none if its receipts are not here.
+    pub(super) bloom: Option<Vec<u8>>,
 }
 
 impl Head {
@@ -75,7 +77,7 @@ impl Head {
         header.size = None;
         let text =
             serde_json::to_string(&header).map_err(|error| RpcError::internal("eth_subscribe", &error))?;
-        Ok(Head { text: text.into(), bloom: header.inner.logs_bloom })
+        Ok(Head { text: text.into(), bloom: batch.receipts.as_ref().map(bloom::of) })
     }
 }
 
@@ -110,6 +112,8 @@ pub(crate) struct Feed {
     shown: Cache<B256, Arc<str>, Bytes>,
     waiting: Waiting,
     listeners: [AtomicUsize; Kind::ALL.len()],
+    /// Those who want transactions whole.
+    whole_listeners: AtomicUsize,
     /// What subscriptions look for.
     pub(super) room: Room,
     stopping: CancellationToken,
@@ -147,11 +151,28 @@ impl News {
 }
 
 /// Somebody listens, until this is dropped.
-pub(super) struct Listens(Arc<Feed>, Kind);
+pub(super) struct Listens {
+    feed: Arc<Feed>,
+    kind: Kind,
+    is_whole: bool,
+}
+
+impl Listens {
+    /// For transactions whole, and not for their hashes alone.
+    pub(super) fn whole(mut self) -> Listens {
+        if !std::mem::replace(&mut self.is_whole, true) {
+            self.feed.whole_listeners.fetch_add(1, Ordering::SeqCst);
+        }
+        self
+    }
+}
 
 impl Drop for Listens {
     fn drop(&mut self) {
-        self.0.listeners[self.1 as usize].fetch_sub(1, Ordering::SeqCst);
+        self.feed.listeners[self.kind as usize].fetch_sub(1, Ordering::SeqCst);
+        if self.is_whole {
+            self.feed.whole_listeners.fetch_sub(1, Ordering::SeqCst);
+        }
     }
 }
 
@@ -172,6 +193,7 @@ impl Feed {
             shown: Cache::with_weighter(KEPT_EXPECTED, SHOWN_BYTES_MAX, Bytes),
             waiting: Waiting::default(),
             listeners: Default::default(),
+            whole_listeners: AtomicUsize::new(0),
             room: Room::new(SUBSCRIPTIONS_BYTES_MAX, SUBSCRIPTIONS_BYTES_RESERVED),
             stopping: CancellationToken::new(),
         }))
@@ -179,7 +201,8 @@ impl Feed {
 
     /// Follows the node until it is told to stop.
     pub(crate) async fn run(self: Arc<Self>, context: Arc<RpcContext>, shutdown: CancellationToken) {
-        let blocking = Blocking::new("rpc feed", 1, Rank::Own);
+        let (blocking, behind) =
+            (Blocking::new("rpc feed", 1, Rank::Own), Blocking::new("rpc shown", 1, Rank::Behind));
         let (mut head, mut arrivals) = (context.store.watch_head(), context.pool.watch_arrivals());
         let mut looks = interval(LOOK_INTERVAL);
         looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -204,6 +227,10 @@ impl Feed {
                         return;
                     }
                     let count = *arrivals.borrow_and_update();
+                    if self.whole_listeners.load(Ordering::SeqCst) > 0 {
+                        let feed = self.clone();
+                        told(behind.run(Origin::Trusted, move || feed.show(count)).await);
+                    }
                     self.arrived.send_replace(count);
                     resumes = Instant::now() + GATHERED;
                 }
@@ -234,6 +261,14 @@ impl Feed {
             }
         }
         Ok(())
+    }
+
+    /// The arrivals behind the last one that was told, as far as they are whole.
+    fn show(&self, count: u64) -> Result<(), RpcError> {
+        let told = *self.arrived.borrow();
+        let arrived =
+            self.pool.arrived_whole_since(told, count.saturating_sub(told) as usize).unwrap_or_default();
+        arrived.iter().try_for_each(|transaction| self.shown_made(transaction).map(drop))
     }
 
     fn keep(&self, number: BatchNumber, head: Head) -> Arc<Head> {
@@ -268,7 +303,7 @@ impl Feed {
     /// Listens for a kind of news. Whoever asks where it stands asks after that, or misses what comes in between.
     pub(super) fn listen(self: &Arc<Self>, kind: Kind) -> Listens {
         self.listeners[kind as usize].fetch_add(1, Ordering::SeqCst);
-        Listens(self.clone(), kind)
+        Listens { feed: self.clone(), kind, is_whole: false }
     }
 
     /// Tells when there is more than now.

@@ -7,7 +7,7 @@
 //! The index only leaves out: a batch that it lets through is opened and its logs are compared, and so is one that the index does
 //! not know. `filters` keeps searches for those who ask again and again what is new.
 
-mod bloom;
+pub(super) mod bloom;
 pub(super) mod filters;
 mod index;
 mod search;

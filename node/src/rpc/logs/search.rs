@@ -87,7 +87,7 @@ impl Criteria {
     }
 
     /// Whether a batch with this filter may have such a log. One with an empty filter has no logs at all.
-    fn may_match(&self, bloom: &[u8]) -> bool {
+    pub(in crate::rpc) fn may_match(&self, bloom: &[u8]) -> bool {
         let held = |values: &Vec<Entry>| values.iter().any(|entry| bloom::may_hold(bloom, *entry));
         !bloom.is_empty() && self.entries.iter().all(held)
     }

@@ -62,7 +62,7 @@ fn begun(context: &RpcContext, params: &Params<'_>, asker: &Asker<'_>) -> Result
         return Err(RpcError::NoSuchSubscription(name.chars().take(NAME_SHOWN_MAX).collect()));
     };
     // Listened for before it is asked where that begins.
-    let listens = context.feed.listen(kind);
+    let mut listens = context.feed.listen(kind);
     let head = || context.store.head().map(|head| head.header.number);
     let watch = match kind {
         Kind::NewHeads => {
@@ -76,7 +76,11 @@ fn begun(context: &RpcContext, params: &Params<'_>, asker: &Asker<'_>) -> Result
         }
         Kind::Pending => {
             let (_, whole): (IgnoredAny, Option<bool>) = args(params)?;
-            Watch::Pending { next: context.pool.arrivals(), whole: whole.unwrap_or(false) }
+            let whole = whole.unwrap_or(false);
+            if whole {
+                listens = listens.whole();
+            }
+            Watch::Pending { next: context.pool.arrivals(), whole }
         }
         Kind::Syncing => {
             let (_,): (IgnoredAny,) = args(params)?;

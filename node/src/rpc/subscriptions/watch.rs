@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use alloy_primitives::{B256, Bloom, keccak256};
+use alloy_primitives::{B256, keccak256};
 use alloy_rpc_types_eth::{Filter, FilterBlockOption};
 use slipstream_types::BatchNumber;
 
@@ -12,7 +12,7 @@ use crate::{
     rpc::{
         RpcContext,
         errors::RpcError,
-        feed::{Feed, Matched, Now},
+        feed::{Feed, Head, Matched, Now},
         lanes::Lane,
         logs::{Budget, Criteria, End, Place},
     },
@@ -25,8 +25,6 @@ const PART: Budget = Budget { work_bytes: usize::MAX, logs: 256, data_bytes: 64 
 /// Arrivals that are looked at together: the pool stands still meanwhile.
 const HASHES_MAX: usize = 512;
 const WHOLE_MAX: usize = 64;
-/// Addresses and topics of criteria that are looked up in a head without a thread: each takes 256 bytes, and some nanoseconds a batch.
-const SIFTED_VALUES_MAX: usize = 64;
 /// What a subscription weighs beside its criteria.
 const SUBSCRIPTION_BYTES: usize = 512;
 
@@ -82,20 +80,18 @@ impl From<RpcError> for Lost {
 pub(crate) struct Watched {
     criteria: Criteria,
     name: B256,
-    is_sifted: bool,
 }
 
 impl Watched {
     pub(super) fn new(filter: Filter) -> Result<Watched, RpcError> {
         let criteria = Criteria::new(filter)?;
-        let values = criteria.values();
         let name = name(criteria.filter());
-        Ok(Watched { criteria, name, is_sifted: values <= SIFTED_VALUES_MAX })
+        Ok(Watched { criteria, name })
     }
 
-    /// Whether a batch with this bloom has none of its logs for sure.
-    fn is_ruled_out(&self, bloom: Bloom) -> bool {
-        self.is_sifted && !self.criteria.filter().matches_bloom(bloom)
+    /// Whether a batch with this head has none of its logs for sure: some nanoseconds for each address and topic.
+    fn is_ruled_out(&self, head: &Head) -> bool {
+        head.bloom.as_ref().is_some_and(|bloom| !self.criteria.may_match(bloom))
     }
 
     /// The numbers that it names: others than the ends of a range are the head as it goes on.
@@ -107,11 +103,6 @@ impl Watched {
             end.and_then(|end| end.as_number()).map(BatchNumber::new)
         };
         (number(from_block).unwrap_or_default(), number(to_block))
-    }
-
-    fn bytes(&self) -> usize {
-        let sieve = if self.is_sifted { size_of::<Bloom>() * self.criteria.values() } else { 0 };
-        self.criteria.bytes() + sieve
     }
 }
 
@@ -175,7 +166,7 @@ impl Watch {
     }
 
     pub(super) fn bytes(&self) -> usize {
-        let criteria = if let Watch::Logs { watched, .. } = self { watched.bytes() } else { 0 };
+        let criteria = if let Watch::Logs { watched, .. } = self { watched.criteria.bytes() } else { 0 };
         SUBSCRIPTION_BYTES + criteria
     }
 
@@ -258,7 +249,7 @@ fn logs(
     let last = watched.range().1.map_or(now.tip, |last| last.min(now.tip));
     while place.batch <= last && step.has_room() {
         let (number, is_whole) = (place.batch, place.logs == 0);
-        if is_whole && feed.head(number).is_some_and(|head| watched.is_ruled_out(head.bloom)) {
+        if is_whole && feed.head(number).is_some_and(|head| watched.is_ruled_out(&head)) {
             *place = Place::before(number.next());
             continue;
         }
