@@ -3,6 +3,7 @@
 //! A batch is shown as a block. Every committed batch is certified and final, so `latest`, `safe` and `finalized` are the
 //! same; states of the past are answered for as far back as the store keeps them, and others by an error that says so.
 
+mod access_list;
 mod batches;
 mod blocks;
 mod call;
@@ -17,11 +18,13 @@ mod params;
 mod raw;
 pub(crate) mod send_sync;
 mod senders;
+mod simulate;
 mod state;
 mod subscriptions;
 mod table;
 #[cfg(test)]
 pub(crate) mod tests;
+mod trace;
 mod transactions;
 mod txpool;
 
@@ -45,6 +48,7 @@ pub(crate) use self::{
     logs::{Filters, LogIndex},
     subscriptions::{Listening, Lost, Notice, Step, Subscriptions, Tallies, Turn},
     table::{Reply, Table},
+    trace::TraceLimits,
 };
 use self::{
     errors::{RpcError, RpcResult},
@@ -73,6 +77,7 @@ pub(crate) struct RpcContext {
     pub(crate) call_time_max: Duration,
     /// How long an `eth_sendRawTransactionSync` may wait.
     pub(crate) send_sync_time_max: Duration,
+    pub(crate) trace_limits: TraceLimits,
 }
 
 /// `slipstream/v0.1.0/linux-x86_64`, as `web3_clientVersion` and `/v1/status` give it.
@@ -103,6 +108,8 @@ fn methods(context: RpcContext, lanes: Lanes) -> Table {
     table.add("eth_getStorageAt", state::storage);
     table.add_long("eth_call", call::call);
     table.add_long("eth_estimateGas", call::estimate);
+    table.add_long("eth_createAccessList", access_list::create);
+    table.add_long("eth_simulateV1", simulate::simulate);
 
     table.plain("eth_gasPrice", |context| Ok(fees::gas_price(context)?));
     table.plain("eth_maxPriorityFeePerGas", |context| Ok(fees::priority_fee(context)?));
@@ -145,6 +152,7 @@ fn methods(context: RpcContext, lanes: Lanes) -> Table {
     table.add_long("txpool_content", txpool::content);
     table.add_long("txpool_contentFrom", txpool::content_from);
     table.add_long("txpool_inspect", txpool::inspect);
+    trace::add(&mut table);
 
     // Last, because it names what is there.
     let modules = modules(table.names());

@@ -4,6 +4,8 @@ mod calls;
 mod methods;
 mod pool;
 mod shown;
+mod simulate;
+mod trace;
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
@@ -26,7 +28,7 @@ use slipstream_types::{
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    Batches, Feed, LogIndex, RpcContext, Table,
+    Batches, Feed, LogIndex, RpcContext, Table, TraceLimits,
     batches::Batch,
     blocks,
     errors::{OUTPUT_BYTES_MAX, RpcError},
@@ -206,6 +208,7 @@ pub(crate) fn context() -> RpcContext {
         feed: Feed::new(&store, pool.clone()).unwrap(),
         call_time_max: Duration::from_secs(5),
         send_sync_time_max: Duration::from_secs(20),
+        trace_limits: TraceLimits { time_max: Duration::from_secs(5), bytes_max: 64 << 20 },
         store,
     }
 }

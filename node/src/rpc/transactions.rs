@@ -59,7 +59,7 @@ pub(super) fn receipt_of(context: &RpcContext, hash: &B256) -> Result<Option<Tra
     }
 }
 
-/// The batch that has a transaction, and its place there.
+/// Where a committed transaction is; none if it is nowhere.
 pub(super) fn find(
     context: &RpcContext,
     hash: &B256,
