@@ -27,7 +27,7 @@ pub(super) const IDLE_MAX: Duration = Duration::from_secs(60);
 pub(super) const BODY_GRACE: Duration = Duration::from_secs(5);
 pub(super) const BODY_BYTES_PER_SECOND_MIN: usize = 4 << 10;
 /// The same of reading an answer, 1 Mbit/s: long ones take room that others need.
-pub(super) const ANSWER_GRACE: Duration = Duration::from_secs(30);
+pub(in crate::api) const ANSWER_GRACE: Duration = Duration::from_secs(30);
 pub(super) const ANSWER_BYTES_PER_SECOND_MIN: usize = 128 << 10;
 
 /// The part of the calls that strangers leave to the operator's own hosts: one in so many.
@@ -394,7 +394,7 @@ impl Seat {
     pub(crate) fn answered(&self, bytes: usize) {
         self.turn(Doing::Answer);
         let mut state = self.0.state.lock();
-        state.answer_end = state.since + ANSWER_GRACE + at_rate(bytes, ANSWER_BYTES_PER_SECOND_MIN);
+        state.answer_end = state.since + ANSWER_GRACE + at_answer_rate(bytes);
     }
 
     /// Bytes of the answer were taken.
@@ -446,6 +446,11 @@ impl Seat {
         self.0.seats.taken.lock().remove(self.0.number);
         self.turn(Doing::Idle);
     }
+}
+
+/// How long a reader has for so many bytes, beside what all have.
+pub(in crate::api) fn at_answer_rate(bytes: usize) -> Duration {
+    at_rate(bytes, ANSWER_BYTES_PER_SECOND_MIN)
 }
 
 /// How long so many bytes take.

@@ -25,6 +25,8 @@ pub(super) enum End {
     Displaced,
     #[error("no answer to a ping for too long")]
     Silent,
+    #[error("what was sent is read too slowly")]
+    Slow,
     #[error("too many pings: send one in a few seconds")]
     Flood,
     #[error("a message is too long: ask for less at once (`api.max_body_bytes`)")]
@@ -56,6 +58,7 @@ impl End {
             End::Shutdown => "shutdown",
             End::Displaced => "displaced",
             End::Silent => "silent",
+            End::Slow => "slow",
             End::Flood => "flood",
             End::TooLong => "too_long",
             End::Malformed => "malformed",
@@ -71,7 +74,7 @@ impl End {
             End::Client | End::Gone => return None,
             End::Shutdown => close_code::AWAY,
             End::Displaced | End::Lost(Lost::Behind(_) | Lost::Arrivals | Lost::Gap(_)) => close_code::AGAIN,
-            End::Silent | End::Flood => close_code::POLICY,
+            End::Silent | End::Slow | End::Flood => close_code::POLICY,
             End::TooLong => close_code::SIZE,
             End::Malformed => close_code::PROTOCOL,
             End::Lost(Lost::Failed(_)) => close_code::ERROR,
@@ -96,6 +99,7 @@ mod tests {
             (End::Displaced, 1013),
             (End::Silent, 1008),
             (End::Flood, 1008),
+            (End::Slow, 1008),
             (End::TooLong, 1009),
             (End::Malformed, 1002),
             (End::Lost(Lost::Behind(u64::MAX)), 1013),

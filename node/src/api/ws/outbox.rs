@@ -11,7 +11,12 @@ use axum::{
 };
 use futures::{Sink, SinkExt};
 use parking_lot::Mutex;
-use tokio::sync::Notify;
+use tokio::{
+    sync::Notify,
+    time::{Instant, sleep_until},
+};
+
+use crate::api::listener::{ANSWER_GRACE, at_answer_rate};
 
 /// Bytes of news that wait for a reader: some batches of ordinary ones, and little enough that other sockets have their turn soon.
 pub(super) const NEWS_BYTES_MAX: usize = 64 << 10;
@@ -36,13 +41,19 @@ struct State {
     is_pinging: bool,
     /// Of those that wait, and of those that are being written.
     bytes: usize,
+    /// When they are all to be written, if there are any.
+    due: Option<Instant>,
 }
 
 impl Outbox {
     /// Adds a text.
     pub(super) fn push(&self, text: Bytes) {
         let mut state = self.state.lock();
-        state.bytes += MESSAGE_BYTES + text.len();
+        let bytes = MESSAGE_BYTES + text.len();
+        state.bytes += bytes;
+        // As long as over HTTP: what waits takes room that others need.
+        let before = state.due.unwrap_or_else(|| Instant::now() + ANSWER_GRACE);
+        state.due = Some(before + at_answer_rate(bytes));
         state.waiting.push_back(text);
         drop(state);
         self.filled.notify_one();
@@ -64,6 +75,15 @@ impl Outbox {
         self.state.lock().bytes < ANSWERS_BYTES_MAX
     }
 
+    /// Returns when what is here should have been read; never if nothing is.
+    pub(super) async fn overdue(&self) {
+        let due = self.state.lock().due;
+        match due {
+            Some(due) => sleep_until(due).await,
+            None => std::future::pending().await,
+        }
+    }
+
     /// Returns when something was written since the last time.
     pub(super) async fn drained(&self) {
         self.drained.notified().await;
@@ -75,7 +95,12 @@ impl Outbox {
             match self.write_all(sink).await {
                 Ok(0) => self.filled.notified().await,
                 Ok(bytes) => {
-                    self.state.lock().bytes -= bytes;
+                    let mut state = self.state.lock();
+                    state.bytes -= bytes;
+                    if state.bytes == 0 {
+                        state.due = None;
+                    }
+                    drop(state);
                     self.drained.notify_one();
                 }
                 Err(error) => return error,
@@ -112,6 +137,7 @@ mod tests {
         pin::{Pin, pin},
         sync::Arc,
         task::{Context, Poll, Waker},
+        time::Duration,
     };
 
     use super::*;
@@ -146,6 +172,25 @@ mod tests {
         fn poll_close(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Result<(), ()>> {
             Poll::Ready(Ok(()))
         }
+    }
+
+    /// Goal: whoever reads at the least rate is never late, whoever reads less is, and nothing is due where nothing waits.
+    #[tokio::test(start_paused = true)]
+    async fn what_waits_is_due() {
+        let (outbox, takes) = (Outbox::default(), Arc::new(Mutex::new(0)));
+        let mut reader = Reader { takes: takes.clone(), taken: Arc::default() };
+        let late = async || tokio::time::timeout(ANSWER_GRACE, outbox.overdue()).await.is_ok();
+        assert!(!late().await);
+        let second = vec![b'x'; (128 << 10) - MESSAGE_BYTES];
+        (0..3).for_each(|_| outbox.push(second.clone().into()));
+        assert!(!late().await, "three seconds are left");
+        *takes.lock() = 3;
+        let written = tokio::time::timeout(Duration::from_secs(1), outbox.write(&mut reader)).await;
+        assert!(written.is_err());
+        assert!(!late().await && !late().await, "nothing waits");
+        outbox.push(second.into());
+        tokio::time::advance(ANSWER_GRACE).await;
+        assert!(late().await);
     }
 
     /// Goal: what is written is in order, what waits and what is being written count, and a reader that takes nothing leaves no room.

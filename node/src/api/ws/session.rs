@@ -131,6 +131,9 @@ impl Session {
             heard: Instant::now(),
         };
         loop {
+            if work.waiting.is_some() {
+                self.call(&mut work);
+            }
             if let Err(lost) = self.step(&mut work) {
                 return lost.into();
             }
@@ -162,10 +165,8 @@ impl Session {
                     None
                 }
                 () = self.outbox.drained(), if work.is_due || work.turn.is_some() => None,
-                () = sleep(LOOK_INTERVAL), if work.waiting.is_some() => {
-                    self.call(&mut work);
-                    None
-                }
+                () = sleep(LOOK_INTERVAL), if work.waiting.is_some() => None,
+                () = self.outbox.overdue() => Some(End::Slow),
                 _ = pings.tick() => {
                     self.outbox.ping();
                     (work.heard.elapsed() > SILENCE_MAX).then_some(End::Silent)
