@@ -221,7 +221,7 @@ impl JsonRpc {
         let waits = |request: &Request<'_>| request.call().is_some_and(|call| call.method == SENDING_SYNC);
         if requests.iter().any(waits) {
             &self.waiting
-        } else if requests.iter().any(|request| lane(request) == Lane::Calls) {
+        } else if requests.iter().any(|request| matches!(lane(request), Lane::Calls | Lane::Traces)) {
             &self.costly
         } else if requests.iter().any(|request| lane(request) == Lane::Searches) {
             &self.searching
