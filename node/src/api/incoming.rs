@@ -16,13 +16,18 @@ const INCOMING_BYTES_MAX: usize = 128 << 20;
 const SHORT_BYTES_MAX: usize = 64 << 10;
 /// What may come beside a message of a socket before it is whole: frames with nothing in them, and what is read ahead of the next one.
 const MESSAGE_BYTES_BESIDE: usize = 256 << 10;
-/// The part of the room that strangers leave to the operator's own hosts: one in so many.
+/// What a frame of a client has beside its payload of at most 125 bytes: head and mask (RFC 6455, 5.2).
+const CONTROL_HEAD_BYTES: usize = 6;
+/// Bytes of the buffers that sockets have read long messages into, and keep for as long as they are open.
+const KEPT_BYTES_MAX: usize = 128 << 20;
+/// The part of the rooms that strangers leave to the operator's own hosts: one in so many.
 const RESERVED_SHARE: usize = 8;
 
 /// The room for long bodies.
 pub(super) struct Incoming {
     body_bytes_max: usize,
     room: Room,
+    kept: Room,
 }
 
 /// A body that has come whole, and its share of the room.
@@ -63,7 +68,8 @@ impl Unread {
 impl Incoming {
     /// For bodies of at most so many bytes.
     pub(super) fn new(body_bytes_max: usize) -> Incoming {
-        Incoming { body_bytes_max, room: Room::new(INCOMING_BYTES_MAX, INCOMING_BYTES_MAX / RESERVED_SHARE) }
+        let room = |bytes_max| Room::new(bytes_max, bytes_max / RESERVED_SHARE);
+        Incoming { body_bytes_max, room: room(INCOMING_BYTES_MAX), kept: room(KEPT_BYTES_MAX) }
     }
 
     /// Bytes of the longest body.
@@ -77,6 +83,7 @@ impl Incoming {
             bytes: 0,
             bytes_max: 2 * self.body_bytes_max + MESSAGE_BYTES_BESIDE,
             share: self.room.share(origin),
+            kept: self.kept.share(origin),
         }
     }
 
@@ -111,6 +118,8 @@ pub(super) struct Messages {
     bytes: usize,
     bytes_max: usize,
     share: Share,
+    /// Of the longest message so far: the buffer that it was read into is not given back.
+    kept: Share,
 }
 
 impl Messages {
@@ -124,10 +133,16 @@ impl Messages {
             return Err(Unread::TooLong { max: self.bytes_max });
         }
         // A buffer that grows takes up to twice its bytes.
-        if self.bytes > SHORT_BYTES_MAX && !self.share.grow_to(self.bytes.next_power_of_two()) {
+        let taken = self.bytes.next_power_of_two();
+        if self.bytes > SHORT_BYTES_MAX && !(self.share.grow_to(taken) && self.kept.grow_to(taken)) {
             return Err(Unread::NoRoom);
         }
         Ok(())
+    }
+
+    /// A ping or a pong was among them, which belongs to no message.
+    pub(super) fn beside(&mut self, payload_bytes: usize) {
+        self.bytes = self.bytes.saturating_sub(CONTROL_HEAD_BYTES + payload_bytes);
     }
 
     /// A message is whole: its share, and the next one begins.
@@ -187,12 +202,27 @@ mod tests {
         assert_eq!(incoming.room.free(), INCOMING_BYTES_MAX);
         messages.heard(1).unwrap();
         assert_eq!(incoming.room.free(), INCOMING_BYTES_MAX - 2 * SHORT_BYTES_MAX);
+        messages.beside(0);
+        assert_eq!(incoming.room.free(), INCOMING_BYTES_MAX - 2 * SHORT_BYTES_MAX, "a pong ends no message");
         let whole = messages.whole();
         messages.heard(SHORT_BYTES_MAX).unwrap();
         drop(whole);
         assert_eq!(incoming.room.free(), INCOMING_BYTES_MAX);
+        let mut pongs = incoming.messages(host(1));
+        for _ in 0..1 << 20 {
+            pongs.heard(CONTROL_HEAD_BYTES + 4).unwrap();
+            pongs.beside(4);
+        }
+        assert_eq!(incoming.room.free(), INCOMING_BYTES_MAX, "nor is it a part of one");
+        assert_eq!(
+            incoming.kept.free(),
+            KEPT_BYTES_MAX - 2 * SHORT_BYTES_MAX,
+            "as long as the socket is open"
+        );
         let endless = (0..).take_while(|_| messages.heard(1 << 10).is_ok()).count();
         assert_eq!(endless, ((2 << 20) + MESSAGE_BYTES_BESIDE - SHORT_BYTES_MAX) >> 10);
+        drop(messages);
+        assert_eq!(incoming.kept.free(), KEPT_BYTES_MAX);
         let mut crowd: Vec<_> = (0..200).map(|_| incoming.messages(host(2))).collect();
         let refused = crowd.iter_mut().filter_map(|one| one.heard(1 << 20).err()).collect::<Vec<_>>();
         assert!(refused.len() > 100 && refused.iter().all(|one| *one == Unread::NoRoom), "{}", refused.len());

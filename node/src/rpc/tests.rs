@@ -73,7 +73,12 @@ where
 
 /// A transaction that the pool takes.
 pub(crate) fn raw() -> Bytes {
-    signed(transfer(1, 1_000_000))
+    raw_at(1)
+}
+
+/// The same with another nonce.
+pub(crate) fn raw_at(nonce: u64) -> Bytes {
+    signed(transfer(nonce, 1_000_000))
 }
 
 fn transfer(nonce: u64, tip: u128) -> TxEip1559 {

@@ -117,6 +117,11 @@ fn subscriptions_over_a_socket() {
     assert_eq!(socket.hear(), both);
     socket.inner.send(Message::binary(call(3).to_string())).unwrap();
     assert_eq!(socket.hear()["id"], 3);
+    // A long answer, which comes in parts.
+    socket.say(&json!(vec![json!({ "jsonrpc": "2.0", "id": 1, "method": "web3_clientVersion" }); 1_000]));
+    let long = socket.hear();
+    assert!(long.to_string().len() > 64 << 10 && long.as_array().unwrap().len() == 1_000);
+    assert!(long.as_array().unwrap().iter().all(|one| one["result"] == long[0]["result"]), "{}", long[0]);
     socket.inner.send(Message::text("{")).unwrap();
     assert_eq!(socket.hear()["error"]["code"], -32700);
     // Many at once, of which each is answered under its id.

@@ -342,6 +342,13 @@ impl Seat {
         self.0.state.lock().messages.as_mut().map(Messages::whole)
     }
 
+    /// A ping or a pong of so many bytes was read.
+    pub(crate) fn control_read(&self, payload_bytes: usize) {
+        if let Some(messages) = &mut self.0.state.lock().messages {
+            messages.beside(payload_bytes);
+        }
+    }
+
     /// A place for a call of the socket, if there is one.
     pub(crate) fn call_place(&self) -> Option<Share> {
         let mut place = self.0.seats.calls.share(self.0.origin);

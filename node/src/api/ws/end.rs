@@ -1,9 +1,9 @@
 //! [`End`]: why a socket is closed, for its client, for the metrics, and for nobody else.
 
-use axum::extract::ws::{CloseFrame, close_code};
 use tokio_tungstenite::tungstenite::{
     Error as WebSocketError,
     error::{CapacityError, ProtocolError},
+    protocol::{CloseFrame, frame::coding::CloseCode},
 };
 
 use crate::rpc::Lost;
@@ -39,11 +39,11 @@ pub(super) enum End {
 
 impl End {
     /// Why reading failed.
-    pub(super) fn of_error(error: axum::Error) -> End {
-        match error.into_inner().downcast_ref::<WebSocketError>() {
-            Some(WebSocketError::Capacity(CapacityError::MessageTooLong { .. })) => End::TooLong,
-            Some(WebSocketError::Protocol(ProtocolError::ResetWithoutClosingHandshake)) => End::Gone,
-            Some(WebSocketError::Capacity(_) | WebSocketError::Protocol(_) | WebSocketError::Utf8(_)) => {
+    pub(super) fn of_error(error: &WebSocketError) -> End {
+        match error {
+            WebSocketError::Capacity(CapacityError::MessageTooLong { .. }) => End::TooLong,
+            WebSocketError::Protocol(ProtocolError::ResetWithoutClosingHandshake) => End::Gone,
+            WebSocketError::Capacity(_) | WebSocketError::Protocol(_) | WebSocketError::Utf8(_) => {
                 End::Malformed
             }
             _ => End::Gone,
@@ -72,12 +72,12 @@ impl End {
     pub(super) fn frame(&self) -> Option<CloseFrame> {
         let code = match self {
             End::Client | End::Gone => return None,
-            End::Shutdown => close_code::AWAY,
-            End::Displaced | End::Lost(Lost::Behind(_) | Lost::Arrivals | Lost::Gap(_)) => close_code::AGAIN,
-            End::Silent | End::Slow | End::Flood => close_code::POLICY,
-            End::TooLong => close_code::SIZE,
-            End::Malformed => close_code::PROTOCOL,
-            End::Lost(Lost::Failed(_)) => close_code::ERROR,
+            End::Shutdown => CloseCode::Away,
+            End::Displaced | End::Lost(Lost::Behind(_) | Lost::Arrivals | Lost::Gap(_)) => CloseCode::Again,
+            End::Silent | End::Slow | End::Flood => CloseCode::Policy,
+            End::TooLong => CloseCode::Size,
+            End::Malformed => CloseCode::Protocol,
+            End::Lost(Lost::Failed(_)) => CloseCode::Error,
         };
         let mut reason = self.to_string();
         reason.truncate(reason.floor_char_boundary(REASON_BYTES_MAX));
@@ -108,7 +108,7 @@ mod tests {
             (End::Lost(Lost::Failed(internal_error(&"é".repeat(200)))), 1011),
         ] {
             let frame = end.frame().unwrap();
-            assert_eq!(frame.code, code, "{end}");
+            assert_eq!(u16::from(frame.code), code, "{end}");
             assert!((8..=REASON_BYTES_MAX).contains(&frame.reason.len()), "{}", frame.reason.as_str());
         }
         assert!(End::Client.frame().is_none() && End::Gone.frame().is_none());

@@ -10,6 +10,7 @@
 //! back for HTTP. What it is told waits in its queue, which is bounded in bytes: while that is full nothing more is made for it.
 
 mod end;
+mod handshake;
 mod outbox;
 mod pages;
 mod places;
@@ -19,53 +20,41 @@ mod thread;
 use std::sync::Arc;
 
 use axum::{
-    extract::{
-        ConnectInfo, State,
-        ws::{WebSocketUpgrade, rejection::WebSocketUpgradeRejection},
-    },
+    extract::{ConnectInfo, Request, State},
     http::{
-        HeaderMap, StatusCode,
+        StatusCode,
         header::{ALLOW, UPGRADE},
     },
     response::{IntoResponse, Response},
 };
 
 pub(super) use self::places::Sockets;
-use self::session::Session;
+use self::{handshake::Handshake, session::Session};
 use super::{Api, listener::Seat};
-
-/// Bytes that are read at once from a socket, which has them for as long as it is open.
-const READ_BYTES: usize = 8 << 10;
-/// Bytes of messages that are written together.
-const WRITE_BYTES: usize = 16 << 10;
 
 /// `GET /` and `GET /ws`: makes a WebSocket of the connection.
 pub(super) async fn upgrade(
     State(api): State<Arc<Api>>,
     ConnectInfo(seat): ConnectInfo<Seat>,
-    headers: HeaderMap,
-    upgrade: Result<WebSocketUpgrade, WebSocketUpgradeRejection>,
+    request: Request,
 ) -> Response {
-    if !headers.contains_key(UPGRADE) {
+    if !request.headers().contains_key(UPGRADE) {
         let text = "JSON-RPC is asked by POST, or over WebSocket\n";
         return (StatusCode::METHOD_NOT_ALLOWED, [(ALLOW, "POST")], text).into_response();
     }
-    if let Err(stranger) = pages::check(&headers, api.sockets.are_pages_welcome()) {
+    if let Err(stranger) = pages::check(request.headers(), api.sockets.are_pages_welcome()) {
         return (StatusCode::FORBIDDEN, format!("{stranger}\n")).into_response();
     }
-    let upgrade = match upgrade {
-        Ok(upgrade) => upgrade,
-        Err(rejection) => return rejection.into_response(),
+    let handshake = match Handshake::read(request) {
+        Ok(handshake) => handshake,
+        Err(refused) => return refused.into_response(),
     };
     let Some(place) = api.sockets.take(seat.origin()) else {
         return api.busy("socket", "too many WebSockets (half of `api.max_connections`)");
     };
     let bytes_max = api.incoming.body_bytes_max();
     let sockets = api.sockets.clone();
-    upgrade
-        .max_message_size(bytes_max)
-        .max_frame_size(bytes_max)
-        .read_buffer_size(READ_BYTES)
-        .write_buffer_size(WRITE_BYTES)
-        .on_upgrade(async move |socket| sockets.serve(Session::new(api, seat, place).run(socket)))
+    handshake.complete(bytes_max, move |socket| {
+        sockets.serve(Session::new(api, seat, place).run(socket));
+    })
 }

@@ -1,19 +1,24 @@
 //! [`Outbox`]: what a socket is to be sent, bounded in bytes.
 //!
 //! What others wait for, answers and news, is only made while there is room; so what is here is never more than the room and what was being
-//! made when it was filled. Answers above 64 KiB also hold their share of the room that all answers have, until they are written.
+//! made when it was filled. Answers above 64 KiB also hold their share of the room that all answers have, until they are written. They go as
+//! several frames: what is written is copied into a buffer that stays with the socket, and is as long as the longest frame that there was.
 
 use std::collections::VecDeque;
 
-use axum::{
-    body::Bytes,
-    extract::ws::{Message, Utf8Bytes},
-};
+use axum::body::Bytes;
 use futures::{Sink, SinkExt};
 use parking_lot::Mutex;
 use tokio::{
     sync::Notify,
     time::{Instant, sleep_until},
+};
+use tokio_tungstenite::tungstenite::{
+    Message,
+    protocol::frame::{
+        Frame,
+        coding::{Data, OpCode},
+    },
 };
 
 use crate::api::listener::{ANSWER_GRACE, at_answer_rate};
@@ -21,7 +26,11 @@ use crate::api::listener::{ANSWER_GRACE, at_answer_rate};
 /// Bytes of news that wait for a reader: some batches of ordinary ones, and little enough that other sockets have their turn soon.
 pub(super) const NEWS_BYTES_MAX: usize = 64 << 10;
 /// Bytes that may wait before nothing more is asked: whoever asks has to read.
-const ANSWERS_BYTES_MAX: usize = 1 << 20;
+const ANSWERS_BYTES_MAX: usize = 256 << 10;
+/// Bytes of messages that are written together.
+pub(super) const WRITE_BYTES: usize = 16 << 10;
+/// Bytes of a frame.
+const FRAME_BYTES_MAX: usize = 64 << 10;
 /// What a message takes beside its text.
 const MESSAGE_BYTES: usize = 64;
 
@@ -115,20 +124,30 @@ impl Outbox {
         if is_pinging {
             sink.send(Message::Ping(Bytes::new())).await?;
         }
-        while bytes < super::WRITE_BYTES {
+        while bytes < WRITE_BYTES {
             let Some(text) = self.state.lock().waiting.pop_front() else { break };
             bytes += MESSAGE_BYTES + text.len();
+            for frame in frames(&text) {
+                sink.feed(Message::Frame(frame)).await?;
+            }
             // Its share is given back when it is written, and not before.
-            held.push(text.clone());
-            // All of it is JSON that was made here.
-            let text = Utf8Bytes::try_from(text).unwrap_or_default();
-            sink.feed(Message::Text(text)).await?;
+            held.push(text);
         }
         if bytes > 0 {
             sink.flush().await?;
         }
         Ok(bytes)
     }
+}
+
+/// The frames of a message, which is JSON that was made here.
+fn frames(text: &Bytes) -> impl Iterator<Item = Frame> {
+    let count = text.len().div_ceil(FRAME_BYTES_MAX).max(1);
+    (0..count).map(move |index| {
+        let (from, to) = (index * FRAME_BYTES_MAX, (index + 1) * FRAME_BYTES_MAX);
+        let kind = if index == 0 { Data::Text } else { Data::Continue };
+        Frame::message(text.slice(from..to.min(text.len())), OpCode::Data(kind), index + 1 == count)
+    })
 }
 
 #[cfg(test)]
@@ -142,7 +161,7 @@ mod tests {
 
     use super::*;
 
-    /// A reader that takes so many messages.
+    /// A reader that takes so many frames, and puts them together.
     struct Reader {
         takes: Arc<Mutex<usize>>,
         taken: Arc<Mutex<Vec<String>>>,
@@ -157,11 +176,20 @@ mod tests {
 
         fn start_send(self: Pin<&mut Self>, message: Message) -> Result<(), ()> {
             *self.takes.lock() -= 1;
-            self.taken.lock().push(match message {
-                Message::Text(text) => text.to_string(),
-                Message::Ping(_) => "ping".into(),
+            let (part, is_first) = match &message {
+                Message::Frame(frame) => {
+                    assert!(frame.payload().len() <= FRAME_BYTES_MAX);
+                    let text = String::from_utf8(frame.payload().to_vec()).unwrap();
+                    (text, frame.header().opcode == OpCode::Data(Data::Text))
+                }
+                Message::Ping(_) => ("ping".into(), true),
                 other => panic!("{other:?}"),
-            });
+            };
+            let mut taken = self.taken.lock();
+            match taken.last_mut().filter(|_| !is_first) {
+                Some(last) => last.push_str(&part),
+                None => taken.push(part),
+            }
             Ok(())
         }
 
@@ -184,7 +212,7 @@ mod tests {
         let second = vec![b'x'; (128 << 10) - MESSAGE_BYTES];
         (0..3).for_each(|_| outbox.push(second.clone().into()));
         assert!(!late().await, "three seconds are left");
-        *takes.lock() = 3;
+        *takes.lock() = 6;
         let written = tokio::time::timeout(Duration::from_secs(1), outbox.write(&mut reader)).await;
         assert!(written.is_err());
         assert!(!late().await && !late().await, "nothing waits");
@@ -213,7 +241,7 @@ mod tests {
         *takes.lock() = 1;
         write();
         assert_eq!(outbox.room(), 0, "it is being written");
-        *takes.lock() = 3;
+        *takes.lock() = 6;
         outbox.ping();
         write();
         write();
@@ -222,6 +250,7 @@ mod tests {
         let taken = taken.lock();
         assert_eq!(taken.len(), 4);
         assert_eq!(taken[0], "first");
-        assert!(taken.contains(&"ping".to_owned()) && taken[1].starts_with('x'));
+        assert!(taken.contains(&"ping".to_owned()) && taken[1] == "x".repeat(NEWS_BYTES_MAX));
+        assert!(taken.contains(&"y".repeat(ANSWERS_BYTES_MAX)), "its frames are not torn apart");
     }
 }

@@ -6,10 +6,7 @@ use std::{
     time::Duration,
 };
 
-use axum::{
-    body::Bytes,
-    extract::ws::{Message, WebSocket},
-};
+use axum::body::Bytes;
 use futures::{
     SinkExt, StreamExt,
     stream::{FuturesUnordered, SplitStream},
@@ -19,9 +16,10 @@ use tokio::{
     task::JoinError,
     time::{Instant, MissedTickBehavior, interval, sleep, timeout},
 };
+use tokio_tungstenite::tungstenite::{Error as WebSocketError, Message};
 use tokio_util::task::AbortOnDropHandle;
 
-use super::{end::End, outbox::Outbox, places::Place};
+use super::{end::End, handshake::Socket, outbox::Outbox, places::Place};
 use crate::{
     api::{Api, listener::Seat, room::Share},
     rpc::{Caller, Lane, Listening, Lost, News, Notice, Step, Subscriptions, Turn},
@@ -89,7 +87,7 @@ impl Session {
     }
 
     /// Serves the socket to its end.
-    pub(super) async fn run(self, socket: WebSocket) {
+    pub(super) async fn run(self, socket: Socket) {
         self.seat.upgraded(self.api.incoming.messages(self.seat.origin()));
         let (mut sink, mut stream) = socket.split();
         let end = {
@@ -114,8 +112,8 @@ impl Session {
 
     async fn serve(
         &self,
-        stream: &mut SplitStream<WebSocket>,
-        mut writing: Pin<&mut impl Future<Output = axum::Error>>,
+        stream: &mut SplitStream<Socket>,
+        mut writing: Pin<&mut impl Future<Output = WebSocketError>>,
     ) -> End {
         let mut news = self.subscriptions.news();
         let mut pings = interval(PING_INTERVAL);
@@ -225,31 +223,32 @@ impl Session {
     }
 
     /// What the client says.
-    fn read(&self, read: Option<Result<Message, axum::Error>>, work: &mut Work) -> Option<End> {
+    fn read(&self, read: Option<Result<Message, WebSocketError>>, work: &mut Work) -> Option<End> {
         let message = match read {
             None => return Some(End::Client),
-            Some(Err(error)) => return Some(End::of_error(error)),
+            Some(Err(error)) => return Some(End::of_error(&error)),
             Some(Ok(message)) => message,
         };
         work.heard = Instant::now();
-        let room = self.seat.message_read();
         match message {
-            Message::Text(text) => {
-                work.waiting = Some(Asked { text: Bytes::copy_from_slice(text.as_bytes()), _room: room });
-                self.call(work);
-                None
+            // Copied: a few bytes would hold the whole buffer that they were read into.
+            Message::Text(text) => self.asked(Bytes::copy_from_slice(text.as_bytes()), work),
+            Message::Binary(text) => self.asked(Bytes::copy_from_slice(&text), work),
+            // A ping is answered below. It may come between the parts of a message.
+            Message::Ping(payload) | Message::Pong(payload) => {
+                self.seat.control_read(payload.len());
+                return (!work.controls.take(Instant::now())).then_some(End::Flood);
             }
-            Message::Binary(text) => {
-                work.waiting = Some(Asked { text, _room: room });
-                self.call(work);
-                None
-            }
-            // A ping is answered below.
-            Message::Ping(_) | Message::Pong(_) => {
-                (!work.controls.take(Instant::now())).then_some(End::Flood)
-            }
-            Message::Close(_) => Some(End::Client),
+            // Single frames are not read.
+            Message::Close(_) | Message::Frame(_) => return Some(End::Client),
         }
+        None
+    }
+
+    /// A message is whole.
+    fn asked(&self, text: Bytes, work: &mut Work) {
+        work.waiting = Some(Asked { text, _room: self.seat.message_read() });
+        self.call(work);
     }
 
     /// Begins to work on the message that waits, if there is a place for it.

@@ -28,6 +28,9 @@ const SUBSCRIPTIONS_MAX: usize = 256;
 /// The same of a kind that has nothing to choose: more of them tell the same again, to whoever wants the node to send much for little.
 const SUBSCRIPTIONS_ALIKE_MAX: usize = 8;
 
+/// What a notice takes beside its result: the rest of its message, and its place in the socket's queue.
+const NOTICE_BYTES: usize = 192;
+
 /// How many subscriptions there are, and what was told, by kind.
 #[derive(Clone)]
 pub(crate) struct Tallies {
@@ -77,7 +80,7 @@ impl Step {
     }
 
     pub(super) fn push(&mut self, id: u128, kind: Kind, result: Arc<str>) {
-        self.bytes += result.len();
+        self.bytes += NOTICE_BYTES + result.len();
         self.notices.push(Notice { id, kind, result });
     }
 

@@ -13,7 +13,7 @@ use crate::{
     origin::Origin,
     rpc::{
         logs::tests::{commit, log},
-        tests::{context, loose, raw},
+        tests::{context, loose, raw_at},
     },
 };
 
@@ -75,8 +75,8 @@ impl Socket {
         self.context.feed.advance(&self.context);
     }
 
-    fn send(&self) -> Transaction {
-        let transaction = Transaction::decode(&raw(), self.context.chain.chain_id).unwrap();
+    fn send(&self, nonce: u64) -> Transaction {
+        let transaction = Transaction::decode(&raw_at(nonce), self.context.chain.chain_id).unwrap();
         self.context.pool.add(transaction.clone()).unwrap();
         self.context.feed.advance(&self.context);
         transaction
@@ -239,7 +239,7 @@ fn pending_transactions() {
     let whole = first.subscribe(json!(["newPendingTransactions", true]));
     second.subscribe(json!(["newPendingTransactions", true]));
     second.subscribe(json!(["newPendingTransactions", false]));
-    let sent = first.send();
+    let sent = first.send(1);
     first.context.pool.reject([&sent.hash]);
     assert!(first.context.pool.get(&sent.hash).is_none());
     let (told, worked) = first.told_by(MUCH);
@@ -250,6 +250,23 @@ fn pending_transactions() {
     assert_eq!(of(whole)["blockNumber"], Value::Null);
     assert_eq!(second.kept().len(), 2, "nothing is written again");
     assert!(first.told().is_empty() && second.told().is_empty());
+}
+
+/// Goal: however many transactions wait, and however long they are, a step has one more than it has room for, kept or not.
+#[test]
+fn whole_transactions_come_as_there_is_room() {
+    let mut first = Socket::new();
+    let mut second = Socket::of(&first.context);
+    first.subscribe(json!(["newPendingTransactions", true]));
+    second.subscribe(json!(["newPendingTransactions", true]));
+    let sent: Vec<_> = (1..5).map(|nonce| json!(first.send(nonce).hash)).collect();
+    let step = first.subscriptions.work(&first.context, &loose(), 1).unwrap();
+    assert_eq!((step.notices.len(), step.is_full), (1, true));
+    let rest = first.told();
+    assert!(told(&step).iter().chain(&rest).map(|one| &one.1["hash"]).eq(&sent));
+    let step = second.subscriptions.step(1).unwrap();
+    assert_eq!((step.notices.len(), step.is_full), (1, true));
+    assert_eq!(second.kept().len(), sent.len() - 1);
 }
 
 #[test]

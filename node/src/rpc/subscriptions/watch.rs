@@ -327,12 +327,19 @@ fn whole(
             }
             let transactions = feed.pool.arrived_whole_since(*next, WHOLE_MAX).ok_or(Lost::Arrivals)?;
             for transaction in &transactions {
+                // One of them may be longer than all the room.
+                if !step.has_room() {
+                    return Ok(());
+                }
                 step.push(id, Kind::Pending, feed.shown_made(transaction)?);
                 *next += 1;
             }
             continue;
         }
         for hash in arrived(feed, *next, WHOLE_MAX)? {
+            if !step.has_room() {
+                return Ok(());
+            }
             let Some(text) = feed.shown(&hash) else {
                 step.needs(Lane::Reads);
                 return Ok(());

@@ -17,8 +17,15 @@ use super::{
     http::{PATIENCE, connect, linger},
 };
 
-pub(super) const ALL: &[&dyn Attack] =
-    &[&HalfUpgrades, &HugeFrames, &EndlessFragments, &PingFlood, &UnreadNews, &ManySubscriptions];
+pub(super) const ALL: &[&dyn Attack] = &[
+    &HalfUpgrades,
+    &HugeFrames,
+    &EndlessFragments,
+    &PingFlood,
+    &LongMessages,
+    &UnreadNews,
+    &ManySubscriptions,
+];
 
 /// More than the node has sockets.
 const MANY: usize = 300;
@@ -164,6 +171,36 @@ impl Attack for PingFlood {
     }
 }
 
+/// A question with a long answer: a batch with all of its transactions.
+fn heavy_question(field: &Field) -> String {
+    let number = format!("{:#x}", field.target.heavy_batch);
+    json!({ "jsonrpc": "2.0", "id": 2, "method": "eth_getBlockByNumber", "params": [number, true] })
+        .to_string()
+}
+
+struct LongMessages;
+
+impl Attack for LongMessages {
+    fn facts(&self) -> Facts {
+        let about = "100 sockets that send 2 MiB each, read a long answer, and stay, so that the node might keep what both took";
+        Facts::new(Face::Http, "ws-long-messages", about)
+    }
+
+    fn start(&self, field: Field) -> BoxFuture<'static, Result<()>> {
+        Box::pin(field.swarm(100, Duration::from_millis(500), |field, index| async move {
+            let mut stream = open(&field, index).await?;
+            let message = format!("{:<MESSAGE_BYTES$}", heavy_question(&field));
+            stream.write_all(&frame(TEXT, message.as_bytes())).await?;
+            let mut some = vec![0; 64 << 10];
+            while let Ok(read) = timeout(PATIENCE, stream.read(&mut some)).await {
+                ensure!(read? > 0, "the node hung up");
+                field.tally.done();
+            }
+            Ok(())
+        }))
+    }
+}
+
 struct UnreadNews;
 
 impl Attack for UnreadNews {
@@ -175,12 +212,12 @@ impl Attack for UnreadNews {
     fn start(&self, field: Field) -> BoxFuture<'static, Result<()>> {
         Box::pin(field.swarm(100, Duration::from_millis(500), |field, index| async move {
             let mut stream = open(&field, index).await?;
-            for (kind, filter) in [("newHeads", json!(null)), ("logs", json!({})), ("newPendingTransactions", json!(true))] {
+            for (kind, filter) in
+                [("newHeads", json!(null)), ("logs", json!({})), ("newPendingTransactions", json!(true))]
+            {
                 stream.write_all(&subscribe(kind, &filter)).await?;
             }
-            let number = field.target.heavy_batch;
-            let block = json!({ "jsonrpc": "2.0", "id": 2, "method": "eth_getBlockByNumber", "params": [format!("{number:#x}"), true] });
-            let block = frame(TEXT, block.to_string().as_bytes());
+            let block = frame(TEXT, heavy_question(&field).as_bytes());
             // The kernel takes so much; then the node does not read on.
             while let Ok(written) = timeout(PATIENCE, stream.write_all(&block)).await {
                 written?;
