@@ -3,7 +3,7 @@
 use std::{
     io::{Read, Write},
     net::TcpStream,
-    time::Instant,
+    time::{Duration, Instant},
 };
 
 use serde_json::{Value, json};
@@ -256,6 +256,35 @@ fn bad_messages_end_their_socket() {
             "{reason}: {metrics}"
         );
     }
+    node.stop();
+}
+
+/// Goal: whoever asks much, and reads the answers late, gets all of them as fast as they are read: nothing waits for a clock.
+#[test]
+fn a_late_reader_gets_all() {
+    const MESSAGES: usize = 600;
+    let chain = Chain::new();
+    let node = Running::start(&chain);
+    let mut socket = Socket::open(&node, "/");
+    let mut asking = socket.inner.get_ref().try_clone().unwrap();
+    // Their answers repeat the id: 6 MB, more than the systems at both ends keep.
+    let id = "x".repeat(10_000);
+    let text = json!({ "jsonrpc": "2.0", "id": id, "method": "net_version" }).to_string();
+    let mut frame = vec![0x81, 0xfe];
+    frame.extend(u16::try_from(text.len()).unwrap().to_be_bytes());
+    frame.extend([0; 4]);
+    frame.extend(text.as_bytes());
+    let asked = std::thread::spawn(move || (0..MESSAGES).try_for_each(|_| asking.write_all(&frame)));
+    std::thread::sleep(Duration::from_secs(1));
+    assert!(!asked.is_finished(), "the node does not read on");
+    let begun = Instant::now();
+    for _ in 0..MESSAGES {
+        let heard = socket.hear();
+        assert!(heard["id"] == *id && heard["result"] == "7357", "{heard}");
+    }
+    asked.join().unwrap().unwrap();
+    // A ping comes every 15 seconds.
+    assert!(begun.elapsed() < Duration::from_secs(12), "{:?}", begun.elapsed());
     node.stop();
 }
 

@@ -162,7 +162,8 @@ impl Session {
                     work.is_due = true;
                     None
                 }
-                () = self.outbox.drained(), if work.is_due || work.turn.is_some() => None,
+                // There is room again: to read on, to tell more, for a costly call.
+                () = self.outbox.drained() => None,
                 () = sleep(LOOK_INTERVAL), if work.waiting.is_some() => None,
                 () = self.outbox.overdue() => Some(End::Slow),
                 _ = pings.tick() => {
