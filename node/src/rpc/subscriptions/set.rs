@@ -189,12 +189,20 @@ impl Subscriptions {
         Ok(step)
     }
 
-    /// Those that may be told of, beginning behind the one that was served last.
+    /// Those that may be told of something, beginning behind the one that was served last. Every arrival in the pool asks for them, also at
+    /// sockets with hundreds that listen for something else.
     fn due(&self, now: &Now) -> Result<Vec<u128>, Lost> {
         let set = self.set.lock();
         let behind = set.all.range((Bound::Excluded(set.last), Bound::Unbounded));
         let active = behind.chain(set.all.range(..=set.last)).filter(|(_, one)| one.stage == Stage::Active);
-        active.map(|(id, one)| one.watch.check(now).map(|()| *id)).collect()
+        let mut due = Vec::new();
+        for (id, one) in active {
+            one.watch.check(now)?;
+            if one.watch.is_behind(now) {
+                due.push(*id);
+            }
+        }
+        Ok(due)
     }
 
     fn remove(&self, id: u128) -> bool {

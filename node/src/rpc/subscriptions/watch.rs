@@ -184,7 +184,17 @@ impl Watch {
         }
     }
 
-    /// Adds what is new to a step, and moves behind it, until the step is full or needs a worker that it does not have.
+    /// Whether there is something that it has not looked at.
+    pub(super) fn is_behind(&self, now: &Now) -> bool {
+        match self {
+            Watch::NewHeads { next } => *next <= now.tip,
+            Watch::Logs { place, .. } => place.batch <= now.tip,
+            Watch::Pending { next, .. } => *next < now.arrived,
+            Watch::Syncing { told } => now.syncing.as_ref().is_some_and(|(is, _)| *told != Some(*is)),
+        }
+    }
+
+    /// Adds what is new to a step, if it [is behind](Self::is_behind), and moves behind it, until the step is full or needs a worker that it does not have.
     ///
     /// # Errors
     /// If it cannot go on.
@@ -202,9 +212,7 @@ impl Watch {
             Watch::Pending { next, whole: false } => hashes(next, id, feed, now, step),
             Watch::Pending { next, whole: true } => whole(next, id, feed, now, worker, step),
             Watch::Syncing { told } => {
-                if let Some((is_syncing, text)) = &now.syncing
-                    && *told != Some(*is_syncing)
-                {
+                if let Some((is_syncing, text)) = &now.syncing {
                     step.push(id, Kind::Syncing, text.clone());
                     *told = Some(*is_syncing);
                 }
