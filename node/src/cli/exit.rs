@@ -12,6 +12,7 @@ use miette::{Diagnostic, Report, Result};
 use slipstream_config::ConfigError;
 use slipstream_consensus::{ConsensusError, RecordError};
 use slipstream_executor::ExecuteError;
+use slipstream_light::LightError;
 use slipstream_network::NetworkError;
 use slipstream_storage::{ExportError, StorageError};
 use slipstream_sync::SyncError;
@@ -96,6 +97,9 @@ fn known(error: &(dyn Error + 'static)) -> Option<Exit> {
     if let Some(error) = error.downcast_ref::<NetworkError>() {
         return of_network(error);
     }
+    if let Some(error) = error.downcast_ref::<LightError>() {
+        return Some(of_light(error));
+    }
     if let Some(OutputError::Closed) = error.downcast_ref::<OutputError>() {
         return Some(Exit::ClosedPipe);
     }
@@ -179,6 +183,17 @@ fn of_storage(error: &StorageError) -> Option<Exit> {
         StorageError::Io { source, .. } => of_io(source),
         error if error.is_retryable() => Some(Exit::TryAgain),
         _ => None,
+    }
+}
+
+/// What a node answered is not what the validators signed, unless time or another anchor helps.
+fn of_light(error: &LightError) -> Exit {
+    match error {
+        LightError::TooOld { .. } | LightError::UnknownEpoch { .. } => Exit::TryAgain,
+        LightError::Genesis(_)
+        | LightError::OtherWaypoint { .. }
+        | LightError::WaypointInsideEpoch { .. } => Exit::Config,
+        _ => Exit::Data,
     }
 }
 

@@ -3,7 +3,10 @@
 use std::time::{Duration, Instant};
 
 use alloy_primitives::Bytes;
-use jsonrpsee::types::{ErrorObjectOwned, error::INTERNAL_ERROR_CODE, error::INVALID_PARAMS_CODE};
+use jsonrpsee::types::{
+    ErrorObjectOwned,
+    error::{INTERNAL_ERROR_CODE, INVALID_PARAMS_CODE, METHOD_NOT_FOUND_CODE},
+};
 use slipstream_consensus::SubmitError;
 use slipstream_executor::{ExecuteError, TransactionError};
 use slipstream_storage::StorageError;
@@ -35,6 +38,16 @@ pub(crate) enum RpcError {
     StateNotKept { asked: BatchNumber, first: BatchNumber, head: BatchNumber },
     #[error("batch {asked} does not exist yet; the head is batch {head}")]
     BeyondHead { asked: BatchNumber, head: BatchNumber },
+    #[error(
+        "no certificate of batch {asked} or a later one is here yet, so that nothing of it can be proved; try again when the node is in sync"
+    )]
+    NotCertified { asked: BatchNumber },
+    // The first words are geth's.
+    #[error(
+        "the method eth_getProof does not exist/is not available: the state is no Merkle-Patricia trie, and no block hash of Ethereum's \
+         stands for it; slipstream_getProof proves accounts and slots by the validators' signatures (docs/light-clients.md)"
+    )]
+    NoTrie,
     #[error("unknown block {0}")]
     UnknownBlock(alloy_primitives::B256),
     #[error(
@@ -118,7 +131,10 @@ impl From<RpcError> for ErrorObjectOwned {
             RpcError::InvalidParams(_) => INVALID_PARAMS_CODE,
             RpcError::TooMuch(_) => LIMIT_EXCEEDED_CODE,
             RpcError::LogsNotStored { .. } => PRUNED_CODE,
-            RpcError::Storage(StorageError::StateNotKept { .. }) => SERVER_ERROR_CODE,
+            RpcError::NoTrie => METHOD_NOT_FOUND_CODE,
+            RpcError::Storage(StorageError::StateNotKept { .. } | StorageError::NotProvable { .. }) => {
+                SERVER_ERROR_CODE
+            }
             RpcError::Storage(_) | RpcError::Codec(_) | RpcError::Internal { .. } => {
                 static FAILURES: Sparse = Sparse::new();
                 if let Some(more) = FAILURES.pass(Instant::now()) {
@@ -128,6 +144,7 @@ impl From<RpcError> for ErrorObjectOwned {
             }
             RpcError::StateNotKept { .. }
             | RpcError::BeyondHead { .. }
+            | RpcError::NotCertified { .. }
             | RpcError::UnknownBlock(_)
             | RpcError::NotStored { .. }
             | RpcError::FilterNotFound

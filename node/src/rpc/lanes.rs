@@ -38,7 +38,11 @@ impl Lane {
     /// The lane of a method; one that nobody knows is cheap to refuse.
     pub(super) fn of(method: &str) -> Lane {
         match method {
-            "eth_call" | "eth_estimateGas" | "eth_feeHistory" | "eth_getBlockReceipts" => Lane::Calls,
+            "eth_call"
+            | "eth_estimateGas"
+            | "eth_feeHistory"
+            | "eth_getBlockReceipts"
+            | "slipstream_getProof" => Lane::Calls,
             "eth_getLogs" | "eth_getFilterLogs" | "eth_getFilterChanges" => Lane::Searches,
             "eth_sendRawTransaction" => Lane::Transactions,
             _ => Lane::Reads,

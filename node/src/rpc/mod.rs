@@ -11,6 +11,7 @@ mod fees;
 mod lanes;
 mod logs;
 mod params;
+mod proofs;
 mod senders;
 mod state;
 mod table;
@@ -106,6 +107,11 @@ fn methods(context: RpcContext, lanes: Lanes) -> Table {
     table.add("eth_getTransactionByBlockNumberAndIndex", transactions::by_index::<Number>);
     table.add("eth_getTransactionByBlockHashAndIndex", transactions::by_index::<Hash>);
     table.add("eth_getTransactionReceipt", transactions::receipt);
+
+    table.add("eth_getProof", proofs::no_trie);
+    table.add_long("slipstream_getProof", proofs::proof);
+    table.add("slipstream_getEpochChanges", proofs::epoch_changes);
+    table.add("slipstream_getWaypoint", proofs::waypoint);
 
     table.add_long("eth_getLogs", logs::logs);
     table.add_long("eth_newFilter", logs::filters::new_filter);
