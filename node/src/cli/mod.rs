@@ -6,6 +6,7 @@ mod ask;
 mod config_check;
 mod db;
 mod exit;
+mod genesis;
 mod init;
 mod output;
 mod peers_status;
@@ -54,6 +55,9 @@ enum Command {
     /// Work with the snapshots of a node that is stopped, and with exports
     #[command(subcommand)]
     Snapshot(snapshot::SnapshotCommand),
+    /// Prepare the genesis file of a chain that has not begun
+    #[command(subcommand)]
+    Genesis(genesis::GenesisCommand),
     /// Work with configuration files
     #[command(subcommand)]
     Config(ConfigCommand),
@@ -92,6 +96,7 @@ fn run_command(command: &Command) -> Result<()> {
         Command::Validators(command) => validators::validators(command),
         Command::Db(command) => db::db(command),
         Command::Snapshot(command) => snapshot::snapshot(command),
+        Command::Genesis(command) => genesis::genesis(command),
         Command::Config(ConfigCommand::Check(args)) => config_check::check(args),
     }
 }
