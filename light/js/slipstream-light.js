@@ -479,6 +479,8 @@ export class LightClient {
       const certificate = readCertificate(text);
       await this.#verify(certificate);
       const { info } = certificate;
+      // Another call may have gone further meanwhile: epochs never go back.
+      if (info.epoch !== this.#set.epoch) continue;
       if (!info.next) refuse("epoch-end", `the certificate of batch ${info.number} does not end epoch ${info.epoch}: it names no validators of the next epoch`);
       checkSet(info.next, info.epoch + 1n, info);
       this.#set = info.next;

@@ -37,7 +37,8 @@ impl Store {
     /// The state after a batch, with what it takes to prove its rows: that of the head, or of one of the [`PROVABLE_BATCHES`] before it.
     ///
     /// # Errors
-    /// [`StorageError::NotProvable`] for other batches, or if too much changed since; otherwise what the disk says.
+    /// [`StorageError::NotProvable`] for other batches, or if too much changed since; [`StorageError::TreeInUse`] during a long run of commits;
+    /// otherwise what the disk says.
     pub fn provable_state(&self, number: BatchNumber) -> Result<ProvableState, StorageError> {
         let current = self.current()?;
         let (head, column) = (current.record.number, current.record.active);
@@ -54,7 +55,8 @@ impl Store {
         if let Some(tree) = remembered {
             return Ok(ProvableState { view, tree });
         }
-        let (current, tree) = self.current_with_tree()?;
+        let found = self.current_with_tree_in_time()?;
+        let (current, tree) = found.ok_or(StorageError::TreeInUse { number })?;
         let tree = match number == current.record.number {
             true => tree,
             false => tree.apply(&self.back_to(&view, current.record.number, &refused)?)?,

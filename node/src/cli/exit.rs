@@ -245,10 +245,15 @@ impl Diagnostic for Failed {
     }
 }
 
+/// Longest text that is shown, in characters. It may quote what a hostile node answered.
+const TEXT_CHARS_MAX: usize = 8_192;
+
 impl Failed {
-    /// A failure that no error of the libraries describes.
+    /// A failure that no error of the libraries describes. Nothing that the text quotes can steer a terminal.
     pub(super) fn new(exit: Exit, text: impl Into<String>) -> Failed {
-        Failed { text: text.into(), help: None, exit, told: false }
+        let plain = |c: char| if c.is_control() && !matches!(c, '\n' | '\t') { ' ' } else { c };
+        let text = text.into().chars().take(TEXT_CHARS_MAX).map(plain).collect();
+        Failed { text, help: None, exit, told: false }
     }
 
     pub(super) fn of(error: &(dyn Error + 'static)) -> Failed {
@@ -343,5 +348,14 @@ mod tests {
             let failed = Failed::of(&error).to_string();
             assert_eq!(failed, error.to_string(), "no cause is said twice");
         }
+    }
+
+    /// Goal: what a hostile node answers neither steers the terminal nor floods it.
+    #[test]
+    fn quoted_text_is_plain_and_short() {
+        let text = Failed::new(Exit::Data, "the node says \u{1b}[2J\r\u{9b}gone\nand more").to_string();
+        assert_eq!(text, "the node says  [2J  gone\nand more");
+        let flood = Failed::new(Exit::Data, "é".repeat(TEXT_CHARS_MAX + 1)).to_string();
+        assert_eq!(flood.chars().count(), TEXT_CHARS_MAX);
     }
 }

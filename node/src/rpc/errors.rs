@@ -137,9 +137,11 @@ impl From<RpcError> for ErrorObjectOwned {
             RpcError::TooMuch(_) => LIMIT_EXCEEDED_CODE,
             RpcError::LogsNotStored { .. } => PRUNED_CODE,
             RpcError::NoTrie => METHOD_NOT_FOUND_CODE,
-            RpcError::Storage(StorageError::StateNotKept { .. } | StorageError::NotProvable { .. }) => {
-                SERVER_ERROR_CODE
-            }
+            RpcError::Storage(
+                StorageError::StateNotKept { .. }
+                | StorageError::NotProvable { .. }
+                | StorageError::TreeInUse { .. },
+            ) => SERVER_ERROR_CODE,
             RpcError::Storage(_) | RpcError::Codec(_) | RpcError::Damaged(_) | RpcError::Internal { .. } => {
                 static FAILURES: Sparse = Sparse::new();
                 if let Some(more) = FAILURES.pass(Instant::now()) {

@@ -40,6 +40,12 @@ pub enum StorageError {
         /// Why not.
         reason: &'static str,
     },
+    /// A commit has the head's tree for longer than a reader waits.
+    #[error("the state of batch {number} cannot be proved while many batches are committed at once: try again in some seconds")]
+    TreeInUse {
+        /// The batch that was asked for.
+        number: BatchNumber,
+    },
     /// The rows that batches replace are more than one write can keep.
     #[error(
         "the {count} rows before a write of several batches have {bytes} bytes: commit fewer batches at once"
@@ -309,6 +315,7 @@ impl StorageError {
         matches!(
             self,
             StorageError::Locked { .. }
+                | StorageError::TreeInUse { .. }
                 | StorageError::Restore(RestoreError::DamagedRows { .. })
                 | StorageError::RangeDelta(RangeDeltaError::HeadMoved { .. })
         )

@@ -133,6 +133,29 @@ fn what_changed_too_much_or_is_not_kept_is_refused() {
     assert_eq!(reason(none.store(), 2), "its state is not kept");
 }
 
+/// Goal: a commit holds readers up only while it has the tree, and then not for long.
+#[test]
+fn readers_wait_for_no_lock_and_not_long_for_the_tree() {
+    let fixture = Fixture::initialized(&config(), true);
+    let (store, mut ledger) = (fixture.store(), Ledger::new());
+    ledger.commit_up_to(store, 4);
+    let keys = keys(std::slice::from_ref(&ledger));
+    let (writer, current) = (store.writer(), store.current().unwrap());
+    check(&state(store, 4), &ledger, &keys);
+    assert_eq!(state(store, 2).header().number, BatchNumber::new(2));
+
+    let tree = writer.take_tree(&current).unwrap();
+    let refused = store.provable_state(BatchNumber::new(3)).unwrap_err();
+    assert!(matches!(refused, StorageError::TreeInUse { .. }) && refused.is_retryable(), "{refused}");
+    check(&state(store, 4), &ledger, &keys);
+    std::thread::scope(|scope| {
+        let waiting = scope.spawn(|| state(store, 3));
+        *current.tree.lock() = Some(tree);
+        drop(writer);
+        assert_eq!(waiting.join().unwrap().header().number, BatchNumber::new(3));
+    });
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(12))]
     /// Goal: parts of the tree that are not in memory are proved as those that are.
