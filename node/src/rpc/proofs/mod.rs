@@ -36,17 +36,15 @@ pub(super) fn proof(context: &RpcContext, params: &Params<'_>, asker: &Asker<'_>
     let slots: Vec<B256> = slots.iter().map(|slot| slot.0.0).collect();
     let store = &context.store;
     let head = store.head().map_err(RpcError::from)?.header.number;
-    let newest = store.latest_certificate().map_err(RpcError::from)?;
-    // Behind the newest certificate a node that catches up may have batches that nothing proves yet.
-    let asked = context.asked(id.unwrap_or_default().0, newest.map_or(head, |newest| newest.info.number))?;
+    // Not one of a batch that becomes the head just now. Behind it a node that catches up may have batches that nothing proves yet.
+    let newest = store.certificate_at_or_before(head).map_err(RpcError::from)?;
+    let certified = newest.as_ref().map_or(head, |newest| newest.info.number);
+    let asked = context.asked(id.unwrap_or_default().0, certified)?;
     if asked > head {
         return Err(RpcError::BeyondHead { asked, head }.into());
     }
+    let certificate = newest.filter(|_| certified >= asked).ok_or(RpcError::NotCertified { asked })?;
     let state = store.provable_state(asked).map_err(RpcError::from)?;
-    // The newest says most, and may have come meanwhile.
-    let newest = store.latest_certificate().map_err(RpcError::from)?;
-    let certificate = newest.filter(|newest| newest.info.number >= asked);
-    let certificate = certificate.ok_or(RpcError::NotCertified { asked })?;
     Ok(context.account_proof(&state, certificate, address, &slots, asker)?)
 }
 
