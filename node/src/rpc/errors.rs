@@ -43,6 +43,16 @@ pub(crate) enum RpcError {
     StateNotKept { asked: BatchNumber, first: BatchNumber, head: BatchNumber },
     #[error("batch {asked} does not exist yet; the head is batch {head}")]
     BeyondHead { asked: BatchNumber, head: BatchNumber },
+    #[error(
+        "no certificate of batch {asked} or a later one is here yet, so that nothing of it can be proved; try again when the node is in sync"
+    )]
+    NotCertified { asked: BatchNumber },
+    // The first words are geth's.
+    #[error(
+        "the method eth_getProof does not exist/is not available: the state is no Merkle-Patricia trie, and no block hash of Ethereum's \
+         stands for it; slipstream_getProof proves accounts and slots by the validators' signatures (docs/light-clients.md)"
+    )]
+    NoTrie,
     #[error("unknown block {0}")]
     UnknownBlock(B256),
     #[error(
@@ -151,7 +161,12 @@ impl From<RpcError> for ErrorObjectOwned {
             RpcError::Simulation { code, .. } => code,
             RpcError::TooMuch(_) => LIMIT_EXCEEDED_CODE,
             RpcError::LogsNotStored { .. } => PRUNED_CODE,
-            RpcError::Storage(StorageError::StateNotKept { .. }) => SERVER_ERROR_CODE,
+            RpcError::NoTrie => METHOD_NOT_FOUND_CODE,
+            RpcError::Storage(
+                StorageError::StateNotKept { .. }
+                | StorageError::NotProvable { .. }
+                | StorageError::TreeInUse { .. },
+            ) => SERVER_ERROR_CODE,
             RpcError::Storage(_) | RpcError::Codec(_) | RpcError::Damaged(_) | RpcError::Internal { .. } => {
                 static FAILURES: Sparse = Sparse::new();
                 if let Some(more) = FAILURES.pass(Instant::now()) {
@@ -161,6 +176,7 @@ impl From<RpcError> for ErrorObjectOwned {
             }
             RpcError::StateNotKept { .. }
             | RpcError::BeyondHead { .. }
+            | RpcError::NotCertified { .. }
             | RpcError::UnknownBlock(_)
             | RpcError::NotStored { .. }
             | RpcError::FilterNotFound

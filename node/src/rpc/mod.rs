@@ -17,6 +17,7 @@ mod logs;
 mod params;
 mod raw;
 pub(crate) mod send_sync;
+mod proofs;
 mod senders;
 mod simulate;
 mod state;
@@ -137,6 +138,11 @@ fn methods(context: RpcContext, lanes: Lanes) -> Table {
     table.add("eth_getRawTransactionByBlockNumberAndIndex", raw::by_index::<Number>);
     table.add("eth_getRawTransactionByBlockHashAndIndex", raw::by_index::<Hash>);
     table.add("debug_getRawTransaction", raw::by_hash);
+
+    table.add("eth_getProof", proofs::no_trie);
+    table.add_long("slipstream_getProof", proofs::proof);
+    table.add("slipstream_getEpochChanges", proofs::epoch_changes);
+    table.add("slipstream_getWaypoint", proofs::waypoint);
 
     table.add_long("eth_getLogs", logs::logs);
     table.add_long("eth_newFilter", logs::filters::new_filter);

@@ -3,14 +3,15 @@
 //! Their versions are pinned by a `package-lock.json`; they are installed once into the target directory. Without npm a test
 //! says that it skips, unless `SLIPSTREAM_REQUIRE_CLIENTS=1`.
 
+mod run;
+
 use std::{
     fs,
     path::{Path, PathBuf},
     process::Command,
-    time::Duration,
 };
 
-use serde_json::Value;
+pub(crate) use run::run;
 
 /// The directory with the packages of `source`, a directory of this crate, and its script; none if the test is to be skipped.
 #[allow(clippy::print_stderr, reason = "whoever runs the tests is to see that one was left out")]
@@ -50,14 +51,4 @@ fn installed(source: &str, script: &str) -> Result<PathBuf, String> {
         fs::write(dir.join("installed.json"), lock).map_err(|error| error.to_string())?;
     }
     Ok(dir)
-}
-
-/// Runs the script with these arguments; what it printed as JSON.
-pub(crate) async fn run(dir: &Path, script: &str, args: &[&str]) -> Value {
-    let mut node = tokio::process::Command::new("node");
-    node.arg(script).args(args).current_dir(dir);
-    let output = tokio::time::timeout(Duration::from_secs(90), node.kill_on_drop(true).output()).await;
-    let output = output.unwrap_or_else(|_| panic!("{script} does not end")).unwrap();
-    assert!(output.status.success(), "{script} failed: {}", String::from_utf8_lossy(&output.stderr));
-    serde_json::from_slice(&output.stdout).unwrap()
 }
