@@ -33,4 +33,4 @@ mod tests;
 
 pub use error::{ConfigError, Place};
 pub use load::{CONFIG_BYTES_MAX, load, parse};
-pub use model::{ApiConfig, LogConfig, LogFormat, NodeConfig, Role};
+pub use model::{ApiConfig, LogConfig, LogFileConfig, LogFormat, NodeConfig, Role};

@@ -47,6 +47,7 @@ pub fn parse(text: &str, path: &Path) -> Result<NodeConfig, ConfigError> {
         .into_iter()
         .chain(&mut config.genesis)
         .chain(&mut config.schedule)
+        .chain(config.log.file.as_mut().map(|file| &mut file.path))
     {
         *file = join(dir, file);
     }

@@ -2,7 +2,7 @@
 
 use std::{
     net::{IpAddr, Ipv4Addr, SocketAddr},
-    num::{NonZeroU64, NonZeroUsize},
+    num::{NonZeroU32, NonZeroU64, NonZeroUsize},
     path::PathBuf,
 };
 
@@ -77,7 +77,7 @@ pub struct NodeConfig {
     /// JSON-RPC, status and metrics.
     #[serde(default)]
     pub api: ApiConfig,
-    /// What is written to standard error.
+    /// What is written to standard error, and to a file.
     #[serde(default)]
     pub log: LogConfig,
 }
@@ -139,12 +139,37 @@ pub struct LogConfig {
     pub filter: String,
     /// How lines look. Default: `text`.
     pub format: LogFormat,
+    /// A file that gets the same lines as standard error. Default: none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub file: Option<LogFileConfig>,
 }
 
 impl Default for LogConfig {
     fn default() -> Self {
-        Self { filter: "info".into(), format: LogFormat::Text }
+        Self { filter: "info".into(), format: LogFormat::Text, file: None }
     }
+}
+
+/// A log file, and how much of it is kept: at most `mib_max` times `files_kept` and one.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct LogFileConfig {
+    /// Where it is, in a directory that exists; earlier files lie beside it, as `PATH.1`, `PATH.2` and so on.
+    pub path: PathBuf,
+    /// Size at which a new file is begun. Default: 64 MiB, a week of a healthy node at `info`.
+    #[serde(default = "default_log_mib_max")]
+    pub mib_max: NonZeroU32,
+    /// Earlier files that are kept. Default: 4.
+    #[serde(default = "default_log_files_kept")]
+    pub files_kept: u32,
+}
+
+fn default_log_mib_max() -> NonZeroU32 {
+    NonZeroU32::new(64).expect("64 is not zero")
+}
+
+fn default_log_files_kept() -> u32 {
+    4
 }
 
 /// How log lines look.

@@ -41,7 +41,13 @@ fn numbers(config: &NodeConfig) -> Vec<(&'static str, u64, RangeInclusive<u64>)>
     let NodeConfig { broadcast, storage, executor, sync, consensus, api, .. } = config;
     let pool = &consensus.pool;
     let count = |value: usize| value as u64;
-    vec![
+    let file = config.log.file.iter().flat_map(|file| {
+        [
+            ("log.file.mib_max", file.mib_max.get().into(), 1..=65_536),
+            ("log.file.files_kept", file.files_kept.into(), 0..=1_000),
+        ]
+    });
+    let always = vec![
         ("broadcast.degree", broadcast.degree.into(), 1..=1_024),
         ("broadcast.send_cap", broadcast.send_cap.into(), 1..=64),
         ("storage.block_cache_mib", storage.block_cache_mib, 0..=MEMORY_MIB_MAX),
@@ -83,5 +89,6 @@ fn numbers(config: &NodeConfig) -> Vec<(&'static str, u64, RangeInclusive<u64>)>
         ("api.max_connections", count(api.max_connections.get()), 1..=65_536),
         ("api.max_connections_per_address", count(api.max_connections_per_address.get()), 1..=65_536),
         ("api.call_time_max_ms", api.call_time_max_ms.get(), 10..=20_000),
-    ]
+    ];
+    always.into_iter().chain(file).collect()
 }

@@ -286,10 +286,29 @@ fn waypoint_alone_is_enough_for_a_fullnode() {
     assert_eq!(config.waypoint.unwrap().number.get(), 12);
 }
 
+/// Goal: a log file is bounded whatever is left out, and its path starts where the others do.
+#[test]
+fn a_log_file_has_bounds() {
+    let log = |rest: &str| fullnode(&format!("log: {{ file: {{ path: logs/node.log{rest} }} }}\n"));
+    let file = parse(&log(""), Path::new("conf/node.yaml")).unwrap().log.file.unwrap();
+    assert_eq!((file.path, file.mib_max.get(), file.files_kept), ("conf/logs/node.log".into(), 64, 4));
+    for (wrong, said) in [
+        (", mib_max: 0", "log.file.mib_max: invalid value"),
+        (", mib_max: 65537", "log.file.mib_max: must be from 1 to 65536"),
+        (", files_kept: 1001", "log.file.files_kept: must be from 0 to 1000"),
+        (", size: 1", "log.file.size: unknown field `size`"),
+    ] {
+        let text = refused(&log(wrong));
+        assert!(text.contains(said), "{text}");
+    }
+    assert!(refused(&fullnode("log: { file: {} }\n")).contains("log.file.path is missing"));
+}
+
 /// Goal: what is serialised can be loaded again, so tools may write configurations from the type.
 #[test]
 fn round_trip() {
-    let config = parse(&fullnode(""), Path::new("/conf/node.yaml")).unwrap();
+    let config =
+        parse(&fullnode("log: { file: { path: node.log } }\n"), Path::new("/conf/node.yaml")).unwrap();
     let written = serde_saphyr::to_string(&config).unwrap();
     let again = parse(&written, Path::new("/elsewhere/node.yaml")).unwrap();
     assert_eq!(serde_saphyr::to_string(&again).unwrap(), written);

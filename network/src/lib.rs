@@ -50,6 +50,7 @@
 //! ```
 
 mod address;
+mod bans;
 mod bucket;
 mod budget;
 mod config;
@@ -80,6 +81,7 @@ mod tests;
 pub use bytes::Bytes;
 
 pub use address::{ParsePeerAddressError, PeerAddress};
+pub use bans::{Ban, BannedBy};
 pub use config::NetworkConfig;
 pub use contacts::{ConfiguredPeer, ContactFailure, ContactKind, ContactState, Contacts};
 pub use error::NetworkError;
@@ -87,7 +89,7 @@ pub use exchange::{ExchangeEvent, ExchangeStatus};
 pub use fair::{FairLimits, FairQueue};
 pub use memory::{MemoryHub, MemoryTransport};
 pub use payload::Payload;
-pub use quic::Network;
+pub use quic::{Network, OrderError};
 pub use refusal::{REFUSAL_BYTES_MAX, Refusal, RefusalKind};
 pub use shared_keys::SharedKey;
 pub use transport::{

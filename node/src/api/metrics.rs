@@ -229,7 +229,7 @@ metrics! {
     "slipstream_pool_journal_bytes" pool_journal_bytes: IntGauge;
     /// Transactions that were refused or dropped, by reason, since start; "known" ones are here already.
     "slipstream_pool_refused_total" pool_refused: IntCounterVec ["reason"];
-    /// Callers that the API had no place for, by what was missing: a connection, a call, or room for a request or an answer.
+    /// Callers that the API refused, by what was missing: a connection, a call, room for a request or an answer, or the operator token.
     "slipstream_api_refused_total" api_refused: IntCounterVec ["missing"];
     /// JSON-RPC calls by method and outcome (ok or error); methods that do not exist count as "unknown".
     "slipstream_rpc_requests_total" rpc_requests: IntCounterVec ["method", "outcome"];

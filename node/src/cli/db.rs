@@ -1,6 +1,8 @@
 //! `slipstream db`: looking at, checking and pruning the database of a node that does not run. A running node tells its own
 //! statistics.
 
+mod get;
+
 use std::{
     fmt::Write as _,
     path::PathBuf,
@@ -33,6 +35,9 @@ const PROGRESS_INTERVAL: Duration = Duration::from_secs(2);
 pub(super) enum DbCommand {
     /// Show what the database keeps and what each part of it takes
     Stats(DbArgs),
+    /// Show one thing of the database, read only, also while the node runs
+    #[command(subcommand)]
+    Get(get::GetCommand),
     /// Read everything and check that it is whole: checksums, headers, blobs, certificates, state
     Check(DbArgs),
     /// Drop the blobs beyond the windows of `storage.prune` now
@@ -71,6 +76,7 @@ pub(super) struct AlarmArgs {
 pub(super) fn db(command: &DbCommand) -> Result<()> {
     match command {
         DbCommand::Stats(args) => stats(args),
+        DbCommand::Get(command) => get::get(command),
         DbCommand::Check(args) => with_store(args, |store, config| check(store, config.role)),
         DbCommand::Prune(args) => with_store(&args.db, |store, config| {
             let windows = &config.storage.prune;
@@ -116,12 +122,15 @@ fn stats(args: &DbArgs) -> Result<()> {
     let config = slipstream_config::load(&args.config).or_fail()?;
     let stats: DbStats = match access::look(&config)? {
         Access::Running(authority) => parse(&ask(&authority, "/v1/db")?)?,
-        Access::Stopped(_lock) => {
-            let stats = open(&config).and_then(|store| advised(store.stats(), config.role));
-            DbStats::from(stats?)
-        }
+        Access::Stopped(_lock) => stats_of(&config)?,
     };
     print(stats_table(&stats).trim_end())
+}
+
+/// The statistics of a database whose directory's lock is held.
+pub(super) fn stats_of(config: &NodeConfig) -> Result<DbStats> {
+    let stats = open(config).and_then(|store| advised(store.stats(), config.role));
+    Ok(DbStats::from(stats?))
 }
 
 /// Opens the store under the directory's lock, which a running node holds. Makes nothing where there is none.

@@ -5,13 +5,19 @@ mod advice;
 mod ask;
 mod config_check;
 mod db;
+mod debug;
 mod exit;
+mod health;
 mod init;
+mod log;
+mod operator;
 mod output;
+mod peers;
 mod peers_status;
 mod read;
 mod rows;
 mod run;
+mod shell;
 mod snapshot;
 mod status;
 mod sync_status;
@@ -40,6 +46,8 @@ enum Command {
     Run(run::RunArgs),
     /// Show what a running node does
     Status(status::StatusArgs),
+    /// Ask a running node whether it is ready, or alive, and tell by the exit code
+    Health(health::HealthArgs),
     /// Ask a quorum of the validators, and believe nothing that fewer of them say
     Read(read::ReadArgs),
     /// Show and change who certifies a chain's batches
@@ -51,6 +59,19 @@ enum Command {
     /// Work with the snapshots of a node that is stopped, and with exports
     #[command(subcommand)]
     Snapshot(snapshot::SnapshotCommand),
+    /// Show the peers of a running node, and tell it whom to dial and whom not to let in
+    #[command(subcommand)]
+    Peers(peers::PeersCommand),
+    /// Show and change what a running node writes to its log
+    #[command(subcommand)]
+    Log(log::LogCommand),
+    /// Collect what somebody needs to know who helps
+    #[command(subcommand)]
+    Debug(debug::DebugCommand),
+    /// Print a script that completes this program's arguments
+    Completions(shell::CompletionsArgs),
+    /// Write the manual's pages into a directory
+    Man(shell::ManArgs),
     /// Work with configuration files
     #[command(subcommand)]
     Config(ConfigCommand),
@@ -84,10 +105,16 @@ fn run_command(command: &Command) -> Result<()> {
         Command::Init(args) => init::init(args),
         Command::Run(args) => run::run(args),
         Command::Status(args) => status::status(args),
+        Command::Health(args) => health::health(args),
         Command::Read(args) => read::read(args),
         Command::Validators(command) => validators::validators(command),
         Command::Db(command) => db::db(command),
         Command::Snapshot(command) => snapshot::snapshot(command),
+        Command::Peers(command) => peers::peers(command),
+        Command::Log(command) => log::log(command),
+        Command::Debug(command) => debug::debug(command),
+        Command::Completions(args) => shell::completions(args),
+        Command::Man(args) => shell::man(args),
         Command::Config(ConfigCommand::Check(args)) => config_check::check(args),
     }
 }

@@ -3,12 +3,13 @@
 use std::{net::SocketAddr, path::PathBuf};
 
 use clap::Args;
-use miette::{Result, miette};
+use miette::Result;
 use serde_json::Value;
 
 use super::{
     ask::{ask, authority, parse},
     exit::OrFail as _,
+    operator::url_authority,
     output::print,
     peers_status,
     rows::{Rows, plain},
@@ -34,11 +35,7 @@ pub(super) struct StatusArgs {
 pub(super) fn status(args: &StatusArgs) -> Result<()> {
     let authority = match &args.config {
         Some(file) => authority(slipstream_config::load(file).or_fail()?.api.listen),
-        None => {
-            let rest = args.api.strip_prefix("http://");
-            let rest = rest.ok_or_else(|| miette!("{} is not a URL http://HOST:PORT", args.api))?;
-            rest.trim_end_matches('/').to_owned()
-        }
+        None => url_authority(&args.api)?,
     };
     let body = ask(&authority, "/v1/status")?;
     if args.json {

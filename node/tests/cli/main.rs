@@ -3,10 +3,13 @@
 
 mod born;
 mod chain;
+mod db_get;
+mod debug;
 mod disk;
 mod health;
 mod http;
 mod offline;
+mod operator;
 mod process;
 mod status;
 

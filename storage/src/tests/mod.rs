@@ -17,6 +17,7 @@ mod prune;
 mod range_delta;
 mod range_delta_refused;
 mod ranges;
+mod read_only;
 mod repair;
 mod restore;
 mod rules;

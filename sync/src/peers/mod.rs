@@ -424,6 +424,11 @@ impl PeerBook {
         self.banned.push(Banned { peer: id, until, reason });
     }
 
+    /// Forgets the ban of a peer: its operator trusts it again. It comes back as one that nobody knows.
+    pub(crate) fn unban(&mut self, id: &PeerId) {
+        self.banned.retain(|ban| ban.peer != *id);
+    }
+
     /// Who may be asked, by score and by how much of what it offers it delivers; equals in an order that no peer can choose for itself.
     pub(crate) fn candidates(&self, now: Instant, history: bool) -> Vec<Candidate> {
         let mut ranked: Vec<_> = self
