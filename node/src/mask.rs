@@ -20,10 +20,11 @@ const SECRET_BYTES_MIN: usize = 8;
 static URL: LazyLock<Regex> = LazyLock::new(|| pattern(r#"([a-zA-Z][a-zA-Z0-9+.-]*://)[^/\s@"'<>]+@"#));
 /// What an `Authorization` header has after its scheme.
 static BEARER: LazyLock<Regex> = LazyLock::new(|| pattern(r"(?i)\b(bearer|basic)\s+[a-z0-9+/=._~-]{8,}"));
-/// A name that says that its value is secret, and the value: as in YAML, JSON, logs and the queries of URLs.
+/// A name that says that its value is secret, and the value, up to the end of its quotes if it has some: as in YAML, JSON, logs and the
+/// queries of URLs.
 static NAMED: LazyLock<Regex> = LazyLock::new(|| {
     pattern(
-        r#"(?i)((?:secret|passw(?:or)?d|passphrase|token|api[_-]?key|access[_-]?key|private[_-]?key|credentials?|amz-signature)[a-z0-9_.-]*["']?\s*[=:]\s*["']?)([^\s"'&,;}\]]+)"#,
+        r#"(?i)((?:secret|passw(?:or)?d|passphrase|token|api[_-]?key|access[_-]?key|private[_-]?key|credentials?|amz-signature)[a-z0-9_.-]*["']?\s*[=:]\s*)("(?:[^"\\]|\\.)*"|'[^']*'|[^\s"'&,;}\]]+)"#,
     )
 });
 
@@ -76,20 +77,23 @@ impl Mask {
         }
         let text = URL.replace_all(&text, format!("${{1}}{MASKED}@"));
         let text = BEARER.replace_all(&text, format!("${{1}} {MASKED}"));
-        let named = NAMED.replace_all(&text, |found: &Captures<'_>| match &found[2] {
-            // Values of no secret, which have no quotes in JSON.
-            value if is_plain(value) => found[0].to_owned(),
-            _ => format!("{}{MASKED}", &found[1]),
+        let named = NAMED.replace_all(&text, |found: &Captures<'_>| {
+            let (name, value) = (&found[1], &found[2]);
+            match value.chars().next() {
+                _ if is_plain(name, value) => found[0].to_owned(),
+                Some(quote @ ('"' | '\'')) => format!("{name}{quote}{MASKED}{quote}"),
+                _ => format!("{name}{MASKED}"),
+            }
         });
         named.into_owned()
     }
 }
 
-fn is_plain(value: &str) -> bool {
-    let is_number = value.len() < SECRET_BYTES_MIN && value.bytes().all(|byte| byte.is_ascii_digit());
-    is_number
-        || matches!(value, "true" | "false" | "null" | "{" | "[" | MASKED)
-        || value.starts_with(['{', '['])
+/// Whether a value is none of a secret: what has no quotes in JSON, and has been masked already.
+fn is_plain(name: &str, value: &str) -> bool {
+    let is_json = name.trim_end().ends_with("\":");
+    let is_number = is_json && value.bytes().all(|byte| byte.is_ascii_digit() || b"+-.eE".contains(&byte));
+    is_number || matches!(value, "true" | "false" | "null") || value.starts_with(['{', '['])
 }
 
 #[cfg(test)]
@@ -134,9 +138,14 @@ mod tests {
             ("GET /x?a=1&X-Amz-Signature=abc123&b=2", "GET /x?a=1&X-Amz-Signature=[masked]&b=2"),
             ("Authorization: Bearer abcdefgh12", "Authorization: Bearer [masked]"),
             ("password: hunter2", "password: [masked]"),
-            ("{\"api_key\": \"x y\", \"n\": 1}", "{\"api_key\": \"[masked] y\", \"n\": 1}"),
+            ("{\"api_key\": \"x \\\" y\", \"n\": 1}", "{\"api_key\": \"[masked]\", \"n\": 1}"),
+            ("passphrase='correct horse' x", "passphrase='[masked]' x"),
+            ("password=123456", "password=[masked]"),
             ("{\"access_key\":\"abc\"}", "{\"access_key\":\"[masked]\"}"),
-            ("{\"has_token\":true,\"token_count\":12}", "{\"has_token\":true,\"token_count\":12}"),
+            (
+                "{\"has_token\":true,\"token_count\":123456789}",
+                "{\"has_token\":true,\"token_count\":123456789}",
+            ),
             ("AWS_SECRET_ACCESS_KEY=abc", "AWS_SECRET_ACCESS_KEY=[masked]"),
         ] {
             assert_eq!(mask.text(text), masked);

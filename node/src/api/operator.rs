@@ -33,7 +33,7 @@ use slipstream_sync::{Follower, protocol::Request as SyncRequest};
 use slipstream_types::codec;
 
 use super::{Api, listener::Seat, peers::BanStatus};
-use crate::{Log, operator_token::OperatorToken, sparse::Sparse};
+use crate::{FilterError, Log, operator_token::OperatorToken, sparse::Sparse};
 
 /// Bytes of a body: a filter of the greatest length, each character of it escaped.
 const BODY_BYTES_MAX: usize = 32 << 10;
@@ -142,26 +142,23 @@ fn bearer(headers: &HeaderMap) -> Option<&[u8]> {
     (shown.next().is_none() && scheme.eq_ignore_ascii_case("bearer")).then(|| token.trim().as_bytes())
 }
 
-async fn filter(State(api): State<Arc<Api>>) -> Response {
-    match api.operator.log.filter() {
-        Some(filter) => Json(FilterBody { filter }).into_response(),
-        None => refused(StatusCode::CONFLICT, &crate::FilterError::NotInstalled),
-    }
+async fn filter(State(api): State<Arc<Api>>) -> Result<Json<FilterBody>, Refused> {
+    let filter = api.operator.log.filter();
+    let filter = filter.ok_or_else(|| Refused::new(StatusCode::CONFLICT, &FilterError::NotInstalled))?;
+    Ok(Json(FilterBody { filter }))
 }
 
-async fn set_filter(State(api): State<Arc<Api>>, Json(body): Json<FilterBody>) -> Response {
+async fn set_filter(
+    State(api): State<Arc<Api>>,
+    Json(body): Json<FilterBody>,
+) -> Result<Json<FilterBody>, Refused> {
     let changed = api.operator.log.set_filter(&body.filter);
-    match changed {
-        Ok(before) => {
-            tracing::info!(before, now = body.filter, "the operator changed the log's filter");
-            Json(FilterBody { filter: before }).into_response()
-        }
-        Err(error @ crate::FilterError::NotInstalled) => refused(StatusCode::CONFLICT, &error),
-        Err(error) => match error.column() {
-            Some(column) => refused(StatusCode::BAD_REQUEST, &format_args!("at character {column}: {error}")),
-            None => refused(StatusCode::BAD_REQUEST, &error),
-        },
-    }
+    let before = changed.map_err(|error| match error.column() {
+        Some(column) => Refused(StatusCode::BAD_REQUEST, format!("at character {column}: {error}\n")),
+        None => Refused::new(StatusCode::CONFLICT, &error),
+    })?;
+    tracing::info!(before, now = body.filter, "the operator changed the log's filter");
+    Ok(Json(FilterBody { filter: before }))
 }
 
 /// They name peers, addresses and callers: not for everybody.
@@ -173,13 +170,13 @@ async fn add(
     State(api): State<Arc<Api>>,
     Path(key): Path<String>,
     Json(body): Json<AddBody>,
-) -> Result<Response, Response> {
+) -> Result<Response, Refused> {
     let peer = PeerAddress { id: peer_of(&key)?, address: body.address };
     api.operator.network.add_peer(peer).map_err(disobeyed)?;
     Ok(done())
 }
 
-async fn remove(State(api): State<Arc<Api>>, Path(key): Path<String>) -> Result<Response, Response> {
+async fn remove(State(api): State<Arc<Api>>, Path(key): Path<String>) -> Result<Response, Refused> {
     api.operator.network.remove_peer(peer_of(&key)?).map_err(disobeyed)?;
     Ok(done())
 }
@@ -188,22 +185,22 @@ async fn ban(
     State(api): State<Arc<Api>>,
     Path(key): Path<String>,
     Json(body): Json<BanBody>,
-) -> Result<Response, Response> {
+) -> Result<Response, Refused> {
     let peer = peer_of(&key)?;
     if !BAN_SECONDS.contains(&body.seconds) {
         let text = format!("a ban lasts from {} to {} seconds", BAN_SECONDS.start(), BAN_SECONDS.end());
-        return Err(refused(StatusCode::BAD_REQUEST, &text));
+        return Err(Refused::new(StatusCode::BAD_REQUEST, &text));
     }
     if body.why.len() > WHY_BYTES_MAX {
         let text = format!("the reason of a ban has at most {WHY_BYTES_MAX} bytes, not {}", body.why.len());
-        return Err(refused(StatusCode::BAD_REQUEST, &text));
+        return Err(Refused::new(StatusCode::BAD_REQUEST, &text));
     }
     let duration = Duration::from_secs(body.seconds);
     let ban = api.operator.network.ban_peer(peer, &body.why, duration).map_err(disobeyed)?;
     Ok(Json(BanStatus::of(&ban, tokio::time::Instant::now())).into_response())
 }
 
-async fn unban(State(api): State<Arc<Api>>, Path(key): Path<String>) -> Result<Response, Response> {
+async fn unban(State(api): State<Arc<Api>>, Path(key): Path<String>) -> Result<Response, Refused> {
     let peer = peer_of(&key)?;
     api.operator.network.unban_peer(peer).map_err(disobeyed)?;
     api.operator.follower.unban(&peer);
@@ -211,10 +208,10 @@ async fn unban(State(api): State<Arc<Api>>, Path(key): Path<String>) -> Result<R
 }
 
 /// Asks a peer what it has, as sync does: the way there and back, and its readiness to answer.
-async fn ping(State(api): State<Arc<Api>>, Path(key): Path<String>) -> Result<Response, Response> {
+async fn ping(State(api): State<Arc<Api>>, Path(key): Path<String>) -> Result<Response, Refused> {
     let (peer, network) = (peer_of(&key)?, &api.operator.network);
     let question = codec::encode("sync request", &SyncRequest::Summary)
-        .map_err(|error| refused(StatusCode::INTERNAL_SERVER_ERROR, &error))?;
+        .map_err(|error| Refused::new(StatusCode::INTERNAL_SERVER_ERROR, &error))?;
     let limits = RequestLimits { deadline: PING_DEADLINE, response_bytes_max: PONG_BYTES_MAX };
     let asked = Instant::now();
     let answer = network.request(peer, Protocol::SYNC, question, limits).await;
@@ -223,24 +220,40 @@ async fn ping(State(api): State<Arc<Api>>, Path(key): Path<String>) -> Result<Re
         Ok(answer) => (answer.len(), None),
         Err(NetworkError::Refused { refusal, .. }) => (0, Some(refusal.to_string())),
         Err(error @ (NetworkError::UnknownPeer { .. } | NetworkError::Banned { .. })) => {
-            return Err(refused(StatusCode::NOT_FOUND, &error));
+            return Err(Refused::new(StatusCode::NOT_FOUND, &error));
         }
-        Err(error) => return Err(refused(StatusCode::BAD_GATEWAY, &error)),
+        Err(error) => return Err(Refused::new(StatusCode::BAD_GATEWAY, &error)),
     };
     let stats = network.peer_stats();
     let rtt_ms = stats.iter().find(|stats| stats.id == peer).map_or(0.0, |stats| stats.rtt_ms);
     Ok(Json(Pong { answer_ms, rtt_ms, bytes, refusal }).into_response())
 }
 
-fn peer_of(key: &str) -> Result<PeerId, Response> {
-    key.parse().map_err(|error| refused(StatusCode::BAD_REQUEST, &format_args!("no peer's key: {error}")))
+/// An order that is not carried out, in words for who gave it.
+struct Refused(StatusCode, String);
+
+impl Refused {
+    fn new(status: StatusCode, text: &dyn std::fmt::Display) -> Refused {
+        Refused(status, format!("{text}\n"))
+    }
+}
+
+impl IntoResponse for Refused {
+    fn into_response(self) -> Response {
+        (self.0, self.1).into_response()
+    }
+}
+
+fn peer_of(key: &str) -> Result<PeerId, Refused> {
+    key.parse::<PeerId>()
+        .map_err(|error| Refused::new(StatusCode::BAD_REQUEST, &format_args!("no peer's key: {error}")))
 }
 
 fn done() -> Response {
     Json(serde_json::json!({})).into_response()
 }
 
-fn disobeyed(error: OrderError) -> Response {
+fn disobeyed(error: OrderError) -> Refused {
     let status = match error {
         OrderError::NoAddress(_) => StatusCode::BAD_REQUEST,
         OrderError::NotAdded(_) | OrderError::NotBanned(_) => StatusCode::NOT_FOUND,
@@ -249,11 +262,7 @@ fn disobeyed(error: OrderError) -> Response {
             StatusCode::CONFLICT
         }
     };
-    refused(status, &error)
-}
-
-fn refused(status: StatusCode, text: &dyn std::fmt::Display) -> Response {
-    (status, format!("{text}\n")).into_response()
+    Refused::new(status, &error)
 }
 
 #[cfg(test)]

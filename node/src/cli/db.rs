@@ -2,6 +2,7 @@
 //! statistics.
 
 mod get;
+mod rollback;
 
 use std::{
     fmt::Write as _,
@@ -42,6 +43,8 @@ pub(super) enum DbCommand {
     Check(DbArgs),
     /// Drop the blobs beyond the windows of `storage.prune` now
     Prune(PruneArgs),
+    /// Move the head back to an earlier batch, whose state is kept, and drop everything behind it
+    Rollback(rollback::RollbackArgs),
     /// Show the alarm that an audit raised, if there is one, and with --clear remove it
     Alarm(AlarmArgs),
     /// Let the node's next start compare its state with its peers' and repair what differs
@@ -49,7 +52,7 @@ pub(super) enum DbCommand {
 }
 
 #[derive(Debug, Args)]
-pub(super) struct DbArgs {
+pub(in crate::cli) struct DbArgs {
     /// The node's configuration file
     #[arg(long, value_name = "FILE")]
     config: PathBuf,
@@ -86,6 +89,7 @@ pub(super) fn db(command: &DbCommand) -> Result<()> {
             let pruned = advised(store.prune(windows, args.dry_run), config.role)?;
             print(prune_table(&pruned, args.dry_run).trim_end())
         }),
+        DbCommand::Rollback(args) => rollback::rollback(args),
         DbCommand::Repair(args) => with_store(args, |store, config| repair(store, config.role)),
         DbCommand::Alarm(args) => with_store(&args.db, |store, config| alarm(store, config.role, args.clear)),
     }

@@ -18,7 +18,6 @@ use signal_hook::{
 use slipstream_config::{LogConfig, NodeConfig};
 use slipstream_storage::StorageError;
 use tokio::signal::unix::{Signal, SignalKind, signal};
-use tracing::field::display;
 use tracing_subscriber::EnvFilter;
 
 use super::{

@@ -189,6 +189,11 @@ mod tests {
         found
     }
 
+    /// Files of these names whose lines begin with these letters.
+    fn named(files: &[(&str, &str)]) -> Vec<(String, String)> {
+        files.iter().map(|(name, letters)| ((*name).to_owned(), (*letters).to_owned())).collect()
+    }
+
     fn names(dir: &Path) -> Vec<(String, String)> {
         kept(dir).into_iter().map(|(name, letters, _)| (name, letters)).collect()
     }
@@ -202,10 +207,8 @@ mod tests {
         for letter in b'a'..=b'g' {
             log.write_all(&lines(letter)).unwrap();
         }
-        let expected = |newest: &str, first: &str, second: &str| {
-            [("node.log", newest), ("node.log.1", first), ("node.log.2", second)]
-                .map(|(name, letters)| (name.to_owned(), letters.to_owned()))
-                .to_vec()
+        let expected = |newest, first, second| {
+            named(&[("node.log", newest), ("node.log.1", first), ("node.log.2", second)])
         };
         assert_eq!(names(dir.path()), expected("g", "ef", "cd"));
         drop(log);
@@ -220,7 +223,7 @@ mod tests {
         for letter in b'j'..=b'l' {
             log.write_all(&lines(letter)).unwrap();
         }
-        assert_eq!(names(dir.path())[0], ("node.log".into(), "kl".into()));
+        assert_eq!(names(dir.path()), named(&[("node.log", "kl")]));
     }
 
     /// Goal: whoever moves the file away gets the next lines in a new one, after having said so.
@@ -234,7 +237,7 @@ mod tests {
         log.write_all(b"b\n").unwrap();
         reopen.ask();
         log.write_all(b"c\n").unwrap();
-        assert_eq!(names(dir.path()), [("moved".into(), "ab".into()), ("node.log".into(), "c".into())]);
+        assert_eq!(names(dir.path()), named(&[("moved", "ab"), ("node.log", "c")]));
     }
 
     /// Goal: a file that cannot be moved on neither grows nor ends anything, and goes on once it can.
@@ -254,7 +257,7 @@ mod tests {
         }
         fs::remove_dir_all(&blocking).unwrap();
         log.write_all(&lines(b'c')).unwrap();
-        assert_eq!(names(dir.path()), [("node.log".into(), "c".into()), ("node.log.1".into(), "ab".into())]);
+        assert_eq!(names(dir.path()), named(&[("node.log", "c"), ("node.log.1", "ab")]));
         assert!(
             LogFile::open(&LogFileConfig {
                 path: "/dev/null".into(),

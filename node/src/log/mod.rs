@@ -175,7 +175,7 @@ fn without_colours(line: &[u8]) -> Cow<'_, [u8]> {
         if *first == BEGIN[0] && after.first() == Some(&BEGIN[1]) {
             // Numbers and semicolons, then one letter.
             let end = after[1..].iter().position(|byte| (0x40..=0x7e).contains(byte));
-            rest = end.map_or(&[], |end| &after[end + 2..]);
+            rest = end.map_or(&[][..], |end| &after[end + 2..]);
         } else {
             kept.push(*first);
         }

@@ -31,7 +31,7 @@ use slipstream_types::{ChainConfig, Clock};
 pub(crate) use self::{
     batches::Batches,
     lanes::Lane,
-    logs::{Filters, LogIndex, Poll},
+    logs::{Filters, LogIndex, Poll, log_records_behind},
     table::{Reply, Table},
 };
 use self::{

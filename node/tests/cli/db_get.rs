@@ -1,10 +1,11 @@
-//! One thing of the database, read beside the node that runs on it, and after it has gone.
+//! The database: one thing of it, read beside the node that runs on it, and its head moved back.
 
 use serde_json::{Value, json};
 use slipstream_types::Address;
 
 use crate::{
     chain::{Chain, Running, ended, printed, quantity},
+    health::{fullnode, peer_address},
     offline::transaction,
     process::until,
 };
@@ -86,4 +87,55 @@ fn what_is_in_the_database_is_shown_beside_the_node() {
     check();
     let node = Running::start(&chain);
     node.stop();
+}
+
+/// Goal: the head of a stopped fullnode goes back, and the node follows again to the same roots; a validator's stays where its votes are.
+#[test]
+fn a_fullnode_that_was_rolled_back_follows_again() {
+    let chain = Chain::new();
+    chain.configure("consensus: { batch_interval_ms: 20, empty_batch_interval_ms: 50 }\n");
+    let validator = Running::start(&chain);
+    let (home, fullnode) =
+        fullnode(&chain, &[&peer_address(&validator)], "storage: { snapshot_interval_batches: 10 }\n");
+    let head = |node: &Running| quantity(&node.rpc("eth_blockNumber", json!([]))["result"]);
+    let hash = |node: &Running, number: &str| {
+        node.rpc("eth_getBlockByNumber", json!([number, false]))["result"]["hash"].clone()
+    };
+    let sent = fullnode.rpc("eth_sendRawTransaction", json!([transaction(0)]));
+    until("it is executed", || {
+        fullnode.rpc("eth_getTransactionReceipt", json!([sent["result"]]))["result"].is_object().then_some(())
+    });
+    until("some batches", || (head(&fullnode) >= 30).then_some(()));
+    fullnode.stop();
+
+    let (here, there) = (home.config(), chain.config());
+    let roll = |more: &[&str], success| {
+        printed(&[&["db", "rollback", "--config", &here, "--to", "12"], more].concat(), success)
+    };
+    let planned = roll(&["--dry-run"], true);
+    assert!(planned.contains("a rollback would drop:") && planned.contains("(13 to "), "{planned}");
+    assert_eq!(roll(&["--dry-run"], true), planned, "a dry run changes nothing");
+    let done = roll(&[], true);
+    assert!(done.contains("dropped:") && done.contains("the head is batch 12, state root 0x"), "{done}");
+    assert!(roll(&[], false).contains("the head is batch 12: a rollback to batch 12 would drop nothing"));
+    let (code, text) = ended(&["db", "get", "header", "13", "--config", &here]);
+    assert!(code == 1 && text.contains("has batches up to 12"), "{code}: {text}");
+    assert!(printed(&["db", "check", "--config", &here], true).contains("the database is whole"));
+
+    let again = Running::start(&home);
+    until("it has followed", || (head(&again) >= 40).then_some(()));
+    for number in ["0xc", "0xd", "0x1e"] {
+        let (own, theirs) = (hash(&again, number), hash(&validator, number));
+        assert!(own.is_string() && own == theirs, "{number}: {own} {theirs}");
+    }
+    assert!(again.rpc("eth_getTransactionReceipt", json!([sent["result"]]))["result"].is_object());
+    again.stop();
+    validator.stop();
+    let (code, text) = ended(&["db", "rollback", "--config", &there, "--to", "12"]);
+    assert!(
+        code == 1
+            && text.contains("A validator is never rolled back")
+            && text.contains("has voted up to batch"),
+        "{code}: {text}"
+    );
 }

@@ -54,14 +54,20 @@ fn secrets(chain: &Chain) -> Vec<String> {
     secrets
 }
 
-/// Written once more here, so that a mistake of the mask's is none of the test's. Without the last characters, which depend on what follows.
+/// Written once more here, so that a mistake of the mask's is none of the test's.
 fn base64(bytes: &[u8]) -> String {
     const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-    let threes = bytes.chunks_exact(3).flat_map(|three| {
-        let bits = u32::from(three[0]) << 16 | u32::from(three[1]) << 8 | u32::from(three[2]);
-        [18, 12, 6, 0].map(|shift| char::from(DIGITS[(bits >> shift & 63) as usize]))
+    let threes = bytes.chunks(3).flat_map(|three| {
+        let byte = |at: usize| u32::from(three.get(at).copied().unwrap_or_default());
+        let bits = byte(0) << 16 | byte(1) << 8 | byte(2);
+        [18, 12, 6, 0].into_iter().take(three.len() + 1).map(move |shift| (bits >> shift & 63) as usize)
     });
-    threes.collect()
+    threes.map(|digit| char::from(DIGITS[digit])).collect()
+}
+
+/// Whether most of a secret is in a text.
+fn leaks(text: &str, secret: &str) -> bool {
+    text.contains(&secret[..secret.len() * 9 / 10])
 }
 
 /// Goal: a bundle has what helps, of a node that runs and of one that does not, and no secret however it got into logs and status.
@@ -126,7 +132,7 @@ fn a_bundle_has_what_helps_and_no_secret() {
     }
     let all: String = parts.values().map(String::as_str).collect();
     for secret in &secrets {
-        assert!(!all.contains(secret.as_str()), "{secret} is in the bundle");
+        assert!(!leaks(&all, secret), "{secret} is in the bundle");
     }
     assert!(all.matches("[masked]").count() >= 4 * 3);
 
@@ -142,7 +148,7 @@ fn a_bundle_has_what_helps_and_no_secret() {
     assert!(parts["last_failure.txt"].contains("task sync failed at [masked]"));
     assert!(parts["database.json"].contains("\"columns\"") && !parts.contains_key("status.json"));
     let all: String = parts.values().map(String::as_str).collect();
-    assert!(secrets.iter().all(|secret| !all.contains(secret.as_str())));
+    assert!(!secrets.iter().any(|secret| leaks(&all, secret)));
 
     let (code, text) = ended(&["debug", "bundle", "--config", "none.yaml"]);
     assert!(code == 78 && text.contains("none.yaml"), "{code}: {text}");

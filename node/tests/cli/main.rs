@@ -11,6 +11,7 @@ mod http;
 mod offline;
 mod operator;
 mod process;
+mod shell;
 mod status;
 
 use std::{

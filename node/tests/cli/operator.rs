@@ -181,12 +181,13 @@ fn peers_are_listed_added_banned_and_asked() {
 
     let told = peers(&["ban", key, "--for", "90m", "--why", "too loud"], true);
     assert!(
-        told.contains(&format!("banned {key} for 1h 29m 59s")) && told.contains("by operator: too loud"),
+        told.contains(&format!("banned {key} for 1h 29m 59s"))
+            && told.contains("by this node's operator: too loud"),
         "{told}"
     );
     until("the connection ends", || (!has_peer(&validator, key)).then_some(()));
     let listed = peers(&["list"], true);
-    assert!(listed.contains("by operator: too loud"), "{listed}");
+    assert!(listed.contains("by this node's operator: too loud"), "{listed}");
     let json: Value = serde_json::from_str(&peers(&["list", "--json"], true)).unwrap();
     assert_eq!((&json["bans"][0]["by"], &json["bans_count"]), (&"operator".into(), &1.into()), "{json}");
     assert!(peers(&["ping", key], false).contains("is banned by this node"));

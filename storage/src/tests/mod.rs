@@ -20,6 +20,7 @@ mod ranges;
 mod read_only;
 mod repair;
 mod restore;
+mod rollback;
 mod rules;
 mod run;
 mod transactions;

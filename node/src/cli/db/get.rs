@@ -258,7 +258,7 @@ fn certificate(store: &ReadOnly, number: BatchNumber) -> Found {
     let Certificate { info, view, signatures } = &certificate;
     let signatures: Vec<Value> = signatures
         .iter()
-        .map(|(index, signature)| json!({ "validator": index, "signature": signature }))
+        .map(|(index, signature)| json!({ "validator": index, "signature": hex::encode(signature.0) }))
         .collect();
     let next = info.next_validators.as_ref().map(|set| {
         let keys: Vec<String> =

@@ -21,7 +21,7 @@ use slipstream_types::BatchNumber;
 
 pub(crate) use self::{
     filters::{Filters, Poll},
-    index::LogIndex,
+    index::{LogIndex, records_behind as log_records_behind},
 };
 use self::{
     search::{Budget, Criteria, End, Found, Place, Search},
