@@ -18,6 +18,6 @@ app.kubernetes.io/component: {{ .name }}
   "api" (dict "listen" "0.0.0.0:8545")
   "log" (dict "format" "json")
 -}}
-{{- if .hasGenesis }}{{ $_ := set $fixed "genesis" "/config/genesis/genesis.json" }}{{ end -}}
+{{- if .hasGenesis }}{{ $_ := set $fixed "genesis" "/genesis/genesis.json" }}{{ end -}}
 {{- toYaml (mergeOverwrite (deepCopy .group.config) $fixed) -}}
 {{- end -}}
