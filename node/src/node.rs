@@ -32,7 +32,7 @@ use crate::{
     operator_token::OperatorToken,
     repair,
     router::{Router, Services},
-    rpc::{Batches, LogIndex, RpcContext},
+    rpc::{Batches, LogIndex, RpcContext, TraceLimits},
     schedule_file, scrub,
     seat::{Parts, Seat},
     tasks::{TaskError, TaskFailure, Tasks},
@@ -217,6 +217,11 @@ impl Node {
             log_index: log_index.clone(),
             filters: Arc::default(),
             call_time_max: Duration::from_millis(config.api.call_time_max_ms.get()),
+            trace_limits: TraceLimits {
+                time_max: Duration::from_millis(config.api.trace_time_max_ms.get()),
+                // At most 4 GiB.
+                bytes_max: (config.api.trace_mib_max.get() as usize) << 20,
+            },
             store: store.clone(),
             chain,
             pool: pool.clone(),

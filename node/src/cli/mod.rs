@@ -7,6 +7,7 @@ mod config_check;
 mod db;
 mod debug;
 mod exit;
+mod genesis;
 mod health;
 mod init;
 mod log;
@@ -72,6 +73,9 @@ enum Command {
     Completions(shell::CompletionsArgs),
     /// Write the manual's pages into a directory
     Man(shell::ManArgs),
+    /// Prepare the genesis file of a chain that has not begun
+    #[command(subcommand)]
+    Genesis(genesis::GenesisCommand),
     /// Work with configuration files
     #[command(subcommand)]
     Config(ConfigCommand),
@@ -115,6 +119,7 @@ fn run_command(command: &Command) -> Result<()> {
         Command::Debug(command) => debug::debug(command),
         Command::Completions(args) => shell::completions(args),
         Command::Man(args) => shell::man(args),
+        Command::Genesis(command) => genesis::genesis(command),
         Command::Config(ConfigCommand::Check(args)) => config_check::check(args),
     }
 }
