@@ -71,13 +71,19 @@ struct Standing {
 }
 
 impl Bans {
-    /// Bans a peer. A longer ban that stands already is kept as it is.
+    /// Bans a peer. Of two bans the later end counts, and the operator's word.
     pub(crate) fn add(&mut self, peer: PeerId, by: BannedBy, reason: &str, duration: Duration, now: Instant) {
         let until = now + duration.min(BAN_MAX);
-        if self.0.get(&peer).is_some_and(|standing| standing.until > until) {
-            return;
+        match self.0.get_mut(&peer).filter(|standing| standing.until > now) {
+            Some(standing) if by < standing.by || by == standing.by && until < standing.until => {
+                standing.until = standing.until.max(until);
+                return;
+            }
+            standing => {
+                let until = standing.map_or(until, |standing| standing.until.max(until));
+                self.0.insert(peer, Standing { by, reason: clipped_to(reason, REASON_BYTES_MAX), until });
+            }
         }
-        self.0.insert(peer, Standing { by, reason: clipped_to(reason, REASON_BYTES_MAX), until });
         if self.0.len() > BANS_MAX {
             self.0.retain(|_, standing| standing.until > now);
         }
@@ -156,17 +162,29 @@ mod tests {
         assert!(bans.until(peer(1), now).is_none(), "the ban that would have ended first went");
     }
 
+    /// Goal: a ban never gets shorter, and what the operator said is not taken for the node's own, which goes first.
     #[test]
     fn the_longer_ban_stands_until_it_ends_or_is_lifted() {
         let (mut bans, now) = (Bans::default(), Instant::now());
+        let of = |bans: &Bans| {
+            let Ban { by, reason, until, .. } = bans.of(peer(1), now).unwrap();
+            (by, reason, until - now)
+        };
         bans.add(peer(1), BannedBy::Node, "a lie", 3 * MINUTE, now);
-        bans.add(peer(1), BannedBy::Operator, "shorter", MINUTE, now);
-        assert_eq!(bans.of(peer(1), now).unwrap().reason, "a lie");
+        bans.add(peer(1), BannedBy::Node, "another", MINUTE, now);
+        assert_eq!(of(&bans), (BannedBy::Node, "a lie".into(), 3 * MINUTE));
+        bans.add(peer(1), BannedBy::Operator, "mine", MINUTE, now);
+        assert_eq!(of(&bans), (BannedBy::Operator, "mine".into(), 3 * MINUTE));
+        bans.add(peer(1), BannedBy::Node, "a lie", 4 * MINUTE, now);
+        assert_eq!(of(&bans), (BannedBy::Operator, "mine".into(), 4 * MINUTE));
         bans.add(peer(1), BannedBy::Operator, "longer", Duration::MAX, now);
-        assert_eq!(bans.of(peer(1), now).unwrap().until, now + BAN_MAX);
+        assert_eq!(of(&bans), (BannedBy::Operator, "longer".into(), BAN_MAX));
         assert!(bans.lift(peer(1), now) && !bans.lift(peer(1), now));
-        bans.add(peer(1), BannedBy::Node, "a lie", MINUTE, now);
-        assert!(bans.until(peer(1), now + MINUTE).is_none() && bans.list(now + MINUTE).is_empty());
-        assert!(!bans.lift(peer(1), now + MINUTE), "it has ended by itself");
+        bans.add(peer(1), BannedBy::Operator, "mine", MINUTE, now);
+        let later = now + MINUTE;
+        assert!(bans.until(peer(1), later).is_none() && bans.list(later).is_empty());
+        bans.add(peer(1), BannedBy::Node, "a lie", MINUTE, later);
+        assert_eq!(bans.of(peer(1), later).unwrap().by, BannedBy::Node, "the other has ended");
+        assert!(!bans.lift(peer(1), later + MINUTE), "it has ended by itself");
     }
 }

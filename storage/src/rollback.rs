@@ -3,12 +3,14 @@
 //! ```text
 //!  history ─▶ rows behind the batch ─▶ root, compared with its header ─▶ snapshots and frontiers above go ─▶ one write
 //! ```
-//! The write drops everything above the batch and moves the head; it is atomic and durable. What goes before it is of no need: a kill
-//! at any moment leaves the old head or the new one, and whoever calls again finishes.
+//! The write drops everything above the batch and moves the head; it is atomic and durable. No start needs what goes before it: a kill
+//! at any moment leaves the old head or the new one, and whoever calls again finishes. Snapshots go first, and for good: one that stayed
+//! would be served once another ledger has come as far.
 
 use std::{
     collections::{BTreeMap, btree_map::Entry},
-    fs,
+    fs::{self, File},
+    io,
     ops::ControlFlow,
     path::Path as FilePath,
 };
@@ -20,22 +22,28 @@ use slipstream_types::{
 use crate::{
     backend::{Backend, Column, Direction, Reader, WriteBatch},
     error::{RollbackError, StorageError},
-    floors::read_record,
+    floors::{read_headers_floor, read_record},
     history::{
         facts::{recorded_from, recorded_sealed},
         log::{self, LogRows, LogValue},
     },
     maintenance::Maintenance,
     nodes::load_accumulator,
+    restore::RESTORE_HEADERS_MAX,
     schema::{
         self, HEAD_KEY, HeadRecord, KINDS, PRUNED_KEY, PrunedRecord, RESTORE_KEY, RestoreRecord, SEALED_KEY,
     },
     state::{Update, load::load_tree},
     transactions::place_key,
+    waypoint::passage_before,
 };
 
 /// Rows that one rollback may change: with their paths a GiB, twice.
 const ROWS_MAX: usize = if cfg!(test) { 64 } else { 4 << 20 };
+/// Entries of the history, and of the transactions' index, that one rollback may drop: a GiB of each, twice.
+const ENTRIES_MAX: usize = 4 * ROWS_MAX;
+/// Above every key that begins with a batch's number.
+const LAST: BatchNumber = BatchNumber::new(u64::MAX);
 
 /// What a rollback drops, or would drop.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
@@ -102,34 +110,57 @@ pub(crate) fn roll_back(
         )));
     }
     drop(tree);
-    drop_ledger(&*reader, &head, to, &mut writes, &mut told)?;
+    drop_ledger(&*reader, to, &mut writes, &mut told)?;
     drop_epoch_ends(&*reader, to, &mut writes, &mut told)?;
-    drop_history(&*reader, &head, to, &before.sealed_keys, &mut writes)?;
+    drop_history(&*reader, &before, to, &mut writes)?;
     put_records(&*reader, &head, to, &mut writes)?;
+    passage_before(&*reader, &header, &mut writes)?;
     for (first, last) in records {
         writes.clear_range(Column::Records, first.as_bytes(), last.as_bytes());
     }
-    let above =
-        backend.checkpoints()?.into_iter().map(|(number, _)| number).filter(|number| *number > to.get());
-    let above: Vec<u64> = above.collect();
-    told.snapshots = above.iter().map(|number| BatchNumber::new(*number)).collect();
+    told.snapshots = snapshots_above(backend, to)?;
     if dry_run {
         return Ok(told);
     }
     drop(reader);
-    for number in above {
-        backend.remove_checkpoint(number)?;
-    }
+    remove_snapshots(backend, dir, to, &told.snapshots)?;
     // They are of later states, and never needed: the next start reads the rows.
     let frontiers = dir.join("frontiers");
     match fs::remove_dir_all(&frontiers) {
-        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => {
             return Err(StorageError::io("remove", &frontiers, error));
         }
         _ => {}
     }
     backend.write(writes, true)?;
     Ok(told)
+}
+
+fn snapshots_above(backend: &dyn Backend, to: BatchNumber) -> Result<Vec<BatchNumber>, StorageError> {
+    let numbers = backend.checkpoints()?.into_iter().map(|(number, _)| BatchNumber::new(number));
+    Ok(numbers.filter(|number| *number > to).collect())
+}
+
+/// Removes snapshots, durably: before the head is written that they are not of.
+fn remove_snapshots(
+    backend: &dyn Backend,
+    dir: &FilePath,
+    to: BatchNumber,
+    above: &[BatchNumber],
+) -> Result<(), StorageError> {
+    if above.is_empty() {
+        return Ok(());
+    }
+    for number in above {
+        backend.remove_checkpoint(number.get())?;
+    }
+    let snapshots = dir.join("snapshots");
+    if let Some(left) = snapshots_above(backend, to)?.first() {
+        let error = io::Error::other("it is still there: remove it by hand");
+        return Err(StorageError::io("remove", &snapshots.join(left.to_string()), error));
+    }
+    let synced = File::open(&snapshots).and_then(|dir| dir.sync_all());
+    synced.map_err(|error| StorageError::io("sync", &snapshots, error))
 }
 
 /// Whether the store can go back to a batch; its header.
@@ -145,6 +176,11 @@ fn check(reader: &dyn Reader, head: &HeadRecord, to: BatchNumber) -> Result<Batc
     if to < first {
         return Err(RollbackError::BeyondWindow { to, first }.into());
     }
+    // The batch after it may ask BLOCKHASH for all of them.
+    let asked = to.next().before(RESTORE_HEADERS_MAX as u64).max(BatchNumber::GENESIS.next());
+    if schema::is_header_pruned(asked, read_headers_floor(reader)?.get()) {
+        return Err(RollbackError::NoLedger { to }.into());
+    }
     let header = reader.get(Column::Headers, &schema::number_key(to))?;
     match header.zip(load_accumulator(reader, to)?) {
         Some((header, _)) => schema::decode("header", &header),
@@ -156,8 +192,10 @@ fn check(reader: &dyn Reader, head: &HeadRecord, to: BatchNumber) -> Result<Batc
 struct Before {
     /// The row of each path that changed since: empty if there was none.
     rows: BTreeMap<Path, (BatchNumber, Vec<u8>)>,
-    /// What the sealed history has of those batches.
-    sealed_keys: Vec<Vec<u8>>,
+    /// What the history has of those batches.
+    keys: Vec<Vec<u8>>,
+    /// Up to this batch the history has everything, and nothing in the log counts.
+    sealed: BatchNumber,
 }
 
 impl Before {
@@ -169,7 +207,7 @@ impl Before {
         to: BatchNumber,
     ) -> Result<(), StorageError> {
         if self.rows.len() >= ROWS_MAX && !self.rows.contains_key(&path) {
-            return Err(RollbackError::TooMuch { to, rows_max: ROWS_MAX }.into());
+            return Err(too_much(to));
         }
         match self.rows.entry(path) {
             Entry::Vacant(vacant) => drop(vacant.insert((batch, row.to_vec()))),
@@ -181,32 +219,40 @@ impl Before {
     }
 }
 
+fn too_much(to: BatchNumber) -> StorageError {
+    RollbackError::TooMuch { to, rows_max: ROWS_MAX, entries_max: ENTRIES_MAX }.into()
+}
+
 fn rows_behind(reader: &dyn Reader, head: &HeadRecord, to: BatchNumber) -> Result<Before, StorageError> {
-    let mut before = Before { rows: BTreeMap::new(), sealed_keys: Vec::new() };
-    reader.scan(Column::HistoryLog, &schema::number_key(to.next()), Direction::Up, &mut |key, value| {
-        for entry in LogValue::parse(key, value)?.iter() {
-            let entry = entry?;
-            if entry.batch > to && entry.batch <= head.number {
-                before.add(Path(*entry.path), entry.batch, entry.row, to)?;
+    let sealed = recorded_sealed(reader)?.unwrap_or(head.number);
+    let mut before = Before { rows: BTreeMap::new(), keys: Vec::new(), sealed };
+    let after = to.max(sealed);
+    reader.scan(
+        Column::HistoryLog,
+        &schema::number_key(after.next()),
+        Direction::Up,
+        &mut |key, value| {
+            for entry in LogValue::parse(key, value)?.iter() {
+                let entry = entry?;
+                if entry.batch > after && entry.batch <= head.number {
+                    before.add(Path(*entry.path), entry.batch, entry.row, to)?;
+                }
             }
-        }
-        Ok(ControlFlow::Continue(()))
-    })?;
-    if recorded_sealed(reader)?.unwrap_or(head.number) <= to {
-        return Ok(before);
-    }
-    // The history lies by path: its batches are everywhere.
+            Ok(ControlFlow::Continue(()))
+        },
+    )?;
+    // All of it: it lies by path, and a kill may have left there what no record counts as sealed. Another ledger's batches must not find that.
     reader.scan(Column::History, &[], Direction::Up, &mut |key, row| {
         let place =
             key.split_first_chunk::<32>().and_then(|(path, _)| Some((*path, schema::history_batch(key)?)));
         let (path, batch) =
             place.ok_or_else(|| StorageError::corrupt("a key of the history is too short"))?;
         if batch > to.get() {
-            before.sealed_keys.push(key.to_vec());
+            before.keys.push(key.to_vec());
             before.add(Path(path), BatchNumber::new(batch), row, to)?;
         }
-        match before.sealed_keys.len() > 4 * ROWS_MAX {
-            true => Err(RollbackError::TooMuch { to, rows_max: ROWS_MAX }.into()),
+        match before.keys.len() > ENTRIES_MAX {
+            true => Err(too_much(to)),
             false => Ok(ControlFlow::Continue(())),
         }
     })?;
@@ -239,12 +285,11 @@ fn put_rows(
 /// Drops headers, their indexes and certificates, accumulator nodes and blobs above a batch.
 fn drop_ledger(
     reader: &dyn Reader,
-    head: &HeadRecord,
     to: BatchNumber,
     writes: &mut WriteBatch,
     told: &mut RolledBack,
 ) -> Result<(), StorageError> {
-    let (first, last) = (schema::number_key(to.next()), schema::number_key(head.number));
+    let (first, last) = (schema::number_key(to.next()), schema::number_key(LAST));
     let above = |column, visit: &mut dyn FnMut(&[u8], &[u8]) -> Result<(), StorageError>| {
         reader.scan(column, &first, Direction::Up, &mut |key, value| {
             visit(key, value)?;
@@ -260,9 +305,11 @@ fn drop_ledger(
         told.certificates += 1;
         Ok(())
     })?;
+    let mut transactions = 0;
     above(Column::Bodies, &mut |key, body| {
         told.blob_bytes += body.len() as u64;
-        drop_transactions(schema::decode_number(key)?, body, writes)
+        transactions += drop_transactions(schema::decode_number(key)?, body, writes);
+        if transactions > ENTRIES_MAX { Err(too_much(to)) } else { Ok(()) }
     })?;
     for column in [Column::Receipts, Column::Deltas, Column::Hints] {
         above(column, &mut |_, blob| {
@@ -290,15 +337,14 @@ fn drop_ledger(
     Ok(())
 }
 
-/// Drops the entries of a body's transactions from their index. A body that cannot be read leaves them: whoever looks one up compares.
-fn drop_transactions(number: BatchNumber, body: &[u8], writes: &mut WriteBatch) -> Result<(), StorageError> {
+/// Drops the entries of a body's transactions from their index, and tells how many. A body that cannot be read leaves them: whoever looks
+/// one up compares.
+fn drop_transactions(number: BatchNumber, body: &[u8], writes: &mut WriteBatch) -> usize {
     let body = Blob::from_bytes(body.to_vec()).and_then(|blob| blob.open::<Body>(BlobKind::Body));
-    for (index, raw) in (0..).zip(body.iter().flat_map(|body| body.transactions.iter())) {
-        if let Some(key) = place_key(&keccak256(&raw[..]), number, index) {
-            writes.delete(Column::Transactions, key);
-        }
-    }
-    Ok(())
+    let transactions = body.iter().flat_map(|body| body.transactions.iter());
+    let keys =
+        (0..).zip(transactions).filter_map(|(index, raw)| place_key(&keccak256(&raw[..]), number, index));
+    keys.map(|key| writes.delete(Column::Transactions, key)).count()
 }
 
 /// Drops the ends of epochs whose last batch is above the batch.
@@ -321,31 +367,28 @@ fn drop_epoch_ends(
 /// Drops what the history has of batches above the batch. A value of the log that reaches over it is cut.
 fn drop_history(
     reader: &dyn Reader,
-    head: &HeadRecord,
+    before: &Before,
     to: BatchNumber,
-    sealed_keys: &[Vec<u8>],
     writes: &mut WriteBatch,
 ) -> Result<(), StorageError> {
-    for key in sealed_keys {
+    for key in &before.keys {
         writes.delete(Column::History, key.clone());
     }
     let mut cut = None;
-    reader.scan(Column::HistoryLog, &schema::number_key(to.next()), Direction::Up, &mut |key, value| {
-        let value = LogValue::parse(key, value)?;
-        if value.first <= to {
-            let mut kept = LogRows::with_capacity(0, 0);
-            for entry in value.iter() {
-                let entry = entry?;
-                if entry.batch <= to {
-                    kept.push(Path(*entry.path), entry.batch.since(value.first) as u32, entry.row);
-                }
-            }
-            cut = Some(log::encode(value.first, &[kept])?);
-        }
-        // Of the others each begins behind this one.
-        Ok(ControlFlow::Break(()))
-    })?;
-    writes.clear_range(Column::HistoryLog, schema::number_key(to.next()), schema::number_key(head.number));
+    if before.sealed < to {
+        reader.scan(
+            Column::HistoryLog,
+            &schema::number_key(to.next()),
+            Direction::Up,
+            &mut |key, value| {
+                cut = cut_value(LogValue::parse(key, value)?, to)?;
+                // Each of the others begins behind this one.
+                Ok(ControlFlow::Break(()))
+            },
+        )?;
+    }
+    let (first, last) = (schema::number_key(to.next()), schema::number_key(LAST));
+    writes.clear_range(Column::HistoryLog, first, last);
     if let Some(cut) = cut {
         writes.put(Column::HistoryLog, schema::number_key(to), cut);
     }
@@ -353,6 +396,21 @@ fn drop_history(
         writes.put(Column::Meta, SEALED_KEY, schema::encode(&to));
     }
     Ok(())
+}
+
+/// What a value of the log has of batches up to one; none if it begins behind that.
+fn cut_value(value: LogValue<'_>, to: BatchNumber) -> Result<Option<Vec<u8>>, StorageError> {
+    if value.first > to {
+        return Ok(None);
+    }
+    let mut kept = LogRows::with_capacity(0, 0);
+    for entry in value.iter() {
+        let entry = entry?;
+        if entry.batch <= to {
+            kept.push(Path(*entry.path), entry.batch.since(value.first) as u32, entry.row);
+        }
+    }
+    log::encode(value.first, &[kept]).map(Some)
 }
 
 /// Moves the head, and what is said of batches that are not there any more.

@@ -6,6 +6,7 @@ use std::{
     fs,
     path::{Path, PathBuf},
     process::{Command, Output},
+    sync::Mutex,
 };
 
 use serde_json::Value;
@@ -14,23 +15,34 @@ fn packaging(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../packaging").join(name)
 }
 
-/// A program that `./x test` installs; none if the test is to be skipped.
-#[allow(clippy::print_stderr, reason = "whoever runs the tests is to see that one was left out")]
-fn installed(what: &str, is_there: bool) -> Option<()> {
-    if is_there {
-        return Some(());
-    }
-    let required = std::env::var("SLIPSTREAM_REQUIRE_CLIENTS").is_ok_and(|value| value == "1");
-    assert!(!required, "{what} is not there: `./x test` installs it");
-    eprintln!(
-        "SKIPPED: {what} is not there (SLIPSTREAM_REQUIRE_CLIENTS=1 makes this an error; `./x test` installs it)"
-    );
-    None
+/// The target directory, in which `./x tools` puts programs.
+fn target() -> PathBuf {
+    std::env::current_exe().unwrap().ancestors().nth(3).unwrap().to_owned()
 }
 
-/// Where `./x test` puts programs.
 fn tools() -> PathBuf {
-    std::env::current_exe().unwrap().ancestors().nth(3).unwrap().join("tools")
+    target().join("tools")
+}
+
+/// Whether programs are there that `./x tools` installs, which is done here if they are required. Otherwise the test is left out.
+#[allow(clippy::print_stderr, reason = "whoever runs the tests is to see that one was left out")]
+fn is_installed(what: &str, is_there: impl Fn() -> bool) -> bool {
+    if !is_there() {
+        if std::env::var("SLIPSTREAM_REQUIRE_CLIENTS").is_ok_and(|value| value == "1") {
+            // Two tests at a time must not write one directory.
+            static INSTALLING: Mutex<()> = Mutex::new(());
+            let _installing = INSTALLING.lock();
+            let x = Path::new(env!("CARGO_MANIFEST_DIR")).join("../x");
+            printed(Command::new(x).arg("tools").env("CARGO_TARGET_DIR", target()));
+            assert!(is_there(), "{what} is not there after `./x tools`");
+        } else {
+            eprintln!(
+                "SKIPPED: {what} is not there; `./x tools` installs it (SLIPSTREAM_REQUIRE_CLIENTS=1 does so here)"
+            );
+            return false;
+        }
+    }
+    true
 }
 
 /// What a program printed, after checking that it succeeded.
@@ -82,8 +94,8 @@ fn the_example_configuration_loads() {
 /// Goal: systemd takes the unit as it is, and leaves the node little of the machine.
 #[test]
 fn systemd_takes_the_unit() {
-    let is_there = Command::new("systemd-analyze").arg("--version").output().is_ok();
-    if installed("systemd-analyze", is_there).is_none() {
+    if !is_installed("systemd-analyze", || Command::new("systemd-analyze").arg("--version").output().is_ok())
+    {
         return;
     }
     let dir = tempfile::tempdir().unwrap();
@@ -106,8 +118,9 @@ fn systemd_takes_the_unit() {
 #[test]
 fn the_chart_makes_what_kubernetes_and_the_node_take() {
     let schemas = tools().join("kubernetes");
-    let is_there = tools().join("helm").exists() && schemas.exists();
-    if installed("helm with Kubernetes' schemas", is_there).is_none() {
+    if !is_installed("Helm with Kubernetes' schemas", || {
+        tools().join("helm").exists() && schemas.join("kubernetes_validate").exists()
+    }) {
         return;
     }
     let dir = tempfile::tempdir().unwrap();
@@ -130,6 +143,11 @@ fn the_chart_makes_what_kubernetes_and_the_node_take() {
         let config = slipstream_config::parse(config, Path::new("/config/node.yaml")).unwrap();
         assert_eq!((config.role.name(), config.genesis.is_some()), (role, has_genesis), "{values}");
         assert_eq!((config.api.listen.port(), config.network.listen.port()), (8545, 7400), "{values}");
+        let services = of_kind(&documents, "Service").filter_map(|it| it["metadata"]["name"].as_str());
+        assert!(
+            services.filter(|name| config.api.allowed_hosts.iter().any(|host| host == name)).count() == 1,
+            "{values}"
+        );
 
         let sets: Vec<_> = of_kind(&documents, "StatefulSet").collect();
         let [set] = sets[..] else { panic!("{values}: {sets:?}") };

@@ -32,22 +32,26 @@ pub enum RollbackError {
         /// The batch.
         restoring: BatchNumber,
     },
-    /// Its header, or the ledger before it, is not stored.
+    /// Its header, or one before it that BLOCKHASH can ask for, is not stored.
     #[error(
-        "the header of batch {to}, or the ledger before it, is not stored here: roll back to a later batch"
+        "the header of batch {to}, or of one of the 255 before it, is not stored here, and the next batch may ask for it: roll back to a later \
+         batch"
     )]
     NoLedger {
         /// Where the head should be.
         to: BatchNumber,
     },
-    /// More rows than are held in memory at once.
+    /// More than is held in memory at once.
     #[error(
-        "more than {rows_max} rows changed behind batch {to}: roll back to a later batch first, and from there on"
+        "behind batch {to} more changed than one rollback takes, which is {rows_max} rows, {entries_max} changes of rows and {entries_max} \
+         transactions: roll back to a later batch first, and from there on"
     )]
     TooMuch {
         /// Where the head should be.
         to: BatchNumber,
-        /// As many may change in one rollback.
+        /// As many rows may change in one rollback.
         rows_max: usize,
+        /// As many changes of rows, and as many transactions, may be dropped in one.
+        entries_max: usize,
     },
 }

@@ -1,14 +1,17 @@
 //! A head that was moved back is one that never went further: the store opens, and comes to the same roots again, or to others.
 
-use std::sync::Arc;
+use std::{fs, sync::Arc};
+
+use slipstream_types::Waypoint;
 
 use super::{
     history::{self, check_all, window},
     *,
 };
 use crate::{
-    CrashPoint, Faults, RollbackError, RolledBack, Step, StorageError,
-    backend::{Column, Direction, faulty::FaultyBackend},
+    CrashPoint, Faults, PruneConfig, RollbackError, RolledBack, StateHistory, Step, StorageError, Window,
+    backend::{Column, Direction, Reader as _, faulty::FaultyBackend},
+    history::facts::recorded_sealed,
     maintenance::Maintenance,
     rollback::roll_back,
 };
@@ -138,7 +141,7 @@ fn a_store_that_was_rolled_back_is_as_one_that_never_went_on() {
 /// Goal: what cannot be done is refused with what can be, and nothing is changed.
 #[test]
 fn a_rollback_that_cannot_be_is_refused() {
-    let config = StorageConfig { state_history: crate::StateHistory::Batches(10), ..config() };
+    let config = StorageConfig { state_history: StateHistory::Batches(10), ..config() };
     let mut fixture = Fixture::initialized(&config, true);
     advance(fixture.store(), &mut Ledger::new(), 30, 0, 0);
     let first = fixture.store().states_from().unwrap();
@@ -205,4 +208,94 @@ fn a_kill_during_a_rollback_leaves_one_head_or_the_other() {
         fixture.reopen();
         check_all(fixture.store(), &ledgers[..=TO as usize], 0);
     }
+}
+
+/// Goal: what a death left in the history, linked in and not recorded as sealed, goes too: it is not taken for another ledger's.
+#[test]
+fn what_was_sealed_and_not_recorded_goes_too() {
+    let config = StorageConfig { state_history: StateHistory::All, ..config() };
+    let mut fixture = Fixture::initialized(&config, true);
+    let mut ledger = Ledger::new();
+    let mut ledgers = vec![ledger.clone()];
+    let grow = |store: &Store, ledger: &mut Ledger, to: u64, key: u8, ledgers: &mut Vec<Ledger>| {
+        while ledger.head.number.get() < to {
+            ledger.commit(store, &[(account_key(key), account(ledger.head.number.get() + 1))]);
+            ledgers.push(ledger.clone());
+        }
+    };
+    grow(fixture.store(), &mut ledger, 12, 1, &mut ledgers);
+    fixture.close();
+    let faults = Faults::fail_at(CrashPoint::Before(Step::HistoryRecord), 1);
+    let dying = Store::open_with(&config, fixture.dir(), &faults).unwrap();
+    history::seal(&dying);
+    drop(dying);
+    let store = maintain(&mut fixture);
+    let mut linked = 0;
+    let mut count = |_: &[u8], _: &[u8]| {
+        linked += 1;
+        Ok(std::ops::ControlFlow::Continue(()))
+    };
+    store.backend.scan(Column::History, &[], Direction::Up, &mut count).unwrap();
+    assert!(linked > 10, "{linked}");
+    assert!(recorded_sealed(&store.backend).unwrap().is_some_and(|sealed| sealed < number(5)));
+    store.roll_back(number(5), &[], false).unwrap();
+    drop(store);
+    fixture.reopen();
+    ledgers.truncate(6);
+    let mut ledger = ledgers[5].clone();
+    grow(fixture.store(), &mut ledger, 16, 2, &mut ledgers);
+    history::seal(fixture.store());
+    history::let_go(fixture.store());
+    check_all(fixture.store(), &ledgers, 0);
+}
+
+/// Goal: where headers are pruned a head goes back as far as BLOCKHASH still finds all that it can ask for, and what showed that the ledger
+/// passes through the waypoint does not go with the batches behind.
+#[test]
+fn a_rollback_keeps_what_pruned_headers_showed() {
+    let prune = PruneConfig { headers: Window::Batches(1), ..PruneConfig::of_batches([2; 4]) };
+    let config = |states| StorageConfig { prune, ..window(states) };
+    let mut fixture = Fixture::initialized(&config(10), true);
+    Ledger::new().commit_up_to(fixture.store(), 320);
+    let waypoint = Waypoint::of(&fixture.store().ledger_info(number(7)).unwrap().unwrap());
+    fixture.config = config(2);
+    fixture.reopen();
+    fixture.store().expect_waypoint(&waypoint).unwrap();
+    fixture.store().prune().unwrap();
+    assert_eq!(fixture.store().ledger_info(number(7)).unwrap(), None);
+    let first = number(fixture.store().headers_floor().get() + 255);
+    assert!(first > number(311), "{first}");
+    let store = maintain(&mut fixture);
+    let before = store.record("storage/waypoint").unwrap().unwrap();
+    let refused = store.roll_back(first.before(1), &[], false);
+    let expected = RollbackError::NoLedger { to: first.before(1) };
+    assert!(matches!(&refused, Err(StorageError::Rollback(error)) if *error == expected), "{refused:?}");
+    store.roll_back(first, &[], false).unwrap();
+    assert_ne!(store.record("storage/waypoint").unwrap().unwrap(), before);
+    assert!(store.check(&mut |_| {}).unwrap().damage.is_empty());
+    drop(store);
+    fixture.reopen();
+    assert_eq!(fixture.store().head().unwrap().header.number, first);
+    fixture.store().expect_waypoint(&waypoint).unwrap();
+    assert!(fixture.store().passes_waypoint(&waypoint).unwrap());
+    let wrong = Waypoint { hash: Digest([1; 32]), ..waypoint };
+    assert!(fixture.store().passes_waypoint(&wrong).is_err());
+}
+
+/// Goal: a snapshot that cannot be removed, of a batch that is to go, stops the rollback before the head is moved.
+#[test]
+fn a_snapshot_that_stays_stops_a_rollback() {
+    let config = StorageConfig { snapshot_interval_batches: 4, snapshots_kept: 9, ..window(64) };
+    let mut fixture = Fixture::initialized(&config, true);
+    let ledgers = advance(fixture.store(), &mut Ledger::new(), 20, 0, 0);
+    let store = maintain(&mut fixture);
+    // A file is no directory, and stays.
+    let file = fixture.dir().join("snapshots/99");
+    fs::write(&file, "").unwrap();
+    let refused = store.roll_back(number(TO), &[], false).unwrap_err();
+    assert!(refused.to_string().contains("99"), "{refused}");
+    fs::remove_file(&file).unwrap();
+    drop(store);
+    fixture.reopen();
+    check_all(fixture.store(), &ledgers, 0);
 }
