@@ -5,7 +5,7 @@ use std::ops::RangeInclusive;
 use slipstream_sync::protocol::{RANGE_BATCHES_MAX, RANGE_BYTES_MAX};
 use slipstream_types::limits::{BATCH_TRANSACTIONS_MAX, TRANSACTION_BYTES_MAX};
 
-use crate::{NodeConfig, load::Problem};
+use crate::{NodeConfig, rules::Problem};
 
 /// Bytes of the shortest limit on request bodies that lets the largest transaction through, in hexadecimal.
 pub(crate) const BODY_BYTES_MIN: u64 = 2 * TRANSACTION_BYTES_MAX as u64 + 1_024;
@@ -19,7 +19,7 @@ const POOL_TRANSACTIONS_MAX: u64 = 10_000_000;
 
 /// Refuses a number that is outside of its key's range.
 pub(crate) fn check(config: &NodeConfig) -> Result<(), Problem> {
-    for (key, value, range) in numbers(config) {
+    for (key, value, range) in own_numbers(config) {
         if !range.contains(&value) {
             let (least, most) = (range.start(), range.end());
             return Err(Problem::new(key, format!("must be from {least} to {most}, not {value}")));
@@ -35,19 +35,20 @@ pub(crate) fn check(config: &NodeConfig) -> Result<(), Problem> {
     Ok(())
 }
 
+/// Every key that has a range, with the least and the most that it may be.
+pub(crate) fn all() -> Vec<(&'static str, RangeInclusive<u64>)> {
+    let config = NodeConfig::default();
+    let numbers = own_numbers(&config).into_iter().chain(config.network.ranges());
+    numbers.map(|(key, _, range)| (key, range)).collect()
+}
+
 /// Key, value, and the values that it may have. Keys that work with any number are not listed, nor those of `network`, which
 /// checks its own.
-fn numbers(config: &NodeConfig) -> Vec<(&'static str, u64, RangeInclusive<u64>)> {
-    let NodeConfig { broadcast, storage, executor, sync, consensus, api, .. } = config;
+fn own_numbers(config: &NodeConfig) -> Vec<(&'static str, u64, RangeInclusive<u64>)> {
+    let NodeConfig { broadcast, storage, executor, sync, consensus, api, log, .. } = config;
     let pool = &consensus.pool;
     let count = |value: usize| value as u64;
-    let file = config.log.file.iter().flat_map(|file| {
-        [
-            ("log.file.mib_max", file.mib_max.get().into(), 1..=65_536),
-            ("log.file.files_kept", file.files_kept.into(), 0..=1_000),
-        ]
-    });
-    let always = vec![
+    vec![
         ("broadcast.degree", broadcast.degree.into(), 1..=1_024),
         ("broadcast.send_cap", broadcast.send_cap.into(), 1..=64),
         ("storage.block_cache_mib", storage.block_cache_mib, 0..=MEMORY_MIB_MAX),
@@ -91,6 +92,7 @@ fn numbers(config: &NodeConfig) -> Vec<(&'static str, u64, RangeInclusive<u64>)>
         ("api.call_time_max_ms", api.call_time_max_ms.get(), 10..=20_000),
         ("api.trace_time_max_ms", api.trace_time_max_ms.get(), 10..=20_000),
         ("api.trace_mib_max", api.trace_mib_max.get(), 1..=4_096),
-    ];
-    always.into_iter().chain(file).collect()
+        ("log.file.mib_max", log.file.mib_max.get().into(), 1..=65_536),
+        ("log.file.files_kept", log.file.files_kept.into(), 0..=1_000),
+    ]
 }

@@ -10,6 +10,7 @@ use std::{
 };
 
 use serde_json::Value;
+use slipstream_config::Overrides;
 
 fn packaging(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../packaging").join(name)
@@ -86,7 +87,8 @@ fn of_kind<'a>(documents: &'a [Value], kind: &'a str) -> impl Iterator<Item = &'
 /// Goal: an operator's first configuration is one that the node takes.
 #[test]
 fn the_example_configuration_loads() {
-    let config = slipstream_config::load(&packaging("config/node.yaml")).unwrap();
+    let config =
+        slipstream_config::load(&packaging("config/node.yaml"), &Overrides::default()).unwrap().config;
     assert_eq!(config.data_dir, Path::new("/var/lib/slipstream/data"));
     assert!(config.api.listen.ip().is_loopback());
 }

@@ -15,6 +15,8 @@ mod exchanging;
 mod frame_tests;
 mod frames;
 mod link;
+#[cfg(test)]
+mod name_tests;
 mod orders;
 mod resources;
 mod runtime;
@@ -57,9 +59,9 @@ use self::{
 };
 use crate::{
     Ban, BannedBy, BoxFuture, ConfiguredPeer, ContactState, Contacts, ExchangeStatus, Handler,
-    MESSAGE_BYTES_MAX, NetworkConfig, NetworkError, PeerAddress, PeerId, PeerStats, Priority, Protocol,
-    RequestLimits, Transport, TurnedAway, contacts::Attempts, journal::Journal, peers::Peers,
-    shared_keys::SharedKeys, turned_away::TurnedAwayCounts,
+    MESSAGE_BYTES_MAX, NetworkConfig, NetworkError, PeerId, PeerStats, PeerTarget, Priority, Protocol,
+    RequestLimits, Resolver, SystemResolver, Transport, TurnedAway, contacts::Attempts, journal::Journal,
+    peers::Peers, shared_keys::SharedKeys, turned_away::TurnedAwayCounts,
 };
 
 /// How long [`Network::shutdown`] waits for tasks and for goodbyes to arrive, and then for quinn to let the socket go.
@@ -102,7 +104,7 @@ pub struct Network {
     peers: Arc<Mutex<Peers<Arc<Link>>>>,
     ledger: Arc<Mutex<Ledger>>,
     /// Those that are dialled.
-    configured: Vec<PeerAddress>,
+    configured: Vec<PeerTarget>,
     /// Those that the operator added since.
     added: Mutex<BTreeMap<PeerId, Added>>,
     /// Holds neither the handler nor its tasks.
@@ -125,11 +127,24 @@ impl Network {
         key: &SecretKey,
         handler: Arc<dyn Handler>,
     ) -> Result<Arc<Network>, NetworkError> {
-        Self::begin(config, key, handler, |server, tasks| open(config.listen, server, tasks))
+        Self::start_with(config, key, handler, Arc::new(SystemResolver::default())).await
+    }
+
+    /// As [`Network::start`], with names that are resolved by somebody else than the system.
+    ///
+    /// # Errors
+    /// As [`Network::start`].
+    pub async fn start_with(
+        config: &NetworkConfig,
+        key: &SecretKey,
+        handler: Arc<dyn Handler>,
+        resolver: Arc<dyn Resolver>,
+    ) -> Result<Arc<Network>, NetworkError> {
+        Self::begin(config, key, handler, resolver, |server, tasks| open(config.listen, server, tasks))
     }
 
     /// As [`Network::start`], on a socket that is not the system's: a simulated network's. Under tokio's paused clock what it does follows from
-    /// `seed` and from what arrives when.
+    /// `seed`, from what arrives when, and from what `resolver` says.
     ///
     /// # Errors
     /// As [`Network::start`].
@@ -138,9 +153,10 @@ impl Network {
         key: &SecretKey,
         handler: Arc<dyn Handler>,
         socket: Arc<dyn AsyncUdpSocket>,
+        resolver: Arc<dyn Resolver>,
         seed: [u8; 32],
     ) -> Result<Arc<Network>, NetworkError> {
-        Self::begin(config, key, handler, |server, tasks| {
+        Self::begin(config, key, handler, resolver, |server, tasks| {
             let mut endpoint = EndpointConfig::default();
             endpoint.rng_seed(Some(seed));
             let runtime = Arc::new(TrackedRuntime { tasks });
@@ -153,6 +169,7 @@ impl Network {
         config: &NetworkConfig,
         key: &SecretKey,
         handler: Arc<dyn Handler>,
+        resolver: Arc<dyn Resolver>,
         open: impl FnOnce(quinn::ServerConfig, TaskTracker) -> Result<Endpoint, NetworkError>,
     ) -> Result<Arc<Network>, NetworkError> {
         config.check()?;
@@ -189,9 +206,10 @@ impl Network {
             quic,
             endpoint: endpoint.clone(),
             handler: Arc::new(Answering { handler, exchange: exchange.clone() }),
+            resolver,
             peers,
             ledger: Arc::new(Mutex::new(ledger)),
-            door: Door::new(config.others(local).map(|peer| peer.address)),
+            door: Door::new(config.others(local).filter_map(PeerTarget::address)),
             resources: Resources::new(config, local),
             exchange: exchange.clone(),
             unbanned: Notify::new(),
@@ -201,9 +219,9 @@ impl Network {
         });
         driver.spawn(driver.clone().accept());
         driver.spawn(driver.clone().exchange_peers());
-        let configured: Vec<PeerAddress> = config.others(local).copied().collect();
+        let configured: Vec<PeerTarget> = config.others(local).cloned().collect();
         for peer in &configured {
-            driver.spawn(dial::keep_connected(driver.clone(), *peer));
+            driver.spawn(dial::keep_connected(driver.clone(), peer.clone()));
         }
         info!(peer = %local, address = %local_address, "listening for peers");
         Ok(Arc::new(Network {
@@ -365,16 +383,16 @@ impl Transport for Network {
 
     fn contacts(&self) -> Contacts {
         let now = Instant::now();
-        let added: Vec<_> = self.added.lock().values().map(|added| (added.peer, true)).collect();
+        let added: Vec<_> = self.added.lock().values().map(|added| (added.peer.clone(), true)).collect();
         let (peers, ledger) = (self.peers.lock(), self.ledger.lock());
         let state = |id| match (peers.since(id), peers.bans.of(id, now)) {
             (Some(since), _) => ContactState::Connected { since },
             (None, Some(Ban { until, by, reason, .. })) => ContactState::Banned { until, by, reason },
             (None, None) => ledger.attempts.state(&id),
         };
-        let named = self.configured.iter().map(|peer| (*peer, false)).chain(added);
+        let named = self.configured.iter().map(|peer| (peer.clone(), false)).chain(added);
         let configured =
-            named.map(|(peer, is_added)| ConfiguredPeer { peer, state: state(peer.id), is_added });
+            named.map(|(peer, is_added)| ConfiguredPeer { state: state(peer.id), peer, is_added });
         Contacts { configured: configured.collect(), shared_keys: ledger.shared_keys.list(now) }
     }
 

@@ -11,7 +11,7 @@ use super::{
     Network, dial,
     link::{Goodbye, close},
 };
-use crate::{Ban, BannedBy, PeerAddress, PeerId};
+use crate::{Ban, BannedBy, PeerHost, PeerId, PeerTarget};
 
 /// Peers that are added at once: each is dialled for good, and has a place kept for it.
 const ADDED_MAX: usize = 64;
@@ -30,10 +30,10 @@ pub enum OrderError {
     Configured(PeerId),
     /// Nobody can be dialled there.
     #[error(
-        "nobody can be dialled at {0}: that is where a peer listens, on any address of its machine; write the IP and the UDP port at \
-         which it is reached from here, as KEY@IP:PORT"
+        "nobody can be dialled at {0}: that is where a peer listens, on any address of its machine; write the address, or the name, and the UDP port at \
+         which it is reached from here, as KEY@HOST:PORT"
     )]
-    NoAddress(PeerAddress),
+    NoAddress(PeerTarget),
     /// As many peers were added as can be.
     #[error(
         "{ADDED_MAX} peers have been added, and more cannot be: remove one, or list them in network.peers"
@@ -55,7 +55,7 @@ pub enum OrderError {
 
 /// A peer that was added, and what ends its task.
 pub(super) struct Added {
-    pub(super) peer: PeerAddress,
+    pub(super) peer: PeerTarget,
     stop: CancellationToken,
 }
 
@@ -65,9 +65,11 @@ impl Network {
     ///
     /// # Errors
     /// See [`OrderError`].
-    pub fn add_peer(&self, peer: PeerAddress) -> Result<(), OrderError> {
+    pub fn add_peer(&self, peer: PeerTarget) -> Result<(), OrderError> {
         self.check_order(peer.id)?;
-        if peer.address.ip().is_unspecified() || peer.address.port() == 0 {
+        if let PeerHost::Address(address) = peer.at
+            && (address.ip().is_unspecified() || address.port() == 0)
+        {
             return Err(OrderError::NoAddress(peer));
         }
         let driver =
@@ -85,7 +87,7 @@ impl Network {
         }
         info!(%peer, "the operator added a peer");
         let stop = CancellationToken::new();
-        let (stopped, target) = (stop.clone(), peer);
+        let (stopped, target) = (stop.clone(), peer.clone());
         driver.spawn({
             let driver = Arc::clone(&driver);
             async move {
@@ -114,6 +116,9 @@ impl Network {
         }
         drop(peers);
         self.ledger.lock().attempts.lasted(&peer);
+        if let Some(driver) = self.driver.upgrade() {
+            driver.door.forget(&peer);
+        }
         Ok(())
     }
 
@@ -164,23 +169,28 @@ impl Network {
 mod tests {
     use super::*;
     use crate::{
-        ContactKind, NetworkConfig, Transport,
+        ContactKind, NetworkConfig, PeerAddress, Transport,
         quic::tests::{address_of, connected, dialling, free_address, start},
         tests::{eventually, key, loopback},
     };
 
     const LONG: Duration = Duration::from_secs(3_600);
 
+    /// A peer where nobody listens.
+    fn at(n: u8) -> PeerTarget {
+        PeerAddress { id: key(n).public(), address: free_address() }.into()
+    }
+
     /// Goal: a peer that is added is dialled, shown and kept like a configured one, and gone when it is removed.
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
     async fn peers_come_and_go_by_order() {
         let quick = NetworkConfig { handshake_timeout_ms: 300, ..loopback() };
         let ((a, _), (b, _)) = (start(1, &quick).await, start(2, &loopback()).await);
-        let (id, silent) = (b.local(), PeerAddress { id: key(3).public(), address: free_address() });
-        a.add_peer(address_of(&b)).unwrap();
-        a.add_peer(address_of(&b)).unwrap();
+        let (id, silent) = (b.local(), at(3));
+        a.add_peer(address_of(&b).into()).unwrap();
+        a.add_peer(address_of(&b).into()).unwrap();
         connected(&a, &b).await;
-        a.add_peer(silent).unwrap();
+        a.add_peer(silent.clone()).unwrap();
         let shown = || {
             let contacts = a.contacts().configured.into_iter();
             contacts.map(|it| (it.peer.id, it.state.kind(), it.is_added)).collect::<Vec<_>>()
@@ -195,10 +205,10 @@ mod tests {
         eventually("disconnected", || a.peers().is_empty() && b.peers().is_empty()).await;
         a.remove_peer(silent.id).unwrap();
         assert_eq!((shown(), a.remove_peer(id)), (Vec::new(), Err(OrderError::NotAdded(id))));
-        let nowhere = PeerAddress { id, address: "0.0.0.0:7400".parse().unwrap() };
-        assert_eq!(a.add_peer(nowhere), Err(OrderError::NoAddress(nowhere)));
+        let nowhere: PeerTarget = format!("{id}@0.0.0.0:7400").parse().unwrap();
+        assert_eq!(a.add_peer(nowhere.clone()), Err(OrderError::NoAddress(nowhere)));
         a.shutdown().await;
-        assert_eq!(a.add_peer(address_of(&b)), Err(OrderError::ShutDown));
+        assert_eq!(a.add_peer(address_of(&b).into()), Err(OrderError::ShutDown));
         b.shutdown().await;
     }
 
@@ -210,7 +220,7 @@ mod tests {
         connected(&a, &b).await;
         let id = b.local();
         let refused = OrderError::Configured(id);
-        assert_eq!(a.add_peer(address_of(&b)), Err(refused.clone()));
+        assert_eq!(a.add_peer(address_of(&b).into()), Err(refused.clone()));
         assert_eq!(a.remove_peer(id), Err(refused.clone()));
         assert_eq!(a.ban_peer(id, "", LONG), Err(refused));
         assert_eq!(a.ban_peer(a.local(), "", LONG), Err(OrderError::Own(a.local())));
@@ -223,7 +233,7 @@ mod tests {
         let (b, _) = start(2, &loopback()).await;
         let (a, _) = start(1, &NetworkConfig { peers_max: 3, outbound: 0, ..loopback() }).await;
         let id = b.local();
-        a.add_peer(address_of(&b)).unwrap();
+        a.add_peer(address_of(&b).into()).unwrap();
         connected(&a, &b).await;
         let ban = a.ban_peer(id, "too\nloud", LONG).unwrap();
         assert_eq!((ban.by, ban.reason.as_str()), (BannedBy::Operator, "too loud"));
@@ -236,8 +246,7 @@ mod tests {
         a.unban_peer(id).unwrap();
         assert_eq!(a.unban_peer(id), Err(OrderError::NotBanned(id)));
         connected(&a, &b).await;
-        let other = |n| PeerAddress { id: key(n).public(), address: free_address() };
-        a.add_peer(other(6)).unwrap();
-        assert_eq!(a.add_peer(other(7)), Err(OrderError::NoPlace));
+        a.add_peer(at(6)).unwrap();
+        assert_eq!(a.add_peer(at(7)), Err(OrderError::NoPlace));
     }
 }

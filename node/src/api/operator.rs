@@ -27,7 +27,7 @@ use axum::{
 };
 use serde::{Deserialize, Serialize};
 use slipstream_network::{
-    Network, NetworkError, OrderError, PeerAddress, PeerId, Protocol, RequestLimits, Transport as _,
+    Network, NetworkError, OrderError, PeerId, PeerTarget, Protocol, RequestLimits, Transport as _,
 };
 use slipstream_sync::{Follower, protocol::Request as SyncRequest};
 use slipstream_types::codec;
@@ -65,7 +65,8 @@ pub(crate) struct FilterBody {
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct AddBody {
-    pub(crate) address: std::net::SocketAddr,
+    /// HOST:PORT, as in `network.peers`.
+    pub(crate) at: String,
 }
 
 /// A ban.
@@ -171,7 +172,8 @@ async fn add(
     Path(key): Path<String>,
     Json(body): Json<AddBody>,
 ) -> Result<Response, Refused> {
-    let peer = PeerAddress { id: peer_of(&key)?, address: body.address };
+    let peer = format!("{}@{}", peer_of(&key)?, body.at).parse::<PeerTarget>();
+    let peer = peer.map_err(|error| Refused::new(StatusCode::BAD_REQUEST, &error))?;
     api.operator.network.add_peer(peer).map_err(disobeyed)?;
     Ok(done())
 }

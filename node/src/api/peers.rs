@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 use slipstream_network::{
-    Ban, BannedBy, ConfiguredPeer, ContactKind, ContactState, Contacts, ExchangeStatus, PeerAddress, PeerId,
-    PeerStats, SharedKey,
+    Ban, BannedBy, ConfiguredPeer, ContactKind, ContactState, Contacts, ExchangeStatus, PeerId, PeerStats,
+    PeerTarget, SharedKey,
 };
 use slipstream_types::Clock as _;
 use tokio::time::Instant;
@@ -53,7 +53,7 @@ impl From<PeerStats> for ConnectedPeer {
 #[derive(Debug, Serialize)]
 pub struct ConfiguredPeerStatus {
     /// As it stands in the configuration.
-    pub peer: PeerAddress,
+    pub peer: PeerTarget,
     /// How this node stands with it.
     pub state: ContactKind,
     /// Since it is connected, or since it has not been; none while the first attempt is under way, and of a banned one.
@@ -80,7 +80,7 @@ impl ConfiguredPeerStatus {
             }
             ContactState::Banned { until: end, .. } => (None, 0, until(end)),
         };
-        let (peer, state, problem) = (configured.peer, configured.state.kind(), configured.trouble());
+        let (peer, state, problem) = (configured.peer.clone(), configured.state.kind(), configured.trouble());
         let added = configured.is_added;
         ConfiguredPeerStatus { peer, state, seconds, attempts, next_attempt_ms, problem, added }
     }

@@ -7,9 +7,10 @@ use miette::Result;
 
 use super::{
     ask::{ask, authority, page, parse},
-    exit::{Exit, Failed, OrFail as _},
+    exit::{Exit, Failed},
     operator::url_authority,
     output::print,
+    source::OverrideArgs,
 };
 
 #[derive(Debug, Args)]
@@ -20,14 +21,16 @@ pub(super) struct HealthArgs {
     /// The node's configuration file, to take the API's address from
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
+    #[command(flatten)]
+    overrides: OverrideArgs,
     /// Only ask whether the process works, as whoever restarts it wants to know: a node that is behind is none to be restarted
     #[arg(long)]
     live: bool,
 }
 
 pub(super) fn health(args: &HealthArgs) -> Result<()> {
-    let authority = match &args.config {
-        Some(file) => authority(slipstream_config::load(file).or_fail()?.api.listen),
+    let authority = match args.overrides.load_if_named(args.config.as_deref())? {
+        Some(config) => authority(config.api.listen),
         None => url_authority(&args.api)?,
     };
     if args.live {

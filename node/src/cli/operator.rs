@@ -10,6 +10,7 @@ use slipstream_config::NodeConfig;
 use super::{
     ask::{authority, order, parse},
     exit::{Exit, Failed, OrFail as _},
+    source::OverrideArgs,
 };
 use crate::{
     lock::{self, LockError},
@@ -22,6 +23,8 @@ pub(super) struct OperatorArgs {
     /// The configuration file of a node on this machine; the token is found in its data directory
     #[arg(long, value_name = "FILE", required_unless_present = "api")]
     config: Option<PathBuf>,
+    #[command(flatten)]
+    overrides: OverrideArgs,
     /// The API of another node; its token is sent there as it is, so that the way there must be private
     #[arg(long, value_name = "URL", conflicts_with = "config", requires = "token_file")]
     api: Option<String>,
@@ -39,14 +42,12 @@ pub(super) struct Operator {
 impl OperatorArgs {
     /// Finds the node and the token.
     pub(super) fn find(&self) -> Result<Operator> {
-        match (&self.config, &self.api, &self.token_file) {
-            (Some(file), ..) => {
-                let config = slipstream_config::load(file).or_fail()?;
+        let config = self.overrides.load_if_named(self.config.as_deref())?;
+        match (config, &self.api, &self.token_file) {
+            (Some(config), ..) => {
                 let authority = running(&config)?;
-                Ok(Operator {
-                    authority,
-                    token: OperatorToken::load(&config.data_dir.join(TOKEN_FILE)).or_fail()?,
-                })
+                let token = OperatorToken::load(&config.data_dir.join(TOKEN_FILE)).or_fail()?;
+                Ok(Operator { authority, token })
             }
             (None, Some(api), Some(token)) => {
                 Ok(Operator { authority: url_authority(api)?, token: OperatorToken::load(token).or_fail()? })

@@ -5,15 +5,15 @@ use std::{path::PathBuf, time::Duration};
 use clap::{Args, Subcommand};
 use miette::{Result, bail};
 use serde_json::{Value, json};
-use slipstream_network::{PeerAddress, PeerId};
+use slipstream_network::{PeerId, PeerTarget};
 
 use super::{
     ask::{ask, parse},
-    exit::OrFail as _,
     operator::{OperatorArgs, running, url_authority},
     output::print,
     peers_status,
     rows::Rows,
+    source::OverrideArgs,
 };
 use crate::api::{
     operator::{AddBody, BAN_SECONDS, BanBody, Pong, WHY_BYTES_MAX},
@@ -27,7 +27,7 @@ const UNTIL_RESTART: &str = "until the node stops";
 pub(super) enum PeersCommand {
     /// Show who is connected, who should be, and who is banned until when and why
     List(ListArgs),
-    /// Dial a peer KEY@IP:PORT and keep a place for it, as if it stood in network.peers, until the node stops
+    /// Dial a peer KEY@HOST:PORT and keep a place for it, as if it stood in network.peers, until the node stops
     Add(AddArgs),
     /// Neither dial nor keep a peer any more that was added
     Remove(KeyArgs),
@@ -44,6 +44,8 @@ pub(super) struct ListArgs {
     /// The configuration file of a node on this machine
     #[arg(long, value_name = "FILE", required_unless_present = "api")]
     config: Option<PathBuf>,
+    #[command(flatten)]
+    overrides: OverrideArgs,
     /// The node's API
     #[arg(long, value_name = "URL", conflicts_with = "config")]
     api: Option<String>,
@@ -55,8 +57,8 @@ pub(super) struct ListArgs {
 #[derive(Debug, Args)]
 pub(super) struct AddArgs {
     /// The peer, as `slipstream status` prints it there
-    #[arg(value_name = "KEY@IP:PORT")]
-    peer: PeerAddress,
+    #[arg(value_name = "KEY@HOST:PORT")]
+    peer: PeerTarget,
     #[command(flatten)]
     node: OperatorArgs,
 }
@@ -95,7 +97,7 @@ pub(super) fn peers(command: &PeersCommand) -> Result<()> {
     match command {
         PeersCommand::List(args) => list(args),
         PeersCommand::Add(AddArgs { peer, node }) => {
-            let body = AddBody { address: peer.address };
+            let body = AddBody { at: peer.at.to_string() };
             node.find()?.order::<Value>("PUT", &format!("/v1/operator/peers/{}", peer.id), &body)?;
             print(&format!(
                 "{peer} is dialled and kept {UNTIL_RESTART}; network.peers would keep it for good"
@@ -115,9 +117,9 @@ pub(super) fn peers(command: &PeersCommand) -> Result<()> {
 }
 
 fn list(args: &ListArgs) -> Result<()> {
-    let authority = match (&args.config, &args.api) {
-        (Some(file), _) => running(&slipstream_config::load(file).or_fail()?)?,
-        (None, api) => url_authority(api.as_deref().unwrap_or_default())?,
+    let authority = match args.overrides.load_if_named(args.config.as_deref())? {
+        Some(config) => running(&config)?,
+        None => url_authority(args.api.as_deref().unwrap_or_default())?,
     };
     let status: Value = parse(&ask(&authority, "/v1/status")?)?;
     if args.json {

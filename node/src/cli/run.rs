@@ -3,7 +3,6 @@
 use std::{
     backtrace::{Backtrace, BacktraceStatus},
     panic,
-    path::PathBuf,
     sync::{Arc, atomic::AtomicBool},
     time::{Duration, Instant},
 };
@@ -24,10 +23,12 @@ use super::{
     advice::{advised, failed},
     exit::{self, Exit, OrFail as _},
     output::offer,
+    source::ConfigArgs,
 };
 use crate::{
     Log, Node, NodeError,
     failure_notes::{self, FAILURE_FILE, PANIC_FILE},
+    keys,
     lock::LockError,
     log,
 };
@@ -40,20 +41,32 @@ const RESTART_PAUSE: Duration = Duration::from_millis(250);
 
 #[derive(Debug, Args)]
 pub(super) struct RunArgs {
-    /// The configuration file; `slipstream init` writes one
-    #[arg(long, value_name = "FILE")]
-    config: PathBuf,
+    #[command(flatten)]
+    source: ConfigArgs,
 }
 
 pub(super) fn run(args: &RunArgs) -> Result<()> {
-    let config = slipstream_config::load(&args.config).or_fail()?;
+    let config = args.source.load()?;
     let log = start_log(&config.log)?;
+    if args.source.is_instance() {
+        make_key(&config)?;
+    }
     log_panics(config.data_dir.clone());
     raise_open_files();
     // By the log, which waits for nobody: the end of a node must not depend on who reads what it prints.
     let result = run_logged(&config, &log).map_err(|report| exit::tell(&report, &log));
     log.close();
     result
+}
+
+/// Makes the key of an instance that has none yet: `init` wrote one for the file, and no two nodes may share it.
+fn make_key(config: &NodeConfig) -> Result<()> {
+    if config.key_file.exists() {
+        return Ok(());
+    }
+    let key = keys::create(&config.key_file).or_fail()?;
+    tracing::info!(file = %config.key_file.display(), peer = %key.public(), "made a key for this instance");
+    Ok(())
 }
 
 fn run_logged(config: &NodeConfig, log: &Log) -> Result<()> {

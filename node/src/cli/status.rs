@@ -8,11 +8,11 @@ use serde_json::Value;
 
 use super::{
     ask::{ask, authority, parse},
-    exit::OrFail as _,
     operator::url_authority,
     output::print,
     peers_status,
     rows::{Rows, plain},
+    source::OverrideArgs,
     sync_status,
 };
 
@@ -27,14 +27,16 @@ pub(super) struct StatusArgs {
     /// The node's configuration file, to take the API's address from
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
+    #[command(flatten)]
+    overrides: OverrideArgs,
     /// Print the JSON document as it is
     #[arg(long)]
     json: bool,
 }
 
 pub(super) fn status(args: &StatusArgs) -> Result<()> {
-    let authority = match &args.config {
-        Some(file) => authority(slipstream_config::load(file).or_fail()?.api.listen),
+    let authority = match args.overrides.load_if_named(args.config.as_deref())? {
+        Some(config) => authority(config.api.listen),
         None => url_authority(&args.api)?,
     };
     let body = ask(&authority, "/v1/status")?;

@@ -55,11 +55,11 @@ struct Open {
 
 impl LogFile {
     /// Opens the file, behind what is in it.
-    pub(super) fn open(config: &LogFileConfig) -> io::Result<(LogFile, Reopen)> {
+    pub(super) fn open(path: &Path, config: &LogFileConfig) -> io::Result<(LogFile, Reopen)> {
         let reopen = Reopen::default();
         let file = LogFile {
-            open: Some(append(&config.path)?),
-            path: config.path.clone(),
+            open: Some(append(path)?),
+            path: path.to_owned(),
             bytes_max: u64::from(config.mib_max.get()) << 20,
             files_kept: config.files_kept,
             reopen: reopen.clone(),
@@ -164,9 +164,12 @@ mod tests {
 
     const MIB: usize = 1 << 20;
 
+    fn open(path: &Path, files_kept: u32) -> io::Result<(LogFile, Reopen)> {
+        LogFile::open(path, &LogFileConfig { path: None, mib_max: NonZeroU32::MIN, files_kept })
+    }
+
     fn file(path: &Path, files_kept: u32) -> (LogFile, Reopen) {
-        let mib_max = NonZeroU32::new(1).unwrap();
-        LogFile::open(&LogFileConfig { path: path.to_owned(), mib_max, files_kept }).unwrap()
+        open(path, files_kept).unwrap()
     }
 
     fn lines(letter: u8) -> Vec<u8> {
@@ -258,13 +261,6 @@ mod tests {
         fs::remove_dir_all(&blocking).unwrap();
         log.write_all(&lines(b'c')).unwrap();
         assert_eq!(names(dir.path()), named(&[("node.log", "c"), ("node.log.1", "ab")]));
-        assert!(
-            LogFile::open(&LogFileConfig {
-                path: "/dev/null".into(),
-                mib_max: NonZeroU32::MIN,
-                files_kept: 0
-            })
-            .is_err()
-        );
+        assert!(open(Path::new("/dev/null"), 0).is_err());
     }
 }

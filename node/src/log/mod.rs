@@ -61,11 +61,12 @@ impl Log {
         let stderr =
             std::fs::File::from(rustix::io::dup(io::stderr()).map_err(|error| failed(error.into()))?);
         let stderr = Queue::to("log", stderr).map_err(failed)?;
-        let file = match &config.file {
+        let file = match &config.file.path {
             None => None,
-            Some(file) => {
-                let (sink, reopen) = LogFile::open(file)
-                    .map_err(|source| NodeError::LogFile { path: file.path.clone(), source })?;
+            Some(path) => {
+                let opened = LogFile::open(path, &config.file);
+                let (sink, reopen) =
+                    opened.map_err(|source| NodeError::LogFile { path: path.clone(), source })?;
                 Some((Queue::to("log file", sink).map_err(failed)?, reopen))
             }
         };

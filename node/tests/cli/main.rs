@@ -3,6 +3,7 @@
 
 mod born;
 mod chain;
+mod config;
 mod db_get;
 mod debug;
 mod disk;

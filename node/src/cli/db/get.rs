@@ -1,6 +1,6 @@
 //! `slipstream db get`: one thing of the database, read as it lies there, also while a node runs on it.
 
-use std::{fmt::Write as _, path::PathBuf};
+use std::fmt::Write as _;
 
 use alloy_primitives::hex;
 use clap::{Args, Subcommand};
@@ -20,6 +20,7 @@ use crate::{
         advice::advised,
         exit::{Exit, Failed, OrFail as _},
         output::print,
+        source::ConfigArgs,
     },
     lock::{self, LockError},
     node::DATABASE,
@@ -50,9 +51,8 @@ pub(in crate::cli) enum GetCommand {
 
 #[derive(Debug, Args)]
 pub(in crate::cli) struct Source {
-    /// The node's configuration file
-    #[arg(long, value_name = "FILE")]
-    config: PathBuf,
+    #[command(flatten)]
+    config: ConfigArgs,
     /// Print a JSON document
     #[arg(long)]
     json: bool,
@@ -151,7 +151,7 @@ enum Missing {
 type Found = std::result::Result<Value, Missing>;
 
 fn show(source: &Source, find: impl FnOnce(&ReadOnly) -> Found) -> Result<()> {
-    let config = slipstream_config::load(&source.config).or_fail()?;
+    let config = source.config.load()?;
     access::check_database(&config)?;
     let store = open(&config)?;
     let found = match find(&store) {

@@ -90,7 +90,7 @@ impl Bundle {
             "{}, {}\n\nKnown secrets, and what looks like one, stand here as {}.\n\nParts:\n",
             client_version(),
             self.time,
-            crate::mask::MASKED
+            slipstream_config::mask::MASK
         );
         for (name, content) in &self.parts {
             text.push_str(&format!("  {name} ({} bytes)\n", content.len()));

@@ -65,8 +65,8 @@ pub(super) fn all(bundle: &mut Bundle, config: &NodeConfig, holder: Option<&Hold
         Err(error) => bundle.miss("configuration.json", &error.to_string()),
     }
     let database = config.data_dir.join(DATABASE);
-    if let Some(file) = &config.log.file {
-        file_tail(bundle, "log-file.txt", &file.path, LOG_TAIL_BYTES);
+    if let Some(path) = &config.log.file.path {
+        file_tail(bundle, "log-file.txt", path, LOG_TAIL_BYTES);
     }
     // Options, compactions, stalls and statistics stand there.
     file_tail(bundle, "rocksdb.txt", &database.join("db/LOG"), ROCKSDB_TAIL_BYTES);
@@ -77,7 +77,7 @@ pub(super) fn all(bundle: &mut Bundle, config: &NodeConfig, holder: Option<&Hold
         }
     }
     let mut dirs = vec![("the data directory", config.data_dir.as_path())];
-    dirs.extend(config.log.file.as_ref().and_then(|file| Some(("the log", file.path.parent()?))));
+    dirs.extend(config.log.file.path.as_ref().and_then(|path| Some(("the log", path.parent()?))));
     let pid = holder.and_then(|holder| holder.pid);
     bundle.add("system.txt", &system::facts(pid, &dirs), Keep::Beginning);
     bundle.add("files.txt", &system::files(&config.data_dir), Keep::Beginning);

@@ -12,7 +12,7 @@ use miette::Result;
 use slipstream_types::Clock as _;
 
 use self::bundle::Bundle;
-use super::{exit::OrFail as _, output::print};
+use super::{exit::OrFail as _, output::print, source::ConfigArgs};
 use crate::clock::SystemClock;
 
 #[derive(Debug, Subcommand)]
@@ -23,9 +23,8 @@ pub(super) enum DebugCommand {
 
 #[derive(Debug, Args)]
 pub(super) struct BundleArgs {
-    /// The node's configuration file
-    #[arg(long, value_name = "FILE")]
-    config: PathBuf,
+    #[command(flatten)]
+    source: ConfigArgs,
     /// The file to write, which must not exist [default: slipstream-debug-TIME.tar.zst]
     #[arg(long, value_name = "FILE")]
     out: Option<PathBuf>,
@@ -33,7 +32,7 @@ pub(super) struct BundleArgs {
 
 pub(super) fn debug(command: &DebugCommand) -> Result<()> {
     let DebugCommand::Bundle(args) = command;
-    let config = slipstream_config::load(&args.config).or_fail()?;
+    let config = args.source.load()?;
     let now = humantime::format_rfc3339_seconds(
         std::time::UNIX_EPOCH + std::time::Duration::from_millis(SystemClock.now_ms()),
     );

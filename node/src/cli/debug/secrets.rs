@@ -2,12 +2,12 @@
 
 use std::fs;
 
-use slipstream_config::NodeConfig;
+use slipstream_config::{NodeConfig, mask::is_secret};
 
 use super::{collect::Holder, system::read_head};
 use crate::{
     keys,
-    mask::{Mask, is_secret_name},
+    mask::Mask,
     operator_token::{OperatorToken, TOKEN_FILE},
 };
 
@@ -49,7 +49,7 @@ fn hide_hex(mask: &mut Mask, digits: &str) {
 
 /// Hides the value of a variable whose name says that it is secret, and the password of a URL in any other one.
 fn hide_variable(mask: &mut Mask, name: &str, value: &[u8]) {
-    if is_secret_name(name) {
+    if is_secret(name) {
         mask.hide(value);
     }
     let value = String::from_utf8_lossy(value);
