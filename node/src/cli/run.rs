@@ -105,7 +105,7 @@ fn parse_filter(place: &'static str, text: &str) -> std::result::Result<EnvFilte
 
 /// Takes as many open files as the system allows: the usual 1,024 are meant for programs that use `select`, and a database
 /// and a few hundred connections need more.
-fn raise_open_files() {
+pub(super) fn raise_open_files() {
     let limit = getrlimit(Resource::Nofile);
     let raised = Rlimit { current: limit.maximum, ..limit };
     if raised.current == limit.current {

@@ -20,6 +20,7 @@ use crate::{
         advice::advised,
         exit::{Exit, Failed, OrFail as _},
         output::print,
+        run,
         source::ConfigArgs,
     },
     lock::{self, LockError},
@@ -165,6 +166,8 @@ fn show(source: &Source, find: impl FnOnce(&ReadOnly) -> Found) -> Result<()> {
 }
 
 fn open(config: &NodeConfig) -> Result<ReadOnly> {
+    // All files of the database at once: the node may remove one at any time.
+    run::raise_open_files();
     match ReadOnly::open(&config.storage, &config.data_dir.join(DATABASE)) {
         Ok(store) => Ok(store),
         Err(error) => advised(Err(in_use(config, error)?), config.role),
