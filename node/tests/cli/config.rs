@@ -174,7 +174,7 @@ fn start_instance(chain: &Chain, config: &Path, number: u16) -> Option<Running> 
         assert!(in_use(), "{}", fs::read_to_string(&log).unwrap());
         return None;
     };
-    Some(Running { child, api: api.to_owned(), ready: ready.trim().to_owned() })
+    Some(Running { child, api: api.to_owned(), ready: ready.trim().to_owned(), log })
 }
 
 /// Goal: three nodes of one file run beside each other, each with data, key and ports of its own, follow the same chain, and are
