@@ -16,7 +16,8 @@ use std::{
 };
 
 use slipstream_types::{
-    BatchHeader, BatchNumber, Blob, BlobKind, Body, Certificate, Digest, Path, keccak256,
+    BatchHeader, BatchNumber, Blob, BlobKind, Body, Certificate, Digest, Path, accumulator::NodePosition,
+    keccak256,
 };
 
 use crate::{
@@ -42,8 +43,6 @@ use crate::{
 const ROWS_MAX: usize = if cfg!(test) { 64 } else { 4 << 20 };
 /// Entries of the history, and of the transactions' index, that one rollback may drop: a GiB of each, twice.
 const ENTRIES_MAX: usize = 4 * ROWS_MAX;
-/// Above every key that begins with a batch's number.
-const LAST: BatchNumber = BatchNumber::new(u64::MAX);
 
 /// What a rollback drops, or would drop.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
@@ -110,9 +109,9 @@ pub(crate) fn roll_back(
         )));
     }
     drop(tree);
-    drop_ledger(&*reader, to, &mut writes, &mut told)?;
+    drop_ledger(&*reader, &head, to, &mut writes, &mut told)?;
     drop_epoch_ends(&*reader, to, &mut writes, &mut told)?;
-    drop_history(&*reader, &before, to, &mut writes)?;
+    drop_history(&*reader, &head, to, &before, &mut writes)?;
     put_records(&*reader, &head, to, &mut writes)?;
     passage_before(&*reader, &header, &mut writes)?;
     for (first, last) in records {
@@ -285,11 +284,12 @@ fn put_rows(
 /// Drops headers, their indexes and certificates, accumulator nodes and blobs above a batch.
 fn drop_ledger(
     reader: &dyn Reader,
+    head: &HeadRecord,
     to: BatchNumber,
     writes: &mut WriteBatch,
     told: &mut RolledBack,
 ) -> Result<(), StorageError> {
-    let (first, last) = (schema::number_key(to.next()), schema::number_key(LAST));
+    let (first, last) = (schema::number_key(to.next()), schema::number_key(head.number));
     let above = |column, visit: &mut dyn FnMut(&[u8], &[u8]) -> Result<(), StorageError>| {
         reader.scan(column, &first, Direction::Up, &mut |key, value| {
             visit(key, value)?;
@@ -328,11 +328,14 @@ fn drop_ledger(
     for column in by_number {
         writes.clear_range(column, first, last);
     }
-    // A node is stored once it is full: those that a leaf above the batch is below are from the first on that ends there.
-    let leaves = to.leaves();
+    // A node is stored once it is full: those of which a leaf is above the batch are from the first on that was not full then.
+    let (leaves, all) = (to.leaves(), head.number.leaves());
     for level in 0..64u8 {
-        let node = |index| schema::node_key(slipstream_types::accumulator::NodePosition { level, index });
-        writes.clear_range(Column::Nodes, node(leaves >> level), node(u64::MAX));
+        let node = |index| schema::node_key(NodePosition { level, index });
+        let (first, end) = (leaves >> level, all >> level);
+        if first < end {
+            writes.clear_range(Column::Nodes, node(first), node(end - 1));
+        }
     }
     Ok(())
 }
@@ -367,8 +370,9 @@ fn drop_epoch_ends(
 /// Drops what the history has of batches above the batch. A value of the log that reaches over it is cut.
 fn drop_history(
     reader: &dyn Reader,
-    before: &Before,
+    head: &HeadRecord,
     to: BatchNumber,
+    before: &Before,
     writes: &mut WriteBatch,
 ) -> Result<(), StorageError> {
     for key in &before.keys {
@@ -387,8 +391,7 @@ fn drop_history(
             },
         )?;
     }
-    let (first, last) = (schema::number_key(to.next()), schema::number_key(LAST));
-    writes.clear_range(Column::HistoryLog, first, last);
+    writes.clear_range(Column::HistoryLog, schema::number_key(to.next()), schema::number_key(head.number));
     if let Some(cut) = cut {
         writes.put(Column::HistoryLog, schema::number_key(to), cut);
     }
