@@ -10,8 +10,11 @@ pub const INSTANCE_MAX: u8 = 200;
 /// Moves everything that two nodes cannot share: files get the number into their names, ports go up by it. Returns the keys that are
 /// changed.
 pub(crate) fn shift(config: &mut NodeConfig, number: NonZeroU8) -> Result<Vec<&'static str>, Problem> {
-    let mut changed = vec!["data_dir", "key_file"];
-    for (key, path) in [("data_dir", &mut config.data_dir), ("key_file", &mut config.key_file)] {
+    let mut changed = Vec::new();
+    let log = config.log.file.path.as_mut().map(|path| ("log.file.path", path));
+    let own = [("data_dir", &mut config.data_dir), ("key_file", &mut config.key_file)];
+    for (key, path) in own.into_iter().chain(log) {
+        changed.push(key);
         *path = numbered(path, number).ok_or_else(|| {
             let text = format!("{} has no name that an instance could put its number into", path.display());
             Problem::new(key, text)

@@ -46,7 +46,7 @@ mod tests;
 pub use error::{ConfigError, Place};
 pub use instance::INSTANCE_MAX;
 pub use load::{CONFIG_BYTES_MAX, Loaded, load, parse};
-pub use model::{ApiConfig, LogConfig, LogFormat, NodeConfig, Role};
+pub use model::{ApiConfig, LogConfig, LogFileConfig, LogFormat, NodeConfig, Role};
 pub use origin::{Origin, Origins};
 pub use overrides::{OVERRIDE_BYTES_MAX, OVERRIDES_MAX, Overrides, VARIABLE_PREFIX};
 pub use preset::Preset;

@@ -10,27 +10,28 @@ use std::borrow::Cow;
 pub const MASK: &str = "***";
 
 const SCHEME_END: &str = "://";
-/// Parts of names whose values are secret.
-const SECRET_NAMES: [&str; 10] = [
+/// Parts of names whose values are secret, in lower case and without `-` and `_`.
+pub const SECRET_NAMES: [&str; 11] = [
     "password",
+    "passwd",
     "passphrase",
     "secret",
     "token",
     "credential",
-    "private_key",
-    "access_key",
-    "api_key",
+    "privatekey",
+    "accesskey",
+    "apikey",
     "signature",
     "authorization",
 ];
 
-/// Whether the value of a key, or of a URL's parameter, is a secret by its name. `-` counts as `_`, and `Key` as `key`.
+/// Whether the value of a key, or of a URL's parameter, is a secret by its name, whose case, `-` and `_` do not count.
 pub fn is_secret(name: &str) -> bool {
     names_a_secret(name.rsplit('.').next().unwrap_or_default())
 }
 
 fn names_a_secret(text: &str) -> bool {
-    let text = text.to_ascii_lowercase().replace('-', "_");
+    let text = text.to_ascii_lowercase().replace(['-', '_'], "");
     SECRET_NAMES.iter().any(|secret| text.contains(secret))
 }
 
@@ -151,7 +152,10 @@ mod tests {
             mask_text("asked https://a:b@c/d, then \"http://e@f\": no answer"),
             "asked https://***@c/d, then \"http://***@f\": no answer"
         );
-        assert_eq!(mask_value("archive.secret-access-key", "abc"), MASK);
+        for name in ["archive.secret-access-key", "DB_PASSWD", "ApiKey", "api-key", "GITHUB_TOKEN"] {
+            assert_eq!(mask_value(name, "abc"), MASK, "{name}");
+        }
+        assert_eq!(mask_value("key_file", "node.key"), "node.key");
         // A blank inside of a password is none in a value.
         assert_eq!(mask_value("archive", "https://user:pa ss@host/"), "https://***@host/");
     }

@@ -2,7 +2,7 @@
 
 use std::{
     net::{IpAddr, Ipv4Addr, SocketAddr},
-    num::{NonZeroU64, NonZeroUsize},
+    num::{NonZeroU32, NonZeroU64, NonZeroUsize},
     path::PathBuf,
 };
 
@@ -48,7 +48,8 @@ pub struct NodeConfig {
     /// `validator`, `fullnode`, `archive` or `light`: values for such a node, [below the file](#presets).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub preset: Option<Preset>,
-    /// Database (`db`), users' transactions (`transactions.journal`) and lock file (`LOCK`). Made at the first start, after
+    /// Database (`db`), users' transactions (`transactions.journal`), lock file (`LOCK`), the operator's token
+    /// (`operator.token`) and notes of the last failure (`last_failure.txt`, `last_panic.txt`). Made at the first start, after
     /// everything else has been checked.
     #[serde(default = "default_data_dir")]
     pub data_dir: PathBuf,
@@ -89,7 +90,7 @@ pub struct NodeConfig {
     /// JSON-RPC, status and metrics.
     #[serde(default)]
     pub api: ApiConfig,
-    /// What is written to standard error.
+    /// What is written to standard error, and to a file.
     #[serde(default)]
     pub log: LogConfig,
 }
@@ -123,7 +124,8 @@ impl NodeConfig {
         let always = [("data_dir", &mut self.data_dir), ("key_file", &mut self.key_file)];
         let genesis = self.genesis.as_mut().map(|path| ("genesis", path));
         let schedule = self.schedule.as_mut().map(|path| ("schedule", path));
-        always.into_iter().chain(genesis).chain(schedule)
+        let log = self.log.file.path.as_mut().map(|path| ("log.file.path", path));
+        always.into_iter().chain(genesis).chain(schedule).chain(log)
     }
 }
 
@@ -210,11 +212,33 @@ pub struct LogConfig {
     pub filter: String,
     /// `text` for people, `json` for collectors: one object a line.
     pub format: LogFormat,
+    /// A file that gets the same lines as standard error.
+    pub file: LogFileConfig,
 }
 
 impl Default for LogConfig {
     fn default() -> Self {
-        Self { filter: "info".into(), format: LogFormat::Text }
+        Self { filter: "info".into(), format: LogFormat::Text, file: LogFileConfig::default() }
+    }
+}
+
+/// A log file, and how much of it is kept: at most `mib_max` times `files_kept` and one.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, schemars::JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct LogFileConfig {
+    /// A file that gets the same lines as standard error, in a directory that is there; earlier ones lie beside it, as `PATH.1`,
+    /// `PATH.2` and so on.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub path: Option<PathBuf>,
+    /// Size at which a new file begins, in MiB. A week of a healthy node at `info` fits.
+    pub mib_max: NonZeroU32,
+    /// Earlier files that are kept; 0 keeps none. All together take at most `mib_max` times `files_kept` and one.
+    pub files_kept: u32,
+}
+
+impl Default for LogFileConfig {
+    fn default() -> Self {
+        Self { path: None, mib_max: NonZeroU32::new(64).expect("64 is not zero"), files_kept: 4 }
     }
 }
 

@@ -45,7 +45,7 @@ pub(crate) fn all() -> Vec<(&'static str, RangeInclusive<u64>)> {
 /// Key, value, and the values that it may have. Keys that work with any number are not listed, nor those of `network`, which
 /// checks its own.
 fn own_numbers(config: &NodeConfig) -> Vec<(&'static str, u64, RangeInclusive<u64>)> {
-    let NodeConfig { broadcast, storage, executor, sync, consensus, api, .. } = config;
+    let NodeConfig { broadcast, storage, executor, sync, consensus, api, log, .. } = config;
     let pool = &consensus.pool;
     let count = |value: usize| value as u64;
     vec![
@@ -93,5 +93,7 @@ fn own_numbers(config: &NodeConfig) -> Vec<(&'static str, u64, RangeInclusive<u6
         ("api.send_sync_time_max_ms", api.send_sync_time_max_ms.get(), 1..=20_000),
         ("api.trace_time_max_ms", api.trace_time_max_ms.get(), 10..=20_000),
         ("api.trace_mib_max", api.trace_mib_max.get(), 1..=4_096),
+        ("log.file.mib_max", log.file.mib_max.get().into(), 1..=65_536),
+        ("log.file.files_kept", log.file.files_kept.into(), 0..=1_000),
     ]
 }

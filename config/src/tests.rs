@@ -293,10 +293,30 @@ fn waypoint_alone_is_enough_for_a_fullnode() {
     assert_eq!(config.waypoint.unwrap().number.get(), 12);
 }
 
+/// Goal: a log file is bounded whatever is left out, and its path starts where the others do.
+#[test]
+fn a_log_file_has_bounds() {
+    let log = |file: &str| fullnode(&format!("log: {{ file: {{ {file} }} }}\n"));
+    let file = |file: &str| parse(&log(file), Path::new("conf/node.yaml")).unwrap().log.file;
+    let LogFileConfig { path, mib_max, files_kept } = file("path: logs/node.log");
+    assert_eq!((path, mib_max.get(), files_kept), (Some("conf/logs/node.log".into()), 64, 4));
+    assert_eq!(file("mib_max: 1").path, None);
+    for (wrong, said) in [
+        ("mib_max: 0", "log.file.mib_max: invalid value"),
+        ("mib_max: 65537", "log.file.mib_max: must be from 1 to 65536"),
+        ("files_kept: 1001", "log.file.files_kept: must be from 0 to 1000"),
+        ("size: 1", "log.file.size: unknown field `size`"),
+    ] {
+        let text = refused(&log(wrong));
+        assert!(text.contains(said), "{text}");
+    }
+}
+
 /// Goal: what is serialised can be loaded again, so tools may write configurations from the type.
 #[test]
 fn round_trip() {
-    let config = parse(&fullnode(""), Path::new("/conf/node.yaml")).unwrap();
+    let config =
+        parse(&fullnode("log: { file: { path: node.log } }\n"), Path::new("/conf/node.yaml")).unwrap();
     let written = serde_saphyr::to_string(&config).unwrap();
     let again = parse(&written, Path::new("/elsewhere/node.yaml")).unwrap();
     assert_eq!(serde_saphyr::to_string(&again).unwrap(), written);

@@ -9,7 +9,7 @@ use serde::{
 use serde_json::Value;
 use slipstream_types::{BatchNumber, Digest, Waypoint};
 
-use crate::{NodeConfig, preset::Preset};
+use crate::{LogConfig, LogFileConfig, NodeConfig, preset::Preset};
 
 /// A section, or the value of a key. A list is one value: whoever sets it sets all of it.
 #[derive(Clone, PartialEq, Debug)]
@@ -25,6 +25,10 @@ pub(crate) static KNOWN: LazyLock<Tree> = LazyLock::new(|| {
         genesis: Some("genesis.json".into()),
         waypoint: Some(Waypoint { number: BatchNumber::GENESIS, hash: Digest([0; 32]) }),
         schedule: Some("schedule.json".into()),
+        log: LogConfig {
+            file: LogFileConfig { path: Some("node.log".into()), ..LogFileConfig::default() },
+            ..LogConfig::default()
+        },
         ..NodeConfig::default()
     };
     Tree::of(&example)

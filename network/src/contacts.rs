@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 use tokio::time::Instant;
 
-use crate::{PeerId, PeerTarget, SharedKey};
+use crate::{BannedBy, PeerId, PeerTarget, SharedKey};
 
 /// A peer that ends connections at once is told of after so many in a row: two nodes that dial each other at the same moment
 /// end one of their connections too.
@@ -14,19 +14,21 @@ const ENDED_TOLD_AT: u32 = 3;
 /// What operators ask of a network that does not connect.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct Contacts {
-    /// Each peer of `network.peers`, in that order, without the node itself.
+    /// Each peer of `network.peers`, in that order, without the node itself; then those that the operator added since the start.
     pub configured: Vec<ConfiguredPeer>,
     /// Keys that more than one node used within the last minute.
     pub shared_keys: Vec<SharedKey>,
 }
 
-/// A peer of `network.peers`.
+/// A peer of `network.peers`, or one that the operator added.
 #[derive(Clone, PartialEq, Debug)]
 pub struct ConfiguredPeer {
     /// Who it should be, and where it is dialled.
     pub peer: PeerTarget,
     /// How this node stands with it.
     pub state: ContactState,
+    /// Whether the operator added it since the start.
+    pub is_added: bool,
 }
 
 /// How a node stands with a configured peer.
@@ -50,10 +52,14 @@ pub enum ContactState {
         /// When the next one begins; in the past while it is under way.
         next_attempt: Instant,
     },
-    /// This node has banned it.
+    /// This node, or its operator, has banned it.
     Banned {
         /// When the ban ends.
         until: Instant,
+        /// Who banned it.
+        by: BannedBy,
+        /// Why.
+        reason: String,
     },
 }
 
@@ -133,7 +139,7 @@ impl ConfiguredPeer {
         match &self.state {
             ContactState::Connected { .. } | ContactState::Connecting => None,
             ContactState::Failing { failure, .. } => Some(failure.describe(&self.peer)),
-            ContactState::Banned { .. } => Some("banned by this node: its log says why".into()),
+            ContactState::Banned { by, reason, .. } => Some(format!("banned by {by}: {reason}")),
         }
     }
 }

@@ -51,6 +51,7 @@
 //! ```
 
 mod address;
+mod bans;
 mod bucket;
 mod budget;
 mod config;
@@ -83,6 +84,7 @@ mod tests;
 pub use bytes::Bytes;
 
 pub use address::{ParsePeerAddressError, PeerAddress};
+pub use bans::{Ban, BannedBy};
 pub use config::NetworkConfig;
 pub use contacts::{ConfiguredPeer, ContactFailure, ContactKind, ContactState, Contacts};
 pub use error::NetworkError;
@@ -90,7 +92,7 @@ pub use exchange::{ExchangeEvent, ExchangeStatus};
 pub use fair::{FairLimits, FairQueue};
 pub use memory::{MemoryHub, MemoryTransport};
 pub use payload::Payload;
-pub use quic::Network;
+pub use quic::{Network, OrderError};
 pub use refusal::{REFUSAL_BYTES_MAX, Refusal, RefusalKind};
 pub use resolver::{NoNames, Resolver, SystemResolver};
 pub use shared_keys::SharedKey;

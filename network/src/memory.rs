@@ -22,8 +22,8 @@ use tokio::{
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 use crate::{
-    BoxFuture, Handler, MESSAGE_BYTES_MAX, NetworkConfig, NetworkError, Payload, PeerId, PeerStats, Priority,
-    Protocol, Refusal, RequestLimits, Transport,
+    Ban, BannedBy, BoxFuture, Handler, MESSAGE_BYTES_MAX, NetworkConfig, NetworkError, Payload, PeerId,
+    PeerStats, Priority, Protocol, Refusal, RequestLimits, Transport,
     peers::{Direction, Peers, Useful},
     queue::Outbox,
 };
@@ -283,12 +283,18 @@ impl Transport for MemoryTransport {
         let now = Instant::now();
         tracing::warn!(%peer, reason, ?duration, "banned a peer");
         self.with(|nodes| {
-            let banned = nodes.get_mut(&self.local).and_then(|node| node.peers.ban(peer, duration, now));
+            let banned = nodes
+                .get_mut(&self.local)
+                .and_then(|node| node.peers.ban(peer, BannedBy::Node, reason, duration, now));
             if let Some(end) = banned {
                 end.closed.cancel();
                 cut(nodes, peer, self.local);
             }
         });
+    }
+
+    fn bans(&self) -> Vec<Ban> {
+        self.with_own(|node| node.peers.bans.list(Instant::now())).unwrap_or_default()
     }
 
     fn peer_stats(&self) -> Vec<PeerStats> {

@@ -21,14 +21,7 @@ use self::{
     kept::{Stranger, kept},
     turns::{Home, TURN_AT_WORK, TURN_MIN, Turns},
 };
-use crate::{PeerId, origin::Origin};
-
-/// Longest ban; beyond it an end cannot be told from forever, and the sum of times might overflow.
-const BAN_MAX: Duration = Duration::from_secs(365 * 24 * 3_600);
-
-/// Bans remembered at once; a peer makes keys for free, so their number must be bounded. When full, the ban that would end
-/// first goes.
-pub(crate) const BANS_MAX: usize = 4_096;
+use crate::{BannedBy, PeerId, bans::Bans, origin::Origin};
 
 /// Connections of peers that are not configured from one host, so that it cannot take all places with keys that it makes for free.
 pub(crate) const CONNECTIONS_PER_HOST_MAX: usize = 8;
@@ -107,7 +100,7 @@ pub(crate) struct Peers<L> {
     /// How long after a connection was made a second one can still be a simultaneous attempt.
     crossing: Duration,
     links: BTreeMap<PeerId, Entry<L>>,
-    bans: BTreeMap<PeerId, Instant>,
+    pub(crate) bans: Bans,
     turns: Turns,
     next_number: u64,
 }
@@ -128,7 +121,7 @@ impl<L: Useful> Peers<L> {
             chosen_max: 0,
             crossing,
             links: BTreeMap::new(),
-            bans: BTreeMap::new(),
+            bans: Bans::default(),
             turns: Turns::default(),
             next_number: 0,
         }
@@ -162,7 +155,7 @@ impl<L: Useful> Peers<L> {
         if peer == self.local {
             return Err(Unwanted::Own);
         }
-        if self.banned_until(peer, now).is_some() {
+        if self.bans.until(peer, now).is_some() {
             return Err(Unwanted::Banned);
         }
         let origin = address.and_then(Origin::of_remote);
@@ -202,7 +195,7 @@ impl<L: Useful> Peers<L> {
         if !self.is_stranger(&peer) {
             return Ok(None);
         }
-        let places = self.peers_max.saturating_sub(self.reserved.len() + self.chosen_max);
+        let places = self.places();
         if let Some(Origin { host, net }) = origin {
             let hosts = self.strangers().filter(|(_, entry)| entry.origin.is_some_and(|it| it.host == host));
             let per_net_max = CONNECTIONS_PER_HOST_MAX.max(places / NETWORK_PART);
@@ -317,23 +310,53 @@ impl<L: Useful> Peers<L> {
     }
 
     /// Bans a peer and returns its connection, which must be closed. A longer ban that stands already is kept.
-    pub(crate) fn ban(&mut self, peer: PeerId, duration: Duration, now: Instant) -> Option<L> {
-        let until = now + duration.min(BAN_MAX);
-        let until = self.bans.get(&peer).map_or(until, |standing| until.max(*standing));
-        self.bans.insert(peer, until);
-        if self.bans.len() > BANS_MAX {
-            self.bans.retain(|_, until| *until > now);
-        }
-        if self.bans.len() > BANS_MAX
-            && let Some(first) = self.bans.iter().min_by_key(|(_, until)| **until).map(|(id, _)| *id)
-        {
-            self.bans.remove(&first);
-        }
+    pub(crate) fn ban(
+        &mut self,
+        peer: PeerId,
+        by: BannedBy,
+        reason: &str,
+        duration: Duration,
+        now: Instant,
+    ) -> Option<L> {
+        self.bans.add(peer, by, reason, duration, now);
         self.disconnect(peer, now)
     }
 
     pub(crate) fn banned_until(&self, peer: PeerId, now: Instant) -> Option<Instant> {
-        self.bans.get(&peer).copied().filter(|until| *until > now)
+        self.bans.until(peer, now)
+    }
+
+    /// Whether a place is kept for a peer because the configuration, or the operator since, names it.
+    pub(crate) fn is_reserved(&self, peer: &PeerId) -> bool {
+        self.reserved.contains(peer)
+    }
+
+    /// Keeps a place for one more peer. Returns the stranger who leaves for it, if all places are taken; the caller closes its
+    /// connection.
+    ///
+    /// # Errors
+    /// If no place would be left for strangers.
+    pub(crate) fn reserve(&mut self, peer: PeerId, now: Instant) -> Result<Option<L>, Unwanted> {
+        if self.reserved.contains(&peer) {
+            return Ok(None);
+        }
+        if self.places() <= 1 {
+            return Err(Unwanted::Full);
+        }
+        self.reserved.insert(peer);
+        let newest = self.strangers().max_by_key(|(_, entry)| entry.number).map(|(id, _)| *id);
+        let leaving = newest.filter(|_| self.strangers().count() > self.places());
+        Ok(leaving.and_then(|stranger| self.disconnect(stranger, now)))
+    }
+
+    /// Keeps no place any more for a peer.
+    pub(crate) fn release(&mut self, peer: &PeerId) {
+        self.reserved.remove(peer);
+    }
+
+    /// Places that strangers share.
+    fn places(&self) -> usize {
+        self.peers_max.saturating_sub(self.reserved.len() + self.chosen_max)
     }
 }
 

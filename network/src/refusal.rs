@@ -93,9 +93,14 @@ impl Refusal {
 
 /// A peer's text as it may be sent and logged: bounded, and without control characters that could forge a log line.
 pub(crate) fn clipped(text: &str) -> String {
+    clipped_to(text, REFUSAL_BYTES_MAX)
+}
+
+/// The same with another bound.
+pub(crate) fn clipped_to(text: &str, bytes_max: usize) -> String {
     let mut kept = String::new();
     for character in text.chars().map(|c| if c.is_control() { ' ' } else { c }) {
-        if kept.len() + character.len_utf8() > REFUSAL_BYTES_MAX {
+        if kept.len() + character.len_utf8() > bytes_max {
             break;
         }
         kept.push(character);

@@ -6,7 +6,7 @@ use bytes::Bytes;
 use slipstream_types::PublicKey;
 use tokio::time::Instant;
 
-use crate::{Contacts, ExchangeStatus, NetworkError, Payload, Refusal, TurnedAway};
+use crate::{Ban, Contacts, ExchangeStatus, NetworkError, Payload, Refusal, TurnedAway};
 
 /// A peer is its ed25519 public key.
 pub type PeerId = PublicKey;
@@ -154,6 +154,11 @@ pub trait Transport: Send + Sync + 'static {
     /// has nothing to tell.
     fn contacts(&self) -> Contacts {
         Contacts::default()
+    }
+
+    /// The bans that stand: the operator's first, and of each the longest first.
+    fn bans(&self) -> Vec<Ban> {
+        Vec::new()
     }
 
     /// How it stands with peers that the configuration does not name; none where there is no peer exchange.

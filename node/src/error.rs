@@ -11,8 +11,8 @@ use slipstream_sync::SyncError;
 use slipstream_types::{CodecError, Digest, Waypoint, schedule::ScheduleError};
 
 use crate::{
-    genesis_file::GenesisFileError, keys::KeyError, lock::LockError, schedule_file::ScheduleFileError,
-    tasks::TaskFailure,
+    genesis_file::GenesisFileError, keys::KeyError, lock::LockError, log::FilterError,
+    operator_token::TokenError, schedule_file::ScheduleFileError, tasks::TaskFailure,
 };
 
 /// Why a node did not start, or had to stop. The text says what, where and what to do.
@@ -42,17 +42,24 @@ pub enum NodeError {
     #[error(transparent)]
     Lock(#[from] LockError),
     /// A log filter.
-    #[error(
-        "{place}: `{part}` is not a log filter ({reason}); write a level such as `info`, or `info,slipstream_sync=debug`"
-    )]
+    #[error("{place}: {source}")]
     LogFilter {
         /// The configuration's key, or the environment's variable.
         place: &'static str,
-        /// The first part of it that is wrong.
-        part: String,
-        /// What is wrong.
-        reason: String,
+        /// What is wrong with it.
+        source: FilterError,
     },
+    /// The log file cannot be opened.
+    #[error("cannot write the log file {}: {source}; make its directory, or change log.file.path in the configuration", path.display())]
+    LogFile {
+        /// The file.
+        path: PathBuf,
+        /// What the operating system said.
+        source: io::Error,
+    },
+    /// The operator's token.
+    #[error(transparent)]
+    OperatorToken(#[from] TokenError),
     /// The node's key is not one of the genesis' validators.
     #[error(
         "this node is configured as a validator, but its key {peer} is not in the validator set of {}; use the key file that \

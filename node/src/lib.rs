@@ -11,8 +11,8 @@
 //! ```
 //!
 //! * [`node`]: what runs, in which order it starts and stops. [`tasks`]: every task has a name, an owner and an end.
-//! * [`cli`]: `slipstream init | run | status | snapshot … | config check | config show`.
-//! * [`keys`], [`genesis_file`], [`lock`]: the files around a node. [`Log`]: what it writes to standard error.
+//! * [`cli`]: `slipstream init | run | status | snapshot … | peers … | log … | debug … | config check | config show`.
+//! * [`keys`], [`genesis_file`], [`lock`], [`operator_token`]: the files around a node. [`Log`]: what it writes to standard error and a file.
 //! * [`health`]: whether a node is as it should be, and why not, for everybody who asks and for the log.
 //! * `rpc`: batches as Ethereum blocks. [`api`]: the HTTP side.
 //!
@@ -28,6 +28,7 @@ mod blocking;
 pub mod cli;
 pub mod clock;
 mod error;
+mod failure_notes;
 mod fair;
 pub mod genesis_file;
 pub mod health;
@@ -36,8 +37,10 @@ pub mod keys;
 mod leash;
 pub mod lock;
 mod log;
+mod mask;
 mod mesh;
 pub mod node;
+pub mod operator_token;
 mod origin;
 mod repair;
 mod router;
@@ -51,5 +54,5 @@ mod turns;
 mod workers;
 
 pub use error::NodeError;
-pub use log::Log;
+pub use log::{FILTER_BYTES_MAX, FilterError, Log};
 pub use node::Node;

@@ -19,7 +19,9 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{
     Log, addresses,
-    api::{self, Api, listener, metrics::Metrics, starting::Starting, status::StatusSource},
+    api::{
+        self, Api, listener, metrics::Metrics, operator::Operator, starting::Starting, status::StatusSource,
+    },
     clock::SystemClock,
     error::NodeError,
     genesis_file,
@@ -27,6 +29,7 @@ use crate::{
     keys,
     lock::{self, DataLock},
     mesh::{self, NodeLedger},
+    operator_token::OperatorToken,
     repair,
     router::{Router, Services},
     rpc::{Batches, Feed, LogIndex, RpcContext, TraceLimits},
@@ -126,6 +129,7 @@ impl Node {
         Opened { lock, store }: Opened,
         log: Log,
     ) -> Result<Node, NodeError> {
+        let token = OperatorToken::establish(&config.data_dir)?;
         let genesis = store.genesis()?;
         if let Some(path) = &config.schedule {
             store.follow_schedule(schedule_file::load(path)?)?;
@@ -205,7 +209,7 @@ impl Node {
             transport: transport.clone(),
             broadcaster: broadcaster.clone(),
             health: health.clone(),
-            log,
+            log: log.clone(),
         };
         let log_index = Arc::new(LogIndex::new(store.clone()));
         let feed = Feed::new(&store, pool.clone())?;
@@ -230,7 +234,8 @@ impl Node {
             clock,
         };
         let metrics = Metrics::new().map_err(|error| NodeError::Api(error.to_string()))?;
-        let api = Api::new(context, Arc::new(metrics), status, &config.api);
+        let operator = Operator { token, network: network.clone(), follower: follower.clone(), log };
+        let api = Api::new(context, Arc::new(metrics), status, operator, &config.api);
 
         let services =
             Services { server, broadcaster: broadcaster.clone(), forwarder: forwarder.clone(), seat };

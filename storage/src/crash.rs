@@ -66,10 +66,12 @@ pub enum Step {
     HistoryDrop,
     /// Rows and code that were wrong are put right.
     Repair,
+    /// An earlier batch becomes the head.
+    Rollback,
 }
 
 impl Step {
-    /// Every step of a store in use. A [`Step::Repair`] is made on one that is not.
+    /// Every step of a store in use. [`Step::Repair`] and [`Step::Rollback`] are made on one that is not.
     pub const ALL: [Step; 23] = [
         Step::Open,
         Step::Initialize,
@@ -122,6 +124,7 @@ impl Step {
             Step::HistoryRecord => "history-record",
             Step::HistoryDrop => "history-drop",
             Step::Repair => "repair",
+            Step::Rollback => "rollback",
         }
     }
 }

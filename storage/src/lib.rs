@@ -69,8 +69,10 @@ mod place;
 mod provable;
 mod prune;
 mod range_delta;
+mod read_only;
 mod repair;
 mod restore;
+mod rollback;
 mod rules;
 mod run;
 mod schema;
@@ -104,7 +106,7 @@ pub use crash::{CrashPoint, Faults, Step, UnknownCrashPoint};
 pub use disk::DiskRoom;
 pub use error::{
     ChunkError, Damage, RECORD_BYTES_MAX, RECORD_KEY_BYTES_MAX, RangeDeltaError, RepairError, RestoreError,
-    StorageError,
+    RollbackError, StorageError,
 };
 pub use export::{ExportError, ExportSummary, Trust, export_snapshot, import_snapshot, verify_export};
 pub use floors::KeptRange;
@@ -117,8 +119,10 @@ pub use prune::{Pruned, PrunedKind};
 pub use range_delta::{
     CheckedRangeDelta, RANGE_DELTA_BATCHES_MAX, RangeDelta, RangeDeltaChunk, RangeDeltaTakeover,
 };
+pub use read_only::ReadOnly;
 pub use repair::{KEYS_TOLD_MAX, LEVELS_MAX, Opened, Part, Repair, Repaired, StateAt, Wanted};
 pub use restore::{Checked, RESTORE_HEADERS_MAX, RESTORE_RANGES_BITS, Restore};
+pub use rollback::RolledBack;
 pub use rules::FORKS_HEARD_MAX;
 pub use schema::Retargeted;
 pub use scrub::Scrubbed;

@@ -1,7 +1,7 @@
 //! [`Maintenance`]: a store that no node runs on, opened without its tree, so that it opens at once and also when the state
 //! is damaged.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use slipstream_types::BatchNumber;
 
@@ -19,8 +19,9 @@ use crate::{
 
 /// An opened directory. Only one process can have it: stop the node first.
 pub struct Maintenance {
-    backend: RocksBackend,
-    tree_memory_mib: u64,
+    pub(crate) backend: RocksBackend,
+    pub(crate) tree_memory_mib: u64,
+    pub(crate) dir: PathBuf,
 }
 
 /// What a store holds.
@@ -58,7 +59,7 @@ impl Maintenance {
         format::check_existing(dir)?;
         let backend = RocksBackend::open(config, dir)?;
         format::mark(dir)?;
-        Ok(Maintenance { backend, tree_memory_mib: config.tree_memory_mib })
+        Ok(Maintenance { backend, tree_memory_mib: config.tree_memory_mib, dir: dir.to_owned() })
     }
 
     /// What the store holds. Cheap: sizes are those that RocksDB keeps.

@@ -89,7 +89,7 @@ impl Store {
         let (current, is_read) = loaded
             .map_or((None, true), |(current, is_read)| (Some(Current { headers_floor, ..current }), is_read));
         let head = current.as_ref().map(|current| current.record.number);
-        let facts = Arc::new(Facts::load(Arc::clone(&backend), head.unwrap_or_default())?);
+        let facts = Arc::new(Facts::load(backend.clone(), head.unwrap_or_default())?);
         let (disk, poisoned) = (disk.map(Arc::new), Arc::new(AtomicBool::new(false)));
         let history = History {
             behind: AtomicU64::new(0),

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use slipstream_types::{BatchHeader, BatchNumber, Certificate, Digest, LedgerInfo, Waypoint};
 
 use crate::{
-    backend::{Column, WriteBatch},
+    backend::{Column, Reader, WriteBatch},
     error::StorageError,
     schema,
     store::Store,
@@ -148,6 +148,27 @@ impl Store {
         };
         compare(waypoint, &info)
     }
+}
+
+/// Adds to a write that makes an earlier batch the head that its ledger passes through the noted waypoint, if that batch is not before it: what
+/// showed it may be pruned, and the batch that the note names goes.
+pub(crate) fn passage_before(
+    reader: &dyn Reader,
+    head: &BatchHeader,
+    writes: &mut WriteBatch,
+) -> Result<(), StorageError> {
+    let Some(noted) = reader.get(Column::Records, PASSED_RECORD.as_bytes())? else { return Ok(()) };
+    let passed: Passed = schema::decode("waypoint record", &noted)?;
+    if passed.number > head.number || passed.target <= head.number {
+        return Ok(());
+    }
+    let target = reader.get(Column::Headers, &schema::number_key(passed.target))?;
+    let target: Option<BatchHeader> = target.map(|header| schema::decode("header", &header)).transpose()?;
+    if target.is_some_and(|target| target.digest() == passed.target_digest) {
+        let waypoint = Waypoint { number: passed.number, hash: passed.hash };
+        writes.put(Column::Records, PASSED_RECORD, schema::encode(&Passed::of(&waypoint, head)));
+    }
+    Ok(())
 }
 
 fn compare(waypoint: &Waypoint, info: &LedgerInfo) -> Result<(), StorageError> {

@@ -113,6 +113,12 @@ impl Follower {
         self.poked.notify_one();
     }
 
+    /// The operator lifted the ban of a peer: it is asked again once it is connected.
+    pub fn unban(&self, peer: &PeerId) {
+        self.engine.lock().handle_unbanned(peer, Instant::now());
+        self.poked.notify_one();
+    }
+
     /// A peer says that it has a batch, or soon will: it is asked, if that is news.
     pub fn hear_of(&self, peer: PeerId, number: BatchNumber) {
         if self.engine.lock().handle_rumour(peer, number, Instant::now()) {

@@ -178,7 +178,7 @@ fn what_is_shown_is_read_back() {
 fn instances_are_moved_out_of_each_others_way() {
     let text = format!(
         "role: fullnode\ngenesis: g.json\nkey_file: node.key\nnetwork:\n  listen: 0.0.0.0:7400\n  advertise: [\"8.8.8.8:7400\"]\n  peers: \
-         [\"{PEER}\"]\napi: {{ listen: 127.0.0.1:8545 }}\n"
+         [\"{PEER}\"]\napi: {{ listen: 127.0.0.1:8545 }}\nlog: {{ file: {{ path: node.log }} }}\n"
     );
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("node.yaml");
@@ -190,6 +190,8 @@ fn instances_are_moved_out_of_each_others_way() {
     let Loaded { config, origins } = instance(3, "data_dir=a.b/data").unwrap();
     assert_eq!(config.data_dir, dir.path().join("a.b/data-3"));
     assert_eq!(config.key_file, dir.path().join("node-3.key"));
+    assert_eq!(config.log.file.path, Some(dir.path().join("node-3.log")));
+    assert_eq!(origins.of("log.file.path").to_string(), "--instance 3");
     assert_eq!(config.network.listen.to_string(), "0.0.0.0:7403");
     assert_eq!(config.network.advertise[0].to_string(), "8.8.8.8:7403");
     assert_eq!(config.api.listen.to_string(), "127.0.0.1:8548");

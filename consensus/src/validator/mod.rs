@@ -54,6 +54,7 @@ pub(crate) use self::kept::kept_tokens;
 pub use self::{
     driver::Driver,
     message::{Ordered, OutcomeParts, Request, Response, decode_request, decode_response, encode},
+    records::{VOTE_RECORD, voted_up_to},
     status::{ConsensusStatus, Conviction, EvidenceKind, PeerStanding, Proof, Voting},
 };
 use self::{

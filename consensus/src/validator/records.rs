@@ -5,9 +5,30 @@ use std::marker::PhantomData;
 use serde::{Serialize, de::DeserializeOwned};
 use slipstream_eve::{Evidence, Record};
 use slipstream_storage::Store;
-use slipstream_types::{bounded::BoundedVec, codec};
+use slipstream_types::{BatchNumber, bounded::BoundedVec, codec};
 
 use crate::error::RecordError;
+
+/// The name of the store's record of what binds a validator's next vote.
+pub const VOTE_RECORD: &str = "consensus/eve";
+
+/// The highest batch that such a record has a vote for, or the decision of; none if it has neither.
+///
+/// # Errors
+/// If it cannot be read: then nobody knows.
+pub fn voted_up_to(record: &[u8]) -> Result<Option<BatchNumber>, RecordError> {
+    let record: Record =
+        codec::decode(VOTES.what, record, VOTES.bytes_max).map_err(RecordError::Unreadable)?;
+    let Record { prepare, prepared, adopted, amnesia, decided, .. } = &record;
+    let numbers = [
+        prepare.as_ref().map(|ballot| ballot.number),
+        prepared.as_ref().map(|prepared| prepared.info.number),
+        adopted.as_ref().map(|adopted| adopted.info.number),
+        amnesia.as_ref().map(|(number, _)| *number),
+        decided.iter().map(|certificate| certificate.info.number).max(),
+    ];
+    Ok(numbers.into_iter().flatten().max())
+}
 
 /// Proofs of misbehaviour that are kept; one is enough to throw its author out.
 const EVIDENCE_MAX: usize = 64;
@@ -22,7 +43,7 @@ pub(super) struct Slot<T> {
 
 /// What binds the next vote: eighteen certificates of as many signatures and next validators as there may be (12.5 KiB each), and some numbers.
 pub(super) const VOTES: Slot<Record> =
-    Slot { name: "consensus/eve", what: "vote record", bytes_max: 1 << 20, keeps: PhantomData };
+    Slot { name: VOTE_RECORD, what: "vote record", bytes_max: 1 << 20, keeps: PhantomData };
 
 /// Who gave two statements where it may give one.
 pub(super) const EVIDENCE: Slot<Convictions> =
@@ -50,8 +71,9 @@ impl<T: Serialize + DeserializeOwned> Slot<T> {
 
 #[cfg(test)]
 mod tests {
+    use slipstream_eve::Ballot;
     use slipstream_storage::StorageConfig;
-    use slipstream_types::Epoch;
+    use slipstream_types::{Digest, Epoch};
 
     use super::*;
     use crate::testing::{genesis, store};
@@ -74,6 +96,12 @@ mod tests {
         let store = open();
         store.initialize(&genesis(1)).unwrap();
         assert_eq!(VOTES.load(&store).unwrap(), None);
+        let binding = |record: &Record| voted_up_to(&codec::encode("vote record", record).unwrap()).unwrap();
+        assert_eq!(binding(&record(7)), None);
+        let (at, ballot) = (BatchNumber::new, |number| Ballot { view: 1, number, token: Digest::ZERO });
+        assert_eq!(binding(&Record { prepare: Some(ballot(at(9))), ..record(7) }), Some(at(9)));
+        let forgetful = Record { prepare: Some(ballot(at(9))), amnesia: Some((at(11), 2)), ..record(7) };
+        assert_eq!(binding(&forgetful), Some(at(11)));
         for view in [7, 8] {
             VOTES.save(&store, &record(view)).unwrap();
         }

@@ -108,23 +108,35 @@ fn one_address_cannot_take_all_places() {
 }
 
 #[test]
-fn bans_disconnect_expire_and_stay_bounded() {
+fn bans_disconnect_and_expire() {
     let now = Instant::now();
     let mut peers = table(id(0), 8, &[]);
     peers.admit(id(1), Direction::Accepted, None, "link", now).unwrap();
-    assert_eq!(peers.ban(id(1), Duration::from_secs(9), now), Some("link"));
-    peers.ban(id(1), Duration::from_secs(1), now);
+    assert_eq!(peers.ban(id(1), BannedBy::Node, "a lie", Duration::from_secs(9), now), Some("link"));
+    peers.ban(id(1), BannedBy::Node, "a lie", Duration::from_secs(1), now);
     let early = now + Duration::from_secs(8);
     assert_eq!(peers.admit(id(1), Direction::Accepted, None, "", early), Err(Unwanted::Banned));
     assert!(peers.admit(id(1), Direction::Accepted, None, "", now + Duration::from_secs(9)).is_ok());
+}
 
-    for n in 0..(BANS_MAX as u32 + 10) {
-        let mut key = [7; 32];
-        key[..4].copy_from_slice(&n.to_le_bytes());
-        peers.ban(slipstream_types::PublicKey(key), Duration::from_secs(60 + u64::from(n)), now);
+/// Goal: a place that is kept while the node runs is one that strangers lose, the newest of them first, and get back.
+#[test]
+fn a_place_can_be_kept_while_the_node_runs() {
+    let now = Instant::now();
+    let mut peers = table(id(0), 3, &[]);
+    for (n, link) in [(1, "first"), (2, "second"), (3, "third")] {
+        peers.admit(id(n), Direction::Accepted, None, link, now).unwrap();
     }
-    assert_eq!(peers.bans.len(), BANS_MAX);
-    assert!(peers.banned_until(id(1), now).is_none(), "the ban that would have ended first went");
+    assert_eq!(peers.reserve(id(1), now), Ok(None), "it is no stranger any more");
+    assert_eq!(peers.reserve(id(9), now), Ok(Some("third")));
+    assert_eq!(peers.admit(id(4), Direction::Accepted, None, "", now), Err(Unwanted::Full));
+    assert!(peers.admit(id(9), Direction::Dialled, None, "kept", now).is_ok());
+    assert_eq!(peers.reserve(id(8), now), Err(Unwanted::Full), "one place at least is a stranger's");
+    assert_eq!(peers.reserve(id(9), now), Ok(None));
+    peers.release(&id(9));
+    assert!(!peers.is_reserved(&id(9)) && peers.get(id(9)).is_some());
+    peers.disconnect(id(9), now);
+    assert!(peers.admit(id(4), Direction::Accepted, None, "", now).is_ok());
 }
 
 fn from(text: &str) -> Option<IpAddr> {

@@ -6,7 +6,7 @@ use std::{
     time::Duration,
 };
 
-use tokio::time::{Instant, sleep, sleep_until};
+use tokio::time::{Instant, sleep, sleep_until, timeout_at};
 use tracing::{debug, warn};
 
 use super::{
@@ -31,8 +31,10 @@ const ADDRESSES_MAX: usize = 4;
 /// Dials until the node shuts down, which drops the future.
 pub(crate) async fn keep_connected(driver: Arc<Driver>, target: PeerTarget) {
     loop {
+        // Before the look at the ban: one that is lifted in between is noticed.
+        let unbanned = driver.unbanned.notified();
         if let Some(until) = driver.banned_until(target.id) {
-            sleep_until(until).await;
+            let _ = timeout_at(until, unbanned).await;
             continue;
         }
         let began = Instant::now();

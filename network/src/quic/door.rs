@@ -118,6 +118,11 @@ impl Door {
         self.state.lock().named.insert(peer, addresses);
     }
 
+    /// Nobody is expected any more where the name of a peer led.
+    pub(super) fn forget(&self, peer: &PeerId) {
+        self.state.lock().named.remove(peer);
+    }
+
     /// Decides on a first packet, of which quinn says whether its address is proven.
     pub(super) fn knock(self: &Arc<Self>, from: SocketAddr, is_proven: bool, now: Instant) -> Welcome {
         let from = canonical(from);

@@ -9,7 +9,7 @@ use std::{
 use parking_lot::Mutex;
 use quinn::{Endpoint, Incoming, TransportConfig, VarInt};
 use tokio::{
-    sync::watch,
+    sync::{Notify, watch},
     time::{Instant, timeout},
 };
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
@@ -24,7 +24,7 @@ use super::{
     serve, tls,
 };
 use crate::{
-    Handler, NetworkConfig, PeerId, Resolver, SharedKey, TurnedAway,
+    BannedBy, Handler, NetworkConfig, PeerId, Resolver, SharedKey, TurnedAway,
     contacts::Attempts,
     journal::Journal,
     peers::{Direction, Peers, Unwanted},
@@ -33,6 +33,7 @@ use crate::{
 
 /// How long a peer that floods is not let in again.
 const FLOOD_BAN: Duration = Duration::from_secs(60);
+const FLOOD: &str = "a flood of broadcasts";
 
 /// What came of connections: for the status, and for what the log says of them.
 pub(super) struct Ledger {
@@ -55,6 +56,8 @@ pub(super) struct Driver {
     pub(super) door: Arc<Door>,
     pub(super) resources: Resources,
     pub(super) exchange: Arc<Exchange>,
+    /// A ban was lifted before its end.
+    pub(super) unbanned: Notify,
     pub(super) stop: CancellationToken,
     pub(super) failure: watch::Sender<Option<String>>,
     pub(super) tasks: TaskTracker,
@@ -154,7 +157,7 @@ impl Driver {
             self.turned_away(TurnedAway::ConnectionEvicted);
             close(&evicted.connection, Goodbye::Full, "the place goes to a peer from elsewhere");
         }
-        let is_configured = self.config.peers.iter().any(|it| it.id == peer);
+        let is_configured = self.is_reserved(&peer);
         if is_configured {
             connection.set_receive_window(VarInt::from_u32(CONNECTION_WINDOW_BYTES));
         }
@@ -192,8 +195,8 @@ impl Driver {
         if self.ledger.lock().journal.tells(peer, now) {
             warn!(%peer, ban = ?FLOOD_BAN, "banned a peer that flooded this node with broadcasts");
         }
-        if let Some(link) = self.peers.lock().ban(peer, FLOOD_BAN, now) {
-            close(&link.connection, Goodbye::Banned, "banned: a flood of broadcasts");
+        if let Some(link) = self.peers.lock().ban(peer, BannedBy::Node, FLOOD, FLOOD_BAN, now) {
+            close(&link.connection, Goodbye::Banned, &format!("banned: {FLOOD}"));
         }
     }
 
@@ -227,6 +230,11 @@ impl Driver {
 
     pub(super) fn connection(&self, peer: PeerId) -> Option<quinn::Connection> {
         self.peers.lock().get(peer).map(|link| link.connection.clone())
+    }
+
+    /// Whether the configuration, or the operator since, names a peer.
+    pub(super) fn is_reserved(&self, peer: &PeerId) -> bool {
+        self.peers.lock().is_reserved(peer)
     }
 
     pub(super) fn banned_until(&self, peer: PeerId) -> Option<Instant> {

@@ -12,7 +12,8 @@ use super::{
     link::{Goodbye, Link, close},
 };
 use crate::{
-    ContactFailure, ExchangeEvent, NetworkError, PeerAddress, PeerId, Protocol, RefusalKind, RequestLimits,
+    BannedBy, ContactFailure, ExchangeEvent, NetworkError, PeerAddress, PeerId, Protocol, RefusalKind,
+    RequestLimits,
     exchange::{
         ANSWER_BYTES_MAX, Action, Answer, Asked, Dialled, MessageError, Neighbour, PeerRecord, Request,
     },
@@ -155,14 +156,14 @@ impl Driver {
     /// Who is configured is trusted to be broken rather than hostile.
     fn punish(&self, peer: PeerId, reason: &str) {
         let now = Instant::now();
-        let is_configured = self.config.peers.iter().any(|it| it.id == peer);
+        let is_configured = self.is_reserved(&peer);
         if self.ledger.lock().journal.tells(peer, now) {
             warn!(%peer, reason, is_configured, "a peer told of others what they have not signed");
         }
         if is_configured {
             return;
         }
-        if let Some(link) = self.peers.lock().ban(peer, FORGED_BAN, now) {
+        if let Some(link) = self.peers.lock().ban(peer, BannedBy::Node, reason, FORGED_BAN, now) {
             close(&link.connection, Goodbye::Banned, &format!("banned: {reason}"));
         }
     }

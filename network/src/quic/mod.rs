@@ -17,6 +17,7 @@ mod frames;
 mod link;
 #[cfg(test)]
 mod name_tests;
+mod orders;
 mod resources;
 mod runtime;
 mod serve;
@@ -27,9 +28,10 @@ mod tests;
 mod tls;
 
 use std::{
+    collections::BTreeMap,
     io,
     net::{SocketAddr, UdpSocket},
-    sync::Arc,
+    sync::{Arc, Weak},
     time::Duration,
 };
 
@@ -40,7 +42,7 @@ use quinn::{
 };
 use slipstream_types::{Clock, CodecError, Digest, SecretKey};
 use tokio::{
-    sync::watch,
+    sync::{Notify, watch},
     time::{Instant, timeout},
 };
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
@@ -51,14 +53,15 @@ use self::{
     driver::{Driver, Ledger},
     exchange::{Answering, Exchange},
     link::{Goodbye, Link, close},
+    orders::Added,
     resources::Resources,
     runtime::TrackedRuntime,
 };
 use crate::{
-    BoxFuture, ConfiguredPeer, ContactState, Contacts, ExchangeStatus, Handler, MESSAGE_BYTES_MAX,
-    NetworkConfig, NetworkError, PeerId, PeerStats, PeerTarget, Priority, Protocol, RequestLimits, Resolver,
-    SystemResolver, Transport, TurnedAway, contacts::Attempts, journal::Journal, peers::Peers,
-    shared_keys::SharedKeys, turned_away::TurnedAwayCounts,
+    Ban, BannedBy, BoxFuture, ConfiguredPeer, ContactState, Contacts, ExchangeStatus, Handler,
+    MESSAGE_BYTES_MAX, NetworkConfig, NetworkError, PeerId, PeerStats, PeerTarget, Priority, Protocol,
+    RequestLimits, Resolver, SystemResolver, Transport, TurnedAway, contacts::Attempts, journal::Journal,
+    peers::Peers, shared_keys::SharedKeys, turned_away::TurnedAwayCounts,
 };
 
 /// How long [`Network::shutdown`] waits for tasks and for goodbyes to arrive, and then for quinn to let the socket go.
@@ -85,6 +88,8 @@ const INCOMING_BUFFER_BYTES: u64 = 64 << 10;
 /// What is asked of the system for the socket's buffers; it may give less.
 const SOCKET_BUFFER_BYTES: usize = 4 << 20;
 
+pub use orders::OrderError;
+
 /// The network over QUIC.
 ///
 /// Configured peers are dialled, and dialled again with growing waits when a connection is lost; anybody else who proves
@@ -100,6 +105,10 @@ pub struct Network {
     ledger: Arc<Mutex<Ledger>>,
     /// Those that are dialled.
     configured: Vec<PeerTarget>,
+    /// Those that the operator added since.
+    added: Mutex<BTreeMap<PeerId, Added>>,
+    /// Holds neither the handler nor its tasks.
+    driver: Weak<Driver>,
     /// Gone after shutdown, so that the port is free again while somebody still holds this handle.
     endpoint: Mutex<Option<Endpoint>>,
     turned_away: Arc<TurnedAwayCounts>,
@@ -203,6 +212,7 @@ impl Network {
             door: Door::new(config.others(local).filter_map(PeerTarget::address)),
             resources: Resources::new(config, local),
             exchange: exchange.clone(),
+            unbanned: Notify::new(),
             stop: CancellationToken::new(),
             failure: failed,
             tasks: TaskTracker::new(),
@@ -222,6 +232,8 @@ impl Network {
             peers: driver.peers.clone(),
             ledger: driver.ledger.clone(),
             configured,
+            added: Mutex::default(),
+            driver: Arc::downgrade(&driver),
             endpoint: Mutex::new(Some(endpoint)),
             stop: driver.stop.clone(),
             failure,
@@ -353,7 +365,7 @@ impl Transport for Network {
     fn ban(&self, peer: PeerId, reason: &str, duration: Duration) {
         let now = Instant::now();
         warn!(%peer, reason, ?duration, "banned a peer");
-        if let Some(link) = self.peers.lock().ban(peer, duration, now) {
+        if let Some(link) = self.peers.lock().ban(peer, BannedBy::Node, reason, duration, now) {
             close(&link.connection, Goodbye::Banned, &format!("banned: {reason}"));
         }
     }
@@ -371,15 +383,21 @@ impl Transport for Network {
 
     fn contacts(&self) -> Contacts {
         let now = Instant::now();
+        let added: Vec<_> = self.added.lock().values().map(|added| (added.peer.clone(), true)).collect();
         let (peers, ledger) = (self.peers.lock(), self.ledger.lock());
-        let state = |id| match (peers.since(id), peers.banned_until(id, now)) {
+        let state = |id| match (peers.since(id), peers.bans.of(id, now)) {
             (Some(since), _) => ContactState::Connected { since },
-            (None, Some(until)) => ContactState::Banned { until },
+            (None, Some(Ban { until, by, reason, .. })) => ContactState::Banned { until, by, reason },
             (None, None) => ledger.attempts.state(&id),
         };
+        let named = self.configured.iter().map(|peer| (peer.clone(), false)).chain(added);
         let configured =
-            self.configured.iter().map(|peer| ConfiguredPeer { peer: peer.clone(), state: state(peer.id) });
+            named.map(|(peer, is_added)| ConfiguredPeer { state: state(peer.id), peer, is_added });
         Contacts { configured: configured.collect(), shared_keys: ledger.shared_keys.list(now) }
+    }
+
+    fn bans(&self) -> Vec<Ban> {
+        self.peers.lock().bans.list(Instant::now())
     }
 
     fn exchange(&self) -> Option<ExchangeStatus> {

@@ -1,5 +1,5 @@
 //! The HTTP side: JSON-RPC at `POST /` and over WebSocket at `/` and `/ws`, `GET /v1/status`, `GET /v1/consensus/evidence`, `GET /v1/consensus/settled`,
-//! `GET /v1/db`, `GET /v1/snapshots`, `GET /metrics`, `GET /health`, on one port.
+//! `GET /v1/db`, `GET /v1/snapshots`, `GET /metrics`, `GET /health`, on one port, and `/v1/operator/…` for whoever has the operator's token.
 //!
 //! `/health` is readiness, also as `/health/ready`: whether to send callers here. `/health/live` is liveness: whether the process works;
 //! a halted chain is no reason to restart a node.
@@ -10,6 +10,7 @@ pub(crate) mod inspect;
 mod jsonrpc;
 pub(crate) mod listener;
 pub(crate) mod metrics;
+pub(crate) mod operator;
 mod outgoing;
 pub mod peers;
 pub(crate) mod room;
@@ -48,6 +49,7 @@ use self::{
     jsonrpc::JsonRpc,
     listener::{Limited, Limits, Seat},
     metrics::Metrics,
+    operator::Operator,
     status::StatusSource,
     ws::Sockets,
 };
@@ -80,6 +82,7 @@ pub(crate) struct Api {
     incoming: Incoming,
     metrics: Arc<Metrics>,
     status: StatusSource,
+    operator: Operator,
     blocking: Blocking,
     /// The last scrape, and when it was made. Held from sampling to encoding, or what one scrape has reset another would show.
     scrape: Arc<Mutex<Option<(Instant, Bytes)>>>,
@@ -92,6 +95,7 @@ impl Api {
         context: RpcContext,
         metrics: Arc<Metrics>,
         status: StatusSource,
+        operator: Operator,
         config: &ApiConfig,
     ) -> Api {
         Api {
@@ -100,6 +104,7 @@ impl Api {
             incoming: Incoming::new(config.max_body_bytes),
             metrics,
             status,
+            operator,
             blocking: Blocking::new("api", OPERATORS_MAX, Rank::Own),
             scrape: Arc::default(),
             stats: Mutex::default(),
@@ -142,6 +147,7 @@ pub(crate) fn vouched(addresses: &[IpAddr]) -> Vouched {
 }
 
 fn router(config: &ApiConfig, api: Arc<Api>) -> Router {
+    let timeout = TimeoutLayer::with_status_code(StatusCode::GATEWAY_TIMEOUT, REQUEST_TIMEOUT);
     let router = Router::new()
         .route("/", post(jsonrpc).route_layer(middleware::from_fn(only_json)).get(ws::upgrade))
         .route("/ws", get(ws::upgrade))
@@ -154,9 +160,11 @@ fn router(config: &ApiConfig, api: Arc<Api>) -> Router {
         .route("/health", get(ready))
         .route("/health/ready", get(ready))
         .route("/health/live", get(live))
-        .with_state(api)
-        .layer(TimeoutLayer::with_status_code(StatusCode::GATEWAY_TIMEOUT, REQUEST_TIMEOUT));
+        .with_state(api.clone())
+        .layer(timeout);
     let router = if config.cors { router.layer(CorsLayer::permissive()) } else { router };
+    // No page of another origin operates a node, whatever `api.cors` lets it read.
+    let router = router.merge(operator::router(api).layer(timeout));
     let hosts = Arc::new(Hosts::new(&config.allowed_hosts));
     router.layer(middleware::from_fn_with_state(hosts, only_known_hosts)).layer(middleware::from_fn(seated))
 }

@@ -2,17 +2,22 @@
 
 use std::collections::BTreeMap;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use slipstream_network::{
-    ConfiguredPeer, ContactKind, ContactState, Contacts, ExchangeStatus, PeerId, PeerStats, PeerTarget,
-    SharedKey,
+    Ban, BannedBy, ConfiguredPeer, ContactKind, ContactState, Contacts, ExchangeStatus, PeerId, PeerStats,
+    PeerTarget, SharedKey,
 };
+use slipstream_types::Clock as _;
 use tokio::time::Instant;
 
 use super::{
     metrics::{Metrics, raise},
     status::gauge,
 };
+use crate::clock::SystemClock;
+
+/// Bans that the status lists; it says how many there are.
+const BANS_SHOWN_MAX: usize = 256;
 
 /// One open connection.
 #[derive(Debug, Serialize)]
@@ -44,7 +49,7 @@ impl From<PeerStats> for ConnectedPeer {
     }
 }
 
-/// A peer of `network.peers`, connected or not.
+/// A peer of `network.peers`, or one that the operator added, connected or not.
 #[derive(Debug, Serialize)]
 pub struct ConfiguredPeerStatus {
     /// As it stands in the configuration.
@@ -59,6 +64,8 @@ pub struct ConfiguredPeerStatus {
     pub next_attempt_ms: Option<u64>,
     /// Why there is no connection, and what to do.
     pub problem: Option<String>,
+    /// Whether the operator added it: it is gone after a restart.
+    pub added: bool,
 }
 
 impl ConfiguredPeerStatus {
@@ -71,14 +78,48 @@ impl ConfiguredPeerStatus {
             ContactState::Failing { since, attempts, next_attempt, .. } => {
                 (ago(since), attempts, until(next_attempt))
             }
-            ContactState::Banned { until: end } => (None, 0, until(end)),
+            ContactState::Banned { until: end, .. } => (None, 0, until(end)),
         };
         let (peer, state, problem) = (configured.peer.clone(), configured.state.kind(), configured.trouble());
-        ConfiguredPeerStatus { peer, state, seconds, attempts, next_attempt_ms, problem }
+        let added = configured.is_added;
+        ConfiguredPeerStatus { peer, state, seconds, attempts, next_attempt_ms, problem, added }
     }
 
     pub(super) fn all(contacts: &Contacts, now: Instant) -> Vec<ConfiguredPeerStatus> {
         contacts.configured.iter().map(|configured| ConfiguredPeerStatus::of(configured, now)).collect()
+    }
+}
+
+/// A ban that stands. All of them end with the process.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct BanStatus {
+    /// Who is not let in.
+    pub id: PeerId,
+    /// Whether this node banned it for what it sent, or its operator did.
+    pub by: BannedBy,
+    /// Why.
+    pub reason: String,
+    /// Until it ends.
+    pub seconds_left: u64,
+    /// When it ends, in milliseconds since 1970 by this node's clock.
+    pub until_ms: u64,
+}
+
+impl BanStatus {
+    pub(super) fn of(ban: &Ban, now: Instant) -> BanStatus {
+        let left = ban.until.saturating_duration_since(now);
+        BanStatus {
+            id: ban.peer,
+            by: ban.by,
+            reason: ban.reason.clone(),
+            seconds_left: left.as_secs(),
+            until_ms: SystemClock.now_ms().saturating_add(left.as_millis() as u64),
+        }
+    }
+
+    /// The first of them, the operator's before those of the node.
+    pub(super) fn first(bans: &[Ban], now: Instant) -> Vec<BanStatus> {
+        bans.iter().take(BANS_SHOWN_MAX).map(|ban| BanStatus::of(ban, now)).collect()
     }
 }
 
@@ -155,6 +196,8 @@ pub(super) fn sample_peers(
     metrics.network_sent_bytes.set(gauge(sum(|peer| peer.bytes_sent)));
     metrics.network_received_bytes.set(gauge(sum(|peer| peer.bytes_received)));
     metrics.network_shared_keys.set(gauge(shared_keys as u64));
+    // Peers that were added may be gone.
+    metrics.network_configured_peer_up.reset();
     for state in ContactKind::ALL {
         let count = configured.iter().filter(|peer| peer.state == state).count();
         metrics.network_configured_peers.with_label_values(&[state.name()]).set(gauge(count as u64));

@@ -18,7 +18,7 @@ use tokio::time::Instant;
 use super::{
     metrics::{Metrics, raise},
     peers::{
-        ConfiguredPeerStatus, ConnectedPeer, PeerExchangeStatus, SharedKeyStatus, sample_exchange,
+        BanStatus, ConfiguredPeerStatus, ConnectedPeer, PeerExchangeStatus, SharedKeyStatus, sample_exchange,
         sample_peers,
     },
     spread::sample_mesh,
@@ -77,8 +77,12 @@ pub struct NodeStatus {
     pub disk: Option<DiskStatus>,
     /// Connected peers.
     pub peers: Vec<ConnectedPeer>,
-    /// The peers of `network.peers`.
+    /// The peers of `network.peers`, and those that the operator added.
     pub configured_peers: Vec<ConfiguredPeerStatus>,
+    /// Who is not let in: at most 256 of them, the operator's bans first.
+    pub bans: Vec<BanStatus>,
+    /// How many bans stand.
+    pub bans_count: usize,
     /// Peer exchange.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub exchange: Option<PeerExchangeStatus>,
@@ -178,7 +182,7 @@ impl StatusSource {
         let head = self.store.head()?;
         let certificate = self.store.latest_certificate()?;
         let sync = self.follower.status();
-        let contacts = self.transport.contacts();
+        let (contacts, bans) = (self.transport.contacts(), self.transport.bans());
         let validator = self.seat.validator();
         let consensus = validator.as_ref().map(|validator| validator.status());
         Ok(NodeStatus {
@@ -212,6 +216,8 @@ impl StatusSource {
                 .map(|DiskRoom { free_bytes, min_bytes }| DiskStatus { free_bytes, min_bytes }),
             peers: self.transport.peer_stats().into_iter().map(ConnectedPeer::from).collect(),
             configured_peers: ConfiguredPeerStatus::all(&contacts, Instant::now()),
+            bans: BanStatus::first(&bans, Instant::now()),
+            bans_count: bans.len(),
             exchange: self.transport.exchange().map(PeerExchangeStatus::from),
             shared_keys: contacts.shared_keys.iter().map(SharedKeyStatus::from).collect(),
         })

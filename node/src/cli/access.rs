@@ -51,7 +51,7 @@ pub(super) fn take_database(config: &NodeConfig) -> Result<DataLock> {
     take(config)
 }
 
-fn check_database(config: &NodeConfig) -> Result<()> {
+pub(super) fn check_database(config: &NodeConfig) -> Result<()> {
     if config.data_dir.join(DATABASE).exists() {
         return Ok(());
     }

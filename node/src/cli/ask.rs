@@ -11,6 +11,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::exit::{Exit, Failed, OrFail as _};
+use crate::operator_token::OperatorToken;
 
 /// A node that is alive answers at once.
 const TIMEOUT: Duration = Duration::from_secs(5);
@@ -34,6 +35,15 @@ pub(super) fn authority_of(url: &str) -> Result<String> {
 /// Asks the node at HOST:PORT for a page.
 pub(super) fn ask(authority: &str, path: &str) -> Result<String> {
     open(authority, path, request(authority, &format!("GET {path} HTTP/1.0"), ""))
+}
+
+/// Asks the node at HOST:PORT for a page, and takes whatever it says, with any status.
+pub(super) fn page(authority: &str, path: &str) -> Result<String> {
+    let answer = request(authority, &format!("GET {path} HTTP/1.0"), "");
+    match answer.as_ref().ok().and_then(|answer| parts(answer)) {
+        Some((_, body)) => Ok(body.to_owned()),
+        None => open(authority, path, answer),
+    }
 }
 
 /// Gives the node at HOST:PORT a JSON document, and takes its answer.
@@ -67,6 +77,29 @@ pub(super) fn rpc(authority: &str, method: &str, params: &Value) -> Result<Strin
         }
         None => Ok(result.to_string()),
     }
+}
+
+/// Tells the node at HOST:PORT something in its operator's name, and takes its answer. What a node says that does not obey is told as it is.
+pub(super) fn order(
+    authority: &str,
+    method: &str,
+    path: &str,
+    token: &OperatorToken,
+    json: &str,
+) -> Result<String> {
+    let length = json.len();
+    let head = format!(
+        "{method} {path} HTTP/1.0\r\nAuthorization: Bearer {}\r\nContent-Type: application/json\r\nContent-Length: {length}",
+        token.reveal()
+    );
+    let answer = request(authority, &head, json);
+    if let Ok(answer) = &answer
+        && let Some((line, body)) = parts(answer)
+        && line.split_whitespace().nth(1).is_some_and(|code| code.starts_with('4') || code == "502")
+    {
+        return Err(Failed::new(Exit::Failure, body.trim()).into());
+    }
+    open(authority, path, answer)
 }
 
 fn open(authority: &str, path: &str, answer: io::Result<String>) -> Result<String> {

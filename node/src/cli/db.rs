@@ -1,6 +1,9 @@
 //! `slipstream db`: looking at, checking and pruning the database of a node that does not run. A running node tells its own
 //! statistics.
 
+mod get;
+mod rollback;
+
 use std::{
     fmt::Write as _,
     time::{Duration, Instant},
@@ -33,10 +36,15 @@ const PROGRESS_INTERVAL: Duration = Duration::from_secs(2);
 pub(super) enum DbCommand {
     /// Show what the database keeps and what each part of it takes
     Stats(DbArgs),
+    /// Show one thing of the database, read only, also while the node runs
+    #[command(subcommand)]
+    Get(get::GetCommand),
     /// Read everything and check that it is whole: checksums, headers, blobs, certificates, state
     Check(DbArgs),
     /// Drop the blobs beyond the windows of `storage.prune` now
     Prune(PruneArgs),
+    /// Move the head back to an earlier batch, whose state is kept, and drop everything behind it
+    Rollback(rollback::RollbackArgs),
     /// Show the alarm that an audit raised, if there is one, and with --clear remove it
     Alarm(AlarmArgs),
     /// Let the node's next start compare its state with its peers' and repair what differs
@@ -44,7 +52,7 @@ pub(super) enum DbCommand {
 }
 
 #[derive(Debug, Args)]
-pub(super) struct DbArgs {
+pub(in crate::cli) struct DbArgs {
     #[command(flatten)]
     source: ConfigArgs,
 }
@@ -70,6 +78,7 @@ pub(super) struct AlarmArgs {
 pub(super) fn db(command: &DbCommand) -> Result<()> {
     match command {
         DbCommand::Stats(args) => stats(args),
+        DbCommand::Get(command) => get::get(command),
         DbCommand::Check(args) => with_store(args, |store, config| check(store, config.role)),
         DbCommand::Prune(args) => with_store(&args.db, |store, config| {
             let windows = &config.storage.prune;
@@ -79,6 +88,7 @@ pub(super) fn db(command: &DbCommand) -> Result<()> {
             let pruned = advised(store.prune(windows, args.dry_run), config.role)?;
             print(prune_table(&pruned, args.dry_run).trim_end())
         }),
+        DbCommand::Rollback(args) => rollback::rollback(args),
         DbCommand::Repair(args) => with_store(args, |store, config| repair(store, config.role)),
         DbCommand::Alarm(args) => with_store(&args.db, |store, config| alarm(store, config.role, args.clear)),
     }
@@ -115,12 +125,15 @@ fn stats(args: &DbArgs) -> Result<()> {
     let config = args.source.load()?;
     let stats: DbStats = match access::look(&config)? {
         Access::Running(authority) => parse(&ask(&authority, "/v1/db")?)?,
-        Access::Stopped(_lock) => {
-            let stats = open(&config).and_then(|store| advised(store.stats(), config.role));
-            DbStats::from(stats?)
-        }
+        Access::Stopped(_lock) => stats_of(&config)?,
     };
     print(stats_table(&stats).trim_end())
+}
+
+/// The statistics of a database whose directory's lock is held.
+pub(super) fn stats_of(config: &NodeConfig) -> Result<DbStats> {
+    let stats = open(config).and_then(|store| advised(store.stats(), config.role));
+    Ok(DbStats::from(stats?))
 }
 
 /// Opens the store under the directory's lock, which a running node holds. Makes nothing where there is none.

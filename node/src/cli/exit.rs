@@ -20,7 +20,7 @@ use slipstream_types::schedule::ScheduleError;
 
 use super::output::OutputError;
 use crate::{
-    NodeError, genesis_file::GenesisFileError, keys::KeyError, lock::LockError,
+    NodeError, genesis_file::GenesisFileError, keys::KeyError, lock::LockError, operator_token::TokenError,
     schedule_file::ScheduleFileError, tasks::TaskFailure,
 };
 
@@ -120,11 +120,14 @@ fn of_node(error: &NodeError) -> Option<Exit> {
         | NodeError::Key(_)
         | NodeError::GenesisFile(_)
         | NodeError::LogFilter { .. }
+        | NodeError::OperatorToken(TokenError::Malformed { .. } | TokenError::TooOpen { .. })
         | NodeError::NotAValidator { .. }
         | NodeError::GenesisNotOfWaypoint { .. }
         | NodeError::WrongWaypoint { .. } => Some(Exit::Config),
         NodeError::ApiInUse { .. } | NodeError::Session(_) => Some(Exit::TryAgain),
         NodeError::Lock(error) => of_lock(error),
+        NodeError::LogFile { source, .. } => Some(of_io(source).unwrap_or(Exit::Config)),
+        NodeError::OperatorToken(TokenError::Io { source, .. }) => of_io(source),
         NodeError::Network(error) => of_network(error),
         NodeError::Storage(error) => of_storage(error),
         NodeError::Sync(error) => of_sync(error),

@@ -5,14 +5,20 @@ mod advice;
 mod ask;
 mod config;
 mod db;
+mod debug;
 mod exit;
 mod genesis;
+mod health;
 mod init;
+mod log;
+mod operator;
 mod output;
+mod peers;
 mod peers_status;
 mod read;
 mod rows;
 mod run;
+mod shell;
 mod snapshot;
 mod source;
 mod status;
@@ -43,6 +49,8 @@ enum Command {
     Run(run::RunArgs),
     /// Show what a running node does
     Status(status::StatusArgs),
+    /// Ask a running node whether it is ready, or alive, and tell by the exit code
+    Health(health::HealthArgs),
     /// Ask a quorum of the validators, and believe nothing that fewer of them say
     Read(read::ReadArgs),
     /// Ask any node for an account, and believe only what the chain's validators signed
@@ -56,6 +64,19 @@ enum Command {
     /// Work with the snapshots of a node that is stopped, and with exports
     #[command(subcommand)]
     Snapshot(snapshot::SnapshotCommand),
+    /// Show the peers of a running node, and tell it whom to dial and whom not to let in
+    #[command(subcommand)]
+    Peers(peers::PeersCommand),
+    /// Show and change what a running node writes to its log
+    #[command(subcommand)]
+    Log(log::LogCommand),
+    /// Collect what somebody needs to know who helps
+    #[command(subcommand)]
+    Debug(debug::DebugCommand),
+    /// Print a script that completes this program's arguments
+    Completions(shell::CompletionsArgs),
+    /// Write the manual's pages into a directory
+    Man(shell::ManArgs),
     /// Prepare the genesis file of a chain that has not begun
     #[command(subcommand)]
     Genesis(genesis::GenesisCommand),
@@ -86,11 +107,17 @@ fn run_command(command: &Command) -> Result<()> {
         Command::Init(args) => init::init(args),
         Command::Run(args) => run::run(args),
         Command::Status(args) => status::status(args),
+        Command::Health(args) => health::health(args),
         Command::Read(args) => read::read(args),
         Command::VerifyAccount(args) => verify_account::verify_account(args),
         Command::Validators(command) => validators::validators(command),
         Command::Db(command) => db::db(command),
         Command::Snapshot(command) => snapshot::snapshot(command),
+        Command::Peers(command) => peers::peers(command),
+        Command::Log(command) => log::log(command),
+        Command::Debug(command) => debug::debug(command),
+        Command::Completions(args) => shell::completions(args),
+        Command::Man(args) => shell::man(args),
         Command::Genesis(command) => genesis::genesis(command),
         Command::Config(command) => config::config(command),
     }

@@ -2,7 +2,6 @@
 
 use std::{
     backtrace::{Backtrace, BacktraceStatus},
-    io::{self, IsTerminal},
     panic,
     sync::{Arc, atomic::AtomicBool},
     time::{Duration, Instant},
@@ -15,10 +14,9 @@ use signal_hook::{
     consts::{SIGINT, SIGTERM},
     flag,
 };
-use slipstream_config::{LogConfig, LogFormat, NodeConfig};
+use slipstream_config::{LogConfig, NodeConfig};
 use slipstream_storage::StorageError;
 use tokio::signal::unix::{Signal, SignalKind, signal};
-use tracing::field::display;
 use tracing_subscriber::EnvFilter;
 
 use super::{
@@ -27,7 +25,13 @@ use super::{
     output::offer,
     source::ConfigArgs,
 };
-use crate::{Log, Node, NodeError, keys, lock::LockError};
+use crate::{
+    Log, Node, NodeError,
+    failure_notes::{self, FAILURE_FILE, PANIC_FILE},
+    keys,
+    lock::LockError,
+    log,
+};
 
 /// How long threads that block may take to end when everything else has.
 const BLOCKING_PATIENCE: Duration = Duration::from_secs(2);
@@ -47,7 +51,7 @@ pub(super) fn run(args: &RunArgs) -> Result<()> {
     if args.source.is_instance() {
         make_key(&config)?;
     }
-    log_panics();
+    log_panics(config.data_dir.clone());
     raise_open_files();
     // By the log, which waits for nobody: the end of a node must not depend on who reads what it prints.
     let result = run_logged(&config, &log).map_err(|report| exit::tell(&report, &log));
@@ -77,13 +81,16 @@ fn run_logged(config: &NodeConfig, log: &Log) -> Result<()> {
     result
 }
 
-/// The filter of the configuration, or of `RUST_LOG` if that is set. Both must be right, so that nobody finds out only on the
-/// day when the variable is gone.
-fn log_filter(log: &LogConfig) -> std::result::Result<EnvFilter, NodeError> {
+/// The filter of the configuration, or of `RUST_LOG` if that is set, and its text. Both must be right, so that nobody finds out only on
+/// the day when the variable is gone.
+fn log_filter(log: &LogConfig) -> std::result::Result<(EnvFilter, String), NodeError> {
     let configured = configured_filter(log)?;
     match std::env::var_os(EnvFilter::DEFAULT_ENV).filter(|text| !text.is_empty()) {
-        Some(text) => parse_filter("the environment variable RUST_LOG", &text.to_string_lossy()),
-        None => Ok(configured),
+        Some(text) => {
+            let text = text.to_string_lossy().into_owned();
+            Ok((parse_filter("the environment variable RUST_LOG", &text)?, text))
+        }
+        None => Ok((configured, log.filter.clone())),
     }
 }
 
@@ -93,15 +100,12 @@ pub(super) fn configured_filter(log: &LogConfig) -> std::result::Result<EnvFilte
 }
 
 fn parse_filter(place: &'static str, text: &str) -> std::result::Result<EnvFilter, NodeError> {
-    EnvFilter::try_new(text).map_err(|error| {
-        let wrong = text.split(',').find(|part| EnvFilter::try_new(part).is_err());
-        NodeError::LogFilter { place, part: wrong.unwrap_or(text).to_owned(), reason: error.to_string() }
-    })
+    log::parse_filter(text).map_err(|source| NodeError::LogFilter { place, source })
 }
 
 /// Takes as many open files as the system allows: the usual 1,024 are meant for programs that use `select`, and a database
 /// and a few hundred connections need more.
-fn raise_open_files() {
+pub(super) fn raise_open_files() {
     let limit = getrlimit(Resource::Nofile);
     let raised = Rlimit { current: limit.maximum, ..limit };
     if raised.current == limit.current {
@@ -116,33 +120,30 @@ fn raise_open_files() {
 }
 
 fn start_log(config: &LogConfig) -> Result<Log> {
-    let filter = log_filter(config).or_fail()?;
-    let log =
-        Log::to_stderr().map_err(|source| NodeError::Io { action: "start the log", source }).or_fail()?;
-    let subscriber = tracing_subscriber::fmt()
-        .with_env_filter(filter)
-        .with_writer(log.clone())
-        .with_ansi(io::stderr().is_terminal());
-    match config.format {
-        LogFormat::Text => subscriber.init(),
-        LogFormat::Json => subscriber.json().init(),
-    }
+    let (filter, text) = log_filter(config).or_fail()?;
+    let log = Log::open(config).or_fail()?;
+    log.install(filter, text, config.format);
     Ok(log)
 }
 
-/// The standard library writes a panic's message to standard error itself, and waits for whoever reads there.
-fn log_panics() {
-    panic::set_hook(Box::new(|panic| {
+/// The standard library writes a panic's message to standard error itself, and waits for whoever reads there. The note is for whoever
+/// looks later.
+fn log_panics(data_dir: PathBuf) {
+    panic::set_hook(Box::new(move |panic| {
         let backtrace = Backtrace::capture();
-        let backtrace = (backtrace.status() == BacktraceStatus::Captured).then(|| display(backtrace));
-        tracing::error!(thread = std::thread::current().name(), backtrace, "{panic}");
+        let backtrace = (backtrace.status() == BacktraceStatus::Captured).then_some(backtrace);
+        let thread = std::thread::current();
+        let shown = backtrace.as_ref().map(ToString::to_string).unwrap_or_default();
+        let text = format!("thread {}: {panic}\n{shown}", thread.name().unwrap_or("without a name"));
+        failure_notes::note(&data_dir, PANIC_FILE, &text);
+        tracing::error!(thread = thread.name(), backtrace = backtrace.map(display), "{panic}");
     }));
 }
 
 /// Runs a node until SIGINT, SIGTERM or the failure of a task. If the state is what is wrong, the node begins anew: its start repairs the
 /// state.
 async fn until_signal(config: &NodeConfig, log: &Log) -> Result<()> {
-    let mut signals = Signals::listen().or_fail()?;
+    let mut signals = Signals::listen(log).or_fail()?;
     let mut ended = run_once(config, log, &mut signals, Duration::ZERO).await?;
     while let Ended::ToBeRepaired = ended {
         ended = run_once(config, log, &mut signals, RESTART_PATIENCE).await?;
@@ -189,7 +190,9 @@ async fn run_once(
         }
         return Ok(Ended::ToBeRepaired);
     }
-    let failed = failed(&failure, config.role).log("stopping, because a task failed");
+    let failed = failed(&failure, config.role);
+    failure_notes::note(&config.data_dir, FAILURE_FILE, &failed.to_string());
+    let failed = failed.log("stopping, because a task failed");
     // What else fails then is logged; the first failure is what the operator has to know.
     let _ = node.stop().await;
     Err(failed.into())
@@ -213,17 +216,22 @@ async fn start(config: &NodeConfig, log: &Log, patience: Duration) -> std::resul
 struct Signals {
     interrupt: Signal,
     terminate: Signal,
+    /// Where there is a log file, which whoever sends the signal has moved away. Without one the signal ends the process, as it does others.
+    hangup: Option<Signal>,
+    log: Log,
 }
 
 impl Signals {
     /// Listens for the first signal. The second one ends the process in the signal's own handler: a node that does not stop may
     /// be one whose threads all wait for a disk. The store is written atomically, so nothing that is committed is lost.
-    fn listen() -> std::result::Result<Signals, NodeError> {
+    fn listen(log: &Log) -> std::result::Result<Signals, NodeError> {
         let failed = |source| NodeError::Io { action: "listen for signals", source };
         let listen = |kind| signal(kind).map_err(failed);
         let signals = Signals {
             interrupt: listen(SignalKind::interrupt())?,
             terminate: listen(SignalKind::terminate())?,
+            hangup: log.has_file().then(|| listen(SignalKind::hangup())).transpose()?,
+            log: log.clone(),
         };
         let came = Arc::new(AtomicBool::new(false));
         for signal in [SIGINT, SIGTERM] {
@@ -235,10 +243,24 @@ impl Signals {
         Ok(signals)
     }
 
+    /// The signal that ends the node.
     async fn next(&mut self) -> &'static str {
-        tokio::select! {
-            _ = self.interrupt.recv() => "SIGINT",
-            _ = self.terminate.recv() => "SIGTERM",
+        let Signals { interrupt, terminate, hangup, log } = self;
+        loop {
+            let hung_up = async {
+                match hangup {
+                    Some(hangup) => hangup.recv().await,
+                    None => std::future::pending().await,
+                }
+            };
+            tokio::select! {
+                _ = interrupt.recv() => return "SIGINT",
+                _ = terminate.recv() => return "SIGTERM",
+                _ = hung_up => {
+                    log.reopen();
+                    tracing::info!(signal = "SIGHUP", "the log file is opened anew");
+                }
+            }
         }
     }
 }

@@ -9,7 +9,7 @@ use clap::Args;
 use miette::Result;
 use slipstream_config::{INSTANCE_MAX, Loaded, NodeConfig, Overrides};
 
-use super::exit::OrFail as _;
+use super::exit::{Exit, Failed, OrFail as _};
 
 /// For commands that cannot do without a configuration.
 #[derive(Debug, Args)]
@@ -52,12 +52,24 @@ pub(super) struct OverrideArgs {
 
 impl OverrideArgs {
     /// Whether there is nothing that a configuration would be needed for.
-    pub(super) fn is_empty(&self) -> bool {
+    fn is_empty(&self) -> bool {
         self.sets.is_empty() && self.instance.is_none()
     }
 
     pub(super) fn is_instance(&self) -> bool {
         self.instance.is_some()
+    }
+
+    /// Reads a file, and what stands above it, if there is one.
+    pub(super) fn load_if_named(&self, file: Option<&Path>) -> Result<Option<NodeConfig>> {
+        match file {
+            Some(file) => self.load(file).map(|loaded| Some(loaded.config)),
+            None if self.is_empty() => Ok(None),
+            None => {
+                let text = "--set and --instance change what --config FILE says; name the file";
+                Err(Failed::new(Exit::Usage, text).into())
+            }
+        }
     }
 
     /// Reads the file, and what stands above it.

@@ -3,12 +3,12 @@
 use std::{net::SocketAddr, path::PathBuf};
 
 use clap::Args;
-use miette::{Result, miette};
+use miette::Result;
 use serde_json::Value;
 
 use super::{
     ask::{ask, authority, parse},
-    exit::{Exit, Failed},
+    operator::url_authority,
     output::print,
     peers_status,
     rows::{Rows, plain},
@@ -35,17 +35,9 @@ pub(super) struct StatusArgs {
 }
 
 pub(super) fn status(args: &StatusArgs) -> Result<()> {
-    let authority = match &args.config {
-        Some(file) => authority(args.overrides.load(file)?.config.api.listen),
-        None if !args.overrides.is_empty() => {
-            let text = "--set and --instance change what --config FILE says; name the file";
-            return Err(Failed::new(Exit::Usage, text).into());
-        }
-        None => {
-            let rest = args.api.strip_prefix("http://");
-            let rest = rest.ok_or_else(|| miette!("{} is not a URL http://HOST:PORT", args.api))?;
-            rest.trim_end_matches('/').to_owned()
-        }
+    let authority = match args.overrides.load_if_named(args.config.as_deref())? {
+        Some(config) => authority(config.api.listen),
+        None => url_authority(&args.api)?,
     };
     let body = ask(&authority, "/v1/status")?;
     if args.json {

@@ -46,7 +46,7 @@ pub(crate) use self::{
     effect::Effect,
     feed::{Feed, News},
     lanes::Lane,
-    logs::{Filters, LogIndex},
+    logs::{Filters, LogIndex, log_records_behind},
     subscriptions::{Listening, Lost, Notice, Step, Subscriptions, Tallies, Turn},
     table::{Reply, Table},
     trace::TraceLimits,

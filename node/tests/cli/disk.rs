@@ -139,3 +139,42 @@ fn a_disk_that_fills_up_warns_then_stops_the_node() {
     assert!(head(&node) > warned_at);
     node.stop();
 }
+
+/// Goal: a log file on a disk of its own that is full costs lines, which are counted, and nothing else; it goes on once there is room.
+#[test]
+fn a_full_disk_under_the_log_file_costs_lines_only() {
+    let Some(disk) = SmallDisk::mount() else { return };
+    let chain = Chain::new();
+    let file = disk.path().join("node.log");
+    chain.configure(&format!(
+        "log: {{ filter: trace, file: {{ path: {}, mib_max: 1, files_kept: 2 }} }}\nconsensus: {{ empty_batch_interval_ms: 20 }}\n",
+        file.display()
+    ));
+    let node = Running::start(&chain);
+    let log = || fs::read_to_string(chain.path("log")).unwrap();
+    let soon = |what: &str, is_so: &mut dyn FnMut() -> bool| {
+        let deadline = Instant::now() + PATIENCE;
+        while !is_so() {
+            assert!(Instant::now() < deadline, "{what}: not so");
+            wait();
+        }
+    };
+    soon("the file has lines", &mut || fs::metadata(&file).unwrap().len() > 10_000);
+    disk.leave(0);
+    let lost = || {
+        let metrics = node.http("GET /metrics", "");
+        let line = metrics.lines().find_map(|line| line.strip_prefix("slipstream_log_lines_lost_total "));
+        line.unwrap().parse::<u64>().unwrap()
+    };
+    soon("lines are lost and counted", &mut || lost() > 100);
+    let begun = head(&node);
+    soon("the chain goes on", &mut || head(&node) > begun + 5);
+    assert_eq!(log().matches("the log file cannot be written").count(), 1, "once a minute");
+    disk.make_room();
+    let stopped_at = fs::metadata(&file).unwrap().len();
+    soon("the file goes on", &mut || {
+        let turned_over = fs::metadata(disk.path().join("node.log.1")).is_ok();
+        turned_over || fs::metadata(&file).unwrap().len() > stopped_at + 10_000
+    });
+    node.stop();
+}

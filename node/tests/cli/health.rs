@@ -8,7 +8,7 @@ use slipstream_node::{genesis_file, keys};
 use crate::chain::{Chain, PATIENCE, Running, printed, wait};
 
 /// A fullnode of the chain with these peers and more lines of configuration, and its directory.
-fn fullnode(chain: &Chain, peers: &[&str], rest: &str) -> (Chain, Running) {
+pub(crate) fn fullnode(chain: &Chain, peers: &[&str], rest: &str) -> (Chain, Running) {
     let home = Chain { dir: tempfile::tempdir().unwrap(), genesis: chain.genesis.clone() };
     keys::create(&home.path("node.key")).unwrap();
     genesis_file::save(&home.path("genesis.json"), &chain.genesis).unwrap();
@@ -26,7 +26,7 @@ fn json_of(node: &Running, path: &str) -> Value {
     serde_json::from_str(&node.http(&format!("GET {path}"), "")).unwrap()
 }
 
-fn peer_address(node: &Running) -> String {
+pub(crate) fn peer_address(node: &Running) -> String {
     json_of(node, "/v1/status")["peer_address"].as_str().unwrap().to_owned()
 }
 

@@ -4,12 +4,16 @@
 mod born;
 mod chain;
 mod config;
+mod db_get;
+mod debug;
 mod disk;
 mod health;
 mod http;
 mod offline;
+mod operator;
 mod process;
 mod socket;
+mod shell;
 mod status;
 
 use std::{

@@ -86,9 +86,11 @@ fn step_of(batch: &WriteBatch) -> Option<Step> {
     let progress = sets(RESTORE_KEY);
     let ends = any(&|write| matches!(write, Write::Delete(Column::Meta, key) if key == RESTORE_KEY));
     let clears = any(&|write| matches!(write, Write::Clear(_)));
+    let drops_headers = any(&|write| matches!(write, Write::ClearRange(Column::Headers, ..)));
     let removes_records = any(&|write| matches!(write, Write::ClearRange(Column::Records, ..)));
     Some(match head {
         Some(_) if ends => Step::RestoreFinish,
+        Some(_) if drops_headers => Step::Rollback,
         Some(record) => match schema::decode::<HeadRecord>("head record", record) {
             Ok(record) if record.number > BatchNumber::GENESIS => Step::Commit,
             _ => Step::Initialize,

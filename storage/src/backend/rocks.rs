@@ -211,6 +211,13 @@ impl RocksBackend {
     }
 }
 
+/// A moment of the database in a directory, for a process that does not have it. All its files are opened at once: whoever has it may remove
+/// them at any time.
+pub(crate) fn open_read_only(config: &StorageConfig, dir: &Path) -> Result<Arc<dyn Reader>, StorageError> {
+    RocksCheckpoint::open_at(dir.join("db"), block_cache(config))
+        .map(|reader| Arc::new(reader) as Arc<dyn Reader>)
+}
+
 fn family(db: &DB, column: Column) -> &ColumnFamily {
     db.cf_handle(column.name()).expect("every column was opened with the database")
 }

@@ -3,6 +3,7 @@
 mod range_delta;
 mod repair;
 mod restore;
+mod rollback;
 
 use std::path::PathBuf;
 
@@ -14,6 +15,7 @@ use slipstream_types::{
 pub use range_delta::RangeDeltaError;
 pub use repair::RepairError;
 pub use restore::{ChunkError, RestoreError};
+pub use rollback::RollbackError;
 
 /// Why the store did not do what was asked. Unless a variant says otherwise, nothing was written.
 #[derive(Debug, thiserror::Error)]
@@ -260,6 +262,9 @@ pub enum StorageError {
     /// A state was not repaired, or not served for a repair.
     #[error(transparent)]
     Repair(#[from] RepairError),
+    /// A head was not moved back.
+    #[error(transparent)]
+    Rollback(#[from] RollbackError),
     /// Something given or stored is not of its type.
     #[error(transparent)]
     Codec(#[from] CodecError),

@@ -16,7 +16,7 @@ use slipstream_types::{BatchNumber, Path};
 
 use super::log::LogValue;
 use crate::{
-    backend::{Backend, Column, Direction, Reader},
+    backend::{Column, Direction, Reader},
     error::StorageError,
     schema::{self, HISTORY_KEY, SEALED_KEY},
 };
@@ -26,7 +26,7 @@ pub(crate) type Before = Option<Vec<u8>>;
 
 /// What is known of the rows before the head's.
 pub(crate) struct Facts {
-    backend: Arc<dyn Backend>,
+    reader: Arc<dyn Reader>,
     /// Up to this batch they stand in the history.
     sealed: AtomicU64,
     /// Those of batches up to this one may be gone.
@@ -45,9 +45,9 @@ pub(crate) fn recorded_sealed(reader: &(impl Reader + ?Sized)) -> Result<Option<
 
 impl Facts {
     /// Those of a store at a head. Where no record says how far the history goes, there was no log before, and it has everything.
-    pub(crate) fn load(backend: Arc<dyn Backend>, head: BatchNumber) -> Result<Facts, StorageError> {
-        let sealed = recorded_sealed(&*backend)?.unwrap_or(head).min(head);
-        Ok(Facts { backend, sealed: AtomicU64::new(sealed.get()), floor: AtomicU64::new(0) })
+    pub(crate) fn load(reader: Arc<dyn Reader>, head: BatchNumber) -> Result<Facts, StorageError> {
+        let sealed = recorded_sealed(&*reader)?.unwrap_or(head).min(head);
+        Ok(Facts { reader, sealed: AtomicU64::new(sealed.get()), floor: AtomicU64::new(0) })
     }
 
     /// Up to this batch the rows before stand in the history.
@@ -106,7 +106,7 @@ impl Facts {
         }
         for (path, found) in paths.iter().zip(&mut found) {
             let from = schema::history_key(path, after.next());
-            self.backend.scan_alike(Column::History, &from, path.0.len(), &mut |key, row| {
+            self.reader.scan_alike(Column::History, &from, path.0.len(), &mut |key, row| {
                 let batch = schema::history_batch(key);
                 if batch.is_some_and(|batch| batch <= up_to.get()) {
                     *found = Some(row.to_vec());
@@ -155,12 +155,12 @@ impl Facts {
         mut visit: impl FnMut(&[u8], &[u8]) -> Result<ControlFlow<()>, StorageError>,
     ) -> Result<(), StorageError> {
         let from = schema::number_key(after.next());
-        self.backend.scan(Column::HistoryLog, &from, Direction::Up, &mut visit)
+        self.reader.scan(Column::HistoryLog, &from, Direction::Up, &mut visit)
     }
 
     /// What it means that the log lacks batches behind a state.
     pub(crate) fn gap(&self, after: BatchNumber) -> Result<StorageError, StorageError> {
-        let known = recorded_from(&*self.backend)?.is_some_and(|first| first <= after);
+        let known = recorded_from(&*self.reader)?.is_some_and(|first| first <= after);
         Ok(match known && self.floor.load(Ordering::Acquire) <= after.get() {
             true => {
                 StorageError::corrupt(format!("the history lacks rows of before the batches after {after}"))

@@ -236,6 +236,13 @@ impl Engine {
         self.turn(now);
     }
 
+    /// The operator lifted the ban of a peer.
+    pub fn handle_unbanned(&mut self, peer: &PeerId, now: Instant) {
+        self.book.unban(peer);
+        self.book.retain(now, &self.connected);
+        self.turn(now);
+    }
+
     /// The outcome of [`Effect::Send`]. Late ones of cancelled requests are ignored.
     pub fn handle_answer(&mut self, id: RequestId, answer: Result<Vec<u8>, NetworkError>, now: Instant) {
         self.answered(id, answer, now);

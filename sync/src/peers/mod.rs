@@ -316,6 +316,11 @@ impl PeerBook {
         }
         self.banned.push(Banned { peer: id, until, reason });
     }
+
+    /// Forgets the ban of a peer: its operator trusts it again. It comes back as one that nobody knows.
+    pub(crate) fn unban(&mut self, id: &PeerId) {
+        self.banned.retain(|ban| ban.peer != *id);
+    }
 }
 
 impl Peer {

@@ -211,8 +211,13 @@ fn a_liar_is_banned_never_credited_and_not_kept() {
     assert_eq!(order(&book, now), [id(2)]);
     let record = book.save(now).unwrap().unwrap();
     assert!(saved::decode(now, &record).unwrap().is_empty());
-    book.retain(now + HOUR, &[id(1), id(2)]);
-    assert!(!status(&book, now + HOUR, id(1)).banned, "a ban ends");
+    let mut forgiven = book;
+    forgiven.retain(now + HOUR, &[id(1), id(2)]);
+    assert!(!status(&forgiven, now + HOUR, id(1)).banned, "a ban ends");
+    forgiven.ban(id(1), now + 2 * HOUR, "a wrong proof".into());
+    forgiven.unban(&id(1));
+    forgiven.retain(now + HOUR, &[id(1), id(2)]);
+    assert!(!status(&forgiven, now + HOUR, id(1)).banned, "or is lifted");
 }
 
 #[test]

@@ -51,6 +51,7 @@ impl Transport for Silent {
         let configured = |id: &u8| ConfiguredPeer {
             peer: format!("{}@127.0.0.1:7400", peer(*id)).parse().unwrap(),
             state: ContactState::Connecting,
+            is_added: false,
         };
         Contacts { configured: self.configured.iter().map(configured).collect(), ..Contacts::default() }
     }

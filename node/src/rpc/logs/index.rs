@@ -72,6 +72,11 @@ pub(crate) struct LogIndex {
     open: Mutex<Open>,
 }
 
+/// The names, first and last, of the records of the sections that have batches behind this one.
+pub(crate) fn records_behind(number: BatchNumber) -> (String, String) {
+    (name(section_of(number.next())), name(u64::MAX))
+}
+
 fn name(section: u64) -> String {
     format!("log_blooms/{section:016x}")
 }

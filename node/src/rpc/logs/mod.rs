@@ -27,7 +27,7 @@ pub(super) use self::{
 };
 pub(crate) use self::{
     filters::{Filters, Poll},
-    index::LogIndex,
+    index::{LogIndex, records_behind as log_records_behind},
 };
 use super::{
     RpcContext,

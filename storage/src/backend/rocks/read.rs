@@ -23,6 +23,8 @@ use crate::{
 
 /// Open files of one checkpoint.
 const CHECKPOINT_OPEN_FILES_MAX: i32 = 64;
+/// Opens every file with the database.
+const ALL_FILES: i32 = -1;
 /// Read ahead of a scan over blobs, which are served by ranges. Much more reads beyond the range's end what nobody asked for.
 const BLOB_READAHEAD_BYTES: usize = 256 << 10;
 
@@ -258,13 +260,32 @@ impl RocksCheckpoint {
         if let Some(db) = self.db.get() {
             return Ok(db);
         }
-        let options = common_options(CHECKPOINT_OPEN_FILES_MAX);
+        let db = self.open(CHECKPOINT_OPEN_FILES_MAX)?;
+        Ok(self.db.get_or_init(|| db))
+    }
+
+    /// One that is another process' database, opened now. It is never removed.
+    pub(super) fn open_at(dir: PathBuf, cache: Cache) -> Result<RocksCheckpoint, StorageError> {
+        let checkpoint = RocksCheckpoint {
+            db: OnceLock::new(),
+            opening: Mutex::default(),
+            cache,
+            floors: Floors::default(),
+            dir,
+            remove_on_drop: AtomicBool::new(false),
+        };
+        let db = checkpoint.open(ALL_FILES)?;
+        checkpoint.db.get_or_init(|| db);
+        Ok(checkpoint)
+    }
+
+    fn open(&self, open_files_max: i32) -> Result<DB, StorageError> {
+        let options = common_options(open_files_max);
         let shape = Shape { cache: &self.cache, pin_indexes: false, floors: &self.floors };
         // One of a release before has fewer columns.
         let known = DB::list_cf(&options, &self.dir)?;
         let columns = columns(shape).filter(|column| known.iter().any(|name| name == column.name()));
-        let db = DB::open_cf_descriptors_read_only(&options, &self.dir, columns, false)?;
-        Ok(self.db.get_or_init(|| db))
+        Ok(DB::open_cf_descriptors_read_only(&options, &self.dir, columns, false)?)
     }
 
     fn read_options(&self) -> ReadOptions {

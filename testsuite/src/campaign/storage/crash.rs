@@ -190,7 +190,7 @@ impl Patient {
 pub(super) fn random_passing(point: CrashPoint, rng: &mut impl Rng) -> u64 {
     let (CrashPoint::Before(step) | CrashPoint::After(step)) = point;
     let max = match step {
-        Step::RestoreDiscard | Step::Repair => 1,
+        Step::RestoreDiscard | Step::Repair | Step::Rollback => 1,
         Step::Initialize | Step::RestoreStart | Step::RestoreFinish | Step::DropSnapshot => 2,
         // The state is small: its rows are one run.
         Step::RestoreSeal | Step::RestoreRows | Step::RestoreChunk => 2,

@@ -1,0 +1,190 @@
+//! [`Bans`]: who is not let in, until when, and why. Decisions only, no I/O and no clock of its own.
+
+use std::{cmp::Reverse, collections::BTreeMap, fmt, time::Duration};
+
+use serde::{Deserialize, Serialize};
+use tokio::time::Instant;
+
+use crate::{PeerId, refusal::clipped_to};
+
+/// Longest ban; beyond it an end cannot be told from forever, and the sum of times might overflow.
+const BAN_MAX: Duration = Duration::from_secs(365 * 24 * 3_600);
+
+/// Bans remembered at once; a peer makes keys for free, so their number must be bounded. When full, the ban of this node that would end
+/// first goes, and only without any of these one of the operator's.
+pub(crate) const BANS_MAX: usize = 4_096;
+
+/// Bytes of a reason that are kept: of all bans a MiB.
+const REASON_BYTES_MAX: usize = 256;
+
+/// Who banned a peer.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum BannedBy {
+    /// This node, for what the peer sent.
+    Node,
+    /// Its operator.
+    Operator,
+}
+
+impl BannedBy {
+    /// As it is serialized.
+    pub fn name(self) -> &'static str {
+        match self {
+            BannedBy::Node => "node",
+            BannedBy::Operator => "operator",
+        }
+    }
+}
+
+impl fmt::Display for BannedBy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            BannedBy::Node => "this node",
+            BannedBy::Operator => "this node's operator",
+        })
+    }
+}
+
+/// A ban that stands.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Ban {
+    /// Who is not let in.
+    pub peer: PeerId,
+    /// Who said so.
+    pub by: BannedBy,
+    /// Why: at most 256 bytes, without control characters.
+    pub reason: String,
+    /// When it ends.
+    pub until: Instant,
+}
+
+/// All bans of a node.
+#[derive(Debug, Default)]
+pub(crate) struct Bans(BTreeMap<PeerId, Standing>);
+
+#[derive(Debug)]
+struct Standing {
+    by: BannedBy,
+    reason: String,
+    until: Instant,
+}
+
+impl Bans {
+    /// Bans a peer. Of two bans the later end counts, and the operator's word.
+    pub(crate) fn add(&mut self, peer: PeerId, by: BannedBy, reason: &str, duration: Duration, now: Instant) {
+        let until = now + duration.min(BAN_MAX);
+        match self.0.get_mut(&peer).filter(|standing| standing.until > now) {
+            Some(standing) if by < standing.by || by == standing.by && until < standing.until => {
+                standing.until = standing.until.max(until);
+                return;
+            }
+            standing => {
+                let until = standing.map_or(until, |standing| standing.until.max(until));
+                self.0.insert(peer, Standing { by, reason: clipped_to(reason, REASON_BYTES_MAX), until });
+            }
+        }
+        if self.0.len() > BANS_MAX {
+            self.0.retain(|_, standing| standing.until > now);
+        }
+        if self.0.len() > BANS_MAX
+            && let Some(first) = self.0.iter().min_by_key(|(_, it)| (it.by, it.until)).map(|(id, _)| *id)
+        {
+            self.0.remove(&first);
+        }
+    }
+
+    /// Ends a ban; false if there is none.
+    pub(crate) fn lift(&mut self, peer: PeerId, now: Instant) -> bool {
+        self.0.remove(&peer).is_some_and(|standing| standing.until > now)
+    }
+
+    /// When a peer's ban ends.
+    pub(crate) fn until(&self, peer: PeerId, now: Instant) -> Option<Instant> {
+        self.0.get(&peer).map(|standing| standing.until).filter(|until| *until > now)
+    }
+
+    /// The ban of a peer.
+    pub(crate) fn of(&self, peer: PeerId, now: Instant) -> Option<Ban> {
+        let Standing { by, reason, until } = self.0.get(&peer)?;
+        (*until > now).then(|| Ban { peer, by: *by, reason: reason.clone(), until: *until })
+    }
+
+    /// The bans that stand: the operator's first, and of each the longest first.
+    pub(crate) fn list(&self, now: Instant) -> Vec<Ban> {
+        let mut bans: Vec<Ban> = self.0.keys().filter_map(|peer| self.of(*peer, now)).collect();
+        bans.sort_by_key(|ban| Reverse((ban.by, ban.until)));
+        bans
+    }
+
+    #[cfg(test)]
+    pub(crate) fn len(&self) -> usize {
+        self.0.len()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use slipstream_types::PublicKey;
+
+    use super::*;
+
+    const MINUTE: Duration = Duration::from_secs(60);
+
+    fn peer(n: u32) -> PeerId {
+        let mut key = [7; 32];
+        key[..4].copy_from_slice(&n.to_le_bytes());
+        PublicKey(key)
+    }
+
+    /// Goal: strangers that make a key for every lie push out neither what the operator said, nor take memory.
+    #[test]
+    fn the_operators_bans_outlive_a_flood_of_others() {
+        let (mut bans, now) = (Bans::default(), Instant::now());
+        bans.add(peer(0), BannedBy::Operator, "mine", MINUTE, now);
+        for n in 1..BANS_MAX as u32 + 10 {
+            bans.add(
+                peer(n),
+                BannedBy::Node,
+                &"lied\n".repeat(200),
+                MINUTE + Duration::from_secs(n.into()),
+                now,
+            );
+        }
+        assert_eq!(bans.len(), BANS_MAX);
+        let list = bans.list(now);
+        assert_eq!(
+            (list[0].peer, list[0].by, list[0].reason.as_str()),
+            (peer(0), BannedBy::Operator, "mine")
+        );
+        assert!(list[1..].is_sorted_by_key(|ban| Reverse(ban.until)));
+        assert!(list.iter().all(|ban| ban.reason.len() <= REASON_BYTES_MAX && !ban.reason.contains('\n')));
+        assert!(bans.until(peer(1), now).is_none(), "the ban that would have ended first went");
+    }
+
+    /// Goal: a ban never gets shorter, and what the operator said is not taken for the node's own, which goes first.
+    #[test]
+    fn the_longer_ban_stands_until_it_ends_or_is_lifted() {
+        let (mut bans, now) = (Bans::default(), Instant::now());
+        let of = |bans: &Bans| {
+            let Ban { by, reason, until, .. } = bans.of(peer(1), now).unwrap();
+            (by, reason, until - now)
+        };
+        bans.add(peer(1), BannedBy::Node, "a lie", 3 * MINUTE, now);
+        bans.add(peer(1), BannedBy::Node, "another", MINUTE, now);
+        assert_eq!(of(&bans), (BannedBy::Node, "a lie".into(), 3 * MINUTE));
+        bans.add(peer(1), BannedBy::Operator, "mine", MINUTE, now);
+        assert_eq!(of(&bans), (BannedBy::Operator, "mine".into(), 3 * MINUTE));
+        bans.add(peer(1), BannedBy::Node, "a lie", 4 * MINUTE, now);
+        assert_eq!(of(&bans), (BannedBy::Operator, "mine".into(), 4 * MINUTE));
+        bans.add(peer(1), BannedBy::Operator, "longer", Duration::MAX, now);
+        assert_eq!(of(&bans), (BannedBy::Operator, "longer".into(), BAN_MAX));
+        assert!(bans.lift(peer(1), now) && !bans.lift(peer(1), now));
+        bans.add(peer(1), BannedBy::Operator, "mine", MINUTE, now);
+        let later = now + MINUTE;
+        assert!(bans.until(peer(1), later).is_none() && bans.list(later).is_empty());
+        bans.add(peer(1), BannedBy::Node, "a lie", MINUTE, later);
+        assert_eq!(bans.of(peer(1), later).unwrap().by, BannedBy::Node, "the other has ended");
+        assert!(!bans.lift(peer(1), later + MINUTE), "it has ended by itself");
+    }
+}

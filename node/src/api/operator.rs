@@ -1,0 +1,291 @@
+//! `/v1/operator/…`: what an operator tells a running node. Whoever has the operator's token may; everybody else is refused before anything
+//! of the request's body is read.
+//!
+//! ```text
+//!   GET, PUT      /v1/operator/log/filter       the log's filter
+//!   GET           /v1/operator/log/recent       the log's last lines
+//!   PUT, DELETE   /v1/operator/peers/KEY        a peer that is dialled and kept beside network.peers
+//!   GET           /v1/operator/peers/KEY/ping   a question to a connected peer
+//!   PUT, DELETE   /v1/operator/bans/KEY         a peer that is not let in
+//! ```
+
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use axum::{
+    Json, Router,
+    extract::{ConnectInfo, DefaultBodyLimit, Path, Request, State},
+    http::{
+        HeaderMap, StatusCode,
+        header::{AUTHORIZATION, CONNECTION, WWW_AUTHENTICATE},
+    },
+    middleware::{self, Next},
+    response::{IntoResponse, Response},
+    routing::{get, put},
+};
+use serde::{Deserialize, Serialize};
+use slipstream_network::{
+    Network, NetworkError, OrderError, PeerId, PeerTarget, Protocol, RequestLimits, Transport as _,
+};
+use slipstream_sync::{Follower, protocol::Request as SyncRequest};
+use slipstream_types::codec;
+
+use super::{Api, listener::Seat, peers::BanStatus};
+use crate::{FilterError, Log, operator_token::OperatorToken, sparse::Sparse};
+
+/// Bytes of a body: a filter of the greatest length, each character of it escaped.
+const BODY_BYTES_MAX: usize = 32 << 10;
+/// How long a peer may take for a pong.
+const PING_DEADLINE: Duration = Duration::from_secs(3);
+/// Bytes of a pong: what a peer tells of itself is some KiB.
+const PONG_BYTES_MAX: usize = 1 << 20;
+/// Seconds of a ban at least and at most: a year.
+pub(crate) const BAN_SECONDS: std::ops::RangeInclusive<u64> = 1..=365 * 24 * 3_600;
+/// Bytes of the reason of a ban.
+pub(crate) const WHY_BYTES_MAX: usize = 256;
+
+/// What an operator may change.
+pub(crate) struct Operator {
+    pub(crate) token: OperatorToken,
+    pub(crate) network: Arc<Network>,
+    pub(crate) follower: Arc<Follower>,
+    pub(crate) log: Log,
+}
+
+/// The log's filter.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct FilterBody {
+    pub(crate) filter: String,
+}
+
+/// Where an added peer is dialled.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct AddBody {
+    /// HOST:PORT, as in `network.peers`.
+    pub(crate) at: String,
+}
+
+/// A ban.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct BanBody {
+    pub(crate) seconds: u64,
+    pub(crate) why: String,
+}
+
+/// What came of a ping.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct Pong {
+    /// From the question to its whole answer.
+    pub(crate) answer_ms: f64,
+    /// The connection's own round trip, smoothed.
+    pub(crate) rtt_ms: f64,
+    /// Bytes of the answer.
+    pub(crate) bytes: usize,
+    /// What it said instead of an answer, which is a round trip as well.
+    pub(crate) refusal: Option<String>,
+}
+
+pub(super) fn router(api: Arc<Api>) -> Router {
+    Router::new()
+        .route("/v1/operator/log/filter", get(filter).put(set_filter))
+        .route("/v1/operator/log/recent", get(recent))
+        .route("/v1/operator/peers/{key}", put(add).delete(remove))
+        .route("/v1/operator/peers/{key}/ping", get(ping))
+        .route("/v1/operator/bans/{key}", put(ban).delete(unban))
+        .route_layer(middleware::from_fn_with_state(api.clone(), only_operator))
+        .layer(DefaultBodyLimit::max(BODY_BYTES_MAX))
+        .with_state(api)
+}
+
+/// Refuses whoever does not show the token. Each refusal costs its sender a connection, of which an address has few, and the node a
+/// comparison; the log has a line a second at most, the metrics all of them.
+async fn only_operator(
+    State(api): State<Arc<Api>>,
+    ConnectInfo(seat): ConnectInfo<Seat>,
+    request: Request,
+    next: Next,
+) -> Response {
+    static REFUSALS: Sparse = Sparse::new();
+    let shown = bearer(request.headers());
+    if shown.is_some_and(|shown| api.operator.token.is(shown)) {
+        return next.run(request).await;
+    }
+    api.metrics.api_refused.with_label_values(&["operator token"]).inc();
+    if let Some(more) = REFUSALS.pass(Instant::now()) {
+        let (from, has_token) = (seat.origin(), shown.is_some());
+        tracing::warn!(
+            ?from,
+            has_token,
+            more,
+            "somebody without the operator token tried to operate this node"
+        );
+    }
+    let text = if shown.is_some() {
+        "this is not the operator token of this node"
+    } else {
+        "this needs the operator token of this node, as the header `Authorization: Bearer TOKEN`"
+    };
+    let place = "it stands in the file operator.token in the node's data directory, and `slipstream … --config FILE` finds it there";
+    let headers = [(WWW_AUTHENTICATE, "Bearer realm=\"slipstream operator\""), (CONNECTION, "close")];
+    (StatusCode::UNAUTHORIZED, headers, format!("{text}: {place}\n")).into_response()
+}
+
+/// The token that a request shows, if it shows one.
+fn bearer(headers: &HeaderMap) -> Option<&[u8]> {
+    let mut shown = headers.get_all(AUTHORIZATION).iter();
+    let (scheme, token) = shown.next()?.to_str().ok()?.split_once(' ')?;
+    // Of two nobody knows which is meant.
+    (shown.next().is_none() && scheme.eq_ignore_ascii_case("bearer")).then(|| token.trim().as_bytes())
+}
+
+async fn filter(State(api): State<Arc<Api>>) -> Result<Json<FilterBody>, Refused> {
+    let filter = api.operator.log.filter();
+    let filter = filter.ok_or_else(|| Refused::new(StatusCode::CONFLICT, &FilterError::NotInstalled))?;
+    Ok(Json(FilterBody { filter }))
+}
+
+async fn set_filter(
+    State(api): State<Arc<Api>>,
+    Json(body): Json<FilterBody>,
+) -> Result<Json<FilterBody>, Refused> {
+    let changed = api.operator.log.set_filter(&body.filter);
+    let before = changed.map_err(|error| match error.column() {
+        Some(column) => Refused(StatusCode::BAD_REQUEST, format!("at character {column}: {error}\n")),
+        None => Refused::new(StatusCode::CONFLICT, &error),
+    })?;
+    tracing::info!(before, now = body.filter, "the operator changed the log's filter");
+    Ok(Json(FilterBody { filter: before }))
+}
+
+/// They name peers, addresses and callers: not for everybody.
+async fn recent(State(api): State<Arc<Api>>) -> Response {
+    api.operator.log.recent().into_response()
+}
+
+async fn add(
+    State(api): State<Arc<Api>>,
+    Path(key): Path<String>,
+    Json(body): Json<AddBody>,
+) -> Result<Response, Refused> {
+    let peer = format!("{}@{}", peer_of(&key)?, body.at).parse::<PeerTarget>();
+    let peer = peer.map_err(|error| Refused::new(StatusCode::BAD_REQUEST, &error))?;
+    api.operator.network.add_peer(peer).map_err(disobeyed)?;
+    Ok(done())
+}
+
+async fn remove(State(api): State<Arc<Api>>, Path(key): Path<String>) -> Result<Response, Refused> {
+    api.operator.network.remove_peer(peer_of(&key)?).map_err(disobeyed)?;
+    Ok(done())
+}
+
+async fn ban(
+    State(api): State<Arc<Api>>,
+    Path(key): Path<String>,
+    Json(body): Json<BanBody>,
+) -> Result<Response, Refused> {
+    let peer = peer_of(&key)?;
+    if !BAN_SECONDS.contains(&body.seconds) {
+        let text = format!("a ban lasts from {} to {} seconds", BAN_SECONDS.start(), BAN_SECONDS.end());
+        return Err(Refused::new(StatusCode::BAD_REQUEST, &text));
+    }
+    if body.why.len() > WHY_BYTES_MAX {
+        let text = format!("the reason of a ban has at most {WHY_BYTES_MAX} bytes, not {}", body.why.len());
+        return Err(Refused::new(StatusCode::BAD_REQUEST, &text));
+    }
+    let duration = Duration::from_secs(body.seconds);
+    let ban = api.operator.network.ban_peer(peer, &body.why, duration).map_err(disobeyed)?;
+    Ok(Json(BanStatus::of(&ban, tokio::time::Instant::now())).into_response())
+}
+
+async fn unban(State(api): State<Arc<Api>>, Path(key): Path<String>) -> Result<Response, Refused> {
+    let peer = peer_of(&key)?;
+    api.operator.network.unban_peer(peer).map_err(disobeyed)?;
+    api.operator.follower.unban(&peer);
+    Ok(done())
+}
+
+/// Asks a peer what it has, as sync does: the way there and back, and its readiness to answer.
+async fn ping(State(api): State<Arc<Api>>, Path(key): Path<String>) -> Result<Response, Refused> {
+    let (peer, network) = (peer_of(&key)?, &api.operator.network);
+    let question = codec::encode("sync request", &SyncRequest::Summary)
+        .map_err(|error| Refused::new(StatusCode::INTERNAL_SERVER_ERROR, &error))?;
+    let limits = RequestLimits { deadline: PING_DEADLINE, response_bytes_max: PONG_BYTES_MAX };
+    let asked = Instant::now();
+    let answer = network.request(peer, Protocol::SYNC, question, limits).await;
+    let answer_ms = asked.elapsed().as_secs_f64() * 1e3;
+    let (bytes, refusal) = match answer {
+        Ok(answer) => (answer.len(), None),
+        Err(NetworkError::Refused { refusal, .. }) => (0, Some(refusal.to_string())),
+        Err(error @ (NetworkError::UnknownPeer { .. } | NetworkError::Banned { .. })) => {
+            return Err(Refused::new(StatusCode::NOT_FOUND, &error));
+        }
+        Err(error) => return Err(Refused::new(StatusCode::BAD_GATEWAY, &error)),
+    };
+    let stats = network.peer_stats();
+    let rtt_ms = stats.iter().find(|stats| stats.id == peer).map_or(0.0, |stats| stats.rtt_ms);
+    Ok(Json(Pong { answer_ms, rtt_ms, bytes, refusal }).into_response())
+}
+
+/// An order that is not carried out, in words for who gave it.
+struct Refused(StatusCode, String);
+
+impl Refused {
+    fn new(status: StatusCode, text: &dyn std::fmt::Display) -> Refused {
+        Refused(status, format!("{text}\n"))
+    }
+}
+
+impl IntoResponse for Refused {
+    fn into_response(self) -> Response {
+        (self.0, self.1).into_response()
+    }
+}
+
+fn peer_of(key: &str) -> Result<PeerId, Refused> {
+    key.parse::<PeerId>()
+        .map_err(|error| Refused::new(StatusCode::BAD_REQUEST, &format_args!("no peer's key: {error}")))
+}
+
+fn done() -> Response {
+    Json(serde_json::json!({})).into_response()
+}
+
+fn disobeyed(error: OrderError) -> Refused {
+    let status = match error {
+        OrderError::NoAddress(_) => StatusCode::BAD_REQUEST,
+        OrderError::NotAdded(_) | OrderError::NotBanned(_) => StatusCode::NOT_FOUND,
+        OrderError::ShutDown => StatusCode::SERVICE_UNAVAILABLE,
+        OrderError::Own(_) | OrderError::Configured(_) | OrderError::TooMany | OrderError::NoPlace => {
+            StatusCode::CONFLICT
+        }
+    };
+    Refused::new(status, &error)
+}
+
+#[cfg(test)]
+mod tests {
+    use axum::http::HeaderValue;
+
+    use super::*;
+
+    #[test]
+    fn one_bearer_is_taken_and_nothing_else() {
+        let shown = |values: &[&'static str]| {
+            let mut headers = HeaderMap::new();
+            for value in values {
+                headers.append(AUTHORIZATION, HeaderValue::from_static(value));
+            }
+            bearer(&headers).map(<[u8]>::to_vec)
+        };
+        assert_eq!(shown(&["Bearer abc"]), Some(b"abc".to_vec()));
+        assert_eq!(shown(&["bearer  abc "]), Some(b"abc".to_vec()));
+        for none in [&[][..], &["abc"], &["Basic abc"], &["Bearer"], &["Bearer abc", "Bearer abc"]] {
+            assert_eq!(shown(none), None, "{none:?}");
+        }
+    }
+}

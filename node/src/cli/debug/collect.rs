@@ -1,0 +1,124 @@
+//! Where the parts of a bundle come from: the node, if it runs, its files, and the machine.
+
+use std::path::Path;
+
+use slipstream_config::NodeConfig;
+
+use super::{
+    bundle::{Bundle, Keep},
+    system,
+};
+use crate::{
+    api::inspect::DbStats,
+    cli::{
+        access,
+        ask::{ask, order, page},
+        db, operator,
+    },
+    failure_notes::{FAILURE_FILE, PANIC_FILE},
+    lock::{self, LockError},
+    node::DATABASE,
+    operator_token::{OperatorToken, TOKEN_FILE},
+};
+
+/// Of the log file and of RocksDB's own log the last.
+const LOG_TAIL_BYTES: u64 = 2 << 20;
+const ROCKSDB_TAIL_BYTES: u64 = 512 << 10;
+
+/// What a node tells everybody, and the names of the parts.
+const PAGES: [(&str, &str); 5] = [
+    ("/v1/status", "status.json"),
+    ("/metrics", "metrics.txt"),
+    ("/v1/db", "database.json"),
+    ("/v1/snapshots", "snapshots.json"),
+    ("/v1/consensus/evidence", "evidence.json"),
+];
+
+/// Who has the data directory.
+pub(super) struct Holder {
+    pub(super) pid: Option<u32>,
+}
+
+/// Finds out who has the data directory, without touching it.
+pub(super) fn holder(config: &NodeConfig) -> Option<Holder> {
+    match lock::check_free(&config.data_dir) {
+        Err(LockError::Held { holder, .. }) => {
+            let pid =
+                holder.process.strip_prefix("pid ").and_then(|rest| rest.split(' ').next()?.parse().ok());
+            Some(Holder { pid })
+        }
+        _ => None,
+    }
+}
+
+/// Collects everything; what cannot be had is named with the reason.
+pub(super) fn all(bundle: &mut Bundle, config: &NodeConfig, holder: Option<&Holder>) {
+    match operator::running(config) {
+        Ok(authority) => live(bundle, config, &authority),
+        Err(report) => {
+            bundle.miss("status, health, peers, metrics and the log's last lines", &report.to_string());
+            offline(bundle, config);
+        }
+    }
+    match serde_json::to_string_pretty(config) {
+        Ok(text) => bundle.add("configuration.json", &text, Keep::Beginning),
+        Err(error) => bundle.miss("configuration.json", &error.to_string()),
+    }
+    let database = config.data_dir.join(DATABASE);
+    if let Some(path) = &config.log.file.path {
+        file_tail(bundle, "log-file.txt", path, LOG_TAIL_BYTES);
+    }
+    // Options, compactions, stalls and statistics stand there.
+    file_tail(bundle, "rocksdb.txt", &database.join("db/LOG"), ROCKSDB_TAIL_BYTES);
+    for name in [FAILURE_FILE, PANIC_FILE] {
+        let path = config.data_dir.join(name);
+        if path.exists() {
+            file_tail(bundle, name, &path, LOG_TAIL_BYTES);
+        }
+    }
+    let mut dirs = vec![("the data directory", config.data_dir.as_path())];
+    dirs.extend(config.log.file.path.as_ref().and_then(|path| Some(("the log", path.parent()?))));
+    let pid = holder.and_then(|holder| holder.pid);
+    bundle.add("system.txt", &system::facts(pid, &dirs), Keep::Beginning);
+    bundle.add("files.txt", &system::files(&config.data_dir), Keep::Beginning);
+}
+
+/// What the running node says.
+fn live(bundle: &mut Bundle, config: &NodeConfig, authority: &str) {
+    for (path, name) in PAGES {
+        match ask(authority, path) {
+            Ok(text) => bundle.add(name, &text, Keep::Beginning),
+            Err(report) => bundle.miss(name, &report.to_string()),
+        }
+    }
+    // One that is not ready says why with another status.
+    match page(authority, "/health") {
+        Ok(text) => bundle.add("health.json", &text, Keep::Beginning),
+        Err(report) => bundle.miss("health.json", &report.to_string()),
+    }
+    let token = OperatorToken::load(&config.data_dir.join(TOKEN_FILE)).map_err(|error| error.to_string());
+    let recent = token.and_then(|token| {
+        order(authority, "GET", "/v1/operator/log/recent", &token, "").map_err(|report| report.to_string())
+    });
+    match recent {
+        Ok(text) => bundle.add("log.txt", &text, Keep::End),
+        Err(why) => bundle.miss("log.txt", &why),
+    }
+}
+
+/// What its database says while nobody has it.
+fn offline(bundle: &mut Bundle, config: &NodeConfig) {
+    let stats = access::take_database(config).and_then(|_lock| db::stats_of(config));
+    match stats.map(|stats: DbStats| serde_json::to_string_pretty(&stats)) {
+        Ok(Ok(text)) => bundle.add("database.json", &text, Keep::Beginning),
+        Ok(Err(error)) => bundle.miss("database.json", &error.to_string()),
+        Err(report) => bundle.miss("database.json", &report.to_string()),
+    }
+}
+
+fn file_tail(bundle: &mut Bundle, name: &str, path: &Path, bytes_max: u64) {
+    match system::tail(path, bytes_max) {
+        Ok(text) => bundle.add(name, &text, Keep::End),
+        Err(error) => bundle.miss(name, &format!("{}: {error}", path.display())),
+    }
+}

@@ -1,0 +1,57 @@
+//! `slipstream debug bundle`: what whoever helps an operator wants to see, in one file, without secrets.
+
+mod bundle;
+mod collect;
+mod secrets;
+mod system;
+
+use std::path::PathBuf;
+
+use clap::{Args, Subcommand};
+use miette::Result;
+use slipstream_types::Clock as _;
+
+use self::bundle::Bundle;
+use super::{exit::OrFail as _, output::print, source::ConfigArgs};
+use crate::clock::SystemClock;
+
+#[derive(Debug, Subcommand)]
+pub(super) enum DebugCommand {
+    /// Write what the node says and what surrounds it into one file, without secrets; works also while the node does not run
+    Bundle(BundleArgs),
+}
+
+#[derive(Debug, Args)]
+pub(super) struct BundleArgs {
+    #[command(flatten)]
+    source: ConfigArgs,
+    /// The file to write, which must not exist [default: slipstream-debug-TIME.tar.zst]
+    #[arg(long, value_name = "FILE")]
+    out: Option<PathBuf>,
+}
+
+pub(super) fn debug(command: &DebugCommand) -> Result<()> {
+    let DebugCommand::Bundle(args) = command;
+    let config = args.source.load()?;
+    let now = humantime::format_rfc3339_seconds(
+        std::time::UNIX_EPOCH + std::time::Duration::from_millis(SystemClock.now_ms()),
+    );
+    let out = args.out.clone().unwrap_or_else(|| {
+        let digits: String = now.to_string().chars().filter(|c| c.is_ascii_alphanumeric()).collect();
+        format!("slipstream-debug-{digits}.tar.zst").into()
+    });
+    let holder = collect::holder(&config);
+    let mut bundle = Bundle::new(secrets::mask(&config, holder.as_ref()), now.to_string());
+    collect::all(&mut bundle, &config, holder.as_ref());
+    let missing = bundle.missing().to_vec();
+    let bytes = bundle.write(&out).or_fail()?;
+    print(&format!(
+        "wrote {} ({} KiB): look through it before you give it to anybody",
+        out.display(),
+        bytes.div_ceil(1024)
+    ))?;
+    match missing.is_empty() {
+        true => Ok(()),
+        false => print(&format!("not in it:\n  {}", missing.join("\n  "))),
+    }
+}

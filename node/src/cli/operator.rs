@@ -1,0 +1,116 @@
+//! What an operator tells a running node: which node that is, and what shows that its operator asks.
+
+use std::path::PathBuf;
+
+use clap::Args;
+use miette::{Result, miette};
+use serde::de::DeserializeOwned;
+use slipstream_config::NodeConfig;
+
+use super::{
+    ask::{authority, order, parse},
+    exit::{Exit, Failed, OrFail as _},
+    source::OverrideArgs,
+};
+use crate::{
+    lock::{self, LockError},
+    operator_token::{OperatorToken, TOKEN_FILE},
+};
+
+/// A node, and its operator's token.
+#[derive(Debug, Args)]
+pub(super) struct OperatorArgs {
+    /// The configuration file of a node on this machine; the token is found in its data directory
+    #[arg(long, value_name = "FILE", required_unless_present = "api")]
+    config: Option<PathBuf>,
+    #[command(flatten)]
+    overrides: OverrideArgs,
+    /// The API of another node; its token is sent there as it is, so that the way there must be private
+    #[arg(long, value_name = "URL", conflicts_with = "config", requires = "token_file")]
+    api: Option<String>,
+    /// A copy of the file operator.token of the node that --api names
+    #[arg(long, value_name = "FILE", requires = "api")]
+    token_file: Option<PathBuf>,
+}
+
+/// The way to a node that obeys.
+pub(super) struct Operator {
+    authority: String,
+    token: OperatorToken,
+}
+
+impl OperatorArgs {
+    /// Finds the node and the token.
+    pub(super) fn find(&self) -> Result<Operator> {
+        let config = self.overrides.load_if_named(self.config.as_deref())?;
+        match (config, &self.api, &self.token_file) {
+            (Some(config), ..) => {
+                let authority = running(&config)?;
+                let token = OperatorToken::load(&config.data_dir.join(TOKEN_FILE)).or_fail()?;
+                Ok(Operator { authority, token })
+            }
+            (None, Some(api), Some(token)) => {
+                Ok(Operator { authority: url_authority(api)?, token: OperatorToken::load(token).or_fail()? })
+            }
+            // The arguments' own rules leave nothing else.
+            _ => Err(miette!("name a node by --config FILE, or by --api URL and --token-file FILE")),
+        }
+    }
+}
+
+impl Operator {
+    /// Gives an order, and reads the answer.
+    pub(super) fn order<T: DeserializeOwned>(
+        &self,
+        method: &str,
+        path: &str,
+        body: &impl serde::Serialize,
+    ) -> Result<T> {
+        let body = serde_json::to_string(body).or_fail()?;
+        parse(&order(&self.authority, method, path, &self.token, &body)?)
+    }
+
+    /// Asks for something, and reads the answer.
+    pub(super) fn ask<T: DeserializeOwned>(&self, path: &str) -> Result<T> {
+        parse(&order(&self.authority, "GET", path, &self.token, "")?)
+    }
+}
+
+/// HOST:PORT of a URL.
+pub(super) fn url_authority(url: &str) -> Result<String> {
+    let rest = url.strip_prefix("http://");
+    let rest = rest.ok_or_else(|| miette!("{url} is not a URL http://HOST:PORT"))?;
+    Ok(rest.trim_end_matches('/').to_owned())
+}
+
+/// Where the node answers that runs on a configuration: the process that holds the data directory says so, and has this port. So nobody
+/// gets the token who only listens where a node once did.
+pub(super) fn running(config: &NodeConfig) -> Result<String> {
+    let dir = config.data_dir.display();
+    let api = match lock::check_free(&config.data_dir) {
+        Err(LockError::Held { holder, .. }) => match holder.api {
+            Some(api) => api,
+            None => {
+                let text =
+                    format!("the data directory {dir} is in use by {holder}, which is no running node");
+                return Err(Failed::new(Exit::TryAgain, text).into());
+            }
+        },
+        free => {
+            free.or_fail()?;
+            let text = format!("no node runs on the data directory {dir}: start it, and try again");
+            return Err(Failed::new(Exit::TryAgain, text).into());
+        }
+    };
+    let configured = config.api.listen;
+    let is_configured =
+        api.ip() == configured.ip() && (configured.port() == 0 || api.port() == configured.port());
+    if !is_configured {
+        let text = format!(
+            "the node that runs on {dir} answers at {api}, and the configuration says {configured}: start it again with this \
+             configuration, or give the node by --api and its token by --token-file"
+        );
+        return Err(Failed::new(Exit::Config, text).into());
+    }
+    Ok(authority(api))
+}

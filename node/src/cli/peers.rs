@@ -1,0 +1,162 @@
+//! `slipstream peers`.
+
+use std::{path::PathBuf, time::Duration};
+
+use clap::{Args, Subcommand};
+use miette::{Result, bail};
+use serde_json::{Value, json};
+use slipstream_network::{PeerId, PeerTarget};
+
+use super::{
+    ask::{ask, parse},
+    operator::{OperatorArgs, running, url_authority},
+    output::print,
+    peers_status,
+    rows::Rows,
+    source::OverrideArgs,
+};
+use crate::api::{
+    operator::{AddBody, BAN_SECONDS, BanBody, Pong, WHY_BYTES_MAX},
+    peers::BanStatus,
+};
+
+/// What holds of all that is told to a running node.
+const UNTIL_RESTART: &str = "until the node stops";
+
+#[derive(Debug, Subcommand)]
+pub(super) enum PeersCommand {
+    /// Show who is connected, who should be, and who is banned until when and why
+    List(ListArgs),
+    /// Dial a peer KEY@HOST:PORT and keep a place for it, as if it stood in network.peers, until the node stops
+    Add(AddArgs),
+    /// Neither dial nor keep a peer any more that was added
+    Remove(KeyArgs),
+    /// End the connection to a peer and let it in no more, for a time, at most until the node stops
+    Ban(BanArgs),
+    /// Lift the ban of a peer, whether the operator or the node itself has banned it
+    Unban(KeyArgs),
+    /// Ask a connected peer something small, and tell how long its answer takes
+    Ping(PingArgs),
+}
+
+#[derive(Debug, Args)]
+pub(super) struct ListArgs {
+    /// The configuration file of a node on this machine
+    #[arg(long, value_name = "FILE", required_unless_present = "api")]
+    config: Option<PathBuf>,
+    #[command(flatten)]
+    overrides: OverrideArgs,
+    /// The node's API
+    #[arg(long, value_name = "URL", conflicts_with = "config")]
+    api: Option<String>,
+    /// Print a JSON document
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct AddArgs {
+    /// The peer, as `slipstream status` prints it there
+    #[arg(value_name = "KEY@HOST:PORT")]
+    peer: PeerTarget,
+    #[command(flatten)]
+    node: OperatorArgs,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct KeyArgs {
+    /// The peer's key
+    #[arg(value_name = "KEY")]
+    peer: PeerId,
+    #[command(flatten)]
+    node: OperatorArgs,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct BanArgs {
+    #[command(flatten)]
+    peer: KeyArgs,
+    /// How long, such as 30m, 1h or 2days; a year at most
+    #[arg(long = "for", value_name = "TIME", default_value = "1h", value_parser = humantime::parse_duration)]
+    time: Duration,
+    /// Why, for whoever looks at the list; the peer is not told
+    #[arg(long, value_name = "TEXT", default_value = "by hand")]
+    why: String,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct PingArgs {
+    #[command(flatten)]
+    peer: KeyArgs,
+    /// How often
+    #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=1_000))]
+    count: u32,
+}
+
+pub(super) fn peers(command: &PeersCommand) -> Result<()> {
+    match command {
+        PeersCommand::List(args) => list(args),
+        PeersCommand::Add(AddArgs { peer, node }) => {
+            let body = AddBody { at: peer.at.to_string() };
+            node.find()?.order::<Value>("PUT", &format!("/v1/operator/peers/{}", peer.id), &body)?;
+            print(&format!(
+                "{peer} is dialled and kept {UNTIL_RESTART}; network.peers would keep it for good"
+            ))
+        }
+        PeersCommand::Remove(KeyArgs { peer, node }) => {
+            node.find()?.order::<Value>("DELETE", &format!("/v1/operator/peers/{peer}"), &json!({}))?;
+            print(&format!("{peer} is neither dialled nor kept any more"))
+        }
+        PeersCommand::Ban(args) => ban(args),
+        PeersCommand::Unban(KeyArgs { peer, node }) => {
+            node.find()?.order::<Value>("DELETE", &format!("/v1/operator/bans/{peer}"), &json!({}))?;
+            print(&format!("{peer} is let in again"))
+        }
+        PeersCommand::Ping(args) => ping(args),
+    }
+}
+
+fn list(args: &ListArgs) -> Result<()> {
+    let authority = match args.overrides.load_if_named(args.config.as_deref())? {
+        Some(config) => running(&config)?,
+        None => url_authority(args.api.as_deref().unwrap_or_default())?,
+    };
+    let status: Value = parse(&ask(&authority, "/v1/status")?)?;
+    if args.json {
+        let names = ["peers", "configured_peers", "bans", "bans_count", "exchange", "shared_keys"];
+        let kept: serde_json::Map<String, Value> =
+            names.into_iter().filter_map(|name| Some((name.to_owned(), status.get(name)?.clone()))).collect();
+        return print(&Value::Object(kept).to_string());
+    }
+    let mut rows = Rows::default();
+    peers_status::describe(&mut rows, &status);
+    print(rows.0.trim_end())
+}
+
+fn ban(args: &BanArgs) -> Result<()> {
+    let (seconds, KeyArgs { peer, node }) = (args.time.as_secs(), &args.peer);
+    if !BAN_SECONDS.contains(&seconds) {
+        bail!("--for: a ban lasts from a second to a year, not {}", humantime::format_duration(args.time));
+    }
+    if args.why.len() > WHY_BYTES_MAX {
+        bail!("--why: a reason has at most {WHY_BYTES_MAX} bytes, not {}", args.why.len());
+    }
+    let body = BanBody { seconds, why: args.why.clone() };
+    let standing: BanStatus = node.find()?.order("PUT", &format!("/v1/operator/bans/{peer}"), &body)?;
+    print(&format!("banned {}; all bans end when the node stops", peers_status::ban(&standing)))
+}
+
+fn ping(args: &PingArgs) -> Result<()> {
+    let KeyArgs { peer, node } = &args.peer;
+    let node = node.find()?;
+    for _ in 0..args.count {
+        let pong: Pong = node.ask(&format!("/v1/operator/peers/{peer}/ping"))?;
+        let said = match pong.refusal {
+            None => format!("{} bytes", pong.bytes),
+            Some(refusal) => format!("refused: {refusal}"),
+        };
+        let (answer_ms, rtt_ms) = (pong.answer_ms, pong.rtt_ms);
+        print(&format!("{peer} {answer_ms:.1} ms, {said}; the connection's round trip is {rtt_ms:.1} ms"))?;
+    }
+    Ok(())
+}

@@ -1,0 +1,43 @@
+//! The last failure and the last panic of a node, in its data directory: after it has gone somebody wants to know, and the log may be gone too.
+
+use std::{
+    fs,
+    path::Path,
+    time::{Duration, UNIX_EPOCH},
+};
+
+use slipstream_types::Clock as _;
+
+use crate::{clock::SystemClock, rpc::client_version};
+
+/// Why the node last ended by itself.
+pub(crate) const FAILURE_FILE: &str = "last_failure.txt";
+/// Where it last panicked, with the backtrace if there was one.
+pub(crate) const PANIC_FILE: &str = "last_panic.txt";
+/// Bytes of a note.
+const NOTE_BYTES_MAX: usize = 64 << 10;
+
+/// Writes a note, if there is a data directory. That it cannot be written is nobody's concern any more.
+pub(crate) fn note(data_dir: &Path, file: &str, text: &str) {
+    if !data_dir.is_dir() {
+        return;
+    }
+    let time = humantime::format_rfc3339_seconds(UNIX_EPOCH + Duration::from_millis(SystemClock.now_ms()));
+    let text = &text[..text.floor_char_boundary(NOTE_BYTES_MAX)];
+    let _ = fs::write(data_dir.join(file), format!("{time} {}\n{text}\n", client_version()));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_note_is_bounded_and_makes_no_directory() {
+        let dir = tempfile::tempdir().unwrap();
+        note(dir.path(), PANIC_FILE, &"ö".repeat(NOTE_BYTES_MAX));
+        let written = fs::read_to_string(dir.path().join(PANIC_FILE)).unwrap();
+        assert!(written.contains("slipstream") && written.len() < NOTE_BYTES_MAX + 128, "{}", written.len());
+        note(&dir.path().join("none"), FAILURE_FILE, "x");
+        assert!(!dir.path().join("none").exists());
+    }
+}

@@ -1,0 +1,151 @@
+//! [`Queue`]: the log's way to one place, standard error or a file. Bounded, with a thread of its own that writes. So no task ever waits
+//! for a pipe that nobody reads or for a slow disk, and a line that cannot be written (a full disk, a closed pipe) is counted and lost
+//! instead of ending the node.
+
+use std::{
+    io::{self, Write},
+    mem,
+    sync::Arc,
+    time::Instant,
+};
+
+use parking_lot::{Condvar, Mutex, MutexGuard};
+
+/// Lines that wait to be written, in bytes: some thousand of them. Keeps a reader that stands still from taking memory.
+const QUEUE_BYTES_MAX: usize = 1 << 20;
+
+/// A handle to the queue; all clones write into one.
+#[derive(Clone)]
+pub(super) struct Queue(Arc<Shared>);
+
+struct Shared {
+    waiting: Mutex<Waiting>,
+    /// There is something to write, or nothing any more, or the log is closed.
+    changed: Condvar,
+}
+
+#[derive(Default)]
+struct Waiting {
+    bytes: Vec<u8>,
+    lines: u64,
+    /// Whether the thread has lines that are in neither the queue nor the sink.
+    writing: bool,
+    closed: bool,
+    lost: u64,
+}
+
+impl Queue {
+    /// Starts the thread that writes.
+    pub(super) fn to(name: &str, mut sink: impl Write + Send + 'static) -> io::Result<Queue> {
+        let queue = Queue(Arc::new(Shared { waiting: Mutex::default(), changed: Condvar::new() }));
+        let written = queue.clone();
+        std::thread::Builder::new().name(name.into()).spawn(move || written.write_on(&mut sink))?;
+        Ok(queue)
+    }
+
+    /// Lines that were dropped because the queue was full, and at most those that were in a write that failed.
+    pub(super) fn lines_lost(&self) -> u64 {
+        self.0.waiting.lock().lost
+    }
+
+    /// Takes no lines any more.
+    pub(super) fn close(&self) {
+        self.0.waiting.lock().closed = true;
+        self.0.changed.notify_all();
+    }
+
+    /// Waits at most until a time for the last lines to be written.
+    pub(super) fn flush(&self, deadline: Instant) {
+        let mut waiting = self.0.waiting.lock();
+        while !waiting.bytes.is_empty() || waiting.writing {
+            if self.0.changed.wait_until(&mut waiting, deadline).timed_out() {
+                return;
+            }
+        }
+    }
+
+    /// Takes a line, or counts it as lost.
+    pub(super) fn push(&self, line: &[u8]) {
+        let mut waiting = self.0.waiting.lock();
+        if waiting.closed || waiting.bytes.len() + line.len() > QUEUE_BYTES_MAX {
+            waiting.lost += 1;
+            return;
+        }
+        waiting.bytes.extend_from_slice(line);
+        waiting.lines += 1;
+        self.0.changed.notify_all();
+    }
+
+    /// Writes what comes until the log is closed.
+    fn write_on(&self, sink: &mut impl Write) {
+        let mut waiting = self.0.waiting.lock();
+        loop {
+            while waiting.bytes.is_empty() {
+                if waiting.closed {
+                    return;
+                }
+                self.0.changed.wait(&mut waiting);
+            }
+            let (bytes, lines) = (mem::take(&mut waiting.bytes), mem::take(&mut waiting.lines));
+            waiting.writing = true;
+            let written = MutexGuard::unlocked(&mut waiting, || sink.write_all(&bytes));
+            waiting.writing = false;
+            if written.is_err() {
+                waiting.lost += lines;
+            }
+            self.0.changed.notify_all();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{sync::mpsc, time::Duration};
+
+    use super::*;
+
+    /// Hands over what is written, once somebody takes it.
+    struct Slow(mpsc::SyncSender<Vec<u8>>);
+
+    impl Write for Slow {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            self.0.send(bytes.to_vec()).map_err(io::Error::other)?;
+            Ok(bytes.len())
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    /// Goal: a reader that stands still costs lines, not time, and what was queued comes in order once it reads.
+    #[test]
+    fn a_reader_that_stands_still_costs_lines_only() {
+        let (sender, written) = mpsc::sync_channel(0);
+        let queue = Queue::to("slow", Slow(sender)).unwrap();
+        let line = [b'x'; 1 << 10];
+        for _ in 0..4 * QUEUE_BYTES_MAX / line.len() {
+            queue.push(&line);
+        }
+        let lost = queue.lines_lost();
+        assert!(lost > 0 && queue.0.waiting.lock().bytes.len() <= QUEUE_BYTES_MAX);
+        let reader = std::thread::spawn(move || written.iter().map(|bytes| bytes.len()).sum::<usize>());
+        queue.close();
+        queue.flush(Instant::now() + Duration::from_secs(60));
+        queue.push(b"too late");
+        assert_eq!(queue.lines_lost(), lost + 1);
+        let read = reader.join().unwrap() as u64;
+        assert_eq!(read / line.len() as u64 + lost, 4 * QUEUE_BYTES_MAX as u64 / line.len() as u64);
+    }
+
+    #[test]
+    fn lines_that_cannot_be_written_are_counted() {
+        let queue =
+            Queue::to("full", std::fs::File::options().write(true).open("/dev/full").unwrap()).unwrap();
+        queue.push(b"one\n");
+        queue.push(b"two\n");
+        queue.close();
+        queue.flush(Instant::now() + Duration::from_secs(60));
+        assert_eq!(queue.lines_lost(), 2);
+    }
+}

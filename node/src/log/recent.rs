@@ -1,0 +1,76 @@
+//! [`Recent`]: the last lines of the log, in memory, for whoever asks what the node said before something went wrong.
+
+use std::collections::VecDeque;
+
+use parking_lot::Mutex;
+
+/// Bytes of lines that are kept: some thousand of them, a few minutes of a node that is told to debug, a day of one that is well.
+const BYTES_MAX: usize = 1 << 20;
+/// Of a line: more is cut off.
+const LINE_BYTES_MAX: usize = 8 << 10;
+
+/// The lines, the oldest first.
+#[derive(Default)]
+pub(super) struct Recent(Mutex<Lines>);
+
+#[derive(Default)]
+struct Lines {
+    lines: VecDeque<Box<[u8]>>,
+    bytes: usize,
+}
+
+impl Recent {
+    pub(super) fn push(&self, line: &[u8]) {
+        let line = line.strip_suffix(b"\n").unwrap_or(line);
+        let line = shortened(line);
+        let mut kept = self.0.lock();
+        while kept.bytes + line.len() > BYTES_MAX {
+            let Some(oldest) = kept.lines.pop_front() else { break };
+            kept.bytes -= oldest.len();
+        }
+        kept.bytes += line.len();
+        kept.lines.push_back(line.into());
+    }
+
+    /// All of them, as they were written but for bytes that are no text.
+    pub(super) fn text(&self) -> String {
+        let kept = self.0.lock();
+        let mut text = String::with_capacity(kept.bytes + kept.lines.len());
+        for line in &kept.lines {
+            text.push_str(&String::from_utf8_lossy(line));
+            text.push('\n');
+        }
+        text
+    }
+}
+
+/// A line within its bound. It is cut between two words: who masks secrets later does not know half of one.
+fn shortened(line: &[u8]) -> &[u8] {
+    if line.len() <= LINE_BYTES_MAX {
+        return line;
+    }
+    let cut = &line[..LINE_BYTES_MAX];
+    cut.iter().rposition(u8::is_ascii_whitespace).map_or(cut, |blank| &cut[..blank])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_last_lines_are_kept_within_bounds() {
+        let recent = Recent::default();
+        for n in 0..50_000 {
+            recent.push(format!("line {n} {}\n", "x".repeat(n % 97)).as_bytes());
+        }
+        recent.push(&vec![b'y'; 1 << 20]);
+        recent.push(b"last \xff\n");
+        let text = recent.text();
+        let lines: Vec<_> = text.lines().collect();
+        let (bytes, count) = (recent.0.lock().bytes, lines.len());
+        assert!((BYTES_MAX - 2 * LINE_BYTES_MAX..=BYTES_MAX).contains(&bytes), "{bytes}");
+        assert_eq!(lines[count - 1], "last \u{fffd}");
+        assert_eq!(lines[count - 2].len(), LINE_BYTES_MAX);
+        assert!(lines[count - 3].starts_with("line 49999 ") && !text.contains("line 0 "));
+    }
+}

@@ -1,0 +1,177 @@
+//! The operator's token: whoever can read it may change the running node over its API.
+//!
+//! The API is open to whoever reaches it, so that what changes a node needs more than a connection. The token lies in the data directory, readable by
+//! the node's user alone: the right is that of the file system, on this machine, and nobody has to set it up.
+
+use std::{
+    fmt,
+    fs::{self, File, OpenOptions},
+    io::{self, Read, Write},
+    os::unix::fs::{MetadataExt, OpenOptionsExt},
+    path::{Path, PathBuf},
+};
+
+use slipstream_types::digest::parse_hex;
+use subtle::ConstantTimeEq as _;
+
+/// Name of the file in the data directory.
+pub const TOKEN_FILE: &str = "operator.token";
+/// 64 digits and surrounding blanks; anything longer is another file.
+const FILE_BYTES_MAX: u64 = 256;
+
+/// Why a token could not be read or made.
+#[derive(Debug, thiserror::Error)]
+pub enum TokenError {
+    /// The file cannot be read or written.
+    #[error(
+        "cannot {action} the operator token {}: {source}; a node writes it when it starts, for its own user: run this command as that user",
+        path.display()
+    )]
+    Io {
+        /// What was tried.
+        action: &'static str,
+        /// The file.
+        path: PathBuf,
+        /// What the operating system said.
+        source: io::Error,
+    },
+    /// Others than its owner may read it.
+    #[error(
+        "the operator token {} may be read by others (mode {mode:03o}); remove it and restart the node, which makes a new one",
+        path.display()
+    )]
+    TooOpen {
+        /// The file.
+        path: PathBuf,
+        /// Its permission bits.
+        mode: u32,
+    },
+    /// Not a token.
+    #[error("{} holds no operator token, which is 64 hexadecimal digits", path.display())]
+    Malformed {
+        /// The file.
+        path: PathBuf,
+    },
+    /// The operating system has no randomness to give.
+    #[error("cannot draw an operator token from the operating system: {0}")]
+    Randomness(getrandom::Error),
+}
+
+/// The secret. It shows itself to nobody by accident: neither in logs nor in errors.
+#[derive(Clone)]
+pub struct OperatorToken([u8; 32]);
+
+impl fmt::Debug for OperatorToken {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("OperatorToken(…)")
+    }
+}
+
+impl OperatorToken {
+    /// The token of a data directory, whose lock is held: the one that is there, or a new one if that cannot be a secret.
+    ///
+    /// # Errors
+    /// If the file cannot be read or written.
+    pub fn establish(data_dir: &Path) -> Result<OperatorToken, TokenError> {
+        let path = data_dir.join(TOKEN_FILE);
+        match Self::load(&path) {
+            Err(TokenError::Io { source, .. }) if source.kind() == io::ErrorKind::NotFound => {}
+            Err(unusable @ (TokenError::TooOpen { .. } | TokenError::Malformed { .. })) => {
+                tracing::warn!(error = %unusable, "the operator token is replaced by a new one");
+            }
+            loaded => return loaded,
+        }
+        let mut secret = [0; 32];
+        getrandom::fill(&mut secret).map_err(TokenError::Randomness)?;
+        let token = OperatorToken(secret);
+        token.write(&path)?;
+        Ok(token)
+    }
+
+    /// Reads a token's file.
+    ///
+    /// # Errors
+    /// If it cannot be read, others may read it, or it holds something else.
+    pub fn load(path: &Path) -> Result<OperatorToken, TokenError> {
+        let read = |source| TokenError::Io { action: "read", path: path.to_owned(), source };
+        let file = File::open(path).map_err(read)?;
+        let mode = file.metadata().map_err(read)?.mode() & 0o777;
+        if mode & 0o077 != 0 {
+            return Err(TokenError::TooOpen { path: path.to_owned(), mode });
+        }
+        let mut bytes = Vec::new();
+        file.take(FILE_BYTES_MAX).read_to_end(&mut bytes).map_err(read)?;
+        let text = std::str::from_utf8(&bytes).ok();
+        // The parser's own message would quote the secret.
+        let secret = text.and_then(|text| parse_hex(text.trim()).ok());
+        secret.map(OperatorToken).ok_or_else(|| TokenError::Malformed { path: path.to_owned() })
+    }
+
+    /// Whole or not at all, and never readable by others.
+    fn write(&self, path: &Path) -> Result<(), TokenError> {
+        let write = |source| TokenError::Io { action: "write", path: path.to_owned(), source };
+        let fresh = path.with_extension("new");
+        match fs::remove_file(&fresh) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(write(error)),
+            _ => {}
+        }
+        let mut file =
+            OpenOptions::new().write(true).create_new(true).mode(0o600).open(&fresh).map_err(write)?;
+        writeln!(file, "{}", self.reveal()).and_then(|()| file.sync_all()).map_err(write)?;
+        fs::rename(&fresh, path).map_err(write)
+    }
+
+    /// Whether somebody showed the token, in a time that does not depend on how much of it is right.
+    pub fn is(&self, shown: &[u8]) -> bool {
+        self.reveal().as_bytes().ct_eq(shown).into()
+    }
+
+    /// The token as it is sent.
+    pub fn reveal(&self) -> String {
+        hex::encode(self.0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
+    use super::*;
+
+    /// Goal: a token is made once, for its owner alone, and one that others may have read is no secret any more.
+    #[test]
+    fn a_token_is_made_once_and_replaced_if_it_is_no_secret() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join(TOKEN_FILE);
+        let mode = || fs::metadata(&path).unwrap().mode() & 0o777;
+        let token = OperatorToken::establish(dir.path()).unwrap();
+        assert_eq!(mode(), 0o600);
+        let again = OperatorToken::establish(dir.path()).unwrap();
+        assert!(token.is(again.reveal().as_bytes()));
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o640)).unwrap();
+        let text = OperatorToken::load(&path).unwrap_err().to_string();
+        assert!(text.contains("mode 640") && !text.contains(&token.reveal()), "{text}");
+        let new = OperatorToken::establish(dir.path()).unwrap();
+        assert!(!token.is(new.reveal().as_bytes()) && mode() == 0o600);
+        for bad in ["", "12", &"g".repeat(64), &"1".repeat(66), &"1".repeat(9_999)] {
+            fs::write(&path, bad).unwrap();
+            let text = OperatorToken::load(&path).unwrap_err().to_string();
+            assert!(text.ends_with("which is 64 hexadecimal digits"), "{text}");
+        }
+        // What a crash left behind is in nobody's way.
+        fs::write(path.with_extension("new"), "half").unwrap();
+        assert!(!new.is(OperatorToken::establish(dir.path()).unwrap().reveal().as_bytes()));
+        assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1);
+    }
+
+    #[test]
+    fn only_the_whole_token_is_the_token_and_nobody_prints_it() {
+        let token = OperatorToken([0xab; 32]);
+        let text = token.reveal();
+        assert!(token.is(text.as_bytes()));
+        for wrong in ["", &text[1..], &text.to_uppercase(), &format!("{text}0"), &"0".repeat(64)] {
+            assert!(!token.is(wrong.as_bytes()), "{wrong}");
+        }
+        assert!(!format!("{token:?}").contains("ab"));
+    }
+}

@@ -1,0 +1,220 @@
+//! What an operator tells a running node, and who is not obeyed.
+
+use std::{
+    fs,
+    io::{Read, Write},
+    net::{TcpListener, TcpStream},
+    os::unix::fs::{MetadataExt, PermissionsExt},
+    path::Path,
+};
+
+use rustix::process::Signal;
+use serde_json::Value;
+
+use crate::{
+    chain::{Chain, Running, ended, printed},
+    health::{fullnode, peer_address},
+    process::until,
+};
+
+fn status(node: &Running) -> Value {
+    serde_json::from_str(&node.http("GET /v1/status", "")).unwrap()
+}
+
+fn has_peer(node: &Running, key: &str) -> bool {
+    status(node)["peers"].as_array().unwrap().iter().any(|peer| peer["id"] == *key)
+}
+
+/// An order with a header of one's own choice.
+fn order(node: &Running, request: &str, header: &str, body: &str) -> String {
+    let mut stream = TcpStream::connect(&node.api).unwrap();
+    let length = body.len();
+    write!(
+        stream,
+        "{request} HTTP/1.0\r\n{header}Content-Type: application/json\r\nContent-Length: {length}\r\n\r\n{body}"
+    )
+    .unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    answer
+}
+
+fn token(chain: &Chain) -> String {
+    fs::read_to_string(chain.path("data/operator.token")).unwrap().trim().to_owned()
+}
+
+/// Goal: the filter changes while the node runs, the file has the lines, and goes on where its name is after it was moved away.
+#[test]
+fn the_log_of_a_running_node_is_changed_and_kept() {
+    let chain = Chain::new();
+    chain.configure("log: { filter: \"info,slipstream_sync=info\", file: { path: node.log } }\n");
+    let node = Running::start(&chain);
+    let config = chain.config();
+    let filter =
+        |args: &[&str], success| printed(&[&["log", "filter", "--config", &config], args].concat(), success);
+    assert_eq!(filter(&[], true).trim(), "info,slipstream_sync=info");
+    let text = filter(&["info,=x="], false);
+    assert!(text.contains("at character 6: `=x=` is not a log filter"), "{text}");
+    assert!(filter(&[&"a".repeat(5_000)], false).contains("longer than 4096"));
+    let lines = |name: &str| fs::read_to_string(chain.path(name)).unwrap_or_default();
+    assert!(lines("node.log").contains(" INFO ") && !lines("node.log").contains(" DEBUG "));
+    let told = filter(&["info,slipstream_consensus=debug,slipstream_node=trace"], true);
+    assert!(told.contains("until the node stops; it was info,slipstream_sync=info"), "{told}");
+    until("lines at the new level", || (lines("node.log").contains(" DEBUG ")).then_some(()));
+    assert_eq!(filter(&[], true).trim(), "info,slipstream_consensus=debug,slipstream_node=trace");
+    filter(&["info"], true);
+
+    fs::rename(chain.path("node.log"), chain.path("moved.log")).unwrap();
+    node.signal(Signal::HUP);
+    until("the file is there again", || {
+        lines("node.log").contains("the log file is opened anew").then_some(())
+    });
+    until("the files have what standard error has", || {
+        let told = lines("log");
+        let kept = [lines("moved.log"), lines("node.log")].concat();
+        told.lines().all(|line| kept.contains(line)).then_some(())
+    });
+    assert_eq!(fs::metadata(chain.path("node.log")).unwrap().mode() & 0o777, 0o640);
+    node.stop();
+    assert!(lines("node.log").contains("stopped"));
+
+    chain.configure("log: { file: { path: missing/node.log } }\n");
+    let (code, text) = ended(&["run", "--config", &config]);
+    assert!(
+        code == 78 && text.contains("missing/node.log") && text.contains("log.file.path"),
+        "{code}: {text}"
+    );
+}
+
+/// Goal: nobody changes a node without the token of its data directory, which is nowhere else.
+#[test]
+fn only_who_has_the_token_is_obeyed() {
+    let chain = Chain::new();
+    chain.configure("api: { listen: \"0.0.0.0:0\", cors: true }\n");
+    let mut node = Running::start(&chain);
+    node.api = node.api.replace("0.0.0.0", "127.0.0.1");
+    let token = token(&chain);
+    assert_eq!(fs::metadata(chain.path("data/operator.token")).unwrap().mode() & 0o777, 0o600);
+    let set = |header: &str| order(&node, "PUT /v1/operator/log/filter", header, "{\"filter\":\"debug\"}");
+    let wrong = format!("Authorization: Bearer {}\r\n", "0".repeat(64));
+    let basic = format!("Authorization: Basic {token}\r\n");
+    let twice = format!("Authorization: Bearer {token}\r\n").repeat(2);
+    for header in ["", &wrong, &basic, &twice] {
+        let answer = set(header);
+        assert!(answer.starts_with("HTTP/1.0 401 ") || answer.starts_with("HTTP/1.1 401 "), "{answer}");
+        assert!(answer.contains("the file operator.token in the node's data directory"), "{answer}");
+        assert!(
+            !answer.contains(chain.dir.path().to_str().unwrap()),
+            "where that is is nobody's business: {answer}"
+        );
+        assert!(!answer.contains(&token) && !answer.to_lowercase().contains("access-control"), "{answer}");
+    }
+    for request in
+        ["GET /v1/operator/log/filter", "DELETE /v1/operator/bans/x", "GET /v1/operator/peers/x/ping"]
+    {
+        assert!(order(&node, request, "", "").contains(" 401 "), "{request}");
+    }
+    let metrics = node.http("GET /metrics", "");
+    assert!(metrics.contains("slipstream_api_refused_total{missing=\"operator token\"} 7"), "{metrics}");
+
+    // By the configuration, on all addresses; and by a copy of the token.
+    let config = chain.config();
+    assert_eq!(printed(&["log", "filter", "--config", &config], true).trim(), "info");
+    let url = format!("http://{}", node.api);
+    let copy = chain.path("copy");
+    fs::write(&copy, &token).unwrap();
+    let by_copy =
+        |success| printed(&["log", "filter", "--api", &url, "--token-file", copy.to_str().unwrap()], success);
+    fs::set_permissions(&copy, fs::Permissions::from_mode(0o644)).unwrap();
+    assert!(by_copy(false).contains("may be read by others (mode 644)"));
+    fs::set_permissions(&copy, fs::Permissions::from_mode(0o600)).unwrap();
+    assert_eq!(by_copy(true).trim(), "info");
+    fs::write(&copy, "0".repeat(64)).unwrap();
+    assert!(by_copy(false).contains("this is not the operator token of this node"));
+    let (code, text) = ended(&["log", "filter", "--api", &url]);
+    assert!(code == 2 && text.contains("--token-file"), "{code}: {text}");
+
+    let everything =
+        [node.http("GET /v1/status", ""), fs::read_to_string(chain.path("log")).unwrap()].concat();
+    assert!(!everything.contains(&token));
+    assert!(
+        everything.contains("somebody without the operator token tried to operate this node"),
+        "{everything}"
+    );
+    node.stop();
+    let again = Running::start(&chain);
+    assert_eq!(self::token(&chain), token, "it stays over a restart");
+    again.stop();
+}
+
+/// Goal: whoever listens where a node should, and is none, gets no token.
+#[test]
+fn the_token_goes_to_the_nodes_own_process_alone() {
+    let chain = Chain::new();
+    let thief = TcpListener::bind("127.0.0.1:0").unwrap();
+    thief.set_nonblocking(true).unwrap();
+    let node = Running::start(&chain);
+    let listen = format!("api: {{ listen: \"{}\" }}\n", thief.local_addr().unwrap());
+    chain.configure(&listen);
+    let (code, text) = ended(&["log", "filter", "--config", &chain.config()]);
+    assert!(code == 78 && text.contains("start it again with this configuration"), "{code}: {text}");
+    node.stop();
+    let (code, text) = ended(&["log", "filter", "--config", &chain.config()]);
+    assert!(code == 75 && text.contains("no node runs on the data directory"), "{code}: {text}");
+    assert!(thief.accept().is_err(), "nobody came");
+}
+
+/// Goal: an operator sees and changes whom a running node knows, and what the configuration says of it stands.
+#[test]
+fn peers_are_listed_added_banned_and_asked() {
+    let chain = Chain::new();
+    let validator = Running::start(&chain);
+    let (other, fullnode) = fullnode(&chain, &[&peer_address(&validator)], "");
+    let (here, there) = (chain.config(), other.config());
+    let (own, address) = (peer_address(&validator), peer_address(&fullnode));
+    let (own, key) = (own.split_once('@').unwrap().0, address.split_once('@').unwrap().0);
+    until("connected", || has_peer(&validator, key).then_some(()));
+    let peers = |args: &[&str], success| printed(&[&["peers"], args, &["--config", &here]].concat(), success);
+    assert!(peers(&["list"], true).contains(key));
+    let pongs = peers(&["ping", key, "--count", "2"], true);
+    assert!(pongs.matches(" ms, ").count() == 2 && pongs.contains("round trip"), "{pongs}");
+
+    let told = peers(&["ban", key, "--for", "90m", "--why", "too loud"], true);
+    assert!(
+        told.contains(&format!("banned {key} for 1h 29m 59s"))
+            && told.contains("by this node's operator: too loud"),
+        "{told}"
+    );
+    until("the connection ends", || (!has_peer(&validator, key)).then_some(()));
+    let listed = peers(&["list"], true);
+    assert!(listed.contains("by this node's operator: too loud"), "{listed}");
+    let json: Value = serde_json::from_str(&peers(&["list", "--json"], true)).unwrap();
+    assert_eq!((&json["bans"][0]["by"], &json["bans_count"]), (&"operator".into(), &1.into()), "{json}");
+    assert!(peers(&["ping", key], false).contains("is banned by this node"));
+    assert!(peers(&["unban", key], true).contains("is let in again"));
+    assert!(peers(&["unban", key], false).contains("is not banned"));
+    until("it comes back", || has_peer(&validator, key).then_some(()));
+
+    assert!(peers(&["add", &address], true).contains("until the node stops"));
+    assert!(
+        peers(&["list"], true).contains(&format!("{address} connected (added)")),
+        "{}",
+        peers(&["list"], true)
+    );
+    assert!(peers(&["remove", key], true).contains("neither dialled nor kept"));
+    assert!(peers(&["remove", key], false).contains("was not added"));
+    let nobody = format!("{key}@0.0.0.0:7400");
+    assert!(peers(&["add", &nobody], false).contains("nobody can be dialled at"));
+    for args in [["ban", own], ["remove", own]] {
+        let text = printed(&[&["peers"], &args[..], &["--config", &there]].concat(), false);
+        assert!(text.contains("stands in network.peers"), "{text}");
+    }
+    for (args, said) in [(["--for", "2years"], "from a second to a year"), (["--for", "soon"], "--for")] {
+        assert!(peers(&[&["ban", key][..], &args].concat(), false).contains(said));
+    }
+    fullnode.stop();
+    let gone = peers(&["ping", key], false);
+    assert!(gone.contains(&format!("no connection to peer {key}")) || gone.contains("ended"), "{gone}");
+    validator.stop();
+    assert!(!Path::new(&chain.path("data/operator.new")).exists());
+}

@@ -1,0 +1,27 @@
+{{- define "slipstream.name" -}}
+{{- printf "%s-%s" .release .name | trunc 52 | trimSuffix "-" -}}
+{{- end -}}
+
+{{- define "slipstream.labels" -}}
+app.kubernetes.io/name: slipstream
+app.kubernetes.io/instance: {{ .release }}
+app.kubernetes.io/component: {{ .name }}
+{{- end -}}
+
+{{/* The configuration of a group's nodes: the operator's keys, and above them what the chart itself decides. Clients call
+the nodes by their Service's name, and the nodes take only names that they know. */}}
+{{- define "slipstream.config" -}}
+{{- $service := include "slipstream.name" . -}}
+{{- $inside := printf "%s.%s" $service .namespace -}}
+{{- $names := list $service $inside (printf "%s.svc" $inside) (printf "%s.svc.cluster.local" $inside) -}}
+{{- $fixed := dict
+  "role" .group.role
+  "data_dir" "/data/data"
+  "key_file" "/run/slipstream/node.key"
+  "network" (dict "listen" "0.0.0.0:7400")
+  "api" (dict "listen" "0.0.0.0:8545" "allowed_hosts" (concat $names (dig "api" "allowed_hosts" list .group.config)))
+  "log" (dict "format" "json")
+-}}
+{{- if .hasGenesis }}{{ $_ := set $fixed "genesis" "/genesis/genesis.json" }}{{ end -}}
+{{- toYaml (mergeOverwrite (deepCopy .group.config) $fixed) -}}
+{{- end -}}

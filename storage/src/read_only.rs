@@ -1,0 +1,180 @@
+//! [`ReadOnly`]: a store that is looked at, by a process that neither has it nor changes it. Also while a node runs on it.
+
+use std::{path::Path, sync::Arc};
+
+use slipstream_types::{
+    AccountValue, Address, B256, BatchHeader, BatchNumber, Blob, BlobKind, Bytes, Certificate, Digest,
+    StateKey, StateValue, U256,
+};
+
+use crate::{
+    backend::{Column, Reader, rocks::open_read_only},
+    config::StorageConfig,
+    error::StorageError,
+    floors::{read_headers_floor, read_record},
+    format,
+    history::{
+        facts::{Facts, recorded_from},
+        past::Past,
+    },
+    ledger::decode_blob,
+    schema::{self, GENESIS_KEY, HEAD_KEY, HeadRecord, PrunedRecord, kind_index},
+    transactions,
+};
+
+/// How often opening is tried: a node that runs may remove a file, or its log, just when it is to be read.
+const ATTEMPTS: usize = 5;
+
+/// The store as it was when it was opened.
+pub struct ReadOnly {
+    reader: Arc<dyn Reader>,
+    head: HeadRecord,
+    pruned: PrunedRecord,
+    headers_floor: BatchNumber,
+}
+
+impl ReadOnly {
+    /// Opens the store in a directory, and reads its log into memory. Writes nothing.
+    ///
+    /// # Errors
+    /// [`StorageError::NotInitialized`] without a genesis, those of [`crate::Store::open`] about formats, or what the disk says; one that
+    /// comes from a running node which changes files meanwhile may be over when it is tried again.
+    pub fn open(config: &StorageConfig, dir: &Path) -> Result<ReadOnly, StorageError> {
+        format::check_existing(dir)?;
+        let mut attempts = 1;
+        let reader = loop {
+            match open_read_only(config, dir) {
+                Ok(reader) => break reader,
+                Err(error) if attempts == ATTEMPTS => return Err(error),
+                Err(_) => attempts += 1,
+            }
+        };
+        let head = reader.get(Column::Meta, HEAD_KEY)?.ok_or(StorageError::NotInitialized)?;
+        let head = schema::decode("head record", &head)?;
+        let (pruned, headers_floor) = (read_record(&*reader)?, read_headers_floor(&*reader)?);
+        Ok(ReadOnly { reader, head, pruned, headers_floor })
+    }
+
+    /// The last committed batch.
+    pub fn head(&self) -> BatchNumber {
+        self.head.number
+    }
+
+    /// A batch's header; none beyond the head, if it was pruned, and in the gap that a restore leaves.
+    ///
+    /// # Errors
+    /// What the disk says.
+    pub fn header(&self, number: BatchNumber) -> Result<Option<BatchHeader>, StorageError> {
+        if self.is_header_pruned(number) {
+            return Ok(None);
+        }
+        let bytes = self.reader.get(Column::Headers, &schema::number_key(number))?;
+        bytes.map(|bytes| schema::decode("header", &bytes)).transpose()
+    }
+
+    /// A part of a batch, as it was made.
+    ///
+    /// # Errors
+    /// What the disk says.
+    pub fn blob(&self, kind: BlobKind, number: BatchNumber) -> Result<Option<Blob>, StorageError> {
+        let Some(column) = schema::blob_column(kind) else { return Ok(None) };
+        let is_pruned = kind_index(kind).is_some_and(|index| number < self.pruned.below[index]);
+        let bytes = match column {
+            Column::Bodies if number == BatchNumber::GENESIS => self.reader.get(Column::Meta, GENESIS_KEY)?,
+            _ if is_pruned => None,
+            _ => self.reader.get(column, &schema::number_key(number))?,
+        };
+        bytes.map(decode_blob).transpose()
+    }
+
+    /// The certificate of exactly this batch.
+    ///
+    /// # Errors
+    /// What the disk says.
+    pub fn certificate(&self, number: BatchNumber) -> Result<Option<Certificate>, StorageError> {
+        if self.is_header_pruned(number) {
+            return Ok(None);
+        }
+        let bytes = self.reader.get(Column::Certificates, &schema::number_key(number))?;
+        bytes.map(|bytes| schema::decode("certificate", &bytes)).transpose()
+    }
+
+    /// Where the transaction with a hash can stand: batch, and index there. Only the start of the hash was compared.
+    ///
+    /// # Errors
+    /// What the disk says.
+    pub fn transaction_places(&self, hash: &B256) -> Result<Vec<(BatchNumber, u32)>, StorageError> {
+        let mut places = Vec::new();
+        let from = transactions::prefix(hash);
+        self.reader.scan_alike(Column::Transactions, from, from.len(), &mut |key, _| {
+            places.push(transactions::decode_place(key)?);
+            Ok(std::ops::ControlFlow::Continue(()))
+        })?;
+        places.retain(|(number, _)| *number >= self.pruned.below[0]);
+        Ok(places)
+    }
+
+    /// Contract code by its Keccak-256.
+    ///
+    /// # Errors
+    /// What the disk says.
+    pub fn code(&self, hash: &Digest) -> Result<Option<Bytes>, StorageError> {
+        Ok(self.reader.get(Column::Codes, &hash.0)?.map(Bytes::from))
+    }
+
+    /// The first batch behind which the state is known; all from there on are, up to the head.
+    ///
+    /// # Errors
+    /// What the disk says.
+    pub fn states_from(&self) -> Result<BatchNumber, StorageError> {
+        Ok(recorded_from(&*self.reader)?.unwrap_or(self.head.number))
+    }
+
+    /// An account behind a batch; none if it is empty.
+    ///
+    /// # Errors
+    /// [`StorageError::StateNotKept`] if the state behind that batch is not known, or what the disk says.
+    pub fn account(&self, address: &Address, at: BatchNumber) -> Result<Option<AccountValue>, StorageError> {
+        match self.row(&StateKey::Account(*address), at)? {
+            None => Ok(None),
+            Some(StateValue::Account(account)) => Ok(Some(account)),
+            Some(StateValue::Slot(_)) => {
+                Err(StorageError::corrupt(format!("the row of account {address} holds a slot")))
+            }
+        }
+    }
+
+    /// A storage slot behind a batch; zero if it was never set.
+    ///
+    /// # Errors
+    /// As [`ReadOnly::account`].
+    pub fn slot(&self, address: &Address, slot: &B256, at: BatchNumber) -> Result<U256, StorageError> {
+        match self.row(&StateKey::Slot(*address, *slot), at)? {
+            None => Ok(U256::ZERO),
+            Some(StateValue::Slot(value)) => Ok(value),
+            Some(StateValue::Account(_)) => {
+                Err(StorageError::corrupt(format!("the row of slot {slot} of {address} holds an account")))
+            }
+        }
+    }
+
+    fn row(&self, key: &StateKey, at: BatchNumber) -> Result<Option<StateValue>, StorageError> {
+        let (path, head) = (key.path(), self.head.number);
+        if at > head || at < self.states_from()? {
+            return Err(StorageError::StateNotKept { number: at });
+        }
+        if at < head {
+            let header = self.header(at)?.ok_or(StorageError::StateNotKept { number: at })?;
+            let facts = Facts::load(Arc::clone(&self.reader), head)?;
+            if let Some(row) = Past::new(header, head, Arc::new(facts)).rows(&[path])?.pop().flatten() {
+                return Ok(row);
+            }
+        }
+        let row = self.reader.get(self.head.active.column(), &path.0)?;
+        Ok(row.map(|row| schema::decode_row(&row)).transpose()?.map(|(_, value)| value))
+    }
+
+    fn is_header_pruned(&self, number: BatchNumber) -> bool {
+        schema::is_header_pruned(number, self.headers_floor.get())
+    }
+}

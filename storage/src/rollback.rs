@@ -1,0 +1,435 @@
+//! A rollback: the head of a store that no node runs on moves to an earlier batch, whose state the history still knows.
+//!
+//! ```text
+//!  history ─▶ rows behind the batch ─▶ root, compared with its header ─▶ snapshots and frontiers above go ─▶ one write
+//! ```
+//! The write drops everything above the batch and moves the head; it is atomic and durable. No start needs what goes before it: a kill
+//! at any moment leaves the old head or the new one, and whoever calls again finishes. Snapshots go first, and for good: one that stayed
+//! would be served once another ledger has come as far.
+
+use std::{
+    collections::{BTreeMap, btree_map::Entry},
+    fs::{self, File},
+    io,
+    ops::ControlFlow,
+    path::Path as FilePath,
+};
+
+use slipstream_types::{
+    BatchHeader, BatchNumber, Blob, BlobKind, Body, Certificate, Digest, Path, accumulator::NodePosition,
+    keccak256,
+};
+
+use crate::{
+    backend::{Backend, Column, Direction, Reader, WriteBatch},
+    error::{RollbackError, StorageError},
+    floors::{read_headers_floor, read_record},
+    history::{
+        facts::{recorded_from, recorded_sealed},
+        log::{self, LogRows, LogValue},
+    },
+    maintenance::Maintenance,
+    nodes::load_accumulator,
+    restore::RESTORE_HEADERS_MAX,
+    schema::{
+        self, HEAD_KEY, HeadRecord, KINDS, PRUNED_KEY, PrunedRecord, RESTORE_KEY, RestoreRecord, SEALED_KEY,
+    },
+    state::{Update, load::load_tree},
+    transactions::place_key,
+    waypoint::passage_before,
+};
+
+/// Rows that one rollback may change: with their paths a GiB, twice.
+const ROWS_MAX: usize = if cfg!(test) { 64 } else { 4 << 20 };
+/// Entries of the history, and of the transactions' index, that one rollback may drop: a GiB of each, twice.
+const ENTRIES_MAX: usize = 4 * ROWS_MAX;
+
+/// What a rollback drops, or would drop.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct RolledBack {
+    /// The head before.
+    pub from: BatchNumber,
+    /// The head after.
+    pub to: BatchNumber,
+    /// Root of the state after, which was computed and compared with the header.
+    pub state_root: Digest,
+    /// Rows that get an earlier value.
+    pub rows_put: u64,
+    /// Rows that were not there.
+    pub rows_removed: u64,
+    /// Bytes of bodies, receipts, deltas and hints, as they are stored.
+    pub blob_bytes: u64,
+    /// Certificates, also of epoch ends.
+    pub certificates: u64,
+    /// Snapshots above the batch.
+    pub snapshots: Vec<BatchNumber>,
+}
+
+impl Maintenance {
+    /// Moves the head to an earlier batch, or with `dry_run` tells what that would drop. The named records in these ranges, both ends
+    /// included, go with it: those that were made of later batches.
+    ///
+    /// # Errors
+    /// [`StorageError::Rollback`] says why not; [`StorageError::Corrupt`] if what is kept does not give the state that the header of the batch
+    /// commits to. Nothing was changed then.
+    pub fn roll_back(
+        &self,
+        to: BatchNumber,
+        records: &[(String, String)],
+        dry_run: bool,
+    ) -> Result<RolledBack, StorageError> {
+        roll_back(&self.backend, &self.dir, self.tree_memory_mib, to, records, dry_run)
+    }
+}
+
+/// As [`Maintenance::roll_back`], of any backend.
+pub(crate) fn roll_back(
+    backend: &dyn Backend,
+    dir: &FilePath,
+    tree_memory_mib: u64,
+    to: BatchNumber,
+    records: &[(String, String)],
+    dry_run: bool,
+) -> Result<RolledBack, StorageError> {
+    let reader = backend.snapshot();
+    let head = reader.get(Column::Meta, HEAD_KEY)?.ok_or(StorageError::NotInitialized)?;
+    let head: HeadRecord = schema::decode("head record", &head)?;
+    let header = check(&*reader, &head, to)?;
+    let before = rows_behind(&*reader, &head, to)?;
+    let mut writes = WriteBatch::default();
+    let mut told =
+        RolledBack { from: head.number, to, state_root: header.state_root, ..RolledBack::default() };
+
+    let updates = put_rows(&before.rows, head.active.column(), &mut writes, &mut told)?;
+    let tree = load_tree(&reader, head.active.column(), tree_memory_mib)?.apply(&updates)?;
+    if tree.root() != header.state_root {
+        let (found, expected) = (tree.root(), header.state_root);
+        return Err(StorageError::corrupt(format!(
+            "the rows that the history has lead to the root {found} behind batch {to}, its header says {expected}"
+        )));
+    }
+    drop(tree);
+    drop_ledger(&*reader, &head, to, &mut writes, &mut told)?;
+    drop_epoch_ends(&*reader, to, &mut writes, &mut told)?;
+    drop_history(&*reader, &head, to, &before, &mut writes)?;
+    put_records(&*reader, &head, to, &mut writes)?;
+    passage_before(&*reader, &header, &mut writes)?;
+    for (first, last) in records {
+        writes.clear_range(Column::Records, first.as_bytes(), last.as_bytes());
+    }
+    told.snapshots = snapshots_above(backend, to)?;
+    if dry_run {
+        return Ok(told);
+    }
+    drop(reader);
+    remove_snapshots(backend, dir, to, &told.snapshots)?;
+    // They are of later states, and never needed: the next start reads the rows.
+    let frontiers = dir.join("frontiers");
+    match fs::remove_dir_all(&frontiers) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => {
+            return Err(StorageError::io("remove", &frontiers, error));
+        }
+        _ => {}
+    }
+    backend.write(writes, true)?;
+    Ok(told)
+}
+
+fn snapshots_above(backend: &dyn Backend, to: BatchNumber) -> Result<Vec<BatchNumber>, StorageError> {
+    let numbers = backend.checkpoints()?.into_iter().map(|(number, _)| BatchNumber::new(number));
+    Ok(numbers.filter(|number| *number > to).collect())
+}
+
+/// Removes snapshots, durably: before the head is written that they are not of.
+fn remove_snapshots(
+    backend: &dyn Backend,
+    dir: &FilePath,
+    to: BatchNumber,
+    above: &[BatchNumber],
+) -> Result<(), StorageError> {
+    if above.is_empty() {
+        return Ok(());
+    }
+    for number in above {
+        backend.remove_checkpoint(number.get())?;
+    }
+    let snapshots = dir.join("snapshots");
+    if let Some(left) = snapshots_above(backend, to)?.first() {
+        let error = io::Error::other("it is still there: remove it by hand");
+        return Err(StorageError::io("remove", &snapshots.join(left.to_string()), error));
+    }
+    let synced = File::open(&snapshots).and_then(|dir| dir.sync_all());
+    synced.map_err(|error| StorageError::io("sync", &snapshots, error))
+}
+
+/// Whether the store can go back to a batch; its header.
+fn check(reader: &dyn Reader, head: &HeadRecord, to: BatchNumber) -> Result<BatchHeader, StorageError> {
+    if to >= head.number {
+        return Err(RollbackError::NotBelow { to, head: head.number }.into());
+    }
+    if let Some(record) = reader.get(Column::Meta, RESTORE_KEY)? {
+        let record: RestoreRecord = schema::decode("restore record", &record)?;
+        return Err(RollbackError::Restoring { restoring: record.header.number }.into());
+    }
+    let first = recorded_from(reader)?.unwrap_or(head.number);
+    if to < first {
+        return Err(RollbackError::BeyondWindow { to, first }.into());
+    }
+    // The batch after it may ask BLOCKHASH for all of them.
+    let asked = to.next().before(RESTORE_HEADERS_MAX as u64).max(BatchNumber::GENESIS.next());
+    if schema::is_header_pruned(asked, read_headers_floor(reader)?.get()) {
+        return Err(RollbackError::NoLedger { to }.into());
+    }
+    let header = reader.get(Column::Headers, &schema::number_key(to))?;
+    match header.zip(load_accumulator(reader, to)?) {
+        Some((header, _)) => schema::decode("header", &header),
+        None => Err(RollbackError::NoLedger { to }.into()),
+    }
+}
+
+/// What was there before everything behind a batch.
+struct Before {
+    /// The row of each path that changed since: empty if there was none.
+    rows: BTreeMap<Path, (BatchNumber, Vec<u8>)>,
+    /// What the history has of those batches.
+    keys: Vec<Vec<u8>>,
+    /// Up to this batch the history has everything, and nothing in the log counts.
+    sealed: BatchNumber,
+}
+
+impl Before {
+    fn add(
+        &mut self,
+        path: Path,
+        batch: BatchNumber,
+        row: &[u8],
+        to: BatchNumber,
+    ) -> Result<(), StorageError> {
+        if self.rows.len() >= ROWS_MAX && !self.rows.contains_key(&path) {
+            return Err(too_much(to));
+        }
+        match self.rows.entry(path) {
+            Entry::Vacant(vacant) => drop(vacant.insert((batch, row.to_vec()))),
+            // The first change counts: the others are of later rows.
+            Entry::Occupied(mut found) if batch < found.get().0 => drop(found.insert((batch, row.to_vec()))),
+            Entry::Occupied(_) => {}
+        }
+        Ok(())
+    }
+}
+
+fn too_much(to: BatchNumber) -> StorageError {
+    RollbackError::TooMuch { to, rows_max: ROWS_MAX, entries_max: ENTRIES_MAX }.into()
+}
+
+fn rows_behind(reader: &dyn Reader, head: &HeadRecord, to: BatchNumber) -> Result<Before, StorageError> {
+    let sealed = recorded_sealed(reader)?.unwrap_or(head.number);
+    let mut before = Before { rows: BTreeMap::new(), keys: Vec::new(), sealed };
+    let after = to.max(sealed);
+    reader.scan(
+        Column::HistoryLog,
+        &schema::number_key(after.next()),
+        Direction::Up,
+        &mut |key, value| {
+            for entry in LogValue::parse(key, value)?.iter() {
+                let entry = entry?;
+                if entry.batch > after && entry.batch <= head.number {
+                    before.add(Path(*entry.path), entry.batch, entry.row, to)?;
+                }
+            }
+            Ok(ControlFlow::Continue(()))
+        },
+    )?;
+    // All of it: it lies by path, and a kill may have left there what no record counts as sealed. Another ledger's batches must not find that.
+    reader.scan(Column::History, &[], Direction::Up, &mut |key, row| {
+        let place =
+            key.split_first_chunk::<32>().and_then(|(path, _)| Some((*path, schema::history_batch(key)?)));
+        let (path, batch) =
+            place.ok_or_else(|| StorageError::corrupt("a key of the history is too short"))?;
+        if batch > to.get() {
+            before.keys.push(key.to_vec());
+            before.add(Path(path), BatchNumber::new(batch), row, to)?;
+        }
+        match before.keys.len() > ENTRIES_MAX {
+            true => Err(too_much(to)),
+            false => Ok(ControlFlow::Continue(())),
+        }
+    })?;
+    Ok(before)
+}
+
+/// Puts the rows back. Returns what that does to the tree.
+fn put_rows(
+    rows: &BTreeMap<Path, (BatchNumber, Vec<u8>)>,
+    column: Column,
+    writes: &mut WriteBatch,
+    told: &mut RolledBack,
+) -> Result<Vec<Update>, StorageError> {
+    let mut updates = Vec::with_capacity(rows.len());
+    for (path, (_, row)) in rows {
+        if row.is_empty() {
+            writes.delete(column, path.0);
+            told.rows_removed += 1;
+            updates.push((*path, None));
+        } else {
+            let (key, value) = schema::decode_row(row)?;
+            writes.put(column, path.0, row.clone());
+            told.rows_put += 1;
+            updates.push((*path, Some(value.hash(&key))));
+        }
+    }
+    Ok(updates)
+}
+
+/// Drops headers, their indexes and certificates, accumulator nodes and blobs above a batch.
+fn drop_ledger(
+    reader: &dyn Reader,
+    head: &HeadRecord,
+    to: BatchNumber,
+    writes: &mut WriteBatch,
+    told: &mut RolledBack,
+) -> Result<(), StorageError> {
+    let (first, last) = (schema::number_key(to.next()), schema::number_key(head.number));
+    let above = |column, visit: &mut dyn FnMut(&[u8], &[u8]) -> Result<(), StorageError>| {
+        reader.scan(column, &first, Direction::Up, &mut |key, value| {
+            visit(key, value)?;
+            Ok(ControlFlow::Continue(()))
+        })
+    };
+    above(Column::Headers, &mut |_, header| {
+        let header: BatchHeader = schema::decode("header", header)?;
+        writes.delete(Column::HeaderIndex, header.digest().0);
+        Ok(())
+    })?;
+    above(Column::Certificates, &mut |_, _| {
+        told.certificates += 1;
+        Ok(())
+    })?;
+    let mut transactions = 0;
+    above(Column::Bodies, &mut |key, body| {
+        told.blob_bytes += body.len() as u64;
+        transactions += drop_transactions(schema::decode_number(key)?, body, writes);
+        if transactions > ENTRIES_MAX { Err(too_much(to)) } else { Ok(()) }
+    })?;
+    for column in [Column::Receipts, Column::Deltas, Column::Hints] {
+        above(column, &mut |_, blob| {
+            told.blob_bytes += blob.len() as u64;
+            Ok(())
+        })?;
+    }
+    let by_number = [
+        Column::Headers,
+        Column::Certificates,
+        Column::Bodies,
+        Column::Receipts,
+        Column::Deltas,
+        Column::Hints,
+    ];
+    for column in by_number {
+        writes.clear_range(column, first, last);
+    }
+    // A node is stored once it is full: those of which a leaf is above the batch are from the first on that was not full then.
+    let (leaves, all) = (to.leaves(), head.number.leaves());
+    for level in 0..64u8 {
+        let node = |index| schema::node_key(NodePosition { level, index });
+        let (first, end) = (leaves >> level, all >> level);
+        if first < end {
+            writes.clear_range(Column::Nodes, node(first), node(end - 1));
+        }
+    }
+    Ok(())
+}
+
+/// Drops the entries of a body's transactions from their index, and tells how many. A body that cannot be read leaves them: whoever looks
+/// one up compares.
+fn drop_transactions(number: BatchNumber, body: &[u8], writes: &mut WriteBatch) -> usize {
+    let body = Blob::from_bytes(body.to_vec()).and_then(|blob| blob.open::<Body>(BlobKind::Body));
+    let transactions = body.iter().flat_map(|body| body.transactions.iter());
+    let keys =
+        (0..).zip(transactions).filter_map(|(index, raw)| place_key(&keccak256(&raw[..]), number, index));
+    keys.map(|key| writes.delete(Column::Transactions, key)).count()
+}
+
+/// Drops the ends of epochs whose last batch is above the batch.
+fn drop_epoch_ends(
+    reader: &dyn Reader,
+    to: BatchNumber,
+    writes: &mut WriteBatch,
+    told: &mut RolledBack,
+) -> Result<(), StorageError> {
+    reader.scan(Column::EpochEnds, &[], Direction::Up, &mut |key, value| {
+        let end: Certificate = schema::decode("epoch end", value)?;
+        if end.info.number > to {
+            writes.delete(Column::EpochEnds, key);
+            told.certificates += 1;
+        }
+        Ok(ControlFlow::Continue(()))
+    })
+}
+
+/// Drops what the history has of batches above the batch. A value of the log that reaches over it is cut.
+fn drop_history(
+    reader: &dyn Reader,
+    head: &HeadRecord,
+    to: BatchNumber,
+    before: &Before,
+    writes: &mut WriteBatch,
+) -> Result<(), StorageError> {
+    for key in &before.keys {
+        writes.delete(Column::History, key.clone());
+    }
+    let mut cut = None;
+    if before.sealed < to {
+        reader.scan(
+            Column::HistoryLog,
+            &schema::number_key(to.next()),
+            Direction::Up,
+            &mut |key, value| {
+                cut = cut_value(LogValue::parse(key, value)?, to)?;
+                // Each of the others begins behind this one.
+                Ok(ControlFlow::Break(()))
+            },
+        )?;
+    }
+    writes.clear_range(Column::HistoryLog, schema::number_key(to.next()), schema::number_key(head.number));
+    if let Some(cut) = cut {
+        writes.put(Column::HistoryLog, schema::number_key(to), cut);
+    }
+    if recorded_sealed(reader)?.is_some_and(|sealed| sealed > to) {
+        writes.put(Column::Meta, SEALED_KEY, schema::encode(&to));
+    }
+    Ok(())
+}
+
+/// What a value of the log has of batches up to one; none if it begins behind that.
+fn cut_value(value: LogValue<'_>, to: BatchNumber) -> Result<Option<Vec<u8>>, StorageError> {
+    if value.first > to {
+        return Ok(None);
+    }
+    let mut kept = LogRows::with_capacity(0, 0);
+    for entry in value.iter() {
+        let entry = entry?;
+        if entry.batch <= to {
+            kept.push(Path(*entry.path), entry.batch.since(value.first) as u32, entry.row);
+        }
+    }
+    log::encode(value.first, &[kept]).map(Some)
+}
+
+/// Moves the head, and what is said of batches that are not there any more.
+fn put_records(
+    reader: &dyn Reader,
+    head: &HeadRecord,
+    to: BatchNumber,
+    writes: &mut WriteBatch,
+) -> Result<(), StorageError> {
+    let pruned = read_record(reader)?;
+    let below: [BatchNumber; KINDS.len()] = pruned.below.map(|below| below.min(to.next()));
+    if below != pruned.below {
+        writes.put(Column::Meta, PRUNED_KEY, schema::encode(&PrunedRecord { below }));
+    }
+    let lowest = head.lowest.map(|lowest| lowest.min(to.next()));
+    let head = HeadRecord { number: to, active: head.active, lowest };
+    writes.put(Column::Meta, HEAD_KEY, schema::encode(&head));
+    Ok(())
+}

@@ -1,0 +1,61 @@
+//! A store that is looked at while another handle, which could be another process', has it and goes on.
+
+use super::*;
+use crate::{ReadOnly, StorageError};
+
+/// Goal: what is looked at is what the store itself says, of now and of before, at the moment of its opening; and nothing is written.
+#[test]
+fn a_store_is_looked_at_while_it_is_in_use() {
+    let dir = tempfile::tempdir().unwrap();
+    let config = config();
+    let look = || ReadOnly::open(&config, dir.path());
+    assert!(matches!(look().err().unwrap(), StorageError::Io { .. }), "there is none");
+    let store = Store::open(&config, dir.path()).unwrap();
+    assert!(matches!(look().err().unwrap(), StorageError::NotInitialized));
+    store.initialize(&genesis()).unwrap();
+    let mut ledger = Ledger::new();
+    let mut states = vec![ledger.state.clone()];
+    // More than the history holds in memory, so that some is sealed and some in the log.
+    for n in 1..30 {
+        ledger.commit(&store, &[(account_key(n % 5), account(u64::from(n))), (slot_key(0xcc, n), slot(77))]);
+        states.push(ledger.state.clone());
+    }
+    let files = || {
+        let mut names: Vec<_> =
+            std::fs::read_dir(dir.path().join("db")).unwrap().map(|it| it.unwrap().file_name()).collect();
+        names.sort();
+        names
+    };
+    let before = files();
+    let looked = look().unwrap();
+    assert_eq!(files(), before, "looking writes nothing");
+    assert_eq!(looked.head(), ledger.head.number);
+    assert_eq!(looked.states_from().unwrap(), store.states_from().unwrap());
+    for (number, state) in (0..).zip(&states) {
+        let number = BatchNumber::new(number);
+        assert_eq!(looked.header(number).unwrap(), store.header(number).unwrap());
+        assert_eq!(looked.certificate(number).unwrap(), store.certificate(number).unwrap());
+        for kind in [BlobKind::Body, BlobKind::Receipts, BlobKind::Delta, BlobKind::Hints] {
+            assert_eq!(looked.blob(kind, number).unwrap(), store.blob(kind, number).unwrap(), "{number}");
+        }
+        for n in 0..5 {
+            let row = looked.account(&address(n), number).unwrap().map(StateValue::Account);
+            assert_eq!(row, state.get(&account_key(n)).copied(), "account {n} behind batch {number}");
+        }
+        for n in [1, 7, 29] {
+            let expected = state.get(&slot_key(0xcc, n)).map_or(U256::ZERO, |_| U256::from(77));
+            let found = looked.slot(&address(0xcc), &B256::repeat_byte(n), number).unwrap();
+            assert_eq!(found, expected, "slot {n} behind batch {number}");
+        }
+    }
+    let hash = transaction_hash(BatchNumber::new(3), 1);
+    assert_eq!(looked.transaction_places(&hash).unwrap(), store.transaction_places(&hash).unwrap());
+    let code = store.view().unwrap().account(&address(0xcc)).unwrap().unwrap().code_hash.unwrap();
+    assert_eq!(looked.code(&code).unwrap(), store.view().unwrap().code(&code).unwrap());
+
+    ledger.commit(&store, &[(account_key(1), account(99))]);
+    assert_eq!(looked.head().next(), ledger.head.number, "it stays as it was");
+    let beyond = looked.account(&address(1), ledger.head.number);
+    assert!(matches!(beyond, Err(StorageError::StateNotKept { .. })), "{beyond:?}");
+    assert_eq!(look().unwrap().head(), ledger.head.number);
+}

@@ -1,0 +1,202 @@
+//! What `packaging/` gives operators: units, charts and example configurations are what systemd, Kubernetes and the node take.
+
+#![allow(clippy::unwrap_used)] // a panic is how a test fails
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    process::{Command, Output},
+    sync::Mutex,
+};
+
+use serde_json::Value;
+use slipstream_config::Overrides;
+
+fn packaging(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../packaging").join(name)
+}
+
+/// The target directory, in which `./x tools` puts programs.
+fn target() -> PathBuf {
+    std::env::current_exe().unwrap().ancestors().nth(3).unwrap().to_owned()
+}
+
+fn tools() -> PathBuf {
+    target().join("tools")
+}
+
+/// Whether programs are there that `./x tools` installs, which is done here if they are required. Otherwise the test is left out.
+#[allow(clippy::print_stderr, reason = "whoever runs the tests is to see that one was left out")]
+fn is_installed(what: &str, is_there: impl Fn() -> bool) -> bool {
+    if !is_there() {
+        if std::env::var("SLIPSTREAM_REQUIRE_CLIENTS").is_ok_and(|value| value == "1") {
+            // Two tests at a time must not write one directory.
+            static INSTALLING: Mutex<()> = Mutex::new(());
+            let _installing = INSTALLING.lock();
+            let x = Path::new(env!("CARGO_MANIFEST_DIR")).join("../x");
+            printed(Command::new(x).arg("tools").env("CARGO_TARGET_DIR", target()));
+            assert!(is_there(), "{what} is not there after `./x tools`");
+        } else {
+            eprintln!(
+                "SKIPPED: {what} is not there; `./x tools` installs it (SLIPSTREAM_REQUIRE_CLIENTS=1 does so here)"
+            );
+            return false;
+        }
+    }
+    true
+}
+
+/// What a program printed, after checking that it succeeded.
+fn printed(command: &mut Command) -> String {
+    let Output { status, stdout, stderr } = command.output().unwrap();
+    let text = String::from_utf8([stdout, stderr].concat()).unwrap();
+    assert!(status.success(), "{command:?}: {text}");
+    text
+}
+
+/// What the chart makes of a file of values.
+fn rendered(values: &str, more: &[&str]) -> Result<String, String> {
+    let output = Command::new(tools().join("helm"))
+        // One that was not built for a release knows an old version alone.
+        .args(["template", "chain", "--kube-version", "1.34.0"])
+        .arg(packaging("helm/slipstream"))
+        .arg("--values")
+        .arg(packaging("helm/values").join(values))
+        .args(more)
+        .output()
+        .unwrap();
+    let (text, error) =
+        (String::from_utf8(output.stdout).unwrap(), String::from_utf8(output.stderr).unwrap());
+    if output.status.success() { Ok(text) } else { Err(error) }
+}
+
+/// The documents of a rendered chart.
+fn documents(text: &str) -> Vec<Value> {
+    let documents = text.split("\n---\n").map(|text| text.trim_start_matches("---\n"));
+    let documents =
+        documents.filter(|text| text.lines().any(|line| !line.trim().is_empty() && !line.starts_with('#')));
+    documents
+        .map(|text| serde_saphyr::from_str(text).unwrap_or_else(|error| panic!("{error}: {text}")))
+        .collect()
+}
+
+fn of_kind<'a>(documents: &'a [Value], kind: &'a str) -> impl Iterator<Item = &'a Value> {
+    documents.iter().filter(move |document| document["kind"] == kind)
+}
+
+/// Goal: an operator's first configuration is one that the node takes.
+#[test]
+fn the_example_configuration_loads() {
+    let config =
+        slipstream_config::load(&packaging("config/node.yaml"), &Overrides::default()).unwrap().config;
+    assert_eq!(config.data_dir, Path::new("/var/lib/slipstream/data"));
+    assert!(config.api.listen.ip().is_loopback());
+}
+
+/// Goal: systemd takes the unit as it is, and leaves the node little of the machine.
+#[test]
+fn systemd_takes_the_unit() {
+    if !is_installed("systemd-analyze", || Command::new("systemd-analyze").arg("--version").output().is_ok())
+    {
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let text = fs::read_to_string(packaging("systemd/slipstream.service")).unwrap();
+    let unit = dir.path().join("slipstream.service");
+    // The program and its manual are not installed here.
+    let text =
+        text.replace("/usr/bin/slipstream", "/bin/true").replace("Documentation=man:slipstream(1)\n", "");
+    fs::write(&unit, text).unwrap();
+    let said = printed(Command::new("systemd-analyze").args(["verify", "--man=no"]).arg(&unit));
+    assert!(!said.contains("slipstream.service:"), "{said}");
+    // 10 is a service that may do everything, 0 one that may do nothing.
+    let said = printed(
+        Command::new("systemd-analyze").args(["security", "--offline=true", "--threshold=20"]).arg(&unit),
+    );
+    assert!(said.contains("Overall exposure level"), "{said}");
+}
+
+/// Goal: what the chart makes of each example is what Kubernetes takes, and what the node takes.
+#[test]
+fn the_chart_makes_what_kubernetes_and_the_node_take() {
+    let schemas = tools().join("kubernetes");
+    if !is_installed("Helm with Kubernetes' schemas", || {
+        tools().join("helm").exists() && schemas.join("kubernetes_validate").exists()
+    }) {
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let genesis = dir.path().join("genesis.json");
+    fs::write(&genesis, "{\"a\": \"b: c\"}\n").unwrap();
+    let with_genesis = format!("genesis={}", genesis.display());
+    for (values, role, replicas, has_genesis) in [
+        ("validators.yaml", "validator", 4, true),
+        ("fullnodes.yaml", "fullnode", 3, false),
+        ("archive.yaml", "fullnode", 1, true),
+    ] {
+        let more = if has_genesis { vec!["--set-file", with_genesis.as_str()] } else { Vec::new() };
+        let text = rendered(values, &more).unwrap();
+        let documents = documents(&text);
+        validate(&schemas, dir.path(), values, &documents);
+
+        let configs: Vec<_> =
+            of_kind(&documents, "ConfigMap").filter_map(|it| it["data"]["node.yaml"].as_str()).collect();
+        let [config] = configs[..] else { panic!("{values}: {configs:?}") };
+        let config = slipstream_config::parse(config, Path::new("/config/node.yaml")).unwrap();
+        assert_eq!((config.role.name(), config.genesis.is_some()), (role, has_genesis), "{values}");
+        assert_eq!((config.api.listen.port(), config.network.listen.port()), (8545, 7400), "{values}");
+        let services = of_kind(&documents, "Service").filter_map(|it| it["metadata"]["name"].as_str());
+        assert!(
+            services.filter(|name| config.api.allowed_hosts.iter().any(|host| host == name)).count() == 1,
+            "{values}"
+        );
+
+        let sets: Vec<_> = of_kind(&documents, "StatefulSet").collect();
+        let [set] = sets[..] else { panic!("{values}: {sets:?}") };
+        assert_eq!(set["spec"]["replicas"], replicas, "{values}");
+        let node = &set["spec"]["template"]["spec"]["containers"][0];
+        assert_eq!(node["livenessProbe"]["httpGet"]["path"], "/health/live");
+        assert_eq!(node["readinessProbe"]["httpGet"]["path"], "/health/ready");
+        // Every mount has its volume, and everything that is selected is there.
+        let spec = &set["spec"]["template"]["spec"];
+        let volumes = [&spec["volumes"], &set["spec"]["volumeClaimTemplates"]];
+        let names: Vec<_> = volumes
+            .into_iter()
+            .flat_map(|volumes| volumes.as_array().unwrap())
+            .map(|volume| volume.get("name").unwrap_or(&volume["metadata"]["name"]))
+            .collect();
+        for container in [node, &spec["initContainers"][0]] {
+            for mount in container["volumeMounts"].as_array().unwrap() {
+                assert!(names.contains(&&mount["name"]), "{values}: {mount} has no volume");
+            }
+        }
+        let labels = set["spec"]["template"]["metadata"]["labels"].as_object().unwrap();
+        for service in of_kind(&documents, "Service") {
+            let selector = service["spec"]["selector"].as_object().unwrap();
+            assert!(selector.iter().all(|(name, value)| labels[name] == *value), "{values}: {service}");
+        }
+        assert_eq!(of_kind(&documents, "PodDisruptionBudget").count(), 1, "{values}");
+        let monitors = usize::from(values == "validators.yaml");
+        assert_eq!(of_kind(&documents, "ServiceMonitor").count(), monitors, "{values}");
+    }
+    let refused = rendered("validators.yaml", &["--set", "groups.validators.keysSecret="]).unwrap_err();
+    assert!(refused.contains("validators need keysSecret"), "{refused}");
+}
+
+/// Has Kubernetes' own schemas judge all but what only an extension knows.
+fn validate(schemas: &Path, dir: &Path, values: &str, documents: &[Value]) {
+    for (index, document) in documents.iter().enumerate() {
+        if document["kind"] == "ServiceMonitor" {
+            continue;
+        }
+        // JSON is YAML.
+        let file = dir.join(format!("{values}-{index}.yaml"));
+        fs::write(&file, serde_json::to_string_pretty(document).unwrap()).unwrap();
+        printed(
+            Command::new("python3")
+                .args(["-m", "kubernetes_validate", "--strict", "--quiet"])
+                .arg(&file)
+                .env("PYTHONPATH", schemas),
+        );
+    }
+}
