@@ -20,6 +20,17 @@ pub enum Fork {
     Osaka,
 }
 
+impl Fork {
+    /// As it is serialized.
+    pub fn name(self) -> &'static str {
+        match self {
+            Fork::Cancun => "cancun",
+            Fork::Prague => "prague",
+            Fork::Osaka => "osaka",
+        }
+    }
+}
+
 /// The rules that the batches of a chain are executed under: those of the genesis, and how they change. [`ChainConfig::rules_at`] has those of
 /// a batch.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]

@@ -3,13 +3,13 @@
 use std::collections::BTreeMap;
 
 use alloy_primitives::hex;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use slipstream_eve::{Core, Evidence, Status};
-use slipstream_types::{BatchNumber, ValidatorSet, codec};
+use slipstream_types::{BatchNumber, PublicKey, ValidatorSet, codec};
 use tokio::time::Instant;
 
 /// What a validator is doing.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ConsensusStatus {
     /// Position in the set.
     pub index: u16,
@@ -42,12 +42,20 @@ pub struct ConsensusStatus {
     pub refused: u64,
     /// Who was proved to have given two statements where it may give one.
     pub evidence: Vec<Conviction>,
-    /// What the other validators said of themselves last.
+    /// The other validators, and what each said of itself last.
     pub peers: Vec<PeerStanding>,
 }
 
+impl ConsensusStatus {
+    /// Validators of the set that said something within so many milliseconds, this one among them.
+    pub fn heard_within(&self, ms: u64) -> usize {
+        let heard = self.peers.iter().filter(|peer| peer.said.is_some_and(|said| said.heard_ms_ago <= ms));
+        1 + heard.count()
+    }
+}
+
 /// How far agreement on a batch is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Voting {
     /// The batch.
     pub number: BatchNumber,
@@ -58,7 +66,7 @@ pub struct Voting {
 }
 
 /// A proven lie.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Conviction {
     /// Position of the validator that it convicts.
     pub author: u16,
@@ -71,7 +79,7 @@ pub struct Conviction {
 }
 
 /// A proven lie with its proof.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Proof {
     /// Who lied, and where.
     #[serde(flatten)]
@@ -81,7 +89,7 @@ pub struct Proof {
 }
 
 /// What a validator said twice, differently.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum EvidenceKind {
     /// It ordered two batches.
@@ -92,11 +100,21 @@ pub enum EvidenceKind {
     Commits,
 }
 
-/// How far another validator said that it is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+/// Another validator.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PeerStanding {
     /// Its position in the set.
     pub index: u16,
+    /// Its key, which is its identity as a peer.
+    pub key: PublicKey,
+    /// What it said of itself last; none if it said nothing since this validator began.
+    #[serde(flatten)]
+    pub said: Option<Said>,
+}
+
+/// How far another validator said that it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Said {
     /// Its view.
     pub view: u64,
     /// Whether it waits for that view to begin.
@@ -115,13 +133,15 @@ pub struct PeerStanding {
 #[derive(Clone, Debug)]
 pub(super) struct Shown {
     pub(super) status: ConsensusStatus,
-    /// When each of the peers spoke, in their order.
-    heard_at: Vec<Instant>,
+    /// When each validator that spoke did so last, by its position.
+    heard_at: BTreeMap<u16, Instant>,
 }
 
 impl Shown {
     /// Of a validator that knows nothing yet.
     pub(super) fn new(index: u16, set: &ValidatorSet) -> Shown {
+        let members = (0..).zip(set.validators.iter()).filter(|(member, _)| *member != index);
+        let peers = members.map(|(index, it)| PeerStanding { index, key: it.public_key, said: None }).collect();
         let status = ConsensusStatus {
             index,
             validators: set.validators.len(),
@@ -138,17 +158,16 @@ impl Shown {
             divergences: 0,
             refused: 0,
             evidence: Vec::new(),
-            peers: Vec::new(),
+            peers,
         };
-        Shown { status, heard_at: Vec::new() }
+        Shown { status, heard_at: BTreeMap::new() }
     }
 
     /// Takes over how far the protocol is.
     pub(super) fn update(&mut self, core: &Core, heard_at: &BTreeMap<u16, Instant>) {
         let (prepares, commits) = core.votes();
         let voting = Voting { number: core.decided().next(), prepares, commits };
-        let standing = |(index, status): (&u16, &Status)| PeerStanding {
-            index: *index,
+        let said = |status: &Status| Said {
             view: status.view,
             changing: status.changing,
             complains: status.complains,
@@ -167,16 +186,20 @@ impl Shown {
         status.voted = core.voted();
         status.voting = (prepares + commits > 0).then_some(voting);
         status.divergences = core.divergences();
-        status.peers = core.heard().iter().map(standing).collect();
-        let moment = |peer: &PeerStanding| heard_at.get(&peer.index).copied();
-        self.heard_at = status.peers.iter().map(|peer| moment(peer).unwrap_or_else(Instant::now)).collect();
+        let heard = core.heard();
+        for peer in &mut status.peers {
+            peer.said = heard.get(&peer.index).map(said);
+        }
+        self.heard_at.clone_from(heard_at);
     }
 
     /// As of now.
     pub(super) fn status(&self) -> ConsensusStatus {
         let mut status = self.status.clone();
-        for (peer, heard_at) in status.peers.iter_mut().zip(&self.heard_at) {
-            peer.heard_ms_ago = heard_at.elapsed().as_millis() as u64;
+        for peer in &mut status.peers {
+            if let (Some(said), Some(heard_at)) = (&mut peer.said, self.heard_at.get(&peer.index)) {
+                said.heard_ms_ago = heard_at.elapsed().as_millis() as u64;
+            }
         }
         status
     }
