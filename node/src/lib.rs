@@ -13,7 +13,7 @@
 //! * [`node`]: what runs, in which order it starts and stops. [`tasks`]: every task has a name, an owner and an end.
 //! * [`cli`]: `slipstream init | run | status | snapshot … | config check`.
 //! * [`keys`], [`genesis_file`], [`lock`]: the files around a node. [`Log`]: what it writes to standard error.
-//! * [`health`]: whether a node is as it should be, and why not, for everybody who asks and for the log.
+//! * [`health`]: whether a node is as it should be, and why not. [`status`]: everything that it is and does, for everybody who asks and for the log.
 //! * `rpc`: batches as Ethereum blocks. [`api`]: the HTTP side.
 //!
 //! Invariants: nothing is written before configuration, key, genesis and ports have been checked; one process at a time uses
@@ -46,6 +46,7 @@ pub mod schedule_file;
 mod scrub;
 mod seat;
 mod sparse;
+pub mod status;
 pub mod tasks;
 mod turns;
 mod workers;

@@ -11,12 +11,9 @@ mod jsonrpc;
 pub(crate) mod listener;
 pub(crate) mod metrics;
 mod outgoing;
-pub mod peers;
 mod room;
 pub(crate) mod settled;
-mod spread;
 pub(crate) mod starting;
-pub mod status;
 
 use std::{
     net::IpAddr,
@@ -47,13 +44,13 @@ use self::{
     jsonrpc::JsonRpc,
     listener::{Limited, Limits, Seat},
     metrics::Metrics,
-    status::StatusSource,
 };
 use crate::{
     blocking::Blocking,
     origin::{Origin, Vouched},
     rpc::RpcContext,
     sparse::Sparse,
+    status::StatusSource,
     tasks::TaskError,
     workers::Rank,
 };
@@ -77,7 +74,7 @@ pub(crate) struct Api {
     jsonrpc: JsonRpc,
     incoming: Incoming,
     metrics: Arc<Metrics>,
-    status: StatusSource,
+    status: Arc<StatusSource>,
     blocking: Blocking,
     /// The last scrape, and when it was made. Held from sampling to encoding, or what one scrape has reset another would show.
     scrape: Arc<Mutex<Option<(Instant, Bytes)>>>,
@@ -88,7 +85,7 @@ impl Api {
     pub(crate) fn new(
         context: RpcContext,
         metrics: Arc<Metrics>,
-        status: StatusSource,
+        status: Arc<StatusSource>,
         config: &ApiConfig,
     ) -> Api {
         Api {

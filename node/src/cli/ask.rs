@@ -25,18 +25,23 @@ pub(super) fn authority(mut listen: SocketAddr) -> String {
 
 /// Asks the node at HOST:PORT for a page.
 pub(super) fn ask(authority: &str, path: &str) -> Result<String> {
-    open(authority, path, request(authority, &format!("GET {path} HTTP/1.0"), ""))
+    ask_within(authority, path, TIMEOUT)
+}
+
+/// As [`ask`], with so much patience for each step.
+pub(super) fn ask_within(authority: &str, path: &str, patience: Duration) -> Result<String> {
+    open(authority, path, patience, request(authority, &format!("GET {path} HTTP/1.0"), "", patience))
 }
 
 /// Gives the node at HOST:PORT a JSON document, and takes its answer.
 pub(super) fn post(authority: &str, path: &str, json: &str) -> Result<String> {
     let head =
         format!("POST {path} HTTP/1.0\r\nContent-Type: application/json\r\nContent-Length: {}", json.len());
-    open(authority, path, request(authority, &head, json))
+    open(authority, path, TIMEOUT, request(authority, &head, json, TIMEOUT))
 }
 
-fn open(authority: &str, path: &str, answer: io::Result<String>) -> Result<String> {
-    let answer = answer.map_err(|error| unanswered(authority, &error))?;
+fn open(authority: &str, path: &str, patience: Duration, answer: io::Result<String>) -> Result<String> {
+    let answer = answer.map_err(|error| unanswered(authority, &error, patience))?;
     let (line, body) = parts(&answer).ok_or_else(|| {
         Failed::new(
             Exit::Failure,
@@ -64,10 +69,10 @@ fn parts(answer: &str) -> Option<(&str, &str)> {
 }
 
 /// HTTP/1.0, so that the answer ends where the connection does.
-fn request(authority: &str, head: &str, body: &str) -> io::Result<String> {
-    let mut stream = connect(authority)?;
-    stream.set_read_timeout(Some(TIMEOUT))?;
-    stream.set_write_timeout(Some(TIMEOUT))?;
+fn request(authority: &str, head: &str, body: &str, patience: Duration) -> io::Result<String> {
+    let mut stream = connect(authority, patience)?;
+    stream.set_read_timeout(Some(patience))?;
+    stream.set_write_timeout(Some(patience))?;
     write!(stream, "{head}\r\nHost: {authority}\r\n\r\n{body}")?;
     let mut answer = String::new();
     stream.take(ANSWER_BYTES_MAX).read_to_string(&mut answer)?;
@@ -75,10 +80,10 @@ fn request(authority: &str, head: &str, body: &str) -> io::Result<String> {
 }
 
 /// To the first address that answers: a name such as `localhost` has several.
-fn connect(authority: &str) -> io::Result<TcpStream> {
+fn connect(authority: &str, patience: Duration) -> io::Result<TcpStream> {
     let mut last = io::Error::new(io::ErrorKind::NotFound, "the name has no address");
     for address in authority.to_socket_addrs()? {
-        match TcpStream::connect_timeout(&address, TIMEOUT) {
+        match TcpStream::connect_timeout(&address, patience) {
             Ok(stream) => return Ok(stream),
             Err(error) => last = error,
         }
@@ -86,13 +91,16 @@ fn connect(authority: &str) -> io::Result<TcpStream> {
     Err(last)
 }
 
-fn unanswered(authority: &str, error: &io::Error) -> Failed {
+fn unanswered(authority: &str, error: &io::Error, patience: Duration) -> Failed {
     let text = match error.kind() {
         // The first is what the kernel calls a timeout of a read.
         io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => format!(
             "no answer in {} s from http://{authority}: the node is overloaded or halted, or another program listens there; \
              look at the node's log, and try again",
-            TIMEOUT.as_secs()
+            patience.as_secs_f64()
+        ),
+        io::ErrorKind::ConnectionRefused => format!(
+            "nobody listens at http://{authority}: the node does not run, or its api.listen is another address"
         ),
         _ => format!(
             "cannot ask the node at http://{authority} ({error}); is it running, and is this its api.listen?"
@@ -151,8 +159,11 @@ mod tests {
 
     #[test]
     fn silence_is_not_told_in_the_words_of_the_kernel() {
-        let text = unanswered("here:1", &io::ErrorKind::WouldBlock.into()).to_string();
+        let text = unanswered("here:1", &io::ErrorKind::WouldBlock.into(), TIMEOUT).to_string();
         assert!(text.starts_with("no answer in 5 s from http://here:1"), "{text}");
+        let closed = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
+        let text = ask(&closed, "/v1/status").unwrap_err().to_string();
+        assert!(text.starts_with(&format!("nobody listens at http://{closed}: the node does not run")), "{text}");
         assert_eq!(authority("0.0.0.0:7".parse().unwrap()), "127.0.0.1:7");
         assert_eq!(authority("192.0.2.1:7".parse().unwrap()), "192.0.2.1:7");
     }

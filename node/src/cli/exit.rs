@@ -245,6 +245,11 @@ impl Failed {
         self
     }
 
+    /// How the command ends.
+    pub(super) fn exit(&self) -> Exit {
+        self.exit
+    }
+
     /// Says it in the log, where it is found after the process has gone; does nothing where the log shows no errors.
     pub(super) fn log(mut self, message: &'static str) -> Failed {
         if tracing::enabled!(tracing::Level::ERROR) {

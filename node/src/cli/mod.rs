@@ -8,14 +8,13 @@ mod db;
 mod exit;
 mod init;
 mod output;
-mod peers_status;
 mod read;
 mod rows;
 mod run;
 mod snapshot;
 mod status;
-mod sync_status;
 mod validators;
+mod wait;
 
 use std::{io, panic, process::ExitCode};
 
@@ -40,6 +39,8 @@ enum Command {
     Run(run::RunArgs),
     /// Show what a running node does
     Status(status::StatusArgs),
+    /// Wait until a node is synced, ready or healthy, or has a batch
+    Wait(wait::WaitArgs),
     /// Ask a quorum of the validators, and believe nothing that fewer of them say
     Read(read::ReadArgs),
     /// Show and change who certifies a chain's batches
@@ -84,6 +85,7 @@ fn run_command(command: &Command) -> Result<()> {
         Command::Init(args) => init::init(args),
         Command::Run(args) => run::run(args),
         Command::Status(args) => status::status(args),
+        Command::Wait(args) => wait::wait(args),
         Command::Read(args) => read::read(args),
         Command::Validators(command) => validators::validators(command),
         Command::Db(command) => db::db(command),

@@ -6,6 +6,7 @@ mod chain;
 mod disk;
 mod health;
 mod http;
+mod metrics;
 mod offline;
 mod process;
 mod status;

@@ -2,20 +2,18 @@
 
 use std::collections::BTreeMap;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use slipstream_network::{
-    ConfiguredPeer, ContactKind, ContactState, Contacts, ExchangeStatus, PeerAddress, PeerId, PeerStats,
+    ConfiguredPeer, ContactKind, ContactState, Contacts, ExchangeEvent, ExchangeStatus, PeerAddress, PeerId, PeerStats,
     SharedKey,
 };
 use tokio::time::Instant;
 
-use super::{
-    metrics::{Metrics, raise},
-    status::gauge,
-};
+use super::sample::gauge;
+use crate::api::metrics::{Metrics, raise};
 
 /// One open connection.
-#[derive(Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct ConnectedPeer {
     /// Who.
     pub id: PeerId,
@@ -45,7 +43,7 @@ impl From<PeerStats> for ConnectedPeer {
 }
 
 /// A peer of `network.peers`, connected or not.
-#[derive(Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct ConfiguredPeerStatus {
     /// As it stands in the configuration.
     pub peer: PeerAddress,
@@ -83,7 +81,7 @@ impl ConfiguredPeerStatus {
 }
 
 /// A key that more than one node used within the last minute.
-#[derive(Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct SharedKeyStatus {
     /// The key.
     pub id: PeerId,
@@ -103,7 +101,7 @@ impl From<&SharedKey> for SharedKeyStatus {
 }
 
 /// Peer exchange: whom the node chose by itself, and how many it could choose.
-#[derive(Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct PeerExchangeStatus {
     /// Where the node tells others that it is reached.
     pub advertised: Vec<String>,
@@ -116,7 +114,7 @@ pub struct PeerExchangeStatus {
     /// Peers in the address book that the node has dialled.
     pub reached: usize,
     /// How often each thing happened since the start.
-    pub events: BTreeMap<&'static str, u64>,
+    pub events: BTreeMap<ExchangeEvent, u64>,
 }
 
 impl From<ExchangeStatus> for PeerExchangeStatus {
@@ -127,7 +125,7 @@ impl From<ExchangeStatus> for PeerExchangeStatus {
             chosen: status.chosen,
             heard: status.heard,
             reached: status.reached,
-            events: status.events.into_iter().map(|(event, count)| (event.name(), count)).collect(),
+            events: status.events.into_iter().collect(),
         }
     }
 }
@@ -139,7 +137,7 @@ pub(super) fn sample_exchange(status: &PeerExchangeStatus, metrics: &Metrics) {
         metrics.network_addresses.with_label_values(&[part]).set(gauge(count as u64));
     }
     for (event, count) in &status.events {
-        raise(&metrics.network_exchange.with_label_values(&[event]), *count);
+        raise(&metrics.network_exchange.with_label_values(&[event.name()]), *count);
     }
 }
 
