@@ -14,6 +14,7 @@
 //! * [`cli`]: `slipstream init | run | status | snapshot … | config check`.
 //! * [`keys`], [`genesis_file`], [`lock`]: the files around a node. [`Log`]: what it writes to standard error.
 //! * [`health`]: whether a node is as it should be, and why not. [`status`]: everything that it is and does, for everybody who asks and for the log.
+//! * [`events`]: what changes at a node, for whoever listens.
 //! * `rpc`: batches as Ethereum blocks. [`api`]: the HTTP side.
 //!
 //! Invariants: nothing is written before configuration, key, genesis and ports have been checked; one process at a time uses
@@ -28,6 +29,7 @@ mod blocking;
 pub mod cli;
 pub mod clock;
 mod error;
+pub mod events;
 mod fair;
 pub mod genesis_file;
 pub mod health;

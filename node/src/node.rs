@@ -22,6 +22,7 @@ use crate::{
     api::{self, Api, listener, metrics::Metrics, starting::Starting},
     clock::SystemClock,
     error::NodeError,
+    events::{Ring, tell_heads},
     genesis_file,
     health::{HealthSource, Rules},
     keys,
@@ -51,9 +52,10 @@ const STOP_PATIENCE: Duration = Duration::from_secs(5);
 /// Time between two prunings: each costs the commits one small write, and the disk is not filled in seconds.
 const PRUNE_INTERVAL: Duration = Duration::from_secs(5);
 /// The order in which tasks are told to stop.
-const STOP_ORDER: [&str; 14] = [
+const STOP_ORDER: [&str; 15] = [
     "api",
     "status",
+    "events",
     "resources",
     "consensus",
     "announcer",
@@ -191,6 +193,7 @@ impl Node {
         ));
         let known = config.network.peers.iter().map(|peer| peer.id);
         let server = Arc::new(SyncServer::with_known(store.clone(), &config.sync, known));
+        let clock_ms = clock.now_ms();
         let resources = Resources::new(places(config), store.clone(), &*clock);
         let status = Arc::new(StatusSource {
             role: config.role,
@@ -226,7 +229,8 @@ impl Node {
             clock,
         };
         let metrics = Metrics::new().map_err(|error| NodeError::Api(error.to_string()))?;
-        let api = Api::new(context, Arc::new(metrics), status.clone(), &config.api);
+        let events = Ring::new(clock_ms);
+        let api = Api::new(context, Arc::new(metrics), status.clone(), events.clone(), &config.api);
 
         let services =
             Services { server, broadcaster: broadcaster.clone(), forwarder: forwarder.clone(), seat };
@@ -236,7 +240,10 @@ impl Node {
         tasks.spawn("sync", |shutdown| async move { Ok(follower.run(shutdown).await?) });
         tasks.spawn("pool", |shutdown| until_shutdown(maintain(pool, shutdown.clone()), shutdown));
         tasks.spawn("forwarder", |shutdown| until_shutdown(forwarder.run(shutdown.clone()), shutdown));
-        tasks.spawn("status", |shutdown| status::watch(status, shutdown));
+        let told = events.clone();
+        tasks.spawn("status", |shutdown| status::watch(status, told, shutdown));
+        let heads = store.clone();
+        tasks.spawn("events", |shutdown| tell_heads(heads, events, shutdown));
         tasks.spawn("resources", |shutdown| status::sample_resources(resources, shutdown));
         let pruned = store.clone();
         tasks.spawn("pruner", |shutdown| prune(pruned, shutdown));

@@ -141,7 +141,8 @@ impl Shown {
     /// Of a validator that knows nothing yet.
     pub(super) fn new(index: u16, set: &ValidatorSet) -> Shown {
         let members = (0..).zip(set.validators.iter()).filter(|(member, _)| *member != index);
-        let peers = members.map(|(index, it)| PeerStanding { index, key: it.public_key, said: None }).collect();
+        let peers =
+            members.map(|(index, it)| PeerStanding { index, key: it.public_key, said: None }).collect();
         let status = ConsensusStatus {
             index,
             validators: set.validators.len(),

@@ -322,7 +322,8 @@ mod tests {
     }
     /// The names of metrics in a text.
     fn named(text: &str) -> BTreeSet<&str> {
-        let words = text.split(|letter: char| !letter.is_ascii_alphanumeric() && letter != '_' && letter != ':');
+        let words =
+            text.split(|letter: char| !letter.is_ascii_alphanumeric() && letter != '_' && letter != ':');
         words.filter(|word| word.starts_with("slipstream_") || word.starts_with("process_")).collect()
     }
 
@@ -337,7 +338,8 @@ mod tests {
             let parts = ["_bucket", "_count", "_sum"].into_iter().filter_map(|part| name.strip_suffix(part));
             known.contains(name) || parts.into_iter().any(|histogram| known.contains(histogram))
         };
-        for file in ["packaging/prometheus/rules.yml", "packaging/grafana/slipstream.json", "docs/metrics.md"] {
+        for file in ["packaging/prometheus/rules.yml", "packaging/grafana/slipstream.json", "docs/metrics.md"]
+        {
             let text = read(file);
             let names = named(&text);
             assert!(names.len() > 10, "{file}: {names:?}");
@@ -345,7 +347,8 @@ mod tests {
             assert!(unknown.is_empty(), "{file} names metrics that do not exist: {unknown:?}");
         }
         let text = read("docs/metrics.md");
-        let shortened: Vec<&str> = text.split("`…").skip(1).filter_map(|rest| rest.split('`').next()).collect();
+        let shortened: Vec<&str> =
+            text.split("`…").skip(1).filter_map(|rest| rest.split('`').next()).collect();
         let documented =
             |name: &str| named(&text).contains(name) || shortened.iter().any(|end| name.ends_with(end));
         let missing: Vec<_> = known.iter().filter(|name| !documented(name)).collect();

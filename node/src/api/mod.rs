@@ -1,9 +1,10 @@
 //! The HTTP side: JSON-RPC at `POST /`, `GET /v1/status`, `GET /v1/consensus/evidence`, `GET /v1/consensus/settled`,
-//! `GET /v1/db`, `GET /v1/snapshots`, `GET /metrics`, `GET /health`, on one port.
+//! `GET /v1/events`, `GET /v1/db`, `GET /v1/snapshots`, `GET /metrics`, `GET /health`, on one port.
 //!
 //! `/health` is readiness, also as `/health/ready`: whether to send callers here. `/health/live` is liveness: whether the process works;
 //! a halted chain is no reason to restart a node.
 
+mod events;
 mod hosts;
 mod incoming;
 pub(crate) mod inspect;
@@ -44,9 +45,11 @@ use self::{
     jsonrpc::JsonRpc,
     listener::{Limited, Limits, Seat},
     metrics::Metrics,
+    room::Room,
 };
 use crate::{
     blocking::Blocking,
+    events::Ring,
     origin::{Origin, Vouched},
     rpc::RpcContext,
     sparse::Sparse,
@@ -75,6 +78,8 @@ pub(crate) struct Api {
     incoming: Incoming,
     metrics: Arc<Metrics>,
     status: Arc<StatusSource>,
+    events: Arc<Ring>,
+    listeners: Room,
     blocking: Blocking,
     /// The last scrape, and when it was made. Held from sampling to encoding, or what one scrape has reset another would show.
     scrape: Arc<Mutex<Option<(Instant, Bytes)>>>,
@@ -86,6 +91,7 @@ impl Api {
         context: RpcContext,
         metrics: Arc<Metrics>,
         status: Arc<StatusSource>,
+        events: Arc<Ring>,
         config: &ApiConfig,
     ) -> Api {
         Api {
@@ -93,6 +99,8 @@ impl Api {
             incoming: Incoming::new(config.max_body_bytes),
             metrics,
             status,
+            events,
+            listeners: Room::new(events::LISTENERS_MAX, events::LISTENERS_RESERVED),
             blocking: Blocking::new("api", OPERATORS_MAX, Rank::Own),
             scrape: Arc::default(),
             stats: Mutex::default(),
@@ -109,8 +117,14 @@ pub(crate) async fn serve(
 ) -> Result<(), TaskError> {
     let refused = api.metrics.api_refused.with_label_values(&["connection"]);
     let listener = Limited::new(listener, limits(&config), vouched(&config.trusted_addresses), Some(refused));
+    let events = api.events.clone();
     let router = router(&config, api).into_make_service_with_connect_info::<Seat>();
-    axum::serve(listener, router).with_graceful_shutdown(shutdown.cancelled_owned()).await?;
+    let told = async move {
+        shutdown.cancelled().await;
+        // Their requests would never be finished.
+        events.close();
+    };
+    axum::serve(listener, router).with_graceful_shutdown(told).await?;
     Ok(())
 }
 
@@ -134,6 +148,7 @@ fn router(config: &ApiConfig, api: Arc<Api>) -> Router {
         .route("/v1/status", get(status))
         .route("/v1/consensus/evidence", get(evidence))
         .route("/v1/consensus/settled", get(settled::settled))
+        .route("/v1/events", get(events::events))
         .route("/v1/db", get(inspect::db))
         .route("/v1/snapshots", get(inspect::snapshots))
         .route("/metrics", get(metrics))
@@ -155,6 +170,10 @@ async fn seated(ConnectInfo(seat): ConnectInfo<Seat>, request: Request, next: Ne
         seat.working()
     }
     let response = next.run(request).await;
+    if response.extensions().get::<events::Streams>().is_some() {
+        seat.follows();
+        return response;
+    }
     let len = response.body().size_hint().exact().unwrap_or_default();
     seat.answered(usize::try_from(len).unwrap_or(usize::MAX));
     response

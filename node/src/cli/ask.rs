@@ -1,7 +1,7 @@
 //! Questions to a running node: one HTTP request each.
 
 use std::{
-    io::{self, Read, Write},
+    io::{self, BufRead, BufReader, Read, Write},
     net::{IpAddr, Ipv4Addr, SocketAddr, TcpStream, ToSocketAddrs},
     time::Duration,
 };
@@ -12,6 +12,8 @@ use super::exit::{Exit, Failed, OrFail as _};
 
 /// A node that is alive answers at once.
 const TIMEOUT: Duration = Duration::from_secs(5);
+/// Longest head of an answer that goes on.
+const HEAD_BYTES_MAX: usize = 16 << 10;
 /// Longest answer that is read: a status with thousands of peers fits.
 const ANSWER_BYTES_MAX: u64 = 16 << 20;
 
@@ -38,6 +40,38 @@ pub(super) fn post(authority: &str, path: &str, json: &str) -> Result<String> {
     let head =
         format!("POST {path} HTTP/1.0\r\nContent-Type: application/json\r\nContent-Length: {}", json.len());
     open(authority, path, TIMEOUT, request(authority, &head, json, TIMEOUT))
+}
+
+/// Follows what the node at HOST:PORT tells at a path for as long as it tells, with further lines of the request's head. A read fails when
+/// nothing came for so long.
+pub(super) fn follow(
+    authority: &str,
+    path: &str,
+    headers: &str,
+    silence_max: Duration,
+) -> Result<BufReader<TcpStream>> {
+    let opened = || -> io::Result<(String, BufReader<TcpStream>)> {
+        let mut stream = connect(authority, TIMEOUT)?;
+        stream.set_read_timeout(Some(silence_max))?;
+        stream.set_write_timeout(Some(TIMEOUT))?;
+        write!(stream, "GET {path} HTTP/1.0\r\nHost: {authority}\r\n{headers}\r\n")?;
+        let (mut reader, mut head) = (BufReader::new(stream), String::new());
+        while !head.ends_with("\r\n\r\n") && head.len() < HEAD_BYTES_MAX {
+            if reader.by_ref().take(HEAD_BYTES_MAX as u64).read_line(&mut head)? == 0 {
+                break;
+            }
+        }
+        if !parts(&head).is_some_and(|(line, _)| is_ok(line)) {
+            reader.by_ref().take(ANSWER_BYTES_MAX).read_to_string(&mut head)?;
+        }
+        Ok((head, reader))
+    };
+    let (head, reader) = opened().map_err(|error| unanswered(authority, &error, silence_max))?;
+    open(authority, path, TIMEOUT, Ok(head)).map(|_| reader)
+}
+
+fn is_ok(line: &str) -> bool {
+    line.split_whitespace().nth(1) == Some("200")
 }
 
 fn open(authority: &str, path: &str, patience: Duration, answer: io::Result<String>) -> Result<String> {
@@ -163,7 +197,10 @@ mod tests {
         assert!(text.starts_with("no answer in 5 s from http://here:1"), "{text}");
         let closed = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
         let text = ask(&closed, "/v1/status").unwrap_err().to_string();
-        assert!(text.starts_with(&format!("nobody listens at http://{closed}: the node does not run")), "{text}");
+        assert!(
+            text.starts_with(&format!("nobody listens at http://{closed}: the node does not run")),
+            "{text}"
+        );
         assert_eq!(authority("0.0.0.0:7".parse().unwrap()), "127.0.0.1:7");
         assert_eq!(authority("192.0.2.1:7".parse().unwrap()), "192.0.2.1:7");
     }

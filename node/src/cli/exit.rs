@@ -245,11 +245,6 @@ impl Failed {
         self
     }
 
-    /// How the command ends.
-    pub(super) fn exit(&self) -> Exit {
-        self.exit
-    }
-
     /// Says it in the log, where it is found after the process has gone; does nothing where the log shows no errors.
     pub(super) fn log(mut self, message: &'static str) -> Failed {
         if tracing::enabled!(tracing::Level::ERROR) {
@@ -258,6 +253,11 @@ impl Failed {
         }
         self
     }
+}
+
+/// Whether the same question may be answered later.
+pub(super) fn is_temporary(error: &Report) -> bool {
+    error.downcast_ref::<Failed>().is_some_and(|failed| failed.exit == Exit::TryAgain)
 }
 
 /// The text of an error and of its causes, each said once: most of our texts quote their cause in the place where it makes a

@@ -5,6 +5,7 @@ mod advice;
 mod ask;
 mod config_check;
 mod db;
+mod events;
 mod exit;
 mod init;
 mod output;
@@ -39,6 +40,8 @@ enum Command {
     Run(run::RunArgs),
     /// Show what a running node does
     Status(status::StatusArgs),
+    /// Show what changes at a node as it happens: heads, phases, blockers, peers, snapshots
+    Events(events::EventsArgs),
     /// Wait until a node is synced, ready or healthy, or has a batch
     Wait(wait::WaitArgs),
     /// Ask a quorum of the validators, and believe nothing that fewer of them say
@@ -85,6 +88,7 @@ fn run_command(command: &Command) -> Result<()> {
         Command::Init(args) => init::init(args),
         Command::Run(args) => run::run(args),
         Command::Status(args) => status::status(args),
+        Command::Events(args) => events::events(args),
         Command::Wait(args) => wait::wait(args),
         Command::Read(args) => read::read(args),
         Command::Validators(command) => validators::validators(command),

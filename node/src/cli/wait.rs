@@ -12,7 +12,7 @@ use miette::Result;
 use slipstream_types::BatchNumber;
 
 use super::{
-    exit::{Exit, Failed},
+    exit::{Exit, Failed, is_temporary},
     output::{pause, print},
     status::{NodeArgs, line, read_within},
 };
@@ -97,11 +97,17 @@ impl Condition {
             )),
             Condition::Healthy => {
                 let shared = shared_keys.first().map(|key| key.problem.clone());
-                let unknown = rules.unknown.first().map(|fork| {
-                    format!("peers' schedules have the fork {fork}, which this node's lacks")
-                });
+                let unknown = rules
+                    .unknown
+                    .first()
+                    .map(|fork| format!("peers' schedules have the fork {fork}, which this node's lacks"));
                 let alert = blocker.filter(|blocker| blocker.alert).map(blocked);
-                sync.alarm.clone().map(|alarm| format!("an audit raised an alarm: {alarm}")).or(alert).or(shared).or(unknown)
+                sync.alarm
+                    .clone()
+                    .map(|alarm| format!("an audit raised an alarm: {alarm}"))
+                    .or(alert)
+                    .or(shared)
+                    .or(unknown)
             }
         }
     }
@@ -134,10 +140,6 @@ pub(super) fn wait(args: &WaitArgs) -> Result<()> {
         }
         pause(LOOK_EVERY);
     }
-}
-
-fn is_temporary(error: &miette::Report) -> bool {
-    error.downcast_ref::<Failed>().is_some_and(|failed| failed.exit() == Exit::TryAgain)
 }
 
 /// A time with its unit.
@@ -176,9 +178,13 @@ mod tests {
         let health = json!({ "health": { "ready": false, "state": "catching_up", "syncing": true, "behind_batches": 90, "blocker": behind } });
         let text = "the node is catching up, 90 batches behind: this node is 90 batches behind";
         assert_eq!(missing("synced", health.clone()).unwrap(), text);
-        assert_eq!(missing("ready", health.clone()).unwrap(), "the node is not ready: this node is 90 batches behind");
+        assert_eq!(
+            missing("ready", health.clone()).unwrap(),
+            "the node is not ready: this node is 90 batches behind"
+        );
         assert_eq!(missing("healthy", health), None, "catching up ends by itself");
-        let halted = json!({ "reason": "halted", "text": "the chain stands", "alert": true, "retry_ms": null });
+        let halted =
+            json!({ "reason": "halted", "text": "the chain stands", "alert": true, "retry_ms": null });
         let health = json!({ "health": { "ready": false, "blocker": halted } });
         assert_eq!(missing("healthy", health.clone()).unwrap(), "the node is not ready: the chain stands");
         assert_eq!(missing("synced", health), None, "there is nothing to sync");

@@ -6,7 +6,7 @@
 //!  store, follower, seat, network, pool ─┐
 //!  Health (judged)  ─────────────────────┼─▶ StatusSource::read ─▶ NodeStatus ─┬─▶ /v1/status ─▶ slipstream status, wait
 //!  Resources (sampled beside) ───────────┘                                      ├─▶ sample ─▶ /metrics
-//!                                                                               └─▶ watch ─▶ the log
+//!                                                                               └─▶ watch ─▶ the log, /v1/events
 //! ```
 //!
 //! Nothing in it costs more than numbers that are kept anyway: whoever can reach the API may ask. What takes longer is sampled beside

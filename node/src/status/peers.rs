@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 use slipstream_network::{
-    ConfiguredPeer, ContactKind, ContactState, Contacts, ExchangeEvent, ExchangeStatus, PeerAddress, PeerId, PeerStats,
-    SharedKey,
+    ConfiguredPeer, ContactKind, ContactState, Contacts, ExchangeEvent, ExchangeStatus, PeerAddress, PeerId,
+    PeerStats, SharedKey,
 };
 use tokio::time::Instant;
 

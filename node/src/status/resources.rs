@@ -231,7 +231,8 @@ mod tests {
         assert!(before.memory_bytes > 1 << 20 && before.virtual_bytes >= before.memory_bytes, "{before:?}");
         assert!(before.threads >= 1 && before.open_files >= 3, "{before:?}");
         let _file = fs::File::open("/proc/self/status").unwrap();
-        let sum: u64 = std::hint::black_box((0..20_000_000_u64).fold(0, |sum, n| sum ^ n.wrapping_mul(sum | 1)));
+        let sum: u64 =
+            std::hint::black_box((0..20_000_000_u64).fold(0, |sum, n| sum ^ n.wrapping_mul(sum | 1)));
         assert!(process().cpu_seconds > before.cpu_seconds, "{sum}");
     }
 

@@ -18,6 +18,7 @@ use super::{
 };
 use crate::{
     Log,
+    events::{Changes, Ring},
     health::{HealthSource, Teller},
     rpc::client_version,
     seat::Seat,
@@ -118,9 +119,13 @@ impl StatusSource {
     }
 }
 
-/// Writes what operators should read of the node's status, until it is told to stop.
-pub(crate) async fn watch(source: Arc<StatusSource>, shutdown: CancellationToken) -> Result<(), TaskError> {
-    let mut teller = Teller::default();
+/// Writes what operators should read of the node's status, and tells listeners what is new in it, until it is told to stop.
+pub(crate) async fn watch(
+    source: Arc<StatusSource>,
+    ring: Arc<Ring>,
+    shutdown: CancellationToken,
+) -> Result<(), TaskError> {
+    let (mut teller, mut changes) = (Teller::default(), Changes::default());
     let mut looks = interval(LOOK_EVERY);
     looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
@@ -130,7 +135,10 @@ pub(crate) async fn watch(source: Arc<StatusSource>, shutdown: CancellationToken
         };
         let reading = source.clone();
         match tokio::task::spawn_blocking(move || reading.read()).await? {
-            Ok(status) => teller.tell(&status, now),
+            Ok(status) => {
+                teller.tell(&status, now);
+                changes.look(&status).iter().for_each(|event| ring.tell(event));
+            }
             // Whoever writes to the store meets the same, and stops the node with a better place to name.
             Err(error) => tracing::debug!(%error, "the node's status cannot be read"),
         }

@@ -4,6 +4,7 @@
 mod born;
 mod chain;
 mod disk;
+mod events;
 mod health;
 mod http;
 mod metrics;

@@ -48,7 +48,8 @@ fn promtool_takes_the_metrics() {
     // Histograms are there once they have something to tell.
     node.rpc("eth_chainId", json!([]));
     let metrics = node.http("GET /metrics", "");
-    for name in ["slipstream_rpc_seconds_bucket", "process_cpu_seconds_total", "slipstream_head_age_seconds"] {
+    for name in ["slipstream_rpc_seconds_bucket", "process_cpu_seconds_total", "slipstream_head_age_seconds"]
+    {
         assert!(metrics.contains(&format!("\n{name}")), "{name} is not in {metrics}");
     }
     promtool(&["check", "metrics"], &metrics);
@@ -76,7 +77,8 @@ fn promtool_takes_the_expressions_of_the_dashboard() {
         assert!(!targets.is_empty(), "{}", panel["title"]);
         for target in targets {
             // Grafana puts the chosen ones in the place of its variables.
-            let expression = target["expr"].as_str().unwrap().replace("$job", ".*").replace("$instance", ".*");
+            let expression =
+                target["expr"].as_str().unwrap().replace("$job", ".*").replace("$instance", ".*");
             rules += &format!("{{ record: \"dashboard:{}\", expr: {} }},\n", rules.len(), json!(expression));
         }
     }

@@ -98,7 +98,8 @@ fn a_fullnode_says_what_it_does_and_what_it_waits_for() {
     assert!(text.contains("  waiting    no peer can be asked; tries again in "), "{text}");
     // Why it is not ready, and when it dials again.
     shows(&["health       NOT READY: no peer is connected", "; it tries again in "]);
-    let (code, text) = ended(&["wait", "--for", "ready", "--timeout", "0s", "--api", &format!("http://{}", node.api)]);
+    let (code, text) =
+        ended(&["wait", "--for", "ready", "--timeout", "0s", "--api", &format!("http://{}", node.api)]);
     let expected = "waited 0 s in vain for ready: the node is not ready: no peer is connected";
     assert!(code == 75 && text.contains(expected), "{code}: {text}");
     node.stop();
@@ -108,7 +109,8 @@ fn a_fullnode_says_what_it_does_and_what_it_waits_for() {
 #[test]
 fn status_and_metrics_say_what_a_node_takes() {
     let chain = Chain::new();
-    chain.configure("consensus: { empty_batch_interval_ms: 50 }\nstorage: { snapshot_interval_batches: 5 }\n");
+    chain
+        .configure("consensus: { empty_batch_interval_ms: 50 }\nstorage: { snapshot_interval_batches: 5 }\n");
     let node = Running::start(&chain);
     let api = format!("http://{}", node.api);
     let text = printed(&["wait", "--for", "batch=12", "--timeout", "60s", "--api", &api], true);
@@ -166,10 +168,14 @@ fn what_does_not_answer_is_told_apart() {
     let closed = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let api = format!("http://{closed}");
     let (code, text) = ended(&["status", "--api", &api]);
-    let nobody = format!("nobody listens at {api}: the node does not run, or its api.listen is another address");
+    let nobody =
+        format!("nobody listens at {api}: the node does not run, or its api.listen is another address");
     assert!(code == 75 && text.contains(&nobody), "{code}: {text}");
     let (code, text) = ended(&["wait", "--for", "batch=3", "--timeout", "300ms", "--api", &api]);
-    assert!(code == 75 && text.contains(&format!("waited 0.3 s in vain for batch=3: {nobody}")), "{code}: {text}");
+    assert!(
+        code == 75 && text.contains(&format!("waited 0.3 s in vain for batch=3: {nobody}")),
+        "{code}: {text}"
+    );
     let (code, text) = ended(&["status", "--api", "localhost:8545"]);
     assert!(code == 1 && text.contains("localhost:8545 is not a URL http://HOST:PORT"), "{code}: {text}");
 
@@ -204,8 +210,10 @@ fn a_watched_status_goes_on() {
     let chain = Chain::new();
     let node = Running::start(&chain);
     let watch = |more: &[&str]| {
-        let args = [&["status", "--api", &format!("http://{}", node.api), "--watch", "1"], more].concat();
-        let child = Command::new(BINARY).args(args).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
+        let api = format!("http://{}", node.api);
+        let args = [&["status", "--api", &api, "--watch", "1"], more].concat();
+        let child =
+            Command::new(BINARY).args(args).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
         Watched(child)
     };
     let (mut lines, mut documents) = (watch(&[]), watch(&["--json"]));

@@ -188,9 +188,9 @@ impl Engine {
             audits_skipped: counters.audits_skipped,
             alarm: counters.alarm.clone(),
             repair: counters.repair.clone(),
-            peers: self.book.statuses(now, self.config.history, |peer| {
-                part(self.plan.as_ref(), self.head.next(), peer)
-            }),
+            peers: self
+                .book
+                .statuses(now, self.config.history, |peer| part(self.plan.as_ref(), self.head.next(), peer)),
         }
     }
 

@@ -11,12 +11,12 @@ use std::{path::PathBuf, time::Duration};
 use clap::Args;
 use miette::{Result, miette};
 
+pub(super) use self::watch::line;
 use super::{
     ask::{ask, ask_within, authority, parse},
     exit::OrFail as _,
     output::print,
 };
-pub(super) use self::watch::line;
 use crate::status::NodeStatus;
 
 #[derive(Debug, Args)]

@@ -10,7 +10,8 @@ pub(super) fn describe(rows: &mut Rows, status: &NodeStatus) {
     let sync = &status.sync;
     let is_idle = sync.phase == Phase::Idle;
     let is_restoring = matches!(sync.phase, Phase::Snapshot | Phase::RangeDelta);
-    let bound = sync.bottleneck.filter(|_| !is_idle).map_or_else(String::new, |it| format!(", bound by {it}"));
+    let bound =
+        sync.bottleneck.filter(|_| !is_idle).map_or_else(String::new, |it| format!(", bound by {it}"));
     rows.add("sync", Some(format!("{} (mode {}){bound}", sync.phase, sync.mode.name())));
     if !is_idle {
         rows.add("  because", Some(sync.reason.clone()).filter(|reason| !reason.is_empty()));
@@ -35,9 +36,8 @@ pub(super) fn describe(rows: &mut Rows, status: &NodeStatus) {
     let SyncStatus { audited, audits_skipped, .. } = sync;
     rows.add(
         "  audits",
-        (audited + audits_skipped > 0).then(|| {
-            format!("{audited} batches executed again, {audits_skipped} left out for lack of time")
-        }),
+        (audited + audits_skipped > 0)
+            .then(|| format!("{audited} batches executed again, {audits_skipped} left out for lack of time")),
     );
     let SyncStatus { batches, batches_replayed, transactions, .. } = sync;
     rows.add(

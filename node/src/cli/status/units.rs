@@ -1,7 +1,5 @@
 //! Numbers as people read them.
 
-use slipstream_sync::Phase;
-
 use crate::status::{Eta, Progress, Unit};
 
 /// Three digits and a unit of thousands.
@@ -66,9 +64,10 @@ fn left(eta: Eta) -> String {
     }
 }
 
-
 #[cfg(test)]
 mod tests {
+    use slipstream_sync::Phase;
+
     use super::*;
 
     #[test]

@@ -11,7 +11,8 @@ fn shown(changes: Value) -> String {
 
 /// The lines from the first that begins so to the one before the next that begins so.
 fn part(text: &str, from: &str, to: &str) -> String {
-    let lines = text.lines().skip_while(|line| !line.starts_with(from)).take_while(|line| !line.starts_with(to));
+    let lines =
+        text.lines().skip_while(|line| !line.starts_with(from)).take_while(|line| !line.starts_with(to));
     lines.map(|line| format!("{line}\n")).collect()
 }
 
@@ -57,7 +58,8 @@ fn peers_have_their_part_and_bans_their_reasons() {
         ],
     });
     let late = json!({ "mode": "delta", "mode_reason": "planned", "failures": 1, "last_reason": "it was late", "last_reason_seconds_ago": 95 });
-    let banned = json!({ "mode_reason": "banned", "banned": true, "score": 0, "last_reason": "a wrong proof" });
+    let banned =
+        json!({ "mode_reason": "banned", "banned": true, "score": 0, "last_reason": "a wrong proof" });
     let text = shown(json!({
         "peer_address": format!("{}@0.0.0.0:7400", key(1)),
         "peers": [],
@@ -140,5 +142,8 @@ snapshots    2 are kept, of batches 200, 100
     assert_eq!(part(&text, "process", "peers"), expected);
     assert!(text.starts_with("client       slipstream/0.1.0\nchain        7357\n"), "{text}");
     assert!(text.contains("\nhealth       ready\nhead         300, 400 ms old\n"), "{text}");
-    assert!(text.contains("\nepoch        3, 1 of 1 validators certify a batch\nrules        prague\n"), "{text}");
+    assert!(
+        text.contains("\nepoch        3, 1 of 1 validators certify a batch\nrules        prague\n"),
+        "{text}"
+    );
 }
