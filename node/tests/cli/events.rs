@@ -46,7 +46,7 @@ fn next(stream: &mut BufReader<TcpStream>) -> (String, String, Value) {
 fn listeners_hear_what_changes() {
     let chain = Chain::new();
     chain.configure(
-        "consensus: { empty_batch_interval_ms: 50 }\nstorage: { snapshot_interval_batches: 10 }\n",
+        "consensus: { empty_batch_interval_ms: 100 }\nstorage: { snapshot_interval_batches: 10 }\n",
     );
     let node = Running::start(&chain);
     let (status, mut stream) = listen(&node, "");
@@ -111,7 +111,7 @@ fn listeners_hear_what_changes() {
 #[test]
 fn the_command_prints_a_line_for_each() {
     let chain = Chain::new();
-    chain.configure("consensus: { empty_batch_interval_ms: 50 }\n");
+    chain.configure("consensus: { empty_batch_interval_ms: 100 }\n");
     let node = Running::start(&chain);
     let mut command = Command::new(BINARY);
     command.args(["events", "--api", &format!("http://{}", node.api)]);
