@@ -109,8 +109,9 @@ fn a_fullnode_says_what_it_does_and_what_it_waits_for() {
 #[test]
 fn status_and_metrics_say_what_a_node_takes() {
     let chain = Chain::new();
-    chain
-        .configure("consensus: { empty_batch_interval_ms: 100 }\nstorage: { snapshot_interval_batches: 5 }\n");
+    chain.configure(
+        "consensus: { empty_batch_interval_ms: 100 }\nstorage: { snapshot_interval_batches: 5 }\n",
+    );
     let node = Running::start(&chain);
     let api = format!("http://{}", node.api);
     let text = printed(&["wait", "--for", "batch=12", "--timeout", "60s", "--api", &api], true);

@@ -71,7 +71,7 @@ impl Engine {
                 if let (About::Wanted(key), Some(restore)) = (flight.about, &mut self.restore)
                     && Bootstrap::owns(&key)
                 {
-                    restore.failed(flight.peer);
+                    restore.suppliers_mut().failed(flight.peer);
                 }
                 if let (About::Wanted(Key::Offer), Some(restore)) = (flight.about, &mut self.restore)
                     && fault.is_refusal()

@@ -228,7 +228,7 @@ impl Engine {
             match checked {
                 Ok(()) => {
                     if let (Key::Chunk(_) | Key::Codes, Some(restore)) = (key, &mut self.restore) {
-                        restore.delivered(flight.peer);
+                        restore.suppliers_mut().delivered(flight.peer);
                         self.given_up.kept(&flight.peer);
                     }
                     self.settle(&key, now);
@@ -279,7 +279,7 @@ impl Engine {
         match why {
             PutDown::TooLarge => self.range_delta_too_long(number, now),
             PutDown::Padded => {
-                let densest = self.restore.as_ref().and_then(Bootstrap::densest);
+                let densest = self.restore.as_ref().and_then(|restore| restore.suppliers().densest());
                 self.given_up.broken(densest, now);
             }
             PutDown::Overtaken => {}

@@ -210,7 +210,7 @@ impl Engine {
         for peer in others.iter_mut().filter(|peer| peer.offers(number)) {
             peer.snapshots.clear();
         }
-        if !restore.deliverers().is_empty() {
+        if !restore.suppliers().deliverers().is_empty() {
             let takes_word = self.given_up.takes_word(now);
             others.retain(|peer| peer.is_proven || takes_word);
             let strangers = others.iter().filter(|peer| !peer.is_proven).count() as f64;
@@ -227,9 +227,9 @@ impl Engine {
     /// Leaves the peers alone for whose sake a restore was too slow: for longer each time only those that delivered nothing.
     fn blame_slow(&mut self, now: Instant) {
         let Some(restore) = &self.restore else { return };
-        self.given_up.broken(restore.broke_promises(), now);
-        if !restore.deliverers().is_empty() {
-            self.given_up.rest(restore.deliverers().iter().copied(), now);
+        self.given_up.broken(restore.suppliers().broke_promises(), now);
+        if !restore.suppliers().deliverers().is_empty() {
+            self.given_up.rest(restore.suppliers().deliverers().iter().copied(), now);
             self.given_up.took_word(now);
         }
     }

@@ -1,4 +1,4 @@
-//! [`PeerBook`]: what is known of each peer, who may be asked and in what order, and why somebody may not.
+//! [`PeerBook`]: what is known of each peer, and how what it does changes that. What is asked of the book stands in [`view`].
 
 mod explore;
 mod reasons;
@@ -7,22 +7,15 @@ mod score;
 mod service;
 #[cfg(test)]
 mod tests;
+mod view;
 
 use std::{collections::BTreeMap, time::Duration};
 
 use slipstream_network::PeerId;
-use slipstream_types::{BatchNumber, BlobKind, Certificate, CodecError};
+use slipstream_types::{BatchNumber, Certificate, CodecError};
 use tokio::time::Instant;
 
-use crate::{
-    plan::{
-        Candidate, RangeMode,
-        part::{PeerMode, PeerModeReason},
-    },
-    protocol::Summary,
-    status::{PeerStatus, Serves},
-    work::HintUse,
-};
+use crate::{plan::RangeMode, protocol::Summary, work::HintUse};
 use explore::Explorer;
 use reasons::{Cause, Reasons};
 pub(crate) use saved::KEY;
@@ -143,17 +136,6 @@ impl PeerBook {
         }
     }
 
-    /// Peers whose summary is older than `age` and who are not pausing.
-    pub(crate) fn stale(&self, now: Instant, age: Duration) -> Vec<PeerId> {
-        let stale = |peer: &Peer| peer.summary_at.is_none_or(|at| now.duration_since(at) >= age);
-        self.peers.iter().filter(|(_, peer)| peer.asked(now) && stale(peer)).map(|(id, _)| *id).collect()
-    }
-
-    /// The last batch that a peer's summary has.
-    pub(crate) fn head_of(&self, id: &PeerId) -> Option<BatchNumber> {
-        self.peers.get(id)?.head()
-    }
-
     /// Stores a checked summary. It forgives no failure and earns nothing: a summary costs its maker nothing.
     pub(crate) fn summarize(&mut self, id: PeerId, now: Instant, summary: Summary) {
         let Some(peer) = self.peers.get_mut(&id) else { return };
@@ -190,11 +172,6 @@ impl PeerBook {
             *score = judged;
             format!("its head {head} is {behind} batches behind the best certified head")
         });
-    }
-
-    /// Whether it is a peer, rather than somebody whose word came by others.
-    pub(crate) fn knows(&self, id: &PeerId) -> bool {
-        self.peers.contains_key(id)
     }
 
     /// Notes that a peer probably has more than its summary says.
@@ -328,93 +305,6 @@ impl PeerBook {
         }
     }
 
-    /// The share of requests to a peer that are answered, in time and well, as far as it has shown; half for an unknown one.
-    pub(crate) fn reliability(&self, id: &PeerId, now: Instant) -> f64 {
-        self.peers.get(id).map_or(0.5, |peer| peer.score.reliability(now) * peer.service.share(now))
-    }
-
-    /// Whether a peer delivered what passed its checks, of late.
-    pub(crate) fn is_proven(&self, id: &PeerId, now: Instant) -> bool {
-        self.peers.get(id).is_some_and(|peer| peer.is_proven(now))
-    }
-
-    /// What all but the slowest of its answers take, for a MiB or less; zero for an unknown one.
-    pub(crate) fn tail(&self, id: &PeerId) -> Duration {
-        let seconds = self.peers.get(id).map_or(0.0, |peer| peer.score.tail_seconds());
-        Duration::from_secs_f64(seconds.clamp(0.0, 3_600.0))
-    }
-
-    /// The certificate of a batch, if it is the head that some peer showed.
-    pub(crate) fn certificate(&self, number: BatchNumber) -> Option<&Certificate> {
-        let heads = self.peers.values().filter_map(|peer| peer.summary.as_ref()?.head.as_ref());
-        heads.into_iter().find(|certificate| certificate.info.number == number)
-    }
-
-    /// The highest certified head that a peer showed, paused ones included.
-    pub(crate) fn target(&self) -> BatchNumber {
-        self.peers.values().filter_map(Peer::head).max().unwrap_or_default()
-    }
-
-    /// Whether some connected peer, paused ones included, has a snapshot.
-    pub(crate) fn is_offered(&self, number: BatchNumber) -> bool {
-        let summaries = self.peers.values().filter_map(|peer| peer.summary.as_ref());
-        summaries.into_iter().any(|summary| summary.snapshots.iter().any(|offered| offered.number == number))
-    }
-
-    /// The connected peers, paused ones included, that say they have a snapshot and the deltas after a batch.
-    pub(crate) fn serving_range_delta(
-        &self,
-        base: BatchNumber,
-        number: BatchNumber,
-    ) -> impl Iterator<Item = PeerId> {
-        let serves = move |summary: &Summary| {
-            let keeps = summary.deltas_from.is_some_and(|from| from <= base.next());
-            keeps && summary.snapshots.iter().any(|offered| offered.number == number)
-        };
-        let serving = self.peers.iter().filter(move |(_, peer)| peer.summary.as_ref().is_some_and(serves));
-        serving.map(|(id, _)| *id)
-    }
-
-    /// Whether nobody is connected.
-    pub(crate) fn is_empty(&self) -> bool {
-        self.peers.is_empty()
-    }
-
-    /// Whether a peer is connected, and not pausing.
-    pub(crate) fn may_ask(&self, id: &PeerId, now: Instant) -> bool {
-        self.peers.get(id).is_some_and(|peer| peer.asked(now))
-    }
-
-    /// When the next pause ends.
-    pub(crate) fn next_unpaused(&self, now: Instant) -> Option<Instant> {
-        self.peers.values().filter_map(|peer| peer.benched_until).filter(|until| *until > now).min()
-    }
-
-    /// When the next ban ends.
-    pub(crate) fn next_unbanned(&self) -> Option<Instant> {
-        self.banned.iter().map(|ban| ban.until).min()
-    }
-
-    /// When the next peer's summary is older than `age` and may be asked for, of those whom nobody `is_asked` yet.
-    pub(crate) fn next_stale(
-        &self,
-        now: Instant,
-        age: Duration,
-        is_asked: impl Fn(&PeerId) -> bool,
-    ) -> Option<Instant> {
-        let idle = self.peers.iter().filter(|(id, _)| !is_asked(id)).map(|(_, peer)| peer);
-        let due = |peer: &Peer| {
-            let old = peer.summary_at.map_or(now, |at| at + age);
-            old.max(peer.benched_until.unwrap_or(now))
-        };
-        idle.map(due).min()
-    }
-
-    /// Whether there are peers, and all of them pause.
-    pub(crate) fn all_paused(&self, now: Instant) -> bool {
-        !self.peers.is_empty() && self.peers.values().all(|peer| !peer.asked(now))
-    }
-
     /// Drops a peer that proved itself wrong, with its score. The transport keeps it out; the book does not take it back before
     /// `until` either, should it still be connected for a moment.
     pub(crate) fn ban(&mut self, id: PeerId, until: Instant, reason: String) {
@@ -426,116 +316,9 @@ impl PeerBook {
         }
         self.banned.push(Banned { peer: id, until, reason });
     }
-
-    /// Who may be asked, by score and by how much of what it offers it delivers; equals in an order that no peer can choose for itself.
-    pub(crate) fn candidates(&self, now: Instant, history: bool) -> Vec<Candidate> {
-        let mut ranked: Vec<_> = self
-            .peers
-            .iter()
-            .filter(|(_, peer)| peer.asked(now))
-            .filter_map(|(id, peer)| {
-                let share = peer.service.share(now);
-                let mut candidate = candidate(*id, peer.summary.as_ref()?, history, &peer.score);
-                candidate.bytes_per_second *= share;
-                candidate.is_proven = peer.is_proven(now);
-                Some((peer.score.points(now) * share, peer.place, candidate))
-            })
-            .collect();
-        ranked.sort_by(|(one, a, _), (other, b, _)| other.total_cmp(one).then_with(|| a.cmp(b)));
-        ranked.into_iter().map(|(_, _, candidate)| candidate).collect()
-    }
-
-    /// Picks whom to send a request, out of candidates in their order: the best, but once in [`explore::ONE_IN`] requests one that is
-    /// unknown or was not measured for long. So a better peer is found, and many unknown ones cost only that share. What everything else
-    /// waits for (`urgent`) explores nobody.
-    pub(crate) fn choose(&mut self, now: Instant, serving: &[Candidate], urgent: bool) -> Option<Candidate> {
-        let best = serving.first()?;
-        if urgent {
-            return Some(best.clone());
-        }
-        let unknown = |candidate: &&Candidate| {
-            self.peers.get(&candidate.peer).is_some_and(|peer| peer.score.weight(now) < KNOWN_WEIGHT)
-        };
-        let unknown: Vec<_> = serving.iter().skip(1).filter(unknown).collect();
-        let draw = self.explorer.turn().filter(|_| !unknown.is_empty());
-        Some(draw.map_or(best, |draw| unknown[draw % unknown.len()]).clone())
-    }
-
-    /// For operators. `history` is whether this node keeps it, which decides who serves deltas as they are needed; `part` tells what a
-    /// peer that may be asked is asked for.
-    pub(crate) fn statuses(
-        &self,
-        now: Instant,
-        history: bool,
-        part: impl Fn(&Candidate) -> (PeerMode, PeerModeReason),
-    ) -> Vec<PeerStatus> {
-        let current = self.peers.iter().map(|(id, peer)| peer.status(*id, now, history, &part));
-        let banned = self.banned.iter().map(|ban| PeerStatus {
-            id: ban.peer,
-            head: None,
-            heard_ms_ago: None,
-            serves: Serves::default(),
-            mode: PeerMode::Nothing,
-            mode_reason: PeerModeReason::Banned,
-            batches_replayed: 0,
-            batches_applied: 0,
-            verified_bytes: 0,
-            bytes_per_second: 0,
-            tail_ms: 0,
-            score: 0,
-            reasons: Vec::new(),
-            failures: 0,
-            pause_ms: 0,
-            banned: true,
-            last_reason: Some(ban.reason.clone()),
-            last_reason_seconds_ago: None,
-        });
-        current.chain(banned).collect()
-    }
 }
 
 impl Peer {
-    fn status(
-        &self,
-        id: PeerId,
-        now: Instant,
-        history: bool,
-        part: impl Fn(&Candidate) -> (PeerMode, PeerModeReason),
-    ) -> PeerStatus {
-        let offer = self.summary.as_ref().map(|summary| candidate(id, summary, history, &self.score));
-        let (mode, mode_reason) = match &offer {
-            _ if !self.asked(now) => (PeerMode::Nothing, PeerModeReason::Paused),
-            Some(offer) => part(offer),
-            None => (PeerMode::Nothing, PeerModeReason::Unheard),
-        };
-        let passed = |at: Instant| now.saturating_duration_since(at);
-        PeerStatus {
-            id,
-            head: self.head(),
-            heard_ms_ago: self.heard_at.map(|at| passed(at).as_millis() as u64),
-            serves: offer.map_or(Serves::default(), |offer| Serves {
-                replay_from: offer.replay_from,
-                delta_from: offer.delta_from,
-            }),
-            mode,
-            mode_reason,
-            batches_replayed: self.batches[0],
-            batches_applied: self.batches[1],
-            verified_bytes: self.verified_bytes,
-            bytes_per_second: self.score.bytes_per_second() as u64,
-            tail_ms: (self.score.tail_seconds() * 1_000.0) as u64,
-            score: self.score.points(now).round() as u32,
-            reasons: self.reasons.list(now),
-            failures: self.failures,
-            pause_ms: self
-                .benched_until
-                .map_or(0, |until| until.saturating_duration_since(now).as_millis() as u64),
-            banned: false,
-            last_reason: self.last_reason.as_ref().map(|(reason, _)| reason.clone()),
-            last_reason_seconds_ago: self.last_reason.as_ref().map(|(_, at)| passed(*at).as_secs()),
-        }
-    }
-
     fn new(now: Instant, score: Score, place: u64) -> Peer {
         Peer {
             summary: None,
@@ -580,37 +363,5 @@ impl Peer {
 
     fn head(&self) -> Option<BatchNumber> {
         self.summary.as_ref()?.head.as_ref().map(|certificate| certificate.info.number)
-    }
-}
-
-/// What a peer is thought to deliver while nobody knows, bytes per second.
-pub(crate) const RATE_UNKNOWN: f64 = 2e6;
-
-fn candidate(peer: PeerId, summary: &Summary, history: bool, score: &Score) -> Candidate {
-    let from = |kind: BlobKind| match kind {
-        BlobKind::Receipts => summary.receipts_from,
-        BlobKind::Delta => summary.deltas_from,
-        _ => summary.bodies_from,
-    };
-    let delta_from = match history {
-        true => [BlobKind::Body, BlobKind::Receipts, BlobKind::Delta].map(from).into_iter().max().flatten(),
-        false => from(BlobKind::Delta),
-    };
-    let all_kept =
-        [summary.bodies_from, summary.receipts_from, summary.deltas_from].iter().all(Option::is_some);
-    let head = summary.head.as_ref().map_or(BatchNumber::GENESIS, |certificate| certificate.info.number);
-    Candidate {
-        peer,
-        head,
-        replay_from: summary.bodies_from,
-        delta_from: delta_from.filter(|_| !history || all_kept),
-        range_delta_from: summary.deltas_from,
-        // A claim beyond the certified head is none.
-        snapshots: summary.snapshots.iter().copied().filter(|offered| offered.number <= head).collect(),
-        bytes_per_second: match score.bytes_per_second() {
-            rate if rate > 0.0 => rate,
-            _ => RATE_UNKNOWN,
-        },
-        is_proven: false,
     }
 }

@@ -2,7 +2,8 @@
 
 use slipstream_types::{Digest, Epoch, LedgerInfo, PublicKey, bounded::BoundedVec, schedule::Forks};
 
-use super::*;
+use super::{view::candidate, *};
+use crate::status::PeerStatus;
 
 const MIB: usize = 1 << 20;
 const HOUR: Duration = Duration::from_secs(3_600);

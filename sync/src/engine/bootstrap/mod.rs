@@ -8,43 +8,36 @@
 
 mod early;
 mod fetching;
+mod suppliers;
+mod wants;
 
-use std::{collections::BTreeSet, time::Duration};
+use std::time::Duration;
 
-use slipstream_network::PeerId;
 use slipstream_storage::{RESTORE_RANGES_BITS, RestoreTarget, Span};
 use slipstream_types::{
-    BatchHeader, BatchNumber, Certificate, Digest, Waypoint, accumulator::AccumulatorRangeProof,
-    bounded::BoundedVec, codec,
+    BatchHeader, BatchNumber, Certificate, Digest, Waypoint, accumulator::AccumulatorRangeProof, codec,
 };
 use tokio::time::Instant;
 
 pub(super) use self::early::EarlyChunk;
-use self::{early::Early, fetching::Fetching};
+use self::{early::Early, fetching::Fetching, suppliers::Suppliers};
 use super::{
     effect::{Ancestry, Effects, Job, RestoreJob},
     jobs::{Restoring, Running},
-    streams::{Flight, Key, Needs, Streams},
+    streams::{Flight, Key, Streams},
 };
 use crate::{
     error::Fault,
     plan::Plan,
-    protocol::{ANSWER_BYTES_MAX, Headers, Offer, RangeDeltaRequest, Request},
+    protocol::{ANSWER_BYTES_MAX, Headers, Offer},
     status::SnapshotStatus,
     trust::Trust,
     verify,
-    work::{CHUNK_BYTES, Progress, RANGE_DELTA_RANGES_BITS},
+    work::{Progress, RANGE_DELTA_RANGES_BITS},
 };
 
 /// Headers fetched with a snapshot: BLOCKHASH reaches back this far.
 const TAIL_HEADERS: u64 = 256;
-/// Bytes of chunks that are asked for or with the worker, as estimated: hides the round trips, and bounds the memory for chunks
-/// to some 60 MiB should each of them be as long as it may.
-const CHUNKS_BYTES: u64 = 16 << 20;
-
-/// Peers that are remembered of one restore, of those that delivered and of those that did not each.
-const PEERS_MAX: usize = 1_024;
-
 /// A restore under way.
 #[derive(Debug)]
 pub(super) struct Bootstrap {
@@ -60,12 +53,7 @@ pub(super) struct Bootstrap {
     bytes: u64,
     /// Bytes of the chunks that came, and the share of all paths that was asked for with them; checked or not.
     arrived: (u64, f64),
-    /// Who sent rows or code of it that passed their checks.
-    delivered: BTreeSet<PeerId>,
-    /// Whose chunk had most bytes for its share of all paths, and how many that are for all of them.
-    densest: Option<(PeerId, f64)>,
-    /// Who did not answer for it in time, or had none; some of them may have delivered before.
-    failed: BTreeSet<PeerId>,
+    suppliers: Suppliers,
     /// How what lies behind it is fetched, once that is asked for.
     pub(super) behind: Option<Plan>,
     state: State,
@@ -141,9 +129,7 @@ impl Bootstrap {
             pace: (now, None),
             bytes: 0,
             arrived: (0, 0.0),
-            delivered: BTreeSet::new(),
-            densest: None,
-            failed: BTreeSet::new(),
+            suppliers: Suppliers::default(),
             behind: None,
             state: State::Asking(Asking { offered: None, is_offer_refused: false, early }),
         }
@@ -163,13 +149,6 @@ impl Bootstrap {
         match self.beginning.range_delta {
             Some(Base { head, .. }) => head.next(),
             None => self.number().before(TAIL_HEADERS - 1),
-        }
-    }
-
-    fn needs(&self) -> Needs {
-        match self.beginning.range_delta {
-            Some(Base { from, .. }) => Needs::RangeDelta(from, self.number()),
-            None => Needs::Snapshot(self.number()),
         }
     }
 
@@ -197,107 +176,9 @@ impl Bootstrap {
         matches!((key, self.early()), (Key::Chunk(first), Some(early)) if early.has_chunk(first))
     }
 
-    /// Wants what is missing; the job to finish when nothing is.
-    pub(super) fn advance(&mut self, streams: &mut Streams, running: &Running<Restoring>) -> Option<Job> {
-        match &self.state {
-            State::Asking(asking) => self.want_ledger(asking, streams, running),
-            State::Fetching(fetching) if fetching.is_complete() => {
-                if !running.is_working() {
-                    self.state = State::Finishing(fetching.clone());
-                    return Some(Job::Restore(RestoreJob::Finish));
-                }
-            }
-            State::Fetching(fetching) => self.want_rows(fetching, streams, running),
-            State::Beginning(_) | State::Finishing(_) => {}
-        }
-        None
-    }
-
-    fn want_ledger(&self, asking: &Asking, streams: &mut Streams, running: &Running<Restoring>) {
-        let (number, needs) = (self.number(), self.needs());
-        if asking.offered.is_none() {
-            // The certificate of the snapshot itself says what its batch's waypoint is.
-            let passing = self.beginning.passing.filter(|passing| *passing < number);
-            streams.want(Key::Offer, Request::Offer { number, passing }, needs, 8_192);
-        }
-        let (first, last) = (self.first_header(), number);
-        let bytes = (last.since(first) + 1) * 400;
-        if !asking.early.has_headers() {
-            streams.want(Key::Headers, Request::Headers { first, last }, needs, bytes);
-        }
-        self.want_chunks(asking.early.spans(), streams, running);
-    }
-
-    fn want_rows(&self, fetching: &Fetching, streams: &mut Streams, running: &Running<Restoring>) {
-        let (number, needs) = (self.number(), self.needs());
-        let progress = &fetching.progress;
-        // What one peer says of its siblings costs rows while nobody knows it: the chunks that judge it come first.
-        if let Some(Span { first, last }) = progress.older.filter(|_| !progress.is_in_doubt)
-            && !running.has(&Key::Siblings(first))
-        {
-            streams.want(Key::Siblings(first), Request::RangeProof { number, first, last }, needs, 4_096);
-        }
-        if !progress.codes.is_empty()
-            && !running.has(&Key::Codes)
-            && let Ok(hashes) = BoundedVec::new(progress.codes.clone())
-        {
-            let bytes = progress.codes.len() as u64 * 8_192;
-            streams.want(Key::Codes, Request::Codes { number, hashes }, needs, bytes);
-        }
-        self.want_chunks(&progress.spans, streams, running);
-    }
-
-    /// Whether a chunk is asked for, or came and waits, or is with the worker.
-    fn has_chunk(&self, span: &Span, running: &Running<Restoring>) -> bool {
-        running.has_chunk(&span.first) || self.early().is_some_and(|early| early.has_chunk(&span.first))
-    }
-
-    fn want_chunks(&self, spans: &[Span], streams: &mut Streams, running: &Running<Restoring>) {
-        // Before anything is checked no word of a peer says how long a chunk is: each is reckoned as long as it may be, so that what
-        // comes early is bounded, and all of it is kept.
-        let early = self.early();
-        let wanted = early.map_or_else(|| streams.chunk_bytes(), |early| early.bytes_of(streams.chunks()));
-        let mut open = wanted + running.chunk_bytes();
-        for span in spans {
-            if self.has_chunk(span, running) {
-                continue;
-            }
-            let (key, bytes) = (Key::Chunk(span.first), self.chunk_bytes(*span));
-            if streams.is_wanted(&key) {
-                streams.estimate(&key, bytes);
-                continue;
-            }
-            if open >= CHUNKS_BYTES {
-                return;
-            }
-            streams.want(key, self.chunk_request(*span), self.needs(), bytes);
-            open += early.map_or(bytes, |_| CHUNK_BYTES.into());
-        }
-    }
-
-    fn chunk_request(&self, span: Span) -> Request {
-        let (number, Span { first, last }, bytes_max) = (self.number(), span, CHUNK_BYTES);
-        match self.beginning.range_delta {
-            Some(Base { from, .. }) => {
-                Request::RangeDelta(RangeDeltaRequest { from, to: number, first, last, bytes_max })
-            }
-            None => Request::Chunk { number, first, last, bytes_max },
-        }
-    }
-
     /// Whether everything is here and only has to become the state.
     pub(super) fn is_finishing(&self) -> bool {
         matches!(self.state, State::Finishing(_))
-    }
-
-    /// Whether all rows are asked for, so that peers may send what lies behind the snapshot.
-    pub(super) fn is_all_asked(&self, streams: &Streams, running: &Running<Restoring>) -> bool {
-        let is_asked =
-            |span: &Span| self.has_chunk(span, running) || streams.is_wanted(&Key::Chunk(span.first));
-        match (self.early(), self.fetching()) {
-            (Some(early), _) => !early.spans().is_empty() && early.spans().iter().all(is_asked),
-            (None, fetching) => fetching.is_none_or(|fetching| fetching.progress.spans.iter().all(is_asked)),
-        }
     }
 
     /// Takes in an offer. Returns the headers that came before it.
@@ -372,10 +253,7 @@ impl Bootstrap {
         if self.has_chunk(&chunk.span(), running) {
             return None;
         }
-        let density = chunk.answer.len() as f64 / chunk.span().share().max(f64::MIN_POSITIVE);
-        if self.densest.is_none_or(|(_, most)| most < density) {
-            self.densest = Some((chunk.flight.peer, density));
-        }
+        self.suppliers.sent(chunk.flight.peer, chunk.answer.len(), chunk.span());
         self.arrived.0 += chunk.answer.len() as u64;
         self.arrived.1 += chunk.span().share();
         match &mut self.state {
@@ -387,33 +265,14 @@ impl Bootstrap {
         }
     }
 
-    /// Notes that a peer sent rows or code of it that passed their checks.
-    pub(super) fn delivered(&mut self, peer: PeerId) {
-        if self.delivered.len() < PEERS_MAX {
-            self.delivered.insert(peer);
-        }
+    /// Who sent what of it, and who did not.
+    pub(super) fn suppliers(&self) -> &Suppliers {
+        &self.suppliers
     }
 
-    /// Notes that a peer was asked for part of it in vain.
-    pub(super) fn failed(&mut self, peer: PeerId) {
-        if self.failed.len() < PEERS_MAX {
-            self.failed.insert(peer);
-        }
-    }
-
-    /// Whose chunk had most bytes for its share of all paths.
-    pub(super) fn densest(&self) -> Option<PeerId> {
-        self.densest.map(|(peer, _)| peer)
-    }
-
-    /// Who delivered of it.
-    pub(super) fn deliverers(&self) -> &BTreeSet<PeerId> {
-        &self.delivered
-    }
-
-    /// Who was asked for it in vain, and delivered nothing.
-    pub(super) fn broke_promises(&self) -> impl Iterator<Item = PeerId> {
-        self.failed.difference(&self.delivered).copied()
+    /// See [`Bootstrap::suppliers`].
+    pub(super) fn suppliers_mut(&mut self) -> &mut Suppliers {
+        &mut self.suppliers
     }
 
     /// Notes so many bytes of rows that passed their checks.

@@ -1,0 +1,59 @@
+//! [`Suppliers`]: who sent what of a restore, and who did not.
+
+use std::collections::BTreeSet;
+
+use slipstream_network::PeerId;
+use slipstream_storage::Span;
+
+/// Peers that are remembered of one restore, of those that delivered and of those that did not each.
+const PEERS_MAX: usize = 1_024;
+
+/// The peers that a restore was asked of.
+#[derive(Debug, Default)]
+pub(in crate::engine) struct Suppliers {
+    /// Who sent rows or code of it that passed their checks.
+    delivered: BTreeSet<PeerId>,
+    /// Whose chunk had most bytes for its share of all paths, and how many that are for all of them.
+    densest: Option<(PeerId, f64)>,
+    /// Who did not answer for it in time, or had none; some of them may have delivered before.
+    failed: BTreeSet<PeerId>,
+}
+
+impl Suppliers {
+    /// Notes a chunk that came, checked or not.
+    pub(super) fn sent(&mut self, peer: PeerId, bytes: usize, span: Span) {
+        let density = bytes as f64 / span.share().max(f64::MIN_POSITIVE);
+        if self.densest.is_none_or(|(_, most)| most < density) {
+            self.densest = Some((peer, density));
+        }
+    }
+
+    /// Notes that a peer sent rows or code of it that passed their checks.
+    pub(in crate::engine) fn delivered(&mut self, peer: PeerId) {
+        if self.delivered.len() < PEERS_MAX {
+            self.delivered.insert(peer);
+        }
+    }
+
+    /// Notes that a peer was asked for part of it in vain.
+    pub(in crate::engine) fn failed(&mut self, peer: PeerId) {
+        if self.failed.len() < PEERS_MAX {
+            self.failed.insert(peer);
+        }
+    }
+
+    /// Whose chunk had most bytes for its share of all paths.
+    pub(in crate::engine) fn densest(&self) -> Option<PeerId> {
+        self.densest.map(|(peer, _)| peer)
+    }
+
+    /// Who delivered of it.
+    pub(in crate::engine) fn deliverers(&self) -> &BTreeSet<PeerId> {
+        &self.delivered
+    }
+
+    /// Who was asked for it in vain, and delivered nothing.
+    pub(in crate::engine) fn broke_promises(&self) -> impl Iterator<Item = PeerId> {
+        self.failed.difference(&self.delivered).copied()
+    }
+}

@@ -1,0 +1,130 @@
+//! What a restore asks peers for next, by what is missing and what is under way.
+
+use slipstream_storage::Span;
+use slipstream_types::bounded::BoundedVec;
+
+use super::{Asking, Base, Bootstrap, State, fetching::Fetching};
+use crate::{
+    engine::{
+        effect::{Job, RestoreJob},
+        jobs::{Restoring, Running},
+        streams::{Key, Needs, Streams},
+    },
+    protocol::{RangeDeltaRequest, Request},
+    work::CHUNK_BYTES,
+};
+
+/// Bytes of chunks that are asked for or with the worker, as estimated: hides the round trips, and bounds the memory for chunks
+/// to some 60 MiB should each of them be as long as it may.
+const CHUNKS_BYTES: u64 = 16 << 20;
+
+impl Bootstrap {
+    fn needs(&self) -> Needs {
+        match self.beginning.range_delta {
+            Some(Base { from, .. }) => Needs::RangeDelta(from, self.number()),
+            None => Needs::Snapshot(self.number()),
+        }
+    }
+
+    /// Wants what is missing; the job to finish when nothing is.
+    pub(in crate::engine) fn advance(
+        &mut self,
+        streams: &mut Streams,
+        running: &Running<Restoring>,
+    ) -> Option<Job> {
+        match &self.state {
+            State::Asking(asking) => self.want_ledger(asking, streams, running),
+            State::Fetching(fetching) if fetching.is_complete() => {
+                if !running.is_working() {
+                    self.state = State::Finishing(fetching.clone());
+                    return Some(Job::Restore(RestoreJob::Finish));
+                }
+            }
+            State::Fetching(fetching) => self.want_rows(fetching, streams, running),
+            State::Beginning(_) | State::Finishing(_) => {}
+        }
+        None
+    }
+
+    fn want_ledger(&self, asking: &Asking, streams: &mut Streams, running: &Running<Restoring>) {
+        let (number, needs) = (self.number(), self.needs());
+        if asking.offered.is_none() {
+            // The certificate of the snapshot itself says what its batch's waypoint is.
+            let passing = self.beginning.passing.filter(|passing| *passing < number);
+            streams.want(Key::Offer, Request::Offer { number, passing }, needs, 8_192);
+        }
+        let (first, last) = (self.first_header(), number);
+        let bytes = (last.since(first) + 1) * 400;
+        if !asking.early.has_headers() {
+            streams.want(Key::Headers, Request::Headers { first, last }, needs, bytes);
+        }
+        self.want_chunks(asking.early.spans(), streams, running);
+    }
+
+    fn want_rows(&self, fetching: &Fetching, streams: &mut Streams, running: &Running<Restoring>) {
+        let (number, needs) = (self.number(), self.needs());
+        let progress = &fetching.progress;
+        // What one peer says of its siblings costs rows while nobody knows it: the chunks that judge it come first.
+        if let Some(Span { first, last }) = progress.older.filter(|_| !progress.is_in_doubt)
+            && !running.has(&Key::Siblings(first))
+        {
+            streams.want(Key::Siblings(first), Request::RangeProof { number, first, last }, needs, 4_096);
+        }
+        if !progress.codes.is_empty()
+            && !running.has(&Key::Codes)
+            && let Ok(hashes) = BoundedVec::new(progress.codes.clone())
+        {
+            let bytes = progress.codes.len() as u64 * 8_192;
+            streams.want(Key::Codes, Request::Codes { number, hashes }, needs, bytes);
+        }
+        self.want_chunks(&progress.spans, streams, running);
+    }
+
+    /// Whether a chunk is asked for, or came and waits, or is with the worker.
+    pub(super) fn has_chunk(&self, span: &Span, running: &Running<Restoring>) -> bool {
+        running.has_chunk(&span.first) || self.early().is_some_and(|early| early.has_chunk(&span.first))
+    }
+
+    fn want_chunks(&self, spans: &[Span], streams: &mut Streams, running: &Running<Restoring>) {
+        // Before anything is checked no word of a peer says how long a chunk is: each is reckoned as long as it may be, so that what
+        // comes early is bounded, and all of it is kept.
+        let early = self.early();
+        let wanted = early.map_or_else(|| streams.chunk_bytes(), |early| early.bytes_of(streams.chunks()));
+        let mut open = wanted + running.chunk_bytes();
+        for span in spans {
+            if self.has_chunk(span, running) {
+                continue;
+            }
+            let (key, bytes) = (Key::Chunk(span.first), self.chunk_bytes(*span));
+            if streams.is_wanted(&key) {
+                streams.estimate(&key, bytes);
+                continue;
+            }
+            if open >= CHUNKS_BYTES {
+                return;
+            }
+            streams.want(key, self.chunk_request(*span), self.needs(), bytes);
+            open += early.map_or(bytes, |_| CHUNK_BYTES.into());
+        }
+    }
+
+    fn chunk_request(&self, span: Span) -> Request {
+        let (number, Span { first, last }, bytes_max) = (self.number(), span, CHUNK_BYTES);
+        match self.beginning.range_delta {
+            Some(Base { from, .. }) => {
+                Request::RangeDelta(RangeDeltaRequest { from, to: number, first, last, bytes_max })
+            }
+            None => Request::Chunk { number, first, last, bytes_max },
+        }
+    }
+
+    /// Whether all rows are asked for, so that peers may send what lies behind the snapshot.
+    pub(in crate::engine) fn is_all_asked(&self, streams: &Streams, running: &Running<Restoring>) -> bool {
+        let is_asked =
+            |span: &Span| self.has_chunk(span, running) || streams.is_wanted(&Key::Chunk(span.first));
+        match (self.early(), self.fetching()) {
+            (Some(early), _) => !early.spans().is_empty() && early.spans().iter().all(is_asked),
+            (None, fetching) => fetching.is_none_or(|fetching| fetching.progress.spans.iter().all(is_asked)),
+        }
+    }
+}
